@@ -1,0 +1,260 @@
+//! The cell: one shard behind its lock, and everything that a timeout's handle needs.
+//!
+//! # Locks
+//! Under a cell's lock the gate's lock may be taken, never another cell's. No user code runs under
+//! it: tasks leave it by value and are dropped or run outside, and the clock is one of ours.
+
+use crate::bucket::BucketId;
+use crate::clock::Time;
+use crate::delay_queue::Expiration;
+use crate::entry::When;
+use crate::gate::{Gate, Wakes};
+use crate::limit::Limit;
+use crate::shard::Shard;
+use crate::slab::Key;
+use crate::sync::{Mutex, MutexGuard};
+use crossbeam_utils::CachePadded;
+use std::cell::Cell as ThreadCell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// What all cells of a timer share.
+#[derive(Debug)]
+pub(crate) struct Common {
+    pub(crate) time: Time,
+    pub(crate) gate: Arc<Gate>,
+    pub(crate) limit: Option<Limit>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Cell<T> {
+    common: Arc<Common>,
+    /// Padded, so that two cells' locks never share a cache line.
+    state: CachePadded<Mutex<State<T>>>,
+}
+
+#[derive(Debug)]
+pub(crate) struct State<T> {
+    pub(crate) shard: Shard<T>,
+    /// Set by shutdown: from then on nothing comes in.
+    pub(crate) closed: bool,
+    /// The thread that added last, and how many other threads' calls came since it was last
+    /// crowded.
+    owner: u32,
+    strangers: u32,
+}
+
+/// Calls of other threads that make a cell crowded: the owner goes to the pair's other cell then.
+const CROWD: u32 = 64;
+
+/// Why an entry was not added.
+pub(crate) enum Refusal {
+    Full,
+    Closed,
+}
+
+/// Moves of a deadline.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Move {
+    To,
+    /// Only to a later one.
+    Extend,
+}
+
+/// What became of an attempt to move a deadline.
+pub(crate) enum Moved {
+    Moved,
+    Gone,
+}
+
+impl<T> Cell<T> {
+    pub(crate) fn new(common: Arc<Common>, shard: Shard<T>) -> Self {
+        let state = State { shard, closed: false, owner: 0, strangers: 0 };
+        Cell { common, state: CachePadded::new(Mutex::new(state)) }
+    }
+
+    pub(crate) fn common(&self) -> &Common {
+        &self.common
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State<T>> {
+        self.state.lock()
+    }
+
+    /// Adds a task. Returns its key, and whether the cell is crowded; the task comes back in `Err`.
+    pub(crate) fn add(&self, when: When, task: T) -> Result<(Key, bool), (Refusal, T)> {
+        let Common { time, gate, limit } = &*self.common;
+        let (now, deadline) = resolve(time, when);
+        if limit.as_ref().is_some_and(|limit| !limit.acquire()) {
+            return Err((Refusal::Full, task));
+        }
+        let mut state = self.lock();
+        if state.closed {
+            drop(state);
+            self.release_permits(1);
+            return Err((Refusal::Closed, task));
+        }
+        let tick = place(&mut state.shard, &self.common, now, deadline);
+        let (key, armed) = state.shard.add(deadline, tick, task);
+        let crowded = state.strangers >= CROWD;
+        if crowded {
+            state.strangers = 0;
+        }
+        state.owner = thread_number();
+        let wakes = armed.map_or(Wakes::Nobody, |expiration| gate.offer(expiration));
+        drop(state);
+        gate.wake(wakes);
+        Ok((key, crowded))
+    }
+
+    /// Takes a task out. `seen` runs under the lock if it was still pending.
+    pub(crate) fn cancel(&self, key: Key, seen: impl FnOnce()) -> Option<T> {
+        let mut state = self.lock();
+        state.note_caller();
+        let task = state.shard.cancel(key)?;
+        seen();
+        drop(state);
+        self.release_permits(1);
+        Some(task)
+    }
+
+    /// Moves the deadline of a pending task.
+    pub(crate) fn reschedule(&self, key: Key, when: When, how: Move) -> Moved {
+        let Common { time, gate, .. } = &*self.common;
+        let (now, deadline) = resolve(time, when);
+        let mut state = self.lock();
+        state.note_caller();
+        let old = match state.shard.deadline(key) {
+            // A closed shard is being drained: nothing moves any more.
+            Some(old) if !state.closed => old,
+            _ => return Moved::Gone,
+        };
+        if deadline >= old || how == Move::Extend {
+            state.shard.extend(key, deadline);
+            return Moved::Moved;
+        }
+        let tick = place(&mut state.shard, &self.common, now, deadline);
+        let armed = state.shard.move_up(key, deadline, tick);
+        let wakes = armed.map_or(Wakes::Nobody, |expiration| gate.offer(expiration));
+        drop(state);
+        gate.wake(wakes);
+        Moved::Moved
+    }
+
+    pub(crate) fn deadline(&self, key: Key) -> Option<u64> {
+        self.lock().shard.deadline(key)
+    }
+
+    /// Flushes a batch of a polled bucket, and tells the gate. Returns how many tasks expired.
+    pub(crate) fn flush(
+        &self,
+        expiration: Expiration,
+        now: u64,
+        armed: &mut Vec<Expiration>,
+        expired: &mut Vec<T>,
+    ) -> usize {
+        let before = expired.len();
+        let mut state = self.lock();
+        let is_empty = state.shard.flush(expiration, now, armed, |task| expired.push(task));
+        let unfinished = (!is_empty).then_some(expiration);
+        let wakes = self.common.gate.flushed(armed.drain(..), unfinished);
+        drop(state);
+        self.common.gate.wake(wakes);
+        let count = expired.len() - before;
+        self.release_permits(count);
+        count
+    }
+
+    /// Puts a bucket that was taken out early back, unless it is empty; whether it was.
+    pub(crate) fn put_back(&self, expiration: Expiration) -> bool {
+        let mut state = self.lock();
+        let is_empty = state.shard.disarm_if_empty(expiration.bucket);
+        let wakes = self.common.gate.flushed((!is_empty).then_some(expiration).into_iter(), None);
+        drop(state);
+        self.common.gate.wake(wakes);
+        is_empty
+    }
+
+    /// Closes the cell and takes everything out that is pending, in small batches.
+    pub(crate) fn drain(&self, mut out: impl FnMut(u64, T)) {
+        self.lock().closed = true;
+        let mut cursor = 0;
+        let mut batch = Vec::new();
+        loop {
+            let more = self.lock().shard.drain(&mut cursor, |deadline, task| {
+                batch.push((deadline, task));
+            });
+            self.release_permits(batch.len());
+            batch.drain(..).for_each(|(deadline, task)| out(deadline, task));
+            if !more {
+                return;
+            }
+        }
+    }
+
+    pub(crate) fn assert_invariants(&self, is_queued: impl FnMut(u32, BucketId) -> usize) {
+        self.lock().shard.assert_invariants(is_queued);
+    }
+
+    fn release_permits(&self, permits: usize) {
+        if let Some(limit) = &self.common.limit {
+            limit.release(permits);
+        }
+    }
+}
+
+impl<T> State<T> {
+    fn note_caller(&mut self) {
+        if self.owner != thread_number() {
+            self.strangers = self.strangers.saturating_add(1);
+        }
+    }
+}
+
+/// The deadline in nanoseconds, and the present if it had to be read.
+fn resolve(time: &Time, when: When) -> (Option<u64>, u64) {
+    match when {
+        When::After(delay) => {
+            let now = time.now();
+            (Some(now), time.deadline_after(now, delay))
+        }
+        When::At(instant) => (None, time.deadline_at(instant)),
+    }
+}
+
+/// The tick under which a deadline is filed.
+///
+/// A deadline that joins others in a far bucket needs no look at the clock. Any other may have
+/// passed: then it is filed under the present tick instead of the next, so that it expires at once.
+/// And if it opens a new far bucket while nothing is due, the shard's time leaps to the present
+/// first: it lags behind after an idle spell, and the entry may not be far at all.
+fn place<T>(shard: &mut Shard<T>, common: &Common, now: Option<u64>, deadline: u64) -> u64 {
+    let Common { time, gate, .. } = common;
+    let tick = time.ticks.ceil(deadline);
+    if shard.wheels.joins_far_bucket(tick) {
+        return tick;
+    }
+    let now = now.unwrap_or_else(|| time.now());
+    let present = time.ticks.floor(now);
+    if deadline <= now {
+        return tick.min(present);
+    }
+    if shard.wheels.is_far(tick) && gate.is_quiet(present) {
+        shard.wheels.leap(present);
+    }
+    tick
+}
+
+/// A small number of the calling thread: its first call takes the next one.
+pub(crate) fn thread_number() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(1);
+    thread_local! {
+        static NUMBER: ThreadCell<u32> = const { ThreadCell::new(0) };
+    }
+    NUMBER.with(|number| {
+        if number.get() == 0 {
+            number.set(NEXT.fetch_add(1, Ordering::Relaxed));
+        }
+        number.get()
+    })
+}

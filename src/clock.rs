@@ -1,0 +1,270 @@
+//! The clock: where the present comes from, and the one place that rounds.
+//!
+//! Inside the crate time is a `u64` of nanoseconds since the timer was built, and ticks of it. The
+//! present is rounded down to a tick and a deadline up, so nothing ever fires early. All sums
+//! saturate: [`NEVER`] is the deadline of a timer so far away that it does not fire.
+
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicU64, Ordering};
+use std::fmt;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+/// The deadline of what never falls due: 584 years, beyond which no clock is taken.
+pub(crate) const NEVER: u64 = u64::MAX - 1;
+
+/// Where a timer takes the present from: a [`SystemClock`] or a [`ManualClock`].
+///
+/// ```
+/// use tickwheel::{ManualClock, Timer};
+///
+/// let clock = ManualClock::new();
+/// let timer = Timer::builder().clock(clock.clone()).build()?;
+/// # let _: tickwheel::Timer = timer;
+/// # Ok::<(), tickwheel::BuildError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Clock(Source);
+
+/// An enum and not a trait: the clock is read under locks, where no code of a user may run.
+#[derive(Clone, Debug)]
+enum Source {
+    System,
+    Manual(ManualClock),
+}
+
+impl Clock {
+    /// The present.
+    pub fn now(&self) -> Instant {
+        match &self.0 {
+            Source::System => Instant::now(),
+            Source::Manual(clock) => clock.now(),
+        }
+    }
+
+    /// The manual clock, if it is one.
+    pub(crate) fn as_manual(&self) -> Option<&ManualClock> {
+        match &self.0 {
+            Source::System => None,
+            Source::Manual(clock) => Some(clock),
+        }
+    }
+}
+
+impl From<SystemClock> for Clock {
+    fn from(_: SystemClock) -> Self {
+        Clock(Source::System)
+    }
+}
+
+impl From<ManualClock> for Clock {
+    fn from(clock: ManualClock) -> Self {
+        Clock(Source::Manual(clock))
+    }
+}
+
+/// The operating system's monotonic clock, [`Instant::now`]. The default.
+///
+/// Changes of the wall clock do not touch it. Whether it goes on while the machine is suspended is
+/// up to the operating system (on Linux it does not).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemClock;
+
+/// A clock that stands still until it is told to move: for tests and simulations.
+///
+/// With it a timer is deterministic and nothing sleeps: [`advance_clock`](crate::Timer::advance_clock)
+/// expires what is due and returns, and a reaper wakes when the clock is moved. Clones share the
+/// time. It never moves backwards.
+///
+/// ```
+/// use std::time::Duration;
+/// use tickwheel::{ManualClock, Timer, TimerEntry};
+///
+/// let clock = ManualClock::new();
+/// let timer: Timer<&str> = Timer::builder()
+///     .clock(clock.clone())
+///     .executor(|task| println!("{task}"))
+///     .build()?;
+/// timer.add(TimerEntry::after(Duration::from_secs(3600), "an hour later"))?;
+///
+/// clock.advance(Duration::from_secs(3599));
+/// assert_eq!(timer.advance_clock(Duration::ZERO), 0);
+/// clock.advance(Duration::from_secs(1));
+/// assert_eq!(timer.advance_clock(Duration::ZERO), 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct ManualClock(Arc<Hands>);
+
+struct Hands {
+    start: Instant,
+    /// Nanoseconds since `start`.
+    elapsed: AtomicU64,
+    sleepers: Mutex<Vec<Weak<dyn Wake>>>,
+}
+
+/// Somebody who waits for a manual clock to move.
+pub(crate) trait Wake: Send + Sync {
+    fn wake(&self);
+}
+
+impl ManualClock {
+    /// A clock that stands at the present.
+    pub fn new() -> Self {
+        ManualClock(Arc::new(Hands {
+            start: Instant::now(),
+            elapsed: AtomicU64::new(0),
+            sleepers: Mutex::new(Vec::new()),
+        }))
+    }
+
+    /// The time that the clock shows.
+    pub fn now(&self) -> Instant {
+        let elapsed = Duration::from_nanos(self.0.elapsed.load(Ordering::Acquire));
+        // An instant holds more than 584 years on every platform that std supports.
+        self.0.start.checked_add(elapsed).unwrap_or(self.0.start)
+    }
+
+    /// Moves the clock forward by `step` and wakes the reapers that sleep on it.
+    ///
+    /// Runs no task itself. The clock stops 584 years after it was made.
+    pub fn advance(&self, step: Duration) {
+        let step = nanos(step);
+        let moved = |elapsed: u64| Some(elapsed.saturating_add(step));
+        // Release: who sees the new time sees what was done before it was set.
+        let _ = self.0.elapsed.fetch_update(Ordering::Release, Ordering::Relaxed, moved);
+        self.wake_sleepers();
+    }
+
+    /// Moves the clock forward to `time`; does nothing if it is there already.
+    pub fn advance_to(&self, time: Instant) {
+        let elapsed = nanos(time.saturating_duration_since(self.0.start));
+        self.0.elapsed.fetch_max(elapsed, Ordering::Release);
+        self.wake_sleepers();
+    }
+
+    pub(crate) fn add_sleeper(&self, sleeper: Weak<dyn Wake>) {
+        let mut sleepers = self.0.sleepers.lock();
+        sleepers.retain(|sleeper| sleeper.strong_count() > 0);
+        sleepers.push(sleeper);
+    }
+
+    fn wake_sleepers(&self) {
+        // Collected first: a sleeper takes its own lock, and none is taken under ours.
+        let sleepers: Vec<_> = self.0.sleepers.lock().iter().filter_map(Weak::upgrade).collect();
+        sleepers.iter().for_each(|sleeper| sleeper.wake());
+    }
+}
+
+impl Default for ManualClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for ManualClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let elapsed = Duration::from_nanos(self.0.elapsed.load(Ordering::Relaxed));
+        f.debug_struct("ManualClock").field("elapsed", &elapsed).finish()
+    }
+}
+
+/// A timer's time: its clock, read in nanoseconds since the timer was built.
+#[derive(Debug)]
+pub(crate) struct Time {
+    pub(crate) clock: Clock,
+    origin: Instant,
+    pub(crate) ticks: Ticks,
+}
+
+impl Time {
+    pub(crate) fn new(clock: Clock, ticks: Ticks) -> Self {
+        let origin = clock.now();
+        Time { clock, origin, ticks }
+    }
+
+    /// The present; always before [`NEVER`].
+    pub(crate) fn now(&self) -> u64 {
+        self.deadline_at(self.clock.now()).min(NEVER - 1)
+    }
+
+    pub(crate) fn deadline_after(&self, now: u64, delay: Duration) -> u64 {
+        now.saturating_add(nanos(delay)).min(NEVER)
+    }
+
+    pub(crate) fn deadline_at(&self, instant: Instant) -> u64 {
+        nanos(instant.saturating_duration_since(self.origin)).min(NEVER)
+    }
+
+    pub(crate) fn instant_of(&self, deadline: u64) -> Instant {
+        let start = self.origin;
+        start.checked_add(Duration::from_nanos(deadline)).unwrap_or(start)
+    }
+
+    pub(crate) fn instant_of_tick(&self, tick: u64) -> Instant {
+        self.instant_of(self.ticks.start_of(tick))
+    }
+}
+
+/// The length of a tick, and how time is rounded to ticks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ticks(u64);
+
+impl Ticks {
+    /// Ticks of `length`, which is not zero and at most 584 years.
+    pub(crate) fn new(length: u64) -> Self {
+        debug_assert!(length > 0);
+        Ticks(length)
+    }
+
+    /// The tick of the present: rounded down.
+    pub(crate) fn floor(self, now: u64) -> u64 {
+        now / self.0
+    }
+
+    /// The tick of a deadline: rounded up.
+    pub(crate) fn ceil(self, deadline: u64) -> u64 {
+        deadline.div_ceil(self.0)
+    }
+
+    /// When `tick` begins.
+    pub(crate) fn start_of(self, tick: u64) -> u64 {
+        tick.saturating_mul(self.0)
+    }
+}
+
+pub(crate) fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_deadline_is_never_in_a_tick_that_begins_before_it() {
+        for length in [1, 2, 3, 1_000, 999_999, 1_000_000, 1 << 40] {
+            let ticks = Ticks::new(length);
+            for deadline in [0, 1, length - 1, length, length + 1, 7 * length + 1, NEVER - 1, NEVER]
+            {
+                let tick = ticks.ceil(deadline);
+                assert!(ticks.start_of(tick) >= deadline);
+                assert!(tick == 0 || ticks.start_of(tick - 1) < deadline);
+                assert!(ticks.floor(deadline) <= tick);
+            }
+            assert!(ticks.floor(NEVER - 1) < ticks.ceil(NEVER), "never is after every present");
+        }
+    }
+
+    #[test]
+    fn a_manual_clock_stops_at_its_end_and_never_goes_back() {
+        let clock = ManualClock::new();
+        let start = clock.now();
+        clock.advance(Duration::from_secs(5));
+        clock.advance_to(start);
+        assert_eq!(clock.now() - start, Duration::from_secs(5));
+        clock.advance(Duration::MAX);
+        clock.advance(Duration::MAX);
+        assert_eq!(clock.now() - start, Duration::from_nanos(u64::MAX));
+    }
+}

@@ -1,0 +1,107 @@
+//! The timer entry: what is added to a timer, a task and when it expires.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+/// A task and its deadline, to be [added](crate::Timer::add) to a timer.
+///
+/// ```
+/// use std::time::{Duration, Instant};
+/// use tickwheel::{Timer, TimerEntry};
+///
+/// let timer: Timer = Timer::builder().build()?;
+/// timer.add(TimerEntry::after(Duration::from_millis(10), || println!("closure")))?;
+///
+/// // A service with millions of timers keeps its own small type instead, and allocates nothing.
+/// let timer: Timer<u64> = Timer::builder().executor(|id| println!("request {id}")).build()?;
+/// timer.add(TimerEntry::at(Instant::now() + Duration::from_secs(30), 7_u64))?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone)]
+#[must_use = "an entry does nothing until it is added to a timer"]
+pub struct TimerEntry<T = Task> {
+    pub(crate) when: When,
+    pub(crate) task: T,
+}
+
+/// When an entry expires.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// So long after it was added.
+    After(Duration),
+    /// At this time of the timer's clock.
+    At(Instant),
+}
+
+impl<T> TimerEntry<T> {
+    /// `task` expires `delay` after it was added; zero means at once.
+    ///
+    /// The delay may be anything up to [`Duration::MAX`]: what lies more than 584 years after the
+    /// timer was built does not expire.
+    pub fn after(delay: Duration, task: impl IntoTask<T>) -> Self {
+        TimerEntry { when: When::After(delay), task: task.into_task() }
+    }
+
+    /// `task` expires at `deadline`, a time of the timer's clock; at once if that has passed.
+    ///
+    /// Cheaper than [`after`](Self::after) where the caller knows the time already, because the
+    /// clock need not be read.
+    pub fn at(deadline: Instant, task: impl IntoTask<T>) -> Self {
+        TimerEntry { when: When::At(deadline), task: task.into_task() }
+    }
+
+    /// When the entry expires.
+    pub fn when(&self) -> When {
+        self.when
+    }
+
+    /// The task.
+    pub fn task(&self) -> &T {
+        &self.task
+    }
+
+    /// Takes the task out.
+    pub fn into_task(self) -> T {
+        self.task
+    }
+}
+
+/// A boxed closure: the default task of a [`Timer`](crate::Timer). Runs once.
+pub struct Task(Box<dyn FnOnce() + Send>);
+
+impl Task {
+    /// Boxes `closure`.
+    pub fn new(closure: impl FnOnce() + Send + 'static) -> Self {
+        Task(Box::new(closure))
+    }
+
+    /// Runs the closure, on this thread. Panics if it does.
+    pub fn run(self) {
+        (self.0)();
+    }
+}
+
+impl fmt::Debug for Task {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Task").finish_non_exhaustive()
+    }
+}
+
+/// What can be put into an entry: a `T` for a [`Timer<T>`](crate::Timer), and any closure for the
+/// default task.
+pub trait IntoTask<T> {
+    /// The task.
+    fn into_task(self) -> T;
+}
+
+impl<T> IntoTask<T> for T {
+    fn into_task(self) -> T {
+        self
+    }
+}
+
+impl<F: FnOnce() + Send + 'static> IntoTask<Task> for F {
+    fn into_task(self) -> Task {
+        Task::new(self)
+    }
+}

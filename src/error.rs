@@ -1,0 +1,82 @@
+//! The errors: small, and they hand back what could not be accepted.
+
+use crate::entry::TimerEntry;
+use std::error::Error;
+use std::fmt;
+
+/// Why [`Timer::add`](crate::Timer::add) did not accept an entry, which is inside.
+///
+/// ```
+/// use std::time::Duration;
+/// use tickwheel::{AddError, Timer, TimerEntry};
+///
+/// let timer: Timer<u32> = Timer::builder().executor(|_| ()).max_pending(1).build()?;
+/// let _first = timer.add(TimerEntry::after(Duration::from_secs(1), 1))?;
+/// match timer.add(TimerEntry::after(Duration::from_secs(1), 2)) {
+///     Err(AddError::Full(entry)) => assert_eq!(entry.into_task(), 2),
+///     other => panic!("{other:?}"),
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum AddError<T> {
+    /// As many timers are pending as `max_pending` allows.
+    Full(TimerEntry<T>),
+    /// The timer was shut down.
+    Shutdown(TimerEntry<T>),
+}
+
+impl<T> AddError<T> {
+    /// The entry that was not accepted.
+    pub fn into_entry(self) -> TimerEntry<T> {
+        match self {
+            AddError::Full(entry) | AddError::Shutdown(entry) => entry,
+        }
+    }
+}
+
+impl<T> fmt::Display for AddError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            AddError::Full(_) => "the timer is full",
+            AddError::Shutdown(_) => "the timer was shut down",
+        })
+    }
+}
+
+impl<T: fmt::Debug> Error for AddError<T> {}
+
+/// Why a [`TimerBuilder`](crate::TimerBuilder) did not build a timer.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// The tick is zero, or longer than 584 years.
+    Tick,
+    /// The wheel size is zero, or greater than 2^20.
+    WheelSize,
+    /// The number of shards is zero, or greater than 4096.
+    Shards,
+    /// The operating system did not start the thread.
+    Thread(std::io::Error),
+}
+
+impl fmt::Display for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BuildError::Tick => f.write_str("the tick must be from 1 ns to 584 years"),
+            BuildError::WheelSize => f.write_str("the wheel size must be from 1 to 2^20 slots"),
+            BuildError::Shards => f.write_str("the number of shards must be from 1 to 4096"),
+            BuildError::Thread(error) => write!(f, "the thread could not be started: {error}"),
+        }
+    }
+}
+
+impl Error for BuildError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            BuildError::Thread(error) => Some(error),
+            _ => None,
+        }
+    }
+}

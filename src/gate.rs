@@ -1,0 +1,178 @@
+//! The gate: the shared delay queue behind its lock, and where those wait who advance the clock.
+//!
+//! # Why no wake-up is lost
+//! Whoever goes to sleep looks at the queue and at the clock, publishes until when it sleeps
+//! (`asleep_until`) and waits, all under the one lock. Whoever offers an earlier bucket does so
+//! under that lock: either before, then the sleeper sees the bucket, or after, then the offerer
+//! sees `asleep_until` and wakes everybody, and each looks again. Moving a manual clock takes the
+//! lock between moving it and waking. So a sleeper never sleeps beyond the first bucket of the
+//! queue, and an offer that is not earlier than what everybody sleeps for wakes nobody: it costs
+//! no system call.
+
+use crate::clock::{Time, Wake};
+use crate::delay_queue::{DelayQueue, Expiration};
+use crate::sync::{Condvar, Mutex};
+use std::time::Instant;
+
+#[derive(Debug, Default)]
+pub(crate) struct Gate {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    queue: DelayQueue,
+    /// Somebody holds a bucket that was taken out of the queue.
+    flushing: bool,
+    sleepers: usize,
+    /// No sleeper sleeps beyond this tick.
+    asleep_until: u64,
+    stopped: bool,
+    wakeups: u64,
+}
+
+/// How a wait ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Waited {
+    Due,
+    TimedOut,
+    Stopped,
+}
+
+/// The duty to call [`Gate::wake`] once no lock is held: waking takes microseconds.
+#[must_use]
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Wakes {
+    Nobody,
+    Sleepers,
+}
+
+impl State {
+    fn offer(&mut self, expiration: Expiration) -> Wakes {
+        self.queue.offer(expiration);
+        if self.sleepers == 0 || expiration.tick >= self.asleep_until {
+            return Wakes::Nobody;
+        }
+        self.asleep_until = expiration.tick;
+        Wakes::Sleepers
+    }
+}
+
+impl Gate {
+    /// Puts a newly armed bucket into the queue. The caller holds the lock of the bucket's shard,
+    /// so nobody finds it armed and not queued.
+    pub(crate) fn offer(&self, expiration: Expiration) -> Wakes {
+        self.state.lock().offer(expiration)
+    }
+
+    /// Lets the turn that begins have the elapsed buckets. Whether there is anything to do at `now`.
+    pub(crate) fn begin_turn(&self, now: u64) -> bool {
+        let mut state = self.state.lock();
+        state.queue.begin_turn();
+        state.queue.next_tick().is_some_and(|tick| tick <= now)
+    }
+
+    /// Takes the bucket to flush next. Whoever gets one calls [`Gate::flushed`].
+    pub(crate) fn poll(&self, turn_start: u64, now: u64) -> Option<Expiration> {
+        let mut state = self.state.lock();
+        let polled = state.queue.poll(turn_start, now);
+        state.flushing = polled.is_some();
+        polled
+    }
+
+    /// Takes the first bucket if it is not due, to see whether it is empty. Likewise.
+    pub(crate) fn pop_later(&self, now: u64) -> Option<Expiration> {
+        let mut state = self.state.lock();
+        let popped = state.queue.pop_later(now);
+        state.flushing = popped.is_some();
+        popped
+    }
+
+    /// Ends the flush of a bucket: offers what it armed, and the bucket itself if it is not empty.
+    pub(crate) fn flushed(
+        &self,
+        armed: impl Iterator<Item = Expiration>,
+        unfinished: Option<Expiration>,
+    ) -> Wakes {
+        let mut state = self.state.lock();
+        state.flushing = false;
+        if let Some(expiration) = unfinished {
+            state.queue.resume(expiration);
+        }
+        armed.fold(Wakes::Nobody, |wakes, expiration| match state.offer(expiration) {
+            Wakes::Sleepers => Wakes::Sleepers,
+            Wakes::Nobody => wakes,
+        })
+    }
+
+    /// Whether no bucket is due at `now` or being flushed: then a shard's time may leap there.
+    pub(crate) fn is_quiet(&self, now: u64) -> bool {
+        let state = self.state.lock();
+        !state.flushing && state.queue.next_tick().is_none_or(|tick| tick > now)
+    }
+
+    pub(crate) fn next_tick(&self) -> Option<u64> {
+        self.state.lock().queue.next_tick()
+    }
+
+    /// Waits until a bucket is due, at most until `until`.
+    ///
+    /// With a manual clock only moving the clock, an offer or a stop ends the wait.
+    pub(crate) fn wait(&self, time: &Time, until: Option<Instant>) -> Waited {
+        let mut state = self.state.lock();
+        loop {
+            let next = state.queue.next_tick();
+            if state.stopped {
+                return Waited::Stopped;
+            }
+            if next.is_some_and(|tick| tick <= time.ticks.floor(time.now())) {
+                return Waited::Due;
+            }
+            if until.is_some_and(|until| until <= time.clock.now()) {
+                return Waited::TimedOut;
+            }
+            state.sleepers += 1;
+            state.asleep_until = next.unwrap_or(u64::MAX);
+            let due = next.map(|tick| time.instant_of_tick(tick));
+            match due.into_iter().chain(until).min() {
+                Some(instant) if time.clock.as_manual().is_none() => {
+                    self.changed.wait_until(&mut state, instant);
+                }
+                _ => self.changed.wait(&mut state),
+            }
+            state.sleepers -= 1;
+            state.wakeups += 1;
+        }
+    }
+
+    /// Wakes everybody, if that was called for.
+    pub(crate) fn wake(&self, wakes: Wakes) {
+        if wakes == Wakes::Sleepers {
+            self.changed.notify_all();
+        }
+    }
+
+    /// Ends all waits, now and later.
+    pub(crate) fn stop(&self) {
+        self.state.lock().stopped = true;
+        self.changed.notify_all();
+    }
+
+    pub(crate) fn wakeups(&self) -> u64 {
+        self.state.lock().wakeups
+    }
+
+    /// Calls `see` with every queued bucket.
+    pub(crate) fn for_each(&self, see: impl FnMut(&Expiration)) {
+        self.state.lock().queue.iter().for_each(see);
+    }
+}
+
+impl Wake for Gate {
+    fn wake(&self) {
+        // The lock orders this after a sleeper's look at the clock.
+        drop(self.state.lock());
+        self.changed.notify_all();
+    }
+}

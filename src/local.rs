@@ -1,0 +1,166 @@
+//! The local timer: one shard and a delay queue, driven by hand, without threads, locks or a clock.
+
+use crate::clock::Ticks;
+use crate::delay_queue::{DelayQueue, Expiration};
+use crate::shard::Shard;
+use crate::slab::Key;
+use crate::wheels::Wheels;
+use std::collections::VecDeque;
+
+/// A single-threaded hierarchical timing wheel that does no input or output: no thread, no lock, no
+/// clock, no `Send` needed. The code inside is the code of [`Timer`](crate::Timer)'s shards.
+///
+/// Time is a `u64` that the caller counts in ticks of any length. Use it in an event loop or a
+/// simulation that owns its time, or where the timers must not be shared.
+///
+/// Nothing here blocks or panics. Adding, cancelling and rescheduling take constant time (and a
+/// binary heap's logarithm of the armed buckets when a bucket is armed); expiring takes constant
+/// time per task, plus one move per level that it was above the finest.
+///
+/// ```
+/// use tickwheel::LocalTimer;
+///
+/// let mut timer = LocalTimer::new();
+/// let ping = timer.add(10, "ping");
+/// timer.add(20, "close");
+/// assert_eq!(timer.next_expiration(), Some(10));
+///
+/// assert_eq!(timer.cancel(ping), Some("ping"));
+/// let mut expired = Vec::new();
+/// timer.advance(20, |task| expired.push(task));
+/// assert_eq!(expired, ["close"]);
+/// ```
+#[derive(Debug)]
+pub struct LocalTimer<T> {
+    shard: Shard<T>,
+    queue: DelayQueue,
+    now: u64,
+    armed: Vec<Expiration>,
+    /// Expired tasks that were not handed out yet: empty between calls, unless a task's `expire`
+    /// panicked; then the next `advance` goes on with them.
+    expired: VecDeque<T>,
+}
+
+/// Names one timer of a [`LocalTimer`]. Harmless once that timer is gone: it never names another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TimerKey(Key);
+
+impl<T> LocalTimer<T> {
+    /// An empty timer at tick 0, with wheels of 512 slots.
+    pub fn new() -> Self {
+        Self::starting_at(0, 512)
+    }
+
+    /// An empty timer at tick `now`. `wheel_size`, the slots of each wheel, is rounded up to a power
+    /// of two from 4 to 2^20.
+    pub fn starting_at(now: u64, wheel_size: usize) -> Self {
+        let wheel_size = crate::wheel::round_size(wheel_size);
+        LocalTimer {
+            shard: Shard::new(Ticks::new(1), Wheels::new(0, wheel_size, now)),
+            queue: DelayQueue::default(),
+            now,
+            armed: Vec::new(),
+            expired: VecDeque::new(),
+        }
+    }
+
+    /// Adds a task that expires at the tick `deadline`: at the next [`advance`](Self::advance) if that
+    /// has passed.
+    pub fn add(&mut self, deadline: u64, task: T) -> TimerKey {
+        let (key, armed) = self.shard.add(deadline, deadline, task);
+        if let Some(expiration) = armed {
+            self.queue.offer(expiration);
+        }
+        TimerKey(key)
+    }
+
+    /// Takes a task out before it expires; `None` if it is gone already.
+    pub fn cancel(&mut self, key: TimerKey) -> Option<T> {
+        self.shard.cancel(key.0)
+    }
+
+    /// Moves a task to another deadline, earlier or later. Returns whether it was still pending.
+    ///
+    /// To a later one it costs a single write.
+    pub fn reschedule(&mut self, key: TimerKey, deadline: u64) -> bool {
+        let Some(old) = self.shard.deadline(key.0) else {
+            return false;
+        };
+        if deadline >= old {
+            self.shard.extend(key.0, deadline);
+        } else if let Some(expiration) = self.shard.move_up(key.0, deadline, deadline) {
+            self.queue.offer(expiration);
+        }
+        true
+    }
+
+    /// The deadline of a task that is still pending.
+    pub fn deadline(&self, key: TimerKey) -> Option<u64> {
+        self.shard.deadline(key.0)
+    }
+
+    /// The tick at which to call [`advance`](Self::advance) next, if nothing is added before: never
+    /// after the first deadline; before it when timers have to be moved to a finer wheel first, or
+    /// were rescheduled to later. `None` if nothing is pending.
+    pub fn next_expiration(&mut self) -> Option<u64> {
+        let now = self.now;
+        while let Some(expiration) = self.queue.pop_later(now) {
+            if !self.shard.disarm_if_empty(expiration.bucket) {
+                self.queue.offer(expiration);
+                break;
+            }
+        }
+        self.queue.next_tick().map(|tick| tick.max(now))
+    }
+
+    /// Sets the time to `now` and hands every task whose deadline has come to `expire`, ordered by
+    /// deadline. A `now` before the last one counts as the last one. Returns how many expired.
+    pub fn advance(&mut self, now: u64, mut expire: impl FnMut(T)) -> usize {
+        self.now = self.now.max(now);
+        let now = self.now;
+        let mut count = 0;
+        self.queue.begin_turn();
+        loop {
+            while let Some(task) = self.expired.pop_front() {
+                count += 1;
+                expire(task);
+            }
+            let Some(expiration) = self.queue.poll(now, now) else {
+                break;
+            };
+            let hand_out = |task| self.expired.push_back(task);
+            let is_empty = self.shard.flush(expiration, now, &mut self.armed, hand_out);
+            self.armed.drain(..).for_each(|armed| self.queue.offer(armed));
+            if !is_empty {
+                self.queue.resume(expiration);
+            }
+        }
+        self.shard.wheels.leap(now);
+        count
+    }
+
+    /// How many tasks are pending.
+    pub fn len(&self) -> usize {
+        self.shard.len()
+    }
+
+    /// Whether nothing is pending.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Checks every structure inside and panics if one is broken: for tests. Takes time
+    /// proportional to what is pending.
+    #[doc(hidden)]
+    pub fn assert_invariants(&self) {
+        self.shard.assert_invariants(|_, id| {
+            self.queue.iter().filter(|expiration| expiration.bucket == id).count()
+        });
+    }
+}
+
+impl<T> Default for LocalTimer<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}

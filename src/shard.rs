@@ -1,0 +1,310 @@
+//! The shard: one complete single-threaded timer, its entries and its wheels.
+//!
+//! Plain data that never reads a clock, locks, queues or fires. Every call that files an entry
+//! answers which bucket was newly armed; whoever drives the shard offers that to the delay queue.
+//! [`LocalTimer`](crate::LocalTimer) drives one shard directly, [`Timer`](crate::Timer) several,
+//! each behind a lock.
+//!
+//! Cancelling an entry frees its place in the slab at once; its reference in a bucket stays behind,
+//! stale. A reference is stale when the slab no longer knows its key, or when its entry was filed
+//! again under another tick (the entry's tag in the slab). Stale references are taken out where one
+//! comes by anyway: at the front of the cancelled entry's bucket, which is where they are when
+//! timers are cancelled about in the order in which they were added. When there are still more of
+//! them than of entries, each `add` sweeps a few references.
+//!
+//! Invariants, checked by [`Shard::assert_invariants`]:
+//! - every entry has a reference that is not stale;
+//! - a bucket with references is armed: in the delay queue, or in the hands of the one who flushes
+//!   it;
+//! - a reference lies in the bucket for its tick, inside its wheel's window; in the bucket of elapsed
+//!   entries if its tick is not after the wheels' time;
+//! - an entry's deadline is never before the tick it is filed under (it is later after an
+//!   extension: the flush looks at the deadline and files the entry again).
+
+use crate::bucket::{BucketId, Reference};
+use crate::clock::{NEVER, Ticks};
+use crate::delay_queue::Expiration;
+use crate::slab::{Key, Slab};
+use crate::stats::{Counters, LevelSnapshot};
+use crate::wheels::Wheels;
+use std::num::NonZeroU64;
+
+/// Entries that one flush moves while it holds the shard: bounds how long others wait for it.
+pub(crate) const BATCH: usize = 128;
+
+/// References that one `add` sweeps when too many are stale.
+const SWEEP: usize = 32;
+
+/// Stale references that are not worth a sweep, however few entries there are.
+const STALE_ALLOWED: usize = 256;
+
+/// 24 bytes in the slab for a 64-bit task, because the deadline cannot be zero.
+#[derive(Debug)]
+struct Entry<T> {
+    deadline: Deadline,
+    task: T,
+}
+
+/// A deadline, at most [`NEVER`].
+#[derive(Clone, Copy, Debug)]
+struct Deadline(NonZeroU64);
+
+impl Deadline {
+    fn new(deadline: u64) -> Self {
+        Deadline(NonZeroU64::MIN.saturating_add(deadline.min(NEVER)))
+    }
+
+    fn get(self) -> u64 {
+        self.0.get() - 1
+    }
+}
+
+/// See the head of this file.
+#[derive(Debug)]
+pub(crate) struct Shard<T> {
+    ticks: Ticks,
+    entries: Slab<Entry<T>, 10>,
+    pub(crate) wheels: Wheels,
+    /// The bucket to sweep next, by its ordinal, and how many of its references are left to sweep.
+    sweep: (usize, usize),
+    /// The references that are being moved; empty between calls.
+    batch: Vec<Reference>,
+    pub(crate) counters: Counters,
+}
+
+impl<T> Shard<T> {
+    pub(crate) fn new(ticks: Ticks, wheels: Wheels) -> Self {
+        Shard {
+            ticks,
+            entries: Slab::new(),
+            wheels,
+            sweep: (0, 0),
+            batch: Vec::with_capacity(BATCH),
+            counters: Counters::default(),
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Files `task` under `tick`. Returns its key, and its bucket if that was newly armed.
+    pub(crate) fn add(&mut self, deadline: u64, tick: u64, task: T) -> (Key, Option<Expiration>) {
+        self.counters.added += 1;
+        let entry = Entry { deadline: Deadline::new(deadline), task };
+        let key = self.entries.insert(entry, tick as u32);
+        if self.wheels.len() > 2 * self.entries.len() + STALE_ALLOWED {
+            self.sweep();
+        }
+        (key, self.wheels.file(Reference { tick: tick as u32, key }, tick))
+    }
+
+    /// Takes an entry out before its time: its task.
+    pub(crate) fn cancel(&mut self, key: Key) -> Option<T> {
+        let (entry, tag) = self.entries.remove(key)?;
+        self.counters.cancelled += 1;
+        self.wheels.pop_if_first(tag, key);
+        Some(entry.task)
+    }
+
+    pub(crate) fn deadline(&self, key: Key) -> Option<u64> {
+        self.entries.get(key).map(|(entry, _)| entry.deadline.get())
+    }
+
+    /// Moves an entry to a later `deadline`; an earlier one changes nothing. Only writes the
+    /// deadline down: the entry is filed again when its bucket is flushed.
+    pub(crate) fn extend(&mut self, key: Key, deadline: u64) {
+        let Some((entry, _)) = self.entries.get_mut(key) else { return };
+        if deadline > entry.deadline.get() {
+            entry.deadline = Deadline::new(deadline);
+            self.counters.rescheduled += 1;
+        }
+    }
+
+    /// Moves an entry to `deadline`, which is earlier than its own, and files it under `tick`.
+    pub(crate) fn move_up(&mut self, key: Key, deadline: u64, tick: u64) -> Option<Expiration> {
+        let (entry, tag) = self.entries.get_mut(key)?;
+        entry.deadline = Deadline::new(deadline);
+        *tag = tick as u32;
+        self.counters.rescheduled += 1;
+        self.wheels.file(Reference { tick: tick as u32, key }, tick)
+    }
+
+    /// Moves at most [`BATCH`] entries out of a polled bucket: those due at `now` to `expire`, in
+    /// order, the others to where they belong now, newly armed buckets to `armed`. Returns whether
+    /// the bucket is empty, and disarms it then.
+    pub(crate) fn flush(
+        &mut self,
+        expiration: Expiration,
+        now: u64,
+        armed: &mut Vec<Expiration>,
+        mut expire: impl FnMut(T),
+    ) -> bool {
+        let mut batch = std::mem::take(&mut self.batch);
+        let Expiration { bucket, tick: expires, start, .. } = expiration;
+        self.wheels.leap(expires);
+        self.wheels.take_front(bucket, BATCH, &mut batch);
+        if expires < start {
+            self.cascade(bucket, start, &mut batch, armed);
+        } else {
+            // A loop of its own, so that the cache misses of the whole batch overlap.
+            batch.retain(|reference| self.is_live(*reference));
+            for reference in &batch {
+                self.expire_or_file(reference.key, now, armed, &mut expire);
+            }
+        }
+        batch.clear();
+        self.batch = batch;
+        self.wheels.disarm_if_empty(bucket)
+    }
+
+    /// Files references again that were taken from the overflow bucket that starts at `start`.
+    fn cascade(
+        &mut self,
+        bucket: BucketId,
+        start: u64,
+        batch: &mut Vec<Reference>,
+        armed: &mut Vec<Expiration>,
+    ) {
+        // Stale references go along with the others unless they are many: to tell them apart costs
+        // a cache miss each, while moving them touches no entry.
+        if self.wheels.len() + batch.len() > self.entries.len() + self.entries.len() / 8 {
+            batch.retain(|reference| self.is_live(*reference));
+        }
+        self.counters.cascaded += batch.len() as u64;
+        let low_bits_suffice = self.wheels.low_bits_suffice(bucket);
+        for &reference in &*batch {
+            if low_bits_suffice {
+                let tick = start + u64::from(reference.tick.wrapping_sub(start as u32));
+                armed.extend(self.wheels.file(reference, tick));
+            } else if self.is_live(reference) {
+                armed.extend(self.file_by_deadline(reference.key));
+            }
+        }
+    }
+
+    /// An entry whose tick has come: expires it, or files it again if it was extended.
+    fn expire_or_file(
+        &mut self,
+        key: Key,
+        now: u64,
+        armed: &mut Vec<Expiration>,
+        expire: &mut impl FnMut(T),
+    ) {
+        let is_due = |entry: &Entry<T>| entry.deadline.get() <= now;
+        if let Some((entry, _)) = self.entries.remove_if(key, is_due) {
+            self.counters.record_expired(now - entry.deadline.get());
+            expire(entry.task);
+        } else {
+            armed.extend(self.file_by_deadline(key));
+        }
+    }
+
+    /// Files an entry under the tick of its deadline.
+    fn file_by_deadline(&mut self, key: Key) -> Option<Expiration> {
+        let (entry, tag) = self.entries.get_mut(key)?;
+        let tick = self.ticks.ceil(entry.deadline.get());
+        *tag = tick as u32;
+        self.wheels.file(Reference { tick: tick as u32, key }, tick)
+    }
+
+    fn is_live(&self, reference: Reference) -> bool {
+        self.entries.get(reference.key).is_some_and(|(_, tag)| tag == reference.tick)
+    }
+
+    /// Takes the stale references off the front of a bucket, at most [`BATCH`] of them, and disarms
+    /// it if it is empty then; whether it is.
+    pub(crate) fn disarm_if_empty(&mut self, bucket: BucketId) -> bool {
+        let is_stale =
+            |shard: &Self| shard.wheels.front(bucket).is_some_and(|front| !shard.is_live(front));
+        let mut left = BATCH;
+        while left > 0 && is_stale(self) {
+            self.wheels.pop_front(bucket);
+            left -= 1;
+        }
+        self.wheels.disarm_if_empty(bucket)
+    }
+
+    /// Takes the stale ones out of the next few references. The others go to the back of their own
+    /// bucket, which has its order again when the sweep is through with it.
+    fn sweep(&mut self) {
+        let mut batch = std::mem::take(&mut self.batch);
+        let (mut ordinal, mut left) = self.sweep;
+        for _ in 0..SWEEP {
+            if left > 0 {
+                break;
+            }
+            ordinal += 1;
+            if self.wheels.nth_bucket(ordinal).is_none() {
+                ordinal = 0;
+            }
+            left = self.wheels.nth_bucket(ordinal).map_or(0, |id| self.wheels.bucket_len(id));
+        }
+        if let Some(bucket) = self.wheels.nth_bucket(ordinal).filter(|_| left > 0) {
+            self.wheels.take_front(bucket, SWEEP.min(left), &mut batch);
+            // It may have been flushed since its length was taken.
+            left = if batch.is_empty() { 0 } else { left - batch.len() };
+            batch.retain(|reference| self.is_live(*reference));
+            batch.drain(..).for_each(|reference| self.wheels.put_back(bucket, reference));
+        }
+        self.sweep = (ordinal, left);
+        self.batch = batch;
+    }
+
+    /// Takes at most [`BATCH`] entries out of the first bucket at or after the `cursor`-th that has
+    /// any, with their deadlines. Returns whether there may be more.
+    pub(crate) fn drain(&mut self, cursor: &mut usize, mut out: impl FnMut(u64, T)) -> bool {
+        let mut batch = std::mem::take(&mut self.batch);
+        while let Some(bucket) = self.wheels.nth_bucket(*cursor).filter(|_| batch.is_empty()) {
+            self.wheels.take_front(bucket, BATCH, &mut batch);
+            if batch.is_empty() {
+                *cursor += 1;
+            }
+        }
+        let more = !batch.is_empty();
+        for reference in batch.drain(..) {
+            if let Some((entry, _)) = self.entries.remove(reference.key) {
+                self.counters.returned += 1;
+                out(entry.deadline.get(), entry.task);
+            }
+        }
+        self.batch = batch;
+        more
+    }
+
+    /// Adds each level's share to `levels`, which grows as needed.
+    pub(crate) fn snapshot(&self, levels: &mut Vec<LevelSnapshot>) {
+        for (level, (slot_ticks, buckets)) in self.wheels.levels().enumerate() {
+            if levels.len() == level {
+                let tick = self.ticks.start_of(slot_ticks);
+                levels.push(LevelSnapshot::new(level, tick, buckets.len()));
+            }
+            for bucket in buckets {
+                levels[level].absorb(bucket.armed, bucket.len());
+            }
+        }
+        let elapsed = self.wheels.elapsed();
+        levels[0].absorb(elapsed.armed, elapsed.len());
+    }
+
+    /// Checks the invariants of the head of this file. Takes time proportional to the shard.
+    pub(crate) fn assert_invariants(&self, is_queued: impl FnMut(u32, BucketId) -> usize) {
+        self.entries.assert_invariants();
+        let mut live = std::collections::HashSet::new();
+        self.wheels.assert_invariants(is_queued, |reference, first, last| {
+            if !self.is_live(reference) {
+                return;
+            }
+            live.insert(reference.key);
+            let entry = self.entries.get(reference.key).expect("it is live").0;
+            let deadline = self.ticks.ceil(entry.deadline.get());
+            assert!(deadline >= first || first == 0, "filed after its deadline");
+            if first > 0 && last - first < 1 << 32 {
+                let tick = first + u64::from(reference.tick.wrapping_sub(first as u32));
+                assert!(tick <= last, "filed in another tick's bucket");
+                assert!(tick <= deadline, "filed after its deadline");
+            }
+        });
+        assert_eq!(live.len(), self.entries.len(), "every entry is in a bucket");
+    }
+}

@@ -1,0 +1,332 @@
+//! The slab: values at places that never move, named by keys that never alias.
+//!
+//! Values lie in chunks of a fixed size, so growing never copies a value, and a chunk whose last
+//! value was removed is given back (one is kept, so that a count that swings around a chunk's edge
+//! does not allocate each time). A [`Key`] is a place and the generation of that place; the
+//! generation is bumped when the value is removed, so a stale key finds nothing, for ever: a place
+//! whose generation is used up is retired instead of starting again, and a chunk that is made again
+//! starts beyond every generation that was handed out before.
+//!
+//! Invariants, held between calls and checked by [`Slab::assert_invariants`]:
+//! - every chunk with a vacant place is in `open`, once; no full or retired chunk is;
+//! - a chunk is appended only while `open` is empty, so `open` never names a chunk twice;
+//! - no generation that was handed out for a place is handed out for it again.
+
+/// No further vacant place in the chunk.
+const NONE: u32 = u32::MAX;
+/// The last generation of a place: a place that reaches it is retired.
+const LAST_GENERATION: u32 = u32::MAX;
+/// A chunk that has used up this many generations is retired when it is given back, so that
+/// every chunk that is made has at least as many left.
+const WORN_GENERATION: u32 = u32::MAX / 2;
+
+/// Names one value of a slab, and never another one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Key {
+    pub(crate) index: u32,
+    pub(crate) generation: u32,
+}
+
+/// Chunks of `1 << BITS` places.
+#[derive(Debug)]
+pub(crate) struct Slab<V, const BITS: u32> {
+    chunks: Vec<Chunk<V>>,
+    /// Chunks with a vacant place; the last one is filled next.
+    open: Vec<u32>,
+    /// The empty chunk that keeps its memory.
+    spare: Option<u32>,
+    /// Where the generations of the next new chunk start.
+    first_generation: u32,
+    len: usize,
+}
+
+#[derive(Debug)]
+struct Chunk<V> {
+    /// Grows by pushing up to the chunk's size, within a capacity reserved at once.
+    slots: Vec<Slot<V>>,
+    /// The head of the list of vacated slots.
+    vacant: u32,
+    used: u32,
+    first_generation: u32,
+}
+
+#[derive(Debug)]
+struct Slot<V> {
+    generation: u32,
+    /// Occupied: the owner's tag. Vacant: the next vacant slot of the chunk.
+    tag: u32,
+    value: Option<V>,
+}
+
+impl<V> Chunk<V> {
+    fn new(first_generation: u32) -> Self {
+        Chunk { slots: Vec::new(), vacant: NONE, used: 0, first_generation }
+    }
+
+    fn is_full(&self, size: usize) -> bool {
+        self.vacant == NONE && self.slots.len() == size
+    }
+
+    fn is_worn(&self) -> bool {
+        self.first_generation >= WORN_GENERATION
+    }
+}
+
+impl<V, const BITS: u32> Slab<V, BITS> {
+    const SIZE: usize = 1 << BITS;
+    const MASK: u32 = (1 << BITS) - 1;
+
+    pub(crate) fn new() -> Self {
+        Slab { chunks: Vec::new(), open: Vec::new(), spare: None, first_generation: 0, len: 0 }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Puts `value` into a vacant place, `tag` beside it. Allocates a chunk when there is none.
+    pub(crate) fn insert(&mut self, value: V, tag: u32) -> Key {
+        let id = self.open_chunk();
+        if self.spare == Some(id) {
+            self.spare = None;
+        }
+        let chunk = &mut self.chunks[id as usize];
+        chunk.used += 1;
+        let (offset, generation) = if chunk.vacant == NONE {
+            if chunk.slots.capacity() == 0 {
+                chunk.slots.reserve_exact(Self::SIZE);
+            }
+            let generation = chunk.first_generation;
+            chunk.slots.push(Slot { generation, tag, value: Some(value) });
+            (chunk.slots.len() as u32 - 1, generation)
+        } else {
+            let offset = chunk.vacant;
+            let slot = &mut chunk.slots[offset as usize];
+            chunk.vacant = slot.tag;
+            slot.tag = tag;
+            slot.value = Some(value);
+            (offset, slot.generation)
+        };
+        if chunk.is_full(Self::SIZE) {
+            self.open.pop();
+        }
+        self.len += 1;
+        Key { index: (id << BITS) | offset, generation }
+    }
+
+    /// Takes the value of `key` out, if the key is not stale; and its tag.
+    pub(crate) fn remove(&mut self, key: Key) -> Option<(V, u32)> {
+        self.remove_if(key, |_| true)
+    }
+
+    /// Likewise, if the value is as `wanted`.
+    pub(crate) fn remove_if(
+        &mut self,
+        key: Key,
+        wanted: impl FnOnce(&V) -> bool,
+    ) -> Option<(V, u32)> {
+        let slot = self.slot_mut(key)?;
+        let value = slot.value.take_if(|value| wanted(value))?;
+        let tag = slot.tag;
+        self.vacate(key.index);
+        Some((value, tag))
+    }
+
+    /// Drops the value at `index`; there must be one.
+    pub(crate) fn release(&mut self, index: u32) {
+        let chunk = &mut self.chunks[(index >> BITS) as usize];
+        chunk.slots[(index & Self::MASK) as usize].value = None;
+        self.vacate(index);
+    }
+
+    /// The value of `key`, if the key is not stale; and its tag.
+    pub(crate) fn get(&self, key: Key) -> Option<(&V, u32)> {
+        let chunk = self.chunks.get((key.index >> BITS) as usize)?;
+        let slot = chunk.slots.get((key.index & Self::MASK) as usize)?;
+        let value = if slot.generation == key.generation { slot.value.as_ref() } else { None };
+        value.map(|value| (value, slot.tag))
+    }
+
+    /// The value and the tag of `key`, if the key is not stale.
+    pub(crate) fn get_mut(&mut self, key: Key) -> Option<(&mut V, &mut u32)> {
+        let slot = self.slot_mut(key)?;
+        slot.value.as_mut().map(|value| (value, &mut slot.tag))
+    }
+
+    /// The value at `index`; there must be one.
+    pub(crate) fn at(&self, index: u32) -> &V {
+        let slot = &self.chunks[(index >> BITS) as usize].slots[(index & Self::MASK) as usize];
+        slot.value.as_ref().expect("the index names a value")
+    }
+
+    /// The value at `index`; there must be one.
+    pub(crate) fn at_mut(&mut self, index: u32) -> &mut V {
+        let chunk = &mut self.chunks[(index >> BITS) as usize];
+        let slot = &mut chunk.slots[(index & Self::MASK) as usize];
+        slot.value.as_mut().expect("the index names a value")
+    }
+
+    fn slot_mut(&mut self, key: Key) -> Option<&mut Slot<V>> {
+        let chunk = self.chunks.get_mut((key.index >> BITS) as usize)?;
+        let slot = chunk.slots.get_mut((key.index & Self::MASK) as usize)?;
+        (slot.generation == key.generation).then_some(slot)
+    }
+
+    /// Makes the place at `index` vacant, whose value was taken.
+    fn vacate(&mut self, index: u32) {
+        let id = index >> BITS;
+        let chunk = &mut self.chunks[id as usize];
+        let was_full = chunk.is_full(Self::SIZE);
+        let offset = index & Self::MASK;
+        let slot = &mut chunk.slots[offset as usize];
+        slot.generation += 1;
+        if slot.generation != LAST_GENERATION {
+            slot.tag = chunk.vacant;
+            chunk.vacant = offset;
+        }
+        chunk.used -= 1;
+        self.len -= 1;
+        if was_full && chunk.vacant != NONE {
+            self.open.push(id);
+        }
+        if chunk.used == 0 {
+            self.keep_or_give_back(id);
+        }
+    }
+
+    /// The chunk to fill next, appended if none has a vacant place.
+    fn open_chunk(&mut self) -> u32 {
+        while let Some(&id) = self.open.last() {
+            if (id as usize) < self.chunks.len() {
+                return id;
+            }
+            self.open.pop(); // Its chunk was given back, and the directory cut behind it.
+        }
+        let id = self.chunks.len() as u32;
+        assert!(id <= u32::MAX >> BITS, "a slab holds at most 2^32 values");
+        self.chunks.push(Chunk::new(self.first_generation));
+        self.open.push(id);
+        id
+    }
+
+    fn keep_or_give_back(&mut self, id: u32) {
+        if self.spare.is_none() {
+            self.spare = Some(id);
+            return;
+        }
+        let chunk = &mut self.chunks[id as usize];
+        let used_up = chunk.slots.iter().map(|slot| slot.generation).max().unwrap_or(0);
+        let next = used_up.max(chunk.first_generation);
+        *chunk = Chunk::new(next);
+        if chunk.is_worn() {
+            // Retired: it stays in the directory as a mark, so that its keys stay stale.
+            self.open.retain(|&open| open != id);
+        } else {
+            self.first_generation = self.first_generation.max(next);
+        }
+        self.cut_directory();
+    }
+
+    /// Forgets the chunks at the end that were given back.
+    fn cut_directory(&mut self) {
+        let given_back = |chunk: &Chunk<V>| chunk.slots.capacity() == 0 && !chunk.is_worn();
+        while self.chunks.last().is_some_and(given_back) {
+            self.chunks.pop();
+        }
+        // Rarely, so that the cost per chunk stays constant.
+        if self.chunks.capacity() > 64 && self.chunks.len() < self.chunks.capacity() / 4 {
+            let len = self.chunks.len();
+            self.chunks.shrink_to(len * 2);
+            self.open.retain(|&id| (id as usize) < len);
+            self.open.shrink_to(len * 2);
+        }
+    }
+
+    /// Checks the invariants of the head of this file. Takes time proportional to the slab.
+    pub(crate) fn assert_invariants(&self) {
+        let mut open = self.open.clone();
+        open.retain(|&id| (id as usize) < self.chunks.len());
+        open.sort_unstable();
+        let listed = open.len();
+        open.dedup();
+        assert_eq!(open.len(), listed, "a chunk is open twice");
+        let mut len = 0;
+        for (id, chunk) in self.chunks.iter().enumerate() {
+            let used = chunk.slots.iter().filter(|slot| slot.value.is_some()).count();
+            assert_eq!(used, chunk.used as usize);
+            len += used;
+            let fresh = chunk.slots.len() < Self::SIZE && !chunk.is_worn();
+            let is_open = open.binary_search(&(id as u32)).is_ok();
+            assert_eq!(is_open, chunk.vacant != NONE || fresh, "chunk {id} is wrongly open or not");
+            let mut vacant = chunk.vacant;
+            while vacant != NONE {
+                let slot = &chunk.slots[vacant as usize];
+                assert!(slot.value.is_none() && slot.generation < LAST_GENERATION);
+                vacant = slot.tag;
+            }
+        }
+        assert_eq!(len, self.len);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Small = Slab<u64, 2>;
+
+    #[test]
+    fn a_stale_key_finds_nothing_after_its_place_was_reused() {
+        let mut slab = Small::new();
+        let old = slab.insert(1, 0);
+        assert_eq!(slab.remove(old).map(|(value, _)| value), Some(1));
+        let new = slab.insert(2, 0);
+        assert_eq!(new.index, old.index);
+        assert_eq!(slab.get(old), None);
+        assert_eq!(slab.remove(old), None);
+        assert_eq!(slab.get(new).map(|(value, _)| *value), Some(2));
+        slab.assert_invariants();
+    }
+
+    #[test]
+    fn chunks_are_given_back_but_one_and_their_keys_stay_stale() {
+        let mut slab = Small::new();
+        let old: Vec<Key> = (0..400).map(|value| slab.insert(value, 0)).collect();
+        for &key in &old {
+            slab.remove(key);
+            slab.assert_invariants();
+        }
+        assert_eq!(slab.chunks.iter().filter(|chunk| chunk.slots.capacity() > 0).count(), 1);
+        let new: Vec<Key> = (0..400).map(|value| slab.insert(value, 0)).collect();
+        assert!(old.iter().all(|&key| slab.get(key).is_none()));
+        assert!(new.iter().all(|&key| slab.get(key).is_some()));
+        slab.assert_invariants();
+    }
+
+    #[test]
+    fn a_place_whose_generations_are_used_up_is_retired() {
+        let mut slab = Small::new();
+        let key = slab.insert(1, 0);
+        let kept = slab.insert(2, 0);
+        slab.chunks[0].slots[key.index as usize].generation = LAST_GENERATION - 1;
+        slab.release(key.index);
+        slab.assert_invariants();
+        for value in 0..8 {
+            assert_ne!(slab.insert(value, 0).index, key.index);
+        }
+        assert_eq!(slab.get(kept).map(|(value, _)| *value), Some(2));
+        slab.assert_invariants();
+    }
+
+    #[test]
+    fn a_worn_chunk_is_never_made_again() {
+        let mut slab = Small::new();
+        let keys: Vec<Key> = (0..8).map(|value| slab.insert(value, 0)).collect();
+        slab.chunks[1].slots[0].generation = WORN_GENERATION;
+        keys.iter().for_each(|key| slab.release(key.index));
+        slab.assert_invariants();
+        let ids: Vec<u32> = (0..12).map(|value| slab.insert(value, 0).index >> 2).collect();
+        assert!(!ids.contains(&1), "{ids:?}");
+        slab.assert_invariants();
+    }
+}

@@ -1,0 +1,204 @@
+//! The timeout: the handle of one timer that was added.
+
+use crate::cell::{Cell, Move, Moved};
+use crate::entry::{Task, When};
+use crate::slab::Key;
+use crate::sync::atomic::{AtomicBool, Ordering};
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The handle of a timer that was added: cancels it, moves its deadline, tells how it stands.
+///
+/// A timer is pending until it is cancelled or *expired*: handed to the executor, or returned by
+/// [`shutdown`](crate::Timer::shutdown). Exactly one of them happens, and it stays so. Inside its
+/// own task a timer has expired already.
+///
+/// Dropping the handle changes nothing: the timer expires all the same. Use
+/// [`cancel_on_drop`](Self::cancel_on_drop) where it should not. A handle may be kept for as long as
+/// one likes, also beyond its [`Timer`](crate::Timer); it never touches another timer.
+///
+/// All methods take constant time and the lock of one shard for as long.
+///
+/// ```
+/// use std::time::Duration;
+/// use tickwheel::{Cancel, Timer, TimerEntry};
+///
+/// let timer: Timer<&str> = Timer::builder().executor(|_| ()).build()?;
+/// let timeout = timer.add(TimerEntry::after(Duration::from_secs(30), "request 7"))?;
+/// assert!(timeout.is_pending());
+/// assert_eq!(timeout.cancel(), Cancel::Cancelled("request 7"));
+/// assert_eq!(timeout.cancel(), Cancel::AlreadyCancelled);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Timeout<T = Task> {
+    cell: Arc<Cell<T>>,
+    key: Key,
+    cancelled: AtomicBool,
+}
+
+/// Who won, as [`Timeout::cancel`] answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "the task that was taken back is inside"]
+pub enum Cancel<T> {
+    /// This call: here is the task. It does not run.
+    Cancelled(T),
+    /// The timer: it had expired, or was returned by `shutdown`.
+    Expired,
+    /// An earlier call.
+    AlreadyCancelled,
+}
+
+impl<T> Cancel<T> {
+    /// The task, if this call cancelled it.
+    pub fn into_task(self) -> Option<T> {
+        match self {
+            Cancel::Cancelled(task) => Some(task),
+            Cancel::Expired | Cancel::AlreadyCancelled => None,
+        }
+    }
+
+    /// Whether this call cancelled it.
+    pub fn is_cancelled(&self) -> bool {
+        matches!(self, Cancel::Cancelled(_))
+    }
+}
+
+impl<T> Timeout<T> {
+    pub(crate) fn new(cell: Arc<Cell<T>>, key: Key) -> Self {
+        Timeout { cell, key, cancelled: AtomicBool::new(false) }
+    }
+
+    /// Takes the task back, if the timer is still pending; its place is free at once, and its
+    /// permit if there is a `max_pending`.
+    ///
+    /// Of all calls and the expiry, one wins. Never blocks on a running task.
+    pub fn cancel(&self) -> Cancel<T> {
+        // Set under the cell's lock, and read after it was taken: so it need not order anything.
+        match self.cell.cancel(self.key, || self.cancelled.store(true, Ordering::Relaxed)) {
+            Some(task) => Cancel::Cancelled(task),
+            None if self.is_cancelled() => Cancel::AlreadyCancelled,
+            None => Cancel::Expired,
+        }
+    }
+
+    /// Moves the deadline to `delay` from now, earlier or later, if the timer is pending. Returns
+    /// whether it was.
+    ///
+    /// To a later deadline this writes one word; to an earlier one it costs as much as an `add`.
+    /// Zero expires at once.
+    pub fn reschedule(&self, delay: Duration) -> bool {
+        self.moved(When::After(delay), Move::To)
+    }
+
+    /// Moves the deadline to `deadline`, earlier or later, if the timer is pending. Returns whether
+    /// it was.
+    pub fn reschedule_at(&self, deadline: Instant) -> bool {
+        self.moved(When::At(deadline), Move::To)
+    }
+
+    /// Extends the deadline to `delay` from now, if the timer is pending; it never moves to an
+    /// earlier one. Returns whether it was pending.
+    ///
+    /// What a service does on every sign of life: it writes one word, and the timer is filed anew
+    /// only when its old deadline comes.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tickwheel::{ManualClock, Timer, TimerEntry};
+    /// # let clock = ManualClock::new();
+    /// # let timer: Timer<&str> = Timer::builder().clock(clock.clone()).executor(|_| ()).build()?;
+    /// let idle = timer.add(TimerEntry::after(Duration::from_secs(30), "session 1"))?;
+    /// clock.advance(Duration::from_secs(20));
+    /// assert!(idle.touch(Duration::from_secs(30)));
+    /// clock.advance(Duration::from_secs(29));
+    /// assert_eq!(timer.advance_clock(Duration::ZERO), 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn touch(&self, delay: Duration) -> bool {
+        self.moved(When::After(delay), Move::Extend)
+    }
+
+    /// Extends the deadline to `deadline`, if the timer is pending; it never moves to an earlier
+    /// one. Returns whether it was pending. Spares [`touch`](Self::touch) its look at the clock.
+    pub fn touch_at(&self, deadline: Instant) -> bool {
+        self.moved(When::At(deadline), Move::Extend)
+    }
+
+    /// Whether the timer waits for its deadline.
+    pub fn is_pending(&self) -> bool {
+        self.cell.deadline(self.key).is_some()
+    }
+
+    /// Whether the timer was handed to the executor, or returned by `shutdown`.
+    pub fn is_expired(&self) -> bool {
+        !self.is_pending() && !self.is_cancelled()
+    }
+
+    /// Whether the timer was cancelled through this handle.
+    pub fn is_cancelled(&self) -> bool {
+        self.cancelled.load(Ordering::Relaxed)
+    }
+
+    /// The deadline, as exactly as it was given, while the timer is pending.
+    pub fn deadline(&self) -> Option<Instant> {
+        let deadline = self.cell.deadline(self.key)?;
+        Some(self.cell.common().time.instant_of(deadline))
+    }
+
+    /// A guard that cancels the timer, and drops its task, when it is dropped.
+    pub fn cancel_on_drop(self) -> CancelOnDrop<T> {
+        CancelOnDrop(Some(self))
+    }
+
+    fn moved(&self, when: When, how: Move) -> bool {
+        matches!(self.cell.reschedule(self.key, when, how), Moved::Moved)
+    }
+}
+
+impl<T> fmt::Debug for Timeout<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let cancelled = self.is_cancelled();
+        f.debug_struct("Timeout").field("key", &self.key).field("cancelled", &cancelled).finish()
+    }
+}
+
+/// A [`Timeout`] that cancels its timer when it is dropped.
+///
+/// ```
+/// use std::time::Duration;
+/// use tickwheel::{Timer, TimerEntry};
+///
+/// let timer: Timer = Timer::builder().build()?;
+/// {
+///     let timeout = timer.add(TimerEntry::after(Duration::from_secs(30), || ()))?;
+///     let _guard = timeout.cancel_on_drop();
+///     assert_eq!(timer.len(), 1);
+/// }
+/// assert!(timer.is_empty());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+#[must_use = "dropped at once, it cancels at once"]
+pub struct CancelOnDrop<T = Task>(Option<Timeout<T>>);
+
+impl<T> CancelOnDrop<T> {
+    /// Lets the timer go on; returns its handle.
+    pub fn disarm(mut self) -> Timeout<T> {
+        // `None` only in `drop`, after which nobody can call this.
+        self.0.take().expect("the guard is not dropped yet")
+    }
+
+    /// The handle.
+    pub fn timeout(&self) -> &Timeout<T> {
+        self.0.as_ref().expect("the guard is not dropped yet")
+    }
+}
+
+impl<T> Drop for CancelOnDrop<T> {
+    fn drop(&mut self) {
+        if let Some(timeout) = &self.0 {
+            drop(timeout.cancel());
+        }
+    }
+}
