@@ -84,10 +84,12 @@ impl Bucket {
     }
 
     /// The reference that was pushed first.
+    #[inline]
     pub(crate) fn front(&self, blocks: &Blocks) -> Option<Reference> {
         (self.len > 0).then(|| blocks.0.at(self.first).references[self.start as usize])
     }
 
+    #[inline]
     pub(crate) fn push(&mut self, blocks: &mut Blocks, reference: Reference) {
         if self.end == BLOCK {
             let block = blocks.allocate();
@@ -104,6 +106,7 @@ impl Bucket {
         self.len += 1;
     }
 
+    #[inline]
     pub(crate) fn pop_front(&mut self, blocks: &mut Blocks) {
         if self.len > 0 {
             self.drop_front(blocks, 1);
@@ -128,6 +131,7 @@ impl Bucket {
     }
 
     /// Drops `count` references of the first block, and the block with its last one.
+    #[inline]
     fn drop_front(&mut self, blocks: &mut Blocks, count: u32) {
         self.start += count;
         self.len -= count;

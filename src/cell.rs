@@ -82,9 +82,11 @@ impl<T> Cell<T> {
     }
 
     /// Adds a task. Returns its key, and whether the cell is crowded; the task comes back in `Err`.
+    #[inline]
     pub(crate) fn add(&self, when: When, task: T) -> Result<(Key, bool), (Refusal, T)> {
-        let Common { time, gate, limit } = &*self.common;
+        let Common { time, limit, .. } = &*self.common;
         let (now, deadline) = resolve(time, when);
+        let tick = time.ticks.ceil(deadline);
         if limit.as_ref().is_some_and(|limit| !limit.acquire()) {
             return Err((Refusal::Full, task));
         }
@@ -94,20 +96,37 @@ impl<T> Cell<T> {
             self.release_permits(1);
             return Err((Refusal::Closed, task));
         }
-        let tick = place(&mut state.shard, &self.common, now, deadline);
-        let (key, armed) = state.shard.add(deadline, tick, task);
-        let crowded = state.strangers >= CROWD;
-        if crowded {
-            state.strangers = 0;
-        }
-        state.owner = thread_number();
-        let wakes = armed.map_or(Wakes::Nobody, |expiration| gate.offer(expiration));
+        let key = state.shard.insert(deadline, tick, task);
+        let joined = state.shard.join_far(key, tick);
+        let wakes = if joined { Wakes::Nobody } else { self.file(&mut state, key, now, deadline) };
+        let crowded = state.note_owner();
         drop(state);
-        gate.wake(wakes);
+        self.common.gate.wake(wakes);
         Ok((key, crowded))
     }
 
+    /// Files an entry that opens a far bucket or is due soon.
+    ///
+    /// Its deadline may have passed: then it is filed under the present tick instead of the next, so
+    /// that it expires at once. And if it opens a far bucket while nothing is due, the wheels' time
+    /// leaps to the present first: it lags behind after an idle spell, and the entry may not be far
+    /// at all.
+    fn file(&self, state: &mut State<T>, key: Key, now: Option<u64>, deadline: u64) -> Wakes {
+        let Common { time, gate, .. } = &*self.common;
+        let now = now.unwrap_or_else(|| time.now());
+        let (present, mut tick) = (time.ticks.floor(now), time.ticks.ceil(deadline));
+        if deadline <= now {
+            tick = tick.min(present);
+        } else if state.shard.wheels.is_far(tick) && gate.is_quiet(present) {
+            state.shard.wheels.leap(present);
+        }
+        let mut wakes = Wakes::Nobody;
+        state.shard.file(key, tick, |expiration| wakes = gate.offer(expiration));
+        wakes
+    }
+
     /// Takes a task out. `seen` runs under the lock if it was still pending.
+    #[inline]
     pub(crate) fn cancel(&self, key: Key, seen: impl FnOnce()) -> Option<T> {
         let mut state = self.lock();
         state.note_caller();
@@ -120,8 +139,7 @@ impl<T> Cell<T> {
 
     /// Moves the deadline of a pending task.
     pub(crate) fn reschedule(&self, key: Key, when: When, how: Move) -> Moved {
-        let Common { time, gate, .. } = &*self.common;
-        let (now, deadline) = resolve(time, when);
+        let (now, deadline) = resolve(&self.common.time, when);
         let mut state = self.lock();
         state.note_caller();
         let old = match state.shard.deadline(key) {
@@ -133,11 +151,10 @@ impl<T> Cell<T> {
             state.shard.extend(key, deadline);
             return Moved::Moved;
         }
-        let tick = place(&mut state.shard, &self.common, now, deadline);
-        let armed = state.shard.move_up(key, deadline, tick);
-        let wakes = armed.map_or(Wakes::Nobody, |expiration| gate.offer(expiration));
+        state.shard.move_up(key, deadline);
+        let wakes = self.file(&mut state, key, now, deadline);
         drop(state);
-        gate.wake(wakes);
+        self.common.gate.wake(wakes);
         Moved::Moved
     }
 
@@ -155,7 +172,8 @@ impl<T> Cell<T> {
     ) -> usize {
         let before = expired.len();
         let mut state = self.lock();
-        let is_empty = state.shard.flush(expiration, now, armed, |task| expired.push(task));
+        let arm = |expiration| armed.push(expiration);
+        let is_empty = state.shard.flush(expiration, now, arm, |task| expired.push(task));
         let unfinished = (!is_empty).then_some(expiration);
         let wakes = self.common.gate.flushed(armed.drain(..), unfinished);
         drop(state);
@@ -204,6 +222,18 @@ impl<T> Cell<T> {
 }
 
 impl<T> State<T> {
+    /// Notes that the calling thread adds here. Whether too many others came meanwhile.
+    #[inline]
+    fn note_owner(&mut self) -> bool {
+        self.owner = thread_number();
+        let crowded = self.strangers >= CROWD;
+        if crowded {
+            self.strangers = 0;
+        }
+        crowded
+    }
+
+    #[inline]
     fn note_caller(&mut self) {
         if self.owner != thread_number() {
             self.strangers = self.strangers.saturating_add(1);
@@ -212,6 +242,7 @@ impl<T> State<T> {
 }
 
 /// The deadline in nanoseconds, and the present if it had to be read.
+#[inline]
 fn resolve(time: &Time, when: When) -> (Option<u64>, u64) {
     match when {
         When::After(delay) => {
@@ -222,30 +253,8 @@ fn resolve(time: &Time, when: When) -> (Option<u64>, u64) {
     }
 }
 
-/// The tick under which a deadline is filed.
-///
-/// A deadline that joins others in a far bucket needs no look at the clock. Any other may have
-/// passed: then it is filed under the present tick instead of the next, so that it expires at once.
-/// And if it opens a new far bucket while nothing is due, the shard's time leaps to the present
-/// first: it lags behind after an idle spell, and the entry may not be far at all.
-fn place<T>(shard: &mut Shard<T>, common: &Common, now: Option<u64>, deadline: u64) -> u64 {
-    let Common { time, gate, .. } = common;
-    let tick = time.ticks.ceil(deadline);
-    if shard.wheels.joins_far_bucket(tick) {
-        return tick;
-    }
-    let now = now.unwrap_or_else(|| time.now());
-    let present = time.ticks.floor(now);
-    if deadline <= now {
-        return tick.min(present);
-    }
-    if shard.wheels.is_far(tick) && gate.is_quiet(present) {
-        shard.wheels.leap(present);
-    }
-    tick
-}
-
 /// A small number of the calling thread: its first call takes the next one.
+#[inline]
 pub(crate) fn thread_number() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(1);
     thread_local! {

@@ -184,14 +184,17 @@ impl Time {
     }
 
     /// The present; always before [`NEVER`].
+    #[inline]
     pub(crate) fn now(&self) -> u64 {
         self.deadline_at(self.clock.now()).min(NEVER - 1)
     }
 
+    #[inline]
     pub(crate) fn deadline_after(&self, now: u64, delay: Duration) -> u64 {
         now.saturating_add(nanos(delay)).min(NEVER)
     }
 
+    #[inline]
     pub(crate) fn deadline_at(&self, instant: Instant) -> u64 {
         nanos(instant.saturating_duration_since(self.origin)).min(NEVER)
     }
@@ -218,11 +221,13 @@ impl Ticks {
     }
 
     /// The tick of the present: rounded down.
+    #[inline]
     pub(crate) fn floor(self, now: u64) -> u64 {
         now / self.0
     }
 
     /// The tick of a deadline: rounded up.
+    #[inline]
     pub(crate) fn ceil(self, deadline: u64) -> u64 {
         deadline.div_ceil(self.0)
     }
@@ -233,6 +238,7 @@ impl Ticks {
     }
 }
 
+#[inline]
 pub(crate) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

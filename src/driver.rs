@@ -71,10 +71,12 @@ impl<T: Send + 'static> Driver<T> {
     /// them. When other threads come there often, because they cancel what this one adds, it goes
     /// to the other one of the pair, and leaves them the first with the timers that they know. So
     /// neither meets the other's lock, nor the cache lines behind it.
+    #[inline]
     pub(crate) fn home(&self) -> &Arc<Cell<T>> {
         let pair = self.pair();
-        // Relaxed: either cell is right.
-        &self.cells[(2 * pair + self.active[pair].load(Ordering::Relaxed)) % self.cells.len()]
+        // Relaxed: either cell is right. The number of cells is a power of two.
+        let cell = 2 * pair + self.active[pair].load(Ordering::Relaxed);
+        &self.cells[cell & (self.cells.len() - 1)]
     }
 
     /// Lets the calling thread's pair change over to its other cell.
@@ -82,8 +84,9 @@ impl<T: Send + 'static> Driver<T> {
         self.active[self.pair()].fetch_xor(1, Ordering::Relaxed);
     }
 
+    #[inline]
     fn pair(&self) -> usize {
-        thread_number() as usize % self.active.len()
+        thread_number() as usize & (self.active.len() - 1)
     }
 
     /// Takes turns until something has expired, or until `timeout` has passed. Returns how much.

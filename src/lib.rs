@@ -1,28 +1,125 @@
-//! x
+//! A hierarchical timing wheel driven by a delay queue: the timer for services that hold from
+//! thousands to tens of millions of timeouts, nearly all of which are cancelled or extended.
+//!
+//! ```
+//! use std::{sync::mpsc, time::Duration};
+//! use tickwheel::{Timer, TimerEntry};
+//!
+//! let timer = Timer::builder().start()?; // A reaper thread drives it.
+//! let (sender, receiver) = mpsc::channel();
+//! // Runs once, ten milliseconds from now.
+//! timer.add(TimerEntry::after(Duration::from_millis(10), move || {
+//!     sender.send("timed out").unwrap();
+//! }))?;
+//! // Most timeouts never expire: keep the handle, and cancel it when the answer has come.
+//! let timeout = timer.add(TimerEntry::after(Duration::from_secs(30), || unreachable!()))?;
+//! assert!(timeout.cancel().is_cancelled());
+//!
+//! assert_eq!(receiver.recv()?, "timed out");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Tasks of your own type
+//! A [`Timer`] of closures boxes each of them. A service that holds millions of timers keeps its own
+//! small type instead, an id or an `Arc`; it lies in the timer's memory and costs no allocation. The
+//! [executor](Executor) gets what expired:
+//!
+//! ```
+//! use std::time::Duration;
+//! use tickwheel::{Timer, TimerEntry};
+//!
+//! let timer: Timer<u64> = Timer::builder()
+//!     .executor(|request: u64| println!("request {request} has timed out"))
+//!     .build()?; // No thread: you drive it.
+//! timer.add(TimerEntry::after(Duration::from_millis(1), 7_u64))?;
+//! timer.advance_clock(Duration::from_millis(200)); // Waits for the next bucket, at most 200 ms.
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Virtual time
+//! With a [`ManualClock`] the code that you ship runs in virtual time: hours pass at once, nothing
+//! sleeps, and each run is like the other.
+//!
+//! ```
+//! use std::time::Duration;
+//! use tickwheel::{ManualClock, Timer, TimerEntry};
+//!
+//! let clock = ManualClock::new();
+//! let timer: Timer<&str> =
+//!     Timer::builder().clock(clock.clone()).executor(|_: &str| ()).build()?;
+//! let session = timer.add(TimerEntry::after(Duration::from_secs(3600), "session"))?;
+//! clock.advance(Duration::from_secs(3599));
+//! assert_eq!(timer.advance_clock(Duration::ZERO), 0);
+//! clock.advance(Duration::from_secs(1));
+//! assert_eq!(timer.advance_clock(Duration::ZERO), 1);
+//! assert!(session.is_expired());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Guarantees
+//! - **Never early.** A task is handed over at or after its exact deadline, at any tick; with a
+//!   reaper less than a tick later, plus the time that waking and running take.
+//! - **Never lost, never twice.** Every timer that was added is, exactly once: cancelled, or handed to
+//!   the executor, or returned by [`Timer::shutdown`]. What could not be added, and what an executor
+//!   refuses, comes back to you.
+//! - **One winner.** Of all cancels and the expiry, one wins, and [`Timeout::cancel`] says which. Inside
+//!   its own task a timer has expired already.
+//! - **Handles never alias.** A handle may be kept for ever; it never touches another timer.
+//! - **Nothing runs under a lock.** Not a task, not an executor, not a task's `Drop`. So a task may
+//!   add, cancel, shut down, or drop the last timer.
+//! - **A panic stays in its task.** It is counted and reported; the reaper goes on.
+//! - **Nothing stalls.** No call takes time proportional to the number of timers while it holds a lock:
+//!   buckets are flushed in batches of 128, and nothing is copied to grow.
+//! - **Idle costs nothing.** No periodic wake-up, however many timers wait. Cancelled timers free their
+//!   task at once and leave at most about as much behind as the live ones take.
+//! - **Any delay is good.** Zero, the past, [`Duration::MAX`](std::time::Duration::MAX): no panic, no overflow.
+//! - **No `unsafe`** in this crate.
+//!
+//! # Trade-offs
+//! - Timers are told apart by ticks, a millisecond unless chosen otherwise: on average a timer expires
+//!   half a tick late. A finer tick costs a wake-up per bucket that is due.
+//! - Timers of the same tick expire in no promised order; from tick to tick the order is kept.
+//! - Each thread that adds has shards of its own, so a timer takes some tens of kilobytes even when
+//!   empty. One timer for the whole service is better than many.
+//! - It knows neither calendars nor persistence. What must survive a restart belongs into a database.
+//!
+//! # Implementation
+//! A [`Timer`] is divided into shards, each a complete single-threaded wheel behind one lock; a thread
+//! adds to its own. Entries lie in a slab; the buckets of the wheels hold references of 12 bytes. The
+//! shards share one delay queue, a binary heap of bucket expirations. Advancing the clock polls the
+//! due buckets and flushes them in batches: what is due goes to the executor, the rest to a finer wheel
+//! (Varghese & Lauck 1987; Apache Kafka's timer). [`LocalTimer`] is one such shard without the lock.
+//! The repository's `docs/ARCHITECTURE.md` tells it all.
+//!
+//! # Features
+//! `tracing` (default): reports panicking and refused tasks, and the reaper's start and stop.
+
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
-mod bucket;
+
+// In reading order: the face, then the flow of a timer downwards, then what all of it stands on.
 mod builder;
-mod cell;
-mod clock;
-mod delay_queue;
-mod driver;
-mod entry;
-mod error;
-mod executor;
-mod gate;
-mod limit;
-mod local;
-mod reaper;
-mod report;
-mod shard;
-mod slab;
-mod stats;
-mod sync;
-mod timeout;
 mod timer;
-mod wheel;
+mod timeout;
+mod driver;
+mod cell;
+mod gate;
+mod shard;
 mod wheels;
+mod wheel;
+mod bucket;
+mod slab;
+mod delay_queue;
+mod local;
+mod entry;
+mod executor;
+mod reaper;
+mod clock;
+mod limit;
+mod stats;
+mod error;
+mod report;
+mod sync;
 
 pub use builder::TimerBuilder;
 pub use clock::{Clock, ManualClock, SystemClock};

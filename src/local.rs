@@ -1,7 +1,7 @@
 //! The local timer: one shard and a delay queue, driven by hand, without threads, locks or a clock.
 
 use crate::clock::Ticks;
-use crate::delay_queue::{DelayQueue, Expiration};
+use crate::delay_queue::DelayQueue;
 use crate::shard::Shard;
 use crate::slab::Key;
 use crate::wheels::Wheels;
@@ -35,7 +35,6 @@ pub struct LocalTimer<T> {
     shard: Shard<T>,
     queue: DelayQueue,
     now: u64,
-    armed: Vec<Expiration>,
     /// Expired tasks that were not handed out yet: empty between calls, unless a task's `expire`
     /// panicked; then the next `advance` goes on with them.
     expired: VecDeque<T>,
@@ -59,7 +58,6 @@ impl<T> LocalTimer<T> {
             shard: Shard::new(Ticks::new(1), Wheels::new(0, wheel_size, now)),
             queue: DelayQueue::default(),
             now,
-            armed: Vec::new(),
             expired: VecDeque::new(),
         }
     }
@@ -67,10 +65,8 @@ impl<T> LocalTimer<T> {
     /// Adds a task that expires at the tick `deadline`: at the next [`advance`](Self::advance) if that
     /// has passed.
     pub fn add(&mut self, deadline: u64, task: T) -> TimerKey {
-        let (key, armed) = self.shard.add(deadline, deadline, task);
-        if let Some(expiration) = armed {
-            self.queue.offer(expiration);
-        }
+        let key = self.shard.insert(deadline, deadline, task);
+        self.shard.file(key, deadline, |expiration| self.queue.offer(expiration));
         TimerKey(key)
     }
 
@@ -88,8 +84,9 @@ impl<T> LocalTimer<T> {
         };
         if deadline >= old {
             self.shard.extend(key.0, deadline);
-        } else if let Some(expiration) = self.shard.move_up(key.0, deadline, deadline) {
-            self.queue.offer(expiration);
+        } else {
+            self.shard.move_up(key.0, deadline);
+            self.shard.file(key.0, deadline, |expiration| self.queue.offer(expiration));
         }
         true
     }
@@ -129,8 +126,8 @@ impl<T> LocalTimer<T> {
                 break;
             };
             let hand_out = |task| self.expired.push_back(task);
-            let is_empty = self.shard.flush(expiration, now, &mut self.armed, hand_out);
-            self.armed.drain(..).for_each(|armed| self.queue.offer(armed));
+            let arm = |armed| self.queue.offer(armed);
+            let is_empty = self.shard.flush(expiration, now, arm, hand_out);
             if !is_empty {
                 self.queue.resume(expiration);
             }

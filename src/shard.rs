@@ -10,7 +10,7 @@
 //! again under another tick (the entry's tag in the slab). Stale references are taken out where one
 //! comes by anyway: at the front of the cancelled entry's bucket, which is where they are when
 //! timers are cancelled about in the order in which they were added. When there are still more of
-//! them than of entries, each `add` sweeps a few references.
+//! them than of entries, each `add` and `reschedule` sweeps a few references.
 //!
 //! Invariants, checked by [`Shard::assert_invariants`]:
 //! - every entry has a reference that is not stale;
@@ -32,7 +32,7 @@ use std::num::NonZeroU64;
 /// Entries that one flush moves while it holds the shard: bounds how long others wait for it.
 pub(crate) const BATCH: usize = 128;
 
-/// References that one `add` sweeps when too many are stale.
+/// References that one call sweeps when too many are stale.
 const SWEEP: usize = 32;
 
 /// Stale references that are not worth a sweep, however few entries there are.
@@ -88,18 +88,36 @@ impl<T> Shard<T> {
         self.entries.len()
     }
 
-    /// Files `task` under `tick`. Returns its key, and its bucket if that was newly armed.
-    pub(crate) fn add(&mut self, deadline: u64, tick: u64, task: T) -> (Key, Option<Expiration>) {
+    /// Takes an entry in, which is to be filed under `tick` next: by [`join_far`](Self::join_far) or
+    /// [`file`](Self::file).
+    #[inline]
+    pub(crate) fn insert(&mut self, deadline: u64, tick: u64, task: T) -> Key {
         self.counters.added += 1;
         let entry = Entry { deadline: Deadline::new(deadline), task };
         let key = self.entries.insert(entry, tick as u32);
-        if self.wheels.len() > 2 * self.entries.len() + STALE_ALLOWED {
-            self.sweep();
+        self.sweep_if_stale();
+        key
+    }
+
+    /// Files an entry that was just inserted under the same tick, if it joins others in an armed
+    /// bucket of an overflow wheel; whether it did. If not, the driver looks at the clock before it
+    /// files it: the entry may have elapsed, or the wheels' time be stale.
+    #[inline]
+    pub(crate) fn join_far(&mut self, key: Key, tick: u64) -> bool {
+        self.wheels.join_far(Reference { tick: tick as u32, key }, tick)
+    }
+
+    /// Files an entry under `tick`; hands its bucket to `arm` if that was newly armed.
+    #[inline]
+    pub(crate) fn file(&mut self, key: Key, tick: u64, arm: impl FnOnce(Expiration)) {
+        if let Some((_, tag)) = self.entries.get_mut(key) {
+            *tag = tick as u32;
+            self.wheels.file(Reference { tick: tick as u32, key }, tick, arm);
         }
-        (key, self.wheels.file(Reference { tick: tick as u32, key }, tick))
     }
 
     /// Takes an entry out before its time: its task.
+    #[inline]
     pub(crate) fn cancel(&mut self, key: Key) -> Option<T> {
         let (entry, tag) = self.entries.remove(key)?;
         self.counters.cancelled += 1;
@@ -121,23 +139,22 @@ impl<T> Shard<T> {
         }
     }
 
-    /// Moves an entry to `deadline`, which is earlier than its own, and files it under `tick`.
-    pub(crate) fn move_up(&mut self, key: Key, deadline: u64, tick: u64) -> Option<Expiration> {
-        let (entry, tag) = self.entries.get_mut(key)?;
+    /// Moves an entry to `deadline`, which is earlier than its own. It is to be filed next.
+    pub(crate) fn move_up(&mut self, key: Key, deadline: u64) {
+        let Some((entry, _)) = self.entries.get_mut(key) else { return };
         entry.deadline = Deadline::new(deadline);
-        *tag = tick as u32;
         self.counters.rescheduled += 1;
-        self.wheels.file(Reference { tick: tick as u32, key }, tick)
+        self.sweep_if_stale();
     }
 
     /// Moves at most [`BATCH`] entries out of a polled bucket: those due at `now` to `expire`, in
-    /// order, the others to where they belong now, newly armed buckets to `armed`. Returns whether
-    /// the bucket is empty, and disarms it then.
+    /// order, the others to where they belong now, newly armed buckets to `arm`. Returns whether the
+    /// bucket is empty, and disarms it then.
     pub(crate) fn flush(
         &mut self,
         expiration: Expiration,
         now: u64,
-        armed: &mut Vec<Expiration>,
+        mut arm: impl FnMut(Expiration),
         mut expire: impl FnMut(T),
     ) -> bool {
         let mut batch = std::mem::take(&mut self.batch);
@@ -145,12 +162,12 @@ impl<T> Shard<T> {
         self.wheels.leap(expires);
         self.wheels.take_front(bucket, BATCH, &mut batch);
         if expires < start {
-            self.cascade(bucket, start, &mut batch, armed);
+            self.cascade(bucket, start, &mut batch, &mut arm);
         } else {
             // A loop of its own, so that the cache misses of the whole batch overlap.
             batch.retain(|reference| self.is_live(*reference));
             for reference in &batch {
-                self.expire_or_file(reference.key, now, armed, &mut expire);
+                self.expire_or_file(reference.key, now, &mut arm, &mut expire);
             }
         }
         batch.clear();
@@ -164,7 +181,7 @@ impl<T> Shard<T> {
         bucket: BucketId,
         start: u64,
         batch: &mut Vec<Reference>,
-        armed: &mut Vec<Expiration>,
+        arm: &mut impl FnMut(Expiration),
     ) {
         // Stale references go along with the others unless they are many: to tell them apart costs
         // a cache miss each, while moving them touches no entry.
@@ -176,9 +193,9 @@ impl<T> Shard<T> {
         for &reference in &*batch {
             if low_bits_suffice {
                 let tick = start + u64::from(reference.tick.wrapping_sub(start as u32));
-                armed.extend(self.wheels.file(reference, tick));
+                self.wheels.file(reference, tick, &mut *arm);
             } else if self.is_live(reference) {
-                armed.extend(self.file_by_deadline(reference.key));
+                self.file_by_deadline(reference.key, arm);
             }
         }
     }
@@ -188,7 +205,7 @@ impl<T> Shard<T> {
         &mut self,
         key: Key,
         now: u64,
-        armed: &mut Vec<Expiration>,
+        arm: &mut impl FnMut(Expiration),
         expire: &mut impl FnMut(T),
     ) {
         let is_due = |entry: &Entry<T>| entry.deadline.get() <= now;
@@ -196,18 +213,18 @@ impl<T> Shard<T> {
             self.counters.record_expired(now - entry.deadline.get());
             expire(entry.task);
         } else {
-            armed.extend(self.file_by_deadline(key));
+            self.file_by_deadline(key, arm);
         }
     }
 
     /// Files an entry under the tick of its deadline.
-    fn file_by_deadline(&mut self, key: Key) -> Option<Expiration> {
-        let (entry, tag) = self.entries.get_mut(key)?;
-        let tick = self.ticks.ceil(entry.deadline.get());
-        *tag = tick as u32;
-        self.wheels.file(Reference { tick: tick as u32, key }, tick)
+    fn file_by_deadline(&mut self, key: Key, arm: &mut impl FnMut(Expiration)) {
+        if let Some(deadline) = self.deadline(key) {
+            self.file(key, self.ticks.ceil(deadline), arm);
+        }
     }
 
+    #[inline]
     fn is_live(&self, reference: Reference) -> bool {
         self.entries.get(reference.key).is_some_and(|(_, tag)| tag == reference.tick)
     }
@@ -223,6 +240,15 @@ impl<T> Shard<T> {
             left -= 1;
         }
         self.wheels.disarm_if_empty(bucket)
+    }
+
+    /// Called by whatever leaves a stale reference behind or adds a live one: so the stale ones stay
+    /// fewer than the live ones, but for a few.
+    #[inline]
+    fn sweep_if_stale(&mut self) {
+        if self.wheels.len() > 2 * self.entries.len() + STALE_ALLOWED {
+            self.sweep();
+        }
     }
 
     /// Takes the stale ones out of the next few references. The others go to the back of their own

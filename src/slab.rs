@@ -85,6 +85,7 @@ impl<V, const BITS: u32> Slab<V, BITS> {
     }
 
     /// Puts `value` into a vacant place, `tag` beside it. Allocates a chunk when there is none.
+    #[inline]
     pub(crate) fn insert(&mut self, value: V, tag: u32) -> Key {
         let id = self.open_chunk();
         if self.spare == Some(id) {
@@ -115,11 +116,13 @@ impl<V, const BITS: u32> Slab<V, BITS> {
     }
 
     /// Takes the value of `key` out, if the key is not stale; and its tag.
+    #[inline]
     pub(crate) fn remove(&mut self, key: Key) -> Option<(V, u32)> {
         self.remove_if(key, |_| true)
     }
 
     /// Likewise, if the value is as `wanted`.
+    #[inline]
     pub(crate) fn remove_if(
         &mut self,
         key: Key,
@@ -140,6 +143,7 @@ impl<V, const BITS: u32> Slab<V, BITS> {
     }
 
     /// The value of `key`, if the key is not stale; and its tag.
+    #[inline]
     pub(crate) fn get(&self, key: Key) -> Option<(&V, u32)> {
         let chunk = self.chunks.get((key.index >> BITS) as usize)?;
         let slot = chunk.slots.get((key.index & Self::MASK) as usize)?;
@@ -148,24 +152,28 @@ impl<V, const BITS: u32> Slab<V, BITS> {
     }
 
     /// The value and the tag of `key`, if the key is not stale.
+    #[inline]
     pub(crate) fn get_mut(&mut self, key: Key) -> Option<(&mut V, &mut u32)> {
         let slot = self.slot_mut(key)?;
         slot.value.as_mut().map(|value| (value, &mut slot.tag))
     }
 
     /// The value at `index`; there must be one.
+    #[inline]
     pub(crate) fn at(&self, index: u32) -> &V {
         let slot = &self.chunks[(index >> BITS) as usize].slots[(index & Self::MASK) as usize];
         slot.value.as_ref().expect("the index names a value")
     }
 
     /// The value at `index`; there must be one.
+    #[inline]
     pub(crate) fn at_mut(&mut self, index: u32) -> &mut V {
         let chunk = &mut self.chunks[(index >> BITS) as usize];
         let slot = &mut chunk.slots[(index & Self::MASK) as usize];
         slot.value.as_mut().expect("the index names a value")
     }
 
+    #[inline]
     fn slot_mut(&mut self, key: Key) -> Option<&mut Slot<V>> {
         let chunk = self.chunks.get_mut((key.index >> BITS) as usize)?;
         let slot = chunk.slots.get_mut((key.index & Self::MASK) as usize)?;
@@ -195,6 +203,7 @@ impl<V, const BITS: u32> Slab<V, BITS> {
     }
 
     /// The chunk to fill next, appended if none has a vacant place.
+    #[inline]
     fn open_chunk(&mut self) -> u32 {
         while let Some(&id) = self.open.last() {
             if (id as usize) < self.chunks.len() {

@@ -58,6 +58,7 @@ impl<T: Send + 'static> Timer<T> {
     /// assert!(timeout.cancel().is_cancelled());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
+    #[inline]
     pub fn add(&self, entry: TimerEntry<T>) -> Result<Timeout<T>, AddError<T>> {
         let TimerEntry { when, task } = entry;
         let driver = &*self.shared.driver;

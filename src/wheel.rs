@@ -36,22 +36,25 @@ pub(crate) fn round_size(wheel_size: usize) -> usize {
 /// One level. Knows neither a clock nor the entries nor the delay queue.
 #[derive(Debug)]
 pub(crate) struct TimingWheel {
-    /// A slot spans `1 << shift` ticks.
-    shift: u32,
-    /// The span of a slot of the level below, as a shift.
-    finer_shift: u32,
+    pub(crate) span: Span,
     pub(crate) buckets: Box<[Bucket]>,
+}
+
+/// How many ticks a slot spans: a power of two.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Span {
+    shift: u32,
+    /// That of the level below.
+    finer_shift: u32,
 }
 
 impl TimingWheel {
     /// The wheel of `level`, with `size` slots: a power of two, at least 4.
     pub(crate) fn new(level: usize, size: usize) -> Self {
         let step = Self::step(size);
-        TimingWheel {
-            shift: step * level as u32,
-            finer_shift: step * level.saturating_sub(1) as u32,
-            buckets: (0..size).map(|_| Bucket::new()).collect(),
-        }
+        let shift = step * level as u32;
+        let span = Span { shift, finer_shift: shift.saturating_sub(step) };
+        TimingWheel { span, buckets: (0..size).map(|_| Bucket::new()).collect() }
     }
 
     /// By how many bits the span of a slot grows from level to level.
@@ -62,6 +65,7 @@ impl TimingWheel {
     /// The lowest level with `size` slots that reaches `tick`, which lies after `current`.
     ///
     /// Never beyond the level whose shift is below 64: there the difference is less than `size`.
+    #[inline]
     pub(crate) fn level_for(size: usize, current: u64, tick: u64) -> usize {
         let step = Self::step(size);
         let (mut level, mut shift) = (0, 0);
@@ -71,24 +75,27 @@ impl TimingWheel {
         }
         level
     }
+}
 
-    /// The slot that `tick` falls into.
-    pub(crate) fn slot_of(&self, tick: u64) -> usize {
-        (tick >> self.shift) as usize & (self.buckets.len() - 1)
+impl Span {
+    /// The slot that `tick` falls into, in a wheel of `size` slots.
+    #[inline]
+    pub(crate) fn slot_of(self, tick: u64, size: usize) -> usize {
+        (tick >> self.shift) as usize & (size - 1)
     }
 
     /// The first tick of the slot that `tick` falls into.
-    pub(crate) fn start_of(&self, tick: u64) -> u64 {
+    #[inline]
+    pub(crate) fn start_of(self, tick: u64) -> u64 {
         tick >> self.shift << self.shift
     }
 
     /// When the bucket that starts at `start` is to be flushed.
-    pub(crate) fn expiration_of(&self, start: u64) -> u64 {
-        if self.shift == 0 { start } else { start - self.slot_ticks() + (1 << self.finer_shift) }
+    pub(crate) fn expiration_of(self, start: u64) -> u64 {
+        if self.shift == 0 { start } else { start - self.ticks() + (1 << self.finer_shift) }
     }
 
-    /// How many ticks a slot spans.
-    pub(crate) fn slot_ticks(&self) -> u64 {
+    pub(crate) fn ticks(self) -> u64 {
         1 << self.shift
     }
 }
@@ -103,11 +110,11 @@ mod tests {
         for size in [4_usize, 8, 64, 512, 4096] {
             let step = TimingWheel::step(size);
             for level in 1..64 / step as usize {
-                let wheel = TimingWheel::new(level, size);
+                let span = TimingWheel::new(level, size).span;
                 for current in [0, 1, 2, 3, 5, (1 << 42) - 1, 1 << 42, u64::MAX / 2, u64::MAX - 9] {
                     for slots in [1, 2, size as u64 / 2, size as u64 - 1] {
                         for edge in [-1, 0, 1] {
-                            let tick = (slots << wheel.shift).checked_add_signed(edge);
+                            let tick = (slots << span.shift).checked_add_signed(edge);
                             let Some(tick) = tick.and_then(|ahead| current.checked_add(ahead))
                             else {
                                 continue;
@@ -115,11 +122,11 @@ mod tests {
                             if TimingWheel::level_for(size, current, tick) != level {
                                 continue;
                             }
-                            let start = wheel.start_of(tick);
-                            let expiration = wheel.expiration_of(start);
+                            let start = span.start_of(tick);
+                            let expiration = span.expiration_of(start);
                             assert!(expiration > current, "due before it was filed");
                             assert!(expiration < start, "no time to cascade");
-                            let last = start + (wheel.slot_ticks() - 1);
+                            let last = start + (span.ticks() - 1);
                             assert!(TimingWheel::level_for(size, expiration, last) < level);
                         }
                     }

@@ -46,26 +46,55 @@ impl Wheels {
         self.len
     }
 
-    /// Puts a reference into the bucket for `tick`, making the wheels that this needs. Returns the
-    /// bucket's expiration if that was newly armed.
-    pub(crate) fn file(&mut self, reference: Reference, tick: u64) -> Option<Expiration> {
-        let (bucket, id, expires, start) = if tick <= self.current {
-            (&mut self.elapsed, ELAPSED_BUCKET, 0, 0)
+    /// Puts a reference into the bucket for `tick`, making the wheels that this needs. Hands the
+    /// bucket's expiration to `arm` if the bucket was not armed.
+    #[inline]
+    pub(crate) fn file(&mut self, reference: Reference, tick: u64, arm: impl FnOnce(Expiration)) {
+        let (bucket, id, wheel) = if tick <= self.current {
+            (&mut self.elapsed, ELAPSED_BUCKET, None)
         } else {
             let level = TimingWheel::level_for(self.size, self.current, tick);
-            while self.levels.len() <= level {
-                self.levels.push(TimingWheel::new(self.levels.len(), self.size));
+            if self.levels.len() <= level {
+                self.make_levels(level);
             }
-            let wheel = &mut self.levels[level];
-            let (slot, start) = (wheel.slot_of(tick), wheel.start_of(tick));
-            let expires = wheel.expiration_of(start);
+            let TimingWheel { buckets, span } = &mut self.levels[level];
+            let slot = span.slot_of(tick, buckets.len());
             let id = BucketId { level: level as u8, slot: slot as u32 };
-            (&mut wheel.buckets[slot], id, expires, start)
+            (&mut buckets[slot], id, Some(*span))
         };
         bucket.push(&mut self.blocks, reference);
         self.len += 1;
-        let newly_armed = !std::mem::replace(&mut bucket.armed, true);
-        newly_armed.then_some(Expiration { tick: expires, start, bucket: id, shard: self.shard })
+        if !bucket.armed {
+            bucket.armed = true;
+            let start = wheel.map_or(0, |span| span.start_of(tick));
+            let tick = wheel.map_or(0, |span| span.expiration_of(start));
+            arm(Expiration { tick, start, bucket: id, shard: self.shard });
+        }
+    }
+
+    /// Puts a reference into the bucket for `tick` if that is one of an overflow wheel and armed
+    /// already; whether it was.
+    #[inline]
+    pub(crate) fn join_far(&mut self, reference: Reference, tick: u64) -> bool {
+        if !self.is_far(tick) {
+            return false;
+        }
+        let level = TimingWheel::level_for(self.size, self.current, tick);
+        let Some(TimingWheel { buckets, span }) = self.levels.get_mut(level) else { return false };
+        let bucket = &mut buckets[span.slot_of(tick, self.size)];
+        if !bucket.armed {
+            return false;
+        }
+        bucket.push(&mut self.blocks, reference);
+        self.len += 1;
+        true
+    }
+
+    #[cold]
+    fn make_levels(&mut self, highest: usize) {
+        while self.levels.len() <= highest {
+            self.levels.push(TimingWheel::new(self.levels.len(), self.size));
+        }
     }
 
     /// Puts a reference back into the bucket that it was just taken from.
@@ -75,18 +104,8 @@ impl Wheels {
         self.len += 1;
     }
 
-    /// The bucket into which a reference for `tick` would go, if that is one of an overflow wheel
-    /// that is armed already.
-    pub(crate) fn joins_far_bucket(&self, tick: u64) -> bool {
-        if tick <= self.current {
-            return false;
-        }
-        let level = TimingWheel::level_for(self.size, self.current, tick);
-        let wheel = self.levels.get(level);
-        level > 0 && wheel.is_some_and(|wheel| wheel.buckets[wheel.slot_of(tick)].armed)
-    }
-
     /// Whether a reference for `tick` would go into an overflow wheel.
+    #[inline]
     pub(crate) fn is_far(&self, tick: u64) -> bool {
         tick.saturating_sub(self.current) >= self.size as u64
     }
@@ -127,13 +146,13 @@ impl Wheels {
     /// Drops the reference to `key`, which was filed under a tick with these low 32 bits, if it is the
     /// first of its bucket. Looks where it would be filed now: so it does not find one that lies
     /// further ahead than 32 bits reach, or in a coarser wheel than it would now.
+    #[inline]
     pub(crate) fn pop_if_first(&mut self, tick: u32, key: Key) {
         let ahead = tick.wrapping_sub(self.current as u32);
         let Some(tick) = self.current.checked_add(u64::from(ahead)) else { return };
         let level = TimingWheel::level_for(self.size, self.current, tick);
-        let Some(wheel) = self.levels.get_mut(level) else { return };
-        let slot = wheel.slot_of(tick);
-        let bucket = &mut wheel.buckets[slot];
+        let Some(TimingWheel { buckets, span }) = self.levels.get_mut(level) else { return };
+        let bucket = &mut buckets[span.slot_of(tick, self.size)];
         if bucket.front(&self.blocks).is_some_and(|front| front.key == key) {
             bucket.pop_front(&mut self.blocks);
             self.len -= 1;
@@ -142,7 +161,7 @@ impl Wheels {
 
     /// Whether the low 32 bits of a tick, and the bucket that it was filed in, tell the whole tick.
     pub(crate) fn low_bits_suffice(&self, id: BucketId) -> bool {
-        self.levels[id.level as usize].slot_ticks() <= 1 << 32
+        self.levels[id.level as usize].span.ticks() <= 1 << 32
     }
 
     /// The bucket with this ordinal: the elapsed one, then the slots of level 0, of level 1, ...
@@ -158,13 +177,14 @@ impl Wheels {
 
     /// The wheels, finest first, each as the ticks that a slot spans and its buckets.
     pub(crate) fn levels(&self) -> impl Iterator<Item = (u64, &[Bucket])> {
-        self.levels.iter().map(|wheel| (wheel.slot_ticks(), &*wheel.buckets))
+        self.levels.iter().map(|wheel| (wheel.span.ticks(), &*wheel.buckets))
     }
 
     pub(crate) fn elapsed(&self) -> &Bucket {
         &self.elapsed
     }
 
+    #[inline]
     fn bucket(&self, id: BucketId) -> &Bucket {
         match id.level {
             ELAPSED => &self.elapsed,
@@ -172,6 +192,7 @@ impl Wheels {
         }
     }
 
+    #[inline]
     fn bucket_mut(&mut self, id: BucketId) -> (&mut Bucket, &mut Blocks) {
         let bucket = match id.level {
             ELAPSED => &mut self.elapsed,
@@ -198,14 +219,14 @@ impl Wheels {
         check_bucket(&self.elapsed, ELAPSED_BUCKET, 0, self.current);
         for (level, wheel) in self.levels.iter().enumerate() {
             // The window. A bucket in the slot of `current` is one that waits for its flush.
-            let span = wheel.slot_ticks();
-            let current = wheel.start_of(self.current);
+            let ticks = wheel.span.ticks();
+            let current = wheel.span.start_of(self.current);
             for ahead in 0..self.size as u64 {
-                let first = span.checked_mul(ahead).and_then(|by| current.checked_add(by));
+                let first = ticks.checked_mul(ahead).and_then(|by| current.checked_add(by));
                 let Some(first) = first else { break };
-                let slot = wheel.slot_of(first);
+                let slot = wheel.span.slot_of(first, self.size);
                 let id = BucketId { level: level as u8, slot: slot as u32 };
-                check_bucket(&wheel.buckets[slot], id, first, first + (span - 1));
+                check_bucket(&wheel.buckets[slot], id, first, first + (ticks - 1));
             }
         }
         assert_eq!(len, self.len);

@@ -1,0 +1,39 @@
+//! tickwheel's single-threaded core.
+
+use crate::contender::Contender;
+use tickwheel::{LocalTimer, TimerKey};
+
+pub struct Local(LocalTimer<u64>);
+
+impl Contender for Local {
+    type Deadline = u64;
+    type Handle = TimerKey;
+
+    fn new() -> Self {
+        Local(LocalTimer::new())
+    }
+
+    fn deadline(&self, at_ms: u64) -> u64 {
+        at_ms
+    }
+
+    fn add(&mut self, deadline: u64, task: u64) -> TimerKey {
+        self.0.add(deadline, task)
+    }
+
+    fn cancel(&mut self, handle: TimerKey) -> bool {
+        self.0.cancel(handle).is_some()
+    }
+
+    fn touch(&mut self, handle: &TimerKey, deadline: u64) -> Option<()> {
+        self.0.reschedule(*handle, deadline).then_some(())
+    }
+
+    fn expire_all(&mut self, last_ms: u64) -> (u64, u64) {
+        let (mut count, mut sum) = (0, 0);
+        for now in 1..=last_ms {
+            count += self.0.advance(now, |task| sum += task) as u64;
+        }
+        (count, sum)
+    }
+}

@@ -1,0 +1,148 @@
+//! Work on the real clock, with a live reaper: W7, W8, X1 and X2, each beside what the same loop
+//! shows without a timer, or without a cascade.
+
+use crate::work::Random;
+use hdrhistogram::Histogram;
+use std::fs;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+use tickwheel::{Timer, TimerEntry};
+
+/// Wake-ups of the reaper, and its processor time in milliseconds, while 1 M timers are an hour and
+/// more away.
+pub fn idle(seconds: u64) -> (f64, f64) {
+    let timer: Timer<u64> = Timer::builder().name("w7").executor(|_| ()).start().expect("a thread");
+    let start = Instant::now();
+    let mut random = Random::new();
+    for task in 0..1_000_000 {
+        let deadline =
+            start + Duration::from_secs(3_600) + Duration::from_millis(random.below(3_600_000));
+        timer.add(TimerEntry::at(deadline, task)).expect("there is no limit");
+    }
+    thread::sleep(Duration::from_millis(100));
+    let (cpu, wakeups) = (thread_cpu_ms("w7"), timer.stats().wakeups);
+    thread::sleep(Duration::from_secs(seconds));
+    ((timer.stats().wakeups - wakeups) as f64, thread_cpu_ms("w7") - cpu)
+}
+
+fn thread_cpu_ms(name: &str) -> f64 {
+    let tasks = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let named = |path: &std::path::Path| {
+        fs::read_to_string(path.join("comm")).is_ok_and(|comm| comm.trim() == name)
+    };
+    let Some(task) = tasks.map(|task| task.path()).find(|path| named(path)) else { return 0.0 };
+    let schedstat = fs::read_to_string(task.join("schedstat")).unwrap_or_default();
+    schedstat.split(' ').next().and_then(|ns| ns.parse().ok()).map_or(0.0, |ns: f64| ns / 1e6)
+}
+
+/// A histogram of latenesses in microseconds.
+pub struct Lateness {
+    pub p50: f64,
+    pub p99: f64,
+    pub p999: f64,
+    pub max: f64,
+    pub early: f64,
+}
+
+impl Lateness {
+    fn of(histogram: &Histogram<u64>, early: u64) -> Self {
+        let at = |quantile| histogram.value_at_quantile(quantile) as f64 / 1e3;
+        let max = histogram.max() as f64 / 1e3;
+        Lateness { p50: at(0.5), p99: at(0.99), p999: at(0.999), max, early: early as f64 }
+    }
+}
+
+fn histogram() -> Histogram<u64> {
+    Histogram::new(3).expect("three digits are possible")
+}
+
+/// Lateness of `count` timers over `seconds`, at the given tick.
+pub fn lateness(tick: Duration, count: u64, seconds: u64) -> Lateness {
+    let seen = Arc::new(Mutex::new((histogram(), 0_u64)));
+    let record = Arc::clone(&seen);
+    let timer: Timer<Instant> = Timer::builder()
+        .tick(tick)
+        .executor(move |deadline: Instant| {
+            let now = Instant::now();
+            let mut seen = record.lock().expect("no panic");
+            seen.1 += u64::from(now < deadline);
+            seen.0.saturating_record(now.saturating_duration_since(deadline).as_nanos() as u64);
+        })
+        .start()
+        .expect("a thread");
+    let mut random = Random::new();
+    let start = Instant::now() + Duration::from_millis(200);
+    for _ in 0..count {
+        let deadline = start + Duration::from_nanos(random.below(seconds * 1_000_000_000));
+        timer.add(TimerEntry::at(deadline, deadline)).expect("there is no limit");
+    }
+    let last = start + Duration::from_secs(seconds) + Duration::from_millis(100);
+    thread::sleep(last.saturating_duration_since(Instant::now()));
+    assert!(timer.is_empty(), "all have expired");
+    let seen = seen.lock().expect("no panic");
+    assert_eq!(seen.0.len(), count);
+    Lateness::of(&seen.0, seen.1)
+}
+
+/// Lateness of a bare thread that sleeps from tick to tick.
+pub fn bare_sleep(tick: Duration, seconds: u64) -> Lateness {
+    let mut histogram = histogram();
+    let end = Instant::now() + Duration::from_secs(seconds);
+    let mut next = Instant::now();
+    while next < end {
+        next = (next + tick).max(Instant::now());
+        thread::sleep(next.saturating_duration_since(Instant::now()));
+        let late = Instant::now().saturating_duration_since(next);
+        histogram.saturating_record(late.as_nanos() as u64);
+    }
+    Lateness::of(&histogram, 0)
+}
+
+/// The longest `add` + `cancel`, and the worst lateness of timers that are due every millisecond,
+/// in microseconds, over a second during which `load` timers cascade from one bucket; with no load
+/// what the same loop shows without a cascade.
+pub fn cascade(load: u64) -> (f64, f64) {
+    let worst = Arc::new(Mutex::new(Duration::ZERO));
+    let record = Arc::clone(&worst);
+    let timer: Timer<Option<Instant>> = Timer::builder()
+        .executor(move |probe: Option<Instant>| {
+            if let Some(deadline) = probe {
+                let late = deadline.elapsed();
+                let mut worst = record.lock().expect("no panic");
+                *worst = late.max(*worst);
+            }
+        })
+        .start()
+        .expect("a thread");
+    // With slots of 512 and 1 ms a bucket of level 1 spans 256 ms and cascades 255 ms before it. The
+    // one that begins between 3.8 and 4.1 s after the start is filled.
+    let start = Instant::now();
+    let bucket = start + Duration::from_millis(256 * 16);
+    let mut random = Random::new();
+    for _ in 0..load {
+        let deadline = bucket + Duration::from_micros(1 + random.below(254_000));
+        timer.add(TimerEntry::at(deadline, None)).expect("there is no limit");
+    }
+    let begin = bucket - Duration::from_millis(400);
+    let end = bucket - Duration::from_millis(5);
+    for ms in 0..390 {
+        let deadline = begin + Duration::from_millis(ms);
+        timer.add(TimerEntry::at(deadline, Some(deadline))).expect("there is no limit");
+    }
+    thread::sleep(begin.saturating_duration_since(Instant::now()));
+    let far = start + Duration::from_secs(60);
+    let mut longest = Duration::ZERO;
+    let mut before = Instant::now();
+    while before < end {
+        let timeout = timer.add(TimerEntry::at(far, None)).expect("there is no limit");
+        assert!(timeout.cancel().is_cancelled());
+        let after = Instant::now();
+        longest = longest.max(after - before);
+        before = after;
+    }
+    let cascaded = timer.stats().cascaded;
+    assert!(cascaded >= load, "the bucket cascades while the loop runs: {cascaded}");
+    let worst = *worst.lock().expect("no panic");
+    (longest.as_nanos() as f64 / 1e3, worst.as_nanos() as f64 / 1e3)
+}

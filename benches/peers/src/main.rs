@@ -1,0 +1,191 @@
+//! Runs the same work on tickwheel and on its peers, interleaved in one run, and prints the medians
+//! side by side. What each work is stands in `docs/BENCHMARKS.md`.
+
+mod contender;
+mod contenders;
+mod live;
+mod memory;
+mod table;
+mod threads;
+mod work;
+
+use clap::Parser;
+use contender::Contender;
+use contenders::{BTree, HashWheel, LazyHeap, Local, Nexus, Queue, Tickwheel, TokioDelayQueue};
+use std::time::Duration;
+use table::Samples;
+use threads::{Live, Shared};
+
+#[derive(Parser)]
+#[command(about = "Times tickwheel beside its peers, in one run")]
+struct Options {
+    /// Print one JSON object instead of the table.
+    #[arg(long)]
+    json: bool,
+    /// A look at it within 45 s: fewer rounds, no 10 M timers, shorter idle and lateness phases.
+    #[arg(long)]
+    quick: bool,
+    /// How often each work is run on each contender; the median counts. [7; quick: 2]
+    #[arg(long)]
+    rounds: Option<usize>,
+    /// Only works whose name begins so, for example W2 or X.
+    #[arg(long, default_value = "")]
+    only: String,
+    /// Only contenders whose name begins so.
+    #[arg(long, default_value = "")]
+    who: String,
+}
+
+struct Bench {
+    options: Options,
+    samples: Samples,
+}
+
+fn main() -> serde_json::Result<()> {
+    let options = Options::parse();
+    let rounds = options.rounds.unwrap_or(if options.quick { 2 } else { 7 });
+    let mut bench = Bench { options, samples: Samples::default() };
+    for round in 1..=rounds {
+        eprintln!("round {round} of {rounds}");
+        bench.round();
+    }
+    if bench.options.json {
+        return bench.samples.print_json();
+    }
+    bench.samples.print();
+    Ok(())
+}
+
+impl Bench {
+    fn wants(&self, work: &str) -> bool {
+        work.starts_with(&self.options.only) || self.options.only.starts_with(work)
+    }
+
+    fn ns(&mut self, work: &str, who: &'static str, value: f64) {
+        if work.starts_with(&self.options.only) {
+            self.samples.add(work, who, "ns", value);
+        }
+    }
+
+    fn ours(&mut self, work: &str, unit: &'static str, value: f64) {
+        if work.starts_with(&self.options.only) {
+            self.samples.add(work, "tickwheel", unit, value);
+        }
+    }
+
+    fn round(&mut self) {
+        self.single::<Tickwheel>("tickwheel");
+        self.single::<Local>("LocalTimer");
+        self.single::<TokioDelayQueue>("DelayQueue");
+        self.single::<HashWheel>("hash wheel");
+        self.single::<Queue>("timer-queue");
+        self.single::<Nexus>("nexus-timer");
+        self.single::<LazyHeap>("lazy heap");
+        self.single::<BTree>("btree");
+        if self.wants("W5") {
+            self.threads::<Live>("tickwheel");
+            self.threads::<LazyHeap>("lazy heap");
+            self.threads::<BTree>("btree");
+        }
+        if self.wants("W6") {
+            self.memory();
+        }
+        if self.wants("W7") || self.wants("W8") || self.wants("X") {
+            self.live();
+        }
+    }
+
+    fn single<C: Contender>(&mut self, who: &'static str) {
+        if !who.starts_with(&self.options.who) {
+            return;
+        }
+        const M: u64 = 1_000_000;
+        if self.wants("W1") || self.wants("W3") {
+            let (add, expire) = work::add_and_expire::<C>(M);
+            self.ns("W1", who, add);
+            self.ns("W3", who, expire);
+        }
+        for (work, outstanding, at_random) in [
+            ("W2_100k", M / 10, false),
+            ("W2_1M", M, false),
+            ("W2r_100k", M / 10, true),
+            ("W2r_1M", M, true),
+        ] {
+            if self.wants(work) {
+                self.ns(work, who, work::churn::<C>(outstanding, M, at_random));
+            }
+        }
+        if self.wants("touch") {
+            if let Some(touch) = work::touch::<C>(M / 10, M) {
+                self.ns("touch", who, touch);
+            }
+        }
+        if self.wants("W4") && !self.options.quick {
+            let (add, expire) = work::add_and_expire::<C>(10 * M);
+            self.ns("W4_add", who, add);
+            self.ns("W4_expire", who, expire);
+            self.ns("W4", who, add + expire);
+        }
+        if self.wants("W6") {
+            self.samples.add("W6_1M", who, "bytes", memory::per_timer::<C>(M));
+            if !self.options.quick {
+                self.samples.add("W6_10M", who, "bytes", memory::per_timer::<C>(10 * M));
+            }
+        }
+    }
+
+    fn threads<S: Shared>(&mut self, who: &'static str) {
+        if !who.starts_with(&self.options.who) {
+            return;
+        }
+        let cores = std::thread::available_parallelism().map_or(1, usize::from) as u64;
+        let powers = std::iter::successors(Some(1), |n| Some(n * 2)).take_while(|n| *n <= cores);
+        for threads in powers {
+            let pair = threads::churn::<S>(threads);
+            self.ns(&format!("W5_{threads}"), who, pair);
+        }
+        let pair = threads::cross::<S>();
+        self.ns("W5x_2", who, pair);
+    }
+
+    fn memory(&mut self) {
+        let count = if self.options.quick { 1_000_000 } else { 10_000_000 };
+        self.ours("W6_churn", "x live", memory::after_churn(count));
+        self.ours("W6_burst", "x start", memory::after_burst(count));
+    }
+
+    fn live(&mut self) {
+        let quick = self.options.quick;
+        if self.wants("W7") {
+            let (wakeups, cpu) = live::idle(if quick { 2 } else { 10 });
+            self.ours("W7", "wake-ups", wakeups);
+            self.ours("W7_cpu", "ms", cpu);
+        }
+        if self.wants("W8") {
+            let (count, seconds) = if quick { (20_000, 2) } else { (100_000, 10) };
+            for (name, tick) in [("1ms", 1_000), ("100us", 100)] {
+                let tick = Duration::from_micros(tick);
+                let ours = live::lateness(tick, count, seconds);
+                let bare = live::bare_sleep(tick, if quick { 1 } else { 5 });
+                self.ours(&format!("W8_{name}_early"), "timers", ours.early);
+                for (quantile, ours, bare) in [
+                    ("p50", ours.p50, bare.p50),
+                    ("p99", ours.p99, bare.p99),
+                    ("p999", ours.p999, bare.p999),
+                    ("max", ours.max, bare.max),
+                ] {
+                    self.ours(&format!("W8_{name}_{quantile}"), "us", ours);
+                    self.ours(&format!("W8_{name}_{quantile}_bare_sleep"), "us", bare);
+                }
+            }
+        }
+        if self.wants("X") {
+            let (add, late) = live::cascade(1_000_000);
+            let (add_idle, late_idle) = live::cascade(0);
+            self.ours("X1", "us", add);
+            self.ours("X1_no_cascade", "us", add_idle);
+            self.ours("X2", "us", late);
+            self.ours("X2_no_cascade", "us", late_idle);
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! The samples, their medians, and how they are printed.
+
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// All samples of a run, in the order in which the work was first seen.
+#[derive(Default)]
+pub struct Samples {
+    order: Vec<(String, &'static str)>,
+    values: BTreeMap<(String, &'static str), Vec<f64>>,
+}
+
+/// One cell of the table.
+#[derive(Serialize)]
+pub struct Row {
+    work: String,
+    who: &'static str,
+    value: f64,
+    unit: &'static str,
+}
+
+#[derive(Serialize)]
+struct Report<'a> {
+    rows: &'a [Row],
+}
+
+pub const WHO: [&str; 8] = [
+    "tickwheel",
+    "LocalTimer",
+    "DelayQueue",
+    "hash wheel",
+    "timer-queue",
+    "nexus-timer",
+    "lazy heap",
+    "btree",
+];
+
+impl Samples {
+    pub fn add(&mut self, work: &str, who: &'static str, unit: &'static str, value: f64) {
+        if !self.order.iter().any(|(seen, _)| seen == work) {
+            self.order.push((work.to_owned(), unit));
+        }
+        self.values.entry((work.to_owned(), who)).or_default().push(value);
+    }
+
+    /// The median of each.
+    pub fn rows(&self) -> Vec<Row> {
+        let mut rows = Vec::new();
+        for (work, unit) in &self.order {
+            for who in WHO {
+                if let Some(values) = self.values.get(&(work.clone(), who)) {
+                    let mut values = values.clone();
+                    values.sort_by(f64::total_cmp);
+                    let value = (values[values.len() / 2] * 100.0).round() / 100.0;
+                    rows.push(Row { work: work.clone(), who, value, unit });
+                }
+            }
+        }
+        rows
+    }
+
+    /// A line per work, a column per contender; behind each value its multiple of tickwheel's.
+    pub fn print(&self) {
+        let rows = self.rows();
+        print!("| work | unit |");
+        WHO.iter().for_each(|who| print!(" {who} |"));
+        print!("\n|---|---|");
+        WHO.iter().for_each(|_| print!("---|"));
+        println!();
+        for (work, unit) in &self.order {
+            print!("| {work} | {unit} |");
+            let value = |who| rows.iter().find(|row| row.work == *work && row.who == who);
+            let ours = value("tickwheel").map(|row| row.value);
+            for who in WHO {
+                match (value(who), ours) {
+                    (Some(row), Some(ours)) if who != "tickwheel" && ours > 0.0 => {
+                        print!(" {} ({:.2} x) |", row.value, row.value / ours);
+                    }
+                    (Some(row), _) => print!(" {} |", row.value),
+                    (None, _) => print!(" |"),
+                }
+            }
+            println!();
+        }
+    }
+
+    pub fn print_json(&self) -> serde_json::Result<()> {
+        println!("{}", serde_json::to_string(&Report { rows: &self.rows() })?);
+        Ok(())
+    }
+}
