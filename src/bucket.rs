@@ -49,6 +49,7 @@ impl Blocks {
         Blocks(Slab::new())
     }
 
+    #[inline(never)]
     fn allocate(&mut self) -> u32 {
         let references = [Reference::default(); BLOCK as usize];
         self.0.insert(Block { next: NONE, references }, 0).index
@@ -135,12 +136,18 @@ impl Bucket {
     fn drop_front(&mut self, blocks: &mut Blocks, count: u32) {
         self.start += count;
         self.len -= count;
+        if self.len == 0 || self.start == BLOCK {
+            self.release_first(blocks);
+        }
+    }
+
+    #[inline(never)]
+    fn release_first(&mut self, blocks: &mut Blocks) {
+        let next = blocks.0.at(self.first).next;
+        blocks.0.release(self.first);
         if self.len == 0 {
-            blocks.0.release(self.first);
             *self = Bucket { armed: self.armed, ..Bucket::new() };
-        } else if self.start == BLOCK {
-            let next = blocks.0.at(self.first).next;
-            blocks.0.release(self.first);
+        } else {
             self.first = next;
             self.start = 0;
         }

@@ -65,9 +65,8 @@ impl<T> LocalTimer<T> {
     /// Adds a task that expires at the tick `deadline`: at the next [`advance`](Self::advance) if that
     /// has passed.
     pub fn add(&mut self, deadline: u64, task: T) -> TimerKey {
-        let key = self.shard.insert(deadline, deadline, task);
-        self.shard.file(key, deadline, |expiration| self.queue.offer(expiration));
-        TimerKey(key)
+        let arm = |expiration| self.queue.offer(expiration);
+        TimerKey(self.shard.add(deadline, deadline, task, arm))
     }
 
     /// Takes a task out before it expires; `None` if it is gone already.

@@ -7,10 +7,8 @@
 //!
 //! Cancelling an entry frees its place in the slab at once; its reference in a bucket stays behind,
 //! stale. A reference is stale when the slab no longer knows its key, or when its entry was filed
-//! again under another tick (the entry's tag in the slab). Stale references are taken out where one
-//! comes by anyway: at the front of the cancelled entry's bucket, which is where they are when
-//! timers are cancelled about in the order in which they were added. When there are still more of
-//! them than of entries, each `add` and `reschedule` sweeps a few references.
+//! again under another tick (the entry's tag in the slab). When there are more stale references than
+//! entries, each `add` and `reschedule` sweeps a few.
 //!
 //! Invariants, checked by [`Shard::assert_invariants`]:
 //! - every entry has a reference that is not stale;
@@ -65,8 +63,8 @@ pub(crate) struct Shard<T> {
     ticks: Ticks,
     entries: Slab<Entry<T>, 10>,
     pub(crate) wheels: Wheels,
-    /// The bucket to sweep next, by its ordinal, and how many of its references are left to sweep.
-    sweep: (usize, usize),
+    /// The bucket to sweep next, by its ordinal.
+    sweep: usize,
     /// The references that are being moved; empty between calls.
     batch: Vec<Reference>,
     pub(crate) counters: Counters,
@@ -78,7 +76,7 @@ impl<T> Shard<T> {
             ticks,
             entries: Slab::new(),
             wheels,
-            sweep: (0, 0),
+            sweep: 0,
             batch: Vec::with_capacity(BATCH),
             counters: Counters::default(),
         }
@@ -86,6 +84,20 @@ impl<T> Shard<T> {
 
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
+    }
+
+    /// Takes an entry in and files it under `tick`; hands its bucket to `arm` if that was newly armed.
+    #[inline]
+    pub(crate) fn add(
+        &mut self,
+        deadline: u64,
+        tick: u64,
+        task: T,
+        arm: impl FnOnce(Expiration),
+    ) -> Key {
+        let key = self.insert(deadline, tick, task);
+        self.wheels.file(Reference { tick: tick as u32, key }, tick, arm);
+        key
     }
 
     /// Takes an entry in, which is to be filed under `tick` next: by [`join_far`](Self::join_far) or
@@ -119,9 +131,8 @@ impl<T> Shard<T> {
     /// Takes an entry out before its time: its task.
     #[inline]
     pub(crate) fn cancel(&mut self, key: Key) -> Option<T> {
-        let (entry, tag) = self.entries.remove(key)?;
+        let entry = self.entries.remove(key)?;
         self.counters.cancelled += 1;
-        self.wheels.pop_if_first(tag, key);
         Some(entry.task)
     }
 
@@ -209,7 +220,7 @@ impl<T> Shard<T> {
         expire: &mut impl FnMut(T),
     ) {
         let is_due = |entry: &Entry<T>| entry.deadline.get() <= now;
-        if let Some((entry, _)) = self.entries.remove_if(key, is_due) {
+        if let Some(entry) = self.entries.remove_if(key, is_due) {
             self.counters.record_expired(now - entry.deadline.get());
             expire(entry.task);
         } else {
@@ -251,29 +262,30 @@ impl<T> Shard<T> {
         }
     }
 
-    /// Takes the stale ones out of the next few references. The others go to the back of their own
-    /// bucket, which has its order again when the sweep is through with it.
+    /// Takes the stale ones out of the first few references of a bucket, and puts the others back
+    /// behind its last. Stays with the bucket as long as that pays: timers that are cancelled about
+    /// in the order in which they were added leave their stale references in front. Where it does
+    /// not pay the next few come to the front for the next visit, so none is missed for long.
+    #[inline(never)]
     fn sweep(&mut self) {
         let mut batch = std::mem::take(&mut self.batch);
-        let (mut ordinal, mut left) = self.sweep;
+        // Empty buckets are skipped, but only so many at once.
         for _ in 0..SWEEP {
-            if left > 0 {
+            let Some(bucket) = self.wheels.nth_bucket(self.sweep) else {
+                self.sweep = 0;
+                continue;
+            };
+            self.wheels.take_front(bucket, SWEEP, &mut batch);
+            let taken = batch.len();
+            batch.retain(|reference| self.is_live(*reference));
+            if batch.len() * 4 > taken * 3 || taken == 0 {
+                self.sweep += 1;
+            }
+            batch.drain(..).for_each(|reference| self.wheels.put_back(bucket, reference));
+            if taken > 0 {
                 break;
             }
-            ordinal += 1;
-            if self.wheels.nth_bucket(ordinal).is_none() {
-                ordinal = 0;
-            }
-            left = self.wheels.nth_bucket(ordinal).map_or(0, |id| self.wheels.bucket_len(id));
         }
-        if let Some(bucket) = self.wheels.nth_bucket(ordinal).filter(|_| left > 0) {
-            self.wheels.take_front(bucket, SWEEP.min(left), &mut batch);
-            // It may have been flushed since its length was taken.
-            left = if batch.is_empty() { 0 } else { left - batch.len() };
-            batch.retain(|reference| self.is_live(*reference));
-            batch.drain(..).for_each(|reference| self.wheels.put_back(bucket, reference));
-        }
-        self.sweep = (ordinal, left);
         self.batch = batch;
     }
 
@@ -289,7 +301,7 @@ impl<T> Shard<T> {
         }
         let more = !batch.is_empty();
         for reference in batch.drain(..) {
-            if let Some((entry, _)) = self.entries.remove(reference.key) {
+            if let Some(entry) = self.entries.remove(reference.key) {
                 self.counters.returned += 1;
                 out(entry.deadline.get(), entry.task);
             }

@@ -63,8 +63,19 @@ impl<V> Chunk<V> {
         Chunk { slots: Vec::new(), vacant: NONE, used: 0, first_generation }
     }
 
+    #[inline]
     fn is_full(&self, size: usize) -> bool {
         self.vacant == NONE && self.slots.len() == size
+    }
+
+    /// Makes a place that was never used the vacant one; there is one.
+    #[inline(never)]
+    fn push_vacant(&mut self, size: usize) {
+        if self.slots.capacity() == 0 {
+            self.slots.reserve_exact(size);
+        }
+        self.vacant = self.slots.len() as u32;
+        self.slots.push(Slot { generation: self.first_generation, tag: NONE, value: None });
     }
 
     fn is_worn(&self) -> bool {
@@ -87,59 +98,70 @@ impl<V, const BITS: u32> Slab<V, BITS> {
     /// Puts `value` into a vacant place, `tag` beside it. Allocates a chunk when there is none.
     #[inline]
     pub(crate) fn insert(&mut self, value: V, tag: u32) -> Key {
-        let id = self.open_chunk();
-        if self.spare == Some(id) {
-            self.spare = None;
-        }
-        let chunk = &mut self.chunks[id as usize];
-        chunk.used += 1;
-        let (offset, generation) = if chunk.vacant == NONE {
-            if chunk.slots.capacity() == 0 {
-                chunk.slots.reserve_exact(Self::SIZE);
-            }
-            let generation = chunk.first_generation;
-            chunk.slots.push(Slot { generation, tag, value: Some(value) });
-            (chunk.slots.len() as u32 - 1, generation)
-        } else {
-            let offset = chunk.vacant;
-            let slot = &mut chunk.slots[offset as usize];
-            chunk.vacant = slot.tag;
-            slot.tag = tag;
-            slot.value = Some(value);
-            (offset, slot.generation)
+        let id = match self.open.last() {
+            Some(&id) if (id as usize) < self.chunks.len() => id,
+            _ => self.open_chunk(),
         };
+        let chunk = &mut self.chunks[id as usize];
+        if chunk.vacant == NONE {
+            chunk.push_vacant(Self::SIZE);
+        }
+        let offset = chunk.vacant;
+        let slot = &mut chunk.slots[offset as usize];
+        chunk.vacant = slot.tag;
+        slot.tag = tag;
+        slot.value = Some(value);
+        let generation = slot.generation;
+        chunk.used += 1;
+        let was_empty = chunk.used == 1;
         if chunk.is_full(Self::SIZE) {
             self.open.pop();
+        }
+        if was_empty && self.spare == Some(id) {
+            self.spare = None;
         }
         self.len += 1;
         Key { index: (id << BITS) | offset, generation }
     }
 
-    /// Takes the value of `key` out, if the key is not stale; and its tag.
+    /// Takes the value of `key` out, if the key is not stale.
     #[inline]
-    pub(crate) fn remove(&mut self, key: Key) -> Option<(V, u32)> {
+    pub(crate) fn remove(&mut self, key: Key) -> Option<V> {
         self.remove_if(key, |_| true)
     }
 
     /// Likewise, if the value is as `wanted`.
     #[inline]
-    pub(crate) fn remove_if(
-        &mut self,
-        key: Key,
-        wanted: impl FnOnce(&V) -> bool,
-    ) -> Option<(V, u32)> {
-        let slot = self.slot_mut(key)?;
+    pub(crate) fn remove_if(&mut self, key: Key, wanted: impl FnOnce(&V) -> bool) -> Option<V> {
+        let (id, offset) = (key.index >> BITS, key.index & Self::MASK);
+        let chunk = self.chunks.get_mut(id as usize)?;
+        let was_full = chunk.is_full(Self::SIZE);
+        let slot = chunk.slots.get_mut(offset as usize)?;
+        if slot.generation != key.generation {
+            return None;
+        }
         let value = slot.value.take_if(|value| wanted(value))?;
-        let tag = slot.tag;
-        self.vacate(key.index);
-        Some((value, tag))
+        slot.generation += 1;
+        if slot.generation != LAST_GENERATION {
+            slot.tag = chunk.vacant;
+            chunk.vacant = offset;
+            if was_full {
+                self.open.push(id);
+            }
+        }
+        chunk.used -= 1;
+        self.len -= 1;
+        if chunk.used == 0 {
+            self.keep_or_give_back(id);
+        }
+        Some(value)
     }
 
     /// Drops the value at `index`; there must be one.
     pub(crate) fn release(&mut self, index: u32) {
-        let chunk = &mut self.chunks[(index >> BITS) as usize];
-        chunk.slots[(index & Self::MASK) as usize].value = None;
-        self.vacate(index);
+        let chunk = &self.chunks[(index >> BITS) as usize];
+        let generation = chunk.slots[(index & Self::MASK) as usize].generation;
+        drop(self.remove(Key { index, generation }));
     }
 
     /// The value of `key`, if the key is not stale; and its tag.
@@ -154,7 +176,11 @@ impl<V, const BITS: u32> Slab<V, BITS> {
     /// The value and the tag of `key`, if the key is not stale.
     #[inline]
     pub(crate) fn get_mut(&mut self, key: Key) -> Option<(&mut V, &mut u32)> {
-        let slot = self.slot_mut(key)?;
+        let chunk = self.chunks.get_mut((key.index >> BITS) as usize)?;
+        let slot = chunk.slots.get_mut((key.index & Self::MASK) as usize)?;
+        if slot.generation != key.generation {
+            return None;
+        }
         slot.value.as_mut().map(|value| (value, &mut slot.tag))
     }
 
@@ -173,37 +199,9 @@ impl<V, const BITS: u32> Slab<V, BITS> {
         slot.value.as_mut().expect("the index names a value")
     }
 
-    #[inline]
-    fn slot_mut(&mut self, key: Key) -> Option<&mut Slot<V>> {
-        let chunk = self.chunks.get_mut((key.index >> BITS) as usize)?;
-        let slot = chunk.slots.get_mut((key.index & Self::MASK) as usize)?;
-        (slot.generation == key.generation).then_some(slot)
-    }
-
-    /// Makes the place at `index` vacant, whose value was taken.
-    fn vacate(&mut self, index: u32) {
-        let id = index >> BITS;
-        let chunk = &mut self.chunks[id as usize];
-        let was_full = chunk.is_full(Self::SIZE);
-        let offset = index & Self::MASK;
-        let slot = &mut chunk.slots[offset as usize];
-        slot.generation += 1;
-        if slot.generation != LAST_GENERATION {
-            slot.tag = chunk.vacant;
-            chunk.vacant = offset;
-        }
-        chunk.used -= 1;
-        self.len -= 1;
-        if was_full && chunk.vacant != NONE {
-            self.open.push(id);
-        }
-        if chunk.used == 0 {
-            self.keep_or_give_back(id);
-        }
-    }
-
     /// The chunk to fill next, appended if none has a vacant place.
-    #[inline]
+    #[cold]
+    #[inline(never)]
     fn open_chunk(&mut self) -> u32 {
         while let Some(&id) = self.open.last() {
             if (id as usize) < self.chunks.len() {
@@ -218,6 +216,8 @@ impl<V, const BITS: u32> Slab<V, BITS> {
         id
     }
 
+    #[cold]
+    #[inline(never)]
     fn keep_or_give_back(&mut self, id: u32) {
         if self.spare.is_none() {
             self.spare = Some(id);
@@ -288,7 +288,7 @@ mod tests {
     fn a_stale_key_finds_nothing_after_its_place_was_reused() {
         let mut slab = Small::new();
         let old = slab.insert(1, 0);
-        assert_eq!(slab.remove(old).map(|(value, _)| value), Some(1));
+        assert_eq!(slab.remove(old), Some(1));
         let new = slab.insert(2, 0);
         assert_eq!(new.index, old.index);
         assert_eq!(slab.get(old), None);

@@ -7,8 +7,7 @@
 
 use crate::bucket::{Blocks, Bucket, BucketId, Reference};
 use crate::delay_queue::{ELAPSED, Expiration};
-use crate::slab::Key;
-use crate::wheel::TimingWheel;
+use crate::wheel::{Span, TimingWheel};
 
 const ELAPSED_BUCKET: BucketId = BucketId { level: ELAPSED, slot: 0 };
 
@@ -66,10 +65,17 @@ impl Wheels {
         self.len += 1;
         if !bucket.armed {
             bucket.armed = true;
-            let start = wheel.map_or(0, |span| span.start_of(tick));
-            let tick = wheel.map_or(0, |span| span.expiration_of(start));
-            arm(Expiration { tick, start, bucket: id, shard: self.shard });
+            arm(Self::expiration(self.shard, id, wheel, tick));
         }
+    }
+
+    #[inline(never)]
+    fn expiration(shard: u32, bucket: BucketId, wheel: Option<Span>, tick: u64) -> Expiration {
+        let (start, tick) = wheel.map_or((0, 0), |span| {
+            let start = span.start_of(tick);
+            (start, span.expiration_of(start))
+        });
+        Expiration { tick, start, bucket, shard }
     }
 
     /// Puts a reference into the bucket for `tick` if that is one of an overflow wheel and armed
@@ -143,22 +149,6 @@ impl Wheels {
         !bucket.armed
     }
 
-    /// Drops the reference to `key`, which was filed under a tick with these low 32 bits, if it is the
-    /// first of its bucket. Looks where it would be filed now: so it does not find one that lies
-    /// further ahead than 32 bits reach, or in a coarser wheel than it would now.
-    #[inline]
-    pub(crate) fn pop_if_first(&mut self, tick: u32, key: Key) {
-        let ahead = tick.wrapping_sub(self.current as u32);
-        let Some(tick) = self.current.checked_add(u64::from(ahead)) else { return };
-        let level = TimingWheel::level_for(self.size, self.current, tick);
-        let Some(TimingWheel { buckets, span }) = self.levels.get_mut(level) else { return };
-        let bucket = &mut buckets[span.slot_of(tick, self.size)];
-        if bucket.front(&self.blocks).is_some_and(|front| front.key == key) {
-            bucket.pop_front(&mut self.blocks);
-            self.len -= 1;
-        }
-    }
-
     /// Whether the low 32 bits of a tick, and the bucket that it was filed in, tell the whole tick.
     pub(crate) fn low_bits_suffice(&self, id: BucketId) -> bool {
         self.levels[id.level as usize].span.ticks() <= 1 << 32
@@ -169,10 +159,6 @@ impl Wheels {
         let Some(n) = ordinal.checked_sub(1) else { return Some(ELAPSED_BUCKET) };
         let (level, slot) = (n / self.size, n % self.size);
         (level < self.levels.len()).then_some(BucketId { level: level as u8, slot: slot as u32 })
-    }
-
-    pub(crate) fn bucket_len(&self, id: BucketId) -> usize {
-        self.bucket(id).len()
     }
 
     /// The wheels, finest first, each as the ticks that a slot spans and its buckets.
