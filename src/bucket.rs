@@ -5,15 +5,15 @@
 //! without touching the entry. References lie in blocks, read in order when the bucket is flushed,
 //! so that no cache miss waits for another one, and a bucket grows without copying.
 //!
-//! A bucket points and does not own: cancelling an entry leaves its reference behind, which is then
-//! *stale*. Whoever takes references out asks the slab which of them are. The shard keeps the
-//! number of stale references below that of the others.
+//! A bucket points and does not own: cancelling an entry, or filing it anew, leaves its reference
+//! behind, which is then *stale*. Whoever takes references out asks the slab which of them are. The
+//! shard keeps the number of stale references below that of the others.
 //!
 //! Invariants, checked by [`Bucket::assert_invariants`]: a bucket's blocks are linked from `first`
 //! to `last`, all full but for the front of the first and the back of the last; an empty bucket has
 //! no block.
 
-use crate::slab::{Key, Slab};
+use crate::slab::Slab;
 
 /// References in a block: with what belongs to it, a block fills 512 bytes.
 const BLOCK: u32 = 41;
@@ -24,7 +24,10 @@ const NONE: u32 = u32::MAX;
 pub(crate) struct Reference {
     /// The low 32 bits of the tick under which the entry was filed.
     pub(crate) tick: u32,
-    pub(crate) key: Key,
+    /// The entry's index in the slab.
+    pub(crate) index: u32,
+    /// The number of the filing: the entry's tag in the slab, as long as this is its last filing.
+    pub(crate) filing: u32,
 }
 
 /// Level and slot of a bucket in the wheels of its shard.
@@ -178,7 +181,7 @@ mod tests {
         let (mut pushed, mut taken) = (0, 0);
         for step in 0..400 {
             for _ in 0..step % 97 {
-                bucket.push(&mut blocks, Reference { tick: pushed, key: Key::default() });
+                bucket.push(&mut blocks, Reference { tick: pushed, ..Reference::default() });
                 pushed += 1;
             }
             bucket.take_front(&mut blocks, step as usize % 71, &mut out);

@@ -4,13 +4,13 @@
 //! Under a cell's lock the gate's lock may be taken, never another cell's. No user code runs under
 //! it: tasks leave it by value and are dropped or run outside, and the clock is one of ours.
 
-use crate::bucket::BucketId;
+use crate::bucket::{BucketId, Reference};
 use crate::clock::Time;
 use crate::delay_queue::Expiration;
 use crate::entry::When;
 use crate::gate::{Gate, Wakes};
 use crate::limit::Limit;
-use crate::shard::Shard;
+use crate::shard::{Shard, Trimmed};
 use crate::slab::Key;
 use crate::sync::{Mutex, MutexGuard};
 use crossbeam_utils::CachePadded;
@@ -96,9 +96,13 @@ impl<T> Cell<T> {
             self.release_permits(1);
             return Err((Refusal::Closed, task));
         }
-        let key = state.shard.insert(deadline, tick, task);
-        let joined = state.shard.join_far(key, tick);
-        let wakes = if joined { Wakes::Nobody } else { self.file(&mut state, key, now, deadline) };
+        let (key, reference) = state.shard.insert(deadline, tick, task);
+        let has_passed = now.is_some_and(|now| deadline <= now);
+        let wakes = if !has_passed && state.shard.wheels.join_far(reference, tick) {
+            Wakes::Nobody
+        } else {
+            self.file(&mut state, reference, tick, now, deadline)
+        };
         let crowded = state.note_owner();
         drop(state);
         self.common.gate.wake(wakes);
@@ -107,21 +111,31 @@ impl<T> Cell<T> {
 
     /// Files an entry that opens a far bucket or is due soon.
     ///
-    /// Its deadline may have passed: then it is filed under the present tick instead of the next, so
-    /// that it expires at once. And if it opens a far bucket while nothing is due, the wheels' time
-    /// leaps to the present first: it lags behind after an idle spell, and the entry may not be far
-    /// at all.
-    fn file(&self, state: &mut State<T>, key: Key, now: Option<u64>, deadline: u64) -> Wakes {
+    /// Its deadline may have passed: then it need not wait for the next tick. And if it opens a far
+    /// bucket while nothing is due, the wheels' time leaps to the present first: it lags behind after
+    /// an idle spell, and the entry may not be far at all.
+    fn file(
+        &self,
+        state: &mut State<T>,
+        reference: Reference,
+        tick: u64,
+        now: Option<u64>,
+        deadline: u64,
+    ) -> Wakes {
         let Common { time, gate, .. } = &*self.common;
         let now = now.unwrap_or_else(|| time.now());
-        let (present, mut tick) = (time.ticks.floor(now), time.ticks.ceil(deadline));
-        if deadline <= now {
-            tick = tick.min(present);
-        } else if state.shard.wheels.is_far(tick) && gate.is_quiet(present) {
-            state.shard.wheels.leap(present);
-        }
+        let present = time.ticks.floor(now);
+        let wheels = &mut state.shard.wheels;
         let mut wakes = Wakes::Nobody;
-        state.shard.file(key, tick, |expiration| wakes = gate.offer(expiration));
+        let arm = |expiration| wakes = gate.offer(expiration);
+        if deadline <= now {
+            wheels.file_elapsed(reference, arm);
+        } else {
+            if wheels.is_far(tick) && gate.is_quiet(present) {
+                wheels.leap(present);
+            }
+            wheels.file(reference, tick, arm);
+        }
         wakes
     }
 
@@ -151,8 +165,9 @@ impl<T> Cell<T> {
             state.shard.extend(key, deadline);
             return Moved::Moved;
         }
-        state.shard.move_up(key, deadline);
-        let wakes = self.file(&mut state, key, now, deadline);
+        let tick = self.common.time.ticks.ceil(deadline);
+        let reference = state.shard.move_up(key, deadline, tick);
+        let wakes = self.file(&mut state, reference, tick, now, deadline);
         drop(state);
         self.common.gate.wake(wakes);
         Moved::Moved
@@ -173,8 +188,7 @@ impl<T> Cell<T> {
         let before = expired.len();
         let mut state = self.lock();
         let arm = |expiration| armed.push(expiration);
-        let is_empty = state.shard.flush(expiration, now, arm, |task| expired.push(task));
-        let unfinished = (!is_empty).then_some(expiration);
+        let unfinished = state.shard.flush(expiration, now, arm, |task| expired.push(task));
         let wakes = self.common.gate.flushed(armed.drain(..), unfinished);
         drop(state);
         self.common.gate.wake(wakes);
@@ -183,14 +197,20 @@ impl<T> Cell<T> {
         count
     }
 
-    /// Puts a bucket that was taken out early back, unless it is empty; whether it was.
-    pub(crate) fn put_back(&self, expiration: Expiration) -> bool {
-        let mut state = self.lock();
-        let is_empty = state.shard.disarm_if_empty(expiration.bucket);
-        let wakes = self.common.gate.flushed((!is_empty).then_some(expiration).into_iter(), None);
-        drop(state);
-        self.common.gate.wake(wakes);
-        is_empty
+    /// Takes a bucket that is empty, or holds only what was cancelled, out of the delay queue;
+    /// whether it was. Without it, somebody would wake up for nothing.
+    pub(crate) fn forget_if_empty(&self, expiration: Expiration) -> bool {
+        loop {
+            let mut state = self.lock();
+            match state.shard.trim(expiration.bucket) {
+                Trimmed::Empty => {
+                    self.common.gate.remove(expiration);
+                    return true;
+                }
+                Trimmed::Live => return false,
+                Trimmed::Unknown => {}
+            }
+        }
     }
 
     /// Closes the cell and takes everything out that is pending, in small batches.
@@ -241,7 +261,7 @@ impl<T> State<T> {
     }
 }
 
-/// The deadline in nanoseconds, and the present if it had to be read.
+/// The present, if it had to be read or is cheap to read, and the deadline.
 #[inline]
 fn resolve(time: &Time, when: When) -> (Option<u64>, u64) {
     match when {
@@ -249,7 +269,7 @@ fn resolve(time: &Time, when: When) -> (Option<u64>, u64) {
             let now = time.now();
             (Some(now), time.deadline_after(now, delay))
         }
-        When::At(instant) => (None, time.deadline_at(instant)),
+        When::At(instant) => (time.cheap_now(), time.deadline_at(instant)),
     }
 }
 

@@ -7,6 +7,7 @@
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use std::fmt;
+use std::num::NonZeroU64;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -169,6 +170,22 @@ impl fmt::Debug for ManualClock {
     }
 }
 
+/// A deadline, at most [`NEVER`], kept so that an option of it takes no more memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Deadline(NonZeroU64);
+
+impl Deadline {
+    #[inline]
+    pub(crate) fn new(deadline: u64) -> Self {
+        Deadline(NonZeroU64::MIN.saturating_add(deadline.min(NEVER)))
+    }
+
+    #[inline]
+    pub(crate) fn get(self) -> u64 {
+        self.0.get() - 1
+    }
+}
+
 /// A timer's time: its clock, read in nanoseconds since the timer was built.
 #[derive(Debug)]
 pub(crate) struct Time {
@@ -187,6 +204,13 @@ impl Time {
     #[inline]
     pub(crate) fn now(&self) -> u64 {
         self.deadline_at(self.clock.now()).min(NEVER - 1)
+    }
+
+    /// The present, if it costs little to know: reading the system's clock costs as much as the
+    /// rest of an `add`.
+    #[inline]
+    pub(crate) fn cheap_now(&self) -> Option<u64> {
+        self.clock.as_manual().map(|_| self.now())
     }
 
     #[inline]

@@ -95,12 +95,22 @@ impl DelayQueue {
         }
     }
 
-    /// Takes the next bucket out if it is not due at `now`, to see whether it is empty.
-    pub(crate) fn pop_later(&mut self, now: u64) -> Option<Expiration> {
-        if self.next_tick()? <= now {
-            return None;
+    /// The bucket that comes first, whether it is due or not.
+    pub(crate) fn first(&self) -> Option<Expiration> {
+        let backlog = || self.backlog.peek().map(|Reverse((_, expiration))| *expiration);
+        let heap = || self.heap.peek().map(|Reverse(top)| *top);
+        self.elapsed.first().copied().or_else(backlog).or_else(heap)
+    }
+
+    /// Takes a bucket out that has become empty. Fast for the one that comes first.
+    pub(crate) fn remove(&mut self, expiration: Expiration) {
+        if self.heap.peek() == Some(&Reverse(expiration)) {
+            self.heap.pop();
+        } else {
+            self.heap.retain(|Reverse(queued)| *queued != expiration);
+            self.backlog.retain(|Reverse((_, queued))| *queued != expiration);
+            self.elapsed.retain(|queued| *queued != expiration);
         }
-        self.heap.pop().map(|Reverse(top)| top)
     }
 
     /// Every bucket that is queued, in no order.

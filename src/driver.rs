@@ -186,11 +186,10 @@ impl<T: Send + 'static> Driver<T> {
     /// Takes buckets that are empty off the front of the delay queue, so that nobody wakes up for
     /// timers that were all cancelled.
     fn forget_empty_buckets(&self) {
-        let Common { time, gate, .. } = &*self.common;
+        // Nobody polls meanwhile: what comes first in the queue is in nobody's hands.
         let _turn = self.turn.lock();
-        let now = time.ticks.floor(time.now());
-        while let Some(expiration) = gate.pop_later(now) {
-            if !self.cells[expiration.shard as usize].put_back(expiration) {
+        while let Some(first) = self.common.gate.first() {
+            if !self.cells[first.shard as usize].forget_if_empty(first) {
                 return;
             }
         }

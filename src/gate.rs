@@ -81,12 +81,14 @@ impl Gate {
         polled
     }
 
-    /// Takes the first bucket if it is not due, to see whether it is empty. Likewise.
-    pub(crate) fn pop_later(&self, now: u64) -> Option<Expiration> {
-        let mut state = self.state.lock();
-        let popped = state.queue.pop_later(now);
-        state.flushing = popped.is_some();
-        popped
+    /// The bucket that comes first, to see whether it is empty.
+    pub(crate) fn first(&self) -> Option<Expiration> {
+        self.state.lock().queue.first()
+    }
+
+    /// Takes a bucket out of the queue. The caller has just disarmed it, and holds its shard's lock.
+    pub(crate) fn remove(&self, expiration: Expiration) {
+        self.state.lock().queue.remove(expiration);
     }
 
     /// Ends the flush of a bucket: offers what it armed, and the bucket itself if it is not empty.

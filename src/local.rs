@@ -1,8 +1,8 @@
 //! The local timer: one shard and a delay queue, driven by hand, without threads, locks or a clock.
 
-use crate::clock::Ticks;
+use crate::clock::{NEVER, Ticks};
 use crate::delay_queue::DelayQueue;
-use crate::shard::Shard;
+use crate::shard::{Shard, Trimmed};
 use crate::slab::Key;
 use crate::wheels::Wheels;
 use std::collections::VecDeque;
@@ -10,7 +10,8 @@ use std::collections::VecDeque;
 /// A single-threaded hierarchical timing wheel that does no input or output: no thread, no lock, no
 /// clock, no `Send` needed. The code inside is the code of [`Timer`](crate::Timer)'s shards.
 ///
-/// Time is a `u64` that the caller counts in ticks of any length. Use it in an event loop or a
+/// Time is a `u64` that the caller counts in ticks of any length; it ends at `u64::MAX - 1`, for which
+/// `u64::MAX` counts as well. Use it in an event loop or a
 /// simulation that owns its time, or where the timers must not be shared.
 ///
 /// Nothing here blocks or panics. Adding, cancelling and rescheduling take constant time (and a
@@ -65,8 +66,10 @@ impl<T> LocalTimer<T> {
     /// Adds a task that expires at the tick `deadline`: at the next [`advance`](Self::advance) if that
     /// has passed.
     pub fn add(&mut self, deadline: u64, task: T) -> TimerKey {
-        let arm = |expiration| self.queue.offer(expiration);
-        TimerKey(self.shard.add(deadline, deadline, task, arm))
+        let deadline = deadline.min(NEVER);
+        let (key, reference) = self.shard.insert(deadline, deadline, task);
+        self.shard.wheels.file(reference, deadline, |expiration| self.queue.offer(expiration));
+        TimerKey(key)
     }
 
     /// Takes a task out before it expires; `None` if it is gone already.
@@ -84,8 +87,8 @@ impl<T> LocalTimer<T> {
         if deadline >= old {
             self.shard.extend(key.0, deadline);
         } else {
-            self.shard.move_up(key.0, deadline);
-            self.shard.file(key.0, deadline, |expiration| self.queue.offer(expiration));
+            let reference = self.shard.move_up(key.0, deadline, deadline);
+            self.shard.wheels.file(reference, deadline, |expiration| self.queue.offer(expiration));
         }
         true
     }
@@ -99,20 +102,23 @@ impl<T> LocalTimer<T> {
     /// after the first deadline; before it when timers have to be moved to a finer wheel first, or
     /// were rescheduled to later. `None` if nothing is pending.
     pub fn next_expiration(&mut self) -> Option<u64> {
-        let now = self.now;
-        while let Some(expiration) = self.queue.pop_later(now) {
-            if !self.shard.disarm_if_empty(expiration.bucket) {
-                self.queue.offer(expiration);
-                break;
+        if !self.expired.is_empty() {
+            return Some(self.now);
+        }
+        while let Some(first) = self.queue.first() {
+            match self.shard.trim(first.bucket) {
+                Trimmed::Empty => self.queue.remove(first),
+                Trimmed::Live => break,
+                Trimmed::Unknown => {}
             }
         }
-        self.queue.next_tick().map(|tick| tick.max(now))
+        self.queue.next_tick().map(|tick| tick.max(self.now))
     }
 
     /// Sets the time to `now` and hands every task whose deadline has come to `expire`, ordered by
     /// deadline. A `now` before the last one counts as the last one. Returns how many expired.
     pub fn advance(&mut self, now: u64, mut expire: impl FnMut(T)) -> usize {
-        self.now = self.now.max(now);
+        self.now = self.now.max(now.min(NEVER));
         let now = self.now;
         let mut count = 0;
         self.queue.begin_turn();
@@ -126,9 +132,8 @@ impl<T> LocalTimer<T> {
             };
             let hand_out = |task| self.expired.push_back(task);
             let arm = |armed| self.queue.offer(armed);
-            let is_empty = self.shard.flush(expiration, now, arm, hand_out);
-            if !is_empty {
-                self.queue.resume(expiration);
+            if let Some(left) = self.shard.flush(expiration, now, arm, hand_out) {
+                self.queue.resume(left);
             }
         }
         self.shard.wheels.leap(now);

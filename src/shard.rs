@@ -6,26 +6,28 @@
 //! each behind a lock.
 //!
 //! Cancelling an entry frees its place in the slab at once; its reference in a bucket stays behind,
-//! stale. A reference is stale when the slab no longer knows its key, or when its entry was filed
-//! again under another tick (the entry's tag in the slab). When there are more stale references than
-//! entries, each `add` and `reschedule` sweeps a few.
+//! stale. A reference is live as long as its entry is there and this was its last filing: each filing
+//! has a number, which is the reference's and the entry's tag in the slab. When there are more stale
+//! references than entries, each `add` and `reschedule` sweeps a few.
+//!
+//! A live reference only says: look at this entry at this tick. What is due is decided by the entry's
+//! deadline, so no reference, however wrong, could expire anything early or twice.
 //!
 //! Invariants, checked by [`Shard::assert_invariants`]:
-//! - every entry has a reference that is not stale;
+//! - every entry has exactly one live reference;
 //! - a bucket with references is armed: in the delay queue, or in the hands of the one who flushes
 //!   it;
 //! - a reference lies in the bucket for its tick, inside its wheel's window; in the bucket of elapsed
-//!   entries if its tick is not after the wheels' time;
+//!   entries if it was due when it was filed;
 //! - an entry's deadline is never before the tick it is filed under (it is later after an
 //!   extension: the flush looks at the deadline and files the entry again).
 
 use crate::bucket::{BucketId, Reference};
-use crate::clock::{NEVER, Ticks};
-use crate::delay_queue::Expiration;
+use crate::clock::{Deadline, Ticks};
+use crate::delay_queue::{ELAPSED, Expiration};
 use crate::slab::{Key, Slab};
 use crate::stats::{Counters, LevelSnapshot};
 use crate::wheels::Wheels;
-use std::num::NonZeroU64;
 
 /// Entries that one flush moves while it holds the shard: bounds how long others wait for it.
 pub(crate) const BATCH: usize = 128;
@@ -43,18 +45,15 @@ struct Entry<T> {
     task: T,
 }
 
-/// A deadline, at most [`NEVER`].
-#[derive(Clone, Copy, Debug)]
-struct Deadline(NonZeroU64);
-
-impl Deadline {
-    fn new(deadline: u64) -> Self {
-        Deadline(NonZeroU64::MIN.saturating_add(deadline.min(NEVER)))
-    }
-
-    fn get(self) -> u64 {
-        self.0.get() - 1
-    }
+/// What is left in a bucket from whose front the stale references were taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Trimmed {
+    /// Nothing: the bucket is disarmed.
+    Empty,
+    /// An entry that waits.
+    Live,
+    /// Perhaps more stale references: the bounded time of one call was used up.
+    Unknown,
 }
 
 /// See the head of this file.
@@ -63,6 +62,9 @@ pub(crate) struct Shard<T> {
     ticks: Ticks,
     entries: Slab<Entry<T>, 10>,
     pub(crate) wheels: Wheels,
+    /// The number of the last filing. It starts anew after 2^32; should a stale reference be so old
+    /// that it looks live then, it only makes an entry be filed anew.
+    filings: u32,
     /// The bucket to sweep next, by its ordinal.
     sweep: usize,
     /// The references that are being moved; empty between calls.
@@ -76,6 +78,7 @@ impl<T> Shard<T> {
             ticks,
             entries: Slab::new(),
             wheels,
+            filings: 0,
             sweep: 0,
             batch: Vec::with_capacity(BATCH),
             counters: Counters::default(),
@@ -86,46 +89,15 @@ impl<T> Shard<T> {
         self.entries.len()
     }
 
-    /// Takes an entry in and files it under `tick`; hands its bucket to `arm` if that was newly armed.
+    /// Takes an entry in. Returns its key, and the reference that is to be filed under `tick` next.
     #[inline]
-    pub(crate) fn add(
-        &mut self,
-        deadline: u64,
-        tick: u64,
-        task: T,
-        arm: impl FnOnce(Expiration),
-    ) -> Key {
-        let key = self.insert(deadline, tick, task);
-        self.wheels.file(Reference { tick: tick as u32, key }, tick, arm);
-        key
-    }
-
-    /// Takes an entry in, which is to be filed under `tick` next: by [`join_far`](Self::join_far) or
-    /// [`file`](Self::file).
-    #[inline]
-    pub(crate) fn insert(&mut self, deadline: u64, tick: u64, task: T) -> Key {
+    pub(crate) fn insert(&mut self, deadline: u64, tick: u64, task: T) -> (Key, Reference) {
         self.counters.added += 1;
+        self.filings = self.filings.wrapping_add(1);
         let entry = Entry { deadline: Deadline::new(deadline), task };
-        let key = self.entries.insert(entry, tick as u32);
+        let key = self.entries.insert(entry, self.filings);
         self.sweep_if_stale();
-        key
-    }
-
-    /// Files an entry that was just inserted under the same tick, if it joins others in an armed
-    /// bucket of an overflow wheel; whether it did. If not, the driver looks at the clock before it
-    /// files it: the entry may have elapsed, or the wheels' time be stale.
-    #[inline]
-    pub(crate) fn join_far(&mut self, key: Key, tick: u64) -> bool {
-        self.wheels.join_far(Reference { tick: tick as u32, key }, tick)
-    }
-
-    /// Files an entry under `tick`; hands its bucket to `arm` if that was newly armed.
-    #[inline]
-    pub(crate) fn file(&mut self, key: Key, tick: u64, arm: impl FnOnce(Expiration)) {
-        if let Some((_, tag)) = self.entries.get_mut(key) {
-            *tag = tick as u32;
-            self.wheels.file(Reference { tick: tick as u32, key }, tick, arm);
-        }
+        (key, Reference { tick: tick as u32, index: key.index, filing: self.filings })
     }
 
     /// Takes an entry out before its time: its task.
@@ -137,53 +109,72 @@ impl<T> Shard<T> {
     }
 
     pub(crate) fn deadline(&self, key: Key) -> Option<u64> {
-        self.entries.get(key).map(|(entry, _)| entry.deadline.get())
+        self.entries.get(key).map(|entry| entry.deadline.get())
     }
 
     /// Moves an entry to a later `deadline`; an earlier one changes nothing. Only writes the
     /// deadline down: the entry is filed again when its bucket is flushed.
     pub(crate) fn extend(&mut self, key: Key, deadline: u64) {
-        let Some((entry, _)) = self.entries.get_mut(key) else { return };
+        let Some(entry) = self.entries.get_mut(key) else { return };
         if deadline > entry.deadline.get() {
             entry.deadline = Deadline::new(deadline);
             self.counters.rescheduled += 1;
         }
     }
 
-    /// Moves an entry to `deadline`, which is earlier than its own. It is to be filed next.
-    pub(crate) fn move_up(&mut self, key: Key, deadline: u64) {
-        let Some((entry, _)) = self.entries.get_mut(key) else { return };
-        entry.deadline = Deadline::new(deadline);
+    /// Moves an entry, which must be there, to `deadline`, which is earlier than its own. Returns the
+    /// reference that is to be filed under `tick` next; its former one is stale.
+    pub(crate) fn move_up(&mut self, key: Key, deadline: u64, tick: u64) -> Reference {
+        self.entries.at_mut(key.index).deadline = Deadline::new(deadline);
         self.counters.rescheduled += 1;
+        let reference = self.file_anew(key.index, tick);
         self.sweep_if_stale();
+        reference
+    }
+
+    /// Numbers another filing of an entry, under `tick`.
+    fn file_anew(&mut self, index: u32, tick: u64) -> Reference {
+        self.filings = self.filings.wrapping_add(1);
+        self.entries.set_tag(index, self.filings);
+        Reference { tick: tick as u32, index, filing: self.filings }
     }
 
     /// Moves at most [`BATCH`] entries out of a polled bucket: those due at `now` to `expire`, in
-    /// order, the others to where they belong now, newly armed buckets to `arm`. Returns whether the
-    /// bucket is empty, and disarms it then.
+    /// order, the others to where they belong now, newly armed buckets to `arm`. Returns what is left
+    /// to be flushed, or disarms the bucket if it is empty.
     pub(crate) fn flush(
         &mut self,
         expiration: Expiration,
         now: u64,
         mut arm: impl FnMut(Expiration),
         mut expire: impl FnMut(T),
-    ) -> bool {
+    ) -> Option<Expiration> {
         let mut batch = std::mem::take(&mut self.batch);
+        let expiration = self.wheels.begin_flush(expiration);
         let Expiration { bucket, tick: expires, start, .. } = expiration;
-        self.wheels.leap(expires);
         self.wheels.take_front(bucket, BATCH, &mut batch);
         if expires < start {
             self.cascade(bucket, start, &mut batch, &mut arm);
         } else {
+            // An extended entry has to wait for its new tick, also if that has come by now: so
+            // entries leave in the order of their ticks.
+            let due = if bucket.level == ELAPSED { now } else { self.ticks.start_of(start) };
             // A loop of its own, so that the cache misses of the whole batch overlap.
             batch.retain(|reference| self.is_live(*reference));
             for reference in &batch {
-                self.expire_or_file(reference.key, now, &mut arm, &mut expire);
+                let is_due = |entry: &Entry<T>| entry.deadline.get() <= due;
+                match self.entries.remove_if(reference.index, is_due) {
+                    Some(entry) => {
+                        self.counters.record_expired(now.saturating_sub(entry.deadline.get()));
+                        expire(entry.task);
+                    }
+                    None => self.file_by_deadline(reference.index, &mut arm),
+                }
             }
         }
         batch.clear();
         self.batch = batch;
-        self.wheels.disarm_if_empty(bucket)
+        (!self.wheels.disarm_if_empty(bucket)).then_some(expiration)
     }
 
     /// Files references again that were taken from the overflow bucket that starts at `start`.
@@ -206,51 +197,34 @@ impl<T> Shard<T> {
                 let tick = start + u64::from(reference.tick.wrapping_sub(start as u32));
                 self.wheels.file(reference, tick, &mut *arm);
             } else if self.is_live(reference) {
-                self.file_by_deadline(reference.key, arm);
+                self.file_by_deadline(reference.index, arm);
             }
         }
     }
 
-    /// An entry whose tick has come: expires it, or files it again if it was extended.
-    fn expire_or_file(
-        &mut self,
-        key: Key,
-        now: u64,
-        arm: &mut impl FnMut(Expiration),
-        expire: &mut impl FnMut(T),
-    ) {
-        let is_due = |entry: &Entry<T>| entry.deadline.get() <= now;
-        if let Some(entry) = self.entries.remove_if(key, is_due) {
-            self.counters.record_expired(now - entry.deadline.get());
-            expire(entry.task);
-        } else {
-            self.file_by_deadline(key, arm);
-        }
-    }
-
-    /// Files an entry under the tick of its deadline.
-    fn file_by_deadline(&mut self, key: Key, arm: &mut impl FnMut(Expiration)) {
-        if let Some(deadline) = self.deadline(key) {
-            self.file(key, self.ticks.ceil(deadline), arm);
-        }
+    /// Files an entry anew, under the tick of its deadline.
+    fn file_by_deadline(&mut self, index: u32, arm: &mut impl FnMut(Expiration)) {
+        let tick = self.ticks.ceil(self.entries.at(index).deadline.get());
+        let reference = self.file_anew(index, tick);
+        self.wheels.file(reference, tick, arm);
     }
 
     #[inline]
     fn is_live(&self, reference: Reference) -> bool {
-        self.entries.get(reference.key).is_some_and(|(_, tag)| tag == reference.tick)
+        self.entries.tag(reference.index) == Some(reference.filing)
     }
 
     /// Takes the stale references off the front of a bucket, at most [`BATCH`] of them, and disarms
-    /// it if it is empty then; whether it is.
-    pub(crate) fn disarm_if_empty(&mut self, bucket: BucketId) -> bool {
-        let is_stale =
-            |shard: &Self| shard.wheels.front(bucket).is_some_and(|front| !shard.is_live(front));
-        let mut left = BATCH;
-        while left > 0 && is_stale(self) {
-            self.wheels.pop_front(bucket);
-            left -= 1;
+    /// it if it is empty then.
+    pub(crate) fn trim(&mut self, bucket: BucketId) -> Trimmed {
+        for _ in 0..BATCH {
+            match self.wheels.front(bucket) {
+                Some(front) if self.is_live(front) => return Trimmed::Live,
+                Some(_) => self.wheels.pop_front(bucket),
+                None => break,
+            }
         }
-        self.wheels.disarm_if_empty(bucket)
+        if self.wheels.disarm_if_empty(bucket) { Trimmed::Empty } else { Trimmed::Unknown }
     }
 
     /// Called by whatever leaves a stale reference behind or adds a live one: so the stale ones stay
@@ -301,7 +275,10 @@ impl<T> Shard<T> {
         }
         let more = !batch.is_empty();
         for reference in batch.drain(..) {
-            if let Some(entry) = self.entries.remove(reference.key) {
+            if !self.is_live(reference) {
+                continue;
+            }
+            if let Some(entry) = self.entries.remove_if(reference.index, |_| true) {
                 self.counters.returned += 1;
                 out(entry.deadline.get(), entry.task);
             }
@@ -321,21 +298,21 @@ impl<T> Shard<T> {
                 levels[level].absorb(bucket.armed, bucket.len());
             }
         }
-        let elapsed = self.wheels.elapsed();
-        levels[0].absorb(elapsed.armed, elapsed.len());
+        for bucket in self.wheels.elapsed() {
+            levels[0].absorb(bucket.armed, bucket.len());
+        }
     }
 
     /// Checks the invariants of the head of this file. Takes time proportional to the shard.
     pub(crate) fn assert_invariants(&self, is_queued: impl FnMut(u32, BucketId) -> usize) {
         self.entries.assert_invariants();
-        let mut live = std::collections::HashSet::new();
+        let mut live = 0;
         self.wheels.assert_invariants(is_queued, |reference, first, last| {
             if !self.is_live(reference) {
                 return;
             }
-            live.insert(reference.key);
-            let entry = self.entries.get(reference.key).expect("it is live").0;
-            let deadline = self.ticks.ceil(entry.deadline.get());
+            live += 1;
+            let deadline = self.ticks.ceil(self.entries.at(reference.index).deadline.get());
             assert!(deadline >= first || first == 0, "filed after its deadline");
             if first > 0 && last - first < 1 << 32 {
                 let tick = first + u64::from(reference.tick.wrapping_sub(first as u32));
@@ -343,6 +320,6 @@ impl<T> Shard<T> {
                 assert!(tick <= deadline, "filed after its deadline");
             }
         });
-        assert_eq!(live.len(), self.entries.len(), "every entry is in a bucket");
+        assert_eq!(live, self.entries.len(), "every entry has one live reference");
     }
 }

@@ -127,20 +127,28 @@ impl<V, const BITS: u32> Slab<V, BITS> {
     /// Takes the value of `key` out, if the key is not stale.
     #[inline]
     pub(crate) fn remove(&mut self, key: Key) -> Option<V> {
-        self.remove_if(key, |_| true)
+        self.take_if(key.index, |generation, _| generation == key.generation)
     }
 
-    /// Likewise, if the value is as `wanted`.
+    /// Takes the value at `index` out, if there is one and it is as `wanted`.
     #[inline]
-    pub(crate) fn remove_if(&mut self, key: Key, wanted: impl FnOnce(&V) -> bool) -> Option<V> {
-        let (id, offset) = (key.index >> BITS, key.index & Self::MASK);
+    pub(crate) fn remove_if(&mut self, index: u32, wanted: impl FnOnce(&V) -> bool) -> Option<V> {
+        self.take_if(index, |_, value| wanted(value))
+    }
+
+    /// Drops the value at `index`.
+    pub(crate) fn release(&mut self, index: u32) {
+        drop(self.take_if(index, |_, _| true));
+    }
+
+    #[inline]
+    fn take_if(&mut self, index: u32, wanted: impl FnOnce(u32, &V) -> bool) -> Option<V> {
+        let (id, offset) = (index >> BITS, index & Self::MASK);
         let chunk = self.chunks.get_mut(id as usize)?;
         let was_full = chunk.is_full(Self::SIZE);
         let slot = chunk.slots.get_mut(offset as usize)?;
-        if slot.generation != key.generation {
-            return None;
-        }
-        let value = slot.value.take_if(|value| wanted(value))?;
+        let generation = slot.generation;
+        let value = slot.value.take_if(|value| wanted(generation, value))?;
         slot.generation += 1;
         if slot.generation != LAST_GENERATION {
             slot.tag = chunk.vacant;
@@ -157,31 +165,32 @@ impl<V, const BITS: u32> Slab<V, BITS> {
         Some(value)
     }
 
-    /// Drops the value at `index`; there must be one.
-    pub(crate) fn release(&mut self, index: u32) {
-        let chunk = &self.chunks[(index >> BITS) as usize];
-        let generation = chunk.slots[(index & Self::MASK) as usize].generation;
-        drop(self.remove(Key { index, generation }));
+    /// The value of `key`, if the key is not stale.
+    #[inline]
+    pub(crate) fn get(&self, key: Key) -> Option<&V> {
+        let slot = self.slot(key.index)?;
+        if slot.generation == key.generation { slot.value.as_ref() } else { None }
     }
 
-    /// The value of `key`, if the key is not stale; and its tag.
+    /// The value of `key`, if the key is not stale.
     #[inline]
-    pub(crate) fn get(&self, key: Key) -> Option<(&V, u32)> {
-        let chunk = self.chunks.get((key.index >> BITS) as usize)?;
-        let slot = chunk.slots.get((key.index & Self::MASK) as usize)?;
-        let value = if slot.generation == key.generation { slot.value.as_ref() } else { None };
-        value.map(|value| (value, slot.tag))
-    }
-
-    /// The value and the tag of `key`, if the key is not stale.
-    #[inline]
-    pub(crate) fn get_mut(&mut self, key: Key) -> Option<(&mut V, &mut u32)> {
+    pub(crate) fn get_mut(&mut self, key: Key) -> Option<&mut V> {
         let chunk = self.chunks.get_mut((key.index >> BITS) as usize)?;
         let slot = chunk.slots.get_mut((key.index & Self::MASK) as usize)?;
-        if slot.generation != key.generation {
-            return None;
-        }
-        slot.value.as_mut().map(|value| (value, &mut slot.tag))
+        if slot.generation == key.generation { slot.value.as_mut() } else { None }
+    }
+
+    /// The tag of the value at `index`, if there is one.
+    #[inline]
+    pub(crate) fn tag(&self, index: u32) -> Option<u32> {
+        self.slot(index).filter(|slot| slot.value.is_some()).map(|slot| slot.tag)
+    }
+
+    /// Gives the value at `index` another tag.
+    pub(crate) fn set_tag(&mut self, index: u32, tag: u32) {
+        let slot = &mut self.chunks[(index >> BITS) as usize].slots[(index & Self::MASK) as usize];
+        debug_assert!(slot.value.is_some(), "a vacant slot's tag is a link");
+        slot.tag = tag;
     }
 
     /// The value at `index`; there must be one.
@@ -197,6 +206,11 @@ impl<V, const BITS: u32> Slab<V, BITS> {
         let chunk = &mut self.chunks[(index >> BITS) as usize];
         let slot = &mut chunk.slots[(index & Self::MASK) as usize];
         slot.value.as_mut().expect("the index names a value")
+    }
+
+    #[inline]
+    fn slot(&self, index: u32) -> Option<&Slot<V>> {
+        self.chunks.get((index >> BITS) as usize)?.slots.get((index & Self::MASK) as usize)
     }
 
     /// The chunk to fill next, appended if none has a vacant place.
@@ -293,7 +307,7 @@ mod tests {
         assert_eq!(new.index, old.index);
         assert_eq!(slab.get(old), None);
         assert_eq!(slab.remove(old), None);
-        assert_eq!(slab.get(new).map(|(value, _)| *value), Some(2));
+        assert_eq!(slab.get(new), Some(&2));
         slab.assert_invariants();
     }
 
@@ -323,7 +337,7 @@ mod tests {
         for value in 0..8 {
             assert_ne!(slab.insert(value, 0).index, key.index);
         }
-        assert_eq!(slab.get(kept).map(|(value, _)| *value), Some(2));
+        assert_eq!(slab.get(kept), Some(&2));
         slab.assert_invariants();
     }
 

@@ -39,9 +39,10 @@ mod imp {
     pub(crate) use shuttle::thread;
 
     use std::ops::{Deref, DerefMut};
+    use std::sync::PoisonError;
     use std::time::Instant;
 
-    /// shuttle's mutex with parking_lot's face: no poisoning.
+    /// shuttle's mutex with parking_lot's face: no poisoning, also not while a failed model unwinds.
     #[derive(Debug, Default)]
     pub(crate) struct Mutex<T>(shuttle::sync::Mutex<T>);
 
@@ -55,7 +56,7 @@ mod imp {
         }
 
         pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
-            MutexGuard(Some(self.0.lock().expect("models never poison")))
+            MutexGuard(Some(self.0.lock().unwrap_or_else(PoisonError::into_inner)))
         }
     }
 
@@ -79,7 +80,7 @@ mod imp {
     impl Condvar {
         pub(crate) fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
             let held = guard.0.take().expect("the guard is held");
-            guard.0 = Some(self.0.wait(held).expect("models never poison"));
+            guard.0 = Some(self.0.wait(held).unwrap_or_else(PoisonError::into_inner));
         }
 
         pub(crate) fn wait_until<T>(&self, guard: &mut MutexGuard<'_, T>, _deadline: Instant) {

@@ -9,7 +9,10 @@ use crate::bucket::{Blocks, Bucket, BucketId, Reference};
 use crate::delay_queue::{ELAPSED, Expiration};
 use crate::wheel::{Span, TimingWheel};
 
-const ELAPSED_BUCKET: BucketId = BucketId { level: ELAPSED, slot: 0 };
+/// What has elapsed is filed in the second of two buckets. A turn begins by exchanging them, and
+/// flushes the first: so what its tasks add is left to the next turn.
+const EXPIRING: BucketId = BucketId { level: ELAPSED, slot: 0 };
+const COLLECTING: BucketId = BucketId { level: ELAPSED, slot: 1 };
 
 /// See the head of this file.
 #[derive(Debug)]
@@ -20,8 +23,8 @@ pub(crate) struct Wheels {
     blocks: Blocks,
     /// Level 0, and as many overflow wheels as far ticks have needed so far.
     levels: Vec<TimingWheel>,
-    /// What was filed under a tick that is not after `current`.
-    elapsed: Bucket,
+    /// What was due already when it was filed: `EXPIRING` and `COLLECTING`.
+    elapsed: [Bucket; 2],
     /// References in all buckets.
     len: usize,
 }
@@ -35,7 +38,7 @@ impl Wheels {
             current,
             blocks: Blocks::new(),
             levels: vec![TimingWheel::new(0, size)],
-            elapsed: Bucket::new(),
+            elapsed: [Bucket::new(), Bucket::new()],
             len: 0,
         }
     }
@@ -49,33 +52,46 @@ impl Wheels {
     /// bucket's expiration to `arm` if the bucket was not armed.
     #[inline]
     pub(crate) fn file(&mut self, reference: Reference, tick: u64, arm: impl FnOnce(Expiration)) {
-        let (bucket, id, wheel) = if tick <= self.current {
-            (&mut self.elapsed, ELAPSED_BUCKET, None)
-        } else {
-            let level = TimingWheel::level_for(self.size, self.current, tick);
-            if self.levels.len() <= level {
-                self.make_levels(level);
-            }
-            let TimingWheel { buckets, span } = &mut self.levels[level];
-            let slot = span.slot_of(tick, buckets.len());
-            let id = BucketId { level: level as u8, slot: slot as u32 };
-            (&mut buckets[slot], id, Some(*span))
-        };
+        if tick <= self.current {
+            return self.file_elapsed(reference, arm);
+        }
+        let level = TimingWheel::level_for(self.size, self.current, tick);
+        if self.levels.len() <= level {
+            self.make_levels(level);
+        }
+        let TimingWheel { buckets, span } = &mut self.levels[level];
+        let slot = span.slot_of(tick, buckets.len());
+        let bucket = &mut buckets[slot];
         bucket.push(&mut self.blocks, reference);
         self.len += 1;
         if !bucket.armed {
             bucket.armed = true;
-            arm(Self::expiration(self.shard, id, wheel, tick));
+            let id = BucketId { level: level as u8, slot: slot as u32 };
+            arm(Self::expiration(self.shard, id, *span, tick));
         }
     }
 
+    /// Puts a reference into the bucket of those that are due at once. Likewise.
     #[inline(never)]
-    fn expiration(shard: u32, bucket: BucketId, wheel: Option<Span>, tick: u64) -> Expiration {
-        let (start, tick) = wheel.map_or((0, 0), |span| {
-            let start = span.start_of(tick);
-            (start, span.expiration_of(start))
-        });
-        Expiration { tick, start, bucket, shard }
+    pub(crate) fn file_elapsed(&mut self, reference: Reference, arm: impl FnOnce(Expiration)) {
+        let (bucket, blocks) = self.bucket_mut(COLLECTING);
+        bucket.push(blocks, reference);
+        if !std::mem::replace(&mut bucket.armed, true) {
+            arm(Expiration { tick: 0, start: 0, bucket: COLLECTING, shard: self.shard });
+        }
+        self.len += 1;
+    }
+
+    /// Moves the time to the expiration of a bucket that is to be flushed. Returns it, or the bucket
+    /// that is to be flushed instead.
+    pub(crate) fn begin_flush(&mut self, mut expiration: Expiration) -> Expiration {
+        self.leap(expiration.tick);
+        if expiration.bucket == COLLECTING {
+            // The other one is empty: a turn polls `EXPIRING` first.
+            self.elapsed.swap(0, 1);
+            expiration.bucket = EXPIRING;
+        }
+        expiration
     }
 
     /// Puts a reference into the bucket for `tick` if that is one of an overflow wheel and armed
@@ -101,6 +117,12 @@ impl Wheels {
         while self.levels.len() <= highest {
             self.levels.push(TimingWheel::new(self.levels.len(), self.size));
         }
+    }
+
+    #[inline(never)]
+    fn expiration(shard: u32, bucket: BucketId, span: Span, tick: u64) -> Expiration {
+        let start = span.start_of(tick);
+        Expiration { tick: span.expiration_of(start), start, bucket, shard }
     }
 
     /// Puts a reference back into the bucket that it was just taken from.
@@ -154,9 +176,11 @@ impl Wheels {
         self.levels[id.level as usize].span.ticks() <= 1 << 32
     }
 
-    /// The bucket with this ordinal: the elapsed one, then the slots of level 0, of level 1, ...
+    /// The bucket with this ordinal: the two of what has elapsed, then the slots of level 0, of level 1, ...
     pub(crate) fn nth_bucket(&self, ordinal: usize) -> Option<BucketId> {
-        let Some(n) = ordinal.checked_sub(1) else { return Some(ELAPSED_BUCKET) };
+        let Some(n) = ordinal.checked_sub(self.elapsed.len()) else {
+            return Some(BucketId { level: ELAPSED, slot: ordinal as u32 });
+        };
         let (level, slot) = (n / self.size, n % self.size);
         (level < self.levels.len()).then_some(BucketId { level: level as u8, slot: slot as u32 })
     }
@@ -166,14 +190,14 @@ impl Wheels {
         self.levels.iter().map(|wheel| (wheel.span.ticks(), &*wheel.buckets))
     }
 
-    pub(crate) fn elapsed(&self) -> &Bucket {
+    pub(crate) fn elapsed(&self) -> &[Bucket] {
         &self.elapsed
     }
 
     #[inline]
     fn bucket(&self, id: BucketId) -> &Bucket {
         match id.level {
-            ELAPSED => &self.elapsed,
+            ELAPSED => &self.elapsed[id.slot as usize],
             level => &self.levels[level as usize].buckets[id.slot as usize],
         }
     }
@@ -181,7 +205,7 @@ impl Wheels {
     #[inline]
     fn bucket_mut(&mut self, id: BucketId) -> (&mut Bucket, &mut Blocks) {
         let bucket = match id.level {
-            ELAPSED => &mut self.elapsed,
+            ELAPSED => &mut self.elapsed[id.slot as usize],
             level => &mut self.levels[level as usize].buckets[id.slot as usize],
         };
         (bucket, &mut self.blocks)
@@ -202,7 +226,8 @@ impl Wheels {
             len += bucket.len();
             bucket.assert_invariants(&self.blocks, |reference| check(reference, first, last));
         };
-        check_bucket(&self.elapsed, ELAPSED_BUCKET, 0, self.current);
+        check_bucket(&self.elapsed[0], EXPIRING, 0, self.current);
+        check_bucket(&self.elapsed[1], COLLECTING, 0, self.current);
         for (level, wheel) in self.levels.iter().enumerate() {
             // The window. A bucket in the slot of `current` is one that waits for its flush.
             let ticks = wheel.span.ticks();
