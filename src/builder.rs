@@ -71,11 +71,11 @@ impl<T: Send + 'static> TimerBuilder<T> {
         self
     }
 
+    /// How finely the timer tells deadlines apart; timers expire less than a tick late, never early.
+    /// One millisecond unless set; from a nanosecond to 584 years.
+    ///
     /// A finer tick costs nothing while the timer is idle: it does not tick, it sleeps until the
     /// next bucket. It costs a wake-up per bucket that is due, and more levels for far timers.
-    ///
-    /// A finer tick costs nothing while the timer is idle: it does not tick, it sleeps until the next
-    /// bucket. It costs a wake-up per bucket that is due, and more levels for far timers.
     pub fn tick(mut self, tick: Duration) -> Self {
         self.options.tick = tick;
         self

@@ -121,7 +121,7 @@ impl ManualClock {
 
     /// The time that the clock shows.
     pub fn now(&self) -> Instant {
-        let elapsed = Duration::from_nanos(self.0.elapsed.load(Ordering::Acquire));
+        let elapsed = Duration::from_nanos(self.elapsed());
         // An instant holds more than 584 years on every platform that std supports.
         self.0.start.checked_add(elapsed).unwrap_or(self.0.start)
     }
@@ -142,6 +142,12 @@ impl ManualClock {
         let elapsed = nanos(time.saturating_duration_since(self.0.start));
         self.0.elapsed.fetch_max(elapsed, Ordering::Release);
         self.wake_sleepers();
+    }
+
+    /// Acquire: see [`advance`](Self::advance).
+    #[inline]
+    fn elapsed(&self) -> u64 {
+        self.0.elapsed.load(Ordering::Acquire)
     }
 
     pub(crate) fn add_sleeper(&self, sleeper: Weak<dyn Wake>) {
@@ -191,19 +197,28 @@ impl Deadline {
 pub(crate) struct Time {
     pub(crate) clock: Clock,
     origin: Instant,
+    /// What a manual clock had counted at the origin.
+    origin_elapsed: u64,
     pub(crate) ticks: Ticks,
 }
 
 impl Time {
     pub(crate) fn new(clock: Clock, ticks: Ticks) -> Self {
         let origin = clock.now();
-        Time { clock, origin, ticks }
+        let origin_elapsed = clock
+            .as_manual()
+            .map_or(0, |clock| nanos(origin.saturating_duration_since(clock.0.start)));
+        Time { clock, origin, origin_elapsed, ticks }
     }
 
     /// The present; always before [`NEVER`].
     #[inline]
     pub(crate) fn now(&self) -> u64 {
-        self.deadline_at(self.clock.now()).min(NEVER - 1)
+        let now = match &self.clock.0 {
+            Source::System => self.deadline_at(Instant::now()),
+            Source::Manual(clock) => clock.elapsed().saturating_sub(self.origin_elapsed),
+        };
+        now.min(NEVER - 1)
     }
 
     /// The present, if it costs little to know: reading the system's clock costs as much as the
