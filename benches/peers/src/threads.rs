@@ -1,5 +1,6 @@
 //! W5: several threads on one timer, those contenders that are thread-safe.
 
+use crate::contender::Contender;
 use crate::work::{Random, nanos_per};
 use std::collections::VecDeque;
 use std::sync::{Arc, Barrier, mpsc};
@@ -21,6 +22,37 @@ pub trait Shared: Send + Sync + 'static {
     fn deadline(&self, at_ms: u64) -> Self::Deadline;
     fn add(&self, deadline: Self::Deadline, task: u64) -> Self::Handle;
     fn cancel(&self, handle: Self::Handle) -> bool;
+}
+
+/// One that can step a virtual clock as well: then it takes part in the single-threaded work, too.
+pub trait Expiring: Shared {
+    /// As [`Contender::expire_all`].
+    fn expire_all(&self, last_ms: u64) -> (u64, u64);
+}
+
+impl<S: Expiring> Contender for S {
+    type Deadline = S::Deadline;
+    type Handle = S::Handle;
+
+    fn new() -> Self {
+        Shared::new()
+    }
+
+    fn deadline(&self, at_ms: u64) -> Self::Deadline {
+        Shared::deadline(self, at_ms)
+    }
+
+    fn add(&mut self, deadline: Self::Deadline, task: u64) -> Self::Handle {
+        Shared::add(self, deadline, task)
+    }
+
+    fn cancel(&mut self, handle: Self::Handle) -> bool {
+        Shared::cancel(self, handle)
+    }
+
+    fn expire_all(&mut self, last_ms: u64) -> (u64, u64) {
+        Expiring::expire_all(self, last_ms)
+    }
 }
 
 /// tickwheel as a service has it: on the system's clock, with its reaper running.

@@ -1,7 +1,6 @@
 //! The other thing that services write: an ordered map behind a mutex.
 
-use crate::contender::Contender;
-use crate::threads::Shared;
+use crate::threads::{Expiring, Shared};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 
@@ -39,27 +38,8 @@ impl Shared for BTree {
     }
 }
 
-impl Contender for BTree {
-    type Deadline = u64;
-    type Handle = (u64, u64);
-
-    fn new() -> Self {
-        Self::default()
-    }
-
-    fn deadline(&self, at_ms: u64) -> u64 {
-        at_ms
-    }
-
-    fn add(&mut self, deadline: u64, task: u64) -> (u64, u64) {
-        Shared::add(self, deadline, task)
-    }
-
-    fn cancel(&mut self, key: (u64, u64)) -> bool {
-        Shared::cancel(self, key)
-    }
-
-    fn expire_all(&mut self, last_ms: u64) -> (u64, u64) {
+impl Expiring for BTree {
+    fn expire_all(&self, last_ms: u64) -> (u64, u64) {
         let (mut count, mut sum) = (0, 0);
         for now in 1..=last_ms {
             let mut inner = self.0.lock();

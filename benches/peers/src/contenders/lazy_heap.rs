@@ -1,8 +1,7 @@
 //! What most services write first: a binary heap behind a mutex, whose cancelled entries stay until
 //! they reach the top.
 
-use crate::contender::Contender;
-use crate::threads::Shared;
+use crate::threads::{Expiring, Shared};
 use parking_lot::Mutex;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -59,27 +58,8 @@ impl Shared for LazyHeap {
     }
 }
 
-impl Contender for LazyHeap {
-    type Deadline = u64;
-    type Handle = (u32, u32);
-
-    fn new() -> Self {
-        Self::default()
-    }
-
-    fn deadline(&self, at_ms: u64) -> u64 {
-        at_ms
-    }
-
-    fn add(&mut self, deadline: u64, task: u64) -> (u32, u32) {
-        Shared::add(self, deadline, task)
-    }
-
-    fn cancel(&mut self, handle: (u32, u32)) -> bool {
-        Shared::cancel(self, handle)
-    }
-
-    fn expire_all(&mut self, last_ms: u64) -> (u64, u64) {
+impl Expiring for LazyHeap {
+    fn expire_all(&self, last_ms: u64) -> (u64, u64) {
         let (mut count, mut sum) = (0, 0);
         for now in 1..=last_ms {
             let mut inner = self.0.lock();
