@@ -12,11 +12,9 @@ use crate::gate::{Gate, Wakes};
 use crate::limit::Limit;
 use crate::shard::{Shard, Trimmed};
 use crate::slab::Key;
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::{Mutex, MutexGuard, thread_number};
 use crossbeam_utils::CachePadded;
-use std::cell::Cell as ThreadCell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 /// What all cells of a timer share.
 #[derive(Debug)]
@@ -271,19 +269,4 @@ fn resolve(time: &Time, when: When) -> (Option<u64>, u64) {
         }
         When::At(instant) => (time.cheap_now(), time.deadline_at(instant)),
     }
-}
-
-/// A small number of the calling thread: its first call takes the next one.
-#[inline]
-pub(crate) fn thread_number() -> u32 {
-    static NEXT: AtomicU32 = AtomicU32::new(1);
-    thread_local! {
-        static NUMBER: ThreadCell<u32> = const { ThreadCell::new(0) };
-    }
-    NUMBER.with(|number| {
-        if number.get() == 0 {
-            number.set(NEXT.fetch_add(1, Ordering::Relaxed));
-        }
-        number.get()
-    })
 }

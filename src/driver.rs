@@ -16,14 +16,14 @@
 //! releases all locks and hands over what expired. So several threads may take turns at once, a
 //! task may take one itself, and nobody waits for more than one batch.
 
-use crate::cell::{Cell, Common, thread_number};
+use crate::cell::{Cell, Common};
 use crate::delay_queue::Expiration;
 use crate::executor::{Batch, Executor, report_panic};
 use crate::gate::Waited;
 use crate::report;
 use crate::stats::{Snapshot, Stats};
-use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use crate::sync::{Mutex, MutexGuard, thread_number};
 use crossbeam_utils::CachePadded;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -179,24 +179,26 @@ impl<T: Send + 'static> Driver<T> {
     }
 
     fn wait(&self, until: Option<Instant>) -> Waited {
-        self.forget_empty_buckets();
+        drop(self.forget_empty_buckets());
         self.common.gate.wait(&self.common.time, until)
     }
 
     /// Takes buckets that are empty off the front of the delay queue, so that nobody wakes up for
     /// timers that were all cancelled.
-    fn forget_empty_buckets(&self) {
-        // Nobody polls meanwhile: what comes first in the queue is in nobody's hands.
-        let _turn = self.turn.lock();
+    ///
+    /// Returns the turn's lock. While it is held nobody polls: all armed buckets are in the queue.
+    fn forget_empty_buckets(&self) -> MutexGuard<'_, Vec<Expiration>> {
+        let turn = self.turn.lock();
         while let Some(first) = self.common.gate.first() {
             if !self.cells[first.shard as usize].forget_if_empty(first) {
-                return;
+                break;
             }
         }
+        turn
     }
 
     pub(crate) fn next_expiration(&self) -> Option<Instant> {
-        self.forget_empty_buckets();
+        let _turn = self.forget_empty_buckets();
         let Common { time, gate, .. } = &*self.common;
         let next = time.instant_of_tick(gate.next_tick()?);
         Some(next.max(time.clock.now()))

@@ -70,7 +70,7 @@ impl Gate {
     pub(crate) fn begin_turn(&self, now: u64) -> bool {
         let mut state = self.state.lock();
         state.queue.begin_turn();
-        state.queue.next_tick().is_some_and(|tick| tick <= now)
+        state.flushing || state.queue.next_tick().is_some_and(|tick| tick <= now)
     }
 
     /// Takes the bucket to flush next. Whoever gets one calls [`Gate::flushed`].

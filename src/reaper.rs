@@ -32,9 +32,9 @@ impl Reaper {
         if thread::current().id() == self.id {
             return;
         }
-        // Taken out first: others who join meanwhile must not wait for a lock that is held so long.
-        let thread = self.thread.lock().take();
-        if let Some(thread) = thread {
+        // Held while joining: others who join meanwhile wait for the thread's end as well.
+        let mut thread = self.thread.lock();
+        if let Some(thread) = thread.take() {
             let _ = thread.join(); // A step contains every panic of a task.
         }
     }

@@ -267,7 +267,12 @@ impl<T> Shard<T> {
     /// any, with their deadlines. Returns whether there may be more.
     pub(crate) fn drain(&mut self, cursor: &mut usize, mut out: impl FnMut(u64, T)) -> bool {
         let mut batch = std::mem::take(&mut self.batch);
-        while let Some(bucket) = self.wheels.nth_bucket(*cursor).filter(|_| batch.is_empty()) {
+        while batch.is_empty() && self.entries.len() > 0 {
+            // From the start again if a cascade has moved entries behind the cursor.
+            let Some(bucket) = self.wheels.nth_bucket(*cursor) else {
+                *cursor = 0;
+                continue;
+            };
             self.wheels.take_front(bucket, BATCH, &mut batch);
             if batch.is_empty() {
                 *cursor += 1;

@@ -12,7 +12,24 @@ mod imp {
     pub(crate) use std::sync::atomic;
     pub(crate) use std::thread;
 
+    use std::cell::Cell;
+    use std::sync::atomic::{AtomicU32, Ordering};
     use std::time::Instant;
+
+    /// A small number of the calling thread: its first call takes the next one.
+    #[inline]
+    pub(crate) fn thread_number() -> u32 {
+        static NEXT: AtomicU32 = AtomicU32::new(1);
+        thread_local! {
+            static NUMBER: Cell<u32> = const { Cell::new(0) };
+        }
+        NUMBER.with(|number| {
+            if number.get() == 0 {
+                number.set(NEXT.fetch_add(1, Ordering::Relaxed));
+            }
+            number.get()
+        })
+    }
 
     /// A condition variable; `notify_all` costs nothing while nobody waits.
     #[derive(Debug, Default)]
@@ -42,7 +59,12 @@ mod imp {
     use std::sync::PoisonError;
     use std::time::Instant;
 
-    /// shuttle's mutex with parking_lot's face: no poisoning, also not while a failed model unwinds.
+    /// A small number of the calling thread: its place in the order of spawning.
+    pub(crate) fn thread_number() -> u32 {
+        usize::from(shuttle::current::me()) as u32
+    }
+
+    /// shuttle's mutex with parking_lot's face: no poisoning, also while a failed model unwinds.
     #[derive(Debug, Default)]
     pub(crate) struct Mutex<T>(shuttle::sync::Mutex<T>);
 
