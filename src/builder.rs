@@ -71,8 +71,8 @@ impl<T: Send + 'static> TimerBuilder<T> {
         self
     }
 
-    /// How finely the timer tells deadlines apart; timers expire less than a tick late, never early.
-    /// One millisecond unless set; from a nanosecond to 584 years.
+    /// How finely the timer tells deadlines apart: timers expire less than a tick late, never
+    /// early. One millisecond unless set; from a nanosecond to 584 years.
     ///
     /// A finer tick costs nothing while the timer is idle: it does not tick, it sleeps until the
     /// next bucket. It costs a wake-up per bucket that is due, and more levels for far timers.
@@ -85,7 +85,8 @@ impl<T: Send + 'static> TimerBuilder<T> {
     /// and to 4.
     ///
     /// The level-0 wheel spans that many ticks, each overflow wheel half as many times what the one
-    /// below it spans. More slots mean fewer levels to cascade, and more memory per level and shard.
+    /// below it spans. More slots mean fewer levels to cascade, and more memory per level and
+    /// shard.
     pub fn wheel_size(mut self, wheel_size: usize) -> Self {
         self.options.wheel_size = wheel_size;
         self
@@ -119,9 +120,9 @@ impl<T: Send + 'static> TimerBuilder<T> {
         TimerBuilder { options: self.options, executor: Box::new(executor), on_refused: None }
     }
 
-    /// What to do with an expired task that the executor refuses. Unless set it is dropped, and that
-    /// is reported. `on_refused(Task::run)` runs it on the thread that advances the timer. Set it
-    /// after [`executor`](Self::executor). Refused tasks are counted in both cases.
+    /// What to do with an expired task that the executor refuses. Unless set it is dropped, and
+    /// that is reported. `on_refused(Task::run)` runs it on the thread that advances the timer.
+    /// Set it after [`executor`](Self::executor). Refused tasks are counted in both cases.
     pub fn on_refused(mut self, handler: impl Fn(T) + Send + Sync + 'static) -> Self {
         self.on_refused = Some(Box::new(handler));
         self

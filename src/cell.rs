@@ -110,8 +110,8 @@ impl<T> Cell<T> {
     /// Files an entry that opens a far bucket or is due soon.
     ///
     /// Its deadline may have passed: then it need not wait for the next tick. And if it opens a far
-    /// bucket while nothing is due, the wheels' time leaps to the present first: it lags behind after
-    /// an idle spell, and the entry may not be far at all.
+    /// bucket while nothing is due, the wheels' time leaps to the present first: it lags behind
+    /// after an idle spell, and the entry may not be far at all.
     fn file(
         &self,
         state: &mut State<T>,

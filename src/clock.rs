@@ -73,9 +73,9 @@ pub struct SystemClock;
 
 /// A clock that stands still until it is told to move: for tests and simulations.
 ///
-/// With it a timer is deterministic and nothing sleeps: [`advance_clock`](crate::Timer::advance_clock)
-/// expires what is due and returns, and a reaper wakes when the clock is moved. Clones share the
-/// time. It never moves backwards.
+/// With it a timer is deterministic and nothing sleeps:
+/// [`advance_clock`](crate::Timer::advance_clock) expires what is due and returns, and a reaper
+/// wakes when the clock is moved. Clones share the time. It never moves backwards.
 ///
 /// ```
 /// use std::time::Duration;

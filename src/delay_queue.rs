@@ -9,8 +9,8 @@
 //!   after the backlog's first: so timers leave in the order of their ticks, also after a leap of
 //!   the clock over many buckets;
 //! - a shard's *elapsed* bucket: entries whose time had passed when they were added. A turn takes
-//!   those that were there when it began, so a task that adds another one for now does not keep
-//!   the turn from ending.
+//!   those that were there when it began, so a task that adds another one for now does not keep the
+//!   turn from ending.
 
 use crate::bucket::BucketId;
 use std::cmp::Reverse;

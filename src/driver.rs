@@ -12,8 +12,8 @@
 //!
 //! # Turns
 //! To advance the clock is to take turns. A turn flushes every bucket that was due when it began, a
-//! batch at a time: under the turn's lock it polls a bucket and moves a batch of its entries, then it
-//! releases all locks and hands over what expired. So several threads may take turns at once, a
+//! batch at a time: under the turn's lock it polls a bucket and moves a batch of its entries, then
+//! it releases all locks and hands over what expired. So several threads may take turns at once, a
 //! task may take one itself, and nobody waits for more than one batch.
 
 use crate::cell::{Cell, Common};

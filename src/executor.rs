@@ -14,8 +14,8 @@ use std::sync::{Arc, mpsc};
 /// may add, cancel, reschedule and shut down; but while it runs, nothing else expires. What takes
 /// long belongs on a thread of its own: [`Worker`], a pool, an async runtime.
 ///
-/// Every `Fn(T)` is an executor that runs tasks in place. A `Fn(T) -> Result<(), T>` is one that may
-/// refuse: the task comes back in `Err`.
+/// Every `Fn(T)` is an executor that runs tasks in place. A `Fn(T) -> Result<(), T>` is one that
+/// may refuse: the task comes back in `Err`.
 ///
 /// ```
 /// use std::sync::mpsc;

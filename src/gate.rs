@@ -66,7 +66,8 @@ impl Gate {
         self.state.lock().offer(expiration)
     }
 
-    /// Lets the turn that begins have the elapsed buckets. Whether there is anything to do at `now`.
+    /// Lets the turn that begins have the elapsed buckets. Whether there is anything to do at
+    /// `now`.
     pub(crate) fn begin_turn(&self, now: u64) -> bool {
         let mut state = self.state.lock();
         state.queue.begin_turn();
@@ -86,7 +87,8 @@ impl Gate {
         self.state.lock().queue.first()
     }
 
-    /// Takes a bucket out of the queue. The caller has just disarmed it, and holds its shard's lock.
+    /// Takes a bucket out of the queue. The caller has just disarmed it, and holds its shard's
+    /// lock.
     pub(crate) fn remove(&self, expiration: Expiration) {
         self.state.lock().queue.remove(expiration);
     }

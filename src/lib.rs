@@ -20,9 +20,9 @@
 //! ```
 //!
 //! # Tasks of your own type
-//! A [`Timer`] of closures boxes each of them. A service that holds millions of timers keeps its own
-//! small type instead, an id or an `Arc`; it lies in the timer's memory and costs no allocation. The
-//! [executor](Executor) gets what expired:
+//! A [`Timer`] of closures boxes each of them. A service that holds millions of timers keeps its
+//! own small type instead, an id or an `Arc`; it lies in the timer's memory and costs no
+//! allocation. The [executor](Executor) gets what expired:
 //!
 //! ```
 //! use std::time::Duration;
@@ -59,37 +59,39 @@
 //! # Guarantees
 //! - **Never early.** A task is handed over at or after its exact deadline, at any tick; with a
 //!   reaper less than a tick later, plus the time that waking and running take.
-//! - **Never lost, never twice.** Every timer that was added is, exactly once: cancelled, or handed to
-//!   the executor, or returned by [`Timer::shutdown`]. What could not be added, and what an executor
-//!   refuses, comes back to you.
-//! - **One winner.** Of all cancels and the expiry, one wins, and [`Timeout::cancel`] says which. Inside
-//!   its own task a timer has expired already.
+//! - **Never lost, never twice.** Every timer that was added is, exactly once: cancelled, or handed
+//!   to the executor, or returned by [`Timer::shutdown`]. What could not be added, and what an
+//!   executor refuses, comes back to you.
+//! - **One winner.** Of all cancels and the expiry, one wins, and [`Timeout::cancel`] says which.
+//!   Inside its own task a timer has expired already.
 //! - **Handles never alias.** A handle may be kept for ever; it never touches another timer.
 //! - **Nothing runs under a lock.** Not a task, not an executor, not a task's `Drop`. So a task may
 //!   add, cancel, shut down, or drop the last timer.
 //! - **A panic stays in its task.** It is counted and reported; the reaper goes on.
-//! - **Nothing stalls.** No call takes time proportional to the number of timers while it holds a lock:
-//!   buckets are flushed in batches of 128, and nothing is copied to grow.
-//! - **Idle costs nothing.** No periodic wake-up, however many timers wait. Cancelled timers free their
-//!   task at once and leave at most about as much behind as the live ones take.
-//! - **Any delay is good.** Zero, the past, [`Duration::MAX`](std::time::Duration::MAX): no panic, no overflow.
+//! - **Nothing stalls.** No call takes time proportional to the number of timers while it holds a
+//!   lock: buckets are flushed in batches of 128, and nothing is copied to grow.
+//! - **Idle costs nothing.** No periodic wake-up, however many timers wait. Cancelled timers free
+//!   their task at once and leave at most about as much behind as the live ones take.
+//! - **Any delay is good.** Zero, the past, [`Duration::MAX`](std::time::Duration::MAX): no panic,
+//!   no overflow.
 //! - **No `unsafe`** in this crate.
 //!
 //! # Trade-offs
-//! - Timers are told apart by ticks, a millisecond unless chosen otherwise: on average a timer expires
-//!   half a tick late. A finer tick costs a wake-up per bucket that is due.
+//! - Timers are told apart by ticks, a millisecond unless chosen otherwise: on average a timer
+//!   expires half a tick late. A finer tick costs a wake-up per bucket that is due.
 //! - Timers of the same tick expire in no promised order; from tick to tick the order is kept.
 //! - Each thread that adds has shards of its own, so a timer takes some tens of kilobytes even when
 //!   empty. One timer for the whole service is better than many.
-//! - It knows neither calendars nor persistence. What must survive a restart belongs into a database.
+//! - It knows neither calendars nor persistence. What must survive a restart belongs into a
+//!   database.
 //!
 //! # Implementation
-//! A [`Timer`] is divided into shards, each a complete single-threaded wheel behind one lock; a thread
-//! adds to its own. Entries lie in a slab; the buckets of the wheels hold references of 12 bytes. The
-//! shards share one delay queue, a binary heap of bucket expirations. Advancing the clock polls the
-//! due buckets and flushes them in batches: what is due goes to the executor, the rest to a finer wheel
-//! (Varghese & Lauck 1987; Apache Kafka's timer). [`LocalTimer`] is one such shard without the lock.
-//! The repository's `docs/ARCHITECTURE.md` tells it all.
+//! A [`Timer`] is divided into shards, each a complete single-threaded wheel behind one lock; a
+//! thread adds to its own. Entries lie in a slab; the buckets of the wheels hold references of 12
+//! bytes. The shards share one delay queue, a binary heap of bucket expirations. Advancing the
+//! clock polls the due buckets and flushes them in batches: what is due goes to the executor, the
+//! rest to a finer wheel (Varghese & Lauck 1987; Apache Kafka's timer). [`LocalTimer`] is one such
+//! shard without the lock. The repository's `docs/ARCHITECTURE.md` tells it all.
 //!
 //! # Features
 //! `tracing` (default): reports panicking and refused tasks, and the reaper's start and stop.

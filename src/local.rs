@@ -10,8 +10,8 @@ use std::collections::VecDeque;
 /// A single-threaded hierarchical timing wheel that does no input or output: no thread, no lock, no
 /// clock, no `Send` needed. The code inside is the code of [`Timer`](crate::Timer)'s shards.
 ///
-/// Time is a `u64` that the caller counts in ticks of any length; it ends at `u64::MAX - 1`, for which
-/// `u64::MAX` counts as well. Use it in an event loop or a
+/// Time is a `u64` that the caller counts in ticks of any length; it ends at `u64::MAX - 1`, for
+/// which `u64::MAX` counts as well. Use it in an event loop or a
 /// simulation that owns its time, or where the timers must not be shared.
 ///
 /// Nothing here blocks or panics. Adding, cancelling and rescheduling take constant time (and a
@@ -51,8 +51,8 @@ impl<T> LocalTimer<T> {
         Self::starting_at(0, 512)
     }
 
-    /// An empty timer at tick `now`. `wheel_size`, the slots of each wheel, is rounded up to a power
-    /// of two from 4 to 2^20.
+    /// An empty timer at tick `now`. `wheel_size`, the slots of each wheel, is rounded up to a
+    /// power of two from 4 to 2^20.
     pub fn starting_at(now: u64, wheel_size: usize) -> Self {
         let wheel_size = crate::wheel::round_size(wheel_size);
         LocalTimer {
@@ -63,8 +63,8 @@ impl<T> LocalTimer<T> {
         }
     }
 
-    /// Adds a task that expires at the tick `deadline`: at the next [`advance`](Self::advance) if that
-    /// has passed.
+    /// Adds a task that expires at the tick `deadline`: at the next [`advance`](Self::advance) if
+    /// that has passed.
     pub fn add(&mut self, deadline: u64, task: T) -> TimerKey {
         let deadline = deadline.min(NEVER);
         let (key, reference) = self.shard.insert(deadline, deadline, task);

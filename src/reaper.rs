@@ -26,8 +26,8 @@ impl Reaper {
         Ok(Reaper { id: thread.thread().id(), thread: Mutex::new(Some(thread)) })
     }
 
-    /// Waits until the thread has ended, which its owner has told it to. The reaper itself, on which
-    /// a task may drop the last timer, does not wait for itself.
+    /// Waits until the thread has ended, which its owner has told it to. The reaper itself, on
+    /// which a task may drop the last timer, does not wait for itself.
     pub(crate) fn join(&self) {
         if thread::current().id() == self.id {
             return;

@@ -6,19 +6,19 @@
 //! each behind a lock.
 //!
 //! Cancelling an entry frees its place in the slab at once; its reference in a bucket stays behind,
-//! stale. A reference is live as long as its entry is there and this was its last filing: each filing
-//! has a number, which is the reference's and the entry's tag in the slab. When there are more stale
-//! references than entries, each `add` and `reschedule` sweeps a few.
+//! stale. A reference is live as long as its entry is there and this was its last filing: each
+//! filing has a number, which is the reference's and the entry's tag in the slab. When there are
+//! more stale references than entries, each `add` and `reschedule` sweeps a few.
 //!
-//! A live reference only says: look at this entry at this tick. What is due is decided by the entry's
-//! deadline, so no reference, however wrong, could expire anything early or twice.
+//! A live reference only says: look at this entry at this tick. What is due is decided by the
+//! entry's deadline, so no reference, however wrong, could expire anything early or twice.
 //!
 //! Invariants, checked by [`Shard::assert_invariants`]:
 //! - every entry has exactly one live reference;
 //! - a bucket with references is armed: in the delay queue, or in the hands of the one who flushes
 //!   it;
-//! - a reference lies in the bucket for its tick, inside its wheel's window; in the bucket of elapsed
-//!   entries if it was due when it was filed;
+//! - a reference lies in the bucket for its tick, inside its wheel's window; in the bucket of
+//!   elapsed entries if it was due when it was filed;
 //! - an entry's deadline is never before the tick it is filed under (it is later after an
 //!   extension: the flush looks at the deadline and files the entry again).
 
@@ -62,8 +62,8 @@ pub(crate) struct Shard<T> {
     ticks: Ticks,
     entries: Slab<Entry<T>, 10>,
     pub(crate) wheels: Wheels,
-    /// The number of the last filing. It starts anew after 2^32; should a stale reference be so old
-    /// that it looks live then, it only makes an entry be filed anew.
+    /// The number of the last filing. It starts anew after 2^32; should a stale reference be so
+    /// old that it looks live then, it only makes an entry be filed anew.
     filings: u32,
     /// The bucket to sweep next, by its ordinal.
     sweep: usize,
@@ -122,8 +122,8 @@ impl<T> Shard<T> {
         }
     }
 
-    /// Moves an entry, which must be there, to `deadline`, which is earlier than its own. Returns the
-    /// reference that is to be filed under `tick` next; its former one is stale.
+    /// Moves an entry, which must be there, to `deadline`, which is earlier than its own. Returns
+    /// the reference that is to be filed under `tick` next; its former one is stale.
     pub(crate) fn move_up(&mut self, key: Key, deadline: u64, tick: u64) -> Reference {
         self.entries.at_mut(key.index).deadline = Deadline::new(deadline);
         self.counters.rescheduled += 1;
@@ -140,8 +140,8 @@ impl<T> Shard<T> {
     }
 
     /// Moves at most [`BATCH`] entries out of a polled bucket: those due at `now` to `expire`, in
-    /// order, the others to where they belong now, newly armed buckets to `arm`. Returns what is left
-    /// to be flushed, or disarms the bucket if it is empty.
+    /// order, the others to where they belong now, newly armed buckets to `arm`. Returns what is
+    /// left to be flushed, or disarms the bucket if it is empty.
     pub(crate) fn flush(
         &mut self,
         expiration: Expiration,
@@ -227,8 +227,8 @@ impl<T> Shard<T> {
         if self.wheels.disarm_if_empty(bucket) { Trimmed::Empty } else { Trimmed::Unknown }
     }
 
-    /// Called by whatever leaves a stale reference behind or adds a live one: so the stale ones stay
-    /// fewer than the live ones, but for a few.
+    /// Called by whatever leaves a stale reference behind or adds a live one: so the stale ones
+    /// stay fewer than the live ones, but for a few.
     #[inline]
     fn sweep_if_stale(&mut self) {
         if self.wheels.len() > 2 * self.entries.len() + STALE_ALLOWED {

@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 /// own task a timer has expired already.
 ///
 /// Dropping the handle changes nothing: the timer expires all the same. Use
-/// [`cancel_on_drop`](Self::cancel_on_drop) where it should not. A handle may be kept for as long as
-/// one likes, also beyond its [`Timer`](crate::Timer); it never touches another timer.
+/// [`cancel_on_drop`](Self::cancel_on_drop) where it should not. A handle may be kept for as long
+/// as one likes, also beyond its [`Timer`](crate::Timer); it never touches another timer.
 ///
 /// All methods take constant time and the lock of one shard for as long.
 ///

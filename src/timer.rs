@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 
 /// A timer for very many timeouts, from any number of threads: see the [crate's page](crate).
 ///
-/// It is driven either by its own reaper thread ([`TimerBuilder::start`](crate::TimerBuilder::start))
-/// or by whoever calls [`advance_clock`](Self::advance_clock)
-/// ([`TimerBuilder::build`](crate::TimerBuilder::build)). Cloning shares it. When the last clone is
-/// dropped, the reaper stops, and pending tasks are dropped; [`shutdown`](Self::shutdown) returns
-/// them instead.
+/// It is driven either by its own reaper thread
+/// ([`TimerBuilder::start`](crate::TimerBuilder::start)) or by whoever calls
+/// [`advance_clock`](Self::advance_clock) ([`TimerBuilder::build`](crate::TimerBuilder::build)).
+/// Cloning shares it. When the last clone is dropped, the reaper stops, and pending tasks are
+/// dropped; [`shutdown`](Self::shutdown) returns them instead.
 ///
 /// Nothing here panics, whatever it is given, and no method but `advance_clock` and `shutdown`
 /// waits for anything but a lock that is held for a bounded time.
@@ -37,16 +37,16 @@ impl<T: Send + 'static> Timer<T> {
         Timer { shared: Arc::new(Shared { driver, reaper }) }
     }
 
-    /// Adds a timer, from any thread. Its task is handed to the executor by the next `advance_clock`
-    /// after its deadline, never earlier: with a reaper, less than a tick and the time that waking
-    /// takes later. Dropping the returned handle changes nothing.
+    /// Adds a timer, from any thread. Its task is handed to the executor by the next
+    /// `advance_clock` after its deadline, never earlier: with a reaper, less than a tick and
+    /// the time that waking takes later. Dropping the returned handle changes nothing.
     ///
     /// Costs constant time, and an allocation once in about a thousand times; a wake-up of the
     /// reaper if this is the earliest timer. No task runs inside.
     ///
     /// # Errors
-    /// [`AddError::Full`] at `max_pending`, [`AddError::Shutdown`] after `shutdown`; the entry comes
-    /// back in both.
+    /// [`AddError::Full`] at `max_pending`, [`AddError::Shutdown`] after `shutdown`; the entry
+    /// comes back in both.
     ///
     /// ```
     /// use std::time::Duration;
@@ -106,11 +106,11 @@ impl<T: Send + 'static> Timer<T> {
         self.shared.driver.advance(timeout)
     }
 
-    /// When to call `advance_clock` next, if nothing is added before; the present if something is due.
-    /// `None` if nothing is pending.
+    /// When to call `advance_clock` next, if nothing is added before; the present if something is
+    /// due. `None` if nothing is pending.
     ///
-    /// Never later than the first deadline's tick. It is earlier when far timers have to be moved to
-    /// a finer wheel first, or were extended. Takes constant time.
+    /// Never later than the first deadline's tick. It is earlier when far timers have to be moved
+    /// to a finer wheel first, or were extended. Takes constant time.
     pub fn next_expiration(&self) -> Option<Instant> {
         self.shared.driver.next_expiration()
     }
@@ -135,13 +135,13 @@ impl<T: Send + 'static> Timer<T> {
         self.shared.driver.snapshot()
     }
 
-    /// Stops the reaper, refuses what is added from now on, and returns what had not expired, ordered
-    /// by deadline, in entries that another timer would accept.
+    /// Stops the reaper, refuses what is added from now on, and returns what had not expired,
+    /// ordered by deadline, in entries that another timer would accept.
     ///
-    /// Every timer that was added either was cancelled, or has been handed to the executor, or is in
-    /// this list. Waits until the reaper has handed over what it is at, unless it is called by a task
-    /// on the reaper itself. May be called again, and from several threads: then each pending timer is
-    /// in one of the lists. The executor keeps the tasks that it has.
+    /// Every timer that was added either was cancelled, or has been handed to the executor, or is
+    /// in this list. Waits until the reaper has handed over what it is at, unless it is called
+    /// by a task on the reaper itself. May be called again, and from several threads: then each
+    /// pending timer is in one of the lists. The executor keeps the tasks that it has.
     ///
     /// ```
     /// use std::time::Duration;

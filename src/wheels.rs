@@ -1,9 +1,9 @@
 //! The wheels: all levels of one shard, and the shard's time.
 //!
-//! Files references by tick and takes them out again; does not know what they refer to. `current` is
-//! the wheels' own time. It moves when a bucket is flushed, to that bucket's expiration, as in
-//! Kafka's wheel; and it leaps to the present when nothing is due before that ([`Wheels::leap`]), so
-//! that after an idle hour a short timer is filed as finely as at the start.
+//! Files references by tick and takes them out again; does not know what they refer to. `current`
+//! is the wheels' own time. It moves when a bucket is flushed, to that bucket's expiration, as in
+//! Kafka's wheel; and it leaps to the present when nothing is due before that ([`Wheels::leap`]),
+//! so that after an idle hour a short timer is filed as finely as at the start.
 
 use crate::bucket::{Blocks, Bucket, BucketId, Reference};
 use crate::delay_queue::{ELAPSED, Expiration};
@@ -82,8 +82,8 @@ impl Wheels {
         self.len += 1;
     }
 
-    /// Moves the time to the expiration of a bucket that is to be flushed. Returns it, or the bucket
-    /// that is to be flushed instead.
+    /// Moves the time to the expiration of a bucket that is to be flushed. Returns it, or the
+    /// bucket that is to be flushed instead.
     pub(crate) fn begin_flush(&mut self, mut expiration: Expiration) -> Expiration {
         self.leap(expiration.tick);
         if expiration.bucket == COLLECTING {
@@ -176,7 +176,8 @@ impl Wheels {
         self.levels[id.level as usize].span.ticks() <= 1 << 32
     }
 
-    /// The bucket with this ordinal: the two of what has elapsed, then the slots of level 0, of level 1, ...
+    /// The bucket with this ordinal: the two of what has elapsed, then the slots of level 0, of
+    /// level 1, ...
     pub(crate) fn nth_bucket(&self, ordinal: usize) -> Option<BucketId> {
         let Some(n) = ordinal.checked_sub(self.elapsed.len()) else {
             return Some(BucketId { level: ELAPSED, slot: ordinal as u32 });

@@ -115,8 +115,7 @@ pub fn cascade(load: u64) -> (f64, f64) {
         })
         .start()
         .expect("a thread");
-    // With slots of 512 and 1 ms a bucket of level 1 spans 256 ms and cascades 255 ms before it. The
-    // one that begins between 3.8 and 4.1 s after the start is filled.
+    // A bucket of level 1 spans 256 ms and cascades 255 ms before it starts: the sixteenth is filled.
     let start = Instant::now();
     let bucket = start + Duration::from_millis(256 * 16);
     let mut random = Random::new();

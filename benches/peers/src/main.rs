@@ -115,10 +115,9 @@ impl Bench {
                 self.ns(work, who, work::churn::<C>(outstanding, M, at_random));
             }
         }
-        if self.wants("touch") {
-            if let Some(touch) = work::touch::<C>(M / 10, M) {
-                self.ns("touch", who, touch);
-            }
+        let touch = || work::touch::<C>(M / 10, M);
+        if let Some(touch) = self.wants("touch").then(touch).flatten() {
+            self.ns("touch", who, touch);
         }
         if self.wants("W4") && !self.options.quick {
             let (add, expire) = work::add_and_expire::<C>(10 * M);

@@ -70,8 +70,8 @@ pub fn churn<C: Contender>(outstanding: u64, pairs: u64, at_random: bool) -> f64
     pair
 }
 
-/// With `outstanding` timers, moves each in turn to a later deadline, `moves` times: nanoseconds per
-/// move. `None` if the contender cannot.
+/// With `outstanding` timers, moves each in turn to a later deadline, `moves` times: nanoseconds
+/// per move. `None` if the contender cannot.
 pub fn touch<C: Contender>(outstanding: u64, moves: u64) -> Option<f64> {
     let mut contender = C::new();
     let mut random = Random::new();
