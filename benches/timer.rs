@@ -22,7 +22,12 @@ impl Bench {
     fn new() -> Self {
         let clock = ManualClock::new();
         let builder = Timer::builder().clock(clock.clone());
-        let timer = builder.executor(|task: u64| drop(black_box(task))).build().expect("valid");
+        let timer = builder
+            .executor(|task: u64| {
+                black_box(task);
+            })
+            .build()
+            .expect("valid");
         Bench { clock, timer, random: 0x2545_F491_4F6C_DD1D }
     }
 

@@ -90,7 +90,6 @@ impl<T> Cell<T> {
         }
         let mut state = self.lock();
         if state.closed {
-            drop(state);
             self.release_permits(1);
             return Err((Refusal::Closed, task));
         }
@@ -143,8 +142,8 @@ impl<T> Cell<T> {
         let mut state = self.lock();
         state.note_caller();
         let task = state.shard.cancel(key)?;
+        // Both under the lock: who finds the timer gone finds its permit free.
         seen();
-        drop(state);
         self.release_permits(1);
         Some(task)
     }

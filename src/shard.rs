@@ -8,7 +8,7 @@
 //! Cancelling an entry frees its place in the slab at once; its reference in a bucket stays behind,
 //! stale. A reference is live as long as its entry is there and this was its last filing: each
 //! filing has a number, which is the reference's and the entry's tag in the slab. When there are
-//! more stale references than entries, each `add` and `reschedule` sweeps a few.
+//! more stale references than entries, each `add`, `cancel` and `reschedule` sweeps a few.
 //!
 //! A live reference only says: look at this entry at this tick. What is due is decided by the
 //! entry's deadline, so no reference, however wrong, could expire anything early or twice.
@@ -105,6 +105,7 @@ impl<T> Shard<T> {
     pub(crate) fn cancel(&mut self, key: Key) -> Option<T> {
         let entry = self.entries.remove(key)?;
         self.counters.cancelled += 1;
+        self.sweep_if_stale();
         Some(entry.task)
     }
 

@@ -8,9 +8,12 @@
 //! starts beyond every generation that was handed out before.
 //!
 //! Invariants, held between calls and checked by [`Slab::assert_invariants`]:
-//! - every chunk with a vacant place is in `open`, once; no full or retired chunk is;
-//! - a chunk is appended only while `open` is empty, so `open` never names a chunk twice;
+//! - every chunk with a vacant place is in `open` or is `filling`; no full or retired chunk is;
+//! - a chunk is appended only while no other is open, so `open` never names a chunk twice;
 //! - no generation that was handed out for a place is handed out for it again.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 
 /// No further vacant place in the chunk.
 const NONE: u32 = u32::MAX;
@@ -31,8 +34,10 @@ pub(crate) struct Key {
 #[derive(Debug)]
 pub(crate) struct Slab<V, const BITS: u32> {
     chunks: Vec<Chunk<V>>,
-    /// Chunks with a vacant place; the last one is filled next.
-    open: Vec<u32>,
+    /// The chunk that is filled, which has a vacant place; `NONE` if all are full.
+    filling: u32,
+    /// The other chunks with a vacant place. The first is filled next, so that the last run empty.
+    open: BinaryHeap<Reverse<u32>>,
     /// The empty chunk that keeps its memory.
     spare: Option<u32>,
     /// Where the generations of the next new chunk start.
@@ -88,7 +93,14 @@ impl<V, const BITS: u32> Slab<V, BITS> {
     const MASK: u32 = (1 << BITS) - 1;
 
     pub(crate) fn new() -> Self {
-        Slab { chunks: Vec::new(), open: Vec::new(), spare: None, first_generation: 0, len: 0 }
+        Slab {
+            chunks: Vec::new(),
+            filling: NONE,
+            open: BinaryHeap::new(),
+            spare: None,
+            first_generation: 0,
+            len: 0,
+        }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -98,10 +110,10 @@ impl<V, const BITS: u32> Slab<V, BITS> {
     /// Puts `value` into a vacant place, `tag` beside it. Allocates a chunk when there is none.
     #[inline]
     pub(crate) fn insert(&mut self, value: V, tag: u32) -> Key {
-        let id = match self.open.last() {
-            Some(&id) if (id as usize) < self.chunks.len() => id,
-            _ => self.open_chunk(),
-        };
+        if self.filling as usize >= self.chunks.len() {
+            self.open_chunk();
+        }
+        let id = self.filling;
         let chunk = &mut self.chunks[id as usize];
         if chunk.vacant == NONE {
             chunk.push_vacant(Self::SIZE);
@@ -115,7 +127,7 @@ impl<V, const BITS: u32> Slab<V, BITS> {
         chunk.used += 1;
         let was_empty = chunk.used == 1;
         if chunk.is_full(Self::SIZE) {
-            self.open.pop();
+            self.filling = self.open.pop().map_or(NONE, |id| id.0);
         }
         if was_empty && self.spare == Some(id) {
             self.spare = None;
@@ -153,8 +165,10 @@ impl<V, const BITS: u32> Slab<V, BITS> {
         if slot.generation != LAST_GENERATION {
             slot.tag = chunk.vacant;
             chunk.vacant = offset;
-            if was_full {
-                self.open.push(id);
+            if was_full && self.filling == NONE {
+                self.filling = id;
+            } else if was_full {
+                self.open.push(Reverse(id));
             }
         }
         chunk.used -= 1;
@@ -213,37 +227,38 @@ impl<V, const BITS: u32> Slab<V, BITS> {
         self.chunks.get((index >> BITS) as usize)?.slots.get((index & Self::MASK) as usize)
     }
 
-    /// The chunk to fill next, appended if none has a vacant place.
+    /// Finds a chunk to fill; appends one if all are full.
     #[cold]
     #[inline(never)]
-    fn open_chunk(&mut self) -> u32 {
-        while let Some(&id) = self.open.last() {
-            if (id as usize) < self.chunks.len() {
-                return id;
-            }
-            self.open.pop(); // Its chunk was given back, and the directory cut behind it.
+    fn open_chunk(&mut self) {
+        let first = self.open.pop().map_or(NONE, |id| id.0);
+        if (first as usize) < self.chunks.len() {
+            self.filling = first;
+            return;
         }
+        // What is left names chunks that were given back, and the directory cut behind them.
+        self.open.clear();
         let id = self.chunks.len() as u32;
         assert!(id <= u32::MAX >> BITS, "a slab holds at most 2^32 values");
         self.chunks.push(Chunk::new(self.first_generation));
-        self.open.push(id);
-        id
+        self.filling = id;
     }
 
     #[cold]
     #[inline(never)]
     fn keep_or_give_back(&mut self, id: u32) {
-        if self.spare.is_none() {
-            self.spare = Some(id);
-            return;
-        }
+        // The lower one is kept: the directory can only be cut behind it.
+        let kept = self.spare.map_or(id, |spare| spare.min(id));
+        let Some(spare) = self.spare.replace(kept) else { return };
+        let id = spare.max(id);
         let chunk = &mut self.chunks[id as usize];
         let used_up = chunk.slots.iter().map(|slot| slot.generation).max().unwrap_or(0);
         let next = used_up.max(chunk.first_generation);
         *chunk = Chunk::new(next);
         if chunk.is_worn() {
             // Retired: it stays in the directory as a mark, so that its keys stay stale.
-            self.open.retain(|&open| open != id);
+            self.open.retain(|open| open.0 != id);
+            self.filling = if self.filling == id { NONE } else { self.filling };
         } else {
             self.first_generation = self.first_generation.max(next);
         }
@@ -260,14 +275,15 @@ impl<V, const BITS: u32> Slab<V, BITS> {
         if self.chunks.capacity() > 64 && self.chunks.len() < self.chunks.capacity() / 4 {
             let len = self.chunks.len();
             self.chunks.shrink_to(len * 2);
-            self.open.retain(|&id| (id as usize) < len);
+            self.open.retain(|id| (id.0 as usize) < len);
             self.open.shrink_to(len * 2);
         }
     }
 
     /// Checks the invariants of the head of this file. Takes time proportional to the slab.
     pub(crate) fn assert_invariants(&self) {
-        let mut open = self.open.clone();
+        let filling = std::iter::once(self.filling);
+        let mut open: Vec<u32> = self.open.iter().map(|id| id.0).chain(filling).collect();
         open.retain(|&id| (id as usize) < self.chunks.len());
         open.sort_unstable();
         let listed = open.len();

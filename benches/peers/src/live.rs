@@ -115,7 +115,7 @@ pub fn cascade(load: u64) -> (f64, f64) {
         })
         .start()
         .expect("a thread");
-    // A bucket of level 1 spans 256 ms and cascades 255 ms before it starts: the sixteenth is filled.
+    // A bucket of level 1 spans 256 ms, and cascades 255 ms before its first tick.
     let start = Instant::now();
     let bucket = start + Duration::from_millis(256 * 16);
     let mut random = Random::new();

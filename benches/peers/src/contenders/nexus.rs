@@ -35,7 +35,7 @@ impl Contender for Nexus {
         let mut expired = Vec::new();
         for now in 1..=last_ms {
             let now = self.start + Duration::from_millis(now);
-            count += self.wheel.poll(now, &mut expired) as u64;
+            count += self.wheel.poll_and_rebalance(now, &mut expired) as u64;
             sum += expired.drain(..).sum::<u64>();
         }
         (count, sum)

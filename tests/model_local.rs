@@ -1,0 +1,225 @@
+//! `LocalTimer` against a model that anybody can check by reading: a list of all timers ever added.
+//!
+//! Random operations, biased to the edges of slots and levels, run on both; after every step
+//! everything that can be seen of the timer is compared.
+//!
+//! What the timer promises, and so what is compared:
+//! - a timer expires in the first `advance` to its deadline or beyond, in no other;
+//! - those whose deadline had passed when they were added or moved to an earlier one leave first,
+//!   the others in the order of their deadlines;
+//! - `next_expiration` is not before the present and not after the first deadline; none if nothing
+//!   is pending;
+//! - the last deadline that is told apart is `u64::MAX - 1`: the one after it counts as that.
+
+#[path = "common/delta.rs"]
+mod delta;
+
+use delta::Delta;
+use quickcheck::{Arbitrary, Gen, QuickCheck};
+use tickwheel::{LocalTimer, TimerKey};
+
+/// The last deadline.
+const END: u64 = u64::MAX - 1;
+
+#[derive(Clone, Copy, Debug)]
+struct Config {
+    wheel_size: usize,
+    start: u64,
+    /// A timer at the end of time keeps the coarsest wheel in use.
+    far_timer: bool,
+}
+
+impl Arbitrary for Config {
+    fn arbitrary(g: &mut Gen) -> Self {
+        let starts = [0, 0, 1, 1 << 30, 1 << 32, 1 << 36, 1 << 42, END - 2000, END - 70, END];
+        let base: u64 = *g.choose(&starts).expect("not empty");
+        let wheel_size = *g.choose(&[4, 4, 4, 8, 8, 8, 16, 16, 64, 512]).expect("not empty");
+        let before = *g.choose(&[0, 0, 1, 2, 37]).expect("not empty");
+        let far_timer = u8::arbitrary(g) % 4 == 0;
+        Config { wheel_size, start: base.saturating_sub(before), far_timer }
+    }
+
+    fn shrink(&self) -> Box<dyn Iterator<Item = Self>> {
+        let nearer = (self.start > 0).then_some(Config { start: 0, ..*self });
+        let single = self.far_timer.then_some(Config { far_timer: false, ..*self });
+        Box::new(nearer.into_iter().chain(single))
+    }
+}
+
+/// Timers are chosen by their number, modulo of how many there were, gone ones included.
+#[derive(Clone, Copy, Debug)]
+enum Op {
+    Add(Delta),
+    Cancel(usize),
+    Reschedule(usize, Delta),
+    Advance(Delta),
+    /// To where `next_expiration` says.
+    Follow,
+}
+
+impl Arbitrary for Op {
+    fn arbitrary(g: &mut Gen) -> Self {
+        // The latest ones more often than the others: most others are gone.
+        let nth = usize::arbitrary(g) % 80;
+        match u8::arbitrary(g) % 16 {
+            0..=5 => Op::Add(Delta::arbitrary(g)),
+            6..=7 => Op::Cancel(nth),
+            8..=10 => Op::Reschedule(nth, Delta::arbitrary(g)),
+            11 => Op::Follow,
+            _ => Op::Advance(Delta::arbitrary(g)),
+        }
+    }
+
+    fn shrink(&self) -> Box<dyn Iterator<Item = Self>> {
+        match *self {
+            Op::Add(delta) => Box::new(delta.shrink().map(Op::Add)),
+            Op::Advance(delta) => Box::new(delta.shrink().map(Op::Advance)),
+            Op::Reschedule(nth, delta) => {
+                Box::new(delta.shrink().map(move |delta| Op::Reschedule(nth, delta)))
+            }
+            Op::Cancel(_) | Op::Follow => quickcheck::empty_shrinker(),
+        }
+    }
+}
+
+struct Timer {
+    key: TimerKey,
+    deadline: u64,
+    /// Its deadline had passed when it was added or moved to an earlier one.
+    has_elapsed: bool,
+    pending: bool,
+}
+
+struct Run {
+    real: LocalTimer<u32>,
+    size: u64,
+    now: u64,
+    timers: Vec<Timer>,
+}
+
+impl Run {
+    fn new(config: Config) -> Self {
+        let real = LocalTimer::starting_at(config.start, config.wheel_size);
+        let size = config.wheel_size as u64;
+        let mut run = Run { real, size, now: config.start, timers: Vec::new() };
+        if config.far_timer {
+            run.add(END);
+        }
+        run
+    }
+
+    fn apply(&mut self, op: Op) {
+        match op {
+            Op::Add(delta) => self.add(self.tick(delta)),
+            Op::Cancel(nth) => self.cancel(nth),
+            Op::Reschedule(nth, delta) => self.reschedule(nth, self.tick(delta)),
+            Op::Advance(delta) => self.advance(self.tick(delta)),
+            Op::Follow => {
+                if let Some(next) = self.real.next_expiration() {
+                    self.advance(next);
+                }
+            }
+        }
+        self.compare();
+    }
+
+    fn tick(&self, delta: Delta) -> u64 {
+        let pending = self.timers.iter().filter(|timer| timer.pending);
+        let deadlines: Vec<u64> = pending.map(|timer| timer.deadline).collect();
+        delta.resolve(self.now, self.size, &deadlines)
+    }
+
+    fn nth(&self, nth: usize) -> Option<usize> {
+        let len = self.timers.len();
+        (len > 0).then(|| len - 1 - nth % len)
+    }
+
+    fn add(&mut self, deadline: u64) {
+        let key = self.real.add(deadline, self.timers.len() as u32);
+        let deadline = deadline.min(END);
+        let has_elapsed = deadline <= self.now;
+        self.timers.push(Timer { key, deadline, has_elapsed, pending: true });
+    }
+
+    fn cancel(&mut self, nth: usize) {
+        let Some(nth) = self.nth(nth) else { return };
+        let timer = &mut self.timers[nth];
+        let expected = timer.pending.then_some(nth as u32);
+        assert_eq!(self.real.cancel(timer.key), expected, "cancel of {nth}");
+        timer.pending = false;
+    }
+
+    fn reschedule(&mut self, nth: usize, deadline: u64) {
+        let Some(nth) = self.nth(nth) else { return };
+        let timer = &mut self.timers[nth];
+        assert_eq!(self.real.reschedule(timer.key, deadline), timer.pending, "move of {nth}");
+        let deadline = deadline.min(END);
+        if deadline < timer.deadline {
+            timer.has_elapsed = deadline <= self.now;
+        }
+        timer.deadline = deadline;
+    }
+
+    fn advance(&mut self, now: u64) {
+        let mut fired = Vec::new();
+        let count = self.real.advance(now, |id| fired.push(id));
+        self.now = self.now.max(now);
+        assert_eq!(count, fired.len());
+        let turn = |id: &u32| {
+            let timer = &self.timers[*id as usize];
+            if timer.has_elapsed { 0 } else { timer.deadline }
+        };
+        assert!(fired.is_sorted_by_key(turn), "{fired:?}");
+        fired.sort_unstable();
+        let mut expected = Vec::new();
+        for (id, timer) in self.timers.iter_mut().enumerate().filter(|(_, timer)| timer.pending) {
+            timer.has_elapsed = false;
+            if timer.deadline <= self.now {
+                timer.pending = false;
+                expected.push(id as u32);
+            }
+        }
+        assert_eq!(fired, expected, "expired at {}", self.now);
+    }
+
+    fn compare(&mut self) {
+        let mut pending = 0;
+        let mut first = u64::MAX;
+        for (id, timer) in self.timers.iter().enumerate() {
+            let deadline = timer.pending.then_some(timer.deadline);
+            assert_eq!(self.real.deadline(timer.key), deadline, "deadline of {id}");
+            pending += usize::from(timer.pending);
+            first = first.min(deadline.unwrap_or(u64::MAX));
+        }
+        assert_eq!(self.real.len(), pending);
+        assert_eq!(self.real.is_empty(), pending == 0);
+        match self.real.next_expiration() {
+            None => assert_eq!(pending, 0, "something is pending and never expires"),
+            Some(next) => {
+                assert!(pending > 0, "nothing is pending");
+                assert!(next >= self.now.min(END), "next expiration {next}, it is {}", self.now);
+                assert!(next <= first.max(self.now), "next expiration {next}, first {first}");
+            }
+        }
+        // Looks at every slot of every level.
+        if self.size <= 64 || self.timers.len() % 8 == 0 {
+            self.real.assert_invariants();
+        }
+    }
+}
+
+#[test]
+fn the_timer_does_what_the_model_says_after_every_step() {
+    fn property(config: Config, ops: Vec<Op>) {
+        let mut run = Run::new(config);
+        ops.into_iter().for_each(|op| run.apply(op));
+        run.advance(END);
+        run.compare();
+        assert_eq!(run.real.len(), 0, "all that is left expires at the end of time");
+    }
+    let sequences = std::env::var("QUICKCHECK_TESTS")
+        .map_or(5000, |tests| tests.parse().expect("QUICKCHECK_TESTS is a number"));
+    let mut quickcheck = QuickCheck::new().rng(Gen::new(80)).tests(sequences);
+    quickcheck = quickcheck.max_tests(sequences).min_tests_passed(sequences);
+    quickcheck.quickcheck(property as fn(Config, Vec<Op>));
+}

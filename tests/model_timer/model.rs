@@ -1,0 +1,140 @@
+//! The model: what the documentation promises, as a list of timers.
+//!
+//! A timer whose deadline had passed when it was added, or moved to an earlier deadline, *has
+//! elapsed*: it expires in the next `advance_clock`, before all others. Any other expires in the
+//! first `advance_clock` whose present, rounded down to a tick, is at or after its deadline,
+//! rounded up to one; they leave in the order of those ticks. One that had elapsed and was
+//! extended before that `advance_clock` expires in it if its new deadline has passed, and is like
+//! any other if not.
+
+use tickwheel::Cancel;
+
+/// The last deadline, which never comes.
+const NEVER: u64 = u64::MAX - 1;
+
+/// A time, in nanoseconds since the timer was built.
+pub(crate) struct Moment {
+    pub(crate) nanos: u64,
+    tick: u64,
+}
+
+impl Moment {
+    pub(crate) fn new(nanos: u64, tick: u64) -> Self {
+        Moment { nanos: nanos.min(NEVER - 1), tick }
+    }
+
+    fn rounded_down(&self) -> u64 {
+        self.nanos / self.tick
+    }
+
+    fn tick_of(&self, deadline: u64) -> u64 {
+        deadline.div_ceil(self.tick)
+    }
+
+    /// When the tick of `deadline` has come.
+    pub(crate) fn tick_end(&self, deadline: u64) -> u64 {
+        self.tick_of(deadline).saturating_mul(self.tick)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum State {
+    Pending,
+    Expired,
+    Cancelled,
+    Returned,
+}
+
+#[derive(Debug)]
+pub(crate) struct Timer {
+    pub(crate) deadline: u64,
+    has_elapsed: bool,
+    state: State,
+}
+
+impl Timer {
+    pub(crate) fn new(deadline: u64, now: &Moment) -> Self {
+        let deadline = deadline.min(NEVER);
+        Timer { deadline, has_elapsed: deadline <= now.nanos, state: State::Pending }
+    }
+
+    pub(crate) fn is_pending(&self) -> bool {
+        self.state == State::Pending
+    }
+
+    /// As the handle tells: pending, expired, cancelled.
+    pub(crate) fn state(&self) -> (bool, bool, bool) {
+        let expired = matches!(self.state, State::Expired | State::Returned);
+        (self.is_pending(), expired, self.state == State::Cancelled)
+    }
+
+    pub(crate) fn cancel(&mut self, task: u32) -> Cancel<u32> {
+        match self.state {
+            State::Pending => {
+                self.state = State::Cancelled;
+                Cancel::Cancelled(task)
+            }
+            State::Expired | State::Returned => Cancel::Expired,
+            State::Cancelled => Cancel::AlreadyCancelled,
+        }
+    }
+
+    /// Returns whether the deadline has changed.
+    pub(crate) fn move_to(&mut self, deadline: u64, extend: bool, now: &Moment) -> bool {
+        let deadline = deadline.min(NEVER);
+        if !self.is_pending() || deadline == self.deadline || (extend && deadline < self.deadline) {
+            return false;
+        }
+        if deadline < self.deadline {
+            self.has_elapsed = deadline <= now.nanos;
+        }
+        self.deadline = deadline;
+        true
+    }
+
+    pub(crate) fn give_back(&mut self) {
+        assert_eq!(self.state, State::Pending, "returned, and it was not pending");
+        self.state = State::Returned;
+    }
+}
+
+/// Marks those that have expired, which must be those that had to.
+pub(crate) fn expire(timers: &mut [Timer], fired: &[u32], now: &Moment) {
+    let mut has_fired = vec![false; timers.len()];
+    for &id in fired {
+        assert!(!std::mem::replace(&mut has_fired[id as usize], true), "{id} has expired twice");
+    }
+    for (id, timer) in timers.iter_mut().enumerate().filter(|(_, timer)| timer.is_pending()) {
+        let is_due = if timer.has_elapsed {
+            timer.deadline <= now.nanos
+        } else {
+            now.tick_of(timer.deadline) <= now.rounded_down()
+        };
+        assert_eq!(has_fired[id], is_due, "whether {id} has expired: {timer:?}");
+        timer.has_elapsed = false;
+        if is_due {
+            has_fired[id] = false;
+            timer.state = State::Expired;
+        }
+    }
+    assert!(!has_fired.contains(&true), "one has expired that was not pending: {fired:?}");
+}
+
+/// Those that had elapsed come first, the others by their ticks.
+pub(crate) fn check_order(timers: &[Timer], fired: &[u32], now: &Moment) {
+    let turn = |id: &u32| {
+        let timer = &timers[*id as usize];
+        if timer.has_elapsed { 0 } else { now.tick_of(timer.deadline) }
+    };
+    assert!(
+        fired.is_sorted_by_key(turn),
+        "{fired:?} of ticks {:?}",
+        fired.iter().map(turn).collect::<Vec<_>>()
+    );
+}
+
+/// How many were cancelled, have expired, and were returned.
+pub(crate) fn count(timers: &[Timer]) -> [u64; 3] {
+    [State::Cancelled, State::Expired, State::Returned]
+        .map(|state| timers.iter().filter(|timer| timer.state == state).count() as u64)
+}

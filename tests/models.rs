@@ -1,0 +1,36 @@
+//! Schedule-exploring models of the shipped timer: `.ci/models` runs them.
+//!
+//! ```text
+//! RUSTFLAGS="--cfg tickwheel_model" CARGO_TARGET_DIR=target-model \
+//!     cargo test --release --test models -- --nocapture
+//! ```
+//!
+//! Each model is a small program of two to four threads on a manual clock. shuttle runs it under
+//! `TICKWHEEL_SCHEDULES` schedules (10,000 unless set) drawn at random and as many of its PCT
+//! scheduler, which finds what takes up to three well-placed preemptions. A lost wake-up shows as a
+//! deadlock, because no wait times out. shuttle assumes sequential consistency: weaker memory
+//! orders are not explored here.
+//!
+//! To replay the schedule that a failure prints: `SHUTTLE_REPLAY='910102...'` and the model's name.
+//!
+//! The thread that opens a `thread::scope` only spawns in it: in shuttle 0.9.9 the last thread that
+//! ends wakes it even where it waits for something else, and then it fails.
+//!
+//! Beside each model stands a bug that it was seen to catch ("Fails when ...").
+#![cfg(tickwheel_model)]
+
+#[path = "models/book.rs"]
+mod book;
+#[path = "models/harness.rs"]
+mod harness;
+#[path = "models/world.rs"]
+mod world;
+
+#[path = "models/buckets.rs"]
+mod buckets;
+#[path = "models/handles.rs"]
+mod handles;
+#[path = "models/reaper.rs"]
+mod reaper;
+#[path = "models/shutdown.rs"]
+mod shutdown;

@@ -1,0 +1,119 @@
+//! Models of the reaper's sleep: a wake-up that is lost is a deadlock.
+
+use crate::harness::explore;
+use crate::world::World;
+use shuttle::thread;
+use std::time::Duration;
+
+/// The reaper sleeps, or is about to, for a far timer when an earlier one is added.
+///
+/// Fails when an offer is compared with what the sleeper sleeps for before the gate is locked.
+#[test]
+fn earlier_timer_wakes() {
+    explore("earlier_timer_wakes", 1, || {
+        let world = World::with_reaper();
+        world.add_at(0, 90);
+        thread::scope(|scope| {
+            scope.spawn(|| world.add_at(1, 3));
+            scope.spawn(|| world.pass(3));
+        });
+        world.book.wait_for(1);
+        world.shutdown();
+        world.settle()
+    });
+}
+
+/// The first timers of an empty timer, without delay: no clock has to move.
+///
+/// Fails when an offer wakes nobody because it is compared with a queue that holds it already.
+#[test]
+fn first_timer_wakes() {
+    explore("first_timer_wakes", 2, || {
+        let world = World::with_reaper();
+        thread::scope(|scope| {
+            scope.spawn(|| world.add(0, 0));
+            scope.spawn(|| world.add(1, 0));
+            scope.spawn(|| world.add(2, 9));
+        });
+        world.book.wait_for(0);
+        world.book.wait_for(1);
+        world.shutdown();
+        world.settle()
+    });
+}
+
+/// The clock moves while the reaper goes to sleep.
+///
+/// Fails when moving the clock wakes without taking the gate's lock.
+#[test]
+fn moving_the_clock_wakes() {
+    explore("moving_the_clock_wakes", 2, || {
+        let world = World::with_reaper();
+        world.add_at(0, 3);
+        world.pass(3);
+        world.book.wait_for(0);
+        world.shutdown();
+        world.settle()
+    });
+}
+
+/// The clock is moved once while timers are added, moved up and cascaded.
+///
+/// Fails when a timer that is moved up does not wake the reaper.
+#[test]
+fn earlier_deadline_wakes() {
+    explore("earlier_deadline_wakes", 1, || {
+        let world = World::with_reaper();
+        let timeout = world.add_at(0, 90);
+        thread::scope(|scope| {
+            scope.spawn(|| world.reschedule(0, &timeout, 0, false));
+            scope.spawn(|| (world.add_at(1, 6), world.pass(6)));
+        });
+        world.book.wait_for(0);
+        world.book.wait_for(1);
+        world.shutdown();
+        world.settle()
+    });
+}
+
+/// Somebody else has the bucket in hand, and cascades it, when the reaper looks for the next.
+///
+/// Fails when what a flush arms wakes nobody.
+#[test]
+fn flush_by_hand_wakes() {
+    explore("flush_by_hand_wakes", 1, || {
+        let world = World::with_reaper();
+        world.add_at(0, 6);
+        thread::scope(|scope| {
+            scope.spawn(|| world.timer.advance_clock(Duration::ZERO));
+            scope.spawn(|| (world.pass(5), world.timer.advance_clock(Duration::ZERO)));
+            scope.spawn(|| {
+                world.pass(1);
+                world.book.wait_for(0);
+            });
+        });
+        world.shutdown();
+        world.settle()
+    });
+}
+
+/// Before it sleeps the reaper takes empty buckets off the queue; others add to them.
+///
+/// Fails when the cell's lock is released between seeing that a bucket is empty and disarming it.
+#[test]
+fn pruned_bucket_wakes() {
+    explore("pruned_bucket_wakes", 2, || {
+        let world = World::with_reaper();
+        let timeout = world.add_at(0, 3);
+        thread::scope(|scope| {
+            scope.spawn(|| world.cancel(0, &timeout));
+            scope.spawn(|| (world.add_at(1, 3), world.pass(3)));
+            scope.spawn(|| {
+                world.timer.next_expiration();
+                world.book.wait_for(1);
+            });
+        });
+        world.shutdown();
+        world.settle()
+    });
+}

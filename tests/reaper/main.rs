@@ -1,0 +1,260 @@
+//! The reaper and the worker, with real threads. Waits have a bound only as a guard against
+//! hanging: a test that passes never comes near it.
+
+mod worker;
+
+use std::fs;
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tickwheel::{ManualClock, Timer, TimerEntry};
+
+const MS: Duration = Duration::from_millis(1);
+const HOUR: Duration = Duration::from_secs(3600);
+const HANG: Duration = Duration::from_secs(20);
+
+/// Waits for a message that must come.
+fn get<T>(receiver: &Receiver<T>) -> T {
+    receiver.recv_timeout(HANG).expect("a message within the bound")
+}
+
+/// A started timer of numbers that go into a channel.
+fn numbers() -> (Timer<u32>, Receiver<u32>) {
+    let (sender, receiver) = channel();
+    let timer = Timer::builder()
+        .executor(move |id| {
+            let _ = sender.send(id);
+        })
+        .start();
+    (timer.expect("a thread can be started"), receiver)
+}
+
+/// Waits until `done`, which must come true.
+fn until(what: &str, done: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < HANG, "{what}");
+        std::thread::sleep(MS);
+    }
+}
+
+/// Waits until the reaper has gone to sleep: it took `wakeups` wake-ups and no more come.
+fn sleeping<T: Send>(timer: &Timer<T>) -> u64 {
+    loop {
+        let before = timer.stats().wakeups;
+        std::thread::sleep(20 * MS);
+        if timer.stats().wakeups == before {
+            return before;
+        }
+    }
+}
+
+fn has_thread(name: &str) -> bool {
+    let tasks = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let mut names = tasks.filter_map(|task| fs::read_to_string(task.path().join("comm")).ok());
+    names.any(|comm| comm.trim_end() == name)
+}
+
+#[test]
+fn a_started_timer_fires_by_itself_and_never_early() {
+    let (sender, receiver) = channel();
+    let timer = Timer::builder().start().unwrap();
+    for delay in [0, 1, 3, 10, 30] {
+        let (sender, deadline) = (sender.clone(), Instant::now() + MS * delay);
+        let task = move || sender.send(Instant::now() >= deadline).unwrap();
+        timer.add(TimerEntry::at(deadline, task)).unwrap();
+    }
+    for _ in 0..5 {
+        assert!(get(&receiver), "it came early");
+    }
+}
+
+#[test]
+fn an_earlier_timer_wakes_a_reaper_that_sleeps_for_a_far_one() {
+    let (timer, receiver) = numbers();
+    timer.add(TimerEntry::after(HOUR, 1)).unwrap();
+    sleeping(&timer);
+    timer.add(TimerEntry::after(5 * MS, 2)).unwrap();
+    assert_eq!(get(&receiver), 2);
+    let far = timer.add(TimerEntry::after(HOUR, 3)).unwrap();
+    sleeping(&timer);
+    assert!(far.reschedule(5 * MS));
+    assert_eq!(get(&receiver), 3);
+}
+
+#[test]
+fn a_zero_delay_wakes_the_reaper() {
+    let (timer, receiver) = numbers();
+    for id in 0..20 {
+        sleeping(&timer);
+        timer.add(TimerEntry::after(Duration::ZERO, id)).unwrap();
+        assert_eq!(get(&receiver), id);
+    }
+}
+
+#[test]
+fn moving_a_manual_clock_wakes_the_reaper() {
+    let clock = ManualClock::new();
+    let (sender, receiver) = channel();
+    let executor = move |id: u32| {
+        let _ = sender.send(id);
+    };
+    let timer = Timer::builder().clock(clock.clone()).executor(executor).start().unwrap();
+    for id in 0..20 {
+        timer.add(TimerEntry::after(HOUR, id)).unwrap();
+        if id % 2 == 0 {
+            sleeping(&timer);
+        }
+        clock.advance(HOUR - MS);
+        assert!(receiver.try_recv().is_err(), "it came early");
+        clock.advance_to(clock.now() + MS);
+        assert_eq!(get(&receiver), id);
+    }
+}
+
+#[test]
+fn the_last_handle_ends_the_reaper() {
+    let name = "ends-by-drop";
+    let payload = Arc::new(());
+    let timer = Timer::builder().name(name).start().unwrap();
+    let held = Arc::clone(&payload);
+    timer.add(TimerEntry::after(HOUR, move || drop(held))).unwrap();
+    if cfg!(target_os = "linux") {
+        until("the reaper has its name", || has_thread(name));
+    }
+    let clone = timer.clone();
+    drop(timer);
+    assert_eq!(Arc::strong_count(&payload), 2);
+    drop(clone);
+    assert_eq!(Arc::strong_count(&payload), 1, "pending tasks are dropped at once");
+    until("the thread ends", || !has_thread(name));
+}
+
+#[test]
+fn the_last_handle_may_be_dropped_by_a_task_on_the_reaper() {
+    let name = "ends-by-task";
+    let (sender, receiver) = channel();
+    let own = Arc::new(Mutex::new(None));
+    let payload = Arc::new(());
+    let timer = Timer::builder().name(name).start().unwrap();
+    let (last, held) = (Arc::clone(&own), Arc::clone(&payload));
+    timer.add(TimerEntry::after(HOUR, move || drop(held))).unwrap();
+    let task = move || {
+        let timer: Option<Timer> = last.lock().unwrap().take();
+        drop(timer);
+        sender.send(std::thread::current().name().map(str::to_owned)).unwrap();
+    };
+    let (inner, keys) = (timer.clone(), Arc::clone(&own));
+    *keys.lock().unwrap() = Some(timer);
+    // Only the timer in `own` is left when the task runs.
+    inner.add(TimerEntry::after(20 * MS, task)).unwrap();
+    drop(inner);
+    assert_eq!(get(&receiver).as_deref(), Some(name));
+    until("the pending task is dropped", || Arc::strong_count(&payload) == 1);
+    until("the thread ends", || !has_thread(name));
+}
+
+#[test]
+fn shutdown_ends_a_reaper_that_sleeps_for_hours() {
+    let (timer, _receiver) = numbers();
+    timer.add(TimerEntry::after(24 * HOUR, 1)).unwrap();
+    sleeping(&timer);
+    let (sender, done) = channel();
+    let stopper = timer.clone();
+    let thread = std::thread::spawn(move || sender.send(stopper.shutdown().len()).unwrap());
+    assert_eq!(get(&done), 1);
+    thread.join().unwrap();
+    assert_eq!(timer.shutdown().len(), 0);
+}
+
+#[test]
+fn a_task_on_the_reaper_may_shut_the_timer_down() {
+    let (sender, receiver) = channel();
+    let timer = Timer::builder().name("ends-by-stop").start().unwrap();
+    timer.add(TimerEntry::after(HOUR, || ())).unwrap();
+    let inner = timer.clone();
+    let task = move || sender.send(inner.shutdown().len()).unwrap();
+    timer.add(TimerEntry::after(MS, task)).unwrap();
+    assert_eq!(get(&receiver), 1);
+    until("the thread ends", || !has_thread("ends-by-stop"));
+    assert_eq!(timer.shutdown().len(), 0);
+}
+
+/// The sleep is there to let a wake-up happen that must not.
+#[test]
+fn an_idle_timer_does_not_wake_up() {
+    let (timer, _receiver) = numbers();
+    sleeping(&timer);
+    let mut far = vec![timer.add(TimerEntry::after(HOUR, 0)).unwrap()];
+    let asleep = sleeping(&timer);
+    far.extend((1..1000).map(|id| timer.add(TimerEntry::after(HOUR + MS * id, id)).unwrap()));
+    far.extend((1..1000).map(|id| timer.add(TimerEntry::after(2 * HOUR + MS * id, id)).unwrap()));
+    std::thread::sleep(300 * MS);
+    assert_eq!(timer.stats().wakeups, asleep, "far timers are pending, and later ones came");
+    for timeout in &far {
+        assert!(timeout.touch(2 * HOUR));
+        assert!(timeout.cancel().is_cancelled());
+    }
+    std::thread::sleep(300 * MS);
+    assert_eq!(timer.stats().wakeups, asleep, "cancelled timers are left in the queue");
+}
+
+#[test]
+fn a_thread_in_advance_clock_wakes_for_an_earlier_timer_and_for_shutdown() {
+    let (sender, receiver) = channel();
+    let timer: Timer<u32> = Timer::builder().executor(|_| ()).build().unwrap();
+    timer.add(TimerEntry::after(HOUR, 1)).unwrap();
+    let waiting = timer.clone();
+    let thread = std::thread::spawn(move || {
+        for _ in 0..2 {
+            sender.send(waiting.advance_clock(Duration::MAX)).unwrap();
+        }
+    });
+    timer.add(TimerEntry::after(5 * MS, 2)).unwrap();
+    assert_eq!(get(&receiver), 1);
+    assert_eq!(timer.shutdown().len(), 1);
+    assert_eq!(get(&receiver), 0);
+    thread.join().unwrap();
+}
+
+#[test]
+fn advance_clock_waits_no_longer_than_it_is_told_to() {
+    let timer: Timer = Timer::builder().build().unwrap();
+    timer.add(TimerEntry::after(HOUR, || ())).unwrap();
+    let start = Instant::now();
+    assert_eq!(timer.advance_clock(20 * MS), 0);
+    assert!((20 * MS..HANG).contains(&start.elapsed()), "{:?}", start.elapsed());
+}
+
+#[test]
+fn when_several_threads_advance_each_timer_fires_once() {
+    let clock = ManualClock::new();
+    let (sender, receiver) = channel();
+    let timer: Timer<u32> = Timer::builder()
+        .clock(clock.clone())
+        .wheel_size(8)
+        .executor(move |id| {
+            let _ = sender.send(id);
+        })
+        .build()
+        .unwrap();
+    for id in 0..20_000 {
+        timer.add(TimerEntry::after(MS * (id % 700), id)).unwrap();
+    }
+    let counted: usize = std::thread::scope(|scope| {
+        let advance = || {
+            let steps = std::iter::repeat_with(|| {
+                clock.advance(MS);
+                timer.advance_clock(Duration::ZERO)
+            });
+            steps.take(250).sum::<usize>()
+        };
+        let threads: Vec<_> = (0..4).map(|_| scope.spawn(advance)).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+    let mut fired: Vec<u32> = receiver.try_iter().collect();
+    fired.sort_unstable();
+    assert!(fired.into_iter().eq(0..20_000));
+    assert_eq!(counted, 20_000);
+    timer.assert_invariants();
+}

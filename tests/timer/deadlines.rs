@@ -1,0 +1,191 @@
+//! When timers expire.
+
+use crate::{Fixture, HOUR, MS, NS, YEAR};
+use std::time::{Duration, Instant};
+use tickwheel::TimerEntry;
+
+#[test]
+fn a_timer_expires_at_the_first_tick_after_its_deadline_and_never_before() {
+    let fixture = Fixture::new();
+    fixture.after(2 * MS + NS, 1);
+    assert_eq!(fixture.advance(2 * MS), []);
+    assert_eq!(fixture.advance(MS - NS), []);
+    assert_eq!(fixture.advance(NS), [1]);
+    fixture.after(Duration::from_micros(2_300), 2);
+    assert_eq!(fixture.advance(2 * MS), []);
+    assert_eq!(fixture.advance(MS), [2]);
+}
+
+#[test]
+fn a_zero_delay_expires_at_the_next_advance_clock_and_not_inside_add() {
+    let fixture = Fixture::new();
+    let timeout = fixture.after(Duration::ZERO, 1);
+    assert!(timeout.is_pending());
+    assert_eq!(fixture.timer.next_expiration(), Some(fixture.clock.now()));
+    assert_eq!(fixture.advance(Duration::ZERO), [1]);
+    assert!(timeout.is_expired());
+}
+
+#[test]
+fn a_past_deadline_expires_at_the_next_advance_clock() {
+    let fixture = Fixture::new();
+    let built = fixture.clock.now();
+    assert_eq!(fixture.advance(HOUR), []);
+    let long_ago = built.checked_sub(Duration::from_secs(1)).unwrap_or(built);
+    for (id, deadline) in [(1, long_ago), (2, built), (3, built + HOUR - NS), (4, built + HOUR)] {
+        let timeout = fixture.timer.add(TimerEntry::at(deadline, id)).unwrap();
+        assert_eq!(timeout.deadline(), Some(deadline.max(built)), "what was before is now");
+    }
+    let mut expired = fixture.advance(Duration::ZERO);
+    expired.sort_unstable();
+    assert_eq!(expired, [1, 2, 3, 4]);
+}
+
+#[test]
+fn a_deadline_that_passed_less_than_a_tick_ago_does_not_wait_for_the_next_tick() {
+    let fixture = Fixture::with(|builder| builder.tick(10 * MS));
+    let built = fixture.clock.now();
+    assert_eq!(fixture.advance(17 * MS), []);
+    fixture.timer.add(TimerEntry::at(built + 12 * MS, 1)).unwrap();
+    fixture.timer.add(TimerEntry::at(built + 17 * MS, 2)).unwrap();
+    fixture.after(Duration::ZERO, 3);
+    assert_eq!(fixture.advance(Duration::ZERO).len(), 3);
+    let far = fixture.after(HOUR, 4);
+    assert!(far.reschedule_at(built + 16 * MS));
+    assert_eq!(fixture.advance(Duration::ZERO), [4]);
+}
+
+/// The same beside a timer in an overflow wheel whose bucket is due and not flushed yet: the wheels
+/// are still at tick 0, and the passed deadline falls into that bucket.
+#[test]
+fn a_passed_deadline_that_joins_a_far_bucket_does_not_wait_for_the_next_tick() {
+    let fixture = Fixture::with(|builder| builder.tick(10 * MS).wheel_size(8));
+    let built = fixture.clock.now();
+    fixture.after(200 * MS, 1); // Tick 20: level 1, the slot of 20 to 23.
+    fixture.clock.advance(195 * MS);
+    fixture.timer.add(TimerEntry::at(built + 192 * MS, 2)).unwrap();
+    assert_eq!(fixture.advance(Duration::ZERO), [2]);
+    assert_eq!(fixture.advance(5 * MS), [1]);
+}
+
+/// Likewise after so long an idle time that the bucket is coarser than 2^32 ticks.
+#[test]
+fn a_zero_delay_expires_at_once_after_any_idle_time() {
+    for bits in [10, 30, 33, 36, 44, 50, 60] {
+        let fixture = Fixture::with(|builder| builder.tick(Duration::from_nanos(10)).wheel_size(8));
+        assert_eq!(fixture.advance(Duration::from_nanos((1 << bits) + 5)), []);
+        fixture.after(Duration::ZERO, 1);
+        assert_eq!(fixture.advance(Duration::ZERO), [1], "after 2^{bits} ns");
+    }
+}
+
+#[test]
+fn what_is_too_far_away_does_not_expire_and_wakes_nobody() {
+    let fixture = Fixture::new();
+    let now = fixture.clock.now();
+    let mut extreme = now;
+    // The last instant that the platform can express.
+    for step in (0..64).rev().map(|bits| Duration::from_secs(1 << bits)) {
+        extreme = extreme.checked_add(step).unwrap_or(extreme);
+    }
+    fixture.after(Duration::MAX, 1);
+    fixture.after(1000 * YEAR, 2);
+    let timeout = fixture.timer.add(TimerEntry::at(extreme, 3)).unwrap();
+    for _ in 0..58 {
+        assert_eq!(fixture.advance(10 * YEAR), []);
+    }
+    assert!(timeout.is_pending());
+    assert_eq!(fixture.advance(1000 * YEAR), [], "the clock has come to its end");
+    assert_eq!((fixture.timer.len(), fixture.timer.stats().wakeups), (3, 0));
+    assert_eq!(fixture.timer.shutdown().len(), 3);
+}
+
+#[test]
+fn instants_before_the_timer_was_built_count_as_past() {
+    let fixture = Fixture::new();
+    let mut early: Instant = fixture.clock.now();
+    for step in (0..64).rev().map(|bits| Duration::from_secs(1 << bits)) {
+        early = early.checked_sub(step).unwrap_or(early);
+    }
+    fixture.timer.add(TimerEntry::at(early, 1)).unwrap();
+    assert_eq!(fixture.advance(Duration::ZERO), [1]);
+}
+
+#[test]
+fn after_an_idle_hour_a_short_timer_is_filed_in_level_0_and_needs_no_cascade() {
+    let fixture = Fixture::new();
+    fixture.after(MS, 1);
+    fixture.after(24 * HOUR, 2);
+    assert_eq!(fixture.advance(MS), [1]);
+    fixture.clock.advance(HOUR);
+    let before = fixture.timer.stats().cascaded;
+    fixture.after(MS, 3);
+    let levels = fixture.timer.snapshot().levels;
+    assert_eq!((levels[0].level, levels[0].entries, levels[0].armed_buckets), (0, 1, 1));
+    assert_eq!(levels[0].next_expiration, Some(MS));
+    assert_eq!(fixture.advance(MS), [3]);
+    assert_eq!(fixture.timer.stats().cascaded, before);
+}
+
+#[test]
+fn timers_leave_in_the_order_of_their_ticks() {
+    let fixture = Fixture::with(|builder| builder.wheel_size(4));
+    for id in [900, 5, 70, 3, 4000, 3, 71, 12, 69, 900, 1] {
+        fixture.after(id * MS, id);
+    }
+    assert_eq!(fixture.advance(HOUR), [1, 3, 3, 5, 12, 69, 70, 71, 900, 900, 4000]);
+}
+
+#[test]
+fn an_extended_timer_leaves_after_those_that_fall_due_before_it() {
+    let fixture = Fixture::new();
+    let extended = fixture.after(5 * MS, 10);
+    fixture.after(7 * MS, 7);
+    assert!(extended.touch(10 * MS));
+    assert_eq!(fixture.advance(20 * MS), [7, 10]);
+}
+
+#[test]
+fn a_jump_of_the_clock_over_years_costs_no_time_per_tick() {
+    let fixture = Fixture::with(|builder| builder.tick(NS).wheel_size(4));
+    fixture.after(500 * YEAR, 1);
+    assert_eq!(fixture.advance(499 * YEAR), []); // Some 10^19 ticks: by ones this would not end.
+    assert_eq!(fixture.advance(YEAR), [1]);
+}
+
+#[test]
+fn next_expiration_is_the_first_tick_or_the_present_or_none() {
+    let fixture = Fixture::new();
+    let built = fixture.clock.now();
+    assert_eq!(fixture.timer.next_expiration(), None);
+    let near = fixture.after(3 * MS - NS, 1);
+    fixture.after(HOUR, 2);
+    assert_eq!(fixture.timer.next_expiration(), Some(built + 3 * MS));
+    fixture.clock.advance(5 * MS);
+    assert_eq!(fixture.timer.next_expiration(), Some(built + 5 * MS), "something is due");
+    assert!(near.cancel().is_cancelled());
+    assert_eq!(fixture.advance(Duration::ZERO), []);
+    let next = fixture.timer.next_expiration().expect("one is pending");
+    assert!(next > built + HOUR / 2 && next <= built + HOUR, "{next:?}");
+}
+
+/// "`None` if nothing is pending": also if what was cancelled had been due already.
+#[test]
+fn there_is_no_next_expiration_when_all_that_was_due_is_cancelled() {
+    let fixture = Fixture::new();
+    assert!(fixture.after(Duration::ZERO, 1).cancel().is_cancelled());
+    assert!(fixture.timer.is_empty());
+    assert_eq!(fixture.timer.next_expiration(), None);
+}
+
+/// Likewise if many were cancelled in an order that leaves their references behind.
+#[test]
+fn there_is_no_next_expiration_when_a_full_bucket_is_cancelled_from_its_end() {
+    let fixture = Fixture::new();
+    let timeouts: Vec<_> = (0..200).map(|id| fixture.after(5 * MS, id)).collect();
+    for timeout in timeouts.iter().rev() {
+        assert!(timeout.cancel().is_cancelled());
+    }
+    assert!(fixture.timer.is_empty());
+    assert_eq!(fixture.timer.next_expiration(), None);
+}

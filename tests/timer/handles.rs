@@ -1,0 +1,178 @@
+//! What handles do.
+
+use crate::{Fixture, HOUR, MS, closures};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tickwheel::{Cancel, TimerEntry};
+
+#[test]
+fn expired_means_handed_over_so_cancel_loses_inside_the_task() {
+    let (timer, clock) = closures();
+    let handle = Arc::new(Mutex::new(None));
+    let (seen, own) = (Arc::new(Mutex::new(Vec::new())), Arc::clone(&handle));
+    let sees = Arc::clone(&seen);
+    let task = move || {
+        let own: tickwheel::Timeout = own.lock().unwrap().take().expect("it is there");
+        let states = (own.is_pending(), own.is_expired(), own.is_cancelled());
+        let lost = matches!(own.cancel(), Cancel::Expired);
+        sees.lock().unwrap().push((states, own.deadline(), lost, own.reschedule(MS)));
+    };
+    *handle.lock().unwrap() = Some(timer.add(TimerEntry::after(MS, task)).unwrap());
+    clock.advance(MS);
+    assert_eq!(timer.advance_clock(Duration::ZERO), 1);
+    assert_eq!(*seen.lock().unwrap(), [((false, true, false), None, true, false)]);
+}
+
+#[test]
+fn of_all_cancels_one_wins_and_the_task_comes_back() {
+    let fixture = Fixture::new();
+    let timeout = fixture.after(MS, 1);
+    assert_eq!(timeout.cancel(), Cancel::Cancelled(1));
+    assert_eq!(timeout.cancel(), Cancel::AlreadyCancelled);
+    assert!(timeout.is_cancelled() && !timeout.is_expired() && !timeout.is_pending());
+    assert!(!timeout.reschedule(HOUR) && !timeout.touch(HOUR));
+    assert_eq!(fixture.advance(MS), []);
+}
+
+#[test]
+fn to_drop_a_handle_changes_nothing() {
+    let fixture = Fixture::new();
+    drop(fixture.after(MS, 1));
+    assert_eq!(fixture.advance(MS), [1]);
+}
+
+#[test]
+fn a_guard_cancels_when_it_is_dropped_unless_it_is_disarmed() {
+    let fixture = Fixture::new();
+    drop(fixture.after(MS, 1).cancel_on_drop());
+    let kept = fixture.after(MS, 2).cancel_on_drop().disarm();
+    let guard = fixture.after(MS, 3).cancel_on_drop();
+    assert!(guard.timeout().is_pending() && kept.is_pending());
+    assert_eq!((fixture.timer.len(), fixture.timer.stats().cancelled), (2, 1));
+    assert_eq!(fixture.advance(MS), [2, 3]);
+    drop(guard);
+    assert_eq!(fixture.timer.stats().cancelled, 1, "it had expired");
+}
+
+#[test]
+fn a_stale_handle_never_touches_the_timer_that_took_its_place() {
+    let fixture = Fixture::new();
+    let mut stale = Vec::new();
+    // Each takes the place of the one before.
+    for id in 0..3000 {
+        let timeout = fixture.after(MS, id);
+        if id % 3 == 0 {
+            assert_eq!(fixture.advance(MS), [id]);
+        } else {
+            assert_eq!(timeout.cancel(), Cancel::Cancelled(id));
+        }
+        stale.push(timeout);
+    }
+    let live = fixture.after(HOUR, 7);
+    let deadline = live.deadline();
+    for (id, timeout) in stale.iter().enumerate() {
+        assert!(!timeout.is_pending() && timeout.deadline().is_none());
+        assert!(!timeout.reschedule(Duration::ZERO) && !timeout.touch(2 * HOUR));
+        let expected = if id % 3 == 0 { Cancel::Expired } else { Cancel::AlreadyCancelled };
+        assert_eq!(timeout.cancel(), expected);
+    }
+    drop(stale.pop().map(tickwheel::Timeout::cancel_on_drop));
+    assert_eq!((live.deadline(), fixture.timer.len()), (deadline, 1));
+    assert_eq!(fixture.advance(Duration::ZERO), []);
+    assert_eq!(fixture.advance(HOUR), [7]);
+}
+
+#[test]
+fn a_touched_timer_does_not_expire_before_its_new_deadline() {
+    let fixture = Fixture::new();
+    let idle = fixture.after(10 * MS, 1);
+    for _ in 0..50 {
+        assert_eq!(fixture.advance(9 * MS), []);
+        assert!(idle.touch(10 * MS));
+        assert_eq!(idle.deadline(), Some(fixture.clock.now() + 10 * MS));
+    }
+    assert_eq!(fixture.advance(10 * MS - Duration::from_nanos(1)), []);
+    assert_eq!(fixture.advance(MS), [1]);
+    assert!(!idle.touch(10 * MS));
+}
+
+#[test]
+fn touch_never_moves_to_an_earlier_deadline_and_reschedule_does() {
+    let fixture = Fixture::new();
+    let timeout = fixture.after(10 * MS, 1);
+    let deadline = timeout.deadline();
+    assert!(timeout.touch(2 * MS) && timeout.touch_at(fixture.clock.now()));
+    assert_eq!((timeout.deadline(), fixture.timer.stats().rescheduled), (deadline, 0));
+    assert!(timeout.reschedule(2 * MS));
+    assert_eq!(timeout.deadline(), Some(fixture.clock.now() + 2 * MS));
+    assert_eq!(fixture.advance(2 * MS), [1]);
+    let timeout = fixture.after(HOUR, 2);
+    assert!(timeout.reschedule(Duration::ZERO));
+    assert_eq!(fixture.advance(Duration::ZERO), [2], "zero expires at once");
+    assert_eq!(fixture.timer.stats().rescheduled, 2);
+}
+
+#[test]
+fn a_timer_that_goes_to_and_fro_expires_once_and_leaves_little_behind() {
+    let fixture = Fixture::new();
+    let timeout = fixture.after(HOUR, 1);
+    for _ in 0..5000 {
+        assert!(timeout.reschedule(2 * HOUR));
+        assert!(timeout.reschedule(HOUR));
+    }
+    let entries = fixture.timer.snapshot().levels.iter().map(|level| level.entries).sum::<usize>();
+    assert!(entries < 1000, "{entries} references to one timer");
+    assert_eq!(fixture.advance(HOUR - MS), []);
+    assert_eq!(fixture.advance(MS), [1]);
+    assert_eq!(fixture.advance(2 * HOUR), []);
+}
+
+/// The same, when the clock moves on in between: each time its earlier bucket is flushed and it is
+/// filed where it was once before.
+#[test]
+fn a_timer_that_is_filed_again_and_again_in_one_bucket_leaves_little_behind() {
+    let fixture = Fixture::new();
+    let deadline = fixture.clock.now() + HOUR;
+    let timeout = fixture.timer.add(TimerEntry::at(deadline, 1)).unwrap();
+    for _ in 0..5000 {
+        assert!(timeout.reschedule(MS));
+        assert!(timeout.reschedule_at(deadline));
+        assert_eq!(fixture.advance(MS), []);
+        // So that there is something that could sweep.
+        assert!(fixture.after(HOUR, 2).cancel().is_cancelled());
+    }
+    let entries = fixture.timer.snapshot().levels.iter().map(|level| level.entries).sum::<usize>();
+    assert!(entries < 1000, "{entries} references to one timer");
+    assert_eq!(fixture.advance(HOUR), [1]);
+}
+
+#[test]
+fn cancelled_timers_leave_little_behind_in_whatever_order_they_go() {
+    for newest_first in [false, true] {
+        let fixture = Fixture::new();
+        let mut live: Vec<_> = (0..500).map(|id| fixture.after(HOUR, id)).collect();
+        for id in 0..50_000 {
+            let delay = HOUR + MS * (id % 997);
+            let victim =
+                if newest_first { live.len() - 1 } else { id as usize * 7919 % live.len() };
+            assert!(live.swap_remove(victim).cancel().is_cancelled());
+            live.push(fixture.after(delay, id));
+        }
+        let entries: usize =
+            fixture.timer.snapshot().levels.iter().map(|level| level.entries).sum();
+        assert!(entries < 4 * 500 + 1000, "{entries} references to 500 timers");
+        assert_eq!(fixture.advance(2 * HOUR).len(), 500);
+    }
+}
+
+#[test]
+fn a_handle_may_outlive_its_timer() {
+    let fixture = Fixture::new();
+    let timeout = fixture.after(MS, 1);
+    let cancelled = fixture.after(MS, 2);
+    assert_eq!(cancelled.cancel(), Cancel::Cancelled(2));
+    drop(fixture);
+    assert!(timeout.is_expired() && timeout.deadline().is_none());
+    assert!(!timeout.reschedule(MS) && !timeout.touch(MS));
+    assert_eq!((timeout.cancel(), cancelled.cancel()), (Cancel::Expired, Cancel::AlreadyCancelled));
+}

@@ -1,0 +1,91 @@
+//! The rules of `LocalTimer` that the model does not show.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+use tickwheel::LocalTimer;
+
+#[test]
+fn a_sink_that_panics_loses_nothing_else() {
+    let mut timer = LocalTimer::starting_at(0, 8);
+    for id in 0..1000_u64 {
+        timer.add(id % 300, id);
+    }
+    let mut expired = Vec::new();
+    for _ in 0..1000 {
+        let advance = AssertUnwindSafe(|| {
+            timer.advance(400, |id| {
+                expired.push(id);
+                assert!(id % 10 != 0, "every tenth panics");
+            })
+        });
+        if catch_unwind(advance).is_ok() {
+            break;
+        }
+        timer.assert_invariants();
+    }
+    assert!(expired.is_sorted_by_key(|id| id % 300));
+    expired.sort_unstable();
+    assert!(expired.iter().copied().eq(0..1000), "each once: {}", expired.len());
+    assert_eq!((timer.len(), timer.next_expiration()), (0, None));
+}
+
+/// Who drives it by `next_expiration` would leave them there for ever otherwise.
+#[test]
+fn after_a_panic_next_expiration_tells_of_the_tasks_that_still_wait() {
+    let mut timer = LocalTimer::new();
+    timer.add(5, "panics");
+    timer.add(5, "waits");
+    let panicked = catch_unwind(AssertUnwindSafe(|| timer.advance(5, |_| panic!("once"))));
+    assert!(panicked.is_err());
+    assert_eq!(timer.next_expiration(), Some(5));
+    let mut expired = Vec::new();
+    timer.advance(5, |task| expired.push(task));
+    assert_eq!(expired, ["waits"]);
+    assert_eq!(timer.next_expiration(), None);
+}
+
+#[test]
+fn tasks_need_not_be_send_and_are_dropped_with_the_timer() {
+    let payload = Rc::new(());
+    let mut timer = LocalTimer::default();
+    let key = timer.add(1, Rc::clone(&payload));
+    timer.add(u64::MAX, Rc::clone(&payload));
+    assert_eq!(timer.advance(1, drop), 1);
+    assert_eq!((timer.deadline(key), timer.cancel(key)), (None, None));
+    assert_eq!(Rc::strong_count(&payload), 2);
+    drop(timer);
+    assert_eq!(Rc::strong_count(&payload), 1);
+}
+
+#[test]
+fn extended_timers_leave_in_the_order_of_their_deadlines() {
+    let mut timer = LocalTimer::new();
+    let extended = timer.add(5, 10);
+    timer.add(7, 7);
+    assert!(timer.reschedule(extended, 10));
+    let mut expired = Vec::new();
+    timer.advance(20, |task| expired.push(task));
+    assert_eq!(expired, [7, 10]);
+}
+
+#[test]
+fn the_deadline_u64_max_is_the_one_before_it() {
+    let mut timer = LocalTimer::starting_at(u64::MAX - 10, 8);
+    let key = timer.add(u64::MAX, "at the end of time");
+    timer.assert_invariants();
+    assert_eq!(timer.deadline(key), Some(u64::MAX - 1));
+    assert_eq!(timer.advance(u64::MAX - 2, |_| ()), 0);
+    assert_eq!(timer.advance(u64::MAX - 1, |_| ()), 1);
+}
+
+/// The wheels know the low 32 bits of a tick only.
+#[test]
+fn a_timer_may_be_moved_by_exactly_two_to_the_32nd() {
+    let mut timer = LocalTimer::new();
+    let key = timer.add((1 << 32) + 5, "moved");
+    assert!(timer.reschedule(key, 5));
+    timer.assert_invariants();
+    assert_eq!(timer.advance(4, |_| ()), 0);
+    assert_eq!(timer.advance(5, |_| ()), 1);
+    assert_eq!(timer.advance(1 << 33, |_| ()), 0);
+}

@@ -1,0 +1,107 @@
+//! How a timer ends.
+
+use crate::{Fixture, HOUR, MS};
+use std::sync::Arc;
+use std::time::Duration;
+use tickwheel::{AddError, Cancel, ManualClock, Timer, TimerEntry, When};
+
+#[test]
+fn shutdown_returns_what_is_pending_by_deadline_and_a_second_one_nothing() {
+    let fixture = Fixture::with(|builder| builder.wheel_size(4));
+    let built = fixture.clock.now();
+    let delays = [HOUR, 7 * MS, Duration::ZERO, Duration::from_nanos(7_000_001), 100 * HOUR];
+    let handles: Vec<_> =
+        delays.iter().zip(0..).map(|(delay, id)| fixture.after(*delay, id)).collect();
+    assert!(handles[1].touch(2 * HOUR));
+    assert!(fixture.after(MS, 99).cancel().is_cancelled());
+    let returned = fixture.timer.shutdown();
+    let returned: Vec<_> = returned.iter().map(|entry| (entry.when(), *entry.task())).collect();
+    let at = |delay| When::At(built + delay);
+    let odd = at(Duration::from_nanos(7_000_001));
+    let expected =
+        [(at(Duration::ZERO), 2), (odd, 3), (at(HOUR), 0), (at(2 * HOUR), 1), (at(100 * HOUR), 4)];
+    assert_eq!(returned, expected);
+    assert!(handles.iter().all(|handle| handle.is_expired() && handle.cancel() == Cancel::Expired));
+    assert_eq!(fixture.timer.shutdown().len(), 0);
+    let stats = fixture.timer.stats();
+    assert_eq!((stats.added, stats.cancelled, stats.returned, stats.pending), (6, 1, 5, 0));
+    assert_eq!(fixture.advance(200 * HOUR), []);
+    assert_eq!(fixture.timer.next_expiration(), None);
+}
+
+#[test]
+fn add_fails_after_shutdown_and_hands_the_entry_back() {
+    let fixture = Fixture::new();
+    fixture.timer.clone().shutdown();
+    match fixture.timer.add(TimerEntry::after(5 * MS, 8)) {
+        Err(AddError::Shutdown(entry)) => {
+            assert_eq!((entry.when(), entry.into_task()), (When::After(5 * MS), 8));
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(fixture.timer.stats().added, 0);
+    assert_eq!(fixture.timer.advance_clock(HOUR), 0);
+}
+
+#[test]
+fn another_timer_accepts_what_shutdown_returned() {
+    let fixture = Fixture::new();
+    fixture.after(5 * MS, 1);
+    fixture.after(3 * MS, 2);
+    let next = Fixture::with(|builder| builder.clock(fixture.clock.clone()));
+    for entry in fixture.timer.shutdown() {
+        next.timer.add(entry).unwrap();
+    }
+    fixture.clock.advance(4 * MS);
+    assert_eq!(next.advance(Duration::ZERO), [2]);
+    fixture.clock.advance(MS);
+    assert_eq!(next.advance(Duration::ZERO), [1]);
+}
+
+#[test]
+fn shutdown_of_very_many_needs_no_deep_stack() {
+    let fixture = Fixture::new();
+    let mut at = 0;
+    for id in 0..100_000 {
+        at = (at * 1_103_515_245 + 12_345) % 100_000_007;
+        fixture.after(Duration::from_micros(at), id);
+    }
+    let returned = fixture.timer.shutdown();
+    assert_eq!(returned.len(), 100_000);
+    let times = |entry: &TimerEntry<u32>| match entry.when() {
+        When::At(deadline) => deadline,
+        When::After(_) => panic!("it knows its deadline"),
+    };
+    assert!(returned.is_sorted_by_key(times));
+    fixture.timer.assert_invariants();
+}
+
+#[test]
+fn the_last_timer_drops_what_is_pending_even_if_a_handle_is_still_held() {
+    let timer = Timer::builder()
+        .clock(ManualClock::new())
+        .executor(|_: Arc<()>| ())
+        .build()
+        .expect("the options are in their ranges");
+    let payload = Arc::new(());
+    let handle = timer.add(TimerEntry::after(HOUR, Arc::clone(&payload))).unwrap();
+    let clone = timer.clone();
+    drop(timer);
+    assert_eq!(Arc::strong_count(&payload), 2, "a clone is left");
+    drop(clone);
+    assert_eq!(Arc::strong_count(&payload), 1);
+    assert!(handle.is_expired());
+    assert_eq!(handle.cancel(), Cancel::Expired);
+}
+
+#[test]
+fn the_executor_is_dropped_with_the_last_timer() {
+    let held = Arc::new(());
+    let own = Arc::clone(&held);
+    let executor = move |_: u32| assert!(Arc::strong_count(&own) > 0);
+    let timer = Timer::builder().executor(executor).build().unwrap();
+    let handle = timer.add(TimerEntry::after(HOUR, 1)).unwrap();
+    drop(timer);
+    assert_eq!(Arc::strong_count(&held), 1, "a handle does not keep it");
+    drop(handle);
+}

@@ -1,0 +1,247 @@
+//! What tasks may do, and what they cannot break.
+
+use crate::{Fixture, HOUR, MS, closures};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::time::Duration;
+use tickwheel::{ManualClock, Timeout, Timer, TimerEntry};
+
+/// Adds a task that adds itself again for now, each time it runs, at most `limit` times in all: so
+/// that a turn that does not end fails a test instead of hanging it.
+fn add_again(timer: &Timer, delay: Duration, runs: &Arc<AtomicUsize>, limit: usize) {
+    let (again, counted) = (timer.clone(), Arc::clone(runs));
+    let task = move || {
+        if counted.fetch_add(1, Relaxed) < limit {
+            add_again(&again, Duration::ZERO, &counted, limit);
+        }
+    };
+    timer.add(TimerEntry::after(delay, task)).unwrap();
+}
+
+#[test]
+fn a_task_that_adds_itself_for_now_runs_once_per_call() {
+    let (timer, _clock) = closures();
+    let runs = Arc::new(AtomicUsize::new(0));
+    add_again(&timer, Duration::ZERO, &runs, 10_000);
+    for call in 1..100 {
+        assert_eq!(timer.advance_clock(Duration::ZERO), 1);
+        assert_eq!(runs.load(Relaxed), call);
+    }
+    timer.shutdown();
+}
+
+/// More of them than one flush moves at once.
+#[test]
+fn many_tasks_that_add_themselves_for_now_run_once_per_call_each() {
+    let (timer, _clock) = closures();
+    let runs = Arc::new(AtomicUsize::new(0));
+    (0..300).for_each(|_| add_again(&timer, Duration::ZERO, &runs, 100_000));
+    for call in 1..10 {
+        assert_eq!(timer.advance_clock(Duration::ZERO), 300, "call {call}");
+        assert_eq!(runs.load(Relaxed), 300 * call);
+    }
+    timer.shutdown();
+}
+
+/// The clock has gone on beyond the tick of the task: what it adds for now lies under a later one.
+#[test]
+fn a_late_task_that_adds_itself_for_now_runs_once_per_call() {
+    for late in [MS, 9 * MS, HOUR] {
+        let (timer, clock) = closures();
+        let runs = Arc::new(AtomicUsize::new(0));
+        add_again(&timer, 5 * MS, &runs, 100);
+        clock.advance(5 * MS + late);
+        for call in 1..10 {
+            assert_eq!(timer.advance_clock(Duration::ZERO), 1, "call {call}, {late:?} late");
+            assert_eq!(runs.load(Relaxed), call);
+        }
+        timer.shutdown();
+    }
+}
+
+#[test]
+fn a_task_may_add_cancel_reschedule_and_advance() {
+    let (timer, clock) = closures();
+    let log = Arc::new(Mutex::new(Vec::new()));
+    let logs = |name: &'static str| {
+        let log = Arc::clone(&log);
+        move || log.lock().unwrap().push(name)
+    };
+    let victim = timer.add(TimerEntry::after(HOUR, logs("cancelled"))).unwrap();
+    let sooner = timer.add(TimerEntry::after(HOUR, logs("sooner"))).unwrap();
+    let later = timer.add(TimerEntry::after(2 * MS, logs("later"))).unwrap();
+    let (inner, added) = (timer.clone(), logs("added"));
+    let task = move || {
+        assert!(victim.cancel().is_cancelled());
+        assert!(sooner.reschedule(Duration::ZERO) && later.touch(HOUR));
+        inner.add(TimerEntry::after(Duration::ZERO, added)).unwrap();
+        assert_eq!(inner.len(), 3);
+        assert_eq!(inner.advance_clock(HOUR), 2, "the two that are due now");
+    };
+    timer.add(TimerEntry::after(MS, task)).unwrap();
+    clock.advance(MS);
+    assert_eq!(timer.advance_clock(Duration::ZERO), 1);
+    let mut names = log.lock().unwrap().clone();
+    names.sort_unstable();
+    assert_eq!(names, ["added", "sooner"]);
+    assert_eq!((timer.len(), timer.stats().panicked), (1, 0));
+    timer.assert_invariants();
+}
+
+#[test]
+fn a_task_may_shut_the_timer_down() {
+    let (timer, clock) = closures();
+    let inner = timer.clone();
+    let returned = Arc::new(AtomicUsize::new(0));
+    let counts = Arc::clone(&returned);
+    let task = move || {
+        counts.fetch_add(inner.shutdown().len(), Relaxed);
+        assert!(inner.add(TimerEntry::after(MS, || ())).is_err());
+    };
+    timer.add(TimerEntry::after(MS, task)).unwrap();
+    timer.add(TimerEntry::after(HOUR, || ())).unwrap();
+    clock.advance(MS);
+    assert_eq!(timer.advance_clock(Duration::ZERO), 1);
+    assert_eq!((returned.load(Relaxed), timer.stats().panicked), (1, 0));
+    assert!(timer.is_empty());
+}
+
+#[test]
+fn a_task_may_drop_the_last_timer() {
+    let (timer, clock) = closures();
+    let last = Arc::new(Mutex::new(None));
+    let own = Arc::clone(&last);
+    let pending = Arc::new(());
+    let held = Arc::clone(&pending);
+    timer.add(TimerEntry::after(HOUR, move || drop(held))).unwrap();
+    timer.add(TimerEntry::after(MS, move || drop(own.lock().unwrap().take()))).unwrap();
+    clock.advance(MS);
+    let driver = timer.clone();
+    *last.lock().unwrap() = Some(timer);
+    assert_eq!(driver.advance_clock(Duration::ZERO), 1);
+    assert_eq!(Arc::strong_count(&pending), 2);
+    drop(driver);
+    assert_eq!(Arc::strong_count(&pending), 1, "pending tasks are dropped with the last timer");
+}
+
+#[test]
+fn a_panicking_task_is_contained_and_counted_and_the_others_run() {
+    let (timer, clock) = closures();
+    let ran = Arc::new(AtomicUsize::new(0));
+    for id in 0..1000 {
+        let ran = Arc::clone(&ran);
+        let task = move || {
+            assert!(id % 7 != 0, "every seventh panics");
+            ran.fetch_add(1, Relaxed);
+        };
+        timer.add(TimerEntry::after(MS * (id % 3), task)).unwrap();
+    }
+    clock.advance(3 * MS);
+    assert_eq!(timer.advance_clock(Duration::ZERO), 1000);
+    let stats = timer.stats();
+    assert_eq!((stats.panicked, stats.expired, stats.refused), (143, 1000, 0));
+    assert_eq!(ran.load(Relaxed), 857);
+    timer.assert_invariants();
+}
+
+#[test]
+fn what_the_executor_refuses_is_handed_on_or_dropped_and_counted() {
+    let refused = Arc::new(Mutex::new(Vec::new()));
+    let sink = Arc::clone(&refused);
+    let clock = ManualClock::new();
+    let build = || {
+        let odd_only = |id: u32| if id % 2 == 1 { Ok(()) } else { Err(id) };
+        Timer::builder().clock(clock.clone()).executor(odd_only)
+    };
+    let told = build().on_refused(move |id| sink.lock().unwrap().push(id)).build().unwrap();
+    let untold = build().build().unwrap();
+    for timer in [&told, &untold] {
+        (0..10).for_each(|id| drop(timer.add(TimerEntry::after(MS, id)).unwrap()));
+    }
+    clock.advance(MS);
+    for timer in [&told, &untold] {
+        assert_eq!(timer.advance_clock(Duration::ZERO), 10);
+        let stats = timer.stats();
+        assert_eq!((stats.expired, stats.refused, stats.panicked), (10, 5, 0));
+    }
+    assert_eq!(*refused.lock().unwrap(), [0, 2, 4, 6, 8]);
+}
+
+/// A payload whose drop uses the timer: it would wait for ever if that ran under a lock.
+#[derive(Debug)]
+struct Hostile {
+    timer: Arc<OnceLock<Weak<Timer<Hostile>>>>,
+    other: Mutex<Option<Timeout<Hostile>>>,
+    drops: Arc<AtomicUsize>,
+}
+
+impl Drop for Hostile {
+    fn drop(&mut self) {
+        self.drops.fetch_add(1, Relaxed);
+        if let Some(timer) = self.timer.get().and_then(Weak::upgrade) {
+            assert!(timer.len() < 100);
+            let (own, drops) = (Arc::new(OnceLock::new()), Arc::clone(&self.drops));
+            let quiet = Hostile { timer: own, other: Mutex::new(None), drops };
+            drop(timer.add(TimerEntry::after(HOUR, quiet)));
+        }
+        if let Some(other) = self.other.lock().unwrap().take() {
+            drop(other.cancel());
+            let _ = (other.is_pending(), other.reschedule(MS));
+        }
+    }
+}
+
+#[test]
+fn a_payload_may_use_the_timer_when_it_is_dropped() {
+    let clock = ManualClock::new();
+    let drops = Arc::new(AtomicUsize::new(0));
+    let builder = Timer::builder().shards(1).max_pending(20).clock(clock.clone());
+    let timer = Arc::new(builder.executor(|task: Hostile| drop(task)).build().unwrap());
+    let cell = Arc::new(OnceLock::new());
+    assert!(cell.set(Arc::downgrade(&timer)).is_ok());
+    let hostile = |other| {
+        let other = Mutex::new(other);
+        TimerEntry::after(MS, Hostile { timer: cell.clone(), other, drops: drops.clone() })
+    };
+    // Dropped by an expiry, by a cancel, by a guard, by a refused add, by shutdown.
+    let other = timer.add(hostile(None)).unwrap();
+    timer.add(hostile(Some(other))).unwrap();
+    clock.advance(MS);
+    timer.advance_clock(Duration::ZERO);
+    drop(timer.add(hostile(None)).unwrap().cancel());
+    drop(timer.add(hostile(None)).unwrap().cancel_on_drop());
+    while timer.add(hostile(None)).is_ok() {}
+    drop(timer.shutdown());
+    drop(timer.add(hostile(None)));
+    let stats = timer.stats();
+    assert_eq!((stats.panicked, stats.pending), (0, 0));
+    assert!(drops.load(Relaxed) as u64 > stats.added);
+}
+
+#[test]
+fn a_payload_that_panics_in_its_drop_is_contained() {
+    #[derive(Debug)]
+    struct Bomb;
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic!("dropped");
+        }
+    }
+    let clock = ManualClock::new();
+    let refuses = |task: Bomb| Err(task);
+    let timer = Timer::builder().clock(clock.clone()).executor(refuses).build().unwrap();
+    (0..5).for_each(|_| drop(timer.add(TimerEntry::after(MS, Bomb)).unwrap()));
+    clock.advance(MS);
+    let advanced = catch_unwind(AssertUnwindSafe(|| timer.advance_clock(Duration::ZERO)));
+    assert_eq!(advanced.ok(), Some(5));
+    assert_eq!((timer.stats().refused, timer.stats().panicked), (5, 5));
+}
+
+#[test]
+fn a_timer_on_a_manual_clock_never_sleeps() {
+    let fixture = Fixture::new();
+    fixture.after(HOUR, 1);
+    assert_eq!(fixture.timer.advance_clock(Duration::MAX), 0); // Would take an hour at least.
+    assert_eq!(fixture.timer.stats().wakeups, 0);
+}
