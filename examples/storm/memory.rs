@@ -1,0 +1,17 @@
+//! How much memory the process has, as the operating system counts it.
+
+use std::fs;
+
+/// Resident bytes. `None` where there is no Linux to ask.
+///
+/// `smaps_rollup` walks the page tables; the count in `status` is allowed to lag a little behind.
+pub(crate) fn resident() -> Option<u64> {
+    from("/proc/self/smaps_rollup", "Rss:").or_else(|| from("/proc/self/status", "VmRSS:"))
+}
+
+fn from(file: &str, field: &str) -> Option<u64> {
+    let text = fs::read_to_string(file).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix(field))?;
+    let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kilobytes * 1024)
+}
