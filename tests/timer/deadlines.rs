@@ -189,3 +189,17 @@ fn there_is_no_next_expiration_when_a_full_bucket_is_cancelled_from_its_end() {
     assert!(fixture.timer.is_empty());
     assert_eq!(fixture.timer.next_expiration(), None);
 }
+
+#[test]
+fn a_bucket_with_many_cancelled_timers_in_front_keeps_the_others() {
+    let fixture = Fixture::new();
+    let tick = fixture.clock.now() + 5 * MS;
+    let timeouts: Vec<_> = (0..200).map(|id| fixture.after(5 * MS, id)).collect();
+    for timeout in &timeouts[..150] {
+        assert!(timeout.cancel().is_cancelled());
+    }
+    assert_eq!(fixture.timer.next_expiration(), Some(tick));
+    fixture.timer.assert_invariants();
+    fixture.after(5 * MS, 200);
+    assert!(fixture.advance(5 * MS).into_iter().eq(150..=200));
+}

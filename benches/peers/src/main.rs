@@ -3,6 +3,7 @@
 
 mod contender;
 mod contenders;
+mod growth;
 mod live;
 mod memory;
 mod table;
@@ -12,6 +13,8 @@ mod work;
 use clap::Parser;
 use contender::Contender;
 use contenders::{BTree, HashWheel, LazyHeap, Local, Nexus, Queue, Tickwheel, TokioDelayQueue};
+use std::error::Error;
+use std::path::PathBuf;
 use std::time::Duration;
 use table::Samples;
 use threads::{Live, Shared};
@@ -32,6 +35,9 @@ struct Options {
     /// Only works whose name begins so, for example W2 or X.
     #[arg(long, default_value = "")]
     only: String,
+    /// Draw how cost grows from 10 k to 10 M timers into this SVG file, and measure nothing else.
+    #[arg(long, value_name = "FILE")]
+    growth: Option<PathBuf>,
     /// Only contenders whose name begins so.
     #[arg(long, default_value = "")]
     who: String,
@@ -43,8 +49,11 @@ struct Bench {
     round: usize,
 }
 
-fn main() -> serde_json::Result<()> {
+fn main() -> Result<(), Box<dyn Error>> {
     let options = Options::parse();
+    if let Some(path) = &options.growth {
+        return growth::draw(path);
+    }
     let rounds = options.rounds.unwrap_or(if options.quick { 2 } else { 7 });
     let mut bench = Bench { options, samples: Samples::default(), round: 0 };
     for round in 1..=rounds {
@@ -53,7 +62,8 @@ fn main() -> serde_json::Result<()> {
         bench.round();
     }
     if bench.options.json {
-        return bench.samples.print_json();
+        bench.samples.print_json()?;
+        return Ok(());
     }
     bench.samples.print();
     Ok(())
