@@ -123,6 +123,11 @@ mod error;
 mod report;
 mod sync;
 
+/// Compiles and runs the README's example.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 pub use builder::TimerBuilder;
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use entry::{IntoTask, Task, TimerEntry, When};

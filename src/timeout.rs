@@ -43,7 +43,7 @@ pub struct Timeout<T = Task> {
 pub enum Cancel<T> {
     /// This call: here is the task. It does not run.
     Cancelled(T),
-    /// The timer: it had expired, or was returned by `shutdown`.
+    /// The timer: it had expired, or was returned by `shutdown`. Its task may not have begun yet.
     Expired,
     /// An earlier call.
     AlreadyCancelled,
