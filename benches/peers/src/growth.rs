@@ -89,7 +89,7 @@ fn chart<'a>(
     }
     chart
         .configure_series_labels()
-        .position(SeriesLabelPosition::UpperLeft)
+        .position(SeriesLabelPosition::UpperMiddle)
         .border_style(BLACK)
         .background_style(WHITE)
         .draw()?;
