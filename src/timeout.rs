@@ -86,7 +86,9 @@ impl<T> Timeout<T> {
     /// whether it was.
     ///
     /// To a later deadline this writes one word; to an earlier one it costs as much as an `add`.
-    /// Zero expires at once.
+    /// Zero expires at the next `advance_clock`; a timer that was late already keeps its tick.
+    ///
+    /// Nothing moves any more once `shutdown` has begun.
     pub fn reschedule(&self, delay: Duration) -> bool {
         self.moved(When::After(delay), Move::To)
     }
