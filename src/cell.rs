@@ -59,12 +59,6 @@ pub(crate) enum Move {
     Extend,
 }
 
-/// What became of an attempt to move a deadline.
-pub(crate) enum Moved {
-    Moved,
-    Gone,
-}
-
 impl<T> Cell<T> {
     pub(crate) fn new(common: Arc<Common>, shard: Shard<T>) -> Self {
         let state = State { shard, closed: false, owner: 0, strangers: 0 };
@@ -148,26 +142,26 @@ impl<T> Cell<T> {
         Some(task)
     }
 
-    /// Moves the deadline of a pending task.
-    pub(crate) fn reschedule(&self, key: Key, when: When, how: Move) -> Moved {
+    /// Moves the deadline of a pending task; whether it was still pending.
+    pub(crate) fn reschedule(&self, key: Key, when: When, how: Move) -> bool {
         let (now, deadline) = resolve(&self.common.time, when);
         let mut state = self.lock();
         state.note_caller();
         let old = match state.shard.deadline(key) {
             // A closed shard is being drained: nothing moves any more.
             Some(old) if !state.closed => old,
-            _ => return Moved::Gone,
+            _ => return false,
         };
         if deadline >= old || how == Move::Extend {
             state.shard.extend(key, deadline);
-            return Moved::Moved;
+            return true;
         }
         let tick = self.common.time.ticks.ceil(deadline);
         let reference = state.shard.move_up(key, deadline, tick);
         let wakes = self.file(&mut state, reference, tick, now, deadline);
         drop(state);
         self.common.gate.wake(wakes);
-        Moved::Moved
+        true
     }
 
     pub(crate) fn deadline(&self, key: Key) -> Option<u64> {

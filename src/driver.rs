@@ -99,8 +99,7 @@ impl<T: Send + 'static> Driver<T> {
             if expired > 0 || !may_wait {
                 return expired;
             }
-            let started = Instant::now();
-            let until = *until.get_or_insert_with(|| started.checked_add(timeout));
+            let until = *until.get_or_insert_with(|| Instant::now().checked_add(timeout));
             if self.wait(until) != Waited::Due {
                 return 0;
             }

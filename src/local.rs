@@ -11,8 +11,8 @@ use std::collections::VecDeque;
 /// clock, no `Send` needed. The code inside is the code of [`Timer`](crate::Timer)'s shards.
 ///
 /// Time is a `u64` that the caller counts in ticks of any length; it ends at `u64::MAX - 1`, for
-/// which `u64::MAX` counts as well. Use it in an event loop or a
-/// simulation that owns its time, or where the timers must not be shared.
+/// which `u64::MAX` counts as well. Use it in an event loop or a simulation that owns its time, or
+/// where the timers must not be shared.
 ///
 /// Nothing here blocks or panics. Adding, cancelling and rescheduling take constant time (and a
 /// binary heap's logarithm of the armed buckets when a bucket is armed); expiring takes constant

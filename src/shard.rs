@@ -30,7 +30,7 @@ use crate::stats::{Counters, LevelSnapshot};
 use crate::wheels::Wheels;
 
 /// Entries that one flush moves while it holds the shard: bounds how long others wait for it.
-pub(crate) const BATCH: usize = 128;
+const BATCH: usize = 128;
 
 /// References that one call sweeps when too many are stale.
 const SWEEP: usize = 32;
@@ -93,11 +93,11 @@ impl<T> Shard<T> {
     #[inline]
     pub(crate) fn insert(&mut self, deadline: u64, tick: u64, task: T) -> (Key, Reference) {
         self.counters.added += 1;
-        self.filings = self.filings.wrapping_add(1);
+        let filing = self.next_filing();
         let entry = Entry { deadline: Deadline::new(deadline), task };
-        let key = self.entries.insert(entry, self.filings);
+        let key = self.entries.insert(entry, filing);
         self.sweep_if_stale();
-        (key, Reference { tick: tick as u32, index: key.index, filing: self.filings })
+        (key, Reference { tick: tick as u32, index: key.index, filing })
     }
 
     /// Takes an entry out before its time: its task.
@@ -135,9 +135,15 @@ impl<T> Shard<T> {
 
     /// Numbers another filing of an entry, under `tick`.
     fn file_anew(&mut self, index: u32, tick: u64) -> Reference {
+        let filing = self.next_filing();
+        self.entries.set_tag(index, filing);
+        Reference { tick: tick as u32, index, filing }
+    }
+
+    #[inline]
+    fn next_filing(&mut self) -> u32 {
         self.filings = self.filings.wrapping_add(1);
-        self.entries.set_tag(index, self.filings);
-        Reference { tick: tick as u32, index, filing: self.filings }
+        self.filings
     }
 
     /// Moves at most [`BATCH`] entries out of a polled bucket: those due at `now` to `expire`, in

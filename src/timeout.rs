@@ -1,6 +1,6 @@
 //! The timeout: the handle of one timer that was added.
 
-use crate::cell::{Cell, Move, Moved};
+use crate::cell::{Cell, Move};
 use crate::entry::{Task, When};
 use crate::slab::Key;
 use crate::sync::atomic::{AtomicBool, Ordering};
@@ -154,7 +154,7 @@ impl<T> Timeout<T> {
     }
 
     fn moved(&self, when: When, how: Move) -> bool {
-        matches!(self.cell.reschedule(self.key, when, how), Moved::Moved)
+        self.cell.reschedule(self.key, when, how)
     }
 }
 
