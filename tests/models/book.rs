@@ -38,11 +38,11 @@ pub(crate) struct Record {
 #[derive(Default)]
 pub(crate) struct Book {
     pub(crate) records: Mutex<BTreeMap<u32, Record>>,
-    pub(crate) ended: Condvar,
+    ended: Condvar,
     /// In order. std's lock, because it is never held for a step of a schedule.
     pub(crate) fired: std::sync::Mutex<Vec<(ThreadId, u32)>>,
     /// From when on nothing may fire.
-    pub(crate) closed: AtomicBool,
+    closed: AtomicBool,
 }
 
 impl Book {
