@@ -61,7 +61,9 @@ fn add(c: &mut Criterion) {
         b.iter_batched_ref(
             Bench::new,
             |fresh| {
-                deadlines.iter().for_each(|deadline| drop(fresh.add(*deadline)));
+                for deadline in &deadlines {
+                    black_box(fresh.add(*deadline));
+                }
                 assert_eq!(fresh.timer.len() as u64, OUTSTANDING);
             },
             BatchSize::PerIteration,

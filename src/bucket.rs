@@ -45,7 +45,7 @@ struct Block {
 
 /// The blocks of all buckets of one shard.
 #[derive(Debug)]
-pub(crate) struct Blocks(Slab<Block, 3>);
+pub(crate) struct Blocks(Slab<Block, 1>);
 
 impl Blocks {
     pub(crate) fn new() -> Self {

@@ -1,15 +1,15 @@
 //! The builder: what can be chosen about a timer, checked once.
 
-use crate::cell::{Cell, Common};
 use crate::clock::{Clock, SystemClock, Ticks, Time, Wake};
+use crate::common::Common;
 use crate::driver::{Driver, OnRefused};
 use crate::entry::Task;
 use crate::error::BuildError;
 use crate::executor::{Executor, Inline};
 use crate::gate::Gate;
 use crate::limit::Limit;
+use crate::pool;
 use crate::reaper::Reaper;
-use crate::shard::Shard;
 use crate::timer::Timer;
 use crate::wheel::{MAX_SIZE, round_size};
 use crate::wheels::Wheels;
@@ -173,8 +173,9 @@ impl<T: Send + 'static> TimerBuilder<T> {
         let limit = max_pending.map(Limit::new);
         let common = Arc::new(Common { time, gate, limit });
         let cell = |id| {
-            let shard = Shard::new(ticks, Wheels::new(id, round_size(wheel_size), 0));
-            Arc::new(Cell::new(Arc::clone(&common), shard))
+            let cell = pool::take();
+            cell.serve(Arc::clone(&common), Wheels::new(id, round_size(wheel_size), 0));
+            cell
         };
         let cells = (0..shards.next_power_of_two() as u32).map(cell).collect();
         Ok(Driver::new(common, cells, self.executor, self.on_refused))

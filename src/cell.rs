@@ -1,41 +1,37 @@
 //! The cell: one shard behind its lock, and everything that a timeout's handle needs.
 //!
+//! A handle refers to its cell without counting the reference, so a cell is never freed: when its
+//! timer is dropped it is emptied, and waits in the [pool](crate::pool) for the next timer. Handles
+//! of the old timer stay harmless, because its keys are never given out again.
+//!
 //! # Locks
 //! Under a cell's lock the gate's lock may be taken, never another cell's. No user code runs under
 //! it: tasks leave it by value and are dropped or run outside, and the clock is one of ours.
 
-use crate::bucket::{BucketId, Reference};
-use crate::clock::Time;
+use crate::bucket::BucketId;
+use crate::common::Common;
 use crate::delay_queue::Expiration;
 use crate::entry::When;
 use crate::gate::{Gate, Wakes};
-use crate::limit::Limit;
 use crate::shard::{Shard, Trimmed};
 use crate::slab::Key;
 use crate::sync::{Mutex, MutexGuard, thread_number};
+use crate::wheels::Wheels;
 use crossbeam_utils::CachePadded;
 use std::sync::Arc;
+use std::time::Instant;
 
-/// What all cells of a timer share.
+/// Padded, so that two cells' locks never share a cache line.
 #[derive(Debug)]
-pub(crate) struct Common {
-    pub(crate) time: Time,
-    pub(crate) gate: Arc<Gate>,
-    pub(crate) limit: Option<Limit>,
-}
-
-#[derive(Debug)]
-pub(crate) struct Cell<T> {
-    common: Arc<Common>,
-    /// Padded, so that two cells' locks never share a cache line.
-    state: CachePadded<Mutex<State<T>>>,
-}
+pub(crate) struct Cell<T>(CachePadded<Mutex<State<T>>>);
 
 #[derive(Debug)]
 pub(crate) struct State<T> {
     pub(crate) shard: Shard<T>,
+    /// What belongs to the timer; `None` while the cell has none.
+    common: Option<Arc<Common>>,
     /// Set by shutdown: from then on nothing comes in.
-    pub(crate) closed: bool,
+    closed: bool,
     /// The thread that added last, and how many other threads' calls came since it was last
     /// crowded.
     owner: u32,
@@ -60,31 +56,49 @@ pub(crate) enum Move {
 }
 
 impl<T> Cell<T> {
-    pub(crate) fn new(common: Arc<Common>, shard: Shard<T>) -> Self {
-        let state = State { shard, closed: false, owner: 0, strangers: 0 };
-        Cell { common, state: CachePadded::new(Mutex::new(state)) }
+    /// A cell without a timer.
+    pub(crate) fn new() -> Self {
+        let shard = Shard::idle();
+        let state = State { shard, common: None, closed: true, owner: 0, strangers: 0 };
+        Cell(CachePadded::new(Mutex::new(state)))
     }
 
-    pub(crate) fn common(&self) -> &Common {
-        &self.common
+    /// Lets the cell, which has no timer, begin to serve one.
+    pub(crate) fn serve(&self, common: Arc<Common>, wheels: Wheels) {
+        let mut state = self.lock();
+        state.shard.restart(Shard::new(common.time.ticks, wheels));
+        state.common = Some(common);
+        state.closed = false;
+    }
+
+    /// Frees what the cell holds for its timer, which has been drained. Whether it may serve
+    /// another one: not if too many of its keys are used up.
+    pub(crate) fn retire(&self) -> bool {
+        let mut state = self.lock();
+        state.common = None;
+        state.shard.restart(Shard::idle())
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State<T>> {
-        self.state.lock()
+        self.0.lock()
     }
 
     /// Adds a task. Returns its key, and whether the cell is crowded; the task comes back in `Err`.
     #[inline]
-    pub(crate) fn add(&self, when: When, task: T) -> Result<(Key, bool), (Refusal, T)> {
-        let Common { time, limit, .. } = &*self.common;
-        let (now, deadline) = resolve(time, when);
-        let tick = time.ticks.ceil(deadline);
-        if limit.as_ref().is_some_and(|limit| !limit.acquire()) {
+    pub(crate) fn add(
+        &self,
+        common: &Common,
+        when: When,
+        task: T,
+    ) -> Result<(Key, bool), (Refusal, T)> {
+        let (now, deadline) = common.resolve(when);
+        let tick = common.time.ticks.ceil(deadline);
+        if common.limit.as_ref().is_some_and(|limit| !limit.acquire()) {
             return Err((Refusal::Full, task));
         }
         let mut state = self.lock();
         if state.closed {
-            self.release_permits(1);
+            common.release_permits(1);
             return Err((Refusal::Closed, task));
         }
         let (key, reference) = state.shard.insert(deadline, tick, task);
@@ -92,42 +106,12 @@ impl<T> Cell<T> {
         let wakes = if !has_passed && state.shard.wheels.join_far(reference, tick) {
             Wakes::Nobody
         } else {
-            self.file(&mut state, reference, tick, now, deadline)
+            common.file(&mut state.shard, reference, tick, now, deadline)
         };
         let crowded = state.note_owner();
         drop(state);
-        self.common.gate.wake(wakes);
+        common.gate.wake(wakes);
         Ok((key, crowded))
-    }
-
-    /// Files an entry that opens a far bucket or is due soon.
-    ///
-    /// Its deadline may have passed: then it need not wait for the next tick. And if it opens a far
-    /// bucket while nothing is due, the wheels' time leaps to the present first: it lags behind
-    /// after an idle spell, and the entry may not be far at all.
-    fn file(
-        &self,
-        state: &mut State<T>,
-        reference: Reference,
-        tick: u64,
-        now: Option<u64>,
-        deadline: u64,
-    ) -> Wakes {
-        let Common { time, gate, .. } = &*self.common;
-        let now = now.unwrap_or_else(|| time.now());
-        let present = time.ticks.floor(now);
-        let wheels = &mut state.shard.wheels;
-        let mut wakes = Wakes::Nobody;
-        let arm = |expiration| wakes = gate.offer(expiration);
-        if deadline <= now {
-            wheels.file_elapsed(reference, arm);
-        } else {
-            if wheels.is_far(tick) && gate.is_quiet(present) {
-                wheels.leap(present);
-            }
-            wheels.file(reference, tick, arm);
-        }
-        wakes
     }
 
     /// Takes a task out. `seen` runs under the lock if it was still pending.
@@ -138,39 +122,51 @@ impl<T> Cell<T> {
         let task = state.shard.cancel(key)?;
         // Both under the lock: who finds the timer gone finds its permit free.
         seen();
-        self.release_permits(1);
+        if let Some(common) = &state.common {
+            common.release_permits(1);
+        }
         Some(task)
     }
 
     /// Moves the deadline of a pending task; whether it was still pending.
     pub(crate) fn reschedule(&self, key: Key, when: When, how: Move) -> bool {
-        let (now, deadline) = resolve(&self.common.time, when);
         let mut state = self.lock();
         state.note_caller();
-        let old = match state.shard.deadline(key) {
-            // A closed shard is being drained: nothing moves any more.
-            Some(old) if !state.closed => old,
-            _ => return false,
+        // A closed shard is being drained: nothing moves any more.
+        let State { shard, common: Some(common), closed: false, .. } = &mut *state else {
+            return false;
         };
+        let Some(old) = shard.deadline(key) else { return false };
+        let (now, deadline) = common.resolve(when);
         if deadline >= old || how == Move::Extend {
-            state.shard.extend(key, deadline);
+            shard.extend(key, deadline);
             return true;
         }
-        let tick = self.common.time.ticks.ceil(deadline);
-        let reference = state.shard.move_up(key, deadline, tick);
-        let wakes = self.file(&mut state, reference, tick, now, deadline);
-        drop(state);
-        self.common.gate.wake(wakes);
+        let tick = common.time.ticks.ceil(deadline);
+        let reference = shard.move_up(key, deadline, tick);
+        let wakes = common.file(shard, reference, tick, now, deadline);
+        if wakes != Wakes::Nobody {
+            let common = Arc::clone(common);
+            drop(state);
+            common.gate.wake(wakes);
+        }
         true
     }
 
-    pub(crate) fn deadline(&self, key: Key) -> Option<u64> {
-        self.lock().shard.deadline(key)
+    pub(crate) fn is_pending(&self, key: Key) -> bool {
+        self.lock().shard.deadline(key).is_some()
+    }
+
+    pub(crate) fn deadline(&self, key: Key) -> Option<Instant> {
+        let state = self.lock();
+        let deadline = state.shard.deadline(key)?;
+        state.common.as_ref().map(|common| common.time.instant_of(deadline))
     }
 
     /// Flushes a batch of a polled bucket, and tells the gate. Returns how many tasks expired.
     pub(crate) fn flush(
         &self,
+        common: &Common,
         expiration: Expiration,
         now: u64,
         armed: &mut Vec<Expiration>,
@@ -180,22 +176,22 @@ impl<T> Cell<T> {
         let mut state = self.lock();
         let arm = |expiration| armed.push(expiration);
         let unfinished = state.shard.flush(expiration, now, arm, |task| expired.push(task));
-        let wakes = self.common.gate.flushed(armed.drain(..), unfinished);
+        let wakes = common.gate.flushed(armed.drain(..), unfinished);
         drop(state);
-        self.common.gate.wake(wakes);
+        common.gate.wake(wakes);
         let count = expired.len() - before;
-        self.release_permits(count);
+        common.release_permits(count);
         count
     }
 
     /// Takes a bucket that is empty, or holds only what was cancelled, out of the delay queue;
     /// whether it was. Without it, somebody would wake up for nothing.
-    pub(crate) fn forget_if_empty(&self, expiration: Expiration) -> bool {
+    pub(crate) fn forget_if_empty(&self, gate: &Gate, expiration: Expiration) -> bool {
         loop {
             let mut state = self.lock();
             match state.shard.trim(expiration.bucket) {
                 Trimmed::Empty => {
-                    self.common.gate.remove(expiration);
+                    gate.remove(expiration);
                     return true;
                 }
                 Trimmed::Live => return false,
@@ -205,7 +201,7 @@ impl<T> Cell<T> {
     }
 
     /// Closes the cell and takes everything out that is pending, in small batches.
-    pub(crate) fn drain(&self, mut out: impl FnMut(u64, T)) {
+    pub(crate) fn drain(&self, common: &Common, mut out: impl FnMut(u64, T)) {
         self.lock().closed = true;
         let mut cursor = 0;
         let mut batch = Vec::new();
@@ -213,7 +209,7 @@ impl<T> Cell<T> {
             let more = self.lock().shard.drain(&mut cursor, |deadline, task| {
                 batch.push((deadline, task));
             });
-            self.release_permits(batch.len());
+            common.release_permits(batch.len());
             batch.drain(..).for_each(|(deadline, task)| out(deadline, task));
             if !more {
                 return;
@@ -223,12 +219,6 @@ impl<T> Cell<T> {
 
     pub(crate) fn assert_invariants(&self, is_queued: impl FnMut(u32, BucketId) -> usize) {
         self.lock().shard.assert_invariants(is_queued);
-    }
-
-    fn release_permits(&self, permits: usize) {
-        if let Some(limit) = &self.common.limit {
-            limit.release(permits);
-        }
     }
 }
 
@@ -249,17 +239,5 @@ impl<T> State<T> {
         if self.owner != thread_number() {
             self.strangers = self.strangers.saturating_add(1);
         }
-    }
-}
-
-/// The present, if it had to be read or is cheap to read, and the deadline.
-#[inline]
-fn resolve(time: &Time, when: When) -> (Option<u64>, u64) {
-    match when {
-        When::After(delay) => {
-            let now = time.now();
-            (Some(now), time.deadline_after(now, delay))
-        }
-        When::At(instant) => (time.cheap_now(), time.deadline_at(instant)),
     }
 }

@@ -16,10 +16,12 @@
 //! it releases all locks and hands over what expired. So several threads may take turns at once, a
 //! task may take one itself, and nobody waits for more than one batch.
 
-use crate::cell::{Cell, Common};
+use crate::cell::Cell;
+use crate::common::Common;
 use crate::delay_queue::Expiration;
 use crate::executor::{Batch, Executor, report_panic};
 use crate::gate::Waited;
+use crate::pool;
 use crate::report;
 use crate::stats::{Snapshot, Stats};
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -32,9 +34,9 @@ use std::time::{Duration, Instant};
 /// What is to become of a task that the executor refused.
 pub(crate) type OnRefused<T> = Box<dyn Fn(T) + Send + Sync>;
 
-pub(crate) struct Driver<T> {
+pub(crate) struct Driver<T: Send + 'static> {
     pub(crate) common: Arc<Common>,
-    pub(crate) cells: Box<[Arc<Cell<T>>]>,
+    pub(crate) cells: Box<[&'static Cell<T>]>,
     /// Which cell of its pair a thread adds to, 0 or 1: see [`Driver::home`].
     active: Box<[CachePadded<AtomicUsize>]>,
     executor: Box<dyn Executor<T>>,
@@ -48,7 +50,7 @@ pub(crate) struct Driver<T> {
 impl<T: Send + 'static> Driver<T> {
     pub(crate) fn new(
         common: Arc<Common>,
-        cells: Box<[Arc<Cell<T>>]>,
+        cells: Box<[&'static Cell<T>]>,
         executor: Box<dyn Executor<T>>,
         on_refused: Option<OnRefused<T>>,
     ) -> Self {
@@ -72,11 +74,11 @@ impl<T: Send + 'static> Driver<T> {
     /// to the other one of the pair, and leaves them the first with the timers that they know. So
     /// neither meets the other's lock, nor the cache lines behind it.
     #[inline]
-    pub(crate) fn home(&self) -> &Arc<Cell<T>> {
+    pub(crate) fn home(&self) -> &'static Cell<T> {
         let pair = self.pair();
         // Relaxed: either cell is right. The number of cells is a power of two.
         let cell = 2 * pair + self.active[pair].load(Ordering::Relaxed);
-        &self.cells[cell & (self.cells.len() - 1)]
+        self.cells[cell & (self.cells.len() - 1)]
     }
 
     /// Lets the calling thread's pair change over to its other cell.
@@ -134,7 +136,8 @@ impl<T: Send + 'static> Driver<T> {
         // Read anew for each batch: what falls due during a long cascade need not wait for its end.
         let now = time.now();
         let expiration = gate.poll(turn_start, time.ticks.floor(now))?;
-        Some(self.cells[expiration.shard as usize].flush(expiration, now, &mut armed, expired))
+        let cell = self.cells[expiration.shard as usize];
+        Some(cell.flush(&self.common, expiration, now, &mut armed, expired))
     }
 
     /// Hands tasks to the executor; contains its panics, and sees to what it refuses.
@@ -188,8 +191,9 @@ impl<T: Send + 'static> Driver<T> {
     /// Returns the turn's lock. While it is held nobody polls: all armed buckets are in the queue.
     fn forget_empty_buckets(&self) -> MutexGuard<'_, Vec<Expiration>> {
         let turn = self.turn.lock();
-        while let Some(first) = self.common.gate.first() {
-            if !self.cells[first.shard as usize].forget_if_empty(first) {
+        let gate = &*self.common.gate;
+        while let Some(first) = gate.first() {
+            if !self.cells[first.shard as usize].forget_if_empty(gate, first) {
                 break;
             }
         }
@@ -242,7 +246,7 @@ impl<T: Send + 'static> Driver<T> {
 
     /// Closes all cells, and hands what was pending to `out`, with its deadline.
     pub(crate) fn drain(&self, mut out: impl FnMut(u64, T)) {
-        self.cells.iter().for_each(|cell| cell.drain(&mut out));
+        self.cells.iter().for_each(|cell| cell.drain(&self.common, &mut out));
     }
 
     pub(crate) fn assert_invariants(&self) {
@@ -254,5 +258,12 @@ impl<T: Send + 'static> Driver<T> {
         for cell in &self.cells {
             cell.assert_invariants(|shard, id| queued.get(&(shard, id)).copied().unwrap_or(0));
         }
+    }
+}
+
+impl<T: Send + 'static> Drop for Driver<T> {
+    /// Nothing is pending: whoever drops the timer has drained it.
+    fn drop(&mut self) {
+        self.cells.iter().for_each(|cell| pool::put(cell));
     }
 }

@@ -80,9 +80,21 @@ impl<T> Shard<T> {
             wheels,
             filings: 0,
             sweep: 0,
-            batch: Vec::with_capacity(BATCH),
+            batch: Vec::new(),
             counters: Counters::default(),
         }
+    }
+
+    /// A shard that takes next to no memory, for a cell without a timer.
+    pub(crate) fn idle() -> Self {
+        Shard::new(Ticks::new(1), Wheels::new(0, 4, 0))
+    }
+
+    /// Starts over as `fresh`, whose keys shall be none that were given out before. Whether that
+    /// can be done once more.
+    pub(crate) fn restart(&mut self, fresh: Self) -> bool {
+        *self = Shard { entries: self.entries.successor(), ..fresh };
+        !self.entries.is_worn()
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -287,10 +299,8 @@ impl<T> Shard<T> {
         }
         let more = !batch.is_empty();
         for reference in batch.drain(..) {
-            if !self.is_live(reference) {
-                continue;
-            }
-            if let Some(entry) = self.entries.remove_if(reference.index, |_| true) {
+            let live = self.is_live(reference);
+            if let Some(entry) = self.entries.remove_if(reference.index, |_| live) {
                 self.counters.returned += 1;
                 out(entry.deadline.get(), entry.task);
             }

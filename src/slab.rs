@@ -83,6 +83,12 @@ impl<V> Chunk<V> {
         self.slots.push(Slot { generation: self.first_generation, tag: NONE, value: None });
     }
 
+    /// The first generation that was never given out here.
+    fn used_up(&self) -> u32 {
+        let next = |slot: &Slot<V>| slot.generation + u32::from(slot.value.is_some());
+        self.slots.iter().map(next).max().unwrap_or(0).max(self.first_generation)
+    }
+
     fn is_worn(&self) -> bool {
         self.first_generation >= WORN_GENERATION
     }
@@ -101,6 +107,17 @@ impl<V, const BITS: u32> Slab<V, BITS> {
             first_generation: 0,
             len: 0,
         }
+    }
+
+    /// An empty slab that never gives out a key of this one again.
+    pub(crate) fn successor(&self) -> Self {
+        let used_up = self.chunks.iter().map(Chunk::used_up).max().unwrap_or(0);
+        Slab { first_generation: used_up.max(self.first_generation), ..Slab::new() }
+    }
+
+    /// Whether few generations are left for new keys.
+    pub(crate) fn is_worn(&self) -> bool {
+        self.first_generation >= WORN_GENERATION
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -252,8 +269,7 @@ impl<V, const BITS: u32> Slab<V, BITS> {
         let Some(spare) = self.spare.replace(kept) else { return };
         let id = spare.max(id);
         let chunk = &mut self.chunks[id as usize];
-        let used_up = chunk.slots.iter().map(|slot| slot.generation).max().unwrap_or(0);
-        let next = used_up.max(chunk.first_generation);
+        let next = chunk.used_up();
         *chunk = Chunk::new(next);
         if chunk.is_worn() {
             // Retired: it stays in the directory as a mark, so that its keys stay stale.
@@ -355,6 +371,23 @@ mod tests {
         }
         assert_eq!(slab.get(kept), Some(&2));
         slab.assert_invariants();
+    }
+
+    #[test]
+    fn a_successor_never_gives_out_a_key_of_its_predecessor() {
+        let mut slab = Small::new();
+        let mut old: Vec<Key> = (0..40).map(|value| slab.insert(value, 0)).collect();
+        for round in 0..40 {
+            slab.release(old[round % 7].index);
+            old.push(slab.insert(0, 0));
+        }
+        let mut next = slab.successor();
+        assert!(!next.is_worn());
+        let new: Vec<Key> = (0..80).map(|value| next.insert(value, 0)).collect();
+        assert!(old.iter().all(|&key| next.get(key).is_none()));
+        assert!(new.iter().all(|&key| slab.get(key).is_none()));
+        slab.chunks[3].slots[1].generation = WORN_GENERATION;
+        assert!(slab.successor().is_worn());
     }
 
     #[test]

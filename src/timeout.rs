@@ -5,7 +5,6 @@ use crate::entry::{Task, When};
 use crate::slab::Key;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use std::fmt;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The handle of a timer that was added: cancels it, moves its deadline, tells how it stands.
@@ -31,8 +30,8 @@ use std::time::{Duration, Instant};
 /// assert_eq!(timeout.cancel(), Cancel::AlreadyCancelled);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct Timeout<T = Task> {
-    cell: Arc<Cell<T>>,
+pub struct Timeout<T: 'static = Task> {
+    cell: &'static Cell<T>,
     key: Key,
     cancelled: AtomicBool,
 }
@@ -64,8 +63,8 @@ impl<T> Cancel<T> {
     }
 }
 
-impl<T> Timeout<T> {
-    pub(crate) fn new(cell: Arc<Cell<T>>, key: Key) -> Self {
+impl<T: 'static> Timeout<T> {
+    pub(crate) fn new(cell: &'static Cell<T>, key: Key) -> Self {
         Timeout { cell, key, cancelled: AtomicBool::new(false) }
     }
 
@@ -129,7 +128,7 @@ impl<T> Timeout<T> {
 
     /// Whether the timer waits for its deadline.
     pub fn is_pending(&self) -> bool {
-        self.cell.deadline(self.key).is_some()
+        self.cell.is_pending(self.key)
     }
 
     /// Whether the timer was handed to the executor, or returned by `shutdown`.
@@ -144,8 +143,7 @@ impl<T> Timeout<T> {
 
     /// The deadline, as exactly as it was given, while the timer is pending.
     pub fn deadline(&self) -> Option<Instant> {
-        let deadline = self.cell.deadline(self.key)?;
-        Some(self.cell.common().time.instant_of(deadline))
+        self.cell.deadline(self.key)
     }
 
     /// A guard that cancels the timer, and drops its task, when it is dropped.
@@ -158,7 +156,7 @@ impl<T> Timeout<T> {
     }
 }
 
-impl<T> fmt::Debug for Timeout<T> {
+impl<T: 'static> fmt::Debug for Timeout<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let cancelled = self.is_cancelled();
         f.debug_struct("Timeout").field("key", &self.key).field("cancelled", &cancelled).finish()
@@ -182,9 +180,9 @@ impl<T> fmt::Debug for Timeout<T> {
 /// ```
 #[derive(Debug)]
 #[must_use = "dropped at once, it cancels at once"]
-pub struct CancelOnDrop<T = Task>(Option<Timeout<T>>);
+pub struct CancelOnDrop<T: 'static = Task>(Option<Timeout<T>>);
 
-impl<T> CancelOnDrop<T> {
+impl<T: 'static> CancelOnDrop<T> {
     /// Lets the timer go on; returns its handle.
     pub fn disarm(mut self) -> Timeout<T> {
         // `None` only in `drop`, after which nobody can call this.
@@ -197,7 +195,7 @@ impl<T> CancelOnDrop<T> {
     }
 }
 
-impl<T> Drop for CancelOnDrop<T> {
+impl<T: 'static> Drop for CancelOnDrop<T> {
     fn drop(&mut self) {
         if let Some(timeout) = &self.0 {
             drop(timeout.cancel());

@@ -63,9 +63,9 @@ impl<T: Send + 'static> Timer<T> {
         let TimerEntry { when, task } = entry;
         let driver = &*self.shared.driver;
         let cell = driver.home();
-        match cell.add(when, task) {
+        match cell.add(&driver.common, when, task) {
             Ok((key, crowded)) => {
-                let timeout = Timeout::new(Arc::clone(cell), key);
+                let timeout = Timeout::new(cell, key);
                 if crowded {
                     driver.leave_crowd();
                 }

@@ -123,7 +123,7 @@ impl Client {
         let shortest = Duration::from_millis(1);
         let range = self.longest_short.saturating_sub(shortest).as_nanos() as u64;
         let timeout = shortest + Duration::from_nanos(self.random.below(range + 1));
-        drop(self.add(slot, timeout)); // Drops the handle: that leaves the timer alone.
+        let _ = self.add(slot, timeout); // Without the handle: that leaves the timer alone.
     }
 
     /// Adds a timer and takes the time of that. `None` if the slot's last timer is pending still.

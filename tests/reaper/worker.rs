@@ -54,7 +54,9 @@ fn a_full_worker_refuses_and_the_task_goes_to_on_refused_or_is_dropped() {
         timer.add(TimerEntry::after(Duration::ZERO, 0)).unwrap();
         assert_eq!(timer.advance_clock(Duration::ZERO), 1);
         assert_eq!(get(&runs), 0); // Its place in the queue is free, and the worker is busy.
-        (1..6).for_each(|id| drop(timer.add(TimerEntry::after(MS, id)).unwrap()));
+        for id in 1..6 {
+            let _ = timer.add(TimerEntry::after(MS, id)).unwrap();
+        }
         clock.advance(MS);
         assert_eq!(timer.advance_clock(Duration::ZERO), 5);
         assert_eq!(timer.stats().refused, 3);

@@ -3,7 +3,7 @@
 use crate::{Fixture, HOUR, MS, closures};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tickwheel::{Cancel, TimerEntry};
+use tickwheel::{Cancel, ManualClock, Timeout, Timer, TimerEntry};
 
 #[test]
 fn expired_means_handed_over_so_cancel_loses_inside_the_task() {
@@ -37,7 +37,7 @@ fn of_all_cancels_one_wins_and_the_task_comes_back() {
 #[test]
 fn to_drop_a_handle_changes_nothing() {
     let fixture = Fixture::new();
-    drop(fixture.after(MS, 1));
+    let _ = fixture.after(MS, 1);
     assert_eq!(fixture.advance(MS), [1]);
 }
 
@@ -162,6 +162,41 @@ fn cancelled_timers_leave_little_behind_in_whatever_order_they_go() {
             fixture.timer.snapshot().levels.iter().map(|level| level.entries).sum();
         assert!(entries < 4 * 500 + 1000, "{entries} references to 500 timers");
         assert_eq!(fixture.advance(2 * HOUR).len(), 500);
+    }
+}
+
+#[test]
+fn a_handle_never_touches_a_later_timer_that_took_its_timers_place() {
+    // A type of its own: what the timers of another test leave is of another type.
+    #[derive(Debug, PartialEq, Eq)]
+    struct Id(u32);
+    let build = || {
+        let clock = ManualClock::new();
+        let builder = Timer::builder().shards(1).clock(clock.clone()).executor(|_: Id| ());
+        (builder.build().unwrap(), clock)
+    };
+    let mut stale: Vec<Timeout<Id>> = Vec::new();
+    for round in 0..5 {
+        let (timer, clock) = build();
+        let add = |id| timer.add(TimerEntry::after(HOUR, Id(id))).unwrap();
+        let own: Vec<_> = (0..3000).map(add).collect();
+        assert_eq!(timer.stats().added, 3000, "the former timer's counts are gone");
+        for timeout in &stale {
+            assert!(timeout.is_expired() && timeout.deadline().is_none());
+            assert!(!timeout.reschedule(MS) && !timeout.touch(2 * HOUR));
+            assert_eq!(timeout.cancel(), Cancel::Expired);
+        }
+        assert_eq!(timer.len(), 3000);
+        timer.assert_invariants();
+        // Some are cancelled, so that some places have been used more often than others.
+        for (id, timeout) in own.iter().enumerate().skip(round * 500).take(500) {
+            assert_eq!(timeout.cancel(), Cancel::Cancelled(Id(id as u32)));
+            stale.push(add(id as u32));
+        }
+        clock.advance(HOUR);
+        assert_eq!(timer.advance_clock(Duration::ZERO), 3000);
+        stale.extend(own.into_iter().filter(Timeout::is_expired));
+        stale.push(timer.add(TimerEntry::after(HOUR, Id(0))).unwrap());
     }
 }
 

@@ -157,7 +157,9 @@ fn what_the_executor_refuses_is_handed_on_or_dropped_and_counted() {
     let told = build().on_refused(move |id| sink.lock().unwrap().push(id)).build().unwrap();
     let untold = build().build().unwrap();
     for timer in [&told, &untold] {
-        (0..10).for_each(|id| drop(timer.add(TimerEntry::after(MS, id)).unwrap()));
+        for id in 0..10 {
+            let _ = timer.add(TimerEntry::after(MS, id)).unwrap();
+        }
     }
     clock.advance(MS);
     for timer in [&told, &untold] {
@@ -231,7 +233,9 @@ fn a_payload_that_panics_in_its_drop_is_contained() {
     let clock = ManualClock::new();
     let refuses = |task: Bomb| Err(task);
     let timer = Timer::builder().clock(clock.clone()).executor(refuses).build().unwrap();
-    (0..5).for_each(|_| drop(timer.add(TimerEntry::after(MS, Bomb)).unwrap()));
+    for _ in 0..5 {
+        let _ = timer.add(TimerEntry::after(MS, Bomb)).unwrap();
+    }
     clock.advance(MS);
     let advanced = catch_unwind(AssertUnwindSafe(|| timer.advance_clock(Duration::ZERO)));
     assert_eq!(advanced.ok(), Some(5));
