@@ -102,7 +102,9 @@ impl<T> Shard<T> {
     }
 
     /// Takes an entry in. Returns its key, and the reference that is to be filed under `tick` next.
-    #[inline]
+    ///
+    /// Always inlined: returned through memory, in four pieces, its result costs 2 of W2's 55 ns.
+    #[inline(always)]
     pub(crate) fn insert(&mut self, deadline: u64, tick: u64, task: T) -> (Key, Reference) {
         self.counters.added += 1;
         let filing = self.next_filing();

@@ -30,6 +30,19 @@ pub(crate) struct Key {
     pub(crate) generation: u32,
 }
 
+impl Key {
+    /// All bits set is no key, because the last generation is never given out.
+    #[inline]
+    pub(crate) fn to_bits(self) -> u64 {
+        u64::from(self.generation) << 32 | u64::from(self.index)
+    }
+
+    #[inline]
+    pub(crate) fn from_bits(bits: u64) -> Self {
+        Key { index: bits as u32, generation: (bits >> 32) as u32 }
+    }
+}
+
 /// Chunks of `1 << BITS` places.
 #[derive(Debug)]
 pub(crate) struct Slab<V, const BITS: u32> {

@@ -111,3 +111,8 @@ fn what_holds_no_user_code_may_be_used_after_a_panic() {
     is_ref_unwind_safe::<When>();
     is_ref_unwind_safe::<TimerKey>();
 }
+
+#[test]
+fn a_handle_is_small() {
+    assert_eq!(size_of::<Timeout<[u64; 8]>>(), 16, "as its documentation says");
+}
