@@ -114,6 +114,7 @@ mod wheels;
 mod wheel;
 mod bucket;
 mod slab;
+mod key;
 mod delay_queue;
 mod local;
 mod entry;

@@ -2,8 +2,8 @@
 
 use crate::clock::{NEVER, Ticks};
 use crate::delay_queue::DelayQueue;
+use crate::key::Key;
 use crate::shard::{Shard, Trimmed};
-use crate::slab::Key;
 use crate::wheels::Wheels;
 use std::collections::VecDeque;
 

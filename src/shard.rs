@@ -25,7 +25,8 @@
 use crate::bucket::{BucketId, Reference};
 use crate::clock::{Deadline, Ticks};
 use crate::delay_queue::{ELAPSED, Expiration};
-use crate::slab::{Key, Slab};
+use crate::key::Key;
+use crate::slab::Slab;
 use crate::stats::{Counters, LevelSnapshot};
 use crate::wheels::Wheels;
 
@@ -322,9 +323,8 @@ impl<T> Shard<T> {
                 levels[level].absorb(bucket.armed, bucket.len());
             }
         }
-        for bucket in self.wheels.elapsed() {
-            levels[0].absorb(bucket.armed, bucket.len());
-        }
+        let elapsed = self.wheels.elapsed().iter();
+        elapsed.for_each(|bucket| levels[0].absorb(bucket.armed, bucket.len()));
     }
 
     /// Checks the invariants of the head of this file. Takes time proportional to the shard.

@@ -12,6 +12,7 @@
 //! - a chunk is appended only while no other is open, so `open` never names a chunk twice;
 //! - no generation that was handed out for a place is handed out for it again.
 
+use crate::key::Key;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -22,26 +23,6 @@ const LAST_GENERATION: u32 = u32::MAX;
 /// A chunk that has used up this many generations is retired when it is given back, so that
 /// every chunk that is made has at least as many left.
 const WORN_GENERATION: u32 = u32::MAX / 2;
-
-/// Names one value of a slab, and never another one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Key {
-    pub(crate) index: u32,
-    pub(crate) generation: u32,
-}
-
-impl Key {
-    /// All bits set is no key, because the last generation is never given out.
-    #[inline]
-    pub(crate) fn to_bits(self) -> u64 {
-        u64::from(self.generation) << 32 | u64::from(self.index)
-    }
-
-    #[inline]
-    pub(crate) fn from_bits(bits: u64) -> Self {
-        Key { index: bits as u32, generation: (bits >> 32) as u32 }
-    }
-}
 
 /// Chunks of `1 << BITS` places.
 #[derive(Debug)]

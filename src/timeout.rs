@@ -2,7 +2,7 @@
 
 use crate::cell::{Cell, Move};
 use crate::entry::{Task, When};
-use crate::slab::Key;
+use crate::key::Key;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use std::fmt;
 use std::time::{Duration, Instant};
