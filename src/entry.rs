@@ -1,6 +1,9 @@
 //! The timer entry: what is added to a timer, a task and when it expires.
 
+use crate::sync::Mutex;
 use std::fmt;
+use std::sync::Arc;
+use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
 
 /// A task and its deadline, to be [added](crate::Timer::add) to a timer.
@@ -66,18 +69,37 @@ impl<T> TimerEntry<T> {
     }
 }
 
-/// A boxed closure: the default task of a [`Timer`](crate::Timer). Runs once.
-pub struct Task(Box<dyn FnOnce() + Send>);
+/// A closure, or a [`Waker`]: the default task of a [`Timer`](crate::Timer). Runs once.
+pub struct Task(Waker);
 
 impl Task {
-    /// Boxes `closure`.
+    /// A task that calls `closure`. Allocates room for it.
     pub fn new(closure: impl FnOnce() + Send + 'static) -> Self {
-        Task(Box::new(closure))
+        Task(Waker::from(Arc::new(Closure(Mutex::new(Some(closure))))))
     }
 
-    /// Runs the closure, on this thread. Panics if it does.
+    /// Runs the closure, on this thread; panics if it does. Or wakes the waker.
     pub fn run(self) {
-        (self.0)();
+        self.0.wake();
+    }
+}
+
+/// A task that wakes a waker. Allocates nothing.
+impl From<Waker> for Task {
+    fn from(waker: Waker) -> Self {
+        Task(waker)
+    }
+}
+
+/// A closure as a waker that is woken once. The lock only makes it `Sync`.
+struct Closure<F>(Mutex<Option<F>>);
+
+impl<F: FnOnce() + Send + 'static> Wake for Closure<F> {
+    fn wake(self: Arc<Self>) {
+        let closure = self.0.lock().take();
+        if let Some(closure) = closure {
+            closure();
+        }
     }
 }
 

@@ -56,6 +56,44 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! # Purgatory
+//! A broker parks requests until they can be answered, or until their time is up: a fetch that
+//! waits for bytes, a join that waits for members. A [`Purgatory`] holds such
+//! [delayed operations](DelayedOperation), and completes each exactly once, when one of its keys
+//! is triggered and its condition holds, or on expiry. Any number of purgatories share one timer.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use std::sync::atomic::{AtomicBool, Ordering};
+//! use std::time::Duration;
+//! use tickwheel::{DelayedOperation, Purgatory, Timer};
+//!
+//! struct Fetch(Arc<AtomicBool>);
+//!
+//! impl DelayedOperation for Fetch {
+//!     fn try_complete(&mut self) -> bool {
+//!         self.0.load(Ordering::Acquire)
+//!     }
+//!     fn on_complete(&mut self) {
+//!         println!("there is data, or half a second is over");
+//!     }
+//! }
+//!
+//! let timer = Timer::builder().start()?;
+//! let purgatory = Purgatory::new(&timer);
+//! let has_data = Arc::new(AtomicBool::new(false));
+//! let fetch = Fetch(Arc::clone(&has_data));
+//! let max_wait = Duration::from_millis(500);
+//! let watch = purgatory.try_complete_else_watch(fetch, max_wait, &["orders-0"])?;
+//! assert!(!watch.is_completed());
+//!
+//! has_data.store(true, Ordering::Release); // Whoever appends to the partition
+//! assert_eq!(purgatory.check_and_complete(&"orders-0"), 1); // triggers its key.
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! The repository's `docs/PURGATORY.md` tells the whole story, and how it differs from Kafka's.
+//!
 //! # Guarantees
 //! - **Never early.** A task is handed over at or after its exact deadline, at any tick; with a
 //!   reaper less than a tick later, plus the time that waking and running take.
@@ -100,7 +138,9 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
-// In reading order: the face, then the flow of a timer downwards, then what all of it stands on.
+// In reading order: what stands on the timer, then its face, the flow of a timer downwards, and
+// what all of it stands on.
+mod purgatory;
 mod builder;
 mod timer;
 mod timeout;
@@ -132,12 +172,23 @@ mod sync;
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+/// Compiles and runs the example of the purgatory's page.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/PURGATORY.md")]
+struct PurgatoryPage;
+
 pub use builder::TimerBuilder;
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use entry::{IntoTask, Task, TimerEntry, When};
 pub use error::{AddError, BuildError};
 pub use executor::{Batch, Executor, Inline, Outcome, Worker};
 pub use local::{LocalTimer, TimerKey};
+pub use purgatory::Purgatory;
+pub use purgatory::error::WatchError;
+pub use purgatory::future::{FutureOperation, Wait, Waited};
+pub use purgatory::operation::DelayedOperation;
+pub use purgatory::pending::{Cancelled, Pending, Watch};
+pub use purgatory::stats::PurgatoryStats;
 pub use stats::{Lateness, LevelSnapshot, Snapshot, Stats};
 pub use timeout::{Cancel, CancelOnDrop, Timeout};
 pub use timer::Timer;

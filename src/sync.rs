@@ -10,7 +10,7 @@
 mod imp {
     pub(crate) use parking_lot::{Mutex, MutexGuard};
     pub(crate) use std::sync::atomic;
-    pub(crate) use std::thread;
+    pub(crate) use std::{thread, thread_local};
 
     use std::cell::Cell;
     use std::sync::atomic::{AtomicU32, Ordering};
@@ -53,7 +53,7 @@ mod imp {
 #[cfg(tickwheel_model)]
 mod imp {
     pub(crate) use shuttle::sync::atomic;
-    pub(crate) use shuttle::thread;
+    pub(crate) use shuttle::{thread, thread_local};
 
     use std::ops::{Deref, DerefMut};
     use std::sync::PoisonError;

@@ -70,6 +70,7 @@ fn a_builder_and_an_entry_may_be_moved_to_another_thread() {
     is_send::<TimerBuilder<SendOnly>>();
     is_send::<TimerEntry>();
     is_send::<Task>();
+    is_sync::<Task>();
     is_send::<Cancel<Task>>();
     is_send::<Batch<'_, SendOnly>>();
     is_unpin::<TimerBuilder<SendOnly>>();
@@ -90,7 +91,6 @@ assert_not_impl!(LocalTimer<NotSend>: Send);
 assert_not_impl!(TimerEntry<NotSend>: Send);
 assert_not_impl!(Timeout<NotSend>: Send);
 assert_not_impl!(Timeout<NotSend>: Sync);
-assert_not_impl!(Task: Sync);
 // Two handles of one timer could both have cancelled it.
 assert_not_impl!(Timeout<u32>: Clone);
 assert_not_impl!(CancelOnDrop<u32>: Clone);

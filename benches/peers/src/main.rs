@@ -100,6 +100,9 @@ impl Bench {
             self.threads::<LazyHeap>("lazy heap");
             self.threads::<BTree>("btree");
         }
+        if self.wants("P_") && self.round == 1 {
+            self.purgatory();
+        }
         if self.wants("W6") && self.round == 1 {
             self.memory();
         }
@@ -164,6 +167,12 @@ impl Bench {
         let count = if self.options.quick { 1_000_000 } else { 10_000_000 };
         self.ours("W6_churn", "x live", memory::after_churn(count));
         self.ours("W6_burst", "x start", memory::after_burst(count));
+    }
+
+    fn purgatory(&mut self) {
+        let (bytes, left) = memory::per_operation(1_000_000);
+        self.ours("P_memory", "bytes", bytes);
+        self.ours("P_left", "KiB", left / 1024.0);
     }
 
     fn live(&mut self) {

@@ -3,6 +3,9 @@
 use crate::contender::Contender;
 use crate::contenders::Tickwheel;
 use crate::work::Random;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tickwheel::{DelayedOperation, Purgatory, Timer};
 
 /// Bytes that are allocated now.
 #[allow(unsafe_code)]
@@ -64,4 +67,40 @@ pub fn after_burst(count: u64) -> f64 {
     }
     burst.drain(..).for_each(|handle| assert!(contender.cancel(handle)));
     (allocated() - before) / start
+}
+
+/// A delayed operation that is completed once `held` says so.
+struct Operation {
+    held: &'static AtomicBool,
+}
+
+impl DelayedOperation for Operation {
+    fn try_complete(&mut self) -> bool {
+        self.held.load(Ordering::Relaxed)
+    }
+
+    fn on_complete(&mut self) {}
+}
+
+/// Watches `count` operations on two of 10,000 keys each: bytes per operation, timer included. Then
+/// completes them all: the bytes that are left of the empty purgatory and its timer.
+pub fn per_operation(count: u64) -> (f64, f64) {
+    static HELD: AtomicBool = AtomicBool::new(false);
+    HELD.store(false, Ordering::Relaxed);
+    const KEYS: u64 = 10_000;
+    let mut random = Random::new();
+    let before = allocated();
+    let timer = Timer::builder().build().expect("the options are in their ranges");
+    let purgatory = Purgatory::new(&timer);
+    for _ in 0..count {
+        let keys = [random.below(KEYS), random.below(KEYS)];
+        let timeout = Duration::from_secs(30);
+        let watch = purgatory.try_complete_else_watch(Operation { held: &HELD }, timeout, &keys);
+        assert!(watch.is_ok_and(|watch| !watch.is_completed()));
+    }
+    let bytes = (allocated() - before) / count as f64;
+    HELD.store(true, Ordering::Relaxed);
+    let completed: usize = (0..KEYS).map(|key| purgatory.check_and_complete(&key)).sum();
+    assert_eq!(completed as u64, count);
+    (bytes, allocated() - before)
 }

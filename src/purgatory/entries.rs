@@ -1,0 +1,275 @@
+//! The entries of the operations that are watched on the keys of one shard.
+//!
+//! A key's entries form a line, first in, first out. They lie in blocks of a few, in a doubly
+//! linked list. An entry never moves, so it is found by its [`Place`] and leaves in constant time,
+//! wherever in the line it stands; a block goes with its last entry.
+//!
+//! Whoever visits a line takes a batch of its operations along and pins the block where it stopped:
+//! a pinned block stays, even if it is empty when its visitor comes back.
+//!
+//! Invariants, checked by [`Entries::assert_invariants`]: a line has as many entries as its blocks;
+//! a block that no visitor has pinned has one.
+
+use crate::slab::Slab;
+
+/// Entries of a block: with what belongs to it, it fills 256 bytes.
+const BLOCK: usize = 14;
+/// What a visit takes along at once, at least, if there is that much: blocks are visited whole.
+const BATCH: usize = 32;
+const NONE: u32 = u32::MAX;
+
+/// Where an entry is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pub(crate) shard: u16,
+    slot: u8,
+    block: u32,
+}
+
+impl Place {
+    /// No entry.
+    pub(crate) const NONE: Place = Place { shard: 0, slot: 0, block: NONE };
+
+    pub(crate) fn exists(self) -> bool {
+        self.block != NONE
+    }
+}
+
+#[derive(Debug)]
+struct Entry<V> {
+    operation: V,
+    /// The operation's entry for another key.
+    before: Place,
+}
+
+#[derive(Debug)]
+struct Block<V> {
+    entries: [Option<Entry<V>>; BLOCK],
+    line: u32,
+    /// Its number in the line: grows from front to back.
+    number: u32,
+    previous: u32,
+    next: u32,
+    /// Slots that were used: entries come in at the end only, so they stay in order.
+    used: u8,
+    live: u8,
+    pins: u16,
+}
+
+/// The entries of one key.
+#[derive(Debug)]
+pub(crate) struct Line {
+    id: u32,
+    first: u32,
+    last: u32,
+    len: usize,
+}
+
+/// Where a visit goes on, and where it ends: before what was watched after it began.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Visit {
+    /// The block that was visited last, and is pinned.
+    pinned: u32,
+    /// The number of the block where the visit ends, and the slot there.
+    until: u32,
+    until_slot: u8,
+}
+
+/// See the head of this file.
+#[derive(Debug)]
+pub(crate) struct Entries<V>(Slab<Block<V>, 4>);
+
+impl Line {
+    pub(crate) fn new(id: u32) -> Self {
+        Line { id, first: NONE, last: NONE, len: 0 }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether nothing is in it, and nobody visits it.
+    pub(crate) fn is_unused(&self) -> bool {
+        self.first == NONE
+    }
+}
+
+impl<V> Entries<V> {
+    pub(crate) fn new() -> Self {
+        Entries(Slab::new())
+    }
+
+    /// Adds an entry to the end of a line.
+    pub(crate) fn push(
+        &mut self,
+        line: &mut Line,
+        shard: u16,
+        operation: V,
+        before: Place,
+    ) -> Place {
+        if line.last == NONE || usize::from(self.0.at(line.last).used) == BLOCK {
+            self.append_block(line);
+        }
+        let block = self.0.at_mut(line.last);
+        let slot = block.used;
+        block.entries[usize::from(slot)] = Some(Entry { operation, before });
+        block.used += 1;
+        block.live += 1;
+        line.len += 1;
+        Place { shard, slot, block: line.last }
+    }
+
+    /// The line that a block belongs to.
+    pub(crate) fn line_of(&self, place: Place) -> u32 {
+        self.0.at(place.block).line
+    }
+
+    /// Takes an entry out of its line: its operation, and the place of the entry before it.
+    pub(crate) fn remove(&mut self, line: &mut Line, place: Place) -> Option<(V, Place)> {
+        let block = self.0.at_mut(place.block);
+        let Entry { operation, before } = block.entries[usize::from(place.slot)].take()?;
+        block.live -= 1;
+        line.len -= 1;
+        if block.live == 0 && block.pins == 0 {
+            self.forget_block(line, place.block);
+        }
+        Some((operation, before))
+    }
+
+    /// Begins to visit the operations that are in a line now: appends some of them to `out`,
+    /// without those that are not `wanted`. Whoever gets a visit has to [resume](Self::resume) it.
+    pub(crate) fn visit(
+        &mut self,
+        line: &Line,
+        out: &mut Vec<V>,
+        wanted: impl Fn(&V) -> bool,
+    ) -> Option<Visit>
+    where
+        V: Clone,
+    {
+        let last = self.0.at(line.last);
+        let visit = Visit { pinned: NONE, until: last.number, until_slot: last.used };
+        self.take_along(line.first, visit, out, wanted)
+    }
+
+    /// Goes on with a visit: likewise.
+    pub(crate) fn resume(
+        &mut self,
+        line: &mut Line,
+        visit: Visit,
+        out: &mut Vec<V>,
+        wanted: impl Fn(&V) -> bool,
+    ) -> Option<Visit>
+    where
+        V: Clone,
+    {
+        let block = self.0.at_mut(visit.pinned);
+        block.pins -= 1;
+        let next = block.next;
+        if block.live == 0 && block.pins == 0 {
+            self.forget_block(line, visit.pinned);
+        }
+        self.take_along(next, visit, out, wanted)
+    }
+
+    fn take_along(
+        &mut self,
+        mut index: u32,
+        visit: Visit,
+        out: &mut Vec<V>,
+        wanted: impl Fn(&V) -> bool,
+    ) -> Option<Visit>
+    where
+        V: Clone,
+    {
+        while index != NONE {
+            let block = self.0.at_mut(index);
+            // Numbers wrap around; two blocks of a line are never half the circle apart.
+            let ahead = visit.until.wrapping_sub(block.number) as i32;
+            if ahead < 0 {
+                return None;
+            }
+            let end = if ahead == 0 { visit.until_slot } else { block.used };
+            let entries = &block.entries[..usize::from(end)];
+            // A loop of its own, so that the cache misses of the block's operations overlap.
+            let mut chosen = [false; BLOCK];
+            for (chosen, entry) in chosen.iter_mut().zip(entries) {
+                *chosen = entry.as_ref().is_some_and(|entry| wanted(&entry.operation));
+            }
+            let chosen = entries.iter().zip(chosen).filter(|(_, chosen)| *chosen);
+            out.extend(chosen.filter_map(|(entry, _)| Some(entry.as_ref()?.operation.clone())));
+            if ahead == 0 {
+                return None;
+            }
+            if out.len() >= BATCH {
+                block.pins += 1;
+                return Some(Visit { pinned: index, ..visit });
+            }
+            index = block.next;
+        }
+        None
+    }
+
+    /// The line that a visit is in.
+    pub(crate) fn line_of_visit(&self, visit: Visit) -> u32 {
+        self.0.at(visit.pinned).line
+    }
+
+    fn append_block(&mut self, line: &mut Line) {
+        let previous = line.last;
+        let number = match previous {
+            NONE => 0,
+            previous => self.0.at(previous).number.wrapping_add(1),
+        };
+        let block = Block {
+            entries: [const { None }; BLOCK],
+            line: line.id,
+            number,
+            previous,
+            next: NONE,
+            used: 0,
+            live: 0,
+            pins: 0,
+        };
+        line.last = self.0.insert(block, 0).index;
+        match previous {
+            NONE => line.first = line.last,
+            previous => self.0.at_mut(previous).next = line.last,
+        }
+    }
+
+    fn forget_block(&mut self, line: &mut Line, index: u32) {
+        let Block { previous, next, .. } = *self.0.at(index);
+        self.0.release(index);
+        match previous {
+            NONE => line.first = next,
+            previous => self.0.at_mut(previous).next = next,
+        }
+        match next {
+            NONE => line.last = previous,
+            next => self.0.at_mut(next).previous = previous,
+        }
+    }
+
+    /// Checks a line. Returns how many blocks it has.
+    pub(crate) fn assert_invariants(&self, line: &Line) -> usize {
+        let (mut blocks, mut len, mut previous, mut index) = (0, 0, NONE, line.first);
+        while index != NONE {
+            let block = self.0.at(index);
+            let live = block.entries.iter().flatten().count();
+            assert_eq!((block.line, block.previous), (line.id, previous));
+            assert_eq!(usize::from(block.live), live);
+            assert!(live > 0 || block.pins > 0, "an empty block is forgotten");
+            blocks += 1;
+            len += live;
+            (previous, index) = (index, block.next);
+        }
+        assert_eq!((line.len, line.last), (len, previous));
+        blocks
+    }
+
+    /// How many blocks there are in all lines.
+    pub(crate) fn blocks(&self) -> usize {
+        self.0.len()
+    }
+}

@@ -1,0 +1,50 @@
+//! Why an operation was not accepted.
+
+use std::error::Error;
+use std::fmt;
+
+/// Why [`Purgatory::try_complete_else_watch`](crate::Purgatory::try_complete_else_watch) did not
+/// accept an operation, which is inside. Its condition did not hold, and it is watched nowhere.
+#[non_exhaustive]
+pub enum WatchError<O> {
+    /// It has no key, so nothing would ever trigger it.
+    NoKeys(O),
+    /// The timer has as many timers as its `max_pending` allows.
+    Full(O),
+    /// The purgatory, or its timer, was shut down.
+    Shutdown(O),
+}
+
+impl<O> WatchError<O> {
+    /// The operation that was not accepted.
+    pub fn into_operation(self) -> O {
+        match self {
+            WatchError::NoKeys(operation)
+            | WatchError::Full(operation)
+            | WatchError::Shutdown(operation) => operation,
+        }
+    }
+
+    fn text(&self) -> &'static str {
+        match self {
+            WatchError::NoKeys(_) => "the operation has no key",
+            WatchError::Full(_) => "the timer is full",
+            WatchError::Shutdown(_) => "the purgatory was shut down",
+        }
+    }
+}
+
+/// Without the operation, which need not be `Debug`.
+impl<O> fmt::Debug for WatchError<O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "WatchError({})", self.text())
+    }
+}
+
+impl<O> fmt::Display for WatchError<O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.text())
+    }
+}
+
+impl<O> Error for WatchError<O> {}

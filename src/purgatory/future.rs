@@ -1,0 +1,202 @@
+//! Delayed operations that a future waits for, on plain wakers: no runtime is needed.
+
+use crate::purgatory::Purgatory;
+use crate::purgatory::error::WatchError;
+use crate::purgatory::operation::DelayedOperation;
+use crate::purgatory::pending::Pending;
+use crate::sync::Mutex;
+use std::fmt;
+use std::future::Future;
+use std::hash::{BuildHasher, Hash};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+/// The operations of a purgatory whose users await: see [`Purgatory::wait`].
+pub struct FutureOperation {
+    condition: Box<dyn FnMut() -> bool + Send>,
+    /// What it was ended by so far. Published when it is dropped, because only then is it certain:
+    /// an expiry begins as a completion.
+    waited: Waited,
+    shared: Arc<Shared>,
+}
+
+/// How a [`Wait`] ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Waited {
+    /// The condition held, when it began or at a trigger; or the operation was forced.
+    Completed,
+    /// The time was up.
+    Expired,
+    /// It was taken out, by `cancel_for_key` or `shutdown`; or the condition panicked.
+    Cancelled,
+}
+
+/// What an operation and its future share.
+type Shared = Mutex<Outcome>;
+
+#[derive(Debug, Default)]
+struct Outcome {
+    waited: Option<Waited>,
+    waker: Option<Waker>,
+}
+
+impl DelayedOperation for FutureOperation {
+    fn try_complete(&mut self) -> bool {
+        (self.condition)()
+    }
+
+    fn on_complete(&mut self) {
+        self.waited = Waited::Completed;
+    }
+
+    fn on_expiration(&mut self) {
+        self.waited = Waited::Expired;
+    }
+}
+
+impl Drop for FutureOperation {
+    fn drop(&mut self) {
+        let mut outcome = self.shared.lock();
+        outcome.waited = Some(self.waited);
+        let waker = outcome.waker.take();
+        drop(outcome);
+        // A waker is somebody else's code: not under the lock.
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+/// A future that is ready when its operation is completed or its time is up.
+///
+/// Dropping it cancels the operation. It waits from the moment at which [`Purgatory::wait`]
+/// returned it, also before it is polled.
+#[must_use = "dropped at once, it cancels at once"]
+pub struct Wait<K>
+where
+    K: Eq + Clone + Send + 'static,
+{
+    shared: Arc<Shared>,
+    pending: Option<Pending<K, FutureOperation>>,
+}
+
+impl<K, S> Purgatory<K, FutureOperation, S>
+where
+    K: Hash + Eq + Clone + Send + 'static,
+    S: BuildHasher,
+{
+    /// Waits until `condition` holds, for `timeout` at most. The condition is checked at once, and
+    /// whenever one of the `keys` is triggered.
+    ///
+    /// # Errors
+    /// As [`try_complete_else_watch`](Self::try_complete_else_watch).
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use std::sync::atomic::{AtomicU64, Ordering};
+    /// use std::time::Duration;
+    /// use tickwheel::{FutureOperation, Purgatory, Timer, Waited};
+    ///
+    /// # fn block_on<F: Future>(future: F) -> F::Output {
+    /// #     use std::task::{Context, Poll, Wake, Waker};
+    /// #     struct Unpark(std::thread::Thread);
+    /// #     impl Wake for Unpark {
+    /// #         fn wake(self: Arc<Self>) {
+    /// #             self.0.unpark();
+    /// #         }
+    /// #     }
+    /// #     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    /// #     let mut future = std::pin::pin!(future);
+    /// #     loop {
+    /// #         match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+    /// #             Poll::Ready(output) => return output,
+    /// #             Poll::Pending => std::thread::park(),
+    /// #         }
+    /// #     }
+    /// # }
+    /// let timer = Timer::builder().start()?;
+    /// let purgatory: Purgatory<&str, FutureOperation> = Purgatory::new(&timer);
+    /// let end = Arc::new(AtomicU64::new(0));
+    ///
+    /// // A consumer that waits for 100 bytes of a partition.
+    /// let seen = Arc::clone(&end);
+    /// let enough = move || seen.load(Ordering::Acquire) >= 100;
+    /// let fetch = purgatory.wait(&["orders-0"], Duration::from_secs(30), enough)?;
+    ///
+    /// // A producer, on another thread.
+    /// let producer = purgatory.clone();
+    /// std::thread::spawn(move || {
+    ///     end.store(120, Ordering::Release);
+    ///     producer.check_and_complete(&"orders-0");
+    /// });
+    ///
+    /// assert_eq!(block_on(fetch), Waited::Completed); // On any runtime: `fetch.await`.
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn wait(
+        &self,
+        keys: &[K],
+        timeout: Duration,
+        condition: impl FnMut() -> bool + Send + 'static,
+    ) -> Result<Wait<K>, WatchError<FutureOperation>> {
+        let shared = Arc::new(Mutex::new(Outcome::default()));
+        let operation = FutureOperation {
+            condition: Box::new(condition),
+            waited: Waited::Cancelled,
+            shared: Arc::clone(&shared),
+        };
+        let watch = self.try_complete_else_watch(operation, timeout, keys)?;
+        Ok(Wait { shared, pending: watch.pending() })
+    }
+}
+
+impl<K> Future for Wait<K>
+where
+    K: Eq + Clone + Send + 'static,
+{
+    type Output = Waited;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Waited> {
+        // Cloned before, and the former one dropped after: not under the lock.
+        let waker = context.waker().clone();
+        let mut outcome = self.shared.lock();
+        if let Some(waited) = outcome.waited {
+            return Poll::Ready(waited);
+        }
+        let former = outcome.waker.replace(waker);
+        drop(outcome);
+        drop(former);
+        Poll::Pending
+    }
+}
+
+impl<K> Drop for Wait<K>
+where
+    K: Eq + Clone + Send + 'static,
+{
+    fn drop(&mut self) {
+        // Nobody waits any more, so nobody need be woken.
+        let waker = self.shared.lock().waker.take();
+        drop(waker);
+        if let Some(pending) = self.pending.take() {
+            drop(pending.cancel());
+        }
+    }
+}
+
+impl fmt::Debug for FutureOperation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FutureOperation").field("waited", &self.waited).finish_non_exhaustive()
+    }
+}
+
+impl<K> fmt::Debug for Wait<K>
+where
+    K: Eq + Clone + Send + 'static,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Wait").finish_non_exhaustive()
+    }
+}

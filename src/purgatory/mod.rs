@@ -1,0 +1,296 @@
+//! The purgatory: where delayed operations wait until they can be completed.
+
+pub(crate) mod callbacks;
+pub(crate) mod delayed;
+pub(crate) mod entries;
+pub(crate) mod error;
+pub(crate) mod future;
+pub(crate) mod operation;
+pub(crate) mod pending;
+pub(crate) mod registry;
+pub(crate) mod state;
+pub(crate) mod stats;
+pub(crate) mod watchers;
+
+use crate::Timer;
+use crate::purgatory::callbacks::contain;
+use crate::purgatory::delayed::Delayed;
+use crate::purgatory::error::WatchError;
+use crate::purgatory::operation::DelayedOperation;
+use crate::purgatory::pending::{Pending, Watch};
+use crate::purgatory::registry::{Count, Home, Registry};
+use crate::purgatory::stats::PurgatoryStats;
+use crate::sync::atomic::Ordering;
+use std::fmt;
+use std::hash::{BuildHasher, Hash, RandomState};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Where delayed operations wait, each until its condition holds or its time is up.
+///
+/// An operation is watched on keys: the partitions that a fetch reads, the group that a member
+/// joins. Whoever changes something calls [`check_and_complete`](Self::check_and_complete) with the
+/// key; the purgatory asks the operations there whether they can be completed now. What is
+/// finished, whichever way, is gone at once: out of all its keys and out of the timer.
+///
+/// Keys are compared, cloned and dropped under a lock, so these must not use the purgatory.
+///
+/// Cloning shares it. When the last clone is dropped, pending operations are dropped, without a
+/// call to their code; [`shutdown`](Self::shutdown) returns them instead.
+///
+/// After Apache Kafka's purgatory (`DelayedOperationPurgatory`); what differs stands in the
+/// repository's `docs/PURGATORY.md`. An example is on the [crate's page](crate#purgatory).
+pub struct Purgatory<K, O, S = RandomState>
+where
+    K: Hash + Eq + Clone + Send + 'static,
+    O: DelayedOperation,
+{
+    shared: Arc<Shared<K, O>>,
+    hasher: S,
+}
+
+/// Dropped with the last clone; operations refer to the homes only.
+struct Shared<K, O>
+where
+    K: Hash + Eq + Clone + Send + 'static,
+    O: DelayedOperation,
+{
+    registry: Arc<Registry<K, Arc<Delayed<K, O>>>>,
+    homes: Box<[Arc<delayed::Shared<K, O>>]>,
+}
+
+impl<K, O> Purgatory<K, O>
+where
+    K: Hash + Eq + Clone + Send + 'static,
+    O: DelayedOperation,
+{
+    /// An empty purgatory whose operations expire on `timer`, which any number of purgatories
+    /// share.
+    pub fn new(timer: &Timer) -> Self {
+        Self::with_hasher(timer, RandomState::new())
+    }
+}
+
+impl<K, O, S> Purgatory<K, O, S>
+where
+    K: Hash + Eq + Clone + Send + 'static,
+    O: DelayedOperation,
+    S: BuildHasher,
+{
+    /// The same with another way to hash keys.
+    pub fn with_hasher(timer: &Timer, hasher: S) -> Self {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        // So many shards that two threads seldom want the same one.
+        let shards = (32 * threads).next_power_of_two().min(1 << 12);
+        let registry = Arc::new(Registry::new(timer.clone(), shards));
+        let homes = Home::several(&registry, (2 * threads).next_power_of_two());
+        Purgatory { shared: Arc::new(Shared { registry, homes }), hasher }
+    }
+
+    /// Completes an operation if its condition holds; otherwise watches it on `keys`, for `timeout`
+    /// at most.
+    ///
+    /// Checks the condition twice, however many keys there are: at first, and again when the
+    /// operation is watched on all of them. So whoever makes the condition true and then triggers
+    /// one of the keys completes it, however the two calls meet. A key that is named twice is
+    /// watched twice.
+    ///
+    /// `timeout` may be anything up to [`Duration::MAX`]; zero expires at the timer's next turn.
+    /// Takes time proportional to the number of keys, and never waits but for a lock that is held
+    /// for a bounded time.
+    ///
+    /// # Errors
+    /// [`WatchError`] hands the operation back, if its condition does not hold: `NoKeys` if `keys`
+    /// is empty, `Full` if the timer is, `Shutdown` after [`shutdown`](Self::shutdown) of the
+    /// purgatory or of its timer.
+    pub fn try_complete_else_watch(
+        &self,
+        mut operation: O,
+        timeout: Duration,
+        keys: &[K],
+    ) -> Result<Watch<K, O>, WatchError<O>> {
+        if keys.is_empty() {
+            return Err(WatchError::NoKeys(operation));
+        }
+        let home = Home::of_thread(&self.shared.homes);
+        match contain(|| operation.try_complete()) {
+            Some(false) => {
+                let hash = |key: &K| self.hash(key);
+                let delayed = Delayed::watch(home, operation, timeout, keys, hash)?;
+                return Ok(delayed.map_or(Watch::Completed, |it| Watch::Pending(Pending(it))));
+            }
+            Some(true) => {
+                home.at_once.fetch_add(1, Ordering::Relaxed);
+                home.conclude(operation, O::on_complete);
+            }
+            None => home.registry.count_panic(),
+        }
+        Ok(Watch::Completed)
+    }
+
+    /// A trigger: checks the operations that are watched on `key`, in the order in which they came,
+    /// and completes those whose condition holds. Returns how many this call completed.
+    ///
+    /// Their `on_complete` is called one by one, before the next is checked; but if this is called
+    /// from an operation's `on_complete`, or one of the other ends, then after that has returned.
+    /// An operation that another thread is checking is left to that thread, which checks it again.
+    ///
+    /// Call it after the change, and after releasing any lock that `try_complete` takes. On a key
+    /// that nobody watches it costs a hash and a lock; otherwise time in proportion to the key's
+    /// operations, of which it takes a few dozen at once out of the shard.
+    pub fn check_and_complete(&self, key: &K) -> usize {
+        let mut completed = 0;
+        self.visit(self.hash(key), key, |delayed| completed += usize::from(delayed.check()));
+        completed
+    }
+
+    /// [`check_and_complete`](Self::check_and_complete) for each of several keys.
+    pub fn check_and_complete_all(&self, keys: &[K]) -> usize {
+        keys.iter().map(|key| self.check_and_complete(key)).sum()
+    }
+
+    /// Cancels the operations that are watched on `key`: takes them out of *all* their keys and out
+    /// of the timer, and returns them, in the order in which they came.
+    ///
+    /// One that another thread is checking at this moment can't be returned: that thread calls its
+    /// [`on_cancellation`](DelayedOperation::on_cancellation).
+    pub fn cancel_for_key(&self, key: &K) -> Vec<O> {
+        let mut cancelled = Vec::new();
+        self.visit(self.hash(key), key, |delayed| {
+            cancelled.extend(delayed.cancel_unless_adding().1)
+        });
+        cancelled
+    }
+
+    /// How many entries are watched: an operation counts once for each of its keys. Looks at each
+    /// shard once, at no operation.
+    pub fn watched(&self) -> usize {
+        self.shared.registry.shards.iter().map(|shard| shard.lock().watchers.len()).sum()
+    }
+
+    /// How many operations are watched on `key`.
+    pub fn watched_for(&self, key: &K) -> usize {
+        let hash = self.hash(key);
+        self.shared.registry.shard(hash).watchers.len_of(hash, key)
+    }
+
+    /// How many operations wait. Looks at each shard once, at no operation.
+    pub fn delayed(&self) -> usize {
+        self.shared.registry.shards.iter().map(|shard| shard.lock().delayed).sum()
+    }
+
+    /// What the purgatory has done so far. Looks at each shard once.
+    pub fn stats(&self) -> PurgatoryStats {
+        let Shared { registry, homes } = &*self.shared;
+        let mut stats = PurgatoryStats {
+            completed_at_once: homes.iter().map(|home| home.at_once.load(Ordering::Relaxed)).sum(),
+            panicked: registry.panicked.load(Ordering::Relaxed),
+            ..PurgatoryStats::default()
+        };
+        for shard in &registry.shards {
+            let shard = shard.lock();
+            stats.watched += shard.watchers.len();
+            stats.delayed += shard.delayed;
+            stats.completed_at_once += shard.counts[Count::AtOnce as usize];
+            stats.completed_by_trigger += shard.counts[Count::Triggered as usize];
+            stats.completed_by_force += shard.counts[Count::Forced as usize];
+            stats.expired += shard.counts[Count::Expired as usize];
+            stats.cancelled += shard.counts[Count::Cancelled as usize];
+        }
+        stats
+    }
+
+    /// Refuses what comes from now on, and returns the operations that wait: none of them is
+    /// completed, none expires. The timer goes on.
+    ///
+    /// One that another thread is checking at this moment can't be returned: that thread calls its
+    /// [`on_cancellation`](DelayedOperation::on_cancellation). One that is being added goes back to
+    /// whoever adds it. May be called again, and from an operation's code.
+    pub fn shutdown(&self) -> Vec<O> {
+        self.shared.shutdown()
+    }
+
+    fn visit(&self, hash: u64, key: &K, see: impl FnMut(Arc<Delayed<K, O>>)) {
+        self.shared.visit(hash, key, see);
+    }
+
+    fn hash(&self, key: &K) -> u64 {
+        // Spreads what a simple hasher leaves in the low bits over all of them.
+        let hash = self.hasher.hash_one(key).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        hash ^ (hash >> 32)
+    }
+
+    /// Checks every structure inside and panics if one is broken: for tests, while no other thread
+    /// uses the purgatory. Takes time proportional to what is watched.
+    #[doc(hidden)]
+    pub fn assert_invariants(&self) {
+        let shards = self.shared.registry.shards.iter();
+        shards.for_each(|shard| shard.lock().watchers.assert_invariants());
+    }
+}
+
+impl<K, O> Shared<K, O>
+where
+    K: Hash + Eq + Clone + Send + 'static,
+    O: DelayedOperation,
+{
+    /// Calls `see` with the operations that are watched on a key now, without any lock.
+    fn visit(&self, hash: u64, key: &K, mut see: impl FnMut(Arc<Delayed<K, O>>)) {
+        let wanted = |delayed: &Arc<Delayed<K, O>>| !delayed.state().is_sealed();
+        let mut batch = Vec::new();
+        let mut shard = self.registry.shard(hash);
+        let mut visit = shard.watchers.visit(hash, key, &mut batch, wanted);
+        drop(shard);
+        loop {
+            batch.drain(..).for_each(&mut see);
+            let Some(unfinished) = visit else { return };
+            shard = self.registry.shard(hash);
+            visit = shard.watchers.resume(unfinished, &mut batch, wanted);
+            drop(shard);
+        }
+    }
+
+    fn shutdown(&self) -> Vec<O> {
+        self.registry.close();
+        let mut pending = Vec::new();
+        for shard in &self.registry.shards {
+            // Nothing comes in any more, so these are all.
+            let keys = shard.lock().watchers.keys();
+            for (hash, key) in keys {
+                self.visit(hash, &key, |delayed| pending.extend(delayed.cancel().1));
+            }
+        }
+        pending
+    }
+}
+
+impl<K, O> Drop for Shared<K, O>
+where
+    K: Hash + Eq + Clone + Send + 'static,
+    O: DelayedOperation,
+{
+    fn drop(&mut self) {
+        let home = Home::of_thread(&self.homes);
+        self.shutdown().into_iter().for_each(|operation| home.conclude(operation, |_| ()));
+    }
+}
+
+impl<K, O, S: Clone> Clone for Purgatory<K, O, S>
+where
+    K: Hash + Eq + Clone + Send + 'static,
+    O: DelayedOperation,
+{
+    fn clone(&self) -> Self {
+        Purgatory { shared: Arc::clone(&self.shared), hasher: self.hasher.clone() }
+    }
+}
+
+impl<K, O, S> fmt::Debug for Purgatory<K, O, S>
+where
+    K: Hash + Eq + Clone + Send + 'static,
+    O: DelayedOperation,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Purgatory").finish_non_exhaustive()
+    }
+}

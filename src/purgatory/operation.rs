@@ -1,0 +1,71 @@
+//! The delayed operation: what a purgatory's user writes.
+
+/// An operation that waits in a [`Purgatory`](crate::Purgatory) until its condition holds or its
+/// time is up: a fetch that waits for bytes, a produce that waits for its replicas.
+///
+/// The purgatory owns it, and calls its code with exclusive access, from whichever thread has a
+/// reason to: no two of its methods ever run at the same time. Each operation ends exactly once:
+/// it is completed, or it expires, or it is given back by a `cancel`, by `shutdown` or in an error.
+/// Then it is dropped, or its new owner's.
+///
+/// No lock is held meanwhile: every method may use the purgatory, and the timer, as it likes. A
+/// panic is contained, counted and reported; the operation counts as finished, and is dropped.
+///
+/// ```
+/// use std::sync::atomic::{AtomicUsize, Ordering};
+/// use std::sync::{Arc, mpsc};
+/// use tickwheel::DelayedOperation;
+///
+/// /// A fetch that waits for `wanted` bytes.
+/// struct Fetch {
+///     wanted: usize,
+///     available: Arc<AtomicUsize>,
+///     response: mpsc::Sender<usize>,
+/// }
+///
+/// impl DelayedOperation for Fetch {
+///     fn try_complete(&mut self) -> bool {
+///         self.available.load(Ordering::Acquire) >= self.wanted
+///     }
+///
+///     // Whether there is enough or the time is up: the answer is what there is.
+///     fn on_complete(&mut self) {
+///         let _ = self.response.send(self.available.load(Ordering::Acquire));
+///     }
+/// }
+/// ```
+pub trait DelayedOperation: Send + 'static {
+    /// Whether the condition holds now. Nothing more: `on_complete` follows if it does.
+    ///
+    /// Called twice when the operation is watched, then once for each trigger of one of its keys,
+    /// and for several that come during a check once more. Should be quick.
+    fn try_complete(&mut self) -> bool;
+
+    /// The operation is done: its condition held, it was forced, or its time is up. Called once.
+    fn on_complete(&mut self);
+
+    /// Its time is up: called after `on_complete`, by the timer's executor.
+    fn on_expiration(&mut self) {}
+
+    /// It was cancelled while another thread was checking it, so that it could not be handed back
+    /// to whoever cancelled it: that thread calls this instead, and drops it.
+    fn on_cancellation(&mut self) {}
+}
+
+impl<O: DelayedOperation + ?Sized> DelayedOperation for Box<O> {
+    fn try_complete(&mut self) -> bool {
+        (**self).try_complete()
+    }
+
+    fn on_complete(&mut self) {
+        (**self).on_complete();
+    }
+
+    fn on_expiration(&mut self) {
+        (**self).on_expiration();
+    }
+
+    fn on_cancellation(&mut self) {
+        (**self).on_cancellation();
+    }
+}

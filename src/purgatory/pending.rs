@@ -1,0 +1,99 @@
+//! The handle of an operation that is watched.
+
+use crate::purgatory::delayed::Delayed;
+use crate::purgatory::operation::DelayedOperation;
+use crate::purgatory::state::Claim;
+use std::fmt;
+use std::sync::Arc;
+
+/// What became of an operation that was accepted:
+/// [`Purgatory::try_complete_else_watch`](crate::Purgatory::try_complete_else_watch).
+#[derive(Debug)]
+#[must_use = "tells whether the operation is completed already"]
+pub enum Watch<K, O> {
+    /// It is finished: the condition held at one of the two checks, and `on_complete` was called
+    /// (or will be, after the operation's callback that this was called from).
+    Completed,
+    /// It is watched on all its keys. Dropping the handle changes nothing.
+    Pending(Pending<K, O>),
+}
+
+impl<K, O> Watch<K, O> {
+    /// Whether it was completed at once.
+    pub fn is_completed(&self) -> bool {
+        matches!(self, Watch::Completed)
+    }
+
+    /// The handle, if it is watched.
+    pub fn pending(self) -> Option<Pending<K, O>> {
+        match self {
+            Watch::Completed => None,
+            Watch::Pending(pending) => Some(pending),
+        }
+    }
+}
+
+/// The handle of an operation that is watched: completes or cancels it, and tells how it stands.
+///
+/// Dropping it changes nothing. It may be kept for as long as one likes; once the operation is
+/// finished it holds no more than a few dozen bytes.
+pub struct Pending<K, O>(pub(crate) Arc<Delayed<K, O>>);
+
+/// Who won, as [`Pending::cancel`] answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "the operation that was taken back is inside"]
+pub enum Cancelled<O> {
+    /// This call: here is the operation. None of its code was called.
+    Returned(O),
+    /// This call, but another thread is checking the operation at this moment: it will call
+    /// [`on_cancellation`](DelayedOperation::on_cancellation) and drop it.
+    Left,
+    /// Somebody else: it was finished already.
+    Finished,
+}
+
+impl<O> Cancelled<O> {
+    /// The operation, if this call got it.
+    pub fn into_operation(self) -> Option<O> {
+        match self {
+            Cancelled::Returned(operation) => Some(operation),
+            Cancelled::Left | Cancelled::Finished => None,
+        }
+    }
+}
+
+impl<K, O> Pending<K, O>
+where
+    K: Eq + Clone + Send + 'static,
+    O: DelayedOperation,
+{
+    /// Whether the operation was completed: its condition held, it was forced, or its time was up.
+    /// So inside `on_complete` already. Not if it was cancelled.
+    pub fn is_completed(&self) -> bool {
+        self.0.state().is_completed()
+    }
+
+    /// Completes the operation, whether its condition holds or not. Whether this call did so: of
+    /// all triggers, expiry, `force_complete` and `cancel` one wins.
+    ///
+    /// Calls `on_complete` before it returns. If another thread is checking the operation at this
+    /// moment, that one does, as soon as it has: nobody waits for it.
+    pub fn force_complete(&self) -> bool {
+        self.0.force()
+    }
+
+    /// Takes the operation back, out of all its keys and the timer. Never waits.
+    pub fn cancel(&self) -> Cancelled<O> {
+        match self.0.cancel() {
+            (_, Some(operation)) => Cancelled::Returned(operation),
+            (Claim::Lost, None) => Cancelled::Finished,
+            (Claim::Won | Claim::Left, None) => Cancelled::Left,
+        }
+    }
+}
+
+impl<K, O> fmt::Debug for Pending<K, O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pending").finish_non_exhaustive()
+    }
+}
