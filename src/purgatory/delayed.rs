@@ -11,7 +11,7 @@ use crate::purgatory::operation::DelayedOperation;
 use crate::purgatory::registry::{Count, Home};
 use crate::purgatory::state::{Cause, Claim, Duty, State};
 use crate::sync::Mutex;
-use crate::{AddError, Task, Timeout, TimerEntry};
+use crate::{AddError, Task, Timeout, Timer, TimerEntry};
 use std::mem;
 use std::sync::Arc;
 use std::task::{Wake, Waker};
@@ -56,6 +56,7 @@ where
     /// completed it.
     pub(crate) fn watch(
         home: &Arc<Shared<K, O>>,
+        timer: &Timer,
         mut operation: O,
         timeout: Duration,
         keys: &[K],
@@ -88,7 +89,7 @@ where
                 return Ok(None);
             }
         }
-        let timeout = match registry.timer.add(TimerEntry::after(timeout, delayed.task())) {
+        let timeout = match timer.add(TimerEntry::after(timeout, delayed.task())) {
             Ok(timeout) => timeout,
             Err(error) => {
                 let operation = delayed.withdraw(operation, place);
@@ -150,13 +151,13 @@ where
                         return this.finished(this.state.finish(), slot, holds.is_none());
                     }
                 }
-                Duty::Expire => match this.home.registry.timer.add(this.expiry()) {
-                    Ok(timeout) => {
+                Duty::Expire => match this.home.registry.hand_over(this.task()) {
+                    Some(timeout) => {
                         this.slot.lock().timeout = Some(timeout);
                         this.state.release()
                     }
-                    // The timer was shut down. Nobody else will expire it, so it is done here.
-                    Err(_) => match this.state.finish() {
+                    // Nobody else will expire it, so it is done here.
+                    None => match this.state.finish() {
                         Duty::Complete(Cause::Triggered) => {
                             this.end(Count::Expired, expire);
                             return Served::Completed(Cause::Forced);
@@ -194,10 +195,6 @@ where
             }
             _ => Served::Cancelled(operation),
         }
-    }
-
-    fn expiry(self: &Arc<Self>) -> TimerEntry {
-        TimerEntry::after(Duration::ZERO, self.task())
     }
 
     /// Completes the operation, unless its fate is sealed. Whether this call did, or made its

@@ -55,6 +55,7 @@ where
     K: Hash + Eq + Clone + Send + 'static,
     O: DelayedOperation,
 {
+    timer: Timer,
     registry: Arc<Registry<K, Arc<Delayed<K, O>>>>,
     homes: Box<[Arc<delayed::Shared<K, O>>]>,
 }
@@ -84,7 +85,7 @@ where
         let shards = (32 * threads).next_power_of_two().min(1 << 12);
         let registry = Arc::new(Registry::new(timer.clone(), shards));
         let homes = Home::several(&registry, (2 * threads).next_power_of_two());
-        Purgatory { shared: Arc::new(Shared { registry, homes }), hasher }
+        Purgatory { shared: Arc::new(Shared { timer: timer.clone(), registry, homes }), hasher }
     }
 
     /// Completes an operation if its condition holds; otherwise watches it on `keys`, for `timeout`
@@ -112,11 +113,12 @@ where
         if keys.is_empty() {
             return Err(WatchError::NoKeys(operation));
         }
-        let home = Home::of_thread(&self.shared.homes);
+        let Shared { timer, homes, .. } = &*self.shared;
+        let home = Home::of_thread(homes);
         match contain(|| operation.try_complete()) {
             Some(false) => {
                 let hash = |key: &K| self.hash(key);
-                let delayed = Delayed::watch(home, operation, timeout, keys, hash)?;
+                let delayed = Delayed::watch(home, timer, operation, timeout, keys, hash)?;
                 return Ok(delayed.map_or(Watch::Completed, |it| Watch::Pending(Pending(it))));
             }
             Some(true) => {
@@ -181,7 +183,7 @@ where
 
     /// What the purgatory has done so far. Looks at each shard once.
     pub fn stats(&self) -> PurgatoryStats {
-        let Shared { registry, homes } = &*self.shared;
+        let Shared { registry, homes, .. } = &*self.shared;
         let mut stats = PurgatoryStats {
             completed_at_once: homes.iter().map(|home| home.at_once.load(Ordering::Relaxed)).sum(),
             panicked: registry.panicked.load(Ordering::Relaxed),
@@ -272,6 +274,7 @@ where
     fn drop(&mut self) {
         let home = Home::of_thread(&self.homes);
         self.shutdown().into_iter().for_each(|operation| home.conclude(operation, |_| ()));
+        self.registry.forget_timer();
     }
 }
 

@@ -35,8 +35,8 @@ impl<K, O> Watch<K, O> {
 
 /// The handle of an operation that is watched: completes or cancels it, and tells how it stands.
 ///
-/// Dropping it changes nothing. It may be kept for as long as one likes; once the operation is
-/// finished it holds no more than a few dozen bytes.
+/// Dropping it changes nothing. It may be kept for as long as one likes, also beyond the purgatory:
+/// it keeps neither the operation nor the timer alive.
 pub struct Pending<K, O>(pub(crate) Arc<Delayed<K, O>>);
 
 /// Who won, as [`Pending::cancel`] answers.
