@@ -153,6 +153,7 @@ mod shard;
 mod wheels;
 mod wheel;
 mod bucket;
+mod key_map;
 mod slab;
 mod key;
 mod delay_queue;

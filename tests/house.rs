@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 const FLOORS: [&[&str]; 19] = [
     &["sync", "report", "key"],
     &["entry", "clock", "limit", "reaper", "slab", "stats"],
-    &["error", "bucket"],
+    &["error", "bucket", "key_map"],
     &["executor", "delay_queue", "wheel"],
     &["wheels", "gate"],
     &["shard"],

@@ -80,8 +80,13 @@ pub(crate) struct Visit {
 pub(crate) struct Entries<V>(Slab<Block<V>, 4>);
 
 impl Line {
-    pub(crate) fn new(id: u32) -> Self {
-        Line { id, first: NONE, last: NONE, len: 0 }
+    /// A line that still has to get its id.
+    pub(crate) fn new() -> Self {
+        Line { id: NONE, first: NONE, last: NONE, len: 0 }
+    }
+
+    pub(crate) fn set_id(&mut self, id: u32) {
+        self.id = id;
     }
 
     pub(crate) fn len(&self) -> usize {

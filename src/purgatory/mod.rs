@@ -13,6 +13,7 @@ pub(crate) mod stats;
 pub(crate) mod watchers;
 
 use crate::Timer;
+use crate::key_map;
 use crate::purgatory::callbacks::contain;
 use crate::purgatory::delayed::Delayed;
 use crate::purgatory::error::WatchError;
@@ -217,9 +218,7 @@ where
     }
 
     fn hash(&self, key: &K) -> u64 {
-        // Spreads what a simple hasher leaves in the low bits over all of them.
-        let hash = self.hasher.hash_one(key).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        hash ^ (hash >> 32)
+        key_map::spread(&self.hasher, key)
     }
 
     /// Checks every structure inside and panics if one is broken: for tests, while no other thread

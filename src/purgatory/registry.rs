@@ -6,6 +6,7 @@
 //! go in and come out by reference count, and the last reference is always dropped outside. The
 //! timer's is held to clone it.
 
+use crate::key_map::shard_of;
 use crate::purgatory::callbacks::{Turn, contain, postpone};
 use crate::purgatory::entries::Place;
 use crate::purgatory::watchers::Watchers;
@@ -81,8 +82,7 @@ impl<K: Eq + Clone, V> Registry<K, V> {
     /// The shard of a key whose hash this is.
     #[inline]
     pub(crate) fn shard(&self, hash: u64) -> MutexGuard<'_, Shard<K, V>> {
-        // Not the lowest nor the highest bits: the shard's own map uses those.
-        self.shards[(hash >> 40) as usize & (self.shards.len() - 1)].lock()
+        self.shards[shard_of(hash, self.shards.len())].lock()
     }
 
     /// Adds an operation to a key's watchers; not after shutdown. `before` is its entry for another
