@@ -50,6 +50,10 @@ impl<K: Eq, V> KeyMap<K, V> {
         KeyMap { by_hash: HashMap::default(), items: Slab::new() }
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.items.len()
+    }
+
     /// The index of a key's value.
     #[inline]
     pub(crate) fn find(&self, hash: u64, key: &K) -> Option<u32> {
@@ -76,7 +80,17 @@ impl<K: Eq, V> KeyMap<K, V> {
         &mut self.items.at_mut(index).value
     }
 
-    /// Adds a value to a key that has none.
+    /// Names the value at `index` for good.
+    pub(crate) fn name(&self, index: u32) -> Key {
+        self.items.key_at(index)
+    }
+
+    /// The index of the value with this name, if it is there still.
+    pub(crate) fn find_named(&self, name: Key) -> Option<u32> {
+        self.items.get(name).map(|_| name.index)
+    }
+
+    /// Adds a value to a key that has none. Returns its name.
     pub(crate) fn insert(&mut self, hash: u64, key: K, value: V) -> Key {
         let same_hash = self.by_hash.get(&hash).copied().unwrap_or(NONE);
         let key = self.items.insert(Item { key, hash, same_hash, value }, 0);
@@ -104,6 +118,12 @@ impl<K: Eq, V> KeyMap<K, V> {
             }
         }
         self.items.remove_if(index, |_| true).map(|item| (item.key, item.value))
+    }
+
+    /// Takes at most `limit` keys and their values out, and appends them to `out`.
+    pub(crate) fn take_some(&mut self, limit: usize, out: &mut Vec<(K, V)>) {
+        let indices: Vec<u32> = self.indices().take(limit).collect();
+        out.extend(indices.into_iter().filter_map(|index| self.remove(index)));
     }
 
     /// All keys with their hashes and values.
@@ -167,7 +187,7 @@ mod tests {
                 let index = map.find(7, &key).expect("it is there");
                 assert_eq!(*map.at(index), 10 * key);
                 assert_eq!(map.remove(index), Some((key, 10 * key)));
-                assert_eq!((map.find(7, &key), map.iter().count()), (None, 2 - gone));
+                assert_eq!((map.find(7, &key), map.len()), (None, 2 - gone));
             }
             map.assert_invariants();
             assert_eq!(map.iter().count(), 0);

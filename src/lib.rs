@@ -140,6 +140,7 @@
 
 // In reading order: what stands on the timer, then its face, the flow of a timer downwards, and
 // what all of it stands on.
+mod keyed;
 mod purgatory;
 mod builder;
 mod timer;
@@ -183,6 +184,7 @@ pub use clock::{Clock, ManualClock, SystemClock};
 pub use entry::{IntoTask, Task, TimerEntry, When};
 pub use error::{AddError, BuildError};
 pub use executor::{Batch, Executor, Inline, Outcome, Worker};
+pub use keyed::KeyedTimer;
 pub use local::{LocalTimer, TimerKey};
 pub use purgatory::Purgatory;
 pub use purgatory::error::WatchError;

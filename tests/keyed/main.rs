@@ -1,0 +1,199 @@
+//! The behaviour of `KeyedTimer`, in virtual time.
+
+mod model;
+mod races;
+
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+use tickwheel::{AddError, KeyedTimer, ManualClock, Task, Timer, TimerBuilder, TimerEntry};
+
+pub(crate) const MS: Duration = Duration::from_millis(1);
+pub(crate) const HOUR: Duration = Duration::from_secs(3600);
+
+/// Keyed timers of numbers on a manual clock, and what has expired.
+pub(crate) struct Fixture {
+    pub(crate) keyed: KeyedTimer<u32, u32>,
+    pub(crate) timer: Timer,
+    pub(crate) clock: ManualClock,
+    expired: Receiver<(u32, u32)>,
+}
+
+impl Fixture {
+    pub(crate) fn new() -> Self {
+        Self::with(|builder| builder)
+    }
+
+    pub(crate) fn with(options: impl FnOnce(TimerBuilder) -> TimerBuilder) -> Self {
+        let clock = ManualClock::new();
+        let builder = Timer::builder().shards(1).clock(clock.clone());
+        let timer = options(builder).build().expect("the options are in their ranges");
+        let (sender, expired) = channel();
+        let keyed = KeyedTimer::new(&timer, move |key, task| {
+            sender.send((key, task)).expect("the fixture lives");
+        });
+        Fixture { keyed, timer, clock, expired }
+    }
+
+    /// Schedules a task that nothing refuses; the one that it replaces.
+    pub(crate) fn schedule(&self, key: u32, delay: Duration, task: u32) -> Option<u32> {
+        self.keyed.schedule(key, TimerEntry::after(delay, task)).expect("there is room")
+    }
+
+    /// What expires when the clock is moved by `step`.
+    pub(crate) fn advance(&self, step: Duration) -> Vec<(u32, u32)> {
+        self.clock.advance(step);
+        self.timer.advance_clock(Duration::ZERO);
+        self.keyed.assert_invariants();
+        self.timer.assert_invariants();
+        self.expired.try_iter().collect()
+    }
+}
+
+#[test]
+fn a_key_expires_once_and_is_gone() {
+    let fixture = Fixture::new();
+    assert_eq!(fixture.schedule(1, 10 * MS, 11), None);
+    assert!(fixture.keyed.contains(&1) && fixture.keyed.len() == 1);
+    assert_eq!(fixture.keyed.deadline(&1), Some(fixture.clock.now() + 10 * MS));
+    assert_eq!(fixture.advance(9 * MS), []);
+    assert_eq!(fixture.advance(MS), [(1, 11)]);
+    assert!(!fixture.keyed.contains(&1) && fixture.keyed.is_empty());
+    assert_eq!((fixture.keyed.deadline(&1), fixture.keyed.cancel(&1)), (None, None));
+    assert!(!fixture.keyed.touch(&1, MS) && !fixture.keyed.reschedule(&1, MS));
+    assert_eq!(fixture.advance(HOUR), []);
+}
+
+#[test]
+fn to_schedule_again_replaces_task_and_deadline_whether_earlier_or_later() {
+    for delay in [5 * MS, 10 * MS, 15 * MS] {
+        let fixture = Fixture::new();
+        fixture.schedule(1, 10 * MS, 11);
+        assert_eq!(fixture.schedule(1, delay, 12), Some(11));
+        assert_eq!((fixture.keyed.len(), fixture.timer.len()), (1, 1));
+        assert_eq!(fixture.advance(delay - MS), []);
+        assert_eq!(fixture.advance(MS), [(1, 12)]);
+        assert_eq!(fixture.advance(HOUR), []);
+    }
+}
+
+#[test]
+fn if_absent_leaves_a_key_alone_that_has_a_task() {
+    let fixture = Fixture::new();
+    let absent = |task| fixture.keyed.schedule_if_absent(1, TimerEntry::after(MS, task)).unwrap();
+    assert!(absent(11).is_none());
+    assert_eq!(absent(12).map(TimerEntry::into_task), Some(12));
+    assert_eq!(fixture.advance(MS), [(1, 11)]);
+    assert!(absent(13).is_none(), "the key is gone");
+}
+
+#[test]
+fn cancel_returns_the_task_and_leaves_nothing_in_the_timer() {
+    let fixture = Fixture::new();
+    fixture.schedule(1, MS, 11);
+    fixture.schedule(2, MS, 12);
+    assert_eq!(fixture.keyed.cancel(&1), Some(11));
+    assert_eq!((fixture.keyed.len(), fixture.timer.len()), (1, 1));
+    assert_eq!(fixture.keyed.cancel_all(), [(2, 12)]);
+    assert!(fixture.keyed.is_empty() && fixture.timer.is_empty());
+    for key in 0..10_000 {
+        assert_eq!(fixture.schedule(key, HOUR, key), None);
+    }
+    let mut all = fixture.keyed.cancel_all();
+    all.sort_unstable();
+    assert!(all.into_iter().eq((0..10_000).map(|key| (key, key))));
+    assert_eq!(fixture.advance(2 * HOUR), []);
+}
+
+#[test]
+fn touch_extends_only_and_reschedule_moves_both_ways() {
+    let fixture = Fixture::new();
+    fixture.schedule(1, 10 * MS, 11);
+    assert!(fixture.keyed.touch(&1, 5 * MS), "it has a task");
+    assert_eq!(fixture.keyed.deadline(&1), Some(fixture.clock.now() + 10 * MS));
+    assert!(fixture.keyed.touch_at(&1, fixture.clock.now() + 20 * MS));
+    assert_eq!(fixture.advance(19 * MS), []);
+    assert!(fixture.keyed.reschedule(&1, HOUR));
+    assert!(fixture.keyed.reschedule_at(&1, fixture.clock.now() + 2 * MS));
+    assert_eq!(fixture.advance(MS), []);
+    assert_eq!(fixture.advance(MS), [(1, 11)]);
+}
+
+#[test]
+fn a_task_that_schedules_its_own_key_keeps_it() {
+    let clock = ManualClock::new();
+    let timer = Timer::builder().clock(clock.clone()).build().unwrap();
+    let (sender, again) = channel::<KeyedTimer<u32, u32>>();
+    let again = std::sync::Mutex::new(again);
+    let keyed = KeyedTimer::new(&timer, move |key, run: u32| {
+        let keyed = again.lock().unwrap().try_recv().expect("one for each run");
+        keyed.schedule(key, TimerEntry::after(MS, run + 1)).unwrap();
+    });
+    for run in 0..5 {
+        if run == 0 {
+            keyed.schedule(7, TimerEntry::after(MS, 0)).unwrap();
+        }
+        sender.send(keyed.clone()).unwrap();
+        clock.advance(MS);
+        assert_eq!(timer.advance_clock(Duration::ZERO), 1);
+        assert!(keyed.contains(&7));
+    }
+    assert_eq!(keyed.cancel(&7), Some(5));
+}
+
+#[test]
+fn what_is_refused_comes_back_and_the_key_is_as_it_was() {
+    let fixture = Fixture::with(|builder| builder.max_pending(1));
+    fixture.schedule(1, HOUR, 11);
+    match fixture.keyed.schedule(2, TimerEntry::after(MS, 12)) {
+        Err(AddError::Full(entry)) => assert_eq!(entry.into_task(), 12),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(fixture.keyed.len(), 1);
+    assert_eq!(fixture.schedule(1, HOUR, 13), Some(11), "it needs no more room");
+    drop(fixture.timer.shutdown());
+    match fixture.keyed.schedule(1, TimerEntry::after(MS, 14)) {
+        Err(AddError::Shutdown(entry)) => assert_eq!(entry.into_task(), 14),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(fixture.keyed.cancel(&1), Some(13));
+}
+
+#[test]
+fn dropping_the_last_clone_cancels_all() {
+    let fixture = Fixture::new();
+    fixture.schedule(1, MS, 11);
+    let clone = fixture.keyed.clone();
+    let Fixture { keyed, timer, .. } = fixture;
+    drop(keyed);
+    assert_eq!(timer.len(), 1);
+    drop(clone);
+    assert!(timer.is_empty());
+}
+
+/// Between a timer's expiry and its task there may be a queue.
+#[test]
+fn what_is_replaced_or_cancelled_on_its_way_to_the_executor_does_not_expire() {
+    let clock = ManualClock::new();
+    let (sender, queue) = channel::<Task>();
+    let executor = move |task| sender.send(task).expect("the queue lives");
+    let timer = Timer::builder().clock(clock.clone()).executor(executor).build().unwrap();
+    let (sender, expired) = channel();
+    let keyed = KeyedTimer::new(&timer, move |key: u32, task: u32| {
+        sender.send((key, task)).expect("the test lives");
+    });
+    for key in 1..=3 {
+        keyed.schedule(key, TimerEntry::after(MS, key)).unwrap();
+    }
+    clock.advance(MS);
+    assert_eq!(timer.advance_clock(Duration::ZERO), 3);
+    assert_eq!(keyed.schedule(1, TimerEntry::after(MS, 11)).unwrap(), Some(1));
+    assert_eq!(keyed.cancel(&2), Some(2));
+    assert!(!keyed.touch(&3, HOUR) && !keyed.contains(&3), "its time was up");
+    queue.try_iter().for_each(Task::run);
+    assert_eq!(expired.try_iter().collect::<Vec<_>>(), [(3, 3)]);
+    assert!(keyed.contains(&1) && keyed.len() == 1);
+    clock.advance(MS);
+    assert_eq!(timer.advance_clock(Duration::ZERO), 1);
+    queue.try_iter().for_each(Task::run);
+    assert_eq!(expired.try_iter().collect::<Vec<_>>(), [(1, 11)]);
+}
