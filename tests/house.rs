@@ -19,13 +19,13 @@ const FLOORS: [&[&str]; 19] = [
     &["timer"],
     &["builder"],
     &[
-        "keyed",
+        "keyed::shards",
         "purgatory::state",
         "purgatory::operation",
         "purgatory::callbacks",
         "purgatory::entries",
     ],
-    &["purgatory::watchers", "purgatory::error", "purgatory::stats"],
+    &["keyed", "purgatory::watchers", "purgatory::error", "purgatory::stats"],
     &["purgatory::registry"],
     &["purgatory::delayed"],
     &["purgatory::pending"],
@@ -95,7 +95,9 @@ fn used_by(line: &str) -> Vec<String> {
             let is_module = |part: &&str| part.starts_with(|c: char| c.is_lowercase());
             let modules: Vec<&str> = name.split("::").take_while(is_module).take(2).collect();
             match modules[..] {
-                ["purgatory", part] => used.push(format!("purgatory::{part}")),
+                [folder, part] if root().join("src").join(folder).is_dir() => {
+                    used.push(format!("{folder}::{part}"));
+                }
                 [module, ..] => used.push(module.to_owned()),
                 [] => used.push("timer".to_owned()), // An item of the crate's root.
             }

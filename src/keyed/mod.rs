@@ -1,15 +1,14 @@
 //! Keyed timers: at most one timer for each key.
 
-use crate::key::Key;
-use crate::key_map::{KeyMap, shard_of, spread};
-use crate::sync::{Mutex, MutexGuard};
+pub(crate) mod shards;
+
+use crate::key_map::{KeyMap, spread};
+use crate::keyed::shards::{Shared, Slot};
 use crate::{AddError, Task, Timeout, Timer, TimerEntry, When};
-use crossbeam_utils::CachePadded;
 use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::mem;
 use std::sync::Arc;
-use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
 
 /// Timers by key, at most one for each: sessions, keys with a time to live, members of a group.
@@ -58,37 +57,6 @@ where
     hasher: S,
 }
 
-/// Dropped with the last clone: alarms refer to the shards only.
-struct Shared<K: Eq, T> {
-    timer: Timer,
-    shards: Arc<Shards<K, T>>,
-}
-
-type PaddedMap<K, T> = CachePadded<Mutex<KeyMap<K, Slot<T>>>>;
-
-struct Shards<K, T> {
-    /// Their number is a power of two. Padded, so that two locks never share a cache line.
-    shards: Box<[PaddedMap<K, T>]>,
-    expired: Box<dyn Fn(K, T) + Send + Sync>,
-}
-
-/// What a key has.
-struct Slot<T> {
-    task: T,
-    /// `None` only while it is made.
-    alarm: Option<Timeout>,
-    /// Which alarm is the key's: one that is on its way to the executor can't be called back.
-    epoch: u32,
-}
-
-/// The timer's task.
-struct Alarm<K, T> {
-    shards: Arc<Shards<K, T>>,
-    shard: usize,
-    key: Key,
-    epoch: u32,
-}
-
 impl<K, T> KeyedTimer<K, T>
 where
     K: Hash + Eq + Send + 'static,
@@ -113,12 +81,7 @@ where
         hasher: S,
         expired: impl Fn(K, T) + Send + Sync + 'static,
     ) -> Self {
-        let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        // So many shards that two threads seldom want the same one.
-        let shards = (32 * threads).next_power_of_two().min(1 << 12);
-        let shards = (0..shards).map(|_| CachePadded::new(Mutex::new(KeyMap::new()))).collect();
-        let shards = Arc::new(Shards { shards, expired: Box::new(expired) });
-        KeyedTimer { shared: Arc::new(Shared { timer: timer.clone(), shards }), hasher }
+        KeyedTimer { shared: Arc::new(Shared::new(timer.clone(), expired)), hasher }
     }
 
     /// Schedules a key's task, and returns the task that it replaces.
@@ -128,7 +91,7 @@ where
     /// former task is as it was.
     pub fn schedule(&self, key: K, entry: TimerEntry<T>) -> Result<Option<T>, AddError<T>> {
         let (hash, when) = (self.hash(&key), entry.when());
-        let mut map = self.shard(hash);
+        let mut map = self.shared.shard(hash);
         let Some(index) = map.find(hash, &key) else {
             self.add(&mut map, hash, key, entry)?;
             return Ok(None);
@@ -157,7 +120,7 @@ where
         entry: TimerEntry<T>,
     ) -> Result<Option<TimerEntry<T>>, AddError<T>> {
         let hash = self.hash(&key);
-        let mut map = self.shard(hash);
+        let mut map = self.shared.shard(hash);
         if map.find(hash, &key).is_some() {
             return Ok(Some(entry));
         }
@@ -188,7 +151,7 @@ where
     /// Takes a key's task back, if it has not expired.
     pub fn cancel(&self, key: &K) -> Option<T> {
         let hash = self.hash(key);
-        let mut map = self.shard(hash);
+        let mut map = self.shared.shard(hash);
         let index = map.find(hash, key)?;
         let (key, slot) = map.remove(index)?;
         drop(map);
@@ -223,7 +186,7 @@ where
     /// When a key's task expires.
     pub fn deadline(&self, key: &K) -> Option<Instant> {
         let hash = self.hash(key);
-        let map = self.shard(hash);
+        let map = self.shared.shard(hash);
         map.at(map.find(hash, key)?).alarm.as_ref()?.deadline()
     }
 
@@ -234,7 +197,7 @@ where
 
     /// How many keys there are. Looks at each shard once, at no key.
     pub fn len(&self) -> usize {
-        self.shared.shards.shards.iter().map(|map| map.lock().len()).sum()
+        self.shared.all().iter().map(|map| map.lock().len()).sum()
     }
 
     /// Whether there is no key.
@@ -251,23 +214,18 @@ where
     /// Checks every structure inside and panics if one is broken: for tests.
     #[doc(hidden)]
     pub fn assert_invariants(&self) {
-        self.shared.shards.shards.iter().for_each(|map| map.lock().assert_invariants());
+        self.shared.all().iter().for_each(|map| map.lock().assert_invariants());
     }
 
     fn with_alarm(&self, key: &K, change: impl FnOnce(&Timeout) -> bool) -> bool {
         let hash = self.hash(key);
-        let map = self.shard(hash);
+        let map = self.shared.shard(hash);
         let slot = map.find(hash, key).map(|index| map.at(index));
         slot.and_then(|slot| slot.alarm.as_ref()).is_some_and(change)
     }
 
     fn hash(&self, key: &K) -> u64 {
         spread(&self.hasher, key)
-    }
-
-    fn shard(&self, hash: u64) -> MutexGuard<'_, KeyMap<K, Slot<T>>> {
-        let shards = &self.shared.shards.shards;
-        shards[shard_of(hash, shards.len())].lock()
     }
 }
 
@@ -282,73 +240,6 @@ fn refused<T>(error: AddError<Task>, entry: TimerEntry<T>) -> AddError<T> {
     match error {
         AddError::Full(_) => AddError::Full(entry),
         AddError::Shutdown(_) => AddError::Shutdown(entry),
-    }
-}
-
-impl<K, T> Shared<K, T>
-where
-    K: Eq + Send + 'static,
-    T: Send + 'static,
-{
-    fn alarm(
-        &self,
-        hash: u64,
-        key: Key,
-        epoch: u32,
-        when: When,
-    ) -> Result<Timeout, AddError<Task>> {
-        let shards = Arc::clone(&self.shards);
-        let shard = shard_of(hash, shards.shards.len());
-        let alarm = Waker::from(Arc::new(Alarm { shards, shard, key, epoch }));
-        self.timer.add(TimerEntry { when, task: Task::from(alarm) })
-    }
-}
-
-impl<K: Eq, T> Shared<K, T> {
-    fn cancel_all(&self) -> Vec<(K, T)> {
-        let (mut all, mut batch) = (Vec::new(), Vec::new());
-        for shard in &self.shards.shards {
-            // A few at a time, so that the lock is never held for long.
-            loop {
-                shard.lock().take_some(64, &mut batch);
-                if batch.is_empty() {
-                    break;
-                }
-                all.extend(batch.drain(..).map(|(key, slot)| (key, slot.cancel())));
-            }
-        }
-        all
-    }
-}
-
-impl<T> Slot<T> {
-    fn cancel(self) -> T {
-        if let Some(alarm) = self.alarm {
-            drop(alarm.cancel());
-        }
-        self.task
-    }
-}
-
-impl<K, T> Wake for Alarm<K, T>
-where
-    K: Eq + Send + 'static,
-    T: Send + 'static,
-{
-    fn wake(self: Arc<Self>) {
-        let mut map = self.shards.shards[self.shard].lock();
-        let index = map.find_named(self.key).filter(|index| map.at(*index).epoch == self.epoch);
-        let expired = index.and_then(|index| map.remove(index));
-        drop(map);
-        if let Some((key, slot)) = expired {
-            (self.shards.expired)(key, slot.task);
-        }
-    }
-}
-
-impl<K: Eq, T> Drop for Shared<K, T> {
-    fn drop(&mut self) {
-        drop(self.cancel_all());
     }
 }
 

@@ -1,0 +1,128 @@
+//! The shards of keyed timers: the keys, and the alarms in the timer that refer to them.
+//!
+//! # Locks
+//! Each shard has one. The timer's may be taken under it. No task runs or is dropped under it.
+
+use crate::key::Key;
+use crate::key_map::{KeyMap, shard_of};
+use crate::sync::{Mutex, MutexGuard};
+use crate::{AddError, Task, Timeout, Timer, TimerEntry, When};
+use crossbeam_utils::CachePadded;
+use std::sync::Arc;
+use std::task::{Wake, Waker};
+
+/// Dropped with the last clone: alarms refer to the shards only.
+pub(crate) struct Shared<K: Eq, T> {
+    timer: Timer,
+    shards: Arc<Shards<K, T>>,
+}
+
+pub(crate) type PaddedMap<K, T> = CachePadded<Mutex<KeyMap<K, Slot<T>>>>;
+
+struct Shards<K, T> {
+    /// Their number is a power of two. Padded, so that two locks never share a cache line.
+    shards: Box<[PaddedMap<K, T>]>,
+    expired: Box<dyn Fn(K, T) + Send + Sync>,
+}
+
+/// What a key has.
+pub(crate) struct Slot<T> {
+    pub(crate) task: T,
+    /// `None` only while it is made.
+    pub(crate) alarm: Option<Timeout>,
+    /// Which alarm is the key's: one that is on its way to the executor can't be called back.
+    pub(crate) epoch: u32,
+}
+
+/// The timer's task.
+struct Alarm<K, T> {
+    shards: Arc<Shards<K, T>>,
+    shard: usize,
+    key: Key,
+    epoch: u32,
+}
+
+impl<K, T> Shared<K, T>
+where
+    K: Eq + Send + 'static,
+    T: Send + 'static,
+{
+    pub(crate) fn new(timer: Timer, expired: impl Fn(K, T) + Send + Sync + 'static) -> Self {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        // So many shards that two threads seldom want the same one.
+        let shards = (32 * threads).next_power_of_two().min(1 << 12);
+        let shards = (0..shards).map(|_| CachePadded::new(Mutex::new(KeyMap::new()))).collect();
+        Shared { timer, shards: Arc::new(Shards { shards, expired: Box::new(expired) }) }
+    }
+
+    pub(crate) fn shard(&self, hash: u64) -> MutexGuard<'_, KeyMap<K, Slot<T>>> {
+        let shards = self.all();
+        shards[shard_of(hash, shards.len())].lock()
+    }
+
+    pub(crate) fn all(&self) -> &[PaddedMap<K, T>] {
+        &self.shards.shards
+    }
+
+    /// Adds the alarm of a key to the timer.
+    pub(crate) fn alarm(
+        &self,
+        hash: u64,
+        key: Key,
+        epoch: u32,
+        when: When,
+    ) -> Result<Timeout, AddError<Task>> {
+        let shards = Arc::clone(&self.shards);
+        let shard = shard_of(hash, shards.shards.len());
+        let alarm = Waker::from(Arc::new(Alarm { shards, shard, key, epoch }));
+        self.timer.add(TimerEntry { when, task: Task::from(alarm) })
+    }
+}
+
+impl<K: Eq, T> Shared<K, T> {
+    pub(crate) fn cancel_all(&self) -> Vec<(K, T)> {
+        let (mut all, mut batch) = (Vec::new(), Vec::new());
+        for shard in &self.shards.shards {
+            // A few at a time, so that the lock is never held for long.
+            loop {
+                shard.lock().take_some(64, &mut batch);
+                if batch.is_empty() {
+                    break;
+                }
+                all.extend(batch.drain(..).map(|(key, slot)| (key, slot.cancel())));
+            }
+        }
+        all
+    }
+}
+
+impl<T> Slot<T> {
+    pub(crate) fn cancel(self) -> T {
+        if let Some(alarm) = self.alarm {
+            drop(alarm.cancel());
+        }
+        self.task
+    }
+}
+
+impl<K, T> Wake for Alarm<K, T>
+where
+    K: Eq + Send + 'static,
+    T: Send + 'static,
+{
+    fn wake(self: Arc<Self>) {
+        let mut map = self.shards.shards[self.shard].lock();
+        let index = map.find_named(self.key).filter(|index| map.at(*index).epoch == self.epoch);
+        let expired = index.and_then(|index| map.remove(index));
+        drop(map);
+        if let Some((key, slot)) = expired {
+            (self.shards.expired)(key, slot.task);
+        }
+    }
+}
+
+impl<K: Eq, T> Drop for Shared<K, T> {
+    fn drop(&mut self) {
+        drop(self.cancel_all());
+    }
+}
