@@ -140,6 +140,8 @@
 
 // In reading order: what stands on the timer, then its face, the flow of a timer downwards, and
 // what all of it stands on.
+mod future;
+mod missed;
 mod keyed;
 mod purgatory;
 mod builder;
@@ -184,8 +186,10 @@ pub use clock::{Clock, ManualClock, SystemClock};
 pub use entry::{IntoTask, Task, TimerEntry, When};
 pub use error::{AddError, BuildError};
 pub use executor::{Batch, Executor, Inline, Outcome, Worker};
+pub use future::{Interval, Sleep, SleepError, TimedError};
 pub use keyed::KeyedTimer;
 pub use local::{LocalTimer, TimerKey};
+pub use missed::MissedTick;
 pub use purgatory::Purgatory;
 pub use purgatory::error::WatchError;
 pub use purgatory::future::{FutureOperation, Wait, Waited};

@@ -115,6 +115,11 @@ impl<T: Send + 'static> Timer<T> {
         self.shared.driver.next_expiration()
     }
 
+    /// The time of the timer's clock.
+    pub fn now(&self) -> Instant {
+        self.shared.driver.common.time.clock.now()
+    }
+
     /// How many timers are pending. Exact when nobody adds, cancels or advances meanwhile.
     pub fn len(&self) -> usize {
         self.shared.driver.len()

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 /// A module imports only from floors below its own.
 const FLOORS: [&[&str]; 19] = [
     &["sync", "report", "key"],
-    &["entry", "clock", "limit", "reaper", "slab", "stats"],
+    &["entry", "clock", "limit", "missed", "reaper", "slab", "stats"],
     &["error", "bucket", "key_map"],
     &["executor", "delay_queue", "wheel"],
     &["wheels", "gate"],
@@ -25,7 +25,7 @@ const FLOORS: [&[&str]; 19] = [
         "purgatory::callbacks",
         "purgatory::entries",
     ],
-    &["keyed", "purgatory::watchers", "purgatory::error", "purgatory::stats"],
+    &["keyed", "future", "purgatory::watchers", "purgatory::error", "purgatory::stats"],
     &["purgatory::registry"],
     &["purgatory::delayed"],
     &["purgatory::pending"],

@@ -1,0 +1,255 @@
+//! Futures on a timer, on plain wakers: no runtime is needed.
+
+use crate::missed::MissedTick;
+use crate::{AddError, Task, Timeout, Timer, TimerEntry};
+use std::error::Error;
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, Waker, ready};
+use std::time::{Duration, Instant};
+
+/// A future that is ready at its deadline, never before: [`Timer::sleep`].
+///
+/// Its place in the timer is the waker of whoever polls it, so it allocates nothing. It holds the
+/// timer, and a timeout there from the first poll that found it not ready. Dropping it cancels
+/// that.
+///
+/// A [`shutdown`](Timer::shutdown) of the timer returns the wakers of those who sleep, as tasks: to
+/// run them wakes the sleepers, and each then ends with an error.
+#[derive(Debug)]
+#[must_use = "a future does nothing unless it is polled"]
+pub struct Sleep {
+    timer: Timer,
+    /// `None`: so far away that no `Instant` can tell.
+    deadline: Option<Instant>,
+    armed: Option<Armed>,
+}
+
+#[derive(Debug)]
+struct Armed {
+    timeout: Timeout,
+    /// Whom the timeout wakes.
+    waker: Waker,
+}
+
+/// Why a future could not wait for its time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SleepError {
+    /// As many timers are pending as `max_pending` allows.
+    Full,
+    /// The timer was shut down.
+    Shutdown,
+}
+
+/// Why a future under [`Timer::timeout`] has no output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TimedError {
+    /// The time was up.
+    Elapsed,
+    /// The timer could not watch the time.
+    Sleep(SleepError),
+}
+
+impl Timer {
+    /// A future that is ready after `delay`, counted from now.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tickwheel::Timer;
+    /// # pollster::block_on(async {
+    /// let timer = Timer::builder().start()?;
+    /// timer.sleep(Duration::from_millis(10)).await?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
+    pub fn sleep(&self, delay: Duration) -> Sleep {
+        Sleep { timer: self.clone(), deadline: self.now().checked_add(delay), armed: None }
+    }
+
+    /// A future that is ready at `deadline`, a time of the timer's clock.
+    pub fn sleep_until(&self, deadline: Instant) -> Sleep {
+        Sleep { timer: self.clone(), deadline: Some(deadline), armed: None }
+    }
+
+    /// `future`, with [`TimedError::Elapsed`] for its output if that takes longer than `delay` from
+    /// now. The future is polled first: what is ready in time is never lost.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tickwheel::{TimedError, Timer};
+    /// # pollster::block_on(async {
+    /// let timer = Timer::builder().start()?;
+    /// let (millisecond, hour) = (Duration::from_millis(1), Duration::from_secs(3600));
+    /// assert_eq!(timer.timeout(hour, async { 7 }).await, Ok(7));
+    /// let never = timer.timeout(millisecond, std::future::pending::<()>());
+    /// assert_eq!(never.await, Err(TimedError::Elapsed));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
+    pub fn timeout<F: Future>(
+        &self,
+        delay: Duration,
+        future: F,
+    ) -> impl Future<Output = Result<F::Output, TimedError>> + use<F> {
+        let mut sleep = self.sleep(delay);
+        async move {
+            let mut future = pin!(future);
+            poll_fn(|context| {
+                if let Poll::Ready(output) = future.as_mut().poll(context) {
+                    return Poll::Ready(Ok(output));
+                }
+                match ready!(Pin::new(&mut sleep).poll(context)) {
+                    Ok(()) => Poll::Ready(Err(TimedError::Elapsed)),
+                    Err(error) => Poll::Ready(Err(TimedError::Sleep(error))),
+                }
+            })
+            .await
+        }
+    }
+
+    /// Ticks now, and then every `period`, phase-stable: the n-th at start + n x period. A tick
+    /// that comes late does not delay the others; what becomes of those that were missed is
+    /// told by [`Interval::missed_tick`].
+    ///
+    /// A period of zero counts as a nanosecond.
+    pub fn interval(&self, period: Duration) -> Interval {
+        let period = period.max(Duration::from_nanos(1));
+        let sleep = self.sleep(Duration::ZERO);
+        Interval { sleep, period, missed_tick: MissedTick::default() }
+    }
+}
+
+impl Sleep {
+    /// When it is ready.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.deadline
+    }
+
+    /// Whether its time has come.
+    pub fn is_elapsed(&self) -> bool {
+        self.deadline.is_some_and(|deadline| deadline <= self.timer.now())
+    }
+
+    /// Moves the deadline to `delay` from now, also if it has passed. Costs as little as
+    /// [`Timeout::reschedule`].
+    pub fn reset(&mut self, delay: Duration) {
+        self.reset_to(self.timer.now().checked_add(delay));
+    }
+
+    /// Moves the deadline to `deadline`, likewise.
+    pub fn reset_at(&mut self, deadline: Instant) {
+        self.reset_to(Some(deadline));
+    }
+
+    fn reset_to(&mut self, deadline: Option<Instant>) {
+        self.deadline = deadline;
+        let moved = self.armed.as_ref().is_some_and(|armed| match deadline {
+            Some(deadline) => armed.timeout.reschedule_at(deadline),
+            None => armed.timeout.reschedule(Duration::MAX),
+        });
+        if !moved {
+            self.armed = None;
+        }
+    }
+
+    fn cancel(&mut self) {
+        if let Some(armed) = self.armed.take() {
+            drop(armed.timeout.cancel());
+        }
+    }
+}
+
+impl Future for Sleep {
+    type Output = Result<(), SleepError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        if self.is_elapsed() {
+            self.cancel();
+            return Poll::Ready(Ok(()));
+        }
+        let waker = context.waker();
+        let is_armed = |armed: &Armed| armed.waker.will_wake(waker) && armed.timeout.is_pending();
+        if self.armed.as_ref().is_some_and(is_armed) {
+            return Poll::Pending;
+        }
+        self.cancel();
+        let task = Task::from(waker.clone());
+        let entry = match self.deadline {
+            Some(deadline) => TimerEntry::at(deadline, task),
+            None => TimerEntry::after(Duration::MAX, task),
+        };
+        match self.timer.add(entry) {
+            Ok(timeout) => {
+                self.armed = Some(Armed { timeout, waker: waker.clone() });
+                Poll::Pending
+            }
+            Err(AddError::Full(_)) => Poll::Ready(Err(SleepError::Full)),
+            Err(AddError::Shutdown(_)) => Poll::Ready(Err(SleepError::Shutdown)),
+        }
+    }
+}
+
+impl Drop for Sleep {
+    fn drop(&mut self) {
+        self.cancel();
+    }
+}
+
+/// Ticks at regular times: [`Timer::interval`].
+#[derive(Debug)]
+pub struct Interval {
+    sleep: Sleep,
+    period: Duration,
+    missed_tick: MissedTick,
+}
+
+impl Interval {
+    /// What becomes of ticks that were missed. Unless it is said they are [left
+    /// out](MissedTick::Skip).
+    pub fn missed_tick(mut self, missed_tick: MissedTick) -> Self {
+        self.missed_tick = missed_tick;
+        self
+    }
+
+    /// Waits for the next tick, and returns when it was due. Dropping the future loses no tick.
+    ///
+    /// # Errors
+    /// [`SleepError`], if the timer is full or was shut down.
+    pub async fn tick(&mut self) -> Result<Instant, SleepError> {
+        poll_fn(|context| self.poll_tick(context)).await
+    }
+
+    /// The same as a poll.
+    pub fn poll_tick(&mut self, context: &mut Context<'_>) -> Poll<Result<Instant, SleepError>> {
+        ready!(Pin::new(&mut self.sleep).poll(context))?;
+        let now = self.sleep.timer.now();
+        let due = self.sleep.deadline.unwrap_or(now);
+        self.sleep.reset_to(self.missed_tick.next(due, now, self.period));
+        Poll::Ready(Ok(due))
+    }
+}
+
+impl fmt::Display for SleepError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            SleepError::Full => "the timer is full",
+            SleepError::Shutdown => "the timer was shut down",
+        })
+    }
+}
+
+impl Error for SleepError {}
+
+impl fmt::Display for TimedError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TimedError::Elapsed => f.write_str("the time was up"),
+            TimedError::Sleep(error) => error.fmt(f),
+        }
+    }
+}
+
+impl Error for TimedError {}
