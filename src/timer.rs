@@ -8,7 +8,7 @@ use crate::reaper::Reaper;
 use crate::stats::{Snapshot, Stats};
 use crate::timeout::Timeout;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 /// A timer for very many timeouts, from any number of threads: see the [crate's page](crate).
@@ -171,11 +171,40 @@ impl<T: Send + 'static> Timer<T> {
         pending.into_iter().map(entry).collect()
     }
 
+    /// A reference to the timer that does not keep it alive.
+    pub fn downgrade(&self) -> WeakTimer<T> {
+        WeakTimer { shared: Arc::downgrade(&self.shared) }
+    }
+
     /// Checks every structure inside and panics if one is broken: for tests, while no other thread
     /// uses the timer. Takes time proportional to what is pending.
     #[doc(hidden)]
     pub fn assert_invariants(&self) {
         self.shared.driver.assert_invariants();
+    }
+}
+
+/// A [`Timer`] that it does not keep alive: for a task that adds itself again, and would otherwise
+/// hold its own timer for ever. [`Timer::downgrade`] makes it.
+///
+/// ```
+/// use tickwheel::Timer;
+///
+/// let timer = Timer::builder().start()?;
+/// let weak = timer.downgrade();
+/// assert!(weak.upgrade().is_some());
+/// drop(timer); // The reaper stops.
+/// assert!(weak.upgrade().is_none());
+/// # Ok::<(), tickwheel::BuildError>(())
+/// ```
+pub struct WeakTimer<T: Send + 'static = Task> {
+    shared: Weak<Shared<T>>,
+}
+
+impl<T: Send + 'static> WeakTimer<T> {
+    /// The timer, unless its last clone was dropped.
+    pub fn upgrade(&self) -> Option<Timer<T>> {
+        self.shared.upgrade().map(|shared| Timer { shared })
     }
 }
 
@@ -199,6 +228,18 @@ impl<T: Send + 'static> Drop for Shared<T> {
 impl<T: Send + 'static> Clone for Timer<T> {
     fn clone(&self) -> Self {
         Timer { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl<T: Send + 'static> Clone for WeakTimer<T> {
+    fn clone(&self) -> Self {
+        WeakTimer { shared: Weak::clone(&self.shared) }
+    }
+}
+
+impl<T: Send + 'static> fmt::Debug for WeakTimer<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WeakTimer").finish_non_exhaustive()
     }
 }
 

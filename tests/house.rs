@@ -25,7 +25,7 @@ const FLOORS: [&[&str]; 19] = [
         "purgatory::callbacks",
         "purgatory::entries",
     ],
-    &["keyed", "future", "purgatory::watchers", "purgatory::error", "purgatory::stats"],
+    &["keyed", "future", "periodic", "purgatory::watchers", "purgatory::error", "purgatory::stats"],
     &["purgatory::registry"],
     &["purgatory::delayed"],
     &["purgatory::pending"],
