@@ -10,6 +10,7 @@ use crate::gate::Gate;
 use crate::limit::Limit;
 use crate::pool;
 use crate::reaper::Reaper;
+use crate::sync::parallelism;
 use crate::timer::Timer;
 use crate::wheel::{MAX_SIZE, round_size};
 use crate::wheels::Wheels;
@@ -157,9 +158,7 @@ impl<T: Send + 'static> TimerBuilder<T> {
         if !(1..=MAX_SIZE).contains(&wheel_size) {
             return Err(BuildError::WheelSize);
         }
-        let shards = shards.unwrap_or_else(|| {
-            2 * std::thread::available_parallelism().map_or(1, usize::from).min(2048)
-        });
+        let shards = shards.unwrap_or_else(|| 2 * parallelism().min(2048));
         if !(1..=4096).contains(&shards) {
             return Err(BuildError::Shards);
         }

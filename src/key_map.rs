@@ -29,6 +29,13 @@ pub(crate) fn shard_of(hash: u64, shards: usize) -> usize {
     (hash >> 40) as usize & (shards - 1)
 }
 
+/// How many shards a map for so many threads should have: so many that two of them seldom want the
+/// same one. Few in models, where each lock is a step of the schedule.
+pub(crate) fn shards_for(threads: usize) -> usize {
+    let each = if cfg!(tickwheel_model) { 2 } else { 32 };
+    (each * threads).next_power_of_two().min(1 << 12)
+}
+
 /// See the head of this file.
 #[derive(Debug)]
 pub(crate) struct KeyMap<K, V> {

@@ -31,6 +31,11 @@ mod imp {
         })
     }
 
+    /// How many threads run at once.
+    pub(crate) fn parallelism() -> usize {
+        thread::available_parallelism().map_or(1, usize::from)
+    }
+
     /// A condition variable; `notify_all` costs nothing while nobody waits.
     #[derive(Debug, Default)]
     pub(crate) struct Condvar(parking_lot::Condvar);
@@ -62,6 +67,11 @@ mod imp {
     /// A small number of the calling thread: its place in the order of spawning.
     pub(crate) fn thread_number() -> u32 {
         usize::from(shuttle::current::me()) as u32
+    }
+
+    /// One: a model is the same on every machine.
+    pub(crate) fn parallelism() -> usize {
+        1
     }
 
     /// shuttle's mutex with parking_lot's face: no poisoning, also while a failed model unwinds.

@@ -1,4 +1,4 @@
-//! Schedule-exploring models of the shipped timer: `.ci/models` runs them.
+//! Schedule-exploring models of the shipped timer and purgatory: `.ci/models` runs them.
 //!
 //! ```text
 //! RUSTFLAGS="--cfg tickwheel_model" CARGO_TARGET_DIR=target-model \
@@ -23,6 +23,10 @@
 mod book;
 #[path = "models/harness.rs"]
 mod harness;
+#[path = "models/limbo.rs"]
+mod limbo;
+#[path = "models/operations.rs"]
+mod operations;
 #[path = "models/world.rs"]
 mod world;
 
@@ -30,7 +34,13 @@ mod world;
 mod buckets;
 #[path = "models/handles.rs"]
 mod handles;
+#[path = "models/keys.rs"]
+mod keys;
+#[path = "models/purgatory.rs"]
+mod purgatory;
 #[path = "models/reaper.rs"]
 mod reaper;
 #[path = "models/shutdown.rs"]
 mod shutdown;
+#[path = "models/visits.rs"]
+mod visits;

@@ -4,8 +4,8 @@
 //! Each shard has one. The timer's may be taken under it. No task runs or is dropped under it.
 
 use crate::key::Key;
-use crate::key_map::{KeyMap, shard_of};
-use crate::sync::{Mutex, MutexGuard};
+use crate::key_map::{KeyMap, shard_of, shards_for};
+use crate::sync::{Mutex, MutexGuard, parallelism};
 use crate::{AddError, Task, Timeout, Timer, TimerEntry, When};
 use crossbeam_utils::CachePadded;
 use std::sync::Arc;
@@ -48,10 +48,9 @@ where
     T: Send + 'static,
 {
     pub(crate) fn new(timer: Timer, expired: impl Fn(K, T) + Send + Sync + 'static) -> Self {
-        let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        // So many shards that two threads seldom want the same one.
-        let shards = (32 * threads).next_power_of_two().min(1 << 12);
-        let shards = (0..shards).map(|_| CachePadded::new(Mutex::new(KeyMap::new()))).collect();
+        let shards = (0..shards_for(parallelism()))
+            .map(|_| CachePadded::new(Mutex::new(KeyMap::new())))
+            .collect();
         Shared { timer, shards: Arc::new(Shards { shards, expired: Box::new(expired) }) }
     }
 

@@ -25,7 +25,7 @@ impl Turn {
     /// `None` if a callback runs already.
     pub(crate) fn begin() -> Option<Self> {
         let was_running = RUNNING.with(|running| running.replace(true));
-        (!was_running).then_some(Turn)
+        (!was_running).then(|| Turn)
     }
 }
 

@@ -11,8 +11,9 @@ use crate::purgatory::operation::DelayedOperation;
 use crate::purgatory::registry::{Count, Home};
 use crate::purgatory::state::{Cause, Claim, Duty, State};
 use crate::sync::Mutex;
-use crate::{AddError, Task, Timeout, Timer, TimerEntry};
+use crate::{AddError, Task, Timeout, TimerEntry};
 use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::task::{Wake, Waker};
 use std::time::Duration;
@@ -22,15 +23,16 @@ pub(crate) type Shared<K, O> = Home<K, Arc<Delayed<K, O>>>;
 
 #[derive(Debug)]
 pub(crate) struct Delayed<K, O> {
-    home: Arc<Shared<K, O>>,
     state: State,
     /// Locked by its holder only, so nobody ever waits for it: it is what the compiler sees of the
     /// state word.
-    slot: Mutex<Slot<O>>,
+    slot: Mutex<Slot<K, O>>,
 }
 
-/// Filled while the operation is watched.
-struct Slot<O> {
+/// Filled while the operation is watched. Then empty, so that a handle that is kept keeps neither
+/// the purgatory's memory nor the timer.
+struct Slot<K, O> {
+    home: Option<Arc<Shared<K, O>>>,
     operation: Option<O>,
     timeout: Option<Timeout>,
     /// The operation's last entry.
@@ -38,12 +40,12 @@ struct Slot<O> {
 }
 
 /// How it stands with an operation when its holder has seen to all requests.
-enum Served<O> {
+enum Served<K, O> {
     /// Somebody else may hold it now.
     Waits,
     Completed(Cause),
-    /// It was left to its holder to let it go.
-    Cancelled(O),
+    /// It was left to its holder to let it go: here it is, still in its keys and the timer.
+    Cancelled(Slot<K, O>),
     Panicked,
 }
 
@@ -52,67 +54,75 @@ where
     K: Eq + Clone + Send + 'static,
     O: DelayedOperation,
 {
-    /// Watches an operation on its keys, and checks it once more. `None` if that
-    /// completed it.
+    /// Watches an operation on its keys, and checks it once more. `None` if that completed it.
     pub(crate) fn watch(
         home: &Arc<Shared<K, O>>,
-        timer: &Timer,
         mut operation: O,
         timeout: Duration,
         keys: &[K],
         hash: impl Fn(&K) -> u64,
     ) -> Result<Option<Arc<Self>>, WatchError<O>> {
-        let (home, slot) = (Arc::clone(home), Mutex::new(Slot::EMPTY));
-        let delayed = Arc::new(Delayed { home, state: State::adding(), slot });
-        let registry = &*delayed.home.registry;
+        let slot = Mutex::new(Slot::EMPTY);
+        let delayed = Arc::new(Delayed { state: State::adding(), slot });
+        let registry = &*home.registry;
         let mut place = Place::NONE;
-        for key in keys {
-            match registry.watch(hash(key), key, Arc::clone(&delayed), place) {
-                Some(next) => place = next,
-                None => return Err(WatchError::Shutdown(delayed.withdraw(operation, place))),
-            }
+        let withdraw = |place| {
+            let duty = delayed.state.finish();
+            registry.unwatch(place, Count::Neither);
+            duty
+        };
+        // Contained only to leave nothing behind when a key's `Hash`, `Eq` or `Clone` panics.
+        let watched = catch_unwind(AssertUnwindSafe(|| {
+            keys.iter().all(|key| {
+                let next = registry.watch(hash(key), key, Arc::clone(&delayed), place);
+                place = next.unwrap_or(place);
+                next.is_some()
+            })
+        }));
+        if !matches!(watched, Ok(true)) {
+            withdraw(place);
+            watched.unwrap_or_else(|panic| resume_unwind(panic));
+            return Err(WatchError::Shutdown(operation));
         }
         match contain(|| operation.try_complete()) {
             Some(false) => {}
             Some(true) => {
                 if delayed.state.finish() == Duty::Cancel {
-                    return Err(WatchError::Shutdown(delayed.withdraw(operation, place)));
+                    registry.unwatch(place, Count::Neither);
+                    return Err(WatchError::Shutdown(operation));
                 }
                 registry.unwatch(place, Count::AtOnce);
-                delayed.home.conclude(operation, O::on_complete);
+                home.conclude(operation, O::on_complete);
                 return Ok(None);
             }
             None => {
                 registry.count_panic();
-                let operation = delayed.withdraw(operation, place);
-                delayed.home.conclude(operation, |_| ());
+                withdraw(place);
+                home.conclude(operation, |_| ());
                 return Ok(None);
             }
         }
-        let timeout = match timer.add(TimerEntry::after(timeout, delayed.task())) {
-            Ok(timeout) => timeout,
+        let timeout = match registry.timer.add(TimerEntry::after(timeout, delayed.task())) {
+            Ok(timeout) => Some(timeout),
             Err(error) => {
-                let operation = delayed.withdraw(operation, place);
+                withdraw(place);
                 return Err(match error {
                     AddError::Full(_) => WatchError::Full(operation),
                     AddError::Shutdown(_) => WatchError::Shutdown(operation),
                 });
             }
         };
-        *delayed.slot.lock() = Slot { operation: Some(operation), timeout: Some(timeout), place };
+        let (home, operation) = (Some(Arc::clone(home)), Some(operation));
+        *delayed.slot.lock() = Slot { home, operation, timeout, place };
         let duty = delayed.state.release();
         match Self::serve(&delayed, duty) {
             Served::Waits => Ok(Some(delayed)),
             Served::Completed(_) | Served::Panicked => Ok(None),
-            Served::Cancelled(operation) => Err(WatchError::Shutdown(operation)),
+            Served::Cancelled(slot) => {
+                let operation = slot.leave(Count::Neither).map(|(_, operation)| operation);
+                operation.map_or(Ok(None), |operation| Err(WatchError::Shutdown(operation)))
+            }
         }
-    }
-
-    /// Ends the adding of an operation that is not accepted.
-    fn withdraw(&self, operation: O, place: Place) -> O {
-        let _ = self.state.finish();
-        self.home.registry.unwatch(place, Count::Neither);
-        operation
     }
 
     fn task(self: &Arc<Self>) -> Task {
@@ -127,15 +137,15 @@ where
         match Self::serve(&self, Duty::CheckAgain) {
             Served::Completed(cause) => cause == Cause::Triggered,
             Served::Waits | Served::Panicked => false,
-            Served::Cancelled(operation) => {
-                self.home.conclude(operation, O::on_cancellation);
+            Served::Cancelled(slot) => {
+                slot.end(Count::Cancelled, O::on_cancellation);
                 false
             }
         }
     }
 
     /// The holder sees to its duties until it has none.
-    fn serve(this: &Arc<Self>, mut duty: Duty) -> Served<O> {
+    fn serve(this: &Arc<Self>, mut duty: Duty) -> Served<K, O> {
         loop {
             duty = match duty {
                 Duty::None => return Served::Waits,
@@ -147,54 +157,35 @@ where
                         drop(slot);
                         this.state.release()
                     } else {
-                        let slot = slot.take();
-                        return this.finished(this.state.finish(), slot, holds.is_none());
+                        let taken = mem::replace(&mut *slot, Slot::EMPTY);
+                        drop(slot);
+                        return taken.finished(this.state.finish(), holds.is_none());
                     }
                 }
-                Duty::Expire => match this.home.registry.hand_over(this.task()) {
+                Duty::Expire => match this.expire_again() {
                     Some(timeout) => {
                         this.slot.lock().timeout = Some(timeout);
                         this.state.release()
                     }
-                    // Nobody else will expire it, so it is done here.
+                    // Nobody else will expire it, so it is done here; unless somebody was promised
+                    // something else meanwhile.
                     None => match this.state.finish() {
                         Duty::Complete(Cause::Triggered) => {
-                            this.end(Count::Expired, expire);
+                            this.take().end(Count::Expired, expire);
                             return Served::Completed(Cause::Forced);
                         }
-                        duty => duty,
+                        promised => promised,
                     },
                 },
-                Duty::Complete(_) | Duty::Cancel => {
-                    let slot = this.slot.lock().take();
-                    return this.finished(duty, slot, false);
-                }
+                Duty::Complete(_) | Duty::Cancel => return this.take().finished(duty, false),
             }
         }
     }
 
-    /// The holder has finished the operation: ends it as its `duty` is. Not if it `panicked`: then
-    /// it is only dropped.
-    fn finished(&self, duty: Duty, slot: Slot<O>, panicked: bool) -> Served<O> {
-        let count = match duty {
-            _ if panicked => Count::Neither,
-            Duty::Complete(Cause::Triggered) => Count::Triggered,
-            Duty::Complete(Cause::Forced) => Count::Forced,
-            _ => Count::Cancelled,
-        };
-        let Some(operation) = self.leave(slot, count) else { return Served::Waits };
-        match duty {
-            _ if panicked => {
-                self.home.registry.count_panic();
-                self.home.conclude(operation, |_| ());
-                Served::Panicked
-            }
-            Duty::Complete(cause) => {
-                self.home.conclude(operation, O::on_complete);
-                Served::Completed(cause)
-            }
-            _ => Served::Cancelled(operation),
-        }
+    /// Has the executor expire the operation, whose time is up, once more; if the timer takes it.
+    fn expire_again(self: &Arc<Self>) -> Option<Timeout> {
+        let home = self.slot.lock().home.clone()?;
+        home.registry.timer.add(TimerEntry::after(Duration::ZERO, self.task())).ok()
     }
 
     /// Completes the operation, unless its fate is sealed. Whether this call did, or made its
@@ -202,7 +193,7 @@ where
     pub(crate) fn force(&self) -> bool {
         let claim = self.state.force();
         if claim == Claim::Won {
-            self.end(Count::Forced, O::on_complete);
+            self.take().end(Count::Forced, O::on_complete);
         }
         claim != Claim::Lost
     }
@@ -218,42 +209,69 @@ where
     }
 
     fn cancelled(&self, claim: Claim) -> (Claim, Option<O>) {
-        let operation = if claim == Claim::Won { self.take(Count::Cancelled) } else { None };
-        (claim, operation)
+        if claim != Claim::Won {
+            return (claim, None);
+        }
+        (claim, self.take().leave(Count::Cancelled).map(|(_, operation)| operation))
+    }
+
+    fn take(&self) -> Slot<K, O> {
+        mem::replace(&mut *self.slot.lock(), Slot::EMPTY)
     }
 
     pub(crate) fn state(&self) -> &State {
         &self.state
     }
+}
 
-    /// Ends a finished operation.
-    fn end(&self, count: Count, code: impl FnOnce(&mut O) + 'static) {
-        if let Some(operation) = self.take(count) {
-            self.home.conclude(operation, code);
+impl<K, O> Slot<K, O> {
+    const EMPTY: Self = Slot { home: None, operation: None, timeout: None, place: Place::NONE };
+}
+
+/// Of an operation that is finished.
+impl<K, O> Slot<K, O>
+where
+    K: Eq + Clone + Send + 'static,
+    O: DelayedOperation,
+{
+    /// Ends it as its former holder's `duty` is; if it `panicked`, it is only dropped.
+    fn finished(self, duty: Duty, panicked: bool) -> Served<K, O> {
+        match duty {
+            _ if panicked => {
+                if let Some((home, operation)) = self.leave(Count::Neither) {
+                    home.registry.count_panic();
+                    home.conclude(operation, |_| ());
+                }
+                Served::Panicked
+            }
+            Duty::Complete(cause) => {
+                let count = match cause {
+                    Cause::Triggered => Count::Triggered,
+                    Cause::Forced => Count::Forced,
+                };
+                self.end(count, O::on_complete);
+                Served::Completed(cause)
+            }
+            _ => Served::Cancelled(self),
         }
     }
 
-    /// Takes a finished operation out of its keys and of the timer.
-    fn take(&self, count: Count) -> Option<O> {
-        let slot = self.slot.lock().take();
-        self.leave(slot, count)
-    }
-
-    fn leave(&self, slot: Slot<O>, count: Count) -> Option<O> {
-        let Slot { operation, timeout, place } = slot;
-        self.home.registry.unwatch(place, count);
+    /// Takes it out of its keys and of the timer.
+    fn leave(self, count: Count) -> Option<(Arc<Shared<K, O>>, O)> {
+        let Slot { home, operation, timeout, place } = self;
+        let home = home?;
+        home.registry.unwatch(place, count);
         if let Some(timeout) = timeout {
             drop(timeout.cancel());
         }
-        operation
+        Some((home, operation?))
     }
-}
 
-impl<O> Slot<O> {
-    const EMPTY: Self = Slot { operation: None, timeout: None, place: Place::NONE };
-
-    fn take(&mut self) -> Self {
-        mem::replace(self, Self::EMPTY)
+    /// The same; then calls the code with which it ends, and drops it.
+    fn end(self, count: Count, code: impl FnOnce(&mut O) + 'static) {
+        if let Some((home, operation)) = self.leave(count) {
+            home.conclude(operation, code);
+        }
     }
 }
 
@@ -270,12 +288,12 @@ where
 {
     fn wake(self: Arc<Self>) {
         if self.state.expire() == Claim::Won {
-            self.end(Count::Expired, expire);
+            self.take().end(Count::Expired, expire);
         }
     }
 }
 
-impl<O> std::fmt::Debug for Slot<O> {
+impl<K, O> std::fmt::Debug for Slot<K, O> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Slot").field("timeout", &self.timeout).finish_non_exhaustive()
     }

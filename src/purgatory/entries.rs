@@ -7,15 +7,16 @@
 //! Whoever visits a line takes a batch of its operations along and pins the block where it stopped:
 //! a pinned block stays, even if it is empty when its visitor comes back.
 //!
-//! Invariants, checked by [`Entries::assert_invariants`]: a line has as many entries as its blocks;
-//! a block that no visitor has pinned has one.
+//! Invariants, checked by [`Entries::assert_invariants`] while nobody visits: a line has as many
+//! entries as its blocks; each block has one, and is not pinned.
 
 use crate::slab::Slab;
 
-/// Entries of a block: with what belongs to it, it fills 256 bytes.
-const BLOCK: usize = 14;
+/// Entries of a block: with what belongs to it, it fills 256 bytes. Few in models, so that a visit
+/// of few operations takes several batches.
+const BLOCK: usize = if cfg!(tickwheel_model) { 2 } else { 14 };
 /// What a visit takes along at once, at least, if there is that much: blocks are visited whole.
-const BATCH: usize = 32;
+const BATCH: usize = if cfg!(tickwheel_model) { 2 } else { 32 };
 const NONE: u32 = u32::MAX;
 
 /// Where an entry is.
@@ -47,7 +48,7 @@ struct Block<V> {
     entries: [Option<Entry<V>>; BLOCK],
     line: u32,
     /// Its number in the line: grows from front to back.
-    number: u32,
+    number: u64,
     previous: u32,
     next: u32,
     /// Slots that were used: entries come in at the end only, so they stay in order.
@@ -62,6 +63,8 @@ pub(crate) struct Line {
     id: u32,
     first: u32,
     last: u32,
+    /// Of the next block: no number comes twice, whichever blocks have left.
+    next_number: u64,
     len: usize,
 }
 
@@ -71,7 +74,7 @@ pub(crate) struct Visit {
     /// The block that was visited last, and is pinned.
     pinned: u32,
     /// The number of the block where the visit ends, and the slot there.
-    until: u32,
+    until: u64,
     until_slot: u8,
 }
 
@@ -82,7 +85,7 @@ pub(crate) struct Entries<V>(Slab<Block<V>, 4>);
 impl Line {
     /// A line that still has to get its id.
     pub(crate) fn new() -> Self {
-        Line { id: NONE, first: NONE, last: NONE, len: 0 }
+        Line { id: NONE, first: NONE, last: NONE, next_number: 0, len: 0 }
     }
 
     pub(crate) fn set_id(&mut self, id: u32) {
@@ -189,12 +192,11 @@ impl<V> Entries<V> {
     {
         while index != NONE {
             let block = self.0.at_mut(index);
-            // Numbers wrap around; two blocks of a line are never half the circle apart.
-            let ahead = visit.until.wrapping_sub(block.number) as i32;
-            if ahead < 0 {
+            if block.number > visit.until {
                 return None;
             }
-            let end = if ahead == 0 { visit.until_slot } else { block.used };
+            let is_last = block.number == visit.until;
+            let end = if is_last { visit.until_slot } else { block.used };
             let entries = &block.entries[..usize::from(end)];
             // A loop of its own, so that the cache misses of the block's operations overlap.
             let mut chosen = [false; BLOCK];
@@ -203,7 +205,7 @@ impl<V> Entries<V> {
             }
             let chosen = entries.iter().zip(chosen).filter(|(_, chosen)| *chosen);
             out.extend(chosen.filter_map(|(entry, _)| Some(entry.as_ref()?.operation.clone())));
-            if ahead == 0 {
+            if is_last {
                 return None;
             }
             if out.len() >= BATCH {
@@ -222,10 +224,8 @@ impl<V> Entries<V> {
 
     fn append_block(&mut self, line: &mut Line) {
         let previous = line.last;
-        let number = match previous {
-            NONE => 0,
-            previous => self.0.at(previous).number.wrapping_add(1),
-        };
+        let number = line.next_number;
+        line.next_number += 1;
         let block = Block {
             entries: [const { None }; BLOCK],
             line: line.id,
@@ -264,7 +264,7 @@ impl<V> Entries<V> {
             let live = block.entries.iter().flatten().count();
             assert_eq!((block.line, block.previous), (line.id, previous));
             assert_eq!(usize::from(block.live), live);
-            assert!(live > 0 || block.pins > 0, "an empty block is forgotten");
+            assert!(live > 0 && block.pins == 0, "empty blocks go, and nobody visits now");
             blocks += 1;
             len += live;
             (previous, index) = (index, block.next);

@@ -22,6 +22,7 @@ use crate::purgatory::pending::{Pending, Watch};
 use crate::purgatory::registry::{Count, Home, Registry};
 use crate::purgatory::stats::PurgatoryStats;
 use crate::sync::atomic::Ordering;
+use crate::sync::parallelism;
 use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::Arc;
@@ -36,8 +37,9 @@ use std::time::Duration;
 ///
 /// Keys are compared, cloned and dropped under a lock, so these must not use the purgatory.
 ///
-/// Cloning shares it. When the last clone is dropped, pending operations are dropped, without a
-/// call to their code; [`shutdown`](Self::shutdown) returns them instead.
+/// Cloning shares it; an operation that holds a clone keeps it alive. When the last clone is
+/// dropped, pending operations are dropped, without a call to their code;
+/// [`shutdown`](Self::shutdown) returns them instead.
 ///
 /// After Apache Kafka's purgatory (`DelayedOperationPurgatory`); what differs stands in the
 /// repository's `docs/PURGATORY.md`. An example is on the [crate's page](crate#purgatory).
@@ -56,7 +58,6 @@ where
     K: Hash + Eq + Clone + Send + 'static,
     O: DelayedOperation,
 {
-    timer: Timer,
     registry: Arc<Registry<K, Arc<Delayed<K, O>>>>,
     homes: Box<[Arc<delayed::Shared<K, O>>]>,
 }
@@ -81,12 +82,10 @@ where
 {
     /// The same with another way to hash keys.
     pub fn with_hasher(timer: &Timer, hasher: S) -> Self {
-        let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        // So many shards that two threads seldom want the same one.
-        let shards = (32 * threads).next_power_of_two().min(1 << 12);
-        let registry = Arc::new(Registry::new(timer.clone(), shards));
+        let threads = parallelism();
+        let registry = Arc::new(Registry::new(timer.clone(), key_map::shards_for(threads)));
         let homes = Home::several(&registry, (2 * threads).next_power_of_two());
-        Purgatory { shared: Arc::new(Shared { timer: timer.clone(), registry, homes }), hasher }
+        Purgatory { shared: Arc::new(Shared { registry, homes }), hasher }
     }
 
     /// Completes an operation if its condition holds; otherwise watches it on `keys`, for `timeout`
@@ -114,19 +113,21 @@ where
         if keys.is_empty() {
             return Err(WatchError::NoKeys(operation));
         }
-        let Shared { timer, homes, .. } = &*self.shared;
-        let home = Home::of_thread(homes);
+        let home = Home::of_thread(&self.shared.homes);
         match contain(|| operation.try_complete()) {
             Some(false) => {
                 let hash = |key: &K| self.hash(key);
-                let delayed = Delayed::watch(home, timer, operation, timeout, keys, hash)?;
+                let delayed = Delayed::watch(home, operation, timeout, keys, hash)?;
                 return Ok(delayed.map_or(Watch::Completed, |it| Watch::Pending(Pending(it))));
             }
             Some(true) => {
                 home.at_once.fetch_add(1, Ordering::Relaxed);
                 home.conclude(operation, O::on_complete);
             }
-            None => home.registry.count_panic(),
+            None => {
+                home.registry.count_panic();
+                home.conclude(operation, |_| ());
+            }
         }
         Ok(Watch::Completed)
     }
@@ -184,7 +185,7 @@ where
 
     /// What the purgatory has done so far. Looks at each shard once.
     pub fn stats(&self) -> PurgatoryStats {
-        let Shared { registry, homes, .. } = &*self.shared;
+        let Shared { registry, homes } = &*self.shared;
         let mut stats = PurgatoryStats {
             completed_at_once: homes.iter().map(|home| home.at_once.load(Ordering::Relaxed)).sum(),
             panicked: registry.panicked.load(Ordering::Relaxed),
@@ -273,7 +274,6 @@ where
     fn drop(&mut self) {
         let home = Home::of_thread(&self.homes);
         self.shutdown().into_iter().for_each(|operation| home.conclude(operation, |_| ()));
-        self.registry.forget_timer();
     }
 }
 

@@ -9,7 +9,8 @@
 /// Then it is dropped, or its new owner's.
 ///
 /// No lock is held meanwhile: every method may use the purgatory, and the timer, as it likes. A
-/// panic is contained, counted and reported; the operation counts as finished, and is dropped.
+/// panic is contained, counted and reported; the operation counts as finished, and is dropped
+/// without further calls.
 ///
 /// ```
 /// use std::sync::atomic::{AtomicUsize, Ordering};

@@ -11,8 +11,8 @@ use std::sync::Arc;
 #[derive(Debug)]
 #[must_use = "tells whether the operation is completed already"]
 pub enum Watch<K, O> {
-    /// It is finished: the condition held at one of the two checks, and `on_complete` was called
-    /// (or will be, after the operation's callback that this was called from).
+    /// It is finished: the condition held at one of the checks, and `on_complete` was called (or
+    /// will be, after the operation's callback that this was called from). Or a check panicked.
     Completed,
     /// It is watched on all its keys. Dropping the handle changes nothing.
     Pending(Pending<K, O>),

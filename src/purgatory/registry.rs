@@ -3,19 +3,17 @@
 //!
 //! # Locks
 //! Each shard has one. Nothing is called under it but a key's `Eq`, `Clone` and `Drop`: operations
-//! go in and come out by reference count, and the last reference is always dropped outside. The
-//! timer's is held to clone it.
+//! go in and come out by reference count, and the last reference is always dropped outside.
 
+use crate::Timer;
 use crate::key_map::shard_of;
 use crate::purgatory::callbacks::{Turn, contain, postpone};
 use crate::purgatory::entries::Place;
 use crate::purgatory::watchers::Watchers;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Mutex, MutexGuard, thread_number};
-use crate::{Task, Timeout, Timer, TimerEntry};
 use crossbeam_utils::CachePadded;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// How an operation that was watched ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,8 +43,7 @@ type PaddedShard<K, V> = CachePadded<Mutex<Shard<K, V>>>;
 
 #[derive(Debug)]
 pub(crate) struct Registry<K, V> {
-    /// `None` once the purgatory was dropped: a handle that is kept does not keep the timer.
-    timer: Mutex<Option<Timer>>,
+    pub(crate) timer: Timer,
     /// Their number is a power of two. Padded, so that two locks never share a cache line.
     pub(crate) shards: Box<[PaddedShard<K, V>]>,
     pub(crate) panicked: AtomicU64,
@@ -76,7 +73,7 @@ impl<K: Eq + Clone, V> Registry<K, V> {
             CachePadded::new(Mutex::new(shard))
         };
         let shards = (0..shards).map(shard).collect();
-        Registry { timer: Mutex::new(Some(timer)), shards, panicked: AtomicU64::new(0) }
+        Registry { timer, shards, panicked: AtomicU64::new(0) }
     }
 
     /// The shard of a key whose hash this is.
@@ -112,18 +109,6 @@ impl<K: Eq + Clone, V> Registry<K, V> {
             drop(operation);
             place = before;
         }
-    }
-
-    /// Has the timer's executor run a task. Not any more when the timer is shut down or gone.
-    pub(crate) fn hand_over(&self, task: Task) -> Option<Timeout> {
-        let timer = self.timer.lock().clone()?;
-        timer.add(TimerEntry::after(Duration::ZERO, task)).ok()
-    }
-
-    /// Lets go of the timer.
-    pub(crate) fn forget_timer(&self) {
-        let timer = self.timer.lock().take();
-        drop(timer);
     }
 
     /// Lets nothing come in any more.

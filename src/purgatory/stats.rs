@@ -27,6 +27,13 @@ pub struct PurgatoryStats {
     pub panicked: u64,
 }
 
+impl PurgatoryStats {
+    /// Operations that were completed before their time was up.
+    pub fn completed(&self) -> u64 {
+        self.completed_at_once + self.completed_by_trigger + self.completed_by_force
+    }
+}
+
 impl fmt::Display for PurgatoryStats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "delayed {}, watched {}", self.delayed, self.watched)?;

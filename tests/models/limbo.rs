@@ -1,0 +1,184 @@
+//! The world of a purgatory's models.
+
+use crate::operations::{Conditions, Fate, Handle, Ledger, Op};
+use shuttle::sync::atomic::Ordering;
+use shuttle::thread;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
+use std::time::Duration;
+use tickwheel::{Cancelled, DelayedOperation, ManualClock, Purgatory, Timer, Watch, WatchError};
+
+/// Hashes a key to itself, so that every run of a schedule is the same. With two shards, key 0 is
+/// in the first, keys 1 and 2 in the second.
+#[derive(Default)]
+pub(crate) struct ToItself(u64);
+
+impl Hasher for ToItself {
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("keys are u64");
+    }
+
+    fn write_u64(&mut self, key: u64) {
+        self.0 = key;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+pub(crate) type KeyHasher = BuildHasherDefault<ToItself>;
+
+/// A purgatory on a timer that is driven by hand, with a tick of a nanosecond.
+pub(crate) struct Limbo<O: DelayedOperation = Op> {
+    pub(crate) timer: Timer,
+    pub(crate) clock: ManualClock,
+    pub(crate) purgatory: Purgatory<u64, O, KeyHasher>,
+    pub(crate) ledger: Arc<Ledger>,
+    conditions: Conditions,
+}
+
+impl<O: DelayedOperation> Limbo<O> {
+    pub(crate) fn new() -> Self {
+        let clock = ManualClock::new();
+        let builder = Timer::builder().tick(Duration::from_nanos(1)).wheel_size(4).shards(1);
+        let timer = builder.clock(clock.clone()).build().expect("it can be built");
+        let purgatory = Purgatory::with_hasher(&timer, KeyHasher::default());
+        let (ledger, conditions) = <(Arc<Ledger>, Conditions)>::default();
+        Limbo { timer, clock, purgatory, ledger, conditions }
+    }
+
+    /// Lets time pass and expires what is due.
+    pub(crate) fn pass(&self, nanos: u64) {
+        self.clock.advance(Duration::from_nanos(nanos));
+        self.timer.advance_clock(Duration::ZERO);
+    }
+
+    /// At quiescence: nothing is left behind, nowhere.
+    pub(crate) fn assert_empty(&self) {
+        self.purgatory.assert_invariants();
+        self.timer.assert_invariants();
+        assert_eq!((self.purgatory.watched(), self.purgatory.delayed()), (0, 0));
+        assert!(self.timer.is_empty(), "a timeout is left behind");
+    }
+}
+
+impl Limbo {
+    /// Watches operation `id` on `keys` for two nanoseconds.
+    pub(crate) fn watch(&self, id: usize, keys: &[u64]) -> Option<Handle> {
+        self.watch_with(id, keys, || (), || ())
+    }
+
+    /// Likewise. It calls `during` in each check, `then` in `on_complete`.
+    pub(crate) fn watch_with(
+        &self,
+        id: usize,
+        keys: &[u64],
+        during: impl FnMut() + Send + 'static,
+        then: impl FnMut() + Send + 'static,
+    ) -> Option<Handle> {
+        self.ledger.opened.lock().unwrap().push(id);
+        let op = Op {
+            id,
+            conditions: Arc::clone(&self.conditions),
+            calls: Vec::new(),
+            given: None,
+            during: Box::new(during),
+            then: Box::new(then),
+            ledger: Arc::clone(&self.ledger),
+        };
+        match self.purgatory.try_complete_else_watch(op, Duration::from_nanos(2), keys) {
+            Ok(Watch::Completed) => {
+                *self.ledger.triggered.lock().unwrap() += 1;
+                None
+            }
+            Ok(Watch::Pending(pending)) => {
+                let handle = Arc::new(pending);
+                self.ledger.handles.lock().unwrap().push((id, Arc::clone(&handle)));
+                Some(handle)
+            }
+            Err(WatchError::Shutdown(op)) => {
+                op.give(Fate::Refused);
+                None
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// Makes an operation's condition true.
+    pub(crate) fn set(&self, id: usize) {
+        self.conditions[id].store(true, Ordering::SeqCst);
+    }
+
+    /// What a trigger says that it completed has been completed when it returns, on this thread.
+    pub(crate) fn trigger(&self, key: u64) -> usize {
+        let me = thread::current().id();
+        let before = self.ledger.completed_by(me);
+        let completed = self.purgatory.check_and_complete(&key);
+        let inside = self.ledger.inside.lock().unwrap().contains(&me);
+        let seen = self.ledger.completed_by(me) - before;
+        assert!(inside || seen >= completed, "{completed} completed, {seen} seen");
+        *self.ledger.triggered.lock().unwrap() += completed as u64;
+        completed
+    }
+
+    pub(crate) fn force(&self, handle: &Handle) -> bool {
+        let forced = handle.force_complete();
+        assert!(!forced || handle.is_completed(), "it is sealed at least");
+        *self.ledger.forced.lock().unwrap() += u64::from(forced);
+        forced
+    }
+
+    /// What the handle answers, without the operation, which ends here if it is returned.
+    pub(crate) fn cancel(&self, handle: &Handle) -> Cancelled<usize> {
+        match handle.cancel() {
+            Cancelled::Returned(op) => Cancelled::Returned(op.give(Fate::Returned)),
+            Cancelled::Left => Cancelled::Left,
+            Cancelled::Finished => Cancelled::Finished,
+        }
+    }
+
+    /// Those that were returned, which end here.
+    pub(crate) fn cancel_for_key(&self, key: u64) -> Vec<usize> {
+        returned(self.purgatory.cancel_for_key(&key))
+    }
+
+    /// Likewise.
+    pub(crate) fn shutdown(&self) -> Vec<usize> {
+        returned(self.purgatory.shutdown())
+    }
+
+    pub(crate) fn fate(&self, id: usize) -> Option<Fate> {
+        self.ledger.fate(id)
+    }
+
+    /// At quiescence: expires what still waits, and settles.
+    pub(crate) fn finish(&self) -> String {
+        self.purgatory.assert_invariants();
+        self.pass(90);
+        self.settle()
+    }
+
+    /// At quiescence with nothing watched: every operation has ended once, is nowhere any more, and
+    /// the statistics say the same. Returns how they ended.
+    pub(crate) fn settle(&self) -> String {
+        let ends = self.ledger.settle();
+        self.assert_empty();
+        let stats = self.purgatory.stats();
+        let count =
+            |fates: &[Fate]| ends.iter().filter(|end| fates.contains(&end.1)).count() as u64;
+        let (triggered, forced) = (stats.completed_by_trigger, stats.completed_by_force);
+        let answered = *self.ledger.triggered.lock().unwrap();
+        assert_eq!(stats.completed_at_once + triggered, answered, "what triggers answered");
+        assert_eq!(forced, *self.ledger.forced.lock().unwrap(), "what `force_complete` answered");
+        let completed = stats.completed_at_once + triggered + forced;
+        assert_eq!((completed, stats.panicked), (count(&[Fate::Completed]), 0));
+        assert_eq!(stats.expired, count(&[Fate::Expired]));
+        assert_eq!(stats.cancelled, count(&[Fate::Cancelled, Fate::Returned]), "{ends:?}");
+        format!("{ends:?}, {triggered} triggered, {forced} forced")
+    }
+}
+
+fn returned(ops: Vec<Op>) -> Vec<usize> {
+    ops.into_iter().map(|op| op.give(Fate::Returned)).collect()
+}

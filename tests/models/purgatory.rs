@@ -1,0 +1,287 @@
+//! Models of the ends of delayed operations: of all who want to end one, one does.
+
+use crate::harness::explore;
+use crate::limbo::Limbo;
+use crate::operations::Fate;
+use shuttle::thread;
+use tickwheel::Cancelled;
+
+/// What has become of an operation, if a cancel answered this. `otherwise` if it came too late.
+fn after_cancel(answer: &Cancelled<usize>, otherwise: Fate) -> Fate {
+    match answer {
+        Cancelled::Returned(_) => Fate::Returned,
+        Cancelled::Left => Fate::Cancelled,
+        Cancelled::Finished => otherwise,
+    }
+}
+
+/// The condition comes true and the key is triggered while the operation is being watched: it is
+/// complete when both have returned.
+///
+/// Fails when the check after watching is left out.
+#[test]
+fn watch_against_trigger() {
+    explore("watch_against_trigger", 2, || {
+        let limbo = Limbo::new();
+        thread::scope(|scope| {
+            scope.spawn(|| limbo.watch(0, &[0, 1]));
+            scope.spawn(|| {
+                limbo.set(0);
+                limbo.trigger(1);
+            });
+        });
+        assert_eq!(limbo.fate(0), Some(Fate::Completed));
+        limbo.settle()
+    });
+}
+
+/// Two triggers on two keys of an operation: one of them completes it, whole.
+///
+/// Fails when an operation leaves only one of its keys, or when a claim reads and writes the state
+/// word in two steps.
+#[test]
+fn trigger_against_trigger() {
+    explore("trigger_against_trigger", 2, || {
+        let limbo = Limbo::new();
+        limbo.watch(0, &[0, 1]);
+        let mut completed = [0; 2];
+        let [one, other] = &mut completed;
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                limbo.set(0);
+                *one = limbo.trigger(0);
+            });
+            scope.spawn(|| {
+                limbo.set(0);
+                *other = limbo.trigger(1);
+            });
+        });
+        assert_eq!(completed.iter().sum::<usize>(), 1);
+        format!("{completed:?} {}", limbo.settle())
+    });
+}
+
+/// The condition comes true, and is announced, while another thread has just found it false.
+///
+/// Fails when a trigger leaves no request to who holds the operation.
+#[test]
+fn trigger_during_a_check() {
+    explore("trigger_during_a_check", 2, || {
+        let limbo = Limbo::new();
+        limbo.watch(0, &[0, 1]);
+        let mut completed = [0; 2];
+        let [one, other] = &mut completed;
+        thread::scope(|scope| {
+            scope.spawn(|| *one = limbo.trigger(0));
+            scope.spawn(|| {
+                limbo.set(0);
+                *other = limbo.trigger(1);
+            });
+        });
+        assert_eq!(limbo.fate(0), Some(Fate::Completed));
+        format!("{completed:?} {}", limbo.settle())
+    });
+}
+
+/// It is completed or it expires, and the trigger tells which.
+///
+/// Fails when an expiry takes an operation that somebody is checking.
+#[test]
+fn trigger_against_expiry() {
+    explore("trigger_against_expiry", 2, || {
+        let limbo = Limbo::new();
+        limbo.watch(0, &[0, 1]);
+        let mut completed = 0;
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                limbo.set(0);
+                completed = limbo.trigger(1);
+            });
+            scope.spawn(|| limbo.pass(2));
+        });
+        let fate = if completed == 1 { Fate::Completed } else { Fate::Expired };
+        assert_eq!(limbo.fate(0), Some(fate));
+        limbo.settle()
+    });
+}
+
+/// Operations expire while another thread finds their condition false: then, or in the timer's next
+/// turn.
+///
+/// Fails when who lets go of an operation does not look whether it has expired meanwhile, or does
+/// not keep its new timeout.
+#[test]
+fn expiry_during_a_check() {
+    explore("expiry_during_a_check", 3, || {
+        let limbo = Limbo::new();
+        limbo.watch(0, &[0]);
+        let handle = limbo.watch(1, &[0]).expect("it waits");
+        thread::scope(|scope| {
+            scope.spawn(|| limbo.trigger(0));
+            scope.spawn(|| limbo.pass(2));
+        });
+        let late = [0, 1].map(|id| limbo.fate(id).is_none());
+        if late[1] {
+            assert_eq!(limbo.cancel(&handle), Cancelled::Returned(1));
+        }
+        assert_eq!(limbo.timer.len(), limbo.purgatory.delayed(), "each has one timeout");
+        limbo.pass(0);
+        assert_eq!(limbo.fate(0), Some(Fate::Expired));
+        format!("{late:?} {}", limbo.settle())
+    });
+}
+
+/// It expires while it is still being added.
+///
+/// Fails when who adds it does not see to what has come meanwhile.
+#[test]
+fn watch_against_expiry() {
+    explore("watch_against_expiry", 2, || {
+        let limbo = Limbo::new();
+        thread::scope(|scope| {
+            scope.spawn(|| limbo.watch(0, &[0]));
+            scope.spawn(|| limbo.pass(2));
+        });
+        let ended = limbo.fate(0).is_some();
+        limbo.pass(2);
+        assert_eq!(limbo.fate(0), Some(Fate::Expired));
+        format!("{ended} {}", limbo.settle())
+    });
+}
+
+/// The timer is shut down. Whoever did that runs what it returned, while the operations are checked
+/// and one of them is cancelled.
+///
+/// Fails when an expiry is forgotten that the timer does not take any more, or when it breaks the
+/// promise that a cancel was given meanwhile.
+#[test]
+fn expiry_after_the_timers_end() {
+    explore("expiry_after_the_timers_end", 3, || {
+        let limbo = Limbo::new();
+        let handle = limbo.watch(0, &[0]).expect("it waits");
+        limbo.watch(1, &[0]);
+        let left = limbo.timer.shutdown();
+        let mut answer = Cancelled::Finished;
+        thread::scope(|scope| {
+            scope.spawn(|| limbo.trigger(0));
+            scope.spawn(|| left.into_iter().for_each(|entry| entry.into_task().run()));
+            scope.spawn(|| answer = limbo.cancel(&handle));
+        });
+        assert_eq!(limbo.fate(0), Some(after_cancel(&answer, Fate::Expired)));
+        assert_eq!(limbo.fate(1), Some(Fate::Expired));
+        limbo.settle()
+    });
+}
+
+/// `force_complete` tells whether it won.
+///
+/// Fails when a claim reads and writes the state word in two steps.
+#[test]
+fn force_against_expiry() {
+    explore("force_against_expiry", 2, || {
+        let limbo = Limbo::new();
+        let handle = limbo.watch(0, &[0, 1]).expect("it waits");
+        let mut forced = false;
+        thread::scope(|scope| {
+            scope.spawn(|| forced = limbo.force(&handle));
+            scope.spawn(|| limbo.pass(2));
+        });
+        let fate = if forced { Fate::Completed } else { Fate::Expired };
+        assert_eq!(limbo.fate(0), Some(fate));
+        limbo.settle()
+    });
+}
+
+/// Of a trigger and a `force_complete` one says that it was it.
+///
+/// Fails when who has found the condition true does not look whether it was forced meanwhile.
+#[test]
+fn force_against_trigger() {
+    explore("force_against_trigger", 2, || {
+        let limbo = Limbo::new();
+        let handle = limbo.watch(0, &[0, 1]).expect("it waits");
+        let (mut forced, mut completed) = (false, 0);
+        thread::scope(|scope| {
+            scope.spawn(|| forced = limbo.force(&handle));
+            scope.spawn(|| {
+                limbo.set(0);
+                completed = limbo.trigger(0);
+            });
+        });
+        assert_eq!(completed, usize::from(!forced));
+        limbo.settle()
+    });
+}
+
+/// Of two `force_complete` one wins, also while a third thread checks the operation.
+///
+/// Fails when an operation that was forced while it was held can be forced again.
+#[test]
+fn force_against_force() {
+    explore("force_against_force", 2, || {
+        let limbo = Limbo::new();
+        let handle = limbo.watch(0, &[0]).expect("it waits");
+        let mut forced = [false; 2];
+        let [one, other] = &mut forced;
+        thread::scope(|scope| {
+            scope.spawn(|| *one = limbo.force(&handle));
+            scope.spawn(|| *other = limbo.force(&handle));
+            scope.spawn(|| limbo.trigger(0));
+        });
+        assert!(forced[0] != forced[1], "{forced:?}");
+        format!("{forced:?} {}", limbo.settle())
+    });
+}
+
+/// What `cancel` answers is what happens.
+///
+/// Fails when who has found the condition true does not look whether it was cancelled meanwhile.
+#[test]
+fn cancel_against_trigger() {
+    explore("cancel_against_trigger", 3, || {
+        let limbo = Limbo::new();
+        let handle = limbo.watch(0, &[0, 1]).expect("it waits");
+        let (mut answer, mut completed) = (Cancelled::Finished, 0);
+        thread::scope(|scope| {
+            scope.spawn(|| answer = limbo.cancel(&handle));
+            scope.spawn(|| {
+                limbo.set(0);
+                completed = limbo.trigger(0);
+            });
+        });
+        let fate = after_cancel(&answer, Fate::Completed);
+        assert_eq!(limbo.fate(0), Some(fate));
+        assert_eq!(completed, usize::from(fate == Fate::Completed));
+        limbo.settle()
+    });
+}
+
+/// Two cancel an operation whose condition a third finds false, and whose time is up.
+///
+/// Fails when a cancel leaves no request, or when an operation that was cancelled while it was held
+/// can be cancelled again.
+#[test]
+fn cancel_against_cancel_and_expiry() {
+    explore("cancel_against_cancel_and_expiry", 4, || {
+        let limbo = Limbo::new();
+        let handle = limbo.watch(0, &[0]).expect("it waits");
+        let mut answers = [Cancelled::Finished; 2];
+        let [one, other] = &mut answers;
+        thread::scope(|scope| {
+            scope.spawn(|| *one = limbo.cancel(&handle));
+            scope.spawn(|| {
+                limbo.pass(2);
+                *other = limbo.cancel(&handle);
+            });
+            scope.spawn(|| limbo.trigger(0));
+        });
+        if limbo.fate(0).is_none() {
+            limbo.pass(0);
+        }
+        let won = answers.iter().filter(|answer| **answer != Cancelled::Finished);
+        assert!(won.count() < 2, "{answers:?}");
+        let fate = after_cancel(&answers[1], after_cancel(&answers[0], Fate::Expired));
+        assert_eq!(limbo.fate(0), Some(fate));
+        format!("{answers:?} {}", limbo.settle())
+    });
+}

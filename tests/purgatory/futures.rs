@@ -1,0 +1,271 @@
+//! Operations that are awaited.
+
+use crate::{HOUR, MS};
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+use tickwheel::{FutureOperation, ManualClock, Purgatory, Timer, Wait, Waited, WatchError};
+
+struct Fixture {
+    purgatory: Purgatory<u32, FutureOperation>,
+    timer: Timer,
+    clock: ManualClock,
+}
+
+fn fixture() -> Fixture {
+    let clock = ManualClock::new();
+    let timer = Timer::builder().shards(1).clock(clock.clone()).build().unwrap();
+    Fixture { purgatory: Purgatory::new(&timer), timer, clock }
+}
+
+impl Fixture {
+    /// Waits for something that does not come.
+    fn wait(&self, keys: &[u32]) -> Wait<u32> {
+        self.purgatory.wait(keys, HOUR, || false).unwrap()
+    }
+
+    fn assert_empty(&self) {
+        self.purgatory.assert_invariants();
+        let counts = (self.purgatory.watched(), self.purgatory.delayed(), self.timer.len());
+        assert_eq!(counts, (0, 0, 0));
+    }
+}
+
+#[derive(Default)]
+struct Counter(AtomicUsize);
+
+impl Wake for Counter {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, SeqCst);
+    }
+}
+
+/// A future that is polled by hand.
+struct Polled {
+    wait: Wait<u32>,
+    woken: Arc<Counter>,
+}
+
+impl Polled {
+    fn new(wait: Wait<u32>) -> Self {
+        Polled { wait, woken: Arc::default() }
+    }
+
+    fn poll(&mut self) -> Poll<Waited> {
+        let waker = Waker::from(Arc::clone(&self.woken));
+        Pin::new(&mut self.wait).poll(&mut Context::from_waker(&waker))
+    }
+
+    /// How often it was woken.
+    fn woken(&self) -> usize {
+        self.woken.0.load(SeqCst)
+    }
+}
+
+#[test]
+fn a_condition_that_holds_already_is_ready_at_once() {
+    for holds_at in [1, 2] {
+        let fixture = fixture();
+        let mut checks = 0;
+        let condition = move || {
+            checks += 1;
+            checks == holds_at
+        };
+        let mut polled = Polled::new(fixture.purgatory.wait(&[1], HOUR, condition).unwrap());
+        assert_eq!(polled.poll(), Poll::Ready(Waited::Completed));
+        assert_eq!(polled.woken(), 0);
+        assert_eq!(fixture.purgatory.stats().completed_at_once, 1);
+        fixture.assert_empty();
+    }
+}
+
+#[test]
+fn a_trigger_completes_it() {
+    let fixture = fixture();
+    let flag = Arc::new(AtomicBool::new(false));
+    let set = Arc::clone(&flag);
+    let wait = fixture.purgatory.wait(&[1, 2], HOUR, move || set.load(SeqCst)).unwrap();
+    let mut polled = Polled::new(wait);
+    assert_eq!(polled.poll(), Poll::Pending);
+    assert_eq!(fixture.purgatory.check_and_complete(&1), 0);
+    assert_eq!((polled.poll(), polled.woken()), (Poll::Pending, 0));
+    flag.store(true, SeqCst);
+    assert_eq!(fixture.purgatory.check_and_complete(&2), 1);
+    assert_eq!(polled.woken(), 1);
+    assert_eq!(polled.poll(), Poll::Ready(Waited::Completed));
+    fixture.assert_empty();
+}
+
+#[test]
+fn its_time_is_up_at_the_deadline() {
+    let fixture = fixture();
+    let mut polled = Polled::new(fixture.purgatory.wait(&[1], 5 * MS, || false).unwrap());
+    assert_eq!(polled.poll(), Poll::Pending);
+    fixture.clock.advance(4 * MS);
+    fixture.timer.advance_clock(Duration::ZERO);
+    assert_eq!((polled.poll(), polled.woken()), (Poll::Pending, 0));
+    fixture.clock.advance(MS);
+    fixture.timer.advance_clock(Duration::ZERO);
+    assert_eq!(polled.woken(), 1);
+    assert_eq!(polled.poll(), Poll::Ready(Waited::Expired));
+    fixture.assert_empty();
+}
+
+/// It waits from the beginning: what comes before it is polled is not lost.
+#[test]
+fn it_need_not_be_polled_to_end() {
+    let fixture = fixture();
+    let mut polled = Polled::new(fixture.purgatory.wait(&[1], MS, || false).unwrap());
+    fixture.clock.advance(MS);
+    fixture.timer.advance_clock(Duration::ZERO);
+    fixture.assert_empty();
+    assert_eq!(polled.poll(), Poll::Ready(Waited::Expired));
+}
+
+#[test]
+fn it_is_cancelled_by_its_key_by_shutdown_by_the_last_purgatory_and_by_a_panic() {
+    type Ends = fn(Fixture) -> Option<Fixture>;
+    let by_key: Ends = |fixture| {
+        assert_eq!(fixture.purgatory.cancel_for_key(&2).len(), 1);
+        Some(fixture)
+    };
+    let by_shutdown: Ends = |fixture| {
+        assert_eq!(fixture.purgatory.shutdown().len(), 1);
+        Some(fixture)
+    };
+    let by_the_last: Ends = |fixture| {
+        drop(fixture.purgatory);
+        assert_eq!(fixture.timer.len(), 0);
+        None
+    };
+    let by_panic: Ends = |fixture| {
+        assert_eq!(fixture.purgatory.check_and_complete(&1), 0);
+        assert_eq!(fixture.purgatory.stats().panicked, 1);
+        Some(fixture)
+    };
+    for ends in [by_key, by_shutdown, by_the_last, by_panic] {
+        let (fixture, mut checks) = (fixture(), 0);
+        let condition = move || {
+            checks += 1;
+            assert!(checks < 3, "a trigger makes it panic");
+            false
+        };
+        let mut polled = Polled::new(fixture.purgatory.wait(&[1, 2], HOUR, condition).unwrap());
+        assert_eq!(polled.poll(), Poll::Pending);
+        let left = ends(fixture);
+        assert_eq!(polled.woken(), 1);
+        assert_eq!(polled.poll(), Poll::Ready(Waited::Cancelled));
+        left.inspect(Fixture::assert_empty);
+    }
+}
+
+#[test]
+fn a_condition_that_panics_at_the_beginning_cancels_it() {
+    for check in [1, 2] {
+        let (fixture, mut checks) = (fixture(), 0);
+        let condition = move || {
+            checks += 1;
+            assert!(checks < check, "the check that panics");
+            false
+        };
+        let mut polled = Polled::new(fixture.purgatory.wait(&[1], HOUR, condition).unwrap());
+        assert_eq!(polled.poll(), Poll::Ready(Waited::Cancelled));
+        fixture.assert_empty();
+    }
+}
+
+#[test]
+fn dropping_it_cancels_and_cleans_up_and_wakes_nobody() {
+    let fixture = fixture();
+    let alive = Arc::new(());
+    let held = Arc::clone(&alive);
+    let condition = move || Arc::strong_count(&held) == 0;
+    let mut polled = Polled::new(fixture.purgatory.wait(&[1, 2, 3], HOUR, condition).unwrap());
+    assert_eq!(polled.poll(), Poll::Pending);
+    assert_eq!((fixture.purgatory.watched(), fixture.timer.len()), (3, 1));
+    let Polled { wait, woken } = polled;
+    drop(wait);
+    assert_eq!((woken.0.load(SeqCst), Arc::strong_count(&woken)), (0, 1));
+    assert_eq!(Arc::strong_count(&alive), 1, "the condition is dropped");
+    assert_eq!(fixture.purgatory.stats().cancelled, 1);
+    fixture.assert_empty();
+    drop(fixture.wait(&[1]));
+    fixture.assert_empty();
+}
+
+#[test]
+fn the_last_waker_is_woken_and_the_former_ones_are_dropped() {
+    let fixture = fixture();
+    let mut wait = fixture.wait(&[1]);
+    let wakers: Vec<Arc<Counter>> = (0..3).map(|_| Arc::default()).collect();
+    for counter in &wakers {
+        let waker = Waker::from(Arc::clone(counter));
+        assert_eq!(Pin::new(&mut wait).poll(&mut Context::from_waker(&waker)), Poll::Pending);
+    }
+    let held: Vec<usize> = wakers.iter().map(Arc::strong_count).collect();
+    assert_eq!(held, [1, 1, 2]);
+    drop(fixture.purgatory.cancel_for_key(&1));
+    let woken: Vec<usize> = wakers.iter().map(|counter| counter.0.load(SeqCst)).collect();
+    assert_eq!(woken, [0, 0, 1]);
+    assert!(wakers.iter().all(|counter| Arc::strong_count(counter) == 1));
+}
+
+#[test]
+fn it_is_refused_as_any_operation() {
+    let fixture = fixture();
+    let wait = |keys: &[u32]| fixture.purgatory.wait(keys, HOUR, || false);
+    assert!(matches!(wait(&[]), Err(WatchError::NoKeys(_))));
+    drop(fixture.purgatory.shutdown());
+    assert!(matches!(wait(&[1]), Err(WatchError::Shutdown(_))));
+    fixture.assert_empty();
+}
+
+struct Unpark(std::thread::Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+fn block_on<F: Future>(future: F) -> F::Output {
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => std::thread::park(),
+        }
+    }
+}
+
+/// Threads that hand a number round: each waits for its turn and then wakes the next.
+#[test]
+fn threads_that_wait_for_each_other_all_get_their_turn() {
+    const THREADS: usize = 4;
+    const TURNS: usize = 500;
+    let fixture = fixture();
+    let number = Arc::new(AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (number, purgatory) = (Arc::clone(&number), &fixture.purgatory);
+            scope.spawn(move || {
+                for turn in 0..TURNS {
+                    let (seen, mine) = (Arc::clone(&number), turn * THREADS + thread);
+                    let wait = async {
+                        let my_turn = move || seen.load(SeqCst) == mine;
+                        purgatory.wait(&[thread as u32], HOUR, my_turn).unwrap().await
+                    };
+                    assert_eq!(block_on(wait), Waited::Completed);
+                    number.store(mine + 1, SeqCst);
+                    purgatory.check_and_complete(&(((thread + 1) % THREADS) as u32));
+                }
+            });
+        }
+    });
+    assert_eq!(number.load(SeqCst), THREADS * TURNS);
+    fixture.assert_empty();
+}

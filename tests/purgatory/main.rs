@@ -1,0 +1,90 @@
+//! The behaviour of `Purgatory`, one rule of its documentation per test. Time is a `ManualClock`,
+//! but in `stress`.
+
+mod chains;
+mod checks;
+mod ends;
+mod expiry;
+mod futures;
+mod memory;
+mod model;
+mod naive;
+mod panics;
+mod reentrancy;
+mod script;
+mod shutdown;
+mod steps;
+mod stress;
+mod triggers;
+mod watch;
+
+use script::{Log, Script, What};
+use std::time::Duration;
+use tickwheel::{ManualClock, Pending, Purgatory, Task, Timer, TimerBuilder, Watch};
+
+pub(crate) const MS: Duration = Duration::from_millis(1);
+pub(crate) const HOUR: Duration = Duration::from_secs(3600);
+
+/// A purgatory of scripted operations, its timer, and what the operations' code wrote down.
+pub(crate) struct Fixture {
+    pub(crate) purgatory: Purgatory<u32, Script>,
+    pub(crate) timer: Timer,
+    pub(crate) clock: ManualClock,
+    pub(crate) log: Log,
+}
+
+impl Fixture {
+    pub(crate) fn new() -> Self {
+        Self::with(|builder| builder)
+    }
+
+    pub(crate) fn with(options: impl FnOnce(TimerBuilder<Task>) -> TimerBuilder<Task>) -> Self {
+        let clock = ManualClock::new();
+        let builder = options(Timer::builder().shards(1).clock(clock.clone()));
+        let timer = builder.build().expect("the options are in their ranges");
+        let purgatory = Purgatory::new(&timer);
+        Fixture { purgatory, timer, clock, log: Log::default() }
+    }
+
+    /// An operation whose condition never holds.
+    pub(crate) fn script(&self, id: u32) -> Script {
+        Script::new(id, &self.log)
+    }
+
+    /// Watches an operation that has to wait.
+    pub(crate) fn watch(&self, script: Script, keys: &[u32]) -> Pending<u32, Script> {
+        self.watch_for(HOUR, script, keys)
+    }
+
+    pub(crate) fn watch_for(
+        &self,
+        timeout: Duration,
+        script: Script,
+        keys: &[u32],
+    ) -> Pending<u32, Script> {
+        match self.purgatory.try_complete_else_watch(script, timeout, keys) {
+            Ok(Watch::Pending(pending)) => pending,
+            other => panic!("it has to wait: {other:?}"),
+        }
+    }
+
+    /// What happens when the clock is moved by `step`, checks left out.
+    pub(crate) fn advance(&self, step: Duration) -> Vec<(What, u32)> {
+        self.clock.advance(step);
+        self.timer.advance_clock(Duration::ZERO);
+        self.purgatory.assert_invariants();
+        self.log.ends()
+    }
+
+    /// How many entries are watched, operations delayed, and timers pending.
+    pub(crate) fn counts(&self) -> (usize, usize, usize) {
+        self.purgatory.assert_invariants();
+        self.timer.assert_invariants();
+        (self.purgatory.watched(), self.purgatory.delayed(), self.timer.len())
+    }
+
+    /// Asserts that no key and no timer is left.
+    pub(crate) fn assert_empty(&self) {
+        assert_eq!(self.counts(), (0, 0, 0), "watched, delayed, timers");
+    }
+}

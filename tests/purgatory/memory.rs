@@ -1,0 +1,135 @@
+//! What is left when very much has come and gone.
+
+use crate::{Fixture, HOUR, MS};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
+use tickwheel::{DelayedOperation, ManualClock, Purgatory, Timer};
+
+const MANY: usize = if cfg!(debug_assertions) { 100_000 } else { 1_000_000 };
+
+/// Counts those that live.
+struct Counted(Arc<AtomicUsize>, bool);
+
+impl Counted {
+    fn new(living: &Arc<AtomicUsize>) -> Self {
+        living.fetch_add(1, SeqCst);
+        Counted(Arc::clone(living), false)
+    }
+}
+
+impl DelayedOperation for Counted {
+    fn try_complete(&mut self) -> bool {
+        self.1
+    }
+
+    fn on_complete(&mut self) {
+        self.1 = true;
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, SeqCst);
+    }
+}
+
+/// In waves of a thousand: a quarter is forced, cancelled, cancelled by key, expired each.
+#[test]
+fn after_very_many_operations_nothing_is_left() {
+    let clock = ManualClock::new();
+    let timer = Timer::builder().shards(2).clock(clock.clone()).build().unwrap();
+    let purgatory: Purgatory<usize, Counted> = Purgatory::new(&timer);
+    let living = Arc::new(AtomicUsize::new(0));
+    let mut kept = Vec::new();
+    for wave in 0..MANY / 1000 {
+        for number in 0..1000 {
+            let id = wave * 1000 + number;
+            // A key that all share, one of a few, one of its own.
+            let keys = [0, 1 + number % 4, 1000 + id];
+            let operation = Counted::new(&living);
+            let watch = purgatory.try_complete_else_watch(operation, 10 * MS, &keys).unwrap();
+            let pending = watch.pending().unwrap();
+            match number % 4 {
+                0 => assert!(pending.force_complete()),
+                1 => assert!(pending.cancel().into_operation().is_some()),
+                _ => kept.push(pending),
+            }
+        }
+        assert_eq!((living.load(SeqCst), purgatory.delayed(), timer.len()), (500, 500, 500));
+        assert_eq!(purgatory.cancel_for_key(&3).len(), 250);
+        clock.advance(10 * MS);
+        assert_eq!(timer.advance_clock(Duration::ZERO), 250);
+        assert_eq!((living.load(SeqCst), purgatory.watched(), timer.len()), (0, 0, 0));
+    }
+    purgatory.assert_invariants();
+    timer.assert_invariants();
+    let ended = MANY as u64 / 4;
+    let stats = purgatory.stats();
+    assert_eq!(
+        (stats.completed_by_force, stats.expired, stats.cancelled),
+        (ended, ended, 2 * ended)
+    );
+    // Their handles keep nothing alive and still know.
+    assert_eq!(kept.iter().filter(|pending| pending.is_completed()).count(), MANY / 4);
+}
+
+#[test]
+fn very_many_operations_on_a_key_leave_at_one_trigger() {
+    let fixture = Fixture::new();
+    let lives: Vec<_> = (0..MANY as u32 / 10)
+        .map(|id| {
+            let script = fixture.script(id).at_check(3);
+            let life = script.life();
+            fixture.watch(script, &[1, 2 + id]);
+            life
+        })
+        .collect();
+    assert_eq!(fixture.purgatory.check_and_complete(&1), lives.len());
+    assert!(lives.iter().all(|life| life.strong_count() == 0));
+    fixture.assert_empty();
+}
+
+/// The ones in the middle stay; what left around them is not in the way.
+#[test]
+fn a_few_that_stay_do_not_keep_those_around_them() {
+    let fixture = Fixture::new();
+    let mut living = Vec::new();
+    for id in 0..MANY as u32 / 10 {
+        let script = fixture.script(id);
+        let life = script.life();
+        let pending = fixture.watch(script, &[1]);
+        if id % 1000 == 500 {
+            living.push(life);
+        } else {
+            assert!(pending.cancel().into_operation().is_some());
+            assert_eq!(life.strong_count(), 0);
+        }
+    }
+    assert_eq!(fixture.counts(), (living.len(), living.len(), living.len()));
+    fixture.log.take();
+    assert_eq!(fixture.purgatory.check_and_complete(&1), 0);
+    assert_eq!(fixture.log.take().len(), living.len());
+    drop(fixture.purgatory.shutdown());
+    assert!(living.iter().all(|life| life.strong_count() == 0));
+    fixture.assert_empty();
+}
+
+/// A handle is small once its operation is finished: it does not keep the timer with its tasks.
+#[test]
+fn a_kept_handle_does_not_keep_the_timer() {
+    let held = Arc::new(());
+    let own = Arc::clone(&held);
+    let executor = move |task: tickwheel::Task| {
+        assert!(Arc::strong_count(&own) > 0);
+        task.run();
+    };
+    let timer = Timer::builder().clock(ManualClock::new()).executor(executor).build().unwrap();
+    let purgatory: Purgatory<u32, Counted> = Purgatory::new(&timer);
+    let operation = Counted::new(&Arc::default());
+    let watch = purgatory.try_complete_else_watch(operation, HOUR, &[1]).unwrap();
+    let pending = watch.pending().unwrap();
+    drop((purgatory, timer));
+    assert!(!pending.is_completed());
+    assert_eq!(Arc::strong_count(&held), 1, "the executor is dropped with the last timer");
+}

@@ -1,0 +1,166 @@
+//! A callback may use the purgatory as it likes.
+
+use crate::What::{Checked, Completed, Dropped, Expired};
+use crate::{Fixture, HOUR, MS, Script};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tickwheel::{Pending, Purgatory, WatchError};
+
+/// What a script's hook takes out and uses.
+pub(crate) type Hand<T> = Arc<Mutex<Option<T>>>;
+
+pub(crate) fn hand<T>() -> (Hand<T>, Hand<T>) {
+    let hand = Hand::default();
+    (Arc::clone(&hand), hand)
+}
+
+#[test]
+fn on_complete_may_trigger_its_own_key_and_another() {
+    let fixture = Fixture::new();
+    let flag = Arc::new(AtomicBool::new(false));
+    let (purgatory, set) = (fixture.purgatory.clone(), Arc::clone(&flag));
+    let script = fixture.script(1).at_check(3).on_complete(move || {
+        assert_eq!(purgatory.check_and_complete(&1), 0);
+        set.store(true, SeqCst);
+        // Itself is not among them.
+        assert_eq!(purgatory.check_and_complete_all(&[1, 2]), 3);
+    });
+    fixture.watch(script, &[1, 2]);
+    for (id, key) in [(2, 1), (3, 2), (4, 1)] {
+        fixture.watch(fixture.script(id).when_set(&flag), &[key]);
+    }
+    assert_eq!(fixture.purgatory.check_and_complete(&1), 1, "the inner call counts the others");
+    assert_eq!(fixture.log.of(Completed), [1, 2, 4, 3]);
+    fixture.assert_empty();
+}
+
+#[test]
+fn a_callback_that_another_one_causes_comes_after_that_and_before_the_outermost_call_returns() {
+    let fixture = Fixture::new();
+    for outer in ["trigger", "force", "expiry", "at once"] {
+        let (log, purgatory) = (fixture.log.clone(), fixture.purgatory.clone());
+        let (theirs, forced) = hand::<Pending<u32, Script>>();
+        fixture.watch(fixture.script(2).at_check(3), &[2]);
+        *forced.lock().unwrap() = Some(fixture.watch(fixture.script(3), &[3]));
+        let causes = move || {
+            log.take();
+            assert_eq!(purgatory.check_and_complete(&2), 1);
+            assert!(theirs.lock().unwrap().take().is_some_and(|it| it.force_complete()));
+            let at_once = Script::new(4, &log).at_check(1);
+            let watch = purgatory.try_complete_else_watch(at_once, HOUR, &[4]);
+            assert!(watch.is_ok_and(|watch| watch.is_completed()));
+            assert_eq!(log.take(), [(Checked, 2), (Checked, 4)], "and no callback");
+            assert_eq!(purgatory.delayed(), 0, "but they are gone already");
+        };
+        let script = fixture.script(1).at_check(3 - 2 * u32::from(outer == "at once"));
+        let script = script.on_complete(causes);
+        match outer {
+            "trigger" => {
+                fixture.watch(script, &[1]);
+                assert_eq!(fixture.purgatory.check_and_complete(&1), 1);
+            }
+            "force" => assert!(fixture.watch(script, &[1]).force_complete()),
+            "expiry" => {
+                fixture.watch_for(MS, script, &[1]);
+                fixture.clock.advance(MS);
+                assert_eq!(fixture.timer.advance_clock(Duration::ZERO), 1);
+            }
+            _ => {
+                let watch = fixture.purgatory.try_complete_else_watch(script, HOUR, &[1]);
+                assert!(watch.unwrap().is_completed());
+            }
+        }
+        let mut after = fixture.log.take();
+        if outer == "expiry" {
+            assert_eq!(after.remove(0), (Expired, 1));
+        }
+        let others = [2, 3, 4].into_iter().flat_map(|id| [(Completed, id), (Dropped, id)]);
+        let expected: Vec<_> = std::iter::once((Dropped, 1)).chain(others).collect();
+        assert_eq!(after, expected, "{outer}");
+        assert_eq!(fixture.purgatory.stats().panicked, 0);
+        fixture.assert_empty();
+    }
+}
+
+#[test]
+fn on_complete_may_watch_and_cancel() {
+    let fixture = Fixture::new();
+    let (purgatory, log) = (fixture.purgatory.clone(), fixture.log.clone());
+    fixture.watch(fixture.script(2), &[2, 1]);
+    let (own, victim) = hand();
+    *victim.lock().unwrap() = Some(fixture.watch(fixture.script(3), &[1]));
+    let script = fixture.script(1).at_check(3).on_complete(move || {
+        assert!(purgatory.try_complete_else_watch(Script::new(4, &log), HOUR, &[1, 5]).is_ok());
+        let victim: Pending<u32, Script> = own.lock().unwrap().take().unwrap();
+        assert!(victim.cancel().into_operation().is_some());
+        assert_eq!(purgatory.cancel_for_key(&2).len(), 1);
+    });
+    fixture.watch(script, &[1]);
+    assert_eq!(fixture.purgatory.check_and_complete(&1), 1);
+    assert_eq!(fixture.log.ends(), [(Completed, 1), (Dropped, 3), (Dropped, 2), (Dropped, 1)]);
+    assert_eq!(fixture.counts(), (2, 1, 1));
+    assert_eq!([1, 2, 5].map(|key| fixture.purgatory.watched_for(&key)), [1, 0, 1]);
+    assert_eq!(fixture.purgatory.stats().panicked, 0);
+}
+
+#[test]
+fn on_complete_may_shut_the_purgatory_down() {
+    let fixture = Fixture::new();
+    let (purgatory, log) = (fixture.purgatory.clone(), fixture.log.clone());
+    let script = fixture.script(1).at_check(3).on_complete(move || {
+        assert_eq!(purgatory.shutdown().len(), 99);
+        let late = purgatory.try_complete_else_watch(Script::new(200, &log), HOUR, &[1]);
+        assert!(matches!(late, Err(WatchError::Shutdown(_))));
+    });
+    fixture.watch(script, &[1]);
+    (2..101).for_each(|id| drop(fixture.watch(fixture.script(id).at_check(3), &[1, id])));
+    assert_eq!(fixture.purgatory.check_and_complete(&1), 1);
+    assert_eq!(fixture.log.of(Completed), [1]);
+    let stats = fixture.purgatory.stats();
+    assert_eq!((stats.cancelled, stats.completed_by_trigger, stats.panicked), (99, 1, 0));
+    fixture.assert_empty();
+}
+
+#[test]
+fn an_operations_code_may_drop_the_last_purgatory() {
+    for forced in [true, false] {
+        let fixture = Fixture::new();
+        let (own, last) = hand::<Purgatory<u32, Script>>();
+        let script = fixture.script(1).on_complete(move || drop(own.lock().unwrap().take()));
+        let pending = fixture.watch_for(MS, script, &[1]);
+        let other = fixture.watch(fixture.script(2), &[1, 2]);
+        fixture.log.take();
+        let Fixture { purgatory, timer, clock, log } = fixture;
+        *last.lock().unwrap() = Some(purgatory);
+        if forced {
+            assert!(pending.force_complete());
+            assert_eq!(log.take(), [(Completed, 1), (Dropped, 1), (Dropped, 2)]);
+        } else {
+            clock.advance(MS);
+            assert_eq!(timer.advance_clock(Duration::ZERO), 1);
+            let expected = [(Completed, 1), (Expired, 1), (Dropped, 1), (Dropped, 2)];
+            assert_eq!(log.take(), expected);
+        }
+        assert!(!other.is_completed() && !other.force_complete());
+        assert_eq!(timer.len(), 0);
+        timer.assert_invariants();
+    }
+}
+
+#[test]
+fn on_complete_may_advance_the_timer() {
+    let fixture = Fixture::new();
+    let (timer, clock, log) = (fixture.timer.clone(), fixture.clock.clone(), fixture.log.clone());
+    fixture.watch_for(MS, fixture.script(2), &[2]);
+    let script = fixture.script(1).on_complete(move || {
+        clock.advance(MS);
+        assert_eq!(timer.advance_clock(Duration::ZERO), 1);
+        assert_eq!(log.of(Expired), [], "not inside");
+    });
+    assert!(fixture.watch(script, &[1]).force_complete());
+    let ends = [(Dropped, 1), (Completed, 2), (Expired, 2), (Dropped, 2)];
+    assert_eq!(fixture.log.take(), ends);
+    assert_eq!(fixture.purgatory.stats().panicked, 0);
+    fixture.assert_empty();
+}
