@@ -1,5 +1,6 @@
 //! The client: one thread's requests, added and cancelled as fast as it can.
 
+use crate::common::random::Random;
 use crate::ledger::{Ledger, Request};
 use crate::options::Options;
 use std::ops::Range;
@@ -59,7 +60,7 @@ impl Client {
         Client {
             timer,
             ledger,
-            random: Random(options.seed.wrapping_add((number as u64) << 32)),
+            random: Random::new(options.seed.wrapping_add((number as u64) << 32)),
             requests: (first_slot..end).map(|_| None).collect(),
             next_request: 0,
             first_slot,
@@ -178,16 +179,4 @@ fn requests_of(options: &Options, number: usize) -> Range<usize> {
 pub(crate) fn pool_of(options: &Options, number: usize) -> Range<usize> {
     let start = options.outstanding() + number * options.pool();
     start..start + options.pool()
-}
-
-/// SplitMix64: quick, good enough, and the same on every machine.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((u128::from(mixed ^ (mixed >> 31)) * u128::from(end)) >> 64) as u64
-    }
 }

@@ -12,16 +12,18 @@
 //! exit status is 1 if there was one.
 
 mod client;
+#[path = "../common/mod.rs"]
+mod common;
 mod ledger;
-mod memory;
 mod options;
 mod progress;
 mod report;
 
 use client::{Client, Tally};
+use common::memory;
+use common::progress::Progress;
 use ledger::{Ledger, Request};
 use options::Options;
-use progress::Progress;
 use report::{Measured, Report};
 use std::error::Error;
 use std::io::Write;
@@ -57,7 +59,7 @@ fn storm(options: &Options) -> Result<Report, Box<dyn Error>> {
     let slots = options.outstanding() + threads * options.pool();
     let ledger = Arc::new(Ledger::new(u32::try_from(slots).map_err(|_| "too many timers")?));
     let timer = start_timer(options, &ledger)?;
-    let mut progress = Progress::new();
+    let progress = Progress::new();
 
     let crew = Crew::start(options, &timer, &ledger)?;
     let resident = memory::resident();
@@ -73,7 +75,7 @@ fn storm(options: &Options) -> Result<Report, Box<dyn Error>> {
 
     let start = Instant::now();
     crew.go(start + options.seconds())?;
-    progress.watch(&timer, start, options.seconds.into());
+    progress::watch(&progress, &timer, start, options.seconds.into());
     let tallies = crew.join()?;
     wait_for_pools(options, &ledger);
 

@@ -1,6 +1,7 @@
 //! The report: what was measured, as a table and as JSON.
 
 use crate::client::Tally;
+use crate::common::figures::{Lateness, grouped, microseconds, rate};
 use crate::ledger::{Ledger, Request};
 use crate::options::Options;
 use hdrhistogram::Histogram;
@@ -60,15 +61,6 @@ pub(crate) struct Report {
     snapshot: Snapshot,
     #[serde(skip)]
     stats: Stats,
-}
-
-/// Nothing if nothing expired.
-#[derive(Serialize)]
-struct Lateness {
-    p50: Option<f64>,
-    p99: Option<f64>,
-    p999: Option<f64>,
-    max: Option<f64>,
 }
 
 impl Report {
@@ -202,37 +194,4 @@ impl fmt::Display for Report {
             "FAILED: see early, lost, twice, overdue and refused above"
         })
     }
-}
-
-impl Lateness {
-    fn new(histogram: &Histogram<u64>) -> Self {
-        let counted = |nanos: u64| (!histogram.is_empty()).then(|| microseconds(nanos));
-        Lateness {
-            p50: counted(histogram.value_at_quantile(0.5)),
-            p99: counted(histogram.value_at_quantile(0.99)),
-            p999: counted(histogram.value_at_quantile(0.999)),
-            max: counted(histogram.max()),
-        }
-    }
-}
-
-fn rate(count: u64, seconds: f64) -> u64 {
-    (count as f64 / seconds).round() as u64
-}
-
-fn microseconds(nanos: u64) -> f64 {
-    nanos as f64 / 1000.0
-}
-
-/// 1234567 as "1,234,567".
-pub(crate) fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place) % 3 == 0 {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }

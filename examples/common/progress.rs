@@ -1,0 +1,35 @@
+//! The progress line on stderr: rewritten in place on a terminal, plain lines elsewhere.
+
+use std::io::{IsTerminal, Write};
+
+pub(crate) struct Progress {
+    is_terminal: bool,
+}
+
+impl Progress {
+    pub(crate) fn new() -> Self {
+        Progress { is_terminal: std::io::stderr().is_terminal() }
+    }
+
+    /// A line that stays.
+    pub(crate) fn line(&self, text: &str) {
+        // A closed stderr is no reason to stop.
+        let _ = writeln!(std::io::stderr(), "{text}");
+    }
+
+    /// A line that the next one of its kind replaces.
+    pub(crate) fn show(&self, text: &str) {
+        if self.is_terminal {
+            let _ = write!(std::io::stderr(), "\r\x1b[2K{text}");
+        } else {
+            self.line(text);
+        }
+    }
+
+    /// After the last line that was shown.
+    pub(crate) fn end(&self) {
+        if self.is_terminal {
+            self.line("");
+        }
+    }
+}
