@@ -3,7 +3,6 @@
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use std::hint::black_box;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,15 +12,16 @@ const OPERATIONS: u64 = 1_000_000;
 const KEYS: u64 = 10_000;
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Can be completed once the gate is open.
+/// Whether operations can be completed.
+static GATE: AtomicBool = AtomicBool::new(false);
+
 struct Operation {
     id: u64,
-    gate: Arc<AtomicBool>,
 }
 
 impl DelayedOperation for Operation {
     fn try_complete(&mut self) -> bool {
-        self.gate.load(Ordering::Acquire)
+        GATE.load(Ordering::Acquire)
     }
 
     fn on_complete(&mut self) {
@@ -32,18 +32,18 @@ impl DelayedOperation for Operation {
 struct Bench {
     _timer: Timer,
     purgatory: Purgatory<u64, Operation>,
-    gate: Arc<AtomicBool>,
 }
 
 impl Bench {
     fn new() -> Self {
         let timer = Timer::builder().start().expect("a thread can be started");
         let purgatory = Purgatory::new(&timer);
-        Bench { _timer: timer, purgatory, gate: Arc::new(AtomicBool::new(false)) }
+        GATE.store(false, Ordering::Release);
+        Bench { _timer: timer, purgatory }
     }
 
     fn watch(&self, id: u64, keys: &[u64]) {
-        let operation = Operation { id, gate: Arc::clone(&self.gate) };
+        let operation = Operation { id };
         let watch = self.purgatory.try_complete_else_watch(operation, TIMEOUT, keys);
         assert!(watch.is_ok_and(|watch| !watch.is_completed()));
     }
@@ -70,7 +70,7 @@ impl Bench {
             }
         });
         assert_eq!(self.purgatory.delayed() as u64, OPERATIONS);
-        self.gate.store(true, Ordering::Release);
+        GATE.store(true, Ordering::Release);
         thread::scope(|scope| {
             for thread in 0..threads {
                 let completed = &completed;

@@ -36,6 +36,18 @@ pub enum When {
     At(Instant),
 }
 
+impl From<Duration> for When {
+    fn from(delay: Duration) -> Self {
+        When::After(delay)
+    }
+}
+
+impl From<Instant> for When {
+    fn from(deadline: Instant) -> Self {
+        When::At(deadline)
+    }
+}
+
 impl<T> TimerEntry<T> {
     /// `task` expires `delay` after it was added; zero means at once.
     ///

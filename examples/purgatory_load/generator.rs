@@ -79,7 +79,7 @@ impl Generator {
             self.complete_at(now + latency, Due::Trigger(Ready { id, deadline }, key));
         }
         let request = self.ledger.request(id, now, latency);
-        let timeout = self.options.timeout();
+        let timeout = self.ledger.instant(now + self.options.timeout_nanos());
         match self.purgatory.try_complete_else_watch(request, timeout, &self.keys) {
             Ok(watch) => {
                 // Here it can't come first: there is no handle before.

@@ -11,7 +11,7 @@ use crate::purgatory::operation::DelayedOperation;
 use crate::purgatory::registry::{Count, Home};
 use crate::purgatory::state::{Cause, Claim, Duty, State};
 use crate::sync::Mutex;
-use crate::{AddError, Task, Timeout, TimerEntry};
+use crate::{AddError, Task, Timeout, TimerEntry, When};
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
@@ -58,7 +58,7 @@ where
     pub(crate) fn watch(
         home: &Arc<Shared<K, O>>,
         mut operation: O,
-        timeout: Duration,
+        when: When,
         keys: &[K],
         hash: impl Fn(&K) -> u64,
     ) -> Result<Option<Arc<Self>>, WatchError<O>> {
@@ -102,7 +102,7 @@ where
                 return Ok(None);
             }
         }
-        let timeout = match registry.timer.add(TimerEntry::after(timeout, delayed.task())) {
+        let timeout = match registry.timer.add(TimerEntry { when, task: delayed.task() }) {
             Ok(timeout) => Some(timeout),
             Err(error) => {
                 withdraw(place);

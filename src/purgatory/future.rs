@@ -1,5 +1,6 @@
 //! Delayed operations that a future waits for, on plain wakers: no runtime is needed.
 
+use crate::When;
 use crate::purgatory::Purgatory;
 use crate::purgatory::error::WatchError;
 use crate::purgatory::operation::DelayedOperation;
@@ -11,7 +12,6 @@ use std::hash::{BuildHasher, Hash};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
 
 /// The operations of a purgatory whose users await: see [`Purgatory::wait`].
 pub struct FutureOperation {
@@ -96,8 +96,7 @@ where
     /// ```
     /// use std::sync::Arc;
     /// use std::sync::atomic::{AtomicU64, Ordering};
-    /// use std::time::Duration;
-    /// use tickwheel::{FutureOperation, Purgatory, Timer, Waited};
+    ///     /// use tickwheel::{FutureOperation, Purgatory, Timer, Waited};
     ///
     /// # fn block_on<F: Future>(future: F) -> F::Output {
     /// #     use std::task::{Context, Poll, Wake, Waker};
@@ -138,7 +137,7 @@ where
     pub fn wait(
         &self,
         keys: &[K],
-        timeout: Duration,
+        timeout: impl Into<When>,
         condition: impl FnMut() -> bool + Send + 'static,
     ) -> Result<Wait<K>, WatchError<FutureOperation>> {
         let shared = Arc::new(Mutex::new(Outcome::default()));

@@ -12,7 +12,6 @@ pub(crate) mod state;
 pub(crate) mod stats;
 pub(crate) mod watchers;
 
-use crate::Timer;
 use crate::key_map;
 use crate::purgatory::callbacks::contain;
 use crate::purgatory::delayed::Delayed;
@@ -23,10 +22,10 @@ use crate::purgatory::registry::{Count, Home, Registry};
 use crate::purgatory::stats::PurgatoryStats;
 use crate::sync::atomic::Ordering;
 use crate::sync::parallelism;
+use crate::{Timer, When};
 use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::Arc;
-use std::time::Duration;
 
 /// Where delayed operations wait, each until its condition holds or its time is up.
 ///
@@ -96,7 +95,8 @@ where
     /// one of the keys completes it, however the two calls meet. A key that is named twice is
     /// watched twice.
     ///
-    /// `timeout` may be anything up to [`Duration::MAX`]; zero expires at the timer's next turn.
+    /// `timeout` is a `Duration`, anything up to [`Duration::MAX`](std::time::Duration::MAX), or an `Instant`: its deadline,
+    /// where the caller knows the time already. What has passed expires at the timer's next turn.
     /// Takes time proportional to the number of keys, and never waits but for a lock that is held
     /// for a bounded time.
     ///
@@ -107,7 +107,7 @@ where
     pub fn try_complete_else_watch(
         &self,
         mut operation: O,
-        timeout: Duration,
+        timeout: impl Into<When>,
         keys: &[K],
     ) -> Result<Watch<K, O>, WatchError<O>> {
         if keys.is_empty() {
@@ -117,7 +117,7 @@ where
         match contain(|| operation.try_complete()) {
             Some(false) => {
                 let hash = |key: &K| self.hash(key);
-                let delayed = Delayed::watch(home, operation, timeout, keys, hash)?;
+                let delayed = Delayed::watch(home, operation, timeout.into(), keys, hash)?;
                 return Ok(delayed.map_or(Watch::Completed, |it| Watch::Pending(Pending(it))));
             }
             Some(true) => {
