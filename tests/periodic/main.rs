@@ -1,0 +1,170 @@
+//! The behaviour of periodic timers, in virtual time.
+
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+use tickwheel::{ManualClock, MissedTick, Periodic, Series, Timer};
+
+const MS: Duration = Duration::from_millis(1);
+
+struct Fixture {
+    timer: Timer,
+    clock: ManualClock,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        let clock = ManualClock::new();
+        let timer = Timer::builder().shards(1).clock(clock.clone()).build().unwrap();
+        Fixture { timer, clock }
+    }
+
+    /// Starts a series whose runs write down when they were due and when they ran, in milliseconds,
+    /// and take a time of `takes`.
+    fn start(&self, periodic: Periodic, takes: Duration) -> (Series, Receiver<(u128, u128)>) {
+        let (sender, runs) = channel();
+        let (start, clock) = (self.clock.now(), self.clock.clone());
+        let series = periodic.start(&self.timer, move |run| {
+            let due = run.due().expect("soon").duration_since(start);
+            let ran = clock.now().duration_since(start);
+            sender.send((due.as_millis(), ran.as_millis())).unwrap();
+            clock.advance(takes);
+        });
+        (series.unwrap(), runs)
+    }
+
+    fn advance(&self, step: Duration) {
+        self.clock.advance(step);
+        while self.timer.advance_clock(Duration::ZERO) > 0 {}
+        self.timer.assert_invariants();
+    }
+}
+
+#[test]
+fn runs_are_phase_stable_however_they_are_driven() {
+    let fixture = Fixture::new();
+    let (series, runs) = fixture.start(Periodic::every(10 * MS), 3 * MS);
+    // 3 ms of each period pass in the run.
+    for _ in 0..100 {
+        fixture.advance(7 * MS);
+    }
+    let times: Vec<_> = runs.try_iter().collect();
+    assert!(times.len() >= 50, "{}", times.len());
+    for (n, (due, ran)) in times.iter().enumerate() {
+        assert_eq!(*due, 10 * (n as u128 + 1), "run {n}");
+        assert!(ran >= due && *ran < due + 10, "run {n} at {ran}");
+    }
+    assert_eq!(series.runs(), times.len() as u64);
+}
+
+#[test]
+fn missed_runs_are_as_the_policy_says() {
+    for (policy, expected) in [
+        (MissedTick::Burst, [(10, 35), (20, 35), (30, 35), (40, 40), (50, 50)]),
+        (MissedTick::Skip, [(10, 35), (40, 40), (50, 50), (60, 60), (70, 70)]),
+        (MissedTick::Delay, [(10, 35), (45, 45), (55, 55), (65, 65), (75, 75)]),
+    ] {
+        let fixture = Fixture::new();
+        let periodic = Periodic::every(10 * MS).missed_tick(policy);
+        let (_series, runs) = fixture.start(periodic, Duration::ZERO);
+        fixture.advance(35 * MS);
+        (0..50).for_each(|_| fixture.advance(MS));
+        assert_eq!(runs.try_iter().take(5).collect::<Vec<_>>(), expected, "{policy:?}");
+    }
+}
+
+#[test]
+fn with_a_delay_the_pause_is_counted_from_the_end_of_a_run() {
+    let fixture = Fixture::new();
+    let (_series, runs) = fixture.start(Periodic::with_delay(10 * MS), 5 * MS);
+    (0..40).for_each(|_| fixture.advance(MS));
+    assert_eq!(runs.try_iter().map(|(_, ran)| ran).collect::<Vec<_>>(), [10, 25, 40, 55]);
+}
+
+#[test]
+fn the_first_run_may_have_a_delay_of_its_own() {
+    let fixture = Fixture::new();
+    let periodic = Periodic::every(10 * MS).first_after(Duration::ZERO);
+    let (_series, runs) = fixture.start(periodic, Duration::ZERO);
+    (0..=25).for_each(|n| fixture.advance(MS * u32::from(n > 0)));
+    assert_eq!(runs.try_iter().map(|(_, ran)| ran).collect::<Vec<_>>(), [0, 10, 20]);
+}
+
+#[test]
+fn jitter_makes_runs_late_by_less_than_itself_and_leaves_the_phase() {
+    let fixture = Fixture::new();
+    let periodic = Periodic::every(100 * MS).jitter(50 * MS);
+    let (_series, runs) = fixture.start(periodic, Duration::ZERO);
+    (0..10_050).for_each(|_| fixture.advance(MS));
+    let late = runs.try_iter().enumerate().map(|(n, (due, ran))| {
+        assert_eq!(due, 100 * (n as u128 + 1));
+        ran - due
+    });
+    let late = late.collect::<Vec<_>>();
+    assert_eq!(late.len(), 100);
+    assert!(late.iter().all(|late| *late <= 50), "{late:?}");
+    assert!(late.iter().max() > Some(&30) && late.iter().min() < Some(&20), "{late:?}");
+}
+
+#[test]
+fn a_series_that_is_cancelled_runs_no_more_from_outside_or_inside() {
+    let fixture = Fixture::new();
+    let (series, runs) = fixture.start(Periodic::every(10 * MS), Duration::ZERO);
+    fixture.advance(10 * MS);
+    assert!(series.cancel() && !series.cancel() && series.is_cancelled());
+    assert!(fixture.timer.is_empty(), "its timeout is gone at once");
+    fixture.advance(100 * MS);
+    assert_eq!(runs.try_iter().count(), 1);
+    let inside = Periodic::every(MS).start(&fixture.timer, |run| {
+        if run.number() == 4 {
+            run.cancel();
+        }
+    });
+    (0..20).for_each(|_| fixture.advance(MS));
+    assert_eq!(inside.unwrap().runs(), 5);
+    assert!(fixture.timer.is_empty());
+}
+
+#[test]
+fn a_panic_ends_a_run_and_not_the_series() {
+    let fixture = Fixture::new();
+    let series = Periodic::every(MS).start(&fixture.timer, |run| {
+        assert!(run.number() % 2 == 0, "an odd run");
+    });
+    (0..10).for_each(|_| fixture.advance(MS));
+    assert_eq!(series.unwrap().runs(), 10);
+}
+
+#[test]
+fn a_run_that_takes_longer_than_the_period_meets_itself_only_if_it_may() {
+    for overlaps in [false, true] {
+        let fixture = Fixture::new();
+        let periodic = Periodic::every(10 * MS).missed_tick(MissedTick::Burst);
+        let periodic = if overlaps { periodic.overlapping() } else { periodic };
+        let (timer, clock) = (fixture.timer.clone(), fixture.clock.clone());
+        let (sender, depths) = channel();
+        let depth = std::sync::atomic::AtomicU32::new(0);
+        let _series = periodic.start(&fixture.timer, move |run| {
+            use std::sync::atomic::Ordering::Relaxed;
+            sender.send(depth.fetch_add(1, Relaxed)).unwrap();
+            if run.number() < 3 {
+                clock.advance(10 * MS);
+                timer.advance_clock(Duration::ZERO);
+            }
+            depth.fetch_sub(1, Relaxed);
+        });
+        fixture.advance(10 * MS);
+        let deepest = depths.try_iter().take(4).max();
+        assert_eq!(deepest, Some(if overlaps { 3 } else { 0 }));
+    }
+}
+
+#[test]
+fn a_series_does_not_keep_its_timer() {
+    let fixture = Fixture::new();
+    let (series, runs) = fixture.start(Periodic::every(MS), Duration::ZERO);
+    let weak = fixture.timer.downgrade();
+    drop(fixture.timer);
+    assert!(weak.upgrade().is_none());
+    drop(series);
+    assert!(runs.recv().is_err(), "and its task is gone");
+}
