@@ -95,9 +95,9 @@ where
     /// one of the keys completes it, however the two calls meet. A key that is named twice is
     /// watched twice.
     ///
-    /// `timeout` is a `Duration`, anything up to [`Duration::MAX`](std::time::Duration::MAX), or an `Instant`: its deadline,
-    /// where the caller knows the time already. What has passed expires at the timer's next turn.
-    /// Takes time proportional to the number of keys, and never waits but for a lock that is held
+    /// `timeout` is a `Duration`, however long, or an `Instant`: the deadline, where the caller
+    /// knows the time already. What has passed expires at the timer's next turn. Takes time
+    /// proportional to the number of keys, and never waits but for a lock that is held
     /// for a bounded time.
     ///
     /// # Errors
