@@ -96,25 +96,10 @@ where
     /// ```
     /// use std::sync::Arc;
     /// use std::sync::atomic::{AtomicU64, Ordering};
-    ///     /// use tickwheel::{FutureOperation, Purgatory, Timer, Waited};
+    /// use std::time::Duration;
+    /// use tickwheel::{FutureOperation, Purgatory, Timer, Waited};
     ///
-    /// # fn block_on<F: Future>(future: F) -> F::Output {
-    /// #     use std::task::{Context, Poll, Wake, Waker};
-    /// #     struct Unpark(std::thread::Thread);
-    /// #     impl Wake for Unpark {
-    /// #         fn wake(self: Arc<Self>) {
-    /// #             self.0.unpark();
-    /// #         }
-    /// #     }
-    /// #     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-    /// #     let mut future = std::pin::pin!(future);
-    /// #     loop {
-    /// #         match future.as_mut().poll(&mut Context::from_waker(&waker)) {
-    /// #             Poll::Ready(output) => return output,
-    /// #             Poll::Pending => std::thread::park(),
-    /// #         }
-    /// #     }
-    /// # }
+    /// # pollster::block_on(async {
     /// let timer = Timer::builder().start()?;
     /// let purgatory: Purgatory<&str, FutureOperation> = Purgatory::new(&timer);
     /// let end = Arc::new(AtomicU64::new(0));
@@ -131,8 +116,9 @@ where
     ///     producer.check_and_complete(&"orders-0");
     /// });
     ///
-    /// assert_eq!(block_on(fetch), Waited::Completed); // On any runtime: `fetch.await`.
+    /// assert_eq!(fetch.await, Waited::Completed);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
     /// ```
     pub fn wait(
         &self,
