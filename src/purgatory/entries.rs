@@ -102,7 +102,7 @@ impl Line {
     }
 }
 
-impl<V> Entries<V> {
+impl<V: Clone> Entries<V> {
     pub(crate) fn new() -> Self {
         Entries(Slab::new())
     }
@@ -151,10 +151,7 @@ impl<V> Entries<V> {
         line: &Line,
         out: &mut Vec<V>,
         wanted: impl Fn(&V) -> bool,
-    ) -> Option<Visit>
-    where
-        V: Clone,
-    {
+    ) -> Option<Visit> {
         let last = self.0.at(line.last);
         let visit = Visit { pinned: NONE, until: last.number, until_slot: last.used };
         self.take_along(line.first, visit, out, wanted)
@@ -167,10 +164,7 @@ impl<V> Entries<V> {
         visit: Visit,
         out: &mut Vec<V>,
         wanted: impl Fn(&V) -> bool,
-    ) -> Option<Visit>
-    where
-        V: Clone,
-    {
+    ) -> Option<Visit> {
         let block = self.0.at_mut(visit.pinned);
         block.pins -= 1;
         let next = block.next;
@@ -186,10 +180,7 @@ impl<V> Entries<V> {
         visit: Visit,
         out: &mut Vec<V>,
         wanted: impl Fn(&V) -> bool,
-    ) -> Option<Visit>
-    where
-        V: Clone,
-    {
+    ) -> Option<Visit> {
         while index != NONE {
             let block = self.0.at_mut(index);
             if block.number > visit.until {

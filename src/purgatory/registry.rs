@@ -64,7 +64,7 @@ impl<K, V> Registry<K, V> {
     }
 }
 
-impl<K: Eq + Clone, V> Registry<K, V> {
+impl<K: Eq + Clone, V: Clone> Registry<K, V> {
     /// With `shards` shards, a power of two of at most 2^16.
     pub(crate) fn new(timer: Timer, shards: usize) -> Self {
         let shard = |id| {

@@ -19,7 +19,7 @@ pub(crate) struct Watchers<K, V> {
     len: usize,
 }
 
-impl<K: Eq + Clone, V> Watchers<K, V> {
+impl<K: Eq + Clone, V: Clone> Watchers<K, V> {
     pub(crate) fn new(shard: u16) -> Self {
         Watchers { shard, lines: KeyMap::new(), entries: Entries::new(), len: 0 }
     }
@@ -63,10 +63,7 @@ impl<K: Eq + Clone, V> Watchers<K, V> {
         key: &K,
         out: &mut Vec<V>,
         wanted: impl Fn(&V) -> bool,
-    ) -> Option<Visit>
-    where
-        V: Clone,
-    {
+    ) -> Option<Visit> {
         let id = self.lines.find(hash, key)?;
         self.entries.visit(self.lines.at(id), out, wanted)
     }
@@ -77,10 +74,7 @@ impl<K: Eq + Clone, V> Watchers<K, V> {
         visit: Visit,
         out: &mut Vec<V>,
         wanted: impl Fn(&V) -> bool,
-    ) -> Option<Visit>
-    where
-        V: Clone,
-    {
+    ) -> Option<Visit> {
         let id = self.entries.line_of_visit(visit);
         let visit = self.entries.resume(self.lines.at_mut(id), visit, out, wanted);
         self.forget_line_if_unused(id);

@@ -10,6 +10,8 @@ mod memory;
 mod model;
 mod naive;
 mod panics;
+#[path = "../common/random.rs"]
+mod random;
 mod reentrancy;
 mod script;
 mod shutdown;

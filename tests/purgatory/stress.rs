@@ -1,5 +1,6 @@
 //! Exactly once, on real threads. `TICKWHEEL_STRESS_OPS` is the number of steps of the second test.
 
+use crate::random::Random;
 use crate::{HOUR, MS};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Barrier, Mutex};
@@ -75,18 +76,6 @@ impl DelayedOperation for Tracked {
 impl Drop for Tracked {
     fn drop(&mut self) {
         self.alone(|own| own.fate.dropped.fetch_add(1, SeqCst));
-    }
-}
-
-/// Marsaglia's xorshift.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) % end
     }
 }
 

@@ -7,6 +7,8 @@
 //!
 //! `TICKWHEEL_STRESS_OPS` is the number of operations: 200 000 unless set.
 
+#[path = "../common/random.rs"]
+mod random;
 mod round;
 
 use round::Round;

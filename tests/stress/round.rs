@@ -1,5 +1,6 @@
 //! One round: a timer, what is done to it, and the ledger of what became of each entry.
 
+use crate::random::Random;
 use crate::{OPERATIONS, THREADS};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -211,17 +212,7 @@ impl Round {
     }
 }
 
-/// Marsaglia's xorshift.
-struct Random(u64);
-
 impl Random {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) % end
-    }
-
     fn delay(&mut self) -> Duration {
         match self.below(8) {
             0 => Duration::ZERO,
