@@ -19,15 +19,14 @@
 use crate::cell::Cell;
 use crate::common::Common;
 use crate::delay_queue::Expiration;
-use crate::executor::{Batch, Executor, report_panic};
+use crate::executor::{Batch, Executor};
 use crate::gate::Waited;
 use crate::pool;
-use crate::report;
+use crate::report::{self, contain};
 use crate::stats::{Snapshot, Stats};
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{Mutex, MutexGuard, thread_number};
 use crossbeam_utils::CachePadded;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -148,10 +147,10 @@ impl<T: Send + 'static> Driver<T> {
         let mut batch = Batch { tasks: tasks.drain(..), refused: Vec::new() };
         loop {
             let before = batch.len();
-            let run = AssertUnwindSafe(|| self.executor.execute_batch(&mut batch));
-            let Err(panic) = catch_unwind(run) else { break };
+            if contain(|| self.executor.execute_batch(&mut batch)).is_some() {
+                break;
+            }
             self.panicked.fetch_add(1, Ordering::Relaxed);
-            report_panic(panic);
             if batch.len() == before || batch.len() == 0 {
                 break;
             }
@@ -169,13 +168,12 @@ impl<T: Send + 'static> Driver<T> {
             report::warn!(tasks = tasks.len(), "the executor refused expired tasks: dropped");
         }
         for task in tasks {
-            let dispose = AssertUnwindSafe(|| match &self.on_refused {
+            let disposed = contain(|| match &self.on_refused {
                 Some(handler) => handler(task),
                 None => drop(task),
             });
-            if let Err(panic) = catch_unwind(dispose) {
+            if disposed.is_none() {
                 self.panicked.fetch_add(1, Ordering::Relaxed);
-                report_panic(panic);
             }
         }
     }

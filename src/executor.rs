@@ -2,10 +2,10 @@
 
 use crate::entry::Task;
 use crate::error::BuildError;
+use crate::report::contain;
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::sync::thread;
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, mpsc};
 
 /// Runs the tasks of a timer when they have expired, or hands them to somebody who does.
@@ -179,9 +179,8 @@ impl<T: Send + 'static> Worker<T> {
             for task in batches.into_iter().flatten() {
                 // Before the task runs: its place is free as soon as it has left the queue.
                 counts.queued.fetch_sub(1, Ordering::Relaxed);
-                if let Err(panic) = catch_unwind(AssertUnwindSafe(|| handler(task))) {
+                if contain(|| handler(task)).is_none() {
                     counts.panicked.fetch_add(1, Ordering::Relaxed);
-                    report_panic(panic);
                 }
             }
         };
@@ -237,13 +236,4 @@ impl<T> fmt::Debug for Worker<T> {
         let queued = self.shared.queued.load(Ordering::Relaxed);
         f.debug_struct("Worker").field("queued", &queued).field("capacity", &self.capacity).finish()
     }
-}
-
-/// Reports what a task panicked with. The payload is dropped here: that may panic as well.
-pub(crate) fn report_panic(panic: Box<dyn std::any::Any + Send>) {
-    let text = panic.downcast_ref::<&str>().copied();
-    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    crate::report::error!(panic = text.unwrap_or("not a string"), "a timer's task panicked");
-    let _ = text;
-    let _ = catch_unwind(AssertUnwindSafe(|| drop(panic)));
 }

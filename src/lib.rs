@@ -143,6 +143,7 @@
 mod future;
 mod missed;
 mod keyed;
+mod lease;
 mod periodic;
 mod purgatory;
 mod builder;
@@ -189,6 +190,8 @@ pub use error::{AddError, BuildError};
 pub use executor::{Batch, Executor, Inline, Outcome, Worker};
 pub use future::{Interval, Sleep, SleepError, TimedError};
 pub use keyed::KeyedTimer;
+pub use lease::terms::LeaseTerms;
+pub use lease::{Lease, LeaseStore, Leases, Renewal};
 pub use local::{LocalTimer, TimerKey};
 pub use missed::MissedTick;
 pub use periodic::{Periodic, Run, Series};

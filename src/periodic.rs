@@ -1,12 +1,11 @@
 //! Periodic timers: a task that runs again and again.
 
-use crate::executor::report_panic;
 use crate::missed::MissedTick;
+use crate::report::contain;
 use crate::sync::Mutex;
 use crate::{AddError, Task, Timeout, Timer, TimerEntry, WeakTimer};
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
@@ -250,9 +249,7 @@ impl Wake for Shared {
         if overlaps {
             self.schedule(run.due);
         }
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| (self.task)(&run))) {
-            report_panic(panic);
-        }
+        contain(|| (self.task)(&run));
         if !overlaps {
             self.schedule(run.due);
         }

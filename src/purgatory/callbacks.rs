@@ -4,10 +4,8 @@
 //! ran inside the one before, a long chain would overflow the stack. So a callback that comes up
 //! while another one runs on the same thread is postponed until that has returned.
 
-use crate::executor::report_panic;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 type Callback = Box<dyn FnOnce()>;
 
@@ -59,9 +57,4 @@ pub(crate) fn postpone(callback: impl FnOnce() + 'static) {
     if let Some(callback) = callback {
         callback();
     }
-}
-
-/// Calls an operation's code; contains and reports its panic.
-pub(crate) fn contain<R>(code: impl FnOnce() -> R) -> Option<R> {
-    catch_unwind(AssertUnwindSafe(code)).map_err(report_panic).ok()
 }

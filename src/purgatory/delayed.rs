@@ -4,12 +4,12 @@
 //! Whoever [claims](crate::purgatory::state) it holds it: checks it, or ends it. To end it is to
 //! take it out of all its keys and of the timer first, then to call its code, then to drop it.
 
-use crate::purgatory::callbacks::contain;
 use crate::purgatory::entries::Place;
 use crate::purgatory::error::WatchError;
 use crate::purgatory::operation::DelayedOperation;
 use crate::purgatory::registry::{Count, Home};
 use crate::purgatory::state::{Cause, Claim, Duty, State};
+use crate::report::contain;
 use crate::sync::Mutex;
 use crate::{AddError, Task, Timeout, TimerEntry, When};
 use std::mem;

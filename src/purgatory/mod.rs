@@ -13,13 +13,13 @@ pub(crate) mod stats;
 pub(crate) mod watchers;
 
 use crate::key_map;
-use crate::purgatory::callbacks::contain;
 use crate::purgatory::delayed::Delayed;
 use crate::purgatory::error::WatchError;
 use crate::purgatory::operation::DelayedOperation;
 use crate::purgatory::pending::{Pending, Watch};
 use crate::purgatory::registry::{Count, Home, Registry};
 use crate::purgatory::stats::PurgatoryStats;
+use crate::report::contain;
 use crate::sync::atomic::Ordering;
 use crate::sync::parallelism;
 use crate::{Timer, When};

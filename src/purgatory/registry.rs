@@ -7,9 +7,10 @@
 
 use crate::Timer;
 use crate::key_map::shard_of;
-use crate::purgatory::callbacks::{Turn, contain, postpone};
+use crate::purgatory::callbacks::{Turn, postpone};
 use crate::purgatory::entries::Place;
 use crate::purgatory::watchers::Watchers;
+use crate::report::contain;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Mutex, MutexGuard, thread_number};
 use crossbeam_utils::CachePadded;

@@ -1,0 +1,56 @@
+//! The terms of leases.
+
+use std::time::Duration;
+
+/// How long leases last, and when they are renewed.
+///
+/// ```
+/// use std::time::Duration;
+/// use tickwheel::LeaseTerms;
+///
+/// // A lease of 30 s, renewed every 10 s; at most 100 in one call to the store.
+/// let terms = LeaseTerms::new(Duration::from_secs(30));
+/// assert_eq!(terms, terms.renew_every(Duration::from_secs(10)).batch_size(100));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeaseTerms {
+    pub(crate) lease: Duration,
+    pub(crate) renew_every: Duration,
+    pub(crate) batch_size: usize,
+}
+
+/// The longest lease, 100 years: what is added to the present then has a name.
+const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
+impl LeaseTerms {
+    /// For leases that run out `lease` after they were taken or renewed; from a microsecond to 100
+    /// years, to which it is clamped. They are renewed three times as often as they need to be.
+    pub fn new(lease: Duration) -> Self {
+        let lease = lease.clamp(Duration::from_micros(1), LONGEST);
+        LeaseTerms { lease, renew_every: lease / 3, batch_size: 100 }
+    }
+
+    /// How long after it was taken or renewed a lease is renewed: from a nanosecond to the lease,
+    /// to which it is clamped. The shorter, the more failures it survives. A renewal may be earlier
+    /// by an eighth, to go along with others in one batch.
+    pub fn renew_every(mut self, period: Duration) -> Self {
+        self.renew_every = period.clamp(Duration::from_nanos(1), self.lease);
+        self
+    }
+
+    /// How many leases are renewed in one call to the store, at most; at least one.
+    pub fn batch_size(mut self, batch_size: usize) -> Self {
+        self.batch_size = batch_size.max(1);
+        self
+    }
+
+    /// By how much a renewal may be earlier than it is due.
+    pub(crate) fn slack(&self) -> Duration {
+        self.renew_every / 8
+    }
+
+    /// How long after a failure a renewal is tried again.
+    pub(crate) fn retry(&self) -> Duration {
+        (self.renew_every / 4).max(Duration::from_nanos(1))
+    }
+}

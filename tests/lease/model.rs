@@ -1,0 +1,158 @@
+//! Random holders and a random store, against what must hold of every lease.
+
+use crate::{Fixture, Mood};
+use quickcheck::{Arbitrary, Gen, QuickCheck};
+use tickwheel::{Lease, Renewal};
+
+#[derive(Clone, Debug)]
+enum Step {
+    Hold(u32),
+    Release(u32),
+    Mood(Mood),
+    /// The store answers what it has kept.
+    Answer(Mood),
+    Pass(u32),
+}
+
+impl Arbitrary for Step {
+    fn arbitrary(random: &mut Gen) -> Self {
+        let key = u32::arbitrary(random) % 4;
+        let moods = [Mood::Renews, Mood::Fails, Mood::Panics, Mood::Stalls, Mood::SaysGone];
+        let mood = *random.choose(&moods).expect("not empty");
+        match u32::arbitrary(random) % 10 {
+            0..2 => Step::Hold(key),
+            2 => Step::Release(key),
+            3..5 => Step::Mood(mood),
+            5 => Step::Answer(mood),
+            _ => Step::Pass(1 + u32::arbitrary(random) % 12),
+        }
+    }
+}
+
+/// What is known of a key's lease.
+struct Expected {
+    lease: Lease<u32>,
+    /// When the store renewed it last, or it was taken.
+    renewed: u64,
+    /// When it was tried last, or that try failed.
+    tried: u64,
+    /// When a renewal was sent that has had no answer.
+    in_flight: Option<u64>,
+}
+
+struct Run {
+    fixture: Fixture,
+    mood: Mood,
+    now: u64,
+    held: [Option<Expected>; 4],
+}
+
+impl Run {
+    /// Lets a second pass, and looks at everything that came of it.
+    fn second(&mut self) {
+        self.now += 1;
+        self.fixture.pass(1);
+        for (at, key) in self.fixture.take_renewals() {
+            let expected = self.held[key as usize].as_mut().expect("only what is held is renewed");
+            assert_eq!(at, self.now);
+            assert!(at < expected.renewed + 30, "{key} had run out");
+            assert!(expected.in_flight.is_none(), "{key} is sent twice");
+            expected.tried = at;
+            match self.mood {
+                Mood::Renews => expected.renewed = at,
+                Mood::Stalls => expected.in_flight = Some(at),
+                _ => {}
+            }
+        }
+        let lost = self.fixture.take_lost();
+        for (key, held) in self.held.iter_mut().enumerate() {
+            let times = lost.iter().filter(|(_, lost)| *lost as usize == key).count();
+            let Some(expected) = held else {
+                assert_eq!(times, 0, "{key} is not held");
+                continue;
+            };
+            let ran_out = self.now >= expected.renewed + 30;
+            if times == 0 {
+                assert!(!ran_out, "{key} should be lost");
+                let due = (expected.renewed + 10).max(expected.tried + 3);
+                assert!(expected.in_flight.is_some() || self.now <= due, "{key} is not renewed");
+                assert!(expected.lease.is_held());
+            } else {
+                assert_eq!(times, 1);
+                assert!(ran_out || self.mood == Mood::SaysGone, "{key} is lost too early");
+                assert!(!expected.lease.is_held());
+                *held = None;
+            }
+        }
+    }
+
+    fn answer(&mut self, mood: Mood) {
+        let stalled = std::mem::take(&mut self.fixture.seen.lock().unwrap().stalled);
+        for renewal in stalled {
+            let key = *renewal.key() as usize;
+            let was_held = self.held[key].as_ref().is_some_and(|it| it.lease.is_held());
+            match mood {
+                Mood::Renews => renewal.renewed(),
+                Mood::SaysGone => renewal.gone(),
+                _ => Renewal::failed(renewal),
+            }
+            let lost = self.fixture.take_lost();
+            let Some(expected) = &mut self.held[key] else {
+                assert_eq!(lost, []);
+                continue;
+            };
+            // One of a former generation has no effect.
+            let Some(sent) = expected.in_flight else {
+                assert_eq!((lost, expected.lease.is_held()), (vec![], was_held));
+                continue;
+            };
+            (expected.in_flight, expected.tried) = (None, self.now);
+            match mood {
+                Mood::Renews => expected.renewed = sent,
+                Mood::SaysGone => {
+                    assert_eq!(lost, [(self.now, key as u32)]);
+                    self.held[key] = None;
+                }
+                _ => assert_eq!(lost, []),
+            }
+        }
+    }
+
+    fn step(&mut self, step: &Step) {
+        match *step {
+            Step::Hold(key) => {
+                // An answer to the former generation could not be told apart by this model.
+                self.answer(Mood::Fails);
+                let lease = self.fixture.leases.hold(key).expect("there is room");
+                let expected = Expected { lease, renewed: self.now, tried: 0, in_flight: None };
+                if let Some(former) = self.held[key as usize].replace(expected) {
+                    assert!(!former.lease.is_held());
+                }
+            }
+            Step::Release(key) => {
+                if let Some(expected) = self.held[key as usize].take() {
+                    assert!(expected.lease.release());
+                }
+            }
+            Step::Mood(mood) => {
+                self.mood = mood;
+                self.fixture.set(mood);
+            }
+            Step::Answer(mood) => self.answer(mood),
+            Step::Pass(seconds) => (0..seconds).for_each(|_| self.second()),
+        }
+        let held = self.held.iter().flatten().count();
+        assert_eq!(self.fixture.leases.len(), held);
+    }
+}
+
+#[test]
+fn every_lease_is_renewed_in_time_or_lost_once() {
+    fn holds(steps: Vec<Step>) {
+        let (fixture, held) = (Fixture::new(), [const { None }; 4]);
+        let mut run = Run { fixture, mood: Mood::Renews, now: 0, held };
+        steps.iter().for_each(|step| run.step(step));
+        (0..60).for_each(|_| run.second());
+    }
+    QuickCheck::new().tests(400).quickcheck(holds as fn(Vec<Step>));
+}
