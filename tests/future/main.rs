@@ -1,5 +1,7 @@
 //! Sleeps, timeouts and intervals, polled by hand in virtual time.
 
+mod runtimes;
+
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
