@@ -160,6 +160,7 @@ mod wheel;
 mod bucket;
 mod key_map;
 mod slab;
+mod chunk;
 mod key;
 mod delay_queue;
 mod local;

@@ -99,7 +99,7 @@ impl Periodic {
     }
 
     /// Makes each run late by a random time from zero to less than `jitter`, so that many of them
-    /// do not all come at once. The phase stays.
+    /// do not all come at once. The phase stays, and to be late by it is not to miss a tick.
     pub fn jitter(mut self, jitter: Duration) -> Self {
         self.jitter = jitter;
         self
@@ -122,11 +122,10 @@ impl Periodic {
         let due = timer.now().checked_add(self.first);
         let state = Mutex::new(State { due, number: 0, timeout: None, cancelled: false });
         let random = RandomState::new();
-        let timer = (timer, timer.downgrade());
-        let shared = Shared { periodic: self, random, timer: timer.1, state, task: Box::new(task) };
-        let shared = Arc::new(shared);
+        let shared = Arc::new(Shared { periodic: self, random, timer: timer.downgrade(), state });
+        let runner = Arc::new(Runner { shared: Arc::clone(&shared), task });
         let mut state = shared.state.lock();
-        state.timeout = Some(timer.0.add(shared.entry(due, 0))?);
+        state.timeout = Some(timer.add(runner.entry(due, 0))?);
         drop(state);
         Ok(Series(shared))
     }
@@ -148,7 +147,12 @@ struct Shared {
     random: RandomState,
     timer: WeakTimer,
     state: Mutex<State>,
-    task: Box<dyn Fn(&Run<'_>) + Send + Sync>,
+}
+
+/// The timer's task. Not what a [`Series`] holds: so a handle keeps no closure alive.
+struct Runner<F> {
+    shared: Arc<Shared>,
+    task: F,
 }
 
 struct State {
@@ -203,32 +207,41 @@ impl Shared {
         drop(timeout.map(|timeout| timeout.cancel()));
         cancels
     }
+}
 
+impl<F: Fn(&Run<'_>) + Send + Sync + 'static> Runner<F> {
     fn entry(self: &Arc<Self>, due: Option<Instant>, number: u64) -> TimerEntry {
         let task = Task::from(Waker::from(Arc::clone(self)));
-        let jitter = match u64::try_from(self.periodic.jitter.as_nanos()) {
-            Ok(0) => 0,
-            Ok(jitter) => self.random.hash_one(number) % jitter,
-            Err(_) => self.random.hash_one(number),
-        };
-        match due.and_then(|due| due.checked_add(Duration::from_nanos(jitter))) {
+        match due.and_then(|due| due.checked_add(self.jitter(number))) {
             Some(at) => TimerEntry::at(at, task),
             None => TimerEntry::after(Duration::MAX, task),
         }
     }
 
-    /// Adds the next run to the timer, unless the series has ended.
-    fn schedule(self: &Arc<Self>, due: Option<Instant>) {
-        let Some(timer) = self.timer.upgrade() else { return };
-        let Periodic { period, kind, .. } = self.periodic;
+    /// By how much this run is late.
+    fn jitter(&self, number: u64) -> Duration {
+        let random = self.shared.random.hash_one(number);
+        Duration::from_nanos(match u64::try_from(self.shared.periodic.jitter.as_nanos()) {
+            Ok(0) => 0,
+            Ok(jitter) => random % jitter,
+            Err(_) => random,
+        })
+    }
+
+    /// Adds the run after `run` to the timer, unless the series has ended.
+    fn schedule(self: &Arc<Self>, run: &Run<'_>) {
+        let Some(timer) = self.shared.timer.upgrade() else { return };
+        let Periodic { period, kind, jitter, .. } = self.shared.periodic;
         let now = timer.now();
-        let mut state = self.state.lock();
+        let mut state = self.shared.state.lock();
         if state.cancelled {
             return;
         }
         state.due = match kind {
             Kind::Rate { missed_tick, .. } => {
-                due.and_then(|due| missed_tick.next(due, now, period))
+                // To be late by no more than the jitter is not to miss anything.
+                let now = now.checked_sub(jitter).unwrap_or(now);
+                run.due.and_then(|due| missed_tick.next(due, now, period))
             }
             Kind::Delay => now.checked_add(period),
         };
@@ -236,22 +249,22 @@ impl Shared {
     }
 }
 
-impl Wake for Shared {
+impl<F: Fn(&Run<'_>) + Send + Sync + 'static> Wake for Runner<F> {
     fn wake(self: Arc<Self>) {
-        let mut state = self.state.lock();
+        let mut state = self.shared.state.lock();
         if state.cancelled {
             return;
         }
-        let run = Run { series: &self, due: state.due, number: state.number };
+        let run = Run { series: &self.shared, due: state.due, number: state.number };
         state.number += 1;
         drop(state);
-        let overlaps = matches!(self.periodic.kind, Kind::Rate { overlaps: true, .. });
+        let overlaps = matches!(self.shared.periodic.kind, Kind::Rate { overlaps: true, .. });
         if overlaps {
-            self.schedule(run.due);
+            self.schedule(&run);
         }
         contain(|| (self.task)(&run));
         if !overlaps {
-            self.schedule(run.due);
+            self.schedule(&run);
         }
     }
 }

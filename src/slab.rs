@@ -12,17 +12,10 @@
 //! - a chunk is appended only while no other is open, so `open` never names a chunk twice;
 //! - no generation that was handed out for a place is handed out for it again.
 
+use crate::chunk::{Chunk, LAST_GENERATION, NONE, Slot, WORN_GENERATION};
 use crate::key::Key;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-
-/// No further vacant place in the chunk.
-const NONE: u32 = u32::MAX;
-/// The last generation of a place: a place that reaches it is retired.
-const LAST_GENERATION: u32 = u32::MAX;
-/// A chunk that has used up this many generations is retired when it is given back, so that
-/// every chunk that is made has at least as many left.
-const WORN_GENERATION: u32 = u32::MAX / 2;
 
 /// Chunks of `1 << BITS` places.
 #[derive(Debug)]
@@ -37,55 +30,6 @@ pub(crate) struct Slab<V, const BITS: u32> {
     /// Where the generations of the next new chunk start.
     first_generation: u32,
     len: usize,
-}
-
-#[derive(Debug)]
-struct Chunk<V> {
-    /// Grows by pushing up to the chunk's size, within a capacity reserved at once.
-    slots: Vec<Slot<V>>,
-    /// The head of the list of vacated slots.
-    vacant: u32,
-    used: u32,
-    first_generation: u32,
-}
-
-#[derive(Debug)]
-struct Slot<V> {
-    generation: u32,
-    /// Occupied: the owner's tag. Vacant: the next vacant slot of the chunk.
-    tag: u32,
-    value: Option<V>,
-}
-
-impl<V> Chunk<V> {
-    fn new(first_generation: u32) -> Self {
-        Chunk { slots: Vec::new(), vacant: NONE, used: 0, first_generation }
-    }
-
-    #[inline]
-    fn is_full(&self, size: usize) -> bool {
-        self.vacant == NONE && self.slots.len() == size
-    }
-
-    /// Makes a place that was never used the vacant one; there is one.
-    #[inline(never)]
-    fn push_vacant(&mut self, size: usize) {
-        if self.slots.capacity() == 0 {
-            self.slots.reserve_exact(size);
-        }
-        self.vacant = self.slots.len() as u32;
-        self.slots.push(Slot { generation: self.first_generation, tag: NONE, value: None });
-    }
-
-    /// The first generation that was never given out here.
-    fn used_up(&self) -> u32 {
-        let next = |slot: &Slot<V>| slot.generation + u32::from(slot.value.is_some());
-        self.slots.iter().map(next).max().unwrap_or(0).max(self.first_generation)
-    }
-
-    fn is_worn(&self) -> bool {
-        self.first_generation >= WORN_GENERATION
-    }
 }
 
 impl<V, const BITS: u32> Slab<V, BITS> {
@@ -200,9 +144,19 @@ impl<V, const BITS: u32> Slab<V, BITS> {
     /// The value of `key`, if the key is not stale.
     #[inline]
     pub(crate) fn get_mut(&mut self, key: Key) -> Option<&mut V> {
-        let chunk = self.chunks.get_mut((key.index >> BITS) as usize)?;
-        let slot = chunk.slots.get_mut((key.index & Self::MASK) as usize)?;
+        let slot = self.slot_mut(key.index)?;
         if slot.generation == key.generation { slot.value.as_mut() } else { None }
+    }
+
+    /// The indices of at most `limit` values, from the end. To take these out shortens the
+    /// directory, so that it does not take longer each time.
+    pub(crate) fn last_indices(&self, limit: usize) -> Vec<u32> {
+        let indices = (0..self.chunks.len()).rev().flat_map(|id| {
+            let slots = self.chunks[id].slots.iter().enumerate();
+            let used = slots.filter(|(_, slot)| slot.value.is_some());
+            used.map(move |(offset, _)| (id << BITS | offset) as u32)
+        });
+        indices.take(limit).collect()
     }
 
     /// The key of the place at `index`, which was used.
@@ -217,31 +171,36 @@ impl<V, const BITS: u32> Slab<V, BITS> {
         self.slot(index).filter(|slot| slot.value.is_some()).map(|slot| slot.tag)
     }
 
-    /// Gives the value at `index` another tag.
+    /// Gives the value at `index`, which must be there, another tag.
     pub(crate) fn set_tag(&mut self, index: u32, tag: u32) {
-        let slot = &mut self.chunks[(index >> BITS) as usize].slots[(index & Self::MASK) as usize];
-        debug_assert!(slot.value.is_some(), "a vacant slot's tag is a link");
-        slot.tag = tag;
+        if let Some(slot) = self.slot_mut(index).filter(|slot| slot.value.is_some()) {
+            slot.tag = tag;
+        }
     }
 
     /// The value at `index`; there must be one.
     #[inline]
     pub(crate) fn at(&self, index: u32) -> &V {
-        let slot = &self.chunks[(index >> BITS) as usize].slots[(index & Self::MASK) as usize];
-        slot.value.as_ref().expect("the index names a value")
+        let value = self.slot(index).and_then(|slot| slot.value.as_ref());
+        value.expect("the index names a value")
     }
 
     /// The value at `index`; there must be one.
     #[inline]
     pub(crate) fn at_mut(&mut self, index: u32) -> &mut V {
-        let chunk = &mut self.chunks[(index >> BITS) as usize];
-        let slot = &mut chunk.slots[(index & Self::MASK) as usize];
-        slot.value.as_mut().expect("the index names a value")
+        let value = self.slot_mut(index).and_then(|slot| slot.value.as_mut());
+        value.expect("the index names a value")
     }
 
     #[inline]
     fn slot(&self, index: u32) -> Option<&Slot<V>> {
         self.chunks.get((index >> BITS) as usize)?.slots.get((index & Self::MASK) as usize)
+    }
+
+    #[inline]
+    fn slot_mut(&mut self, index: u32) -> Option<&mut Slot<V>> {
+        let chunk = self.chunks.get_mut((index >> BITS) as usize)?;
+        chunk.slots.get_mut((index & Self::MASK) as usize)
     }
 
     /// Finds a chunk to fill; appends one if all are full.
@@ -271,11 +230,11 @@ impl<V, const BITS: u32> Slab<V, BITS> {
         let chunk = &mut self.chunks[id as usize];
         let next = chunk.used_up();
         *chunk = Chunk::new(next);
-        if chunk.is_worn() {
+        if next == LAST_GENERATION {
             // Retired: it stays in the directory as a mark, so that its keys stay stale.
             self.open.retain(|open| open.0 != id);
             self.filling = if self.filling == id { NONE } else { self.filling };
-        } else {
+        } else if !chunk.is_worn() {
             self.first_generation = self.first_generation.max(next);
         }
         self.cut_directory();
@@ -310,7 +269,8 @@ impl<V, const BITS: u32> Slab<V, BITS> {
             let used = chunk.slots.iter().filter(|slot| slot.value.is_some()).count();
             assert_eq!(used, chunk.used as usize);
             len += used;
-            let fresh = chunk.slots.len() < Self::SIZE && !chunk.is_worn();
+            let is_retired = chunk.first_generation == LAST_GENERATION;
+            let fresh = chunk.slots.len() < Self::SIZE && !is_retired;
             let is_open = open.binary_search(&(id as u32)).is_ok();
             assert_eq!(is_open, chunk.vacant != NONE || fresh, "chunk {id} is wrongly open or not");
             let mut vacant = chunk.vacant;
@@ -394,11 +354,23 @@ mod tests {
     fn a_worn_chunk_is_never_made_again() {
         let mut slab = Small::new();
         let keys: Vec<Key> = (0..8).map(|value| slab.insert(value, 0)).collect();
-        slab.chunks[1].slots[0].generation = WORN_GENERATION;
+        slab.chunks[1].slots[0].generation = LAST_GENERATION - 1;
         keys.iter().for_each(|key| slab.release(key.index));
         slab.assert_invariants();
         let ids: Vec<u32> = (0..12).map(|value| slab.insert(value, 0).index >> 2).collect();
         assert!(!ids.contains(&1), "{ids:?}");
         slab.assert_invariants();
+    }
+
+    #[test]
+    fn a_worn_chunk_is_filled_again_so_that_the_directory_stays_small() {
+        let mut slab = Small::new();
+        slab.first_generation = WORN_GENERATION - 2;
+        for round in 0..1000 {
+            let keys: Vec<Key> = (0..12).map(|value| slab.insert(value, 0)).collect();
+            keys.iter().rev().for_each(|key| slab.release(key.index));
+            slab.assert_invariants();
+            assert!(slab.chunks.len() <= 16, "{} chunks after {round} rounds", slab.chunks.len());
+        }
     }
 }

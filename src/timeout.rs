@@ -145,7 +145,8 @@ impl<T: 'static> Timeout<T> {
         self.key.load(Ordering::Relaxed) == CANCELLED
     }
 
-    /// The deadline, as exactly as it was given, while the timer is pending.
+    /// The deadline, as exactly as it was given, while the timer is pending; at most 584 years
+    /// after the timer was built.
     pub fn deadline(&self) -> Option<Instant> {
         self.cell.deadline(self.key())
     }

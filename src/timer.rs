@@ -5,6 +5,7 @@ use crate::driver::Driver;
 use crate::entry::{Task, TimerEntry, When};
 use crate::error::AddError;
 use crate::reaper::Reaper;
+use crate::report::contain;
 use crate::stats::{Snapshot, Stats};
 use crate::timeout::Timeout;
 use std::fmt;
@@ -20,7 +21,8 @@ use std::time::{Duration, Instant};
 /// dropped; [`shutdown`](Self::shutdown) returns them instead.
 ///
 /// Nothing here panics, whatever it is given, and no method but `advance_clock` and `shutdown`
-/// waits for anything but a lock that is held for a bounded time.
+/// waits for anything but a lock that is held for a bounded time. To drop the last clone also waits
+/// until the reaper has handed over what it is at: do not drop it under a lock that a task takes.
 pub struct Timer<T: Send + 'static = Task> {
     shared: Arc<Shared<T>>,
 }
@@ -221,7 +223,9 @@ impl<T: Send + 'static> Drop for Shared<T> {
     fn drop(&mut self) {
         self.stop();
         // Handles may outlive the timer and keep its cells; they need not keep its tasks.
-        self.driver.drain(|_, task| drop(task));
+        self.driver.drain(|_, task| {
+            contain(|| drop(task));
+        });
     }
 }
 

@@ -21,6 +21,10 @@ use std::time::{Duration, Instant};
 /// not drop the tasks that it refuses. Cloning shares them. When the last clone is dropped, all
 /// are cancelled.
 ///
+/// A key whose time is up, but whose task the executor has not run yet, still counts, can be
+/// cancelled or replaced, and is not absent; but it can't be moved any more, and `contains` says
+/// no. After a `shutdown` of the timer all keys stand so.
+///
 /// All methods take constant time and the lock of one shard for as long, unless they say otherwise.
 /// Keys are compared, cloned and dropped under it, so these must not use the keyed timer.
 ///
@@ -63,7 +67,8 @@ where
     T: Send + 'static,
 {
     /// No keys yet. `expired` is called with each key and task that expires, by `timer`'s executor;
-    /// for closures that is `|_, task: Task| task.run()`.
+    /// for closures that is `|_, task: Task| task.run()`. It must not own a clone of the keyed
+    /// timer: then neither would ever be dropped.
     pub fn new(timer: &Timer, expired: impl Fn(K, T) + Send + Sync + 'static) -> Self {
         Self::with_hasher(timer, RandomState::new(), expired)
     }

@@ -4,6 +4,7 @@
 //! ran inside the one before, a long chain would overflow the stack. So a callback that comes up
 //! while another one runs on the same thread is postponed until that has returned.
 
+use crate::report::contain;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 
@@ -30,7 +31,8 @@ impl Turn {
 impl Drop for Turn {
     fn drop(&mut self) {
         while let Some(callback) = next() {
-            callback();
+            // Contained also where it drops the last reference to a timer, with its executor.
+            contain(callback);
         }
         RUNNING.with(|running| running.set(false));
     }

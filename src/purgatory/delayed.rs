@@ -159,7 +159,8 @@ where
                     } else {
                         let taken = mem::replace(&mut *slot, Slot::EMPTY);
                         drop(slot);
-                        return taken.finished(this.state.finish(), holds.is_none());
+                        let duty = if holds.is_none() { State::abandon } else { State::finish };
+                        return taken.finished(duty(&this.state), holds.is_none());
                     }
                 }
                 Duty::Expire => match this.expire_again() {

@@ -16,6 +16,11 @@ use std::task::{Context, Poll, Waker};
 /// The operations of a purgatory whose users await: see [`Purgatory::wait`].
 pub struct FutureOperation {
     condition: Box<dyn FnMut() -> bool + Send>,
+    /// Dropped after the condition, also if that panics: who is woken finds it gone.
+    end: End,
+}
+
+struct End {
     /// What it was ended by so far. Published when it is dropped, because only then is it certain:
     /// an expiry begins as a completion.
     waited: Waited,
@@ -48,15 +53,15 @@ impl DelayedOperation for FutureOperation {
     }
 
     fn on_complete(&mut self) {
-        self.waited = Waited::Completed;
+        self.end.waited = Waited::Completed;
     }
 
     fn on_expiration(&mut self) {
-        self.waited = Waited::Expired;
+        self.end.waited = Waited::Expired;
     }
 }
 
-impl Drop for FutureOperation {
+impl Drop for End {
     fn drop(&mut self) {
         let mut outcome = self.shared.lock();
         outcome.waited = Some(self.waited);
@@ -89,6 +94,10 @@ where
 {
     /// Waits until `condition` holds, for `timeout` at most. The condition is checked at once, and
     /// whenever one of the `keys` is triggered.
+    ///
+    /// Begun in an operation's callback, it is not ready before that has returned: do not block on
+    /// it there. A `shutdown` of the timer returns what would end it, as a task: run that, or shut
+    /// the purgatory down, or it waits for its keys alone.
     ///
     /// # Errors
     /// As [`try_complete_else_watch`](Self::try_complete_else_watch).
@@ -129,8 +138,7 @@ where
         let shared = Arc::new(Mutex::new(Outcome::default()));
         let operation = FutureOperation {
             condition: Box::new(condition),
-            waited: Waited::Cancelled,
-            shared: Arc::clone(&shared),
+            end: End { waited: Waited::Cancelled, shared: Arc::clone(&shared) },
         };
         let watch = self.try_complete_else_watch(operation, timeout, keys)?;
         Ok(Wait { shared, pending: watch.pending() })
@@ -173,7 +181,7 @@ where
 
 impl fmt::Debug for FutureOperation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FutureOperation").field("waited", &self.waited).finish_non_exhaustive()
+        f.debug_struct("FutureOperation").field("waited", &self.end.waited).finish_non_exhaustive()
     }
 }
 

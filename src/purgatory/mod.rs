@@ -34,7 +34,8 @@ use std::sync::Arc;
 /// key; the purgatory asks the operations there whether they can be completed now. What is
 /// finished, whichever way, is gone at once: out of all its keys and out of the timer.
 ///
-/// Keys are compared, cloned and dropped under a lock, so these must not use the purgatory.
+/// Keys are compared, cloned and dropped under a lock, so these must not use the purgatory, and
+/// their `Drop` must not panic.
 ///
 /// Cloning shares it; an operation that holds a clone keeps it alive. When the last clone is
 /// dropped, pending operations are dropped, without a call to their code;

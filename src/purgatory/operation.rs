@@ -38,14 +38,17 @@
 pub trait DelayedOperation: Send + 'static {
     /// Whether the condition holds now. Nothing more: `on_complete` follows if it does.
     ///
-    /// Called twice when the operation is watched, then once for each trigger of one of its keys,
-    /// and for several that come during a check once more. Should be quick.
+    /// Called twice when the operation is watched, then once for each trigger of one of its keys
+    /// (twice if the key was named twice), and for several that come during a check once more.
+    /// Should be quick. Must not trigger a key of its own: each trigger during a check has it
+    /// checked again, so that would never end.
     fn try_complete(&mut self) -> bool;
 
     /// The operation is done: its condition held, it was forced, or its time is up. Called once.
     fn on_complete(&mut self);
 
-    /// Its time is up: called after `on_complete`, by the timer's executor.
+    /// Its time is up: called after `on_complete`, by the timer's executor; or, if that was during
+    /// a check and the timer is full or shut down since, by the thread that was checking it.
     fn on_expiration(&mut self) {}
 
     /// It was cancelled while another thread was checking it, so that it could not be handed back

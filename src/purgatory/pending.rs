@@ -76,8 +76,9 @@ where
     /// Completes the operation, whether its condition holds or not. Whether this call did so: of
     /// all triggers, expiry, `force_complete` and `cancel` one wins.
     ///
-    /// Calls `on_complete` before it returns. If another thread is checking the operation at this
-    /// moment, that one does, as soon as it has: nobody waits for it.
+    /// Calls `on_complete` before it returns; inside another operation's callback, after that has
+    /// returned. If another thread is checking the operation at this moment, that one calls it, as
+    /// soon as it has: nobody waits for it.
     pub fn force_complete(&self) -> bool {
         self.0.force()
     }

@@ -92,8 +92,10 @@ impl<K: Eq + Clone, V: Clone> Registry<K, V> {
             drop(operation);
             return None;
         }
+        let place = shard.watchers.push(hash, key, operation, before);
+        // After the key's code, which may panic.
         shard.delayed += usize::from(!before.exists());
-        Some(shard.watchers.push(hash, key, operation, before))
+        Some(place)
     }
 
     /// Takes an operation out of all its keys, of which `place` is the last, and counts how it

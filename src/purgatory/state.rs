@@ -147,6 +147,12 @@ impl State {
         }
     }
 
+    /// The holder's check panicked: nobody completes it.
+    pub(crate) fn abandon(&self) -> Duty {
+        self.0.fetch_or(FINISHED | CANCELLED, Ordering::AcqRel);
+        Duty::Cancel
+    }
+
     /// Whether it was completed, or will be by its holder.
     pub(crate) fn is_completed(&self) -> bool {
         let state = self.0.load(Ordering::Acquire);

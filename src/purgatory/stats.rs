@@ -21,7 +21,8 @@ pub struct PurgatoryStats {
     pub completed_by_force: u64,
     /// Operations whose time was up.
     pub expired: u64,
-    /// Operations that were cancelled, or returned by `cancel_for_key` or `shutdown`.
+    /// Operations that were cancelled, or returned by `cancel_for_key` or `shutdown`; not those
+    /// that went back to their adder because of a shutdown.
     pub cancelled: u64,
     /// Panics of operations' code.
     pub panicked: u64,

@@ -168,3 +168,24 @@ fn a_series_does_not_keep_its_timer() {
     drop(series);
     assert!(runs.recv().is_err(), "and its task is gone");
 }
+
+#[test]
+fn jitter_beyond_the_period_leaves_no_run_out() {
+    let fixture = Fixture::new();
+    let periodic = Periodic::every(10 * MS).jitter(100 * MS);
+    let (series, _runs) = fixture.start(periodic, Duration::ZERO);
+    (0..10_000).for_each(|_| fixture.advance(MS));
+    assert!(series.runs() >= 980, "{} runs in 1000 periods", series.runs());
+}
+
+#[test]
+fn a_cancelled_series_frees_its_task_so_that_it_can_be_kept_in_what_the_task_holds() {
+    let fixture = Fixture::new();
+    let service = std::sync::Arc::new(std::sync::Mutex::new(None::<Series>));
+    let own = std::sync::Arc::clone(&service);
+    let series = Periodic::every(MS).start(&fixture.timer, move |_| assert!(own.lock().is_ok()));
+    *service.lock().unwrap() = Some(series.unwrap());
+    assert_eq!(std::sync::Arc::strong_count(&service), 2);
+    assert!(service.lock().unwrap().as_ref().is_some_and(Series::cancel));
+    assert_eq!(std::sync::Arc::strong_count(&service), 1);
+}

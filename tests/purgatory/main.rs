@@ -18,6 +18,7 @@ mod shutdown;
 mod steps;
 mod stress;
 mod triggers;
+mod waiters;
 mod watch;
 
 use script::{Log, Script, What};

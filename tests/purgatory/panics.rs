@@ -192,9 +192,16 @@ fn a_panic_does_not_shut_anything_down() {
     assert!(matches!(full, Err(WatchError::Full(_))), "each gave its place back, once");
 }
 
-/// A key that can't be hashed.
-#[derive(Clone, PartialEq, Eq)]
+/// A key that can't be hashed, or not cloned.
+#[derive(PartialEq, Eq)]
 struct Key(u32);
+
+impl Clone for Key {
+    fn clone(&self) -> Self {
+        assert!(self.0 < 50, "no clone");
+        Key(self.0)
+    }
+}
 
 impl std::hash::Hash for Key {
     fn hash<H: std::hash::Hasher>(&self, hasher: &mut H) {
@@ -207,12 +214,22 @@ impl std::hash::Hash for Key {
 fn a_key_that_panics_leaves_nothing_behind_under_the_keys_before() {
     let fixture = Fixture::new();
     let purgatory: tickwheel::Purgatory<Key, Script> = tickwheel::Purgatory::new(&fixture.timer);
-    let script = fixture.script(5);
-    let life = script.life();
-    let keys = [Key(1), Key(2), Key(100)];
-    let watch = || purgatory.try_complete_else_watch(script, MS, &keys).map(drop);
-    assert!(catch_unwind(AssertUnwindSafe(watch)).is_err(), "it is the caller's panic");
-    assert_eq!(life.strong_count(), 0);
-    assert_eq!((purgatory.watched(), purgatory.delayed(), fixture.timer.len()), (0, 0, 0));
-    purgatory.assert_invariants();
+    for keys in [[Key(1), Key(2), Key(100)], [Key(50), Key(1), Key(2)], [Key(1), Key(50), Key(2)]] {
+        let script = fixture.script(5);
+        let life = script.life();
+        let watch = || purgatory.try_complete_else_watch(script, MS, &keys).map(drop);
+        assert!(catch_unwind(AssertUnwindSafe(watch)).is_err(), "it is the caller's panic");
+        assert_eq!(life.strong_count(), 0);
+        assert_eq!((purgatory.watched(), purgatory.delayed(), fixture.timer.len()), (0, 0, 0));
+        purgatory.assert_invariants();
+    }
+}
+
+#[test]
+fn an_operation_whose_check_panicked_was_not_completed() {
+    let fixture = Fixture::new();
+    let pending = fixture.watch(panics_at(fixture.script(5), 3), &[1]);
+    assert_eq!(fixture.purgatory.check_and_complete(&1), 0);
+    assert!(!pending.is_completed(), "on_complete was never called");
+    assert!(!pending.force_complete());
 }

@@ -105,3 +105,36 @@ fn the_executor_is_dropped_with_the_last_timer() {
     assert_eq!(Arc::strong_count(&held), 1, "a handle does not keep it");
     assert!(handle.is_expired());
 }
+
+/// A task whose drop panics, or looks at its own timeout.
+#[derive(Debug)]
+struct Bomb {
+    panics: bool,
+    own: Arc<std::sync::OnceLock<tickwheel::Timeout<Bomb>>>,
+    dropped: Arc<std::sync::atomic::AtomicU32>,
+}
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        self.dropped.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        assert!(self.own.get().is_none_or(|own| !own.is_pending()));
+        assert!(!self.panics, "in the drop of a task");
+    }
+}
+
+#[test]
+fn a_pending_task_that_panics_when_the_timer_is_dropped_does_not_disturb_the_others() {
+    let clock = ManualClock::new();
+    let builder = Timer::builder().clock(clock).shards(1).executor(|_: Bomb| ());
+    let timer = builder.build().unwrap();
+    let dropped = Arc::default();
+    for n in 0..300 {
+        let (own, dropped) = (Arc::default(), Arc::clone(&dropped));
+        let bomb = Bomb { panics: n == 0, own: Arc::clone(&own), dropped };
+        let timeout = timer.add(TimerEntry::after(HOUR, bomb)).unwrap();
+        own.set(timeout).unwrap();
+    }
+    // Its panic is contained, and none is dropped under a lock that its handle takes.
+    drop(timer);
+    assert_eq!(dropped.load(std::sync::atomic::Ordering::Relaxed), 300);
+}
