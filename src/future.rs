@@ -101,10 +101,12 @@ impl Timer {
                 if let Poll::Ready(output) = future.as_mut().poll(context) {
                     return Poll::Ready(Ok(output));
                 }
-                match ready!(Pin::new(&mut sleep).poll(context)) {
-                    Ok(()) => Poll::Ready(Err(TimedError::Elapsed)),
-                    Err(error) => Poll::Ready(Err(TimedError::Sleep(error))),
+                let slept = ready!(Pin::new(&mut sleep).poll(context));
+                // It may have become ready since it was polled, and in time.
+                if let Poll::Ready(output) = future.as_mut().poll(context) {
+                    return Poll::Ready(Ok(output));
                 }
+                Poll::Ready(Err(slept.map_or_else(TimedError::Sleep, |()| TimedError::Elapsed)))
             })
             .await
         }

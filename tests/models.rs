@@ -27,11 +27,15 @@ mod harness;
 mod limbo;
 #[path = "models/operations.rs"]
 mod operations;
+#[path = "models/stand.rs"]
+mod stand;
 #[path = "models/world.rs"]
 mod world;
 
 #[path = "models/buckets.rs"]
 mod buckets;
+#[path = "models/futures.rs"]
+mod futures;
 #[path = "models/handles.rs"]
 mod handles;
 #[path = "models/keys.rs"]
@@ -40,7 +44,11 @@ mod keys;
 mod purgatory;
 #[path = "models/reaper.rs"]
 mod reaper;
+#[path = "models/series.rs"]
+mod series;
 #[path = "models/shutdown.rs"]
 mod shutdown;
+#[path = "models/standing.rs"]
+mod standing;
 #[path = "models/visits.rs"]
 mod visits;

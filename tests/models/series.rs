@@ -1,0 +1,196 @@
+//! Models of periodic timers.
+
+use crate::futures::{NANO, assert_empty, by_hand, with_reaper};
+use crate::harness::explore;
+use shuttle::sync::{Condvar, Mutex};
+use shuttle::thread;
+use std::sync::Arc;
+use std::time::Duration;
+use tickwheel::{ManualClock, MissedTick, Periodic, Run, Series, Timer};
+
+/// The numbers of the runs, in order. std's lock, because it is never held for a step of a
+/// schedule.
+type Runs = std::sync::Mutex<Vec<u64>>;
+
+fn start(
+    timer: &Timer,
+    periodic: Periodic,
+    then: impl Fn(&Run<'_>) + Send + Sync + 'static,
+) -> (Series, Arc<Runs>) {
+    let runs = Arc::new(Runs::default());
+    let sink = Arc::clone(&runs);
+    let task = move |run: &Run<'_>| {
+        sink.lock().unwrap().push(run.number());
+        then(run);
+    };
+    (periodic.start(timer, task).expect("it is accepted"), runs)
+}
+
+fn pass(timer: &Timer, clock: &ManualClock, nanos: u32) {
+    clock.advance(nanos * NANO);
+    timer.advance_clock(Duration::ZERO);
+}
+
+/// The series has ended and nothing is left of it. Returns the runs.
+fn settle(timer: &Timer, (series, runs): (Series, Arc<Runs>)) -> Vec<u64> {
+    assert_empty(timer);
+    let mut numbers = runs.lock().unwrap().clone();
+    numbers.sort_unstable();
+    assert_eq!(numbers, (0..series.runs()).collect::<Vec<_>>(), "each run runs once");
+    drop(series);
+    assert_eq!(Arc::strong_count(&runs), 1, "something keeps the task");
+    numbers
+}
+
+/// No run begins any more when `cancel` has returned.
+///
+/// Fails when a run that is on its way to the executor does not look whether the series was
+/// cancelled.
+#[test]
+fn cancel_against_run() {
+    explore("cancel_against_run", 3, || {
+        let (timer, clock) = by_hand();
+        let series = start(&timer, Periodic::every(2 * NANO), |_| ());
+        let mut begun = 0;
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                assert!(series.0.cancel());
+                begun = series.0.runs();
+            });
+            scope.spawn(|| (0..2).for_each(|_| pass(&timer, &clock, 2)));
+        });
+        pass(&timer, &clock, 2);
+        assert_eq!(series.0.runs(), begun, "a run has begun after the end");
+        assert!(!series.0.cancel() && series.0.is_cancelled());
+        format!("{:?}", settle(&timer, series))
+    });
+}
+
+/// Likewise, with pauses between the runs. What is cancelled during a run is not added again.
+///
+/// Fails when who adds the next run does not look whether the series was cancelled.
+#[test]
+fn cancel_during_run() {
+    explore("cancel_during_run", 3, || {
+        let (timer, clock) = by_hand();
+        let series = start(&timer, Periodic::with_delay(2 * NANO), |_| thread::yield_now());
+        let mut answers = [false; 2];
+        let [one, other] = &mut answers;
+        thread::scope(|scope| {
+            scope.spawn(|| *one = series.0.cancel());
+            scope.spawn(|| *other = series.0.cancel());
+            scope.spawn(|| pass(&timer, &clock, 2));
+        });
+        assert!(answers[0] != answers[1], "{answers:?}");
+        format!("{answers:?} {:?}", settle(&timer, series))
+    });
+}
+
+/// A run ends its series, and so does another thread: one of them is told that it did.
+///
+/// Fails when `cancel` looks whether the series was cancelled and cancels it in two steps.
+#[test]
+fn cancel_inside_against_outside() {
+    explore("cancel_inside_against_outside", 3, || {
+        let (timer, clock) = by_hand();
+        let own = Arc::new(std::sync::Mutex::new((None::<Series>, false)));
+        let inside = Arc::clone(&own);
+        let series = start(&timer, Periodic::every(2 * NANO), move |_| {
+            let own = inside.lock().unwrap().0.take().expect("it was given");
+            let cancels = own.cancel();
+            inside.lock().unwrap().1 = cancels;
+        });
+        own.lock().unwrap().0 = Some(series.0.clone());
+        let mut outside = false;
+        thread::scope(|scope| {
+            scope.spawn(|| outside = series.0.cancel());
+            scope.spawn(|| (0..2).for_each(|_| pass(&timer, &clock, 2)));
+        });
+        let (unused, inside) = std::mem::take(&mut *own.lock().unwrap());
+        drop(unused);
+        assert!(inside != outside, "{inside}, {outside}");
+        format!("{inside} {:?}", settle(&timer, series))
+    });
+}
+
+/// Two threads drive a series whose runs may overlap, and which has to catch up: each run runs
+/// once.
+///
+/// Fails when a run's number is raised after the next run was added.
+#[test]
+fn two_advance_a_series() {
+    explore("two_advance_a_series", 2, || {
+        let (timer, clock) = by_hand();
+        let periodic = Periodic::every(2 * NANO).overlapping().missed_tick(MissedTick::Burst);
+        let series = start(&timer, periodic, |_| ());
+        thread::scope(|scope| {
+            scope.spawn(|| pass(&timer, &clock, 2));
+            scope.spawn(|| pass(&timer, &clock, 4));
+        });
+        let seen = runs(&series).len();
+        (0..3).for_each(|_| pass(&timer, &clock, 0));
+        let order = format!("{seen} {:?}", runs(&series));
+        assert!(series.0.cancel());
+        assert_eq!(settle(&timer, series), [0, 1, 2], "those of 2, 4 and 6");
+        order
+    });
+}
+
+fn runs(series: &(Series, Arc<Runs>)) -> Vec<u64> {
+    series.1.lock().unwrap().clone()
+}
+
+/// A shutdown ends the series, also during a run: the next one is refused or returned.
+///
+/// Fails when a shard accepts timers after it was drained.
+#[test]
+fn shutdown_against_run() {
+    explore("shutdown_against_run", 3, || {
+        let (timer, clock) = by_hand();
+        let series = start(&timer, Periodic::every(2 * NANO), |_| ());
+        let mut returned = 0;
+        thread::scope(|scope| {
+            scope.spawn(|| returned = timer.shutdown().len());
+            scope.spawn(|| (0..2).for_each(|_| pass(&timer, &clock, 2)));
+        });
+        pass(&timer, &clock, 2);
+        format!("{returned} returned, {:?}", settle(&timer, series))
+    });
+}
+
+/// Tells when it is dropped.
+struct Mark(Arc<(Mutex<bool>, Condvar)>);
+
+impl Drop for Mark {
+    fn drop(&mut self) {
+        *self.0.0.lock().unwrap() = true;
+        self.0.1.notify_all();
+    }
+}
+
+/// The timer is dropped while its reaper runs a series, and so perhaps by that run: the series
+/// ends, and its task goes. If it stays, that is a deadlock.
+///
+/// Fails when the series keeps its timer alive.
+#[test]
+fn drop_of_the_timer_against_run() {
+    explore("drop_of_the_timer_against_run", 2, || {
+        let (timer, clock) = with_reaper();
+        let gone = Arc::new((Mutex::new(false), Condvar::new()));
+        let mark = Mark(Arc::clone(&gone));
+        let held = move |_: &Run<'_>| assert!(!*mark.0.0.lock().unwrap(), "the task is dropped");
+        let (series, runs) = start(&timer, Periodic::every(2 * NANO), held);
+        drop(series);
+        thread::scope(|scope| {
+            scope.spawn(|| clock.advance(2 * NANO));
+            scope.spawn(|| drop(timer));
+        });
+        let mut dropped = gone.0.lock().unwrap();
+        while !*dropped {
+            dropped = gone.1.wait(dropped).unwrap();
+        }
+        let numbers = runs.lock().unwrap().clone();
+        assert!([&[][..], &[0]].contains(&&numbers[..]), "{numbers:?}");
+        format!("{numbers:?}")
+    });
+}

@@ -1,0 +1,148 @@
+//! The world of the models of keyed timers.
+
+use crate::book::{Book, End, Job};
+use crate::limbo::KeyHasher;
+use shuttle::thread;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tickwheel::{AddError, KeyedTimer, ManualClock, Task, Timer, TimerBuilder, TimerEntry};
+
+pub(crate) type Keyed = KeyedTimer<u64, Job, KeyHasher>;
+
+/// Keyed timers on a timer that is driven by hand, with a tick of a nanosecond, and their book.
+pub(crate) struct Stand {
+    pub(crate) timer: Timer,
+    clock: ManualClock,
+    pub(crate) start: Instant,
+    pub(crate) book: Arc<Book>,
+    pub(crate) keyed: Keyed,
+}
+
+impl Stand {
+    pub(crate) fn new(build: impl FnOnce(TimerBuilder<Task>) -> TimerBuilder<Task>) -> Arc<Self> {
+        let (clock, book) = (ManualClock::new(), Arc::new(Book::default()));
+        let (start, time) = (clock.now(), clock.clone());
+        let builder = Timer::builder().tick(Duration::from_nanos(1)).wheel_size(4).shards(1);
+        let timer = build(builder.clock(clock.clone())).build().expect("it can be built");
+        let expired = move |_, mut job: Job| {
+            let at = (time.now() - start).as_nanos() as u64;
+            let then = job.then.take();
+            job.end(End::Fired { at, by: thread::current().id() });
+            then.into_iter().for_each(|then| then());
+        };
+        let keyed = Keyed::with_hasher(&timer, KeyHasher::default(), expired);
+        Arc::new(Stand { timer, clock, start, book, keyed })
+    }
+
+    /// The timer runs the alarms in place.
+    pub(crate) fn in_place() -> Arc<Self> {
+        Self::new(|builder| builder)
+    }
+
+    /// The timer hands the alarms on; [`run`] runs them.
+    pub(crate) fn queued() -> (Arc<Self>, Arc<Queue>) {
+        let queue = Arc::new(Queue::default());
+        let alarms = Arc::clone(&queue);
+        let push = move |alarm| alarms.lock().unwrap().push(alarm);
+        (Self::new(|builder| builder.executor(push)), queue)
+    }
+
+    pub(crate) fn now(&self) -> u64 {
+        (self.clock.now() - self.start).as_nanos() as u64
+    }
+
+    pub(crate) fn turn(&self) {
+        self.timer.advance_clock(Duration::ZERO);
+    }
+
+    /// Lets time pass and expires what is due.
+    pub(crate) fn pass(&self, nanos: u64) {
+        self.clock.advance(Duration::from_nanos(nanos));
+        self.turn();
+    }
+
+    /// Task `id`, for time `at`. It runs `then` once it has expired.
+    pub(crate) fn entry(
+        &self,
+        id: u32,
+        at: u64,
+        then: impl FnOnce() + Send + 'static,
+    ) -> TimerEntry<Job> {
+        self.book.write(id, |record| record.earliest = at);
+        let job = Job { id, book: Some(Arc::clone(&self.book)), then: Some(Box::new(then)) };
+        TimerEntry::at(self.start + Duration::from_nanos(at), job)
+    }
+
+    /// Whether it replaced a task, which ends here.
+    pub(crate) fn schedule(&self, key: u64, id: u32, at: u64) -> bool {
+        let replaced = self.keyed.schedule(key, self.entry(id, at, || ()));
+        returned(accepted(replaced))
+    }
+
+    /// Whether the key had no task.
+    pub(crate) fn schedule_if_absent(&self, key: u64, id: u32, at: u64) -> bool {
+        let answer = self.keyed.schedule_if_absent(key, self.entry(id, at, || ()));
+        !accepted(answer).is_some_and(|entry| {
+            entry.into_task().end(End::Refused);
+            true
+        })
+    }
+
+    /// Whether it took a task back, which ends here.
+    pub(crate) fn cancel(&self, key: u64) -> bool {
+        returned(self.keyed.cancel(&key))
+    }
+
+    /// At quiescence, with nothing on its way: each key has one alarm.
+    pub(crate) fn assert_sound(&self) {
+        self.keyed.assert_invariants();
+        self.timer.assert_invariants();
+        assert_eq!(self.timer.len(), self.keyed.len(), "alarms and keys");
+    }
+
+    /// At quiescence: what is left expires at `at`. Every task has ended once, not too early and
+    /// by somebody's decision, and nothing is left. Returns how they ended.
+    pub(crate) fn finish(&self, at: u64) -> String {
+        self.assert_sound();
+        self.pass(at - self.now());
+        self.settle()
+    }
+
+    pub(crate) fn settle(&self) -> String {
+        let (ends, _) = self.book.settle();
+        assert!(!ends.contains("Dropped"), "{ends}");
+        self.assert_sound();
+        assert!(self.timer.is_empty() && self.keyed.is_empty(), "something is left behind");
+        assert_eq!(self.timer.stats().panicked, 0);
+        ends
+    }
+
+    pub(crate) fn ends(&self, id: u32) -> Vec<End> {
+        self.book.write(id, |record| record.ends.clone())
+    }
+
+    pub(crate) fn has_fired(&self, id: u32) -> bool {
+        matches!(self.ends(id)[..], [End::Fired { .. }])
+    }
+}
+
+/// Alarms on their way. std's lock, because it is never held for a step of a schedule.
+pub(crate) type Queue = std::sync::Mutex<Vec<Task>>;
+
+pub(crate) fn run(queue: &Queue) {
+    let alarms = std::mem::take(&mut *queue.lock().unwrap());
+    alarms.into_iter().for_each(Task::run);
+}
+
+/// A task that was taken back ends.
+pub(crate) fn returned(job: Option<Job>) -> bool {
+    job.is_some_and(|mut job| {
+        job.end(End::Returned);
+        true
+    })
+}
+
+/// What the timer accepted.
+pub(crate) fn accepted<R>(answer: Result<R, AddError<Job>>) -> R {
+    answer.unwrap_or_else(|error| panic!("{error}"))
+}

@@ -1,0 +1,270 @@
+//! Models of keyed timers, which stand on a timer that others may share.
+
+use crate::book::{Book, End, Job};
+use crate::harness::explore;
+use crate::limbo::KeyHasher;
+use crate::stand::{Keyed, Stand, accepted, returned, run};
+use shuttle::thread;
+use std::sync::Arc;
+use std::time::Duration;
+use tickwheel::{AddError, TimerEntry};
+
+/// A task is replaced as it falls due: it comes back or has expired, and the new one expires at its
+/// own time.
+///
+/// Fails when `schedule` replaces the task although its alarm could not be moved.
+#[test]
+fn replace_against_expiry() {
+    explore("replace_against_expiry", 2, || {
+        let stand = Stand::in_place();
+        stand.schedule(1, 0, 2);
+        let mut replaced = false;
+        thread::scope(|scope| {
+            scope.spawn(|| replaced = stand.schedule(1, 1, 4));
+            scope.spawn(|| stand.pass(2));
+            scope.spawn(|| stand.turn());
+        });
+        assert_eq!(stand.has_fired(0), !replaced);
+        assert!(stand.ends(1).is_empty(), "it has time until 4");
+        stand.finish(4)
+    });
+}
+
+/// Two replace a task whose alarm is on its way to the executor: it comes too late for the others.
+///
+/// Fails when an alarm does not compare epochs.
+#[test]
+fn replace_on_its_way() {
+    explore("replace_on_its_way", 4, || {
+        let (stand, queue) = Stand::queued();
+        stand.schedule(1, 0, 2);
+        stand.pass(2);
+        thread::scope(|scope| {
+            scope.spawn(|| stand.schedule(1, 1, 4));
+            scope.spawn(|| stand.schedule(1, 2, 4));
+            scope.spawn(|| run(&queue));
+        });
+        assert!(!(stand.has_fired(1) || stand.has_fired(2)), "they have time until 4");
+        stand.assert_sound();
+        stand.pass(2);
+        run(&queue);
+        stand.settle()
+    });
+}
+
+/// A task is cancelled and another one scheduled in its place while the alarm is on its way.
+///
+/// Fails when an alarm finds its key by the place, without the generation.
+#[test]
+fn cancel_and_schedule_on_its_way() {
+    explore("cancel_and_schedule_on_its_way", 2, || {
+        let (stand, queue) = Stand::queued();
+        stand.schedule(1, 0, 2);
+        stand.pass(2);
+        let mut cancelled = false;
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                cancelled = stand.cancel(1);
+                stand.schedule(2, 1, 4);
+            });
+            scope.spawn(|| run(&queue));
+        });
+        assert_eq!(stand.has_fired(0), !cancelled);
+        stand.assert_sound();
+        stand.pass(2);
+        run(&queue);
+        stand.settle()
+    });
+}
+
+/// The key's alarm has expired and the timer is full again: a task that is refused leaves the
+/// former one as it was.
+///
+/// Fails when `schedule` raises the key's epoch before the timer has accepted the alarm.
+#[test]
+fn refused_replace_on_its_way() {
+    explore("refused_replace_on_its_way", 3, || {
+        let stand = Stand::new(|builder| builder.max_pending(1));
+        stand.schedule(1, 0, 2);
+        let replace = |key, id| match stand.keyed.schedule(key, stand.entry(id, 4, || ())) {
+            Ok(replaced) => returned(replaced),
+            Err(AddError::Full(entry)) => {
+                entry.into_task().end(End::Refused);
+                false
+            }
+            Err(error) => panic!("{error}"),
+        };
+        let mut replaced = false;
+        thread::scope(|scope| {
+            scope.spawn(|| replaced = replace(1, 1));
+            scope.spawn(|| replace(2, 2));
+            scope.spawn(|| stand.pass(2));
+        });
+        assert_eq!(stand.has_fired(0), !replaced);
+        stand.finish(4)
+    });
+}
+
+/// Of two calls and the expiry one wins.
+///
+/// Fails when an alarm that finds its key releases the lock before it takes the task.
+#[test]
+fn cancel_of_a_key_against_expiry() {
+    explore("cancel_of_a_key_against_expiry", 3, || {
+        let stand = Stand::in_place();
+        stand.schedule(1, 0, 2);
+        let mut cancelled = [false; 2];
+        let [one, other] = &mut cancelled;
+        thread::scope(|scope| {
+            scope.spawn(|| *one = stand.cancel(1));
+            scope.spawn(|| *other = stand.cancel(1));
+            scope.spawn(|| stand.pass(2));
+        });
+        let won = cancelled.iter().filter(|cancelled| **cancelled).count();
+        assert_eq!(won + usize::from(stand.has_fired(0)), 1);
+        format!("{cancelled:?} {}", stand.finish(2))
+    });
+}
+
+/// A key that was touched in time expires at its later deadline and not before.
+///
+/// Fails when `touch` tells whether there is a key, and not whether its alarm is pending.
+#[test]
+fn touch_against_expiry() {
+    explore("touch_against_expiry", 2, || {
+        let stand = Stand::in_place();
+        stand.schedule(1, 0, 2);
+        let mut touched = [None; 2];
+        let [one, other] = &mut touched;
+        let touch = |delay| {
+            let from = stand.now();
+            stand.keyed.touch(&1, Duration::from_nanos(delay)).then_some(from + delay)
+        };
+        thread::scope(|scope| {
+            scope.spawn(|| *one = touch(4));
+            scope.spawn(|| *other = touch(3));
+            scope.spawn(|| stand.pass(2));
+        });
+        let until = touched.into_iter().flatten().max().unwrap_or(2);
+        stand.book.write(0, |record| record.earliest = until);
+        assert_eq!(stand.has_fired(0), until == 2);
+        assert_eq!(stand.keyed.contains(&1), until > 2);
+        format!("{touched:?} {}", stand.finish(6))
+    });
+}
+
+/// Two find the key without a task: one of them schedules its own.
+///
+/// Fails when the lock is released between looking for the key and adding it.
+#[test]
+fn absent_against_absent() {
+    explore("absent_against_absent", 2, || {
+        let stand = Stand::in_place();
+        let mut scheduled = [false; 2];
+        let [one, other] = &mut scheduled;
+        thread::scope(|scope| {
+            scope.spawn(|| *one = stand.schedule_if_absent(1, 0, 2));
+            scope.spawn(|| *other = stand.schedule_if_absent(1, 1, 2));
+        });
+        assert!(scheduled[0] != scheduled[1], "{scheduled:?}");
+        format!("{scheduled:?} {}", stand.finish(2))
+    });
+}
+
+/// The same while the key's task expires: at most one, and only if that one has expired.
+///
+/// Fails when a key whose alarm is not pending any more counts as absent.
+#[test]
+fn absent_against_expiry() {
+    explore("absent_against_expiry", 3, || {
+        let stand = Stand::in_place();
+        stand.schedule(1, 0, 2);
+        let mut scheduled = [false; 2];
+        let [one, other] = &mut scheduled;
+        let schedule = |id| {
+            let scheduled = stand.schedule_if_absent(1, id, 4);
+            assert!(stand.keyed.len() <= 1, "there is one key");
+            scheduled
+        };
+        thread::scope(|scope| {
+            scope.spawn(|| *one = schedule(1));
+            scope.spawn(|| *other = schedule(2));
+            scope.spawn(|| stand.pass(2));
+        });
+        assert!(stand.has_fired(0) && scheduled != [true; 2], "{scheduled:?}");
+        assert_eq!(stand.keyed.len(), usize::from(scheduled != [false; 2]));
+        format!("{scheduled:?} {}", stand.finish(4))
+    });
+}
+
+/// A task that expires schedules its key again, while another thread cancels it.
+///
+/// Fails when `expired` is called under the shard's lock.
+#[test]
+fn rearm_against_cancel() {
+    explore("rearm_against_cancel", 3, || {
+        let stand = Stand::in_place();
+        let again = Arc::clone(&stand);
+        let entry = stand.entry(0, 2, move || assert!(!again.schedule(1, 1, 4)));
+        assert!(accepted(stand.keyed.schedule(1, entry)).is_none());
+        let mut cancelled = [false; 2];
+        thread::scope(|scope| {
+            scope.spawn(|| cancelled.fill_with(|| stand.cancel(1)));
+            scope.spawn(|| stand.pass(2));
+        });
+        assert!(cancelled[0] || stand.has_fired(0));
+        format!("{cancelled:?} {}", stand.finish(4))
+    });
+}
+
+/// All that a key had before `cancel_all` began is gone when it returns.
+///
+/// Fails when the alarms of what `cancel_all` takes are left in the timer.
+#[test]
+fn cancel_all_against_schedule() {
+    explore("cancel_all_against_schedule", 4, || {
+        let stand = Stand::in_place();
+        (0..3).for_each(|id| assert!(!stand.schedule(id.into(), id, 2)));
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let taken = stand.keyed.cancel_all().into_iter();
+                taken.for_each(|(_, job)| assert!(returned(Some(job))));
+            });
+            scope.spawn(|| (stand.schedule(1, 3, 4), stand.schedule(0, 4, 4)));
+            scope.spawn(|| stand.pass(2));
+        });
+        (0..3).for_each(|id| assert_eq!(stand.ends(id).len(), 1, "task {id} is left"));
+        stand.finish(4)
+    });
+}
+
+/// The last keyed timer is dropped while keys expire: nothing is left, also not what `expired`
+/// holds.
+///
+/// Fails when the drop leaves the alarms, and with them the keys, in the timer.
+#[test]
+fn drop_of_keyed_against_expiry() {
+    explore("drop_of_keyed_against_expiry", 3, || {
+        let stand = Stand::in_place();
+        let book = Arc::new(Book::default());
+        let kept = Arc::clone(&book);
+        let keyed = Keyed::with_hasher(&stand.timer, KeyHasher::default(), move |_, mut job| {
+            assert!(Arc::ptr_eq(job.book.as_ref().expect("it has not ended"), &kept));
+            job.end(End::Fired { at: 2, by: thread::current().id() });
+        });
+        for (key, at) in [(0, 2), (1, 2), (2, 9)] {
+            let id = key as u32;
+            book.write(id, |_| ());
+            let job = Job { id, book: Some(Arc::clone(&book)), then: None };
+            let entry = TimerEntry::at(stand.start + Duration::from_nanos(at), job);
+            assert!(accepted(keyed.schedule(key, entry)).is_none());
+        }
+        thread::scope(|scope| {
+            scope.spawn(|| drop(keyed));
+            scope.spawn(|| stand.pass(2));
+        });
+        stand.settle();
+        assert_eq!(Arc::strong_count(&book), 1, "something keeps `expired`");
+        book.settle().0
+    });
+}
