@@ -36,6 +36,13 @@ pub enum When {
     At(Instant),
 }
 
+impl When {
+    /// At a deadline that is never if there is none.
+    pub(crate) fn at_or_never(deadline: Option<Instant>) -> Self {
+        deadline.map_or(When::After(Duration::MAX), When::At)
+    }
+}
+
 impl From<Duration> for When {
     fn from(delay: Duration) -> Self {
         When::After(delay)

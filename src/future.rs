@@ -1,7 +1,7 @@
 //! Futures on a timer, on plain wakers: no runtime is needed.
 
 use crate::missed::MissedTick;
-use crate::{AddError, Task, Timeout, Timer, TimerEntry};
+use crate::{AddError, Task, Timeout, Timer, TimerEntry, When};
 use std::error::Error;
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -179,10 +179,7 @@ impl Future for Sleep {
         }
         self.cancel();
         let task = Task::from(waker.clone());
-        let entry = match self.deadline {
-            Some(deadline) => TimerEntry::at(deadline, task),
-            None => TimerEntry::after(Duration::MAX, task),
-        };
+        let entry = TimerEntry { when: When::at_or_never(self.deadline), task };
         match self.timer.add(entry) {
             Ok(timeout) => {
                 self.armed = Some(Armed { timeout, waker: waker.clone() });

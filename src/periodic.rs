@@ -3,7 +3,7 @@
 use crate::missed::MissedTick;
 use crate::report::contain;
 use crate::sync::Mutex;
-use crate::{AddError, Task, Timeout, Timer, TimerEntry, WeakTimer};
+use crate::{AddError, Task, Timeout, Timer, TimerEntry, WeakTimer, When};
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -212,10 +212,8 @@ impl Shared {
 impl<F: Fn(&Run<'_>) + Send + Sync + 'static> Runner<F> {
     fn entry(self: &Arc<Self>, due: Option<Instant>, number: u64) -> TimerEntry {
         let task = Task::from(Waker::from(Arc::clone(self)));
-        match due.and_then(|due| due.checked_add(self.jitter(number))) {
-            Some(at) => TimerEntry::at(at, task),
-            None => TimerEntry::after(Duration::MAX, task),
-        }
+        let at = due.and_then(|due| due.checked_add(self.jitter(number)));
+        TimerEntry { when: When::at_or_never(at), task }
     }
 
     /// By how much this run is late.

@@ -67,9 +67,8 @@ where
         let registry = &*home.registry;
         let mut place = Place::NONE;
         let withdraw = |place| {
-            let duty = delayed.state.finish();
+            let _ = delayed.state.finish();
             registry.unwatch(place, Count::Neither);
-            duty
         };
         // Contained only to leave nothing behind when a key's `Hash`, `Eq` or `Clone` panics.
         let watched = catch_unwind(AssertUnwindSafe(|| {

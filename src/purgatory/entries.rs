@@ -138,9 +138,7 @@ impl<V: Clone> Entries<V> {
         let Entry { operation, before } = block.entries[usize::from(place.slot)].take()?;
         block.live -= 1;
         line.len -= 1;
-        if block.live == 0 && block.pins == 0 {
-            self.forget_block(line, place.block);
-        }
+        self.forget_block_if_empty(line, place.block);
         Some((operation, before))
     }
 
@@ -168,9 +166,7 @@ impl<V: Clone> Entries<V> {
         let block = self.0.at_mut(visit.pinned);
         block.pins -= 1;
         let next = block.next;
-        if block.live == 0 && block.pins == 0 {
-            self.forget_block(line, visit.pinned);
-        }
+        self.forget_block_if_empty(line, visit.pinned);
         self.take_along(next, visit, out, wanted)
     }
 
@@ -234,8 +230,11 @@ impl<V: Clone> Entries<V> {
         }
     }
 
-    fn forget_block(&mut self, line: &mut Line, index: u32) {
-        let Block { previous, next, .. } = *self.0.at(index);
+    fn forget_block_if_empty(&mut self, line: &mut Line, index: u32) {
+        let Block { previous, next, live, pins, .. } = *self.0.at(index);
+        if live > 0 || pins > 0 {
+            return;
+        }
         self.0.release(index);
         match previous {
             NONE => line.first = next,

@@ -145,7 +145,7 @@ where
     /// operations, of which it takes a few dozen at once out of the shard.
     pub fn check_and_complete(&self, key: &K) -> usize {
         let mut completed = 0;
-        self.visit(self.hash(key), key, |delayed| completed += usize::from(delayed.check()));
+        self.shared.visit(self.hash(key), key, |delayed| completed += usize::from(delayed.check()));
         completed
     }
 
@@ -161,7 +161,7 @@ where
     /// [`on_cancellation`](DelayedOperation::on_cancellation).
     pub fn cancel_for_key(&self, key: &K) -> Vec<O> {
         let mut cancelled = Vec::new();
-        self.visit(self.hash(key), key, |delayed| {
+        self.shared.visit(self.hash(key), key, |delayed| {
             cancelled.extend(delayed.cancel_unless_adding().1)
         });
         cancelled
@@ -213,10 +213,6 @@ where
     /// whoever adds it. May be called again, and from an operation's code.
     pub fn shutdown(&self) -> Vec<O> {
         self.shared.shutdown()
-    }
-
-    fn visit(&self, hash: u64, key: &K, see: impl FnMut(Arc<Delayed<K, O>>)) {
-        self.shared.visit(hash, key, see);
     }
 
     fn hash(&self, key: &K) -> u64 {

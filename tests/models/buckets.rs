@@ -13,12 +13,7 @@ fn add_against_flush() {
         thread::scope(|scope| {
             scope.spawn(|| (world.add_at(0, 2), world.add_at(1, 2)));
             scope.spawn(|| (world.add(2, 2), world.add(3, 0)));
-            scope.spawn(|| {
-                for _ in 0..2 {
-                    world.pass(2);
-                    world.turn();
-                }
-            });
+            scope.spawn(|| world.turns([2, 2]));
         });
         world.finish()
     });
@@ -36,14 +31,7 @@ fn add_against_cascade() {
         thread::scope(|scope| {
             scope.spawn(|| (world.add_at(1, 7), world.add_at(2, 5)));
             scope.spawn(|| (world.add(3, 5), world.add_at(4, 6)));
-            scope.spawn(|| {
-                for _ in 0..2 {
-                    world.pass(3);
-                    world.turn();
-                }
-                world.pass(1);
-                world.turn();
-            });
+            scope.spawn(|| world.turns([3, 3, 1]));
         });
         world.finish()
     });
@@ -60,12 +48,7 @@ fn add_against_cascade_of_another_cell() {
         thread::scope(|scope| {
             scope.spawn(|| (world.add_at(1, 6), world.add_at(2, 3)));
             scope.spawn(|| (world.add_at(3, 6), world.add_at(4, 3)));
-            scope.spawn(|| {
-                for _ in 0..2 {
-                    world.pass(3);
-                    world.turn();
-                }
-            });
+            scope.spawn(|| world.turns([3, 3]));
         });
         world.finish()
     });

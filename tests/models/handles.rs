@@ -47,12 +47,7 @@ fn cancel_against_cascade() {
                 world.add_at(3, 6); // In the place of one that was cancelled or has fired.
             });
             scope.spawn(|| world.cancel(2, &timeouts[2]));
-            scope.spawn(|| {
-                for step in [4, 2, 1] {
-                    world.pass(step);
-                    world.turn();
-                }
-            });
+            scope.spawn(|| world.turns([4, 2, 1]));
         });
         world.finish()
     });
@@ -69,12 +64,7 @@ fn reschedule_against_flush() {
         thread::scope(|scope| {
             scope.spawn(|| world.reschedule(0, &timeouts[0], 1, false));
             scope.spawn(|| world.reschedule(1, &timeouts[1], 0, false));
-            scope.spawn(|| {
-                for _ in 0..2 {
-                    world.pass(2);
-                    world.turn();
-                }
-            });
+            scope.spawn(|| world.turns([2, 2]));
         });
         world.finish()
     });
@@ -94,12 +84,7 @@ fn touch_against_flush() {
                 world.reschedule(1, &timeouts[1], 7, true);
                 world.reschedule(1, &timeouts[1], 1, false)
             });
-            scope.spawn(|| {
-                for _ in 0..2 {
-                    world.pass(3);
-                    world.turn();
-                }
-            });
+            scope.spawn(|| world.turns([3, 3]));
         });
         world.finish()
     });

@@ -154,6 +154,14 @@ impl World {
         assert!(due.iter().all(|timer| !left.contains(timer)), "due {due:?}, left {left:?}");
     }
 
+    /// Lets so much time pass and takes a turn, one step after the other.
+    pub(crate) fn turns(&self, steps: impl IntoIterator<Item = u64>) {
+        for step in steps {
+            self.pass(step);
+            self.turn();
+        }
+    }
+
     /// Shuts the timer down; what it returns ends here.
     pub(crate) fn shutdown(&self) {
         let mut last = self.start;

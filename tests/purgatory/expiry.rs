@@ -1,7 +1,7 @@
 //! Timeouts, shutdown, and how it is counted.
 
 use crate::What::{Checked, Completed, Dropped, Expired};
-use crate::{Fixture, HOUR, MS};
+use crate::{Fixture, HOUR, MS, Script};
 use std::sync::mpsc;
 use std::thread::{self, ThreadId};
 use std::time::Duration;
@@ -82,20 +82,32 @@ fn an_expiry_runs_on_the_timers_executor() {
     assert_eq!(receiver.recv(), Err(mpsc::RecvError), "and there it is dropped");
 }
 
+/// An operation whose time is up during its third check, when `meanwhile` happens as well. Whether
+/// its condition holds is told by the number of the check.
+fn late_in_its_third_check(
+    fixture: &Fixture,
+    meanwhile: impl Fn(&Timer) + Send + 'static,
+    holds: impl Fn(u32) -> bool + Send + 'static,
+) -> Script {
+    let (timer, clock, mut checks) = (fixture.timer.clone(), fixture.clock.clone(), 0);
+    fixture.script(1).when(move || {
+        checks += 1;
+        if checks == 3 {
+            clock.advance(MS);
+            assert_eq!(timer.advance_clock(Duration::ZERO), 1);
+            meanwhile(&timer);
+        }
+        holds(checks)
+    })
+}
+
 /// The condition may come true in time: the expiry waits for the check that is under way.
 #[test]
 fn an_operation_whose_time_is_up_while_it_is_checked_is_left_to_the_executor_after_the_check() {
     for holds in [true, false] {
         let fixture = Fixture::new();
-        let (timer, clock, mut checks) = (fixture.timer.clone(), fixture.clock.clone(), 0);
-        let script = fixture.script(1).when(move || {
-            checks += 1;
-            if checks == 3 {
-                clock.advance(MS);
-                assert_eq!(timer.advance_clock(Duration::ZERO), 1);
-            }
-            checks == 3 && holds
-        });
+        let condition = move |check| check == 3 && holds;
+        let script = late_in_its_third_check(&fixture, |_| (), condition);
         let pending = fixture.watch_for(MS, script, &[1]);
         fixture.log.take();
         assert_eq!(fixture.purgatory.check_and_complete(&1), usize::from(holds));
@@ -120,18 +132,12 @@ fn an_operation_whose_time_is_up_while_it_is_checked_is_left_to_the_executor_aft
 fn an_operation_that_is_triggered_while_its_time_is_up_is_checked_before_it_expires() {
     for full in [false, true] {
         let fixture = Fixture::with(|builder| builder.max_pending(1));
-        let (timer, clock, mut checks) = (fixture.timer.clone(), fixture.clock.clone(), 0);
         let purgatory = fixture.purgatory.clone();
-        let script = fixture.script(1).when(move || {
-            checks += 1;
-            if checks == 3 {
-                clock.advance(MS);
-                assert_eq!(timer.advance_clock(Duration::ZERO), 1);
-                assert!(!full || timer.add(TimerEntry::after(2 * HOUR, || ())).is_ok());
-                assert_eq!(purgatory.check_and_complete(&1), 0);
-            }
-            checks == 4
-        });
+        let meanwhile = move |timer: &Timer| {
+            assert!(!full || timer.add(TimerEntry::after(2 * HOUR, || ())).is_ok());
+            assert_eq!(purgatory.check_and_complete(&1), 0);
+        };
+        let script = late_in_its_third_check(&fixture, meanwhile, |check| check == 4);
         fixture.watch_for(MS, script, &[1]);
         fixture.log.take();
         assert_eq!(fixture.purgatory.check_and_complete(&1), 1);
@@ -145,16 +151,8 @@ fn an_operation_that_is_triggered_while_its_time_is_up_is_checked_before_it_expi
 #[test]
 fn an_operation_whose_time_is_up_while_it_is_checked_expires_even_if_the_timer_is_full() {
     let fixture = Fixture::with(|builder| builder.max_pending(1));
-    let (timer, clock, mut checks) = (fixture.timer.clone(), fixture.clock.clone(), 0);
-    let script = fixture.script(1).when(move || {
-        checks += 1;
-        if checks == 3 {
-            clock.advance(MS);
-            assert_eq!(timer.advance_clock(Duration::ZERO), 1);
-            assert!(timer.add(TimerEntry::after(HOUR, || ())).is_ok());
-        }
-        false
-    });
+    let fills = |timer: &Timer| assert!(timer.add(TimerEntry::after(HOUR, || ())).is_ok());
+    let script = late_in_its_third_check(&fixture, fills, |_| false);
     fixture.watch_for(MS, script, &[1, 2]);
     fixture.log.take();
     assert_eq!(fixture.purgatory.check_and_complete(&1), 0);
