@@ -23,8 +23,8 @@ use std::time::{Duration, Instant};
 #[derive(Debug, Clone)]
 #[must_use = "an entry does nothing until it is added to a timer"]
 pub struct TimerEntry<T = Task> {
-    pub(crate) when: When,
-    pub(crate) task: T,
+    when: When,
+    task: T,
 }
 
 /// When an entry expires.
@@ -56,12 +56,17 @@ impl From<Instant> for When {
 }
 
 impl<T> TimerEntry<T> {
+    /// `task` expires at `when`: after a `Duration`, or at an `Instant` of the timer's clock.
+    pub fn new(when: impl Into<When>, task: impl IntoTask<T>) -> Self {
+        TimerEntry { when: when.into(), task: task.into_task() }
+    }
+
     /// `task` expires `delay` after it was added; zero means at once.
     ///
     /// The delay may be anything up to [`Duration::MAX`]: what lies more than 584 years after the
     /// timer was built does not expire.
     pub fn after(delay: Duration, task: impl IntoTask<T>) -> Self {
-        TimerEntry { when: When::After(delay), task: task.into_task() }
+        Self::new(delay, task)
     }
 
     /// `task` expires at `deadline`, a time of the timer's clock; at once if that has passed.
@@ -69,7 +74,7 @@ impl<T> TimerEntry<T> {
     /// Cheaper than [`after`](Self::after) where the caller knows the time already, because the
     /// clock need not be read.
     pub fn at(deadline: Instant, task: impl IntoTask<T>) -> Self {
-        TimerEntry { when: When::At(deadline), task: task.into_task() }
+        Self::new(deadline, task)
     }
 
     /// When the entry expires.
@@ -89,24 +94,55 @@ impl<T> TimerEntry<T> {
 }
 
 /// A closure, or a [`Waker`]: the default task of a [`Timer`](crate::Timer). Runs once.
-pub struct Task(Waker);
+pub struct Task(Kind);
+
+enum Kind {
+    Waker(Waker),
+    Shared(SharedClosure, u64),
+}
+
+/// A closure that many tasks share, each with a number of its own: [`Task::shared`].
+pub type SharedClosure = Arc<dyn Fn(u64) + Send + Sync>;
 
 impl Task {
     /// A task that calls `closure`. Allocates room for it.
     pub fn new(closure: impl FnOnce() + Send + 'static) -> Self {
-        Task(Waker::from(Arc::new(Closure(Mutex::new(Some(closure))))))
+        Task::from(Waker::from(Arc::new(Closure(Mutex::new(Some(closure))))))
+    }
+
+    /// A task that calls `closure` with `number`: for one of many that differ in a number only.
+    /// Allocates nothing.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use std::time::Duration;
+    /// use tickwheel::{SharedClosure, Task, Timer, TimerEntry};
+    ///
+    /// let timer = Timer::builder().start()?;
+    /// let expire: SharedClosure = Arc::new(|session| println!("session {session} is idle"));
+    /// for session in 0..1000 {
+    ///     let task = Task::shared(Arc::clone(&expire), session);
+    ///     timer.add(TimerEntry::after(Duration::from_secs(30), task))?;
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn shared(closure: SharedClosure, number: u64) -> Self {
+        Task(Kind::Shared(closure, number))
     }
 
     /// Runs the closure, on this thread; panics if it does. Or wakes the waker.
     pub fn run(self) {
-        self.0.wake();
+        match self.0 {
+            Kind::Waker(waker) => waker.wake(),
+            Kind::Shared(closure, number) => closure(number),
+        }
     }
 }
 
 /// A task that wakes a waker. Allocates nothing.
 impl From<Waker> for Task {
     fn from(waker: Waker) -> Self {
-        Task(waker)
+        Task(Kind::Waker(waker))
     }
 }
 

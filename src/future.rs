@@ -179,7 +179,7 @@ impl Future for Sleep {
         }
         self.cancel();
         let task = Task::from(waker.clone());
-        let entry = TimerEntry { when: When::at_or_never(self.deadline), task };
+        let entry = TimerEntry::new(When::at_or_never(self.deadline), task);
         match self.timer.add(entry) {
             Ok(timeout) => {
                 self.armed = Some(Armed { timeout, waker: waker.clone() });

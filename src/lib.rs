@@ -186,7 +186,7 @@ struct PurgatoryPage;
 
 pub use builder::TimerBuilder;
 pub use clock::{Clock, ManualClock, SystemClock};
-pub use entry::{IntoTask, Task, TimerEntry, When};
+pub use entry::{IntoTask, SharedClosure, Task, TimerEntry, When};
 pub use error::{AddError, BuildError};
 pub use executor::{Batch, Executor, Inline, Outcome, Worker};
 pub use future::{Interval, Sleep, SleepError, TimedError};

@@ -213,7 +213,7 @@ impl<F: Fn(&Run<'_>) + Send + Sync + 'static> Runner<F> {
     fn entry(self: &Arc<Self>, due: Option<Instant>, number: u64) -> TimerEntry {
         let task = Task::from(Waker::from(Arc::clone(self)));
         let at = due.and_then(|due| due.checked_add(self.jitter(number)));
-        TimerEntry { when: When::at_or_never(at), task }
+        TimerEntry::new(When::at_or_never(at), task)
     }
 
     /// By how much this run is late.

@@ -62,7 +62,7 @@ impl<T: Send + 'static> Timer<T> {
     /// ```
     #[inline]
     pub fn add(&self, entry: TimerEntry<T>) -> Result<Timeout<T>, AddError<T>> {
-        let TimerEntry { when, task } = entry;
+        let (when, task) = (entry.when(), entry.into_task());
         let driver = &*self.shared.driver;
         let cell = driver.home();
         match cell.add(&driver.common, when, task) {
@@ -79,7 +79,7 @@ impl<T: Send + 'static> Timer<T> {
 
     #[cold]
     fn refused(refusal: Refusal, when: When, task: T) -> AddError<T> {
-        let entry = TimerEntry { when, task };
+        let entry = TimerEntry::new(when, task);
         match refusal {
             Refusal::Full => AddError::Full(entry),
             Refusal::Closed => AddError::Shutdown(entry),
@@ -168,8 +168,7 @@ impl<T: Send + 'static> Timer<T> {
         self.shared.driver.drain(|deadline, task| pending.push((deadline, task)));
         pending.sort_by_key(|(deadline, _)| *deadline);
         let time = &self.shared.driver.common.time;
-        let entry =
-            |(deadline, task)| TimerEntry { when: When::At(time.instant_of(deadline)), task };
+        let entry = |(deadline, task)| TimerEntry::new(time.instant_of(deadline), task);
         pending.into_iter().map(entry).collect()
     }
 

@@ -146,7 +146,7 @@ where
             Ok(alarm) => map.at_mut(place.index).alarm = Some(alarm),
             Err(error) => {
                 if let Some((_, slot)) = map.remove(place.index) {
-                    return Err(refused(error, TimerEntry { when, task: slot.task }));
+                    return Err(refused(error, TimerEntry::new(when, slot.task)));
                 }
             }
         }

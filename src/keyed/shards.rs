@@ -74,7 +74,7 @@ where
         let shards = Arc::clone(&self.shards);
         let shard = shard_of(hash, shards.shards.len());
         let alarm = Waker::from(Arc::new(Alarm { shards, shard, key, epoch }));
-        self.timer.add(TimerEntry { when, task: Task::from(alarm) })
+        self.timer.add(TimerEntry::new(when, Task::from(alarm)))
     }
 }
 

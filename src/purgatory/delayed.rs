@@ -101,7 +101,7 @@ where
                 return Ok(None);
             }
         }
-        let timeout = match registry.timer.add(TimerEntry { when, task: delayed.task() }) {
+        let timeout = match registry.timer.add(TimerEntry::new(when, delayed.task())) {
             Ok(timeout) => Some(timeout),
             Err(error) => {
                 withdraw(place);

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
-use tickwheel::{ManualClock, Timeout, Timer, TimerEntry};
+use tickwheel::{ManualClock, SharedClosure, Task, Timeout, Timer, TimerEntry, When};
 
 /// Adds a task that adds itself again for now, each time it runs, at most `limit` times in all: so
 /// that a turn that does not end fails a test instead of hanging it.
@@ -248,4 +248,25 @@ fn a_timer_on_a_manual_clock_never_sleeps() {
     fixture.after(HOUR, 1);
     assert_eq!(fixture.timer.advance_clock(Duration::MAX), 0); // Would take an hour at least.
     assert_eq!(fixture.timer.stats().wakeups, 0);
+}
+
+#[test]
+fn tasks_that_share_a_closure_are_told_apart_by_their_numbers() {
+    let (timer, clock) = closures();
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let closure: SharedClosure = {
+        let seen = Arc::clone(&seen);
+        Arc::new(move |number| seen.lock().unwrap().push(number))
+    };
+    let add = |number: u64, when: When| {
+        timer.add(TimerEntry::new(when, Task::shared(Arc::clone(&closure), number))).unwrap()
+    };
+    add(3, When::After(3 * MS));
+    let two = add(2, When::At(timer.now() + 2 * MS));
+    add(u64::MAX, When::After(MS));
+    assert!(two.cancel().is_cancelled());
+    clock.advance(5 * MS);
+    assert_eq!(timer.advance_clock(Duration::ZERO), 2);
+    assert_eq!(*seen.lock().unwrap(), [u64::MAX, 3]);
+    assert_eq!(Arc::strong_count(&closure), 1, "what is over lets go of the closure");
 }

@@ -1,0 +1,1 @@
+//! The cores of the programs in `src/bin`, which tests run as well.
