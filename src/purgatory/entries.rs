@@ -10,42 +10,23 @@
 //! Invariants, checked by [`Entries::assert_invariants`] while nobody visits: a line has as many
 //! entries as its blocks; each block has one, and is not pinned.
 
+use crate::key::Key;
+use crate::purgatory::place::{Id, Place};
 use crate::slab::Slab;
 
 /// Entries of a block: with what belongs to it, it fills 256 bytes. Few in models, so that a visit
 /// of few operations takes several batches.
-const BLOCK: usize = if cfg!(tickwheel_model) { 2 } else { 14 };
+const BLOCK: usize = if cfg!(tickwheel_model) { 2 } else { 17 };
 /// What a visit takes along at once, at least, if there is that much: blocks are visited whole.
 const BATCH: usize = if cfg!(tickwheel_model) { 2 } else { 32 };
 const NONE: u32 = u32::MAX;
 
-/// Where an entry is.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
-    pub(crate) shard: u16,
-    slot: u8,
-    block: u32,
-}
-
-impl Place {
-    /// No entry.
-    pub(crate) const NONE: Place = Place { shard: 0, slot: 0, block: NONE };
-
-    pub(crate) fn exists(self) -> bool {
-        self.block != NONE
-    }
-}
-
 #[derive(Debug)]
-struct Entry<V> {
-    operation: V,
-    /// The operation's entry for another key.
-    before: Place,
-}
-
-#[derive(Debug)]
-struct Block<V> {
-    entries: [Option<Entry<V>>; BLOCK],
+struct Block {
+    /// An entry is the name of its operation.
+    entries: [Id; BLOCK],
+    /// Which of them there are, a bit for each.
+    live: u32,
     line: u32,
     /// Its number in the line: grows from front to back.
     number: u64,
@@ -53,7 +34,6 @@ struct Block<V> {
     next: u32,
     /// Slots that were used: entries come in at the end only, so they stay in order.
     used: u8,
-    live: u8,
     pins: u16,
 }
 
@@ -80,7 +60,7 @@ pub(crate) struct Visit {
 
 /// See the head of this file.
 #[derive(Debug)]
-pub(crate) struct Entries<V>(Slab<Block<V>, 4>);
+pub(crate) struct Entries(Slab<Block, 4>);
 
 impl Line {
     /// A line that still has to get its id.
@@ -102,29 +82,23 @@ impl Line {
     }
 }
 
-impl<V: Clone> Entries<V> {
+impl Entries {
     pub(crate) fn new() -> Self {
         Entries(Slab::new())
     }
 
-    /// Adds an entry to the end of a line.
-    pub(crate) fn push(
-        &mut self,
-        line: &mut Line,
-        shard: u16,
-        operation: V,
-        before: Place,
-    ) -> Place {
+    /// Adds an entry to the end of a line of this shard.
+    pub(crate) fn push(&mut self, line: &mut Line, shard: u16, operation: Id) -> Place {
         if line.last == NONE || usize::from(self.0.at(line.last).used) == BLOCK {
             self.append_block(line);
         }
         let block = self.0.at_mut(line.last);
         let slot = block.used;
-        block.entries[usize::from(slot)] = Some(Entry { operation, before });
+        block.entries[usize::from(slot)] = operation;
+        block.live |= 1 << slot;
         block.used += 1;
-        block.live += 1;
         line.len += 1;
-        Place { shard, slot, block: line.last }
+        Place::new(shard, slot, line.last)
     }
 
     /// The line that a block belongs to.
@@ -132,27 +106,20 @@ impl<V: Clone> Entries<V> {
         self.0.at(place.block).line
     }
 
-    /// Takes an entry out of its line: its operation, and the place of the entry before it.
-    pub(crate) fn remove(&mut self, line: &mut Line, place: Place) -> Option<(V, Place)> {
+    /// Takes an entry out of its line.
+    pub(crate) fn remove(&mut self, line: &mut Line, place: Place) {
         let block = self.0.at_mut(place.block);
-        let Entry { operation, before } = block.entries[usize::from(place.slot)].take()?;
-        block.live -= 1;
+        block.live &= !(1 << place.slot());
         line.len -= 1;
         self.forget_block_if_empty(line, place.block);
-        Some((operation, before))
     }
 
-    /// Begins to visit the operations that are in a line now: appends some of them to `out`,
-    /// without those that are not `wanted`. Whoever gets a visit has to [resume](Self::resume) it.
-    pub(crate) fn visit(
-        &mut self,
-        line: &Line,
-        out: &mut Vec<V>,
-        wanted: impl Fn(&V) -> bool,
-    ) -> Option<Visit> {
+    /// Begins to visit the operations that are in a line now: appends some of them to `out`.
+    /// Whoever gets a visit has to [resume](Self::resume) it.
+    pub(crate) fn visit(&mut self, line: &Line, out: &mut Vec<Id>) -> Option<Visit> {
         let last = self.0.at(line.last);
         let visit = Visit { pinned: NONE, until: last.number, until_slot: last.used };
-        self.take_along(line.first, visit, out, wanted)
+        self.take_along(line.first, visit, out)
     }
 
     /// Goes on with a visit: likewise.
@@ -160,23 +127,16 @@ impl<V: Clone> Entries<V> {
         &mut self,
         line: &mut Line,
         visit: Visit,
-        out: &mut Vec<V>,
-        wanted: impl Fn(&V) -> bool,
+        out: &mut Vec<Id>,
     ) -> Option<Visit> {
         let block = self.0.at_mut(visit.pinned);
         block.pins -= 1;
         let next = block.next;
         self.forget_block_if_empty(line, visit.pinned);
-        self.take_along(next, visit, out, wanted)
+        self.take_along(next, visit, out)
     }
 
-    fn take_along(
-        &mut self,
-        mut index: u32,
-        visit: Visit,
-        out: &mut Vec<V>,
-        wanted: impl Fn(&V) -> bool,
-    ) -> Option<Visit> {
+    fn take_along(&mut self, mut index: u32, visit: Visit, out: &mut Vec<Id>) -> Option<Visit> {
         while index != NONE {
             let block = self.0.at_mut(index);
             if block.number > visit.until {
@@ -184,14 +144,9 @@ impl<V: Clone> Entries<V> {
             }
             let is_last = block.number == visit.until;
             let end = if is_last { visit.until_slot } else { block.used };
-            let entries = &block.entries[..usize::from(end)];
-            // A loop of its own, so that the cache misses of the block's operations overlap.
-            let mut chosen = [false; BLOCK];
-            for (chosen, entry) in chosen.iter_mut().zip(entries) {
-                *chosen = entry.as_ref().is_some_and(|entry| wanted(&entry.operation));
-            }
-            let chosen = entries.iter().zip(chosen).filter(|(_, chosen)| *chosen);
-            out.extend(chosen.filter_map(|(entry, _)| Some(entry.as_ref()?.operation.clone())));
+            let entries = block.entries[..usize::from(end)].iter().enumerate();
+            let live = entries.filter(|(slot, _)| block.live >> slot & 1 != 0);
+            out.extend(live.map(|(_, operation)| *operation));
             if is_last {
                 return None;
             }
@@ -214,13 +169,13 @@ impl<V: Clone> Entries<V> {
         let number = line.next_number;
         line.next_number += 1;
         let block = Block {
-            entries: [const { None }; BLOCK],
+            entries: [Id { shard: 0, key: Key { index: 0, generation: 0 } }; BLOCK],
+            live: 0,
             line: line.id,
             number,
             previous,
             next: NONE,
             used: 0,
-            live: 0,
             pins: 0,
         };
         line.last = self.0.insert(block, 0).index;
@@ -251,9 +206,9 @@ impl<V: Clone> Entries<V> {
         let (mut blocks, mut len, mut previous, mut index) = (0, 0, NONE, line.first);
         while index != NONE {
             let block = self.0.at(index);
-            let live = block.entries.iter().flatten().count();
+            let live = block.live.count_ones() as usize;
             assert_eq!((block.line, block.previous), (line.id, previous));
-            assert_eq!(usize::from(block.live), live);
+            assert!(block.live >> block.used == 0 && usize::from(block.used) <= BLOCK);
             assert!(live > 0 && block.pins == 0, "empty blocks go, and nobody visits now");
             blocks += 1;
             len += live;

@@ -5,23 +5,28 @@ pub(crate) mod delayed;
 pub(crate) mod entries;
 pub(crate) mod error;
 pub(crate) mod future;
+pub(crate) mod hold;
 pub(crate) mod operation;
 pub(crate) mod pending;
+pub(crate) mod place;
 pub(crate) mod registry;
+pub(crate) mod shard;
 pub(crate) mod state;
 pub(crate) mod stats;
 pub(crate) mod watchers;
 
 use crate::key_map;
-use crate::purgatory::delayed::Delayed;
 use crate::purgatory::error::WatchError;
+use crate::purgatory::hold::{Hold, expire_at};
 use crate::purgatory::operation::DelayedOperation;
 use crate::purgatory::pending::{Pending, Watch};
-use crate::purgatory::registry::{Count, Home, Registry};
+use crate::purgatory::place::Id;
+use crate::purgatory::registry::{Home, Registry};
+use crate::purgatory::state::Fate;
 use crate::purgatory::stats::PurgatoryStats;
 use crate::report::contain;
 use crate::sync::atomic::Ordering;
-use crate::sync::parallelism;
+use crate::sync::{parallelism, thread_number};
 use crate::{Timer, When};
 use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -58,8 +63,10 @@ where
     K: Hash + Eq + Clone + Send + 'static,
     O: DelayedOperation,
 {
-    registry: Arc<Registry<K, Arc<Delayed<K, O>>>>,
-    homes: Box<[Arc<delayed::Shared<K, O>>]>,
+    timer: Timer,
+    registry: Arc<Registry<K, O>>,
+    /// One for each shard.
+    homes: Box<[Arc<Home<K, O>>]>,
 }
 
 impl<K, O> Purgatory<K, O>
@@ -82,10 +89,10 @@ where
 {
     /// The same with another way to hash keys.
     pub fn with_hasher(timer: &Timer, hasher: S) -> Self {
-        let threads = parallelism();
-        let registry = Arc::new(Registry::new(timer.clone(), key_map::shards_for(threads)));
-        let homes = Home::several(&registry, (2 * threads).next_power_of_two());
-        Purgatory { shared: Arc::new(Shared { registry, homes }), hasher }
+        let shards = key_map::shards_for(parallelism());
+        let registry = Arc::new(Registry::new(timer.downgrade(), shards));
+        let homes = Home::all(&registry, expire_at);
+        Purgatory { shared: Arc::new(Shared { timer: timer.clone(), registry, homes }), hasher }
     }
 
     /// Completes an operation if its condition holds; otherwise watches it on `keys`, for `timeout`
@@ -114,18 +121,23 @@ where
         if keys.is_empty() {
             return Err(WatchError::NoKeys(operation));
         }
-        let home = Home::of_thread(&self.shared.homes);
         match contain(|| operation.try_complete()) {
             Some(false) => {
-                let hash = |key: &K| self.hash(key);
-                let delayed = Delayed::watch(home, operation, timeout.into(), keys, hash)?;
-                return Ok(delayed.map_or(Watch::Completed, |it| Watch::Pending(Pending(it))));
+                let hash = self.hash(&keys[0]);
+                let home = self.shared.home(hash);
+                let (timer, when) = (&self.shared.timer, timeout.into());
+                let hash_of = |key: &K| self.hash(key);
+                let key = Hold::watch(home, timer, operation, when, keys, hash, hash_of)?;
+                let pending = key.map(|key| Pending { home: Arc::clone(home), key });
+                return Ok(pending.map_or(Watch::Completed, Watch::Pending));
             }
             Some(true) => {
+                let home = self.shared.home_of_thread();
                 home.at_once.fetch_add(1, Ordering::Relaxed);
                 home.conclude(operation, O::on_complete);
             }
             None => {
+                let home = self.shared.home_of_thread();
                 home.registry.count_panic();
                 home.conclude(operation, |_| ());
             }
@@ -145,7 +157,7 @@ where
     /// operations, of which it takes a few dozen at once out of the shard.
     pub fn check_and_complete(&self, key: &K) -> usize {
         let mut completed = 0;
-        self.shared.visit(self.hash(key), key, |delayed| completed += usize::from(delayed.check()));
+        self.shared.visit(self.hash(key), key, |hold| completed += usize::from(hold.check()));
         completed
     }
 
@@ -161,32 +173,31 @@ where
     /// [`on_cancellation`](DelayedOperation::on_cancellation).
     pub fn cancel_for_key(&self, key: &K) -> Vec<O> {
         let mut cancelled = Vec::new();
-        self.shared.visit(self.hash(key), key, |delayed| {
-            cancelled.extend(delayed.cancel_unless_adding().1)
-        });
+        let hash = self.hash(key);
+        self.shared.visit(hash, key, |hold| cancelled.extend(hold.cancel_unless_adding().1));
         cancelled
     }
 
     /// How many entries are watched: an operation counts once for each of its keys. Looks at each
     /// shard once, at no operation.
     pub fn watched(&self) -> usize {
-        self.shared.registry.shards.iter().map(|shard| shard.lock().watchers.len()).sum()
+        self.shared.registry.shards.iter().map(|shard| shard.lock().watched()).sum()
     }
 
     /// How many operations are watched on `key`.
     pub fn watched_for(&self, key: &K) -> usize {
         let hash = self.hash(key);
-        self.shared.registry.shard(hash).watchers.len_of(hash, key)
+        self.shared.registry.shard_of(hash).watched_for(hash, key)
     }
 
     /// How many operations wait. Looks at each shard once, at no operation.
     pub fn delayed(&self) -> usize {
-        self.shared.registry.shards.iter().map(|shard| shard.lock().delayed).sum()
+        self.shared.registry.shards.iter().map(|shard| shard.lock().delayed()).sum()
     }
 
     /// What the purgatory has done so far. Looks at each shard once.
     pub fn stats(&self) -> PurgatoryStats {
-        let Shared { registry, homes } = &*self.shared;
+        let Shared { registry, homes, .. } = &*self.shared;
         let mut stats = PurgatoryStats {
             completed_at_once: homes.iter().map(|home| home.at_once.load(Ordering::Relaxed)).sum(),
             panicked: registry.panicked.load(Ordering::Relaxed),
@@ -194,13 +205,13 @@ where
         };
         for shard in &registry.shards {
             let shard = shard.lock();
-            stats.watched += shard.watchers.len();
-            stats.delayed += shard.delayed;
-            stats.completed_at_once += shard.counts[Count::AtOnce as usize];
-            stats.completed_by_trigger += shard.counts[Count::Triggered as usize];
-            stats.completed_by_force += shard.counts[Count::Forced as usize];
-            stats.expired += shard.counts[Count::Expired as usize];
-            stats.cancelled += shard.counts[Count::Cancelled as usize];
+            stats.watched += shard.watched();
+            stats.delayed += shard.delayed();
+            stats.completed_at_once += shard.ended(Fate::AtOnce);
+            stats.completed_by_trigger += shard.ended(Fate::Triggered);
+            stats.completed_by_force += shard.ended(Fate::Forced);
+            stats.expired += shard.ended(Fate::Expired);
+            stats.cancelled += shard.ended(Fate::Cancelled);
         }
         stats
     }
@@ -224,7 +235,7 @@ where
     #[doc(hidden)]
     pub fn assert_invariants(&self) {
         let shards = self.shared.registry.shards.iter();
-        shards.for_each(|shard| shard.lock().watchers.assert_invariants());
+        shards.for_each(|shard| shard.lock().assert_invariants());
     }
 }
 
@@ -233,30 +244,37 @@ where
     K: Hash + Eq + Clone + Send + 'static,
     O: DelayedOperation,
 {
+    /// The home of operations whose first key has this hash.
+    fn home(&self, hash: u64) -> &Arc<Home<K, O>> {
+        &self.homes[key_map::shard_of(hash, self.homes.len())]
+    }
+
+    /// A home for what needs none in particular: so threads do not meet.
+    fn home_of_thread(&self) -> &Arc<Home<K, O>> {
+        &self.homes[thread_number() as usize & (self.homes.len() - 1)]
+    }
+
     /// Calls `see` with the operations that are watched on a key now, without any lock.
-    fn visit(&self, hash: u64, key: &K, mut see: impl FnMut(Arc<Delayed<K, O>>)) {
-        let wanted = |delayed: &Arc<Delayed<K, O>>| !delayed.state().is_sealed();
+    fn visit(&self, hash: u64, key: &K, mut see: impl FnMut(Hold<'_, K, O>)) {
         let mut batch = Vec::new();
-        let mut shard = self.registry.shard(hash);
-        let mut visit = shard.watchers.visit(hash, key, &mut batch, wanted);
-        drop(shard);
+        let mut visit = self.registry.shard_of(hash).visit(hash, key, &mut batch);
         loop {
-            batch.drain(..).for_each(&mut see);
+            for Id { shard, key } in batch.drain(..) {
+                see(Hold { home: &self.homes[usize::from(shard)], key });
+            }
             let Some(unfinished) = visit else { return };
-            shard = self.registry.shard(hash);
-            visit = shard.watchers.resume(unfinished, &mut batch, wanted);
-            drop(shard);
+            visit = self.registry.shard_of(hash).resume(unfinished, &mut batch);
         }
     }
 
     fn shutdown(&self) -> Vec<O> {
-        self.registry.close();
+        self.registry.shards.iter().for_each(|shard| shard.lock().close());
         let mut pending = Vec::new();
         for shard in &self.registry.shards {
             // Nothing comes in any more, so these are all.
-            let keys = shard.lock().watchers.keys();
+            let keys = shard.lock().keys();
             for (hash, key) in keys {
-                self.visit(hash, &key, |delayed| pending.extend(delayed.cancel().1));
+                self.visit(hash, &key, |hold| pending.extend(hold.cancel().1));
             }
         }
         pending
@@ -269,7 +287,7 @@ where
     O: DelayedOperation,
 {
     fn drop(&mut self) {
-        let home = Home::of_thread(&self.homes);
+        let home = self.home_of_thread();
         self.shutdown().into_iter().for_each(|operation| home.conclude(operation, |_| ()));
     }
 }

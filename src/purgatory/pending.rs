@@ -1,7 +1,9 @@
 //! The handle of an operation that is watched.
 
-use crate::purgatory::delayed::Delayed;
+use crate::key::Key;
+use crate::purgatory::hold::Hold;
 use crate::purgatory::operation::DelayedOperation;
+use crate::purgatory::registry::Home;
 use crate::purgatory::state::Claim;
 use std::fmt;
 use std::sync::Arc;
@@ -36,8 +38,11 @@ impl<K, O> Watch<K, O> {
 /// The handle of an operation that is watched: completes or cancels it, and tells how it stands.
 ///
 /// Dropping it changes nothing. It may be kept for as long as one likes, also beyond the purgatory:
-/// it keeps neither the operation nor the timer alive.
-pub struct Pending<K, O>(pub(crate) Arc<Delayed<K, O>>);
+/// it keeps neither the operation nor the timer alive, only the memory of an empty purgatory.
+pub struct Pending<K, O> {
+    pub(crate) home: Arc<Home<K, O>>,
+    pub(crate) key: Key,
+}
 
 /// Who won, as [`Pending::cancel`] answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,10 +72,14 @@ where
     K: Eq + Clone + Send + 'static,
     O: DelayedOperation,
 {
+    fn hold(&self) -> Hold<'_, K, O> {
+        Hold { home: &self.home, key: self.key }
+    }
+
     /// Whether the operation was completed: its condition held, it was forced, or its time was up.
     /// So inside `on_complete` already. Not if it was cancelled.
     pub fn is_completed(&self) -> bool {
-        self.0.state().is_completed()
+        self.home.shard().is_completed(self.key)
     }
 
     /// Completes the operation, whether its condition holds or not. Whether this call did so: of
@@ -80,16 +89,22 @@ where
     /// returned. If another thread is checking the operation at this moment, that one calls it, as
     /// soon as it has: nobody waits for it.
     pub fn force_complete(&self) -> bool {
-        self.0.force()
+        self.hold().force()
     }
 
     /// Takes the operation back, out of all its keys and the timer. Never waits.
     pub fn cancel(&self) -> Cancelled<O> {
-        match self.0.cancel() {
+        match self.hold().cancel() {
             (_, Some(operation)) => Cancelled::Returned(operation),
             (Claim::Lost, None) => Cancelled::Finished,
             (Claim::Won | Claim::Left, None) => Cancelled::Left,
         }
+    }
+}
+
+impl<K, O> Drop for Pending<K, O> {
+    fn drop(&mut self) {
+        self.home.shard().forget_handle(self.key);
     }
 }
 

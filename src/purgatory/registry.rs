@@ -1,148 +1,118 @@
-//! The registry: all that the operations of one purgatory share, the watchers in their shards and
-//! the timer.
+//! The registry: what the operations of one purgatory share, its shards.
 //!
 //! # Locks
-//! Each shard has one. Nothing is called under it but a key's `Eq`, `Clone` and `Drop`: operations
-//! go in and come out by reference count, and the last reference is always dropped outside.
+//! Each shard has one, and nobody takes a second one under it, nor the timer's. Operations and
+//! tasks are dropped outside.
 
-use crate::Timer;
+use crate::key::Key;
 use crate::key_map::shard_of;
 use crate::purgatory::callbacks::{Turn, postpone};
-use crate::purgatory::entries::Place;
-use crate::purgatory::watchers::Watchers;
+use crate::purgatory::delayed::Content;
+use crate::purgatory::shard::Shard;
 use crate::report::contain;
 use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::sync::{Mutex, MutexGuard, thread_number};
+use crate::sync::{Mutex, MutexGuard};
+use crate::{SharedClosure, WeakTimer};
 use crossbeam_utils::CachePadded;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
-/// How an operation that was watched ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Count {
-    /// By the check after it was watched.
-    AtOnce,
-    Triggered,
-    Forced,
-    Expired,
-    Cancelled,
-    /// Its code panicked in a check, or it was not accepted after all.
-    Neither,
-}
+type PaddedShard<K, O> = CachePadded<Mutex<Shard<K, O>>>;
 
 #[derive(Debug)]
-pub(crate) struct Shard<K, V> {
-    pub(crate) watchers: Watchers<K, V>,
-    /// Set by shutdown: from then on nothing comes in.
-    closed: bool,
-    /// Operations of whose entries the first one is here.
-    pub(crate) delayed: usize,
-    /// How those that were here ended, by [`Count`].
-    pub(crate) counts: [u64; 6],
-}
-
-type PaddedShard<K, V> = CachePadded<Mutex<Shard<K, V>>>;
-
-#[derive(Debug)]
-pub(crate) struct Registry<K, V> {
-    pub(crate) timer: Timer,
+pub(crate) struct Registry<K, O> {
+    /// Not the timer itself: a handle that is kept must not keep it alive.
+    pub(crate) timer: WeakTimer,
     /// Their number is a power of two. Padded, so that two locks never share a cache line.
-    pub(crate) shards: Box<[PaddedShard<K, V>]>,
+    pub(crate) shards: Box<[PaddedShard<K, O>]>,
     pub(crate) panicked: AtomicU64,
 }
 
-/// What an operation holds to reach the registry. There are several, and a thread takes its own: so
-/// threads do not meet at a reference count.
-#[derive(Debug)]
-pub(crate) struct Home<K, V> {
-    pub(crate) registry: Arc<Registry<K, V>>,
-    /// Operations that the first check completed.
-    pub(crate) at_once: AtomicU64,
+/// One shard as its operations see it.
+pub(crate) struct Home<K, O> {
+    pub(crate) registry: Arc<Registry<K, O>>,
+    number: u16,
+    /// The timer's tasks share it: it expires the operation whose key is the number.
+    pub(crate) alarm: SharedClosure,
+    /// Operations that the first check completed, on some threads. Padded, and with it the count of
+    /// references: so threads that are at work in different shards do not meet.
+    pub(crate) at_once: CachePadded<AtomicU64>,
 }
 
-impl<K, V> Registry<K, V> {
+impl<K: Eq + Clone, O> Registry<K, O> {
+    /// With `shards` shards, a power of two of at most 2^16.
+    pub(crate) fn new(timer: WeakTimer, shards: usize) -> Self {
+        let shard = |number| CachePadded::new(Mutex::new(Shard::new(number as u16)));
+        Registry { timer, shards: (0..shards).map(shard).collect(), panicked: AtomicU64::new(0) }
+    }
+}
+
+impl<K, O> Registry<K, O> {
+    /// The shard of a key whose hash this is.
+    #[inline]
+    pub(crate) fn shard_of(&self, hash: u64) -> MutexGuard<'_, Shard<K, O>> {
+        self.shards[shard_of(hash, self.shards.len())].lock()
+    }
+
     pub(crate) fn count_panic(&self) {
         self.panicked.fetch_add(1, Ordering::Relaxed);
     }
 }
 
-impl<K: Eq + Clone, V: Clone> Registry<K, V> {
-    /// With `shards` shards, a power of two of at most 2^16.
-    pub(crate) fn new(timer: Timer, shards: usize) -> Self {
-        let shard = |id| {
-            let watchers = Watchers::new(id as u16);
-            let shard = Shard { watchers, closed: false, delayed: 0, counts: [0; 6] };
-            CachePadded::new(Mutex::new(shard))
+impl<K: Send + 'static, O: Send + 'static> Home<K, O> {
+    /// One for each shard. `expire` is the alarm's code.
+    pub(crate) fn all(
+        registry: &Arc<Registry<K, O>>,
+        expire: fn(&Arc<Self>, Key),
+    ) -> Box<[Arc<Self>]> {
+        let home = |number| {
+            Arc::new_cyclic(|home: &Weak<Self>| {
+                // The purgatory keeps it, and cancels all timeouts when it goes.
+                let home = CachePadded::new(Weak::clone(home));
+                Home {
+                    registry: Arc::clone(registry),
+                    number: number as u16,
+                    alarm: Arc::new(move |key| {
+                        if let Some(home) = home.upgrade() {
+                            expire(&home, Key::from_bits(key));
+                        }
+                    }),
+                    at_once: CachePadded::new(AtomicU64::new(0)),
+                }
+            })
         };
-        let shards = (0..shards).map(shard).collect();
-        Registry { timer, shards, panicked: AtomicU64::new(0) }
-    }
-
-    /// The shard of a key whose hash this is.
-    #[inline]
-    pub(crate) fn shard(&self, hash: u64) -> MutexGuard<'_, Shard<K, V>> {
-        self.shards[shard_of(hash, self.shards.len())].lock()
-    }
-
-    /// Adds an operation to a key's watchers; not after shutdown. `before` is its entry for another
-    /// key.
-    pub(crate) fn watch(&self, hash: u64, key: &K, operation: V, before: Place) -> Option<Place> {
-        let mut shard = self.shard(hash);
-        if shard.closed {
-            drop(shard);
-            drop(operation);
-            return None;
-        }
-        let place = shard.watchers.push(hash, key, operation, before);
-        // After the key's code, which may panic.
-        shard.delayed += usize::from(!before.exists());
-        Some(place)
-    }
-
-    /// Takes an operation out of all its keys, of which `place` is the last, and counts how it
-    /// ends.
-    pub(crate) fn unwatch(&self, mut place: Place, count: Count) {
-        while place.exists() {
-            let mut shard = self.shards[usize::from(place.shard)].lock();
-            let Some((operation, before)) = shard.watchers.remove(place) else { return };
-            if !before.exists() {
-                shard.delayed -= 1;
-                shard.counts[count as usize] += 1;
-            }
-            drop(shard);
-            drop(operation);
-            place = before;
-        }
-    }
-
-    /// Lets nothing come in any more.
-    pub(crate) fn close(&self) {
-        self.shards.iter().for_each(|shard| shard.lock().closed = true);
+        (0..registry.shards.len()).map(home).collect()
     }
 }
 
-impl<K, V> Home<K, V> {
-    /// One for each of the threads that are at work at once, in number a power of two.
-    pub(crate) fn several(registry: &Arc<Registry<K, V>>, threads: usize) -> Box<[Arc<Self>]> {
-        let home = |_| Home { registry: Arc::clone(registry), at_once: AtomicU64::new(0) };
-        (0..threads).map(|id| Arc::new(home(id))).collect()
+impl<K, O> Home<K, O> {
+    #[inline]
+    pub(crate) fn shard(&self) -> MutexGuard<'_, Shard<K, O>> {
+        self.registry.shards[usize::from(self.number)].lock()
     }
+}
 
-    /// The calling thread's.
-    pub(crate) fn of_thread(homes: &[Arc<Self>]) -> &Arc<Self> {
-        &homes[thread_number() as usize & (homes.len() - 1)]
+impl<K: Eq + Clone, O> Home<K, O> {
+    /// Takes what an operation has, that has ended, out of its other keys and of the timer. Returns
+    /// the operation, unless its holder has it.
+    pub(crate) fn leave(&self, content: Content<O>) -> Option<O> {
+        let Content { operation, timeout, places } = content;
+        for place in places.iter().skip(1) {
+            self.registry.shards[usize::from(place.shard)].lock().unwatch(place);
+        }
+        if let Some(timeout) = timeout {
+            drop(timeout.cancel());
+        }
+        operation
     }
 
     /// Calls the code with which an operation ends, and drops the operation; now, or after the
     /// callback that this thread is in.
-    pub(crate) fn conclude<O: 'static>(
-        self: &Arc<Self>,
-        mut operation: O,
-        code: impl FnOnce(&mut O) + 'static,
-    ) where
+    pub(crate) fn conclude(self: &Arc<Self>, mut operation: O, code: impl FnOnce(&mut O) + 'static)
+    where
         K: 'static,
-        V: 'static,
+        O: 'static,
     {
-        let end = move |registry: &Registry<K, V>| {
+        let end = move |registry: &Registry<K, O>| {
             let ended = contain(|| code(&mut operation));
             let dropped = contain(|| drop(operation));
             if ended.and(dropped).is_none() {

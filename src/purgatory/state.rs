@@ -15,10 +15,7 @@
 //!             +------------------> finished
 //! ```
 //!
-//! Every change that takes an operation over, or gives it back, is a read-modify-write with acquire
-//! and release: what one holder did to the operation is visible to the next.
-
-use crate::sync::atomic::{AtomicU8, Ordering};
+//! All of it happens under the lock of the shard where the operation's record is.
 
 /// Somebody holds the operation.
 const HELD: u8 = 1;
@@ -30,18 +27,34 @@ const AGAIN: u8 = 4;
 const EXPIRED: u8 = 8;
 const FORCED: u8 = 16;
 const CANCELLED: u8 = 32;
-/// Its fate is sealed; it has no holder but the one who finished it.
-const FINISHED: u8 = 64;
 /// No other request comes into effect after one of these.
-const SEALED: u8 = FORCED | CANCELLED | FINISHED;
+const SEALED: u8 = FORCED | CANCELLED;
 
 #[derive(Debug)]
-pub(crate) struct State(AtomicU8);
+pub(crate) struct State {
+    bits: u8,
+    fate: Option<Fate>,
+}
+
+/// How an operation ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// By the check after it was watched.
+    AtOnce,
+    Triggered,
+    Forced,
+    Expired,
+    Cancelled,
+    /// Its check panicked.
+    Panicked,
+    /// It goes back to whoever adds it.
+    Withdrawn,
+}
 
 /// What became of a call that wants an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Claim {
-    /// The caller holds it now; if it wanted to finish it, it has.
+    /// The caller has it now.
     Won,
     /// Another one holds it, and will do what the caller wants.
     Left,
@@ -52,116 +65,111 @@ pub(crate) enum Claim {
 /// What a holder has to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Duty {
-    /// Nothing: it does not hold the operation any more.
-    None,
     CheckAgain,
     /// Have the executor expire it.
     Expire,
-    /// To end it: it is finished.
-    Complete(Cause),
-    Cancel,
+    /// End it, as was asked for.
+    End,
 }
 
-/// Why an operation is completed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Cause {
-    Triggered,
-    Forced,
+impl Fate {
+    pub(crate) const COUNT: usize = 7;
+
+    fn is_completion(self) -> bool {
+        matches!(self, Fate::AtOnce | Fate::Triggered | Fate::Forced | Fate::Expired)
+    }
 }
 
 impl State {
     /// Of an operation that its creator holds, to add it.
     pub(crate) fn adding() -> Self {
-        State(AtomicU8::new(HELD | ADDING))
+        State { bits: HELD | ADDING, fate: None }
     }
 
-    /// To check the condition.
-    pub(crate) fn trigger(&self) -> Claim {
-        self.claim(0, HELD, AGAIN)
+    /// Takes the operation over to check its condition.
+    pub(crate) fn trigger(&mut self) -> Claim {
+        self.claim(HELD, AGAIN)
     }
 
-    pub(crate) fn force(&self) -> Claim {
-        self.claim(0, FINISHED, FORCED)
-    }
-
-    pub(crate) fn expire(&self) -> Claim {
-        self.claim(0, FINISHED, EXPIRED)
-    }
-
-    pub(crate) fn cancel(&self) -> Claim {
-        self.claim(0, FINISHED | CANCELLED, CANCELLED)
-    }
-
-    /// As `cancel`, but leaves an operation alone that is still being added: it counts as added
-    /// after this.
-    pub(crate) fn cancel_unless_adding(&self) -> Claim {
-        self.claim(ADDING, FINISHED | CANCELLED, CANCELLED)
+    /// Ends it: forces, expires or cancels it.
+    pub(crate) fn end(&mut self, fate: Fate) -> Claim {
+        let claim = self.claim(
+            0,
+            match fate {
+                Fate::Forced => FORCED,
+                Fate::Expired => EXPIRED,
+                _ => CANCELLED,
+            },
+        );
+        if claim == Claim::Won {
+            self.fate = Some(fate);
+        }
+        claim
     }
 
     /// Takes over an idle operation by setting `own`, or leaves `request` to its holder.
-    fn claim(&self, excluded: u8, own: u8, request: u8) -> Claim {
-        let mut claim = Claim::Lost;
-        let changed = self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, |state| {
-            if state & (SEALED | excluded) != 0 {
-                return None;
-            }
-            let held = state & HELD != 0;
-            claim = if held { Claim::Left } else { Claim::Won };
-            Some(state | if held { request } else { own })
-        });
-        if changed.is_ok() { claim } else { Claim::Lost }
-    }
-
-    /// The holder found the condition false: it lets go, unless somebody left it a request.
-    pub(crate) fn release(&self) -> Duty {
-        let mut duty = Duty::None;
-        let _ = self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, |state| {
-            let (next, wanted) = if state & FORCED != 0 {
-                (state | FINISHED, Duty::Complete(Cause::Forced))
-            } else if state & CANCELLED != 0 {
-                (state | FINISHED, Duty::Cancel)
-            } else if state & AGAIN != 0 {
-                // Before the expiry: the condition may have come true in time.
-                (state & !AGAIN, Duty::CheckAgain)
-            } else if state & EXPIRED != 0 {
-                (state & !EXPIRED, Duty::Expire)
-            } else {
-                (state & !(HELD | ADDING), Duty::None)
-            };
-            duty = wanted;
-            Some(next)
-        });
-        duty
-    }
-
-    /// The holder found the condition true. What it does now: somebody who has been promised
-    /// something else meanwhile comes first.
-    pub(crate) fn finish(&self) -> Duty {
-        let state = self.0.fetch_or(FINISHED, Ordering::AcqRel);
-        if state & CANCELLED != 0 {
-            Duty::Cancel
-        } else if state & FORCED != 0 {
-            Duty::Complete(Cause::Forced)
+    fn claim(&mut self, own: u8, request: u8) -> Claim {
+        if self.is_sealed() {
+            Claim::Lost
+        } else if self.bits & HELD != 0 {
+            self.bits |= request;
+            Claim::Left
         } else {
-            Duty::Complete(Cause::Triggered)
+            self.bits |= own;
+            Claim::Won
         }
     }
 
-    /// The holder's check panicked: nobody completes it.
-    pub(crate) fn abandon(&self) -> Duty {
-        self.0.fetch_or(FINISHED | CANCELLED, Ordering::AcqRel);
-        Duty::Cancel
+    /// The holder found the condition false: it lets go, unless somebody left it a request.
+    pub(crate) fn release(&mut self) -> Option<Duty> {
+        if self.bits & SEALED != 0 {
+            Some(Duty::End)
+        } else if self.bits & AGAIN != 0 {
+            // Before the expiry: the condition may have come true in time.
+            self.bits &= !AGAIN;
+            Some(Duty::CheckAgain)
+        } else if self.bits & EXPIRED != 0 {
+            self.bits &= !EXPIRED;
+            Some(Duty::Expire)
+        } else {
+            self.bits &= !(HELD | ADDING);
+            None
+        }
+    }
+
+    /// The holder ends it, as it `wants`; but what somebody has been promised comes first. An
+    /// operation whose check panicked is beyond promises.
+    pub(crate) fn finish(&mut self, wants: Fate) -> Fate {
+        let fate = if wants == Fate::Panicked {
+            wants
+        } else if self.bits & CANCELLED != 0 {
+            if self.is_adding() { Fate::Withdrawn } else { Fate::Cancelled }
+        } else if self.bits & FORCED != 0 {
+            Fate::Forced
+        } else {
+            wants
+        };
+        self.fate = Some(fate);
+        fate
+    }
+
+    /// Whether its creator still holds it.
+    pub(crate) fn is_adding(&self) -> bool {
+        self.bits & ADDING != 0
     }
 
     /// Whether it was completed, or will be by its holder.
     pub(crate) fn is_completed(&self) -> bool {
-        let state = self.0.load(Ordering::Acquire);
-        state & SEALED != 0 && state & CANCELLED == 0
+        self.fate.map_or(self.bits & FORCED != 0, Fate::is_completion)
     }
 
-    /// Whether its fate is sealed.
+    /// Whether it has ended, or will be by its holder.
     pub(crate) fn is_sealed(&self) -> bool {
-        self.0.load(Ordering::Acquire) & SEALED != 0
+        self.bits & SEALED != 0 || self.has_ended()
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.fate.is_some()
     }
 }
 
@@ -170,22 +178,22 @@ mod tests {
     use super::*;
 
     fn idle() -> State {
-        let state = State::adding();
-        assert_eq!(state.release(), Duty::None);
+        let mut state = State::adding();
+        assert_eq!(state.release(), None);
         state
     }
 
     #[test]
     fn a_trigger_during_a_check_makes_the_holder_check_again() {
-        let state = idle();
+        let mut state = idle();
         assert_eq!(state.trigger(), Claim::Won);
         assert_eq!((state.trigger(), state.trigger()), (Claim::Left, Claim::Left));
-        assert_eq!(state.release(), Duty::CheckAgain);
-        assert_eq!(state.release(), Duty::None);
+        assert_eq!(state.release(), Some(Duty::CheckAgain));
+        assert_eq!(state.release(), None);
         assert_eq!(state.trigger(), Claim::Won);
-        assert_eq!(state.finish(), Duty::Complete(Cause::Triggered));
+        assert_eq!(state.finish(Fate::Triggered), Fate::Triggered);
         assert_eq!(
-            (state.trigger(), state.force(), state.expire()),
+            (state.trigger(), state.end(Fate::Forced), state.end(Fate::Expired)),
             (Claim::Lost, Claim::Lost, Claim::Lost)
         );
     }
@@ -193,43 +201,50 @@ mod tests {
     #[test]
     fn what_was_promised_during_a_check_is_kept() {
         for condition in [false, true] {
-            let end = |state: &State| if condition { state.finish() } else { state.release() };
-            let state = idle();
+            let end = |mut state: State| {
+                if !condition {
+                    assert_eq!(state.release(), Some(Duty::End));
+                }
+                let fate = state.finish(Fate::Triggered);
+                (fate, state.is_completed())
+            };
+            let mut state = idle();
             state.trigger();
             assert_eq!(
-                (state.force(), state.cancel(), state.force()),
+                (state.end(Fate::Forced), state.end(Fate::Cancelled), state.end(Fate::Forced)),
                 (Claim::Left, Claim::Lost, Claim::Lost)
             );
-            assert!(state.is_sealed());
-            assert_eq!(end(&state), Duty::Complete(Cause::Forced));
-            let state = idle();
+            assert!(state.is_sealed() && state.is_completed());
+            assert_eq!(end(state), (Fate::Forced, true));
+            let mut state = idle();
             state.trigger();
             assert_eq!(
-                (state.cancel(), state.expire(), state.trigger()),
+                (state.end(Fate::Cancelled), state.end(Fate::Expired), state.trigger()),
                 (Claim::Left, Claim::Lost, Claim::Lost)
             );
-            assert_eq!(end(&state), Duty::Cancel);
+            assert!(state.is_sealed() && !state.is_completed());
+            assert_eq!(end(state), (Fate::Cancelled, false));
         }
     }
 
     #[test]
     fn an_expiry_during_a_check_comes_after_the_check() {
-        let state = idle();
+        let mut state = idle();
         state.trigger();
-        assert_eq!((state.expire(), state.trigger()), (Claim::Left, Claim::Left));
+        assert_eq!((state.end(Fate::Expired), state.trigger()), (Claim::Left, Claim::Left));
         assert_eq!(
             (state.release(), state.release(), state.release()),
-            (Duty::CheckAgain, Duty::Expire, Duty::None)
+            (Some(Duty::CheckAgain), Some(Duty::Expire), None)
         );
-        assert_eq!(state.expire(), Claim::Won);
+        assert_eq!(state.end(Fate::Expired), Claim::Won);
         assert!(state.is_sealed());
     }
 
     #[test]
-    fn what_is_still_being_added_is_not_cancelled_by_key() {
-        let state = State::adding();
-        assert_eq!(state.cancel_unless_adding(), Claim::Lost);
-        assert_eq!(state.release(), Duty::None);
-        assert_eq!(state.cancel_unless_adding(), Claim::Won);
+    fn what_is_still_being_added_goes_back_after_a_shutdown() {
+        let mut state = State::adding();
+        assert_eq!(state.end(Fate::Cancelled), Claim::Left);
+        assert_eq!(state.release(), Some(Duty::End));
+        assert_eq!(state.finish(Fate::Triggered), Fate::Withdrawn);
     }
 }

@@ -1,25 +1,25 @@
 //! The watchers: which operations wait for which key. One shard of the map.
 //!
-//! An operation's entries, one for each of its keys, lie in different shards, and each knows the
-//! place of the operation's entry before. So who knows the last one finds them all, and an
-//! operation needs no list of its own.
+//! An operation's entries, one for each of its keys, lie in different shards. Its record knows all
+//! their places.
 //!
 //! Invariants, checked by [`Watchers::assert_invariants`]: every key that is watched has one line
 //! of entries and is found by its hash; no other key is.
 
 use crate::key_map::KeyMap;
-use crate::purgatory::entries::{Entries, Line, Place, Visit};
+use crate::purgatory::entries::{Entries, Line, Visit};
+use crate::purgatory::place::{Id, Place};
 
 /// See the head of this file.
 #[derive(Debug)]
-pub(crate) struct Watchers<K, V> {
+pub(crate) struct Watchers<K> {
     shard: u16,
     lines: KeyMap<K, Line>,
-    entries: Entries<V>,
+    entries: Entries,
     len: usize,
 }
 
-impl<K: Eq + Clone, V: Clone> Watchers<K, V> {
+impl<K: Eq + Clone> Watchers<K> {
     pub(crate) fn new(shard: u16) -> Self {
         Watchers { shard, lines: KeyMap::new(), entries: Entries::new(), len: 0 }
     }
@@ -34,49 +34,36 @@ impl<K: Eq + Clone, V: Clone> Watchers<K, V> {
         self.lines.find(hash, key).map_or(0, |id| self.lines.at(id).len())
     }
 
-    /// Adds an operation to a key's end. `before` is its entry for another key.
-    pub(crate) fn push(&mut self, hash: u64, key: &K, operation: V, before: Place) -> Place {
+    /// Adds an operation to a key's end.
+    pub(crate) fn push(&mut self, hash: u64, key: &K, operation: Id) -> Place {
         let id = self.lines.find(hash, key).unwrap_or_else(|| {
             let id = self.lines.insert(hash, key.clone(), Line::new()).index;
             self.lines.at_mut(id).set_id(id);
             id
         });
         self.len += 1;
-        self.entries.push(self.lines.at_mut(id), self.shard, operation, before)
+        self.entries.push(self.lines.at_mut(id), self.shard, operation)
     }
 
-    /// Takes an entry out: its operation, and where the operation's entry before it is. A key
-    /// without entries is forgotten.
-    pub(crate) fn remove(&mut self, place: Place) -> Option<(V, Place)> {
+    /// Takes an entry out. A key without entries is forgotten.
+    pub(crate) fn remove(&mut self, place: Place) {
         let id = self.entries.line_of(place);
-        let removed = self.entries.remove(self.lines.at_mut(id), place)?;
+        self.entries.remove(self.lines.at_mut(id), place);
         self.len -= 1;
         self.forget_line_if_unused(id);
-        Some(removed)
     }
 
-    /// Begins to visit the operations of a key that are watched now: appends some of them to `out`,
-    /// without those that are not `wanted`. Whoever gets a visit has to [resume](Self::resume) it.
-    pub(crate) fn visit(
-        &mut self,
-        hash: u64,
-        key: &K,
-        out: &mut Vec<V>,
-        wanted: impl Fn(&V) -> bool,
-    ) -> Option<Visit> {
+    /// Begins to visit the operations of a key that are watched now: appends some of them to `out`.
+    /// Whoever gets a visit has to [resume](Self::resume) it.
+    pub(crate) fn visit(&mut self, hash: u64, key: &K, out: &mut Vec<Id>) -> Option<Visit> {
         let id = self.lines.find(hash, key)?;
-        self.entries.visit(self.lines.at(id), out, wanted)
+        self.entries.visit(self.lines.at(id), out)
     }
 
     /// Goes on with a visit: likewise.
-    pub(crate) fn resume(
-        &mut self,
-        visit: Visit,
-        out: &mut Vec<V>,
-        wanted: impl Fn(&V) -> bool,
-    ) -> Option<Visit> {
+    pub(crate) fn resume(&mut self, visit: Visit, out: &mut Vec<Id>) -> Option<Visit> {
         let id = self.entries.line_of_visit(visit);
-        let visit = self.entries.resume(self.lines.at_mut(id), visit, out, wanted);
+        let visit = self.entries.resume(self.lines.at_mut(id), visit, out);
         self.forget_line_if_unused(id);
         visit
     }

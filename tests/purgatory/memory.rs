@@ -72,6 +72,8 @@ fn after_very_many_operations_nothing_is_left() {
     );
     // Their handles keep nothing alive and still know.
     assert_eq!(kept.iter().filter(|pending| pending.is_completed()).count(), MANY / 4);
+    drop(kept);
+    purgatory.assert_invariants();
 }
 
 #[test]

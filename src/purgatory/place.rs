@@ -1,0 +1,79 @@
+//! Where an operation and its entries lie.
+
+use crate::key::Key;
+use std::num::NonZeroU8;
+
+/// Names one operation, and never another one: its record's key, in the shard of its first key.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Id {
+    pub(crate) shard: u16,
+    pub(crate) key: Key,
+}
+
+/// Where an entry is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pub(crate) shard: u16,
+    /// Counts from 1: what it can't be tells [`Places`] apart, which saves each operation 8 bytes.
+    slot: NonZeroU8,
+    pub(crate) block: u32,
+}
+
+/// The places of an operation's entries, in the order of its keys.
+#[derive(Debug)]
+pub(crate) enum Places {
+    Few([Place; FEW]),
+    Many(Box<[Place]>),
+}
+
+/// So many need no memory of their own.
+const FEW: usize = 3;
+
+impl Place {
+    const NONE: Place = Place { shard: 0, slot: NonZeroU8::MAX, block: u32::MAX };
+
+    pub(crate) fn new(shard: u16, slot: u8, block: u32) -> Self {
+        Place { shard, slot: NonZeroU8::MIN.saturating_add(slot), block }
+    }
+
+    /// Its place in the block.
+    pub(crate) fn slot(self) -> u8 {
+        self.slot.get() - 1
+    }
+}
+
+impl Places {
+    pub(crate) const NONE: Places = Places::Few([Place::NONE; FEW]);
+
+    /// Room for an entry for each of so many keys.
+    pub(crate) fn of(keys: usize) -> Self {
+        if keys <= FEW { Places::NONE } else { Places::Many(vec![Place::NONE; keys].into()) }
+    }
+
+    /// Sets the place of the entry for a key.
+    pub(crate) fn set(&mut self, number: usize, place: Place) {
+        match self {
+            Places::Few(places) => places[number] = place,
+            Places::Many(places) => places[number] = place,
+        }
+    }
+
+    /// Those that there are.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Place> {
+        let places: &[Place] = match self {
+            Places::Few(places) => places,
+            Places::Many(places) => places,
+        };
+        places.iter().copied().filter(|place| place.block != Place::NONE.block)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_places_of_three_entries_take_24_bytes() {
+        assert_eq!(size_of::<Places>(), 24);
+    }
+}
