@@ -87,17 +87,13 @@ impl<K: Eq, V> KeyMap<K, V> {
         &mut self.items.at_mut(index).value
     }
 
-    /// Names the value at `index` for good.
-    pub(crate) fn name(&self, index: u32) -> Key {
-        self.items.key_at(index)
-    }
-
     /// The index of the value with this name, if it is there still.
     pub(crate) fn find_named(&self, name: Key) -> Option<u32> {
         self.items.get(name).map(|_| name.index)
     }
 
-    /// Adds a value to a key that has none. Returns its name.
+    /// Adds a value to a key, and returns its name. If the key has one already, that is found again
+    /// when this one is removed.
     pub(crate) fn insert(&mut self, hash: u64, key: K, value: V) -> Key {
         let same_hash = self.by_hash.get(&hash).copied().unwrap_or(NONE);
         let key = self.items.insert(Item { key, hash, same_hash, value }, 0);

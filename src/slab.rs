@@ -159,12 +159,6 @@ impl<V, const BITS: u32> Slab<V, BITS> {
         indices.take(limit).collect()
     }
 
-    /// The key of the place at `index`, which was used.
-    pub(crate) fn key_at(&self, index: u32) -> Key {
-        let generation = self.slot(index).map_or(LAST_GENERATION, |slot| slot.generation);
-        Key { index, generation }
-    }
-
     /// The tag of the value at `index`, if there is one.
     #[inline]
     pub(crate) fn tag(&self, index: u32) -> Option<u32> {

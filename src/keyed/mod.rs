@@ -97,22 +97,17 @@ where
     pub fn schedule(&self, key: K, entry: TimerEntry<T>) -> Result<Option<T>, AddError<T>> {
         let (hash, when) = (self.hash(&key), entry.when());
         let mut map = self.shared.shard(hash);
-        let Some(index) = map.find(hash, &key) else {
-            self.add(&mut map, hash, key, entry)?;
-            return Ok(None);
-        };
-        let slot = map.at_mut(index);
-        if !slot.alarm.as_ref().is_some_and(|alarm| reschedule(alarm, when)) {
+        let former = map.find(hash, &key);
+        if let Some(slot) = former.map(|index| map.at_mut(index)) {
+            if slot.alarm.as_ref().is_some_and(|alarm| reschedule(alarm, when)) {
+                return Ok(Some(mem::replace(&mut slot.task, entry.into_task())));
+            }
             // The alarm has gone off, but its task was not taken yet: it comes too late.
-            let (key, epoch) = (map.name(index), map.at(index).epoch.wrapping_add(1));
-            let alarm = match self.shared.alarm(hash, key, epoch, when) {
-                Ok(alarm) => alarm,
-                Err(error) => return Err(refused(error, entry)),
-            };
-            let slot = map.at_mut(index);
-            (slot.alarm, slot.epoch) = (Some(alarm), epoch);
         }
-        Ok(Some(mem::replace(&mut map.at_mut(index).task, entry.into_task())))
+        self.add(&mut map, hash, key, entry)?;
+        let former = former.and_then(|index| map.remove(index));
+        drop(map);
+        Ok(former.map(|(_, slot)| slot.task))
     }
 
     /// Schedules a task if the key has none; otherwise the entry comes back.
@@ -140,12 +135,12 @@ where
         entry: TimerEntry<T>,
     ) -> Result<(), AddError<T>> {
         let when = entry.when();
-        let slot = Slot { task: entry.into_task(), alarm: None, epoch: 0 };
-        let place = map.insert(hash, key, slot);
-        match self.shared.alarm(hash, place, 0, when) {
-            Ok(alarm) => map.at_mut(place.index).alarm = Some(alarm),
+        let slot = Slot { task: entry.into_task(), alarm: None };
+        let name = map.insert(hash, key, slot);
+        match self.shared.alarm(hash, name, when) {
+            Ok(alarm) => map.at_mut(name.index).alarm = Some(alarm),
             Err(error) => {
-                if let Some((_, slot)) = map.remove(place.index) {
+                if let Some((_, slot)) = map.remove(name.index) {
                     return Err(refused(error, TimerEntry::new(when, slot.task)));
                 }
             }

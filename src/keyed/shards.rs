@@ -6,15 +6,16 @@
 use crate::key::Key;
 use crate::key_map::{KeyMap, shard_of, shards_for};
 use crate::sync::{Mutex, MutexGuard, parallelism};
-use crate::{AddError, Task, Timeout, Timer, TimerEntry, When};
+use crate::{AddError, SharedClosure, Task, Timeout, Timer, TimerEntry, When};
 use crossbeam_utils::CachePadded;
 use std::sync::Arc;
-use std::task::{Wake, Waker};
 
 /// Dropped with the last clone: alarms refer to the shards only.
 pub(crate) struct Shared<K: Eq, T> {
     timer: Timer,
     shards: Arc<Shards<K, T>>,
+    /// One for each shard: the timer's tasks share it, and differ in the name of what they expire.
+    alarms: Box<[SharedClosure]>,
 }
 
 pub(crate) type PaddedMap<K, T> = CachePadded<Mutex<KeyMap<K, Slot<T>>>>;
@@ -30,16 +31,6 @@ pub(crate) struct Slot<T> {
     pub(crate) task: T,
     /// `None` only while it is made.
     pub(crate) alarm: Option<Timeout>,
-    /// Which alarm is the key's: one that is on its way to the executor can't be called back.
-    pub(crate) epoch: u32,
-}
-
-/// The timer's task.
-struct Alarm<K, T> {
-    shards: Arc<Shards<K, T>>,
-    shard: usize,
-    key: Key,
-    epoch: u32,
 }
 
 impl<K, T> Shared<K, T>
@@ -51,7 +42,14 @@ where
         let shards = (0..shards_for(parallelism()))
             .map(|_| CachePadded::new(Mutex::new(KeyMap::new())))
             .collect();
-        Shared { timer, shards: Arc::new(Shards { shards, expired: Box::new(expired) }) }
+        let shards = Arc::new(Shards { shards, expired: Box::new(expired) });
+        let alarm = |shard| -> SharedClosure {
+            // Padded, so that two shards' counts of references never share a cache line.
+            let shards = CachePadded::new(Arc::clone(&shards));
+            Arc::new(move |name| shards.expire(shard, Key::from_bits(name)))
+        };
+        let alarms = (0..shards.shards.len()).map(alarm).collect();
+        Shared { timer, shards, alarms }
     }
 
     pub(crate) fn shard(&self, hash: u64) -> MutexGuard<'_, KeyMap<K, Slot<T>>> {
@@ -67,14 +65,25 @@ where
     pub(crate) fn alarm(
         &self,
         hash: u64,
-        key: Key,
-        epoch: u32,
+        name: Key,
         when: When,
     ) -> Result<Timeout, AddError<Task>> {
-        let shards = Arc::clone(&self.shards);
-        let shard = shard_of(hash, shards.shards.len());
-        let alarm = Waker::from(Arc::new(Alarm { shards, shard, key, epoch }));
-        self.timer.add(TimerEntry::new(when, Task::from(alarm)))
+        let alarm = &self.alarms[shard_of(hash, self.alarms.len())];
+        self.timer.add(TimerEntry::new(when, Task::shared(Arc::clone(alarm), name.to_bits())))
+    }
+}
+
+impl<K: Eq, T> Shards<K, T> {
+    /// What the key's alarm does. One that was on its way when its key was scheduled anew finds
+    /// nothing: that has another name.
+    fn expire(&self, shard: usize, name: Key) {
+        let mut map = self.shards[shard].lock();
+        let index = map.find_named(name);
+        let expired = index.and_then(|index| map.remove(index));
+        drop(map);
+        if let Some((key, slot)) = expired {
+            (self.expired)(key, slot.task);
+        }
     }
 }
 
@@ -101,22 +110,6 @@ impl<T> Slot<T> {
             drop(alarm.cancel());
         }
         self.task
-    }
-}
-
-impl<K, T> Wake for Alarm<K, T>
-where
-    K: Eq + Send + 'static,
-    T: Send + 'static,
-{
-    fn wake(self: Arc<Self>) {
-        let mut map = self.shards.shards[self.shard].lock();
-        let index = map.find_named(self.key).filter(|index| map.at(*index).epoch == self.epoch);
-        let expired = index.and_then(|index| map.remove(index));
-        drop(map);
-        if let Some((key, slot)) = expired {
-            (self.shards.expired)(key, slot.task);
-        }
     }
 }
 
