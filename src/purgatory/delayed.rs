@@ -23,9 +23,9 @@ pub(crate) struct Content<O> {
 }
 
 impl<O> Delayed<O> {
-    /// Of an operation that its creator holds, to add it. It will get a handle.
+    /// Of an operation that its creator holds, to add it.
     pub(crate) fn adding() -> Self {
-        Delayed { state: State::adding(), has_handle: true, content: Content::EMPTY }
+        Delayed { state: State::adding(), has_handle: false, content: Content::EMPTY }
     }
 }
 

@@ -77,8 +77,11 @@ impl<K: Eq + Clone, O> Shard<K, O> {
     /// left to do.
     pub(crate) fn release(&mut self, key: Key, operation: O) -> Option<(Duty, O)> {
         let delayed = self.held(key);
+        let was_adding = delayed.state.is_adding();
         let Some(duty) = delayed.state.release() else {
             delayed.content.operation = Some(operation);
+            // Its adder returns one.
+            delayed.has_handle |= was_adding;
             return None;
         };
         Some((duty, operation))
@@ -125,7 +128,7 @@ impl<K: Eq + Clone, O> Shard<K, O> {
         self.ended[fate as usize] += 1;
         let delayed = self.held(key);
         let content = mem::replace(&mut delayed.content, Content::EMPTY);
-        if delayed.state.is_adding() || !delayed.has_handle {
+        if !delayed.has_handle {
             self.operations.release(key.index);
         }
         let here = content.places.iter().next();

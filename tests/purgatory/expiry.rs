@@ -126,6 +126,17 @@ fn an_operation_whose_time_is_up_while_it_is_checked_is_left_to_the_executor_aft
     }
 }
 
+#[test]
+fn an_operation_that_is_completed_before_the_executor_gets_it_again_leaves_no_timer() {
+    let fixture = Fixture::new();
+    let script = late_in_its_third_check(&fixture, |_| (), |_| false);
+    let pending = fixture.watch_for(MS, script, &[1]);
+    assert_eq!(fixture.purgatory.check_and_complete(&1), 0);
+    assert_eq!(fixture.counts(), (1, 1, 1));
+    assert!(pending.force_complete());
+    fixture.assert_empty();
+}
+
 /// A trigger that came during the check as well comes first; also where the timer does not take the
 /// operation again.
 #[test]
@@ -203,4 +214,23 @@ fn any_number_of_purgatories_of_different_types_share_a_timer() {
     assert_eq!(boxed.stats().expired, 1);
     assert!(more.iter().map(|purgatory| purgatory.stats().expired).eq([0, 1].repeat(10)));
     assert_eq!((boxed.delayed(), fixture.counts()), (0, (1, 1, 1)));
+}
+
+/// A task that waits in the executor's queue when its operation is completed comes too late, also
+/// for the operation that lies where that one lay.
+#[test]
+fn a_late_expiry_does_not_meet_the_next_operation() {
+    let (queue, tasks) = mpsc::channel();
+    let fixture = Fixture::with(|builder| {
+        builder.executor(move |task| queue.send(task).expect("the test listens"))
+    });
+    let first = fixture.watch_for(MS, fixture.script(1), &[7]);
+    assert_eq!(fixture.advance(MS), []);
+    assert!(first.force_complete());
+    drop(first);
+    let second = fixture.watch(fixture.script(2), &[7]);
+    tasks.try_iter().for_each(Task::run);
+    assert_eq!(fixture.log.ends(), [(Completed, 1), (Dropped, 1)]);
+    assert!(!second.is_completed());
+    assert_eq!(fixture.counts(), (1, 1, 1));
 }
