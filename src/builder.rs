@@ -102,6 +102,7 @@ impl<T: Send + 'static> TimerBuilder<T> {
     }
 
     /// How many timers may be pending at once; [`Timer::add`] fails beyond. No limit unless set.
+    /// With the feature `hyper`, hyper's sleeps count, and are never refused.
     ///
     /// A timer counts until it is cancelled or expires; no longer when its task runs. The count is
     /// the one thing that all adding threads share, so a limit costs them some speed.

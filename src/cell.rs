@@ -91,11 +91,36 @@ impl<T> Cell<T> {
         when: When,
         task: T,
     ) -> Result<(Key, bool), (Refusal, T)> {
-        let (now, deadline) = common.resolve(when);
-        let tick = common.time.ticks.ceil(deadline);
         if common.limit.as_ref().is_some_and(|limit| !limit.acquire()) {
             return Err((Refusal::Full, task));
         }
+        self.add_permitted(common, when, task)
+    }
+
+    /// The same, and never refused for want of a permit.
+    #[cfg(feature = "hyper")]
+    pub(crate) fn add_beyond_limit(
+        &self,
+        common: &Common,
+        when: When,
+        task: T,
+    ) -> Result<(Key, bool), (Refusal, T)> {
+        if let Some(limit) = &common.limit {
+            limit.overdraw();
+        }
+        self.add_permitted(common, when, task)
+    }
+
+    /// Adds a task that has its permit.
+    #[inline]
+    fn add_permitted(
+        &self,
+        common: &Common,
+        when: When,
+        task: T,
+    ) -> Result<(Key, bool), (Refusal, T)> {
+        let (now, deadline) = common.resolve(when);
+        let tick = common.time.ticks.ceil(deadline);
         let mut state = self.lock();
         if state.closed {
             common.release_permits(1);

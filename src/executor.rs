@@ -14,23 +14,146 @@ use std::sync::{Arc, mpsc};
 /// may add, cancel, reschedule and shut down; but while it runs, nothing else expires. What takes
 /// long belongs on a thread of its own: [`Worker`], a pool, an async runtime.
 ///
-/// Every `Fn(T)` is an executor that runs tasks in place. A `Fn(T) -> Result<(), T>` is one that
-/// may refuse: the task comes back in `Err`.
+/// Every `Fn(T)` is an executor that runs tasks in place, or hands them on. A
+/// `Fn(T) -> Result<(), T>` is one that may refuse: the task comes back in `Err`.
 ///
+/// | executor | refuses | a task's panic | ends |
+/// |---|---|---|---|
+/// | in place: [`Inline`], a closure | never | is counted by the timer | with the timer |
+/// | [`Worker`] | what does not fit | is counted by the timer | when it has run what it has |
+/// | channel into your loop | what does not fit | is the loop's | at once: what it has is dropped |
+/// | tokio's `spawn`, `spawn_blocking` | never | is in the `JoinHandle` | at once, likewise |
+/// | rayon pool's `spawn` | never | is its `panic_handler`'s | when it has run what it has |
+///
+/// What was handed on has expired, and is the executor's: [`shutdown`](crate::Timer::shutdown)
+/// returns what had not expired. The timer drops its executor when its last clone is dropped.
+///
+/// # Your own loop
 /// ```
-/// use std::sync::mpsc;
-/// use tickwheel::Timer;
+/// use std::sync::mpsc::{self, TrySendError};
+/// use std::time::Duration;
+/// use tickwheel::{Timer, TimerEntry};
 ///
-/// // Into a channel that the caller's own loop reads; full or closed, it refuses.
-/// let (sender, receiver) = mpsc::sync_channel(1024);
+/// // Full, or without its receiver, the channel refuses.
+/// let (sender, expired) = mpsc::sync_channel(1024);
 /// let timer: Timer<u64> = Timer::builder()
 ///     .executor(move |id| {
 ///         sender.try_send(id).map_err(|error| match error {
-///             mpsc::TrySendError::Full(id) | mpsc::TrySendError::Disconnected(id) => id,
+///             TrySendError::Full(id) | TrySendError::Disconnected(id) => id,
 ///         })
 ///     })
+///     .on_refused(|id| println!("request {id} has timed out, and the loop is behind"))
+///     .start()?;
+/// timer.add(TimerEntry::after(Duration::from_millis(1), 7_u64))?;
+/// for id in &expired {
+///     println!("request {id} has timed out");
+/// #   break;
+/// } // Ends with the timer.
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+/// With `send` in place of `try_send` the timer waits for the loop, and nothing else expires
+/// meanwhile.
+///
+/// # tokio
+/// The reaper's thread is outside of the runtime, where `tokio::spawn` panics: take a `Handle`.
+///
+/// ```
+/// use tickwheel::{Task, Timer};
+/// use tokio::sync::mpsc::{self, error::TrySendError};
+///
+/// let runtime = tokio::runtime::Builder::new_multi_thread().build()?;
+///
+/// // Tasks that are quick, as futures.
+/// let handle = runtime.handle().clone();
+/// let requests: Timer<u64> = Timer::builder()
+///     .executor(move |id| {
+///         handle.spawn(async move { println!("request {id} has timed out") });
+///     })
+///     .start()?;
+///
+/// // Closures that block, on the threads for that.
+/// let handle = runtime.handle().clone();
+/// let blocking: Timer = Timer::builder()
+///     .executor(move |task: Task| {
+///         handle.spawn_blocking(|| task.run());
+///     })
+///     .start()?;
+///
+/// // A runtime drops what is spawned once it was shut down. A channel refuses, also when full.
+/// let (sender, mut expired) = mpsc::channel(1024);
+/// runtime.spawn(async move {
+///     while let Some(id) = expired.recv().await {
+///         println!("request {id} has timed out");
+///     }
+/// });
+/// let bounded: Timer<u64> = Timer::builder()
+///     .executor(move |id| sender.try_send(id).map_err(TrySendError::into_inner))
+///     .on_refused(|id| println!("request {id} has timed out, and the runtime is behind"))
+///     .start()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # rayon
+/// Without a `panic_handler` a panic on a pool ends the process.
+///
+/// ```
+/// use tickwheel::{Task, Timer};
+///
+/// let pool = rayon::ThreadPoolBuilder::new()
+///     .num_threads(2)
+///     .panic_handler(|_| eprintln!("a task has panicked"))
 ///     .build()?;
-/// # drop((timer, receiver));
+/// let timer: Timer = Timer::builder()
+///     .executor(move |task: Task| pool.spawn(|| task.run()))
+///     .start()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Another executor for some entries
+/// A task can hand its work on itself. That costs the other entries nothing. It sees to a refusal
+/// itself as well; the timer counts none, and no panic of what was handed on.
+///
+/// ```
+/// use std::sync::Arc;
+/// use std::time::Duration;
+/// use tickwheel::{Executor, Task, Timer, TimerEntry, Worker};
+///
+/// let timer = Timer::builder().start()?; // Most tasks are quick, and run in place.
+/// let reports = Arc::new(Worker::bounded("reports", 100, Task::run)?);
+/// let named = Arc::clone(&reports);
+/// timer.add(TimerEntry::after(Duration::from_millis(1), move || {
+///     if let Err(report) = named.execute(Task::new(|| println!("a long report"))) {
+///         report.run(); // It is full: here.
+///     }
+/// }))?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// Many entries that name the same one share a closure: [`Task::shared`]. Where tasks are of your
+/// own type, let the timer's executor look at each, and send it where it belongs:
+///
+/// ```
+/// use std::sync::mpsc::{self, TrySendError};
+/// use tickwheel::Timer;
+///
+/// enum Work {
+///     Ping(u64),
+///     Report(u64),
+/// }
+///
+/// let (sender, reports) = mpsc::sync_channel(100);
+/// let timer: Timer<Work> = Timer::builder()
+///     .executor(move |work| match work {
+///         Work::Ping(peer) => {
+///             println!("ping {peer}");
+///             Ok(())
+///         }
+///         Work::Report(_) => sender.try_send(work).map_err(|error| match error {
+///             TrySendError::Full(work) | TrySendError::Disconnected(work) => work,
+///         }),
+///     })
+///     .start()?;
+/// # drop((timer, reports));
 /// # Ok::<(), tickwheel::BuildError>(())
 /// ```
 pub trait Executor<T>: Send + Sync + 'static {

@@ -157,17 +157,12 @@ impl Sleep {
         }
     }
 
-    fn cancel(&mut self) {
-        if let Some(armed) = self.armed.take() {
-            drop(armed.timeout.cancel());
-        }
-    }
-}
-
-impl Future for Sleep {
-    type Output = Result<(), SleepError>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+    /// Polls it; `add` is how its timeout gets into the timer.
+    pub(crate) fn poll_by(
+        &mut self,
+        context: &Context<'_>,
+        add: impl FnOnce(&Timer, TimerEntry) -> Result<Timeout, AddError<Task>>,
+    ) -> Poll<Result<(), SleepError>> {
         if self.is_elapsed() {
             self.cancel();
             return Poll::Ready(Ok(()));
@@ -180,7 +175,7 @@ impl Future for Sleep {
         self.cancel();
         let task = Task::from(waker.clone());
         let entry = TimerEntry::new(When::at_or_never(self.deadline), task);
-        match self.timer.add(entry) {
+        match add(&self.timer, entry) {
             Ok(timeout) => {
                 self.armed = Some(Armed { timeout, waker: waker.clone() });
                 Poll::Pending
@@ -188,6 +183,20 @@ impl Future for Sleep {
             Err(AddError::Full(_)) => Poll::Ready(Err(SleepError::Full)),
             Err(AddError::Shutdown(_)) => Poll::Ready(Err(SleepError::Shutdown)),
         }
+    }
+
+    fn cancel(&mut self) {
+        if let Some(armed) = self.armed.take() {
+            drop(armed.timeout.cancel());
+        }
+    }
+}
+
+impl Future for Sleep {
+    type Output = Result<(), SleepError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        self.poll_by(context, Timer::add)
     }
 }
 

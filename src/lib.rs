@@ -133,13 +133,17 @@
 //! shard without the lock. The repository's `docs/ARCHITECTURE.md` tells it all.
 //!
 //! # Features
-//! `tracing` (default): reports panicking and refused tasks, and the reaper's start and stop.
+//! - `tracing` (default): reports panicking and refused tasks, and the reaper's start and stop.
+//! - `hyper`: a [`Timer`] is a `hyper::rt::Timer`, which keeps the time for hyper's servers and
+//!   clients.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
 // In reading order: what stands on the timer, then its face, the flow of a timer downwards, and
 // what all of it stands on.
+#[cfg(feature = "hyper")]
+mod hyper;
 mod future;
 mod missed;
 mod keyed;

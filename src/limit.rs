@@ -23,6 +23,12 @@ impl Limit {
         self.pending.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_ok()
     }
 
+    /// Takes a permit, also if all are taken: for somebody who cannot be refused.
+    #[cfg(feature = "hyper")]
+    pub(crate) fn overdraw(&self) {
+        self.pending.fetch_add(1, Ordering::Relaxed);
+    }
+
     pub(crate) fn release(&self, permits: usize) {
         self.pending.fetch_sub(permits, Ordering::Relaxed);
     }

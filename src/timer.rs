@@ -1,9 +1,11 @@
 //! The timer: the face of it all.
 
-use crate::cell::Refusal;
+use crate::cell::{Cell, Refusal};
+use crate::common::Common;
 use crate::driver::Driver;
 use crate::entry::{Task, TimerEntry, When};
 use crate::error::AddError;
+use crate::key::Key;
 use crate::reaper::Reaper;
 use crate::report::contain;
 use crate::stats::{Snapshot, Stats};
@@ -62,10 +64,26 @@ impl<T: Send + 'static> Timer<T> {
     /// ```
     #[inline]
     pub fn add(&self, entry: TimerEntry<T>) -> Result<Timeout<T>, AddError<T>> {
+        self.add_by(entry, Cell::add)
+    }
+
+    /// `add` for somebody who cannot be refused: above `max_pending`, if need be. Fails after
+    /// `shutdown` only.
+    #[cfg(feature = "hyper")]
+    pub(crate) fn add_beyond_limit(&self, entry: TimerEntry<T>) -> Result<Timeout<T>, AddError<T>> {
+        self.add_by(entry, Cell::add_beyond_limit)
+    }
+
+    #[inline]
+    fn add_by(
+        &self,
+        entry: TimerEntry<T>,
+        add: impl FnOnce(&'static Cell<T>, &Common, When, T) -> Result<(Key, bool), (Refusal, T)>,
+    ) -> Result<Timeout<T>, AddError<T>> {
         let (when, task) = (entry.when(), entry.into_task());
         let driver = &*self.shared.driver;
         let cell = driver.home();
-        match cell.add(&driver.common, when, task) {
+        match add(cell, &driver.common, when, task) {
             Ok((key, crowded)) => {
                 let timeout = Timeout::new(cell, key);
                 if crowded {

@@ -36,7 +36,7 @@ const FLOORS: [&[&str]; 21] = [
         "purgatory::error",
         "purgatory::stats",
     ],
-    &["lease", "purgatory::watchers"],
+    &["hyper", "lease", "purgatory::watchers"],
     &["purgatory::shard"],
     &["purgatory::registry"],
     &["purgatory::hold"],

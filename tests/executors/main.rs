@@ -1,0 +1,121 @@
+//! Closures as executors: tokio, rayon, and a channel into the caller's own loop; and entries that
+//! name an executor of their own. Time is a `ManualClock`: what expires, expires in `expire`.
+
+mod caller;
+mod entry;
+mod pool;
+mod runtime;
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tickwheel::{Executor, ManualClock, Timer, TimerEntry};
+
+pub(crate) const MS: Duration = Duration::from_millis(1);
+pub(crate) const HANG: Duration = Duration::from_secs(20);
+
+/// What became of a job. Each ends once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    Ran,
+    Panicked,
+    Refused,
+    Dropped,
+}
+
+/// What became of each job, in the order in which they ended.
+pub(crate) type Book = Arc<Mutex<Vec<(u32, End)>>>;
+
+/// A task that books its end.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) id: u32,
+    book: Option<Book>,
+}
+
+impl Job {
+    pub(crate) fn new(id: u32, book: &Book) -> Self {
+        Job { id, book: Some(Arc::clone(book)) }
+    }
+
+    fn end(&mut self, end: End) {
+        if let Some(book) = self.book.take() {
+            book.lock().unwrap().push((self.id, end));
+        }
+    }
+
+    /// Every tenth panics.
+    pub(crate) fn run(mut self) {
+        if panics(self.id) {
+            self.end(End::Panicked);
+            panic!("job {}, which is what the test is about", self.id);
+        }
+        self.end(End::Ran);
+    }
+
+    pub(crate) fn refuse(mut self) {
+        self.end(End::Refused);
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        self.end(End::Dropped);
+    }
+}
+
+pub(crate) fn panics(id: u32) -> bool {
+    id % 10 == 3
+}
+
+pub(crate) struct Fixture {
+    pub(crate) timer: Timer<Job>,
+    pub(crate) clock: ManualClock,
+    pub(crate) book: Book,
+}
+
+impl Fixture {
+    pub(crate) fn new(executor: impl Executor<Job>) -> Self {
+        let clock = ManualClock::new();
+        let builder = Timer::builder().clock(clock.clone()).executor(executor);
+        let timer = builder.on_refused(Job::refuse).build().unwrap();
+        Fixture { timer, clock, book: Book::default() }
+    }
+
+    /// Lets jobs of these numbers expire, one each millisecond.
+    pub(crate) fn expire(&self, ids: std::ops::Range<u32>) {
+        for (n, id) in (1..).zip(ids.clone()) {
+            let _ = self.timer.add(TimerEntry::after(MS * n, Job::new(id, &self.book))).unwrap();
+        }
+        self.clock.advance(MS * ids.len() as u32);
+        assert_eq!(self.timer.advance_clock(Duration::ZERO), ids.len());
+        self.timer.assert_invariants();
+    }
+
+    /// How many the timer has seen refused, and panicking.
+    pub(crate) fn failures(&self) -> (u64, u64) {
+        let stats = self.timer.stats();
+        (stats.refused, stats.panicked)
+    }
+}
+
+/// Waits until the jobs of these numbers, and no others, have ended, each once, and as `end` says.
+pub(crate) fn ended(book: &Book, ids: std::ops::Range<u32>, end: impl Fn(u32) -> End) {
+    until("all jobs end", || book.lock().unwrap().len() >= ids.len());
+    let mut ends = book.lock().unwrap().clone();
+    ends.sort_unstable_by_key(|(id, _)| *id);
+    assert!(ends.iter().copied().eq(ids.map(|id| (id, end(id)))), "{ends:?}");
+}
+
+/// How a job ends that an executor has run.
+pub(crate) fn run(id: u32) -> End {
+    if panics(id) { End::Panicked } else { End::Ran }
+}
+
+/// Waits until `done`, which must come true. The bound guards against hanging.
+pub(crate) fn until(what: &str, done: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < HANG, "{what}");
+        std::thread::sleep(MS);
+    }
+}

@@ -1,0 +1,134 @@
+//! hyper's own server in virtual time, over a pipe in memory, polled by hand.
+
+use crate::{Fixture, HOUR, MS, NS};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, Waker};
+use tickwheel::{Task, Timer, TimerEntry};
+use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf, duplex};
+
+const LIMIT: std::time::Duration = MS.saturating_mul(10);
+
+pub(crate) async fn hello(_: Request<Incoming>) -> Result<Response<String>, Infallible> {
+    Ok(Response::new("hello".to_owned()))
+}
+
+type Connection = Pin<Box<dyn Future<Output = hyper::Result<()>>>>;
+
+/// A connection whose headers may take `LIMIT`, and the client's end of it.
+fn connection(timer: &Timer) -> (Connection, DuplexStream) {
+    let (client, server) = duplex(4096);
+    let connection = http1::Builder::new()
+        .timer(timer.clone())
+        .header_read_timeout(LIMIT)
+        .serve_connection(TokioIo::new(server), service_fn(hello));
+    (Box::pin(connection), client)
+}
+
+/// Sends `text`, for which there is room.
+fn send(client: &mut DuplexStream, text: &str) {
+    let context = &mut Context::from_waker(Waker::noop());
+    let sent = pin!(client).poll_write(context, text.as_bytes());
+    assert!(matches!(sent, Poll::Ready(Ok(count)) if count == text.len()), "{sent:?}");
+}
+
+/// What has come from the server; `None` if it has closed the connection.
+fn received(client: &mut DuplexStream) -> Option<String> {
+    let (mut bytes, context) = ([0; 4096], &mut Context::from_waker(Waker::noop()));
+    let mut bytes = ReadBuf::new(&mut bytes);
+    let ended = pin!(client).poll_read(context, &mut bytes).is_ready();
+    let text = String::from_utf8_lossy(bytes.filled()).into_owned();
+    (!ended || !text.is_empty()).then_some(text)
+}
+
+fn timed_out(result: Poll<hyper::Result<()>>) -> bool {
+    matches!(result, Poll::Ready(Err(error)) if error.is_timeout())
+}
+
+const HALF: &str = "GET / HTTP/1.1\r\nHost: a\r\n";
+
+#[test]
+fn half_a_header_is_given_up_at_the_time_limit_and_not_a_nanosecond_before() {
+    let fixture = Fixture::new();
+    let (mut connection, mut client) = connection(&fixture.timer);
+    send(&mut client, HALF);
+    assert!(fixture.poll(&mut connection).is_pending());
+    assert_eq!(fixture.timer.len(), 1, "the header's time limit");
+    fixture.advance(LIMIT / 2);
+    send(&mut client, "Slow: ");
+    assert!(fixture.wakes() > 0 && fixture.poll(&mut connection).is_pending());
+    assert_eq!(fixture.advance(LIMIT - LIMIT / 2 - NS), 0);
+    assert!(fixture.poll(&mut connection).is_pending());
+    assert_eq!(received(&mut client).as_deref(), Some(""), "it is open");
+    assert_eq!(fixture.advance(NS), 1);
+    assert!(timed_out(fixture.poll(&mut connection)));
+    drop(connection);
+    assert_eq!(received(&mut client), None, "it is closed");
+    assert!(fixture.timer.is_empty(), "nothing is left");
+}
+
+#[test]
+fn a_client_that_is_in_time_is_served_again_and_again() {
+    let fixture = Fixture::new();
+    let (mut connection, mut client) = connection(&fixture.timer);
+    assert!(fixture.poll(&mut connection).is_pending());
+    for request in 1..=5 {
+        send(&mut client, HALF);
+        assert!(fixture.poll(&mut connection).is_pending());
+        fixture.advance(LIMIT - NS);
+        send(&mut client, "\r\n");
+        assert!(fixture.poll(&mut connection).is_pending());
+        let answer = received(&mut client).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("hello"), "{answer}");
+        assert_eq!(fixture.timer.len(), 1, "request {request}: the next header's limit has begun");
+        fixture.wakes();
+    }
+    assert_eq!(fixture.advance(LIMIT + MS), 1, "less than a tick late");
+    assert!(timed_out(fixture.poll(&mut connection)), "nothing came any more");
+}
+
+#[test]
+fn a_connection_that_ends_takes_its_time_limit_along() {
+    let fixture = Fixture::new();
+    let (mut connection, mut client) = connection(&fixture.timer);
+    send(&mut client, HALF);
+    assert!(fixture.poll(&mut connection).is_pending());
+    assert_eq!(fixture.timer.len(), 1);
+    drop(connection);
+    assert_eq!((fixture.timer.len(), fixture.advance(LIMIT)), (0, 0));
+}
+
+#[test]
+fn a_full_timer_neither_closes_a_connection_early_nor_leaves_it_open() {
+    let fixture = Fixture::with_room_for(1);
+    let _held = fixture.timer.add(TimerEntry::after(HOUR, || ())).unwrap();
+    let (mut connection, mut client) = connection(&fixture.timer);
+    send(&mut client, HALF);
+    assert!(fixture.poll(&mut connection).is_pending());
+    assert_eq!(fixture.advance(LIMIT - NS), 0);
+    assert!(fixture.poll(&mut connection).is_pending());
+    assert_eq!(fixture.advance(NS), 1);
+    assert!(timed_out(fixture.poll(&mut connection)));
+}
+
+#[test]
+fn a_shutdown_of_the_timer_closes_no_connection() {
+    let fixture = Fixture::new();
+    let (mut connection, mut client) = connection(&fixture.timer);
+    send(&mut client, HALF);
+    assert!(fixture.poll(&mut connection).is_pending());
+    fixture.timer.shutdown().into_iter().map(TimerEntry::into_task).for_each(Task::run);
+    assert!(fixture.wakes() > 0 && fixture.poll(&mut connection).is_pending());
+    send(&mut client, "\r\n");
+    assert!(fixture.poll(&mut connection).is_pending());
+    assert!(received(&mut client).unwrap().starts_with("HTTP/1.1 200"), "it is served");
+    // The next header is not waited for by anybody; its limit holds all the same when it comes.
+    fixture.advance(LIMIT);
+    assert!(timed_out(fixture.poll(&mut connection)));
+}
