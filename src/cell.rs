@@ -153,6 +153,13 @@ impl<T> Cell<T> {
         Some(task)
     }
 
+    /// Gives a pending timer another task: its former one, or the new one if it is not pending.
+    pub(crate) fn replace(&self, key: Key, task: T) -> Result<T, T> {
+        let mut state = self.lock();
+        state.note_caller();
+        state.shard.replace(key, task)
+    }
+
     /// Moves the deadline of a pending task; whether it was still pending.
     pub(crate) fn reschedule(&self, key: Key, when: When, how: Move) -> bool {
         let mut state = self.lock();

@@ -168,11 +168,9 @@ impl Sleep {
             return Poll::Ready(Ok(()));
         }
         let waker = context.waker();
-        let is_armed = |armed: &Armed| armed.waker.will_wake(waker) && armed.timeout.is_pending();
-        if self.armed.as_ref().is_some_and(is_armed) {
+        if self.armed.as_mut().is_some_and(|armed| armed.wakes(waker)) {
             return Poll::Pending;
         }
-        self.cancel();
         let task = Task::from(waker.clone());
         let entry = TimerEntry::new(When::at_or_never(self.deadline), task);
         match add(&self.timer, entry) {
@@ -189,6 +187,18 @@ impl Sleep {
         if let Some(armed) = self.armed.take() {
             drop(armed.timeout.cancel());
         }
+    }
+}
+
+impl Armed {
+    /// Whether the timeout is pending and wakes this waker, from now on if not before. So it keeps
+    /// its place, also in a timer that is full.
+    fn wakes(&mut self, waker: &Waker) -> bool {
+        if self.waker.will_wake(waker) {
+            return self.timeout.is_pending();
+        }
+        self.waker = waker.clone();
+        self.timeout.replace(Task::from(waker.clone())).is_ok()
     }
 }
 

@@ -124,6 +124,14 @@ impl<T> Shard<T> {
         Some(entry.task)
     }
 
+    /// Gives an entry another task: its former one, or the new one if the entry is gone.
+    pub(crate) fn replace(&mut self, key: Key, task: T) -> Result<T, T> {
+        match self.entries.get_mut(key) {
+            Some(entry) => Ok(std::mem::replace(&mut entry.task, task)),
+            None => Err(task),
+        }
+    }
+
     pub(crate) fn deadline(&self, key: Key) -> Option<u64> {
         self.entries.get(key).map(|entry| entry.deadline.get())
     }

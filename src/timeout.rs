@@ -85,6 +85,26 @@ impl<T: 'static> Timeout<T> {
         }
     }
 
+    /// Gives the timer another task, if it is still pending, and returns the former one: its
+    /// deadline and its permit stay as they are.
+    ///
+    /// # Errors
+    /// The new task, if the timer was cancelled or has expired.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tickwheel::{Timer, TimerEntry};
+    /// # let timer: Timer<&str> = Timer::builder().executor(|_| ()).build()?;
+    /// let timeout = timer.add(TimerEntry::after(Duration::from_secs(30), "first"))?;
+    /// assert_eq!(timeout.replace("second"), Ok("first"));
+    /// assert_eq!(timeout.cancel().into_task(), Some("second"));
+    /// assert_eq!(timeout.replace("third"), Err("third"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn replace(&self, task: T) -> Result<T, T> {
+        self.cell.replace(self.key(), task)
+    }
+
     /// Moves the deadline to `delay` from now, earlier or later, if the timer is pending. Returns
     /// whether it was.
     ///

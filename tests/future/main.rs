@@ -168,6 +168,11 @@ fn a_full_timer_and_a_shutdown_are_errors() {
     assert_eq!(fixture.poll(sleep.as_mut()), Poll::Pending);
     let mut second = pin!(fixture.timer.sleep(HOUR));
     assert_eq!(fixture.poll(second.as_mut()), Poll::Ready(Err(SleepError::Full)));
+    // To be polled with another waker is not to come again: it keeps its place.
+    let waker = Waker::from(Arc::<Wakes>::default());
+    assert_eq!(sleep.as_mut().poll(&mut Context::from_waker(&waker)), Poll::Pending);
+    assert_eq!(fixture.timer.stats().added, 1);
+    assert_eq!(fixture.poll(sleep.as_mut()), Poll::Pending);
     // Those who slept are returned, and can be woken.
     let sleepers = fixture.timer.shutdown();
     sleepers.into_iter().map(TimerEntry::into_task).for_each(Task::run);

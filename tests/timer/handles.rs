@@ -35,6 +35,21 @@ fn of_all_cancels_one_wins_and_the_task_comes_back() {
 }
 
 #[test]
+fn another_task_takes_the_place_of_one_that_is_pending() {
+    let fixture = Fixture::new();
+    let timeout = fixture.after(2 * MS, 1);
+    fixture.after(2 * MS, 2);
+    assert_eq!(timeout.replace(3), Ok(1));
+    assert_eq!(fixture.advance(MS), []);
+    assert_eq!(fixture.advance(MS), [3, 2], "the deadline and the order are as before");
+    assert_eq!(timeout.replace(4), Err(4));
+    let cancelled = fixture.after(MS, 5);
+    assert_eq!(cancelled.cancel(), Cancel::Cancelled(5));
+    assert_eq!(cancelled.replace(6), Err(6));
+    assert_eq!(fixture.advance(MS), []);
+}
+
+#[test]
 fn to_drop_a_handle_changes_nothing() {
     let fixture = Fixture::new();
     let _ = fixture.after(MS, 1);
