@@ -18,6 +18,7 @@ use crate::shard::{Shard, Trimmed};
 use crate::sync::{Mutex, MutexGuard, thread_number};
 use crate::wheels::Wheels;
 use crossbeam_utils::CachePadded;
+use std::mem;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -157,7 +158,10 @@ impl<T> Cell<T> {
     pub(crate) fn replace(&self, key: Key, task: T) -> Result<T, T> {
         let mut state = self.lock();
         state.note_caller();
-        state.shard.replace(key, task)
+        match state.shard.task_mut(key) {
+            Some(former) => Ok(mem::replace(former, task)),
+            None => Err(task),
+        }
     }
 
     /// Moves the deadline of a pending task; whether it was still pending.

@@ -108,11 +108,11 @@ impl<T> Shard<T> {
     #[inline(always)]
     pub(crate) fn insert(&mut self, deadline: u64, tick: u64, task: T) -> (Key, Reference) {
         self.counters.added += 1;
-        let filing = self.next_filing();
+        self.filings = self.filings.wrapping_add(1);
         let entry = Entry { deadline: Deadline::new(deadline), task };
-        let key = self.entries.insert(entry, filing);
+        let key = self.entries.insert(entry, self.filings);
         self.sweep_if_stale();
-        (key, Reference { tick: tick as u32, index: key.index, filing })
+        (key, Reference { tick: tick as u32, index: key.index, filing: self.filings })
     }
 
     /// Takes an entry out before its time: its task.
@@ -124,12 +124,8 @@ impl<T> Shard<T> {
         Some(entry.task)
     }
 
-    /// Gives an entry another task: its former one, or the new one if the entry is gone.
-    pub(crate) fn replace(&mut self, key: Key, task: T) -> Result<T, T> {
-        match self.entries.get_mut(key) {
-            Some(entry) => Ok(std::mem::replace(&mut entry.task, task)),
-            None => Err(task),
-        }
+    pub(crate) fn task_mut(&mut self, key: Key) -> Option<&mut T> {
+        self.entries.get_mut(key).map(|entry| &mut entry.task)
     }
 
     pub(crate) fn deadline(&self, key: Key) -> Option<u64> {
@@ -158,15 +154,9 @@ impl<T> Shard<T> {
 
     /// Numbers another filing of an entry, under `tick`.
     fn file_anew(&mut self, index: u32, tick: u64) -> Reference {
-        let filing = self.next_filing();
-        self.entries.set_tag(index, filing);
-        Reference { tick: tick as u32, index, filing }
-    }
-
-    #[inline]
-    fn next_filing(&mut self) -> u32 {
         self.filings = self.filings.wrapping_add(1);
-        self.filings
+        self.entries.set_tag(index, self.filings);
+        Reference { tick: tick as u32, index, filing: self.filings }
     }
 
     /// Moves at most [`BATCH`] entries out of a polled bucket: those due at `now` to `expire`, in

@@ -48,14 +48,13 @@ where
         let (mut key, mut places) = (None, Places::of(keys.len()));
         // Contained only to leave nothing behind when a key's `Hash`, `Eq` or `Clone` panics.
         let entered = catch_unwind(AssertUnwindSafe(|| {
-            Self::enter(home, keys, hash, hash_of, &mut key, &mut places)
+            Self::enter(home, keys, hash, hash_of, &mut key, &mut places);
         }));
         let Some(key) = key else { return Err(WatchError::Shutdown(operation)) };
         let hold = Hold { home, key };
-        if !matches!(entered, Ok(Some(()))) {
-            let withdrawn = hold.end_unsettled(operation, places, Fate::Withdrawn);
-            entered.unwrap_or_else(|panic| resume_unwind(panic));
-            return withdrawn.watched(key, WatchError::Shutdown);
+        if let Err(panic) = entered {
+            hold.end_unsettled(operation, places, Fate::Withdrawn);
+            resume_unwind(panic);
         }
         let holds = contain(|| operation.try_complete());
         if holds != Some(false) {
@@ -84,8 +83,8 @@ where
         }
     }
 
-    /// Makes a record and an entry for each key. `None` after shutdown; then, and after a panic,
-    /// what was made stands in `id` and `places`.
+    /// Makes a record, but not after shutdown, and an entry for each key. Also after a panic what
+    /// was made stands in `made` and `places`.
     fn enter(
         home: &Home<K, O>,
         keys: &[K],
@@ -93,18 +92,16 @@ where
         hash_of: impl Fn(&K) -> u64,
         made: &mut Option<Key>,
         places: &mut Places,
-    ) -> Option<()> {
-        let (first, others) = keys.split_first()?;
+    ) {
         let mut shard = home.shard();
-        let id = shard.begin()?;
+        let Some(id) = shard.begin() else { return };
         *made = Some(id.key);
-        places.set(0, shard.watch(hash, first, id)?);
+        places.set(0, shard.watch(hash, &keys[0], id));
         drop(shard);
-        for (number, key) in (1..).zip(others) {
+        for (number, key) in keys.iter().enumerate().skip(1) {
             let hash = hash_of(key);
-            places.set(number, home.registry.shard_of(hash).watch(hash, key, id)?);
+            places.set(number, home.registry.shard_of(hash).watch(hash, key, id));
         }
-        Some(())
     }
 
     /// A trigger: checks the condition. Whether this call completed the operation.

@@ -230,6 +230,12 @@ where
         key_map::spread(&self.hasher, key)
     }
 
+    /// How many operations and handles take memory: for tests.
+    #[doc(hidden)]
+    pub fn records(&self) -> usize {
+        self.shared.registry.shards.iter().map(|shard| shard.lock().records()).sum()
+    }
+
     /// Checks every structure inside and panics if one is broken: for tests, while no other thread
     /// uses the purgatory. Takes time proportional to what is watched.
     #[doc(hidden)]

@@ -33,8 +33,8 @@ pub(crate) struct Home<K, O> {
     number: u16,
     /// The timer's tasks share it: it expires the operation whose key is the number.
     pub(crate) alarm: SharedClosure,
-    /// Operations that the first check completed, on some threads. Padded, and with it the count of
-    /// references: so threads that are at work in different shards do not meet.
+    /// Operations that the first check completed, on some threads. Padded, and with it the count
+    /// of references: so threads that are at work in different shards do not meet.
     pub(crate) at_once: CachePadded<AtomicU64>,
 }
 

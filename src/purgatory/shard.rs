@@ -52,9 +52,10 @@ impl<K: Eq + Clone, O> Shard<K, O> {
         Some(Id { shard: self.number, key: self.operations.insert(Delayed::adding(), 0) })
     }
 
-    /// Adds an operation to a key's watchers; not after shutdown.
-    pub(crate) fn watch(&mut self, hash: u64, key: &K, operation: Id) -> Option<Place> {
-        (!self.closed).then(|| self.watchers.push(hash, key, operation))
+    /// Adds an operation to a key's watchers. Also after shutdown: that has found it under its
+    /// first key, and its adder takes it back.
+    pub(crate) fn watch(&mut self, hash: u64, key: &K, operation: Id) -> Place {
+        self.watchers.push(hash, key, operation)
     }
 
     /// Takes an entry out.
@@ -182,6 +183,11 @@ impl<K: Eq + Clone, O> Shard<K, O> {
     /// Entries of one key.
     pub(crate) fn watched_for(&self, hash: u64, key: &K) -> usize {
         self.watchers.len_of(hash, key)
+    }
+
+    /// Operations and handles that have a record.
+    pub(crate) fn records(&self) -> usize {
+        self.operations.len()
     }
 
     pub(crate) fn delayed(&self) -> usize {

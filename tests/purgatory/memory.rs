@@ -4,7 +4,7 @@ use crate::{Fixture, HOUR, MS};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
-use tickwheel::{DelayedOperation, ManualClock, Purgatory, Timer};
+use tickwheel::{DelayedOperation, ManualClock, Purgatory, Timer, WatchError};
 
 const MANY: usize = if cfg!(debug_assertions) { 100_000 } else { 1_000_000 };
 
@@ -72,8 +72,9 @@ fn after_very_many_operations_nothing_is_left() {
     );
     // Their handles keep nothing alive and still know.
     assert_eq!(kept.iter().filter(|pending| pending.is_completed()).count(), MANY / 4);
+    assert_eq!(purgatory.records(), kept.len());
     drop(kept);
-    purgatory.assert_invariants();
+    assert_eq!(purgatory.records(), 0);
 }
 
 #[test]
@@ -115,6 +116,30 @@ fn a_few_that_stay_do_not_keep_those_around_them() {
     drop(fixture.purgatory.shutdown());
     assert!(living.iter().all(|life| life.strong_count() == 0));
     fixture.assert_empty();
+}
+
+/// Neither what was finished or refused before it was watched, nor what has left, is remembered.
+#[test]
+fn what_does_not_wait_has_no_record() {
+    let fixture = Fixture::with(|builder| builder.max_pending(1));
+    let watch = |script| fixture.purgatory.try_complete_else_watch(script, HOUR, &[1, 2]);
+    assert!(watch(fixture.script(1).at_check(2)).is_ok_and(|watch| watch.is_completed()));
+    assert!(watch(fixture.script(2).when(|| panic!("planted"))).is_ok());
+    let mut checks = 0;
+    let panics_second = fixture.script(3).when(move || {
+        checks += 1;
+        assert!(checks < 2, "planted");
+        false
+    });
+    assert!(watch(panics_second).is_ok_and(|watch| watch.is_completed()));
+    assert_eq!(fixture.purgatory.records(), 0);
+    let pending = fixture.watch(fixture.script(4), &[1]);
+    assert!(matches!(watch(fixture.script(5)), Err(WatchError::Full(_))));
+    assert_eq!(fixture.purgatory.records(), 1);
+    drop(pending);
+    drop(fixture.purgatory.shutdown());
+    assert!(matches!(watch(fixture.script(6)), Err(WatchError::Shutdown(_))));
+    assert_eq!(fixture.purgatory.records(), 0);
 }
 
 /// A handle is small once its operation is finished: it does not keep the timer with its tasks.
