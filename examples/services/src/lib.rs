@@ -1,1 +1,7 @@
 //! The cores of the programs in `src/bin`, which tests run as well.
+
+#![forbid(unsafe_code)]
+
+pub mod heartbeat;
+pub mod rpc;
+pub mod timeline;

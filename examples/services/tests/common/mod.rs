@@ -1,0 +1,35 @@
+//! What the tests on real TCP share.
+
+use std::io::ErrorKind;
+use std::net::{TcpListener, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
+
+pub(crate) const S: Duration = Duration::from_secs(1);
+pub(crate) const NANO: Duration = Duration::from_nanos(1);
+/// What has not happened by then, on the real clock, will not happen.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Waits for what another thread is about to do.
+pub(crate) fn until<T>(mut done: impl FnMut() -> Option<T>) -> T {
+    let give_up = Instant::now() + PATIENCE;
+    loop {
+        if let Some(value) = done() {
+            return value;
+        }
+        assert!(Instant::now() < give_up, "it has not happened");
+        thread::yield_now();
+    }
+}
+
+/// The next connection to a listener. Its reads are limited, too.
+pub(crate) fn accept(listener: &TcpListener) -> TcpStream {
+    listener.set_nonblocking(true).unwrap();
+    let stream = until(|| match listener.accept() {
+        Err(error) if error.kind() == ErrorKind::WouldBlock => None,
+        accepted => Some(accepted.unwrap().0),
+    });
+    stream.set_nonblocking(false).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream
+}

@@ -1,0 +1,191 @@
+//! The heartbeats' core against real TCP, in virtual time.
+
+mod common;
+
+use common::{NANO, PATIENCE, S, accept, until};
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+use tickwheel::{ManualClock, Timer};
+use tickwheel_services::heartbeat::{
+    Connection, End, Event, Exchange, HEARTBEAT, MESSAGE, Terms, keep_connected, serve,
+};
+use tokio::runtime::{Builder, Runtime};
+
+struct Fixture {
+    clock: ManualClock,
+    exchange: Arc<Exchange>,
+    runtime: Runtime,
+}
+
+impl Fixture {
+    fn new(idle_timeout: Duration) -> Self {
+        let clock = ManualClock::new();
+        let timer = Timer::builder().clock(clock.clone()).build().unwrap();
+        let terms = Terms { heartbeat: 10 * S, idle_timeout };
+        let exchange = Arc::new(Exchange::new(timer, terms));
+        let runtime = Builder::new_multi_thread().worker_threads(2).enable_io().build().unwrap();
+        Fixture { clock, exchange, runtime }
+    }
+
+    fn advance(&self, time: Duration) {
+        self.clock.advance(time);
+        self.exchange.timer.advance_clock(Duration::ZERO);
+    }
+
+    /// How many timers are pending.
+    fn timers(&self) -> usize {
+        self.exchange.timer.len()
+    }
+
+    fn serve(&self) -> (SocketAddr, Receiver<Event>) {
+        let (sender, events) = channel();
+        let listener = listen();
+        let address = listener.local_addr().unwrap();
+        let exchange = Arc::clone(&self.exchange);
+        self.runtime.spawn(async move {
+            listener.set_nonblocking(true).unwrap();
+            let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+            serve(exchange, listener, move |event| _ = sender.send(event)).await
+        });
+        (address, events)
+    }
+}
+
+fn listen() -> TcpListener {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap()
+}
+
+/// The other end, by hand.
+struct Peer(TcpStream);
+
+impl Peer {
+    /// Connects, and waits until the server has read the name.
+    fn connect(server: SocketAddr, connection: u32, events: &Receiver<Event>) -> Self {
+        let mut stream = TcpStream::connect(server).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.write_all(&connection.to_be_bytes()).unwrap();
+        assert_eq!(events.recv_timeout(PATIENCE), Ok(Event::Opened { connection }));
+        Peer(stream)
+    }
+
+    /// Sends a message. When the answer is there, the server has read and written.
+    fn talk(&mut self) {
+        self.0.write_all(&[MESSAGE]).unwrap();
+        self.expect(&[MESSAGE]);
+    }
+
+    fn expect(&mut self, bytes: &[u8]) {
+        let mut read = vec![0; bytes.len()];
+        self.0.read_exact(&mut read).unwrap();
+        assert_eq!(read, bytes);
+    }
+
+    fn expect_end(mut self) {
+        assert_eq!(self.0.read(&mut [0]).unwrap(), 0);
+    }
+}
+
+fn closed(connection: u32, end: End) -> Result<Event, mpsc::RecvTimeoutError> {
+    Ok(Event::Closed { connection, end })
+}
+
+#[test]
+fn exactly_the_silent_connection_is_closed_and_not_before_its_time() {
+    let fixture = Fixture::new(30 * S);
+    let (server, events) = fixture.serve();
+    let mut silent = Peer::connect(server, 1, &events);
+    let mut living = Peer::connect(server, 2, &events);
+    fixture.advance(9 * S);
+    living.talk();
+    fixture.advance(21 * S - NANO);
+    assert_eq!(fixture.timers(), 4, "two of each connection");
+    fixture.advance(NANO);
+    assert_eq!(events.recv_timeout(PATIENCE), closed(1, End::Silent(30 * S)));
+    assert_eq!(fixture.timers(), 2);
+    silent.expect(&[HEARTBEAT]);
+    silent.expect_end();
+
+    living.expect(&[HEARTBEAT]);
+    living.talk();
+    fixture.advance(30 * S);
+    assert_eq!(events.recv_timeout(PATIENCE), closed(2, End::Silent(30 * S)));
+    assert_eq!(fixture.timers(), 0);
+}
+
+#[test]
+fn a_heartbeat_is_sent_when_nothing_was_written_for_so_long_and_only_then() {
+    let fixture = Fixture::new(3600 * S);
+    let (server, events) = fixture.serve();
+    let mut quiet = Peer::connect(server, 1, &events);
+    let mut busy = Peer::connect(server, 2, &events);
+    for _ in 0..20 {
+        busy.talk();
+        fixture.advance(5 * S);
+    }
+    quiet.expect(&[HEARTBEAT; 10]);
+    busy.talk(); // And nothing else came.
+    assert_eq!(fixture.exchange.heartbeats.load(Ordering::Relaxed), 10);
+}
+
+#[test]
+fn a_connection_that_the_peer_closes_leaves_nothing_in_the_timer() {
+    let fixture = Fixture::new(30 * S);
+    let (server, events) = fixture.serve();
+    let peer = Peer::connect(server, 1, &events);
+    assert_eq!(fixture.timers(), 2);
+    drop(peer);
+    assert_eq!(events.recv_timeout(PATIENCE), closed(1, End::Closed));
+    assert_eq!(fixture.timers(), 0);
+}
+
+#[test]
+fn bytes_that_lie_unread_are_a_sign_of_life() {
+    let fixture = Fixture::new(30 * S);
+    let listener = listen();
+    let mut peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let stream = accept(&listener);
+    let raw = stream.try_clone().unwrap();
+    let connection = fixture.runtime.block_on(async {
+        stream.set_nonblocking(true).unwrap();
+        Connection::open(&fixture.exchange, tokio::net::TcpStream::from_std(stream).unwrap())
+    });
+    peer.write_all(&[MESSAGE]).unwrap();
+    until(|| raw.peek(&mut [0]).ok());
+    fixture.advance(30 * S); // This process is busy with other things.
+    let mut buffer = [0; 10];
+    let limit = Timer::builder().start().unwrap(); // On the real clock.
+    let mut read = || {
+        let read = limit.timeout(PATIENCE, connection.read(&mut buffer));
+        fixture.runtime.block_on(read).unwrap()
+    };
+    assert_eq!(read(), Ok(1));
+    fixture.advance(30 * S);
+    assert_eq!(read(), Err(End::Silent(30 * S)));
+}
+
+#[test]
+fn the_client_gives_a_silent_server_up_and_connects_again() {
+    let fixture = Fixture::new(30 * S);
+    let server = listen();
+    let address = server.local_addr().unwrap();
+    let (sender, events) = channel();
+    let (exchange, report) = (Arc::clone(&fixture.exchange), move |event| _ = sender.send(event));
+    fixture.runtime.spawn(keep_connected(exchange, address, 7, false, report));
+
+    let mut peer = Peer(accept(&server));
+    peer.expect(&7_u32.to_be_bytes());
+    assert_eq!(events.recv_timeout(PATIENCE), Ok(Event::Opened { connection: 7 }));
+    for seconds in [11, 11, 8] {
+        fixture.advance(seconds * S);
+    }
+    peer.expect(&[HEARTBEAT; 2]);
+    assert_eq!(events.recv_timeout(PATIENCE), closed(7, End::Silent(30 * S)));
+    peer.expect_end();
+    until(|| (fixture.timers() > 0).then_some(())); // It pauses.
+    fixture.advance(10 * S);
+    Peer(accept(&server)).expect(&7_u32.to_be_bytes());
+}
