@@ -188,6 +188,11 @@ struct Readme;
 #[doc = include_str!("../docs/PURGATORY.md")]
 struct PurgatoryPage;
 
+/// Compiles and runs the examples of the guide.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/GUIDE.md")]
+struct Guide;
+
 pub use builder::TimerBuilder;
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use entry::{IntoTask, SharedClosure, Task, TimerEntry, When};

@@ -1,0 +1,61 @@
+//! The guide's tables and links say what is there. Its code is compiled and run as doc tests.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn docs() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("docs")
+}
+
+fn guide() -> String {
+    fs::read_to_string(docs().join("GUIDE.md")).expect("the guide is there")
+}
+
+/// The pieces of code in a line of text.
+fn spans(text: &str) -> impl Iterator<Item = String> {
+    text.split('`').skip(1).step_by(2).map(|span| span.replace("\\|", "|"))
+}
+
+#[test]
+fn the_right_column_of_each_table_stands_in_the_program_below_it() {
+    let guide = guide();
+    let (_, tables) = guide.split_once("\n## Coming from\n").expect("the chapter is there");
+    let (mut programs, mut checked) = (0, 0);
+    for section in tables.split("\n### ").skip(1) {
+        let (table, rest) = section.split_once("\n```rust\n").expect("a table and a program");
+        let (program, _) = rest.split_once("\n```").expect("it ends");
+        programs += 1;
+        for row in table.lines().filter(|line| line.starts_with('|')).skip(2) {
+            let row = row.trim_end_matches(" |").replace("\\|", "\u{0}");
+            let (_, right) = row.rsplit_once('|').expect("two columns");
+            for code in spans(&right.replace('\u{0}', "|")) {
+                assert!(program.contains(&code), "{code}: not in the program below its table");
+                checked += 1;
+            }
+        }
+    }
+    assert!(programs == 5 && checked > 60, "only {checked} in {programs} tables");
+}
+
+#[test]
+fn links_lead_somewhere() {
+    let (guide, mut checked) = (guide(), 0);
+    let is_heading = |line: &&str| line.starts_with('#');
+    let headings: Vec<String> = guide.lines().filter(is_heading).map(anchor).collect();
+    for link in guide.split("](").skip(1) {
+        let (target, _) = link.split_once(')').expect("a link ends");
+        match target.split('#').next().expect("a first part") {
+            "" => assert!(headings.iter().any(|heading| heading == &target[1..]), "{target}"),
+            file => assert!(docs().join(file).exists(), "{target}"),
+        }
+        checked += 1;
+    }
+    assert!(checked > 25, "only {checked} links were found");
+}
+
+/// What a heading is called in a link.
+fn anchor(heading: &str) -> String {
+    let text = heading.trim_start_matches('#').trim().to_lowercase();
+    let kept = text.chars().filter(|c| c.is_alphanumeric() || *c == ' ' || *c == '-');
+    kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+}
