@@ -40,6 +40,8 @@ mod futures;
 mod handles;
 #[path = "models/keys.rs"]
 mod keys;
+#[path = "models/leases.rs"]
+mod leases;
 #[path = "models/purgatory.rs"]
 mod purgatory;
 #[path = "models/reaper.rs"]

@@ -68,7 +68,8 @@ where
 {
     /// No keys yet. `expired` is called with each key and task that expires, by `timer`'s executor;
     /// for closures that is `|_, task: Task| task.run()`. It must not own a clone of the keyed
-    /// timer: then neither would ever be dropped.
+    /// timer: then neither would ever be dropped. What owns the keyed timer can be given to it as a
+    /// `Weak`, by [`Arc::new_cyclic`].
     pub fn new(timer: &Timer, expired: impl Fn(K, T) + Send + Sync + 'static) -> Self {
         Self::with_hasher(timer, RandomState::new(), expired)
     }

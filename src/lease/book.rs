@@ -17,6 +17,8 @@ pub(crate) struct Book<K> {
     due: BTreeMap<(Instant, u64), K>,
     /// Of the last generation, and the last entry in `due`.
     last: u64,
+    /// Renewals that failed since the last round.
+    failed: usize,
 }
 
 #[derive(Debug)]
@@ -44,37 +46,41 @@ pub(crate) struct Round<K> {
     /// With their generations.
     pub(crate) renewals: Vec<(K, u64)>,
     pub(crate) lost: Vec<K>,
+    /// How many renewals failed since the last round.
+    pub(crate) failed: usize,
 }
 
 impl<K: Hash + Eq + Clone> Book<K> {
     pub(crate) fn new(terms: LeaseTerms) -> Self {
-        Book { terms, leases: HashMap::new(), due: BTreeMap::new(), last: 0 }
+        Book { terms, leases: HashMap::new(), due: BTreeMap::new(), last: 0, failed: 0 }
     }
 
     pub(crate) fn len(&self) -> usize {
         self.leases.len()
     }
 
-    /// Enters a lease that was taken `now`; a former one of this key is forgotten. Its generation.
-    pub(crate) fn take(&mut self, key: K, now: Instant) -> u64 {
+    /// Enters a lease that was asked for at `since`; a former one of this key is forgotten. Its
+    /// generation.
+    pub(crate) fn take(&mut self, key: K, since: Instant) -> u64 {
         self.forget(&key);
         self.last += 1;
         let generation = self.last;
-        let runs_out = now + self.terms.lease;
-        let due = (now + self.terms.renew_every, generation);
+        let runs_out = since + self.terms.lease;
+        let due = (since + self.terms.renew_every, generation);
         self.due.insert(due, key.clone());
         self.leases.insert(key, Lease { generation, runs_out, due, sent: None });
         generation
     }
 
-    pub(crate) fn is_held(&self, key: &K, generation: u64) -> bool {
-        self.leases.get(key).is_some_and(|lease| lease.generation == generation)
+    pub(crate) fn is_held(&self, key: &K, generation: u64, now: Instant) -> bool {
+        let lease = self.leases.get(key).filter(|lease| lease.generation == generation);
+        lease.is_some_and(|lease| now < lease.runs_out)
     }
 
     /// Forgets a lease; whether it was held.
-    pub(crate) fn release(&mut self, key: &K, generation: u64) -> bool {
-        let held = self.is_held(key, generation);
-        if held {
+    pub(crate) fn release(&mut self, key: &K, generation: u64, now: Instant) -> bool {
+        let held = self.is_held(key, generation, now);
+        if self.leases.get(key).is_some_and(|lease| lease.generation == generation) {
             self.forget(key);
         }
         held
@@ -108,7 +114,7 @@ impl<K: Hash + Eq + Clone> Book<K> {
                 self.set_due(&key, runs_out);
             }
         }
-        Round { renewals, lost }
+        Round { renewals, lost, failed: std::mem::take(&mut self.failed) }
     }
 
     /// Takes the answer to a renewal. Whether the lease is lost by it.
@@ -125,6 +131,11 @@ impl<K: Hash + Eq + Clone> Book<K> {
             return false;
         };
         match answer {
+            // Whoever has asked meanwhile was told that it is not held.
+            _ if lease.runs_out <= now => {
+                self.forget(key);
+                true
+            }
             Answer::Renewed => {
                 // Counted from when it was sent: the store can't have done it before.
                 lease.runs_out = sent + self.terms.lease;
@@ -133,6 +144,7 @@ impl<K: Hash + Eq + Clone> Book<K> {
                 false
             }
             Answer::Failed => {
+                self.failed += 1;
                 let next = (now + self.terms.retry()).min(lease.runs_out);
                 self.set_due(key, next);
                 false

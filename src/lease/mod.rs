@@ -16,8 +16,9 @@ use std::time::Instant;
 
 /// Where leases live: a lock server, a database.
 ///
-/// Called by the timer's executor, with no lock held. A panic is contained and reported; what it
-/// leaves unanswered counts as failed.
+/// Called by the timer's executor, with no lock held: a store that may take its time has a thread
+/// of its own, and hands the batches over. A panic is contained and reported; what it leaves
+/// unanswered counts as failed.
 pub trait LeaseStore<K>: Send + Sync + 'static {
     /// Renews each of these leases, and answers each: at once, or later from any thread. What is
     /// dropped unanswered has failed, and is tried again.
@@ -38,9 +39,9 @@ pub trait LeaseStore<K>: Send + Sync + 'static {
 /// others. If it runs out all the same, or the store says that it is gone,
 /// [`LeaseStore::lost`] is called, once.
 ///
-/// Cloning shares it. When the last clone is dropped, nothing is renewed any more, and nothing is
-/// lost. When the timer is full or shut down as the next round of renewals has to be planned, all
-/// leases are reported lost at once: nobody would renew them.
+/// Cloning shares it. It keeps the timer. When the last clone is dropped, nothing is renewed any
+/// more, and nothing is lost. When the timer is full or shut down as the next round of renewals has
+/// to be planned, all leases are reported lost at once: nobody would renew them.
 ///
 /// After Redisson's lock watchdog.
 ///
@@ -88,6 +89,8 @@ struct Shared<K>
 where
     K: Hash + Eq + Clone + Send + 'static,
 {
+    /// Kept, so that renewal does not end with somebody else's last clone.
+    _timer: Timer,
     watchdog: Arc<Watchdog<K>>,
 }
 
@@ -135,24 +138,35 @@ where
     /// No leases yet. They are renewed by calls to `store` from `timer`'s executor.
     pub fn new(timer: &Timer, terms: LeaseTerms, store: impl LeaseStore<K>) -> Self {
         let state = Mutex::new(State { book: Book::new(terms), round: None });
-        let (timer, store) = (timer.downgrade(), Box::new(store));
-        let watchdog = Arc::new(Watchdog { terms, timer, state, store });
-        Leases { shared: Arc::new(Shared { watchdog }) }
+        let (weak, store) = (timer.downgrade(), Box::new(store));
+        let watchdog = Arc::new(Watchdog { terms, timer: weak, state, store });
+        Leases { shared: Arc::new(Shared { _timer: timer.clone(), watchdog }) }
     }
 
-    /// Begins to renew a lease that was just taken. If the key is held already, that is a new
-    /// generation: the former lease is not renewed any more, and not lost.
+    /// Begins to renew a lease that was taken at this moment: [`hold_since`](Self::hold_since) now.
     ///
     /// # Errors
     /// [`AddError`] if the timer is full or was shut down.
     pub fn hold(&self, key: K) -> Result<Lease<K>, AddError<Task>> {
+        self.hold_since(key, self.shared.watchdog.now())
+    }
+
+    /// Begins to renew a lease that was taken at `since` or later: when the store was asked for it,
+    /// by the timer's clock; not in the future. So a slow answer makes no lease last longer here
+    /// than in the store.
+    ///
+    /// If the key is held already, that is a new generation: the former lease is not renewed any
+    /// more, and not lost.
+    ///
+    /// # Errors
+    /// [`AddError`] if the timer is full or was shut down. The former lease has ended then as well.
+    pub fn hold_since(&self, key: K, since: Instant) -> Result<Lease<K>, AddError<Task>> {
         let watchdog = Arc::clone(&self.shared.watchdog);
-        let now = watchdog.now();
+        let since = since.min(watchdog.now());
         let mut state = watchdog.state.lock();
-        let generation = state.book.take(key.clone(), now);
-        let planned = watchdog.plan(&mut state);
-        if let Err(error) = planned {
-            state.book.release(&key, generation);
+        let generation = state.book.take(key.clone(), since);
+        if let Err(error) = watchdog.plan(&mut state) {
+            state.book.release(&key, generation, since);
             return Err(error);
         }
         drop(state);
@@ -179,15 +193,18 @@ where
         &self.key
     }
 
-    /// Whether it is held: not lost, and not taken again.
+    /// Whether it is held: it has not run out, is not lost, and was not taken again. Looks at the
+    /// clock: a process that has slept is told so before it hears of the loss.
     pub fn is_held(&self) -> bool {
-        self.watchdog.state.lock().book.is_held(&self.key, self.generation)
+        let now = self.watchdog.now();
+        self.watchdog.state.lock().book.is_held(&self.key, self.generation, now)
     }
 
     /// Stops the renewal; whether the lease was still held. Call it before the lock is given back
-    /// to the store.
+    /// to the store, and give back only what was held.
     ///
-    /// After it no renewal is sent, none that is in flight counts, and `lost` is not called.
+    /// After it `lost` is not called, and no answer counts. A renewal may still be on its way to
+    /// the store, which must renew only what this holder has: nothing once it was given back.
     pub fn release(self) -> bool {
         self.watchdog.release(&self.key, self.generation)
     }
@@ -232,17 +249,19 @@ where
     }
 
     fn release(&self, key: &K, generation: u64) -> bool {
-        self.state.lock().book.release(key, generation)
+        let now = self.now();
+        self.state.lock().book.release(key, generation, now)
     }
 
     /// Sees to it that there is a round when something is due.
     fn plan(self: &Arc<Self>, state: &mut State<K>) -> Result<(), AddError<Task>> {
         let Some(due) = state.book.next_due() else { return Ok(()) };
-        if let Some((at, timeout)) = &state.round {
-            if *at <= due && timeout.is_pending() {
+        if let Some((at, timeout)) = &mut state.round {
+            // Moved, and not added anew: a full timer might not take it back.
+            if (*at <= due && timeout.is_pending()) || timeout.reschedule_at(due) {
+                *at = due.min(*at);
                 return Ok(());
             }
-            drop(timeout.cancel());
         }
         state.round = None;
         let entry = TimerEntry::at(due, Task::from(Waker::from(Arc::clone(self))));
@@ -286,9 +305,13 @@ where
     fn wake(self: Arc<Self>) {
         let now = self.now();
         let mut state = self.state.lock();
-        let Round { renewals, mut lost } = state.book.round(now);
+        let Round { renewals, mut lost, failed } = state.book.round(now);
         lost.extend(self.plan_or_lose(&mut state));
         drop(state);
+        if failed > 0 {
+            // Not one by one: an outage may fail them all, again and again.
+            report::warn!(failed = failed, "leases were not renewed: tried again");
+        }
         self.report_lost(lost);
         let renewal = |(key, generation)| {
             let watchdog = Arc::clone(&self);
@@ -308,7 +331,6 @@ where
 {
     fn drop(&mut self) {
         if !self.answered {
-            report::warn!(generation = self.generation, "a lease was not renewed: tried again");
             self.watchdog.answer(&self.key, self.generation, Answer::Failed);
         }
     }
@@ -332,9 +354,7 @@ where
         drop(state.book.clear());
         let round = state.round.take();
         drop(state);
-        if let Some((_, timeout)) = round {
-            drop(timeout.cancel());
-        }
+        drop(round.map(|(_, timeout)| timeout.cancel()));
     }
 }
 

@@ -1,6 +1,9 @@
 //! The behaviour of leases, in virtual time, with a store that does what a test wants.
 
+mod clock;
 mod model;
+#[cfg(feature = "tracing")]
+mod reports;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

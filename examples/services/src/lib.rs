@@ -3,5 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod heartbeat;
+pub mod locks;
+pub mod retry;
 pub mod rpc;
 pub mod timeline;

@@ -1,0 +1,313 @@
+//! Models of leases: of 12 µs, renewed every 4 µs, by a store that answers when a model wants.
+
+use crate::futures::{assert_empty, with_reaper};
+use crate::harness::explore;
+use shuttle::thread;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tickwheel::{
+    AddError, Lease, LeaseStore, LeaseTerms, Leases, ManualClock, Renewal, Task, Timer,
+    TimerBuilder, TimerEntry,
+};
+
+const MICRO: Duration = Duration::from_micros(1);
+
+/// std's lock, because it is never held for a step of a schedule.
+#[derive(Default)]
+struct Seen {
+    /// Renewals in flight.
+    sent: Mutex<Vec<Renewal<u32>>>,
+    lost: Mutex<Vec<u32>>,
+}
+
+struct Store(Arc<Seen>);
+
+impl LeaseStore<u32> for Store {
+    fn renew(&self, batch: Vec<Renewal<u32>>) {
+        self.0.sent.lock().unwrap().extend(batch);
+    }
+
+    fn lost(&self, key: u32) {
+        self.0.lost.lock().unwrap().push(key);
+    }
+}
+
+/// Leases on a timer that is driven by hand, and what their store has seen.
+struct Dog {
+    timer: Timer,
+    clock: ManualClock,
+    leases: Leases<u32>,
+    seen: Arc<Seen>,
+}
+
+impl Dog {
+    fn new(build: impl FnOnce(TimerBuilder<Task>) -> TimerBuilder<Task>) -> Self {
+        let (clock, seen) = (ManualClock::new(), Arc::new(Seen::default()));
+        let builder = Timer::builder().tick(MICRO).wheel_size(4).shards(1).clock(clock.clone());
+        let timer = build(builder).build().expect("it can be built");
+        let leases = Leases::new(&timer, LeaseTerms::new(12 * MICRO), Store(Arc::clone(&seen)));
+        Dog { timer, clock, leases, seen }
+    }
+
+    /// With a lease on key 1, whose first renewal is in flight.
+    fn in_flight() -> (Self, Lease<u32>, Renewal<u32>) {
+        let dog = Self::new(|builder| builder);
+        let lease = dog.hold(1);
+        dog.pass(4);
+        let renewal = dog.sent().pop().expect("it is due");
+        (dog, lease, renewal)
+    }
+
+    fn hold(&self, key: u32) -> Lease<u32> {
+        self.leases.hold(key).expect("there is room")
+    }
+
+    fn pass(&self, micros: u32) {
+        self.clock.advance(micros * MICRO);
+        self.timer.advance_clock(Duration::ZERO);
+    }
+
+    /// Takes what is in flight.
+    fn sent(&self) -> Vec<Renewal<u32>> {
+        std::mem::take(&mut *self.seen.sent.lock().unwrap())
+    }
+
+    fn lost(&self) -> Vec<u32> {
+        self.seen.lost.lock().unwrap().clone()
+    }
+
+    /// Lets time pass, with a store that renews all. How many renewals of a key there were.
+    fn renewals(&self, key: u32, micros: u32) -> usize {
+        (0..micros).fold(0, |count, _| {
+            self.pass(1);
+            let sent = self.sent().into_iter();
+            count + sent.filter(|it| *it.key() == key).map(Renewal::renewed).count()
+        })
+    }
+
+    /// At quiescence, with nothing held: nothing is planned, sent or lost any more.
+    fn settle(self) {
+        let lost = self.lost();
+        self.sent().into_iter().for_each(Renewal::gone);
+        assert!(self.leases.is_empty(), "a lease is left behind");
+        self.pass(40);
+        assert!(self.sent().is_empty(), "renewed after the end");
+        assert_eq!(self.lost(), lost);
+        assert_empty(&self.timer);
+    }
+}
+
+/// A lease is released while its renewal is in flight: it ends here or is lost, and not both.
+fn release_against(answer: fn(Renewal<u32>)) -> String {
+    let (dog, lease, renewal) = Dog::in_flight();
+    let mut released = false;
+    thread::scope(|scope| {
+        scope.spawn(|| released = lease.release());
+        scope.spawn(|| answer(renewal));
+        scope.spawn(|| dog.pass(8));
+    });
+    let lost = dog.lost();
+    assert!(lost.len() <= usize::from(!released), "{released} {lost:?}");
+    dog.settle();
+    format!("{released} {lost:?}")
+}
+
+/// Fails when `answer` looks whether the lease is held and forgets it in two steps.
+#[test]
+fn release_against_gone() {
+    explore("release_against_gone", 3, || release_against(Renewal::gone));
+}
+
+/// Fails when an answer plans the renewal of what was released meanwhile.
+#[test]
+fn release_against_renewed() {
+    explore("release_against_renewed", 2, || release_against(Renewal::renewed));
+}
+
+/// The answer comes as the lease runs out: it counts, or the lease is lost, once.
+///
+/// Fails when an answer looks whether the lease has run out, but not whether it is still held.
+#[test]
+fn loss_against_late_answer() {
+    explore("loss_against_late_answer", 2, || {
+        let (dog, lease, renewal) = Dog::in_flight();
+        thread::scope(|scope| {
+            scope.spawn(|| renewal.renewed());
+            scope.spawn(|| dog.pass(8));
+            scope.spawn(|| dog.timer.advance_clock(Duration::ZERO));
+        });
+        let held = lease.is_held();
+        assert_eq!(dog.lost(), if held { vec![] } else { vec![1] });
+        dog.pass(1);
+        dog.sent().into_iter().for_each(Renewal::gone);
+        assert_eq!((lease.release(), dog.lost()), (false, vec![1]), "told once");
+        dog.settle();
+        format!("{held}")
+    });
+}
+
+/// The store says that the lease is gone as it runs out: that is one loss.
+///
+/// Fails when the round that finds it run out reports it without having forgotten it.
+#[test]
+fn loss_against_gone() {
+    explore("loss_against_gone", 1, || {
+        let (dog, lease, renewal) = Dog::in_flight();
+        thread::scope(|scope| {
+            scope.spawn(|| renewal.gone());
+            scope.spawn(|| dog.pass(8));
+        });
+        assert_eq!((lease.is_held(), dog.lost()), (false, vec![1]));
+        dog.settle();
+        String::new()
+    });
+}
+
+/// The lease is taken again while the renewal of the former one is in flight, and soon there is one
+/// of the new lease as well: that is held, and renewed once a period.
+///
+/// Fails when an answer does not look for which generation it is.
+#[test]
+fn retake_against_old_renewal() {
+    explore("retake_against_old_renewal", 3, || {
+        let (dog, former, renewal) = Dog::in_flight();
+        let (mut lease, mut released) = (None, false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                lease = Some(dog.hold(1));
+                dog.pass(4);
+            });
+            scope.spawn(|| renewal.gone());
+            scope.spawn(|| released = former.release());
+        });
+        let (lease, lost) = (lease.expect("it was taken"), dog.lost());
+        assert!(lease.is_held() && lost.len() <= 1 && dog.leases.len() == 1, "{lost:?}");
+        assert!(lost.is_empty() || !released, "it was released");
+        assert_eq!(dog.sent().into_iter().map(Renewal::renewed).count(), 1);
+        assert_eq!((dog.renewals(1, 20), dog.lost()), (5, lost), "one a period");
+        assert!(lease.release());
+        let order = format!("{released} {:?}", dog.lost());
+        dog.settle();
+        order
+    });
+}
+
+/// A lease is taken as the round begins that plans the next one.
+///
+/// Fails when `plan` does not look whether the round that it knows of is still pending.
+#[test]
+fn hold_against_round() {
+    explore("hold_against_round", 2, || {
+        let dog = Dog::new(|builder| builder);
+        let (first, mut second) = (dog.hold(1), None);
+        thread::scope(|scope| {
+            scope.spawn(|| dog.pass(4));
+            scope.spawn(|| second = Some(dog.hold(2)));
+        });
+        let second = second.expect("it was taken");
+        let in_flight = dog.sent().into_iter().map(Renewal::renewed).count();
+        let renewals = dog.renewals(2, 5);
+        assert!(renewals >= 1 && dog.lost().is_empty(), "nobody renews it");
+        assert_eq!(dog.timer.len(), 1, "one round for all");
+        assert!(first.release() && second.release());
+        dog.settle();
+        format!("{in_flight} {renewals}")
+    });
+}
+
+/// A lease that has to be renewed earlier than all others, on a timer that others keep full.
+///
+/// Fails when `plan` cancels the round and adds an earlier one.
+#[test]
+fn earlier_hold_on_a_full_timer() {
+    explore("earlier_hold_on_a_full_timer", 1, || {
+        let dog = Dog::new(|builder| builder.max_pending(1));
+        let asked = dog.timer.now();
+        dog.pass(2);
+        let first = dog.hold(1);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let earlier = dog.leases.hold_since(2, asked);
+                assert!(earlier.is_ok_and(Lease::release), "the round has its place");
+            });
+            scope.spawn(|| {
+                let other = dog.timer.add(TimerEntry::after(MICRO, || ()));
+                assert!(matches!(other, Err(AddError::Full(_))));
+            });
+        });
+        assert_eq!(dog.renewals(1, 12), 3);
+        assert!(first.release());
+        dog.settle();
+        String::new()
+    });
+}
+
+/// The timer is shut down as a round begins: every lease is lost, once.
+///
+/// Fails when a round that can't plan the next one says nothing.
+#[test]
+fn shutdown_against_round() {
+    explore("shutdown_against_round", 2, || {
+        let dog = Dog::new(|builder| builder);
+        let leases = [dog.hold(1), dog.hold(2)];
+        let mut rounds = Vec::new();
+        thread::scope(|scope| {
+            scope.spawn(|| rounds = dog.timer.shutdown());
+            scope.spawn(|| dog.pass(4));
+        });
+        let returned = rounds.into_iter().map(TimerEntry::into_task).map(Task::run).count();
+        let mut lost = dog.lost();
+        lost.sort_unstable();
+        assert_eq!(lost, [1, 2]);
+        assert!(leases.into_iter().all(|lease| !lease.release()));
+        dog.settle();
+        format!("{returned}")
+    });
+}
+
+/// The last clone is dropped as a round begins: nothing is left, and nothing lost.
+///
+/// Fails when the drop leaves the round in the timer.
+#[test]
+fn drop_of_leases_against_round() {
+    explore("drop_of_leases_against_round", 2, || {
+        let Dog { timer, clock, leases, seen } = Dog::new(|builder| builder);
+        let lease = leases.hold(1).expect("there is room");
+        thread::scope(|scope| {
+            scope.spawn(|| drop(leases));
+            scope.spawn(|| {
+                clock.advance(4 * MICRO);
+                timer.advance_clock(Duration::ZERO);
+            });
+        });
+        assert_empty(&timer);
+        let sent = std::mem::take(&mut *seen.sent.lock().unwrap());
+        let sent = sent.into_iter().map(Renewal::renewed).count();
+        assert!(!lease.release() && timer.is_empty() && seen.lost.lock().unwrap().is_empty());
+        format!("{sent}")
+    });
+}
+
+/// Others drop the timer while a round begins and a lease is taken: the leases keep it, and are
+/// held as before.
+///
+/// Fails when the leases hold the timer weakly.
+#[test]
+fn drop_of_the_timer_against_round() {
+    explore("drop_of_the_timer_against_round", 1, || {
+        let (timer, clock) = with_reaper();
+        let seen = Arc::new(Seen::default());
+        let leases = Leases::new(&timer, LeaseTerms::new(12 * MICRO), Store(Arc::clone(&seen)));
+        let lease = leases.hold(1).expect("there is room");
+        thread::scope(|scope| {
+            scope.spawn(|| drop(timer));
+            scope.spawn(|| clock.advance(4 * MICRO));
+            scope.spawn(|| drop(leases.hold(2)));
+        });
+        assert!(lease.release());
+        drop(leases);
+        // A renewal in flight knows the leases.
+        seen.sent.lock().unwrap().drain(..).for_each(Renewal::failed);
+        String::new()
+    });
+}
