@@ -47,6 +47,8 @@ struct Options {
     shards: Option<usize>,
     max_pending: Option<usize>,
     clock: Clock,
+    /// Whether an `on_refused` was set, and then another executor.
+    lost_on_refused: bool,
 }
 
 impl Timer<Task> {
@@ -60,6 +62,7 @@ impl Timer<Task> {
             shards: None,
             max_pending: None,
             clock: SystemClock.into(),
+            lost_on_refused: false,
         };
         TimerBuilder { options, executor: Box::new(Inline), on_refused: None }
     }
@@ -118,13 +121,15 @@ impl<T: Send + 'static> TimerBuilder<T> {
     }
 
     /// Where expired tasks run, and with that, what they are: in place unless set.
-    pub fn executor<U: Send + 'static>(self, executor: impl Executor<U>) -> TimerBuilder<U> {
+    pub fn executor<U: Send + 'static>(mut self, executor: impl Executor<U>) -> TimerBuilder<U> {
+        self.options.lost_on_refused |= self.on_refused.is_some();
         TimerBuilder { options: self.options, executor: Box::new(executor), on_refused: None }
     }
 
     /// What to do with an expired task that the executor refuses. Unless set it is dropped, and
     /// that is reported. `on_refused(Task::run)` runs it on the thread that advances the timer.
-    /// Set it after [`executor`](Self::executor). Refused tasks are counted in both cases.
+    /// Refused tasks are counted in both cases. Set it after [`executor`](Self::executor):
+    /// otherwise [`BuildError::OnRefused`].
     pub fn on_refused(mut self, handler: impl Fn(T) + Send + Sync + 'static) -> Self {
         self.on_refused = Some(Box::new(handler));
         self
@@ -152,6 +157,9 @@ impl<T: Send + 'static> TimerBuilder<T> {
 
     fn driver(self) -> Result<Driver<T>, BuildError> {
         let Options { tick, wheel_size, shards, max_pending, clock, .. } = self.options;
+        if self.options.lost_on_refused {
+            return Err(BuildError::OnRefused);
+        }
         let tick = u64::try_from(tick.as_nanos()).map_err(|_| BuildError::Tick)?;
         if tick == 0 {
             return Err(BuildError::Tick);

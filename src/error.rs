@@ -18,7 +18,6 @@ use std::fmt;
 /// }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug)]
 #[non_exhaustive]
 pub enum AddError<T> {
     /// As many timers are pending as `max_pending` allows.
@@ -34,18 +33,29 @@ impl<T> AddError<T> {
             AddError::Full(entry) | AddError::Shutdown(entry) => entry,
         }
     }
+
+    fn text(&self) -> &'static str {
+        match self {
+            AddError::Full(_) => "the timer is full",
+            AddError::Shutdown(_) => "the timer was shut down",
+        }
+    }
+}
+
+/// Without the entry, whose task need not be `Debug`.
+impl<T> fmt::Debug for AddError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "AddError({})", self.text())
+    }
 }
 
 impl<T> fmt::Display for AddError<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            AddError::Full(_) => "the timer is full",
-            AddError::Shutdown(_) => "the timer was shut down",
-        })
+        f.write_str(self.text())
     }
 }
 
-impl<T: fmt::Debug> Error for AddError<T> {}
+impl<T> Error for AddError<T> {}
 
 /// Why a [`TimerBuilder`](crate::TimerBuilder) did not build a timer.
 #[derive(Debug)]
@@ -57,6 +67,8 @@ pub enum BuildError {
     WheelSize,
     /// The number of shards is zero, or greater than 4096.
     Shards,
+    /// `on_refused` was set before `executor`, so it is for tasks that another one refuses.
+    OnRefused,
     /// The operating system did not start the thread.
     Thread(std::io::Error),
 }
@@ -67,6 +79,7 @@ impl fmt::Display for BuildError {
             BuildError::Tick => f.write_str("the tick must be from 1 ns to 584 years"),
             BuildError::WheelSize => f.write_str("the wheel size must be from 1 to 2^20 slots"),
             BuildError::Shards => f.write_str("the number of shards must be from 1 to 4096"),
+            BuildError::OnRefused => f.write_str("on_refused must be set after the executor"),
             BuildError::Thread(error) => write!(f, "the thread could not be started: {error}"),
         }
     }

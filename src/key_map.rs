@@ -9,6 +9,7 @@
 
 use crate::key::Key;
 use crate::slab::Slab;
+use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher};
 
@@ -17,7 +18,7 @@ const NONE: u32 = u32::MAX;
 /// A key's hash, as a [`KeyMap`] wants it: what a simple hasher leaves in the low bits is spread
 /// over all of them. (Fibonacci hashing: Knuth, "The Art of Computer Programming", vol. 3, 6.4.)
 #[inline]
-pub(crate) fn spread<K: Hash>(hasher: &impl BuildHasher, key: &K) -> u64 {
+pub(crate) fn spread<Q: Hash + ?Sized>(hasher: &impl BuildHasher, key: &Q) -> u64 {
     let hash = hasher.hash_one(key).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     hash ^ (hash >> 32)
 }
@@ -63,11 +64,15 @@ impl<K: Eq, V> KeyMap<K, V> {
 
     /// The index of a key's value.
     #[inline]
-    pub(crate) fn find(&self, hash: u64, key: &K) -> Option<u32> {
+    pub(crate) fn find<Q>(&self, hash: u64, key: &Q) -> Option<u32>
+    where
+        K: Borrow<Q>,
+        Q: Eq + ?Sized,
+    {
         let mut index = *self.by_hash.get(&hash)?;
         while index != NONE {
             let item = self.items.at(index);
-            if item.key == *key {
+            if item.key.borrow() == key {
                 return Some(index);
             }
             index = item.same_hash;

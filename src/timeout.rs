@@ -42,7 +42,6 @@ const CANCELLED: u64 = u64::MAX;
 
 /// Who won, as [`Timeout::cancel`] answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[must_use = "the task that was taken back is inside"]
 pub enum Cancel<T> {
     /// This call: here is the task. It does not run.
     Cancelled(T),

@@ -5,6 +5,7 @@ pub(crate) mod shards;
 use crate::key_map::{KeyMap, spread};
 use crate::keyed::shards::{Shared, Slot};
 use crate::{AddError, Task, Timeout, Timer, TimerEntry, When};
+use std::borrow::Borrow;
 use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::mem;
@@ -26,7 +27,9 @@ use std::time::{Duration, Instant};
 /// no. After a `shutdown` of the timer all keys stand so.
 ///
 /// All methods take constant time and the lock of one shard for as long, unless they say otherwise.
-/// Keys are compared, cloned and dropped under it, so these must not use the keyed timer.
+/// Keys are compared, cloned and dropped under it, so these must not use the keyed timer. Where a
+/// key is only looked up, it may be given in any form that it can be borrowed as, a `String` as a
+/// `&str`.
 ///
 /// ```
 /// use std::sync::mpsc;
@@ -150,7 +153,11 @@ where
     }
 
     /// Takes a key's task back, if it has not expired.
-    pub fn cancel(&self, key: &K) -> Option<T> {
+    pub fn cancel<Q>(&self, key: &Q) -> Option<T>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
         let hash = self.hash(key);
         let mut map = self.shared.shard(hash);
         let index = map.find(hash, key)?;
@@ -164,35 +171,59 @@ where
     /// whether the key has a task.
     ///
     /// What a service does on every sign of life: it writes one word.
-    pub fn touch(&self, key: &K, delay: Duration) -> bool {
+    pub fn touch<Q>(&self, key: &Q, delay: Duration) -> bool
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
         self.with_alarm(key, |alarm| alarm.touch(delay))
     }
 
     /// Extends a key's deadline to `deadline`, likewise; spares the look at the clock.
-    pub fn touch_at(&self, key: &K, deadline: Instant) -> bool {
+    pub fn touch_at<Q>(&self, key: &Q, deadline: Instant) -> bool
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
         self.with_alarm(key, |alarm| alarm.touch_at(deadline))
     }
 
     /// Moves a key's deadline to `delay` from now, earlier or later. Returns whether the key has a
     /// task.
-    pub fn reschedule(&self, key: &K, delay: Duration) -> bool {
+    pub fn reschedule<Q>(&self, key: &Q, delay: Duration) -> bool
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
         self.with_alarm(key, |alarm| alarm.reschedule(delay))
     }
 
     /// Moves a key's deadline to `deadline`, earlier or later. Returns whether the key has a task.
-    pub fn reschedule_at(&self, key: &K, deadline: Instant) -> bool {
+    pub fn reschedule_at<Q>(&self, key: &Q, deadline: Instant) -> bool
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
         self.with_alarm(key, |alarm| alarm.reschedule_at(deadline))
     }
 
     /// When a key's task expires.
-    pub fn deadline(&self, key: &K) -> Option<Instant> {
+    pub fn deadline<Q>(&self, key: &Q) -> Option<Instant>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
         let hash = self.hash(key);
         let map = self.shared.shard(hash);
         map.at(map.find(hash, key)?).alarm.as_ref()?.deadline()
     }
 
     /// Whether a key has a task that has not expired.
-    pub fn contains(&self, key: &K) -> bool {
+    pub fn contains<Q>(&self, key: &Q) -> bool
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
         self.with_alarm(key, Timeout::is_pending)
     }
 
@@ -218,14 +249,18 @@ where
         self.shared.all().iter().for_each(|map| map.lock().assert_invariants());
     }
 
-    fn with_alarm(&self, key: &K, change: impl FnOnce(&Timeout) -> bool) -> bool {
+    fn with_alarm<Q>(&self, key: &Q, change: impl FnOnce(&Timeout) -> bool) -> bool
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
         let hash = self.hash(key);
         let map = self.shared.shard(hash);
         let slot = map.find(hash, key).map(|index| map.at(index));
         slot.and_then(|slot| slot.alarm.as_ref()).is_some_and(change)
     }
 
-    fn hash(&self, key: &K) -> u64 {
+    fn hash<Q: Hash + ?Sized>(&self, key: &Q) -> u64 {
         spread(&self.hasher, key)
     }
 }

@@ -28,6 +28,7 @@ use crate::report::contain;
 use crate::sync::atomic::Ordering;
 use crate::sync::{parallelism, thread_number};
 use crate::{Timer, When};
+use std::borrow::Borrow;
 use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::Arc;
@@ -40,7 +41,8 @@ use std::sync::Arc;
 /// finished, whichever way, is gone at once: out of all its keys and out of the timer.
 ///
 /// Keys are compared, cloned and dropped under a lock, so these must not use the purgatory, and
-/// their `Drop` must not panic.
+/// their `Drop` must not panic. Where a key is only looked up, it may be given in any form that it
+/// can be borrowed as, a `String` as a `&str`.
 ///
 /// Cloning shares it; an operation that holds a clone keeps it alive. When the last clone is
 /// dropped, pending operations are dropped, without a call to their code;
@@ -155,7 +157,11 @@ where
     /// Call it after the change, and after releasing any lock that `try_complete` takes. On a key
     /// that nobody watches it costs a hash and a lock; otherwise time in proportion to the key's
     /// operations, of which it takes a few dozen at once out of the shard.
-    pub fn check_and_complete(&self, key: &K) -> usize {
+    pub fn check_and_complete<Q>(&self, key: &Q) -> usize
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
         let mut completed = 0;
         self.shared.visit(self.hash(key), key, |hold| completed += usize::from(hold.check()));
         completed
@@ -171,7 +177,11 @@ where
     ///
     /// One that another thread is checking at this moment can't be returned: that thread calls its
     /// [`on_cancellation`](DelayedOperation::on_cancellation).
-    pub fn cancel_for_key(&self, key: &K) -> Vec<O> {
+    pub fn cancel_for_key<Q>(&self, key: &Q) -> Vec<O>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
         let mut cancelled = Vec::new();
         let hash = self.hash(key);
         self.shared.visit(hash, key, |hold| cancelled.extend(hold.cancel_unless_adding().1));
@@ -185,7 +195,11 @@ where
     }
 
     /// How many operations are watched on `key`.
-    pub fn watched_for(&self, key: &K) -> usize {
+    pub fn watched_for<Q>(&self, key: &Q) -> usize
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
         let hash = self.hash(key);
         self.shared.registry.shard_of(hash).watched_for(hash, key)
     }
@@ -226,7 +240,7 @@ where
         self.shared.shutdown()
     }
 
-    fn hash(&self, key: &K) -> u64 {
+    fn hash<Q: Hash + ?Sized>(&self, key: &Q) -> u64 {
         key_map::spread(&self.hasher, key)
     }
 
@@ -261,7 +275,11 @@ where
     }
 
     /// Calls `see` with the operations that are watched on a key now, without any lock.
-    fn visit(&self, hash: u64, key: &K, mut see: impl FnMut(Hold<'_, K, O>)) {
+    fn visit<Q>(&self, hash: u64, key: &Q, mut see: impl FnMut(Hold<'_, K, O>))
+    where
+        K: Borrow<Q>,
+        Q: Eq + ?Sized,
+    {
         let mut batch = Vec::new();
         let mut visit = self.registry.shard_of(hash).visit(hash, key, &mut batch);
         loop {

@@ -15,6 +15,7 @@ use crate::purgatory::place::{Id, Place, Places};
 use crate::purgatory::state::{Claim, Duty, Fate};
 use crate::purgatory::watchers::Watchers;
 use crate::slab::Slab;
+use std::borrow::Borrow;
 use std::mem;
 
 /// See the head of this file.
@@ -144,7 +145,11 @@ impl<K: Eq + Clone, O> Shard<K, O> {
 
     /// Begins to visit the operations that are watched on a key now: appends some of them to `out`.
     /// Whoever gets a visit has to [resume](Self::resume) it.
-    pub(crate) fn visit(&mut self, hash: u64, key: &K, out: &mut Vec<Id>) -> Option<Visit> {
+    pub(crate) fn visit<Q>(&mut self, hash: u64, key: &Q, out: &mut Vec<Id>) -> Option<Visit>
+    where
+        K: Borrow<Q>,
+        Q: Eq + ?Sized,
+    {
         let visit = self.watchers.visit(hash, key, out);
         self.leave_out_ended(out);
         visit
@@ -181,7 +186,11 @@ impl<K: Eq + Clone, O> Shard<K, O> {
     }
 
     /// Entries of one key.
-    pub(crate) fn watched_for(&self, hash: u64, key: &K) -> usize {
+    pub(crate) fn watched_for<Q>(&self, hash: u64, key: &Q) -> usize
+    where
+        K: Borrow<Q>,
+        Q: Eq + ?Sized,
+    {
         self.watchers.len_of(hash, key)
     }
 

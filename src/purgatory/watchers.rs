@@ -9,6 +9,7 @@
 use crate::key_map::KeyMap;
 use crate::purgatory::entries::{Entries, Line, Visit};
 use crate::purgatory::place::{Id, Place};
+use std::borrow::Borrow;
 
 /// See the head of this file.
 #[derive(Debug)]
@@ -30,7 +31,11 @@ impl<K: Eq + Clone> Watchers<K> {
     }
 
     /// Entries of one key.
-    pub(crate) fn len_of(&self, hash: u64, key: &K) -> usize {
+    pub(crate) fn len_of<Q>(&self, hash: u64, key: &Q) -> usize
+    where
+        K: Borrow<Q>,
+        Q: Eq + ?Sized,
+    {
         self.lines.find(hash, key).map_or(0, |id| self.lines.at(id).len())
     }
 
@@ -55,7 +60,11 @@ impl<K: Eq + Clone> Watchers<K> {
 
     /// Begins to visit the operations of a key that are watched now: appends some of them to `out`.
     /// Whoever gets a visit has to [resume](Self::resume) it.
-    pub(crate) fn visit(&mut self, hash: u64, key: &K, out: &mut Vec<Id>) -> Option<Visit> {
+    pub(crate) fn visit<Q>(&mut self, hash: u64, key: &Q, out: &mut Vec<Id>) -> Option<Visit>
+    where
+        K: Borrow<Q>,
+        Q: Eq + ?Sized,
+    {
         let id = self.lines.find(hash, key)?;
         self.entries.visit(self.lines.at(id), out)
     }

@@ -87,6 +87,17 @@ fn if_absent_leaves_a_key_alone_that_has_a_task() {
 }
 
 #[test]
+fn a_key_is_found_in_any_form_that_it_can_be_borrowed_as() {
+    let fixture = Fixture::new();
+    let keyed = KeyedTimer::new(&fixture.timer, |_: String, _: u32| ());
+    keyed.schedule("ada".to_owned(), TimerEntry::after(MS, 1)).unwrap();
+    assert!(keyed.contains("ada") && !keyed.contains("bob"));
+    assert!(keyed.touch("ada", 2 * MS) && keyed.reschedule("ada", 3 * MS));
+    assert_eq!(keyed.deadline("ada"), Some(fixture.clock.now() + 3 * MS));
+    assert_eq!(keyed.cancel("ada"), Some(1));
+}
+
+#[test]
 fn cancel_returns_the_task_and_leaves_nothing_in_the_timer() {
     let fixture = Fixture::new();
     fixture.schedule(1, MS, 11);

@@ -187,6 +187,19 @@ impl Hasher for Seven {
 }
 
 #[test]
+fn a_key_is_found_in_any_form_that_it_can_be_borrowed_as() {
+    let fixture = Fixture::new();
+    let purgatory: Purgatory<String, Script> = Purgatory::new(&fixture.timer);
+    let keys = ["orders-0".to_owned()];
+    let watch = |script| purgatory.try_complete_else_watch(script, HOUR, &keys).map(drop);
+    watch(fixture.script(1).at_check(3)).unwrap();
+    watch(fixture.script(2)).unwrap();
+    assert_eq!((purgatory.watched_for("orders-0"), purgatory.watched_for("orders-1")), (2, 0));
+    assert_eq!(purgatory.check_and_complete("orders-0"), 1);
+    assert_eq!(purgatory.cancel_for_key("orders-0").len(), 1);
+}
+
+#[test]
 fn keys_with_the_same_hash_are_told_apart() {
     let fixture = Fixture::new();
     let purgatory: Purgatory<u32, Script, Seven> = Purgatory::with_hasher(&fixture.timer, Seven);

@@ -69,15 +69,22 @@ fn options_out_of_their_range_are_errors() {
     assert!(shards(1).is_ok() && shards(3).is_ok() && shards(4096).is_ok());
     let started = Timer::builder().tick(Duration::ZERO).start();
     assert!(matches!(started, Err(BuildError::Tick)));
+    // It would be for another executor's tasks, and forgotten.
+    let builder = Timer::builder().on_refused(drop).executor(|_: u32| ());
+    assert!(matches!(builder.build(), Err(BuildError::OnRefused)));
+    assert!(Timer::builder().executor(|_: u32| ()).on_refused(drop).build().is_ok());
 }
 
 #[test]
 fn errors_say_what_is_wrong() {
-    let errors = [BuildError::Tick, BuildError::WheelSize, BuildError::Shards];
+    let errors =
+        [BuildError::Tick, BuildError::WheelSize, BuildError::Shards, BuildError::OnRefused];
     let texts = errors.map(|error| error.to_string());
+    assert!(texts[3].contains("on_refused"));
     assert!(texts[0].contains("tick") && texts[1].contains("wheel") && texts[2].contains("shards"));
     let (full, closed) = (TimerEntry::<u32>::after(MS, 1), TimerEntry::<u32>::after(MS, 2));
     let (full, closed) = (AddError::Full(full), AddError::Shutdown(closed));
+    assert_eq!(format!("{full:?}"), "AddError(the timer is full)");
     assert!(full.to_string().contains("full") && closed.to_string().contains("shut down"));
     assert_eq!((full.into_entry().into_task(), closed.into_entry().into_task()), (1, 2));
     // A name with a NUL byte is none that a thread can have.
