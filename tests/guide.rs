@@ -37,6 +37,41 @@ fn the_right_column_of_each_table_stands_in_the_program_below_it() {
     assert!(programs == 5 && checked > 60, "only {checked} in {programs} tables");
 }
 
+/// What is quoted from the services, and so not compiled here, stands in their sources.
+#[test]
+fn quotations_are_true() {
+    let services = docs().join("../examples/services/src");
+    let sources = sources(&services);
+    let mut checked = 0;
+    for block in guide().split("\n```rust,ignore\n").skip(1) {
+        let (quoted, _) = block.split_once("\n```").expect("it ends");
+        for line in quoted.lines().map(code).filter(|line| !line.is_empty()) {
+            assert!(sources.lines().any(|source| code(source) == line), "{line}");
+            checked += 1;
+        }
+    }
+    assert!(checked > 40, "only {checked} lines were found");
+}
+
+/// A line without its comment.
+fn code(line: &str) -> &str {
+    line.split("//").next().unwrap_or(line).trim()
+}
+
+/// All files below a folder.
+fn sources(folder: &Path) -> String {
+    let mut text = String::new();
+    for entry in fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("a readable folder").path();
+        if path.is_dir() {
+            text += &sources(&path);
+        } else {
+            text += &fs::read_to_string(path).expect("a readable file");
+        }
+    }
+    text
+}
+
 #[test]
 fn links_lead_somewhere() {
     let (guide, mut checked) = (guide(), 0);
