@@ -11,6 +11,7 @@ use crate::key::Key;
 use crate::slab::Slab;
 use std::borrow::Borrow;
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher};
 
 const NONE: u32 = u32::MAX;
@@ -100,26 +101,28 @@ impl<K: Eq, V> KeyMap<K, V> {
     /// Adds a value to a key, and returns its name. If the key has one already, that is found again
     /// when this one is removed.
     pub(crate) fn insert(&mut self, hash: u64, key: K, value: V) -> Key {
-        let same_hash = self.by_hash.get(&hash).copied().unwrap_or(NONE);
-        let key = self.items.insert(Item { key, hash, same_hash, value }, 0);
-        self.by_hash.insert(hash, key.index);
+        // One probe of the table: what stands there is read and replaced at its place.
+        let first = self.by_hash.entry(hash).or_insert(NONE);
+        let key = self.items.insert(Item { key, hash, same_hash: *first, value }, 0);
+        *first = key.index;
         key
     }
 
     /// Takes a key and its value out; there must be one at `index`.
     pub(crate) fn remove(&mut self, index: u32) -> Option<(K, V)> {
         let Item { hash, same_hash: next, .. } = *self.items.at(index);
-        let first = self.by_hash.get(&hash).copied().unwrap_or(index);
-        if first != index {
-            let mut before = first;
+        // One probe of the table: the first item's index is changed or taken out at its place.
+        let Entry::Occupied(mut first) = self.by_hash.entry(hash) else { return None };
+        if *first.get() != index {
+            let mut before = *first.get();
             while self.items.at(before).same_hash != index {
                 before = self.items.at(before).same_hash;
             }
             self.items.at_mut(before).same_hash = next;
         } else if next != NONE {
-            self.by_hash.insert(hash, next);
+            *first.get_mut() = next;
         } else {
-            self.by_hash.remove(&hash);
+            first.remove();
             // Rarely, so that the cost per key stays constant.
             if self.by_hash.capacity() > 16 && self.by_hash.len() < self.by_hash.capacity() / 8 {
                 self.by_hash.shrink_to(2 * self.by_hash.len());

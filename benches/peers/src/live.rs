@@ -4,6 +4,7 @@
 use crate::work::Random;
 use hdrhistogram::Histogram;
 use std::fs;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -21,19 +22,36 @@ pub fn idle(seconds: u64) -> (f64, f64) {
         timer.add(TimerEntry::at(deadline, task)).expect("there is no limit");
     }
     thread::sleep(Duration::from_millis(100));
-    let (cpu, wakeups) = (thread_cpu_ms("w7"), timer.stats().wakeups);
+    let reaper = Thread::named("w7").expect("it runs");
+    let (cpu, wakeups) = (reaper.cpu_ms(), timer.stats().wakeups);
     thread::sleep(Duration::from_secs(seconds));
-    ((timer.stats().wakeups - wakeups) as f64, thread_cpu_ms("w7") - cpu)
+    ((timer.stats().wakeups - wakeups) as f64, reaper.cpu_ms() - cpu)
 }
 
-fn thread_cpu_ms(name: &str) -> f64 {
-    let tasks = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
-    let named = |path: &std::path::Path| {
-        fs::read_to_string(path.join("comm")).is_ok_and(|comm| comm.trim() == name)
-    };
-    let Some(task) = tasks.map(|task| task.path()).find(|path| named(path)) else { return 0.0 };
-    let schedstat = fs::read_to_string(task.join("schedstat")).unwrap_or_default();
-    schedstat.split(' ').next().and_then(|ns| ns.parse().ok()).map_or(0.0, |ns: f64| ns / 1e6)
+/// A thread of this process, as Linux counts what it does.
+pub struct Thread(PathBuf);
+
+impl Thread {
+    pub fn named(name: &str) -> Option<Self> {
+        let tasks = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+        let is_named = |task: &PathBuf| {
+            fs::read_to_string(task.join("comm")).is_ok_and(|comm| comm.trim() == name)
+        };
+        tasks.map(|task| task.path()).find(is_named).map(Thread)
+    }
+
+    pub fn cpu_ms(&self) -> f64 {
+        let schedstat = fs::read_to_string(self.0.join("schedstat")).expect("it runs");
+        let ns = schedstat.split(' ').next().and_then(|ns| ns.parse::<f64>().ok());
+        ns.expect("a number") / 1e6
+    }
+
+    /// How often it has gone to sleep, and so has woken up again.
+    pub fn wakeups(&self) -> f64 {
+        let status = fs::read_to_string(self.0.join("status")).expect("it runs");
+        let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        line.and_then(|count| count.trim().parse().ok()).expect("a number")
+    }
 }
 
 /// A histogram of latenesses in microseconds.

@@ -9,7 +9,7 @@ use tickwheel::{DelayedOperation, Purgatory, Timer};
 
 /// Bytes that are allocated now.
 #[allow(unsafe_code)]
-fn allocated() -> f64 {
+pub fn allocated() -> f64 {
     // SAFETY: reads glibc's counters; takes and changes nothing.
     let info = unsafe { libc::mallinfo2() };
     (info.uordblks + info.hblkhd) as f64

@@ -24,16 +24,23 @@ struct Report<'a> {
     rows: &'a [Row],
 }
 
-pub const WHO: [&str; 8] = [
-    "tickwheel",
-    "LocalTimer",
-    "DelayQueue",
-    "hash wheel",
-    "timer-queue",
-    "nexus-timer",
-    "lazy heap",
-    "btree",
-];
+/// Who takes part in a work.
+fn columns(work: &str) -> &'static [&'static str] {
+    match work.as_bytes() {
+        [b'K', ..] => &["tickwheel", "DelayQueue + map", "tokio tasks + dashmap"],
+        [b'S', ..] => &["tickwheel", "tokio sleep", "pingora-timeout", "futures-timer"],
+        _ => &[
+            "tickwheel",
+            "LocalTimer",
+            "DelayQueue",
+            "hash wheel",
+            "timer-queue",
+            "nexus-timer",
+            "lazy heap",
+            "btree",
+        ],
+    }
+}
 
 impl Samples {
     pub fn add(&mut self, work: &str, who: &'static str, unit: &'static str, value: f64) {
@@ -47,11 +54,11 @@ impl Samples {
     pub fn rows(&self) -> Vec<Row> {
         let mut rows = Vec::new();
         for (work, unit) in &self.order {
-            for who in WHO {
+            for &who in columns(work) {
                 if let Some(values) = self.values.get(&(work.clone(), who)) {
                     let mut values = values.clone();
                     values.sort_by(f64::total_cmp);
-                    let value = (values[values.len() / 2] * 100.0).round() / 100.0;
+                    let value = (values[values.len() / 2] * 100.0).round() / 100.0 + 0.0; // Not -0.
                     rows.push(Row { work: work.clone(), who, value, unit });
                 }
             }
@@ -59,19 +66,20 @@ impl Samples {
         rows
     }
 
-    /// A line per work, a column per contender; behind each value its multiple of tickwheel's.
+    /// A line per work, a column per contender; behind each value its multiple of tickwheel's. A
+    /// table for each set of contenders.
     pub fn print(&self) {
         let rows = self.rows();
-        print!("| work | unit |");
-        WHO.iter().for_each(|who| print!(" {who} |"));
-        print!("\n|---|---|");
-        WHO.iter().for_each(|_| print!("---|"));
-        println!();
+        let mut columns: &[&str] = &[];
         for (work, unit) in &self.order {
+            if columns != self::columns(work) {
+                columns = self::columns(work);
+                print_head(columns);
+            }
             print!("| {work} | {unit} |");
             let value = |who| rows.iter().find(|row| row.work == *work && row.who == who);
             let ours = value("tickwheel").map(|row| row.value);
-            for who in WHO {
+            for &who in columns {
                 match (value(who), ours) {
                     (Some(row), Some(ours)) if who != "tickwheel" && ours > 0.0 => {
                         print!(" {} ({:.2} x) |", row.value, row.value / ours);
@@ -88,4 +96,12 @@ impl Samples {
         println!("{}", serde_json::to_string(&Report { rows: &self.rows() })?);
         Ok(())
     }
+}
+
+fn print_head(columns: &[&str]) {
+    print!("\n| work | unit |");
+    columns.iter().for_each(|who| print!(" {who} |"));
+    print!("\n|---|---|");
+    columns.iter().for_each(|_| print!("---|"));
+    println!();
 }

@@ -1,0 +1,143 @@
+//! Timers by key, at most one for each: K1 and K_touch, on real clocks.
+
+use crate::runner::Runner;
+use crate::work::{Random, nanos_per};
+use std::future::{Future, ready};
+use std::sync::{Arc, Barrier};
+use std::time::{Duration, Instant};
+
+/// Keys that have a timer, all the time.
+const KEYS: u64 = 100_000;
+/// So many steps come between two rests.
+pub const BATCH: usize = 32;
+
+/// Timers by key. One value is used by one thread; those that several threads can use are cloned.
+pub trait Keyed: Send + 'static {
+    type Deadline: Copy + Send + Sync;
+    type Runner: Runner;
+
+    /// Called, as all else, where the work runs.
+    fn new() -> Self;
+
+    fn deadline(&self, after: Duration) -> Self::Deadline;
+
+    /// Schedules a key's task, in the place of the one that it has; whether it had none.
+    fn schedule(&mut self, key: u64, deadline: Self::Deadline, task: u64) -> bool;
+
+    /// Moves a key's task to a later deadline; whether there was one.
+    fn touch(&mut self, key: u64, deadline: Self::Deadline) -> bool;
+
+    /// Takes a key's task back.
+    fn cancel(&mut self, key: u64) -> Option<u64>;
+
+    /// How many timers are pending.
+    fn len(&self) -> usize;
+
+    /// Lets the tasks run that those calls have spawned and aborted, if they do.
+    fn rest(&self) -> impl Future<Output = ()> + Send {
+        ready(())
+    }
+}
+
+fn task_of(key: u64) -> u64 {
+    3 * key + 1
+}
+
+/// An hour away and more.
+fn soonest<K: Keyed>(keyed: &K, random: &mut Random) -> K::Deadline {
+    keyed.deadline(Duration::from_secs(3_600) + Duration::from_millis(random.below(1_800_000)))
+}
+
+/// The `n`th deadline out of `of` of those that keys are moved to: later than all that were before.
+fn later<K: Keyed>(keyed: &K, n: u64, of: u64) -> K::Deadline {
+    keyed.deadline(Duration::from_secs(5_400) + Duration::from_millis(n * 1_800_000 / of))
+}
+
+async fn filled<K: Keyed>() -> K {
+    let mut keyed = K::new();
+    let mut random = Random::new();
+    for key in 0..KEYS {
+        let deadline = soonest(&keyed, &mut random);
+        assert!(keyed.schedule(key, deadline, task_of(key)));
+        if key % BATCH as u64 == 0 {
+            keyed.rest().await;
+        }
+    }
+    keyed
+}
+
+/// With 100 k keys, `steps` times: schedules a new one, touches one at random, and cancels the
+/// oldest: nanoseconds per step, of three calls.
+pub fn churn<K: Keyed>(steps: u64) -> f64 {
+    K::Runner::new(1).run(vec![churn_alone::<K>(steps)])[0]
+}
+
+/// For each step the oldest key, the one to touch, the new one's deadline, the touched one's.
+type Step<K> = (u64, u64, <K as Keyed>::Deadline, <K as Keyed>::Deadline);
+
+fn plan<K: Keyed>(keyed: &K, steps: u64) -> Vec<Step<K>> {
+    let mut random = Random::new();
+    let step = |oldest| {
+        let touched = oldest + 1 + random.below(KEYS);
+        (oldest, touched, soonest(keyed, &mut random), later(keyed, oldest, steps))
+    };
+    (0..steps).map(step).collect()
+}
+
+async fn churn_alone<K: Keyed>(steps: u64) -> f64 {
+    let mut keyed = filled::<K>().await;
+    let all = plan(&keyed, steps);
+    let (mut done, mut sum) = (0, 0);
+    let started = Instant::now();
+    for batch in all.chunks(BATCH) {
+        for &(oldest, touched, deadline, later) in batch {
+            let new = oldest + KEYS;
+            done += u64::from(keyed.schedule(new, deadline, task_of(new)));
+            done += u64::from(keyed.touch(touched, later));
+            sum += keyed.cancel(oldest).expect("it is there");
+        }
+        keyed.rest().await;
+    }
+    let step = nanos_per(started, steps);
+    assert_eq!(keyed.len() as u64, KEYS, "as many timers as keys");
+    assert_eq!(done, 2 * steps, "each new key was absent, each touched one was there");
+    assert_eq!(sum, (0..steps).map(task_of).sum::<u64>(), "each was given its own task back");
+    step
+}
+
+/// On 100 k keys, moves `moves` of them at random to later deadlines: nanoseconds per move.
+pub fn touch<K: Keyed>(moves: u64) -> f64 {
+    touch_each::<K>(1, moves, |keyed| vec![keyed])
+}
+
+/// The same from so many threads: nanoseconds per move and thread.
+pub fn touch_shared<K: Keyed + Clone>(threads: usize, moves: u64) -> f64 {
+    touch_each::<K>(threads, moves, |keyed| vec![keyed; threads])
+}
+
+fn touch_each<K: Keyed>(threads: usize, moves: u64, clones: impl Fn(K) -> Vec<K>) -> f64 {
+    let runner = K::Runner::new(threads);
+    let keyed = runner.run(vec![filled::<K>()]).remove(0);
+    let barrier = Arc::new(Barrier::new(threads));
+    let touch = |(seed, keyed)| touch_one(keyed, seed, moves, Arc::clone(&barrier));
+    let each = runner.run((1..).zip(clones(keyed)).map(touch).collect());
+    each.iter().sum::<f64>() / threads as f64
+}
+
+async fn touch_one<K: Keyed>(mut keyed: K, seed: u64, moves: u64, barrier: Arc<Barrier>) -> f64 {
+    let mut random = Random::new();
+    (0..seed).for_each(|_| _ = random.below(2));
+    let all: Vec<_> = (0..moves).map(|n| (random.below(KEYS), later(&keyed, n, moves))).collect();
+    let mut touched = 0;
+    barrier.wait();
+    let started = Instant::now();
+    for batch in all.chunks(BATCH) {
+        for &(key, deadline) in batch {
+            touched += u64::from(keyed.touch(key, deadline));
+        }
+        keyed.rest().await;
+    }
+    let touch = nanos_per(started, moves);
+    assert_eq!(touched, moves, "every key was there");
+    touch
+}
