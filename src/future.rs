@@ -29,8 +29,9 @@ pub struct Sleep {
 #[derive(Debug)]
 struct Armed {
     timeout: Timeout,
-    /// Whom the timeout wakes.
-    waker: Waker,
+    /// Whom the timeout wakes. No clone: the task in the timer is one, and keeps its data alive
+    /// while the timeout is pending.
+    wakes: (usize, usize),
 }
 
 /// Why a future could not wait for its time.
@@ -175,7 +176,7 @@ impl Sleep {
         let entry = TimerEntry::new(When::at_or_never(self.deadline), task);
         match add(&self.timer, entry) {
             Ok(timeout) => {
-                self.armed = Some(Armed { timeout, waker: waker.clone() });
+                self.armed = Some(Armed { timeout, wakes: identity(waker) });
                 Poll::Pending
             }
             Err(AddError::Full(_)) => Poll::Ready(Err(SleepError::Full)),
@@ -194,12 +195,18 @@ impl Armed {
     /// Whether the timeout is pending and wakes this waker, from now on if not before. So it keeps
     /// its place, also in a timer that is full.
     fn wakes(&mut self, waker: &Waker) -> bool {
-        if self.waker.will_wake(waker) {
+        let wakes = identity(waker);
+        if self.wakes == wakes {
             return self.timeout.is_pending();
         }
-        self.waker = waker.clone();
+        self.wakes = wakes;
         self.timeout.replace(Task::from(waker.clone())).is_ok()
     }
+}
+
+/// Tells wakers apart that exist at the same time, as [`Waker::will_wake`] does.
+fn identity(waker: &Waker) -> (usize, usize) {
+    (waker.data().addr(), std::ptr::from_ref(waker.vtable()).addr())
 }
 
 impl Future for Sleep {
