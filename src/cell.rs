@@ -99,7 +99,6 @@ impl<T> Cell<T> {
     }
 
     /// The same, and never refused for want of a permit.
-    #[cfg(feature = "hyper")]
     pub(crate) fn add_beyond_limit(
         &self,
         common: &Common,

@@ -24,7 +24,6 @@ impl Limit {
     }
 
     /// Takes a permit, also if all are taken: for somebody who cannot be refused.
-    #[cfg(feature = "hyper")]
     pub(crate) fn overdraw(&self) {
         self.pending.fetch_add(1, Ordering::Relaxed);
     }

@@ -69,7 +69,6 @@ impl<T: Send + 'static> Timer<T> {
 
     /// `add` for somebody who cannot be refused: above `max_pending`, if need be. Fails after
     /// `shutdown` only.
-    #[cfg(feature = "hyper")]
     pub(crate) fn add_beyond_limit(&self, entry: TimerEntry<T>) -> Result<Timeout<T>, AddError<T>> {
         self.add_by(entry, Cell::add_beyond_limit)
     }

@@ -34,6 +34,8 @@ mod world;
 
 #[path = "models/buckets.rs"]
 mod buckets;
+#[path = "models/early.rs"]
+mod early;
 #[path = "models/futures.rs"]
 mod futures;
 #[path = "models/handles.rs"]

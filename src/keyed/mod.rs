@@ -4,7 +4,7 @@ pub(crate) mod shards;
 
 use crate::key_map::{KeyMap, spread};
 use crate::keyed::shards::{Shared, Slot};
-use crate::{AddError, Task, Timeout, Timer, TimerEntry, When};
+use crate::{AddError, Task, Timer, TimerEntry, When};
 use std::borrow::Borrow;
 use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -22,9 +22,10 @@ use std::time::{Duration, Instant};
 /// not drop the tasks that it refuses. Cloning shares them. When the last clone is dropped, all
 /// are cancelled.
 ///
-/// A key whose time is up, but whose task the executor has not run yet, still counts, can be
-/// cancelled or replaced, and is not absent; but it can't be moved any more, and `contains` says
-/// no. After a `shutdown` of the timer all keys stand so.
+/// A key whose time is up, but whose task the executor has not run yet, is as any other: it can
+/// still be cancelled, replaced, or moved to a later deadline. After a `shutdown` of the timer no
+/// key expires any more; [`cancel_all`](Self::cancel_all) returns what is left. (The tasks that the
+/// shutdown returned expire the keys whose time is up, if they are run.)
 ///
 /// All methods take constant time and the lock of one shard for as long, unless they say otherwise.
 /// Keys are compared, cloned and dropped under it, so these must not use the keyed timer. Where a
@@ -90,7 +91,7 @@ where
         hasher: S,
         expired: impl Fn(K, T) + Send + Sync + 'static,
     ) -> Self {
-        KeyedTimer { shared: Arc::new(Shared::new(timer.clone(), expired)), hasher }
+        KeyedTimer { shared: Shared::new(timer.clone(), expired), hasher }
     }
 
     /// Schedules a key's task, and returns the task that it replaces.
@@ -99,16 +100,21 @@ where
     /// [`AddError`], with the entry inside, if the timer is full or was shut down. Then the key's
     /// former task is as it was.
     pub fn schedule(&self, key: K, entry: TimerEntry<T>) -> Result<Option<T>, AddError<T>> {
-        let (hash, when) = (self.hash(&key), entry.when());
+        let (hash, deadline) = (self.hash(&key), self.shared.deadline(entry.when()));
         let mut map = self.shared.shard(hash);
         let former = map.find(hash, &key);
         if let Some(slot) = former.map(|index| map.at_mut(index)) {
-            if slot.alarm.as_ref().is_some_and(|alarm| reschedule(alarm, when)) {
+            let moved = slot.alarm.as_ref().is_some_and(|alarm| match deadline {
+                Some(deadline) => alarm.reschedule_at(deadline),
+                None => alarm.reschedule(Duration::MAX),
+            });
+            if moved {
+                slot.deadline = deadline;
                 return Ok(Some(mem::replace(&mut slot.task, entry.into_task())));
             }
-            // The alarm has gone off, but its task was not taken yet: it comes too late.
+            // The alarm has gone off, but did not come here yet: it comes too late.
         }
-        self.add(&mut map, hash, key, entry)?;
+        self.add(&mut map, hash, key, entry, deadline)?;
         let former = former.and_then(|index| map.remove(index));
         drop(map);
         Ok(former.map(|(_, slot)| slot.task))
@@ -123,12 +129,12 @@ where
         key: K,
         entry: TimerEntry<T>,
     ) -> Result<Option<TimerEntry<T>>, AddError<T>> {
-        let hash = self.hash(&key);
+        let (hash, deadline) = (self.hash(&key), self.shared.deadline(entry.when()));
         let mut map = self.shared.shard(hash);
         if map.find(hash, &key).is_some() {
             return Ok(Some(entry));
         }
-        self.add(&mut map, hash, key, entry).map(|()| None)
+        self.add(&mut map, hash, key, entry, deadline).map(|()| None)
     }
 
     fn add(
@@ -137,11 +143,11 @@ where
         hash: u64,
         key: K,
         entry: TimerEntry<T>,
+        deadline: Option<Instant>,
     ) -> Result<(), AddError<T>> {
         let when = entry.when();
-        let slot = Slot { task: entry.into_task(), alarm: None };
-        let name = map.insert(hash, key, slot);
-        match self.shared.alarm(hash, name, when) {
+        let name = map.insert(hash, key, Slot { task: entry.into_task(), deadline, alarm: None });
+        match self.shared.alarm(hash, name, deadline) {
             Ok(alarm) => map.at_mut(name.index).alarm = Some(alarm),
             Err(error) => {
                 if let Some((_, slot)) = map.remove(name.index) {
@@ -170,13 +176,15 @@ where
     /// Extends a key's deadline to `delay` from now; it never moves to an earlier one. Returns
     /// whether the key has a task.
     ///
-    /// What a service does on every sign of life: it writes one word.
+    /// What a service does on every sign of life: it looks the key up and writes its deadline down,
+    /// without the timer. That looks at the deadline when the former one comes.
     pub fn touch<Q>(&self, key: &Q, delay: Duration) -> bool
     where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        self.with_alarm(key, |alarm| alarm.touch(delay))
+        let deadline = self.shared.deadline(When::After(delay));
+        self.change(key, |slot| slot.extend_to(deadline))
     }
 
     /// Extends a key's deadline to `deadline`, likewise; spares the look at the clock.
@@ -185,7 +193,7 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        self.with_alarm(key, |alarm| alarm.touch_at(deadline))
+        self.change(key, |slot| slot.extend_to(Some(deadline)))
     }
 
     /// Moves a key's deadline to `delay` from now, earlier or later. Returns whether the key has a
@@ -195,7 +203,8 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        self.with_alarm(key, |alarm| alarm.reschedule(delay))
+        let deadline = self.shared.deadline(When::After(delay));
+        self.change(key, |slot| slot.move_to(deadline))
     }
 
     /// Moves a key's deadline to `deadline`, earlier or later. Returns whether the key has a task.
@@ -204,10 +213,10 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        self.with_alarm(key, |alarm| alarm.reschedule_at(deadline))
+        self.change(key, |slot| slot.move_to(Some(deadline)))
     }
 
-    /// When a key's task expires.
+    /// When a key's task expires; `None` also if that is so far away that no `Instant` can tell.
     pub fn deadline<Q>(&self, key: &Q) -> Option<Instant>
     where
         K: Borrow<Q>,
@@ -215,16 +224,17 @@ where
     {
         let hash = self.hash(key);
         let map = self.shared.shard(hash);
-        map.at(map.find(hash, key)?).alarm.as_ref()?.deadline()
+        map.at(map.find(hash, key)?).deadline
     }
 
-    /// Whether a key has a task that has not expired.
+    /// Whether a key has a task.
     pub fn contains<Q>(&self, key: &Q) -> bool
     where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        self.with_alarm(key, Timeout::is_pending)
+        let hash = self.hash(key);
+        self.shared.shard(hash).find(hash, key).is_some()
     }
 
     /// How many keys there are. Looks at each shard once, at no key.
@@ -249,26 +259,20 @@ where
         self.shared.all().iter().for_each(|map| map.lock().assert_invariants());
     }
 
-    fn with_alarm<Q>(&self, key: &Q, change: impl FnOnce(&Timeout) -> bool) -> bool
+    /// Whether there is such a key to change.
+    fn change<Q>(&self, key: &Q, change: impl FnOnce(&mut Slot<T>)) -> bool
     where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
         let hash = self.hash(key);
-        let map = self.shared.shard(hash);
-        let slot = map.find(hash, key).map(|index| map.at(index));
-        slot.and_then(|slot| slot.alarm.as_ref()).is_some_and(change)
+        let mut map = self.shared.shard(hash);
+        let index = map.find(hash, key);
+        index.map(|index| change(map.at_mut(index))).is_some()
     }
 
     fn hash<Q: Hash + ?Sized>(&self, key: &Q) -> u64 {
         spread(&self.hasher, key)
-    }
-}
-
-fn reschedule(alarm: &Timeout, when: When) -> bool {
-    match when {
-        When::After(delay) => alarm.reschedule(delay),
-        When::At(deadline) => alarm.reschedule_at(deadline),
     }
 }
 

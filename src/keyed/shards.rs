@@ -1,5 +1,9 @@
 //! The shards of keyed timers: the keys, and the alarms in the timer that refer to them.
 //!
+//! A key's deadline stands beside its task, and is the truth. Its alarm in the timer never goes off
+//! later: to extend a deadline is to write it down here, under one lock and without the timer. An
+//! alarm that has gone off too early is set again.
+//!
 //! # Locks
 //! Each shard has one. The timer's may be taken under it. No task runs or is dropped under it.
 
@@ -8,28 +12,27 @@ use crate::key_map::{KeyMap, shard_of, shards_for};
 use crate::sync::{Mutex, MutexGuard, parallelism};
 use crate::{AddError, SharedClosure, Task, Timeout, Timer, TimerEntry, When};
 use crossbeam_utils::CachePadded;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
+use std::time::Instant;
 
-/// Dropped with the last clone: alarms refer to the shards only.
+/// Alarms refer to it weakly, so it goes with the last clone.
 pub(crate) struct Shared<K: Eq, T> {
     timer: Timer,
-    shards: Arc<Shards<K, T>>,
+    /// Their number is a power of two. Padded, so that two locks never share a cache line.
+    shards: Box<[PaddedMap<K, T>]>,
     /// One for each shard: the timer's tasks share it, and differ in the name of what they expire.
     alarms: Box<[SharedClosure]>,
+    expired: Box<dyn Fn(K, T) + Send + Sync>,
 }
 
 pub(crate) type PaddedMap<K, T> = CachePadded<Mutex<KeyMap<K, Slot<T>>>>;
 
-struct Shards<K, T> {
-    /// Their number is a power of two. Padded, so that two locks never share a cache line.
-    shards: Box<[PaddedMap<K, T>]>,
-    expired: Box<dyn Fn(K, T) + Send + Sync>,
-}
-
 /// What a key has.
 pub(crate) struct Slot<T> {
     pub(crate) task: T,
-    /// `None` only while it is made.
+    /// `None`: so far away that no `Instant` can tell.
+    pub(crate) deadline: Option<Instant>,
+    /// `None` only while it is made, or after a shutdown of the timer.
     pub(crate) alarm: Option<Timeout>,
 }
 
@@ -38,27 +41,30 @@ where
     K: Eq + Send + 'static,
     T: Send + 'static,
 {
-    pub(crate) fn new(timer: Timer, expired: impl Fn(K, T) + Send + Sync + 'static) -> Self {
-        let shards = (0..shards_for(parallelism()))
-            .map(|_| CachePadded::new(Mutex::new(KeyMap::new())))
-            .collect();
-        let shards = Arc::new(Shards { shards, expired: Box::new(expired) });
-        let alarm = |shard| -> SharedClosure {
-            // Padded, so that two shards' counts of references never share a cache line.
-            let shards = CachePadded::new(Arc::clone(&shards));
-            Arc::new(move |name| shards.expire(shard, Key::from_bits(name)))
-        };
-        let alarms = (0..shards.shards.len()).map(alarm).collect();
-        Shared { timer, shards, alarms }
+    pub(crate) fn new(timer: Timer, expired: impl Fn(K, T) + Send + Sync + 'static) -> Arc<Self> {
+        let count = shards_for(parallelism());
+        let shards = (0..count).map(|_| CachePadded::new(Mutex::new(KeyMap::new()))).collect();
+        Arc::new_cyclic(|shared: &Weak<Self>| {
+            let alarm = |shard| -> SharedClosure {
+                // Padded, so that two alarms' counts of references never share a cache line.
+                let shared = CachePadded::new(Weak::clone(shared));
+                Arc::new(move |name| {
+                    if let Some(shared) = shared.upgrade() {
+                        shared.expire(shard, Key::from_bits(name));
+                    }
+                })
+            };
+            let alarms = (0..count).map(alarm).collect();
+            Shared { timer, shards, alarms, expired: Box::new(expired) }
+        })
     }
 
-    pub(crate) fn shard(&self, hash: u64) -> MutexGuard<'_, KeyMap<K, Slot<T>>> {
-        let shards = self.all();
-        shards[shard_of(hash, shards.len())].lock()
-    }
-
-    pub(crate) fn all(&self) -> &[PaddedMap<K, T>] {
-        &self.shards.shards
+    /// When that is; `None` if it is so far away that no `Instant` can tell.
+    pub(crate) fn deadline(&self, when: When) -> Option<Instant> {
+        match when {
+            When::After(delay) => self.timer.now().checked_add(delay),
+            When::At(deadline) => Some(deadline),
+        }
     }
 
     /// Adds the alarm of a key to the timer.
@@ -66,20 +72,31 @@ where
         &self,
         hash: u64,
         name: Key,
-        when: When,
+        deadline: Option<Instant>,
     ) -> Result<Timeout, AddError<Task>> {
-        let alarm = &self.alarms[shard_of(hash, self.alarms.len())];
-        self.timer.add(TimerEntry::new(when, Task::shared(Arc::clone(alarm), name.to_bits())))
+        self.timer.add(self.alarm_at(shard_of(hash, self.alarms.len()), name, deadline))
     }
-}
 
-impl<K: Eq, T> Shards<K, T> {
-    /// What the key's alarm does. One that was on its way when its key was scheduled anew finds
-    /// nothing: that has another name.
+    fn alarm_at(&self, shard: usize, name: Key, deadline: Option<Instant>) -> TimerEntry {
+        let alarm = Task::shared(Arc::clone(&self.alarms[shard]), name.to_bits());
+        TimerEntry::new(When::at_or_never(deadline), alarm)
+    }
+
+    /// What an alarm does. One that was on its way when its key was scheduled anew finds nothing:
+    /// that has another name.
     fn expire(&self, shard: usize, name: Key) {
+        let now = self.timer.now();
         let mut map = self.shards[shard].lock();
-        let index = map.find_named(name);
-        let expired = index.and_then(|index| map.remove(index));
+        let Some(index) = map.find_named(name) else { return };
+        let slot = map.at_mut(index);
+        if slot.deadline.is_none_or(|deadline| now < deadline) {
+            // It gave its permit back when it went off, so it is not refused for want of one; and
+            // after a shutdown nothing expires any more.
+            let alarm = self.alarm_at(shard, name, slot.deadline);
+            slot.alarm = self.timer.add_beyond_limit(alarm).ok();
+            return;
+        }
+        let expired = map.remove(index);
         drop(map);
         if let Some((key, slot)) = expired {
             (self.expired)(key, slot.task);
@@ -88,9 +105,17 @@ impl<K: Eq, T> Shards<K, T> {
 }
 
 impl<K: Eq, T> Shared<K, T> {
+    pub(crate) fn shard(&self, hash: u64) -> MutexGuard<'_, KeyMap<K, Slot<T>>> {
+        self.shards[shard_of(hash, self.shards.len())].lock()
+    }
+
+    pub(crate) fn all(&self) -> &[PaddedMap<K, T>] {
+        &self.shards
+    }
+
     pub(crate) fn cancel_all(&self) -> Vec<(K, T)> {
         let (mut all, mut batch) = (Vec::new(), Vec::new());
-        for shard in &self.shards.shards {
+        for shard in &self.shards {
             // A few at a time, so that the lock is never held for long.
             loop {
                 shard.lock().take_some(64, &mut batch);
@@ -105,6 +130,26 @@ impl<K: Eq, T> Shared<K, T> {
 }
 
 impl<T> Slot<T> {
+    /// Moves the deadline. To a later one that is only written down.
+    pub(crate) fn move_to(&mut self, deadline: Option<Instant>) {
+        if let (Some(deadline), Some(alarm)) = (deadline, &self.alarm) {
+            if self.deadline.is_none_or(|former| deadline < former) {
+                // An alarm that has gone off finds the deadline here.
+                alarm.reschedule_at(deadline);
+            }
+        }
+        self.deadline = deadline;
+    }
+
+    /// Moves the deadline, but not to an earlier one.
+    pub(crate) fn extend_to(&mut self, deadline: Option<Instant>) {
+        if let (Some(later), Some(former)) = (deadline, self.deadline) {
+            self.deadline = Some(later.max(former));
+        } else {
+            self.deadline = None;
+        }
+    }
+
     pub(crate) fn cancel(self) -> T {
         if let Some(alarm) = self.alarm {
             drop(alarm.cancel());

@@ -192,19 +192,61 @@ fn what_is_replaced_or_cancelled_on_its_way_to_the_executor_does_not_expire() {
     let keyed = KeyedTimer::new(&timer, move |key: u32, task: u32| {
         sender.send((key, task)).expect("the test lives");
     });
-    for key in 1..=3 {
+    for key in 1..=4 {
         keyed.schedule(key, TimerEntry::after(MS, key)).unwrap();
     }
     clock.advance(MS);
-    assert_eq!(timer.advance_clock(Duration::ZERO), 3);
+    assert_eq!(timer.advance_clock(Duration::ZERO), 4);
     assert_eq!(keyed.schedule(1, TimerEntry::after(MS, 11)).unwrap(), Some(1));
     assert_eq!(keyed.cancel(&2), Some(2));
-    assert!(!keyed.touch(&3, HOUR) && !keyed.contains(&3), "its time was up");
+    assert!(keyed.touch(&4, 2 * MS), "just in time");
     queue.try_iter().for_each(Task::run);
     assert_eq!(expired.try_iter().collect::<Vec<_>>(), [(3, 3)]);
-    assert!(keyed.contains(&1) && keyed.len() == 1);
-    clock.advance(MS);
-    assert_eq!(timer.advance_clock(Duration::ZERO), 1);
-    queue.try_iter().for_each(Task::run);
-    assert_eq!(expired.try_iter().collect::<Vec<_>>(), [(1, 11)]);
+    assert!(keyed.contains(&1) && keyed.contains(&4) && keyed.len() == 2);
+    for (turns, key) in [(1, (1, 11)), (1, (4, 4))] {
+        clock.advance(MS);
+        assert_eq!(timer.advance_clock(Duration::ZERO), turns);
+        queue.try_iter().for_each(Task::run);
+        assert_eq!(expired.try_iter().collect::<Vec<_>>(), [key]);
+    }
+}
+
+/// Its alarm goes off at the former deadline, and finds the later one.
+#[test]
+fn a_touched_key_costs_the_timer_nothing_until_its_former_deadline() {
+    let fixture = Fixture::with(|builder| builder.max_pending(1));
+    fixture.schedule(1, 10 * MS, 1);
+    for _ in 0..100 {
+        assert!(fixture.keyed.touch(&1, 15 * MS) && fixture.keyed.touch(&1, MS));
+    }
+    assert!(fixture.keyed.reschedule(&1, 20 * MS));
+    let stats = fixture.timer.stats();
+    assert_eq!((stats.added, stats.rescheduled), (1, 0));
+    assert_eq!(fixture.advance(19 * MS), []);
+    // It goes on, also where the timer is full; and may still become earlier.
+    assert!(fixture.keyed.reschedule(&1, HOUR) && fixture.keyed.reschedule(&1, MS));
+    assert_eq!(fixture.advance(MS), [(1, 1)]);
+    assert_eq!(fixture.schedule(2, MS, 2), None, "the permit is back, once");
+    let full = fixture.keyed.schedule(3, TimerEntry::after(MS, 3));
+    assert!(matches!(full, Err(AddError::Full(_))));
+}
+
+#[test]
+fn after_a_shutdown_of_the_timer_nothing_expires_and_everything_can_be_taken() {
+    let fixture = Fixture::new();
+    for key in 1..=3 {
+        fixture.schedule(key, MS * key, key);
+    }
+    assert!(fixture.keyed.touch(&1, 2 * MS));
+    let alarms = fixture.timer.shutdown();
+    assert!(matches!(
+        fixture.keyed.schedule(1, TimerEntry::after(MS, 9)),
+        Err(AddError::Shutdown(_))
+    ));
+    fixture.clock.advance(MS);
+    alarms.into_iter().map(TimerEntry::into_task).for_each(Task::run);
+    assert_eq!(fixture.advance(HOUR), [], "whose time was not up");
+    let mut left = fixture.keyed.cancel_all();
+    left.sort_unstable();
+    assert_eq!(left, [(1, 1), (2, 2), (3, 3)]);
 }

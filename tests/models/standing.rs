@@ -32,7 +32,7 @@ fn replace_against_expiry() {
 
 /// Two replace a task whose alarm is on its way to the executor: it comes too late for the others.
 ///
-/// Fails when an alarm does not compare epochs.
+/// Fails when the task gets another one's name.
 #[test]
 fn replace_on_its_way() {
     explore("replace_on_its_way", 4, || {
@@ -80,7 +80,7 @@ fn cancel_and_schedule_on_its_way() {
 /// The key's alarm has expired and the timer is full again: a task that is refused leaves the
 /// former one as it was.
 ///
-/// Fails when `schedule` raises the key's epoch before the timer has accepted the alarm.
+/// Fails when `schedule` removes the former task before the timer has accepted the alarm.
 #[test]
 fn refused_replace_on_its_way() {
     explore("refused_replace_on_its_way", 3, || {
@@ -128,7 +128,7 @@ fn cancel_of_a_key_against_expiry() {
 
 /// A key that was touched in time expires at its later deadline and not before.
 ///
-/// Fails when `touch` tells whether there is a key, and not whether its alarm is pending.
+/// Fails when an alarm does not look at the deadline.
 #[test]
 fn touch_against_expiry() {
     explore("touch_against_expiry", 2, || {
