@@ -5,6 +5,9 @@
 mod report;
 mod server;
 mod tcp;
+#[cfg(feature = "tracing")]
+#[path = "../common/warnings.rs"]
+mod warnings;
 
 use hyper::rt;
 use std::future::Future;

@@ -4,6 +4,9 @@ mod clock;
 mod model;
 #[cfg(feature = "tracing")]
 mod reports;
+#[cfg(feature = "tracing")]
+#[path = "../common/warnings.rs"]
+mod warnings;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
