@@ -27,6 +27,9 @@ use std::time::{Duration, Instant};
 /// key expires any more; [`cancel_all`](Self::cancel_all) returns what is left. (The tasks that the
 /// shutdown returned expire the keys whose time is up, if they are run.)
 ///
+/// A key that was extended costs the timer a task at its former deadline, which sets its alarm
+/// again: `advance_clock` and `stats` count that as expired.
+///
 /// All methods take constant time and the lock of one shard for as long, unless they say otherwise.
 /// Keys are compared, cloned and dropped under it, so these must not use the keyed timer. Where a
 /// key is only looked up, it may be given in any form that it can be borrowed as, a `String` as a
