@@ -1,0 +1,17 @@
+//! A server for Redis' clients whose keys vanish on time: values in a map, deadlines in a
+//! [`tickwheel::KeyedTimer`].
+
+// In reading order: the keys and their deadlines, the commands, the wire.
+pub mod deadline;
+pub mod store;
+pub mod slot;
+pub mod events;
+pub mod shared;
+pub mod command;
+pub mod glob;
+pub mod client;
+pub mod request;
+pub mod reply;
+pub mod session;
+pub mod server;
+pub mod metrics;

@@ -1,0 +1,53 @@
+//! The command line.
+
+use clap::Parser;
+use std::net::IpAddr;
+use tickwheel_ttlstore::request::Limits;
+use tickwheel_ttlstore::shared::Bounds;
+
+/// A server for Redis' clients whose keys vanish on time.
+///
+/// Strings with a time to live, in memory. Try it: redis-cli -p 6380 set key value px 1500
+#[derive(Debug, Parser)]
+#[command(name = "ttlstore")]
+pub(crate) struct Options {
+    /// The address to listen on
+    #[arg(long, default_value = "127.0.0.1")]
+    pub(crate) bind: IpAddr,
+    /// The port to listen on; 0 for any that is free
+    #[arg(long, default_value_t = 6380)]
+    pub(crate) port: u16,
+    /// Tells the timer's figures to Prometheus at this port, under /metrics
+    #[arg(long)]
+    pub(crate) stats_port: Option<u16>,
+    /// Threads that serve connections; the timer has one of its own
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) threads: u16,
+    /// Connections at a time
+    #[arg(long, default_value_t = 10_000)]
+    max_clients: usize,
+    /// Bytes of a request
+    #[arg(long, default_value_t = 8 << 20)]
+    max_request_bytes: usize,
+    /// Words of a request
+    #[arg(long, default_value_t = 1 << 16)]
+    max_request_words: usize,
+    /// Bytes of events that a subscriber may lie behind
+    #[arg(long, default_value_t = 32 << 20)]
+    max_backlog_bytes: usize,
+    /// Keys with a TTL at a time
+    #[arg(long, default_value_t = 100_000_000)]
+    pub(crate) max_ttl_keys: usize,
+    /// Logs each connection
+    #[arg(long, short)]
+    pub(crate) verbose: bool,
+}
+
+impl Options {
+    pub(crate) fn bounds(&self) -> Bounds {
+        let request =
+            Limits { max_frame: self.max_request_bytes, max_args: self.max_request_words };
+        let (max_clients, max_backlog) = (self.max_clients, self.max_backlog_bytes);
+        Bounds { max_clients, request, max_backlog }
+    }
+}

@@ -1,0 +1,42 @@
+//! The server: takes connections, as many as there may be.
+
+use crate::session;
+use crate::shared::Shared;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::AsyncWriteExt;
+use tokio::net::{TcpListener, TcpStream};
+use tracing::{debug, warn};
+
+/// Takes connections for ever.
+pub async fn run(listener: TcpListener, shared: Arc<Shared>) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => admit(stream, &shared),
+            Err(error) => {
+                // No file descriptors, most likely: it passes when a connection ends.
+                warn!(%error, "can't take a connection");
+                if shared.waits.sleep(Duration::from_millis(100)).await.is_err() {
+                    return; // The timer has ended: so do we.
+                }
+            }
+        }
+    }
+}
+
+fn admit(mut stream: TcpStream, shared: &Arc<Shared>) {
+    let Some(seat) = shared.admit() else {
+        warn!(max = shared.bounds.max_clients, "a connection was refused: there are too many");
+        tokio::spawn(async move {
+            // Whether it comes to hear of that is the client's matter.
+            let _ = stream.write_all(b"-ERR max number of clients reached\r\n").await;
+        });
+        return;
+    };
+    let shared = Arc::clone(shared);
+    tokio::spawn(async move {
+        if let Err(error) = session::serve(stream, &shared, &seat).await {
+            debug!(%error, "a connection broke");
+        }
+    });
+}

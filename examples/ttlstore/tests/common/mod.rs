@@ -1,0 +1,144 @@
+//! A server in this process, on real sockets, and clients of it.
+
+#![allow(dead_code)] // Each test uses a part of it.
+
+use redis::{Client, Connection, ConnectionAddr, IntoConnectionInfo, RedisResult, Value};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tickwheel::{ManualClock, Timer};
+use tickwheel_ttlstore::request::Limits;
+use tickwheel_ttlstore::server;
+use tickwheel_ttlstore::shared::{Bounds, Shared};
+use tokio::runtime::Runtime;
+
+/// Only a bug takes longer.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+pub const BOUNDS: Bounds = Bounds {
+    max_clients: 20,
+    request: Limits { max_frame: 1 << 20, max_args: 1000 },
+    max_backlog: 1 << 20,
+};
+
+/// Ends when it is dropped.
+pub struct Server {
+    pub shared: Arc<Shared>,
+    pub address: SocketAddr,
+    _runtime: Runtime,
+}
+
+impl Server {
+    pub fn start(timer: Timer, bounds: Bounds) -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_io()
+            .build()
+            .expect("a runtime");
+        let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0"));
+        let listener = listener.expect("a free port");
+        let address = listener.local_addr().expect("an address");
+        let shared = Shared::new(timer, Timer::builder().start().expect("a timer"), bounds);
+        runtime.spawn(server::run(listener, Arc::clone(&shared)));
+        Server { shared, address, _runtime: runtime }
+    }
+
+    /// With a reaper, on the real clock.
+    pub fn real() -> Self {
+        Self::start(Timer::builder().start().expect("a timer"), BOUNDS)
+    }
+
+    /// In virtual time, which passes by `pass` only.
+    pub fn manual() -> (Self, ManualClock) {
+        let clock = ManualClock::new();
+        let timer = Timer::builder().clock(clock.clone()).build().expect("a timer");
+        (Self::start(timer, BOUNDS), clock)
+    }
+
+    pub fn client(&self) -> Connection {
+        connect(self.address.port(), 2)
+    }
+
+    pub fn raw(&self) -> Raw {
+        let stream = TcpStream::connect(self.address).expect("it listens");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        Raw(stream)
+    }
+}
+
+pub fn connect(port: u16, protocol: u8) -> Connection {
+    let address = ConnectionAddr::Tcp("127.0.0.1".to_owned(), port);
+    let info = address.into_connection_info().expect("an address");
+    let protocol =
+        if protocol == 3 { redis::ProtocolVersion::RESP3 } else { redis::ProtocolVersion::RESP2 };
+    let settings = info.redis_settings().clone().set_protocol(protocol);
+    let client = Client::open(info.set_redis_settings(settings)).expect("an address");
+    client.get_connection().expect("a server")
+}
+
+/// A command, as one would type it.
+pub fn ask(client: &mut Connection, line: &str) -> RedisResult<Value> {
+    let mut words = line.split(' ');
+    let mut command = redis::cmd(words.next().expect("a command"));
+    words.for_each(|word| {
+        command.arg(word);
+    });
+    command.query(client)
+}
+
+/// The same, as text: what a reply is, or which error.
+pub fn told(client: &mut Connection, line: &str) -> String {
+    match ask(client, line) {
+        Ok(Value::Nil) => "nil".to_owned(),
+        Ok(Value::Okay) => "OK".to_owned(),
+        Ok(Value::Int(number)) => number.to_string(),
+        Ok(Value::SimpleString(text)) => text,
+        Ok(Value::BulkString(bytes)) => String::from_utf8_lossy(&bytes).into_owned(),
+        Ok(other) => format!("{other:?}"),
+        Err(error) => {
+            format!("{} {}", error.code().unwrap_or("?"), error.detail().unwrap_or_default())
+        }
+    }
+}
+
+/// A connection that may say anything.
+pub struct Raw(pub TcpStream);
+
+impl Raw {
+    pub fn send(&mut self, bytes: &[u8]) {
+        // The server may have closed it already.
+        let _ = self.0.write_all(bytes);
+    }
+
+    /// Reads exactly this.
+    pub fn expect(&mut self, wanted: &str) {
+        let mut got = vec![0; wanted.len()];
+        let read = self.0.read_exact(&mut got);
+        assert_eq!(String::from_utf8_lossy(&got), wanted, "{read:?}");
+    }
+
+    /// All that comes until the server closes the connection.
+    pub fn rest(&mut self) -> String {
+        let mut rest = Vec::new();
+        let mut piece = [0; 4096];
+        loop {
+            match self.0.read(&mut piece) {
+                Ok(0) => break,
+                Ok(length) => rest.extend_from_slice(&piece[..length]),
+                Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => break,
+                Err(error) => panic!("the connection stays open: {error}"),
+            }
+        }
+        String::from_utf8_lossy(&rest).into_owned()
+    }
+}
+
+/// Waits for what must come.
+pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < PATIENCE, "{what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}

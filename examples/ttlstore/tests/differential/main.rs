@@ -1,0 +1,112 @@
+//! Random commands to a real redis-server and to ours, through the same client: the same replies.
+//!
+//! `TTLSTORE_SEQUENCES` says how many sequences of commands, `TTLSTORE_SEED` which. It needs
+//! redis-server, and fails without.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod redis_server;
+mod sequence;
+
+use common::{Server, connect};
+use redis::{Connection, RedisResult, Value};
+use redis_server::RedisServer;
+use sequence::{Sequence, Step};
+use std::collections::HashMap;
+use std::env;
+use std::thread;
+use std::time::{Duration, Instant};
+
+#[test]
+fn both_servers_give_the_same_replies() {
+    let number = |name: &str| env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let sequences = number("TTLSTORE_SEQUENCES").unwrap_or(300);
+    let seed = number("TTLSTORE_SEED").unwrap_or_else(|| fastrand::u64(..1 << 32));
+    println!("TTLSTORE_SEED={seed} TTLSTORE_SEQUENCES={sequences}");
+    let (theirs, ours) = (RedisServer::start(), Server::real());
+    let mut counts = Counts::default();
+    for number in 0..sequences {
+        let protocol = 2 + (number % 2) as u8;
+        let mut pair = [connect(theirs.port, protocol), connect(ours.address.port(), protocol)];
+        compare(&mut pair, Sequence::new(seed + number), &mut counts);
+    }
+    println!("{} replies, {} of them errors", counts.replies, counts.errors);
+    // Each command was seen, and most of them were right.
+    assert!(counts.errors * 3 < counts.replies, "too many are wrong");
+    for command in sequence::COMMANDS {
+        let seen = counts.by_command.get(command).copied().unwrap_or(0);
+        assert!(seen > sequences / 10, "{command} was asked {seen} times only");
+    }
+}
+
+#[derive(Default)]
+struct Counts {
+    replies: u64,
+    errors: u64,
+    by_command: HashMap<String, u64>,
+}
+
+fn compare(pair: &mut [Connection; 2], mut sequence: Sequence, counts: &mut Counts) {
+    let seed = sequence.seed;
+    let start = Instant::now();
+    let mut told = Vec::new();
+    while let Some(step) = sequence.next() {
+        let words = match step {
+            Step::Pass(time) => {
+                thread::sleep(time);
+                continue;
+            }
+            Step::Ask(words) => words,
+        };
+        let [theirs, ours] = pair.each_mut().map(|client| reply(client, &words));
+        let line = words.iter().map(|word| word.escape_ascii().to_string()).collect::<Vec<_>>();
+        told.push(format!("{} -> {theirs:?}", line.join(" ")));
+        let command = line[0].to_lowercase();
+        assert!(
+            equal(&command, &theirs, &ours, &sequence, start.elapsed()),
+            "seed {seed}: ours is {ours:?} after\n{}",
+            told.join("\n")
+        );
+        counts.replies += 1;
+        counts.errors += u64::from(theirs.is_err());
+        *counts.by_command.entry(command).or_default() += 1;
+    }
+}
+
+type Told = Result<Value, String>;
+
+fn reply(client: &mut Connection, words: &[Vec<u8>]) -> Told {
+    let mut command = redis::Cmd::new();
+    for word in words {
+        command.arg(&word[..]);
+    }
+    let reply: RedisResult<Value> = command.query(client);
+    match reply {
+        Ok(Value::Array(mut keys)) => {
+            keys.sort_by_key(|key| format!("{key:?}")); // They come in no order.
+            Ok(Value::Array(keys))
+        }
+        Ok(value) => Ok(value),
+        Err(error) if error.is_io_error() => panic!("{error} after {words:?}"),
+        Err(error) => Err(format!("{:?} {:?}", error.code(), error.detail())),
+    }
+}
+
+/// The two are asked one after the other: what is left of a TTL, and when one ends that began with
+/// the command, may differ by the time that has passed. Dates may not.
+fn equal(command: &str, theirs: &Told, ours: &Told, sequence: &Sequence, passed: Duration) -> bool {
+    if theirs == ours {
+        return true;
+    }
+    let (Ok(Value::Int(theirs)), Ok(Value::Int(ours))) = (theirs, ours) else { return false };
+    let passed_ms = i64::try_from(passed.as_millis()).expect("no test lasts for ages") + 2;
+    let is_date = |wall_ms: i64| sequence.dates_ms.contains(&wall_ms);
+    let tolerance = match command {
+        _ if *theirs <= 0 || *ours <= 0 => return false,
+        "pexpiretime" if is_date(*theirs) => return false,
+        "ttl" | "expiretime" => passed_ms / 1000 + 1,
+        "pttl" | "pexpiretime" => passed_ms,
+        _ => return false,
+    };
+    (theirs - ours).abs() <= tolerance
+}
