@@ -105,7 +105,8 @@ impl<T: Send + 'static> TimerBuilder<T> {
     }
 
     /// How many timers may be pending at once; [`Timer::add`] fails beyond. No limit unless set.
-    /// With the feature `hyper`, hyper's sleeps count, and are never refused.
+    /// With the feature `hyper`, hyper's sleeps count, and are never refused; nor is a key of a
+    /// [`KeyedTimer`](crate::KeyedTimer) whose deadline was extended, when its former one comes.
     ///
     /// A timer counts until it is cancelled or expires; no longer when its task runs. The count is
     /// the one thing that all adding threads share, so a limit costs them some speed.

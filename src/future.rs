@@ -16,7 +16,8 @@ use std::time::{Duration, Instant};
 /// that.
 ///
 /// A [`shutdown`](Timer::shutdown) of the timer returns the wakers of those who sleep, as tasks: to
-/// run them wakes the sleepers, and each then ends with an error.
+/// run them wakes the sleepers, and each then ends with an error. An executor that refuses tasks
+/// needs `on_refused(Task::run)`: a waker that is dropped wakes nobody.
 #[derive(Debug)]
 #[must_use = "a future does nothing unless it is polled"]
 pub struct Sleep {
@@ -29,8 +30,9 @@ pub struct Sleep {
 #[derive(Debug)]
 struct Armed {
     timeout: Timeout,
-    /// Whom the timeout wakes. No clone: the task in the timer is one, and keeps its data alive
-    /// while the timeout is pending.
+    /// Whom the timeout wakes: the clone that is the task in the timer, which keeps its data alive
+    /// while the timeout is pending. Not the waker that was cloned: that may have other data, whose
+    /// place another waker takes when it is gone.
     wakes: (usize, usize),
 }
 
@@ -172,11 +174,12 @@ impl Sleep {
         if self.armed.as_mut().is_some_and(|armed| armed.wakes(waker)) {
             return Poll::Pending;
         }
-        let task = Task::from(waker.clone());
-        let entry = TimerEntry::new(When::at_or_never(self.deadline), task);
+        let waker = waker.clone();
+        let wakes = identity(&waker);
+        let entry = TimerEntry::new(When::at_or_never(self.deadline), Task::from(waker));
         match add(&self.timer, entry) {
             Ok(timeout) => {
-                self.armed = Some(Armed { timeout, wakes: identity(waker) });
+                self.armed = Some(Armed { timeout, wakes });
                 Poll::Pending
             }
             Err(AddError::Full(_)) => Poll::Ready(Err(SleepError::Full)),
@@ -195,12 +198,12 @@ impl Armed {
     /// Whether the timeout is pending and wakes this waker, from now on if not before. So it keeps
     /// its place, also in a timer that is full.
     fn wakes(&mut self, waker: &Waker) -> bool {
-        let wakes = identity(waker);
-        if self.wakes == wakes {
+        if self.wakes == identity(waker) {
             return self.timeout.is_pending();
         }
-        self.wakes = wakes;
-        self.timeout.replace(Task::from(waker.clone())).is_ok()
+        let waker = waker.clone();
+        self.wakes = identity(&waker);
+        self.timeout.replace(Task::from(waker)).is_ok()
     }
 }
 

@@ -159,6 +159,17 @@ impl<V, const BITS: u32> Slab<V, BITS> {
         indices.take(limit).collect()
     }
 
+    /// The keys of all values, with these.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Key, &V)> {
+        let chunks = self.chunks.iter().enumerate();
+        chunks.flat_map(|(id, chunk)| {
+            chunk.slots.iter().enumerate().filter_map(move |(offset, slot)| {
+                let key = Key { index: (id << BITS | offset) as u32, generation: slot.generation };
+                slot.value.as_ref().map(|value| (key, value))
+            })
+        })
+    }
+
     /// The tag of the value at `index`, if there is one.
     #[inline]
     pub(crate) fn tag(&self, index: u32) -> Option<u32> {

@@ -3,7 +3,7 @@
 pub(crate) mod shards;
 
 use crate::key_map::{KeyMap, spread};
-use crate::keyed::shards::{Shared, Slot};
+use crate::keyed::shards::{Owner, Shared, Slot};
 use crate::{AddError, Task, Timer, TimerEntry, When};
 use std::borrow::Borrow;
 use std::fmt;
@@ -25,13 +25,14 @@ use std::time::{Duration, Instant};
 /// A key whose time is up, but whose task the executor has not run yet, is as any other: it can
 /// still be cancelled, replaced, or moved to a later deadline. After a `shutdown` of the timer no
 /// key expires any more; [`cancel_all`](Self::cancel_all) returns what is left. (The tasks that the
-/// shutdown returned expire the keys whose time is up, if they are run.)
+/// executor had by then, or that the shutdown returned, expire the keys whose time is up, if they
+/// are run.)
 ///
 /// A key that was extended costs the timer a task at its former deadline, which sets its alarm
 /// again: `advance_clock` and `stats` count that as expired.
 ///
 /// All methods take constant time and the lock of one shard for as long, unless they say otherwise.
-/// Keys are compared, cloned and dropped under it, so these must not use the keyed timer. Where a
+/// Keys are compared and dropped under it, so these must not use the keyed timer. Where a
 /// key is only looked up, it may be given in any form that it can be borrowed as, a `String` as a
 /// `&str`.
 ///
@@ -65,6 +66,7 @@ where
     T: Send + 'static,
 {
     shared: Arc<Shared<K, T>>,
+    owner: Arc<Owner<K, T>>,
     hasher: S,
 }
 
@@ -94,7 +96,9 @@ where
         hasher: S,
         expired: impl Fn(K, T) + Send + Sync + 'static,
     ) -> Self {
-        KeyedTimer { shared: Shared::new(timer.clone(), expired), hasher }
+        let shared = Shared::new(timer.clone(), expired);
+        let owner = Arc::new(Owner(Arc::clone(&shared)));
+        KeyedTimer { shared, owner, hasher }
     }
 
     /// Schedules a key's task, and returns the task that it replaces.
@@ -170,9 +174,8 @@ where
         let hash = self.hash(key);
         let mut map = self.shared.shard(hash);
         let index = map.find(hash, key)?;
-        let (key, slot) = map.remove(index)?;
+        let (_key, slot) = map.remove(index)?;
         drop(map);
-        drop(key);
         Some(slot.cancel())
     }
 
@@ -292,7 +295,8 @@ where
     T: Send + 'static,
 {
     fn clone(&self) -> Self {
-        KeyedTimer { shared: Arc::clone(&self.shared), hasher: self.hasher.clone() }
+        let (shared, owner) = (Arc::clone(&self.shared), Arc::clone(&self.owner));
+        KeyedTimer { shared, owner, hasher: self.hasher.clone() }
     }
 }
 

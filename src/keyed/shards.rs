@@ -9,13 +9,18 @@
 
 use crate::key::Key;
 use crate::key_map::{KeyMap, shard_of, shards_for};
+use crate::report::contain;
 use crate::sync::{Mutex, MutexGuard, parallelism};
 use crate::{AddError, SharedClosure, Task, Timeout, Timer, TimerEntry, When};
 use crossbeam_utils::CachePadded;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-/// Alarms refer to it weakly, so it goes with the last clone.
+/// What the clones share besides: when it goes with the last one, all keys go. An alarm that is
+/// under way may keep [`Shared`] a little longer.
+pub(crate) struct Owner<K: Eq, T>(pub(crate) Arc<Shared<K, T>>);
+
+/// Alarms refer to it weakly.
 pub(crate) struct Shared<K: Eq, T> {
     timer: Timer,
     /// Their number is a power of two. Padded, so that two locks never share a cache line.
@@ -158,8 +163,10 @@ impl<T> Slot<T> {
     }
 }
 
-impl<K: Eq, T> Drop for Shared<K, T> {
+impl<K: Eq, T> Drop for Owner<K, T> {
     fn drop(&mut self) {
-        drop(self.cancel_all());
+        self.0.cancel_all().into_iter().for_each(|key_and_task| {
+            contain(|| drop(key_and_task));
+        });
     }
 }

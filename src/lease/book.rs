@@ -67,8 +67,9 @@ impl<K: Hash + Eq + Clone> Book<K> {
         let generation = self.last;
         let runs_out = since + self.terms.lease;
         let due = (since + self.terms.renew_every, generation);
-        self.due.insert(due, key.clone());
-        self.leases.insert(key, Lease { generation, runs_out, due, sent: None });
+        // First what may panic, in the key's `Hash`: what is due without a lease would stay due.
+        self.leases.insert(key.clone(), Lease { generation, runs_out, due, sent: None });
+        self.due.insert(due, key);
         generation
     }
 

@@ -39,6 +39,9 @@ pub trait LeaseStore<K>: Send + Sync + 'static {
 /// others. If it runs out all the same, or the store says that it is gone,
 /// [`LeaseStore::lost`] is called, once.
 ///
+/// The timer's executor must not drop the tasks that it refuses: without its rounds nothing is
+/// renewed, nor reported lost.
+///
 /// Cloning shares it. It keeps the timer. When the last clone is dropped, nothing is renewed any
 /// more, and nothing is lost. When the timer is full or shut down as the next round of renewals has
 /// to be planned, all leases are reported lost at once: nobody would renew them.
@@ -173,7 +176,7 @@ where
         Ok(Lease { watchdog, key, generation })
     }
 
-    /// How many leases are held.
+    /// How many leases are held; what has run out counts until it is reported lost.
     pub fn len(&self) -> usize {
         self.shared.watchdog.state.lock().book.len()
     }
@@ -203,8 +206,9 @@ where
     /// Stops the renewal; whether the lease was still held. Call it before the lock is given back
     /// to the store, and give back only what was held.
     ///
-    /// After it `lost` is not called, and no answer counts. A renewal may still be on its way to
-    /// the store, which must renew only what this holder has: nothing once it was given back.
+    /// After it no answer counts, and `lost` is not called if it was still held; if it was not,
+    /// that call may be on its way. So may a renewal to the store, which must renew only what this
+    /// holder has: nothing once it was given back.
     pub fn release(self) -> bool {
         self.watchdog.release(&self.key, self.generation)
     }
@@ -307,6 +311,8 @@ where
         let mut state = self.state.lock();
         let Round { renewals, mut lost, failed } = state.book.round(now);
         lost.extend(self.plan_or_lose(&mut state));
+        // If all are lost for want of a next round, the store must not renew them for nobody.
+        let renewals = if state.book.len() == 0 { Vec::new() } else { renewals };
         drop(state);
         if failed > 0 {
             // Not one by one: an outage may fail them all, again and again.
@@ -319,8 +325,7 @@ where
         };
         let mut renewals = renewals.into_iter().map(renewal).peekable();
         while renewals.peek().is_some() {
-            let batch = renewals.by_ref().take(self.terms.batch_size).collect();
-            contain(|| self.store.renew(batch));
+            contain(|| self.store.renew(renewals.by_ref().take(self.terms.batch_size).collect()));
         }
     }
 }

@@ -30,11 +30,11 @@ impl LeaseTerms {
         LeaseTerms { lease, renew_every: lease / 3, batch_size: 100 }
     }
 
-    /// How long after it was taken or renewed a lease is renewed: from a nanosecond to the lease,
-    /// to which it is clamped. The shorter, the more failures it survives. A renewal may be earlier
-    /// by an eighth, to go along with others in one batch.
+    /// How long after it was taken or renewed a lease is renewed: from a nanosecond to seven
+    /// eighths of the lease, to which it is clamped. The shorter, the more failures it survives. A
+    /// renewal may be earlier by an eighth, to go along with others in one batch.
     pub fn renew_every(mut self, period: Duration) -> Self {
-        self.renew_every = period.clamp(Duration::from_nanos(1), self.lease);
+        self.renew_every = period.clamp(Duration::from_nanos(1), self.lease - self.lease / 8);
         self
     }
 

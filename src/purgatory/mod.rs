@@ -294,12 +294,10 @@ where
     fn shutdown(&self) -> Vec<O> {
         self.registry.shards.iter().for_each(|shard| shard.lock().close());
         let mut pending = Vec::new();
-        for shard in &self.registry.shards {
+        for home in &self.homes {
             // Nothing comes in any more, so these are all.
-            let keys = shard.lock().keys();
-            for (hash, key) in keys {
-                self.visit(hash, &key, |hold| pending.extend(hold.cancel().1));
-            }
+            let waiting = home.shard().waiting();
+            pending.extend(waiting.into_iter().filter_map(|key| Hold { home, key }.cancel().1));
         }
         pending
     }

@@ -14,7 +14,8 @@ use std::sync::Arc;
 #[must_use = "tells whether the operation is completed already"]
 pub enum Watch<K, O> {
     /// It is finished: the condition held at one of the checks, and `on_complete` was called (or
-    /// will be, after the operation's callback that this was called from). Or a check panicked.
+    /// will be, after the operation's callback that this was called from). Or a check panicked. Or
+    /// its time was up before it was added, and the timer did not take it again.
     Completed,
     /// It is watched on all its keys. Dropping the handle changes nothing.
     Pending(Pending<K, O>),

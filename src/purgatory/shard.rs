@@ -53,8 +53,8 @@ impl<K: Eq + Clone, O> Shard<K, O> {
         Some(Id { shard: self.number, key: self.operations.insert(Delayed::adding(), 0) })
     }
 
-    /// Adds an operation to a key's watchers. Also after shutdown: that has found it under its
-    /// first key, and its adder takes it back.
+    /// Adds an operation to a key's watchers. Also after shutdown: that has found its record, and
+    /// its adder takes it back.
     pub(crate) fn watch(&mut self, hash: u64, key: &K, operation: Id) -> Place {
         self.watchers.push(hash, key, operation)
     }
@@ -175,9 +175,10 @@ impl<K: Eq + Clone, O> Shard<K, O> {
         self.closed = true;
     }
 
-    /// The keys that are watched now, with their hashes.
-    pub(crate) fn keys(&self) -> Vec<(u64, K)> {
-        self.watchers.keys()
+    /// The operations that wait, and those that are being added.
+    pub(crate) fn waiting(&self) -> Vec<Key> {
+        let waiting = self.operations.iter().filter(|(_, delayed)| !delayed.state.has_ended());
+        waiting.map(|(key, _)| key).collect()
     }
 
     /// Entries of all keys.

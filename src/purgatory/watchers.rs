@@ -77,11 +77,6 @@ impl<K: Eq + Clone> Watchers<K> {
         visit
     }
 
-    /// The keys that are watched now, with their hashes.
-    pub(crate) fn keys(&self) -> Vec<(u64, K)> {
-        self.lines.iter().map(|(hash, key, _)| (hash, key.clone())).collect()
-    }
-
     fn forget_line_if_unused(&mut self, id: u32) {
         if self.lines.at(id).is_unused() {
             drop(self.lines.remove(id));

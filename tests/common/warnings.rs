@@ -2,14 +2,25 @@
 
 use std::fmt::Debug;
 use std::mem;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Level, Metadata, Subscriber};
+use tracing::{Dispatch, Event, Level, Metadata, Subscriber};
 
 /// Of each warning the numbers in it.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(crate) struct Warnings(Arc<Mutex<Vec<Vec<u64>>>>);
+
+/// Subscribers that stay. With fewer than two, `tracing` asks the thread that is the first to come
+/// to an event whether anybody wants it, for good; and another test's thread has none.
+static OTHERS: LazyLock<[Dispatch; 2]> =
+    LazyLock::new(|| [(); 2].map(|()| Dispatch::new(Warnings(Arc::default()))));
+
+/// Lets no event be forgotten for want of a subscriber: for every test of a binary in which one
+/// keeps warnings.
+pub(crate) fn listen() {
+    LazyLock::force(&OTHERS);
+}
 
 /// The numbers of one event.
 struct Numbers(Vec<u64>);
@@ -18,6 +29,13 @@ impl Warnings {
     /// Those since the last call.
     pub(crate) fn take(&self) -> Vec<Vec<u64>> {
         mem::take(&mut self.0.lock().unwrap())
+    }
+}
+
+impl Default for Warnings {
+    fn default() -> Self {
+        listen();
+        Warnings(Arc::default())
     }
 }
 

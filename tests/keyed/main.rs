@@ -1,5 +1,6 @@
 //! The behaviour of `KeyedTimer`, in virtual time.
 
+mod edges;
 mod model;
 mod races;
 

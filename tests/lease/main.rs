@@ -1,6 +1,7 @@
 //! The behaviour of leases, in virtual time, with a store that does what a test wants.
 
 mod clock;
+mod edges;
 mod model;
 #[cfg(feature = "tracing")]
 mod reports;
@@ -81,6 +82,8 @@ pub(crate) struct Fixture {
 impl Fixture {
     /// Leases of 30 s, renewed every 10 s, in batches of at most 5.
     pub(crate) fn new() -> Self {
+        #[cfg(feature = "tracing")]
+        warnings::listen();
         let clock = ManualClock::new();
         let timer = Timer::builder().shards(1).clock(clock.clone()).build().unwrap();
         let seen = Arc::new(Mutex::new(Seen::default()));

@@ -234,3 +234,29 @@ fn a_late_expiry_does_not_meet_the_next_operation() {
     assert!(!second.is_completed());
     assert_eq!(fixture.counts(), (1, 1, 1));
 }
+
+/// Neither did its condition hold, nor did a check panic. The timer does not take it again, so who
+/// adds it ends it.
+#[test]
+fn an_operation_that_expires_while_it_is_added_is_completed() {
+    let fixture = Fixture::with(|builder| builder.max_pending(1));
+    let (purgatory, timer) = (fixture.purgatory.clone(), fixture.timer.clone());
+    let (clock, mut checks) = (fixture.clock.clone(), 0);
+    let script = fixture.script(1).when(move || {
+        checks += 1;
+        match checks {
+            2 => drop(purgatory.check_and_complete(&1)), // So there is a third.
+            3 => {
+                clock.advance(MS);
+                timer.advance_clock(Duration::ZERO);
+                timer.add(TimerEntry::after(HOUR, || ())).unwrap();
+            }
+            _ => {}
+        }
+        false
+    });
+    let watch = fixture.purgatory.try_complete_else_watch(script, MS, &[1]).unwrap();
+    assert!(watch.is_completed());
+    assert_eq!(fixture.log.ends(), [(Completed, 1), (Expired, 1), (Dropped, 1)]);
+    assert_eq!(fixture.purgatory.stats().expired, 1);
+}

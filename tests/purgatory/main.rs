@@ -1,6 +1,7 @@
 //! The behaviour of `Purgatory`, one rule of its documentation per test. Time is a `ManualClock`,
 //! but in `stress`.
 
+mod brittle;
 mod chains;
 mod checks;
 mod ends;

@@ -1,0 +1,108 @@
+//! What a review found at the edges: the last clone's end, panics, what the executor has already.
+
+use crate::MS;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tickwheel::{KeyedTimer, ManualClock, Timer, TimerEntry};
+
+const S: Duration = Duration::from_secs(1);
+
+/// "When the last clone is dropped, all are cancelled": also while a key expires elsewhere.
+#[test]
+fn nothing_expires_after_the_last_clone_was_dropped() {
+    let clock = ManualClock::new();
+    let timer = Timer::builder().shards(1).clock(clock.clone()).build().unwrap();
+    let last: Arc<Mutex<Option<KeyedTimer<u32, u32>>>> = Arc::default();
+    let (sender, expired) = channel();
+    let (held, inner, hands) = (Arc::clone(&last), timer.downgrade(), clock.clone());
+    let keyed = KeyedTimer::new(&timer, move |key, _| {
+        sender.send(key).unwrap();
+        if key == 1 {
+            drop(held.lock().unwrap().take());
+            hands.advance(10 * MS);
+            inner.upgrade().unwrap().advance_clock(Duration::ZERO);
+        }
+    });
+    keyed.schedule(1, TimerEntry::after(10 * MS, 1_u32)).unwrap();
+    keyed.schedule(2, TimerEntry::after(20 * MS, 2_u32)).unwrap();
+    *last.lock().unwrap() = Some(keyed);
+    clock.advance(10 * MS);
+    timer.advance_clock(Duration::ZERO);
+    assert_eq!(expired.try_iter().collect::<Vec<_>>(), [1]);
+    assert_eq!(timer.len(), 0);
+}
+
+/// One comes out and two abort the process, if they are not contained.
+#[test]
+fn a_task_that_panics_when_dropped_is_contained() {
+    struct Bomb;
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic!("contained");
+        }
+    }
+    let timer = Timer::builder().clock(ManualClock::new()).build().unwrap();
+    let keyed = KeyedTimer::new(&timer, |_: u32, bomb: Bomb| drop(bomb));
+    for key in 0..2 {
+        keyed.schedule(key, TimerEntry::after(S, Bomb)).unwrap();
+    }
+    let dropped = catch_unwind(AssertUnwindSafe(|| drop(keyed)));
+    assert!(dropped.is_ok());
+}
+
+#[test]
+fn an_alarm_that_is_set_again_goes_beyond_max_pending() {
+    let clock = ManualClock::new();
+    let (sender, queue) = channel::<tickwheel::Task>();
+    let timer = Timer::builder()
+        .shards(1)
+        .max_pending(1)
+        .clock(clock.clone())
+        .executor(move |task| sender.send(task).unwrap())
+        .build()
+        .unwrap();
+    let keyed = KeyedTimer::new(&timer, |_: u32, _: u32| ());
+    keyed.schedule(1, TimerEntry::after(10 * MS, 1_u32)).unwrap();
+    assert!(keyed.touch(&1, S));
+    clock.advance(10 * MS);
+    timer.advance_clock(Duration::ZERO);
+    timer.add(TimerEntry::after(S, || ())).unwrap();
+    queue.try_recv().unwrap().run();
+    assert_eq!(timer.len(), 2);
+}
+
+#[test]
+fn what_the_executor_has_expires_after_a_shutdown() {
+    let clock = ManualClock::new();
+    let (sender, queue) = channel::<tickwheel::Task>();
+    let builder = Timer::builder().clock(clock.clone());
+    let timer = builder.executor(move |task| sender.send(task).unwrap()).build().unwrap();
+    let (expire, expired) = channel();
+    let keyed = KeyedTimer::new(&timer, move |key: u32, _: u32| expire.send(key).unwrap());
+    keyed.schedule(1, TimerEntry::after(10 * MS, 1_u32)).unwrap();
+    clock.advance(10 * MS);
+    timer.advance_clock(Duration::ZERO);
+    assert!(timer.shutdown().is_empty());
+    queue.try_iter().for_each(tickwheel::Task::run);
+    assert_eq!(expired.try_iter().count(), 1);
+}
+
+/// A key's `Drop` that panics as it is cancelled: its alarm must not stay behind.
+#[test]
+fn a_key_that_panics_when_dropped_leaves_no_alarm() {
+    #[derive(PartialEq, Eq, Hash)]
+    struct Mine(u32);
+    impl Drop for Mine {
+        fn drop(&mut self) {
+            assert!(self.0 != 7, "the key's drop panics");
+        }
+    }
+    let timer = Timer::builder().clock(ManualClock::new()).build().unwrap();
+    let keyed = KeyedTimer::new(&timer, |_: Mine, _: u32| ());
+    keyed.schedule(Mine(7), TimerEntry::after(S, 1_u32)).unwrap();
+    let key = std::mem::ManuallyDrop::new(Mine(7));
+    assert!(catch_unwind(AssertUnwindSafe(|| keyed.cancel(&*key))).is_err());
+    assert_eq!(timer.len(), 0);
+}
