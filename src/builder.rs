@@ -105,8 +105,9 @@ impl<T: Send + 'static> TimerBuilder<T> {
     }
 
     /// How many timers may be pending at once; [`Timer::add`] fails beyond. No limit unless set.
-    /// With the feature `hyper`, hyper's sleeps count, and are never refused; nor is a key of a
-    /// [`KeyedTimer`](crate::KeyedTimer) whose deadline was extended, when its former one comes.
+    /// What cannot be refused counts, but goes above it: a key of a
+    /// [`KeyedTimer`](crate::KeyedTimer) whose deadline was extended, when its former one comes;
+    /// the one timer of all [`Leases`](crate::Leases); with the feature `hyper`, hyper's sleeps.
     ///
     /// A timer counts until it is cancelled or expires; no longer when its task runs. The count is
     /// the one thing that all adding threads share, so a limit costs them some speed.

@@ -43,8 +43,9 @@ pub trait LeaseStore<K>: Send + Sync + 'static {
 /// renewed, nor reported lost.
 ///
 /// Cloning shares it. It keeps the timer. When the last clone is dropped, nothing is renewed any
-/// more, and nothing is lost. When the timer is full or shut down as the next round of renewals has
-/// to be planned, all leases are reported lost at once: nobody would renew them.
+/// more, and nothing is lost. When the timer is shut down as the next round of renewals has to be
+/// planned, all leases are reported lost at once: nobody would renew them. All leases take one
+/// timer, which goes above `max_pending` if need be.
 ///
 /// After Redisson's lock watchdog.
 ///
@@ -149,7 +150,7 @@ where
     /// Begins to renew a lease that was taken at this moment: [`hold_since`](Self::hold_since) now.
     ///
     /// # Errors
-    /// [`AddError`] if the timer is full or was shut down.
+    /// [`AddError::Shutdown`] if the timer was shut down.
     pub fn hold(&self, key: K) -> Result<Lease<K>, AddError<Task>> {
         self.hold_since(key, self.shared.watchdog.now())
     }
@@ -162,7 +163,7 @@ where
     /// more, and not lost.
     ///
     /// # Errors
-    /// [`AddError`] if the timer is full or was shut down. The former lease has ended then as well.
+    /// [`AddError::Shutdown`] if the timer was shut down. The former lease has ended then as well.
     pub fn hold_since(&self, key: K, since: Instant) -> Result<Lease<K>, AddError<Task>> {
         let watchdog = Arc::clone(&self.shared.watchdog);
         let since = since.min(watchdog.now());
@@ -261,7 +262,6 @@ where
     fn plan(self: &Arc<Self>, state: &mut State<K>) -> Result<(), AddError<Task>> {
         let Some(due) = state.book.next_due() else { return Ok(()) };
         if let Some((at, timeout)) = &mut state.round {
-            // Moved, and not added anew: a full timer might not take it back.
             if (*at <= due && timeout.is_pending()) || timeout.reschedule_at(due) {
                 *at = due.min(*at);
                 return Ok(());
@@ -270,7 +270,8 @@ where
         state.round = None;
         let entry = TimerEntry::at(due, Task::from(Waker::from(Arc::clone(self))));
         let timeout = match self.timer.upgrade() {
-            Some(timer) => timer.add(entry)?,
+            // One for all leases: they are not lost because somebody else has filled the timer.
+            Some(timer) => timer.add_beyond_limit(entry)?,
             None => return Err(AddError::Shutdown(entry)),
         };
         state.round = Some((due, timeout));
@@ -311,7 +312,7 @@ where
         let mut state = self.state.lock();
         let Round { renewals, mut lost, failed } = state.book.round(now);
         lost.extend(self.plan_or_lose(&mut state));
-        // If all are lost for want of a next round, the store must not renew them for nobody.
+        // If all are lost because of a shutdown, the store must not renew them for nobody.
         let renewals = if state.book.len() == 0 { Vec::new() } else { renewals };
         drop(state);
         if failed > 0 {

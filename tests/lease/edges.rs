@@ -8,9 +8,20 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tickwheel::{Lease, LeaseStore, LeaseTerms, Leases, ManualClock, Renewal, Timer, TimerEntry};
 
-/// A lease that was reported lost must not be renewed after that.
+/// Something else goes off before the round in the same turn, and fills the timer: that costs no
+/// lease. Or it shuts the timer down: then all are lost, and none is renewed after that.
 #[test]
-fn what_was_lost_for_want_of_room_is_not_renewed() {
+fn a_timer_that_others_fill_costs_no_lease_and_one_that_is_shut_down_costs_all() {
+    assert_eq!(
+        when_the_round_begins(|timer| {
+            while timer.add(TimerEntry::after(100 * S, || ())).is_ok() {}
+        }),
+        ["renew 1"]
+    );
+    assert_eq!(when_the_round_begins(|timer| drop(timer.shutdown())), ["lost 1"]);
+}
+
+fn when_the_round_begins(act: impl FnOnce(&Timer) + Send + 'static) -> Vec<String> {
     struct Store(Arc<Mutex<Vec<String>>>);
     impl LeaseStore<u32> for Store {
         fn renew(&self, batch: Vec<Renewal<u32>>) {
@@ -25,20 +36,16 @@ fn what_was_lost_for_want_of_room_is_not_renewed() {
     }
     let clock = ManualClock::new();
     let timer = Timer::builder().shards(1).max_pending(2).clock(clock.clone()).build().unwrap();
-    let log = Arc::default();
+    let log: Arc<Mutex<Vec<String>>> = Arc::default();
     let leases = Leases::new(&timer, LeaseTerms::new(30 * S), Store(Arc::clone(&log)));
-    // Goes off before the round in the same turn, and fills the timer.
     let weak = timer.downgrade();
-    timer
-        .add(TimerEntry::after(10 * S, move || {
-            let timer = weak.upgrade().unwrap();
-            while timer.add(TimerEntry::after(100 * S, || ())).is_ok() {}
-        }))
-        .unwrap();
+    let task = move || act(&weak.upgrade().unwrap());
+    timer.add(TimerEntry::after(10 * S, task)).unwrap();
     let _lease = leases.hold(1).unwrap();
     clock.advance(10 * S);
     timer.advance_clock(Duration::ZERO);
-    assert_eq!(*log.lock().unwrap(), ["lost 1"]);
+    let seen = log.lock().unwrap().clone();
+    seen
 }
 
 /// `release` says whether the lease was held; if not, `lost` may come after it. (Its former text,

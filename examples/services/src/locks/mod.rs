@@ -49,7 +49,7 @@ pub struct Lock {
 #[derive(Debug)]
 pub enum LockError {
     Redis(RedisError),
-    /// The timer is full, or was shut down.
+    /// The timer was shut down.
     Timer,
 }
 
