@@ -44,8 +44,7 @@ fn when_the_round_begins(act: impl FnOnce(&Timer) + Send + 'static) -> Vec<Strin
     let _lease = leases.hold(1).unwrap();
     clock.advance(10 * S);
     timer.advance_clock(Duration::ZERO);
-    let seen = log.lock().unwrap().clone();
-    seen
+    log.lock().unwrap().clone()
 }
 
 /// `release` says whether the lease was held; if not, `lost` may come after it. (Its former text,
