@@ -209,7 +209,7 @@ pub use purgatory::Purgatory;
 pub use purgatory::error::WatchError;
 pub use purgatory::future::{FutureOperation, Wait, Waited};
 pub use purgatory::operation::DelayedOperation;
-pub use purgatory::pending::{Cancelled, Pending, Watch};
+pub use purgatory::pending::{CancelPendingOnDrop, Cancelled, Pending, Watch};
 pub use purgatory::stats::PurgatoryStats;
 pub use stats::{Lateness, LevelSnapshot, Snapshot, Stats};
 pub use timeout::{Cancel, CancelOnDrop, Timeout};

@@ -101,6 +101,56 @@ where
             (Claim::Won | Claim::Left, None) => Cancelled::Left,
         }
     }
+
+    /// Cancels the operation when the guard is dropped: for a request that nobody waits for once
+    /// its connection, or the future that it belongs to, has gone.
+    pub fn cancel_on_drop(self) -> CancelPendingOnDrop<K, O> {
+        CancelPendingOnDrop(self)
+    }
+}
+
+/// A [`Pending`] that cancels its operation when it is dropped. The operation is dropped with it,
+/// without a call to its code; if it was finished already, nothing happens.
+///
+/// ```
+/// use std::time::Duration;
+/// use tickwheel::{DelayedOperation, Purgatory, Timer};
+///
+/// struct Fetch;
+///
+/// impl DelayedOperation for Fetch {
+///     fn try_complete(&mut self) -> bool {
+///         false
+///     }
+///     fn on_complete(&mut self) {
+///         unreachable!("the connection was closed before");
+///     }
+/// }
+///
+/// let timer = Timer::builder().start()?;
+/// let fetches = Purgatory::new(&timer);
+/// let watch = fetches.try_complete_else_watch(Fetch, Duration::MAX, &["orders-0"])?;
+/// let connection = watch.pending().map(|pending| pending.cancel_on_drop());
+/// assert_eq!(fetches.delayed(), 1);
+/// drop(connection);
+/// assert_eq!(fetches.delayed(), 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+#[must_use = "dropped at once, it cancels at once"]
+pub struct CancelPendingOnDrop<K, O>(Pending<K, O>)
+where
+    K: Eq + Clone + Send + 'static,
+    O: DelayedOperation;
+
+impl<K, O> Drop for CancelPendingOnDrop<K, O>
+where
+    K: Eq + Clone + Send + 'static,
+    O: DelayedOperation,
+{
+    fn drop(&mut self) {
+        drop(self.0.cancel());
+    }
 }
 
 impl<K, O> Drop for Pending<K, O> {

@@ -1,0 +1,193 @@
+//! The broker: the log, the follower, the groups, and where requests wait for them.
+
+use crate::counters::Counters;
+use crate::fetch::{DelayedFetch, sleep_and_look_again};
+use crate::follower::{Follower, Pace};
+use crate::group::{self, Coordinator};
+use crate::log::{Partition, TopicPartition, Topics};
+use crate::parked::park;
+use crate::produce::{self, DelayedProduce};
+use kafka_protocol::messages::{FetchRequest, FetchResponse, ProduceRequest, ProduceResponse};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+use tickwheel::{DelayedOperation, Purgatory, Timer, TimerEntry};
+
+/// How a broker is to be.
+#[derive(Clone, Copy, Debug)]
+pub struct Terms {
+    /// Of a new topic.
+    pub partitions: i32,
+    pub long_poll: LongPoll,
+    pub initial_rebalance_delay: Duration,
+    pub follower_lag: Duration,
+    pub limits: Limits,
+}
+
+/// How a fetch waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LongPoll {
+    /// In a purgatory, until the produce that it waits for.
+    Purgatory,
+    /// Looks, sleeps for so long, and looks again.
+    Sleep { pause: Duration },
+}
+
+/// What clients may take.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    pub max_connections: usize,
+    pub max_frame: usize,
+    pub max_topics: usize,
+    pub max_partition_bytes: u64,
+    pub max_groups: usize,
+    pub max_members: usize,
+}
+
+/// How many there are that wait.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Waiting {
+    pub fetches: usize,
+    pub produces: usize,
+    /// Groups whose members join.
+    pub joins: usize,
+    /// Members of groups.
+    pub sessions: usize,
+}
+
+pub struct Broker {
+    /// What clients are told to connect to.
+    pub(crate) address: SocketAddr,
+    pub(crate) limits: Limits,
+    long_poll: LongPoll,
+    /// The one of all that waits.
+    pub(crate) timer: Timer,
+    pub(crate) topics: Topics,
+    pub(crate) follower: Follower,
+    pub(crate) fetches: Purgatory<TopicPartition, DelayedFetch>,
+    pub(crate) produces: Purgatory<TopicPartition, DelayedProduce>,
+    pub(crate) groups: Arc<Coordinator>,
+    pub(crate) counters: Counters,
+    pub(crate) next_producer: AtomicI64,
+}
+
+impl Broker {
+    /// Everything waits on `timer`; how much may is its `max_pending`.
+    pub fn new(address: SocketAddr, timer: Timer, terms: &Terms) -> Arc<Self> {
+        let limits = terms.limits;
+        let group_terms = group::Terms {
+            initial_rebalance_delay: terms.initial_rebalance_delay,
+            max_groups: limits.max_groups,
+            max_members: limits.max_members,
+        };
+        Arc::new(Broker {
+            address,
+            limits,
+            long_poll: terms.long_poll,
+            topics: Topics::new(terms.partitions, limits.max_topics, limits.max_partition_bytes),
+            follower: Follower::new(terms.follower_lag),
+            fetches: Purgatory::new(&timer),
+            produces: Purgatory::new(&timer),
+            groups: Coordinator::new(&timer, group_terms),
+            timer,
+            counters: Counters::default(),
+            next_producer: AtomicI64::new(1),
+        })
+    }
+
+    /// `None` if there is a shutdown before the answer.
+    pub(crate) async fn fetch(&self, request: FetchRequest) -> Option<FetchResponse> {
+        let max_wait = Duration::from_millis(u64::try_from(request.max_wait_ms).unwrap_or(0));
+        let (mut fetch, answer) = DelayedFetch::new(request, &self.topics);
+        if max_wait.is_zero() {
+            fetch.on_complete();
+            return answer.await.ok();
+        }
+        if let LongPoll::Sleep { pause } = self.long_poll {
+            sleep_and_look_again(&self.timer, fetch, max_wait, pause).await;
+            return answer.await.ok();
+        }
+        let keys: Vec<_> = fetch.partitions().map(|partition| partition.name.clone()).collect();
+        park(&self.fetches, fetch, max_wait, &keys, answer).await
+    }
+
+    /// `None` if nobody wants an answer, or there is a shutdown before.
+    pub(crate) async fn produce(
+        self: &Arc<Self>,
+        request: ProduceRequest,
+    ) -> Option<ProduceResponse> {
+        let timeout = Duration::from_millis(u64::try_from(request.timeout_ms).unwrap_or(0));
+        let (appended, response) = produce::append(&request, &self.topics);
+        drop(request.topic_data); // The log has it.
+        for one in &appended {
+            self.replicate(&one.partition, one.end);
+        }
+        match request.acks {
+            0 => None,
+            -1 => {
+                let name = |one: &produce::Appended| one.partition.name.clone();
+                let keys: Vec<_> = appended.iter().map(name).collect();
+                let (produce, answer) = DelayedProduce::new(appended, response);
+                park(&self.produces, produce, timeout, &keys, answer).await
+            }
+            _ => Some(response),
+        }
+    }
+
+    /// Sees to it that the follower gets a partition up to `end`: now, or as late as it is.
+    fn replicate(self: &Arc<Self>, partition: &Arc<Partition>, end: i64) {
+        match self.follower.pace() {
+            Pace::Stopped => {}
+            Pace::Running { lag } if lag.is_zero() => self.copy(partition, end),
+            Pace::Running { lag } => {
+                let (broker, late) = (Arc::downgrade(self), Arc::clone(partition));
+                let copy = move || {
+                    if let Some(broker) = broker.upgrade() {
+                        broker.copy(&late, end);
+                    }
+                };
+                if self.timer.add(TimerEntry::after(lag, copy)).is_err() {
+                    self.copy(partition, end); // As many wait as may: then at once.
+                }
+            }
+        }
+    }
+
+    /// First the change, then the triggers, with no lock held.
+    fn copy(&self, partition: &Partition, end: i64) {
+        if self.follower.copy(partition, end) {
+            self.produces.check_and_complete(&partition.name);
+            self.fetches.check_and_complete(&partition.name);
+        }
+    }
+
+    /// Stops the follower, or lets it run. Then it first gets what it has missed.
+    pub fn set_follower(&self, pace: Pace) {
+        self.follower.set_pace(pace);
+        for (_, topic) in self.topics.all() {
+            topic.iter().for_each(|partition| self.copy(partition, i64::MAX));
+        }
+    }
+
+    pub fn connections(&self) -> usize {
+        self.counters.connections.load(Ordering::Relaxed)
+    }
+
+    /// What waits now.
+    pub fn waiting(&self) -> Waiting {
+        let (joins, sessions) = self.groups.waiting();
+        let (fetches, produces) = (self.fetches.delayed(), self.produces.delayed());
+        Waiting { fetches, produces, joins, sessions }
+    }
+
+    /// Says what was pending, and drops it.
+    pub(crate) fn shutdown(&self) {
+        let fetches = self.fetches.shutdown().len();
+        let produces = self.produces.shutdown().len();
+        let (joins, sessions) = self.groups.shutdown();
+        let timers = self.timer.shutdown().len();
+        let what = "pending at the end, and dropped";
+        tracing::info!(fetches, produces, joins, sessions, other_timers = timers, "{what}");
+    }
+}

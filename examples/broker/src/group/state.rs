@@ -1,0 +1,234 @@
+//! A group's state: who is in it, and where it stands between one generation and the next.
+
+use super::member::Member;
+use super::offsets::Offsets;
+use bytes::Bytes;
+use kafka_protocol::ResponseError;
+use kafka_protocol::messages::join_group_response::JoinGroupResponseMember;
+use kafka_protocol::messages::{
+    JoinGroupRequest, JoinGroupResponse, SyncGroupRequest, SyncGroupResponse,
+};
+use kafka_protocol::protocol::StrBytes;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Phase {
+    #[default]
+    Empty,
+    /// Members join; a delayed join waits for all of them.
+    PreparingRebalance,
+    /// All have joined; the leader is to say who gets what.
+    CompletingRebalance,
+    Stable,
+}
+
+#[derive(Default)]
+pub(super) struct State {
+    pub(super) phase: Phase,
+    pub(super) generation: i32,
+    pub(super) members: BTreeMap<StrBytes, Member>,
+    pub(super) offsets: Offsets,
+    protocol_type: StrBytes,
+    protocol: StrBytes,
+    leader: StrBytes,
+}
+
+/// What is left to do when the group's lock is released.
+#[must_use]
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    Nothing,
+    /// A rebalance has begun: watch a delayed join, for so long at most.
+    Watch {
+        timeout: Duration,
+    },
+    /// The first rebalance of a group: its join waits in any case, so that those who come soon
+    /// after are in it, too.
+    WatchFirst,
+    /// The delayed join may be complete now.
+    Trigger,
+}
+
+impl State {
+    /// A member joins, or joins again. It hears the answer when all have joined, or at once.
+    pub(super) fn join(
+        &mut self,
+        id: StrBytes,
+        request: &JoinGroupRequest,
+        answer: oneshot::Sender<JoinGroupResponse>,
+    ) -> Next {
+        let is_leader = id == self.leader;
+        if self.phase == Phase::Empty {
+            self.protocol_type = StrBytes::from_string(request.protocol_type.to_string());
+        }
+        let member = self.members.entry(id.clone()).or_insert_with(|| Member::new(request));
+        let is_same = member.protocols == request.protocols && !member.assignment.is_empty();
+        member.update(request);
+        if self.phase == Phase::Stable && is_same && !is_leader {
+            // It has not heard, or has forgotten, what it had: nothing changes for the others.
+            let _ = answer.send(self.joined(&id));
+            return Next::Nothing;
+        }
+        // An answer that it waited for on another connection is dropped, and so is that.
+        member.joining = Some(answer);
+        match self.phase {
+            Phase::PreparingRebalance => Next::Trigger,
+            Phase::Empty => {
+                self.phase = Phase::PreparingRebalance;
+                Next::WatchFirst
+            }
+            Phase::CompletingRebalance | Phase::Stable => self.rebalance(),
+        }
+    }
+
+    /// All have to join again.
+    fn rebalance(&mut self) -> Next {
+        self.phase = Phase::PreparingRebalance;
+        for member in self.members.values_mut() {
+            member.assignment.clear();
+            if let Some(syncing) = member.syncing.take() {
+                let code = ResponseError::RebalanceInProgress.code();
+                let _ = syncing.send(SyncGroupResponse::default().with_error_code(code));
+            }
+        }
+        let timeouts = self.members.values().map(|member| member.rebalance_timeout);
+        Next::Watch { timeout: timeouts.max().unwrap_or_default() }
+    }
+
+    /// Whether nobody is missing.
+    pub(super) fn all_have_joined(&self) -> bool {
+        self.members.values().all(|member| member.joining.is_some())
+    }
+
+    /// A new generation of those who have joined. Returns who has not, and is out.
+    pub(super) fn begin_generation(&mut self) -> Vec<StrBytes> {
+        let is_gone =
+            |member: &Member| member.joining.as_ref().is_none_or(oneshot::Sender::is_closed);
+        let gone = self.members.iter().filter(|(_, member)| is_gone(member));
+        let gone: Vec<StrBytes> = gone.map(|(id, _)| id.clone()).collect();
+        gone.iter().for_each(|id| drop(self.members.remove(id)));
+        self.generation += 1;
+        let Some(first) = self.members.keys().next().cloned() else {
+            self.phase = Phase::Empty;
+            self.leader = StrBytes::new();
+            return gone;
+        };
+        if !self.members.contains_key(&self.leader) {
+            self.leader = first;
+        }
+        self.protocol = self.choose_protocol();
+        self.phase = Phase::CompletingRebalance;
+        for id in self.members.keys().cloned().collect::<Vec<_>>() {
+            let joined = self.joined(&id);
+            let joining = self.members.get_mut(&id).and_then(|member| member.joining.take());
+            if let Some(answer) = joining {
+                let _ = answer.send(joined);
+            }
+        }
+        gone
+    }
+
+    /// Of those that all know, the one with the most votes.
+    fn choose_protocol(&self) -> StrBytes {
+        let candidates = self.common_protocols();
+        let votes = |candidate: &StrBytes| {
+            let votes = self.members.values().filter_map(|member| member.vote(&candidates));
+            votes.filter(|vote| vote == candidate).count()
+        };
+        candidates.iter().max_by_key(|candidate| votes(candidate)).cloned().unwrap_or_default()
+    }
+
+    fn common_protocols(&self) -> Vec<StrBytes> {
+        let names = self.members.values().next().into_iter().flat_map(|first| &first.protocols);
+        let names = names.map(|protocol| &protocol.name);
+        let known = |name: &&StrBytes| self.members.values().all(|member| member.knows(name));
+        names.filter(known).cloned().collect()
+    }
+
+    /// Whether somebody who knows these protocols fits in with the others.
+    pub(super) fn accepts(&self, id: &StrBytes, request: &JoinGroupRequest) -> bool {
+        let mut others = self.members.iter().filter(|(other, _)| *other != id).peekable();
+        if others.peek().is_none() {
+            return !request.protocols.is_empty();
+        }
+        let others: Vec<&Member> = others.map(|(_, member)| member).collect();
+        let known = |name: &str| others.iter().all(|member| member.knows(name));
+        request.protocol_type == self.protocol_type
+            && request.protocols.iter().any(|protocol| known(&protocol.name))
+    }
+
+    fn joined(&self, id: &StrBytes) -> JoinGroupResponse {
+        let of_leader = self.members.iter().filter(|_| *id == self.leader);
+        let members = of_leader.map(|(id, member)| {
+            JoinGroupResponseMember::default()
+                .with_member_id(id.clone())
+                .with_metadata(member.metadata(&self.protocol))
+        });
+        JoinGroupResponse::default()
+            .with_generation_id(self.generation)
+            .with_protocol_name(Some(self.protocol.clone()))
+            .with_leader(self.leader.clone())
+            .with_member_id(id.clone())
+            .with_members(members.collect())
+    }
+
+    /// A member asks what it gets; the leader says what everybody gets.
+    pub(super) fn sync(
+        &mut self,
+        request: SyncGroupRequest,
+        answer: oneshot::Sender<SyncGroupResponse>,
+    ) {
+        if let Err(error) = self.check(&request.member_id, request.generation_id) {
+            let _ = answer.send(SyncGroupResponse::default().with_error_code(error.code()));
+            return;
+        }
+        if self.phase == Phase::CompletingRebalance && request.member_id == self.leader {
+            for assignment in request.assignments {
+                if let Some(member) = self.members.get_mut(&assignment.member_id) {
+                    member.assignment = Bytes::copy_from_slice(&assignment.assignment);
+                }
+            }
+            self.phase = Phase::Stable;
+            for member in self.members.values_mut() {
+                let assignment = member.assignment.clone();
+                if let Some(answer) = member.syncing.take() {
+                    let _ = answer.send(SyncGroupResponse::default().with_assignment(assignment));
+                }
+            }
+        }
+        let Some(member) = self.members.get_mut(&request.member_id) else { return };
+        if self.phase == Phase::Stable {
+            let assignment = member.assignment.clone();
+            let _ = answer.send(SyncGroupResponse::default().with_assignment(assignment));
+        } else {
+            member.syncing = Some(answer);
+        }
+    }
+
+    /// Whether a member may speak for this generation.
+    pub(super) fn check(&self, id: &StrBytes, generation: i32) -> Result<(), ResponseError> {
+        if !self.members.contains_key(id) {
+            Err(ResponseError::UnknownMemberId)
+        } else if generation != self.generation {
+            Err(ResponseError::IllegalGeneration)
+        } else if self.phase == Phase::PreparingRebalance {
+            Err(ResponseError::RebalanceInProgress)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// A member has left, or its session has expired.
+    pub(super) fn remove(&mut self, id: &StrBytes) -> Next {
+        if self.members.remove(id).is_none() {
+            return Next::Nothing;
+        }
+        match self.phase {
+            Phase::PreparingRebalance => Next::Trigger,
+            Phase::Empty => Next::Nothing,
+            Phase::CompletingRebalance | Phase::Stable => self.rebalance(),
+        }
+    }
+}

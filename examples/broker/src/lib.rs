@@ -1,0 +1,24 @@
+//! A mini Kafka broker on tickwheel. Fetches, produces and joins that must wait lie in
+//! purgatories, sessions are keyed timers; one timer expires them all.
+
+#![forbid(unsafe_code)]
+
+mod answers;
+mod broker;
+mod connection;
+mod counters;
+mod fetch;
+mod follower;
+mod group;
+mod http;
+mod log;
+mod metrics;
+mod parked;
+mod produce;
+mod server;
+mod wire;
+
+pub use broker::{Broker, Limits, LongPoll, Terms, Waiting};
+pub use follower::Pace;
+pub use log::Batch;
+pub use server::Server;

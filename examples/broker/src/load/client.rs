@@ -1,0 +1,107 @@
+//! A client: as much of Kafka's protocol as the load speaks.
+
+use crate::Failure;
+use bytes::{BufMut, Bytes, BytesMut};
+use kafka_protocol::messages::fetch_request::{FetchPartition, FetchTopic};
+use kafka_protocol::messages::metadata_request::MetadataRequestTopic;
+use kafka_protocol::messages::produce_request::{PartitionProduceData, TopicProduceData};
+use kafka_protocol::messages::{
+    ApiKey, BrokerId, FetchRequest, MetadataRequest, ProduceRequest, RequestHeader, RequestKind,
+    ResponseHeader, ResponseKind, TopicName,
+};
+use kafka_protocol::protocol::{Decodable, Encodable, StrBytes};
+use std::net::SocketAddr;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+pub(super) struct Client(TcpStream);
+
+impl Client {
+    pub(super) async fn connect(address: SocketAddr) -> Result<Self, Failure> {
+        let stream = TcpStream::connect(address).await?;
+        stream.set_nodelay(true)?;
+        Ok(Client(stream))
+    }
+
+    /// Makes the topic that all use.
+    pub(super) async fn create_topic(&mut self) -> Result<(), Failure> {
+        let topic = MetadataRequestTopic::default().with_name(Some(topic()));
+        let request = MetadataRequest::default().with_topics(Some(vec![topic]));
+        self.call(ApiKey::Metadata, 5, request.into()).await?;
+        Ok(())
+    }
+
+    pub(super) async fn produce(&mut self, partition: i32, records: Bytes) -> Result<(), Failure> {
+        let data = PartitionProduceData::default().with_index(partition);
+        let data = data.with_records(Some(records));
+        let topic = TopicProduceData::default().with_name(topic()).with_partition_data(vec![data]);
+        let request = ProduceRequest::default().with_acks(1).with_topic_data(vec![topic]);
+        match self.call(ApiKey::Produce, 7, request.into()).await? {
+            ResponseKind::Produce(response)
+                if response.responses[0].partition_responses[0].error_code == 0 =>
+            {
+                Ok(())
+            }
+            other => Err(format!("{other:?}").into()),
+        }
+    }
+
+    /// What there is from an offset on, and the high watermark.
+    pub(super) async fn fetch(
+        &mut self,
+        partition: i32,
+        offset: i64,
+        max_wait_ms: i32,
+    ) -> Result<(Bytes, i64), Failure> {
+        let wanted = FetchPartition::default()
+            .with_partition(partition)
+            .with_fetch_offset(offset)
+            .with_partition_max_bytes(1 << 20);
+        let topic = FetchTopic::default().with_topic(topic()).with_partitions(vec![wanted]);
+        let request = FetchRequest::default()
+            .with_replica_id(BrokerId(-1))
+            .with_max_wait_ms(max_wait_ms)
+            .with_min_bytes(1)
+            .with_max_bytes(1 << 20)
+            .with_topics(vec![topic]);
+        match self.call(ApiKey::Fetch, 11, request.into()).await? {
+            ResponseKind::Fetch(mut response) if !response.responses.is_empty() => {
+                let answer = response.responses.remove(0).partitions.remove(0);
+                match answer.error_code {
+                    0 => Ok((answer.records.unwrap_or_default(), answer.high_watermark)),
+                    code => Err(format!("a fetch has failed: {code}").into()),
+                }
+            }
+            other => Err(format!("{other:?}").into()),
+        }
+    }
+
+    async fn call(
+        &mut self,
+        key: ApiKey,
+        version: i16,
+        body: RequestKind,
+    ) -> Result<ResponseKind, Failure> {
+        let mut frame = BytesMut::new();
+        frame.put_u32(0);
+        RequestHeader::default()
+            .with_request_api_key(key as i16)
+            .with_request_api_version(version)
+            .encode(&mut frame, key.request_header_version(version))?;
+        body.encode(&mut frame, version)?;
+        let length = (frame.len() - 4) as u32;
+        frame[..4].copy_from_slice(&length.to_be_bytes());
+        self.0.write_all(&frame).await?;
+
+        let length = self.0.read_u32().await?;
+        let mut frame = vec![0; length as usize];
+        self.0.read_exact(&mut frame).await?;
+        let mut frame = Bytes::from(frame);
+        ResponseHeader::decode(&mut frame, key.response_header_version(version))?;
+        Ok(ResponseKind::decode(key, &mut frame, version)?)
+    }
+}
+
+fn topic() -> TopicName {
+    TopicName(StrBytes::from_static_str("load"))
+}

@@ -1,0 +1,109 @@
+//! Record batches: they stay closed, just as their producer made them, compressed or not.
+
+use bytes::{BufMut, Bytes, BytesMut};
+use kafka_protocol::ResponseError;
+
+/// A batch as it lies in the log.
+#[derive(Debug)]
+pub struct Batch {
+    pub(super) bytes: Bytes,
+    pub(super) base_offset: i64,
+    pub(super) last_offset: i64,
+    pub(super) max_timestamp: i64,
+    /// How many bytes of the log lie before it, from the beginning of time.
+    pub(super) position: u64,
+}
+
+/// Where the header of a batch has what.
+const LENGTH: usize = 8;
+const LEADER_EPOCH: usize = 12;
+const MAGIC: usize = 16;
+const CRC: usize = 17;
+/// From here on the checksum covers all.
+const ATTRIBUTES: usize = 21;
+const LAST_OFFSET_DELTA: usize = 23;
+const MAX_TIMESTAMP: usize = 35;
+const RECORD_COUNT: usize = 57;
+const HEADER: usize = 61;
+
+impl Batch {
+    /// What a producer sent, if it is exactly one batch and in order.
+    ///
+    /// # Errors
+    /// What Kafka says of such a batch.
+    pub fn check(bytes: &[u8]) -> Result<(), ResponseError> {
+        if bytes.len() < HEADER {
+            return Err(ResponseError::CorruptMessage);
+        }
+        if bytes[MAGIC] != 2 {
+            return Err(ResponseError::UnsupportedForMessageFormat);
+        }
+        let length = i32::from_be_bytes(at(bytes, LENGTH));
+        if usize::try_from(length).ok() != Some(bytes.len() - LEADER_EPOCH) {
+            return Err(ResponseError::InvalidRecord);
+        }
+        if u32::from_be_bytes(at(bytes, CRC)) != crc32c::crc32c(&bytes[ATTRIBUTES..]) {
+            return Err(ResponseError::CorruptMessage);
+        }
+        let delta = i32::from_be_bytes(at(bytes, LAST_OFFSET_DELTA));
+        let records = i32::from_be_bytes(at(bytes, RECORD_COUNT));
+        if records < 1 || delta != records - 1 {
+            return Err(ResponseError::InvalidRecord);
+        }
+        Ok(())
+    }
+
+    /// A batch of records that are all the same, as a producer sends it: for the load and the
+    /// tests. Nobody looks into a record.
+    pub fn encode(count: i32, timestamp: i64, record: &[u8]) -> Bytes {
+        let mut batch = BytesMut::with_capacity(HEADER + record.len() * count as usize);
+        batch.put_i64(0);
+        batch.put_i32(0); // The length comes at the end.
+        batch.put_i32(-1);
+        batch.put_u8(2);
+        batch.put_u32(0); // The checksum comes at the end.
+        batch.put_i16(0); // Not compressed.
+        batch.put_i32(count - 1);
+        batch.put_i64(timestamp);
+        batch.put_i64(timestamp);
+        batch.put_i64(-1); // Of no producer that would be known again.
+        batch.put_i16(-1);
+        batch.put_i32(-1);
+        batch.put_i32(count);
+        (0..count).for_each(|_| batch.put_slice(record));
+        let length = (batch.len() - LEADER_EPOCH) as i32;
+        batch[LENGTH..LEADER_EPOCH].copy_from_slice(&length.to_be_bytes());
+        let checksum = crc32c::crc32c(&batch[ATTRIBUTES..]);
+        batch[CRC..ATTRIBUTES].copy_from_slice(&checksum.to_be_bytes());
+        batch.freeze()
+    }
+
+    /// The latest time that the first of some batches has.
+    pub fn timestamp(batches: &[u8]) -> Option<i64> {
+        (batches.len() >= HEADER).then(|| i64::from_be_bytes(at(batches, MAX_TIMESTAMP)))
+    }
+
+    /// Gives a batch, that was checked, its place. The checksum covers neither of the two fields
+    /// that this writes.
+    pub(super) fn place(bytes: &[u8], base_offset: i64, position: u64) -> Self {
+        let mut bytes = bytes.to_vec(); // The frame that it came in must not stay with it.
+        bytes[..LENGTH].copy_from_slice(&base_offset.to_be_bytes());
+        bytes[LEADER_EPOCH..MAGIC].copy_from_slice(&0_i32.to_be_bytes());
+        let delta = i32::from_be_bytes(at(&bytes, LAST_OFFSET_DELTA));
+        Batch {
+            base_offset,
+            last_offset: base_offset + i64::from(delta),
+            max_timestamp: i64::from_be_bytes(at(&bytes, MAX_TIMESTAMP)),
+            position,
+            bytes: bytes.into(),
+        }
+    }
+
+    pub(super) fn end_position(&self) -> u64 {
+        self.position + self.bytes.len() as u64
+    }
+}
+
+fn at<const N: usize>(bytes: &[u8], place: usize) -> [u8; N] {
+    std::array::from_fn(|index| bytes[place + index])
+}

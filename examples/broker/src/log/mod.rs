@@ -1,0 +1,9 @@
+//! The log: topics of partitions, in memory.
+
+mod batch;
+mod partition;
+mod topics;
+
+pub use batch::Batch;
+pub use partition::{Partition, TopicPartition};
+pub use topics::Topics;

@@ -1,0 +1,157 @@
+//! Partitions: batches in order, and how far the follower has them.
+
+use super::batch::Batch;
+use bytes::{Bytes, BytesMut};
+use kafka_protocol::ResponseError;
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+
+/// The name of a partition: what fetches and produces wait for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct TopicPartition {
+    pub topic: Arc<str>,
+    pub index: i32,
+}
+
+#[derive(Debug)]
+pub struct Partition {
+    pub name: TopicPartition,
+    /// Beyond this the oldest batches go.
+    max_bytes: u64,
+    log: Mutex<Log>,
+}
+
+#[derive(Debug, Default)]
+struct Log {
+    batches: VecDeque<Batch>,
+    /// The offset and the position of what comes next.
+    end: i64,
+    end_position: u64,
+    /// The offset and the position up to which the follower has it: consumers see no more.
+    high_watermark: i64,
+    high_position: u64,
+}
+
+impl Partition {
+    pub(super) fn new(name: TopicPartition, max_bytes: u64) -> Self {
+        Partition { name, max_bytes, log: Mutex::default() }
+    }
+
+    /// Appends a batch that was checked. Returns its offset, and the end of the log after it.
+    pub fn append(&self, bytes: &[u8]) -> (i64, i64) {
+        let mut log = self.log.lock();
+        let batch = Batch::place(bytes, log.end, log.end_position);
+        let base_offset = batch.base_offset;
+        log.end = batch.last_offset + 1;
+        log.end_position = batch.end_position();
+        log.batches.push_back(batch);
+        while log.batches.len() > 1 && log.end_position - log.start_position() > self.max_bytes {
+            log.batches.pop_front();
+        }
+        (base_offset, log.end)
+    }
+
+    /// The follower has everything up to `offset`. Whether that is news.
+    pub fn replicate_to(&self, offset: i64) -> bool {
+        let mut log = self.log.lock();
+        let offset = offset.min(log.end);
+        if offset <= log.high_watermark {
+            return false;
+        }
+        log.high_watermark = offset;
+        log.high_position = log.position_of(offset);
+        true
+    }
+
+    /// The first offset, the high watermark and the end.
+    pub fn offsets(&self) -> (i64, i64, i64) {
+        let log = self.log.lock();
+        (log.start(), log.high_watermark, log.end)
+    }
+
+    /// How many bytes a consumer could have from `offset` on.
+    pub fn available(&self, offset: i64) -> Result<u64, ResponseError> {
+        let log = self.log.lock();
+        log.check(offset)?;
+        Ok(log.high_position.saturating_sub(log.position_of(offset)))
+    }
+
+    /// Whole batches from the one on that has `offset`, `max_bytes` at most; but one in any case,
+    /// if `at_least_one`. The second is the high watermark.
+    pub fn read(
+        &self,
+        offset: i64,
+        max_bytes: usize,
+        at_least_one: bool,
+    ) -> Result<(Bytes, i64), ResponseError> {
+        let log = self.log.lock();
+        log.check(offset)?;
+        let visible = |batch: &&Batch| batch.last_offset < log.high_watermark;
+        let mut found = Vec::new();
+        let mut length = 0;
+        for batch in log.batches.range(log.index_of(offset)..).take_while(visible) {
+            if length + batch.bytes.len() > max_bytes && !(at_least_one && found.is_empty()) {
+                break;
+            }
+            length += batch.bytes.len();
+            found.push(batch.bytes.clone());
+        }
+        let high_watermark = log.high_watermark;
+        drop(log);
+        Ok((joined(found, length), high_watermark))
+    }
+
+    /// The first offset whose batch has a record of that time or later, and that batch's time.
+    pub fn offset_at(&self, timestamp: i64) -> Option<(i64, i64)> {
+        let log = self.log.lock();
+        let batch = log.batches.iter().find(|batch| batch.max_timestamp >= timestamp)?;
+        Some((batch.base_offset, batch.max_timestamp))
+    }
+
+    pub fn bytes(&self) -> u64 {
+        let log = self.log.lock();
+        log.end_position - log.start_position()
+    }
+}
+
+impl Log {
+    fn start(&self) -> i64 {
+        self.batches.front().map_or(self.end, |batch| batch.base_offset)
+    }
+
+    fn start_position(&self) -> u64 {
+        self.batches.front().map_or(self.end_position, |batch| batch.position)
+    }
+
+    fn check(&self, offset: i64) -> Result<(), ResponseError> {
+        let inside = (self.start()..=self.end).contains(&offset);
+        inside.then_some(()).ok_or(ResponseError::OffsetOutOfRange)
+    }
+
+    /// Which batch has an offset.
+    fn index_of(&self, offset: i64) -> usize {
+        self.batches.partition_point(|batch| batch.last_offset < offset)
+    }
+
+    fn position_of(&self, offset: i64) -> u64 {
+        let batch = self.batches.get(self.index_of(offset));
+        batch.map_or(self.end_position, |batch| batch.position)
+    }
+}
+
+fn joined(mut found: Vec<Bytes>, length: usize) -> Bytes {
+    if found.len() == 1 {
+        return found.remove(0);
+    }
+    let mut all = BytesMut::with_capacity(length);
+    found.iter().for_each(|bytes| all.extend_from_slice(bytes));
+    all.freeze()
+}
+
+impl fmt::Display for TopicPartition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.topic, self.index)
+    }
+}

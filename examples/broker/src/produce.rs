@@ -1,0 +1,102 @@
+//! Produces: appended at once; with `acks=all` parked until the follower has it, too.
+
+use crate::log::{Batch, Partition, Topics};
+use kafka_protocol::ResponseError;
+use kafka_protocol::messages::produce_request::PartitionProduceData;
+use kafka_protocol::messages::produce_response::{PartitionProduceResponse, TopicProduceResponse};
+use kafka_protocol::messages::{ProduceRequest, ProduceResponse};
+use std::sync::Arc;
+use tickwheel::DelayedOperation;
+use tokio::sync::oneshot;
+
+/// A produce that is appended, and waits for the follower.
+pub struct DelayedProduce {
+    appended: Vec<Appended>,
+    /// As it is when the follower has everything.
+    response: ProduceResponse,
+    /// `None` once it is answered.
+    answer: Option<oneshot::Sender<ProduceResponse>>,
+}
+
+/// What one partition got.
+pub struct Appended {
+    pub partition: Arc<Partition>,
+    /// The follower has it when it has everything up to here.
+    pub end: i64,
+    /// Where its answer is: the topic's and the partition's place in the response.
+    place: (usize, usize),
+}
+
+/// Appends what a request brings, and makes its response.
+pub fn append(request: &ProduceRequest, topics: &Topics) -> (Vec<Appended>, ProduceResponse) {
+    let mut appended = Vec::new();
+    let mut responses = Vec::new();
+    for (topic_place, topic) in request.topic_data.iter().enumerate() {
+        let mut partitions = Vec::new();
+        for (place, data) in topic.partition_data.iter().enumerate() {
+            let response = PartitionProduceResponse::default().with_index(data.index);
+            partitions.push(match append_one(topics, &topic.name, data) {
+                Ok((partition, base_offset, end)) => {
+                    let start = partition.offsets().0;
+                    appended.push(Appended { partition, end, place: (topic_place, place) });
+                    response.with_base_offset(base_offset).with_log_start_offset(start)
+                }
+                Err(error) => response.with_error_code(error.code()).with_base_offset(-1),
+            });
+        }
+        responses.push(
+            TopicProduceResponse::default()
+                .with_name(topic.name.clone())
+                .with_partition_responses(partitions),
+        );
+    }
+    (appended, ProduceResponse::default().with_responses(responses))
+}
+
+fn append_one(
+    topics: &Topics,
+    topic: &str,
+    data: &PartitionProduceData,
+) -> Result<(Arc<Partition>, i64, i64), ResponseError> {
+    let partition =
+        topics.partition(topic, data.index).ok_or(ResponseError::UnknownTopicOrPartition)?;
+    let records = data.records.as_ref().ok_or(ResponseError::CorruptMessage)?;
+    Batch::check(records)?;
+    let (base_offset, end) = partition.append(records);
+    Ok((partition, base_offset, end))
+}
+
+impl DelayedProduce {
+    pub fn new(
+        appended: Vec<Appended>,
+        response: ProduceResponse,
+    ) -> (Self, oneshot::Receiver<ProduceResponse>) {
+        let (answer, answered) = oneshot::channel();
+        (DelayedProduce { appended, response, answer: Some(answer) }, answered)
+    }
+}
+
+impl Appended {
+    fn is_replicated(&self) -> bool {
+        self.partition.offsets().1 >= self.end
+    }
+}
+
+impl DelayedOperation for DelayedProduce {
+    fn try_complete(&mut self) -> bool {
+        self.appended.iter().all(Appended::is_replicated)
+    }
+
+    /// What the follower does not have by now has timed out. It stays in the log all the same.
+    fn on_complete(&mut self) {
+        for appended in self.appended.iter().filter(|appended| !appended.is_replicated()) {
+            let (topic, partition) = appended.place;
+            let response = &mut self.response.responses[topic].partition_responses[partition];
+            response.error_code = ResponseError::RequestTimedOut.code();
+            response.base_offset = -1;
+        }
+        if let Some(answer) = self.answer.take() {
+            let _ = answer.send(std::mem::take(&mut self.response));
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! The wire: frames, requests and responses, in the versions that this broker speaks.
+
+mod apis;
+mod bounds;
+mod frame;
+mod request;
+
+pub use apis::{Api, SUPPORTED};
+pub use frame::Inbox;
+pub use request::{Malformed, Request, encode_response, refuse_version};

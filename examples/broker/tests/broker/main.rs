@@ -1,0 +1,11 @@
+//! The broker over real TCP, in virtual time, with a client of our own: what its parts promise,
+//! and what becomes of those who send nonsense. Kafka's own clients are in `e2e`.
+
+mod client;
+mod fixture;
+mod groups;
+mod limits;
+mod long_poll;
+mod nonsense;
+mod records;
+mod replicas;
