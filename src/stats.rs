@@ -24,7 +24,7 @@ impl Default for Counters {
             expired: 0,
             cascaded: 0,
             returned: 0,
-            lateness: Lateness([0; 64]),
+            lateness: Lateness { bars: [0; 64], sum: 0 },
         }
     }
 }
@@ -33,7 +33,8 @@ impl Counters {
     /// Counts a timer that expires `late` nanoseconds after its deadline.
     pub(crate) fn record_expired(&mut self, late: u64) {
         self.expired += 1;
-        self.lateness.0[(late | 1).ilog2() as usize] += 1;
+        self.lateness.bars[(late | 1).ilog2() as usize] += 1;
+        self.lateness.sum = self.lateness.sum.saturating_add(late);
     }
 }
 
@@ -108,9 +109,10 @@ impl Stats {
         self.cascaded += counters.cascaded;
         self.returned += counters.returned;
         self.pending += pending;
-        for (sum, count) in self.lateness.0.iter_mut().zip(counters.lateness.0) {
-            *sum += count;
+        for (bar, count) in self.lateness.bars.iter_mut().zip(counters.lateness.bars) {
+            *bar += count;
         }
+        self.lateness.sum = self.lateness.sum.saturating_add(counters.lateness.sum);
     }
 }
 
@@ -130,12 +132,21 @@ impl fmt::Display for Stats {
 /// Measured from the exact deadline to the moment at which the timer was taken out to be handed to
 /// the executor. Bar `n` counts the times from 2^n to 2^(n+1) - 1 nanoseconds; bar 0 counts 0 too.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Lateness([u64; 64]);
+pub struct Lateness {
+    bars: [u64; 64],
+    /// In nanoseconds.
+    sum: u64,
+}
 
 impl Lateness {
     /// How many timers were counted.
     pub fn count(&self) -> u64 {
-        self.0.iter().sum()
+        self.bars.iter().sum()
+    }
+
+    /// All times together; at most 584 years.
+    pub fn sum(&self) -> Duration {
+        Duration::from_nanos(self.sum)
     }
 
     /// The bars that are not empty: the longest time that falls into each, and its count.
@@ -147,7 +158,7 @@ impl Lateness {
     /// }
     /// ```
     pub fn bars(&self) -> impl Iterator<Item = (Duration, u64)> + '_ {
-        let bars = self.0.iter().enumerate().filter(|(_, count)| **count > 0);
+        let bars = self.bars.iter().enumerate().filter(|(_, count)| **count > 0);
         bars.map(|(bar, count)| (Duration::from_nanos(u64::MAX >> (63 - bar)), *count))
     }
 
@@ -171,7 +182,7 @@ impl fmt::Display for Lateness {
             return write!(f, "of nothing");
         };
         write!(f, "p50 <= {p50:.1?}, p99 <= {p99:.1?}, max <= {max:.1?}")?;
-        let most = self.0.iter().copied().max().unwrap_or(0);
+        let most = self.bars.iter().copied().max().unwrap_or(0);
         for (up_to, count) in self.bars() {
             let bar = "#".repeat((count as f64 / most as f64 * 40.0).ceil() as usize);
             let up_to = format!("{up_to:.1?}");

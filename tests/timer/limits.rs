@@ -111,6 +111,8 @@ fn stats_and_snapshot_can_be_read() {
     let bars: u64 = stats.lateness.bars().map(|(_, count)| count).sum();
     assert_eq!(bars, 62);
     assert!(stats.lateness.quantile(1.0).is_some_and(|most| most >= 61 * MS));
+    // The n-th was due at n ms, and all expired at 61 ms and a microsecond.
+    assert_eq!(stats.lateness.sum(), MS * (0..62).sum() + 62 * Duration::from_micros(1));
     assert_eq!(snapshot.shards, 2);
     let text = snapshot.to_string();
     let level = &snapshot.levels[0];

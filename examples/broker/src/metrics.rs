@@ -63,6 +63,7 @@ fn timer(page: &mut Page, stats: &Stats) {
         page.sample(&format!("{name}_bucket"), &labels, count);
     }
     page.sample(&format!("{name}_bucket"), "{le=\"+Inf\"}", count);
+    page.sample(&format!("{name}_sum"), "", stats.lateness.sum().as_secs_f64());
     page.sample(&format!("{name}_count"), "", count);
 }
 

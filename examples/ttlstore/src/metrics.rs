@@ -89,6 +89,7 @@ pub fn text(shared: &Shared) -> String {
         let _ = writeln!(text, "timer_lateness_seconds_bucket{{le=\"{up_to}\"}} {count}");
     }
     let _ = writeln!(text, "timer_lateness_seconds_bucket{{le=\"+Inf\"}} {count}");
+    let _ = writeln!(text, "timer_lateness_seconds_sum {}", stats.lateness.sum().as_secs_f64());
     let _ = writeln!(text, "timer_lateness_seconds_count {count}");
     text
 }
