@@ -151,10 +151,8 @@ impl Sleep {
 
     fn reset_to(&mut self, deadline: Option<Instant>) {
         self.deadline = deadline;
-        let moved = self.armed.as_ref().is_some_and(|armed| match deadline {
-            Some(deadline) => armed.timeout.reschedule_at(deadline),
-            None => armed.timeout.reschedule(Duration::MAX),
-        });
+        let when = When::at_or_never(deadline);
+        let moved = self.armed.as_ref().is_some_and(|armed| armed.timeout.reschedule_to(when));
         if !moved {
             self.armed = None;
         }

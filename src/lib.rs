@@ -168,6 +168,7 @@ mod chunk;
 mod key;
 mod delay_queue;
 mod local;
+mod alarm;
 mod entry;
 mod executor;
 mod reaper;

@@ -112,13 +112,13 @@ impl<T: 'static> Timeout<T> {
     ///
     /// Nothing moves any more once `shutdown` has begun.
     pub fn reschedule(&self, delay: Duration) -> bool {
-        self.moved(When::After(delay), Move::To)
+        self.reschedule_to(When::After(delay))
     }
 
     /// Moves the deadline to `deadline`, earlier or later, if the timer is pending. Returns whether
     /// it was.
     pub fn reschedule_at(&self, deadline: Instant) -> bool {
-        self.moved(When::At(deadline), Move::To)
+        self.reschedule_to(When::At(deadline))
     }
 
     /// Extends the deadline to `delay` from now, if the timer is pending; it never moves to an
@@ -177,6 +177,11 @@ impl<T: 'static> Timeout<T> {
 
     fn key(&self) -> Key {
         Key::from_bits(self.key.load(Ordering::Relaxed))
+    }
+
+    /// `reschedule` or `reschedule_at`.
+    pub(crate) fn reschedule_to(&self, when: When) -> bool {
+        self.moved(when, Move::To)
     }
 
     fn moved(&self, when: When, how: Move) -> bool {

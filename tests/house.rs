@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 const FLOORS: [&[&str]; 21] = [
     &["sync", "report", "chunk", "key"],
     &["entry", "clock", "limit", "missed", "reaper", "slab", "stats"],
-    &["error", "bucket", "key_map"],
+    &["alarm", "error", "bucket", "key_map"],
     &["executor", "delay_queue", "wheel"],
     &["wheels", "gate"],
     &["shard"],

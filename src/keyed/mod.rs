@@ -111,11 +111,8 @@ where
         let mut map = self.shared.shard(hash);
         let former = map.find(hash, &key);
         if let Some(slot) = former.map(|index| map.at_mut(index)) {
-            let moved = slot.alarm.as_ref().is_some_and(|alarm| match deadline {
-                Some(deadline) => alarm.reschedule_at(deadline),
-                None => alarm.reschedule(Duration::MAX),
-            });
-            if moved {
+            let when = When::at_or_never(deadline);
+            if slot.alarm.as_ref().is_some_and(|alarm| alarm.reschedule_to(when)) {
                 slot.deadline = deadline;
                 return Ok(Some(mem::replace(&mut slot.task, entry.into_task())));
             }

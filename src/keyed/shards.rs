@@ -7,11 +7,12 @@
 //! # Locks
 //! Each shard has one. The timer's may be taken under it. No task runs or is dropped under it.
 
+use crate::alarm::Alarm;
 use crate::key::Key;
 use crate::key_map::{KeyMap, shard_of, shards_for};
 use crate::report::contain;
 use crate::sync::{Mutex, MutexGuard, parallelism};
-use crate::{AddError, SharedClosure, Task, Timeout, Timer, TimerEntry, When};
+use crate::{AddError, Task, Timeout, Timer, TimerEntry, When};
 use crossbeam_utils::CachePadded;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
@@ -25,8 +26,8 @@ pub(crate) struct Shared<K: Eq, T> {
     timer: Timer,
     /// Their number is a power of two. Padded, so that two locks never share a cache line.
     shards: Box<[PaddedMap<K, T>]>,
-    /// One for each shard: the timer's tasks share it, and differ in the name of what they expire.
-    alarms: Box<[SharedClosure]>,
+    /// One for each shard: its tasks expire keys by name.
+    alarms: Box<[Alarm]>,
     expired: Box<dyn Fn(K, T) + Send + Sync>,
 }
 
@@ -50,15 +51,7 @@ where
         let count = shards_for(parallelism());
         let shards = (0..count).map(|_| CachePadded::new(Mutex::new(KeyMap::new()))).collect();
         Arc::new_cyclic(|shared: &Weak<Self>| {
-            let alarm = |shard| -> SharedClosure {
-                // Padded, so that two alarms' counts of references never share a cache line.
-                let shared = CachePadded::new(Weak::clone(shared));
-                Arc::new(move |name| {
-                    if let Some(shared) = shared.upgrade() {
-                        shared.expire(shard, Key::from_bits(name));
-                    }
-                })
-            };
+            let alarm = |shard| Alarm::new(shared, move |shared, name| shared.expire(shard, name));
             let alarms = (0..count).map(alarm).collect();
             Shared { timer, shards, alarms, expired: Box::new(expired) }
         })
@@ -83,8 +76,7 @@ where
     }
 
     fn alarm_at(&self, shard: usize, name: Key, deadline: Option<Instant>) -> TimerEntry {
-        let alarm = Task::shared(Arc::clone(&self.alarms[shard]), name.to_bits());
-        TimerEntry::new(When::at_or_never(deadline), alarm)
+        TimerEntry::new(When::at_or_never(deadline), self.alarms[shard].task(name))
     }
 
     /// What an alarm does. One that was on its way when its key was scheduled anew finds nothing:

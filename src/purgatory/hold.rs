@@ -11,7 +11,7 @@ use crate::purgatory::place::Places;
 use crate::purgatory::registry::Home;
 use crate::purgatory::state::{Claim, Duty, Fate};
 use crate::report::contain;
-use crate::{AddError, Task, Timer, TimerEntry, When};
+use crate::{AddError, Timer, TimerEntry, When};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::time::Duration;
@@ -62,7 +62,7 @@ where
             let ended = hold.end_unsettled(operation, places, fate);
             return ended.watched(key, WatchError::Shutdown);
         }
-        match timer.add(TimerEntry::new(when, hold.alarm())) {
+        match timer.add(TimerEntry::new(when, home.alarm.task(key))) {
             Ok(timeout) => {
                 let mut shard = home.shard();
                 shard.settle(key, Some(timeout), places);
@@ -135,15 +135,10 @@ where
     /// Has the executor expire the operation, whose time is up, once more; if the timer takes it.
     fn expire_again(&self) -> bool {
         let timer = self.home.registry.timer.upgrade();
-        let entry = TimerEntry::new(Duration::ZERO, self.alarm());
+        let entry = TimerEntry::new(Duration::ZERO, self.home.alarm.task(self.key));
         let Some(timeout) = timer.and_then(|timer| timer.add(entry).ok()) else { return false };
         self.home.shard().set_timeout(self.key, timeout);
         true
-    }
-
-    /// The timer's task.
-    fn alarm(&self) -> Task {
-        Task::shared(Arc::clone(&self.home.alarm), self.key.to_bits())
     }
 
     fn end_unsettled(&self, operation: O, places: Places, wants: Fate) -> Served<O> {
@@ -173,8 +168,8 @@ where
     /// Completes the operation, unless its fate is sealed. Whether this call did, or made its
     /// holder do so.
     pub(crate) fn force(&self) -> bool {
-        let (claim, content) = self.home.shard().claim(self.key, Fate::Forced);
-        if let Some(operation) = content.and_then(|content| self.home.leave(content)) {
+        let (claim, operation) = self.claim(Fate::Forced);
+        if let Some(operation) = operation {
             self.home.conclude(operation, O::on_complete);
         }
         claim != Claim::Lost
@@ -182,13 +177,17 @@ where
 
     /// Takes the operation back, or makes its holder let it go.
     pub(crate) fn cancel(&self) -> (Claim, Option<O>) {
-        let claimed = self.home.shard().claim(self.key, Fate::Cancelled);
-        self.left(claimed)
+        self.claim(Fate::Cancelled)
     }
 
     /// As `cancel`, but leaves an operation alone that is still being added.
     pub(crate) fn cancel_unless_adding(&self) -> (Claim, Option<O>) {
         let claimed = self.home.shard().cancel_unless_adding(self.key);
+        self.left(claimed)
+    }
+
+    fn claim(&self, fate: Fate) -> (Claim, Option<O>) {
+        let claimed = self.home.shard().claim(self.key, fate);
         self.left(claimed)
     }
 
@@ -203,8 +202,7 @@ where
     K: Eq + Clone + Send + 'static,
     O: DelayedOperation,
 {
-    let (_, content) = home.shard().claim(key, Fate::Expired);
-    if let Some(operation) = content.and_then(|content| home.leave(content)) {
+    if let (_, Some(operation)) = (Hold { home, key }).claim(Fate::Expired) {
         home.conclude(operation, expire);
     }
 }

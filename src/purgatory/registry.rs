@@ -4,6 +4,8 @@
 //! Each shard has one, and nobody takes a second one under it, nor the timer's. Operations and
 //! tasks are dropped outside.
 
+use crate::WeakTimer;
+use crate::alarm::Alarm;
 use crate::key::Key;
 use crate::key_map::shard_of;
 use crate::purgatory::callbacks::{Turn, postpone};
@@ -12,9 +14,8 @@ use crate::purgatory::shard::Shard;
 use crate::report::contain;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Mutex, MutexGuard};
-use crate::{SharedClosure, WeakTimer};
 use crossbeam_utils::CachePadded;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 type PaddedShard<K, O> = CachePadded<Mutex<Shard<K, O>>>;
 
@@ -31,8 +32,8 @@ pub(crate) struct Registry<K, O> {
 pub(crate) struct Home<K, O> {
     pub(crate) registry: Arc<Registry<K, O>>,
     number: u16,
-    /// The timer's tasks share it: it expires the operation whose key is the number.
-    pub(crate) alarm: SharedClosure,
+    /// Its tasks expire operations by key.
+    pub(crate) alarm: Alarm,
     /// Operations that the first check completed, on some threads. Padded, and with it the count
     /// of references: so threads that are at work in different shards do not meet.
     pub(crate) at_once: CachePadded<AtomicU64>,
@@ -65,19 +66,11 @@ impl<K: Send + 'static, O: Send + 'static> Home<K, O> {
         expire: fn(&Arc<Self>, Key),
     ) -> Box<[Arc<Self>]> {
         let home = |number| {
-            Arc::new_cyclic(|home: &Weak<Self>| {
-                // The purgatory keeps it, and cancels all timeouts when it goes.
-                let home = CachePadded::new(Weak::clone(home));
-                Home {
-                    registry: Arc::clone(registry),
-                    number: number as u16,
-                    alarm: Arc::new(move |key| {
-                        if let Some(home) = home.upgrade() {
-                            expire(&home, Key::from_bits(key));
-                        }
-                    }),
-                    at_once: CachePadded::new(AtomicU64::new(0)),
-                }
+            Arc::new_cyclic(|home| Home {
+                registry: Arc::clone(registry),
+                number: number as u16,
+                alarm: Alarm::new(home, expire),
+                at_once: CachePadded::new(AtomicU64::new(0)),
             })
         };
         (0..registry.shards.len()).map(home).collect()

@@ -213,8 +213,7 @@ impl<K: Eq + Clone, O> Shard<K, O> {
         self.watchers.assert_invariants();
         self.operations.assert_invariants();
         let mut delayed = 0;
-        for key in self.operations.last_indices(usize::MAX) {
-            let Delayed { state, has_handle, content } = self.operations.at(key);
+        for (_, Delayed { state, has_handle, content }) in self.operations.iter() {
             let entries = content.places.iter().count();
             assert_eq!(state.has_ended(), entries == 0, "who waits has entries");
             assert!(*has_handle || !state.has_ended(), "what nobody asks about is gone");
