@@ -44,32 +44,40 @@ fn an_alarm_on_its_way_leaves_the_new_value_alone() {
     }
 }
 
+/// Runs `body` on all threads, from the same moment on.
+fn race(body: impl Fn(usize) + Sync) {
+    let barrier = Barrier::new(THREADS);
+    thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (body, barrier) = (&body, &barrier);
+            scope.spawn(move || {
+                barrier.wait();
+                body(thread);
+            });
+        }
+    });
+}
+
 /// Short TTLs, each of which ends as the next one begins; then none.
 #[test]
 fn the_expiry_of_a_former_value_never_takes_the_new_one() {
     let server = Server::real();
-    let barrier = Barrier::new(THREADS);
-    thread::scope(|scope| {
-        for thread in 0..THREADS {
-            let (shared, barrier) = (&server.shared, &barrier);
-            scope.spawn(move || {
-                barrier.wait();
-                for round in 0..ROUNDS {
-                    // Each thread has its own keys, which all are of a few shards.
-                    let key = format!("{thread}:{}", round % KEYS);
-                    set(shared, key.as_bytes(), Some(1));
-                    if round % 16 == 0 {
-                        thread::sleep(Duration::from_millis(1));
-                    }
-                    set(shared, key.as_bytes(), None);
-                    let stays = || shared.store.lock(key.as_bytes(), shared.now().instant);
-                    assert!(stays().value().is_some(), "{key} was set for good");
-                    set(shared, key.as_bytes(), Some(1 + (round % 2) as i64));
-                }
-                for key in 0..KEYS {
-                    set(shared, format!("{thread}:{key}").as_bytes(), None);
-                }
-            });
+    let shared = &server.shared;
+    race(|thread| {
+        for round in 0..ROUNDS {
+            // Each thread has its own keys, which all are of a few shards.
+            let key = format!("{thread}:{}", round % KEYS);
+            set(shared, key.as_bytes(), Some(1));
+            if round % 16 == 0 {
+                thread::sleep(Duration::from_millis(1));
+            }
+            set(shared, key.as_bytes(), None);
+            let stays = || shared.store.lock(key.as_bytes(), shared.now().instant);
+            assert!(stays().value().is_some(), "{key} was set for good");
+            set(shared, key.as_bytes(), Some(1 + (round % 2) as i64));
+        }
+        for key in 0..KEYS {
+            set(shared, format!("{thread}:{key}").as_bytes(), None);
         }
     });
     thread::sleep(Duration::from_millis(20));
@@ -82,23 +90,17 @@ fn the_expiry_of_a_former_value_never_takes_the_new_one() {
 #[test]
 fn whoever_set_it_last_it_vanishes() {
     let server = Server::real();
-    let barrier = Barrier::new(THREADS);
-    thread::scope(|scope| {
-        for thread in 0..THREADS {
-            let (shared, barrier) = (&server.shared, &barrier);
-            scope.spawn(move || {
-                barrier.wait();
-                for round in 0..ROUNDS {
-                    let key = format!("{}", round % KEYS);
-                    let key = key.as_bytes();
-                    match (round + thread) % 4 {
-                        0 => set(shared, key, None),
-                        1 => drop(shared.store.lock(key, shared.now().instant).remove()),
-                        2 if round % 64 == 2 => shared.store.flush(),
-                        _ => set(shared, key, Some(1)),
-                    }
-                }
-            });
+    let shared = &server.shared;
+    race(|thread| {
+        for round in 0..ROUNDS {
+            let key = format!("{}", round % KEYS);
+            let key = key.as_bytes();
+            match (round + thread) % 4 {
+                0 => set(shared, key, None),
+                1 => drop(shared.store.lock(key, shared.now().instant).remove()),
+                2 if round % 64 == 2 => shared.store.flush(),
+                _ => set(shared, key, Some(1)),
+            }
         }
     });
     for key in 0..KEYS {
