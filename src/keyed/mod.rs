@@ -65,6 +65,7 @@ where
     K: Hash + Eq + Send + 'static,
     T: Send + 'static,
 {
+    /// What `owner` refers to as well: here, so that a call follows one pointer.
     shared: Arc<Shared<K, T>>,
     owner: Arc<Owner<K, T>>,
     hasher: S,
