@@ -9,7 +9,8 @@
 //! the oldest one (cancels its timeout) and takes a new one in, as fast as it can. One request in a
 //! hundred is never answered, and a stream of short timers runs beside: those expire. Every timer
 //! is entered into a ledger, so that one that fires early, twice or never is found for certain. The
-//! exit status is 1 if there was one.
+//! exit status is 1 if there was one. A thread that only sleeps shows beside how late the machine
+//! lets anybody be.
 
 mod client;
 #[path = "../common/mod.rs"]
@@ -18,6 +19,7 @@ mod ledger;
 mod options;
 mod progress;
 mod report;
+mod scheduling;
 
 use client::{Client, Tally};
 use common::memory;
@@ -25,6 +27,7 @@ use common::progress::Progress;
 use ledger::{Ledger, Request};
 use options::Options;
 use report::{Measured, Report};
+use scheduling::Scheduling;
 use std::error::Error;
 use std::io::Write;
 use std::process::ExitCode;
@@ -37,6 +40,7 @@ use tickwheel::{Timer, When};
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Who is returned by `shutdown` so long after its deadline was forgotten by the timer.
 const OVERDUE: Duration = Duration::from_secs(1);
+const REAPER: &str = "storm-reaper";
 
 fn main() -> ExitCode {
     let options = Options::from_command_line();
@@ -73,10 +77,16 @@ fn storm(options: &Options) -> Result<Report, Box<dyn Error>> {
     let grown = grown.map(|(after, before)| after.saturating_sub(before));
     progress.line(&format!("{} timers outstanding, after {filled_in:.2?}", timer.len()));
 
+    let scheduled = Scheduling::of(REAPER);
     let start = Instant::now();
-    crew.go(start + options.seconds())?;
+    let until = start + options.seconds();
+    let builder = thread::Builder::new().name("storm-sleeper".to_owned());
+    let sleeper = builder.spawn(move || scheduling::bare_sleep(until))?;
+    crew.go(until)?;
     progress::watch(&progress, &timer, start, options.seconds.into());
     let tallies = crew.join()?;
+    let reaper = Scheduling::of(REAPER).since(scheduled);
+    let bare_sleep = sleeper.join().map_err(|_| "a thread has died")?;
     wait_for_pools(options, &ledger);
 
     progress.line(&format!("idle for {:?}, {} timers pending", options.idle(), timer.len()));
@@ -88,14 +98,24 @@ fn storm(options: &Options) -> Result<Report, Box<dyn Error>> {
     let (returned, overdue) = shut_down(&timer, &ledger, options.tick());
     let stats = timer.stats();
     let tally = Tally::total(tallies);
-    let measured = Measured { filled_in, grown, idle_wakeups, returned, overdue, snapshot, stats };
+    let measured = Measured {
+        filled_in,
+        grown,
+        bare_sleep,
+        reaper,
+        idle_wakeups,
+        returned,
+        overdue,
+        snapshot,
+        stats,
+    };
     Ok(Report::new(options, &ledger, &tally, measured))
 }
 
 fn start_timer(options: &Options, ledger: &Arc<Ledger>) -> Result<Timer<Request>, Box<dyn Error>> {
     let ledger = Arc::clone(ledger);
     let mut builder = Timer::builder()
-        .name("storm-reaper")
+        .name(REAPER)
         .tick(options.tick())
         .wheel_size(options.wheel_size)
         .executor(move |request| ledger.expire(request));

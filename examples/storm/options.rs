@@ -13,8 +13,9 @@ const LARGEST_POOL: u64 = 1 << 22;
 ///
 /// Each thread plays an RPC server: it keeps its share of the outstanding requests, answers the
 /// oldest (cancels its timeout) and takes a new one in, as fast as it can. Some requests are never
-/// answered, and a stream of short timers runs beside: those expire, and it is measured how late.
-/// Every timer is accounted for: the exit status is 1 if one fired early, twice, or was lost.
+/// answered, and a stream of short timers runs beside: those expire, and it is measured how late,
+/// beside how late a thread wakes that only sleeps for a millisecond at a time. Every timer is
+/// accounted for: the exit status is 1 if one fired early, twice, or was lost.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "storm", verbatim_doc_comment)]
 pub(crate) struct Options {

@@ -4,10 +4,10 @@ use crate::client::Tally;
 use crate::common::figures::{Lateness, grouped, microseconds, rate};
 use crate::ledger::{Ledger, Request};
 use crate::options::Options;
+use crate::scheduling::Scheduling;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use std::fmt;
-use std::thread::available_parallelism;
 use std::time::Duration;
 use tickwheel::{Snapshot, Stats, Timeout};
 
@@ -19,6 +19,10 @@ pub(crate) struct Measured {
     pub(crate) filled_in: Duration,
     /// By how many bytes the process grew when it filled.
     pub(crate) grown: Option<u64>,
+    /// How late a thread that only sleeps woke during the storm, in nanoseconds.
+    pub(crate) bare_sleep: Histogram<u64>,
+    /// What the reaper went through during the storm.
+    pub(crate) reaper: Scheduling,
     pub(crate) idle_wakeups: u64,
     pub(crate) returned: u64,
     pub(crate) overdue: u64,
@@ -51,6 +55,10 @@ pub(crate) struct Report {
     /// Whether the timer's own counts are the ledger's.
     stats_agree: bool,
     lateness_us: Lateness,
+    bare_sleep_us: Lateness,
+    reaper_involuntary_switches: Option<u64>,
+    reaper_ran_ms: Option<f64>,
+    reaper_waited_ms: Option<f64>,
     bytes_per_timer: Option<f64>,
     bytes_per_handle: usize,
     idle_seconds: f64,
@@ -70,8 +78,8 @@ impl Report {
         tally: &Tally,
         measured: Measured,
     ) -> Self {
-        let Measured { filled_in, grown, idle_wakeups, returned, overdue, snapshot, stats } =
-            measured;
+        let Measured { filled_in, grown, reaper, returned, snapshot, stats, .. } = measured;
+        let milliseconds = |nanos: u64| nanos as f64 / 1e6;
         let expired = ledger.expired().clone();
         let seconds = tally.elapsed.as_secs_f64();
         let weighed = grown.filter(|_| options.outstanding() >= ENOUGH_TO_WEIGH);
@@ -96,14 +104,18 @@ impl Report {
             early: expired.early,
             lost: ledger.pending_in_all(),
             twice: ledger.twice(),
-            overdue,
+            overdue: measured.overdue,
             refused: tally.refused,
             stats_agree: agree,
             lateness_us: Lateness::new(&expired.lateness),
+            bare_sleep_us: Lateness::new(&measured.bare_sleep),
+            reaper_involuntary_switches: reaper.involuntary_switches,
+            reaper_ran_ms: reaper.ran.map(milliseconds),
+            reaper_waited_ms: reaper.waited.map(milliseconds),
             bytes_per_timer: weighed.map(|grown| grown as f64 / options.outstanding() as f64),
             bytes_per_handle: size_of::<Timeout<Request>>(),
             idle_seconds: options.idle().as_secs_f64(),
-            idle_wakeups,
+            idle_wakeups: measured.idle_wakeups,
             histogram: expired.lateness,
             snapshot,
             stats,
@@ -125,12 +137,12 @@ impl Report {
             writeln!(f, "{}", format!("{name:<22} {value:>14}  {note}").trim_end())
         };
         let count = |count: u64| grouped(count);
-        let us = |time: Option<f64>| time.map_or("n/a".to_owned(), |time| format!("{time:.1}"));
-        let Lateness { p50, p99, p999, max } = &self.lateness_us;
+        let decimal =
+            |value: Option<f64>| value.map_or("n/a".to_owned(), |value| format!("{value:.1}"));
         row("operations/s", count(self.operations_per_s), "adds and cancels of all threads")?;
         row("  adds/s", count(self.adds_per_s), "each add is timed: two clock reads included")?;
         row("  cancels/s", count(self.cancels_per_s), "")?;
-        row("longest add, us", us(Some(self.add_max_us)), "by the clock, preempted or not")?;
+        row("longest add, us", decimal(Some(self.add_max_us)), "by the clock, preempted or not")?;
         row("added", count(self.added), "those of the filling included")?;
         row("  cancelled", count(self.cancelled), "")?;
         row("  expired", count(self.expired), "")?;
@@ -143,14 +155,22 @@ impl Report {
             row("refused", count(self.refused), "by add, which had no reason to")?;
             row("held back", count(self.held_back), "not added: too many waited to expire")?;
         }
-        row("lateness p50, us", us(*p50), "from the exact deadline until the task runs")?;
-        let cores = available_parallelism().map_or(1, usize::from);
-        let note = "the threads keep all cores busy: the reaper waits for one";
-        row("  p99, us", us(*p99), if self.threads >= cores { note } else { "" })?;
-        row("  p99.9, us", us(*p999), "")?;
-        row("  max, us", us(*max), "")?;
+        let whose = [
+            ("lateness", &self.lateness_us, "from the exact deadline until the task runs"),
+            ("bare sleep", &self.bare_sleep_us, "how late a thread wakes that only sleeps"),
+        ];
+        for (name, Lateness { p50, p99, p999, max }, note) in whose {
+            row(&format!("{name} p50, us"), decimal(*p50), note)?;
+            row("  p99, us", decimal(*p99), "")?;
+            row("  p99.9, us", decimal(*p999), "")?;
+            row("  max, us", decimal(*max), "")?;
+        }
+        let switches = self.reaper_involuntary_switches.map_or("n/a".to_owned(), count);
+        row("reaper ran, ms", decimal(self.reaper_ran_ms), "during the storm")?;
+        row("  waited, ms", decimal(self.reaper_waited_ms), "ready, while others had the cores")?;
+        row("  switched out", switches, "times with more to do: preempted, or it yielded")?;
         let note = format!("resident; and {} per handle that is kept", self.bytes_per_handle);
-        row("bytes per timer", us(self.bytes_per_timer), &note)?;
+        row("bytes per timer", decimal(self.bytes_per_timer), &note)?;
         let note = format!("of the reaper in {} s, no short timer pending", self.idle_seconds);
         row("idle wake-ups", count(self.idle_wakeups), &note)
     }
