@@ -55,9 +55,7 @@ impl Bench {
                 ("S_idle", "wake-ups", crowd.wakeups),
                 ("S_idle_cpu", "ms", crowd.cpu_ms),
             ] {
-                if work.starts_with(&self.options.only) {
-                    self.samples.add(work, who, unit, value);
-                }
+                self.sample(work, who, unit, value);
             }
         }
     }

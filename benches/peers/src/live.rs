@@ -1,8 +1,8 @@
 //! Work on the real clock, with a live reaper: W7, W8, X1 and X2, each beside what the same loop
 //! shows without a timer, or without a cascade.
 
+use crate::lateness::{Lateness, Recorder};
 use crate::work::Random;
-use hdrhistogram::Histogram;
 use std::fs;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -54,40 +54,13 @@ impl Thread {
     }
 }
 
-/// A histogram of latenesses in microseconds.
-pub struct Lateness {
-    pub p50: f64,
-    pub p99: f64,
-    pub p999: f64,
-    pub max: f64,
-    pub early: f64,
-}
-
-impl Lateness {
-    fn of(histogram: &Histogram<u64>, early: u64) -> Self {
-        let at = |quantile| histogram.value_at_quantile(quantile) as f64 / 1e3;
-        let max = histogram.max() as f64 / 1e3;
-        Lateness { p50: at(0.5), p99: at(0.99), p999: at(0.999), max, early: early as f64 }
-    }
-}
-
-fn histogram() -> Histogram<u64> {
-    Histogram::new(3).expect("three digits are possible")
-}
-
 /// Lateness of `count` timers over `seconds`, at the given tick.
 pub fn lateness(tick: Duration, count: u64, seconds: u64) -> Lateness {
-    let seen = Arc::new(Mutex::new((histogram(), 0_u64)));
-    let record = Arc::clone(&seen);
+    let recorder = Recorder::new();
+    let record = recorder.clone();
     let timer: Timer<Instant> = Timer::builder()
         .tick(tick)
-        .executor(move |deadline: Instant| {
-            let now = Instant::now();
-            let mut seen = record.lock().expect("no panic");
-            seen.1 += u64::from(now < deadline);
-            let late = now.saturating_duration_since(deadline);
-            seen.0.record(late.as_nanos() as u64).expect("it grows");
-        })
+        .executor(move |deadline: Instant| record.record(deadline))
         .start()
         .expect("a thread");
     let mut random = Random::new();
@@ -99,23 +72,8 @@ pub fn lateness(tick: Duration, count: u64, seconds: u64) -> Lateness {
     let last = start + Duration::from_secs(seconds) + Duration::from_millis(100);
     thread::sleep(last.saturating_duration_since(Instant::now()));
     assert!(timer.is_empty(), "all have expired");
-    let seen = seen.lock().expect("no panic");
-    assert_eq!(seen.0.len(), count);
-    Lateness::of(&seen.0, seen.1)
-}
-
-/// Lateness of a bare thread that sleeps from tick to tick.
-pub fn bare_sleep(tick: Duration, seconds: u64) -> Lateness {
-    let mut histogram = histogram();
-    let end = Instant::now() + Duration::from_secs(seconds);
-    let mut next = Instant::now();
-    while next < end {
-        next = (next + tick).max(Instant::now());
-        thread::sleep(next.saturating_duration_since(Instant::now()));
-        let late = Instant::now().saturating_duration_since(next);
-        histogram.record(late.as_nanos() as u64).expect("it grows");
-    }
-    Lateness::of(&histogram, 0)
+    assert_eq!(recorder.count(), count);
+    recorder.lateness()
 }
 
 /// The longest `add` + `cancel`, and the worst lateness of timers that are due every millisecond,

@@ -6,22 +6,28 @@ mod contenders;
 mod growth;
 mod keyed;
 mod keys_and_sleeps;
+mod lateness;
 mod live;
 mod memory;
 mod runner;
 mod sleeps;
 mod table;
 mod threads;
+mod under_load;
 mod work;
 
 use clap::Parser;
 use contender::Contender;
-use contenders::{BTree, HashWheel, LazyHeap, Local, Nexus, Queue, Tickwheel, TokioDelayQueue};
+use contenders::{
+    BTree, DrivenQueue, HashWheel, Heap, LazyHeap, Local, Nexus, OrderedMap, Queue, Tickwheel,
+    TokioDelayQueue,
+};
 use std::error::Error;
 use std::path::PathBuf;
 use std::time::Duration;
 use table::Samples;
 use threads::{Live, Shared};
+use under_load::Driven;
 
 #[derive(Parser)]
 #[command(about = "Times tickwheel beside its peers, in one run")]
@@ -34,7 +40,7 @@ struct Options {
     #[arg(long)]
     quick: bool,
     /// How often each work is run on each contender; the median counts. [7; quick: 2] The long ones
-    /// (W4, W8) are run three times at most, and once what does not vary
+    /// (W4, W8, W9) are run three times at most, and once what does not vary
     /// (W6, W7, S_memory).
     #[arg(long)]
     rounds: Option<usize>,
@@ -84,14 +90,16 @@ impl Bench {
     }
 
     fn ns(&mut self, work: &str, who: &'static str, value: f64) {
-        if work.starts_with(&self.options.only) {
-            self.samples.add(work, who, "ns", value);
-        }
+        self.sample(work, who, "ns", value);
     }
 
     fn ours(&mut self, work: &str, unit: &'static str, value: f64) {
+        self.sample(work, "tickwheel", unit, value);
+    }
+
+    fn sample(&mut self, work: &str, who: &'static str, unit: &'static str, value: f64) {
         if work.starts_with(&self.options.only) {
-            self.samples.add(work, "tickwheel", unit, value);
+            self.samples.add(work, who, unit, value);
         }
     }
 
@@ -117,6 +125,11 @@ impl Bench {
         }
         if self.wants("W7") || self.wants("W8") || self.wants("X") {
             self.live();
+        }
+        if self.wants("W9") && self.round <= 3 {
+            self.under_load::<Live>("tickwheel");
+            self.under_load::<DrivenQueue<Heap>>("lazy heap");
+            self.under_load::<DrivenQueue<OrderedMap>>("btree");
         }
     }
 
@@ -172,6 +185,31 @@ impl Bench {
         self.ns("W5x_2", who, pair);
     }
 
+    fn under_load<D: Driven>(&mut self, who: &'static str) {
+        if !who.starts_with(&self.options.who) {
+            return;
+        }
+        let time = Duration::from_millis(if self.options.quick { 500 } else { 3_000 });
+        for adders in [2, 4, 16] {
+            let name = format!("W9_{adders}_");
+            if !self.wants(&name) {
+                continue;
+            }
+            let load = under_load::load::<D>(adders, time);
+            for (what, unit, value) in [
+                ("early", "timers", load.lateness.early),
+                ("p50", "us", load.lateness.p50),
+                ("bare_sleep_p50", "us", load.bare_sleep.p50),
+                ("p99", "us", load.lateness.p99),
+                ("bare_sleep_p99", "us", load.bare_sleep.p99),
+                ("add_max", "us", load.longest_add),
+                ("pair", "ns", load.pair),
+            ] {
+                self.sample(&format!("{name}{what}"), who, unit, value);
+            }
+        }
+    }
+
     fn memory(&mut self) {
         let count = if self.options.quick { 1_000_000 } else { 10_000_000 };
         self.ours("W6_churn", "x live", memory::after_churn(count));
@@ -196,7 +234,8 @@ impl Bench {
             for (name, tick) in [("1ms", 1_000), ("100us", 100)] {
                 let tick = Duration::from_micros(tick);
                 let ours = live::lateness(tick, count, seconds);
-                let bare = live::bare_sleep(tick, if quick { 1 } else { 5 });
+                let bare =
+                    lateness::bare_sleep(tick, Duration::from_secs(if quick { 1 } else { 5 }));
                 self.ours(&format!("W8_{name}_early"), "timers", ours.early);
                 for (quantile, ours, bare) in [
                     ("p50", ours.p50, bare.p50),

@@ -1,6 +1,7 @@
 //! W5: several threads on one timer, those contenders that are thread-safe.
 
 use crate::contender::Contender;
+use crate::under_load::Driven;
 use crate::work::{Random, nanos_per};
 use std::collections::VecDeque;
 use std::sync::{Arc, Barrier, mpsc};
@@ -66,8 +67,7 @@ impl Shared for Live {
     type Handle = Timeout<u64>;
 
     fn new() -> Self {
-        let timer = Timer::builder().executor(|_: u64| ()).start().expect("a thread");
-        Live { start: Instant::now(), timer }
+        Driven::start(Instant::now(), |_| ())
     }
 
     fn deadline(&self, at_ms: u64) -> Instant {
@@ -80,6 +80,23 @@ impl Shared for Live {
 
     fn cancel(&self, handle: Timeout<u64>) -> bool {
         handle.cancel().is_cancelled()
+    }
+}
+
+impl Driven for Live {
+    type Handle = Timeout<u64>;
+
+    fn start(origin: Instant, run: impl Fn(u64) + Send + Sync + 'static) -> Self {
+        let timer = Timer::builder().executor(run).start().expect("a thread");
+        Live { start: origin, timer }
+    }
+
+    fn add(&self, due: u64) -> Timeout<u64> {
+        Shared::add(self, self.start + Duration::from_nanos(due), due)
+    }
+
+    fn cancel(&self, handle: Timeout<u64>) -> bool {
+        Shared::cancel(self, handle)
     }
 }
 

@@ -1,53 +1,41 @@
-//! The other thing that services write: an ordered map behind a mutex.
+//! The other thing that services write: an ordered map.
 
-use crate::threads::{Expiring, Shared};
-use parking_lot::Mutex;
+use crate::contenders::locked::Locked;
+use crate::contenders::queue::DeadlineQueue;
 use std::collections::BTreeMap;
 
-#[derive(Default)]
-pub struct BTree(Mutex<Inner>);
+/// Behind a mutex.
+pub type BTree = Locked<OrderedMap>;
 
 #[derive(Default)]
-struct Inner {
+pub struct OrderedMap {
     map: BTreeMap<(u64, u64), u64>,
     next: u64,
 }
 
-impl Shared for BTree {
-    type Deadline = u64;
+impl DeadlineQueue for OrderedMap {
     type Handle = (u64, u64);
 
-    fn new() -> Self {
-        Self::default()
-    }
-
-    fn deadline(&self, at_ms: u64) -> u64 {
-        at_ms
-    }
-
-    fn add(&self, deadline: u64, task: u64) -> (u64, u64) {
-        let mut inner = self.0.lock();
-        inner.next += 1;
-        let key = (deadline, inner.next);
-        inner.map.insert(key, task);
+    fn add(&mut self, deadline: u64, task: u64) -> (u64, u64) {
+        self.next += 1;
+        let key = (deadline, self.next);
+        self.map.insert(key, task);
         key
     }
 
-    fn cancel(&self, key: (u64, u64)) -> bool {
-        self.0.lock().map.remove(&key).is_some()
+    fn cancel(&mut self, key: (u64, u64)) -> bool {
+        self.map.remove(&key).is_some()
     }
-}
 
-impl Expiring for BTree {
-    fn expire_all(&self, last_ms: u64) -> (u64, u64) {
-        let (mut count, mut sum) = (0, 0);
-        for now in 1..=last_ms {
-            let mut inner = self.0.lock();
-            while let Some(first) = inner.map.first_entry().filter(|first| first.key().0 <= now) {
-                count += 1;
-                sum += first.remove();
-            }
-        }
-        (count, sum)
+    fn first(&self) -> Option<u64> {
+        self.map.first_key_value().map(|(key, _)| key.0)
+    }
+
+    fn pop(&mut self, now: u64, expired: impl FnOnce(u64)) -> bool {
+        let Some(first) = self.map.first_entry().filter(|first| first.key().0 <= now) else {
+            return false;
+        };
+        expired(first.remove());
+        true
     }
 }

@@ -1,22 +1,21 @@
-//! What most services write first: a binary heap behind a mutex, whose cancelled entries stay until
-//! they reach the top.
+//! What most services write first: a binary heap whose cancelled entries stay until they are due.
 
-use crate::threads::{Expiring, Shared};
-use parking_lot::Mutex;
+use crate::contenders::locked::Locked;
+use crate::contenders::queue::DeadlineQueue;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-#[derive(Default)]
-pub struct LazyHeap(Mutex<Inner>);
+/// Behind a mutex.
+pub type LazyHeap = Locked<Heap>;
 
 #[derive(Default)]
-struct Inner {
+pub struct Heap {
     heap: BinaryHeap<Reverse<(u64, u32, u32)>>,
     slots: Vec<(u32, Option<u64>)>,
     vacant: Vec<u32>,
 }
 
-impl Inner {
+impl Heap {
     fn take(&mut self, index: u32, generation: u32) -> Option<u64> {
         let slot = &mut self.slots[index as usize];
         if slot.0 != generation {
@@ -28,49 +27,36 @@ impl Inner {
     }
 }
 
-impl Shared for LazyHeap {
-    type Deadline = u64;
+impl DeadlineQueue for Heap {
     type Handle = (u32, u32);
 
-    fn new() -> Self {
-        Self::default()
-    }
-
-    fn deadline(&self, at_ms: u64) -> u64 {
-        at_ms
-    }
-
-    fn add(&self, deadline: u64, task: u64) -> (u32, u32) {
-        let mut inner = self.0.lock();
-        let index = inner.vacant.pop().unwrap_or_else(|| {
-            inner.slots.push((0, None));
-            inner.slots.len() as u32 - 1
+    fn add(&mut self, deadline: u64, task: u64) -> (u32, u32) {
+        let index = self.vacant.pop().unwrap_or_else(|| {
+            self.slots.push((0, None));
+            self.slots.len() as u32 - 1
         });
-        let slot = &mut inner.slots[index as usize];
+        let slot = &mut self.slots[index as usize];
         slot.1 = Some(task);
         let generation = slot.0;
-        inner.heap.push(Reverse((deadline, index, generation)));
+        self.heap.push(Reverse((deadline, index, generation)));
         (index, generation)
     }
 
-    fn cancel(&self, (index, generation): (u32, u32)) -> bool {
-        self.0.lock().take(index, generation).is_some()
+    fn cancel(&mut self, (index, generation): (u32, u32)) -> bool {
+        self.take(index, generation).is_some()
     }
-}
 
-impl Expiring for LazyHeap {
-    fn expire_all(&self, last_ms: u64) -> (u64, u64) {
-        let (mut count, mut sum) = (0, 0);
-        for now in 1..=last_ms {
-            let mut inner = self.0.lock();
-            while inner.heap.peek().is_some_and(|Reverse(top)| top.0 <= now) {
-                let Some(Reverse((_, index, generation))) = inner.heap.pop() else { break };
-                if let Some(task) = inner.take(index, generation) {
-                    count += 1;
-                    sum += task;
-                }
-            }
+    fn first(&self) -> Option<u64> {
+        self.heap.peek().map(|Reverse(top)| top.0)
+    }
+
+    fn pop(&mut self, now: u64, expired: impl FnOnce(u64)) -> bool {
+        if self.first().is_none_or(|first| first > now) {
+            return false;
         }
-        (count, sum)
+        if let Some(Reverse((_, index, generation))) = self.heap.pop() {
+            self.take(index, generation).map(expired);
+        }
+        true
     }
 }
