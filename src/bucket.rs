@@ -9,14 +9,25 @@
 //! behind, which is then *stale*. Whoever takes references out asks the slab which of them are. The
 //! shard keeps the number of stale references below that of the others.
 //!
+//! A bucket begins with a small block: most buckets of a wheel with many slots hold a reference or
+//! two, and what is cancelled there should not leave half a kilobyte behind.
+//!
 //! Invariants, checked by [`Bucket::assert_invariants`]: a bucket's blocks are linked from `first`
-//! to `last`, all full but for the front of the first and the back of the last; an empty bucket has
-//! no block.
+//! to `last`, all full but for the front of the first and the back of the last, and only the first
+//! is small; an empty bucket has no block.
 
 use crate::slab::Slab;
+use crate::work;
 
-/// References in a block: with what belongs to it, a block fills 512 bytes.
-const BLOCK: u32 = 41;
+/// References in a block: with what belongs to it, one fills 512 bytes, a small one 64.
+const BLOCK: usize = if cfg!(tickwheel_tiny) { 3 } else { 41 };
+pub(crate) const SMALL_BLOCK: usize = if cfg!(tickwheel_tiny) { 2 } else { 4 };
+
+/// Blocks come and go in bursts, and where a burst was, a few stay: so their chunks are small.
+const CHUNK_BYTES: usize = 4 << 10;
+
+/// Marks the number of a small block.
+const SMALL: u32 = 1 << 31;
 const NONE: u32 = u32::MAX;
 
 /// What a bucket keeps of an entry.
@@ -38,48 +49,113 @@ pub(crate) struct BucketId {
 }
 
 #[derive(Debug)]
-struct Block {
+struct Block<const N: usize> {
     next: u32,
-    references: [Reference; BLOCK as usize],
+    references: [Reference; N],
+}
+
+impl<const N: usize> Block<N> {
+    const EMPTY: Self =
+        Block { next: NONE, references: [Reference { tick: 0, index: 0, filing: 0 }; N] };
 }
 
 /// The blocks of all buckets of one shard.
 #[derive(Debug)]
-pub(crate) struct Blocks(Slab<Block, 1>);
+pub(crate) struct Blocks {
+    small: Slab<Block<SMALL_BLOCK>, CHUNK_BYTES>,
+    large: Slab<Block<BLOCK>, CHUNK_BYTES>,
+}
 
 impl Blocks {
     pub(crate) fn new() -> Self {
-        Blocks(Slab::new())
+        Blocks { small: Slab::new(), large: Slab::new() }
+    }
+
+    #[inline(never)]
+    fn allocate_small(&mut self) -> u32 {
+        self.small.insert(Block::EMPTY, 0).index | SMALL
     }
 
     #[inline(never)]
     fn allocate(&mut self) -> u32 {
-        let references = [Reference::default(); BLOCK as usize];
-        self.0.insert(Block { next: NONE, references }, 0).index
+        self.large.insert(Block::EMPTY, 0).index
+    }
+
+    #[inline]
+    fn release(&mut self, block: u32) {
+        if block & SMALL == 0 {
+            self.large.release(block)
+        } else {
+            self.small.release(block ^ SMALL)
+        }
+    }
+
+    #[inline]
+    fn next(&self, block: u32) -> u32 {
+        if block & SMALL == 0 {
+            self.large.at(block).next
+        } else {
+            self.small.at(block ^ SMALL).next
+        }
+    }
+
+    /// Lets the block `next` follow `block`.
+    #[inline]
+    fn link(&mut self, block: u32, next: u32) {
+        if block & SMALL == 0 {
+            self.large.at_mut(block).next = next;
+        } else {
+            self.small.at_mut(block ^ SMALL).next = next;
+        }
+    }
+
+    #[inline]
+    fn references(&self, block: u32) -> &[Reference] {
+        if block & SMALL == 0 {
+            &self.large.at(block).references
+        } else {
+            &self.small.at(block ^ SMALL).references
+        }
+    }
+
+    #[inline]
+    fn references_mut(&mut self, block: u32) -> &mut [Reference] {
+        if block & SMALL == 0 {
+            &mut self.large.at_mut(block).references
+        } else {
+            &mut self.small.at_mut(block ^ SMALL).references
+        }
     }
 
     pub(crate) fn assert_invariants(&self) {
-        self.0.assert_invariants();
+        self.small.assert_invariants();
+        self.large.assert_invariants();
     }
 }
 
-/// One slot of a wheel. An empty bucket costs 24 bytes.
+/// How many references the block with this number, or its mark, has room for.
+#[inline]
+fn capacity(block: u32) -> u8 {
+    (if block & SMALL == 0 { BLOCK } else { SMALL_BLOCK }) as u8
+}
+
+/// One slot of a wheel. An empty bucket takes 16 bytes.
 #[derive(Debug)]
 pub(crate) struct Bucket {
     first: u32,
     last: u32,
-    /// References taken from the front of the first block.
-    start: u32,
-    /// References in the last block, counted from the block's front.
-    end: u32,
     len: u32,
+    /// References taken from the front of the first block.
+    start: u8,
+    /// References in the last block, counted from the block's front.
+    end: u8,
     /// In the delay queue, or held by the one who took it from there to flush it.
     pub(crate) armed: bool,
 }
 
 impl Bucket {
     pub(crate) const fn new() -> Self {
-        Bucket { first: NONE, last: NONE, start: 0, end: BLOCK, len: 0, armed: false }
+        Bucket { first: NONE, last: NONE, start: 0, end: 0, len: 0, armed: false }
     }
 
     /// How many references it holds, stale ones included.
@@ -90,22 +166,20 @@ impl Bucket {
     /// The reference that was pushed first.
     #[inline]
     pub(crate) fn front(&self, blocks: &Blocks) -> Option<Reference> {
-        (self.len > 0).then(|| blocks.0.at(self.first).references[self.start as usize])
+        (self.len > 0).then(|| blocks.references(self.first)[usize::from(self.start)])
     }
 
     #[inline]
     pub(crate) fn push(&mut self, blocks: &mut Blocks, reference: Reference) {
-        if self.end == BLOCK {
+        if self.len == 0 {
+            self.first = blocks.allocate_small();
+            (self.last, self.start, self.end) = (self.first, 0, 0);
+        } else if self.end == capacity(self.last) {
             let block = blocks.allocate();
-            if self.last == NONE {
-                self.first = block;
-            } else {
-                blocks.0.at_mut(self.last).next = block;
-            }
-            self.last = block;
-            self.end = 0;
+            blocks.link(self.last, block);
+            (self.last, self.end) = (block, 0);
         }
-        blocks.0.at_mut(self.last).references[self.end as usize] = reference;
+        blocks.references_mut(self.last)[usize::from(self.end)] = reference;
         self.end += 1;
         self.len += 1;
     }
@@ -126,28 +200,35 @@ impl Bucket {
     ) {
         let mut wanted = limit.min(self.len());
         while wanted > 0 {
-            let end = if self.first == self.last { self.end } else { BLOCK };
-            let (start, taken) = (self.start as usize, wanted.min((end - self.start) as usize));
-            out.extend_from_slice(&blocks.0.at(self.first).references[start..start + taken]);
-            self.drop_front(blocks, taken as u32);
+            let (start, end) = (usize::from(self.start), usize::from(self.end_of_first()));
+            let taken = wanted.min(end - start);
+            work::count(taken);
+            out.extend_from_slice(&blocks.references(self.first)[start..start + taken]);
+            self.drop_front(blocks, taken);
             wanted -= taken;
         }
     }
 
+    /// Where the references of the first block end.
+    #[inline]
+    fn end_of_first(&self) -> u8 {
+        if self.first == self.last { self.end } else { capacity(self.first) }
+    }
+
     /// Drops `count` references of the first block, and the block with its last one.
     #[inline]
-    fn drop_front(&mut self, blocks: &mut Blocks, count: u32) {
-        self.start += count;
-        self.len -= count;
-        if self.len == 0 || self.start == BLOCK {
+    fn drop_front(&mut self, blocks: &mut Blocks, count: usize) {
+        self.start += count as u8;
+        self.len -= count as u32;
+        if self.start == self.end_of_first() {
             self.release_first(blocks);
         }
     }
 
     #[inline(never)]
     fn release_first(&mut self, blocks: &mut Blocks) {
-        let next = blocks.0.at(self.first).next;
-        blocks.0.release(self.first);
+        let next = blocks.next(self.first);
+        blocks.release(self.first);
         if self.len == 0 {
             *self = Bucket { armed: self.armed, ..Bucket::new() };
         } else {
@@ -158,16 +239,18 @@ impl Bucket {
 
     /// Checks this bucket's blocks and calls `check` with each reference.
     pub(crate) fn assert_invariants(&self, blocks: &Blocks, mut check: impl FnMut(Reference)) {
-        let (mut count, mut last, mut index, mut start) = (0, NONE, self.first, self.start);
-        while index != NONE {
-            let block = blocks.0.at(index);
-            let end = if index == self.last { self.end } else { BLOCK };
+        let (mut count, mut index, mut start) = (0, self.first, self.start);
+        while count < self.len {
+            let end = if index == self.last { self.end } else { capacity(index) };
             assert!(start < end, "a block without references");
-            block.references[start as usize..end as usize].iter().copied().for_each(&mut check);
-            count += end - start;
-            (last, index, start) = (index, block.next, 0);
+            assert!(index & SMALL == 0 || index == self.first, "only the first block is small");
+            let references = &blocks.references(index)[usize::from(start)..usize::from(end)];
+            references.iter().copied().for_each(&mut check);
+            count += u32::from(end - start);
+            start = 0;
+            index = if index == self.last { NONE } else { blocks.next(index) };
         }
-        assert_eq!((last, count), (self.last, self.len));
+        assert_eq!((index, count), (NONE, self.len));
     }
 }
 
@@ -198,6 +281,7 @@ mod tests {
         while bucket.len() > 0 {
             bucket.pop_front(&mut blocks);
         }
-        assert_eq!(blocks.0.len(), 0, "an empty bucket has no block");
+        let left = (blocks.small.len(), blocks.large.len());
+        assert_eq!(left, (0, 0), "an empty bucket has no block");
     }
 }

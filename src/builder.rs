@@ -1,5 +1,6 @@
 //! The builder: what can be chosen about a timer, checked once.
 
+use crate::cells::Cells;
 use crate::clock::{Clock, SystemClock, Ticks, Time, Wake};
 use crate::common::Common;
 use crate::driver::{Driver, OnRefused};
@@ -69,7 +70,7 @@ impl Timer<Task> {
 }
 
 impl<T: Send + 'static> TimerBuilder<T> {
-    /// The name of the reaper thread. "tickwheel" unless set.
+    /// The name of the reaper thread. "tickwheel" unless set; any text without a NUL character.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.options.name = name.into();
         self
@@ -97,8 +98,13 @@ impl<T: Send + 'static> TimerBuilder<T> {
     }
 
     /// Into how many parts with a lock each the timer is divided: from 1 to 4096, rounded up to a
-    /// power of two. Twice the number of hardware threads unless set, so that no two threads that
-    /// add meet, nor one that adds and one that cancels. With 1 all share one wheel.
+    /// power of two. Twice the number of hardware threads unless set. With 1 all share one wheel.
+    ///
+    /// A thread adds to one of two shards that are its own, and changes over when other threads
+    /// often come there to cancel. So no two threads that add meet, nor one that adds and one that
+    /// cancels, as long as at most half as many threads use timers at a time as there are shards;
+    /// of more threads some share their shards. A thread counts from its first call to a timer, or
+    /// to a handle, until it ends.
     pub fn shards(mut self, shards: usize) -> Self {
         self.options.shards = Some(shards);
         self
@@ -153,15 +159,20 @@ impl<T: Send + 'static> TimerBuilder<T> {
         let name = self.options.name.clone();
         let driver = Arc::new(self.driver()?);
         let reaped = Arc::clone(&driver);
-        let reaper = Reaper::start(&name, move || reaped.reap()).map_err(BuildError::Thread)?;
+        let counted = Arc::clone(&driver);
+        let failed = move || counted.count_panic();
+        let reaper = Reaper::start(&name, move || reaped.reap(), failed);
+        let reaper = reaper.map_err(BuildError::Thread)?;
         Ok(Timer::new(driver, Some(reaper)))
     }
 
     fn driver(self) -> Result<Driver<T>, BuildError> {
-        let Options { tick, wheel_size, shards, max_pending, clock, .. } = self.options;
-        if self.options.lost_on_refused {
+        let Options { name, tick, wheel_size, shards, max_pending, clock, lost_on_refused } =
+            self.options;
+        if lost_on_refused {
             return Err(BuildError::OnRefused);
         }
+        BuildError::check_name(&name)?;
         let tick = u64::try_from(tick.as_nanos()).map_err(|_| BuildError::Tick)?;
         if tick == 0 {
             return Err(BuildError::Tick);
@@ -187,7 +198,7 @@ impl<T: Send + 'static> TimerBuilder<T> {
             cell.serve(Arc::clone(&common), Wheels::new(id, round_size(wheel_size), 0));
             cell
         };
-        let cells = (0..shards.next_power_of_two() as u32).map(cell).collect();
+        let cells = Cells::new((0..shards.next_power_of_two() as u32).map(cell).collect());
         Ok(Driver::new(common, cells, self.executor, self.on_refused))
     }
 }

@@ -39,6 +39,10 @@ pub(crate) struct State<T> {
     strangers: u32,
 }
 
+/// How often a lock is tried before it counts as taken: about as long as a call holds it. In models
+/// nobody is quicker for trying again.
+const TRIES: usize = if cfg!(tickwheel_model) { 1 } else { 32 };
+
 /// Calls of other threads that make a cell crowded: the owner goes to the pair's other cell then.
 const CROWD: u32 = 64;
 
@@ -67,7 +71,7 @@ impl<T> Cell<T> {
     /// Lets the cell, which has no timer, begin to serve one.
     pub(crate) fn serve(&self, common: Arc<Common>, wheels: Wheels) {
         let mut state = self.lock();
-        state.shard.restart(Shard::new(common.time.ticks, wheels));
+        drop(state.shard.restart(Shard::new(common.time.ticks, wheels)));
         state.common = Some(common);
         state.closed = false;
     }
@@ -77,7 +81,11 @@ impl<T> Cell<T> {
     pub(crate) fn retire(&self) -> bool {
         let mut state = self.lock();
         state.common = None;
-        state.shard.restart(Shard::idle())
+        let former = state.shard.restart(Shard::idle());
+        let is_reusable = !state.shard.is_worn();
+        drop(state);
+        drop(former); // Handles that were kept need not wait for that.
+        is_reusable
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State<T>> {
@@ -198,41 +206,28 @@ impl<T> Cell<T> {
         state.common.as_ref().map(|common| common.time.instant_of(deadline))
     }
 
-    /// Flushes a batch of a polled bucket, and tells the gate. Returns how many tasks expired.
-    pub(crate) fn flush(
-        &self,
-        common: &Common,
-        expiration: Expiration,
-        now: u64,
-        armed: &mut Vec<Expiration>,
-        expired: &mut Vec<T>,
-    ) -> usize {
-        let before = expired.len();
-        let mut state = self.lock();
-        let arm = |expiration| armed.push(expiration);
-        let unfinished = state.shard.flush(expiration, now, arm, |task| expired.push(task));
-        let wakes = common.gate.flushed(armed.drain(..), unfinished);
-        drop(state);
-        common.gate.wake(wakes);
-        let count = expired.len() - before;
-        common.release_permits(count);
-        count
+    /// The lock, unless somebody keeps it for longer than a call takes: then its holder waits for
+    /// a core, and so would whoever waited for it.
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, State<T>>> {
+        (0..TRIES).find_map(|_| {
+            let state = self.0.try_lock();
+            if state.is_none() {
+                std::hint::spin_loop();
+            }
+            state
+        })
     }
 
-    /// Takes a bucket that is empty, or holds only what was cancelled, out of the delay queue;
-    /// whether it was. Without it, somebody would wake up for nothing.
-    pub(crate) fn forget_if_empty(&self, gate: &Gate, expiration: Expiration) -> bool {
-        loop {
-            let mut state = self.lock();
-            match state.shard.trim(expiration.bucket) {
-                Trimmed::Empty => {
-                    gate.remove(expiration);
-                    return true;
-                }
-                Trimmed::Live => return false,
-                Trimmed::Unknown => {}
-            }
+    /// Takes a bucket that holds only what was cancelled out of the delay queue, where it came
+    /// first. Without it, somebody would wake up for nothing. Bounded work; what it found.
+    pub(crate) fn forget_if_empty(&self, gate: &Gate, expiration: Expiration) -> Trimmed {
+        // If somebody is at work there, it is not worth waiting for.
+        let Some(mut state) = self.try_lock() else { return Trimmed::Live };
+        let trimmed = state.shard.trim(expiration.bucket);
+        if trimmed == Trimmed::Empty && gate.take(expiration) {
+            state.shard.wheels.disarm_if_empty(expiration.bucket);
         }
+        trimmed
     }
 
     /// Closes the cell and takes everything out that is pending, in small batches.
@@ -258,6 +253,24 @@ impl<T> Cell<T> {
 }
 
 impl<T> State<T> {
+    /// Flushes a batch of a bucket that was polled under this lock, and tells the gate. Returns
+    /// whom to wake when the lock is released.
+    pub(crate) fn flush(
+        &mut self,
+        common: &Common,
+        expiration: Expiration,
+        now: u64,
+        armed: &mut Vec<Expiration>,
+        expired: &mut Vec<T>,
+    ) -> Wakes {
+        let before = expired.len();
+        let arm = |expiration| armed.push(expiration);
+        let unfinished = self.shard.flush(expiration, now, arm, |task| expired.push(task));
+        // Under the lock: who finds the timer gone finds its permit free.
+        common.release_permits(expired.len() - before);
+        common.gate.flushed(armed.drain(..), unfinished)
+    }
+
     /// Notes that the calling thread adds here. Whether too many others came meanwhile.
     #[inline]
     fn note_owner(&mut self) -> bool {

@@ -1,4 +1,10 @@
 //! The chunk: places of a slab that are allocated, and given back, together.
+//!
+//! A chunk is *dense* while it is filled: its slots lie at their places. When all but a few of its
+//! values have left, it becomes *sparse*: the few are moved together, and the rest of the memory is
+//! given back. So a value that is left over from a burst keeps little more than its own slot.
+
+use crate::work;
 
 /// No further vacant place in the chunk.
 pub(crate) const NONE: u32 = u32::MAX;
@@ -10,12 +16,22 @@ pub(crate) const WORN_GENERATION: u32 = u32::MAX / 2;
 
 #[derive(Debug)]
 pub(crate) struct Chunk<V> {
-    /// Grows by pushing up to the chunk's size, within a capacity reserved at once.
+    /// Dense: grows by pushing up to the chunk's size, within a capacity reserved at once. Sparse:
+    /// the values that are left, in the order of their places.
     pub(crate) slots: Vec<Slot<V>>,
+    sparse: Option<Box<Sparse>>,
     /// The head of the list of vacated slots.
     pub(crate) vacant: u32,
     pub(crate) used: u32,
+    /// Of the places that have no slot.
     pub(crate) first_generation: u32,
+}
+
+/// What only a sparse chunk has.
+#[derive(Debug)]
+struct Sparse {
+    /// The places of the slots.
+    offsets: Vec<u16>,
 }
 
 #[derive(Debug)]
@@ -28,7 +44,12 @@ pub(crate) struct Slot<V> {
 
 impl<V> Chunk<V> {
     pub(crate) fn new(first_generation: u32) -> Self {
-        Chunk { slots: Vec::new(), vacant: NONE, used: 0, first_generation }
+        Chunk { slots: Vec::new(), sparse: None, vacant: NONE, used: 0, first_generation }
+    }
+
+    #[inline]
+    pub(crate) fn is_sparse(&self) -> bool {
+        self.sparse.is_some()
     }
 
     #[inline]
@@ -36,23 +57,141 @@ impl<V> Chunk<V> {
         self.vacant == NONE && self.slots.len() == size
     }
 
+    /// The slot at a place, if there is one.
+    #[inline]
+    pub(crate) fn slot(&self, offset: usize) -> Option<&Slot<V>> {
+        let place = match &self.sparse {
+            None => offset,
+            Some(sparse) => sparse.find(offset)?,
+        };
+        self.slots.get(place)
+    }
+
+    #[inline]
+    pub(crate) fn slot_mut(&mut self, offset: usize) -> Option<&mut Slot<V>> {
+        let place = match &self.sparse {
+            None => offset,
+            Some(sparse) => sparse.find(offset)?,
+        };
+        self.slots.get_mut(place)
+    }
+
+    /// The slots that there are, with their places.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, &Slot<V>)> {
+        self.slots.iter().enumerate().map(|(place, slot)| {
+            work::count(1);
+            let sparse = self.sparse.as_ref();
+            (sparse.map_or(place, |sparse| usize::from(sparse.offsets[place])), slot)
+        })
+    }
+
+    /// Reserves all places at once. A chunk without this grows as a vector does: the first one of
+    /// a slab, because most slabs of a few values have no other.
+    pub(crate) fn reserve(&mut self, size: usize) {
+        self.slots.reserve_exact(size - self.slots.len());
+    }
+
     /// Makes a place that was never used the vacant one; there is one.
     #[inline(never)]
-    pub(crate) fn push_vacant(&mut self, size: usize) {
-        if self.slots.capacity() == 0 {
-            self.slots.reserve_exact(size);
-        }
+    pub(crate) fn push_vacant(&mut self) {
         self.vacant = self.slots.len() as u32;
         self.slots.push(Slot { generation: self.first_generation, tag: NONE, value: None });
     }
 
     /// The first generation that was never given out here.
     pub(crate) fn used_up(&self) -> u32 {
+        work::count(self.slots.len());
         let next = |slot: &Slot<V>| slot.generation + u32::from(slot.value.is_some());
         self.slots.iter().map(next).max().unwrap_or(0).max(self.first_generation)
     }
 
     pub(crate) fn is_worn(&self) -> bool {
         self.first_generation >= WORN_GENERATION
+    }
+
+    /// A place of the chunk has come to a generation from [`WORN_GENERATION`] on. Whether it has
+    /// any left.
+    #[cold]
+    pub(crate) fn wear(&mut self, generation: u32) -> bool {
+        self.first_generation = self.first_generation.max(WORN_GENERATION);
+        generation != LAST_GENERATION
+    }
+
+    /// Moves the few values together that are left. Not if the chunk is worn: all its places go on
+    /// from the generation of the one that is used up most.
+    pub(crate) fn make_sparse(&mut self) {
+        if self.is_worn() {
+            return;
+        }
+        work::count(self.slots.len());
+        let mut few = Chunk::new(self.first_generation);
+        let mut offsets = Vec::with_capacity(self.used as usize);
+        few.used = self.used;
+        few.reserve(self.used as usize);
+        for (offset, slot) in self.slots.drain(..).enumerate() {
+            few.first_generation = few.first_generation.max(slot.generation);
+            if slot.value.is_some() {
+                few.slots.push(slot);
+                offsets.push(offset as u16);
+            }
+        }
+        few.sparse = Some(Box::new(Sparse { offsets }));
+        *self = few;
+    }
+
+    /// Puts the values of a sparse chunk back to their places.
+    pub(crate) fn make_dense(&mut self, size: usize) {
+        let Some(sparse) = self.sparse.take() else { return };
+        let slots = std::mem::take(&mut self.slots);
+        self.reserve(size);
+        work::count(size);
+        for (offset, slot) in sparse.offsets.into_iter().zip(slots) {
+            while self.slots.len() < usize::from(offset) {
+                let next = self.vacant;
+                self.push_vacant();
+                self.slots[self.vacant as usize].tag = next;
+            }
+            self.slots.push(slot);
+        }
+    }
+
+    /// Forgets the slot of a place of a sparse chunk, whose value was taken out.
+    pub(crate) fn forget(&mut self, offset: usize) {
+        let Some(sparse) = &mut self.sparse else { return };
+        if let Some(place) = sparse.find(offset) {
+            work::count(sparse.offsets.len() - place);
+            sparse.offsets.remove(place);
+            let slot = self.slots.remove(place);
+            self.first_generation = self.first_generation.max(slot.generation);
+            if self.slots.len() < self.slots.capacity() / 4 {
+                self.slots.shrink_to(2 * self.slots.len());
+                sparse.offsets.shrink_to(2 * self.slots.len());
+            }
+        }
+    }
+
+    /// Checks that the list of vacant places is right, and that the chunk is open if it has any.
+    /// Returns how many values there are.
+    pub(crate) fn assert_invariants(&self, size: usize, is_open: bool) -> usize {
+        let used = self.slots.iter().filter(|slot| slot.value.is_some()).count();
+        assert_eq!(used, self.used as usize);
+        assert!(!self.is_sparse() || used == self.slots.len(), "vacant slots are forgotten");
+        let is_retired = self.first_generation == LAST_GENERATION;
+        let fresh = self.slots.len() < size && !is_retired;
+        assert_eq!(is_open, self.vacant != NONE || fresh, "a chunk is wrongly open or not");
+        let mut vacant = self.vacant;
+        while vacant != NONE {
+            let slot = &self.slots[vacant as usize];
+            assert!(slot.value.is_none() && slot.generation < LAST_GENERATION);
+            vacant = slot.tag;
+        }
+        used
+    }
+}
+
+impl Sparse {
+    #[cold]
+    fn find(&self, offset: usize) -> Option<usize> {
+        self.offsets.binary_search(&(offset as u16)).ok()
     }
 }

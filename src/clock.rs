@@ -6,6 +6,7 @@
 
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::work;
 use std::fmt;
 use std::num::NonZeroU64;
 use std::sync::{Arc, Weak};
@@ -152,14 +153,18 @@ impl ManualClock {
 
     pub(crate) fn add_sleeper(&self, sleeper: Weak<dyn Wake>) {
         let mut sleepers = self.0.sleepers.lock();
+        work::count(sleepers.len());
         sleepers.retain(|sleeper| sleeper.strong_count() > 0);
         sleepers.push(sleeper);
     }
 
     fn wake_sleepers(&self) {
         // Collected first: a sleeper takes its own lock, and none is taken under ours.
-        let sleepers: Vec<_> = self.0.sleepers.lock().iter().filter_map(Weak::upgrade).collect();
-        sleepers.iter().for_each(|sleeper| sleeper.wake());
+        let sleepers = self.0.sleepers.lock();
+        work::count(sleepers.len());
+        let awake: Vec<_> = sleepers.iter().filter_map(Weak::upgrade).collect();
+        drop(sleepers);
+        awake.iter().for_each(|sleeper| sleeper.wake());
     }
 }
 

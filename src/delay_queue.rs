@@ -13,6 +13,7 @@
 //!   turn from ending.
 
 use crate::bucket::BucketId;
+use crate::work;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -35,13 +36,30 @@ pub(crate) struct DelayQueue {
     heap: BinaryHeap<Reverse<Expiration>>,
     /// Overflow buckets that have expired and are not cascaded yet, by their start.
     backlog: BinaryHeap<Reverse<(u64, Expiration)>>,
-    /// Elapsed buckets for the next turn.
+    /// Elapsed buckets for the next turn: at most one of each shard.
     elapsed: Vec<Expiration>,
+    /// Due buckets whose shards were busy when it was their turn, at most [`ASIDE`]; only within a
+    /// step of a turn.
+    aside: Vec<Expiration>,
+}
+
+/// How many buckets are put aside at most: bounds what a step of a turn does under a lock.
+const ASIDE: usize = 64;
+
+/// What is to be done next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Due {
+    /// A bucket of this shard is to be flushed.
+    Shard(u32),
+    /// Nothing but buckets of busy shards; this is one of them.
+    Busy(u32),
+    Nothing,
 }
 
 impl DelayQueue {
     /// Puts a bucket in that was not armed.
     pub(crate) fn offer(&mut self, expiration: Expiration) {
+        work::count_growth(self.heap.len(), self.heap.capacity());
         if expiration.bucket.level == ELAPSED {
             self.elapsed.push(expiration);
         } else {
@@ -60,39 +78,90 @@ impl DelayQueue {
 
     /// Lets this turn have the elapsed buckets that are there now.
     pub(crate) fn begin_turn(&mut self) {
+        work::count(self.elapsed.len());
         self.heap.extend(self.elapsed.drain(..).map(Reverse));
     }
 
-    /// The bucket to flush next, if one is due: at `turn_start` if nothing waits in the backlog,
-    /// at `now`, which is not before, as long as something does.
+    /// Takes out the bucket to flush next, if one is due: at `turn_start` if nothing waits in the
+    /// backlog, at `now`, which is not before, as long as something does.
     pub(crate) fn poll(&mut self, turn_start: u64, now: u64) -> Option<Expiration> {
+        let due = self.peek_due(turn_start, now)?;
+        self.take(due);
+        Some(due)
+    }
+
+    /// The same if it is one of `shard`'s.
+    pub(crate) fn poll_of(&mut self, shard: u32, turn_start: u64, now: u64) -> Option<Expiration> {
+        let due = self.peek_due(turn_start, now).filter(|due| due.shard == shard)?;
+        self.take(due);
+        Some(due)
+    }
+
+    /// Whose bucket is to be flushed next. A shard of which a bucket was put aside is left out.
+    pub(crate) fn next_due(&mut self, turn_start: u64, now: u64) -> Due {
+        while let Some(due) = self.peek_due(turn_start, now) {
+            work::count(self.aside.len());
+            if !self.aside.iter().any(|aside| aside.shard == due.shard) {
+                return Due::Shard(due.shard);
+            }
+            if self.aside.len() == ASIDE {
+                break;
+            }
+            self.take(due);
+            self.aside.push(due);
+        }
+        self.aside.first().map_or(Due::Nothing, |aside| Due::Busy(aside.shard))
+    }
+
+    /// Puts the bucket that is to be flushed next aside, whose shard is busy; unless it is no
+    /// longer one of that shard.
+    pub(crate) fn put_aside_of(&mut self, shard: u32, turn_start: u64, now: u64) {
+        if let Some(due) = self.poll_of(shard, turn_start, now) {
+            self.aside.push(due);
+        }
+    }
+
+    /// Puts back what was put aside.
+    pub(crate) fn bring_back(&mut self) {
+        while let Some(expiration) = self.aside.pop() {
+            work::count(1);
+            self.resume(expiration);
+        }
+    }
+
+    /// The bucket to flush next, which comes first in the heap or in the backlog then.
+    fn peek_due(&mut self, turn_start: u64, now: u64) -> Option<Expiration> {
         loop {
+            work::count(1);
             let cascade_by = self.backlog.peek().map(|Reverse((start, _))| *start);
             let limit = if cascade_by.is_some() { now } else { turn_start };
             match self.heap.peek() {
-                Some(Reverse(top))
+                Some(&Reverse(top))
                     if top.tick <= limit && cascade_by.is_none_or(|by| top.tick < by) =>
                 {
-                    let Reverse(top) = self.heap.pop()?;
                     if top.tick == top.start {
                         return Some(top);
                     }
+                    self.heap.pop();
                     self.backlog.push(Reverse((top.start, top)));
                 }
-                _ => {
-                    return self.backlog.pop().map(|Reverse((_, expiration))| expiration);
-                }
+                _ => return self.backlog.peek().map(|Reverse((_, expiration))| *expiration),
             }
         }
     }
 
     /// From which tick on there is something to do; `None` if nothing is queued.
     pub(crate) fn next_tick(&self) -> Option<u64> {
-        if self.elapsed.is_empty() && self.backlog.is_empty() {
+        if self.elapsed.is_empty() && self.backlog.is_empty() && self.aside.is_empty() {
             self.heap.peek().map(|Reverse(top)| top.tick)
         } else {
             Some(0)
         }
+    }
+
+    /// Whether there is something to do at `now`.
+    pub(crate) fn is_due(&self, now: u64) -> bool {
+        self.next_tick().is_some_and(|tick| tick <= now)
     }
 
     /// The bucket that comes first, whether it is due or not.
@@ -102,22 +171,25 @@ impl DelayQueue {
         self.elapsed.first().copied().or_else(backlog).or_else(heap)
     }
 
-    /// Takes a bucket out that has become empty. Fast for the one that comes first.
-    pub(crate) fn remove(&mut self, expiration: Expiration) {
+    /// Takes a bucket out, if it comes first in the heap or the backlog, or is one of those that
+    /// have elapsed; whether it did. Never looks at all buckets.
+    pub(crate) fn take(&mut self, expiration: Expiration) -> bool {
         if self.heap.peek() == Some(&Reverse(expiration)) {
-            self.heap.pop();
-        } else {
-            self.heap.retain(|Reverse(queued)| *queued != expiration);
-            self.backlog.retain(|Reverse((_, queued))| *queued != expiration);
-            self.elapsed.retain(|queued| *queued != expiration);
+            return self.heap.pop().is_some();
         }
+        if self.backlog.peek() == Some(&Reverse((expiration.start, expiration))) {
+            return self.backlog.pop().is_some();
+        }
+        work::count(self.elapsed.len());
+        let elapsed = self.elapsed.iter().position(|elapsed| *elapsed == expiration);
+        elapsed.map(|place| self.elapsed.swap_remove(place)).is_some()
     }
 
     /// Every bucket that is queued, in no order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Expiration> {
         let heap = self.heap.iter().map(|Reverse(expiration)| expiration);
         let backlog = self.backlog.iter().map(|Reverse((_, expiration))| expiration);
-        heap.chain(backlog).chain(&self.elapsed)
+        heap.chain(backlog).chain(&self.elapsed).chain(&self.aside)
     }
 }
 

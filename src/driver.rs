@@ -12,34 +12,67 @@
 //!
 //! # Turns
 //! To advance the clock is to take turns. A turn flushes every bucket that was due when it began, a
-//! batch at a time: under the turn's lock it polls a bucket and moves a batch of its entries, then
-//! it releases all locks and hands over what expired. So several threads may take turns at once, a
-//! task may take one itself, and nobody waits for more than one batch.
+//! batch at a time: under the turn's lock it looks whose bucket comes first, takes that cell's
+//! lock, polls the bucket under it and moves a batch of its entries; then it releases all locks and
+//! hands over what expired. So several threads may take turns at once, a task may take one itself,
+//! and nobody waits for more than one batch.
+//!
+//! A thread that loses its core while it holds a cell keeps the cell for as long as the others'
+//! slices last. So a turn does not wait for a cell: its buckets are put aside for this step, and
+//! the other cells' come first. When only such buckets are left it sleeps for a moment, in which
+//! the holder may get the core, and begins anew: what falls due in other cells meanwhile need not
+//! wait. (On a manual clock it waits for the lock: there a call has to expire all that is due, and
+//! nobody sleeps.)
 
-use crate::cell::Cell;
+use crate::cells::Cells;
 use crate::common::Common;
-use crate::delay_queue::Expiration;
+use crate::delay_queue::{Due, Expiration};
 use crate::executor::{Batch, Executor};
-use crate::gate::Waited;
-use crate::pool;
-use crate::report::{self, contain};
+use crate::gate::{Waited, Wakes};
+use crate::report::{self, Contained, contain};
+use crate::shard::Trimmed;
 use crate::stats::{Snapshot, Stats};
-use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use crate::sync::{Mutex, MutexGuard, thread_number};
-use crossbeam_utils::CachePadded;
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{Mutex, MutexGuard, either_in_models, thread, thread_local};
+use crate::work;
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// What is to become of a task that the executor refused.
 pub(crate) type OnRefused<T> = Box<dyn Fn(T) + Send + Sync>;
 
+/// How long a turn sleeps when all that is due lies in shards that somebody holds who waits for a
+/// core: long enough for that one to get it.
+const NAP: Duration = Duration::from_micros(50);
+
+/// Empty buckets that are taken out of the delay queue under one hold of the turn's lock.
+const FORGOTTEN_AT_ONCE: usize = 64;
+
+/// Turns of one thread inside each other: a task may advance the clock, whose tasks may, and so on.
+/// Bounds the stack that this takes, however much is due.
+const MAX_NESTED: u32 = 8;
+
+thread_local! {
+    /// How many turns this thread is in.
+    static TURNS: Cell<u32> = const { Cell::new(0) };
+}
+
+/// What became of a step of a turn.
+enum Step {
+    /// A batch; whom to wake, now that no lock is held.
+    Flushed(Wakes),
+    /// All that is due lies in shards that somebody holds.
+    Busy,
+    /// Nothing is due any more.
+    Done,
+}
+
 pub(crate) struct Driver<T: Send + 'static> {
     pub(crate) common: Arc<Common>,
-    pub(crate) cells: Box<[&'static Cell<T>]>,
-    /// Which cell of its pair a thread adds to, 0 or 1: see [`Driver::home`].
-    active: Box<[CachePadded<AtomicUsize>]>,
-    executor: Box<dyn Executor<T>>,
-    on_refused: Option<OnRefused<T>>,
+    pub(crate) cells: Cells<T>,
+    executor: Contained<Box<dyn Executor<T>>>,
+    on_refused: Contained<Option<OnRefused<T>>>,
     /// The newly armed buckets of the batch that is being flushed; empty between turns.
     turn: Mutex<Vec<Expiration>>,
     refused: AtomicU64,
@@ -49,49 +82,26 @@ pub(crate) struct Driver<T: Send + 'static> {
 impl<T: Send + 'static> Driver<T> {
     pub(crate) fn new(
         common: Arc<Common>,
-        cells: Box<[&'static Cell<T>]>,
+        cells: Cells<T>,
         executor: Box<dyn Executor<T>>,
         on_refused: Option<OnRefused<T>>,
     ) -> Self {
-        let pairs = cells.len().div_ceil(2);
         Driver {
             common,
             cells,
-            active: (0..pairs).map(|_| CachePadded::new(AtomicUsize::new(0))).collect(),
-            executor,
-            on_refused,
+            executor: Contained::new(executor),
+            on_refused: Contained::new(on_refused),
             turn: Mutex::new(Vec::new()),
             refused: AtomicU64::new(0),
             panicked: AtomicU64::new(0),
         }
     }
 
-    /// The cell that the calling thread adds to.
-    ///
-    /// Each thread has a pair of cells to itself, as far as there are enough, and adds to one of
-    /// them. When other threads come there often, because they cancel what this one adds, it goes
-    /// to the other one of the pair, and leaves them the first with the timers that they know. So
-    /// neither meets the other's lock, nor the cache lines behind it.
-    #[inline]
-    pub(crate) fn home(&self) -> &'static Cell<T> {
-        let pair = self.pair();
-        // Relaxed: either cell is right. The number of cells is a power of two.
-        let cell = 2 * pair + self.active[pair].load(Ordering::Relaxed);
-        self.cells[cell & (self.cells.len() - 1)]
-    }
-
-    /// Lets the calling thread's pair change over to its other cell.
-    pub(crate) fn leave_crowd(&self) {
-        self.active[self.pair()].fetch_xor(1, Ordering::Relaxed);
-    }
-
-    #[inline]
-    fn pair(&self) -> usize {
-        thread_number() as usize & (self.active.len() - 1)
-    }
-
     /// Takes turns until something has expired, or until `timeout` has passed. Returns how much.
     pub(crate) fn advance(&self, timeout: Duration) -> usize {
+        if TURNS.with(Cell::get) >= MAX_NESTED {
+            return 0;
+        }
         let time = &self.common.time;
         let mut until = None;
         loop {
@@ -115,28 +125,77 @@ impl<T: Send + 'static> Driver<T> {
 
     /// Flushes everything that is due now. Returns how much expired.
     fn turn(&self) -> usize {
-        let Common { time, gate, .. } = &*self.common;
-        let start = time.ticks.floor(time.now());
-        if !gate.begin_turn(start) {
+        let mut start = self.begin_turn();
+        if start.is_none() {
             return 0;
         }
+        TURNS.with(|turns| turns.set(turns.get() + 1));
         let mut total = 0;
         let mut expired = Vec::new();
-        while let Some(count) = self.flush_batch(start, &mut expired) {
-            total += count;
-            self.hand_over(&mut expired);
+        while let Some(turn_start) = start {
+            match self.flush_batch(turn_start, &mut expired) {
+                Step::Flushed(wakes) => {
+                    self.common.gate.wake(wakes);
+                    total += expired.len();
+                    self.hand_over(&mut expired);
+                }
+                Step::Busy => {
+                    thread::sleep(NAP);
+                    // What other shards have got meanwhile need not wait for the busy one.
+                    start = self.begin_turn();
+                }
+                Step::Done => break,
+            }
         }
+        TURNS.with(|turns| turns.set(turns.get() - 1));
         total
     }
 
-    fn flush_batch(&self, turn_start: u64, expired: &mut Vec<T>) -> Option<usize> {
+    /// Begins a turn, unless there is nothing to do: from when.
+    fn begin_turn(&self) -> Option<u64> {
+        let Common { time, gate, .. } = &*self.common;
+        let start = time.ticks.floor(time.now());
+        let _may_poll = self.turn.lock();
+        gate.begin_turn(start).then_some(start)
+    }
+
+    /// One step of a turn: flushes a batch of the bucket that comes first among those whose shards
+    /// nobody holds.
+    fn flush_batch(&self, turn_start: u64, expired: &mut Vec<T>) -> Step {
         let Common { time, gate, .. } = &*self.common;
         let mut armed = self.turn.lock();
-        // Read anew for each batch: what falls due during a long cascade need not wait for its end.
-        let now = time.now();
-        let expiration = gate.poll(turn_start, time.ticks.floor(now))?;
-        let cell = self.cells[expiration.shard as usize];
-        Some(cell.flush(&self.common, expiration, now, &mut armed, expired))
+        let mut is_one_aside = false;
+        let step = loop {
+            work::count(1);
+            // Read anew for each batch: what falls due during a long cascade need not wait for its
+            // end.
+            let now = time.now();
+            let present = time.ticks.floor(now);
+            let (shard, state) = match gate.next_due(turn_start, present) {
+                Due::Nothing => return Step::Done,
+                Due::Shard(shard) => (shard, self.cells.of(shard).try_lock()),
+                Due::Busy(shard) if !either_in_models(time.clock.as_manual().is_none()) => {
+                    // In virtual time timers leave in the order of their ticks, whoever is busy.
+                    let state = self.cells.of(shard).lock();
+                    gate.bring_back();
+                    (shard, Some(state))
+                }
+                Due::Busy(_) => break Step::Busy,
+            };
+            let Some(mut state) = state else {
+                gate.put_aside(shard, turn_start, present);
+                is_one_aside = true;
+                continue;
+            };
+            if let Some(expiration) = gate.poll(shard, turn_start, present) {
+                let wakes = state.flush(&self.common, expiration, now, &mut armed, expired);
+                break Step::Flushed(wakes);
+            }
+        };
+        if is_one_aside {
+            gate.bring_back();
+        }
+        step
     }
 
     /// Hands tasks to the executor; contains its panics, and sees to what it refuses.
@@ -150,7 +209,7 @@ impl<T: Send + 'static> Driver<T> {
             if contain(|| self.executor.execute_batch(&mut batch)).is_some() {
                 break;
             }
-            self.panicked.fetch_add(1, Ordering::Relaxed);
+            self.count_panic();
             if batch.len() == before || batch.len() == 0 {
                 break;
             }
@@ -168,73 +227,68 @@ impl<T: Send + 'static> Driver<T> {
             report::warn!(tasks = tasks.len(), "the executor refused expired tasks: dropped");
         }
         for task in tasks {
-            let disposed = contain(|| match &self.on_refused {
+            let disposed = contain(|| match &*self.on_refused {
                 Some(handler) => handler(task),
                 None => drop(task),
             });
             if disposed.is_none() {
-                self.panicked.fetch_add(1, Ordering::Relaxed);
+                self.count_panic();
             }
         }
     }
 
     fn wait(&self, until: Option<Instant>) -> Waited {
-        drop(self.forget_empty_buckets());
-        self.common.gate.wait(&self.common.time, until)
+        let Common { time, gate, .. } = &*self.common;
+        // What is due comes first: a turn takes the empty ones off as well.
+        while self.forget_some(&self.turn.lock()) && !gate.is_due(time) {}
+        gate.wait(time, until)
     }
 
-    /// Takes buckets that are empty off the front of the delay queue, so that nobody wakes up for
-    /// timers that were all cancelled.
+    /// Takes the first few buckets off the front of the delay queue that hold nothing but what was
+    /// cancelled, so that nobody wakes up for them. Whether there may be more.
     ///
-    /// Returns the turn's lock. While it is held nobody polls: all armed buckets are in the queue.
-    fn forget_empty_buckets(&self) -> MutexGuard<'_, Vec<Expiration>> {
-        let turn = self.turn.lock();
+    /// While the turn's lock is held nobody polls: all armed buckets are in the queue.
+    fn forget_some(&self, _turn: &MutexGuard<'_, Vec<Expiration>>) -> bool {
         let gate = &*self.common.gate;
-        while let Some(first) = gate.first() {
-            if !self.cells[first.shard as usize].forget_if_empty(gate, first) {
-                break;
+        for _ in 0..FORGOTTEN_AT_ONCE {
+            work::count(1);
+            let Some(first) = gate.first() else { return false };
+            match self.cells.of(first.shard).forget_if_empty(gate, first) {
+                Trimmed::Empty => {}
+                Trimmed::Live => return false,
+                Trimmed::Unknown => break,
             }
         }
-        turn
+        true
     }
 
     pub(crate) fn next_expiration(&self) -> Option<Instant> {
-        let _turn = self.forget_empty_buckets();
         let Common { time, gate, .. } = &*self.common;
-        let next = time.instant_of_tick(gate.next_tick()?);
-        Some(next.max(time.clock.now()))
+        let _turn = loop {
+            let turn = self.turn.lock();
+            if !self.forget_some(&turn) {
+                break turn;
+            }
+        };
+        Some(time.instant_of_tick(gate.next_tick()?).max(time.clock.now()))
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.cells.iter().map(|cell| cell.lock().shard.len()).sum()
+    /// Relaxed: the count publishes nothing.
+    pub(crate) fn count_panic(&self) {
+        self.panicked.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn stats(&self) -> Stats {
         let refused = self.refused.load(Ordering::Relaxed);
-        let panicked = self.panicked.load(Ordering::Relaxed) + self.executor.panicked();
+        let handed_on = contain(|| self.executor.panicked()).unwrap_or(0);
+        let panicked = self.panicked.load(Ordering::Relaxed).saturating_add(handed_on);
         let mut stats = Stats::new(refused, panicked, self.common.gate.wakeups());
-        for cell in &self.cells {
-            let state = cell.lock();
-            stats.absorb(&state.shard.counters, state.shard.len());
-        }
+        self.cells.add_to(&mut stats);
         stats
     }
 
     pub(crate) fn snapshot(&self) -> Snapshot {
-        let Common { time, gate, .. } = &*self.common;
-        let mut levels = Vec::new();
-        self.cells.iter().for_each(|cell| cell.lock().shard.snapshot(&mut levels));
-        let now = time.clock.now();
-        gate.for_each(|expiration| {
-            let elapsed = expiration.bucket.level == crate::delay_queue::ELAPSED;
-            let level = if elapsed { 0 } else { expiration.bucket.level as usize };
-            let wait = time.instant_of_tick(expiration.tick).saturating_duration_since(now);
-            if let Some(level) = levels.get_mut(level) {
-                let next = level.next_expiration.get_or_insert(wait);
-                *next = wait.min(*next);
-            }
-        });
-        Snapshot::new(levels, self.cells.len())
+        Snapshot::new(self.cells.levels(self.common.time.now()), self.cells.count())
     }
 
     /// Ends the waits of everybody who waits.
@@ -242,26 +296,8 @@ impl<T: Send + 'static> Driver<T> {
         self.common.gate.stop();
     }
 
-    /// Closes all cells, and hands what was pending to `out`, with its deadline.
-    pub(crate) fn drain(&self, mut out: impl FnMut(u64, T)) {
-        self.cells.iter().for_each(|cell| cell.drain(&self.common, &mut out));
-    }
-
     pub(crate) fn assert_invariants(&self) {
         let _turn = self.turn.lock();
-        let mut queued = std::collections::HashMap::new();
-        self.common.gate.for_each(|expiration| {
-            *queued.entry((expiration.shard, expiration.bucket)).or_insert(0) += 1;
-        });
-        for cell in &self.cells {
-            cell.assert_invariants(|shard, id| queued.get(&(shard, id)).copied().unwrap_or(0));
-        }
-    }
-}
-
-impl<T: Send + 'static> Drop for Driver<T> {
-    /// Nothing is pending: whoever drops the timer has drained it.
-    fn drop(&mut self) {
-        self.cells.iter().for_each(|cell| pool::put(cell));
+        self.cells.assert_invariants(&self.common.gate);
     }
 }

@@ -69,7 +69,10 @@ impl<T> TimerEntry<T> {
         Self::new(delay, task)
     }
 
-    /// `task` expires at `deadline`, a time of the timer's clock; at once if that has passed.
+    /// `task` expires at `deadline`, a time of the timer's clock; at once if that has passed. A
+    /// deadline before the timer was built counts as the moment at which it was built: for
+    /// [`Timeout::deadline`](crate::Timeout::deadline), for the lateness, and in what
+    /// [`shutdown`](crate::Timer::shutdown) returns.
     ///
     /// Cheaper than [`after`](Self::after) where the caller knows the time already, because the
     /// clock need not be read.

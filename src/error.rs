@@ -57,7 +57,8 @@ impl<T> fmt::Display for AddError<T> {
 
 impl<T> Error for AddError<T> {}
 
-/// Why a [`TimerBuilder`](crate::TimerBuilder) did not build a timer.
+/// Why a [`TimerBuilder`](crate::TimerBuilder) did not build a timer, or a
+/// [`Worker`](crate::Worker) did not start.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum BuildError {
@@ -69,8 +70,17 @@ pub enum BuildError {
     Shards,
     /// `on_refused` was set before `executor`, so it is for tasks that another one refuses.
     OnRefused,
+    /// The name holds a NUL character, which no thread's name does.
+    Name,
     /// The operating system did not start the thread.
     Thread(std::io::Error),
+}
+
+impl BuildError {
+    /// Checks the name of a thread: `std` panics on one that it cannot give.
+    pub(crate) fn check_name(name: &str) -> Result<(), BuildError> {
+        if name.contains('\0') { Err(BuildError::Name) } else { Ok(()) }
+    }
 }
 
 impl fmt::Display for BuildError {
@@ -80,6 +90,7 @@ impl fmt::Display for BuildError {
             BuildError::WheelSize => f.write_str("the wheel size must be from 1 to 2^20 slots"),
             BuildError::Shards => f.write_str("the number of shards must be from 1 to 4096"),
             BuildError::OnRefused => f.write_str("on_refused must be set after the executor"),
+            BuildError::Name => f.write_str("a thread's name must not hold a NUL character"),
             BuildError::Thread(error) => write!(f, "the thread could not be started: {error}"),
         }
     }

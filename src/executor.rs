@@ -278,7 +278,8 @@ impl<T: Send + 'static> Worker<T> {
     /// A worker that queues any number of tasks and runs `handler` on each.
     ///
     /// # Errors
-    /// [`BuildError::Thread`] if its thread, called `name`, can't be started.
+    /// [`BuildError::Thread`] if its thread, called `name`, can't be started; [`BuildError::Name`]
+    /// if no thread can be called so.
     pub fn unbounded(
         name: &str,
         handler: impl FnMut(T) + Send + 'static,
@@ -289,12 +290,14 @@ impl<T: Send + 'static> Worker<T> {
     /// A worker that queues at most `capacity` tasks, and refuses more.
     ///
     /// # Errors
-    /// [`BuildError::Thread`] if its thread, called `name`, can't be started.
+    /// [`BuildError::Thread`] if its thread, called `name`, can't be started; [`BuildError::Name`]
+    /// if no thread can be called so.
     pub fn bounded(
         name: &str,
         capacity: usize,
         mut handler: impl FnMut(T) + Send + 'static,
     ) -> Result<Self, BuildError> {
+        BuildError::check_name(name)?;
         let (queue, batches) = mpsc::channel::<Vec<T>>();
         let shared = Arc::new(Shared::default());
         let counts = Arc::clone(&shared);
@@ -306,6 +309,7 @@ impl<T: Send + 'static> Worker<T> {
                     counts.panicked.fetch_add(1, Ordering::Relaxed);
                 }
             }
+            contain(|| drop(handler)); // What it has captured may panic.
         };
         let builder = thread::Builder::new().name(name.to_owned());
         let thread = Some(builder.spawn(run).map_err(BuildError::Thread)?);
@@ -349,7 +353,7 @@ impl<T> Drop for Worker<T> {
         drop(self.queue.take());
         let own = |thread: &thread::JoinHandle<()>| thread.thread().id() == thread::current().id();
         if let Some(thread) = self.thread.take().filter(|thread| !own(thread)) {
-            let _ = thread.join(); // It contains every panic of the handler.
+            let _ = thread.join(); // It contains every panic of the handler and its drop.
         }
     }
 }

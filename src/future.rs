@@ -116,8 +116,9 @@ impl Timer {
     }
 
     /// Ticks now, and then every `period`, phase-stable: the n-th at start + n x period. A tick
-    /// that comes late does not delay the others; what becomes of those that were missed is
-    /// told by [`Interval::missed_tick`].
+    /// that comes late does not delay the others, unless that is
+    /// [wanted](MissedTick::Delay); what becomes of those that were missed is told by
+    /// [`Interval::missed_tick`].
     ///
     /// A period of zero counts as a nanosecond.
     pub fn interval(&self, period: Duration) -> Interval {
@@ -233,8 +234,8 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// What becomes of ticks that were missed. Unless it is said they are [left
-    /// out](MissedTick::Skip).
+    /// What becomes of ticks that were missed; by default they are [left out](MissedTick::Skip). A
+    /// tick begins when it is returned.
     pub fn missed_tick(mut self, missed_tick: MissedTick) -> Self {
         self.missed_tick = missed_tick;
         self
@@ -253,7 +254,7 @@ impl Interval {
         ready!(Pin::new(&mut self.sleep).poll(context))?;
         let now = self.sleep.timer.now();
         let due = self.sleep.deadline.unwrap_or(now);
-        self.sleep.reset_to(self.missed_tick.next(due, now, self.period));
+        self.sleep.reset_to(self.missed_tick.next(due, now, now, self.period));
         Poll::Ready(Ok(due))
     }
 }

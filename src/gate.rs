@@ -10,8 +10,9 @@
 //! no system call.
 
 use crate::clock::{Time, Wake};
-use crate::delay_queue::{DelayQueue, Expiration};
+use crate::delay_queue::{DelayQueue, Due, Expiration};
 use crate::sync::{Condvar, Mutex};
+use crate::work;
 use std::time::Instant;
 
 #[derive(Debug, Default)]
@@ -23,8 +24,6 @@ pub(crate) struct Gate {
 #[derive(Debug, Default)]
 struct State {
     queue: DelayQueue,
-    /// Somebody holds a bucket that was taken out of the queue.
-    flushing: bool,
     sleepers: usize,
     /// No sleeper sleeps beyond this tick.
     asleep_until: u64,
@@ -51,11 +50,22 @@ pub(crate) enum Wakes {
 impl State {
     fn offer(&mut self, expiration: Expiration) -> Wakes {
         self.queue.offer(expiration);
-        if self.sleepers == 0 || expiration.tick >= self.asleep_until {
+        self.wake_before(expiration.tick)
+    }
+
+    /// Sees to it that nobody sleeps beyond `tick`.
+    fn wake_before(&mut self, tick: u64) -> Wakes {
+        if self.sleepers == 0 || tick >= self.asleep_until {
             return Wakes::Nobody;
         }
-        self.asleep_until = expiration.tick;
+        self.asleep_until = tick;
         Wakes::Sleepers
+    }
+}
+
+impl Wakes {
+    fn or(self, other: Self) -> Self {
+        if self == Wakes::Sleepers { self } else { other }
     }
 }
 
@@ -67,19 +77,32 @@ impl Gate {
     }
 
     /// Lets the turn that begins have the elapsed buckets. Whether there is anything to do at
-    /// `now`.
+    /// `now`. The caller holds the turn's lock: so no bucket is in somebody's hands.
     pub(crate) fn begin_turn(&self, now: u64) -> bool {
         let mut state = self.state.lock();
         state.queue.begin_turn();
-        state.flushing || state.queue.next_tick().is_some_and(|tick| tick <= now)
+        state.queue.is_due(now)
     }
 
-    /// Takes the bucket to flush next. Whoever gets one calls [`Gate::flushed`].
-    pub(crate) fn poll(&self, turn_start: u64, now: u64) -> Option<Expiration> {
-        let mut state = self.state.lock();
-        let polled = state.queue.poll(turn_start, now);
-        state.flushing = polled.is_some();
-        polled
+    /// Whose bucket is to be flushed next.
+    pub(crate) fn next_due(&self, turn_start: u64, now: u64) -> Due {
+        self.state.lock().queue.next_due(turn_start, now)
+    }
+
+    /// Takes the bucket to flush next, if it is one of `shard`, whose lock the caller holds until
+    /// it has called [`Gate::flushed`]. So nothing can be filed there meanwhile that should have
+    /// been flushed before, and whoever holds a shard's lock finds all its armed buckets queued.
+    pub(crate) fn poll(&self, shard: u32, turn_start: u64, now: u64) -> Option<Expiration> {
+        self.state.lock().queue.poll_of(shard, turn_start, now)
+    }
+
+    /// Leaves out a shard that is busy, until [`Gate::bring_back`].
+    pub(crate) fn put_aside(&self, shard: u32, turn_start: u64, now: u64) {
+        self.state.lock().queue.put_aside_of(shard, turn_start, now);
+    }
+
+    pub(crate) fn bring_back(&self) {
+        self.state.lock().queue.bring_back();
     }
 
     /// The bucket that comes first, to see whether it is empty.
@@ -87,33 +110,41 @@ impl Gate {
         self.state.lock().queue.first()
     }
 
-    /// Takes a bucket out of the queue. The caller has just disarmed it, and holds its shard's
-    /// lock.
-    pub(crate) fn remove(&self, expiration: Expiration) {
-        self.state.lock().queue.remove(expiration);
+    /// Takes a bucket out of the queue if it still comes first; whether it did. The caller holds
+    /// its shard's lock, and disarms it then.
+    pub(crate) fn take(&self, expiration: Expiration) -> bool {
+        self.state.lock().queue.take(expiration)
     }
 
     /// Ends the flush of a bucket: offers what it armed, and the bucket itself if it is not empty.
+    /// That has to be compared with what sleepers sleep for, too: whoever flushes may be kept by a
+    /// task for as long as that likes.
     pub(crate) fn flushed(
         &self,
         armed: impl Iterator<Item = Expiration>,
         unfinished: Option<Expiration>,
     ) -> Wakes {
         let mut state = self.state.lock();
-        state.flushing = false;
+        let mut wakes = Wakes::Nobody;
         if let Some(expiration) = unfinished {
             state.queue.resume(expiration);
+            wakes = wakes.or(state.wake_before(expiration.tick));
         }
-        armed.fold(Wakes::Nobody, |wakes, expiration| match state.offer(expiration) {
-            Wakes::Sleepers => Wakes::Sleepers,
-            Wakes::Nobody => wakes,
+        armed.fold(wakes, |wakes, expiration| {
+            work::count(1);
+            wakes.or(state.offer(expiration))
         })
     }
 
-    /// Whether no bucket is due at `now` or being flushed: then a shard's time may leap there.
+    /// Whether no bucket is due at `now`: then the time of a shard, whose lock the caller holds,
+    /// may leap there.
     pub(crate) fn is_quiet(&self, now: u64) -> bool {
-        let state = self.state.lock();
-        !state.flushing && state.queue.next_tick().is_none_or(|tick| tick > now)
+        !self.state.lock().queue.is_due(now)
+    }
+
+    /// Whether a bucket is due.
+    pub(crate) fn is_due(&self, time: &Time) -> bool {
+        !self.is_quiet(time.ticks.floor(time.now()))
     }
 
     pub(crate) fn next_tick(&self) -> Option<u64> {
@@ -141,9 +172,9 @@ impl Gate {
             let due = next.map(|tick| time.instant_of_tick(tick));
             match due.into_iter().chain(until).min() {
                 Some(instant) if time.clock.as_manual().is_none() => {
-                    self.changed.wait_until(&mut state, instant);
+                    state = self.changed.wait_until(state, instant);
                 }
-                _ => self.changed.wait(&mut state),
+                _ => state = self.changed.wait(state),
             }
             state.sleepers -= 1;
             state.wakeups += 1;
@@ -176,7 +207,8 @@ impl Gate {
 impl Wake for Gate {
     fn wake(&self) {
         // The lock orders this after a sleeper's look at the clock.
-        drop(self.state.lock());
-        self.changed.notify_all();
+        if self.state.lock().sleepers > 0 {
+            self.changed.notify_all();
+        }
     }
 }

@@ -9,6 +9,7 @@
 
 use crate::key::Key;
 use crate::slab::Slab;
+use crate::work;
 use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -42,7 +43,7 @@ pub(crate) fn shards_for(threads: usize) -> usize {
 #[derive(Debug)]
 pub(crate) struct KeyMap<K, V> {
     by_hash: HashMap<u64, u32, BuildHasherDefault<Hashed>>,
-    items: Slab<Item<K, V>, 4>,
+    items: Slab<Item<K, V>>,
 }
 
 #[derive(Debug)]
@@ -72,6 +73,7 @@ impl<K: Eq, V> KeyMap<K, V> {
     {
         let mut index = *self.by_hash.get(&hash)?;
         while index != NONE {
+            work::count(1);
             let item = self.items.at(index);
             if item.key.borrow() == key {
                 return Some(index);
@@ -116,6 +118,7 @@ impl<K: Eq, V> KeyMap<K, V> {
         if *first.get() != index {
             let mut before = *first.get();
             while self.items.at(before).same_hash != index {
+                work::count(1);
                 before = self.items.at(before).same_hash;
             }
             self.items.at_mut(before).same_hash = next;

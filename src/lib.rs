@@ -98,18 +98,29 @@
 //! - **Never early.** A task is handed over at or after its exact deadline, at any tick; with a
 //!   reaper less than a tick later, plus the time that waking and running take.
 //! - **Never lost, never twice.** Every timer that was added is, exactly once: cancelled, or handed
-//!   to the executor, or returned by [`Timer::shutdown`]. What could not be added, and what an
-//!   executor refuses, comes back to you.
+//!   to the executor, or returned by [`Timer::shutdown`]. Without a `shutdown`, what is pending is
+//!   dropped with the [last clone](Timer#the-last-clone) of its timer, and that is reported. What
+//!   could not be added, and what an executor refuses, comes back to you.
 //! - **One winner.** Of all cancels and the expiry, one wins, and [`Timeout::cancel`] says which.
 //!   Inside its own task a timer has expired already.
 //! - **Handles never alias.** A handle may be kept for ever; it never touches another timer.
 //! - **Nothing runs under a lock.** Not a task, not an executor, not a task's `Drop`. So a task may
 //!   add, cancel, shut down, or drop the last timer.
-//! - **A panic stays in its task.** It is counted and reported; the reaper goes on.
+//! - **A panic stays in its task.** It is counted (in [`Stats::panicked`], an operation's in
+//!   [`PurgatoryStats::panicked`]) and reported; the reaper goes on, whatever the panic carries,
+//!   and if the report panics as well. A timer may be used in and after a `catch_unwind`.
 //! - **Nothing stalls.** No call takes time proportional to the number of timers while it holds a
-//!   lock: buckets are flushed in batches of 128, and nothing is copied to grow.
-//! - **Idle costs nothing.** No periodic wake-up, however many timers wait. Cancelled timers free
-//!   their task at once and leave at most about as much behind as the live ones take.
+//!   lock: buckets are flushed in batches of 128, and to grow a shard copies no more than its first
+//!   32 KiB of entries, and 48 bytes for each 1,024 further ones. Keys are the exception: the table
+//!   of a shard of a [`KeyedTimer`] or a [`Purgatory`] is built anew under its lock when its keys
+//!   have doubled, in time proportional to the keys in that one shard.
+//! - **Nothing starves the reaper.** No lock that it shares with adders yields the processor, and
+//!   where a thread that waits for a core holds a shard, the reaper does the other shards first.
+//! - **Idle costs nothing.** No periodic wake-up, however many timers wait.
+//! - **Cancelled timers leave little behind.** Their task goes at once. What is left of each is 12
+//!   to 64 bytes, and there is never much more of it than there are live timers. A chunk of up to
+//!   1,024 entries is given back when fifteen sixteenths of it are vacant: so whatever came and
+//!   went, the live ones keep at most about sixteen times their own memory, and seldom twice.
 //! - **Any delay is good.** Zero, the past, [`Duration::MAX`](std::time::Duration::MAX): no panic,
 //!   no overflow.
 //! - **No `unsafe`** in this crate.
@@ -117,10 +128,17 @@
 //! # Trade-offs
 //! - Timers are told apart by ticks, a millisecond unless chosen otherwise: on average a timer
 //!   expires half a tick late. A finer tick costs a wake-up per bucket that is due.
-//! - Timers of the same tick expire in no promised order; from tick to tick the order is kept.
+//! - The tick is a promise about the timer, not about the scheduler. With every core busy the
+//!   reaper waits for one like any other thread, and timers are late by as much more. What helps is
+//!   a core to spare, a priority that the system gives to that thread, or
+//!   [`advance_clock`](Timer::advance_clock) in a loop of your own.
+//! - Timers of the same tick expire in no promised order; from tick to tick the order is kept. But
+//!   first come those whose time had passed when they were added; and those of a shard that another
+//!   thread is using are overtaken by the other shards'. With a [`ManualClock`] or a single shard
+//!   nothing is overtaken.
 //! - Each thread that adds has shards of its own, so a timer takes some tens of kilobytes even when
-//!   empty. One timer for the whole service is better than many. Of a timer that was dropped less
-//!   than a kilobyte per shard stays, for the next timer with the same type of task.
+//!   empty. One timer for the whole service is better than many. Of a timer that was dropped about
+//!   a kilobyte per shard stays, for the next timer with the same type of task.
 //! - It knows neither calendars nor persistence. What must survive a restart belongs into a
 //!   database.
 //!
@@ -133,15 +151,17 @@
 //! shard without the lock. The repository's `docs/ARCHITECTURE.md` tells it all.
 //!
 //! # Features
-//! - `tracing` (default): reports panicking and refused tasks, and the reaper's start and stop.
+//! - `tracing` (default): reports panicking and refused tasks, those that were dropped with their
+//!   timer, leases that were not renewed, and the reaper's start and stop.
 //! - `hyper`: a [`Timer`] is a `hyper::rt::Timer`, which keeps the time for hyper's servers and
 //!   clients.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
-// In reading order: what stands on the timer, then its face, the flow of a timer downwards, and
-// what all of it stands on.
+// In reading order: a promise of all types, what stands on the timer, then its face, the flow of a
+// timer downwards, and what all of it stands on.
+mod unwind;
 #[cfg(feature = "hyper")]
 mod hyper;
 mod future;
@@ -154,16 +174,19 @@ mod builder;
 mod timer;
 mod timeout;
 mod driver;
+mod cells;
 mod pool;
 mod cell;
 mod common;
 mod gate;
 mod shard;
+mod sweep;
 mod wheels;
 mod wheel;
 mod bucket;
 mod key_map;
 mod slab;
+mod directory;
 mod chunk;
 mod key;
 mod delay_queue;
@@ -178,6 +201,21 @@ mod stats;
 mod error;
 mod report;
 mod sync;
+#[cfg(tickwheel_count)]
+mod counting_locks;
+#[cfg(not(tickwheel_parking_lot))]
+mod locks;
+#[cfg(tickwheel_parking_lot)]
+#[path = "parking_locks.rs"]
+mod locks;
+#[cfg(not(tickwheel_model))]
+mod thread_number;
+#[cfg(not(tickwheel_count))]
+mod work;
+/// For this crate's tests only.
+#[cfg(tickwheel_count)]
+#[doc(hidden)]
+pub mod work;
 
 /// Compiles and runs the README's example.
 #[cfg(doctest)]
@@ -202,7 +240,8 @@ pub use executor::{Batch, Executor, Inline, Outcome, Worker};
 pub use future::{Interval, Sleep, SleepError, TimedError};
 pub use keyed::KeyedTimer;
 pub use lease::terms::LeaseTerms;
-pub use lease::{Lease, LeaseStore, Leases, Renewal};
+pub use lease::watchdog::{LeaseStore, Renewal};
+pub use lease::{Lease, Leases};
 pub use local::{LocalTimer, TimerKey};
 pub use missed::MissedTick;
 pub use periodic::{Periodic, Run, Series};

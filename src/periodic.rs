@@ -1,7 +1,6 @@
 //! Periodic timers: a task that runs again and again.
 
 use crate::missed::MissedTick;
-use crate::report::contain;
 use crate::sync::Mutex;
 use crate::{AddError, Task, Timeout, Timer, TimerEntry, WeakTimer, When};
 use std::fmt;
@@ -53,7 +52,8 @@ enum Kind {
 
 impl Periodic {
     /// Every `period`, phase-stable: run n, counted from 0, is due at start + (n + 1) x period,
-    /// however long runs take. A run that is not over when the next one is due makes that one late:
+    /// however long runs take (but with [`MissedTick::Delay`] a period after the one before began).
+    /// A run that is not over when the next one is due makes that one late:
     /// runs do not overlap. What becomes of runs that are missed is told by
     /// [`missed_tick`](Self::missed_tick).
     ///
@@ -80,8 +80,8 @@ impl Periodic {
         self
     }
 
-    /// What becomes of runs that were missed. Unless it is said they are [left
-    /// out](MissedTick::Skip). Means nothing [with a delay](Self::with_delay).
+    /// What becomes of runs that were missed; by default they are [left out](MissedTick::Skip).
+    /// Means nothing [with a delay](Self::with_delay).
     pub fn missed_tick(mut self, policy: MissedTick) -> Self {
         if let Kind::Rate { missed_tick, .. } = &mut self.kind {
             *missed_tick = policy;
@@ -99,14 +99,15 @@ impl Periodic {
     }
 
     /// Makes each run late by a random time from zero to less than `jitter`, so that many of them
-    /// do not all come at once. The phase stays, and to be late by it is not to miss a tick.
+    /// do not all come at once. The phase stays, and to be late by it is not to miss a tick; but
+    /// with [`MissedTick::Delay`] the next run is counted from when this one began, jitter and all.
     pub fn jitter(mut self, jitter: Duration) -> Self {
         self.jitter = jitter;
         self
     }
 
     /// Starts to run `task`, by `timer`'s executor. A panic ends that run and not the series; it is
-    /// reported.
+    /// counted by the timer (in [`Stats::panicked`](crate::Stats::panicked)) and reported.
     ///
     /// The series does not keep the timer alive. It ends when it is cancelled, when the timer is
     /// shut down or dropped, when the timer is full as the next run is added, and when the executor
@@ -226,8 +227,8 @@ impl<F: Fn(&Run<'_>) + Send + Sync + 'static> Runner<F> {
         })
     }
 
-    /// Adds the run after `run` to the timer, unless the series has ended.
-    fn schedule(self: &Arc<Self>, run: &Run<'_>) {
+    /// Adds the run after `run`, which began at `began`, to the timer, unless the series has ended.
+    fn schedule(self: &Arc<Self>, run: &Run<'_>, began: Instant) {
         let Some(timer) = self.shared.timer.upgrade() else { return };
         let Periodic { period, kind, jitter, .. } = self.shared.periodic;
         let now = timer.now();
@@ -239,7 +240,7 @@ impl<F: Fn(&Run<'_>) + Send + Sync + 'static> Runner<F> {
             Kind::Rate { missed_tick, .. } => {
                 // To be late by no more than the jitter is not to miss anything.
                 let now = now.checked_sub(jitter).unwrap_or(now);
-                run.due.and_then(|due| missed_tick.next(due, now, period))
+                run.due.and_then(|due| missed_tick.next(due, began, now, period))
             }
             Kind::Delay => now.checked_add(period),
         };
@@ -257,12 +258,14 @@ impl<F: Fn(&Run<'_>) + Send + Sync + 'static> Wake for Runner<F> {
         state.number += 1;
         drop(state);
         let overlaps = matches!(self.shared.periodic.kind, Kind::Rate { overlaps: true, .. });
+        // Without a timer no run comes after this one.
+        let began = self.shared.timer.upgrade().map_or_else(Instant::now, |timer| timer.now());
         if overlaps {
-            self.schedule(&run);
+            self.schedule(&run, began);
         }
-        contain(|| (self.task)(&run));
+        self.shared.timer.contain(|| (self.task)(&run));
         if !overlaps {
-            self.schedule(&run);
+            self.schedule(&run, began);
         }
     }
 }

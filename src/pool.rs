@@ -3,7 +3,7 @@
 //! A timeout's handle refers to its cell by a plain reference. To count these references instead,
 //! so that cells could be freed, would take two more locked instructions for each timer, a fifth of
 //! the time that adding and cancelling it takes. So a cell lives for ever; without a timer it holds
-//! less than a kilobyte. There are never more of them than timers were alive at once had, but for
+//! about a kilobyte. There are never more of them than timers were alive at once had, but for
 //! those that are worn: each shard of such a timer had used a place of its slab 2^31 times.
 
 use crate::cell::Cell;
@@ -49,6 +49,6 @@ mod tests {
         cells.iter().for_each(|cell| put(*cell));
         let again: [&Cell<Task>; 2] = [take(), take()];
         assert!(again.iter().all(|cell| cells.iter().any(|old| std::ptr::eq(*old, *cell))));
-        assert!(std::mem::size_of::<Cell<Task>>() < 1000, "what a cell without a timer takes");
+        assert!(std::mem::size_of::<Cell<Task>>() <= 1152, "what a cell without a timer takes");
     }
 }

@@ -28,13 +28,19 @@ use crate::delay_queue::{ELAPSED, Expiration};
 use crate::key::Key;
 use crate::slab::Slab;
 use crate::stats::{Counters, LevelSnapshot};
+use crate::sweep::Sweep;
 use crate::wheels::Wheels;
+use crate::work;
+
+/// Entries lie in chunks of up to 1,024: the larger they are, the fewer cache misses it takes to
+/// find one.
+const CHUNK_BYTES: usize = 32 << 10;
 
 /// Entries that one flush moves while it holds the shard: bounds how long others wait for it.
 const BATCH: usize = 128;
 
-/// References that one call sweeps when too many are stale.
-const SWEEP: usize = 32;
+/// Buckets that one call looks at while it holds the shard, where it looks at all of them in turn.
+const BUCKETS: usize = 1024;
 
 /// Stale references that are not worth a sweep, however few entries there are.
 const STALE_ALLOWED: usize = 256;
@@ -49,7 +55,7 @@ struct Entry<T> {
 /// What is left in a bucket from whose front the stale references were taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trimmed {
-    /// Nothing: the bucket is disarmed.
+    /// Nothing: the bucket may be disarmed.
     Empty,
     /// An entry that waits.
     Live,
@@ -61,13 +67,12 @@ pub(crate) enum Trimmed {
 #[derive(Debug)]
 pub(crate) struct Shard<T> {
     ticks: Ticks,
-    entries: Slab<Entry<T>, 10>,
+    entries: Slab<Entry<T>, CHUNK_BYTES>,
     pub(crate) wheels: Wheels,
     /// The number of the last filing. It starts anew after 2^32; should a stale reference be so
     /// old that it looks live then, it only makes an entry be filed anew.
     filings: u32,
-    /// The bucket to sweep next, by its ordinal.
-    sweep: usize,
+    sweep: Sweep,
     /// The references that are being moved; empty between calls.
     batch: Vec<Reference>,
     pub(crate) counters: Counters,
@@ -80,7 +85,7 @@ impl<T> Shard<T> {
             entries: Slab::new(),
             wheels,
             filings: 0,
-            sweep: 0,
+            sweep: Sweep::default(),
             batch: Vec::new(),
             counters: Counters::default(),
         }
@@ -91,11 +96,16 @@ impl<T> Shard<T> {
         Shard::new(Ticks::new(1), Wheels::new(0, 4, 0))
     }
 
-    /// Starts over as `fresh`, whose keys shall be none that were given out before. Whether that
-    /// can be done once more.
-    pub(crate) fn restart(&mut self, fresh: Self) -> bool {
-        *self = Shard { entries: self.entries.successor(), ..fresh };
-        !self.entries.is_worn()
+    /// Starts over as `fresh`, whose keys shall be none that were given out before. Returns what
+    /// it was.
+    pub(crate) fn restart(&mut self, fresh: Self) -> Self {
+        let fresh = Shard { entries: self.entries.successor(), ..fresh };
+        std::mem::replace(self, fresh)
+    }
+
+    /// Whether few keys are left: then it should not start over once more.
+    pub(crate) fn is_worn(&self) -> bool {
+        self.entries.is_worn()
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -182,13 +192,14 @@ impl<T> Shard<T> {
             // A loop of its own, so that the cache misses of the whole batch overlap.
             batch.retain(|reference| self.is_live(*reference));
             for reference in &batch {
+                work::count(1);
                 let is_due = |entry: &Entry<T>| entry.deadline.get() <= due;
                 match self.entries.remove_if(reference.index, is_due) {
                     Some(entry) => {
                         self.counters.record_expired(now.saturating_sub(entry.deadline.get()));
                         expire(entry.task);
                     }
-                    None => self.file_by_deadline(reference.index, &mut arm),
+                    None => self.file_by_deadline(bucket, reference.index, &mut arm),
                 }
             }
         }
@@ -213,92 +224,68 @@ impl<T> Shard<T> {
         self.counters.cascaded += batch.len() as u64;
         let low_bits_suffice = self.wheels.low_bits_suffice(bucket);
         for &reference in &*batch {
+            work::count(1);
             if low_bits_suffice {
                 let tick = start + u64::from(reference.tick.wrapping_sub(start as u32));
-                self.wheels.file(reference, tick, &mut *arm);
+                self.wheels.file_out_of(bucket, reference, tick, &mut *arm);
             } else if self.is_live(reference) {
-                self.file_by_deadline(reference.index, arm);
+                self.file_by_deadline(bucket, reference.index, arm);
             }
         }
     }
 
-    /// Files an entry anew, under the tick of its deadline.
-    fn file_by_deadline(&mut self, index: u32, arm: &mut impl FnMut(Expiration)) {
+    /// Files an entry of the bucket `from` anew, under the tick of its deadline.
+    fn file_by_deadline(&mut self, from: BucketId, index: u32, arm: &mut impl FnMut(Expiration)) {
         let tick = self.ticks.ceil(self.entries.at(index).deadline.get());
         let reference = self.file_anew(index, tick);
-        self.wheels.file(reference, tick, arm);
+        self.wheels.file_out_of(from, reference, tick, arm);
     }
 
     #[inline]
     fn is_live(&self, reference: Reference) -> bool {
-        self.entries.tag(reference.index) == Some(reference.filing)
+        is_live(&self.entries, reference)
     }
 
-    /// Takes the stale references off the front of a bucket, at most [`BATCH`] of them, and disarms
-    /// it if it is empty then.
+    /// Takes the stale references off the front of a bucket, at most [`BATCH`] of them.
     pub(crate) fn trim(&mut self, bucket: BucketId) -> Trimmed {
         for _ in 0..BATCH {
+            work::count(1);
             match self.wheels.front(bucket) {
                 Some(front) if self.is_live(front) => return Trimmed::Live,
                 Some(_) => self.wheels.pop_front(bucket),
-                None => break,
+                None => return Trimmed::Empty,
             }
         }
-        if self.wheels.disarm_if_empty(bucket) { Trimmed::Empty } else { Trimmed::Unknown }
+        Trimmed::Unknown
     }
 
     /// Called by whatever leaves a stale reference behind or adds a live one: so the stale ones
-    /// stay fewer than the live ones, but for a few.
+    /// stay about as few as the live ones.
     #[inline]
     fn sweep_if_stale(&mut self) {
         if self.wheels.len() > 2 * self.entries.len() + STALE_ALLOWED {
-            self.sweep();
+            let (entries, batch) = (&self.entries, &mut self.batch);
+            self.sweep.step(&mut self.wheels, batch, |it| is_live(entries, it));
         }
-    }
-
-    /// Takes the stale ones out of the first few references of a bucket, and puts the others back
-    /// behind its last. Stays with the bucket as long as that pays: timers that are cancelled about
-    /// in the order in which they were added leave their stale references in front. Where it does
-    /// not pay the next few come to the front for the next visit, so none is missed for long.
-    #[inline(never)]
-    fn sweep(&mut self) {
-        let mut batch = std::mem::take(&mut self.batch);
-        // Empty buckets are skipped, but only so many at once.
-        for _ in 0..SWEEP {
-            let Some(bucket) = self.wheels.nth_bucket(self.sweep) else {
-                self.sweep = 0;
-                continue;
-            };
-            self.wheels.take_front(bucket, SWEEP, &mut batch);
-            let taken = batch.len();
-            batch.retain(|reference| self.is_live(*reference));
-            if batch.len() * 4 > taken * 3 || taken == 0 {
-                self.sweep += 1;
-            }
-            batch.drain(..).for_each(|reference| self.wheels.put_back(bucket, reference));
-            if taken > 0 {
-                break;
-            }
-        }
-        self.batch = batch;
     }
 
     /// Takes at most [`BATCH`] entries out of the first bucket at or after the `cursor`-th that has
     /// any, with their deadlines. Returns whether there may be more.
     pub(crate) fn drain(&mut self, cursor: &mut usize, mut out: impl FnMut(u64, T)) -> bool {
         let mut batch = std::mem::take(&mut self.batch);
-        while batch.is_empty() && self.entries.len() > 0 {
-            // From the start again if a cascade has moved entries behind the cursor.
+        for _ in 0..BUCKETS {
+            work::count(1);
             let Some(bucket) = self.wheels.nth_bucket(*cursor) else {
+                // From the start again if a cascade has moved entries behind the cursor.
                 *cursor = 0;
-                continue;
+                break;
             };
             self.wheels.take_front(bucket, BATCH, &mut batch);
-            if batch.is_empty() {
-                *cursor += 1;
+            if !batch.is_empty() {
+                break;
             }
+            *cursor += 1;
         }
-        let more = !batch.is_empty();
         for reference in batch.drain(..) {
             let live = self.is_live(reference);
             if let Some(entry) = self.entries.remove_if(reference.index, |_| live) {
@@ -307,22 +294,31 @@ impl<T> Shard<T> {
             }
         }
         self.batch = batch;
-        more
+        self.entries.len() > 0
     }
 
-    /// Adds each level's share to `levels`, which grows as needed.
-    pub(crate) fn snapshot(&self, levels: &mut Vec<LevelSnapshot>) {
-        for (level, (slot_ticks, buckets)) in self.wheels.levels().enumerate() {
-            if levels.len() == level {
-                let tick = self.ticks.start_of(slot_ticks);
-                levels.push(LevelSnapshot::new(level, tick, buckets.len()));
-            }
-            for bucket in buckets {
-                levels[level].absorb(bucket.armed, bucket.len());
-            }
+    /// Adds a few buckets' share, from the `cursor`-th on, to `levels`, which grows as needed.
+    /// Returns whether there are more.
+    pub(crate) fn snapshot(
+        &self,
+        cursor: &mut usize,
+        now: u64,
+        levels: &mut Vec<LevelSnapshot>,
+    ) -> bool {
+        for (level, slot_ticks) in self.wheels.levels().enumerate().skip(levels.len()) {
+            let tick = self.ticks.start_of(slot_ticks);
+            levels.push(LevelSnapshot::new(level, tick, self.wheels.size()));
         }
-        let elapsed = self.wheels.elapsed().iter();
-        elapsed.for_each(|bucket| levels[0].absorb(bucket.armed, bucket.len()));
+        for _ in 0..BUCKETS {
+            work::count(1);
+            let Some(bucket) = self.wheels.nth_bucket(*cursor) else { return false };
+            let level = if bucket.level == ELAPSED { 0 } else { bucket.level };
+            let due = self.wheels.armed_tick(bucket).map(|tick| self.ticks.start_of(tick));
+            let wait = due.map(|due| due.saturating_sub(now));
+            levels[usize::from(level)].absorb(wait, self.wheels.len_of(bucket));
+            *cursor += 1;
+        }
+        true
     }
 
     /// Checks the invariants of the head of this file. Takes time proportional to the shard.
@@ -344,4 +340,10 @@ impl<T> Shard<T> {
         });
         assert_eq!(live, self.entries.len(), "every entry has one live reference");
     }
+}
+
+/// Whether there is an entry whose last filing this is.
+#[inline]
+fn is_live<T>(entries: &Slab<Entry<T>, CHUNK_BYTES>, reference: Reference) -> bool {
+    entries.tag(reference.index) == Some(reference.filing)
 }

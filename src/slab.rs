@@ -1,61 +1,63 @@
 //! The slab: values at places that never move, named by keys that never alias.
 //!
-//! Values lie in chunks of a fixed size, so growing never copies a value, and a chunk whose last
-//! value was removed is given back (one is kept, so that a count that swings around a chunk's edge
-//! does not allocate each time). A [`Key`] is a place and the generation of that place; the
-//! generation is bumped when the value is removed, so a stale key finds nothing, for ever: a place
-//! whose generation is used up is retired instead of starting again, and a chunk that is made again
-//! starts beyond every generation that was handed out before.
+//! Values lie in chunks of a fixed size, so growing never copies a value. A chunk that is nearly
+//! empty gives most of its memory back, and all of it when its last value was removed (one is kept,
+//! so that a count that swings around a chunk's edge does not allocate each time). A [`Key`] is a
+//! place and the generation of that place; the generation is bumped when the value is removed, so a
+//! stale key finds nothing, for ever: a place whose generation is used up is retired instead of
+//! starting again, and a chunk that is made again starts beyond every generation that was handed
+//! out before.
 //!
 //! Invariants, held between calls and checked by [`Slab::assert_invariants`]:
 //! - every chunk with a vacant place is in `open` or is `filling`; no full or retired chunk is;
+//! - a chunk is sparse only between two times when it is filled, and stays `filling` until it is
+//!   full: so it takes a chunk's worth of calls to make it sparse once more;
 //! - a chunk is appended only while no other is open, so `open` never names a chunk twice;
 //! - no generation that was handed out for a place is handed out for it again.
 
-use crate::chunk::{Chunk, LAST_GENERATION, NONE, Slot, WORN_GENERATION};
+use crate::chunk::{Chunk, NONE, Slot, WORN_GENERATION};
+use crate::directory::Directory;
 use crate::key::Key;
+use crate::work;
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 
-/// Chunks of `1 << BITS` places.
+/// What a chunk takes at most, unless a single value takes more. A slab keeps one chunk, so what
+/// has many shards wants small ones.
+const CHUNK_BYTES: usize = 8 << 10;
+
+/// Chunks of at most `BYTES` bytes.
 #[derive(Debug)]
-pub(crate) struct Slab<V, const BITS: u32> {
-    chunks: Vec<Chunk<V>>,
-    /// The chunk that is filled, which has a vacant place; `NONE` if all are full.
-    filling: u32,
-    /// The other chunks with a vacant place. The first is filled next, so that the last run empty.
-    open: BinaryHeap<Reverse<u32>>,
-    /// The empty chunk that keeps its memory.
-    spare: Option<u32>,
-    /// Where the generations of the next new chunk start.
-    first_generation: u32,
+pub(crate) struct Slab<V, const BYTES: usize = CHUNK_BYTES> {
+    directory: Directory<V>,
     len: usize,
 }
 
-impl<V, const BITS: u32> Slab<V, BITS> {
-    const SIZE: usize = 1 << BITS;
-    const MASK: u32 = (1 << BITS) - 1;
+impl<V, const BYTES: usize> Slab<V, BYTES> {
+    /// Places of a chunk: a power of two, so that an index is split by shifting.
+    const BITS: u32 = match BYTES / size_of::<Slot<V>>() {
+        0 => 0,
+        // So that storms of few timers see what happens at the edges of chunks.
+        _ if cfg!(tickwheel_tiny) && BYTES >= CHUNK_BYTES => 5,
+        places if places > 1024 => 10,
+        places => places.ilog2(),
+    };
+    const SIZE: usize = 1 << Self::BITS;
+    const MASK: u32 = (1 << Self::BITS) - 1;
+    /// A chunk with so few values becomes sparse.
+    const FEW: usize = Self::SIZE / 16;
 
     pub(crate) fn new() -> Self {
-        Slab {
-            chunks: Vec::new(),
-            filling: NONE,
-            open: BinaryHeap::new(),
-            spare: None,
-            first_generation: 0,
-            len: 0,
-        }
+        Slab { directory: Directory::new(), len: 0 }
     }
 
     /// An empty slab that never gives out a key of this one again.
     pub(crate) fn successor(&self) -> Self {
-        let used_up = self.chunks.iter().map(Chunk::used_up).max().unwrap_or(0);
-        Slab { first_generation: used_up.max(self.first_generation), ..Slab::new() }
+        Slab { directory: self.directory.successor(), len: 0 }
     }
 
     /// Whether few generations are left for new keys.
     pub(crate) fn is_worn(&self) -> bool {
-        self.first_generation >= WORN_GENERATION
+        self.directory.first_generation >= WORN_GENERATION
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -65,13 +67,14 @@ impl<V, const BITS: u32> Slab<V, BITS> {
     /// Puts `value` into a vacant place, `tag` beside it. Allocates a chunk when there is none.
     #[inline]
     pub(crate) fn insert(&mut self, value: V, tag: u32) -> Key {
-        if self.filling as usize >= self.chunks.len() {
-            self.open_chunk();
+        let directory = &mut self.directory;
+        if directory.filling as usize >= directory.chunks.len() {
+            directory.open_chunk(Self::BITS);
         }
-        let id = self.filling;
-        let chunk = &mut self.chunks[id as usize];
+        let id = directory.filling;
+        let chunk = &mut directory.chunks[id as usize];
         if chunk.vacant == NONE {
-            chunk.push_vacant(Self::SIZE);
+            chunk.push_vacant();
         }
         let offset = chunk.vacant;
         let slot = &mut chunk.slots[offset as usize];
@@ -82,13 +85,13 @@ impl<V, const BITS: u32> Slab<V, BITS> {
         chunk.used += 1;
         let was_empty = chunk.used == 1;
         if chunk.is_full(Self::SIZE) {
-            self.filling = self.open.pop().map_or(NONE, |id| id.0);
+            directory.filling = NONE;
         }
-        if was_empty && self.spare == Some(id) {
-            self.spare = None;
+        if was_empty && directory.spare == Some(id) {
+            directory.spare = None;
         }
         self.len += 1;
-        Key { index: (id << BITS) | offset, generation }
+        Key { index: (id << Self::BITS) | offset, generation }
     }
 
     /// Takes the value of `key` out, if the key is not stale.
@@ -110,26 +113,36 @@ impl<V, const BITS: u32> Slab<V, BITS> {
 
     #[inline]
     fn take_if(&mut self, index: u32, wanted: impl FnOnce(u32, &V) -> bool) -> Option<V> {
-        let (id, offset) = (index >> BITS, index & Self::MASK);
-        let chunk = self.chunks.get_mut(id as usize)?;
-        let was_full = chunk.is_full(Self::SIZE);
-        let slot = chunk.slots.get_mut(offset as usize)?;
+        let (id, offset) = (index >> Self::BITS, index & Self::MASK);
+        let directory = &mut self.directory;
+        let chunk = directory.chunks.get_mut(id as usize)?;
+        let (was_full, is_sparse) = (chunk.is_full(Self::SIZE), chunk.is_sparse());
+        let vacant = chunk.vacant;
+        let slot = chunk.slot_mut(offset as usize)?;
         let generation = slot.generation;
         let value = slot.value.take_if(|value| wanted(generation, value))?;
         slot.generation += 1;
-        if slot.generation != LAST_GENERATION {
-            slot.tag = chunk.vacant;
+        slot.tag = vacant;
+        let next = slot.generation;
+        if is_sparse {
+            chunk.forget(offset as usize);
+        } else if next < WORN_GENERATION || chunk.wear(next) {
             chunk.vacant = offset;
-            if was_full && self.filling == NONE {
-                self.filling = id;
+            if was_full && directory.filling == NONE && directory.open.is_empty() {
+                directory.filling = id;
             } else if was_full {
-                self.open.push(Reverse(id));
+                directory.open.push(Reverse(id));
             }
         }
         chunk.used -= 1;
         self.len -= 1;
         if chunk.used == 0 {
-            self.keep_or_give_back(id);
+            directory.keep_or_give_back(id);
+        } else if chunk.used as usize == Self::FEW && id != directory.filling && !is_sparse {
+            directory.thin.push(id);
+        }
+        if !directory.thin.is_empty() {
+            directory.thin_out(Self::FEW);
         }
         Some(value)
     }
@@ -151,22 +164,28 @@ impl<V, const BITS: u32> Slab<V, BITS> {
     /// The indices of at most `limit` values, from the end. To take these out shortens the
     /// directory, so that it does not take longer each time.
     pub(crate) fn last_indices(&self, limit: usize) -> Vec<u32> {
-        let indices = (0..self.chunks.len()).rev().flat_map(|id| {
-            let slots = self.chunks[id].slots.iter().enumerate();
-            let used = slots.filter(|(_, slot)| slot.value.is_some());
-            used.map(move |(offset, _)| (id << BITS | offset) as u32)
-        });
-        indices.take(limit).collect()
+        let keys = (0..self.chunks()).rev().flat_map(|id| self.of_chunk(id));
+        keys.map(|(key, _)| key.index).take(limit).collect()
     }
 
     /// The keys of all values, with these.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Key, &V)> {
-        let chunks = self.chunks.iter().enumerate();
-        chunks.flat_map(|(id, chunk)| {
-            chunk.slots.iter().enumerate().filter_map(move |(offset, slot)| {
-                let key = Key { index: (id << BITS | offset) as u32, generation: slot.generation };
-                slot.value.as_ref().map(|value| (key, value))
-            })
+        (0..self.chunks()).flat_map(|id| self.of_chunk(id))
+    }
+
+    /// How many chunks there are.
+    pub(crate) fn chunks(&self) -> usize {
+        self.directory.chunks.len()
+    }
+
+    /// The keys of the values in one chunk, with these; none if there is no such chunk.
+    pub(crate) fn of_chunk(&self, id: usize) -> impl Iterator<Item = (Key, &V)> {
+        work::count(1);
+        let slots = self.directory.chunks.get(id).into_iter().flat_map(Chunk::iter);
+        slots.filter_map(move |(offset, slot)| {
+            let index = (id << Self::BITS | offset) as u32;
+            let key = Key { index, generation: slot.generation };
+            slot.value.as_ref().map(|value| (key, value))
         })
     }
 
@@ -199,101 +218,33 @@ impl<V, const BITS: u32> Slab<V, BITS> {
 
     #[inline]
     fn slot(&self, index: u32) -> Option<&Slot<V>> {
-        self.chunks.get((index >> BITS) as usize)?.slots.get((index & Self::MASK) as usize)
+        self.directory
+            .chunks
+            .get((index >> Self::BITS) as usize)?
+            .slot((index & Self::MASK) as usize)
     }
 
     #[inline]
     fn slot_mut(&mut self, index: u32) -> Option<&mut Slot<V>> {
-        let chunk = self.chunks.get_mut((index >> BITS) as usize)?;
-        chunk.slots.get_mut((index & Self::MASK) as usize)
-    }
-
-    /// Finds a chunk to fill; appends one if all are full.
-    #[cold]
-    #[inline(never)]
-    fn open_chunk(&mut self) {
-        let first = self.open.pop().map_or(NONE, |id| id.0);
-        if (first as usize) < self.chunks.len() {
-            self.filling = first;
-            return;
-        }
-        // What is left names chunks that were given back, and the directory cut behind them.
-        self.open.clear();
-        let id = self.chunks.len() as u32;
-        assert!(id <= u32::MAX >> BITS, "a slab holds at most 2^32 values");
-        self.chunks.push(Chunk::new(self.first_generation));
-        self.filling = id;
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn keep_or_give_back(&mut self, id: u32) {
-        // The lower one is kept: the directory can only be cut behind it.
-        let kept = self.spare.map_or(id, |spare| spare.min(id));
-        let Some(spare) = self.spare.replace(kept) else { return };
-        let id = spare.max(id);
-        let chunk = &mut self.chunks[id as usize];
-        let next = chunk.used_up();
-        *chunk = Chunk::new(next);
-        if next == LAST_GENERATION {
-            // Retired: it stays in the directory as a mark, so that its keys stay stale.
-            self.open.retain(|open| open.0 != id);
-            self.filling = if self.filling == id { NONE } else { self.filling };
-        } else if !chunk.is_worn() {
-            self.first_generation = self.first_generation.max(next);
-        }
-        self.cut_directory();
-    }
-
-    /// Forgets the chunks at the end that were given back.
-    fn cut_directory(&mut self) {
-        let given_back = |chunk: &Chunk<V>| chunk.slots.capacity() == 0 && !chunk.is_worn();
-        while self.chunks.last().is_some_and(given_back) {
-            self.chunks.pop();
-        }
-        // Rarely, so that the cost per chunk stays constant.
-        if self.chunks.capacity() > 64 && self.chunks.len() < self.chunks.capacity() / 4 {
-            let len = self.chunks.len();
-            self.chunks.shrink_to(len * 2);
-            self.open.retain(|id| (id.0 as usize) < len);
-            self.open.shrink_to(len * 2);
-        }
+        let chunk = self.directory.chunks.get_mut((index >> Self::BITS) as usize)?;
+        chunk.slot_mut((index & Self::MASK) as usize)
     }
 
     /// Checks the invariants of the head of this file. Takes time proportional to the slab.
     pub(crate) fn assert_invariants(&self) {
-        let filling = std::iter::once(self.filling);
-        let mut open: Vec<u32> = self.open.iter().map(|id| id.0).chain(filling).collect();
-        open.retain(|&id| (id as usize) < self.chunks.len());
-        open.sort_unstable();
-        let listed = open.len();
-        open.dedup();
-        assert_eq!(open.len(), listed, "a chunk is open twice");
-        let mut len = 0;
-        for (id, chunk) in self.chunks.iter().enumerate() {
-            let used = chunk.slots.iter().filter(|slot| slot.value.is_some()).count();
-            assert_eq!(used, chunk.used as usize);
-            len += used;
-            let is_retired = chunk.first_generation == LAST_GENERATION;
-            let fresh = chunk.slots.len() < Self::SIZE && !is_retired;
-            let is_open = open.binary_search(&(id as u32)).is_ok();
-            assert_eq!(is_open, chunk.vacant != NONE || fresh, "chunk {id} is wrongly open or not");
-            let mut vacant = chunk.vacant;
-            while vacant != NONE {
-                let slot = &chunk.slots[vacant as usize];
-                assert!(slot.value.is_none() && slot.generation < LAST_GENERATION);
-                vacant = slot.tag;
-            }
-        }
-        assert_eq!(len, self.len);
+        assert_eq!(self.directory.assert_invariants(Self::SIZE, Self::FEW), self.len);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::chunk::LAST_GENERATION;
 
-    type Small = Slab<u64, 2>;
+    /// Four places a chunk.
+    type Small = Slab<u64, 100>;
+    /// 128 of them, of which eight are few.
+    type Large = Slab<u64, 4000>;
 
     #[test]
     fn a_stale_key_finds_nothing_after_its_place_was_reused() {
@@ -316,7 +267,10 @@ mod tests {
             slab.remove(key);
             slab.assert_invariants();
         }
-        assert_eq!(slab.chunks.iter().filter(|chunk| chunk.slots.capacity() > 0).count(), 1);
+        assert_eq!(
+            slab.directory.chunks.iter().filter(|chunk| chunk.slots.capacity() > 0).count(),
+            1
+        );
         let new: Vec<Key> = (0..400).map(|value| slab.insert(value, 0)).collect();
         assert!(old.iter().all(|&key| slab.get(key).is_none()));
         assert!(new.iter().all(|&key| slab.get(key).is_some()));
@@ -328,7 +282,7 @@ mod tests {
         let mut slab = Small::new();
         let key = slab.insert(1, 0);
         let kept = slab.insert(2, 0);
-        slab.chunks[0].slots[key.index as usize].generation = LAST_GENERATION - 1;
+        slab.directory.chunks[0].slots[key.index as usize].generation = LAST_GENERATION - 1;
         slab.release(key.index);
         slab.assert_invariants();
         for value in 0..8 {
@@ -351,7 +305,7 @@ mod tests {
         let new: Vec<Key> = (0..80).map(|value| next.insert(value, 0)).collect();
         assert!(old.iter().all(|&key| next.get(key).is_none()));
         assert!(new.iter().all(|&key| slab.get(key).is_none()));
-        slab.chunks[3].slots[1].generation = WORN_GENERATION;
+        slab.directory.chunks[3].slots[1].generation = WORN_GENERATION;
         assert!(slab.successor().is_worn());
     }
 
@@ -359,7 +313,7 @@ mod tests {
     fn a_worn_chunk_is_never_made_again() {
         let mut slab = Small::new();
         let keys: Vec<Key> = (0..8).map(|value| slab.insert(value, 0)).collect();
-        slab.chunks[1].slots[0].generation = LAST_GENERATION - 1;
+        slab.directory.chunks[1].slots[0].generation = LAST_GENERATION - 1;
         keys.iter().for_each(|key| slab.release(key.index));
         slab.assert_invariants();
         let ids: Vec<u32> = (0..12).map(|value| slab.insert(value, 0).index >> 2).collect();
@@ -370,12 +324,57 @@ mod tests {
     #[test]
     fn a_worn_chunk_is_filled_again_so_that_the_directory_stays_small() {
         let mut slab = Small::new();
-        slab.first_generation = WORN_GENERATION - 2;
+        slab.directory.first_generation = WORN_GENERATION - 2;
         for round in 0..1000 {
             let keys: Vec<Key> = (0..12).map(|value| slab.insert(value, 0)).collect();
             keys.iter().rev().for_each(|key| slab.release(key.index));
             slab.assert_invariants();
-            assert!(slab.chunks.len() <= 16, "{} chunks after {round} rounds", slab.chunks.len());
+            assert!(
+                slab.directory.chunks.len() <= 16,
+                "{} chunks after {round} rounds",
+                slab.directory.chunks.len()
+            );
         }
+    }
+
+    /// Against a map, with bursts that leave a few behind here and there.
+    #[test]
+    fn chunks_with_few_values_become_sparse_and_dense_again() {
+        assert_eq!((Large::SIZE, Large::FEW), (128, 8));
+        let mut slab = Large::new();
+        let (mut kept, mut stale) = (std::collections::BTreeMap::new(), Vec::new());
+        let mut was_sparse = false;
+        for round in 0..12_u64 {
+            let burst: Vec<Key> = (0..1000).map(|value| slab.insert(value, 7)).collect();
+            slab.assert_invariants();
+            for (value, key) in burst.into_iter().enumerate() {
+                if value as u64 % 53 == round {
+                    kept.insert(key.to_bits(), value as u64);
+                } else {
+                    assert_eq!(slab.remove(key), Some(value as u64));
+                    stale.push(key);
+                }
+            }
+            slab.assert_invariants();
+            if round % 3 == 2 {
+                let (bits, value) = kept.pop_first().unwrap();
+                assert_eq!(slab.remove(Key::from_bits(bits)), Some(value));
+            }
+            for (&bits, value) in &kept {
+                let key = Key::from_bits(bits);
+                assert_eq!((slab.get(key), slab.tag(key.index)), (Some(value), Some(7)));
+            }
+            assert!(stale.iter().all(|&key| slab.get(key).is_none()));
+            assert_eq!(slab.len(), kept.len());
+            was_sparse |= slab.directory.chunks.iter().any(Chunk::is_sparse);
+        }
+        let places: usize = slab.directory.chunks.iter().map(|chunk| chunk.slots.capacity()).sum();
+        assert!(places <= 16 * kept.len() + Large::SIZE, "{places} places");
+        assert!(was_sparse, "no chunk was sparse");
+        for &bits in kept.keys() {
+            slab.remove(Key::from_bits(bits)).expect("it is there");
+            slab.assert_invariants();
+        }
+        assert_eq!(slab.len(), 0);
     }
 }

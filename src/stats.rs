@@ -68,7 +68,13 @@ pub struct Stats {
     pub expired: u64,
     /// Expired tasks that the executor refused.
     pub refused: u64,
-    /// Tasks that panicked.
+    /// Panics of the user's code that were contained: of tasks, also on a
+    /// [`Worker`](crate::Worker), and their `Drop` where they were refused; of executors and
+    /// `on_refused`; of [`Periodic`](crate::Periodic) runs; of [lease
+    /// stores](crate::LeaseStore); and of what the last [`KeyedTimer`](crate::KeyedTimer) or
+    /// [`Leases`](crate::Leases) drops. Those of a purgatory's operations are in
+    /// [`PurgatoryStats::panicked`](crate::PurgatoryStats::panicked); those of code that the
+    /// executor has handed on are where that runs.
     pub panicked: u64,
     /// Timers that wait for their deadline.
     pub pending: usize,
@@ -129,8 +135,9 @@ impl fmt::Display for Stats {
 
 /// A histogram in powers of two of how late timers expired.
 ///
-/// Measured from the exact deadline to the moment at which the timer was taken out to be handed to
-/// the executor. Bar `n` counts the times from 2^n to 2^(n+1) - 1 nanoseconds; bar 0 counts 0 too.
+/// Measured from the exact deadline, or from when the timer was built if that is later, to the
+/// moment at which the timer was taken out to be handed to the executor. Bar `n` counts the times
+/// from 2^n to 2^(n+1) - 1 nanoseconds; bar 0 counts 0 too.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lateness {
     bars: [u64; 64],
@@ -253,9 +260,13 @@ impl LevelSnapshot {
 }
 
 impl LevelSnapshot {
-    pub(crate) fn absorb(&mut self, armed: bool, entries: usize) {
-        self.armed_buckets += usize::from(armed);
+    /// Adds a bucket, which waits so many nanoseconds if it is armed.
+    pub(crate) fn absorb(&mut self, wait: Option<u64>, entries: usize) {
         self.entries += entries;
+        if let Some(wait) = wait.map(Duration::from_nanos) {
+            self.armed_buckets += 1;
+            self.next_expiration = Some(self.next_expiration.map_or(wait, |next| next.min(wait)));
+        }
     }
 }
 

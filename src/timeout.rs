@@ -9,13 +9,15 @@ use std::time::{Duration, Instant};
 
 /// The handle of a timer that was added: cancels it, moves its deadline, tells how it stands.
 ///
-/// A timer is pending until it is cancelled or *expired*: handed to the executor, or returned by
-/// [`shutdown`](crate::Timer::shutdown). Exactly one of them happens, and it stays so. Inside its
-/// own task a timer has expired already.
+/// A timer is pending until it is cancelled or *expired*: handed to the executor, returned by
+/// [`shutdown`](crate::Timer::shutdown), or dropped with the
+/// [last clone](crate::Timer#the-last-clone) of its [`Timer`](crate::Timer). Exactly one of them
+/// happens, and it stays so. Inside its own task a timer has expired already.
 ///
 /// Dropping the handle changes nothing: the timer expires all the same. Use
 /// [`cancel_on_drop`](Self::cancel_on_drop) where it should not. A handle may be kept for as long
-/// as one likes, also beyond its [`Timer`](crate::Timer); it never touches another timer.
+/// as one likes, also beyond its `Timer`, which it does not keep alive; it never touches another
+/// timer.
 ///
 /// All methods take constant time and the lock of one shard for as long. A handle takes 16 bytes;
 /// making and dropping it costs nothing.
@@ -45,7 +47,8 @@ const CANCELLED: u64 = u64::MAX;
 pub enum Cancel<T> {
     /// This call: here is the task. It does not run.
     Cancelled(T),
-    /// The timer: it had expired, or was returned by `shutdown`. Its task may not have begun yet.
+    /// The timer: it had expired, was returned by `shutdown`, or was dropped with the last clone of
+    /// its `Timer`. If it has expired, its task may not have begun yet.
     Expired,
     /// An earlier call.
     AlreadyCancelled,
@@ -154,7 +157,8 @@ impl<T: 'static> Timeout<T> {
         self.cell.is_pending(self.key())
     }
 
-    /// Whether the timer was handed to the executor, or returned by `shutdown`.
+    /// Whether the timer was handed to the executor, returned by `shutdown`, or dropped with the
+    /// last clone of its [`Timer`](crate::Timer).
     pub fn is_expired(&self) -> bool {
         !self.is_pending() && !self.is_cancelled()
     }
@@ -165,7 +169,7 @@ impl<T: 'static> Timeout<T> {
     }
 
     /// The deadline, as exactly as it was given, while the timer is pending; at most 584 years
-    /// after the timer was built.
+    /// after the timer was built. One from before that counts as the moment at which it was built.
     pub fn deadline(&self) -> Option<Instant> {
         self.cell.deadline(self.key())
     }

@@ -7,7 +7,7 @@ use crate::entry::{Task, TimerEntry, When};
 use crate::error::AddError;
 use crate::key::Key;
 use crate::reaper::Reaper;
-use crate::report::contain;
+use crate::report::{self, contain};
 use crate::stats::{Snapshot, Stats};
 use crate::timeout::Timeout;
 use std::fmt;
@@ -19,8 +19,16 @@ use std::time::{Duration, Instant};
 /// It is driven either by its own reaper thread
 /// ([`TimerBuilder::start`](crate::TimerBuilder::start)) or by whoever calls
 /// [`advance_clock`](Self::advance_clock) ([`TimerBuilder::build`](crate::TimerBuilder::build)).
+///
+/// # The last clone
 /// Cloning shares it. When the last clone is dropped, the reaper stops, and pending tasks are
-/// dropped; [`shutdown`](Self::shutdown) returns them instead.
+/// dropped, which is reported at the level `warn` with their number;
+/// [`shutdown`](Self::shutdown) returns them instead. So keep a clone for as long as timeouts
+/// matter. These have one themselves, and keep the timer alive:
+/// [`KeyedTimer`](crate::KeyedTimer), [`Purgatory`](crate::Purgatory), [`Leases`](crate::Leases),
+/// and the futures [`sleep`](Self::sleep), [`timeout`](Self::timeout) and
+/// [`interval`](Self::interval). Handles do not: [`Timeout`], [`Series`](crate::Series),
+/// [`Lease`](crate::Lease), [`Pending`](crate::Pending), [`Wait`](crate::Wait), [`WeakTimer`].
 ///
 /// Nothing here panics, whatever it is given, and no method but `advance_clock` and `shutdown`
 /// waits for anything but a lock that is held for a bounded time. To drop the last clone also waits
@@ -81,12 +89,12 @@ impl<T: Send + 'static> Timer<T> {
     ) -> Result<Timeout<T>, AddError<T>> {
         let (when, task) = (entry.when(), entry.into_task());
         let driver = &*self.shared.driver;
-        let cell = driver.home();
+        let cell = driver.cells.home();
         match add(cell, &driver.common, when, task) {
             Ok((key, crowded)) => {
                 let timeout = Timeout::new(cell, key);
                 if crowded {
-                    driver.leave_crowd();
+                    driver.cells.leave_crowd();
                 }
                 Ok(timeout)
             }
@@ -107,10 +115,16 @@ impl<T: Send + 'static> Timer<T> {
     /// waits until something is, at most for `timeout`; on a [`ManualClock`](crate::ManualClock) it
     /// does not wait.
     ///
-    /// Tasks are handed to the executor on this thread, ordered by the tick of their deadline. What
-    /// falls due while it runs is left to the next call. Any number of threads may call it at once,
-    /// tasks too, and a timer with a reaper may be advanced by hand as well. Returns early when the
-    /// timer is shut down.
+    /// Tasks are handed to the executor on this thread, ordered by the tick of their deadline; but
+    /// first those whose deadline had passed when they were added, in no promised order. Where
+    /// another thread holds a shard, its timers come after those of the others. What falls due
+    /// while this runs is left to the next call, unless timers have to be moved to a finer wheel
+    /// meanwhile: it may go along then.
+    ///
+    /// Any number of threads may call it at once, and a timer with a reaper may be advanced by hand
+    /// as well. So may a task: what is due then expires inside of it. From the eighth call inside
+    /// each other on it returns 0 at once, and leaves that to the calls outside, so that no number
+    /// of timers needs a deep stack. Returns early when the timer is shut down.
     ///
     /// ```
     /// use std::time::Duration;
@@ -129,7 +143,9 @@ impl<T: Send + 'static> Timer<T> {
     /// due. `None` if nothing is pending.
     ///
     /// Never later than the first deadline's tick. It is earlier when far timers have to be moved
-    /// to a finer wheel first, or were extended. Takes constant time.
+    /// to a finer wheel first, or were extended. Takes constant time, and as much once for each
+    /// timer that was cancelled and would have been first; never under a lock for more than 128 of
+    /// them.
     pub fn next_expiration(&self) -> Option<Instant> {
         self.shared.driver.next_expiration()
     }
@@ -141,7 +157,7 @@ impl<T: Send + 'static> Timer<T> {
 
     /// How many timers are pending. Exact when nobody adds, cancels or advances meanwhile.
     pub fn len(&self) -> usize {
-        self.shared.driver.len()
+        self.shared.driver.cells.len()
     }
 
     /// Whether no timer is pending.
@@ -160,12 +176,17 @@ impl<T: Send + 'static> Timer<T> {
     }
 
     /// Stops the reaper, refuses what is added from now on, and returns what had not expired,
-    /// ordered by deadline, in entries that another timer would accept.
+    /// ordered by deadline, in entries that another timer would accept. A deadline from before this
+    /// timer was built comes back as the moment at which it was built.
     ///
     /// Every timer that was added either was cancelled, or has been handed to the executor, or is
     /// in this list. Waits until the reaper has handed over what it is at, unless it is called
-    /// by a task on the reaper itself. May be called again, and from several threads: then each
-    /// pending timer is in one of the lists. The executor keeps the tasks that it has.
+    /// by a task on the reaper itself. A thread that is inside
+    /// [`advance_clock`](Self::advance_clock) at that moment is not waited for: it hands over what
+    /// it has taken out, up to 128 tasks, also after this has returned. (Two tasks that shut the
+    /// timer down on two such threads would wait for each other.) May be called again, and from
+    /// several threads: then each pending timer is in one of the lists. The executor keeps the
+    /// tasks that it has.
     ///
     /// ```
     /// use std::time::Duration;
@@ -182,11 +203,19 @@ impl<T: Send + 'static> Timer<T> {
     pub fn shutdown(&self) -> Vec<TimerEntry<T>> {
         self.shared.stop();
         let mut pending = Vec::new();
-        self.shared.driver.drain(|deadline, task| pending.push((deadline, task)));
+        let driver = &*self.shared.driver;
+        driver.cells.drain(&driver.common, |deadline, task| pending.push((deadline, task)));
         pending.sort_by_key(|(deadline, _)| *deadline);
-        let time = &self.shared.driver.common.time;
+        let time = &driver.common.time;
         let entry = |(deadline, task)| TimerEntry::new(time.instant_of(deadline), task);
         pending.into_iter().map(entry).collect()
+    }
+
+    /// Calls the code of a user of what stands on the timer; counts its panic as a task's.
+    pub(crate) fn contain(&self, code: impl FnOnce()) {
+        if contain(code).is_none() {
+            self.shared.driver.count_panic();
+        }
     }
 
     /// A reference to the timer that does not keep it alive.
@@ -224,6 +253,13 @@ impl<T: Send + 'static> WeakTimer<T> {
     pub fn upgrade(&self) -> Option<Timer<T>> {
         self.shared.upgrade().map(|shared| Timer { shared })
     }
+
+    /// [`Timer::contain`]; but if the timer has gone, there is nothing to count in.
+    pub(crate) fn contain(&self, code: impl FnOnce()) {
+        if contain(code).is_none() {
+            self.upgrade().iter().for_each(|timer| timer.shared.driver.count_panic());
+        }
+    }
 }
 
 impl<T: Send + 'static> Shared<T> {
@@ -239,9 +275,14 @@ impl<T: Send + 'static> Drop for Shared<T> {
     fn drop(&mut self) {
         self.stop();
         // Handles may outlive the timer and keep its cells; they need not keep its tasks.
-        self.driver.drain(|_, task| {
+        let mut dropped: u64 = 0;
+        self.driver.cells.drain(&self.driver.common, |_, task| {
+            dropped += 1;
             contain(|| drop(task));
         });
+        if dropped > 0 {
+            report::warn!(tasks = dropped, "pending tasks were dropped with their timer");
+        }
     }
 }
 
@@ -266,5 +307,34 @@ impl<T: Send + 'static> fmt::Debug for WeakTimer<T> {
 impl<T: Send + 'static> fmt::Debug for Timer<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Timer").field("pending", &self.len()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, not(tickwheel_model)))]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+    use std::thread;
+
+    /// Nobody outside can hold a shard; so it is tried here.
+    #[test]
+    fn what_falls_due_during_a_turn_need_not_wait_for_a_busy_shard() {
+        let (sender, expired) = mpsc::channel();
+        let timer = Timer::builder().shards(1024);
+        let timer = timer.executor(move |task: u32| sender.send(task).expect("it waits"));
+        let timer = timer.build().expect("the settings are right");
+        let add = |delay, task| assert!(timer.add(TimerEntry::after(delay, task)).is_ok());
+        let next = || expired.recv_timeout(Duration::from_secs(10));
+        thread::scope(|scope| {
+            add(Duration::ZERO, 1);
+            let held = timer.shared.driver.cells.home().lock();
+            scope.spawn(|| timer.advance_clock(Duration::ZERO));
+            thread::sleep(Duration::from_millis(30)); // Until the turn has begun.
+            // A thread of another number, which has other shards.
+            scope.spawn(|| (add(Duration::ZERO, 2), add(Duration::from_millis(1), 3)));
+            let others = [next(), next()];
+            drop(held);
+            assert_eq!((others, next()), ([Ok(2), Ok(3)], Ok(1)));
+        });
     }
 }

@@ -92,7 +92,8 @@ impl Span {
 
     /// When the bucket that starts at `start` is to be flushed.
     pub(crate) fn expiration_of(self, start: u64) -> u64 {
-        if self.shift == 0 { start } else { start - self.ticks() + (1 << self.finer_shift) }
+        let by = if self.shift == 0 { 0 } else { self.ticks() - (1 << self.finer_shift) };
+        start.saturating_sub(by)
     }
 
     pub(crate) fn ticks(self) -> u64 {

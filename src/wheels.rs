@@ -8,11 +8,15 @@
 use crate::bucket::{Blocks, Bucket, BucketId, Reference};
 use crate::delay_queue::{ELAPSED, Expiration};
 use crate::wheel::{Span, TimingWheel};
+use crate::work;
 
 /// What has elapsed is filed in the second of two buckets. A turn begins by exchanging them, and
 /// flushes the first: so what its tasks add is left to the next turn.
 const EXPIRING: BucketId = BucketId { level: ELAPSED, slot: 0 };
 const COLLECTING: BucketId = BucketId { level: ELAPSED, slot: 1 };
+
+/// No bucket.
+const NOWHERE: BucketId = BucketId { level: ELAPSED, slot: u32::MAX };
 
 /// See the head of this file.
 #[derive(Debug)]
@@ -43,6 +47,11 @@ impl Wheels {
         }
     }
 
+    /// How many slots each wheel has.
+    pub(crate) fn size(&self) -> usize {
+        self.size
+    }
+
     /// How many references are filed.
     pub(crate) fn len(&self) -> usize {
         self.len
@@ -52,6 +61,22 @@ impl Wheels {
     /// bucket's expiration to `arm` if the bucket was not armed.
     #[inline]
     pub(crate) fn file(&mut self, reference: Reference, tick: u64, arm: impl FnOnce(Expiration)) {
+        self.file_out_of(NOWHERE, reference, tick, arm);
+    }
+
+    /// Files a reference anew that was taken out of the bucket `from`, which is being flushed.
+    ///
+    /// Never there: else the flush would not end. That it belongs there can't be, because the
+    /// wheels' time has moved to where the bucket expires; if it does all the same, the next turn
+    /// looks at it again.
+    #[inline]
+    pub(crate) fn file_out_of(
+        &mut self,
+        from: BucketId,
+        reference: Reference,
+        tick: u64,
+        arm: impl FnOnce(Expiration),
+    ) {
         if tick <= self.current {
             return self.file_elapsed(reference, arm);
         }
@@ -61,12 +86,16 @@ impl Wheels {
         }
         let TimingWheel { buckets, span } = &mut self.levels[level];
         let slot = span.slot_of(tick, buckets.len());
+        let id = BucketId { level: level as u8, slot: slot as u32 };
+        if id == from {
+            debug_assert!(false, "an entry would be filed where it came from");
+            return self.file_elapsed(reference, arm);
+        }
         let bucket = &mut buckets[slot];
         bucket.push(&mut self.blocks, reference);
         self.len += 1;
         if !bucket.armed {
             bucket.armed = true;
-            let id = BucketId { level: level as u8, slot: slot as u32 };
             arm(Self::expiration(self.shard, id, *span, tick));
         }
     }
@@ -115,6 +144,7 @@ impl Wheels {
     #[cold]
     fn make_levels(&mut self, highest: usize) {
         while self.levels.len() <= highest {
+            work::count(self.size);
             self.levels.push(TimingWheel::new(self.levels.len(), self.size));
         }
     }
@@ -149,6 +179,11 @@ impl Wheels {
         let (bucket, blocks) = self.bucket_mut(id);
         bucket.take_front(blocks, limit, out);
         self.len -= out.len() - before;
+    }
+
+    /// How many references a bucket holds.
+    pub(crate) fn len_of(&self, id: BucketId) -> usize {
+        self.bucket(id).len()
     }
 
     pub(crate) fn front(&self, id: BucketId) -> Option<Reference> {
@@ -186,13 +221,23 @@ impl Wheels {
         (level < self.levels.len()).then_some(BucketId { level: level as u8, slot: slot as u32 })
     }
 
-    /// The wheels, finest first, each as the ticks that a slot spans and its buckets.
-    pub(crate) fn levels(&self) -> impl Iterator<Item = (u64, &[Bucket])> {
-        self.levels.iter().map(|wheel| (wheel.span.ticks(), &*wheel.buckets))
+    /// The ticks that a slot of each level spans, finest first.
+    pub(crate) fn levels(&self) -> impl Iterator<Item = u64> {
+        self.levels.iter().map(|wheel| wheel.span.ticks())
     }
 
-    pub(crate) fn elapsed(&self) -> &[Bucket] {
-        &self.elapsed
+    /// The tick at which a bucket that is armed is to be flushed.
+    pub(crate) fn armed_tick(&self, id: BucketId) -> Option<u64> {
+        if !self.bucket(id).armed {
+            return None;
+        }
+        let Some(span) = self.levels.get(usize::from(id.level)).map(|wheel| wheel.span) else {
+            return Some(0); // What has elapsed.
+        };
+        let slot_of_current = span.slot_of(self.current, self.size) as u64;
+        let ahead = u64::from(id.slot).wrapping_sub(slot_of_current) & (self.size as u64 - 1);
+        let start = span.start_of(self.current).saturating_add(ahead.saturating_mul(span.ticks()));
+        Some(span.expiration_of(start))
     }
 
     #[inline]

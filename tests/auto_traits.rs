@@ -1,25 +1,47 @@
-//! Which threads may have what: checked by the compiler, so that a field cannot change it unseen.
+//! Which threads may have what, and what may be used after a panic: checked by the compiler, so
+//! that a field cannot change it unseen. `tests/house.rs` sees to it that each item is here.
 
 use std::cell::Cell;
+use std::marker::PhantomData;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::rc::Rc;
 use tickwheel::{
-    AddError, Batch, BuildError, Cancel, CancelOnDrop, Clock, Inline, Lateness, LevelSnapshot,
-    LocalTimer, ManualClock, Snapshot, Stats, SystemClock, Task, Timeout, Timer, TimerBuilder,
-    TimerEntry, TimerKey, When, Worker,
+    AddError, Batch, BuildError, Cancel, CancelOnDrop, CancelPendingOnDrop, Cancelled, Clock,
+    DelayedOperation, Executor, FutureOperation, Inline, Interval, IntoTask, KeyedTimer, Lateness,
+    Lease, LeaseStore, LeaseTerms, Leases, LevelSnapshot, LocalTimer, ManualClock, MissedTick,
+    Outcome, Pending, Periodic, Purgatory, PurgatoryStats, Renewal, Run, Series, SharedClosure,
+    Sleep, SleepError, Snapshot, Stats, SystemClock, Task, TimedError, Timeout, Timer,
+    TimerBuilder, TimerEntry, TimerKey, Wait, Waited, Watch, WatchError, WeakTimer, When, Worker,
 };
 
 /// May be moved to another thread and may not be shared: what a task may be.
 type SendOnly = Cell<u8>;
 type NotSend = Rc<u8>;
 
-fn is_send<T: Send>() {}
-fn is_sync<T: Sync>() {}
+/// A key that may be moved and not be shared.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Key(PhantomData<SendOnly>);
+
+/// An operation, or a store, that may be moved only, and is not to be seen after a panic.
+#[derive(Debug)]
+struct Own(SendOnly);
+
+impl DelayedOperation for Own {
+    fn try_complete(&mut self) -> bool {
+        self.0.get() > 0
+    }
+
+    fn on_complete(&mut self) {}
+}
+
+fn is_send<T: ?Sized + Send>() {}
+fn is_sync<T: ?Sized + Sync>() {}
 fn is_unpin<T: Unpin>() {}
 fn is_unwind_safe<T: UnwindSafe>() {}
+fn is_ref_unwind_safe<T: RefUnwindSafe>() {}
 fn is_static<T: 'static>() {}
 fn can_be_printed<T: std::fmt::Debug>() {}
-fn is_error<T: std::error::Error + Send + 'static>() {}
+fn is_error<T: std::error::Error + Send + Sync + 'static>() {}
 
 /// Fails to compile unless the type lacks the trait: with both impls `some_item` is ambiguous.
 macro_rules! assert_not_impl {
@@ -36,58 +58,85 @@ macro_rules! assert_not_impl {
     };
 }
 
-macro_rules! shared_by_threads {
-    ($($type:ty),* $(,)?) => {
-        $(is_send::<$type>(); is_sync::<$type>(); is_unpin::<$type>(); can_be_printed::<$type>();)*
-    };
+/// For any thread, shared or moved, and to be used after a panic.
+macro_rules! unrestricted {
+    ($($type:ty),* $(,)?) => {$(
+        is_send::<$type>();
+        is_sync::<$type>();
+        is_unpin::<$type>();
+        is_unwind_safe::<$type>();
+        is_ref_unwind_safe::<$type>();
+        can_be_printed::<$type>();
+    )*};
 }
 
 #[test]
-fn a_timer_and_its_handles_go_to_any_thread_if_the_tasks_may() {
-    shared_by_threads!(
-        Timer,
-        Timer<SendOnly>,
-        Timeout,
-        Timeout<SendOnly>,
-        CancelOnDrop,
-        CancelOnDrop<SendOnly>,
-        Worker<Task>,
-        Worker<SendOnly>,
-        Inline,
-    );
+fn a_timer_and_its_handles_are_unrestricted_whatever_the_tasks() {
+    unrestricted!(Timer, Timer<SendOnly>, WeakTimer, WeakTimer<SendOnly>);
+    unrestricted!(Timeout, Timeout<SendOnly>, CancelOnDrop, CancelOnDrop<SendOnly>);
+    unrestricted!(Worker<Task>, Worker<SendOnly>, Inline);
     is_static::<Timer<SendOnly>>();
 }
 
 #[test]
-fn clocks_and_statistics_go_to_any_thread() {
-    shared_by_threads!(Clock, ManualClock, SystemClock, Stats, Lateness, Snapshot, LevelSnapshot);
-    shared_by_threads!(BuildError, When, TimerKey, TimerEntry<u32>, AddError<u32>, Cancel<u32>);
+fn what_stands_on_a_timer_is_unrestricted_as_far_as_it_owns_nothing_of_a_user() {
+    unrestricted!(KeyedTimer<u32>, KeyedTimer<Key, SendOnly>, Series, Run<'_>);
+    unrestricted!(Purgatory<Key, Own>, Pending<Key, Own>, Watch<Key, Own>);
+    unrestricted!(CancelPendingOnDrop<Key, Own>, Purgatory<u32, FutureOperation>, Wait<u32>);
+    unrestricted!(Leases<Key>, Lease<u32>, Renewal<u32>, Sleep, Interval);
+    // They hand their key out.
+    is_send::<Lease<Key>>();
+    is_unwind_safe::<Lease<Key>>();
+    is_send::<Renewal<Key>>();
+    is_unwind_safe::<Renewal<Key>>();
 }
+assert_not_impl!(Lease<Key>: Sync);
+assert_not_impl!(Lease<Key>: RefUnwindSafe);
+assert_not_impl!(Renewal<Key>: Sync);
+assert_not_impl!(Renewal<Key>: RefUnwindSafe);
 
 #[test]
-fn a_builder_and_an_entry_may_be_moved_to_another_thread() {
-    is_send::<TimerBuilder>();
-    is_send::<TimerBuilder<SendOnly>>();
-    is_send::<TimerEntry>();
-    is_send::<Task>();
-    is_sync::<Task>();
-    is_send::<Cancel<Task>>();
-    is_send::<Batch<'_, SendOnly>>();
-    is_unpin::<TimerBuilder<SendOnly>>();
+fn clocks_options_statistics_and_answers_are_unrestricted() {
+    unrestricted!(Clock, ManualClock, SystemClock, When, MissedTick, Periodic, LeaseTerms);
+    unrestricted!(Stats, Lateness, Snapshot, LevelSnapshot, PurgatoryStats);
+    unrestricted!(TimerKey, TimerEntry<u32>, Waited, Cancel<u32>, Cancelled<u32>);
+    unrestricted!(TimerBuilder, TimerBuilder<SendOnly>, Task, TimerEntry, Cancel<Task>);
     is_unpin::<TimerEntry<SendOnly>>();
-    can_be_printed::<TimerBuilder>();
+    is_unpin::<Batch<'_, SendOnly>>();
+    is_send::<Batch<'_, SendOnly>>();
     can_be_printed::<Batch<'_, Task>>();
+    is_send::<SharedClosure>();
+    is_sync::<SharedClosure>();
+    is_send::<FutureOperation>();
+    is_unpin::<FutureOperation>();
+    can_be_printed::<FutureOperation>();
 }
+// It owns a condition of a user's.
+assert_not_impl!(FutureOperation: Sync);
+assert_not_impl!(FutureOperation: UnwindSafe);
+
+#[test]
+fn a_users_implementations_may_be_shared_if_they_must() {
+    is_send::<dyn Executor<Task>>();
+    is_sync::<dyn Executor<Task>>();
+    is_send::<dyn LeaseStore<u32>>();
+    is_sync::<dyn LeaseStore<u32>>();
+    is_send::<dyn DelayedOperation>();
+}
+assert_not_impl!(dyn DelayedOperation: Sync);
+assert_not_impl!(dyn IntoTask<Task>: Send);
+assert_not_impl!(dyn Outcome<Task>: Send);
 
 #[test]
 fn a_local_timer_is_what_its_tasks_are() {
+    unrestricted!(LocalTimer<u32>);
     is_send::<LocalTimer<SendOnly>>();
-    is_sync::<LocalTimer<u32>>();
     is_unpin::<LocalTimer<NotSend>>();
-    is_unwind_safe::<LocalTimer<u32>>();
     can_be_printed::<LocalTimer<NotSend>>();
 }
 assert_not_impl!(LocalTimer<NotSend>: Send);
+assert_not_impl!(LocalTimer<SendOnly>: Sync);
+assert_not_impl!(LocalTimer<SendOnly>: RefUnwindSafe);
 assert_not_impl!(TimerEntry<NotSend>: Send);
 assert_not_impl!(Timeout<NotSend>: Send);
 assert_not_impl!(Timeout<NotSend>: Sync);
@@ -100,16 +149,9 @@ fn errors_are_errors_that_can_be_boxed_and_sent() {
     is_error::<AddError<u32>>();
     is_error::<AddError<Task>>();
     is_error::<BuildError>();
-    is_sync::<BuildError>();
-}
-
-#[test]
-fn what_holds_no_user_code_may_be_used_after_a_panic() {
-    fn is_ref_unwind_safe<T: RefUnwindSafe + UnwindSafe>() {}
-    is_ref_unwind_safe::<Stats>();
-    is_ref_unwind_safe::<Snapshot>();
-    is_ref_unwind_safe::<When>();
-    is_ref_unwind_safe::<TimerKey>();
+    is_error::<SleepError>();
+    is_error::<TimedError>();
+    is_error::<WatchError<u32>>();
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The guide's tables and links say what is there. Its code is compiled and run as doc tests.
+//! The guide's tables and quotations say what is there. Its code is compiled and run as doc tests.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -70,27 +70,4 @@ fn sources(folder: &Path) -> String {
         }
     }
     text
-}
-
-#[test]
-fn links_lead_somewhere() {
-    let (guide, mut checked) = (guide(), 0);
-    let is_heading = |line: &&str| line.starts_with('#');
-    let headings: Vec<String> = guide.lines().filter(is_heading).map(anchor).collect();
-    for link in guide.split("](").skip(1) {
-        let (target, _) = link.split_once(')').expect("a link ends");
-        match target.split('#').next().expect("a first part") {
-            "" => assert!(headings.iter().any(|heading| heading == &target[1..]), "{target}"),
-            file => assert!(docs().join(file).exists(), "{target}"),
-        }
-        checked += 1;
-    }
-    assert!(checked > 25, "only {checked} links were found");
-}
-
-/// What a heading is called in a link.
-fn anchor(heading: &str) -> String {
-    let text = heading.trim_start_matches('#').trim().to_lowercase();
-    let kept = text.chars().filter(|c| c.is_alphanumeric() || *c == ' ' || *c == '-');
-    kept.map(|c| if c == ' ' { '-' } else { c }).collect()
 }

@@ -36,6 +36,8 @@ mod world;
 mod buckets;
 #[path = "models/early.rs"]
 mod early;
+#[path = "models/errands.rs"]
+mod errands;
 #[path = "models/futures.rs"]
 mod futures;
 #[path = "models/handles.rs"]
@@ -48,6 +50,8 @@ mod leases;
 mod purgatory;
 #[path = "models/reaper.rs"]
 mod reaper;
+#[path = "models/rounds.rs"]
+mod rounds;
 #[path = "models/series.rs"]
 mod series;
 #[path = "models/shutdown.rs"]

@@ -19,8 +19,10 @@ use std::time::{Duration, Instant};
 /// cancelled never expires, and a key whose task has expired is gone.
 ///
 /// The timers stand on a [`Timer`] that others may share, and expire by its executor, which must
-/// not drop the tasks that it refuses. Cloning shares them. When the last clone is dropped, all
-/// are cancelled.
+/// not drop the tasks that it refuses. They keep the timer alive. Cloning shares them. When the
+/// last clone is dropped, all are cancelled. A panic of `expired` is a panic of the timer's task,
+/// and counted as such; one of the `Drop` of what the last clone leaves is contained, reported, and
+/// counted by the timer too.
 ///
 /// A key whose time is up, but whose task the executor has not run yet, is as any other: it can
 /// still be cancelled, replaced, or moved to a later deadline. After a `shutdown` of the timer no
@@ -32,8 +34,12 @@ use std::time::{Duration, Instant};
 /// again: `advance_clock` and `stats` count that as expired.
 ///
 /// All methods take constant time and the lock of one shard for as long, unless they say otherwise.
-/// Keys are compared and dropped under it, so these must not use the keyed timer. Where a
-/// key is only looked up, it may be given in any form that it can be borrowed as, a `String` as a
+/// On average: a shard's table of keys is built anew, under the shard's lock, when its keys have
+/// doubled or have become few, and that takes time proportional to the keys in the shard. There are
+/// 32 shards or more for each hardware thread, at most 4096.
+///
+/// Keys are compared and dropped under a shard's lock, so these must not use the keyed timer. Where
+/// a key is only looked up, it may be given in any form that it can be borrowed as, a `String` as a
 /// `&str`.
 ///
 /// ```

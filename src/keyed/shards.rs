@@ -10,7 +10,7 @@
 use crate::alarm::Alarm;
 use crate::key::Key;
 use crate::key_map::{KeyMap, shard_of, shards_for};
-use crate::report::contain;
+use crate::report::Contained;
 use crate::sync::{Mutex, MutexGuard, parallelism};
 use crate::{AddError, Task, Timeout, Timer, TimerEntry, When};
 use crossbeam_utils::CachePadded;
@@ -28,7 +28,7 @@ pub(crate) struct Shared<K: Eq, T> {
     shards: Box<[PaddedMap<K, T>]>,
     /// One for each shard: its tasks expire keys by name.
     alarms: Box<[Alarm]>,
-    expired: Box<dyn Fn(K, T) + Send + Sync>,
+    expired: Contained<Box<dyn Fn(K, T) + Send + Sync>>,
 }
 
 pub(crate) type PaddedMap<K, T> = CachePadded<Mutex<KeyMap<K, Slot<T>>>>;
@@ -53,7 +53,7 @@ where
         Arc::new_cyclic(|shared: &Weak<Self>| {
             let alarm = |shard| Alarm::new(shared, move |shared, name| shared.expire(shard, name));
             let alarms = (0..count).map(alarm).collect();
-            Shared { timer, shards, alarms, expired: Box::new(expired) }
+            Shared { timer, shards, alarms, expired: Contained::new(Box::new(expired)) }
         })
     }
 
@@ -158,7 +158,7 @@ impl<T> Slot<T> {
 impl<K: Eq, T> Drop for Owner<K, T> {
     fn drop(&mut self) {
         self.0.cancel_all().into_iter().for_each(|key_and_task| {
-            contain(|| drop(key_and_task));
+            self.0.timer.contain(|| drop(key_and_task));
         });
     }
 }

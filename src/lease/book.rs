@@ -1,33 +1,53 @@
 //! The book of leases: which are held, until when, and what is due next.
 //!
 //! Plain data that knows neither a clock nor a store. A lease is *due* for its next renewal, and
-//! while a renewal is in flight for the moment at which it runs out. An answer only counts if it is
-//! for the generation that is held, and for a renewal that is in flight.
+//! while a renewal is in flight for the moment at which it runs out. Its name is of one holder's
+//! lease only: an answer counts for the name that it was sent with.
+//!
+//! All of it happens under one lock, so each call takes a bounded number of steps, and calls
+//! nothing of a key's but `Eq`: what is no longer needed goes back to the caller, who drops it.
 
+use crate::key::Key;
+use crate::key_map::KeyMap;
 use crate::lease::terms::LeaseTerms;
-use std::collections::{BTreeMap, HashMap};
-use std::hash::Hash;
+use crate::work;
+use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::time::Instant;
 
-#[derive(Debug)]
+/// What a call looks at, at most. Few in models, so that a round of few leases takes several calls.
+pub(crate) const BATCH: usize = if cfg!(tickwheel_model) { 2 } else { 64 };
+
 pub(crate) struct Book<K> {
     terms: LeaseTerms,
-    leases: HashMap<K, Lease>,
+    leases: KeyMap<K, Lease<K>>,
     /// Every lease, by what it is due for; the number tells those of one moment apart.
-    due: BTreeMap<(Instant, u64), K>,
-    /// Of the last generation, and the last entry in `due`.
+    due: BTreeMap<Due, Key>,
+    /// The number of the last entry in `due`.
     last: u64,
-    /// Renewals that failed since the last round.
+    /// Renewals that failed since this was asked last.
     failed: usize,
+    /// Nobody renews any more: none is held.
+    closed: bool,
 }
 
-#[derive(Debug)]
-struct Lease {
-    generation: u64,
+type Due = (Instant, u64);
+
+/// What has left the book.
+pub(crate) type Left<K> = (K, Lease<K>);
+
+pub(crate) struct Lease<K> {
     runs_out: Instant,
-    due: (Instant, u64),
-    /// When the renewal was sent that is in flight.
-    sent: Option<Instant>,
+    due: Due,
+    renewal: Flight<K>,
+}
+
+/// The next renewal, or the one that is in flight.
+enum Flight<K> {
+    /// The key for it: so that none need be cloned under the lock.
+    Ready(K),
+    /// When it was sent.
+    Sent(Instant),
 }
 
 /// What a store answers to a renewal.
@@ -40,135 +60,169 @@ pub(crate) enum Answer {
     Failed,
 }
 
-/// What is to be done at a moment.
-#[derive(Debug)]
+/// Looks at what is due when it begins, and at what is due so soon that it goes along.
 pub(crate) struct Round<K> {
-    /// With their generations.
-    pub(crate) renewals: Vec<(K, u64)>,
-    pub(crate) lost: Vec<K>,
-    /// How many renewals failed since the last round.
-    pub(crate) failed: usize,
+    until: Instant,
+    /// Where it goes on.
+    from: Bound<Due>,
+    /// What is entered later has a higher number, and is left to the next round: otherwise a store
+    /// that fails at once could keep this one going.
+    last: u64,
+    /// What is to be sent, and was found to have run out.
+    pub(crate) renewals: Vec<(K, Key)>,
+    pub(crate) lost: Vec<Left<K>>,
 }
 
-impl<K: Hash + Eq + Clone> Book<K> {
+impl<K: Eq> Book<K> {
     pub(crate) fn new(terms: LeaseTerms) -> Self {
-        Book { terms, leases: HashMap::new(), due: BTreeMap::new(), last: 0, failed: 0 }
+        let (leases, due) = (KeyMap::new(), BTreeMap::new());
+        Book { terms, leases, due, last: 0, failed: 0, closed: false }
     }
 
     pub(crate) fn len(&self) -> usize {
         self.leases.len()
     }
 
-    /// Enters a lease that was asked for at `since`; a former one of this key is forgotten. Its
-    /// generation.
-    pub(crate) fn take(&mut self, key: K, since: Instant) -> u64 {
-        self.forget(&key);
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    /// Enters a lease that was asked for at `since`, with its key twice. Its name, and the former
+    /// one of this key.
+    pub(crate) fn take(
+        &mut self,
+        hash: u64,
+        [key, spare]: [K; 2],
+        since: Instant,
+    ) -> (Key, Option<Left<K>>) {
+        let former = self.leases.find(hash, &key);
+        let former = former.and_then(|index| self.remove(index));
         self.last += 1;
-        let generation = self.last;
+        let due = (since + self.terms.renew_every, self.last);
         let runs_out = since + self.terms.lease;
-        let due = (since + self.terms.renew_every, generation);
-        // First what may panic, in the key's `Hash`: what is due without a lease would stay due.
-        self.leases.insert(key.clone(), Lease { generation, runs_out, due, sent: None });
-        self.due.insert(due, key);
-        generation
+        let lease = Lease { runs_out, due, renewal: Flight::Ready(spare) };
+        let name = self.leases.insert(hash, key, lease);
+        self.due.insert(due, name);
+        (name, former)
     }
 
-    pub(crate) fn is_held(&self, key: &K, generation: u64, now: Instant) -> bool {
-        let lease = self.leases.get(key).filter(|lease| lease.generation == generation);
-        lease.is_some_and(|lease| now < lease.runs_out)
+    pub(crate) fn is_held(&self, name: Key, now: Instant) -> bool {
+        let index = self.leases.find_named(name).filter(|_| !self.closed);
+        index.is_some_and(|index| now < self.leases.at(index).runs_out)
     }
 
-    /// Forgets a lease; whether it was held.
-    pub(crate) fn release(&mut self, key: &K, generation: u64, now: Instant) -> bool {
-        let held = self.is_held(key, generation, now);
-        if self.leases.get(key).is_some_and(|lease| lease.generation == generation) {
-            self.forget(key);
-        }
-        held
+    /// Forgets a lease.
+    pub(crate) fn forget(&mut self, name: Key) -> Option<Left<K>> {
+        self.leases.find_named(name).and_then(|index| self.remove(index))
     }
 
-    fn forget(&mut self, key: &K) {
-        if let Some(lease) = self.leases.remove(key) {
-            self.due.remove(&lease.due);
-        }
+    fn remove(&mut self, index: u32) -> Option<Left<K>> {
+        let left = self.leases.remove(index)?;
+        self.due.remove(&left.1.due);
+        Some(left)
     }
 
     /// When the next round should be.
     pub(crate) fn next_due(&self) -> Option<Instant> {
-        self.due.keys().next().map(|(at, _)| *at)
+        self.due.keys().next().map(|(at, _)| *at).filter(|_| !self.closed)
     }
 
-    /// Sends what is due, and what is due so soon that it goes along; finds what has run out.
-    pub(crate) fn round(&mut self, now: Instant) -> Round<K> {
-        let soon = (now + self.terms.slack(), u64::MAX);
-        let due: Vec<K> = self.due.range(..=soon).map(|(_, key)| key.clone()).collect();
-        let (mut renewals, mut lost) = (Vec::new(), Vec::new());
-        for key in due {
-            let Some(lease) = self.leases.get_mut(&key) else { continue };
+    /// Begins a round.
+    pub(crate) fn begin(&self, now: Instant) -> Round<K> {
+        Round {
+            until: now + self.terms.slack(),
+            from: Bound::Unbounded,
+            last: self.last,
+            renewals: Vec::new(),
+            lost: Vec::new(),
+        }
+    }
+
+    /// Goes on with a round, for at most so many leases. Whether it is over.
+    pub(crate) fn go_on(&mut self, round: &mut Round<K>, now: Instant, limit: usize) -> bool {
+        let until = Bound::Included((round.until, u64::MAX));
+        let due = self.due.range((round.from, until)).take(limit.min(BATCH));
+        let due: Vec<_> = due.map(|(due, name)| (*due, *name)).collect();
+        work::count(due.len());
+        let Some((last, _)) = due.last() else { return true };
+        round.from = Bound::Excluded(*last);
+        for (_, name) in due.iter().filter(|((_, number), _)| *number <= round.last) {
+            let Some(index) = self.leases.find_named(*name) else { continue };
+            let lease = self.leases.at_mut(index);
             if lease.runs_out <= now {
-                self.forget(&key);
-                lost.push(key);
-            } else if lease.sent.is_none() {
-                lease.sent = Some(now);
-                renewals.push((key.clone(), lease.generation));
+                round.lost.extend(self.remove(index));
+            } else if let Flight::Ready(_) = lease.renewal {
                 let runs_out = lease.runs_out;
-                self.set_due(&key, runs_out);
+                if let Flight::Ready(key) = lease.renewal.replace(Flight::Sent(now)) {
+                    round.renewals.push((key, *name));
+                }
+                self.set_due(index, runs_out);
             }
         }
-        Round { renewals, lost, failed: std::mem::take(&mut self.failed) }
+        due.len() < limit.min(BATCH)
     }
 
-    /// Takes the answer to a renewal. Whether the lease is lost by it.
+    /// How many renewals failed since this was asked last.
+    pub(crate) fn take_failed(&mut self) -> usize {
+        std::mem::take(&mut self.failed)
+    }
+
+    /// Takes the answer to a renewal, and its key if that is needed again. The lease, if it is lost
+    /// by the answer.
     pub(crate) fn answer(
         &mut self,
-        key: &K,
-        generation: u64,
+        name: Key,
+        key: &mut Option<K>,
         answer: Answer,
         now: Instant,
-    ) -> bool {
-        let lease = self.leases.get_mut(key).filter(|lease| lease.generation == generation);
-        let Some((lease, sent)) = lease.and_then(|lease| lease.sent.take().map(|at| (lease, at)))
-        else {
-            return false;
+    ) -> Option<Left<K>> {
+        let index = self.leases.find_named(name)?;
+        let terms = self.terms;
+        let lease = self.leases.at_mut(index);
+        let Flight::Sent(sent) = lease.renewal else { return None };
+        // Whoever has asked after it ran out was told that it is not held.
+        if answer == Answer::Gone || lease.runs_out <= now {
+            return self.remove(index);
+        }
+        if let Some(key) = key.take() {
+            lease.renewal = Flight::Ready(key);
+        }
+        let next = if answer == Answer::Renewed {
+            // Counted from when it was sent: the store can't have done it before.
+            lease.runs_out = sent + terms.lease;
+            (sent + terms.renew_every).max(now)
+        } else {
+            self.failed += 1;
+            (now + terms.retry()).min(lease.runs_out)
         };
-        match answer {
-            // Whoever has asked meanwhile was told that it is not held.
-            _ if lease.runs_out <= now => {
-                self.forget(key);
-                true
-            }
-            Answer::Renewed => {
-                // Counted from when it was sent: the store can't have done it before.
-                lease.runs_out = sent + self.terms.lease;
-                let next = (sent + self.terms.renew_every).max(now);
-                self.set_due(key, next);
-                false
-            }
-            Answer::Failed => {
-                self.failed += 1;
-                let next = (now + self.terms.retry()).min(lease.runs_out);
-                self.set_due(key, next);
-                false
-            }
-            Answer::Gone => {
-                self.forget(key);
-                true
-            }
+        self.set_due(index, next);
+        None
+    }
+
+    fn set_due(&mut self, index: u32, at: Instant) {
+        self.last += 1;
+        let due = (at, self.last);
+        let former = std::mem::replace(&mut self.leases.at_mut(index).due, due);
+        if let Some(name) = self.due.remove(&former) {
+            self.due.insert(due, name);
         }
     }
 
-    fn set_due(&mut self, key: &K, at: Instant) {
-        if let Some(lease) = self.leases.get_mut(key) {
+    /// Lets nothing be held any more, and takes some of the leases that are left out.
+    pub(crate) fn close(&mut self) -> Vec<Left<K>> {
+        self.closed = true;
+        let mut left = Vec::new();
+        self.leases.take_some(BATCH, &mut left);
+        work::count(left.len());
+        for (_, lease) in &left {
             self.due.remove(&lease.due);
-            self.last += 1;
-            lease.due = (at, self.last);
-            self.due.insert(lease.due, key.clone());
         }
+        left
     }
+}
 
-    /// Forgets all leases.
-    pub(crate) fn clear(&mut self) -> Vec<K> {
-        self.due.clear();
-        self.leases.drain().map(|(key, _)| key).collect()
+impl<K> Flight<K> {
+    fn replace(&mut self, by: Self) -> Self {
+        std::mem::replace(self, by)
     }
 }

@@ -13,6 +13,7 @@
 use crate::key::Key;
 use crate::purgatory::place::{Id, Place};
 use crate::slab::Slab;
+use crate::work;
 
 /// Entries of a block: with what belongs to it, it fills 256 bytes. Few in models, so that a visit
 /// of few operations takes several batches.
@@ -60,7 +61,7 @@ pub(crate) struct Visit {
 
 /// See the head of this file.
 #[derive(Debug)]
-pub(crate) struct Entries(Slab<Block, 4>);
+pub(crate) struct Entries(Slab<Block>);
 
 impl Line {
     /// A line that still has to get its id.
@@ -144,6 +145,7 @@ impl Entries {
             }
             let is_last = block.number == visit.until;
             let end = if is_last { visit.until_slot } else { block.used };
+            work::count(1 + usize::from(end));
             let entries = block.entries[..usize::from(end)].iter().enumerate();
             let live = entries.filter(|(slot, _)| block.live >> slot & 1 != 0);
             out.extend(live.map(|(_, operation)| *operation));

@@ -1,19 +1,17 @@
-//! A hold of an operation: what the thread does that adds it, checks it or ends it.
+//! A hold of an operation: what the thread does that checks it or ends it.
 //!
 //! To end it is to take it out of all its keys and of the timer first, then to call its code, then
 //! to drop it.
 
 use crate::key::Key;
 use crate::purgatory::delayed::Content;
-use crate::purgatory::error::WatchError;
 use crate::purgatory::operation::DelayedOperation;
-use crate::purgatory::place::Places;
 use crate::purgatory::registry::Home;
-use crate::purgatory::state::{Claim, Duty, Fate};
+use crate::purgatory::state::{Claim, Duty, Errand, Fate, Next};
 use crate::report::contain;
-use crate::{AddError, Timer, TimerEntry, When};
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::Arc;
+use crate::{Task, TimerEntry};
+use std::sync::{Arc, Weak};
+use std::task::{Wake, Waker};
 use std::time::Duration;
 
 pub(crate) struct Hold<'a, K, O> {
@@ -22,132 +20,94 @@ pub(crate) struct Hold<'a, K, O> {
 }
 
 /// How it stands with an operation when its holder has seen to everything.
-enum Served<O> {
+pub(crate) enum Served<O> {
     /// Somebody else may hold it now.
     Waits,
     Ended(Fate),
     Withdrawn(O),
 }
 
-impl<'a, K, O> Hold<'a, K, O>
+impl<K, O> Hold<'_, K, O>
 where
     K: Eq + Clone + Send + 'static,
     O: DelayedOperation,
 {
-    /// Watches an operation on its keys, of which the first has this `hash` and is at `home`, and
-    /// checks it once more. Returns its key, unless that completed it.
-    pub(crate) fn watch(
-        home: &'a Arc<Home<K, O>>,
-        timer: &Timer,
-        mut operation: O,
-        when: When,
-        keys: &[K],
-        hash: u64,
-        hash_of: impl Fn(&K) -> u64,
-    ) -> Result<Option<Key>, WatchError<O>> {
-        let (mut key, mut places) = (None, Places::of(keys.len()));
-        // Contained only to leave nothing behind when a key's `Hash`, `Eq` or `Clone` panics.
-        let entered = catch_unwind(AssertUnwindSafe(|| {
-            Self::enter(home, keys, hash, hash_of, &mut key, &mut places);
-        }));
-        let Some(key) = key else { return Err(WatchError::Shutdown(operation)) };
-        let hold = Hold { home, key };
-        if let Err(panic) = entered {
-            hold.end_unsettled(operation, places, Fate::Withdrawn);
-            resume_unwind(panic);
-        }
-        let holds = contain(|| operation.try_complete());
-        if holds != Some(false) {
-            let fate = if holds.is_some() { Fate::AtOnce } else { Fate::Panicked };
-            let ended = hold.end_unsettled(operation, places, fate);
-            return ended.watched(key, WatchError::Shutdown);
-        }
-        match timer.add(TimerEntry::new(when, home.alarm.task(key))) {
-            Ok(timeout) => {
-                let mut shard = home.shard();
-                shard.settle(key, Some(timeout), places);
-                let unreleased = shard.release(key, operation);
-                drop(shard);
-                hold.serve(unreleased).watched(key, WatchError::Shutdown)
-            }
-            Err(error) => {
-                let withdrawn = hold.end_unsettled(operation, places, Fate::Withdrawn);
-                withdrawn.watched(
-                    key,
-                    match error {
-                        AddError::Full(_) => WatchError::Full,
-                        AddError::Shutdown(_) => WatchError::Shutdown,
-                    },
-                )
-            }
-        }
-    }
-
-    /// Makes a record, but not after shutdown, and an entry for each key. Also after a panic what
-    /// was made stands in `made` and `places`.
-    fn enter(
-        home: &Home<K, O>,
-        keys: &[K],
-        hash: u64,
-        hash_of: impl Fn(&K) -> u64,
-        made: &mut Option<Key>,
-        places: &mut Places,
-    ) {
-        let mut shard = home.shard();
-        let Some(id) = shard.begin() else { return };
-        *made = Some(id.key);
-        places.set(0, shard.watch(hash, &keys[0], id));
-        drop(shard);
-        for (number, key) in keys.iter().enumerate().skip(1) {
-            let hash = hash_of(key);
-            places.set(number, home.registry.shard_of(hash).watch(hash, key, id));
-        }
-    }
-
     /// A trigger: checks the condition. Whether this call completed the operation.
     pub(crate) fn check(&self) -> bool {
-        let Some(operation) = self.home.shard().trigger(self.key) else { return false };
-        let served = self.serve(Some((Duty::CheckAgain, operation)));
+        let operation = self.home.shard().trigger(self.key);
+        operation.is_some_and(|operation| self.check_held(operation))
+    }
+
+    /// The same for a check that was handed on and has arrived.
+    pub(crate) fn arrive(&self) {
+        let operation = self.home.shard().arrive(self.key);
+        operation.map(|operation| self.check_held(operation));
+    }
+
+    fn check_held(&self, mut operation: O) -> bool {
+        let served = match condition(&mut operation) {
+            Some(fate) => self.end(operation, fate),
+            None => {
+                let next = self.home.shard().release(self.key, operation, true);
+                self.serve(next)
+            }
+        };
         matches!(served, Served::Ended(Fate::Triggered))
     }
 
-    /// Sees to what there is to do before the operation can be released.
-    fn serve(&self, mut unreleased: Option<(Duty, O)>) -> Served<O> {
-        while let Some((duty, mut operation)) = unreleased {
+    /// Sees to what there is to do when the condition was found false. Checks once for those who
+    /// came meanwhile: whoever comes after that would have this thread serve him as well, and so on
+    /// without an end, so the executor does.
+    pub(crate) fn serve(&self, mut next: (Next, Option<O>)) -> Served<O> {
+        loop {
+            let (duty, operation) = match next {
+                (Next::Keep(duty), operation) => (duty, operation),
+                (Next::LetGo(None), _) => return Served::Waits,
+                (Next::LetGo(Some(Errand::Expire)), _) => return self.hand_on_expiry(),
+                (Next::LetGo(Some(Errand::Check)), _) => (Duty::CheckAgain, self.hand_on_check()),
+            };
+            let Some(mut operation) = operation else { return Served::Waits };
             let fate = match duty {
-                Duty::CheckAgain => match contain(|| operation.try_complete()) {
-                    Some(false) => None,
-                    Some(true) => Some(Fate::Triggered),
-                    None => Some(Fate::Panicked),
-                },
-                // If the timer refuses it, nobody else will expire it, so that is done here.
-                Duty::Expire => (!self.expire_again()).then_some(Fate::Expired),
+                Duty::CheckAgain => condition(&mut operation),
                 Duty::End => Some(Fate::Cancelled),
             };
             if let Some(fate) = fate {
                 return self.end(operation, fate);
             }
-            unreleased = self.home.shard().release(self.key, operation);
+            next = self.home.shard().release(self.key, operation, false);
+        }
+    }
+
+    /// Has the executor check the operation, which nobody holds any more. Hands it out if the timer
+    /// takes nothing any more: then that is done here, for as long as somebody asks.
+    fn hand_on_check(&self) -> Option<O> {
+        let check = HandedCheck { home: Arc::downgrade(self.home), key: self.key };
+        let entry = TimerEntry::new(Duration::ZERO, Task::from(Waker::from(Arc::new(check))));
+        let timer = self.home.registry.timer.upgrade()?;
+        // Each operation has one at most, and a full timer is no reason to serve without bound.
+        let refused = timer.add_beyond_limit(entry).err()?;
+        let operation = self.home.shard().arrive(self.key);
+        drop(refused); // Which finds that it has arrived.
+        operation
+    }
+
+    /// Has the executor expire the operation, whose time is up and which nobody holds any more. If
+    /// the timer refuses it, nobody else will expire it, so that is done here.
+    fn hand_on_expiry(&self) -> Served<O> {
+        let timer = self.home.registry.timer.upgrade();
+        let entry = TimerEntry::new(Duration::ZERO, self.home.alarm.task(self.key));
+        if let Some(timeout) = timer.and_then(|timer| timer.add(entry).ok()) {
+            let former = self.home.shard().set_timeout(self.key, timeout);
+            drop(former.map(|timeout| timeout.cancel()));
+        } else if let (_, Some(operation)) = self.claim(Fate::Expired) {
+            self.home.conclude(operation, expire);
+            return Served::Ended(Fate::Expired);
         }
         Served::Waits
     }
 
-    /// Has the executor expire the operation, whose time is up, once more; if the timer takes it.
-    fn expire_again(&self) -> bool {
-        let timer = self.home.registry.timer.upgrade();
-        let entry = TimerEntry::new(Duration::ZERO, self.home.alarm.task(self.key));
-        let Some(timeout) = timer.and_then(|timer| timer.add(entry).ok()) else { return false };
-        self.home.shard().set_timeout(self.key, timeout);
-        true
-    }
-
-    fn end_unsettled(&self, operation: O, places: Places, wants: Fate) -> Served<O> {
-        self.home.shard().settle(self.key, None, places);
-        self.end(operation, wants)
-    }
-
     /// Ends the operation as the holder `wants`, or as somebody else was promised.
-    fn end(&self, operation: O, wants: Fate) -> Served<O> {
+    pub(crate) fn end(&self, operation: O, wants: Fate) -> Served<O> {
         let (fate, content) = self.home.shard().finish(self.key, wants);
         self.home.leave(content);
         match fate {
@@ -207,22 +167,49 @@ where
     }
 }
 
+/// A check on its way to the executor. It is made where this ends, run or not: so no trigger is
+/// lost with a task that an executor refuses, or that a shutdown of the timer returns.
+struct HandedCheck<K, O>
+where
+    K: Eq + Clone + Send + 'static,
+    O: DelayedOperation,
+{
+    home: Weak<Home<K, O>>,
+    key: Key,
+}
+
+impl<K, O> Wake for HandedCheck<K, O>
+where
+    K: Eq + Clone + Send + 'static,
+    O: DelayedOperation,
+{
+    fn wake(self: Arc<Self>) {
+        drop(self);
+    }
+}
+
+impl<K, O> Drop for HandedCheck<K, O>
+where
+    K: Eq + Clone + Send + 'static,
+    O: DelayedOperation,
+{
+    fn drop(&mut self) {
+        if let Some(home) = self.home.upgrade() {
+            Hold { home: &home, key: self.key }.arrive();
+        }
+    }
+}
+
+/// Checks an operation. How it ends by that, unless its condition is false.
+pub(crate) fn condition<O: DelayedOperation>(operation: &mut O) -> Option<Fate> {
+    match contain(|| operation.try_complete()) {
+        Some(false) => None,
+        Some(true) => Some(Fate::Triggered),
+        None => Some(Fate::Panicked),
+    }
+}
+
 fn expire<O: DelayedOperation>(operation: &mut O) {
     operation.on_complete();
     operation.on_expiration();
-}
-
-impl<O> Served<O> {
-    /// What became of an operation that was added.
-    fn watched(
-        self,
-        key: Key,
-        refusal: fn(O) -> WatchError<O>,
-    ) -> Result<Option<Key>, WatchError<O>> {
-        match self {
-            Served::Waits => Ok(Some(key)),
-            Served::Ended(_) => Ok(None),
-            Served::Withdrawn(operation) => Err(refusal(operation)),
-        }
-    }
 }

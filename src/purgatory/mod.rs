@@ -1,5 +1,6 @@
 //! The purgatory: where delayed operations wait until they can be completed.
 
+pub(crate) mod adding;
 pub(crate) mod callbacks;
 pub(crate) mod delayed;
 pub(crate) mod entries;
@@ -44,8 +45,13 @@ use std::sync::Arc;
 /// their `Drop` must not panic. Where a key is only looked up, it may be given in any form that it
 /// can be borrowed as, a `String` as a `&str`.
 ///
-/// Cloning shares it; an operation that holds a clone keeps it alive. When the last clone is
-/// dropped, pending operations are dropped, without a call to their code;
+/// The keys lie in shards, and each shard's table of keys is built anew, under the shard's lock,
+/// when its keys have doubled or have become few. That takes time proportional to the keys in the
+/// shard; there are 32 shards or more for each hardware thread, at most 4096. So the times that the
+/// methods promise hold on average, and a call that meets this takes longer.
+///
+/// It keeps its timer alive. Cloning shares it; an operation that holds a clone keeps it alive.
+/// When the last clone is dropped, pending operations are dropped, without a call to their code;
 /// [`shutdown`](Self::shutdown) returns them instead.
 ///
 /// After Apache Kafka's purgatory (`DelayedOperationPurgatory`); what differs stands in the
@@ -152,7 +158,13 @@ where
     ///
     /// Their `on_complete` is called one by one, before the next is checked; but if this is called
     /// from an operation's `on_complete`, or one of the other ends, then after that has returned.
-    /// An operation that another thread is checking is left to that thread, which checks it again.
+    /// An operation that another thread is checking is left to that thread, which checks it again
+    /// once. What is triggered during that check as well is checked by the timer's executor, in its
+    /// next turn: no call serves others without bound, and none of their triggers is lost. (After a
+    /// `shutdown` of the timer there is nobody to leave it to: then the thread goes on.) Neither
+    /// counts as completed by this call.
+    ///
+    /// An operation whose time is up is not checked any more.
     ///
     /// Call it after the change, and after releasing any lock that `try_complete` takes. On a key
     /// that nobody watches it costs a hash and a lock; otherwise time in proportion to the key's
@@ -293,11 +305,18 @@ where
 
     fn shutdown(&self) -> Vec<O> {
         self.registry.shards.iter().for_each(|shard| shard.lock().close());
-        let mut pending = Vec::new();
+        let (mut pending, mut waiting) = (Vec::new(), Vec::new());
         for home in &self.homes {
-            // Nothing comes in any more, so these are all.
-            let waiting = home.shard().waiting();
-            pending.extend(waiting.into_iter().filter_map(|key| Hold { home, key }.cancel().1));
+            // Nothing comes in any more, and nothing moves, so these are all. A part at a time, so
+            // that the lock is never held for long.
+            for part in 0.. {
+                let more = home.shard().waiting(part, &mut waiting);
+                let cancel = |key| Hold { home, key }.cancel().1;
+                pending.extend(waiting.drain(..).filter_map(cancel));
+                if !more {
+                    break;
+                }
+            }
         }
         pending
     }

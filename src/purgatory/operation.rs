@@ -39,9 +39,13 @@ pub trait DelayedOperation: Send + 'static {
     /// Whether the condition holds now. Nothing more: `on_complete` follows if it does.
     ///
     /// Called twice when the operation is watched, then once for each trigger of one of its keys
-    /// (twice if the key was named twice), and for several that come during a check once more.
-    /// Should be quick. Must not trigger a key of its own: each trigger during a check has it
-    /// checked again, so that would never end.
+    /// (twice if the key was named twice), and for several that come during a check once more: by
+    /// the thread that is checking it, but only once; for those that come during that check as
+    /// well, by the timer's executor. When the operation's time is up it is called once more at
+    /// most, for a trigger that came before.
+    ///
+    /// Should be quick. Should not trigger a key of its own: each trigger during a check has it
+    /// checked again, so the executor would be kept busy with it until its time is up.
     fn try_complete(&mut self) -> bool;
 
     /// The operation is done: its condition held, it was forced, or its time is up. Called once.

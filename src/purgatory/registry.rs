@@ -106,9 +106,10 @@ impl<K: Eq + Clone, O> Home<K, O> {
         O: 'static,
     {
         let end = move |registry: &Registry<K, O>| {
-            let ended = contain(|| code(&mut operation));
-            let dropped = contain(|| drop(operation));
-            if ended.and(dropped).is_none() {
+            if contain(|| code(&mut operation)).is_none() {
+                registry.count_panic();
+            }
+            if contain(|| drop(operation)).is_none() {
                 registry.count_panic();
             }
         };

@@ -12,9 +12,10 @@ use crate::key::Key;
 use crate::purgatory::delayed::{Content, Delayed};
 use crate::purgatory::entries::Visit;
 use crate::purgatory::place::{Id, Place, Places};
-use crate::purgatory::state::{Claim, Duty, Fate};
+use crate::purgatory::state::{Claim, Fate, Next, State};
 use crate::purgatory::watchers::Watchers;
 use crate::slab::Slab;
+use crate::work;
 use std::borrow::Borrow;
 use std::mem;
 
@@ -23,7 +24,7 @@ use std::mem;
 pub(crate) struct Shard<K, O> {
     number: u16,
     watchers: Watchers<K>,
-    operations: Slab<Delayed<O>, 6>,
+    operations: Slab<Delayed<O>>,
     /// Set by shutdown: from then on nothing comes in.
     closed: bool,
     /// Operations that wait.
@@ -71,27 +72,44 @@ impl<K: Eq + Clone, O> Shard<K, O> {
 
     /// Hands the operation out, to check its condition.
     pub(crate) fn trigger(&mut self, key: Key) -> Option<O> {
-        let delayed = self.operations.get_mut(key)?;
-        if delayed.state.trigger() == Claim::Won { delayed.content.operation.take() } else { None }
+        self.hand_out(key, State::trigger)
     }
 
-    /// Its holder lets go of the operation, whose condition is false; but keeps it if something is
-    /// left to do.
-    pub(crate) fn release(&mut self, key: Key, operation: O) -> Option<(Duty, O)> {
+    /// The same for a check that was handed on and has arrived.
+    pub(crate) fn arrive(&mut self, key: Key) -> Option<O> {
+        self.hand_out(key, State::arrive)
+    }
+
+    fn hand_out(&mut self, key: Key, claim: fn(&mut State) -> Claim) -> Option<O> {
+        let delayed = self.operations.get_mut(key)?;
+        if claim(&mut delayed.state) == Claim::Won {
+            delayed.content.operation.take()
+        } else {
+            None
+        }
+    }
+
+    /// Its holder lets go of the operation, whose condition is false; or gets it back, if something
+    /// is left to do with it.
+    pub(crate) fn release(&mut self, key: Key, operation: O, may_check: bool) -> (Next, Option<O>) {
         let delayed = self.held(key);
         let was_adding = delayed.state.is_adding();
-        let Some(duty) = delayed.state.release() else {
-            delayed.content.operation = Some(operation);
-            // Its adder returns one.
-            delayed.has_handle |= was_adding;
-            return None;
-        };
-        Some((duty, operation))
+        let next = delayed.state.release(may_check);
+        if let Next::Keep(_) = next {
+            return (next, Some(operation));
+        }
+        delayed.content.operation = Some(operation);
+        // Its adder returns one.
+        delayed.has_handle |= was_adding;
+        (next, None)
     }
 
-    /// Its holder has filed it anew in the timer.
-    pub(crate) fn set_timeout(&mut self, key: Key, timeout: Timeout) {
-        self.held(key).content.timeout = Some(timeout);
+    /// It was filed anew in the timer. If it has ended meanwhile, the timeout comes back.
+    pub(crate) fn set_timeout(&mut self, key: Key, timeout: Timeout) -> Option<Timeout> {
+        match self.operations.get_mut(key).filter(|delayed| !delayed.state.has_ended()) {
+            Some(delayed) => delayed.content.timeout.replace(timeout),
+            None => Some(timeout),
+        }
     }
 
     /// Its holder ends it.
@@ -164,6 +182,7 @@ impl<K: Eq + Clone, O> Shard<K, O> {
 
     /// A loop of its own over the records that are here, so that their cache misses overlap.
     fn leave_out_ended(&self, operations: &mut Vec<Id>) {
+        work::count(operations.len());
         operations.retain(|id| {
             let is_here = id.shard == self.number;
             !is_here || self.operations.get(id.key).is_some_and(|it| !it.state.is_sealed())
@@ -175,10 +194,13 @@ impl<K: Eq + Clone, O> Shard<K, O> {
         self.closed = true;
     }
 
-    /// The operations that wait, and those that are being added.
-    pub(crate) fn waiting(&self) -> Vec<Key> {
-        let waiting = self.operations.iter().filter(|(_, delayed)| !delayed.state.has_ended());
-        waiting.map(|(key, _)| key).collect()
+    /// Appends the operations to `out` that wait, and those that are being added, of one part of
+    /// the records. Returns whether there are parts after it.
+    pub(crate) fn waiting(&self, part: usize, out: &mut Vec<Key>) -> bool {
+        let records = self.operations.of_chunk(part);
+        let waiting = records.filter(|(_, delayed)| !delayed.state.has_ended());
+        out.extend(waiting.map(|(key, _)| key));
+        part + 1 < self.operations.chunks()
     }
 
     /// Entries of all keys.

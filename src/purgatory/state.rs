@@ -5,6 +5,11 @@
 //! lets go. So no trigger is lost, none blocks, and no two pieces of an operation's code ever run
 //! at the same time.
 //!
+//! Nor does anybody serve others without bound. A holder checks once for those who came during its
+//! own check; a request that comes after that is an errand, which it leaves to the executor.
+//! And once the time is up there is one more check at most, for who came before: triggers that come
+//! later are too late.
+//!
 //! ```text
 //!             trigger, and the holder found the condition false
 //!             +--------------------------------------+
@@ -29,6 +34,10 @@ const FORCED: u8 = 16;
 const CANCELLED: u8 = 32;
 /// No other request comes into effect after one of these.
 const SEALED: u8 = FORCED | CANCELLED;
+/// A check is on its way to the executor: not a second one, however many ask.
+const HANDED: u8 = 64;
+/// Its time is up and its last check has begun: no trigger comes into effect any more.
+const OVERDUE: u8 = 128;
 
 #[derive(Debug)]
 pub(crate) struct State {
@@ -62,14 +71,28 @@ pub(crate) enum Claim {
     Lost,
 }
 
-/// What a holder has to do next.
+/// What comes next when a holder has found the condition false.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// It keeps the operation, for this.
+    Keep(Duty),
+    /// It has let go; and then has to run the errand.
+    LetGo(Option<Errand>),
+}
+
+/// What a holder keeps the operation for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Duty {
     CheckAgain,
-    /// Have the executor expire it.
-    Expire,
     /// End it, as was asked for.
     End,
+}
+
+/// What the executor is to do with an operation that nobody holds any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Errand {
+    Check,
+    Expire,
 }
 
 impl Fate {
@@ -88,11 +111,30 @@ impl State {
 
     /// Takes the operation over to check its condition.
     pub(crate) fn trigger(&mut self) -> Claim {
-        self.claim(HELD, AGAIN)
+        if self.bits & OVERDUE != 0 {
+            return Claim::Lost;
+        }
+        let claim = self.claim(HELD, AGAIN);
+        if claim == Claim::Won && self.bits & EXPIRED != 0 {
+            self.bits |= OVERDUE;
+        }
+        claim
+    }
+
+    /// The same for a check that was handed on and has arrived; it may have been made before.
+    pub(crate) fn arrive(&mut self) -> Claim {
+        let was_handed = self.bits & HANDED != 0;
+        self.bits &= !HANDED;
+        if was_handed { self.trigger() } else { Claim::Lost }
     }
 
     /// Ends it: forces, expires or cancels it.
     pub(crate) fn end(&mut self, fate: Fate) -> Claim {
+        if fate == Fate::Expired && self.bits & (HANDED | OVERDUE | SEALED) == HANDED {
+            // A trigger that came in time is on its way: whoever makes its check sees to this.
+            self.bits |= EXPIRED;
+            return Claim::Left;
+        }
         let claim = self.claim(
             0,
             match fate {
@@ -120,21 +162,31 @@ impl State {
         }
     }
 
-    /// The holder found the condition false: it lets go, unless somebody left it a request.
-    pub(crate) fn release(&mut self) -> Option<Duty> {
+    /// The holder found the condition false. Whether it still `may_check` for those who came
+    /// meanwhile is for it to say.
+    pub(crate) fn release(&mut self, may_check: bool) -> Next {
         if self.bits & SEALED != 0 {
-            Some(Duty::End)
-        } else if self.bits & AGAIN != 0 {
-            // Before the expiry: the condition may have come true in time.
-            self.bits &= !AGAIN;
-            Some(Duty::CheckAgain)
-        } else if self.bits & EXPIRED != 0 {
-            self.bits &= !EXPIRED;
-            Some(Duty::Expire)
-        } else {
-            self.bits &= !(HELD | ADDING);
-            None
+            return Next::Keep(Duty::End);
         }
+        let asked = self.bits & AGAIN != 0;
+        self.bits &= !AGAIN;
+        let expired = self.bits & EXPIRED != 0;
+        if expired {
+            self.bits |= OVERDUE;
+        }
+        // Also if the time is up, because the condition may have come true before.
+        if asked && (may_check || expired) {
+            return Next::Keep(Duty::CheckAgain);
+        }
+        self.bits &= !(HELD | ADDING);
+        if expired {
+            return Next::LetGo(Some(Errand::Expire));
+        }
+        let hands_on = asked && self.bits & HANDED == 0;
+        if hands_on {
+            self.bits |= HANDED;
+        }
+        Next::LetGo(hands_on.then_some(Errand::Check))
     }
 
     /// The holder ends it, as it `wants`; but what somebody has been promised comes first. An
@@ -177,9 +229,14 @@ impl State {
 mod tests {
     use super::*;
 
+    const WAITS: Next = Next::LetGo(None);
+    const AGAIN: Next = Next::Keep(Duty::CheckAgain);
+    const HANDS_ON: Next = Next::LetGo(Some(Errand::Check));
+    const EXPIRES: Next = Next::LetGo(Some(Errand::Expire));
+
     fn idle() -> State {
         let mut state = State::adding();
-        assert_eq!(state.release(), None);
+        assert_eq!(state.release(true), WAITS);
         state
     }
 
@@ -188,8 +245,7 @@ mod tests {
         let mut state = idle();
         assert_eq!(state.trigger(), Claim::Won);
         assert_eq!((state.trigger(), state.trigger()), (Claim::Left, Claim::Left));
-        assert_eq!(state.release(), Some(Duty::CheckAgain));
-        assert_eq!(state.release(), None);
+        assert_eq!((state.release(true), state.release(false)), (AGAIN, WAITS));
         assert_eq!(state.trigger(), Claim::Won);
         assert_eq!(state.finish(Fate::Triggered), Fate::Triggered);
         assert_eq!(
@@ -203,7 +259,7 @@ mod tests {
         for condition in [false, true] {
             let end = |mut state: State| {
                 if !condition {
-                    assert_eq!(state.release(), Some(Duty::End));
+                    assert_eq!(state.release(true), Next::Keep(Duty::End));
                 }
                 let fate = state.finish(Fate::Triggered);
                 (fate, state.is_completed())
@@ -228,23 +284,45 @@ mod tests {
     }
 
     #[test]
-    fn an_expiry_during_a_check_comes_after_the_check() {
+    fn a_request_beyond_what_the_holder_may_check_is_handed_on_once() {
         let mut state = idle();
-        state.trigger();
-        assert_eq!((state.end(Fate::Expired), state.trigger()), (Claim::Left, Claim::Left));
-        assert_eq!(
-            (state.release(), state.release(), state.release()),
-            (Some(Duty::CheckAgain), Some(Duty::Expire), None)
-        );
-        assert_eq!(state.end(Fate::Expired), Claim::Won);
-        assert!(state.is_sealed());
+        assert_eq!((state.trigger(), state.trigger()), (Claim::Won, Claim::Left));
+        assert_eq!((state.release(false), state.arrive()), (HANDS_ON, Claim::Won));
+        assert_eq!((state.trigger(), state.release(false)), (Claim::Left, HANDS_ON));
+        assert_eq!((state.trigger(), state.trigger()), (Claim::Won, Claim::Left));
+        assert_eq!(state.release(false), WAITS, "one is on its way");
+        assert_eq!((state.trigger(), state.arrive()), (Claim::Won, Claim::Left));
+        assert_eq!((state.release(true), state.release(false)), (AGAIN, WAITS));
+        assert_eq!(state.arrive(), Claim::Lost, "none was on its way");
+    }
+
+    #[test]
+    fn an_expiry_during_a_check_comes_after_one_more_check() {
+        for may_check in [true, false] {
+            let mut state = idle();
+            assert_eq!((state.trigger(), state.trigger()), (Claim::Won, Claim::Left));
+            assert_eq!(state.end(Fate::Expired), Claim::Left);
+            assert_eq!((state.release(may_check), state.trigger()), (AGAIN, Claim::Lost));
+            assert_eq!((state.release(may_check), state.trigger()), (EXPIRES, Claim::Lost));
+            assert_eq!(state.end(Fate::Expired), Claim::Won);
+            assert!(state.is_sealed());
+        }
+    }
+
+    #[test]
+    fn an_expiry_waits_for_a_check_that_is_on_its_way_and_that_is_the_last() {
+        let mut state = idle();
+        assert_eq!((state.trigger(), state.trigger()), (Claim::Won, Claim::Left));
+        assert_eq!((state.release(false), state.end(Fate::Expired)), (HANDS_ON, Claim::Left));
+        assert_eq!((state.arrive(), state.trigger()), (Claim::Won, Claim::Lost));
+        assert_eq!((state.release(true), state.end(Fate::Expired)), (EXPIRES, Claim::Won));
     }
 
     #[test]
     fn what_is_still_being_added_goes_back_after_a_shutdown() {
         let mut state = State::adding();
         assert_eq!(state.end(Fate::Cancelled), Claim::Left);
-        assert_eq!(state.release(), Some(Duty::End));
+        assert_eq!(state.release(true), Next::Keep(Duty::End));
         assert_eq!(state.finish(Fate::Triggered), Fate::Withdrawn);
     }
 }

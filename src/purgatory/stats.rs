@@ -24,7 +24,7 @@ pub struct PurgatoryStats {
     /// Operations that were cancelled, or returned by `cancel_for_key` or `shutdown`; not those
     /// that went back to their adder because of a shutdown.
     pub cancelled: u64,
-    /// Panics of operations' code.
+    /// Panics of operations' code, which the timer's statistics do not count again.
     pub panicked: u64,
 }
 

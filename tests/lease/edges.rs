@@ -3,7 +3,7 @@
 use crate::S;
 use std::hash::Hash;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tickwheel::{Lease, LeaseStore, LeaseTerms, Leases, ManualClock, Renewal, Timer, TimerEntry};
@@ -127,34 +127,6 @@ fn with_the_longest_period_is_renewed() {
     }
     assert_eq!(store.1.load(Ordering::SeqCst), 0, "lost without an attempt to renew it");
     assert!(lease.is_held());
-}
-
-/// An executor that drops what it refuses loses the round: no renewal, and `lost` is not called.
-/// The documentation did not say so.
-#[test]
-fn a_refused_round_is_the_end() {
-    let clock = ManualClock::new();
-    let refuses = AtomicBool::new(true);
-    let timer = Timer::builder()
-        .clock(clock.clone())
-        .executor(move |task: tickwheel::Task| {
-            if refuses.swap(false, Ordering::SeqCst) {
-                return Err(task);
-            }
-            task.run();
-            Ok(())
-        })
-        .build()
-        .unwrap();
-    let store = Renews::default();
-    let leases: Leases<u32> = Leases::new(&timer, LeaseTerms::new(30 * S), store.clone());
-    let lease = leases.hold(1).unwrap();
-    for _ in 0..100 {
-        clock.advance(S);
-        timer.advance_clock(Duration::ZERO);
-    }
-    assert!(!lease.is_held());
-    assert_eq!(store.1.load(Ordering::SeqCst), 0, "neither renewed nor lost");
 }
 
 thread_local! {

@@ -54,6 +54,30 @@ fn add_against_cascade_of_another_cell() {
     });
 }
 
+/// Two shards, which threads are using while a reaper and somebody else take turns.
+///
+/// Fails when a turn brings back one of several buckets that it has put aside.
+#[test]
+fn add_against_busy_turns() {
+    explore("add_against_busy_turns", 6, || {
+        let world = World::new(|builder| builder.shards(4).start());
+        world.add_at(0, 1);
+        thread::scope(|scope| {
+            scope.spawn(|| (world.add_at(1, 1), world.add(2, 0)));
+            scope.spawn(|| (world.add_at(3, 6), world.cancel(4, &world.add_at(4, 1))));
+            scope.spawn(|| {
+                for step in [1, 5] {
+                    world.pass(step);
+                    world.timer.advance_clock(Duration::ZERO);
+                }
+            });
+        });
+        (0..4).for_each(|id| world.book.wait_for(id));
+        world.shutdown();
+        world.settle()
+    });
+}
+
 /// A bucket of 130 is flushed in two batches, between which others may come in.
 ///
 /// Fails when a bucket that is not empty after its first batch is not put back into the queue.
@@ -161,6 +185,25 @@ fn leap_against_cascade() {
             scope.spawn(|| {
                 world.turn();
             });
+        });
+        world.finish()
+    });
+}
+
+/// Two clocks that disagree: an adder has read the time, and files under tick 1 while the bucket of
+/// tick 3 is being flushed. What that adds a revolution after tick 1 belongs into the same bucket.
+///
+/// Fails when a bucket is polled before its cell is locked: then the wheels' time leaps over the
+/// bucket of tick 1, whose flush files the later timer into it again, for ever.
+#[test]
+fn add_by_an_older_clock_against_flush() {
+    explore("add_by_an_older_clock_against_flush", 2, || {
+        let world = World::by_hand();
+        let inner = world.clone();
+        world.add_with(0, 3, move || drop(inner.add_at(2, 5)));
+        thread::scope(|scope| {
+            scope.spawn(|| world.add(1, 1));
+            scope.spawn(|| world.turns([3]));
         });
         world.finish()
     });

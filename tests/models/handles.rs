@@ -168,3 +168,23 @@ fn limit_against_flush() {
         world.finish()
     });
 }
+
+/// Whoever finds a timer expired finds its permit free.
+///
+/// Fails when a flush gives permits back after it has released the cell's lock.
+#[test]
+fn permit_of_an_expired_timer() {
+    explore("permit_of_an_expired_timer", 2, || {
+        let world = World::new(|builder| builder.max_pending(1).build());
+        let timeout = world.add_at(0, 2);
+        thread::scope(|scope| {
+            scope.spawn(|| world.turns([2]));
+            scope.spawn(|| {
+                if timeout.is_expired() {
+                    assert!(world.try_add(1, 5).is_some(), "full without a timer");
+                }
+            });
+        });
+        world.finish()
+    });
+}

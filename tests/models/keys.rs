@@ -192,10 +192,12 @@ fn trigger_inside_a_callback() {
             });
             scope.spawn(|| *other = limbo.trigger(1));
         });
+        // Operation 1 may be triggered three times during one check: the executor makes the last.
+        limbo.pass(0);
         for id in 0..3 {
             assert_eq!(limbo.fate(id), Some(Fate::Completed));
         }
-        format!("{completed:?} {}", limbo.settle())
+        format!("{completed:?} {}", limbo.settle_with_errands())
     });
 }
 

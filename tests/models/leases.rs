@@ -1,6 +1,6 @@
 //! Models of leases: of 12 µs, renewed every 4 µs, by a store that answers when a model wants.
 
-use crate::futures::{assert_empty, with_reaper};
+use crate::futures::assert_empty;
 use crate::harness::explore;
 use shuttle::thread;
 use std::sync::{Arc, Mutex};
@@ -10,17 +10,17 @@ use tickwheel::{
     TimerBuilder, TimerEntry,
 };
 
-const MICRO: Duration = Duration::from_micros(1);
+pub(crate) const MICRO: Duration = Duration::from_micros(1);
 
 /// std's lock, because it is never held for a step of a schedule.
 #[derive(Default)]
-struct Seen {
+pub(crate) struct Seen {
     /// Renewals in flight.
-    sent: Mutex<Vec<Renewal<u32>>>,
-    lost: Mutex<Vec<u32>>,
+    pub(crate) sent: Mutex<Vec<Renewal<u32>>>,
+    pub(crate) lost: Mutex<Vec<u32>>,
 }
 
-struct Store(Arc<Seen>);
+pub(crate) struct Store(pub(crate) Arc<Seen>);
 
 impl LeaseStore<u32> for Store {
     fn renew(&self, batch: Vec<Renewal<u32>>) {
@@ -33,15 +33,15 @@ impl LeaseStore<u32> for Store {
 }
 
 /// Leases on a timer that is driven by hand, and what their store has seen.
-struct Dog {
-    timer: Timer,
-    clock: ManualClock,
-    leases: Leases<u32>,
-    seen: Arc<Seen>,
+pub(crate) struct Dog {
+    pub(crate) timer: Timer,
+    pub(crate) clock: ManualClock,
+    pub(crate) leases: Leases<u32>,
+    pub(crate) seen: Arc<Seen>,
 }
 
 impl Dog {
-    fn new(build: impl FnOnce(TimerBuilder<Task>) -> TimerBuilder<Task>) -> Self {
+    pub(crate) fn new(build: impl FnOnce(TimerBuilder<Task>) -> TimerBuilder<Task>) -> Self {
         let (clock, seen) = (ManualClock::new(), Arc::new(Seen::default()));
         let builder = Timer::builder().tick(MICRO).wheel_size(4).shards(1).clock(clock.clone());
         let timer = build(builder).build().expect("it can be built");
@@ -50,7 +50,7 @@ impl Dog {
     }
 
     /// With a lease on key 1, whose first renewal is in flight.
-    fn in_flight() -> (Self, Lease<u32>, Renewal<u32>) {
+    pub(crate) fn in_flight() -> (Self, Lease<u32>, Renewal<u32>) {
         let dog = Self::new(|builder| builder);
         let lease = dog.hold(1);
         dog.pass(4);
@@ -58,26 +58,26 @@ impl Dog {
         (dog, lease, renewal)
     }
 
-    fn hold(&self, key: u32) -> Lease<u32> {
+    pub(crate) fn hold(&self, key: u32) -> Lease<u32> {
         self.leases.hold(key).expect("there is room")
     }
 
-    fn pass(&self, micros: u32) {
+    pub(crate) fn pass(&self, micros: u32) {
         self.clock.advance(micros * MICRO);
         self.timer.advance_clock(Duration::ZERO);
     }
 
     /// Takes what is in flight.
-    fn sent(&self) -> Vec<Renewal<u32>> {
+    pub(crate) fn sent(&self) -> Vec<Renewal<u32>> {
         std::mem::take(&mut *self.seen.sent.lock().unwrap())
     }
 
-    fn lost(&self) -> Vec<u32> {
+    pub(crate) fn lost(&self) -> Vec<u32> {
         self.seen.lost.lock().unwrap().clone()
     }
 
     /// Lets time pass, with a store that renews all. How many renewals of a key there were.
-    fn renewals(&self, key: u32, micros: u32) -> usize {
+    pub(crate) fn renewals(&self, key: u32, micros: u32) -> usize {
         (0..micros).fold(0, |count, _| {
             self.pass(1);
             let sent = self.sent().into_iter();
@@ -86,7 +86,7 @@ impl Dog {
     }
 
     /// At quiescence, with nothing held: nothing is planned, sent or lost any more.
-    fn settle(self) {
+    pub(crate) fn settle(self) {
         let lost = self.lost();
         self.sent().into_iter().for_each(Renewal::gone);
         assert!(self.leases.is_empty(), "a lease is left behind");
@@ -238,76 +238,6 @@ fn earlier_hold_on_a_full_timer() {
         assert_eq!(dog.renewals(1, 12), 3);
         assert!(first.release());
         dog.settle();
-        String::new()
-    });
-}
-
-/// The timer is shut down as a round begins: every lease is lost, once.
-///
-/// Fails when a round that can't plan the next one says nothing.
-#[test]
-fn shutdown_against_round() {
-    explore("shutdown_against_round", 2, || {
-        let dog = Dog::new(|builder| builder);
-        let leases = [dog.hold(1), dog.hold(2)];
-        let mut rounds = Vec::new();
-        thread::scope(|scope| {
-            scope.spawn(|| rounds = dog.timer.shutdown());
-            scope.spawn(|| dog.pass(4));
-        });
-        let returned = rounds.into_iter().map(TimerEntry::into_task).map(Task::run).count();
-        let mut lost = dog.lost();
-        lost.sort_unstable();
-        assert_eq!(lost, [1, 2]);
-        assert!(leases.into_iter().all(|lease| !lease.release()));
-        dog.settle();
-        format!("{returned}")
-    });
-}
-
-/// The last clone is dropped as a round begins: nothing is left, and nothing lost.
-///
-/// Fails when the drop leaves the round in the timer.
-#[test]
-fn drop_of_leases_against_round() {
-    explore("drop_of_leases_against_round", 2, || {
-        let Dog { timer, clock, leases, seen } = Dog::new(|builder| builder);
-        let lease = leases.hold(1).expect("there is room");
-        thread::scope(|scope| {
-            scope.spawn(|| drop(leases));
-            scope.spawn(|| {
-                clock.advance(4 * MICRO);
-                timer.advance_clock(Duration::ZERO);
-            });
-        });
-        assert_empty(&timer);
-        let sent = std::mem::take(&mut *seen.sent.lock().unwrap());
-        let sent = sent.into_iter().map(Renewal::renewed).count();
-        assert!(!lease.release() && timer.is_empty() && seen.lost.lock().unwrap().is_empty());
-        format!("{sent}")
-    });
-}
-
-/// Others drop the timer while a round begins and a lease is taken: the leases keep it, and are
-/// held as before.
-///
-/// Fails when the leases hold the timer weakly.
-#[test]
-fn drop_of_the_timer_against_round() {
-    explore("drop_of_the_timer_against_round", 1, || {
-        let (timer, clock) = with_reaper();
-        let seen = Arc::new(Seen::default());
-        let leases = Leases::new(&timer, LeaseTerms::new(12 * MICRO), Store(Arc::clone(&seen)));
-        let lease = leases.hold(1).expect("there is room");
-        thread::scope(|scope| {
-            scope.spawn(|| drop(timer));
-            scope.spawn(|| clock.advance(4 * MICRO));
-            scope.spawn(|| drop(leases.hold(2)));
-        });
-        assert!(lease.release());
-        drop(leases);
-        // A renewal in flight knows the leases.
-        seen.sent.lock().unwrap().drain(..).for_each(Renewal::failed);
         String::new()
     });
 }

@@ -117,3 +117,25 @@ fn pruned_bucket_wakes() {
         world.settle()
     });
 }
+
+/// Somebody else flushes a bucket of more than a batch, and is kept by a task of the first batch
+/// until the last timer has fired: which the reaper has to see to.
+///
+/// Fails when a bucket that is put back after a batch is not compared with what sleepers sleep for.
+#[test]
+fn rest_of_a_bucket_wakes() {
+    explore("rest_of_a_bucket_wakes", 1, || {
+        let world = World::with_reaper();
+        let book = std::sync::Arc::clone(&world.book);
+        world.add_with(0, 3, move || book.wait_for(129));
+        for id in 1..130 {
+            world.add_at(id, 3);
+        }
+        thread::scope(|scope| {
+            scope.spawn(|| (world.pass(3), world.timer.advance_clock(Duration::ZERO)));
+        });
+        world.book.wait_for(129);
+        world.shutdown();
+        world.settle()
+    });
+}

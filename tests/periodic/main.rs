@@ -72,6 +72,36 @@ fn missed_runs_are_as_the_policy_says() {
     }
 }
 
+/// Against arithmetic: a run comes a period after the former one began, plus its jitter, and as
+/// late as the clock is moved. Seen to fail: runs came 1 ms apart, with jitter as well.
+#[test]
+fn with_delay_runs_are_never_closer_together_than_a_period() {
+    // How late the clock is moved, and how long a run takes.
+    for (step, takes) in [(1, 0), (7, 0), (19, 0), (1, 4), (3, 9), (1, 25), (27, 13)] {
+        for (jitter, overlaps) in [(0, false), (0, true), (6, false), (40, false), (40, true)] {
+            let fixture = Fixture::new();
+            let periodic = Periodic::every(10 * MS).missed_tick(MissedTick::Delay);
+            let periodic = periodic.jitter(jitter * MS);
+            let periodic = if overlaps { periodic.overlapping() } else { periodic };
+            let (_series, runs) = fixture.start(periodic, takes * MS);
+            for _ in 0..500 {
+                fixture.clock.advance(step * MS);
+                // Once: what takes longer than a period is due again at once.
+                fixture.timer.advance_clock(Duration::ZERO);
+            }
+            let runs: Vec<_> = runs.try_iter().collect();
+            let case = format!("{step} {takes} {jitter} {overlaps}");
+            assert!(runs.len() >= 8, "{case}: {} runs", runs.len());
+            for pair in runs.windows(2) {
+                let [(_, former), (due, ran)] = [pair[0], pair[1]];
+                assert_eq!(due, former + 10, "{case}: counted from when the former one ran");
+                let latest = due + u128::from(jitter) + u128::from(step + takes + 1);
+                assert!((due..=latest).contains(&ran), "{case}: due at {due}, ran at {ran}");
+            }
+        }
+    }
+}
+
 #[test]
 fn with_a_delay_the_pause_is_counted_from_the_end_of_a_run() {
     let fixture = Fixture::new();
@@ -132,6 +162,7 @@ fn a_panic_ends_a_run_and_not_the_series() {
     });
     (0..10).for_each(|_| fixture.advance(MS));
     assert_eq!(series.unwrap().runs(), 10);
+    assert_eq!(fixture.timer.stats().panicked, 5, "each is counted");
 }
 
 #[test]

@@ -7,6 +7,7 @@ mod checks;
 mod ends;
 mod expiry;
 mod futures;
+mod handed;
 mod memory;
 mod model;
 mod naive;

@@ -99,7 +99,9 @@ fn a_panic_where_an_operation_ends_is_contained_and_counted() {
         ends(&fixture, &pending);
         assert_eq!(of_5(fixture.log.take()), calls, "case {number}");
         assert_eq!((life.strong_count(), pending.is_completed()), (0, true), "case {number}");
-        assert!(fixture.purgatory.stats().panicked > 0, "case {number}");
+        // The last case panics where it is completed, and again where it is dropped.
+        let panicked = if number == 7 { 2 } else { 1 };
+        assert_eq!(fixture.purgatory.stats().panicked, panicked, "case {number}");
         assert_eq!(fixture.timer.stats().panicked, 0, "the purgatory contains it");
         fixture.purgatory.check_and_complete(&1);
         fixture.assert_empty();

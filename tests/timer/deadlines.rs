@@ -2,7 +2,7 @@
 
 use crate::{Fixture, HOUR, MS, NS, YEAR};
 use std::time::{Duration, Instant};
-use tickwheel::TimerEntry;
+use tickwheel::{TimerEntry, When};
 
 #[test]
 fn a_timer_expires_at_the_first_tick_after_its_deadline_and_never_before() {
@@ -112,6 +112,26 @@ fn instants_before_the_timer_was_built_count_as_past() {
 }
 
 #[test]
+fn an_instant_before_the_timer_was_built_counts_as_the_moment_at_which_it_was() {
+    let before = Instant::now();
+    std::thread::sleep(MS); // So that the clock, however coarse, has moved.
+    let fixture = Fixture::new();
+    let built = fixture.clock.now();
+    assert!(before < built);
+    let early = fixture.timer.add(TimerEntry::at(before, 1)).unwrap();
+    assert_eq!(early.deadline(), Some(built));
+    let moved = fixture.after(HOUR, 2);
+    assert!(moved.reschedule_at(before));
+    assert_eq!(moved.deadline(), Some(built));
+    assert_eq!(fixture.advance(7 * MS).len(), 2);
+    let lateness = fixture.timer.stats().lateness;
+    assert_eq!((lateness.count(), lateness.sum()), (2, 14 * MS), "counted from then as well");
+    fixture.timer.add(TimerEntry::at(before, 3)).unwrap();
+    let returned = fixture.timer.shutdown();
+    assert_eq!(returned[0].when(), When::At(built));
+}
+
+#[test]
 fn after_an_idle_hour_a_short_timer_is_filed_in_level_0_and_needs_no_cascade() {
     let fixture = Fixture::new();
     fixture.after(MS, 1);
@@ -176,6 +196,17 @@ fn there_is_no_next_expiration_when_all_that_was_due_is_cancelled() {
     assert!(fixture.after(Duration::ZERO, 1).cancel().is_cancelled());
     assert!(fixture.timer.is_empty());
     assert_eq!(fixture.timer.next_expiration(), None);
+}
+
+/// Likewise if they lie in more buckets than are looked at under one hold of a lock.
+#[test]
+fn there_is_no_next_expiration_when_many_buckets_that_were_due_are_cancelled() {
+    let fixture = Fixture::new();
+    let timeouts: Vec<_> = (1..=400).map(|id| fixture.after(id * MS, id)).collect();
+    assert!(timeouts.iter().all(|timeout| timeout.cancel().is_cancelled()));
+    fixture.clock.advance(HOUR);
+    assert_eq!(fixture.timer.next_expiration(), None);
+    fixture.timer.assert_invariants();
 }
 
 /// Likewise if many were cancelled in an order that leaves their references behind.

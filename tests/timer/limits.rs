@@ -87,9 +87,22 @@ fn errors_say_what_is_wrong() {
     assert_eq!(format!("{full:?}"), "AddError(the timer is full)");
     assert!(full.to_string().contains("full") && closed.to_string().contains("shut down"));
     assert_eq!((full.into_entry().into_task(), closed.into_entry().into_task()), (1, 2));
-    // A name with a NUL byte is none that a thread can have.
-    let worker = std::panic::catch_unwind(|| Worker::unbounded("a\0b", |_: u32| ()).is_err());
-    assert_ne!(worker.ok(), Some(false));
+}
+
+#[test]
+fn a_name_that_no_thread_can_have_is_an_error() {
+    for name in ["\0", "a\0b", "ab\0"] {
+        let builder = || Timer::builder().name(name);
+        assert!(matches!(builder().start(), Err(BuildError::Name)));
+        assert!(matches!(builder().build(), Err(BuildError::Name)));
+        let worker = Worker::unbounded(name, |_: u32| ());
+        assert!(matches!(worker, Err(BuildError::Name)));
+        let error = Worker::bounded(name, 1, |_: u32| ()).expect_err("the same");
+        assert!(error.to_string().contains("NUL"), "{error}");
+    }
+    for name in ["", "a name that is longer than what an operating system shows", "Übung"] {
+        assert!(Timer::builder().name(name).start().is_ok(), "{name}");
+    }
 }
 
 #[test]

@@ -4,6 +4,7 @@ mod deadlines;
 mod handles;
 mod limits;
 mod local;
+mod nested;
 mod shutdown;
 mod tasks;
 

@@ -61,35 +61,6 @@ fn a_late_task_that_adds_itself_for_now_runs_once_per_call() {
 }
 
 #[test]
-fn a_task_may_add_cancel_reschedule_and_advance() {
-    let (timer, clock) = closures();
-    let log = Arc::new(Mutex::new(Vec::new()));
-    let logs = |name: &'static str| {
-        let log = Arc::clone(&log);
-        move || log.lock().unwrap().push(name)
-    };
-    let victim = timer.add(TimerEntry::after(HOUR, logs("cancelled"))).unwrap();
-    let sooner = timer.add(TimerEntry::after(HOUR, logs("sooner"))).unwrap();
-    let later = timer.add(TimerEntry::after(2 * MS, logs("later"))).unwrap();
-    let (inner, added) = (timer.clone(), logs("added"));
-    let task = move || {
-        assert!(victim.cancel().is_cancelled());
-        assert!(sooner.reschedule(Duration::ZERO) && later.touch(HOUR));
-        inner.add(TimerEntry::after(Duration::ZERO, added)).unwrap();
-        assert_eq!(inner.len(), 3);
-        assert_eq!(inner.advance_clock(HOUR), 2, "the two that are due now");
-    };
-    timer.add(TimerEntry::after(MS, task)).unwrap();
-    clock.advance(MS);
-    assert_eq!(timer.advance_clock(Duration::ZERO), 1);
-    let mut names = log.lock().unwrap().clone();
-    names.sort_unstable();
-    assert_eq!(names, ["added", "sooner"]);
-    assert_eq!((timer.len(), timer.stats().panicked), (1, 0));
-    timer.assert_invariants();
-}
-
-#[test]
 fn a_task_may_shut_the_timer_down() {
     let (timer, clock) = closures();
     let inner = timer.clone();

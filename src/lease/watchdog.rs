@@ -1,0 +1,316 @@
+//! The watchdog: what the timer runs, and what becomes of a store's answers.
+//!
+//! # Locks
+//! One, of the book and the planned round. The timer's may be taken under it. The store is called,
+//! and keys are hashed, cloned and dropped, outside of it.
+
+use crate::key::Key;
+use crate::lease::book::{Answer, Book, Left};
+use crate::lease::terms::LeaseTerms;
+use crate::report::{self, Contained};
+use crate::sync::Mutex;
+use crate::{AddError, Task, Timeout, Timer, TimerEntry, WeakTimer};
+use std::fmt;
+use std::hash::Hash;
+use std::sync::Arc;
+use std::task::{Wake, Waker};
+use std::time::Instant;
+
+/// Where leases live: a lock server, a database.
+///
+/// Called with no lock held: by the timer's executor, or by whoever answers, finds the timer shut
+/// down, or drops what that returned. A store that may take its time has a thread of its own, and
+/// hands the batches over. A panic is contained, counted by the timer (in
+/// [`Stats::panicked`](crate::Stats::panicked)) and reported; what it leaves unanswered counts as
+/// failed.
+pub trait LeaseStore<K>: Send + Sync + 'static {
+    /// Renews each of these leases, and answers each: at once, or later from any thread. What is
+    /// dropped unanswered has failed, and is tried again.
+    fn renew(&self, batch: Vec<Renewal<K>>)
+    where
+        K: Hash + Eq + Clone + Send + 'static;
+
+    /// A lease is lost: it ran out unrenewed, or the store said that it is gone, or nobody renews
+    /// any more. Called once for each lease that was not released before.
+    fn lost(&self, key: K);
+}
+
+/// Refers to the timer weakly: the leases keep it. They, answers and the timer's task refer to it.
+pub(crate) struct Watchdog<K> {
+    terms: LeaseTerms,
+    timer: WeakTimer,
+    state: Mutex<State<K>>,
+    store: Contained<Box<dyn LeaseStore<K>>>,
+}
+
+struct State<K> {
+    book: Book<K>,
+    /// When the next round is, and its timeout.
+    round: Option<(Instant, Timeout)>,
+}
+
+/// A lease that the store has to renew. Dropped unanswered, it has failed.
+pub struct Renewal<K>
+where
+    K: Hash + Eq + Clone + Send + 'static,
+{
+    watchdog: Arc<Watchdog<K>>,
+    name: Key,
+    /// `None` once it is answered, after which nobody can ask for it.
+    key: Option<K>,
+}
+
+/// The timer's task: a round of renewals.
+struct Round<K>(Option<Arc<Watchdog<K>>>)
+where
+    K: Hash + Eq + Clone + Send + 'static;
+
+impl<K> Renewal<K>
+where
+    K: Hash + Eq + Clone + Send + 'static,
+{
+    /// The key.
+    pub fn key(&self) -> &K {
+        self.key.as_ref().expect("it is not answered yet")
+    }
+
+    /// The store has renewed the lease.
+    pub fn renewed(mut self) {
+        self.answer(Answer::Renewed);
+    }
+
+    /// The store says that this holder has the lease no more: it is lost.
+    pub fn gone(mut self) {
+        self.answer(Answer::Gone);
+    }
+
+    /// It is not known whether the lease was renewed: it is tried again.
+    pub fn failed(self) {
+        drop(self);
+    }
+
+    fn answer(&mut self, answer: Answer) {
+        if let Some(key) = self.key.take() {
+            self.watchdog.answer(self.name, key, answer);
+        }
+    }
+}
+
+impl<K> Watchdog<K>
+where
+    K: Hash + Eq + Clone + Send + 'static,
+{
+    pub(crate) fn new(timer: &Timer, terms: LeaseTerms, store: Box<dyn LeaseStore<K>>) -> Self {
+        let state = Mutex::new(State { book: Book::new(terms), round: None });
+        Watchdog { terms, timer: timer.downgrade(), state, store: Contained::new(store) }
+    }
+
+    pub(crate) fn now(&self) -> Instant {
+        self.timer.upgrade().map_or_else(Instant::now, |timer| timer.now())
+    }
+
+    /// Enters a lease, with its key twice.
+    pub(crate) fn hold(
+        self: &Arc<Self>,
+        hash: u64,
+        keys: [K; 2],
+        since: Instant,
+    ) -> Result<Key, AddError<Task>> {
+        let mut state = self.state.lock();
+        if state.book.is_closed() {
+            drop(state);
+            return Err(AddError::Shutdown(self.entry(since)));
+        }
+        let (name, former) = state.book.take(hash, keys, since);
+        let planned = self.plan(&mut state, since);
+        let refused = planned.is_err().then(|| state.book.forget(name));
+        drop(state);
+        drop((former, refused));
+        planned.inspect_err(|_| self.lose_all()).map(|()| name)
+    }
+
+    pub(crate) fn is_held(&self, name: Key) -> bool {
+        let now = self.now();
+        self.state.lock().book.is_held(name, now)
+    }
+
+    /// Forgets a lease; whether it was held.
+    pub(crate) fn release(&self, name: Key) -> bool {
+        let now = self.now();
+        let mut state = self.state.lock();
+        let was_held = state.book.is_held(name, now);
+        // What was closed is being reported lost, each lease once.
+        let left = if state.book.is_closed() { None } else { state.book.forget(name) };
+        drop(state);
+        drop(left);
+        was_held
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.state.lock().book.len()
+    }
+
+    /// Sees to it that there is a round when something is due, but not before `earliest`.
+    fn plan(
+        self: &Arc<Self>,
+        state: &mut State<K>,
+        earliest: Instant,
+    ) -> Result<(), AddError<Task>> {
+        let Some(due) = state.book.next_due() else { return Ok(()) };
+        let due = due.max(earliest);
+        if let Some((at, timeout)) = &mut state.round {
+            if (*at <= due && timeout.is_pending()) || timeout.reschedule_at(due) {
+                *at = due.min(*at);
+                return Ok(());
+            }
+        }
+        state.round = None;
+        // Neither this clone of the timer nor the refused task is the last to go under the lock:
+        // the leases keep the timer until they have closed the book, and an error is passed on.
+        let timeout = match self.timer.upgrade() {
+            // One for all leases: they are not lost because somebody else has filled the timer.
+            Some(timer) => timer.add_beyond_limit(self.entry(due))?,
+            None => return Err(AddError::Shutdown(self.entry(due))),
+        };
+        state.round = Some((due, timeout));
+        Ok(())
+    }
+
+    fn entry(self: &Arc<Self>, due: Instant) -> TimerEntry {
+        let round = Arc::new(Round(Some(Arc::clone(self))));
+        TimerEntry::at(due, Task::from(Waker::from(round)))
+    }
+
+    fn answer(self: &Arc<Self>, name: Key, key: K, answer: Answer) {
+        let (now, mut key) = (self.now(), Some(key));
+        let mut state = self.state.lock();
+        let lost = state.book.answer(name, &mut key, answer, now);
+        let planned = self.plan(&mut state, now);
+        drop(state);
+        drop(key);
+        self.report_lost(lost);
+        if planned.is_err() {
+            self.lose_all();
+        }
+    }
+
+    /// A round: a batch after the other, between which the lock is free. The next round is planned
+    /// before the store is called, which may take its time: if there is more to do now, another
+    /// thread of the executor may go on with it.
+    fn run(self: &Arc<Self>) {
+        let now = self.now();
+        let mut state = self.state.lock();
+        let (mut round, failed) = (state.book.begin(now), state.book.take_failed());
+        drop(state);
+        if failed > 0 {
+            // Not one by one: an outage may fail them all, again and again.
+            report::warn!(failed = failed, "leases were not renewed: tried again");
+        }
+        let mut is_over = false;
+        while !is_over {
+            let now = self.now();
+            let mut state = self.state.lock();
+            let room = self.terms.batch_size - round.renewals.len();
+            is_over = state.book.go_on(&mut round, now, room);
+            if !is_over && round.renewals.len() < self.terms.batch_size && round.lost.is_empty() {
+                continue;
+            }
+            let planned = self.plan(&mut state, now);
+            drop(state);
+            self.report_lost(round.lost.drain(..));
+            if planned.is_err() {
+                // And the store must not renew them for nobody.
+                return self.lose_all();
+            }
+            self.renew(round.renewals.drain(..));
+        }
+    }
+
+    /// Nobody has run a round: its executor has refused it, or its timer was shut down. In the
+    /// first case it is tried again a little later, as what fails is.
+    fn missed(self: &Arc<Self>) {
+        let later = self.now() + self.terms.retry();
+        let planned = self.plan(&mut self.state.lock(), later);
+        if planned.is_err() {
+            self.lose_all();
+        }
+    }
+
+    fn renew(self: &Arc<Self>, renewals: impl Iterator<Item = (K, Key)>) {
+        let watchdog = || Arc::clone(self);
+        let renewal = |(key, name)| Renewal { watchdog: watchdog(), name, key: Some(key) };
+        let batch: Vec<_> = renewals.map(renewal).collect();
+        if !batch.is_empty() {
+            self.call_store(|store| store.renew(batch));
+        }
+    }
+
+    fn report_lost(&self, lost: impl IntoIterator<Item = Left<K>>) {
+        for (key, lease) in lost {
+            self.call_store(|store| store.lost(key));
+            // With the key that was ready for the next renewal.
+            self.call_store(|_| drop(lease));
+        }
+    }
+
+    fn call_store(&self, call: impl FnOnce(&dyn LeaseStore<K>)) {
+        self.timer.contain(|| call(&**self.store));
+    }
+
+    /// Nobody can renew any more.
+    fn lose_all(&self) {
+        self.close(|left| self.report_lost(left));
+    }
+
+    /// Ends all leases: none is held as soon as this begins. They leave a few at a time, so that
+    /// the lock is never held for long.
+    pub(crate) fn close(&self, each: impl Fn(Vec<Left<K>>)) {
+        loop {
+            let left = self.state.lock().book.close();
+            if left.is_empty() {
+                break;
+            }
+            each(left);
+        }
+        let round = self.state.lock().round.take();
+        drop(round.map(|(_, timeout)| timeout.cancel()));
+    }
+}
+
+impl<K> Wake for Round<K>
+where
+    K: Hash + Eq + Clone + Send + 'static,
+{
+    fn wake(self: Arc<Self>) {
+        // A task has one waker, and a waker that is not cloned one reference.
+        if let Some(watchdog) = Arc::into_inner(self).and_then(|mut round| round.0.take()) {
+            watchdog.run();
+        }
+    }
+}
+
+impl<K> Drop for Round<K>
+where
+    K: Hash + Eq + Clone + Send + 'static,
+{
+    fn drop(&mut self) {
+        if let Some(watchdog) = self.0.take() {
+            watchdog.missed();
+        }
+    }
+}
+
+impl<K> Drop for Renewal<K>
+where
+    K: Hash + Eq + Clone + Send + 'static,
+{
+    fn drop(&mut self) {
+        self.answer(Answer::Failed);
+    }
+}
+
+impl<K: Hash + Eq + Clone + Send + 'static> fmt::Debug for Renewal<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Renewal").finish_non_exhaustive()
+    }
+}

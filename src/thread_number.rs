@@ -1,0 +1,119 @@
+//! The thread number: tells the threads apart that use timers, by small numbers.
+
+use std::cell::Cell;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// A small number of the calling thread, from 1: the smallest that no other thread had when
+/// this one first called it. So as many threads as call it at a time have the first numbers.
+#[inline]
+pub(crate) fn thread_number() -> u32 {
+    thread_local! {
+        // Without a destructor: it costs no check, and can be read until the thread has gone.
+        static NUMBER: Cell<u32> = const { Cell::new(0) };
+    }
+    NUMBER.with(|number| {
+        if number.get() == 0 {
+            number.set(take_number());
+        }
+        number.get()
+    })
+}
+
+struct Numbers {
+    /// Given back, and smaller than `next`.
+    free: BinaryHeap<Reverse<u32>>,
+    next: u32,
+}
+
+/// Not from the lock facade: threads give their numbers back in the course of their ends, which
+/// no model knows, and it guards no more than a push or a pop.
+static NUMBERS: parking_lot::Mutex<Numbers> =
+    parking_lot::Mutex::new(Numbers { free: BinaryHeap::new(), next: 1 });
+
+/// Gives a thread's number back when the thread ends. Who reads it later in the thread's end
+/// may share it with another thread: then they meet, and that is all.
+struct GiveBack(u32);
+
+impl Drop for GiveBack {
+    fn drop(&mut self) {
+        NUMBERS.lock().free.push(Reverse(self.0));
+    }
+}
+
+#[cold]
+fn take_number() -> u32 {
+    thread_local! {
+        static GIVE_BACK: Cell<Option<GiveBack>> = const { Cell::new(None) };
+    }
+    let mut numbers = NUMBERS.lock();
+    let number = numbers.free.pop().map_or(numbers.next, |Reverse(number)| number);
+    numbers.next = numbers.next.max(number + 1);
+    drop(numbers);
+    // Fails only so near the end of a thread that nothing can be done there any more.
+    let _ = GIVE_BACK.try_with(|own| own.set(Some(GiveBack(number))));
+    number
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+    use std::sync::{Barrier, mpsc};
+    use std::thread;
+
+    /// Other tests' threads take numbers, too; so nothing can be said of each.
+    #[test]
+    fn living_threads_have_numbers_of_their_own_and_new_ones_take_those_given_back() {
+        const THREADS: usize = 8;
+        let all = Barrier::new(THREADS);
+        let numbers = || {
+            let number = || {
+                let number = thread_number();
+                all.wait();
+                assert_eq!(thread_number(), number, "it stays");
+                number
+            };
+            let join = |thread: thread::ScopedJoinHandle<'_, u32>| thread.join().expect("it ends");
+            thread::scope(|scope| {
+                let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(number)).collect();
+                threads.into_iter().map(join).collect::<BTreeSet<u32>>()
+            })
+        };
+        for _ in 0..200 {
+            let numbers = numbers();
+            assert_eq!(numbers.len(), THREADS, "one for each");
+            assert!(numbers.iter().all(|number| (1..500).contains(number)), "{numbers:?}");
+        }
+    }
+
+    /// Calls it when its thread ends, before or after the number was given back.
+    struct AtTheEnd(mpsc::Sender<u32>);
+
+    impl Drop for AtTheEnd {
+        fn drop(&mut self) {
+            let _ = self.0.send(thread_number());
+        }
+    }
+
+    #[test]
+    fn the_number_can_be_read_while_the_thread_ends() {
+        thread_local! {
+            static FIRST: Cell<Option<AtTheEnd>> = const { Cell::new(None) };
+            static LAST: Cell<Option<AtTheEnd>> = const { Cell::new(None) };
+        }
+        for takes_it_before in [true, false] {
+            let (sender, numbers) = mpsc::channel();
+            let ends = move || {
+                FIRST.set(Some(AtTheEnd(sender.clone())));
+                let number = takes_it_before.then(thread_number);
+                LAST.set(Some(AtTheEnd(sender)));
+                number
+            };
+            let number = thread::spawn(ends).join().expect("it ends");
+            let seen: Vec<u32> = numbers.iter().collect();
+            assert_eq!(seen.len(), 2);
+            assert!(seen[0] == seen[1] && number.is_none_or(|number| number == seen[0]));
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! Readers of Rust sources: the code of a file, its imports, its functions, what a crate exports.
+//!
+//! They know no more of the language than what rustfmt leaves to know.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The lines of code, numbered: no blank lines, no comments, nothing from the unit tests on.
+pub(crate) fn code(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let is_test = |line: &str| line.starts_with("#[cfg(") && line.contains("test");
+    let lines: Vec<&str> = text.lines().collect();
+    let starts_tests = |pair: &[&str]| is_test(pair[0]) && pair[1].starts_with("mod tests");
+    let end = lines.windows(2).position(starts_tests).unwrap_or(lines.len());
+    lines.into_iter().take(end).enumerate().map(|(number, line)| (number + 1, line)).filter(
+        |(_, line)| {
+            let line = line.trim_start();
+            !line.is_empty() && !line.starts_with("//")
+        },
+    )
+}
+
+/// What is known of a crate: its modules, and the module of each item that its root exports.
+pub(crate) struct Tree {
+    modules: BTreeSet<String>,
+    items: BTreeMap<String, String>,
+}
+
+impl Tree {
+    /// `lib` is the text of its root, `modules` are named as `wheel`, `purgatory::state`.
+    pub(crate) fn new(lib: &str, modules: impl IntoIterator<Item = String>) -> Self {
+        let mut tree = Tree { modules: modules.into_iter().collect(), items: BTreeMap::new() };
+        tree.items = exports(lib)
+            .into_iter()
+            .map(|path| {
+                let module = tree.module_of(&path).expect("an item has a module");
+                (name(&path).to_owned(), module)
+            })
+            .collect();
+        tree
+    }
+
+    /// The module that a path from the root leads into.
+    fn module_of(&self, path: &str) -> Option<String> {
+        let parts: Vec<&str> = path.split("::").collect();
+        let longest = (1..=parts.len()).rev().map(|length| parts[..length].join("::"));
+        let module = longest.into_iter().find(|module| self.modules.contains(module));
+        module.or_else(|| self.items.get(parts[0]).cloned())
+    }
+
+    /// The modules that a file uses, each with the number of a line, in its imports or inline. What
+    /// cannot be told is an error: a path that leads nowhere, or one that begins at `super` or
+    /// `self`, which this does not follow.
+    pub(crate) fn used_by(&self, own: &str, text: &str) -> Vec<(usize, Result<String, String>)> {
+        let mut used = Vec::new();
+        let lines: Vec<(usize, &str)> = code(text).collect();
+        for (at, &(number, line)) in lines.iter().enumerate() {
+            let line = without_comment(line);
+            for start in ["super::", "self::"] {
+                if words(line, start).next().is_some() {
+                    used.push((number, Err(format!("a path from {start}"))));
+                }
+            }
+            for rest in words(line, "crate::") {
+                // An import may go on over many lines.
+                let more = lines[at + 1..].iter().map(|(_, line)| without_comment(line).trim());
+                let text = std::iter::once(rest).chain(more).take(60).collect::<String>();
+                let mut paths = Vec::new();
+                read_paths(&mut text.as_str(), "", &mut paths);
+                for path in paths {
+                    let module = self.module_of(&path);
+                    used.push((number, module.ok_or_else(|| format!("crate::{path}"))));
+                }
+            }
+            // A folder's module can name what is in the folder without a prefix.
+            let children = self.modules.iter().filter_map(|module| {
+                module.strip_prefix(own)?.strip_prefix("::").map(|child| (child, module))
+            });
+            for (child, module) in children {
+                if words(line, &format!("{child}::")).next().is_some() {
+                    used.push((number, Ok(module.clone())));
+                }
+            }
+        }
+        used
+    }
+}
+
+pub(crate) fn without_comment(line: &str) -> &str {
+    line.split("//").next().unwrap_or(line)
+}
+
+/// What follows each place in a line where a path begins with `start`.
+fn words<'a>(line: &'a str, start: &str) -> impl Iterator<Item = &'a str> {
+    line.match_indices(start).filter_map(|(at, _)| {
+        let goes_before = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
+        (!line[..at].ends_with(goes_before)).then(|| &line[at + start.len()..])
+    })
+}
+
+/// Reads what follows `prefix` in an import, `a::{b, c::D}`, or a path; appends each whole path.
+fn read_paths(text: &mut &str, prefix: &str, out: &mut Vec<String>) {
+    *text = text.trim_start();
+    if let Some(group) = text.strip_prefix('{') {
+        *text = group.trim_start();
+        while !text.is_empty() && !text.starts_with('}') {
+            read_paths(text, prefix, out);
+            // To the next one: over a comma, or `as` and a name.
+            *text = text.trim_start_matches(|c| c != ',' && c != '}');
+            *text = text.strip_prefix(',').unwrap_or(text).trim_start();
+        }
+        *text = text.strip_prefix('}').unwrap_or(text);
+        return;
+    }
+    let end = text.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(text.len());
+    let (name, rest) = text.split_at(if text.starts_with('*') { 1 } else { end });
+    let path = if prefix.is_empty() { name.to_owned() } else { format!("{prefix}::{name}") };
+    *text = rest;
+    match rest.strip_prefix("::") {
+        Some(more) => {
+            *text = more;
+            read_paths(text, &path, out);
+        }
+        None => out.push(path),
+    }
+}
+
+/// The paths of the items that a crate's root exports.
+pub(crate) fn exports(lib: &str) -> Vec<String> {
+    let mut paths = Vec::new();
+    let code: String = code(lib).map(|(_, line)| without_comment(line).trim()).collect();
+    for item in code.split("pub use ").skip(1) {
+        read_paths(&mut item.split(';').next().unwrap_or(item), "", &mut paths);
+    }
+    paths
+}
+
+/// The last part of a path.
+pub(crate) fn name(path: &str) -> &str {
+    path.rsplit("::").next().unwrap_or(path)
+}
+
+/// The functions of a text that are in no other one, each with its first line and how many it has.
+pub(crate) fn functions(text: &str) -> Vec<(usize, usize)> {
+    let mut found = Vec::new();
+    let mut open: Option<(usize, String)> = None;
+    let mut in_bounds = false;
+    for (number, line) in text.lines().enumerate() {
+        let (line, number) = (line.trim_end(), number + 1);
+        if open.is_none() && begins_function(line) {
+            let indent = &line[..line.len() - line.trim_start().len()];
+            open = Some((number, indent.to_owned()));
+        }
+        let Some((start, indent)) = &open else { continue };
+        // rustfmt closes a function where it began: with a brace, or a semicolon if it has no body.
+        let Some(own) = line.strip_prefix(indent.as_str()) else { continue };
+        in_bounds = own == "where" || (in_bounds && own != "{");
+        let is_first = *start == number && (own.ends_with('}') || own.ends_with(';'));
+        let ends_signature = own.starts_with(')') && (own.ends_with(';') || own.ends_with("{}"));
+        let ends_bounds = in_bounds && own.ends_with(';');
+        if is_first || ends_signature || ends_bounds || own == "}" || own == "{}" {
+            found.push((*start, number + 1 - start));
+            (open, in_bounds) = (None, false);
+        }
+    }
+    // What is never closed has no end.
+    found.extend(open.map(|(start, _)| (start, usize::MAX)));
+    found
+}
+
+fn begins_function(line: &str) -> bool {
+    let words = line.split_whitespace().map(|word| word.split('(').next().unwrap_or(word));
+    let known = ["pub", "const", "async", "unsafe", "extern", "default", "crate", "\"C\""];
+    let mut words = words.skip_while(|word| known.contains(word));
+    words.next() == Some("fn")
+}

@@ -1,0 +1,154 @@
+//! Whatever a user's code panics with, and wherever: the threads of the library go on, and nothing
+//! comes out of its calls. Here each report panics, too, where there are reports.
+
+mod drops;
+#[cfg(feature = "tracing")]
+mod subscriber;
+mod unwind;
+
+use std::panic::panic_any;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+use tickwheel::{
+    Executor, LeaseStore, LeaseTerms, Leases, ManualClock, Periodic, Renewal, Task, Timer,
+    TimerEntry, Worker,
+};
+
+pub(crate) const MS: Duration = Duration::from_millis(1);
+pub(crate) const HANG: Duration = Duration::from_secs(20);
+
+/// What a panic carries. Its drop panics with another one, so many times.
+pub(crate) struct Payload(pub(crate) u32);
+
+impl Drop for Payload {
+    fn drop(&mut self) {
+        if let Some(left) = self.0.checked_sub(1) {
+            panic_any(Payload(left));
+        }
+    }
+}
+
+/// Payloads of which the last has no end.
+const PAYLOADS: [u32; 4] = [1, 2, 5, u32::MAX];
+
+/// Each report panics from now on.
+pub(crate) fn no_report_succeeds() {
+    #[cfg(feature = "tracing")]
+    subscriber::install();
+}
+
+/// Waits for a message that must come.
+pub(crate) fn get<T>(receiver: &Receiver<T>) -> T {
+    receiver.recv_timeout(HANG).expect("a message within the bound")
+}
+
+pub(crate) fn by_hand() -> (Timer, ManualClock) {
+    let clock = ManualClock::new();
+    (Timer::builder().clock(clock.clone()).build().unwrap(), clock)
+}
+
+#[test]
+fn the_reaper_survives_every_payload_and_stops_when_it_is_told_to() {
+    no_report_succeeds();
+    let timer = Timer::builder().start().unwrap();
+    let (sender, ran) = channel();
+    for payload in PAYLOADS {
+        timer.add(TimerEntry::after(MS, move || panic_any(Payload(payload)))).unwrap();
+        let sender = sender.clone();
+        timer.add(TimerEntry::after(5 * MS, move || sender.send(payload).unwrap())).unwrap();
+        assert_eq!(get(&ran), payload);
+    }
+    assert_eq!(timer.stats().panicked, 4);
+    assert!(timer.shutdown().is_empty());
+}
+
+#[test]
+fn no_payload_comes_out_of_advance_clock_and_the_tasks_behind_it_run() {
+    no_report_succeeds();
+    let (timer, clock) = by_hand();
+    let (sender, ran) = channel();
+    for payload in PAYLOADS {
+        timer.add(TimerEntry::after(MS, move || panic_any(Payload(payload)))).unwrap();
+        let sender = sender.clone();
+        timer.add(TimerEntry::after(MS, move || sender.send(payload).unwrap())).unwrap();
+    }
+    clock.advance(MS);
+    assert_eq!(timer.advance_clock(Duration::ZERO), 8);
+    assert_eq!(timer.stats().panicked, 4);
+    assert_eq!(ran.try_iter().count(), 4);
+}
+
+#[test]
+fn the_worker_survives_every_payload() {
+    no_report_succeeds();
+    let worker = Worker::unbounded("survives", Task::run).unwrap();
+    let (sender, ran) = channel();
+    for payload in PAYLOADS {
+        worker.execute(Task::new(move || panic_any(Payload(payload)))).unwrap();
+        let sender = sender.clone();
+        worker.execute(Task::new(move || sender.send(payload).unwrap())).unwrap();
+        assert_eq!(get(&ran), payload);
+    }
+    assert_eq!(worker.panicked(), 4);
+}
+
+/// An executor whose own count of panics is of no use.
+struct Counts(fn() -> u64);
+
+impl Executor<Task> for Counts {
+    fn execute(&self, task: Task) -> Result<(), Task> {
+        task.run();
+        Ok(())
+    }
+
+    fn panicked(&self) -> u64 {
+        (self.0)()
+    }
+}
+
+#[test]
+fn no_count_of_an_executor_makes_the_statistics_panic() {
+    no_report_succeeds();
+    for (count, expected) in [((|| panic!("counting")) as fn() -> u64, 1), (|| u64::MAX, u64::MAX)]
+    {
+        let clock = ManualClock::new();
+        let timer = Timer::builder().clock(clock.clone()).executor(Counts(count)).build().unwrap();
+        timer.add(TimerEntry::after(Duration::ZERO, || panic!("a task"))).unwrap();
+        assert_eq!(timer.advance_clock(Duration::ZERO), 1);
+        assert_eq!(timer.stats().panicked, expected);
+    }
+}
+
+struct Store;
+
+impl LeaseStore<u32> for Store {
+    fn renew(&self, _: Vec<Renewal<u32>>) {
+        panic_any(Payload(1));
+    }
+
+    fn lost(&self, _: u32) {
+        panic_any(Payload(1));
+    }
+}
+
+#[test]
+fn panics_of_a_series_and_of_a_lease_store_are_counted_by_the_timer() {
+    no_report_succeeds();
+    let (timer, clock) = by_hand();
+    let series = Periodic::every(MS).start(&timer, |_| panic_any(Payload(1))).unwrap();
+    for _ in 0..3 {
+        clock.advance(MS);
+        timer.advance_clock(Duration::ZERO);
+    }
+    assert_eq!((series.runs(), timer.stats().panicked), (3, 3));
+    series.cancel();
+    let terms = LeaseTerms::new(8 * MS).renew_every(7 * MS);
+    let leases = Leases::new(&timer, terms, Store);
+    let _lease = leases.hold(1).unwrap();
+    for _ in 0..8 {
+        clock.advance(MS);
+        timer.advance_clock(Duration::ZERO);
+    }
+    assert!(leases.is_empty());
+    assert_eq!(timer.stats().panicked, 5, "a renewal and a loss");
+}

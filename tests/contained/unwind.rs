@@ -1,0 +1,135 @@
+//! Panics in the midst of calls, under a `catch_unwind` that needs no `AssertUnwindSafe`.
+
+use crate::{MS, by_hand, no_report_succeeds};
+use std::panic::catch_unwind;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tickwheel::{
+    DelayedOperation, KeyedTimer, LeaseStore, LeaseTerms, Leases, Purgatory, Renewal, TimerEntry,
+};
+
+/// A key that cannot be compared while it is told so.
+#[derive(Clone, Debug)]
+struct Key(u32, Arc<AtomicBool>);
+
+impl PartialEq for Key {
+    fn eq(&self, other: &Key) -> bool {
+        assert!(!self.1.load(Ordering::Relaxed), "in the midst of a call");
+        self.0 == other.0
+    }
+}
+
+impl Eq for Key {}
+
+impl std::hash::Hash for Key {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.0.hash(state);
+    }
+}
+
+/// An operation that panics as it completes; a store that does in both calls.
+struct Panics;
+
+impl DelayedOperation for Panics {
+    fn try_complete(&mut self) -> bool {
+        false
+    }
+
+    fn on_complete(&mut self) {
+        panic!("as it completes");
+    }
+}
+
+impl LeaseStore<u32> for Panics {
+    fn renew(&self, _: Vec<Renewal<u32>>) {
+        panic!("a renewal");
+    }
+
+    fn lost(&self, _: u32) {
+        panic!("a loss");
+    }
+}
+
+#[test]
+fn a_timer_and_its_handles_go_on_after_a_panic_around_their_calls() {
+    no_report_succeeds();
+    let (timer, clock) = by_hand();
+    let timeout = timer.add(TimerEntry::after(MS, || panic!("a task"))).unwrap();
+    let caught = catch_unwind(|| {
+        timer.add(TimerEntry::after(MS, || ())).unwrap();
+        assert!(timeout.touch(2 * MS));
+        panic!("around it");
+    });
+    assert!(caught.is_err());
+    let entry = TimerEntry::after(MS, || ());
+    assert!(catch_unwind(|| timer.add(entry).map(|timeout| timeout.is_pending())).is_ok());
+    clock.advance(2 * MS);
+    assert_eq!(catch_unwind(|| timer.advance_clock(Duration::ZERO)).ok(), Some(3));
+    assert_eq!(timer.stats().panicked, 1);
+    timer.assert_invariants();
+}
+
+#[test]
+fn keyed_timers_go_on_after_a_key_has_panicked_in_the_midst_of_each_call() {
+    no_report_succeeds();
+    let (timer, clock) = by_hand();
+    let keyed: KeyedTimer<Key, u32> = KeyedTimer::new(&timer, |_, _| panic!("an expiry"));
+    let broken = Arc::new(AtomicBool::new(false));
+    let key = Key(1, Arc::clone(&broken));
+    let entry = || TimerEntry::after(MS, 1_u32);
+    keyed.schedule(key.clone(), entry()).unwrap();
+    broken.store(true, Ordering::Relaxed);
+    assert!(catch_unwind(|| keyed.schedule(key.clone(), entry()).is_ok()).is_err());
+    assert!(catch_unwind(|| keyed.schedule_if_absent(key.clone(), entry()).is_ok()).is_err());
+    assert!(catch_unwind(|| keyed.touch(&key, MS)).is_err());
+    assert!(catch_unwind(|| keyed.reschedule(&key, MS)).is_err());
+    assert!(catch_unwind(|| keyed.deadline(&key)).is_err());
+    assert!(catch_unwind(|| keyed.cancel(&key)).is_err());
+    broken.store(false, Ordering::Relaxed);
+    keyed.assert_invariants();
+    timer.assert_invariants();
+    assert_eq!((keyed.len(), timer.len()), (1, 1));
+    clock.advance(MS);
+    assert_eq!(timer.advance_clock(Duration::ZERO), 1);
+    assert!(keyed.is_empty() && timer.stats().panicked == 1);
+}
+
+#[test]
+fn a_purgatory_goes_on_after_a_key_and_an_operation_have_panicked() {
+    no_report_succeeds();
+    let (timer, _clock) = by_hand();
+    let purgatory: Purgatory<Key, Panics> = Purgatory::new(&timer);
+    let broken = Arc::new(AtomicBool::new(false));
+    let key = [Key(1, Arc::clone(&broken))];
+    let watch = || purgatory.try_complete_else_watch(Panics, MS, &key).unwrap();
+    let pending = watch().pending().expect("it waits");
+    broken.store(true, Ordering::Relaxed);
+    assert!(catch_unwind(|| watch().is_completed()).is_err());
+    assert!(catch_unwind(|| purgatory.check_and_complete(&key[0])).is_err());
+    assert!(catch_unwind(|| purgatory.cancel_for_key(&key[0]).len()).is_err());
+    broken.store(false, Ordering::Relaxed);
+    purgatory.assert_invariants();
+    assert_eq!((purgatory.delayed(), timer.len()), (1, 1));
+    assert_eq!(catch_unwind(|| pending.force_complete()).ok(), Some(true));
+    assert_eq!((purgatory.delayed(), timer.len(), purgatory.stats().panicked), (0, 0, 1));
+    purgatory.assert_invariants();
+}
+
+#[test]
+fn leases_go_on_after_a_panic_around_their_calls() {
+    no_report_succeeds();
+    let (timer, clock) = by_hand();
+    let leases = Leases::new(&timer, LeaseTerms::new(3 * MS), Panics);
+    let lease = leases.hold(1).unwrap();
+    let caught = catch_unwind(|| {
+        assert!(leases.hold(2).unwrap().release() && lease.is_held());
+        panic!("around it");
+    });
+    assert!(caught.is_err());
+    for _ in 0..4 {
+        clock.advance(MS);
+        assert!(catch_unwind(|| timer.advance_clock(Duration::ZERO)).is_ok());
+    }
+    assert!(leases.is_empty() && !lease.is_held());
+}

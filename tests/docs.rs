@@ -1,0 +1,119 @@
+//! The pages' links and paths lead somewhere.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// All files and folders of the repository, from its root, but what is built.
+fn tree() -> Vec<PathBuf> {
+    let (mut found, mut folders) = (Vec::new(), vec![root().to_owned()]);
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).expect("a folder") {
+            let path = entry.expect("a readable folder").path();
+            if path.is_dir() && !path.ends_with("target") && !path.ends_with(".git") {
+                folders.push(path.clone());
+            }
+            found.push(path.strip_prefix(root()).expect("it is below").to_owned());
+        }
+    }
+    found
+}
+
+fn pages() -> Vec<PathBuf> {
+    let docs = fs::read_dir(root().join("docs")).expect("a folder");
+    let docs = docs.map(|entry| entry.expect("a readable folder").path());
+    let mut pages: Vec<_> =
+        docs.filter(|path| path.extension().is_some_and(|e| e == "md")).collect();
+    pages.extend(["README.md", "CONTRIBUTING.md"].map(|name| root().join(name)));
+    pages
+}
+
+/// A page without its blocks of code.
+fn prose(text: &str) -> String {
+    text.split("```").step_by(2).collect()
+}
+
+#[test]
+fn links_lead_somewhere() {
+    let mut checked = 0;
+    for page in pages() {
+        for link in prose(&read(&page)).split("](").skip(1) {
+            let (target, _) = link.split_once(')').expect("a link ends");
+            if target.starts_with("http") {
+                continue;
+            }
+            let (file, heading) = target.split_once('#').unwrap_or((target, ""));
+            let folder = page.parent().expect("a page is in a folder");
+            let file = if file.is_empty() { page.clone() } else { folder.join(file) };
+            assert!(file.exists(), "{}: {target}", page.display());
+            let leads = heading.is_empty() || anchors(&read(&file)).any(|it| it == heading);
+            assert!(leads, "{}: {target}", page.display());
+            checked += 1;
+        }
+    }
+    assert!(checked > 60, "only {checked} links were found");
+}
+
+/// What the headings of a page are called in links.
+fn anchors(text: &str) -> impl Iterator<Item = String> {
+    text.lines().filter(|line| line.starts_with('#')).map(|heading| {
+        let text = heading.trim_start_matches('#').trim().to_lowercase();
+        let kept = text.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+        kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+    })
+}
+
+/// The words in a page's code that name a file, or a folder at the root; `tests/models.rs`,
+/// `.ci/run`, `model.rs`.
+fn named_paths<'a>(text: &'a str, tree: &'a [PathBuf]) -> impl Iterator<Item = &'a str> {
+    let is_top = |name: &str| tree.iter().any(|path| path == Path::new(name));
+    let is_path = move |word: &&str| {
+        let known = [".rs", ".md", ".toml", ".svg"].iter().any(|end| word.ends_with(end));
+        known || word.split_once('/').is_some_and(|(first, _)| is_top(first))
+    };
+    let spans = text.split('`').skip(1).step_by(2).flat_map(str::split_whitespace);
+    spans.filter(is_path).filter(|word| !word.contains(['*', '<', '{', '(']))
+}
+
+/// Whether there is such a file or folder. A path that does not begin at the root, a mere name for
+/// example, may be in any folder.
+fn exists(path: &str, tree: &[PathBuf]) -> bool {
+    let path = Path::new(path.trim_end_matches('/'));
+    let first = path.components().next().map(|first| Path::new(first.as_os_str()));
+    let is_whole = path.components().count() > 1 && tree.iter().any(|file| Some(&**file) == first);
+    tree.iter().any(|file| file == path || (!is_whole && file.ends_with(path)))
+}
+
+#[test]
+fn paths_name_what_is_there() {
+    let (tree, mut missing, mut checked) = (tree(), Vec::new(), 0);
+    for page in pages() {
+        for path in named_paths(&read(&page).replace("```", "`"), &tree) {
+            missing.extend((!exists(path, &tree)).then(|| format!("{}: {path}", page.display())));
+            checked += 1;
+        }
+    }
+    assert!(missing.is_empty(), "{missing:#?}");
+    assert!(checked > 40, "only {checked} paths were found");
+}
+
+#[test]
+fn the_reader_of_paths_sees_them_all() {
+    let tree = ["tests", "tests/a", "tests/a/main.rs", "README.md"].map(PathBuf::from);
+    let text =
+        "`tests/a.rs` and `cargo run tests/a/`, `x/y`, `a::b`, `b.rs`; tests/c.rs, `read me`";
+    assert_eq!(named_paths(text, &tree).collect::<Vec<_>>(), ["tests/a.rs", "tests/a/", "b.rs"]);
+    let there = ["tests/a", "tests/a/", "tests/a/main.rs", "a/main.rs", "main.rs", "README.md"];
+    assert!(there.iter().all(|path| exists(path, &tree)));
+    let nowhere = ["tests/a.rs", "tests/main.rs", "b/main.rs", "b.rs", "ain.rs"];
+    assert!(!nowhere.iter().any(|path| exists(path, &tree)));
+    assert_eq!(anchors("# A b\n## C: `d`!\ntext").collect::<Vec<_>>(), ["a-b", "c-d"]);
+    assert_eq!(prose("a ```b``` c"), "a  c");
+}

@@ -1,0 +1,169 @@
+//! What becomes of pending tasks when the last clone of their timer is dropped, and who holds one.
+
+#[cfg(feature = "tracing")]
+#[path = "common/warnings.rs"]
+mod warnings;
+
+use std::sync::Arc;
+use std::time::Duration;
+use tickwheel::{
+    Cancel, DelayedOperation, FutureOperation, KeyedTimer, LeaseStore, LeaseTerms, Leases,
+    ManualClock, Periodic, Purgatory, Renewal, Timer, TimerEntry,
+};
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// Does it, and returns the numbers in what it warns of.
+#[cfg(feature = "tracing")]
+fn warned_of(code: impl FnOnce()) -> Option<Vec<Vec<u64>>> {
+    let warnings = warnings::Warnings::default();
+    tracing::subscriber::with_default(warnings.clone(), code);
+    Some(warnings.take())
+}
+
+/// `None`: nothing is reported.
+#[cfg(not(feature = "tracing"))]
+fn warned_of(code: impl FnOnce()) -> Option<Vec<Vec<u64>>> {
+    code();
+    None
+}
+
+/// Drops it, and checks which numbers of tasks that warns of.
+fn drop_warns_of<T>(dropped: T, tasks: &[u64]) {
+    let expected: Vec<Vec<u64>> = tasks.iter().map(|tasks| vec![*tasks]).collect();
+    let warned = warned_of(|| drop(dropped));
+    assert!(warned.is_none_or(|warned| warned == expected));
+}
+
+fn by_hand() -> Timer {
+    Timer::builder().clock(ManualClock::new()).build().unwrap()
+}
+
+fn nothing() {}
+
+#[test]
+fn pending_tasks_are_dropped_with_the_last_clone_and_reported_once_with_their_number() {
+    for started in [false, true] {
+        let builder = Timer::builder().clock(ManualClock::new()).shards(4);
+        let builder = builder.executor(|_: Arc<()>| ());
+        let timer = if started { builder.start() } else { builder.build() }.unwrap();
+        let task = Arc::new(());
+        let add = || timer.add(TimerEntry::after(HOUR, Arc::clone(&task))).unwrap();
+        let mut handles: Vec<_> = (0..300).map(|_| add()).collect();
+        std::thread::scope(|scope| handles.push(scope.spawn(add).join().unwrap()));
+        assert!(add().cancel().is_cancelled());
+        drop_warns_of(timer.clone(), &[]);
+        drop_warns_of(timer, &[301]);
+        assert_eq!(Arc::strong_count(&task), 1);
+        for handle in handles {
+            assert!(handle.is_expired() && !handle.is_pending() && !handle.is_cancelled());
+            assert_eq!((handle.cancel(), handle.deadline()), (Cancel::Expired, None));
+        }
+    }
+}
+
+#[test]
+fn a_timer_that_holds_nothing_is_dropped_without_a_word() {
+    let timer = by_hand();
+    drop_warns_of(timer, &[]);
+    let timer = by_hand();
+    assert!(timer.add(TimerEntry::after(HOUR, nothing)).unwrap().cancel().is_cancelled());
+    drop_warns_of(timer, &[]);
+    let timer = by_hand();
+    timer.add(TimerEntry::after(HOUR, nothing)).unwrap();
+    let returned = timer.shutdown();
+    drop_warns_of(timer, &[]);
+    assert_eq!(returned.len(), 1);
+    let timer = by_hand();
+    timer.add(TimerEntry::after(Duration::ZERO, nothing)).unwrap();
+    assert_eq!(timer.advance_clock(Duration::ZERO), 1);
+    drop_warns_of(timer, &[]);
+}
+
+/// An operation that waits; a store that is never called.
+struct Idle;
+
+impl DelayedOperation for Idle {
+    fn try_complete(&mut self) -> bool {
+        false
+    }
+
+    fn on_complete(&mut self) {}
+}
+
+impl LeaseStore<u32> for Idle {
+    fn renew(&self, _: Vec<Renewal<u32>>) {}
+    fn lost(&self, _: u32) {}
+}
+
+/// Whether what is made of a timer keeps it alive. When it goes, the timer ends, without a task.
+fn keeps<T>(make: impl FnOnce(&Timer) -> T) -> bool {
+    let timer = by_hand();
+    let (weak, made) = (timer.downgrade(), make(&timer));
+    drop(timer);
+    let keeps = weak.upgrade().is_some();
+    drop_warns_of(made, &[]);
+    assert!(weak.upgrade().is_none());
+    keeps
+}
+
+#[test]
+fn keyed_timers_purgatories_leases_and_futures_keep_their_timer() {
+    assert!(keeps(|timer| {
+        let keyed: KeyedTimer<u32, u32> = KeyedTimer::new(timer, |_, _| ());
+        keyed.schedule(1, TimerEntry::after(HOUR, 1_u32)).unwrap();
+        keyed
+    }));
+    assert!(keeps(|timer| {
+        let purgatory = Purgatory::new(timer);
+        let _pending = purgatory.try_complete_else_watch(Idle, HOUR, &[1]).unwrap();
+        purgatory
+    }));
+    assert!(keeps(|timer| {
+        let leases = Leases::new(timer, LeaseTerms::new(HOUR), Idle);
+        let lease = leases.hold(1).unwrap();
+        (leases, lease)
+    }));
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    assert!(keeps(|timer| {
+        let mut sleep = timer.sleep(HOUR);
+        assert!(std::pin::Pin::new(&mut sleep).poll(&mut context).is_pending());
+        sleep
+    }));
+    assert!(keeps(|timer| {
+        let mut interval = timer.interval(HOUR);
+        assert!(interval.poll_tick(&mut context).is_ready());
+        assert!(interval.poll_tick(&mut context).is_pending());
+        interval
+    }));
+    assert!(keeps(|timer| {
+        let mut timed = Box::pin(timer.timeout(HOUR, std::future::pending::<()>()));
+        assert!(timed.as_mut().poll(&mut context).is_pending());
+        timed
+    }));
+}
+
+#[test]
+fn handles_do_not_keep_their_timer() {
+    assert!(!keeps(|timer| timer.downgrade()));
+    assert!(!keeps(|timer| {
+        let leases = Leases::new(timer, LeaseTerms::new(HOUR), Idle);
+        leases.hold(1).unwrap()
+    }));
+    assert!(!keeps(|timer| {
+        Purgatory::new(timer).try_complete_else_watch(Idle, HOUR, &[1]).unwrap()
+    }));
+    assert!(!keeps(|timer| {
+        let waits: Purgatory<u32, FutureOperation> = Purgatory::new(timer);
+        waits.wait(&[1], HOUR, || false).unwrap()
+    }));
+    // These leave a task in the timer, with which it ends.
+    let timer = by_hand();
+    let weak = timer.downgrade();
+    let timeout = timer.add(TimerEntry::after(HOUR, nothing)).unwrap();
+    let guard = timer.add(TimerEntry::after(HOUR, nothing)).unwrap().cancel_on_drop();
+    let series = Periodic::every(HOUR).start(&timer, |_| ()).unwrap();
+    drop_warns_of(timer, &[3]);
+    assert!(weak.upgrade().is_none());
+    assert!(timeout.is_expired() && guard.timeout().is_expired() && !series.is_cancelled());
+}

@@ -1,0 +1,192 @@
+//! What happens under the lock of the leases: a bounded number of steps, and nothing of a key's
+//! code but `Eq`.
+
+use crate::S;
+use std::cell::Cell;
+use std::hash::{Hash, Hasher};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tickwheel::{Lease, LeaseStore, LeaseTerms, Leases, ManualClock, Renewal, Timer};
+
+const MANY: u32 = 10_000;
+const BATCH: usize = 50;
+
+thread_local! {
+    static CLONES: Cell<usize> = const { Cell::new(0) };
+}
+
+#[derive(PartialEq, Eq, Hash)]
+struct Counted(u32);
+
+impl Clone for Counted {
+    fn clone(&self) -> Self {
+        CLONES.set(CLONES.get() + 1);
+        Counted(self.0)
+    }
+}
+
+/// How many keys were cloned between two calls, and how many were in each.
+#[derive(Clone, Default)]
+struct Counts(Arc<Mutex<Vec<(usize, usize)>>>);
+
+impl LeaseStore<Counted> for Counts {
+    fn renew(&self, batch: Vec<Renewal<Counted>>) {
+        self.0.lock().unwrap().push((CLONES.take(), batch.len()));
+        batch.into_iter().for_each(Renewal::renewed);
+    }
+
+    fn lost(&self, _: Counted) {
+        self.0.lock().unwrap().push((CLONES.take(), 1));
+    }
+}
+
+/// Seen to fail: 30,000 clones before the first call, all under one lock.
+#[test]
+fn a_round_of_many_leases_takes_one_batch_after_the_other() {
+    let clock = ManualClock::new();
+    let timer = Timer::builder().clock(clock.clone()).build().unwrap();
+    let (terms, counts) = (LeaseTerms::new(30 * S).batch_size(BATCH), Counts::default());
+    let leases = Leases::new(&timer, terms, counts.clone());
+    let held: Vec<_> = (0..MANY).map(|key| leases.hold(Counted(key)).unwrap()).collect();
+    CLONES.take();
+    clock.advance(10 * S);
+    timer.advance_clock(Duration::ZERO);
+    let calls = std::mem::take(&mut *counts.0.lock().unwrap());
+    assert_eq!(calls.iter().map(|(_, renewed)| renewed).sum::<usize>(), MANY as usize);
+    let most = calls.iter().map(|(clones, _)| *clones).max();
+    assert!(most <= Some(2 * BATCH), "{most:?} clones between two calls");
+    clock.advance(30 * S);
+    timer.advance_clock(Duration::ZERO);
+    let lost = std::mem::take(&mut *counts.0.lock().unwrap());
+    assert_eq!((lost.len(), held.iter().filter(|lease| lease.is_held()).count()), (10_000, 0));
+    assert!(lost.iter().all(|(clones, _)| *clones <= 2), "{:?}", lost.iter().max());
+}
+
+/// Those that are not in the first batch are released by the store's first call.
+#[derive(Clone, Default)]
+struct Releases {
+    leases: Arc<Mutex<Vec<Lease<u32>>>>,
+    renewed: Arc<Mutex<Vec<u32>>>,
+}
+
+impl LeaseStore<u32> for Releases {
+    fn renew(&self, batch: Vec<Renewal<u32>>) {
+        self.renewed.lock().unwrap().extend(batch.iter().map(Renewal::key));
+        let mut leases = self.leases.lock().unwrap();
+        leases.retain(|lease| batch.iter().any(|renewal| renewal.key() == lease.key()));
+        batch.into_iter().for_each(Renewal::renewed);
+    }
+
+    fn lost(&self, key: u32) {
+        unreachable!("{key} is renewed or released");
+    }
+}
+
+/// Seen to fail: all 10,000 were on their way to the store.
+#[test]
+fn what_is_released_before_its_batch_is_not_renewed() {
+    let clock = ManualClock::new();
+    let timer = Timer::builder().clock(clock.clone()).build().unwrap();
+    let (terms, store) = (LeaseTerms::new(30 * S).batch_size(BATCH), Releases::default());
+    let leases = Leases::new(&timer, terms, store.clone());
+    let held = (0..MANY).map(|key| leases.hold(key).unwrap()).collect();
+    *store.leases.lock().unwrap() = held;
+    clock.advance(10 * S);
+    while timer.advance_clock(Duration::ZERO) > 0 {}
+    let renewed = store.renewed.lock().unwrap().len();
+    assert_eq!(renewed, BATCH);
+    assert_eq!((leases.len(), timer.len()), (BATCH, 1));
+    store.leases.lock().unwrap().clear();
+}
+
+/// A key whose code looks at the leases that it is in.
+struct Nosy {
+    id: u32,
+    leases: Arc<Mutex<Option<Leases<Nosy>>>>,
+}
+
+impl Nosy {
+    fn look(&self) {
+        let leases = self.leases.lock().unwrap().clone();
+        assert!(leases.is_none_or(|leases| leases.len() < 100));
+    }
+}
+
+impl Clone for Nosy {
+    fn clone(&self) -> Self {
+        self.look();
+        Nosy { id: self.id, leases: Arc::clone(&self.leases) }
+    }
+}
+
+impl Hash for Nosy {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.look();
+        self.id.hash(state);
+    }
+}
+
+impl PartialEq for Nosy {
+    fn eq(&self, other: &Self) -> bool {
+        self.id == other.id
+    }
+}
+
+impl Eq for Nosy {}
+
+impl Drop for Nosy {
+    fn drop(&mut self) {
+        self.look();
+    }
+}
+
+/// Says that key 1 is gone, keeps what is asked about key 2, and renews the others.
+#[derive(Default)]
+struct Picky(Mutex<Vec<Renewal<Nosy>>>);
+
+impl LeaseStore<Nosy> for Picky {
+    fn renew(&self, batch: Vec<Renewal<Nosy>>) {
+        for renewal in batch {
+            match renewal.key().id {
+                1 => renewal.gone(),
+                2 => self.0.lock().unwrap().push(renewal),
+                _ => renewal.renewed(),
+            }
+        }
+    }
+
+    fn lost(&self, key: Nosy) {
+        drop(key);
+    }
+}
+
+/// Seen to fail: it hung, in `hold` at first.
+#[test]
+fn a_keys_hash_clone_and_drop_may_use_the_leases() {
+    let (done, finished) = channel();
+    std::thread::spawn(move || {
+        let clock = ManualClock::new();
+        let timer = Timer::builder().clock(clock.clone()).build().unwrap();
+        let leases = Leases::new(&timer, LeaseTerms::new(30 * S), Picky::default());
+        let own = Arc::new(Mutex::new(Some(leases.clone())));
+        let hold = |id| leases.hold(Nosy { id, leases: Arc::clone(&own) }).unwrap();
+        let held = [0, 1, 2, 3, 4, 5].map(hold);
+        let again = hold(3);
+        assert!(again.is_held() && !held[3].is_held() && again.release());
+        for _ in 0..60 {
+            clock.advance(S);
+            timer.advance_clock(Duration::ZERO);
+        }
+        assert_eq!(held.each_ref().map(Lease::is_held), [true, false, false, false, true, true]);
+        let [first, ..] = held;
+        assert!(first.release());
+        drop(timer.shutdown());
+        assert!(leases.hold(Nosy { id: 7, leases: Arc::clone(&own) }).is_err());
+        let last = own.lock().unwrap().take();
+        drop((leases, last));
+        done.send(()).unwrap();
+    });
+    let told = finished.recv_timeout(Duration::from_secs(60));
+    assert_eq!(told, Ok(()), "a key's code met the lock of the leases");
+}

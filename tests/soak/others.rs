@@ -1,0 +1,117 @@
+//! Shapes of what stands on timers, and of whole timers.
+
+use crate::{HOUR, MS, Measured, REPEATS, SPARE, bounds, in_use, scaled};
+use std::time::Duration;
+use tickwheel::{DelayedOperation, KeyedTimer, ManualClock, Pending, Purgatory, Timer, TimerEntry};
+
+struct Waits;
+
+impl DelayedOperation for Waits {
+    fn try_complete(&mut self) -> bool {
+        false
+    }
+
+    fn on_complete(&mut self) {}
+}
+
+fn timer() -> Timer {
+    Timer::builder().shards(1).clock(ManualClock::new()).build().expect("the options are valid")
+}
+
+/// Measures `again` on what `make` makes, again and again, with one that lives of each 1,024; and
+/// what is made with these alone.
+fn sparse<T>(
+    (shape, bound): (&'static str, usize),
+    make: impl Fn() -> T,
+    again: impl Fn(&T, usize),
+    add: impl Fn(&T, usize),
+) -> Measured {
+    let many = scaled(1 << 20);
+    let mut bytes = Vec::with_capacity(REPEATS);
+    let before = in_use();
+    let made = make();
+    for _ in 0..REPEATS {
+        again(&made, many);
+        bytes.push(in_use() - before);
+    }
+    let before = in_use();
+    let alone = make();
+    (0..many / 1024).for_each(|nth| add(&alone, nth * 1024));
+    let fresh = in_use() - before;
+    drop((made, alone));
+    Measured { shape, bound, spare: spare(), live: many / 1024, bytes, references: 0, fresh }
+}
+
+/// What a keyed timer, or a purgatory, keeps: a chunk of 8 KiB of each slab of each shard, of which
+/// there are 32 for each core.
+fn spare() -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    SPARE + 32 * cores.next_power_of_two() * (32 << 10)
+}
+
+/// Very many keys are scheduled, and all are cancelled but one of each 1,024.
+pub(crate) fn sparse_keys() -> Measured {
+    let schedule = |keyed: &KeyedTimer<usize, ()>, key: usize| {
+        assert!(keyed.schedule(key, TimerEntry::after(HOUR, ())).is_ok());
+    };
+    sparse(
+        ("sparse keys", bounds::SPARSE_KEYS),
+        || KeyedTimer::new(&timer(), |_, ()| ()),
+        |keyed, many| {
+            (0..many).for_each(|key| schedule(keyed, key));
+            let vain = (0..many).filter(|key| key % 1024 != 0);
+            vain.for_each(|key| assert!(keyed.cancel(&key).is_some()));
+            assert_eq!(keyed.len(), many / 1024);
+        },
+        schedule,
+    )
+}
+
+/// Very many operations are watched, and all are forced but one of each 1,024. Their handles go.
+pub(crate) fn sparse_operations() -> Measured {
+    type Operations = Purgatory<usize, Waits>;
+    let watch = |purgatory: &Operations, key: usize| -> Pending<usize, Waits> {
+        let watch = purgatory.try_complete_else_watch(Waits, HOUR, &[key, 1 << 40]);
+        watch.expect("there is no limit").pending().expect("it waits")
+    };
+    sparse(
+        ("sparse operations", bounds::SPARSE_OPERATIONS),
+        || Operations::new(&timer()),
+        |purgatory, many| {
+            drop(purgatory.cancel_for_key(&(1 << 40)));
+            let all: Vec<_> = (0..many).map(|key| watch(purgatory, key)).collect();
+            for (key, pending) in all.into_iter().enumerate() {
+                assert!(key % 1024 == 0 || pending.force_complete());
+            }
+            assert_eq!(purgatory.delayed(), many / 1024);
+        },
+        |purgatory, key| drop(watch(purgatory, key)),
+    )
+}
+
+/// Timers, and what stands on them, are made, used and dropped. Some have a reaper.
+pub(crate) fn made_and_dropped() -> Measured {
+    let mut bytes = Vec::with_capacity(REPEATS);
+    let before = in_use();
+    for _ in 0..REPEATS {
+        for nth in 0..scaled(1 << 13) {
+            let builder = Timer::builder().shards(4);
+            let timer = if nth % 16 == 0 { builder.start() } else { builder.build() };
+            let timer = timer.expect("the options are valid");
+            let keyed = KeyedTimer::new(&timer, |_, ()| ());
+            let purgatory = Purgatory::new(&timer);
+            for key in 0..20_u32 {
+                let delay = MS * (key % 4) * 100_000;
+                assert!(timer.add(TimerEntry::after(delay, || ())).is_ok());
+                assert!(keyed.schedule(key, TimerEntry::after(delay, ())).is_ok());
+                let watch = purgatory.try_complete_else_watch(Waits, delay, &[key, 99]);
+                drop(watch.expect("there is no limit"));
+            }
+            timer.advance_clock(Duration::ZERO);
+            drop((nth % 2 == 0).then(|| timer.shutdown()));
+        }
+        bytes.push(in_use().saturating_sub(before));
+    }
+    let (shape, bound) = ("made and dropped", bounds::MADE_AND_DROPPED);
+    Measured { shape, bound, spare: SPARE, live: 0, bytes, references: 0, fresh: 0 }
+}

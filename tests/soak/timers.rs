@@ -1,0 +1,169 @@
+//! Shapes of plain timers.
+
+use crate::random::Random;
+use crate::{HOUR, MS, Measured, REPEATS, SPARE, bounds, in_use, scaled};
+use std::iter::repeat_n;
+use std::sync::Arc;
+use std::time::Duration;
+use tickwheel::{ManualClock, SharedClosure, Task, Timeout, Timer, TimerEntry};
+
+/// A timer whose tasks share one closure, so that none takes memory itself.
+struct Stand {
+    clock: ManualClock,
+    timer: Timer,
+    nothing: SharedClosure,
+}
+
+impl Stand {
+    /// With one shard, so that all that lives lies together.
+    fn new(wheel_size: usize) -> Self {
+        let clock = ManualClock::new();
+        let builder = Timer::builder().shards(1).wheel_size(wheel_size).clock(clock.clone());
+        let timer = builder.build().expect("the options are valid");
+        Stand { clock, timer, nothing: Arc::new(|_| ()) }
+    }
+
+    fn add(&self, delay: Duration) -> Timeout {
+        let task = Task::shared(Arc::clone(&self.nothing), 0);
+        self.timer.add(TimerEntry::after(delay, task)).expect("there is no limit")
+    }
+
+    fn expire(&self, after: Duration) {
+        self.clock.advance(after);
+        self.timer.advance_clock(Duration::ZERO);
+    }
+}
+
+/// Does a shape to a new timer, again and again, and measures after each time. What lives is in
+/// the vector, which has room for `room`: it is not measured.
+fn shape(
+    shape: &'static str,
+    bound: usize,
+    (wheel_size, room): (usize, usize),
+    mut again: impl FnMut(&Stand, &mut Vec<Timeout>),
+) -> Measured {
+    let (mut live, mut bytes) = (Vec::with_capacity(room), Vec::with_capacity(REPEATS));
+    let before = in_use();
+    let (stand, mut references) = (Stand::new(wheel_size), 0);
+    for _ in 0..REPEATS {
+        again(&stand, &mut live);
+        assert_eq!((stand.timer.len(), live.capacity()), (live.len(), room));
+        bytes.push(in_use() - before);
+        let entries: usize = stand.timer.snapshot().levels.iter().map(|level| level.entries).sum();
+        references = entries.max(references);
+    }
+    stand.timer.assert_invariants();
+    let now = stand.timer.now();
+    let delays: Vec<_> =
+        live.iter().flat_map(Timeout::deadline).map(|deadline| deadline - now).collect();
+    let before = in_use();
+    let stand = Stand::new(wheel_size);
+    delays.iter().for_each(|delay| assert!(stand.add(*delay).is_pending()));
+    let fresh = in_use() - before;
+    Measured { shape, bound, spare: SPARE, live: live.len(), bytes, references, fresh }
+}
+
+fn cancel_all(timeouts: &mut Vec<Timeout>) {
+    timeouts.drain(..).for_each(|timeout| assert!(timeout.cancel().is_cancelled()));
+}
+
+/// Very many are added, and all are cancelled but one of each 1,024.
+pub(crate) fn sparse() -> Measured {
+    let many = scaled(4 << 20);
+    let mut random = Random(1);
+    shape("sparse", bounds::SPARSE, (512, many / 1024), |stand, live| {
+        cancel_all(live);
+        let delay = |_| stand.add(MS * random.below(3_600_000) as u32);
+        let mut all: Vec<_> = (0..many).map(delay).collect();
+        live.extend((0..many / 1024).rev().map(|nth| all.swap_remove(nth * 1024 + 512)));
+        cancel_all(&mut all);
+    })
+}
+
+/// Very many wait for one moment, and one in each bucket of three levels; then very many more are
+/// for that moment, in vain.
+pub(crate) fn moment() -> Measured {
+    let (many, few, churn) = (scaled(100_000), 1_500, scaled(2_200_000));
+    shape("one moment", bounds::MOMENT, (512, many + few), |stand, live| {
+        if live.is_empty() {
+            live.extend(repeat_n(60_000 * MS, many).map(|delay| stand.add(delay)));
+            // Slots of 1, 256 and 65,536 ticks.
+            let levels = [(1, 1), (512, 256), (131_072, 65_536)];
+            for nth in 0..few as u32 {
+                let (first, slot) = levels[nth as usize % 3];
+                live.push(stand.add(MS * (first + slot * (nth / 3))));
+            }
+        }
+        for _ in 0..churn {
+            assert!(stand.add(60_000 * MS).cancel().is_cancelled());
+        }
+    })
+}
+
+/// Many live in one bucket, and as many are cancelled each alone in its bucket.
+pub(crate) fn alone() -> Measured {
+    let (wheel_size, many) = (scaled(1 << 17), scaled(120_000));
+    shape("alone in a bucket", bounds::ALONE, (wheel_size, many), |stand, live| {
+        if live.is_empty() {
+            live.extend(repeat_n(MS * wheel_size as u32 / 2, many).map(|delay| stand.add(delay)));
+        }
+        let mut alone: Vec<_> = (0..many as u32).map(|nth| stand.add(MS * (1 + nth))).collect();
+        cancel_all(&mut alone);
+    })
+}
+
+/// As many as there were, but others: random ones are cancelled and added.
+pub(crate) fn random() -> Measured {
+    let many = scaled(100_000);
+    let mut random = Random(2);
+    shape("random", bounds::RANDOM, (512, many), |stand, live| {
+        let mut delay = || MS * (1 + Random(random.below(u64::MAX)).below(3_600_000) as u32);
+        while live.len() < many {
+            live.push(stand.add(delay()));
+        }
+        for _ in 0..20 * many {
+            let nth = delay().as_millis() as usize % many;
+            assert!(live.swap_remove(nth).cancel().is_cancelled());
+            live.push(stand.add(delay()));
+        }
+    })
+}
+
+/// The same timers are moved to and fro.
+pub(crate) fn to_and_fro() -> Measured {
+    let many = scaled(100_000);
+    let mut random = Random(3);
+    shape("to and fro", bounds::TO_AND_FRO, (512, many), |stand, live| {
+        while live.len() < many {
+            live.push(stand.add(HOUR));
+        }
+        for _ in 0..10 {
+            for timeout in &*live {
+                let near = MS * (1_000 + random.below(50_000) as u32);
+                assert!(timeout.reschedule(near) && timeout.reschedule(2 * HOUR));
+                assert!(timeout.reschedule(HOUR) && timeout.touch(HOUR + near));
+                assert!(timeout.touch(HOUR) && timeout.reschedule(HOUR - near));
+            }
+            stand.expire(MS * 100);
+        }
+    })
+}
+
+/// A thousand live on while bursts of a thousand times as many come and go.
+pub(crate) fn bursts() -> Measured {
+    let (few, many) = (scaled(1_000), scaled(1_000_000));
+    let mut random = Random(4);
+    shape("bursts", bounds::BURSTS, (512, few), |stand, live| {
+        while live.len() < few {
+            live.push(stand.add(1_000 * HOUR));
+        }
+        let mut burst = || -> Vec<_> {
+            (0..many).map(|_| stand.add(MS * random.below(60_000) as u32)).collect()
+        };
+        drop(burst());
+        stand.expire(61_000 * MS);
+        cancel_all(&mut burst());
+        drop(burst());
+        stand.expire(61_000 * MS);
+    })
+}

@@ -1,0 +1,194 @@
+//! What a round is like: everything about it follows from its seed.
+
+use crate::random::Random;
+use std::time::Duration;
+
+/// Long-lived threads that work in each round.
+pub(crate) const THREADS: usize = 4;
+
+/// In a debug build all takes about eight times as long.
+const SLOWNESS: u64 = if cfg!(debug_assertions) { 8 } else { 1 };
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Executing {
+    Inline,
+    /// Sleeps now and then.
+    Blocking,
+    /// Refuses some, which `on_refused` runs.
+    RunsRefused,
+    /// Refuses some, which `on_refused` drops.
+    DropsRefused,
+    /// Refuses some, and there is no `on_refused`.
+    Loses,
+    /// Panics now and then, with a task in its hands or without.
+    Panics,
+    /// Leaves part of each batch lying, which counts as refused and is run then.
+    Leaves,
+    Worker,
+    /// One with room for three tasks. What it refuses is run.
+    NarrowWorker,
+}
+
+/// What the threads do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mix {
+    /// Adds, cancels and moves timers and advances the clock, as fast as possible.
+    Timers,
+    /// The same, and tasks that call back, and all that is rarely called.
+    Calls,
+    Everything,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// All is quiet, everything due has to have expired, and what is left is shut down.
+    Settle,
+    /// A thread shuts the timer down while the others work.
+    Shutdown,
+    /// Whoever is the last to let go of the timer drops it, with all that is pending.
+    Drop,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Config {
+    pub(crate) seed: u64,
+    pub(crate) wheel_size: usize,
+    pub(crate) tick: Duration,
+    pub(crate) shards: usize,
+    pub(crate) max_pending: Option<usize>,
+    pub(crate) manual: bool,
+    pub(crate) reaper: bool,
+    /// Whether a thread does nothing but advance the timer.
+    pub(crate) advancer: bool,
+    pub(crate) executing: Executing,
+    pub(crate) mix: Mix,
+    /// Of each thread.
+    pub(crate) operations: u64,
+    pub(crate) ending: Ending,
+}
+
+/// Scatters seeds, so that neighbours have nothing in common. Never zero, which xorshift keeps.
+pub(crate) fn scatter(seed: u64) -> Random {
+    let mixed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ (mixed >> 29)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    Random((mixed ^ (mixed >> 32)).max(1))
+}
+
+impl Random {
+    pub(crate) fn one<T: Copy>(&mut self, of: &[T]) -> T {
+        of[self.below(of.len() as u64) as usize]
+    }
+
+    /// True in one of `of` cases.
+    pub(crate) fn is_rare(&mut self, of: u64) -> bool {
+        self.below(of) == 0
+    }
+
+    /// Takes one of several things.
+    pub(crate) fn take<T>(&mut self, of: &mut Vec<T>) -> Option<T> {
+        let nth = self.below(of.len().max(1) as u64) as usize;
+        (nth < of.len()).then(|| of.swap_remove(nth))
+    }
+}
+
+impl Config {
+    pub(crate) fn new(seed: u64) -> Self {
+        use Executing::{
+            Blocking, DropsRefused, Inline, Leaves, Loses, NarrowWorker, Panics, RunsRefused,
+            Worker,
+        };
+        let mut random = scatter(seed);
+        let random = &mut random;
+        let manual = random.below(5) < 3;
+        let wheel_size = match random.below(32) {
+            0 => 1 << 17,
+            1..4 => 512,
+            _ => random.one(&[4, 4, 4, 4, 4, 8, 8, 16]),
+        };
+        let [ns, us, ms] = [1, 1_000, 1_000_000].map(Duration::from_nanos);
+        let ticks = [us, us, us, ns, ms, Duration::from_secs(1)];
+        let mix = random.one(&[Mix::Timers, Mix::Timers, Mix::Calls, Mix::Everything]);
+        let operations = match mix {
+            Mix::Timers => 4_000 + random.below(40_000),
+            Mix::Calls => 2_000 + random.below(8_000),
+            Mix::Everything => 1_000 + random.below(4_000),
+        };
+        let kinds =
+            [Blocking, RunsRefused, DropsRefused, Loses, Panics, Leaves, Worker, NarrowWorker];
+        let executing = if mix == Mix::Timers && !random.is_rare(4) || random.is_rare(3) {
+            Inline
+        } else {
+            random.one(&kinds)
+        };
+        let reaper = random.below(4) > 0;
+        Config {
+            seed,
+            wheel_size,
+            tick: ticks[random.below(if manual { 6 } else { 5 }) as usize],
+            shards: random.one(&[1, 1, 2, 4]),
+            max_pending: random.is_rare(5).then(|| 1 + random.below(60) as usize),
+            manual,
+            reaper,
+            advancer: !reaper || random.is_rare(3),
+            executing,
+            mix,
+            operations: operations / SLOWNESS,
+            ending: random.one(&[Ending::Settle, Ending::Settle, Ending::Shutdown, Ending::Drop]),
+        }
+    }
+
+    /// Whether tasks may vanish without a trace: then nobody is sure to be woken.
+    pub(crate) fn loses(&self) -> bool {
+        matches!(self.executing, Executing::Loses | Executing::Panics | Executing::DropsRefused)
+    }
+
+    fn tick_nanos(&self) -> u64 {
+        self.tick.as_nanos() as u64
+    }
+
+    /// Nanoseconds that lie at an edge of a level, or one tick or nanosecond beside it; counted
+    /// from `now`, which is aligned to the level first in half of the cases.
+    fn edge(&self, random: &mut Random, now: u64) -> u64 {
+        let size = self.wheel_size as u64;
+        let level = random.one(&[0, 0, 1, 1, 1, 2, 2, 3, 4, 5, 8]);
+        let span = (size / 2).saturating_pow(level);
+        let slots = random.one(&[1, 2, size / 2, size - 1, size, size + 1]);
+        let ticks = span.saturating_mul(slots).saturating_add_signed(random.one(&[0, 0, 0, 1, -1]));
+        let nanos = ticks.saturating_mul(self.tick_nanos());
+        let nanos = nanos.saturating_add_signed(random.one(&[0, 0, 0, 1, -1]));
+        let slot = span.saturating_mul(self.tick_nanos());
+        if random.is_rare(2) { nanos } else { nanos.saturating_sub(now % slot) }
+    }
+
+    /// After how many nanoseconds something is due, if it is `now` in nanoseconds.
+    pub(crate) fn delay(&self, random: &mut Random, now: u64) -> u64 {
+        let (tick, bits) = (self.tick_nanos(), random.below(63));
+        match random.below(32) {
+            0..2 => 0,
+            2..12 => (random.below(40) * tick).saturating_sub(random.below(2)),
+            12..15 if !self.manual => random.below(2_000_000),
+            12..20 => self.edge(random, now),
+            // A moment that many have in common.
+            20..26 => {
+                let (length, nth) = (64 * tick, random.below(3));
+                (now / length + nth).saturating_mul(length).saturating_sub(now)
+            }
+            26..29 => 1 + random.below(3 * tick),
+            29 => random.one(&[1_u64, 2, 1 << 31, 1 << 32, 1 << 33, 1 << 42]).saturating_mul(tick),
+            30 => u64::MAX,
+            _ => (u64::MAX >> bits).saturating_sub(random.below(1000)),
+        }
+    }
+
+    /// By how many nanoseconds a manual clock is moved.
+    pub(crate) fn step(&self, random: &mut Random, now: u64) -> u64 {
+        const YEAR: u64 = 365 * 24 * 3_600 * 1_000_000_000;
+        match random.below(64) {
+            0..40 => random.below(6) * self.tick_nanos() + random.below(2),
+            40..60 => self.edge(random, now).min(YEAR),
+            60..63 => random.below(1000) * self.tick_nanos(),
+            _ if random.is_rare(8) => YEAR * (1 + random.below(10)),
+            _ => random.below(YEAR / 365),
+        }
+    }
+}

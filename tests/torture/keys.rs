@@ -1,0 +1,211 @@
+//! What stands on the timer and has keys, or goes on by itself: keyed timers, leases, series.
+
+use crate::config::scatter;
+use crate::hand::Hand;
+use crate::ledger::{End, Kind, drop_as};
+use crate::random::Random;
+use crate::timers::refused;
+use crate::world::{KEYS, Ref, World, act};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+use tickwheel::{LeaseStore, MissedTick, Periodic, Renewal, TimerEntry, When};
+
+/// Runs of a series, at most: one that catches up would never end.
+const RUNS: u64 = 12;
+
+impl Hand {
+    fn key(&mut self) -> u32 {
+        self.random.below(KEYS) as u32
+    }
+
+    /// A key that nobody else uses: so when it is due is known.
+    fn own_key_step(&mut self, world: &Ref) {
+        let (when, due) = self.when(world);
+        let (keyed, ledger) = (&world.keyed, &world.ledger);
+        let (key, bound) = self.own_key.get_or_insert_with(|| (ledger.next_key(), Arc::default()));
+        let there = match (self.random.below(8), when) {
+            (0..2, _) => {
+                *bound = Arc::new(AtomicU64::new(due));
+                let ticket = ledger.ticket(Kind::Keyed, Arc::clone(bound));
+                return match keyed.schedule(*key, TimerEntry::new(when, ticket)) {
+                    Ok(former) => drop_as(End::Replaced, former),
+                    Err(error) => {
+                        // The former one is as it was, and nobody knows its deadline any more.
+                        self.own_key = None;
+                        refused(world, error);
+                    }
+                };
+            }
+            (2..6, When::After(delay)) => keyed.touch(key, delay),
+            (2..6, When::At(deadline)) => keyed.touch_at(key, deadline),
+            (_, When::After(delay)) => {
+                bound.fetch_min(due, SeqCst);
+                keyed.reschedule(key, delay)
+            }
+            (_, When::At(deadline)) => {
+                bound.fetch_min(due, SeqCst);
+                keyed.reschedule_at(key, deadline)
+            }
+        };
+        if let Some(deadline) = keyed.deadline(key).filter(|_| there) {
+            bound.store(ledger.nanos(deadline), SeqCst);
+        }
+    }
+
+    /// Odd keys are moved to earlier deadlines as well, so nobody knows when they are early.
+    pub(crate) fn key_step(&mut self, world: &Ref) {
+        if self.random.is_rare(3) {
+            return self.own_key_step(world);
+        }
+        let (key, (when, due)) = (self.key(), self.when(world));
+        let moves = key % 2 == 1;
+        let entry = || {
+            let bound = Arc::new(AtomicU64::new(if moves { 0 } else { due }));
+            TimerEntry::new(when, world.ledger.ticket(Kind::Keyed, bound))
+        };
+        let keyed = &world.keyed;
+        match (self.random.below(16), when) {
+            (0..6, _) => match keyed.schedule(key, entry()) {
+                Ok(former) => drop_as(End::Replaced, former),
+                Err(error) => refused(world, error),
+            },
+            (6..8, _) => match keyed.schedule_if_absent(key, entry()) {
+                Ok(back) => drop_as(End::Replaced, back),
+                Err(error) => refused(world, error),
+            },
+            (8..10, _) => drop_as(End::Cancelled, keyed.cancel(&key)),
+            (10..12, When::After(delay)) => drop(keyed.touch(&key, delay)),
+            (10..12, When::At(deadline)) => drop(keyed.touch_at(&key, deadline)),
+            (12..15, When::After(delay)) if moves => drop(keyed.reschedule(&key, delay)),
+            (12..15, When::At(deadline)) if moves => drop(keyed.reschedule_at(&key, deadline)),
+            _ => drop((keyed.contains(&key), keyed.deadline(&key), keyed.len())),
+        }
+    }
+
+    pub(crate) fn lease_step(&mut self, world: &Ref) {
+        match self.random.below(8) {
+            0..3 => {
+                let key = self.key();
+                // Before: it may be lost at once.
+                world.held.fetch_add(1, SeqCst);
+                match world.leases.hold(key) {
+                    Ok(lease) => self.leases.push(lease),
+                    Err(error) => {
+                        world.held.fetch_sub(1, SeqCst);
+                        refused(world, error);
+                    }
+                }
+            }
+            3 => {
+                if let Some(lease) = self.random.take(&mut self.leases) {
+                    let released = lease.release();
+                    world.unheld.fetch_add(u64::from(released), SeqCst);
+                }
+            }
+            4 => drop(self.random.take(&mut self.leases)),
+            5 => assert!(self.leases.iter().filter(|lease| lease.is_held()).count() <= 16),
+            6 => assert!(world.leases.len() <= KEYS as usize),
+            _ => {
+                let late = world.renewals.lock().unwrap().pop();
+                if let Some(renewal) = late {
+                    answer(&mut self.random, renewal);
+                }
+            }
+        }
+        if self.leases.len() > 8 {
+            drop(self.leases.swap_remove(0));
+        }
+    }
+
+    pub(crate) fn series_step(&mut self, world: &Ref) {
+        if self.series.len() > 4 {
+            let series = self.series.swap_remove(0);
+            let runs = series.runs();
+            series.cancel();
+            assert!(series.is_cancelled() && series.runs() >= runs);
+        }
+        let now = world.ledger.now();
+        let period = Duration::from_nanos(world.config.delay(&mut self.random, now));
+        let policy = self.random.one(&[MissedTick::Burst, MissedTick::Skip, MissedTick::Delay]);
+        let overlaps = self.random.is_rare(3);
+        let mut periodic = match self.random.below(4) {
+            0 => Periodic::with_delay(period),
+            _ if overlaps => Periodic::every(period).missed_tick(policy).overlapping(),
+            _ => Periodic::every(period).missed_tick(policy),
+        };
+        if self.random.is_rare(4) {
+            let jitter = world.config.delay(&mut self.random, now);
+            periodic = periodic.jitter(Duration::from_nanos(jitter)).first_after(Duration::ZERO);
+        }
+        // Dropped with the series, whoever ends it.
+        let ticket = world.ledger.ticket(Kind::Series, Arc::default());
+        let (weak, busy) = (Weak::clone(&world.weak), AtomicBool::new(false));
+        let started = periodic.start(&world.timer, move |run| {
+            let due = run.due().map(|due| ticket.ledger.nanos(due));
+            assert!(due.is_some_and(|due| due <= ticket.ledger.now()), "a run is early: {due:?}");
+            assert!(!busy.swap(true, SeqCst) || overlaps, "runs overlap");
+            let is_last = weak.upgrade().is_none_or(|world| world.calm.load(SeqCst));
+            if is_last || run.number() >= RUNS {
+                run.cancel();
+            }
+            // Not where it may panic: then it would stay busy.
+            busy.store(false, SeqCst);
+            act(&weak, ticket.id << 8 | run.number());
+        });
+        match started {
+            Ok(series) => self.series.push(series),
+            Err(error) => refused(world, error),
+        }
+    }
+}
+
+fn answer(random: &mut Random, renewal: Renewal<u32>) {
+    match random.below(8) {
+        0..4 => renewal.renewed(),
+        4 => renewal.gone(),
+        5 => renewal.failed(),
+        _ => drop(renewal),
+    }
+}
+
+/// A store that renews, fails, panics, and answers late.
+pub(crate) struct Store {
+    weak: Weak<World>,
+    random: Mutex<Random>,
+}
+
+impl Store {
+    pub(crate) fn new(weak: Weak<World>, seed: u64) -> Self {
+        Store { weak, random: Mutex::new(scatter(!seed)) }
+    }
+
+    fn random(&self) -> Random {
+        scatter(self.random.lock().unwrap().below(u64::MAX))
+    }
+}
+
+impl LeaseStore<u32> for Store {
+    fn renew(&self, batch: Vec<Renewal<u32>>) {
+        let mut random = self.random();
+        for renewal in batch {
+            let world = Ref::upgrade(&self.weak);
+            match world.filter(|_| random.is_rare(4)) {
+                Some(world) => world.renewals.lock().unwrap().push(renewal),
+                None => answer(&mut random, renewal),
+            }
+            assert!(!random.is_rare(32), "planted");
+        }
+        act(&self.weak, random.below(u64::MAX));
+    }
+
+    fn lost(&self, _key: u32) {
+        if let Some(world) = Ref::upgrade(&self.weak) {
+            let (unheld, held) = (world.unheld.fetch_add(1, SeqCst) + 1, &world.held);
+            assert!(unheld <= held.load(SeqCst), "more leases were lost than held");
+        }
+        let mut random = self.random();
+        act(&self.weak, random.below(u64::MAX));
+        assert!(!random.is_rare(8), "planted");
+    }
+}

@@ -1,0 +1,213 @@
+//! The ledger: every task is a ticket, which ends exactly once, and says how.
+//!
+//! A ticket is consumed when it is fired, or dropped by somebody who says why ([`drop_as`]). So
+//! none can end twice; the ledger counts that all end, that none is early, and that none vanishes
+//! without a reason.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+use tickwheel::Clock;
+
+/// Steps of all threads, and tasks that ran: while it moves, nothing hangs.
+pub(crate) static PROGRESS: AtomicU64 = AtomicU64::new(0);
+
+pub(crate) fn progress() {
+    PROGRESS.fetch_add(1, SeqCst);
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Kind {
+    Timer,
+    Keyed,
+    Operation,
+    Series,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    Fired,
+    Cancelled,
+    /// Cancelled by a guard, or by dropping what stands on the timer.
+    Guarded,
+    /// Another one took its place, or it did not get one.
+    Replaced,
+    /// By `add`.
+    Refused,
+    /// By the executor.
+    Rejected,
+    Returned,
+    /// Its own code panicked.
+    Panicked,
+    WithTimer,
+    Unexplained,
+}
+
+const KINDS: usize = 4;
+const ENDS: usize = 10;
+const SHARED: usize = 2048;
+
+thread_local! {
+    static REASON: Cell<End> = const { Cell::new(End::Unexplained) };
+    static LAST: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Drops a value; what is dropped with it ends in this way.
+pub(crate) fn drop_as<T>(end: End, value: T) {
+    let before = REASON.replace(end);
+    drop(value);
+    REASON.set(before);
+}
+
+/// The ticket that this thread dropped last.
+pub(crate) fn last_dropped() -> u64 {
+    LAST.get()
+}
+
+pub(crate) struct Ledger {
+    clock: Clock,
+    start: Instant,
+    made: [AtomicU64; KINDS],
+    ends: [[AtomicU64; ENDS]; KINDS],
+    next_id: AtomicU64,
+    /// From now on what vanishes did so with the timer.
+    pub(crate) ending: AtomicBool,
+    /// Tasks that share a closure: how often each ran or was cancelled.
+    shared: Box<[AtomicU8]>,
+    next_shared: AtomicUsize,
+}
+
+pub(crate) struct Ticket {
+    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) id: u64,
+    kind: Kind,
+    /// In nanoseconds of the ledger.
+    bound: Arc<AtomicU64>,
+    done: bool,
+}
+
+impl Ledger {
+    pub(crate) fn new(clock: Clock) -> Self {
+        Ledger {
+            start: clock.now(),
+            clock,
+            made: Default::default(),
+            ends: Default::default(),
+            next_id: AtomicU64::new(1),
+            ending: AtomicBool::new(false),
+            shared: (0..SHARED).map(|_| AtomicU8::new(0)).collect(),
+            next_shared: AtomicUsize::new(0),
+        }
+    }
+
+    /// Nanoseconds since the round began, by the timer's clock.
+    pub(crate) fn now(&self) -> u64 {
+        self.nanos(self.clock.now())
+    }
+
+    pub(crate) fn nanos(&self, instant: Instant) -> u64 {
+        instant.saturating_duration_since(self.start).as_nanos().min(u128::from(u64::MAX)) as u64
+    }
+
+    pub(crate) fn instant(&self, nanos: u64) -> Instant {
+        self.start + Duration::from_nanos(nanos)
+    }
+
+    /// A ticket that must not be fired before `bound`.
+    pub(crate) fn ticket(self: &Arc<Self>, kind: Kind, bound: Arc<AtomicU64>) -> Ticket {
+        self.made[kind as usize].fetch_add(1, SeqCst);
+        let id = self.next_id.fetch_add(1, SeqCst);
+        Ticket { ledger: Arc::clone(self), id, kind, bound, done: false }
+    }
+
+    /// A key that nobody else has.
+    pub(crate) fn next_key(&self) -> u32 {
+        (1 << 31) + self.next_id.fetch_add(1, SeqCst) as u32
+    }
+
+    pub(crate) fn made(&self, kind: Kind) -> u64 {
+        self.made[kind as usize].load(SeqCst)
+    }
+
+    pub(crate) fn ended(&self, kind: Kind, end: End) -> u64 {
+        self.ends[kind as usize][end as usize].load(SeqCst)
+    }
+
+    /// Tickets that have not ended.
+    pub(crate) fn open(&self, kind: Kind) -> u64 {
+        // The ends first: a ticket is made before it ends.
+        let ended: u64 = self.ends[kind as usize].iter().map(|count| count.load(SeqCst)).sum();
+        self.made(kind) - ended
+    }
+
+    pub(crate) fn all_ended(&self) -> bool {
+        let kinds = [Kind::Timer, Kind::Keyed, Kind::Operation, Kind::Series];
+        kinds.iter().all(|kind| self.open(*kind) == 0)
+    }
+
+    /// Tickets that vanished. A series drops its task however it ends.
+    pub(crate) fn unexplained(&self) -> u64 {
+        let kinds = [Kind::Timer, Kind::Keyed, Kind::Operation];
+        kinds.iter().map(|kind| self.ended(*kind, End::Unexplained)).sum()
+    }
+
+    /// Tasks that share their closure.
+    pub(crate) fn shared(&self) -> u64 {
+        self.next_shared.load(SeqCst).min(SHARED) as u64
+    }
+
+    pub(crate) fn text(&self) -> String {
+        let load = |counts: &[AtomicU64]| -> Vec<u64> {
+            counts.iter().map(|count| count.load(SeqCst)).collect()
+        };
+        let ends: Vec<_> = self.ends.iter().map(|ends| load(ends)).collect();
+        format!("made {:?}, ended {ends:?}", load(&self.made))
+    }
+
+    /// The number of a task that shares its closure.
+    pub(crate) fn next_shared(&self) -> Option<u64> {
+        let number = self.next_shared.fetch_add(1, SeqCst);
+        (number < SHARED).then_some(number as u64)
+    }
+
+    /// A task that shares its closure ran or was cancelled.
+    pub(crate) fn end_shared(&self, number: u64) {
+        let before = self.shared[number as usize].fetch_add(1, SeqCst);
+        assert_eq!(before, 0, "shared task {number} ended twice");
+        progress();
+    }
+}
+
+impl Ticket {
+    pub(crate) fn check_not_early(&self) {
+        let (now, bound) = (self.ledger.now(), self.bound.load(SeqCst));
+        assert!(now >= bound, "{:?} {} is early: {now} is before {bound}", self.kind, self.id);
+    }
+
+    pub(crate) fn fire(self) {
+        self.check_not_early();
+        self.end(End::Fired);
+    }
+
+    pub(crate) fn end(mut self, end: End) {
+        self.note(end);
+    }
+
+    fn note(&mut self, end: End) {
+        if std::mem::replace(&mut self.done, true) {
+            return;
+        }
+        let vanished = end == End::Unexplained && self.ledger.ending.load(SeqCst);
+        let end = if vanished { End::WithTimer } else { end };
+        self.ledger.ends[self.kind as usize][end as usize].fetch_add(1, SeqCst);
+        progress();
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        LAST.set(self.id);
+        self.note(REASON.get());
+    }
+}

@@ -1,0 +1,105 @@
+//! Keyed timers. (The table of keys is the exception that the crate's page names: not counted.)
+
+use crate::{DIRECTORY, SIZES, check_with, millis, timer_of_tasks};
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use tickwheel::{KeyedTimer, ManualClock, Timer, TimerEntry};
+
+/// Puts all small keys into one shard, however many there are: the inverse of what the crate
+/// multiplies with to spread them.
+#[derive(Default)]
+struct OneShard(u64);
+
+impl Hasher for OneShard {
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("keys are numbers");
+    }
+
+    fn write_u64(&mut self, key: u64) {
+        self.0 = key.wrapping_mul(0xF1DE_83E1_9937_733D);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+struct Fixture {
+    timer: Timer,
+    clock: ManualClock,
+    keyed: KeyedTimer<u64, u64, BuildHasherDefault<OneShard>>,
+    expired: Arc<AtomicUsize>,
+}
+
+fn filled(size: u64) -> Fixture {
+    let (timer, clock) = timer_of_tasks();
+    let expired = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&expired);
+    let keyed = KeyedTimer::with_hasher(&timer, BuildHasherDefault::default(), move |_, _| {
+        count.fetch_add(1, Ordering::Relaxed);
+    });
+    check_with("schedule", size / DIRECTORY, || {
+        for key in 0..size {
+            let entry = TimerEntry::after(millis(1_000 + key % 100), key);
+            assert!(keyed.schedule(key, entry).is_ok_and(|former| former.is_none()));
+        }
+    });
+    Fixture { timer, clock, keyed, expired }
+}
+
+#[test]
+fn every_call_for_a_key() {
+    for size in SIZES {
+        let Fixture { timer, clock, keyed, expired } = filled(size);
+        check_with("replace", size / DIRECTORY, || {
+            for key in 0..size {
+                let entry = || TimerEntry::after(millis(500 + key % 1_000), key);
+                assert!(keyed.schedule(key, entry()).is_ok_and(|former| former.is_some()));
+                let absent = keyed.schedule_if_absent(key, entry());
+                assert!(absent.is_ok_and(|entry| entry.is_some()));
+            }
+        });
+        check_with("move", size / DIRECTORY, || {
+            for key in 0..size {
+                assert!(keyed.touch(&key, millis(2_000)) && keyed.touch_at(&key, clock.now()));
+                assert!(keyed.reschedule(&key, millis(100)) && keyed.contains(&key));
+                assert!(keyed.reschedule_at(&key, clock.now() + millis(3_000)));
+                assert!(keyed.deadline(&key).is_some());
+            }
+        });
+        check_with("len", size / DIRECTORY, || {
+            assert_eq!((keyed.len(), keyed.is_empty()), (size as usize, false))
+        });
+        check_with("cancel", size / DIRECTORY, || {
+            (0..size / 2).for_each(|key| assert_eq!(keyed.cancel(&key), Some(key)))
+        });
+        check_with("expire", size / DIRECTORY, || {
+            clock.advance(Duration::from_secs(60));
+            while timer.advance_clock(Duration::ZERO) > 0 {}
+        });
+        assert_eq!((keyed.len(), expired.load(Ordering::Relaxed) as u64), (0, size - size / 2));
+    }
+}
+
+#[test]
+fn all_at_once() {
+    for size in SIZES {
+        let Fixture { keyed, .. } = filled(size);
+        check_with("cancel_all", size / DIRECTORY, || {
+            assert_eq!(keyed.cancel_all().len() as u64, size)
+        });
+        let Fixture { keyed, timer, .. } = filled(size);
+        check_with("drop", size / DIRECTORY, || drop(keyed));
+        assert!(timer.is_empty());
+        let Fixture { keyed, .. } = filled(size);
+        check_with("cancel most", size / DIRECTORY, || {
+            let most = (0..size).filter(|key| key % 1024 != 0);
+            most.for_each(|key| assert!(keyed.cancel(&key).is_some()));
+        });
+        check_with("cancel the others", size / DIRECTORY, || {
+            assert_eq!(keyed.cancel_all().len() as u64, size.div_ceil(1024));
+        });
+    }
+}
