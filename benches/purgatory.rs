@@ -6,7 +6,8 @@ use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
-use tickwheel::{DelayedOperation, Purgatory, Timer};
+use tickwheel::Timer;
+use tickwheel::purgatory::{DelayedOperation, Purgatory};
 
 const OPERATIONS: u64 = 1_000_000;
 const KEYS: u64 = 10_000;

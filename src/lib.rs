@@ -59,14 +59,15 @@
 //! # Purgatory
 //! A broker parks requests until they can be answered, or until their time is up: a fetch that
 //! waits for bytes, a join that waits for members. A [`Purgatory`] holds such
-//! [delayed operations](DelayedOperation), and completes each exactly once, when one of its keys
+//! [delayed operations](purgatory::DelayedOperation), and completes each exactly once, when one of its keys
 //! is triggered and its condition holds, or on expiry. Any number of purgatories share one timer.
 //!
 //! ```
 //! use std::sync::Arc;
 //! use std::sync::atomic::{AtomicBool, Ordering};
 //! use std::time::Duration;
-//! use tickwheel::{DelayedOperation, Purgatory, Timer};
+//! use tickwheel::Timer;
+//! use tickwheel::purgatory::{DelayedOperation, Purgatory};
 //!
 //! struct Fetch(Arc<AtomicBool>);
 //!
@@ -155,61 +156,25 @@
 //!   timer, leases that were not renewed, and the reaper's start and stop.
 //! - `hyper`: a [`Timer`] is a `hyper::rt::Timer`, which keeps the time for hyper's servers and
 //!   clients.
+//!
+//! [`Purgatory`]: purgatory::Purgatory
+//! [`PurgatoryStats::panicked`]: purgatory::PurgatoryStats::panicked
+//! [`KeyedTimer`]: keyed::KeyedTimer
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
-// In reading order: a promise of all types, what stands on the timer, then its face, the flow of a
-// timer downwards, and what all of it stands on.
-mod unwind;
-#[cfg(feature = "hyper")]
-mod hyper;
-mod future;
-mod missed;
-mod keyed;
-mod lease;
-mod periodic;
-mod purgatory;
-mod builder;
+// In reading order: what stands on the timer, then the timer, and downwards what it stands on.
+pub mod future;
+pub mod keyed;
+pub mod lease;
+pub mod periodic;
+pub mod purgatory;
 mod timer;
-mod timeout;
-mod driver;
-mod cells;
-mod pool;
-mod cell;
-mod common;
-mod gate;
-mod shard;
-mod sweep;
-mod wheels;
 mod wheel;
-mod bucket;
-mod key_map;
-mod slab;
-mod directory;
-mod chunk;
-mod key;
-mod delay_queue;
-mod local;
-mod alarm;
-mod entry;
-mod executor;
-mod reaper;
-mod clock;
-mod limit;
-mod stats;
-mod error;
-mod report;
+mod store;
 mod sync;
-#[cfg(tickwheel_count)]
-mod counting_locks;
-#[cfg(not(tickwheel_parking_lot))]
-mod locks;
-#[cfg(tickwheel_parking_lot)]
-#[path = "parking_locks.rs"]
-mod locks;
-#[cfg(not(tickwheel_model))]
-mod thread_number;
+mod unwind;
 #[cfg(not(tickwheel_count))]
 mod work;
 /// For this crate's tests only.
@@ -232,25 +197,14 @@ struct PurgatoryPage;
 #[doc = include_str!("../docs/GUIDE.md")]
 struct Guide;
 
-pub use builder::TimerBuilder;
-pub use clock::{Clock, ManualClock, SystemClock};
-pub use entry::{IntoTask, SharedClosure, Task, TimerEntry, When};
-pub use error::{AddError, BuildError};
-pub use executor::{Batch, Executor, Inline, Outcome, Worker};
-pub use future::{Interval, Sleep, SleepError, TimedError};
-pub use keyed::KeyedTimer;
-pub use lease::terms::LeaseTerms;
-pub use lease::watchdog::{LeaseStore, Renewal};
-pub use lease::{Lease, Leases};
-pub use local::{LocalTimer, TimerKey};
-pub use missed::MissedTick;
-pub use periodic::{Periodic, Run, Series};
-pub use purgatory::Purgatory;
-pub use purgatory::error::WatchError;
-pub use purgatory::future::{FutureOperation, Wait, Waited};
-pub use purgatory::operation::DelayedOperation;
-pub use purgatory::pending::{CancelPendingOnDrop, Cancelled, Pending, Watch};
-pub use purgatory::stats::PurgatoryStats;
-pub use stats::{Lateness, LevelSnapshot, Snapshot, Stats};
-pub use timeout::{Cancel, CancelOnDrop, Timeout};
+pub use timer::builder::TimerBuilder;
+pub use timer::clock::{Clock, ManualClock, SystemClock};
+pub use timer::entry::{IntoTask, SharedClosure, Task, TimerEntry, When};
+pub use timer::error::{AddError, BuildError};
+pub use timer::executor::{Batch, Executor, Inline, IntoExecuteResult, Worker};
+pub use timer::stats::Stats;
+pub use timer::timeout::{Cancel, CancelOnDrop, Timeout};
 pub use timer::{Timer, WeakTimer};
+pub use wheel::counters::Lateness;
+pub use wheel::local::{LocalTimer, TimerKey};
+pub use wheel::snapshot::{LevelSnapshot, Snapshot};

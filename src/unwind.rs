@@ -9,10 +9,20 @@
 //! A lease and a renewal own their key as well, a keyed timer and a purgatory their hasher: they
 //! are as safe as that is.
 
-use crate::{
-    DelayedOperation, KeyedTimer, Lease, Leases, ManualClock, Pending, Purgatory, Renewal, Run,
-    Series, Task, Timeout, Timer, TimerBuilder, Wait, WeakTimer, Worker,
-};
+use crate::keyed::KeyedTimer;
+use crate::lease::watchdog::Renewal;
+use crate::lease::{Lease, Leases};
+use crate::periodic::{Run, Series};
+use crate::purgatory::Purgatory;
+use crate::purgatory::future::Wait;
+use crate::purgatory::operation::DelayedOperation;
+use crate::purgatory::pending::Pending;
+use crate::timer::builder::TimerBuilder;
+use crate::timer::clock::ManualClock;
+use crate::timer::entry::Task;
+use crate::timer::executor::Worker;
+use crate::timer::timeout::Timeout;
+use crate::timer::{Timer, WeakTimer};
 use std::hash::Hash;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 

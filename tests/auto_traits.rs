@@ -5,13 +5,18 @@ use std::cell::Cell;
 use std::marker::PhantomData;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::rc::Rc;
+use tickwheel::future::{Interval, Sleep, SleepError, TimedError};
+use tickwheel::keyed::KeyedTimer;
+use tickwheel::lease::{Lease, LeaseStore, LeaseTerms, Leases, Renewal};
+use tickwheel::periodic::{MissedTick, Periodic, Run, Series};
+use tickwheel::purgatory::{
+    CancelPendingOnDrop, Cancelled, DelayedOperation, FutureOperation, Pending, Purgatory,
+    PurgatoryStats, Wait, Waited, Watch, WatchError,
+};
 use tickwheel::{
-    AddError, Batch, BuildError, Cancel, CancelOnDrop, CancelPendingOnDrop, Cancelled, Clock,
-    DelayedOperation, Executor, FutureOperation, Inline, Interval, IntoTask, KeyedTimer, Lateness,
-    Lease, LeaseStore, LeaseTerms, Leases, LevelSnapshot, LocalTimer, ManualClock, MissedTick,
-    Outcome, Pending, Periodic, Purgatory, PurgatoryStats, Renewal, Run, Series, SharedClosure,
-    Sleep, SleepError, Snapshot, Stats, SystemClock, Task, TimedError, Timeout, Timer,
-    TimerBuilder, TimerEntry, TimerKey, Wait, Waited, Watch, WatchError, WeakTimer, When, Worker,
+    AddError, Batch, BuildError, Cancel, CancelOnDrop, Clock, Executor, Inline, IntoExecuteResult,
+    IntoTask, Lateness, LevelSnapshot, LocalTimer, ManualClock, SharedClosure, Snapshot, Stats,
+    SystemClock, Task, Timeout, Timer, TimerBuilder, TimerEntry, TimerKey, WeakTimer, When, Worker,
 };
 
 /// May be moved to another thread and may not be shared: what a task may be.
@@ -125,7 +130,7 @@ fn a_users_implementations_may_be_shared_if_they_must() {
 }
 assert_not_impl!(dyn DelayedOperation: Sync);
 assert_not_impl!(dyn IntoTask<Task>: Send);
-assert_not_impl!(dyn Outcome<Task>: Send);
+assert_not_impl!(dyn IntoExecuteResult<Task>: Send);
 
 #[test]
 fn a_local_timer_is_what_its_tasks_are() {

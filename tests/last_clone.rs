@@ -6,10 +6,11 @@ mod warnings;
 
 use std::sync::Arc;
 use std::time::Duration;
-use tickwheel::{
-    Cancel, DelayedOperation, FutureOperation, KeyedTimer, LeaseStore, LeaseTerms, Leases,
-    ManualClock, Periodic, Purgatory, Renewal, Timer, TimerEntry,
-};
+use tickwheel::keyed::KeyedTimer;
+use tickwheel::lease::{LeaseStore, LeaseTerms, Leases, Renewal};
+use tickwheel::periodic::Periodic;
+use tickwheel::purgatory::{DelayedOperation, FutureOperation, Purgatory};
+use tickwheel::{Cancel, ManualClock, Timer, TimerEntry};
 
 const HOUR: Duration = Duration::from_secs(3600);
 

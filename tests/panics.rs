@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Wake, Waker};
 use std::time::Duration;
-use tickwheel::{
-    KeyedTimer, LeaseStore, LeaseTerms, Leases, ManualClock, Periodic, Renewal, Task, Timer,
-    TimerEntry, Worker,
-};
+use tickwheel::keyed::KeyedTimer;
+use tickwheel::lease::{LeaseStore, LeaseTerms, Leases, Renewal};
+use tickwheel::periodic::Periodic;
+use tickwheel::{ManualClock, Task, Timer, TimerEntry, Worker};
 
 const S: Duration = Duration::from_secs(1);
 

@@ -4,7 +4,8 @@
 use crate::scene::Scene;
 use std::error::Error;
 use std::time::Duration;
-use tickwheel::{AddError, KeyedTimer, Timer, TimerEntry};
+use tickwheel::keyed::KeyedTimer;
+use tickwheel::{AddError, Timer, TimerEntry};
 
 pub(crate) const OUTCOME: [(u64, &str); 5] = [
     (100, "ada: session 1 resumed"),

@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use std::error::Error;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use tickwheel::{AddError, KeyedTimer, Task, Timer, TimerEntry};
+use tickwheel::keyed::KeyedTimer;
+use tickwheel::{AddError, Task, Timer, TimerEntry};
 
 pub(crate) const OUTCOME: [(u64, &str); 5] = [
     (0, "sid: gone"),

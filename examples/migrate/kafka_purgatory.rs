@@ -5,7 +5,8 @@ use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use tickwheel::{DelayedOperation, Purgatory, Timer};
+use tickwheel::Timer;
+use tickwheel::purgatory::{DelayedOperation, Purgatory};
 
 pub(crate) const OUTCOME: [(u64, &str); 4] = [
     (100, "orders-0: 0 produces completed"),

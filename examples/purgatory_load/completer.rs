@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
-use tickwheel::{Batch, BuildError, Executor, Pending, Purgatory, Timer};
+use tickwheel::purgatory::{Pending, Purgatory};
+use tickwheel::{Batch, BuildError, Executor, Timer};
 
 /// How long the thread waits at most before it looks whether it is to stop: as the original.
 const POLL: Duration = Duration::from_millis(100);

@@ -6,7 +6,8 @@ use crate::options::{CompleteBy, Options};
 use crate::sampler::Sampler;
 use std::thread;
 use std::time::Duration;
-use tickwheel::{Purgatory, Timer, TimerEntry};
+use tickwheel::purgatory::Purgatory;
+use tickwheel::{Timer, TimerEntry};
 
 pub(crate) struct Generator {
     options: Options,

@@ -10,7 +10,7 @@ use std::mem;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use tickwheel::DelayedOperation;
+use tickwheel::purgatory::DelayedOperation;
 
 /// The condition does not hold yet.
 const UNREADY: u8 = 1;

@@ -44,7 +44,8 @@ use std::process::ExitCode;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
-use tickwheel::{Purgatory, Timer};
+use tickwheel::Timer;
+use tickwheel::purgatory::Purgatory;
 
 /// How long the last requests may take to end before they are given up.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -6,7 +6,7 @@ use crate::ledger::Book;
 use crate::options::{CompleteBy, Options};
 use serde::Serialize;
 use std::fmt;
-use tickwheel::PurgatoryStats;
+use tickwheel::purgatory::PurgatoryStats;
 
 /// What `main` measured.
 pub(crate) struct Measured {

@@ -2,9 +2,11 @@
 
 pub(crate) mod shards;
 
-use crate::key_map::{KeyMap, spread};
 use crate::keyed::shards::{Owner, Shared, Slot};
-use crate::{AddError, Task, Timer, TimerEntry, When};
+use crate::store::key_map::{KeyMap, spread};
+use crate::timer::Timer;
+use crate::timer::entry::{Task, TimerEntry, When};
+use crate::timer::error::AddError;
 use std::borrow::Borrow;
 use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -45,7 +47,8 @@ use std::time::{Duration, Instant};
 /// ```
 /// use std::sync::mpsc;
 /// use std::time::Duration;
-/// use tickwheel::{KeyedTimer, ManualClock, Timer, TimerEntry};
+/// use tickwheel::{ManualClock, Timer, TimerEntry};
+/// use tickwheel::keyed::KeyedTimer;
 ///
 /// let clock = ManualClock::new();
 /// let timer = Timer::builder().clock(clock.clone()).build()?;

@@ -7,12 +7,15 @@
 //! # Locks
 //! Each shard has one. The timer's may be taken under it. No task runs or is dropped under it.
 
-use crate::alarm::Alarm;
-use crate::key::Key;
-use crate::key_map::{KeyMap, shard_of, shards_for};
-use crate::report::Contained;
+use crate::store::key::Key;
+use crate::store::key_map::{KeyMap, shard_of, shards_for};
 use crate::sync::{Mutex, MutexGuard, parallelism};
-use crate::{AddError, Task, Timeout, Timer, TimerEntry, When};
+use crate::timer::Timer;
+use crate::timer::alarm::Alarm;
+use crate::timer::entry::{Task, TimerEntry, When};
+use crate::timer::error::AddError;
+use crate::timer::report::Contained;
+use crate::timer::timeout::Timeout;
 use crossbeam_utils::CachePadded;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
@@ -158,7 +161,7 @@ impl<T> Slot<T> {
 impl<K: Eq, T> Drop for Owner<K, T> {
     fn drop(&mut self) {
         self.0.cancel_all().into_iter().for_each(|key_and_task| {
-            self.0.timer.contain(|| drop(key_and_task));
+            self.0.timer.catch_panic(|| drop(key_and_task));
         });
     }
 }

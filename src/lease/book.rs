@@ -7,9 +7,9 @@
 //! All of it happens under one lock, so each call takes a bounded number of steps, and calls
 //! nothing of a key's but `Eq`: what is no longer needed goes back to the caller, who drops it.
 
-use crate::key::Key;
-use crate::key_map::KeyMap;
 use crate::lease::terms::LeaseTerms;
+use crate::store::key::Key;
+use crate::store::key_map::KeyMap;
 use crate::work;
 use std::collections::BTreeMap;
 use std::ops::Bound;

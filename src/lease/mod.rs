@@ -4,11 +4,15 @@ pub(crate) mod book;
 pub(crate) mod terms;
 pub(crate) mod watchdog;
 
-use crate::key::Key;
-use crate::key_map::spread;
-use crate::lease::terms::LeaseTerms;
-use crate::lease::watchdog::{LeaseStore, Watchdog};
-use crate::{AddError, Task, Timer};
+pub use crate::lease::terms::LeaseTerms;
+pub use crate::lease::watchdog::{LeaseStore, Renewal};
+
+use crate::lease::watchdog::Watchdog;
+use crate::store::key::Key;
+use crate::store::key_map::spread;
+use crate::timer::Timer;
+use crate::timer::entry::Task;
+use crate::timer::error::AddError;
 use std::fmt;
 use std::hash::{Hash, RandomState};
 use std::sync::Arc;
@@ -44,7 +48,8 @@ use std::time::Instant;
 /// ```
 /// use std::sync::mpsc::{Sender, channel};
 /// use std::time::Duration;
-/// use tickwheel::{LeaseStore, LeaseTerms, Leases, ManualClock, Renewal, Timer};
+/// use tickwheel::{ManualClock, Timer};
+/// use tickwheel::lease::{LeaseStore, LeaseTerms, Leases, Renewal};
 ///
 /// struct Store(Sender<String>);
 ///
@@ -192,7 +197,7 @@ where
     fn drop(&mut self) {
         self.watchdog.close(|left| {
             for lease in left {
-                self.timer.contain(|| drop(lease));
+                self.timer.catch_panic(|| drop(lease));
             }
         });
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 ///
 /// ```
 /// use std::time::Duration;
-/// use tickwheel::LeaseTerms;
+/// use tickwheel::lease::LeaseTerms;
 ///
 /// // A lease of 30 s, renewed every 10 s; at most 100 in one call to the store.
 /// let terms = LeaseTerms::new(Duration::from_secs(30));

@@ -4,12 +4,15 @@
 //! One, of the book and the planned round. The timer's may be taken under it. The store is called,
 //! and keys are hashed, cloned and dropped, outside of it.
 
-use crate::key::Key;
 use crate::lease::book::{Answer, Book, Left};
 use crate::lease::terms::LeaseTerms;
-use crate::report::{self, Contained};
+use crate::store::key::Key;
 use crate::sync::Mutex;
-use crate::{AddError, Task, Timeout, Timer, TimerEntry, WeakTimer};
+use crate::timer::entry::{Task, TimerEntry};
+use crate::timer::error::AddError;
+use crate::timer::report::{self, Contained};
+use crate::timer::timeout::Timeout;
+use crate::timer::{Timer, WeakTimer};
 use std::fmt;
 use std::hash::Hash;
 use std::sync::Arc;
@@ -254,7 +257,7 @@ where
     }
 
     fn call_store(&self, call: impl FnOnce(&dyn LeaseStore<K>)) {
-        self.timer.contain(|| call(&**self.store));
+        self.timer.catch_panic(|| call(&**self.store));
     }
 
     /// Nobody can renew any more.

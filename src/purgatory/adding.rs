@@ -1,17 +1,19 @@
 //! How an operation is added: watched on its keys, and checked once more.
 
-use crate::key::Key;
 use crate::purgatory::error::WatchError;
-use crate::purgatory::hold::{Hold, Served, condition};
 use crate::purgatory::operation::DelayedOperation;
+use crate::purgatory::operation_ref::{OperationRef, Served, condition};
 use crate::purgatory::place::Places;
 use crate::purgatory::registry::Home;
-use crate::purgatory::state::Fate;
-use crate::{AddError, Timer, TimerEntry, When};
+use crate::purgatory::state::EndedBy;
+use crate::store::key::Key;
+use crate::timer::Timer;
+use crate::timer::entry::{TimerEntry, When};
+use crate::timer::error::AddError;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
-impl<'a, K, O> Hold<'a, K, O>
+impl<'a, K, O> OperationRef<'a, K, O>
 where
     K: Eq + Clone + Send + 'static,
     O: DelayedOperation,
@@ -33,13 +35,13 @@ where
             Self::enter(home, keys, hash, hash_of, &mut key, &mut places);
         }));
         let Some(key) = key else { return Err(WatchError::Shutdown(operation)) };
-        let hold = Hold { home, key };
+        let hold = OperationRef { home, key };
         if let Err(panic) = entered {
-            hold.end_unsettled(operation, places, Fate::Withdrawn);
+            hold.end_unsettled(operation, places, EndedBy::Withdrawn);
             resume_unwind(panic);
         }
         if let Some(fate) = condition(&mut operation) {
-            let fate = if fate == Fate::Triggered { Fate::AtOnce } else { fate };
+            let fate = if fate == EndedBy::Triggered { EndedBy::AtOnce } else { fate };
             let ended = hold.end_unsettled(operation, places, fate);
             return ended.watched(key, WatchError::Shutdown);
         }
@@ -57,7 +59,7 @@ where
                 served.watched(key, WatchError::Shutdown)
             }
             Err(error) => {
-                let withdrawn = hold.end_unsettled(operation, places, Fate::Withdrawn);
+                let withdrawn = hold.end_unsettled(operation, places, EndedBy::Withdrawn);
                 withdrawn.watched(
                     key,
                     match error {
@@ -90,7 +92,7 @@ where
         }
     }
 
-    fn end_unsettled(&self, operation: O, places: Places, wants: Fate) -> Served<O> {
+    fn end_unsettled(&self, operation: O, places: Places, wants: EndedBy) -> Served<O> {
         self.home.shard().settle(self.key, None, places);
         self.end(operation, wants)
     }

@@ -4,7 +4,7 @@
 //! ran inside the one before, a long chain would overflow the stack. So a callback that comes up
 //! while another one runs on the same thread is postponed until that has returned.
 
-use crate::report::contain;
+use crate::timer::report::catch_panic;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 
@@ -32,7 +32,7 @@ impl Drop for Turn {
     fn drop(&mut self) {
         while let Some(callback) = next() {
             // Contained also where it drops the last reference to a timer, with its executor.
-            contain(callback);
+            catch_panic(callback);
         }
         RUNNING.with(|running| running.set(false));
     }

@@ -1,9 +1,9 @@
 //! A delayed operation's record: the operation and all that it has, its entries' places and its
 //! timeout.
 
-use crate::Timeout;
 use crate::purgatory::place::Places;
 use crate::purgatory::state::State;
+use crate::timer::timeout::Timeout;
 
 /// Lies in the shard of the operation's first key.
 #[derive(Debug)]

@@ -10,9 +10,9 @@
 //! Invariants, checked by [`Entries::assert_invariants`] while nobody visits: a line has as many
 //! entries as its blocks; each block has one, and is not pinned.
 
-use crate::key::Key;
 use crate::purgatory::place::{Id, Place};
-use crate::slab::Slab;
+use crate::store::key::Key;
+use crate::store::slab::Slab;
 use crate::work;
 
 /// Entries of a block: with what belongs to it, it fills 256 bytes. Few in models, so that a visit
@@ -40,7 +40,7 @@ struct Block {
 
 /// The entries of one key.
 #[derive(Debug)]
-pub(crate) struct Line {
+pub(crate) struct WaitQueue {
     id: u32,
     first: u32,
     last: u32,
@@ -63,10 +63,10 @@ pub(crate) struct Visit {
 #[derive(Debug)]
 pub(crate) struct Entries(Slab<Block>);
 
-impl Line {
+impl WaitQueue {
     /// A line that still has to get its id.
     pub(crate) fn new() -> Self {
-        Line { id: NONE, first: NONE, last: NONE, next_number: 0, len: 0 }
+        WaitQueue { id: NONE, first: NONE, last: NONE, next_number: 0, len: 0 }
     }
 
     pub(crate) fn set_id(&mut self, id: u32) {
@@ -89,7 +89,7 @@ impl Entries {
     }
 
     /// Adds an entry to the end of a line of this shard.
-    pub(crate) fn push(&mut self, line: &mut Line, shard: u16, operation: Id) -> Place {
+    pub(crate) fn push(&mut self, line: &mut WaitQueue, shard: u16, operation: Id) -> Place {
         if line.last == NONE || usize::from(self.0.at(line.last).used) == BLOCK {
             self.append_block(line);
         }
@@ -108,7 +108,7 @@ impl Entries {
     }
 
     /// Takes an entry out of its line.
-    pub(crate) fn remove(&mut self, line: &mut Line, place: Place) {
+    pub(crate) fn remove(&mut self, line: &mut WaitQueue, place: Place) {
         let block = self.0.at_mut(place.block);
         block.live &= !(1 << place.slot());
         line.len -= 1;
@@ -117,7 +117,7 @@ impl Entries {
 
     /// Begins to visit the operations that are in a line now: appends some of them to `out`.
     /// Whoever gets a visit has to [resume](Self::resume) it.
-    pub(crate) fn visit(&mut self, line: &Line, out: &mut Vec<Id>) -> Option<Visit> {
+    pub(crate) fn visit(&mut self, line: &WaitQueue, out: &mut Vec<Id>) -> Option<Visit> {
         let last = self.0.at(line.last);
         let visit = Visit { pinned: NONE, until: last.number, until_slot: last.used };
         self.take_along(line.first, visit, out)
@@ -126,7 +126,7 @@ impl Entries {
     /// Goes on with a visit: likewise.
     pub(crate) fn resume(
         &mut self,
-        line: &mut Line,
+        line: &mut WaitQueue,
         visit: Visit,
         out: &mut Vec<Id>,
     ) -> Option<Visit> {
@@ -166,7 +166,7 @@ impl Entries {
         self.0.at(visit.pinned).line
     }
 
-    fn append_block(&mut self, line: &mut Line) {
+    fn append_block(&mut self, line: &mut WaitQueue) {
         let previous = line.last;
         let number = line.next_number;
         line.next_number += 1;
@@ -187,7 +187,7 @@ impl Entries {
         }
     }
 
-    fn forget_block_if_empty(&mut self, line: &mut Line, index: u32) {
+    fn forget_block_if_empty(&mut self, line: &mut WaitQueue, index: u32) {
         let Block { previous, next, live, pins, .. } = *self.0.at(index);
         if live > 0 || pins > 0 {
             return;
@@ -204,7 +204,7 @@ impl Entries {
     }
 
     /// Checks a line. Returns how many blocks it has.
-    pub(crate) fn assert_invariants(&self, line: &Line) -> usize {
+    pub(crate) fn assert_invariants(&self, line: &WaitQueue) -> usize {
         let (mut blocks, mut len, mut previous, mut index) = (0, 0, NONE, line.first);
         while index != NONE {
             let block = self.0.at(index);

@@ -3,9 +3,9 @@
 use std::error::Error;
 use std::fmt;
 
-/// Why [`Purgatory::try_complete_else_watch`](crate::Purgatory::try_complete_else_watch) did not
-/// accept an operation, which is inside. It is watched nowhere, and not completed: its condition
-/// did not hold at the first check.
+/// Why [`Purgatory::try_complete_else_watch`](crate::purgatory::Purgatory::try_complete_else_watch)
+/// did not accept an operation, which is inside. It is watched nowhere, and not completed: its
+/// condition did not hold at the first check.
 #[non_exhaustive]
 pub enum WatchError<O> {
     /// It has no key, so nothing would ever trigger it.

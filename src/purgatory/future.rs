@@ -1,11 +1,11 @@
 //! Delayed operations that a future waits for, on plain wakers: no runtime is needed.
 
-use crate::When;
 use crate::purgatory::Purgatory;
 use crate::purgatory::error::WatchError;
 use crate::purgatory::operation::DelayedOperation;
 use crate::purgatory::pending::Pending;
 use crate::sync::Mutex;
+use crate::timer::entry::When;
 use std::fmt;
 use std::future::Future;
 use std::hash::{BuildHasher, Hash};
@@ -106,7 +106,8 @@ where
     /// use std::sync::Arc;
     /// use std::sync::atomic::{AtomicU64, Ordering};
     /// use std::time::Duration;
-    /// use tickwheel::{FutureOperation, Purgatory, Timer, Waited};
+    /// use tickwheel::Timer;
+    /// use tickwheel::purgatory::{FutureOperation, Purgatory, Waited};
     ///
     /// # pollster::block_on(async {
     /// let timer = Timer::builder().start()?;

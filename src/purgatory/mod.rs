@@ -6,7 +6,7 @@ pub(crate) mod delayed;
 pub(crate) mod entries;
 pub(crate) mod error;
 pub(crate) mod future;
-pub(crate) mod hold;
+pub(crate) mod operation_ref;
 pub(crate) mod operation;
 pub(crate) mod pending;
 pub(crate) mod place;
@@ -16,19 +16,22 @@ pub(crate) mod state;
 pub(crate) mod stats;
 pub(crate) mod watchers;
 
-use crate::key_map;
-use crate::purgatory::error::WatchError;
-use crate::purgatory::hold::{Hold, expire_at};
-use crate::purgatory::operation::DelayedOperation;
-use crate::purgatory::pending::{Pending, Watch};
+pub use crate::purgatory::error::WatchError;
+pub use crate::purgatory::future::{FutureOperation, Wait, Waited};
+pub use crate::purgatory::operation::DelayedOperation;
+pub use crate::purgatory::pending::{CancelPendingOnDrop, Cancelled, Pending, Watch};
+pub use crate::purgatory::stats::PurgatoryStats;
+
+use crate::purgatory::operation_ref::{OperationRef, expire_at};
 use crate::purgatory::place::Id;
 use crate::purgatory::registry::{Home, Registry};
-use crate::purgatory::state::Fate;
-use crate::purgatory::stats::PurgatoryStats;
-use crate::report::contain;
+use crate::purgatory::state::EndedBy;
+use crate::store::key_map;
 use crate::sync::atomic::Ordering;
 use crate::sync::{parallelism, thread_number};
-use crate::{Timer, When};
+use crate::timer::Timer;
+use crate::timer::entry::When;
+use crate::timer::report::catch_panic;
 use std::borrow::Borrow;
 use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -129,13 +132,13 @@ where
         if keys.is_empty() {
             return Err(WatchError::NoKeys(operation));
         }
-        match contain(|| operation.try_complete()) {
+        match catch_panic(|| operation.try_complete()) {
             Some(false) => {
                 let hash = self.hash(&keys[0]);
                 let home = self.shared.home(hash);
                 let (timer, when) = (&self.shared.timer, timeout.into());
                 let hash_of = |key: &K| self.hash(key);
-                let key = Hold::watch(home, timer, operation, when, keys, hash, hash_of)?;
+                let key = OperationRef::watch(home, timer, operation, when, keys, hash, hash_of)?;
                 let pending = key.map(|key| Pending { home: Arc::clone(home), key });
                 return Ok(pending.map_or(Watch::Completed, Watch::Pending));
             }
@@ -233,11 +236,11 @@ where
             let shard = shard.lock();
             stats.watched += shard.watched();
             stats.delayed += shard.delayed();
-            stats.completed_at_once += shard.ended(Fate::AtOnce);
-            stats.completed_by_trigger += shard.ended(Fate::Triggered);
-            stats.completed_by_force += shard.ended(Fate::Forced);
-            stats.expired += shard.ended(Fate::Expired);
-            stats.cancelled += shard.ended(Fate::Cancelled);
+            stats.completed_at_once += shard.ended(EndedBy::AtOnce);
+            stats.completed_by_trigger += shard.ended(EndedBy::Triggered);
+            stats.completed_by_force += shard.ended(EndedBy::Forced);
+            stats.expired += shard.ended(EndedBy::Expired);
+            stats.cancelled += shard.ended(EndedBy::Cancelled);
         }
         stats
     }
@@ -287,7 +290,7 @@ where
     }
 
     /// Calls `see` with the operations that are watched on a key now, without any lock.
-    fn visit<Q>(&self, hash: u64, key: &Q, mut see: impl FnMut(Hold<'_, K, O>))
+    fn visit<Q>(&self, hash: u64, key: &Q, mut see: impl FnMut(OperationRef<'_, K, O>))
     where
         K: Borrow<Q>,
         Q: Eq + ?Sized,
@@ -296,7 +299,7 @@ where
         let mut visit = self.registry.shard_of(hash).visit(hash, key, &mut batch);
         loop {
             for Id { shard, key } in batch.drain(..) {
-                see(Hold { home: &self.homes[usize::from(shard)], key });
+                see(OperationRef { home: &self.homes[usize::from(shard)], key });
             }
             let Some(unfinished) = visit else { return };
             visit = self.registry.shard_of(hash).resume(unfinished, &mut batch);
@@ -311,7 +314,7 @@ where
             // that the lock is never held for long.
             for part in 0.. {
                 let more = home.shard().waiting(part, &mut waiting);
-                let cancel = |key| Hold { home, key }.cancel().1;
+                let cancel = |key| OperationRef { home, key }.cancel().1;
                 pending.extend(waiting.drain(..).filter_map(cancel));
                 if !more {
                     break;

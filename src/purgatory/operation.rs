@@ -1,7 +1,7 @@
 //! The delayed operation: what a purgatory's user writes.
 
-/// An operation that waits in a [`Purgatory`](crate::Purgatory) until its condition holds or its
-/// time is up: a fetch that waits for bytes, a produce that waits for its replicas.
+/// An operation that waits in a [`Purgatory`](crate::purgatory::Purgatory) until its condition
+/// holds or its time is up: a fetch that waits for bytes, a produce that waits for its replicas.
 ///
 /// The purgatory owns it, and calls its code with exclusive access, from whichever thread has a
 /// reason to: no two of its methods ever run at the same time. Each operation ends exactly once:
@@ -15,7 +15,7 @@
 /// ```
 /// use std::sync::atomic::{AtomicUsize, Ordering};
 /// use std::sync::{Arc, mpsc};
-/// use tickwheel::DelayedOperation;
+/// use tickwheel::purgatory::DelayedOperation;
 ///
 /// /// A fetch that waits for `wanted` bytes.
 /// struct Fetch {

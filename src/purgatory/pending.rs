@@ -1,15 +1,15 @@
 //! The handle of an operation that is watched.
 
-use crate::key::Key;
-use crate::purgatory::hold::Hold;
 use crate::purgatory::operation::DelayedOperation;
+use crate::purgatory::operation_ref::OperationRef;
 use crate::purgatory::registry::Home;
 use crate::purgatory::state::Claim;
+use crate::store::key::Key;
 use std::fmt;
 use std::sync::Arc;
 
 /// What became of an operation that was accepted:
-/// [`Purgatory::try_complete_else_watch`](crate::Purgatory::try_complete_else_watch).
+/// [`Purgatory::try_complete_else_watch`](crate::purgatory::Purgatory::try_complete_else_watch).
 #[derive(Debug)]
 #[must_use = "tells whether the operation is completed already"]
 pub enum Watch<K, O> {
@@ -53,7 +53,7 @@ pub enum Cancelled<O> {
     Returned(O),
     /// This call, but another thread is checking the operation at this moment: it will call
     /// [`on_cancellation`](DelayedOperation::on_cancellation) and drop it.
-    Left,
+    Deferred,
     /// Somebody else: it was finished already.
     Finished,
 }
@@ -63,7 +63,7 @@ impl<O> Cancelled<O> {
     pub fn into_operation(self) -> Option<O> {
         match self {
             Cancelled::Returned(operation) => Some(operation),
-            Cancelled::Left | Cancelled::Finished => None,
+            Cancelled::Deferred | Cancelled::Finished => None,
         }
     }
 }
@@ -73,8 +73,8 @@ where
     K: Eq + Clone + Send + 'static,
     O: DelayedOperation,
 {
-    fn hold(&self) -> Hold<'_, K, O> {
-        Hold { home: &self.home, key: self.key }
+    fn hold(&self) -> OperationRef<'_, K, O> {
+        OperationRef { home: &self.home, key: self.key }
     }
 
     /// Whether the operation was completed: its condition held, it was forced, or its time was up.
@@ -98,7 +98,7 @@ where
         match self.hold().cancel() {
             (_, Some(operation)) => Cancelled::Returned(operation),
             (Claim::Lost, None) => Cancelled::Finished,
-            (Claim::Won | Claim::Left, None) => Cancelled::Left,
+            (Claim::Won | Claim::Deferred, None) => Cancelled::Deferred,
         }
     }
 
@@ -114,7 +114,8 @@ where
 ///
 /// ```
 /// use std::time::Duration;
-/// use tickwheel::{DelayedOperation, Purgatory, Timer};
+/// use tickwheel::Timer;
+/// use tickwheel::purgatory::{DelayedOperation, Purgatory};
 ///
 /// struct Fetch;
 ///

@@ -1,6 +1,6 @@
 //! Where an operation and its entries lie.
 
-use crate::key::Key;
+use crate::store::key::Key;
 use std::num::NonZeroU8;
 
 /// Names one operation, and never another one: its record's key, in the shard of its first key.

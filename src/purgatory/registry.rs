@@ -4,16 +4,16 @@
 //! Each shard has one, and nobody takes a second one under it, nor the timer's. Operations and
 //! tasks are dropped outside.
 
-use crate::WeakTimer;
-use crate::alarm::Alarm;
-use crate::key::Key;
-use crate::key_map::shard_of;
 use crate::purgatory::callbacks::{Turn, postpone};
 use crate::purgatory::delayed::Content;
 use crate::purgatory::shard::Shard;
-use crate::report::contain;
+use crate::store::key::Key;
+use crate::store::key_map::shard_of;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Mutex, MutexGuard};
+use crate::timer::WeakTimer;
+use crate::timer::alarm::Alarm;
+use crate::timer::report::catch_panic;
 use crossbeam_utils::CachePadded;
 use std::sync::Arc;
 
@@ -106,10 +106,10 @@ impl<K: Eq + Clone, O> Home<K, O> {
         O: 'static,
     {
         let end = move |registry: &Registry<K, O>| {
-            if contain(|| code(&mut operation)).is_none() {
+            if catch_panic(|| code(&mut operation)).is_none() {
                 registry.count_panic();
             }
-            if contain(|| drop(operation)).is_none() {
+            if catch_panic(|| drop(operation)).is_none() {
                 registry.count_panic();
             }
         };

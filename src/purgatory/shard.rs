@@ -7,14 +7,14 @@
 //! Invariants, checked by [`Shard::assert_invariants`] while no operation is being added: those of
 //! the watchers, and an operation that waits has its entries, and one that does not has none.
 
-use crate::Timeout;
-use crate::key::Key;
 use crate::purgatory::delayed::{Content, Delayed};
 use crate::purgatory::entries::Visit;
 use crate::purgatory::place::{Id, Place, Places};
-use crate::purgatory::state::{Claim, Fate, Next, State};
+use crate::purgatory::state::{Claim, EndedBy, Next, State};
 use crate::purgatory::watchers::Watchers;
-use crate::slab::Slab;
+use crate::store::key::Key;
+use crate::store::slab::Slab;
+use crate::timer::timeout::Timeout;
 use crate::work;
 use std::borrow::Borrow;
 use std::mem;
@@ -29,8 +29,8 @@ pub(crate) struct Shard<K, O> {
     closed: bool,
     /// Operations that wait.
     delayed: usize,
-    /// How many ended, by [`Fate`].
-    ended: [u64; Fate::COUNT],
+    /// How many ended, by [`EndedBy`].
+    ended: [u64; EndedBy::COUNT],
 }
 
 impl<K: Eq + Clone, O> Shard<K, O> {
@@ -41,7 +41,7 @@ impl<K: Eq + Clone, O> Shard<K, O> {
             operations: Slab::new(),
             closed: false,
             delayed: 0,
-            ended: [0; Fate::COUNT],
+            ended: [0; EndedBy::COUNT],
         }
     }
 
@@ -113,7 +113,7 @@ impl<K: Eq + Clone, O> Shard<K, O> {
     }
 
     /// Its holder ends it.
-    pub(crate) fn finish(&mut self, key: Key, wants: Fate) -> (Fate, Content<O>) {
+    pub(crate) fn finish(&mut self, key: Key, wants: EndedBy) -> (EndedBy, Content<O>) {
         let fate = self.held(key).state.finish(wants);
         (fate, self.end(key, fate))
     }
@@ -124,7 +124,7 @@ impl<K: Eq + Clone, O> Shard<K, O> {
     }
 
     /// Ends it if it is idle; otherwise leaves that to its holder.
-    pub(crate) fn claim(&mut self, key: Key, fate: Fate) -> (Claim, Option<Content<O>>) {
+    pub(crate) fn claim(&mut self, key: Key, fate: EndedBy) -> (Claim, Option<Content<O>>) {
         let delayed = self.operations.get_mut(key);
         match delayed.map_or(Claim::Lost, |delayed| delayed.state.end(fate)) {
             Claim::Won => (Claim::Won, Some(self.end(key, fate))),
@@ -136,14 +136,14 @@ impl<K: Eq + Clone, O> Shard<K, O> {
     /// after this.
     pub(crate) fn cancel_unless_adding(&mut self, key: Key) -> (Claim, Option<Content<O>>) {
         match self.operations.get(key) {
-            Some(delayed) if !delayed.state.is_adding() => self.claim(key, Fate::Cancelled),
+            Some(delayed) if !delayed.state.is_adding() => self.claim(key, EndedBy::Cancelled),
             _ => (Claim::Lost, None),
         }
     }
 
     /// Takes what an operation has, that has ended, and its entry here; those in other shards are
     /// left to the caller.
-    fn end(&mut self, key: Key, fate: Fate) -> Content<O> {
+    fn end(&mut self, key: Key, fate: EndedBy) -> Content<O> {
         self.delayed -= 1;
         self.ended[fate as usize] += 1;
         let delayed = self.held(key);
@@ -226,7 +226,7 @@ impl<K: Eq + Clone, O> Shard<K, O> {
         self.delayed
     }
 
-    pub(crate) fn ended(&self, fate: Fate) -> u64 {
+    pub(crate) fn ended(&self, fate: EndedBy) -> u64 {
         self.ended[fate as usize]
     }
 

@@ -42,12 +42,12 @@ const OVERDUE: u8 = 128;
 #[derive(Debug)]
 pub(crate) struct State {
     bits: u8,
-    fate: Option<Fate>,
+    fate: Option<EndedBy>,
 }
 
 /// How an operation ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum EndedBy {
     /// By the check after it was watched.
     AtOnce,
     Triggered,
@@ -66,7 +66,7 @@ pub(crate) enum Claim {
     /// The caller has it now.
     Won,
     /// Another one holds it, and will do what the caller wants.
-    Left,
+    Deferred,
     /// Its fate is sealed already.
     Lost,
 }
@@ -75,14 +75,14 @@ pub(crate) enum Claim {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     /// It keeps the operation, for this.
-    Keep(Duty),
+    Keep(Request),
     /// It has let go; and then has to run the errand.
     LetGo(Option<Errand>),
 }
 
 /// What a holder keeps the operation for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Duty {
+pub(crate) enum Request {
     CheckAgain,
     /// End it, as was asked for.
     End,
@@ -95,11 +95,11 @@ pub(crate) enum Errand {
     Expire,
 }
 
-impl Fate {
+impl EndedBy {
     pub(crate) const COUNT: usize = 7;
 
     fn is_completion(self) -> bool {
-        matches!(self, Fate::AtOnce | Fate::Triggered | Fate::Forced | Fate::Expired)
+        matches!(self, EndedBy::AtOnce | EndedBy::Triggered | EndedBy::Forced | EndedBy::Expired)
     }
 }
 
@@ -129,17 +129,17 @@ impl State {
     }
 
     /// Ends it: forces, expires or cancels it.
-    pub(crate) fn end(&mut self, fate: Fate) -> Claim {
-        if fate == Fate::Expired && self.bits & (HANDED | OVERDUE | SEALED) == HANDED {
+    pub(crate) fn end(&mut self, fate: EndedBy) -> Claim {
+        if fate == EndedBy::Expired && self.bits & (HANDED | OVERDUE | SEALED) == HANDED {
             // A trigger that came in time is on its way: whoever makes its check sees to this.
             self.bits |= EXPIRED;
-            return Claim::Left;
+            return Claim::Deferred;
         }
         let claim = self.claim(
             0,
             match fate {
-                Fate::Forced => FORCED,
-                Fate::Expired => EXPIRED,
+                EndedBy::Forced => FORCED,
+                EndedBy::Expired => EXPIRED,
                 _ => CANCELLED,
             },
         );
@@ -155,7 +155,7 @@ impl State {
             Claim::Lost
         } else if self.bits & HELD != 0 {
             self.bits |= request;
-            Claim::Left
+            Claim::Deferred
         } else {
             self.bits |= own;
             Claim::Won
@@ -166,7 +166,7 @@ impl State {
     /// meanwhile is for it to say.
     pub(crate) fn release(&mut self, may_check: bool) -> Next {
         if self.bits & SEALED != 0 {
-            return Next::Keep(Duty::End);
+            return Next::Keep(Request::End);
         }
         let asked = self.bits & AGAIN != 0;
         self.bits &= !AGAIN;
@@ -176,7 +176,7 @@ impl State {
         }
         // Also if the time is up, because the condition may have come true before.
         if asked && (may_check || expired) {
-            return Next::Keep(Duty::CheckAgain);
+            return Next::Keep(Request::CheckAgain);
         }
         self.bits &= !(HELD | ADDING);
         if expired {
@@ -191,13 +191,13 @@ impl State {
 
     /// The holder ends it, as it `wants`; but what somebody has been promised comes first. An
     /// operation whose check panicked is beyond promises.
-    pub(crate) fn finish(&mut self, wants: Fate) -> Fate {
-        let fate = if wants == Fate::Panicked {
+    pub(crate) fn finish(&mut self, wants: EndedBy) -> EndedBy {
+        let fate = if wants == EndedBy::Panicked {
             wants
         } else if self.bits & CANCELLED != 0 {
-            if self.is_adding() { Fate::Withdrawn } else { Fate::Cancelled }
+            if self.is_adding() { EndedBy::Withdrawn } else { EndedBy::Cancelled }
         } else if self.bits & FORCED != 0 {
-            Fate::Forced
+            EndedBy::Forced
         } else {
             wants
         };
@@ -212,7 +212,7 @@ impl State {
 
     /// Whether it was completed, or will be by its holder.
     pub(crate) fn is_completed(&self) -> bool {
-        self.fate.map_or(self.bits & FORCED != 0, Fate::is_completion)
+        self.fate.map_or(self.bits & FORCED != 0, EndedBy::is_completion)
     }
 
     /// Whether it has ended, or will be by its holder.
@@ -230,7 +230,7 @@ mod tests {
     use super::*;
 
     const WAITS: Next = Next::LetGo(None);
-    const AGAIN: Next = Next::Keep(Duty::CheckAgain);
+    const AGAIN: Next = Next::Keep(Request::CheckAgain);
     const HANDS_ON: Next = Next::LetGo(Some(Errand::Check));
     const EXPIRES: Next = Next::LetGo(Some(Errand::Expire));
 
@@ -244,12 +244,12 @@ mod tests {
     fn a_trigger_during_a_check_makes_the_holder_check_again() {
         let mut state = idle();
         assert_eq!(state.trigger(), Claim::Won);
-        assert_eq!((state.trigger(), state.trigger()), (Claim::Left, Claim::Left));
+        assert_eq!((state.trigger(), state.trigger()), (Claim::Deferred, Claim::Deferred));
         assert_eq!((state.release(true), state.release(false)), (AGAIN, WAITS));
         assert_eq!(state.trigger(), Claim::Won);
-        assert_eq!(state.finish(Fate::Triggered), Fate::Triggered);
+        assert_eq!(state.finish(EndedBy::Triggered), EndedBy::Triggered);
         assert_eq!(
-            (state.trigger(), state.end(Fate::Forced), state.end(Fate::Expired)),
+            (state.trigger(), state.end(EndedBy::Forced), state.end(EndedBy::Expired)),
             (Claim::Lost, Claim::Lost, Claim::Lost)
         );
     }
@@ -259,39 +259,43 @@ mod tests {
         for condition in [false, true] {
             let end = |mut state: State| {
                 if !condition {
-                    assert_eq!(state.release(true), Next::Keep(Duty::End));
+                    assert_eq!(state.release(true), Next::Keep(Request::End));
                 }
-                let fate = state.finish(Fate::Triggered);
+                let fate = state.finish(EndedBy::Triggered);
                 (fate, state.is_completed())
             };
             let mut state = idle();
             state.trigger();
             assert_eq!(
-                (state.end(Fate::Forced), state.end(Fate::Cancelled), state.end(Fate::Forced)),
-                (Claim::Left, Claim::Lost, Claim::Lost)
+                (
+                    state.end(EndedBy::Forced),
+                    state.end(EndedBy::Cancelled),
+                    state.end(EndedBy::Forced)
+                ),
+                (Claim::Deferred, Claim::Lost, Claim::Lost)
             );
             assert!(state.is_sealed() && state.is_completed());
-            assert_eq!(end(state), (Fate::Forced, true));
+            assert_eq!(end(state), (EndedBy::Forced, true));
             let mut state = idle();
             state.trigger();
             assert_eq!(
-                (state.end(Fate::Cancelled), state.end(Fate::Expired), state.trigger()),
-                (Claim::Left, Claim::Lost, Claim::Lost)
+                (state.end(EndedBy::Cancelled), state.end(EndedBy::Expired), state.trigger()),
+                (Claim::Deferred, Claim::Lost, Claim::Lost)
             );
             assert!(state.is_sealed() && !state.is_completed());
-            assert_eq!(end(state), (Fate::Cancelled, false));
+            assert_eq!(end(state), (EndedBy::Cancelled, false));
         }
     }
 
     #[test]
     fn a_request_beyond_what_the_holder_may_check_is_handed_on_once() {
         let mut state = idle();
-        assert_eq!((state.trigger(), state.trigger()), (Claim::Won, Claim::Left));
+        assert_eq!((state.trigger(), state.trigger()), (Claim::Won, Claim::Deferred));
         assert_eq!((state.release(false), state.arrive()), (HANDS_ON, Claim::Won));
-        assert_eq!((state.trigger(), state.release(false)), (Claim::Left, HANDS_ON));
-        assert_eq!((state.trigger(), state.trigger()), (Claim::Won, Claim::Left));
+        assert_eq!((state.trigger(), state.release(false)), (Claim::Deferred, HANDS_ON));
+        assert_eq!((state.trigger(), state.trigger()), (Claim::Won, Claim::Deferred));
         assert_eq!(state.release(false), WAITS, "one is on its way");
-        assert_eq!((state.trigger(), state.arrive()), (Claim::Won, Claim::Left));
+        assert_eq!((state.trigger(), state.arrive()), (Claim::Won, Claim::Deferred));
         assert_eq!((state.release(true), state.release(false)), (AGAIN, WAITS));
         assert_eq!(state.arrive(), Claim::Lost, "none was on its way");
     }
@@ -300,11 +304,11 @@ mod tests {
     fn an_expiry_during_a_check_comes_after_one_more_check() {
         for may_check in [true, false] {
             let mut state = idle();
-            assert_eq!((state.trigger(), state.trigger()), (Claim::Won, Claim::Left));
-            assert_eq!(state.end(Fate::Expired), Claim::Left);
+            assert_eq!((state.trigger(), state.trigger()), (Claim::Won, Claim::Deferred));
+            assert_eq!(state.end(EndedBy::Expired), Claim::Deferred);
             assert_eq!((state.release(may_check), state.trigger()), (AGAIN, Claim::Lost));
             assert_eq!((state.release(may_check), state.trigger()), (EXPIRES, Claim::Lost));
-            assert_eq!(state.end(Fate::Expired), Claim::Won);
+            assert_eq!(state.end(EndedBy::Expired), Claim::Won);
             assert!(state.is_sealed());
         }
     }
@@ -312,17 +316,20 @@ mod tests {
     #[test]
     fn an_expiry_waits_for_a_check_that_is_on_its_way_and_that_is_the_last() {
         let mut state = idle();
-        assert_eq!((state.trigger(), state.trigger()), (Claim::Won, Claim::Left));
-        assert_eq!((state.release(false), state.end(Fate::Expired)), (HANDS_ON, Claim::Left));
+        assert_eq!((state.trigger(), state.trigger()), (Claim::Won, Claim::Deferred));
+        assert_eq!(
+            (state.release(false), state.end(EndedBy::Expired)),
+            (HANDS_ON, Claim::Deferred)
+        );
         assert_eq!((state.arrive(), state.trigger()), (Claim::Won, Claim::Lost));
-        assert_eq!((state.release(true), state.end(Fate::Expired)), (EXPIRES, Claim::Won));
+        assert_eq!((state.release(true), state.end(EndedBy::Expired)), (EXPIRES, Claim::Won));
     }
 
     #[test]
     fn what_is_still_being_added_goes_back_after_a_shutdown() {
         let mut state = State::adding();
-        assert_eq!(state.end(Fate::Cancelled), Claim::Left);
-        assert_eq!(state.release(true), Next::Keep(Duty::End));
-        assert_eq!(state.finish(Fate::Triggered), Fate::Withdrawn);
+        assert_eq!(state.end(EndedBy::Cancelled), Claim::Deferred);
+        assert_eq!(state.release(true), Next::Keep(Request::End));
+        assert_eq!(state.finish(EndedBy::Triggered), EndedBy::Withdrawn);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// What a purgatory has done: [`Purgatory::stats`](crate::Purgatory::stats).
+/// What a purgatory has done: [`Purgatory::stats`](crate::purgatory::Purgatory::stats).
 ///
 /// Every operation that was accepted is delayed, or was completed, expired or cancelled, or its
 /// check panicked.

@@ -6,16 +6,16 @@
 //! Invariants, checked by [`Watchers::assert_invariants`]: every key that is watched has one line
 //! of entries and is found by its hash; no other key is.
 
-use crate::key_map::KeyMap;
-use crate::purgatory::entries::{Entries, Line, Visit};
+use crate::purgatory::entries::{Entries, Visit, WaitQueue};
 use crate::purgatory::place::{Id, Place};
+use crate::store::key_map::KeyMap;
 use std::borrow::Borrow;
 
 /// See the head of this file.
 #[derive(Debug)]
 pub(crate) struct Watchers<K> {
     shard: u16,
-    lines: KeyMap<K, Line>,
+    lines: KeyMap<K, WaitQueue>,
     entries: Entries,
     len: usize,
 }
@@ -42,7 +42,7 @@ impl<K: Eq + Clone> Watchers<K> {
     /// Adds an operation to a key's end.
     pub(crate) fn push(&mut self, hash: u64, key: &K, operation: Id) -> Place {
         let id = self.lines.find(hash, key).unwrap_or_else(|| {
-            let id = self.lines.insert(hash, key.clone(), Line::new()).index;
+            let id = self.lines.insert(hash, key.clone(), WaitQueue::new()).index;
             self.lines.at_mut(id).set_id(id);
             id
         });

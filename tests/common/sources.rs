@@ -2,7 +2,7 @@
 //!
 //! They know no more of the language than what rustfmt leaves to know.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 /// The lines of code, numbered: no blank lines, no comments, nothing from the unit tests on.
 pub(crate) fn code(text: &str) -> impl Iterator<Item = (usize, &str)> {
@@ -18,37 +18,25 @@ pub(crate) fn code(text: &str) -> impl Iterator<Item = (usize, &str)> {
     )
 }
 
-/// What is known of a crate: its modules, and the module of each item that its root exports.
-pub(crate) struct Tree {
-    modules: BTreeSet<String>,
-    items: BTreeMap<String, String>,
-}
+/// The modules of a crate.
+pub(crate) struct Tree(BTreeSet<String>);
 
 impl Tree {
-    /// `lib` is the text of its root, `modules` are named as `wheel`, `purgatory::state`.
-    pub(crate) fn new(lib: &str, modules: impl IntoIterator<Item = String>) -> Self {
-        let mut tree = Tree { modules: modules.into_iter().collect(), items: BTreeMap::new() };
-        tree.items = exports(lib)
-            .into_iter()
-            .map(|path| {
-                let module = tree.module_of(&path).expect("an item has a module");
-                (name(&path).to_owned(), module)
-            })
-            .collect();
-        tree
+    /// They are named as `wheel`, `purgatory::state`.
+    pub(crate) fn new(modules: impl IntoIterator<Item = String>) -> Self {
+        Tree(modules.into_iter().collect())
     }
 
     /// The module that a path from the root leads into.
     fn module_of(&self, path: &str) -> Option<String> {
         let parts: Vec<&str> = path.split("::").collect();
         let longest = (1..=parts.len()).rev().map(|length| parts[..length].join("::"));
-        let module = longest.into_iter().find(|module| self.modules.contains(module));
-        module.or_else(|| self.items.get(parts[0]).cloned())
+        longest.into_iter().find(|module| self.0.contains(module))
     }
 
     /// The modules that a file uses, each with the number of a line, in its imports or inline. What
-    /// cannot be told is an error: a path that leads nowhere, or one that begins at `super` or
-    /// `self`, which this does not follow.
+    /// cannot be told is an error: a path that leads nowhere, one to an item of the root, or one
+    /// that begins at `super` or `self`, which this does not follow.
     pub(crate) fn used_by(&self, own: &str, text: &str) -> Vec<(usize, Result<String, String>)> {
         let mut used = Vec::new();
         let lines: Vec<(usize, &str)> = code(text).collect();
@@ -59,7 +47,9 @@ impl Tree {
                     used.push((number, Err(format!("a path from {start}"))));
                 }
             }
-            for rest in words(line, "crate::") {
+            // What a folder's module exports is its face, and no import.
+            let is_export = line.starts_with("pub use ");
+            for rest in words(line, "crate::").filter(|_| !is_export) {
                 // An import may go on over many lines.
                 let more = lines[at + 1..].iter().map(|(_, line)| without_comment(line).trim());
                 let text = std::iter::once(rest).chain(more).take(60).collect::<String>();
@@ -71,7 +61,7 @@ impl Tree {
                 }
             }
             // A folder's module can name what is in the folder without a prefix.
-            let children = self.modules.iter().filter_map(|module| {
+            let children = self.0.iter().filter_map(|module| {
                 module.strip_prefix(own)?.strip_prefix("::").map(|child| (child, module))
             });
             for (child, module) in children {
@@ -123,10 +113,16 @@ fn read_paths(text: &mut &str, prefix: &str, out: &mut Vec<String>) {
     }
 }
 
-/// The paths of the items that a crate's root exports.
-pub(crate) fn exports(lib: &str) -> Vec<String> {
+/// The paths of the items that a module defines for the crate's users, or exports.
+pub(crate) fn exports(text: &str) -> Vec<String> {
     let mut paths = Vec::new();
-    let code: String = code(lib).map(|(_, line)| without_comment(line).trim()).collect();
+    let lines: Vec<&str> = code(text).map(|(_, line)| without_comment(line)).collect();
+    for defined in ["pub struct ", "pub enum ", "pub trait ", "pub type "] {
+        for item in lines.iter().filter_map(|line| line.strip_prefix(defined)) {
+            read_paths(&mut &*item, "", &mut paths);
+        }
+    }
+    let code: String = lines.iter().map(|line| line.trim()).collect();
     for item in code.split("pub use ").skip(1) {
         read_paths(&mut item.split(';').next().unwrap_or(item), "", &mut paths);
     }

@@ -4,9 +4,10 @@ use crate::{MS, Payload, by_hand, no_report_succeeds};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
-use tickwheel::{
-    KeyedTimer, LeaseStore, LeaseTerms, Leases, Periodic, Renewal, Task, Timer, TimerEntry, Worker,
-};
+use tickwheel::keyed::KeyedTimer;
+use tickwheel::lease::{LeaseStore, LeaseTerms, Leases, Renewal};
+use tickwheel::periodic::Periodic;
+use tickwheel::{Task, Timer, TimerEntry, Worker};
 
 /// Owned by a closure or a trait's implementation, whose drop panics with it. The count tells that
 /// it was dropped.

@@ -9,10 +9,9 @@ mod unwind;
 use std::panic::panic_any;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
-use tickwheel::{
-    Executor, LeaseStore, LeaseTerms, Leases, ManualClock, Periodic, Renewal, Task, Timer,
-    TimerEntry, Worker,
-};
+use tickwheel::lease::{LeaseStore, LeaseTerms, Leases, Renewal};
+use tickwheel::periodic::Periodic;
+use tickwheel::{Executor, ManualClock, Task, Timer, TimerEntry, Worker};
 
 pub(crate) const MS: Duration = Duration::from_millis(1);
 pub(crate) const HANG: Duration = Duration::from_secs(20);

@@ -5,7 +5,8 @@ use std::panic::panic_any;
 use std::sync::Once;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
-use tickwheel::{LeaseStore, LeaseTerms, Leases, ManualClock, Renewal, Task, Timer, TimerEntry};
+use tickwheel::lease::{LeaseStore, LeaseTerms, Leases, Renewal};
+use tickwheel::{ManualClock, Task, Timer, TimerEntry};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 

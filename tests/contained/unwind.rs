@@ -5,9 +5,10 @@ use std::panic::catch_unwind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tickwheel::{
-    DelayedOperation, KeyedTimer, LeaseStore, LeaseTerms, Leases, Purgatory, Renewal, TimerEntry,
-};
+use tickwheel::TimerEntry;
+use tickwheel::keyed::KeyedTimer;
+use tickwheel::lease::{LeaseStore, LeaseTerms, Leases, Renewal};
+use tickwheel::purgatory::{DelayedOperation, Purgatory};
 
 /// A key that cannot be compared while it is told so.
 #[derive(Clone, Debug)]

@@ -9,7 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
-use tickwheel::{ManualClock, MissedTick, SleepError, Task, TimedError, Timer, TimerEntry};
+use tickwheel::future::{SleepError, TimedError};
+use tickwheel::periodic::MissedTick;
+use tickwheel::{ManualClock, Task, Timer, TimerEntry};
 
 const MS: Duration = Duration::from_millis(1);
 const HOUR: Duration = Duration::from_secs(3600);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Waker};
 use std::time::Duration;
-use tickwheel::Sleep;
+use tickwheel::future::Sleep;
 
 /// Sleeps at once, and wakers that poll them.
 const SLEEPS: usize = 4;

@@ -2,7 +2,8 @@
 
 use std::future::Future;
 use std::time::{Duration, Instant};
-use tickwheel::{TimedError, Timer};
+use tickwheel::Timer;
+use tickwheel::future::TimedError;
 
 /// Sleeps for some milliseconds; how long it took, and how long it should at least.
 async fn nap(timer: Timer, number: u32) -> (Duration, Duration) {

@@ -5,7 +5,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tickwheel::{KeyedTimer, ManualClock, Timer, TimerEntry};
+use tickwheel::keyed::KeyedTimer;
+use tickwheel::{ManualClock, Timer, TimerEntry};
 
 const S: Duration = Duration::from_secs(1);
 

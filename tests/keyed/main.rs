@@ -6,7 +6,8 @@ mod races;
 
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
-use tickwheel::{AddError, KeyedTimer, ManualClock, Task, Timer, TimerBuilder, TimerEntry};
+use tickwheel::keyed::KeyedTimer;
+use tickwheel::{AddError, ManualClock, Task, Timer, TimerBuilder, TimerEntry};
 
 pub(crate) const MS: Duration = Duration::from_millis(1);
 pub(crate) const HOUR: Duration = Duration::from_secs(3600);

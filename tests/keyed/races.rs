@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
-use tickwheel::{KeyedTimer, Timer, TimerEntry};
+use tickwheel::keyed::KeyedTimer;
+use tickwheel::{Timer, TimerEntry};
 
 #[test]
 fn every_task_ends_once_whether_it_is_replaced_or_cancelled_or_expires() {

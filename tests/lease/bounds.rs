@@ -7,7 +7,8 @@ use std::hash::{Hash, Hasher};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tickwheel::{Lease, LeaseStore, LeaseTerms, Leases, ManualClock, Renewal, Timer};
+use tickwheel::lease::{Lease, LeaseStore, LeaseTerms, Leases, Renewal};
+use tickwheel::{ManualClock, Timer};
 
 const MANY: u32 = 10_000;
 const BATCH: usize = 50;

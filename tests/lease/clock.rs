@@ -3,7 +3,8 @@
 use crate::{Fixture, Mood, S};
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
-use tickwheel::{LeaseStore, LeaseTerms, Leases, ManualClock, Renewal, Timer};
+use tickwheel::lease::{LeaseStore, LeaseTerms, Leases, Renewal};
+use tickwheel::{ManualClock, Timer};
 
 #[test]
 fn a_lease_counts_from_when_it_was_asked_for() {

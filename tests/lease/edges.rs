@@ -6,7 +6,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tickwheel::{Lease, LeaseStore, LeaseTerms, Leases, ManualClock, Renewal, Timer, TimerEntry};
+use tickwheel::lease::{Lease, LeaseStore, LeaseTerms, Leases, Renewal};
+use tickwheel::{ManualClock, Timer, TimerEntry};
 
 /// Something else goes off before the round in the same turn, and fills the timer: that costs no
 /// lease. Or it shuts the timer down: then all are lost, and none is renewed after that.

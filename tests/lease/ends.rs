@@ -4,7 +4,8 @@ use crate::{Fixture, S};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tickwheel::{AddError, LeaseStore, LeaseTerms, Leases, ManualClock, Renewal, Task, Timer};
+use tickwheel::lease::{LeaseStore, LeaseTerms, Leases, Renewal};
+use tickwheel::{AddError, ManualClock, Task, Timer};
 
 /// Seen to fail: they were never reported.
 #[test]
@@ -40,7 +41,7 @@ fn all_are_lost_when_somebody_finds_the_timer_shut_down() {
 /// As soon as the first of them is reported lost, none is held: whoever asks is told.
 #[test]
 fn none_is_held_any_more_when_the_first_is_reported() {
-    type Held = Arc<Mutex<Vec<tickwheel::Lease<u32>>>>;
+    type Held = Arc<Mutex<Vec<tickwheel::lease::Lease<u32>>>>;
     struct Looks(Held, Arc<Mutex<Vec<usize>>>);
     impl LeaseStore<u32> for Looks {
         fn renew(&self, _: Vec<Renewal<u32>>) {}

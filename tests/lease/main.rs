@@ -13,7 +13,8 @@ mod warnings;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tickwheel::{LeaseStore, LeaseTerms, Leases, ManualClock, Renewal, Timer, TimerEntry};
+use tickwheel::lease::{LeaseStore, LeaseTerms, Leases, Renewal};
+use tickwheel::{ManualClock, Timer, TimerEntry};
 
 pub(crate) const S: Duration = Duration::from_secs(1);
 

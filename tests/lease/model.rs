@@ -2,7 +2,7 @@
 
 use crate::{Fixture, Mood};
 use quickcheck::{Arbitrary, Gen, QuickCheck};
-use tickwheel::{Lease, Renewal};
+use tickwheel::lease::{Lease, Renewal};
 
 #[derive(Clone, Debug)]
 enum Step {

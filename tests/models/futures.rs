@@ -9,7 +9,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
-use tickwheel::{ManualClock, SleepError, TimedError, Timer, TimerBuilder, TimerEntry};
+use tickwheel::future::{SleepError, TimedError};
+use tickwheel::{ManualClock, Timer, TimerBuilder, TimerEntry};
 
 pub(crate) const NANO: Duration = Duration::from_nanos(1);
 

@@ -5,10 +5,8 @@ use crate::harness::explore;
 use shuttle::thread;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tickwheel::{
-    AddError, Lease, LeaseStore, LeaseTerms, Leases, ManualClock, Renewal, Task, Timer,
-    TimerBuilder, TimerEntry,
-};
+use tickwheel::lease::{Lease, LeaseStore, LeaseTerms, Leases, Renewal};
+use tickwheel::{AddError, ManualClock, Task, Timer, TimerBuilder, TimerEntry};
 
 pub(crate) const MICRO: Duration = Duration::from_micros(1);
 

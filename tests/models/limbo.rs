@@ -6,7 +6,8 @@ use shuttle::thread;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tickwheel::{Cancelled, DelayedOperation, ManualClock, Purgatory, Timer, Watch, WatchError};
+use tickwheel::purgatory::{Cancelled, DelayedOperation, Purgatory, Watch, WatchError};
+use tickwheel::{ManualClock, Timer};
 
 /// Hashes a key to itself, so that every run of a schedule is the same. With two shards, key 0 is
 /// in the first, keys 1 and 2 in the second.
@@ -140,7 +141,7 @@ impl Limbo {
     pub(crate) fn cancel(&self, handle: &Handle) -> Cancelled<usize> {
         match handle.cancel() {
             Cancelled::Returned(op) => Cancelled::Returned(op.give(Fate::Returned)),
-            Cancelled::Left => Cancelled::Left,
+            Cancelled::Deferred => Cancelled::Deferred,
             Cancelled::Finished => Cancelled::Finished,
         }
     }

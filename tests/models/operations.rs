@@ -3,7 +3,7 @@
 use shuttle::sync::atomic::{AtomicBool, Ordering};
 use shuttle::thread::{self, ThreadId};
 use std::sync::{Arc, Mutex};
-use tickwheel::{Cancelled, DelayedOperation, Pending};
+use tickwheel::purgatory::{Cancelled, DelayedOperation, Pending};
 
 pub(crate) type Handle = Arc<Pending<u64, Op>>;
 

@@ -4,13 +4,13 @@ use crate::harness::explore;
 use crate::limbo::Limbo;
 use crate::operations::Fate;
 use shuttle::thread;
-use tickwheel::Cancelled;
+use tickwheel::purgatory::Cancelled;
 
 /// What has become of an operation, if a cancel answered this. `otherwise` if it came too late.
 fn after_cancel(answer: &Cancelled<usize>, otherwise: Fate) -> Fate {
     match answer {
         Cancelled::Returned(_) => Fate::Returned,
-        Cancelled::Left => Fate::Cancelled,
+        Cancelled::Deferred => Fate::Cancelled,
         Cancelled::Finished => otherwise,
     }
 }

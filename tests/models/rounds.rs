@@ -6,7 +6,8 @@ use crate::leases::{Dog, MICRO, Seen, Store};
 use shuttle::thread;
 use std::sync::Arc;
 use std::time::Duration;
-use tickwheel::{LeaseTerms, Leases, Renewal, Task, TimerEntry};
+use tickwheel::lease::{LeaseTerms, Leases, Renewal};
+use tickwheel::{Task, TimerEntry};
 
 /// The timer is shut down as a round begins: every lease is lost, once.
 ///

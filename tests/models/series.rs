@@ -6,7 +6,8 @@ use shuttle::sync::{Condvar, Mutex};
 use shuttle::thread;
 use std::sync::Arc;
 use std::time::Duration;
-use tickwheel::{ManualClock, MissedTick, Periodic, Run, Series, Timer};
+use tickwheel::periodic::{MissedTick, Periodic, Run, Series};
+use tickwheel::{ManualClock, Timer};
 
 /// The numbers of the runs, in order. std's lock, because it is never held for a step of a
 /// schedule.

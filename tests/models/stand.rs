@@ -5,7 +5,8 @@ use crate::limbo::KeyHasher;
 use shuttle::thread;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tickwheel::{AddError, KeyedTimer, ManualClock, Task, Timer, TimerBuilder, TimerEntry};
+use tickwheel::keyed::KeyedTimer;
+use tickwheel::{AddError, ManualClock, Task, Timer, TimerBuilder, TimerEntry};
 
 pub(crate) type Keyed = KeyedTimer<u64, Job, KeyHasher>;
 

@@ -11,7 +11,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
-use tickwheel::{FutureOperation, Purgatory, Wait, Waited};
+use tickwheel::purgatory::{FutureOperation, Purgatory, Wait, Waited};
 
 /// A visit sees all that was watched when it began, whoever leaves and comes meanwhile: also into
 /// the place of what left.

@@ -2,7 +2,8 @@
 
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
-use tickwheel::{ManualClock, MissedTick, Periodic, Series, Timer};
+use tickwheel::periodic::{MissedTick, Periodic, Series};
+use tickwheel::{ManualClock, Timer};
 
 const MS: Duration = Duration::from_millis(1);
 

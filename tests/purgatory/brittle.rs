@@ -4,7 +4,8 @@ use crate::HOUR;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use tickwheel::{DelayedOperation, ManualClock, Purgatory, Timer};
+use tickwheel::purgatory::{DelayedOperation, Purgatory};
+use tickwheel::{ManualClock, Timer};
 
 struct Operation(Arc<AtomicU32>);
 

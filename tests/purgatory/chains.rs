@@ -4,7 +4,8 @@ use crate::{HOUR, MS};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
-use tickwheel::{DelayedOperation, ManualClock, Pending, Purgatory, Timer};
+use tickwheel::purgatory::{DelayedOperation, Pending, Purgatory};
+use tickwheel::{ManualClock, Timer};
 
 const LINKS: u32 = 100_000;
 const STACK: usize = 256 << 10;

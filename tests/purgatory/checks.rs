@@ -3,7 +3,7 @@
 use crate::What::{Cancelled, Checked, Completed, Dropped};
 use crate::reentrancy::hand;
 use crate::{Fixture, HOUR, Script};
-use tickwheel::{Pending, WatchError};
+use tickwheel::purgatory::{Pending, WatchError};
 
 /// Its trigger meets itself, held: one more check, however many triggers.
 #[test]
@@ -53,7 +53,7 @@ fn a_check_may_cancel_or_force_its_own_operation() {
             let won = if forces {
                 own.force_complete()
             } else {
-                matches!(own.cancel(), tickwheel::Cancelled::Left)
+                matches!(own.cancel(), tickwheel::purgatory::Cancelled::Deferred)
             };
             assert!(won && own.is_completed() == forces);
             assert!(!own.force_complete() && own.cancel().into_operation().is_none(), "one wins");

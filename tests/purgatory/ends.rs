@@ -4,7 +4,7 @@ use crate::What::{Cancelled, Completed, Dropped, Expired};
 use crate::{Fixture, MS, Script, What};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
-use tickwheel::Pending;
+use tickwheel::purgatory::Pending;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum End {
@@ -52,7 +52,7 @@ fn a_finished_operation_is_gone_from_all_its_keys_and_the_timer_and_dropped() {
         let (flag, handle) = (Arc::clone(&set), Arc::clone(&own));
         let script = fixture.script(1).when(move || {
             if let Some(handle) = handle.lock().unwrap().take() {
-                assert!(matches!(handle.cancel(), tickwheel::Cancelled::Left));
+                assert!(matches!(handle.cancel(), tickwheel::purgatory::Cancelled::Deferred));
             }
             flag.load(SeqCst)
         });

@@ -5,7 +5,8 @@ use crate::{Fixture, HOUR, MS, Script};
 use std::sync::mpsc;
 use std::thread::{self, ThreadId};
 use std::time::Duration;
-use tickwheel::{DelayedOperation, ManualClock, Purgatory, Task, Timer, TimerEntry, Worker};
+use tickwheel::purgatory::{DelayedOperation, Purgatory};
+use tickwheel::{ManualClock, Task, Timer, TimerEntry, Worker};
 
 #[test]
 fn an_operation_expires_at_its_deadline_and_never_before() {

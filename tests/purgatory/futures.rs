@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
-use tickwheel::{FutureOperation, ManualClock, Purgatory, Timer, Wait, Waited, WatchError};
+use tickwheel::purgatory::{FutureOperation, Purgatory, Wait, Waited, WatchError};
+use tickwheel::{ManualClock, Timer};
 
 struct Fixture {
     purgatory: Purgatory<u32, FutureOperation>,

@@ -25,7 +25,8 @@ mod watch;
 
 use script::{Log, Script, What};
 use std::time::Duration;
-use tickwheel::{ManualClock, Pending, Purgatory, Task, Timer, TimerBuilder, Watch};
+use tickwheel::purgatory::{Pending, Purgatory, Watch};
+use tickwheel::{ManualClock, Task, Timer, TimerBuilder};
 
 pub(crate) const MS: Duration = Duration::from_millis(1);
 pub(crate) const HOUR: Duration = Duration::from_secs(3600);

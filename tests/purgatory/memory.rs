@@ -4,7 +4,8 @@ use crate::{Fixture, HOUR, MS};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
-use tickwheel::{DelayedOperation, ManualClock, Purgatory, Timer, WatchError};
+use tickwheel::purgatory::{DelayedOperation, Purgatory, WatchError};
+use tickwheel::{ManualClock, Timer};
 
 const MANY: usize = if cfg!(debug_assertions) { 100_000 } else { 1_000_000 };
 

@@ -9,7 +9,8 @@ use quickcheck::{Gen, QuickCheck};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tickwheel::{Cancelled, ManualClock, Pending, Purgatory, Timer, Watch};
+use tickwheel::purgatory::{Cancelled, Pending, Purgatory, Watch};
+use tickwheel::{ManualClock, Timer};
 
 type Flags = Arc<Mutex<Vec<Arc<AtomicBool>>>>;
 
@@ -120,7 +121,7 @@ impl Run {
                 self.returned(vec![script], vec![id as u32]);
             }
             Cancelled::Finished => assert!(!self.naive.waits(id), "cancel of {id}"),
-            Cancelled::Left => panic!("nobody else is there"),
+            Cancelled::Deferred => panic!("nobody else is there"),
         }
         self.handles[id] = Some(pending);
     }

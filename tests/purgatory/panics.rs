@@ -5,7 +5,7 @@ use crate::{Fixture, HOUR, MS, Script};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tickwheel::{Pending, WatchError};
+use tickwheel::purgatory::{Pending, WatchError};
 
 /// Panics at this check, the first one being 1.
 fn panics_at(script: Script, number: u32) -> Script {
@@ -215,7 +215,8 @@ impl std::hash::Hash for Key {
 #[test]
 fn a_key_that_panics_leaves_nothing_behind_under_the_keys_before() {
     let fixture = Fixture::new();
-    let purgatory: tickwheel::Purgatory<Key, Script> = tickwheel::Purgatory::new(&fixture.timer);
+    let purgatory: tickwheel::purgatory::Purgatory<Key, Script> =
+        tickwheel::purgatory::Purgatory::new(&fixture.timer);
     for keys in [[Key(1), Key(2), Key(100)], [Key(50), Key(1), Key(2)], [Key(1), Key(50), Key(2)]] {
         let script = fixture.script(5);
         let life = script.life();

@@ -5,7 +5,7 @@ use crate::{Fixture, HOUR, MS, Script};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tickwheel::{Pending, Purgatory, WatchError};
+use tickwheel::purgatory::{Pending, Purgatory, WatchError};
 
 /// What a script's hook takes out and uses.
 pub(crate) type Hand<T> = Arc<Mutex<Option<T>>>;

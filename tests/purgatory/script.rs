@@ -4,7 +4,7 @@ use std::fmt;
 use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, Weak};
-use tickwheel::DelayedOperation;
+use tickwheel::purgatory::DelayedOperation;
 
 /// What was called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

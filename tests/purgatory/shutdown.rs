@@ -4,7 +4,8 @@ use crate::What::{Cancelled, Completed, Dropped, Expired};
 use crate::{Fixture, HOUR, MS, Script};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tickwheel::{Pending, TimerEntry, WatchError};
+use tickwheel::TimerEntry;
+use tickwheel::purgatory::{Pending, WatchError};
 
 #[test]
 fn shutdown_returns_all_that_waits_and_refuses_what_comes() {

@@ -5,9 +5,8 @@ use crate::{HOUR, MS};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Barrier, Mutex};
 use std::time::{Duration, Instant};
-use tickwheel::{
-    Cancelled, DelayedOperation, ManualClock, Pending, Purgatory, Timer, Watch, WatchError,
-};
+use tickwheel::purgatory::{Cancelled, DelayedOperation, Pending, Purgatory, Watch, WatchError};
+use tickwheel::{ManualClock, Timer};
 
 /// Only a bug takes that long.
 const HANG: Duration = Duration::from_secs(60);
@@ -192,7 +191,7 @@ impl Race {
                 assert!(Arc::ptr_eq(&operation.fate, &self.fates[id]));
                 self.give_back(vec![operation]);
             }
-            Cancelled::Left | Cancelled::Finished => {}
+            Cancelled::Deferred | Cancelled::Finished => {}
         }
         assert!(!pending.force_complete(), "its fate is sealed");
     }

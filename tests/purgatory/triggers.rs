@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
-use tickwheel::{Pending, Purgatory};
+use tickwheel::purgatory::{Pending, Purgatory};
 
 #[test]
 fn a_trigger_checks_a_keys_operations_in_the_order_in_which_they_came() {

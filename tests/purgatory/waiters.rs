@@ -6,7 +6,8 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::task::{Context, Wake, Waker};
-use tickwheel::{FutureOperation, ManualClock, Purgatory, Timer};
+use tickwheel::purgatory::{FutureOperation, Purgatory};
+use tickwheel::{ManualClock, Timer};
 
 /// Looks who else holds a thing when it is woken.
 struct Looks(Arc<()>, AtomicUsize);

@@ -5,7 +5,7 @@ use crate::{Fixture, HOUR, MS};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
-use tickwheel::{Cancelled, WatchError};
+use tickwheel::purgatory::{Cancelled, WatchError};
 
 #[test]
 fn an_operation_whose_condition_holds_is_completed_at_its_first_check() {

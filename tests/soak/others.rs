@@ -2,7 +2,9 @@
 
 use crate::{HOUR, MS, Measured, REPEATS, SPARE, bounds, in_use, scaled};
 use std::time::Duration;
-use tickwheel::{DelayedOperation, KeyedTimer, ManualClock, Pending, Purgatory, Timer, TimerEntry};
+use tickwheel::keyed::KeyedTimer;
+use tickwheel::purgatory::{DelayedOperation, Pending, Purgatory};
+use tickwheel::{ManualClock, Timer, TimerEntry};
 
 struct Waits;
 

@@ -9,7 +9,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::task::{Context, Poll, Wake, Waker};
-use tickwheel::{Interval, Sleep, SleepError, TimedError, Wait, Waited, When};
+use tickwheel::When;
+use tickwheel::future::{Interval, Sleep, SleepError, TimedError};
+use tickwheel::purgatory::{Wait, Waited};
 
 #[derive(Default)]
 struct Woken(AtomicBool);

@@ -8,7 +8,9 @@ use crate::world::{Handle, Ref, World, depth};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
-use tickwheel::{CancelOnDrop, Lease, Series, When};
+use tickwheel::lease::Lease;
+use tickwheel::periodic::Series;
+use tickwheel::{CancelOnDrop, When};
 
 pub(crate) struct Hand {
     pub(crate) random: Random,

@@ -9,7 +9,9 @@ use crate::world::{KEYS, Ref, World, act};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
-use tickwheel::{LeaseStore, MissedTick, Periodic, Renewal, TimerEntry, When};
+use tickwheel::lease::{LeaseStore, Renewal};
+use tickwheel::periodic::{MissedTick, Periodic};
+use tickwheel::{TimerEntry, When};
 
 /// Runs of a series, at most: one that catches up would never end.
 const RUNS: u64 = 12;

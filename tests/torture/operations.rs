@@ -7,7 +7,7 @@ use crate::random::Random;
 use crate::world::{KEYS, Ref, World, act};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Weak};
-use tickwheel::{Cancelled, DelayedOperation, Watch, WatchError};
+use tickwheel::purgatory::{Cancelled, DelayedOperation, Watch, WatchError};
 
 pub(crate) struct Operation {
     ticket: Option<Ticket>,
@@ -144,7 +144,7 @@ impl Hand {
             1 => drop_as(End::Guarded, pending.cancel_on_drop()),
             2 => {
                 let cancelled = pending.cancel();
-                let ended = !matches!(cancelled, Cancelled::Left);
+                let ended = !matches!(cancelled, Cancelled::Deferred);
                 drop_as(End::Cancelled, cancelled);
                 assert!(!ended || matches!(pending.cancel(), Cancelled::Finished));
             }

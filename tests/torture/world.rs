@@ -12,10 +12,10 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
-use tickwheel::{
-    Clock, FutureOperation, KeyedTimer, LeaseTerms, Leases, ManualClock, Pending, Purgatory,
-    Renewal, SystemClock, Timeout, Timer,
-};
+use tickwheel::keyed::KeyedTimer;
+use tickwheel::lease::{LeaseTerms, Leases, Renewal};
+use tickwheel::purgatory::{FutureOperation, Pending, Purgatory};
+use tickwheel::{Clock, ManualClock, SystemClock, Timeout, Timer};
 
 /// Keys, of whatever has any.
 pub(crate) const KEYS: u64 = 12;

@@ -5,7 +5,8 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use tickwheel::{KeyedTimer, ManualClock, Timer, TimerEntry};
+use tickwheel::keyed::KeyedTimer;
+use tickwheel::{ManualClock, Timer, TimerEntry};
 
 /// Puts all small keys into one shard, however many there are: the inverse of what the crate
 /// multiplies with to spread them.

@@ -4,7 +4,8 @@ use crate::{DIRECTORY, SIZES, check_with, millis, timer_of_tasks};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use tickwheel::{Lease, LeaseStore, LeaseTerms, Leases, ManualClock, Renewal, Timer};
+use tickwheel::lease::{Lease, LeaseStore, LeaseTerms, Leases, Renewal};
+use tickwheel::{ManualClock, Timer};
 
 /// Answers as long as it is up; counts what it is told.
 #[derive(Clone, Default)]

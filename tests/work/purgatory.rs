@@ -4,7 +4,8 @@ use crate::{DIRECTORY, SIZES, check_with, millis, timer_of_tasks};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tickwheel::{Cancelled, DelayedOperation, ManualClock, Pending, Purgatory, Timer};
+use tickwheel::purgatory::{Cancelled, DelayedOperation, Pending, Purgatory};
+use tickwheel::{ManualClock, Timer};
 
 /// Complete as soon as all are.
 struct Operation(Arc<AtomicBool>);

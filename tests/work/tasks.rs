@@ -6,7 +6,9 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
-use tickwheel::{FutureOperation, Periodic, Purgatory, Series, Sleep, Waited};
+use tickwheel::future::Sleep;
+use tickwheel::periodic::{Periodic, Series};
+use tickwheel::purgatory::{FutureOperation, Purgatory, Waited};
 
 #[test]
 fn series() {

@@ -5,7 +5,8 @@ use crate::contenders::Tickwheel;
 use crate::work::Random;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tickwheel::{DelayedOperation, Purgatory, Timer};
+use tickwheel::Timer;
+use tickwheel::purgatory::{DelayedOperation, Purgatory};
 
 /// Bytes that are allocated now.
 #[allow(unsafe_code)]

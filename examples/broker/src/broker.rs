@@ -12,7 +12,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
-use tickwheel::{DelayedOperation, Purgatory, Timer, TimerEntry};
+use tickwheel::purgatory::{DelayedOperation, Purgatory};
+use tickwheel::{Timer, TimerEntry};
 
 /// How a broker is to be.
 #[derive(Clone, Copy, Debug)]

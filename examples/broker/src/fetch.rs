@@ -6,7 +6,8 @@ use kafka_protocol::messages::fetch_response::{FetchableTopicResponse, Partition
 use kafka_protocol::messages::{FetchRequest, FetchResponse, TopicName};
 use std::sync::Arc;
 use std::time::Duration;
-use tickwheel::{DelayedOperation, Timer};
+use tickwheel::Timer;
+use tickwheel::purgatory::DelayedOperation;
 use tokio::sync::oneshot;
 
 /// No answer is larger, whatever a consumer would take.

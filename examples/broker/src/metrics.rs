@@ -4,7 +4,8 @@ use crate::broker::Broker;
 use crate::follower::Pace;
 use std::fmt::{Display, Write};
 use std::sync::atomic::Ordering;
-use tickwheel::{PurgatoryStats, Stats};
+use tickwheel::Stats;
+use tickwheel::purgatory::PurgatoryStats;
 
 /// All of them.
 pub(crate) fn text(broker: &Broker) -> String {

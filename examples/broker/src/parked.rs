@@ -1,7 +1,8 @@
 //! Parked requests: the operation waits in a purgatory, its connection waits for the answer.
 
 use std::hash::Hash;
-use tickwheel::{DelayedOperation, Pending, Purgatory, When};
+use tickwheel::When;
+use tickwheel::purgatory::{DelayedOperation, Pending, Purgatory};
 use tokio::sync::oneshot;
 
 /// Parks an operation until it answers. It is cancelled if this future is dropped, because the

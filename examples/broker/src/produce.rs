@@ -6,7 +6,7 @@ use kafka_protocol::messages::produce_request::PartitionProduceData;
 use kafka_protocol::messages::produce_response::{PartitionProduceResponse, TopicProduceResponse};
 use kafka_protocol::messages::{ProduceRequest, ProduceResponse};
 use std::sync::Arc;
-use tickwheel::DelayedOperation;
+use tickwheel::purgatory::DelayedOperation;
 use tokio::sync::oneshot;
 
 /// A produce that is appended, and waits for the follower.

@@ -1,5 +1,5 @@
 //! A server for Redis' clients whose keys vanish on time: values in a map, deadlines in a
-//! [`tickwheel::KeyedTimer`].
+//! [`tickwheel::keyed::KeyedTimer`].
 
 // In reading order: the keys and their deadlines, the commands, the wire.
 pub mod deadline;

@@ -11,7 +11,8 @@ use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
-use tickwheel::{KeyedTimer, Timer, WeakTimer};
+use tickwheel::keyed::KeyedTimer;
+use tickwheel::{Timer, WeakTimer};
 
 /// Shared by the map and the timer.
 pub(crate) type Key = Arc<[u8]>;

@@ -9,7 +9,7 @@ use tickwheel::{Timer, TimerEntry};
 #[derive(Clone)]
 pub struct KeyedTimer {
     timer: Timer,
-    keyed: tickwheel::KeyedTimer<u64, u64>,
+    keyed: tickwheel::keyed::KeyedTimer<u64, u64>,
     start: Instant,
 }
 
@@ -22,7 +22,7 @@ impl Keyed for KeyedTimer {
         let expired = |key, task| {
             black_box((key, task));
         };
-        let keyed = tickwheel::KeyedTimer::new(&timer, expired);
+        let keyed = tickwheel::keyed::KeyedTimer::new(&timer, expired);
         KeyedTimer { timer, keyed, start: Instant::now() }
     }
 

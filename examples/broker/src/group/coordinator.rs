@@ -13,7 +13,9 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use tickwheel::{DelayedOperation, KeyedTimer, Purgatory, PurgatoryStats, Timer, TimerEntry};
+use tickwheel::keyed::KeyedTimer;
+use tickwheel::purgatory::{DelayedOperation, Purgatory, PurgatoryStats};
+use tickwheel::{Timer, TimerEntry};
 
 /// What groups may have.
 #[derive(Clone, Copy, Debug)]

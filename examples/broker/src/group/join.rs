@@ -2,7 +2,8 @@
 
 use super::coordinator::{Group, Sessions};
 use std::sync::Arc;
-use tickwheel::{DelayedOperation, TimerEntry};
+use tickwheel::TimerEntry;
+use tickwheel::purgatory::DelayedOperation;
 
 /// Parked on its group's name. On expiry whoever has not joined is out.
 pub(super) struct DelayedJoin {

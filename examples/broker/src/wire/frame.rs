@@ -89,7 +89,7 @@ async fn in_time<T>(
     future: impl Future<Output = T>,
 ) -> Result<T, FrameError> {
     timer.timeout(limit, future).await.map_err(|error| match error {
-        tickwheel::TimedError::Elapsed => FrameError::Silent,
+        tickwheel::future::TimedError::Elapsed => FrameError::Silent,
         _ => FrameError::Full,
     })
 }

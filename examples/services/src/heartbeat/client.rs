@@ -3,7 +3,7 @@
 use super::{Connection, End, Event, Exchange, MESSAGE};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use tickwheel::SleepError;
+use tickwheel::future::SleepError;
 use tokio::net::TcpStream;
 
 /// Keeps connection number `connection` to a server open until the timer is shut down. On a busy

@@ -2,7 +2,7 @@
 
 use super::{Connection, End, Event, Exchange, MESSAGE};
 use std::sync::Arc;
-use tickwheel::SleepError;
+use tickwheel::future::SleepError;
 use tokio::net::{TcpListener, TcpStream};
 
 /// Accepts connections until the timer is shut down.

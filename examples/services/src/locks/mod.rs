@@ -17,7 +17,8 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use tickwheel::{Lease, LeaseTerms, Leases, Timer};
+use tickwheel::Timer;
+use tickwheel::lease::{Lease, LeaseTerms, Leases};
 
 /// Takes locks, and renews them a third of their lease after they were taken or renewed.
 pub struct Locks {

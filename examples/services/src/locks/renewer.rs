@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Duration;
-use tickwheel::{LeaseStore, Renewal};
+use tickwheel::lease::{LeaseStore, Renewal};
 
 type Batch = Vec<Renewal<LockId>>;
 

@@ -10,7 +10,8 @@ pub mod registry;
 use backon::{BackoffBuilder, ExponentialBuilder};
 use std::hash::Hash;
 use std::sync::{Arc, Weak};
-use tickwheel::{KeyedTimer, Timer, TimerEntry};
+use tickwheel::keyed::KeyedTimer;
+use tickwheel::{Timer, TimerEntry};
 
 /// An operation that can be tried again.
 pub trait Operation<K: Key>: Send + Sync + 'static {

@@ -1,0 +1,289 @@
+//! Futures on a timer, on plain wakers: no runtime is needed.
+
+#[cfg(feature = "hyper")]
+pub(crate) mod hyper;
+
+use crate::periodic::missed::MissedTick;
+use crate::timer::Timer;
+use crate::timer::entry::{Task, TimerEntry, When};
+use crate::timer::error::AddError;
+use crate::timer::timeout::Timeout;
+use std::error::Error;
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, Waker, ready};
+use std::time::{Duration, Instant};
+
+/// A future that is ready at its deadline, never before: [`Timer::sleep`].
+///
+/// Its place in the timer is the waker of whoever polls it, so it allocates nothing. It holds the
+/// timer, and a timeout there from the first poll that found it not ready. Dropping it cancels
+/// that.
+///
+/// A [`shutdown`](Timer::shutdown) of the timer returns the wakers of those who sleep, as tasks: to
+/// run them wakes the sleepers, and each then ends with an error. An executor that refuses tasks
+/// needs `on_refused(Task::run)`: a waker that is dropped wakes nobody.
+#[derive(Debug)]
+#[must_use = "a future does nothing unless it is polled"]
+pub struct Sleep {
+    timer: Timer,
+    /// `None`: so far away that no `Instant` can tell.
+    deadline: Option<Instant>,
+    armed: Option<Armed>,
+}
+
+#[derive(Debug)]
+struct Armed {
+    timeout: Timeout,
+    /// Whom the timeout wakes: the clone that is the task in the timer, which keeps its data alive
+    /// while the timeout is pending. Not the waker that was cloned: that may have other data, whose
+    /// place another waker takes when it is gone.
+    wakes: (usize, usize),
+}
+
+/// Why a future could not wait for its time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SleepError {
+    /// As many timers are pending as `max_pending` allows.
+    Full,
+    /// The timer was shut down.
+    Shutdown,
+}
+
+/// Why a future under [`Timer::timeout`] has no output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TimedError {
+    /// The time was up.
+    Elapsed,
+    /// The timer could not watch the time.
+    Sleep(SleepError),
+}
+
+impl Timer {
+    /// A future that is ready after `delay`, counted from now.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tickwheel::Timer;
+    /// # pollster::block_on(async {
+    /// let timer = Timer::builder().start()?;
+    /// timer.sleep(Duration::from_millis(10)).await?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
+    pub fn sleep(&self, delay: Duration) -> Sleep {
+        Sleep { timer: self.clone(), deadline: self.now().checked_add(delay), armed: None }
+    }
+
+    /// A future that is ready at `deadline`, a time of the timer's clock.
+    pub fn sleep_until(&self, deadline: Instant) -> Sleep {
+        Sleep { timer: self.clone(), deadline: Some(deadline), armed: None }
+    }
+
+    /// `future`, with [`TimedError::Elapsed`] for its output if that takes longer than `delay` from
+    /// now. The future is polled first: what is ready in time is never lost.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tickwheel::Timer;
+    /// # use tickwheel::future::TimedError;
+    /// # pollster::block_on(async {
+    /// let timer = Timer::builder().start()?;
+    /// let (millisecond, hour) = (Duration::from_millis(1), Duration::from_secs(3600));
+    /// assert_eq!(timer.timeout(hour, async { 7 }).await, Ok(7));
+    /// let never = timer.timeout(millisecond, std::future::pending::<()>());
+    /// assert_eq!(never.await, Err(TimedError::Elapsed));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
+    pub fn timeout<F: Future>(
+        &self,
+        delay: Duration,
+        future: F,
+    ) -> impl Future<Output = Result<F::Output, TimedError>> + use<F> {
+        let mut sleep = self.sleep(delay);
+        async move {
+            let mut future = pin!(future);
+            poll_fn(|context| {
+                if let Poll::Ready(output) = future.as_mut().poll(context) {
+                    return Poll::Ready(Ok(output));
+                }
+                let slept = ready!(Pin::new(&mut sleep).poll(context));
+                // It may have become ready since it was polled, and in time.
+                if let Poll::Ready(output) = future.as_mut().poll(context) {
+                    return Poll::Ready(Ok(output));
+                }
+                Poll::Ready(Err(slept.map_or_else(TimedError::Sleep, |()| TimedError::Elapsed)))
+            })
+            .await
+        }
+    }
+
+    /// Ticks now, and then every `period`, phase-stable: the n-th at start + n x period. A tick
+    /// that comes late does not delay the others, unless that is
+    /// [wanted](MissedTick::Delay); what becomes of those that were missed is told by
+    /// [`Interval::missed_tick`].
+    ///
+    /// A period of zero counts as a nanosecond.
+    pub fn interval(&self, period: Duration) -> Interval {
+        let period = period.max(Duration::from_nanos(1));
+        let sleep = self.sleep(Duration::ZERO);
+        Interval { sleep, period, missed_tick: MissedTick::default() }
+    }
+}
+
+impl Sleep {
+    /// When it is ready.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.deadline
+    }
+
+    /// Whether its time has come.
+    pub fn is_elapsed(&self) -> bool {
+        self.deadline.is_some_and(|deadline| deadline <= self.timer.now())
+    }
+
+    /// Moves the deadline to `delay` from now, also if it has passed. Costs as little as
+    /// [`Timeout::reschedule`].
+    pub fn reset(&mut self, delay: Duration) {
+        self.reset_to(self.timer.now().checked_add(delay));
+    }
+
+    /// Moves the deadline to `deadline`, likewise.
+    pub fn reset_at(&mut self, deadline: Instant) {
+        self.reset_to(Some(deadline));
+    }
+
+    fn reset_to(&mut self, deadline: Option<Instant>) {
+        self.deadline = deadline;
+        let when = When::at_or_never(deadline);
+        let moved = self.armed.as_ref().is_some_and(|armed| armed.timeout.reschedule_to(when));
+        if !moved {
+            self.armed = None;
+        }
+    }
+
+    /// Polls it; `add` is how its timeout gets into the timer.
+    pub(crate) fn poll_by(
+        &mut self,
+        context: &Context<'_>,
+        add: impl FnOnce(&Timer, TimerEntry) -> Result<Timeout, AddError<Task>>,
+    ) -> Poll<Result<(), SleepError>> {
+        if self.is_elapsed() {
+            self.cancel();
+            return Poll::Ready(Ok(()));
+        }
+        let waker = context.waker();
+        if self.armed.as_mut().is_some_and(|armed| armed.wakes(waker)) {
+            return Poll::Pending;
+        }
+        let waker = waker.clone();
+        let wakes = identity(&waker);
+        let entry = TimerEntry::new(When::at_or_never(self.deadline), Task::from(waker));
+        match add(&self.timer, entry) {
+            Ok(timeout) => {
+                self.armed = Some(Armed { timeout, wakes });
+                Poll::Pending
+            }
+            Err(AddError::Full(_)) => Poll::Ready(Err(SleepError::Full)),
+            Err(AddError::Shutdown(_)) => Poll::Ready(Err(SleepError::Shutdown)),
+        }
+    }
+
+    fn cancel(&mut self) {
+        if let Some(armed) = self.armed.take() {
+            drop(armed.timeout.cancel());
+        }
+    }
+}
+
+impl Armed {
+    /// Whether the timeout is pending and wakes this waker, from now on if not before. So it keeps
+    /// its place, also in a timer that is full.
+    fn wakes(&mut self, waker: &Waker) -> bool {
+        if self.wakes == identity(waker) {
+            return self.timeout.is_pending();
+        }
+        let waker = waker.clone();
+        self.wakes = identity(&waker);
+        self.timeout.replace(Task::from(waker)).is_ok()
+    }
+}
+
+/// Tells wakers apart that exist at the same time, as [`Waker::will_wake`] does.
+fn identity(waker: &Waker) -> (usize, usize) {
+    (waker.data().addr(), std::ptr::from_ref(waker.vtable()).addr())
+}
+
+impl Future for Sleep {
+    type Output = Result<(), SleepError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        self.poll_by(context, Timer::add)
+    }
+}
+
+impl Drop for Sleep {
+    fn drop(&mut self) {
+        self.cancel();
+    }
+}
+
+/// Ticks at regular times: [`Timer::interval`].
+#[derive(Debug)]
+pub struct Interval {
+    sleep: Sleep,
+    period: Duration,
+    missed_tick: MissedTick,
+}
+
+impl Interval {
+    /// What becomes of ticks that were missed; by default they are [left out](MissedTick::Skip). A
+    /// tick begins when it is returned.
+    pub fn missed_tick(mut self, missed_tick: MissedTick) -> Self {
+        self.missed_tick = missed_tick;
+        self
+    }
+
+    /// Waits for the next tick, and returns when it was due. Dropping the future loses no tick.
+    ///
+    /// # Errors
+    /// [`SleepError`], if the timer is full or was shut down.
+    pub async fn tick(&mut self) -> Result<Instant, SleepError> {
+        poll_fn(|context| self.poll_tick(context)).await
+    }
+
+    /// The same as a poll.
+    pub fn poll_tick(&mut self, context: &mut Context<'_>) -> Poll<Result<Instant, SleepError>> {
+        ready!(Pin::new(&mut self.sleep).poll(context))?;
+        let now = self.sleep.timer.now();
+        let due = self.sleep.deadline.unwrap_or(now);
+        self.sleep.reset_to(self.missed_tick.next(due, now, now, self.period));
+        Poll::Ready(Ok(due))
+    }
+}
+
+impl fmt::Display for SleepError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            SleepError::Full => "the timer is full",
+            SleepError::Shutdown => "the timer was shut down",
+        })
+    }
+}
+
+impl Error for SleepError {}
+
+impl fmt::Display for TimedError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TimedError::Elapsed => f.write_str("the time was up"),
+            TimedError::Sleep(error) => error.fmt(f),
+        }
+    }
+}
+
+impl Error for TimedError {}

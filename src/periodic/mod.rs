@@ -1,0 +1,291 @@
+//! Periodic timers: a task that runs again and again.
+
+pub(crate) mod missed;
+
+pub use crate::periodic::missed::MissedTick;
+
+use crate::sync::Mutex;
+use crate::timer::entry::{Task, TimerEntry, When};
+use crate::timer::error::AddError;
+use crate::timer::timeout::Timeout;
+use crate::timer::{Timer, WeakTimer};
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::task::{Wake, Waker};
+use std::time::{Duration, Instant};
+
+/// When a task runs again and again: built first, then [started](Self::start) on a timer.
+///
+/// ```
+/// use std::sync::mpsc;
+/// use std::time::Duration;
+/// use tickwheel::{ManualClock, Timer};
+/// use tickwheel::periodic::Periodic;
+///
+/// let clock = ManualClock::new();
+/// let timer = Timer::builder().clock(clock.clone()).build()?;
+/// let (sender, runs) = mpsc::channel();
+/// let series = Periodic::every(Duration::from_secs(1)).start(&timer, move |run| {
+///     sender.send(run.number()).unwrap();
+///     if run.number() == 2 {
+///         run.cancel();
+///     }
+/// })?;
+/// for _ in 0..10 {
+///     clock.advance(Duration::from_secs(1));
+///     timer.advance_clock(Duration::ZERO);
+/// }
+/// assert_eq!(runs.try_iter().collect::<Vec<_>>(), [0, 1, 2]);
+/// assert!(series.is_cancelled());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "runs nothing until it is started"]
+pub struct Periodic {
+    period: Duration,
+    first: Duration,
+    jitter: Duration,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// The next run is counted from when this one was due.
+    Rate { missed_tick: MissedTick, overlaps: bool },
+    /// The next run is counted from when this one ended.
+    Delay,
+}
+
+impl Periodic {
+    /// Every `period`, phase-stable: run n, counted from 0, is due at start + (n + 1) x period,
+    /// however long runs take (but with [`MissedTick::Delay`] a period after the one before began).
+    /// A run that is not over when the next one is due makes that one late:
+    /// runs do not overlap. What becomes of runs that are missed is told by
+    /// [`missed_tick`](Self::missed_tick).
+    ///
+    /// A period of zero counts as a nanosecond.
+    pub fn every(period: Duration) -> Self {
+        let kind = Kind::Rate { missed_tick: MissedTick::default(), overlaps: false };
+        Self::new(period, kind)
+    }
+
+    /// With a pause of `delay` between the end of a run and the next one; the first run after
+    /// `delay`.
+    pub fn with_delay(delay: Duration) -> Self {
+        Self::new(delay, Kind::Delay)
+    }
+
+    fn new(period: Duration, kind: Kind) -> Self {
+        let period = period.max(Duration::from_nanos(1));
+        Periodic { period, first: period, jitter: Duration::ZERO, kind }
+    }
+
+    /// When the first run is due, counted from the start; the others are counted from there.
+    pub fn first_after(mut self, delay: Duration) -> Self {
+        self.first = delay;
+        self
+    }
+
+    /// What becomes of runs that were missed; by default they are [left out](MissedTick::Skip).
+    /// Means nothing [with a delay](Self::with_delay).
+    pub fn missed_tick(mut self, policy: MissedTick) -> Self {
+        if let Kind::Rate { missed_tick, .. } = &mut self.kind {
+            *missed_tick = policy;
+        }
+        self
+    }
+
+    /// Lets the next run begin when it is due, also if this one is not over: for executors with
+    /// several threads. Means nothing [with a delay](Self::with_delay).
+    pub fn overlapping(mut self) -> Self {
+        if let Kind::Rate { overlaps, .. } = &mut self.kind {
+            *overlaps = true;
+        }
+        self
+    }
+
+    /// Makes each run late by a random time from zero to less than `jitter`, so that many of them
+    /// do not all come at once. The phase stays, and to be late by it is not to miss a tick; but
+    /// with [`MissedTick::Delay`] the next run is counted from when this one began, jitter and all.
+    pub fn jitter(mut self, jitter: Duration) -> Self {
+        self.jitter = jitter;
+        self
+    }
+
+    /// Starts to run `task`, by `timer`'s executor. A panic ends that run and not the series; it is
+    /// counted by the timer (in [`Stats::panicked`](crate::Stats::panicked)) and reported.
+    ///
+    /// The series does not keep the timer alive. It ends when it is cancelled, when the timer is
+    /// shut down or dropped, when the timer is full as the next run is added, and when the executor
+    /// refuses a run.
+    ///
+    /// # Errors
+    /// [`AddError`] if the timer is full or was shut down.
+    pub fn start(
+        self,
+        timer: &Timer,
+        task: impl Fn(&Run<'_>) + Send + Sync + 'static,
+    ) -> Result<Series, AddError<Task>> {
+        let due = timer.now().checked_add(self.first);
+        let state = Mutex::new(State { due, number: 0, timeout: None, cancelled: false });
+        let random = RandomState::new();
+        let shared = Arc::new(Shared { periodic: self, random, timer: timer.downgrade(), state });
+        let runner = Arc::new(Runner { shared: Arc::clone(&shared), task });
+        let mut state = shared.state.lock();
+        state.timeout = Some(timer.add(runner.entry(due, 0))?);
+        drop(state);
+        Ok(Series(shared))
+    }
+}
+
+/// The handle of a periodic task. Dropping it changes nothing.
+#[derive(Clone)]
+pub struct Series(Arc<Shared>);
+
+/// One run of a periodic task, as the task sees it.
+pub struct Run<'a> {
+    series: &'a Shared,
+    due: Option<Instant>,
+    number: u64,
+}
+
+struct Shared {
+    periodic: Periodic,
+    random: RandomState,
+    timer: WeakTimer,
+    state: Mutex<State>,
+}
+
+/// The timer's task. Not what a [`Series`] holds: so a handle keeps no closure alive.
+struct Runner<F> {
+    shared: Arc<Shared>,
+    task: F,
+}
+
+struct State {
+    /// Of the next run, or the one that is under way, without the jitter; `None` is never.
+    due: Option<Instant>,
+    number: u64,
+    timeout: Option<Timeout>,
+    cancelled: bool,
+}
+
+impl Series {
+    /// Ends the series: no further run begins. One that is under way is not disturbed. Whether this
+    /// call did it.
+    pub fn cancel(&self) -> bool {
+        self.0.cancel()
+    }
+
+    /// Whether it was cancelled.
+    pub fn is_cancelled(&self) -> bool {
+        self.0.state.lock().cancelled
+    }
+
+    /// How many runs have begun.
+    pub fn runs(&self) -> u64 {
+        self.0.state.lock().number
+    }
+}
+
+impl Run<'_> {
+    /// When this run was due, without the jitter.
+    pub fn due(&self) -> Option<Instant> {
+        self.due
+    }
+
+    /// Counted from 0.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Ends the series: this run is its last.
+    pub fn cancel(&self) {
+        self.series.cancel();
+    }
+}
+
+impl Shared {
+    fn cancel(&self) -> bool {
+        let mut state = self.state.lock();
+        let cancels = !std::mem::replace(&mut state.cancelled, true);
+        let timeout = state.timeout.take();
+        drop(state);
+        drop(timeout.map(|timeout| timeout.cancel()));
+        cancels
+    }
+}
+
+impl<F: Fn(&Run<'_>) + Send + Sync + 'static> Runner<F> {
+    fn entry(self: &Arc<Self>, due: Option<Instant>, number: u64) -> TimerEntry {
+        let task = Task::from(Waker::from(Arc::clone(self)));
+        let at = due.and_then(|due| due.checked_add(self.jitter(number)));
+        TimerEntry::new(When::at_or_never(at), task)
+    }
+
+    /// By how much this run is late.
+    fn jitter(&self, number: u64) -> Duration {
+        let random = self.shared.random.hash_one(number);
+        Duration::from_nanos(match u64::try_from(self.shared.periodic.jitter.as_nanos()) {
+            Ok(0) => 0,
+            Ok(jitter) => random % jitter,
+            Err(_) => random,
+        })
+    }
+
+    /// Adds the run after `run`, which began at `began`, to the timer, unless the series has ended.
+    fn schedule(self: &Arc<Self>, run: &Run<'_>, began: Instant) {
+        let Some(timer) = self.shared.timer.upgrade() else { return };
+        let Periodic { period, kind, jitter, .. } = self.shared.periodic;
+        let now = timer.now();
+        let mut state = self.shared.state.lock();
+        if state.cancelled {
+            return;
+        }
+        state.due = match kind {
+            Kind::Rate { missed_tick, .. } => {
+                // To be late by no more than the jitter is not to miss anything.
+                let now = now.checked_sub(jitter).unwrap_or(now);
+                run.due.and_then(|due| missed_tick.next(due, began, now, period))
+            }
+            Kind::Delay => now.checked_add(period),
+        };
+        state.timeout = timer.add(self.entry(state.due, state.number)).ok();
+    }
+}
+
+impl<F: Fn(&Run<'_>) + Send + Sync + 'static> Wake for Runner<F> {
+    fn wake(self: Arc<Self>) {
+        let mut state = self.shared.state.lock();
+        if state.cancelled {
+            return;
+        }
+        let run = Run { series: &self.shared, due: state.due, number: state.number };
+        state.number += 1;
+        drop(state);
+        let overlaps = matches!(self.shared.periodic.kind, Kind::Rate { overlaps: true, .. });
+        // Without a timer no run comes after this one.
+        let began = self.shared.timer.upgrade().map_or_else(Instant::now, |timer| timer.now());
+        if overlaps {
+            self.schedule(&run, began);
+        }
+        self.shared.timer.catch_panic(|| (self.task)(&run));
+        if !overlaps {
+            self.schedule(&run, began);
+        }
+    }
+}
+
+impl fmt::Debug for Series {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Series").field("periodic", &self.0.periodic).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Run<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Run { due, number, .. } = self;
+        f.debug_struct("Run").field("due", due).field("number", number).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,164 @@
+//! The directory of a slab's chunks: which of them is filled next, which are given back, and which
+//! become sparse.
+
+use crate::store::chunk::{Chunk, LAST_GENERATION, NONE};
+use crate::work;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// Values that are taken out for each chunk that becomes sparse. Each chunk comes to that after
+/// many more, so none is kept waiting for long.
+const PACE: u32 = if cfg!(tickwheel_tiny) { 2 } else { 32 };
+
+/// Chunks that are cut off the directory at once: to drop the record of one takes a nanosecond.
+const CUT: usize = 4096;
+
+/// See the head of this file.
+#[derive(Debug)]
+pub(crate) struct Directory<V> {
+    pub(crate) chunks: Vec<Chunk<V>>,
+    /// The chunk that is filled, which has a vacant place; `NONE` if all are full.
+    pub(crate) filling: u32,
+    /// The other chunks with a vacant place. The first is filled next, so that the last run empty.
+    pub(crate) open: BinaryHeap<Reverse<u32>>,
+    /// The empty chunk that keeps its memory.
+    pub(crate) spare: Option<u32>,
+    /// Chunks in which few values were left, to be made sparse; and calls since the last one was.
+    pub(crate) thin: Vec<u32>,
+    paced: u32,
+    /// Where the generations of the next new chunk start.
+    pub(crate) first_generation: u32,
+}
+
+impl<V> Directory<V> {
+    pub(crate) fn new() -> Self {
+        Directory {
+            chunks: Vec::new(),
+            filling: NONE,
+            open: BinaryHeap::new(),
+            spare: None,
+            thin: Vec::new(),
+            paced: 0,
+            first_generation: 0,
+        }
+    }
+
+    /// An empty directory whose generations begin behind all that were given out here.
+    pub(crate) fn successor(&self) -> Self {
+        work::count(self.chunks.len());
+        let used_up = self.chunks.iter().map(Chunk::used_up).max().unwrap_or(0);
+        Directory { first_generation: used_up.max(self.first_generation), ..Directory::new() }
+    }
+
+    /// Finds a chunk to fill; appends one if all are full.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn open_chunk(&mut self, bits: u32) {
+        let size = 1 << bits;
+        let first = self.open.pop().map_or(NONE, |id| id.0);
+        if (first as usize) < self.chunks.len() {
+            self.filling = first;
+            let chunk = &mut self.chunks[first as usize];
+            if first > 0 || chunk.is_sparse() {
+                chunk.make_dense(size);
+                chunk.reserve(size);
+            }
+            return;
+        }
+        // What is left names chunks that were given back, and the directory cut behind them.
+        self.open.clear();
+        let id = self.chunks.len() as u32;
+        assert!(id <= u32::MAX >> bits, "a slab holds at most 2^32 values");
+        let mut chunk = Chunk::new(self.first_generation);
+        if id > 0 {
+            chunk.reserve(size);
+        }
+        work::count_growth(self.chunks.len(), self.chunks.capacity());
+        self.chunks.push(chunk);
+        self.filling = id;
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn keep_or_give_back(&mut self, id: u32) {
+        let mut id = id;
+        if !self.chunks[id as usize].is_sparse() {
+            // The lower one is kept: the directory can only be cut behind it.
+            let kept = self.spare.map_or(id, |spare| spare.min(id));
+            let Some(spare) = self.spare.replace(kept) else { return };
+            id = spare.max(id);
+        }
+        let chunk = &mut self.chunks[id as usize];
+        let next = chunk.used_up();
+        *chunk = Chunk::new(next);
+        if next == LAST_GENERATION {
+            // Retired: it stays in the directory as a mark, so that its keys stay stale.
+            work::count(self.open.len());
+            self.open.retain(|open| open.0 != id);
+            self.filling = if self.filling == id { NONE } else { self.filling };
+        } else if !chunk.is_worn() {
+            self.first_generation = self.first_generation.max(next);
+        }
+        self.cut_directory();
+    }
+
+    /// Forgets the chunks at the end that were given back.
+    fn cut_directory(&mut self) {
+        let given_back = |chunk: &Chunk<V>| chunk.slots.capacity() == 0 && !chunk.is_worn();
+        for _ in 0..CUT {
+            if !self.chunks.last().is_some_and(given_back) {
+                break;
+            }
+            work::count(1);
+            self.chunks.pop();
+        }
+        // Rarely, so that the cost per chunk stays constant.
+        if self.chunks.capacity() > 64 && self.chunks.len() < self.chunks.capacity() / 4 {
+            let len = self.chunks.len();
+            work::count(len + self.open.len());
+            self.chunks.shrink_to(len * 2);
+            self.open.retain(|id| (id.0 as usize) < len);
+            self.open.shrink_to(len * 2);
+        }
+    }
+
+    /// Makes a chunk sparse in which few values are left, once in [`PACE`] calls: whole batches of
+    /// values are taken out under one lock.
+    #[cold]
+    pub(crate) fn thin_out(&mut self, few: usize) {
+        self.paced += 1;
+        if self.paced < PACE {
+            return;
+        }
+        self.paced = 0;
+        while let Some(id) = self.thin.pop() {
+            work::count(1);
+            // It may have been given back since, or filled again.
+            let chunk = self.chunks.get_mut(id as usize).filter(|_| id != self.filling);
+            let is_few = |chunk: &&mut Chunk<V>| (1..=few).contains(&(chunk.used as usize));
+            if let Some(chunk) = chunk.filter(is_few).filter(|chunk| !chunk.is_sparse()) {
+                return chunk.make_sparse();
+            }
+        }
+    }
+
+    /// Checks what is said at the fields, for chunks of `size` places. Returns how many values
+    /// there are. Takes time proportional to them.
+    pub(crate) fn assert_invariants(&self, size: usize, few: usize) -> usize {
+        let filling = std::iter::once(self.filling);
+        let mut open: Vec<u32> = self.open.iter().map(|id| id.0).chain(filling).collect();
+        open.retain(|&id| (id as usize) < self.chunks.len());
+        open.sort_unstable();
+        let listed = open.len();
+        open.dedup();
+        assert_eq!(open.len(), listed, "a chunk is open twice");
+        let mut len = 0;
+        for (id, chunk) in self.chunks.iter().enumerate() {
+            let is_open = open.binary_search(&(id as u32)).is_ok();
+            len += chunk.assert_invariants(size, is_open);
+            let may_be_sparse = chunk.used as usize <= few && id != self.filling as usize;
+            assert!(may_be_sparse || !chunk.is_sparse(), "chunk {id} is sparse");
+        }
+        len
+    }
+}

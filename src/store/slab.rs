@@ -1,0 +1,380 @@
+//! The slab: values at places that never move, named by keys that never alias.
+//!
+//! Values lie in chunks of a fixed size, so growing never copies a value. A chunk that is nearly
+//! empty gives most of its memory back, and all of it when its last value was removed (one is kept,
+//! so that a count that swings around a chunk's edge does not allocate each time). A [`Key`] is a
+//! place and the generation of that place; the generation is bumped when the value is removed, so a
+//! stale key finds nothing, for ever: a place whose generation is used up is retired instead of
+//! starting again, and a chunk that is made again starts beyond every generation that was handed
+//! out before.
+//!
+//! Invariants, held between calls and checked by [`Slab::assert_invariants`]:
+//! - every chunk with a vacant place is in `open` or is `filling`; no full or retired chunk is;
+//! - a chunk is sparse only between two times when it is filled, and stays `filling` until it is
+//!   full: so it takes a chunk's worth of calls to make it sparse once more;
+//! - a chunk is appended only while no other is open, so `open` never names a chunk twice;
+//! - no generation that was handed out for a place is handed out for it again.
+
+use crate::store::chunk::{Chunk, NONE, Slot, WORN_GENERATION};
+use crate::store::directory::Directory;
+use crate::store::key::Key;
+use crate::work;
+use std::cmp::Reverse;
+
+/// What a chunk takes at most, unless a single value takes more. A slab keeps one chunk, so what
+/// has many shards wants small ones.
+const CHUNK_BYTES: usize = 8 << 10;
+
+/// Chunks of at most `BYTES` bytes.
+#[derive(Debug)]
+pub(crate) struct Slab<V, const BYTES: usize = CHUNK_BYTES> {
+    directory: Directory<V>,
+    len: usize,
+}
+
+impl<V, const BYTES: usize> Slab<V, BYTES> {
+    /// Places of a chunk: a power of two, so that an index is split by shifting.
+    const BITS: u32 = match BYTES / size_of::<Slot<V>>() {
+        0 => 0,
+        // So that storms of few timers see what happens at the edges of chunks.
+        _ if cfg!(tickwheel_tiny) && BYTES >= CHUNK_BYTES => 5,
+        places if places > 1024 => 10,
+        places => places.ilog2(),
+    };
+    const SIZE: usize = 1 << Self::BITS;
+    const MASK: u32 = (1 << Self::BITS) - 1;
+    /// A chunk with so few values becomes sparse.
+    const FEW: usize = Self::SIZE / 16;
+
+    pub(crate) fn new() -> Self {
+        Slab { directory: Directory::new(), len: 0 }
+    }
+
+    /// An empty slab that never gives out a key of this one again.
+    pub(crate) fn successor(&self) -> Self {
+        Slab { directory: self.directory.successor(), len: 0 }
+    }
+
+    /// Whether few generations are left for new keys.
+    pub(crate) fn is_worn(&self) -> bool {
+        self.directory.first_generation >= WORN_GENERATION
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Puts `value` into a vacant place, `tag` beside it. Allocates a chunk when there is none.
+    #[inline]
+    pub(crate) fn insert(&mut self, value: V, tag: u32) -> Key {
+        let directory = &mut self.directory;
+        if directory.filling as usize >= directory.chunks.len() {
+            directory.open_chunk(Self::BITS);
+        }
+        let id = directory.filling;
+        let chunk = &mut directory.chunks[id as usize];
+        if chunk.vacant == NONE {
+            chunk.push_vacant();
+        }
+        let offset = chunk.vacant;
+        let slot = &mut chunk.slots[offset as usize];
+        chunk.vacant = slot.tag;
+        slot.tag = tag;
+        slot.value = Some(value);
+        let generation = slot.generation;
+        chunk.used += 1;
+        let was_empty = chunk.used == 1;
+        if chunk.is_full(Self::SIZE) {
+            directory.filling = NONE;
+        }
+        if was_empty && directory.spare == Some(id) {
+            directory.spare = None;
+        }
+        self.len += 1;
+        Key { index: (id << Self::BITS) | offset, generation }
+    }
+
+    /// Takes the value of `key` out, if the key is not stale.
+    #[inline]
+    pub(crate) fn remove(&mut self, key: Key) -> Option<V> {
+        self.take_if(key.index, |generation, _| generation == key.generation)
+    }
+
+    /// Takes the value at `index` out, if there is one and it is as `wanted`.
+    #[inline]
+    pub(crate) fn remove_if(&mut self, index: u32, wanted: impl FnOnce(&V) -> bool) -> Option<V> {
+        self.take_if(index, |_, value| wanted(value))
+    }
+
+    /// Drops the value at `index`.
+    pub(crate) fn release(&mut self, index: u32) {
+        drop(self.take_if(index, |_, _| true));
+    }
+
+    #[inline]
+    fn take_if(&mut self, index: u32, wanted: impl FnOnce(u32, &V) -> bool) -> Option<V> {
+        let (id, offset) = (index >> Self::BITS, index & Self::MASK);
+        let directory = &mut self.directory;
+        let chunk = directory.chunks.get_mut(id as usize)?;
+        let (was_full, is_sparse) = (chunk.is_full(Self::SIZE), chunk.is_sparse());
+        let vacant = chunk.vacant;
+        let slot = chunk.slot_mut(offset as usize)?;
+        let generation = slot.generation;
+        let value = slot.value.take_if(|value| wanted(generation, value))?;
+        slot.generation += 1;
+        slot.tag = vacant;
+        let next = slot.generation;
+        if is_sparse {
+            chunk.forget(offset as usize);
+        } else if next < WORN_GENERATION || chunk.wear(next) {
+            chunk.vacant = offset;
+            if was_full && directory.filling == NONE && directory.open.is_empty() {
+                directory.filling = id;
+            } else if was_full {
+                directory.open.push(Reverse(id));
+            }
+        }
+        chunk.used -= 1;
+        self.len -= 1;
+        if chunk.used == 0 {
+            directory.keep_or_give_back(id);
+        } else if chunk.used as usize == Self::FEW && id != directory.filling && !is_sparse {
+            directory.thin.push(id);
+        }
+        if !directory.thin.is_empty() {
+            directory.thin_out(Self::FEW);
+        }
+        Some(value)
+    }
+
+    /// The value of `key`, if the key is not stale.
+    #[inline]
+    pub(crate) fn get(&self, key: Key) -> Option<&V> {
+        let slot = self.slot(key.index)?;
+        if slot.generation == key.generation { slot.value.as_ref() } else { None }
+    }
+
+    /// The value of `key`, if the key is not stale.
+    #[inline]
+    pub(crate) fn get_mut(&mut self, key: Key) -> Option<&mut V> {
+        let slot = self.slot_mut(key.index)?;
+        if slot.generation == key.generation { slot.value.as_mut() } else { None }
+    }
+
+    /// The indices of at most `limit` values, from the end. To take these out shortens the
+    /// directory, so that it does not take longer each time.
+    pub(crate) fn last_indices(&self, limit: usize) -> Vec<u32> {
+        let keys = (0..self.chunks()).rev().flat_map(|id| self.of_chunk(id));
+        keys.map(|(key, _)| key.index).take(limit).collect()
+    }
+
+    /// The keys of all values, with these.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Key, &V)> {
+        (0..self.chunks()).flat_map(|id| self.of_chunk(id))
+    }
+
+    /// How many chunks there are.
+    pub(crate) fn chunks(&self) -> usize {
+        self.directory.chunks.len()
+    }
+
+    /// The keys of the values in one chunk, with these; none if there is no such chunk.
+    pub(crate) fn of_chunk(&self, id: usize) -> impl Iterator<Item = (Key, &V)> {
+        work::count(1);
+        let slots = self.directory.chunks.get(id).into_iter().flat_map(Chunk::iter);
+        slots.filter_map(move |(offset, slot)| {
+            let index = (id << Self::BITS | offset) as u32;
+            let key = Key { index, generation: slot.generation };
+            slot.value.as_ref().map(|value| (key, value))
+        })
+    }
+
+    /// The tag of the value at `index`, if there is one.
+    #[inline]
+    pub(crate) fn tag(&self, index: u32) -> Option<u32> {
+        self.slot(index).filter(|slot| slot.value.is_some()).map(|slot| slot.tag)
+    }
+
+    /// Gives the value at `index`, which must be there, another tag.
+    pub(crate) fn set_tag(&mut self, index: u32, tag: u32) {
+        if let Some(slot) = self.slot_mut(index).filter(|slot| slot.value.is_some()) {
+            slot.tag = tag;
+        }
+    }
+
+    /// The value at `index`; there must be one.
+    #[inline]
+    pub(crate) fn at(&self, index: u32) -> &V {
+        let value = self.slot(index).and_then(|slot| slot.value.as_ref());
+        value.expect("the index names a value")
+    }
+
+    /// The value at `index`; there must be one.
+    #[inline]
+    pub(crate) fn at_mut(&mut self, index: u32) -> &mut V {
+        let value = self.slot_mut(index).and_then(|slot| slot.value.as_mut());
+        value.expect("the index names a value")
+    }
+
+    #[inline]
+    fn slot(&self, index: u32) -> Option<&Slot<V>> {
+        self.directory
+            .chunks
+            .get((index >> Self::BITS) as usize)?
+            .slot((index & Self::MASK) as usize)
+    }
+
+    #[inline]
+    fn slot_mut(&mut self, index: u32) -> Option<&mut Slot<V>> {
+        let chunk = self.directory.chunks.get_mut((index >> Self::BITS) as usize)?;
+        chunk.slot_mut((index & Self::MASK) as usize)
+    }
+
+    /// Checks the invariants of the head of this file. Takes time proportional to the slab.
+    pub(crate) fn assert_invariants(&self) {
+        assert_eq!(self.directory.assert_invariants(Self::SIZE, Self::FEW), self.len);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::chunk::LAST_GENERATION;
+
+    /// Four places a chunk.
+    type Small = Slab<u64, 100>;
+    /// 128 of them, of which eight are few.
+    type Large = Slab<u64, 4000>;
+
+    #[test]
+    fn a_stale_key_finds_nothing_after_its_place_was_reused() {
+        let mut slab = Small::new();
+        let old = slab.insert(1, 0);
+        assert_eq!(slab.remove(old), Some(1));
+        let new = slab.insert(2, 0);
+        assert_eq!(new.index, old.index);
+        assert_eq!(slab.get(old), None);
+        assert_eq!(slab.remove(old), None);
+        assert_eq!(slab.get(new), Some(&2));
+        slab.assert_invariants();
+    }
+
+    #[test]
+    fn chunks_are_given_back_but_one_and_their_keys_stay_stale() {
+        let mut slab = Small::new();
+        let old: Vec<Key> = (0..400).map(|value| slab.insert(value, 0)).collect();
+        for &key in &old {
+            slab.remove(key);
+            slab.assert_invariants();
+        }
+        assert_eq!(
+            slab.directory.chunks.iter().filter(|chunk| chunk.slots.capacity() > 0).count(),
+            1
+        );
+        let new: Vec<Key> = (0..400).map(|value| slab.insert(value, 0)).collect();
+        assert!(old.iter().all(|&key| slab.get(key).is_none()));
+        assert!(new.iter().all(|&key| slab.get(key).is_some()));
+        slab.assert_invariants();
+    }
+
+    #[test]
+    fn a_place_whose_generations_are_used_up_is_retired() {
+        let mut slab = Small::new();
+        let key = slab.insert(1, 0);
+        let kept = slab.insert(2, 0);
+        slab.directory.chunks[0].slots[key.index as usize].generation = LAST_GENERATION - 1;
+        slab.release(key.index);
+        slab.assert_invariants();
+        for value in 0..8 {
+            assert_ne!(slab.insert(value, 0).index, key.index);
+        }
+        assert_eq!(slab.get(kept), Some(&2));
+        slab.assert_invariants();
+    }
+
+    #[test]
+    fn a_successor_never_gives_out_a_key_of_its_predecessor() {
+        let mut slab = Small::new();
+        let mut old: Vec<Key> = (0..40).map(|value| slab.insert(value, 0)).collect();
+        for round in 0..40 {
+            slab.release(old[round % 7].index);
+            old.push(slab.insert(0, 0));
+        }
+        let mut next = slab.successor();
+        assert!(!next.is_worn());
+        let new: Vec<Key> = (0..80).map(|value| next.insert(value, 0)).collect();
+        assert!(old.iter().all(|&key| next.get(key).is_none()));
+        assert!(new.iter().all(|&key| slab.get(key).is_none()));
+        slab.directory.chunks[3].slots[1].generation = WORN_GENERATION;
+        assert!(slab.successor().is_worn());
+    }
+
+    #[test]
+    fn a_worn_chunk_is_never_made_again() {
+        let mut slab = Small::new();
+        let keys: Vec<Key> = (0..8).map(|value| slab.insert(value, 0)).collect();
+        slab.directory.chunks[1].slots[0].generation = LAST_GENERATION - 1;
+        keys.iter().for_each(|key| slab.release(key.index));
+        slab.assert_invariants();
+        let ids: Vec<u32> = (0..12).map(|value| slab.insert(value, 0).index >> 2).collect();
+        assert!(!ids.contains(&1), "{ids:?}");
+        slab.assert_invariants();
+    }
+
+    #[test]
+    fn a_worn_chunk_is_filled_again_so_that_the_directory_stays_small() {
+        let mut slab = Small::new();
+        slab.directory.first_generation = WORN_GENERATION - 2;
+        for round in 0..1000 {
+            let keys: Vec<Key> = (0..12).map(|value| slab.insert(value, 0)).collect();
+            keys.iter().rev().for_each(|key| slab.release(key.index));
+            slab.assert_invariants();
+            assert!(
+                slab.directory.chunks.len() <= 16,
+                "{} chunks after {round} rounds",
+                slab.directory.chunks.len()
+            );
+        }
+    }
+
+    /// Against a map, with bursts that leave a few behind here and there.
+    #[test]
+    fn chunks_with_few_values_become_sparse_and_dense_again() {
+        assert_eq!((Large::SIZE, Large::FEW), (128, 8));
+        let mut slab = Large::new();
+        let (mut kept, mut stale) = (std::collections::BTreeMap::new(), Vec::new());
+        let mut was_sparse = false;
+        for round in 0..12_u64 {
+            let burst: Vec<Key> = (0..1000).map(|value| slab.insert(value, 7)).collect();
+            slab.assert_invariants();
+            for (value, key) in burst.into_iter().enumerate() {
+                if value as u64 % 53 == round {
+                    kept.insert(key.to_bits(), value as u64);
+                } else {
+                    assert_eq!(slab.remove(key), Some(value as u64));
+                    stale.push(key);
+                }
+            }
+            slab.assert_invariants();
+            if round % 3 == 2 {
+                let (bits, value) = kept.pop_first().unwrap();
+                assert_eq!(slab.remove(Key::from_bits(bits)), Some(value));
+            }
+            for (&bits, value) in &kept {
+                let key = Key::from_bits(bits);
+                assert_eq!((slab.get(key), slab.tag(key.index)), (Some(value), Some(7)));
+            }
+            assert!(stale.iter().all(|&key| slab.get(key).is_none()));
+            assert_eq!(slab.len(), kept.len());
+            was_sparse |= slab.directory.chunks.iter().any(Chunk::is_sparse);
+        }
+        let places: usize = slab.directory.chunks.iter().map(|chunk| chunk.slots.capacity()).sum();
+        assert!(places <= 16 * kept.len() + Large::SIZE, "{places} places");
+        assert!(was_sparse, "no chunk was sparse");
+        for &bits in kept.keys() {
+            slab.remove(Key::from_bits(bits)).expect("it is there");
+            slab.assert_invariants();
+        }
+        assert_eq!(slab.len(), 0);
+    }
+}

@@ -1,0 +1,59 @@
+//! The lock facade: the few primitives that the crate shares memory with.
+//!
+//! Every lock, condition variable and thread of the crate is taken from here, so that a
+//! schedule-exploring model checker can drive the shipped code: with `--cfg tickwheel_model` they
+//! are shuttle's, otherwise std's. Such checkers do not model time-outs: there
+//! [`Condvar::wait_until`] waits without end, and a wait that nobody ends is reported as the lost
+//! wake-up that it is.
+//!
+//! # Why std's mutex
+//! A contended mutex of parking_lot yields up to seven times before it parks. On Linux a yield
+//! costs the thread its slice: the reaper, which meets locks that adders hold half of the time, was
+//! 25 ms late where a thread that only sleeps was 0.06 ms late. std's mutex spins a little and then
+//! waits in the kernel; uncontended the two cost the same. parking_lot's is used where nothing
+//! contends (the pool), and everywhere with `--cfg tickwheel_parking_lot`: to ThreadSanitizer
+//! std's locks look like data races, unless std was built for it as well.
+
+#[cfg(tickwheel_count)]
+pub(crate) mod counting_locks;
+#[cfg(not(tickwheel_parking_lot))]
+pub(crate) mod locks;
+#[cfg(tickwheel_parking_lot)]
+#[path = "parking_locks.rs"]
+pub(crate) mod locks;
+#[cfg(not(tickwheel_model))]
+pub(crate) mod thread_number;
+
+#[cfg(tickwheel_count)]
+pub(crate) use crate::sync::counting_locks::{Condvar, Mutex, MutexGuard};
+#[cfg(not(tickwheel_count))]
+pub(crate) use crate::sync::locks::{Condvar, Mutex, MutexGuard};
+
+#[cfg(not(tickwheel_model))]
+pub(crate) use crate::sync::thread_number::thread_number;
+#[cfg(tickwheel_model)]
+pub(crate) use shuttle::{sync::atomic, thread, thread_local};
+#[cfg(not(tickwheel_model))]
+pub(crate) use std::{sync::atomic, thread, thread_local};
+
+/// How many threads run at once. In models one: they are the same on every machine.
+pub(crate) fn parallelism() -> usize {
+    if cfg!(tickwheel_model) {
+        return 1;
+    }
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// A small number of the calling thread: its place in the order of spawning.
+#[cfg(tickwheel_model)]
+pub(crate) fn thread_number() -> u32 {
+    usize::from(shuttle::current::me()) as u32
+}
+
+/// The `choice`; in models either, so that some of the schedules go one way and some the other.
+pub(crate) fn either_in_models(choice: bool) -> bool {
+    #[cfg(tickwheel_model)]
+    let choice =
+        choice ^ (shuttle::rand::RngCore::next_u32(&mut shuttle::rand::thread_rng()) % 2 == 0);
+    choice
+}

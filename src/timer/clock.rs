@@ -1,0 +1,248 @@
+//! The clock: where the present comes from.
+
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::wheel::ticks::{NEVER, Ticks, nanos};
+use crate::work;
+use std::fmt;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+/// Where a timer takes the present from: a [`SystemClock`] or a [`ManualClock`].
+///
+/// ```
+/// use tickwheel::{ManualClock, Timer};
+///
+/// let clock = ManualClock::new();
+/// let timer = Timer::builder().clock(clock.clone()).build()?;
+/// # let _: tickwheel::Timer = timer;
+/// # Ok::<(), tickwheel::BuildError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Clock(Source);
+
+/// An enum and not a trait: the clock is read under locks, where no code of a user may run.
+#[derive(Clone, Debug)]
+enum Source {
+    System,
+    Manual(ManualClock),
+}
+
+impl Clock {
+    /// The present.
+    pub fn now(&self) -> Instant {
+        match &self.0 {
+            Source::System => Instant::now(),
+            Source::Manual(clock) => clock.now(),
+        }
+    }
+
+    /// The manual clock, if it is one.
+    pub(crate) fn as_manual(&self) -> Option<&ManualClock> {
+        match &self.0 {
+            Source::System => None,
+            Source::Manual(clock) => Some(clock),
+        }
+    }
+}
+
+impl From<SystemClock> for Clock {
+    fn from(_: SystemClock) -> Self {
+        Clock(Source::System)
+    }
+}
+
+impl From<ManualClock> for Clock {
+    fn from(clock: ManualClock) -> Self {
+        Clock(Source::Manual(clock))
+    }
+}
+
+/// The operating system's monotonic clock, [`Instant::now`]. The default.
+///
+/// Changes of the wall clock do not touch it. Whether it goes on while the machine is suspended is
+/// up to the operating system (on Linux it does not).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemClock;
+
+/// A clock that stands still until it is told to move: for tests and simulations.
+///
+/// With it a timer is deterministic and nothing sleeps:
+/// [`advance_clock`](crate::Timer::advance_clock) expires what is due and returns, and a reaper
+/// wakes when the clock is moved. Clones share the time. It never moves backwards.
+///
+/// ```
+/// use std::time::Duration;
+/// use tickwheel::{ManualClock, Timer, TimerEntry};
+///
+/// let clock = ManualClock::new();
+/// let timer: Timer<&str> = Timer::builder()
+///     .clock(clock.clone())
+///     .executor(|task| println!("{task}"))
+///     .build()?;
+/// timer.add(TimerEntry::after(Duration::from_secs(3600), "an hour later"))?;
+///
+/// clock.advance(Duration::from_secs(3599));
+/// assert_eq!(timer.advance_clock(Duration::ZERO), 0);
+/// clock.advance(Duration::from_secs(1));
+/// assert_eq!(timer.advance_clock(Duration::ZERO), 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct ManualClock(Arc<Hands>);
+
+struct Hands {
+    start: Instant,
+    /// Nanoseconds since `start`.
+    elapsed: AtomicU64,
+    sleepers: Mutex<Vec<Weak<dyn Wake>>>,
+}
+
+/// Somebody who waits for a manual clock to move.
+pub(crate) trait Wake: Send + Sync {
+    fn wake(&self);
+}
+
+impl ManualClock {
+    /// A clock that stands at the present.
+    pub fn new() -> Self {
+        ManualClock(Arc::new(Hands {
+            start: Instant::now(),
+            elapsed: AtomicU64::new(0),
+            sleepers: Mutex::new(Vec::new()),
+        }))
+    }
+
+    /// The time that the clock shows.
+    pub fn now(&self) -> Instant {
+        let elapsed = Duration::from_nanos(self.elapsed());
+        // An instant holds more than 584 years on every platform that std supports.
+        self.0.start.checked_add(elapsed).unwrap_or(self.0.start)
+    }
+
+    /// Moves the clock forward by `step` and wakes the reapers that sleep on it.
+    ///
+    /// Runs no task itself. The clock stops 584 years after it was made.
+    pub fn advance(&self, step: Duration) {
+        let step = nanos(step);
+        let moved = |elapsed: u64| Some(elapsed.saturating_add(step));
+        // Release: who sees the new time sees what was done before it was set.
+        let _ = self.0.elapsed.fetch_update(Ordering::Release, Ordering::Relaxed, moved);
+        self.wake_sleepers();
+    }
+
+    /// Moves the clock forward to `time`; does nothing if it is there already.
+    pub fn advance_to(&self, time: Instant) {
+        let elapsed = nanos(time.saturating_duration_since(self.0.start));
+        self.0.elapsed.fetch_max(elapsed, Ordering::Release);
+        self.wake_sleepers();
+    }
+
+    /// Acquire: see [`advance`](Self::advance).
+    #[inline]
+    fn elapsed(&self) -> u64 {
+        self.0.elapsed.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn add_sleeper(&self, sleeper: Weak<dyn Wake>) {
+        let mut sleepers = self.0.sleepers.lock();
+        work::count(sleepers.len());
+        sleepers.retain(|sleeper| sleeper.strong_count() > 0);
+        sleepers.push(sleeper);
+    }
+
+    fn wake_sleepers(&self) {
+        // Collected first: a sleeper takes its own lock, and none is taken under ours.
+        let sleepers = self.0.sleepers.lock();
+        work::count(sleepers.len());
+        let awake: Vec<_> = sleepers.iter().filter_map(Weak::upgrade).collect();
+        drop(sleepers);
+        awake.iter().for_each(|sleeper| sleeper.wake());
+    }
+}
+
+impl Default for ManualClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for ManualClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let elapsed = Duration::from_nanos(self.0.elapsed.load(Ordering::Relaxed));
+        f.debug_struct("ManualClock").field("elapsed", &elapsed).finish()
+    }
+}
+
+/// A timer's time: its clock, read in nanoseconds since the timer was built.
+#[derive(Debug)]
+pub(crate) struct Time {
+    pub(crate) clock: Clock,
+    origin: Instant,
+    /// What a manual clock had counted at the origin.
+    origin_elapsed: u64,
+    pub(crate) ticks: Ticks,
+}
+
+impl Time {
+    pub(crate) fn new(clock: Clock, ticks: Ticks) -> Self {
+        let origin = clock.now();
+        let origin_elapsed = clock
+            .as_manual()
+            .map_or(0, |clock| nanos(origin.saturating_duration_since(clock.0.start)));
+        Time { clock, origin, origin_elapsed, ticks }
+    }
+
+    /// The present; always before [`NEVER`].
+    #[inline]
+    pub(crate) fn now(&self) -> u64 {
+        let now = match &self.clock.0 {
+            Source::System => self.deadline_at(Instant::now()),
+            Source::Manual(clock) => clock.elapsed().saturating_sub(self.origin_elapsed),
+        };
+        now.min(NEVER - 1)
+    }
+
+    /// The present, if it costs little to know: reading the system's clock costs as much as the
+    /// rest of an `add`.
+    #[inline]
+    pub(crate) fn cheap_now(&self) -> Option<u64> {
+        self.clock.as_manual().map(|_| self.now())
+    }
+
+    #[inline]
+    pub(crate) fn deadline_after(&self, now: u64, delay: Duration) -> u64 {
+        now.saturating_add(nanos(delay)).min(NEVER)
+    }
+
+    #[inline]
+    pub(crate) fn deadline_at(&self, instant: Instant) -> u64 {
+        nanos(instant.saturating_duration_since(self.origin)).min(NEVER)
+    }
+
+    pub(crate) fn instant_of(&self, deadline: u64) -> Instant {
+        let start = self.origin;
+        start.checked_add(Duration::from_nanos(deadline)).unwrap_or(start)
+    }
+
+    pub(crate) fn instant_of_tick(&self, tick: u64) -> Instant {
+        self.instant_of(self.ticks.start_of(tick))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_manual_clock_stops_at_its_end_and_never_goes_back() {
+        let clock = ManualClock::new();
+        let start = clock.now();
+        clock.advance(Duration::from_secs(5));
+        clock.advance_to(start);
+        assert_eq!(clock.now() - start, Duration::from_secs(5));
+        clock.advance(Duration::MAX);
+        clock.advance(Duration::MAX);
+        assert_eq!(clock.now() - start, Duration::from_nanos(u64::MAX));
+    }
+}

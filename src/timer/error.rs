@@ -1,0 +1,106 @@
+//! The errors: small, and they hand back what could not be accepted.
+
+use crate::timer::entry::TimerEntry;
+use std::error::Error;
+use std::fmt;
+
+/// Why [`Timer::add`](crate::Timer::add) did not accept an entry, which is inside.
+///
+/// ```
+/// use std::time::Duration;
+/// use tickwheel::{AddError, Timer, TimerEntry};
+///
+/// let timer: Timer<u32> = Timer::builder().executor(|_| ()).max_pending(1).build()?;
+/// let _first = timer.add(TimerEntry::after(Duration::from_secs(1), 1))?;
+/// match timer.add(TimerEntry::after(Duration::from_secs(1), 2)) {
+///     Err(AddError::Full(entry)) => assert_eq!(entry.into_task(), 2),
+///     other => panic!("{other:?}"),
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[non_exhaustive]
+pub enum AddError<T> {
+    /// As many timers are pending as `max_pending` allows.
+    Full(TimerEntry<T>),
+    /// The timer was shut down.
+    Shutdown(TimerEntry<T>),
+}
+
+impl<T> AddError<T> {
+    /// The entry that was not accepted.
+    pub fn into_entry(self) -> TimerEntry<T> {
+        match self {
+            AddError::Full(entry) | AddError::Shutdown(entry) => entry,
+        }
+    }
+
+    fn text(&self) -> &'static str {
+        match self {
+            AddError::Full(_) => "the timer is full",
+            AddError::Shutdown(_) => "the timer was shut down",
+        }
+    }
+}
+
+/// Without the entry, whose task need not be `Debug`.
+impl<T> fmt::Debug for AddError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "AddError({})", self.text())
+    }
+}
+
+impl<T> fmt::Display for AddError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.text())
+    }
+}
+
+impl<T> Error for AddError<T> {}
+
+/// Why a [`TimerBuilder`](crate::TimerBuilder) did not build a timer, or a
+/// [`Worker`](crate::Worker) did not start.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// The tick is zero, or longer than 584 years.
+    Tick,
+    /// The wheel size is zero, or greater than 2^20.
+    WheelSize,
+    /// The number of shards is zero, or greater than 4096.
+    Shards,
+    /// `on_refused` was set before `executor`, so it is for tasks that another one refuses.
+    OnRefused,
+    /// The name holds a NUL character, which no thread's name does.
+    Name,
+    /// The operating system did not start the thread.
+    Thread(std::io::Error),
+}
+
+impl BuildError {
+    /// Checks the name of a thread: `std` panics on one that it cannot give.
+    pub(crate) fn check_name(name: &str) -> Result<(), BuildError> {
+        if name.contains('\0') { Err(BuildError::Name) } else { Ok(()) }
+    }
+}
+
+impl fmt::Display for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BuildError::Tick => f.write_str("the tick must be from 1 ns to 584 years"),
+            BuildError::WheelSize => f.write_str("the wheel size must be from 1 to 2^20 slots"),
+            BuildError::Shards => f.write_str("the number of shards must be from 1 to 4096"),
+            BuildError::OnRefused => f.write_str("on_refused must be set after the executor"),
+            BuildError::Name => f.write_str("a thread's name must not hold a NUL character"),
+            BuildError::Thread(error) => write!(f, "the thread could not be started: {error}"),
+        }
+    }
+}
+
+impl Error for BuildError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            BuildError::Thread(error) => Some(error),
+            _ => None,
+        }
+    }
+}

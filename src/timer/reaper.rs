@@ -1,0 +1,90 @@
+//! The reaper: a thread that does one step after the other until it is told to stop.
+//!
+//! It knows no timer. What a step is, how it waits and what wakes it, is its owner's.
+
+use crate::sync::{Mutex, thread};
+use crate::timer::report::{self, catch_panic};
+use std::time::Duration;
+
+/// A running reaper thread.
+#[derive(Debug)]
+pub(crate) struct Reaper {
+    id: thread::ThreadId,
+    thread: Mutex<Option<thread::JoinHandle<()>>>,
+}
+
+/// How long the reaper rests after a step that panicked: so long that one which panics every time
+/// costs next to nothing, so short that whoever waits for the reaper's end hardly notices.
+const REST: Duration = Duration::from_millis(100);
+
+impl Reaper {
+    /// Starts a thread called `name` that calls `step` until it returns false, and `failed` after
+    /// each step that panicked.
+    ///
+    /// A step contains whatever a user's code does, so one that panics is a defect of this crate.
+    /// Then the next one is tried, after a rest: a timer that has lost something is better than one
+    /// that expires nothing any more.
+    pub(crate) fn start(
+        name: &str,
+        mut step: impl FnMut() -> bool + Send + 'static,
+        failed: impl Fn() + Send + 'static,
+    ) -> std::io::Result<Self> {
+        let mut go_on = move || {
+            if cfg!(tickwheel_model) {
+                return step(); // A model must fail where the reaper does.
+            }
+            catch_panic(&mut step).unwrap_or_else(|| {
+                failed();
+                thread::sleep(REST);
+                true
+            })
+        };
+        let thread = thread::Builder::new().name(name.to_owned()).spawn(move || {
+            report::debug!("the reaper has started");
+            while go_on() {}
+            report::debug!("the reaper has stopped");
+        })?;
+        Ok(Reaper { id: thread.thread().id(), thread: Mutex::new(Some(thread)) })
+    }
+
+    /// Waits until the thread has ended, which its owner has told it to. The reaper itself, on
+    /// which a task may drop the last timer, does not wait for itself.
+    pub(crate) fn join(&self) {
+        if thread::current().id() == self.id {
+            return;
+        }
+        // Held while joining: others who join meanwhile wait for the thread's end as well.
+        let mut thread = self.thread.lock();
+        if let Some(thread) = thread.take() {
+            let _ = thread.join(); // It contains every panic.
+        }
+    }
+}
+
+#[cfg(all(test, not(tickwheel_model)))]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::time::Instant;
+
+    /// No user can make a step panic; so it is tried here.
+    #[test]
+    fn a_step_that_panics_is_counted_and_followed_by_a_rest_and_another_step() {
+        let (steps, failures) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+        let (counted, failed) = (Arc::clone(&steps), Arc::clone(&failures));
+        let step = move || {
+            let number = counted.fetch_add(1, Ordering::Relaxed);
+            assert!(number == 1 || number > 3, "which is what the test is about");
+            number < 5
+        };
+        let start = Instant::now();
+        let count = move || {
+            failed.fetch_add(1, Ordering::Relaxed);
+        };
+        Reaper::start("panics", step, count).expect("a thread can be started").join();
+        let counts = (steps.load(Ordering::Relaxed), failures.load(Ordering::Relaxed));
+        assert_eq!(counts, (6, 3), "0, 2 and 3 panic, 5 is the last");
+        assert!(start.elapsed() >= 3 * REST);
+    }
+}

@@ -1,0 +1,285 @@
+//! The shard: one core behind its lock, and everything that a timeout's handle needs.
+//!
+//! A handle refers to its shard without counting the reference, so a shard is never freed: when its
+//! timer is dropped it is emptied, and waits in the [pool](crate::timer::pool) for the next timer.
+//! Handles of the old timer stay harmless, because its keys are never given out again.
+//!
+//! # Locks
+//! Under a shard's lock the delay queue's lock may be taken, never another shard's. No user code
+//! runs under it: tasks leave it by value and are dropped or run outside, and the clock is one of
+//! ours.
+
+use crate::store::key::Key;
+use crate::sync::{Mutex, MutexGuard, thread_number};
+use crate::timer::context::TimerContext;
+use crate::timer::delay_queue::{DelayQueue, Wakes};
+use crate::timer::entry::When;
+use crate::wheel::bucket::BucketId;
+use crate::wheel::bucket_queue::Expiration;
+use crate::wheel::core::{Core, Trimmed};
+use crate::wheel::wheels::Wheels;
+use crossbeam_utils::CachePadded;
+use std::mem;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Padded, so that two shards' locks never share a cache line.
+#[derive(Debug)]
+pub(crate) struct Shard<T>(CachePadded<Mutex<State<T>>>);
+
+#[derive(Debug)]
+pub(crate) struct State<T> {
+    pub(crate) core: Core<T>,
+    /// What belongs to the timer; `None` while the shard has none.
+    context: Option<Arc<TimerContext>>,
+    /// Set by shutdown: from then on nothing comes in.
+    closed: bool,
+    /// The thread that added last, and how many other threads' calls came since it was last
+    /// crowded.
+    owner: u32,
+    strangers: u32,
+}
+
+/// How often a lock is tried before it counts as taken: about as long as a call holds it. In models
+/// nobody is quicker for trying again.
+const TRIES: usize = if cfg!(tickwheel_model) { 1 } else { 32 };
+
+/// Calls of other threads that make a shard crowded: the owner goes to the pair's other shard then.
+const CROWD: u32 = 64;
+
+/// Why an entry was not added.
+pub(crate) enum Refusal {
+    Full,
+    Closed,
+}
+
+/// The key of an entry, and whether the shard is crowded; or the task comes back.
+pub(crate) type Added<T> = Result<(Key, bool), (Refusal, T)>;
+
+/// Moves of a deadline.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Move {
+    To,
+    /// Only to a later one.
+    Extend,
+}
+
+impl<T> Shard<T> {
+    /// A shard without a timer.
+    pub(crate) fn new() -> Self {
+        let core = Core::idle();
+        let state = State { core, context: None, closed: true, owner: 0, strangers: 0 };
+        Shard(CachePadded::new(Mutex::new(state)))
+    }
+
+    /// Lets the shard, which has no timer, begin to serve one.
+    pub(crate) fn serve(&self, context: Arc<TimerContext>, wheels: Wheels) {
+        let mut state = self.lock();
+        drop(state.core.restart(Core::new(context.time.ticks, wheels)));
+        state.context = Some(context);
+        state.closed = false;
+    }
+
+    /// Frees what the shard holds for its timer, which has been drained. Whether it may serve
+    /// another one: not if too many of its keys are used up.
+    pub(crate) fn retire(&self) -> bool {
+        let mut state = self.lock();
+        state.context = None;
+        let former = state.core.restart(Core::idle());
+        let is_reusable = !state.core.is_worn();
+        drop(state);
+        drop(former); // Handles that were kept need not wait for that.
+        is_reusable
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State<T>> {
+        self.0.lock()
+    }
+
+    /// Adds a task. Returns its key, and whether the shard is crowded; the task comes back in
+    /// `Err`.
+    #[inline]
+    pub(crate) fn add(&self, context: &TimerContext, when: When, task: T) -> Added<T> {
+        if context.limit.as_ref().is_some_and(|limit| !limit.acquire()) {
+            return Err((Refusal::Full, task));
+        }
+        self.add_permitted(context, when, task)
+    }
+
+    /// The same, and never refused for want of a permit.
+    pub(crate) fn add_beyond_limit(&self, context: &TimerContext, when: When, task: T) -> Added<T> {
+        if let Some(limit) = &context.limit {
+            limit.overdraw();
+        }
+        self.add_permitted(context, when, task)
+    }
+
+    /// Adds a task that has its permit.
+    #[inline]
+    fn add_permitted(&self, context: &TimerContext, when: When, task: T) -> Added<T> {
+        let (now, deadline) = context.resolve(when);
+        let tick = context.time.ticks.ceil(deadline);
+        let mut state = self.lock();
+        if state.closed {
+            context.release_permits(1);
+            return Err((Refusal::Closed, task));
+        }
+        let (key, reference) = state.core.insert(deadline, tick, task);
+        let has_passed = now.is_some_and(|now| deadline <= now);
+        let wakes = if !has_passed && state.core.wheels.join_far(reference, tick) {
+            Wakes::Nobody
+        } else {
+            context.file(&mut state.core, reference, tick, now, deadline)
+        };
+        let crowded = state.note_owner();
+        drop(state);
+        context.delay_queue.wake(wakes);
+        Ok((key, crowded))
+    }
+
+    /// Takes a task out. `seen` runs under the lock if it was still pending.
+    #[inline]
+    pub(crate) fn cancel(&self, key: Key, seen: impl FnOnce()) -> Option<T> {
+        let mut state = self.lock();
+        state.note_caller();
+        let task = state.core.cancel(key)?;
+        // Both under the lock: who finds the timer gone finds its permit free.
+        seen();
+        if let Some(context) = &state.context {
+            context.release_permits(1);
+        }
+        Some(task)
+    }
+
+    /// Gives a pending timer another task: its former one, or the new one if it is not pending.
+    pub(crate) fn replace(&self, key: Key, task: T) -> Result<T, T> {
+        let mut state = self.lock();
+        state.note_caller();
+        match state.core.task_mut(key) {
+            Some(former) => Ok(mem::replace(former, task)),
+            None => Err(task),
+        }
+    }
+
+    /// Moves the deadline of a pending task; whether it was still pending.
+    pub(crate) fn reschedule(&self, key: Key, when: When, how: Move) -> bool {
+        let mut state = self.lock();
+        state.note_caller();
+        // A closed shard is being drained: nothing moves any more.
+        let State { core, context: Some(context), closed: false, .. } = &mut *state else {
+            return false;
+        };
+        let Some(old) = core.deadline(key) else { return false };
+        let (now, deadline) = context.resolve(when);
+        if deadline >= old || how == Move::Extend {
+            core.extend(key, deadline);
+            return true;
+        }
+        let tick = context.time.ticks.ceil(deadline);
+        let reference = core.move_up(key, deadline, tick);
+        let wakes = context.file(core, reference, tick, now, deadline);
+        if wakes != Wakes::Nobody {
+            let context = Arc::clone(context);
+            drop(state);
+            context.delay_queue.wake(wakes);
+        }
+        true
+    }
+
+    pub(crate) fn is_pending(&self, key: Key) -> bool {
+        self.lock().core.deadline(key).is_some()
+    }
+
+    pub(crate) fn deadline(&self, key: Key) -> Option<Instant> {
+        let state = self.lock();
+        let deadline = state.core.deadline(key)?;
+        state.context.as_ref().map(|context| context.time.instant_of(deadline))
+    }
+
+    /// The lock, unless somebody keeps it for longer than a call takes: then its holder waits for
+    /// a core, and so would whoever waited for it.
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, State<T>>> {
+        (0..TRIES).find_map(|_| {
+            let state = self.0.try_lock();
+            if state.is_none() {
+                std::hint::spin_loop();
+            }
+            state
+        })
+    }
+
+    /// Takes a bucket that holds only what was cancelled out of the delay queue, where it came
+    /// first. Without it, somebody would wake up for nothing. Bounded work; what it found.
+    pub(crate) fn forget_if_empty(
+        &self,
+        delay_queue: &DelayQueue,
+        expiration: Expiration,
+    ) -> Trimmed {
+        // If somebody is at work there, it is not worth waiting for.
+        let Some(mut state) = self.try_lock() else { return Trimmed::Live };
+        let trimmed = state.core.trim(expiration.bucket);
+        if trimmed == Trimmed::Empty && delay_queue.take(expiration) {
+            state.core.wheels.disarm_if_empty(expiration.bucket);
+        }
+        trimmed
+    }
+
+    /// Closes the shard and takes everything out that is pending, in small batches.
+    pub(crate) fn drain(&self, context: &TimerContext, mut out: impl FnMut(u64, T)) {
+        self.lock().closed = true;
+        let mut cursor = 0;
+        let mut batch = Vec::new();
+        loop {
+            let more = self.lock().core.drain(&mut cursor, |deadline, task| {
+                batch.push((deadline, task));
+            });
+            context.release_permits(batch.len());
+            batch.drain(..).for_each(|(deadline, task)| out(deadline, task));
+            if !more {
+                return;
+            }
+        }
+    }
+
+    pub(crate) fn assert_invariants(&self, is_queued: impl FnMut(u32, BucketId) -> usize) {
+        self.lock().core.assert_invariants(is_queued);
+    }
+}
+
+impl<T> State<T> {
+    /// Flushes a batch of a bucket that was polled under this lock, and tells the delay queue.
+    /// Returns whom to wake when the lock is released.
+    pub(crate) fn flush(
+        &mut self,
+        context: &TimerContext,
+        expiration: Expiration,
+        now: u64,
+        armed: &mut Vec<Expiration>,
+        expired: &mut Vec<T>,
+    ) -> Wakes {
+        let before = expired.len();
+        let arm = |expiration| armed.push(expiration);
+        let unfinished = self.core.flush(expiration, now, arm, |task| expired.push(task));
+        // Under the lock: who finds the timer gone finds its permit free.
+        context.release_permits(expired.len() - before);
+        context.delay_queue.flushed(armed.drain(..), unfinished)
+    }
+
+    /// Notes that the calling thread adds here. Whether too many others came meanwhile.
+    #[inline]
+    fn note_owner(&mut self) -> bool {
+        self.owner = thread_number();
+        let crowded = self.strangers >= CROWD;
+        if crowded {
+            self.strangers = 0;
+        }
+        crowded
+    }
+
+    #[inline]
+    fn note_caller(&mut self) {
+        if self.owner != thread_number() {
+            self.strangers = self.strangers.saturating_add(1);
+        }
+    }
+}

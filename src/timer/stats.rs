@@ -1,0 +1,97 @@
+//! Statistics: what a timer has done, and how it stands.
+
+use crate::wheel::counters::{Counters, Lateness};
+use std::fmt;
+
+/// What a timer has done since it was built: [`Timer::stats`](crate::Timer::stats).
+///
+/// Every timer that was added is pending, expired, cancelled or returned by `shutdown`:
+/// `added == pending + expired + cancelled + returned`, as soon as no call is under way.
+///
+/// ```
+/// use std::time::Duration;
+/// use tickwheel::{Timer, TimerEntry};
+///
+/// let timer: Timer = Timer::builder().build()?;
+/// let timeout = timer.add(TimerEntry::after(Duration::from_secs(30), || {}))?;
+/// timeout.cancel();
+/// let stats = timer.stats();
+/// assert_eq!((stats.added, stats.cancelled, stats.pending), (1, 1, 0));
+/// println!("{stats}");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Timers that were added.
+    pub added: u64,
+    /// Timers that were cancelled before they expired.
+    pub cancelled: u64,
+    /// Deadlines that were moved by `reschedule` or `touch`.
+    pub rescheduled: u64,
+    /// Timers that expired: were handed to the executor, or refused by it.
+    pub expired: u64,
+    /// Expired tasks that the executor refused.
+    pub refused: u64,
+    /// Panics of the user's code that were contained: of tasks, also on a
+    /// [`Worker`](crate::Worker), and their `Drop` where they were refused; of executors and
+    /// `on_refused`; of [`Periodic`](crate::periodic::Periodic) runs; of [lease
+    /// stores](crate::lease::LeaseStore); and of what the last
+    /// [`KeyedTimer`](crate::keyed::KeyedTimer) or [`Leases`](crate::lease::Leases) drops. Those of
+    /// a purgatory's operations are in
+    /// [`PurgatoryStats::panicked`](crate::purgatory::PurgatoryStats::panicked); those of code that
+    /// the executor has handed on are where that runs.
+    pub panicked: u64,
+    /// Timers that wait for their deadline.
+    pub pending: usize,
+    /// Timers that `shutdown` returned.
+    pub returned: u64,
+    /// How often a timer was moved from an overflow wheel to a finer one.
+    pub cascaded: u64,
+    /// How often a thread that waited in `advance_clock`, the reaper for example, woke up.
+    pub wakeups: u64,
+    /// By how much timers expired after their deadline.
+    pub lateness: Lateness,
+}
+
+impl Stats {
+    pub(crate) fn new(refused: u64, panicked: u64, wakeups: u64) -> Self {
+        let Counters { added, cancelled, rescheduled, expired, cascaded, returned, lateness } =
+            Counters::default();
+        Stats {
+            added,
+            cancelled,
+            rescheduled,
+            expired,
+            refused,
+            panicked,
+            pending: 0,
+            returned,
+            cascaded,
+            wakeups,
+            lateness,
+        }
+    }
+
+    pub(crate) fn absorb(&mut self, counters: &Counters, pending: usize) {
+        self.added += counters.added;
+        self.cancelled += counters.cancelled;
+        self.rescheduled += counters.rescheduled;
+        self.expired += counters.expired;
+        self.cascaded += counters.cascaded;
+        self.returned += counters.returned;
+        self.pending += pending;
+        self.lateness.absorb(&counters.lateness);
+    }
+}
+
+impl fmt::Display for Stats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "added {}, pending {}", self.added, self.pending)?;
+        writeln!(f, "cancelled {}, rescheduled {}", self.cancelled, self.rescheduled)?;
+        writeln!(f, "expired {}, cascaded {}", self.expired, self.cascaded)?;
+        writeln!(f, "refused {}, panicked {}", self.refused, self.panicked)?;
+        writeln!(f, "returned {}, wakeups {}", self.returned, self.wakeups)?;
+        write!(f, "lateness {}", self.lateness)
+    }
+}

@@ -1,0 +1,241 @@
+//! The timeout: the handle of one timer that was added.
+
+use crate::store::key::Key;
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::timer::entry::{Task, When};
+use crate::timer::shard::{Move, Shard};
+use std::fmt;
+use std::time::{Duration, Instant};
+
+/// The handle of a timer that was added: cancels it, moves its deadline, tells how it stands.
+///
+/// A timer is pending until it is cancelled or *expired*: handed to the executor, returned by
+/// [`shutdown`](crate::Timer::shutdown), or dropped with the
+/// [last clone](crate::Timer#the-last-clone) of its [`Timer`](crate::Timer). Exactly one of them
+/// happens, and it stays so. Inside its own task a timer has expired already.
+///
+/// Dropping the handle changes nothing: the timer expires all the same. Use
+/// [`cancel_on_drop`](Self::cancel_on_drop) where it should not. A handle may be kept for as long
+/// as one likes, also beyond its `Timer`, which it does not keep alive; it never touches another
+/// timer.
+///
+/// All methods take constant time and the lock of one shard for as long. A handle takes 16 bytes;
+/// making and dropping it costs nothing.
+///
+/// ```
+/// use std::time::Duration;
+/// use tickwheel::{Cancel, Timer, TimerEntry};
+///
+/// let timer: Timer<&str> = Timer::builder().executor(|_| ()).build()?;
+/// let timeout = timer.add(TimerEntry::after(Duration::from_secs(30), "request 7"))?;
+/// assert!(timeout.is_pending());
+/// assert_eq!(timeout.cancel(), Cancel::Cancelled("request 7"));
+/// assert_eq!(timeout.cancel(), Cancel::AlreadyCancelled);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Timeout<T: 'static = Task> {
+    shard: &'static Shard<T>,
+    /// The timer's key in 64 bits; [`CANCELLED`] once it was cancelled through this handle.
+    key: AtomicU64,
+}
+
+/// No timer's key: generations end before.
+const CANCELLED: u64 = u64::MAX;
+
+/// Who won, as [`Timeout::cancel`] answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cancel<T> {
+    /// This call: here is the task. It does not run.
+    Cancelled(T),
+    /// The timer: it had expired, was returned by `shutdown`, or was dropped with the last clone of
+    /// its `Timer`. If it has expired, its task may not have begun yet.
+    Expired,
+    /// An earlier call.
+    AlreadyCancelled,
+}
+
+impl<T> Cancel<T> {
+    /// The task, if this call cancelled it.
+    pub fn into_task(self) -> Option<T> {
+        match self {
+            Cancel::Cancelled(task) => Some(task),
+            Cancel::Expired | Cancel::AlreadyCancelled => None,
+        }
+    }
+
+    /// Whether this call cancelled it.
+    pub fn is_cancelled(&self) -> bool {
+        matches!(self, Cancel::Cancelled(_))
+    }
+}
+
+impl<T: 'static> Timeout<T> {
+    pub(crate) fn new(shard: &'static Shard<T>, key: Key) -> Self {
+        Timeout { shard, key: AtomicU64::new(key.to_bits()) }
+    }
+
+    /// Takes the task back, if the timer is still pending; its place is free at once, and its
+    /// permit if there is a `max_pending`.
+    ///
+    /// Of all calls and the expiry, one wins. Never blocks on a running task.
+    pub fn cancel(&self) -> Cancel<T> {
+        // Set under the shard's lock, and read after it was taken: so it need not order anything.
+        match self.shard.cancel(self.key(), || self.key.store(CANCELLED, Ordering::Relaxed)) {
+            Some(task) => Cancel::Cancelled(task),
+            None if self.is_cancelled() => Cancel::AlreadyCancelled,
+            None => Cancel::Expired,
+        }
+    }
+
+    /// Gives the timer another task, if it is still pending, and returns the former one: its
+    /// deadline and its permit stay as they are.
+    ///
+    /// # Errors
+    /// The new task, if the timer was cancelled or has expired.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tickwheel::{Timer, TimerEntry};
+    /// # let timer: Timer<&str> = Timer::builder().executor(|_| ()).build()?;
+    /// let timeout = timer.add(TimerEntry::after(Duration::from_secs(30), "first"))?;
+    /// assert_eq!(timeout.replace("second"), Ok("first"));
+    /// assert_eq!(timeout.cancel().into_task(), Some("second"));
+    /// assert_eq!(timeout.replace("third"), Err("third"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn replace(&self, task: T) -> Result<T, T> {
+        self.shard.replace(self.key(), task)
+    }
+
+    /// Moves the deadline to `delay` from now, earlier or later, if the timer is pending. Returns
+    /// whether it was.
+    ///
+    /// To a later deadline this writes one word; to an earlier one it costs as much as an `add`.
+    /// Zero expires at the next `advance_clock`; a timer that was late already keeps its tick.
+    ///
+    /// Nothing moves any more once `shutdown` has begun.
+    pub fn reschedule(&self, delay: Duration) -> bool {
+        self.reschedule_to(When::After(delay))
+    }
+
+    /// Moves the deadline to `deadline`, earlier or later, if the timer is pending. Returns whether
+    /// it was.
+    pub fn reschedule_at(&self, deadline: Instant) -> bool {
+        self.reschedule_to(When::At(deadline))
+    }
+
+    /// Extends the deadline to `delay` from now, if the timer is pending; it never moves to an
+    /// earlier one. Returns whether it was pending.
+    ///
+    /// What a service does on every sign of life: it writes one word, and the timer is filed anew
+    /// only when its old deadline comes.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tickwheel::{ManualClock, Timer, TimerEntry};
+    /// # let clock = ManualClock::new();
+    /// # let timer: Timer<&str> = Timer::builder().clock(clock.clone()).executor(|_| ()).build()?;
+    /// let idle = timer.add(TimerEntry::after(Duration::from_secs(30), "session 1"))?;
+    /// clock.advance(Duration::from_secs(20));
+    /// assert!(idle.touch(Duration::from_secs(30)));
+    /// clock.advance(Duration::from_secs(29));
+    /// assert_eq!(timer.advance_clock(Duration::ZERO), 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn touch(&self, delay: Duration) -> bool {
+        self.moved(When::After(delay), Move::Extend)
+    }
+
+    /// Extends the deadline to `deadline`, if the timer is pending; it never moves to an earlier
+    /// one. Returns whether it was pending. Spares [`touch`](Self::touch) its look at the clock.
+    pub fn touch_at(&self, deadline: Instant) -> bool {
+        self.moved(When::At(deadline), Move::Extend)
+    }
+
+    /// Whether the timer waits for its deadline.
+    pub fn is_pending(&self) -> bool {
+        self.shard.is_pending(self.key())
+    }
+
+    /// Whether the timer was handed to the executor, returned by `shutdown`, or dropped with the
+    /// last clone of its [`Timer`](crate::Timer).
+    pub fn is_expired(&self) -> bool {
+        !self.is_pending() && !self.is_cancelled()
+    }
+
+    /// Whether the timer was cancelled through this handle.
+    pub fn is_cancelled(&self) -> bool {
+        self.key.load(Ordering::Relaxed) == CANCELLED
+    }
+
+    /// The deadline, as exactly as it was given, while the timer is pending; at most 584 years
+    /// after the timer was built. One from before that counts as the moment at which it was built.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.shard.deadline(self.key())
+    }
+
+    /// A guard that cancels the timer, and drops its task, when it is dropped.
+    pub fn cancel_on_drop(self) -> CancelOnDrop<T> {
+        CancelOnDrop(Some(self))
+    }
+
+    fn key(&self) -> Key {
+        Key::from_bits(self.key.load(Ordering::Relaxed))
+    }
+
+    /// `reschedule` or `reschedule_at`.
+    pub(crate) fn reschedule_to(&self, when: When) -> bool {
+        self.moved(when, Move::To)
+    }
+
+    fn moved(&self, when: When, how: Move) -> bool {
+        self.shard.reschedule(self.key(), when, how)
+    }
+}
+
+impl<T: 'static> fmt::Debug for Timeout<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let cancelled = self.is_cancelled();
+        f.debug_struct("Timeout").field("key", &self.key()).field("cancelled", &cancelled).finish()
+    }
+}
+
+/// A [`Timeout`] that cancels its timer when it is dropped.
+///
+/// ```
+/// use std::time::Duration;
+/// use tickwheel::{Timer, TimerEntry};
+///
+/// let timer: Timer = Timer::builder().build()?;
+/// {
+///     let timeout = timer.add(TimerEntry::after(Duration::from_secs(30), || ()))?;
+///     let _guard = timeout.cancel_on_drop();
+///     assert_eq!(timer.len(), 1);
+/// }
+/// assert!(timer.is_empty());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+#[must_use = "dropped at once, it cancels at once"]
+pub struct CancelOnDrop<T: 'static = Task>(Option<Timeout<T>>);
+
+impl<T: 'static> CancelOnDrop<T> {
+    /// Lets the timer go on; returns its handle.
+    pub fn disarm(mut self) -> Timeout<T> {
+        // `None` only in `drop`, after which nobody can call this.
+        self.0.take().expect("the guard is not dropped yet")
+    }
+
+    /// The handle.
+    pub fn timeout(&self) -> &Timeout<T> {
+        self.0.as_ref().expect("the guard is not dropped yet")
+    }
+}
+
+impl<T: 'static> Drop for CancelOnDrop<T> {
+    fn drop(&mut self) {
+        if let Some(timeout) = &self.0 {
+            drop(timeout.cancel());
+        }
+    }
+}

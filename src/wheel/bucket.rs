@@ -1,0 +1,287 @@
+//! The bucket: references to the entries that were filed under one slot of a wheel, first in,
+//! first out.
+//!
+//! An entry lies in the slab and never moves; a bucket holds 12 bytes for it, enough to cascade it
+//! without touching the entry. References lie in blocks, read in order when the bucket is flushed,
+//! so that no cache miss waits for another one, and a bucket grows without copying.
+//!
+//! A bucket points and does not own: cancelling an entry, or filing it anew, leaves its reference
+//! behind, which is then *stale*. Whoever takes references out asks the slab which of them are. The
+//! core keeps the number of stale references below that of the others.
+//!
+//! A bucket begins with a small block: most buckets of a wheel with many slots hold a reference or
+//! two, and what is cancelled there should not leave half a kilobyte behind.
+//!
+//! Invariants, checked by [`Bucket::assert_invariants`]: a bucket's blocks are linked from `first`
+//! to `last`, all full but for the front of the first and the back of the last, and only the first
+//! is small; an empty bucket has no block.
+
+use crate::store::slab::Slab;
+use crate::work;
+
+/// References in a block: with what belongs to it, one fills 512 bytes, a small one 64.
+const BLOCK: usize = if cfg!(tickwheel_tiny) { 3 } else { 41 };
+pub(crate) const SMALL_BLOCK: usize = if cfg!(tickwheel_tiny) { 2 } else { 4 };
+
+/// Blocks come and go in bursts, and where a burst was, a few stay: so their chunks are small.
+const CHUNK_BYTES: usize = 4 << 10;
+
+/// Marks the number of a small block.
+const SMALL: u32 = 1 << 31;
+const NONE: u32 = u32::MAX;
+
+/// What a bucket keeps of an entry.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Reference {
+    /// The low 32 bits of the tick under which the entry was filed.
+    pub(crate) tick: u32,
+    /// The entry's index in the slab.
+    pub(crate) index: u32,
+    /// The number of the filing: the entry's tag in the slab, as long as this is its last filing.
+    pub(crate) filing: u32,
+}
+
+/// Level and slot of a bucket in the wheels of its core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct BucketId {
+    pub(crate) level: u8,
+    pub(crate) slot: u32,
+}
+
+#[derive(Debug)]
+struct Block<const N: usize> {
+    next: u32,
+    references: [Reference; N],
+}
+
+impl<const N: usize> Block<N> {
+    const EMPTY: Self =
+        Block { next: NONE, references: [Reference { tick: 0, index: 0, filing: 0 }; N] };
+}
+
+/// The blocks of all buckets of one core.
+#[derive(Debug)]
+pub(crate) struct Blocks {
+    small: Slab<Block<SMALL_BLOCK>, CHUNK_BYTES>,
+    large: Slab<Block<BLOCK>, CHUNK_BYTES>,
+}
+
+impl Blocks {
+    pub(crate) fn new() -> Self {
+        Blocks { small: Slab::new(), large: Slab::new() }
+    }
+
+    #[inline(never)]
+    fn allocate_small(&mut self) -> u32 {
+        self.small.insert(Block::EMPTY, 0).index | SMALL
+    }
+
+    #[inline(never)]
+    fn allocate(&mut self) -> u32 {
+        self.large.insert(Block::EMPTY, 0).index
+    }
+
+    #[inline]
+    fn release(&mut self, block: u32) {
+        if block & SMALL == 0 {
+            self.large.release(block)
+        } else {
+            self.small.release(block ^ SMALL)
+        }
+    }
+
+    #[inline]
+    fn next(&self, block: u32) -> u32 {
+        if block & SMALL == 0 {
+            self.large.at(block).next
+        } else {
+            self.small.at(block ^ SMALL).next
+        }
+    }
+
+    /// Lets the block `next` follow `block`.
+    #[inline]
+    fn link(&mut self, block: u32, next: u32) {
+        if block & SMALL == 0 {
+            self.large.at_mut(block).next = next;
+        } else {
+            self.small.at_mut(block ^ SMALL).next = next;
+        }
+    }
+
+    #[inline]
+    fn references(&self, block: u32) -> &[Reference] {
+        if block & SMALL == 0 {
+            &self.large.at(block).references
+        } else {
+            &self.small.at(block ^ SMALL).references
+        }
+    }
+
+    #[inline]
+    fn references_mut(&mut self, block: u32) -> &mut [Reference] {
+        if block & SMALL == 0 {
+            &mut self.large.at_mut(block).references
+        } else {
+            &mut self.small.at_mut(block ^ SMALL).references
+        }
+    }
+
+    pub(crate) fn assert_invariants(&self) {
+        self.small.assert_invariants();
+        self.large.assert_invariants();
+    }
+}
+
+/// How many references the block with this number, or its mark, has room for.
+#[inline]
+fn capacity(block: u32) -> u8 {
+    (if block & SMALL == 0 { BLOCK } else { SMALL_BLOCK }) as u8
+}
+
+/// One slot of a wheel. An empty bucket takes 16 bytes.
+#[derive(Debug)]
+pub(crate) struct Bucket {
+    first: u32,
+    last: u32,
+    len: u32,
+    /// References taken from the front of the first block.
+    start: u8,
+    /// References in the last block, counted from the block's front.
+    end: u8,
+    /// In the delay queue, or held by the one who took it from there to flush it.
+    pub(crate) armed: bool,
+}
+
+impl Bucket {
+    pub(crate) const fn new() -> Self {
+        Bucket { first: NONE, last: NONE, start: 0, end: 0, len: 0, armed: false }
+    }
+
+    /// How many references it holds, stale ones included.
+    pub(crate) fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    /// The reference that was pushed first.
+    #[inline]
+    pub(crate) fn front(&self, blocks: &Blocks) -> Option<Reference> {
+        (self.len > 0).then(|| blocks.references(self.first)[usize::from(self.start)])
+    }
+
+    #[inline]
+    pub(crate) fn push(&mut self, blocks: &mut Blocks, reference: Reference) {
+        if self.len == 0 {
+            self.first = blocks.allocate_small();
+            (self.last, self.start, self.end) = (self.first, 0, 0);
+        } else if self.end == capacity(self.last) {
+            let block = blocks.allocate();
+            blocks.link(self.last, block);
+            (self.last, self.end) = (block, 0);
+        }
+        blocks.references_mut(self.last)[usize::from(self.end)] = reference;
+        self.end += 1;
+        self.len += 1;
+    }
+
+    #[inline]
+    pub(crate) fn pop_front(&mut self, blocks: &mut Blocks) {
+        if self.len > 0 {
+            self.drop_front(blocks, 1);
+        }
+    }
+
+    /// Takes at most `limit` references from the front and appends them to `out`.
+    pub(crate) fn take_front(
+        &mut self,
+        blocks: &mut Blocks,
+        limit: usize,
+        out: &mut Vec<Reference>,
+    ) {
+        let mut wanted = limit.min(self.len());
+        while wanted > 0 {
+            let (start, end) = (usize::from(self.start), usize::from(self.end_of_first()));
+            let taken = wanted.min(end - start);
+            work::count(taken);
+            out.extend_from_slice(&blocks.references(self.first)[start..start + taken]);
+            self.drop_front(blocks, taken);
+            wanted -= taken;
+        }
+    }
+
+    /// Where the references of the first block end.
+    #[inline]
+    fn end_of_first(&self) -> u8 {
+        if self.first == self.last { self.end } else { capacity(self.first) }
+    }
+
+    /// Drops `count` references of the first block, and the block with its last one.
+    #[inline]
+    fn drop_front(&mut self, blocks: &mut Blocks, count: usize) {
+        self.start += count as u8;
+        self.len -= count as u32;
+        if self.start == self.end_of_first() {
+            self.release_first(blocks);
+        }
+    }
+
+    #[inline(never)]
+    fn release_first(&mut self, blocks: &mut Blocks) {
+        let next = blocks.next(self.first);
+        blocks.release(self.first);
+        if self.len == 0 {
+            *self = Bucket { armed: self.armed, ..Bucket::new() };
+        } else {
+            self.first = next;
+            self.start = 0;
+        }
+    }
+
+    /// Checks this bucket's blocks and calls `check` with each reference.
+    pub(crate) fn assert_invariants(&self, blocks: &Blocks, mut check: impl FnMut(Reference)) {
+        let (mut count, mut index, mut start) = (0, self.first, self.start);
+        while count < self.len {
+            let end = if index == self.last { self.end } else { capacity(index) };
+            assert!(start < end, "a block without references");
+            assert!(index & SMALL == 0 || index == self.first, "only the first block is small");
+            let references = &blocks.references(index)[usize::from(start)..usize::from(end)];
+            references.iter().copied().for_each(&mut check);
+            count += u32::from(end - start);
+            start = 0;
+            index = if index == self.last { NONE } else { blocks.next(index) };
+        }
+        assert_eq!((index, count), (NONE, self.len));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn references_leave_in_the_order_in_which_they_came() {
+        let (mut blocks, mut bucket, mut out) = (Blocks::new(), Bucket::new(), Vec::new());
+        let (mut pushed, mut taken) = (0, 0);
+        for step in 0..400 {
+            for _ in 0..step % 97 {
+                bucket.push(&mut blocks, Reference { tick: pushed, ..Reference::default() });
+                pushed += 1;
+            }
+            bucket.take_front(&mut blocks, step as usize % 71, &mut out);
+            bucket.assert_invariants(&blocks, |_| ());
+            blocks.assert_invariants();
+            for reference in out.drain(..) {
+                assert_eq!(reference.tick, taken);
+                taken += 1;
+            }
+            assert_eq!(bucket.len() as u32, pushed - taken);
+            let front = bucket.front(&blocks).map(|front| front.tick);
+            assert_eq!(front, (taken < pushed).then_some(taken));
+        }
+        while bucket.len() > 0 {
+            bucket.pop_front(&mut blocks);
+        }
+        let left = (blocks.small.len(), blocks.large.len());
+        assert_eq!(left, (0, 0), "an empty bucket has no block");
+    }
+}

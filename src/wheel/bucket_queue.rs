@@ -1,0 +1,236 @@
+//! The bucket queue: which bucket is to be flushed next, and when.
+//!
+//! A binary heap of bucket expirations, shared by all shards, each armed bucket in it once. It
+//! holds no entries and knows no wheel. Work leaves it in three kinds:
+//!
+//! - a bucket of level 0, whose entries fall due at its tick;
+//! - a bucket of an overflow wheel, which expires early and then waits in the backlog to be
+//!   cascaded slice by slice. Buckets of level 0 overtake it, but never one whose tick lies at or
+//!   after the backlog's first: so timers leave in the order of their ticks, also after a leap of
+//!   the clock over many buckets;
+//! - a shard's *elapsed* bucket: entries whose time had passed when they were added. A turn takes
+//!   those that were there when it began, so a task that adds another one for now does not keep the
+//!   turn from ending.
+
+use crate::wheel::bucket::BucketId;
+use crate::work;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// The level that stands for a shard's bucket of elapsed entries.
+pub(crate) const ELAPSED: u8 = u8::MAX;
+
+/// A bucket, and when it is to be flushed. Ordered by that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Expiration {
+    /// From which tick on the bucket is to be flushed.
+    pub(crate) tick: u64,
+    /// The first tick of the bucket's entries: by then an overflow bucket must be cascaded.
+    pub(crate) start: u64,
+    pub(crate) bucket: BucketId,
+    pub(crate) shard: u32,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct BucketQueue {
+    heap: BinaryHeap<Reverse<Expiration>>,
+    /// Overflow buckets that have expired and are not cascaded yet, by their start.
+    backlog: BinaryHeap<Reverse<(u64, Expiration)>>,
+    /// Elapsed buckets for the next turn: at most one of each shard.
+    elapsed: Vec<Expiration>,
+    /// Due buckets whose shards were busy when it was their turn, at most [`ASIDE`]; only within a
+    /// step of a turn.
+    aside: Vec<Expiration>,
+}
+
+/// How many buckets are put aside at most: bounds what a step of a turn does under a lock.
+const ASIDE: usize = 64;
+
+/// What is to be done next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Due {
+    /// A bucket of this shard is to be flushed.
+    Shard(u32),
+    /// Nothing but buckets of busy shards; this is one of them.
+    Busy(u32),
+    Nothing,
+}
+
+impl BucketQueue {
+    /// Puts a bucket in that was not armed.
+    pub(crate) fn offer(&mut self, expiration: Expiration) {
+        work::count_growth(self.heap.len(), self.heap.capacity());
+        if expiration.bucket.level == ELAPSED {
+            self.elapsed.push(expiration);
+        } else {
+            self.heap.push(Reverse(expiration));
+        }
+    }
+
+    /// Puts a bucket back that was polled and is not empty yet.
+    pub(crate) fn resume(&mut self, expiration: Expiration) {
+        if expiration.tick < expiration.start {
+            self.backlog.push(Reverse((expiration.start, expiration)));
+        } else {
+            self.heap.push(Reverse(expiration));
+        }
+    }
+
+    /// Lets this turn have the elapsed buckets that are there now.
+    pub(crate) fn begin_turn(&mut self) {
+        work::count(self.elapsed.len());
+        self.heap.extend(self.elapsed.drain(..).map(Reverse));
+    }
+
+    /// Takes out the bucket to flush next, if one is due: at `turn_start` if nothing waits in the
+    /// backlog, at `now`, which is not before, as long as something does.
+    pub(crate) fn poll(&mut self, turn_start: u64, now: u64) -> Option<Expiration> {
+        let due = self.peek_due(turn_start, now)?;
+        self.take(due);
+        Some(due)
+    }
+
+    /// The same if it is one of `shard`'s.
+    pub(crate) fn poll_of(&mut self, shard: u32, turn_start: u64, now: u64) -> Option<Expiration> {
+        let due = self.peek_due(turn_start, now).filter(|due| due.shard == shard)?;
+        self.take(due);
+        Some(due)
+    }
+
+    /// Whose bucket is to be flushed next. A shard of which a bucket was put aside is left out.
+    pub(crate) fn next_due(&mut self, turn_start: u64, now: u64) -> Due {
+        while let Some(due) = self.peek_due(turn_start, now) {
+            work::count(self.aside.len());
+            if !self.aside.iter().any(|aside| aside.shard == due.shard) {
+                return Due::Shard(due.shard);
+            }
+            if self.aside.len() == ASIDE {
+                break;
+            }
+            self.take(due);
+            self.aside.push(due);
+        }
+        self.aside.first().map_or(Due::Nothing, |aside| Due::Busy(aside.shard))
+    }
+
+    /// Puts the bucket that is to be flushed next aside, whose shard is busy; unless it is no
+    /// longer one of that shard.
+    pub(crate) fn put_aside_of(&mut self, shard: u32, turn_start: u64, now: u64) {
+        if let Some(due) = self.poll_of(shard, turn_start, now) {
+            self.aside.push(due);
+        }
+    }
+
+    /// Puts back what was put aside.
+    pub(crate) fn bring_back(&mut self) {
+        while let Some(expiration) = self.aside.pop() {
+            work::count(1);
+            self.resume(expiration);
+        }
+    }
+
+    /// The bucket to flush next, which comes first in the heap or in the backlog then.
+    fn peek_due(&mut self, turn_start: u64, now: u64) -> Option<Expiration> {
+        loop {
+            work::count(1);
+            let cascade_by = self.backlog.peek().map(|Reverse((start, _))| *start);
+            let limit = if cascade_by.is_some() { now } else { turn_start };
+            match self.heap.peek() {
+                Some(&Reverse(top))
+                    if top.tick <= limit && cascade_by.is_none_or(|by| top.tick < by) =>
+                {
+                    if top.tick == top.start {
+                        return Some(top);
+                    }
+                    self.heap.pop();
+                    self.backlog.push(Reverse((top.start, top)));
+                }
+                _ => return self.backlog.peek().map(|Reverse((_, expiration))| *expiration),
+            }
+        }
+    }
+
+    /// From which tick on there is something to do; `None` if nothing is queued.
+    pub(crate) fn next_tick(&self) -> Option<u64> {
+        if self.elapsed.is_empty() && self.backlog.is_empty() && self.aside.is_empty() {
+            self.heap.peek().map(|Reverse(top)| top.tick)
+        } else {
+            Some(0)
+        }
+    }
+
+    /// Whether there is something to do at `now`.
+    pub(crate) fn is_due(&self, now: u64) -> bool {
+        self.next_tick().is_some_and(|tick| tick <= now)
+    }
+
+    /// The bucket that comes first, whether it is due or not.
+    pub(crate) fn first(&self) -> Option<Expiration> {
+        let backlog = || self.backlog.peek().map(|Reverse((_, expiration))| *expiration);
+        let heap = || self.heap.peek().map(|Reverse(top)| *top);
+        self.elapsed.first().copied().or_else(backlog).or_else(heap)
+    }
+
+    /// Takes a bucket out, if it comes first in the heap or the backlog, or is one of those that
+    /// have elapsed; whether it did. Never looks at all buckets.
+    pub(crate) fn take(&mut self, expiration: Expiration) -> bool {
+        if self.heap.peek() == Some(&Reverse(expiration)) {
+            return self.heap.pop().is_some();
+        }
+        if self.backlog.peek() == Some(&Reverse((expiration.start, expiration))) {
+            return self.backlog.pop().is_some();
+        }
+        work::count(self.elapsed.len());
+        let elapsed = self.elapsed.iter().position(|elapsed| *elapsed == expiration);
+        elapsed.map(|place| self.elapsed.swap_remove(place)).is_some()
+    }
+
+    /// Every bucket that is queued, in no order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Expiration> {
+        let heap = self.heap.iter().map(|Reverse(expiration)| expiration);
+        let backlog = self.backlog.iter().map(|Reverse((_, expiration))| expiration);
+        heap.chain(backlog).chain(&self.elapsed).chain(&self.aside)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn expiration(tick: u64, start: u64) -> Expiration {
+        let bucket = BucketId { level: u8::from(tick != start), slot: 0 };
+        Expiration { tick, start, bucket, shard: 0 }
+    }
+
+    #[test]
+    fn due_buckets_overtake_a_cascade_but_not_past_its_first_tick() {
+        let mut queue = BucketQueue::default();
+        for (tick, start) in [(10, 20), (11, 11), (19, 19), (20, 20), (30, 30)] {
+            queue.offer(expiration(tick, start));
+        }
+        let mut polled = Vec::new();
+        while let Some(next) = queue.poll(25, 25) {
+            polled.push(next.start);
+            if next.start == 20 && next.tick == 10 && polled.len() < 5 {
+                queue.resume(next);
+            }
+        }
+        assert_eq!(polled, [11, 19, 20, 20, 20, 20]);
+        assert_eq!(queue.next_tick(), Some(30));
+    }
+
+    #[test]
+    fn what_elapses_during_a_turn_waits_for_the_next() {
+        let elapsed =
+            Expiration { bucket: BucketId { level: ELAPSED, slot: 0 }, ..expiration(0, 0) };
+        let mut queue = BucketQueue::default();
+        queue.offer(elapsed);
+        queue.begin_turn();
+        assert_eq!(queue.poll(5, 5), Some(elapsed));
+        queue.offer(elapsed);
+        assert_eq!(queue.poll(5, 5), None);
+        assert_eq!(queue.next_tick(), Some(0));
+        queue.begin_turn();
+        assert_eq!(queue.poll(5, 5), Some(elapsed));
+    }
+}

@@ -1,0 +1,117 @@
+//! Counters: what one core has done, and how late it was.
+
+use std::fmt;
+use std::time::Duration;
+
+/// What a core counts.
+#[derive(Clone, Debug)]
+pub(crate) struct Counters {
+    pub(crate) added: u64,
+    pub(crate) cancelled: u64,
+    pub(crate) rescheduled: u64,
+    pub(crate) expired: u64,
+    pub(crate) cascaded: u64,
+    pub(crate) returned: u64,
+    pub(crate) lateness: Lateness,
+}
+
+impl Default for Counters {
+    fn default() -> Self {
+        Counters {
+            added: 0,
+            cancelled: 0,
+            rescheduled: 0,
+            expired: 0,
+            cascaded: 0,
+            returned: 0,
+            lateness: Lateness { bars: [0; 64], sum: 0 },
+        }
+    }
+}
+
+impl Counters {
+    /// Counts a timer that expires `late` nanoseconds after its deadline.
+    pub(crate) fn record_expired(&mut self, late: u64) {
+        self.expired += 1;
+        self.lateness.record(late);
+    }
+}
+
+/// A histogram in powers of two of how late timers expired.
+///
+/// Measured from the exact deadline, or from when the timer was built if that is later, to the
+/// moment at which the timer was taken out to be handed to the executor. Bar `n` counts the times
+/// from 2^n to 2^(n+1) - 1 nanoseconds; bar 0 counts 0 too.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lateness {
+    bars: [u64; 64],
+    /// In nanoseconds.
+    sum: u64,
+}
+
+impl Lateness {
+    fn record(&mut self, late: u64) {
+        self.bars[(late | 1).ilog2() as usize] += 1;
+        self.sum = self.sum.saturating_add(late);
+    }
+
+    /// Adds what another one has counted.
+    pub(crate) fn absorb(&mut self, other: &Lateness) {
+        for (bar, count) in self.bars.iter_mut().zip(other.bars) {
+            *bar += count;
+        }
+        self.sum = self.sum.saturating_add(other.sum);
+    }
+
+    /// How many timers were counted.
+    pub fn count(&self) -> u64 {
+        self.bars.iter().sum()
+    }
+
+    /// All times together; at most 584 years.
+    pub fn sum(&self) -> Duration {
+        Duration::from_nanos(self.sum)
+    }
+
+    /// The bars that are not empty: the longest time that falls into each, and its count.
+    ///
+    /// ```
+    /// # let timer: tickwheel::Timer = tickwheel::Timer::builder().build().unwrap();
+    /// for (up_to, count) in timer.stats().lateness.bars() {
+    ///     println!("late by at most {up_to:?}: {count}");
+    /// }
+    /// ```
+    pub fn bars(&self) -> impl Iterator<Item = (Duration, u64)> + '_ {
+        let bars = self.bars.iter().enumerate().filter(|(_, count)| **count > 0);
+        bars.map(|(bar, count)| (Duration::from_nanos(u64::MAX >> (63 - bar)), *count))
+    }
+
+    /// A time that the given share of the timers, from 0 to 1, did not exceed: the upper end of a
+    /// bar, so up to twice too long. `None` if nothing was counted.
+    pub fn quantile(&self, share: f64) -> Option<Duration> {
+        let wanted = (share.clamp(0.0, 1.0) * self.count() as f64).ceil() as u64;
+        let mut seen = 0;
+        self.bars().find_map(|(up_to, count)| {
+            seen += count;
+            (seen >= wanted).then_some(up_to)
+        })
+    }
+}
+
+impl fmt::Display for Lateness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Some(p50), Some(p99), Some(max)) =
+            (self.quantile(0.5), self.quantile(0.99), self.quantile(1.0))
+        else {
+            return write!(f, "of nothing");
+        };
+        write!(f, "p50 <= {p50:.1?}, p99 <= {p99:.1?}, max <= {max:.1?}")?;
+        let most = self.bars.iter().copied().max().unwrap_or(0);
+        for (up_to, count) in self.bars() {
+            let bar = "#".repeat((count as f64 / most as f64 * 40.0).ceil() as usize);
+            let up_to = format!("{up_to:.1?}");
+            write!(f, "\n  <= {up_to:>9} {count:>12} {bar}")?;
+        }
+        Ok(())
+    }
+}

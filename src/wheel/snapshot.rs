@@ -1,0 +1,113 @@
+//! Snapshots: how the levels of wheels stand.
+
+use crate::wheel::bucket_queue::ELAPSED;
+use crate::wheel::core::{BUCKETS, Core};
+use crate::work;
+use std::fmt;
+use std::time::Duration;
+
+/// How a timer stands: [`Timer::snapshot`](crate::Timer::snapshot).
+///
+/// ```
+/// use std::time::Duration;
+/// use tickwheel::{Timer, TimerEntry};
+///
+/// let timer: Timer = Timer::builder().build()?;
+/// timer.add(TimerEntry::after(Duration::from_secs(3600), || {}))?;
+/// let snapshot = timer.snapshot();
+/// assert_eq!(snapshot.levels.iter().map(|level| level.entries).sum::<usize>(), 1);
+/// println!("{snapshot}");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Snapshot {
+    /// The levels that exist, finest first, over all shards.
+    pub levels: Vec<LevelSnapshot>,
+    /// How many shards the timer has.
+    pub shards: usize,
+}
+
+impl Snapshot {
+    pub(crate) fn new(shards: usize) -> Self {
+        Snapshot { levels: Vec::new(), shards }
+    }
+
+    /// Adds the share of a few buckets of a core, from the `cursor`-th on, as they stand at `now`.
+    /// Returns whether there are more.
+    pub(crate) fn absorb<T>(&mut self, core: &Core<T>, cursor: &mut usize, now: u64) -> bool {
+        let Core { ticks, wheels, .. } = core;
+        for (level, slot_ticks) in wheels.levels().enumerate().skip(self.levels.len()) {
+            self.levels.push(LevelSnapshot::new(level, ticks.start_of(slot_ticks), wheels.size()));
+        }
+        for _ in 0..BUCKETS {
+            work::count(1);
+            let Some(bucket) = wheels.nth_bucket(*cursor) else { return false };
+            let level = if bucket.level == ELAPSED { 0 } else { bucket.level };
+            let due = wheels.armed_tick(bucket).map(|tick| ticks.start_of(tick));
+            let wait = due.map(|due| due.saturating_sub(now));
+            self.levels[usize::from(level)].absorb(wait, wheels.len_of(bucket));
+            *cursor += 1;
+        }
+        true
+    }
+}
+
+/// One level of a [`Snapshot`].
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct LevelSnapshot {
+    /// 0 for the wheel that fires, 1 for the first overflow wheel, ...
+    pub level: usize,
+    /// How much time a slot spans.
+    pub tick: Duration,
+    /// How many slots the wheel has in each shard.
+    pub wheel_size: usize,
+    /// Buckets that the delay queue knows.
+    pub armed_buckets: usize,
+    /// Entries in them; those that were cancelled count until they are swept out.
+    pub entries: usize,
+    /// When the first of them is to be flushed, counted from now; zero if that is due.
+    pub next_expiration: Option<Duration>,
+}
+
+impl LevelSnapshot {
+    pub(crate) fn new(level: usize, tick: u64, wheel_size: usize) -> Self {
+        let tick = Duration::from_nanos(tick);
+        LevelSnapshot {
+            level,
+            tick,
+            wheel_size,
+            armed_buckets: 0,
+            entries: 0,
+            next_expiration: None,
+        }
+    }
+}
+
+impl LevelSnapshot {
+    /// Adds a bucket, which waits so many nanoseconds if it is armed.
+    pub(crate) fn absorb(&mut self, wait: Option<u64>, entries: usize) {
+        self.entries += entries;
+        if let Some(wait) = wait.map(Duration::from_nanos) {
+            self.armed_buckets += 1;
+            self.next_expiration = Some(self.next_expiration.map_or(wait, |next| next.min(wait)));
+        }
+    }
+}
+
+impl fmt::Display for Snapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:>5} {:>12} {:>8} {:>12}  next", "level", "tick", "armed", "entries")?;
+        for level in &self.levels {
+            let LevelSnapshot { level, tick, armed_buckets, entries, next_expiration, .. } = level;
+            let tick = format!("{tick:.1?}");
+            write!(f, "\n{level:>5} {tick:>12} {armed_buckets:>8} {entries:>12}  ")?;
+            match next_expiration {
+                Some(next) => write!(f, "in {next:.1?}")?,
+                None => write!(f, "-")?,
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,291 @@
+//! The wheels: all levels of one core, and the core's time.
+//!
+//! Files references by tick and takes them out again; does not know what they refer to. `current`
+//! is the wheels' own time. It moves when a bucket is flushed, to that bucket's expiration, as in
+//! Kafka's wheel; and it leaps to the present when nothing is due before that ([`Wheels::leap`]),
+//! so that after an idle hour a short timer is filed as finely as at the start.
+
+use crate::wheel::bucket::{Blocks, Bucket, BucketId, Reference};
+use crate::wheel::bucket_queue::{ELAPSED, Expiration};
+use crate::wheel::timing_wheel::{Span, TimingWheel};
+use crate::work;
+
+/// What has elapsed is filed in the second of two buckets. A turn begins by exchanging them, and
+/// flushes the first: so what its tasks add is left to the next turn.
+const EXPIRING: BucketId = BucketId { level: ELAPSED, slot: 0 };
+const COLLECTING: BucketId = BucketId { level: ELAPSED, slot: 1 };
+
+/// No bucket.
+const NOWHERE: BucketId = BucketId { level: ELAPSED, slot: u32::MAX };
+
+/// See the head of this file.
+#[derive(Debug)]
+pub(crate) struct Wheels {
+    shard: u32,
+    size: usize,
+    current: u64,
+    blocks: Blocks,
+    /// Level 0, and as many overflow wheels as far ticks have needed so far.
+    levels: Vec<TimingWheel>,
+    /// What was due already when it was filed: `EXPIRING` and `COLLECTING`.
+    elapsed: [Bucket; 2],
+    /// References in all buckets.
+    len: usize,
+}
+
+impl Wheels {
+    /// Empty wheels of `size` slots, a power of two from 4 on, whose time starts at `current`.
+    pub(crate) fn new(shard: u32, size: usize, current: u64) -> Self {
+        Wheels {
+            shard,
+            size,
+            current,
+            blocks: Blocks::new(),
+            levels: vec![TimingWheel::new(0, size)],
+            elapsed: [Bucket::new(), Bucket::new()],
+            len: 0,
+        }
+    }
+
+    /// How many slots each wheel has.
+    pub(crate) fn size(&self) -> usize {
+        self.size
+    }
+
+    /// How many references are filed.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Puts a reference into the bucket for `tick`, making the wheels that this needs. Hands the
+    /// bucket's expiration to `arm` if the bucket was not armed.
+    #[inline]
+    pub(crate) fn file(&mut self, reference: Reference, tick: u64, arm: impl FnOnce(Expiration)) {
+        self.file_out_of(NOWHERE, reference, tick, arm);
+    }
+
+    /// Files a reference anew that was taken out of the bucket `from`, which is being flushed.
+    ///
+    /// Never there: else the flush would not end. That it belongs there can't be, because the
+    /// wheels' time has moved to where the bucket expires; if it does all the same, the next turn
+    /// looks at it again.
+    #[inline]
+    pub(crate) fn file_out_of(
+        &mut self,
+        from: BucketId,
+        reference: Reference,
+        tick: u64,
+        arm: impl FnOnce(Expiration),
+    ) {
+        if tick <= self.current {
+            return self.file_elapsed(reference, arm);
+        }
+        let level = TimingWheel::level_for(self.size, self.current, tick);
+        if self.levels.len() <= level {
+            self.make_levels(level);
+        }
+        let TimingWheel { buckets, span } = &mut self.levels[level];
+        let slot = span.slot_of(tick, buckets.len());
+        let id = BucketId { level: level as u8, slot: slot as u32 };
+        if id == from {
+            debug_assert!(false, "an entry would be filed where it came from");
+            return self.file_elapsed(reference, arm);
+        }
+        let bucket = &mut buckets[slot];
+        bucket.push(&mut self.blocks, reference);
+        self.len += 1;
+        if !bucket.armed {
+            bucket.armed = true;
+            arm(Self::expiration(self.shard, id, *span, tick));
+        }
+    }
+
+    /// Puts a reference into the bucket of those that are due at once. Likewise.
+    #[inline(never)]
+    pub(crate) fn file_elapsed(&mut self, reference: Reference, arm: impl FnOnce(Expiration)) {
+        let (bucket, blocks) = self.bucket_mut(COLLECTING);
+        bucket.push(blocks, reference);
+        if !std::mem::replace(&mut bucket.armed, true) {
+            arm(Expiration { tick: 0, start: 0, bucket: COLLECTING, shard: self.shard });
+        }
+        self.len += 1;
+    }
+
+    /// Moves the time to the expiration of a bucket that is to be flushed. Returns it, or the
+    /// bucket that is to be flushed instead.
+    pub(crate) fn begin_flush(&mut self, mut expiration: Expiration) -> Expiration {
+        self.leap(expiration.tick);
+        if expiration.bucket == COLLECTING {
+            // The other one is empty: a turn polls `EXPIRING` first.
+            self.elapsed.swap(0, 1);
+            expiration.bucket = EXPIRING;
+        }
+        expiration
+    }
+
+    /// Puts a reference into the bucket for `tick` if that is one of an overflow wheel and armed
+    /// already; whether it was.
+    #[inline]
+    pub(crate) fn join_far(&mut self, reference: Reference, tick: u64) -> bool {
+        if !self.is_far(tick) {
+            return false;
+        }
+        let level = TimingWheel::level_for(self.size, self.current, tick);
+        let Some(TimingWheel { buckets, span }) = self.levels.get_mut(level) else { return false };
+        let bucket = &mut buckets[span.slot_of(tick, self.size)];
+        if !bucket.armed {
+            return false;
+        }
+        bucket.push(&mut self.blocks, reference);
+        self.len += 1;
+        true
+    }
+
+    #[cold]
+    fn make_levels(&mut self, highest: usize) {
+        while self.levels.len() <= highest {
+            work::count(self.size);
+            self.levels.push(TimingWheel::new(self.levels.len(), self.size));
+        }
+    }
+
+    #[inline(never)]
+    fn expiration(shard: u32, bucket: BucketId, span: Span, tick: u64) -> Expiration {
+        let start = span.start_of(tick);
+        Expiration { tick: span.expiration_of(start), start, bucket, shard }
+    }
+
+    /// Puts a reference back into the bucket that it was just taken from.
+    pub(crate) fn put_back(&mut self, id: BucketId, reference: Reference) {
+        let (bucket, blocks) = self.bucket_mut(id);
+        bucket.push(blocks, reference);
+        self.len += 1;
+    }
+
+    /// Whether a reference for `tick` would go into an overflow wheel.
+    #[inline]
+    pub(crate) fn is_far(&self, tick: u64) -> bool {
+        tick.saturating_sub(self.current) >= self.size as u64
+    }
+
+    /// Lets the time leap to `tick`. Only if no armed bucket expires by then.
+    pub(crate) fn leap(&mut self, tick: u64) {
+        self.current = self.current.max(tick);
+    }
+
+    /// Takes at most `limit` references from the front of a bucket; leaves it armed.
+    pub(crate) fn take_front(&mut self, id: BucketId, limit: usize, out: &mut Vec<Reference>) {
+        let before = out.len();
+        let (bucket, blocks) = self.bucket_mut(id);
+        bucket.take_front(blocks, limit, out);
+        self.len -= out.len() - before;
+    }
+
+    /// How many references a bucket holds.
+    pub(crate) fn len_of(&self, id: BucketId) -> usize {
+        self.bucket(id).len()
+    }
+
+    pub(crate) fn front(&self, id: BucketId) -> Option<Reference> {
+        self.bucket(id).front(&self.blocks)
+    }
+
+    /// Drops the first reference of a bucket; leaves it armed.
+    pub(crate) fn pop_front(&mut self, id: BucketId) {
+        let (bucket, blocks) = self.bucket_mut(id);
+        if bucket.len() > 0 {
+            bucket.pop_front(blocks);
+            self.len -= 1;
+        }
+    }
+
+    /// Disarms a bucket if it is empty; whether it is.
+    pub(crate) fn disarm_if_empty(&mut self, id: BucketId) -> bool {
+        let (bucket, _) = self.bucket_mut(id);
+        bucket.armed = bucket.len() > 0;
+        !bucket.armed
+    }
+
+    /// Whether the low 32 bits of a tick, and the bucket that it was filed in, tell the whole tick.
+    pub(crate) fn low_bits_suffice(&self, id: BucketId) -> bool {
+        self.levels[id.level as usize].span.ticks() <= 1 << 32
+    }
+
+    /// The bucket with this ordinal: the two of what has elapsed, then the slots of level 0, of
+    /// level 1, ...
+    pub(crate) fn nth_bucket(&self, ordinal: usize) -> Option<BucketId> {
+        let Some(n) = ordinal.checked_sub(self.elapsed.len()) else {
+            return Some(BucketId { level: ELAPSED, slot: ordinal as u32 });
+        };
+        let (level, slot) = (n / self.size, n % self.size);
+        (level < self.levels.len()).then_some(BucketId { level: level as u8, slot: slot as u32 })
+    }
+
+    /// The ticks that a slot of each level spans, finest first.
+    pub(crate) fn levels(&self) -> impl Iterator<Item = u64> {
+        self.levels.iter().map(|wheel| wheel.span.ticks())
+    }
+
+    /// The tick at which a bucket that is armed is to be flushed.
+    pub(crate) fn armed_tick(&self, id: BucketId) -> Option<u64> {
+        if !self.bucket(id).armed {
+            return None;
+        }
+        let Some(span) = self.levels.get(usize::from(id.level)).map(|wheel| wheel.span) else {
+            return Some(0); // What has elapsed.
+        };
+        let slot_of_current = span.slot_of(self.current, self.size) as u64;
+        let ahead = u64::from(id.slot).wrapping_sub(slot_of_current) & (self.size as u64 - 1);
+        let start = span.start_of(self.current).saturating_add(ahead.saturating_mul(span.ticks()));
+        Some(span.expiration_of(start))
+    }
+
+    #[inline]
+    fn bucket(&self, id: BucketId) -> &Bucket {
+        match id.level {
+            ELAPSED => &self.elapsed[id.slot as usize],
+            level => &self.levels[level as usize].buckets[id.slot as usize],
+        }
+    }
+
+    #[inline]
+    fn bucket_mut(&mut self, id: BucketId) -> (&mut Bucket, &mut Blocks) {
+        let bucket = match id.level {
+            ELAPSED => &mut self.elapsed[id.slot as usize],
+            level => &mut self.levels[level as usize].buckets[id.slot as usize],
+        };
+        (bucket, &mut self.blocks)
+    }
+
+    /// Checks every bucket. Calls `check` with each reference and the first and last tick that its
+    /// bucket may hold; `is_queued` says how often a bucket is in the delay queue.
+    pub(crate) fn assert_invariants(
+        &self,
+        mut is_queued: impl FnMut(u32, BucketId) -> usize,
+        mut check: impl FnMut(Reference, u64, u64),
+    ) {
+        self.blocks.assert_invariants();
+        let mut len = 0;
+        let mut check_bucket = |bucket: &Bucket, id: BucketId, first: u64, last: u64| {
+            assert!(bucket.armed || bucket.len() == 0, "{id:?} has entries and is not armed");
+            assert_eq!(is_queued(self.shard, id), usize::from(bucket.armed), "{id:?}");
+            len += bucket.len();
+            bucket.assert_invariants(&self.blocks, |reference| check(reference, first, last));
+        };
+        check_bucket(&self.elapsed[0], EXPIRING, 0, self.current);
+        check_bucket(&self.elapsed[1], COLLECTING, 0, self.current);
+        for (level, wheel) in self.levels.iter().enumerate() {
+            // The window. A bucket in the slot of `current` is one that waits for its flush.
+            let ticks = wheel.span.ticks();
+            let current = wheel.span.start_of(self.current);
+            for ahead in 0..self.size as u64 {
+                let first = ticks.checked_mul(ahead).and_then(|by| current.checked_add(by));
+                let Some(first) = first else { break };
+                let slot = wheel.span.slot_of(first, self.size);
+                let id = BucketId { level: level as u8, slot: slot as u32 };
+                check_bucket(&wheel.buckets[slot], id, first, first + (ticks - 1));
+            }
+        }
+        assert_eq!(len, self.len);
+    }
+}
