@@ -59,8 +59,9 @@
 //! # Purgatory
 //! A broker parks requests until they can be answered, or until their time is up: a fetch that
 //! waits for bytes, a join that waits for members. A [`Purgatory`] holds such
-//! [delayed operations](purgatory::DelayedOperation), and completes each exactly once, when one of its keys
-//! is triggered and its condition holds, or on expiry. Any number of purgatories share one timer.
+//! [delayed operations](purgatory::DelayedOperation), and completes each exactly once, when one of
+//! its keys is triggered and its condition holds, or on expiry. Any number of purgatories share one
+//! timer.
 //!
 //! ```
 //! use std::sync::Arc;

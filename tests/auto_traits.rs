@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::rc::Rc;
 use tickwheel::future::{Interval, Sleep, SleepError, TimedError};
-use tickwheel::keyed::KeyedTimer;
+use tickwheel::keyed::{Entry, KeyedTimer, OccupiedEntry, VacantEntry};
 use tickwheel::lease::{Lease, LeaseStore, LeaseTerms, Leases, Renewal};
 use tickwheel::periodic::{MissedTick, Periodic, Run, Series};
 use tickwheel::purgatory::{
@@ -95,6 +95,10 @@ fn what_stands_on_a_timer_is_unrestricted_as_far_as_it_owns_nothing_of_a_user() 
     is_send::<Renewal<Key>>();
     is_unwind_safe::<Renewal<Key>>();
 }
+// A lock is released where it was taken.
+assert_not_impl!(Entry<'_, u32, u32>: Send);
+assert_not_impl!(OccupiedEntry<'_, u32, u32>: Send);
+assert_not_impl!(VacantEntry<'_, u32, u32>: Send);
 assert_not_impl!(Lease<Key>: Sync);
 assert_not_impl!(Lease<Key>: RefUnwindSafe);
 assert_not_impl!(Renewal<Key>: Sync);

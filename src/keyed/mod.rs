@@ -1,16 +1,19 @@
 //! Keyed timers: at most one timer for each key.
 
+pub(crate) mod entry;
 pub(crate) mod shards;
+pub(crate) mod shard;
 
-use crate::keyed::shards::{Owner, Shared, Slot};
-use crate::store::key_map::{KeyMap, spread};
+use crate::keyed::entry::Held;
+pub use crate::keyed::entry::{Entry, OccupiedEntry, VacantEntry};
+use crate::keyed::shards::{Registration, Shards};
+use crate::store::key_map::spread;
 use crate::timer::Timer;
 use crate::timer::entry::{Task, TimerEntry, When};
 use crate::timer::error::AddError;
 use std::borrow::Borrow;
 use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
-use std::mem;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -29,16 +32,16 @@ use std::time::{Duration, Instant};
 /// A key whose time is up, but whose task the executor has not run yet, is as any other: it can
 /// still be cancelled, replaced, or moved to a later deadline. After a `shutdown` of the timer no
 /// key expires any more; [`cancel_all`](Self::cancel_all) returns what is left. (The tasks that the
-/// executor had by then, or that the shutdown returned, expire the keys whose time is up, if they
-/// are run.)
+/// executor had by then expire the keys whose time is up, if they are run.)
 ///
-/// A key that was extended costs the timer a task at its former deadline, which sets its alarm
-/// again: `advance_clock` and `stats` count that as expired.
+/// The keys lie in wheels of their own, which the timer's reaper drives. So a key counts once:
+/// in the timer's `len`, `stats` and `snapshot`, and for `max_pending` until it is gone. How late
+/// it was is counted when its task runs. The timer's `shutdown` does not return keys.
 ///
 /// All methods take constant time and the lock of one shard for as long, unless they say otherwise.
-/// On average: a shard's table of keys is built anew, under the shard's lock, when its keys have
+/// On average: a shard's index of keys is built anew, under the shard's lock, when its keys have
 /// doubled or have become few, and that takes time proportional to the keys in the shard. There are
-/// 32 shards or more for each hardware thread, at most 4096.
+/// 8 shards or more for each hardware thread, at most 4096.
 ///
 /// Keys are compared and dropped under a shard's lock, so these must not use the keyed timer. Where
 /// a key is only looked up, it may be given in any form that it can be borrowed as, a `String` as a
@@ -74,9 +77,8 @@ where
     K: Hash + Eq + Send + 'static,
     T: Send + 'static,
 {
-    /// What `owner` refers to as well: here, so that a call follows one pointer.
-    shared: Arc<Shared<K, T>>,
-    owner: Arc<Owner<K, T>>,
+    shards: Arc<Shards<K, T>>,
+    registration: Arc<Registration<K, T>>,
     hasher: S,
 }
 
@@ -85,11 +87,14 @@ where
     K: Hash + Eq + Send + 'static,
     T: Send + 'static,
 {
-    /// No keys yet. `expired` is called with each key and task that expires, by `timer`'s executor;
-    /// for closures that is `|_, task: Task| task.run()`. It must not own a clone of the keyed
-    /// timer: then neither would ever be dropped. What owns the keyed timer can be given to it as a
-    /// `Weak`, by [`Arc::new_cyclic`].
-    pub fn new(timer: &Timer, expired: impl Fn(K, T) + Send + Sync + 'static) -> Self {
+    /// No keys yet. `expired` is called with each key and task that expires, by the executor of
+    /// [`Timer::closures`]; for closures that is `|_, task: Task| task.run()`. It must not own a
+    /// clone of the keyed timer: then neither would ever be dropped. What owns the keyed timer can
+    /// be given to it as a `Weak`, by [`Arc::new_cyclic`].
+    pub fn new<U: Send + 'static>(
+        timer: &Timer<U>,
+        expired: impl Fn(K, T) + Send + Sync + 'static,
+    ) -> Self {
         Self::with_hasher(timer, RandomState::new(), expired)
     }
 }
@@ -101,14 +106,47 @@ where
     S: BuildHasher,
 {
     /// The same with another way to hash keys.
-    pub fn with_hasher(
-        timer: &Timer,
+    pub fn with_hasher<U: Send + 'static>(
+        timer: &Timer<U>,
         hasher: S,
         expired: impl Fn(K, T) + Send + Sync + 'static,
     ) -> Self {
-        let shared = Shared::new(timer.clone(), expired);
-        let owner = Arc::new(Owner(Arc::clone(&shared)));
-        KeyedTimer { shared, owner, hasher }
+        let timer = timer.closures();
+        let shards = Shards::new(&timer, expired);
+        let registration = Arc::new(Registration { timer, shards: Arc::clone(&shards) });
+        KeyedTimer { shards, registration, hasher }
+    }
+
+    /// Returns what there is under a key, to be looked at and changed in one step: nobody else can
+    /// schedule, cancel or expire the key until the entry is dropped.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tickwheel::keyed::{Entry, KeyedTimer};
+    /// # use tickwheel::{Timer, TimerEntry};
+    /// # let timer = Timer::builder().build()?;
+    /// # let keyed = KeyedTimer::new(&timer, |_: &str, _: u32| ());
+    /// // How many requests of a client there were within a minute of each other.
+    /// for client in ["ada", "bob", "ada"] {
+    ///     let minute = Duration::from_secs(60);
+    ///     match keyed.entry(client) {
+    ///         Entry::Occupied(mut requests) => {
+    ///             *requests.get_mut() += 1;
+    ///             requests.touch(minute);
+    ///         }
+    ///         Entry::Vacant(first) => first.schedule(TimerEntry::after(minute, 1_u32))?,
+    ///     }
+    /// }
+    /// assert_eq!((keyed.get(&"ada"), keyed.get(&"bob")), (Some(2), Some(1)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn entry(&self, key: K) -> Entry<'_, K, T> {
+        let hash = self.hash(&key);
+        let mut held = self.hold(hash);
+        match held.shard().find(hash, &key) {
+            Some(index) => Entry::Occupied(OccupiedEntry::new(held, index)),
+            None => Entry::Vacant(VacantEntry::new(held, hash, key)),
+        }
     }
 
     /// Schedules a key's task, and returns the task that it replaces.
@@ -117,21 +155,15 @@ where
     /// [`AddError`], with the entry inside, if the timer is full or was shut down. Then the key's
     /// former task is as it was.
     pub fn schedule(&self, key: K, entry: TimerEntry<T>) -> Result<Option<T>, AddError<T>> {
-        let (hash, deadline) = (self.hash(&key), self.shared.deadline(entry.when()));
-        let mut map = self.shared.shard(hash);
-        let former = map.find(hash, &key);
-        if let Some(slot) = former.map(|index| map.at_mut(index)) {
-            let when = When::at_or_never(deadline);
-            if slot.alarm.as_ref().is_some_and(|alarm| alarm.reschedule_to(when)) {
-                slot.deadline = deadline;
-                return Ok(Some(mem::replace(&mut slot.task, entry.into_task())));
+        let times = self.shards.context.resolve(entry.when());
+        match self.entry(key) {
+            Entry::Vacant(vacant) => vacant.schedule_at(entry, times).map(|()| None),
+            Entry::Occupied(occupied) if occupied.is_closed() => Err(AddError::Shutdown(entry)),
+            Entry::Occupied(mut occupied) => {
+                occupied.move_to(times);
+                Ok(Some(occupied.replace(entry.into_task())))
             }
-            // The alarm has gone off, but did not come here yet: it comes too late.
         }
-        self.add(&mut map, hash, key, entry, deadline)?;
-        let former = former.and_then(|index| map.remove(index));
-        drop(map);
-        Ok(former.map(|(_, slot)| slot.task))
     }
 
     /// Schedules a task if the key has none; otherwise the entry comes back.
@@ -143,33 +175,11 @@ where
         key: K,
         entry: TimerEntry<T>,
     ) -> Result<Option<TimerEntry<T>>, AddError<T>> {
-        let (hash, deadline) = (self.hash(&key), self.shared.deadline(entry.when()));
-        let mut map = self.shared.shard(hash);
-        if map.find(hash, &key).is_some() {
-            return Ok(Some(entry));
+        let times = self.shards.context.resolve(entry.when());
+        match self.entry(key) {
+            Entry::Vacant(vacant) => vacant.schedule_at(entry, times).map(|()| None),
+            Entry::Occupied(_) => Ok(Some(entry)),
         }
-        self.add(&mut map, hash, key, entry, deadline).map(|()| None)
-    }
-
-    fn add(
-        &self,
-        map: &mut KeyMap<K, Slot<T>>,
-        hash: u64,
-        key: K,
-        entry: TimerEntry<T>,
-        deadline: Option<Instant>,
-    ) -> Result<(), AddError<T>> {
-        let when = entry.when();
-        let name = map.insert(hash, key, Slot { task: entry.into_task(), deadline, alarm: None });
-        match self.shared.alarm(hash, name, deadline) {
-            Ok(alarm) => map.at_mut(name.index).alarm = Some(alarm),
-            Err(error) => {
-                if let Some((_, slot)) = map.remove(name.index) {
-                    return Err(refused(error, TimerEntry::new(when, slot.task)));
-                }
-            }
-        }
-        Ok(())
     }
 
     /// Takes a key's task back, if it has not expired.
@@ -178,26 +188,68 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        let hash = self.hash(key);
-        let mut map = self.shared.shard(hash);
-        let index = map.find(hash, key)?;
-        let (_key, slot) = map.remove(index)?;
-        drop(map);
-        Some(slot.cancel())
+        self.find(key).map(OccupiedEntry::cancel)
+    }
+
+    /// Takes a key's task back with its deadline, in an entry that another timer would accept.
+    pub fn take<Q>(&self, key: &Q) -> Option<TimerEntry<T>>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        let occupied = self.find(key)?;
+        let when = When::at_or_never(occupied.deadline());
+        Some(TimerEntry::new(when, occupied.cancel()))
+    }
+
+    /// Takes a key's task back, if `wanted` says so of the task and its deadline: the session of
+    /// this connection, say, but not the new one of a client that has come back meanwhile.
+    ///
+    /// `wanted` is called under the lock of the key's shard: it must be quick, and not use the
+    /// keyed timer.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tickwheel::keyed::KeyedTimer;
+    /// # use tickwheel::{Timer, TimerEntry};
+    /// # let timer = Timer::builder().build()?;
+    /// let sessions = KeyedTimer::new(&timer, |client: &str, connection: u64| {
+    ///     println!("{client} is idle: close connection {connection}");
+    /// });
+    /// let idle = Duration::from_secs(60);
+    /// sessions.schedule("ada", TimerEntry::after(idle, 1_u64))?;
+    /// // She comes back over another connection, before the first one is found to be closed.
+    /// sessions.schedule("ada", TimerEntry::after(idle, 2_u64))?;
+    /// assert_eq!(sessions.cancel_if(&"ada", |connection, _| *connection == 1), None);
+    /// assert!(sessions.contains(&"ada"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn cancel_if<Q>(
+        &self,
+        key: &Q,
+        wanted: impl FnOnce(&T, Option<Instant>) -> bool,
+    ) -> Option<T>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        let occupied = self.find(key)?;
+        let is_wanted = wanted(occupied.get(), occupied.deadline());
+        is_wanted.then(|| occupied.cancel())
     }
 
     /// Extends a key's deadline to `delay` from now; it never moves to an earlier one. Returns
     /// whether the key has a task.
     ///
-    /// What a service does on every sign of life: it looks the key up and writes its deadline down,
-    /// without the timer. That looks at the deadline when the former one comes.
+    /// What a service does on every sign of life: it looks the key up and writes its deadline down.
+    /// The wheels look at that when the former one comes.
     pub fn touch<Q>(&self, key: &Q, delay: Duration) -> bool
     where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        let deadline = self.shared.deadline(When::After(delay));
-        self.change(key, |slot| slot.extend_to(deadline))
+        let (_, deadline) = self.shards.context.resolve(When::After(delay));
+        self.find(key).map(|mut occupied| occupied.extend_to(deadline)).is_some()
     }
 
     /// Extends a key's deadline to `deadline`, likewise; spares the look at the clock.
@@ -206,7 +258,31 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        self.change(key, |slot| slot.extend_to(Some(deadline)))
+        self.find(key).map(|mut occupied| occupied.touch_at(deadline)).is_some()
+    }
+
+    /// Extends a key's deadline as [`touch`](Self::touch) does, if `wanted` says so of the task and
+    /// its deadline. Returns whether it did.
+    ///
+    /// `wanted` is called under the lock of the key's shard: it must be quick, and not use the
+    /// keyed timer.
+    pub fn touch_if<Q>(
+        &self,
+        key: &Q,
+        delay: Duration,
+        wanted: impl FnOnce(&T, Option<Instant>) -> bool,
+    ) -> bool
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        let (_, deadline) = self.shards.context.resolve(When::After(delay));
+        let Some(mut occupied) = self.find(key) else { return false };
+        let is_wanted = wanted(occupied.get(), occupied.deadline());
+        if is_wanted {
+            occupied.extend_to(deadline);
+        }
+        is_wanted
     }
 
     /// Moves a key's deadline to `delay` from now, earlier or later. Returns whether the key has a
@@ -216,8 +292,8 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        let deadline = self.shared.deadline(When::After(delay));
-        self.change(key, |slot| slot.move_to(deadline))
+        let times = self.shards.context.resolve(When::After(delay));
+        self.find(key).map(|mut occupied| occupied.move_to(times)).is_some()
     }
 
     /// Moves a key's deadline to `deadline`, earlier or later. Returns whether the key has a task.
@@ -226,18 +302,39 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        self.change(key, |slot| slot.move_to(Some(deadline)))
+        self.find(key).map(|mut occupied| occupied.reschedule_at(deadline)).is_some()
     }
 
-    /// When a key's task expires; `None` also if that is so far away that no `Instant` can tell.
+    /// Returns a copy of a key's task.
+    pub fn get<Q>(&self, key: &Q) -> Option<T>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+        T: Clone,
+    {
+        self.find(key).map(|occupied| occupied.get().clone())
+    }
+
+    /// Calls `see` with a key's task and its deadline, if the key has one. Returns its answer.
+    ///
+    /// That is under the lock of the key's shard: `see` must be quick, and not use the keyed timer.
+    pub fn with<Q, R>(&self, key: &Q, see: impl FnOnce(&mut T, Option<Instant>) -> R) -> Option<R>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        let mut occupied = self.find(key)?;
+        let deadline = occupied.deadline();
+        Some(see(occupied.get_mut(), deadline))
+    }
+
+    /// When a key's task expires; `None` also if that is never: more than 584 years away.
     pub fn deadline<Q>(&self, key: &Q) -> Option<Instant>
     where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        let hash = self.hash(key);
-        let map = self.shared.shard(hash);
-        map.at(map.find(hash, key)?).deadline
+        self.find(key)?.deadline()
     }
 
     /// Whether a key has a task.
@@ -246,13 +343,12 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        let hash = self.hash(key);
-        self.shared.shard(hash).find(hash, key).is_some()
+        self.find(key).is_some()
     }
 
     /// How many keys there are. Looks at each shard once, at no key.
     pub fn len(&self) -> usize {
-        self.shared.all().iter().map(|map| map.lock().len()).sum()
+        self.shards.keys()
     }
 
     /// Whether there is no key.
@@ -263,36 +359,34 @@ where
     /// Takes all keys and tasks back, in no order. Takes time proportional to them, but holds no
     /// lock for long.
     pub fn cancel_all(&self) -> Vec<(K, T)> {
-        self.shared.cancel_all()
+        self.shards.cancel_all()
     }
 
     /// Checks every structure inside and panics if one is broken: for tests.
     #[doc(hidden)]
     pub fn assert_invariants(&self) {
-        self.shared.all().iter().for_each(|map| map.lock().assert_invariants());
+        self.shards.assert_keys();
     }
 
-    /// Whether there is such a key to change.
-    fn change<Q>(&self, key: &Q, change: impl FnOnce(&mut Slot<T>)) -> bool
+    #[inline]
+    fn hold(&self, hash: u64) -> Held<'_, K, T> {
+        Held::new(&self.shards, self.shards.shard(hash).lock())
+    }
+
+    #[inline]
+    fn find<Q>(&self, key: &Q) -> Option<OccupiedEntry<'_, K, T>>
     where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
         let hash = self.hash(key);
-        let mut map = self.shared.shard(hash);
-        let index = map.find(hash, key);
-        index.map(|index| change(map.at_mut(index))).is_some()
+        let mut held = self.hold(hash);
+        let index = held.shard().find(hash, key)?;
+        Some(OccupiedEntry::new(held, index))
     }
 
     fn hash<Q: Hash + ?Sized>(&self, key: &Q) -> u64 {
         spread(&self.hasher, key)
-    }
-}
-
-fn refused<T>(error: AddError<Task>, entry: TimerEntry<T>) -> AddError<T> {
-    match error {
-        AddError::Full(_) => AddError::Full(entry),
-        AddError::Shutdown(_) => AddError::Shutdown(entry),
     }
 }
 
@@ -302,8 +396,8 @@ where
     T: Send + 'static,
 {
     fn clone(&self) -> Self {
-        let (shared, owner) = (Arc::clone(&self.shared), Arc::clone(&self.owner));
-        KeyedTimer { shared, owner, hasher: self.hasher.clone() }
+        let (shards, registration) = (Arc::clone(&self.shards), Arc::clone(&self.registration));
+        KeyedTimer { shards, registration, hasher: self.hasher.clone() }
     }
 }
 

@@ -1,116 +1,123 @@
-//! The shards of keyed timers: the keys, and the alarms in the timer that refer to them.
-//!
-//! A key's deadline stands beside its task, and is the truth. Its alarm in the timer never goes off
-//! later: to extend a deadline is to write it down here, under one lock and without the timer. An
-//! alarm that has gone off too early is set again.
+//! The shards of keyed timers: an owner of wheels on a timer's driver.
 //!
 //! # Locks
-//! Each shard has one. The timer's may be taken under it. No task runs or is dropped under it.
+//! Each shard has one, of the rank of a timer's shards: the delay queue's may be taken under it,
+//! and a turn takes it. A key's `Eq` and `Drop` may run under it; no task runs or is dropped there.
 
+use crate::keyed::shard::Shard;
 use crate::store::key::Key;
-use crate::store::key_map::{KeyMap, shard_of, shards_for};
-use crate::sync::{Mutex, MutexGuard, parallelism};
+use crate::store::key_map::shard_of;
+use crate::sync::{Mutex, parallelism};
 use crate::timer::Timer;
 use crate::timer::alarm::Alarm;
-use crate::timer::entry::{Task, TimerEntry, When};
-use crate::timer::error::AddError;
+use crate::timer::context::TimerContext;
+use crate::timer::entry::Task;
+use crate::timer::owner::{Expired, Flush, FlushStep, Owner, Queued, place_of, try_lock};
 use crate::timer::report::Contained;
-use crate::timer::timeout::Timeout;
+use crate::timer::shards::Shards as TimerShards;
+use crate::timer::stats::Stats;
+use crate::wheel::bucket_queue::Expiration;
+use crate::wheel::core::Trimmed;
+use crate::wheel::snapshot::Snapshot;
+use crate::wheel::wheels::Wheels;
 use crossbeam_utils::CachePadded;
 use std::sync::{Arc, Weak};
-use std::time::Instant;
 
-/// What the clones share besides: when it goes with the last one, all keys go. An alarm that is
-/// under way may keep [`Shared`] a little longer.
-pub(crate) struct Owner<K: Eq, T>(pub(crate) Arc<Shared<K, T>>);
+/// Slots of each wheel: few, because there are many shards, and a key's deadline is seldom near.
+const WHEEL_SIZE: usize = 64;
 
-/// Alarms refer to it weakly.
-pub(crate) struct Shared<K: Eq, T> {
-    timer: Timer,
+/// Shards for each thread that runs at once: so many that two of them seldom want the same one.
+const SHARDS_EACH: usize = if cfg!(tickwheel_model) { 2 } else { 8 };
+
+/// Keys that are taken out under one hold of a lock.
+const BATCH: usize = 64;
+
+/// See the head of this file. Alarms refer to it weakly.
+pub(crate) struct Shards<K: Eq, T> {
+    pub(crate) context: Arc<TimerContext>,
     /// Their number is a power of two. Padded, so that two locks never share a cache line.
-    shards: Box<[PaddedMap<K, T>]>,
+    shards: Box<[PaddedShard<K, T>]>,
+    /// The number of the first.
+    first: u32,
     /// One for each shard: its tasks expire keys by name.
     alarms: Box<[Alarm]>,
+    /// Who hands them over.
+    closures: Arc<TimerShards<Task>>,
     expired: Contained<Box<dyn Fn(K, T) + Send + Sync>>,
 }
 
-pub(crate) type PaddedMap<K, T> = CachePadded<Mutex<KeyMap<K, Slot<T>>>>;
+type PaddedShard<K, T> = CachePadded<Mutex<Shard<K, T>>>;
 
-/// What a key has.
-pub(crate) struct Slot<T> {
-    pub(crate) task: T,
-    /// `None`: so far away that no `Instant` can tell.
-    pub(crate) deadline: Option<Instant>,
-    /// `None` only while it is made, or after a shutdown of the timer.
-    pub(crate) alarm: Option<Timeout>,
-}
-
-impl<K, T> Shared<K, T>
+impl<K, T> Shards<K, T>
 where
     K: Eq + Send + 'static,
     T: Send + 'static,
 {
-    pub(crate) fn new(timer: Timer, expired: impl Fn(K, T) + Send + Sync + 'static) -> Arc<Self> {
-        let count = shards_for(parallelism());
-        let shards = (0..count).map(|_| CachePadded::new(Mutex::new(KeyMap::new()))).collect();
-        Arc::new_cyclic(|shared: &Weak<Self>| {
-            let alarm = |shard| Alarm::new(shared, move |shared, name| shared.expire(shard, name));
-            let alarms = (0..count).map(alarm).collect();
-            Shared { timer, shards, alarms, expired: Contained::new(Box::new(expired)) }
+    /// Registers shards with the timer's driver.
+    pub(crate) fn new(timer: &Timer, expired: impl Fn(K, T) + Send + Sync + 'static) -> Arc<Self> {
+        let context = Arc::clone(&timer.driver().context);
+        let count = (SHARDS_EACH * parallelism()).next_power_of_two().min(1 << 12);
+        timer.driver().register(|first| {
+            Arc::new_cyclic(|shards: &Weak<Self>| {
+                let current = context.time.ticks.floor(context.time.now());
+                let shard = |number| {
+                    let wheels = Wheels::new(number, WHEEL_SIZE, current);
+                    CachePadded::new(Mutex::new(Shard::new(&context, wheels)))
+                };
+                let alarm =
+                    |place| Alarm::new(shards, move |shards, name| shards.alarm(place, name));
+                Shards {
+                    shards: (first..).take(count).map(shard).collect(),
+                    first,
+                    alarms: (0..count).map(alarm).collect(),
+                    closures: timer.shards(),
+                    expired: Contained::new(Box::new(expired)),
+                    context,
+                }
+            })
         })
     }
 
-    /// When that is; `None` if it is so far away that no `Instant` can tell.
-    pub(crate) fn deadline(&self, when: When) -> Option<Instant> {
-        match when {
-            When::After(delay) => self.timer.now().checked_add(delay),
-            When::At(deadline) => Some(deadline),
-        }
-    }
-
-    /// Adds the alarm of a key to the timer.
-    pub(crate) fn alarm(
-        &self,
-        hash: u64,
-        name: Key,
-        deadline: Option<Instant>,
-    ) -> Result<Timeout, AddError<Task>> {
-        self.timer.add(self.alarm_at(shard_of(hash, self.alarms.len()), name, deadline))
-    }
-
-    fn alarm_at(&self, shard: usize, name: Key, deadline: Option<Instant>) -> TimerEntry {
-        TimerEntry::new(When::at_or_never(deadline), self.alarms[shard].task(name))
-    }
-
-    /// What an alarm does. One that was on its way when its key was scheduled anew finds nothing:
-    /// that has another name.
-    fn expire(&self, shard: usize, name: Key) {
-        let now = self.timer.now();
-        let mut map = self.shards[shard].lock();
-        let Some(index) = map.find_named(name) else { return };
-        let slot = map.at_mut(index);
-        if slot.deadline.is_none_or(|deadline| now < deadline) {
-            // It gave its permit back when it went off, so it is not refused for want of one; and
-            // after a shutdown nothing expires any more.
-            let alarm = self.alarm_at(shard, name, slot.deadline);
-            slot.alarm = self.timer.add_beyond_limit(alarm).ok();
-            return;
-        }
-        let expired = map.remove(index);
-        drop(map);
-        if let Some((key, slot)) = expired {
-            (self.expired)(key, slot.task);
+    /// What an alarm does.
+    fn alarm(&self, place: usize, name: Key) {
+        let now = self.context.time.now();
+        let expired = self.shards[place].lock().alarm(&self.context, name, now);
+        match expired {
+            Ok((key, task)) => (self.expired)(key, task),
+            Err(wakes) => self.context.delay_queue.wake(wakes),
         }
     }
 }
 
-impl<K: Eq, T> Shared<K, T> {
-    pub(crate) fn shard(&self, hash: u64) -> MutexGuard<'_, KeyMap<K, Slot<T>>> {
-        self.shards[shard_of(hash, self.shards.len())].lock()
-    }
+/// What the clones of keyed timers share: when it goes with the last one, all keys go. An alarm
+/// that is under way may keep the shards a little longer.
+pub(crate) struct Registration<K, T>
+where
+    K: Eq + Send + 'static,
+    T: Send + 'static,
+{
+    pub(crate) timer: Timer,
+    pub(crate) shards: Arc<Shards<K, T>>,
+}
 
-    pub(crate) fn all(&self) -> &[PaddedMap<K, T>] {
-        &self.shards
+impl<K, T> Drop for Registration<K, T>
+where
+    K: Eq + Send + 'static,
+    T: Send + 'static,
+{
+    fn drop(&mut self) {
+        self.shards.close();
+        self.shards.cancel_all().into_iter().for_each(|key_and_task| {
+            self.timer.catch_panic(|| drop(key_and_task));
+        });
+        self.timer.driver().deregister(self.shards.first);
+    }
+}
+
+impl<K: Eq, T> Shards<K, T> {
+    #[inline]
+    pub(crate) fn shard(&self, hash: u64) -> &Mutex<Shard<K, T>> {
+        &self.shards[shard_of(hash, self.shards.len())]
     }
 
     pub(crate) fn cancel_all(&self) -> Vec<(K, T)> {
@@ -118,50 +125,80 @@ impl<K: Eq, T> Shared<K, T> {
         for shard in &self.shards {
             // A few at a time, so that the lock is never held for long.
             loop {
-                shard.lock().take_some(64, &mut batch);
+                shard.lock().take_some(&self.context, BATCH, &mut batch);
                 if batch.is_empty() {
                     break;
                 }
-                all.extend(batch.drain(..).map(|(key, slot)| (key, slot.cancel())));
+                all.append(&mut batch);
             }
         }
         all
     }
-}
 
-impl<T> Slot<T> {
-    /// Moves the deadline. To a later one that is only written down.
-    pub(crate) fn move_to(&mut self, deadline: Option<Instant>) {
-        if let (Some(deadline), Some(alarm)) = (deadline, &self.alarm) {
-            if self.deadline.is_none_or(|former| deadline < former) {
-                // An alarm that has gone off finds the deadline here.
-                alarm.reschedule_at(deadline);
-            }
-        }
-        self.deadline = deadline;
+    pub(crate) fn keys(&self) -> usize {
+        self.shards.iter().map(|shard| shard.lock().core.len()).sum()
     }
 
-    /// Moves the deadline, but not to an earlier one.
-    pub(crate) fn extend_to(&mut self, deadline: Option<Instant>) {
-        if let (Some(later), Some(former)) = (deadline, self.deadline) {
-            self.deadline = Some(later.max(former));
-        } else {
-            self.deadline = None;
-        }
-    }
-
-    pub(crate) fn cancel(self) -> T {
-        if let Some(alarm) = self.alarm {
-            drop(alarm.cancel());
-        }
-        self.task
+    /// Checks the keys of every shard.
+    pub(crate) fn assert_keys(&self) {
+        self.shards.iter().for_each(|shard| shard.lock().assert_invariants(None));
     }
 }
 
-impl<K: Eq, T> Drop for Owner<K, T> {
-    fn drop(&mut self) {
-        self.0.cancel_all().into_iter().for_each(|key_and_task| {
-            self.0.timer.catch_panic(|| drop(key_and_task));
-        });
+impl<K, T> Owner for Shards<K, T>
+where
+    K: Eq + Send + 'static,
+    T: Send + 'static,
+{
+    fn flush(&self, step: &FlushStep, armed: &mut Vec<Expiration>, expired: &mut Expired) -> Flush {
+        let place = place_of(step.shard);
+        let (mut shard, expiration) = match step.poll(&self.context, &self.shards[place]) {
+            Ok(polled) => polled,
+            Err(flush) => return flush,
+        };
+        let (alarm, alarms) = (&self.alarms[place], expired.items());
+        let hand = |name| alarms.push(alarm.task(name));
+        Flush::Done(shard.flush(&self.context, (expiration, step.now), armed, hand))
+    }
+
+    fn hand_over(&self, expired: &mut Expired) -> usize {
+        self.closures.hand_over(expired)
+    }
+
+    fn forget_if_empty(&self, expiration: Expiration) -> Trimmed {
+        let shard = &self.shards[place_of(expiration.shard)];
+        let Some(mut shard) = try_lock(shard) else { return Trimmed::Live };
+        self.context.forget_if_empty(&mut shard.core, expiration)
+    }
+
+    fn close(&self) {
+        self.shards.iter().for_each(|shard| shard.lock().closed = true);
+    }
+
+    /// Keyed timers keep their timer alive, so this is none of its business.
+    fn drop_pending(&self) -> u64 {
+        0
+    }
+
+    fn len(&self) -> usize {
+        self.keys()
+    }
+
+    fn add_to(&self, stats: &mut Stats) {
+        for shard in &self.shards {
+            let core = &shard.lock().core;
+            stats.absorb(&core.counters, core.len());
+        }
+    }
+
+    fn snapshot(&self, snapshot: &mut Snapshot, now: u64) {
+        for shard in &self.shards {
+            let mut cursor = 0;
+            while snapshot.absorb(&shard.lock().core, &mut cursor, now) {}
+        }
+    }
+
+    fn assert_invariants(&self, queued: &Queued) {
+        self.shards.iter().for_each(|shard| shard.lock().assert_invariants(Some(queued)));
     }
 }

@@ -87,7 +87,7 @@ impl<K: Eq + Clone> Watchers<K> {
     pub(crate) fn assert_invariants(&self) {
         self.lines.assert_invariants();
         let (mut len, mut blocks) = (0, 0);
-        for (_, _, line) in self.lines.iter() {
+        for line in self.lines.values() {
             assert!(!line.is_unused(), "a key without entries is forgotten");
             blocks += self.entries.assert_invariants(line);
             len += line.len();

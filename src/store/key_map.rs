@@ -8,14 +8,10 @@
 //! key has one value.
 
 use crate::store::key::Key;
+use crate::store::key_index::{KeyIndex, ShortHash};
 use crate::store::slab::Slab;
-use crate::work;
 use std::borrow::Borrow;
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
-use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher};
-
-const NONE: u32 = u32::MAX;
+use std::hash::{BuildHasher, Hash};
 
 /// A key's hash, as a [`KeyMap`] wants it: what a simple hasher leaves in the low bits is spread
 /// over all of them. (Fibonacci hashing: Knuth, "The Art of Computer Programming", vol. 3, 6.4.)
@@ -26,7 +22,7 @@ pub(crate) fn spread<Q: Hash + ?Sized>(hasher: &impl BuildHasher, key: &Q) -> u6
 }
 
 /// Which of so many shards, a power of two, a key with this hash belongs to. Does not look at the
-/// bits that the shard's own table uses, the lowest and the highest.
+/// bits that the shard's own index uses, the lower half.
 #[inline]
 pub(crate) fn shard_of(hash: u64, shards: usize) -> usize {
     (hash >> 40) as usize & (shards - 1)
@@ -42,22 +38,20 @@ pub(crate) fn shards_for(threads: usize) -> usize {
 /// See the head of this file.
 #[derive(Debug)]
 pub(crate) struct KeyMap<K, V> {
-    by_hash: HashMap<u64, u32, BuildHasherDefault<Hashed>>,
+    index: KeyIndex,
     items: Slab<Item<K, V>>,
 }
 
 #[derive(Debug)]
 struct Item<K, V> {
     key: K,
-    hash: u64,
-    /// Another item whose key has the same hash.
-    same_hash: u32,
+    hash: ShortHash,
     value: V,
 }
 
 impl<K: Eq, V> KeyMap<K, V> {
     pub(crate) fn new() -> Self {
-        KeyMap { by_hash: HashMap::default(), items: Slab::new() }
+        KeyMap { index: KeyIndex::new(), items: Slab::new() }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -71,16 +65,8 @@ impl<K: Eq, V> KeyMap<K, V> {
         K: Borrow<Q>,
         Q: Eq + ?Sized,
     {
-        let mut index = *self.by_hash.get(&hash)?;
-        while index != NONE {
-            work::count(1);
-            let item = self.items.at(index);
-            if item.key.borrow() == key {
-                return Some(index);
-            }
-            index = item.same_hash;
-        }
-        None
+        let is_meant = |index| self.items.at(index).key.borrow() == key;
+        self.index.find(ShortHash::of(hash), is_meant)
     }
 
     /// The value at `index`; there must be one.
@@ -100,38 +86,19 @@ impl<K: Eq, V> KeyMap<K, V> {
         self.items.get(name).map(|_| name.index)
     }
 
-    /// Adds a value to a key, and returns its name. If the key has one already, that is found again
-    /// when this one is removed.
+    /// Adds a value to a key that has none, and returns its name.
     pub(crate) fn insert(&mut self, hash: u64, key: K, value: V) -> Key {
-        // One probe of the table: what stands there is read and replaced at its place.
-        let first = self.by_hash.entry(hash).or_insert(NONE);
-        let key = self.items.insert(Item { key, hash, same_hash: *first, value }, 0);
-        *first = key.index;
-        key
+        let hash = ShortHash::of(hash);
+        let name = self.items.insert(Item { key, hash, value }, 0);
+        self.index.insert(hash, name.index);
+        name
     }
 
     /// Takes a key and its value out; there must be one at `index`.
     pub(crate) fn remove(&mut self, index: u32) -> Option<(K, V)> {
-        let Item { hash, same_hash: next, .. } = *self.items.at(index);
-        // One probe of the table: the first item's index is changed or taken out at its place.
-        let Entry::Occupied(mut first) = self.by_hash.entry(hash) else { return None };
-        if *first.get() != index {
-            let mut before = *first.get();
-            while self.items.at(before).same_hash != index {
-                work::count(1);
-                before = self.items.at(before).same_hash;
-            }
-            self.items.at_mut(before).same_hash = next;
-        } else if next != NONE {
-            *first.get_mut() = next;
-        } else {
-            first.remove();
-            // Rarely, so that the cost per key stays constant.
-            if self.by_hash.capacity() > 16 && self.by_hash.len() < self.by_hash.capacity() / 8 {
-                self.by_hash.shrink_to(2 * self.by_hash.len());
-            }
-        }
-        self.items.remove_if(index, |_| true).map(|item| (item.key, item.value))
+        let item = self.items.remove_if(index, |_| true)?;
+        self.index.remove(item.hash, index);
+        Some((item.key, item.value))
     }
 
     /// Takes at most `limit` keys and their values out, and appends them to `out`.
@@ -140,48 +107,19 @@ impl<K: Eq, V> KeyMap<K, V> {
         out.extend(indices.into_iter().filter_map(|index| self.remove(index)));
     }
 
-    /// All keys with their hashes and values.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &K, &V)> {
-        self.indices().map(|index| {
-            let item = self.items.at(index);
-            (item.hash, &item.key, &item.value)
-        })
-    }
-
-    fn indices(&self) -> impl Iterator<Item = u32> {
-        let same_hash =
-            |index: &u32| Some(self.items.at(*index).same_hash).filter(|it| *it != NONE);
-        self.by_hash.values().flat_map(move |index| std::iter::successors(Some(*index), same_hash))
+    /// All values.
+    pub(crate) fn values(&self) -> impl Iterator<Item = &V> {
+        self.index.iter().map(|index| self.at(index))
     }
 
     /// Checks the invariants of the head of this file. Takes time proportional to the map.
     pub(crate) fn assert_invariants(&self) {
         self.items.assert_invariants();
-        let mut len = 0;
-        for index in self.indices() {
-            let item = self.items.at(index);
-            assert_eq!(self.find(item.hash, &item.key), Some(index), "a key has one value");
-            len += 1;
+        for (name, item) in self.items.iter() {
+            let is_meant = |index| self.items.at(index).key == item.key;
+            assert_eq!(self.index.find(item.hash, is_meant), Some(name.index), "found by its key");
         }
-        assert_eq!(self.items.len(), len, "every value is found by its key");
-    }
-}
-
-/// Takes hashes for what they are.
-#[derive(Clone, Copy, Debug, Default)]
-struct Hashed(u64);
-
-impl Hasher for Hashed {
-    fn write(&mut self, _: &[u8]) {
-        // Only `u64` is hashed with it.
-    }
-
-    fn write_u64(&mut self, hash: u64) {
-        self.0 = hash;
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
+        assert_eq!(self.index.len(), self.items.len(), "each key has one value");
     }
 }
 
@@ -201,10 +139,9 @@ mod tests {
                 let index = map.find(7, &key).expect("it is there");
                 assert_eq!(*map.at(index), 10 * key);
                 assert_eq!(map.remove(index), Some((key, 10 * key)));
-                assert_eq!((map.find(7, &key), map.len()), (None, 2 - gone));
+                assert_eq!((map.find(7, &key), map.values().count()), (None, 2 - gone));
             }
             map.assert_invariants();
-            assert_eq!(map.iter().count(), 0);
         }
     }
 }

@@ -189,6 +189,12 @@ impl<V, const BYTES: usize> Slab<V, BYTES> {
         })
     }
 
+    /// The key of the value at `index`; there must be one.
+    pub(crate) fn key_at(&self, index: u32) -> Key {
+        let slot = self.slot(index).expect("the index names a value");
+        Key { index, generation: slot.generation }
+    }
+
     /// The tag of the value at `index`, if there is one.
     #[inline]
     pub(crate) fn tag(&self, index: u32) -> Option<u32> {

@@ -2,20 +2,21 @@
 
 use crate::sync::parallelism;
 use crate::timer::Timer;
+use crate::timer::base::Base;
 use crate::timer::clock::{Clock, SystemClock, Time, Wake};
 use crate::timer::context::TimerContext;
 use crate::timer::delay_queue::DelayQueue;
-use crate::timer::driver::{Driver, OnRefused};
+use crate::timer::dispatcher::{Dispatcher, OnRefused};
+use crate::timer::driver::Driver;
 use crate::timer::entry::Task;
 use crate::timer::error::BuildError;
 use crate::timer::executor::{Executor, Inline};
 use crate::timer::limit::Limit;
-use crate::timer::pool;
+use crate::timer::owner::MAX_SHARDS;
 use crate::timer::reaper::Reaper;
 use crate::timer::shards::Shards;
 use crate::wheel::ticks::Ticks;
 use crate::wheel::timing_wheel::{MAX_SIZE, round_size};
-use crate::wheel::wheels::Wheels;
 use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -39,6 +40,13 @@ pub struct TimerBuilder<T: Send + 'static = Task> {
     options: Options,
     executor: Box<dyn Executor<T>>,
     on_refused: Option<OnRefused<T>>,
+}
+
+/// What a timer is made of.
+struct Parts<T: Send + 'static> {
+    driver: Arc<Driver>,
+    shards: Arc<Shards<T>>,
+    layout: (usize, usize),
 }
 
 #[derive(Debug)]
@@ -112,12 +120,11 @@ impl<T: Send + 'static> TimerBuilder<T> {
     }
 
     /// How many timers may be pending at once; [`Timer::add`] fails beyond. No limit unless set.
-    /// What cannot be refused counts, but goes above it: a key of a
-    /// [`KeyedTimer`](crate::keyed::KeyedTimer) whose deadline was extended, when its former one
-    /// comes; the one timer of all [`Leases`](crate::lease::Leases); with the feature `hyper`,
-    /// hyper's sleeps.
+    /// What cannot be refused counts, but goes above it: the one timer of all
+    /// [`Leases`](crate::lease::Leases); with the feature `hyper`, hyper's sleeps.
     ///
-    /// A timer counts until it is cancelled or expires; no longer when its task runs. The count is
+    /// A timer counts until it is cancelled or expires; no longer when its task runs. A key of a
+    /// [`KeyedTimer`](crate::keyed::KeyedTimer) counts until it is gone. The count is
     /// the one thing that all adding threads share, so a limit costs them some speed.
     pub fn max_pending(mut self, max_pending: usize) -> Self {
         self.options.max_pending = Some(max_pending);
@@ -150,7 +157,8 @@ impl<T: Send + 'static> TimerBuilder<T> {
     /// # Errors
     /// [`BuildError`] if an option is out of its range.
     pub fn build(self) -> Result<Timer<T>, BuildError> {
-        Ok(Timer::new(Arc::new(self.driver()?), None))
+        let Parts { driver, shards, layout } = self.parts()?;
+        Ok(Timer::new(Arc::new(Base::new(driver, None, layout)), shards))
     }
 
     /// Builds a timer with a reaper thread of its own, which sleeps until the next bucket is due.
@@ -159,16 +167,16 @@ impl<T: Send + 'static> TimerBuilder<T> {
     /// [`BuildError`] if an option is out of its range, or the thread can't be started.
     pub fn start(self) -> Result<Timer<T>, BuildError> {
         let name = self.options.name.clone();
-        let driver = Arc::new(self.driver()?);
+        let Parts { driver, shards, layout } = self.parts()?;
         let reaped = Arc::clone(&driver);
-        let counted = Arc::clone(&driver);
+        let counted = Arc::clone(&driver.context);
         let failed = move || counted.count_panic();
         let reaper = Reaper::start(&name, move || reaped.reap(), failed);
         let reaper = reaper.map_err(BuildError::Thread)?;
-        Ok(Timer::new(driver, Some(reaper)))
+        Ok(Timer::new(Arc::new(Base::new(driver, Some(reaper), layout)), shards))
     }
 
-    fn driver(self) -> Result<Driver<T>, BuildError> {
+    fn parts(self) -> Result<Parts<T>, BuildError> {
         let Options { name, tick, wheel_size, shards, max_pending, clock, lost_on_refused } =
             self.options;
         if lost_on_refused {
@@ -183,7 +191,7 @@ impl<T: Send + 'static> TimerBuilder<T> {
             return Err(BuildError::WheelSize);
         }
         let shards = shards.unwrap_or_else(|| 2 * parallelism().min(2048));
-        if !(1..=4096).contains(&shards) {
+        if !(1..=MAX_SHARDS).contains(&shards) {
             return Err(BuildError::Shards);
         }
         let ticks = Ticks::new(tick);
@@ -194,14 +202,13 @@ impl<T: Send + 'static> TimerBuilder<T> {
         }
         let time = Time::new(clock, ticks);
         let limit = max_pending.map(Limit::new);
-        let context = Arc::new(TimerContext { time, delay_queue, limit });
-        let shard = |id| {
-            let shard = pool::take();
-            shard.serve(Arc::clone(&context), Wheels::new(id, round_size(wheel_size), 0));
-            shard
-        };
-        let shards = Shards::new((0..shards.next_power_of_two() as u32).map(shard).collect());
-        Ok(Driver::new(context, shards, self.executor, self.on_refused))
+        let driver = Arc::new(Driver::new(Arc::new(TimerContext::new(time, delay_queue, limit))));
+        let layout = (shards.next_power_of_two(), round_size(wheel_size));
+        let dispatcher = Dispatcher::new(self.executor, self.on_refused);
+        let shards = driver.register(|first| {
+            Arc::new(Shards::new(Arc::clone(&driver.context), dispatcher, layout, first))
+        });
+        Ok(Parts { driver, shards, layout })
     }
 }
 

@@ -1,11 +1,13 @@
-//! What all shards of a timer have in context: its time, its delay queue, its limit.
+//! The context: what all shards that a driver flushes have in common.
 
+use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::timer::clock::Time;
 use crate::timer::delay_queue::{DelayQueue, Wakes};
 use crate::timer::entry::When;
 use crate::timer::limit::Limit;
 use crate::wheel::bucket::Reference;
-use crate::wheel::core::Core;
+use crate::wheel::bucket_queue::Expiration;
+use crate::wheel::core::{Core, Trimmed};
 use std::sync::Arc;
 
 /// See the head of this file.
@@ -14,9 +16,24 @@ pub(crate) struct TimerContext {
     pub(crate) time: Time,
     pub(crate) delay_queue: Arc<DelayQueue>,
     pub(crate) limit: Option<Limit>,
+    /// Panics of user code that were contained.
+    panicked: AtomicU64,
 }
 
 impl TimerContext {
+    pub(crate) fn new(time: Time, delay_queue: Arc<DelayQueue>, limit: Option<Limit>) -> Self {
+        TimerContext { time, delay_queue, limit, panicked: AtomicU64::new(0) }
+    }
+
+    /// Relaxed: the count publishes nothing.
+    pub(crate) fn count_panic(&self) {
+        self.panicked.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn panicked(&self) -> u64 {
+        self.panicked.load(Ordering::Relaxed)
+    }
+
     /// The present, if it had to be read or is cheap to read, and the deadline.
     #[inline]
     pub(crate) fn resolve(&self, when: When) -> (Option<u64>, u64) {
@@ -28,6 +45,24 @@ impl TimerContext {
             }
             When::At(instant) => (time.cheap_now(), time.deadline_at(instant)),
         }
+    }
+
+    /// Files a new entry: into an overflow bucket that is armed already, if that is where it
+    /// belongs, without a look at the clock.
+    #[inline]
+    pub(crate) fn file_new<T>(
+        &self,
+        core: &mut Core<T>,
+        reference: Reference,
+        tick: u64,
+        now: Option<u64>,
+        deadline: u64,
+    ) -> Wakes {
+        let has_passed = now.is_some_and(|now| deadline <= now);
+        if !has_passed && core.wheels.join_far(reference, tick) {
+            return Wakes::Nobody;
+        }
+        self.file(core, reference, tick, now, deadline)
     }
 
     /// Files an entry that opens a far bucket or is due soon.
@@ -58,6 +93,16 @@ impl TimerContext {
             wheels.file(reference, tick, arm);
         }
         wakes
+    }
+
+    /// Takes a bucket that holds only what was cancelled out of the delay queue, where it came
+    /// first. Bounded work; what it found. The caller holds the lock of the core's shard.
+    pub(crate) fn forget_if_empty<T>(&self, core: &mut Core<T>, expiration: Expiration) -> Trimmed {
+        let trimmed = core.trim(expiration.bucket);
+        if trimmed == Trimmed::Empty && self.delay_queue.take(expiration) {
+            core.wheels.disarm_if_empty(expiration.bucket);
+        }
+        trimmed
     }
 
     pub(crate) fn release_permits(&self, permits: usize) {

@@ -118,6 +118,12 @@ impl DelayQueue {
         self.state.lock().queue.take(expiration)
     }
 
+    /// Takes out all buckets that `is_gone` says yes to. The caller holds the turn's lock. Looks at
+    /// every bucket.
+    pub(crate) fn forget(&self, is_gone: impl Fn(&Expiration) -> bool) {
+        self.state.lock().queue.forget(is_gone);
+    }
+
     /// Ends the flush of a bucket: offers what it armed, and the bucket itself if it is not empty.
     /// That has to be compared with what sleepers sleep for, too: whoever flushes may be kept by a
     /// task for as long as that likes.

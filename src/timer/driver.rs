@@ -1,10 +1,10 @@
-//! The driver: where shards, delay queue, clock and executor meet. All locking rules stand here.
+//! The driver: where owners, delay queue and clock meet. All locking rules stand here.
 //!
 //! # Locks
 //! | lock | guards | may be held while taking |
 //! |---|---|---|
 //! | turn | which thread takes buckets out of the delay queue | shard, delay queue |
-//! | shard, one of each | its core | delay queue |
+//! | shard, one each | its core, and what else its owner keeps there | delay queue |
 //! | delay queue | the bucket queue, the sleepers | nothing |
 //!
 //! So there is no cycle. A thread holds at most one
@@ -25,13 +25,11 @@
 //! wait. (On a manual clock it waits for the lock: there a call has to expire all that is due, and
 //! nobody sleeps.)
 
-use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::sync::{Mutex, MutexGuard, either_in_models, thread, thread_local};
+use crate::store::slab::Slab;
+use crate::sync::{Mutex, either_in_models, thread, thread_local};
 use crate::timer::context::TimerContext;
 use crate::timer::delay_queue::{Waited, Wakes};
-use crate::timer::executor::{Batch, Executor};
-use crate::timer::report::{self, Contained, catch_panic};
-use crate::timer::shards::Shards;
+use crate::timer::owner::{Expired, Flush, FlushStep, Owner, Queued, first_shard, owner_of};
 use crate::timer::stats::Stats;
 use crate::wheel::bucket_queue::{Due, Expiration};
 use crate::wheel::core::Trimmed;
@@ -40,9 +38,6 @@ use crate::work;
 use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-/// What is to become of a task that the executor refused.
-pub(crate) type OnRefused<T> = Box<dyn Fn(T) + Send + Sync>;
 
 /// How long a turn sleeps when all that is due lies in shards that somebody holds who waits for a
 /// core: long enough for that one to get it.
@@ -62,41 +57,56 @@ thread_local! {
 
 /// What became of a step of a turn.
 enum Step {
-    /// A batch; whom to wake, now that no lock is held.
-    Flushed(Wakes),
+    /// A batch, which its owner has to hand over; and whom to wake, now that no lock is held.
+    Flushed(Arc<dyn Owner>, Wakes),
     /// All that is due lies in shards that somebody holds.
     Busy,
     /// Nothing is due any more.
     Done,
 }
 
-pub(crate) struct Driver<T: Send + 'static> {
+pub(crate) struct Driver {
     pub(crate) context: Arc<TimerContext>,
-    pub(crate) shards: Shards<T>,
-    executor: Contained<Box<dyn Executor<T>>>,
-    on_refused: Contained<Option<OnRefused<T>>>,
-    /// The newly armed buckets of the batch that is being flushed; empty between turns.
-    turn: Mutex<Vec<Expiration>>,
-    refused: AtomicU64,
-    panicked: AtomicU64,
+    turn: Mutex<Turn>,
 }
 
-impl<T: Send + 'static> Driver<T> {
-    pub(crate) fn new(
-        context: Arc<TimerContext>,
-        shards: Shards<T>,
-        executor: Box<dyn Executor<T>>,
-        on_refused: Option<OnRefused<T>>,
-    ) -> Self {
-        Driver {
-            context,
-            shards,
-            executor: Contained::new(executor),
-            on_refused: Contained::new(on_refused),
-            turn: Mutex::new(Vec::new()),
-            refused: AtomicU64::new(0),
-            panicked: AtomicU64::new(0),
-        }
+/// What whoever takes a turn needs.
+struct Turn {
+    /// The newly armed buckets of the batch that is being flushed; empty between turns.
+    armed: Vec<Expiration>,
+    /// By number; `None` for one that is being made.
+    owners: Slab<Option<Arc<dyn Owner>>>,
+}
+
+impl Driver {
+    pub(crate) fn new(context: Arc<TimerContext>) -> Self {
+        let turn = Turn { armed: Vec::new(), owners: Slab::new() };
+        Driver { context, turn: Mutex::new(turn) }
+    }
+
+    /// Takes an owner in, which is made of the number of its first shard.
+    pub(crate) fn register<O: Owner + 'static>(&self, make: impl FnOnce(u32) -> Arc<O>) -> Arc<O> {
+        let number = self.turn.lock().owners.insert(None, 0).index;
+        let owner = make(first_shard(number));
+        let registered: Arc<dyn Owner> = Arc::clone(&owner) as _;
+        *self.turn.lock().owners.at_mut(number) = Some(registered);
+        owner
+    }
+
+    /// Lets an owner go, with its buckets. It is closed, so nothing arms one any more; and its
+    /// number may be another one's soon.
+    pub(crate) fn deregister(&self, first_shard: u32) {
+        let number = owner_of(first_shard);
+        let mut turn = self.turn.lock();
+        self.context.delay_queue.forget(|expiration| owner_of(expiration.shard) == number);
+        let owner = turn.owners.remove_if(number, |_| true);
+        drop(turn);
+        drop(owner);
+    }
+
+    /// Those that are registered, without a lock.
+    fn owners(&self) -> Vec<Arc<dyn Owner>> {
+        self.turn.lock().owners.iter().filter_map(|(_, owner)| owner.clone()).collect()
     }
 
     /// Takes turns until something has expired, or until `timeout` has passed. Returns how much.
@@ -133,13 +143,12 @@ impl<T: Send + 'static> Driver<T> {
         }
         TURNS.with(|turns| turns.set(turns.get() + 1));
         let mut total = 0;
-        let mut expired = Vec::new();
+        let mut expired = Expired::default();
         while let Some(turn_start) = start {
             match self.flush_batch(turn_start, &mut expired) {
-                Step::Flushed(wakes) => {
+                Step::Flushed(owner, wakes) => {
                     self.context.delay_queue.wake(wakes);
-                    total += expired.len();
-                    self.hand_over(&mut expired);
+                    total += owner.hand_over(&mut expired);
                 }
                 Step::Busy => {
                     thread::sleep(NAP);
@@ -163,9 +172,10 @@ impl<T: Send + 'static> Driver<T> {
 
     /// One step of a turn: flushes a batch of the bucket that comes first among those whose shards
     /// nobody holds.
-    fn flush_batch(&self, turn_start: u64, expired: &mut Vec<T>) -> Step {
+    fn flush_batch(&self, turn_start: u64, expired: &mut Expired) -> Step {
         let TimerContext { time, delay_queue, .. } = &*self.context;
-        let mut armed = self.turn.lock();
+        let mut turn = self.turn.lock();
+        let Turn { armed, owners } = &mut *turn;
         let mut is_one_aside = false;
         let step = loop {
             work::count(1);
@@ -173,70 +183,34 @@ impl<T: Send + 'static> Driver<T> {
             // end.
             let now = time.now();
             let present = time.ticks.floor(now);
-            let (shard, state) = match delay_queue.next_due(turn_start, present) {
+            let (shard, waits) = match delay_queue.next_due(turn_start, present) {
                 Due::Nothing => return Step::Done,
-                Due::Shard(shard) => (shard, self.shards.of(shard).try_lock()),
+                Due::Shard(shard) => (shard, false),
                 Due::Busy(shard) if !either_in_models(time.clock.as_manual().is_none()) => {
                     // In virtual time timers leave in the order of their ticks, whoever is busy.
-                    let state = self.shards.of(shard).lock();
                     delay_queue.bring_back();
-                    (shard, Some(state))
+                    (shard, true)
                 }
                 Due::Busy(_) => break Step::Busy,
             };
-            let Some(mut state) = state else {
-                delay_queue.put_aside(shard, turn_start, present);
-                is_one_aside = true;
-                continue;
+            let Some(owner) = owners.at(owner_of(shard)) else {
+                debug_assert!(false, "an owner has no buckets before it is made");
+                break Step::Busy;
             };
-            if let Some(expiration) = delay_queue.poll(shard, turn_start, present) {
-                let wakes = state.flush(&self.context, expiration, now, &mut armed, expired);
-                break Step::Flushed(wakes);
+            let step = FlushStep { shard, turn_start, now, present, waits };
+            match owner.flush(&step, armed, expired) {
+                Flush::Done(wakes) => break Step::Flushed(Arc::clone(owner), wakes),
+                Flush::Busy => {
+                    delay_queue.put_aside(shard, turn_start, present);
+                    is_one_aside = true;
+                }
+                Flush::Overtaken => {}
             }
         };
         if is_one_aside {
             delay_queue.bring_back();
         }
         step
-    }
-
-    /// Hands tasks to the executor; contains its panics, and sees to what it refuses.
-    fn hand_over(&self, tasks: &mut Vec<T>) {
-        if tasks.is_empty() {
-            return;
-        }
-        let mut batch = Batch { tasks: tasks.drain(..), refused: Vec::new() };
-        loop {
-            let before = batch.len();
-            if catch_panic(|| self.executor.execute_batch(&mut batch)).is_some() {
-                break;
-            }
-            self.count_panic();
-            if batch.len() == before || batch.len() == 0 {
-                break;
-            }
-        }
-        let Batch { tasks, mut refused } = batch;
-        refused.extend(tasks); // What the executor left lying.
-        if !refused.is_empty() {
-            self.refuse(refused);
-        }
-    }
-
-    fn refuse(&self, tasks: Vec<T>) {
-        self.refused.fetch_add(tasks.len() as u64, Ordering::Relaxed);
-        if self.on_refused.is_none() {
-            report::warn!(tasks = tasks.len(), "the executor refused expired tasks: dropped");
-        }
-        for task in tasks {
-            let disposed = catch_panic(|| match &*self.on_refused {
-                Some(handler) => handler(task),
-                None => drop(task),
-            });
-            if disposed.is_none() {
-                self.count_panic();
-            }
-        }
     }
 
     fn wait(&self, until: Option<Instant>) -> Waited {
@@ -250,12 +224,12 @@ impl<T: Send + 'static> Driver<T> {
     /// cancelled, so that nobody wakes up for them. Whether there may be more.
     ///
     /// While the turn's lock is held nobody polls: all armed buckets are in the queue.
-    fn forget_some(&self, _turn: &MutexGuard<'_, Vec<Expiration>>) -> bool {
-        let delay_queue = &*self.context.delay_queue;
+    fn forget_some(&self, turn: &Turn) -> bool {
         for _ in 0..FORGOTTEN_AT_ONCE {
             work::count(1);
-            let Some(first) = delay_queue.first() else { return false };
-            match self.shards.of(first.shard).forget_if_empty(delay_queue, first) {
+            let Some(first) = self.context.delay_queue.first() else { return false };
+            let Some(owner) = turn.owners.at(owner_of(first.shard)) else { return false };
+            match owner.forget_if_empty(first) {
                 Trimmed::Empty => {}
                 Trimmed::Live => return false,
                 Trimmed::Unknown => break,
@@ -275,22 +249,23 @@ impl<T: Send + 'static> Driver<T> {
         Some(time.instant_of_tick(delay_queue.next_tick()?).max(time.clock.now()))
     }
 
-    /// Relaxed: the count publishes nothing.
-    pub(crate) fn count_panic(&self) {
-        self.panicked.fetch_add(1, Ordering::Relaxed);
+    /// How much is pending, with whomever.
+    pub(crate) fn len(&self) -> usize {
+        self.owners().iter().map(|owner| owner.len()).sum()
     }
 
     pub(crate) fn stats(&self) -> Stats {
-        let refused = self.refused.load(Ordering::Relaxed);
-        let handed_on = catch_panic(|| self.executor.panicked()).unwrap_or(0);
-        let panicked = self.panicked.load(Ordering::Relaxed).saturating_add(handed_on);
-        let mut stats = Stats::new(refused, panicked, self.context.delay_queue.wakeups());
-        self.shards.add_to(&mut stats);
+        let mut stats = Stats::new(self.context.panicked(), self.context.delay_queue.wakeups());
+        self.owners().iter().for_each(|owner| owner.add_to(&mut stats));
         stats
     }
 
-    pub(crate) fn snapshot(&self) -> Snapshot {
-        self.shards.snapshot(self.context.time.now())
+    /// How the levels stand, of all owners together.
+    pub(crate) fn snapshot(&self, shards: usize) -> Snapshot {
+        let mut snapshot = Snapshot::new(shards);
+        let now = self.context.time.now();
+        self.owners().iter().for_each(|owner| owner.snapshot(&mut snapshot, now));
+        snapshot
     }
 
     /// Ends the waits of everybody who waits.
@@ -298,8 +273,23 @@ impl<T: Send + 'static> Driver<T> {
         self.context.delay_queue.stop();
     }
 
+    /// Lets nothing in any more, with whomever.
+    pub(crate) fn close(&self) {
+        self.owners().iter().for_each(|owner| owner.close());
+    }
+
+    /// Drops what is pending, with whomever. Returns how much that was.
+    pub(crate) fn drop_pending(&self) -> u64 {
+        self.owners().iter().map(|owner| owner.drop_pending()).sum()
+    }
+
     pub(crate) fn assert_invariants(&self) {
-        let _turn = self.turn.lock();
-        self.shards.assert_invariants(&self.context.delay_queue);
+        let turn = self.turn.lock();
+        let mut queued = Queued::new();
+        self.context.delay_queue.for_each(|expiration| {
+            *queued.entry((expiration.shard, expiration.bucket)).or_insert(0) += 1;
+        });
+        let owners = turn.owners.iter().filter_map(|(_, owner)| owner.as_ref());
+        owners.for_each(|owner| owner.assert_invariants(&queued));
     }
 }

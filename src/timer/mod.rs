@@ -3,12 +3,15 @@
 // In reading order, downwards: what makes it, its handles, the flow of a timer.
 pub(crate) mod builder;
 pub(crate) mod timeout;
+pub(crate) mod base;
 pub(crate) mod driver;
+pub(crate) mod owner;
 pub(crate) mod shards;
 pub(crate) mod pool;
 pub(crate) mod shard;
 pub(crate) mod context;
 pub(crate) mod delay_queue;
+pub(crate) mod dispatcher;
 pub(crate) mod executor;
 pub(crate) mod reaper;
 pub(crate) mod alarm;
@@ -19,16 +22,18 @@ pub(crate) mod stats;
 pub(crate) mod error;
 pub(crate) mod report;
 
+use crate::timer::base::Base;
 use crate::timer::context::TimerContext;
 use crate::timer::driver::Driver;
 use crate::timer::entry::{Task, TimerEntry, When};
 use crate::timer::error::AddError;
-use crate::timer::reaper::Reaper;
 use crate::timer::report::catch_panic;
 use crate::timer::shard::{Added, Refusal, Shard};
+use crate::timer::shards::Shards;
 use crate::timer::stats::Stats;
 use crate::timer::timeout::Timeout;
 use crate::wheel::snapshot::Snapshot;
+use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -54,19 +59,13 @@ use std::time::{Duration, Instant};
 /// waits for anything but a lock that is held for a bounded time. To drop the last clone also waits
 /// until the reaper has handed over what it is at: do not drop it under a lock that a task takes.
 pub struct Timer<T: Send + 'static = Task> {
-    shared: Arc<Shared<T>>,
-}
-
-/// Dropped with the last clone. The reaper has a reference to the driver only: so it does not keep
-/// the timer alive.
-struct Shared<T: Send + 'static> {
-    driver: Arc<Driver<T>>,
-    reaper: Option<Reaper>,
+    base: Arc<Base>,
+    shards: Arc<Shards<T>>,
 }
 
 impl<T: Send + 'static> Timer<T> {
-    pub(crate) fn new(driver: Arc<Driver<T>>, reaper: Option<Reaper>) -> Self {
-        Timer { shared: Arc::new(Shared { driver, reaper }) }
+    pub(crate) fn new(base: Arc<Base>, shards: Arc<Shards<T>>) -> Self {
+        Timer { base, shards }
     }
 
     /// Adds a timer, from any thread. Its task is handed to the executor by the next
@@ -108,13 +107,12 @@ impl<T: Send + 'static> Timer<T> {
         add: impl FnOnce(&'static Shard<T>, &TimerContext, When, T) -> Added<T>,
     ) -> Result<Timeout<T>, AddError<T>> {
         let (when, task) = (entry.when(), entry.into_task());
-        let driver = &*self.shared.driver;
-        let shard = driver.shards.home();
-        match add(shard, &driver.context, when, task) {
+        let shard = self.shards.home();
+        match add(shard, &self.shards.context, when, task) {
             Ok((key, crowded)) => {
                 let timeout = Timeout::new(shard, key);
                 if crowded {
-                    driver.shards.leave_crowd();
+                    self.shards.leave_crowd();
                 }
                 Ok(timeout)
             }
@@ -156,7 +154,7 @@ impl<T: Send + 'static> Timer<T> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn advance_clock(&self, timeout: Duration) -> usize {
-        self.shared.driver.advance(timeout)
+        self.base.driver.advance(timeout)
     }
 
     /// When to call `advance_clock` next, if nothing is added before; the present if something is
@@ -167,17 +165,17 @@ impl<T: Send + 'static> Timer<T> {
     /// timer that was cancelled and would have been first; never under a lock for more than 128 of
     /// them.
     pub fn next_expiration(&self) -> Option<Instant> {
-        self.shared.driver.next_expiration()
+        self.base.driver.next_expiration()
     }
 
     /// The time of the timer's clock.
     pub fn now(&self) -> Instant {
-        self.shared.driver.context.time.clock.now()
+        self.shards.context.time.clock.now()
     }
 
     /// How many timers are pending. Exact when nobody adds, cancels or advances meanwhile.
     pub fn len(&self) -> usize {
-        self.shared.driver.shards.len()
+        self.base.driver.len()
     }
 
     /// Whether no timer is pending.
@@ -187,12 +185,12 @@ impl<T: Send + 'static> Timer<T> {
 
     /// What the timer has done so far. Looks at each shard once: cheap enough for every second.
     pub fn stats(&self) -> Stats {
-        self.shared.driver.stats()
+        self.base.driver.stats()
     }
 
     /// How the timer stands, level by level. Looks at every bucket, not at every timer.
     pub fn snapshot(&self) -> Snapshot {
-        self.shared.driver.snapshot()
+        self.base.driver.snapshot(self.shards.count())
     }
 
     /// Stops the reaper, refuses what is added from now on, and returns what had not expired,
@@ -221,12 +219,11 @@ impl<T: Send + 'static> Timer<T> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn shutdown(&self) -> Vec<TimerEntry<T>> {
-        self.shared.stop();
+        self.base.stop();
         let mut pending = Vec::new();
-        let driver = &*self.shared.driver;
-        driver.shards.drain(&driver.context, |deadline, task| pending.push((deadline, task)));
+        self.shards.drain(|deadline, task| pending.push((deadline, task)));
         pending.sort_by_key(|(deadline, _)| *deadline);
-        let time = &driver.context.time;
+        let time = &self.shards.context.time;
         let entry = |(deadline, task)| TimerEntry::new(time.instant_of(deadline), task);
         pending.into_iter().map(entry).collect()
     }
@@ -234,20 +231,52 @@ impl<T: Send + 'static> Timer<T> {
     /// Calls the code of a user of what stands on the timer; counts its panic as a task's.
     pub(crate) fn catch_panic(&self, code: impl FnOnce()) {
         if catch_panic(code).is_none() {
-            self.shared.driver.count_panic();
+            self.shards.context.count_panic();
         }
+    }
+
+    /// Returns the timer of closures and wakers that shares this one's clock, delay queue and
+    /// reaper: this one itself, if its tasks are such; otherwise one whose tasks run in place, on
+    /// the thread that advances the two.
+    ///
+    /// What stands on a timer uses it, so a service needs one reaper, whatever its own tasks are.
+    /// Either timer keeps both alive, and `shutdown` of one ends both; it returns its own tasks.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tickwheel::{Timer, TimerEntry};
+    ///
+    /// let requests: Timer<u64> = Timer::builder().executor(|id| println!("{id}")).build()?;
+    /// requests.add(TimerEntry::after(Duration::from_millis(1), 7_u64))?;
+    /// let closures = requests.closures();
+    /// closures.add(TimerEntry::after(Duration::from_millis(1), || println!("a closure")))?;
+    /// assert_eq!(requests.advance_clock(Duration::from_secs(5)), 2);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn closures(&self) -> Timer {
+        let own = &self.shards as &dyn Any;
+        let own = own.downcast_ref::<Arc<Shards<Task>>>().map(Arc::clone);
+        Timer::new(Arc::clone(&self.base), own.unwrap_or_else(|| self.base.closures()))
+    }
+
+    pub(crate) fn driver(&self) -> &Driver {
+        &self.base.driver
+    }
+
+    pub(crate) fn shards(&self) -> Arc<Shards<T>> {
+        Arc::clone(&self.shards)
     }
 
     /// A reference to the timer that does not keep it alive.
     pub fn downgrade(&self) -> WeakTimer<T> {
-        WeakTimer { shared: Arc::downgrade(&self.shared) }
+        WeakTimer { base: Arc::downgrade(&self.base), shards: Arc::downgrade(&self.shards) }
     }
 
     /// Checks every structure inside and panics if one is broken: for tests, while no other thread
     /// uses the timer. Takes time proportional to what is pending.
     #[doc(hidden)]
     pub fn assert_invariants(&self) {
-        self.shared.driver.assert_invariants();
+        self.base.driver.assert_invariants();
     }
 }
 
@@ -265,56 +294,34 @@ impl<T: Send + 'static> Timer<T> {
 /// # Ok::<(), tickwheel::BuildError>(())
 /// ```
 pub struct WeakTimer<T: Send + 'static = Task> {
-    shared: Weak<Shared<T>>,
+    base: Weak<Base>,
+    shards: Weak<Shards<T>>,
 }
 
 impl<T: Send + 'static> WeakTimer<T> {
     /// The timer, unless its last clone was dropped.
     pub fn upgrade(&self) -> Option<Timer<T>> {
-        self.shared.upgrade().map(|shared| Timer { shared })
+        let base = self.base.upgrade()?;
+        Some(Timer { base, shards: self.shards.upgrade()? })
     }
 
     /// [`Timer::catch_panic`]; but if the timer has gone, there is nothing to count in.
     pub(crate) fn catch_panic(&self, code: impl FnOnce()) {
         if catch_panic(code).is_none() {
-            self.upgrade().iter().for_each(|timer| timer.shared.driver.count_panic());
-        }
-    }
-}
-
-impl<T: Send + 'static> Shared<T> {
-    fn stop(&self) {
-        self.driver.stop();
-        if let Some(reaper) = &self.reaper {
-            reaper.join();
-        }
-    }
-}
-
-impl<T: Send + 'static> Drop for Shared<T> {
-    fn drop(&mut self) {
-        self.stop();
-        // Handles may outlive the timer and keep its shards; they need not keep its tasks.
-        let mut dropped: u64 = 0;
-        self.driver.shards.drain(&self.driver.context, |_, task| {
-            dropped += 1;
-            catch_panic(|| drop(task));
-        });
-        if dropped > 0 {
-            report::warn!(tasks = dropped, "pending tasks were dropped with their timer");
+            self.upgrade().iter().for_each(|timer| timer.shards.context.count_panic());
         }
     }
 }
 
 impl<T: Send + 'static> Clone for Timer<T> {
     fn clone(&self) -> Self {
-        Timer { shared: Arc::clone(&self.shared) }
+        Timer { base: Arc::clone(&self.base), shards: Arc::clone(&self.shards) }
     }
 }
 
 impl<T: Send + 'static> Clone for WeakTimer<T> {
     fn clone(&self) -> Self {
-        WeakTimer { shared: Weak::clone(&self.shared) }
+        WeakTimer { base: Weak::clone(&self.base), shards: Weak::clone(&self.shards) }
     }
 }
 
@@ -347,7 +354,7 @@ mod tests {
         let next = || expired.recv_timeout(Duration::from_secs(10));
         thread::scope(|scope| {
             add(Duration::ZERO, 1);
-            let held = timer.shared.driver.shards.home().lock();
+            let held = timer.shards.home().lock();
             scope.spawn(|| timer.advance_clock(Duration::ZERO));
             thread::sleep(Duration::from_millis(30)); // Until the turn has begun.
             // A thread of another number, which has other shards.

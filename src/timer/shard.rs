@@ -12,11 +12,11 @@
 use crate::store::key::Key;
 use crate::sync::{Mutex, MutexGuard, thread_number};
 use crate::timer::context::TimerContext;
-use crate::timer::delay_queue::{DelayQueue, Wakes};
+use crate::timer::delay_queue::Wakes;
 use crate::timer::entry::When;
 use crate::wheel::bucket::BucketId;
 use crate::wheel::bucket_queue::Expiration;
-use crate::wheel::core::{Core, Trimmed};
+use crate::wheel::core::Core;
 use crate::wheel::wheels::Wheels;
 use crossbeam_utils::CachePadded;
 use std::mem;
@@ -25,7 +25,7 @@ use std::time::Instant;
 
 /// Padded, so that two shards' locks never share a cache line.
 #[derive(Debug)]
-pub(crate) struct Shard<T>(CachePadded<Mutex<State<T>>>);
+pub(crate) struct Shard<T>(pub(crate) CachePadded<Mutex<State<T>>>);
 
 #[derive(Debug)]
 pub(crate) struct State<T> {
@@ -39,10 +39,6 @@ pub(crate) struct State<T> {
     owner: u32,
     strangers: u32,
 }
-
-/// How often a lock is tried before it counts as taken: about as long as a call holds it. In models
-/// nobody is quicker for trying again.
-const TRIES: usize = if cfg!(tickwheel_model) { 1 } else { 32 };
 
 /// Calls of other threads that make a shard crowded: the owner goes to the pair's other shard then.
 const CROWD: u32 = 64;
@@ -125,12 +121,7 @@ impl<T> Shard<T> {
             return Err((Refusal::Closed, task));
         }
         let (key, reference) = state.core.insert(deadline, tick, task);
-        let has_passed = now.is_some_and(|now| deadline <= now);
-        let wakes = if !has_passed && state.core.wheels.join_far(reference, tick) {
-            Wakes::Nobody
-        } else {
-            context.file(&mut state.core, reference, tick, now, deadline)
-        };
+        let wakes = context.file_new(&mut state.core, reference, tick, now, deadline);
         let crowded = state.note_owner();
         drop(state);
         context.delay_queue.wake(wakes);
@@ -172,11 +163,11 @@ impl<T> Shard<T> {
         let Some(old) = core.deadline(key) else { return false };
         let (now, deadline) = context.resolve(when);
         if deadline >= old || how == Move::Extend {
-            core.extend(key, deadline);
+            core.extend(key.index, deadline);
             return true;
         }
         let tick = context.time.ticks.ceil(deadline);
-        let reference = core.move_up(key, deadline, tick);
+        let reference = core.move_up(key.index, deadline, tick);
         let wakes = context.file(core, reference, tick, now, deadline);
         if wakes != Wakes::Nobody {
             let context = Arc::clone(context);
@@ -196,37 +187,14 @@ impl<T> Shard<T> {
         state.context.as_ref().map(|context| context.time.instant_of(deadline))
     }
 
-    /// The lock, unless somebody keeps it for longer than a call takes: then its holder waits for
-    /// a core, and so would whoever waited for it.
-    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, State<T>>> {
-        (0..TRIES).find_map(|_| {
-            let state = self.0.try_lock();
-            if state.is_none() {
-                std::hint::spin_loop();
-            }
-            state
-        })
-    }
-
-    /// Takes a bucket that holds only what was cancelled out of the delay queue, where it came
-    /// first. Without it, somebody would wake up for nothing. Bounded work; what it found.
-    pub(crate) fn forget_if_empty(
-        &self,
-        delay_queue: &DelayQueue,
-        expiration: Expiration,
-    ) -> Trimmed {
-        // If somebody is at work there, it is not worth waiting for.
-        let Some(mut state) = self.try_lock() else { return Trimmed::Live };
-        let trimmed = state.core.trim(expiration.bucket);
-        if trimmed == Trimmed::Empty && delay_queue.take(expiration) {
-            state.core.wheels.disarm_if_empty(expiration.bucket);
-        }
-        trimmed
+    /// Lets nothing in any more.
+    pub(crate) fn close(&self) {
+        self.lock().closed = true;
     }
 
     /// Closes the shard and takes everything out that is pending, in small batches.
     pub(crate) fn drain(&self, context: &TimerContext, mut out: impl FnMut(u64, T)) {
-        self.lock().closed = true;
+        self.close();
         let mut cursor = 0;
         let mut batch = Vec::new();
         loop {
@@ -242,7 +210,7 @@ impl<T> Shard<T> {
     }
 
     pub(crate) fn assert_invariants(&self, is_queued: impl FnMut(u32, BucketId) -> usize) {
-        self.lock().core.assert_invariants(is_queued);
+        self.lock().core.assert_invariants(is_queued, |_| true);
     }
 }
 

@@ -3,30 +3,46 @@
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::thread_number;
 use crate::timer::context::TimerContext;
-use crate::timer::delay_queue::DelayQueue;
+use crate::timer::dispatcher::Dispatcher;
+use crate::timer::owner::{Expired, Flush, FlushStep, Owner, Queued, place_of, try_lock};
 use crate::timer::pool;
+use crate::timer::report::catch_panic;
 use crate::timer::shard::Shard;
 use crate::timer::stats::Stats;
 use crate::wheel::bucket_queue::Expiration;
+use crate::wheel::core::Trimmed;
 use crate::wheel::snapshot::Snapshot;
+use crate::wheel::wheels::Wheels;
 use crossbeam_utils::CachePadded;
-use std::collections::HashMap;
+use std::sync::Arc;
 
 /// See the head of this file.
-#[derive(Debug)]
 pub(crate) struct Shards<T: Send + 'static> {
     /// Their number is a power of two.
     shards: Box<[&'static Shard<T>]>,
     /// Which shard of its pair a thread adds to, 0 or 1: see [`Shards::home`].
     active: Box<[CachePadded<AtomicUsize>]>,
+    pub(crate) context: Arc<TimerContext>,
+    pub(crate) dispatcher: Dispatcher<T>,
 }
 
 impl<T: Send + 'static> Shards<T> {
-    /// Of these, whose number is a power of two.
-    pub(crate) fn new(shards: Box<[&'static Shard<T>]>) -> Self {
-        let pairs = shards.len().div_ceil(2);
+    /// `count` shards, a power of two, with wheels of `wheel_size` slots, numbered from `first` on.
+    pub(crate) fn new(
+        context: Arc<TimerContext>,
+        dispatcher: Dispatcher<T>,
+        (count, wheel_size): (usize, usize),
+        first: u32,
+    ) -> Self {
+        let shard = |number| {
+            let shard = pool::take();
+            shard.serve(Arc::clone(&context), Wheels::new(number, wheel_size, 0));
+            shard
+        };
+        let shards: Box<[_]> = (first..).take(count).map(shard).collect();
+        let pairs = count.div_ceil(2);
         let active = (0..pairs).map(|_| CachePadded::new(AtomicUsize::new(0))).collect();
-        Shards { shards, active }
+        Shards { shards, active, context, dispatcher }
     }
 
     /// The shard that the calling thread adds to.
@@ -56,45 +72,74 @@ impl<T: Send + 'static> Shards<T> {
     /// The shard of a shard.
     #[inline]
     pub(crate) fn of(&self, shard: u32) -> &'static Shard<T> {
-        self.shards[shard as usize]
+        self.shards[place_of(shard)]
     }
 
     pub(crate) fn count(&self) -> usize {
         self.shards.len()
     }
 
-    /// How many timers are pending.
-    pub(crate) fn len(&self) -> usize {
+    /// Closes all shards, and hands what was pending to `out`, with its deadline.
+    pub(crate) fn drain(&self, mut out: impl FnMut(u64, T)) {
+        self.shards.iter().for_each(|shard| shard.drain(&self.context, &mut out));
+    }
+}
+
+impl<T: Send + 'static> Owner for Shards<T> {
+    fn flush(&self, step: &FlushStep, armed: &mut Vec<Expiration>, expired: &mut Expired) -> Flush {
+        match step.poll(&self.context, &self.of(step.shard).0) {
+            Ok((mut state, expiration)) => {
+                let expired = expired.items();
+                Flush::Done(state.flush(&self.context, expiration, step.now, armed, expired))
+            }
+            Err(flush) => flush,
+        }
+    }
+
+    fn hand_over(&self, expired: &mut Expired) -> usize {
+        self.dispatcher.hand_over(&self.context, expired.items())
+    }
+
+    fn forget_if_empty(&self, expiration: Expiration) -> Trimmed {
+        // If somebody is at work there, it is not worth waiting for.
+        let Some(mut state) = try_lock(&self.of(expiration.shard).0) else { return Trimmed::Live };
+        self.context.forget_if_empty(&mut state.core, expiration)
+    }
+
+    fn close(&self) {
+        self.shards.iter().for_each(|shard| shard.close());
+    }
+
+    fn drop_pending(&self) -> u64 {
+        let mut dropped = 0;
+        self.drain(|_, task| {
+            dropped += 1;
+            catch_panic(|| drop(task));
+        });
+        dropped
+    }
+
+    fn len(&self) -> usize {
         self.shards.iter().map(|shard| shard.lock().core.len()).sum()
     }
 
-    pub(crate) fn add_to(&self, stats: &mut Stats) {
+    fn add_to(&self, stats: &mut Stats) {
         for shard in &self.shards {
             let state = shard.lock();
             stats.absorb(&state.core.counters, state.core.len());
         }
+        stats.refused += self.dispatcher.refused();
+        stats.panicked = stats.panicked.saturating_add(self.dispatcher.panicked());
     }
 
-    /// How the levels of all shards stand at `now`. Lets go of each lock after some buckets.
-    pub(crate) fn snapshot(&self, now: u64) -> Snapshot {
-        let mut snapshot = Snapshot::new(self.count());
+    fn snapshot(&self, snapshot: &mut Snapshot, now: u64) {
         for shard in &self.shards {
             let mut cursor = 0;
             while snapshot.absorb(&shard.lock().core, &mut cursor, now) {}
         }
-        snapshot
     }
 
-    /// Closes all shards, and hands what was pending to `out`, with its deadline.
-    pub(crate) fn drain(&self, context: &TimerContext, mut out: impl FnMut(u64, T)) {
-        self.shards.iter().for_each(|shard| shard.drain(context, &mut out));
-    }
-
-    /// Checks every shard, and that the delay queue has each armed bucket once.
-    pub(crate) fn assert_invariants(&self, delay_queue: &DelayQueue) {
-        let mut queued = HashMap::new();
-        delay_queue
-            .for_each(|it: &Expiration| *queued.entry((it.shard, it.bucket)).or_insert(0) += 1);
+    fn assert_invariants(&self, queued: &Queued) {
         for shard in &self.shards {
             shard.assert_invariants(|shard, id| queued.get(&(shard, id)).copied().unwrap_or(0));
         }

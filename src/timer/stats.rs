@@ -55,7 +55,7 @@ pub struct Stats {
 }
 
 impl Stats {
-    pub(crate) fn new(refused: u64, panicked: u64, wakeups: u64) -> Self {
+    pub(crate) fn new(panicked: u64, wakeups: u64) -> Self {
         let Counters { added, cancelled, rescheduled, expired, cascaded, returned, lateness } =
             Counters::default();
         Stats {
@@ -63,7 +63,7 @@ impl Stats {
             cancelled,
             rescheduled,
             expired,
-            refused,
+            refused: 0,
             panicked,
             pending: 0,
             returned,

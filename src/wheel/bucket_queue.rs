@@ -185,6 +185,13 @@ impl BucketQueue {
         elapsed.map(|place| self.elapsed.swap_remove(place)).is_some()
     }
 
+    /// Takes out all buckets that `is_gone` says yes to. Looks at every one; between two turns.
+    pub(crate) fn forget(&mut self, is_gone: impl Fn(&Expiration) -> bool) {
+        self.heap.retain(|Reverse(expiration)| !is_gone(expiration));
+        self.backlog.retain(|Reverse((_, expiration))| !is_gone(expiration));
+        self.elapsed.retain(|expiration| !is_gone(expiration));
+    }
+
     /// Every bucket that is queued, in no order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Expiration> {
         let heap = self.heap.iter().map(|Reverse(expiration)| expiration);

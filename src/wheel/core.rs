@@ -25,7 +25,6 @@
 use crate::store::key::Key;
 use crate::store::slab::Slab;
 use crate::wheel::bucket::{BucketId, Reference};
-use crate::wheel::bucket_queue::{ELAPSED, Expiration};
 use crate::wheel::counters::Counters;
 use crate::wheel::sweep::Sweep;
 use crate::wheel::ticks::{Deadline, Ticks};
@@ -37,7 +36,7 @@ use crate::work;
 const CHUNK_BYTES: usize = 32 << 10;
 
 /// Entries that one flush moves while its lock is held: bounds how long others wait for it.
-const BATCH: usize = 128;
+pub(crate) const BATCH: usize = 128;
 
 /// Buckets that one call looks at while its lock is held, where it looks at all of them in turn.
 pub(crate) const BUCKETS: usize = 1024;
@@ -47,9 +46,9 @@ const STALE_ALLOWED: usize = 256;
 
 /// 24 bytes in the slab for a 64-bit task, because the deadline cannot be zero.
 #[derive(Debug)]
-struct Entry<T> {
-    deadline: Deadline,
-    task: T,
+pub(crate) struct Entry<T> {
+    pub(crate) deadline: Deadline,
+    pub(crate) task: T,
 }
 
 /// What is left in a bucket from whose front the stale references were taken.
@@ -67,14 +66,14 @@ pub(crate) enum Trimmed {
 #[derive(Debug)]
 pub(crate) struct Core<T> {
     pub(crate) ticks: Ticks,
-    entries: Slab<Entry<T>, CHUNK_BYTES>,
+    pub(crate) entries: Slab<Entry<T>, CHUNK_BYTES>,
     pub(crate) wheels: Wheels,
     /// The number of the last filing. It starts anew after 2^32; should a stale reference be so
     /// old that it looks live then, it only makes an entry be filed anew.
     filings: u32,
     sweep: Sweep,
     /// The references that are being moved; empty between calls.
-    batch: Vec<Reference>,
+    pub(crate) batch: Vec<Reference>,
     pub(crate) counters: Counters,
 }
 
@@ -134,6 +133,52 @@ impl<T> Core<T> {
         Some(entry.task)
     }
 
+    /// Takes an entry out, which must be there, because its time was up before `now`: its task.
+    pub(crate) fn expire(&mut self, index: u32, now: u64) -> Option<T> {
+        let entry = self.entries.remove_if(index, |_| true)?;
+        self.counters.record_expired(now.saturating_sub(entry.deadline.get()));
+        self.sweep_if_stale();
+        Some(entry.task)
+    }
+
+    /// The key of the entry at `index`; there must be one.
+    #[inline]
+    pub(crate) fn key_at(&self, index: u32) -> Key {
+        self.entries.key_at(index)
+    }
+
+    /// The index of the entry with this key, if it is there still.
+    #[inline]
+    pub(crate) fn find(&self, key: Key) -> Option<u32> {
+        self.entries.get(key).map(|_| key.index)
+    }
+
+    /// Takes at most `limit` entries out, as if they were cancelled: `out` gets their indices and
+    /// tasks.
+    pub(crate) fn take_some(&mut self, limit: usize, mut out: impl FnMut(u32, T)) {
+        for index in self.entries.last_indices(limit) {
+            self.cancel(self.entries.key_at(index)).map(|task| out(index, task));
+        }
+    }
+
+    /// The task at `index`; there must be one.
+    #[inline]
+    pub(crate) fn at(&self, index: u32) -> &T {
+        &self.entries.at(index).task
+    }
+
+    /// The task at `index`; there must be one.
+    #[inline]
+    pub(crate) fn at_mut(&mut self, index: u32) -> &mut T {
+        &mut self.entries.at_mut(index).task
+    }
+
+    /// The deadline at `index`; there must be one.
+    #[inline]
+    pub(crate) fn deadline_at(&self, index: u32) -> u64 {
+        self.entries.at(index).deadline.get()
+    }
+
     pub(crate) fn task_mut(&mut self, key: Key) -> Option<&mut T> {
         self.entries.get_mut(key).map(|entry| &mut entry.task)
     }
@@ -142,10 +187,10 @@ impl<T> Core<T> {
         self.entries.get(key).map(|entry| entry.deadline.get())
     }
 
-    /// Moves an entry to a later `deadline`; an earlier one changes nothing. Only writes the
-    /// deadline down: the entry is filed again when its bucket is flushed.
-    pub(crate) fn extend(&mut self, key: Key, deadline: u64) {
-        let Some(entry) = self.entries.get_mut(key) else { return };
+    /// Moves an entry, which must be there, to a later `deadline`; an earlier one changes nothing.
+    /// Only writes the deadline down: the entry is filed again when its bucket is flushed.
+    pub(crate) fn extend(&mut self, index: u32, deadline: u64) {
+        let entry = self.entries.at_mut(index);
         if deadline > entry.deadline.get() {
             entry.deadline = Deadline::new(deadline);
             self.counters.rescheduled += 1;
@@ -154,95 +199,23 @@ impl<T> Core<T> {
 
     /// Moves an entry, which must be there, to `deadline`, which is earlier than its own. Returns
     /// the reference that is to be filed under `tick` next; its former one is stale.
-    pub(crate) fn move_up(&mut self, key: Key, deadline: u64, tick: u64) -> Reference {
-        self.entries.at_mut(key.index).deadline = Deadline::new(deadline);
+    pub(crate) fn move_up(&mut self, index: u32, deadline: u64, tick: u64) -> Reference {
+        self.entries.at_mut(index).deadline = Deadline::new(deadline);
         self.counters.rescheduled += 1;
-        let reference = self.file_anew(key.index, tick);
+        let reference = self.file_anew(index, tick);
         self.sweep_if_stale();
         reference
     }
 
     /// Numbers another filing of an entry, under `tick`.
-    fn file_anew(&mut self, index: u32, tick: u64) -> Reference {
+    pub(crate) fn file_anew(&mut self, index: u32, tick: u64) -> Reference {
         self.filings = self.filings.wrapping_add(1);
         self.entries.set_tag(index, self.filings);
         Reference { tick: tick as u32, index, filing: self.filings }
     }
 
-    /// Moves at most [`BATCH`] entries out of a polled bucket: those due at `now` to `expire`, in
-    /// order, the others to where they belong now, newly armed buckets to `arm`. Returns what is
-    /// left to be flushed, or disarms the bucket if it is empty.
-    pub(crate) fn flush(
-        &mut self,
-        expiration: Expiration,
-        now: u64,
-        mut arm: impl FnMut(Expiration),
-        mut expire: impl FnMut(T),
-    ) -> Option<Expiration> {
-        let mut batch = std::mem::take(&mut self.batch);
-        let expiration = self.wheels.begin_flush(expiration);
-        let Expiration { bucket, tick: expires, start, .. } = expiration;
-        self.wheels.take_front(bucket, BATCH, &mut batch);
-        if expires < start {
-            self.cascade(bucket, start, &mut batch, &mut arm);
-        } else {
-            // An extended entry has to wait for its new tick, also if that has come by now: so
-            // entries leave in the order of their ticks.
-            let due = if bucket.level == ELAPSED { now } else { self.ticks.start_of(start) };
-            // A loop of its own, so that the cache misses of the whole batch overlap.
-            batch.retain(|reference| self.is_live(*reference));
-            for reference in &batch {
-                work::count(1);
-                let is_due = |entry: &Entry<T>| entry.deadline.get() <= due;
-                match self.entries.remove_if(reference.index, is_due) {
-                    Some(entry) => {
-                        self.counters.record_expired(now.saturating_sub(entry.deadline.get()));
-                        expire(entry.task);
-                    }
-                    None => self.file_by_deadline(bucket, reference.index, &mut arm),
-                }
-            }
-        }
-        batch.clear();
-        self.batch = batch;
-        (!self.wheels.disarm_if_empty(bucket)).then_some(expiration)
-    }
-
-    /// Files references again that were taken from the overflow bucket that starts at `start`.
-    fn cascade(
-        &mut self,
-        bucket: BucketId,
-        start: u64,
-        batch: &mut Vec<Reference>,
-        arm: &mut impl FnMut(Expiration),
-    ) {
-        // Stale references go along with the others unless they are many: to tell them apart costs
-        // a cache miss each, while moving them touches no entry.
-        if self.wheels.len() + batch.len() > self.entries.len() + self.entries.len() / 8 {
-            batch.retain(|reference| self.is_live(*reference));
-        }
-        self.counters.cascaded += batch.len() as u64;
-        let low_bits_suffice = self.wheels.low_bits_suffice(bucket);
-        for &reference in &*batch {
-            work::count(1);
-            if low_bits_suffice {
-                let tick = start + u64::from(reference.tick.wrapping_sub(start as u32));
-                self.wheels.file_out_of(bucket, reference, tick, &mut *arm);
-            } else if self.is_live(reference) {
-                self.file_by_deadline(bucket, reference.index, arm);
-            }
-        }
-    }
-
-    /// Files an entry of the bucket `from` anew, under the tick of its deadline.
-    fn file_by_deadline(&mut self, from: BucketId, index: u32, arm: &mut impl FnMut(Expiration)) {
-        let tick = self.ticks.ceil(self.entries.at(index).deadline.get());
-        let reference = self.file_anew(index, tick);
-        self.wheels.file_out_of(from, reference, tick, arm);
-    }
-
     #[inline]
-    fn is_live(&self, reference: Reference) -> bool {
+    pub(crate) fn is_live(&self, reference: Reference) -> bool {
         is_live(&self.entries, reference)
     }
 
@@ -298,7 +271,13 @@ impl<T> Core<T> {
     }
 
     /// Checks the invariants of the head of this file. Takes time proportional to the core.
-    pub(crate) fn assert_invariants(&self, is_queued: impl FnMut(u32, BucketId) -> usize) {
+    ///
+    /// `is_filed` says whether an entry is, and not with its owner after a flush.
+    pub(crate) fn assert_invariants(
+        &self,
+        is_queued: impl FnMut(u32, BucketId) -> usize,
+        is_filed: impl Fn(&T) -> bool,
+    ) {
         self.entries.assert_invariants();
         let mut live = 0;
         self.wheels.assert_invariants(is_queued, |reference, first, last| {
@@ -314,7 +293,8 @@ impl<T> Core<T> {
                 assert!(tick <= deadline, "filed after its deadline");
             }
         });
-        assert_eq!(live, self.entries.len(), "every entry has one live reference");
+        let filed = self.entries.iter().filter(|(_, entry)| is_filed(&entry.task)).count();
+        assert_eq!(live, filed, "every entry that is filed has one live reference");
     }
 }
 

@@ -85,9 +85,9 @@ impl<T> LocalTimer<T> {
             return false;
         };
         if deadline >= old {
-            self.core.extend(key.0, deadline);
+            self.core.extend(key.0.index, deadline);
         } else {
-            let reference = self.core.move_up(key.0, deadline, deadline);
+            let reference = self.core.move_up(key.0.index, deadline, deadline);
             self.core.wheels.file(reference, deadline, |expiration| self.queue.offer(expiration));
         }
         true
@@ -158,9 +158,10 @@ impl<T> LocalTimer<T> {
     /// proportional to what is pending.
     #[doc(hidden)]
     pub fn assert_invariants(&self) {
-        self.core.assert_invariants(|_, id| {
-            self.queue.iter().filter(|expiration| expiration.bucket == id).count()
-        });
+        self.core.assert_invariants(
+            |_, id| self.queue.iter().filter(|expiration| expiration.bucket == id).count(),
+            |_| true,
+        );
     }
 }
 

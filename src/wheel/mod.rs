@@ -1,6 +1,7 @@
 //! The wheel: a complete timer for one thread. Knows neither clocks nor locks.
 
 pub(crate) mod local;
+pub(crate) mod flush;
 pub(crate) mod core;
 pub(crate) mod sweep;
 pub(crate) mod wheels;

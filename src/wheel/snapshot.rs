@@ -22,7 +22,8 @@ use std::time::Duration;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Snapshot {
-    /// The levels that exist, finest first, over all shards.
+    /// The levels that exist, finest first, over all shards. [Keyed timers](crate::keyed) have
+    /// wheels of their own, with fewer slots, and so levels of their own.
     pub levels: Vec<LevelSnapshot>,
     /// How many shards the timer has.
     pub shards: usize,
@@ -37,19 +38,28 @@ impl Snapshot {
     /// Returns whether there are more.
     pub(crate) fn absorb<T>(&mut self, core: &Core<T>, cursor: &mut usize, now: u64) -> bool {
         let Core { ticks, wheels, .. } = core;
-        for (level, slot_ticks) in wheels.levels().enumerate().skip(self.levels.len()) {
-            self.levels.push(LevelSnapshot::new(level, ticks.start_of(slot_ticks), wheels.size()));
-        }
+        let spans: Vec<u64> = wheels.levels().map(|span| ticks.start_of(span)).collect();
         for _ in 0..BUCKETS {
             work::count(1);
             let Some(bucket) = wheels.nth_bucket(*cursor) else { return false };
-            let level = if bucket.level == ELAPSED { 0 } else { bucket.level };
+            let level = if bucket.level == ELAPSED { 0 } else { usize::from(bucket.level) };
             let due = wheels.armed_tick(bucket).map(|tick| ticks.start_of(tick));
             let wait = due.map(|due| due.saturating_sub(now));
-            self.levels[usize::from(level)].absorb(wait, wheels.len_of(bucket));
+            let row = self.level(level, Duration::from_nanos(spans[level]), wheels.size());
+            row.absorb(wait, wheels.len_of(bucket));
             *cursor += 1;
         }
         true
+    }
+
+    /// The row for such levels, which lie in the order of their ticks.
+    fn level(&mut self, level: usize, tick: Duration, wheel_size: usize) -> &mut LevelSnapshot {
+        let key = |row: &LevelSnapshot| (row.tick, row.wheel_size);
+        let place = self.levels.partition_point(|row| key(row) < (tick, wheel_size));
+        if self.levels.get(place).is_none_or(|row| key(row) != (tick, wheel_size)) {
+            self.levels.insert(place, LevelSnapshot::new(level, tick, wheel_size));
+        }
+        &mut self.levels[place]
     }
 }
 
@@ -72,8 +82,7 @@ pub struct LevelSnapshot {
 }
 
 impl LevelSnapshot {
-    pub(crate) fn new(level: usize, tick: u64, wheel_size: usize) -> Self {
-        let tick = Duration::from_nanos(tick);
+    fn new(level: usize, tick: Duration, wheel_size: usize) -> Self {
         LevelSnapshot {
             level,
             tick,
@@ -87,7 +96,7 @@ impl LevelSnapshot {
 
 impl LevelSnapshot {
     /// Adds a bucket, which waits so many nanoseconds if it is armed.
-    pub(crate) fn absorb(&mut self, wait: Option<u64>, entries: usize) {
+    fn absorb(&mut self, wait: Option<u64>, entries: usize) {
         self.entries += entries;
         if let Some(wait) = wait.map(Duration::from_nanos) {
             self.armed_buckets += 1;

@@ -54,7 +54,7 @@ fn a_task_that_panics_when_dropped_is_contained() {
 }
 
 #[test]
-fn an_alarm_that_is_set_again_goes_beyond_max_pending() {
+fn a_key_has_its_permit_until_its_task_runs() {
     let clock = ManualClock::new();
     let (sender, queue) = channel::<tickwheel::Task>();
     let timer = Timer::builder()
@@ -66,12 +66,17 @@ fn an_alarm_that_is_set_again_goes_beyond_max_pending() {
         .unwrap();
     let keyed = KeyedTimer::new(&timer, |_: u32, _: u32| ());
     keyed.schedule(1, TimerEntry::after(10 * MS, 1_u32)).unwrap();
-    assert!(keyed.touch(&1, S));
+    let is_full = || timer.add(TimerEntry::after(S, || ())).is_err();
     clock.advance(10 * MS);
-    timer.advance_clock(Duration::ZERO);
-    timer.add(TimerEntry::after(S, || ())).unwrap();
+    assert_eq!(timer.advance_clock(Duration::ZERO), 1);
+    assert!(keyed.touch(&1, S) && is_full(), "its task is on its way");
     queue.try_recv().unwrap().run();
-    assert_eq!(timer.len(), 2);
+    assert!(keyed.contains(&1) && is_full(), "it was extended");
+    clock.advance(S);
+    assert_eq!(timer.advance_clock(Duration::ZERO), 1);
+    assert!(is_full() && timer.len() == 1);
+    queue.try_recv().unwrap().run();
+    assert!(timer.is_empty() && !is_full());
 }
 
 #[test]

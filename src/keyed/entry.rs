@@ -1,0 +1,196 @@
+//! The entry of a key: what keyed timers have there, to be looked at and changed in one step.
+
+use crate::keyed::shard::Shard;
+use crate::keyed::shards::Shards;
+use crate::sync::MutexGuard;
+use crate::timer::delay_queue::Wakes;
+use crate::timer::entry::{TimerEntry, When};
+use crate::timer::error::AddError;
+use crate::wheel::ticks::NEVER;
+use std::fmt;
+use std::time::{Duration, Instant};
+
+/// What there is under a key: [`KeyedTimer::entry`](crate::keyed::KeyedTimer::entry).
+///
+/// It holds the lock of the key's shard, so other threads that use keys there wait until it is
+/// dropped: keep it for a short time, and use neither the keyed timer nor its timer meanwhile.
+#[derive(Debug)]
+pub enum Entry<'a, K: Eq, T> {
+    /// The key has a task.
+    Occupied(OccupiedEntry<'a, K, T>),
+    /// The key has none.
+    Vacant(VacantEntry<'a, K, T>),
+}
+
+/// A key that has a task.
+pub struct OccupiedEntry<'a, K: Eq, T> {
+    held: Held<'a, K, T>,
+    index: u32,
+}
+
+/// A key that has no task.
+pub struct VacantEntry<'a, K: Eq, T> {
+    held: Held<'a, K, T>,
+    hash: u64,
+    key: K,
+}
+
+/// A shard under its lock. Whoever has to be woken is woken when the lock is released.
+pub(crate) struct Held<'a, K: Eq, T> {
+    shards: &'a Shards<K, T>,
+    /// `None` only while it is dropped.
+    shard: Option<MutexGuard<'a, Shard<K, T>>>,
+    wakes: Wakes,
+}
+
+impl<'a, K: Eq, T> Held<'a, K, T> {
+    #[inline]
+    pub(crate) fn new(shards: &'a Shards<K, T>, shard: MutexGuard<'a, Shard<K, T>>) -> Self {
+        Held { shards, shard: Some(shard), wakes: Wakes::Nobody }
+    }
+
+    #[inline]
+    fn see(&self) -> &Shard<K, T> {
+        self.shard.as_ref().expect("it is there until this is dropped")
+    }
+
+    #[inline]
+    pub(crate) fn shard(&mut self) -> &mut Shard<K, T> {
+        self.shard.as_mut().expect("it is there until this is dropped")
+    }
+}
+
+impl<K: Eq, T> Drop for Held<'_, K, T> {
+    #[inline]
+    fn drop(&mut self) {
+        drop(self.shard.take());
+        if self.wakes != Wakes::Nobody {
+            self.shards.context.delay_queue.wake(std::mem::replace(&mut self.wakes, Wakes::Nobody));
+        }
+    }
+}
+
+impl<'a, K: Eq, T> OccupiedEntry<'a, K, T> {
+    #[inline]
+    pub(crate) fn new(held: Held<'a, K, T>, index: u32) -> Self {
+        OccupiedEntry { held, index }
+    }
+
+    /// Returns the task.
+    pub fn get(&self) -> &T {
+        &self.held.see().core.at(self.index).task
+    }
+
+    /// Returns the task, to be changed.
+    pub fn get_mut(&mut self) -> &mut T {
+        &mut self.held.shard().core.at_mut(self.index).task
+    }
+
+    /// Returns when the task expires; `None` if that is never: more than 584 years away.
+    pub fn deadline(&self) -> Option<Instant> {
+        let deadline = self.held.see().core.deadline_at(self.index);
+        (deadline < NEVER).then(|| self.held.shards.context.time.instant_of(deadline))
+    }
+
+    /// Replaces the task, and returns the former one. The deadline stays.
+    pub fn replace(&mut self, task: T) -> T {
+        self.held.shard().replace(self.index, task)
+    }
+
+    /// Extends the deadline to `delay` from now; it never moves to an earlier one.
+    pub fn touch(&mut self, delay: Duration) {
+        self.extend_to(self.resolve(When::After(delay)).1);
+    }
+
+    /// Extends the deadline to `deadline`; it never moves to an earlier one.
+    pub fn touch_at(&mut self, deadline: Instant) {
+        self.extend_to(self.resolve(When::At(deadline)).1);
+    }
+
+    /// Moves the deadline to `delay` from now, earlier or later.
+    pub fn reschedule(&mut self, delay: Duration) {
+        self.move_to(self.resolve(When::After(delay)));
+    }
+
+    /// Moves the deadline to `deadline`, earlier or later.
+    pub fn reschedule_at(&mut self, deadline: Instant) {
+        self.move_to(self.resolve(When::At(deadline)));
+    }
+
+    /// Takes the task back: it does not expire. The key has none any more.
+    pub fn cancel(mut self) -> T {
+        let (shards, index) = (self.held.shards, self.index);
+        let cancelled = self.held.shard().cancel(&shards.context, index);
+        drop(self); // A key's drop needs no lock.
+        cancelled.expect("nobody else took it meanwhile").1
+    }
+
+    #[inline]
+    pub(crate) fn extend_to(&mut self, deadline: u64) {
+        let index = self.index;
+        self.held.shard().core.extend(index, deadline);
+    }
+
+    #[inline]
+    pub(crate) fn move_to(&mut self, times: (Option<u64>, u64)) {
+        let (shards, index) = (self.held.shards, self.index);
+        self.held.wakes = self.held.shard().move_to(&shards.context, index, times);
+    }
+
+    fn resolve(&self, when: When) -> (Option<u64>, u64) {
+        self.held.shards.context.resolve(when)
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.held.see().closed
+    }
+}
+
+impl<'a, K: Eq, T> VacantEntry<'a, K, T> {
+    pub(crate) fn new(held: Held<'a, K, T>, hash: u64, key: K) -> Self {
+        VacantEntry { held, hash, key }
+    }
+
+    /// Returns the key.
+    pub fn key(&self) -> &K {
+        &self.key
+    }
+
+    /// Schedules a task for the key.
+    ///
+    /// # Errors
+    /// [`AddError`], with the entry inside, if the timer is full or was shut down.
+    pub fn schedule(self, entry: TimerEntry<T>) -> Result<(), AddError<T>> {
+        let times = self.held.shards.context.resolve(entry.when());
+        self.schedule_at(entry, times)
+    }
+
+    pub(crate) fn schedule_at(
+        self,
+        entry: TimerEntry<T>,
+        times: (Option<u64>, u64),
+    ) -> Result<(), AddError<T>> {
+        let VacantEntry { mut held, hash, key } = self;
+        let context = &*held.shards.context;
+        if held.shard().closed {
+            return Err(AddError::Shutdown(entry));
+        }
+        if context.limit.as_ref().is_some_and(|limit| !limit.acquire()) {
+            return Err(AddError::Full(entry));
+        }
+        held.wakes = held.shard().insert(context, hash, (key, entry.into_task()), times);
+        Ok(())
+    }
+}
+
+impl<K: Eq, T> fmt::Debug for OccupiedEntry<'_, K, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OccupiedEntry").field("deadline", &self.deadline()).finish_non_exhaustive()
+    }
+}
+
+impl<K: Eq, T> fmt::Debug for VacantEntry<'_, K, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("VacantEntry").finish_non_exhaustive()
+    }
+}

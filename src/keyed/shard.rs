@@ -1,0 +1,184 @@
+//! A shard of keyed timers: its keys, their tasks and deadlines, and the wheels in which they lie.
+//!
+//! All of it lies in one core, and an index finds a key's place there. Plain data, which its
+//! [owner](crate::keyed::shards) has behind a lock.
+//!
+//! A key whose time is up stays until its alarm comes, through the executor: it is *handed* then,
+//! and filed nowhere. Till then it can be cancelled, replaced and moved as any other.
+//!
+//! Invariants, checked by [`Shard::assert_invariants`]: those of the core, where exactly the keys
+//! that are not handed are filed; every key is found by its hash.
+
+use crate::store::key::Key;
+use crate::store::key_index::{KeyIndex, ShortHash};
+use crate::timer::context::TimerContext;
+use crate::timer::delay_queue::Wakes;
+use crate::timer::owner::Queued;
+use crate::wheel::bucket_queue::Expiration;
+use crate::wheel::core::Core;
+use crate::wheel::wheels::Wheels;
+use std::borrow::Borrow;
+use std::mem;
+
+/// See the head of this file.
+#[derive(Debug)]
+pub(crate) struct Shard<K, T> {
+    pub(crate) core: Core<Item<K, T>>,
+    index: KeyIndex,
+    /// Set by a shutdown of the timer: from then on nothing comes in, and nothing is filed.
+    pub(crate) closed: bool,
+}
+
+/// What a key has.
+#[derive(Debug)]
+pub(crate) struct Item<K, T> {
+    pub(crate) key: K,
+    pub(crate) task: T,
+    hash: ShortHash,
+    is_handed: bool,
+}
+
+impl<K: Eq, T> Shard<K, T> {
+    pub(crate) fn new(context: &TimerContext, wheels: Wheels) -> Self {
+        let core = Core::new(context.time.ticks, wheels);
+        Shard { core, index: KeyIndex::new(), closed: false }
+    }
+
+    /// The index of a key.
+    #[inline]
+    pub(crate) fn find<Q>(&self, hash: u64, key: &Q) -> Option<u32>
+    where
+        K: Borrow<Q>,
+        Q: Eq + ?Sized,
+    {
+        let is_meant = |index| self.core.at(index).key.borrow() == key;
+        self.index.find(ShortHash::of(hash), is_meant)
+    }
+
+    /// Adds a key that is not there, which has its permit. Returns whom to wake.
+    pub(crate) fn insert(
+        &mut self,
+        context: &TimerContext,
+        hash: u64,
+        (key, task): (K, T),
+        (now, deadline): (Option<u64>, u64),
+    ) -> Wakes {
+        let hash = ShortHash::of(hash);
+        let tick = context.time.ticks.ceil(deadline);
+        let item = Item { key, task, hash, is_handed: false };
+        let (key, reference) = self.core.insert(deadline, tick, item);
+        self.index.insert(hash, key.index);
+        context.file_new(&mut self.core, reference, tick, now, deadline)
+    }
+
+    /// Gives a key another task: its former one.
+    pub(crate) fn replace(&mut self, index: u32, task: T) -> T {
+        mem::replace(&mut self.core.at_mut(index).task, task)
+    }
+
+    /// Moves a key's deadline, to a later one by writing it down.
+    pub(crate) fn move_to(
+        &mut self,
+        context: &TimerContext,
+        index: u32,
+        (now, deadline): (Option<u64>, u64),
+    ) -> Wakes {
+        let is_handed = self.core.at(index).is_handed;
+        if !is_handed && deadline >= self.core.deadline_at(index) {
+            self.core.extend(index, deadline);
+            return Wakes::Nobody;
+        }
+        let tick = context.time.ticks.ceil(deadline);
+        let reference = self.core.move_up(index, deadline, tick);
+        self.core.at_mut(index).is_handed = self.closed;
+        if self.closed {
+            return Wakes::Nobody;
+        }
+        context.file(&mut self.core, reference, tick, now, deadline)
+    }
+
+    /// Takes a key out before its time.
+    pub(crate) fn cancel(&mut self, context: &TimerContext, index: u32) -> Option<(K, T)> {
+        let item = self.core.cancel(self.core.key_at(index))?;
+        Some(self.removed(context, index, item))
+    }
+
+    /// What the alarm of a key does at `now`: takes it out, if its time is up and it was not taken
+    /// out before. Or whom to wake, because it was extended and is filed again.
+    pub(crate) fn alarm(
+        &mut self,
+        context: &TimerContext,
+        name: Key,
+        now: u64,
+    ) -> Result<(K, T), Wakes> {
+        let Some(index) = self.core.find(name) else { return Err(Wakes::Nobody) };
+        let deadline = self.core.deadline_at(index);
+        if now < deadline {
+            let is_handed = self.core.at(index).is_handed;
+            let times = (Some(now), deadline);
+            return Err(if is_handed {
+                self.move_to(context, index, times)
+            } else {
+                Wakes::Nobody
+            });
+        }
+        let item = self.core.expire(index, now).ok_or(Wakes::Nobody)?;
+        Ok(self.removed(context, index, item))
+    }
+
+    fn removed(&mut self, context: &TimerContext, index: u32, item: Item<K, T>) -> (K, T) {
+        self.index.remove(item.hash, index);
+        // Under the lock: who finds the key gone finds its permit free.
+        context.release_permits(1);
+        (item.key, item.task)
+    }
+
+    /// Takes at most `limit` keys out.
+    pub(crate) fn take_some(
+        &mut self,
+        context: &TimerContext,
+        limit: usize,
+        out: &mut Vec<(K, T)>,
+    ) {
+        let Shard { core, index, .. } = self;
+        core.take_some(limit, |place, item| {
+            index.remove(item.hash, place);
+            out.push((item.key, item.task));
+        });
+        context.release_permits(out.len());
+    }
+
+    /// Flushes a batch of a bucket that was polled under the shard's lock, and tells the delay
+    /// queue. `hand` gets the names of the keys whose time is up; but after a shutdown nothing
+    /// expires any more. Returns whom to wake.
+    pub(crate) fn flush(
+        &mut self,
+        context: &TimerContext,
+        (expiration, now): (Expiration, u64),
+        armed: &mut Vec<Expiration>,
+        mut hand: impl FnMut(Key),
+    ) -> Wakes {
+        let arm = |expiration| armed.push(expiration);
+        let closed = self.closed;
+        let unfinished = self.core.flush_in_place(expiration, now, arm, |name, item| {
+            item.is_handed = true;
+            if !closed {
+                hand(name);
+            }
+        });
+        context.delay_queue.flushed(armed.drain(..), unfinished)
+    }
+
+    pub(crate) fn assert_invariants(&self, queued: Option<&Queued>) {
+        if let Some(queued) = queued {
+            let is_queued = |shard, id| queued.get(&(shard, id)).copied().unwrap_or(0);
+            self.core.assert_invariants(is_queued, |item| !item.is_handed);
+        }
+        for index in self.index.iter() {
+            let item = self.core.at(index);
+            let is_meant = |other| self.core.at(other).key == item.key;
+            assert_eq!(self.index.find(item.hash, is_meant), Some(index), "found by its key");
+        }
+        assert_eq!(self.index.len(), self.core.len(), "every key is found");
+    }
+}

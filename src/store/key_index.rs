@@ -1,0 +1,75 @@
+//! The key index: where the values of keys lie, found by the keys' hashes.
+//!
+//! It holds no keys: whoever uses it has them beside the values, and says which one is meant.
+
+use crate::work;
+use hashbrown::HashTable;
+
+/// What is kept of a key's [spread](crate::store::key_map::spread) hash: enough to tell nearly all
+/// keys apart without a look at them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ShortHash(u32);
+
+impl ShortHash {
+    #[inline]
+    pub(crate) fn of(hash: u64) -> Self {
+        ShortHash(hash as u32)
+    }
+
+    /// As the table wants it, which looks at the highest bits and at the lowest.
+    #[inline]
+    fn long(self) -> u64 {
+        u64::from(self.0).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+    }
+}
+
+/// See the head of this file.
+#[derive(Debug)]
+pub(crate) struct KeyIndex(HashTable<(ShortHash, u32)>);
+
+impl KeyIndex {
+    pub(crate) fn new() -> Self {
+        KeyIndex(HashTable::new())
+    }
+
+    /// The index with this hash that `is_meant`.
+    #[inline]
+    pub(crate) fn find(&self, hash: ShortHash, is_meant: impl Fn(u32) -> bool) -> Option<u32> {
+        let found = self.0.find(hash.long(), |(other, index)| {
+            work::count(1);
+            *other == hash && is_meant(*index)
+        });
+        found.map(|(_, index)| *index)
+    }
+
+    /// Adds the index of a key that is not there.
+    #[inline]
+    pub(crate) fn insert(&mut self, hash: ShortHash, index: u32) {
+        self.0.insert_unique(hash.long(), (hash, index), |(hash, _)| hash.long());
+    }
+
+    /// Takes an index out, which is there.
+    #[inline]
+    pub(crate) fn remove(&mut self, hash: ShortHash, index: u32) {
+        let found = self.0.find_entry(hash.long(), |(_, other)| {
+            work::count(1);
+            *other == index
+        });
+        if let Ok(found) = found {
+            found.remove();
+        }
+        // Rarely, so that the cost per key stays constant.
+        if self.0.capacity() > 16 && self.0.len() < self.0.capacity() / 8 {
+            self.0.shrink_to(2 * self.0.len(), |(hash, _)| hash.long());
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// All indices, in no order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = u32> {
+        self.0.iter().map(|(_, index)| *index)
+    }
+}

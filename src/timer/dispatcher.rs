@@ -1,0 +1,75 @@
+//! The dispatcher: hands expired tasks to the executor, and sees to what that refuses.
+
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::timer::context::TimerContext;
+use crate::timer::executor::{Batch, Executor};
+use crate::timer::report::{self, Contained, catch_panic};
+
+/// What is to become of a task that the executor refused.
+pub(crate) type OnRefused<T> = Box<dyn Fn(T) + Send + Sync>;
+
+/// All user code that expires runs in here, with no lock held.
+pub(crate) struct Dispatcher<T: Send + 'static> {
+    executor: Contained<Box<dyn Executor<T>>>,
+    on_refused: Contained<Option<OnRefused<T>>>,
+    refused: AtomicU64,
+}
+
+impl<T: Send + 'static> Dispatcher<T> {
+    pub(crate) fn new(executor: Box<dyn Executor<T>>, on_refused: Option<OnRefused<T>>) -> Self {
+        let (executor, on_refused) = (Contained::new(executor), Contained::new(on_refused));
+        Dispatcher { executor, on_refused, refused: AtomicU64::new(0) }
+    }
+
+    /// Hands tasks to the executor; contains its panics, and sees to what it refuses. Returns how
+    /// many they were.
+    pub(crate) fn hand_over(&self, context: &TimerContext, tasks: &mut Vec<T>) -> usize {
+        let count = tasks.len();
+        if count == 0 {
+            return 0;
+        }
+        let mut batch = Batch { tasks: tasks.drain(..), refused: Vec::new() };
+        loop {
+            let before = batch.len();
+            if catch_panic(|| self.executor.execute_batch(&mut batch)).is_some() {
+                break;
+            }
+            context.count_panic();
+            if batch.len() == before || batch.len() == 0 {
+                break;
+            }
+        }
+        let Batch { tasks, mut refused } = batch;
+        refused.extend(tasks); // What the executor left lying.
+        if !refused.is_empty() {
+            self.refuse(context, refused);
+        }
+        count
+    }
+
+    fn refuse(&self, context: &TimerContext, tasks: Vec<T>) {
+        self.refused.fetch_add(tasks.len() as u64, Ordering::Relaxed);
+        if self.on_refused.is_none() {
+            report::warn!(tasks = tasks.len(), "the executor refused expired tasks: dropped");
+        }
+        for task in tasks {
+            let disposed = catch_panic(|| match &*self.on_refused {
+                Some(handler) => handler(task),
+                None => drop(task),
+            });
+            if disposed.is_none() {
+                context.count_panic();
+            }
+        }
+    }
+
+    /// How many tasks were refused.
+    pub(crate) fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
+
+    /// How many tasks panicked after they were handed on.
+    pub(crate) fn panicked(&self) -> u64 {
+        catch_panic(|| self.executor.panicked()).unwrap_or(0)
+    }
+}

@@ -1,0 +1,136 @@
+//! The owner: who has shards with wheels in them, which a driver flushes.
+//!
+//! A timer's own shards are one; keyed timers on it are others. A driver knows neither what lies in
+//! them nor what becomes of it when it expires: it says which bucket is due, and gives the turn.
+
+use crate::sync::{Mutex, MutexGuard};
+use crate::timer::context::TimerContext;
+use crate::timer::delay_queue::Wakes;
+use crate::timer::stats::Stats;
+use crate::wheel::bucket::BucketId;
+use crate::wheel::bucket_queue::Expiration;
+use crate::wheel::core::Trimmed;
+use crate::wheel::snapshot::Snapshot;
+use std::any::Any;
+use std::collections::HashMap;
+
+/// A shard's number tells whose it is: these bits are its place among its owner's.
+const OWN_BITS: u32 = 12;
+
+/// The most shards that an owner can have.
+pub(crate) const MAX_SHARDS: usize = 1 << OWN_BITS;
+
+/// The number of an owner's first shard; the others follow.
+pub(crate) fn first_shard(owner: u32) -> u32 {
+    owner << OWN_BITS
+}
+
+/// The owner of a shard.
+pub(crate) fn owner_of(shard: u32) -> u32 {
+    shard >> OWN_BITS
+}
+
+/// The place of a shard among its owner's.
+pub(crate) fn place_of(shard: u32) -> usize {
+    shard as usize & (MAX_SHARDS - 1)
+}
+
+/// How often a bucket is in the delay queue.
+pub(crate) type Queued = HashMap<(u32, BucketId), usize>;
+
+pub(crate) trait Owner: Send + Sync {
+    /// Flushes a batch of the bucket that comes first, if it is still one of the step's shard.
+    /// What expires goes to `expired`.
+    fn flush(&self, step: &FlushStep, armed: &mut Vec<Expiration>, expired: &mut Expired) -> Flush;
+
+    /// Hands over what a flush took out, with no lock held. Returns how much that was.
+    fn hand_over(&self, expired: &mut Expired) -> usize;
+
+    /// Takes a bucket that holds only what was cancelled out of the delay queue, where it came
+    /// first. Without it, somebody would wake up for nothing. Bounded work; what it found.
+    fn forget_if_empty(&self, expiration: Expiration) -> Trimmed;
+
+    /// Lets nothing in any more.
+    fn close(&self);
+
+    /// Drops what is pending, when nobody can want it any more. Returns how much that was.
+    fn drop_pending(&self) -> u64;
+
+    fn len(&self) -> usize;
+
+    fn add_to(&self, stats: &mut Stats);
+
+    /// Adds how the levels stand at `now`. Lets go of each lock after some buckets.
+    fn snapshot(&self, snapshot: &mut Snapshot, now: u64);
+
+    /// Checks every shard, and that the delay queue has each armed bucket once.
+    fn assert_invariants(&self, queued: &Queued);
+}
+
+/// A step of a turn that flushes a bucket of one shard.
+pub(crate) struct FlushStep {
+    pub(crate) shard: u32,
+    pub(crate) turn_start: u64,
+    /// The present, read for this step, and its tick.
+    pub(crate) now: u64,
+    pub(crate) present: u64,
+    /// Whether to wait for whoever holds the shard.
+    pub(crate) waits: bool,
+}
+
+/// What became of a step.
+pub(crate) enum Flush {
+    /// A batch was flushed; whom to wake, now that no lock is held.
+    Done(Wakes),
+    /// Somebody holds the shard.
+    Busy,
+    /// Another shard's bucket comes first by now.
+    Overtaken,
+}
+
+impl FlushStep {
+    /// Locks the step's shard and polls the bucket that comes first, if it is still one of it.
+    pub(crate) fn poll<'a, S>(
+        &self,
+        context: &TimerContext,
+        shard: &'a Mutex<S>,
+    ) -> Result<(MutexGuard<'a, S>, Expiration), Flush> {
+        let state = if self.waits { Some(shard.lock()) } else { try_lock(shard) };
+        let state = state.ok_or(Flush::Busy)?;
+        let due = context.delay_queue.poll(self.shard, self.turn_start, self.present);
+        due.map(|expiration| (state, expiration)).ok_or(Flush::Overtaken)
+    }
+}
+
+/// How often a lock is tried before it counts as taken: about as long as a call holds it. In models
+/// nobody is quicker for trying again.
+const TRIES: usize = if cfg!(tickwheel_model) { 1 } else { 32 };
+
+/// The lock, unless somebody keeps it for longer than a call takes: then its holder waits for a
+/// core, and so would whoever waited for it.
+pub(crate) fn try_lock<S>(shard: &Mutex<S>) -> Option<MutexGuard<'_, S>> {
+    (0..TRIES).find_map(|_| {
+        let state = shard.try_lock();
+        if state.is_none() {
+            std::hint::spin_loop();
+        }
+        state
+    })
+}
+
+/// What was taken out of an owner's shards and is to be handed over, of a type that only the owner
+/// knows.
+#[derive(Default)]
+pub(crate) struct Expired(Option<Box<dyn Any + Send>>);
+
+impl Expired {
+    /// The items, which are of type `T`: empty if the last ones were another owner's, and handed
+    /// over.
+    pub(crate) fn items<T: Send + 'static>(&mut self) -> &mut Vec<T> {
+        if !self.0.as_ref().is_some_and(|items| items.is::<Vec<T>>()) {
+            self.0 = Some(Box::new(Vec::<T>::new()));
+        }
+        let items = self.0.as_mut().and_then(|items| items.downcast_mut());
+        items.expect("it was just seen to")
+    }
+}

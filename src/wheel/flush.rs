@@ -1,0 +1,116 @@
+//! The flush: how a batch of entries leaves a bucket that was polled, when their time has come, or
+//! to be filed in a finer wheel.
+
+use crate::store::key::Key;
+use crate::wheel::bucket::{BucketId, Reference};
+use crate::wheel::bucket_queue::{ELAPSED, Expiration};
+use crate::wheel::core::{BATCH, Core, Entry};
+use crate::work;
+
+impl<T> Core<T> {
+    /// Moves at most [`BATCH`] entries out of a polled bucket: those due at `now` to `expire`, in
+    /// order, the others to where they belong now, newly armed buckets to `arm`. Returns what is
+    /// left to be flushed, or disarms the bucket if it is empty.
+    pub(crate) fn flush(
+        &mut self,
+        expiration: Expiration,
+        now: u64,
+        arm: impl FnMut(Expiration),
+        mut expire: impl FnMut(T),
+    ) -> Option<Expiration> {
+        self.flush_by(expiration, now, arm, |core, index, due| {
+            let is_due = |entry: &Entry<T>| entry.deadline.get() <= due;
+            let Some(entry) = core.entries.remove_if(index, is_due) else { return false };
+            core.counters.record_expired(now.saturating_sub(entry.deadline.get()));
+            expire(entry.task);
+            true
+        })
+    }
+
+    /// The same, but entries that are due stay in their places, filed nowhere: `see` sees them. It
+    /// is for their owner to [expire](Self::expire) them, or to file them anew.
+    pub(crate) fn flush_in_place(
+        &mut self,
+        expiration: Expiration,
+        now: u64,
+        arm: impl FnMut(Expiration),
+        mut see: impl FnMut(Key, &mut T),
+    ) -> Option<Expiration> {
+        self.flush_by(expiration, now, arm, |core, index, due| {
+            let key = core.entries.key_at(index);
+            let entry = core.entries.at_mut(index);
+            let is_due = entry.deadline.get() <= due;
+            if is_due {
+                see(key, &mut entry.task);
+            }
+            is_due
+        })
+    }
+
+    /// Flushes a batch. `expire` says whether it took an entry that is due at a time, or has to
+    /// wait.
+    #[inline]
+    fn flush_by(
+        &mut self,
+        expiration: Expiration,
+        now: u64,
+        mut arm: impl FnMut(Expiration),
+        mut expire: impl FnMut(&mut Self, u32, u64) -> bool,
+    ) -> Option<Expiration> {
+        let mut batch = std::mem::take(&mut self.batch);
+        let expiration = self.wheels.begin_flush(expiration);
+        let Expiration { bucket, tick: expires, start, .. } = expiration;
+        self.wheels.take_front(bucket, BATCH, &mut batch);
+        if expires < start {
+            self.cascade(bucket, start, &mut batch, &mut arm);
+        } else {
+            // An extended entry has to wait for its new tick, also if that has come by now: so
+            // entries leave in the order of their ticks.
+            let due = if bucket.level == ELAPSED { now } else { self.ticks.start_of(start) };
+            // A loop of its own, so that the cache misses of the whole batch overlap.
+            batch.retain(|reference| self.is_live(*reference));
+            for reference in &batch {
+                work::count(1);
+                if !expire(self, reference.index, due) {
+                    self.file_by_deadline(bucket, reference.index, &mut arm);
+                }
+            }
+        }
+        batch.clear();
+        self.batch = batch;
+        (!self.wheels.disarm_if_empty(bucket)).then_some(expiration)
+    }
+
+    /// Files references again that were taken from the overflow bucket that starts at `start`.
+    fn cascade(
+        &mut self,
+        bucket: BucketId,
+        start: u64,
+        batch: &mut Vec<Reference>,
+        arm: &mut impl FnMut(Expiration),
+    ) {
+        // Stale references go along with the others unless they are many: to tell them apart costs
+        // a cache miss each, while moving them touches no entry.
+        if self.wheels.len() + batch.len() > self.entries.len() + self.entries.len() / 8 {
+            batch.retain(|reference| self.is_live(*reference));
+        }
+        self.counters.cascaded += batch.len() as u64;
+        let low_bits_suffice = self.wheels.low_bits_suffice(bucket);
+        for &reference in &*batch {
+            work::count(1);
+            if low_bits_suffice {
+                let tick = start + u64::from(reference.tick.wrapping_sub(start as u32));
+                self.wheels.file_out_of(bucket, reference, tick, &mut *arm);
+            } else if self.is_live(reference) {
+                self.file_by_deadline(bucket, reference.index, arm);
+            }
+        }
+    }
+
+    /// Files an entry of the bucket `from` anew, under the tick of its deadline.
+    fn file_by_deadline(&mut self, from: BucketId, index: u32, arm: &mut impl FnMut(Expiration)) {
+        let tick = self.ticks.ceil(self.entries.at(index).deadline.get());
+        let reference = self.file_anew(index, tick);
+        self.wheels.file_out_of(from, reference, tick, arm);
+    }
+}
