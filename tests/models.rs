@@ -46,6 +46,8 @@ mod handles;
 mod keys;
 #[path = "models/leases.rs"]
 mod leases;
+#[path = "models/owners.rs"]
+mod owners;
 #[path = "models/purgatory.rs"]
 mod purgatory;
 #[path = "models/reaper.rs"]

@@ -49,7 +49,7 @@ use std::time::{Duration, Instant};
 /// leaves it where it is in the timer: see [`Timeout::reschedule`](crate::Timeout::reschedule).
 /// `now` is the time of the timer's clock, so a server on a
 /// [`ManualClock`](crate::ManualClock) keeps virtual time.
-impl rt::Timer for Timer {
+impl<T: Send + 'static> rt::Timer for Timer<T> {
     fn sleep(&self, duration: Duration) -> Pin<Box<dyn rt::Sleep>> {
         Box::pin(Unfailing { sleep: Timer::sleep(self, duration), reported: false })
     }

@@ -62,7 +62,8 @@ pub enum TimedError {
     Sleep(SleepError),
 }
 
-impl Timer {
+/// Wakers are woken by the executor of [`Timer::closures`].
+impl<T: Send + 'static> Timer<T> {
     /// A future that is ready after `delay`, counted from now.
     ///
     /// ```
@@ -75,12 +76,12 @@ impl Timer {
     /// # }).unwrap();
     /// ```
     pub fn sleep(&self, delay: Duration) -> Sleep {
-        Sleep { timer: self.clone(), deadline: self.now().checked_add(delay), armed: None }
+        Sleep { timer: self.closures(), deadline: self.now().checked_add(delay), armed: None }
     }
 
     /// A future that is ready at `deadline`, a time of the timer's clock.
     pub fn sleep_until(&self, deadline: Instant) -> Sleep {
-        Sleep { timer: self.clone(), deadline: Some(deadline), armed: None }
+        Sleep { timer: self.closures(), deadline: Some(deadline), armed: None }
     }
 
     /// `future`, with [`TimedError::Elapsed`] for its output if that takes longer than `delay` from
@@ -103,7 +104,7 @@ impl Timer {
         &self,
         delay: Duration,
         future: F,
-    ) -> impl Future<Output = Result<F::Output, TimedError>> + use<F> {
+    ) -> impl Future<Output = Result<F::Output, TimedError>> + use<T, F> {
         let mut sleep = self.sleep(delay);
         async move {
             let mut future = pin!(future);

@@ -106,7 +106,6 @@ where
     T: Send + 'static,
 {
     fn drop(&mut self) {
-        self.shards.close();
         self.shards.cancel_all().into_iter().for_each(|key_and_task| {
             self.timer.catch_panic(|| drop(key_and_task));
         });

@@ -112,11 +112,16 @@ impl<K> Leases<K>
 where
     K: Hash + Eq + Clone + Send + 'static,
 {
-    /// No leases yet. They are renewed by calls to `store` from `timer`'s executor.
-    pub fn new(timer: &Timer, terms: LeaseTerms, store: impl LeaseStore<K>) -> Self {
-        let watchdog = Arc::new(Watchdog::new(timer, terms, Box::new(store)));
-        let hasher = RandomState::new();
-        Leases { shared: Arc::new(Shared { watchdog, hasher, timer: timer.clone() }) }
+    /// No leases yet. They are renewed by calls to `store` by the executor of
+    /// [`Timer::closures`].
+    pub fn new<U: Send + 'static>(
+        timer: &Timer<U>,
+        terms: LeaseTerms,
+        store: impl LeaseStore<K>,
+    ) -> Self {
+        let timer = timer.closures();
+        let watchdog = Arc::new(Watchdog::new(&timer, terms, Box::new(store)));
+        Leases { shared: Arc::new(Shared { watchdog, hasher: RandomState::new(), timer }) }
     }
 
     /// Begins to renew a lease that was taken at this moment: [`hold_since`](Self::hold_since) now.

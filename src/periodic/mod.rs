@@ -122,11 +122,12 @@ impl Periodic {
     ///
     /// # Errors
     /// [`AddError`] if the timer is full or was shut down.
-    pub fn start(
+    pub fn start<U: Send + 'static>(
         self,
-        timer: &Timer,
+        timer: &Timer<U>,
         task: impl Fn(&Run<'_>) + Send + Sync + 'static,
     ) -> Result<Series, AddError<Task>> {
+        let timer = timer.closures();
         let due = timer.now().checked_add(self.first);
         let state = Mutex::new(State { due, number: 0, timeout: None, cancelled: false });
         let random = RandomState::new();

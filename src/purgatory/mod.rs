@@ -87,7 +87,7 @@ where
 {
     /// An empty purgatory whose operations expire on `timer`, which any number of purgatories
     /// share.
-    pub fn new(timer: &Timer) -> Self {
+    pub fn new<U: Send + 'static>(timer: &Timer<U>) -> Self {
         Self::with_hasher(timer, RandomState::new())
     }
 }
@@ -99,11 +99,12 @@ where
     S: BuildHasher,
 {
     /// The same with another way to hash keys.
-    pub fn with_hasher(timer: &Timer, hasher: S) -> Self {
+    pub fn with_hasher<U: Send + 'static>(timer: &Timer<U>, hasher: S) -> Self {
+        let timer = timer.closures();
         let shards = key_map::shards_for(parallelism());
         let registry = Arc::new(Registry::new(timer.downgrade(), shards));
         let homes = Home::all(&registry, expire_at);
-        Purgatory { shared: Arc::new(Shared { timer: timer.clone(), registry, homes }), hasher }
+        Purgatory { shared: Arc::new(Shared { timer, registry, homes }), hasher }
     }
 
     /// Completes an operation if its condition holds; otherwise watches it on `keys`, for `timeout`

@@ -93,8 +93,8 @@ impl Driver {
         owner
     }
 
-    /// Lets an owner go, with its buckets. It is closed, so nothing arms one any more; and its
-    /// number may be another one's soon.
+    /// Lets an owner go, with its buckets. Nothing is left in its shards, and nothing comes in any
+    /// more; its number may be another one's soon. Looks at all buckets of the delay queue.
     pub(crate) fn deregister(&self, first_shard: u32) {
         let number = owner_of(first_shard);
         let mut turn = self.turn.lock();

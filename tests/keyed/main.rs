@@ -1,7 +1,9 @@
 //! The behaviour of `KeyedTimer`, in virtual time.
 
 mod edges;
+mod entries;
 mod model;
+mod owners;
 mod races;
 
 use std::sync::mpsc::{Receiver, channel};

@@ -38,20 +38,19 @@ const BATCH: u64 = 128;
 const DIRECTORY: u64 = 32;
 
 /// The most units under one hold of each lock, by a part of the name of what it guards. Under the
-/// turn's lock a cell's is taken, and under both of them the gate's: so these count what is done
-/// under the others as well.
+/// turn's lock a shard's is taken, and under both of them the delay queue's: so these count what is
+/// done under the others as well.
 const BOUNDS: [(&str, u64); 10] = [
     // A batch is taken out of its bucket, looked at and filed anew, or 32 references are swept in
     // 32 buckets. Or 1,024 buckets are looked at, and a batch is taken out of one of them. By that
     // some chunks, of entries and of references, become sparse, one for 32 entries, or empty.
-    ("tickwheel::cell::State", 2 * BATCH + 8 * CHUNK),
+    ("tickwheel::timer::shard::State", 2 * BATCH + 8 * CHUNK),
     // Besides, 64 buckets may be put aside, each compared with those that were before.
-    ("Vec<tickwheel::delay_queue::Expiration>", 2 * BATCH + 8 * CHUNK + 64 * 64),
+    ("tickwheel::timer::driver::Turn", 2 * BATCH + 8 * CHUNK + 64 * 64),
     // A batch arms as many buckets at most; of each level of each shard a bucket expires early.
-    ("tickwheel::gate::State", 2 * BATCH),
-    // Keys are taken out 64 at a time; then their slab's chunks go, as above. Under this lock the
-    // timer's are taken.
-    ("tickwheel::key_map::KeyMap", 2 * BATCH + 6 * CHUNK),
+    ("tickwheel::timer::delay_queue::State", 2 * BATCH),
+    // Likewise; keys are taken out 64 at a time.
+    ("tickwheel::keyed::shard::Shard", 2 * BATCH + 8 * CHUNK),
     ("tickwheel::lease::watchdog::State", 2 * BATCH + 6 * CHUNK),
     // Operations are visited by blocks of 17, until 32 were found or the blocks end; a shutdown
     // takes them by chunks of records.
@@ -61,7 +60,7 @@ const BOUNDS: [(&str, u64); 10] = [
     ("tickwheel::purgatory::future::Outcome", 0),
     ("core::option::Option", 0),
     // The timers that were built on a manual clock: see `clocks`.
-    ("dyn tickwheel::clock::Wake", 16),
+    ("dyn tickwheel::timer::clock::Wake", 16),
 ];
 
 /// Calls something, and checks what was done under each lock since the last check.
@@ -120,7 +119,7 @@ fn what_a_lock_guards_is_counted_at_all() {
     assert_eq!(timer.advance_clock(Duration::ZERO), 1_000);
     let longest = work::longest();
     let units = |part: &str| longest.iter().find(|(lock, _)| lock.contains(part)).map(|it| *it.1);
-    assert!(units("cell::State").is_some_and(|units| units >= 2 * BATCH), "{longest:?}");
-    assert!(units("delay_queue").is_some_and(|units| units >= 2 * BATCH), "{longest:?}");
-    assert!(units("gate::State").is_some_and(|units| units > 0), "{longest:?}");
+    assert!(units("timer::shard::State").is_some_and(|units| units >= 2 * BATCH), "{longest:?}");
+    assert!(units("driver::Turn").is_some_and(|units| units >= 2 * BATCH), "{longest:?}");
+    assert!(units("delay_queue::State").is_some_and(|units| units > 0), "{longest:?}");
 }

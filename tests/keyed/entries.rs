@@ -1,0 +1,114 @@
+//! Looking at a key's task and changing it in one step.
+
+use crate::{Fixture, HOUR, MS};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use tickwheel::keyed::Entry;
+use tickwheel::{AddError, TimerEntry, When};
+
+#[test]
+fn an_entry_tells_what_there_is_and_changes_it() {
+    let fixture = Fixture::new();
+    let now = fixture.clock.now();
+    match fixture.keyed.entry(1) {
+        Entry::Vacant(vacant) => {
+            assert_eq!(*vacant.key(), 1);
+            vacant.schedule(TimerEntry::after(10 * MS, 11)).expect("there is room");
+        }
+        Entry::Occupied(entry) => panic!("{entry:?}"),
+    }
+    let occupied = |change: &dyn Fn(tickwheel::keyed::OccupiedEntry<'_, u32, u32>)| match fixture
+        .keyed
+        .entry(1)
+    {
+        Entry::Occupied(entry) => change(entry),
+        Entry::Vacant(vacant) => panic!("{vacant:?}"),
+    };
+    occupied(&|mut entry| {
+        assert_eq!((*entry.get(), entry.deadline()), (11, Some(now + 10 * MS)));
+        *entry.get_mut() += 1;
+        assert_eq!(entry.replace(13), 12);
+    });
+    occupied(&|mut entry| {
+        entry.touch(20 * MS);
+        entry.touch_at(now);
+        assert_eq!(entry.deadline(), Some(now + 20 * MS), "it never moves to an earlier one");
+        entry.reschedule_at(now + HOUR);
+        entry.reschedule(2 * MS);
+    });
+    assert_eq!((fixture.advance(MS), fixture.advance(MS)), (vec![], vec![(1, 13)]));
+    fixture.schedule(1, MS, 14);
+    occupied(&|entry| assert_eq!(entry.cancel(), 14));
+    assert!(fixture.timer.is_empty() && fixture.advance(HOUR).is_empty());
+}
+
+#[test]
+fn a_vacant_entry_says_what_was_refused() {
+    let fixture = Fixture::with(|builder| builder.max_pending(1));
+    fixture.schedule(1, HOUR, 11);
+    let schedule = |key| match fixture.keyed.entry(key) {
+        Entry::Vacant(vacant) => vacant.schedule(TimerEntry::after(MS, 12)),
+        Entry::Occupied(entry) => panic!("{entry:?}"),
+    };
+    assert!(matches!(schedule(2), Err(AddError::Full(_))));
+    assert_eq!(fixture.keyed.cancel(&1), Some(11));
+    drop(fixture.timer.shutdown());
+    assert!(matches!(schedule(1), Err(AddError::Shutdown(_))));
+    assert!(fixture.keyed.is_empty());
+}
+
+/// The old connection of a client that has come back closes.
+#[test]
+fn what_is_cancelled_or_touched_only_if_it_is_the_one() {
+    let fixture = Fixture::new();
+    let start = fixture.clock.now();
+    fixture.schedule(1, 10 * MS, 100);
+    fixture.schedule(1, 20 * MS, 200);
+    assert_eq!(fixture.keyed.cancel_if(&1, |task, _| *task == 100), None);
+    assert_eq!(fixture.keyed.cancel_if(&2, |_, _| unreachable!("there is no such key")), None);
+    assert!(!fixture.keyed.touch_if(&1, HOUR, |task, _| *task == 100));
+    assert!(!fixture.keyed.touch_if(&2, HOUR, |_, _| true));
+    assert_eq!(fixture.keyed.deadline(&1), Some(start + 20 * MS));
+    let is_short = |_: &u32, deadline| deadline < Some(start + 30 * MS);
+    assert!(fixture.keyed.touch_if(&1, 30 * MS, is_short));
+    assert!(!fixture.keyed.touch_if(&1, HOUR, is_short));
+    assert_eq!(fixture.advance(29 * MS), []);
+    assert_eq!(fixture.keyed.cancel_if(&1, |task, _| *task == 200), Some(200));
+    assert!(fixture.timer.is_empty());
+}
+
+#[test]
+fn a_task_is_read_changed_and_taken_with_its_deadline() {
+    let fixture = Fixture::new();
+    fixture.schedule(1, HOUR, 11);
+    let deadline = fixture.clock.now() + HOUR;
+    let doubled = fixture.keyed.with(&1, |task, at| {
+        *task *= 2;
+        (*task, at)
+    });
+    assert_eq!(doubled, Some((22, Some(deadline))));
+    assert_eq!((fixture.keyed.get(&1), fixture.keyed.get(&2)), (Some(22), None));
+    assert_eq!(fixture.keyed.with(&2, |_, _| ()), None);
+    let entry = fixture.keyed.take(&1).expect("it is there");
+    assert_eq!((entry.when(), entry.into_task()), (When::At(deadline), 22));
+    assert!(fixture.keyed.take(&1).is_none() && fixture.timer.is_empty());
+}
+
+#[test]
+fn a_deadline_that_never_comes_is_none() {
+    let fixture = Fixture::new();
+    fixture.schedule(1, std::time::Duration::MAX, 11);
+    assert_eq!((fixture.keyed.deadline(&1), fixture.keyed.get(&1)), (None, Some(11)));
+    let never = fixture.keyed.take(&1).expect("it is there").when();
+    assert_eq!(never, When::After(std::time::Duration::MAX));
+}
+
+#[test]
+fn a_panic_while_an_entry_is_held_leaves_the_key_as_it_was() {
+    let fixture = Fixture::new();
+    fixture.schedule(1, MS, 11);
+    let panics = || fixture.keyed.with(&1, |_, _| panic!("which is what the test is about"));
+    assert!(catch_unwind(AssertUnwindSafe(panics)).is_err());
+    let panics = || fixture.keyed.cancel_if(&1, |_, _| panic!("likewise"));
+    assert!(catch_unwind(AssertUnwindSafe(panics)).is_err());
+    assert_eq!(fixture.advance(MS), [(1, 11)]);
+}

@@ -1,0 +1,181 @@
+//! Keyed timers as owners of wheels on a driver that others share.
+
+use crate::{HOUR, MS};
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+use tickwheel::keyed::KeyedTimer;
+use tickwheel::lease::{LeaseStore, LeaseTerms, Leases, Renewal};
+use tickwheel::periodic::Periodic;
+use tickwheel::purgatory::{DelayedOperation, Purgatory};
+use tickwheel::{ManualClock, Timer, TimerEntry};
+
+/// A timer whose tasks are numbers, and what has expired.
+fn timer_of_numbers() -> (Timer<u64>, ManualClock, Receiver<u64>) {
+    let clock = ManualClock::new();
+    let (sender, expired) = channel();
+    let executor = move |number: u64| sender.send(number).expect("the test lives");
+    let timer = Timer::builder().clock(clock.clone()).executor(executor).build();
+    (timer.expect("it has no thread"), clock, expired)
+}
+
+fn turn(timer: &Timer<u64>, clock: &ManualClock, step: Duration) -> usize {
+    clock.advance(step);
+    let expired = timer.advance_clock(Duration::ZERO);
+    timer.assert_invariants();
+    expired
+}
+
+#[test]
+fn keys_count_once_in_all_that_a_timer_tells() {
+    let (timer, clock, _expired) = timer_of_numbers();
+    let keyed = KeyedTimer::new(&timer, |_: u32, _: u32| ());
+    for key in 0..100 {
+        keyed.schedule(key, TimerEntry::after(MS * (key + 1), key)).expect("there is room");
+        timer.add(TimerEntry::after(MS * (key + 1), u64::from(key))).expect("there is room");
+    }
+    assert_eq!(timer.len(), 200);
+    let levels = timer.snapshot().levels;
+    assert_eq!(levels.iter().map(|level| level.entries).sum::<usize>(), 200);
+    assert!(levels.is_sorted_by_key(|level| level.tick));
+    assert_eq!(keyed.cancel(&99), Some(99));
+    assert_eq!(turn(&timer, &clock, 50 * MS), 100);
+    let stats = timer.stats();
+    assert_eq!((stats.added, stats.expired, stats.cancelled), (200, 100, 1));
+    assert_eq!((stats.pending, stats.lateness.count()), (99, 100));
+    // Its own come back; keys are whose they are.
+    assert_eq!((timer.shutdown().len(), timer.len()), (50, 49));
+    assert_eq!((keyed.cancel_all().len(), timer.len()), (49, 0));
+}
+
+#[test]
+fn what_was_dropped_wakes_nobody_and_its_number_is_taken_again() {
+    let (timer, clock, expired) = timer_of_numbers();
+    for round in 0..300_u64 {
+        let others: Vec<_> = (0..3).map(|_| KeyedTimer::new(&timer, |_: u32, _: u32| ())).collect();
+        for keyed in &others {
+            for key in 0..10 {
+                let entry = TimerEntry::after(MS * (1 + 7 * key), key);
+                keyed.schedule(key, entry).expect("there is room");
+            }
+        }
+        timer.add(TimerEntry::after(2 * MS, round)).expect("there is room");
+        drop(others);
+        assert_eq!(timer.len(), 1);
+        assert_eq!(timer.next_expiration(), Some(clock.now() + 2 * MS));
+        assert_eq!(turn(&timer, &clock, 2 * MS), 1);
+    }
+    assert_eq!(expired.try_iter().count(), 300);
+    assert_eq!(timer.next_expiration(), None);
+}
+
+/// A task of one makes the next one, and drops its own.
+#[test]
+fn keyed_timers_come_and_go_inside_a_turn() {
+    fn link(timer: &Timer<u64>, left: usize, ended: &Arc<AtomicUsize>) {
+        let keep = Arc::new(std::sync::Mutex::new(None));
+        let (weak, own, ended) = (timer.downgrade(), Arc::clone(&keep), Arc::clone(ended));
+        let keyed = KeyedTimer::new(timer, move |_: u32, _: u32| {
+            ended.fetch_add(1, Ordering::Relaxed);
+            let timer = weak.upgrade().expect("the test has it");
+            if left > 0 {
+                link(&timer, left - 1, &ended);
+            }
+            drop(own.lock().map(|mut own| own.take()));
+        });
+        for key in 0..2 {
+            keyed.schedule(key, TimerEntry::after(MS * (1 + key), key)).expect("there is room");
+        }
+        *keep.lock().expect("nobody panics") = Some(keyed);
+    }
+    let (timer, clock, _expired) = timer_of_numbers();
+    let ended = Arc::new(AtomicUsize::new(0));
+    link(&timer, 20, &ended);
+    for _ in 0..21 {
+        assert_eq!(turn(&timer, &clock, MS), 1);
+    }
+    assert_eq!((ended.load(Ordering::Relaxed), timer.len()), (21, 0));
+    assert_eq!(timer.next_expiration(), None, "the second keys were dropped with the rest");
+}
+
+struct Never;
+
+impl DelayedOperation for Never {
+    fn try_complete(&mut self) -> bool {
+        false
+    }
+
+    fn on_complete(&mut self) {}
+}
+
+/// Counts the rounds of renewals.
+struct Store(Arc<AtomicUsize>);
+
+impl LeaseStore<u32> for Store {
+    fn renew(&self, _: Vec<Renewal<u32>>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn lost(&self, _: u32) {}
+}
+
+#[test]
+fn one_reaper_drives_whatever_stands_on_a_timer_of_any_tasks() {
+    let (timer, clock, expired) = timer_of_numbers();
+    let (renewals, runs) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let keyed = KeyedTimer::new(&timer, |_: u32, _: u32| ());
+    keyed.schedule(1, TimerEntry::after(10 * MS, 1)).expect("there is room");
+    let purgatory = Purgatory::new(&timer);
+    assert!(purgatory.try_complete_else_watch(Never, 10 * MS, &[1_u32]).is_ok());
+    let terms = LeaseTerms::new(30 * MS).renew_every(10 * MS);
+    let leases = Leases::new(&timer, terms, Store(Arc::clone(&renewals)));
+    let lease = leases.hold(1).expect("there is room");
+    let counted = Arc::clone(&runs);
+    let series = Periodic::every(10 * MS).start(&timer, move |_| {
+        counted.fetch_add(1, Ordering::Relaxed);
+    });
+    let series = series.expect("there is room");
+    let mut sleep = pin!(timer.sleep(10 * MS));
+    let context = &mut Context::from_waker(Waker::noop());
+    assert!(sleep.as_mut().poll(context).is_pending());
+    timer.add(TimerEntry::after(10 * MS, 7_u64)).expect("there is room");
+
+    turn(&timer, &clock, 10 * MS);
+    assert_eq!(expired.try_iter().collect::<Vec<_>>(), [7]);
+    assert!(keyed.is_empty() && purgatory.delayed() == 0);
+    assert_eq!(sleep.as_mut().poll(context), Poll::Ready(Ok(())));
+    assert!(runs.load(Ordering::Relaxed) >= 1 && renewals.load(Ordering::Relaxed) >= 1);
+    series.cancel();
+    drop(lease);
+    turn(&timer, &clock, HOUR);
+    assert!(timer.is_empty(), "the round of renewals came to nothing");
+}
+
+/// The timer of closures is the same one as often as it is asked for, and ends with its host.
+#[test]
+fn the_timer_of_closures_shares_clock_queue_and_end() {
+    let (timer, clock, _expired) = timer_of_numbers();
+    let ran = Arc::new(AtomicUsize::new(0));
+    let count = || {
+        let ran = Arc::clone(&ran);
+        move || drop(ran.fetch_add(1, Ordering::Relaxed))
+    };
+    let weak = timer.closures().downgrade();
+    for _ in 0..2 {
+        timer.closures().add(TimerEntry::after(MS, count())).expect("there is room");
+    }
+    weak.upgrade().expect("its host lives").add(TimerEntry::after(HOUR, count())).unwrap();
+    assert_eq!((timer.len(), turn(&timer, &clock, MS)), (3, 2));
+    assert_eq!(ran.load(Ordering::Relaxed), 2);
+    let closures = timer.closures();
+    drop(timer);
+    assert_eq!(closures.len(), 1, "it keeps its host alive");
+    assert_eq!(closures.shutdown().len(), 1);
+    assert!(closures.add(TimerEntry::after(MS, count())).is_err());
+    drop(closures);
+    assert!(weak.upgrade().is_none());
+}
