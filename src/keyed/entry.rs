@@ -6,7 +6,6 @@ use crate::sync::MutexGuard;
 use crate::timer::delay_queue::Wakes;
 use crate::timer::entry::{TimerEntry, When};
 use crate::timer::error::AddError;
-use crate::wheel::ticks::NEVER;
 use std::fmt;
 use std::time::{Duration, Instant};
 
@@ -88,8 +87,7 @@ impl<'a, K: Eq, T> OccupiedEntry<'a, K, T> {
 
     /// Returns when the task expires; `None` if that is never: more than 584 years away.
     pub fn deadline(&self) -> Option<Instant> {
-        let deadline = self.held.see().core.deadline_at(self.index);
-        (deadline < NEVER).then(|| self.held.shards.context.time.instant_of(deadline))
+        self.held.see().deadline(&self.held.shards.context, self.index)
     }
 
     /// Replaces the task, and returns the former one. The deadline stays.
@@ -99,22 +97,22 @@ impl<'a, K: Eq, T> OccupiedEntry<'a, K, T> {
 
     /// Extends the deadline to `delay` from now; it never moves to an earlier one.
     pub fn touch(&mut self, delay: Duration) {
-        self.extend_to(self.resolve(When::After(delay)).1);
+        self.extend_to(When::After(delay));
     }
 
     /// Extends the deadline to `deadline`; it never moves to an earlier one.
     pub fn touch_at(&mut self, deadline: Instant) {
-        self.extend_to(self.resolve(When::At(deadline)).1);
+        self.extend_to(When::At(deadline));
     }
 
     /// Moves the deadline to `delay` from now, earlier or later.
     pub fn reschedule(&mut self, delay: Duration) {
-        self.move_to(self.resolve(When::After(delay)));
+        self.move_to(When::After(delay));
     }
 
     /// Moves the deadline to `deadline`, earlier or later.
     pub fn reschedule_at(&mut self, deadline: Instant) {
-        self.move_to(self.resolve(When::At(deadline)));
+        self.move_to(When::At(deadline));
     }
 
     /// Takes the task back: it does not expire. The key has none any more.
@@ -125,24 +123,16 @@ impl<'a, K: Eq, T> OccupiedEntry<'a, K, T> {
         cancelled.expect("nobody else took it meanwhile").1
     }
 
-    #[inline]
-    pub(crate) fn extend_to(&mut self, deadline: u64) {
+    fn extend_to(&mut self, when: When) {
+        let (_, deadline) = self.held.shards.context.resolve(when);
         let index = self.index;
         self.held.shard().core.extend(index, deadline);
     }
 
-    #[inline]
-    pub(crate) fn move_to(&mut self, times: (Option<u64>, u64)) {
+    fn move_to(&mut self, when: When) {
         let (shards, index) = (self.held.shards, self.index);
+        let times = shards.context.resolve(when);
         self.held.wakes = self.held.shard().move_to(&shards.context, index, times);
-    }
-
-    fn resolve(&self, when: When) -> (Option<u64>, u64) {
-        self.held.shards.context.resolve(when)
-    }
-
-    pub(crate) fn is_closed(&self) -> bool {
-        self.held.see().closed
     }
 }
 
@@ -161,24 +151,10 @@ impl<'a, K: Eq, T> VacantEntry<'a, K, T> {
     /// # Errors
     /// [`AddError`], with the entry inside, if the timer is full or was shut down.
     pub fn schedule(self, entry: TimerEntry<T>) -> Result<(), AddError<T>> {
-        let times = self.held.shards.context.resolve(entry.when());
-        self.schedule_at(entry, times)
-    }
-
-    pub(crate) fn schedule_at(
-        self,
-        entry: TimerEntry<T>,
-        times: (Option<u64>, u64),
-    ) -> Result<(), AddError<T>> {
         let VacantEntry { mut held, hash, key } = self;
         let context = &*held.shards.context;
-        if held.shard().closed {
-            return Err(AddError::Shutdown(entry));
-        }
-        if context.limit.as_ref().is_some_and(|limit| !limit.acquire()) {
-            return Err(AddError::Full(entry));
-        }
-        held.wakes = held.shard().insert(context, hash, (key, entry.into_task()), times);
+        let times = context.resolve(entry.when());
+        held.wakes = held.shard().add(context, hash, (key, entry), times)?;
         Ok(())
     }
 }

@@ -1,14 +1,17 @@
 //! Keyed timers: at most one timer for each key.
 
 pub(crate) mod entry;
+pub(crate) mod looks;
 pub(crate) mod shards;
 pub(crate) mod shard;
 
 use crate::keyed::entry::Held;
 pub use crate::keyed::entry::{Entry, OccupiedEntry, VacantEntry};
+use crate::keyed::shard::Shard;
 use crate::keyed::shards::{Registration, Shards};
 use crate::store::key_map::spread;
 use crate::timer::Timer;
+use crate::timer::context::TimerContext;
 use crate::timer::entry::{Task, TimerEntry, When};
 use crate::timer::error::AddError;
 use std::borrow::Borrow;
@@ -142,7 +145,7 @@ where
     /// ```
     pub fn entry(&self, key: K) -> Entry<'_, K, T> {
         let hash = self.hash(&key);
-        let mut held = self.hold(hash);
+        let mut held = Held::new(&self.shards, self.shards.shard(hash).lock());
         match held.shard().find(hash, &key) {
             Some(index) => Entry::Occupied(OccupiedEntry::new(held, index)),
             None => Entry::Vacant(VacantEntry::new(held, hash, key)),
@@ -155,15 +158,20 @@ where
     /// [`AddError`], with the entry inside, if the timer is full or was shut down. Then the key's
     /// former task is as it was.
     pub fn schedule(&self, key: K, entry: TimerEntry<T>) -> Result<Option<T>, AddError<T>> {
-        let times = self.shards.context.resolve(entry.when());
-        match self.entry(key) {
-            Entry::Vacant(vacant) => vacant.schedule_at(entry, times).map(|()| None),
-            Entry::Occupied(occupied) if occupied.is_closed() => Err(AddError::Shutdown(entry)),
-            Entry::Occupied(mut occupied) => {
-                occupied.move_to(times);
-                Ok(Some(occupied.replace(entry.into_task())))
+        let context = &*self.shards.context;
+        let (times, hash) = (context.resolve(entry.when()), self.hash(&key));
+        let mut shard = self.shards.shard(hash).lock();
+        let (former, wakes) = match shard.find(hash, &key) {
+            Some(_) if shard.closed => return Err(AddError::Shutdown(entry)),
+            Some(index) => {
+                let wakes = shard.move_to(context, index, times);
+                (Some(shard.replace(index, entry.into_task())), wakes)
             }
-        }
+            None => (None, shard.add(context, hash, (key, entry), times)?),
+        };
+        drop(shard);
+        context.delay_queue.wake(wakes);
+        Ok(former)
     }
 
     /// Schedules a task if the key has none; otherwise the entry comes back.
@@ -175,9 +183,8 @@ where
         key: K,
         entry: TimerEntry<T>,
     ) -> Result<Option<TimerEntry<T>>, AddError<T>> {
-        let times = self.shards.context.resolve(entry.when());
         match self.entry(key) {
-            Entry::Vacant(vacant) => vacant.schedule_at(entry, times).map(|()| None),
+            Entry::Vacant(vacant) => vacant.schedule(entry).map(|()| None),
             Entry::Occupied(_) => Ok(Some(entry)),
         }
     }
@@ -188,54 +195,9 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        self.find(key).map(OccupiedEntry::cancel)
-    }
-
-    /// Takes a key's task back with its deadline, in an entry that another timer would accept.
-    pub fn take<Q>(&self, key: &Q) -> Option<TimerEntry<T>>
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ?Sized,
-    {
-        let occupied = self.find(key)?;
-        let when = When::at_or_never(occupied.deadline());
-        Some(TimerEntry::new(when, occupied.cancel()))
-    }
-
-    /// Takes a key's task back, if `wanted` says so of the task and its deadline: the session of
-    /// this connection, say, but not the new one of a client that has come back meanwhile.
-    ///
-    /// `wanted` is called under the lock of the key's shard: it must be quick, and not use the
-    /// keyed timer.
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # use tickwheel::keyed::KeyedTimer;
-    /// # use tickwheel::{Timer, TimerEntry};
-    /// # let timer = Timer::builder().build()?;
-    /// let sessions = KeyedTimer::new(&timer, |client: &str, connection: u64| {
-    ///     println!("{client} is idle: close connection {connection}");
-    /// });
-    /// let idle = Duration::from_secs(60);
-    /// sessions.schedule("ada", TimerEntry::after(idle, 1_u64))?;
-    /// // She comes back over another connection, before the first one is found to be closed.
-    /// sessions.schedule("ada", TimerEntry::after(idle, 2_u64))?;
-    /// assert_eq!(sessions.cancel_if(&"ada", |connection, _| *connection == 1), None);
-    /// assert!(sessions.contains(&"ada"));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn cancel_if<Q>(
-        &self,
-        key: &Q,
-        wanted: impl FnOnce(&T, Option<Instant>) -> bool,
-    ) -> Option<T>
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ?Sized,
-    {
-        let occupied = self.find(key)?;
-        let is_wanted = wanted(occupied.get(), occupied.deadline());
-        is_wanted.then(|| occupied.cancel())
+        let (_key, task) =
+            self.found(key, |shard, index| shard.cancel(self.context(), index))??;
+        Some(task)
     }
 
     /// Extends a key's deadline to `delay` from now; it never moves to an earlier one. Returns
@@ -248,8 +210,8 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        let (_, deadline) = self.shards.context.resolve(When::After(delay));
-        self.find(key).map(|mut occupied| occupied.extend_to(deadline)).is_some()
+        let (_, deadline) = self.context().resolve(When::After(delay));
+        self.found(key, |shard, index| shard.core.extend(index, deadline)).is_some()
     }
 
     /// Extends a key's deadline to `deadline`, likewise; spares the look at the clock.
@@ -258,31 +220,8 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        self.find(key).map(|mut occupied| occupied.touch_at(deadline)).is_some()
-    }
-
-    /// Extends a key's deadline as [`touch`](Self::touch) does, if `wanted` says so of the task and
-    /// its deadline. Returns whether it did.
-    ///
-    /// `wanted` is called under the lock of the key's shard: it must be quick, and not use the
-    /// keyed timer.
-    pub fn touch_if<Q>(
-        &self,
-        key: &Q,
-        delay: Duration,
-        wanted: impl FnOnce(&T, Option<Instant>) -> bool,
-    ) -> bool
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ?Sized,
-    {
-        let (_, deadline) = self.shards.context.resolve(When::After(delay));
-        let Some(mut occupied) = self.find(key) else { return false };
-        let is_wanted = wanted(occupied.get(), occupied.deadline());
-        if is_wanted {
-            occupied.extend_to(deadline);
-        }
-        is_wanted
+        let deadline = self.context().time.deadline_at(deadline);
+        self.found(key, |shard, index| shard.core.extend(index, deadline)).is_some()
     }
 
     /// Moves a key's deadline to `delay` from now, earlier or later. Returns whether the key has a
@@ -292,8 +231,7 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        let times = self.shards.context.resolve(When::After(delay));
-        self.find(key).map(|mut occupied| occupied.move_to(times)).is_some()
+        self.move_to(key, When::After(delay))
     }
 
     /// Moves a key's deadline to `deadline`, earlier or later. Returns whether the key has a task.
@@ -302,30 +240,7 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        self.find(key).map(|mut occupied| occupied.reschedule_at(deadline)).is_some()
-    }
-
-    /// Returns a copy of a key's task.
-    pub fn get<Q>(&self, key: &Q) -> Option<T>
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ?Sized,
-        T: Clone,
-    {
-        self.find(key).map(|occupied| occupied.get().clone())
-    }
-
-    /// Calls `see` with a key's task and its deadline, if the key has one. Returns its answer.
-    ///
-    /// That is under the lock of the key's shard: `see` must be quick, and not use the keyed timer.
-    pub fn with<Q, R>(&self, key: &Q, see: impl FnOnce(&mut T, Option<Instant>) -> R) -> Option<R>
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ?Sized,
-    {
-        let mut occupied = self.find(key)?;
-        let deadline = occupied.deadline();
-        Some(see(occupied.get_mut(), deadline))
+        self.move_to(key, When::At(deadline))
     }
 
     /// When a key's task expires; `None` also if that is never: more than 584 years away.
@@ -334,7 +249,7 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        self.find(key)?.deadline()
+        self.found(key, |shard, index| shard.deadline(self.context(), index))?
     }
 
     /// Whether a key has a task.
@@ -343,7 +258,7 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        self.find(key).is_some()
+        self.found(key, |_, _| ()).is_some()
     }
 
     /// How many keys there are. Looks at each shard once, at no key.
@@ -368,23 +283,40 @@ where
         self.shards.assert_keys();
     }
 
+    /// Calls `change` with a key's shard, under its lock, and the key's place there.
     #[inline]
-    fn hold(&self, hash: u64) -> Held<'_, K, T> {
-        Held::new(&self.shards, self.shards.shard(hash).lock())
-    }
-
-    #[inline]
-    fn find<Q>(&self, key: &Q) -> Option<OccupiedEntry<'_, K, T>>
+    pub(crate) fn found<Q, R>(
+        &self,
+        key: &Q,
+        change: impl FnOnce(&mut Shard<K, T>, u32) -> R,
+    ) -> Option<R>
     where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
         let hash = self.hash(key);
-        let mut held = self.hold(hash);
-        let index = held.shard().find(hash, key)?;
-        Some(OccupiedEntry::new(held, index))
+        let mut shard = self.shards.shard(hash).lock();
+        let index = shard.find(hash, key)?;
+        Some(change(&mut shard, index))
     }
 
+    fn move_to<Q>(&self, key: &Q, when: When) -> bool
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        let times = self.context().resolve(when);
+        let wakes = self.found(key, |shard, index| shard.move_to(self.context(), index, times));
+        wakes.map(|wakes| self.context().delay_queue.wake(wakes)).is_some()
+    }
+
+    #[inline]
+    pub(crate) fn context(&self) -> &TimerContext {
+        &self.shards.context
+    }
+
+    /// Never inlined: so that hashing is, into the one place that calls it.
+    #[inline(never)]
     fn hash<Q: Hash + ?Sized>(&self, key: &Q) -> u64 {
         spread(&self.hasher, key)
     }

@@ -13,12 +13,16 @@ use crate::store::key::Key;
 use crate::store::key_index::{KeyIndex, ShortHash};
 use crate::timer::context::TimerContext;
 use crate::timer::delay_queue::Wakes;
+use crate::timer::entry::TimerEntry;
+use crate::timer::error::AddError;
 use crate::timer::owner::Queued;
 use crate::wheel::bucket_queue::Expiration;
 use crate::wheel::core::Core;
+use crate::wheel::ticks::NEVER;
 use crate::wheel::wheels::Wheels;
 use std::borrow::Borrow;
 use std::mem;
+use std::time::Instant;
 
 /// See the head of this file.
 #[derive(Debug)]
@@ -55,20 +59,33 @@ impl<K: Eq, T> Shard<K, T> {
         self.index.find(ShortHash::of(hash), is_meant)
     }
 
-    /// Adds a key that is not there, which has its permit. Returns whom to wake.
-    pub(crate) fn insert(
+    /// Adds a key that is not there. Returns whom to wake.
+    #[inline]
+    pub(crate) fn add(
         &mut self,
         context: &TimerContext,
         hash: u64,
-        (key, task): (K, T),
+        (key, entry): (K, TimerEntry<T>),
         (now, deadline): (Option<u64>, u64),
-    ) -> Wakes {
+    ) -> Result<Wakes, AddError<T>> {
+        if self.closed {
+            return Err(AddError::Shutdown(entry));
+        }
+        if context.limit.as_ref().is_some_and(|limit| !limit.acquire()) {
+            return Err(AddError::Full(entry));
+        }
         let hash = ShortHash::of(hash);
         let tick = context.time.ticks.ceil(deadline);
-        let item = Item { key, task, hash, is_handed: false };
+        let item = Item { key, task: entry.into_task(), hash, is_handed: false };
         let (key, reference) = self.core.insert(deadline, tick, item);
         self.index.insert(hash, key.index);
-        context.file_new(&mut self.core, reference, tick, now, deadline)
+        Ok(context.file_new(&mut self.core, reference, tick, now, deadline))
+    }
+
+    #[inline]
+    pub(crate) fn deadline(&self, context: &TimerContext, index: u32) -> Option<Instant> {
+        let deadline = self.core.deadline_at(index);
+        (deadline < NEVER).then(|| context.time.instant_of(deadline))
     }
 
     /// Gives a key another task: its former one.
