@@ -1,19 +1,19 @@
 //! The completion thread: ends requests when their latency has passed.
 //!
-//! The original polls a `DelayQueue` of requests; here a second timer is the queue, advanced by the
-//! completion thread itself.
+//! The original polls a `DelayQueue` of requests. Here they lie in plain lists, one for each
+//! millisecond: no second timer runs beside the one that is measured.
 
 use crate::ledger::{Ledger, Request};
+use std::collections::VecDeque;
+use std::io;
 use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use tickwheel::purgatory::{Pending, Purgatory};
-use tickwheel::{Batch, BuildError, Executor, Timer};
 
-/// How long the thread waits at most before it looks whether it is to stop: as the original.
-const POLL: Duration = Duration::from_millis(100);
+const MILLISECOND: u64 = 1_000_000;
 
 /// How to complete a request that is due.
 pub(crate) enum Due {
@@ -25,61 +25,56 @@ pub(crate) enum Due {
 #[derive(Clone, Copy)]
 pub(crate) struct Ready {
     pub(crate) id: u32,
-    /// Its deadline in milliseconds of the ledger, rounded down.
+    /// Its deadline in milliseconds of the clock, rounded down.
     pub(crate) deadline: u32,
 }
 
-/// What a tick brought.
+/// What is to be completed.
+#[derive(Clone, Default)]
+pub(crate) struct Queue(Arc<Mutex<Lists>>);
+
 #[derive(Default)]
-struct Tick {
-    /// Keys to trigger, each once.
-    keys: Vec<u32>,
-    requests: Vec<Ready>,
+struct Lists {
+    /// The millisecond of the clock at whose start the first list is due.
+    first: u64,
+    /// For this millisecond and those that follow.
+    lists: VecDeque<Vec<Due>>,
 }
 
-struct Dirty {
-    /// Which keys are in this tick's list already.
-    is_dirty: Box<[bool]>,
-    tick: Tick,
-}
-
-/// The timer's executor. It runs on the completion thread, so its lock is never waited for.
-struct Completions {
-    ledger: &'static Ledger,
-    dirty: Arc<Mutex<Dirty>>,
-}
-
-impl Executor<Due> for Completions {
-    fn execute(&self, due: Due) -> Result<(), Due> {
-        self.complete(due, &mut lock(&self.dirty));
-        Ok(())
-    }
-
-    fn execute_batch(&self, batch: &mut Batch<'_, Due>) {
-        let mut dirty = lock(&self.dirty);
-        batch.for_each(|due| self.complete(due, &mut dirty));
-    }
-}
-
-impl Completions {
-    fn complete(&self, due: Due, dirty: &mut Dirty) {
-        match due {
-            Due::Force(pending) => {
-                pending.force_complete();
-            }
-            Due::Trigger(ready, key) => {
-                self.ledger.make_ready(ready.id);
-                dirty.tick.requests.push(ready);
-                if !mem::replace(&mut dirty.is_dirty[key as usize], true) {
-                    dirty.tick.keys.push(key);
-                }
-            }
+impl Queue {
+    /// Adds what is to be completed at `nanos` of the clock, or up to a millisecond later.
+    pub(crate) fn add(&self, nanos: u64, due: Due) {
+        let Lists { first, lists } = &mut *self.lock();
+        // In the first one also what comes too late for its own.
+        let place = nanos.div_ceil(MILLISECOND).saturating_sub(*first) as usize;
+        if place >= lists.len() {
+            lists.resize_with(place + 1, Vec::new);
         }
+        lists[place].push(due);
+    }
+
+    /// The first list, if its time has come.
+    fn take(&self, now: u64) -> Option<Vec<Due>> {
+        let Lists { first, lists } = &mut *self.lock();
+        if *first * MILLISECOND > now {
+            return None;
+        }
+        let list = lists.pop_front();
+        *first = if list.is_some() { *first + 1 } else { now / MILLISECOND + 1 };
+        list
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.lock().lists.iter().map(Vec::len).sum()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Lists> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 pub(crate) struct Completer {
-    pub(crate) queue: Timer<Due>,
+    pub(crate) queue: Queue,
     stop: Arc<AtomicBool>,
     thread: JoinHandle<u64>,
 }
@@ -89,57 +84,93 @@ impl Completer {
         purgatory: Purgatory<u32, Request>,
         ledger: &'static Ledger,
         key_space: u32,
-    ) -> Result<Self, BuildError> {
-        let is_dirty = (0..key_space).map(|_| false).collect();
-        let dirty = Arc::new(Mutex::new(Dirty { is_dirty, tick: Tick::default() }));
-        let completions = Completions { ledger, dirty: Arc::clone(&dirty) };
-        let queue = Timer::builder().executor(completions).build()?;
+    ) -> io::Result<Self> {
+        let queue = Queue::default();
         let stop = Arc::new(AtomicBool::new(false));
+        let mut rounds = Rounds {
+            purgatory,
+            ledger,
+            is_dirty: vec![false; key_space as usize].into(),
+            keys: Vec::new(),
+            ready: Vec::new(),
+            triggers: 0,
+        };
         let (polled, stopped) = (queue.clone(), Arc::clone(&stop));
         let run = move || {
-            let mut triggers = 0;
-            let mut tick = Tick::default();
-            while !stopped.load(Ordering::Relaxed) {
-                polled.advance_clock(POLL);
-                take(&dirty, &mut tick);
-                triggers += tick.keys.len() as u64;
-                trigger(&purgatory, ledger, &mut tick);
+            while !stopped.load(Ordering::Acquire) {
+                let now = rounds.run(&polled);
+                thread::sleep(Duration::from_nanos(MILLISECOND - now % MILLISECOND));
             }
-            triggers
+            // What was overtaken may be in the queue yet, for so long at most.
+            thread::sleep(Duration::from_nanos(MILLISECOND));
+            rounds.run(&polled);
+            rounds.triggers
         };
-        let builder = thread::Builder::new().name("completer".to_owned());
-        Ok(Completer { queue, stop, thread: builder.spawn(run).map_err(BuildError::Thread)? })
+        let thread = thread::Builder::new().name("completer".to_owned()).spawn(run)?;
+        Ok(Completer { queue, stop, thread })
     }
 
     /// Stops the thread. How many triggers that were; `None` if it has panicked.
     pub(crate) fn stop(self) -> Option<u64> {
-        self.stop.store(true, Ordering::Relaxed);
+        self.stop.store(true, Ordering::Release);
         self.thread.join().ok()
     }
 }
 
-/// Takes what the tick has brought; `tick` is empty, its memory is used for the next one.
-fn take(dirty: &Mutex<Dirty>, tick: &mut Tick) {
-    let mut dirty = lock(dirty);
-    mem::swap(tick, &mut dirty.tick);
-    tick.keys.iter().for_each(|key| dirty.is_dirty[*key as usize] = false);
+/// What the thread does in each millisecond.
+struct Rounds {
+    purgatory: Purgatory<u32, Request>,
+    ledger: &'static Ledger,
+    /// Which keys are in this round's list already.
+    is_dirty: Box<[bool]>,
+    /// Keys to trigger, each once.
+    keys: Vec<u32>,
+    ready: Vec<Ready>,
+    triggers: u64,
 }
 
-/// Triggers the keys. Not one for each request: a trigger checks every request of its key, so with
-/// many of them that would take quadratic time. A broker triggers a partition likewise, once for a
-/// batch of records that came in together.
-fn trigger(purgatory: &Purgatory<u32, Request>, ledger: &Ledger, tick: &mut Tick) {
-    for key in tick.keys.drain(..) {
-        purgatory.check_and_complete(&key);
+impl Rounds {
+    /// Completes what is due. Returns what time it was when it was done.
+    fn run(&mut self, queue: &Queue) -> u64 {
+        let now = self.ledger.clock.look();
+        let mut is_idle = true;
+        while let Some(list) = queue.take(now) {
+            is_idle &= list.is_empty();
+            list.into_iter().for_each(|due| self.complete(due));
+        }
+        if is_idle { now } else { self.trigger() }
     }
-    let now = ledger.now() / 1_000_000;
-    for ready in tick.requests.drain(..) {
-        if now < u64::from(ready.deadline) {
-            ledger.note_trigger(ready.id);
+
+    fn complete(&mut self, due: Due) {
+        match due {
+            Due::Force(pending) => {
+                pending.force_complete();
+            }
+            Due::Trigger(ready, key) => {
+                self.ledger.make_ready(ready.id);
+                self.ready.push(ready);
+                if !mem::replace(&mut self.is_dirty[key as usize], true) {
+                    self.keys.push(key);
+                }
+            }
         }
     }
-}
 
-fn lock(dirty: &Mutex<Dirty>) -> MutexGuard<'_, Dirty> {
-    dirty.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Triggers the keys. Not one for each request: a trigger checks every request of its key, so
+    /// where many wait on the same one that would take quadratic time. A broker triggers a
+    /// partition likewise, once for a batch of records that came in together.
+    fn trigger(&mut self) -> u64 {
+        self.triggers += self.keys.len() as u64;
+        for key in self.keys.drain(..) {
+            self.is_dirty[key as usize] = false;
+            self.purgatory.check_and_complete(&key);
+        }
+        let now = self.ledger.clock.look();
+        for ready in self.ready.drain(..) {
+            if now / MILLISECOND < u64::from(ready.deadline) {
+                self.ledger.note_trigger(ready.id);
+            }
+        }
+        now
+    }
 }

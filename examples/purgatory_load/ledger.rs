@@ -4,12 +4,13 @@
 //! second end is found, and at the end every request without one. How late they ended each thread
 //! notes in a book of its own; the books are closed, and added up, when the threads end.
 
+use crate::clock::Clock;
 use hdrhistogram::Histogram;
 use std::cell::RefCell;
 use std::mem;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tickwheel::purgatory::DelayedOperation;
 
 /// The condition does not hold yet.
@@ -19,14 +20,17 @@ const OPEN: u8 = 2;
 /// It was triggered after its condition came true, and that returned before its deadline.
 const TRIGGERED: u8 = 4;
 
+/// What is near to its deadline, in nanoseconds: longer than a thread is held up between two looks.
+const NEAR: u64 = 20_000_000;
+
 pub(crate) struct Ledger {
-    pub(crate) origin: Instant,
+    pub(crate) clock: Clock,
     timeout: u64,
     requests: Box<[AtomicU8]>,
     twice: AtomicU64,
 }
 
-/// What waits in the purgatory. Times are nanoseconds since the ledger's origin.
+/// What waits in the purgatory. Times are the clock's.
 pub(crate) struct Request {
     /// Not counted: three threads would meet at the count for every request.
     ledger: &'static Ledger,
@@ -82,8 +86,8 @@ impl Ledger {
     pub(crate) fn open(requests: u32, timeout: u64) -> &'static Self {
         // Not zero: so the memory is really touched here, before it is measured.
         let requests = (0..requests).map(|_| AtomicU8::new(UNREADY | OPEN)).collect();
-        let (origin, twice) = (Instant::now(), AtomicU64::new(0));
-        Box::leak(Box::new(Ledger { origin, timeout, requests, twice }))
+        let (clock, twice) = (Clock::start(), AtomicU64::new(0));
+        Box::leak(Box::new(Ledger { clock, timeout, requests, twice }))
     }
 
     pub(crate) fn request(&'static self, id: u32, arrived: u64, latency: u64) -> Request {
@@ -115,30 +119,38 @@ impl Ledger {
     pub(crate) fn twice(&self) -> u64 {
         self.twice.load(Ordering::Relaxed)
     }
+}
 
-    /// Nanoseconds since the origin.
-    pub(crate) fn now(&self) -> u64 {
-        self.origin.elapsed().as_nanos() as u64
+impl Request {
+    /// Not to be completed before, nor to end at all.
+    fn due(&self) -> u64 {
+        self.arrived + self.latency.min(self.ledger.timeout)
     }
 
-    pub(crate) fn instant(&self, nanos: u64) -> Instant {
-        self.origin + Duration::from_nanos(nanos)
+    fn deadline(&self) -> u64 {
+        self.arrived + self.ledger.timeout
     }
 }
 
 impl DelayedOperation for Request {
     fn try_complete(&mut self) -> bool {
         self.checks += 1;
+        self.ledger.clock.step(0); // Many that are in vain take a while.
         self.ledger.requests[self.id as usize].load(Ordering::Acquire) & UNREADY == 0
     }
 
     fn on_complete(&mut self) {
-        self.end = End::Completed(self.ledger.now());
+        let (clock, deadline) = (self.ledger.clock, self.deadline());
+        let mut now = clock.step(self.due());
+        if (now..now + NEAR).contains(&deadline) {
+            now = clock.look(); // Whether that has passed is a matter of microseconds.
+        }
+        self.end = End::Completed(now);
     }
 
     fn on_expiration(&mut self) {
-        if let End::Completed(now) = self.end {
-            self.end = End::Expired(now);
+        if let End::Completed(_) = self.end {
+            self.end = End::Expired(self.ledger.clock.step(self.deadline()));
         }
     }
 }
@@ -167,21 +179,20 @@ impl Book {
     }
 
     fn enter(&mut self, request: &Request, was_triggered: bool) {
-        let Request { ledger, arrived, latency, .. } = *request;
         self.checks += u64::from(request.checks);
         let (ended, due) = match request.end {
             End::None => return,
-            End::Completed(now) => (now, arrived + latency),
-            End::Expired(now) => (now, arrived + ledger.timeout),
+            End::Completed(now) => (now, request.arrived + request.latency),
+            End::Expired(now) => (now, request.deadline()),
         };
         self.early += u64::from(ended < due);
         let lateness = ended.saturating_sub(due);
         if let End::Completed(_) = request.end {
             self.completed.saturating_record(lateness);
-            self.past_deadline += u64::from(ended >= arrived + ledger.timeout);
+            self.past_deadline += u64::from(ended >= request.deadline());
         } else {
             self.expired.saturating_record(lateness);
-            self.overtaken += u64::from(latency < ledger.timeout);
+            self.overtaken += u64::from(request.latency < request.ledger.timeout);
             self.missed += u64::from(was_triggered);
         }
     }

@@ -25,7 +25,7 @@ pub(crate) struct Options {
 
     /// Timeout of a request
     #[arg(long, value_name = "MS", default_value_t = 200)]
-    #[arg(value_parser = value_parser!(u64).range(1..=86_400_000))]
+    #[arg(value_parser = value_parser!(u64).range(1..=3_600_000))]
     timeout: u64,
 
     /// Median of the latency
@@ -41,14 +41,26 @@ pub(crate) struct Options {
     #[arg(value_parser = value_parser!(u32).range(1..=10_000))]
     pub(crate) keys: u32,
 
-    /// Different keys that there are
-    #[arg(long, value_name = "N", default_value_t = 100)]
+    /// Different keys that there are; with --kafka 100 unless given
+    ///
+    /// As many as a large broker has partitions. At the rate, the latencies and the keys that are
+    /// the defaults about three requests wait on each, as the two followers and a consumer of a
+    /// partition do. A trigger checks all that wait on its key.
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    #[arg(default_value_if("kafka", "true", "100"))]
     #[arg(value_parser = value_parser!(u32).range(1..=100_000_000))]
     pub(crate) key_space_size: u32,
 
     /// How requests are completed
     #[arg(long, value_name = "HOW", value_enum, default_value_t = CompleteBy::Trigger)]
+    #[arg(default_value_if("kafka", "true", "force"))]
     pub(crate) complete_by: CompleteBy,
+
+    /// Kafka's own set-up: keys drawn once, for all requests, which are completed by force
+    ///
+    /// For figures that compare with those of Kafka's purgatory.
+    #[arg(long, conflicts_with = "complete_by")]
+    pub(crate) kafka: bool,
 
     /// Seed of the random numbers
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -61,7 +73,7 @@ pub(crate) struct Options {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum CompleteBy {
-    /// Make its condition true, and trigger one of its keys: once per tick for each key
+    /// Make its condition true, and trigger one of its keys: each key once in a millisecond
     Trigger,
     /// Force it by its handle, as the original does
     Force,
@@ -90,5 +102,5 @@ impl Options {
 fn positive(text: &str) -> Result<f64, String> {
     let number = text.parse::<f64>().map_err(|error| error.to_string())?;
     // At least a nanosecond; at most what the timeout is limited to.
-    if (1e-6..=86_400_000.0).contains(&number) { Ok(number) } else { Err("out of range".into()) }
+    if (1e-6..=3_600_000.0).contains(&number) { Ok(number) } else { Err("out of range".into()) }
 }

@@ -38,6 +38,8 @@ pub(crate) struct Report {
     num: u32,
     keys: u32,
     key_space_size: u32,
+    /// All requests wait on the same keys.
+    kafka: bool,
     complete_by: &'static str,
     target_rate: u32,
     enqueue_rate: u64,
@@ -54,6 +56,8 @@ pub(crate) struct Report {
     refused: u64,
     triggers: u64,
     checks: u64,
+    /// The condition did not hold yet: at the least two for each request that was watched.
+    checks_in_vain: u64,
     fired_in_vain: u64,
     /// More of these than there is a reason for: a completion and a timeout met at the deadline,
     /// or a timeout met a check and had to be added once more.
@@ -65,8 +69,9 @@ pub(crate) struct Report {
     end_bytes: Option<u64>,
     end_watched: usize,
     end_delayed: usize,
-    /// Left in the two timers.
+    /// Left in the timer.
     end_expiries: usize,
+    /// Left in the completer's queue.
     end_completions: usize,
     /// Whether the purgatory's own counts are the ledger's.
     stats_agree: bool,
@@ -80,12 +85,12 @@ impl Report {
             measured;
         let elapsed_s = generated.elapsed.as_secs_f64();
         let (completed, expired) = (book.completed.len(), book.expired.len());
-        let counted =
-            stats.completed_at_once + stats.completed_by_trigger + stats.completed_by_force;
+        let by_check = stats.completed_at_once + stats.completed_by_trigger;
         Report {
             num: options.num,
             keys: options.keys,
             key_space_size: options.key_space_size,
+            kafka: options.kafka,
             complete_by: match options.complete_by {
                 CompleteBy::Trigger => "trigger",
                 CompleteBy::Force => "force",
@@ -105,6 +110,7 @@ impl Report {
             refused: generated.refused,
             triggers,
             checks: book.checks,
+            checks_in_vain: book.checks.saturating_sub(by_check),
             fired_in_vain: measured.in_vain,
             uncancelled: measured.in_vain.saturating_sub(book.past_deadline + expired),
             completion_lateness_us: Lateness::new(&book.completed),
@@ -116,7 +122,7 @@ impl Report {
             end_delayed: left.delayed,
             end_expiries: left.expiries,
             end_completions: left.completions,
-            stats_agree: (counted, stats.expired) == (completed, expired)
+            stats_agree: (stats.completed(), stats.expired) == (completed, expired)
                 && (stats.cancelled, stats.panicked) == (0, 0),
             stats,
         }
@@ -135,7 +141,7 @@ impl Report {
             (self.end_watched as u64, "entries were left among the watched"),
             (self.end_delayed as u64, "requests were left among the delayed"),
             (self.end_expiries as u64, "timeouts were left in the timer"),
-            (self.end_completions as u64, "completions were left in the completions' timer"),
+            (self.end_completions as u64, "completions were left in their queue"),
         ];
         let faults = counts.iter().filter(|(count, _)| *count > 0);
         let mut faults: Vec<_> = faults.map(|(count, what)| format!("{count} {what}")).collect();
@@ -176,8 +182,10 @@ impl Report {
         row("missed", grouped(self.missed), "expired, although a trigger had come in time")?;
         row("twice", grouped(self.twice), "more than one of the two")?;
         row("refused", grouped(self.refused), "without a reason")?;
-        row("triggers", grouped(self.triggers), "keys, once in a tick that has completions")?;
+        row("triggers", grouped(self.triggers), "keys, each once in a millisecond")?;
         row("checks", grouped(self.checks), &format!("{:.1} a request", each(self.checks)))?;
+        let note = format!("{:.1} a request; a watched one has two", each(self.checks_in_vain));
+        row("  in vain", grouped(self.checks_in_vain), &note)?;
         row("fired in vain", grouped(self.fired_in_vain), "timeouts, while the request was ended")?;
         let ends = [
             ("completion", &self.completion_lateness_us, "from the drawn latency"),
@@ -198,7 +206,8 @@ impl Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Report { keys, key_space_size, elapsed_s, .. } = self;
-        writeln!(f, "\n{keys} keys of {key_space_size} for each request, {elapsed_s:.1} s\n")?;
+        let requests = if self.kafka { "all requests" } else { "each request" };
+        writeln!(f, "\n{keys} keys of {key_space_size} for {requests}, {elapsed_s:.1} s\n")?;
         self.write_rows(f)?;
         writeln!(f, "\nthe purgatory's stats() at the end:\n{}\n", self.stats)?;
         f.write_str(if self.faults().is_empty() {

@@ -7,61 +7,73 @@ use std::f64::consts::TAU;
 /// Where the standard normal distribution has its 75th percentile: the original's constant.
 const NORMAL_PCT75: f64 = 0.674490;
 
-pub(crate) struct Sampler {
-    random: Random,
-    /// Nanoseconds between two arrivals, on average.
-    interval: f64,
-    /// Mean and standard deviation of the latency's logarithm.
-    mu: f64,
-    sigma: f64,
-    /// The Box-Muller transform makes two normal numbers at once.
-    spare: Option<f64>,
-    key_space: u64,
+/// At most so many samples are drawn, as in the original, and used again and again.
+const SAMPLES: u32 = 1_000_000;
+
+/// Drawn beforehand: logarithms would take as long as all that the generator does for a request.
+pub(crate) struct Sample {
+    /// Nanoseconds from the arrival before: exponential, so arrivals are a Poisson process.
+    pub(crate) interval: f64,
+    /// Nanoseconds: log-normal.
+    pub(crate) latency: u64,
 }
 
-impl Sampler {
+pub(crate) fn samples(options: &Options) -> Box<[Sample]> {
+    let mut random = Random::new(options.seed);
+    let interval = 1e9 / f64::from(options.rate);
+    // Mean and standard deviation of the latency's logarithm.
+    let mu = (options.pct50 * 1e6).ln();
+    let sigma = (options.pct75 / options.pct50).ln() / NORMAL_PCT75;
+    let draw = |_| Sample {
+        interval: -uniform(&mut random).ln() * interval,
+        latency: (mu + sigma * normal(&mut random)).exp() as u64,
+    };
+    (0..options.num.min(SAMPLES)).map(draw).collect()
+}
+
+/// Box and Muller, "A Note on the Generation of Random Normal Deviates", 1958; one of its two.
+fn normal(random: &mut Random) -> f64 {
+    (-2.0 * uniform(random).ln()).sqrt() * (TAU * uniform(random)).cos()
+}
+
+/// More than 0, at most 1: it has a logarithm.
+fn uniform(random: &mut Random) -> f64 {
+    ((random.next() >> 11) + 1) as f64 / (1_u64 << 53) as f64
+}
+
+/// The keys of the requests, at random.
+pub(crate) struct Keys {
+    random: Random,
+    key_space: u64,
+    keys: Box<[u32]>,
+    /// The original draws them once, for all requests.
+    are_same: bool,
+}
+
+impl Keys {
     pub(crate) fn new(options: &Options) -> Self {
-        Sampler {
-            random: Random::new(options.seed),
-            interval: 1e9 / f64::from(options.rate),
-            mu: (options.pct50 * 1e6).ln(),
-            sigma: (options.pct75 / options.pct50).ln() / NORMAL_PCT75,
-            spare: None,
+        let mut keys = Keys {
+            // Not the samples' numbers once more.
+            random: Random::new(!options.seed),
             key_space: options.key_space_size.into(),
+            keys: vec![0; options.keys as usize].into(),
+            are_same: options.kafka,
+        };
+        keys.draw();
+        keys
+    }
+
+    /// The next request's.
+    pub(crate) fn next(&mut self) -> &[u32] {
+        if !self.are_same {
+            self.draw();
         }
+        &self.keys
     }
 
-    /// Nanoseconds until the next arrival: exponential, so arrivals are a Poisson process.
-    pub(crate) fn interval(&mut self) -> f64 {
-        -self.uniform().ln() * self.interval
-    }
-
-    /// A latency in nanoseconds: log-normal.
-    pub(crate) fn latency(&mut self) -> u64 {
-        (self.mu + self.sigma * self.normal()).exp() as u64
-    }
-
-    /// Keys at random. The original draws them once, for all requests: then its key space makes no
-    /// difference, and every request waits on the same few lists.
-    pub(crate) fn keys(&mut self, keys: &mut [u32]) {
-        for key in keys {
+    fn draw(&mut self) {
+        for key in &mut self.keys {
             *key = self.random.below(self.key_space) as u32;
         }
-    }
-
-    /// Box and Muller, "A Note on the Generation of Random Normal Deviates", 1958.
-    fn normal(&mut self) -> f64 {
-        if let Some(spare) = self.spare.take() {
-            return spare;
-        }
-        let radius = (-2.0 * self.uniform().ln()).sqrt();
-        let (sin, cos) = (TAU * self.uniform()).sin_cos();
-        self.spare = Some(radius * sin);
-        radius * cos
-    }
-
-    /// More than 0, at most 1: it has a logarithm.
-    fn uniform(&mut self) -> f64 {
-        ((self.random.next() >> 11) + 1) as f64 / (1_u64 << 53) as f64
     }
 }
