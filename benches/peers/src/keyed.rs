@@ -1,7 +1,7 @@
 //! Timers by key, at most one for each: K1 and K_touch, on real clocks.
 
 use crate::runner::Runner;
-use crate::work::{Random, nanos_per};
+use crate::work::{Random, measured, nanos_per};
 use std::future::{Future, ready};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
@@ -90,12 +90,14 @@ async fn churn_alone<K: Keyed>(steps: u64) -> f64 {
     let (mut done, mut sum) = (0, 0);
     let started = Instant::now();
     for batch in all.chunks(BATCH) {
-        for &(oldest, touched, deadline, later) in batch {
-            let new = oldest + KEYS;
-            done += u64::from(keyed.schedule(new, deadline, task_of(new)));
-            done += u64::from(keyed.touch(touched, later));
-            sum += keyed.cancel(oldest).expect("it is there");
-        }
+        measured(|| {
+            for &(oldest, touched, deadline, later) in batch {
+                let new = oldest + KEYS;
+                done += u64::from(keyed.schedule(new, deadline, task_of(new)));
+                done += u64::from(keyed.touch(touched, later));
+                sum += keyed.cancel(oldest).expect("it is there");
+            }
+        });
         keyed.rest().await;
     }
     let step = nanos_per(started, steps);

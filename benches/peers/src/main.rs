@@ -9,10 +9,12 @@ mod keys_and_sleeps;
 mod lateness;
 mod live;
 mod memory;
+mod operations;
 mod runner;
 mod sleeps;
 mod table;
 mod threads;
+mod tokio_runner;
 mod under_load;
 mod work;
 
@@ -117,9 +119,7 @@ impl Bench {
             self.threads::<LazyHeap>("lazy heap");
             self.threads::<BTree>("btree");
         }
-        if self.wants("P_") && self.round == 1 {
-            self.purgatory();
-        }
+        self.purgatory();
         if self.wants("W6") && self.round == 1 {
             self.memory();
         }
@@ -217,9 +217,16 @@ impl Bench {
     }
 
     fn purgatory(&mut self) {
-        let (bytes, left) = memory::per_operation(1_000_000);
-        self.ours("P_memory", "bytes", bytes);
-        self.ours("P_left", "KiB", left / 1024.0);
+        for (work, threads) in [("P1", 1), ("P2", 2)] {
+            if self.wants(work) {
+                self.ours(work, "ns", operations::million(threads));
+            }
+        }
+        if self.wants("P_") && self.round == 1 {
+            let (bytes, left) = memory::per_operation(1_000_000);
+            self.ours("P_memory", "bytes", bytes);
+            self.ours("P_left", "KiB", left / 1024.0);
+        }
     }
 
     fn live(&mut self) {

@@ -1,10 +1,9 @@
-//! Where a contender's work runs: on plain threads, or as tasks of tokio.
+//! Where a contender's work runs: on plain threads, or elsewhere (`tokio_runner`).
 
 use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::thread;
-use tokio::runtime::{Builder, Runtime};
 
 pub trait Runner {
     fn new(threads: usize) -> Self;
@@ -34,23 +33,5 @@ impl Runner for Threads {
         let running: Vec<_> =
             works.into_iter().map(|work| thread::spawn(move || poll(work))).collect();
         running.into_iter().map(|thread| thread.join().expect("no panic")).collect()
-    }
-}
-
-/// A runtime with a worker for each work.
-pub struct Tokio(Runtime);
-
-impl Runner for Tokio {
-    fn new(threads: usize) -> Self {
-        let runtime = Builder::new_multi_thread().worker_threads(threads).enable_time().build();
-        Tokio(runtime.expect("a runtime"))
-    }
-
-    fn run<W>(&self, works: Vec<W>) -> Vec<W::Output>
-    where
-        W: Future<Output: Send> + Send + 'static,
-    {
-        let running: Vec<_> = works.into_iter().map(|work| self.0.spawn(work)).collect();
-        running.into_iter().map(|task| self.0.block_on(task).expect("no panic")).collect()
     }
 }

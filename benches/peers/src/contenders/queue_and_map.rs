@@ -1,7 +1,7 @@
 //! tokio-util's DelayQueue of keys, and a map from key to task: single-threaded, in one task.
 
 use crate::keyed::Keyed;
-use crate::runner::Tokio;
+use crate::tokio_runner::Tokio;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::time::Duration;

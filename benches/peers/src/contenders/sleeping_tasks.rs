@@ -3,7 +3,7 @@
 //! To cancel aborts the task. To touch aborts it and spawns another, as is usual.
 
 use crate::keyed::{BATCH, Keyed};
-use crate::runner::Tokio;
+use crate::tokio_runner::Tokio;
 use dashmap::{DashMap, Entry};
 use std::hint::black_box;
 use std::mem;
