@@ -1,0 +1,124 @@
+//! The works that are counted: those of the peers' benchmark, with nothing that differs from run to
+//! run. Clocks are manual, no reaper runs, and keys are hashed with a fixed seed.
+
+use crate::contender::Contender;
+use crate::keyed::{self, Keyed};
+use crate::operations;
+use crate::ours::Tickwheel;
+use crate::runner::Threads;
+use crate::work::{self, Random, measured};
+use clap::ValueEnum;
+use std::hash::{BuildHasherDefault, DefaultHasher};
+use std::time::{Duration, Instant};
+use tickwheel::{ManualClock, Purgatory, Timer, TimerEntry};
+
+const LIVE: u64 = 100_000;
+
+#[derive(Clone, Copy, ValueEnum)]
+#[value(rename_all = "verbatim")]
+pub enum Work {
+    /// Add one.
+    W1,
+    /// Add one and cancel the oldest.
+    W2,
+    /// Add one and cancel it again.
+    W2n,
+    /// Schedule a key, touch one, cancel the oldest.
+    K1,
+    /// Watch an operation on two keys, and complete it by a trigger.
+    P1,
+}
+
+impl Work {
+    pub fn name(self) -> String {
+        self.to_possible_value().expect("none is skipped").get_name().to_owned()
+    }
+
+    /// How often it is done. Of K1 and P1 fewer than in the peers' benchmark change nothing.
+    pub fn count(self) -> u64 {
+        match self {
+            Work::W1 | Work::W2 | Work::W2n => 1_000_000,
+            Work::K1 => 500_000,
+            Work::P1 => 200_000,
+        }
+    }
+
+    pub fn run(self) {
+        let count = self.count();
+        match self {
+            Work::W1 => _ = work::add_and_expire::<Tickwheel>(count),
+            Work::W2 => _ = work::churn::<Tickwheel>(LIVE, count, false),
+            Work::W2n => cancel_newest(count),
+            Work::K1 => _ = keyed::churn::<FixedKeys>(count),
+            // As many operations per key as there.
+            Work::P1 => _ = operations::end_to_end(&purgatory(), 1, count, count / 100),
+        }
+    }
+}
+
+/// W2 with the newest timer as the victim.
+fn cancel_newest(pairs: u64) {
+    let mut contender = Tickwheel::new();
+    let mut random = Random::new();
+    let mut far = |contender: &Tickwheel| contender.deadline(30_000 + random.below(30_000));
+    let deadlines: Vec<_> = (0..LIVE + pairs).map(|_| far(&contender)).collect();
+    let (live, new) = deadlines.split_at(LIVE as usize);
+    let handles: Vec<_> = live.iter().map(|&deadline| contender.add(deadline, 0)).collect();
+    measured(|| {
+        for &deadline in new {
+            let handle = contender.add(deadline, 0);
+            assert!(contender.cancel(handle));
+        }
+    });
+    assert!(handles.into_iter().all(|handle| contender.cancel(handle)));
+}
+
+type Fixed = BuildHasherDefault<DefaultHasher>;
+
+fn timer() -> (Timer, ManualClock) {
+    let clock = ManualClock::new();
+    let timer = Timer::builder().clock(clock.clone()).build().expect("the options are valid");
+    (timer, clock)
+}
+
+fn purgatory() -> Purgatory<u64, operations::Operation, Fixed> {
+    Purgatory::with_hasher(&timer().0, Fixed::default())
+}
+
+struct FixedKeys {
+    timer: Timer,
+    keyed: tickwheel::KeyedTimer<u64, u64, Fixed>,
+    start: Instant,
+}
+
+impl Keyed for FixedKeys {
+    type Deadline = Instant;
+    type Runner = Threads;
+
+    fn new() -> Self {
+        let (timer, clock) = timer();
+        let keyed = tickwheel::KeyedTimer::with_hasher(&timer, Fixed::default(), |_, _| ());
+        FixedKeys { timer, keyed, start: clock.now() }
+    }
+
+    fn deadline(&self, after: Duration) -> Instant {
+        self.start + after
+    }
+
+    fn schedule(&mut self, key: u64, deadline: Instant, task: u64) -> bool {
+        let former = self.keyed.schedule(key, TimerEntry::at(deadline, task));
+        former.expect("there is no limit").is_none()
+    }
+
+    fn touch(&mut self, key: u64, deadline: Instant) -> bool {
+        self.keyed.touch_at(&key, deadline)
+    }
+
+    fn cancel(&mut self, key: u64) -> Option<u64> {
+        self.keyed.cancel(&key)
+    }
+
+    fn len(&self) -> usize {
+        self.timer.len()
+    }
+}
