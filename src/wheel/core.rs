@@ -157,7 +157,9 @@ impl<T> Core<T> {
     /// tasks.
     pub(crate) fn take_some(&mut self, limit: usize, mut out: impl FnMut(u32, T)) {
         for index in self.entries.last_indices(limit) {
-            self.cancel(self.entries.key_at(index)).map(|task| out(index, task));
+            if let Some(task) = self.cancel(self.entries.key_at(index)) {
+                out(index, task);
+            }
         }
     }
 

@@ -162,7 +162,9 @@ fn the_timer_of_closures_shares_clock_queue_and_end() {
     let ran = Arc::new(AtomicUsize::new(0));
     let count = || {
         let ran = Arc::clone(&ran);
-        move || drop(ran.fetch_add(1, Ordering::Relaxed))
+        move || {
+            ran.fetch_add(1, Ordering::Relaxed);
+        }
     };
     let weak = timer.closures().downgrade();
     for _ in 0..2 {

@@ -22,7 +22,9 @@ fn timer() -> (Timer, ManualClock) {
 /// Keyed timers that count how many keys have expired.
 fn keyed(timer: &Timer, expired: &Arc<AtomicUsize>) -> Keyed {
     let expired = Arc::clone(expired);
-    let count = move |_, ()| drop(expired.fetch_add(1, Ordering::SeqCst));
+    let count = move |_, ()| {
+        expired.fetch_add(1, Ordering::SeqCst);
+    };
     Keyed::with_hasher(timer, KeyHasher::default(), count)
 }
 
@@ -44,7 +46,9 @@ fn end_of_keyed_timers_against_turn() {
         schedule(&first, 1, 1);
         assert!(first.touch(&1, Duration::from_nanos(7)));
         let counted = Arc::clone(&own);
-        let count = move || drop(counted.fetch_add(1, Ordering::SeqCst));
+        let count = move || {
+            counted.fetch_add(1, Ordering::SeqCst);
+        };
         assert!(timer.add(TimerEntry::after(NANO, count)).is_ok());
         clock.advance(NANO);
         thread::scope(|scope| {

@@ -10,7 +10,8 @@ use crate::work::{self, Random, measured};
 use clap::ValueEnum;
 use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::time::{Duration, Instant};
-use tickwheel::{ManualClock, Purgatory, Timer, TimerEntry};
+use tickwheel::purgatory::Purgatory;
+use tickwheel::{ManualClock, Timer, TimerEntry};
 
 const LIVE: u64 = 100_000;
 
@@ -87,7 +88,7 @@ fn purgatory() -> Purgatory<u64, operations::Operation, Fixed> {
 
 struct FixedKeys {
     timer: Timer,
-    keyed: tickwheel::KeyedTimer<u64, u64, Fixed>,
+    keyed: tickwheel::keyed::KeyedTimer<u64, u64, Fixed>,
     start: Instant,
 }
 
@@ -97,7 +98,7 @@ impl Keyed for FixedKeys {
 
     fn new() -> Self {
         let (timer, clock) = timer();
-        let keyed = tickwheel::KeyedTimer::with_hasher(&timer, Fixed::default(), |_, _| ());
+        let keyed = tickwheel::keyed::KeyedTimer::with_hasher(&timer, Fixed::default(), |_, _| ());
         FixedKeys { timer, keyed, start: clock.now() }
     }
 
