@@ -2,13 +2,14 @@
 
 use crate::config::scatter;
 use crate::hand::Hand;
-use crate::ledger::{End, Kind, drop_as};
+use crate::ledger::{End, Kind, Ticket, drop_as};
 use crate::random::Random;
 use crate::timers::refused;
 use crate::world::{KEYS, Ref, World, act};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
+use tickwheel::keyed::{Entry, KeyedTimer};
 use tickwheel::lease::{LeaseStore, Renewal};
 use tickwheel::periodic::{MissedTick, Periodic};
 use tickwheel::{TimerEntry, When};
@@ -67,7 +68,10 @@ impl Hand {
             TimerEntry::new(when, world.ledger.ticket(Kind::Keyed, bound))
         };
         let keyed = &world.keyed;
-        match (self.random.below(16), when) {
+        match (self.random.below(20), when) {
+            (16..18, _) => self.entry_step(world, key, entry()),
+            (18, _) => drop_as(End::Cancelled, keyed.take(&key)),
+            (19, _) => drop_as(End::Cancelled, keyed.cancel_if(&key, |_, at| at.is_some())),
             (0..6, _) => match keyed.schedule(key, entry()) {
                 Ok(former) => drop_as(End::Replaced, former),
                 Err(error) => refused(world, error),
@@ -82,6 +86,34 @@ impl Hand {
             (12..15, When::After(delay)) if moves => drop(keyed.reschedule(&key, delay)),
             (12..15, When::At(deadline)) if moves => drop(keyed.reschedule_at(&key, deadline)),
             _ => drop((keyed.contains(&key), keyed.deadline(&key), keyed.len())),
+        }
+    }
+
+    /// Looks at a key, and changes what is there under one lock; or has keys of its own for a moment.
+    fn entry_step(&mut self, world: &Ref, key: u32, entry: TimerEntry<Ticket>) {
+        if self.random.is_rare(4) {
+            let keyed = KeyedTimer::new(&world.timer, |_: u32, ticket: Ticket| {
+                drop_as(End::Cancelled, Some(ticket));
+            });
+            return match keyed.schedule(key, entry) {
+                Ok(former) => {
+                    world.timer.advance_clock(Duration::ZERO);
+                    drop_as(End::Cancelled, (former, keyed.cancel_all()));
+                }
+                Err(error) => refused(world, error),
+            };
+        }
+        match world.keyed.entry(key) {
+            Entry::Vacant(vacant) => match vacant.schedule(entry) {
+                Ok(()) => {}
+                Err(error) => refused(world, error),
+            },
+            Entry::Occupied(mut occupied) if self.random.is_rare(2) => {
+                occupied.touch(Duration::from_micros(50));
+                drop(occupied);
+                drop_as(End::Replaced, entry);
+            }
+            Entry::Occupied(occupied) => drop_as(End::Cancelled, (occupied.cancel(), entry)),
         }
     }
 
