@@ -51,8 +51,10 @@ pub struct Pending<K, O> {
 pub enum Cancelled<O> {
     /// This call: here is the operation. None of its code was called.
     Returned(O),
-    /// This call, but another thread is checking the operation at this moment: it will call
-    /// [`on_cancellation`](DelayedOperation::on_cancellation) and drop it.
+    /// This call, unless the condition holds: another thread is checking the operation at this
+    /// moment. If it finds the condition false, it will call
+    /// [`on_cancellation`](DelayedOperation::on_cancellation) and drop the operation; but if it
+    /// finds that it holds, it completes it.
     Deferred,
     /// Somebody else: it was finished already.
     Finished,
@@ -88,7 +90,8 @@ where
     ///
     /// Calls `on_complete` before it returns; inside another operation's callback, after that has
     /// returned. If another thread is checking the operation at this moment, that one calls it, as
-    /// soon as it has: nobody waits for it.
+    /// soon as it has: nobody waits for it. It counts as forced also if that check finds that the
+    /// condition holds.
     pub fn force_complete(&self) -> bool {
         self.hold().force()
     }

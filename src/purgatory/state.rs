@@ -189,15 +189,16 @@ impl State {
         Next::LetGo(hands_on.then_some(Errand::Check))
     }
 
-    /// The holder ends it, as it `wants`; but what somebody has been promised comes first. An
-    /// operation whose check panicked is beyond promises.
+    /// The holder ends it, as it `wants`, or as it was asked to meanwhile. A check that returned
+    /// true may have claimed something, so a cancel is too late then; and that it was forced, which
+    /// completes it as well, is only to say who did. One whose check panicked is beyond both.
     pub(crate) fn finish(&mut self, wants: EndedBy) -> EndedBy {
         let fate = if wants == EndedBy::Panicked {
             wants
-        } else if self.bits & CANCELLED != 0 {
-            if self.is_adding() { EndedBy::Withdrawn } else { EndedBy::Cancelled }
         } else if self.bits & FORCED != 0 {
             EndedBy::Forced
+        } else if self.bits & CANCELLED != 0 && !wants.is_completion() {
+            if self.is_adding() { EndedBy::Withdrawn } else { EndedBy::Cancelled }
         } else {
             wants
         };
@@ -255,13 +256,14 @@ mod tests {
     }
 
     #[test]
-    fn what_was_promised_during_a_check_is_kept() {
+    fn what_was_promised_during_a_check_is_kept_but_a_cancel_comes_too_late_for_a_true_one() {
         for condition in [false, true] {
             let end = |mut state: State| {
                 if !condition {
                     assert_eq!(state.release(true), Next::Keep(Request::End));
                 }
-                let fate = state.finish(EndedBy::Triggered);
+                let wants = if condition { EndedBy::Triggered } else { EndedBy::Cancelled };
+                let fate = state.finish(wants);
                 (fate, state.is_completed())
             };
             let mut state = idle();
@@ -283,7 +285,8 @@ mod tests {
                 (Claim::Deferred, Claim::Lost, Claim::Lost)
             );
             assert!(state.is_sealed() && !state.is_completed());
-            assert_eq!(end(state), (EndedBy::Cancelled, false));
+            let fate = if condition { EndedBy::Triggered } else { EndedBy::Cancelled };
+            assert_eq!(end(state), (fate, condition));
         }
     }
 
@@ -326,10 +329,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_still_being_added_goes_back_after_a_shutdown() {
+    fn what_is_still_being_added_goes_back_after_a_shutdown_unless_it_is_complete() {
         let mut state = State::adding();
         assert_eq!(state.end(EndedBy::Cancelled), Claim::Deferred);
         assert_eq!(state.release(true), Next::Keep(Request::End));
-        assert_eq!(state.finish(EndedBy::Triggered), EndedBy::Withdrawn);
+        assert_eq!(state.finish(EndedBy::Cancelled), EndedBy::Withdrawn);
+        let mut state = State::adding();
+        assert_eq!(state.end(EndedBy::Cancelled), Claim::Deferred);
+        assert_eq!(state.finish(EndedBy::AtOnce), EndedBy::AtOnce);
     }
 }

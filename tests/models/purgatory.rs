@@ -6,7 +6,8 @@ use crate::operations::Fate;
 use shuttle::thread;
 use tickwheel::purgatory::Cancelled;
 
-/// What has become of an operation, if a cancel answered this. `otherwise` if it came too late.
+/// What has become of an operation whose condition never holds, if a cancel answered this.
+/// `otherwise` if it came too late.
 fn after_cancel(answer: &Cancelled<usize>, otherwise: Fate) -> Fate {
     match answer {
         Cancelled::Returned(_) => Fate::Returned,
@@ -233,26 +234,29 @@ fn force_against_force() {
     });
 }
 
-/// What `cancel` answers is what happens.
+/// What `cancel` answers is what happens; if that is left to the thread that checks it, the condition
+/// decides.
 ///
-/// Fails when who has found the condition true does not look whether it was cancelled meanwhile.
+/// Fails when who has found the condition false does not look whether it was cancelled meanwhile.
 #[test]
 fn cancel_against_trigger() {
-    explore("cancel_against_trigger", 3, || {
+    explore("cancel_against_trigger", 4, || {
         let limbo = Limbo::new();
         let handle = limbo.watch(0, &[0, 1]).expect("it waits");
         let (mut answer, mut completed) = (Cancelled::Finished, 0);
         thread::scope(|scope| {
             scope.spawn(|| answer = limbo.cancel(&handle));
-            scope.spawn(|| {
-                limbo.set(0);
-                completed = limbo.trigger(0);
-            });
+            scope.spawn(|| limbo.set(0));
+            scope.spawn(|| completed = limbo.trigger(0));
         });
-        let fate = after_cancel(&answer, Fate::Completed);
+        let fate = if answer == Cancelled::Deferred && completed == 1 {
+            Fate::Completed
+        } else {
+            after_cancel(&answer, Fate::Completed)
+        };
         assert_eq!(limbo.fate(0), Some(fate));
         assert_eq!(completed, usize::from(fate == Fate::Completed));
-        limbo.settle()
+        format!("{answer:?} {}", limbo.settle())
     });
 }
 
