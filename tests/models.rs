@@ -42,6 +42,8 @@ mod errands;
 mod futures;
 #[path = "models/handles.rs"]
 mod handles;
+#[path = "models/items.rs"]
+mod items;
 #[path = "models/keys.rs"]
 mod keys;
 #[path = "models/leases.rs"]

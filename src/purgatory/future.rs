@@ -95,6 +95,9 @@ where
     /// Waits until `condition` holds, for `timeout` at most. The condition is checked at once, and
     /// whenever one of the `keys` is triggered.
     ///
+    /// A condition that takes something, such as an item of a queue, should leave it where its
+    /// owner finds it: if the future is dropped meanwhile, nobody is told.
+    ///
     /// Begun in an operation's callback, it is not ready before that has returned: do not block on
     /// it there. A `shutdown` of the timer returns what would end it, as a task: run that, or shut
     /// the purgatory down, or it waits for its keys alone.

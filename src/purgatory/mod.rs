@@ -14,6 +14,7 @@ pub(crate) mod registry;
 pub(crate) mod shard;
 pub(crate) mod state;
 pub(crate) mod stats;
+pub(crate) mod visits;
 pub(crate) mod watchers;
 
 pub use crate::purgatory::error::WatchError;
@@ -23,7 +24,6 @@ pub use crate::purgatory::pending::{CancelPendingOnDrop, Cancelled, Pending, Wat
 pub use crate::purgatory::stats::PurgatoryStats;
 
 use crate::purgatory::operation_ref::{OperationRef, expire_at};
-use crate::purgatory::place::Id;
 use crate::purgatory::registry::{Home, Registry};
 use crate::purgatory::state::EndedBy;
 use crate::store::key_map;
@@ -157,53 +157,6 @@ where
         Ok(Watch::Completed)
     }
 
-    /// A trigger: checks the operations that are watched on `key`, in the order in which they came,
-    /// and completes those whose condition holds. Returns how many this call completed.
-    ///
-    /// Their `on_complete` is called one by one, before the next is checked; but if this is called
-    /// from an operation's `on_complete`, or one of the other ends, then after that has returned.
-    /// An operation that another thread is checking is left to that thread, which checks it again
-    /// once. What is triggered during that check as well is checked by the timer's executor, in its
-    /// next turn: no call serves others without bound, and none of their triggers is lost. (After a
-    /// `shutdown` of the timer there is nobody to leave it to: then the thread goes on.) Neither
-    /// counts as completed by this call.
-    ///
-    /// An operation whose time is up is not checked any more.
-    ///
-    /// Call it after the change, and after releasing any lock that `try_complete` takes. On a key
-    /// that nobody watches it costs a hash and a lock; otherwise time in proportion to the key's
-    /// operations, of which it takes a few dozen at once out of the shard.
-    pub fn check_and_complete<Q>(&self, key: &Q) -> usize
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ?Sized,
-    {
-        let mut completed = 0;
-        self.shared.visit(self.hash(key), key, |hold| completed += usize::from(hold.check()));
-        completed
-    }
-
-    /// [`check_and_complete`](Self::check_and_complete) for each of several keys.
-    pub fn check_and_complete_all(&self, keys: &[K]) -> usize {
-        keys.iter().map(|key| self.check_and_complete(key)).sum()
-    }
-
-    /// Cancels the operations that are watched on `key`: takes them out of *all* their keys and out
-    /// of the timer, and returns them, in the order in which they came.
-    ///
-    /// One that another thread is checking at this moment can't be returned: that thread calls its
-    /// [`on_cancellation`](DelayedOperation::on_cancellation).
-    pub fn cancel_for_key<Q>(&self, key: &Q) -> Vec<O>
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ?Sized,
-    {
-        let mut cancelled = Vec::new();
-        let hash = self.hash(key);
-        self.shared.visit(hash, key, |hold| cancelled.extend(hold.cancel_unless_adding().1));
-        cancelled
-    }
-
     /// How many entries are watched: an operation counts once for each of its keys. Looks at each
     /// shard once, at no operation.
     pub fn watched(&self) -> usize {
@@ -251,7 +204,8 @@ where
     ///
     /// One that another thread is checking at this moment can't be returned: that thread calls its
     /// [`on_cancellation`](DelayedOperation::on_cancellation). One that is being added goes back to
-    /// whoever adds it. May be called again, and from an operation's code.
+    /// whoever adds it. Either is completed instead if that check finds that its condition holds.
+    /// May be called again, and from an operation's code.
     pub fn shutdown(&self) -> Vec<O> {
         self.shared.shutdown()
     }
@@ -288,23 +242,6 @@ where
     /// A home for what needs none in particular: so threads do not meet.
     fn home_of_thread(&self) -> &Arc<Home<K, O>> {
         &self.homes[thread_number() as usize & (self.homes.len() - 1)]
-    }
-
-    /// Calls `see` with the operations that are watched on a key now, without any lock.
-    fn visit<Q>(&self, hash: u64, key: &Q, mut see: impl FnMut(OperationRef<'_, K, O>))
-    where
-        K: Borrow<Q>,
-        Q: Eq + ?Sized,
-    {
-        let mut batch = Vec::new();
-        let mut visit = self.registry.shard_of(hash).visit(hash, key, &mut batch);
-        loop {
-            for Id { shard, key } in batch.drain(..) {
-                see(OperationRef { home: &self.homes[usize::from(shard)], key });
-            }
-            let Some(unfinished) = visit else { return };
-            visit = self.registry.shard_of(hash).resume(unfinished, &mut batch);
-        }
     }
 
     fn shutdown(&self) -> Vec<O> {

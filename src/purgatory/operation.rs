@@ -36,7 +36,13 @@
 /// }
 /// ```
 pub trait DelayedOperation: Send + 'static {
-    /// Whether the condition holds now. Nothing more: `on_complete` follows if it does.
+    /// Whether the condition holds now: `on_complete` follows if it does.
+    ///
+    /// `true` is final. The operation is completed then, once, whoever cancels it, shuts the
+    /// purgatory down or finds its time up at the same moment. So this may claim what it has waited
+    /// for, such as an item of a queue, and keep it for `on_complete`; see
+    /// [`check_and_complete_up_to`](crate::purgatory::Purgatory::check_and_complete_up_to). If it
+    /// returns false, or panics, it has to leave there what it found.
     ///
     /// Called twice when the operation is watched, then once for each trigger of one of its keys
     /// (twice if the key was named twice), and for several that come during a check once more: by
@@ -48,7 +54,8 @@ pub trait DelayedOperation: Send + 'static {
     /// checked again, so the executor would be kept busy with it until its time is up.
     fn try_complete(&mut self) -> bool;
 
-    /// The operation is done: its condition held, it was forced, or its time is up. Called once.
+    /// The operation is done: its condition held, it was forced, or its time is up. Called once. In
+    /// the latter two cases `try_complete` has not returned true, unless it was forced just then.
     fn on_complete(&mut self);
 
     /// Its time is up: called after `on_complete`, by the timer's executor; or, if that was during
@@ -56,7 +63,8 @@ pub trait DelayedOperation: Send + 'static {
     fn on_expiration(&mut self) {}
 
     /// It was cancelled while another thread was checking it, so that it could not be handed back
-    /// to whoever cancelled it: that thread calls this instead, and drops it.
+    /// to whoever cancelled it: that thread calls this instead, and drops it. Not if it found that
+    /// the condition holds.
     fn on_cancellation(&mut self) {}
 }
 

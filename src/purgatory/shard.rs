@@ -8,7 +8,7 @@
 //! the watchers, and an operation that waits has its entries, and one that does not has none.
 
 use crate::purgatory::delayed::{Content, Delayed};
-use crate::purgatory::entries::Visit;
+use crate::purgatory::entries::{Begin, Visit};
 use crate::purgatory::place::{Id, Place, Places};
 use crate::purgatory::state::{Claim, EndedBy, Next, State};
 use crate::purgatory::watchers::Watchers;
@@ -161,21 +161,28 @@ impl<K: Eq + Clone, O> Shard<K, O> {
         self.operations.get(key).is_some_and(|delayed| delayed.state.is_completed())
     }
 
-    /// Begins to visit the operations that are watched on a key now: appends some of them to `out`.
-    /// Whoever gets a visit has to [resume](Self::resume) it.
-    pub(crate) fn visit<Q>(&mut self, hash: u64, key: &Q, out: &mut Vec<Id>) -> Option<Visit>
+    /// Begins to visit the operations that are watched on a key now: appends some of them to `out`,
+    /// and no more than there is `room` for. Whoever gets a visit has to [resume](Self::resume) it.
+    pub(crate) fn visit<Q>(
+        &mut self,
+        hash: u64,
+        key: &Q,
+        begin: Begin,
+        room: usize,
+        out: &mut Vec<Id>,
+    ) -> Option<Visit>
     where
         K: Borrow<Q>,
         Q: Eq + ?Sized,
     {
-        let visit = self.watchers.visit(hash, key, out);
+        let visit = self.watchers.visit(hash, key, begin, room, out);
         self.leave_out_ended(out);
         visit
     }
 
-    /// Goes on with a visit: likewise.
-    pub(crate) fn resume(&mut self, visit: Visit, out: &mut Vec<Id>) -> Option<Visit> {
-        let visit = self.watchers.resume(visit, out);
+    /// Goes on with a visit: likewise. Ends it if there is no room any more.
+    pub(crate) fn resume(&mut self, visit: Visit, room: usize, out: &mut Vec<Id>) -> Option<Visit> {
+        let visit = self.watchers.resume(visit, room, out);
         self.leave_out_ended(out);
         visit
     }

@@ -6,7 +6,7 @@
 //! Invariants, checked by [`Watchers::assert_invariants`]: every key that is watched has one line
 //! of entries and is found by its hash; no other key is.
 
-use crate::purgatory::entries::{Entries, Visit, WaitQueue};
+use crate::purgatory::entries::{Begin, Entries, Visit, WaitQueue};
 use crate::purgatory::place::{Id, Place};
 use crate::store::key_map::KeyMap;
 use std::borrow::Borrow;
@@ -41,13 +41,10 @@ impl<K: Eq + Clone> Watchers<K> {
 
     /// Adds an operation to a key's end.
     pub(crate) fn push(&mut self, hash: u64, key: &K, operation: Id) -> Place {
-        let id = self.lines.find(hash, key).unwrap_or_else(|| {
-            let id = self.lines.insert(hash, key.clone(), WaitQueue::new()).index;
-            self.lines.at_mut(id).set_id(id);
-            id
-        });
+        let id = self.lines.find(hash, key);
+        let id = id.unwrap_or_else(|| self.lines.insert(hash, key.clone(), WaitQueue::new()).index);
         self.len += 1;
-        self.entries.push(self.lines.at_mut(id), self.shard, operation)
+        self.entries.push(self.lines.at_mut(id), id, self.shard, operation)
     }
 
     /// Takes an entry out. A key without entries is forgotten.
@@ -58,21 +55,28 @@ impl<K: Eq + Clone> Watchers<K> {
         self.forget_line_if_unused(id);
     }
 
-    /// Begins to visit the operations of a key that are watched now: appends some of them to `out`.
+    /// Begins to visit the operations of a key that are watched now: see [`Entries::visit`].
     /// Whoever gets a visit has to [resume](Self::resume) it.
-    pub(crate) fn visit<Q>(&mut self, hash: u64, key: &Q, out: &mut Vec<Id>) -> Option<Visit>
+    pub(crate) fn visit<Q>(
+        &mut self,
+        hash: u64,
+        key: &Q,
+        begin: Begin,
+        room: usize,
+        out: &mut Vec<Id>,
+    ) -> Option<Visit>
     where
         K: Borrow<Q>,
         Q: Eq + ?Sized,
     {
         let id = self.lines.find(hash, key)?;
-        self.entries.visit(self.lines.at(id), out)
+        self.entries.visit(self.lines.at_mut(id), begin, room, out)
     }
 
-    /// Goes on with a visit: likewise.
-    pub(crate) fn resume(&mut self, visit: Visit, out: &mut Vec<Id>) -> Option<Visit> {
+    /// Goes on with a visit, or ends it: see [`Entries::resume`].
+    pub(crate) fn resume(&mut self, visit: Visit, room: usize, out: &mut Vec<Id>) -> Option<Visit> {
         let id = self.entries.line_of_visit(visit);
-        let visit = self.entries.resume(self.lines.at_mut(id), visit, out);
+        let visit = self.entries.resume(self.lines.at_mut(id), visit, room, out);
         self.forget_line_if_unused(id);
         visit
     }

@@ -57,7 +57,7 @@ const FLOORS: [&[&str]; 49] = [
     &["purgatory::operation_ref"],
     &["purgatory::adding", "purgatory::pending"],
     &["purgatory"],
-    &["purgatory::future"],
+    &["purgatory::future", "purgatory::visits"],
     &["future"],
     &["future::hyper"],
     &["unwind"],

@@ -4,10 +4,12 @@
 mod brittle;
 mod chains;
 mod checks;
+mod claims;
 mod ends;
 mod expiry;
 mod futures;
 mod handed;
+mod items;
 mod memory;
 mod model;
 mod naive;

@@ -55,6 +55,10 @@ impl Run {
                 let expected = keys.iter().map(|key| self.naive.trigger(*key)).sum::<usize>();
                 assert_eq!(self.purgatory.check_and_complete_all(&keys), expected);
             }
+            Step::TriggerUpTo(key, limit) => {
+                let expected = self.naive.trigger_up_to(key, limit);
+                assert_eq!(self.purgatory.check_and_complete_up_to(&key, limit), expected);
+            }
             Step::Force(nth) => self.force(nth),
             Step::Cancel(nth) => self.cancel(nth),
             Step::CancelForKey(key) => {
@@ -64,6 +68,7 @@ impl Run {
             Step::Advance(time) => self.advance(time),
             Step::DropHandle(nth) => drop(self.handle(nth)),
         }
+        self.naive.forget_empty_lines();
         self.compare();
     }
 
@@ -73,20 +78,24 @@ impl Run {
         self.flags.lock().unwrap().push(Arc::clone(&flag));
         let (log, flags, purgatory) =
             (self.log.clone(), self.flags.clone(), self.purgatory.clone());
-        let trigger = move |key| {
-            let completed = purgatory.check_and_complete(&key);
+        let trigger = move |key, limit| {
+            let completed = match limit {
+                None => purgatory.check_and_complete(&key),
+                Some(limit) => purgatory.check_and_complete_up_to(&key, limit),
+            };
             log.write(What::Returned, completed as u32);
         };
         let purgatory = self.purgatory.clone();
         let script = Script::new(id as u32, &self.log).when_set(&flag);
         let script = script.on_complete(move || match then {
             Then::Nothing => {}
-            Then::Trigger(key) => trigger(key),
+            Then::Trigger(key) => trigger(key, None),
+            Then::TriggerUpTo(key, limit) => trigger(key, Some(limit)),
             Then::CancelForKey(key) => drop(purgatory.cancel_for_key(&key)),
             Then::Enable(nth, key) => {
                 let flags = flags.lock().unwrap().clone();
                 flags[nth % flags.len()].store(true, SeqCst);
-                trigger(key);
+                trigger(key, None);
             }
         });
         let watch = self.purgatory.try_complete_else_watch(script, half_ms(timeout), &keys);

@@ -2,7 +2,7 @@
 
 use crate::script::What;
 use crate::steps::Then;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum State {
@@ -26,6 +26,18 @@ pub(crate) struct Operation {
     pub(crate) state: State,
 }
 
+/// An operation on a key: how often it had named the key before that.
+type Entry = (usize, usize);
+
+/// Whose turn it is on a key.
+#[derive(Debug, Default)]
+struct Turn {
+    /// Behind which a call begins.
+    behind: Option<Entry>,
+    /// How many calls have moved it since one began at the front.
+    moves: usize,
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Naive {
     pub(crate) operations: Vec<Operation>,
@@ -35,7 +47,11 @@ pub(crate) struct Naive {
     pub(crate) log: Vec<(What, u32)>,
     /// The callbacks that wait until the one that runs has returned.
     postponed: Option<VecDeque<usize>>,
+    turns: BTreeMap<u32, Turn>,
 }
+
+/// What a call takes along at once.
+const BATCH: usize = 32;
 
 impl Naive {
     /// The nth operation from the end.
@@ -62,13 +78,17 @@ impl Naive {
     }
 
     /// The operations on a key, in order, as often as they name it.
-    fn watchers(&self, key: u32) -> Vec<usize> {
+    fn line(&self, key: u32) -> Vec<Entry> {
         let ids = (0..self.operations.len()).filter(|id| self.waits(*id));
         ids.flat_map(|id| {
             let named = self.operations[id].keys.iter().filter(|named| **named == key).count();
-            std::iter::repeat_n(id, named)
+            (0..named).map(move |nth| (id, nth))
         })
         .collect()
+    }
+
+    fn watchers(&self, key: u32) -> Vec<usize> {
+        self.line(key).into_iter().map(|(id, _)| id).collect()
     }
 
     pub(crate) fn watched_for(&self, key: u32) -> usize {
@@ -76,17 +96,56 @@ impl Naive {
     }
 
     pub(crate) fn trigger(&mut self, key: u32) -> usize {
-        let mut completed = 0;
-        for id in self.watchers(key) {
-            if self.waits(id) {
-                self.log.push((What::Checked, id as u32));
-                if self.operations[id].holds {
-                    completed += 1;
-                    self.end(id, State::Triggered);
-                }
+        self.watchers(key).into_iter().filter(|id| self.check(*id)).count()
+    }
+
+    pub(crate) fn trigger_up_to(&mut self, key: u32, limit: usize) -> usize {
+        let mut line = self.line(key);
+        if limit == 0 || line.is_empty() {
+            return 0;
+        }
+        let turn = self.turns.entry(key).or_default();
+        if turn.moves >= line.len() {
+            turn.moves = 0;
+        } else {
+            let passed = line.partition_point(|entry| Some(*entry) <= turn.behind);
+            line.rotate_left(passed);
+        }
+        let (mut rest, mut completed) = (line.into_iter(), 0);
+        loop {
+            let room = BATCH.min(limit - completed);
+            let batch: Vec<Entry> =
+                rest.by_ref().filter(|(id, _)| self.waits(*id)).take(room).collect();
+            completed += batch.iter().filter(|(id, _)| self.check(*id)).count();
+            if completed == limit {
+                let turn = self.turns.entry(key).or_default();
+                *turn = Turn { behind: batch.last().copied(), moves: turn.moves + 1 };
+                return completed;
+            }
+            if batch.len() < room {
+                return completed;
             }
         }
-        completed
+    }
+
+    /// Whether the check completed it.
+    fn check(&mut self, id: usize) -> bool {
+        if !self.waits(id) {
+            return false;
+        }
+        self.log.push((What::Checked, id as u32));
+        let holds = self.operations[id].holds;
+        if holds {
+            self.end(id, State::Triggered);
+        }
+        holds
+    }
+
+    /// A key without operations is forgotten, and with it whose turn it was.
+    pub(crate) fn forget_empty_lines(&mut self) {
+        let mut turns = std::mem::take(&mut self.turns);
+        turns.retain(|key, _| self.watched_for(*key) > 0);
+        self.turns = turns;
     }
 
     pub(crate) fn cancel_for_key(&mut self, key: u32) -> Vec<u32> {
@@ -118,7 +177,8 @@ impl Naive {
         self.log.push((What::Completed, id as u32));
         match self.operations[id].then {
             Then::Nothing => {}
-            Then::Trigger(key) => self.trigger_inside(key),
+            Then::Trigger(key) => self.trigger_inside(key, None),
+            Then::TriggerUpTo(key, limit) => self.trigger_inside(key, Some(limit)),
             Then::CancelForKey(key) => {
                 let cancelled = self.cancel_for_key(key);
                 self.log.extend(cancelled.into_iter().map(|id| (What::Dropped, id)));
@@ -126,7 +186,7 @@ impl Naive {
             Then::Enable(nth, key) => {
                 let nth = nth % self.operations.len();
                 self.operations[nth].holds = true;
-                self.trigger_inside(key);
+                self.trigger_inside(key, None);
             }
         }
         if self.operations[id].state == State::Expired {
@@ -135,8 +195,11 @@ impl Naive {
         self.log.push((What::Dropped, id as u32));
     }
 
-    fn trigger_inside(&mut self, key: u32) {
-        let completed = self.trigger(key);
+    fn trigger_inside(&mut self, key: u32, limit: Option<usize>) {
+        let completed = match limit {
+            None => self.trigger(key),
+            Some(limit) => self.trigger_up_to(key, limit),
+        };
         self.log.push((What::Returned, completed as u32));
     }
 

@@ -9,6 +9,7 @@ pub(crate) const KEYS: u32 = 6;
 pub(crate) enum Then {
     Nothing,
     Trigger(u32),
+    TriggerUpTo(u32, usize),
     CancelForKey(u32),
     /// Makes the condition of the nth operation true, then triggers a key.
     Enable(usize, u32),
@@ -22,6 +23,7 @@ pub(crate) enum Step {
     Set(usize, bool),
     Trigger(u32),
     TriggerAll(Vec<u32>),
+    TriggerUpTo(u32, usize),
     Force(usize),
     Cancel(usize),
     CancelForKey(u32),
@@ -29,8 +31,18 @@ pub(crate) enum Step {
     DropHandle(usize),
 }
 
+/// Mostly the same one, so that it has more operations than there are in a block.
 fn key(g: &mut Gen) -> u32 {
-    u32::arbitrary(g) % KEYS
+    (u32::arbitrary(g) % (2 * KEYS)).saturating_sub(KEYS)
+}
+
+fn limit(g: &mut Gen) -> usize {
+    match u8::arbitrary(g) % 8 {
+        0 => 0,
+        1 => usize::MAX,
+        2..=4 => 1,
+        _ => usize::arbitrary(g) % 10,
+    }
 }
 
 fn keys(g: &mut Gen) -> Vec<u32> {
@@ -40,7 +52,8 @@ fn keys(g: &mut Gen) -> Vec<u32> {
 impl Arbitrary for Then {
     fn arbitrary(g: &mut Gen) -> Self {
         match u8::arbitrary(g) % 8 {
-            0..=2 => Then::Trigger(key(g)),
+            0..=1 => Then::Trigger(key(g)),
+            2 => Then::TriggerUpTo(key(g), limit(g)),
             3 => Then::CancelForKey(key(g)),
             4 => Then::Enable(usize::arbitrary(g) % 100, key(g)),
             _ => Then::Nothing,
@@ -59,7 +72,8 @@ impl Arbitrary for Step {
                 Step::Add { keys: keys(g), timeout, holds, then: Then::arbitrary(g) }
             }
             13..=17 => Step::Set(nth, u8::arbitrary(g) % 4 > 0),
-            18..=21 => Step::Trigger(key(g)),
+            18 => Step::Trigger(key(g)),
+            19..=21 => Step::TriggerUpTo(key(g), limit(g)),
             22 => Step::TriggerAll(keys(g)),
             23 => Step::Force(nth),
             24..=25 => Step::Cancel(nth),

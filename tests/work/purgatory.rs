@@ -2,17 +2,27 @@
 
 use crate::{DIRECTORY, SIZES, check_with, millis, timer_of_tasks};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use tickwheel::purgatory::{Cancelled, DelayedOperation, Pending, Purgatory};
-use tickwheel::{ManualClock, Timer};
+use tickwheel::{ManualClock, Timer, work};
 
-/// Complete as soon as all are.
-struct Operation(Arc<AtomicBool>);
+/// Complete as soon as all are, or when it gets an item.
+struct Operation(Arc<Condition>);
+
+#[derive(Default)]
+struct Condition {
+    holds: AtomicBool,
+    items: AtomicU64,
+    checks: AtomicU64,
+}
 
 impl DelayedOperation for Operation {
     fn try_complete(&mut self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        self.0.checks.fetch_add(1, Ordering::Relaxed);
+        let take = |items: u64| items.checked_sub(1);
+        let took = self.0.items.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok();
+        took || self.0.holds.load(Ordering::Relaxed)
     }
 
     fn on_complete(&mut self) {}
@@ -22,7 +32,7 @@ struct Fixture {
     timer: Timer,
     clock: ManualClock,
     purgatory: Purgatory<u64, Operation>,
-    are_complete: Arc<AtomicBool>,
+    condition: Arc<Condition>,
     handles: Vec<Pending<u64, Operation>>,
 }
 
@@ -33,14 +43,14 @@ const CROWDED: u64 = u64::MAX;
 fn filled(size: u64, first: impl Fn(u64) -> [u64; 2]) -> Fixture {
     let (timer, clock) = timer_of_tasks();
     let purgatory = Purgatory::new(&timer);
-    let are_complete = Arc::new(AtomicBool::new(false));
+    let condition = Arc::new(Condition::default());
     let watch = |number| {
-        let operation = Operation(Arc::clone(&are_complete));
+        let operation = Operation(Arc::clone(&condition));
         let watch = purgatory.try_complete_else_watch(operation, millis(1_000), &first(number));
         watch.expect("there is no limit").pending().expect("it is not complete")
     };
     let handles = check_with("watch", size / DIRECTORY, || (0..size).map(watch).collect());
-    Fixture { timer, clock, purgatory, are_complete, handles }
+    Fixture { timer, clock, purgatory, condition, handles }
 }
 
 /// All records lie in one shard, or in all of them.
@@ -67,12 +77,37 @@ fn triggers() {
             assert_eq!(it.purgatory.stats().delayed as u64, size);
             assert!(it.handles.iter().all(|handle| !handle.is_completed()));
         });
-        it.are_complete.store(true, Ordering::Relaxed);
+        it.condition.holds.store(true, Ordering::Relaxed);
         let all = check_with("completion", size / DIRECTORY, || {
             it.purgatory.check_and_complete(&CROWDED)
         });
         assert_eq!(all as u64, size);
         check_with("drop of handles", size / DIRECTORY, || drop(it.handles));
+    });
+}
+
+/// The most units under a shard's lock where one operation, or a batch of them, is asked for items.
+const FEW: u64 = 3 * 32 + 8;
+
+/// What a call checks, and does under a lock, follows from its limit, and not from who waits.
+#[test]
+fn items_for_some() {
+    each_way(|it, size| {
+        let checks = || it.condition.checks.load(Ordering::Relaxed);
+        for (limit, items, checked) in [(1, 1, 1), (1, 1, 1), (5, 5, 5), (100, 100, 100)] {
+            let before = checks();
+            it.condition.items.store(items, Ordering::Relaxed);
+            work::reset();
+            assert_eq!(it.purgatory.check_and_complete_up_to(&CROWDED, limit), limit);
+            assert_eq!(checks() - before, checked, "{limit} of {size}");
+            let most = work::longest();
+            let shard = most.iter().find(|(lock, _)| lock.contains("purgatory::shard::Shard"));
+            let units = *shard.expect("it was locked").1;
+            assert!(units <= if limit == 1 { 8 } else { FEW }, "{units} for {limit} of {size}");
+        }
+        check_with("a call that finds nothing", size / DIRECTORY, || {
+            assert_eq!(it.purgatory.check_and_complete_up_to(&CROWDED, 1), 0);
+        });
     });
 }
 

@@ -1,0 +1,214 @@
+//! Models of items that operations take in their checks: none is lost, none is left while one waits.
+
+use crate::harness::explore;
+use crate::limbo::Limbo;
+use shuttle::sync::Mutex;
+use shuttle::thread;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+use tickwheel::purgatory::{Cancelled, DelayedOperation, Pending, Watch};
+
+/// The items, and what became of the workers. std's locks where they are never held for a step of a
+/// schedule.
+#[derive(Clone, Default)]
+struct Desk {
+    items: Arc<Mutex<VecDeque<u8>>>,
+    ends: Arc<std::sync::Mutex<Vec<End>>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct End {
+    worker: usize,
+    item: Option<u8>,
+    completed: bool,
+}
+
+/// Takes an item in its check.
+struct Worker {
+    end: End,
+    desk: Desk,
+}
+
+impl DelayedOperation for Worker {
+    fn try_complete(&mut self) -> bool {
+        assert!(self.end.item.is_none(), "checked again after it took an item");
+        self.end.item = self.desk.items.lock().unwrap().pop_front();
+        self.end.item.is_some()
+    }
+
+    fn on_complete(&mut self) {
+        assert!(!self.end.completed, "completed twice");
+        self.end.completed = true;
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.desk.ends.lock().unwrap().push(self.end);
+    }
+}
+
+type Room = Limbo<Worker>;
+
+impl Desk {
+    fn wait(&self, room: &Room, worker: usize) -> Option<Pending<u64, Worker>> {
+        let end = End { worker, item: None, completed: false };
+        let worker = Worker { end, desk: self.clone() };
+        let watch = room.purgatory.try_complete_else_watch(worker, Duration::from_nanos(2), &[0]);
+        watch.ok().and_then(Watch::pending)
+    }
+
+    /// Puts items, and has them taken. Returns how many this call gave away.
+    fn put(&self, room: &Room, items: &[u8]) -> usize {
+        self.items.lock().unwrap().extend(items);
+        let given = room.purgatory.check_and_complete_up_to(&0, items.len());
+        assert!(given <= items.len(), "{given} of {items:?}");
+        given
+    }
+
+    /// At quiescence: whoever has an item was completed and nobody else but by the clock, and no
+    /// item is left while somebody waits. Returns who got one.
+    fn settle(&self, room: &Room, put: usize) -> String {
+        room.pass(0); // The checks that were left to the executor.
+        let (left, waiting) = (self.items.lock().unwrap().len(), room.purgatory.delayed());
+        assert!(left == 0 || waiting == 0, "{left} items are left for {waiting}");
+        room.purgatory.assert_invariants();
+        let triggered = room.purgatory.stats().completed();
+        drop(room.purgatory.shutdown());
+        room.assert_empty();
+        assert_eq!(room.purgatory.stats().panicked, 0);
+        let mut ends = self.ends.lock().unwrap().clone();
+        ends.sort_by_key(|end| end.worker);
+        let got: Vec<_> = ends.iter().filter(|end| end.item.is_some()).collect();
+        assert!(got.iter().all(|end| end.completed), "an item was lost: {ends:?}");
+        assert_eq!((got.len() + left, got.len() as u64), (put, triggered), "{ends:?}");
+        let got: Vec<_> = got.iter().map(|end| (end.worker, end.item)).collect();
+        format!("{got:?} {left}")
+    }
+}
+
+/// Two put an item each where three wait: both are taken, also where one finds that the other is
+/// asking.
+///
+/// Fails when a request that was left to another thread counts, or when the cursor is kept in a
+/// block that has gone.
+#[test]
+fn put_against_put() {
+    explore("put_against_put", 3, || {
+        let (room, desk) = (Room::new(), Desk::default());
+        (0..3).for_each(|worker| drop(desk.wait(&room, worker)));
+        let mut given = [0; 2];
+        let [one, other] = &mut given;
+        thread::scope(|scope| {
+            scope.spawn(|| *one = desk.put(&room, &[1]));
+            scope.spawn(|| *other = desk.put(&room, &[2]));
+        });
+        assert!(room.purgatory.delayed() == 1 || room.timer.len() > 1, "one waits, or is asked");
+        format!("{given:?} {}", desk.settle(&room, 2))
+    });
+}
+
+/// Workers come while items are put.
+///
+/// Fails when the check after watching is left out.
+#[test]
+fn put_against_newcomers() {
+    explore("put_against_newcomers", 3, || {
+        let (room, desk) = (Room::new(), Desk::default());
+        desk.wait(&room, 0);
+        thread::scope(|scope| {
+            scope.spawn(|| desk.put(&room, &[1, 2]));
+            scope.spawn(|| desk.wait(&room, 1));
+            scope.spawn(|| desk.wait(&room, 2));
+        });
+        desk.settle(&room, 2)
+    });
+}
+
+/// Workers leave, and their blocks with them, while items are put, and come: whatever becomes of the
+/// cursor, nobody who waits is passed over by all.
+///
+/// Fails when a visit goes on at the cursor instead of its own position, which others move.
+#[test]
+fn puts_against_leaving() {
+    explore("puts_against_leaving", 4, || {
+        let (room, desk) = (Room::new(), Desk::default());
+        let workers: Vec<_> = (0..5).map(|worker| desk.wait(&room, worker)).collect();
+        let mut given = 0;
+        thread::scope(|scope| {
+            scope.spawn(|| given = desk.put(&room, &[1]) + desk.put(&room, &[2, 3]));
+            scope.spawn(|| desk.put(&room, &[4]));
+            scope.spawn(|| {
+                for worker in [1, 0, 3].map(|worker| workers[worker].as_ref()) {
+                    drop(worker.map(Pending::cancel));
+                }
+                desk.wait(&room, 5);
+            });
+        });
+        format!("{given} {}", desk.settle(&room, 4))
+    });
+}
+
+/// A worker is cancelled, and the time is up, while it takes an item: it is completed.
+///
+/// Fails when a cancel that came during a check wins over its result.
+#[test]
+fn claim_against_cancel_and_expiry() {
+    explore("claim_against_cancel_and_expiry", 4, || {
+        let (room, desk) = (Room::new(), Desk::default());
+        let worker = desk.wait(&room, 0).expect("it waits");
+        let mut answer = "";
+        thread::scope(|scope| {
+            scope.spawn(|| desk.put(&room, &[1]));
+            scope.spawn(|| {
+                answer = match worker.cancel() {
+                    Cancelled::Returned(worker) => {
+                        assert!(worker.end.item.is_none() && !worker.end.completed);
+                        "returned"
+                    }
+                    Cancelled::Deferred => "deferred",
+                    Cancelled::Finished => "finished",
+                };
+            });
+            scope.spawn(|| room.pass(2));
+        });
+        room.pass(0);
+        let ends = desk.ends.lock().unwrap().clone();
+        assert_eq!(ends.len(), 1);
+        let has_item = ends[0].item.is_some();
+        assert_eq!(desk.items.lock().unwrap().is_empty(), has_item);
+        assert!(ends[0].completed || !has_item, "an item was lost");
+        let stats = room.purgatory.stats();
+        let how = [stats.completed_by_trigger, stats.expired, stats.cancelled];
+        assert_eq!(how.iter().sum::<u64>(), 1);
+        assert_eq!(how[0] == 1, has_item, "{how:?}");
+        assert_eq!(worker.is_completed(), how[2] == 0);
+        room.assert_empty();
+        format!("{answer} {how:?}")
+    });
+}
+
+/// The purgatory is shut down while a worker that comes takes an item: it is completed, or did not
+/// take one.
+///
+/// Fails when what is being added goes back after a shutdown although its check was true.
+#[test]
+fn claim_against_shutdown() {
+    explore("claim_against_shutdown", 3, || {
+        let (room, desk) = (Room::new(), Desk::default());
+        let mut returned = 0;
+        thread::scope(|scope| {
+            scope.spawn(|| desk.wait(&room, 0));
+            scope.spawn(|| desk.put(&room, &[1]));
+            scope.spawn(|| returned = room.purgatory.shutdown().len());
+        });
+        room.pass(0);
+        let ends = desk.ends.lock().unwrap().clone();
+        let (has_item, completed) = (ends[0].item.is_some(), ends[0].completed);
+        assert_eq!((ends.len(), desk.items.lock().unwrap().is_empty()), (1, has_item));
+        assert_eq!(has_item, completed, "an item was lost");
+        room.assert_empty();
+        format!("{returned} {has_item}")
+    });
+}
