@@ -125,10 +125,11 @@ fn put_against_newcomers() {
     });
 }
 
-/// Workers leave, and their blocks with them, while items are put, and come: whatever becomes of the
+/// Workers leave, and their blocks with them, and come while items are put: whatever becomes of the
 /// cursor, nobody who waits is passed over by all.
 ///
-/// Fails when a visit goes on at the cursor instead of its own position, which others move.
+/// Fails when a call does not go on at the front, or goes on where the cursor is and not where it was
+/// itself.
 #[test]
 fn puts_against_leaving() {
     explore("puts_against_leaving", 4, || {

@@ -4,8 +4,9 @@
 use crate::What::Checked;
 use crate::{Fixture, HOUR, Script};
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
+use tickwheel::purgatory::Pending;
 
 /// A queue of items, and what was taken out by whom.
 #[derive(Clone, Default)]
@@ -135,39 +136,66 @@ fn a_call_that_finds_nothing_asks_each_once_and_leaves_their_turn_as_it_was() {
     }
 }
 
-/// Only some take an item at first: so a call stops in the midst, and then others leave and come.
+/// So many that wait on key 1, of whom only the one that `only` says takes an item; or any of them,
+/// if that is `ANY`.
+fn choosy(
+    fixture: &Fixture,
+    items: &Items,
+    only: &Arc<AtomicU32>,
+    several: u32,
+) -> Vec<Pending<u32, Script>> {
+    let watch = |id| {
+        let (items, only) = (items.clone(), Arc::clone(only));
+        let may = move || [id, ANY].contains(&only.load(SeqCst)) && items.take(id);
+        fixture.watch(fixture.script(id).when(may), &[1])
+    };
+    (0..several).map(watch).collect()
+}
+
+const ANY: u32 = u32::MAX;
+
+/// First one takes an item in the midst, then others leave and come.
 #[test]
 fn a_call_begins_behind_where_the_last_one_stopped_whoever_leaves_and_comes() {
     for stop in [0, 1, 15, 16, 17, 33, 34, 50, 59] {
-        for (first, last) in
-            [(0, 0), (0, 17), (stop, stop + 1), (0, stop), (stop, 60), (17, 34), (0, 60)]
-        {
+        let leaving = [(0, 0), (0, 17), (stop, stop + 1), (0, stop), (stop, 60), (17, 34), (0, 60)];
+        for (first, last) in leaving {
             let (fixture, items) = (Fixture::new(), Items::default());
-            let all = Arc::new(AtomicBool::new(false));
-            let handles: Vec<_> = (0..60)
-                .map(|id| {
-                    let (items, all) = (items.clone(), Arc::clone(&all));
-                    let may = move || (id == stop || all.load(SeqCst)) && items.take(id);
-                    fixture.watch(fixture.script(id).when(may), &[1])
-                })
-                .collect();
+            let only = Arc::new(AtomicU32::new(stop));
+            let handles = choosy(&fixture, &items, &only, 60);
             items.put([0]);
             assert_eq!(fixture.purgatory.check_and_complete_up_to(&1, 1), 1);
-            for handle in &handles[first as usize..last as usize] {
-                drop(handle.cancel());
-            }
+            handles[first as usize..last as usize].iter().for_each(|it| drop(it.cancel()));
             waiting(&fixture, &items, 60..90);
             fixture.purgatory.assert_invariants();
-            all.store(true, SeqCst);
-            items.put([1, 2, 3]);
-            let left = |id: &u32| (*id < first || *id >= last) && *id != stop;
-            let behind = (stop + 1..90).chain(0..stop).filter(left).take(3);
-            let next: Vec<_> = behind.zip([1, 2, 3]).map(|(id, item)| (item, id)).collect();
+            only.store(ANY, SeqCst);
             items.taken();
-            assert_eq!(fixture.purgatory.check_and_complete_up_to(&1, 3), 3);
-            assert_eq!(items.taken(), next, "{first}..{last} left, behind {stop}");
+            let left = |id: &u32| (*id < first || *id >= last) && *id != stop;
+            let order: Vec<_> = (stop + 1..90).chain(0..stop).filter(left).collect();
+            items.put(0..90);
+            assert_eq!(fixture.purgatory.check_and_complete_up_to(&1, 90), order.len());
+            let who: Vec<u32> = items.taken().into_iter().map(|(_, id)| id).collect();
+            assert_eq!(who, order, "{first}..{last} left, behind {stop}");
         }
     }
+}
+
+/// Where a call stopped before, nothing of that is left when it is that block's turn again.
+#[test]
+fn whose_turn_it_is_does_not_follow_from_where_earlier_calls_stopped() {
+    let (fixture, items) = (Fixture::new(), Items::default());
+    let only = Arc::new(AtomicU32::new(0));
+    let handles = choosy(&fixture, &items, &only, 51);
+    for stop in [20, 5] {
+        only.store(stop, SeqCst);
+        items.put([stop]);
+        assert_eq!(fixture.purgatory.check_and_complete_up_to(&1, 1), 1);
+    }
+    handles[..17].iter().for_each(|it| drop(it.cancel()));
+    only.store(ANY, SeqCst);
+    items.put([1]);
+    assert_eq!(fixture.purgatory.check_and_complete_up_to(&1, 1), 1);
+    assert_eq!(items.taken().last(), Some(&(1, 17)));
 }
 
 /// Each takes an item, and puts one for the next.
