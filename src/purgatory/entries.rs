@@ -8,8 +8,9 @@
 //! a pinned block stays, even if it is empty when its visitor comes back.
 //!
 //! A visit that wants only some of them begins at the line's cursor, goes around, and leaves the
-//! cursor behind the last one that it took along when it has enough. It goes on by a position of its
-//! own: whatever others do to the cursor meanwhile, it comes by each that was there when it began.
+//! cursor behind the last one that it took along when it has enough. It goes on by a position of
+//! its own: whatever others do to the cursor meanwhile, it comes by each that was there when it
+//! began.
 //!
 //! Invariants, checked by [`Entries::assert_invariants`] while nobody visits: a line has as many
 //! entries as its blocks; each block has one, and is not pinned; the cursor is in one of them, or

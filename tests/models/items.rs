@@ -1,4 +1,5 @@
-//! Models of items that operations take in their checks: none is lost, none is left while one waits.
+//! Models of items that operations take in their checks: none is lost, none is left while one
+//! waits.
 
 use crate::harness::explore;
 use crate::limbo::Limbo;
@@ -128,8 +129,8 @@ fn put_against_newcomers() {
 /// Workers leave, and their blocks with them, and come while items are put: whatever becomes of the
 /// cursor, nobody who waits is passed over by all.
 ///
-/// Fails when a call does not go on at the front, or goes on where the cursor is and not where it was
-/// itself.
+/// Fails when a call does not go on at the front, or goes on where the cursor is and not where it
+/// was itself.
 #[test]
 fn puts_against_leaving() {
     explore("puts_against_leaving", 4, || {

@@ -77,8 +77,8 @@ fn a_true_check_wins_over_an_expiry() {
     fixture.assert_empty();
 }
 
-/// On real threads: some put items, others wait for them, cancel, and come back. No item is lost, none
-/// is taken twice, and none is left while somebody waits.
+/// On real threads: some put items, others wait for them, cancel, and come back. No item is lost,
+/// none is taken twice, and none is left while somebody waits.
 #[test]
 fn every_item_is_taken_once_and_none_is_left_while_somebody_waits() {
     const EACH: u32 = 2_000;

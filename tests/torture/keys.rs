@@ -69,7 +69,6 @@ impl Hand {
         };
         let keyed = &world.keyed;
         match (self.random.below(20), when) {
-            (16..18, _) => self.entry_step(world, key, entry()),
             (18, _) => drop_as(End::Cancelled, keyed.take(&key)),
             (19, _) => drop_as(End::Cancelled, keyed.cancel_if(&key, |_, at| at.is_some())),
             (0..6, _) => match keyed.schedule(key, entry()) {
@@ -85,11 +84,13 @@ impl Hand {
             (10..12, When::At(deadline)) => drop(keyed.touch_at(&key, deadline)),
             (12..15, When::After(delay)) if moves => drop(keyed.reschedule(&key, delay)),
             (12..15, When::At(deadline)) if moves => drop(keyed.reschedule_at(&key, deadline)),
+            (15..18, _) => self.entry_step(world, key, entry()),
             _ => drop((keyed.contains(&key), keyed.deadline(&key), keyed.len())),
         }
     }
 
-    /// Looks at a key, and changes what is there under one lock; or has keys of its own for a moment.
+    /// Looks at a key, and changes what is there under one lock; or has keys of its own for a
+    /// moment.
     fn entry_step(&mut self, world: &Ref, key: u32, entry: TimerEntry<Ticket>) {
         if self.random.is_rare(4) {
             let keyed = KeyedTimer::new(&world.timer, |_: u32, ticket: Ticket| {
