@@ -21,7 +21,7 @@ use crate::work;
 
 /// References in a block: with what belongs to it, one fills 512 bytes, a small one 64.
 const BLOCK: usize = if cfg!(tickwheel_tiny) { 3 } else { 41 };
-pub(crate) const SMALL_BLOCK: usize = if cfg!(tickwheel_tiny) { 2 } else { 4 };
+const SMALL_BLOCK: usize = if cfg!(tickwheel_tiny) { 2 } else { 4 };
 
 /// Blocks come and go in bursts, and where a burst was, a few stay: so their chunks are small.
 const CHUNK_BYTES: usize = 4 << 10;
@@ -206,6 +206,50 @@ impl Bucket {
             out.extend_from_slice(&blocks.references(self.first)[start..start + taken]);
             self.drop_front(blocks, taken);
             wanted -= taken;
+        }
+    }
+
+    /// Takes the stale references out of the first block; the others follow behind the last one
+    /// then, unless the bucket has no other block. Returns how many references there were in it,
+    /// and how many of them are live. `batch` is room for them.
+    pub(crate) fn sweep_front(
+        &mut self,
+        blocks: &mut Blocks,
+        batch: &mut Vec<Reference>,
+        is_live: impl Fn(Reference) -> bool,
+    ) -> (usize, usize) {
+        if self.len == 0 {
+            return (0, 0);
+        }
+        let references = usize::from(self.start)..usize::from(self.end_of_first());
+        let taken = references.len();
+        work::count(taken);
+        batch.extend_from_slice(&blocks.references(self.first)[references]);
+        batch.retain(|reference| is_live(*reference));
+        let live = batch.len();
+        // Few move from a large block to a small one.
+        if self.first == self.last && (live > SMALL_BLOCK || live > 0 && self.first & SMALL > 0) {
+            blocks.references_mut(self.first)[..live].copy_from_slice(batch);
+            (self.start, self.end, self.len) = (0, live as u8, live as u32);
+        } else {
+            self.drop_front(blocks, taken);
+            self.extend(blocks, batch);
+        }
+        batch.clear();
+        (taken, live)
+    }
+
+    /// Pushes all of these.
+    fn extend(&mut self, blocks: &mut Blocks, mut references: &[Reference]) {
+        while let [first, rest @ ..] = references {
+            self.push(blocks, *first);
+            let end = usize::from(self.end);
+            let places = &mut blocks.references_mut(self.last)[end..];
+            let (now, later) = rest.split_at(rest.len().min(places.len()));
+            places[..now.len()].copy_from_slice(now);
+            self.end += now.len() as u8;
+            self.len += now.len() as u32;
+            references = later;
         }
     }
 

@@ -6,11 +6,11 @@
 //! the next round is a thorough one and looks at every reference once. So the work of a round is in
 //! proportion to what is filed, and after two of them whatever was stale before is gone.
 
-use crate::wheel::bucket::{Reference, SMALL_BLOCK};
+use crate::wheel::bucket::Reference;
 use crate::wheel::wheels::Wheels;
 use crate::work;
 
-/// References that one call looks at, and buckets.
+/// References after which one call ends, and buckets that it looks at.
 const STEP: usize = 32;
 
 /// See the head of this file.
@@ -18,14 +18,13 @@ const STEP: usize = 32;
 pub(crate) struct Sweep {
     /// The bucket that is swept, by its ordinal.
     bucket: usize,
-    /// How many of its references this round has yet to look at; `None` before the first look.
-    left: Option<usize>,
+    /// How many of its references this round has yet to look at; 0 before the first look.
+    left: usize,
     is_thorough: bool,
 }
 
 impl Sweep {
-    /// Goes on: takes the stale ones out of the first references of a bucket, and puts the others
-    /// back behind its last, until enough were looked at. `batch` is room for them.
+    /// Goes on, a block of references at a time, until enough were looked at.
     #[inline(never)]
     pub(crate) fn step(
         &mut self,
@@ -41,27 +40,15 @@ impl Sweep {
                 *self = Sweep { is_thorough: !self.is_thorough, ..Sweep::default() };
                 continue;
             };
-            // The bucket may have been flushed since the last look: then less is left of it.
             let len = wheels.len_of(bucket);
-            let left = self.left.map_or(len, |left| left.min(len));
-            wheels.take_front(bucket, left.min(STEP - looked_at), batch);
-            let taken = batch.len();
+            let (taken, live) = wheels.sweep_front(bucket, batch, &is_live);
             looked_at += taken;
-            batch.retain(|reference| is_live(*reference));
-            let pays = self.is_thorough || batch.len() * 4 <= taken * 3;
-            if left > taken && pays {
-                self.left = Some(left - taken);
-            } else {
-                self.bucket += 1;
-                self.left = None;
-            }
-            batch.drain(..).for_each(|reference| wheels.put_back(bucket, reference));
-            if self.left.is_none() && wheels.len_of(bucket) <= SMALL_BLOCK {
-                // Once more, so that they move from a large block to a small one.
-                wheels.take_front(bucket, SMALL_BLOCK, batch);
-                batch.drain(..).for_each(|reference| wheels.put_back(bucket, reference));
-            }
-            if looked_at == STEP {
+            // The bucket may have been flushed since the last look: then less is left of it.
+            let left = if self.left == 0 { len } else { self.left.min(len) };
+            let pays = self.is_thorough || live * 4 <= taken * 3;
+            self.left = if pays { left.saturating_sub(taken) } else { 0 };
+            self.bucket += usize::from(self.left == 0);
+            if looked_at >= STEP {
                 return;
             }
         }

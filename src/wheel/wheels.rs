@@ -155,11 +155,18 @@ impl Wheels {
         Expiration { tick: span.expiration_of(start), start, bucket, shard }
     }
 
-    /// Puts a reference back into the bucket that it was just taken from.
-    pub(crate) fn put_back(&mut self, id: BucketId, reference: Reference) {
+    /// Takes the stale references out of the first block of a bucket. Returns how many there were
+    /// in it, and how many of them are live.
+    pub(crate) fn sweep_front(
+        &mut self,
+        id: BucketId,
+        batch: &mut Vec<Reference>,
+        is_live: impl Fn(Reference) -> bool,
+    ) -> (usize, usize) {
         let (bucket, blocks) = self.bucket_mut(id);
-        bucket.push(blocks, reference);
-        self.len += 1;
+        let (taken, live) = bucket.sweep_front(blocks, batch, is_live);
+        self.len -= taken - live;
+        (taken, live)
     }
 
     /// Whether a reference for `tick` would go into an overflow wheel.
@@ -217,7 +224,8 @@ impl Wheels {
         let Some(n) = ordinal.checked_sub(self.elapsed.len()) else {
             return Some(BucketId { level: ELAPSED, slot: ordinal as u32 });
         };
-        let (level, slot) = (n / self.size, n % self.size);
+        // Not divided: the size is a power of two.
+        let (level, slot) = (n >> self.size.trailing_zeros(), n & (self.size - 1));
         (level < self.levels.len()).then_some(BucketId { level: level as u8, slot: slot as u32 })
     }
 
