@@ -71,16 +71,6 @@ impl Blocks {
         Blocks { small: Slab::new(), large: Slab::new() }
     }
 
-    #[inline(never)]
-    fn allocate_small(&mut self) -> u32 {
-        self.small.insert(Block::EMPTY, 0).index | SMALL
-    }
-
-    #[inline(never)]
-    fn allocate(&mut self) -> u32 {
-        self.large.insert(Block::EMPTY, 0).index
-    }
-
     #[inline]
     fn release(&mut self, block: u32) {
         if block & SMALL == 0 {
@@ -147,15 +137,16 @@ pub(crate) struct Bucket {
     len: u32,
     /// References taken from the front of the first block.
     start: u8,
-    /// References in the last block, counted from the block's front.
+    /// References in the last block, counted from the block's front, and its capacity.
     end: u8,
+    capacity: u8,
     /// In the delay queue, or held by the one who took it from there to flush it.
     pub(crate) armed: bool,
 }
 
 impl Bucket {
     pub(crate) const fn new() -> Self {
-        Bucket { first: NONE, last: NONE, start: 0, end: 0, len: 0, armed: false }
+        Bucket { first: NONE, last: NONE, len: 0, start: 0, end: 0, capacity: 0, armed: false }
     }
 
     /// How many references it holds, stale ones included.
@@ -171,17 +162,25 @@ impl Bucket {
 
     #[inline]
     pub(crate) fn push(&mut self, blocks: &mut Blocks, reference: Reference) {
-        if self.len == 0 {
-            self.first = blocks.allocate_small();
-            (self.last, self.start, self.end) = (self.first, 0, 0);
-        } else if self.end == capacity(self.last) {
-            let block = blocks.allocate();
-            blocks.link(self.last, block);
-            (self.last, self.end) = (block, 0);
+        if self.end == self.capacity {
+            self.add_block(blocks);
         }
         blocks.references_mut(self.last)[usize::from(self.end)] = reference;
         self.end += 1;
         self.len += 1;
+    }
+
+    #[inline(never)]
+    fn add_block(&mut self, blocks: &mut Blocks) {
+        if self.len == 0 {
+            self.first = blocks.small.insert(Block::EMPTY, 0).index | SMALL;
+            self.last = self.first;
+        } else {
+            let block = blocks.large.insert(Block::EMPTY, 0).index;
+            blocks.link(self.last, block);
+            self.last = block;
+        }
+        (self.end, self.capacity) = (0, capacity(self.last));
     }
 
     #[inline]
