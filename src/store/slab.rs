@@ -216,7 +216,7 @@ impl<V, const BYTES: usize> Slab<V, BYTES> {
     }
 
     /// The value at `index`; there must be one.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn at_mut(&mut self, index: u32) -> &mut V {
         let value = self.slot_mut(index).and_then(|slot| slot.value.as_mut());
         value.expect("the index names a value")

@@ -160,7 +160,8 @@ impl Bucket {
         (self.len > 0).then(|| blocks.references(self.first)[usize::from(self.start)])
     }
 
-    #[inline]
+    /// Always inlined: half of its instructions were those of a call.
+    #[inline(always)]
     pub(crate) fn push(&mut self, blocks: &mut Blocks, reference: Reference) {
         if self.end == self.capacity {
             self.add_block(blocks);

@@ -125,13 +125,16 @@ impl Wheels {
 
     /// Puts a reference into the bucket for `tick` if that is one of an overflow wheel and armed
     /// already; whether it was.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn join_far(&mut self, reference: Reference, tick: u64) -> bool {
-        if !self.is_far(tick) {
+        if tick <= self.current {
             return false;
         }
         let level = TimingWheel::level_for(self.size, self.current, tick);
         let Some(TimingWheel { buckets, span }) = self.levels.get_mut(level) else { return false };
+        if level == 0 {
+            return false;
+        }
         let bucket = &mut buckets[span.slot_of(tick, self.size)];
         if !bucket.armed {
             return false;
