@@ -20,10 +20,17 @@ use std::sync::Arc;
 pub(crate) struct Shards<T: Send + 'static> {
     /// Their number is a power of two.
     shards: Box<[&'static Shard<T>]>,
-    /// Which shard of its pair a thread adds to, 0 or 1: see [`Shards::home`].
-    active: Box<[CachePadded<AtomicUsize>]>,
+    /// Their number is a power of two, too.
+    pairs: Box<[CachePadded<Pair<T>>]>,
     pub(crate) context: Arc<TimerContext>,
     pub(crate) dispatcher: Dispatcher<T>,
+}
+
+/// Two shards, of which a thread adds to one: see [`Shards::home`].
+struct Pair<T: 'static> {
+    shards: [&'static Shard<T>; 2],
+    /// Which of them: odd or even.
+    active: AtomicUsize,
 }
 
 impl<T: Send + 'static> Shards<T> {
@@ -40,9 +47,13 @@ impl<T: Send + 'static> Shards<T> {
             shard
         };
         let shards: Box<[_]> = (first..).take(count).map(shard).collect();
-        let pairs = count.div_ceil(2);
-        let active = (0..pairs).map(|_| CachePadded::new(AtomicUsize::new(0))).collect();
-        Shards { shards, active, context, dispatcher }
+        // A single shard is a pair with itself.
+        let pair = |pair: &[&'static Shard<T>]| {
+            let shards = [pair[0], pair[pair.len() - 1]];
+            CachePadded::new(Pair { shards, active: AtomicUsize::new(0) })
+        };
+        let pairs = shards.chunks(2).map(pair).collect();
+        Shards { shards, pairs, context, dispatcher }
     }
 
     /// The shard that the calling thread adds to.
@@ -55,18 +66,17 @@ impl<T: Send + 'static> Shards<T> {
     pub(crate) fn home(&self) -> &'static Shard<T> {
         let pair = self.pair();
         // Relaxed: either shard is right.
-        let shard = 2 * pair + self.active[pair].load(Ordering::Relaxed);
-        self.shards[shard & (self.shards.len() - 1)]
+        pair.shards[pair.active.load(Ordering::Relaxed) & 1]
     }
 
     /// Lets the calling thread's pair change over to its other shard.
     pub(crate) fn leave_crowd(&self) {
-        self.active[self.pair()].fetch_xor(1, Ordering::Relaxed);
+        self.pair().active.fetch_xor(1, Ordering::Relaxed);
     }
 
     #[inline]
-    fn pair(&self) -> usize {
-        thread_number() as usize & (self.active.len() - 1)
+    fn pair(&self) -> &Pair<T> {
+        &self.pairs[thread_number() as usize & (self.pairs.len() - 1)]
     }
 
     /// The shard of a shard.
