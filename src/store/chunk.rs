@@ -23,6 +23,9 @@ pub(crate) struct Chunk<V> {
     /// The head of the list of vacated slots.
     pub(crate) vacant: u32,
     pub(crate) used: u32,
+    /// Whether it is to be filled, or is being filled. A full chunk is not, until enough of its
+    /// places are vacant again.
+    pub(crate) is_open: bool,
     /// Of the places that have no slot.
     pub(crate) first_generation: u32,
 }
@@ -44,7 +47,14 @@ pub(crate) struct Slot<V> {
 
 impl<V> Chunk<V> {
     pub(crate) fn new(first_generation: u32) -> Self {
-        Chunk { slots: Vec::new(), sparse: None, vacant: NONE, used: 0, first_generation }
+        Chunk {
+            slots: Vec::new(),
+            sparse: None,
+            vacant: NONE,
+            used: 0,
+            is_open: true,
+            first_generation,
+        }
     }
 
     #[inline]
@@ -170,21 +180,24 @@ impl<V> Chunk<V> {
         }
     }
 
-    /// Checks that the list of vacant places is right, and that the chunk is open if it has any.
-    /// Returns how many values there are.
-    pub(crate) fn assert_invariants(&self, size: usize, is_open: bool) -> usize {
+    /// Checks that the list of vacant places is right, and that the chunk is open if it has more
+    /// than `slack` of them. Returns how many values there are.
+    pub(crate) fn assert_invariants(&self, size: usize, slack: usize, is_open: bool) -> usize {
         let used = self.slots.iter().filter(|slot| slot.value.is_some()).count();
         assert_eq!(used, self.used as usize);
         assert!(!self.is_sparse() || used == self.slots.len(), "vacant slots are forgotten");
         let is_retired = self.first_generation == LAST_GENERATION;
         let fresh = self.slots.len() < size && !is_retired;
-        assert_eq!(is_open, self.vacant != NONE || fresh, "a chunk is wrongly open or not");
-        let mut vacant = self.vacant;
+        assert_eq!(is_open, self.is_open && !is_retired, "a chunk is wrongly listed or not");
+        assert!(!is_open || self.vacant != NONE || fresh, "a full chunk is open");
+        let (mut vacant, mut count) = (self.vacant, 0);
         while vacant != NONE {
+            count += 1;
             let slot = &self.slots[vacant as usize];
             assert!(slot.value.is_none() && slot.generation < LAST_GENERATION);
             vacant = slot.tag;
         }
+        assert!(is_open || !fresh && count < slack || is_retired, "a chunk is wrongly closed");
         used
     }
 }

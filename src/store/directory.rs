@@ -17,9 +17,10 @@ const CUT: usize = 4096;
 #[derive(Debug)]
 pub(crate) struct Directory<V> {
     pub(crate) chunks: Vec<Chunk<V>>,
-    /// The chunk that is filled, which has a vacant place; `NONE` if all are full.
+    /// The chunk that is filled, which has a vacant place; `NONE` if none is open.
     pub(crate) filling: u32,
-    /// The other chunks with a vacant place. The first is filled next, so that the last run empty.
+    /// The other open chunks, which have vacant places. The first is filled next, so that the last
+    /// run empty.
     pub(crate) open: BinaryHeap<Reverse<u32>>,
     /// The empty chunk that keeps its memory.
     pub(crate) spare: Option<u32>,
@@ -76,6 +77,16 @@ impl<V> Directory<V> {
         work::count_growth(self.chunks.len(), self.chunks.capacity());
         self.chunks.push(chunk);
         self.filling = id;
+    }
+
+    /// Takes in a chunk that has vacant places again.
+    #[cold]
+    pub(crate) fn open(&mut self, id: u32) {
+        if self.filling == NONE && self.open.is_empty() {
+            self.filling = id;
+        } else {
+            self.open.push(Reverse(id));
+        }
     }
 
     #[cold]
@@ -144,7 +155,7 @@ impl<V> Directory<V> {
 
     /// Checks what is said at the fields, for chunks of `size` places. Returns how many values
     /// there are. Takes time proportional to them.
-    pub(crate) fn assert_invariants(&self, size: usize, few: usize) -> usize {
+    pub(crate) fn assert_invariants(&self, size: usize, few: usize, slack: usize) -> usize {
         let filling = std::iter::once(self.filling);
         let mut open: Vec<u32> = self.open.iter().map(|id| id.0).chain(filling).collect();
         open.retain(|&id| (id as usize) < self.chunks.len());
@@ -155,7 +166,7 @@ impl<V> Directory<V> {
         let mut len = 0;
         for (id, chunk) in self.chunks.iter().enumerate() {
             let is_open = open.binary_search(&(id as u32)).is_ok();
-            len += chunk.assert_invariants(size, is_open);
+            len += chunk.assert_invariants(size, slack, is_open);
             let may_be_sparse = chunk.used as usize <= few && id != self.filling as usize;
             assert!(may_be_sparse || !chunk.is_sparse(), "chunk {id} is sparse");
         }

@@ -9,7 +9,8 @@
 //! out before.
 //!
 //! Invariants, held between calls and checked by [`Slab::assert_invariants`]:
-//! - every chunk with a vacant place is in `open` or is `filling`; no full or retired chunk is;
+//! - a chunk is in `open` or is `filling` from when a sixteenth of its places are vacant until it
+//!   is full; no retired chunk is;
 //! - a chunk is sparse only between two times when it is filled, and stays `filling` until it is
 //!   full: so it takes a chunk's worth of calls to make it sparse once more;
 //! - a chunk is appended only while no other is open, so `open` never names a chunk twice;
@@ -19,7 +20,6 @@ use crate::store::chunk::{Chunk, NONE, Slot, WORN_GENERATION};
 use crate::store::directory::Directory;
 use crate::store::key::Key;
 use crate::work;
-use std::cmp::Reverse;
 
 /// What a chunk takes at most, unless a single value takes more. A slab keeps one chunk, so what
 /// has many shards wants small ones.
@@ -45,6 +45,9 @@ impl<V, const BYTES: usize> Slab<V, BYTES> {
     const MASK: u32 = (1 << Self::BITS) - 1;
     /// A chunk with so few values becomes sparse.
     const FEW: usize = Self::SIZE / 16;
+    /// A chunk that was full is open again when so many of its values have left: so it is not
+    /// listed and filled for each of them.
+    const SLACK: usize = if Self::FEW > 0 { Self::FEW } else { 1 };
 
     pub(crate) fn new() -> Self {
         Slab { directory: Directory::new(), len: 0 }
@@ -85,6 +88,7 @@ impl<V, const BYTES: usize> Slab<V, BYTES> {
         chunk.used += 1;
         let was_empty = chunk.used == 1;
         if chunk.is_full(Self::SIZE) {
+            chunk.is_open = false;
             directory.filling = NONE;
         }
         if was_empty && directory.spare == Some(id) {
@@ -116,7 +120,7 @@ impl<V, const BYTES: usize> Slab<V, BYTES> {
         let (id, offset) = (index >> Self::BITS, index & Self::MASK);
         let directory = &mut self.directory;
         let chunk = directory.chunks.get_mut(id as usize)?;
-        let (was_full, is_sparse) = (chunk.is_full(Self::SIZE), chunk.is_sparse());
+        let is_sparse = chunk.is_sparse();
         let vacant = chunk.vacant;
         let slot = chunk.slot_mut(offset as usize)?;
         let generation = slot.generation;
@@ -124,21 +128,21 @@ impl<V, const BYTES: usize> Slab<V, BYTES> {
         slot.generation += 1;
         slot.tag = vacant;
         let next = slot.generation;
+        chunk.used -= 1;
+        let used = chunk.used as usize;
         if is_sparse {
             chunk.forget(offset as usize);
         } else if next < WORN_GENERATION || chunk.wear(next) {
             chunk.vacant = offset;
-            if was_full && directory.filling == NONE && directory.open.is_empty() {
-                directory.filling = id;
-            } else if was_full {
-                directory.open.push(Reverse(id));
+            if !chunk.is_open && used <= Self::SIZE - Self::SLACK {
+                chunk.is_open = true;
+                directory.open(id);
             }
         }
-        chunk.used -= 1;
         self.len -= 1;
-        if chunk.used == 0 {
+        if used == 0 {
             directory.keep_or_give_back(id);
-        } else if chunk.used as usize == Self::FEW && id != directory.filling && !is_sparse {
+        } else if used == Self::FEW && id != directory.filling && !is_sparse {
             directory.thin.push(id);
         }
         if !directory.thin.is_empty() {
@@ -238,7 +242,7 @@ impl<V, const BYTES: usize> Slab<V, BYTES> {
 
     /// Checks the invariants of the head of this file. Takes time proportional to the slab.
     pub(crate) fn assert_invariants(&self) {
-        assert_eq!(self.directory.assert_invariants(Self::SIZE, Self::FEW), self.len);
+        assert_eq!(self.directory.assert_invariants(Self::SIZE, Self::FEW, Self::SLACK), self.len);
     }
 }
 
