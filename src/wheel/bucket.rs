@@ -209,18 +209,15 @@ impl Bucket {
         }
     }
 
-    /// Takes the stale references out of the first block; the others follow behind the last one
-    /// then, unless the bucket has no other block. Returns how many references there were in it,
-    /// and how many of them are live. `batch` is room for them.
+    /// Takes the stale references out of the first block; there must be one. The others follow
+    /// behind the last one then, unless the bucket has no other block. Returns how many references
+    /// there were in it, and how many of them are live. `batch` is room for them.
     pub(crate) fn sweep_front(
         &mut self,
         blocks: &mut Blocks,
         batch: &mut Vec<Reference>,
         is_live: impl Fn(Reference) -> bool,
     ) -> (usize, usize) {
-        if self.len == 0 {
-            return (0, 0);
-        }
         let references = usize::from(self.start)..usize::from(self.end_of_first());
         let taken = references.len();
         work::count(taken);
@@ -228,7 +225,8 @@ impl Bucket {
         batch.retain(|reference| is_live(*reference));
         let live = batch.len();
         // Few move from a large block to a small one.
-        if self.first == self.last && (live > SMALL_BLOCK || live > 0 && self.first & SMALL > 0) {
+        let few = if self.first & SMALL == 0 { SMALL_BLOCK } else { 0 };
+        if self.first == self.last && live > few {
             blocks.references_mut(self.first)[..live].copy_from_slice(batch);
             (self.start, self.end, self.len) = (0, live as u8, live as u32);
         } else {

@@ -41,6 +41,10 @@ impl Sweep {
                 continue;
             };
             let len = wheels.len_of(bucket);
+            if len == 0 {
+                (self.bucket, self.left) = (self.bucket + 1, 0);
+                continue;
+            }
             let (taken, live) = wheels.sweep_front(bucket, batch, &is_live);
             looked_at += taken;
             // The bucket may have been flushed since the last look: then less is left of it.

@@ -158,8 +158,8 @@ impl Wheels {
         Expiration { tick: span.expiration_of(start), start, bucket, shard }
     }
 
-    /// Takes the stale references out of the first block of a bucket. Returns how many there were
-    /// in it, and how many of them are live.
+    /// Takes the stale references out of the first block of a bucket, which is not empty. Returns
+    /// how many there were in it, and how many of them are live.
     pub(crate) fn sweep_front(
         &mut self,
         id: BucketId,
