@@ -71,11 +71,13 @@ impl<V, const BYTES: usize> Slab<V, BYTES> {
     #[inline]
     pub(crate) fn insert(&mut self, value: V, tag: u32) -> Key {
         let directory = &mut self.directory;
-        if directory.filling as usize >= directory.chunks.len() {
-            directory.open_chunk(Self::BITS);
-        }
+        let chunk = loop {
+            match directory.chunks.get_mut(directory.filling as usize) {
+                Some(chunk) => break chunk,
+                None => directory.open_chunk(Self::BITS),
+            }
+        };
         let id = directory.filling;
-        let chunk = &mut directory.chunks[id as usize];
         if chunk.vacant == NONE {
             chunk.push_vacant();
         }
