@@ -20,10 +20,8 @@ fn cancel_for_key_against_trigger() {
         let (mut returned, mut completed) = (Vec::new(), 0);
         thread::scope(|scope| {
             scope.spawn(|| returned = limbo.cancel_for_key(0));
-            scope.spawn(|| {
-                limbo.set(0);
-                completed = limbo.trigger(1);
-            });
+            scope.spawn(|| limbo.set(0));
+            scope.spawn(|| completed = limbo.trigger(1));
         });
         assert_eq!(limbo.fate(1), Some(Fate::Returned));
         let fate = match (&returned[..], completed) {
@@ -113,10 +111,8 @@ fn shutdown_against_trigger() {
         let (mut returned, mut completed) = (Vec::new(), 0);
         thread::scope(|scope| {
             scope.spawn(|| returned = limbo.shutdown());
-            scope.spawn(|| {
-                limbo.set(0);
-                completed = limbo.trigger(1);
-            });
+            scope.spawn(|| limbo.set(0));
+            scope.spawn(|| completed = limbo.trigger(1));
         });
         assert_eq!(completed, usize::from(limbo.fate(0) == Some(Fate::Completed)));
         for id in 0..2 {
