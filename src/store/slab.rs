@@ -290,6 +290,23 @@ mod tests {
     }
 
     #[test]
+    fn a_full_chunk_is_filled_again_when_enough_of_it_is_vacant() {
+        let mut slab = Large::new();
+        let full: Vec<Key> = (0..256).map(|value| slab.insert(value, 0)).collect();
+        let mut next_chunk = |release: &[Key], insert: u64| {
+            release.iter().for_each(|key| slab.release(key.index));
+            let chunks: Vec<_> =
+                (0..insert).map(|value| slab.insert(value, 0).index / 128).collect();
+            slab.assert_invariants();
+            chunks
+        };
+        assert_eq!(next_chunk(&full[..7], 1), [2], "seven vacant places are too few");
+        assert_eq!(next_chunk(&full[7..8], 127), [2; 127], "a chunk is filled to its end");
+        assert_eq!(next_chunk(&[], 8), [0; 8]);
+        assert_eq!(next_chunk(&[], 1), [3]);
+    }
+
+    #[test]
     fn a_place_whose_generations_are_used_up_is_retired() {
         let mut slab = Small::new();
         let key = slab.insert(1, 0);

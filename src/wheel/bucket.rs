@@ -326,4 +326,29 @@ mod tests {
         let left = (blocks.small.len(), blocks.large.len());
         assert_eq!(left, (0, 0), "an empty bucket has no block");
     }
+
+    #[test]
+    fn a_sweep_takes_what_is_stale_and_nothing_else() {
+        for count in 1..200 {
+            for nth in [1, 2, 3, 50, 1_000] {
+                let (mut blocks, mut bucket, mut batch) =
+                    (Blocks::new(), Bucket::new(), Vec::new());
+                for tick in 1..=count {
+                    bucket.push(&mut blocks, Reference { tick, ..Reference::default() });
+                }
+                let mut looked_at = 0;
+                while looked_at < 2 * count as usize && bucket.len() > 0 {
+                    let is_live = |reference: Reference| reference.tick % nth == 0;
+                    looked_at += bucket.sweep_front(&mut blocks, &mut batch, is_live).0;
+                    bucket.assert_invariants(&blocks, |_| ());
+                }
+                let large = blocks.large.len();
+                let mut left = Vec::new();
+                bucket.assert_invariants(&blocks, |reference| left.push(reference.tick));
+                left.sort_unstable();
+                assert_eq!(left, (1..=count / nth).map(|n| n * nth).collect::<Vec<_>>());
+                assert!(left.len() > SMALL_BLOCK || large == 0, "few lie in a small block");
+            }
+        }
+    }
 }

@@ -41,9 +41,10 @@ const DIRECTORY: u64 = 32;
 /// turn's lock a shard's is taken, and under both of them the delay queue's: so these count what is
 /// done under the others as well.
 const BOUNDS: [(&str, u64); 10] = [
-    // A batch is taken out of its bucket, looked at and filed anew, or 32 references are swept in
-    // 32 buckets. Or 1,024 buckets are looked at, and a batch is taken out of one of them. By that
-    // some chunks, of entries and of references, become sparse, one for 32 entries, or empty.
+    // A batch is taken out of its bucket, looked at and filed anew, or 32 references, and what is
+    // left of a block then, are swept in 32 buckets. Or 1,024 buckets are looked at, and a batch is
+    // taken out of one of them. By that some chunks, of entries and of references, become sparse,
+    // one for 32 entries, or empty.
     ("tickwheel::timer::shard::State", 2 * BATCH + 8 * CHUNK),
     // Besides, 64 buckets may be put aside, each compared with those that were before.
     ("tickwheel::timer::driver::Turn", 2 * BATCH + 8 * CHUNK + 64 * 64),
