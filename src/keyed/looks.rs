@@ -1,6 +1,7 @@
-//! Calls that look at a key's task before they do something, or instead.
+//! Calls that look at a key's task before they do something, or instead; and at all tasks.
 
 use crate::keyed::KeyedTimer;
+use crate::keyed::entry::{Held, OccupiedEntry};
 use crate::timer::entry::{TimerEntry, When};
 use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash};
@@ -12,6 +13,34 @@ where
     T: Send + 'static,
     S: BuildHasher,
 {
+    /// Returns a key's entry, if it has a task. Unlike for [`entry`](Self::entry), the key may be
+    /// given in any form that it can be borrowed as.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tickwheel::keyed::KeyedTimer;
+    /// # use tickwheel::{Timer, TimerEntry};
+    /// # let timer = Timer::builder().build()?;
+    /// # let keyed = KeyedTimer::new(&timer, |_: String, _: u32| ());
+    /// # keyed.schedule("ada".to_owned(), TimerEntry::after(Duration::from_secs(60), 1_u32))?;
+    /// if let Some(mut requests) = keyed.find_entry("ada") {
+    ///     *requests.get_mut() += 1;
+    ///     requests.reschedule(Duration::from_secs(10));
+    /// }
+    /// assert_eq!(keyed.get("ada"), Some(2));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn find_entry<Q>(&self, key: &Q) -> Option<OccupiedEntry<'_, K, T>>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        let hash = self.hash(key);
+        let mut held = Held::new(&self.shards, self.shards.shard(hash).lock());
+        let index = held.shard().find(hash, key)?;
+        Some(OccupiedEntry::new(held, index))
+    }
+
     /// Returns a copy of a key's task.
     pub fn get<Q>(&self, key: &Q) -> Option<T>
     where
@@ -113,5 +142,30 @@ where
             is_wanted
         });
         touched.unwrap_or(false)
+    }
+
+    /// Calls `visit` with each key, its task and its deadline.
+    ///
+    /// That is neither in an order nor a snapshot: the keys are visited a few at a time, and others
+    /// may use them in between. A key that has its task all the while is visited once; one that
+    /// comes or goes meanwhile, perhaps; one that goes and comes again, perhaps twice.
+    ///
+    /// `visit` is called under the lock of the key's shard, which is held for at most 1024 keys on
+    /// end: it must be quick, and not use the keyed timer.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tickwheel::keyed::KeyedTimer;
+    /// # use tickwheel::{Timer, TimerEntry};
+    /// # let timer = Timer::builder().build()?;
+    /// # let sessions = KeyedTimer::new(&timer, |_: &str, _: u32| ());
+    /// # sessions.schedule("ada", TimerEntry::after(Duration::from_secs(60), 1_u32))?;
+    /// let mut clients = Vec::new();
+    /// sessions.for_each(|client, _session, _deadline| clients.push(*client));
+    /// assert_eq!(clients, ["ada"]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn for_each(&self, visit: impl FnMut(&K, &T, Option<Instant>)) {
+        self.shards.for_each(visit);
     }
 }

@@ -189,7 +189,8 @@ where
         }
     }
 
-    /// Takes a key's task back, if it has not expired.
+    /// Takes a key's task back, if it has not expired: whichever it is, also one that somebody else
+    /// has scheduled since. [`cancel_if`](Self::cancel_if) looks at it first.
     pub fn cancel<Q>(&self, key: &Q) -> Option<T>
     where
         K: Borrow<Q>,

@@ -18,7 +18,6 @@ use crate::timer::error::AddError;
 use crate::timer::owner::Queued;
 use crate::wheel::bucket_queue::Expiration;
 use crate::wheel::core::Core;
-use crate::wheel::ticks::NEVER;
 use crate::wheel::wheels::Wheels;
 use std::borrow::Borrow;
 use std::mem;
@@ -84,8 +83,7 @@ impl<K: Eq, T> Shard<K, T> {
 
     #[inline]
     pub(crate) fn deadline(&self, context: &TimerContext, index: u32) -> Option<Instant> {
-        let deadline = self.core.deadline_at(index);
-        (deadline < NEVER).then(|| context.time.instant_of(deadline))
+        context.time.instant_or_never(self.core.deadline_at(index))
     }
 
     /// Gives a key another task: its former one.
@@ -163,6 +161,20 @@ impl<K: Eq, T> Shard<K, T> {
             out.push((item.key, item.task));
         });
         context.release_permits(out.len());
+    }
+
+    /// Calls `visit` with each key of a chunk. Returns whether there is a chunk after it.
+    pub(crate) fn visit(
+        &self,
+        context: &TimerContext,
+        chunk: usize,
+        visit: &mut impl FnMut(&K, &T, Option<Instant>),
+    ) -> bool {
+        for (_, entry) in self.core.entries.of_chunk(chunk) {
+            let Item { key, task, .. } = &entry.task;
+            visit(key, task, context.time.instant_or_never(entry.deadline.get()));
+        }
+        chunk + 1 < self.core.entries.chunks()
     }
 
     /// Flushes a batch of a bucket that was polled under the shard's lock, and tells the delay

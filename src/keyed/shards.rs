@@ -22,6 +22,7 @@ use crate::wheel::snapshot::Snapshot;
 use crate::wheel::wheels::Wheels;
 use crossbeam_utils::CachePadded;
 use std::sync::{Arc, Weak};
+use std::time::Instant;
 
 /// Slots of each wheel: few, because there are many shards, and a key's deadline is seldom near.
 const WHEEL_SIZE: usize = 64;
@@ -132,6 +133,16 @@ impl<K: Eq, T> Shards<K, T> {
             }
         }
         all
+    }
+
+    pub(crate) fn for_each(&self, mut visit: impl FnMut(&K, &T, Option<Instant>)) {
+        for shard in &self.shards {
+            let mut chunk = 0;
+            // One at a time, so that the lock is never held for long.
+            while shard.lock().visit(&self.context, chunk, &mut visit) {
+                chunk += 1;
+            }
+        }
     }
 
     pub(crate) fn keys(&self) -> usize {

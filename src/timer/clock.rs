@@ -225,6 +225,11 @@ impl Time {
         start.checked_add(Duration::from_nanos(deadline)).unwrap_or(start)
     }
 
+    /// The same, where a deadline may be [`NEVER`].
+    pub(crate) fn instant_or_never(&self, deadline: u64) -> Option<Instant> {
+        (deadline < NEVER).then(|| self.instant_of(deadline))
+    }
+
     pub(crate) fn instant_of_tick(&self, tick: u64) -> Instant {
         self.instant_of(self.ticks.start_of(tick))
     }

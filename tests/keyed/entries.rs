@@ -2,7 +2,7 @@
 
 use crate::{Fixture, HOUR, MS};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use tickwheel::keyed::Entry;
+use tickwheel::keyed::{Entry, KeyedTimer};
 use tickwheel::{AddError, TimerEntry, When};
 
 #[test]
@@ -39,6 +39,20 @@ fn an_entry_tells_what_there_is_and_changes_it() {
     fixture.schedule(1, MS, 14);
     occupied(&|entry| assert_eq!(entry.cancel(), 14));
     assert!(fixture.timer.is_empty() && fixture.advance(HOUR).is_empty());
+}
+
+#[test]
+fn the_entry_of_a_key_that_is_there_is_found_in_any_form() {
+    let fixture = Fixture::new();
+    let keyed = KeyedTimer::new(&fixture.timer, |_: String, _: u32| ());
+    keyed.schedule("ada".to_owned(), TimerEntry::after(HOUR, 11)).expect("there is room");
+    assert!(keyed.find_entry("bob").is_none());
+    let mut entry = keyed.find_entry("ada").expect("it is there");
+    entry.reschedule(MS);
+    assert_eq!((entry.replace(12), entry.deadline()), (11, Some(fixture.clock.now() + MS)));
+    drop(entry);
+    assert_eq!(keyed.find_entry("ada").expect("it is there").cancel(), 12);
+    assert!(keyed.find_entry("ada").is_none() && fixture.timer.is_empty());
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod entries;
 mod model;
 mod owners;
 mod races;
+mod visits;
 
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;

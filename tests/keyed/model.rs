@@ -98,6 +98,12 @@ fn keyed_timers_do_what_the_model_says_after_every_step() {
                 assert_eq!(fixture.keyed.deadline(&key), deadline, "of {key}");
                 assert_eq!(fixture.keyed.contains(&key), model.contains_key(&key));
             }
+            let mut all = Vec::new();
+            fixture.keyed.for_each(|key, task, at| all.push((*key, (at, *task))));
+            all.sort_unstable();
+            let wanted =
+                model.iter().map(|(key, (ms, task))| (*key, (Some(start + *ms * MS), *task)));
+            assert_eq!(all, wanted.collect::<Vec<_>>());
         }
         fixture.keyed.cancel_all();
         assert_eq!(fixture.advance(Duration::from_secs(1)), []);

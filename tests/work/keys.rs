@@ -1,6 +1,6 @@
 //! Keyed timers. (The table of keys is the exception that the crate's page names: not counted.)
 
-use crate::{DIRECTORY, SIZES, check_with, millis, timer_of_tasks};
+use crate::{DIRECTORY, SIZES, check, check_with, millis, timer_of_tasks};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -72,6 +72,11 @@ fn every_call_for_a_key() {
         });
         check_with("len", size / DIRECTORY, || {
             assert_eq!((keyed.len(), keyed.is_empty()), (size as usize, false))
+        });
+        check("for_each", || {
+            let mut visits = 0;
+            keyed.for_each(|_, _, _| visits += 1);
+            assert_eq!(visits, size);
         });
         check_with("cancel", size / DIRECTORY, || {
             (0..size / 2).for_each(|key| assert_eq!(keyed.cancel(&key), Some(key)))
