@@ -1,5 +1,5 @@
-//! A server for Redis' clients whose keys vanish on time: values in a map, deadlines in a
-//! [`tickwheel::keyed::KeyedTimer`].
+//! A server for Redis' clients whose keys vanish on time: they lie, with their values and
+//! deadlines, in a [`tickwheel::keyed::KeyedTimer`].
 
 // In reading order: the keys and their deadlines, the commands, the wire.
 pub mod deadline;

@@ -7,7 +7,6 @@ use options::Options;
 use std::error::Error;
 use std::io::IsTerminal;
 use std::sync::Arc;
-use std::time::Instant;
 use tickwheel::Timer;
 use tickwheel_ttlstore::shared::Shared;
 use tickwheel_ttlstore::{metrics, server};
@@ -20,7 +19,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let level = if options.verbose { Level::DEBUG } else { Level::INFO };
     let colours = std::io::stdout().is_terminal();
     tracing_subscriber::fmt().with_max_level(level).with_target(false).with_ansi(colours).init();
-    let timer = Timer::builder().max_pending(options.max_ttl_keys).start()?;
+    let timer = Timer::builder().max_pending(options.max_keys).start()?;
     let waits = Timer::builder().start()?;
     let shared = Shared::new(timer.clone(), waits, options.bounds());
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -55,21 +54,16 @@ async fn serve(options: &Options, shared: &Arc<Shared>) -> Result<(), Box<dyn Er
 
 /// Says what is lost.
 fn end(timer: &Timer, shared: &Shared) {
-    let pending: Vec<Instant> = timer
-        .shutdown()
-        .iter()
-        .filter_map(|entry| match entry.when() {
-            tickwheel::When::At(deadline) => Some(deadline),
-            tickwheel::When::After(_) => None,
-        })
-        .collect();
+    timer.shutdown(); // From here on no key expires.
+    let (now, mut left) = (timer.now(), Vec::new());
+    shared.store.for_each(now, |_, deadline| {
+        left.extend(deadline.map(|deadline| deadline.instant.saturating_duration_since(now)));
+    });
     let (keys, expired) = (shared.store.len(), shared.store.expired());
     info!("ending: {keys} keys are lost, {expired} have expired");
-    match (pending.first(), pending.last()) {
+    match (left.iter().min(), left.iter().max()) {
         (Some(first), Some(last)) => {
-            let from_now = |deadline: &Instant| deadline.saturating_duration_since(timer.now());
-            let (first, last) = (from_now(first), from_now(last));
-            let count = pending.len();
+            let count = left.len();
             info!(
                 "{count} of them were to expire, the first in {first:.1?}, the last in {last:.1?}"
             );

@@ -35,9 +35,9 @@ pub(crate) struct Options {
     /// Bytes of events that a subscriber may lie behind
     #[arg(long, default_value_t = 32 << 20)]
     max_backlog_bytes: usize,
-    /// Keys with a TTL at a time
+    /// Keys at a time
     #[arg(long, default_value_t = 100_000_000)]
-    pub(crate) max_ttl_keys: usize,
+    pub(crate) max_keys: usize,
     /// Logs each connection
     #[arg(long, short)]
     pub(crate) verbose: bool,

@@ -1,105 +1,102 @@
-//! One key, locked: its value and its alarm change as one.
+//! One key, locked: its value and its deadline change as one.
 
 use crate::deadline::Deadline;
-use crate::store::{Alarms, Key, Shard, Value};
-use parking_lot::MutexGuard;
-use tickwheel::TimerEntry;
+use crate::store::{Key, Tally, Value};
+use std::mem;
+use std::time::Duration;
+use tickwheel::keyed::{Entry, OccupiedEntry};
+use tickwheel::{TimerEntry, When};
 
-/// A key, and the lock of its shard.
+/// A key that is there, and the lock of its shard.
 #[derive(Debug)]
-pub struct Slot<'a> {
-    shard: MutexGuard<'a, Shard>,
-    alarms: &'a Alarms,
-    key: &'a [u8],
+pub struct Found<'a> {
+    entry: OccupiedEntry<'a, Key, Value>,
+    tally: &'a Tally,
 }
 
-/// The timer takes no more deadlines. Nothing has changed.
+/// A key that is there or not, and the lock of its shard.
+#[derive(Debug)]
+pub struct Slot<'a> {
+    entry: Entry<'a, Key, Value>,
+    tally: &'a Tally,
+}
+
+/// There are as many keys as there may be. Nothing has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
+impl<'a> Found<'a> {
+    pub(crate) fn new(entry: OccupiedEntry<'a, Key, Value>, tally: &'a Tally) -> Self {
+        Found { entry, tally }
+    }
+
+    /// Makes the key expire, whose time is up: its alarm is late.
+    pub(crate) fn expire(self, key: &[u8]) {
+        // Under the lock: who finds the key gone has the event before what follows.
+        self.tally.expire(key);
+        self.entry.cancel();
+    }
+
+    /// What the key has.
+    pub fn value(&self) -> &Value {
+        self.entry.get()
+    }
+
+    /// Moves the key's deadline, or takes it away.
+    pub fn set_deadline(&mut self, deadline: Option<Deadline>) {
+        let former = mem::replace(&mut self.entry.get_mut().deadline, deadline);
+        match deadline {
+            Some(deadline) => self.entry.reschedule_at(deadline.instant),
+            None if former.is_some() => self.entry.reschedule(Duration::MAX),
+            None => {}
+        }
+        self.tally.count(former, deadline);
+    }
+
+    /// Removes the key, which does not expire then.
+    pub fn remove(self) {
+        let value = self.entry.cancel();
+        self.tally.count(value.deadline, None);
+    }
+}
+
 impl<'a> Slot<'a> {
-    pub(crate) fn new(shard: MutexGuard<'a, Shard>, alarms: &'a Alarms, key: &'a [u8]) -> Self {
-        Slot { shard, alarms, key }
+    /// Absent; or found, and not due.
+    pub(crate) fn new(entry: Entry<'a, Key, Value>, tally: &'a Tally) -> Self {
+        Slot { entry, tally }
     }
 
     /// What the key has.
     pub fn value(&self) -> Option<&Value> {
-        self.shard.get(self.key)
+        match &self.entry {
+            Entry::Occupied(entry) => Some(entry.get()),
+            Entry::Vacant(_) => None,
+        }
     }
 
     /// Gives the key a value, with this deadline or with none.
     ///
     /// # Errors
-    /// [`Full`].
-    pub fn set(&mut self, bytes: &[u8], deadline: Option<Deadline>) -> Result<(), Full> {
-        if let Some((key, value)) = self.shard.get_key_value_mut(self.key) {
-            change(self.alarms, key, value, deadline)?;
-            value.put(bytes);
-            return Ok(());
-        }
-        let key = Key::from(self.key);
-        if let Some(deadline) = deadline {
-            schedule(self.alarms, &key, deadline)?;
-        }
-        self.shard.insert(key, Value { bytes: bytes.into(), deadline });
-        Ok(())
-    }
-
-    /// Moves the key's deadline, or takes it away. Does nothing if there is no such key.
-    ///
-    /// # Errors
-    /// [`Full`].
-    pub fn set_deadline(&mut self, deadline: Option<Deadline>) -> Result<(), Full> {
-        match self.shard.get_key_value_mut(self.key) {
-            Some((key, value)) => change(self.alarms, key, value, deadline),
-            None => Ok(()),
-        }
-    }
-
-    /// Removes the key. Returns whether it was there.
-    pub fn remove(&mut self) -> bool {
-        let former = self.shard.remove(self.key);
-        if former.as_ref().is_some_and(|value| value.deadline.is_some()) {
-            self.alarms.cancel(self.key);
-        }
-        former.is_some()
-    }
-}
-
-/// Gives a key this deadline or none, and its alarm the same.
-fn change(
-    alarms: &Alarms,
-    key: &Key,
-    value: &mut Value,
-    deadline: Option<Deadline>,
-) -> Result<(), Full> {
-    match (value.deadline, deadline) {
-        (None, None) => {}
-        (Some(_), None) => drop(alarms.cancel(key)),
-        (former, Some(deadline)) => {
-            // An alarm that is there is moved, unless it has just gone off.
-            if former.is_none() || !alarms.reschedule_at(key, deadline.instant) {
-                schedule(alarms, key, deadline)?;
+    /// [`Full`], if the key is not there.
+    pub fn set(self, bytes: &[u8], deadline: Option<Deadline>) -> Result<(), Full> {
+        let tally = self.tally;
+        match self.entry {
+            Entry::Occupied(entry) => {
+                let mut found = Found::new(entry, tally);
+                found.entry.get_mut().put(bytes);
+                found.set_deadline(deadline);
+                Ok(())
             }
-        }
-    }
-    value.deadline = deadline;
-    Ok(())
-}
-
-fn schedule(alarms: &Alarms, key: &Key, deadline: Deadline) -> Result<(), Full> {
-    // After a shutdown nobody will see this key again: refused as well.
-    let entry = TimerEntry::at(deadline.instant, ());
-    alarms.schedule(Key::clone(key), entry).map(drop).map_err(|_| Full)
-}
-
-impl Value {
-    /// In its place, if it has the same length.
-    fn put(&mut self, bytes: &[u8]) {
-        if self.bytes.len() == bytes.len() {
-            self.bytes.copy_from_slice(bytes);
-        } else {
-            self.bytes = bytes.into();
+            Entry::Vacant(entry) => {
+                let when = deadline.map_or(When::After(Duration::MAX), |it| When::At(it.instant));
+                // First counted, because it may expire at once.
+                tally.count(None, deadline);
+                let value = Value { bytes: bytes.into(), deadline };
+                entry.schedule(TimerEntry::new(when, value)).map_err(|_| {
+                    tally.count(deadline, None);
+                    Full
+                })
+            }
         }
     }
 }

@@ -1,159 +1,149 @@
-//! The keys: values and deadlines in a map, an alarm for each deadline in a keyed timer.
+//! The keys: all of them lie in a keyed timer, with their values and deadlines.
 
 use crate::deadline::Deadline;
 use crate::events::Events;
-use crate::slot::Slot;
+use crate::slot::{Found, Slot};
 use foldhash::quality::RandomState;
-use hashbrown::HashMap;
-use parking_lot::{Mutex, MutexGuard};
-use std::hash::BuildHasher;
-use std::mem;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
-use tickwheel::keyed::KeyedTimer;
-use tickwheel::{Timer, WeakTimer};
+use tickwheel::Timer;
+use tickwheel::keyed::{Entry, KeyedTimer};
 
-/// Shared by the map and the timer.
-pub(crate) type Key = Arc<[u8]>;
-
-/// A part of the keys, under one lock.
-pub(crate) type Shard = HashMap<Key, Value, RandomState>;
-
-/// Which keys expire, and when.
-pub(crate) type Alarms = KeyedTimer<Key, (), RandomState>;
+pub(crate) type Key = Box<[u8]>;
 
 /// What a key has.
 #[derive(Debug)]
 pub struct Value {
     /// What GET tells.
     pub bytes: Box<[u8]>,
-    /// When it expires, if ever.
+    /// When it expires, if ever: what the timer was told, and the same by the wall clock.
     pub deadline: Option<Deadline>,
 }
 
 /// Keys with values, which vanish on time.
 ///
-/// Whoever uses a key locks its shard, and its alarm changes under that lock: so no two threads
-/// leave a key with another one's deadline. The timer calls `Keys::expire` without a lock of its
-/// own, so the two can't block each other. An alarm that was on its way when its key was set anew
-/// finds a deadline that has not come, and leaves the key alone.
+/// The keyed timer is the only table. To it, a key without a deadline is one whose deadline never
+/// comes. Whoever uses a key has its entry, and with that the lock of its shard: so its value and
+/// its deadline change as one, and not while it expires. A key whose time is up, but whose alarm
+/// has not come yet, expires when somebody looks at it.
 #[derive(Debug)]
 pub struct Store {
-    keys: Arc<Keys>,
-    alarms: Alarms,
+    keys: KeyedTimer<Key, Value, RandomState>,
+    tally: Arc<Tally>,
 }
 
 /// What the alarms refer to: they must not own the keyed timer.
 #[derive(Debug)]
-struct Keys {
-    shards: Box<[Mutex<Shard>]>,
-    hasher: RandomState,
-    timer: WeakTimer,
+pub(crate) struct Tally {
     events: Arc<Events>,
     expired: AtomicU64,
+    deadlines: AtomicUsize,
 }
 
 impl Store {
     /// No keys yet. Deadlines are `timer`'s; what expires is told to `events`.
     pub fn new(timer: &Timer, events: Arc<Events>) -> Self {
-        const SHARDS: usize = 64; // More than threads, so that these seldom meet.
-        let hasher = RandomState::default();
-        let shard = || Mutex::new(HashMap::with_hasher(hasher.clone()));
-        let keys = Arc::new(Keys {
-            shards: (0..SHARDS).map(|_| shard()).collect(),
-            hasher: hasher.clone(),
-            timer: timer.downgrade(),
-            events,
-            expired: AtomicU64::new(0),
-        });
-        let alarmed = Arc::clone(&keys);
-        let alarm = move |key: Key, ()| {
-            if let Some(timer) = alarmed.timer.upgrade() {
-                let mut shard = alarmed.shard(&key);
-                alarmed.expire(&mut shard, &key, timer.now());
-            }
-        };
-        Store { keys, alarms: KeyedTimer::with_hasher(timer, hasher, alarm) }
+        let (expired, deadlines) = (AtomicU64::new(0), AtomicUsize::new(0));
+        let tally = Arc::new(Tally { events, expired, deadlines });
+        let alarmed = Arc::clone(&tally);
+        let alarm = move |key: Key, _: Value| alarmed.expire(&key);
+        Store { keys: KeyedTimer::with_hasher(timer, RandomState::default(), alarm), tally }
     }
 
-    /// The key, locked. If its time was up it is gone.
-    pub fn lock<'a>(&'a self, key: &'a [u8], now: Instant) -> Slot<'a> {
-        let mut shard = self.keys.shard(key);
-        if self.keys.expire(&mut shard, key, now) {
-            self.alarms.cancel(key);
+    /// The key, locked, if it is there. If its time was up it is gone.
+    pub fn find(&self, key: &[u8], now: Instant) -> Option<Found<'_>> {
+        let found = Found::new(self.keys.find_entry(key)?, &self.tally);
+        if found.value().is_due(now) {
+            found.expire(key);
+            return None;
         }
-        Slot::new(shard, &self.alarms, key)
+        Some(found)
+    }
+
+    /// The key, locked, whether it is there or not. If its time was up it is gone.
+    pub fn slot(&self, key: &[u8], now: Instant) -> Slot<'_> {
+        loop {
+            // Most keys that are set are there, and then need no copy.
+            let entry = match self.keys.find_entry(key) {
+                Some(entry) => Entry::Occupied(entry),
+                None => self.keys.entry(Key::from(key)),
+            };
+            match entry {
+                Entry::Occupied(entry) if entry.get().is_due(now) => {
+                    Found::new(entry, &self.tally).expire(key);
+                }
+                entry => return Slot::new(entry, &self.tally),
+            }
+        }
     }
 
     /// How many keys there are.
     pub fn len(&self) -> usize {
-        self.keys.shards.iter().map(|shard| shard.lock().len()).sum()
+        self.keys.len()
     }
 
     /// Whether there is no key.
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.keys.is_empty()
     }
 
     /// How many keys have a deadline.
     pub fn deadlines(&self) -> usize {
-        self.alarms.len()
+        self.tally.deadlines.load(Ordering::Relaxed)
     }
 
     /// How many keys have expired.
     pub fn expired(&self) -> u64 {
-        self.keys.expired.load(Ordering::Relaxed)
+        self.tally.expired.load(Ordering::Relaxed)
     }
 
-    /// Removes all keys, one shard after the other.
+    /// Removes all keys, a few at a time.
     pub fn flush(&self) {
-        for shard in &self.keys.shards {
-            let mut shard = shard.lock();
-            let with_alarm = shard.iter().filter(|(_, value)| value.deadline.is_some());
-            for (key, _) in with_alarm {
-                self.alarms.cancel(key);
-            }
-            let former = mem::replace(&mut *shard, HashMap::with_hasher(self.keys.hasher.clone()));
-            drop(shard);
-            drop(former);
+        for (_, value) in self.keys.cancel_all() {
+            self.tally.count(value.deadline, None);
         }
     }
 
-    /// Calls `visit` with each key, one shard after the other, in no order.
-    pub fn for_each(&self, now: Instant, mut visit: impl FnMut(&[u8])) {
-        for shard in &self.keys.shards {
-            for (key, value) in &*shard.lock() {
-                if !value.is_due(now) {
-                    visit(key);
-                }
+    /// Calls `visit` with each key and its deadline, in no order. It must not use the store.
+    pub fn for_each(&self, now: Instant, mut visit: impl FnMut(&[u8], Option<Deadline>)) {
+        self.keys.for_each(|key, value, _| {
+            if !value.is_due(now) {
+                visit(key, value.deadline);
             }
-        }
+        });
     }
 }
 
-impl Keys {
-    fn shard(&self, key: &[u8]) -> MutexGuard<'_, Shard> {
-        // The map uses the other bits.
-        let hash = (self.hasher.hash_one(key) >> 40) as usize;
-        self.shards[hash % self.shards.len()].lock()
+impl Tally {
+    /// A key has expired.
+    pub(crate) fn expire(&self, key: &[u8]) {
+        self.deadlines.fetch_sub(1, Ordering::Relaxed);
+        self.expired.fetch_add(1, Ordering::Relaxed);
+        self.events.publish_expired(key);
     }
 
-    /// Removes the key if its time is up, and tells so.
-    fn expire(&self, shard: &mut Shard, key: &[u8], now: Instant) -> bool {
-        if !shard.get(key).is_some_and(|value| value.is_due(now)) {
-            return false;
+    /// A key's deadline has changed; one that is not there has none.
+    pub(crate) fn count(&self, former: Option<Deadline>, new: Option<Deadline>) {
+        match (former, new) {
+            (None, Some(_)) => _ = self.deadlines.fetch_add(1, Ordering::Relaxed),
+            (Some(_), None) => _ = self.deadlines.fetch_sub(1, Ordering::Relaxed),
+            (None, None) | (Some(_), Some(_)) => {}
         }
-        shard.remove(key);
-        self.expired.fetch_add(1, Ordering::Relaxed);
-        // Under the lock: who sees the key gone, or set anew, has the event before what follows.
-        self.events.publish_expired(key);
-        true
     }
 }
 
 impl Value {
-    fn is_due(&self, now: Instant) -> bool {
+    pub(crate) fn is_due(&self, now: Instant) -> bool {
         self.deadline.is_some_and(|deadline| deadline.is_due(now))
+    }
+
+    /// In its place, if it has the same length.
+    pub(crate) fn put(&mut self, bytes: &[u8]) {
+        if self.bytes.len() == bytes.len() {
+            self.bytes.copy_from_slice(bytes);
+        } else {
+            self.bytes = bytes.into();
+        }
     }
 }

@@ -27,8 +27,7 @@ fn keys_vanish_on_time_though_nobody_looks_at_them() {
         pass(&server, &clock, step * MS);
         assert_eq!(told(&mut client, "dbsize"), left, "after {step} ms");
     }
-    assert_eq!(server.shared.store.expired(), 3);
-    assert!(server.shared.timer.is_empty());
+    assert_eq!((server.shared.store.expired(), server.shared.store.deadlines()), (3, 0));
 }
 
 #[test]
@@ -76,8 +75,9 @@ fn a_key_has_its_last_deadline() {
     for (line, left) in lines {
         told(&mut client, line);
         assert_eq!(told(&mut client, "pttl a"), left, "{line}");
-        let alarms = usize::from(left != "-1");
-        assert_eq!(server.shared.timer.len(), alarms, "{line}");
+        let deadlines = usize::from(left != "-1");
+        assert_eq!(server.shared.store.deadlines(), deadlines, "{line}");
+        assert_eq!(server.shared.timer.len(), 1, "{line}");
     }
     pass(&server, &clock, 29 * MS);
     assert_eq!(told(&mut client, "exists a"), "1");
@@ -86,14 +86,16 @@ fn a_key_has_its_last_deadline() {
 }
 
 #[test]
-fn what_is_deleted_has_no_alarm_left() {
-    let (server, _) = Server::manual();
+fn what_is_deleted_or_set_for_good_has_no_alarm_left() {
+    let (server, clock) = Server::manual();
     let mut client = server.client();
     for end in ["del a b", "flushall", "set a 1", "pexpire a 0", "getex a pxat 1"] {
         told(&mut client, "set a 1 px 100");
         told(&mut client, "set b 1");
         told(&mut client, end);
-        assert!(server.shared.timer.is_empty(), "{end}");
+        assert_eq!(server.shared.store.deadlines(), 0, "{end}");
+        assert_eq!(server.shared.timer.len(), server.shared.store.len(), "{end}");
+        pass(&server, &clock, 1_000 * MS);
     }
     assert_eq!(server.shared.store.expired(), 0);
 }
@@ -104,25 +106,24 @@ fn a_full_timer_refuses_and_changes_nothing() {
     let timer = Timer::builder().clock(clock.clone()).max_pending(2).build().unwrap();
     let server = Server::start(timer, BOUNDS);
     let mut client = server.client();
-    let full = "ERR no room for more keys with a TTL";
+    let full = "ERR no room for more keys";
     let asked = [
         ("set a 1 ex 10", "OK"),
-        ("set b 1 ex 10", "OK"),
+        ("set b 1", "OK"),
         ("set c 1 ex 10", full),
+        ("set c 1", full),
+        ("set c 1 get ex 10", full),
         ("exists c", "0"),
-        ("set c 1", "OK"),
-        ("set c 2 get ex 10", full),
-        ("expire c 10", full),
-        ("getex c ex 10", full),
-        ("get c", "1"),
-        ("ttl c", "-1"),
         ("set a 2 ex 20", "OK"),
+        ("expire b 10", "1"),
         ("persist b", "1"),
-        ("expire c 10", "1"),
+        ("del b", "1"),
+        ("set c 1", "OK"),
     ];
     for (line, reply) in asked {
         assert_eq!(told(&mut client, line), reply, "{line}");
     }
+    assert_eq!((server.shared.store.len(), server.shared.store.deadlines()), (2, 1));
 }
 
 #[test]
@@ -165,13 +166,15 @@ fn info_tells_of_keys_and_timer() {
     told(&mut client, "set c 1");
     pass(&server, &clock, 5 * MS);
     let info = told(&mut client, "info");
-    for line in ["expired_keys:1", "db0:keys=2,expires=1,avg_ttl=0", "timer_pending:1"] {
+    for line in ["expired_keys:1", "db0:keys=2,expires=1,avg_ttl=0", "timer_pending:2"] {
         assert!(info.contains(line), "{info}");
     }
     assert!(told(&mut client, "info keyspace").contains("db0"));
     assert!(!told(&mut client, "info keyspace").contains("uptime"));
     let figures = tickwheel_ttlstore::metrics::text(&server.shared);
-    for line in ["ttlstore_keys 2", "timer_pending 1", "timer_expired_total 1"] {
+    for line in
+        ["ttlstore_keys 2", "ttlstore_keys_with_ttl 1", "timer_pending 2", "timer_expired_total 1"]
+    {
         assert!(figures.lines().any(|figure| figure == line), "{figures}");
     }
 }

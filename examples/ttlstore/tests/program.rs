@@ -72,7 +72,7 @@ fn it_says_at_the_end_what_was_pending() {
         told(&mut client, "set c 1");
         let figures = scrape(stats_port, "/metrics");
         assert!(figures.starts_with("HTTP/1.1 200 OK\r\n"), "{figures}");
-        assert!(figures.contains("\ntimer_pending 2\n"), "{figures}");
+        assert!(figures.contains("\nttlstore_keys_with_ttl 2\n"), "{figures}");
         assert!(scrape(stats_port, "/").starts_with("HTTP/1.1 404 "));
         let end = program.end(signal);
         assert!(end.contains("3 keys are lost, 0 have expired"), "{end}");
@@ -82,11 +82,11 @@ fn it_says_at_the_end_what_was_pending() {
 
 #[test]
 fn its_bounds_are_options() {
-    let mut program = Program::start(&["--max-ttl-keys", "1", "--max-clients", "1"]);
+    let mut program = Program::start(&["--max-keys", "1", "--max-clients", "1"]);
     let port = program.port("listening on ");
     let mut client = connect(port, 2);
     assert_eq!(told(&mut client, "set a 1 ex 100"), "OK");
-    assert_eq!(told(&mut client, "set b 1 ex 100"), "ERR no room for more keys with a TTL");
+    assert_eq!(told(&mut client, "set b 1 ex 100"), "ERR no room for more keys");
     let mut refusal = String::new();
     let mut second = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
     second.read_to_string(&mut refusal).expect("a refusal");

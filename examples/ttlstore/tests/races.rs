@@ -2,10 +2,11 @@
 
 mod common;
 
-use common::{Server, until};
-use std::sync::Barrier;
+use common::{BOUNDS, Server, until};
+use std::sync::{Barrier, mpsc};
 use std::thread;
 use std::time::Duration;
+use tickwheel::{ManualClock, Task, Timer};
 use tickwheel_ttlstore::shared::Shared;
 
 const THREADS: usize = 4;
@@ -15,31 +16,42 @@ const KEYS: usize = 8;
 fn set(shared: &Shared, key: &[u8], ttl_ms: Option<i64>) {
     let now = shared.now();
     let deadline = ttl_ms.map(|ttl_ms| now.after_ms(ttl_ms));
-    shared.store.lock(key, now.instant).set(b"value", deadline).expect("there is room");
+    shared.store.slot(key, now.instant).set(b"value", deadline).expect("there is room");
 }
 
-/// The alarm has taken the key's timer out, and waits for the key's lock: what is set meanwhile has
-/// the deadline that it is given, or none.
+/// The executor has the alarm already: what is set meanwhile has the deadline that it is given, or
+/// none.
 #[test]
 fn an_alarm_on_its_way_leaves_the_new_value_alone() {
     let ms = Duration::from_millis(1);
     for ttl_ms in [None, Some(500)] {
-        let (server, clock) = Server::manual();
+        let clock = ManualClock::new();
+        let (sender, alarms) = mpsc::channel::<Task>();
+        let timer = Timer::builder()
+            .clock(clock.clone())
+            .executor(move |alarm| sender.send(alarm).map_err(|error| error.0))
+            .build()
+            .expect("a timer");
+        let server = Server::start(timer, BOUNDS);
         let (shared, timer) = (&server.shared, &server.shared.timer);
+        let run = || {
+            timer.advance_clock(Duration::ZERO);
+            alarms.try_iter().map(Task::run).count()
+        };
         set(shared, b"key", Some(10));
-        let now = shared.now();
-        let mut slot = shared.store.lock(b"key", now.instant);
-        clock.advance(10 * ms);
-        thread::scope(|scope| {
-            let reaper = scope.spawn(|| timer.advance_clock(Duration::ZERO));
-            until("the alarm is on its way", || shared.store.deadlines() == 0);
-            slot.set(b"new", ttl_ms.map(|ttl_ms| now.after_ms(ttl_ms))).expect("there is room");
-            drop(slot);
-            assert_eq!(reaper.join().expect("no panic"), 1);
-        });
-        assert_eq!((shared.store.len(), shared.store.expired()), (1, 0), "{ttl_ms:?}");
-        clock.advance(500 * ms);
+        set(shared, b"seen", Some(10));
+        clock.advance(5 * ms);
+        let before = shared.now();
+        clock.advance(5 * ms);
         timer.advance_clock(Duration::ZERO);
+        // By one who has not looked at the clock since, so that the former value has not expired.
+        let deadline = ttl_ms.map(|ttl_ms| before.after_ms(ttl_ms));
+        shared.store.slot(b"key", before.instant).set(b"new", deadline).expect("there is room");
+        // And by one who finds it expired.
+        set(shared, b"seen", ttl_ms);
+        assert_eq!((run(), shared.store.len(), shared.store.expired()), (2, 2, 1), "{ttl_ms:?}");
+        clock.advance(500 * ms);
+        run();
         assert_eq!(shared.store.is_empty(), ttl_ms.is_some(), "{ttl_ms:?}");
     }
 }
@@ -72,8 +84,9 @@ fn the_expiry_of_a_former_value_never_takes_the_new_one() {
                 thread::sleep(Duration::from_millis(1));
             }
             set(shared, key.as_bytes(), None);
-            let stays = || shared.store.lock(key.as_bytes(), shared.now().instant);
-            assert!(stays().value().is_some(), "{key} was set for good");
+            let found = shared.store.find(key.as_bytes(), shared.now().instant);
+            assert!(found.is_some(), "{key} was set for good");
+            drop(found);
             set(shared, key.as_bytes(), Some(1 + (round % 2) as i64));
         }
         for key in 0..KEYS {
@@ -81,9 +94,8 @@ fn the_expiry_of_a_former_value_never_takes_the_new_one() {
         }
     });
     thread::sleep(Duration::from_millis(20));
-    assert_eq!(server.shared.store.len(), THREADS * KEYS);
-    assert!(server.shared.store.expired() > 0, "nothing met");
-    assert!(server.shared.timer.is_empty());
+    assert_eq!((shared.store.len(), shared.store.deadlines()), (THREADS * KEYS, 0));
+    assert!(shared.store.expired() > 0, "nothing met");
 }
 
 /// All threads use the same keys: each key vanishes in the end, with its alarm.
@@ -97,7 +109,11 @@ fn whoever_set_it_last_it_vanishes() {
             let key = key.as_bytes();
             match (round + thread) % 4 {
                 0 => set(shared, key, None),
-                1 => drop(shared.store.lock(key, shared.now().instant).remove()),
+                1 => {
+                    if let Some(found) = shared.store.find(key, shared.now().instant) {
+                        found.remove();
+                    }
+                }
                 2 if round % 64 == 2 => shared.store.flush(),
                 _ => set(shared, key, Some(1)),
             }
@@ -107,5 +123,7 @@ fn whoever_set_it_last_it_vanishes() {
         set(&server.shared, key.to_string().as_bytes(), Some(5));
     }
     until("all expire", || server.shared.store.is_empty());
-    until("no alarm is left", || server.shared.timer.is_empty());
+    // The last key is gone before it is counted.
+    until("all are counted", || server.shared.store.deadlines() == 0);
+    assert!(server.shared.timer.is_empty());
 }

@@ -4,6 +4,7 @@ use super::options::{EX, EXAT, PX, PXAT, Unit};
 use super::{Call, Failure, Outcome, shown};
 use crate::deadline::Deadline;
 use crate::request::Args;
+use crate::slot::Found;
 
 pub(super) fn expire(call: &mut Call<'_>) -> Outcome {
     set_deadline(call, EX)
@@ -24,15 +25,15 @@ pub(super) fn pexpireat(call: &mut Call<'_>) -> Outcome {
 fn set_deadline(call: &mut Call<'_>, unit: Unit) -> Outcome {
     let conditions = Conditions::of(call.args)?;
     let deadline = unit.any_deadline(call.word(2), call)?;
-    let mut slot = call.slot();
-    let sets = slot.value().is_some_and(|value| conditions.hold(value.deadline, deadline));
-    if sets && deadline.wall_ms <= call.now.wall_ms() {
-        slot.remove(); // At once, and as if by DEL: it does not expire.
-    } else if sets {
-        slot.set_deadline(Some(deadline))?;
-    }
-    drop(slot);
-    call.client.reply.integer(sets.into());
+    let is_meant = |found: &Found<'_>| conditions.hold(found.value().deadline, deadline);
+    let set = call.find().filter(is_meant).map(|mut found| {
+        if deadline.wall_ms <= call.now.wall_ms() {
+            found.remove(); // At once, and as if by DEL: it does not expire.
+        } else {
+            found.set_deadline(Some(deadline));
+        }
+    });
+    call.client.reply.integer(set.is_some().into());
     Ok(())
 }
 
@@ -83,11 +84,9 @@ impl Conditions {
 }
 
 pub(super) fn persist(call: &mut Call<'_>) -> Outcome {
-    let mut slot = call.slot();
-    let had_one = slot.value().is_some_and(|value| value.deadline.is_some());
-    slot.set_deadline(None)?;
-    drop(slot);
-    call.client.reply.integer(had_one.into());
+    let found = call.find().filter(|found| found.value().deadline.is_some());
+    let persisted = found.map(|mut found| found.set_deadline(None));
+    call.client.reply.integer(persisted.is_some().into());
     Ok(())
 }
 
@@ -111,7 +110,7 @@ pub(super) fn pexpiretime(call: &mut Call<'_>) -> Outcome {
 
 /// -1 for a key that does not expire, -2 for none.
 fn tell(call: &mut Call<'_>, told: impl FnOnce(Deadline) -> i64) -> Outcome {
-    let deadline = call.slot().value().map(|value| value.deadline);
+    let deadline = call.find().map(|found| found.value().deadline);
     let number = deadline.map_or(-2, |deadline| deadline.map_or(-1, told));
     call.client.reply.integer(number);
     Ok(())

@@ -13,7 +13,7 @@ pub(super) fn dbsize(call: &mut Call<'_>) -> Outcome {
 pub(super) fn keys(call: &mut Call<'_>) -> Outcome {
     let pattern = call.word(1);
     let mut found: Vec<Vec<u8>> = Vec::new();
-    call.shared.store.for_each(call.now.instant, |key| {
+    call.shared.store.for_each(call.now.instant, |key, _| {
         if glob::matches(pattern, key) {
             found.push(key.to_vec());
         }
@@ -23,7 +23,7 @@ pub(super) fn keys(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// ASYNC and SYNC are the same here: no shard is locked for longer than it takes to empty it.
+/// ASYNC and SYNC are the same here: no shard is locked for long.
 pub(super) fn flush(call: &mut Call<'_>) -> Outcome {
     let how = call.word(1);
     let known = [&b"ASYNC"[..], b"SYNC"].iter().any(|known| how.eq_ignore_ascii_case(known));

@@ -10,7 +10,7 @@ use crate::client::Client;
 use crate::deadline::Now;
 use crate::request::Args;
 use crate::shared::Shared;
-use crate::slot::{Full, Slot};
+use crate::slot::{Found, Full, Slot};
 use std::borrow::Cow;
 use std::sync::atomic::Ordering;
 
@@ -112,15 +112,20 @@ impl<'a> Call<'a> {
         self.args.get(index).unwrap_or_default()
     }
 
-    /// The first word's key, locked.
+    /// The first word's key, locked, if it is there.
+    fn find(&self) -> Option<Found<'a>> {
+        self.shared.store.find(self.word(1), self.now.instant)
+    }
+
+    /// The same, whether it is there or not.
     fn slot(&self) -> Slot<'a> {
-        self.shared.store.lock(self.word(1), self.now.instant)
+        self.shared.store.slot(self.word(1), self.now.instant)
     }
 }
 
 impl From<Full> for Failure {
     fn from(_: Full) -> Self {
-        Failure("ERR no room for more keys with a TTL".into())
+        Failure("ERR no room for more keys".into())
     }
 }
 

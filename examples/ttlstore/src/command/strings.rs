@@ -2,10 +2,11 @@
 
 use super::options::{Condition, SetOptions, Ttl, getex_ttl};
 use super::{Call, Outcome};
+use crate::slot::Found;
 
 pub(super) fn get(call: &mut Call<'_>) -> Outcome {
-    match call.slot().value() {
-        Some(value) => call.client.reply.bulk(&value.bytes),
+    match call.find() {
+        Some(found) => call.client.reply.bulk(&found.value().bytes),
         None => call.client.reply.null(),
     }
     Ok(())
@@ -17,7 +18,7 @@ pub(super) fn set(call: &mut Call<'_>) -> Outcome {
         Ttl::Until(unit, digits) => Some(unit.positive(digits, call)?),
         Ttl::Unsaid | Ttl::Keep | Ttl::Persist => None,
     };
-    let mut slot = call.slot();
+    let slot = call.slot();
     let former = slot.value();
     let sets = match options.condition {
         Condition::Always => true,
@@ -28,8 +29,9 @@ pub(super) fn set(call: &mut Call<'_>) -> Outcome {
     let got = former.filter(|_| options.get).map(|value| value.bytes.clone());
     if sets {
         slot.set(call.word(2), deadline.or(kept))?;
+    } else {
+        drop(slot);
     }
-    drop(slot);
     let reply = &mut call.client.reply;
     match got {
         Some(bytes) => reply.bulk(&bytes),
@@ -41,25 +43,23 @@ pub(super) fn set(call: &mut Call<'_>) -> Outcome {
 
 pub(super) fn getex(call: &mut Call<'_>) -> Outcome {
     let ttl = getex_ttl(call.args)?;
-    let mut slot = call.slot();
-    let Some(bytes) = slot.value().map(|value| value.bytes.clone()) else {
-        drop(slot);
+    let Some(mut found) = call.find() else {
         call.client.reply.null();
         return Ok(());
     };
+    let bytes = found.value().bytes.clone();
     match ttl {
-        Ttl::Unsaid | Ttl::Keep => {}
-        Ttl::Persist => slot.set_deadline(None)?,
+        Ttl::Unsaid | Ttl::Keep => drop(found),
+        Ttl::Persist => found.set_deadline(None),
         Ttl::Until(unit, digits) => {
             let deadline = unit.positive(digits, call)?;
             if deadline.wall_ms <= call.now.wall_ms() {
-                slot.remove();
+                found.remove();
             } else {
-                slot.set_deadline(Some(deadline))?;
+                found.set_deadline(Some(deadline));
             }
         }
     }
-    drop(slot);
     call.client.reply.bulk(&bytes);
     Ok(())
 }
@@ -67,14 +67,15 @@ pub(super) fn getex(call: &mut Call<'_>) -> Outcome {
 /// One key after the other: not all in one step.
 pub(super) fn del(call: &mut Call<'_>) -> Outcome {
     let (store, now) = (&call.shared.store, call.now.instant);
-    let removed = call.args.from(1).filter(|key| store.lock(key, now).remove()).count();
+    let found = call.args.from(1).filter_map(|key| store.find(key, now));
+    let removed = found.map(Found::remove).count();
     call.client.reply.count(removed);
     Ok(())
 }
 
 pub(super) fn exists(call: &mut Call<'_>) -> Outcome {
     let (store, now) = (&call.shared.store, call.now.instant);
-    let found = call.args.from(1).filter(|key| store.lock(key, now).value().is_some()).count();
+    let found = call.args.from(1).filter_map(|key| store.find(key, now)).count();
     call.client.reply.count(found);
     Ok(())
 }
