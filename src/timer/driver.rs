@@ -76,11 +76,13 @@ struct Turn {
     armed: Vec<Expiration>,
     /// By number; `None` for one that is being made.
     owners: Slab<Option<Arc<dyn Owner>>>,
+    /// Whether owners that come have to be closed, too.
+    closed: bool,
 }
 
 impl Driver {
     pub(crate) fn new(context: Arc<TimerContext>) -> Self {
-        let turn = Turn { armed: Vec::new(), owners: Slab::new() };
+        let turn = Turn { armed: Vec::new(), owners: Slab::new(), closed: false };
         Driver { context, turn: Mutex::new(turn) }
     }
 
@@ -89,7 +91,13 @@ impl Driver {
         let number = self.turn.lock().owners.insert(None, 0).index;
         let owner = make(first_shard(number));
         let registered: Arc<dyn Owner> = Arc::clone(&owner) as _;
-        *self.turn.lock().owners.at_mut(number) = Some(registered);
+        let mut turn = self.turn.lock();
+        *turn.owners.at_mut(number) = Some(registered);
+        let closed = turn.closed;
+        drop(turn);
+        if closed {
+            owner.close();
+        }
         owner
     }
 
@@ -175,7 +183,7 @@ impl Driver {
     fn flush_batch(&self, turn_start: u64, expired: &mut Expired) -> Step {
         let TimerContext { time, delay_queue, .. } = &*self.context;
         let mut turn = self.turn.lock();
-        let Turn { armed, owners } = &mut *turn;
+        let Turn { armed, owners, .. } = &mut *turn;
         let mut is_one_aside = false;
         let step = loop {
             work::count(1);
@@ -275,6 +283,7 @@ impl Driver {
 
     /// Lets nothing in any more, with whomever.
     pub(crate) fn close(&self) {
+        self.turn.lock().closed = true;
         self.owners().iter().for_each(|owner| owner.close());
     }
 

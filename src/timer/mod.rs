@@ -198,12 +198,14 @@ impl<T: Send + 'static> Timer<T> {
     /// timer was built comes back as the moment at which it was built.
     ///
     /// Every timer that was added either was cancelled, or has been handed to the executor, or is
-    /// in this list. Waits until the reaper has handed over what it is at, unless it is called
-    /// by a task on the reaper itself. A thread that is inside
-    /// [`advance_clock`](Self::advance_clock) at that moment is not waited for: it hands over what
-    /// it has taken out, up to 128 tasks, also after this has returned. (Two tasks that shut the
-    /// timer down on two such threads would wait for each other.) May be called again, and from
-    /// several threads: then each pending timer is in one of the lists. The executor keeps the
+    /// in this list. What stands on the timer lets nothing in either, and expires no more: the keys
+    /// of a [`KeyedTimer`](crate::keyed::KeyedTimer) stay with it, and if this timer's tasks are
+    /// not closures, so do those of [`closures`](Self::closures). Waits until the reaper has handed
+    /// over what it is at, unless it is called by a task on the reaper itself. A thread that is
+    /// inside [`advance_clock`](Self::advance_clock) at that moment is not waited for: it hands
+    /// over what it has taken out, up to 128 tasks, also after this has returned. (Two tasks that
+    /// shut the timer down on two such threads would wait for each other.) May be called again, and
+    /// from several threads: then each pending timer is in one of the lists. The executor keeps the
     /// tasks that it has.
     ///
     /// ```

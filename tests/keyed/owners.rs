@@ -12,7 +12,7 @@ use tickwheel::keyed::KeyedTimer;
 use tickwheel::lease::{LeaseStore, LeaseTerms, Leases, Renewal};
 use tickwheel::periodic::Periodic;
 use tickwheel::purgatory::{DelayedOperation, Purgatory};
-use tickwheel::{ManualClock, Timer, TimerEntry};
+use tickwheel::{AddError, ManualClock, Timer, TimerEntry};
 
 /// A timer whose tasks are numbers, and what has expired.
 fn timer_of_numbers() -> (Timer<u64>, ManualClock, Receiver<u64>) {
@@ -100,6 +100,18 @@ fn keyed_timers_come_and_go_inside_a_turn() {
     }
     assert_eq!((ended.load(Ordering::Relaxed), timer.len()), (21, 0));
     assert_eq!(timer.next_expiration(), None, "the second keys were dropped with the rest");
+}
+
+#[test]
+fn what_is_made_after_a_shutdown_is_closed() {
+    let (timer, clock, _expired) = timer_of_numbers();
+    drop(timer.shutdown());
+    let keyed = KeyedTimer::new(&timer, |_: u32, _: u32| ());
+    let refused = keyed.schedule(1, TimerEntry::after(MS, 1));
+    assert!(matches!(refused, Err(AddError::Shutdown(_))));
+    let refused = timer.closures().add(TimerEntry::after(MS, || ()));
+    assert!(matches!(refused, Err(AddError::Shutdown(_))));
+    assert_eq!((timer.len(), turn(&timer, &clock, HOUR)), (0, 0));
 }
 
 struct Never;
