@@ -7,6 +7,7 @@ use crate::timer::delay_queue::Wakes;
 use crate::timer::entry::{TimerEntry, When};
 use crate::timer::error::AddError;
 use std::fmt;
+use std::mem;
 use std::time::{Duration, Instant};
 
 /// What there is under a key: [`KeyedTimer::entry`](crate::keyed::KeyedTimer::entry).
@@ -57,15 +58,18 @@ impl<'a, K: Eq, T> Held<'a, K, T> {
     pub(crate) fn shard(&mut self) -> &mut Shard<K, T> {
         self.shard.as_mut().expect("it is there until this is dropped")
     }
+
+    /// Notes whom to wake, besides those of earlier changes.
+    fn note(&mut self, wakes: Wakes) {
+        self.wakes = mem::replace(&mut self.wakes, Wakes::Nobody).or(wakes);
+    }
 }
 
 impl<K: Eq, T> Drop for Held<'_, K, T> {
     #[inline]
     fn drop(&mut self) {
         drop(self.shard.take());
-        if self.wakes != Wakes::Nobody {
-            self.shards.context.delay_queue.wake(std::mem::replace(&mut self.wakes, Wakes::Nobody));
-        }
+        self.shards.context.delay_queue.wake(mem::replace(&mut self.wakes, Wakes::Nobody));
     }
 }
 
@@ -132,7 +136,8 @@ impl<'a, K: Eq, T> OccupiedEntry<'a, K, T> {
     fn move_to(&mut self, when: When) {
         let (shards, index) = (self.held.shards, self.index);
         let times = shards.context.resolve(when);
-        self.held.wakes = self.held.shard().move_to(&shards.context, index, times);
+        let wakes = self.held.shard().move_to(&shards.context, index, times);
+        self.held.note(wakes);
     }
 }
 
@@ -154,7 +159,8 @@ impl<'a, K: Eq, T> VacantEntry<'a, K, T> {
         let VacantEntry { mut held, hash, key } = self;
         let context = &*held.shards.context;
         let times = context.resolve(entry.when());
-        held.wakes = held.shard().add(context, hash, (key, entry), times)?;
+        let wakes = held.shard().add(context, hash, (key, entry), times)?;
+        held.note(wakes);
         Ok(())
     }
 }

@@ -12,7 +12,9 @@ use crate::timer::Timer;
 use crate::timer::alarm::Alarm;
 use crate::timer::context::TimerContext;
 use crate::timer::entry::Task;
-use crate::timer::owner::{Expired, Flush, FlushStep, Owner, Queued, place_of, try_lock};
+use crate::timer::owner::{
+    Expired, Flush, FlushStep, MAX_SHARDS, Owner, Queued, place_of, try_lock,
+};
 use crate::timer::report::Contained;
 use crate::timer::shards::Shards as TimerShards;
 use crate::timer::stats::Stats;
@@ -57,7 +59,7 @@ where
     /// Registers shards with the timer's driver.
     pub(crate) fn new(timer: &Timer, expired: impl Fn(K, T) + Send + Sync + 'static) -> Arc<Self> {
         let context = Arc::clone(&timer.driver().context);
-        let count = (SHARDS_EACH * parallelism()).next_power_of_two().min(1 << 12);
+        let count = (SHARDS_EACH * parallelism()).next_power_of_two().min(MAX_SHARDS);
         timer.driver().register(|first| {
             Arc::new_cyclic(|shards: &Weak<Self>| {
                 let current = context.time.ticks.floor(context.time.now());

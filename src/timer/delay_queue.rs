@@ -65,7 +65,8 @@ impl State {
 }
 
 impl Wakes {
-    fn or(self, other: Self) -> Self {
+    /// Both duties as one.
+    pub(crate) fn or(self, other: Self) -> Self {
         if self == Wakes::Sleepers { self } else { other }
     }
 }

@@ -126,3 +126,23 @@ fn a_panic_while_an_entry_is_held_leaves_the_key_as_it_was() {
     assert!(catch_unwind(AssertUnwindSafe(panics)).is_err());
     assert_eq!(fixture.advance(MS), [(1, 11)]);
 }
+
+/// A timer that waits for an hour, and is told of something earlier, and then of something later.
+#[test]
+fn an_entry_that_is_moved_twice_wakes_the_reaper_all_the_same() {
+    let timer = tickwheel::Timer::builder().start().expect("a thread can be started");
+    let (sender, expired) = std::sync::mpsc::channel();
+    let keyed = tickwheel::keyed::KeyedTimer::new(&timer, move |key: u32, _: u32| {
+        sender.send(key).expect("the test waits");
+    });
+    keyed.schedule(1, TimerEntry::after(HOUR, 11)).expect("there is room");
+    std::thread::sleep(20 * MS); // Until the reaper sleeps.
+    match keyed.entry(1) {
+        Entry::Occupied(mut entry) => {
+            entry.reschedule(20 * MS);
+            entry.reschedule(30 * MS);
+        }
+        Entry::Vacant(vacant) => panic!("{vacant:?}"),
+    }
+    assert_eq!(expired.recv_timeout(std::time::Duration::from_secs(20)), Ok(1));
+}
