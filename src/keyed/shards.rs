@@ -6,7 +6,7 @@
 
 use crate::keyed::shard::Shard;
 use crate::store::key::Key;
-use crate::store::key_map::shard_of;
+use crate::store::key_map::{shard_of, shards_for};
 use crate::sync::{Mutex, parallelism};
 use crate::timer::Timer;
 use crate::timer::alarm::Alarm;
@@ -28,9 +28,6 @@ use std::time::Instant;
 
 /// Slots of each wheel: few, because there are many shards, and a key's deadline is seldom near.
 const WHEEL_SIZE: usize = 64;
-
-/// Shards for each thread that runs at once: so many that two of them seldom want the same one.
-const SHARDS_EACH: usize = if cfg!(tickwheel_model) { 2 } else { 8 };
 
 /// Keys that are taken out under one hold of a lock.
 const BATCH: usize = 64;
@@ -59,7 +56,7 @@ where
     /// Registers shards with the timer's driver.
     pub(crate) fn new(timer: &Timer, expired: impl Fn(K, T) + Send + Sync + 'static) -> Arc<Self> {
         let context = Arc::clone(&timer.driver().context);
-        let count = (SHARDS_EACH * parallelism()).next_power_of_two().min(MAX_SHARDS);
+        let count = shards_for(parallelism()).min(MAX_SHARDS);
         timer.driver().register(|first| {
             Arc::new_cyclic(|shards: &Weak<Self>| {
                 let current = context.time.ticks.floor(context.time.now());

@@ -4,111 +4,72 @@ use crate::purgatory::error::WatchError;
 use crate::purgatory::operation::DelayedOperation;
 use crate::purgatory::operation_ref::{OperationRef, Served, condition};
 use crate::purgatory::place::Places;
-use crate::purgatory::registry::Home;
+use crate::purgatory::shards::Shards;
 use crate::purgatory::state::EndedBy;
-use crate::store::key::Key;
-use crate::timer::Timer;
-use crate::timer::entry::{TimerEntry, When};
-use crate::timer::error::AddError;
+use crate::timer::context::TimerContext;
+use crate::timer::entry::When;
+use crate::timer::shard::Refusal;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::Arc;
 
-impl<'a, K, O> OperationRef<'a, K, O>
+impl<K, O> OperationRef<K, O>
 where
     K: Eq + Clone + Send + 'static,
     O: DelayedOperation,
 {
-    /// Watches an operation on its keys, of which the first has this `hash` and is at `home`, and
-    /// checks it once more. Returns its key, unless that completed it.
+    /// Watches an operation on its keys, of which the first has this `hash`, and checks it once
+    /// more. Returns it, unless that completed it.
     pub(crate) fn watch(
-        home: &'a Arc<Home<K, O>>,
-        timer: &Timer,
-        mut operation: O,
-        when: When,
+        shards: &'static Shards<K, O>,
+        context: &TimerContext,
+        (mut operation, when): (O, When),
         keys: &[K],
         hash: u64,
         hash_of: impl Fn(&K) -> u64,
-    ) -> Result<Option<Key>, WatchError<O>> {
-        let (mut key, mut places) = (None, Places::of(keys.len()));
+    ) -> Result<Option<Self>, WatchError<O>> {
+        let (_, deadline) = context.resolve(when);
+        let mut home = shards.lock(shards.number_of(hash));
+        let id = match home.begin(context, deadline) {
+            Ok(id) => id,
+            Err(Refusal::Full) => return Err(WatchError::Full(operation)),
+            Err(Refusal::Closed) => return Err(WatchError::Shutdown(operation)),
+        };
+        let mut places = Places::of(keys.len());
         // Contained only to leave nothing behind when a key's `Hash`, `Eq` or `Clone` panics.
         let entered = catch_unwind(AssertUnwindSafe(|| {
-            Self::enter(home, keys, hash, hash_of, &mut key, &mut places);
+            places.set(0, home.watchers.push(hash, &keys[0], id));
+            drop(home);
+            for (number, key) in keys.iter().enumerate().skip(1) {
+                let hash = hash_of(key);
+                let place = shards.lock(shards.number_of(hash)).watchers.push(hash, key, id);
+                places.set(number, place);
+            }
         }));
-        let Some(key) = key else { return Err(WatchError::Shutdown(operation)) };
-        let hold = OperationRef { home, key };
+        let added = OperationRef { shards, id };
+        let ended_by = match &entered {
+            Ok(()) => condition(&mut operation),
+            Err(_) => Some(EndedBy::Withdrawn),
+        };
+        let mut home = shards.lock(id.shard);
+        home.settle(id.key, places);
+        let served = match ended_by {
+            None => {
+                let (next, operation, wakes) = home.release(id.key, operation, true);
+                shards.wake(home, wakes);
+                added.serve((next, operation))
+            }
+            Some(ended_by) => {
+                drop(home);
+                let at_once = ended_by == EndedBy::Triggered;
+                added.end(operation, if at_once { EndedBy::AtOnce } else { ended_by })
+            }
+        };
         if let Err(panic) = entered {
-            hold.end_unsettled(operation, places, EndedBy::Withdrawn);
             resume_unwind(panic);
         }
-        if let Some(fate) = condition(&mut operation) {
-            let fate = if fate == EndedBy::Triggered { EndedBy::AtOnce } else { fate };
-            let ended = hold.end_unsettled(operation, places, fate);
-            return ended.watched(key, WatchError::Shutdown);
-        }
-        match timer.add(TimerEntry::new(when, home.alarm.task(key))) {
-            Ok(timeout) => {
-                let mut shard = home.shard();
-                shard.settle(key, Some(timeout), places);
-                let next = shard.release(key, operation, true);
-                drop(shard);
-                let served = hold.serve(next);
-                if let Served::Ended(_) = served {
-                    // It may have ended after it was let go of, when it was to have a handle.
-                    home.shard().forget_handle(key);
-                }
-                served.watched(key, WatchError::Shutdown)
-            }
-            Err(error) => {
-                let withdrawn = hold.end_unsettled(operation, places, EndedBy::Withdrawn);
-                withdrawn.watched(
-                    key,
-                    match error {
-                        AddError::Full(_) => WatchError::Full,
-                        AddError::Shutdown(_) => WatchError::Shutdown,
-                    },
-                )
-            }
-        }
-    }
-
-    /// Makes a record, but not after shutdown, and an entry for each key. Also after a panic what
-    /// was made stands in `made` and `places`.
-    fn enter(
-        home: &Home<K, O>,
-        keys: &[K],
-        hash: u64,
-        hash_of: impl Fn(&K) -> u64,
-        made: &mut Option<Key>,
-        places: &mut Places,
-    ) {
-        let mut shard = home.shard();
-        let Some(id) = shard.begin() else { return };
-        *made = Some(id.key);
-        places.set(0, shard.watch(hash, &keys[0], id));
-        drop(shard);
-        for (number, key) in keys.iter().enumerate().skip(1) {
-            let hash = hash_of(key);
-            places.set(number, home.registry.shard_of(hash).watch(hash, key, id));
-        }
-    }
-
-    fn end_unsettled(&self, operation: O, places: Places, wants: EndedBy) -> Served<O> {
-        self.home.shard().settle(self.key, None, places);
-        self.end(operation, wants)
-    }
-}
-
-impl<O> Served<O> {
-    /// What became of an operation that was added.
-    fn watched(
-        self,
-        key: Key,
-        refusal: fn(O) -> WatchError<O>,
-    ) -> Result<Option<Key>, WatchError<O>> {
-        match self {
-            Served::Waits => Ok(Some(key)),
+        match served {
+            Served::Waits => Ok(Some(added)),
             Served::Ended(_) => Ok(None),
-            Served::Withdrawn(operation) => Err(refusal(operation)),
+            Served::Withdrawn(operation) => Err(WatchError::Shutdown(operation)),
         }
     }
 }

@@ -2,7 +2,6 @@
 
 pub(crate) mod adding;
 pub(crate) mod callbacks;
-pub(crate) mod delayed;
 pub(crate) mod entries;
 pub(crate) mod error;
 pub(crate) mod future;
@@ -10,8 +9,9 @@ pub(crate) mod operation_ref;
 pub(crate) mod operation;
 pub(crate) mod pending;
 pub(crate) mod place;
-pub(crate) mod registry;
+pub(crate) mod registration;
 pub(crate) mod shard;
+pub(crate) mod shards;
 pub(crate) mod state;
 pub(crate) mod stats;
 pub(crate) mod visits;
@@ -23,12 +23,12 @@ pub use crate::purgatory::operation::DelayedOperation;
 pub use crate::purgatory::pending::{CancelPendingOnDrop, Cancelled, Pending, Watch};
 pub use crate::purgatory::stats::PurgatoryStats;
 
-use crate::purgatory::operation_ref::{OperationRef, expire_at};
-use crate::purgatory::registry::{Home, Registry};
+use crate::purgatory::operation_ref::OperationRef;
+use crate::purgatory::registration::Registration;
+use crate::purgatory::shards::Shards;
 use crate::purgatory::state::EndedBy;
 use crate::store::key_map;
-use crate::sync::atomic::Ordering;
-use crate::sync::{parallelism, thread_number};
+use crate::sync::thread_number;
 use crate::timer::Timer;
 use crate::timer::entry::When;
 use crate::timer::report::catch_panic;
@@ -50,7 +50,7 @@ use std::sync::Arc;
 ///
 /// The keys lie in shards, and each shard's table of keys is built anew, under the shard's lock,
 /// when its keys have doubled or have become few. That takes time proportional to the keys in the
-/// shard; there are 32 shards or more for each hardware thread, at most 4096. So the times that the
+/// shard; there are 8 shards or more for each hardware thread, at most 4096. So the times that the
 /// methods promise hold on average, and a call that meets this takes longer.
 ///
 /// It keeps its timer alive. Cloning shares it; an operation that holds a clone keeps it alive.
@@ -68,16 +68,14 @@ where
     hasher: S,
 }
 
-/// Dropped with the last clone; operations refer to the homes only.
+/// Dropped with the last clone; operations refer to the shards only.
 struct Shared<K, O>
 where
     K: Hash + Eq + Clone + Send + 'static,
     O: DelayedOperation,
 {
     timer: Timer,
-    registry: Arc<Registry<K, O>>,
-    /// One for each shard.
-    homes: Box<[Arc<Home<K, O>>]>,
+    registration: Arc<Registration<K, O>>,
 }
 
 impl<K, O> Purgatory<K, O>
@@ -101,10 +99,8 @@ where
     /// The same with another way to hash keys.
     pub fn with_hasher<U: Send + 'static>(timer: &Timer<U>, hasher: S) -> Self {
         let timer = timer.closures();
-        let shards = key_map::shards_for(parallelism());
-        let registry = Arc::new(Registry::new(timer.downgrade(), shards));
-        let homes = Home::all(&registry, expire_at);
-        Purgatory { shared: Arc::new(Shared { timer, registry, homes }), hasher }
+        let registration = Registration::new(&timer);
+        Purgatory { shared: Arc::new(Shared { timer, registration }), hasher }
     }
 
     /// Completes an operation if its condition holds; otherwise watches it on `keys`, for `timeout`
@@ -133,25 +129,23 @@ where
         if keys.is_empty() {
             return Err(WatchError::NoKeys(operation));
         }
+        let Registration { service, shards, .. } = &*self.shared.registration;
         match catch_panic(|| operation.try_complete()) {
             Some(false) => {
-                let hash = self.hash(&keys[0]);
-                let home = self.shared.home(hash);
-                let (timer, when) = (&self.shared.timer, timeout.into());
-                let hash_of = |key: &K| self.hash(key);
-                let key = OperationRef::watch(home, timer, operation, when, keys, hash, hash_of)?;
-                let pending = key.map(|key| Pending { home: Arc::clone(home), key });
-                return Ok(pending.map_or(Watch::Completed, Watch::Pending));
+                let (hash, hash_of) = (self.hash(&keys[0]), |key: &K| self.hash(key));
+                let new = (operation, timeout.into());
+                let added = OperationRef::watch(shards, &service.context, new, keys, hash, hash_of);
+                return Ok(added?.map_or(Watch::Completed, |added| Watch::Pending(Pending(added))));
             }
             Some(true) => {
-                let home = self.shared.home_of_thread();
-                home.at_once.fetch_add(1, Ordering::Relaxed);
-                home.conclude(operation, O::on_complete);
+                let number = shards.of_thread(thread_number());
+                shards.count_at_once(number);
+                shards.conclude(number, operation, O::on_complete);
             }
             None => {
-                let home = self.shared.home_of_thread();
-                home.registry.count_panic();
-                home.conclude(operation, |_| ());
+                let number = shards.of_thread(thread_number());
+                shards.count_panic(number);
+                shards.conclude(number, operation, |_| ());
             }
         }
         Ok(Watch::Completed)
@@ -160,7 +154,7 @@ where
     /// How many entries are watched: an operation counts once for each of its keys. Looks at each
     /// shard once, at no operation.
     pub fn watched(&self) -> usize {
-        self.shared.registry.shards.iter().map(|shard| shard.lock().watched()).sum()
+        self.shared.shards().sum(|shard| shard.watchers.len())
     }
 
     /// How many operations are watched on `key`.
@@ -169,32 +163,30 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        let hash = self.hash(key);
-        self.shared.registry.shard_of(hash).watched_for(hash, key)
+        let (hash, shards) = (self.hash(key), self.shared.shards());
+        shards.lock(shards.number_of(hash)).watchers.len_of(hash, key)
     }
 
     /// How many operations wait. Looks at each shard once, at no operation.
     pub fn delayed(&self) -> usize {
-        self.shared.registry.shards.iter().map(|shard| shard.lock().delayed()).sum()
+        self.shared.shards().sum(|shard| shard.core.len())
     }
 
     /// What the purgatory has done so far. Looks at each shard once.
     pub fn stats(&self) -> PurgatoryStats {
-        let Shared { registry, homes, .. } = &*self.shared;
-        let mut stats = PurgatoryStats {
-            completed_at_once: homes.iter().map(|home| home.at_once.load(Ordering::Relaxed)).sum(),
-            panicked: registry.panicked.load(Ordering::Relaxed),
-            ..PurgatoryStats::default()
-        };
-        for shard in &registry.shards {
-            let shard = shard.lock();
-            stats.watched += shard.watched();
-            stats.delayed += shard.delayed();
-            stats.completed_at_once += shard.ended(EndedBy::AtOnce);
-            stats.completed_by_trigger += shard.ended(EndedBy::Triggered);
-            stats.completed_by_force += shard.ended(EndedBy::Forced);
-            stats.expired += shard.ended(EndedBy::Expired);
-            stats.cancelled += shard.ended(EndedBy::Cancelled);
+        let shards = self.shared.shards();
+        let (completed_at_once, panicked) = shards.counts();
+        let mut stats = PurgatoryStats { completed_at_once, panicked, ..PurgatoryStats::default() };
+        for number in shards.numbers() {
+            let shard = shards.lock(number);
+            let ended = |by: EndedBy| shard.ended[by as usize];
+            stats.watched += shard.watchers.len();
+            stats.delayed += shard.core.len();
+            stats.completed_at_once += ended(EndedBy::AtOnce);
+            stats.completed_by_trigger += ended(EndedBy::Triggered);
+            stats.completed_by_force += ended(EndedBy::Forced);
+            stats.expired += ended(EndedBy::Expired);
+            stats.cancelled += ended(EndedBy::Cancelled);
         }
         stats
     }
@@ -214,18 +206,11 @@ where
         key_map::spread(&self.hasher, key)
     }
 
-    /// How many operations and handles take memory: for tests.
-    #[doc(hidden)]
-    pub fn records(&self) -> usize {
-        self.shared.registry.shards.iter().map(|shard| shard.lock().records()).sum()
-    }
-
     /// Checks every structure inside and panics if one is broken: for tests, while no other thread
     /// uses the purgatory. Takes time proportional to what is watched.
     #[doc(hidden)]
     pub fn assert_invariants(&self) {
-        let shards = self.shared.registry.shards.iter();
-        shards.for_each(|shard| shard.lock().assert_invariants());
+        self.shared.shards().assert_invariants(None);
     }
 }
 
@@ -234,25 +219,20 @@ where
     K: Hash + Eq + Clone + Send + 'static,
     O: DelayedOperation,
 {
-    /// The home of operations whose first key has this hash.
-    fn home(&self, hash: u64) -> &Arc<Home<K, O>> {
-        &self.homes[key_map::shard_of(hash, self.homes.len())]
-    }
-
-    /// A home for what needs none in particular: so threads do not meet.
-    fn home_of_thread(&self) -> &Arc<Home<K, O>> {
-        &self.homes[thread_number() as usize & (self.homes.len() - 1)]
+    fn shards(&self) -> &'static Shards<K, O> {
+        self.registration.shards
     }
 
     fn shutdown(&self) -> Vec<O> {
-        self.registry.shards.iter().for_each(|shard| shard.lock().close());
+        let shards = self.shards();
+        shards.close();
         let (mut pending, mut waiting) = (Vec::new(), Vec::new());
-        for home in &self.homes {
+        for number in shards.numbers() {
             // Nothing comes in any more, and nothing moves, so these are all. A part at a time, so
             // that the lock is never held for long.
             for part in 0.. {
-                let more = home.shard().waiting(part, &mut waiting);
-                let cancel = |key| OperationRef { home, key }.cancel().1;
+                let more = shards.lock(number).waiting(part, &mut waiting);
+                let cancel = |id| OperationRef { shards, id }.cancel().1;
                 pending.extend(waiting.drain(..).filter_map(cancel));
                 if !more {
                     break;
@@ -269,8 +249,11 @@ where
     O: DelayedOperation,
 {
     fn drop(&mut self) {
-        let home = self.home_of_thread();
-        self.shutdown().into_iter().for_each(|operation| home.conclude(operation, |_| ()));
+        let shards = self.shards();
+        let number = shards.of_thread(thread_number());
+        let pending = self.shutdown().into_iter();
+        pending.for_each(|operation| shards.conclude(number, operation, |_| ()));
+        self.registration.retire(&self.timer);
     }
 }
 

@@ -59,7 +59,7 @@ pub trait DelayedOperation: Send + 'static {
     fn on_complete(&mut self);
 
     /// Its time is up: called after `on_complete`, by the timer's executor; or, if that was during
-    /// a check and the timer is full or shut down since, by the thread that was checking it.
+    /// a check and the timer was shut down since, by the thread that was checking it.
     fn on_expiration(&mut self) {}
 
     /// It was cancelled while another thread was checking it, so that it could not be handed back

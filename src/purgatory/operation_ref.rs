@@ -1,22 +1,23 @@
-//! A hold of an operation: what the thread does that checks it or ends it.
+//! The operation reference: names one operation wherever it is, to check it or to end it.
 //!
-//! To end it is to take it out of all its keys and of the timer first, then to call its code, then
+//! To end it is to take it out of all its keys and of the wheels first, then to call its code, then
 //! to drop it.
 
-use crate::purgatory::delayed::Content;
 use crate::purgatory::operation::DelayedOperation;
-use crate::purgatory::registry::Home;
+use crate::purgatory::place::Id;
+use crate::purgatory::shard::Ended;
+use crate::purgatory::shards::Shards;
 use crate::purgatory::state::{Claim, EndedBy, Errand, Next, Request};
-use crate::store::key::Key;
-use crate::timer::entry::{Task, TimerEntry};
+use crate::timer::entry::{Task, When};
 use crate::timer::report::catch_panic;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::task::{Wake, Waker};
 use std::time::Duration;
 
-pub(crate) struct OperationRef<'a, K, O> {
-    pub(crate) home: &'a Arc<Home<K, O>>,
-    pub(crate) key: Key,
+/// Stays harmless when the operation has ended.
+pub(crate) struct OperationRef<K: 'static, O: 'static> {
+    pub(crate) shards: &'static Shards<K, O>,
+    pub(crate) id: Id,
 }
 
 /// How it stands with an operation when its holder has seen to everything.
@@ -27,32 +28,45 @@ pub(crate) enum Served<O> {
     Withdrawn(O),
 }
 
-impl<K, O> OperationRef<'_, K, O>
+impl<K, O> OperationRef<K, O>
 where
     K: Eq + Clone + Send + 'static,
     O: DelayedOperation,
 {
-    /// A trigger: checks the condition. Whether this call completed the operation.
-    pub(crate) fn check(&self) -> bool {
-        let operation = self.home.shard().trigger(self.key);
-        operation.is_some_and(|operation| self.check_held(operation))
+    /// A trigger: takes the operation out to check it, unless somebody else holds it.
+    #[inline]
+    pub(crate) fn trigger(&self) -> Option<O> {
+        self.shards.lock(self.id.shard).trigger(self.id.key)
+    }
+
+    /// Checks the condition of an operation that was triggered. Returns whether this call completed
+    /// it. If it is only to wait on, and the operation `next` lies in the same shard, that is
+    /// triggered under the same lock, and handed out.
+    #[inline]
+    pub(crate) fn check(&self, mut operation: O, next: Option<Id>) -> (bool, Option<O>) {
+        if let Some(ended_by) = condition(&mut operation) {
+            return (was_triggered(&self.end(operation, ended_by)), None);
+        }
+        let mut shard = self.shards.lock(self.id.shard);
+        let (then, operation, wakes) = shard.release(self.id.key, operation, true);
+        let next = next.filter(|next| next.shard == self.id.shard && then == Next::LetGo(None));
+        let triggered = next.and_then(|next| shard.trigger(next.key));
+        self.shards.wake(shard, wakes);
+        (was_triggered(&self.serve((then, operation))), triggered)
     }
 
     /// The same for a check that was handed on and has arrived.
-    pub(crate) fn arrive(&self) {
-        let operation = self.home.shard().arrive(self.key);
-        operation.map(|operation| self.check_held(operation));
+    fn arrive(&self) {
+        let operation = self.shards.lock(self.id.shard).arrive(self.id.key);
+        operation.map(|operation| self.check(operation, None));
     }
 
-    fn check_held(&self, mut operation: O) -> bool {
-        let served = match condition(&mut operation) {
-            Some(fate) => self.end(operation, fate),
-            None => {
-                let next = self.home.shard().release(self.key, operation, true);
-                self.serve(next)
-            }
-        };
-        matches!(served, Served::Ended(EndedBy::Triggered))
+    /// Lets go of the operation, whose condition is false, unless something is left to do with it.
+    fn release(&self, operation: O, may_check: bool) -> (Next, Option<O>) {
+        let mut shard = self.shards.lock(self.id.shard);
+        let (next, operation, wakes) = shard.release(self.id.key, operation, may_check);
+        self.shards.wake(shard, wakes);
+        (next, operation)
     }
 
     /// Sees to what there is to do when the condition was found false. Checks once for those who
@@ -63,7 +77,14 @@ where
             let (duty, operation) = match next {
                 (Next::Keep(duty), operation) => (duty, operation),
                 (Next::LetGo(None), _) => return Served::Waits,
-                (Next::LetGo(Some(Errand::Expire)), _) => return self.hand_on_expiry(),
+                (Next::LetGo(Some(Errand::Expire)), _) => {
+                    // The timer was shut down, so nobody else will.
+                    return if self.expire() {
+                        Served::Ended(EndedBy::Expired)
+                    } else {
+                        Served::Waits
+                    };
+                }
                 (Next::LetGo(Some(Errand::Check)), _) => {
                     (Request::CheckAgain, self.hand_on_check())
                 }
@@ -76,65 +97,65 @@ where
             if let Some(fate) = fate {
                 return self.end(operation, fate);
             }
-            next = self.home.shard().release(self.key, operation, false);
+            next = self.release(operation, false);
         }
     }
 
     /// Has the executor check the operation, which nobody holds any more. Hands it out if the timer
     /// takes nothing any more: then that is done here, for as long as somebody asks.
     fn hand_on_check(&self) -> Option<O> {
-        let check = HandedCheck { home: Arc::downgrade(self.home), key: self.key };
-        let entry = TimerEntry::new(Duration::ZERO, Task::from(Waker::from(Arc::new(check))));
-        let timer = self.home.registry.timer.upgrade()?;
+        let service = self.shards.lock(self.id.shard).service.clone()?;
+        let check = Task::from(Waker::from(Arc::new(HandedCheck(*self))));
+        let now = When::After(Duration::ZERO);
         // Each operation has one at most, and a full timer is no reason to serve without bound.
-        let refused = timer.add_beyond_limit(entry).err()?;
-        let operation = self.home.shard().arrive(self.key);
+        let home = service.closures.home();
+        let (_, refused) = home.add_beyond_limit(&service.context, now, check).err()?;
+        let operation = self.shards.lock(self.id.shard).arrive(self.id.key);
         drop(refused); // Which finds that it has arrived.
         operation
     }
 
-    /// Has the executor expire the operation, whose time is up and which nobody holds any more. If
-    /// the timer refuses it, nobody else will expire it, so that is done here.
-    fn hand_on_expiry(&self) -> Served<O> {
-        let timer = self.home.registry.timer.upgrade();
-        let entry = TimerEntry::new(Duration::ZERO, self.home.alarm.task(self.key));
-        if let Some(timeout) = timer.and_then(|timer| timer.add(entry).ok()) {
-            let former = self.home.shard().set_timeout(self.key, timeout);
-            drop(former.map(|timeout| timeout.cancel()));
-        } else if let (_, Some(operation)) = self.claim(EndedBy::Expired) {
-            self.home.conclude(operation, expire);
-            return Served::Ended(EndedBy::Expired);
-        }
-        Served::Waits
-    }
-
     /// Ends the operation as the holder `wants`, or as somebody else was promised.
     pub(crate) fn end(&self, operation: O, wants: EndedBy) -> Served<O> {
-        let (fate, content) = self.home.shard().finish(self.key, wants);
-        self.home.leave(content);
-        match fate {
+        let (ended_by, places) = self.shards.lock(self.id.shard).finish(self.id.key, wants);
+        self.shards.leave(&places);
+        match ended_by {
             EndedBy::AtOnce | EndedBy::Triggered | EndedBy::Forced => {
-                self.home.conclude(operation, O::on_complete);
+                self.conclude(operation, O::on_complete);
             }
-            EndedBy::Expired => self.home.conclude(operation, expire),
-            EndedBy::Cancelled => self.home.conclude(operation, O::on_cancellation),
+            EndedBy::Expired => self.conclude(operation, expire),
+            EndedBy::Cancelled => self.conclude(operation, O::on_cancellation),
             EndedBy::Panicked => {
-                self.home.registry.count_panic();
-                self.home.conclude(operation, |_| ());
+                self.shards.count_panic(self.id.shard);
+                self.conclude(operation, |_| ());
             }
             EndedBy::Withdrawn => return Served::Withdrawn(operation),
         }
-        Served::Ended(fate)
+        Served::Ended(ended_by)
     }
 
-    /// Completes the operation, unless its fate is sealed. Whether this call did, or made its
-    /// holder do so.
+    #[inline]
+    fn conclude(&self, operation: O, code: impl FnOnce(&mut O) + 'static) {
+        self.shards.conclude(self.id.shard, operation, code);
+    }
+
+    /// Completes the operation, unless its end is decided. Returns whether this call did, or made
+    /// its holder do so.
     pub(crate) fn force(&self) -> bool {
         let (claim, operation) = self.claim(EndedBy::Forced);
         if let Some(operation) = operation {
-            self.home.conclude(operation, O::on_complete);
+            self.conclude(operation, O::on_complete);
         }
         claim != Claim::Lost
+    }
+
+    /// What its alarm does: its time is up. Returns whether this call expired it.
+    pub(crate) fn expire(&self) -> bool {
+        let (claim, operation) = self.claim(EndedBy::Expired);
+        if let Some(operation) = operation {
+            self.conclude(operation, expire);
+        }
+        claim == Claim::Won
     }
 
     /// Takes the operation back, or makes its holder let it go.
@@ -143,42 +164,48 @@ where
     }
 
     /// As `cancel`, but leaves an operation alone that is still being added.
-    pub(crate) fn cancel_unless_adding(&self) -> (Claim, Option<O>) {
-        let claimed = self.home.shard().cancel_unless_adding(self.key);
+    pub(crate) fn cancel_unless_adding(&self) -> Option<O> {
+        let claimed = self.shards.lock(self.id.shard).cancel_unless_adding(self.id.key);
+        self.left(claimed).1
+    }
+
+    fn claim(&self, wants: EndedBy) -> (Claim, Option<O>) {
+        let claimed = self.shards.lock(self.id.shard).claim(self.id.key, wants);
         self.left(claimed)
     }
 
-    fn claim(&self, fate: EndedBy) -> (Claim, Option<O>) {
-        let claimed = self.home.shard().claim(self.key, fate);
-        self.left(claimed)
+    fn left(&self, (claim, ended): (Claim, Option<Ended<O>>)) -> (Claim, Option<O>) {
+        let operation = ended.and_then(|ended| {
+            self.shards.leave(&ended.places);
+            ended.operation
+        });
+        (claim, operation)
     }
 
-    fn left(&self, (claim, content): (Claim, Option<Content<O>>)) -> (Claim, Option<O>) {
-        (claim, content.and_then(|content| self.home.leave(content)))
+    /// Whether it waits, and nobody has decided its end.
+    pub(crate) fn is_pending(&self) -> bool {
+        self.shards.lock(self.id.shard).is_pending(self.id.key)
     }
 }
 
-/// The alarm's code: the operation's time is up.
-pub(crate) fn expire_at<K, O>(home: &Arc<Home<K, O>>, key: Key)
-where
-    K: Eq + Clone + Send + 'static,
-    O: DelayedOperation,
-{
-    if let (_, Some(operation)) = (OperationRef { home, key }).claim(EndedBy::Expired) {
-        home.conclude(operation, expire);
+impl<K, O> Clone for OperationRef<K, O> {
+    fn clone(&self) -> Self {
+        *self
     }
+}
+
+impl<K, O> Copy for OperationRef<K, O> {}
+
+fn was_triggered<O>(served: &Served<O>) -> bool {
+    matches!(served, Served::Ended(EndedBy::Triggered))
 }
 
 /// A check on its way to the executor. It is made where this ends, run or not: so no trigger is
 /// lost with a task that an executor refuses, or that a shutdown of the timer returns.
-struct HandedCheck<K, O>
+struct HandedCheck<K, O>(OperationRef<K, O>)
 where
     K: Eq + Clone + Send + 'static,
-    O: DelayedOperation,
-{
-    home: Weak<Home<K, O>>,
-    key: Key,
-}
+    O: DelayedOperation;
 
 impl<K, O> Wake for HandedCheck<K, O>
 where
@@ -196,9 +223,7 @@ where
     O: DelayedOperation,
 {
     fn drop(&mut self) {
-        if let Some(home) = self.home.upgrade() {
-            OperationRef { home: &home, key: self.key }.arrive();
-        }
+        self.0.arrive();
     }
 }
 

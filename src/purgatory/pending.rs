@@ -2,17 +2,14 @@
 
 use crate::purgatory::operation::DelayedOperation;
 use crate::purgatory::operation_ref::OperationRef;
-use crate::purgatory::registry::Home;
 use crate::purgatory::state::Claim;
-use crate::store::key::Key;
 use std::fmt;
-use std::sync::Arc;
 
 /// What became of an operation that was accepted:
 /// [`Purgatory::try_complete_else_watch`](crate::purgatory::Purgatory::try_complete_else_watch).
 #[derive(Debug)]
 #[must_use = "tells whether the operation is completed already"]
-pub enum Watch<K, O> {
+pub enum Watch<K: 'static, O: 'static> {
     /// It is finished: the condition held at one of the checks, and `on_complete` was called (or
     /// will be, after the operation's callback that this was called from). Or a check panicked. Or
     /// its time was up before it was added, and the timer did not take it again.
@@ -36,14 +33,12 @@ impl<K, O> Watch<K, O> {
     }
 }
 
-/// The handle of an operation that is watched: completes or cancels it, and tells how it stands.
+/// The handle of an operation that is watched: completes or cancels it, and tells whether it waits.
 ///
-/// Dropping it changes nothing. It may be kept for as long as one likes, also beyond the purgatory:
-/// it keeps neither the operation nor the timer alive, only the memory of an empty purgatory.
-pub struct Pending<K, O> {
-    pub(crate) home: Arc<Home<K, O>>,
-    pub(crate) key: Key,
-}
+/// Dropping it changes nothing and costs nothing: it takes no lock, and no count is kept. It may be
+/// kept for as long as one likes, also beyond the purgatory: it keeps neither the operation nor the
+/// timer alive, and it never touches another operation. It takes 24 bytes.
+pub struct Pending<K: 'static, O: 'static>(pub(crate) OperationRef<K, O>);
 
 /// Who won, as [`Pending::cancel`] answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,14 +70,10 @@ where
     K: Eq + Clone + Send + 'static,
     O: DelayedOperation,
 {
-    fn hold(&self) -> OperationRef<'_, K, O> {
-        OperationRef { home: &self.home, key: self.key }
-    }
-
-    /// Whether the operation was completed: its condition held, it was forced, or its time was up.
-    /// So inside `on_complete` already. Not if it was cancelled.
-    pub fn is_completed(&self) -> bool {
-        self.home.shard().is_completed(self.key)
+    /// Returns whether the operation still waits: whether its end is open. Inside its `on_complete`
+    /// it is not any more. How it ended, only its own callbacks tell.
+    pub fn is_pending(&self) -> bool {
+        self.0.is_pending()
     }
 
     /// Completes the operation, whether its condition holds or not. Whether this call did so: of
@@ -93,12 +84,12 @@ where
     /// soon as it has: nobody waits for it. It counts as forced also if that check finds that the
     /// condition holds.
     pub fn force_complete(&self) -> bool {
-        self.hold().force()
+        self.0.force()
     }
 
     /// Takes the operation back, out of all its keys and the timer. Never waits.
     pub fn cancel(&self) -> Cancelled<O> {
-        match self.hold().cancel() {
+        match self.0.cancel() {
             (_, Some(operation)) => Cancelled::Returned(operation),
             (Claim::Lost, None) => Cancelled::Finished,
             (Claim::Won | Claim::Deferred, None) => Cancelled::Deferred,
@@ -154,12 +145,6 @@ where
 {
     fn drop(&mut self) {
         drop(self.0.cancel());
-    }
-}
-
-impl<K, O> Drop for Pending<K, O> {
-    fn drop(&mut self) {
-        self.home.shard().forget_handle(self.key);
     }
 }
 

@@ -58,6 +58,12 @@ impl Places {
         }
     }
 
+    /// The place of the first key's entry, if it has been made.
+    #[inline]
+    pub(crate) fn first(&self) -> Option<Place> {
+        self.iter().next()
+    }
+
     /// Those that there are.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Place> {
         let places: &[Place] = match self {

@@ -1,76 +1,140 @@
-//! A shard of a purgatory: the watchers of its keys, and the records of the operations whose first
-//! key is one of them.
+//! A shard of a purgatory: the watchers of its keys, the operations whose first key is one of
+//! them, and the wheels in which these lie.
 //!
-//! Each has a lock, under which all of this happens. Nothing is called here but a key's `Eq`,
-//! `Clone` and `Drop`: operations go in and come out by value.
+//! An operation's record has all that belongs to it: itself, its state, where its entries are, and
+//! in the core its deadline. Plain data, which its [owner](crate::purgatory::registration) has
+//! behind a lock. Nothing is called here but a key's `Eq`, `Clone` and `Drop`: operations go in and
+//! come out by value.
+//!
+//! A record is filed in the wheels when its adder lets go of it, and no more once it was *handed*:
+//! its time is up, and its alarm is under way through the executor. Till that comes, whoever wins
+//! it ends it.
 //!
 //! Invariants, checked by [`Shard::assert_invariants`] while no operation is being added: those of
-//! the watchers, and an operation that waits has its entries, and one that does not has none.
+//! the watchers and of the core, where exactly the operations are filed that were not handed; and
+//! each has its entries.
 
-use crate::purgatory::delayed::{Content, Delayed};
-use crate::purgatory::entries::{Begin, Visit};
-use crate::purgatory::place::{Id, Place, Places};
-use crate::purgatory::state::{Claim, EndedBy, Next, State};
+use crate::purgatory::place::{Id, Places};
+use crate::purgatory::state::{Claim, EndedBy, Errand, Next, State};
 use crate::purgatory::watchers::Watchers;
 use crate::store::key::Key;
-use crate::store::slab::Slab;
-use crate::timer::timeout::Timeout;
+use crate::timer::context::TimerContext;
+use crate::timer::delay_queue::Wakes;
+use crate::timer::entry::Task;
+use crate::timer::owner::Queued;
+use crate::timer::shard::Refusal;
+use crate::timer::shards::Shards as TimerShards;
+use crate::wheel::bucket_queue::Expiration;
+use crate::wheel::core::Core;
+use crate::wheel::wheels::Wheels;
 use crate::work;
-use std::borrow::Borrow;
-use std::mem;
+use std::sync::Arc;
 
 /// See the head of this file.
-#[derive(Debug)]
 pub(crate) struct Shard<K, O> {
     number: u16,
-    watchers: Watchers<K>,
-    operations: Slab<Delayed<O>>,
-    /// Set by shutdown: from then on nothing comes in.
-    closed: bool,
-    /// Operations that wait.
-    delayed: usize,
+    pub(crate) watchers: Watchers<K>,
+    pub(crate) core: Core<Delayed<O>>,
+    /// Whom it serves; `None` while that is nobody.
+    pub(crate) service: Option<Service>,
+    /// Set by a shutdown of the purgatory or of its timer: from then on nothing comes in, and
+    /// nothing is filed.
+    pub(crate) closed: bool,
     /// How many ended, by [`EndedBy`].
-    ended: [u64; EndedBy::COUNT],
+    pub(crate) ended: [u64; EndedBy::COUNT],
+}
+
+/// What belongs to the purgatory that a shard serves.
+#[derive(Clone)]
+pub(crate) struct Service {
+    pub(crate) context: Arc<TimerContext>,
+    /// Who runs what is left to the executor.
+    pub(crate) closures: Arc<TimerShards<Task>>,
+}
+
+/// The record of an operation that waits, or is being added.
+#[derive(Debug)]
+pub(crate) struct Delayed<O> {
+    places: Places,
+    state: State,
+    is_filed: bool,
+    /// `None` while somebody holds it.
+    operation: Option<O>,
+}
+
+/// What an operation leaves behind that has ended: itself, unless its holder has it, and the places
+/// of its entries, of which the first was seen to.
+pub(crate) struct Ended<O> {
+    pub(crate) operation: Option<O>,
+    pub(crate) places: Places,
 }
 
 impl<K: Eq + Clone, O> Shard<K, O> {
+    /// A shard that serves nobody.
     pub(crate) fn new(number: u16) -> Self {
         Shard {
             number,
             watchers: Watchers::new(number),
-            operations: Slab::new(),
-            closed: false,
-            delayed: 0,
+            core: Core::idle(),
+            service: None,
+            closed: true,
             ended: [0; EndedBy::COUNT],
         }
     }
 
-    /// Makes a record for an operation that is being added; not after shutdown.
-    pub(crate) fn begin(&mut self) -> Option<Id> {
-        if self.closed {
-            return None;
+    /// Lets the shard, which is free, begin to serve a purgatory.
+    pub(crate) fn serve(&mut self, service: Service, wheels: Wheels) {
+        let ticks = service.context.time.ticks;
+        self.restart(Core::new(ticks, wheels));
+        self.service = Some(service);
+        self.closed = false;
+    }
+
+    /// Gives back what the shard holds for its purgatory, which is gone; but not if there is an
+    /// operation yet, that somebody is checking.
+    pub(crate) fn retire(&mut self) {
+        if self.is_free() {
+            self.restart(Core::idle());
+            self.service = None;
         }
-        self.delayed += 1;
-        Some(Id { shard: self.number, key: self.operations.insert(Delayed::adding(), 0) })
     }
 
-    /// Adds an operation to a key's watchers. Also after shutdown: that has found its record, and
-    /// its adder takes it back.
-    pub(crate) fn watch(&mut self, hash: u64, key: &K, operation: Id) -> Place {
-        self.watchers.push(hash, key, operation)
+    fn restart(&mut self, core: Core<Delayed<O>>) {
+        drop(self.core.restart(core));
+        self.watchers = Watchers::new(self.number);
+        self.ended = [0; EndedBy::COUNT];
     }
 
-    /// Takes an entry out.
-    pub(crate) fn unwatch(&mut self, place: Place) {
-        self.watchers.remove(place);
+    /// Whether nothing is left in it.
+    pub(crate) fn is_free(&self) -> bool {
+        self.closed && self.core.len() == 0 && self.watchers.len() == 0
     }
 
-    /// The holder of a new operation has made what it needs to wait.
-    pub(crate) fn settle(&mut self, key: Key, timeout: Option<Timeout>, places: Places) {
-        self.held(key).content = Content { operation: None, timeout, places };
+    /// Makes a record for an operation that is being added.
+    pub(crate) fn begin(&mut self, context: &TimerContext, deadline: u64) -> Result<Id, Refusal> {
+        if self.closed {
+            return Err(Refusal::Closed);
+        }
+        if context.limit.as_ref().is_some_and(|limit| !limit.acquire()) {
+            return Err(Refusal::Full);
+        }
+        let record = Delayed {
+            places: Places::NONE,
+            state: State::adding(),
+            is_filed: false,
+            operation: None,
+        };
+        let (key, _) = self.core.insert(deadline, 0, record);
+        Ok(Id { shard: self.number, key })
+    }
+
+    /// Its adder has made an entry for each of its keys.
+    pub(crate) fn settle(&mut self, key: Key, places: Places) {
+        self.held(key).places = places;
     }
 
     /// Hands the operation out, to check its condition.
+    #[inline]
     pub(crate) fn trigger(&mut self, key: Key) -> Option<O> {
         self.hand_out(key, State::trigger)
     }
@@ -80,187 +144,161 @@ impl<K: Eq + Clone, O> Shard<K, O> {
         self.hand_out(key, State::arrive)
     }
 
+    #[inline]
     fn hand_out(&mut self, key: Key, claim: fn(&mut State) -> Claim) -> Option<O> {
-        let delayed = self.operations.get_mut(key)?;
-        if claim(&mut delayed.state) == Claim::Won {
-            delayed.content.operation.take()
-        } else {
-            None
-        }
+        let delayed = self.core.task_mut(key)?;
+        if claim(&mut delayed.state) == Claim::Won { delayed.operation.take() } else { None }
     }
 
     /// Its holder lets go of the operation, whose condition is false; or gets it back, if something
-    /// is left to do with it.
-    pub(crate) fn release(&mut self, key: Key, operation: O, may_check: bool) -> (Next, Option<O>) {
+    /// is left to do with it. Returns whom to wake as well.
+    pub(crate) fn release(
+        &mut self,
+        key: Key,
+        operation: O,
+        may_check: bool,
+    ) -> (Next, Option<O>, Wakes) {
+        let closed = self.closed;
         let delayed = self.held(key);
+        if closed {
+            delayed.state.withdraw();
+        }
         let was_adding = delayed.state.is_adding();
         let next = delayed.state.release(may_check);
         if let Next::Keep(_) = next {
-            return (next, Some(operation));
+            return (next, Some(operation), Wakes::Nobody);
         }
-        delayed.content.operation = Some(operation);
-        // Its adder returns one.
-        delayed.has_handle |= was_adding;
-        (next, None)
+        delayed.operation = Some(operation);
+        if was_adding {
+            (next, None, self.file(key))
+        } else if next == Next::LetGo(Some(Errand::Expire)) && !closed {
+            (Next::LetGo(None), None, self.file_elapsed(key))
+        } else {
+            (next, None, Wakes::Nobody)
+        }
     }
 
-    /// It was filed anew in the timer. If it has ended meanwhile, the timeout comes back.
-    pub(crate) fn set_timeout(&mut self, key: Key, timeout: Timeout) -> Option<Timeout> {
-        match self.operations.get_mut(key).filter(|delayed| !delayed.state.has_ended()) {
-            Some(delayed) => delayed.content.timeout.replace(timeout),
-            None => Some(timeout),
-        }
+    /// Files a record that never was.
+    fn file(&mut self, key: Key) -> Wakes {
+        let Shard { core, service: Some(Service { context, .. }), .. } = self else {
+            return Wakes::Nobody;
+        };
+        core.at_mut(key.index).is_filed = true;
+        let deadline = core.deadline_at(key.index);
+        let tick = context.time.ticks.ceil(deadline);
+        let reference = core.file_anew(key.index, tick);
+        context.file_new(core, reference, tick, None, deadline)
+    }
+
+    /// Files a record anew whose time is up.
+    fn file_elapsed(&mut self, key: Key) -> Wakes {
+        let Shard { core, service: Some(Service { context, .. }), .. } = self else {
+            return Wakes::Nobody;
+        };
+        core.at_mut(key.index).is_filed = true;
+        let reference = core.file_anew(key.index, 0);
+        let mut wakes = Wakes::Nobody;
+        core.wheels.file_elapsed(reference, |bucket| wakes = context.delay_queue.offer(bucket));
+        wakes
     }
 
     /// Its holder ends it.
-    pub(crate) fn finish(&mut self, key: Key, wants: EndedBy) -> (EndedBy, Content<O>) {
-        let fate = self.held(key).state.finish(wants);
-        (fate, self.end(key, fate))
+    pub(crate) fn finish(&mut self, key: Key, wants: EndedBy) -> (EndedBy, Places) {
+        let ended_by = self.held(key).state.finish(wants);
+        (ended_by, self.end(key, ended_by).map_or(Places::NONE, |ended| ended.places))
     }
 
     /// The record of an operation that the caller holds: so it is there.
     fn held(&mut self, key: Key) -> &mut Delayed<O> {
-        self.operations.at_mut(key.index)
+        self.core.at_mut(key.index)
     }
 
     /// Ends it if it is idle; otherwise leaves that to its holder.
-    pub(crate) fn claim(&mut self, key: Key, fate: EndedBy) -> (Claim, Option<Content<O>>) {
-        let delayed = self.operations.get_mut(key);
-        match delayed.map_or(Claim::Lost, |delayed| delayed.state.end(fate)) {
-            Claim::Won => (Claim::Won, Some(self.end(key, fate))),
+    pub(crate) fn claim(&mut self, key: Key, wants: EndedBy) -> (Claim, Option<Ended<O>>) {
+        let delayed = self.core.task_mut(key);
+        match delayed.map_or(Claim::Lost, |delayed| delayed.state.end(wants)) {
+            Claim::Won => (Claim::Won, self.end(key, wants)),
             claim => (claim, None),
         }
     }
 
     /// Cancels it likewise; but leaves it alone while it is still being added: it counts as added
     /// after this.
-    pub(crate) fn cancel_unless_adding(&mut self, key: Key) -> (Claim, Option<Content<O>>) {
-        match self.operations.get(key) {
+    pub(crate) fn cancel_unless_adding(&mut self, key: Key) -> (Claim, Option<Ended<O>>) {
+        match self.core.task_mut(key) {
             Some(delayed) if !delayed.state.is_adding() => self.claim(key, EndedBy::Cancelled),
             _ => (Claim::Lost, None),
         }
     }
 
-    /// Takes what an operation has, that has ended, and its entry here; those in other shards are
-    /// left to the caller.
-    fn end(&mut self, key: Key, fate: EndedBy) -> Content<O> {
-        self.delayed -= 1;
-        self.ended[fate as usize] += 1;
-        let delayed = self.held(key);
-        let content = mem::replace(&mut delayed.content, Content::EMPTY);
-        if !delayed.has_handle {
-            self.operations.release(key.index);
+    /// Whether it waits, and nobody has decided its end.
+    pub(crate) fn is_pending(&mut self, key: Key) -> bool {
+        self.core.task_mut(key).is_some_and(|delayed| !delayed.state.is_sealed())
+    }
+
+    /// Takes out a record and its entry here; the entries in other shards are left to the caller.
+    fn end(&mut self, key: Key, ended_by: EndedBy) -> Option<Ended<O>> {
+        let Shard { core, service: Some(Service { context, .. }), .. } = self else { return None };
+        let delayed = match ended_by {
+            EndedBy::Expired => core.expire(key.index, context.time.now()),
+            _ => core.cancel(key),
+        }?;
+        // Under the lock: who finds the operation gone finds its permit free.
+        context.release_permits(1);
+        self.ended[ended_by as usize] += 1;
+        let Delayed { operation, places, .. } = delayed;
+        if let Some(here) = places.first() {
+            self.watchers.remove(here);
         }
-        let here = content.places.iter().next();
-        here.into_iter().for_each(|place| self.unwatch(place));
-        content
+        Some(Ended { operation, places })
     }
 
-    /// Whether the operation was completed, or will be by its holder.
-    pub(crate) fn is_completed(&self, key: Key) -> bool {
-        self.operations.get(key).is_some_and(|delayed| delayed.state.is_completed())
-    }
-
-    /// Begins to visit the operations that are watched on a key now: appends some of them to `out`,
-    /// and no more than there is `room` for. Whoever gets a visit has to [resume](Self::resume) it.
-    pub(crate) fn visit<Q>(
-        &mut self,
-        hash: u64,
-        key: &Q,
-        begin: Begin,
-        room: usize,
-        out: &mut Vec<Id>,
-    ) -> Option<Visit>
-    where
-        K: Borrow<Q>,
-        Q: Eq + ?Sized,
-    {
-        let visit = self.watchers.visit(hash, key, begin, room, out);
-        self.leave_out_ended(out);
-        visit
-    }
-
-    /// Goes on with a visit: likewise. Ends it if there is no room any more.
-    pub(crate) fn resume(&mut self, visit: Visit, room: usize, out: &mut Vec<Id>) -> Option<Visit> {
-        let visit = self.watchers.resume(visit, room, out);
-        self.leave_out_ended(out);
-        visit
-    }
-
-    /// A loop of its own over the records that are here, so that their cache misses overlap.
-    fn leave_out_ended(&self, operations: &mut Vec<Id>) {
+    /// Leaves out of a batch what has ended, of the operations that are here. A loop of its own, so
+    /// that their cache misses overlap.
+    pub(crate) fn leave_out_ended(&mut self, operations: &mut Vec<Id>) {
         work::count(operations.len());
-        operations.retain(|id| {
-            let is_here = id.shard == self.number;
-            !is_here || self.operations.get(id.key).is_some_and(|it| !it.state.is_sealed())
+        operations.retain(|id| id.shard != self.number || self.is_pending(id.key));
+    }
+
+    /// Appends the operations to `out` of one part of the records. Returns whether there are parts
+    /// after it.
+    pub(crate) fn waiting(&self, part: usize, out: &mut Vec<Id>) -> bool {
+        let shard = self.number;
+        let records = self.core.entries.of_chunk(part);
+        out.extend(records.map(|(key, _)| Id { shard, key }));
+        part + 1 < self.core.entries.chunks()
+    }
+
+    /// Flushes a batch of a bucket that was polled under the shard's lock, and tells the delay
+    /// queue. `hand` gets the names of the operations whose time is up; but after a shutdown
+    /// nothing expires any more. Returns whom to wake.
+    pub(crate) fn flush(
+        &mut self,
+        context: &TimerContext,
+        (expiration, now): (Expiration, u64),
+        armed: &mut Vec<Expiration>,
+        mut hand: impl FnMut(Key),
+    ) -> Wakes {
+        let arm = |expiration| armed.push(expiration);
+        let closed = self.closed;
+        let unfinished = self.core.flush_in_place(expiration, now, arm, |name, delayed| {
+            delayed.is_filed = false;
+            if !closed {
+                hand(name);
+            }
         });
-    }
-
-    /// Lets nothing come in any more.
-    pub(crate) fn close(&mut self) {
-        self.closed = true;
-    }
-
-    /// Appends the operations to `out` that wait, and those that are being added, of one part of
-    /// the records. Returns whether there are parts after it.
-    pub(crate) fn waiting(&self, part: usize, out: &mut Vec<Key>) -> bool {
-        let records = self.operations.of_chunk(part);
-        let waiting = records.filter(|(_, delayed)| !delayed.state.has_ended());
-        out.extend(waiting.map(|(key, _)| key));
-        part + 1 < self.operations.chunks()
-    }
-
-    /// Entries of all keys.
-    pub(crate) fn watched(&self) -> usize {
-        self.watchers.len()
-    }
-
-    /// Entries of one key.
-    pub(crate) fn watched_for<Q>(&self, hash: u64, key: &Q) -> usize
-    where
-        K: Borrow<Q>,
-        Q: Eq + ?Sized,
-    {
-        self.watchers.len_of(hash, key)
-    }
-
-    /// Operations and handles that have a record.
-    pub(crate) fn records(&self) -> usize {
-        self.operations.len()
-    }
-
-    pub(crate) fn delayed(&self) -> usize {
-        self.delayed
-    }
-
-    pub(crate) fn ended(&self, fate: EndedBy) -> u64 {
-        self.ended[fate as usize]
+        context.delay_queue.flushed(armed.drain(..), unfinished)
     }
 
     /// Checks the invariants of the head of this file. Takes time proportional to the shard.
-    pub(crate) fn assert_invariants(&self) {
+    pub(crate) fn assert_invariants(&self, queued: Option<&Queued>) {
         self.watchers.assert_invariants();
-        self.operations.assert_invariants();
-        let mut delayed = 0;
-        for (_, Delayed { state, has_handle, content }) in self.operations.iter() {
-            let entries = content.places.iter().count();
-            assert_eq!(state.has_ended(), entries == 0, "who waits has entries");
-            assert!(*has_handle || !state.has_ended(), "what nobody asks about is gone");
-            delayed += usize::from(!state.has_ended());
+        if let Some(queued) = queued {
+            let is_queued = |shard, id| queued.get(&(shard, id)).copied().unwrap_or(0);
+            self.core.assert_invariants(is_queued, |delayed| delayed.is_filed);
         }
-        assert_eq!(self.delayed, delayed);
-    }
-}
-
-/// For any key, so that handles need not say what theirs can.
-impl<K, O> Shard<K, O> {
-    /// Nobody has the operation's handle any more.
-    pub(crate) fn forget_handle(&mut self, key: Key) {
-        let Some(delayed) = self.operations.get_mut(key) else { return };
-        delayed.has_handle = false;
-        if delayed.state.has_ended() {
-            // Empty: nothing of the user's is dropped.
-            self.operations.release(key.index);
+        for (_, entry) in self.core.entries.iter() {
+            assert!(entry.task.places.first().is_some(), "who waits has entries");
         }
     }
 }

@@ -39,11 +39,9 @@ const HANDED: u8 = 64;
 /// Its time is up and its last check has begun: no trigger comes into effect any more.
 const OVERDUE: u8 = 128;
 
+/// Of an operation that has not ended: with its end its record goes.
 #[derive(Debug)]
-pub(crate) struct State {
-    bits: u8,
-    fate: Option<EndedBy>,
-}
+pub(crate) struct State(u8);
 
 /// How an operation ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,58 +104,59 @@ impl EndedBy {
 impl State {
     /// Of an operation that its creator holds, to add it.
     pub(crate) fn adding() -> Self {
-        State { bits: HELD | ADDING, fate: None }
+        State(HELD | ADDING)
     }
 
     /// Takes the operation over to check its condition.
     pub(crate) fn trigger(&mut self) -> Claim {
-        if self.bits & OVERDUE != 0 {
+        if self.0 & OVERDUE != 0 {
             return Claim::Lost;
         }
         let claim = self.claim(HELD, AGAIN);
-        if claim == Claim::Won && self.bits & EXPIRED != 0 {
-            self.bits |= OVERDUE;
+        if claim == Claim::Won && self.0 & EXPIRED != 0 {
+            self.0 |= OVERDUE;
         }
         claim
     }
 
     /// The same for a check that was handed on and has arrived; it may have been made before.
     pub(crate) fn arrive(&mut self) -> Claim {
-        let was_handed = self.bits & HANDED != 0;
-        self.bits &= !HANDED;
+        let was_handed = self.0 & HANDED != 0;
+        self.0 &= !HANDED;
         if was_handed { self.trigger() } else { Claim::Lost }
     }
 
     /// Ends it: forces, expires or cancels it.
     pub(crate) fn end(&mut self, fate: EndedBy) -> Claim {
-        if fate == EndedBy::Expired && self.bits & (HANDED | OVERDUE | SEALED) == HANDED {
+        if fate == EndedBy::Expired && self.0 & (HANDED | OVERDUE | SEALED) == HANDED {
             // A trigger that came in time is on its way: whoever makes its check sees to this.
-            self.bits |= EXPIRED;
+            self.0 |= EXPIRED;
             return Claim::Deferred;
         }
-        let claim = self.claim(
-            0,
-            match fate {
-                EndedBy::Forced => FORCED,
-                EndedBy::Expired => EXPIRED,
-                _ => CANCELLED,
-            },
-        );
-        if claim == Claim::Won {
-            self.fate = Some(fate);
+        let request = match fate {
+            EndedBy::Forced => FORCED,
+            EndedBy::Expired => EXPIRED,
+            _ => CANCELLED,
+        };
+        self.claim(0, request)
+    }
+
+    /// Cancels it if it is still being added: it goes back to its adder.
+    pub(crate) fn withdraw(&mut self) {
+        if self.is_adding() && !self.is_sealed() {
+            self.0 |= CANCELLED;
         }
-        claim
     }
 
     /// Takes over an idle operation by setting `own`, or leaves `request` to its holder.
     fn claim(&mut self, own: u8, request: u8) -> Claim {
         if self.is_sealed() {
             Claim::Lost
-        } else if self.bits & HELD != 0 {
-            self.bits |= request;
+        } else if self.0 & HELD != 0 {
+            self.0 |= request;
             Claim::Deferred
         } else {
-            self.bits |= own;
+            self.0 |= own;
             Claim::Won
         }
     }
@@ -165,26 +164,26 @@ impl State {
     /// The holder found the condition false. Whether it still `may_check` for those who came
     /// meanwhile is for it to say.
     pub(crate) fn release(&mut self, may_check: bool) -> Next {
-        if self.bits & SEALED != 0 {
+        if self.0 & SEALED != 0 {
             return Next::Keep(Request::End);
         }
-        let asked = self.bits & AGAIN != 0;
-        self.bits &= !AGAIN;
-        let expired = self.bits & EXPIRED != 0;
+        let asked = self.0 & AGAIN != 0;
+        self.0 &= !AGAIN;
+        let expired = self.0 & EXPIRED != 0;
         if expired {
-            self.bits |= OVERDUE;
+            self.0 |= OVERDUE;
         }
         // Also if the time is up, because the condition may have come true before.
         if asked && (may_check || expired) {
             return Next::Keep(Request::CheckAgain);
         }
-        self.bits &= !(HELD | ADDING);
+        self.0 &= !(HELD | ADDING);
         if expired {
             return Next::LetGo(Some(Errand::Expire));
         }
-        let hands_on = asked && self.bits & HANDED == 0;
+        let hands_on = asked && self.0 & HANDED == 0;
         if hands_on {
-            self.bits |= HANDED;
+            self.0 |= HANDED;
         }
         Next::LetGo(hands_on.then_some(Errand::Check))
     }
@@ -192,37 +191,26 @@ impl State {
     /// The holder ends it, as it `wants`, or as it was asked to meanwhile. A check that returned
     /// true may have claimed something, so a cancel is too late then; and that it was forced, which
     /// completes it as well, is only to say who did. One whose check panicked is beyond both.
-    pub(crate) fn finish(&mut self, wants: EndedBy) -> EndedBy {
-        let fate = if wants == EndedBy::Panicked {
+    pub(crate) fn finish(&self, wants: EndedBy) -> EndedBy {
+        if wants == EndedBy::Panicked {
             wants
-        } else if self.bits & FORCED != 0 {
+        } else if self.0 & FORCED != 0 {
             EndedBy::Forced
-        } else if self.bits & CANCELLED != 0 && !wants.is_completion() {
+        } else if self.0 & CANCELLED != 0 && !wants.is_completion() {
             if self.is_adding() { EndedBy::Withdrawn } else { EndedBy::Cancelled }
         } else {
             wants
-        };
-        self.fate = Some(fate);
-        fate
+        }
     }
 
     /// Whether its creator still holds it.
     pub(crate) fn is_adding(&self) -> bool {
-        self.bits & ADDING != 0
+        self.0 & ADDING != 0
     }
 
-    /// Whether it was completed, or will be by its holder.
-    pub(crate) fn is_completed(&self) -> bool {
-        self.fate.map_or(self.bits & FORCED != 0, EndedBy::is_completion)
-    }
-
-    /// Whether it has ended, or will be by its holder.
+    /// Whether its end is decided: its holder will see to it.
     pub(crate) fn is_sealed(&self) -> bool {
-        self.bits & SEALED != 0 || self.has_ended()
-    }
-
-    pub(crate) fn has_ended(&self) -> bool {
-        self.fate.is_some()
+        self.0 & SEALED != 0
     }
 }
 
@@ -249,10 +237,6 @@ mod tests {
         assert_eq!((state.release(true), state.release(false)), (AGAIN, WAITS));
         assert_eq!(state.trigger(), Claim::Won);
         assert_eq!(state.finish(EndedBy::Triggered), EndedBy::Triggered);
-        assert_eq!(
-            (state.trigger(), state.end(EndedBy::Forced), state.end(EndedBy::Expired)),
-            (Claim::Lost, Claim::Lost, Claim::Lost)
-        );
     }
 
     #[test]
@@ -263,8 +247,7 @@ mod tests {
                     assert_eq!(state.release(true), Next::Keep(Request::End));
                 }
                 let wants = if condition { EndedBy::Triggered } else { EndedBy::Cancelled };
-                let fate = state.finish(wants);
-                (fate, state.is_completed())
+                state.finish(wants)
             };
             let mut state = idle();
             state.trigger();
@@ -276,17 +259,17 @@ mod tests {
                 ),
                 (Claim::Deferred, Claim::Lost, Claim::Lost)
             );
-            assert!(state.is_sealed() && state.is_completed());
-            assert_eq!(end(state), (EndedBy::Forced, true));
+            assert!(state.is_sealed());
+            assert_eq!(end(state), EndedBy::Forced);
             let mut state = idle();
             state.trigger();
             assert_eq!(
                 (state.end(EndedBy::Cancelled), state.end(EndedBy::Expired), state.trigger()),
                 (Claim::Deferred, Claim::Lost, Claim::Lost)
             );
-            assert!(state.is_sealed() && !state.is_completed());
+            assert!(state.is_sealed());
             let fate = if condition { EndedBy::Triggered } else { EndedBy::Cancelled };
-            assert_eq!(end(state), (fate, condition));
+            assert_eq!(end(state), fate);
         }
     }
 
@@ -312,7 +295,6 @@ mod tests {
             assert_eq!((state.release(may_check), state.trigger()), (AGAIN, Claim::Lost));
             assert_eq!((state.release(may_check), state.trigger()), (EXPIRES, Claim::Lost));
             assert_eq!(state.end(EndedBy::Expired), Claim::Won);
-            assert!(state.is_sealed());
         }
     }
 

@@ -1,10 +1,10 @@
 //! Visits of a key: who goes through its operations, to check them or to cancel them.
 
+use crate::purgatory::Purgatory;
 use crate::purgatory::entries::Begin;
 use crate::purgatory::operation::DelayedOperation;
 use crate::purgatory::operation_ref::OperationRef;
 use crate::purgatory::place::Id;
-use crate::purgatory::{Purgatory, Shared};
 use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash};
 
@@ -35,7 +35,7 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        self.shared.visit(self.hash(key), key, Begin::Front, usize::MAX, |hold| hold.check())
+        self.check(key, Begin::Front, usize::MAX)
     }
 
     /// A trigger for so many: checks the operations that are watched on `key` until this call has
@@ -128,7 +128,7 @@ where
         if limit == 0 {
             return 0;
         }
-        self.shared.visit(self.hash(key), key, Begin::Cursor, limit, |hold| hold.check())
+        self.check(key, Begin::Cursor, limit)
     }
 
     /// [`check_and_complete`](Self::check_and_complete) for each of several keys.
@@ -148,45 +148,68 @@ where
         Q: Hash + Eq + ?Sized,
     {
         let mut cancelled = Vec::new();
-        let hash = self.hash(key);
-        self.shared.visit(hash, key, Begin::Front, usize::MAX, |hold| {
-            cancelled.extend(hold.cancel_unless_adding().1);
-            false
+        let shards = self.shared.shards();
+        self.visit(key, Begin::Front, usize::MAX, |batch| {
+            let cancel = |&id| OperationRef { shards, id }.cancel_unless_adding();
+            cancelled.extend(batch.iter().filter_map(cancel));
+            0
         });
         cancelled
     }
 }
 
-impl<K, O> Shared<K, O>
+impl<K, O, S> Purgatory<K, O, S>
 where
     K: Hash + Eq + Clone + Send + 'static,
     O: DelayedOperation,
+    S: BuildHasher,
 {
-    /// Calls `see` with the operations that are watched on a key now, without any lock, until it
-    /// has returned true for `limit` of them. Returns for how many it has.
-    fn visit<Q>(
-        &self,
-        hash: u64,
-        key: &Q,
-        begin: Begin,
-        limit: usize,
-        mut see: impl FnMut(OperationRef<'_, K, O>) -> bool,
-    ) -> usize
+    /// Checks the operations that are watched on `key` now, until `limit` of them are completed.
+    /// Returns how many are.
+    fn check<Q>(&self, key: &Q, begin: Begin, limit: usize) -> usize
     where
         K: Borrow<Q>,
-        Q: Eq + ?Sized,
+        Q: Hash + Eq + ?Sized,
     {
+        let shards = self.shared.shards();
+        let mut completed = 0;
+        self.visit(key, begin, limit, |batch| {
+            let (before, mut taken) = (completed, None);
+            for (place, &id) in batch.iter().enumerate() {
+                let operation = OperationRef { shards, id };
+                // It may have been taken along with the one before it.
+                let Some(held) = taken.take().or_else(|| operation.trigger()) else { continue };
+                let (is_completed, next) = operation.check(held, batch.get(place + 1).copied());
+                completed += usize::from(is_completed);
+                taken = next;
+            }
+            completed - before
+        });
+        completed
+    }
+
+    /// Calls `see` with the operations that are watched on a key now, some at once, without any
+    /// lock, until what it returns adds up to `limit`.
+    fn visit<Q>(&self, key: &Q, begin: Begin, limit: usize, mut see: impl FnMut(&[Id]) -> usize)
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        let shards = self.shared.shards();
+        let hash = self.hash(key);
+        let number = shards.number_of(hash);
         let (mut seen, mut batch) = (0, Vec::new());
         // No more are taken along than are still wanted: so each of them is seen, and no other.
-        let mut visit = self.registry.shard_of(hash).visit(hash, key, begin, limit, &mut batch);
+        let mut shard = shards.lock(number);
+        let mut visit = shard.watchers.visit(hash, key, begin, limit, &mut batch);
         loop {
-            for Id { shard, key } in batch.drain(..) {
-                let hold = OperationRef { home: &self.homes[usize::from(shard)], key };
-                seen += usize::from(see(hold));
-            }
-            let Some(unfinished) = visit else { return seen };
-            let wanted = limit - seen;
-            visit = self.registry.shard_of(hash).resume(unfinished, wanted, &mut batch);
+            shard.leave_out_ended(&mut batch);
+            drop(shard);
+            seen += see(&batch);
+            batch.clear();
+            let Some(unfinished) = visit else { return };
+            shard = shards.lock(number);
+            visit = shard.watchers.resume(unfinished, limit - seen, &mut batch);
         }
     }
 }

@@ -28,10 +28,11 @@ pub(crate) fn shard_of(hash: u64, shards: usize) -> usize {
     (hash >> 40) as usize & (shards - 1)
 }
 
-/// How many shards a map for so many threads should have: so many that two of them seldom want the
-/// same one. Few in models, where each lock is a step of the schedule.
+/// How many shards keys should lie in for so many threads: so many that two of them seldom want the
+/// same one, and not more, because each has wheels of its own. Few in models, where each lock is a
+/// step of the schedule.
 pub(crate) fn shards_for(threads: usize) -> usize {
-    let each = if cfg!(tickwheel_model) { 2 } else { 32 };
+    let each = if cfg!(tickwheel_model) { 2 } else { 8 };
     (each * threads).next_power_of_two().min(1 << 12)
 }
 

@@ -42,7 +42,7 @@ impl<T: Send + 'static> Shards<T> {
         first: u32,
     ) -> Self {
         let shard = |number| {
-            let shard = pool::take();
+            let shard = pool::take(|_| true, Shard::new);
             shard.serve(Arc::clone(&context), Wheels::new(number, wheel_size, 0));
             shard
         };
@@ -159,6 +159,6 @@ impl<T: Send + 'static> Owner for Shards<T> {
 impl<T: Send + 'static> Drop for Shards<T> {
     /// Nothing is pending: whoever drops the timer has drained it.
     fn drop(&mut self) {
-        self.shards.iter().for_each(|shard| pool::put(shard));
+        self.shards.iter().filter(|shard| shard.retire()).for_each(|shard| pool::put(*shard));
     }
 }

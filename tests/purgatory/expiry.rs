@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 use tickwheel::purgatory::{DelayedOperation, Purgatory};
-use tickwheel::{ManualClock, Task, Timer, TimerEntry, Worker};
+use tickwheel::{ManualClock, Task, Timeout, Timer, TimerEntry, Worker};
 
 #[test]
 fn an_operation_expires_at_its_deadline_and_never_before() {
@@ -37,7 +37,7 @@ fn a_completed_operation_does_not_expire_and_an_expired_one_is_not_completed_aga
     assert_eq!(fixture.purgatory.check_and_complete(&1), 1);
     assert_eq!(fixture.log.ends(), [(Completed, 1), (Dropped, 1)]);
     assert_eq!(fixture.advance(MS), [(Completed, 2), (Expired, 2), (Dropped, 2)]);
-    assert!(second.is_completed() && !second.force_complete());
+    assert!(!second.is_pending() && !second.force_complete());
     assert_eq!(fixture.purgatory.check_and_complete_all(&[1, 2]), 0);
     assert_eq!(fixture.advance(HOUR), []);
 }
@@ -79,7 +79,7 @@ fn an_expiry_runs_on_the_timers_executor() {
     let worker = name.recv().unwrap();
     assert_ne!(worker, thread::current().id());
     assert_eq!(ends, [("completed", worker), ("expired", worker)]);
-    assert!(pending.is_completed());
+    assert!(!pending.is_pending());
     assert_eq!(receiver.recv(), Err(mpsc::RecvError), "and there it is dropped");
 }
 
@@ -116,12 +116,12 @@ fn an_operation_whose_time_is_up_while_it_is_checked_is_left_to_the_executor_aft
             assert_eq!(fixture.log.take(), [(Checked, 1), (Completed, 1), (Dropped, 1)]);
         } else {
             assert_eq!(fixture.log.take(), [(Checked, 1)]);
-            assert!(!pending.is_completed());
+            assert!(pending.is_pending());
             assert_eq!(fixture.counts(), (1, 1, 1));
             let ends = [(Completed, 1), (Expired, 1), (Dropped, 1)];
             assert_eq!(fixture.advance(Duration::ZERO), ends);
         }
-        assert!(pending.is_completed());
+        assert!(!pending.is_pending());
         assert_eq!(fixture.purgatory.stats().expired, u64::from(!holds));
         fixture.assert_empty();
     }
@@ -138,15 +138,16 @@ fn an_operation_that_is_completed_before_the_executor_gets_it_again_leaves_no_ti
     fixture.assert_empty();
 }
 
-/// A trigger that came during the check as well comes first; also where the timer does not take the
-/// operation again.
+/// A trigger that came during the check as well comes first.
 #[test]
 fn an_operation_that_is_triggered_while_its_time_is_up_is_checked_before_it_expires() {
-    for full in [false, true] {
-        let fixture = Fixture::with(|builder| builder.max_pending(1));
+    // It keeps its permit until it has ended.
+    for max_pending in [1, 9] {
+        let fixture = Fixture::with(|builder| builder.max_pending(max_pending));
         let purgatory = fixture.purgatory.clone();
         let meanwhile = move |timer: &Timer| {
-            assert!(!full || timer.add(TimerEntry::after(2 * HOUR, || ())).is_ok());
+            let another = timer.add(TimerEntry::after(2 * HOUR, || ()));
+            assert_eq!(another.map(Timeout::cancel_on_drop).is_ok(), max_pending > 1);
             assert_eq!(purgatory.check_and_complete(&1), 0);
         };
         let script = late_in_its_third_check(&fixture, meanwhile, |check| check == 4);
@@ -155,23 +156,23 @@ fn an_operation_that_is_triggered_while_its_time_is_up_is_checked_before_it_expi
         assert_eq!(fixture.purgatory.check_and_complete(&1), 1);
         assert_eq!(fixture.log.take(), [(Checked, 1), (Checked, 1), (Completed, 1), (Dropped, 1)]);
         assert_eq!(fixture.advance(HOUR), []);
-        assert_eq!(fixture.counts(), (0, 0, usize::from(full)));
+        fixture.assert_empty();
     }
 }
 
-/// The same when the timer does not take it again: nobody else would expire it.
+/// Nobody else would expire it.
 #[test]
-fn an_operation_whose_time_is_up_while_it_is_checked_expires_even_if_the_timer_is_full() {
-    let fixture = Fixture::with(|builder| builder.max_pending(1));
-    let fills = |timer: &Timer| assert!(timer.add(TimerEntry::after(HOUR, || ())).is_ok());
-    let script = late_in_its_third_check(&fixture, fills, |_| false);
+fn an_operation_whose_time_is_up_while_it_is_checked_expires_even_if_the_timer_is_shut_down() {
+    let fixture = Fixture::new();
+    let ends = |timer: &Timer| assert_eq!(timer.shutdown().len(), 0);
+    let script = late_in_its_third_check(&fixture, ends, |_| false);
     fixture.watch_for(MS, script, &[1, 2]);
     fixture.log.take();
     assert_eq!(fixture.purgatory.check_and_complete(&1), 0);
     let ends = [(Checked, 1), (Completed, 1), (Expired, 1), (Dropped, 1)];
     assert_eq!(fixture.log.take(), ends);
-    assert_eq!(fixture.counts(), (0, 0, 1));
     assert_eq!(fixture.purgatory.stats().expired, 1);
+    fixture.assert_empty();
 }
 
 /// An operation of another type, on keys of another type.
@@ -232,32 +233,27 @@ fn a_late_expiry_does_not_meet_the_next_operation() {
     let second = fixture.watch(fixture.script(2), &[7]);
     tasks.try_iter().for_each(Task::run);
     assert_eq!(fixture.log.ends(), [(Completed, 1), (Dropped, 1)]);
-    assert!(!second.is_completed());
+    assert!(second.is_pending());
     assert_eq!(fixture.counts(), (1, 1, 1));
 }
 
-/// Neither did its condition hold, nor did a check panic. The timer does not take it again, so who
-/// adds it ends it.
+/// It is in no wheel before: so nobody expires what has no handle yet.
 #[test]
-fn an_operation_that_expires_while_it_is_added_is_completed() {
-    let fixture = Fixture::with(|builder| builder.max_pending(1));
-    let (purgatory, timer) = (fixture.purgatory.clone(), fixture.timer.clone());
-    let (clock, mut checks) = (fixture.clock.clone(), 0);
+fn an_operation_whose_time_is_up_while_it_is_added_expires_at_the_next_turn() {
+    let fixture = Fixture::new();
+    let (timer, clock, mut checks) = (fixture.timer.clone(), fixture.clock.clone(), 0);
     let script = fixture.script(1).when(move || {
         checks += 1;
-        match checks {
-            2 => drop(purgatory.check_and_complete(&1)), // So there is a third.
-            3 => {
-                clock.advance(MS);
-                timer.advance_clock(Duration::ZERO);
-                timer.add(TimerEntry::after(HOUR, || ())).unwrap();
-            }
-            _ => {}
+        if checks == 2 {
+            clock.advance(MS);
+            assert_eq!(timer.advance_clock(Duration::ZERO), 0);
         }
         false
     });
-    let watch = fixture.purgatory.try_complete_else_watch(script, MS, &[1]).unwrap();
-    assert!(watch.is_completed());
-    assert_eq!(fixture.log.ends(), [(Completed, 1), (Expired, 1), (Dropped, 1)]);
-    assert_eq!(fixture.purgatory.stats().expired, 1);
+    let pending = fixture.watch_for(MS, script, &[1]);
+    assert!(pending.is_pending());
+    fixture.log.take();
+    assert_eq!(fixture.advance(Duration::ZERO), [(Completed, 1), (Expired, 1), (Dropped, 1)]);
+    assert!(!pending.is_pending());
+    fixture.assert_empty();
 }

@@ -21,6 +21,7 @@ mod script;
 mod shutdown;
 mod steps;
 mod stress;
+mod successors;
 mod triggers;
 mod waiters;
 mod watch;

@@ -142,7 +142,7 @@ fn an_operations_code_may_drop_the_last_purgatory() {
             let expected = [(Completed, 1), (Expired, 1), (Dropped, 1), (Dropped, 2)];
             assert_eq!(log.take(), expected);
         }
-        assert!(!other.is_completed() && !other.force_complete());
+        assert!(!other.is_pending() && !other.force_complete());
         assert_eq!(timer.len(), 0);
         timer.assert_invariants();
     }

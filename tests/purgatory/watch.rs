@@ -90,16 +90,10 @@ fn what_a_full_timer_refuses_is_handed_back_and_watched_nowhere() {
     assert_eq!(fixture.log.of(Dropped), [2]);
     assert_eq!(fixture.counts(), (1, 1, 1));
     assert_eq!([1, 2].map(|key| fixture.purgatory.watched_for(&key)), [1, 0]);
-    // Not one that needs no timer.
-    for check in [1, 2] {
-        let script = fixture.script(3).at_check(check);
-        assert!(
-            fixture
-                .purgatory
-                .try_complete_else_watch(script, HOUR, &[1])
-                .is_ok_and(|watch| watch.is_completed())
-        );
-    }
+    // Not one that need not wait.
+    let script = fixture.script(3).at_check(1);
+    let watch = fixture.purgatory.try_complete_else_watch(script, HOUR, &[1]);
+    assert!(watch.is_ok_and(|watch| watch.is_completed()));
     assert!(first.force_complete());
     let _ = fixture.watch(fixture.script(4), &[1]);
 }
@@ -161,11 +155,11 @@ fn force_complete_completes_once_whether_the_condition_holds_or_not() {
     let script = fixture.script(1);
     let life = script.life();
     let pending = fixture.watch(script, &[1, 2]);
-    assert!(!pending.is_completed());
+    assert!(pending.is_pending());
     fixture.log.take();
     assert!(pending.force_complete());
     assert_eq!(fixture.log.take(), [(Completed, 1), (Dropped, 1)]);
-    assert!(pending.is_completed() && life.upgrade().is_none());
+    assert!(!pending.is_pending() && life.upgrade().is_none());
     assert!(!pending.force_complete());
     assert!(matches!(pending.cancel(), Cancelled::Finished));
     assert_eq!(fixture.advance(2 * HOUR), []);
@@ -181,7 +175,7 @@ fn cancel_returns_the_operation_and_none_of_its_code_was_called() {
     let Cancelled::Returned(script) = pending.cancel() else { panic!("nobody else wants it") };
     assert_eq!((script.id, fixture.log.take()), (1, vec![]));
     fixture.assert_empty();
-    assert!(!pending.is_completed() && !pending.force_complete());
+    assert!(!pending.is_pending() && !pending.force_complete());
     assert!(matches!(pending.cancel(), Cancelled::Finished));
     assert_eq!(fixture.purgatory.check_and_complete_all(&[1, 2]), 0);
     assert_eq!(fixture.advance(2 * HOUR), []);
@@ -189,7 +183,7 @@ fn cancel_returns_the_operation_and_none_of_its_code_was_called() {
     // It may be watched again, and waits on.
     let again = fixture.watch(script.at_check(3), &[3]);
     assert_eq!(fixture.purgatory.check_and_complete(&3), 1);
-    assert!(again.is_completed() && !pending.is_completed());
+    assert!(!again.is_pending() && !pending.is_pending());
 }
 
 #[test]
@@ -209,13 +203,13 @@ fn a_timeout_of_zero_expires_at_the_next_turn_and_the_longest_never() {
     let now = fixture.watch_for(Duration::ZERO, fixture.script(1), &[1]);
     let never = fixture.watch_for(Duration::MAX, fixture.script(2), &[1]);
     fixture.log.take();
-    assert!(!now.is_completed(), "not before the timer is advanced");
+    assert!(now.is_pending(), "not before the timer is advanced");
     assert_eq!(fixture.advance(Duration::ZERO), [(Completed, 1), (Expired, 1), (Dropped, 1)]);
-    assert!(now.is_completed());
+    assert!(!now.is_pending());
     for _ in 0..10 {
         assert_eq!(fixture.advance(1_000_000 * HOUR), []);
     }
-    assert!(!never.is_completed());
+    assert!(never.is_pending());
     assert_eq!(fixture.counts(), (1, 1, 1));
     assert!(never.force_complete());
     fixture.assert_empty();

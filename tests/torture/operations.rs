@@ -138,7 +138,7 @@ impl Hand {
         match self.random.below(4) {
             0 => {
                 if pending.force_complete() {
-                    assert!(pending.is_completed());
+                    assert!(!pending.is_pending());
                 }
             }
             1 => drop_as(End::Guarded, pending.cancel_on_drop()),

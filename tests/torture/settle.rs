@@ -117,8 +117,10 @@ fn check_invariants(world: &World) {
 
 /// The timer's shutdown is over, and with it all that could change a count.
 fn check_stats(world: &World) {
-    // The keys are not the timer's to return.
+    // Keys and operations are not the timer's to return.
     drop_as(End::Cancelled, world.keyed.cancel_all());
+    drop_as(End::Returned, world.purgatory.shutdown());
+    drop(world.waits.shutdown());
     let stats = world.timer.stats();
     assert_eq!(stats.pending, 0, "after a shutdown");
     assert_eq!(stats.added, stats.expired + stats.cancelled + stats.returned, "{stats}");

@@ -75,7 +75,7 @@ fn triggers() {
             assert_eq!(it.purgatory.watched_for(&CROWDED) as u64, size);
             assert_eq!(it.purgatory.delayed() as u64, size);
             assert_eq!(it.purgatory.stats().delayed as u64, size);
-            assert!(it.handles.iter().all(|handle| !handle.is_completed()));
+            assert!(it.handles.iter().all(|handle| handle.is_pending()));
         });
         it.condition.holds.store(true, Ordering::Relaxed);
         let all = check_with("completion", size / DIRECTORY, || {

@@ -1,0 +1,124 @@
+//! The registration: a purgatory as an owner of wheels on its timer's driver.
+//!
+//! What the clones of a purgatory share. When the last of them goes, the shards go back to the
+//! [pool](crate::timer::pool).
+
+use crate::purgatory::operation::DelayedOperation;
+use crate::purgatory::operation_ref::OperationRef;
+use crate::purgatory::place::Id;
+use crate::purgatory::shard::Service;
+use crate::purgatory::shards::Shards;
+use crate::store::key::Key;
+use crate::timer::Timer;
+use crate::timer::entry::{SharedClosure, Task};
+use crate::timer::owner::{Expired, Flush, FlushStep, Owner, Queued, place_of, try_lock};
+use crate::timer::pool;
+use crate::timer::stats::Stats;
+use crate::wheel::bucket_queue::Expiration;
+use crate::wheel::core::Trimmed;
+use crate::wheel::snapshot::Snapshot;
+use crossbeam_utils::CachePadded;
+use std::sync::Arc;
+
+/// See the head of this file.
+pub(crate) struct Registration<K: 'static, O: 'static> {
+    pub(crate) service: Service,
+    pub(crate) shards: &'static Shards<K, O>,
+    first: u32,
+    /// One for each shard: expires an operation by its key.
+    alarms: Box<[SharedClosure]>,
+}
+
+impl<K, O> Registration<K, O>
+where
+    K: Eq + Clone + Send + 'static,
+    O: DelayedOperation,
+{
+    /// Registers shards with the timer's driver.
+    pub(crate) fn new(timer: &Timer) -> Arc<Self> {
+        let driver = timer.driver();
+        let service = Service { context: Arc::clone(&driver.context), closures: timer.shards() };
+        driver.register(|first| {
+            let shards = pool::take(Shards::is_free, Shards::new);
+            shards.serve(&service, first);
+            let alarm = |shard| {
+                // Padded, so that two alarms' counts of references never share a cache line.
+                let shard = CachePadded::new(shard);
+                let expire = move |key| {
+                    let id = Id { shard: *shard, key: Key::from_bits(key) };
+                    OperationRef { shards, id }.expire();
+                };
+                Arc::new(expire) as SharedClosure
+            };
+            let alarms = shards.numbers().map(alarm).collect();
+            Arc::new(Registration { service, shards, first, alarms })
+        })
+    }
+
+    /// Gives the shards back. Nobody adds anything any more; what somebody checks at this moment is
+    /// cancelled, and leaves its shard when that ends.
+    pub(crate) fn retire(&self, timer: &Timer) {
+        timer.driver().deregister(self.first);
+        if self.shards.retire() {
+            pool::put(self.shards);
+        }
+    }
+}
+
+impl<K, O> Owner for Registration<K, O>
+where
+    K: Eq + Clone + Send + 'static,
+    O: DelayedOperation,
+{
+    fn flush(&self, step: &FlushStep, armed: &mut Vec<Expiration>, expired: &mut Expired) -> Flush {
+        let (context, place) = (&self.service.context, place_of(step.shard));
+        let (mut shard, expiration) = match step.poll(context, self.shards.at(place)) {
+            Ok(polled) => polled,
+            Err(flush) => return flush,
+        };
+        let (alarm, tasks) = (&self.alarms[place], expired.items());
+        let hand = |key: Key| tasks.push(Task::shared(Arc::clone(alarm), key.to_bits()));
+        Flush::Done(shard.flush(context, (expiration, step.now), armed, hand))
+    }
+
+    fn hand_over(&self, expired: &mut Expired) -> usize {
+        self.service.closures.hand_over(expired)
+    }
+
+    fn forget_if_empty(&self, expiration: Expiration) -> Trimmed {
+        let shard = self.shards.at(place_of(expiration.shard));
+        let Some(mut shard) = try_lock(shard) else { return Trimmed::Live };
+        self.service.context.forget_if_empty(&mut shard.core, expiration)
+    }
+
+    fn close(&self) {
+        self.shards.close();
+    }
+
+    /// A purgatory keeps its timer alive, so this is none of its business.
+    fn drop_pending(&self) -> u64 {
+        0
+    }
+
+    fn len(&self) -> usize {
+        self.shards.sum(|shard| shard.core.len())
+    }
+
+    fn add_to(&self, stats: &mut Stats) {
+        for number in self.shards.numbers() {
+            let core = &self.shards.lock(number).core;
+            stats.absorb(&core.counters, core.len());
+        }
+    }
+
+    fn snapshot(&self, snapshot: &mut Snapshot, now: u64) {
+        for number in self.shards.numbers() {
+            let mut cursor = 0;
+            while snapshot.absorb(&self.shards.lock(number).core, &mut cursor, now) {}
+        }
+    }
+
+    fn assert_invariants(&self, queued: &Queued) {
+        self.shards.assert_invariants(Some(queued));
+    }
+}

@@ -1,0 +1,181 @@
+//! The shards of a purgatory, each behind its lock.
+//!
+//! A handle refers to them without counting the reference, so they are never freed: when their
+//! purgatory is dropped they wait in the [pool](crate::timer::pool) for the next one. Handles of
+//! the old one stay harmless, because its keys are never given out again.
+//!
+//! # Locks
+//! Each shard has one, of the rank of a timer's shards: the delay queue's may be taken under it,
+//! never another shard's. A key's `Eq`, `Clone` and `Drop` may run under it, no code of an
+//! operation: that is called and dropped outside.
+
+use crate::purgatory::callbacks::{Turn, postpone};
+use crate::purgatory::place::Places;
+use crate::purgatory::shard::{Service, Shard};
+use crate::store::key_map::{shard_of, shards_for};
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{Mutex, MutexGuard, parallelism};
+use crate::timer::delay_queue::Wakes;
+use crate::timer::owner::{MAX_SHARDS, Queued};
+use crate::timer::report::catch_panic;
+use crate::wheel::wheels::Wheels;
+use crossbeam_utils::CachePadded;
+
+/// Slots of each wheel: few, because there are many shards, and most operations end long before
+/// their deadline.
+const WHEEL_SIZE: usize = 64;
+
+/// See the head of this file. Their number is a power of two.
+pub(crate) struct Shards<K, O>(Box<[CachePadded<Cell<K, O>>]>);
+
+/// A shard behind its lock, and what is counted without it. Padded, so that two shards never share
+/// a cache line.
+struct Cell<K, O> {
+    shard: Mutex<Shard<K, O>>,
+    /// Operations that the first check completed.
+    at_once: AtomicU64,
+    panicked: AtomicU64,
+}
+
+impl<K, O> Shards<K, O> {
+    /// The shard with this number, behind its lock.
+    #[inline]
+    pub(crate) fn at(&self, number: usize) -> &Mutex<Shard<K, O>> {
+        &self.0[number].shard
+    }
+
+    #[inline]
+    pub(crate) fn lock(&self, number: u16) -> MutexGuard<'_, Shard<K, O>> {
+        self.0[usize::from(number)].shard.lock()
+    }
+
+    /// The number of the shard of keys with this hash.
+    #[inline]
+    pub(crate) fn number_of(&self, hash: u64) -> u16 {
+        shard_of(hash, self.0.len()) as u16
+    }
+
+    /// The number of a shard for what belongs to none in particular: so threads do not meet.
+    pub(crate) fn of_thread(&self, thread: u32) -> u16 {
+        (thread as usize & (self.0.len() - 1)) as u16
+    }
+
+    /// Lets nothing in any more.
+    pub(crate) fn close(&self) {
+        self.0.iter().for_each(|cell| cell.shard.lock().closed = true);
+    }
+
+    /// Adds up something of each shard.
+    pub(crate) fn sum(&self, of: impl Fn(&Shard<K, O>) -> usize) -> usize {
+        self.0.iter().map(|cell| of(&cell.shard.lock())).sum()
+    }
+
+    /// The numbers of all shards.
+    pub(crate) fn numbers(&self) -> impl Iterator<Item = u16> {
+        (0..self.0.len()).map(|number| number as u16)
+    }
+
+    /// Counts what the first check completed. Relaxed: no count publishes anything.
+    pub(crate) fn count_at_once(&self, number: u16) {
+        self.0[usize::from(number)].at_once.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts a panic of an operation's code.
+    pub(crate) fn count_panic(&self, number: u16) {
+        self.0[usize::from(number)].panicked.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many operations the first check completed, and how often their code panicked.
+    pub(crate) fn counts(&self) -> (u64, u64) {
+        let counts = |cell: &CachePadded<Cell<K, O>>| {
+            (cell.at_once.load(Ordering::Relaxed), cell.panicked.load(Ordering::Relaxed))
+        };
+        let add = |(a, b): (u64, u64), (c, d)| (a + c, b + d);
+        self.0.iter().map(counts).fold((0, 0), add)
+    }
+
+    /// Calls the code with which an operation of a shard ends, and drops the operation; now, or
+    /// after the callback that this thread is in.
+    pub(crate) fn conclude(
+        &'static self,
+        number: u16,
+        mut operation: O,
+        code: impl FnOnce(&mut O) + 'static,
+    ) where
+        O: 'static,
+    {
+        let end = move || {
+            if catch_panic(|| code(&mut operation)).is_none() {
+                self.count_panic(number);
+            }
+            if catch_panic(|| drop(operation)).is_none() {
+                self.count_panic(number);
+            }
+        };
+        match Turn::begin() {
+            Some(_turn) => end(),
+            None => postpone(end),
+        }
+    }
+}
+
+impl<K: Eq + Clone, O> Shards<K, O> {
+    pub(crate) fn new() -> Self {
+        let count = shards_for(parallelism()).min(MAX_SHARDS);
+        let cell = |number| {
+            CachePadded::new(Cell {
+                shard: Mutex::new(Shard::new(number as u16)),
+                at_once: AtomicU64::new(0),
+                panicked: AtomicU64::new(0),
+            })
+        };
+        Shards((0..count).map(cell).collect())
+    }
+
+    /// Whether nothing is left in them of whom they served.
+    pub(crate) fn is_free(&self) -> bool {
+        self.0.iter().all(|cell| cell.shard.lock().is_free())
+    }
+
+    /// Begins to serve a purgatory, whose first shard has the number `first` on the driver.
+    pub(crate) fn serve(&self, service: &Service, first: u32) {
+        let time = &service.context.time;
+        let current = time.ticks.floor(time.now());
+        for (number, cell) in (first..).zip(&self.0) {
+            let wheels = Wheels::new(number, WHEEL_SIZE, current);
+            cell.shard.lock().serve(service.clone(), wheels);
+            cell.at_once.store(0, Ordering::Relaxed);
+            cell.panicked.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Gives back what they hold for a purgatory that is gone. Returns whether they may serve
+    /// another one, once they are free: not if too many of their keys are used up.
+    pub(crate) fn retire(&self) -> bool {
+        self.0.iter().for_each(|cell| cell.shard.lock().retire());
+        !self.0.iter().any(|cell| cell.shard.lock().core.is_worn())
+    }
+
+    /// Checks every shard.
+    pub(crate) fn assert_invariants(&self, queued: Option<&Queued>) {
+        self.0.iter().for_each(|cell| cell.shard.lock().assert_invariants(queued));
+    }
+
+    /// Takes what has ended out of its other keys than the first.
+    #[inline]
+    pub(crate) fn leave(&self, places: &Places) {
+        for place in places.iter().skip(1) {
+            self.lock(place.shard).watchers.remove(place);
+        }
+    }
+
+    /// Wakes the sleepers of a shard's timer, if that was called for.
+    #[inline]
+    pub(crate) fn wake(&self, shard: MutexGuard<'_, Shard<K, O>>, wakes: Wakes) {
+        if wakes == Wakes::Sleepers {
+            let service = shard.service.clone();
+            drop(shard);
+            service.iter().for_each(|it| it.context.delay_queue.wake(Wakes::Sleepers));
+        }
+    }
+}
