@@ -10,10 +10,18 @@ use std::collections::VecDeque;
 
 type Callback = Box<dyn FnOnce()>;
 
+/// How it stands with the callbacks of a thread.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Running {
+    None,
+    One,
+    /// One runs, and has postponed others.
+    OneOfSeveral,
+}
+
 crate::sync::thread_local! {
-    /// Whether a callback runs on this thread.
-    static RUNNING: Cell<bool> = const { Cell::new(false) };
-    /// What that one postponed.
+    static RUNNING: Cell<Running> = const { Cell::new(Running::None) };
+    /// What the one that runs postponed.
     static POSTPONED: RefCell<VecDeque<Callback>> = const { RefCell::new(VecDeque::new()) };
 }
 
@@ -22,19 +30,35 @@ pub(crate) struct Turn;
 
 impl Turn {
     /// `None` if a callback runs already.
+    #[inline]
     pub(crate) fn begin() -> Option<Self> {
-        let was_running = RUNNING.with(|running| running.replace(true));
-        (!was_running).then(|| Turn)
+        RUNNING.with(|running| {
+            let begins = running.get() == Running::None;
+            begins.then(|| {
+                running.set(Running::One);
+                Turn
+            })
+        })
     }
 }
 
 impl Drop for Turn {
+    #[inline]
     fn drop(&mut self) {
-        while let Some(callback) = next() {
-            // Contained also where it drops the last reference to a timer, with its executor.
-            catch_panic(callback);
-        }
-        RUNNING.with(|running| running.set(false));
+        RUNNING.with(|running| {
+            if running.get() == Running::OneOfSeveral {
+                run_postponed();
+            }
+            running.set(Running::None);
+        });
+    }
+}
+
+#[cold]
+fn run_postponed() {
+    while let Some(callback) = next() {
+        // Contained also where it drops the last reference to a timer, with its executor.
+        catch_panic(callback);
     }
 }
 
@@ -55,6 +79,7 @@ fn next() -> Option<Callback> {
 /// Leaves a callback, which does not panic, to the turn that is under way.
 pub(crate) fn postpone(callback: impl FnOnce() + 'static) {
     let mut callback: Option<Callback> = Some(Box::new(callback));
+    RUNNING.with(|running| running.set(Running::OneOfSeveral));
     let _ = POSTPONED.try_with(|postponed| postponed.borrow_mut().extend(callback.take()));
     if let Some(callback) = callback {
         callback();

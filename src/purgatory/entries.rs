@@ -12,53 +12,66 @@
 //! its own: whatever others do to the cursor meanwhile, it comes by each that was there when it
 //! began.
 //!
+//! A line begins with a small block: most keys of most services have one operation or two.
+//!
 //! Invariants, checked by [`Entries::assert_invariants`] while nobody visits: a line has as many
-//! entries as its blocks; each block has one, and is not pinned; the cursor is in one of them, or
-//! behind all, where whoever comes next makes a new block.
+//! entries as its blocks; each block has one, and is not pinned; all but the last were full, and only the first may be small; the cursor is in one of them, or behind
+//! all, where whoever comes next makes a new block.
 
 use crate::purgatory::place::{Id, Place};
-use crate::store::key::Key;
 use crate::store::slab::Slab;
 use crate::work;
 use std::cmp::Ordering;
+use std::num::NonZeroU64;
 
-/// Entries of a block: with what belongs to it, it fills 256 bytes. Few in models, so that a visit
-/// of few operations takes several batches.
-const BLOCK: usize = if cfg!(tickwheel_model) { 2 } else { 17 };
+/// Entries of a block: with what belongs to it, it fills 256 bytes, a small one 64. Few in models,
+/// so that a visit of few operations takes several batches.
+const BLOCK: usize = if cfg!(tickwheel_model) { 2 } else { 18 };
+const SMALL_BLOCK: usize = if cfg!(tickwheel_model) { 1 } else { 2 };
 /// What a visit takes along at once.
 const BATCH: usize = if cfg!(tickwheel_model) { 2 } else { 32 };
+
+/// Marks the number of a small block.
+const SMALL: u32 = 1 << 31;
 const NONE: u32 = u32::MAX;
 
 #[derive(Debug)]
-struct Block {
+struct Block<const N: usize> {
+    head: Head,
     /// An entry is the name of its operation.
-    entries: [Id; BLOCK],
-    /// Which of them there are, a bit for each.
+    entries: [Id; N],
+}
+
+#[derive(Debug)]
+struct Head {
+    /// Its number in the line: grows from front to back.
+    number: NonZeroU64,
+    /// Which of the entries there are, a bit for each. They come in at the end only, so they stay
+    /// in order.
     live: u32,
     line: u32,
-    /// Its number in the line: grows from front to back.
-    number: u64,
     previous: u32,
     next: u32,
-    /// Slots that were used: entries come in at the end only, so they stay in order.
-    used: u8,
+    pins: u16,
     /// The slot where the line's cursor stands, if it stands in this block.
     cursor: u8,
-    pins: u16,
 }
 
 /// The entries of one key.
 #[derive(Debug)]
 pub(crate) struct WaitQueue {
+    /// Of the next block: no number comes twice, whichever blocks have left.
+    next_number: NonZeroU64,
     first: u32,
     last: u32,
     /// The block where the cursor stands, `NONE` if it stands behind all of them.
     cursor: u32,
     /// How many visits have moved the cursor since one began at the front.
     moves: u32,
-    /// Of the next block: no number comes twice, whichever blocks have left.
-    next_number: u64,
-    len: usize,
+    len: u32,
+    /// Slots of the last block that were used, and its capacity.
+    end: u8,
+    capacity: u8,
 }
 
 /// Where a visit begins.
@@ -83,35 +96,59 @@ pub(crate) struct Visit {
 /// A slot of a block, which is told by its number, because it may have left.
 #[derive(Clone, Copy, Debug)]
 struct Mark {
-    number: u64,
+    number: NonZeroU64,
     slot: u8,
 }
 
 /// See the head of this file.
 #[derive(Debug)]
-pub(crate) struct Entries(Slab<Block>);
+pub(crate) struct Entries {
+    small: Slab<Block<SMALL_BLOCK>>,
+    large: Slab<Block<BLOCK>>,
+}
 
 impl WaitQueue {
     pub(crate) fn new() -> Self {
-        WaitQueue { first: NONE, last: NONE, cursor: NONE, moves: 0, next_number: 0, len: 0 }
+        WaitQueue {
+            next_number: NonZeroU64::MIN,
+            first: NONE,
+            last: NONE,
+            cursor: NONE,
+            moves: 0,
+            len: 0,
+            end: 0,
+            capacity: 0,
+        }
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.len
+        self.len as usize
+    }
+
+    /// Counts an entry less.
+    #[inline]
+    pub(crate) fn leave(&mut self) {
+        self.len -= 1;
     }
 
     /// Whether nothing is in it, and nobody visits it.
     pub(crate) fn is_unused(&self) -> bool {
         self.first == NONE
     }
+
+    /// Slots of a block that were used.
+    fn used(&self, block: u32) -> u8 {
+        if block == self.last { self.end } else { capacity(block) }
+    }
 }
 
 impl Entries {
     pub(crate) fn new() -> Self {
-        Entries(Slab::new())
+        Entries { small: Slab::new(), large: Slab::new() }
     }
 
     /// Adds an entry to the end of the line that has this `id` in this shard.
+    #[inline]
     pub(crate) fn push(
         &mut self,
         line: &mut WaitQueue,
@@ -119,29 +156,25 @@ impl Entries {
         shard: u16,
         operation: Id,
     ) -> Place {
-        if line.last == NONE || usize::from(self.0.at(line.last).used) == BLOCK {
+        if line.end == line.capacity {
             self.append_block(line, id);
         }
-        let block = self.0.at_mut(line.last);
-        let slot = block.used;
-        block.entries[usize::from(slot)] = operation;
-        block.live |= 1 << slot;
-        block.used += 1;
+        let slot = line.end;
+        line.end += 1;
         line.len += 1;
+        let (head, entries) = self.block_mut(line.last);
+        entries[usize::from(slot)] = operation;
+        head.live |= 1 << slot;
         Place::new(shard, slot, line.last)
     }
 
-    /// The line that a block belongs to.
-    pub(crate) fn line_of(&self, place: Place) -> u32 {
-        self.0.at(place.block).line
-    }
-
-    /// Takes an entry out of its line.
-    pub(crate) fn remove(&mut self, line: &mut WaitQueue, place: Place) {
-        let block = self.0.at_mut(place.block);
-        block.live &= !(1 << place.slot());
-        line.len -= 1;
-        self.forget_block_if_empty(line, place.block);
+    /// Takes an entry out of its block. Returns the line that it belongs to, and whether the block
+    /// is to be [forgotten](Self::forget_block): the line's length is the caller's to see to.
+    #[inline]
+    pub(crate) fn clear(&mut self, place: Place) -> (u32, bool) {
+        let head = self.head_mut(place.block);
+        head.live &= !(1 << place.slot());
+        (head.line, head.is_unused())
     }
 
     /// Begins to visit the operations that are in a line now: appends some of them to `out`, and no
@@ -154,15 +187,14 @@ impl Entries {
         out: &mut Vec<Id>,
     ) -> Option<Visit> {
         let (mut block, mut slot) = (line.first, 0);
-        if begin == Begin::Cursor && line.moves as usize >= line.len {
+        if begin == Begin::Cursor && line.moves >= line.len {
             // It was the turn of each: now those that were passed over are asked again.
             line.moves = 0;
         } else if begin == Begin::Cursor && line.cursor != NONE {
-            (block, slot) = (line.cursor, self.0.at(line.cursor).cursor);
+            (block, slot) = (line.cursor, self.head(line.cursor).cursor);
         }
-        let last = self.0.at(line.last);
-        let until = Mark { number: last.number, slot: last.used };
-        let start = Mark { number: self.0.at(block).number, slot };
+        let until = Mark { number: self.head(line.last).number, slot: line.end };
+        let start = Mark { number: self.head(block).number, slot };
         let around = (begin == Begin::Cursor).then_some(start);
         self.take_along(line, Visit { block, slot, until, around }, room, out)
     }
@@ -176,14 +208,15 @@ impl Entries {
         room: usize,
         out: &mut Vec<Id>,
     ) -> Option<Visit> {
-        let block = self.0.at_mut(visit.block);
-        block.pins -= 1;
+        let head = self.head_mut(visit.block);
+        head.pins -= 1;
         if room == 0 {
-            (line.cursor, block.cursor) = (visit.block, visit.slot);
+            (line.cursor, head.cursor) = (visit.block, visit.slot);
             line.moves = line.moves.saturating_add(1);
         }
-        let next = block.next;
-        if self.forget_block_if_empty(line, visit.block) {
+        let next = head.next;
+        if head.is_unused() {
+            self.forget_block(line, visit.block);
             (visit.block, visit.slot) = (next, 0);
         }
         if room == 0 { None } else { self.take_along(line, visit, room, out) }
@@ -198,38 +231,37 @@ impl Entries {
     ) -> Option<Visit> {
         let room = room.min(BATCH);
         loop {
-            let Some(end) = self.end_in_block(visit) else {
+            let Some(end) = self.end_in_block(line, visit) else {
                 visit.until = visit.around.take()?;
                 (visit.block, visit.slot) = (line.first, 0);
                 continue;
             };
-            let block = self.0.at_mut(visit.block);
-            let mut live = block.live & ((1 << end) - 1) >> visit.slot << visit.slot;
+            let (head, entries) = self.block_mut(visit.block);
+            let mut live = head.live & ((1 << end) - 1) >> visit.slot << visit.slot;
             work::count(1);
             while live != 0 && out.len() < room {
                 let slot = live.trailing_zeros();
                 work::count(1);
                 live &= live - 1;
-                out.push(block.entries[slot as usize]);
+                out.push(entries[slot as usize]);
                 visit.slot = slot as u8 + 1;
             }
             if out.len() >= room {
-                block.pins += 1;
+                head.pins += 1;
                 return Some(visit);
             }
-            (visit.block, visit.slot) = (block.next, 0);
+            (visit.block, visit.slot) = (head.next, 0);
         }
     }
 
     /// The slot before which a visit ends in the block where it is; `None` if that is behind its
     /// end.
-    fn end_in_block(&self, visit: Visit) -> Option<u8> {
+    fn end_in_block(&self, line: &WaitQueue, visit: Visit) -> Option<u8> {
         if visit.block == NONE {
             return None;
         }
-        let block = self.0.at(visit.block);
-        match block.number.cmp(&visit.until.number) {
-            Ordering::Less => Some(block.used),
+        match self.head(visit.block).number.cmp(&visit.until.number) {
+            Ordering::Less => Some(line.used(visit.block)),
             Ordering::Equal => Some(visit.until.slot),
             Ordering::Greater => None,
         }
@@ -237,81 +269,142 @@ impl Entries {
 
     /// The line that a visit is in.
     pub(crate) fn line_of_visit(&self, visit: Visit) -> u32 {
-        self.0.at(visit.block).line
+        self.head(visit.block).line
     }
 
+    #[inline(never)]
     fn append_block(&mut self, line: &mut WaitQueue, id: u32) {
         let previous = line.last;
         let number = line.next_number;
-        line.next_number += 1;
-        let block = Block {
-            entries: [Id { shard: 0, key: Key { index: 0, generation: 0 } }; BLOCK],
-            live: 0,
-            line: id,
-            number,
-            previous,
-            next: NONE,
-            used: 0,
-            cursor: 0,
-            pins: 0,
+        line.next_number = number.saturating_add(1);
+        let head = Head { number, live: 0, line: id, previous, next: NONE, pins: 0, cursor: 0 };
+        line.last = if previous == NONE {
+            let entries = [Id::NONE; SMALL_BLOCK];
+            self.small.insert(Block { head, entries }, 0).index | SMALL
+        } else {
+            self.large.insert(Block { head, entries: [Id::NONE; BLOCK] }, 0).index
         };
-        line.last = self.0.insert(block, 0).index;
+        (line.end, line.capacity) = (0, capacity(line.last));
         if line.cursor == NONE {
             line.cursor = line.last;
         }
         match previous {
             NONE => line.first = line.last,
-            previous => self.0.at_mut(previous).next = line.last,
+            previous => self.head_mut(previous).next = line.last,
         }
     }
 
-    /// Returns whether the block was.
-    fn forget_block_if_empty(&mut self, line: &mut WaitQueue, index: u32) -> bool {
-        let Block { previous, next, live, pins, .. } = *self.0.at(index);
-        if live > 0 || pins > 0 {
-            return false;
+    /// Forgets a block without entries that nobody visits.
+    #[inline(never)]
+    pub(crate) fn forget_block(&mut self, line: &mut WaitQueue, index: u32) {
+        let Head { previous, next, .. } = *self.head(index);
+        if index & SMALL == 0 {
+            self.large.release(index);
+        } else {
+            self.small.release(index ^ SMALL);
         }
-        self.0.release(index);
         match previous {
             NONE => line.first = next,
-            previous => self.0.at_mut(previous).next = next,
+            previous => self.head_mut(previous).next = next,
         }
         match next {
-            NONE => line.last = previous,
-            next => self.0.at_mut(next).previous = previous,
+            NONE => {
+                // The one before it is full: only then was this one appended.
+                let end = if previous == NONE { 0 } else { capacity(previous) };
+                (line.last, line.end, line.capacity) = (previous, end, end);
+            }
+            next => self.head_mut(next).previous = previous,
         }
         if line.cursor == index {
             line.cursor = next;
             if next != NONE {
-                self.0.at_mut(next).cursor = 0;
+                self.head_mut(next).cursor = 0;
             }
         }
-        true
+    }
+
+    #[inline]
+    fn head(&self, block: u32) -> &Head {
+        if block & SMALL == 0 {
+            &self.large.at(block).head
+        } else {
+            &self.small.at(block ^ SMALL).head
+        }
+    }
+
+    #[inline(always)]
+    fn head_mut(&mut self, block: u32) -> &mut Head {
+        if block & SMALL == 0 {
+            &mut self.large.at_mut(block).head
+        } else {
+            &mut self.small.at_mut(block ^ SMALL).head
+        }
+    }
+
+    /// Always inlined: half of its instructions were those of a call.
+    #[inline(always)]
+    fn block_mut(&mut self, block: u32) -> (&mut Head, &mut [Id]) {
+        if block & SMALL == 0 {
+            let Block { head, entries } = self.large.at_mut(block);
+            (head, entries)
+        } else {
+            let Block { head, entries } = self.small.at_mut(block ^ SMALL);
+            (head, entries)
+        }
     }
 
     /// Checks a line, which is not empty. Returns how many blocks it has.
     pub(crate) fn assert_invariants(&self, line: &WaitQueue) -> usize {
-        let id = self.0.at(line.first).line;
+        let id = self.head(line.first).line;
         let (mut blocks, mut len, mut previous, mut index) = (0, 0, NONE, line.first);
-        let mut has_cursor = line.cursor == NONE && usize::from(self.0.at(line.last).used) == BLOCK;
+        let mut has_cursor = line.cursor == NONE && line.end == line.capacity;
         while index != NONE {
-            let block = self.0.at(index);
-            let live = block.live.count_ones() as usize;
-            assert_eq!((block.line, block.previous), (id, previous));
-            assert!(block.live >> block.used == 0 && usize::from(block.used) <= BLOCK);
-            assert!(live > 0 && block.pins == 0, "empty blocks go, and nobody visits now");
-            has_cursor |= index == line.cursor && block.cursor <= block.used;
+            let head = self.head(index);
+            let live = head.live.count_ones();
+            assert_eq!((head.line, head.previous), (id, previous));
+            assert!(head.live >> line.used(index) == 0, "no entry behind the used slots");
+            assert!(live > 0 && head.pins == 0, "empty blocks go, and nobody visits now");
+            assert!(index & SMALL == 0 || previous == NONE, "only the first is small");
+            has_cursor |= index == line.cursor && head.cursor <= line.used(index);
             blocks += 1;
             len += live;
-            (previous, index) = (index, block.next);
+            (previous, index) = (index, head.next);
         }
-        assert_eq!((line.len, line.last), (len, previous));
+        assert_eq!((line.len, line.last, line.capacity), (len, previous, capacity(line.last)));
+        assert!(line.end <= line.capacity);
         assert!(has_cursor, "the cursor is in a block, or behind all of them");
         blocks
     }
 
     /// How many blocks there are in all lines.
     pub(crate) fn blocks(&self) -> usize {
-        self.0.len()
+        self.small.len() + self.large.len()
+    }
+}
+
+impl Head {
+    /// Whether it has no entries, and nobody visits it.
+    #[inline]
+    fn is_unused(&self) -> bool {
+        self.live == 0 && self.pins == 0
+    }
+}
+
+/// How many entries the block with this number, or its mark, has room for.
+#[inline]
+fn capacity(block: u32) -> u8 {
+    (if block & SMALL == 0 { BLOCK } else { SMALL_BLOCK }) as u8
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg(not(tickwheel_model))]
+    fn blocks_fill_their_lines_of_the_cache() {
+        // With the generation and the tag of their places.
+        assert_eq!(size_of::<Option<Block<SMALL_BLOCK>>>() + 8, 64);
+        assert_eq!(size_of::<Option<Block<BLOCK>>>() + 8, 256);
     }
 }

@@ -72,7 +72,13 @@ where
     /// Sees to what there is to do when the condition was found false. Checks once for those who
     /// came meanwhile: whoever comes after that would have this thread serve him as well, and so on
     /// without an end, so the executor does.
-    pub(crate) fn serve(&self, mut next: (Next, Option<O>)) -> Served<O> {
+    #[inline]
+    pub(crate) fn serve(&self, next: (Next, Option<O>)) -> Served<O> {
+        if next.0 == Next::LetGo(None) { Served::Waits } else { self.serve_others(next) }
+    }
+
+    #[cold]
+    fn serve_others(&self, mut next: (Next, Option<O>)) -> Served<O> {
         loop {
             let (duty, operation) = match next {
                 (Next::Keep(duty), operation) => (duty, operation),

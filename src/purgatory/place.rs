@@ -10,6 +10,11 @@ pub(crate) struct Id {
     pub(crate) key: Key,
 }
 
+impl Id {
+    /// No operation's, in a slot without an entry.
+    pub(crate) const NONE: Id = Id { shard: 0, key: Key { index: 0, generation: 0 } };
+}
+
 /// Where an entry is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
@@ -58,19 +63,22 @@ impl Places {
         }
     }
 
-    /// The place of the first key's entry, if it has been made.
+    /// The place of the first key's entry, if it has been made, and those of the others.
     #[inline]
-    pub(crate) fn first(&self) -> Option<Place> {
-        self.iter().next()
-    }
-
-    /// Those that there are.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = Place> {
+    pub(crate) fn split_first(&self) -> Option<(Place, &[Place])> {
         let places: &[Place] = match self {
             Places::Few(places) => places,
             Places::Many(places) => places,
         };
-        places.iter().copied().filter(|place| place.block != Place::NONE.block)
+        let made = places.iter().position(|place| place.block == Place::NONE.block);
+        let (first, others) = places[..made.unwrap_or(places.len())].split_first()?;
+        Some((*first, others))
+    }
+}
+
+impl Default for Places {
+    fn default() -> Self {
+        Places::NONE
     }
 }
 

@@ -24,10 +24,12 @@ use crate::timer::entry::Task;
 use crate::timer::owner::Queued;
 use crate::timer::shard::Refusal;
 use crate::timer::shards::Shards as TimerShards;
+use crate::wheel::bucket::Reference;
 use crate::wheel::bucket_queue::Expiration;
-use crate::wheel::core::Core;
+use crate::wheel::core::{Core, Entry};
 use crate::wheel::wheels::Wheels;
 use crate::work;
+use std::mem;
 use std::sync::Arc;
 
 /// See the head of this file.
@@ -56,6 +58,8 @@ pub(crate) struct Service {
 #[derive(Debug)]
 pub(crate) struct Delayed<O> {
     places: Places,
+    /// The number under which it is to be filed for the first time.
+    filing: u32,
     state: State,
     is_filed: bool,
     /// `None` while somebody holds it.
@@ -120,11 +124,13 @@ impl<K: Eq + Clone, O> Shard<K, O> {
         }
         let record = Delayed {
             places: Places::NONE,
+            filing: 0,
             state: State::adding(),
             is_filed: false,
             operation: None,
         };
-        let (key, _) = self.core.insert(deadline, 0, record);
+        let (key, reference) = self.core.insert(deadline, 0, record);
+        self.core.at_mut(key.index).filing = reference.filing;
         Ok(Id { shard: self.number, key })
     }
 
@@ -158,36 +164,31 @@ impl<K: Eq + Clone, O> Shard<K, O> {
         operation: O,
         may_check: bool,
     ) -> (Next, Option<O>, Wakes) {
-        let closed = self.closed;
-        let delayed = self.held(key);
-        if closed {
+        let Shard { core, service: Some(Service { context, .. }), closed, .. } = self else {
+            return (Next::LetGo(None), Some(operation), Wakes::Nobody);
+        };
+        let Entry { deadline, task: delayed } = core.entries.at_mut(key.index);
+        let was_adding = delayed.state.is_adding();
+        if *closed && was_adding {
             delayed.state.withdraw();
         }
-        let was_adding = delayed.state.is_adding();
         let next = delayed.state.release(may_check);
         if let Next::Keep(_) = next {
             return (next, Some(operation), Wakes::Nobody);
         }
         delayed.operation = Some(operation);
+        let expires = next == Next::LetGo(Some(Errand::Expire));
         if was_adding {
-            (next, None, self.file(key))
-        } else if next == Next::LetGo(Some(Errand::Expire)) && !closed {
+            delayed.is_filed = true;
+            let (filing, deadline) = (delayed.filing, deadline.get());
+            let tick = context.time.ticks.ceil(deadline);
+            let reference = Reference { tick: tick as u32, index: key.index, filing };
+            (next, None, context.file_new(core, reference, tick, None, deadline))
+        } else if expires && !*closed {
             (Next::LetGo(None), None, self.file_elapsed(key))
         } else {
             (next, None, Wakes::Nobody)
         }
-    }
-
-    /// Files a record that never was.
-    fn file(&mut self, key: Key) -> Wakes {
-        let Shard { core, service: Some(Service { context, .. }), .. } = self else {
-            return Wakes::Nobody;
-        };
-        core.at_mut(key.index).is_filed = true;
-        let deadline = core.deadline_at(key.index);
-        let tick = context.time.ticks.ceil(deadline);
-        let reference = core.file_anew(key.index, tick);
-        context.file_new(core, reference, tick, None, deadline)
     }
 
     /// Files a record anew whose time is up.
@@ -202,10 +203,13 @@ impl<K: Eq + Clone, O> Shard<K, O> {
         wakes
     }
 
-    /// Its holder ends it.
+    /// Its holder ends it. Returns the places of its entries, of which the first was seen to.
+    #[inline]
     pub(crate) fn finish(&mut self, key: Key, wants: EndedBy) -> (EndedBy, Places) {
-        let ended_by = self.held(key).state.finish(wants);
-        (ended_by, self.end(key, ended_by).map_or(Places::NONE, |ended| ended.places))
+        let held = self.held(key);
+        let (ended_by, places) = (held.state.finish(wants), mem::take(&mut held.places));
+        self.end(key, ended_by, &places);
+        (ended_by, places)
     }
 
     /// The record of an operation that the caller holds: so it is there.
@@ -215,11 +219,15 @@ impl<K: Eq + Clone, O> Shard<K, O> {
 
     /// Ends it if it is idle; otherwise leaves that to its holder.
     pub(crate) fn claim(&mut self, key: Key, wants: EndedBy) -> (Claim, Option<Ended<O>>) {
-        let delayed = self.core.task_mut(key);
-        match delayed.map_or(Claim::Lost, |delayed| delayed.state.end(wants)) {
-            Claim::Won => (Claim::Won, self.end(key, wants)),
-            claim => (claim, None),
+        let Some(delayed) = self.core.task_mut(key) else { return (Claim::Lost, None) };
+        let claim = delayed.state.end(wants);
+        if claim != Claim::Won {
+            return (claim, None);
         }
+        let places = mem::take(&mut delayed.places);
+        let operation = delayed.operation.take();
+        self.end(key, wants, &places);
+        (claim, Some(Ended { operation, places }))
     }
 
     /// Cancels it likewise; but leaves it alone while it is still being added: it counts as added
@@ -236,21 +244,21 @@ impl<K: Eq + Clone, O> Shard<K, O> {
         self.core.task_mut(key).is_some_and(|delayed| !delayed.state.is_sealed())
     }
 
-    /// Takes out a record and its entry here; the entries in other shards are left to the caller.
-    fn end(&mut self, key: Key, ended_by: EndedBy) -> Option<Ended<O>> {
-        let Shard { core, service: Some(Service { context, .. }), .. } = self else { return None };
-        let delayed = match ended_by {
-            EndedBy::Expired => core.expire(key.index, context.time.now()),
-            _ => core.cancel(key),
-        }?;
+    /// Forgets a record, which is empty, and its entry here; the others are left to the caller.
+    #[inline]
+    fn end(&mut self, key: Key, ended_by: EndedBy, places: &Places) {
+        let Shard { core, service: Some(Service { context, .. }), .. } = self else { return };
+        if ended_by == EndedBy::Expired {
+            drop(core.expire(key.index, context.time.now()));
+        } else {
+            drop(core.cancel(key));
+        }
         // Under the lock: who finds the operation gone finds its permit free.
         context.release_permits(1);
         self.ended[ended_by as usize] += 1;
-        let Delayed { operation, places, .. } = delayed;
-        if let Some(here) = places.first() {
+        if let Some((here, _)) = places.split_first() {
             self.watchers.remove(here);
         }
-        Some(Ended { operation, places })
     }
 
     /// Leaves out of a batch what has ended, of the operations that are here. A loop of its own, so
@@ -298,7 +306,7 @@ impl<K: Eq + Clone, O> Shard<K, O> {
             self.core.assert_invariants(is_queued, |delayed| delayed.is_filed);
         }
         for (_, entry) in self.core.entries.iter() {
-            assert!(entry.task.places.first().is_some(), "who waits has entries");
+            assert!(entry.task.places.split_first().is_some(), "who waits has entries");
         }
     }
 }

@@ -141,9 +141,9 @@ impl State {
         self.claim(0, request)
     }
 
-    /// Cancels it if it is still being added: it goes back to its adder.
+    /// Cancels it, which is still being added: it goes back to its adder.
     pub(crate) fn withdraw(&mut self) {
-        if self.is_adding() && !self.is_sealed() {
+        if !self.is_sealed() {
             self.0 |= CANCELLED;
         }
     }

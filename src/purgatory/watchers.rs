@@ -40,19 +40,29 @@ impl<K: Eq + Clone> Watchers<K> {
     }
 
     /// Adds an operation to a key's end.
+    #[inline]
     pub(crate) fn push(&mut self, hash: u64, key: &K, operation: Id) -> Place {
-        let id = self.lines.find(hash, key);
-        let id = id.unwrap_or_else(|| self.lines.insert(hash, key.clone(), WaitQueue::new()).index);
+        let id = self.lines.find(hash, key).unwrap_or_else(|| self.begin_line(hash, key));
         self.len += 1;
         self.entries.push(self.lines.at_mut(id), id, self.shard, operation)
     }
 
+    #[inline(never)]
+    fn begin_line(&mut self, hash: u64, key: &K) -> u32 {
+        self.lines.insert(hash, key.clone(), WaitQueue::new()).index
+    }
+
     /// Takes an entry out. A key without entries is forgotten.
+    #[inline]
     pub(crate) fn remove(&mut self, place: Place) {
-        let id = self.entries.line_of(place);
-        self.entries.remove(self.lines.at_mut(id), place);
+        let (id, is_last) = self.entries.clear(place);
+        let line = self.lines.at_mut(id);
+        line.leave();
         self.len -= 1;
-        self.forget_line_if_unused(id);
+        if is_last {
+            self.entries.forget_block(line, place.block);
+            self.forget_line_if_unused(id);
+        }
     }
 
     /// Begins to visit the operations of a key that are watched now: see [`Entries::visit`].
@@ -81,6 +91,7 @@ impl<K: Eq + Clone> Watchers<K> {
         visit
     }
 
+    #[inline(never)]
     fn forget_line_if_unused(&mut self, id: u32) {
         if self.lines.at(id).is_unused() {
             drop(self.lines.remove(id));
