@@ -10,15 +10,17 @@
 //! A visit that wants only some of them begins at the line's cursor, goes around, and leaves the
 //! cursor behind the last one that it took along when it has enough. It goes on by a position of
 //! its own: whatever others do to the cursor meanwhile, it comes by each that was there when it
-//! began.
+//! began. Those that it passes over are asked again by one that begins at the front: after so many
+//! others as the last one from there has looked at entries.
 //!
 //! A line begins with a small block: most keys of most services have one operation or two.
 //!
-//! Invariants, checked by [`Entries::assert_invariants`] while nobody visits: a line has as many
-//! entries as its blocks; each block has one, and is not pinned; all but the last were full, and only the first may be small; the cursor is in one of them, or behind
+//! Invariants, checked by [`Entries::assert_invariants`] while nobody visits: each block
+//! has an entry, and is not pinned; all but the last were full, and only the first may be small; the cursor is in one of them, or behind
 //! all, where whoever comes next makes a new block.
 
 use crate::purgatory::place::{Id, Place};
+use crate::store::key_index::ShortHash;
 use crate::store::slab::Slab;
 use crate::work;
 use std::cmp::Ordering;
@@ -49,7 +51,7 @@ struct Head {
     /// Which of the entries there are, a bit for each. They come in at the end only, so they stay
     /// in order.
     live: u32,
-    line: u32,
+    line: LineName,
     previous: u32,
     next: u32,
     pins: u16,
@@ -57,18 +59,25 @@ struct Head {
     cursor: u8,
 }
 
+/// Tells a line from the others of its shard: its key's hash, and a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LineName {
+    pub(crate) hash: ShortHash,
+    pub(crate) number: u32,
+}
+
 /// The entries of one key.
 #[derive(Debug)]
 pub(crate) struct WaitQueue {
+    pub(crate) name: LineName,
     /// Of the next block: no number comes twice, whichever blocks have left.
     next_number: NonZeroU64,
     first: u32,
     last: u32,
     /// The block where the cursor stands, `NONE` if it stands behind all of them.
     cursor: u32,
-    /// How many visits have moved the cursor since one began at the front.
-    moves: u32,
-    len: u32,
+    /// How many visits begin at the cursor before one begins at the front.
+    from_cursor: u32,
     /// Slots of the last block that were used, and its capacity.
     end: u8,
     capacity: u8,
@@ -88,6 +97,8 @@ pub(crate) struct Visit {
     /// Between two batches this block is pinned.
     block: u32,
     slot: u8,
+    /// Entries so far.
+    looked_at: u32,
     until: Mark,
     /// Where it ends instead, once it has gone on at the front: where it began.
     around: Option<Mark>,
@@ -108,27 +119,17 @@ pub(crate) struct Entries {
 }
 
 impl WaitQueue {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(name: LineName) -> Self {
         WaitQueue {
+            name,
             next_number: NonZeroU64::MIN,
             first: NONE,
             last: NONE,
             cursor: NONE,
-            moves: 0,
-            len: 0,
+            from_cursor: 0,
             end: 0,
             capacity: 0,
         }
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.len as usize
-    }
-
-    /// Counts an entry less.
-    #[inline]
-    pub(crate) fn leave(&mut self) {
-        self.len -= 1;
     }
 
     /// Whether nothing is in it, and nobody visits it.
@@ -147,56 +148,45 @@ impl Entries {
         Entries { small: Slab::new(), large: Slab::new() }
     }
 
-    /// Adds an entry to the end of the line that has this `id` in this shard.
+    /// Adds an entry to the end of a line, which is one of this shard.
     #[inline]
-    pub(crate) fn push(
-        &mut self,
-        line: &mut WaitQueue,
-        id: u32,
-        shard: u16,
-        operation: Id,
-    ) -> Place {
+    pub(crate) fn push(&mut self, line: &mut WaitQueue, shard: u16, operation: Id) -> Place {
         if line.end == line.capacity {
-            self.append_block(line, id);
+            self.append_block(line);
         }
         let slot = line.end;
         line.end += 1;
-        line.len += 1;
         let (head, entries) = self.block_mut(line.last);
         entries[usize::from(slot)] = operation;
         head.live |= 1 << slot;
         Place::new(shard, slot, line.last)
     }
 
-    /// Takes an entry out of its block. Returns the line that it belongs to, and whether the block
-    /// is to be [forgotten](Self::forget_block): the line's length is the caller's to see to.
+    /// Takes an entry out. Returns its line if its block is to be [forgotten](Self::forget_block).
     #[inline]
-    pub(crate) fn clear(&mut self, place: Place) -> (u32, bool) {
+    pub(crate) fn remove(&mut self, place: Place) -> Option<LineName> {
         let head = self.head_mut(place.block);
         head.live &= !(1 << place.slot());
-        (head.line, head.is_unused())
+        head.is_unused().then_some(head.line)
     }
 
     /// Begins to visit the operations that are in a line now: appends some of them to `out`, and no
     /// more than there is `room` for. Whoever gets a visit has to [resume](Self::resume) it.
     pub(crate) fn visit(
         &mut self,
-        line: &mut WaitQueue,
+        line: &WaitQueue,
         begin: Begin,
         room: usize,
         out: &mut Vec<Id>,
     ) -> Option<Visit> {
         let (mut block, mut slot) = (line.first, 0);
-        if begin == Begin::Cursor && line.moves >= line.len {
-            // It was the turn of each: now those that were passed over are asked again.
-            line.moves = 0;
-        } else if begin == Begin::Cursor && line.cursor != NONE {
+        if begin == Begin::Cursor && line.from_cursor > 0 && line.cursor != NONE {
             (block, slot) = (line.cursor, self.head(line.cursor).cursor);
         }
         let until = Mark { number: self.head(line.last).number, slot: line.end };
         let start = Mark { number: self.head(block).number, slot };
         let around = (begin == Begin::Cursor).then_some(start);
-        self.take_along(line, Visit { block, slot, until, around }, room, out)
+        self.take_along(line, Visit { block, slot, looked_at: 0, until, around }, room, out)
     }
 
     /// Goes on with a visit: likewise. If there is no room any more, ends it and leaves the cursor
@@ -212,7 +202,7 @@ impl Entries {
         head.pins -= 1;
         if room == 0 {
             (line.cursor, head.cursor) = (visit.block, visit.slot);
-            line.moves = line.moves.saturating_add(1);
+            line.from_cursor = line.from_cursor.checked_sub(1).unwrap_or(visit.looked_at - 1);
         }
         let next = head.next;
         if head.is_unused() {
@@ -248,6 +238,7 @@ impl Entries {
             }
             if out.len() >= room {
                 head.pins += 1;
+                visit.looked_at = visit.looked_at.saturating_add(out.len() as u32);
                 return Some(visit);
             }
             (visit.block, visit.slot) = (head.next, 0);
@@ -268,16 +259,17 @@ impl Entries {
     }
 
     /// The line that a visit is in.
-    pub(crate) fn line_of_visit(&self, visit: Visit) -> u32 {
+    pub(crate) fn line_of_visit(&self, visit: Visit) -> LineName {
         self.head(visit.block).line
     }
 
     #[inline(never)]
-    fn append_block(&mut self, line: &mut WaitQueue, id: u32) {
+    fn append_block(&mut self, line: &mut WaitQueue) {
         let previous = line.last;
         let number = line.next_number;
         line.next_number = number.saturating_add(1);
-        let head = Head { number, live: 0, line: id, previous, next: NONE, pins: 0, cursor: 0 };
+        let name = line.name;
+        let head = Head { number, live: 0, line: name, previous, next: NONE, pins: 0, cursor: 0 };
         line.last = if previous == NONE {
             let entries = [Id::NONE; SMALL_BLOCK];
             self.small.insert(Block { head, entries }, 0).index | SMALL
@@ -353,27 +345,26 @@ impl Entries {
         }
     }
 
-    /// Checks a line, which is not empty. Returns how many blocks it has.
-    pub(crate) fn assert_invariants(&self, line: &WaitQueue) -> usize {
-        let id = self.head(line.first).line;
+    /// Checks a line, which is not empty. Returns how many blocks and entries it has.
+    pub(crate) fn assert_invariants(&self, line: &WaitQueue) -> (usize, usize) {
         let (mut blocks, mut len, mut previous, mut index) = (0, 0, NONE, line.first);
         let mut has_cursor = line.cursor == NONE && line.end == line.capacity;
         while index != NONE {
             let head = self.head(index);
             let live = head.live.count_ones();
-            assert_eq!((head.line, head.previous), (id, previous));
+            assert_eq!((head.line, head.previous), (line.name, previous));
             assert!(head.live >> line.used(index) == 0, "no entry behind the used slots");
             assert!(live > 0 && head.pins == 0, "empty blocks go, and nobody visits now");
             assert!(index & SMALL == 0 || previous == NONE, "only the first is small");
             has_cursor |= index == line.cursor && head.cursor <= line.used(index);
             blocks += 1;
-            len += live;
+            len += live as usize;
             (previous, index) = (index, head.next);
         }
-        assert_eq!((line.len, line.last, line.capacity), (len, previous, capacity(line.last)));
+        assert_eq!((line.last, line.capacity), (previous, capacity(previous)));
         assert!(line.end <= line.capacity);
         assert!(has_cursor, "the cursor is in a block, or behind all of them");
-        blocks
+        (blocks, len)
     }
 
     /// How many blocks there are in all lines.

@@ -32,7 +32,6 @@ use crate::sync::thread_number;
 use crate::timer::Timer;
 use crate::timer::entry::When;
 use crate::timer::report::catch_panic;
-use std::borrow::Borrow;
 use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::Arc;
@@ -155,16 +154,6 @@ where
     /// shard once, at no operation.
     pub fn watched(&self) -> usize {
         self.shared.shards().sum(|shard| shard.watchers.len())
-    }
-
-    /// How many operations are watched on `key`.
-    pub fn watched_for<Q>(&self, key: &Q) -> usize
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ?Sized,
-    {
-        let (hash, shards) = (self.hash(key), self.shared.shards());
-        shards.lock(shards.number_of(hash)).watchers.len_of(hash, key)
     }
 
     /// How many operations wait. Looks at each shard once, at no operation.

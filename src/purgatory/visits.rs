@@ -49,8 +49,9 @@ where
     /// Goes through the operations in the order in which they came, beginning behind the one at
     /// which the last call on this key that reached its limit has stopped. At the end it goes on at
     /// the front; it checks each that was watched when it began once at most. So those whose
-    /// condition is false are passed over by later calls; but not for ever: after as many calls as
-    /// the key has operations one begins at the front. A call that does not reach its limit has
+    /// condition is false are passed over by later calls; but not for ever: when one that began at
+    /// the front has looked at so many operations, it is the turn of as many calls, itself
+    /// included, and then the next one begins there again. A call that does not reach its limit has
     /// gone through all of them, and leaves their turn as it was; so does every other trigger.
     ///
     /// # What counts
@@ -134,6 +135,21 @@ where
     /// [`check_and_complete`](Self::check_and_complete) for each of several keys.
     pub fn check_and_complete_all(&self, keys: &[K]) -> usize {
         keys.iter().map(|key| self.check_and_complete(key)).sum()
+    }
+
+    /// Returns how many operations are watched on `key`. Takes time in proportion to them, a few
+    /// dozen at once under the lock.
+    pub fn watched_for<Q>(&self, key: &Q) -> usize
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        let mut watched = 0;
+        self.visit(key, Begin::Front, usize::MAX, |batch| {
+            watched += batch.len();
+            0
+        });
+        watched
     }
 
     /// Cancels the operations that are watched on `key`: takes them out of *all* their keys and out

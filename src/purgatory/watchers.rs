@@ -6,23 +6,42 @@
 //! Invariants, checked by [`Watchers::assert_invariants`]: every key that is watched has one line
 //! of entries and is found by its hash; no other key is.
 
-use crate::purgatory::entries::{Begin, Entries, Visit, WaitQueue};
+use crate::purgatory::entries::{Begin, Entries, LineName, Visit, WaitQueue};
 use crate::purgatory::place::{Id, Place};
-use crate::store::key_map::KeyMap;
+use crate::store::key_index::ShortHash;
+use crate::store::key_table::{Hashed, KeyTable};
 use std::borrow::Borrow;
 
 /// See the head of this file.
 #[derive(Debug)]
 pub(crate) struct Watchers<K> {
     shard: u16,
-    lines: KeyMap<K, WaitQueue>,
+    lines: KeyTable<Line<K>>,
+    /// Of the last line. It starts anew after 2^32: then another line with the same hash would have
+    /// to be there still to be taken for it.
+    number: u32,
     entries: Entries,
     len: usize,
 }
 
+/// A key and who waits for it.
+#[derive(Debug)]
+struct Line<K> {
+    queue: WaitQueue,
+    key: K,
+}
+
+impl<K> Hashed for Line<K> {
+    #[inline]
+    fn hash(&self) -> ShortHash {
+        self.queue.name.hash
+    }
+}
+
 impl<K: Eq + Clone> Watchers<K> {
     pub(crate) fn new(shard: u16) -> Self {
-        Watchers { shard, lines: KeyMap::new(), entries: Entries::new(), len: 0 }
+        let (lines, entries) = (KeyTable::new(), Entries::new());
+        Watchers { shard, lines, number: 0, entries, len: 0 }
     }
 
     /// Entries of all keys.
@@ -30,38 +49,31 @@ impl<K: Eq + Clone> Watchers<K> {
         self.len
     }
 
-    /// Entries of one key.
-    pub(crate) fn len_of<Q>(&self, hash: u64, key: &Q) -> usize
-    where
-        K: Borrow<Q>,
-        Q: Eq + ?Sized,
-    {
-        self.lines.find(hash, key).map_or(0, |id| self.lines.at(id).len())
-    }
-
     /// Adds an operation to a key's end.
     #[inline]
     pub(crate) fn push(&mut self, hash: u64, key: &K, operation: Id) -> Place {
-        let id = self.lines.find(hash, key).unwrap_or_else(|| self.begin_line(hash, key));
+        let hash = ShortHash::of(hash);
+        let number = &mut self.number;
+        let line = self.lines.find_or_insert(
+            hash,
+            |line| line.key == *key,
+            || {
+                *number = number.wrapping_add(1);
+                let name = LineName { hash, number: *number };
+                Line { queue: WaitQueue::new(name), key: key.clone() }
+            },
+        );
         self.len += 1;
-        self.entries.push(self.lines.at_mut(id), id, self.shard, operation)
-    }
-
-    #[inline(never)]
-    fn begin_line(&mut self, hash: u64, key: &K) -> u32 {
-        self.lines.insert(hash, key.clone(), WaitQueue::new()).index
+        self.entries.push(&mut line.queue, self.shard, operation)
     }
 
     /// Takes an entry out. A key without entries is forgotten.
     #[inline]
     pub(crate) fn remove(&mut self, place: Place) {
-        let (id, is_last) = self.entries.clear(place);
-        let line = self.lines.at_mut(id);
-        line.leave();
         self.len -= 1;
-        if is_last {
-            self.entries.forget_block(line, place.block);
-            self.forget_line_if_unused(id);
+        if let Some(name) = self.entries.remove(place) {
+            let block = place.block;
+            self.with_line(name, |entries, queue| entries.forget_block(queue, block));
         }
     }
 
@@ -79,33 +91,45 @@ impl<K: Eq + Clone> Watchers<K> {
         K: Borrow<Q>,
         Q: Eq + ?Sized,
     {
-        let id = self.lines.find(hash, key)?;
-        self.entries.visit(self.lines.at_mut(id), begin, room, out)
+        let is_meant = |line: &Line<K>| line.key.borrow() == key;
+        let line = self.lines.find_mut(ShortHash::of(hash), is_meant)?;
+        self.entries.visit(&line.queue, begin, room, out)
     }
 
     /// Goes on with a visit, or ends it: see [`Entries::resume`].
     pub(crate) fn resume(&mut self, visit: Visit, room: usize, out: &mut Vec<Id>) -> Option<Visit> {
-        let id = self.entries.line_of_visit(visit);
-        let visit = self.entries.resume(self.lines.at_mut(id), visit, room, out);
-        self.forget_line_if_unused(id);
-        visit
+        let name = self.entries.line_of_visit(visit);
+        let visit = self.with_line(name, |entries, queue| entries.resume(queue, visit, room, out));
+        visit.flatten()
     }
 
+    /// Does something to a line, and forgets it if nothing is in it then.
     #[inline(never)]
-    fn forget_line_if_unused(&mut self, id: u32) {
-        if self.lines.at(id).is_unused() {
-            drop(self.lines.remove(id));
+    fn with_line<R>(
+        &mut self,
+        name: LineName,
+        change: impl FnOnce(&mut Entries, &mut WaitQueue) -> R,
+    ) -> Option<R> {
+        let line = self.lines.find_mut(name.hash, |line| line.queue.name == name);
+        debug_assert!(line.is_some(), "an entry without its line");
+        let queue = &mut line?.queue;
+        let changed = change(&mut self.entries, queue);
+        if queue.is_unused() {
+            drop(self.lines.remove(name.hash, |line| line.queue.name == name));
         }
+        Some(changed)
     }
 
     /// Checks the invariants of the head of this file. Takes time proportional to the shard.
     pub(crate) fn assert_invariants(&self) {
-        self.lines.assert_invariants();
         let (mut len, mut blocks) = (0, 0);
-        for line in self.lines.values() {
-            assert!(!line.is_unused(), "a key without entries is forgotten");
-            blocks += self.entries.assert_invariants(line);
-            len += line.len();
+        for line in self.lines.iter() {
+            assert!(!line.queue.is_unused(), "a key without entries is forgotten");
+            let found = self.lines.find(line.hash(), |other| other.key == line.key);
+            assert!(found.is_some_and(|found| std::ptr::eq(found, line)), "found by its key");
+            let (blocks_here, len_here) = self.entries.assert_invariants(&line.queue);
+            blocks += blocks_here;
+            len += len_here;
         }
         assert_eq!((self.len, self.entries.blocks()), (len, blocks));
     }

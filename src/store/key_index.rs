@@ -18,7 +18,7 @@ impl ShortHash {
 
     /// As the table wants it, which looks at the highest bits and at the lowest.
     #[inline]
-    fn long(self) -> u64 {
+    pub(crate) fn long(self) -> u64 {
         u64::from(self.0).wrapping_mul(0x9E37_79B9_7F4A_7C15)
     }
 }

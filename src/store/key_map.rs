@@ -109,11 +109,13 @@ impl<K: Eq, V> KeyMap<K, V> {
     }
 
     /// All values.
+    #[cfg(test)]
     pub(crate) fn values(&self) -> impl Iterator<Item = &V> {
         self.index.iter().map(|index| self.at(index))
     }
 
     /// Checks the invariants of the head of this file. Takes time proportional to the map.
+    #[cfg(test)]
     pub(crate) fn assert_invariants(&self) {
         self.items.assert_invariants();
         for (name, item) in self.items.iter() {

@@ -1,6 +1,7 @@
 //! The store: where values lie that are named by keys. Knows neither time nor locks.
 
 pub(crate) mod key_map;
+pub(crate) mod key_table;
 pub(crate) mod key_index;
 pub(crate) mod slab;
 pub(crate) mod directory;

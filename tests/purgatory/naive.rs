@@ -34,8 +34,8 @@ type Entry = (usize, usize);
 struct Turn {
     /// Behind which a call begins.
     behind: Option<Entry>,
-    /// How many calls have moved it since one began at the front.
-    moves: usize,
+    /// How many calls begin there before one begins at the front.
+    left: usize,
 }
 
 #[derive(Debug, Default)]
@@ -105,21 +105,21 @@ impl Naive {
             return 0;
         }
         let turn = self.turns.entry(key).or_default();
-        if turn.moves >= line.len() {
-            turn.moves = 0;
-        } else {
+        if turn.left > 0 {
             let passed = line.partition_point(|entry| Some(*entry) <= turn.behind);
             line.rotate_left(passed);
         }
-        let (mut rest, mut completed) = (line.into_iter(), 0);
+        let (mut rest, mut completed, mut looked_at) = (line.into_iter(), 0, 0);
         loop {
             let room = BATCH.min(limit - completed);
             let batch: Vec<Entry> =
                 rest.by_ref().filter(|(id, _)| self.waits(*id)).take(room).collect();
+            looked_at += batch.len();
             completed += batch.iter().filter(|(id, _)| self.check(*id)).count();
             if completed == limit {
                 let turn = self.turns.entry(key).or_default();
-                *turn = Turn { behind: batch.last().copied(), moves: turn.moves + 1 };
+                let left = turn.left.checked_sub(1).unwrap_or(looked_at - 1);
+                *turn = Turn { behind: batch.last().copied(), left };
                 return completed;
             }
             if batch.len() < room {
