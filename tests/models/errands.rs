@@ -112,7 +112,7 @@ fn expiry_against_triggers() {
 /// Fails when a check that was handed on is made only where it is run.
 #[test]
 fn triggers_against_the_timers_end() {
-    explore("triggers_against_the_timers_end", 3, || {
+    explore("triggers_against_the_timers_end", 2, || {
         let limbo = Limbo::new();
         let (purgatory, mut checks) = (limbo.purgatory.clone(), 0);
         // As if others triggered it during its third and its fourth check.

@@ -150,26 +150,29 @@ fn watch_against_expiry() {
     });
 }
 
-/// The timer is shut down. Whoever did that runs what it returned, while the operations are checked
-/// and one of them is cancelled.
+/// The timer is shut down while operations expire and are checked, and one is cancelled: what has
+/// not expired waits on.
 ///
-/// Fails when an expiry is forgotten that the timer does not take any more, or when it breaks the
-/// promise that a cancel was given meanwhile.
+/// Fails when an expiry is forgotten that comes during a check, or when it breaks the promise that
+/// a cancel was given meanwhile.
 #[test]
-fn expiry_after_the_timers_end() {
-    explore("expiry_after_the_timers_end", 3, || {
+fn expiry_against_the_timers_end() {
+    explore("expiry_against_the_timers_end", 5, || {
         let limbo = Limbo::new();
         let handle = limbo.watch(0, &[0]).expect("it waits");
         limbo.watch(1, &[0]);
-        let left = limbo.timer.shutdown();
         let mut answer = Cancelled::Finished;
         thread::scope(|scope| {
             scope.spawn(|| limbo.trigger(0));
-            scope.spawn(|| left.into_iter().for_each(|entry| entry.into_task().run()));
+            scope.spawn(|| limbo.pass(2));
             scope.spawn(|| answer = limbo.cancel(&handle));
+            scope.spawn(|| assert!(limbo.timer.shutdown().is_empty()));
         });
-        assert_eq!(limbo.fate(0), Some(after_cancel(&answer, Fate::Expired)));
-        assert_eq!(limbo.fate(1), Some(Fate::Expired));
+        limbo.pass(2);
+        let waiting = limbo.shutdown();
+        let fate = |id| if waiting.contains(&id) { Fate::Returned } else { Fate::Expired };
+        assert_eq!(limbo.fate(0), Some(after_cancel(&answer, fate(0))));
+        assert_eq!(limbo.fate(1), Some(fate(1)));
         limbo.settle()
     });
 }
