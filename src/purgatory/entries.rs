@@ -149,7 +149,9 @@ impl Entries {
     }
 
     /// Adds an entry to the end of a line, which is one of this shard.
-    #[inline]
+    ///
+    /// Always inlined, as what takes it out: a third of their instructions were those of a call.
+    #[inline(always)]
     pub(crate) fn push(&mut self, line: &mut WaitQueue, shard: u16, operation: Id) -> Place {
         if line.end == line.capacity {
             self.append_block(line);
@@ -163,7 +165,7 @@ impl Entries {
     }
 
     /// Takes an entry out. Returns its line if its block is to be [forgotten](Self::forget_block).
-    #[inline]
+    #[inline(always)]
     pub(crate) fn remove(&mut self, place: Place) -> Option<LineName> {
         let head = self.head_mut(place.block);
         head.live &= !(1 << place.slot());
@@ -333,7 +335,6 @@ impl Entries {
         }
     }
 
-    /// Always inlined: half of its instructions were those of a call.
     #[inline(always)]
     fn block_mut(&mut self, block: u32) -> (&mut Head, &mut [Id]) {
         if block & SMALL == 0 {

@@ -41,6 +41,11 @@ impl Place {
         Place { shard, slot: NonZeroU8::MIN.saturating_add(slot), block }
     }
 
+    #[inline]
+    fn is_made(self) -> bool {
+        self.block != Place::NONE.block
+    }
+
     /// Its place in the block.
     pub(crate) fn slot(self) -> u8 {
         self.slot.get() - 1
@@ -63,16 +68,24 @@ impl Places {
         }
     }
 
-    /// The place of the first key's entry, if it has been made, and those of the others.
+    /// The place of the first key's entry, if it has been made.
     #[inline]
-    pub(crate) fn split_first(&self) -> Option<(Place, &[Place])> {
-        let places: &[Place] = match self {
+    pub(crate) fn first(&self) -> Option<Place> {
+        self.as_slice().first().copied().filter(|place| place.is_made())
+    }
+
+    /// Those of the other keys' entries that have been made.
+    #[inline]
+    pub(crate) fn others(&self) -> impl Iterator<Item = Place> {
+        self.as_slice().iter().skip(1).copied().take_while(|place| place.is_made())
+    }
+
+    #[inline]
+    fn as_slice(&self) -> &[Place] {
+        match self {
             Places::Few(places) => places,
             Places::Many(places) => places,
-        };
-        let made = places.iter().position(|place| place.block == Place::NONE.block);
-        let (first, others) = places[..made.unwrap_or(places.len())].split_first()?;
-        Some((*first, others))
+        }
     }
 }
 

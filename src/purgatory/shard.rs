@@ -256,7 +256,7 @@ impl<K: Eq + Clone, O> Shard<K, O> {
         // Under the lock: who finds the operation gone finds its permit free.
         context.release_permits(1);
         self.ended[ended_by as usize] += 1;
-        if let Some((here, _)) = places.split_first() {
+        if let Some(here) = places.first() {
             self.watchers.remove(here);
         }
     }
@@ -306,7 +306,7 @@ impl<K: Eq + Clone, O> Shard<K, O> {
             self.core.assert_invariants(is_queued, |delayed| delayed.is_filed);
         }
         for (_, entry) in self.core.entries.iter() {
-            assert!(entry.task.places.split_first().is_some(), "who waits has entries");
+            assert!(entry.task.places.first().is_some(), "who waits has entries");
         }
     }
 }

@@ -164,8 +164,7 @@ impl<K: Eq + Clone, O> Shards<K, O> {
     /// Takes what has ended out of its other keys than the first.
     #[inline]
     pub(crate) fn leave(&self, places: &Places) {
-        let others = places.split_first().map_or(&[][..], |(_, others)| others);
-        others.iter().for_each(|place| self.lock(place.shard).watchers.remove(*place));
+        places.others().for_each(|place| self.lock(place.shard).watchers.remove(place));
     }
 
     /// Wakes the sleepers of a shard's timer, if that was called for.
