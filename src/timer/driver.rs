@@ -74,6 +74,8 @@ pub(crate) struct Driver {
 struct Turn {
     /// The newly armed buckets of the batch that is being flushed; empty between turns.
     armed: Vec<Expiration>,
+    /// Room for what expires, unless somebody's turn has it: so most turns allocate nothing.
+    room: Expired,
     /// By number; `None` for one that is being made.
     owners: Slab<Option<Arc<dyn Owner>>>,
     /// Whether owners that come have to be closed, too.
@@ -82,7 +84,8 @@ struct Turn {
 
 impl Driver {
     pub(crate) fn new(context: Arc<TimerContext>) -> Self {
-        let turn = Turn { armed: Vec::new(), owners: Slab::new(), closed: false };
+        let (armed, room) = (Vec::new(), Expired::default());
+        let turn = Turn { armed, room, owners: Slab::new(), closed: false };
         Driver { context, turn: Mutex::new(turn) }
     }
 
@@ -183,7 +186,8 @@ impl Driver {
     fn flush_batch(&self, turn_start: u64, expired: &mut Expired) -> Step {
         let TimerContext { time, delay_queue, .. } = &*self.context;
         let mut turn = self.turn.lock();
-        let Turn { armed, owners, .. } = &mut *turn;
+        let Turn { armed, room, owners, .. } = &mut *turn;
+        room.lend_to(expired);
         let mut is_one_aside = false;
         let step = loop {
             work::count(1);
@@ -192,7 +196,10 @@ impl Driver {
             let now = time.now();
             let present = time.ticks.floor(now);
             let (shard, waits) = match delay_queue.next_due(turn_start, present) {
-                Due::Nothing => return Step::Done,
+                Due::Nothing => {
+                    expired.lend_to(room);
+                    return Step::Done;
+                }
                 Due::Shard(shard) => (shard, false),
                 Due::Busy(shard) if !either_in_models(time.clock.as_manual().is_none()) => {
                     // In virtual time timers leave in the order of their ticks, whoever is busy.

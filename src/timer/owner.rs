@@ -13,6 +13,7 @@ use crate::wheel::core::Trimmed;
 use crate::wheel::snapshot::Snapshot;
 use std::any::Any;
 use std::collections::HashMap;
+use std::mem;
 
 /// A shard's number tells whose it is: these bits are its place among its owner's.
 const OWN_BITS: u32 = 12;
@@ -124,6 +125,13 @@ pub(crate) fn try_lock<S>(shard: &Mutex<S>) -> Option<MutexGuard<'_, S>> {
 pub(crate) struct Expired(Option<Box<dyn Any + Send>>);
 
 impl Expired {
+    /// Gives its room to one that has none. Both are empty.
+    pub(crate) fn lend_to(&mut self, other: &mut Self) {
+        if other.0.is_none() {
+            mem::swap(self, other);
+        }
+    }
+
     /// The items, which are of type `T`: empty if the last ones were another owner's, and handed
     /// over.
     pub(crate) fn items<T: Send + 'static>(&mut self) -> &mut Vec<T> {
