@@ -77,7 +77,7 @@ impl<V> Chunk<V> {
         self.slots.get(place)
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn slot_mut(&mut self, offset: usize) -> Option<&mut Slot<V>> {
         let place = match &self.sparse {
             None => offset,

@@ -69,7 +69,9 @@ impl Wheels {
     /// Never there: else the flush would not end. That it belongs there can't be, because the
     /// wheels' time has moved to where the bucket expires; if it does all the same, the next turn
     /// looks at it again.
-    #[inline]
+    ///
+    /// Always inlined: a call would be a fifth of what a cascade takes.
+    #[inline(always)]
     pub(crate) fn file_out_of(
         &mut self,
         from: BucketId,
