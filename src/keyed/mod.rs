@@ -196,9 +196,9 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        let (_key, task) =
-            self.found(key, |shard, index| shard.cancel(self.context(), index))??;
-        Some(task)
+        let hash = self.hash(key);
+        let taken = self.shards.shard(hash).lock().take(self.context(), hash, key);
+        taken.map(|(_key, task)| task)
     }
 
     /// Extends a key's deadline to `delay` from now; it never moves to an earlier one. Returns

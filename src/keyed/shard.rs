@@ -114,8 +114,23 @@ impl<K: Eq, T> Shard<K, T> {
 
     /// Takes a key out before its time.
     pub(crate) fn cancel(&mut self, context: &TimerContext, index: u32) -> Option<(K, T)> {
-        let item = self.core.cancel(self.core.key_at(index))?;
+        let item = self.core.cancel_at(index)?;
         Some(self.removed(context, index, item))
+    }
+
+    /// Finds a key and takes it out, with one look at the index.
+    #[inline]
+    pub(crate) fn take<Q>(&mut self, context: &TimerContext, hash: u64, key: &Q) -> Option<(K, T)>
+    where
+        K: Borrow<Q>,
+        Q: Eq + ?Sized,
+    {
+        let Shard { core, index, .. } = self;
+        let is_meant = |index| core.at(index).key.borrow() == key;
+        let found = index.take(ShortHash::of(hash), is_meant)?;
+        let item = core.cancel_at(found)?;
+        context.release_permits(1);
+        Some((item.key, item.task))
     }
 
     /// What the alarm of a key does at `now`: takes it out, if its time is up and it was not taken

@@ -51,17 +51,27 @@ impl KeyIndex {
     /// Takes an index out, which is there.
     #[inline]
     pub(crate) fn remove(&mut self, hash: ShortHash, index: u32) {
-        let found = self.0.find_entry(hash.long(), |(_, other)| {
+        self.take(hash, |other| other == index);
+    }
+
+    /// Takes the index with this hash out that `is_meant`.
+    #[inline]
+    pub(crate) fn take(&mut self, hash: ShortHash, is_meant: impl Fn(u32) -> bool) -> Option<u32> {
+        let found = self.0.find_entry(hash.long(), |(other, index)| {
             work::count(1);
-            *other == index
+            *other == hash && is_meant(*index)
         });
-        if let Ok(found) = found {
-            found.remove();
-        }
+        let ((_, index), _) = found.ok()?.remove();
         // Rarely, so that the cost per key stays constant.
         if self.0.capacity() > 16 && self.0.len() < self.0.capacity() / 8 {
-            self.0.shrink_to(2 * self.0.len(), |(hash, _)| hash.long());
+            self.shrink();
         }
+        Some(index)
+    }
+
+    #[cold]
+    fn shrink(&mut self) {
+        self.0.shrink_to(2 * self.0.len(), |(hash, _)| hash.long());
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -128,9 +128,21 @@ impl<T> Core<T> {
     #[inline]
     pub(crate) fn cancel(&mut self, key: Key) -> Option<T> {
         let entry = self.entries.remove(key)?;
+        Some(self.cancelled(entry))
+    }
+
+    /// Takes the entry at `index` out before its time: its task, if there is one.
+    #[inline]
+    pub(crate) fn cancel_at(&mut self, index: u32) -> Option<T> {
+        let entry = self.entries.remove_if(index, |_| true)?;
+        Some(self.cancelled(entry))
+    }
+
+    #[inline]
+    fn cancelled(&mut self, entry: Entry<T>) -> T {
         self.counters.cancelled += 1;
         self.sweep_if_stale();
-        Some(entry.task)
+        entry.task
     }
 
     /// Takes an entry out, which must be there, because its time was up before `now`: its task.
@@ -139,12 +151,6 @@ impl<T> Core<T> {
         self.counters.record_expired(now.saturating_sub(entry.deadline.get()));
         self.sweep_if_stale();
         Some(entry.task)
-    }
-
-    /// The key of the entry at `index`; there must be one.
-    #[inline]
-    pub(crate) fn key_at(&self, index: u32) -> Key {
-        self.entries.key_at(index)
     }
 
     /// The index of the entry with this key, if it is there still.
@@ -157,7 +163,7 @@ impl<T> Core<T> {
     /// tasks.
     pub(crate) fn take_some(&mut self, limit: usize, mut out: impl FnMut(u32, T)) {
         for index in self.entries.last_indices(limit) {
-            if let Some(task) = self.cancel(self.entries.key_at(index)) {
+            if let Some(task) = self.cancel_at(index) {
                 out(index, task);
             }
         }
