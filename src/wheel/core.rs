@@ -8,7 +8,7 @@
 //! Cancelling an entry frees its place in the slab at once; its reference in a bucket stays behind,
 //! stale. A reference is live as long as its entry is there and this was its last filing: each
 //! filing has a number, which is the reference's and the entry's tag in the slab. When there are
-//! more stale references than entries, each `add`, `cancel` and `reschedule` sweeps a few.
+//! more stale references than entries, each `cancel` and `reschedule` sweeps a few.
 //!
 //! A live reference only says: look at this entry at this tick. What is due is decided by the
 //! entry's deadline, so no reference, however wrong, could expire anything early or twice.
@@ -120,7 +120,6 @@ impl<T> Core<T> {
         self.filings = self.filings.wrapping_add(1);
         let entry = Entry { deadline: Deadline::new(deadline), task };
         let key = self.entries.insert(entry, self.filings);
-        self.sweep_if_stale();
         (key, Reference { tick: tick as u32, index: key.index, filing: self.filings })
     }
 
@@ -240,8 +239,8 @@ impl<T> Core<T> {
         Trimmed::Unknown
     }
 
-    /// Called by whatever leaves a stale reference behind or adds a live one: so the stale ones
-    /// stay about as few as the live ones.
+    /// Called by whatever leaves a stale reference behind: so they stay about as few as the live
+    /// ones.
     #[inline]
     fn sweep_if_stale(&mut self) {
         if self.wheels.len() > 2 * self.entries.len() + STALE_ALLOWED {
