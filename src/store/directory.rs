@@ -1,7 +1,7 @@
 //! The directory of a slab's chunks: which of them is filled next, which are given back, and which
 //! become sparse.
 
-use crate::store::chunk::{Chunk, LAST_GENERATION, NONE};
+use crate::store::chunk::{Chunk, LAST_GENERATION, NONE, Slot};
 use crate::work;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -11,7 +11,10 @@ use std::collections::BinaryHeap;
 const PACE: u32 = if cfg!(tickwheel_tiny) { 2 } else { 32 };
 
 /// Chunks that are cut off the directory at once: to drop the record of one takes a nanosecond.
-const CUT: usize = 4096;
+const CUT: usize = 1 << 14;
+
+/// The first chunk stays when it is empty, if it takes no more bytes than this.
+const SMALL: usize = 1 << 10;
 
 /// See the head of this file.
 #[derive(Debug)]
@@ -89,28 +92,44 @@ impl<V> Directory<V> {
         }
     }
 
+    /// Gives the memory of a chunk back, which is empty, unless it is the one to be filled next: a
+    /// count that swings around its edge would allocate it each time. Not the first chunk either,
+    /// if it has grown: so a slab that is empty takes next to no memory.
     #[cold]
     #[inline(never)]
     pub(crate) fn keep_or_give_back(&mut self, id: u32) {
-        let mut id = id;
-        if !self.chunks[id as usize].is_sparse() {
-            // The lower one is kept: the directory can only be cut behind it.
-            let kept = self.spare.map_or(id, |spare| spare.min(id));
-            let Some(spare) = self.spare.replace(kept) else { return };
-            id = spare.max(id);
+        let next = self.open.peek().map_or(NONE, |open| open.0).min(self.filling);
+        let chunk = &self.chunks[id as usize];
+        let may_stay = id > 0 || chunk.slots.capacity() * size_of::<Slot<V>>() <= SMALL;
+        let former = if id == next && !chunk.is_sparse() && may_stay {
+            self.spare.replace(id)
+        } else {
+            self.give_back(id);
+            self.spare.take_if(|spare| id < *spare)
+        };
+        if let Some(former) = former {
+            self.give_back(former);
         }
+        self.cut_directory();
+    }
+
+    fn give_back(&mut self, id: u32) {
         let chunk = &mut self.chunks[id as usize];
         let next = chunk.used_up();
         *chunk = Chunk::new(next);
-        if next == LAST_GENERATION {
-            // Retired: it stays in the directory as a mark, so that its keys stay stale.
-            work::count(self.open.len());
-            self.open.retain(|open| open.0 != id);
-            self.filling = if self.filling == id { NONE } else { self.filling };
-        } else if !chunk.is_worn() {
+        let is_retired = next == LAST_GENERATION;
+        if !is_retired && !chunk.is_worn() {
             self.first_generation = self.first_generation.max(next);
         }
-        self.cut_directory();
+        if self.filling == id {
+            self.filling = NONE;
+            self.open.push(Reverse(id));
+        }
+        if is_retired {
+            // It stays in the directory as a mark, so that its keys stay stale.
+            work::count(self.open.len());
+            self.open.retain(|open| open.0 != id);
+        }
     }
 
     /// Forgets the chunks at the end that were given back.

@@ -1,18 +1,18 @@
 //! The slab: values at places that never move, named by keys that never alias.
 //!
 //! Values lie in chunks of a fixed size, so growing never copies a value. A chunk that is nearly
-//! empty gives most of its memory back, and all of it when its last value was removed (one is kept,
-//! so that a count that swings around a chunk's edge does not allocate each time). A [`Key`] is a
-//! place and the generation of that place; the generation is bumped when the value is removed, so a
-//! stale key finds nothing, for ever: a place whose generation is used up is retired instead of
-//! starting again, and a chunk that is made again starts beyond every generation that was handed
-//! out before.
+//! empty gives most of its memory back, and all of it when its last value was removed, unless it is
+//! filled next: so a count that swings around a chunk's edge does not allocate each time. A slab
+//! that is empty takes a kilobyte at most. A [`Key`] is a place and the generation of that place;
+//! the generation is bumped when the value is removed, so a stale key finds nothing, for ever: a
+//! place whose generation is used up is retired instead of starting again, and a chunk that is made
+//! again starts beyond every generation that was handed out before.
 //!
 //! Invariants, held between calls and checked by [`Slab::assert_invariants`]:
 //! - a chunk is in `open` or is `filling` from when a sixteenth of its places are vacant until it
 //!   is full; no retired chunk is;
 //! - a chunk is sparse only between two times when it is filled, and stays `filling` until it is
-//!   full: so it takes a chunk's worth of calls to make it sparse once more;
+//!   full or empty: so it takes a chunk's worth of calls to make it sparse once more;
 //! - a chunk is appended only while no other is open, so `open` never names a chunk twice;
 //! - no generation that was handed out for a place is handed out for it again.
 
@@ -21,8 +21,8 @@ use crate::store::directory::Directory;
 use crate::store::key::Key;
 use crate::work;
 
-/// What a chunk takes at most, unless a single value takes more. A slab keeps one chunk, so what
-/// has many shards wants small ones.
+/// What a chunk takes at most, unless a single value takes more. One of a slab's is half empty, so
+/// what has many shards wants small ones.
 const CHUNK_BYTES: usize = 8 << 10;
 
 /// Chunks of at most `BYTES` bytes.
@@ -287,6 +287,26 @@ mod tests {
         assert!(old.iter().all(|&key| slab.get(key).is_none()));
         assert!(new.iter().all(|&key| slab.get(key).is_some()));
         slab.assert_invariants();
+    }
+
+    #[test]
+    fn what_a_burst_took_is_given_back_in_whatever_order_it_goes() {
+        let in_turn = |n: usize| n;
+        let (backwards, scattered) = (|n: usize| 19_999 - n, |n: usize| n * 7_919 % 20_000);
+        for order in [in_turn, backwards, scattered] {
+            for kept in [0, 100, 128] {
+                let mut slab = Large::new();
+                (0..kept).for_each(|value| _ = slab.insert(value, 0));
+                let burst: Vec<Key> = (0..20_000).map(|value| slab.insert(value, 0)).collect();
+                (0..20_000).for_each(|n| slab.release(burst[order(n)].index));
+                slab.assert_invariants();
+                let Directory { chunks, open, .. } = &slab.directory;
+                let places: usize = chunks.iter().map(|chunk| chunk.slots.capacity()).sum();
+                let most = if kept > 0 { 2 * Large::SIZE } else { 32 };
+                assert!(places <= most, "{places} places for {kept} values");
+                assert!(chunks.capacity() <= 64 && open.capacity() <= 64, "{}", chunks.len());
+            }
+        }
     }
 
     #[test]
