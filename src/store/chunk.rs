@@ -67,22 +67,24 @@ impl<V> Chunk<V> {
         self.vacant == NONE && self.slots.len() == size
     }
 
+    /// Where in `slots` a place's slot is, if there is one.
+    #[inline(always)]
+    pub(crate) fn find(&self, offset: usize) -> Option<usize> {
+        match &self.sparse {
+            None => Some(offset),
+            Some(sparse) => sparse.find(offset),
+        }
+    }
+
     /// The slot at a place, if there is one.
     #[inline]
     pub(crate) fn slot(&self, offset: usize) -> Option<&Slot<V>> {
-        let place = match &self.sparse {
-            None => offset,
-            Some(sparse) => sparse.find(offset)?,
-        };
-        self.slots.get(place)
+        self.slots.get(self.find(offset)?)
     }
 
     #[inline(always)]
     pub(crate) fn slot_mut(&mut self, offset: usize) -> Option<&mut Slot<V>> {
-        let place = match &self.sparse {
-            None => offset,
-            Some(sparse) => sparse.find(offset)?,
-        };
+        let place = self.find(offset)?;
         self.slots.get_mut(place)
     }
 
@@ -138,10 +140,12 @@ impl<V> Chunk<V> {
         let mut offsets = Vec::with_capacity(self.used as usize);
         few.used = self.used;
         few.reserve(self.used as usize);
-        for (offset, slot) in self.slots.drain(..).enumerate() {
-            few.first_generation = few.first_generation.max(slot.generation);
-            if slot.value.is_some() {
-                few.slots.push(slot);
+        for (offset, &mut Slot { generation, tag, ref mut value }) in
+            self.slots.iter_mut().enumerate()
+        {
+            few.first_generation = few.first_generation.max(generation);
+            if value.is_some() {
+                few.slots.push(Slot { generation, tag, value: value.take() });
                 offsets.push(offset as u16);
             }
         }
@@ -165,18 +169,16 @@ impl<V> Chunk<V> {
         }
     }
 
-    /// Forgets the slot of a place of a sparse chunk, whose value was taken out.
-    pub(crate) fn forget(&mut self, offset: usize) {
+    /// Forgets a slot of a sparse chunk, whose value was taken out.
+    pub(crate) fn forget(&mut self, place: usize) {
         let Some(sparse) = &mut self.sparse else { return };
-        if let Some(place) = sparse.find(offset) {
-            work::count(sparse.offsets.len() - place);
-            sparse.offsets.remove(place);
-            let slot = self.slots.remove(place);
-            self.first_generation = self.first_generation.max(slot.generation);
-            if self.slots.len() < self.slots.capacity() / 4 {
-                self.slots.shrink_to(2 * self.slots.len());
-                sparse.offsets.shrink_to(2 * self.slots.len());
-            }
+        work::count(sparse.offsets.len() - place);
+        sparse.offsets.remove(place);
+        let slot = self.slots.remove(place);
+        self.first_generation = self.first_generation.max(slot.generation);
+        if self.slots.len() < self.slots.capacity() / 4 {
+            self.slots.shrink_to(2 * self.slots.len());
+            sparse.offsets.shrink_to(2 * self.slots.len());
         }
     }
 
