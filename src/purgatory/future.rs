@@ -99,8 +99,8 @@ where
     /// owner finds it: if the future is dropped meanwhile, nobody is told.
     ///
     /// Begun in an operation's callback, it is not ready before that has returned: do not block on
-    /// it there. A `shutdown` of the timer returns what would end it, as a task: run that, or shut
-    /// the purgatory down, or it waits for its keys alone.
+    /// it there. After a `shutdown` of the timer it waits for its keys alone: shut the purgatory
+    /// down to end it.
     ///
     /// # Errors
     /// As [`try_complete_else_watch`](Self::try_complete_else_watch).

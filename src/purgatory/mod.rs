@@ -2,7 +2,6 @@
 
 pub(crate) mod adding;
 pub(crate) mod callbacks;
-pub(crate) mod entries;
 pub(crate) mod error;
 pub(crate) mod future;
 pub(crate) mod operation_ref;
@@ -14,7 +13,9 @@ pub(crate) mod shard;
 pub(crate) mod shards;
 pub(crate) mod state;
 pub(crate) mod stats;
-pub(crate) mod visits;
+pub(crate) mod triggers;
+pub(crate) mod visit;
+pub(crate) mod wait_queue;
 pub(crate) mod watchers;
 
 pub use crate::purgatory::error::WatchError;
@@ -116,9 +117,9 @@ where
     /// for a bounded time.
     ///
     /// # Errors
-    /// [`WatchError`] hands the operation back, if its condition does not hold: `NoKeys` if `keys`
-    /// is empty, `Full` if the timer is, `Shutdown` after [`shutdown`](Self::shutdown) of the
-    /// purgatory or of its timer.
+    /// [`WatchError`] hands the operation back, if its condition did not hold at the first check:
+    /// `NoKeys` if `keys` is empty, `Full` if the timer is, `Shutdown` after
+    /// [`shutdown`](Self::shutdown) of the purgatory or of its timer.
     pub fn try_complete_else_watch(
         &self,
         mut operation: O,

@@ -6,8 +6,9 @@
 //! Invariants, checked by [`Watchers::assert_invariants`]: every key that is watched has one line
 //! of entries and is found by its hash; no other key is.
 
-use crate::purgatory::entries::{Begin, Entries, LineName, Visit, WaitQueue};
 use crate::purgatory::place::{Id, Place};
+use crate::purgatory::visit::{Begin, Visit};
+use crate::purgatory::wait_queue::{Entries, LineName, WaitQueue};
 use crate::store::key_index::ShortHash;
 use crate::store::key_table::{Hashed, KeyTable};
 use std::borrow::Borrow;

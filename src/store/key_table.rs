@@ -1,7 +1,7 @@
 //! The key table: values found by the hashes of their keys, which lie in them.
 //!
-//! A value is at no fixed place: it moves when the table grows. So whoever is to find it again keeps
-//! its hash, and something that tells it from the others.
+//! A value is at no fixed place: it moves when the table grows. So whoever is to find it again
+//! keeps its hash, and something that tells it from the others.
 
 use crate::store::key_index::ShortHash;
 use crate::work;

@@ -199,7 +199,8 @@ impl<T: Send + 'static> Timer<T> {
     ///
     /// Every timer that was added either was cancelled, or has been handed to the executor, or is
     /// in this list. What stands on the timer lets nothing in either, and expires no more: the keys
-    /// of a [`KeyedTimer`](crate::keyed::KeyedTimer) stay with it, and if this timer's tasks are
+    /// of a [`KeyedTimer`](crate::keyed::KeyedTimer) and the operations of a
+    /// [`Purgatory`](crate::purgatory::Purgatory) stay with them, and if this timer's tasks are
     /// not closures, so do those of [`closures`](Self::closures). Waits until the reaper has handed
     /// over what it is at, unless it is called by a task on the reaper itself. A thread that is
     /// inside [`advance_clock`](Self::advance_clock) at that moment is not waited for: it hands

@@ -229,7 +229,6 @@ fn a_late_expiry_does_not_meet_the_next_operation() {
     let first = fixture.watch_for(MS, fixture.script(1), &[7]);
     assert_eq!(fixture.advance(MS), []);
     assert!(first.force_complete());
-    drop(first);
     let second = fixture.watch(fixture.script(2), &[7]);
     tasks.try_iter().for_each(Task::run);
     assert_eq!(fixture.log.ends(), [(Completed, 1), (Dropped, 1)]);

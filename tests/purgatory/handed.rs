@@ -194,7 +194,6 @@ fn a_check_on_its_way_finds_what_has_ended_gone() {
     let pending = fixture.watch(script, &[1]);
     assert_eq!(fixture.purgatory.check_and_complete(&1), 0);
     assert!(pending.force_complete());
-    drop(pending);
     let next = fixture.watch(fixture.script(2), &[1]);
     fixture.log.take();
     assert_eq!((checks.load(SeqCst), life.strong_count()), (4, 0));

@@ -40,7 +40,7 @@ impl Items {
 
 /// So many that wait on key 1, and on a key of their own.
 pub(crate) fn waiting(fixture: &Fixture, items: &Items, ids: impl Iterator<Item = u32>) {
-    ids.for_each(|id| drop(fixture.watch(items.worker(fixture, id), &[1, 1000 + id])));
+    ids.for_each(|id| _ = fixture.watch(items.worker(fixture, id), &[1, 1000 + id]));
     fixture.log.take();
 }
 

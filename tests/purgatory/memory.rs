@@ -131,10 +131,9 @@ fn what_does_not_wait_has_no_record() {
     });
     assert!(watch(panics_second).is_ok_and(|watch| watch.is_completed()));
     assert_eq!(fixture.purgatory.delayed(), 0);
-    let pending = fixture.watch(fixture.script(4), &[1]);
+    fixture.watch(fixture.script(4), &[1]);
     assert!(matches!(watch(fixture.script(5)), Err(WatchError::Full(_))));
     assert_eq!(fixture.purgatory.delayed(), 1);
-    drop(pending);
     drop(fixture.purgatory.shutdown());
     assert!(matches!(watch(fixture.script(6)), Err(WatchError::Shutdown(_))));
     assert_eq!(fixture.purgatory.delayed(), 0);

@@ -114,7 +114,7 @@ fn on_complete_may_shut_the_purgatory_down() {
         assert!(matches!(late, Err(WatchError::Shutdown(_))));
     });
     fixture.watch(script, &[1]);
-    (2..101).for_each(|id| drop(fixture.watch(fixture.script(id).at_check(3), &[1, id])));
+    (2..101).for_each(|id| _ = fixture.watch(fixture.script(id).at_check(3), &[1, id]));
     assert_eq!(fixture.purgatory.check_and_complete(&1), 1);
     assert_eq!(fixture.log.of(Completed), [1]);
     let stats = fixture.purgatory.stats();

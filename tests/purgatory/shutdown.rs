@@ -85,13 +85,13 @@ fn stats_count_each_kind_of_end_and_can_be_printed() {
         let script = fixture.script(1).at_check(check);
         assert!(fixture.purgatory.try_complete_else_watch(script, HOUR, &[1]).is_ok());
     }
-    (0..3).for_each(|id| drop(fixture.watch(fixture.script(id).at_check(3), &[2, 3])));
+    (0..3).for_each(|id| _ = fixture.watch(fixture.script(id).at_check(3), &[2, 3]));
     assert_eq!(fixture.purgatory.check_and_complete(&2), 3);
     (0..4).for_each(|id| assert!(fixture.watch(fixture.script(id), &[4, 5]).force_complete()));
-    (0..5).for_each(|id| drop(fixture.watch_for(MS, fixture.script(id), &[6])));
+    (0..5).for_each(|id| _ = fixture.watch_for(MS, fixture.script(id), &[6]));
     assert_eq!(fixture.advance(MS).iter().filter(|(what, _)| *what == Expired).count(), 5);
-    (0..2).for_each(|id| drop(fixture.watch(fixture.script(id), &[7, 8]).cancel()));
-    (0..3).for_each(|id| drop(fixture.watch(fixture.script(id), &[7, 8])));
+    (0..2).for_each(|id| _ = fixture.watch(fixture.script(id), &[7, 8]).cancel());
+    (0..3).for_each(|id| _ = fixture.watch(fixture.script(id), &[7, 8]));
     assert_eq!(fixture.purgatory.cancel_for_key(&8).len(), 3);
     let own: Arc<Mutex<Option<Pending<u32, Script>>>> = Arc::default();
     let handle = Arc::clone(&own);

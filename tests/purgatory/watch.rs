@@ -189,8 +189,8 @@ fn cancel_returns_the_operation_and_none_of_its_code_was_called() {
 #[test]
 fn dropping_the_handle_changes_nothing() {
     let fixture = Fixture::new();
-    drop(fixture.watch(fixture.script(1).at_check(3), &[1]));
-    drop(fixture.watch_for(MS, fixture.script(2), &[1]));
+    let _ = fixture.watch(fixture.script(1).at_check(3), &[1]);
+    let _ = fixture.watch_for(MS, fixture.script(2), &[1]);
     assert_eq!(fixture.counts(), (2, 2, 2));
     assert_eq!(fixture.purgatory.check_and_complete(&1), 1);
     assert_eq!(fixture.log.of(Completed), [1]);

@@ -121,9 +121,9 @@ impl Hand {
             Ok(Watch::Pending(pending)) => {
                 let mut pendings = world.pendings.lock().unwrap();
                 pendings.push(pending);
-                let excess = (pendings.len() > 64).then(|| pendings.swap_remove(0));
-                drop(pendings);
-                drop(excess);
+                if pendings.len() > 64 {
+                    pendings.swap_remove(0);
+                }
             }
             Err(error) => {
                 check_refusal(world, &error, &keys);
@@ -136,11 +136,7 @@ impl Hand {
         let pending = self.random.take(&mut world.pendings.lock().unwrap());
         let Some(pending) = pending else { return };
         match self.random.below(4) {
-            0 => {
-                if pending.force_complete() {
-                    assert!(!pending.is_pending());
-                }
-            }
+            0 => assert!(!pending.force_complete() || !pending.is_pending()),
             1 => drop_as(End::Guarded, pending.cancel_on_drop()),
             2 => {
                 let cancelled = pending.cancel();
@@ -148,7 +144,7 @@ impl Hand {
                 drop_as(End::Cancelled, cancelled);
                 assert!(!ended || matches!(pending.cancel(), Cancelled::Finished));
             }
-            _ => drop(pending),
+            _ => {} // Nobody has its handle any more.
         }
     }
 }

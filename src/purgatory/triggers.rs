@@ -1,10 +1,10 @@
-//! Visits of a key: who goes through its operations, to check them or to cancel them.
+//! The triggers: who goes through the operations of a key, to check them, or to cancel them.
 
 use crate::purgatory::Purgatory;
-use crate::purgatory::entries::Begin;
 use crate::purgatory::operation::DelayedOperation;
 use crate::purgatory::operation_ref::OperationRef;
 use crate::purgatory::place::Id;
+use crate::purgatory::visit::Begin;
 use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash};
 

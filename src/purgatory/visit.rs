@@ -1,0 +1,143 @@
+//! The visit of a wait queue: who goes through its entries, a batch at a time.
+//!
+//! Whoever visits a line takes a batch of its operations along and pins the block where it stopped:
+//! a pinned block stays, even if it is empty when its visitor comes back.
+//!
+//! A visit that wants only some of them begins at the line's cursor, goes around, and leaves the
+//! cursor behind the last one that it took along when it has enough. It goes on by a position of
+//! its own: whatever others do to the cursor meanwhile, it comes by each that was there when it
+//! began. Those that it passes over are asked again by one that begins at the front: after so many
+//! others as the last one from there has looked at entries.
+
+use crate::purgatory::place::Id;
+use crate::purgatory::wait_queue::{Entries, LineName, NONE, WaitQueue};
+use crate::work;
+use std::cmp::Ordering;
+use std::num::NonZeroU64;
+
+/// What a visit takes along at once.
+const BATCH: usize = if cfg!(tickwheel_model) { 2 } else { 32 };
+
+/// Where a visit begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Begin {
+    Front,
+    /// Goes on at the front when it has come to the end.
+    Cursor,
+}
+
+/// Where a visit goes on, and where it ends: before what was watched after it began.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Visit {
+    /// Between two batches this block is pinned.
+    block: u32,
+    slot: u8,
+    /// Entries so far.
+    looked_at: u32,
+    until: Mark,
+    /// Where it ends instead, once it has gone on at the front: where it began.
+    around: Option<Mark>,
+}
+
+/// A slot of a block, which is told by its number, because it may have left.
+#[derive(Clone, Copy, Debug)]
+struct Mark {
+    number: NonZeroU64,
+    slot: u8,
+}
+
+impl Entries {
+    /// Begins to visit the operations that are in a line now: appends some of them to `out`, and no
+    /// more than there is `room` for. Whoever gets a visit has to [resume](Self::resume) it.
+    pub(crate) fn visit(
+        &mut self,
+        line: &WaitQueue,
+        begin: Begin,
+        room: usize,
+        out: &mut Vec<Id>,
+    ) -> Option<Visit> {
+        let (mut block, mut slot) = (line.first, 0);
+        if begin == Begin::Cursor && line.from_cursor > 0 && line.cursor != NONE {
+            (block, slot) = (line.cursor, self.head(line.cursor).cursor);
+        }
+        let until = Mark { number: self.head(line.last).number, slot: line.end };
+        let start = Mark { number: self.head(block).number, slot };
+        let around = (begin == Begin::Cursor).then_some(start);
+        self.take_along(line, Visit { block, slot, looked_at: 0, until, around }, room, out)
+    }
+
+    /// Goes on with a visit: likewise. If there is no room any more, ends it and leaves the cursor
+    /// here.
+    pub(crate) fn resume(
+        &mut self,
+        line: &mut WaitQueue,
+        mut visit: Visit,
+        room: usize,
+        out: &mut Vec<Id>,
+    ) -> Option<Visit> {
+        let head = self.head_mut(visit.block);
+        head.pins -= 1;
+        if room == 0 {
+            (line.cursor, head.cursor) = (visit.block, visit.slot);
+            line.from_cursor =
+                line.from_cursor.checked_sub(1).unwrap_or(visit.looked_at.saturating_sub(1));
+        }
+        let next = head.next;
+        if head.is_unused() {
+            self.forget_block(line, visit.block);
+            (visit.block, visit.slot) = (next, 0);
+        }
+        if room == 0 { None } else { self.take_along(line, visit, room, out) }
+    }
+
+    fn take_along(
+        &mut self,
+        line: &WaitQueue,
+        mut visit: Visit,
+        room: usize,
+        out: &mut Vec<Id>,
+    ) -> Option<Visit> {
+        let room = room.min(BATCH);
+        loop {
+            let Some(end) = self.end_in_block(line, visit) else {
+                visit.until = visit.around.take()?;
+                (visit.block, visit.slot) = (line.first, 0);
+                continue;
+            };
+            let (head, entries) = self.block_mut(visit.block);
+            let mut live = head.live & ((1 << end) - 1) >> visit.slot << visit.slot;
+            work::count(1);
+            while live != 0 && out.len() < room {
+                let slot = live.trailing_zeros();
+                work::count(1);
+                live &= live - 1;
+                out.push(entries[slot as usize]);
+                visit.slot = slot as u8 + 1;
+            }
+            if out.len() >= room {
+                head.pins += 1;
+                visit.looked_at = visit.looked_at.saturating_add(out.len() as u32);
+                return Some(visit);
+            }
+            (visit.block, visit.slot) = (head.next, 0);
+        }
+    }
+
+    /// The slot before which a visit ends in the block where it is; `None` if that is behind its
+    /// end.
+    fn end_in_block(&self, line: &WaitQueue, visit: Visit) -> Option<u8> {
+        if visit.block == NONE {
+            return None;
+        }
+        match self.head(visit.block).number.cmp(&visit.until.number) {
+            Ordering::Less => Some(line.used(visit.block)),
+            Ordering::Equal => Some(visit.until.slot),
+            Ordering::Greater => None,
+        }
+    }
+
+    /// The line that a visit is in.
+    pub(crate) fn line_of_visit(&self, visit: Visit) -> LineName {
+        self.head(visit.block).line
+    }
+}
