@@ -11,41 +11,21 @@ use std::time::{Duration, Instant};
 /// With the feature `hyper`: the time limits of hyper's servers and clients on this timer.
 ///
 /// ```
-/// use hyper::body::Incoming;
-/// use hyper::server::conn::http1;
-/// use hyper::service::service_fn;
-/// use hyper::{Request, Response};
-/// use hyper_util::rt::TokioIo;
-/// use std::{convert::Infallible, time::Duration};
+/// use std::{sync::Arc, time::Duration};
 /// use tickwheel::Timer;
-/// use tokio::net::TcpStream;
 ///
-/// async fn hello(_: Request<Incoming>) -> Result<Response<String>, Infallible> {
-///     Ok(Response::new("hello".to_owned()))
-/// }
-///
-/// /// Serves one connection; it is closed if a header takes longer than five seconds.
-/// async fn serve(stream: TcpStream, timer: &Timer) -> hyper::Result<()> {
-///     http1::Builder::new()
-///         .timer(timer.clone())
-///         .header_read_timeout(Duration::from_secs(5))
-///         .serve_connection(TokioIo::new(stream), service_fn(hello))
-///         .await
-/// }
+/// let timer = Timer::builder().start()?;
+/// // What hyper's builders do in their method `timer`.
+/// let for_hyper: Arc<dyn hyper::rt::Timer + Send + Sync> = Arc::new(timer.clone());
+/// let header_limit = for_hyper.sleep(Duration::from_secs(5));
+/// # drop(header_limit);
+/// # Ok::<(), tickwheel::BuildError>(())
 /// ```
 ///
-/// hyper's futures cannot fail: they end when their time is up, and hyper closes a connection then.
-/// So a sleep that the timer cannot take never ends early, and is not forgotten either:
-/// - **`max_pending` does not refuse hyper.** Its sleeps count as pending, above the limit if need
-///   be. Limit the connections; each takes far more than its sleep.
-/// - **Shut the timer down after the servers.** Nobody is woken by a timer that was shut down. A
-///   sleep on it ends when hyper looks at it after its deadline, and not before: a connection on
-///   which nothing happens stays open. That is reported, once for each sleep.
+/// A whole server, and what happens when the timer is full or shut down, are on the page
+/// `docs/RUNTIMES.md`.
 ///
-/// An executor that refuses tasks needs `on_refused(Task::run)`: hyper's tasks are wakers, and one
-/// that is dropped wakes nobody.
-///
-/// Each sleep takes one allocation, because hyper wants it in a box. To reset it takes none, and
+/// Each sleep takes one allocation, because hyper wants it in a box. Resetting it takes none, and
 /// leaves it where it is in the timer: see [`Timeout::reschedule`](crate::Timeout::reschedule).
 /// `now` is the time of the timer's clock, so a server on a
 /// [`ManualClock`](crate::ManualClock) keeps virtual time.

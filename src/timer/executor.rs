@@ -52,62 +52,7 @@ use std::sync::{Arc, mpsc};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 /// With `send` in place of `try_send` the timer waits for the loop, and nothing else expires
-/// meanwhile.
-///
-/// # tokio
-/// The reaper's thread is outside of the runtime, where `tokio::spawn` panics: take a `Handle`.
-///
-/// ```
-/// use tickwheel::{Task, Timer};
-/// use tokio::sync::mpsc::{self, error::TrySendError};
-///
-/// let runtime = tokio::runtime::Builder::new_multi_thread().build()?;
-///
-/// // Tasks that are quick, as futures.
-/// let handle = runtime.handle().clone();
-/// let requests: Timer<u64> = Timer::builder()
-///     .executor(move |id| {
-///         handle.spawn(async move { println!("request {id} has timed out") });
-///     })
-///     .start()?;
-///
-/// // Closures that block, on the threads for that.
-/// let handle = runtime.handle().clone();
-/// let blocking: Timer = Timer::builder()
-///     .executor(move |task: Task| {
-///         handle.spawn_blocking(|| task.run());
-///     })
-///     .start()?;
-///
-/// // A runtime drops what is spawned once it was shut down. A channel refuses, also when full.
-/// let (sender, mut expired) = mpsc::channel(1024);
-/// runtime.spawn(async move {
-///     while let Some(id) = expired.recv().await {
-///         println!("request {id} has timed out");
-///     }
-/// });
-/// let bounded: Timer<u64> = Timer::builder()
-///     .executor(move |id| sender.try_send(id).map_err(TrySendError::into_inner))
-///     .on_refused(|id| println!("request {id} has timed out, and the runtime is behind"))
-///     .start()?;
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-///
-/// # rayon
-/// Without a `panic_handler` a panic on a pool ends the process.
-///
-/// ```
-/// use tickwheel::{Task, Timer};
-///
-/// let pool = rayon::ThreadPoolBuilder::new()
-///     .num_threads(2)
-///     .panic_handler(|_| eprintln!("a task has panicked"))
-///     .build()?;
-/// let timer: Timer = Timer::builder()
-///     .executor(move |task: Task| pool.spawn(|| task.run()))
-///     .start()?;
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
+/// meanwhile. The page `docs/RUNTIMES.md` has recipes for tokio, rayon and hyper.
 ///
 /// # Another executor for some entries
 /// A task can hand its work on itself. That costs the other entries nothing. It sees to a refusal

@@ -1,7 +1,6 @@
 //! Sleeps, timeouts and intervals, polled by hand in virtual time.
 
 mod model;
-mod runtimes;
 
 use std::future::Future;
 use std::pin::{Pin, pin};

@@ -1,9 +1,9 @@
 //! The report: what was measured, as a table and as JSON.
 
-use crate::common::figures::{Lateness, grouped, rate};
 use crate::generator::Generated;
 use crate::ledger::Book;
 use crate::options::{CompleteBy, Options};
+use demos::figures::{Lateness, grouped, rate};
 use serde::Serialize;
 use std::fmt;
 use tickwheel::purgatory::PurgatoryStats;

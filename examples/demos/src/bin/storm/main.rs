@@ -1,8 +1,8 @@
 //! A million outstanding request timeouts on the real clock, with all the books kept.
 //!
 //! ```text
-//! cargo run --release --example storm
-//! cargo run --release --example storm -- --seconds 60 --threads 8 --json
+//! cargo run --release -p demos --bin storm
+//! cargo run --release -p demos --bin storm -- --seconds 60 --threads 8 --json
 //! ```
 //!
 //! Each thread plays an RPC server: it fills its share of the outstanding requests, then it answers
@@ -13,8 +13,6 @@
 //! lets anybody be.
 
 mod client;
-#[path = "../common/mod.rs"]
-mod common;
 mod ledger;
 mod options;
 mod progress;
@@ -22,8 +20,8 @@ mod report;
 mod scheduling;
 
 use client::{Client, Tally};
-use common::memory;
-use common::progress::Progress;
+use demos::memory;
+use demos::progress::Progress;
 use ledger::{Ledger, Request};
 use options::Options;
 use report::{Measured, Report};
@@ -63,7 +61,7 @@ fn storm(options: &Options) -> Result<Report, Box<dyn Error>> {
     let slots = options.outstanding() + threads * options.pool();
     let ledger = Arc::new(Ledger::new(u32::try_from(slots).map_err(|_| "too many timers")?));
     let timer = start_timer(options, &ledger)?;
-    let progress = Progress::new();
+    let progress = Progress::default();
 
     let crew = Crew::start(options, &timer, &ledger)?;
     let resident = memory::resident();

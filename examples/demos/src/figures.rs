@@ -5,16 +5,16 @@ use serde::Serialize;
 
 /// How late, in microseconds. Nothing if nothing was counted.
 #[derive(Serialize)]
-pub(crate) struct Lateness {
-    pub(crate) p50: Option<f64>,
-    pub(crate) p99: Option<f64>,
-    pub(crate) p999: Option<f64>,
-    pub(crate) max: Option<f64>,
+pub struct Lateness {
+    pub p50: Option<f64>,
+    pub p99: Option<f64>,
+    pub p999: Option<f64>,
+    pub max: Option<f64>,
 }
 
 impl Lateness {
     /// From a histogram of nanoseconds.
-    pub(crate) fn new(histogram: &Histogram<u64>) -> Self {
+    pub fn new(histogram: &Histogram<u64>) -> Self {
         let counted = |nanos: u64| (!histogram.is_empty()).then(|| microseconds(nanos));
         Lateness {
             p50: counted(histogram.value_at_quantile(0.5)),
@@ -25,16 +25,16 @@ impl Lateness {
     }
 }
 
-pub(crate) fn rate(count: u64, seconds: f64) -> u64 {
+pub fn rate(count: u64, seconds: f64) -> u64 {
     (count as f64 / seconds).round() as u64
 }
 
-pub(crate) fn microseconds(nanos: u64) -> f64 {
+pub fn microseconds(nanos: u64) -> f64 {
     nanos as f64 / 1000.0
 }
 
 /// 1234567 as "1,234,567".
-pub(crate) fn grouped(number: u64) -> String {
+pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
     for (place, digit) in digits.chars().enumerate() {

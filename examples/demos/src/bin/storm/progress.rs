@@ -1,8 +1,8 @@
 //! The progress line while the storm lasts.
 
-use crate::common::figures::grouped;
-use crate::common::progress::Progress;
 use crate::ledger::Request;
+use demos::figures::grouped;
+use demos::progress::Progress;
 use std::thread;
 use std::time::{Duration, Instant};
 use tickwheel::{Stats, Timer};

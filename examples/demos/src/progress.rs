@@ -2,23 +2,25 @@
 
 use std::io::{IsTerminal, Write};
 
-pub(crate) struct Progress {
+pub struct Progress {
     is_terminal: bool,
 }
 
-impl Progress {
-    pub(crate) fn new() -> Self {
+impl Default for Progress {
+    fn default() -> Self {
         Progress { is_terminal: std::io::stderr().is_terminal() }
     }
+}
 
+impl Progress {
     /// A line that stays.
-    pub(crate) fn line(&self, text: &str) {
+    pub fn line(&self, text: &str) {
         // A closed stderr is no reason to stop.
         let _ = writeln!(std::io::stderr(), "{text}");
     }
 
     /// A line that the next one of its kind replaces.
-    pub(crate) fn show(&self, text: &str) {
+    pub fn show(&self, text: &str) {
         if self.is_terminal {
             let _ = write!(std::io::stderr(), "\r\x1b[2K{text}");
         } else {
@@ -27,7 +29,7 @@ impl Progress {
     }
 
     /// After the last line that was shown.
-    pub(crate) fn end(&self) {
+    pub fn end(&self) {
         if self.is_terminal {
             self.line("");
         }

@@ -1,8 +1,8 @@
 //! Kafka's own benchmark of its purgatory, `TestPurgatoryPerformance`, on this one.
 //!
 //! ```text
-//! cargo run --release --example purgatory_load
-//! cargo run --release --example purgatory_load -- --num 5000000 --rate 1500000 \
+//! cargo run --release -p demos --bin purgatory_load
+//! cargo run --release -p demos --bin purgatory_load -- --num 5000000 --rate 1500000 \
 //!     --timeout 200 --pct50 20 --pct75 60 --complete-by force
 //! ```
 //!
@@ -28,8 +28,6 @@
 //! certain. The exit status is 1 if there was one, or if anything was left behind.
 
 mod clock;
-#[path = "../common/mod.rs"]
-mod common;
 mod completer;
 mod generator;
 mod ledger;
@@ -38,10 +36,10 @@ mod process;
 mod report;
 mod sampler;
 
-use common::figures::{grouped, rate};
-use common::memory;
-use common::progress::Progress;
 use completer::Completer;
+use demos::figures::{grouped, rate};
+use demos::memory;
+use demos::progress::Progress;
 use generator::Generator;
 use ledger::{Book, Ledger, Request};
 use options::Options;
@@ -130,7 +128,7 @@ fn load(options: &Options) -> Result<Report, Box<dyn Error>> {
 
 /// Shows every second how the purgatory stands, until the generator is done.
 fn watch(purgatory: &Purgatory<u32, Request>, is_done: &Receiver<()>) {
-    let progress = Progress::new();
+    let progress = Progress::default();
     let start = Instant::now();
     let mut last = (start, 0);
     for second in 1.. {

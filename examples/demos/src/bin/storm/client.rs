@@ -1,8 +1,8 @@
 //! The client: one thread's requests, added and cancelled as fast as it can.
 
-use crate::common::random::Random;
 use crate::ledger::{Ledger, Request};
 use crate::options::Options;
+use demos::random::Random;
 use std::ops::Range;
 use std::sync::Arc;
 use std::thread;

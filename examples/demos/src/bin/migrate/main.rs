@@ -1,8 +1,8 @@
 //! Five jobs that services do with other timers, done with this one.
 //!
 //! ```text
-//! cargo run --example migrate                # In real time, to watch: 4 seconds.
-//! cargo run --example migrate -- --check     # In virtual time, at once.
+//! cargo run -p demos --bin migrate                # In real time, to watch: 4 seconds.
+//! cargo run -p demos --bin migrate -- --check     # In virtual time, at once.
 //! ```
 //!
 //! Each module is a page of user code, as it is after it came from Netty, Kafka, tokio-util or

@@ -1,6 +1,6 @@
 //! What the process has used, as the operating system counts it. `None` where there is no Linux.
 
-use crate::common::memory;
+use demos::memory;
 use std::fs;
 
 /// The most bytes that were ever resident.

@@ -1,12 +1,10 @@
 //! hyper on a timer: the adapter by hand and hyper's server in virtual time, and the same server
 //! on TCP and the real clock.
 
-#[cfg(feature = "tracing")]
 mod report;
 mod server;
 mod tcp;
-#[cfg(feature = "tracing")]
-#[path = "../common/warnings.rs"]
+#[path = "../../common/warnings.rs"]
 mod warnings;
 
 use hyper::rt;

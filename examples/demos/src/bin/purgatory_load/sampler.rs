@@ -1,7 +1,7 @@
 //! What is drawn for a request: when it arrives, how long it takes, on which keys it waits.
 
-use crate::common::random::Random;
 use crate::options::Options;
+use demos::random::Random;
 use std::f64::consts::TAU;
 
 /// Where the standard normal distribution has its 75th percentile: the original's constant.
@@ -38,7 +38,7 @@ fn normal(random: &mut Random) -> f64 {
 
 /// More than 0, at most 1: it has a logarithm.
 fn uniform(random: &mut Random) -> f64 {
-    ((random.next() >> 11) + 1) as f64 / (1_u64 << 53) as f64
+    ((random.next_u64() >> 11) + 1) as f64 / (1_u64 << 53) as f64
 }
 
 /// The keys of the requests, at random.
