@@ -16,8 +16,10 @@ fn tree() -> Vec<PathBuf> {
     let (mut found, mut folders) = (Vec::new(), vec![root().to_owned()]);
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(&folder).expect("a folder") {
-            let path = entry.expect("a readable folder").path();
-            if path.is_dir() && !path.ends_with("target") && !path.ends_with(".git") {
+            let entry = entry.expect("a readable folder");
+            let (path, name) = (entry.path(), entry.file_name());
+            let name = name.to_string_lossy();
+            if path.is_dir() && !name.starts_with("target") && name != ".git" {
                 folders.push(path.clone());
             }
             found.push(path.strip_prefix(root()).expect("it is below").to_owned());

@@ -129,6 +129,7 @@ impl<T: Send + 'static> Timer<T> {
     /// [`Interval::missed_tick`].
     ///
     /// A period of zero counts as a nanosecond.
+    #[must_use]
     pub fn interval(&self, period: Duration) -> Interval {
         let period = period.max(Duration::from_nanos(1));
         let sleep = self.sleep(Duration::ZERO);
@@ -244,6 +245,7 @@ pub struct Interval {
 impl Interval {
     /// What becomes of ticks that were missed; by default they are [left out](MissedTick::Skip). A
     /// tick begins when it is returned.
+    #[must_use]
     pub fn missed_tick(mut self, missed_tick: MissedTick) -> Self {
         self.missed_tick = missed_tick;
         self

@@ -150,11 +150,13 @@ where
     }
 
     /// How many leases are held; what has run out counts until it is reported lost.
+    #[must_use]
     pub fn len(&self) -> usize {
         self.shared.watchdog.len()
     }
 
     /// Whether no lease is held.
+    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

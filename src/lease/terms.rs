@@ -25,6 +25,7 @@ const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 impl LeaseTerms {
     /// For leases that run out `lease` after they were taken or renewed; from a microsecond to 100
     /// years, to which it is clamped. They are renewed three times as often as they need to be.
+    #[must_use]
     pub fn new(lease: Duration) -> Self {
         let lease = lease.clamp(Duration::from_micros(1), LONGEST);
         LeaseTerms { lease, renew_every: lease / 3, batch_size: 100 }
@@ -33,12 +34,14 @@ impl LeaseTerms {
     /// How long after it was taken or renewed a lease is renewed: from a nanosecond to seven
     /// eighths of the lease, to which it is clamped. The shorter, the more failures it survives. A
     /// renewal may be earlier by an eighth, to go along with others in one batch.
+    #[must_use]
     pub fn renew_every(mut self, period: Duration) -> Self {
         self.renew_every = period.clamp(Duration::from_nanos(1), self.lease - self.lease / 8);
         self
     }
 
     /// How many leases are renewed in one call to the store, at most; at least one.
+    #[must_use]
     pub fn batch_size(mut self, batch_size: usize) -> Self {
         self.batch_size = batch_size.max(1);
         self

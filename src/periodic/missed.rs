@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 /// took longer than the period, or nobody drove the timer, or the machine slept. `Burst` and `Skip`
 /// keep the phase, `Delay` does not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum MissedTick {
     /// Runs them all, one right after the other, until it has caught up.
     Burst,

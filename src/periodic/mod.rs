@@ -180,11 +180,13 @@ impl Series {
     }
 
     /// Whether it was cancelled.
+    #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.0.state.lock().cancelled
     }
 
     /// How many runs have begun.
+    #[must_use]
     pub fn runs(&self) -> u64 {
         self.0.state.lock().number
     }
@@ -192,11 +194,13 @@ impl Series {
 
 impl Run<'_> {
     /// When this run was due, without the jitter.
+    #[must_use]
     pub fn due(&self) -> Option<Instant> {
         self.due
     }
 
     /// Counted from 0.
+    #[must_use]
     pub fn number(&self) -> u64 {
         self.number
     }

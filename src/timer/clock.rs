@@ -30,6 +30,7 @@ enum Source {
 
 impl Clock {
     /// The present.
+    #[must_use]
     pub fn now(&self) -> Instant {
         match &self.0 {
             Source::System => Instant::now(),
@@ -105,6 +106,7 @@ pub(crate) trait Wake: Send + Sync {
 
 impl ManualClock {
     /// A clock that stands at the present.
+    #[must_use]
     pub fn new() -> Self {
         ManualClock(Arc::new(Hands {
             start: Instant::now(),
@@ -114,6 +116,7 @@ impl ManualClock {
     }
 
     /// The time that the clock shows.
+    #[must_use]
     pub fn now(&self) -> Instant {
         let elapsed = Duration::from_nanos(self.elapsed());
         // An instant holds more than 584 years on every platform that std supports.

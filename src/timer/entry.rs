@@ -8,6 +8,11 @@ use std::time::{Duration, Instant};
 
 /// A task and its deadline, to be [added](crate::Timer::add) to a timer.
 ///
+/// [`Timer::after`](crate::Timer::after) and [`Timer::at`](crate::Timer::at) make an entry and add
+/// it. Make one yourself where something else than a timer takes it, a
+/// [`KeyedTimer`](crate::keyed::KeyedTimer) for example, or where it may be added to another timer
+/// later.
+///
 /// ```
 /// use std::time::{Duration, Instant};
 /// use tickwheel::{Timer, TimerEntry};
@@ -20,6 +25,10 @@ use std::time::{Duration, Instant};
 /// timer.add(TimerEntry::at(Instant::now() + Duration::from_secs(30), 7_u64))?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+///
+/// If the compiler expects a `TimerEntry` and finds a `TimerEntry<{closure}>`, then the closure
+/// returns a value, or is not `Send`: `Timer::after` says which. If it finds a
+/// `TimerEntry<{async block}>`, see [`IntoTask`].
 #[derive(Debug, Clone)]
 #[must_use = "an entry does nothing until it is added to a timer"]
 pub struct TimerEntry<T = Task> {
@@ -80,17 +89,20 @@ impl<T> TimerEntry<T> {
         Self::new(deadline, task)
     }
 
-    /// When the entry expires.
+    /// Returns when the entry expires.
+    #[must_use]
     pub fn when(&self) -> When {
         self.when
     }
 
-    /// The task.
+    /// Returns the task.
+    #[must_use]
     pub fn task(&self) -> &T {
         &self.task
     }
 
     /// Takes the task out.
+    #[must_use = "the task is dropped otherwise"]
     pub fn into_task(self) -> T {
         self.task
     }
@@ -167,10 +179,24 @@ impl fmt::Debug for Task {
     }
 }
 
-/// What can be put into an entry: a `T` for a [`Timer<T>`](crate::Timer), and any closure for the
-/// default task.
+/// Converts what is added to a timer into its task: a `T` for a [`Timer<T>`](crate::Timer), and a
+/// closure for the default [`Task`].
+///
+/// The closure takes no arguments and returns nothing. It is `Send` and `'static`, because it runs
+/// later and perhaps on another thread. Its blanket implementations are complete: there is no need
+/// to implement it for your own types.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a task of a `Timer<{T}>`",
+    label = "not a `{T}`, nor a closure that a timer of closures takes",
+    note = "a task of the default `Timer` is a closure `move || {{ ...; }}` without arguments that \
+            returns nothing, and is `Send + 'static`",
+    note = "a future is no task: await `timer.sleep(delay)` in async code, or let a closure spawn \
+            it on your runtime",
+    note = "a `Timer<T>` with its own type of task takes values of that type only; \
+            `timer.closures()` shares its thread and takes closures"
+)]
 pub trait IntoTask<T> {
-    /// The task.
+    /// Converts this value into the task.
     fn into_task(self) -> T;
 }
 

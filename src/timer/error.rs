@@ -3,6 +3,7 @@
 use crate::timer::entry::TimerEntry;
 use std::error::Error;
 use std::fmt;
+use std::io;
 
 /// Why [`Timer::add`](crate::Timer::add) did not accept an entry, which is inside.
 ///
@@ -27,11 +28,28 @@ pub enum AddError<T> {
 }
 
 impl<T> AddError<T> {
-    /// The entry that was not accepted.
+    /// Returns the entry that was not accepted.
+    #[must_use = "the task is dropped otherwise"]
     pub fn into_entry(self) -> TimerEntry<T> {
         match self {
             AddError::Full(entry) | AddError::Shutdown(entry) => entry,
         }
+    }
+
+    /// Returns the task that was not accepted.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tickwheel::Timer;
+    ///
+    /// let timer: Timer<u32> = Timer::builder().executor(|_| ()).max_pending(0).build()?;
+    /// let refused = timer.after(Duration::from_secs(1), 7_u32).expect_err("there is no room");
+    /// assert_eq!(refused.into_task(), 7);
+    /// # Ok::<(), tickwheel::BuildError>(())
+    /// ```
+    #[must_use = "the task is dropped otherwise"]
+    pub fn into_task(self) -> T {
+        self.into_entry().into_task()
     }
 
     fn text(&self) -> &'static str {
@@ -73,7 +91,7 @@ pub enum BuildError {
     /// The name holds a NUL character, which no thread's name does.
     Name,
     /// The operating system did not start the thread.
-    Thread(std::io::Error),
+    Thread(io::Error),
 }
 
 impl BuildError {
@@ -101,6 +119,32 @@ impl Error for BuildError {
         match self {
             BuildError::Thread(error) => Some(error),
             _ => None,
+        }
+    }
+}
+
+/// Keeps the operating system's error of [`BuildError::Thread`]; every other one becomes
+/// [`InvalidInput`](std::io::ErrorKind::InvalidInput) with this error inside.
+///
+/// ```
+/// use std::io;
+/// use tickwheel::Timer;
+///
+/// fn serve() -> io::Result<()> {
+///     let timer = Timer::builder().start()?;
+///     timer.shutdown();
+///     Ok(())
+/// }
+/// # serve()?;
+/// let error = io::Error::from(Timer::builder().shards(0).build().unwrap_err());
+/// assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+/// # io::Result::Ok(())
+/// ```
+impl From<BuildError> for io::Error {
+    fn from(error: BuildError) -> Self {
+        match error {
+            BuildError::Thread(error) => error,
+            error => io::Error::new(io::ErrorKind::InvalidInput, error),
         }
     }
 }

@@ -25,7 +25,7 @@ pub(crate) mod report;
 use crate::timer::base::Base;
 use crate::timer::context::TimerContext;
 use crate::timer::driver::Driver;
-use crate::timer::entry::{Task, TimerEntry, When};
+use crate::timer::entry::{IntoTask, Task, TimerEntry, When};
 use crate::timer::error::AddError;
 use crate::timer::report::catch_panic;
 use crate::timer::shard::{Added, Refusal, Shard};
@@ -92,6 +92,89 @@ impl<T: Send + 'static> Timer<T> {
     #[inline]
     pub fn add(&self, entry: TimerEntry<T>) -> Result<Timeout<T>, AddError<T>> {
         self.add_by(entry, Shard::add)
+    }
+
+    /// Adds a timer that expires `delay` from now: [`add`](Self::add) of a
+    /// [`TimerEntry::after`].
+    ///
+    /// A zero delay expires at the next `advance_clock`; [`Duration::MAX`] never expires.
+    ///
+    /// # Errors
+    /// [`AddError`], as for [`add`](Self::add); [`AddError::into_task`] returns the task.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tickwheel::Timer;
+    ///
+    /// let timer = Timer::builder().start()?;
+    /// let timeout = timer.after(Duration::from_secs(30), || println!("no answer"))?;
+    /// assert!(timeout.cancel().is_cancelled());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// A task is a closure that returns nothing. The compiler rejects one that returns a value,
+    /// because nobody would look at the value:
+    ///
+    /// ```compile_fail,E0271
+    /// # use std::{sync::mpsc, time::Duration};
+    /// # let timer = tickwheel::Timer::builder().start().unwrap();
+    /// # let (sender, receiver) = mpsc::channel();
+    /// timer.after(Duration::from_secs(1), move || sender.send(1));
+    /// ```
+    ///
+    /// Decide what becomes of the value, inside braces and with a semicolon:
+    ///
+    /// ```
+    /// # use std::{sync::mpsc, time::Duration};
+    /// # let timer = tickwheel::Timer::builder().start()?;
+    /// # let (sender, receiver) = mpsc::channel();
+    /// timer.after(Duration::from_millis(1), move || {
+    ///     let _ = sender.send(1); // Fails if the receiver is gone, and then nobody is waiting.
+    /// })?;
+    /// # assert_eq!(receiver.recv(), Ok(1));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// A future is no task either; nobody would poll it:
+    ///
+    /// ```compile_fail,E0277
+    /// # use std::time::Duration;
+    /// # let timer = tickwheel::Timer::builder().start().unwrap();
+    /// timer.after(Duration::from_secs(1), async { println!("never") });
+    /// ```
+    ///
+    /// In async code write `timer.sleep(delay).await`; from a closure, spawn the future on your
+    /// runtime.
+    #[inline]
+    pub fn after(
+        &self,
+        delay: Duration,
+        task: impl IntoTask<T>,
+    ) -> Result<Timeout<T>, AddError<T>> {
+        self.add(TimerEntry::after(delay, task))
+    }
+
+    /// Adds a timer that expires at `deadline`, a time of the timer's clock: [`add`](Self::add) of
+    /// a [`TimerEntry::at`].
+    ///
+    /// A deadline that has passed expires at the next `advance_clock`.
+    ///
+    /// # Errors
+    /// [`AddError`], as for [`add`](Self::add); [`AddError::into_task`] returns the task.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tickwheel::Timer;
+    ///
+    /// let timer: Timer<u64> = Timer::builder().executor(|id| println!("request {id}")).build()?;
+    /// let deadline = timer.now() + Duration::from_secs(30);
+    /// let timeout = timer.at(deadline, 7_u64)?;
+    /// assert_eq!(timeout.deadline(), Some(deadline));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[inline]
+    pub fn at(&self, deadline: Instant, task: impl IntoTask<T>) -> Result<Timeout<T>, AddError<T>> {
+        self.add(TimerEntry::at(deadline, task))
     }
 
     /// `add` for somebody who cannot be refused: above `max_pending`, if need be. Fails after
@@ -164,31 +247,37 @@ impl<T: Send + 'static> Timer<T> {
     /// to a finer wheel first, or were extended. Takes constant time, and as much once for each
     /// timer that was cancelled and would have been first; never under a lock for more than 128 of
     /// them.
+    #[must_use]
     pub fn next_expiration(&self) -> Option<Instant> {
         self.base.driver.next_expiration()
     }
 
     /// The time of the timer's clock.
+    #[must_use]
     pub fn now(&self) -> Instant {
         self.shards.context.time.clock.now()
     }
 
     /// How many timers are pending. Exact when nobody adds, cancels or advances meanwhile.
+    #[must_use]
     pub fn len(&self) -> usize {
         self.base.driver.len()
     }
 
     /// Whether no timer is pending.
+    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// What the timer has done so far. Looks at each shard once: cheap enough for every second.
+    #[must_use]
     pub fn stats(&self) -> Stats {
         self.base.driver.stats()
     }
 
     /// How the timer stands, level by level. Looks at every bucket, not at every timer.
+    #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         self.base.driver.snapshot(self.shards.count())
     }
@@ -271,6 +360,7 @@ impl<T: Send + 'static> Timer<T> {
     }
 
     /// A reference to the timer that does not keep it alive.
+    #[must_use]
     pub fn downgrade(&self) -> WeakTimer<T> {
         WeakTimer { base: Arc::downgrade(&self.base), shards: Arc::downgrade(&self.shards) }
     }
@@ -303,6 +393,7 @@ pub struct WeakTimer<T: Send + 'static = Task> {
 
 impl<T: Send + 'static> WeakTimer<T> {
     /// The timer, unless its last clone was dropped.
+    #[must_use]
     pub fn upgrade(&self) -> Option<Timer<T>> {
         let base = self.base.upgrade()?;
         Some(Timer { base, shards: self.shards.upgrade()? })
