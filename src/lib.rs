@@ -1,169 +1,124 @@
-//! A hierarchical timing wheel driven by a delay queue: the timer for services that hold from
-//! thousands to tens of millions of timeouts, nearly all of which are cancelled or extended.
+//! A timer for services that hold from thousands to tens of millions of timeouts, nearly all of
+//! which are cancelled or extended before they expire: a hierarchical timing wheel driven by a
+//! delay queue.
 //!
 //! ```
 //! use std::{sync::mpsc, time::Duration};
-//! use tickwheel::{Timer, TimerEntry};
+//! use tickwheel::Timer;
 //!
-//! let timer = Timer::builder().start()?; // A reaper thread drives it.
-//! let (sender, receiver) = mpsc::channel();
+//! let timer = Timer::builder().start()?; // One for the whole service, with its own thread.
+//!
 //! // Runs once, ten milliseconds from now.
-//! timer.add(TimerEntry::after(Duration::from_millis(10), move || {
-//!     sender.send("timed out").unwrap();
-//! }))?;
-//! // Most timeouts never expire: keep the handle, and cancel it when the answer has come.
-//! let timeout = timer.add(TimerEntry::after(Duration::from_secs(30), || unreachable!()))?;
+//! let (sender, receiver) = mpsc::channel();
+//! timer.after(Duration::from_millis(10), move || {
+//!     let _ = sender.send("timed out");
+//! })?;
+//!
+//! // Most timeouts never expire: keep the handle, and cancel it when the answer arrives.
+//! let timeout = timer.after(Duration::from_secs(30), || println!("no answer"))?;
 //! assert!(timeout.cancel().is_cancelled());
 //!
 //! assert_eq!(receiver.recv()?, "timed out");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # Tasks of your own type
-//! A [`Timer`] of closures boxes each of them. A service that holds millions of timers keeps its
-//! own small type instead, an id or an `Arc`; it lies in the timer's memory and costs no
-//! allocation. The [executor](Executor) gets what expired:
+//! # Which part for what
+//! | you have | use |
+//! |---|---|
+//! | a request that may never be answered | [`Timer`] |
+//! | sessions, cache entries, members: one deadline for each key | [`KeyedTimer`] |
+//! | work to do at intervals | [`Periodic`] |
+//! | locks or registrations in a store that lapse unless renewed | [`Leases`] |
+//! | async code that waits | [`Timer::sleep`], [`Timer::timeout`], [`Timer::interval`] |
+//! | requests that wait for an event, but only for a limited time | [`Purgatory`] |
+//! | hyper's servers and clients, with their time limits | [`Timer`] with the feature `hyper` |
+//! | one thread with its own loop and its own notion of time | [`LocalTimer`] |
 //!
-//! ```
-//! use std::time::Duration;
-//! use tickwheel::{Timer, TimerEntry};
+//! All but `LocalTimer` are built on a [`Timer`], and any number of them share one. **[The
+//! guide](guide) shows each of them**, how to drive and test them, and what belongs in your own
+//! code. It includes pages on [the purgatory](guide::purgatory), on [runtimes, pools and
+//! servers](guide::runtimes), and on [coming from another timer](guide::migrating).
 //!
-//! let timer: Timer<u64> = Timer::builder()
-//!     .executor(|request: u64| println!("request {request} has timed out"))
-//!     .build()?; // No thread: you drive it.
-//! timer.add(TimerEntry::after(Duration::from_millis(1), 7_u64))?;
-//! timer.advance_clock(Duration::from_millis(200)); // Waits for the next bucket, at most 200 ms.
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! ```
-//!
-//! # Virtual time
-//! With a [`ManualClock`] the code that you ship runs in virtual time: hours pass at once, nothing
-//! sleeps, and each run is like the other.
-//!
-//! ```
-//! use std::time::Duration;
-//! use tickwheel::{ManualClock, Timer, TimerEntry};
-//!
-//! let clock = ManualClock::new();
-//! let timer: Timer<&str> =
-//!     Timer::builder().clock(clock.clone()).executor(|_: &str| ()).build()?;
-//! let session = timer.add(TimerEntry::after(Duration::from_secs(3600), "session"))?;
-//! clock.advance(Duration::from_secs(3599));
-//! assert_eq!(timer.advance_clock(Duration::ZERO), 0);
-//! clock.advance(Duration::from_secs(1));
-//! assert_eq!(timer.advance_clock(Duration::ZERO), 1);
-//! assert!(session.is_expired());
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! ```
-//!
-//! # Purgatory
-//! A broker parks requests until they can be answered, or until their time is up: a fetch that
-//! waits for bytes, a join that waits for members. A [`Purgatory`] holds such
-//! [delayed operations](purgatory::DelayedOperation), and completes each exactly once, when one of
-//! its keys is triggered and its condition holds, or on expiry. Any number of purgatories share one
-//! timer.
-//!
-//! ```
-//! use std::sync::Arc;
-//! use std::sync::atomic::{AtomicBool, Ordering};
-//! use std::time::Duration;
-//! use tickwheel::Timer;
-//! use tickwheel::purgatory::{DelayedOperation, Purgatory};
-//!
-//! struct Fetch(Arc<AtomicBool>);
-//!
-//! impl DelayedOperation for Fetch {
-//!     fn try_complete(&mut self) -> bool {
-//!         self.0.load(Ordering::Acquire)
-//!     }
-//!     fn on_complete(&mut self) {
-//!         println!("there is data, or half a second is over");
-//!     }
-//! }
-//!
-//! let timer = Timer::builder().start()?;
-//! let purgatory = Purgatory::new(&timer);
-//! let has_data = Arc::new(AtomicBool::new(false));
-//! let fetch = Fetch(Arc::clone(&has_data));
-//! let max_wait = Duration::from_millis(500);
-//! let watch = purgatory.try_complete_else_watch(fetch, max_wait, &["orders-0"])?;
-//! assert!(!watch.is_completed());
-//!
-//! has_data.store(true, Ordering::Release); // Whoever appends to the partition
-//! assert_eq!(purgatory.check_and_complete(&"orders-0"), 1); // triggers its key.
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! ```
-//!
-//! The repository's `docs/PURGATORY.md` tells the whole story, and how it differs from Kafka's.
+//! | choose | by |
+//! |---|---|
+//! | who drives it: a thread or your loop | [`start`], or [`build`] and [`advance_clock`] |
+//! | where expired tasks run | [`executor`]: in place, a [`Worker`], a closure |
+//! | what a task is: a closure or your own type | [`executor`]; your own type needs no allocation |
+//! | the clock: the system's, or virtual time in tests | [`clock`], with a [`ManualClock`] |
 //!
 //! # Guarantees
-//! - **Never early.** A task is handed over at or after its exact deadline, at any tick; with a
+//! - **Never early.** A task is handed over at or after its exact deadline, with any tick; with a
 //!   reaper less than a tick later, plus the time that waking and running take.
-//! - **Never lost, never twice.** Every timer that was added is, exactly once: cancelled, or handed
-//!   to the executor, or returned by [`Timer::shutdown`]. Without a `shutdown`, what is pending is
-//!   dropped with the [last clone](Timer#the-last-clone) of its timer, and that is reported. What
-//!   could not be added, and what an executor refuses, comes back to you.
-//! - **One winner.** Of all cancels and the expiry, one wins, and [`Timeout::cancel`] says which.
-//!   Inside its own task a timer has expired already.
-//! - **Handles never alias.** A handle may be kept for ever; it never touches another timer.
-//! - **Nothing runs under a lock.** Not a task, not an executor, not a task's `Drop`. So a task may
-//!   add, cancel, shut down, or drop the last timer.
-//! - **A panic stays in its task.** It is counted (in [`Stats::panicked`], an operation's in
-//!   [`PurgatoryStats::panicked`]) and reported; the reaper goes on, whatever the panic carries,
-//!   and if the report panics as well. A timer may be used in and after a `catch_unwind`.
-//! - **Nothing stalls.** No call takes time proportional to the number of timers while it holds a
-//!   lock: buckets are flushed in batches of 128, and to grow a shard copies no more than its first
-//!   32 KiB of entries, and 48 bytes for each 1,024 further ones. Keys are the exception: the table
-//!   of a shard of a [`KeyedTimer`] or a [`Purgatory`] is built anew under its lock when its keys
-//!   have doubled, in time proportional to the keys in that one shard.
-//! - **Nothing starves the reaper.** No lock that it shares with adders yields the processor, and
-//!   where a thread that waits for a core holds a shard, the reaper does the other shards first.
-//! - **Idle costs nothing.** No periodic wake-up, however many timers wait.
-//! - **Cancelled timers leave little behind.** Their task goes at once. What is left of each is 12
-//!   to 64 bytes, and there is never much more of it than there are live timers. A chunk of up to
-//!   1,024 entries is given back when fifteen sixteenths of it are vacant: so whatever came and
-//!   went, the live ones keep at most about sixteen times their own memory, and seldom twice.
-//! - **Any delay is good.** Zero, the past, [`Duration::MAX`](std::time::Duration::MAX): no panic,
-//!   no overflow.
+//! - **Never lost, never twice.** Every timer that was added ends exactly once: cancelled, handed
+//!   to the executor, or returned by [`Timer::shutdown`]. Without a `shutdown`, pending tasks are
+//!   dropped with the [last clone](Timer#the-last-clone) of their timer, and a warning reports it.
+//!   What cannot be added, and what an executor refuses, is returned to you.
+//! - **One winner.** Of all cancels and the expiry one wins, and [`Timeout::cancel`] says which.
+//!   Inside its own task a timer has already expired.
+//! - **Handles never alias.** A handle may be kept forever; it never refers to another timer.
+//! - **Nothing runs under a lock.** Not a task, not an executor, not the `Drop` of a task. So a
+//!   task may add, cancel, shut down, or drop the last timer.
+//! - **A panic stays in its task.** It is counted (in [`Stats::panicked`], that of an operation in
+//!   [`PurgatoryStats::panicked`]) and reported. The reaper continues, whatever the panic carries,
+//!   and even if the report panics. A timer may be used in and after a `catch_unwind`.
+//! - **No stalls.** No call takes time proportional to the number of timers while it holds a lock:
+//!   buckets are flushed in batches of 128, and growing a shard copies at most its first 32 KiB of
+//!   entries, and 48 bytes for each further 1,024. Keys are the exception: a [`KeyedTimer`] or a
+//!   [`Purgatory`] rebuilds the table of one shard under its lock when the number of its keys has
+//!   doubled.
+//! - **The reaper is not starved.** No lock that it shares with adders yields the processor. If a
+//!   thread that waits for a core holds a shard, the reaper serves the other shards first.
+//! - **Idle costs nothing.** There is no periodic wake-up, however many timers wait.
+//! - **Cancelled timers leave little behind.** Their task is returned at once. What remains of each
+//!   takes 12 to 64 bytes, and there is never much more of it than there are live timers. A chunk
+//!   of up to 1,024 entries is freed when fifteen sixteenths of it are vacant: so live timers keep
+//!   at most about sixteen times their own memory, and seldom twice.
+//! - **Any delay is valid**, from zero to [`Duration::MAX`](std::time::Duration::MAX): no panic, no
+//!   overflow.
 //! - **No `unsafe`** in this crate.
 //!
 //! # Trade-offs
-//! - Timers are told apart by ticks, a millisecond unless chosen otherwise: on average a timer
-//!   expires half a tick late. A finer tick costs a wake-up per bucket that is due.
-//! - The tick is a promise about the timer, not about the scheduler. With every core busy the
-//!   reaper waits for one like any other thread, and timers are late by as much more. What helps is
-//!   a core to spare, a priority that the system gives to that thread, or
-//!   [`advance_clock`](Timer::advance_clock) in a loop of your own.
-//! - Timers of the same tick expire in no promised order; from tick to tick the order is kept. But
-//!   first come those whose time had passed when they were added; and those of a shard that another
-//!   thread is using are overtaken by the other shards'. With a [`ManualClock`] or a single shard
-//!   nothing is overtaken.
-//! - Each thread that adds has shards of its own, so a timer takes some tens of kilobytes even when
-//!   empty. One timer for the whole service is better than many. Of a timer that was dropped about
-//!   a kilobyte per shard stays, for the next timer with the same type of task.
-//! - It knows neither calendars nor persistence. What must survive a restart belongs into a
-//!   database.
+//! - Deadlines are rounded up to a tick, by default one millisecond: on average a timer expires
+//!   half a tick late. A finer tick costs a wake-up for each bucket that is due.
+//! - The tick is a promise about the timer, not about the scheduler. If every core is busy, the
+//!   reaper waits for one like any other thread, and timers are late by that wait. See the guide's
+//!   section on [busy cores](guide#busy-cores).
+//! - Timers of the same tick expire in no promised order; different ticks keep their order. There
+//!   are two exceptions. Timers whose deadline had passed when they were added come first, and the
+//!   timers of a shard that another thread is using come after those of other shards. With a
+//!   [`ManualClock`] or a single shard the second does not happen.
+//! - Each adding thread has its own shards, so even an empty timer takes some tens of kilobytes.
+//!   One timer for the whole service is better than many. A dropped timer leaves about a kilobyte
+//!   per shard, which the next timer with the same type of task reuses.
+//! - It has neither calendars nor persistence. What must survive a restart belongs in a database.
 //!
 //! # Implementation
-//! A [`Timer`] is divided into shards, each a complete single-threaded wheel behind one lock; a
-//! thread adds to its own. Entries lie in a slab; the buckets of the wheels hold references of 12
-//! bytes. The shards share one delay queue, a binary heap of bucket expirations. Advancing the
-//! clock polls the due buckets and flushes them in batches: what is due goes to the executor, the
-//! rest to a finer wheel (Varghese & Lauck 1987; Apache Kafka's timer). [`LocalTimer`] is one such
-//! shard without the lock. The repository's `docs/ARCHITECTURE.md` tells it all.
+//! A [`Timer`] is divided into shards; each is a complete single-threaded wheel behind one lock,
+//! and a thread adds to its own. Entries lie in a slab; the buckets of the wheels hold references
+//! of 12 bytes. The shards share one delay queue, a binary heap of bucket expirations. Advancing
+//! the clock polls the due buckets and flushes them in batches: due timers go to the executor, the
+//! others to a finer wheel (Varghese & Lauck 1987; Apache Kafka's timer). [`LocalTimer`] is one
+//! such shard without the lock. `docs/ARCHITECTURE.md` in the repository has the details.
 //!
 //! # Features
-//! - `tracing` (default): reports panicking and refused tasks, those that were dropped with their
-//!   timer, leases that were not renewed, and the reaper's start and stop.
-//! - `hyper`: a [`Timer`] is a `hyper::rt::Timer`, which keeps the time for hyper's servers and
-//!   clients.
+//! - `tracing` (default): reports panicking and refused tasks, tasks that were dropped with their
+//!   timer, leases that were not renewed, and the start and stop of the reaper, as events.
+//! - `hyper`: implements `hyper::rt::Timer` for [`Timer`].
 //!
 //! [`Purgatory`]: purgatory::Purgatory
 //! [`PurgatoryStats::panicked`]: purgatory::PurgatoryStats::panicked
 //! [`KeyedTimer`]: keyed::KeyedTimer
+//! [`Leases`]: lease::Leases
+//! [`Periodic`]: periodic::Periodic
+//! [`start`]: TimerBuilder::start
+//! [`build`]: TimerBuilder::build
+//! [`advance_clock`]: Timer::advance_clock
+//! [`executor`]: TimerBuilder::executor
+//! [`clock`]: TimerBuilder::clock
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 // In reading order: what stands on the timer, then the timer, and downwards what it stands on.
 pub mod future;
@@ -188,15 +143,31 @@ pub mod work;
 #[doc = include_str!("../README.md")]
 struct Readme;
 
-/// Compiles and runs the example of the purgatory's page.
-#[cfg(doctest)]
-#[doc = include_str!("../docs/PURGATORY.md")]
-struct PurgatoryPage;
-
-/// Compiles and runs the examples of the guide.
-#[cfg(doctest)]
+/// Which part does what, how to drive, test and end it: documentation only.
+///
+/// [the purgatory]: crate::guide::purgatory
+/// [runtimes, pools and servers]: crate::guide::runtimes
+/// [coming from another timer]: crate::guide::migrating
+#[cfg(any(doc, doctest))]
 #[doc = include_str!("../docs/GUIDE.md")]
-struct Guide;
+pub mod guide {
+    /// Calls of Netty's, Kafka's, tokio-util's and godis' timers, and what to write instead.
+    ///
+    /// [executor]: crate::guide#executors
+    /// [what differs from Kafka's]: crate::guide::purgatory#what-differs-from-kafkas
+    #[doc = include_str!("../docs/MIGRATING.md")]
+    pub mod migrating {}
+
+    /// Requests that wait until a condition holds or their time is up.
+    #[doc = include_str!("../docs/PURGATORY.md")]
+    pub mod purgatory {}
+
+    /// Recipes for tokio, rayon and hyper.
+    // They are compiled in `tests/runtimes`, which has those dependencies.
+    #[cfg(not(doctest))]
+    #[doc = include_str!("../docs/RUNTIMES.md")]
+    pub mod runtimes {}
+}
 
 pub use timer::builder::TimerBuilder;
 pub use timer::clock::{Clock, ManualClock, SystemClock};

@@ -1,14 +1,14 @@
-//! The guide's tables and quotations say what is there. Its code is compiled and run as doc tests.
+//! The pages' tables and quotations are true. Their code is compiled and run as doc tests.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-fn docs() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("docs")
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-fn guide() -> String {
-    fs::read_to_string(docs().join("GUIDE.md")).expect("the guide is there")
+fn read(path: &str) -> String {
+    fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
 /// The pieces of code in a line of text.
@@ -18,10 +18,9 @@ fn spans(text: &str) -> impl Iterator<Item = String> {
 
 #[test]
 fn the_right_column_of_each_table_stands_in_the_program_below_it() {
-    let guide = guide();
-    let (_, tables) = guide.split_once("\n## Coming from\n").expect("the chapter is there");
+    let page = read("docs/MIGRATING.md");
     let (mut programs, mut checked) = (0, 0);
-    for section in tables.split("\n### ").skip(1) {
+    for section in page.split("\n## ").skip(1) {
         let (table, rest) = section.split_once("\n```rust\n").expect("a table and a program");
         let (program, _) = rest.split_once("\n```").expect("it ends");
         programs += 1;
@@ -40,10 +39,9 @@ fn the_right_column_of_each_table_stands_in_the_program_below_it() {
 /// What is quoted from the services, and so not compiled here, stands in their sources.
 #[test]
 fn quotations_are_true() {
-    let services = docs().join("../examples/services/src");
-    let sources = sources(&services);
+    let sources = sources(&root().join("examples/services/src"));
     let mut checked = 0;
-    for block in guide().split("\n```rust,ignore\n").skip(1) {
+    for block in read("examples/services/README.md").split("\n```rust,ignore\n").skip(1) {
         let (quoted, _) = block.split_once("\n```").expect("it ends");
         for line in quoted.lines().map(code).filter(|line| !line.is_empty()) {
             assert!(sources.lines().any(|source| code(source) == line), "{line}");

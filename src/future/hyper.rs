@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 /// ```
 ///
 /// A whole server, and what happens when the timer is full or shut down, are on the page
-/// `docs/RUNTIMES.md`.
+/// [`guide::runtimes`](crate::guide::runtimes#hyper).
 ///
 /// Each sleep takes one allocation, because hyper wants it in a box. Resetting it takes none, and
 /// leaves it where it is in the timer: see [`Timeout::reschedule`](crate::Timeout::reschedule).

@@ -52,7 +52,8 @@ use std::sync::{Arc, mpsc};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 /// With `send` in place of `try_send` the timer waits for the loop, and nothing else expires
-/// meanwhile. The page `docs/RUNTIMES.md` has recipes for tokio, rayon and hyper.
+/// meanwhile. The page [`guide::runtimes`](crate::guide::runtimes) has
+/// recipes for tokio, rayon and hyper.
 ///
 /// # Another executor for some entries
 /// A task can hand its work on itself. That costs the other entries nothing. It sees to a refusal
