@@ -28,13 +28,15 @@ fn tree() -> Vec<PathBuf> {
     found
 }
 
+/// All pages but those that an example has for itself.
 fn pages() -> Vec<PathBuf> {
     let docs = fs::read_dir(root().join("docs")).expect("a folder");
     let docs = docs.map(|entry| entry.expect("a readable folder").path());
     let mut pages: Vec<_> =
         docs.filter(|path| path.extension().is_some_and(|e| e == "md")).collect();
-    let others = ["README.md", "CONTRIBUTING.md", "examples/services/README.md"];
-    pages.extend(others.map(|name| root().join(name)));
+    pages.extend(["README.md", "CONTRIBUTING.md", "SECURITY.md"].map(|name| root().join(name)));
+    // Not in the package, whose links are looked at as well (.ci/package).
+    pages.extend(Some(root().join("examples/services/README.md")).filter(|page| page.exists()));
     pages
 }
 
