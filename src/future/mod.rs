@@ -15,15 +15,15 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::{Duration, Instant};
 
-/// A future that is ready at its deadline, never before: [`Timer::sleep`].
+/// A future that completes at its deadline, never before; created by [`Timer::sleep`].
 ///
-/// Its place in the timer is the waker of whoever polls it, so it allocates nothing. It holds the
-/// timer, and a timeout there from the first poll that found it not ready. Dropping it cancels
-/// that.
+/// The task in the timer is the waker of the polling task, so a sleep allocates nothing. It owns a
+/// clone of the timer. The first poll that finds it not ready adds a timeout; dropping the future
+/// cancels it.
 ///
-/// A [`shutdown`](Timer::shutdown) of the timer returns the wakers of those who sleep, as tasks: to
-/// run them wakes the sleepers, and each then ends with an error. An executor that refuses tasks
-/// needs `on_refused(Task::run)`: a waker that is dropped wakes nobody.
+/// [`shutdown`](Timer::shutdown) returns the wakers of sleeping tasks, as tasks. Running them wakes
+/// the sleepers, each of which then ends with an error. An executor that refuses tasks needs
+/// `on_refused(Task::run)`, because a dropped waker wakes nobody.
 #[derive(Debug)]
 #[must_use = "a future does nothing unless it is polled"]
 pub struct Sleep {
@@ -42,7 +42,7 @@ struct Armed {
     wakes: (usize, usize),
 }
 
-/// Why a future could not wait for its time.
+/// The error of a future that could not wait for its deadline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SleepError {
@@ -52,19 +52,21 @@ pub enum SleepError {
     Shutdown,
 }
 
-/// Why a future under [`Timer::timeout`] has no output.
+/// The error of a future under [`Timer::timeout`] that has no output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TimedError {
     /// The time was up.
     Elapsed,
-    /// The timer could not watch the time.
+    /// The timer could not add the timeout.
     Sleep(SleepError),
 }
 
 /// Wakers are woken by the executor of [`Timer::closures`].
 impl<T: Send + 'static> Timer<T> {
-    /// A future that is ready after `delay`, counted from now.
+    /// Returns a future that completes after `delay`, counted from this call.
+    ///
+    /// Its output is a [`SleepError`] if the timer is full or was shut down. Never blocks.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -79,13 +81,17 @@ impl<T: Send + 'static> Timer<T> {
         Sleep { timer: self.closures(), deadline: self.now().checked_add(delay), armed: None }
     }
 
-    /// A future that is ready at `deadline`, a time of the timer's clock.
+    /// Returns a future that completes at `deadline`, a time of the timer's clock.
+    ///
+    /// Its output is a [`SleepError`] if the timer is full or was shut down. Never blocks.
     pub fn sleep_until(&self, deadline: Instant) -> Sleep {
         Sleep { timer: self.closures(), deadline: Some(deadline), armed: None }
     }
 
-    /// `future`, with [`TimedError::Elapsed`] for its output if that takes longer than `delay` from
-    /// now. The future is polled first: what is ready in time is never lost.
+    /// Limits the time of `future`: its output, or [`TimedError::Elapsed`] if it takes longer than
+    /// `delay`, counted from this call.
+    ///
+    /// Each poll polls `future` first, so an output that is ready in time is never lost.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -123,10 +129,9 @@ impl<T: Send + 'static> Timer<T> {
         }
     }
 
-    /// Ticks now, and then every `period`, phase-stable: the n-th at start + n x period. A tick
-    /// that comes late does not delay the others, unless that is
-    /// [wanted](MissedTick::Delay); what becomes of those that were missed is told by
-    /// [`Interval::missed_tick`].
+    /// Returns an interval whose first tick is due at once, and each later one a `period` after the
+    /// previous one was due. A late tick does not delay the others, except with
+    /// [`MissedTick::Delay`]; [`Interval::missed_tick`] sets what happens to missed ticks.
     ///
     /// A period of zero counts as a nanosecond.
     #[must_use]
@@ -138,23 +143,23 @@ impl<T: Send + 'static> Timer<T> {
 }
 
 impl Sleep {
-    /// When it is ready.
+    /// Returns the deadline, or `None` if it is too far away for an `Instant`.
     pub fn deadline(&self) -> Option<Instant> {
         self.deadline
     }
 
-    /// Whether its time has come.
+    /// Returns whether the deadline has passed.
     pub fn is_elapsed(&self) -> bool {
         self.deadline.is_some_and(|deadline| deadline <= self.timer.now())
     }
 
-    /// Moves the deadline to `delay` from now, also if it has passed. Costs as little as
+    /// Moves the deadline to `delay` from now, even if the old one has passed. Costs as much as
     /// [`Timeout::reschedule`].
     pub fn reset(&mut self, delay: Duration) {
         self.reset_to(self.timer.now().checked_add(delay));
     }
 
-    /// Moves the deadline to `deadline`, likewise.
+    /// Moves the deadline to `deadline`, even if the old one has passed.
     pub fn reset_at(&mut self, deadline: Instant) {
         self.reset_to(Some(deadline));
     }
@@ -168,7 +173,7 @@ impl Sleep {
         }
     }
 
-    /// Polls it; `add` is how its timeout gets into the timer.
+    /// Polls the future; `add` adds its timeout to the timer.
     pub(crate) fn poll_by(
         &mut self,
         context: &Context<'_>,
@@ -215,7 +220,7 @@ impl Armed {
     }
 }
 
-/// Tells wakers apart that exist at the same time, as [`Waker::will_wake`] does.
+/// Identifies a waker among those that exist at the same time, as [`Waker::will_wake`] does.
 fn identity(waker: &Waker) -> (usize, usize) {
     (waker.data().addr(), std::ptr::from_ref(waker.vtable()).addr())
 }
@@ -234,7 +239,7 @@ impl Drop for Sleep {
     }
 }
 
-/// Ticks at regular times: [`Timer::interval`].
+/// A sequence of ticks at regular times; created by [`Timer::interval`].
 #[derive(Debug)]
 pub struct Interval {
     sleep: Sleep,
@@ -243,15 +248,15 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// What becomes of ticks that were missed; by default they are [left out](MissedTick::Skip). A
-    /// tick begins when it is returned.
+    /// Sets what happens to missed ticks. Default: they are [skipped](MissedTick::Skip). A tick
+    /// begins when it is returned.
     #[must_use]
     pub fn missed_tick(mut self, missed_tick: MissedTick) -> Self {
         self.missed_tick = missed_tick;
         self
     }
 
-    /// Waits for the next tick, and returns when it was due. Dropping the future loses no tick.
+    /// Waits for the next tick and returns when it was due. Dropping the future loses no tick.
     ///
     /// # Errors
     /// [`SleepError`], if the timer is full or was shut down.
@@ -259,7 +264,7 @@ impl Interval {
         poll_fn(|context| self.poll_tick(context)).await
     }
 
-    /// The same as a poll.
+    /// Polls for the next tick, like [`tick`](Self::tick).
     pub fn poll_tick(&mut self, context: &mut Context<'_>) -> Poll<Result<Instant, SleepError>> {
         ready!(Pin::new(&mut self.sleep).poll(context))?;
         let now = self.sleep.timer.now();

@@ -18,32 +18,33 @@ use std::hash::{Hash, RandomState};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Leases on keys, which are renewed as long as they are held.
+/// Leases on keys, renewed for as long as they are held.
 ///
-/// Whoever has taken a lock in a store for a limited time says [`hold`](Self::hold). From then on
-/// the lease is renewed, a third of it after it was taken or renewed, many leases in one call to
-/// the store. A renewal that fails is tried again while the lease lasts, without disturbing the
-/// others. If it runs out all the same, or the store says that it is gone,
-/// [`LeaseStore::lost`] is called, once.
+/// After you have taken a lock in a store for a limited time, call [`hold`](Self::hold). From then
+/// on the lease is renewed each time a third of it has passed, many leases in one call to the
+/// store. A failed renewal is tried again while the lease lasts, without disturbing the others. If
+/// the lease runs out all the same, or the store says that it is gone, [`LeaseStore::lost`] is
+/// called once.
 ///
-/// Cloning shares it. It keeps the timer. When the last clone is dropped, nothing is renewed any
-/// more, and nothing is lost. All leases take one timer, which goes above `max_pending` if need be.
-/// A round of renewals that the timer's executor refuses is planned again, a quarter of
-/// `renew_every` later; without its rounds nothing is renewed, nor reported lost.
+/// Clones share the same leases, and keep the timer alive. When the last clone is dropped, renewal
+/// stops and nothing is reported lost. All leases need one timer, which may exceed `max_pending`.
+/// If the timer's executor refuses a round of renewals, the round is planned again, a quarter of
+/// `renew_every` later; until then nothing is renewed or reported lost.
 ///
-/// After a [`shutdown`](Timer::shutdown) of the timer nobody would renew them, so all leases are
-/// reported lost, at once, by whoever finds out first: who runs or drops the task that `shutdown`
-/// returned (to drop the list is enough), calls `hold`, or answers a renewal; or by the round that
-/// is under way. From then on none is held. Who keeps that task keeps them held until they run out.
+/// After a [`shutdown`](Timer::shutdown) of the timer nothing would renew the leases, so all of
+/// them are reported lost at once. That happens when the task that `shutdown` returned is run or
+/// dropped (dropping the list is enough), when `hold` is called or a renewal is answered, or in the
+/// round in progress, whichever is first. From then on none is held. As long as that task is kept,
+/// leases stay held until they run out.
 ///
 /// Keys are compared under a lock, so their `Eq` must not use the leases. They are hashed, cloned
-/// and dropped outside of it. Each call takes a bounded number of steps under the lock, however
-/// many leases there are: a round of renewals looks at 64 at a time. Two things grow. What is due
-/// stands in a B-tree, in which a step takes logarithmic time. And the table of the keys is rebuilt
-/// under the lock when it has doubled: 17 bytes for each place in it, no key is touched; at a
-/// million leases that is tens of milliseconds, once.
+/// and dropped outside the lock. Each call takes a bounded number of steps under the lock, however
+/// many leases there are: a round of renewals visits 64 at a time. Two costs do grow. Due times are
+/// kept in a B-tree, in which a step takes logarithmic time. The table of keys is rebuilt under the
+/// lock when it has doubled: 17 bytes for each slot, without touching a key; at a million leases
+/// that takes tens of milliseconds, once.
 ///
-/// After Redisson's lock watchdog.
+/// The idea is that of Redisson's lock watchdog.
 ///
 /// ```
 /// use std::sync::mpsc::{Sender, channel};
@@ -112,8 +113,8 @@ impl<K> Leases<K>
 where
     K: Hash + Eq + Clone + Send + 'static,
 {
-    /// No leases yet. They are renewed by calls to `store` by the executor of
-    /// [`Timer::closures`].
+    /// Creates an empty set of leases. The executor of [`Timer::closures`] calls `store` to renew
+    /// them.
     pub fn new<U: Send + 'static>(
         timer: &Timer<U>,
         terms: LeaseTerms,
@@ -124,7 +125,8 @@ where
         Leases { shared: Arc::new(Shared { watchdog, hasher: RandomState::new(), timer }) }
     }
 
-    /// Begins to renew a lease that was taken at this moment: [`hold_since`](Self::hold_since) now.
+    /// Starts to renew a lease that was taken at this moment, like [`hold_since`](Self::hold_since)
+    /// with the present.
     ///
     /// # Errors
     /// [`AddError::Shutdown`] if the timer was shut down.
@@ -132,12 +134,12 @@ where
         self.hold_since(key, self.shared.watchdog.now())
     }
 
-    /// Begins to renew a lease that was taken at `since` or later: when the store was asked for it,
-    /// by the timer's clock; not in the future. So a slow answer makes no lease last longer here
-    /// than in the store.
+    /// Starts to renew a lease that was taken at `since` or later: pass the time of the timer's
+    /// clock at which you asked the store for it, which must not be in the future. So even after a
+    /// slow answer the lease lasts no longer here than in the store.
     ///
-    /// If the key is held already, that is a new lease: the former one is not renewed any more, and
-    /// not lost.
+    /// If the key is held already, this starts a new lease: the former one is neither renewed any
+    /// more nor reported lost.
     ///
     /// # Errors
     /// [`AddError::Shutdown`] if the timer was shut down. The former lease has ended then as well.
@@ -149,13 +151,14 @@ where
         Ok(Lease { watchdog, key, name })
     }
 
-    /// How many leases are held; what has run out counts until it is reported lost.
+    /// Returns the number of held leases. A lease that has run out counts until it is reported
+    /// lost.
     #[must_use]
     pub fn len(&self) -> usize {
         self.shared.watchdog.len()
     }
 
-    /// Whether no lease is held.
+    /// Returns whether no lease is held.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -166,23 +169,23 @@ impl<K> Lease<K>
 where
     K: Hash + Eq + Clone + Send + 'static,
 {
-    /// The key.
+    /// Returns the key.
     pub fn key(&self) -> &K {
         &self.key
     }
 
-    /// Whether it is held: it has not run out, is not lost, and was not taken again. Looks at the
-    /// clock: a process that has slept is told so before it hears of the loss.
+    /// Returns whether the lease is held: it has not run out, is not lost, and was not taken again.
+    /// Reads the clock, so a process that has slept learns it here before `lost` is called.
     pub fn is_held(&self) -> bool {
         self.watchdog.is_held(self.name)
     }
 
-    /// Stops the renewal; whether the lease was still held. Call it before the lock is given back
-    /// to the store, and give back only what was held.
+    /// Stops the renewal, and returns whether the lease was still held. Call it before you release
+    /// the lock in the store, and release only what was held.
     ///
-    /// After it no answer counts, and `lost` is not called if it was still held; if it was not,
-    /// that call may be on its way. So may a renewal to the store, which must renew only what this
-    /// holder has: nothing once it was given back.
+    /// Answers no longer count after this. If the lease was still held, `lost` is not called; if it
+    /// was not, that call may be in progress. A renewal may be on its way to the store as well, so
+    /// the store must renew only what this holder has: nothing after a release.
     pub fn release(self) -> bool {
         self.watchdog.release(self.name)
     }

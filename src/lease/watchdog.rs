@@ -19,22 +19,22 @@ use std::sync::Arc;
 use std::task::{Wake, Waker};
 use std::time::Instant;
 
-/// Where leases live: a lock server, a database.
+/// The store in which leases are taken: a lock server, a database.
 ///
-/// Called with no lock held: by the timer's executor, or by whoever answers, finds the timer shut
-/// down, or drops what that returned. A store that may take its time has a thread of its own, and
-/// hands the batches over. A panic is contained, counted by the timer (in
-/// [`Stats::panicked`](crate::Stats::panicked)) and reported; what it leaves unanswered counts as
-/// failed.
+/// Its methods are called with no lock held, usually by the timer's executor. The thread that
+/// answers a renewal, finds the timer shut down, or drops what `shutdown` returned may call them as
+/// well. A store that takes time should hand the batches to a thread of its own. A panic is
+/// contained, counted by the timer (in [`Stats::panicked`](crate::Stats::panicked)) and reported;
+/// renewals that it leaves unanswered count as failed.
 pub trait LeaseStore<K>: Send + Sync + 'static {
-    /// Renews each of these leases, and answers each: at once, or later from any thread. What is
-    /// dropped unanswered has failed, and is tried again.
+    /// Renews these leases, and answers each of them: at once, or later from any thread. A renewal
+    /// that is dropped unanswered counts as failed and is tried again.
     fn renew(&self, batch: Vec<Renewal<K>>)
     where
         K: Hash + Eq + Clone + Send + 'static;
 
-    /// A lease is lost: it ran out unrenewed, or the store said that it is gone, or nobody renews
-    /// any more. Called once for each lease that was not released before.
+    /// Handles the loss of a lease: it ran out unrenewed, or the store said that it is gone, or the
+    /// timer was shut down. Called once for each lost lease that was not released before.
     fn lost(&self, key: K);
 }
 
@@ -52,7 +52,7 @@ struct State<K> {
     round: Option<(Instant, Timeout)>,
 }
 
-/// A lease that the store has to renew. Dropped unanswered, it has failed.
+/// A lease that the store has to renew. Dropping it unanswered counts as [`failed`](Self::failed).
 pub struct Renewal<K>
 where
     K: Hash + Eq + Clone + Send + 'static,
@@ -72,22 +72,23 @@ impl<K> Renewal<K>
 where
     K: Hash + Eq + Clone + Send + 'static,
 {
-    /// The key.
+    /// Returns the key.
+    #[must_use]
     pub fn key(&self) -> &K {
         self.key.as_ref().expect("it is not answered yet")
     }
 
-    /// The store has renewed the lease.
+    /// Answers that the store has renewed the lease.
     pub fn renewed(mut self) {
         self.answer(Answer::Renewed);
     }
 
-    /// The store says that this holder has the lease no more: it is lost.
+    /// Answers that this holder no longer has the lease in the store: it is lost.
     pub fn gone(mut self) {
         self.answer(Answer::Gone);
     }
 
-    /// It is not known whether the lease was renewed: it is tried again.
+    /// Answers that it is unknown whether the lease was renewed: it is tried again.
     pub fn failed(self) {
         drop(self);
     }

@@ -1,23 +1,23 @@
-//! What becomes of ticks that were missed.
+//! The policy for missed ticks.
 
 use std::time::{Duration, Instant};
 
-/// What a periodic timer does about runs whose time has passed when it comes to them: because a run
-/// took longer than the period, or nobody drove the timer, or the machine slept. `Burst` and `Skip`
-/// keep the phase, `Delay` does not.
+/// What a periodic timer does about runs whose time has passed: because a run took longer than the
+/// period, because nothing drove the timer, or because the machine slept. `Burst` and `Skip` keep
+/// the phase, `Delay` does not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MissedTick {
-    /// Runs them all, one right after the other, until it has caught up.
+    /// Runs them all, one right after another, until it has caught up.
     Burst,
-    /// Leaves them out, and goes on at the next one that is due now or later: each run is a
-    /// multiple of the period after the start.
+    /// Skips them, and continues with the next one that is due now or later: each run is a multiple
+    /// of the period after the start.
     #[default]
     Skip,
-    /// Counts the period from the moment at which each run begins, also if that was only a little
+    /// Counts the period from the moment at which each run begins, even if it was only a little
     /// late: runs are never closer together than a period. So there is no phase: a run that is
-    /// late, by a tick or by its jitter, makes all later ones late by as much. Nothing is missed,
-    /// and nothing left out.
+    /// late, by a tick or by its jitter, makes all later ones late by as much. No run is missed or
+    /// skipped.
     Delay,
 }
 

@@ -1,4 +1,4 @@
-//! Periodic timers: a task that runs again and again.
+//! Periodic timers: a task that runs repeatedly.
 
 pub(crate) mod missed;
 
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
 
-/// When a task runs again and again: built first, then [started](Self::start) on a timer.
+/// The options of a periodic task, which [`start`](Self::start) starts on a timer.
 ///
 /// ```
 /// use std::sync::mpsc;
@@ -58,20 +58,20 @@ enum Kind {
 }
 
 impl Periodic {
-    /// Every `period`, phase-stable: run n, counted from 0, is due at start + (n + 1) x period,
-    /// however long runs take (but with [`MissedTick::Delay`] a period after the one before began).
-    /// A run that is not over when the next one is due makes that one late:
-    /// runs do not overlap. What becomes of runs that are missed is told by
-    /// [`missed_tick`](Self::missed_tick).
+    /// Runs the task every `period`, keeping the phase: the first run is due a period after the
+    /// start, and each later one a period after the previous one was due, however long runs take.
+    /// (With [`MissedTick::Delay`] it is due a period after the previous run began.)
     ///
-    /// A period of zero counts as a nanosecond.
+    /// Runs do not overlap: a run that takes too long makes the next one late.
+    /// [`missed_tick`](Self::missed_tick) sets what happens to missed runs. A period of zero counts
+    /// as a nanosecond.
     pub fn every(period: Duration) -> Self {
         let kind = Kind::Rate { missed_tick: MissedTick::default(), overlaps: false };
         Self::new(period, kind)
     }
 
-    /// With a pause of `delay` between the end of a run and the next one; the first run after
-    /// `delay`.
+    /// Runs the task with a pause of `delay` between the end of a run and the next run; the first
+    /// run is due after `delay`.
     pub fn with_delay(delay: Duration) -> Self {
         Self::new(delay, Kind::Delay)
     }
@@ -81,14 +81,15 @@ impl Periodic {
         Periodic { period, first: period, jitter: Duration::ZERO, kind }
     }
 
-    /// When the first run is due, counted from the start; the others are counted from there.
+    /// Sets when the first run is due, counted from the start; later runs are counted from there.
+    /// Default: after one period or delay.
     pub fn first_after(mut self, delay: Duration) -> Self {
         self.first = delay;
         self
     }
 
-    /// What becomes of runs that were missed; by default they are [left out](MissedTick::Skip).
-    /// Means nothing [with a delay](Self::with_delay).
+    /// Sets what happens to missed runs. Default: they are [skipped](MissedTick::Skip). Has no
+    /// effect [with a delay](Self::with_delay).
     pub fn missed_tick(mut self, policy: MissedTick) -> Self {
         if let Kind::Rate { missed_tick, .. } = &mut self.kind {
             *missed_tick = policy;
@@ -96,8 +97,8 @@ impl Periodic {
         self
     }
 
-    /// Lets the next run begin when it is due, also if this one is not over: for executors with
-    /// several threads. Means nothing [with a delay](Self::with_delay).
+    /// Lets a run begin when it is due even if the previous one has not ended, for executors with
+    /// several threads. Has no effect [with a delay](Self::with_delay).
     pub fn overlapping(mut self) -> Self {
         if let Kind::Rate { overlaps, .. } = &mut self.kind {
             *overlaps = true;
@@ -105,19 +106,20 @@ impl Periodic {
         self
     }
 
-    /// Makes each run late by a random time from zero to less than `jitter`, so that many of them
-    /// do not all come at once. The phase stays, and to be late by it is not to miss a tick; but
-    /// with [`MissedTick::Delay`] the next run is counted from when this one began, jitter and all.
+    /// Delays each run by a random time from zero to less than `jitter`, so that many series do not
+    /// run at once. Default: zero. The phase is kept, and the jitter never counts as a missed tick;
+    /// but with [`MissedTick::Delay`] the next run is counted from when this one began, jitter
+    /// included.
     pub fn jitter(mut self, jitter: Duration) -> Self {
         self.jitter = jitter;
         self
     }
 
-    /// Starts to run `task`, by `timer`'s executor. A panic ends that run and not the series; it is
-    /// counted by the timer (in [`Stats::panicked`](crate::Stats::panicked)) and reported.
+    /// Starts the series: `timer`'s executor runs `task`. A panic ends that run but not the series;
+    /// the timer counts it (in [`Stats::panicked`](crate::Stats::panicked)) and reports it.
     ///
     /// The series does not keep the timer alive. It ends when it is cancelled, when the timer is
-    /// shut down or dropped, when the timer is full as the next run is added, and when the executor
+    /// shut down or dropped, when the timer is full as the next run is added, or when the executor
     /// refuses a run.
     ///
     /// # Errors
@@ -144,7 +146,7 @@ impl Periodic {
 #[derive(Clone)]
 pub struct Series(Arc<Shared>);
 
-/// One run of a periodic task, as the task sees it.
+/// One run of a periodic task, which is passed to the task.
 pub struct Run<'a> {
     series: &'a Shared,
     due: Option<Instant>,
@@ -173,19 +175,19 @@ struct State {
 }
 
 impl Series {
-    /// Ends the series: no further run begins. One that is under way is not disturbed. Whether this
-    /// call did it.
+    /// Ends the series, and returns whether this call ended it. No further run begins; a run in
+    /// progress is not interrupted.
     pub fn cancel(&self) -> bool {
         self.0.cancel()
     }
 
-    /// Whether it was cancelled.
+    /// Returns whether the series was cancelled.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.0.state.lock().cancelled
     }
 
-    /// How many runs have begun.
+    /// Returns how many runs have begun.
     #[must_use]
     pub fn runs(&self) -> u64 {
         self.0.state.lock().number
@@ -193,19 +195,19 @@ impl Series {
 }
 
 impl Run<'_> {
-    /// When this run was due, without the jitter.
+    /// Returns when this run was due, without the jitter.
     #[must_use]
     pub fn due(&self) -> Option<Instant> {
         self.due
     }
 
-    /// Counted from 0.
+    /// Returns the number of this run, counted from 0.
     #[must_use]
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// Ends the series: this run is its last.
+    /// Ends the series; this run is the last.
     pub fn cancel(&self) {
         self.series.cancel();
     }
@@ -229,7 +231,7 @@ impl<F: Fn(&Run<'_>) + Send + Sync + 'static> Runner<F> {
         TimerEntry::new(When::at_or_never(at), task)
     }
 
-    /// By how much this run is late.
+    /// Returns by how much this run is late.
     fn jitter(&self, number: u64) -> Duration {
         let random = self.shared.random.hash_one(number);
         Duration::from_nanos(match u64::try_from(self.shared.periodic.jitter.as_nanos()) {

@@ -1,4 +1,4 @@
-//! The builder: what can be chosen about a timer, checked once.
+//! The builder: the options of a timer, checked once.
 
 use crate::sync::parallelism;
 use crate::timer::Timer;
@@ -21,7 +21,9 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// Builds a [`Timer`]: [`Timer::builder`].
+/// Builds a [`Timer`]; created by [`Timer::builder`].
+///
+/// Options are checked by [`build`](Self::build) and [`start`](Self::start), not by the setters.
 ///
 /// ```
 /// use std::time::Duration;
@@ -62,8 +64,8 @@ struct Options {
 }
 
 impl Timer<Task> {
-    /// Starts to build a timer of closures that run on the thread that advances it; with
-    /// [`executor`](TimerBuilder::executor), one of any tasks that run anywhere.
+    /// Returns a builder with the default options: closures as tasks, which run on the thread that
+    /// advances the timer. [`executor`](TimerBuilder::executor) changes both.
     pub fn builder() -> TimerBuilder<Task> {
         let options = Options {
             name: "tickwheel".to_owned(),
@@ -79,80 +81,84 @@ impl Timer<Task> {
 }
 
 impl<T: Send + 'static> TimerBuilder<T> {
-    /// The name of the reaper thread. "tickwheel" unless set; any text without a NUL character.
+    /// Sets the name of the reaper thread: any text without a NUL character. Default: "tickwheel".
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.options.name = name.into();
         self
     }
 
-    /// How finely the timer tells deadlines apart: timers expire less than a tick late, never
-    /// early. One millisecond unless set; from a nanosecond to 584 years.
+    /// Sets the resolution of deadlines, from one nanosecond to 584 years. Timers expire less than
+    /// a tick late, and never early. Default: one millisecond.
     ///
-    /// A finer tick costs nothing while the timer is idle: it does not tick, it sleeps until the
-    /// next bucket. It costs a wake-up per bucket that is due, and more levels for far timers.
+    /// A finer tick costs nothing while the timer is idle, because the reaper sleeps until the next
+    /// bucket is due. It costs a wake-up for each bucket that is due, and more levels for far
+    /// timers.
     pub fn tick(mut self, tick: Duration) -> Self {
         self.options.tick = tick;
         self
     }
 
-    /// How many slots each wheel has: 512 unless set, from 1 to 2^20; rounded up to a power of two,
-    /// and to 4.
+    /// Sets the number of slots of each wheel, from 1 to 2^20. It is rounded up to a power of two,
+    /// and to at least 4. Default: 512.
     ///
-    /// The level-0 wheel spans that many ticks, each overflow wheel half as many times what the one
-    /// below it spans. More slots mean fewer levels to cascade, and more memory per level and
-    /// shard.
+    /// The level-0 wheel spans that many ticks. Each overflow wheel spans half that many times what
+    /// the wheel below it spans. More slots mean fewer levels to cascade, and more memory for each
+    /// level and shard.
     pub fn wheel_size(mut self, wheel_size: usize) -> Self {
         self.options.wheel_size = wheel_size;
         self
     }
 
-    /// Into how many parts with a lock each the timer is divided: from 1 to 4096, rounded up to a
-    /// power of two. Twice the number of hardware threads unless set. With 1 all share one wheel.
+    /// Sets the number of shards, from 1 to 4096, rounded up to a power of two. Each shard has its
+    /// own wheels and its own lock. Default: twice the number of hardware threads.
     ///
-    /// A thread adds to one of two shards that are its own, and changes over when other threads
-    /// often come there to cancel. So no two threads that add meet, nor one that adds and one that
-    /// cancels, as long as at most half as many threads use timers at a time as there are shards;
-    /// of more threads some share their shards. A thread counts from its first call to a timer, or
-    /// to a handle, until it ends.
+    /// Each thread has two shards of its own. It adds to one of them, and changes to the other when
+    /// other threads often cancel there. So threads do not wait for each other as long as at most
+    /// half as many threads use timers at a time as there are shards; further threads share shards.
+    /// A thread counts from its first call to a timer or a handle until it ends.
     pub fn shards(mut self, shards: usize) -> Self {
         self.options.shards = Some(shards);
         self
     }
 
-    /// How many timers may be pending at once; [`Timer::add`] fails beyond. No limit unless set.
-    /// What cannot be refused counts, but goes above it: the one timer of all
-    /// [`Leases`](crate::lease::Leases); with the feature `hyper`, hyper's sleeps.
+    /// Limits the number of pending timers: [`Timer::add`] fails beyond it. Default: no limit.
     ///
-    /// A timer counts until it is cancelled or expires; no longer when its task runs. A key of a
-    /// [`KeyedTimer`](crate::keyed::KeyedTimer) counts until it is gone. The count is
-    /// the one thing that all adding threads share, so a limit costs them some speed.
+    /// Timers that cannot be refused count as well, but may exceed the limit: the single timer of
+    /// all [`Leases`](crate::lease::Leases), and with the feature `hyper`, hyper's sleeps.
+    ///
+    /// A timer counts until it is cancelled or expires, but not while its task runs. A key of a
+    /// [`KeyedTimer`](crate::keyed::KeyedTimer) counts until it is removed. All adding threads
+    /// share this count, so a limit costs them some speed.
     pub fn max_pending(mut self, max_pending: usize) -> Self {
         self.options.max_pending = Some(max_pending);
         self
     }
 
-    /// Where the timer takes the present from: [`SystemClock`] unless set.
+    /// Sets the clock that the timer reads. Default: [`SystemClock`].
     pub fn clock(mut self, clock: impl Into<Clock>) -> Self {
         self.options.clock = clock.into();
         self
     }
 
-    /// Where expired tasks run, and with that, what they are: in place unless set.
+    /// Sets where expired tasks run; this also fixes the type of the tasks. Default: [`Inline`],
+    /// which runs closures on the thread that advances the timer.
     pub fn executor<U: Send + 'static>(mut self, executor: impl Executor<U>) -> TimerBuilder<U> {
         self.options.lost_on_refused |= self.on_refused.is_some();
         TimerBuilder { options: self.options, executor: Box::new(executor), on_refused: None }
     }
 
-    /// What to do with an expired task that the executor refuses. Unless set it is dropped, and
-    /// that is reported. `on_refused(Task::run)` runs it on the thread that advances the timer.
-    /// Refused tasks are counted in both cases. Set it after [`executor`](Self::executor):
-    /// otherwise [`BuildError::OnRefused`].
+    /// Sets what happens to an expired task that the executor refuses. Default: it is dropped, and
+    /// a warning reports it. `on_refused(Task::run)` runs it on the thread that advances the timer.
+    /// Refused tasks are counted in both cases.
+    ///
+    /// Call this after [`executor`](Self::executor): in the other order,
+    /// [`build`](Self::build) and [`start`](Self::start) return [`BuildError::OnRefused`].
     pub fn on_refused(mut self, handler: impl Fn(T) + Send + Sync + 'static) -> Self {
         self.on_refused = Some(Box::new(handler));
         self
     }
 
-    /// Builds a timer that whoever wants to calls [`advance_clock`](Timer::advance_clock) on.
+    /// Builds a timer without a thread; you drive it with [`advance_clock`](Timer::advance_clock).
     ///
     /// # Errors
     /// [`BuildError`] if an option is out of its range.
@@ -161,7 +167,8 @@ impl<T: Send + 'static> TimerBuilder<T> {
         Ok(Timer::new(Arc::new(Base::new(driver, None, layout)), shards))
     }
 
-    /// Builds a timer with a reaper thread of its own, which sleeps until the next bucket is due.
+    /// Builds a timer with a reaper thread of its own, which sleeps until the next bucket is due,
+    /// and then hands what expired to the executor.
     ///
     /// # Errors
     /// [`BuildError`] if an option is out of its range, or the thread can't be started.

@@ -1,4 +1,4 @@
-//! The timer entry: what is added to a timer, a task and when it expires.
+//! The timer entry: a task and its deadline.
 
 use crate::sync::Mutex;
 use std::fmt;
@@ -39,14 +39,14 @@ pub struct TimerEntry<T = Task> {
 /// When an entry expires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
-    /// So long after it was added.
+    /// This long after it is added.
     After(Duration),
     /// At this time of the timer's clock.
     At(Instant),
 }
 
 impl When {
-    /// At a deadline that is never if there is none.
+    /// Returns `deadline` as a time of the clock; without one, a time that never comes.
     pub(crate) fn at_or_never(deadline: Option<Instant>) -> Self {
         deadline.map_or(When::After(Duration::MAX), When::At)
     }
@@ -65,26 +65,29 @@ impl From<Instant> for When {
 }
 
 impl<T> TimerEntry<T> {
-    /// `task` expires at `when`: after a `Duration`, or at an `Instant` of the timer's clock.
+    /// Creates an entry whose task expires at `when`: after a `Duration`, or at an `Instant` of the
+    /// timer's clock.
     pub fn new(when: impl Into<When>, task: impl IntoTask<T>) -> Self {
         TimerEntry { when: when.into(), task: task.into_task() }
     }
 
-    /// `task` expires `delay` after it was added; zero means at once.
+    /// Creates an entry whose task expires `delay` after it is added; zero means at once.
     ///
-    /// The delay may be anything up to [`Duration::MAX`]: what lies more than 584 years after the
-    /// timer was built does not expire.
+    /// Any delay up to [`Duration::MAX`] is valid. A deadline more than 584 years after the timer
+    /// was built never expires.
     pub fn after(delay: Duration, task: impl IntoTask<T>) -> Self {
         Self::new(delay, task)
     }
 
-    /// `task` expires at `deadline`, a time of the timer's clock; at once if that has passed. A
-    /// deadline before the timer was built counts as the moment at which it was built: for
-    /// [`Timeout::deadline`](crate::Timeout::deadline), for the lateness, and in what
+    /// Creates an entry whose task expires at `deadline`, a time of the timer's clock, or at once
+    /// if that has passed.
+    ///
+    /// A deadline before the timer was built counts as the moment at which it was built: in
+    /// [`Timeout::deadline`](crate::Timeout::deadline), in the lateness, and in the entries that
     /// [`shutdown`](crate::Timer::shutdown) returns.
     ///
-    /// Cheaper than [`after`](Self::after) where the caller knows the time already, because the
-    /// clock need not be read.
+    /// This is cheaper than [`after`](Self::after) if the caller knows the time already, because
+    /// the clock is not read.
     pub fn at(deadline: Instant, task: impl IntoTask<T>) -> Self {
         Self::new(deadline, task)
     }
@@ -108,7 +111,7 @@ impl<T> TimerEntry<T> {
     }
 }
 
-/// A closure, or a [`Waker`]: the default task of a [`Timer`](crate::Timer). Runs once.
+/// The default task of a [`Timer`](crate::Timer): a closure or a [`Waker`]. It runs once.
 pub struct Task(Kind);
 
 enum Kind {
@@ -116,16 +119,16 @@ enum Kind {
     Shared(SharedClosure, u64),
 }
 
-/// A closure that many tasks share, each with a number of its own: [`Task::shared`].
+/// A closure that many tasks share, each with its own number; see [`Task::shared`].
 pub type SharedClosure = Arc<dyn Fn(u64) + Send + Sync>;
 
 impl Task {
-    /// A task that calls `closure`. Allocates room for it.
+    /// Creates a task that calls `closure`. Allocates memory for it.
     pub fn new(closure: impl FnOnce() + Send + 'static) -> Self {
         Task::from(Waker::from(Arc::new(Closure(Mutex::new(Some(closure))))))
     }
 
-    /// A task that calls `closure` with `number`: for one of many that differ in a number only.
+    /// Creates a task that calls `closure` with `number`, for tasks that differ only in a number.
     /// Allocates nothing.
     ///
     /// ```
@@ -145,7 +148,10 @@ impl Task {
         Task(Kind::Shared(closure, number))
     }
 
-    /// Runs the closure, on this thread; panics if it does. Or wakes the waker.
+    /// Runs the closure on this thread, or wakes the waker.
+    ///
+    /// # Panics
+    /// If the closure panics.
     pub fn run(self) {
         match self.0 {
             Kind::Waker(waker) => waker.wake(),
@@ -154,14 +160,14 @@ impl Task {
     }
 }
 
-/// A task that wakes a waker. Allocates nothing.
+/// Creates a task that wakes the waker. Allocates nothing.
 impl From<Waker> for Task {
     fn from(waker: Waker) -> Self {
         Task(Kind::Waker(waker))
     }
 }
 
-/// A closure as a waker that is woken once. The lock only makes it `Sync`.
+/// A closure in the form of a waker that is woken once. The lock only makes it `Sync`.
 struct Closure<F>(Mutex<Option<F>>);
 
 impl<F: FnOnce() + Send + 'static> Wake for Closure<F> {

@@ -1,11 +1,11 @@
-//! The errors: small, and they hand back what could not be accepted.
+//! The errors, which return what could not be accepted.
 
 use crate::timer::entry::TimerEntry;
 use std::error::Error;
 use std::fmt;
 use std::io;
 
-/// Why [`Timer::add`](crate::Timer::add) did not accept an entry, which is inside.
+/// The error of [`Timer::add`](crate::Timer::add). It contains the entry that was not accepted.
 ///
 /// ```
 /// use std::time::Duration;
@@ -21,7 +21,7 @@ use std::io;
 /// ```
 #[non_exhaustive]
 pub enum AddError<T> {
-    /// As many timers are pending as `max_pending` allows.
+    /// As many timers are pending as [`max_pending`](crate::TimerBuilder::max_pending) allows.
     Full(TimerEntry<T>),
     /// The timer was shut down.
     Shutdown(TimerEntry<T>),
@@ -75,8 +75,8 @@ impl<T> fmt::Display for AddError<T> {
 
 impl<T> Error for AddError<T> {}
 
-/// Why a [`TimerBuilder`](crate::TimerBuilder) did not build a timer, or a
-/// [`Worker`](crate::Worker) did not start.
+/// The error of a [`TimerBuilder`](crate::TimerBuilder) that did not build a timer, or of a
+/// [`Worker`](crate::Worker) that did not start.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum BuildError {
@@ -86,9 +86,9 @@ pub enum BuildError {
     WheelSize,
     /// The number of shards is zero, or greater than 4096.
     Shards,
-    /// `on_refused` was set before `executor`, so it is for tasks that another one refuses.
+    /// `on_refused` was set before `executor`, so it would not apply to that executor's tasks.
     OnRefused,
-    /// The name holds a NUL character, which no thread's name does.
+    /// The name contains a NUL character, which the name of a thread must not.
     Name,
     /// The operating system did not start the thread.
     Thread(io::Error),

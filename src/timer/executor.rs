@@ -8,25 +8,26 @@ use crate::timer::report::catch_panic;
 use std::fmt;
 use std::sync::{Arc, mpsc};
 
-/// Runs the tasks of a timer when they have expired, or hands them to somebody who does.
+/// Runs the expired tasks of a timer, or hands them on.
 ///
-/// Called by the thread that advances the timer, the reaper for example, with no lock held. So it
-/// may add, cancel, reschedule and shut down; but while it runs, nothing else expires. What takes
-/// long belongs on a thread of its own: [`Worker`], a pool, an async runtime.
+/// The thread that advances the timer calls it, usually the reaper, with no lock held. So it may
+/// add, cancel, reschedule and shut down; but while it runs, nothing else expires on that thread.
+/// Long work belongs elsewhere: on a [`Worker`], a pool, an async runtime.
 ///
-/// Every `Fn(T)` is an executor that runs tasks in place, or hands them on. A
-/// `Fn(T) -> Result<(), T>` is one that may refuse: the task comes back in `Err`.
+/// Every `Fn(T)` is an executor that runs tasks in place or hands them on. Every
+/// `Fn(T) -> Result<(), T>` is one that may refuse a task, by returning it in `Err`.
 ///
-/// | executor | refuses | a task's panic | ends |
+/// | executor | refuses | a panicking task | when it ends |
 /// |---|---|---|---|
-/// | in place: [`Inline`], a closure | never | is counted by the timer | with the timer |
-/// | [`Worker`] | what does not fit | is counted by the timer | when it has run what it has |
-/// | channel into your loop | what does not fit | is the loop's | at once: what it has is dropped |
-/// | tokio's `spawn`, `spawn_blocking` | never | is in the `JoinHandle` | at once, likewise |
-/// | rayon pool's `spawn` | never | is its `panic_handler`'s | when it has run what it has |
+/// | in place: [`Inline`], a closure | never | is counted by the timer | nothing is queued |
+/// | [`Worker`] | when its queue is full | is counted by the timer | runs what is queued |
+/// | channel into your loop | when full or closed | is up to the loop | drops what is queued |
+/// | tokio's `spawn`, `spawn_blocking` | never | is in the `JoinHandle` | drops what is queued |
+/// | rayon pool's `spawn` | never | calls its `panic_handler` | runs what is queued |
 ///
-/// What was handed on has expired, and is the executor's: [`shutdown`](crate::Timer::shutdown)
-/// returns what had not expired. The timer drops its executor when its last clone is dropped.
+/// A task that was handed on has expired and belongs to the executor;
+/// [`shutdown`](crate::Timer::shutdown) returns only tasks that have not expired. The timer drops
+/// its executor when the last clone of the timer is dropped.
 ///
 /// # Your own loop
 /// ```
@@ -34,7 +35,7 @@ use std::sync::{Arc, mpsc};
 /// use std::time::Duration;
 /// use tickwheel::{Timer, TimerEntry};
 ///
-/// // Full, or without its receiver, the channel refuses.
+/// // The channel refuses tasks when it is full, or its receiver is gone.
 /// let (sender, expired) = mpsc::sync_channel(1024);
 /// let timer: Timer<u64> = Timer::builder()
 ///     .executor(move |id| {
@@ -42,22 +43,22 @@ use std::sync::{Arc, mpsc};
 ///             TrySendError::Full(id) | TrySendError::Disconnected(id) => id,
 ///         })
 ///     })
-///     .on_refused(|id| println!("request {id} has timed out, and the loop is behind"))
+///     .on_refused(|id| println!("request {id} timed out, and the loop is behind"))
 ///     .start()?;
 /// timer.add(TimerEntry::after(Duration::from_millis(1), 7_u64))?;
 /// for id in &expired {
-///     println!("request {id} has timed out");
+///     println!("request {id} timed out");
 /// #   break;
-/// } // Ends with the timer.
+/// } // Ends when the timer does.
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-/// With `send` in place of `try_send` the timer waits for the loop, and nothing else expires
+/// With `send` instead of `try_send`, the timer waits for the loop, and nothing else expires
 /// meanwhile. The page [`guide::runtimes`](crate::guide::runtimes) has
 /// recipes for tokio, rayon and hyper.
 ///
 /// # Another executor for some entries
-/// A task can hand its work on itself. That costs the other entries nothing. It sees to a refusal
-/// itself as well; the timer counts none, and no panic of what was handed on.
+/// A task can hand its work on by itself, at no cost to other entries. It must then handle a
+/// refusal itself; the timer counts neither that refusal nor a panic of the work.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -75,8 +76,8 @@ use std::sync::{Arc, mpsc};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// Many entries that name the same one share a closure: [`Task::shared`]. Where tasks are of your
-/// own type, let the timer's executor look at each, and send it where it belongs:
+/// Many entries with the same destination can share a closure: [`Task::shared`]. If tasks are of
+/// your own type, let the timer's executor send each where it belongs:
 ///
 /// ```
 /// use std::sync::mpsc::{self, TrySendError};
@@ -103,14 +104,14 @@ use std::sync::{Arc, mpsc};
 /// # Ok::<(), tickwheel::BuildError>(())
 /// ```
 pub trait Executor<T>: Send + Sync + 'static {
-    /// Runs `task` or hands it on. `Err` refuses it: then it is counted, and given to the builder's
-    /// `on_refused`, or dropped and reported.
+    /// Runs `task` or hands it on. `Err` refuses it: the refusal is counted, and the task is passed
+    /// to the builder's `on_refused`, or dropped with a warning.
     ///
     /// A panic is contained, counted as a panic of the task, and reported.
     fn execute(&self, task: T) -> Result<(), T>;
 
-    /// The same for all the tasks that expired together. Override it where handing on many at once
-    /// is cheaper.
+    /// Executes all tasks that expired together, by default one after another. Override it if
+    /// handing on many at once is cheaper.
     fn execute_batch(&self, batch: &mut Batch<'_, T>) {
         while let Some(task) = batch.next() {
             if let Err(task) = self.execute(task) {
@@ -119,13 +120,14 @@ pub trait Executor<T>: Send + Sync + 'static {
         }
     }
 
-    /// Tasks that panicked after they were handed on, for [`Stats`](crate::Stats).
+    /// Returns the number of tasks that panicked after they were handed on, for
+    /// [`Stats`](crate::Stats). Default: 0.
     fn panicked(&self) -> u64 {
         0
     }
 }
 
-/// Tasks that expired together: an iterator that hands them out, and takes refused ones back.
+/// An iterator over tasks that expired together, which also takes refused ones back.
 #[derive(Debug)]
 pub struct Batch<'a, T> {
     pub(crate) tasks: std::vec::Drain<'a, T>,
@@ -133,7 +135,7 @@ pub struct Batch<'a, T> {
 }
 
 impl<T> Batch<'_, T> {
-    /// Gives back a task that the executor does not take.
+    /// Returns a task to the timer as refused.
     pub fn refuse(&mut self, task: T) {
         self.refused.push(task);
     }
@@ -153,9 +155,9 @@ impl<T> Iterator for Batch<'_, T> {
 
 impl<T> ExactSizeIterator for Batch<'_, T> {}
 
-/// What a closure that executes tasks returns: nothing, or a result that may refuse.
+/// Converts what an executing closure returns: nothing, or a result that may refuse the task.
 pub trait IntoExecuteResult<T> {
-    /// `Err` with the task if it was refused.
+    /// Returns the task in `Err` if it was refused.
     fn into_result(self) -> Result<(), T>;
 }
 
@@ -177,7 +179,7 @@ impl<T, R: IntoExecuteResult<T>, F: Fn(T) -> R + Send + Sync + 'static> Executor
     }
 }
 
-/// Runs closures in place, on the thread that advances the timer. The default.
+/// The default executor: runs closures in place, on the thread that advances the timer.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Inline;
 
@@ -188,12 +190,13 @@ impl Executor<Task> for Inline {
     }
 }
 
-/// One thread that runs the tasks in the order in which they expired, as Kafka's timer does.
+/// An executor with one thread that runs tasks in the order in which they expired, as Kafka's timer
+/// does.
 ///
-/// The reaper hands tasks on without waiting, so a slow task delays other tasks and no expiry. A
-/// bounded worker refuses what does not fit. When the timer that owns it goes, the worker finishes
-/// what is queued, and then its thread ends; whoever drops it waits for that, unless it is the
-/// worker's own thread.
+/// The reaper hands tasks on without waiting, so a slow task delays other tasks but no expiry. A
+/// bounded worker refuses tasks when its queue is full. Dropping the worker, for example with the
+/// timer that owns it, blocks until its thread has run what is queued and ended; on the worker's
+/// own thread it does not block.
 ///
 /// ```
 /// use std::time::Duration;
@@ -201,7 +204,7 @@ impl Executor<Task> for Inline {
 ///
 /// let timer = Timer::builder()
 ///     .executor(Worker::bounded("timeouts", 10_000, Task::run)?)
-///     .on_refused(Task::run) // Full: run in place. Without this line: drop and report.
+///     .on_refused(Task::run) // If the queue is full, run it here instead of dropping it.
 ///     .start()?;
 /// timer.add(TimerEntry::after(Duration::from_millis(1), || println!("on the worker")))?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -221,11 +224,11 @@ struct Shared {
 }
 
 impl<T: Send + 'static> Worker<T> {
-    /// A worker that queues any number of tasks and runs `handler` on each.
+    /// Starts a worker that queues any number of tasks and runs `handler` on each.
     ///
     /// # Errors
     /// [`BuildError::Thread`] if its thread, called `name`, can't be started; [`BuildError::Name`]
-    /// if no thread can be called so.
+    /// if no thread can have that name.
     pub fn unbounded(
         name: &str,
         handler: impl FnMut(T) + Send + 'static,
@@ -233,11 +236,11 @@ impl<T: Send + 'static> Worker<T> {
         Self::bounded(name, usize::MAX, handler)
     }
 
-    /// A worker that queues at most `capacity` tasks, and refuses more.
+    /// Starts a worker that queues at most `capacity` tasks, and refuses more.
     ///
     /// # Errors
     /// [`BuildError::Thread`] if its thread, called `name`, can't be started; [`BuildError::Name`]
-    /// if no thread can be called so.
+    /// if no thread can have that name.
     pub fn bounded(
         name: &str,
         capacity: usize,

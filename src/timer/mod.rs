@@ -1,4 +1,4 @@
-//! The timer: the face of it all.
+//! The timer: what users call.
 
 // In reading order, downwards: what makes it, its handles, the flow of a timer.
 pub(crate) mod builder;
@@ -38,26 +38,27 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-/// A timer for very many timeouts, from any number of threads: see the [crate's page](crate).
+/// A timer for very many timeouts from any number of threads; see the [crate's page](crate).
 ///
-/// It is driven either by its own reaper thread
-/// ([`TimerBuilder::start`](crate::TimerBuilder::start)) or by whoever calls
-/// [`advance_clock`](Self::advance_clock) ([`TimerBuilder::build`](crate::TimerBuilder::build)).
+/// Either its own reaper thread drives it ([`TimerBuilder::start`](crate::TimerBuilder::start)), or
+/// you do by calling [`advance_clock`](Self::advance_clock)
+/// ([`TimerBuilder::build`](crate::TimerBuilder::build)).
 ///
 /// # The last clone
-/// Cloning shares it. When the last clone is dropped, the reaper stops, and pending tasks are
-/// dropped, which is reported at the level `warn` with their number;
-/// [`shutdown`](Self::shutdown) returns them instead. So keep a clone for as long as timeouts
-/// matter. These have one themselves, and keep the timer alive:
-/// [`KeyedTimer`](crate::keyed::KeyedTimer), [`Purgatory`](crate::purgatory::Purgatory),
-/// [`Leases`](crate::lease::Leases), and the futures [`sleep`](Self::sleep),
-/// [`timeout`](Self::timeout) and [`interval`](Self::interval). Handles do not: [`Timeout`],
-/// [`Series`](crate::periodic::Series), [`Lease`](crate::lease::Lease),
+/// Clones share the same timer. When the last clone is dropped, the reaper stops and the pending
+/// tasks are dropped; a warning reports their number. [`shutdown`](Self::shutdown) returns them
+/// instead. So keep a clone for as long as the timeouts matter.
+///
+/// These own a clone, and keep the timer alive: [`KeyedTimer`](crate::keyed::KeyedTimer),
+/// [`Purgatory`](crate::purgatory::Purgatory), [`Leases`](crate::lease::Leases), and the futures of
+/// [`sleep`](Self::sleep), [`timeout`](Self::timeout) and [`interval`](Self::interval). Handles do
+/// not: [`Timeout`], [`Series`](crate::periodic::Series), [`Lease`](crate::lease::Lease),
 /// [`Pending`](crate::purgatory::Pending), [`Wait`](crate::purgatory::Wait), [`WeakTimer`].
 ///
-/// Nothing here panics, whatever it is given, and no method but `advance_clock` and `shutdown`
-/// waits for anything but a lock that is held for a bounded time. To drop the last clone also waits
-/// until the reaper has handed over what it is at: do not drop it under a lock that a task takes.
+/// # Panics and blocking
+/// No method panics, whatever its arguments. All but `advance_clock` and `shutdown` wait at most
+/// for a lock that is held for a bounded time. Dropping the last clone blocks until the reaper has
+/// handed over its current batch; never drop it while holding a lock that a task needs.
 pub struct Timer<T: Send + 'static = Task> {
     base: Arc<Base>,
     shards: Arc<Shards<T>>,
@@ -68,16 +69,16 @@ impl<T: Send + 'static> Timer<T> {
         Timer { base, shards }
     }
 
-    /// Adds a timer, from any thread. Its task is handed to the executor by the next
-    /// `advance_clock` after its deadline, never earlier: with a reaper, less than a tick and
-    /// the time that waking takes later. Dropping the returned handle changes nothing.
+    /// Adds a timer, from any thread. The first `advance_clock` after its deadline hands its task
+    /// to the executor, never earlier; with a reaper that is less than a tick later, plus the time
+    /// that waking takes. Dropping the returned handle changes nothing.
     ///
-    /// Costs constant time, and an allocation once in about a thousand times; a wake-up of the
-    /// reaper if this is the earliest timer. No task runs inside.
+    /// Takes constant time, allocates about once in a thousand calls, and wakes the reaper if this
+    /// is the earliest timer. Never runs a task.
     ///
     /// # Errors
-    /// [`AddError::Full`] at `max_pending`, [`AddError::Shutdown`] after `shutdown`; the entry
-    /// comes back in both.
+    /// [`AddError::Full`] at [`max_pending`](crate::TimerBuilder::max_pending), and
+    /// [`AddError::Shutdown`] after [`shutdown`](Self::shutdown). Both contain the entry.
     ///
     /// ```
     /// use std::time::Duration;
@@ -85,7 +86,7 @@ impl<T: Send + 'static> Timer<T> {
     ///
     /// let timer = Timer::builder().start()?;
     /// let timeout = timer.add(TimerEntry::after(Duration::from_secs(30), || println!("late")))?;
-    /// // The answer has come:
+    /// // The answer has arrived:
     /// assert!(timeout.cancel().is_cancelled());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -177,8 +178,8 @@ impl<T: Send + 'static> Timer<T> {
         self.add(TimerEntry::at(deadline, task))
     }
 
-    /// `add` for somebody who cannot be refused: above `max_pending`, if need be. Fails after
-    /// `shutdown` only.
+    /// Adds a timer for a caller that cannot be refused: above `max_pending` if necessary. Fails
+    /// only after `shutdown`.
     pub(crate) fn add_beyond_limit(&self, entry: TimerEntry<T>) -> Result<Timeout<T>, AddError<T>> {
         self.add_by(entry, Shard::add_beyond_limit)
     }
@@ -212,20 +213,20 @@ impl<T: Send + 'static> Timer<T> {
         }
     }
 
-    /// Expires everything that is due, and returns how many tasks that were. If nothing is due it
-    /// waits until something is, at most for `timeout`; on a [`ManualClock`](crate::ManualClock) it
-    /// does not wait.
+    /// Expires all timers that are due, and returns the number of expired tasks. If no timer is
+    /// due, waits until one is, but at most for `timeout`; on a [`ManualClock`](crate::ManualClock)
+    /// it never waits. Returns early when the timer is shut down.
     ///
-    /// Tasks are handed to the executor on this thread, ordered by the tick of their deadline; but
-    /// first those whose deadline had passed when they were added, in no promised order. Where
-    /// another thread holds a shard, its timers come after those of the others. What falls due
-    /// while this runs is left to the next call, unless timers have to be moved to a finer wheel
-    /// meanwhile: it may go along then.
+    /// Tasks are handed to the executor on this thread, ordered by the tick of their deadline.
+    /// There are two exceptions: timers whose deadline had passed when they were added come first,
+    /// in no promised order, and the timers of a shard that another thread is using come last.
+    /// Timers that become due during the call are left to the next one, unless timers must be moved
+    /// to a finer wheel meanwhile; then they may expire in this call.
     ///
-    /// Any number of threads may call it at once, and a timer with a reaper may be advanced by hand
-    /// as well. So may a task: what is due then expires inside of it. From the eighth call inside
-    /// each other on it returns 0 at once, and leaves that to the calls outside, so that no number
-    /// of timers needs a deep stack. Returns early when the timer is shut down.
+    /// Any number of threads may call it at once, also on a timer with a reaper. So may a task:
+    /// then the due timers expire inside that task. Calls nest at most seven deep: a deeper one
+    /// returns 0 at once and leaves the timers to the outer calls, so no number of timers needs a
+    /// deep stack.
     ///
     /// ```
     /// use std::time::Duration;
@@ -240,63 +241,65 @@ impl<T: Send + 'static> Timer<T> {
         self.base.driver.advance(timeout)
     }
 
-    /// When to call `advance_clock` next, if nothing is added before; the present if something is
-    /// due. `None` if nothing is pending.
+    /// Returns when to call `advance_clock` next if no timer is added before: the present if a
+    /// timer is due, `None` if none is pending.
     ///
-    /// Never later than the first deadline's tick. It is earlier when far timers have to be moved
-    /// to a finer wheel first, or were extended. Takes constant time, and as much once for each
-    /// timer that was cancelled and would have been first; never under a lock for more than 128 of
-    /// them.
+    /// It is never later than the tick of the first deadline. It is earlier if far timers must be
+    /// moved to a finer wheel first, or were extended. Takes constant time, plus as much once for
+    /// each cancelled timer that would have been first; it holds a lock for at most 128 of those.
     #[must_use]
     pub fn next_expiration(&self) -> Option<Instant> {
         self.base.driver.next_expiration()
     }
 
-    /// The time of the timer's clock.
+    /// Returns the time of the timer's clock.
     #[must_use]
     pub fn now(&self) -> Instant {
         self.shards.context.time.clock.now()
     }
 
-    /// How many timers are pending. Exact when nobody adds, cancels or advances meanwhile.
+    /// Returns the number of pending timers. It is exact if no thread adds, cancels or advances
+    /// meanwhile.
     #[must_use]
     pub fn len(&self) -> usize {
         self.base.driver.len()
     }
 
-    /// Whether no timer is pending.
+    /// Returns whether no timer is pending.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// What the timer has done so far. Looks at each shard once: cheap enough for every second.
+    /// Returns what the timer has done so far. Visits each shard once: cheap enough to call every
+    /// second.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.base.driver.stats()
     }
 
-    /// How the timer stands, level by level. Looks at every bucket, not at every timer.
+    /// Returns the state of the timer, level by level. Visits every bucket, but not every timer.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         self.base.driver.snapshot(self.shards.count())
     }
 
-    /// Stops the reaper, refuses what is added from now on, and returns what had not expired,
-    /// ordered by deadline, in entries that another timer would accept. A deadline from before this
-    /// timer was built comes back as the moment at which it was built.
+    /// Stops the reaper, refuses new timers, and returns the pending ones, ordered by deadline, as
+    /// entries that another timer accepts. A deadline before this timer was built is returned as
+    /// the moment at which it was built.
     ///
-    /// Every timer that was added either was cancelled, or has been handed to the executor, or is
-    /// in this list. What stands on the timer lets nothing in either, and expires no more: the keys
+    /// Every timer that was added was cancelled, or has been handed to the executor, or is in this
+    /// list. Whatever is built on the timer also refuses and expires nothing from now on. The keys
     /// of a [`KeyedTimer`](crate::keyed::KeyedTimer) and the operations of a
-    /// [`Purgatory`](crate::purgatory::Purgatory) stay with them, and if this timer's tasks are
-    /// not closures, so do those of [`closures`](Self::closures). Waits until the reaper has handed
-    /// over what it is at, unless it is called by a task on the reaper itself. A thread that is
-    /// inside [`advance_clock`](Self::advance_clock) at that moment is not waited for: it hands
-    /// over what it has taken out, up to 128 tasks, also after this has returned. (Two tasks that
-    /// shut the timer down on two such threads would wait for each other.) May be called again, and
-    /// from several threads: then each pending timer is in one of the lists. The executor keeps the
-    /// tasks that it has.
+    /// [`Purgatory`](crate::purgatory::Purgatory) stay there, and if this timer's tasks are not
+    /// closures, so do the tasks of [`closures`](Self::closures). The executor keeps the tasks that
+    /// it already has.
+    ///
+    /// Blocks until the reaper has handed over its current batch, unless a task on the reaper calls
+    /// it. It does not wait for another thread inside [`advance_clock`](Self::advance_clock), which
+    /// may hand over up to 128 tasks after this returns; otherwise two tasks that shut the timer
+    /// down on two such threads would wait for each other. It may be called repeatedly and from
+    /// several threads; each pending timer is then in one of the lists.
     ///
     /// ```
     /// use std::time::Duration;
@@ -320,19 +323,20 @@ impl<T: Send + 'static> Timer<T> {
         pending.into_iter().map(entry).collect()
     }
 
-    /// Calls the code of a user of what stands on the timer; counts its panic as a task's.
+    /// Calls code of a user, and counts its panic as that of a task.
     pub(crate) fn catch_panic(&self, code: impl FnOnce()) {
         if catch_panic(code).is_none() {
             self.shards.context.count_panic();
         }
     }
 
-    /// Returns the timer of closures and wakers that shares this one's clock, delay queue and
-    /// reaper: this one itself, if its tasks are such; otherwise one whose tasks run in place, on
-    /// the thread that advances the two.
+    /// Returns a timer of closures and wakers that shares this timer's clock, delay queue and
+    /// reaper. That is this timer itself if its tasks are closures; otherwise the closures run in
+    /// place, on the thread that advances both.
     ///
-    /// What stands on a timer uses it, so a service needs one reaper, whatever its own tasks are.
-    /// Either timer keeps both alive, and `shutdown` of one ends both; it returns its own tasks.
+    /// Keyed timers, purgatories, leases, periodic tasks and futures use it, so a service needs one
+    /// reaper, whatever its own tasks are. Either timer keeps both alive, and `shutdown` of one
+    /// ends both, but returns only its own tasks.
     ///
     /// ```
     /// use std::time::Duration;
@@ -359,22 +363,22 @@ impl<T: Send + 'static> Timer<T> {
         Arc::clone(&self.shards)
     }
 
-    /// A reference to the timer that does not keep it alive.
+    /// Returns a reference to the timer that does not keep it alive.
     #[must_use]
     pub fn downgrade(&self) -> WeakTimer<T> {
         WeakTimer { base: Arc::downgrade(&self.base), shards: Arc::downgrade(&self.shards) }
     }
 
-    /// Checks every structure inside and panics if one is broken: for tests, while no other thread
-    /// uses the timer. Takes time proportional to what is pending.
+    /// Checks every internal structure and panics if one is broken: for tests, while no other
+    /// thread uses the timer. Takes time proportional to the number of pending timers.
     #[doc(hidden)]
     pub fn assert_invariants(&self) {
         self.base.driver.assert_invariants();
     }
 }
 
-/// A [`Timer`] that it does not keep alive: for a task that adds itself again, and would otherwise
-/// hold its own timer for ever. [`Timer::downgrade`] makes it.
+/// A reference to a [`Timer`] that does not keep it alive, created by [`Timer::downgrade`]: for a
+/// task that adds itself again, and would otherwise keep its own timer alive forever.
 ///
 /// ```
 /// use tickwheel::Timer;
@@ -392,14 +396,14 @@ pub struct WeakTimer<T: Send + 'static = Task> {
 }
 
 impl<T: Send + 'static> WeakTimer<T> {
-    /// The timer, unless its last clone was dropped.
+    /// Returns the timer, unless its last clone was dropped.
     #[must_use]
     pub fn upgrade(&self) -> Option<Timer<T>> {
         let base = self.base.upgrade()?;
         Some(Timer { base, shards: self.shards.upgrade()? })
     }
 
-    /// [`Timer::catch_panic`]; but if the timer has gone, there is nothing to count in.
+    /// Calls code like [`Timer::catch_panic`]. If the timer is gone, there is nothing to count in.
     pub(crate) fn catch_panic(&self, code: impl FnOnce()) {
         if catch_panic(code).is_none() {
             self.upgrade().iter().for_each(|timer| timer.shards.context.count_panic());
