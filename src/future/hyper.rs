@@ -68,7 +68,10 @@ impl Future for Unfailing {
             Poll::Ready(Err(_)) => {
                 if !self.reported {
                     self.reported = true;
-                    report::warn!("hyper sleeps on a timer that was shut down: nobody wakes it");
+                    report::warn!(
+                        timer = self.sleep.timer.name(),
+                        "hyper sleeps on a timer that was shut down: nobody wakes it"
+                    );
                 }
                 Poll::Pending
             }

@@ -71,7 +71,7 @@ where
                     first,
                     alarms: (0..count).map(alarm).collect(),
                     closures: timer.shards(),
-                    expired: Contained::new(Box::new(expired)),
+                    expired: Contained::new(&context.name, Box::new(expired)),
                     context,
                 }
             })

@@ -106,7 +106,8 @@ where
 {
     pub(crate) fn new(timer: &Timer, terms: LeaseTerms, store: Box<dyn LeaseStore<K>>) -> Self {
         let state = Mutex::new(State { book: Book::new(terms), round: None });
-        Watchdog { terms, timer: timer.downgrade(), state, store: Contained::new(store) }
+        let store = Contained::new(&timer.driver().context.name, store);
+        Watchdog { terms, timer: timer.downgrade(), state, store }
     }
 
     pub(crate) fn now(&self) -> Instant {
@@ -208,7 +209,9 @@ where
         drop(state);
         if failed > 0 {
             // Not one by one: an outage may fail them all, again and again.
-            report::warn!(failed = failed, "leases were not renewed: tried again");
+            let timer = self.timer.upgrade();
+            let timer = timer.as_ref().map(Timer::name);
+            report::warn!(timer = timer, failed = failed, "leases were not renewed: tried again");
         }
         let mut is_over = false;
         while !is_over {

@@ -31,7 +31,7 @@ impl Base {
         let mut closures = self.closures.lock();
         let made = closures.get_or_insert_with(|| {
             let context = Arc::clone(&self.driver.context);
-            let dispatcher = Dispatcher::new(Box::new(Inline), None);
+            let dispatcher = Dispatcher::new(&context.name, Box::new(Inline), None);
             self.driver
                 .register(|first| Arc::new(Shards::new(context, dispatcher, self.layout, first)))
         });
@@ -54,7 +54,11 @@ impl Drop for Base {
         // Handles may outlive the timer and keep its shards; they need not keep its tasks.
         let dropped = self.driver.drop_pending();
         if dropped > 0 {
-            report::warn!(tasks = dropped, "pending tasks were dropped with their timer");
+            report::warn!(
+                timer = &*self.driver.context.name,
+                tasks = dropped,
+                "pending tasks were dropped with their timer"
+            );
         }
     }
 }

@@ -81,7 +81,8 @@ impl Timer<Task> {
 }
 
 impl<T: Send + 'static> TimerBuilder<T> {
-    /// Sets the name of the reaper thread: any text without a NUL character. Default: "tickwheel".
+    /// Sets the timer's name: in its [`Stats`](crate::Stats), its `Debug` and its `tracing` events,
+    /// and of the reaper thread. Any text without a NUL character. Default: "tickwheel".
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.options.name = name.into();
         self
@@ -209,9 +210,14 @@ impl<T: Send + 'static> TimerBuilder<T> {
         }
         let time = Time::new(clock, ticks);
         let limit = max_pending.map(Limit::new);
-        let driver = Arc::new(Driver::new(Arc::new(TimerContext::new(time, delay_queue, limit))));
+        let driver = Arc::new(Driver::new(Arc::new(TimerContext::new(
+            name.into(),
+            time,
+            delay_queue,
+            limit,
+        ))));
         let layout = (shards.next_power_of_two(), round_size(wheel_size));
-        let dispatcher = Dispatcher::new(self.executor, self.on_refused);
+        let dispatcher = Dispatcher::new(&driver.context.name, self.executor, self.on_refused);
         let shards = driver.register(|first| {
             Arc::new(Shards::new(Arc::clone(&driver.context), dispatcher, layout, first))
         });

@@ -5,6 +5,7 @@ use crate::timer::clock::Time;
 use crate::timer::delay_queue::{DelayQueue, Wakes};
 use crate::timer::entry::When;
 use crate::timer::limit::Limit;
+use crate::timer::report::catch_panic_of;
 use crate::wheel::bucket::Reference;
 use crate::wheel::bucket_queue::Expiration;
 use crate::wheel::core::{Core, Trimmed};
@@ -13,6 +14,8 @@ use std::sync::Arc;
 /// See the head of this file.
 #[derive(Debug)]
 pub(crate) struct TimerContext {
+    /// The timer's.
+    pub(crate) name: Arc<str>,
     pub(crate) time: Time,
     pub(crate) delay_queue: Arc<DelayQueue>,
     pub(crate) limit: Option<Limit>,
@@ -21,8 +24,20 @@ pub(crate) struct TimerContext {
 }
 
 impl TimerContext {
-    pub(crate) fn new(time: Time, delay_queue: Arc<DelayQueue>, limit: Option<Limit>) -> Self {
-        TimerContext { time, delay_queue, limit, panicked: AtomicU64::new(0) }
+    pub(crate) fn new(
+        name: Arc<str>,
+        time: Time,
+        delay_queue: Arc<DelayQueue>,
+        limit: Option<Limit>,
+    ) -> Self {
+        TimerContext { name, time, delay_queue, limit, panicked: AtomicU64::new(0) }
+    }
+
+    /// Calls the code of a user; counts and reports its panic.
+    pub(crate) fn catch_panic(&self, code: impl FnOnce()) {
+        if catch_panic_of(&self.name, code).is_none() {
+            self.count_panic();
+        }
     }
 
     /// Relaxed: the count publishes nothing.

@@ -3,7 +3,8 @@
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::timer::context::TimerContext;
 use crate::timer::executor::{Batch, Executor};
-use crate::timer::report::{self, Contained, catch_panic};
+use crate::timer::report::{self, Contained, catch_panic_of};
+use std::sync::Arc;
 
 /// What is to become of a task that the executor refused.
 pub(crate) type OnRefused<T> = Box<dyn Fn(T) + Send + Sync>;
@@ -16,8 +17,13 @@ pub(crate) struct Dispatcher<T: Send + 'static> {
 }
 
 impl<T: Send + 'static> Dispatcher<T> {
-    pub(crate) fn new(executor: Box<dyn Executor<T>>, on_refused: Option<OnRefused<T>>) -> Self {
-        let (executor, on_refused) = (Contained::new(executor), Contained::new(on_refused));
+    pub(crate) fn new(
+        timer: &Arc<str>,
+        executor: Box<dyn Executor<T>>,
+        on_refused: Option<OnRefused<T>>,
+    ) -> Self {
+        let executor = Contained::new(timer, executor);
+        let on_refused = Contained::new(timer, on_refused);
         Dispatcher { executor, on_refused, refused: AtomicU64::new(0) }
     }
 
@@ -31,7 +37,8 @@ impl<T: Send + 'static> Dispatcher<T> {
         let mut batch = Batch { tasks: tasks.drain(..), refused: Vec::new() };
         loop {
             let before = batch.len();
-            if catch_panic(|| self.executor.execute_batch(&mut batch)).is_some() {
+            let executed = || self.executor.execute_batch(&mut batch);
+            if catch_panic_of(&context.name, executed).is_some() {
                 break;
             }
             context.count_panic();
@@ -50,16 +57,17 @@ impl<T: Send + 'static> Dispatcher<T> {
     fn refuse(&self, context: &TimerContext, tasks: Vec<T>) {
         self.refused.fetch_add(tasks.len() as u64, Ordering::Relaxed);
         if self.on_refused.is_none() {
-            report::warn!(tasks = tasks.len(), "the executor refused expired tasks: dropped");
+            report::warn!(
+                timer = &*context.name,
+                tasks = tasks.len(),
+                "the executor refused expired tasks: dropped"
+            );
         }
         for task in tasks {
-            let disposed = catch_panic(|| match &*self.on_refused {
+            context.catch_panic(|| match &*self.on_refused {
                 Some(handler) => handler(task),
                 None => drop(task),
             });
-            if disposed.is_none() {
-                context.count_panic();
-            }
         }
     }
 
@@ -68,8 +76,13 @@ impl<T: Send + 'static> Dispatcher<T> {
         self.refused.load(Ordering::Relaxed)
     }
 
+    /// How many refused tasks were dropped, because nobody else had asked for them.
+    pub(crate) fn dropped(&self) -> u64 {
+        if self.on_refused.is_none() { self.refused() } else { 0 }
+    }
+
     /// How many tasks panicked after they were handed on.
-    pub(crate) fn panicked(&self) -> u64 {
-        catch_panic(|| self.executor.panicked()).unwrap_or(0)
+    pub(crate) fn panicked(&self, context: &TimerContext) -> u64 {
+        catch_panic_of(&context.name, || self.executor.panicked()).unwrap_or(0)
     }
 }

@@ -270,7 +270,13 @@ impl Driver {
     }
 
     pub(crate) fn stats(&self) -> Stats {
-        let mut stats = Stats::new(self.context.panicked(), self.context.delay_queue.wakeups());
+        let TimerContext { name, delay_queue, .. } = &*self.context;
+        let mut stats = Stats {
+            name: name.to_string(),
+            panicked: self.context.panicked(),
+            wakeups: delay_queue.wakeups(),
+            ..Stats::default()
+        };
         self.owners().iter().for_each(|owner| owner.add_to(&mut stats));
         stats
     }
@@ -292,6 +298,11 @@ impl Driver {
     pub(crate) fn close(&self) {
         self.turn.lock().closed = true;
         self.owners().iter().for_each(|owner| owner.close());
+    }
+
+    /// Whether `close` was called.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.turn.lock().closed
     }
 
     /// Drops what is pending, with whomever. Returns how much that was.

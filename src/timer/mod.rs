@@ -258,6 +258,12 @@ impl<T: Send + 'static> Timer<T> {
         self.shards.context.time.clock.now()
     }
 
+    /// Returns the name that [`TimerBuilder::name`](crate::TimerBuilder::name) has set.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.shards.context.name
+    }
+
     /// Returns the number of pending timers. It is exact if no thread adds, cancels or advances
     /// meanwhile.
     #[must_use]
@@ -323,11 +329,25 @@ impl<T: Send + 'static> Timer<T> {
         pending.into_iter().map(entry).collect()
     }
 
+    /// Returns whether [`shutdown`](Self::shutdown) was called and the reaper has stopped. An `add`
+    /// that begins after this has returned true may only be accepted while that `shutdown` is still
+    /// running, which then returns its entry. Waits for a lock that no task runs under.
+    ///
+    /// ```
+    /// let timer = tickwheel::Timer::builder().start()?;
+    /// assert!(!timer.is_shutdown());
+    /// timer.shutdown();
+    /// assert!(timer.is_shutdown());
+    /// # Ok::<(), tickwheel::BuildError>(())
+    /// ```
+    #[must_use]
+    pub fn is_shutdown(&self) -> bool {
+        self.base.driver.is_closed()
+    }
+
     /// Calls code of a user, and counts its panic as that of a task.
     pub(crate) fn catch_panic(&self, code: impl FnOnce()) {
-        if catch_panic(code).is_none() {
-            self.shards.context.count_panic();
-        }
+        self.shards.context.catch_panic(code);
     }
 
     /// Returns a timer of closures and wakers that shares this timer's clock, delay queue and
@@ -405,8 +425,9 @@ impl<T: Send + 'static> WeakTimer<T> {
 
     /// Calls code like [`Timer::catch_panic`]. If the timer is gone, there is nothing to count in.
     pub(crate) fn catch_panic(&self, code: impl FnOnce()) {
-        if catch_panic(code).is_none() {
-            self.upgrade().iter().for_each(|timer| timer.shards.context.count_panic());
+        match self.upgrade() {
+            Some(timer) => timer.catch_panic(code),
+            None => _ = catch_panic(code),
         }
     }
 }
@@ -431,7 +452,8 @@ impl<T: Send + 'static> fmt::Debug for WeakTimer<T> {
 
 impl<T: Send + 'static> fmt::Debug for Timer<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Timer").field("pending", &self.len()).finish_non_exhaustive()
+        let mut timer = f.debug_struct("Timer");
+        timer.field("name", &self.name()).field("pending", &self.len()).finish_non_exhaustive()
     }
 }
 

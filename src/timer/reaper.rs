@@ -3,7 +3,8 @@
 //! It knows no timer. What a step is, how it waits and what wakes it, is its owner's.
 
 use crate::sync::{Mutex, thread};
-use crate::timer::report::{self, catch_panic};
+use crate::timer::report::{self, catch_panic_of};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A running reaper thread.
@@ -29,20 +30,22 @@ impl Reaper {
         mut step: impl FnMut() -> bool + Send + 'static,
         failed: impl Fn() + Send + 'static,
     ) -> std::io::Result<Self> {
+        let timer: Arc<str> = name.into();
+        let reported = Arc::clone(&timer);
         let mut go_on = move || {
             if cfg!(tickwheel_model) {
                 return step(); // A model must fail where the reaper does.
             }
-            catch_panic(&mut step).unwrap_or_else(|| {
+            catch_panic_of(&timer, &mut step).unwrap_or_else(|| {
                 failed();
                 thread::sleep(REST);
                 true
             })
         };
         let thread = thread::Builder::new().name(name.to_owned()).spawn(move || {
-            report::debug!("the reaper has started");
+            report::debug!(timer = &*reported, "the reaper has started");
             while go_on() {}
-            report::debug!("the reaper has stopped");
+            report::debug!(timer = &*reported, "the reaper has stopped");
         })?;
         Ok(Reaper { id: thread.thread().id(), thread: Mutex::new(Some(thread)) })
     }
@@ -64,7 +67,6 @@ impl Reaper {
 #[cfg(all(test, not(tickwheel_model)))]
 mod tests {
     use super::*;
-    use std::sync::Arc;
     use std::sync::atomic::{AtomicU32, Ordering};
     use std::time::Instant;
 

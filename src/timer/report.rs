@@ -8,6 +8,8 @@ use std::any::Any;
 use std::mem;
 use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::thread;
 
 #[cfg(feature = "tracing")]
 macro_rules! report_debug {
@@ -43,12 +45,14 @@ pub(crate) fn quietly(report: impl FnOnce()) {
     }
 }
 
-/// Reports what a user's code panicked with.
-fn report_panic(panic: Box<dyn Any + Send>) {
+/// Reports what a user's code panicked with, and the timer that called it, where that is known. The
+/// thread's name says as much of a [`Worker`](crate::Worker).
+fn report_panic(timer: Option<&str>, panic: Box<dyn Any + Send>) {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    error!(panic = text.unwrap_or("not a string"), "a timer's task panicked");
-    let _ = text;
+    let text = text.unwrap_or("not a string");
+    let thread = thread::current();
+    error!(timer = timer, thread = thread.name(), panic = text, "a timer's task panicked");
     discard(panic);
 }
 
@@ -65,17 +69,26 @@ fn discard(mut panic: Box<dyn Any + Send>) {
     mem::forget(panic);
 }
 
-/// Calls a user's code; contains and reports its panic.
+/// Calls a user's code for no timer in particular; contains and reports its panic.
 pub(crate) fn catch_panic<R>(code: impl FnOnce() -> R) -> Option<R> {
-    catch_unwind(AssertUnwindSafe(code)).map_err(report_panic).ok()
+    catch_unwind(AssertUnwindSafe(code)).map_err(|panic| report_panic(None, panic)).ok()
 }
 
-/// What a user gave to be kept: its drop is contained as well, wherever that happens.
-pub(crate) struct Contained<T>(Option<T>);
+/// Calls a user's code for the timer of this name; contains and reports its panic.
+pub(crate) fn catch_panic_of<R>(timer: &str, code: impl FnOnce() -> R) -> Option<R> {
+    catch_unwind(AssertUnwindSafe(code)).map_err(|panic| report_panic(Some(timer), panic)).ok()
+}
+
+/// What a user gave to a timer to be kept: its drop is contained as well, wherever that happens.
+pub(crate) struct Contained<T> {
+    /// `None` once it is dropped.
+    value: Option<T>,
+    timer: Arc<str>,
+}
 
 impl<T> Contained<T> {
-    pub(crate) fn new(value: T) -> Self {
-        Contained(Some(value))
+    pub(crate) fn new(timer: &Arc<str>, value: T) -> Self {
+        Contained { value: Some(value), timer: Arc::clone(timer) }
     }
 }
 
@@ -83,12 +96,12 @@ impl<T> Deref for Contained<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        self.0.as_ref().expect("it is there until it is dropped")
+        self.value.as_ref().expect("it is there until it is dropped")
     }
 }
 
 impl<T> Drop for Contained<T> {
     fn drop(&mut self) {
-        catch_panic(|| drop(self.0.take()));
+        catch_panic_of(&self.timer, || drop(self.value.take()));
     }
 }

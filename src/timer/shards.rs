@@ -6,7 +6,7 @@ use crate::timer::context::TimerContext;
 use crate::timer::dispatcher::Dispatcher;
 use crate::timer::owner::{Expired, Flush, FlushStep, Owner, Queued, place_of, try_lock};
 use crate::timer::pool;
-use crate::timer::report::catch_panic;
+use crate::timer::report::catch_panic_of;
 use crate::timer::shard::Shard;
 use crate::timer::stats::Stats;
 use crate::wheel::bucket_queue::Expiration;
@@ -124,7 +124,7 @@ impl<T: Send + 'static> Owner for Shards<T> {
         let mut dropped = 0;
         self.drain(|_, task| {
             dropped += 1;
-            catch_panic(|| drop(task));
+            catch_panic_of(&self.context.name, || drop(task));
         });
         dropped
     }
@@ -139,7 +139,9 @@ impl<T: Send + 'static> Owner for Shards<T> {
             stats.absorb(&state.core.counters, state.core.len());
         }
         stats.refused += self.dispatcher.refused();
-        stats.panicked = stats.panicked.saturating_add(self.dispatcher.panicked());
+        stats.dropped += self.dispatcher.dropped();
+        let panicked = self.dispatcher.panicked(&self.context);
+        stats.panicked = stats.panicked.saturating_add(panicked);
     }
 
     fn snapshot(&self, snapshot: &mut Snapshot, now: u64) {

@@ -20,9 +20,11 @@ use std::fmt;
 /// println!("{stats}");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
+    /// The timer's name.
+    pub name: String,
     /// Timers that were added.
     pub added: u64,
     /// Timers that were cancelled before they expired.
@@ -33,6 +35,8 @@ pub struct Stats {
     pub expired: u64,
     /// Expired tasks that the executor refused.
     pub refused: u64,
+    /// Those of them that were dropped, because the timer has no `on_refused`: they never ran.
+    pub dropped: u64,
     /// Panics of the user's code that were contained: of tasks, also on a
     /// [`Worker`](crate::Worker), and their `Drop` where they were refused; of executors and
     /// `on_refused`; of [`Periodic`](crate::periodic::Periodic) runs; of [lease
@@ -55,24 +59,6 @@ pub struct Stats {
 }
 
 impl Stats {
-    pub(crate) fn new(panicked: u64, wakeups: u64) -> Self {
-        let Counters { added, cancelled, rescheduled, expired, cascaded, returned, lateness } =
-            Counters::default();
-        Stats {
-            added,
-            cancelled,
-            rescheduled,
-            expired,
-            refused: 0,
-            panicked,
-            pending: 0,
-            returned,
-            cascaded,
-            wakeups,
-            lateness,
-        }
-    }
-
     pub(crate) fn absorb(&mut self, counters: &Counters, pending: usize) {
         self.added += counters.added;
         self.cancelled += counters.cancelled;
@@ -87,10 +73,11 @@ impl Stats {
 
 impl fmt::Display for Stats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "added {}, pending {}", self.added, self.pending)?;
+        writeln!(f, "{}: added {}, pending {}", self.name, self.added, self.pending)?;
         writeln!(f, "cancelled {}, rescheduled {}", self.cancelled, self.rescheduled)?;
         writeln!(f, "expired {}, cascaded {}", self.expired, self.cascaded)?;
-        writeln!(f, "refused {}, panicked {}", self.refused, self.panicked)?;
+        let Stats { refused, dropped, panicked, .. } = self;
+        writeln!(f, "refused {refused}, of these dropped {dropped}, panicked {panicked}")?;
         writeln!(f, "returned {}, wakeups {}", self.returned, self.wakeups)?;
         write!(f, "lateness {}", self.lateness)
     }

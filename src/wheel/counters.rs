@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 /// What a core counts.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) added: u64,
     pub(crate) cancelled: u64,
@@ -13,20 +13,6 @@ pub(crate) struct Counters {
     pub(crate) cascaded: u64,
     pub(crate) returned: u64,
     pub(crate) lateness: Lateness,
-}
-
-impl Default for Counters {
-    fn default() -> Self {
-        Counters {
-            added: 0,
-            cancelled: 0,
-            rescheduled: 0,
-            expired: 0,
-            cascaded: 0,
-            returned: 0,
-            lateness: Lateness { bars: [0; 64], sum: 0 },
-        }
-    }
 }
 
 impl Counters {
@@ -42,7 +28,7 @@ impl Counters {
 /// Measured from the exact deadline, or from when the timer was built if that is later, to the
 /// moment at which the timer was taken out to be handed to the executor. Bar `n` counts the times
 /// from 2^n to 2^(n+1) - 1 nanoseconds; bar 0 counts 0 too.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Lateness {
     bars: [u64; 64],
     /// In nanoseconds.
@@ -95,6 +81,19 @@ impl Lateness {
             seen += count;
             (seen >= wanted).then_some(up_to)
         })
+    }
+}
+
+impl Default for Lateness {
+    fn default() -> Self {
+        Lateness { bars: [0; 64], sum: 0 }
+    }
+}
+
+/// Shows the bars that are not empty.
+impl fmt::Debug for Lateness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.bars()).finish()
     }
 }
 

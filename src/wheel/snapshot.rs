@@ -38,22 +38,31 @@ impl Snapshot {
     /// Returns whether there are more.
     pub(crate) fn absorb<T>(&mut self, core: &Core<T>, cursor: &mut usize, now: u64) -> bool {
         let Core { ticks, wheels, .. } = core;
-        let spans: Vec<u64> = wheels.levels().map(|span| ticks.start_of(span)).collect();
+        let spans: Vec<u64> = wheels.levels().collect();
+        let present = ticks.floor(now);
         for _ in 0..BUCKETS {
             work::count(1);
             let Some(bucket) = wheels.nth_bucket(*cursor) else { return false };
             let level = if bucket.level == ELAPSED { 0 } else { usize::from(bucket.level) };
-            let due = wheels.armed_tick(bucket).map(|tick| ticks.start_of(tick));
-            let wait = due.map(|due| due.saturating_sub(now));
-            let row = self.level(level, Duration::from_nanos(spans[level]), wheels.size());
-            row.absorb(wait, wheels.len_of(bucket));
+            let row = self.level(level, ticks.start_of(spans[level]), wheels.size());
+            if let Some(tick) = wheels.armed_tick(bucket) {
+                let wait = Duration::from_nanos(ticks.start_of(tick).saturating_sub(now));
+                // A bucket of an overflow wheel expires before the first tick of its slot.
+                let early = level.checked_sub(1).map_or(0, |finer| spans[level] - spans[finer]);
+                let slot = tick.saturating_add(early) / spans[level];
+                // The wheels' time may have passed `now` meanwhile.
+                let last = wheels.size() - 1;
+                let ahead = last.min(slot.saturating_sub(present / spans[level]) as usize);
+                row.absorb(wait, ahead, wheels.len_of(bucket));
+            }
             *cursor += 1;
         }
         true
     }
 
     /// The row for such levels, which lie in the order of their ticks.
-    fn level(&mut self, level: usize, tick: Duration, wheel_size: usize) -> &mut LevelSnapshot {
+    fn level(&mut self, level: usize, tick: u64, wheel_size: usize) -> &mut LevelSnapshot {
+        let tick = Duration::from_nanos(tick);
         let key = |row: &LevelSnapshot| (row.tick, row.wheel_size);
         let place = self.levels.partition_point(|row| key(row) < (tick, wheel_size));
         if self.levels.get(place).is_none_or(|row| key(row) != (tick, wheel_size)) {
@@ -79,6 +88,10 @@ pub struct LevelSnapshot {
     pub entries: usize,
     /// When the first of them is to be flushed, counted from now; zero if that is due.
     pub next_expiration: Option<Duration>,
+    /// The entries by slot: first those of the slot that the present is in, with whatever is due,
+    /// then those of the slots ahead of it. Ends with the last slot that has a bucket, so there are
+    /// at most `wheel_size`.
+    pub slots: Vec<usize>,
 }
 
 impl LevelSnapshot {
@@ -90,18 +103,22 @@ impl LevelSnapshot {
             armed_buckets: 0,
             entries: 0,
             next_expiration: None,
+            slots: Vec::new(),
         }
     }
 }
 
 impl LevelSnapshot {
-    /// Adds a bucket, which waits so many nanoseconds if it is armed.
-    fn absorb(&mut self, wait: Option<u64>, entries: usize) {
+    /// Adds an armed bucket, whose slot lies so many slots ahead of the present one. One that is
+    /// not armed is empty.
+    fn absorb(&mut self, wait: Duration, ahead: usize, entries: usize) {
+        self.armed_buckets += 1;
         self.entries += entries;
-        if let Some(wait) = wait.map(Duration::from_nanos) {
-            self.armed_buckets += 1;
-            self.next_expiration = Some(self.next_expiration.map_or(wait, |next| next.min(wait)));
+        self.next_expiration = Some(self.next_expiration.map_or(wait, |next| next.min(wait)));
+        if self.slots.len() <= ahead {
+            self.slots.resize(ahead + 1, 0);
         }
+        self.slots[ahead] += entries;
     }
 }
 

@@ -1,6 +1,7 @@
 //! The behaviour of `Timer`, one rule of its documentation per test. Time is a `ManualClock`.
 
 mod deadlines;
+mod figures;
 mod handles;
 mod limits;
 mod local;

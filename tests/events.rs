@@ -1,0 +1,154 @@
+//! Every `tracing` event about a timer names the timer.
+#![cfg(feature = "tracing")]
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::panic::panic_any;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+use tickwheel::keyed::KeyedTimer;
+use tickwheel::lease::{LeaseStore, LeaseTerms, Leases, Renewal};
+use tickwheel::{ManualClock, Task, Timer, TimerEntry, Worker};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Metadata, Subscriber};
+
+const MS: Duration = Duration::from_millis(1);
+
+/// What was reported: the timer, the thread, the message.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Report {
+    timer: String,
+    thread: String,
+    message: String,
+}
+
+static REPORTS: Mutex<Vec<Report>> = Mutex::new(Vec::new());
+
+struct Recorder;
+
+impl Subscriber for Recorder {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target().starts_with("tickwheel")
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        let mut report = Report::default();
+        event.record(&mut report);
+        REPORTS.lock().unwrap_or_else(PoisonError::into_inner).push(report);
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
+}
+
+impl Visit for Report {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        match field.name() {
+            "timer" => self.timer = value.to_owned(),
+            "thread" => self.thread = value.to_owned(),
+            _ => {}
+        }
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        if field.name() == "message" {
+            self.message = format!("{value:?}");
+        }
+    }
+}
+
+/// Something whose drop panics.
+struct Brittle;
+
+impl Drop for Brittle {
+    fn drop(&mut self) {
+        panic_any("dropped");
+    }
+}
+
+/// Keeps what panics when it is dropped.
+struct Fails(Brittle);
+
+impl LeaseStore<u32> for Fails {
+    fn renew(&self, _: Vec<Renewal<u32>>) {}
+    fn lost(&self, _: u32) {}
+}
+
+/// A task that panics, one that is pending at the end, and a reaper.
+fn started() {
+    let timer = Timer::builder().name("started").start().unwrap();
+    timer.add(TimerEntry::after(MS, || panic_any("a task"))).unwrap();
+    while timer.stats().panicked == 0 {
+        std::thread::sleep(MS);
+    }
+    let brittle = Brittle;
+    timer.add(TimerEntry::after(Duration::MAX, || drop(brittle))).unwrap();
+}
+
+/// An executor that refuses, and panics when it is dropped.
+fn refused() {
+    let brittle = Brittle;
+    let refuse = move |task: Task| {
+        let _kept = &brittle;
+        Err(task)
+    };
+    let timer = Timer::builder().name("refused").executor(refuse).build().unwrap();
+    timer.add(TimerEntry::after(Duration::ZERO, || ())).unwrap();
+    assert_eq!(timer.advance_clock(Duration::ZERO), 1);
+}
+
+/// Leases whose store answers nothing, and keys, whose callbacks panic in the end.
+fn stood_upon() {
+    let clock = ManualClock::new();
+    let timer = Timer::builder().name("stood upon").clock(clock.clone()).build().unwrap();
+    let leases = Leases::new(&timer, LeaseTerms::new(30 * MS), Fails(Brittle));
+    let lease = leases.hold(1).unwrap();
+    let brittle = Brittle;
+    let keyed = KeyedTimer::new(&timer, move |_: u32, ()| _ = &brittle);
+    keyed.schedule(1, TimerEntry::after(MS, ())).unwrap();
+    for _ in 0..31 {
+        clock.advance(MS);
+        timer.advance_clock(Duration::ZERO);
+    }
+    drop((lease, leases, keyed));
+}
+
+#[test]
+fn each_names_its_timer() {
+    tracing::subscriber::set_global_default(Recorder).expect("the first");
+    let worker = Worker::unbounded("a worker", Task::run).unwrap();
+    let handed = Timer::builder().name("handed").executor(worker).build().unwrap();
+    handed.add(TimerEntry::after(Duration::ZERO, || panic_any("a task"))).unwrap();
+    handed.advance_clock(Duration::ZERO);
+    drop(handed); // Waits for the worker.
+    started();
+    refused();
+    stood_upon();
+    let reports = REPORTS.lock().unwrap().clone();
+    let seen: BTreeSet<_> =
+        reports.iter().map(|report| (&*report.timer, &*report.message)).collect();
+    let panicked = "a timer's task panicked";
+    let expected = [
+        ("started", "the reaper has started"),
+        ("started", "the reaper has stopped"),
+        ("started", panicked),
+        ("started", "pending tasks were dropped with their timer"),
+        ("refused", "the executor refused expired tasks: dropped"),
+        ("refused", panicked),
+        ("stood upon", "leases were not renewed: tried again"),
+        ("stood upon", panicked),
+        ("", panicked), // The worker's: it knows no timer.
+    ];
+    assert_eq!(seen, expected.into_iter().collect());
+    let nameless: Vec<_> = reports.iter().filter(|report| report.timer.is_empty()).collect();
+    assert!(nameless.len() == 1 && nameless[0].thread == "a worker", "{nameless:?}");
+    let of = |timer: &str| reports.iter().filter(|report| report.timer == timer).count();
+    assert_eq!((of("started"), of("refused")), (5, 2), "{reports:#?}");
+}
