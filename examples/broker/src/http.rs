@@ -5,6 +5,7 @@ use crate::follower::Pace;
 use crate::metrics;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
+use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
@@ -15,6 +16,7 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 
 const USAGE: &str = "GET /metrics\n\
+    GET /wheels\n\
     POST /follower/stop\n\
     POST /follower/run\n\
     POST /follower/run?lag_ms=MS\n";
@@ -33,10 +35,18 @@ pub(crate) async fn serve(broker: Arc<Broker>, stream: TcpStream) {
     }
 }
 
-fn answer(broker: &Broker, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+fn answer(broker: &Arc<Broker>, request: &Request<Incoming>) -> Response<Full<Bytes>> {
     let uri = request.uri();
+    let mut content_type = "text/plain; charset=utf-8";
     let (status, text) = match (request.method(), uri.path()) {
-        (&Method::GET, "/metrics") => (StatusCode::OK, metrics::text(broker)),
+        (&Method::GET, "/metrics") => {
+            content_type = metrics::CONTENT_TYPE;
+            (StatusCode::OK, metrics::text(broker))
+        }
+        (&Method::GET, "/wheels") => {
+            content_type = "application/json";
+            (StatusCode::OK, metrics::of(broker).json())
+        }
         (&Method::POST, "/follower/stop") => {
             broker.set_follower(Pace::Stopped);
             (StatusCode::OK, "stopped\n".to_owned())
@@ -52,6 +62,8 @@ fn answer(broker: &Broker, request: &Request<Incoming>) -> Response<Full<Bytes>>
     };
     let mut response = Response::new(Full::from(text));
     *response.status_mut() = status;
+    let content_type = HeaderValue::from_static(content_type);
+    response.headers_mut().insert(CONTENT_TYPE, content_type);
     response
 }
 

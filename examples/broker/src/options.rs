@@ -31,7 +31,7 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9092")]
     pub(crate) listen: SocketAddr,
 
-    /// Where /metrics are, and the follower is stopped
+    /// Where /metrics and /wheels are, and the follower is stopped
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9464")]
     pub(crate) http: SocketAddr,
 

@@ -19,8 +19,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let level = if options.verbose { Level::DEBUG } else { Level::INFO };
     let colours = std::io::stdout().is_terminal();
     tracing_subscriber::fmt().with_max_level(level).with_target(false).with_ansi(colours).init();
-    let timer = Timer::builder().max_pending(options.max_keys).start()?;
-    let waits = Timer::builder().start()?;
+    let timer = Timer::builder().name("keys").max_pending(options.max_keys).start()?;
+    let waits = Timer::builder().name("waits").start()?;
     let shared = Shared::new(timer.clone(), waits, options.bounds());
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(options.threads.into())

@@ -1,11 +1,18 @@
 //! The timer and the store in figures, for Prometheus.
 
 use crate::shared::Shared;
-use std::fmt::Write;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Registry;
+use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use tickwheel_prometheus::Metrics;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tracing::{debug, warn};
@@ -13,6 +20,8 @@ use tracing::{debug, warn};
 /// A scrape takes no longer, and asks no longer.
 const MAX_TIME: Duration = Duration::from_secs(5);
 const MAX_REQUEST: usize = 8 * 1024;
+
+const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Answers scrapes for ever, one after the other.
 pub async fn run(listener: TcpListener, shared: Arc<Shared>) {
@@ -33,19 +42,23 @@ pub async fn run(listener: TcpListener, shared: Arc<Shared>) {
     }
 }
 
-async fn answer(mut stream: TcpStream, shared: &Shared) -> io::Result<()> {
+async fn answer(mut stream: TcpStream, shared: &Arc<Shared>) -> io::Result<()> {
     let mut request = Vec::new();
     while !request.windows(4).any(|end| end == b"\r\n\r\n") {
         if request.len() > MAX_REQUEST || stream.read_buf(&mut request).await? == 0 {
             return Ok(());
         }
     }
-    let (status, body) = match request.starts_with(b"GET /metrics ") {
-        true => ("200 OK", text(shared)),
-        false => ("404 Not Found", "The figures are at /metrics.\n".to_owned()),
+    let asks_for = |path: &str| request.starts_with(format!("GET {path} ").as_bytes());
+    let (status, kind, body) = if asks_for("/metrics") {
+        ("200 OK", OPENMETRICS, text(shared))
+    } else if asks_for("/wheels") {
+        ("200 OK", "application/json", of(shared).json())
+    } else {
+        ("404 Not Found", "text/plain", "The figures are at /metrics and /wheels.\n".to_owned())
     };
     let response = format!(
-        "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4\r\n\
+        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\n\
          Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
         body.len()
     );
@@ -53,43 +66,49 @@ async fn answer(mut stream: TcpStream, shared: &Shared) -> io::Result<()> {
     stream.shutdown().await
 }
 
+/// The metrics of both timers and the keys.
+pub fn of(shared: &Shared) -> Metrics {
+    let metrics = Metrics::default();
+    metrics.timer(&shared.timer);
+    metrics.timer(&shared.waits);
+    shared.store.register(&metrics);
+    metrics
+}
+
 /// All figures.
-pub fn text(shared: &Shared) -> String {
-    let stats = shared.timer.stats();
-    let (store, counts) = (&shared.store, &shared.counts);
-    let number = |number: usize| number as u64;
-    let figures = [
-        ("ttlstore_keys", "gauge", number(store.len())),
-        ("ttlstore_keys_with_ttl", "gauge", number(store.deadlines())),
-        ("ttlstore_clients", "gauge", number(counts.clients.load(Ordering::Relaxed))),
-        ("ttlstore_subscribers", "gauge", number(shared.events.subscribers())),
-        ("ttlstore_expired_keys_total", "counter", store.expired()),
-        ("ttlstore_commands_total", "counter", counts.commands.load(Ordering::Relaxed)),
-        ("ttlstore_connections_total", "counter", counts.connections.load(Ordering::Relaxed)),
-        ("ttlstore_refused_total", "counter", counts.refused.load(Ordering::Relaxed)),
-        ("timer_pending", "gauge", number(stats.pending)),
-        ("timer_added_total", "counter", stats.added),
-        ("timer_cancelled_total", "counter", stats.cancelled),
-        ("timer_rescheduled_total", "counter", stats.rescheduled),
-        ("timer_expired_total", "counter", stats.expired),
-        ("timer_cascaded_total", "counter", stats.cascaded),
-        ("timer_wakeups_total", "counter", stats.wakeups),
-        ("timer_panicked_total", "counter", stats.panicked),
-    ];
+pub fn text(shared: &Arc<Shared>) -> String {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(of(shared)));
+    registry.register_collector(Box::new(Own(Arc::clone(shared))));
     let mut text = String::new();
-    // Writing to a string can't fail.
-    for (name, kind, value) in figures {
-        let _ = writeln!(text, "# TYPE {name} {kind}\n{name} {value}");
-    }
-    let _ = writeln!(text, "# TYPE timer_lateness_seconds histogram");
-    let mut count = 0;
-    for (up_to, more) in stats.lateness.bars() {
-        count += more;
-        let up_to = up_to.as_secs_f64();
-        let _ = writeln!(text, "timer_lateness_seconds_bucket{{le=\"{up_to}\"}} {count}");
-    }
-    let _ = writeln!(text, "timer_lateness_seconds_bucket{{le=\"+Inf\"}} {count}");
-    let _ = writeln!(text, "timer_lateness_seconds_sum {}", stats.lateness.sum().as_secs_f64());
-    let _ = writeln!(text, "timer_lateness_seconds_count {count}");
+    encode(&mut text, &registry).expect("writing to a string can't fail");
     text
+}
+
+/// The store's own figures.
+#[derive(Debug)]
+struct Own(Arc<Shared>);
+
+impl Collector for Own {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let (store, counts, events) = (&self.0.store, &self.0.counts, &self.0.events);
+        let counter = |count: u64| Box::new(ConstCounter::new(count)) as Box<dyn EncodeMetric>;
+        let gauge = |value: usize| Box::new(ConstGauge::new(value)) as Box<dyn EncodeMetric>;
+        let (clients, refused) = (&counts.clients, &counts.refused);
+        let (commands, connections) = (&counts.commands, &counts.connections);
+        for (name, help, metric) in [
+            ("keys", "Keys.", gauge(store.len())),
+            ("keys_with_ttl", "Keys that expire.", gauge(store.deadlines())),
+            ("clients", "Connections that are open.", gauge(clients.load(Ordering::Relaxed))),
+            ("subscribers", "Clients that listen to events.", gauge(events.subscribers())),
+            ("expired_keys", "Keys that have expired.", counter(store.expired())),
+            ("commands", "Commands that were run.", counter(commands.load(Ordering::Relaxed))),
+            ("connections", "Connections.", counter(connections.load(Ordering::Relaxed))),
+            ("refused", "Connections over the limit.", counter(refused.load(Ordering::Relaxed))),
+        ] {
+            let (name, kind) = (format!("ttlstore_{name}"), metric.metric_type());
+            metric.encode(encoder.encode_descriptor(&name, help, None, kind)?)?;
+        }
+        Ok(())
+    }
 }

@@ -17,7 +17,8 @@ pub(crate) struct Options {
     /// The port to listen on; 0 for any that is free
     #[arg(long, default_value_t = 6380)]
     pub(crate) port: u16,
-    /// Tells the timer's figures to Prometheus at this port, under /metrics
+    /// Tells the timers' figures at this port: to Prometheus under /metrics, to tickwheel-top under
+    /// /wheels
     #[arg(long)]
     pub(crate) stats_port: Option<u16>,
     /// Threads that serve connections; the timer has one of its own

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 use tickwheel::Timer;
 use tickwheel::keyed::{Entry, KeyedTimer};
+use tickwheel_prometheus::Metrics;
 
 pub(crate) type Key = Box<[u8]>;
 
@@ -86,6 +87,11 @@ impl Store {
     /// Whether there is no key.
     pub fn is_empty(&self) -> bool {
         self.keys.is_empty()
+    }
+
+    /// Shows the keys.
+    pub fn register(&self, metrics: &Metrics) {
+        metrics.keyed_timer("keys", &self.keys);
     }
 
     /// How many keys have a deadline.

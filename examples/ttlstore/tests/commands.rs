@@ -172,9 +172,14 @@ fn info_tells_of_keys_and_timer() {
     assert!(told(&mut client, "info keyspace").contains("db0"));
     assert!(!told(&mut client, "info keyspace").contains("uptime"));
     let figures = tickwheel_ttlstore::metrics::text(&server.shared);
-    for line in
-        ["ttlstore_keys 2", "ttlstore_keys_with_ttl 1", "timer_pending 2", "timer_expired_total 1"]
-    {
+    for line in [
+        "ttlstore_keys 2",
+        "ttlstore_keys_with_ttl 1",
+        "ttlstore_expired_keys_total 1",
+        "tickwheel_timer_pending{timer=\"tickwheel\"} 2",
+        "tickwheel_timer_expired_total{timer=\"tickwheel\"} 1",
+        "tickwheel_keyed_timer_keys{keyed_timer=\"keys\"} 2",
+    ] {
         assert!(figures.lines().any(|figure| figure == line), "{figures}");
     }
 }

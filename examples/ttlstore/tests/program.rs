@@ -73,6 +73,13 @@ fn it_says_at_the_end_what_was_pending() {
         let figures = scrape(stats_port, "/metrics");
         assert!(figures.starts_with("HTTP/1.1 200 OK\r\n"), "{figures}");
         assert!(figures.contains("\nttlstore_keys_with_ttl 2\n"), "{figures}");
+        assert!(figures.contains("\ntickwheel_timer_pending{timer=\"keys\"} 3\n"), "{figures}");
+        let wheels = scrape(stats_port, "/wheels");
+        assert!(wheels.contains("\r\nContent-Type: application/json\r\n"), "{wheels}");
+        let (_, wheels) = wheels.split_once("\r\n\r\n").expect("a body");
+        let wheels: serde_json::Value = serde_json::from_str(wheels).expect("JSON");
+        let names = [&wheels["timers"][0]["name"], &wheels["timers"][1]["name"]];
+        assert_eq!(names, ["keys", "waits"]);
         assert!(scrape(stats_port, "/").starts_with("HTTP/1.1 404 "));
         let end = program.end(signal);
         assert!(end.contains("3 keys are lost, 0 have expired"), "{end}");

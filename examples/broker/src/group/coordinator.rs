@@ -14,8 +14,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tickwheel::keyed::KeyedTimer;
-use tickwheel::purgatory::{DelayedOperation, Purgatory, PurgatoryStats};
+use tickwheel::purgatory::{DelayedOperation, Purgatory};
 use tickwheel::{Timer, TimerEntry};
+use tickwheel_prometheus::Metrics;
 
 /// What groups may have.
 #[derive(Clone, Copy, Debug)]
@@ -144,8 +145,10 @@ impl Coordinator {
         (self.joins.delayed(), self.sessions.len())
     }
 
-    pub fn stats(&self) -> PurgatoryStats {
-        self.joins.stats()
+    /// Shows the joins and the sessions.
+    pub fn register(&self, metrics: &Metrics) {
+        metrics.purgatory("join", &self.joins);
+        metrics.keyed_timer("sessions", &self.sessions);
     }
 
     /// Returns how many joins and sessions were pending.

@@ -15,6 +15,7 @@ pub(crate) const NS: Duration = Duration::from_nanos(1);
 pub(crate) struct Fixture {
     pub(crate) broker: Arc<Broker>,
     pub(crate) address: SocketAddr,
+    pub(crate) http: SocketAddr,
     clock: ManualClock,
     timer: Timer,
     runtime: Runtime,
@@ -53,9 +54,10 @@ impl Fixture {
         let server = runtime.block_on(Server::bind(any, any, timer.clone(), terms));
         let server = server.expect("two ports");
         let (broker, address) = (Arc::clone(server.broker()), server.kafka_address());
+        let http = server.http_address().expect("an address");
         let (end, ended) = oneshot::channel();
         runtime.spawn(server.run(async { drop(ended.await) }));
-        Fixture { broker, address, clock, timer, runtime, end: Some(end) }
+        Fixture { broker, address, http, clock, timer, runtime, end: Some(end) }
     }
 
     pub(crate) fn client(&self) -> Client {

@@ -6,6 +6,7 @@ mod fixture;
 mod groups;
 mod limits;
 mod long_poll;
+mod metrics;
 mod nonsense;
 mod records;
 mod replicas;

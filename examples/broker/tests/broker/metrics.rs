@@ -1,0 +1,43 @@
+//! What an operator asks for: the metrics, and the wheels.
+
+use crate::fixture::{Fixture, MS};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use tickwheel_broker::Waiting;
+
+/// The head and the body of an answer.
+fn get(fixture: &Fixture, path: &str) -> (String, String) {
+    let mut stream = TcpStream::connect(fixture.http).expect("it listens");
+    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).expect("it reads");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
+    (head.to_lowercase(), body.to_owned())
+}
+
+#[test]
+fn a_fetch_that_waits_is_seen_by_prometheus_and_in_the_wheels() {
+    let fixture = Fixture::new();
+    let mut consumer = fixture.client();
+    consumer.create("orders");
+    consumer.send_fetch("orders", 0, 500, 1);
+    fixture.wait_for(Waiting { fetches: 1, ..Waiting::default() });
+    let (head, page) = get(&fixture, "/metrics");
+    assert!(head.starts_with("http/1.1 200 ok") && head.contains("openmetrics-text"), "{head}");
+    let has =
+        |page: &str, line: &str| assert!(page.lines().any(|it| it == line), "{line}:\n{page}");
+    has(&page, "tickwheel_purgatory_delayed{purgatory=\"fetch\"} 1");
+    has(&page, "tickwheel_keyed_timer_keys{keyed_timer=\"sessions\"} 0");
+    has(&page, "broker_topics 1");
+    has(&page, "broker_requests_total{api=\"Fetch\"} 1");
+    let (head, wheels) = get(&fixture, "/wheels");
+    assert!(head.contains("application/json"), "{head}");
+    // Its timeout is 500 slots of a millisecond ahead.
+    let slots = format!("\"slots\":[{}1]", "0,".repeat(500));
+    assert!(wheels.contains(&slots), "{wheels}");
+    fixture.advance(500 * MS);
+    consumer.receive_fetched();
+    let (_, page) = get(&fixture, "/metrics");
+    has(&page, "tickwheel_purgatory_ended_total{purgatory=\"fetch\",how=\"expired\"} 1");
+}
