@@ -1,0 +1,84 @@
+//! `tickwheel-top`: shows the wheels of a running service.
+
+#![forbid(unsafe_code)]
+
+use clap::Parser;
+use ratatui::DefaultTerminal;
+use ratatui::crossterm::event::{self, Event, KeyEventKind};
+use std::error::Error;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::thread;
+use std::time::{Duration, Instant};
+use tickwheel_top::app::App;
+use tickwheel_top::source::Source;
+use tickwheel_top::{picture, view};
+
+/// A live view of the wheels of a service that uses tickwheel.
+///
+/// The service answers GET /wheels by `Metrics::json` of the crate tickwheel-prometheus.
+#[derive(Debug, Parser)]
+#[command(name = "tickwheel-top", version)]
+struct Options {
+    /// The service: localhost:9464, or a whole address
+    url: String,
+    /// How long until the figures are asked for again
+    #[arg(long, value_name = "MS", default_value_t = 1000)]
+    #[arg(value_parser = clap::value_parser!(u64).range(10..=3_600_000))]
+    interval_ms: u64,
+    /// Print one frame as text, after one interval, so that it has rates
+    #[arg(long)]
+    once: bool,
+    /// Draw the wheels into this file
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// With --once: how wide the frame is
+    #[arg(long, value_name = "COLUMNS", default_value_t = 120)]
+    #[arg(value_parser = clap::value_parser!(u16).range(40..=1000))]
+    width: u16,
+}
+
+fn main() -> ExitCode {
+    let result = run(&Options::parse());
+    let _ = result.as_ref().inspect_err(|error| eprintln!("tickwheel-top: {error}"));
+    ExitCode::from(u8::from(result.is_err()))
+}
+
+fn run(options: &Options) -> Result<(), Box<dyn Error>> {
+    let source = Source::new(&options.url);
+    let mut app = App::new(source.url(), Duration::from_millis(options.interval_ms));
+    if let Some(file) = &options.svg {
+        svg::save(file, &picture::wheels(&source.fetch()?))?;
+    }
+    if options.once {
+        app.take(Ok(source.fetch()?), Instant::now());
+        thread::sleep(app.interval);
+        app.take(Ok(source.fetch()?), Instant::now());
+        println!("{}", view::text(&app, options.width, view::height(&app)));
+    } else if options.svg.is_none() {
+        ratatui::run(|terminal| live(terminal, &mut app, &source))?;
+    }
+    Ok(())
+}
+
+/// Shows the app until it has ended. While the source is asked keys wait, two seconds at most.
+fn live(terminal: &mut DefaultTerminal, app: &mut App, source: &Source) -> std::io::Result<()> {
+    let mut asked: Option<Instant> = None;
+    while !app.ended {
+        if !app.frozen && asked.is_none_or(|asked| asked.elapsed() >= app.interval) {
+            asked = Some(Instant::now());
+            let answer = source.fetch().map_err(|error| error.to_string());
+            app.take(answer, Instant::now());
+        }
+        terminal.draw(|frame| view::draw(frame, app))?;
+        let passed = asked.filter(|_| !app.frozen).map_or(Duration::ZERO, |it| it.elapsed());
+        let wait = app.interval.saturating_sub(passed);
+        if event::poll(wait)?
+            && let Event::Key(key) = event::read()?
+            && key.kind == KeyEventKind::Press
+        {
+            app.press(key.code);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,199 @@
+//! The picture: the wheels as discs, in SVG.
+//!
+//! A ring is a level, the finest one innermost; the present is at twelve o'clock, and what is
+//! further ahead lies further round, clockwise.
+
+use crate::heat::{HOTTEST, Heat, heat};
+use crate::view::{number, short};
+use std::f64::consts::TAU;
+use std::time::Duration;
+use svg::Document;
+use svg::node::element::path::Data;
+use svg::node::element::{Circle, Group, Line, Path, Rectangle, Text, Title};
+use tickwheel_prometheus::{Figures, LevelFigures, TimerFigures};
+
+/// From cold to hot; the first is that of an empty ring.
+const COLOURS: [&str; HOTTEST + 1] = [
+    "#eceff1", "#bbdefb", "#64b5f6", "#26a69a", "#9ccc65", "#ffee58", "#ffb300", "#f4511e",
+    "#b71c1c",
+];
+
+const FIRST_RADIUS: f64 = 62.0;
+const RING: f64 = 22.0;
+const GAP: f64 = 3.0;
+/// Room around a disc, with what is written there.
+const MARGIN: f64 = 46.0;
+
+/// Draws the wheels of all timers: for each a disc of its own levels, and if keyed timers stand on
+/// it, one of theirs. Those without an entry are left out, unless all are.
+pub fn wheels(figures: &Figures) -> Document {
+    let mut discs: Vec<_> = figures.timers.iter().flat_map(discs).collect();
+    if discs.iter().any(|disc| disc.entries > 0) {
+        discs.retain(|disc| disc.entries > 0);
+    }
+    let width: f64 = discs.iter().map(|disc| 2.0 * disc.reach()).sum();
+    let height = discs.iter().map(|disc| 2.0 * disc.reach()).fold(0.0, f64::max) + 40.0;
+    let mut x = 0.0;
+    let mut document = Document::new()
+        .set("viewBox", (0, 0, width.ceil(), height.ceil()))
+        .set("font-family", "sans-serif")
+        .set("font-size", 11)
+        .add(Rectangle::new().set("width", "100%").set("height", "100%").set("fill", "#ffffff"));
+    for disc in &discs {
+        let at = format!("translate({:.1} {:.1})", x + disc.reach(), (height - 40.0) / 2.0 + 12.0);
+        document = document.add(disc.draw().set("transform", at));
+        x += 2.0 * disc.reach();
+    }
+    document.add(legend(height - 18.0))
+}
+
+/// The levels of one kind of wheel of a timer.
+struct Disc<'a> {
+    title: String,
+    levels: Vec<&'a LevelFigures>,
+    entries: usize,
+    most: usize,
+}
+
+/// A timer's own wheels have more slots than those of keyed timers, whose levels lie among its
+/// own. Those without an entry are left out, but for the first.
+fn discs(timer: &TimerFigures) -> Vec<Disc<'_>> {
+    let mut sizes: Vec<_> = timer.levels.iter().map(|level| level.wheel_size).collect();
+    sizes.sort_unstable_by(|one, other| other.cmp(one));
+    sizes.dedup();
+    let most = timer.levels.iter().flat_map(|level| &level.slots).copied().max().unwrap_or(0);
+    let disc = |size| {
+        let of_size = timer.levels.iter().filter(move |level| level.wheel_size == size);
+        let levels: Vec<_> = of_size.filter(|it| it.entries > 0 || it.level == 0).collect();
+        let entries: usize = levels.iter().map(|level| level.entries).sum();
+        let (name, sum) = (&timer.name, number(entries as f64));
+        let title = format!("{name}: {sum} in wheels of {size} slots");
+        Disc { title, levels, entries, most }
+    };
+    sizes.into_iter().map(disc).collect()
+}
+
+impl Disc<'_> {
+    fn radius(&self) -> f64 {
+        FIRST_RADIUS + self.levels.len() as f64 * (RING + GAP)
+    }
+
+    /// Half of the place that it takes.
+    fn reach(&self) -> f64 {
+        self.radius() + MARGIN
+    }
+
+    /// Around the origin.
+    fn draw(&self) -> Group {
+        let mut group = Group::new();
+        for (place, level) in self.levels.iter().enumerate() {
+            let inner = FIRST_RADIUS + place as f64 * (RING + GAP);
+            group = group.add(ring(level, inner, self.most));
+        }
+        let (top, bottom) = (-self.radius() - 6.0, -FIRST_RADIUS + 10.0);
+        let hand = Line::new().set("x1", 0).set("x2", 0).set("y1", bottom).set("y2", top);
+        let title = Text::new(self.title.clone()).set("text-anchor", "middle").set("font-size", 13);
+        let now = Text::new("now").set("text-anchor", "middle").set("y", top - 4.0);
+        let arrow =
+            Text::new("later \u{2192}").set("x", 16).set("y", top - 4.0).set("fill", "#78909c");
+        group
+            .add(hand.set("stroke", "#263238").set("stroke-width", 1.5))
+            .add(now)
+            .add(arrow)
+            .add(title.set("y", self.radius() + 26.0))
+    }
+}
+
+/// A level: its ring, its slots that hold something, and what a slot spans.
+fn ring(level: &LevelFigures, inner: f64, most: usize) -> Group {
+    let (middle, slots) = (inner + RING / 2.0, level.wheel_size as f64);
+    let empty = Circle::new().set("r", middle).set("fill", "none").set("stroke", COLOURS[0]);
+    let mut group = Group::new().add(empty.set("stroke-width", RING));
+    for (slot, entries) in level.slots.iter().enumerate().filter(|(_, entries)| **entries > 0) {
+        let heat: Heat = heat(*entries, most);
+        // Never so thin that it is not seen.
+        let wide = (TAU / slots).max(0.012);
+        let from = slot as f64 / slots * TAU;
+        let (slot, entries) = (short(ahead(level, slot)), number(*entries as f64));
+        let title = Title::new(format!("{slot} ahead: {entries}"));
+        let path = Path::new().set("d", sector(inner, inner + RING, from, from + wide));
+        group = group.add(path.set("fill", COLOURS[heat]).add(title));
+    }
+    let tick = short(Duration::from_nanos(level.tick_ns));
+    let (text, half) = (format!("{tick} a slot"), middle + 4.0);
+    let text = Text::new(text).set("text-anchor", "middle").set("y", half).set("font-size", 10);
+    // Legible on any colour.
+    group.add(text.set("stroke", "#ffffff").set("stroke-width", 3).set("paint-order", "stroke"))
+}
+
+fn ahead(level: &LevelFigures, slot: usize) -> Duration {
+    Duration::from_nanos(level.tick_ns.saturating_mul(slot as u64))
+}
+
+/// The outline of a sector of a ring; angles in radians from twelve o'clock, clockwise.
+fn sector(inner: f64, outer: f64, from: f64, to: f64) -> Data {
+    let at = |radius: f64, angle: f64| {
+        // No `-0`.
+        let round = |value: f64| (value * 100.0).round() / 100.0 + 0.0;
+        (round(radius * angle.sin()), round(-radius * angle.cos()))
+    };
+    let large = i32::from(to - from > TAU / 2.0);
+    let (end, back) = (at(outer, to), at(inner, from));
+    Data::new()
+        .move_to(at(outer, from))
+        .elliptical_arc_to((outer, outer, 0, large, 1, end.0, end.1))
+        .line_to(at(inner, to))
+        .elliptical_arc_to((inner, inner, 0, large, 0, back.0, back.1))
+        .close()
+}
+
+fn legend(y: f64) -> Group {
+    let text = |text: &str, x: f64| Text::new(text).set("x", x).set("y", y + 10.0);
+    let mut group = Group::new().add(text("one entry", 12.0));
+    for (place, colour) in COLOURS[1..].iter().enumerate() {
+        let x = 68.0 + place as f64 * 16.0;
+        let square = Rectangle::new().set("x", x).set("y", y).set("width", 15).set("height", 12);
+        group = group.add(square.set("fill", *colour));
+    }
+    group.add(text("the most in a slot", 68.0 + 8.0 * 16.0 + 6.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tickwheel::{ManualClock, Timer, TimerEntry};
+    use tickwheel_prometheus::Metrics;
+
+    fn figures(delays_ms: &[u64]) -> Figures {
+        let timer = Timer::builder().name("a <timer>").clock(ManualClock::new()).wheel_size(8);
+        let timer = timer.shards(1).build().unwrap();
+        for delay_ms in delays_ms {
+            timer.add(TimerEntry::after(Duration::from_millis(*delay_ms), || ())).unwrap();
+        }
+        let metrics = Metrics::default();
+        metrics.timer(&timer);
+        metrics.figures()
+    }
+
+    #[test]
+    fn each_slot_that_holds_something_is_a_sector() {
+        let picture = wheels(&figures(&[2, 2, 5, 20])).to_string();
+        assert_eq!(picture.matches("<path").count(), 3);
+        // The second slot of eight, from 90 to 135 degrees: the right, and then downwards.
+        let inner = sector(FIRST_RADIUS, FIRST_RADIUS + RING, TAU / 4.0, TAU * 3.0 / 8.0);
+        let path = Path::new().set("d", inner).to_string();
+        let outline = path.split('"').nth(1).unwrap();
+        assert!(outline.starts_with("M84,0 A84,84,0,0,1,59.4,59.4"), "{outline}");
+        assert!(picture.contains(outline), "{outline} is not in {picture}");
+        for title in ["2.0ms ahead: 2<", "5.0ms ahead: 1<", "20ms ahead: 1<"] {
+            assert!(picture.contains(title), "{title}");
+        }
+        assert!(picture.contains("a &lt;timer&gt;: 4 in wheels of 8 slots"), "{picture}");
+    }
+
+    #[test]
+    fn nothing_is_a_picture_too() {
+        assert!(wheels(&Figures::default()).to_string().starts_with("<svg"));
+        assert_eq!(wheels(&figures(&[])).to_string().matches("<path").count(), 0);
+    }
+}
