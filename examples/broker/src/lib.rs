@@ -22,3 +22,9 @@ pub use broker::{Broker, Limits, LongPoll, Terms, Waiting};
 pub use follower::Pace;
 pub use log::Batch;
 pub use server::Server;
+
+/// Compiles and runs the example of the page about operations, which the crates that it is about
+/// can't include: it lies outside of their packages.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/OPERATIONS.md")]
+struct Operations;
