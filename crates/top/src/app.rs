@@ -125,7 +125,9 @@ mod tests {
         };
         let keys = [KeyCode::Down, KeyCode::Tab, KeyCode::Down, KeyCode::Up, KeyCode::Up];
         assert_eq!(keys.map(&mut press), [1, 2, 0, 2, 1]);
+        // Of those that are left, the last is chosen.
         app.take(Ok(Figures::default()), Instant::now());
+        assert_eq!(app.selected, 0);
         app.press(KeyCode::Down);
         assert_eq!(app.selected, 0);
     }
