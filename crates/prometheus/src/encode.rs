@@ -10,16 +10,12 @@ use std::fmt;
 
 type Encoder<'a, 'b> = &'a mut DescriptorEncoder<'b>;
 
-/// The bars of the lateness that are shown one by one, those of 2^n nanoseconds, from 4 µs to 34 s:
-/// always the same, because a series that begins with its first timer has no rate until its second.
+/// The bars of the lateness that have a bound of their own, those of 2^n nanoseconds: from 8 µs to
+/// 69 s. Always all of them: a series that begins with its first timer has no rate before the
+/// second.
 const BARS: std::ops::Range<u32> = 12..36;
 
-/// A metric with one sample for each of `T`, or several.
-struct Metric<'a> {
-    name: &'a str,
-    help: &'a str,
-}
-
+/// Encodes all metrics of what is registered.
 pub(crate) fn all(encoder: Encoder<'_, '_>, figures: &Figures) -> fmt::Result {
     if !figures.timers.is_empty() {
         timers(encoder, &figures.timers)?;
@@ -29,46 +25,61 @@ pub(crate) fn all(encoder: Encoder<'_, '_>, figures: &Figures) -> fmt::Result {
     if !figures.purgatories.is_empty() {
         purgatories(encoder, &figures.purgatories)?;
     }
-    let keys = Metric { name: "tickwheel_keyed_timer_keys", help: "Keys that have a timer." };
-    counts(encoder, &keys, "keyed_timer", &figures.keyed_timers)?;
-    let held = Metric { name: "tickwheel_leases_held", help: "Leases that are held." };
-    counts(encoder, &held, "leases", &figures.leases)
+    if !figures.keyed_timers.is_empty() {
+        let (name, help) = ("tickwheel_keyed_timer_keys", "Keys that have a timer.");
+        gauges(encoder, name, help, counts("keyed_timer", &figures.keyed_timers))?;
+    }
+    if !figures.leases.is_empty() {
+        let (name, help) = ("tickwheel_leases_held", "Leases that are held.");
+        gauges(encoder, name, help, counts("leases", &figures.leases))?;
+    }
+    Ok(())
 }
 
-impl Metric<'_> {
-    /// Gauges have a value of now.
-    fn gauges<'s, L: EncodeLabelSet + 's>(
-        &self,
-        encoder: Encoder<'_, '_>,
-        samples: impl IntoIterator<Item = (L, usize)>,
-    ) -> fmt::Result {
-        let mut family =
-            encoder.encode_descriptor(self.name, self.help, None, MetricType::Gauge)?;
-        samples.into_iter().try_for_each(|(labels, value)| {
-            family.encode_family(&labels)?.encode_gauge(&(value as u64))
-        })
-    }
+/// Encodes a metric that goes up and down.
+fn gauges<L: EncodeLabelSet>(
+    encoder: Encoder<'_, '_>,
+    name: &str,
+    help: &str,
+    samples: impl IntoIterator<Item = (L, usize)>,
+) -> fmt::Result {
+    let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+    samples.into_iter().try_for_each(|(labels, value)| {
+        family.encode_family(&labels)?.encode_gauge(&(value as u64))
+    })
+}
 
-    /// Counters only grow. Their names get the suffix `_total`.
-    fn counters<L: EncodeLabelSet>(
-        &self,
-        encoder: Encoder<'_, '_>,
-        samples: impl IntoIterator<Item = (L, u64)>,
-    ) -> fmt::Result {
-        let mut family =
-            encoder.encode_descriptor(self.name, self.help, None, MetricType::Counter)?;
-        samples.into_iter().try_for_each(|(labels, value)| {
-            family.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(&value, None)
-        })
-    }
+/// Encodes a metric that only grows. Its name gets the suffix `_total`.
+fn counters<L: EncodeLabelSet>(
+    encoder: Encoder<'_, '_>,
+    name: &str,
+    help: &str,
+    samples: impl IntoIterator<Item = (L, u64)>,
+) -> fmt::Result {
+    let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+    samples.into_iter().try_for_each(|(labels, value)| {
+        family.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(&value, None)
+    })
+}
+
+/// A label with its value.
+type Label<'a> = [(&'static str, &'a str); 1];
+
+fn counts<'a>(
+    label: &'static str,
+    counts: &'a [Count],
+) -> impl Iterator<Item = (Label<'a>, usize)> {
+    counts.iter().map(move |count| ([(label, &*count.name)], count.count))
 }
 
 fn timers(encoder: Encoder<'_, '_>, timers: &[TimerFigures]) -> fmt::Result {
-    let pending = Metric { name: "tickwheel_timer_pending", help: "Timers that wait." };
-    let label = |timer: &'_ TimerFigures| [("timer", timer.name.clone())];
-    pending.gauges(encoder, timers.iter().map(|timer| (label(timer), timer.pending)))?;
+    fn label(timer: &TimerFigures) -> Label<'_> {
+        [("timer", &timer.name)]
+    }
+    let (name, help) = ("tickwheel_timer_pending", "Timers that wait for their deadline.");
+    gauges(encoder, name, help, timers.iter().map(|timer| (label(timer), timer.pending)))?;
     type Counter = (&'static str, &'static str, fn(&TimerFigures) -> u64);
-    let counters: [Counter; 10] = [
+    let all: [Counter; 10] = [
         ("added", "Timers that were added.", |timer| timer.added),
         ("cancelled", "Timers that were cancelled before they expired.", |timer| timer.cancelled),
         ("rescheduled", "Deadlines that were moved.", |timer| timer.rescheduled),
@@ -80,10 +91,9 @@ fn timers(encoder: Encoder<'_, '_>, timers: &[TimerFigures]) -> fmt::Result {
         ("cascaded", "Moves of a timer to a finer wheel.", |timer| timer.cascaded),
         ("wakeups", "How often a waiting thread woke up.", |timer| timer.wakeups),
     ];
-    for (what, help, value) in counters {
+    for (what, help, value) in all {
         let name = format!("tickwheel_timer_{what}");
-        let metric = Metric { name: &name, help };
-        metric.counters(encoder, timers.iter().map(|timer| (label(timer), value(timer))))?;
+        counters(encoder, &name, help, timers.iter().map(|timer| (label(timer), value(timer))))?;
     }
     Ok(())
 }
@@ -127,24 +137,21 @@ fn levels(encoder: Encoder<'_, '_>, timers: &[TimerFigures]) -> fmt::Result {
             })
         })
     };
-    let name = "tickwheel_timer_level_entries";
-    let entries = Metric { name, help: "Entries of a level, with those of cancelled timers." };
-    entries.gauges(encoder, samples(|level| level.entries))?;
-    let name = "tickwheel_timer_level_buckets";
-    let buckets = Metric { name, help: "Buckets of a level that the delay queue knows." };
-    buckets.gauges(encoder, samples(|level| level.armed_buckets))
+    let help = "Entries of a level, with those of cancelled timers until they are swept out.";
+    gauges(encoder, "tickwheel_timer_level_entries", help, samples(|level| level.entries))?;
+    let help = "Buckets of a level that the delay queue knows.";
+    gauges(encoder, "tickwheel_timer_level_buckets", help, samples(|level| level.armed_buckets))
 }
 
 fn purgatories(encoder: Encoder<'_, '_>, purgatories: &[PurgatoryFigures]) -> fmt::Result {
-    let label = |purgatory: &PurgatoryFigures| [("purgatory", purgatory.name.clone())];
-    let gauges = |value: fn(&PurgatoryFigures) -> usize| {
-        purgatories.iter().map(move |purgatory| (label(purgatory), value(purgatory)))
-    };
-    let delayed = Metric { name: "tickwheel_purgatory_delayed", help: "Operations that wait." };
-    delayed.gauges(encoder, gauges(|purgatory| purgatory.delayed))?;
+    fn label(purgatory: &PurgatoryFigures) -> Label<'_> {
+        [("purgatory", &purgatory.name)]
+    }
+    let delayed = purgatories.iter().map(|purgatory| (label(purgatory), purgatory.delayed));
+    gauges(encoder, "tickwheel_purgatory_delayed", "Operations that wait.", delayed)?;
+    let watched = purgatories.iter().map(|purgatory| (label(purgatory), purgatory.watched));
     let help = "Entries that are watched: one for each key of an operation.";
-    let watched = Metric { name: "tickwheel_purgatory_watched", help };
-    watched.gauges(encoder, gauges(|purgatory| purgatory.watched))?;
+    gauges(encoder, "tickwheel_purgatory_watched", help, watched)?;
     let ended = purgatories.iter().flat_map(|purgatory| {
         let ways = [
             ("at_once", purgatory.completed_at_once),
@@ -153,25 +160,10 @@ fn purgatories(encoder: Encoder<'_, '_>, purgatories: &[PurgatoryFigures]) -> fm
             ("expired", purgatory.expired),
             ("cancelled", purgatory.cancelled),
         ];
-        let name = &purgatory.name;
-        ways.map(|(how, count)| ([("purgatory", name.as_str()), ("how", how)], count))
+        ways.map(|(how, count)| ([label(purgatory)[0], ("how", how)], count))
     });
     let help = "Operations that have ended, and how.";
-    Metric { name: "tickwheel_purgatory_ended", help }.counters(encoder, ended)?;
-    let help = "Panics of operations' code.";
+    counters(encoder, "tickwheel_purgatory_ended", help, ended)?;
     let panicked = purgatories.iter().map(|purgatory| (label(purgatory), purgatory.panicked));
-    Metric { name: "tickwheel_purgatory_panicked", help }.counters(encoder, panicked)
-}
-
-fn counts(
-    encoder: Encoder<'_, '_>,
-    metric: &Metric<'_>,
-    label: &str,
-    counts: &[Count],
-) -> fmt::Result {
-    if counts.is_empty() {
-        return Ok(());
-    }
-    let samples = counts.iter().map(|count| ([(label, count.name.as_str())], count.count));
-    metric.gauges(encoder, samples)
+    counters(encoder, "tickwheel_purgatory_panicked", "Panics of operations' code.", panicked)
 }
