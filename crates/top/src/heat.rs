@@ -7,14 +7,16 @@ pub type Heat = usize;
 
 pub const HOTTEST: Heat = 8;
 
-/// Sums up the entries of a level's slots in so many columns, or one for each slot if there are
-/// fewer slots.
+/// Sums up the entries of a level's slots in at most so many columns, each of as many slots as the
+/// others: otherwise those with one slot more would look hotter.
 pub fn columns(level: &LevelFigures, width: usize) -> Vec<usize> {
-    let width = width.min(level.wheel_size);
-    let mut columns = vec![0; width];
-    let slots = if width == 0 { &[] } else { &*level.slots };
-    for (slot, entries) in slots.iter().enumerate().take(level.wheel_size) {
-        columns[slot * width / level.wheel_size] += entries;
+    if width == 0 {
+        return Vec::new();
+    }
+    let slots_each = level.wheel_size.div_ceil(width).max(1);
+    let mut columns = vec![0; level.wheel_size.div_ceil(slots_each)];
+    for (slot, entries) in level.slots.iter().enumerate().take(level.wheel_size) {
+        columns[slot / slots_each] += entries;
     }
     columns
 }
@@ -44,12 +46,14 @@ mod tests {
         let slots: Vec<usize> = (1..=500).collect();
         for width in [1, 7, 100, 511, 512, 1000] {
             let columns = columns(&level(512, &slots), width);
-            assert_eq!(columns.len(), width.min(512));
+            assert!(columns.len() <= width && 2 * columns.len() > width.min(512), "{width}");
             assert_eq!(columns.iter().sum::<usize>(), slots.iter().sum::<usize>());
         }
         assert_eq!(columns(&level(4, &[1, 2]), 8), [1, 2, 0, 0]);
         assert_eq!(columns(&level(8, &[1, 2, 0, 0, 5]), 4), [3, 0, 5, 0]);
         assert!(columns(&level(8, &[1]), 0).is_empty());
+        // Two slots each, not two and one by turns.
+        assert_eq!(columns(&level(8, &[1; 8]), 5), [2; 4]);
     }
 
     #[test]

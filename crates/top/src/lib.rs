@@ -7,6 +7,8 @@
 pub mod source;
 pub mod sample;
 pub mod heat;
+pub mod units;
 pub mod app;
+mod table;
 pub mod view;
 pub mod picture;

@@ -4,7 +4,7 @@
 //! further ahead lies further round, clockwise.
 
 use crate::heat::{HOTTEST, Heat, heat};
-use crate::view::{number, short};
+use crate::units::{number, short};
 use std::f64::consts::TAU;
 use std::time::Duration;
 use svg::Document;

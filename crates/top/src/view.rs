@@ -2,13 +2,15 @@
 
 use crate::app::App;
 use crate::heat::{HOTTEST, Heat, columns, heat};
-use crate::sample::{Sample, TimerRates};
+use crate::sample::Sample;
+use crate::table::timers;
+use crate::units::{number, short};
 use ratatui::Frame;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Rect};
-use ratatui::style::{Color, Modifier, Style, Stylize};
+use ratatui::style::{Color, Style, Stylize};
 use ratatui::text::{Line, Span};
-use ratatui::widgets::{Block, Borders, Cell, Paragraph, Row, Table, Widget};
+use ratatui::widgets::{Block, Paragraph, Widget};
 use std::time::Duration;
 use tickwheel_prometheus::{LevelFigures, TimerFigures};
 
@@ -20,7 +22,7 @@ const GLYPHS: [&str; HOTTEST + 1] = ["·", "▁", "▂", "▃", "▄", "▅", "�
 const COLOURS: [u8; HOTTEST + 1] = [238, 25, 31, 37, 71, 148, 220, 208, 196];
 
 /// What stands before the slots of a level.
-const LABEL_WIDTH: u16 = 44;
+const LABEL_WIDTH: u16 = 36;
 
 /// The two lists at the bottom, at least.
 const LISTS_HEIGHT: u16 = 9;
@@ -54,10 +56,10 @@ fn rows(app: &App) -> [u16; 2] {
 }
 
 fn render(area: Rect, buffer: &mut Buffer, app: &App) {
-    let [timers, levels] = rows(app);
+    let [timer_rows, levels] = rows(app);
     let [head, table, wheels, rest, keys] = Layout::vertical([
         Constraint::Length(1),
-        Constraint::Length(timers),
+        Constraint::Length(timer_rows),
         Constraint::Max(levels),
         Constraint::Min(LISTS_HEIGHT),
         Constraint::Length(1),
@@ -65,14 +67,14 @@ fn render(area: Rect, buffer: &mut Buffer, app: &App) {
     .areas(area);
     header(app).render(head, buffer);
     if let Some(sample) = &app.sample {
-        timer_table(sample, app.selected).render(table, buffer);
+        timers(sample, app.selected, table.width).render(table, buffer);
         if let Some(timer) = sample.figures.timers.get(app.selected) {
             wheel_map(timer, wheels, buffer);
         }
         let [left, right] =
             Layout::horizontal([Constraint::Fill(1), Constraint::Fill(1)]).areas(rest);
-        slowest(sample).render(left, buffer);
-        others(sample).render(right, buffer);
+        slowest(sample, left.width).render(left, buffer);
+        others(sample, right.width).render(right, buffer);
     }
     let keys_text = "q quit   f freeze   + longer   - shorter interval   ↑ ↓ choose a timer";
     Line::from(keys_text).dim().render(keys, buffer);
@@ -93,39 +95,6 @@ fn header(app: &App) -> Line<'_> {
     Line::from(spans)
 }
 
-fn timer_table(sample: &Sample, selected: usize) -> Table<'_> {
-    let names = [
-        "timer", "pending", "added/s", "cancel/s", "move/s", "expire/s", "late p50", "p99", "max",
-        "wakes/s", "panics", "dropped",
-    ];
-    let rows = sample.figures.timers.iter().zip(&sample.timers).enumerate().map(
-        |(place, (timer, rates))| {
-            let row = Row::new(timer_cells(timer, rates));
-            if place == selected { row.style(Modifier::REVERSED) } else { row }
-        },
-    );
-    let widths = [Constraint::Fill(2)].into_iter().chain([Constraint::Fill(1); 11]);
-    let header = Row::new(names.into_iter().enumerate().map(|(column, name)| match column {
-        0 => Cell::from(name),
-        _ => right(name.to_owned()),
-    }));
-    Table::new(rows, widths).header(header.bold()).block(Block::new().borders(Borders::TOP))
-}
-
-fn timer_cells<'a>(timer: &'a TimerFigures, rates: &TimerRates) -> Vec<Cell<'a>> {
-    let late = |share| rates.lateness.quantile(share).map_or("-".to_owned(), short);
-    let mut cells = vec![Cell::from(&*timer.name), right(number(timer.pending as f64))];
-    let rates_of = [rates.added, rates.cancelled, rates.rescheduled, rates.expired];
-    cells.extend(rates_of.map(number).map(right));
-    cells.extend([0.5, 0.99, 1.0].map(late).map(right));
-    cells.push(right(number(rates.wakeups)));
-    for count in [timer.panicked, timer.dropped] {
-        let cell = right(number(count as f64));
-        cells.push(if count > 0 { cell.style(Color::Red) } else { cell });
-    }
-    cells
-}
-
 /// The heat map: a row for each level, the present on the left.
 fn wheel_map(timer: &TimerFigures, area: Rect, buffer: &mut Buffer) {
     let shards = timer.shards;
@@ -137,7 +106,7 @@ fn wheel_map(timer: &TimerFigures, area: Rect, buffer: &mut Buffer) {
     let maps: Vec<_> = timer.levels.iter().map(|level| columns(level, width)).collect();
     let most = maps.iter().flatten().copied().max().unwrap_or(0);
     let head =
-        format!("{:>8} {:>6} {:>10} {:>7} {:>8}", "slot", "slots", "entries", "buckets", "next");
+        format!("{:>6} {:>5} {:>7} {:>7} {:>6}", "slot", "slots", "entries", "buckets", "next");
     let mut lines = vec![Line::from(head).bold()];
     lines.extend(timer.levels.iter().zip(&maps).map(|(level, map)| {
         // Few slots are wide ones.
@@ -157,7 +126,8 @@ fn label(level: &LevelFigures) -> String {
     let next = level.next_expiration_ns.map(Duration::from_nanos);
     let next = next.map_or("-".to_owned(), short);
     let (slots, entries) = (level.wheel_size, number(level.entries as f64));
-    format!("{slot:>8} {slots:>6} {entries:>10} {:>7} {next:>8} ", level.armed_buckets)
+    let buckets = number(level.armed_buckets as f64);
+    format!("{slot:>6} {slots:>5} {entries:>7} {buckets:>7} {next:>6} ")
 }
 
 fn cell(heat: Heat, times: usize) -> Span<'static> {
@@ -165,80 +135,37 @@ fn cell(heat: Heat, times: usize) -> Span<'static> {
 }
 
 /// The worst bars of all timers, with those that are new.
-fn slowest(sample: &Sample) -> Paragraph<'_> {
-    let head = format!("{:<16} {:>12} {:>10} {:>10}", "timer", "late up to", "ever", "just now");
-    let rows = sample.slowest().into_iter().map(|(timer, up_to, count, new)| {
-        let (up_to, count) = (short(up_to), number(count as f64));
+fn slowest(sample: &Sample, width: u16) -> Paragraph<'_> {
+    let name = usize::from(width.saturating_sub(2 + 26));
+    let head = format!("{:<name$} {:>8} {:>7} {:>8}", "timer", "up to", "ever", "just now");
+    let rows = sample.slowest().into_iter().map(|(timer, up_to, ever, new)| {
+        let texts = [short(up_to), number(ever as f64), number(new as f64)];
         let line =
-            Line::from(format!("{timer:<16} {up_to:>12} {count:>10} {:>10}", number(new as f64)));
+            Line::from(format!("{timer:<name$} {:>8} {:>7} {:>8}", texts[0], texts[1], texts[2]));
         if new > 0 { line.yellow() } else { line }
     });
     let lines: Vec<_> = [Line::from(head).bold()].into_iter().chain(rows).collect();
-    Paragraph::new(lines).block(Block::bordered().title(" the slowest "))
+    Paragraph::new(lines).block(Block::bordered().title(" the slowest, by how late they were "))
 }
 
-fn others(sample: &Sample) -> Paragraph<'_> {
+/// What stands on the timers: purgatories, keyed timers, leases.
+fn others(sample: &Sample, width: u16) -> Paragraph<'_> {
+    let name = usize::from(width.saturating_sub(2 + 24));
     let figures = &sample.figures;
-    let head =
-        format!("{:<20} {:>9} {:>12} {:>12}", "purgatory", "delayed", "completed/s", "expired/s");
-    let mut lines = vec![Line::from(head).bold()];
+    let line = |what: &str, count: &str, done: &str, expired: &str| {
+        Line::from(format!("{what:<name$} {count:>7} {done:>6} {expired:>8}"))
+    };
+    let mut lines = vec![line("purgatory", "delayed", "done/s", "expire/s").bold()];
     lines.extend(figures.purgatories.iter().zip(&sample.purgatories).map(|(purgatory, rates)| {
-        let (name, delayed) = (&purgatory.name, number(purgatory.delayed as f64));
-        let (completed, expired) = (number(rates.completed), number(rates.expired));
-        Line::from(format!("{name:<20} {delayed:>9} {completed:>12} {expired:>12}"))
+        let texts = [purgatory.delayed as f64, rates.completed, rates.expired].map(number);
+        line(&purgatory.name, &texts[0], &texts[1], &texts[2])
     }));
     for (what, counts) in [("keys of", &figures.keyed_timers), ("leases of", &figures.leases)] {
         lines.extend(counts.iter().map(|count| {
-            let name = format!("{what} {}", count.name);
-            Line::from(format!("{name:<20} {:>9}", number(count.count as f64)))
+            line(&format!("{what} {}", count.name), &number(count.count as f64), "", "")
         }));
     }
     Paragraph::new(lines).block(Block::bordered().title(" what stands on them "))
-}
-
-fn right(text: String) -> Cell<'static> {
-    Cell::from(Line::from(text).right_aligned())
-}
-
-/// A number in at most six characters.
-pub(crate) fn number(value: f64) -> String {
-    let (value, unit) = match value {
-        v if v >= 999_950_000.0 => (v / 1e9, "G"),
-        v if v >= 999_950.0 => (v / 1e6, "M"),
-        v if v >= 99_999.5 => (v / 1e3, "k"),
-        v => {
-            return if v.fract() == 0.0 || v >= 100.0 {
-                format!("{v:.0}")
-            } else {
-                format!("{v:.1}")
-            };
-        }
-    };
-    format!("{value:.1}{unit}")
-}
-
-/// A time in at most six characters, up to a year.
-pub(crate) fn short(time: Duration) -> String {
-    let seconds = time.as_secs_f64();
-    for (unit, name, up_to) in [
-        (1e-9, "ns", 1e-6),
-        (1e-6, "us", 1e-3),
-        (1e-3, "ms", 1.0),
-        (1.0, "s", 60.0),
-        (60.0, "min", 3600.0),
-        (3600.0, "h", 172_800.0),
-    ] {
-        if seconds < up_to * 0.9995 {
-            let value = seconds / unit;
-            return if value < 9.95 {
-                format!("{value:.1}{name}")
-            } else {
-                format!("{value:.0}{name}")
-            };
-        }
-    }
-    let days = seconds / 86_400.0;
-    if days < 1000.0 { format!("{days:.0}d") } else { format!("{:.0}y", days / 365.25) }
 }
 
 #[cfg(test)]
@@ -282,26 +209,32 @@ mod tests {
         // Three in two seconds, each 7 ms late: the bar ends at 8.4 ms.
         let late = ["8.4ms"; 3];
         assert_eq!(cells[..2], ["sessions", "8"]);
-        assert_eq!(cells[2..6], ["0", "0", "0", "1.5"]);
-        assert_eq!(cells[6..9], late);
+        assert_eq!(cells[2..5], ["0", "0", "1.5"]);
+        assert_eq!(cells[5..8], late);
+        assert_eq!(cells[8..], ["0", "0", "0", "0"]);
+        // A narrow terminal shows what matters most.
+        let narrow = self::text(&app(), 80, 24);
+        let heading = narrow.lines().find(|line| line.starts_with("timer")).unwrap();
+        assert!(heading.trim_end().ends_with(" panics  drops"), "{narrow}");
         let has = |wanted: &&str| assert!(text.contains(wanted), "no {wanted:?} in\n{text}");
         ["http://localhost:9464/wheels  every 1s", "q quit", "keys of clients"]
             .iter()
             .for_each(has);
         // Ever, and just now.
-        let slowest: Vec<_> = text.split(" the slowest ").nth(1).unwrap().lines().collect();
-        assert!(slowest[2].contains("8.4ms          3          3"), "{text}");
+        let slowest: Vec<_> =
+            text.split(" the slowest, by how late they were ").nth(1).unwrap().lines().collect();
+        assert!(slowest[2].contains("8.4ms       3        3"), "{text}");
     }
 
     #[test]
     fn the_wheels_are_a_heat_map() {
         let app = app();
-        let mut terminal = Terminal::new(TestBackend::new(44 + 2 + 512, 30)).unwrap();
+        let mut terminal = Terminal::new(TestBackend::new(LABEL_WIDTH + 2 + 512, 30)).unwrap();
         terminal.draw(|frame| draw(frame, &app)).unwrap();
         let buffer = terminal.backend().buffer();
         let row =
             |y: u16| (0..buffer.area.width).map(|x| buffer[(x, y)].symbol()).collect::<String>();
-        let y = (0..30).find(|y| row(*y).contains(" 1.0ms    512 ")).expect("the level");
+        let y = (0..30).find(|y| row(*y).contains(" 1.0ms   512 ")).expect("the level");
         // Beyond the frame and the label. At 8 ms the entries of 300 and 400 ms are so far ahead.
         let slot = |ahead: u16| &buffer[(1 + LABEL_WIDTH + ahead, y)];
         let colour = |ahead| slot(ahead).fg;
@@ -322,7 +255,7 @@ mod tests {
 
     #[test]
     fn no_terminal_is_too_small() {
-        for (width, height) in [(1, 1), (20, 5), (45, 12), (46, 8), (300, 100)] {
+        for (width, height) in [(1, 1), (20, 5), (37, 12), (46, 8), (300, 100)] {
             text(&app(), width, height);
             text(&App::new("http://localhost/wheels", MS), width, height);
         }
@@ -332,16 +265,5 @@ mod tests {
     fn levels_that_do_not_fit_are_told_of() {
         assert!(text(&app(), 120, 17).contains("coarser levels"));
         assert!(!text(&app(), 120, 40).contains("coarser levels"));
-    }
-
-    #[test]
-    fn numbers_and_times_are_short() {
-        let numbers = [0.0, 1.5, 99.96, 123.4, 99_999.0, 100_000.0, 1e6, 2.5e9];
-        let expected = ["0", "1.5", "100.0", "123", "99999", "100.0k", "1.0M", "2.5G"];
-        assert_eq!(numbers.map(number), expected);
-        let times = [0.0, 5e-7, 8.191e-6, 0.001, 0.25, 0.99999, 12.0, 3600.0, 1e6, 1e9];
-        let expected =
-            ["0.0ns", "500ns", "8.2us", "1.0ms", "250ms", "1.0s", "12s", "1.0h", "12d", "32y"];
-        assert_eq!(times.map(Duration::from_secs_f64).map(short), expected);
     }
 }
