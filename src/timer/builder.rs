@@ -81,8 +81,8 @@ impl Timer<Task> {
 }
 
 impl<T: Send + 'static> TimerBuilder<T> {
-    /// Sets the timer's name: in its [`Stats`](crate::Stats), its `Debug` and its `tracing` events,
-    /// and of the reaper thread. Any text without a NUL character. Default: "tickwheel".
+    /// Names the timer in its [`Stats`](crate::Stats), its `Debug` and its `tracing` events, and
+    /// names its reaper thread. Any text without a NUL character. Default: "tickwheel".
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.options.name = name.into();
         self
