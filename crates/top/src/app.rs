@@ -1,7 +1,7 @@
 //! The app: what is shown, and what keys do to it.
 
 use crate::sample::Sample;
-use ratatui::crossterm::event::KeyCode;
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use std::time::{Duration, Instant};
 use tickwheel_prometheus::Figures;
 
@@ -53,9 +53,12 @@ impl App {
     }
 
     /// Does what a key is for.
-    pub fn press(&mut self, key: KeyCode) {
-        match key {
+    pub fn press(&mut self, key: impl Into<KeyEvent>) {
+        let key = key.into();
+        match key.code {
             KeyCode::Char('q') | KeyCode::Esc => self.ended = true,
+            // A terminal in raw mode sends no signal.
+            KeyCode::Char('c') if key.modifiers == KeyModifiers::CONTROL => self.ended = true,
             KeyCode::Char('f' | ' ') => self.frozen = !self.frozen,
             KeyCode::Char('+') => self.interval = self.next_interval(|next, now| next > now),
             KeyCode::Char('-') => self.interval = self.next_interval(|next, now| next < now),
@@ -94,12 +97,17 @@ mod tests {
     #[test]
     fn keys_freeze_and_end_it() {
         let mut app = with_timers(1);
-        for (key, frozen) in [('f', true), (' ', false), ('x', false)] {
+        for (key, frozen) in [('f', true), (' ', false), ('x', false), ('c', false)] {
             app.press(KeyCode::Char(key));
             assert_eq!((app.frozen, app.ended), (frozen, false));
         }
-        app.press(KeyCode::Char('q'));
-        assert!(app.ended);
+        let keys = [KeyCode::Char('q'), KeyCode::Esc].map(KeyEvent::from);
+        let control_c = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
+        for key in keys.into_iter().chain([control_c]) {
+            let mut app = with_timers(1);
+            app.press(key);
+            assert!(app.ended, "{key:?}");
+        }
     }
 
     #[test]

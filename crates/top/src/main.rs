@@ -77,7 +77,7 @@ fn live(terminal: &mut DefaultTerminal, app: &mut App, source: &Source) -> std::
             && let Event::Key(key) = event::read()?
             && key.kind == KeyEventKind::Press
         {
-            app.press(key.code);
+            app.press(key);
         }
     }
     Ok(())
