@@ -1,0 +1,321 @@
+//! The face of a node: schedules, cancels, looks.
+
+use crate::answer::{Cancelled, DeadTimer, Pending, Scheduled, Touched};
+use crate::builder::DurableBuilder;
+use crate::entry::{Entry, When, check_name};
+use crate::error::Error;
+use crate::node::batcher::{BATCH, Batcher};
+use crate::node::counters::Stats;
+use crate::node::options::Options;
+use crate::node::runner::{Handler, Runner};
+use crate::node::{Node, acker, claimer, draw, loader, membership};
+use crate::store::memory::Memory;
+use crate::store::{KeyName, NewRow, NodeId, Place, Store};
+use crate::time::StoreTime;
+use std::fmt;
+use std::hash::Hasher;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+use tickwheel::Timer;
+use tokio::sync::{Mutex, Semaphore, mpsc, watch};
+use tokio::task::JoinSet;
+
+/// How many claimers and ackers there are: while one waits for its commit, the other is at work.
+const WORKERS: usize = 2;
+
+/// A node's durable timers, in one namespace of a store: see the [crate's page](crate).
+///
+/// Cloning shares the node. When the last clone is dropped it stops at once, as in a crash: what was
+/// in flight runs again elsewhere, when the lease has run out. [`drain`](Self::drain) is the polite
+/// way.
+///
+/// All calls may be made from any task of the runtime, at once; those that change something are put
+/// together into batches. Each returns when the store has committed. Dropping the future of a call
+/// does not take it back. Two calls on one key that wait for each other take effect in order; two
+/// that are made at once in either order.
+pub struct Durable<S: Store> {
+    inner: Arc<Inner<S>>,
+}
+
+struct Inner<S> {
+    node: Arc<Node<S>>,
+    schedules: Batcher<NewRow, Scheduled>,
+    cancels: Batcher<KeyName, Cancelled>,
+    touches: Batcher<(KeyName, StoreTime), Touched>,
+    leave: watch::Sender<bool>,
+    /// Ends when the node has left.
+    member: Mutex<JoinSet<()>>,
+    /// Ended when this is dropped.
+    _tasks: JoinSet<()>,
+}
+
+impl Durable<Memory> {
+    /// Sets up a node on a store in memory, which survives nothing: for tests.
+    pub fn memory(store: Memory) -> DurableBuilder<Memory> {
+        DurableBuilder::new(store)
+    }
+}
+
+impl<S: Store> Durable<S> {
+    pub(crate) async fn start(
+        store: S,
+        timer: Timer,
+        options: Options,
+        handler: Handler,
+    ) -> Result<Self, Error> {
+        let node = Arc::new(Node::new(store, timer, options));
+        // Before anything is scheduled: what time it is there.
+        let asked = node.timer.now();
+        node.clock.observe(asked, node.store.hints(NodeId(0)).await?.now);
+        let (mut tasks, mut member) = (JoinSet::new(), JoinSet::new());
+        let (leave, leaving) = watch::channel(false);
+        member.spawn(membership::run(Arc::clone(&node), leaving));
+        tasks.spawn(loader::run(Arc::clone(&node)));
+        let (ended, queue) = mpsc::unbounded_channel();
+        let runner = Arc::new(Runner::new(Arc::clone(&node), handler, ended));
+        let room = Arc::new(Semaphore::new(node.options.max_in_flight as usize));
+        let queue = Arc::new(Mutex::new(queue));
+        for _ in 0..WORKERS {
+            let (runner, room) = (Arc::clone(&runner), Arc::clone(&room));
+            tasks.spawn(claimer::run(Arc::clone(&node), runner, room));
+            tasks.spawn(acker::run(Arc::clone(&node), Arc::clone(&queue)));
+        }
+        let (schedules, cancels, touches) = batchers(&node, &mut tasks);
+        let member = Mutex::new(member);
+        let inner = Inner { node, schedules, cancels, touches, leave, member, _tasks: tasks };
+        Ok(Durable { inner: Arc::new(inner) })
+    }
+
+    /// Schedules a timer. `Ok` means that it is committed: it fires, or is cancelled, whatever
+    /// becomes of this node. A timer with a key replaces the key's former one, also one whose
+    /// handler is running; then both may run, one after the other.
+    ///
+    /// Takes one wait for a commit, shared with others that are scheduled at the same time.
+    ///
+    /// # Errors
+    /// [`Error::BadName`] and [`Error::PayloadTooLong`]; [`Error::Unavailable`]: nothing was
+    /// scheduled; [`Error::Uncertain`]: it may have been; [`Error::Closed`] after a drain.
+    pub async fn schedule(&self, entry: Entry) -> Result<Scheduled, Error> {
+        self.check_open()?;
+        self.inner.schedules.call(self.row(entry)?).await
+    }
+
+    /// Schedules many timers, in batches of 1,000, each committed as one. Of entries with the same
+    /// key the last one counts. The answers are in order.
+    ///
+    /// # Errors
+    /// As for [`schedule`](Self::schedule). Batches before the one that failed are committed; a bad
+    /// entry is found before anything is.
+    pub async fn schedule_many(&self, entries: Vec<Entry>) -> Result<Vec<Scheduled>, Error> {
+        self.check_open()?;
+        let rows = entries.into_iter().map(|entry| self.row(entry));
+        let rows = rows.collect::<Result<Vec<NewRow>, Error>>()?;
+        let mut answers = Vec::with_capacity(rows.len());
+        let mut batch: Vec<NewRow> = Vec::new();
+        let mut keys = std::collections::HashSet::new();
+        for row in rows {
+            let again = row.key.as_ref().is_some_and(|key| !keys.insert(key.clone()));
+            if batch.len() == BATCH || again {
+                answers.extend(schedule(&self.inner.node, std::mem::take(&mut batch)).await?);
+                keys.clear();
+                keys.extend(row.key.clone());
+            }
+            batch.push(row);
+        }
+        answers.extend(schedule(&self.inner.node, batch).await?);
+        Ok(answers)
+    }
+
+    /// Cancels a key's timer, unless a handler has it. Whatever it answers is so: see [`Cancelled`].
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`]: nothing was cancelled; [`Error::Uncertain`]: it may have been;
+    /// [`Error::BadName`], [`Error::Closed`].
+    pub async fn cancel(&self, key: &str) -> Result<Cancelled, Error> {
+        self.check_open()?;
+        let answer = self.inner.cancels.call(self.name(key)?).await?;
+        let cancelled = matches!(answer, Cancelled::Cancelled(_));
+        self.inner.node.counters.cancelled.add(usize::from(cancelled));
+        Ok(answer)
+    }
+
+    /// Moves a key's timer to another moment, earlier or later, unless a handler has it.
+    ///
+    /// # Errors
+    /// As for [`cancel`](Self::cancel).
+    pub async fn touch(&self, key: &str, when: impl Into<When>) -> Result<Touched, Error> {
+        self.check_open()?;
+        let due = when.into().resolve(self.inner.node.clock.latest());
+        self.inner.touches.call((self.name(key)?, due)).await
+    }
+
+    /// Cancels all timers of a tag that no handler has, 1,000 in a step, and returns how many. One
+    /// that is scheduled meanwhile may be among them.
+    ///
+    /// # Errors
+    /// As for [`cancel`](Self::cancel); some may be cancelled by then.
+    pub async fn cancel_tag(&self, tag: &str) -> Result<u64, Error> {
+        check_name(tag)?;
+        self.check_open()?;
+        let mut all = 0;
+        loop {
+            let some = self.inner.node.store.cancel_tag(tag.to_owned(), BATCH as u32).await?;
+            all += some;
+            self.inner.node.counters.cancelled.add(some as usize);
+            if some < BATCH as u64 {
+                return Ok(all);
+            }
+        }
+    }
+
+    /// Looks a key up.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`], [`Error::BadName`].
+    pub async fn get(&self, key: &str) -> Result<Option<Pending>, Error> {
+        self.inner.node.store.get(self.name(key)?).await
+    }
+
+    /// Counts what is due when: so many intervals of equal width, at most 10,000, over a range of
+    /// time. Reads each timer in it.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub async fn histogram(&self, range: Range<SystemTime>, bars: u32) -> Result<Vec<u64>, Error> {
+        let (from, to) = (StoreTime::from(range.start), StoreTime::from(range.end));
+        let bars = bars.clamp(1, 10_000);
+        let width = (to.since(from) / bars).max(Duration::from_micros(1));
+        self.inner.node.store.histogram(from, width, bars).await
+    }
+
+    /// Returns timers that were given up, the oldest first, at most `limit`.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub async fn dead(&self, limit: u32) -> Result<Vec<DeadTimer>, Error> {
+        self.inner.node.store.dead(limit).await
+    }
+
+    /// Makes a timer that was given up due at once, with no attempts. Returns whether there is one;
+    /// one whose key has a timer again stays where it is.
+    ///
+    /// # Errors
+    /// As for [`cancel`](Self::cancel).
+    pub async fn requeue(&self, id: i64) -> Result<bool, Error> {
+        self.inner.node.store.requeue(id).await
+    }
+
+    /// Claims nothing any more, waits until the handlers that run have ended and are acknowledged,
+    /// hands the slots over, and leaves. From then on calls are refused. Waits for the store for as
+    /// long as the lease lasts, for handlers without limit.
+    pub async fn drain(&self) {
+        self.inner.leave.send_replace(true);
+        while self.inner.member.lock().await.join_next().await.is_some() {}
+    }
+
+    /// Returns what this node has done, and how it stands. Costs little.
+    pub fn stats(&self) -> Stats {
+        let Node { counters, window, slots, .. } = &*self.inner.node;
+        Stats {
+            scheduled: counters.scheduled.get(),
+            cancelled: counters.cancelled.get(),
+            claimed: counters.claimed.get(),
+            done: counters.done.get(),
+            retried: counters.retried.get(),
+            dead: counters.dead.get(),
+            panicked: counters.panicked.get(),
+            swept: counters.swept.get(),
+            errors: counters.errors.get(),
+            leases_lost: counters.leases_lost.get(),
+            near: window.near() as u64,
+            ready: window.ready() as u64,
+            in_flight: slots.in_flight(),
+            slots: slots.len() as u64,
+        }
+    }
+
+    pub(crate) fn row(&self, entry: Entry) -> Result<NewRow, Error> {
+        entry.check()?;
+        let id = draw();
+        let due = entry.when.resolve(self.inner.node.clock.latest());
+        let hash = entry.key.as_ref().map_or(id as u64, |key| hash(key));
+        let place = Place { due, slot: self.inner.node.store.slot(hash), id };
+        Ok(NewRow { place, key: entry.key, tag: entry.tag, payload: entry.payload })
+    }
+
+    fn name(&self, key: &str) -> Result<KeyName, Error> {
+        check_name(key)?;
+        Ok(KeyName { slot: self.inner.node.store.slot(hash(key)), key: key.to_owned() })
+    }
+
+    fn check_open(&self) -> Result<(), Error> {
+        if *self.inner.leave.borrow() { Err(Error::Closed) } else { Ok(()) }
+    }
+}
+
+type Batchers = (
+    Batcher<NewRow, Scheduled>,
+    Batcher<KeyName, Cancelled>,
+    Batcher<(KeyName, StoreTime), Touched>,
+);
+
+fn batchers<S: Store>(node: &Arc<Node<S>>, tasks: &mut JoinSet<()>) -> Batchers {
+    let shared = Arc::clone(node);
+    let schedules = Batcher::spawn(tasks, move |rows| {
+        let node = Arc::clone(&shared);
+        async move { schedule(&node, rows).await }
+    });
+    let shared = Arc::clone(node);
+    let cancels = Batcher::spawn(tasks, move |keys| {
+        let node = Arc::clone(&shared);
+        async move { node.store.cancel(keys).await }
+    });
+    let shared = Arc::clone(node);
+    let touches = Batcher::spawn(tasks, move |keys| {
+        let node = Arc::clone(&shared);
+        async move { node.store.touch(keys).await }
+    });
+    (schedules, cancels, touches)
+}
+
+/// Schedules a batch, and notes what of it is near.
+async fn schedule<S: Store>(node: &Node<S>, rows: Vec<NewRow>) -> Result<Vec<Scheduled>, Error> {
+    let places: Vec<Place> = rows.iter().map(|row| row.place).collect();
+    let id = node.slots.node().unwrap_or(NodeId(0)); // Nobody's: then everybody is told.
+    let answers = node.store.schedule(id, rows).await?;
+    node.counters.scheduled.add(places.len());
+    places.into_iter().for_each(|place| node.note(place));
+    Ok(answers)
+}
+
+/// Hashes a key, the same for ever and everywhere: FNV-1a, whose low bits are mixed well enough to
+/// choose a slot.
+fn hash(key: &str) -> u64 {
+    struct Fnv(u64);
+    impl Hasher for Fnv {
+        fn write(&mut self, bytes: &[u8]) {
+            for byte in bytes {
+                self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+            }
+        }
+        fn finish(&self) -> u64 {
+            self.0
+        }
+    }
+    let mut hasher = Fnv(0xcbf2_9ce4_8422_2325);
+    hasher.write(key.as_bytes());
+    hasher.finish()
+}
+
+impl<S: Store> Clone for Durable<S> {
+    fn clone(&self) -> Self {
+        Durable { inner: Arc::clone(&self.inner) }
+    }
+}
+
+impl<S: Store> fmt::Debug for Durable<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Durable").field("stats", &self.stats()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,26 @@
+//! Durable timers: they survive the process, and any number of nodes share them.
+//!
+//! The truth lies in a store, a file of [SQLite](Durable::sqlite) for one node. Each node owns a share of the timers by a lease, loads
+//! those that are due within a minute into the wheel of [`tickwheel`], and claims each in the store
+//! before its handler is called.
+
+#![forbid(unsafe_code)]
+
+mod answer;
+mod builder;
+mod due;
+mod durable;
+mod entry;
+mod error;
+mod node;
+pub mod store;
+mod time;
+
+pub use crate::answer::{Cancelled, DeadTimer, Pending, Scheduled, Touched};
+pub use crate::builder::{DurableBuilder, OpenStore};
+pub use crate::due::{Due, Outcome, Token};
+pub use crate::durable::Durable;
+pub use crate::entry::{Entry, When};
+pub use crate::error::Error;
+pub use crate::node::counters::Stats;
+pub use crate::time::StoreTime;

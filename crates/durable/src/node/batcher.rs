@@ -1,0 +1,146 @@
+//! Calls of many callers, put together into one for the store.
+
+use crate::error::Error;
+use crate::node::counters::Count;
+use crate::store::{KeyName, NewRow};
+use crate::time::StoreTime;
+use std::collections::HashSet;
+use std::collections::VecDeque;
+use std::future::Future;
+use std::sync::Arc;
+use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio::task::JoinSet;
+
+/// What may stand in a batch beside others: each key once.
+pub(crate) trait Request: Send + 'static {
+    fn key(&self) -> Option<KeyName>;
+}
+
+impl Request for NewRow {
+    fn key(&self) -> Option<KeyName> {
+        self.key.clone().map(|key| KeyName { slot: self.place.slot, key })
+    }
+}
+
+impl Request for KeyName {
+    fn key(&self) -> Option<KeyName> {
+        Some(self.clone())
+    }
+}
+
+impl Request for (KeyName, StoreTime) {
+    fn key(&self) -> Option<KeyName> {
+        Some(self.0.clone())
+    }
+}
+
+/// How many requests one batch holds: larger ones are no faster, and keep their rows for longer.
+pub(crate) const BATCH: usize = 1_000;
+
+/// How many requests wait before callers do.
+const WAITING: usize = 10_000;
+
+/// How many batches are under way: while one waits for its commit, the next is sent.
+const WORKERS: usize = 2;
+
+type Waiting<R, A> = (R, oneshot::Sender<Result<A, Error>>);
+
+pub(crate) struct Batcher<R, A> {
+    requests: mpsc::Sender<Waiting<R, A>>,
+}
+
+impl<R: Request, A: Send + 'static> Batcher<R, A> {
+    /// Spawns the workers. `call` answers each request of a batch, in order.
+    pub(crate) fn spawn<F>(
+        tasks: &mut JoinSet<()>,
+        call: impl Fn(Vec<R>) -> F + Clone + Send + Sync + 'static,
+    ) -> Self
+    where
+        F: Future<Output = Result<Vec<A>, Error>> + Send + 'static,
+    {
+        let (requests, queue) = mpsc::channel(WAITING);
+        let queue = Arc::new(Mutex::new(queue));
+        for _ in 0..WORKERS {
+            tasks.spawn(work(Arc::clone(&queue), call.clone()));
+        }
+        Batcher { requests }
+    }
+
+    pub(crate) async fn call(&self, request: R) -> Result<A, Error> {
+        let (answer, answered) = oneshot::channel();
+        self.requests.send((request, answer)).await.map_err(|_| Error::Closed)?;
+        answered.await.unwrap_or_else(|_| Err(Error::uncertain("the node was dropped meanwhile")))
+    }
+}
+
+async fn work<R: Request, A, F>(
+    queue: Arc<Mutex<mpsc::Receiver<Waiting<R, A>>>>,
+    call: impl Fn(Vec<R>) -> F,
+) where
+    F: Future<Output = Result<Vec<A>, Error>>,
+{
+    let mut kept = VecDeque::new();
+    while let Some(batch) = next_batch(&queue, &mut kept).await {
+        let (requests, answers): (Vec<R>, Vec<_>) = batch.into_iter().unzip();
+        match call(requests).await {
+            Ok(results) => {
+                for (answer, result) in answers.into_iter().zip(results) {
+                    let _ = answer.send(Ok(result)); // Nobody waits any more: dropped.
+                }
+            }
+            Err(error) => {
+                for answer in answers {
+                    let _ = answer.send(Err(error.clone()));
+                }
+            }
+        }
+    }
+}
+
+/// Takes what waits, at least one. A key that is in the batch already is kept for the next one.
+async fn next_batch<R: Request, A>(
+    queue: &Mutex<mpsc::Receiver<Waiting<R, A>>>,
+    kept: &mut VecDeque<Waiting<R, A>>,
+) -> Option<Vec<Waiting<R, A>>> {
+    let mut queue = queue.lock().await;
+    if kept.is_empty() {
+        kept.push_back(queue.recv().await?);
+    }
+    while kept.len() < BATCH {
+        let Ok(next) = queue.try_recv() else { break };
+        kept.push_back(next);
+    }
+    drop(queue);
+    let mut keys = HashSet::new();
+    let (batch, rest) = std::mem::take(kept)
+        .into_iter()
+        .partition::<Vec<_>, _>(|(request, _)| request.key().is_none_or(|key| keys.insert(key)));
+    kept.extend(rest);
+    Some(batch)
+}
+
+/// Calls until it succeeds or `go_on` says no; waits a little longer after each failure.
+pub(crate) async fn insist<A, F: Future<Output = Result<A, Error>>>(
+    timer: &tickwheel::Timer,
+    errors: &Count,
+    mut call: impl FnMut() -> F,
+    go_on: impl Fn() -> bool,
+) -> Option<A> {
+    let mut pause = FIRST_PAUSE;
+    loop {
+        match call().await {
+            Ok(answer) => return Some(answer),
+            Err(error) => {
+                errors.add(1);
+                tracing::warn!(%error, "a call to the store failed");
+            }
+        }
+        if !go_on() || timer.sleep(pause).await.is_err() {
+            return None;
+        }
+        pause = (pause * 2).min(LAST_PAUSE);
+    }
+}
+
+const FIRST_PAUSE: std::time::Duration = std::time::Duration::from_millis(20);
+const LAST_PAUSE: std::time::Duration = std::time::Duration::from_millis(500);

@@ -1,0 +1,162 @@
+//! Loads near timers into the wheel: the window, hints, and sweeps for what both have missed.
+
+use crate::error::Error;
+use crate::node::Node;
+use crate::store::{NodeId, Place, Store};
+use crate::time::StoreTime;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How often hints are taken: what another node schedules for now is late by as much.
+const HINTS: Duration = Duration::from_millis(20);
+/// How often what was due lately is looked through, and how lately that is. What lies further back
+/// is mostly rows that are dead and, under somebody's long transaction, not yet removed.
+const SWEEP: Duration = Duration::from_secs(1);
+const SWEPT: Duration = Duration::from_secs(10);
+/// Likewise for what a transaction of some minutes committed late.
+const LONG_SWEEP: Duration = Duration::from_secs(30);
+const LONG_SWEPT: Duration = Duration::from_secs(600);
+/// Likewise for all there is, as on a takeover.
+const FULL_SWEEP: Duration = Duration::from_secs(600);
+/// What is later than this should have been taken by now.
+const OVERDUE: Duration = Duration::from_millis(500);
+/// How many places are loaded in one call.
+const PAGE: u32 = 10_000;
+
+/// A range of places that is being loaded, a page at a time.
+struct Scan {
+    slots: Vec<u32>,
+    after: Place,
+    before: StoreTime,
+    sweep: bool,
+}
+
+struct Loader<S> {
+    node: Arc<Node<S>>,
+    scans: VecDeque<Scan>,
+    /// When the window is moved next, and when each kind of sweep is due.
+    window: Instant,
+    sweep: Instant,
+    long_sweep: Instant,
+    full_sweep: Instant,
+}
+
+pub(crate) async fn run<S: Store>(node: Arc<Node<S>>) {
+    let now = node.timer.now();
+    let (window, sweep, long_sweep) = (now, now + SWEEP, now + LONG_SWEEP);
+    let full_sweep = now + FULL_SWEEP;
+    let scans = VecDeque::new();
+    let mut loader = Loader { node, scans, window, sweep, long_sweep, full_sweep };
+    let mut member = None;
+    loop {
+        let node = Arc::clone(&loader.node);
+        let current = node.slots.node();
+        if current != member {
+            loader.begin_anew();
+            member = current;
+        }
+        if let Some(id) = member {
+            if let Err(error) = loader.round(id).await {
+                node.counters.errors.add(1);
+                tracing::warn!(%error, "timers were not loaded");
+                node.sleep(HINTS * 5).await;
+            }
+        }
+        if node.timer.sleep(HINTS).await.is_err() {
+            return;
+        }
+    }
+}
+
+impl<S: Store> Loader<S> {
+    /// Forgets what another lease had loaded.
+    fn begin_anew(&mut self) {
+        self.node.window.clear();
+        self.scans.clear();
+        self.window = self.node.timer.now();
+    }
+
+    async fn round(&mut self, id: NodeId) -> Result<(), Error> {
+        let node = Arc::clone(&self.node);
+        let asked = node.timer.now();
+        let hints = node.store.hints(id).await?;
+        node.clock.observe(asked, hints.now);
+        hints.places.into_iter().for_each(|place| node.note(place));
+        self.move_window(id).await?;
+        let news = node.slots.take_news();
+        if !news.is_empty() {
+            let before = node.window.horizon();
+            let after = Place::before(StoreTime::MIN);
+            self.scans.push_front(Scan { slots: news, after, before, sweep: false });
+        }
+        self.plan_sweeps();
+        self.step().await
+    }
+
+    /// Publishes the next horizon before what lies this side of it is loaded: who writes an earlier
+    /// timer after that hints at it, and what was written before is loaded.
+    async fn move_window(&mut self, id: NodeId) -> Result<(), Error> {
+        let node = &self.node;
+        if node.timer.now() < self.window {
+            return Ok(());
+        }
+        let (from, before) = (node.window.horizon(), node.clock.latest().plus(node.options.window));
+        node.store.publish(id, before).await?;
+        node.window.set_horizon(before);
+        self.window = node.timer.now() + node.options.window / 2;
+        let slots = node.slots.all();
+        self.scans.push_back(Scan { slots, after: Place::before(from), before, sweep: false });
+        Ok(())
+    }
+
+    fn plan_sweeps(&mut self) {
+        let now = self.node.timer.now();
+        let mut plan = |next: &mut Instant, every: Duration, back: Duration| {
+            if now < *next || self.scans.iter().any(|scan| scan.sweep) {
+                return;
+            }
+            *next = now + every;
+            let clock = self.node.clock.earliest();
+            let (after, before) = (Place::before(clock.minus(back)), clock.minus(OVERDUE));
+            let slots = self.node.slots.all();
+            // Before the window: what it finds is late already.
+            self.scans.push_front(Scan { slots, after, before, sweep: true });
+        };
+        plan(&mut self.full_sweep, FULL_SWEEP, Duration::MAX);
+        plan(&mut self.long_sweep, LONG_SWEEP, LONG_SWEPT);
+        plan(&mut self.sweep, SWEEP, SWEPT);
+    }
+
+    /// Loads a page of the first scan; as much of it as there is room for.
+    async fn step(&mut self) -> Result<(), Error> {
+        let node = &self.node;
+        let room = node.options.max_near.saturating_sub(node.window.near());
+        let Some(scan) = self.scans.front_mut() else { return Ok(()) };
+        // A sweep goes on without room: it finds what is late, and there is no end of it otherwise.
+        let limit = if scan.sweep { PAGE } else { PAGE.min(u32::try_from(room).unwrap_or(PAGE)) };
+        if limit == 0 {
+            self.scans.rotate_left(1);
+            return Ok(());
+        }
+        let places = node.store.load(scan.slots.clone(), scan.after, scan.before, limit).await?;
+        tracing::trace!(places = places.len(), sweep = scan.sweep, "loaded");
+        let full = places.len() >= limit as usize;
+        if let Some(last) = places.last() {
+            scan.after = *last;
+        }
+        let sweep = scan.sweep;
+        // One page of a sweep is enough: the next one finds the rest, when these are done.
+        if !full || sweep {
+            self.scans.pop_front();
+        }
+        for place in places {
+            let known = !sweep || node.window.is_known(&place);
+            node.counters.swept.add(usize::from(!known));
+            if node.slots.owns(place.slot) {
+                node.window.file(place, node.clock.instant_of(place.due));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,46 @@
+//! One handler for a key at a time.
+
+use crate::store::ClaimedRow;
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use tokio::sync::OwnedSemaphorePermit;
+
+/// A claimed timer, and its place among those in flight.
+pub(crate) type Work = (ClaimedRow, OwnedSemaphorePermit);
+
+/// The keys whose handlers run, and what waits for each: a key that was scheduled again while its
+/// handler ran.
+#[derive(Default)]
+pub(crate) struct PerKey {
+    running: Mutex<HashMap<String, VecDeque<Work>>>,
+}
+
+impl PerKey {
+    /// Begins with a timer, unless one of its key is running: then it waits.
+    pub(crate) fn begin(&self, work: Work) -> Option<Work> {
+        let Some(key) = work.0.key.clone() else { return Some(work) };
+        let mut running = self.lock();
+        if let Some(waiting) = running.get_mut(&key) {
+            waiting.push_back(work);
+            return None;
+        }
+        running.insert(key, VecDeque::new());
+        Some(work)
+    }
+
+    /// Ends with a timer, and returns the next one of its key.
+    pub(crate) fn end(&self, key: Option<&str>) -> Option<Work> {
+        let key = key?;
+        let mut running = self.lock();
+        let next = running.get_mut(key).and_then(VecDeque::pop_front);
+        if next.is_none() {
+            running.remove(key);
+        }
+        next
+    }
+
+    /// Held for a look-up.
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, VecDeque<Work>>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,156 @@
+//! The slots that a node owns, and what it has in flight in each.
+
+use crate::store::{Claim, NodeId, Owned, Place};
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use tickwheel::lease::Lease;
+
+#[derive(Default)]
+pub(crate) struct Slots {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// `None` before the node has joined and after it has lost its lease.
+    lease: Option<Lease<NodeId>>,
+    owned: HashMap<u32, Slot>,
+    /// Claims under way or not acknowledged, also those of slots that were lost meanwhile.
+    in_flight: HashMap<Owned, u32>,
+    /// Slots that were given to the node and are not loaded yet.
+    news: Vec<u32>,
+}
+
+struct Slot {
+    epoch: i64,
+    /// It will be released: nothing in it is claimed any more.
+    leaves: bool,
+}
+
+impl State {
+    fn is_held(&self) -> bool {
+        self.lease.as_ref().is_some_and(Lease::is_held)
+    }
+}
+
+impl Slots {
+    pub(crate) fn begin(&self, lease: Lease<NodeId>) {
+        self.lock().lease = Some(lease);
+    }
+
+    /// Owns nothing any more; returns whether it was still the owner.
+    pub(crate) fn end(&self) -> bool {
+        let mut state = self.lock();
+        state.owned.clear();
+        state.news.clear();
+        let lease = state.lease.take();
+        drop(state);
+        lease.is_some_and(Lease::release)
+    }
+
+    /// Returns the node, as long as its lease is held: by its own clock, counted from before the
+    /// store was asked for it.
+    pub(crate) fn node(&self) -> Option<NodeId> {
+        let state = self.lock();
+        state.lease.as_ref().filter(|lease| lease.is_held()).map(|lease| *lease.key())
+    }
+
+    pub(crate) fn owns(&self, slot: u32) -> bool {
+        self.lock().owned.contains_key(&slot)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.lock().owned.len()
+    }
+
+    pub(crate) fn all(&self) -> Vec<u32> {
+        self.lock().owned.keys().copied().collect()
+    }
+
+    /// Takes over what the store says that the node owns. It may have lost some while it was held
+    /// up, or have been given some by a call whose answer was lost.
+    pub(crate) fn reconcile(&self, owned: &[Owned]) {
+        let mut state = self.lock();
+        let mut former = std::mem::take(&mut state.owned);
+        for Owned { slot, epoch } in owned.iter().copied() {
+            let same = former.remove(&slot).filter(|former| former.epoch == epoch);
+            if same.is_none() {
+                state.news.push(slot);
+            }
+            state.owned.insert(slot, same.unwrap_or(Slot { epoch, leaves: false }));
+        }
+    }
+
+    /// Returns the slots that were given to the node since the last call.
+    pub(crate) fn take_news(&self) -> Vec<u32> {
+        std::mem::take(&mut self.lock().news)
+    }
+
+    /// Begins to leave slots until no more than `keep` stay, at most `at_most` more at a time.
+    pub(crate) fn leave(&self, keep: usize, at_most: usize) {
+        let mut state = self.lock();
+        let staying = state.owned.values().filter(|slot| !slot.leaves).count();
+        let surplus = staying.saturating_sub(keep).min(at_most);
+        let staying = state.owned.values_mut().filter(|slot| !slot.leaves);
+        staying.take(surplus).for_each(|slot| slot.leaves = true);
+    }
+
+    /// Takes out the slots that the node leaves and has nothing in flight in any more.
+    pub(crate) fn take_left(&self) -> Vec<Owned> {
+        let mut state = self.lock();
+        let State { owned, in_flight, .. } = &mut *state;
+        let name = |slot: &u32, epoch| Owned { slot: *slot, epoch };
+        let leaving = owned.iter().filter(|(_, row)| row.leaves);
+        let left = leaving.map(|(slot, row)| name(slot, row.epoch));
+        let left: Vec<Owned> = left.filter(|slot| !in_flight.contains_key(slot)).collect();
+        owned.retain(|slot, row| !left.contains(&name(slot, row.epoch)));
+        left
+    }
+
+    /// Begins claims on places, as far as the node may claim there now. In one step with the look:
+    /// so that no slot is released between.
+    pub(crate) fn begin_claims(&self, places: Vec<Place>) -> (Vec<Claim>, Vec<Place>) {
+        let mut state = self.lock();
+        let held = state.is_held();
+        let (mut claims, mut refused) = (Vec::with_capacity(places.len()), Vec::new());
+        for place in places {
+            match state.owned.get(&place.slot).filter(|slot| held && !slot.leaves) {
+                Some(&Slot { epoch, .. }) => {
+                    let slot = Owned { slot: place.slot, epoch };
+                    *state.in_flight.entry(slot).or_default() += 1;
+                    claims.push(Claim { place, epoch });
+                }
+                None => refused.push(place),
+            }
+        }
+        (claims, refused)
+    }
+
+    pub(crate) fn end_claim(&self, claim: &Claim) {
+        let slot = Owned { slot: claim.place.slot, epoch: claim.epoch };
+        let mut state = self.lock();
+        if let Some(count) = state.in_flight.get_mut(&slot) {
+            *count -= 1;
+            if *count == 0 {
+                state.in_flight.remove(&slot);
+            }
+        }
+    }
+
+    /// Returns whether what was claimed is still this node's.
+    pub(crate) fn holds(&self, claim: &Claim) -> bool {
+        let state = self.lock();
+        let slot = state.owned.get(&claim.place.slot);
+        state.is_held() && slot.is_some_and(|slot| slot.epoch == claim.epoch)
+    }
+
+    pub(crate) fn in_flight(&self) -> u64 {
+        self.lock().in_flight.values().map(|count| u64::from(*count)).sum()
+    }
+
+    /// Held for a few steps for each slot or claim in a batch; the lock of the leases may be taken
+    /// under it, by `is_held`.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,323 @@
+//! A store in memory: what stores must do, said in the shortest way. For tests, on any clock.
+
+mod timers;
+
+use crate::answer::{Cancelled, DeadTimer, Pending, Scheduled, Touched};
+use crate::error::Error;
+use crate::store::memory::timers::Timers;
+use crate::store::{
+    Ack, Claim, Claims, Hints, KeyName, NewRow, NodeId, Owned, Place, Store, Survey,
+};
+use crate::time::StoreTime;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tickwheel::{Clock, SystemClock};
+
+/// Where the store's clock begins: some day in 2025, as moments before 1970 have no name.
+const START: StoreTime = StoreTime::MIN;
+const START_AFTER: Duration = Duration::from_secs(1_750_000_000);
+
+/// A store that lives as long as its last clone: for tests of handlers and of nodes.
+///
+/// All of it lies under one lock, so each operation is atomic. Its clock is any that a
+/// [`Timer`](tickwheel::Timer) may have, so hours pass at once with a `ManualClock`.
+#[derive(Clone, Debug)]
+pub struct Memory {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    clock: Clock,
+    origin: Instant,
+    slots: u32,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    owners: BTreeMap<u32, SlotRow>,
+    members: BTreeMap<NodeId, Member>,
+    inbox: Vec<(NodeId, Place)>,
+    timers: Timers,
+    faults: HashMap<&'static str, VecDeque<Fault>>,
+}
+
+#[derive(Debug, Default)]
+struct SlotRow {
+    owner: Option<NodeId>,
+    epoch: i64,
+}
+
+#[derive(Debug)]
+struct Member {
+    lease_until: StoreTime,
+    horizon: StoreTime,
+}
+
+/// What goes wrong with an operation of a [`Memory`], once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// It is refused: nothing was done.
+    Refuse,
+    /// It is done, and the answer is lost.
+    LoseAnswer,
+}
+
+impl Default for Memory {
+    /// One slot, on the system's clock.
+    fn default() -> Self {
+        Memory::new(1, SystemClock)
+    }
+}
+
+impl Memory {
+    /// Returns an empty store with so many slots, at least one.
+    pub fn new(slots: u32, clock: impl Into<Clock>) -> Self {
+        let (clock, slots) = (clock.into(), slots.max(1));
+        let owners = (0..slots).map(|slot| (slot, SlotRow::default())).collect();
+        let state = Mutex::new(State { owners, ..State::default() });
+        let origin = clock.now();
+        Memory { shared: Arc::new(Shared { clock, origin, slots, state }) }
+    }
+
+    /// Has the next call of an operation, by its name in [`Store`], go wrong. Several are kept in
+    /// order.
+    pub fn inject(&self, operation: &'static str, fault: Fault) {
+        self.lock().faults.entry(operation).or_default().push_back(fault);
+    }
+
+    /// Returns the store's time.
+    pub fn now(&self) -> StoreTime {
+        let passed = self.shared.clock.now().saturating_duration_since(self.shared.origin);
+        START.plus(START_AFTER).plus(passed)
+    }
+
+    /// Returns how many timers there are, those in a handler's hands included.
+    pub fn len(&self) -> usize {
+        self.lock().timers.len()
+    }
+
+    /// Returns whether there is no timer.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing under it panics but a test's assertion about this store.
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn step<A>(
+        &self,
+        operation: &'static str,
+        change: impl FnOnce(&mut State, StoreTime) -> A,
+    ) -> Result<A, Error> {
+        let now = self.now();
+        let mut state = self.lock();
+        let fault = state.faults.get_mut(operation).and_then(VecDeque::pop_front);
+        if fault == Some(Fault::Refuse) {
+            return Err(Error::unavailable("an injected fault"));
+        }
+        let answer = change(&mut state, now);
+        match fault {
+            Some(_) => Err(Error::uncertain("an injected fault")),
+            None => Ok(answer),
+        }
+    }
+}
+
+impl State {
+    /// Hints at a place to its slot's owner, if that has loaded past it.
+    fn hint(&mut self, place: Place, known_to: Option<NodeId>) {
+        let owner = self.owners.get(&place.slot).and_then(|row| row.owner);
+        let member = owner.and_then(|owner| Some((owner, self.members.get(&owner)?)));
+        if let Some((owner, member)) = member {
+            if place.due < member.horizon && known_to != Some(owner) {
+                self.inbox.push((owner, place));
+            }
+        }
+    }
+
+    fn owns(&self, node: NodeId, claim: &Claim) -> bool {
+        let row = self.owners.get(&claim.place.slot);
+        row.is_some_and(|row| row.owner == Some(node) && row.epoch == claim.epoch)
+    }
+
+    fn give_up(&mut self, node: NodeId) {
+        for row in self.owners.values_mut().filter(|row| row.owner == Some(node)) {
+            row.owner = None;
+        }
+        self.members.remove(&node);
+    }
+}
+
+impl Store for Memory {
+    fn slots(&self) -> u32 {
+        self.shared.slots
+    }
+
+    fn slot(&self, hash: u64) -> u32 {
+        u32::try_from(hash % u64::from(self.shared.slots)).unwrap_or(0)
+    }
+
+    async fn join(&self, node: NodeId, lease: Duration) -> Result<(), Error> {
+        self.step("join", |state, now| {
+            let member = Member { lease_until: now.plus(lease), horizon: StoreTime::MIN };
+            state.members.insert(node, member);
+        })
+    }
+
+    async fn renew(&self, node: NodeId, lease: Duration) -> Result<bool, Error> {
+        self.step("renew", |state, now| {
+            let member = state.members.get_mut(&node).filter(|member| member.lease_until > now);
+            member.map(|member| member.lease_until = now.plus(lease)).is_some()
+        })
+    }
+
+    async fn survey(&self, node: NodeId) -> Result<Survey, Error> {
+        self.step("survey", |state, now| {
+            let over =
+                |(node, member): (&NodeId, &Member)| (member.lease_until <= now).then_some(*node);
+            let over: Vec<NodeId> = state.members.iter().filter_map(over).collect();
+            over.into_iter().for_each(|node| state.give_up(node));
+            let own = state.owners.iter().filter(|(_, row)| row.owner == Some(node));
+            let owned = own.map(|(&slot, row)| Owned { slot, epoch: row.epoch }).collect();
+            let free = state.owners.values().filter(|row| row.owner.is_none()).count();
+            let (live, free) = (state.members.len() as u32, free as u32);
+            Survey { live, owned, free }
+        })
+    }
+
+    async fn take(&self, node: NodeId, at_most: u32) -> Result<Vec<Owned>, Error> {
+        self.step("take", |state, _| {
+            if !state.members.contains_key(&node) {
+                return Vec::new();
+            }
+            let free = state.owners.iter_mut().filter(|(_, row)| row.owner.is_none());
+            let take = |(&slot, row): (&u32, &mut SlotRow)| {
+                (row.owner, row.epoch) = (Some(node), row.epoch + 1);
+                Owned { slot, epoch: row.epoch }
+            };
+            free.take(at_most as usize).map(take).collect()
+        })
+    }
+
+    async fn release(&self, node: NodeId, slots: Vec<Owned>) -> Result<(), Error> {
+        self.step("release", |state, _| {
+            for owned in slots {
+                let row = state.owners.get_mut(&owned.slot);
+                let own = |row: &&mut SlotRow| (row.owner, row.epoch) == (Some(node), owned.epoch);
+                if let Some(row) = row.filter(own) {
+                    row.owner = None;
+                }
+            }
+        })
+    }
+
+    async fn leave(&self, node: NodeId) -> Result<(), Error> {
+        self.step("leave", |state, _| state.give_up(node))
+    }
+
+    async fn publish(&self, node: NodeId, horizon: StoreTime) -> Result<(), Error> {
+        self.step("publish", |state, _| {
+            state.members.entry(node).and_modify(|member| member.horizon = horizon);
+        })
+    }
+
+    async fn hints(&self, node: NodeId) -> Result<Hints, Error> {
+        self.step("hints", |state, now| {
+            let places = state.inbox.iter().filter(|(owner, _)| *owner == node);
+            let places = places.map(|(_, place)| *place).collect();
+            state.inbox.retain(|(owner, _)| *owner != node);
+            Hints { places, now }
+        })
+    }
+
+    async fn load(
+        &self,
+        slots: Vec<u32>,
+        after: Place,
+        before: StoreTime,
+        limit: u32,
+    ) -> Result<Vec<Place>, Error> {
+        self.step("load", |state, _| state.timers.load(&slots, after, before, limit as usize))
+    }
+
+    async fn schedule(&self, node: NodeId, rows: Vec<NewRow>) -> Result<Vec<Scheduled>, Error> {
+        self.step("schedule", |state, _| {
+            let write = |row: NewRow| {
+                state.hint(row.place, Some(node));
+                state.timers.write(row)
+            };
+            rows.into_iter().map(write).collect()
+        })
+    }
+
+    async fn cancel(&self, keys: Vec<KeyName>) -> Result<Vec<Cancelled>, Error> {
+        self.step("cancel", |state, _| keys.iter().map(|key| state.timers.cancel(key)).collect())
+    }
+
+    async fn touch(&self, keys: Vec<(KeyName, StoreTime)>) -> Result<Vec<Touched>, Error> {
+        self.step("touch", |state, _| {
+            let touch = |(key, due)| match state.timers.touch(&key, due) {
+                Ok(place) => {
+                    state.hint(place, None);
+                    Touched::Moved
+                }
+                Err(answer) => answer,
+            };
+            keys.into_iter().map(touch).collect()
+        })
+    }
+
+    async fn cancel_tag(&self, tag: String, limit: u32) -> Result<u64, Error> {
+        self.step("cancel_tag", |state, _| state.timers.cancel_tag(&tag, limit as usize))
+    }
+
+    async fn claim(&self, node: NodeId, claims: Vec<Claim>) -> Result<Claims, Error> {
+        self.step("claim", |state, now| {
+            let due = |claim: &Claim| state.owns(node, claim) && claim.place.due <= now;
+            let due: Vec<Claim> = claims.into_iter().filter(due).collect();
+            let rows = due.into_iter().filter_map(|claim| state.timers.claim(claim)).collect();
+            Claims { rows, now }
+        })
+    }
+
+    async fn acknowledge(&self, acks: Vec<Ack>) -> Result<(), Error> {
+        self.step("acknowledge", |state, _| {
+            acks.into_iter().for_each(|ack| state.timers.acknowledge(ack));
+        })
+    }
+
+    async fn get(&self, key: KeyName) -> Result<Option<Pending>, Error> {
+        self.step("get", |state, _| state.timers.get(&key))
+    }
+
+    async fn histogram(
+        &self,
+        from: StoreTime,
+        width: Duration,
+        bars: u32,
+    ) -> Result<Vec<u64>, Error> {
+        self.step("histogram", |state, _| {
+            let count = |bar: u32| {
+                let start = from.plus(width.saturating_mul(bar));
+                state.timers.count(start, start.plus(width))
+            };
+            (0..bars).map(count).collect()
+        })
+    }
+
+    async fn dead(&self, limit: u32) -> Result<Vec<DeadTimer>, Error> {
+        self.step("dead", |state, _| state.timers.dead(limit as usize))
+    }
+
+    async fn requeue(&self, id: i64) -> Result<bool, Error> {
+        self.step("requeue", |state, now| {
+            let place = state.timers.requeue(id, now);
+            place.inspect(|place| state.hint(*place, None)).is_some()
+        })
+    }
+}

@@ -1,0 +1,157 @@
+//! The timers of a store in memory: a sorted map, and their keys.
+
+use crate::answer::{Cancelled, DeadTimer, Pending, Scheduled, Touched};
+use crate::store::{Ack, Claim, ClaimedRow, Ending, KeyName, NewRow, Place};
+use crate::time::StoreTime;
+use std::collections::{BTreeMap, HashMap};
+
+#[derive(Debug, Default)]
+pub(super) struct Timers {
+    rows: BTreeMap<Place, Row>,
+    keys: HashMap<KeyName, Place>,
+    dead: Vec<(Place, Row, String)>,
+}
+
+#[derive(Clone, Debug)]
+struct Row {
+    key: Option<String>,
+    tag: Option<String>,
+    payload: Vec<u8>,
+    /// The epoch in which it was claimed; 0 if it is not.
+    claim: i64,
+    attempts: u32,
+}
+
+fn name(place: &Place, row: &Row) -> Option<KeyName> {
+    row.key.as_ref().map(|key| KeyName { slot: place.slot, key: key.clone() })
+}
+
+impl Timers {
+    pub(super) fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    pub(super) fn load(
+        &self,
+        slots: &[u32],
+        after: Place,
+        before: StoreTime,
+        limit: usize,
+    ) -> Vec<Place> {
+        let places = self.rows.keys().filter(|place| **place > after && place.due < before);
+        places.filter(|place| slots.contains(&place.slot)).take(limit).copied().collect()
+    }
+
+    pub(super) fn write(&mut self, new: NewRow) -> Scheduled {
+        let NewRow { place, key, tag, payload } = new;
+        let row = Row { key, tag, payload, claim: 0, attempts: 0 };
+        let former = name(&place, &row).and_then(|name| self.keys.get(&name).copied());
+        former.map(|former| self.delete(&former));
+        self.insert(place, row);
+        former.map_or(Scheduled::New, |_| Scheduled::Replaced)
+    }
+
+    pub(super) fn cancel(&mut self, key: &KeyName) -> Cancelled {
+        match self.unclaimed(key) {
+            Ok(place) => Cancelled::Cancelled(self.delete(&place).payload),
+            Err(true) => Cancelled::Running,
+            Err(false) => Cancelled::Unknown,
+        }
+    }
+
+    pub(super) fn touch(&mut self, key: &KeyName, due: StoreTime) -> Result<Place, Touched> {
+        let place = self.unclaimed(key).map_err(|running| match running {
+            true => Touched::Running,
+            false => Touched::Unknown,
+        })?;
+        let row = self.delete(&place);
+        let place = Place { due, ..place };
+        self.insert(place, row);
+        Ok(place)
+    }
+
+    pub(super) fn cancel_tag(&mut self, tag: &str, limit: usize) -> u64 {
+        let tagged = |row: &Row| row.tag.as_deref() == Some(tag) && row.claim == 0;
+        let places = self.rows.iter().filter(|(_, row)| tagged(row)).map(|(place, _)| *place);
+        let places: Vec<Place> = places.take(limit).collect();
+        places.iter().for_each(|place| drop(self.delete(place)));
+        places.len() as u64
+    }
+
+    pub(super) fn claim(&mut self, claim: Claim) -> Option<ClaimedRow> {
+        let row = self.rows.get_mut(&claim.place).filter(|row| row.claim <= claim.epoch)?;
+        (row.claim, row.attempts) = (claim.epoch, row.attempts + 1);
+        let Row { key, payload, attempts, .. } = row.clone();
+        Some(ClaimedRow { claim, key, attempts, payload })
+    }
+
+    pub(super) fn acknowledge(&mut self, ack: Ack) {
+        let place = ack.claim.place;
+        if self.rows.get(&place).is_none_or(|row| row.claim != ack.claim.epoch) {
+            return;
+        }
+        let row = Row { claim: 0, ..self.delete(&place) };
+        match ack.ending {
+            Ending::Done => {}
+            Ending::Retry(due) => self.insert(Place { due, ..place }, row),
+            Ending::Again(due, payload) => {
+                self.insert(Place { due, ..place }, Row { payload, attempts: 0, ..row });
+            }
+            Ending::Dead(reason) => self.dead.push((place, row, reason)),
+        }
+    }
+
+    pub(super) fn get(&self, key: &KeyName) -> Option<Pending> {
+        let place = self.keys.get(key)?;
+        let Row { payload, attempts, claim, .. } = self.rows.get(place)?.clone();
+        Some(Pending { at: place.due, payload, attempts, running: claim != 0 })
+    }
+
+    pub(super) fn count(&self, from: StoreTime, to: StoreTime) -> u64 {
+        let places = self.rows.keys().filter(|place| from <= place.due && place.due < to);
+        places.count() as u64
+    }
+
+    pub(super) fn dead(&self, limit: usize) -> Vec<DeadTimer> {
+        let tell = |(place, row, reason): &(Place, Row, String)| {
+            let Row { key, payload, attempts, .. } = row.clone();
+            DeadTimer { id: place.id, key, payload, attempts, reason: reason.clone() }
+        };
+        self.dead.iter().take(limit).map(tell).collect()
+    }
+
+    pub(super) fn requeue(&mut self, id: i64, now: StoreTime) -> Option<Place> {
+        let index = self.dead.iter().position(|(place, row, _)| {
+            let taken = |name| self.keys.contains_key(&name);
+            place.id == id && !name(place, row).is_some_and(taken)
+        })?;
+        let (place, row, _) = self.dead.remove(index);
+        let place = Place { due: now, ..place };
+        self.insert(place, Row { attempts: 0, ..row });
+        Some(place)
+    }
+
+    /// Where the timer of a key lies; `Err` says whether it is claimed rather than unknown.
+    fn unclaimed(&self, key: &KeyName) -> Result<Place, bool> {
+        let place = self.keys.get(key).ok_or(false)?;
+        match self.rows.get(place).is_some_and(|row| row.claim == 0) {
+            true => Ok(*place),
+            false => Err(true),
+        }
+    }
+
+    fn insert(&mut self, place: Place, row: Row) {
+        if let Some(name) = name(&place, &row) {
+            self.keys.insert(name, place);
+        }
+        self.rows.insert(place, row);
+    }
+
+    fn delete(&mut self, place: &Place) -> Row {
+        let row = self.rows.remove(place).expect("a place that was found under this lock");
+        if let Some(name) = name(place, &row) {
+            self.keys.remove(&name);
+        }
+        row
+    }
+}

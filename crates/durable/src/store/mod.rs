@@ -1,0 +1,258 @@
+//! Where timers lie: what a node needs of a store, and no more.
+
+pub mod memory;
+pub mod sqlite;
+
+use crate::answer::{Cancelled, DeadTimer, Pending, Scheduled, Touched};
+use crate::error::Error;
+use crate::time::StoreTime;
+use std::future::Future;
+use std::time::Duration;
+
+/// Names a node for as long as it holds one lease; another lease is another node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NodeId(pub i64);
+
+/// Where the row of a timer lies. Ordered by the time at which it is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Place {
+    /// When it is due.
+    pub due: StoreTime,
+    /// Its slot: what one node owns at a time.
+    pub slot: u32,
+    /// Its number, drawn at random.
+    pub id: i64,
+}
+
+impl Place {
+    /// Returns a place before all that are due then or later.
+    pub fn before(due: StoreTime) -> Self {
+        Place { due, slot: 0, id: i64::MIN }
+    }
+}
+
+/// A slot that a node owns, and the epoch that it was given with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Owned {
+    /// The slot.
+    pub slot: u32,
+    /// The epoch.
+    pub epoch: i64,
+}
+
+/// Who is there, and who owns what.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Survey {
+    /// How many nodes hold a lease.
+    pub live: u32,
+    /// What the asking node owns.
+    pub owned: Vec<Owned>,
+    /// How many slots nobody owns.
+    pub free: u32,
+}
+
+/// The row of a timer to be written.
+#[derive(Clone, Debug)]
+pub struct NewRow {
+    /// Where it will lie.
+    pub place: Place,
+    /// The key, if it has one.
+    pub key: Option<String>,
+    /// The tag, if it has one.
+    pub tag: Option<String>,
+    /// What it carries.
+    pub payload: Vec<u8>,
+}
+
+/// A key, and the slot in which it lies.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct KeyName {
+    /// The slot.
+    pub slot: u32,
+    /// The key.
+    pub key: String,
+}
+
+/// A wish for a timer, by the owner of its slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// Where the timer lies.
+    pub place: Place,
+    /// The epoch in which the slot is owned.
+    pub epoch: i64,
+}
+
+/// A timer that was claimed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClaimedRow {
+    /// What was asked for.
+    pub claim: Claim,
+    /// The key, if it has one.
+    pub key: Option<String>,
+    /// How often it was claimed, this time included.
+    pub attempts: u32,
+    /// What it carries.
+    pub payload: Vec<u8>,
+}
+
+/// What became of a batch of claims. What is not in `rows` is not due at `now`, or has been moved,
+/// cancelled or acknowledged, or its slot has another owner.
+#[derive(Clone, Debug, Default)]
+pub struct Claims {
+    /// What was claimed, in no order.
+    pub rows: Vec<ClaimedRow>,
+    /// The store's clock by which it was decided what is due.
+    pub now: StoreTime,
+}
+
+/// How a claim ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// The row goes.
+    Done,
+    /// The row is due then and may be claimed again.
+    Retry(StoreTime),
+    /// Likewise, with this payload and no attempts.
+    Again(StoreTime, Vec<u8>),
+    /// The row goes to the dead ones, with this reason.
+    Dead(String),
+}
+
+/// The acknowledgement of a claim. If the row was claimed anew since it changes nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ack {
+    /// Which claim.
+    pub claim: Claim,
+    /// How it ended.
+    pub ending: Ending,
+}
+
+/// Places that other nodes wrote, and what the store's clock showed meanwhile.
+#[derive(Clone, Debug, Default)]
+pub struct Hints {
+    /// Places whose timers are due before the horizon that was published.
+    pub places: Vec<Place>,
+    /// The store's clock.
+    pub now: StoreTime,
+}
+
+/// A store of durable timers.
+///
+/// Every operation is one atomic step for each timer in its batch. One that fails with
+/// [`Error::Unavailable`] has done nothing; after [`Error::Uncertain`] it may have. The store's own
+/// clock decides when leases end and what is due. In one batch a key stands once.
+pub trait Store: Send + Sync + 'static {
+    /// Returns how many slots there are. Does not change.
+    fn slots(&self) -> u32;
+
+    /// Returns the slot for a hash. The same for ever, from each node.
+    fn slot(&self, hash: u64) -> u32;
+
+    /// Lets a node in, with a lease from now on.
+    fn join(&self, node: NodeId, lease: Duration)
+    -> impl Future<Output = Result<(), Error>> + Send;
+
+    /// Renews a node's lease from now on, if it has not ended; returns whether.
+    fn renew(
+        &self,
+        node: NodeId,
+        lease: Duration,
+    ) -> impl Future<Output = Result<bool, Error>> + Send;
+
+    /// Strikes off nodes whose lease has ended, and tells who is left and who owns what.
+    fn survey(&self, node: NodeId) -> impl Future<Output = Result<Survey, Error>> + Send;
+
+    /// Gives a node slots that nobody owns, each in its next epoch; none if it has no lease.
+    fn take(
+        &self,
+        node: NodeId,
+        at_most: u32,
+    ) -> impl Future<Output = Result<Vec<Owned>, Error>> + Send;
+
+    /// Makes slots nobody's, as far as the node owns them in these epochs.
+    fn release(
+        &self,
+        node: NodeId,
+        slots: Vec<Owned>,
+    ) -> impl Future<Output = Result<(), Error>> + Send;
+
+    /// Ends a node's lease, and makes its slots nobody's.
+    fn leave(&self, node: NodeId) -> impl Future<Output = Result<(), Error>> + Send;
+
+    /// Publishes until when a node has loaded its timers: who writes an earlier one hints at it.
+    fn publish(
+        &self,
+        node: NodeId,
+        horizon: StoreTime,
+    ) -> impl Future<Output = Result<(), Error>> + Send;
+
+    /// Takes the recent hints for a node. A hint may be lost: a sweep finds its timer.
+    fn hints(&self, node: NodeId) -> impl Future<Output = Result<Hints, Error>> + Send;
+
+    /// Returns the first `limit` places after `after` and due before `before`, in order. Reads no
+    /// row that is due before `after`: those may be dead, and many.
+    fn load(
+        &self,
+        slots: Vec<u32>,
+        after: Place,
+        before: StoreTime,
+        limit: u32,
+    ) -> impl Future<Output = Result<Vec<Place>, Error>> + Send;
+
+    /// Writes timers, in place of those with the same keys. Hints at them to the owners of their
+    /// slots, but not to `node`, which knows them.
+    fn schedule(
+        &self,
+        node: NodeId,
+        rows: Vec<NewRow>,
+    ) -> impl Future<Output = Result<Vec<Scheduled>, Error>> + Send;
+
+    /// Deletes timers that nobody has claimed.
+    fn cancel(
+        &self,
+        keys: Vec<KeyName>,
+    ) -> impl Future<Output = Result<Vec<Cancelled>, Error>> + Send;
+
+    /// Moves timers that nobody has claimed. Hints at all of them.
+    fn touch(
+        &self,
+        keys: Vec<(KeyName, StoreTime)>,
+    ) -> impl Future<Output = Result<Vec<Touched>, Error>> + Send;
+
+    /// Deletes at most `limit` timers of a tag that nobody has claimed; returns how many.
+    fn cancel_tag(
+        &self,
+        tag: String,
+        limit: u32,
+    ) -> impl Future<Output = Result<u64, Error>> + Send;
+
+    /// Claims timers that are due and lie in slots that the node owns in these epochs, unless they
+    /// are claimed in a later one. Counts the attempt.
+    fn claim(
+        &self,
+        node: NodeId,
+        claims: Vec<Claim>,
+    ) -> impl Future<Output = Result<Claims, Error>> + Send;
+
+    /// Ends claims, each only if its row is still claimed in its epoch. To ask twice is harmless.
+    fn acknowledge(&self, acks: Vec<Ack>) -> impl Future<Output = Result<(), Error>> + Send;
+
+    /// Looks a key up.
+    fn get(&self, key: KeyName) -> impl Future<Output = Result<Option<Pending>, Error>> + Send;
+
+    /// Counts the timers due in each of `bars` intervals of `width` that follow one another.
+    /// Takes time proportional to those.
+    fn histogram(
+        &self,
+        from: StoreTime,
+        width: Duration,
+        bars: u32,
+    ) -> impl Future<Output = Result<Vec<u64>, Error>> + Send;
+
+    /// Returns at most `limit` of the dead timers, the oldest first.
+    fn dead(&self, limit: u32) -> impl Future<Output = Result<Vec<DeadTimer>, Error>> + Send;
+
+    /// Makes a dead timer due at once with no attempts; returns whether there is one. One whose key
+    /// has a timer again stays dead.
+    fn requeue(&self, id: i64) -> impl Future<Output = Result<bool, Error>> + Send;
+}

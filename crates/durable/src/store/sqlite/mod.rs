@@ -1,0 +1,229 @@
+//! A store in a file: SQLite, for one node.
+
+mod schema;
+mod thread;
+mod timers;
+
+use crate::answer::{Cancelled, DeadTimer, Pending, Scheduled, Touched};
+use crate::builder::{DurableBuilder, OpenStore};
+use crate::durable::Durable;
+use crate::error::Error;
+use crate::store::sqlite::thread::{State, Thread};
+use crate::store::{
+    Ack, Claim, Claims, Hints, KeyName, NewRow, NodeId, Owned, Place, Store, Survey,
+};
+use crate::time::StoreTime;
+use rusqlite::Connection;
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+/// A store in a file of SQLite, which one process has at a time.
+///
+/// One thread has the connection; what many callers ask of it at once is committed together. The
+/// file is written ahead and flushed at each commit: what was answered survives a crash of the
+/// machine. Its clock is this machine's.
+#[derive(Debug)]
+pub struct Sqlite {
+    thread: Thread,
+}
+
+/// A file that [`Durable::sqlite`] opens.
+#[derive(Debug)]
+pub struct SqliteFile {
+    path: PathBuf,
+}
+
+impl Durable<Sqlite> {
+    /// Sets up a node whose timers lie in a file. It is made if there is none. A file is one
+    /// namespace, and no two nodes have it at a time: the second one is refused.
+    pub fn sqlite(path: impl Into<PathBuf>) -> DurableBuilder<SqliteFile> {
+        DurableBuilder::new(SqliteFile { path: path.into() })
+    }
+}
+
+impl OpenStore for SqliteFile {
+    type Store = Sqlite;
+
+    async fn open(self) -> Result<Sqlite, Error> {
+        Ok(Sqlite { thread: Thread::start(self.path).await? })
+    }
+}
+
+/// The only slot.
+const SLOT: u32 = 0;
+
+fn now() -> StoreTime {
+    StoreTime::from(SystemTime::now())
+}
+
+impl Sqlite {
+    /// Calls something on the thread of the connection, in a transaction.
+    async fn call<A: Send + 'static>(
+        &self,
+        job: impl FnOnce(&Connection, &mut State) -> rusqlite::Result<A> + Send + 'static,
+    ) -> Result<A, Error> {
+        self.thread.call(job).await
+    }
+}
+
+impl Store for Sqlite {
+    fn slots(&self) -> u32 {
+        1
+    }
+
+    fn slot(&self, _: u64) -> u32 {
+        SLOT
+    }
+
+    async fn join(&self, node: NodeId, _: Duration) -> Result<(), Error> {
+        // Whoever it was before has lost its lease: a node joins again only then.
+        self.call(move |_, state| {
+            (state.member, state.owner) = (Some(node), None);
+            Ok(())
+        })
+        .await
+    }
+
+    async fn renew(&self, node: NodeId, _: Duration) -> Result<bool, Error> {
+        self.call(move |_, state| Ok(state.member == Some(node))).await
+    }
+
+    async fn survey(&self, node: NodeId) -> Result<Survey, Error> {
+        self.call(move |_, state| {
+            let own = state.owner.filter(|(owner, _)| *owner == node);
+            let owned = own.map(|(_, epoch)| Owned { slot: SLOT, epoch });
+            let (live, free) = (state.member.iter().count(), u32::from(state.owner.is_none()));
+            Ok(Survey { live: live as u32, owned: owned.into_iter().collect(), free })
+        })
+        .await
+    }
+
+    async fn take(&self, node: NodeId, at_most: u32) -> Result<Vec<Owned>, Error> {
+        self.call(move |file, state| {
+            if state.member != Some(node) || state.owner.is_some() || at_most == 0 {
+                return Ok(Vec::new());
+            }
+            let epoch = schema::next_epoch(file)?;
+            state.owner = Some((node, epoch));
+            Ok(vec![Owned { slot: SLOT, epoch }])
+        })
+        .await
+    }
+
+    async fn release(&self, node: NodeId, slots: Vec<Owned>) -> Result<(), Error> {
+        self.call(move |_, state| {
+            let given = |owner: &(NodeId, i64)| {
+                owner.0 == node && slots.contains(&Owned { slot: SLOT, epoch: owner.1 })
+            };
+            state.owner = state.owner.filter(|owner| !given(owner));
+            Ok(())
+        })
+        .await
+    }
+
+    async fn leave(&self, node: NodeId) -> Result<(), Error> {
+        self.call(move |_, state| {
+            state.member = state.member.filter(|member| *member != node);
+            state.owner = state.owner.filter(|(owner, _)| *owner != node);
+            Ok(())
+        })
+        .await
+    }
+
+    async fn publish(&self, _: NodeId, horizon: StoreTime) -> Result<(), Error> {
+        self.call(move |_, state| {
+            state.horizon = horizon;
+            Ok(())
+        })
+        .await
+    }
+
+    async fn hints(&self, _: NodeId) -> Result<Hints, Error> {
+        self.call(|_, state| Ok(Hints { places: std::mem::take(&mut state.hints), now: now() }))
+            .await
+    }
+
+    async fn load(
+        &self,
+        _: Vec<u32>,
+        after: Place,
+        before: StoreTime,
+        limit: u32,
+    ) -> Result<Vec<Place>, Error> {
+        self.call(move |file, _| timers::load(file, after, before, limit)).await
+    }
+
+    async fn schedule(&self, _: NodeId, rows: Vec<NewRow>) -> Result<Vec<Scheduled>, Error> {
+        // The one node knows what it schedules: no hints.
+        self.call(move |file, _| rows.into_iter().map(|row| timers::write(file, row)).collect())
+            .await
+    }
+
+    async fn cancel(&self, keys: Vec<KeyName>) -> Result<Vec<Cancelled>, Error> {
+        self.call(move |file, _| keys.iter().map(|name| timers::cancel(file, &name.key)).collect())
+            .await
+    }
+
+    async fn touch(&self, keys: Vec<(KeyName, StoreTime)>) -> Result<Vec<Touched>, Error> {
+        self.call(move |file, state| {
+            let touch = |(name, due): (KeyName, StoreTime)| {
+                Ok(match timers::touch(file, &name.key, due)? {
+                    Ok(place) => {
+                        state.hint(place);
+                        Touched::Moved
+                    }
+                    Err(answer) => answer,
+                })
+            };
+            keys.into_iter().map(touch).collect()
+        })
+        .await
+    }
+
+    async fn cancel_tag(&self, tag: String, limit: u32) -> Result<u64, Error> {
+        self.call(move |file, _| timers::cancel_tag(file, &tag, limit)).await
+    }
+
+    async fn claim(&self, node: NodeId, claims: Vec<Claim>) -> Result<Claims, Error> {
+        self.call(move |file, state| {
+            let now = now();
+            let own = |claim: &Claim| state.owner == Some((node, claim.epoch));
+            let due = claims.into_iter().filter(|claim| own(claim) && claim.place.due <= now);
+            let rows = due.map(|claim| timers::claim(file, claim)).filter_map(Result::transpose);
+            Ok(Claims { rows: rows.collect::<rusqlite::Result<_>>()?, now })
+        })
+        .await
+    }
+
+    async fn acknowledge(&self, acks: Vec<Ack>) -> Result<(), Error> {
+        self.call(move |file, _| {
+            acks.into_iter().try_for_each(|ack| timers::acknowledge(file, ack))
+        })
+        .await
+    }
+
+    async fn get(&self, key: KeyName) -> Result<Option<Pending>, Error> {
+        self.call(move |file, _| timers::get(file, &key.key)).await
+    }
+
+    async fn histogram(
+        &self,
+        from: StoreTime,
+        width: Duration,
+        bars: u32,
+    ) -> Result<Vec<u64>, Error> {
+        self.call(move |file, _| timers::histogram(file, from, width, bars)).await
+    }
+
+    async fn dead(&self, limit: u32) -> Result<Vec<DeadTimer>, Error> {
+        self.call(move |file, _| timers::dead(file, limit)).await
+    }
+
+    async fn requeue(&self, id: i64) -> Result<bool, Error> {
+        self.call(move |file, state| {
+            let place = timers::requeue(file, id, now())?;
+            Ok(place.inspect(|place| state.hint(*place)).is_some())
+        })
+        .await
+    }
+}

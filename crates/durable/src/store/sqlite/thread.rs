@@ -1,0 +1,139 @@
+//! The thread that has the connection, and commits for many at once.
+
+use crate::error::Error;
+use crate::store::sqlite::schema;
+use crate::store::{NodeId, Place};
+use crate::time::StoreTime;
+use rusqlite::Connection;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::mpsc;
+use std::thread;
+use tokio::sync::oneshot;
+
+/// How many jobs one transaction holds: the first of them waits for the last.
+const GROUP: usize = 64;
+
+/// What need not survive the process: there is one node, and it dies with it.
+#[derive(Default)]
+pub(super) struct State {
+    pub(super) member: Option<NodeId>,
+    pub(super) owner: Option<(NodeId, i64)>,
+    pub(super) horizon: StoreTime,
+    pub(super) hints: Vec<Place>,
+}
+
+impl State {
+    pub(super) fn hint(&mut self, place: Place) {
+        if place.due < self.horizon {
+            self.hints.push(place);
+        }
+    }
+}
+
+/// Something to be done in a transaction, and answered once it is known whether that was committed.
+trait Job: Send {
+    /// Returns whether it succeeded.
+    fn run(&mut self, file: &Connection, state: &mut State) -> bool;
+
+    fn answer(self: Box<Self>, error: Option<Error>);
+}
+
+struct Call<F, A> {
+    run: Option<F>,
+    result: Result<A, Error>,
+    answer: oneshot::Sender<Result<A, Error>>,
+}
+
+impl<F, A> Job for Call<F, A>
+where
+    F: FnOnce(&Connection, &mut State) -> rusqlite::Result<A> + Send,
+    A: Send,
+{
+    fn run(&mut self, file: &Connection, state: &mut State) -> bool {
+        if let Some(run) = self.run.take() {
+            self.result = run(file, state).map_err(Error::unavailable);
+        }
+        self.result.is_ok()
+    }
+
+    fn answer(self: Box<Self>, error: Option<Error>) {
+        // Its own error tells more. Nobody waits any more: dropped.
+        let _ = self.answer.send(self.result.and_then(|answer| error.map_or(Ok(answer), Err)));
+    }
+}
+
+/// Ends when it is dropped, after what it has been asked.
+pub(super) struct Thread {
+    jobs: mpsc::Sender<Box<dyn Job>>,
+}
+
+impl Thread {
+    pub(super) async fn start(path: PathBuf) -> Result<Self, Error> {
+        let (jobs, queue) = mpsc::channel();
+        let (opened, is_open) = oneshot::channel();
+        let run = move || match schema::open(&path) {
+            Ok(file) => {
+                let _ = opened.send(Ok(()));
+                work(file, &queue);
+            }
+            Err(error) => drop(opened.send(Err(error))),
+        };
+        let thread = thread::Builder::new().name("tickwheel-sqlite".to_owned());
+        thread.spawn(run).map_err(Error::unavailable)?;
+        is_open.await.unwrap_or_else(|_| Err(Error::unavailable("the thread ended")))?;
+        Ok(Thread { jobs })
+    }
+
+    pub(super) async fn call<A: Send + 'static>(
+        &self,
+        job: impl FnOnce(&Connection, &mut State) -> rusqlite::Result<A> + Send + 'static,
+    ) -> Result<A, Error> {
+        let (sender, answer) = oneshot::channel();
+        let result = Err(Error::unavailable("the transaction failed before"));
+        let job = Box::new(Call { run: Some(job), result, answer: sender });
+        self.jobs.send(job).map_err(|_| Error::Closed)?;
+        answer.await.unwrap_or_else(|_| Err(Error::uncertain("the thread ended")))
+    }
+}
+
+fn work(file: Connection, queue: &mpsc::Receiver<Box<dyn Job>>) {
+    let mut state = State::default();
+    while let Ok(first) = queue.recv() {
+        let mut group = vec![first];
+        let error = transact(&file, &mut state, &mut group, queue).err();
+        group.into_iter().for_each(|job| job.answer(error.clone()));
+    }
+}
+
+/// Does what waits in one transaction. One job that fails rolls it back for all: they are told that
+/// nothing was done.
+fn transact(
+    file: &Connection,
+    state: &mut State,
+    group: &mut Vec<Box<dyn Job>>,
+    queue: &mpsc::Receiver<Box<dyn Job>>,
+) -> Result<(), Error> {
+    file.execute_batch("BEGIN IMMEDIATE").map_err(Error::unavailable)?;
+    let mut next = 0;
+    while let Some(job) = group.get_mut(next) {
+        if !job.run(file, state) {
+            let _ = file.execute_batch("ROLLBACK"); // Fails if SQLite did it already.
+            return Err(Error::unavailable("another write of the same transaction failed"));
+        }
+        next += 1;
+        if next < GROUP {
+            group.extend(queue.try_recv());
+        }
+    }
+    file.execute_batch("COMMIT").map_err(|error| {
+        let _ = file.execute_batch("ROLLBACK");
+        Error::uncertain(error)
+    })
+}
+
+impl fmt::Debug for Thread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Thread").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,176 @@
+//! The statements on timers.
+
+use crate::answer::{Cancelled, DeadTimer, Pending, Scheduled, Touched};
+use crate::store::sqlite::SLOT;
+use crate::store::{Ack, Claim, ClaimedRow, Ending, NewRow, Place};
+use crate::time::StoreTime;
+use rusqlite::types::{FromSql, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
+use rusqlite::{Connection, OptionalExtension, Params, Result, Row, params};
+use std::time::Duration;
+
+impl ToSql for StoreTime {
+    fn to_sql(&self) -> Result<ToSqlOutput<'_>> {
+        Ok(self.as_micros().into())
+    }
+}
+
+impl FromSql for StoreTime {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
+        i64::column_result(value).map(StoreTime::from_micros)
+    }
+}
+
+fn change(file: &Connection, sql: &str, params: impl Params) -> Result<usize> {
+    file.prepare_cached(sql)?.execute(params)
+}
+
+/// Reads the only row there may be.
+fn one<A>(
+    file: &Connection,
+    sql: &str,
+    params: impl Params,
+    read: impl FnOnce(&Row<'_>) -> Result<A>,
+) -> Result<Option<A>> {
+    file.prepare_cached(sql)?.query_row(params, read).optional()
+}
+
+pub(super) fn load(
+    file: &Connection,
+    after: Place,
+    before: StoreTime,
+    limit: u32,
+) -> Result<Vec<Place>> {
+    // The one slot is above the cursor's only if that is before all slots.
+    let id = if after.slot > SLOT { i64::MAX } else { after.id };
+    let mut load = file.prepare_cached(
+        "SELECT due, id FROM timer WHERE (due, id) > (?1, ?2) AND due < ?3
+         ORDER BY due, id LIMIT ?4",
+    )?;
+    let place = |row: &Row<'_>| Ok(Place { due: row.get(0)?, slot: SLOT, id: row.get(1)? });
+    load.query_map(params![after.due, id, before, limit], place)?.collect()
+}
+
+pub(super) fn write(file: &Connection, row: NewRow) -> Result<Scheduled> {
+    let NewRow { place, key, tag, payload } = row;
+    let replaced = match &key {
+        Some(key) => change(file, "DELETE FROM timer WHERE key = ?", [key])? > 0,
+        None => false,
+    };
+    let sql = "INSERT INTO timer (due, id, key, tag, payload) VALUES (?, ?, ?, ?, ?)";
+    change(file, sql, params![place.due, place.id, key, tag, payload])?;
+    Ok(if replaced { Scheduled::Replaced } else { Scheduled::New })
+}
+
+pub(super) fn cancel(file: &Connection, key: &str) -> Result<Cancelled> {
+    let sql = "DELETE FROM timer WHERE key = ? AND claim = 0 RETURNING payload";
+    if let Some(payload) = one(file, sql, [key], |row| row.get(0))? {
+        return Ok(Cancelled::Cancelled(payload));
+    }
+    Ok(if is_there(file, key)? { Cancelled::Running } else { Cancelled::Unknown })
+}
+
+fn is_there(file: &Connection, key: &str) -> Result<bool> {
+    Ok(one(file, "SELECT 1 FROM timer WHERE key = ?", [key], |_| Ok(()))?.is_some())
+}
+
+pub(super) fn touch(
+    file: &Connection,
+    key: &str,
+    due: StoreTime,
+) -> Result<std::result::Result<Place, Touched>> {
+    let sql = "UPDATE timer SET due = ?1 WHERE key = ?2 AND claim = 0 RETURNING id";
+    if let Some(id) = one(file, sql, params![due, key], |row| row.get(0))? {
+        return Ok(Ok(Place { due, slot: SLOT, id }));
+    }
+    Ok(Err(if is_there(file, key)? { Touched::Running } else { Touched::Unknown }))
+}
+
+pub(super) fn cancel_tag(file: &Connection, tag: &str, limit: u32) -> Result<u64> {
+    let sql = "DELETE FROM timer WHERE (due, id) IN
+        (SELECT due, id FROM timer WHERE tag = ? AND claim = 0 LIMIT ?)";
+    change(file, sql, params![tag, limit]).map(|deleted| deleted as u64)
+}
+
+pub(super) fn claim(file: &Connection, claim: Claim) -> Result<Option<ClaimedRow>> {
+    let sql = "UPDATE timer SET claim = ?1, attempts = attempts + 1
+        WHERE due = ?2 AND id = ?3 AND claim <= ?1 RETURNING key, attempts, payload";
+    one(file, sql, params![claim.epoch, claim.place.due, claim.place.id], |row| {
+        Ok(ClaimedRow { claim, key: row.get(0)?, attempts: row.get(1)?, payload: row.get(2)? })
+    })
+}
+
+pub(super) fn acknowledge(file: &Connection, ack: Ack) -> Result<()> {
+    let Claim { place: Place { due, id, .. }, epoch } = ack.claim;
+    let row = "WHERE due = ?1 AND id = ?2 AND claim = ?3";
+    match ack.ending {
+        Ending::Done => change(file, &format!("DELETE FROM timer {row}"), params![due, id, epoch]),
+        Ending::Retry(at) => {
+            let sql = format!("UPDATE timer SET due = ?4, claim = 0 {row}");
+            change(file, &sql, params![due, id, epoch, at])
+        }
+        Ending::Again(at, payload) => {
+            let set = "due = ?4, claim = 0, attempts = 0, payload = ?5";
+            let sql = format!("UPDATE timer SET {set} {row}");
+            change(file, &sql, params![due, id, epoch, at, payload])
+        }
+        Ending::Dead(reason) => {
+            let columns = "id, attempts, key, tag, payload";
+            let sql = format!(
+                "INSERT INTO dead ({columns}, reason) SELECT {columns}, ?4 FROM timer {row}"
+            );
+            change(file, &sql, params![due, id, epoch, reason])?;
+            change(file, &format!("DELETE FROM timer {row}"), params![due, id, epoch])
+        }
+    }?;
+    Ok(())
+}
+
+pub(super) fn get(file: &Connection, key: &str) -> Result<Option<Pending>> {
+    let sql = "SELECT due, payload, attempts, claim <> 0 FROM timer WHERE key = ?";
+    one(file, sql, [key], |row| {
+        let (at, payload) = (row.get(0)?, row.get(1)?);
+        Ok(Pending { at, payload, attempts: row.get(2)?, running: row.get(3)? })
+    })
+}
+
+pub(super) fn histogram(
+    file: &Connection,
+    from: StoreTime,
+    width: Duration,
+    bars: u32,
+) -> Result<Vec<u64>> {
+    let mut counts = vec![0; bars as usize];
+    let width = i64::try_from(width.as_micros()).unwrap_or(i64::MAX).max(1);
+    let to = from.as_micros().saturating_add(width.saturating_mul(i64::from(bars)));
+    let mut count = file.prepare_cached(
+        "SELECT (due - ?1) / ?2, count(*) FROM timer WHERE due >= ?1 AND due < ?3 GROUP BY 1",
+    )?;
+    let bar = |row: &Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?));
+    for counted in count.query_map(params![from, width, to], bar)? {
+        let (bar, timers) = counted?;
+        if let Some(count) = usize::try_from(bar).ok().and_then(|bar| counts.get_mut(bar)) {
+            *count = timers as u64;
+        }
+    }
+    Ok(counts)
+}
+
+pub(super) fn dead(file: &Connection, limit: u32) -> Result<Vec<DeadTimer>> {
+    let sql = "SELECT id, key, payload, attempts, reason FROM dead ORDER BY number LIMIT ?";
+    let tell = |row: &Row<'_>| {
+        let (id, key, payload) = (row.get(0)?, row.get(1)?, row.get(2)?);
+        Ok(DeadTimer { id, key, payload, attempts: row.get(3)?, reason: row.get(4)? })
+    };
+    file.prepare_cached(sql)?.query_map([limit], tell)?.collect()
+}
+
+pub(super) fn requeue(file: &Connection, id: i64, now: StoreTime) -> Result<Option<Place>> {
+    let sql = "INSERT INTO timer (due, id, key, tag, payload)
+        SELECT ?2, id, key, tag, payload FROM dead WHERE id = ?1 AND NOT EXISTS
+            (SELECT 1 FROM timer WHERE timer.key = dead.key)";
+    if change(file, sql, params![id, now])? == 0 {
+        return Ok(None);
+    }
+    change(file, "DELETE FROM dead WHERE id = ?", [id])?;
+    Ok(Some(Place { due: now, slot: SLOT, id }))
+}

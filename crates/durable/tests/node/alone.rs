@@ -1,0 +1,214 @@
+//! A node on a store in memory, in virtual time.
+
+use crate::rig::{Rig, seconds};
+use std::time::Duration;
+use tickwheel_durable::store::memory::Fault;
+use tickwheel_durable::{Cancelled, Entry, Error, Scheduled, Touched, When};
+
+#[tokio::test]
+async fn a_timer_fires_at_its_time_and_once() {
+    let rig = Rig::new().await;
+    let node = rig.node(|options| options).await;
+    assert_eq!(node.schedule(Entry::keyed("a", seconds(90), "x")).await.unwrap(), Scheduled::New);
+    rig.pass(Duration::from_millis(89_990)).await;
+    assert_eq!(rig.fired(), Vec::<String>::new(), "early");
+    rig.pass(Duration::from_millis(50)).await;
+    assert_eq!(rig.fired(), ["a=x#1"]);
+    rig.pass(seconds(700)).await;
+    assert!(rig.fired().is_empty(), "twice");
+    assert!(rig.store.is_empty());
+}
+
+#[tokio::test]
+async fn a_later_schedule_replaces_and_a_cancel_is_certain() {
+    let rig = Rig::new().await;
+    let node = rig.node(|options| options).await;
+    node.schedule(Entry::keyed("a", seconds(5), "old")).await.unwrap();
+    let again = Entry::keyed("a", seconds(10), "new");
+    assert_eq!(node.schedule(again).await.unwrap(), Scheduled::Replaced);
+    node.schedule(Entry::keyed("b", seconds(5), "y")).await.unwrap();
+    assert_eq!(node.cancel("b").await.unwrap(), Cancelled::Cancelled(b"y".to_vec()));
+    assert_eq!(node.cancel("b").await.unwrap(), Cancelled::Unknown);
+    rig.pass(seconds(9)).await;
+    assert!(rig.fired().is_empty());
+    rig.pass(seconds(2)).await;
+    assert_eq!(rig.fired(), ["a=new#1"]);
+}
+
+#[tokio::test]
+async fn a_touch_moves_both_ways_and_a_running_timer_stays() {
+    let rig = Rig::new().await;
+    let node = rig.node(|options| options).await;
+    for (key, at) in [("later", 5), ("earlier", 3_000), ("slow", 1)] {
+        node.schedule(Entry::keyed(key, seconds(at), "x")).await.unwrap();
+    }
+    assert_eq!(node.touch("later", seconds(20)).await.unwrap(), Touched::Moved);
+    assert_eq!(node.touch("earlier", seconds(2)).await.unwrap(), Touched::Moved);
+    assert_eq!(node.touch("none", seconds(2)).await.unwrap(), Touched::Unknown);
+    rig.pass(seconds(4)).await;
+    assert_eq!(rig.fired(), ["slow=x#1", "earlier=x#1"]);
+    assert_eq!(node.cancel("slow").await.unwrap(), Cancelled::Running);
+    assert_eq!(node.touch("slow", seconds(9)).await.unwrap(), Touched::Running);
+    assert!(node.get("slow").await.unwrap().unwrap().running);
+    rig.pass(seconds(17)).await;
+    assert_eq!(rig.fired(), ["later=x#1"]);
+}
+
+#[tokio::test]
+async fn outcomes_say_what_becomes_of_a_timer() {
+    let rig = Rig::new().await;
+    let node = rig.node(|options| options.max_attempts(3).retry_after(seconds(1))).await;
+    for (key, payload) in [("twice", "again"), ("bad", "retry"), ("worse", "panic"), ("x", "dead")]
+    {
+        node.schedule(Entry::keyed(key, Duration::ZERO, payload)).await.unwrap();
+    }
+    rig.pass(seconds(60)).await;
+    let mut fired = rig.fired();
+    fired.sort();
+    let expected = ["bad=retry#1", "bad=retry#2", "bad=retry#3", "twice=again#1", "twice=last#1"];
+    assert_eq!(fired[..5], expected);
+    assert_eq!(fired[5..], ["worse=panic#1", "worse=panic#2", "worse=panic#3", "x=dead#1"]);
+    let mut dead = node.dead(10).await.unwrap();
+    dead.sort_by(|a, b| a.key.cmp(&b.key));
+    let reasons: Vec<&str> = dead.iter().map(|dead| dead.reason.as_str()).collect();
+    assert_eq!(reasons, ["3 attempts failed", "3 attempts failed", "no good"]);
+    assert!(node.requeue(dead[2].id).await.unwrap());
+    assert!(!node.requeue(dead[2].id).await.unwrap());
+    rig.pass(seconds(2)).await;
+    assert_eq!(rig.fired(), ["x=dead#1"]);
+}
+
+#[tokio::test]
+async fn faults_of_the_store_lose_nothing() {
+    let rig = Rig::new().await;
+    let node = rig.node(|options| options).await;
+    for operation in ["claim", "acknowledge", "load", "hints", "publish", "renew", "survey"] {
+        for fault in [Fault::Refuse, Fault::LoseAnswer, Fault::Refuse] {
+            rig.store.inject(operation, fault);
+        }
+    }
+    rig.store.inject("schedule", Fault::Refuse);
+    let entry = || Entry::keyed("a", seconds(70), "x");
+    assert!(matches!(node.schedule(entry()).await, Err(Error::Unavailable(_))));
+    rig.store.inject("schedule", Fault::LoseAnswer);
+    assert!(matches!(node.schedule(entry()).await, Err(Error::Uncertain(_))));
+    assert_eq!(node.schedule(entry()).await.unwrap(), Scheduled::Replaced);
+    rig.pass(seconds(75)).await;
+    // A claim whose answer was lost counts as an attempt.
+    assert_eq!(rig.fired(), ["a=x#2"]);
+    rig.pass(seconds(5)).await;
+    assert!(rig.store.is_empty());
+}
+
+#[tokio::test]
+async fn a_window_that_is_full_delays_and_loses_nothing() {
+    let rig = Rig::new().await;
+    let node = rig.node(|options| options.max_near(10).max_in_flight(3)).await;
+    let entries = (0..100).map(|n| Entry::unkeyed(seconds(30), format!("{n}"))).collect();
+    node.schedule_many(entries).await.unwrap();
+    rig.pass(seconds(29)).await;
+    assert!(node.stats().near <= 10, "{:?}", node.stats());
+    rig.pass(seconds(10)).await;
+    assert_eq!(rig.fired().len(), 100);
+    assert!(rig.most_at_once() <= 3, "{}", rig.most_at_once());
+}
+
+#[tokio::test]
+async fn late_timers_are_paced_and_those_on_time_are_not() {
+    let rig = Rig::new().await;
+    let node = rig.node(|options| options).await;
+    let entries = (0..100).map(|n| Entry::unkeyed(seconds(30), format!("{n}"))).collect();
+    node.schedule_many(entries).await.unwrap();
+    drop(node);
+    rig.pass(seconds(60)).await; // An outage.
+    let node = rig.node(|options| options.catch_up_rate(10)).await;
+    rig.pass(seconds(2)).await;
+    node.schedule(Entry::keyed("now", Duration::ZERO, "x")).await.unwrap();
+    rig.pass(Duration::from_millis(100)).await;
+    let fired = rig.fired();
+    assert!(fired.contains(&"now=x#1".to_owned()), "{fired:?}");
+    assert!((5..40).contains(&fired.len()), "{} at 10 a second", fired.len());
+    rig.pass(seconds(12)).await;
+    assert_eq!(fired.len() + rig.fired().len(), 101);
+}
+
+#[tokio::test]
+async fn a_key_is_in_one_handler_at_a_time() {
+    let rig = Rig::new().await;
+    let node = rig.node(|options| options).await;
+    node.schedule(Entry::keyed("slow", Duration::ZERO, "first")).await.unwrap();
+    rig.pass(seconds(1)).await;
+    // It runs; scheduled anew it waits until that has ended.
+    let again = node.schedule(Entry::keyed("slow", Duration::ZERO, "second")).await.unwrap();
+    assert_eq!(again, Scheduled::Replaced);
+    rig.pass(seconds(3)).await;
+    assert_eq!(rig.fired(), ["slow=first#1"]);
+    rig.pass(seconds(10)).await;
+    assert_eq!(rig.fired(), ["slow=second#1"]);
+}
+
+#[tokio::test]
+async fn tags_histogram_and_bad_names() {
+    let rig = Rig::new().await;
+    let node = rig.node(|options| options).await;
+    let now = rig.now();
+    let due = |seconds: u64| When::At(now + Duration::from_secs(seconds));
+    let entries = (0..2_500).map(|n| Entry::unkeyed(due(100 + n / 500), "x").tag("t"));
+    node.schedule_many(entries.collect()).await.unwrap();
+    node.schedule(Entry::unkeyed(due(101), "x")).await.unwrap();
+    let range = now + Duration::from_secs(100)..now + Duration::from_secs(106);
+    let bars = node.histogram(range, 6).await.unwrap();
+    assert_eq!(bars, [500, 501, 500, 500, 500, 0]);
+    assert_eq!(node.cancel_tag("t").await.unwrap(), 2_500);
+    assert_eq!(rig.store.len(), 1);
+    for name in ["a\0b".to_owned(), "x".repeat(513)] {
+        assert!(matches!(node.cancel(&name).await, Err(Error::BadName(_))));
+        let entry = Entry::unkeyed(due(1), "x").tag(name);
+        assert!(matches!(node.schedule(entry).await, Err(Error::BadName(_))));
+    }
+    let long = Entry::unkeyed(due(1), vec![0; (1 << 20) + 1]);
+    assert!(matches!(node.schedule(long).await, Err(Error::PayloadTooLong(_))));
+    let far = Entry::keyed("far", Duration::MAX, "x");
+    assert_eq!(node.schedule(far).await.unwrap(), Scheduled::New);
+    let twice = ["1", "2", "3"].map(|n| Entry::keyed("k", due(1), n)).to_vec();
+    node.schedule_many(twice).await.unwrap();
+    assert_eq!(node.get("k").await.unwrap().unwrap().payload, b"3");
+}
+
+#[tokio::test]
+async fn a_drained_node_has_nothing_in_flight_and_refuses() {
+    let rig = Rig::new().await;
+    let node = rig.node(|options| options).await;
+    node.schedule(Entry::keyed("slow", Duration::ZERO, "x")).await.unwrap();
+    node.schedule(Entry::keyed("later", seconds(100), "x")).await.unwrap();
+    rig.pass(seconds(1)).await;
+    let drained = tokio::spawn({
+        let node = node.clone();
+        async move { node.drain().await }
+    });
+    rig.pass(seconds(2)).await;
+    assert!(!drained.is_finished(), "a handler runs");
+    rig.pass(seconds(4)).await;
+    drained.await.unwrap();
+    assert_eq!(rig.store.len(), 1);
+    let refused = node.schedule(Entry::keyed("x", seconds(1), "x")).await;
+    assert!(matches!(refused, Err(Error::Closed)));
+    assert_eq!(node.stats().in_flight + node.stats().slots, 0);
+    let other = rig.node(|options| options).await;
+    rig.fired();
+    rig.pass(seconds(100)).await;
+    assert_eq!(rig.fired(), ["later=x#1"]);
+    drop(other);
+}
+
+#[tokio::test]
+async fn an_outcome_of_an_unknown_age_is_harmless() {
+    let rig = Rig::new().await;
+    let node = rig.node(|options| options).await;
+    let entry = Entry::keyed("slow", Duration::ZERO, "first");
+    node.schedule(entry).await.unwrap();
+    rig.pass(seconds(1)).await;
+    node.schedule(Entry::keyed("slow", seconds(3_600), "second")).await.unwrap();
+    rig.pass(seconds(30)).await; // The first one's end deletes nothing of the second.
+    assert_eq!(node.get("slow").await.unwrap().unwrap().payload, b"second");
+}

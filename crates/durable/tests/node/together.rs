@@ -1,0 +1,116 @@
+//! Several nodes on a store in memory, in virtual time.
+
+use crate::rig::{Rig, seconds};
+use std::time::Duration;
+use tickwheel_durable::Entry;
+use tickwheel_durable::store::memory::Fault;
+
+#[tokio::test]
+async fn slots_are_shared_fairly_and_handed_over_without_a_loss_or_a_double() {
+    let rig = Rig::new().await;
+    let first = rig.node(|options| options.lease(seconds(3))).await;
+    assert_eq!(first.stats().slots, 16);
+    let entries =
+        (0..300).map(|n| Entry::unkeyed(Duration::from_millis(1_000 + 10 * n), format!("{n}")));
+    first.schedule_many(entries.collect()).await.unwrap();
+    rig.pass(seconds(1)).await;
+    let second = rig.node(|options| options.lease(seconds(3))).await;
+    rig.pass(seconds(2)).await;
+    assert_eq!((first.stats().slots, second.stats().slots), (8, 8));
+    let third = rig.node(|options| options.lease(seconds(3))).await;
+    rig.pass(seconds(2)).await;
+    let slots = [&first, &second, &third].map(|node| node.stats().slots);
+    assert!(slots.iter().all(|slots| (4..=6).contains(slots)), "{slots:?}");
+    rig.pass(seconds(2)).await;
+    let mut fired = rig.fired();
+    assert_eq!(fired.len(), 300);
+    fired.sort();
+    fired.dedup();
+    assert_eq!(fired.len(), 300);
+    let leaving = tokio::spawn(async move { third.drain().await });
+    rig.pass(seconds(2)).await;
+    leaving.await.unwrap();
+    assert_eq!((first.stats().slots, second.stats().slots), (8, 8));
+}
+
+#[tokio::test]
+async fn a_dead_nodes_timers_fire_elsewhere_within_the_bound() {
+    let rig = Rig::new().await;
+    let first = rig.node(|options| options.lease(seconds(3))).await;
+    let second = rig.node(|options| options.lease(seconds(3))).await;
+    rig.pass(seconds(1)).await;
+    let entries = (0..100).map(|n| Entry::keyed(format!("{n}"), seconds(5), "x"));
+    second.schedule_many(entries.collect()).await.unwrap();
+    rig.pass(Duration::from_millis(4_900)).await;
+    drop(first); // Its lease was renewed within the last second.
+    rig.pass(Duration::from_millis(200)).await;
+    let alive = rig.fired().len();
+    assert!((20..80).contains(&alive), "{alive} of the half that lives");
+    rig.pass(Duration::from_millis(3_500)).await; // The lease and a sixth of it.
+    assert_eq!(alive + rig.fired().len(), 100);
+    assert_eq!(second.stats().slots, 16);
+}
+
+#[tokio::test]
+async fn a_crash_counts_as_an_attempt() {
+    let rig = Rig::new().await;
+    let start = || rig.node(|options| options.lease(seconds(1)).max_attempts(2));
+    let node = start().await;
+    node.schedule(Entry::keyed("slow", Duration::ZERO, "x")).await.unwrap();
+    rig.pass(Duration::from_millis(100)).await;
+    drop(node);
+    let node = start().await;
+    rig.pass(Duration::from_millis(1_500)).await;
+    drop(node);
+    let node = start().await;
+    rig.pass(Duration::from_millis(1_500)).await;
+    assert_eq!(rig.fired(), ["slow=x#1", "slow=x#2"]);
+    let dead = node.dead(10).await.unwrap();
+    assert_eq!(dead[0].reason, "2 attempts crashed or failed");
+    assert!(rig.store.is_empty());
+}
+
+#[tokio::test]
+async fn a_node_that_cannot_renew_stops_and_comes_back() {
+    let rig = Rig::new().await;
+    let node = rig.node(|options| options.lease(seconds(3))).await;
+    for _ in 0..100 {
+        rig.store.inject("renew", Fault::Refuse);
+    }
+    node.schedule(Entry::keyed("a", seconds(4), "x")).await.unwrap();
+    rig.pass(seconds(6)).await;
+    assert!(node.stats().leases_lost >= 1);
+    rig.pass(seconds(4)).await;
+    assert_eq!(rig.fired(), ["a=x#1"]);
+}
+
+#[tokio::test]
+async fn what_another_node_schedules_is_hinted_at() {
+    let rig = Rig::new().await;
+    let first = rig.node(|options| options.lease(seconds(3))).await;
+    let second = rig.node(|options| options.lease(seconds(3))).await;
+    rig.pass(seconds(2)).await;
+    for n in 0..50 {
+        first.schedule(Entry::unkeyed(Duration::from_millis(300), format!("{n}"))).await.unwrap();
+    }
+    rig.pass(Duration::from_millis(350)).await; // A hint takes 20 ms, a sweep over 500.
+    assert_eq!(rig.fired().len(), 50);
+    assert!(second.stats().claimed > 0);
+    assert_eq!(first.stats().swept + second.stats().swept, 0);
+}
+
+#[tokio::test]
+async fn lost_hints_are_found_by_a_sweep() {
+    let rig = Rig::new().await;
+    let first = rig.node(|options| options.lease(seconds(3))).await;
+    let second = rig.node(|options| options.lease(seconds(3))).await;
+    rig.pass(seconds(2)).await;
+    for n in 0..50 {
+        rig.store.inject("hints", Fault::LoseAnswer);
+        rig.store.inject("hints", Fault::LoseAnswer);
+        first.schedule(Entry::unkeyed(Duration::from_millis(300), format!("{n}"))).await.unwrap();
+    }
+    rig.pass(seconds(60)).await;
+    assert_eq!(rig.fired().len(), 50);
+    assert!(first.stats().swept + second.stats().swept > 0);
+}
