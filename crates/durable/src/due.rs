@@ -1,6 +1,7 @@
 //! What a handler gets, and what it answers.
 
 use crate::entry::When;
+use crate::store::Place;
 use crate::time::StoreTime;
 use std::time::Duration;
 
@@ -34,6 +35,12 @@ pub struct Due {
     pub late_by: Duration,
     /// The fencing token.
     pub token: Token,
+}
+
+impl Due {
+    pub(crate) fn place(&self) -> Place {
+        Place { due: self.at, slot: self.token.partition, id: self.id }
+    }
 }
 
 /// What became of a timer that was due.

@@ -1,6 +1,7 @@
 //! Durable timers: they survive the process, and any number of nodes share them.
 //!
-//! The truth lies in a store, a file of [SQLite](Durable::sqlite) for one node. Each node owns a share of the timers by a lease, loads
+//! The truth lies in a store, a file of [SQLite](Durable::sqlite) for one node or
+//! [PostgreSQL](Durable::postgres) for many. Each node owns a share of the timers by a lease, loads
 //! those that are due within a minute into the wheel of [`tickwheel`], and claims each in the store
 //! before its handler is called.
 

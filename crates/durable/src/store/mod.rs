@@ -1,6 +1,7 @@
 //! Where timers lie: what a node needs of a store, and no more.
 
 pub mod memory;
+pub mod postgres;
 pub mod sqlite;
 
 use crate::answer::{Cancelled, DeadTimer, Pending, Scheduled, Touched};

@@ -3,6 +3,7 @@
 use quickcheck::{Arbitrary, Gen};
 use std::collections::BTreeMap;
 use std::fmt::Debug;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 use tickwheel_durable::StoreTime;
 use tickwheel_durable::store::{Ack, Claim, Ending, KeyName, NewRow, NodeId, Owned, Place, Store};
@@ -112,7 +113,8 @@ impl<S: Store> Driven<S> {
 
     async fn own(&mut self) {
         self.store.leave(self.node).await.unwrap();
-        self.node = NodeId(self.node.0 + 1);
+        static NEXT: AtomicI64 = AtomicI64::new(1);
+        self.node = NodeId(NEXT.fetch_add(1, Ordering::Relaxed));
         self.store.join(self.node, LEASE).await.unwrap();
         let survey = self.store.survey(self.node).await.unwrap();
         assert_eq!((survey.live, survey.free), (1, self.store.slots()));

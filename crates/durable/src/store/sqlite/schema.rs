@@ -20,13 +20,14 @@ const MIGRATIONS: [&str; 1] = ["
     CREATE INDEX timer_tag ON timer (tag) WHERE tag IS NOT NULL;
     CREATE TABLE dead (
         number INTEGER PRIMARY KEY,
-        id INTEGER NOT NULL UNIQUE,
+        id INTEGER NOT NULL,
         attempts INTEGER NOT NULL,
         key TEXT,
         tag TEXT,
         payload BLOB NOT NULL,
         reason TEXT NOT NULL
     );
+    CREATE INDEX dead_id ON dead (id);
     CREATE TABLE owner (epoch INTEGER NOT NULL);
     INSERT INTO owner VALUES (0);
 "];

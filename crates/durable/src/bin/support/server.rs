@@ -1,0 +1,119 @@
+//! A PostgreSQL server of one's own, in a temporary folder, for as long as one likes.
+
+use std::fs::{File, Permissions, set_permissions};
+use std::io;
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use tempfile::TempDir;
+use tokio_postgres::Config;
+
+/// Stopped, and its folder removed, when it is dropped.
+pub(crate) struct Server {
+    folder: TempDir,
+    programs: PathBuf,
+    port: u16,
+}
+
+impl Server {
+    /// Makes a cluster and starts it, with these settings besides.
+    pub(crate) fn start(settings: &[&str]) -> io::Result<Self> {
+        let folder = tempfile::Builder::new().prefix("tickwheel-postgres-").tempdir()?;
+        // Its server refuses to be root's, and then it is the user `postgres`' whose folder it is.
+        set_permissions(folder.path(), Permissions::from_mode(0o777))?;
+        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let server = Server { folder, programs: programs()?, port };
+        let data = server.data();
+        let options = ["-U", "postgres", "-A", "trust", "--no-sync", "-E", "UTF8", "-D"];
+        run(server.command("initdb").args(options).arg(data))?;
+        server.go(settings)?;
+        Ok(server)
+    }
+
+    /// Starts it again after [`crash`](Self::crash).
+    pub(crate) fn go(&self, settings: &[&str]) -> io::Result<()> {
+        let mut options = format!(
+            "-c listen_addresses=127.0.0.1 -c port={} -c unix_socket_directories={}",
+            self.port,
+            self.folder.path().display()
+        );
+        settings.iter().for_each(|setting| options += &format!(" -c {setting}"));
+        let mut start = self.command("pg_ctl");
+        start.args(["-w", "-t", "120", "-D"]).arg(self.data());
+        start.arg("-l").arg(self.folder.path().join("log")).args(["-o", &options, "start"]);
+        run(&mut start)
+    }
+
+    /// Ends it at once, as a crash does.
+    pub(crate) fn crash(&self) -> io::Result<()> {
+        run(self.command("pg_ctl").args(["-m", "immediate", "stop", "-D"]).arg(self.data()))
+    }
+
+    pub(crate) fn config(&self) -> Config {
+        config(self.port)
+    }
+
+    fn data(&self) -> PathBuf {
+        self.folder.path().join("data")
+    }
+
+    /// A program of the server, not as root.
+    fn command(&self, program: &str) -> Command {
+        let path = self.programs.join(program);
+        let mut command = match rustix::process::geteuid().is_root() {
+            true => {
+                let mut command = Command::new("runuser");
+                command.args(["-u", "postgres", "--"]).arg(path);
+                command
+            }
+            false => Command::new(path),
+        };
+        command.current_dir("/");
+        command
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.crash(); // It may have ended.
+        if rustix::process::geteuid().is_root() {
+            // What belongs to `postgres` goes; the folder itself with its guard.
+            let _ = std::fs::remove_dir_all(self.data());
+        }
+    }
+}
+
+/// How to connect to a private server at a port of this machine, or to a proxy before it.
+pub(crate) fn config(port: u16) -> Config {
+    let mut config = Config::new();
+    config.host("127.0.0.1").port(port).user("postgres").dbname("postgres");
+    config
+}
+
+/// Where `initdb` lies: in the path, or where Debian puts it.
+fn programs() -> io::Result<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let debian = versions.map(|version| version.path().join("bin"));
+    let found = std::env::split_paths(&path).chain(debian).find(|folder| is_there(folder));
+    found.ok_or_else(|| io::Error::other("no initdb: install PostgreSQL (postgresql on Debian)"))
+}
+
+fn is_there(folder: &Path) -> bool {
+    folder.join("initdb").exists() && folder.join("pg_ctl").exists()
+}
+
+fn run(command: &mut Command) -> io::Result<()> {
+    // Not a pipe: a server that is started keeps it open.
+    let errors = tempfile::tempfile()?;
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::try_clone(&errors)?);
+    match command.status()?.success() {
+        true => Ok(()),
+        false => {
+            let mut errors = errors;
+            io::Seek::rewind(&mut errors)?;
+            Err(io::Error::other(format!("{command:?}: {}", io::read_to_string(errors)?)))
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! A connection that comes back, and what its errors mean.
+
+use crate::error::Error;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio_postgres::error::SqlState;
+use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Client, Config, Row, Socket};
+
+/// A parameter and its type: stated, so that a statement needs no name on the server and one round
+/// trip does. Pools that lend a connection for each transaction, PgBouncer's, forget names.
+pub(super) type Param<'a> = (&'a (dyn ToSql + Sync), Type);
+
+type Connected = Pin<Box<dyn Future<Output = Result<Client, tokio_postgres::Error>> + Send>>;
+
+/// Connects by the user's settings and TLS.
+#[derive(Clone)]
+pub(super) struct Connector(Arc<dyn Fn() -> Connected + Send + Sync>);
+
+impl Connector {
+    pub(super) fn new<T>(config: Config, tls: T) -> Self
+    where
+        T: MakeTlsConnect<Socket> + Clone + Send + Sync + 'static,
+        T::Stream: Send,
+        T::TlsConnect: Send,
+        <T::TlsConnect as TlsConnect<Socket>>::Future: Send,
+    {
+        Connector(Arc::new(move || {
+            let (config, tls) = (config.clone(), tls.clone());
+            Box::pin(async move {
+                let (client, connection) = config.connect(tls).await?;
+                // Ends with the client. Its errors are the client's calls' as well.
+                tokio::spawn(async move { drop(connection.await) });
+                Ok(client)
+            })
+        }))
+    }
+
+    pub(super) async fn connect(&self) -> Result<Client, Error> {
+        let client = tokio::time::timeout(PATIENCE, (self.0)()).await;
+        client.map_err(Error::unavailable)?.map_err(Error::unavailable)
+    }
+}
+
+/// How long an answer is waited for: a network that swallows gives none for ever.
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How often a statement is repeated that met another one crosswise.
+const CROSSED: u32 = 10;
+
+/// One connection for one purpose, so that no purpose waits for another.
+pub(super) struct Link {
+    connector: Connector,
+    client: Mutex<Option<Arc<Client>>>,
+}
+
+impl Link {
+    pub(super) fn new(connector: Connector) -> Self {
+        Link { connector, client: Mutex::new(None) }
+    }
+
+    pub(super) async fn query(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Error> {
+        self.query_within(PATIENCE, sql, params).await
+    }
+
+    pub(super) async fn query_within(
+        &self,
+        patience: Duration,
+        sql: &str,
+        params: &[Param<'_>],
+    ) -> Result<Vec<Row>, Error> {
+        let mut crossed = 0;
+        loop {
+            let client = self.client().await?;
+            let answer = tokio::time::timeout(patience, client.query_typed(sql, params)).await;
+            let error = match answer {
+                Ok(Ok(rows)) => return Ok(rows),
+                Ok(Err(error)) => error,
+                Err(elapsed) => {
+                    self.part(&client);
+                    return Err(Error::uncertain(elapsed));
+                }
+            };
+            if client.is_closed() {
+                self.part(&client);
+            }
+            if !is_crossed(&error) || crossed == CROSSED {
+                return Err(explain(error));
+            }
+            crossed += 1;
+        }
+    }
+
+    async fn client(&self) -> Result<Arc<Client>, Error> {
+        let known = self.lock().clone().filter(|client| !client.is_closed());
+        if let Some(client) = known {
+            return Ok(client);
+        }
+        let client = Arc::new(self.connector.connect().await?);
+        *self.lock() = Some(Arc::clone(&client));
+        Ok(client)
+    }
+
+    /// Gives a connection up, unless somebody has made another one.
+    fn part(&self, client: &Arc<Client>) {
+        let mut known = self.lock();
+        if known.as_ref().is_some_and(|known| Arc::ptr_eq(known, client)) {
+            *known = None;
+        }
+    }
+
+    /// Held for a look; never while anybody waits.
+    fn lock(&self) -> MutexGuard<'_, Option<Arc<Client>>> {
+        self.client.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether the server gave a statement up for another's sake: it may be repeated.
+fn is_crossed(error: &tokio_postgres::Error) -> bool {
+    let crossed = [SqlState::T_R_DEADLOCK_DETECTED, SqlState::T_R_SERIALIZATION_FAILURE];
+    error.code().is_some_and(|code| crossed.contains(code))
+}
+
+/// The server says when it did not do something; silence may mean either.
+pub(super) fn explain(error: tokio_postgres::Error) -> Error {
+    match error.as_db_error().is_some() {
+        true => Error::unavailable(error),
+        false => Error::uncertain(error),
+    }
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Link").finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Connector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connector").finish_non_exhaustive()
+    }
+}

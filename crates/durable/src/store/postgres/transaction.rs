@@ -1,0 +1,55 @@
+//! Timers inside a transaction of the user's own.
+
+use crate::answer::Scheduled;
+use crate::due::Due;
+use crate::durable::Durable;
+use crate::entry::Entry;
+use crate::error::Error;
+use crate::store::postgres::Postgres;
+use crate::store::postgres::claims::DONE;
+use crate::store::postgres::columns::Claims;
+use crate::store::postgres::link::explain;
+use crate::store::postgres::timers::{Rows, SCHEDULE};
+use crate::store::{Claim, NodeId};
+use tokio_postgres::Transaction;
+
+impl Durable<Postgres> {
+    /// Schedules a timer inside your transaction: it exists if and only if that commits, and not
+    /// before. The transaction is one on the same database.
+    ///
+    /// One that is due before the commit fires soon after it; where the transaction took more than
+    /// seconds, up to 40 s after it, and more than ten minutes, up to ten minutes.
+    ///
+    /// # Errors
+    /// [`Error::BadName`], [`Error::PayloadTooLong`]; what the database says, as
+    /// [`Error::Unavailable`]: the transaction has failed then.
+    pub async fn schedule_in(
+        &self,
+        transaction: &Transaction<'_>,
+        entry: Entry,
+    ) -> Result<Scheduled, Error> {
+        // Nobody knows of it before the commit: its owner is told by it, this node as well.
+        let row = Rows::new(NodeId(0), vec![self.row(entry)?]);
+        let written = transaction.query_typed(SCHEDULE, &row.params()).await.map_err(explain)?;
+        Ok(row.answers(&written).pop().unwrap_or(Scheduled::New))
+    }
+}
+
+impl Due {
+    /// Acknowledges a timer inside your transaction, together with its effect: both are committed,
+    /// or neither. Answer [`Outcome::Done`](crate::Outcome::Done) after the commit, and
+    /// [`RetryAt`](crate::Outcome::RetryAt) if it failed.
+    ///
+    /// Until the transaction ends nobody else can run the timer to its end: so its effect happens
+    /// once.
+    ///
+    /// # Errors
+    /// [`Error::Fenced`] if the timer is another's by now: roll back. What the database says, as
+    /// [`Error::Unavailable`].
+    pub async fn ack_in(&self, transaction: &Transaction<'_>) -> Result<(), Error> {
+        let mut claim = Claims::default();
+        claim.push(&Claim { place: self.place(), epoch: self.token.epoch });
+        let deleted = transaction.query_typed(DONE, &claim.params()).await.map_err(explain)?;
+        if deleted.is_empty() { Err(Error::Fenced) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,229 @@
+//! The store on PostgreSQL: beside the store in memory, in transactions, and when it fails.
+
+#[path = "common/driven.rs"]
+mod driven;
+#[path = "../src/bin/support/server.rs"]
+mod server;
+
+use driven::{Wrapped, compare};
+use quickcheck::{Arbitrary, Gen};
+use server::Server;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+use tickwheel::{SystemClock, Timer};
+use tickwheel_durable::store::memory::Memory;
+use tickwheel_durable::store::postgres::Postgres;
+use tickwheel_durable::{Cancelled, Due, Durable, Entry, Error, OpenStore, Outcome, Scheduled};
+use tokio::sync::mpsc;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio_postgres::{Client, NoTls};
+
+/// Prefix for names of namespaces: each test has its own.
+fn name() -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    format!("test {}", NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+async fn client(server: &Server) -> Client {
+    let (client, connection) = server.config().connect(NoTls).await.unwrap();
+    tokio::spawn(connection);
+    client
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+}
+
+/// One server for all tests of this file, one after the other.
+#[test]
+fn postgres() {
+    let server = Server::start(&[]).expect("PostgreSQL is installed");
+    runtime().block_on(async {
+        many_nodes_start_at_once_on_an_empty_database(&server).await;
+        a_newer_schema_is_refused(&server).await;
+        transactions_take_timers_along(&server).await;
+        an_effect_and_its_acknowledgement_are_one(&server).await;
+        a_cut_connection_and_a_crash_lose_nothing(&server).await;
+        a_dead_node_is_taken_over(&server).await;
+        it_needs_no_rights_but_those_listed(&server).await;
+        it_answers_as_the_store_in_memory_does(&server).await;
+    });
+}
+
+async fn it_answers_as_the_store_in_memory_does(server: &Server) {
+    let mut random = Gen::new(25);
+    for _ in 0..30 {
+        let steps = Wrapped::arbitrary(&mut random);
+        let store = Durable::postgres(server.config()).namespace(name()).store();
+        compare(Memory::new(1_024, SystemClock), store.open().await.unwrap(), &steps.0).await;
+    }
+}
+
+type Fired = UnboundedReceiver<Due>;
+
+/// A node whose handler tells what it gets.
+async fn node(server: &Server, namespace: &str) -> (Durable<Postgres>, Fired) {
+    let timer = Timer::builder().start().unwrap();
+    let (sender, fired) = unbounded_channel();
+    let handler = move |due| {
+        let _ = sender.send(due);
+        async { Outcome::Done }
+    };
+    let node = Durable::postgres(server.config()).namespace(namespace);
+    let node = node.lease(Duration::from_secs(1)).start(&timer, handler).await.unwrap();
+    (node, fired)
+}
+
+/// The next timer that fires. A bound that only a bug breaks.
+async fn next(fired: &mut mpsc::UnboundedReceiver<Due>) -> String {
+    let due = tokio::time::timeout(Duration::from_secs(60), fired.recv()).await;
+    due.expect("it fires").expect("the node is there").key.unwrap()
+}
+
+async fn many_nodes_start_at_once_on_an_empty_database(server: &Server) {
+    let namespace = name();
+    let start = || node(server, &namespace);
+    let nodes = tokio::join!(start(), start(), start());
+    let (nodes, _fired) = ([&nodes.0.0, &nodes.1.0, &nodes.2.0], ());
+    let shares = || nodes.map(|node| node.stats().slots);
+    while shares().iter().sum::<u64>() != 1_024 || shares().iter().any(|share| *share > 342) {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+async fn a_newer_schema_is_refused(server: &Server) {
+    let client = client(server).await;
+    client.batch_execute("UPDATE tickwheel.version SET version = 7").await.unwrap();
+    let refused = Durable::postgres(server.config()).store().open().await;
+    assert!(matches!(refused, Err(Error::NewerSchema { found: 7, known: 1 })));
+    client.batch_execute("UPDATE tickwheel.version SET version = 1").await.unwrap();
+}
+
+async fn transactions_take_timers_along(server: &Server) {
+    let (node, mut fired) = node(server, &name()).await;
+    let mut client = client(server).await;
+    for (key, commits) in [("rolled back", false), ("committed", true)] {
+        let transaction = client.transaction().await.unwrap();
+        let entry = Entry::keyed(key, Duration::from_millis(300), "x");
+        let answer = node.schedule_in(&transaction, entry).await.unwrap();
+        assert_eq!(answer, Scheduled::New);
+        assert!(node.get(key).await.unwrap().is_none(), "not before the commit");
+        if commits {
+            transaction.commit().await.unwrap();
+        }
+    }
+    assert_eq!(next(&mut fired).await, "committed");
+    assert_eq!(node.cancel("rolled back").await.unwrap(), Cancelled::Unknown);
+}
+
+async fn an_effect_and_its_acknowledgement_are_one(server: &Server) {
+    let (node, mut fired) = node(server, &name()).await;
+    node.schedule(Entry::keyed("a", Duration::from_secs(3600), "x")).await.unwrap();
+    let mut client = client(server).await;
+    client.batch_execute("CREATE TABLE effect (n int)").await.unwrap();
+    // As a handler whose node was taken over: claimed, and claimed again.
+    node.touch("a", Duration::ZERO).await.unwrap();
+    let due = tokio::time::timeout(Duration::from_secs(60), fired.recv()).await.unwrap().unwrap();
+    while node.get("a").await.unwrap().is_some() {
+        tokio::time::sleep(Duration::from_millis(5)).await; // Until its Done is in.
+    }
+    let transaction = client.transaction().await.unwrap();
+    transaction.batch_execute("INSERT INTO effect VALUES (1)").await.unwrap();
+    assert!(matches!(due.ack_in(&transaction).await, Err(Error::Fenced)));
+    drop(transaction);
+    effects_happen_once(server).await;
+}
+
+/// The handler commits its effect and the acknowledgement, and says `RetryAt`, as if the answer of
+/// its commit had been lost: nothing is left to be tried again.
+async fn effects_happen_once(server: &Server) {
+    let timer = Timer::builder().start().unwrap();
+    let config = server.config();
+    let (sender, mut ran) = unbounded_channel();
+    let handler = move |due: Due| {
+        let (config, sender) = (config.clone(), sender.clone());
+        async move {
+            let (mut client, connection) = config.connect(NoTls).await.unwrap();
+            tokio::spawn(connection);
+            let transaction = client.transaction().await.unwrap();
+            transaction.batch_execute("INSERT INTO effect VALUES (2)").await.unwrap();
+            due.ack_in(&transaction).await.unwrap();
+            transaction.commit().await.unwrap();
+            sender.send(()).unwrap();
+            Outcome::RetryAt(Duration::ZERO.into())
+        }
+    };
+    let node = Durable::postgres(server.config()).namespace(name());
+    let node = node.start(&timer, handler).await.unwrap();
+    node.schedule(Entry::keyed("a", Duration::ZERO, "x")).await.unwrap();
+    ran.recv().await.unwrap();
+    node.drain().await;
+    let effects = client(server).await;
+    let effects = effects.query_one("SELECT count(*) FROM effect WHERE n = 2", &[]).await.unwrap();
+    assert_eq!(effects.get::<_, i64>(0), 1);
+    assert!(ran.try_recv().is_err());
+}
+
+async fn a_cut_connection_and_a_crash_lose_nothing(server: &Server) {
+    let (node, mut fired) = node(server, &name()).await;
+    let entries =
+        (0..200).map(|n| Entry::keyed(format!("{n}"), Duration::from_millis(500 + 10 * n), "x"));
+    node.schedule_many(entries.collect()).await.unwrap();
+    let cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+        WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'";
+    client(server).await.batch_execute(cut).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(800)).await;
+    tokio::task::block_in_place(|| {
+        server.crash().unwrap();
+        server.go(&[]).unwrap();
+    });
+    let mut keys = std::collections::HashSet::new();
+    while keys.len() < 200 {
+        keys.insert(next(&mut fired).await);
+    }
+    assert!(node.stats().errors > 0);
+}
+
+async fn a_dead_node_is_taken_over(server: &Server) {
+    let namespace = name();
+    let (first, fired) = node(server, &namespace).await;
+    let (second, mut fired_later) = node(server, &namespace).await;
+    while second.stats().slots != 512 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    drop((first, fired));
+    for n in 0..50 {
+        let entry = Entry::keyed(format!("{n}"), Duration::from_millis(100), "x");
+        second.schedule(entry).await.unwrap();
+    }
+    let mut keys = std::collections::HashSet::new();
+    while keys.len() < 50 {
+        keys.insert(next(&mut fired_later).await);
+    }
+    assert_eq!(second.stats().slots, 1_024);
+}
+
+/// As the README lists them.
+async fn it_needs_no_rights_but_those_listed(server: &Server) {
+    let least = "CREATE ROLE app LOGIN;
+        GRANT USAGE ON SCHEMA tickwheel TO app;
+        GRANT SELECT, INSERT, UPDATE, DELETE ON tickwheel.member, tickwheel.slot, tickwheel.timer,
+            tickwheel.inbox, tickwheel.dead TO app;
+        GRANT SELECT, INSERT ON tickwheel.namespace TO app;
+        GRANT SELECT ON tickwheel.version TO app;";
+    client(server).await.batch_execute(least).await.unwrap();
+    let mut config = server.config();
+    config.user("app");
+    let timer = Timer::builder().start().unwrap();
+    let (sender, mut fired) = unbounded_channel();
+    let handler = move |due: Due| {
+        let _ = sender.send(due.clone());
+        async { Outcome::Dead("no".to_owned()) }
+    };
+    let node = Durable::postgres(config).namespace(name()).start(&timer, handler).await.unwrap();
+    node.schedule(Entry::keyed("a", Duration::from_millis(100), "x")).await.unwrap();
+    assert_eq!(next(&mut fired).await, "a");
+    node.drain().await;
+    assert_eq!(node.dead(10).await.unwrap().len(), 1);
+    assert_eq!(node.stats().errors, 0);
+}
