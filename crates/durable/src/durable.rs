@@ -146,7 +146,7 @@ impl<S: Store> Durable<S> {
     /// As for [`cancel`](Self::cancel).
     pub async fn touch(&self, key: &str, when: impl Into<When>) -> Result<Touched, Error> {
         self.check_open()?;
-        let due = when.into().resolve(self.inner.node.clock.latest());
+        let due = when.into().resolve(self.inner.node.clock.now());
         self.inner.touches.call((self.name(key)?, due)).await
     }
 
@@ -238,7 +238,7 @@ impl<S: Store> Durable<S> {
     pub(crate) fn row(&self, entry: Entry) -> Result<NewRow, Error> {
         entry.check()?;
         let id = draw();
-        let due = entry.when.resolve(self.inner.node.clock.latest());
+        let due = entry.when.resolve(self.inner.node.clock.now());
         let hash = entry.key.as_ref().map_or(id as u64, |key| hash(key));
         let place = Place { due, slot: self.inner.node.store.slot(hash), id };
         Ok(NewRow { place, key: entry.key, tag: entry.tag, payload: entry.payload })

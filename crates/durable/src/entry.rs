@@ -2,6 +2,7 @@
 
 use crate::error::Error;
 use crate::time::StoreTime;
+use std::ops::RangeInclusive;
 use std::time::{Duration, SystemTime};
 
 /// The longest key, tag or namespace, in bytes: it stands in an index.
@@ -12,7 +13,7 @@ const LONGEST_PAYLOAD: usize = 1 << 20;
 /// When a timer is due: at a moment, or some time from now by the store's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
-    /// At this moment of the store's clock. What has passed is due at once.
+    /// At this moment of the store's clock. What has passed is due now.
     At(SystemTime),
     /// This long after the call, by the store's clock, whatever this machine's shows. Longer than
     /// until the year 5138 is until then.
@@ -32,10 +33,12 @@ impl From<Duration> for When {
 }
 
 impl When {
-    pub(crate) fn resolve(self, now: StoreTime) -> StoreTime {
+    /// Resolves it, given bounds for what the store's clock shows. What has passed becomes the
+    /// present: the sweeps that find what was missed need not look far back for it.
+    pub(crate) fn resolve(self, now: RangeInclusive<StoreTime>) -> StoreTime {
         match self {
-            When::At(time) => StoreTime::from(time),
-            When::After(delay) => now.plus(delay),
+            When::At(time) => StoreTime::from(time).max(*now.start()),
+            When::After(delay) => now.end().plus(delay),
         }
     }
 }

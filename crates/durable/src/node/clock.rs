@@ -1,6 +1,7 @@
 //! The store's clock, as far as it is known here.
 
 use crate::time::StoreTime;
+use std::ops::RangeInclusive;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tickwheel::Timer;
@@ -52,6 +53,11 @@ impl StoreClock {
     pub(crate) fn earliest(&self) -> StoreTime {
         let known = *self.lock();
         known.shown.plus(self.timer.now().saturating_duration_since(known.answered))
+    }
+
+    /// Returns bounds for what it shows.
+    pub(crate) fn now(&self) -> RangeInclusive<StoreTime> {
+        self.earliest()..=self.latest()
     }
 
     /// Returns when the store's clock will surely have come to `due`; what has passed is now.

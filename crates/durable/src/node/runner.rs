@@ -88,15 +88,15 @@ impl<S: Store> Runner<S> {
     }
 
     fn ending(&self, outcome: Outcome, attempts: u32) -> Ending {
-        let now = self.node.clock.latest();
+        let now = || self.node.clock.now();
         match outcome {
             Outcome::Done => Ending::Done,
             Outcome::RetryAt(_) if attempts >= self.node.options.max_attempts => {
                 Ending::Dead(format!("{attempts} attempts failed"))
             }
-            Outcome::RetryAt(when) => Ending::Retry(when.resolve(now)),
+            Outcome::RetryAt(when) => Ending::Retry(when.resolve(now())),
             Outcome::Again(when, payload) => match check_payload(&payload) {
-                Ok(()) => Ending::Again(when.resolve(now), payload),
+                Ok(()) => Ending::Again(when.resolve(now()), payload),
                 Err(error) => Ending::Dead(error.to_string()),
             },
             Outcome::Dead(reason) => Ending::Dead(reason.replace('\0', "")),

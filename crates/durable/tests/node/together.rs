@@ -1,7 +1,7 @@
 //! Several nodes on a store in memory, in virtual time.
 
 use crate::rig::{Rig, seconds};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use tickwheel_durable::Entry;
 use tickwheel_durable::store::memory::Fault;
 
@@ -113,4 +113,20 @@ async fn lost_hints_are_found_by_a_sweep() {
     rig.pass(seconds(60)).await;
     assert_eq!(rig.fired().len(), 50);
     assert!(first.stats().swept + second.stats().swept > 0);
+}
+
+#[tokio::test]
+async fn what_is_long_overdue_when_scheduled_is_found_without_its_hint() {
+    let rig = Rig::new().await;
+    let first = rig.node(|options| options.lease(seconds(3))).await;
+    let _second = rig.node(|options| options.lease(seconds(3))).await;
+    rig.pass(seconds(2)).await;
+    for n in 0..20 {
+        rig.store.inject("hints", Fault::LoseAnswer);
+        rig.store.inject("hints", Fault::LoseAnswer);
+        let entry = Entry::unkeyed(SystemTime::UNIX_EPOCH, format!("{n}"));
+        first.schedule(entry).await.unwrap();
+    }
+    rig.pass(seconds(5)).await; // A look back over all time is ten minutes away.
+    assert_eq!(rig.fired().len(), 20);
 }
