@@ -1,0 +1,140 @@
+//! What befalls the nodes and the server, one thing after the other, chosen at random.
+
+use crate::LEASE;
+use crate::fleet::Fleet;
+use crate::ledger::now;
+use crate::proxy::Mood;
+use crate::server::Server;
+use rustix::process::Signal;
+use serde::Serialize;
+use std::error::Error;
+use std::time::{Duration, Instant};
+use tokio_postgres::{Client, NoTls};
+
+/// The server's: so that what it holds for the nodes can be seen at once.
+pub(crate) const SETTINGS: &[&str] = &["max_connections=200"];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Kind {
+    Kill,
+    /// By a handler that took its process along.
+    Abort,
+    Stop,
+    Crash,
+    Swallow,
+    Delay,
+    Snapshot,
+    NodeAdded,
+    NodeLeft,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fault {
+    pub(crate) kind: Kind,
+    pub(crate) from: i64,
+    pub(crate) to: i64,
+    /// How many timers were claimed and not acknowledged as it came.
+    pub(crate) in_flight: i64,
+}
+
+/// How often it is looked whether a node's process has ended.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// How long it is calm after each: until its consequences are over.
+fn calm() -> Duration {
+    LEASE * 7 / 6 + Duration::from_millis(1_500)
+}
+
+pub(crate) async fn run(
+    server: &Server,
+    fleet: &mut Fleet,
+    seconds: u64,
+) -> Result<Vec<Fault>, Box<dyn Error>> {
+    let end = Instant::now() + Duration::from_secs(seconds);
+    let mut faults = Vec::new();
+    tokio::time::sleep(calm()).await; // They join.
+    while Instant::now() + calm() < end {
+        let kind = choose(fleet.len());
+        let (from, in_flight) = (now(), count_in_flight(server).await?);
+        befall(kind, server, fleet).await?;
+        faults.push(Fault { kind, from, to: now(), in_flight });
+        eprintln!("{kind:?}: {} ms", (now() - from) / 1_000);
+        let calm_until = Instant::now() + calm();
+        while Instant::now() < calm_until {
+            tokio::time::sleep(LOOK).await;
+            if fleet.revive()? > 0 {
+                let from = now() - LOOK.as_micros() as i64;
+                let in_flight = count_in_flight(server).await?;
+                faults.push(Fault { kind: Kind::Abort, from, to: now(), in_flight });
+            }
+        }
+    }
+    Ok(faults)
+}
+
+fn choose(nodes: usize) -> Kind {
+    match fastrand::u8(..12) {
+        0..=3 => Kind::Kill,
+        4 | 5 => Kind::Stop,
+        6 => Kind::Crash,
+        7 => Kind::Swallow,
+        8 => Kind::Delay,
+        9 => Kind::Snapshot,
+        _ if nodes > 3 => Kind::NodeLeft,
+        _ => Kind::NodeAdded,
+    }
+}
+
+async fn befall(kind: Kind, server: &Server, fleet: &mut Fleet) -> Result<(), Box<dyn Error>> {
+    let which = fastrand::usize(..fleet.len());
+    let longer_than_the_lease = LEASE.mul_f64(1.2 + fastrand::f64());
+    match kind {
+        Kind::Kill => {
+            fleet.kill(which)?;
+            tokio::time::sleep(Duration::from_millis(fastrand::u64(..4_000))).await;
+            fleet.revive()?;
+        }
+        Kind::Stop => {
+            fleet.signal(which, Signal::STOP);
+            tokio::time::sleep(longer_than_the_lease).await;
+            fleet.signal(which, Signal::CONT);
+        }
+        Kind::Crash => {
+            tokio::task::block_in_place(|| server.crash())?;
+            tokio::time::sleep(Duration::from_millis(fastrand::u64(..2_000))).await;
+            tokio::task::block_in_place(|| server.go(SETTINGS))?;
+        }
+        Kind::Swallow | Kind::Delay => {
+            fleet.set(which, if kind == Kind::Swallow { Mood::Swallow } else { Mood::Delay });
+            tokio::time::sleep(longer_than_the_lease).await;
+            fleet.set(which, Mood::Pass);
+            // A connection with a hole is given up when its next answer does not come.
+        }
+        Kind::Snapshot => {
+            let holder = client(server).await?;
+            let hold =
+                "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM tickwheel.timer";
+            holder.batch_execute(hold).await?;
+            tokio::spawn(async move {
+                tokio::time::sleep(Duration::from_secs(30)).await;
+                drop(holder);
+            });
+        }
+        Kind::Abort => fleet.signal(which, Signal::ABORT), // As a handler does; not chosen.
+        Kind::NodeAdded => fleet.add().await?,
+        Kind::NodeLeft => tokio::task::block_in_place(|| fleet.remove())?,
+    }
+    Ok(())
+}
+
+async fn client(server: &Server) -> Result<Client, tokio_postgres::Error> {
+    let (client, connection) = server.config().connect(NoTls).await?;
+    tokio::spawn(connection);
+    Ok(client)
+}
+
+async fn count_in_flight(server: &Server) -> Result<i64, tokio_postgres::Error> {
+    let count = "SELECT count(*) FROM tickwheel.timer WHERE claim <> 0";
+    Ok(client(server).await?.query_one(count, &[]).await?.get(0))
+}

@@ -1,0 +1,85 @@
+//! Everything at once, at random: nodes as processes on a private PostgreSQL, and what may befall
+//! them. Ledgers say what has fired; it ends with a failure if a promise was broken.
+
+mod faults;
+mod fleet;
+mod ledger;
+mod load;
+mod node;
+mod proxy;
+mod report;
+#[path = "../support/server.rs"]
+mod server;
+
+use clap::{Parser, Subcommand};
+use std::error::Error;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// What is done to durable timers while it is counted what they do.
+#[derive(Parser)]
+struct Options {
+    /// How long faults go on, in seconds.
+    #[arg(long, default_value_t = 90)]
+    seconds: u64,
+    /// Chooses the faults, and everything else that is chosen.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// How many timers are scheduled in a second.
+    #[arg(long, default_value_t = 1_000)]
+    rate: u64,
+    /// Ends with one line of figures.
+    #[arg(long)]
+    json: bool,
+    #[command(subcommand)]
+    role: Option<Role>,
+}
+
+#[derive(Subcommand)]
+enum Role {
+    /// A node, which the driver starts.
+    #[command(hide = true)]
+    Node { port: u16, ledger: PathBuf },
+}
+
+/// How long a node's lease is.
+const LEASE: Duration = Duration::from_secs(2);
+const NAMESPACE: &str = "torture";
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    let runtime = tokio::runtime::Runtime::new().expect("threads can be started");
+    let result = match &options.role {
+        Some(Role::Node { port, ledger }) => runtime.block_on(node::run(*port, ledger)),
+        None => runtime.block_on(drive(&options)),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn drive(options: &Options) -> Result<(), Box<dyn Error>> {
+    let seed = options.seed.unwrap_or_else(|| fastrand::u64(..));
+    fastrand::seed(seed);
+    eprintln!("seed {seed}");
+    let server = server::Server::start(faults::SETTINGS)?;
+    let mut fleet = fleet::Fleet::start(&server, 3).await?;
+    let load = load::Load::open(&server, options.rate).await?;
+    let writing = tokio::spawn(load.run(Duration::from_secs(options.seconds)));
+    let faults = faults::run(&server, &mut fleet, options.seconds).await?;
+    let written = writing.await??;
+    let rest = load::rest(&server).await?;
+    fleet.drain()?;
+    let fired = ledger::read(fleet.folder())?;
+    let report = report::Report::new(seed, &written, &fired, &faults, rest);
+    match options.json {
+        true => println!("{}", serde_json::to_string(&report)?),
+        false => println!("{}", serde_json::to_string_pretty(&report)?),
+    }
+    report.check().map_err(Into::into)
+}

@@ -1,0 +1,50 @@
+//! A node: a process of its own, whose handler writes down what it gets.
+
+use crate::ledger::Ledger;
+use crate::{LEASE, NAMESPACE, server};
+use std::error::Error;
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use tickwheel::Timer;
+use tickwheel_durable::{Due, Durable, Outcome, When};
+use tokio::sync::oneshot;
+
+/// Runs until its standard input ends, then drains.
+pub(crate) async fn run(port: u16, ledger: &Path) -> Result<(), Box<dyn Error>> {
+    let ledger = Arc::new(Ledger::open(ledger)?);
+    let timer = Timer::builder().start()?;
+    let handler = move |due: Due| handle(due, Arc::clone(&ledger));
+    let node = Durable::postgres(server::config(port)).namespace(NAMESPACE).lease(LEASE);
+    let node =
+        node.max_in_flight(500).window(Duration::from_secs(4)).start(&timer, handler).await?;
+    let (ended, end) = oneshot::channel();
+    std::thread::spawn(move || {
+        let _ = std::io::stdin().read_to_end(&mut Vec::new());
+        ended.send(())
+    });
+    end.await?;
+    node.drain().await;
+    Ok(())
+}
+
+/// By a timer's number: most are done at once, some are slow, some fail first, and one in many
+/// takes the process along.
+async fn handle(due: Due, ledger: Arc<Ledger>) -> Outcome {
+    let number: u64 = due.key.as_deref().and_then(|key| key.parse().ok()).unwrap_or(0);
+    if number % 20_000 == 19_999 && due.attempt == 1 {
+        std::process::abort();
+    }
+    if number % 20 == 3 && due.attempt == 1 {
+        return Outcome::RetryAt(When::After(Duration::from_millis(200)));
+    }
+    if number % 30 == 4 {
+        tokio::time::sleep(Duration::from_millis(150)).await;
+    }
+    assert!(number % 500 != 5 || due.attempt > 1, "as it should");
+    match ledger.write(number, &due) {
+        Ok(()) => Outcome::Done,
+        Err(error) => Outcome::Dead(error.to_string()),
+    }
+}

@@ -1,0 +1,152 @@
+//! What the ledgers say, and whether each promise was kept.
+
+use crate::LEASE;
+use crate::faults::{Fault, Kind};
+use crate::ledger::Fire;
+use crate::load::{Cancel, Written};
+use hdrhistogram::Histogram;
+use serde::Serialize;
+use std::collections::{BTreeMap, HashMap};
+
+#[derive(Serialize)]
+pub(crate) struct Report {
+    seed: u64,
+    scheduled: u64,
+    fired: u64,
+    cancelled: u64,
+    lost: u64,
+    cancelled_yet_fired: u64,
+    early: u64,
+    duplicates: u64,
+    /// What was claimed and not acknowledged as faults came.
+    in_flight_bound: u64,
+    lateness_ms: Lateness,
+    /// How late the latest timer was of those due while a killed node's were nobody's.
+    takeover_ms: u64,
+    /// Fires later than the page's bound.
+    too_late: u64,
+    /// Timers that had not ended when it was waited for them.
+    left: i64,
+    faults: BTreeMap<String, u64>,
+}
+
+#[derive(Serialize)]
+struct Lateness {
+    p50: f64,
+    p99: f64,
+    max: f64,
+    /// Of timers that were due while nothing befell.
+    calm_p50: f64,
+    calm_p99: f64,
+}
+
+/// How late a timer may be in calm, and after a fault's consequences: far more than it is, so that
+/// a busy machine breaks no promise.
+const SLACK: i64 = 5_000_000;
+
+/// How long a fault's consequences last, in microseconds: until its lease has run out and another
+/// node has looked, and a connection that swallows was given up.
+fn aftermath(kind: Kind) -> i64 {
+    let lease = LEASE.as_micros() as i64 * 7 / 6;
+    if kind == Kind::Swallow { lease + 5_000_000 } else { lease }
+}
+
+impl Report {
+    pub(crate) fn new(
+        seed: u64,
+        written: &HashMap<u64, Written>,
+        fired: &HashMap<u64, Vec<Fire>>,
+        faults: &[Fault],
+        left: i64,
+    ) -> Self {
+        let certain = || written.iter().filter(|(_, written)| written.certain);
+        let count = |of: &dyn Fn(u64, &Written) -> bool| {
+            certain().filter(|(number, written)| of(**number, written)).count() as u64
+        };
+        let has_fired = |number| fired.contains_key(&number);
+        let fires = || fired.values().flatten();
+        // What came just after a fault also counts: it was in flight as its consequence.
+        let in_flight = faults.iter().map(|fault| fault.in_flight.unsigned_abs() + 500).sum();
+        let mut kinds: BTreeMap<String, u64> = BTreeMap::new();
+        for fault in faults {
+            *kinds.entry(format!("{:?}", fault.kind).to_lowercase()).or_default() += 1;
+        }
+        Report {
+            seed,
+            scheduled: count(&|_, _| true),
+            fired: fired.len() as u64,
+            cancelled: count(&|_, written| written.cancel == Cancel::Cancelled),
+            lost: count(&|number, w| w.cancel == Cancel::None && !has_fired(number)),
+            cancelled_yet_fired: count(&|number, w| {
+                w.cancel == Cancel::Cancelled && has_fired(number)
+            }),
+            early: fires().filter(|fire| fire.at < fire.due).count() as u64,
+            duplicates: (fires().count() - fired.len()) as u64,
+            in_flight_bound: in_flight,
+            lateness_ms: lateness(fired, faults),
+            takeover_ms: takeover(fired, faults),
+            too_late: fires().filter(|fire| fire.at > latest(fire.due, faults)).count() as u64,
+            left,
+            faults: kinds,
+        }
+    }
+
+    /// Says which promises were broken.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let broken = [
+            ("nothing was fired", self.fired == 0),
+            ("timers were lost", self.lost > 0),
+            ("cancelled timers fired", self.cancelled_yet_fired > 0),
+            ("timers were early", self.early > 0),
+            ("more ran twice than were in flight", self.duplicates > self.in_flight_bound),
+            ("timers were later than they may be", self.too_late > 0),
+            ("timers had not ended", self.left > 0),
+        ];
+        let broken: Vec<&str> =
+            broken.iter().filter(|(_, is)| *is).map(|(what, _)| *what).collect();
+        if broken.is_empty() { Ok(()) } else { Err(broken.join("; ")) }
+    }
+}
+
+/// When a timer must have fired: faults whose consequences meet are one.
+fn latest(due: i64, faults: &[Fault]) -> i64 {
+    let mut latest = due;
+    for fault in faults {
+        if fault.from <= latest {
+            latest = latest.max(fault.to + aftermath(fault.kind));
+        }
+    }
+    latest + SLACK
+}
+
+fn is_calm(due: i64, faults: &[Fault]) -> bool {
+    let touches = |fault: &Fault| {
+        due >= fault.from - 1_000_000 && due <= fault.to + aftermath(fault.kind) + 1_000_000
+    };
+    !faults.iter().any(touches)
+}
+
+fn lateness(fired: &HashMap<u64, Vec<Fire>>, faults: &[Fault]) -> Lateness {
+    let mut all = Histogram::<u64>::new(3).expect("three digits");
+    let mut calm = all.clone();
+    // The first time each: a later one is a duplicate or a retry.
+    for fire in fired.values().filter_map(|fires| fires.iter().min_by_key(|fire| fire.at)) {
+        let late = (fire.at - fire.due).max(0).unsigned_abs();
+        let _ = all.record(late); // It grows as it must.
+        if is_calm(fire.due, faults) {
+            let _ = calm.record(late);
+        }
+    }
+    let ms = |of: &Histogram<u64>, at| of.value_at_quantile(at) as f64 / 1_000.0;
+    let (p50, p99, max) = (ms(&all, 0.5), ms(&all, 0.99), ms(&all, 1.0));
+    Lateness { p50, p99, max, calm_p50: ms(&calm, 0.5), calm_p99: ms(&calm, 0.99) }
+}
+
+fn takeover(fired: &HashMap<u64, Vec<Fire>>, faults: &[Fault]) -> u64 {
+    let kills = || faults.iter().filter(|fault| fault.kind == Kind::Kill);
+    let lease = LEASE.as_micros() as i64;
+    let within = |due: i64| kills().any(|kill| due >= kill.from && due <= kill.from + lease);
+    let late = fired.values().flatten().filter(|fire| within(fire.due));
+    let late = late.map(|fire| (fire.at - fire.due).max(0).unsigned_abs());
+    late.max().unwrap_or(0) / 1_000
+}
