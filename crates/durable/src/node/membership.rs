@@ -6,6 +6,7 @@ use crate::store::{NodeId, Store};
 use std::sync::Arc;
 use tickwheel::lease::{LeaseStore, LeaseTerms, Leases, Renewal};
 use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
 
 /// How many slots are given up in one round: the others go on meanwhile.
 const HANDED_OVER: usize = 64;
@@ -47,7 +48,9 @@ async fn renew<S: Store>(
 /// Joins, and joins again as another node whenever the lease was lost, until it shall leave.
 pub(crate) async fn run<S: Store>(node: Arc<Node<S>>, mut leave: watch::Receiver<bool>) {
     let (renewals, queue) = mpsc::unbounded_channel();
-    let renewing = tokio::spawn(renew(Arc::clone(&node), queue));
+    // Ends with this task, even if that is aborted: the two would keep the node for ever.
+    let mut renewing = JoinSet::new();
+    renewing.spawn(renew(Arc::clone(&node), queue));
     let terms = LeaseTerms::new(node.options.lease);
     let leases = Leases::new(&node.timer, terms, Watchdog { renewals });
     while !*leave.borrow() {
@@ -69,7 +72,6 @@ pub(crate) async fn run<S: Store>(node: Arc<Node<S>>, mut leave: watch::Receiver
             tracing::warn!("the lease was lost");
         }
     }
-    renewing.abort();
 }
 
 /// Keeps the node's share of the slots, until its lease is lost or it has left.
