@@ -4,7 +4,8 @@
 #[path = "common/warnings.rs"]
 mod warnings;
 
-use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tickwheel::keyed::KeyedTimer;
 use tickwheel::lease::{LeaseStore, LeaseTerms, Leases, Renewal};
@@ -167,4 +168,21 @@ fn handles_do_not_keep_their_timer() {
     drop_warns_of(timer, &[3]);
     assert!(weak.upgrade().is_none());
     assert!(timeout.is_expired() && guard.timeout().is_expired() && !series.is_cancelled());
+}
+
+/// Who calls a task for a timer that it refers to weakly does not keep the timer meanwhile.
+#[test]
+fn a_series_may_drop_the_last_clone_of_its_timer_in_a_run() {
+    let timer = Timer::builder().start().unwrap();
+    let (weak, last) = (timer.downgrade(), Arc::new(Mutex::new(None)));
+    let (sender, has_gone) = channel();
+    let taken = Arc::clone(&last);
+    let _series = Periodic::every(Duration::from_millis(1)).start(&timer, move |_| {
+        let timer: Option<Timer> = taken.lock().unwrap().take();
+        if timer.map(drop).is_some() {
+            sender.send(weak.upgrade().is_none()).unwrap();
+        }
+    });
+    *last.lock().unwrap() = Some(timer);
+    assert_eq!(has_gone.recv_timeout(Duration::from_secs(20)), Ok(true));
 }

@@ -27,7 +27,7 @@ use crate::timer::context::TimerContext;
 use crate::timer::driver::Driver;
 use crate::timer::entry::{IntoTask, Task, TimerEntry, When};
 use crate::timer::error::AddError;
-use crate::timer::report::catch_panic;
+use crate::timer::report::{contain, report_panic};
 use crate::timer::shard::{Added, Refusal, Shard};
 use crate::timer::shards::Shards;
 use crate::timer::stats::Stats;
@@ -425,9 +425,11 @@ impl<T: Send + 'static> WeakTimer<T> {
 
     /// Calls code like [`Timer::catch_panic`]. If the timer is gone, there is nothing to count in.
     pub(crate) fn catch_panic(&self, code: impl FnOnce()) {
-        match self.upgrade() {
-            Some(timer) => timer.catch_panic(code),
-            None => _ = catch_panic(code),
+        if let Err(panic) = contain(code) {
+            // Not before: the code may drop the last clone.
+            let timer = self.upgrade();
+            report_panic(timer.as_ref().map(Timer::name), panic);
+            timer.iter().for_each(|timer| timer.shards.context.count_panic());
         }
     }
 }

@@ -47,7 +47,7 @@ pub(crate) fn quietly(report: impl FnOnce()) {
 
 /// Reports what a user's code panicked with, and the timer that called it, where that is known. The
 /// thread's name says as much of a [`Worker`](crate::Worker).
-fn report_panic(timer: Option<&str>, panic: Box<dyn Any + Send>) {
+pub(crate) fn report_panic(timer: Option<&str>, panic: Box<dyn Any + Send>) {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     let text = text.unwrap_or("not a string");
@@ -69,14 +69,19 @@ fn discard(mut panic: Box<dyn Any + Send>) {
     mem::forget(panic);
 }
 
+/// Calls a user's code; contains its panic, which is the caller's to report.
+pub(crate) fn contain<R>(code: impl FnOnce() -> R) -> Result<R, Box<dyn Any + Send>> {
+    catch_unwind(AssertUnwindSafe(code))
+}
+
 /// Calls a user's code for no timer in particular; contains and reports its panic.
 pub(crate) fn catch_panic<R>(code: impl FnOnce() -> R) -> Option<R> {
-    catch_unwind(AssertUnwindSafe(code)).map_err(|panic| report_panic(None, panic)).ok()
+    contain(code).map_err(|panic| report_panic(None, panic)).ok()
 }
 
 /// Calls a user's code for the timer of this name; contains and reports its panic.
 pub(crate) fn catch_panic_of<R>(timer: &str, code: impl FnOnce() -> R) -> Option<R> {
-    catch_unwind(AssertUnwindSafe(code)).map_err(|panic| report_panic(Some(timer), panic)).ok()
+    contain(code).map_err(|panic| report_panic(Some(timer), panic)).ok()
 }
 
 /// What a user gave to a timer to be kept: its drop is contained as well, wherever that happens.
