@@ -8,6 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tickwheel::keyed::KeyedTimer;
 use tickwheel::lease::{LeaseStore, LeaseTerms, Leases, Renewal};
+use tickwheel::purgatory::{DelayedOperation, Purgatory};
 use tickwheel::{ManualClock, Task, Timer, TimerEntry, Worker};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -120,6 +121,38 @@ fn stood_upon() {
     drop((lease, leases, keyed));
 }
 
+/// Panics in every method, and when it is dropped.
+struct Breaks {
+    checks: u32,
+    _brittle: Brittle,
+}
+
+impl DelayedOperation for Breaks {
+    fn try_complete(&mut self) -> bool {
+        self.checks += 1;
+        assert!(self.checks < 3, "a check");
+        false
+    }
+
+    fn on_complete(&mut self) {
+        panic_any("a callback");
+    }
+}
+
+/// Operations whose check, callback and drop panic.
+fn operations() {
+    let timer = Timer::builder().name("operations").clock(ManualClock::new()).build().unwrap();
+    let purgatory = Purgatory::new(&timer);
+    for (key, checks) in [(1, 0), (2, 0), (3, 2)] {
+        let watch =
+            purgatory.try_complete_else_watch(Breaks { checks, _brittle: Brittle }, MS, &[key]);
+        assert!(watch.is_ok());
+    }
+    assert_eq!(purgatory.check_and_complete(&1), 0);
+    assert_eq!(purgatory.stats().panicked, 4);
+    drop(purgatory);
+}
+
 #[test]
 fn each_names_its_timer() {
     tracing::subscriber::set_global_default(Recorder).expect("the first");
@@ -131,11 +164,13 @@ fn each_names_its_timer() {
     started();
     refused();
     stood_upon();
+    operations();
     let reports = REPORTS.lock().unwrap().clone();
     let seen: BTreeSet<_> =
         reports.iter().map(|report| (&*report.timer, &*report.message)).collect();
     let panicked = "a timer's task panicked";
     let expected = [
+        ("operations", panicked),
         ("started", "the reaper has started"),
         ("started", "the reaper has stopped"),
         ("started", panicked),

@@ -2,7 +2,7 @@
 
 use crate::purgatory::error::WatchError;
 use crate::purgatory::operation::DelayedOperation;
-use crate::purgatory::operation_ref::{OperationRef, Served, condition};
+use crate::purgatory::operation_ref::{OperationRef, Served};
 use crate::purgatory::place::Places;
 use crate::purgatory::shards::Shards;
 use crate::purgatory::state::EndedBy;
@@ -46,7 +46,7 @@ where
         }));
         let added = OperationRef { shards, id };
         let ended_by = match &entered {
-            Ok(()) => condition(&mut operation),
+            Ok(()) => added.condition(&mut operation),
             Err(_) => Some(EndedBy::Withdrawn),
         };
         let mut home = shards.lock(id.shard);

@@ -32,7 +32,6 @@ use crate::store::key_map;
 use crate::sync::thread_number;
 use crate::timer::Timer;
 use crate::timer::entry::When;
-use crate::timer::report::catch_panic;
 use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::Arc;
@@ -130,7 +129,8 @@ where
             return Err(WatchError::NoKeys(operation));
         }
         let Registration { service, shards, .. } = &*self.shared.registration;
-        match catch_panic(|| operation.try_complete()) {
+        // Any shard knows the timer's name.
+        match shards.catch_panic(0, || operation.try_complete()) {
             Some(false) => {
                 let (hash, hash_of) = (self.hash(&keys[0]), |key: &K| self.hash(key));
                 let new = (operation, timeout.into());

@@ -9,7 +9,6 @@ use crate::purgatory::shard::Ended;
 use crate::purgatory::shards::Shards;
 use crate::purgatory::state::{Claim, EndedBy, Errand, Next, Request};
 use crate::timer::entry::{Task, When};
-use crate::timer::report::catch_panic;
 use std::sync::Arc;
 use std::task::{Wake, Waker};
 use std::time::Duration;
@@ -44,7 +43,7 @@ where
     /// triggered under the same lock, and handed out.
     #[inline]
     pub(crate) fn check(&self, mut operation: O, next: Option<Id>) -> (bool, Option<O>) {
-        if let Some(ended_by) = condition(&mut operation) {
+        if let Some(ended_by) = self.condition(&mut operation) {
             return (was_triggered(&self.end(operation, ended_by)), None);
         }
         let mut shard = self.shards.lock(self.id.shard);
@@ -97,7 +96,7 @@ where
             };
             let Some(mut operation) = operation else { return Served::Waits };
             let fate = match duty {
-                Request::CheckAgain => condition(&mut operation),
+                Request::CheckAgain => self.condition(&mut operation),
                 Request::End => Some(EndedBy::Cancelled),
             };
             if let Some(fate) = fate {
@@ -188,6 +187,16 @@ where
         (claim, operation)
     }
 
+    /// Checks the operation. Returns how it ends by that, unless its condition is false.
+    #[inline]
+    pub(crate) fn condition(&self, operation: &mut O) -> Option<EndedBy> {
+        match self.shards.catch_panic(self.id.shard, || operation.try_complete()) {
+            Some(false) => None,
+            Some(true) => Some(EndedBy::Triggered),
+            None => Some(EndedBy::Panicked),
+        }
+    }
+
     /// Whether it waits, and nobody has decided its end.
     pub(crate) fn is_pending(&self) -> bool {
         self.shards.lock(self.id.shard).is_pending(self.id.key)
@@ -230,15 +239,6 @@ where
 {
     fn drop(&mut self) {
         self.0.arrive();
-    }
-}
-
-/// Checks an operation. How it ends by that, unless its condition is false.
-pub(crate) fn condition<O: DelayedOperation>(operation: &mut O) -> Option<EndedBy> {
-    match catch_panic(|| operation.try_complete()) {
-        Some(false) => None,
-        Some(true) => Some(EndedBy::Triggered),
-        None => Some(EndedBy::Panicked),
     }
 }
 

@@ -17,9 +17,10 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Mutex, MutexGuard, parallelism};
 use crate::timer::delay_queue::Wakes;
 use crate::timer::owner::{MAX_SHARDS, Queued};
-use crate::timer::report::catch_panic;
+use crate::timer::report::{contain, report_panic};
 use crate::wheel::wheels::Wheels;
 use crossbeam_utils::CachePadded;
+use std::any::Any;
 
 /// Slots of each wheel: few, because there are many shards, and most operations end long before
 /// their deadline.
@@ -80,6 +81,20 @@ impl<K, O> Shards<K, O> {
         self.0[usize::from(number)].at_once.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Calls an operation's code; contains its panic, and reports it with the timer's name. The
+    /// caller counts it.
+    #[inline]
+    pub(crate) fn catch_panic<R>(&self, number: u16, code: impl FnOnce() -> R) -> Option<R> {
+        contain(code).map_err(|panic| self.report_panic(number, panic)).ok()
+    }
+
+    #[cold]
+    fn report_panic(&self, number: u16, panic: Box<dyn Any + Send>) {
+        // Not under the lock: a subscriber is the user's code.
+        let service = self.lock(number).service.clone();
+        report_panic(service.as_ref().map(|service| &*service.context.name), panic);
+    }
+
     /// Counts a panic of an operation's code.
     pub(crate) fn count_panic(&self, number: u16) {
         self.0[usize::from(number)].panicked.fetch_add(1, Ordering::Relaxed);
@@ -105,10 +120,10 @@ impl<K, O> Shards<K, O> {
         O: 'static,
     {
         let end = move || {
-            if catch_panic(|| code(&mut operation)).is_none() {
+            if self.catch_panic(number, || code(&mut operation)).is_none() {
                 self.count_panic(number);
             }
-            if catch_panic(|| drop(operation)).is_none() {
+            if self.catch_panic(number, || drop(operation)).is_none() {
                 self.count_panic(number);
             }
         };
