@@ -87,7 +87,7 @@ pub(crate) fn sparse_operations() -> Measured {
             }
             assert_eq!(purgatory.delayed(), many / 1024);
         },
-        |purgatory, key| drop(watch(purgatory, key)),
+        |purgatory, key| _ = watch(purgatory, key),
     )
 }
 
