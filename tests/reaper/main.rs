@@ -180,23 +180,22 @@ fn a_task_on_the_reaper_may_shut_the_timer_down() {
     assert_eq!(timer.shutdown().len(), 0);
 }
 
-/// The sleep is there to let a wake-up happen that must not.
+/// The sleeps are there to let wake-ups happen that must not. The first timer wakes the reaper once,
+/// however late it gets a core for that; what a bug would cause are hundreds.
 #[test]
 fn an_idle_timer_does_not_wake_up() {
     let (timer, _receiver) = numbers();
-    sleeping(&timer);
     let mut far = vec![timer.add(TimerEntry::after(HOUR, 0)).unwrap()];
-    let asleep = sleeping(&timer);
     far.extend((1..1000).map(|id| timer.add(TimerEntry::after(HOUR + MS * id, id)).unwrap()));
     far.extend((1..1000).map(|id| timer.add(TimerEntry::after(2 * HOUR + MS * id, id)).unwrap()));
     std::thread::sleep(300 * MS);
-    assert_eq!(timer.stats().wakeups, asleep, "far timers are pending, and later ones came");
+    assert!(timer.stats().wakeups <= 2, "far timers are pending, and later ones came");
     for timeout in &far {
         assert!(timeout.touch(2 * HOUR));
         assert!(timeout.cancel().is_cancelled());
     }
     std::thread::sleep(300 * MS);
-    assert_eq!(timer.stats().wakeups, asleep, "cancelled timers are left in the queue");
+    assert!(timer.stats().wakeups <= 2, "cancelled timers are left in the queue");
 }
 
 #[test]
