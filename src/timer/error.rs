@@ -138,6 +138,8 @@ impl Error for BuildError {
 /// # serve()?;
 /// let error = io::Error::from(Timer::builder().shards(0).build().unwrap_err());
 /// assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+/// # let thread = tickwheel::BuildError::Thread(io::ErrorKind::OutOfMemory.into());
+/// # assert_eq!(io::Error::from(thread).kind(), io::ErrorKind::OutOfMemory);
 /// # io::Result::Ok(())
 /// ```
 impl From<BuildError> for io::Error {
