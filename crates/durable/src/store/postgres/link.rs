@@ -6,6 +6,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tokio::task::AbortHandle;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
 use tokio_postgres::types::{ToSql, Type};
@@ -15,7 +16,13 @@ use tokio_postgres::{Client, Config, Row, Socket};
 /// trip does. Pools that lend a connection for each transaction, PgBouncer's, forget names.
 pub(super) type Param<'a> = (&'a (dyn ToSql + Sync), Type);
 
-type Connected = Pin<Box<dyn Future<Output = Result<Client, tokio_postgres::Error>> + Send>>;
+type Connected = Pin<Box<dyn Future<Output = Result<Connection, tokio_postgres::Error>> + Send>>;
+
+/// A client and the task that moves its bytes. Ended, it fails all calls that wait for an answer.
+pub(super) struct Connection {
+    client: Client,
+    task: AbortHandle,
+}
 
 /// Connects by the user's settings and TLS.
 #[derive(Clone)]
@@ -34,15 +41,19 @@ impl Connector {
             Box::pin(async move {
                 let (client, connection) = config.connect(tls).await?;
                 // Ends with the client. Its errors are the client's calls' as well.
-                tokio::spawn(async move { drop(connection.await) });
-                Ok(client)
+                let task = tokio::spawn(async move { drop(connection.await) }).abort_handle();
+                Ok(Connection { client, task })
             })
         }))
     }
 
     pub(super) async fn connect(&self) -> Result<Client, Error> {
-        let client = tokio::time::timeout(PATIENCE, (self.0)()).await;
-        client.map_err(Error::unavailable)?.map_err(Error::unavailable)
+        Ok(self.connection().await?.client)
+    }
+
+    async fn connection(&self) -> Result<Connection, Error> {
+        let connection = tokio::time::timeout(PATIENCE, (self.0)()).await;
+        connection.map_err(Error::unavailable)?.map_err(Error::unavailable)
     }
 }
 
@@ -55,12 +66,12 @@ const CROSSED: u32 = 10;
 /// One connection for one purpose, so that no purpose waits for another.
 pub(super) struct Link {
     connector: Connector,
-    client: Mutex<Option<Arc<Client>>>,
+    connection: Mutex<Option<Arc<Connection>>>,
 }
 
 impl Link {
     pub(super) fn new(connector: Connector) -> Self {
-        Link { connector, client: Mutex::new(None) }
+        Link { connector, connection: Mutex::new(None) }
     }
 
     pub(super) async fn query(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Error> {
@@ -75,18 +86,19 @@ impl Link {
     ) -> Result<Vec<Row>, Error> {
         let mut crossed = 0;
         loop {
-            let client = self.client().await?;
+            let connection = self.connection().await?;
+            let client = &connection.client;
             let answer = tokio::time::timeout(patience, client.query_typed(sql, params)).await;
             let error = match answer {
                 Ok(Ok(rows)) => return Ok(rows),
                 Ok(Err(error)) => error,
                 Err(elapsed) => {
-                    self.part(&client);
+                    self.part(&connection);
                     return Err(Error::uncertain(elapsed));
                 }
             };
             if client.is_closed() {
-                self.part(&client);
+                self.part(&connection);
             }
             if !is_crossed(&error) || crossed == CROSSED {
                 return Err(explain(error));
@@ -95,27 +107,35 @@ impl Link {
         }
     }
 
-    async fn client(&self) -> Result<Arc<Client>, Error> {
-        let known = self.lock().clone().filter(|client| !client.is_closed());
-        if let Some(client) = known {
-            return Ok(client);
+    /// Gives the connection up, and fails what waits for it: after it may have been cut.
+    pub(super) fn reconnect(&self) {
+        if let Some(connection) = self.lock().take() {
+            connection.task.abort();
         }
-        let client = Arc::new(self.connector.connect().await?);
-        *self.lock() = Some(Arc::clone(&client));
-        Ok(client)
+    }
+
+    async fn connection(&self) -> Result<Arc<Connection>, Error> {
+        let known = self.lock().clone().filter(|known| !known.client.is_closed());
+        if let Some(connection) = known {
+            return Ok(connection);
+        }
+        let connection = Arc::new(self.connector.connection().await?);
+        *self.lock() = Some(Arc::clone(&connection));
+        Ok(connection)
     }
 
     /// Gives a connection up, unless somebody has made another one.
-    fn part(&self, client: &Arc<Client>) {
+    fn part(&self, connection: &Arc<Connection>) {
+        connection.task.abort();
         let mut known = self.lock();
-        if known.as_ref().is_some_and(|known| Arc::ptr_eq(known, client)) {
+        if known.as_ref().is_some_and(|known| Arc::ptr_eq(known, connection)) {
             *known = None;
         }
     }
 
     /// Held for a look; never while anybody waits.
-    fn lock(&self) -> MutexGuard<'_, Option<Arc<Client>>> {
-        self.client.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Option<Arc<Connection>>> {
+        self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
