@@ -26,9 +26,9 @@ const WORKERS: usize = 2;
 
 /// A node's durable timers, in one namespace of a store: see the [crate's page](crate).
 ///
-/// Cloning shares the node. When the last clone is dropped it stops at once, as in a crash: what was
-/// in flight runs again elsewhere, when the lease has run out. [`drain`](Self::drain) is the polite
-/// way.
+/// Cloning shares the node. When the last clone is dropped it stops at once, as in a crash: what
+/// was in flight runs again elsewhere, when the lease has run out. [`drain`](Self::drain) is the
+/// polite way.
 ///
 /// All calls may be made from any task of the runtime, at once; those that change something are put
 /// together into batches. Each returns when the store has committed. Dropping the future of a call
@@ -127,7 +127,7 @@ impl<S: Store> Durable<S> {
         Ok(answers)
     }
 
-    /// Cancels a key's timer, unless a handler has it. Whatever it answers is so: see [`Cancelled`].
+    /// Cancels a key's timer, unless a handler has it. Its answer is certain: see [`Cancelled`].
     ///
     /// # Errors
     /// [`Error::Unavailable`]: nothing was cancelled; [`Error::Uncertain`]: it may have been;

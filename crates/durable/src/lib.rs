@@ -17,6 +17,11 @@ mod node;
 pub mod store;
 mod time;
 
+/// Compiles and runs the README's example.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 pub use crate::answer::{Cancelled, DeadTimer, Pending, Scheduled, Touched};
 pub use crate::builder::{DurableBuilder, OpenStore};
 pub use crate::due::{Due, Outcome, Token};

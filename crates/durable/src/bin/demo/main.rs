@@ -1,4 +1,4 @@
-//! Durable timers that can be watched: on a file by default, on PostgreSQL with three nodes if asked.
+//! Durable timers that can be watched: on a file, or on PostgreSQL with three nodes.
 
 mod alone;
 mod shared;

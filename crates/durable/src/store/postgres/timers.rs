@@ -25,7 +25,8 @@ pub(super) const SCHEDULE: &str = "WITH written AS (
     hinted AS (
         INSERT INTO tickwheel.inbox (node, written, slot, due, id)
         SELECT m.node, tickwheel.clock(), w.slot, w.due, w.id
-        FROM written w JOIN tickwheel.slot s USING (slot) JOIN tickwheel.member m ON m.node = s.owner
+        FROM written w JOIN tickwheel.slot s USING (slot)
+        JOIN tickwheel.member m ON m.node = s.owner
         WHERE w.due < m.horizon AND m.node <> $7)
     SELECT id, replaced FROM written";
 
