@@ -25,9 +25,11 @@ pub(crate) async fn run<S: Store>(node: Arc<Node<S>>, queue: Queue) {
         }
         node.window.finish(acks.iter().map(|ack| &ack.claim.place));
         drop(permits);
-        // Without an answer the next owner runs them again: at least once.
-        if answer.is_some() {
-            acks.iter().for_each(|ack| settle(&node, ack));
+        // Without an answer the next owner runs them again: at least once. That may be this node,
+        // which passed over them as it loaded, since they were in its own hands.
+        match answer {
+            Some(()) => acks.iter().for_each(|ack| settle(&node, ack)),
+            None => acks.iter().for_each(|ack| node.note(ack.claim.place)),
         }
     }
 }

@@ -55,6 +55,7 @@ impl<S: Store> Runner<S> {
         if !self.node.slots.holds(&claim) {
             self.node.slots.end_claim(&claim);
             self.node.window.finish([&claim.place]);
+            self.node.note(claim.place); // If it is this node's again, in a later epoch.
             return;
         }
         let attempts = row.attempts;

@@ -130,3 +130,20 @@ async fn what_is_long_overdue_when_scheduled_is_found_without_its_hint() {
     rig.pass(seconds(5)).await; // A look back over all time is ten minutes away.
     assert_eq!(rig.fired().len(), 20);
 }
+
+#[tokio::test]
+async fn what_a_node_had_in_hand_as_its_lease_ran_out_is_run_again_soon() {
+    let rig = Rig::new().await;
+    let node = rig.node(|options| options.lease(seconds(1))).await;
+    node.schedule(Entry::keyed("slow", Duration::ZERO, "x")).await.unwrap();
+    for _ in 0..1_000 {
+        rig.store.inject("acknowledge", Fault::Refuse);
+    }
+    rig.pass(seconds(14)).await; // Too far back for the sweeps of each second.
+    for _ in 0..8 {
+        rig.store.inject("renew", Fault::Refuse);
+    }
+    rig.pass(seconds(4)).await;
+    assert!(node.stats().leases_lost > 0);
+    assert_eq!(rig.fired(), ["slow=x#1", "slow=x#2"]);
+}
