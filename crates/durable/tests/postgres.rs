@@ -46,6 +46,7 @@ fn postgres() {
         a_cut_connection_and_a_crash_lose_nothing(&server).await;
         a_dead_node_is_taken_over(&server).await;
         it_needs_no_rights_but_those_listed(&server).await;
+        inspect_tells_owners_and_dead_timers(&server).await;
         it_answers_as_the_store_in_memory_does(&server).await;
     });
 }
@@ -226,4 +227,33 @@ async fn it_needs_no_rights_but_those_listed(server: &Server) {
     node.drain().await;
     assert_eq!(node.dead(10).await.unwrap().len(), 1);
     assert_eq!(node.stats().errors, 0);
+}
+
+async fn inspect_tells_owners_and_dead_timers(server: &Server) {
+    let namespace = name();
+    let timer = Timer::builder().start().unwrap();
+    let handler = |_| async { Outcome::Dead("no good".to_owned()) };
+    let node = Durable::postgres(server.config()).namespace(&namespace);
+    let node = node.start(&timer, handler).await.unwrap();
+    node.schedule(Entry::keyed("later", Duration::from_secs(60), "x")).await.unwrap();
+    node.schedule(Entry::keyed("bad", Duration::ZERO, "x")).await.unwrap();
+    while node.stats().dead == 0 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let port = server.config().get_ports()[0];
+    let inspect = |more: &[&str]| {
+        let mut inspect = std::process::Command::new(env!("CARGO_BIN_EXE_inspect"));
+        inspect.arg(format!("host=127.0.0.1 port={port} user=postgres dbname=postgres"));
+        inspect.args(["--namespace", &namespace]).args(more);
+        let output = tokio::task::block_in_place(|| inspect.output().unwrap());
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let told = inspect(&[]);
+    assert!(told.contains(" 1024 ") && told.contains("bad") && told.contains("no good"), "{told}");
+    assert_eq!(told.matches(" 1 ####").count(), 1, "{told}");
+    let id = node.dead(1).await.unwrap()[0].id.to_string();
+    assert_eq!(inspect(&["--requeue", &id]).trim(), "requeued");
+    while node.stats().dead < 2 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }

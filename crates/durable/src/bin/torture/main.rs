@@ -23,7 +23,7 @@ struct Options {
     /// How long faults go on, in seconds.
     #[arg(long, default_value_t = 90)]
     seconds: u64,
-    /// Chooses the faults, and everything else that is chosen.
+    /// Chooses the faults; what is scheduled differs each time.
     #[arg(long)]
     seed: Option<u64>,
     /// How many timers are scheduled in a second.
