@@ -280,6 +280,7 @@ fn batchers<S: Store>(node: &Arc<Node<S>>, tasks: &mut JoinSet<()>) -> Batchers 
 }
 
 /// Schedules a batch, and notes what of it is near.
+#[tracing::instrument(level = "debug", skip_all, fields(rows = rows.len()))]
 async fn schedule<S: Store>(node: &Node<S>, rows: Vec<NewRow>) -> Result<Vec<Scheduled>, Error> {
     let places: Vec<Place> = rows.iter().map(|row| row.place).collect();
     let id = node.slots.node().unwrap_or(NodeId(0)); // Nobody's: then everybody is told.

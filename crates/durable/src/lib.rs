@@ -5,6 +5,12 @@
 //! those that are due within a minute into the wheel of [`tickwheel`], and claims each in the store
 //! before its handler is called.
 
+//! The repository's `crates/durable/README.md` says when you need it, what it promises, and what
+//! happens when things fail.
+//!
+//! # Features
+//! - `programs` (default): the demo, the benchmark and so on, and what they need.
+
 #![forbid(unsafe_code)]
 
 mod answer;

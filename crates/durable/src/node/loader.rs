@@ -129,6 +129,7 @@ impl<S: Store> Loader<S> {
     }
 
     /// Loads a page of the first scan; as much of it as there is room for.
+    #[tracing::instrument(level = "debug", skip_all)]
     async fn step(&mut self) -> Result<(), Error> {
         let node = &self.node;
         let room = node.options.max_near.saturating_sub(node.window.near());
