@@ -1,7 +1,7 @@
 //! The registration: a purgatory as an owner of wheels on its timer's driver.
 //!
 //! What the clones of a purgatory share. When the last of them goes, the shards go back to the
-//! [pool](crate::timer::pool).
+//! [`pool`].
 
 use crate::purgatory::operation::DelayedOperation;
 use crate::purgatory::operation_ref::OperationRef;

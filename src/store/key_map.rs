@@ -4,7 +4,7 @@
 //! it, and finds the key there with it. A value that was found once is named by its index, or for
 //! good by its [`Key`].
 //!
-//! Invariants, checked by [`KeyMap::assert_invariants`]: every value is found by its key, and each
+//! Invariants, checked by its `assert_invariants` in tests: every value is found by its key, and each
 //! key has one value.
 
 use crate::store::key::Key;
