@@ -60,8 +60,8 @@ impl Bench {
         }
     }
 
-    /// How often keyed timers and sleeps do their work.
-    fn count(&self) -> u64 {
+    /// How often keyed timers and sleeps do their work, and how much expires.
+    pub fn count(&self) -> u64 {
         if self.options.quick { 200_000 } else { 1_000_000 }
     }
 }

@@ -3,6 +3,7 @@
 
 mod contender;
 mod contenders;
+mod expiry;
 mod growth;
 mod keyed;
 mod keys_and_sleeps;
@@ -222,7 +223,18 @@ impl Bench {
                 self.ours(work, "ns", operations::million(threads));
             }
         }
-        if self.wants("P_") && self.round == 1 {
+        if self.wants("P_expire") {
+            self.ours("P_expire", "ns", expiry::operations(self.count()));
+        }
+        if self.wants("K_expire") {
+            self.ours("K_expire", "ns", expiry::keys(self.count()));
+        }
+        if self.wants("K_memory") && self.round == 1 {
+            for (work, count) in [("K_memory_100k", 100_000), ("K_memory_1M", 1_000_000)] {
+                self.ours(work, "bytes", memory::per_key(count));
+            }
+        }
+        if self.wants("P_memory") && self.round == 1 {
             let (bytes, left) = memory::per_operation(1_000_000);
             self.ours("P_memory", "bytes", bytes);
             self.ours("P_left", "KiB", left / 1024.0);

@@ -5,8 +5,9 @@ use crate::contenders::Tickwheel;
 use crate::work::Random;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tickwheel::Timer;
+use tickwheel::keyed::KeyedTimer;
 use tickwheel::purgatory::{DelayedOperation, Purgatory};
+use tickwheel::{Timer, TimerEntry};
 
 /// Bytes that are allocated now.
 #[allow(unsafe_code)]
@@ -81,6 +82,19 @@ impl DelayedOperation for Operation {
     }
 
     fn on_complete(&mut self) {}
+}
+
+/// Schedules `count` keys, none of which expires: bytes per key, timer included.
+pub fn per_key(count: u64) -> f64 {
+    let mut random = Random::new();
+    let before = allocated();
+    let timer = Timer::builder().build().expect("the options are in their ranges");
+    let keyed = KeyedTimer::new(&timer, |_: u64, _: u64| ());
+    for key in 0..count {
+        let timeout = Duration::from_millis(3_600_000 + random.below(1_800_000));
+        assert!(keyed.schedule(key, TimerEntry::after(timeout, key)).is_ok());
+    }
+    (allocated() - before) / count as f64
 }
 
 /// Watches `count` operations on two of 10,000 keys each: bytes per operation, timer included. Then
