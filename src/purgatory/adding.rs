@@ -17,7 +17,7 @@ where
     O: DelayedOperation,
 {
     /// Watches an operation on its keys, of which the first has this `hash`, and checks it once
-    /// more. Returns it, unless that completed it.
+    /// more. Returns its reference, unless that check ended it.
     pub(crate) fn watch(
         shards: &'static Shards<K, O>,
         context: &TimerContext,

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 
 type Callback = Box<dyn FnOnce()>;
 
-/// How it stands with the callbacks of a thread.
+/// Whether a thread is in a callback.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Running {
     None,
@@ -25,11 +25,11 @@ crate::sync::thread_local! {
     static POSTPONED: RefCell<VecDeque<Callback>> = const { RefCell::new(VecDeque::new()) };
 }
 
-/// A callback runs on this thread. When this is dropped, those that it postponed run.
+/// A callback's turn on this thread. Dropping it runs the callbacks that were postponed meanwhile.
 pub(crate) struct Turn;
 
 impl Turn {
-    /// `None` if a callback runs already.
+    /// Begins a turn; returns `None` if a callback is running on this thread already.
     #[inline]
     pub(crate) fn begin() -> Option<Self> {
         RUNNING.with(|running| {
@@ -62,8 +62,8 @@ fn run_postponed() {
     }
 }
 
-/// The next postponed callback. None is postponed where a thread is so near its end that it has no
-/// room for them any more.
+/// Takes the next postponed callback. A thread that is too near its end to have thread-local
+/// storage has postponed none.
 fn next() -> Option<Callback> {
     let next = POSTPONED.try_with(|postponed| {
         let mut postponed = postponed.borrow_mut();

@@ -3,21 +3,22 @@
 use std::error::Error;
 use std::fmt;
 
-/// Why [`Purgatory::try_complete_else_watch`](crate::purgatory::Purgatory::try_complete_else_watch)
-/// did not accept an operation, which is inside. It is watched nowhere, and not completed: its
-/// condition did not hold at the first check.
+/// The error of
+/// [`Purgatory::try_complete_else_watch`](crate::purgatory::Purgatory::try_complete_else_watch),
+/// which hands the operation back. The operation is watched nowhere and was not completed: its
+/// condition did not hold at the first check, or was not checked because there was no key.
 #[non_exhaustive]
 pub enum WatchError<O> {
-    /// It has no key, so nothing would ever trigger it.
+    /// The operation has no key, so nothing would ever trigger it.
     NoKeys(O),
-    /// The timer has as many timers as its `max_pending` allows.
+    /// The timer already has as many pending timers as its `max_pending` allows.
     Full(O),
     /// The purgatory, or its timer, was shut down.
     Shutdown(O),
 }
 
 impl<O> WatchError<O> {
-    /// The operation that was not accepted.
+    /// Returns the operation that was not accepted.
     pub fn into_operation(self) -> O {
         match self {
             WatchError::NoKeys(operation)
@@ -35,7 +36,7 @@ impl<O> WatchError<O> {
     }
 }
 
-/// Without the operation, which need not be `Debug`.
+/// Leaves out the operation, which need not be `Debug`.
 impl<O> fmt::Debug for WatchError<O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "WatchError({})", self.text())

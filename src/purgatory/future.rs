@@ -1,4 +1,4 @@
-//! Delayed operations that a future waits for, on plain wakers: no runtime is needed.
+//! Delayed operations that futures wait for. They use plain wakers and need no runtime.
 
 use crate::purgatory::Purgatory;
 use crate::purgatory::error::WatchError;
@@ -13,16 +13,17 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-/// The operations of a purgatory whose users await: see [`Purgatory::wait`].
+/// The operation type of a purgatory that is used through futures: see [`Purgatory::wait`].
 pub struct FutureOperation {
     condition: Box<dyn FnMut() -> bool + Send>,
-    /// Dropped after the condition, also if that panics: who is woken finds it gone.
+    /// Dropped after the condition, even if the condition panics: a woken task finds the operation
+    /// gone.
     end: End,
 }
 
 struct End {
-    /// What it was ended by so far. Published when it is dropped, because only then is it certain:
-    /// an expiry begins as a completion.
+    /// What has ended the operation so far. It is published on drop, because only then is it
+    /// certain: an expiry begins as a completion.
     waited: Waited,
     shared: Arc<Shared>,
 }
@@ -30,11 +31,11 @@ struct End {
 /// How a [`Wait`] ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Waited {
-    /// The condition held, when it began or at a trigger; or the operation was forced.
+    /// The condition held, at the start or at a trigger.
     Completed,
-    /// The time was up.
+    /// The timeout passed.
     Expired,
-    /// It was taken out, by `cancel_for_key` or `shutdown`; or the condition panicked.
+    /// The operation was taken out by `cancel_for_key` or `shutdown`, or its condition panicked.
     Cancelled,
 }
 
@@ -67,17 +68,17 @@ impl Drop for End {
         outcome.waited = Some(self.waited);
         let waker = outcome.waker.take();
         drop(outcome);
-        // A waker is somebody else's code: not under the lock.
+        // Not under the lock: a waker is foreign code.
         if let Some(waker) = waker {
             waker.wake();
         }
     }
 }
 
-/// A future that is ready when its operation is completed or its time is up.
+/// A future that is ready when its operation has completed, expired or been cancelled.
 ///
-/// Dropping it cancels the operation. It waits from the moment at which [`Purgatory::wait`]
-/// returned it, also before it is polled.
+/// Dropping it cancels the operation. The operation waits from the moment at which
+/// [`Purgatory::wait`] returns, even before the future is first polled.
 #[must_use = "dropped at once, it cancels at once"]
 pub struct Wait<K>
 where
@@ -92,18 +93,18 @@ where
     K: Hash + Eq + Clone + Send + 'static,
     S: BuildHasher,
 {
-    /// Waits until `condition` holds, for `timeout` at most. The condition is checked at once, and
-    /// whenever one of the `keys` is triggered.
+    /// Waits until `condition` holds, for at most `timeout`. The condition is checked at once, and
+    /// again whenever one of the `keys` is triggered.
     ///
     /// A condition that takes something, such as an item of a queue, should leave it where its
-    /// owner finds it: if the future is dropped meanwhile, nobody is told.
+    /// owner finds it: if the future is dropped meanwhile, nothing reports that the item was taken.
     ///
-    /// Begun in an operation's callback, it is not ready before that has returned: do not block on
-    /// it there. After a `shutdown` of the timer it waits for its keys alone: shut the purgatory
-    /// down to end it.
+    /// A wait that begins in an operation's callback is not ready before that callback has
+    /// returned: do not block on it there. After a `shutdown` of the timer a wait no longer times
+    /// out: shut the purgatory down to end it.
     ///
     /// # Errors
-    /// As [`try_complete_else_watch`](Self::try_complete_else_watch).
+    /// The same as those of [`try_complete_else_watch`](Self::try_complete_else_watch).
     ///
     /// ```
     /// use std::sync::Arc;
@@ -156,7 +157,7 @@ where
     type Output = Waited;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Waited> {
-        // Cloned before, and the former one dropped after: not under the lock.
+        // The new waker is cloned before and the former one dropped after: neither under the lock.
         let waker = context.waker().clone();
         let mut outcome = self.shared.lock();
         if let Some(waited) = outcome.waited {
@@ -174,7 +175,7 @@ where
     K: Eq + Clone + Send + 'static,
 {
     fn drop(&mut self) {
-        // Nobody waits any more, so nobody need be woken.
+        // Nothing waits any more, so nothing need be woken.
         let waker = self.shared.lock().waker.take();
         drop(waker);
         if let Some(pending) = self.pending.take() {

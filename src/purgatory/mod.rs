@@ -39,25 +39,26 @@ use std::sync::Arc;
 /// Where delayed operations wait, each until its condition holds or its time is up.
 ///
 /// An operation is watched on keys: the partitions that a fetch reads, the group that a member
-/// joins. Whoever changes something calls [`check_and_complete`](Self::check_and_complete) with the
-/// key; the purgatory asks the operations there whether they can be completed now. What is
-/// finished, whichever way, is gone at once: out of all its keys and out of the timer.
+/// joins. Code that changes something calls [`check_and_complete`](Self::check_and_complete) with
+/// the key, and the purgatory asks the operations there whether they can be completed now. An
+/// operation that has ended, in whichever way, is removed at once from all its keys and from the
+/// timer.
 ///
-/// Keys are compared, cloned and dropped under a lock, so these must not use the purgatory, and
-/// their `Drop` must not panic. Where a key is only looked up, it may be given in any form that it
-/// can be borrowed as, a `String` as a `&str`.
+/// Keys are compared, cloned and dropped under a lock, so their `Eq`, `Clone` and `Drop` must not
+/// use the purgatory, and their `Drop` must not panic. A method that only looks a key up takes any
+/// borrowed form of it, such as a `&str` for a `String`.
 ///
-/// The keys lie in shards, and each shard's table of keys is built anew, under the shard's lock,
-/// when its keys have doubled or have become few. That takes time proportional to the keys in the
-/// shard; there are 8 shards or more for each hardware thread, at most 4096. So the times that the
-/// methods promise hold on average, and a call that meets this takes longer.
+/// The keys lie in shards: at least 8 for each hardware thread, and at most 4096. Each shard's
+/// table of keys is rebuilt, under the shard's lock, when its keys have doubled or have become few.
+/// A rebuild takes time proportional to the keys in the shard. So the times that the methods
+/// promise hold on average; a call that triggers a rebuild takes longer.
 ///
-/// It keeps its timer alive. Cloning shares it; an operation that holds a clone keeps it alive.
-/// When the last clone is dropped, pending operations are dropped, without a call to their code;
+/// A purgatory keeps its timer alive. Clones share one purgatory; an operation that holds a clone
+/// keeps it alive. Dropping the last clone drops the pending operations without calling their code;
 /// [`shutdown`](Self::shutdown) returns them instead.
 ///
-/// After Apache Kafka's purgatory (`DelayedOperationPurgatory`); what differs stands in the
-/// repository's `docs/PURGATORY.md`. An example is on the [crate's page](crate#purgatory).
+/// Modelled on Apache Kafka's purgatory (`DelayedOperationPurgatory`); the repository's
+/// `docs/PURGATORY.md` lists the differences. An example is on the [crate's page](crate#purgatory).
 pub struct Purgatory<K, O, S = RandomState>
 where
     K: Hash + Eq + Clone + Send + 'static,
@@ -82,8 +83,9 @@ where
     K: Hash + Eq + Clone + Send + 'static,
     O: DelayedOperation,
 {
-    /// An empty purgatory whose operations expire on `timer`, which any number of purgatories
-    /// share.
+    /// Creates an empty purgatory whose operations expire on `timer`. Any number of purgatories may
+    /// share a timer.
+    #[must_use]
     pub fn new<U: Send + 'static>(timer: &Timer<U>) -> Self {
         Self::with_hasher(timer, RandomState::new())
     }
@@ -95,30 +97,30 @@ where
     O: DelayedOperation,
     S: BuildHasher,
 {
-    /// The same with another way to hash keys.
+    /// Creates an empty purgatory that hashes its keys with `hasher`; otherwise like
+    /// [`new`](Self::new).
     pub fn with_hasher<U: Send + 'static>(timer: &Timer<U>, hasher: S) -> Self {
         let timer = timer.closures();
         let registration = Registration::new(&timer);
         Purgatory { shared: Arc::new(Shared { timer, registration }), hasher }
     }
 
-    /// Completes an operation if its condition holds; otherwise watches it on `keys`, for `timeout`
-    /// at most.
+    /// Completes an operation if its condition holds; otherwise watches it on `keys` for at most
+    /// `timeout`.
     ///
-    /// Checks the condition twice, however many keys there are: at first, and again when the
-    /// operation is watched on all of them. So whoever makes the condition true and then triggers
-    /// one of the keys completes it, however the two calls meet. A key that is named twice is
-    /// watched twice.
+    /// The condition is checked twice, however many keys there are: first at once, and again when
+    /// the operation is watched on all of them. So a thread that makes the condition true and then
+    /// triggers one of the keys completes the operation, however the two calls interleave. A key
+    /// that is named twice is watched twice.
     ///
-    /// `timeout` is a `Duration`, however long, or an `Instant`: the deadline, where the caller
-    /// knows the time already. What has passed expires at the timer's next turn. Takes time
-    /// proportional to the number of keys, and never waits but for a lock that is held
-    /// for a bounded time.
+    /// `timeout` is a `Duration`, however long, or an `Instant`: the deadline. An operation whose
+    /// deadline has passed expires at the timer's next turn. The call takes time proportional to
+    /// the number of keys, and waits only for locks that are held for a bounded time.
     ///
     /// # Errors
-    /// [`WatchError`] hands the operation back, if its condition did not hold at the first check:
-    /// `NoKeys` if `keys` is empty, `Full` if the timer is, `Shutdown` after
-    /// [`shutdown`](Self::shutdown) of the purgatory or of its timer.
+    /// [`WatchError`] hands the operation back: `NoKeys` if `keys` is empty (the condition is not
+    /// checked then); and, if the condition did not hold at the first check, `Full` if the timer is
+    /// full, or `Shutdown` after a [`shutdown`](Self::shutdown) of the purgatory or of its timer.
     pub fn try_complete_else_watch(
         &self,
         mut operation: O,
@@ -151,18 +153,19 @@ where
         Ok(Watch::Completed)
     }
 
-    /// How many entries are watched: an operation counts once for each of its keys. Looks at each
-    /// shard once, at no operation.
+    /// Returns how many entries are watched: an operation counts once for each of its keys. Locks
+    /// each shard once, and takes time proportional to the shards.
     pub fn watched(&self) -> usize {
         self.shared.shards().sum(|shard| shard.watchers.len())
     }
 
-    /// How many operations wait. Looks at each shard once, at no operation.
+    /// Returns how many operations are waiting. Locks each shard once, and takes time proportional
+    /// to the shards.
     pub fn delayed(&self) -> usize {
         self.shared.shards().sum(|shard| shard.core.len())
     }
 
-    /// What the purgatory has done so far. Looks at each shard once.
+    /// Returns what the purgatory has done so far. Locks each shard once.
     pub fn stats(&self) -> PurgatoryStats {
         let shards = self.shared.shards();
         let (completed_at_once, panicked) = shards.counts();
@@ -181,13 +184,14 @@ where
         stats
     }
 
-    /// Refuses what comes from now on, and returns the operations that wait: none of them is
-    /// completed, none expires. The timer goes on.
+    /// Shuts the purgatory down: refuses further operations, and returns those that are waiting,
+    /// which neither complete nor expire. The timer is not shut down.
     ///
-    /// One that another thread is checking at this moment can't be returned: that thread calls its
-    /// [`on_cancellation`](DelayedOperation::on_cancellation). One that is being added goes back to
-    /// whoever adds it. Either is completed instead if that check finds that its condition holds.
-    /// May be called again, and from an operation's code.
+    /// An operation that another thread is checking at this moment can't be returned: that thread
+    /// calls its [`on_cancellation`](DelayedOperation::on_cancellation). An operation that is being
+    /// added is handed back to the thread that adds it. Either is completed instead if its check
+    /// finds that its condition holds. This may be called more than once, and from an operation's
+    /// code.
     pub fn shutdown(&self) -> Vec<O> {
         self.shared.shutdown()
     }
@@ -196,8 +200,8 @@ where
         key_map::spread(&self.hasher, key)
     }
 
-    /// Checks every structure inside and panics if one is broken: for tests, while no other thread
-    /// uses the purgatory. Takes time proportional to what is watched.
+    /// Checks every internal structure and panics if one is broken: for tests, while no other
+    /// thread uses the purgatory. Takes time proportional to what is watched.
     #[doc(hidden)]
     pub fn assert_invariants(&self) {
         self.shared.shards().assert_invariants(None);
@@ -218,8 +222,8 @@ where
         shards.close();
         let (mut pending, mut waiting) = (Vec::new(), Vec::new());
         for number in shards.numbers() {
-            // Nothing comes in any more, and nothing moves, so these are all. A part at a time, so
-            // that the lock is never held for long.
+            // Nothing comes in any more, and nothing moves, so these are all. They are taken in
+            // parts, so that the lock is never held for long.
             for part in 0.. {
                 let more = shards.lock(number).waiting(part, &mut waiting);
                 let cancel = |id| OperationRef { shards, id }.cancel().1;

@@ -1,14 +1,15 @@
-//! The delayed operation: what a purgatory's user writes.
+//! The delayed operation: the trait that a purgatory's user implements.
 
 /// An operation that waits in a [`Purgatory`](crate::purgatory::Purgatory) until its condition
 /// holds or its time is up: a fetch that waits for bytes, a produce that waits for its replicas.
 ///
-/// The purgatory owns it, and calls its code with exclusive access, from whichever thread has a
-/// reason to: no two of its methods ever run at the same time. Each operation ends exactly once:
-/// it is completed, or it expires, or it is given back by a `cancel`, by `shutdown` or in an error.
-/// Then it is dropped, or its new owner's.
+/// The purgatory owns the operation and calls its methods with exclusive access, on whichever
+/// thread triggers, adds or expires it: no two of its methods ever run at the same time. Each
+/// operation ends exactly once: it is completed, it expires, or it is handed back by a `cancel`, by
+/// `shutdown` or in an error. The purgatory drops it after its last method, unless it was handed
+/// back.
 ///
-/// No lock is held meanwhile: every method may use the purgatory, and the timer, as it likes. A
+/// No lock is held while a method runs: every method may use the purgatory and the timer freely. A
 /// panic is contained, counted and reported; the operation counts as finished, and is dropped
 /// without further calls.
 ///
@@ -36,35 +37,37 @@
 /// }
 /// ```
 pub trait DelayedOperation: Send + 'static {
-    /// Whether the condition holds now: `on_complete` follows if it does.
+    /// Returns whether the condition holds now. If it does, `on_complete` follows.
     ///
-    /// `true` is final. The operation is completed then, once, whoever cancels it, shuts the
-    /// purgatory down or finds its time up at the same moment. So this may claim what it has waited
-    /// for, such as an item of a queue, and keep it for `on_complete`; see
-    /// [`check_and_complete_up_to`](crate::purgatory::Purgatory::check_and_complete_up_to). If it
-    /// returns false, or panics, it has to leave there what it found.
+    /// `true` is final: the operation is completed, once, even if another thread cancels it, shuts
+    /// the purgatory down or finds its time up at the same moment. So this may claim what the
+    /// operation has waited for, such as an item of a queue, and keep it for `on_complete`; see
+    /// [`check_and_complete_up_to`](crate::purgatory::Purgatory::check_and_complete_up_to). A check
+    /// that returns false or panics must not have taken anything.
     ///
-    /// Called twice when the operation is watched, then once for each trigger of one of its keys
-    /// (twice if the key was named twice), and for several that come during a check once more: by
-    /// the thread that is checking it, but only once; for those that come during that check as
-    /// well, by the timer's executor. When the operation's time is up it is called once more at
-    /// most, for a trigger that came before.
+    /// It is called twice when the operation is watched, then once for each trigger of one of its
+    /// keys (twice if the key was named twice). The triggers that arrive during a check share one
+    /// more check, made by the thread that is checking the operation; those that arrive during that
+    /// second check share one that the timer's executor makes. When the operation's time is up it
+    /// is called at most once more, for a trigger that came before.
     ///
-    /// Should be quick. Should not trigger a key of its own: each trigger during a check has it
-    /// checked again, so the executor would be kept busy with it until its time is up.
+    /// It should be quick. It should not trigger one of its own keys: each trigger during a check
+    /// causes another check, so the executor would be busy with the operation until its time is up.
     fn try_complete(&mut self) -> bool;
 
-    /// The operation is done: its condition held, it was forced, or its time is up. Called once. In
-    /// the latter two cases `try_complete` has not returned true, unless it was forced just then.
+    /// Completes the operation: its condition held, it was forced, or its time is up. It is called
+    /// once. In the latter two cases `try_complete` has not returned true, unless the operation was
+    /// forced during that very check.
     fn on_complete(&mut self);
 
-    /// Its time is up: called after `on_complete`, by the timer's executor; or, if that was during
-    /// a check and the timer was shut down since, by the thread that was checking it.
+    /// Reacts to the expiry of the operation. It is called after `on_complete`, by the timer's
+    /// executor; or by the thread that was checking the operation, if its time was up during that
+    /// check and the timer has been shut down since. Default: does nothing.
     fn on_expiration(&mut self) {}
 
-    /// It was cancelled while another thread was checking it, so that it could not be handed back
-    /// to whoever cancelled it: that thread calls this instead, and drops it. Not if it found that
-    /// the condition holds.
+    /// Reacts to a cancellation that happened while another thread was checking the operation, so
+    /// that it could not be handed back to the caller. The checking thread calls this and drops the
+    /// operation, unless it found that the condition holds. Default: does nothing.
     fn on_cancellation(&mut self) {}
 }
 

@@ -1,7 +1,7 @@
-//! The operation reference: names one operation wherever it is, to check it or to end it.
+//! The operation reference: names one operation, wherever it is, in order to check it or to end it.
 //!
-//! To end it is to take it out of all its keys and of the wheels first, then to call its code, then
-//! to drop it.
+//! Ending an operation means to remove it from all its keys and from the wheels first, then to call
+//! its code, then to drop it.
 
 use crate::purgatory::operation::DelayedOperation;
 use crate::purgatory::place::Id;
@@ -13,15 +13,15 @@ use std::sync::Arc;
 use std::task::{Wake, Waker};
 use std::time::Duration;
 
-/// Stays harmless when the operation has ended.
+/// A reference to an operation, which stays harmless after the operation has ended.
 pub(crate) struct OperationRef<K: 'static, O: 'static> {
     pub(crate) shards: &'static Shards<K, O>,
     pub(crate) id: Id,
 }
 
-/// How it stands with an operation when its holder has seen to everything.
+/// What has become of an operation when its holder has served all requests.
 pub(crate) enum Served<O> {
-    /// Somebody else may hold it now.
+    /// It waits; another thread may hold it now.
     Waits,
     Ended(EndedBy),
     Withdrawn(O),
@@ -32,15 +32,15 @@ where
     K: Eq + Clone + Send + 'static,
     O: DelayedOperation,
 {
-    /// A trigger: takes the operation out to check it, unless somebody else holds it.
+    /// Takes the operation out to check it, for a trigger, unless another thread holds it.
     #[inline]
     pub(crate) fn trigger(&self) -> Option<O> {
         self.shards.lock(self.id.shard).trigger(self.id.key)
     }
 
     /// Checks the condition of an operation that was triggered. Returns whether this call completed
-    /// it. If it is only to wait on, and the operation `next` lies in the same shard, that is
-    /// triggered under the same lock, and handed out.
+    /// it. If the operation only goes on waiting, and the operation `next` lies in the same shard,
+    /// triggers `next` under the same lock and returns it too.
     #[inline]
     pub(crate) fn check(&self, mut operation: O, next: Option<Id>) -> (bool, Option<O>) {
         if let Some(ended_by) = self.condition(&mut operation) {
@@ -54,7 +54,7 @@ where
         (was_triggered(&self.serve((then, operation))), triggered)
     }
 
-    /// The same for a check that was handed on and has arrived.
+    /// Makes a check that was handed to the executor and has arrived.
     fn arrive(&self) {
         let operation = self.shards.lock(self.id.shard).arrive(self.id.key);
         operation.map(|operation| self.check(operation, None));
@@ -68,9 +68,9 @@ where
         (next, operation)
     }
 
-    /// Sees to what there is to do when the condition was found false. Checks once for those who
-    /// came meanwhile: whoever comes after that would have this thread serve him as well, and so on
-    /// without an end, so the executor does.
+    /// Serves the requests that are left when the condition was found false. Checks once for the
+    /// triggers that came meanwhile. The triggers after that are left to the executor: otherwise
+    /// this thread could go on serving them without end.
     #[inline]
     pub(crate) fn serve(&self, next: (Next, Option<O>)) -> Served<O> {
         if next.0 == Next::LetGo(None) { Served::Waits } else { self.serve_others(next) }
@@ -83,7 +83,7 @@ where
                 (Next::Keep(duty), operation) => (duty, operation),
                 (Next::LetGo(None), _) => return Served::Waits,
                 (Next::LetGo(Some(Errand::Expire)), _) => {
-                    // The timer was shut down, so nobody else will.
+                    // The timer was shut down, so no other thread will.
                     return if self.expire() {
                         Served::Ended(EndedBy::Expired)
                     } else {
@@ -106,13 +106,14 @@ where
         }
     }
 
-    /// Has the executor check the operation, which nobody holds any more. Hands it out if the timer
-    /// takes nothing any more: then that is done here, for as long as somebody asks.
+    /// Has the executor check the operation, which no thread holds any more. Returns the operation
+    /// if the timer accepts no more tasks: then this thread makes the checks, for as long as they
+    /// are asked for.
     fn hand_on_check(&self) -> Option<O> {
         let service = self.shards.lock(self.id.shard).service.clone()?;
         let check = Task::from(Waker::from(Arc::new(HandedCheck(*self))));
         let now = When::After(Duration::ZERO);
-        // Each operation has one at most, and a full timer is no reason to serve without bound.
+        // Each operation has at most one, and a full timer is no reason to serve without bound.
         let home = service.closures.home();
         let (_, refused) = home.add_beyond_limit(&service.context, now, check).err()?;
         let operation = self.shards.lock(self.id.shard).arrive(self.id.key);
@@ -120,7 +121,7 @@ where
         operation
     }
 
-    /// Ends the operation as the holder `wants`, or as somebody else was promised.
+    /// Ends the operation as the holder `wants`, or as another thread was promised.
     pub(crate) fn end(&self, operation: O, wants: EndedBy) -> Served<O> {
         let (ended_by, places) = self.shards.lock(self.id.shard).finish(self.id.key, wants);
         self.shards.leave(&places);
@@ -144,8 +145,8 @@ where
         self.shards.conclude(self.id.shard, operation, code);
     }
 
-    /// Completes the operation, unless its end is decided. Returns whether this call did, or made
-    /// its holder do so.
+    /// Completes the operation, unless its end is decided. Returns whether this call completed it,
+    /// or made its holder complete it.
     pub(crate) fn force(&self) -> bool {
         let (claim, operation) = self.claim(EndedBy::Forced);
         if let Some(operation) = operation {
@@ -154,7 +155,7 @@ where
         claim != Claim::Lost
     }
 
-    /// What its alarm does: its time is up. Returns whether this call expired it.
+    /// Expires the operation when its alarm goes off. Returns whether this call expired it.
     pub(crate) fn expire(&self) -> bool {
         let (claim, operation) = self.claim(EndedBy::Expired);
         if let Some(operation) = operation {
@@ -168,7 +169,7 @@ where
         self.claim(EndedBy::Cancelled)
     }
 
-    /// As `cancel`, but leaves an operation alone that is still being added.
+    /// Cancels like `cancel`, but leaves an operation alone that is still being added.
     pub(crate) fn cancel_unless_adding(&self) -> Option<O> {
         let claimed = self.shards.lock(self.id.shard).cancel_unless_adding(self.id.key);
         self.left(claimed).1
@@ -187,7 +188,7 @@ where
         (claim, operation)
     }
 
-    /// Checks the operation. Returns how it ends by that, unless its condition is false.
+    /// Checks the operation. Returns how the check ends it, or `None` if its condition is false.
     #[inline]
     pub(crate) fn condition(&self, operation: &mut O) -> Option<EndedBy> {
         match self.shards.catch_panic(self.id.shard, || operation.try_complete()) {
@@ -197,7 +198,7 @@ where
         }
     }
 
-    /// Whether it waits, and nobody has decided its end.
+    /// Returns whether the operation waits and its end is undecided.
     pub(crate) fn is_pending(&self) -> bool {
         self.shards.lock(self.id.shard).is_pending(self.id.key)
     }
@@ -215,8 +216,9 @@ fn was_triggered<O>(served: &Served<O>) -> bool {
     matches!(served, Served::Ended(EndedBy::Triggered))
 }
 
-/// A check on its way to the executor. It is made where this ends, run or not: so no trigger is
-/// lost with a task that an executor refuses, or that a shutdown of the timer returns.
+/// A check on its way to the executor. Dropping it makes the check, whether the task ran or not: so
+/// no trigger is lost with a task that an executor refuses, or that a shutdown of the timer
+/// returns.
 struct HandedCheck<K, O>(OperationRef<K, O>)
 where
     K: Eq + Clone + Send + 'static,

@@ -5,26 +5,28 @@ use crate::purgatory::operation_ref::OperationRef;
 use crate::purgatory::state::Claim;
 use std::fmt;
 
-/// What became of an operation that was accepted:
+/// What became of an operation that was accepted by
 /// [`Purgatory::try_complete_else_watch`](crate::purgatory::Purgatory::try_complete_else_watch).
 #[derive(Debug)]
 #[must_use = "tells whether the operation is completed already"]
 pub enum Watch<K: 'static, O: 'static> {
-    /// It is finished: the condition held at one of the checks, and `on_complete` was called (or
-    /// will be, after the operation's callback that this was called from). Or a check panicked. Or
-    /// its time was up before it was added, and the timer did not take it again.
+    /// The operation is finished. Its condition held at one of the checks, and `on_complete` was
+    /// called (or will be, once the operation's callback that made this call returns). Or a check
+    /// panicked. Or its time was up before it was fully added, and it has expired.
     Completed,
-    /// It is watched on all its keys. Dropping the handle changes nothing.
+    /// The operation is watched on all its keys. Dropping the handle changes nothing.
     Pending(Pending<K, O>),
 }
 
 impl<K, O> Watch<K, O> {
-    /// Whether it was completed at once.
+    /// Returns whether the operation was finished at once.
+    #[must_use]
     pub fn is_completed(&self) -> bool {
         matches!(self, Watch::Completed)
     }
 
-    /// The handle, if it is watched.
+    /// Returns the handle, if the operation is watched.
+    #[must_use]
     pub fn pending(self) -> Option<Pending<K, O>> {
         match self {
             Watch::Completed => None,
@@ -33,30 +35,31 @@ impl<K, O> Watch<K, O> {
     }
 }
 
-/// The handle of an operation that is watched: completes or cancels it, and tells whether it waits.
+/// The handle of a watched operation: completes it, cancels it, or tells whether it is still
+/// waiting.
 ///
-/// Dropping it changes nothing and costs nothing: it takes no lock, and no count is kept. It may be
-/// kept for as long as one likes, also beyond the purgatory: it keeps neither the operation nor the
-/// timer alive, and it never touches another operation. It takes 24 bytes.
+/// Dropping it changes nothing and costs nothing: it takes no lock and decrements no count. It may
+/// be kept for any length of time, even beyond the purgatory: it keeps neither the operation nor
+/// the timer alive, and it never affects another operation. It takes 24 bytes.
 pub struct Pending<K: 'static, O: 'static>(pub(crate) OperationRef<K, O>);
 
-/// Who won, as [`Pending::cancel`] answers.
+/// The result of [`Pending::cancel`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "the operation that was taken back is inside"]
 pub enum Cancelled<O> {
-    /// This call: here is the operation. None of its code was called.
+    /// This call cancelled the operation, which is inside. None of its code was called.
     Returned(O),
-    /// This call, unless the condition holds: another thread is checking the operation at this
-    /// moment. If it finds the condition false, it will call
-    /// [`on_cancellation`](DelayedOperation::on_cancellation) and drop the operation; but if it
-    /// finds that it holds, it completes it.
+    /// This call cancelled the operation, unless its condition holds: another thread is checking it
+    /// at this moment. If that thread finds the condition false, it calls
+    /// [`on_cancellation`](DelayedOperation::on_cancellation) and drops the operation; if it finds
+    /// that the condition holds, it completes the operation.
     Deferred,
-    /// Somebody else: it was finished already.
+    /// The operation had finished already.
     Finished,
 }
 
 impl<O> Cancelled<O> {
-    /// The operation, if this call got it.
+    /// Returns the operation, if this call took it back.
     pub fn into_operation(self) -> Option<O> {
         match self {
             Cancelled::Returned(operation) => Some(operation),
@@ -70,24 +73,26 @@ where
     K: Eq + Clone + Send + 'static,
     O: DelayedOperation,
 {
-    /// Returns whether the operation still waits: whether its end is open. Inside its `on_complete`
-    /// it is not any more. How it ended, only its own callbacks tell.
+    /// Returns whether the operation is still waiting, with its end undecided. Inside its own
+    /// `on_complete` it is not. Only the operation's own callbacks tell how it ended.
+    #[must_use]
     pub fn is_pending(&self) -> bool {
         self.0.is_pending()
     }
 
-    /// Completes the operation, whether its condition holds or not. Whether this call did so: of
-    /// all triggers, expiry, `force_complete` and `cancel` one wins.
+    /// Completes the operation, whether its condition holds or not. Returns whether this call did
+    /// so: of all triggers, the expiry, `force_complete` and `cancel`, exactly one wins.
     ///
-    /// Calls `on_complete` before it returns; inside another operation's callback, after that has
-    /// returned. If another thread is checking the operation at this moment, that one calls it, as
-    /// soon as it has: nobody waits for it. It counts as forced also if that check finds that the
-    /// condition holds.
+    /// `on_complete` is called before this returns; or, inside another operation's callback, after
+    /// that callback has returned. If another thread is checking the operation at this moment, that
+    /// thread calls `on_complete` when its check is done, and this call does not wait for it. The
+    /// operation counts as forced even if that check finds that the condition holds.
     pub fn force_complete(&self) -> bool {
         self.0.force()
     }
 
-    /// Takes the operation back, out of all its keys and the timer. Never waits.
+    /// Takes the operation back, out of all its keys and the timer. Never waits for a check that is
+    /// under way.
     pub fn cancel(&self) -> Cancelled<O> {
         match self.0.cancel() {
             (_, Some(operation)) => Cancelled::Returned(operation),
@@ -96,8 +101,8 @@ where
         }
     }
 
-    /// Cancels the operation when the guard is dropped: for a request that nobody waits for once
-    /// its connection, or the future that it belongs to, has gone.
+    /// Returns a guard that cancels the operation when it is dropped: for a request that is
+    /// pointless once its connection, or the future that it belongs to, has gone.
     pub fn cancel_on_drop(self) -> CancelPendingOnDrop<K, O> {
         CancelPendingOnDrop(self)
     }

@@ -11,7 +11,7 @@ pub(crate) struct Id {
 }
 
 impl Id {
-    /// No operation's, in a slot without an entry.
+    /// No operation's name, for a slot without an entry.
     pub(crate) const NONE: Id = Id { shard: 0, key: Key { index: 0, generation: 0 } };
 }
 
@@ -19,7 +19,8 @@ impl Id {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     pub(crate) shard: u16,
-    /// Counts from 1: what it can't be tells [`Places`] apart, which saves each operation 8 bytes.
+    /// Counts from 1: the impossible value tells the variants of [`Places`] apart, which saves each
+    /// operation 8 bytes.
     slot: NonZeroU8,
     pub(crate) block: u32,
 }
@@ -31,7 +32,7 @@ pub(crate) enum Places {
     Many(Box<[Place]>),
 }
 
-/// So many need no memory of their own.
+/// This many places need no memory of their own.
 const FEW: usize = 3;
 
 impl Place {
@@ -46,7 +47,7 @@ impl Place {
         self.block != Place::NONE.block
     }
 
-    /// Its place in the block.
+    /// Returns the entry's slot in the block.
     pub(crate) fn slot(self) -> u8 {
         self.slot.get() - 1
     }
@@ -55,7 +56,7 @@ impl Place {
 impl Places {
     pub(crate) const NONE: Places = Places::Few([Place::NONE; FEW]);
 
-    /// Room for an entry for each of so many keys.
+    /// Makes room for the places of one entry for each of so many keys.
     pub(crate) fn of(keys: usize) -> Self {
         if keys <= FEW { Places::NONE } else { Places::Many(vec![Place::NONE; keys].into()) }
     }
@@ -68,13 +69,13 @@ impl Places {
         }
     }
 
-    /// The place of the first key's entry, if it has been made.
+    /// Returns the place of the first key's entry, if it has been made.
     #[inline]
     pub(crate) fn first(&self) -> Option<Place> {
         self.as_slice().first().copied().filter(|place| place.is_made())
     }
 
-    /// Those of the other keys' entries that have been made.
+    /// Returns the places of the other keys' entries, as far as they have been made.
     #[inline]
     pub(crate) fn others(&self) -> impl Iterator<Item = Place> {
         self.as_slice().iter().skip(1).copied().take_while(|place| place.is_made())

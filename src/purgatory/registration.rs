@@ -20,7 +20,7 @@ use crate::wheel::snapshot::Snapshot;
 use crossbeam_utils::CachePadded;
 use std::sync::Arc;
 
-/// See the head of this file.
+/// What the clones of a purgatory share, registered with the timer's driver.
 pub(crate) struct Registration<K: 'static, O: 'static> {
     pub(crate) service: Service,
     pub(crate) shards: &'static Shards<K, O>,
@@ -55,8 +55,8 @@ where
         })
     }
 
-    /// Gives the shards back. Nobody adds anything any more; what somebody checks at this moment is
-    /// cancelled, and leaves its shard when that ends.
+    /// Gives the shards back. No thread adds anything any more; an operation that a thread is
+    /// checking at this moment is cancelled, and leaves its shard when that check ends.
     pub(crate) fn retire(&self, timer: &Timer) {
         timer.driver().deregister(self.first);
         if self.shards.retire() {
@@ -95,7 +95,7 @@ where
         self.shards.close();
     }
 
-    /// A purgatory keeps its timer alive, so this is none of its business.
+    /// Drops nothing: a purgatory keeps its timer alive, so nothing can be pending here.
     fn drop_pending(&self) -> u64 {
         0
     }

@@ -7,8 +7,8 @@
 //! come out by value.
 //!
 //! A record is filed in the wheels when its adder lets go of it, and no more once it was *handed*:
-//! its time is up, and its alarm is under way through the executor. Till that comes, whoever wins
-//! it ends it.
+//! its time is up, and its alarm is under way through the executor. Until the alarm comes, any
+//! thread that wins the operation may end it.
 //!
 //! Invariants, checked by [`Shard::assert_invariants`] while no operation is being added: those of
 //! the watchers and of the core, where exactly the operations are filed that were not handed; and
@@ -32,12 +32,12 @@ use crate::work;
 use std::mem;
 use std::sync::Arc;
 
-/// See the head of this file.
+/// A shard of a purgatory: see the [module](self).
 pub(crate) struct Shard<K, O> {
     number: u16,
     pub(crate) watchers: Watchers<K>,
     pub(crate) core: Core<Delayed<O>>,
-    /// Whom it serves; `None` while that is nobody.
+    /// The purgatory that it serves; `None` while it serves none.
     pub(crate) service: Option<Service>,
     /// Set by a shutdown of the purgatory or of its timer: from then on nothing comes in, and
     /// nothing is filed.
@@ -50,7 +50,7 @@ pub(crate) struct Shard<K, O> {
 #[derive(Clone)]
 pub(crate) struct Service {
     pub(crate) context: Arc<TimerContext>,
-    /// Who runs what is left to the executor.
+    /// The shards that run what is left to the executor.
     pub(crate) closures: Arc<TimerShards<Task>>,
 }
 
@@ -62,19 +62,19 @@ pub(crate) struct Delayed<O> {
     filing: u32,
     state: State,
     is_filed: bool,
-    /// `None` while somebody holds it.
+    /// `None` while a thread holds it.
     operation: Option<O>,
 }
 
-/// What an operation leaves behind that has ended: itself, unless its holder has it, and the places
-/// of its entries, of which the first was seen to.
+/// What an ended operation leaves behind: itself, unless its holder has it, and the places of its
+/// entries, of which the first is removed already.
 pub(crate) struct Ended<O> {
     pub(crate) operation: Option<O>,
     pub(crate) places: Places,
 }
 
 impl<K: Eq + Clone, O> Shard<K, O> {
-    /// A shard that serves nobody.
+    /// Creates a shard that serves no purgatory.
     pub(crate) fn new(number: u16) -> Self {
         Shard {
             number,
@@ -86,7 +86,7 @@ impl<K: Eq + Clone, O> Shard<K, O> {
         }
     }
 
-    /// Lets the shard, which is free, begin to serve a purgatory.
+    /// Begins to serve a purgatory; the shard must be free.
     pub(crate) fn serve(&mut self, service: Service, wheels: Wheels) {
         let ticks = service.context.time.ticks;
         self.restart(Core::new(ticks, wheels));
@@ -94,8 +94,8 @@ impl<K: Eq + Clone, O> Shard<K, O> {
         self.closed = false;
     }
 
-    /// Gives back what the shard holds for its purgatory, which is gone; but not if there is an
-    /// operation yet, that somebody is checking.
+    /// Gives back what the shard holds for its purgatory, which is gone; but not while an operation
+    /// is left that a thread is checking.
     pub(crate) fn retire(&mut self) {
         if self.is_free() {
             self.restart(Core::idle());
@@ -109,7 +109,7 @@ impl<K: Eq + Clone, O> Shard<K, O> {
         self.ended = [0; EndedBy::COUNT];
     }
 
-    /// Whether nothing is left in it.
+    /// Returns whether the shard is closed and empty.
     pub(crate) fn is_free(&self) -> bool {
         self.closed && self.core.len() == 0 && self.watchers.len() == 0
     }
@@ -134,7 +134,7 @@ impl<K: Eq + Clone, O> Shard<K, O> {
         Ok(Id { shard: self.number, key })
     }
 
-    /// Its adder has made an entry for each of its keys.
+    /// Notes the places of an operation's entries: its adder has made one for each key.
     pub(crate) fn settle(&mut self, key: Key, places: Places) {
         self.held(key).places = places;
     }
@@ -145,7 +145,7 @@ impl<K: Eq + Clone, O> Shard<K, O> {
         self.hand_out(key, State::trigger)
     }
 
-    /// The same for a check that was handed on and has arrived.
+    /// Hands the operation out for a check that was handed to the executor and has arrived.
     pub(crate) fn arrive(&mut self, key: Key) -> Option<O> {
         self.hand_out(key, State::arrive)
     }
@@ -156,8 +156,8 @@ impl<K: Eq + Clone, O> Shard<K, O> {
         if claim(&mut delayed.state) == Claim::Won { delayed.operation.take() } else { None }
     }
 
-    /// Its holder lets go of the operation, whose condition is false; or gets it back, if something
-    /// is left to do with it. Returns whom to wake as well.
+    /// Releases an operation whose condition its holder found false; the holder gets it back if
+    /// something is left to do with it. Also returns whom to wake.
     pub(crate) fn release(
         &mut self,
         key: Key,
@@ -191,7 +191,7 @@ impl<K: Eq + Clone, O> Shard<K, O> {
         }
     }
 
-    /// Files a record anew whose time is up.
+    /// Files anew a record whose time is up.
     fn file_elapsed(&mut self, key: Key) -> Wakes {
         let Shard { core, service: Some(Service { context, .. }), .. } = self else {
             return Wakes::Nobody;
@@ -203,7 +203,8 @@ impl<K: Eq + Clone, O> Shard<K, O> {
         wakes
     }
 
-    /// Its holder ends it. Returns the places of its entries, of which the first was seen to.
+    /// Ends an operation for its holder. Returns the places of its entries, of which the first is
+    /// removed already.
     #[inline]
     pub(crate) fn finish(&mut self, key: Key, wants: EndedBy) -> (EndedBy, Places) {
         let held = self.held(key);
@@ -212,12 +213,12 @@ impl<K: Eq + Clone, O> Shard<K, O> {
         (ended_by, places)
     }
 
-    /// The record of an operation that the caller holds: so it is there.
+    /// Returns the record of an operation that the caller holds, so that it must exist.
     fn held(&mut self, key: Key) -> &mut Delayed<O> {
         self.core.at_mut(key.index)
     }
 
-    /// Ends it if it is idle; otherwise leaves that to its holder.
+    /// Ends an operation if it is idle; otherwise leaves that to its holder.
     pub(crate) fn claim(&mut self, key: Key, wants: EndedBy) -> (Claim, Option<Ended<O>>) {
         let Some(delayed) = self.core.task_mut(key) else { return (Claim::Lost, None) };
         let claim = delayed.state.end(wants);
@@ -230,8 +231,8 @@ impl<K: Eq + Clone, O> Shard<K, O> {
         (claim, Some(Ended { operation, places }))
     }
 
-    /// Cancels it likewise; but leaves it alone while it is still being added: it counts as added
-    /// after this.
+    /// Cancels an operation in the same way, but leaves it alone while it is still being added:
+    /// then it counts as added after this call.
     pub(crate) fn cancel_unless_adding(&mut self, key: Key) -> (Claim, Option<Ended<O>>) {
         match self.core.task_mut(key) {
             Some(delayed) if !delayed.state.is_adding() => self.claim(key, EndedBy::Cancelled),
@@ -239,7 +240,7 @@ impl<K: Eq + Clone, O> Shard<K, O> {
         }
     }
 
-    /// Whether it waits, and nobody has decided its end.
+    /// Returns whether an operation waits and its end is undecided.
     pub(crate) fn is_pending(&mut self, key: Key) -> bool {
         self.core.task_mut(key).is_some_and(|delayed| !delayed.state.is_sealed())
     }
@@ -253,7 +254,7 @@ impl<K: Eq + Clone, O> Shard<K, O> {
         } else {
             drop(core.cancel(key));
         }
-        // Under the lock: who finds the operation gone finds its permit free.
+        // Under the lock: a thread that finds the operation gone finds its permit free.
         context.release_permits(1);
         self.ended[ended_by as usize] += 1;
         if let Some(here) = places.first() {
@@ -261,14 +262,14 @@ impl<K: Eq + Clone, O> Shard<K, O> {
         }
     }
 
-    /// Leaves out of a batch what has ended, of the operations that are here. A loop of its own, so
-    /// that their cache misses overlap.
+    /// Removes from a batch those operations of this shard that have ended. It is a loop of its
+    /// own, so that their cache misses overlap.
     pub(crate) fn leave_out_ended(&mut self, operations: &mut Vec<Id>) {
         work::count(operations.len());
         operations.retain(|id| id.shard != self.number || self.is_pending(id.key));
     }
 
-    /// Appends the operations to `out` of one part of the records. Returns whether there are parts
+    /// Appends the operations of one part of the records to `out`. Returns whether there are parts
     /// after it.
     pub(crate) fn waiting(&self, part: usize, out: &mut Vec<Id>) -> bool {
         let shard = self.number;
@@ -278,7 +279,7 @@ impl<K: Eq + Clone, O> Shard<K, O> {
     }
 
     /// Flushes a batch of a bucket that was polled under the shard's lock, and tells the delay
-    /// queue. `hand` gets the names of the operations whose time is up; but after a shutdown
+    /// queue. `hand` is called with the name of each operation whose time is up; after a shutdown
     /// nothing expires any more. Returns whom to wake.
     pub(crate) fn flush(
         &mut self,
@@ -298,7 +299,7 @@ impl<K: Eq + Clone, O> Shard<K, O> {
         context.delay_queue.flushed(armed.drain(..), unfinished)
     }
 
-    /// Checks the invariants of the head of this file. Takes time proportional to the shard.
+    /// Checks the invariants that the module states. Takes time proportional to the shard.
     pub(crate) fn assert_invariants(&self, queued: Option<&Queued>) {
         self.watchers.assert_invariants();
         if let Some(queued) = queued {

@@ -26,11 +26,11 @@ use std::any::Any;
 /// their deadline.
 const WHEEL_SIZE: usize = 64;
 
-/// See the head of this file. Their number is a power of two.
+/// The shards of a purgatory, a power of two of them: see the [module](self).
 pub(crate) struct Shards<K, O>(Box<[CachePadded<Cell<K, O>>]>);
 
-/// A shard behind its lock, and what is counted without it. Padded, so that two shards never share
-/// a cache line.
+/// A shard behind its lock, and what is counted without the lock. Padded, so that two shards never
+/// share a cache line.
 struct Cell<K, O> {
     shard: Mutex<Shard<K, O>>,
     /// Operations that the first check completed.
@@ -39,7 +39,7 @@ struct Cell<K, O> {
 }
 
 impl<K, O> Shards<K, O> {
-    /// The shard with this number, behind its lock.
+    /// Returns the shard with this number, behind its lock.
     #[inline]
     pub(crate) fn at(&self, number: usize) -> &Mutex<Shard<K, O>> {
         &self.0[number].shard
@@ -50,18 +50,19 @@ impl<K, O> Shards<K, O> {
         self.0[usize::from(number)].shard.lock()
     }
 
-    /// The number of the shard of keys with this hash.
+    /// Returns the number of the shard of keys with this hash.
     #[inline]
     pub(crate) fn number_of(&self, hash: u64) -> u16 {
         shard_of(hash, self.0.len()) as u16
     }
 
-    /// The number of a shard for what belongs to none in particular: so threads do not meet.
+    /// Returns the number of a shard for what belongs to none in particular. It depends on the
+    /// thread, so that threads do not contend.
     pub(crate) fn of_thread(&self, thread: u32) -> u16 {
         (thread as usize & (self.0.len() - 1)) as u16
     }
 
-    /// Lets nothing in any more.
+    /// Closes all shards: nothing comes in any more.
     pub(crate) fn close(&self) {
         self.0.iter().for_each(|cell| cell.shard.lock().closed = true);
     }
@@ -71,7 +72,7 @@ impl<K, O> Shards<K, O> {
         self.0.iter().map(|cell| of(&cell.shard.lock())).sum()
     }
 
-    /// The numbers of all shards.
+    /// Returns the numbers of all shards.
     pub(crate) fn numbers(&self) -> impl Iterator<Item = u16> {
         (0..self.0.len()).map(|number| number as u16)
     }
@@ -100,7 +101,7 @@ impl<K, O> Shards<K, O> {
         self.0[usize::from(number)].panicked.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How many operations the first check completed, and how often their code panicked.
+    /// Returns how many operations the first check completed, and how often their code panicked.
     pub(crate) fn counts(&self) -> (u64, u64) {
         let counts = |cell: &CachePadded<Cell<K, O>>| {
             (cell.at_once.load(Ordering::Relaxed), cell.panicked.load(Ordering::Relaxed))
@@ -109,7 +110,7 @@ impl<K, O> Shards<K, O> {
         self.0.iter().map(counts).fold((0, 0), add)
     }
 
-    /// Calls the code with which an operation of a shard ends, and drops the operation; now, or
+    /// Calls the `code` with which an operation of a shard ends, and drops the operation: now, or
     /// after the callback that this thread is in.
     pub(crate) fn conclude(
         &'static self,
@@ -147,7 +148,7 @@ impl<K: Eq + Clone, O> Shards<K, O> {
         Shards((0..count).map(cell).collect())
     }
 
-    /// Whether nothing is left in them of whom they served.
+    /// Returns whether nothing is left of the purgatory that the shards served.
     pub(crate) fn is_free(&self) -> bool {
         self.0.iter().all(|cell| cell.shard.lock().is_free())
     }
@@ -164,8 +165,8 @@ impl<K: Eq + Clone, O> Shards<K, O> {
         }
     }
 
-    /// Gives back what they hold for a purgatory that is gone. Returns whether they may serve
-    /// another one, once they are free: not if too many of their keys are used up.
+    /// Gives back what the shards hold for a purgatory that is gone. Returns whether they may serve
+    /// another one once they are free: not if too many of their keys are used up.
     pub(crate) fn retire(&self) -> bool {
         self.0.iter().for_each(|cell| cell.shard.lock().retire());
         !self.0.iter().any(|cell| cell.shard.lock().core.is_worn())
@@ -176,7 +177,7 @@ impl<K: Eq + Clone, O> Shards<K, O> {
         self.0.iter().for_each(|cell| cell.shard.lock().assert_invariants(queued));
     }
 
-    /// Takes what has ended out of its other keys than the first.
+    /// Removes an ended operation from all its keys but the first.
     #[inline]
     pub(crate) fn leave(&self, places: &Places) {
         places.others().for_each(|place| self.lock(place.shard).watchers.remove(place));

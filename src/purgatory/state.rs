@@ -1,14 +1,14 @@
-//! The state word of a delayed operation: who holds it, and what came meanwhile.
+//! The state word of a delayed operation: whether a thread holds it, and what came meanwhile.
 //!
-//! To touch an operation one has to hold it. Nobody waits for that: whoever comes while another one
-//! holds it leaves a request in the word and goes, and the holder sees to all requests before it
-//! lets go. So no trigger is lost, none blocks, and no two pieces of an operation's code ever run
-//! at the same time.
+//! A thread has to hold an operation to touch it, and no thread waits for that. A thread that finds
+//! the operation held leaves a request in the word and moves on; the holder serves all requests
+//! before it lets go. So no trigger is lost, none blocks, and no two pieces of an operation's code
+//! ever run at the same time.
 //!
-//! Nor does anybody serve others without bound. A holder checks once for those who came during its
-//! own check; a request that comes after that is an errand, which it leaves to the executor.
-//! And once the time is up there is one more check at most, for who came before: triggers that come
-//! later are too late.
+//! Nor does any thread serve others without bound. A holder checks once for the triggers that came
+//! during its own check; a request that comes after that is an errand, which it leaves to the
+//! executor. And once the time is up there is at most one more check, for the triggers that came
+//! before: later ones are too late.
 //!
 //! ```text
 //!             trigger, and the holder found the condition false
@@ -22,7 +22,7 @@
 //!
 //! All of it happens under the lock of the shard where the operation's record is.
 
-/// Somebody holds the operation.
+/// A thread holds the operation.
 const HELD: u8 = 1;
 /// Its holder is still adding it.
 const ADDING: u8 = 2;
@@ -39,7 +39,7 @@ const HANDED: u8 = 64;
 /// Its time is up and its last check has begun: no trigger comes into effect any more.
 const OVERDUE: u8 = 128;
 
-/// Of an operation that has not ended: with its end its record goes.
+/// The state of an operation that has not ended: its record goes when it ends.
 #[derive(Debug)]
 pub(crate) struct State(u8);
 
@@ -54,7 +54,7 @@ pub(crate) enum EndedBy {
     Cancelled,
     /// Its check panicked.
     Panicked,
-    /// It goes back to whoever adds it.
+    /// It goes back to the thread that adds it.
     Withdrawn,
 }
 
@@ -63,7 +63,7 @@ pub(crate) enum EndedBy {
 pub(crate) enum Claim {
     /// The caller has it now.
     Won,
-    /// Another one holds it, and will do what the caller wants.
+    /// Another thread holds it, and will do what the caller wants.
     Deferred,
     /// Its fate is sealed already.
     Lost,
@@ -86,7 +86,7 @@ pub(crate) enum Request {
     End,
 }
 
-/// What the executor is to do with an operation that nobody holds any more.
+/// What the executor is to do with an operation that no thread holds any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Errand {
     Check,
@@ -102,7 +102,7 @@ impl EndedBy {
 }
 
 impl State {
-    /// Of an operation that its creator holds, to add it.
+    /// Creates the state of an operation that its creator holds in order to add it.
     pub(crate) fn adding() -> Self {
         State(HELD | ADDING)
     }
@@ -119,7 +119,8 @@ impl State {
         claim
     }
 
-    /// The same for a check that was handed on and has arrived; it may have been made before.
+    /// Takes the operation over for a check that was handed to the executor and has arrived; the
+    /// check may have been made before.
     pub(crate) fn arrive(&mut self) -> Claim {
         let was_handed = self.0 & HANDED != 0;
         self.0 &= !HANDED;
@@ -129,7 +130,8 @@ impl State {
     /// Ends it: forces, expires or cancels it.
     pub(crate) fn end(&mut self, fate: EndedBy) -> Claim {
         if fate == EndedBy::Expired && self.0 & (HANDED | OVERDUE | SEALED) == HANDED {
-            // A trigger that came in time is on its way: whoever makes its check sees to this.
+            // A trigger that came in time is on its way: the thread that makes its check sees to
+            // this.
             self.0 |= EXPIRED;
             return Claim::Deferred;
         }
@@ -141,7 +143,7 @@ impl State {
         self.claim(0, request)
     }
 
-    /// Cancels it, which is still being added: it goes back to its adder.
+    /// Cancels an operation that is still being added: it goes back to its adder.
     pub(crate) fn withdraw(&mut self) {
         if !self.is_sealed() {
             self.0 |= CANCELLED;
@@ -161,8 +163,8 @@ impl State {
         }
     }
 
-    /// The holder found the condition false. Whether it still `may_check` for those who came
-    /// meanwhile is for it to say.
+    /// Releases the operation, whose condition its holder found false. The holder says whether it
+    /// still `may_check` for the triggers that came meanwhile.
     pub(crate) fn release(&mut self, may_check: bool) -> Next {
         if self.0 & SEALED != 0 {
             return Next::Keep(Request::End);
@@ -188,9 +190,10 @@ impl State {
         Next::LetGo(hands_on.then_some(Errand::Check))
     }
 
-    /// The holder ends it, as it `wants`, or as it was asked to meanwhile. A check that returned
-    /// true may have claimed something, so a cancel is too late then; and that it was forced, which
-    /// completes it as well, is only to say who did. One whose check panicked is beyond both.
+    /// Returns how the operation ends: as its holder `wants`, or as another thread asked meanwhile.
+    /// A check that returned true may have claimed something, so a cancel is too late then; a force
+    /// completes the operation as well, and only changes what it is counted as. An operation whose
+    /// check panicked is beyond both.
     pub(crate) fn finish(&self, wants: EndedBy) -> EndedBy {
         if wants == EndedBy::Panicked {
             wants
@@ -203,12 +206,12 @@ impl State {
         }
     }
 
-    /// Whether its creator still holds it.
+    /// Returns whether the operation's creator still holds it.
     pub(crate) fn is_adding(&self) -> bool {
         self.0 & ADDING != 0
     }
 
-    /// Whether its end is decided: its holder will see to it.
+    /// Returns whether the end is decided: its holder will carry it out.
     pub(crate) fn is_sealed(&self) -> bool {
         self.0 & SEALED != 0
     }

@@ -1,17 +1,18 @@
-//! What a purgatory has done, and how it stands.
+//! The statistics of a purgatory.
 
 use std::fmt;
 
-/// What a purgatory has done: [`Purgatory::stats`](crate::purgatory::Purgatory::stats).
+/// What a purgatory has done so far, as returned by
+/// [`Purgatory::stats`](crate::purgatory::Purgatory::stats).
 ///
-/// Every operation that was accepted is delayed, or was completed, expired or cancelled, or its
-/// check panicked.
+/// Every operation that was accepted is still delayed, was completed, expired or cancelled, or had
+/// a check that panicked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PurgatoryStats {
     /// Entries that are watched: an operation counts once for each of its keys.
     pub watched: usize,
-    /// Operations that wait.
+    /// Operations that are waiting.
     pub delayed: usize,
     /// Operations that one of the two checks of `try_complete_else_watch` completed.
     pub completed_at_once: u64,
@@ -22,14 +23,15 @@ pub struct PurgatoryStats {
     /// Operations whose time was up.
     pub expired: u64,
     /// Operations that were cancelled, or returned by `cancel_for_key` or `shutdown`; not those
-    /// that went back to their adder because of a shutdown.
+    /// that were handed back to the adding thread because of a shutdown.
     pub cancelled: u64,
     /// Panics of operations' code, which the timer's statistics do not count again.
     pub panicked: u64,
 }
 
 impl PurgatoryStats {
-    /// Operations that were completed before their time was up.
+    /// Returns how many operations were completed before their time was up.
+    #[must_use]
     pub fn completed(&self) -> u64 {
         self.completed_at_once + self.completed_by_trigger + self.completed_by_force
     }

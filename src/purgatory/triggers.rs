@@ -1,4 +1,4 @@
-//! The triggers: who goes through the operations of a key, to check them, or to cancel them.
+//! The triggers: the calls that go through the operations of a key, to check or cancel them.
 
 use crate::purgatory::Purgatory;
 use crate::purgatory::operation::DelayedOperation;
@@ -14,22 +14,24 @@ where
     O: DelayedOperation,
     S: BuildHasher,
 {
-    /// A trigger: checks the operations that are watched on `key`, in the order in which they came,
-    /// and completes those whose condition holds. Returns how many this call completed.
+    /// Checks the operations that are watched on `key`, in the order in which they were added, and
+    /// completes those whose condition holds. Returns how many this call completed.
     ///
-    /// Their `on_complete` is called one by one, before the next is checked; but if this is called
-    /// from an operation's `on_complete`, or one of the other ends, then after that has returned.
-    /// An operation that another thread is checking is left to that thread, which checks it again
-    /// once. What is triggered during that check as well is checked by the timer's executor, in its
-    /// next turn: no call serves others without bound, and none of their triggers is lost. (After a
-    /// `shutdown` of the timer there is nobody to leave it to: then the thread goes on.) Neither
-    /// counts as completed by this call.
+    /// The `on_complete` of each is called before the next is checked. But if this is called from
+    /// an operation's callback (`on_complete`, `on_expiration`, `on_cancellation`), those of the
+    /// completed operations are called after that callback has returned.
+    ///
+    /// An operation that another thread is checking is left to that thread, which checks it once
+    /// more. An operation that is triggered during that second check too is checked by the timer's
+    /// executor, in its next turn. Neither counts as completed by this call. So no call serves
+    /// others without bound, and no trigger is lost. (After a `shutdown` of the timer the executor
+    /// takes no more checks: then the thread goes on itself.)
     ///
     /// An operation whose time is up is not checked any more.
     ///
     /// Call it after the change, and after releasing any lock that `try_complete` takes. On a key
-    /// that nobody watches it costs a hash and a lock; otherwise time in proportion to the key's
-    /// operations, of which it takes a few dozen at once out of the shard.
+    /// without operations it costs a hash and a lock. Otherwise it takes time proportional to the
+    /// key's operations, which it takes out of the shard a few dozen at a time.
     pub fn check_and_complete<Q>(&self, key: &Q) -> usize
     where
         K: Borrow<Q>,
@@ -38,40 +40,42 @@ where
         self.check(key, Begin::Front, usize::MAX)
     }
 
-    /// A trigger for so many: checks the operations that are watched on `key` until this call has
-    /// completed `limit` of them. Returns how many it completed.
+    /// Checks the operations that are watched on `key` until this call has completed `limit` of
+    /// them. Returns how many it completed.
     ///
-    /// This is for what only so many can have: an item that one of many waiting workers takes. It
-    /// costs one check if the first can take it, where
+    /// This is for a change that only so many operations can profit from: an item that one of many
+    /// waiting workers takes. It costs one check if the first worker can take the item, where
     /// [`check_and_complete`](Self::check_and_complete) checks all of them each time.
     ///
     /// # Order
-    /// Goes through the operations in the order in which they came, beginning behind the one at
-    /// which the last call on this key that reached its limit has stopped. At the end it goes on at
-    /// the front; it checks each that was watched when it began once at most. So those whose
-    /// condition is false are passed over by later calls; but not for ever: when one that began at
-    /// the front has looked at so many operations, it is the turn of as many calls, itself
-    /// included, and then the next one begins there again. A call that does not reach its limit has
-    /// gone through all of them, and leaves their turn as it was; so does every other trigger.
+    /// The call goes through the operations in the order in which they were added. It begins after
+    /// the one at which the last call on this key that reached its limit stopped, continues at the
+    /// front when it reaches the end, and checks each operation that was watched when it began at
+    /// most once. So later calls pass over operations whose condition was false, but not forever:
+    /// after a call that began at the front and looked at `n` operations, the next `n - 1` calls
+    /// that reach their limit continue where the previous one stopped, and the call after them
+    /// begins at the front again. A call that does not reach its limit has gone through all
+    /// operations, and leaves the position as it was; so does every other trigger.
     ///
     /// # What counts
-    /// Only what this call completed. What it leaves to others, as `check_and_complete` does, does
-    /// not count: an operation that another thread is checking, is to be checked again by that,
-    /// and this call goes on to the next. Rather is one checked in vain than that nobody takes an
-    /// item. Calls that meet may complete as many as their limits say, each for itself.
+    /// Only what this call completed counts. As with `check_and_complete`, an operation that
+    /// another thread is checking is left to that thread and does not count; this call goes on to
+    /// the next one. So an operation may be checked in vain, but no item is left untaken. Calls on
+    /// several threads at once may each complete as many operations as their own limit allows.
     ///
-    /// If `limit` is 0, nothing is checked; if it is `usize::MAX`, all are.
+    /// If `limit` is 0, nothing is checked; if it is `usize::MAX`, all operations are.
     ///
     /// # No item is left while an operation waits for it
-    /// That holds if whoever puts items in calls this after that, with their number as the `limit`;
-    /// if every operation that is completed takes one at least, by its
-    /// [`try_complete`](DelayedOperation::try_complete); and if each takes any of them. Operations
-    /// that wait for different things need different keys, or `check_and_complete`. So does what
-    /// completes them without an item, such as the end of the queue.
+    /// That holds on three conditions: a thread that adds items calls this afterwards, with their
+    /// number as the `limit`; every operation that is completed takes at least one item in its
+    /// [`try_complete`](DelayedOperation::try_complete); and every operation accepts any item.
+    /// Operations that wait for different things need different keys, or `check_and_complete`. An
+    /// event that completes operations without an item, such as the end of the queue, needs
+    /// `check_and_complete` too.
     ///
-    /// Takes time in proportion to the operations that it checks. It takes no more of them out of
-    /// the shard at once than are still to be completed, so with a small limit each that is checked
-    /// in vain costs a lock more than there.
+    /// The call takes time proportional to the operations that it checks. It takes no more of them
+    /// out of the shard at a time than are still to be completed. So with a small limit each
+    /// operation that is checked in vain costs an additional lock.
     ///
     /// ```
     /// use std::collections::VecDeque;
@@ -90,7 +94,7 @@ where
     /// }
     ///
     /// impl DelayedOperation for Worker {
-    ///     // Takes the job: whoever returns true here is completed, come what may.
+    ///     // Takes the job: an operation that returns true here is completed in any case.
     ///     fn try_complete(&mut self) -> bool {
     ///         self.job = self.jobs.lock().unwrap().pop_front();
     ///         self.job.is_some()
@@ -132,13 +136,14 @@ where
         self.check(key, Begin::Cursor, limit)
     }
 
-    /// [`check_and_complete`](Self::check_and_complete) for each of several keys.
+    /// Calls [`check_and_complete`](Self::check_and_complete) for each of the keys. Returns how
+    /// many operations it completed.
     pub fn check_and_complete_all(&self, keys: &[K]) -> usize {
         keys.iter().map(|key| self.check_and_complete(key)).sum()
     }
 
-    /// Returns how many operations are watched on `key`. Takes time in proportion to them, a few
-    /// dozen at once under the lock.
+    /// Returns how many operations are watched on `key`. Takes time proportional to them, and holds
+    /// the lock for a few dozen at a time.
     pub fn watched_for<Q>(&self, key: &Q) -> usize
     where
         K: Borrow<Q>,
@@ -153,11 +158,11 @@ where
     }
 
     /// Cancels the operations that are watched on `key`: takes them out of *all* their keys and out
-    /// of the timer, and returns them, in the order in which they came.
+    /// of the timer, and returns them in the order in which they were added.
     ///
-    /// One that another thread is checking at this moment can't be returned: that thread calls its
-    /// [`on_cancellation`](DelayedOperation::on_cancellation), unless it finds that its condition
-    /// holds, and completes it.
+    /// An operation that another thread is checking at this moment can't be returned: that thread
+    /// calls its [`on_cancellation`](DelayedOperation::on_cancellation), or completes it if it
+    /// finds that the condition holds. An operation that is still being added is left alone.
     pub fn cancel_for_key<Q>(&self, key: &Q) -> Vec<O>
     where
         K: Borrow<Q>,
@@ -181,7 +186,7 @@ where
     S: BuildHasher,
 {
     /// Checks the operations that are watched on `key` now, until `limit` of them are completed.
-    /// Returns how many are.
+    /// Returns how many it completed.
     fn check<Q>(&self, key: &Q, begin: Begin, limit: usize) -> usize
     where
         K: Borrow<Q>,
@@ -204,8 +209,8 @@ where
         completed
     }
 
-    /// Calls `see` with the operations that are watched on a key now, some at once, without any
-    /// lock, until what it returns adds up to `limit`.
+    /// Calls `see` with the operations that are watched on a key now, a batch at a time and without
+    /// any lock, until what it returns adds up to `limit`.
     fn visit<Q>(&self, key: &Q, begin: Begin, limit: usize, mut see: impl FnMut(&[Id]) -> usize)
     where
         K: Borrow<Q>,

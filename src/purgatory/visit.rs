@@ -1,13 +1,13 @@
-//! The visit of a wait queue: who goes through its entries, a batch at a time.
+//! The visit of a wait queue: goes through its entries, a batch at a time.
 //!
-//! Whoever visits a line takes a batch of its operations along and pins the block where it stopped:
-//! a pinned block stays, even if it is empty when its visitor comes back.
+//! A visit takes a batch of a line's operations along and pins the block where it stopped: a pinned
+//! block stays, even if it is empty when the visit is resumed.
 //!
 //! A visit that wants only some of them begins at the line's cursor, goes around, and leaves the
-//! cursor behind the last one that it took along when it has enough. It goes on by a position of
-//! its own: whatever others do to the cursor meanwhile, it comes by each that was there when it
-//! began. Those that it passes over are asked again by one that begins at the front: after so many
-//! others as the last one from there has looked at entries.
+//! cursor behind the last one that it took along when it has enough. It keeps a position of its
+//! own: whatever others do to the cursor meanwhile, it reaches each entry that was there when it
+//! began. The entries that visits pass over are looked at again by a visit that begins at the
+//! front. That one comes after as many others as the last visit from the front looked at entries.
 
 use crate::purgatory::place::Id;
 use crate::purgatory::wait_queue::{Entries, LineName, NONE, WaitQueue};
@@ -48,7 +48,7 @@ struct Mark {
 
 impl Entries {
     /// Begins to visit the operations that are in a line now: appends some of them to `out`, and no
-    /// more than there is `room` for. Whoever gets a visit has to [resume](Self::resume) it.
+    /// more than there is `room` for. A visit that is returned must be [resumed](Self::resume).
     pub(crate) fn visit(
         &mut self,
         line: &WaitQueue,
@@ -66,8 +66,8 @@ impl Entries {
         self.take_along(line, Visit { block, slot, looked_at: 0, until, around }, room, out)
     }
 
-    /// Goes on with a visit: likewise. If there is no room any more, ends it and leaves the cursor
-    /// here.
+    /// Goes on with a visit in the same way. If there is no `room` any more, ends it and leaves the
+    /// cursor where it stopped.
     pub(crate) fn resume(
         &mut self,
         line: &mut WaitQueue,
@@ -123,8 +123,8 @@ impl Entries {
         }
     }
 
-    /// The slot before which a visit ends in the block where it is; `None` if that is behind its
-    /// end.
+    /// Returns the slot before which a visit ends in its current block; `None` if the block lies
+    /// behind its end.
     fn end_in_block(&self, line: &WaitQueue, visit: Visit) -> Option<u8> {
         if visit.block == NONE {
             return None;
@@ -136,7 +136,7 @@ impl Entries {
         }
     }
 
-    /// The line that a visit is in.
+    /// Returns the line that a visit is in.
     pub(crate) fn line_of_visit(&self, visit: Visit) -> LineName {
         self.head(visit.block).line
     }

@@ -5,9 +5,9 @@
 //! line it stands; a block goes with its last entry. The first block is a small one: most keys of
 //! most services have one operation or two.
 //!
-//! Invariants, checked by [`Entries::assert_invariants`] while nobody visits: each block has an
-//! entry, and is not pinned; all but the last were full, and only the first may be small; the
-//! cursor is in one of them, or behind all, where whoever comes next makes a new block.
+//! Invariants, checked by [`Entries::assert_invariants`] while no visit is under way: each block
+//! has an entry, and is not pinned; all but the last were full, and only the first may be small;
+//! the cursor is in one of them, or behind all, where the next entry makes a new block.
 
 use crate::purgatory::place::{Id, Place};
 use crate::store::key_index::ShortHash;
@@ -41,7 +41,7 @@ pub(crate) struct Head {
     previous: u32,
     pub(crate) next: u32,
     pub(crate) pins: u16,
-    /// The slot where the line's cursor stands, if it stands in this block.
+    /// The slot that the line's cursor is at, if it is in this block.
     pub(crate) cursor: u8,
 }
 
@@ -52,15 +52,15 @@ pub(crate) struct LineName {
     pub(crate) number: u32,
 }
 
-/// See the head of this file.
+/// The line of entries of one key: see the [module](self).
 #[derive(Debug)]
 pub(crate) struct WaitQueue {
     pub(crate) name: LineName,
-    /// Of the next block: no number comes twice, whichever blocks have left.
+    /// The number of the next block: no number comes twice, whichever blocks have left.
     next_number: NonZeroU64,
     pub(crate) first: u32,
     pub(crate) last: u32,
-    /// The block where the cursor stands, `NONE` if it stands behind all of them.
+    /// The block that the cursor is in, `NONE` if it is behind all of them.
     pub(crate) cursor: u32,
     /// How many visits begin at the cursor before one begins at the front.
     pub(crate) from_cursor: u32,
@@ -90,12 +90,12 @@ impl WaitQueue {
         }
     }
 
-    /// Whether nothing is in it, and nobody visits it.
+    /// Returns whether the line has no entries and no visit.
     pub(crate) fn is_unused(&self) -> bool {
         self.first == NONE
     }
 
-    /// Slots of a block that were used.
+    /// Returns how many slots of a block were used.
     pub(crate) fn used(&self, block: u32) -> u8 {
         if block == self.last { self.end } else { capacity(block) }
     }
@@ -153,7 +153,7 @@ impl Entries {
         }
     }
 
-    /// Forgets a block without entries that nobody visits.
+    /// Forgets a block without entries and without a visit.
     #[inline(never)]
     pub(crate) fn forget_block(&mut self, line: &mut WaitQueue, index: u32) {
         let Head { previous, next, .. } = *self.head(index);
@@ -233,21 +233,21 @@ impl Entries {
         (blocks, len)
     }
 
-    /// How many blocks there are in all lines.
+    /// Returns how many blocks there are in all lines.
     pub(crate) fn blocks(&self) -> usize {
         self.small.len() + self.large.len()
     }
 }
 
 impl Head {
-    /// Whether it has no entries, and nobody visits it.
+    /// Returns whether the block has no entries and no visit.
     #[inline]
     pub(crate) fn is_unused(&self) -> bool {
         self.live == 0 && self.pins == 0
     }
 }
 
-/// How many entries the block with this number, or its mark, has room for.
+/// Returns how many entries the block with this number, or its mark, has room for.
 #[inline]
 fn capacity(block: u32) -> u8 {
     (if block & SMALL == 0 { BLOCK } else { SMALL_BLOCK }) as u8

@@ -13,19 +13,19 @@ use crate::store::key_index::ShortHash;
 use crate::store::key_table::{Hashed, KeyTable};
 use std::borrow::Borrow;
 
-/// See the head of this file.
+/// One shard of the map from keys to the operations that wait for them: see the [module](self).
 #[derive(Debug)]
 pub(crate) struct Watchers<K> {
     shard: u16,
     lines: KeyTable<Line<K>>,
-    /// Of the last line. It starts anew after 2^32: then another line with the same hash would have
-    /// to be there still to be taken for it.
+    /// The number of the last line. It starts anew after 2^32: a line could only be taken for
+    /// another one with the same hash that is still there by then.
     number: u32,
     entries: Entries,
     len: usize,
 }
 
-/// A key and who waits for it.
+/// A key and its line of entries.
 #[derive(Debug)]
 struct Line<K> {
     queue: WaitQueue,
@@ -45,7 +45,7 @@ impl<K: Eq + Clone> Watchers<K> {
         Watchers { shard, lines, number: 0, entries, len: 0 }
     }
 
-    /// Entries of all keys.
+    /// Returns the number of entries of all keys.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
@@ -78,8 +78,8 @@ impl<K: Eq + Clone> Watchers<K> {
         }
     }
 
-    /// Begins to visit the operations of a key that are watched now: see [`Entries::visit`].
-    /// Whoever gets a visit has to [resume](Self::resume) it.
+    /// Begins to visit the operations of a key that are watched now: see [`Entries::visit`]. A
+    /// visit that is returned must be [resumed](Self::resume).
     pub(crate) fn visit<Q>(
         &mut self,
         hash: u64,
@@ -121,7 +121,7 @@ impl<K: Eq + Clone> Watchers<K> {
         Some(changed)
     }
 
-    /// Checks the invariants of the head of this file. Takes time proportional to the shard.
+    /// Checks the invariants that the module states. Takes time proportional to the shard.
     pub(crate) fn assert_invariants(&self) {
         let (mut len, mut blocks) = (0, 0);
         for line in self.lines.iter() {
