@@ -1,4 +1,4 @@
-//! The entry of a key: what keyed timers have there, to be looked at and changed in one step.
+//! The entry of a key: what a keyed timer has there, to be looked at and changed in one step.
 
 use crate::keyed::shard::Shard;
 use crate::keyed::shards::Shards;
@@ -10,15 +10,17 @@ use std::fmt;
 use std::mem;
 use std::time::{Duration, Instant};
 
-/// What there is under a key: [`KeyedTimer::entry`](crate::keyed::KeyedTimer::entry).
+/// A view into one key of a keyed timer, as returned by
+/// [`KeyedTimer::entry`](crate::keyed::KeyedTimer::entry).
 ///
-/// It holds the lock of the key's shard, so other threads that use keys there wait until it is
-/// dropped: keep it for a short time, and use neither the keyed timer nor its timer meanwhile.
+/// An entry holds the lock of the key's shard, so other threads that use keys of that shard wait
+/// until it is dropped. Keep it only briefly, and use neither the keyed timer nor its timer
+/// meanwhile: that may deadlock.
 #[derive(Debug)]
 pub enum Entry<'a, K: Eq, T> {
     /// The key has a task.
     Occupied(OccupiedEntry<'a, K, T>),
-    /// The key has none.
+    /// The key has no task.
     Vacant(VacantEntry<'a, K, T>),
 }
 
@@ -35,7 +37,7 @@ pub struct VacantEntry<'a, K: Eq, T> {
     key: K,
 }
 
-/// A shard under its lock. Whoever has to be woken is woken when the lock is released.
+/// A shard under its lock. Sleepers that have to be woken are woken when the lock is released.
 pub(crate) struct Held<'a, K: Eq, T> {
     shards: &'a Shards<K, T>,
     /// `None` only while it is dropped.
@@ -59,7 +61,7 @@ impl<'a, K: Eq, T> Held<'a, K, T> {
         self.shard.as_mut().expect("it is there until this is dropped")
     }
 
-    /// Notes whom to wake, besides those of earlier changes.
+    /// Notes whom to wake, in addition to those that earlier changes named.
     fn note(&mut self, wakes: Wakes) {
         self.wakes = mem::replace(&mut self.wakes, Wakes::Nobody).or(wakes);
     }
@@ -79,17 +81,20 @@ impl<'a, K: Eq, T> OccupiedEntry<'a, K, T> {
         OccupiedEntry { held, index }
     }
 
-    /// Returns the task.
+    /// Returns a reference to the task.
+    #[must_use]
     pub fn get(&self) -> &T {
         &self.held.see().core.at(self.index).task
     }
 
-    /// Returns the task, to be changed.
+    /// Returns a mutable reference to the task.
     pub fn get_mut(&mut self) -> &mut T {
         &mut self.held.shard().core.at_mut(self.index).task
     }
 
-    /// Returns when the task expires; `None` if that is never: more than 584 years away.
+    /// Returns when the task expires; `None` if it never does, because its deadline lies more than
+    /// 584 years after the timer was built.
+    #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         self.held.see().deadline(&self.held.shards.context, self.index)
     }
@@ -119,7 +124,7 @@ impl<'a, K: Eq, T> OccupiedEntry<'a, K, T> {
         self.move_to(When::At(deadline));
     }
 
-    /// Takes the task back: it does not expire. The key has none any more.
+    /// Takes the task back: it does not expire, and the key is removed.
     pub fn cancel(mut self) -> T {
         let (shards, index) = (self.held.shards, self.index);
         let cancelled = self.held.shard().cancel(&shards.context, index);
@@ -146,7 +151,8 @@ impl<'a, K: Eq, T> VacantEntry<'a, K, T> {
         VacantEntry { held, hash, key }
     }
 
-    /// Returns the key.
+    /// Returns a reference to the key.
+    #[must_use]
     pub fn key(&self) -> &K {
         &self.key
     }

@@ -1,4 +1,5 @@
-//! Calls that look at a key's task before they do something, or instead; and at all tasks.
+//! The calls that look at a key's task, alone or before they change it, and the one that looks at
+//! all tasks.
 
 use crate::keyed::KeyedTimer;
 use crate::keyed::entry::{Held, OccupiedEntry};
@@ -13,8 +14,8 @@ where
     T: Send + 'static,
     S: BuildHasher,
 {
-    /// Returns a key's entry, if it has a task. Unlike for [`entry`](Self::entry), the key may be
-    /// given in any form that it can be borrowed as.
+    /// Returns a key's entry, if the key has a task. Unlike [`entry`](Self::entry), this takes any
+    /// borrowed form of the key.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -41,7 +42,8 @@ where
         Some(OccupiedEntry::new(held, index))
     }
 
-    /// Returns a copy of a key's task.
+    /// Returns a clone of a key's task, or `None` if the key has none. The task is cloned under the
+    /// lock of the key's shard.
     pub fn get<Q>(&self, key: &Q) -> Option<T>
     where
         K: Borrow<Q>,
@@ -51,9 +53,11 @@ where
         self.found(key, |shard, index| shard.core.at(index).task.clone())
     }
 
-    /// Calls `see` with a key's task and its deadline, if the key has one. Returns its answer.
+    /// Calls `see` with a key's task and its deadline, and returns what `see` returned; `None` if
+    /// the key has no task. The deadline is `None` if the task never expires.
     ///
-    /// That is under the lock of the key's shard: `see` must be quick, and not use the keyed timer.
+    /// `see` is called under the lock of the key's shard: it must be quick, and must not use the
+    /// keyed timer.
     pub fn with<Q, R>(&self, key: &Q, see: impl FnOnce(&mut T, Option<Instant>) -> R) -> Option<R>
     where
         K: Borrow<Q>,
@@ -65,7 +69,8 @@ where
         })
     }
 
-    /// Takes a key's task back with its deadline, in an entry that another timer would accept.
+    /// Takes a key's task back together with its deadline, as an entry that can be added to another
+    /// timer.
     pub fn take<Q>(&self, key: &Q) -> Option<TimerEntry<T>>
     where
         K: Borrow<Q>,
@@ -78,10 +83,10 @@ where
         taken.map(|(_key, task)| TimerEntry::new(when, task))
     }
 
-    /// Takes a key's task back, if `wanted` says so of the task and its deadline: the session of
-    /// this connection, say, but not the new one of a client that has come back meanwhile.
+    /// Takes a key's task back if `wanted` returns true for the task and its deadline: the session
+    /// of this connection, say, but not the new session of a client that has come back meanwhile.
     ///
-    /// `wanted` is called under the lock of the key's shard: it must be quick, and not use the
+    /// `wanted` is called under the lock of the key's shard: it must be quick, and must not use the
     /// keyed timer.
     ///
     /// ```
@@ -117,10 +122,10 @@ where
         Some(task)
     }
 
-    /// Extends a key's deadline as [`touch`](Self::touch) does, if `wanted` says so of the task and
-    /// its deadline. Returns whether it did.
+    /// Extends a key's deadline as [`touch`](Self::touch) does, if `wanted` returns true for the
+    /// task and its deadline. Returns whether it was wanted.
     ///
-    /// `wanted` is called under the lock of the key's shard: it must be quick, and not use the
+    /// `wanted` is called under the lock of the key's shard: it must be quick, and must not use the
     /// keyed timer.
     pub fn touch_if<Q>(
         &self,
@@ -146,12 +151,13 @@ where
 
     /// Calls `visit` with each key, its task and its deadline.
     ///
-    /// That is neither in an order nor a snapshot: the keys are visited a few at a time, and others
-    /// may use them in between. A key that has its task all the while is visited once; one that
-    /// comes or goes meanwhile, perhaps; one that goes and comes again, perhaps twice.
+    /// The order is unspecified, and the visit is not a snapshot: the keys are visited in batches,
+    /// and other threads may use them in between. A key that has a task throughout is visited
+    /// exactly once. A key that is added or removed meanwhile may or may not be visited, and one
+    /// that is removed and added again may be visited twice.
     ///
-    /// `visit` is called under the lock of the key's shard, which is held for at most 1024 keys on
-    /// end: it must be quick, and not use the keyed timer.
+    /// `visit` is called under the lock of the key's shard, which is held for at most 1024 keys at
+    /// a time: it must be quick, and must not use the keyed timer.
     ///
     /// ```
     /// # use std::time::Duration;

@@ -20,35 +20,36 @@ use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Timers by key, at most one for each: sessions, keys with a time to live, members of a group.
+/// Timers by key, at most one for each key: for sessions, keys with a time to live, or members of a
+/// group.
 ///
-/// To schedule a key again replaces its task. Replacing, cancelling, touching and expiring one key
-/// are one atomic step against each other, from whichever threads: a task that was replaced or
+/// Scheduling a key again replaces its task. Replacing, cancelling, touching and expiring a key are
+/// atomic with respect to each other, on whichever threads they happen: a task that was replaced or
 /// cancelled never expires, and a key whose task has expired is gone.
 ///
-/// The timers stand on a [`Timer`] that others may share, and expire by its executor, which must
-/// not drop the tasks that it refuses. They keep the timer alive. Cloning shares them. When the
-/// last clone is dropped, all are cancelled. A panic of `expired` is a panic of the timer's task,
-/// and counted as such; one of the `Drop` of what the last clone leaves is contained, reported, and
-/// counted by the timer too.
+/// A keyed timer uses a [`Timer`], which others may share, and keeps it alive. Its tasks expire
+/// through that timer's executor, which must not drop the tasks that it refuses. Clones share the
+/// same keys; dropping the last clone cancels all of them. A panic of `expired` is contained and
+/// counted like a panic of any of the timer's tasks. So is a panic of the `Drop` of a key or task
+/// that the last clone leaves behind.
 ///
-/// A key whose time is up, but whose task the executor has not run yet, is as any other: it can
+/// A key whose time is up, but whose task the executor has not run yet, is like any other: it can
 /// still be cancelled, replaced, or moved to a later deadline. After a `shutdown` of the timer no
-/// key expires any more; [`cancel_all`](Self::cancel_all) returns what is left. (The tasks that the
-/// executor had by then expire the keys whose time is up, if they are run.)
+/// key expires any more; [`cancel_all`](Self::cancel_all) returns what is left. (Tasks that were
+/// handed to the executor before the shutdown still expire the keys that are due when they run.)
 ///
-/// The keys lie in wheels of their own, which the timer's reaper drives. So a key counts once:
-/// in the timer's `len`, `stats` and `snapshot`, and for `max_pending` until it is gone. How late
-/// it was is counted when its task runs. The timer's `shutdown` does not return keys.
+/// The keys lie in wheels of their own, which are driven together with the timer's. Each key counts
+/// once in the timer's `len`, `stats` and `snapshot`, and towards `max_pending` until it is gone.
+/// Its lateness is measured when its task runs. The timer's `shutdown` does not return keys.
 ///
-/// All methods take constant time and the lock of one shard for as long, unless they say otherwise.
-/// On average: a shard's index of keys is built anew, under the shard's lock, when its keys have
-/// doubled or have become few, and that takes time proportional to the keys in the shard. There are
-/// 8 shards or more for each hardware thread, at most 4096.
+/// Unless its documentation says otherwise, each method takes constant time on average, and holds
+/// the lock of one shard for that time. A shard's index of keys is rebuilt, under the shard's lock,
+/// when its keys have doubled or have become few; that takes time proportional to the keys in the
+/// shard. There are at least 8 shards for each hardware thread, and at most 4096.
 ///
-/// Keys are compared and dropped under a shard's lock, so these must not use the keyed timer. Where
-/// a key is only looked up, it may be given in any form that it can be borrowed as, a `String` as a
-/// `&str`.
+/// Keys are compared and dropped under a shard's lock, so their `Eq` and `Drop` must not use the
+/// keyed timer. A method that only looks a key up takes any borrowed form of it, such as a `&str`
+/// for a `String`.
 ///
 /// ```
 /// use std::sync::mpsc;
@@ -90,10 +91,10 @@ where
     K: Hash + Eq + Send + 'static,
     T: Send + 'static,
 {
-    /// No keys yet. `expired` is called with each key and task that expires, by the executor of
-    /// [`Timer::closures`]; for closures that is `|_, task: Task| task.run()`. It must not own a
-    /// clone of the keyed timer: then neither would ever be dropped. What owns the keyed timer can
-    /// be given to it as a `Weak`, by [`Arc::new_cyclic`].
+    /// Creates a keyed timer without keys. `expired` is called with each key and task that expires,
+    /// by the executor of [`Timer::closures`]; to run closures, pass `|_, task: Task| task.run()`.
+    /// `expired` must not own a clone of the keyed timer: then neither would ever be dropped. If it
+    /// needs the owner of the keyed timer, give it a `Weak` made by [`Arc::new_cyclic`].
     pub fn new<U: Send + 'static>(
         timer: &Timer<U>,
         expired: impl Fn(K, T) + Send + Sync + 'static,
@@ -108,7 +109,7 @@ where
     T: Send + 'static,
     S: BuildHasher,
 {
-    /// The same with another way to hash keys.
+    /// Creates a keyed timer that hashes its keys with `hasher`; otherwise like [`new`](Self::new).
     pub fn with_hasher<U: Send + 'static>(
         timer: &Timer<U>,
         hasher: S,
@@ -120,7 +121,7 @@ where
         KeyedTimer { shards, registration, hasher }
     }
 
-    /// Returns what there is under a key, to be looked at and changed in one step: nobody else can
+    /// Returns the entry of a key, to be looked at and changed in one step: no other thread can
     /// schedule, cancel or expire the key until the entry is dropped.
     ///
     /// ```
@@ -152,11 +153,11 @@ where
         }
     }
 
-    /// Schedules a key's task, and returns the task that it replaces.
+    /// Schedules a task for a key, and returns the task that it replaces, if there is one.
     ///
     /// # Errors
-    /// [`AddError`], with the entry inside, if the timer is full or was shut down. Then the key's
-    /// former task is as it was.
+    /// [`AddError`], with the entry inside, if the timer is full or was shut down. The key's former
+    /// task then stays as it was.
     pub fn schedule(&self, key: K, entry: TimerEntry<T>) -> Result<Option<T>, AddError<T>> {
         let context = &*self.shards.context;
         let (times, hash) = (context.resolve(entry.when()), self.hash(&key));
@@ -174,7 +175,7 @@ where
         Ok(former)
     }
 
-    /// Schedules a task if the key has none; otherwise the entry comes back.
+    /// Schedules a task if the key has none; otherwise returns the entry.
     ///
     /// # Errors
     /// [`AddError`], with the entry inside, if the timer is full or was shut down.
@@ -189,8 +190,8 @@ where
         }
     }
 
-    /// Takes a key's task back, if it has not expired: whichever it is, also one that somebody else
-    /// has scheduled since. [`cancel_if`](Self::cancel_if) looks at it first.
+    /// Takes a key's task back, if it has not expired. This may be a task that another thread has
+    /// scheduled since; [`cancel_if`](Self::cancel_if) looks at it first.
     pub fn cancel<Q>(&self, key: &Q) -> Option<T>
     where
         K: Borrow<Q>,
@@ -204,8 +205,8 @@ where
     /// Extends a key's deadline to `delay` from now; it never moves to an earlier one. Returns
     /// whether the key has a task.
     ///
-    /// What a service does on every sign of life: it looks the key up and writes its deadline down.
-    /// The wheels look at that when the former one comes.
+    /// This is cheap enough for every sign of life: it looks the key up and writes the new deadline
+    /// down. The wheels look at the new deadline only when the former one comes.
     pub fn touch<Q>(&self, key: &Q, delay: Duration) -> bool
     where
         K: Borrow<Q>,
@@ -215,7 +216,8 @@ where
         self.found(key, |shard, index| shard.core.extend(index, deadline)).is_some()
     }
 
-    /// Extends a key's deadline to `deadline`, likewise; spares the look at the clock.
+    /// Extends a key's deadline to `deadline`; it never moves to an earlier one. Returns whether
+    /// the key has a task. Unlike [`touch`](Self::touch), it need not read the clock.
     pub fn touch_at<Q>(&self, key: &Q, deadline: Instant) -> bool
     where
         K: Borrow<Q>,
@@ -244,7 +246,8 @@ where
         self.move_to(key, When::At(deadline))
     }
 
-    /// When a key's task expires; `None` also if that is never: more than 584 years away.
+    /// Returns when a key's task expires; `None` if the key has no task, or if the task never
+    /// expires because its deadline lies more than 584 years after the timer was built.
     pub fn deadline<Q>(&self, key: &Q) -> Option<Instant>
     where
         K: Borrow<Q>,
@@ -253,7 +256,7 @@ where
         self.found(key, |shard, index| shard.deadline(self.context(), index))?
     }
 
-    /// Whether a key has a task.
+    /// Returns whether a key has a task.
     pub fn contains<Q>(&self, key: &Q) -> bool
     where
         K: Borrow<Q>,
@@ -262,23 +265,24 @@ where
         self.found(key, |_, _| ()).is_some()
     }
 
-    /// How many keys there are. Looks at each shard once, at no key.
+    /// Returns how many keys there are. Locks each shard once, and takes time proportional to the
+    /// shards.
     pub fn len(&self) -> usize {
         self.shards.keys()
     }
 
-    /// Whether there is no key.
+    /// Returns whether there is no key, at the same cost as [`len`](Self::len).
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Takes all keys and tasks back, in no order. Takes time proportional to them, but holds no
-    /// lock for long.
+    /// Takes all keys and tasks back, in no particular order. Takes time proportional to them, but
+    /// holds no lock for long.
     pub fn cancel_all(&self) -> Vec<(K, T)> {
         self.shards.cancel_all()
     }
 
-    /// Checks every structure inside and panics if one is broken: for tests.
+    /// Checks every internal structure and panics if one is broken: for tests.
     #[doc(hidden)]
     pub fn assert_invariants(&self) {
         self.shards.assert_keys();
@@ -316,7 +320,7 @@ where
         &self.shards.context
     }
 
-    /// Never inlined: so that hashing is, into the one place that calls it.
+    /// Hashes a key. Never inlined, so that the hasher is inlined here, once.
     #[inline(never)]
     fn hash<Q: Hash + ?Sized>(&self, key: &Q) -> u64 {
         spread(&self.hasher, key)

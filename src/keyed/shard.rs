@@ -4,7 +4,7 @@
 //! [owner](crate::keyed::shards) has behind a lock.
 //!
 //! A key whose time is up stays until its alarm comes, through the executor: it is *handed* then,
-//! and filed nowhere. Till then it can be cancelled, replaced and moved as any other.
+//! and filed nowhere. Until then it can be cancelled, replaced and moved as any other.
 //!
 //! Invariants, checked by [`Shard::assert_invariants`]: those of the core, where exactly the keys
 //! that are not handed are filed; every key is found by its hash.
@@ -23,12 +23,12 @@ use std::borrow::Borrow;
 use std::mem;
 use std::time::Instant;
 
-/// See the head of this file.
+/// A shard of keyed timers: see the [module](self).
 #[derive(Debug)]
 pub(crate) struct Shard<K, T> {
     pub(crate) core: Core<Item<K, T>>,
     index: KeyIndex,
-    /// Set by a shutdown of the timer: from then on nothing comes in, and nothing is filed.
+    /// Set by a shutdown of the timer: from then on nothing comes in and nothing is filed.
     pub(crate) closed: bool,
 }
 
@@ -47,7 +47,7 @@ impl<K: Eq, T> Shard<K, T> {
         Shard { core, index: KeyIndex::new(), closed: false }
     }
 
-    /// The index of a key.
+    /// Returns the index of a key, if the key is there.
     #[inline]
     pub(crate) fn find<Q>(&self, hash: u64, key: &Q) -> Option<u32>
     where
@@ -86,12 +86,12 @@ impl<K: Eq, T> Shard<K, T> {
         context.time.instant_or_never(self.core.deadline_at(index))
     }
 
-    /// Gives a key another task: its former one.
+    /// Gives a key another task, and returns the former one.
     pub(crate) fn replace(&mut self, index: u32, task: T) -> T {
         mem::replace(&mut self.core.at_mut(index).task, task)
     }
 
-    /// Moves a key's deadline, to a later one by writing it down.
+    /// Moves a key's deadline; a later one is only written down. Returns whom to wake.
     pub(crate) fn move_to(
         &mut self,
         context: &TimerContext,
@@ -133,8 +133,8 @@ impl<K: Eq, T> Shard<K, T> {
         Some((item.key, item.task))
     }
 
-    /// What the alarm of a key does at `now`: takes it out, if its time is up and it was not taken
-    /// out before. Or whom to wake, because it was extended and is filed again.
+    /// Takes a key out for its alarm, at `now`, if its time is up and it was not taken out before.
+    /// Otherwise returns whom to wake: a key that was extended may be filed again.
     pub(crate) fn alarm(
         &mut self,
         context: &TimerContext,
@@ -158,7 +158,7 @@ impl<K: Eq, T> Shard<K, T> {
 
     fn removed(&mut self, context: &TimerContext, index: u32, item: Item<K, T>) -> (K, T) {
         self.index.remove(item.hash, index);
-        // Under the lock: who finds the key gone finds its permit free.
+        // Under the lock: a thread that finds the key gone finds its permit free.
         context.release_permits(1);
         (item.key, item.task)
     }
@@ -193,7 +193,7 @@ impl<K: Eq, T> Shard<K, T> {
     }
 
     /// Flushes a batch of a bucket that was polled under the shard's lock, and tells the delay
-    /// queue. `hand` gets the names of the keys whose time is up; but after a shutdown nothing
+    /// queue. `hand` is called with the name of each key whose time is up; after a shutdown nothing
     /// expires any more. Returns whom to wake.
     pub(crate) fn flush(
         &mut self,

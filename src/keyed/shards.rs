@@ -32,7 +32,7 @@ const WHEEL_SIZE: usize = 64;
 /// Keys that are taken out under one hold of a lock.
 const BATCH: usize = 64;
 
-/// See the head of this file. Alarms refer to it weakly.
+/// The shards of keyed timers: see the [module](self). Alarms refer to them weakly.
 pub(crate) struct Shards<K: Eq, T> {
     pub(crate) context: Arc<TimerContext>,
     /// Their number is a power of two. Padded, so that two locks never share a cache line.
@@ -41,7 +41,7 @@ pub(crate) struct Shards<K: Eq, T> {
     first: u32,
     /// One for each shard: its tasks expire keys by name.
     alarms: Box<[Alarm]>,
-    /// Who hands them over.
+    /// The shards that hand those tasks over.
     closures: Arc<TimerShards<Task>>,
     expired: Contained<Box<dyn Fn(K, T) + Send + Sync>>,
 }
@@ -78,7 +78,7 @@ where
         })
     }
 
-    /// What an alarm does.
+    /// Expires a key for its alarm, if its time is up.
     fn alarm(&self, place: usize, name: Key) {
         let now = self.context.time.now();
         let expired = self.shards[place].lock().alarm(&self.context, name, now);
@@ -89,8 +89,8 @@ where
     }
 }
 
-/// What the clones of keyed timers share: when it goes with the last one, all keys go. An alarm
-/// that is under way may keep the shards a little longer.
+/// What the clones of a keyed timer share: when it is dropped with the last clone, all keys go. An
+/// alarm that is under way may keep the shards a little longer.
 pub(crate) struct Registration<K, T>
 where
     K: Eq + Send + 'static,
@@ -184,7 +184,7 @@ where
         self.shards.iter().for_each(|shard| shard.lock().closed = true);
     }
 
-    /// Keyed timers keep their timer alive, so this is none of its business.
+    /// Drops nothing: keyed timers keep their timer alive, so nothing can be pending here.
     fn drop_pending(&self) -> u64 {
         0
     }
