@@ -6,8 +6,8 @@
 //! so that no cache miss waits for another one, and a bucket grows without copying.
 //!
 //! A bucket points and does not own: cancelling an entry, or filing it anew, leaves its reference
-//! behind, which is then *stale*. Whoever takes references out asks the slab which of them are. The
-//! core keeps the number of stale references below that of the others.
+//! behind, which is then *stale*. Code that takes references out asks the slab which of them are
+//! stale. The core keeps the number of stale references below that of the others.
 //!
 //! A bucket begins with a small block: most buckets of a wheel with many slots hold a reference or
 //! two, and what is cancelled there should not leave half a kilobyte behind.
@@ -123,7 +123,7 @@ impl Blocks {
     }
 }
 
-/// How many references the block with this number, or its mark, has room for.
+/// Returns how many references the block with this number, or its mark, has room for.
 #[inline]
 fn capacity(block: u32) -> u8 {
     (if block & SMALL == 0 { BLOCK } else { SMALL_BLOCK }) as u8
@@ -140,7 +140,7 @@ pub(crate) struct Bucket {
     /// References in the last block, counted from the block's front, and its capacity.
     end: u8,
     capacity: u8,
-    /// In the delay queue, or held by the one who took it from there to flush it.
+    /// In the delay queue, or held by the thread that took it from there to flush it.
     pub(crate) armed: bool,
 }
 
@@ -149,18 +149,18 @@ impl Bucket {
         Bucket { first: NONE, last: NONE, len: 0, start: 0, end: 0, capacity: 0, armed: false }
     }
 
-    /// How many references it holds, stale ones included.
+    /// Returns how many references the bucket holds, stale ones included.
     pub(crate) fn len(&self) -> usize {
         self.len as usize
     }
 
-    /// The reference that was pushed first.
+    /// Returns the reference that was pushed first.
     #[inline]
     pub(crate) fn front(&self, blocks: &Blocks) -> Option<Reference> {
         (self.len > 0).then(|| blocks.references(self.first)[usize::from(self.start)])
     }
 
-    /// Always inlined: half of its instructions were those of a call.
+    /// Adds a reference at the end. Always inlined: half of its instructions were those of a call.
     #[inline(always)]
     pub(crate) fn push(&mut self, blocks: &mut Blocks, reference: Reference) {
         if self.end == self.capacity {
@@ -251,7 +251,7 @@ impl Bucket {
         }
     }
 
-    /// Where the references of the first block end.
+    /// Returns where the references of the first block end.
     #[inline]
     fn end_of_first(&self) -> u8 {
         if self.first == self.last { self.end } else { capacity(self.first) }

@@ -17,13 +17,13 @@ use crate::work;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// The level that stands for a shard's bucket of elapsed entries.
+/// The level that means a shard's bucket of elapsed entries.
 pub(crate) const ELAPSED: u8 = u8::MAX;
 
 /// A bucket, and when it is to be flushed. Ordered by that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Expiration {
-    /// From which tick on the bucket is to be flushed.
+    /// The tick from which on the bucket is to be flushed.
     pub(crate) tick: u64,
     /// The first tick of the bucket's entries: by then an overflow bucket must be cascaded.
     pub(crate) start: u64,
@@ -57,7 +57,7 @@ pub(crate) enum Due {
 }
 
 impl BucketQueue {
-    /// Puts a bucket in that was not armed.
+    /// Puts in a bucket that was not armed.
     pub(crate) fn offer(&mut self, expiration: Expiration) {
         work::count_growth(self.heap.len(), self.heap.capacity());
         if expiration.bucket.level == ELAPSED {
@@ -67,7 +67,7 @@ impl BucketQueue {
         }
     }
 
-    /// Puts a bucket back that was polled and is not empty yet.
+    /// Puts back a bucket that was polled and is not empty yet.
     pub(crate) fn resume(&mut self, expiration: Expiration) {
         if expiration.tick < expiration.start {
             self.backlog.push(Reverse((expiration.start, expiration)));
@@ -90,14 +90,15 @@ impl BucketQueue {
         Some(due)
     }
 
-    /// The same if it is one of `shard`'s.
+    /// Takes out the bucket to flush next, as [`poll`](Self::poll) does, if it is one of `shard`'s.
     pub(crate) fn poll_of(&mut self, shard: u32, turn_start: u64, now: u64) -> Option<Expiration> {
         let due = self.peek_due(turn_start, now).filter(|due| due.shard == shard)?;
         self.take(due);
         Some(due)
     }
 
-    /// Whose bucket is to be flushed next. A shard of which a bucket was put aside is left out.
+    /// Returns which shard's bucket is to be flushed next. A shard of which a bucket was put aside
+    /// is left out.
     pub(crate) fn next_due(&mut self, turn_start: u64, now: u64) -> Due {
         while let Some(due) = self.peek_due(turn_start, now) {
             work::count(self.aside.len());
@@ -113,7 +114,7 @@ impl BucketQueue {
         self.aside.first().map_or(Due::Nothing, |aside| Due::Busy(aside.shard))
     }
 
-    /// Puts the bucket that is to be flushed next aside, whose shard is busy; unless it is no
+    /// Puts aside the bucket that is to be flushed next, because its shard is busy; unless it is no
     /// longer one of that shard.
     pub(crate) fn put_aside_of(&mut self, shard: u32, turn_start: u64, now: u64) {
         if let Some(due) = self.poll_of(shard, turn_start, now) {
@@ -129,7 +130,7 @@ impl BucketQueue {
         }
     }
 
-    /// The bucket to flush next, which comes first in the heap or in the backlog then.
+    /// Returns the bucket to flush next, and puts it first in the heap or in the backlog.
     fn peek_due(&mut self, turn_start: u64, now: u64) -> Option<Expiration> {
         loop {
             work::count(1);
@@ -150,7 +151,7 @@ impl BucketQueue {
         }
     }
 
-    /// From which tick on there is something to do; `None` if nothing is queued.
+    /// Returns the tick from which on there is something to do; `None` if nothing is queued.
     pub(crate) fn next_tick(&self) -> Option<u64> {
         if self.elapsed.is_empty() && self.backlog.is_empty() && self.aside.is_empty() {
             self.heap.peek().map(|Reverse(top)| top.tick)
@@ -159,12 +160,12 @@ impl BucketQueue {
         }
     }
 
-    /// Whether there is something to do at `now`.
+    /// Returns whether there is something to do at `now`.
     pub(crate) fn is_due(&self, now: u64) -> bool {
         self.next_tick().is_some_and(|tick| tick <= now)
     }
 
-    /// The bucket that comes first, whether it is due or not.
+    /// Returns the bucket that comes first, whether it is due or not.
     pub(crate) fn first(&self) -> Option<Expiration> {
         let backlog = || self.backlog.peek().map(|Reverse((_, expiration))| *expiration);
         let heap = || self.heap.peek().map(|Reverse(top)| *top);
@@ -172,7 +173,7 @@ impl BucketQueue {
     }
 
     /// Takes a bucket out, if it comes first in the heap or the backlog, or is one of those that
-    /// have elapsed; whether it did. Never looks at all buckets.
+    /// have elapsed. Returns whether it did. Never looks at all buckets.
     pub(crate) fn take(&mut self, expiration: Expiration) -> bool {
         if self.heap.peek() == Some(&Reverse(expiration)) {
             return self.heap.pop().is_some();
@@ -185,14 +186,15 @@ impl BucketQueue {
         elapsed.map(|place| self.elapsed.swap_remove(place)).is_some()
     }
 
-    /// Takes out all buckets that `is_gone` says yes to. Looks at every one; between two turns.
+    /// Takes out all buckets for which `is_gone` returns true. Looks at every one; called between
+    /// two turns.
     pub(crate) fn forget(&mut self, is_gone: impl Fn(&Expiration) -> bool) {
         self.heap.retain(|Reverse(expiration)| !is_gone(expiration));
         self.backlog.retain(|Reverse((_, expiration))| !is_gone(expiration));
         self.elapsed.retain(|expiration| !is_gone(expiration));
     }
 
-    /// Every bucket that is queued, in no order.
+    /// Returns every bucket that is queued, in no order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Expiration> {
         let heap = self.heap.iter().map(|Reverse(expiration)| expiration);
         let backlog = self.backlog.iter().map(|Reverse((_, expiration))| expiration);

@@ -1,9 +1,9 @@
 //! The core: one complete single-threaded timer, its entries and its wheels.
 //!
 //! Plain data that never reads a clock, locks, queues or fires. Every call that files an entry
-//! answers which bucket was newly armed; whoever drives the core offers that to the delay queue.
-//! [`LocalTimer`](crate::LocalTimer) drives one core directly; each shard
-//! of a [`Timer`](crate::Timer) has one behind its lock.
+//! reports which bucket was newly armed, and the code that drives the core offers that to the delay
+//! queue. [`LocalTimer`](crate::LocalTimer) drives one core directly; each shard of a
+//! [`Timer`](crate::Timer) has one behind its lock.
 //!
 //! Cancelling an entry frees its place in the slab at once; its reference in a bucket stays behind,
 //! stale. A reference is live as long as its entry is there and this was its last filing: each
@@ -15,8 +15,8 @@
 //!
 //! Invariants, checked by [`Core::assert_invariants`]:
 //! - every entry has exactly one live reference;
-//! - a bucket with references is armed: in the delay queue, or in the hands of the one who flushes
-//!   it;
+//! - a bucket with references is armed: in the delay queue, or in the hands of the thread that
+//!   flushes it;
 //! - a reference lies in the bucket for its tick, inside its wheel's window; in the bucket of
 //!   elapsed entries if it was due when it was filed;
 //! - an entry's deadline is never before the tick it is filed under (it is later after an
@@ -62,7 +62,7 @@ pub(crate) enum Trimmed {
     Unknown,
 }
 
-/// See the head of this file.
+/// A single-threaded timer: see the [module](self).
 #[derive(Debug)]
 pub(crate) struct Core<T> {
     pub(crate) ticks: Ticks,
@@ -90,19 +90,19 @@ impl<T> Core<T> {
         }
     }
 
-    /// A core that takes next to no memory, for a shard without a timer.
+    /// Creates a core that takes next to no memory, for a shard without a timer.
     pub(crate) fn idle() -> Self {
         Core::new(Ticks::new(1), Wheels::new(0, 4, 0))
     }
 
-    /// Starts over as `fresh`, whose keys shall be none that were given out before. Returns what
-    /// it was.
+    /// Starts over as `fresh`, which will give out no key that was given out before. Returns the
+    /// former core.
     pub(crate) fn restart(&mut self, fresh: Self) -> Self {
         let fresh = Core { entries: self.entries.successor(), ..fresh };
         std::mem::replace(self, fresh)
     }
 
-    /// Whether few keys are left: then it should not start over once more.
+    /// Returns whether few keys are left: then the core should not start over once more.
     pub(crate) fn is_worn(&self) -> bool {
         self.entries.is_worn()
     }
@@ -123,14 +123,14 @@ impl<T> Core<T> {
         (key, Reference { tick: tick as u32, index: key.index, filing: self.filings })
     }
 
-    /// Takes an entry out before its time: its task.
+    /// Takes an entry out before its time, and returns its task.
     #[inline]
     pub(crate) fn cancel(&mut self, key: Key) -> Option<T> {
         let entry = self.entries.remove(key)?;
         Some(self.cancelled(entry))
     }
 
-    /// Takes the entry at `index` out before its time: its task, if there is one.
+    /// Takes the entry at `index` out before its time, and returns its task, if there is one.
     #[inline]
     pub(crate) fn cancel_at(&mut self, index: u32) -> Option<T> {
         let entry = self.entries.remove_if(index, |_| true)?;
@@ -144,7 +144,7 @@ impl<T> Core<T> {
         entry.task
     }
 
-    /// Takes an entry out, which must be there, because its time was up before `now`: its task.
+    /// Takes an entry out because its time was up before `now`, and returns its task.
     pub(crate) fn expire(&mut self, index: u32, now: u64) -> Option<T> {
         let entry = self.entries.remove_if(index, |_| true)?;
         self.counters.record_expired(now.saturating_sub(entry.deadline.get()));
@@ -152,14 +152,14 @@ impl<T> Core<T> {
         Some(entry.task)
     }
 
-    /// The index of the entry with this key, if it is there still.
+    /// Returns the index of the entry with this key, if it is still there.
     #[inline]
     pub(crate) fn find(&self, key: Key) -> Option<u32> {
         self.entries.get(key).map(|_| key.index)
     }
 
-    /// Takes at most `limit` entries out, as if they were cancelled: `out` gets their indices and
-    /// tasks.
+    /// Takes at most `limit` entries out, as if they were cancelled, and calls `out` with their
+    /// indices and tasks.
     pub(crate) fn take_some(&mut self, limit: usize, mut out: impl FnMut(u32, T)) {
         for index in self.entries.last_indices(limit) {
             if let Some(task) = self.cancel_at(index) {
@@ -168,19 +168,19 @@ impl<T> Core<T> {
         }
     }
 
-    /// The task at `index`; there must be one.
+    /// Returns the task at `index`; there must be one.
     #[inline]
     pub(crate) fn at(&self, index: u32) -> &T {
         &self.entries.at(index).task
     }
 
-    /// The task at `index`; there must be one.
+    /// Returns the task at `index`; there must be one.
     #[inline]
     pub(crate) fn at_mut(&mut self, index: u32) -> &mut T {
         &mut self.entries.at_mut(index).task
     }
 
-    /// The deadline at `index`; there must be one.
+    /// Returns the deadline at `index`; there must be one.
     #[inline]
     pub(crate) fn deadline_at(&self, index: u32) -> u64 {
         self.entries.at(index).deadline.get()
@@ -239,8 +239,8 @@ impl<T> Core<T> {
         Trimmed::Unknown
     }
 
-    /// Called by whatever leaves a stale reference behind: so they stay about as few as the live
-    /// ones.
+    /// Sweeps a few stale references if there are many. Every method that leaves one behind calls
+    /// this: so they stay about as few as the live ones.
     #[inline]
     fn sweep_if_stale(&mut self) {
         if self.wheels.len() > 2 * self.entries.len() + STALE_ALLOWED {
@@ -277,9 +277,9 @@ impl<T> Core<T> {
         self.entries.len() > 0
     }
 
-    /// Checks the invariants of the head of this file. Takes time proportional to the core.
+    /// Checks the invariants that the module states. Takes time proportional to the core.
     ///
-    /// `is_filed` says whether an entry is, and not with its owner after a flush.
+    /// `is_filed` says whether an entry is filed, rather than with its owner after a flush.
     pub(crate) fn assert_invariants(
         &self,
         is_queued: impl FnMut(u32, BucketId) -> usize,
@@ -305,7 +305,7 @@ impl<T> Core<T> {
     }
 }
 
-/// Whether there is an entry whose last filing this is.
+/// Returns whether there is an entry whose last filing this is.
 #[inline]
 fn is_live<T>(entries: &Slab<Entry<T>, CHUNK_BYTES>, reference: Reference) -> bool {
     entries.tag(reference.index) == Some(reference.filing)

@@ -25,9 +25,9 @@ impl Counters {
 
 /// A histogram in powers of two of how late timers expired.
 ///
-/// Measured from the exact deadline, or from when the timer was built if that is later, to the
-/// moment at which the timer was taken out to be handed to the executor. Bar `n` counts the times
-/// from 2^n to 2^(n+1) - 1 nanoseconds; bar 0 counts 0 too.
+/// Lateness is measured from the exact deadline, or from when the timer was built if that is later,
+/// to the moment at which the timer was taken out to be handed to the executor. Bar `n` counts the
+/// times from 2^n to 2^(n+1) - 1 nanoseconds; bar 0 also counts 0.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Lateness {
     bars: [u64; 64],
@@ -41,7 +41,7 @@ impl Lateness {
         self.sum = self.sum.saturating_add(late);
     }
 
-    /// Adds what another one has counted.
+    /// Adds what another histogram has counted.
     pub(crate) fn absorb(&mut self, other: &Lateness) {
         for (bar, count) in self.bars.iter_mut().zip(other.bars) {
             *bar += count;
@@ -49,17 +49,20 @@ impl Lateness {
         self.sum = self.sum.saturating_add(other.sum);
     }
 
-    /// How many timers were counted.
+    /// Returns how many timers were counted.
+    #[must_use]
     pub fn count(&self) -> u64 {
         self.bars.iter().sum()
     }
 
-    /// All times together; at most 584 years.
+    /// Returns the sum of all times, at most 584 years.
+    #[must_use]
     pub fn sum(&self) -> Duration {
         Duration::from_nanos(self.sum)
     }
 
-    /// The bars that are not empty: the longest time that falls into each, and its count.
+    /// Returns the bars that are not empty, shortest times first: the longest time that falls into
+    /// each bar, and the bar's count.
     ///
     /// ```
     /// # let timer: tickwheel::Timer = tickwheel::Timer::builder().build().unwrap();
@@ -72,8 +75,9 @@ impl Lateness {
         bars.map(|(bar, count)| (Duration::from_nanos(u64::MAX >> (63 - bar)), *count))
     }
 
-    /// A time that the given share of the timers, from 0 to 1, did not exceed: the upper end of a
-    /// bar, so up to twice too long. `None` if nothing was counted.
+    /// Returns a time that the given `share` of the timers, from 0 to 1, did not exceed. It is the
+    /// upper end of a bar, so up to twice too long. Returns `None` if nothing was counted.
+    #[must_use]
     pub fn quantile(&self, share: f64) -> Option<Duration> {
         let wanted = (share.clamp(0.0, 1.0) * self.count() as f64).ceil() as u64;
         let mut seen = 0;

@@ -8,9 +8,9 @@ use crate::wheel::core::{BATCH, Core, Entry};
 use crate::work;
 
 impl<T> Core<T> {
-    /// Moves at most [`BATCH`] entries out of a polled bucket: those due at `now` to `expire`, in
-    /// order, the others to where they belong now, newly armed buckets to `arm`. Returns what is
-    /// left to be flushed, or disarms the bucket if it is empty.
+    /// Moves at most [`BATCH`] entries out of a polled bucket. Those that are due at `now` go to
+    /// `expire`, in order, the others to where they belong now; newly armed buckets go to `arm`.
+    /// Returns what is left to be flushed, or disarms the bucket if it is empty.
     pub(crate) fn flush(
         &mut self,
         expiration: Expiration,
@@ -27,8 +27,9 @@ impl<T> Core<T> {
         })
     }
 
-    /// The same, but entries that are due stay in their places, filed nowhere: `see` sees them. It
-    /// is for their owner to [expire](Self::expire) them, or to file them anew.
+    /// Flushes as [`flush`](Self::flush) does, but calls `see` with the entries that are due and
+    /// leaves them in their places, filed nowhere. Their owner has to [expire](Self::expire) them,
+    /// or to file them anew.
     pub(crate) fn flush_in_place(
         &mut self,
         expiration: Expiration,

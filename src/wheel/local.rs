@@ -10,13 +10,14 @@ use std::collections::VecDeque;
 /// A single-threaded hierarchical timing wheel that does no input or output: no thread, no lock, no
 /// clock, no `Send` needed. The code inside is the code of [`Timer`](crate::Timer)'s shards.
 ///
-/// Time is a `u64` that the caller counts in ticks of any length; it ends at `u64::MAX - 1`, for
-/// which `u64::MAX` counts as well. Use it in an event loop or a simulation that owns its time, or
-/// where the timers must not be shared.
+/// Time is a `u64` that the caller counts in ticks of any length. It ends at `u64::MAX - 1`;
+/// `u64::MAX` is treated as that. Use this type in an event loop or a simulation that owns its
+/// time, or where timers need not be shared.
 ///
-/// Nothing here blocks or panics. Adding, cancelling and rescheduling take constant time (and a
-/// binary heap's logarithm of the armed buckets when a bucket is armed); expiring takes constant
-/// time per task, plus one move per level that it was above the finest.
+/// No method blocks, and none panics unless the caller's code does. Adding, cancelling and
+/// rescheduling take constant time (plus time logarithmic in the number of armed buckets when a
+/// bucket is armed). Expiring takes constant time per task, plus one move per level that the task
+/// lay above the finest.
 ///
 /// ```
 /// use tickwheel::LocalTimer;
@@ -36,23 +37,26 @@ pub struct LocalTimer<T> {
     core: Core<T>,
     queue: BucketQueue,
     now: u64,
-    /// Expired tasks that were not handed out yet: empty between calls, unless a task's `expire`
-    /// panicked; then the next `advance` goes on with them.
+    /// Expired tasks that were not handed out yet: empty between calls, unless `expire` panicked;
+    /// then the next `advance` goes on with them.
     expired: VecDeque<T>,
 }
 
-/// Names one timer of a [`LocalTimer`]. Harmless once that timer is gone: it never names another.
+/// The name of one timer in a [`LocalTimer`]. It stays harmless once that timer is gone: it never
+/// names another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TimerKey(Key);
 
 impl<T> LocalTimer<T> {
-    /// An empty timer at tick 0, with wheels of 512 slots.
+    /// Creates an empty timer at tick 0, with wheels of 512 slots.
+    #[must_use]
     pub fn new() -> Self {
         Self::starting_at(0, 512)
     }
 
-    /// An empty timer at tick `now`. `wheel_size`, the slots of each wheel, is rounded up to a
-    /// power of two from 4 to 2^20.
+    /// Creates an empty timer at tick `now`. `wheel_size`, the number of slots of each wheel, is
+    /// rounded up to a power of two from 4 to 2^20.
+    #[must_use]
     pub fn starting_at(now: u64, wheel_size: usize) -> Self {
         let wheel_size = crate::wheel::timing_wheel::round_size(wheel_size);
         LocalTimer {
@@ -63,8 +67,8 @@ impl<T> LocalTimer<T> {
         }
     }
 
-    /// Adds a task that expires at the tick `deadline`: at the next [`advance`](Self::advance) if
-    /// that has passed.
+    /// Adds a task that expires at the tick `deadline`. If that tick has passed, it expires at the
+    /// next [`advance`](Self::advance).
     pub fn add(&mut self, deadline: u64, task: T) -> TimerKey {
         let deadline = deadline.min(NEVER);
         let (key, reference) = self.core.insert(deadline, deadline, task);
@@ -72,14 +76,14 @@ impl<T> LocalTimer<T> {
         TimerKey(key)
     }
 
-    /// Takes a task out before it expires; `None` if it is gone already.
+    /// Takes a task out before it expires. Returns `None` if it is gone already.
     pub fn cancel(&mut self, key: TimerKey) -> Option<T> {
         self.core.cancel(key.0)
     }
 
     /// Moves a task to another deadline, earlier or later. Returns whether it was still pending.
     ///
-    /// To a later one it costs a single write.
+    /// Moving a task to a later deadline costs a single write.
     pub fn reschedule(&mut self, key: TimerKey, deadline: u64) -> bool {
         let Some(old) = self.core.deadline(key.0) else {
             return false;
@@ -93,14 +97,16 @@ impl<T> LocalTimer<T> {
         true
     }
 
-    /// The deadline of a task that is still pending.
+    /// Returns the deadline of a task, if it is still pending.
+    #[must_use]
     pub fn deadline(&self, key: TimerKey) -> Option<u64> {
         self.core.deadline(key.0)
     }
 
-    /// The tick at which to call [`advance`](Self::advance) next, if nothing is added before: never
-    /// after the first deadline; before it when timers have to be moved to a finer wheel first, or
-    /// were rescheduled to later. `None` if nothing is pending.
+    /// Returns the tick at which to call [`advance`](Self::advance) next, if nothing is added
+    /// before; `None` if nothing is pending. It never lies after the first deadline. It may lie
+    /// before that, when timers have to be moved to a finer wheel first, or were rescheduled to a
+    /// later tick.
     pub fn next_expiration(&mut self) -> Option<u64> {
         if !self.expired.is_empty() {
             return Some(self.now);
@@ -118,9 +124,10 @@ impl<T> LocalTimer<T> {
         self.queue.next_tick().map(|tick| tick.max(self.now))
     }
 
-    /// Sets the time to `now` and hands every task whose deadline has come to `expire`, ordered by
-    /// deadline; first those whose deadline had passed when they were added, in no promised order.
-    /// A `now` before the last one counts as the last one. Returns how many expired.
+    /// Sets the time to `now` and hands every task whose deadline has come to `expire`. Returns how
+    /// many expired. Tasks whose deadline had passed when they were added come first, in no
+    /// particular order; the others are ordered by deadline. Time never goes back: a `now` before
+    /// the last one is treated as the last one.
     pub fn advance(&mut self, now: u64, mut expire: impl FnMut(T)) -> usize {
         self.now = self.now.max(now.min(NEVER));
         let now = self.now;
@@ -144,17 +151,19 @@ impl<T> LocalTimer<T> {
         count
     }
 
-    /// How many tasks are pending.
+    /// Returns how many tasks are pending.
+    #[must_use]
     pub fn len(&self) -> usize {
         self.core.len()
     }
 
-    /// Whether nothing is pending.
+    /// Returns whether no task is pending.
+    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Checks every structure inside and panics if one is broken: for tests. Takes time
+    /// Checks every internal structure and panics if one is broken: for tests. Takes time
     /// proportional to what is pending.
     #[doc(hidden)]
     pub fn assert_invariants(&self) {

@@ -1,4 +1,4 @@
-//! Snapshots: how the levels of wheels stand.
+//! Snapshots: what the levels of the wheels hold at a moment.
 
 use crate::wheel::bucket_queue::ELAPSED;
 use crate::wheel::core::{BUCKETS, Core};
@@ -6,7 +6,8 @@ use crate::work;
 use std::fmt;
 use std::time::Duration;
 
-/// How a timer stands: [`Timer::snapshot`](crate::Timer::snapshot).
+/// What the wheels of a timer hold at a moment, as returned by
+/// [`Timer::snapshot`](crate::Timer::snapshot).
 ///
 /// ```
 /// use std::time::Duration;
@@ -60,7 +61,7 @@ impl Snapshot {
         true
     }
 
-    /// The row for such levels, which lie in the order of their ticks.
+    /// Returns the row for such levels, made if there is none. Rows are ordered by their ticks.
     fn level(&mut self, level: usize, tick: u64, wheel_size: usize) -> &mut LevelSnapshot {
         let tick = Duration::from_nanos(tick);
         let key = |row: &LevelSnapshot| (row.tick, row.wheel_size);
@@ -84,9 +85,9 @@ pub struct LevelSnapshot {
     pub wheel_size: usize,
     /// Buckets that the delay queue knows.
     pub armed_buckets: usize,
-    /// Entries in them; those that were cancelled count until they are swept out.
+    /// Entries in these buckets. Cancelled ones count until they are swept out.
     pub entries: usize,
-    /// When the first of them is to be flushed, counted from now; zero if that is due.
+    /// How long from now until the first of these buckets is to be flushed; zero if it is due.
     pub next_expiration: Option<Duration>,
     /// The entries by slot: first those of the slot that the present is in, with whatever is due,
     /// then those of the slots ahead of it. Ends with the last slot that has a bucket, so there are
@@ -109,8 +110,8 @@ impl LevelSnapshot {
 }
 
 impl LevelSnapshot {
-    /// Adds an armed bucket, whose slot lies so many slots ahead of the present one. One that is
-    /// not armed is empty.
+    /// Adds an armed bucket, whose slot lies `ahead` slots after the present one. Buckets that are
+    /// not armed are empty.
     fn absorb(&mut self, wait: Duration, ahead: usize, entries: usize) {
         self.armed_buckets += 1;
         self.entries += entries;

@@ -13,7 +13,7 @@ use crate::work;
 /// References after which one call ends, and buckets that it looks at.
 const STEP: usize = 32;
 
-/// See the head of this file.
+/// Where the sweep is: see the [module](self).
 #[derive(Debug, Default)]
 pub(crate) struct Sweep {
     /// The bucket that is swept, by its ordinal.

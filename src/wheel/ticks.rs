@@ -31,25 +31,25 @@ impl Deadline {
 pub(crate) struct Ticks(u64);
 
 impl Ticks {
-    /// Ticks of `length`, which is not zero and at most 584 years.
+    /// Creates ticks of `length` nanoseconds, which is not zero.
     pub(crate) fn new(length: u64) -> Self {
         debug_assert!(length > 0);
         Ticks(length)
     }
 
-    /// The tick of the present: rounded down.
+    /// Returns the tick of the present: rounded down.
     #[inline]
     pub(crate) fn floor(self, now: u64) -> u64 {
         now / self.0
     }
 
-    /// The tick of a deadline: rounded up.
+    /// Returns the tick of a deadline: rounded up.
     #[inline]
     pub(crate) fn ceil(self, deadline: u64) -> u64 {
         deadline.div_ceil(self.0)
     }
 
-    /// When `tick` begins.
+    /// Returns when `tick` begins.
     pub(crate) fn start_of(self, tick: u64) -> u64 {
         tick.saturating_mul(self.0)
     }

@@ -28,7 +28,7 @@ use crate::wheel::bucket::Bucket;
 /// The most slots that a wheel can have.
 pub(crate) const MAX_SIZE: usize = 1 << 20;
 
-/// A size that a wheel can have: a power of two from 4 to [`MAX_SIZE`].
+/// Rounds up to a size that a wheel can have: a power of two from 4 to [`MAX_SIZE`].
 pub(crate) fn round_size(wheel_size: usize) -> usize {
     wheel_size.clamp(4, MAX_SIZE).next_power_of_two()
 }
@@ -49,7 +49,7 @@ pub(crate) struct Span {
 }
 
 impl TimingWheel {
-    /// The wheel of `level`, with `size` slots: a power of two, at least 4.
+    /// Creates the wheel of `level`, with `size` slots: a power of two, at least 4.
     pub(crate) fn new(level: usize, size: usize) -> Self {
         let step = Self::step(size);
         let shift = step * level as u32;
@@ -57,12 +57,12 @@ impl TimingWheel {
         TimingWheel { span, buckets: (0..size).map(|_| Bucket::new()).collect() }
     }
 
-    /// By how many bits the span of a slot grows from level to level.
+    /// Returns by how many bits the span of a slot grows from level to level.
     fn step(size: usize) -> u32 {
         size.trailing_zeros() - 1
     }
 
-    /// The lowest level with `size` slots that reaches `tick`, which lies after `current`.
+    /// Returns the lowest level with `size` slots that reaches `tick`, which lies after `current`.
     ///
     /// Never beyond the level whose shift is below 64: there the difference is less than `size`.
     #[inline]
@@ -78,19 +78,19 @@ impl TimingWheel {
 }
 
 impl Span {
-    /// The slot that `tick` falls into, in a wheel of `size` slots.
+    /// Returns the slot that `tick` falls into, in a wheel of `size` slots.
     #[inline]
     pub(crate) fn slot_of(self, tick: u64, size: usize) -> usize {
         (tick >> self.shift) as usize & (size - 1)
     }
 
-    /// The first tick of the slot that `tick` falls into.
+    /// Returns the first tick of the slot that `tick` falls into.
     #[inline]
     pub(crate) fn start_of(self, tick: u64) -> u64 {
         tick >> self.shift << self.shift
     }
 
-    /// When the bucket that starts at `start` is to be flushed.
+    /// Returns when the bucket that starts at `start` is to be flushed.
     pub(crate) fn expiration_of(self, start: u64) -> u64 {
         let by = if self.shift == 0 { 0 } else { self.ticks() - (1 << self.finer_shift) };
         start.saturating_sub(by)
@@ -105,7 +105,7 @@ impl Span {
 mod tests {
     use super::*;
 
-    /// What the head of this file promises, at every edge of every level.
+    /// Checks what the module promises, at every edge of every level.
     #[test]
     fn a_bucket_expires_after_now_and_fits_into_the_level_below() {
         for size in [4_usize, 8, 64, 512, 4096] {

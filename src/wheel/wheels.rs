@@ -18,7 +18,7 @@ const COLLECTING: BucketId = BucketId { level: ELAPSED, slot: 1 };
 /// No bucket.
 const NOWHERE: BucketId = BucketId { level: ELAPSED, slot: u32::MAX };
 
-/// See the head of this file.
+/// All levels of one core, and its time: see the [module](self).
 #[derive(Debug)]
 pub(crate) struct Wheels {
     shard: u32,
@@ -34,7 +34,8 @@ pub(crate) struct Wheels {
 }
 
 impl Wheels {
-    /// Empty wheels of `size` slots, a power of two from 4 on, whose time starts at `current`.
+    /// Creates empty wheels of `size` slots, a power of two from 4 on, whose time starts at
+    /// `current`.
     pub(crate) fn new(shard: u32, size: usize, current: u64) -> Self {
         Wheels {
             shard,
@@ -47,12 +48,12 @@ impl Wheels {
         }
     }
 
-    /// How many slots each wheel has.
+    /// Returns how many slots each wheel has.
     pub(crate) fn size(&self) -> usize {
         self.size
     }
 
-    /// How many references are filed.
+    /// Returns how many references are filed.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
@@ -66,9 +67,9 @@ impl Wheels {
 
     /// Files a reference anew that was taken out of the bucket `from`, which is being flushed.
     ///
-    /// Never there: else the flush would not end. That it belongs there can't be, because the
-    /// wheels' time has moved to where the bucket expires; if it does all the same, the next turn
-    /// looks at it again.
+    /// It is never filed in `from` again: otherwise the flush would not end. It cannot belong
+    /// there, because the wheels' time has moved to where that bucket expires; if it did all the
+    /// same, the next turn would look at it again.
     ///
     /// Always inlined: a call would be a fifth of what a cascade takes.
     #[inline(always)]
@@ -102,7 +103,8 @@ impl Wheels {
         }
     }
 
-    /// Puts a reference into the bucket of those that are due at once. Likewise.
+    /// Puts a reference into the bucket of those that are due at once. Hands the bucket's
+    /// expiration to `arm` if the bucket was not armed.
     #[inline(never)]
     pub(crate) fn file_elapsed(&mut self, reference: Reference, arm: impl FnOnce(Expiration)) {
         let (bucket, blocks) = self.bucket_mut(COLLECTING);
@@ -113,8 +115,8 @@ impl Wheels {
         self.len += 1;
     }
 
-    /// Moves the time to the expiration of a bucket that is to be flushed. Returns it, or the
-    /// bucket that is to be flushed instead.
+    /// Moves the time to the expiration of a bucket that is to be flushed. Returns that expiration,
+    /// or the one of the bucket that is to be flushed instead.
     pub(crate) fn begin_flush(&mut self, mut expiration: Expiration) -> Expiration {
         self.leap(expiration.tick);
         if expiration.bucket == COLLECTING {
@@ -125,8 +127,8 @@ impl Wheels {
         expiration
     }
 
-    /// Puts a reference into the bucket for `tick` if that is one of an overflow wheel and armed
-    /// already; whether it was.
+    /// Puts a reference into the bucket for `tick` if that belongs to an overflow wheel and is
+    /// armed already. Returns whether it did.
     #[inline(always)]
     pub(crate) fn join_far(&mut self, reference: Reference, tick: u64) -> bool {
         if tick <= self.current {
@@ -174,13 +176,13 @@ impl Wheels {
         (taken, live)
     }
 
-    /// Whether a reference for `tick` would go into an overflow wheel.
+    /// Returns whether a reference for `tick` would go into an overflow wheel.
     #[inline]
     pub(crate) fn is_far(&self, tick: u64) -> bool {
         tick.saturating_sub(self.current) >= self.size as u64
     }
 
-    /// Lets the time leap to `tick`. Only if no armed bucket expires by then.
+    /// Lets the time leap to `tick`. Call it only if no armed bucket expires by then.
     pub(crate) fn leap(&mut self, tick: u64) {
         self.current = self.current.max(tick);
     }
@@ -193,7 +195,7 @@ impl Wheels {
         self.len -= out.len() - before;
     }
 
-    /// How many references a bucket holds.
+    /// Returns how many references a bucket holds.
     pub(crate) fn len_of(&self, id: BucketId) -> usize {
         self.bucket(id).len()
     }
@@ -211,20 +213,21 @@ impl Wheels {
         }
     }
 
-    /// Disarms a bucket if it is empty; whether it is.
+    /// Disarms a bucket if it is empty. Returns whether it is.
     pub(crate) fn disarm_if_empty(&mut self, id: BucketId) -> bool {
         let (bucket, _) = self.bucket_mut(id);
         bucket.armed = bucket.len() > 0;
         !bucket.armed
     }
 
-    /// Whether the low 32 bits of a tick, and the bucket that it was filed in, tell the whole tick.
+    /// Returns whether the low 32 bits of a tick, and the bucket that it was filed in, tell the
+    /// whole tick.
     pub(crate) fn low_bits_suffice(&self, id: BucketId) -> bool {
         self.levels[id.level as usize].span.ticks() <= 1 << 32
     }
 
-    /// The bucket with this ordinal: the two of what has elapsed, then the slots of level 0, of
-    /// level 1, ...
+    /// Returns the bucket with this ordinal: the two of what has elapsed, then the slots of level
+    /// 0, of level 1, ...
     pub(crate) fn nth_bucket(&self, ordinal: usize) -> Option<BucketId> {
         let Some(n) = ordinal.checked_sub(self.elapsed.len()) else {
             return Some(BucketId { level: ELAPSED, slot: ordinal as u32 });
@@ -234,12 +237,12 @@ impl Wheels {
         (level < self.levels.len()).then_some(BucketId { level: level as u8, slot: slot as u32 })
     }
 
-    /// The ticks that a slot of each level spans, finest first.
+    /// Returns the ticks that a slot of each level spans, finest first.
     pub(crate) fn levels(&self) -> impl Iterator<Item = u64> {
         self.levels.iter().map(|wheel| wheel.span.ticks())
     }
 
-    /// The tick at which a bucket that is armed is to be flushed.
+    /// Returns the tick at which a bucket is to be flushed, if it is armed.
     pub(crate) fn armed_tick(&self, id: BucketId) -> Option<u64> {
         if !self.bucket(id).armed {
             return None;
