@@ -67,7 +67,7 @@ impl<V> Chunk<V> {
         self.vacant == NONE && self.slots.len() == size
     }
 
-    /// Where in `slots` a place's slot is, if there is one.
+    /// Returns where in `slots` a place's slot is, if there is one.
     #[inline(always)]
     pub(crate) fn find(&self, offset: usize) -> Option<usize> {
         match &self.sparse {
@@ -76,7 +76,7 @@ impl<V> Chunk<V> {
         }
     }
 
-    /// The slot at a place, if there is one.
+    /// Returns the slot at a place, if there is one.
     #[inline]
     pub(crate) fn slot(&self, offset: usize) -> Option<&Slot<V>> {
         self.slots.get(self.find(offset)?)
@@ -88,7 +88,7 @@ impl<V> Chunk<V> {
         self.slots.get_mut(place)
     }
 
-    /// The slots that there are, with their places.
+    /// Returns all slots, with their places.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, &Slot<V>)> {
         self.slots.iter().enumerate().map(|(place, slot)| {
             work::count(1);
@@ -110,7 +110,7 @@ impl<V> Chunk<V> {
         self.slots.push(Slot { generation: self.first_generation, tag: NONE, value: None });
     }
 
-    /// The first generation that was never given out here.
+    /// Returns the first generation that was never given out here.
     pub(crate) fn used_up(&self) -> u32 {
         work::count(self.slots.len());
         let next = |slot: &Slot<V>| slot.generation + u32::from(slot.value.is_some());
@@ -121,16 +121,16 @@ impl<V> Chunk<V> {
         self.first_generation >= WORN_GENERATION
     }
 
-    /// A place of the chunk has come to a generation from [`WORN_GENERATION`] on. Whether it has
-    /// any left.
+    /// Notes that a place of the chunk has reached a generation from [`WORN_GENERATION`] on.
+    /// Returns whether the place has any left.
     #[cold]
     pub(crate) fn wear(&mut self, generation: u32) -> bool {
         self.first_generation = self.first_generation.max(WORN_GENERATION);
         generation != LAST_GENERATION
     }
 
-    /// Moves the few values together that are left. Not if the chunk is worn: all its places go on
-    /// from the generation of the one that is used up most.
+    /// Moves the few values that are left together. A worn chunk stays as it is: all places of a
+    /// sparse chunk go on from the generation of the one that is used up most.
     pub(crate) fn make_sparse(&mut self) {
         if self.is_worn() {
             return;

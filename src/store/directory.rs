@@ -16,7 +16,7 @@ const CUT: usize = 1 << 14;
 /// The first chunk stays when it is empty, if it takes no more bytes than this.
 const SMALL: usize = 1 << 10;
 
-/// See the head of this file.
+/// The directory of a slab's chunks: see the [module](self).
 #[derive(Debug)]
 pub(crate) struct Directory<V> {
     pub(crate) chunks: Vec<Chunk<V>>,
@@ -47,7 +47,7 @@ impl<V> Directory<V> {
         }
     }
 
-    /// An empty directory whose generations begin behind all that were given out here.
+    /// Creates an empty directory whose generations begin after all that were given out here.
     pub(crate) fn successor(&self) -> Self {
         work::count(self.chunks.len());
         let used_up = self.chunks.iter().map(Chunk::used_up).max().unwrap_or(0);
@@ -92,9 +92,9 @@ impl<V> Directory<V> {
         }
     }
 
-    /// Gives the memory of a chunk back, which is empty, unless it is the one to be filled next: a
-    /// count that swings around its edge would allocate it each time. Not the first chunk either,
-    /// if it has grown: so a slab that is empty takes next to no memory.
+    /// Gives the memory of an empty chunk back, unless it is the one to be filled next: a count
+    /// that swings around its edge would allocate it each time. The first chunk is given back in
+    /// any case if it has grown: so an empty slab takes next to no memory.
     #[cold]
     #[inline(never)]
     pub(crate) fn keep_or_give_back(&mut self, id: u32) {
@@ -152,8 +152,8 @@ impl<V> Directory<V> {
         }
     }
 
-    /// Makes a chunk sparse in which few values are left, once in [`PACE`] calls: whole batches of
-    /// values are taken out under one lock.
+    /// Makes a chunk with few values sparse, once in [`PACE`] calls: whole batches of values are
+    /// taken out under one lock.
     #[cold]
     pub(crate) fn thin_out(&mut self, few: usize) {
         self.paced += 1;
@@ -172,7 +172,7 @@ impl<V> Directory<V> {
         }
     }
 
-    /// Checks what is said at the fields, for chunks of `size` places. Returns how many values
+    /// Checks what the fields' comments say, for chunks of `size` places. Returns how many values
     /// there are. Takes time proportional to them.
     pub(crate) fn assert_invariants(&self, size: usize, few: usize, slack: usize) -> usize {
         let filling = std::iter::once(self.filling);

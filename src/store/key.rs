@@ -8,7 +8,8 @@ pub(crate) struct Key {
 }
 
 impl Key {
-    /// All bits set is no key, because the last generation is never given out.
+    /// Packs the key into 64 bits. No key has all bits set, because the last generation is never
+    /// given out.
     #[inline]
     pub(crate) fn to_bits(self) -> u64 {
         u64::from(self.generation) << 32 | u64::from(self.index)

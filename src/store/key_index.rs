@@ -1,6 +1,6 @@
 //! The key index: where the values of keys lie, found by the keys' hashes.
 //!
-//! It holds no keys: whoever uses it has them beside the values, and says which one is meant.
+//! It holds no keys: its user has them beside the values, and says which one is meant.
 
 use crate::work;
 use hashbrown::HashTable;
@@ -16,14 +16,14 @@ impl ShortHash {
         ShortHash(hash as u32)
     }
 
-    /// As the table wants it, which looks at the highest bits and at the lowest.
+    /// Returns the hash as the table wants it, which looks at the highest bits and at the lowest.
     #[inline]
     pub(crate) fn long(self) -> u64 {
         u64::from(self.0).wrapping_mul(0x9E37_79B9_7F4A_7C15)
     }
 }
 
-/// See the head of this file.
+/// The index from hashes to places: see the [module](self).
 #[derive(Debug)]
 pub(crate) struct KeyIndex(HashTable<(ShortHash, u32)>);
 
@@ -32,7 +32,7 @@ impl KeyIndex {
         KeyIndex(HashTable::new())
     }
 
-    /// The index with this hash that `is_meant`.
+    /// Returns the index with this hash that `is_meant`.
     #[inline]
     pub(crate) fn find(&self, hash: ShortHash, is_meant: impl Fn(u32) -> bool) -> Option<u32> {
         let found = self.0.find(hash.long(), |(other, index)| {
@@ -48,13 +48,13 @@ impl KeyIndex {
         self.0.insert_unique(hash.long(), (hash, index), |(hash, _)| hash.long());
     }
 
-    /// Takes an index out, which is there.
+    /// Takes out an index, which must be there.
     #[inline]
     pub(crate) fn remove(&mut self, hash: ShortHash, index: u32) {
         self.take(hash, |other| other == index);
     }
 
-    /// Takes the index with this hash out that `is_meant`.
+    /// Takes out the index with this hash that `is_meant`.
     #[inline]
     pub(crate) fn take(&mut self, hash: ShortHash, is_meant: impl Fn(u32) -> bool) -> Option<u32> {
         let found = self.0.find_entry(hash.long(), |(other, index)| {
@@ -78,7 +78,7 @@ impl KeyIndex {
         self.0.len()
     }
 
-    /// All indices, in no order.
+    /// Returns all indices, in no order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = u32> {
         self.0.iter().map(|(_, index)| *index)
     }

@@ -1,10 +1,10 @@
 //! The key map: values by key, each at a place of its own that never moves.
 //!
-//! One shard of a map: whoever uses it computes a key's [hash](spread) once, picks the shard with
+//! It is one shard of a map: its user computes a key's [hash](spread) once, picks the shard with
 //! it, and finds the key there with it. A value that was found once is named by its index, or for
 //! good by its [`Key`].
 //!
-//! Invariants, checked by its `assert_invariants` in tests: every value is found by its key, and each
+//! Invariants, checked by `KeyMap::assert_invariants`: every value is found by its key, and each
 //! key has one value.
 
 use crate::store::key::Key;
@@ -13,7 +13,7 @@ use crate::store::slab::Slab;
 use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash};
 
-/// A key's hash, as a [`KeyMap`] wants it: what a simple hasher leaves in the low bits is spread
+/// Hashes a key as a [`KeyMap`] wants it: what a simple hasher leaves in the low bits is spread
 /// over all of them. (Fibonacci hashing: Knuth, "The Art of Computer Programming", vol. 3, 6.4.)
 #[inline]
 pub(crate) fn spread<Q: Hash + ?Sized>(hasher: &impl BuildHasher, key: &Q) -> u64 {
@@ -21,22 +21,22 @@ pub(crate) fn spread<Q: Hash + ?Sized>(hasher: &impl BuildHasher, key: &Q) -> u6
     hash ^ (hash >> 32)
 }
 
-/// Which of so many shards, a power of two, a key with this hash belongs to. Does not look at the
-/// bits that the shard's own index uses, the lower half.
+/// Returns which of so many shards, a power of two, a key with this hash belongs to. Does not look
+/// at the lower half of the bits, which the shard's own index uses.
 #[inline]
 pub(crate) fn shard_of(hash: u64, shards: usize) -> usize {
     (hash >> 40) as usize & (shards - 1)
 }
 
-/// How many shards keys should lie in for so many threads: so many that two of them seldom want the
-/// same one, and not more, because each has wheels of its own. Few in models, where each lock is a
-/// step of the schedule.
+/// Returns how many shards keys should lie in for so many threads: enough that two threads seldom
+/// want the same one, and not more, because each shard has wheels of its own. There are few in
+/// models, where each lock is a step of the schedule.
 pub(crate) fn shards_for(threads: usize) -> usize {
     let each = if cfg!(tickwheel_model) { 2 } else { 8 };
     (each * threads).next_power_of_two().min(1 << 12)
 }
 
-/// See the head of this file.
+/// A map from keys to values at fixed places: see the [module](self).
 #[derive(Debug)]
 pub(crate) struct KeyMap<K, V> {
     index: KeyIndex,
@@ -59,7 +59,7 @@ impl<K: Eq, V> KeyMap<K, V> {
         self.items.len()
     }
 
-    /// The index of a key's value.
+    /// Returns the index of a key's value.
     #[inline]
     pub(crate) fn find<Q>(&self, hash: u64, key: &Q) -> Option<u32>
     where
@@ -70,19 +70,19 @@ impl<K: Eq, V> KeyMap<K, V> {
         self.index.find(ShortHash::of(hash), is_meant)
     }
 
-    /// The value at `index`; there must be one.
+    /// Returns the value at `index`; there must be one.
     #[inline]
     pub(crate) fn at(&self, index: u32) -> &V {
         &self.items.at(index).value
     }
 
-    /// The value at `index`; there must be one.
+    /// Returns the value at `index`; there must be one.
     #[inline]
     pub(crate) fn at_mut(&mut self, index: u32) -> &mut V {
         &mut self.items.at_mut(index).value
     }
 
-    /// The index of the value with this name, if it is there still.
+    /// Returns the index of the value with this name, if it is still there.
     pub(crate) fn find_named(&self, name: Key) -> Option<u32> {
         self.items.get(name).map(|_| name.index)
     }
@@ -108,13 +108,13 @@ impl<K: Eq, V> KeyMap<K, V> {
         out.extend(indices.into_iter().filter_map(|index| self.remove(index)));
     }
 
-    /// All values.
+    /// Returns all values.
     #[cfg(test)]
     pub(crate) fn values(&self) -> impl Iterator<Item = &V> {
         self.index.iter().map(|index| self.at(index))
     }
 
-    /// Checks the invariants of the head of this file. Takes time proportional to the map.
+    /// Checks the invariants that the module states. Takes time proportional to the map.
     #[cfg(test)]
     pub(crate) fn assert_invariants(&self) {
         self.items.assert_invariants();

@@ -1,6 +1,6 @@
 //! The key table: values found by the hashes of their keys, which lie in them.
 //!
-//! A value is at no fixed place: it moves when the table grows. So whoever is to find it again
+//! A value is at no fixed place: it moves when the table grows. So a user that has to find it again
 //! keeps its hash, and something that tells it from the others.
 
 use crate::store::key_index::ShortHash;
@@ -9,11 +9,11 @@ use hashbrown::HashTable;
 
 /// What lies in a table.
 pub(crate) trait Hashed {
-    /// The hash of its key, which does not change.
+    /// Returns the hash of its key, which does not change.
     fn hash(&self) -> ShortHash;
 }
 
-/// See the head of this file.
+/// A table of values that hold their own keys: see the [module](self).
 #[derive(Debug)]
 pub(crate) struct KeyTable<V>(HashTable<V>);
 
@@ -22,12 +22,12 @@ impl<V: Hashed> KeyTable<V> {
         KeyTable(HashTable::new())
     }
 
-    /// The value with this hash that `is_meant`.
+    /// Returns the value with this hash that `is_meant`.
     pub(crate) fn find(&self, hash: ShortHash, is_meant: impl Fn(&V) -> bool) -> Option<&V> {
         self.0.find(hash.long(), |other| other.hash() == hash && is_meant(other))
     }
 
-    /// The value with this hash that `is_meant`.
+    /// Returns the value with this hash that `is_meant`.
     #[inline]
     pub(crate) fn find_mut(
         &mut self,
@@ -40,7 +40,7 @@ impl<V: Hashed> KeyTable<V> {
         })
     }
 
-    /// The value with this hash that `is_meant`, made by `make` if there is none.
+    /// Returns the value with this hash that `is_meant`, made by `make` if there is none.
     #[inline]
     pub(crate) fn find_or_insert(
         &mut self,
@@ -56,7 +56,7 @@ impl<V: Hashed> KeyTable<V> {
         entry.or_insert_with(make).into_mut()
     }
 
-    /// Takes the value with this hash out that `is_meant`.
+    /// Takes out the value with this hash that `is_meant`.
     pub(crate) fn remove(&mut self, hash: ShortHash, is_meant: impl Fn(&V) -> bool) -> Option<V> {
         let is_it = |other: &V| {
             work::count(1);
@@ -70,7 +70,7 @@ impl<V: Hashed> KeyTable<V> {
         Some(value)
     }
 
-    /// All values, in no order.
+    /// Returns all values, in no order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &V> {
         self.0.iter()
     }

@@ -4,7 +4,7 @@
 //! empty gives most of its memory back, and all of it when its last value was removed, unless it is
 //! filled next: so a count that swings around a chunk's edge does not allocate each time. A slab
 //! that is empty takes a kilobyte at most. A [`Key`] is a place and the generation of that place;
-//! the generation is bumped when the value is removed, so a stale key finds nothing, for ever: a
+//! the generation is bumped when the value is removed, so a stale key never finds anything again: a
 //! place whose generation is used up is retired instead of starting again, and a chunk that is made
 //! again starts beyond every generation that was handed out before.
 //!
@@ -25,7 +25,7 @@ use crate::work;
 /// what has many shards wants small ones.
 const CHUNK_BYTES: usize = 8 << 10;
 
-/// Chunks of at most `BYTES` bytes.
+/// A slab with chunks of at most `BYTES` bytes: see the [module](self).
 #[derive(Debug)]
 pub(crate) struct Slab<V, const BYTES: usize = CHUNK_BYTES> {
     directory: Directory<V>,
@@ -53,12 +53,12 @@ impl<V, const BYTES: usize> Slab<V, BYTES> {
         Slab { directory: Directory::new(), len: 0 }
     }
 
-    /// An empty slab that never gives out a key of this one again.
+    /// Creates an empty slab that never gives out a key of this one again.
     pub(crate) fn successor(&self) -> Self {
         Slab { directory: self.directory.successor(), len: 0 }
     }
 
-    /// Whether few generations are left for new keys.
+    /// Returns whether few generations are left for new keys.
     pub(crate) fn is_worn(&self) -> bool {
         self.directory.first_generation >= WORN_GENERATION
     }
@@ -100,13 +100,13 @@ impl<V, const BYTES: usize> Slab<V, BYTES> {
         Key { index: (id << Self::BITS) | offset, generation }
     }
 
-    /// Takes the value of `key` out, if the key is not stale.
+    /// Takes out the value of `key`, if the key is not stale.
     #[inline]
     pub(crate) fn remove(&mut self, key: Key) -> Option<V> {
         self.take_if(key.index, |generation, _| generation == key.generation)
     }
 
-    /// Takes the value at `index` out, if there is one and it is as `wanted`.
+    /// Takes out the value at `index`, if there is one and it is `wanted`.
     #[inline]
     pub(crate) fn remove_if(&mut self, index: u32, wanted: impl FnOnce(&V) -> bool) -> Option<V> {
         self.take_if(index, |_, value| wanted(value))
@@ -154,38 +154,38 @@ impl<V, const BYTES: usize> Slab<V, BYTES> {
         Some(value)
     }
 
-    /// The value of `key`, if the key is not stale.
+    /// Returns the value of `key`, if the key is not stale.
     #[inline]
     pub(crate) fn get(&self, key: Key) -> Option<&V> {
         let slot = self.slot(key.index)?;
         if slot.generation == key.generation { slot.value.as_ref() } else { None }
     }
 
-    /// The value of `key`, if the key is not stale.
+    /// Returns the value of `key`, if the key is not stale.
     #[inline]
     pub(crate) fn get_mut(&mut self, key: Key) -> Option<&mut V> {
         let slot = self.slot_mut(key.index)?;
         if slot.generation == key.generation { slot.value.as_mut() } else { None }
     }
 
-    /// The indices of at most `limit` values, from the end. To take these out shortens the
-    /// directory, so that it does not take longer each time.
+    /// Returns the indices of at most `limit` values, from the end. Taking these out shortens the
+    /// directory, so that the next call does not take longer.
     pub(crate) fn last_indices(&self, limit: usize) -> Vec<u32> {
         let keys = (0..self.chunks()).rev().flat_map(|id| self.of_chunk(id));
         keys.map(|(key, _)| key.index).take(limit).collect()
     }
 
-    /// The keys of all values, with these.
+    /// Returns all values with their keys.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Key, &V)> {
         (0..self.chunks()).flat_map(|id| self.of_chunk(id))
     }
 
-    /// How many chunks there are.
+    /// Returns how many chunks there are.
     pub(crate) fn chunks(&self) -> usize {
         self.directory.chunks.len()
     }
 
-    /// The keys of the values in one chunk, with these; none if there is no such chunk.
+    /// Returns the values in one chunk with their keys; none if there is no such chunk.
     pub(crate) fn of_chunk(&self, id: usize) -> impl Iterator<Item = (Key, &V)> {
         work::count(1);
         let slots = self.directory.chunks.get(id).into_iter().flat_map(Chunk::iter);
@@ -196,13 +196,13 @@ impl<V, const BYTES: usize> Slab<V, BYTES> {
         })
     }
 
-    /// The key of the value at `index`; there must be one.
+    /// Returns the key of the value at `index`; there must be one.
     pub(crate) fn key_at(&self, index: u32) -> Key {
         let slot = self.slot(index).expect("the index names a value");
         Key { index, generation: slot.generation }
     }
 
-    /// The tag of the value at `index`, if there is one.
+    /// Returns the tag of the value at `index`, if there is one.
     #[inline]
     pub(crate) fn tag(&self, index: u32) -> Option<u32> {
         self.slot(index).filter(|slot| slot.value.is_some()).map(|slot| slot.tag)
@@ -215,14 +215,14 @@ impl<V, const BYTES: usize> Slab<V, BYTES> {
         }
     }
 
-    /// The value at `index`; there must be one.
+    /// Returns the value at `index`; there must be one.
     #[inline]
     pub(crate) fn at(&self, index: u32) -> &V {
         let value = self.slot(index).and_then(|slot| slot.value.as_ref());
         value.expect("the index names a value")
     }
 
-    /// The value at `index`; there must be one.
+    /// Returns the value at `index`; there must be one.
     #[inline(always)]
     pub(crate) fn at_mut(&mut self, index: u32) -> &mut V {
         let value = self.slot_mut(index).and_then(|slot| slot.value.as_mut());
@@ -243,7 +243,7 @@ impl<V, const BYTES: usize> Slab<V, BYTES> {
         chunk.slot_mut((index & Self::MASK) as usize)
     }
 
-    /// Checks the invariants of the head of this file. Takes time proportional to the slab.
+    /// Checks the invariants that the module states. Takes time proportional to the slab.
     pub(crate) fn assert_invariants(&self) {
         assert_eq!(self.directory.assert_invariants(Self::SIZE, Self::FEW, Self::SLACK), self.len);
     }
