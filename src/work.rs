@@ -45,12 +45,12 @@ mod counting {
         DONE.set(DONE.get() + units as u64);
     }
 
-    /// What this thread has counted so far.
+    /// Returns how much this thread has counted so far.
     pub(crate) fn done() -> u64 {
         DONE.get()
     }
 
-    /// Notes that a lock of this name was released, under which so much was done.
+    /// Notes that a lock of this name was released, and how much was done under it.
     pub(crate) fn note(lock: &'static str, units: u64) {
         // Fails only near the end of a thread, after which nobody asks.
         let _ = LONGEST.try_with(|longest| {
@@ -60,7 +60,7 @@ mod counting {
         });
     }
 
-    /// The most that this thread did in one hold of each lock since [`reset`].
+    /// Returns the most that this thread did in one hold of each lock since [`reset`].
     pub fn longest() -> Work {
         LONGEST.with_borrow(Clone::clone)
     }

@@ -9,7 +9,7 @@ use std::any::type_name;
 use std::ops::{Deref, DerefMut};
 use std::time::Instant;
 
-/// See `locks`.
+/// A mutex of `locks` that notes how much is done in each hold.
 #[derive(Debug, Default)]
 pub(crate) struct Mutex<T>(locks::Mutex<T>);
 

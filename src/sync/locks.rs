@@ -25,7 +25,7 @@ impl<T> Mutex<T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the lock, unless somebody holds it.
+    /// Takes the lock, unless another thread holds it.
     #[inline]
     pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         match self.0.try_lock() {
@@ -56,7 +56,7 @@ impl Condvar {
         self.0.wait_timeout(guard, timeout).unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// Costs a system call, also while nobody waits.
+    /// Wakes all waiting threads. Costs a system call even if there are none.
     pub(crate) fn notify_all(&self) {
         self.0.notify_all();
     }

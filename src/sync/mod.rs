@@ -36,7 +36,8 @@ pub(crate) use shuttle::{sync::atomic, thread, thread_local};
 #[cfg(not(tickwheel_model))]
 pub(crate) use std::{sync::atomic, thread, thread_local};
 
-/// How many threads run at once. In models one: they are the same on every machine.
+/// Returns how many threads can run at once. In models it is one, so that they are the same on
+/// every machine.
 pub(crate) fn parallelism() -> usize {
     if cfg!(tickwheel_model) {
         return 1;
@@ -44,13 +45,14 @@ pub(crate) fn parallelism() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// A small number of the calling thread: its place in the order of spawning.
+/// Returns a small number of the calling thread: its place in the order of spawning.
 #[cfg(tickwheel_model)]
 pub(crate) fn thread_number() -> u32 {
     usize::from(shuttle::current::me()) as u32
 }
 
-/// The `choice`; in models either, so that some of the schedules go one way and some the other.
+/// Returns the `choice`; in models a random one, so that some schedules go one way and some the
+/// other.
 pub(crate) fn either_in_models(choice: bool) -> bool {
     #[cfg(tickwheel_model)]
     let choice =

@@ -1,11 +1,12 @@
-//! The thread number: tells the threads apart that use timers, by small numbers.
+//! The thread number: tells apart, by small numbers, the threads that use timers.
 
 use std::cell::Cell;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// A small number of the calling thread, from 1: the smallest that no other thread had when
-/// this one first called it. So as many threads as call it at a time have the first numbers.
+/// Returns a small number of the calling thread, from 1: the smallest that no other thread had when
+/// this one first called it. So no number is above the most threads that have had one at the same
+/// time.
 #[inline]
 pub(crate) fn thread_number() -> u32 {
     thread_local! {
@@ -31,8 +32,8 @@ struct Numbers {
 static NUMBERS: parking_lot::Mutex<Numbers> =
     parking_lot::Mutex::new(Numbers { free: BinaryHeap::new(), next: 1 });
 
-/// Gives a thread's number back when the thread ends. Who reads it later in the thread's end
-/// may share it with another thread: then they meet, and that is all.
+/// Gives a thread's number back when the thread ends. A destructor that reads the number after that
+/// may share it with another thread: the two then contend, and nothing else happens.
 struct GiveBack(u32);
 
 impl Drop for GiveBack {
