@@ -5,12 +5,12 @@ use crate::timer::entry::{SharedClosure, Task};
 use crossbeam_utils::CachePadded;
 use std::sync::{Arc, Weak};
 
-/// Its tasks share one closure, so none of them allocates. They refer to their owner weakly: once
-/// that has gone, they do nothing.
+/// An alarm, whose tasks share one closure, so that none of them allocates. They refer to their
+/// owner weakly: once that has gone, they do nothing.
 pub(crate) struct Alarm(SharedClosure);
 
 impl Alarm {
-    /// Of `owner`, for whose key each task calls `expire`.
+    /// Creates an alarm of `owner`: each of its tasks calls `expire` with its own key.
     pub(crate) fn new<T: Send + Sync + 'static>(
         owner: &Weak<T>,
         expire: impl Fn(&Arc<T>, Key) + Send + Sync + 'static,
@@ -24,7 +24,7 @@ impl Alarm {
         }))
     }
 
-    /// The task of one timer.
+    /// Returns the task of one timer.
     pub(crate) fn task(&self, key: Key) -> Task {
         Task::shared(Arc::clone(&self.0), key.to_bits())
     }

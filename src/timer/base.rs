@@ -1,4 +1,4 @@
-//! The base: what a timer, and everything that stands on it, share, whatever their tasks are.
+//! The base: what a timer, and everything that is built on it, share, whatever their tasks are.
 
 use crate::sync::Mutex;
 use crate::timer::dispatcher::Dispatcher;
@@ -10,7 +10,7 @@ use crate::timer::report;
 use crate::timer::shards::Shards;
 use std::sync::Arc;
 
-/// Dropped with the last of them. The reaper has a reference to the driver only: so it does not
+/// The base is dropped with the last of them. The reaper refers to the driver only: so it does not
 /// keep the timer alive.
 pub(crate) struct Base {
     pub(crate) driver: Arc<Driver>,
@@ -26,7 +26,7 @@ impl Base {
         Base { driver, reaper, layout, closures: Mutex::new(None) }
     }
 
-    /// The shards for closures and wakers, which run in place.
+    /// Returns the shards for closures and wakers, which run in place.
     pub(crate) fn closures(&self) -> Arc<Shards<Task>> {
         let mut closures = self.closures.lock();
         let made = closures.get_or_insert_with(|| {
@@ -38,7 +38,7 @@ impl Base {
         Arc::clone(made)
     }
 
-    /// Ends the reaper, and all waits; lets nothing in any more.
+    /// Ends the reaper and all waits; then nothing comes in any more.
     pub(crate) fn stop(&self) {
         self.driver.stop();
         if let Some(reaper) = &self.reaper {

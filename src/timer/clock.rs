@@ -1,4 +1,4 @@
-//! The clock: where the present comes from.
+//! The clock: the source of a timer's time.
 
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-/// Where a timer takes the present from: a [`SystemClock`] or a [`ManualClock`].
+/// The source of a timer's time: a [`SystemClock`] or a [`ManualClock`].
 ///
 /// ```
 /// use tickwheel::{ManualClock, Timer};
@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 #[derive(Clone, Debug)]
 pub struct Clock(Source);
 
-/// An enum and not a trait: the clock is read under locks, where no code of a user may run.
+/// An enum and not a trait: the clock is read under locks, where no user code may run.
 #[derive(Clone, Debug)]
 enum Source {
     System,
@@ -29,7 +29,7 @@ enum Source {
 }
 
 impl Clock {
-    /// The present.
+    /// Returns the current time of the clock.
     #[must_use]
     pub fn now(&self) -> Instant {
         match &self.0 {
@@ -38,7 +38,7 @@ impl Clock {
         }
     }
 
-    /// The manual clock, if it is one.
+    /// Returns the manual clock, if it is one.
     pub(crate) fn as_manual(&self) -> Option<&ManualClock> {
         match &self.0 {
             Source::System => None,
@@ -61,8 +61,8 @@ impl From<ManualClock> for Clock {
 
 /// The operating system's monotonic clock, [`Instant::now`]. The default.
 ///
-/// Changes of the wall clock do not touch it. Whether it goes on while the machine is suspended is
-/// up to the operating system (on Linux it does not).
+/// Changes of the wall clock do not affect it. Whether it advances while the machine is suspended
+/// depends on the operating system (on Linux it does not).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock;
 
@@ -99,13 +99,13 @@ struct Hands {
     sleepers: Mutex<Vec<Weak<dyn Wake>>>,
 }
 
-/// Somebody who waits for a manual clock to move.
+/// A sleeper that waits for a manual clock to move.
 pub(crate) trait Wake: Send + Sync {
     fn wake(&self);
 }
 
 impl ManualClock {
-    /// A clock that stands at the present.
+    /// Creates a clock that shows the current time and stands still.
     #[must_use]
     pub fn new() -> Self {
         ManualClock(Arc::new(Hands {
@@ -115,7 +115,7 @@ impl ManualClock {
         }))
     }
 
-    /// The time that the clock shows.
+    /// Returns the time that the clock shows.
     #[must_use]
     pub fn now(&self) -> Instant {
         let elapsed = Duration::from_nanos(self.elapsed());
@@ -125,23 +125,23 @@ impl ManualClock {
 
     /// Moves the clock forward by `step` and wakes the reapers that sleep on it.
     ///
-    /// Runs no task itself. The clock stops 584 years after it was made.
+    /// This runs no task itself. The clock goes no further than 584 years after its creation.
     pub fn advance(&self, step: Duration) {
         let step = nanos(step);
         let moved = |elapsed: u64| Some(elapsed.saturating_add(step));
-        // Release: who sees the new time sees what was done before it was set.
+        // Release: a thread that sees the new time sees what was done before it was set.
         let _ = self.0.elapsed.fetch_update(Ordering::Release, Ordering::Relaxed, moved);
         self.wake_sleepers();
     }
 
-    /// Moves the clock forward to `time`; does nothing if it is there already.
+    /// Moves the clock forward to `time`; does not move it if it is there already.
     pub fn advance_to(&self, time: Instant) {
         let elapsed = nanos(time.saturating_duration_since(self.0.start));
         self.0.elapsed.fetch_max(elapsed, Ordering::Release);
         self.wake_sleepers();
     }
 
-    /// Acquire: see [`advance`](Self::advance).
+    /// Reads how far the clock was moved. Acquire: see [`advance`](Self::advance).
     #[inline]
     fn elapsed(&self) -> u64 {
         self.0.elapsed.load(Ordering::Acquire)
@@ -196,7 +196,7 @@ impl Time {
         Time { clock, origin, origin_elapsed, ticks }
     }
 
-    /// The present; always before [`NEVER`].
+    /// Returns the present; always before [`NEVER`].
     #[inline]
     pub(crate) fn now(&self) -> u64 {
         let now = match &self.clock.0 {
@@ -206,7 +206,7 @@ impl Time {
         now.min(NEVER - 1)
     }
 
-    /// The present, if it costs little to know: reading the system's clock costs as much as the
+    /// Returns the present if it is cheap to read: reading the system's clock costs as much as the
     /// rest of an `add`.
     #[inline]
     pub(crate) fn cheap_now(&self) -> Option<u64> {
@@ -228,7 +228,7 @@ impl Time {
         start.checked_add(Duration::from_nanos(deadline)).unwrap_or(start)
     }
 
-    /// The same, where a deadline may be [`NEVER`].
+    /// Returns the instant of a deadline, or `None` if that is [`NEVER`].
     pub(crate) fn instant_or_never(&self, deadline: u64) -> Option<Instant> {
         (deadline < NEVER).then(|| self.instant_of(deadline))
     }

@@ -11,7 +11,7 @@ use crate::wheel::bucket_queue::Expiration;
 use crate::wheel::core::{Core, Trimmed};
 use std::sync::Arc;
 
-/// See the head of this file.
+/// What the shards of a driver have in common: see the [module](self).
 #[derive(Debug)]
 pub(crate) struct TimerContext {
     /// The timer's.
@@ -33,14 +33,14 @@ impl TimerContext {
         TimerContext { name, time, delay_queue, limit, panicked: AtomicU64::new(0) }
     }
 
-    /// Calls the code of a user; counts and reports its panic.
+    /// Calls user code; counts and reports its panic.
     pub(crate) fn catch_panic(&self, code: impl FnOnce()) {
         if catch_panic_of(&self.name, code).is_none() {
             self.count_panic();
         }
     }
 
-    /// Relaxed: the count publishes nothing.
+    /// Counts a panic of user code. Relaxed: the count publishes nothing.
     pub(crate) fn count_panic(&self) {
         self.panicked.fetch_add(1, Ordering::Relaxed);
     }
@@ -49,7 +49,7 @@ impl TimerContext {
         self.panicked.load(Ordering::Relaxed)
     }
 
-    /// The present, if it had to be read or is cheap to read, and the deadline.
+    /// Returns the present, if it had to be read or is cheap to read, and the deadline.
     #[inline]
     pub(crate) fn resolve(&self, when: When) -> (Option<u64>, u64) {
         let time = &self.time;
@@ -62,8 +62,8 @@ impl TimerContext {
         }
     }
 
-    /// Files a new entry: into an overflow bucket that is armed already, if that is where it
-    /// belongs, without a look at the clock.
+    /// Files a new entry. If it belongs into an overflow bucket that is armed already, this need
+    /// not look at the clock.
     #[inline]
     pub(crate) fn file_new<T>(
         &self,
@@ -111,7 +111,8 @@ impl TimerContext {
     }
 
     /// Takes a bucket that holds only what was cancelled out of the delay queue, where it came
-    /// first. Bounded work; what it found. The caller holds the lock of the core's shard.
+    /// first. Does bounded work, and returns what it found. The caller holds the lock of the core's
+    /// shard.
     pub(crate) fn forget_if_empty<T>(&self, core: &mut Core<T>, expiration: Expiration) -> Trimmed {
         let trimmed = core.trim(expiration.bucket);
         if trimmed == Trimmed::Empty && self.delay_queue.take(expiration) {

@@ -1,14 +1,15 @@
-//! The delay queue: the bucket queue that all shards share, behind its lock, and where those wait
-//! who advance the clock. As in Java, whoever takes from it waits until the first bucket is due.
+//! The delay queue: the bucket queue that all shards share, behind its lock, and where the threads
+//! wait that advance the clock. As in Java, a thread that takes from it waits until the first
+//! bucket is due.
 //!
 //! # Why no wake-up is lost
-//! Whoever goes to sleep looks at the queue and at the clock, publishes until when it sleeps
-//! (`asleep_until`) and waits, all under the one lock. Whoever offers an earlier bucket does so
-//! under that lock: either before, then the sleeper sees the bucket, or after, then the offerer
-//! sees `asleep_until` and wakes everybody, and each looks again. Moving a manual clock takes the
-//! lock between moving it and waking. So a sleeper never sleeps beyond the first bucket of the
-//! queue, and an offer that is not earlier than what everybody sleeps for wakes nobody: it costs
-//! no system call.
+//! A thread that goes to sleep looks at the queue and at the clock, publishes until when it sleeps
+//! (`asleep_until`) and waits, all under the one lock. A thread that offers an earlier bucket does
+//! so under that lock: either before, then the sleeper sees the bucket, or after, then the offering
+//! thread sees `asleep_until` and wakes all sleepers, and each looks again. Moving a manual clock
+//! takes the lock between moving it and waking. So a sleeper never sleeps beyond the first bucket
+//! of the queue, and an offer that is not earlier than what all sleepers sleep for wakes none: it
+//! costs no system call.
 
 use crate::sync::{Condvar, Mutex};
 use crate::timer::clock::{Time, Wake};
@@ -54,7 +55,7 @@ impl State {
         self.wake_before(expiration.tick)
     }
 
-    /// Sees to it that nobody sleeps beyond `tick`.
+    /// Ensures that no thread sleeps beyond `tick`.
     fn wake_before(&mut self, tick: u64) -> Wakes {
         if self.sleepers == 0 || tick >= self.asleep_until {
             return Wakes::Nobody;
@@ -65,7 +66,7 @@ impl State {
 }
 
 impl Wakes {
-    /// Both duties as one.
+    /// Combines both duties into one.
     pub(crate) fn or(self, other: Self) -> Self {
         if self == Wakes::Sleepers { self } else { other }
     }
@@ -73,27 +74,27 @@ impl Wakes {
 
 impl DelayQueue {
     /// Puts a newly armed bucket into the queue. The caller holds the lock of the bucket's shard,
-    /// so nobody finds it armed and not queued.
+    /// so no thread finds it armed and not queued.
     pub(crate) fn offer(&self, expiration: Expiration) -> Wakes {
         self.state.lock().offer(expiration)
     }
 
-    /// Lets the turn that begins have the elapsed buckets. Whether there is anything to do at
-    /// `now`. The caller holds the turn's lock: so no bucket is in somebody's hands.
+    /// Lets the turn that begins have the elapsed buckets. Returns whether there is anything to do
+    /// at `now`. The caller holds the turn's lock: so no bucket is being flushed.
     pub(crate) fn begin_turn(&self, now: u64) -> bool {
         let mut state = self.state.lock();
         state.queue.begin_turn();
         state.queue.is_due(now)
     }
 
-    /// Whose bucket is to be flushed next.
+    /// Returns which shard's bucket is to be flushed next.
     pub(crate) fn next_due(&self, turn_start: u64, now: u64) -> Due {
         self.state.lock().queue.next_due(turn_start, now)
     }
 
     /// Takes the bucket to flush next, if it is one of `shard`, whose lock the caller holds until
     /// it has called [`DelayQueue::flushed`]. So nothing can be filed there meanwhile that should
-    /// have been flushed before, and whoever holds a shard's lock finds all its armed buckets
+    /// have been flushed before, and a thread that holds a shard's lock finds all its armed buckets
     /// queued.
     pub(crate) fn poll(&self, shard: u32, turn_start: u64, now: u64) -> Option<Expiration> {
         self.state.lock().queue.poll_of(shard, turn_start, now)
@@ -108,26 +109,26 @@ impl DelayQueue {
         self.state.lock().queue.bring_back();
     }
 
-    /// The bucket that comes first, to see whether it is empty.
+    /// Returns the bucket that comes first, to see whether it is empty.
     pub(crate) fn first(&self) -> Option<Expiration> {
         self.state.lock().queue.first()
     }
 
-    /// Takes a bucket out of the queue if it still comes first; whether it did. The caller holds
-    /// its shard's lock, and disarms it then.
+    /// Takes a bucket out of the queue if it still comes first. Returns whether it did. The caller
+    /// holds its shard's lock, and disarms it then.
     pub(crate) fn take(&self, expiration: Expiration) -> bool {
         self.state.lock().queue.take(expiration)
     }
 
-    /// Takes out all buckets that `is_gone` says yes to. The caller holds the turn's lock. Looks at
-    /// every bucket.
+    /// Takes out all buckets for which `is_gone` returns true. The caller holds the turn's lock.
+    /// Looks at every bucket.
     pub(crate) fn forget(&self, is_gone: impl Fn(&Expiration) -> bool) {
         self.state.lock().queue.forget(is_gone);
     }
 
     /// Ends the flush of a bucket: offers what it armed, and the bucket itself if it is not empty.
-    /// That has to be compared with what sleepers sleep for, too: whoever flushes may be kept by a
-    /// task for as long as that likes.
+    /// That one has to be compared with what sleepers sleep for, too: a task may keep the flushing
+    /// thread for any length of time.
     pub(crate) fn flushed(
         &self,
         armed: impl Iterator<Item = Expiration>,
@@ -145,13 +146,13 @@ impl DelayQueue {
         })
     }
 
-    /// Whether no bucket is due at `now`: then the time of a shard, whose lock the caller holds,
-    /// may leap there.
+    /// Returns whether no bucket is due at `now`: then the time of a shard, whose lock the caller
+    /// holds, may leap there.
     pub(crate) fn is_quiet(&self, now: u64) -> bool {
         !self.state.lock().queue.is_due(now)
     }
 
-    /// Whether a bucket is due.
+    /// Returns whether a bucket is due.
     pub(crate) fn is_due(&self, time: &Time) -> bool {
         !self.is_quiet(time.ticks.floor(time.now()))
     }
@@ -160,7 +161,7 @@ impl DelayQueue {
         self.state.lock().queue.next_tick()
     }
 
-    /// Waits until a bucket is due, at most until `until`.
+    /// Waits until a bucket is due, but not beyond `until`.
     ///
     /// With a manual clock only moving the clock, an offer or a stop ends the wait.
     pub(crate) fn wait(&self, time: &Time, until: Option<Instant>) -> Waited {
@@ -190,7 +191,7 @@ impl DelayQueue {
         }
     }
 
-    /// Wakes everybody, if that was called for.
+    /// Wakes all sleepers, if `wakes` says so.
     pub(crate) fn wake(&self, wakes: Wakes) {
         if wakes == Wakes::Sleepers {
             self.changed.notify_all();

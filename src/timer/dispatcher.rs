@@ -1,4 +1,4 @@
-//! The dispatcher: hands expired tasks to the executor, and sees to what that refuses.
+//! The dispatcher: hands expired tasks to the executor, and handles those that it refuses.
 
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::timer::context::TimerContext;
@@ -6,7 +6,7 @@ use crate::timer::executor::{Batch, Executor};
 use crate::timer::report::{self, Contained, catch_panic_of};
 use std::sync::Arc;
 
-/// What is to become of a task that the executor refused.
+/// Handles a task that the executor refused.
 pub(crate) type OnRefused<T> = Box<dyn Fn(T) + Send + Sync>;
 
 /// All user code that expires runs in here, with no lock held.
@@ -27,8 +27,8 @@ impl<T: Send + 'static> Dispatcher<T> {
         Dispatcher { executor, on_refused, refused: AtomicU64::new(0) }
     }
 
-    /// Hands tasks to the executor; contains its panics, and sees to what it refuses. Returns how
-    /// many they were.
+    /// Hands tasks to the executor; contains its panics, and handles what it refuses. Returns how
+    /// many tasks there were.
     pub(crate) fn hand_over(&self, context: &TimerContext, tasks: &mut Vec<T>) -> usize {
         let count = tasks.len();
         if count == 0 {
@@ -71,17 +71,17 @@ impl<T: Send + 'static> Dispatcher<T> {
         }
     }
 
-    /// How many tasks were refused.
+    /// Returns how many tasks were refused.
     pub(crate) fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// How many refused tasks were dropped, because nobody else had asked for them.
+    /// Returns how many refused tasks were dropped, because there is no `on_refused`.
     pub(crate) fn dropped(&self) -> u64 {
         if self.on_refused.is_none() { self.refused() } else { 0 }
     }
 
-    /// How many tasks panicked after they were handed on.
+    /// Returns how many tasks panicked after they were handed on.
     pub(crate) fn panicked(&self, context: &TimerContext) -> u64 {
         catch_panic_of(&context.name, || self.executor.panicked()).unwrap_or(0)
     }

@@ -1,4 +1,4 @@
-//! The driver: where owners, delay queue and clock meet. All locking rules stand here.
+//! The driver: where owners, delay queue and clock meet. All locking rules are stated here.
 //!
 //! # Locks
 //! | lock | guards | may be held while taking |
@@ -7,23 +7,22 @@
 //! | shard, one each | its core, and what else its owner keeps there | delay queue |
 //! | delay queue | the bucket queue, the sleepers | nothing |
 //!
-//! So there is no cycle. A thread holds at most one
-//! shard. None of them is held while a task runs or
-//! is dropped, while the executor or `on_refused` is called, or while something is reported.
+//! So there is no cycle. A thread holds at most one shard. No lock is held while a task runs or is
+//! dropped, while the executor or `on_refused` is called, or while something is reported.
 //!
 //! # Turns
-//! To advance the clock is to take turns. A turn flushes every bucket that was due when it began, a
-//! batch at a time: under the turn's lock it looks whose bucket comes first, takes that shard's
+//! Advancing the clock means taking turns. A turn flushes every bucket that was due when it began,
+//! a batch at a time: under the turn's lock it looks whose bucket comes first, takes that shard's
 //! lock, polls the bucket under it and moves a batch of its entries; then it releases all locks and
 //! hands over what expired. So several threads may take turns at once, a task may take one itself,
-//! and nobody waits for more than one batch.
+//! and no thread waits for more than one batch.
 //!
 //! A thread that loses its core while it holds a shard keeps the shard for as long as the others'
 //! slices last. So a turn does not wait for a shard: its buckets are put aside for this step, and
 //! the other shards' come first. When only such buckets are left it sleeps for a moment, in which
 //! the holder may get the core, and begins anew: what falls due in other shards meanwhile need not
 //! wait. (On a manual clock it waits for the lock: there a call has to expire all that is due, and
-//! nobody sleeps.)
+//! no thread sleeps.)
 
 use crate::store::slab::Slab;
 use crate::sync::{Mutex, either_in_models, thread, thread_local};
@@ -39,8 +38,8 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long a turn sleeps when all that is due lies in shards that somebody holds who waits for a
-/// core: long enough for that one to get it.
+/// How long a turn sleeps when all that is due lies in shards whose holders wait for a core: long
+/// enough for them to get one.
 const NAP: Duration = Duration::from_micros(50);
 
 /// Empty buckets that are taken out of the delay queue under one hold of the turn's lock.
@@ -59,7 +58,7 @@ thread_local! {
 enum Step {
     /// A batch, which its owner has to hand over; and whom to wake, now that no lock is held.
     Flushed(Arc<dyn Owner>, Wakes),
-    /// All that is due lies in shards that somebody holds.
+    /// All that is due lies in shards that other threads hold.
     Busy,
     /// Nothing is due any more.
     Done,
@@ -70,15 +69,15 @@ pub(crate) struct Driver {
     turn: Mutex<Turn>,
 }
 
-/// What whoever takes a turn needs.
+/// What a thread needs to take a turn.
 struct Turn {
     /// The newly armed buckets of the batch that is being flushed; empty between turns.
     armed: Vec<Expiration>,
-    /// Room for what expires, unless somebody's turn has it: so most turns allocate nothing.
+    /// Room for what expires, unless a turn has borrowed it: so most turns allocate nothing.
     room: Expired,
     /// By number; `None` for one that is being made.
     owners: Slab<Option<Arc<dyn Owner>>>,
-    /// Whether owners that come have to be closed, too.
+    /// Whether owners that register from now on have to be closed, too.
     closed: bool,
 }
 
@@ -89,7 +88,7 @@ impl Driver {
         Driver { context, turn: Mutex::new(turn) }
     }
 
-    /// Takes an owner in, which is made of the number of its first shard.
+    /// Registers an owner, which `make` makes of the number of its first shard.
     pub(crate) fn register<O: Owner + 'static>(&self, make: impl FnOnce(u32) -> Arc<O>) -> Arc<O> {
         let number = self.turn.lock().owners.insert(None, 0).index;
         let owner = make(first_shard(number));
@@ -104,8 +103,9 @@ impl Driver {
         owner
     }
 
-    /// Lets an owner go, with its buckets. Nothing is left in its shards, and nothing comes in any
-    /// more; its number may be another one's soon. Looks at all buckets of the delay queue.
+    /// Removes an owner, with its buckets. Nothing may be left in its shards, and nothing may come
+    /// in any more; its number may soon be given to another owner. Looks at all buckets of the
+    /// delay queue.
     pub(crate) fn deregister(&self, first_shard: u32) {
         let number = owner_of(first_shard);
         let mut turn = self.turn.lock();
@@ -115,12 +115,13 @@ impl Driver {
         drop(owner);
     }
 
-    /// Those that are registered, without a lock.
+    /// Returns the owners that are registered, to be used without a lock.
     fn owners(&self) -> Vec<Arc<dyn Owner>> {
         self.turn.lock().owners.iter().filter_map(|(_, owner)| owner.clone()).collect()
     }
 
-    /// Takes turns until something has expired, or until `timeout` has passed. Returns how much.
+    /// Takes turns until something has expired, or until `timeout` has passed. Returns how much has
+    /// expired.
     pub(crate) fn advance(&self, timeout: Duration) -> usize {
         if TURNS.with(Cell::get) >= MAX_NESTED {
             return 0;
@@ -140,7 +141,7 @@ impl Driver {
         }
     }
 
-    /// One step of the reaper: a turn and a wait without end. Whether to go on.
+    /// Makes one step of the reaper: a turn, and a wait without end. Returns whether to go on.
     pub(crate) fn reap(&self) -> bool {
         self.turn();
         self.wait(None) == Waited::Due
@@ -173,7 +174,7 @@ impl Driver {
         total
     }
 
-    /// Begins a turn, unless there is nothing to do: from when.
+    /// Begins a turn, unless there is nothing to do. Returns the tick at which it began.
     fn begin_turn(&self) -> Option<u64> {
         let TimerContext { time, delay_queue, .. } = &*self.context;
         let start = time.ticks.floor(time.now());
@@ -181,8 +182,8 @@ impl Driver {
         delay_queue.begin_turn(start).then_some(start)
     }
 
-    /// One step of a turn: flushes a batch of the bucket that comes first among those whose shards
-    /// nobody holds.
+    /// Makes one step of a turn: flushes a batch of the bucket that comes first among those whose
+    /// shards no other thread holds.
     fn flush_batch(&self, turn_start: u64, expired: &mut Expired) -> Step {
         let TimerContext { time, delay_queue, .. } = &*self.context;
         let mut turn = self.turn.lock();
@@ -202,7 +203,8 @@ impl Driver {
                 }
                 Due::Shard(shard) => (shard, false),
                 Due::Busy(shard) if !either_in_models(time.clock.as_manual().is_none()) => {
-                    // In virtual time timers leave in the order of their ticks, whoever is busy.
+                    // In virtual time timers leave in the order of their ticks, whichever shard is
+                    // busy.
                     delay_queue.bring_back();
                     (shard, true)
                 }
@@ -235,10 +237,10 @@ impl Driver {
         delay_queue.wait(time, until)
     }
 
-    /// Takes the first few buckets off the front of the delay queue that hold nothing but what was
-    /// cancelled, so that nobody wakes up for them. Whether there may be more.
+    /// Takes the first few buckets that hold only what was cancelled off the front of the delay
+    /// queue, so that no thread wakes up for them. Returns whether there may be more.
     ///
-    /// While the turn's lock is held nobody polls: all armed buckets are in the queue.
+    /// While the turn's lock is held no thread polls: all armed buckets are in the queue.
     fn forget_some(&self, turn: &Turn) -> bool {
         for _ in 0..FORGOTTEN_AT_ONCE {
             work::count(1);
@@ -264,7 +266,7 @@ impl Driver {
         Some(time.instant_of_tick(delay_queue.next_tick()?).max(time.clock.now()))
     }
 
-    /// How much is pending, with whomever.
+    /// Returns how much is pending, with all owners together.
     pub(crate) fn len(&self) -> usize {
         self.owners().iter().map(|owner| owner.len()).sum()
     }
@@ -281,7 +283,7 @@ impl Driver {
         stats
     }
 
-    /// How the levels stand, of all owners together.
+    /// Returns a snapshot of the levels of all owners together.
     pub(crate) fn snapshot(&self, shards: usize) -> Snapshot {
         let mut snapshot = Snapshot::new(shards);
         let now = self.context.time.now();
@@ -289,23 +291,23 @@ impl Driver {
         snapshot
     }
 
-    /// Ends the waits of everybody who waits.
+    /// Ends the waits of all threads, now and later.
     pub(crate) fn stop(&self) {
         self.context.delay_queue.stop();
     }
 
-    /// Lets nothing in any more, with whomever.
+    /// Closes all owners: nothing comes in any more.
     pub(crate) fn close(&self) {
         self.turn.lock().closed = true;
         self.owners().iter().for_each(|owner| owner.close());
     }
 
-    /// Whether `close` was called.
+    /// Returns whether `close` was called.
     pub(crate) fn is_closed(&self) -> bool {
         self.turn.lock().closed
     }
 
-    /// Drops what is pending, with whomever. Returns how much that was.
+    /// Drops what is pending, with all owners. Returns how much that was.
     pub(crate) fn drop_pending(&self) -> u64 {
         self.owners().iter().map(|owner| owner.drop_pending()).sum()
     }

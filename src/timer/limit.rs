@@ -14,8 +14,9 @@ impl Limit {
         Limit { max, pending: AtomicUsize::new(0) }
     }
 
-    /// Takes a permit, unless all are taken. Never goes above the limit, not even for a moment:
-    /// otherwise one refused `add` could make another one fail that fits.
+    /// Takes a permit, unless all are taken, and returns whether it did. Never goes above the
+    /// limit, not even for a moment: otherwise one refused `add` could make another one fail that
+    /// fits.
     ///
     /// Relaxed: the count publishes nothing; the entries lie behind their shard's lock.
     pub(crate) fn acquire(&self) -> bool {
@@ -23,7 +24,7 @@ impl Limit {
         self.pending.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_ok()
     }
 
-    /// Takes a permit, also if all are taken: for somebody who cannot be refused.
+    /// Takes a permit even if all are taken: for a task that cannot be refused.
     pub(crate) fn overdraw(&self) {
         self.pending.fetch_add(1, Ordering::Relaxed);
     }

@@ -1,4 +1,4 @@
-//! The owner: who has shards with wheels in them, which a driver flushes.
+//! The owner: has shards with wheels in them, which a driver flushes.
 //!
 //! A timer's own shards are one; keyed timers on it are others. A driver knows neither what lies in
 //! them nor what becomes of it when it expires: it says which bucket is due, and gives the turn.
@@ -21,17 +21,17 @@ const OWN_BITS: u32 = 12;
 /// The most shards that an owner can have.
 pub(crate) const MAX_SHARDS: usize = 1 << OWN_BITS;
 
-/// The number of an owner's first shard; the others follow.
+/// Returns the number of an owner's first shard; the others follow.
 pub(crate) fn first_shard(owner: u32) -> u32 {
     owner << OWN_BITS
 }
 
-/// The owner of a shard.
+/// Returns the owner of a shard.
 pub(crate) fn owner_of(shard: u32) -> u32 {
     shard >> OWN_BITS
 }
 
-/// The place of a shard among its owner's.
+/// Returns the place of a shard among its owner's.
 pub(crate) fn place_of(shard: u32) -> usize {
     shard as usize & (MAX_SHARDS - 1)
 }
@@ -48,20 +48,21 @@ pub(crate) trait Owner: Send + Sync {
     fn hand_over(&self, expired: &mut Expired) -> usize;
 
     /// Takes a bucket that holds only what was cancelled out of the delay queue, where it came
-    /// first. Without it, somebody would wake up for nothing. Bounded work; what it found.
+    /// first. Without this a thread would wake up for nothing. Does bounded work, and returns what
+    /// it found.
     fn forget_if_empty(&self, expiration: Expiration) -> Trimmed;
 
-    /// Lets nothing in any more.
+    /// Closes the owner: nothing comes in any more.
     fn close(&self);
 
-    /// Drops what is pending, when nobody can want it any more. Returns how much that was.
+    /// Drops what is pending, when no caller can want it any more. Returns how much that was.
     fn drop_pending(&self) -> u64;
 
     fn len(&self) -> usize;
 
     fn add_to(&self, stats: &mut Stats);
 
-    /// Adds how the levels stand at `now`. Lets go of each lock after some buckets.
+    /// Adds what the levels hold at `now`. Lets go of each lock after some buckets.
     fn snapshot(&self, snapshot: &mut Snapshot, now: u64);
 
     /// Checks every shard, and that the delay queue has each armed bucket once.
@@ -75,7 +76,7 @@ pub(crate) struct FlushStep {
     /// The present, read for this step, and its tick.
     pub(crate) now: u64,
     pub(crate) present: u64,
-    /// Whether to wait for whoever holds the shard.
+    /// Whether to wait for a thread that holds the shard.
     pub(crate) waits: bool,
 }
 
@@ -83,7 +84,7 @@ pub(crate) struct FlushStep {
 pub(crate) enum Flush {
     /// A batch was flushed; whom to wake, now that no lock is held.
     Done(Wakes),
-    /// Somebody holds the shard.
+    /// Another thread holds the shard.
     Busy,
     /// Another shard's bucket comes first by now.
     Overtaken,
@@ -104,11 +105,11 @@ impl FlushStep {
 }
 
 /// How often a lock is tried before it counts as taken: about as long as a call holds it. In models
-/// nobody is quicker for trying again.
+/// trying again does not help.
 const TRIES: usize = if cfg!(tickwheel_model) { 1 } else { 32 };
 
-/// The lock, unless somebody keeps it for longer than a call takes: then its holder waits for a
-/// core, and so would whoever waited for it.
+/// Takes the lock, unless another thread keeps it for longer than a call takes: then its holder is
+/// waiting for a core, and so would a thread that waited for the lock.
 pub(crate) fn try_lock<S>(shard: &Mutex<S>) -> Option<MutexGuard<'_, S>> {
     (0..TRIES).find_map(|_| {
         let state = shard.try_lock();
@@ -132,8 +133,8 @@ impl Expired {
         }
     }
 
-    /// The items, which are of type `T`: empty if the last ones were another owner's, and handed
-    /// over.
+    /// Returns the items, which are of type `T`: none if the last ones were another owner's, and
+    /// are handed over.
     pub(crate) fn items<T: Send + 'static>(&mut self) -> &mut Vec<T> {
         if !self.0.as_ref().is_some_and(|items| items.is::<Vec<T>>()) {
             self.0 = Some(Box::new(Vec::<T>::new()));

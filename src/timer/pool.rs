@@ -1,8 +1,8 @@
-//! The pool: shards that serve nobody, kept for the next timer or purgatory of the same types.
+//! The pool: shards that are not in use, kept for the next timer or purgatory of the same types.
 //!
 //! A handle refers to its shard by a plain reference. To count these references instead, so that
 //! shards could be freed, would take two more locked instructions for each timer, a fifth of the
-//! time that adding and cancelling it takes. So a shard lives for ever; when it serves nobody it
+//! time that adding and cancelling it takes. So a shard lives forever; while it is not in use it
 //! holds about a kilobyte. There are never more of them than were in use at once, but for those
 //! that are worn: each of them had used a place of its slab 2^31 times.
 
@@ -13,7 +13,8 @@ use std::collections::BTreeMap;
 static POOL: parking_lot::Mutex<BTreeMap<TypeId, Box<dyn Any + Send>>> =
     parking_lot::Mutex::new(BTreeMap::new());
 
-/// Returns what serves nobody: from the pool if there is one that `is_free`, else a new one.
+/// Returns something that is not in use: from the pool if there is one that `is_free`, otherwise a
+/// new one.
 pub(crate) fn take<S: Sync + 'static>(
     is_free: impl Fn(&S) -> bool,
     make: impl FnOnce() -> S,
@@ -25,7 +26,7 @@ pub(crate) fn take<S: Sync + 'static>(
     pooled.unwrap_or_else(|| Box::leak(Box::new(make())))
 }
 
-/// Takes something back that serves nobody any more, or soon will not.
+/// Takes something back that is no longer in use, or soon will not be.
 pub(crate) fn put<S: Sync + 'static>(retired: &'static S) {
     // A model checker's locks belong to one schedule, and can't be used in the next.
     if !cfg!(tickwheel_model) {

@@ -43,7 +43,7 @@ pub(crate) struct State<T> {
 /// Calls of other threads that make a shard crowded: the owner goes to the pair's other shard then.
 const CROWD: u32 = 64;
 
-/// Why an entry was not added.
+/// The reason why an entry was not added.
 pub(crate) enum Refusal {
     Full,
     Closed,
@@ -61,14 +61,14 @@ pub(crate) enum Move {
 }
 
 impl<T> Shard<T> {
-    /// A shard without a timer.
+    /// Creates a shard without a timer.
     pub(crate) fn new() -> Self {
         let core = Core::idle();
         let state = State { core, context: None, closed: true, owner: 0, strangers: 0 };
         Shard(CachePadded::new(Mutex::new(state)))
     }
 
-    /// Lets the shard, which has no timer, begin to serve one.
+    /// Begins to serve a timer; the shard must have none.
     pub(crate) fn serve(&self, context: Arc<TimerContext>, wheels: Wheels) {
         let mut state = self.lock();
         drop(state.core.restart(Core::new(context.time.ticks, wheels)));
@@ -76,8 +76,8 @@ impl<T> Shard<T> {
         state.closed = false;
     }
 
-    /// Frees what the shard holds for its timer, which has been drained. Whether it may serve
-    /// another one: not if too many of its keys are used up.
+    /// Frees what the shard holds for its timer, which has been drained. Returns whether it may
+    /// serve another one: not if too many of its keys are used up.
     pub(crate) fn retire(&self) -> bool {
         let mut state = self.lock();
         state.context = None;
@@ -102,7 +102,7 @@ impl<T> Shard<T> {
         self.add_permitted(context, when, task)
     }
 
-    /// The same, and never refused for want of a permit.
+    /// Adds a task as [`add`](Self::add) does, but never refuses it for want of a permit.
     pub(crate) fn add_beyond_limit(&self, context: &TimerContext, when: When, task: T) -> Added<T> {
         if let Some(limit) = &context.limit {
             limit.overdraw();
@@ -134,7 +134,7 @@ impl<T> Shard<T> {
         let mut state = self.lock();
         state.note_caller();
         let task = state.core.cancel(key)?;
-        // Both under the lock: who finds the timer gone finds its permit free.
+        // Both under the lock: a thread that finds the timer gone finds its permit free.
         seen();
         if let Some(context) = &state.context {
             context.release_permits(1);
@@ -142,7 +142,8 @@ impl<T> Shard<T> {
         Some(task)
     }
 
-    /// Gives a pending timer another task: its former one, or the new one if it is not pending.
+    /// Gives a pending timer another task. Returns the former one, or the new one as the error if
+    /// the timer is not pending.
     pub(crate) fn replace(&self, key: Key, task: T) -> Result<T, T> {
         let mut state = self.lock();
         state.note_caller();
@@ -152,7 +153,7 @@ impl<T> Shard<T> {
         }
     }
 
-    /// Moves the deadline of a pending task; whether it was still pending.
+    /// Moves the deadline of a pending task. Returns whether it was still pending.
     pub(crate) fn reschedule(&self, key: Key, when: When, how: Move) -> bool {
         let mut state = self.lock();
         state.note_caller();
@@ -187,7 +188,7 @@ impl<T> Shard<T> {
         state.context.as_ref().map(|context| context.time.instant_of(deadline))
     }
 
-    /// Lets nothing in any more.
+    /// Closes the shard: nothing comes in any more.
     pub(crate) fn close(&self) {
         self.lock().closed = true;
     }
@@ -228,12 +229,12 @@ impl<T> State<T> {
         let before = expired.len();
         let arm = |expiration| armed.push(expiration);
         let unfinished = self.core.flush(expiration, now, arm, |task| expired.push(task));
-        // Under the lock: who finds the timer gone finds its permit free.
+        // Under the lock: a thread that finds the timer gone finds its permit free.
         context.release_permits(expired.len() - before);
         context.delay_queue.flushed(armed.drain(..), unfinished)
     }
 
-    /// Notes that the calling thread adds here. Whether too many others came meanwhile.
+    /// Notes that the calling thread adds here. Returns whether too many others came meanwhile.
     #[inline]
     fn note_owner(&mut self) -> bool {
         self.owner = thread_number();

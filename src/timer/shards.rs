@@ -16,7 +16,7 @@ use crate::wheel::wheels::Wheels;
 use crossbeam_utils::CachePadded;
 use std::sync::Arc;
 
-/// See the head of this file.
+/// The shards of a timer: see the [module](self).
 pub(crate) struct Shards<T: Send + 'static> {
     /// Their number is a power of two.
     shards: Box<[&'static Shard<T>]>,
@@ -34,7 +34,8 @@ struct Pair<T: 'static> {
 }
 
 impl<T: Send + 'static> Shards<T> {
-    /// `count` shards, a power of two, with wheels of `wheel_size` slots, numbered from `first` on.
+    /// Creates `count` shards, a power of two, with wheels of `wheel_size` slots, numbered from
+    /// `first` on.
     pub(crate) fn new(
         context: Arc<TimerContext>,
         dispatcher: Dispatcher<T>,
@@ -56,7 +57,7 @@ impl<T: Send + 'static> Shards<T> {
         Shards { shards, pairs, context, dispatcher }
     }
 
-    /// The shard that the calling thread adds to.
+    /// Returns the shard that the calling thread adds to.
     ///
     /// Each thread has a pair of shards to itself, as far as there are enough, and adds to one of
     /// them. When other threads come there often, because they cancel what this one adds, it goes
@@ -79,7 +80,7 @@ impl<T: Send + 'static> Shards<T> {
         &self.pairs[thread_number() as usize & (self.pairs.len() - 1)]
     }
 
-    /// The shard of a shard.
+    /// Returns the shard with this number.
     #[inline]
     pub(crate) fn of(&self, shard: u32) -> &'static Shard<T> {
         self.shards[place_of(shard)]
@@ -111,7 +112,7 @@ impl<T: Send + 'static> Owner for Shards<T> {
     }
 
     fn forget_if_empty(&self, expiration: Expiration) -> Trimmed {
-        // If somebody is at work there, it is not worth waiting for.
+        // If another thread is at work there, it is not worth waiting for.
         let Some(mut state) = try_lock(&self.of(expiration.shard).0) else { return Trimmed::Live };
         self.context.forget_if_empty(&mut state.core, expiration)
     }
@@ -159,7 +160,8 @@ impl<T: Send + 'static> Owner for Shards<T> {
 }
 
 impl<T: Send + 'static> Drop for Shards<T> {
-    /// Nothing is pending: whoever drops the timer has drained it.
+    /// Gives the shards back to the pool. Nothing is pending: the timer was drained when it was
+    /// dropped.
     fn drop(&mut self) {
         self.shards.iter().filter(|shard| shard.retire()).for_each(|shard| pool::put(*shard));
     }

@@ -7,20 +7,21 @@ use crate::timer::shard::{Move, Shard};
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// The handle of a timer that was added: cancels it, moves its deadline, tells how it stands.
+/// The handle of a timer that was added: cancels it, moves its deadline, tells whether it is
+/// pending.
 ///
 /// A timer is pending until it is cancelled or *expired*: handed to the executor, returned by
-/// [`shutdown`](crate::Timer::shutdown), or dropped with the
-/// [last clone](crate::Timer#the-last-clone) of its [`Timer`](crate::Timer). Exactly one of them
-/// happens, and it stays so. Inside its own task a timer has expired already.
+/// [`shutdown`](crate::Timer::shutdown), or dropped with the [last
+/// clone](crate::Timer#the-last-clone) of its [`Timer`](crate::Timer). Exactly one of these
+/// happens, once. While its own task runs, a timer has expired already.
 ///
-/// Dropping the handle changes nothing: the timer expires all the same. Use
-/// [`cancel_on_drop`](Self::cancel_on_drop) where it should not. A handle may be kept for as long
-/// as one likes, also beyond its `Timer`, which it does not keep alive; it never touches another
+/// Dropping the handle changes nothing: the timer still expires. Use
+/// [`cancel_on_drop`](Self::cancel_on_drop) to cancel it instead. A handle may be kept for any
+/// length of time, even beyond its `Timer`, which it does not keep alive; it never affects another
 /// timer.
 ///
-/// All methods take constant time and the lock of one shard for as long. A handle takes 16 bytes;
-/// making and dropping it costs nothing.
+/// Each method takes constant time, and holds the lock of one shard for that time. A handle takes
+/// 16 bytes; making and dropping it costs nothing.
 ///
 /// ```
 /// use std::time::Duration;
@@ -35,27 +36,27 @@ use std::time::{Duration, Instant};
 /// ```
 pub struct Timeout<T: 'static = Task> {
     shard: &'static Shard<T>,
-    /// The timer's key in 64 bits; [`CANCELLED`] once it was cancelled through this handle.
+    /// The timer's key in 64 bits; [`CANCELLED`] once the timer was cancelled through this handle.
     key: AtomicU64,
 }
 
 /// No timer's key: generations end before.
 const CANCELLED: u64 = u64::MAX;
 
-/// Who won, as [`Timeout::cancel`] answers.
+/// The result of [`Timeout::cancel`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cancel<T> {
-    /// This call: here is the task. It does not run.
+    /// This call cancelled the timer. The task is inside, and does not run.
     Cancelled(T),
-    /// The timer: it had expired, was returned by `shutdown`, or was dropped with the last clone of
-    /// its `Timer`. If it has expired, its task may not have begun yet.
+    /// The timer had expired, was returned by `shutdown`, or was dropped with the last clone of its
+    /// `Timer`. If it has expired, its task may not have begun yet.
     Expired,
-    /// An earlier call.
+    /// An earlier call had cancelled the timer.
     AlreadyCancelled,
 }
 
 impl<T> Cancel<T> {
-    /// The task, if this call cancelled it.
+    /// Returns the task, if the call cancelled the timer.
     pub fn into_task(self) -> Option<T> {
         match self {
             Cancel::Cancelled(task) => Some(task),
@@ -63,7 +64,7 @@ impl<T> Cancel<T> {
         }
     }
 
-    /// Whether this call cancelled it.
+    /// Returns whether the call cancelled the timer.
     pub fn is_cancelled(&self) -> bool {
         matches!(self, Cancel::Cancelled(_))
     }
@@ -74,12 +75,12 @@ impl<T: 'static> Timeout<T> {
         Timeout { shard, key: AtomicU64::new(key.to_bits()) }
     }
 
-    /// Takes the task back, if the timer is still pending; its place is free at once, and its
-    /// permit if there is a `max_pending`.
+    /// Cancels the timer and takes its task back, if the timer is still pending. Its memory is free
+    /// for another timer at once, and so is its share of `max_pending`.
     ///
-    /// Of all calls and the expiry, one wins. Never blocks on a running task.
+    /// Of all calls and the expiry, exactly one wins. Never blocks on a running task.
     pub fn cancel(&self) -> Cancel<T> {
-        // Set under the shard's lock, and read after it was taken: so it need not order anything.
+        // Set under the shard's lock, and read after that was taken: so it need not order anything.
         match self.shard.cancel(self.key(), || self.key.store(CANCELLED, Ordering::Relaxed)) {
             Some(task) => Cancel::Cancelled(task),
             None if self.is_cancelled() => Cancel::AlreadyCancelled,
@@ -87,11 +88,11 @@ impl<T: 'static> Timeout<T> {
         }
     }
 
-    /// Gives the timer another task, if it is still pending, and returns the former one: its
-    /// deadline and its permit stay as they are.
+    /// Gives the timer another task, if it is still pending, and returns the former one. The
+    /// deadline stays as it is.
     ///
     /// # Errors
-    /// The new task, if the timer was cancelled or has expired.
+    /// Returns the new task as the error, if the timer was cancelled or has expired.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -108,18 +109,19 @@ impl<T: 'static> Timeout<T> {
     }
 
     /// Moves the deadline to `delay` from now, earlier or later, if the timer is pending. Returns
-    /// whether it was.
+    /// whether it was pending.
     ///
-    /// To a later deadline this writes one word; to an earlier one it costs as much as an `add`.
-    /// Zero expires at the next `advance_clock`; a timer that was late already keeps its tick.
+    /// Moving to a later deadline writes one word; moving to an earlier one costs as much as an
+    /// `add`. With a `delay` of zero the timer expires at the next `advance_clock`; a timer that
+    /// was late already keeps its tick.
     ///
-    /// Nothing moves any more once `shutdown` has begun.
+    /// Once `shutdown` has begun, this changes nothing and returns false.
     pub fn reschedule(&self, delay: Duration) -> bool {
         self.reschedule_to(When::After(delay))
     }
 
     /// Moves the deadline to `deadline`, earlier or later, if the timer is pending. Returns whether
-    /// it was.
+    /// it was pending.
     pub fn reschedule_at(&self, deadline: Instant) -> bool {
         self.reschedule_to(When::At(deadline))
     }
@@ -127,7 +129,7 @@ impl<T: 'static> Timeout<T> {
     /// Extends the deadline to `delay` from now, if the timer is pending; it never moves to an
     /// earlier one. Returns whether it was pending.
     ///
-    /// What a service does on every sign of life: it writes one word, and the timer is filed anew
+    /// This is cheap enough for every sign of life: it writes one word, and the timer is filed anew
     /// only when its old deadline comes.
     ///
     /// ```
@@ -147,34 +149,36 @@ impl<T: 'static> Timeout<T> {
     }
 
     /// Extends the deadline to `deadline`, if the timer is pending; it never moves to an earlier
-    /// one. Returns whether it was pending. Spares [`touch`](Self::touch) its look at the clock.
+    /// one. Returns whether it was pending. Unlike [`touch`](Self::touch), it need not read the
+    /// clock.
     pub fn touch_at(&self, deadline: Instant) -> bool {
         self.moved(When::At(deadline), Move::Extend)
     }
 
-    /// Whether the timer waits for its deadline.
+    /// Returns whether the timer is waiting for its deadline.
     pub fn is_pending(&self) -> bool {
         self.shard.is_pending(self.key())
     }
 
-    /// Whether the timer was handed to the executor, returned by `shutdown`, or dropped with the
-    /// last clone of its [`Timer`](crate::Timer).
+    /// Returns whether the timer was handed to the executor, returned by `shutdown`, or dropped
+    /// with the last clone of its [`Timer`](crate::Timer).
     pub fn is_expired(&self) -> bool {
         !self.is_pending() && !self.is_cancelled()
     }
 
-    /// Whether the timer was cancelled through this handle.
+    /// Returns whether the timer was cancelled through this handle.
     pub fn is_cancelled(&self) -> bool {
         self.key.load(Ordering::Relaxed) == CANCELLED
     }
 
-    /// The deadline, as exactly as it was given, while the timer is pending; at most 584 years
-    /// after the timer was built. One from before that counts as the moment at which it was built.
+    /// Returns the deadline exactly as it was given, or `None` if the timer is not pending. The
+    /// result lies between the moment at which the [`Timer`](crate::Timer) was built and 584 years
+    /// after that.
     pub fn deadline(&self) -> Option<Instant> {
         self.shard.deadline(self.key())
     }
 
-    /// A guard that cancels the timer, and drops its task, when it is dropped.
+    /// Returns a guard that cancels the timer, and drops its task, when it is dropped.
     pub fn cancel_on_drop(self) -> CancelOnDrop<T> {
         CancelOnDrop(Some(self))
     }
@@ -183,7 +187,7 @@ impl<T: 'static> Timeout<T> {
         Key::from_bits(self.key.load(Ordering::Relaxed))
     }
 
-    /// `reschedule` or `reschedule_at`.
+    /// Moves the deadline, for `reschedule` and `reschedule_at`.
     pub(crate) fn reschedule_to(&self, when: When) -> bool {
         self.moved(when, Move::To)
     }
@@ -220,13 +224,13 @@ impl<T: 'static> fmt::Debug for Timeout<T> {
 pub struct CancelOnDrop<T: 'static = Task>(Option<Timeout<T>>);
 
 impl<T: 'static> CancelOnDrop<T> {
-    /// Lets the timer go on; returns its handle.
+    /// Returns the timer's handle, so that dropping the guard cancels nothing.
     pub fn disarm(mut self) -> Timeout<T> {
         // `None` only in `drop`, after which nobody can call this.
         self.0.take().expect("the guard is not dropped yet")
     }
 
-    /// The handle.
+    /// Returns a reference to the timer's handle.
     pub fn timeout(&self) -> &Timeout<T> {
         self.0.as_ref().expect("the guard is not dropped yet")
     }
