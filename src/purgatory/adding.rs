@@ -27,13 +27,13 @@ where
         hash_of: impl Fn(&K) -> u64,
     ) -> Result<Option<Self>, WatchError<O>> {
         let (_, deadline) = context.resolve(when);
+        let mut places = Places::of(keys.len());
         let mut home = shards.lock(shards.number_of(hash));
         let id = match home.begin(context, deadline) {
             Ok(id) => id,
             Err(Refusal::Full) => return Err(WatchError::Full(operation)),
             Err(Refusal::Closed) => return Err(WatchError::Shutdown(operation)),
         };
-        let mut places = Places::of(keys.len());
         // Contained only to leave nothing behind when a key's `Hash`, `Eq` or `Clone` panics.
         let entered = catch_unwind(AssertUnwindSafe(|| {
             places.set(0, home.watchers.push(hash, &keys[0], id));

@@ -130,13 +130,13 @@ where
         if keys.is_empty() {
             return Err(WatchError::NoKeys(operation));
         }
-        let Registration { service, shards, .. } = &*self.shared.registration;
+        let Registration { context, shards, .. } = &*self.shared.registration;
         // Any shard knows the timer's name.
         match shards.catch_panic(0, || operation.try_complete()) {
             Some(false) => {
                 let (hash, hash_of) = (self.hash(&keys[0]), |key: &K| self.hash(key));
                 let new = (operation, timeout.into());
-                let added = OperationRef::watch(shards, &service.context, new, keys, hash, hash_of);
+                let added = OperationRef::watch(shards, context, new, keys, hash, hash_of);
                 return Ok(added?.map_or(Watch::Completed, |added| Watch::Pending(Pending(added))));
             }
             Some(true) => {

@@ -113,8 +113,8 @@ where
         let service = self.shards.lock(self.id.shard).service.clone()?;
         let check = Task::from(Waker::from(Arc::new(HandedCheck(*self))));
         let now = When::After(Duration::ZERO);
+        let home = service.closures.as_ref()?.home();
         // Each operation has at most one, and a full timer is no reason to serve without bound.
-        let home = service.closures.home();
         let (_, refused) = home.add_beyond_limit(&service.context, now, check).err()?;
         let operation = self.shards.lock(self.id.shard).arrive(self.id.key);
         drop(refused); // Which finds that it has arrived.

@@ -10,9 +10,11 @@ use crate::purgatory::shard::Service;
 use crate::purgatory::shards::Shards;
 use crate::store::key::Key;
 use crate::timer::Timer;
+use crate::timer::context::TimerContext;
 use crate::timer::entry::{SharedClosure, Task};
 use crate::timer::owner::{Expired, Flush, FlushStep, Owner, Queued, place_of, try_lock};
 use crate::timer::pool;
+use crate::timer::shards::Shards as TimerShards;
 use crate::timer::stats::Stats;
 use crate::wheel::bucket_queue::Expiration;
 use crate::wheel::core::Trimmed;
@@ -22,7 +24,8 @@ use std::sync::Arc;
 
 /// What the clones of a purgatory share, registered with the timer's driver.
 pub(crate) struct Registration<K: 'static, O: 'static> {
-    pub(crate) service: Service,
+    pub(crate) context: Arc<TimerContext>,
+    closures: Arc<TimerShards<Task>>,
     pub(crate) shards: &'static Shards<K, O>,
     first: u32,
     /// One for each shard: expires an operation by its key.
@@ -37,9 +40,11 @@ where
     /// Registers shards with the timer's driver.
     pub(crate) fn new(timer: &Timer) -> Arc<Self> {
         let driver = timer.driver();
-        let service = Service { context: Arc::clone(&driver.context), closures: timer.shards() };
+        let (context, closures) = (Arc::clone(&driver.context), timer.shards());
         driver.register(|first| {
             let shards = pool::take(Shards::is_free, Shards::new);
+            let service =
+                Service { context: Arc::clone(&context), closures: Some(Arc::clone(&closures)) };
             shards.serve(&service, first);
             let alarm = |shard| {
                 // Padded, so that two alarms' counts of references never share a cache line.
@@ -51,7 +56,7 @@ where
                 Arc::new(expire) as SharedClosure
             };
             let alarms = shards.numbers().map(alarm).collect();
-            Arc::new(Registration { service, shards, first, alarms })
+            Arc::new(Registration { context, closures, shards, first, alarms })
         })
     }
 
@@ -71,7 +76,7 @@ where
     O: DelayedOperation,
 {
     fn flush(&self, step: &FlushStep, armed: &mut Vec<Expiration>, expired: &mut Expired) -> Flush {
-        let (context, place) = (&self.service.context, place_of(step.shard));
+        let (context, place) = (&self.context, place_of(step.shard));
         let (mut shard, expiration) = match step.poll(context, self.shards.at(place)) {
             Ok(polled) => polled,
             Err(flush) => return flush,
@@ -82,13 +87,13 @@ where
     }
 
     fn hand_over(&self, expired: &mut Expired) -> usize {
-        self.service.closures.hand_over(expired)
+        self.closures.hand_over(expired)
     }
 
     fn forget_if_empty(&self, expiration: Expiration) -> Trimmed {
         let shard = self.shards.at(place_of(expiration.shard));
         let Some(mut shard) = try_lock(shard) else { return Trimmed::Live };
-        self.service.context.forget_if_empty(&mut shard.core, expiration)
+        self.context.forget_if_empty(&mut shard.core, expiration)
     }
 
     fn close(&self) {

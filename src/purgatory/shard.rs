@@ -50,8 +50,9 @@ pub(crate) struct Shard<K, O> {
 #[derive(Clone)]
 pub(crate) struct Service {
     pub(crate) context: Arc<TimerContext>,
-    /// The shards that run what is left to the executor.
-    pub(crate) closures: Arc<TimerShards<Task>>,
+    /// The shards that run what is left to the executor. `None` once the purgatory is gone: they
+    /// have the user's executor, which an operation that is left must not keep.
+    pub(crate) closures: Option<Arc<TimerShards<Task>>>,
 }
 
 /// The record of an operation that waits, or is being added.
@@ -94,13 +95,16 @@ impl<K: Eq + Clone, O> Shard<K, O> {
         self.closed = false;
     }
 
-    /// Gives back what the shard holds for its purgatory, which is gone; but not while an operation
-    /// is left that a thread is checking.
-    pub(crate) fn retire(&mut self) {
+    /// Gives back what the shard holds for its purgatory, which is gone. While an operation is left
+    /// that a thread is checking, this is all but what that needs to leave. Returns what the caller
+    /// has to drop without a lock.
+    pub(crate) fn retire(&mut self) -> Option<Arc<TimerShards<Task>>> {
+        let closures = self.service.as_mut().and_then(|service| service.closures.take());
         if self.is_free() {
             self.restart(Core::idle());
             self.service = None;
         }
+        closures
     }
 
     fn restart(&mut self, core: Core<Delayed<O>>) {
@@ -142,16 +146,18 @@ impl<K: Eq + Clone, O> Shard<K, O> {
     /// Hands the operation out, to check its condition.
     #[inline]
     pub(crate) fn trigger(&mut self, key: Key) -> Option<O> {
-        self.hand_out(key, State::trigger)
+        let expires = !self.closed;
+        self.hand_out(key, |state| state.trigger(expires))
     }
 
     /// Hands the operation out for a check that was handed to the executor and has arrived.
     pub(crate) fn arrive(&mut self, key: Key) -> Option<O> {
-        self.hand_out(key, State::arrive)
+        let expires = !self.closed;
+        self.hand_out(key, |state| state.arrive(expires))
     }
 
     #[inline]
-    fn hand_out(&mut self, key: Key, claim: fn(&mut State) -> Claim) -> Option<O> {
+    fn hand_out(&mut self, key: Key, claim: impl Fn(&mut State) -> Claim) -> Option<O> {
         let delayed = self.core.task_mut(key)?;
         if claim(&mut delayed.state) == Claim::Won { delayed.operation.take() } else { None }
     }

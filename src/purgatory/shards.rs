@@ -168,7 +168,10 @@ impl<K: Eq + Clone, O> Shards<K, O> {
     /// Gives back what the shards hold for a purgatory that is gone. Returns whether they may serve
     /// another one once they are free: not if too many of their keys are used up.
     pub(crate) fn retire(&self) -> bool {
-        self.0.iter().for_each(|cell| cell.shard.lock().retire());
+        for cell in &self.0 {
+            let closures = cell.shard.lock().retire();
+            drop(closures);
+        }
         !self.0.iter().any(|cell| cell.shard.lock().core.is_worn())
     }
 

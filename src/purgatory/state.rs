@@ -107,9 +107,11 @@ impl State {
         State(HELD | ADDING)
     }
 
-    /// Takes the operation over to check its condition.
-    pub(crate) fn trigger(&mut self) -> Claim {
-        if self.0 & OVERDUE != 0 {
+    /// Takes the operation over to check its condition. If its time is up and its last check has
+    /// begun, that is too late; unless the timer no longer `expires` anything, so that only this
+    /// may end it.
+    pub(crate) fn trigger(&mut self, expires: bool) -> Claim {
+        if expires && self.0 & OVERDUE != 0 {
             return Claim::Lost;
         }
         let claim = self.claim(HELD, AGAIN);
@@ -121,10 +123,10 @@ impl State {
 
     /// Takes the operation over for a check that was handed to the executor and has arrived; the
     /// check may have been made before.
-    pub(crate) fn arrive(&mut self) -> Claim {
+    pub(crate) fn arrive(&mut self, expires: bool) -> Claim {
         let was_handed = self.0 & HANDED != 0;
         self.0 &= !HANDED;
-        if was_handed { self.trigger() } else { Claim::Lost }
+        if was_handed { self.trigger(expires) } else { Claim::Lost }
     }
 
     /// Ends it: forces, expires or cancels it.
@@ -235,10 +237,10 @@ mod tests {
     #[test]
     fn a_trigger_during_a_check_makes_the_holder_check_again() {
         let mut state = idle();
-        assert_eq!(state.trigger(), Claim::Won);
-        assert_eq!((state.trigger(), state.trigger()), (Claim::Deferred, Claim::Deferred));
+        assert_eq!(state.trigger(true), Claim::Won);
+        assert_eq!((state.trigger(true), state.trigger(true)), (Claim::Deferred, Claim::Deferred));
         assert_eq!((state.release(true), state.release(false)), (AGAIN, WAITS));
-        assert_eq!(state.trigger(), Claim::Won);
+        assert_eq!(state.trigger(true), Claim::Won);
         assert_eq!(state.finish(EndedBy::Triggered), EndedBy::Triggered);
     }
 
@@ -253,7 +255,7 @@ mod tests {
                 state.finish(wants)
             };
             let mut state = idle();
-            state.trigger();
+            state.trigger(true);
             assert_eq!(
                 (
                     state.end(EndedBy::Forced),
@@ -265,9 +267,9 @@ mod tests {
             assert!(state.is_sealed());
             assert_eq!(end(state), EndedBy::Forced);
             let mut state = idle();
-            state.trigger();
+            state.trigger(true);
             assert_eq!(
-                (state.end(EndedBy::Cancelled), state.end(EndedBy::Expired), state.trigger()),
+                (state.end(EndedBy::Cancelled), state.end(EndedBy::Expired), state.trigger(true)),
                 (Claim::Deferred, Claim::Lost, Claim::Lost)
             );
             assert!(state.is_sealed());
@@ -279,24 +281,24 @@ mod tests {
     #[test]
     fn a_request_beyond_what_the_holder_may_check_is_handed_on_once() {
         let mut state = idle();
-        assert_eq!((state.trigger(), state.trigger()), (Claim::Won, Claim::Deferred));
-        assert_eq!((state.release(false), state.arrive()), (HANDS_ON, Claim::Won));
-        assert_eq!((state.trigger(), state.release(false)), (Claim::Deferred, HANDS_ON));
-        assert_eq!((state.trigger(), state.trigger()), (Claim::Won, Claim::Deferred));
+        assert_eq!((state.trigger(true), state.trigger(true)), (Claim::Won, Claim::Deferred));
+        assert_eq!((state.release(false), state.arrive(true)), (HANDS_ON, Claim::Won));
+        assert_eq!((state.trigger(true), state.release(false)), (Claim::Deferred, HANDS_ON));
+        assert_eq!((state.trigger(true), state.trigger(true)), (Claim::Won, Claim::Deferred));
         assert_eq!(state.release(false), WAITS, "one is on its way");
-        assert_eq!((state.trigger(), state.arrive()), (Claim::Won, Claim::Deferred));
+        assert_eq!((state.trigger(true), state.arrive(true)), (Claim::Won, Claim::Deferred));
         assert_eq!((state.release(true), state.release(false)), (AGAIN, WAITS));
-        assert_eq!(state.arrive(), Claim::Lost, "none was on its way");
+        assert_eq!(state.arrive(true), Claim::Lost, "none was on its way");
     }
 
     #[test]
     fn an_expiry_during_a_check_comes_after_one_more_check() {
         for may_check in [true, false] {
             let mut state = idle();
-            assert_eq!((state.trigger(), state.trigger()), (Claim::Won, Claim::Deferred));
+            assert_eq!((state.trigger(true), state.trigger(true)), (Claim::Won, Claim::Deferred));
             assert_eq!(state.end(EndedBy::Expired), Claim::Deferred);
-            assert_eq!((state.release(may_check), state.trigger()), (AGAIN, Claim::Lost));
-            assert_eq!((state.release(may_check), state.trigger()), (EXPIRES, Claim::Lost));
+            assert_eq!((state.release(may_check), state.trigger(true)), (AGAIN, Claim::Lost));
+            assert_eq!((state.release(may_check), state.trigger(true)), (EXPIRES, Claim::Lost));
             assert_eq!(state.end(EndedBy::Expired), Claim::Won);
         }
     }
@@ -304,12 +306,12 @@ mod tests {
     #[test]
     fn an_expiry_waits_for_a_check_that_is_on_its_way_and_that_is_the_last() {
         let mut state = idle();
-        assert_eq!((state.trigger(), state.trigger()), (Claim::Won, Claim::Deferred));
+        assert_eq!((state.trigger(true), state.trigger(true)), (Claim::Won, Claim::Deferred));
         assert_eq!(
             (state.release(false), state.end(EndedBy::Expired)),
             (HANDS_ON, Claim::Deferred)
         );
-        assert_eq!((state.arrive(), state.trigger()), (Claim::Won, Claim::Lost));
+        assert_eq!((state.arrive(true), state.trigger(true)), (Claim::Won, Claim::Lost));
         assert_eq!((state.release(true), state.end(EndedBy::Expired)), (EXPIRES, Claim::Won));
     }
 

@@ -77,6 +77,8 @@ struct Turn {
     room: Expired,
     /// By number; `None` for one that is being made.
     owners: Slab<Option<Arc<dyn Owner>>>,
+    /// What owners have counted that are gone.
+    departed: Stats,
     /// Whether owners that register from now on have to be closed, too.
     closed: bool,
 }
@@ -84,7 +86,8 @@ struct Turn {
 impl Driver {
     pub(crate) fn new(context: Arc<TimerContext>) -> Self {
         let (armed, room) = (Vec::new(), Expired::default());
-        let turn = Turn { armed, room, owners: Slab::new(), closed: false };
+        let (owners, departed) = (Slab::new(), Stats::default());
+        let turn = Turn { armed, room, owners, departed, closed: false };
         Driver { context, turn: Mutex::new(turn) }
     }
 
@@ -110,7 +113,11 @@ impl Driver {
         let number = owner_of(first_shard);
         let mut turn = self.turn.lock();
         self.context.delay_queue.forget(|expiration| owner_of(expiration.shard) == number);
-        let owner = turn.owners.remove_if(number, |_| true);
+        let owner = turn.owners.remove_if(number, |_| true).flatten();
+        if let Some(owner) = &owner {
+            owner.add_to(&mut turn.departed);
+            turn.departed.pending = 0;
+        }
         drop(turn);
         drop(owner);
     }
@@ -273,11 +280,12 @@ impl Driver {
 
     pub(crate) fn stats(&self) -> Stats {
         let TimerContext { name, delay_queue, .. } = &*self.context;
+        let departed = self.turn.lock().departed.clone();
         let mut stats = Stats {
             name: name.to_string(),
             panicked: self.context.panicked(),
             wakeups: delay_queue.wakeups(),
-            ..Stats::default()
+            ..departed
         };
         self.owners().iter().for_each(|owner| owner.add_to(&mut stats));
         stats

@@ -19,11 +19,17 @@ pub(crate) fn take<S: Sync + 'static>(
     is_free: impl Fn(&S) -> bool,
     make: impl FnOnce() -> S,
 ) -> &'static S {
-    let pooled = with_pool(|pool: &mut Vec<&'static S>| {
-        let free = pool.iter().rposition(|pooled| is_free(pooled))?;
-        Some(pool.swap_remove(free))
-    });
-    pooled.unwrap_or_else(|| Box::leak(Box::new(make())))
+    let (mut free, mut busy) = (None, Vec::new());
+    // Looked at outside of the pool: that takes locks whose holders may want the pool.
+    while let Some(pooled) = with_pool(Vec::pop) {
+        if is_free(pooled) {
+            free = Some(pooled);
+            break;
+        }
+        busy.push(pooled);
+    }
+    busy.into_iter().for_each(put);
+    free.unwrap_or_else(|| Box::leak(Box::new(make())))
 }
 
 /// Takes something back that is no longer in use, or soon will not be.

@@ -10,6 +10,7 @@ mod expiry;
 mod futures;
 mod handed;
 mod items;
+mod leftovers;
 mod memory;
 mod model;
 mod naive;

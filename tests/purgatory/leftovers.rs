@@ -1,0 +1,168 @@
+//! What is left of a purgatory, or of its timer, when that goes: nothing that a user would miss.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+use tickwheel::purgatory::{DelayedOperation, Pending, Purgatory, Watch};
+use tickwheel::{ManualClock, Task, Timer};
+
+const HOUR: Duration = Duration::from_secs(3600);
+const MS: Duration = Duration::from_millis(1);
+
+/// `N` keeps the pools of the tests apart.
+struct Op<const N: usize> {
+    condition: Box<dyn FnMut() -> bool + Send>,
+    done: Option<Box<dyn FnOnce() + Send>>,
+}
+
+impl<const N: usize> Op<N> {
+    fn when(condition: impl FnMut() -> bool + Send + 'static) -> Self {
+        Op { condition: Box::new(condition), done: None }
+    }
+}
+
+impl<const N: usize> DelayedOperation for Op<N> {
+    fn try_complete(&mut self) -> bool {
+        (self.condition)()
+    }
+    fn on_complete(&mut self) {
+        if let Some(done) = self.done.take() {
+            done();
+        }
+    }
+}
+
+type P<const N: usize> = Purgatory<u32, Op<N>>;
+
+fn watch<const N: usize>(
+    purgatory: &P<N>,
+    op: Op<N>,
+    timeout: Duration,
+    keys: &[u32],
+) -> Pending<u32, Op<N>> {
+    match purgatory.try_complete_else_watch(op, timeout, keys) {
+        Ok(Watch::Pending(pending)) => pending,
+        _ => panic!("it has to wait"),
+    }
+}
+
+/// Triggers its own key in its third and fourth check; its fifth, on the executor, calls `fifth`
+/// and drops the last purgatory.
+fn outlives<const N: usize>(
+    purgatory: P<N>,
+    mut fifth: impl FnMut() + Send + 'static,
+) -> Pending<u32, Op<N>> {
+    let last = Arc::new(Mutex::new(Some(purgatory.clone())));
+    let mut checks = 0;
+    let op = Op::when(move || {
+        checks += 1;
+        match checks {
+            1 | 2 => {}
+            3 | 4 => {
+                let purgatory = last.lock().unwrap().clone().unwrap();
+                assert_eq!(purgatory.check_and_complete(&0), 0);
+            }
+            _ => {
+                fifth();
+                let purgatory = last.lock().unwrap().take();
+                drop(purgatory);
+            }
+        }
+        false
+    });
+    let pending = watch(&purgatory, op, HOUR, &[0]);
+    purgatory.check_and_complete(&0);
+    pending
+}
+
+struct OnDrop<F: FnMut()>(F);
+impl<F: FnMut()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
+/// The executor is dropped with the last clone of its timer.
+#[test]
+fn an_operation_that_outlives_its_purgatory_does_not_keep_the_executor() {
+    let gone = Arc::new(AtomicBool::new(false));
+    let set = Arc::clone(&gone);
+    let guard = OnDrop(move || set.store(true, SeqCst));
+    let executor = move |task: Task| {
+        let _ = &guard;
+        task.run();
+    };
+    let timer = Timer::builder().clock(ManualClock::new()).executor(executor).build().unwrap();
+    let pending = outlives::<1>(Purgatory::new(&timer), || ());
+    assert_eq!(timer.advance_clock(Duration::ZERO), 1);
+    assert!(!pending.is_pending());
+    assert!(timer.is_empty());
+    drop(timer);
+    assert!(gone.load(SeqCst), "purgatory and timer are gone, nothing is left, and the executor?");
+}
+
+/// The same where a handle's cancel meets the drop of the last clone.
+#[test]
+fn a_cancel_that_meets_the_drop_of_the_purgatory_does_not_keep_the_executor() {
+    let (made, gone) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+    let keys: Vec<u32> = (0..64).collect();
+    for _ in 0..500 {
+        made.fetch_add(1, SeqCst);
+        let count = Arc::clone(&gone);
+        let guard = OnDrop(move || _ = count.fetch_add(1, SeqCst));
+        let executor = move |task: Task| {
+            let _ = &guard;
+            task.run();
+        };
+        let timer = Timer::builder().clock(ManualClock::new()).executor(executor).build().unwrap();
+        let purgatory = P::<4>::new(&timer);
+        let pending = watch(&purgatory, Op::when(|| false), HOUR, &keys);
+        thread::scope(|scope| {
+            scope.spawn(move || drop(pending.cancel()));
+            drop(purgatory);
+        });
+        drop(timer);
+        assert_eq!(made.load(SeqCst), gone.load(SeqCst), "every timer's executor is gone");
+    }
+}
+
+/// Its time is up, and its alarm is filed: nobody will hand that over any more.
+#[test]
+fn an_overdue_operation_is_ended_by_a_trigger_after_the_timers_shutdown() {
+    for holds in [false, true] {
+        let clock = ManualClock::new();
+        let timer = Timer::builder().clock(clock.clone()).build().unwrap();
+        let purgatory = P::<5>::new(&timer);
+        let (own_timer, own_clock, mut checks) = (timer.clone(), clock.clone(), 0);
+        let op = Op::when(move || {
+            checks += 1;
+            if checks == 3 {
+                own_clock.advance(MS);
+                own_timer.advance_clock(Duration::ZERO); // The alarm meets this check.
+            }
+            checks > 3 && holds
+        });
+        let pending = watch(&purgatory, op, MS, &[0]);
+        assert_eq!(purgatory.check_and_complete(&0), 0);
+        assert!(timer.shutdown().is_empty() && pending.is_pending());
+        assert_eq!(purgatory.check_and_complete(&0), usize::from(holds));
+        assert!(!pending.is_pending());
+        assert_eq!(purgatory.stats().expired, u64::from(!holds));
+        assert!(timer.is_empty());
+    }
+}
+
+/// They are what the timer has done since it was built.
+#[test]
+fn a_timers_counters_never_fall() {
+    let timer = Timer::builder().clock(ManualClock::new()).build().unwrap();
+    let purgatory = P::<7>::new(&timer);
+    for _ in 0..10 {
+        assert!(watch(&purgatory, Op::when(|| false), HOUR, &[0]).force_complete());
+    }
+    let before = timer.stats();
+    drop(purgatory);
+    let after = timer.stats();
+    assert_eq!((before.added, before.cancelled), (after.added, after.cancelled));
+}
