@@ -180,8 +180,8 @@ fn a_task_on_the_reaper_may_shut_the_timer_down() {
     assert_eq!(timer.shutdown().len(), 0);
 }
 
-/// The sleeps are there to let wake-ups happen that must not. The first timer wakes the reaper once,
-/// however late it gets a core for that; what a bug would cause are hundreds.
+/// The sleeps are there to let wake-ups happen that must not. The first timer wakes the reaper
+/// once, however late it gets a core for that; a bug would cause hundreds.
 #[test]
 fn an_idle_timer_does_not_wake_up() {
     let (timer, _receiver) = numbers();
