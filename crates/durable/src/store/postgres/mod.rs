@@ -122,8 +122,8 @@ impl Store for Postgres {
     }
 
     async fn join(&self, node: NodeId, lease: Duration) -> Result<(), Error> {
-        // Whoever joins again was cut off, or slept. So may its other connections be: what waits for
-        // an answer on them would wait as long as anybody may.
+        // A node that joins again was cut off, or slept, and its other connections may be dead: a
+        // call on them would wait for its answer as long as any call may.
         [&self.load, &self.claim, &self.acknowledge].iter().for_each(|link| link.reconnect());
         members::join(&self.lease, self.first, node, lease).await
     }
