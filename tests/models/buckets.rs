@@ -223,7 +223,7 @@ fn prune_against_add() {
                 cancelled.iter().zip(0..).for_each(|(timeout, id)| {
                     let _ = world.cancel(id, timeout);
                 });
-                world.timer.next_expiration();
+                let _ = world.timer.next_expiration();
             });
             scope.spawn(|| {
                 world.pass(3);
