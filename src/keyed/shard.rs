@@ -192,25 +192,23 @@ impl<K: Eq, T> Shard<K, T> {
         chunk + 1 < self.core.entries.chunks()
     }
 
-    /// Flushes a batch of a bucket that was polled under the shard's lock, and tells the delay
-    /// queue. `hand` is called with the name of each key whose time is up; after a shutdown nothing
-    /// expires any more. Returns whom to wake.
+    /// Flushes a batch of a bucket that was polled under the shard's lock. Calls `hand` with the
+    /// name of each key whose time is up; after a shutdown nothing expires any more.
+    /// Returns whom to wake.
     pub(crate) fn flush(
         &mut self,
         context: &TimerContext,
-        (expiration, now): (Expiration, u64),
+        due: (Expiration, u64),
         armed: &mut Vec<Expiration>,
         mut hand: impl FnMut(Key),
     ) -> Wakes {
-        let arm = |expiration| armed.push(expiration);
         let closed = self.closed;
-        let unfinished = self.core.flush_in_place(expiration, now, arm, |name, item| {
+        context.flush_in_place(&mut self.core, due, armed, |name, item| {
             item.is_handed = true;
             if !closed {
                 hand(name);
             }
-        });
-        context.delay_queue.flushed(armed.drain(..), unfinished)
+        })
     }
 
     pub(crate) fn assert_invariants(&self, queued: Option<&Queued>) {

@@ -64,8 +64,14 @@ where
                     let wheels = Wheels::new(number, WHEEL_SIZE, current);
                     CachePadded::new(Mutex::new(Shard::new(&context, wheels)))
                 };
-                let alarm =
-                    |place| Alarm::new(shards, move |shards, name| shards.alarm(place, name));
+                let alarm = |place| {
+                    let shards = Weak::clone(shards);
+                    Alarm::new(move |name| {
+                        if let Some(shards) = shards.upgrade() {
+                            shards.alarm(place, name);
+                        }
+                    })
+                };
                 Shards {
                     shards: (first..).take(count).map(shard).collect(),
                     first,

@@ -8,10 +8,10 @@ use crate::purgatory::operation_ref::OperationRef;
 use crate::purgatory::place::Id;
 use crate::purgatory::shard::Service;
 use crate::purgatory::shards::Shards;
-use crate::store::key::Key;
 use crate::timer::Timer;
+use crate::timer::alarm::Alarm;
 use crate::timer::context::TimerContext;
-use crate::timer::entry::{SharedClosure, Task};
+use crate::timer::entry::Task;
 use crate::timer::owner::{Expired, Flush, FlushStep, Owner, Queued, place_of, try_lock};
 use crate::timer::pool;
 use crate::timer::shards::Shards as TimerShards;
@@ -19,7 +19,6 @@ use crate::timer::stats::Stats;
 use crate::wheel::bucket_queue::Expiration;
 use crate::wheel::core::Trimmed;
 use crate::wheel::snapshot::Snapshot;
-use crossbeam_utils::CachePadded;
 use std::sync::Arc;
 
 /// What the clones of a purgatory share, registered with the timer's driver.
@@ -29,7 +28,7 @@ pub(crate) struct Registration<K: 'static, O: 'static> {
     pub(crate) shards: &'static Shards<K, O>,
     first: u32,
     /// One for each shard: expires an operation by its key.
-    alarms: Box<[SharedClosure]>,
+    alarms: Box<[Alarm]>,
 }
 
 impl<K, O> Registration<K, O>
@@ -47,13 +46,9 @@ where
                 Service { context: Arc::clone(&context), closures: Some(Arc::clone(&closures)) };
             shards.serve(&service, first);
             let alarm = |shard| {
-                // Padded, so that two alarms' counts of references never share a cache line.
-                let shard = CachePadded::new(shard);
-                let expire = move |key| {
-                    let id = Id { shard: *shard, key: Key::from_bits(key) };
-                    OperationRef { shards, id }.expire();
-                };
-                Arc::new(expire) as SharedClosure
+                Alarm::new(move |key| {
+                    OperationRef { shards, id: Id { shard, key } }.expire();
+                })
             };
             let alarms = shards.numbers().map(alarm).collect();
             Arc::new(Registration { context, closures, shards, first, alarms })
@@ -82,7 +77,7 @@ where
             Err(flush) => return flush,
         };
         let (alarm, tasks) = (&self.alarms[place], expired.items());
-        let hand = |key: Key| tasks.push(Task::shared(Arc::clone(alarm), key.to_bits()));
+        let hand = |key| tasks.push(alarm.task(key));
         Flush::Done(shard.flush(context, (expiration, step.now), armed, hand))
     }
 

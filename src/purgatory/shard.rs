@@ -284,25 +284,23 @@ impl<K: Eq + Clone, O> Shard<K, O> {
         part + 1 < self.core.entries.chunks()
     }
 
-    /// Flushes a batch of a bucket that was polled under the shard's lock, and tells the delay
-    /// queue. `hand` is called with the name of each operation whose time is up; after a shutdown
-    /// nothing expires any more. Returns whom to wake.
+    /// Flushes a batch of a bucket that was polled under the shard's lock. Calls `hand` with the
+    /// name of each operation whose time is up; after a shutdown nothing expires any more.
+    /// Returns whom to wake.
     pub(crate) fn flush(
         &mut self,
         context: &TimerContext,
-        (expiration, now): (Expiration, u64),
+        due: (Expiration, u64),
         armed: &mut Vec<Expiration>,
         mut hand: impl FnMut(Key),
     ) -> Wakes {
-        let arm = |expiration| armed.push(expiration);
         let closed = self.closed;
-        let unfinished = self.core.flush_in_place(expiration, now, arm, |name, delayed| {
+        context.flush_in_place(&mut self.core, due, armed, |name, delayed| {
             delayed.is_filed = false;
             if !closed {
                 hand(name);
             }
-        });
-        context.delay_queue.flushed(armed.drain(..), unfinished)
+        })
     }
 
     /// Checks the invariants that the module states. Takes time proportional to the shard.

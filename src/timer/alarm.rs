@@ -3,25 +3,17 @@
 use crate::store::key::Key;
 use crate::timer::entry::{SharedClosure, Task};
 use crossbeam_utils::CachePadded;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
-/// An alarm, whose tasks share one closure, so that none of them allocates. They refer to their
-/// owner weakly: once that has gone, they do nothing.
+/// An alarm, whose tasks share one closure, so that none of them allocates.
 pub(crate) struct Alarm(SharedClosure);
 
 impl Alarm {
-    /// Creates an alarm of `owner`: each of its tasks calls `expire` with its own key.
-    pub(crate) fn new<T: Send + Sync + 'static>(
-        owner: &Weak<T>,
-        expire: impl Fn(&Arc<T>, Key) + Send + Sync + 'static,
-    ) -> Self {
+    /// Creates an alarm: each of its tasks calls `expire` with its own key.
+    pub(crate) fn new(expire: impl Fn(Key) + Send + Sync + 'static) -> Self {
         // Padded, so that two alarms' counts of references never share a cache line.
-        let owner = CachePadded::new(Weak::clone(owner));
-        Alarm(Arc::new(move |key| {
-            if let Some(owner) = owner.upgrade() {
-                expire(&owner, Key::from_bits(key));
-            }
-        }))
+        let expire = CachePadded::new(expire);
+        Alarm(Arc::new(move |key| expire(Key::from_bits(key))))
     }
 
     /// Returns the task of one timer.

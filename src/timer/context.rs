@@ -1,5 +1,6 @@
 //! The context: what all shards that a driver flushes have in common.
 
+use crate::store::key::Key;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::timer::clock::Time;
 use crate::timer::delay_queue::{DelayQueue, Wakes};
@@ -119,6 +120,21 @@ impl TimerContext {
             core.wheels.disarm_if_empty(expiration.bucket);
         }
         trimmed
+    }
+
+    /// Flushes a batch of a bucket that was polled under the lock of the core's shard, and tells
+    /// the delay queue. Entries that are due stay in their places, and `see` is called with each.
+    /// Returns whom to wake.
+    pub(crate) fn flush_in_place<T>(
+        &self,
+        core: &mut Core<T>,
+        (expiration, now): (Expiration, u64),
+        armed: &mut Vec<Expiration>,
+        see: impl FnMut(Key, &mut T),
+    ) -> Wakes {
+        let arm = |expiration| armed.push(expiration);
+        let unfinished = core.flush_in_place(expiration, now, arm, see);
+        self.delay_queue.flushed(armed.drain(..), unfinished)
     }
 
     pub(crate) fn release_permits(&self, permits: usize) {
