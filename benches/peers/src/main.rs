@@ -223,6 +223,9 @@ impl Bench {
                 self.ours(work, "ns", operations::million(threads));
             }
         }
+        if self.wants("P_small") {
+            self.ours("P_small", "ns", operations::small_batches());
+        }
         if self.wants("P_expire") {
             self.ours("P_expire", "ns", expiry::operations(self.count()));
         }
@@ -238,6 +241,7 @@ impl Bench {
             let (bytes, left) = memory::per_operation(1_000_000);
             self.ours("P_memory", "bytes", bytes);
             self.ours("P_left", "KiB", left / 1024.0);
+            self.ours("P_memory_lone", "bytes", memory::per_lone_operation(1_000_000));
         }
     }
 

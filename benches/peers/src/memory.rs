@@ -97,25 +97,34 @@ pub fn per_key(count: u64) -> f64 {
     (allocated() - before) / count as f64
 }
 
-/// Watches `count` operations on two of 10,000 keys each: bytes per operation, timer included. Then
-/// completes them all: the bytes that are left of the empty purgatory and its timer.
+/// Watches `count` operations on two of 10,000 keys each, at random: bytes per operation, timer
+/// included. Then completes them all: the bytes that are left of the empty purgatory and its timer.
 pub fn per_operation(count: u64) -> (f64, f64) {
-    static HELD: AtomicBool = AtomicBool::new(false);
-    HELD.store(false, Ordering::Relaxed);
     const KEYS: u64 = 10_000;
     let mut random = Random::new();
+    watch_and_complete(count, KEYS, |_| [random.below(KEYS), random.below(KEYS)])
+}
+
+/// The same with two keys of its own for each operation.
+pub fn per_lone_operation(count: u64) -> f64 {
+    watch_and_complete(count, 2 * count, |number| [2 * number, 2 * number + 1]).0
+}
+
+fn watch_and_complete(count: u64, keys: u64, mut pair: impl FnMut(u64) -> [u64; 2]) -> (f64, f64) {
+    static HELD: AtomicBool = AtomicBool::new(false);
+    HELD.store(false, Ordering::Relaxed);
     let before = allocated();
     let timer = Timer::builder().build().expect("the options are in their ranges");
     let purgatory = Purgatory::new(&timer);
-    for _ in 0..count {
-        let keys = [random.below(KEYS), random.below(KEYS)];
+    for number in 0..count {
+        let pair = pair(number);
         let timeout = Duration::from_secs(30);
-        let watch = purgatory.try_complete_else_watch(Operation { held: &HELD }, timeout, &keys);
+        let watch = purgatory.try_complete_else_watch(Operation { held: &HELD }, timeout, &pair);
         assert!(watch.is_ok_and(|watch| !watch.is_completed()));
     }
     let bytes = (allocated() - before) / count as f64;
     HELD.store(true, Ordering::Relaxed);
-    let completed: usize = (0..KEYS).map(|key| purgatory.check_and_complete(&key)).sum();
+    let completed: usize = (0..keys).map(|key| purgatory.check_and_complete(&key)).sum();
     assert_eq!(completed as u64, count);
     (bytes, allocated() - before)
 }

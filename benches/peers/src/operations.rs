@@ -35,6 +35,15 @@ pub fn million(threads: u64) -> f64 {
     end_to_end(&Purgatory::new(&timer), threads, 1_000_000, 10_000)
 }
 
+/// The same million in batches of 10,000 on 100 keys, so that all that lives fits the caches.
+pub fn small_batches() -> f64 {
+    const BATCHES: u64 = 100;
+    let timer = Timer::builder().start().expect("a thread");
+    let purgatory = Purgatory::new(&timer);
+    let batch = |_| end_to_end(&purgatory, 1, 1_000_000 / BATCHES, 100);
+    (0..BATCHES).map(batch).sum::<f64>() / BATCHES as f64
+}
+
 /// So many operations on two keys each at random, from so many threads; then all keys are triggered
 /// until all operations are complete: nanoseconds per operation.
 pub fn end_to_end<S>(
