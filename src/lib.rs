@@ -120,7 +120,7 @@
 #![warn(missing_docs)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-// In reading order: what stands on the timer, then the timer, and downwards what it stands on.
+// In reading order: first the modules that are built on the timer, then the timer, then its parts.
 pub mod future;
 pub mod keyed;
 pub mod lease;
@@ -143,7 +143,7 @@ pub mod work;
 #[doc = include_str!("../README.md")]
 struct Readme;
 
-/// Which part does what, how to drive, test and end it: documentation only.
+/// Which part to use for what; how to drive, test and shut down a timer: documentation only.
 ///
 /// [the purgatory]: crate::guide::purgatory
 /// [runtimes, pools and servers]: crate::guide::runtimes
@@ -151,7 +151,8 @@ struct Readme;
 #[cfg(any(doc, doctest))]
 #[doc = include_str!("../docs/GUIDE.md")]
 pub mod guide {
-    /// Calls of Netty's, Kafka's, tokio-util's and godis' timers, and what to write instead.
+    /// Calls to the timers of Netty, Kafka, tokio-util and godis, and the equivalents in this
+    /// crate.
     ///
     /// [executor]: crate::guide#executors
     /// [what differs from Kafka's]: crate::guide::purgatory#what-differs-from-kafkas
@@ -163,7 +164,7 @@ pub mod guide {
     pub mod purgatory {}
 
     /// Recipes for tokio, rayon and hyper.
-    // They are compiled in `tests/runtimes`, which has those dependencies.
+    // The recipes are compiled in `tests/runtimes`, which has those dependencies.
     #[cfg(not(doctest))]
     #[doc = include_str!("../docs/RUNTIMES.md")]
     pub mod runtimes {}

@@ -1,13 +1,13 @@
-//! What may be used on both sides of a `catch_unwind`, though the compiler cannot tell.
+//! The types that may be used on both sides of a `catch_unwind`, though the compiler cannot tell.
 //!
-//! What was in use at the moment of a panic may be left half changed. What is listed here never is.
-//! Its structures lie behind locks, and tasks, operations, executors and stores are called, dropped
-//! and given back with no lock held. All that does run under one is a key's own `Hash`, `Eq`,
-//! `Clone` and `Drop`: a panic there may cost the key its timer, but leaves nothing over which a
-//! later call would fall.
+//! A structure that was in use at the moment of a panic may be left half changed. The types that
+//! are listed here never are. Their structures lie behind locks, and tasks, operations, executors
+//! and stores are called, dropped and given back with no lock held. The only user code that runs
+//! under a lock is a key's own `Hash`, `Eq`, `Clone` and `Drop`. A panic there may cost the key its
+//! timer, but leaves nothing behind that would make a later call fail.
 //!
-//! A lease and a renewal own their key as well, a keyed timer and a purgatory their hasher: they
-//! are as safe as that is.
+//! A lease and a renewal also own their key, and a keyed timer and a purgatory own their hasher:
+//! they are only as safe as that value is.
 
 use crate::keyed::KeyedTimer;
 use crate::lease::watchdog::Renewal;
@@ -37,10 +37,11 @@ unwind_safe! {
     [] ManualClock,
     [T: Send + 'static] Timer<T>,
     [T: Send + 'static] WeakTimer<T>,
-    // It is consumed as it builds: nobody sees it after a panic in that.
+    // A builder is consumed as it builds: no code sees it after a panic in that.
     [T: Send + 'static] TimerBuilder<T>,
     [T: 'static] Timeout<T>,
-    // Likewise as it runs. Of a shared closure others see no more than of any that a timer runs.
+    // A task is consumed as it runs. Of a shared closure, other code sees no more than of any
+    // closure that a timer runs.
     [] Task,
     [T] Worker<T>,
     [] Series,

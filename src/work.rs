@@ -1,20 +1,21 @@
-//! The work that is done under locks, counted: so that tests hold what takes constant time, on any
-//! machine (`tests/work/`).
+//! The work that is done under locks, counted, so that tests can check on any machine that a call
+//! takes constant time (`tests/work/`).
 //!
-//! Only with `--cfg tickwheel_count`; without it [`count`] is nothing. Every loop that runs under
-//! one of our locks counts what it visits, a unit each: a reference, an entry, a place of a chunk,
-//! a chunk of a directory, a bucket, a watcher. The locks (`counting_locks`) note of each hold how
-//! much was counted in it. Each thread counts for itself, so that tests do not meet.
+//! Only with `--cfg tickwheel_count`; otherwise [`count`] does nothing. Every loop that runs under
+//! one of the crate's locks counts the items that it visits, one unit each: a reference, an entry,
+//! a place of a chunk, a chunk of a directory, a bucket, a watcher. The locks (`counting_locks`)
+//! record how much was counted in each hold. Each thread has its own counts, so that tests do not
+//! affect each other.
 //!
-//! Not counted is what std does inside, where that is logarithmic, or is the growth of a table of
-//! keys, which the crate's page excepts.
+//! The internal work of the standard library is not counted where it is logarithmic, or is the
+//! growth of a table of keys, which the crate's front page names as an exception.
 
 /// Counts so many units of work.
 #[cfg(not(tickwheel_count))]
 #[inline(always)]
 pub(crate) fn count(_: usize) {}
 
-/// Counts what is copied if a vector, which is full at its capacity, takes one more.
+/// Counts the elements that are copied if a vector that is full takes one more.
 #[inline(always)]
 pub(crate) fn count_growth(len: usize, capacity: usize) {
     if len == capacity {
@@ -32,7 +33,7 @@ mod counting {
     use std::cell::{Cell, RefCell};
     use std::collections::BTreeMap;
 
-    /// The most that was done in one hold of a lock, by the type of what the lock guards.
+    /// The maximum that was counted in one hold of a lock, by the type that the lock protects.
     pub type Work = BTreeMap<&'static str, u64>;
 
     thread_local! {
@@ -50,9 +51,9 @@ mod counting {
         DONE.get()
     }
 
-    /// Notes that a lock of this name was released, and how much was done under it.
+    /// Records that a lock of this name was released, and how much was counted under it.
     pub(crate) fn note(lock: &'static str, units: u64) {
-        // Fails only near the end of a thread, after which nobody asks.
+        // Fails only near the end of a thread, after which no test asks.
         let _ = LONGEST.try_with(|longest| {
             let mut longest = longest.borrow_mut();
             let most = longest.entry(lock).or_insert(0);
@@ -60,12 +61,12 @@ mod counting {
         });
     }
 
-    /// Returns the most that this thread did in one hold of each lock since [`reset`].
+    /// Returns the maximum that this thread counted in one hold of each lock since [`reset`].
     pub fn longest() -> Work {
         LONGEST.with_borrow(Clone::clone)
     }
 
-    /// Forgets what this thread did.
+    /// Discards the counts of this thread.
     pub fn reset() {
         LONGEST.with_borrow_mut(BTreeMap::clear);
     }

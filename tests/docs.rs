@@ -11,7 +11,7 @@ fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// All files and folders of the repository, from its root, but what is built.
+/// Returns all files and folders of the repository, from its root, except build outputs.
 fn tree() -> Vec<PathBuf> {
     let (mut found, mut folders) = (Vec::new(), vec![root().to_owned()]);
     while let Some(folder) = folders.pop() {
@@ -28,7 +28,7 @@ fn tree() -> Vec<PathBuf> {
     found
 }
 
-/// All pages but those that an example has for itself.
+/// Returns all pages, except those that belong to a single example.
 fn pages() -> Vec<PathBuf> {
     let docs = fs::read_dir(root().join("docs")).expect("a folder");
     let docs = docs.map(|entry| entry.expect("a readable folder").path());
@@ -40,12 +40,13 @@ fn pages() -> Vec<PathBuf> {
     pages
 }
 
-/// A page without its blocks of code.
+/// Returns a page without its blocks of code.
 fn prose(text: &str) -> String {
     text.split("```").step_by(2).collect()
 }
 
-/// Where a page's links lead: `[text](target)`, and `[label]: target` for all links of that label.
+/// Returns the targets of a page's links: `[text](target)`, and `[label]: target` for all links of
+/// that label.
 fn targets(text: &str) -> Vec<String> {
     let prose = prose(text);
     let inline = prose.split("](").skip(1).filter_map(|link| link.split_once(')')).map(|it| it.0);
@@ -70,7 +71,7 @@ fn links_lead_somewhere() {
     assert!(checked > 50, "only {checked} links were found");
 }
 
-/// What the headings of a page are called in links.
+/// Returns the anchors of a page's headings, as links name them.
 fn anchors(text: &str) -> impl Iterator<Item = String> {
     text.lines().filter(|line| line.starts_with('#')).map(|heading| {
         let text = heading.trim_start_matches('#').trim().to_lowercase();
@@ -79,7 +80,7 @@ fn anchors(text: &str) -> impl Iterator<Item = String> {
     })
 }
 
-/// The words in a page's code that name a file, or a folder at the root; `tests/models.rs`,
+/// Returns the words in a page's code that name a file, or a folder at the root; `tests/models.rs`,
 /// `.ci/run`, `model.rs`.
 fn named_paths<'a>(text: &'a str, tree: &'a [PathBuf]) -> impl Iterator<Item = &'a str> {
     let is_top = |name: &str| tree.iter().any(|path| path == Path::new(name));
@@ -91,8 +92,8 @@ fn named_paths<'a>(text: &'a str, tree: &'a [PathBuf]) -> impl Iterator<Item = &
     spans.filter(is_path).filter(|word| !word.contains(['*', '<', '{', '(']))
 }
 
-/// Whether there is such a file or folder. A path that does not begin at the root, a mere name for
-/// example, may be in any folder.
+/// Returns whether there is such a file or folder. A path that does not begin at the root, a mere
+/// name for example, may be in any folder.
 fn exists(path: &str, tree: &[PathBuf]) -> bool {
     let path = Path::new(path.trim_end_matches('/'));
     let first = path.components().next().map(|first| Path::new(first.as_os_str()));

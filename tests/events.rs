@@ -82,7 +82,7 @@ impl LeaseStore<u32> for Fails {
     fn lost(&self, _: u32) {}
 }
 
-/// A task that panics, one that is pending at the end, and a reaper.
+/// Creates a task that panics, one that is pending at the end, and a reaper.
 fn started() {
     let timer = Timer::builder().name("started").start().unwrap();
     timer.add(TimerEntry::after(MS, || panic_any("a task"))).unwrap();
@@ -93,7 +93,7 @@ fn started() {
     timer.add(TimerEntry::after(Duration::MAX, || drop(brittle))).unwrap();
 }
 
-/// An executor that refuses, and panics when it is dropped.
+/// Creates an executor that refuses, and panics when it is dropped.
 fn refused() {
     let brittle = Brittle;
     let refuse = move |task: Task| {

@@ -11,7 +11,7 @@ fn read(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// The pieces of code in a line of text.
+/// Returns the pieces of code in a line of text.
 fn spans(text: &str) -> impl Iterator<Item = String> {
     text.split('`').skip(1).step_by(2).map(|span| span.replace("\\|", "|"))
 }
@@ -51,12 +51,12 @@ fn quotations_are_true() {
     assert!(checked > 40, "only {checked} lines were found");
 }
 
-/// A line without its comment.
+/// Returns a line without its comment.
 fn code(line: &str) -> &str {
     line.split("//").next().unwrap_or(line).trim()
 }
 
-/// All files below a folder.
+/// Returns the text of all files below a folder.
 fn sources(folder: &Path) -> String {
     let mut text = String::new();
     for entry in fs::read_dir(folder).expect("a folder") {

@@ -23,7 +23,7 @@ fn warned_of(code: impl FnOnce()) -> Option<Vec<Vec<u64>>> {
     Some(warnings.take())
 }
 
-/// `None`: nothing is reported.
+/// Returns the reported counts; `None` if nothing is reported.
 #[cfg(not(feature = "tracing"))]
 fn warned_of(code: impl FnOnce()) -> Option<Vec<Vec<u64>>> {
     code();
@@ -98,7 +98,8 @@ impl LeaseStore<u32> for Idle {
     fn lost(&self, _: u32) {}
 }
 
-/// Whether what is made of a timer keeps it alive. When it goes, the timer ends, without a task.
+/// Returns whether the value that is made of a timer keeps it alive. When it is dropped, the timer
+/// ends, without a task.
 fn keeps<T>(make: impl FnOnce(&Timer) -> T) -> bool {
     let timer = by_hand();
     let (weak, made) = (timer.downgrade(), make(&timer));
@@ -170,7 +171,7 @@ fn handles_do_not_keep_their_timer() {
     assert!(timeout.is_expired() && guard.timeout().is_expired() && !series.is_cancelled());
 }
 
-/// Who calls a task for a timer that it refers to weakly does not keep the timer meanwhile.
+/// A task that is called for a timer to which it refers weakly does not keep the timer alive.
 #[test]
 fn a_series_may_drop_the_last_clone_of_its_timer_in_a_run() {
     let timer = Timer::builder().start().unwrap();

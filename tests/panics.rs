@@ -16,7 +16,7 @@ fn timer() -> (Timer, ManualClock) {
     (Timer::builder().clock(clock.clone()).build().unwrap(), clock)
 }
 
-/// How many panics there were when so many seconds have passed.
+/// Returns how many panics there were after so many seconds.
 fn after(seconds: u32, timer: &Timer, clock: &ManualClock) -> u64 {
     for _ in 0..seconds {
         clock.advance(S);
@@ -112,7 +112,7 @@ impl Drop for Bomb {
     }
 }
 
-/// Seen to fail: those of what the last keyed timer dropped were not counted.
+/// Seen to fail: panics of values that the last keyed timer dropped were not counted.
 #[test]
 fn panics_of_keyed_timers_are_counted_once() {
     let (timer, clock) = timer();

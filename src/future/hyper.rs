@@ -54,7 +54,7 @@ impl<T: Send + 'static> rt::Timer for Timer<T> {
 #[derive(Debug)]
 struct Unfailing {
     sleep: Sleep,
-    /// Whether it was reported that nobody wakes it.
+    /// Whether it was reported that nothing wakes it.
     reported: bool,
 }
 

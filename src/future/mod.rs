@@ -36,9 +36,9 @@ pub struct Sleep {
 #[derive(Debug)]
 struct Armed {
     timeout: Timeout,
-    /// Whom the timeout wakes: the clone that is the task in the timer, which keeps its data alive
-    /// while the timeout is pending. Not the waker that was cloned: that may have other data, whose
-    /// place another waker takes when it is gone.
+    /// The waker that the timeout wakes: the clone that is the task in the timer, which keeps its
+    /// data alive while the timeout is pending. It is not the waker that was cloned: that one may
+    /// have other data, whose address another waker may have once it is gone.
     wakes: (usize, usize),
 }
 
@@ -119,7 +119,7 @@ impl<T: Send + 'static> Timer<T> {
                     return Poll::Ready(Ok(output));
                 }
                 let slept = ready!(Pin::new(&mut sleep).poll(context));
-                // It may have become ready since it was polled, and in time.
+                // The future may have become ready since it was polled, and in time.
                 if let Poll::Ready(output) = future.as_mut().poll(context) {
                     return Poll::Ready(Ok(output));
                 }
@@ -208,8 +208,8 @@ impl Sleep {
 }
 
 impl Armed {
-    /// Whether the timeout is pending and wakes this waker, from now on if not before. So it keeps
-    /// its place, also in a timer that is full.
+    /// Returns whether the timeout is pending and wakes this waker, from now on if not before. So
+    /// the timeout keeps its place, even in a full timer.
     fn wakes(&mut self, waker: &Waker) -> bool {
         if self.wakes == identity(waker) {
             return self.timeout.is_pending();

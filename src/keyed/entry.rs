@@ -1,4 +1,4 @@
-//! The entry of a key: what a keyed timer has there, to be looked at and changed in one step.
+//! The entry of a key: looks at a key and changes it in one step.
 
 use crate::keyed::shard::Shard;
 use crate::keyed::shards::Shards;
@@ -128,7 +128,7 @@ impl<'a, K: Eq, T> OccupiedEntry<'a, K, T> {
     pub fn cancel(mut self) -> T {
         let (shards, index) = (self.held.shards, self.index);
         let cancelled = self.held.shard().cancel(&shards.context, index);
-        drop(self); // A key's drop needs no lock.
+        drop(self); // The drop of a key needs no lock.
         cancelled.expect("nobody else took it meanwhile").1
     }
 

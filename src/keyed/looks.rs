@@ -1,5 +1,5 @@
-//! The calls that look at a key's task, alone or before they change it, and the one that looks at
-//! all tasks.
+//! The calls that look at a key's task, alone or before changing it, and the call that looks at all
+//! tasks.
 
 use crate::keyed::KeyedTimer;
 use crate::keyed::entry::{Held, OccupiedEntry};

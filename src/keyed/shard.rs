@@ -1,13 +1,14 @@
-//! A shard of keyed timers: its keys, their tasks and deadlines, and the wheels in which they lie.
+//! A shard of keyed timers: its keys, their tasks and deadlines, and the wheels that contain them.
 //!
-//! All of it lies in one core, and an index finds a key's place there. Plain data, which its
-//! [owner](crate::keyed::shards) has behind a lock.
+//! A key's value is stored in a core, and an index finds its place there. This is plain data, which
+//! its [owner](crate::keyed::shards) keeps behind a lock.
 //!
-//! A key whose time is up stays until its alarm comes, through the executor: it is *handed* then,
-//! and filed nowhere. Until then it can be cancelled, replaced and moved as any other.
+//! An expired key stays until its alarm arrives through the executor. Meanwhile it is *handed*, and
+//! filed nowhere. Until the alarm arrives, the key can be cancelled, replaced and moved like any
+//! other.
 //!
 //! Invariants, checked by [`Shard::assert_invariants`]: those of the core, where exactly the keys
-//! that are not handed are filed; every key is found by its hash.
+//! that are not handed are filed; and every key is found by its hash.
 
 use crate::store::key::Key;
 use crate::store::key_index::{KeyIndex, ShortHash};
@@ -23,16 +24,16 @@ use std::borrow::Borrow;
 use std::mem;
 use std::time::Instant;
 
-/// A shard of keyed timers: see the [module](self).
+/// A shard of keyed timers; see the [module](self).
 #[derive(Debug)]
 pub(crate) struct Shard<K, T> {
     pub(crate) core: Core<Item<K, T>>,
     index: KeyIndex,
-    /// Set by a shutdown of the timer: from then on nothing comes in and nothing is filed.
+    /// Set by a shutdown of the timer: from then on nothing can be added and nothing is filed.
     pub(crate) closed: bool,
 }
 
-/// What a key has.
+/// The value of a key.
 #[derive(Debug)]
 pub(crate) struct Item<K, T> {
     pub(crate) key: K,
@@ -47,7 +48,7 @@ impl<K: Eq, T> Shard<K, T> {
         Shard { core, index: KeyIndex::new(), closed: false }
     }
 
-    /// Returns the index of a key, if the key is there.
+    /// Returns the index of a key, if the key is present.
     #[inline]
     pub(crate) fn find<Q>(&self, hash: u64, key: &Q) -> Option<u32>
     where
@@ -58,7 +59,7 @@ impl<K: Eq, T> Shard<K, T> {
         self.index.find(ShortHash::of(hash), is_meant)
     }
 
-    /// Adds a key that is not there. Returns whom to wake.
+    /// Adds a key that is not present. Returns which sleepers to wake.
     #[inline]
     pub(crate) fn add(
         &mut self,
@@ -91,7 +92,7 @@ impl<K: Eq, T> Shard<K, T> {
         mem::replace(&mut self.core.at_mut(index).task, task)
     }
 
-    /// Moves a key's deadline; a later one is only written down. Returns whom to wake.
+    /// Moves a key's deadline; a later one is only written down. Returns which sleepers to wake.
     pub(crate) fn move_to(
         &mut self,
         context: &TimerContext,
@@ -112,13 +113,13 @@ impl<K: Eq, T> Shard<K, T> {
         context.file(&mut self.core, reference, tick, now, deadline)
     }
 
-    /// Takes a key out before its time.
+    /// Takes a key out before it expires.
     pub(crate) fn cancel(&mut self, context: &TimerContext, index: u32) -> Option<(K, T)> {
         let item = self.core.cancel_at(index)?;
         Some(self.removed(context, index, item))
     }
 
-    /// Finds a key and takes it out, with one look at the index.
+    /// Finds a key and takes it out, with a single lookup in the index.
     #[inline]
     pub(crate) fn take<Q>(&mut self, context: &TimerContext, hash: u64, key: &Q) -> Option<(K, T)>
     where
@@ -133,8 +134,9 @@ impl<K: Eq, T> Shard<K, T> {
         Some((item.key, item.task))
     }
 
-    /// Takes a key out for its alarm, at `now`, if its time is up and it was not taken out before.
-    /// Otherwise returns whom to wake: a key that was extended may be filed again.
+    /// Takes a key out for its alarm, at `now`, if it has expired and was not taken out before.
+    /// Otherwise returns which sleepers to wake, because a key that was extended may be filed
+    /// again.
     pub(crate) fn alarm(
         &mut self,
         context: &TimerContext,
@@ -158,7 +160,7 @@ impl<K: Eq, T> Shard<K, T> {
 
     fn removed(&mut self, context: &TimerContext, index: u32, item: Item<K, T>) -> (K, T) {
         self.index.remove(item.hash, index);
-        // Under the lock: a thread that finds the key gone finds its permit free.
+        // Under the lock: a thread that finds the key gone also finds its permit free.
         context.release_permits(1);
         (item.key, item.task)
     }
@@ -193,8 +195,8 @@ impl<K: Eq, T> Shard<K, T> {
     }
 
     /// Flushes a batch of a bucket that was polled under the shard's lock. Calls `hand` with the
-    /// name of each key whose time is up; after a shutdown nothing expires any more.
-    /// Returns whom to wake.
+    /// name of each expired key; after a shutdown no key expires any more. Returns which sleepers
+    /// to wake.
     pub(crate) fn flush(
         &mut self,
         context: &TimerContext,

@@ -1,8 +1,9 @@
 //! The shards of keyed timers: an owner of wheels on a timer's driver.
 //!
 //! # Locks
-//! Each shard has one, of the rank of a timer's shards: the delay queue's may be taken under it,
-//! and a turn takes it. A key's `Eq` and `Drop` may run under it; no task runs or is dropped there.
+//! Each shard has one, of the same rank as the lock of a timer's shard: the delay queue's lock may
+//! be taken under it, and a turn takes it. A key's `Eq` and `Drop` may run under it; no task runs
+//! or is dropped there.
 
 use crate::keyed::shard::Shard;
 use crate::store::key::Key;
@@ -26,22 +27,22 @@ use crossbeam_utils::CachePadded;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-/// Slots of each wheel: few, because there are many shards, and a key's deadline is seldom near.
+/// Slots of each wheel: few, because there are many shards, and a deadline is seldom near.
 const WHEEL_SIZE: usize = 64;
 
-/// Keys that are taken out under one hold of a lock.
+/// The number of keys that are taken out under one hold of a lock.
 const BATCH: usize = 64;
 
-/// The shards of keyed timers: see the [module](self). Alarms refer to them weakly.
+/// The shards of keyed timers; see the [module](self). Alarms refer to them weakly.
 pub(crate) struct Shards<K: Eq, T> {
     pub(crate) context: Arc<TimerContext>,
     /// Their number is a power of two. Padded, so that two locks never share a cache line.
     shards: Box<[PaddedShard<K, T>]>,
-    /// The number of the first.
+    /// The number of the first shard.
     first: u32,
-    /// One for each shard: its tasks expire keys by name.
+    /// One alarm for each shard: its tasks expire keys by name.
     alarms: Box<[Alarm]>,
-    /// The shards that hand those tasks over.
+    /// The shards that hand over those tasks.
     closures: Arc<TimerShards<Task>>,
     expired: Contained<Box<dyn Fn(K, T) + Send + Sync>>,
 }
@@ -84,7 +85,7 @@ where
         })
     }
 
-    /// Expires a key for its alarm, if its time is up.
+    /// Expires a key for its alarm, if the key's deadline has passed.
     fn alarm(&self, place: usize, name: Key) {
         let now = self.context.time.now();
         let expired = self.shards[place].lock().alarm(&self.context, name, now);
@@ -95,8 +96,8 @@ where
     }
 }
 
-/// What the clones of a keyed timer share: when it is dropped with the last clone, all keys go. An
-/// alarm that is under way may keep the shards a little longer.
+/// The part that the clones of a keyed timer share. When it is dropped with the last clone, all
+/// keys are removed. An alarm that is under way may keep the shards alive a little longer.
 pub(crate) struct Registration<K, T>
 where
     K: Eq + Send + 'static,

@@ -1,11 +1,11 @@
-//! The book of leases: which are held, until when, and what is due next.
+//! The book of leases: which leases are held, until when, and what is due next.
 //!
-//! Plain data that knows neither a clock nor a store. A lease is *due* for its next renewal, and
-//! while a renewal is in flight for the moment at which it runs out. Its name is of one holder's
-//! lease only: an answer counts for the name that it was sent with.
+//! This is plain data that knows neither a clock nor a store. A lease is *due* when its next
+//! renewal is due; while a renewal is in flight, it is due when it runs out. The name of a lease
+//! belongs to a single holding: an answer counts only for the name with which the renewal was sent.
 //!
-//! All of it happens under one lock, so each call takes a bounded number of steps, and calls
-//! nothing of a key's but `Eq`: what is no longer needed goes back to the caller, who drops it.
+//! All calls run under one lock, so each call takes a bounded number of steps, and calls nothing of
+//! a key's but `Eq`. Values that are no longer needed are returned to the caller, who drops them.
 
 use crate::lease::terms::LeaseTerms;
 use crate::store::key::Key;
@@ -15,25 +15,27 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::time::Instant;
 
-/// What a call looks at, at most. Few in models, so that a round of few leases takes several calls.
+/// The maximum number of leases that a call looks at. It is small in models, so that a round of few
+/// leases takes several calls.
 pub(crate) const BATCH: usize = if cfg!(tickwheel_model) { 2 } else { 64 };
 
 pub(crate) struct Book<K> {
     terms: LeaseTerms,
     leases: KeyMap<K, Lease<K>>,
-    /// Every lease, by what it is due for; the number tells those of one moment apart.
+    /// Every lease, by when it is due; the number distinguishes leases that are due at the same
+    /// moment.
     due: BTreeMap<Due, Key>,
     /// The number of the last entry in `due`.
     last: u64,
     /// Renewals that failed since this was asked last.
     failed: usize,
-    /// Nobody renews any more: none is held.
+    /// Whether renewal has ended for good: then no lease is held.
     closed: bool,
 }
 
 type Due = (Instant, u64);
 
-/// What has left the book.
+/// The values that have left the book, for the caller to drop.
 pub(crate) type Left<K> = (K, Lease<K>);
 
 pub(crate) struct Lease<K> {
@@ -42,33 +44,34 @@ pub(crate) struct Lease<K> {
     renewal: Flight<K>,
 }
 
-/// The next renewal, or the one that is in flight.
+/// When the next renewal is due, or the one that is in flight.
 enum Flight<K> {
-    /// The key for it: so that none need be cloned under the lock.
+    /// The key for the next renewal, so that none has to be cloned under the lock.
     Ready(K),
     /// When it was sent.
     Sent(Instant),
 }
 
-/// What a store answers to a renewal.
+/// The answer of a store to a renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     Renewed,
-    /// Somebody else holds it, or nobody.
+    /// Somebody else holds it, or nobody does.
     Gone,
-    /// Nobody knows: it is tried again.
+    /// The outcome is unknown: the renewal is tried again.
     Failed,
 }
 
-/// Looks at what is due when it begins, and at what is due so soon that it goes along.
+/// A round of renewals: visits the leases that are due when it begins, and those that are due so
+/// soon that they join it.
 pub(crate) struct Round<K> {
     until: Instant,
-    /// Where it goes on.
+    /// Where the round continues.
     from: Bound<Due>,
-    /// What is entered later has a higher number, and is left to the next round: otherwise a store
-    /// that fails at once could keep this one going.
+    /// Leases that are entered later have a higher number and are left to the next round. Otherwise
+    /// a store that fails at once could keep this round going.
     last: u64,
-    /// What is to be sent, and was found to have run out.
+    /// The renewals to send, and the leases that were found to have run out.
     pub(crate) renewals: Vec<(K, Key)>,
     pub(crate) lost: Vec<Left<K>>,
 }
@@ -87,8 +90,8 @@ impl<K: Eq> Book<K> {
         self.closed
     }
 
-    /// Enters a lease that was asked for at `since`, with its key twice. Its name, and the former
-    /// one of this key.
+    /// Enters a lease that was requested at `since`, with two copies of its key. Returns its name,
+    /// and the former name of this key.
     pub(crate) fn take(
         &mut self,
         hash: u64,
@@ -111,7 +114,7 @@ impl<K: Eq> Book<K> {
         index.is_some_and(|index| now < self.leases.at(index).runs_out)
     }
 
-    /// Forgets a lease.
+    /// Removes a lease.
     pub(crate) fn forget(&mut self, name: Key) -> Option<Left<K>> {
         self.leases.find_named(name).and_then(|index| self.remove(index))
     }
@@ -122,7 +125,7 @@ impl<K: Eq> Book<K> {
         Some(left)
     }
 
-    /// When the next round should be.
+    /// Returns when the next round should be.
     pub(crate) fn next_due(&self) -> Option<Instant> {
         self.due.keys().next().map(|(at, _)| *at).filter(|_| !self.closed)
     }
@@ -138,7 +141,7 @@ impl<K: Eq> Book<K> {
         }
     }
 
-    /// Goes on with a round, for at most so many leases. Whether it is over.
+    /// Continues a round, for at most so many leases. Returns whether the round is over.
     pub(crate) fn go_on(&mut self, round: &mut Round<K>, now: Instant, limit: usize) -> bool {
         let until = Bound::Included((round.until, u64::MAX));
         let due = self.due.range((round.from, until)).take(limit.min(BATCH));
@@ -162,13 +165,13 @@ impl<K: Eq> Book<K> {
         due.len() < limit.min(BATCH)
     }
 
-    /// How many renewals failed since this was asked last.
+    /// Returns how many renewals failed since the last call.
     pub(crate) fn take_failed(&mut self) -> usize {
         std::mem::take(&mut self.failed)
     }
 
-    /// Takes the answer to a renewal, and its key if that is needed again. The lease, if it is lost
-    /// by the answer.
+    /// Records the answer to a renewal, and takes its key back if that is needed again. Returns the
+    /// lease if the answer ends it.
     pub(crate) fn answer(
         &mut self,
         name: Key,
@@ -180,7 +183,7 @@ impl<K: Eq> Book<K> {
         let terms = self.terms;
         let lease = self.leases.at_mut(index);
         let Flight::Sent(sent) = lease.renewal else { return None };
-        // Whoever has asked after it ran out was told that it is not held.
+        // A caller that has asked after it ran out was told that it is not held.
         if answer == Answer::Gone || lease.runs_out <= now {
             return self.remove(index);
         }
@@ -188,7 +191,8 @@ impl<K: Eq> Book<K> {
             lease.renewal = Flight::Ready(key);
         }
         let next = if answer == Answer::Renewed {
-            // Counted from when it was sent: the store can't have done it before.
+            // Counted from when the renewal was sent: the store can't have renewed the lease
+            // before.
             lease.runs_out = sent + terms.lease;
             (sent + terms.renew_every).max(now)
         } else {
@@ -208,7 +212,7 @@ impl<K: Eq> Book<K> {
         }
     }
 
-    /// Lets nothing be held any more, and takes some of the leases that are left out.
+    /// Ends all leases, and takes some of the remaining ones out.
     pub(crate) fn close(&mut self) -> Vec<Left<K>> {
         self.closed = true;
         let mut left = Vec::new();

@@ -1,8 +1,8 @@
-//! The watchdog: what the timer runs, and what becomes of a store's answers.
+//! The watchdog: the timer's task, and the handling of a store's answers.
 //!
 //! # Locks
-//! One, of the book and the planned round. The timer's may be taken under it. The store is called,
-//! and keys are hashed, cloned and dropped, outside of it.
+//! There is one lock, for the book and the planned round. The timer's locks may be taken under it.
+//! The store is called, and keys are hashed, cloned and dropped, outside of it.
 
 use crate::lease::book::{Answer, Book, Left};
 use crate::lease::terms::LeaseTerms;
@@ -48,7 +48,7 @@ pub(crate) struct Watchdog<K> {
 
 struct State<K> {
     book: Book<K>,
-    /// When the next round is, and its timeout.
+    /// When the next round is due, and its timeout.
     round: Option<(Instant, Timeout)>,
 }
 
@@ -59,7 +59,7 @@ where
 {
     watchdog: Arc<Watchdog<K>>,
     name: Key,
-    /// `None` once it is answered, after which nobody can ask for it.
+    /// `None` after it was answered; then no caller can ask for it.
     key: Option<K>,
 }
 
@@ -114,7 +114,7 @@ where
         self.timer.upgrade().map_or_else(Instant::now, |timer| timer.now())
     }
 
-    /// Enters a lease, with its key twice.
+    /// Enters a lease, with two copies of its key.
     pub(crate) fn hold(
         self: &Arc<Self>,
         hash: u64,
@@ -139,12 +139,12 @@ where
         self.state.lock().book.is_held(name, now)
     }
 
-    /// Forgets a lease; whether it was held.
+    /// Removes a lease. Returns whether it was held.
     pub(crate) fn release(&self, name: Key) -> bool {
         let now = self.now();
         let mut state = self.state.lock();
         let was_held = state.book.is_held(name, now);
-        // What was closed is being reported lost, each lease once.
+        // A lease that was closed is being reported lost, once.
         let left = if state.book.is_closed() { None } else { state.book.forget(name) };
         drop(state);
         drop(left);
@@ -155,7 +155,7 @@ where
         self.state.lock().book.len()
     }
 
-    /// Sees to it that there is a round when something is due, but not before `earliest`.
+    /// Ensures that there is a round when something is due, but not before `earliest`.
     fn plan(
         self: &Arc<Self>,
         state: &mut State<K>,
@@ -170,10 +170,11 @@ where
             }
         }
         state.round = None;
-        // Neither this clone of the timer nor the refused task is the last to go under the lock:
-        // the leases keep the timer until they have closed the book, and an error is passed on.
+        // Neither this clone of the timer nor the refused task can be the last one to be dropped
+        // under the lock: the leases keep the timer until they have closed the book, and an error
+        // is passed on.
         let timeout = match self.timer.upgrade() {
-            // One for all leases: they are not lost because somebody else has filled the timer.
+            // One timer for all leases: they are not lost because other code has filled the timer.
             Some(timer) => timer.add_beyond_limit(self.entry(due))?,
             None => return Err(AddError::Shutdown(self.entry(due))),
         };
@@ -199,16 +200,16 @@ where
         }
     }
 
-    /// A round: a batch after the other, between which the lock is free. The next round is planned
-    /// before the store is called, which may take its time: if there is more to do now, another
-    /// thread of the executor may go on with it.
+    /// Runs a round, batch by batch, with the lock released between batches. The next round is
+    /// planned before the store is called, which may take its time. If there is more to do at once,
+    /// another thread of the executor may continue.
     fn run(self: &Arc<Self>) {
         let now = self.now();
         let mut state = self.state.lock();
         let (mut round, failed) = (state.book.begin(now), state.book.take_failed());
         drop(state);
         if failed > 0 {
-            // Not one by one: an outage may fail them all, again and again.
+            // Reported once, not for each lease: an outage may fail all of them, again and again.
             let timer = self.timer.upgrade();
             let timer = timer.as_ref().map(Timer::name);
             report::warn!(timer = timer, failed = failed, "leases were not renewed: tried again");
@@ -226,15 +227,15 @@ where
             drop(state);
             self.report_lost(round.lost.drain(..));
             if planned.is_err() {
-                // And the store must not renew them for nobody.
+                // The store must not renew them either, because nobody holds them.
                 return self.lose_all();
             }
             self.renew(round.renewals.drain(..));
         }
     }
 
-    /// Nobody has run a round: its executor has refused it, or its timer was shut down. In the
-    /// first case it is tried again a little later, as what fails is.
+    /// Handles a round that was not run, because the executor refused it or the timer was shut
+    /// down. In the first case the round is tried again a little later, like a failed renewal.
     fn missed(self: &Arc<Self>) {
         let later = self.now() + self.terms.retry();
         let planned = self.plan(&mut self.state.lock(), later);
@@ -255,7 +256,7 @@ where
     fn report_lost(&self, lost: impl IntoIterator<Item = Left<K>>) {
         for (key, lease) in lost {
             self.call_store(|store| store.lost(key));
-            // With the key that was ready for the next renewal.
+            // Together with the key that was kept for the next renewal.
             self.call_store(|_| drop(lease));
         }
     }
@@ -264,13 +265,13 @@ where
         self.timer.catch_panic(|| call(&**self.store));
     }
 
-    /// Nobody can renew any more.
+    /// Ends renewal, because nothing can renew any more.
     fn lose_all(&self) {
         self.close(|left| self.report_lost(left));
     }
 
-    /// Ends all leases: none is held as soon as this begins. They leave a few at a time, so that
-    /// the lock is never held for long.
+    /// Ends all leases: none is held as soon as this begins. They are removed a few at a time, so
+    /// that the lock is never held for long.
     pub(crate) fn close(&self, each: impl Fn(Vec<Left<K>>)) {
         loop {
             let left = self.state.lock().book.close();
@@ -289,7 +290,7 @@ where
     K: Hash + Eq + Clone + Send + 'static,
 {
     fn wake(self: Arc<Self>) {
-        // A task has one waker, and a waker that is not cloned one reference.
+        // A task has one waker, and a waker that is not cloned has one reference.
         if let Some(watchdog) = Arc::into_inner(self).and_then(|mut round| round.0.take()) {
             watchdog.run();
         }

@@ -22,8 +22,8 @@ pub enum MissedTick {
 }
 
 impl MissedTick {
-    /// The run after the one that was due at `due` and began at `began`, when it is `now`. The
-    /// period is not zero.
+    /// Returns the run after the one that was due at `due` and began at `began`, given that it is
+    /// `now`. The period is not zero.
     pub(crate) fn next(
         self,
         due: Instant,

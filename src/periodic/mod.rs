@@ -160,14 +160,14 @@ struct Shared {
     state: Mutex<State>,
 }
 
-/// The timer's task. Not what a [`Series`] holds: so a handle keeps no closure alive.
+/// The timer's task. A [`Series`] does not hold it, so a handle keeps no closure alive.
 struct Runner<F> {
     shared: Arc<Shared>,
     task: F,
 }
 
 struct State {
-    /// Of the next run, or the one that is under way, without the jitter; `None` is never.
+    /// When the next run, or the one in progress, is due, without the jitter; `None` is never.
     due: Option<Instant>,
     number: u64,
     timeout: Option<Timeout>,
@@ -252,7 +252,7 @@ impl<F: Fn(&Run<'_>) + Send + Sync + 'static> Runner<F> {
         }
         state.due = match kind {
             Kind::Rate { missed_tick, .. } => {
-                // To be late by no more than the jitter is not to miss anything.
+                // A run that is late by no more than the jitter has not missed its tick.
                 let now = now.checked_sub(jitter).unwrap_or(now);
                 run.due.and_then(|due| missed_tick.next(due, began, now, period))
             }
@@ -272,7 +272,7 @@ impl<F: Fn(&Run<'_>) + Send + Sync + 'static> Wake for Runner<F> {
         state.number += 1;
         drop(state);
         let overlaps = matches!(self.shared.periodic.kind, Kind::Rate { overlaps: true, .. });
-        // Without a timer no run comes after this one.
+        // Without a timer there is no run after this one.
         let began = self.shared.timer.upgrade().map_or_else(Instant::now, |timer| timer.now());
         if overlaps {
             self.schedule(&run, began);

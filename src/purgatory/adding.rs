@@ -1,4 +1,4 @@
-//! How an operation is added: watched on its keys, and checked once more.
+//! Adds an operation: watches it on its keys, and checks it once more.
 
 use crate::purgatory::error::WatchError;
 use crate::purgatory::operation::DelayedOperation;
@@ -34,7 +34,7 @@ where
             Err(Refusal::Full) => return Err(WatchError::Full(operation)),
             Err(Refusal::Closed) => return Err(WatchError::Shutdown(operation)),
         };
-        // Contained only to leave nothing behind when a key's `Hash`, `Eq` or `Clone` panics.
+        // Caught only so that nothing is left behind when a key's `Hash`, `Eq` or `Clone` panics.
         let entered = catch_unwind(AssertUnwindSafe(|| {
             places.set(0, home.watchers.push(hash, &keys[0], id));
             drop(home);

@@ -1,8 +1,8 @@
-//! Callbacks: runs operations' code, one callback after the other, never inside another one.
+//! Callbacks: runs the code of operations, one callback after the other, never one inside another.
 //!
 //! A callback may complete other operations, whose callbacks complete others, and so on. If each
 //! ran inside the one before, a long chain would overflow the stack. So a callback that comes up
-//! while another one runs on the same thread is postponed until that has returned.
+//! while another one runs on the same thread is postponed until that one has returned.
 
 use crate::timer::report::catch_panic;
 use std::cell::{Cell, RefCell};
@@ -10,22 +10,22 @@ use std::collections::VecDeque;
 
 type Callback = Box<dyn FnOnce()>;
 
-/// Whether a thread is in a callback.
+/// Whether a thread is running a callback.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Running {
     None,
     One,
-    /// One runs, and has postponed others.
+    /// One callback runs, and others were postponed.
     OneOfSeveral,
 }
 
 crate::sync::thread_local! {
     static RUNNING: Cell<Running> = const { Cell::new(Running::None) };
-    /// What the one that runs postponed.
+    /// The callbacks that were postponed.
     static POSTPONED: RefCell<VecDeque<Callback>> = const { RefCell::new(VecDeque::new()) };
 }
 
-/// A callback's turn on this thread. Dropping it runs the callbacks that were postponed meanwhile.
+/// A thread's turn to run callbacks. Dropping it runs the callbacks that were postponed in it.
 pub(crate) struct Turn;
 
 impl Turn {
@@ -57,12 +57,13 @@ impl Drop for Turn {
 #[cold]
 fn run_postponed() {
     while let Some(callback) = next() {
-        // Contained also where it drops the last reference to a timer, with its executor.
+        // Also contains a panic where the last reference to a timer, and with it its executor, is
+        // dropped.
         catch_panic(callback);
     }
 }
 
-/// Takes the next postponed callback. A thread that is too near its end to have thread-local
+/// Takes the next postponed callback. A thread that is so near its end that it has no thread-local
 /// storage has postponed none.
 fn next() -> Option<Callback> {
     let next = POSTPONED.try_with(|postponed| {
@@ -76,7 +77,7 @@ fn next() -> Option<Callback> {
     next.ok().flatten()
 }
 
-/// Leaves a callback, which does not panic, to the turn that is under way.
+/// Leaves a callback, which does not panic, to the turn in progress.
 pub(crate) fn postpone(callback: impl FnOnce() + 'static) {
     let mut callback: Option<Callback> = Some(Box::new(callback));
     RUNNING.with(|running| running.set(Running::OneOfSeveral));

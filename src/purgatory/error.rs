@@ -1,4 +1,4 @@
-//! Why an operation was not accepted.
+//! The error of an operation that was not accepted.
 
 use std::error::Error;
 use std::fmt;

@@ -39,7 +39,7 @@ pub enum Waited {
     Cancelled,
 }
 
-/// What an operation and its future share.
+/// The state that an operation and its future share.
 type Shared = Mutex<Outcome>;
 
 #[derive(Debug, Default)]
@@ -157,7 +157,8 @@ where
     type Output = Waited;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Waited> {
-        // The new waker is cloned before and the former one dropped after: neither under the lock.
+        // The new waker is cloned before, and the former one is dropped after: neither happens
+        // under the lock.
         let waker = context.waker().clone();
         let mut outcome = self.shared.lock();
         if let Some(waited) = outcome.waited {
@@ -175,7 +176,7 @@ where
     K: Eq + Clone + Send + 'static,
 {
     fn drop(&mut self) {
-        // Nothing waits any more, so nothing need be woken.
+        // Nothing waits any more, so no waker has to be woken.
         let waker = self.shared.lock().waker.take();
         drop(waker);
         if let Some(pending) = self.pending.take() {

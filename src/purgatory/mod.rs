@@ -131,7 +131,7 @@ where
             return Err(WatchError::NoKeys(operation));
         }
         let Registration { context, shards, .. } = &*self.shared.registration;
-        // Any shard knows the timer's name.
+        // Any shard knows the name of the timer.
         match shards.catch_panic(0, || operation.try_complete()) {
             Some(false) => {
                 let (hash, hash_of) = (self.hash(&keys[0]), |key: &K| self.hash(key));
@@ -222,8 +222,8 @@ where
         shards.close();
         let (mut pending, mut waiting) = (Vec::new(), Vec::new());
         for number in shards.numbers() {
-            // Nothing comes in any more, and nothing moves, so these are all. They are taken in
-            // parts, so that the lock is never held for long.
+            // Nothing can be added any more, and nothing moves, so these are all operations. They
+            // are taken in parts, so that the lock is never held for long.
             for part in 0.. {
                 let more = shards.lock(number).waiting(part, &mut waiting);
                 let cancel = |id| OperationRef { shards, id }.cancel().1;

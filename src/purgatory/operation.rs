@@ -30,7 +30,7 @@
 ///         self.available.load(Ordering::Acquire) >= self.wanted
 ///     }
 ///
-///     // Whether there is enough or the time is up: the answer is what there is.
+///     // Called when there is enough, and when the time is up: the answer is what there is.
 ///     fn on_complete(&mut self) {
 ///         let _ = self.response.send(self.available.load(Ordering::Acquire));
 ///     }

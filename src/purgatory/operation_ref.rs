@@ -1,7 +1,7 @@
-//! The operation reference: names one operation, wherever it is, in order to check it or to end it.
+//! The operation reference: identifies one operation, in order to check it or to end it.
 //!
-//! Ending an operation means to remove it from all its keys and from the wheels first, then to call
-//! its code, then to drop it.
+//! Ending an operation means removing it from all its keys and from the wheels first, then calling
+//! its code, and then dropping it.
 
 use crate::purgatory::operation::DelayedOperation;
 use crate::purgatory::place::Id;
@@ -19,9 +19,9 @@ pub(crate) struct OperationRef<K: 'static, O: 'static> {
     pub(crate) id: Id,
 }
 
-/// What has become of an operation when its holder has served all requests.
+/// What happened to an operation after its holder has served all requests.
 pub(crate) enum Served<O> {
-    /// It waits; another thread may hold it now.
+    /// The operation waits; another thread may hold it now.
     Waits,
     Ended(EndedBy),
     Withdrawn(O),
@@ -39,7 +39,7 @@ where
     }
 
     /// Checks the condition of an operation that was triggered. Returns whether this call completed
-    /// it. If the operation only goes on waiting, and the operation `next` lies in the same shard,
+    /// it. If the operation continues to wait, and the operation `next` is in the same shard,
     /// triggers `next` under the same lock and returns it too.
     #[inline]
     pub(crate) fn check(&self, mut operation: O, next: Option<Id>) -> (bool, Option<O>) {
@@ -60,7 +60,8 @@ where
         operation.map(|operation| self.check(operation, None));
     }
 
-    /// Lets go of the operation, whose condition is false, unless something is left to do with it.
+    /// Lets go of the operation, whose condition is false, unless something else has to be done
+    /// with it.
     fn release(&self, operation: O, may_check: bool) -> (Next, Option<O>) {
         let mut shard = self.shards.lock(self.id.shard);
         let (next, operation, wakes) = shard.release(self.id.key, operation, may_check);
@@ -68,8 +69,8 @@ where
         (next, operation)
     }
 
-    /// Serves the requests that are left when the condition was found false. Checks once for the
-    /// triggers that came meanwhile. The triggers after that are left to the executor: otherwise
+    /// Serves the requests that are left after the condition was found false. Checks once for the
+    /// triggers that arrived during the check. Later triggers are left to the executor: otherwise
     /// this thread could go on serving them without end.
     #[inline]
     pub(crate) fn serve(&self, next: (Next, Option<O>)) -> Served<O> {
@@ -83,7 +84,7 @@ where
                 (Next::Keep(duty), operation) => (duty, operation),
                 (Next::LetGo(None), _) => return Served::Waits,
                 (Next::LetGo(Some(Errand::Expire)), _) => {
-                    // The timer was shut down, so no other thread will.
+                    // The timer was shut down, so no other thread will make the check.
                     return if self.expire() {
                         Served::Ended(EndedBy::Expired)
                     } else {
@@ -114,10 +115,11 @@ where
         let check = Task::from(Waker::from(Arc::new(HandedCheck(*self))));
         let now = When::After(Duration::ZERO);
         let home = service.closures.as_ref()?.home();
-        // Each operation has at most one, and a full timer is no reason to serve without bound.
+        // Each operation has at most one, and a full timer is no reason to serve others without a
+        // bound.
         let (_, refused) = home.add_beyond_limit(&service.context, now, check).err()?;
         let operation = self.shards.lock(self.id.shard).arrive(self.id.key);
-        drop(refused); // Which finds that it has arrived.
+        drop(refused); // This drop finds that it has arrived.
         operation
     }
 
@@ -169,7 +171,7 @@ where
         self.claim(EndedBy::Cancelled)
     }
 
-    /// Cancels like `cancel`, but leaves an operation alone that is still being added.
+    /// Cancels like `cancel`, but skips an operation that is still being added.
     pub(crate) fn cancel_unless_adding(&self) -> Option<O> {
         let claimed = self.shards.lock(self.id.shard).cancel_unless_adding(self.id.key);
         self.left(claimed).1
@@ -216,8 +218,8 @@ fn was_triggered<O>(served: &Served<O>) -> bool {
     matches!(served, Served::Ended(EndedBy::Triggered))
 }
 
-/// A check on its way to the executor. Dropping it makes the check, whether the task ran or not: so
-/// no trigger is lost with a task that an executor refuses, or that a shutdown of the timer
+/// A check that is on its way to the executor. Dropping it makes the check, whether the task ran or
+/// not. So no trigger is lost with a task that an executor refuses, or that a shutdown of the timer
 /// returns.
 struct HandedCheck<K, O>(OperationRef<K, O>)
 where

@@ -1,4 +1,4 @@
-//! The handle of an operation that is watched.
+//! The handle of a watched operation.
 
 use crate::purgatory::operation::DelayedOperation;
 use crate::purgatory::operation_ref::OperationRef;

@@ -1,9 +1,10 @@
-//! Where an operation and its entries lie.
+//! The places of an operation and its entries.
 
 use crate::store::key::Key;
 use std::num::NonZeroU8;
 
-/// Names one operation, and never another one: its record's key, in the shard of its first key.
+/// Identifies one operation, and never another one: its record's key, in the shard of its first
+/// key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Id {
     pub(crate) shard: u16,
@@ -11,16 +12,16 @@ pub(crate) struct Id {
 }
 
 impl Id {
-    /// No operation's name, for a slot without an entry.
+    /// The name of no operation, for a slot without an entry.
     pub(crate) const NONE: Id = Id { shard: 0, key: Key { index: 0, generation: 0 } };
 }
 
-/// Where an entry is.
+/// The place of an entry.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     pub(crate) shard: u16,
-    /// Counts from 1: the impossible value tells the variants of [`Places`] apart, which saves each
-    /// operation 8 bytes.
+    /// Counted from 1: the impossible value 0 distinguishes the variants of [`Places`], which saves
+    /// 8 bytes for each operation.
     slot: NonZeroU8,
     pub(crate) block: u32,
 }
@@ -32,7 +33,7 @@ pub(crate) enum Places {
     Many(Box<[Place]>),
 }
 
-/// This many places need no memory of their own.
+/// The number of places that need no memory of their own.
 const FEW: usize = 3;
 
 impl Place {

@@ -1,7 +1,7 @@
 //! The registration: a purgatory as an owner of wheels on its timer's driver.
 //!
-//! What the clones of a purgatory share. When the last of them goes, the shards go back to the
-//! [`pool`].
+//! It is shared by the clones of a purgatory. When the last clone is dropped, the shards go back to
+//! the [`pool`].
 
 use crate::purgatory::operation::DelayedOperation;
 use crate::purgatory::operation_ref::OperationRef;
@@ -21,13 +21,13 @@ use crate::wheel::core::Trimmed;
 use crate::wheel::snapshot::Snapshot;
 use std::sync::Arc;
 
-/// What the clones of a purgatory share, registered with the timer's driver.
+/// The part that the clones of a purgatory share, registered with the timer's driver.
 pub(crate) struct Registration<K: 'static, O: 'static> {
     pub(crate) context: Arc<TimerContext>,
     closures: Arc<TimerShards<Task>>,
     pub(crate) shards: &'static Shards<K, O>,
     first: u32,
-    /// One for each shard: expires an operation by its key.
+    /// One alarm for each shard: expires an operation by its key.
     alarms: Box<[Alarm]>,
 }
 
@@ -55,7 +55,7 @@ where
         })
     }
 
-    /// Gives the shards back. No thread adds anything any more; an operation that a thread is
+    /// Gives the shards back. No thread adds operations any more. An operation that a thread is
     /// checking at this moment is cancelled, and leaves its shard when that check ends.
     pub(crate) fn retire(&self, timer: &Timer) {
         timer.driver().deregister(self.first);

@@ -1,18 +1,18 @@
-//! A shard of a purgatory: the watchers of its keys, the operations whose first key is one of
-//! them, and the wheels in which these lie.
+//! A shard of a purgatory: the watchers of its keys, the operations whose first key is one of them,
+//! and the wheels that contain these operations.
 //!
-//! An operation's record has all that belongs to it: itself, its state, where its entries are, and
-//! in the core its deadline. Plain data, which its [owner](crate::purgatory::registration) has
-//! behind a lock. Nothing is called here but a key's `Eq`, `Clone` and `Drop`: operations go in and
-//! come out by value.
+//! The record of an operation contains everything that belongs to it: the operation, its state, the
+//! places of its entries, and, in the core, its deadline. This is plain data, which its
+//! [owner](crate::purgatory::registration) keeps behind a lock. No user code is called here except
+//! a key's `Eq`, `Clone` and `Drop`: operations go in and come out by value.
 //!
-//! A record is filed in the wheels when its adder lets go of it, and no more once it was *handed*:
-//! its time is up, and its alarm is under way through the executor. Until the alarm comes, any
-//! thread that wins the operation may end it.
+//! A record is filed in the wheels when the thread that adds the operation lets go of it. It is no
+//! longer filed once it was *handed*: the operation has expired, and its alarm is on its way
+//! through the executor. Until the alarm arrives, any thread that wins the operation may end it.
 //!
 //! Invariants, checked by [`Shard::assert_invariants`] while no operation is being added: those of
-//! the watchers and of the core, where exactly the operations are filed that were not handed; and
-//! each has its entries.
+//! the watchers and of the core, where exactly the operations that were not handed are filed; and
+//! each operation has its entries.
 
 use crate::purgatory::place::{Id, Places};
 use crate::purgatory::state::{Claim, EndedBy, Errand, Next, State};
@@ -32,26 +32,26 @@ use crate::work;
 use std::mem;
 use std::sync::Arc;
 
-/// A shard of a purgatory: see the [module](self).
+/// A shard of a purgatory; see the [module](self).
 pub(crate) struct Shard<K, O> {
     number: u16,
     pub(crate) watchers: Watchers<K>,
     pub(crate) core: Core<Delayed<O>>,
     /// The purgatory that it serves; `None` while it serves none.
     pub(crate) service: Option<Service>,
-    /// Set by a shutdown of the purgatory or of its timer: from then on nothing comes in, and
+    /// Set by a shutdown of the purgatory or of its timer: from then on nothing can be added, and
     /// nothing is filed.
     pub(crate) closed: bool,
-    /// How many ended, by [`EndedBy`].
+    /// How many operations have ended, by [`EndedBy`].
     pub(crate) ended: [u64; EndedBy::COUNT],
 }
 
-/// What belongs to the purgatory that a shard serves.
+/// The part that belongs to the purgatory that a shard serves.
 #[derive(Clone)]
 pub(crate) struct Service {
     pub(crate) context: Arc<TimerContext>,
-    /// The shards that run what is left to the executor. `None` once the purgatory is gone: they
-    /// have the user's executor, which an operation that is left must not keep.
+    /// The shards that run the checks that are left to the executor. `None` once the purgatory is
+    /// gone: they own the user's executor, which a remaining operation must not keep alive.
     pub(crate) closures: Option<Arc<TimerShards<Task>>>,
 }
 
@@ -59,7 +59,7 @@ pub(crate) struct Service {
 #[derive(Debug)]
 pub(crate) struct Delayed<O> {
     places: Places,
-    /// The number under which it is to be filed for the first time.
+    /// The number under which the operation has to be filed for the first time.
     filing: u32,
     state: State,
     is_filed: bool,
@@ -67,8 +67,8 @@ pub(crate) struct Delayed<O> {
     operation: Option<O>,
 }
 
-/// What an ended operation leaves behind: itself, unless its holder has it, and the places of its
-/// entries, of which the first is removed already.
+/// The remains of an ended operation: the operation itself, unless its holder has it, and the
+/// places of its entries, of which the first is removed already.
 pub(crate) struct Ended<O> {
     pub(crate) operation: Option<O>,
     pub(crate) places: Places,
@@ -95,9 +95,9 @@ impl<K: Eq + Clone, O> Shard<K, O> {
         self.closed = false;
     }
 
-    /// Gives back what the shard holds for its purgatory, which is gone. While an operation is left
-    /// that a thread is checking, this is all but what that needs to leave. Returns what the caller
-    /// has to drop without a lock.
+    /// Gives back what the shard holds for its purgatory, which is gone. While a thread is still
+    /// checking an operation, the shard keeps what that operation needs to leave. Returns the
+    /// values that the caller has to drop without a lock.
     pub(crate) fn retire(&mut self) -> Option<Arc<TimerShards<Task>>> {
         let closures = self.service.as_mut().and_then(|service| service.closures.take());
         if self.is_free() {
@@ -138,12 +138,12 @@ impl<K: Eq + Clone, O> Shard<K, O> {
         Ok(Id { shard: self.number, key })
     }
 
-    /// Notes the places of an operation's entries: its adder has made one for each key.
+    /// Stores the places of an operation's entries, one for each key.
     pub(crate) fn settle(&mut self, key: Key, places: Places) {
         self.held(key).places = places;
     }
 
-    /// Hands the operation out, to check its condition.
+    /// Hands the operation out so that its condition can be checked.
     #[inline]
     pub(crate) fn trigger(&mut self, key: Key) -> Option<O> {
         let expires = !self.closed;
@@ -163,7 +163,7 @@ impl<K: Eq + Clone, O> Shard<K, O> {
     }
 
     /// Releases an operation whose condition its holder found false; the holder gets it back if
-    /// something is left to do with it. Also returns whom to wake.
+    /// something else has to be done with it. Also returns which sleepers to wake.
     pub(crate) fn release(
         &mut self,
         key: Key,
@@ -197,7 +197,7 @@ impl<K: Eq + Clone, O> Shard<K, O> {
         }
     }
 
-    /// Files anew a record whose time is up.
+    /// Files the record of an expired operation again.
     fn file_elapsed(&mut self, key: Key) -> Wakes {
         let Shard { core, service: Some(Service { context, .. }), .. } = self else {
             return Wakes::Nobody;
@@ -237,8 +237,8 @@ impl<K: Eq + Clone, O> Shard<K, O> {
         (claim, Some(Ended { operation, places }))
     }
 
-    /// Cancels an operation in the same way, but leaves it alone while it is still being added:
-    /// then it counts as added after this call.
+    /// Cancels an operation in the same way, but skips it while it is still being added: then it
+    /// counts as added after this call.
     pub(crate) fn cancel_unless_adding(&mut self, key: Key) -> (Claim, Option<Ended<O>>) {
         match self.core.task_mut(key) {
             Some(delayed) if !delayed.state.is_adding() => self.claim(key, EndedBy::Cancelled),
@@ -251,7 +251,8 @@ impl<K: Eq + Clone, O> Shard<K, O> {
         self.core.task_mut(key).is_some_and(|delayed| !delayed.state.is_sealed())
     }
 
-    /// Forgets a record, which is empty, and its entry here; the others are left to the caller.
+    /// Removes a record, which is empty, and its entry in this shard; the other entries are left to
+    /// the caller.
     #[inline]
     fn end(&mut self, key: Key, ended_by: EndedBy, places: &Places) {
         let Shard { core, service: Some(Service { context, .. }), .. } = self else { return };
@@ -260,7 +261,7 @@ impl<K: Eq + Clone, O> Shard<K, O> {
         } else {
             drop(core.cancel(key));
         }
-        // Under the lock: a thread that finds the operation gone finds its permit free.
+        // Under the lock: a thread that finds the operation gone also finds its permit free.
         context.release_permits(1);
         self.ended[ended_by as usize] += 1;
         if let Some(here) = places.first() {
@@ -285,8 +286,8 @@ impl<K: Eq + Clone, O> Shard<K, O> {
     }
 
     /// Flushes a batch of a bucket that was polled under the shard's lock. Calls `hand` with the
-    /// name of each operation whose time is up; after a shutdown nothing expires any more.
-    /// Returns whom to wake.
+    /// name of each expired operation; after a shutdown nothing expires any more. Returns which
+    /// sleepers to wake.
     pub(crate) fn flush(
         &mut self,
         context: &TimerContext,

@@ -1,13 +1,13 @@
 //! The shards of a purgatory, each behind its lock.
 //!
-//! A handle refers to them without counting the reference, so they are never freed: when their
-//! purgatory is dropped they wait in the [pool](crate::timer::pool) for the next one. Handles of
-//! the old one stay harmless, because its keys are never given out again.
+//! A handle refers to them without counting the reference, so they are never freed. When their
+//! purgatory is dropped, they wait in the [pool](crate::timer::pool) for the next one. Handles of
+//! the old purgatory stay harmless, because its keys are never issued again.
 //!
 //! # Locks
-//! Each shard has one, of the rank of a timer's shards: the delay queue's may be taken under it,
-//! never another shard's. A key's `Eq`, `Clone` and `Drop` may run under it, no code of an
-//! operation: that is called and dropped outside.
+//! Each shard has one, of the same rank as the lock of a timer's shard: the delay queue's lock may
+//! be taken under it, but never another shard's. A key's `Eq`, `Clone` and `Drop` may run under it.
+//! The code of operations does not: operations are called and dropped outside.
 
 use crate::purgatory::callbacks::{Turn, postpone};
 use crate::purgatory::place::Places;
@@ -26,10 +26,10 @@ use std::any::Any;
 /// their deadline.
 const WHEEL_SIZE: usize = 64;
 
-/// The shards of a purgatory, a power of two of them: see the [module](self).
+/// The shards of a purgatory; their number is a power of two. See the [module](self).
 pub(crate) struct Shards<K, O>(Box<[CachePadded<Cell<K, O>>]>);
 
-/// A shard behind its lock, and what is counted without the lock. Padded, so that two shards never
+/// A shard behind its lock, and the counters that need no lock. Padded, so that two shards never
 /// share a cache line.
 struct Cell<K, O> {
     shard: Mutex<Shard<K, O>>,
@@ -56,18 +56,18 @@ impl<K, O> Shards<K, O> {
         shard_of(hash, self.0.len()) as u16
     }
 
-    /// Returns the number of a shard for what belongs to none in particular. It depends on the
-    /// thread, so that threads do not contend.
+    /// Returns the number of a shard for counts that belong to no particular shard. It depends on
+    /// the thread, so that threads do not contend.
     pub(crate) fn of_thread(&self, thread: u32) -> u16 {
         (thread as usize & (self.0.len() - 1)) as u16
     }
 
-    /// Closes all shards: nothing comes in any more.
+    /// Closes all shards: nothing can be added any more.
     pub(crate) fn close(&self) {
         self.0.iter().for_each(|cell| cell.shard.lock().closed = true);
     }
 
-    /// Adds up something of each shard.
+    /// Adds up a figure of all shards.
     pub(crate) fn sum(&self, of: impl Fn(&Shard<K, O>) -> usize) -> usize {
         self.0.iter().map(|cell| of(&cell.shard.lock())).sum()
     }
@@ -77,13 +77,13 @@ impl<K, O> Shards<K, O> {
         (0..self.0.len()).map(|number| number as u16)
     }
 
-    /// Counts what the first check completed. Relaxed: no count publishes anything.
+    /// Counts an operation that the first check completed. Relaxed: no count publishes anything.
     pub(crate) fn count_at_once(&self, number: u16) {
         self.0[usize::from(number)].at_once.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Calls an operation's code; contains its panic, and reports it with the timer's name. The
-    /// caller counts it.
+    /// Calls the code of an operation; contains its panic, and reports it with the timer's name.
+    /// The caller counts it.
     #[inline]
     pub(crate) fn catch_panic<R>(&self, number: u16, code: impl FnOnce() -> R) -> Option<R> {
         contain(code).map_err(|panic| self.report_panic(number, panic)).ok()
@@ -110,8 +110,8 @@ impl<K, O> Shards<K, O> {
         self.0.iter().map(counts).fold((0, 0), add)
     }
 
-    /// Calls the `code` with which an operation of a shard ends, and drops the operation: now, or
-    /// after the callback that this thread is in.
+    /// Calls the `code` with which an operation of a shard ends, and drops the operation. This
+    /// happens now, or after the callback that this thread is running.
     pub(crate) fn conclude(
         &'static self,
         number: u16,
@@ -186,7 +186,7 @@ impl<K: Eq + Clone, O> Shards<K, O> {
         places.others().for_each(|place| self.lock(place.shard).watchers.remove(place));
     }
 
-    /// Wakes the sleepers of a shard's timer, if that was called for.
+    /// Wakes the sleepers of a shard's timer, if `wakes` says so.
     #[inline]
     pub(crate) fn wake(&self, shard: MutexGuard<'_, Shard<K, O>>, wakes: Wakes) {
         if wakes == Wakes::Sleepers {

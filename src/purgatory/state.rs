@@ -1,14 +1,15 @@
-//! The state word of a delayed operation: whether a thread holds it, and what came meanwhile.
+//! The state word of a delayed operation: whether a thread holds it, and which requests it got
+//! since.
 //!
 //! A thread has to hold an operation to touch it, and no thread waits for that. A thread that finds
 //! the operation held leaves a request in the word and moves on; the holder serves all requests
-//! before it lets go. So no trigger is lost, none blocks, and no two pieces of an operation's code
-//! ever run at the same time.
+//! before it lets go. So no trigger is lost, no thread blocks, and no two pieces of an operation's
+//! code ever run at the same time.
 //!
-//! Nor does any thread serve others without bound. A holder checks once for the triggers that came
-//! during its own check; a request that comes after that is an errand, which it leaves to the
-//! executor. And once the time is up there is at most one more check, for the triggers that came
-//! before: later ones are too late.
+//! No thread serves others without a bound. A holder checks once for the triggers that arrived
+//! during its own check. A later request becomes an errand, which the holder leaves to the
+//! executor. Once the operation's time is up there is at most one more check, for the triggers that
+//! arrived before: later ones are too late.
 //!
 //! ```text
 //!             trigger, and the holder found the condition false
@@ -26,20 +27,20 @@
 const HELD: u8 = 1;
 /// Its holder is still adding it.
 const ADDING: u8 = 2;
-/// Requests to the holder: check again; hand it to the executor, its time is up; complete it; let
-/// it go.
+/// Requests to the holder: check again; expire the operation by way of the executor; complete it;
+/// let it go.
 const AGAIN: u8 = 4;
 const EXPIRED: u8 = 8;
 const FORCED: u8 = 16;
 const CANCELLED: u8 = 32;
-/// No other request comes into effect after one of these.
+/// No other request takes effect after one of these.
 const SEALED: u8 = FORCED | CANCELLED;
-/// A check is on its way to the executor: not a second one, however many ask.
+/// A check is on its way to the executor. There is no second one, however many threads ask.
 const HANDED: u8 = 64;
-/// Its time is up and its last check has begun: no trigger comes into effect any more.
+/// The operation's time is up and its last check has begun: no trigger takes effect any more.
 const OVERDUE: u8 = 128;
 
-/// The state of an operation that has not ended: its record goes when it ends.
+/// The state of an operation that has not ended. Its record is removed when it ends.
 #[derive(Debug)]
 pub(crate) struct State(u8);
 
@@ -58,35 +59,35 @@ pub(crate) enum EndedBy {
     Withdrawn,
 }
 
-/// What became of a call that wants an operation.
+/// The result of a call that wants an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Claim {
-    /// The caller has it now.
+    /// The caller holds it now.
     Won,
     /// Another thread holds it, and will do what the caller wants.
     Deferred,
-    /// Its fate is sealed already.
+    /// Its end is decided already.
     Lost,
 }
 
-/// What comes next when a holder has found the condition false.
+/// What follows after a holder has found the condition false.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// It keeps the operation, for this.
+    /// The holder keeps the operation, for this purpose.
     Keep(Request),
-    /// It has let go; and then has to run the errand.
+    /// The holder has let go; afterwards it has to run the errand.
     LetGo(Option<Errand>),
 }
 
-/// What a holder keeps the operation for.
+/// The purpose for which a holder keeps the operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Request {
     CheckAgain,
-    /// End it, as was asked for.
+    /// To end it, as was requested.
     End,
 }
 
-/// What the executor is to do with an operation that no thread holds any more.
+/// What the executor has to do with an operation that no thread holds any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Errand {
     Check,
@@ -109,7 +110,7 @@ impl State {
 
     /// Takes the operation over to check its condition. If its time is up and its last check has
     /// begun, that is too late; unless the timer no longer `expires` anything, so that only this
-    /// may end it.
+    /// call may end it.
     pub(crate) fn trigger(&mut self, expires: bool) -> Claim {
         if expires && self.0 & OVERDUE != 0 {
             return Claim::Lost;
@@ -129,10 +130,10 @@ impl State {
         if was_handed { self.trigger(expires) } else { Claim::Lost }
     }
 
-    /// Ends it: forces, expires or cancels it.
+    /// Ends the operation: forces, expires or cancels it.
     pub(crate) fn end(&mut self, fate: EndedBy) -> Claim {
         if fate == EndedBy::Expired && self.0 & (HANDED | OVERDUE | SEALED) == HANDED {
-            // A trigger that came in time is on its way: the thread that makes its check sees to
+            // A trigger that arrived in time is on its way: the thread that makes its check handles
             // this.
             self.0 |= EXPIRED;
             return Claim::Deferred;
@@ -145,7 +146,7 @@ impl State {
         self.claim(0, request)
     }
 
-    /// Cancels an operation that is still being added: it goes back to its adder.
+    /// Cancels an operation that is still being added: it goes back to the thread that adds it.
     pub(crate) fn withdraw(&mut self) {
         if !self.is_sealed() {
             self.0 |= CANCELLED;
@@ -166,7 +167,7 @@ impl State {
     }
 
     /// Releases the operation, whose condition its holder found false. The holder says whether it
-    /// still `may_check` for the triggers that came meanwhile.
+    /// still `may_check` for the triggers that arrived since.
     pub(crate) fn release(&mut self, may_check: bool) -> Next {
         if self.0 & SEALED != 0 {
             return Next::Keep(Request::End);
@@ -177,7 +178,7 @@ impl State {
         if expired {
             self.0 |= OVERDUE;
         }
-        // Also if the time is up, because the condition may have come true before.
+        // This also holds when the time is up, because the condition may have become true before.
         if asked && (may_check || expired) {
             return Next::Keep(Request::CheckAgain);
         }
@@ -192,10 +193,10 @@ impl State {
         Next::LetGo(hands_on.then_some(Errand::Check))
     }
 
-    /// Returns how the operation ends: as its holder `wants`, or as another thread asked meanwhile.
-    /// A check that returned true may have claimed something, so a cancel is too late then; a force
-    /// completes the operation as well, and only changes what it is counted as. An operation whose
-    /// check panicked is beyond both.
+    /// Returns how the operation ends: as its holder `wants`, or as another thread has requested
+    /// since. A check that returned true may have claimed an item, so a cancel is too late then. A
+    /// force completes the operation as well, and only changes how it is counted. Neither has an
+    /// effect on an operation whose check panicked.
     pub(crate) fn finish(&self, wants: EndedBy) -> EndedBy {
         if wants == EndedBy::Panicked {
             wants
@@ -213,7 +214,7 @@ impl State {
         self.0 & ADDING != 0
     }
 
-    /// Returns whether the end is decided: its holder will carry it out.
+    /// Returns whether the end is decided; if so, its holder will carry it out.
     pub(crate) fn is_sealed(&self) -> bool {
         self.0 & SEALED != 0
     }

@@ -1,4 +1,4 @@
-//! The triggers: the calls that go through the operations of a key, to check or cancel them.
+//! The triggers: the calls that visit the operations of a key, to check or cancel them.
 
 use crate::purgatory::Purgatory;
 use crate::purgatory::operation::DelayedOperation;
@@ -220,7 +220,7 @@ where
         let hash = self.hash(key);
         let number = shards.number_of(hash);
         let (mut seen, mut batch) = (0, Vec::new());
-        // No more are taken along than are still wanted: so each of them is seen, and no other.
+        // No more are taken along than are still wanted, so each of them is seen, and no other.
         let mut shard = shards.lock(number);
         let mut visit = shard.watchers.visit(hash, key, begin, limit, &mut batch);
         loop {

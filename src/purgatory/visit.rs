@@ -1,13 +1,14 @@
-//! The visit of a wait queue: goes through its entries, a batch at a time.
+//! The visit of a wait queue: passes its entries, a batch at a time.
 //!
-//! A visit takes a batch of a line's operations along and pins the block where it stopped: a pinned
-//! block stays, even if it is empty when the visit is resumed.
+//! A visit takes a batch of a queue's operations along and pins the block at which it stopped. A
+//! pinned block stays, even if it is empty when the visit is resumed.
 //!
-//! A visit that wants only some of them begins at the line's cursor, goes around, and leaves the
-//! cursor behind the last one that it took along when it has enough. It keeps a position of its
-//! own: whatever others do to the cursor meanwhile, it reaches each entry that was there when it
-//! began. The entries that visits pass over are looked at again by a visit that begins at the
-//! front. That one comes after as many others as the last visit from the front looked at entries.
+//! A visit that wants only some operations begins at the queue's cursor, goes around, and leaves
+//! the cursor behind the last operation that it took along when it has enough. It keeps a position
+//! of its own: whatever other visits do to the cursor in between, it reaches each entry that was
+//! present when it began. Entries that were passed over are looked at again by a visit that begins
+//! at the front. Such a visit comes after as many others as the last visit from the front looked at
+//! entries.
 
 use crate::purgatory::place::Id;
 use crate::purgatory::wait_queue::{Entries, LineName, NONE, WaitQueue};
@@ -15,31 +16,32 @@ use crate::work;
 use std::cmp::Ordering;
 use std::num::NonZeroU64;
 
-/// What a visit takes along at once.
+/// The number of entries that a visit takes along at once.
 const BATCH: usize = if cfg!(tickwheel_model) { 2 } else { 32 };
 
-/// Where a visit begins.
+/// The position at which a visit begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Begin {
     Front,
-    /// Goes on at the front when it has come to the end.
+    /// At the cursor; continues at the front when it reaches the end.
     Cursor,
 }
 
-/// Where a visit goes on, and where it ends: before what was watched after it began.
+/// The position at which a visit continues, and its end: before the entries that were watched after
+/// it began.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Visit {
-    /// Between two batches this block is pinned.
+    /// The block at which it continues, which is pinned between two batches.
     block: u32,
     slot: u8,
-    /// Entries so far.
+    /// The number of entries so far.
     looked_at: u32,
     until: Mark,
-    /// Where it ends instead, once it has gone on at the front: where it began.
+    /// Where it began, and so where it ends once it has continued at the front.
     around: Option<Mark>,
 }
 
-/// A slot of a block, which is told by its number, because it may have left.
+/// A slot of a block. The block is identified by its number, because it may have been removed.
 #[derive(Clone, Copy, Debug)]
 struct Mark {
     number: NonZeroU64,
@@ -47,8 +49,8 @@ struct Mark {
 }
 
 impl Entries {
-    /// Begins to visit the operations that are in a line now: appends some of them to `out`, and no
-    /// more than there is `room` for. A visit that is returned must be [resumed](Self::resume).
+    /// Begins to visit the operations that are in a queue now: appends some of them to `out`, and
+    /// no more than there is `room` for. A visit that is returned must be [resumed](Self::resume).
     pub(crate) fn visit(
         &mut self,
         line: &WaitQueue,
@@ -66,7 +68,7 @@ impl Entries {
         self.take_along(line, Visit { block, slot, looked_at: 0, until, around }, room, out)
     }
 
-    /// Goes on with a visit in the same way. If there is no `room` any more, ends it and leaves the
+    /// Continues a visit in the same way. If there is no `room` any more, ends it and leaves the
     /// cursor where it stopped.
     pub(crate) fn resume(
         &mut self,
@@ -123,7 +125,7 @@ impl Entries {
         }
     }
 
-    /// Returns the slot before which a visit ends in its current block; `None` if the block lies
+    /// Returns the slot before which a visit ends in its current block; `None` if the block is
     /// behind its end.
     fn end_in_block(&self, line: &WaitQueue, visit: Visit) -> Option<u8> {
         if visit.block == NONE {
@@ -136,7 +138,7 @@ impl Entries {
         }
     }
 
-    /// Returns the line that a visit is in.
+    /// Returns the queue that is visited.
     pub(crate) fn line_of_visit(&self, visit: Visit) -> LineName {
         self.head(visit.block).line
     }

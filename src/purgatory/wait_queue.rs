@@ -1,21 +1,21 @@
 //! The wait queue: the entries of the operations that are watched on one key.
 //!
-//! They form a line, first in, first out, and lie in blocks of a few, in a doubly linked list. An
-//! entry never moves, so it is found by its [`Place`] and leaves in constant time, wherever in the
-//! line it stands; a block goes with its last entry. The first block is a small one: most keys of
-//! most services have one operation or two.
+//! The entries are in order, first in, first out. They are stored in small blocks, which form a
+//! doubly linked list. An entry never moves, so it is found by its [`Place`] and leaves in constant
+//! time, wherever in the queue it is. A block is removed with its last entry. The first block is a
+//! small one, because most keys of most services have one or two operations.
 //!
 //! Invariants, checked by [`Entries::assert_invariants`] while no visit is under way: each block
 //! has an entry, and is not pinned; all but the last were full, and only the first may be small;
-//! the cursor is in one of them, or behind all, where the next entry makes a new block.
+//! the cursor is in one of them, or behind all of them, where the next entry makes a new block.
 
 use crate::purgatory::place::{Id, Place};
 use crate::store::key_index::ShortHash;
 use crate::store::slab::Slab;
 use std::num::NonZeroU64;
 
-/// Entries of a block: with what belongs to it, it fills 256 bytes, a small one 64. Few in models,
-/// so that a visit of few operations takes several batches.
+/// Entries of a block. With its header, a block fills 256 bytes, a small one 64. Few in models, so
+/// that a visit of few operations takes several batches.
 const BLOCK: usize = if cfg!(tickwheel_model) { 2 } else { 18 };
 const SMALL_BLOCK: usize = if cfg!(tickwheel_model) { 1 } else { 2 };
 
@@ -32,39 +32,39 @@ pub(crate) struct Block<const N: usize> {
 
 #[derive(Debug)]
 pub(crate) struct Head {
-    /// Its number in the line: grows from front to back.
+    /// The block's number in its queue, which grows from front to back.
     pub(crate) number: NonZeroU64,
-    /// Which of the entries there are, a bit for each. They come in at the end only, so they stay
-    /// in order.
+    /// The entries that are present, a bit for each. Entries are added only at the end, so they
+    /// stay in order.
     pub(crate) live: u32,
     pub(crate) line: LineName,
     previous: u32,
     pub(crate) next: u32,
     pub(crate) pins: u16,
-    /// The slot that the line's cursor is at, if it is in this block.
+    /// The slot of the queue's cursor, if it is in this block.
     pub(crate) cursor: u8,
 }
 
-/// Tells a line from the others of its shard: its key's hash, and a number.
+/// Identifies a queue in its shard: its key's hash, and a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LineName {
     pub(crate) hash: ShortHash,
     pub(crate) number: u32,
 }
 
-/// The line of entries of one key: see the [module](self).
+/// The queue of entries of one key; see the [module](self).
 #[derive(Debug)]
 pub(crate) struct WaitQueue {
     pub(crate) name: LineName,
-    /// The number of the next block: no number comes twice, whichever blocks have left.
+    /// The number of the next block. No number is used twice, whichever blocks were removed.
     next_number: NonZeroU64,
     pub(crate) first: u32,
     pub(crate) last: u32,
-    /// The block that the cursor is in, `NONE` if it is behind all of them.
+    /// The block that contains the cursor, or `NONE` if the cursor is behind all of them.
     pub(crate) cursor: u32,
     /// How many visits begin at the cursor before one begins at the front.
     pub(crate) from_cursor: u32,
-    /// Slots of the last block that were used, and its capacity.
+    /// The number of used slots of the last block, and its capacity.
     pub(crate) end: u8,
     capacity: u8,
 }
@@ -90,7 +90,7 @@ impl WaitQueue {
         }
     }
 
-    /// Returns whether the line has no entries and no visit.
+    /// Returns whether the queue has no entries and no visit.
     pub(crate) fn is_unused(&self) -> bool {
         self.first == NONE
     }
@@ -106,9 +106,10 @@ impl Entries {
         Entries { small: Slab::new(), large: Slab::new() }
     }
 
-    /// Adds an entry to the end of a line, which is one of this shard.
+    /// Adds an entry to the end of a queue, which belongs to this shard.
     ///
-    /// Always inlined, as what takes it out: a third of their instructions were those of a call.
+    /// Always inlined, like the removal of an entry: the calls made up a third of their
+    /// instructions.
     #[inline(always)]
     pub(crate) fn push(&mut self, line: &mut WaitQueue, shard: u16, operation: Id) -> Place {
         if line.end == line.capacity {
@@ -122,7 +123,7 @@ impl Entries {
         Place::new(shard, slot, line.last)
     }
 
-    /// Takes an entry out. Returns its line if its block is to be [forgotten](Self::forget_block).
+    /// Removes an entry. Returns its queue if its block has to be [forgotten](Self::forget_block).
     #[inline(always)]
     pub(crate) fn remove(&mut self, place: Place) -> Option<LineName> {
         let head = self.head_mut(place.block);
@@ -153,7 +154,7 @@ impl Entries {
         }
     }
 
-    /// Forgets a block without entries and without a visit.
+    /// Removes a block without entries and without a visit.
     #[inline(never)]
     pub(crate) fn forget_block(&mut self, line: &mut WaitQueue, index: u32) {
         let Head { previous, next, .. } = *self.head(index);
@@ -168,7 +169,7 @@ impl Entries {
         }
         match next {
             NONE => {
-                // The one before it is full: only then was this one appended.
+                // The block before it is full: only then was this one appended.
                 let end = if previous == NONE { 0 } else { capacity(previous) };
                 (line.last, line.end, line.capacity) = (previous, end, end);
             }
@@ -211,7 +212,7 @@ impl Entries {
         }
     }
 
-    /// Checks a line, which is not empty. Returns how many blocks and entries it has.
+    /// Checks a queue, which is not empty. Returns how many blocks and entries it has.
     pub(crate) fn assert_invariants(&self, line: &WaitQueue) -> (usize, usize) {
         let (mut blocks, mut len, mut previous, mut index) = (0, 0, NONE, line.first);
         let mut has_cursor = line.cursor == NONE && line.end == line.capacity;
@@ -233,7 +234,7 @@ impl Entries {
         (blocks, len)
     }
 
-    /// Returns how many blocks there are in all lines.
+    /// Returns how many blocks there are in all queues.
     pub(crate) fn blocks(&self) -> usize {
         self.small.len() + self.large.len()
     }
@@ -260,7 +261,7 @@ mod tests {
     #[test]
     #[cfg(not(tickwheel_model))]
     fn blocks_fill_their_lines_of_the_cache() {
-        // With the generation and the tag of their places.
+        // Includes the generation and the tag of their places.
         assert_eq!(size_of::<Option<Block<SMALL_BLOCK>>>() + 8, 64);
         assert_eq!(size_of::<Option<Block<BLOCK>>>() + 8, 256);
     }

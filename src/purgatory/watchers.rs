@@ -1,10 +1,10 @@
-//! The watchers: which operations wait for which key. One shard of the map.
+//! The watchers: which operations wait for which key, in one shard.
 //!
-//! An operation's entries, one for each of its keys, lie in different shards. Its record knows all
-//! their places.
+//! The entries of an operation, one for each of its keys, are in different shards. Its record
+//! contains all their places.
 //!
-//! Invariants, checked by [`Watchers::assert_invariants`]: every key that is watched has one line
-//! of entries and is found by its hash; no other key is.
+//! Invariants, checked by [`Watchers::assert_invariants`]: every watched key has one queue of
+//! entries and is found by its hash; no other key is present.
 
 use crate::purgatory::place::{Id, Place};
 use crate::purgatory::visit::{Begin, Visit};
@@ -13,19 +13,19 @@ use crate::store::key_index::ShortHash;
 use crate::store::key_table::{Hashed, KeyTable};
 use std::borrow::Borrow;
 
-/// One shard of the map from keys to the operations that wait for them: see the [module](self).
+/// One shard of the map from keys to the operations that wait for them; see the [module](self).
 #[derive(Debug)]
 pub(crate) struct Watchers<K> {
     shard: u16,
     lines: KeyTable<Line<K>>,
-    /// The number of the last line. It starts anew after 2^32: a line could only be taken for
-    /// another one with the same hash that is still there by then.
+    /// The number of the last queue. It wraps around after 2^32: a queue could only be mistaken for
+    /// another one with the same hash that is still present by then.
     number: u32,
     entries: Entries,
     len: usize,
 }
 
-/// A key and its line of entries.
+/// A key and its queue of entries.
 #[derive(Debug)]
 struct Line<K> {
     queue: WaitQueue,
@@ -50,7 +50,7 @@ impl<K: Eq + Clone> Watchers<K> {
         self.len
     }
 
-    /// Adds an operation to a key's end.
+    /// Adds an operation at the end of a key's queue.
     #[inline]
     pub(crate) fn push(&mut self, hash: u64, key: &K, operation: Id) -> Place {
         let hash = ShortHash::of(hash);
@@ -68,7 +68,7 @@ impl<K: Eq + Clone> Watchers<K> {
         self.entries.push(&mut line.queue, self.shard, operation)
     }
 
-    /// Takes an entry out. A key without entries is forgotten.
+    /// Takes an entry out. Removes a key that has no entries left.
     #[inline]
     pub(crate) fn remove(&mut self, place: Place) {
         self.len -= 1;
@@ -97,14 +97,14 @@ impl<K: Eq + Clone> Watchers<K> {
         self.entries.visit(&line.queue, begin, room, out)
     }
 
-    /// Goes on with a visit, or ends it: see [`Entries::resume`].
+    /// Continues or ends a visit; see [`Entries::resume`].
     pub(crate) fn resume(&mut self, visit: Visit, room: usize, out: &mut Vec<Id>) -> Option<Visit> {
         let name = self.entries.line_of_visit(visit);
         let visit = self.with_line(name, |entries, queue| entries.resume(queue, visit, room, out));
         visit.flatten()
     }
 
-    /// Does something to a line, and forgets it if nothing is in it then.
+    /// Changes a queue, and removes its key if the queue is unused afterwards.
     #[inline(never)]
     fn with_line<R>(
         &mut self,

@@ -1,17 +1,18 @@
 //! The chunk: places of a slab that are allocated, and given back, together.
 //!
-//! A chunk is *dense* while it is filled: its slots lie at their places. When all but a few of its
-//! values have left, it becomes *sparse*: the few are moved together, and the rest of the memory is
-//! given back. So a value that is left over from a burst keeps little more than its own slot.
+//! A chunk is *dense* while it is being filled: each slot is at its place. When all but a few of
+//! its values have been removed, it becomes *sparse*: the remaining values are moved together, and
+//! the rest of the memory is given back. So a value that survives a burst keeps little more than
+//! its own slot.
 
 use crate::work;
 
-/// No further vacant place in the chunk.
+/// Marks that the chunk has no further vacant place.
 pub(crate) const NONE: u32 = u32::MAX;
 /// The last generation of a place: a place that reaches it is retired.
 pub(crate) const LAST_GENERATION: u32 = u32::MAX;
 /// A chunk that has used up this many generations stays in the directory when it is given back, and
-/// is filled again until they end: so every chunk that is appended has at least as many left.
+/// is filled again until they run out. So every appended chunk has at least as many left.
 pub(crate) const WORN_GENERATION: u32 = u32::MAX / 2;
 
 #[derive(Debug)]
@@ -23,14 +24,14 @@ pub(crate) struct Chunk<V> {
     /// The head of the list of vacated slots.
     pub(crate) vacant: u32,
     pub(crate) used: u32,
-    /// Whether it is to be filled, or is being filled. A full chunk is not, until enough of its
-    /// places are vacant again.
+    /// Whether the chunk is open or is being filled. A full chunk becomes open again only when
+    /// enough of its places are vacant.
     pub(crate) is_open: bool,
-    /// Of the places that have no slot.
+    /// Vacant places that have no slot.
     pub(crate) first_generation: u32,
 }
 
-/// What only a sparse chunk has.
+/// The additional state of a sparse chunk.
 #[derive(Debug)]
 struct Sparse {
     /// The places of the slots.
@@ -97,13 +98,13 @@ impl<V> Chunk<V> {
         })
     }
 
-    /// Reserves all places at once. A chunk without this grows as a vector does: the first one of
-    /// a slab, because most slabs of a few values have no other.
+    /// Reserves all places at once. Without this, a chunk grows like a vector. That is done for the
+    /// first chunk of a slab, because most slabs hold few values and have no other chunk.
     pub(crate) fn reserve(&mut self, size: usize) {
         self.slots.reserve_exact(size - self.slots.len());
     }
 
-    /// Makes a place that was never used the vacant one; there is one.
+    /// Turns a place that was never used into a vacant one; there must be such a place.
     #[inline(never)]
     pub(crate) fn push_vacant(&mut self) {
         self.vacant = self.slots.len() as u32;
@@ -121,16 +122,16 @@ impl<V> Chunk<V> {
         self.first_generation >= WORN_GENERATION
     }
 
-    /// Notes that a place of the chunk has reached a generation from [`WORN_GENERATION`] on.
-    /// Returns whether the place has any left.
+    /// Notes that a place of the chunk has reached a generation of at least [`WORN_GENERATION`].
+    /// Returns whether the place has any generation left.
     #[cold]
     pub(crate) fn wear(&mut self, generation: u32) -> bool {
         self.first_generation = self.first_generation.max(WORN_GENERATION);
         generation != LAST_GENERATION
     }
 
-    /// Moves the few values that are left together. A worn chunk stays as it is: all places of a
-    /// sparse chunk go on from the generation of the one that is used up most.
+    /// Moves the few remaining values together. A worn chunk stays as it is, because all places of
+    /// a sparse chunk continue from the generation of its most used place.
     pub(crate) fn make_sparse(&mut self) {
         if self.is_worn() {
             return;
@@ -169,7 +170,7 @@ impl<V> Chunk<V> {
         }
     }
 
-    /// Forgets a slot of a sparse chunk, whose value was taken out.
+    /// Removes the slot of a sparse chunk whose value was taken out.
     pub(crate) fn forget(&mut self, place: usize) {
         let Some(sparse) = &mut self.sparse else { return };
         work::count(sparse.offsets.len() - place);

@@ -6,31 +6,33 @@ use crate::work;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Values that are taken out for each chunk that becomes sparse. Each chunk comes to that after
-/// many more, so none is kept waiting for long.
+/// How many values are taken out for each chunk that becomes sparse. A chunk becomes a candidate
+/// only after many more removals, so none is kept waiting for long.
 const PACE: u32 = if cfg!(tickwheel_tiny) { 2 } else { 32 };
 
-/// Chunks that are cut off the directory at once: to drop the record of one takes a nanosecond.
+/// How many chunks are cut off the directory at once. Dropping the record of one takes a
+/// nanosecond.
 const CUT: usize = 1 << 14;
 
-/// The first chunk stays when it is empty, if it takes no more bytes than this.
+/// The first chunk is kept when it is empty, if it takes no more bytes than this.
 const SMALL: usize = 1 << 10;
 
 /// The directory of a slab's chunks: see the [module](self).
 #[derive(Debug)]
 pub(crate) struct Directory<V> {
     pub(crate) chunks: Vec<Chunk<V>>,
-    /// The chunk that is filled, which has a vacant place; `NONE` if none is open.
+    /// The chunk that is being filled, which has a vacant place; `NONE` if no chunk is open.
     pub(crate) filling: u32,
     /// The other open chunks, which have vacant places. The first is filled next, so that the last
-    /// run empty.
+    /// ones become empty.
     pub(crate) open: BinaryHeap<Reverse<u32>>,
     /// The empty chunk that keeps its memory.
     pub(crate) spare: Option<u32>,
-    /// Chunks in which few values were left, to be made sparse; and calls since the last one was.
+    /// Chunks with few values left, which are to become sparse, and the number of calls since one
+    /// last did.
     pub(crate) thin: Vec<u32>,
     paced: u32,
-    /// Where the generations of the next new chunk start.
+    /// The generation at which the next new chunk starts.
     pub(crate) first_generation: u32,
 }
 
@@ -54,7 +56,7 @@ impl<V> Directory<V> {
         Directory { first_generation: used_up.max(self.first_generation), ..Directory::new() }
     }
 
-    /// Finds a chunk to fill; appends one if all are full.
+    /// Returns a chunk to fill; appends one if all are full.
     #[cold]
     #[inline(never)]
     pub(crate) fn open_chunk(&mut self, bits: u32) {
@@ -69,7 +71,8 @@ impl<V> Directory<V> {
             }
             return;
         }
-        // What is left names chunks that were given back, and the directory cut behind them.
+        // The remaining numbers refer to chunks that were given back, and the directory cut behind
+        // them.
         self.open.clear();
         let id = self.chunks.len() as u32;
         assert!(id <= u32::MAX >> bits, "a slab holds at most 2^32 values");
@@ -82,7 +85,7 @@ impl<V> Directory<V> {
         self.filling = id;
     }
 
-    /// Takes in a chunk that has vacant places again.
+    /// Adds a chunk that has vacant places again.
     #[cold]
     pub(crate) fn open(&mut self, id: u32) {
         if self.filling == NONE && self.open.is_empty() {
@@ -92,9 +95,9 @@ impl<V> Directory<V> {
         }
     }
 
-    /// Gives the memory of an empty chunk back, unless it is the one to be filled next: a count
-    /// that swings around its edge would allocate it each time. The first chunk is given back in
-    /// any case if it has grown: so an empty slab takes next to no memory.
+    /// Gives the memory of an empty chunk back, unless the chunk is filled next: a count that
+    /// oscillates around the edge of a chunk would allocate it each time. The first chunk is given
+    /// back in any case if it has grown, so an empty slab takes next to no memory.
     #[cold]
     #[inline(never)]
     pub(crate) fn keep_or_give_back(&mut self, id: u32) {
@@ -126,13 +129,13 @@ impl<V> Directory<V> {
             self.open.push(Reverse(id));
         }
         if is_retired {
-            // It stays in the directory as a mark, so that its keys stay stale.
+            // The chunk stays in the directory as a mark, so that its keys stay stale.
             work::count(self.open.len());
             self.open.retain(|open| open.0 != id);
         }
     }
 
-    /// Forgets the chunks at the end that were given back.
+    /// Removes the chunks at the end that were given back.
     fn cut_directory(&mut self) {
         let given_back = |chunk: &Chunk<V>| chunk.slots.capacity() == 0 && !chunk.is_worn();
         for _ in 0..CUT {
@@ -163,7 +166,7 @@ impl<V> Directory<V> {
         self.paced = 0;
         while let Some(id) = self.thin.pop() {
             work::count(1);
-            // It may have been given back since, or filled again.
+            // The chunk may have been given back since, or filled again.
             let chunk = self.chunks.get_mut(id as usize).filter(|_| id != self.filling);
             let is_few = |chunk: &&mut Chunk<V>| (1..=few).contains(&(chunk.used as usize));
             if let Some(chunk) = chunk.filter(is_few).filter(|chunk| !chunk.is_sparse()) {

@@ -1,6 +1,6 @@
 //! The key: a place in a slab and the generation of that place.
 
-/// Names one value of a slab, and never another one.
+/// Identifies one value of a slab, and never another one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
     pub(crate) index: u32,

@@ -1,12 +1,12 @@
-//! The key index: where the values of keys lie, found by the keys' hashes.
+//! The key index: finds the places of values by the hashes of their keys.
 //!
-//! It holds no keys: its user has them beside the values, and says which one is meant.
+//! It holds no keys. Its user stores them beside the values, and decides which candidate is meant.
 
 use crate::work;
 use hashbrown::HashTable;
 
-/// What is kept of a key's [spread](crate::store::key_map::spread) hash: enough to tell nearly all
-/// keys apart without a look at them.
+/// The part of a key's [spread](crate::store::key_map::spread) hash that is stored. It is enough to
+/// tell nearly all keys apart without looking at them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ShortHash(u32);
 
@@ -16,14 +16,15 @@ impl ShortHash {
         ShortHash(hash as u32)
     }
 
-    /// Returns the hash as the table wants it, which looks at the highest bits and at the lowest.
+    /// Returns the hash in the form that the table needs, which uses the highest and the lowest
+    /// bits.
     #[inline]
     pub(crate) fn long(self) -> u64 {
         u64::from(self.0).wrapping_mul(0x9E37_79B9_7F4A_7C15)
     }
 }
 
-/// The index from hashes to places: see the [module](self).
+/// The index from hashes to places; see the [module](self).
 #[derive(Debug)]
 pub(crate) struct KeyIndex(HashTable<(ShortHash, u32)>);
 
@@ -54,7 +55,7 @@ impl KeyIndex {
         self.take(hash, |other| other == index);
     }
 
-    /// Takes out the index with this hash that `is_meant`.
+    /// Removes the index with this hash that `is_meant`.
     #[inline]
     pub(crate) fn take(&mut self, hash: ShortHash, is_meant: impl Fn(u32) -> bool) -> Option<u32> {
         let found = self.0.find_entry(hash.long(), |(other, index)| {

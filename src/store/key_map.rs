@@ -1,8 +1,8 @@
 //! The key map: values by key, each at a place of its own that never moves.
 //!
-//! It is one shard of a map: its user computes a key's [hash](spread) once, picks the shard with
-//! it, and finds the key there with it. A value that was found once is named by its index, or for
-//! good by its [`Key`].
+//! It is one shard of a map. Its user computes the [hash](spread) of a key once, picks the shard
+//! with it, and finds the key in the shard with it. A value that was found is then identified by
+//! its index, or permanently by its [`Key`].
 //!
 //! Invariants, checked by `KeyMap::assert_invariants`: every value is found by its key, and each
 //! key has one value.
@@ -13,7 +13,7 @@ use crate::store::slab::Slab;
 use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash};
 
-/// Hashes a key as a [`KeyMap`] wants it: what a simple hasher leaves in the low bits is spread
+/// Hashes a key for a [`KeyMap`]: the entropy that a simple hasher leaves in the low bits is spread
 /// over all of them. (Fibonacci hashing: Knuth, "The Art of Computer Programming", vol. 3, 6.4.)
 #[inline]
 pub(crate) fn spread<Q: Hash + ?Sized>(hasher: &impl BuildHasher, key: &Q) -> u64 {
@@ -28,15 +28,15 @@ pub(crate) fn shard_of(hash: u64, shards: usize) -> usize {
     (hash >> 40) as usize & (shards - 1)
 }
 
-/// Returns how many shards keys should lie in for so many threads: enough that two threads seldom
-/// want the same one, and not more, because each shard has wheels of its own. There are few in
-/// models, where each lock is a step of the schedule.
+/// Returns how many shards to use for the keys of so many threads: enough that two threads seldom
+/// want the same shard, and not more, because each shard has its own wheels. In models there are
+/// few, because each lock is a step of the schedule.
 pub(crate) fn shards_for(threads: usize) -> usize {
     let each = if cfg!(tickwheel_model) { 2 } else { 8 };
     (each * threads).next_power_of_two().min(1 << 12)
 }
 
-/// A map from keys to values at fixed places: see the [module](self).
+/// A map from keys to values at fixed places; see the [module](self).
 #[derive(Debug)]
 pub(crate) struct KeyMap<K, V> {
     index: KeyIndex,
@@ -82,7 +82,7 @@ impl<K: Eq, V> KeyMap<K, V> {
         &mut self.items.at_mut(index).value
     }
 
-    /// Returns the index of the value with this name, if it is still there.
+    /// Returns the index of the value with this name, if it is still present.
     pub(crate) fn find_named(&self, name: Key) -> Option<u32> {
         self.items.get(name).map(|_| name.index)
     }

@@ -1,19 +1,19 @@
-//! The key table: values found by the hashes of their keys, which lie in them.
+//! The key table: finds values, which contain their keys, by the hashes of these keys.
 //!
-//! A value is at no fixed place: it moves when the table grows. So a user that has to find it again
-//! keeps its hash, and something that tells it from the others.
+//! A value has no fixed place: it moves when the table grows. So a user that has to find it again
+//! keeps its hash, and something that distinguishes it from the others.
 
 use crate::store::key_index::ShortHash;
 use crate::work;
 use hashbrown::HashTable;
 
-/// What lies in a table.
+/// A value of a table.
 pub(crate) trait Hashed {
     /// Returns the hash of its key, which does not change.
     fn hash(&self) -> ShortHash;
 }
 
-/// A table of values that hold their own keys: see the [module](self).
+/// A table of values that contain their own keys; see the [module](self).
 #[derive(Debug)]
 pub(crate) struct KeyTable<V>(HashTable<V>);
 

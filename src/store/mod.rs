@@ -1,4 +1,4 @@
-//! The store: where values lie that are named by keys. Knows neither time nor locks.
+//! The store: storage for values that are identified by keys. Knows neither time nor locks.
 
 pub(crate) mod key_map;
 pub(crate) mod key_table;

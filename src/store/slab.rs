@@ -1,31 +1,31 @@
-//! The slab: values at places that never move, named by keys that never alias.
+//! The slab: values at places that never move, identified by keys that never alias.
 //!
-//! Values lie in chunks of a fixed size, so growing never copies a value. A chunk that is nearly
-//! empty gives most of its memory back, and all of it when its last value was removed, unless it is
-//! filled next: so a count that swings around a chunk's edge does not allocate each time. A slab
-//! that is empty takes a kilobyte at most. A [`Key`] is a place and the generation of that place;
-//! the generation is bumped when the value is removed, so a stale key never finds anything again: a
-//! place whose generation is used up is retired instead of starting again, and a chunk that is made
-//! again starts beyond every generation that was handed out before.
+//! Values are stored in chunks of a fixed size, so growing never copies a value. A nearly empty
+//! chunk gives most of its memory back. An empty chunk gives all of it back, unless it is filled
+//! next, so a count that oscillates around the edge of a chunk does not allocate each time. An
+//! empty slab takes at most a kilobyte. A [`Key`] is a place and the generation of that place. The
+//! generation is incremented when the value is removed, so a stale key never finds anything again.
+//! A place whose generations are used up is retired instead of starting again, and a chunk that is
+//! allocated again starts beyond every generation that was issued before.
 //!
-//! Invariants, held between calls and checked by [`Slab::assert_invariants`]:
-//! - a chunk is in `open` or is `filling` from when a sixteenth of its places are vacant until it
-//!   is full; no retired chunk is;
+//! Invariants, which hold between calls and are checked by [`Slab::assert_invariants`]:
+//! - a chunk is in `open` or is `filling` from the moment at which a sixteenth of its places are
+//!   vacant until it is full; no retired chunk is;
 //! - a chunk is sparse only between two times when it is filled, and stays `filling` until it is
-//!   full or empty: so it takes a chunk's worth of calls to make it sparse once more;
+//!   full or empty, so it takes a chunk's worth of calls to make it sparse again;
 //! - a chunk is appended only while no other is open, so `open` never names a chunk twice;
-//! - no generation that was handed out for a place is handed out for it again.
+//! - no generation of a place is issued twice.
 
 use crate::store::chunk::{Chunk, NONE, Slot, WORN_GENERATION};
 use crate::store::directory::Directory;
 use crate::store::key::Key;
 use crate::work;
 
-/// What a chunk takes at most, unless a single value takes more. One of a slab's is half empty, so
-/// what has many shards wants small ones.
+/// The maximum size of a chunk, unless a single value is larger. One chunk of each slab is half
+/// empty on average, so a structure with many shards needs small chunks.
 const CHUNK_BYTES: usize = 8 << 10;
 
-/// A slab with chunks of at most `BYTES` bytes: see the [module](self).
+/// A slab with chunks of at most `BYTES` bytes; see the [module](self).
 #[derive(Debug)]
 pub(crate) struct Slab<V, const BYTES: usize = CHUNK_BYTES> {
     directory: Directory<V>,
@@ -36,7 +36,7 @@ impl<V, const BYTES: usize> Slab<V, BYTES> {
     /// Places of a chunk: a power of two, so that an index is split by shifting.
     const BITS: u32 = match BYTES / size_of::<Slot<V>>() {
         0 => 0,
-        // So that storms of few timers see what happens at the edges of chunks.
+        // Few, so that storms of few timers reach the edges of chunks.
         _ if cfg!(tickwheel_tiny) && BYTES >= CHUNK_BYTES => 5,
         places if places > 1024 => 10,
         places => places.ilog2(),
@@ -45,15 +45,15 @@ impl<V, const BYTES: usize> Slab<V, BYTES> {
     const MASK: u32 = (1 << Self::BITS) - 1;
     /// A chunk with so few values becomes sparse.
     const FEW: usize = Self::SIZE / 16;
-    /// A chunk that was full is open again when so many of its values have left: so it is not
-    /// listed and filled for each of them.
+    /// A chunk that was full is open again when so many of its values have been removed. A lower
+    /// number would list and fill it for each of them.
     const SLACK: usize = if Self::FEW > 0 { Self::FEW } else { 1 };
 
     pub(crate) fn new() -> Self {
         Slab { directory: Directory::new(), len: 0 }
     }
 
-    /// Creates an empty slab that never gives out a key of this one again.
+    /// Creates an empty slab that never issues a key of this one again.
     pub(crate) fn successor(&self) -> Self {
         Slab { directory: self.directory.successor(), len: 0 }
     }
@@ -67,7 +67,8 @@ impl<V, const BYTES: usize> Slab<V, BYTES> {
         self.len
     }
 
-    /// Puts `value` into a vacant place, `tag` beside it. Allocates a chunk when there is none.
+    /// Puts `value` into a vacant place, with `tag` beside it. Allocates a chunk if there is no
+    /// vacant place.
     #[inline]
     pub(crate) fn insert(&mut self, value: V, tag: u32) -> Key {
         let directory = &mut self.directory;
@@ -168,8 +169,8 @@ impl<V, const BYTES: usize> Slab<V, BYTES> {
         if slot.generation == key.generation { slot.value.as_mut() } else { None }
     }
 
-    /// Returns the indices of at most `limit` values, from the end. Taking these out shortens the
-    /// directory, so that the next call does not take longer.
+    /// Returns the indices of at most `limit` values, starting from the end. Removing these
+    /// shortens the directory, so that the next call does not take longer.
     pub(crate) fn last_indices(&self, limit: usize) -> Vec<u32> {
         let keys = (0..self.chunks()).rev().flat_map(|id| self.of_chunk(id));
         keys.map(|(key, _)| key.index).take(limit).collect()
@@ -387,7 +388,7 @@ mod tests {
         }
     }
 
-    /// Against a map, with bursts that leave a few behind here and there.
+    /// Compares with a map, with bursts that leave a few values behind here and there.
     #[test]
     fn chunks_with_few_values_become_sparse_and_dense_again() {
         assert_eq!((Large::SIZE, Large::FEW), (128, 8));

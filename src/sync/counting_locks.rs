@@ -1,7 +1,7 @@
-//! The locks of `locks`, which note how much work is done in each hold.
+//! The locks of `locks`, with a count of the work that is done in each hold.
 //!
-//! A hold ends where its guard is dropped, or waits. What is done under a second lock is part of
-//! the hold of the first as well.
+//! A hold ends when its guard is dropped, or waits. Work under a second lock also belongs to the
+//! hold of the first.
 
 use crate::sync::locks;
 use crate::work;
@@ -9,15 +9,15 @@ use std::any::type_name;
 use std::ops::{Deref, DerefMut};
 use std::time::Instant;
 
-/// A mutex of `locks` that notes how much is done in each hold.
+/// A mutex of `locks` that records how much work is done in each hold.
 #[derive(Debug, Default)]
 pub(crate) struct Mutex<T>(locks::Mutex<T>);
 
 /// A hold of a lock.
 pub(crate) struct MutexGuard<'a, T> {
-    /// `None` only while it waits.
+    /// `None` only during a wait.
     guard: Option<locks::MutexGuard<'a, T>>,
-    /// What the thread had done when it took the lock.
+    /// How much the thread had counted when it took the lock.
     since: u64,
 }
 
@@ -40,7 +40,7 @@ impl<'a, T> MutexGuard<'a, T> {
         MutexGuard { guard: Some(guard), since: work::done() }
     }
 
-    /// Ends the hold for a wait, and begins another one after it.
+    /// Ends the hold for a wait, and begins a new one after it.
     fn pause(
         mut self,
         wait: impl FnOnce(locks::MutexGuard<'a, T>) -> locks::MutexGuard<'a, T>,

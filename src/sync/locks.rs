@@ -1,4 +1,4 @@
-//! The locks: std's, or shuttle's in a model, which have the same face.
+//! The locks: the standard library's, or shuttle's in a model; both have the same interface.
 
 #[cfg(tickwheel_model)]
 use shuttle::sync as base;
@@ -10,8 +10,8 @@ use std::time::Instant;
 
 pub(crate) use base::MutexGuard;
 
-/// A mutex without poisoning: no user code runs under it, and a panic of ours had better leave
-/// the timer usable.
+/// A mutex without poisoning: no user code runs under it, and after a panic of the crate's own code
+/// the timer had better remain usable.
 #[derive(Debug, Default)]
 pub(crate) struct Mutex<T>(base::Mutex<T>);
 

@@ -1,10 +1,10 @@
-//! The lock facade: the few primitives that the crate shares memory with.
+//! The lock facade: the few primitives through which the crate's threads share memory.
 //!
-//! Every lock, condition variable and thread of the crate is taken from here, so that a
-//! schedule-exploring model checker can drive the shipped code: with `--cfg tickwheel_model` they
-//! are shuttle's, otherwise std's. Such checkers do not model time-outs: there
-//! [`Condvar::wait_until`] waits without end, and a wait that nobody ends is reported as the lost
-//! wake-up that it is.
+//! Every lock, condition variable and thread of the crate is taken from this module, so that a
+//! schedule-exploring model checker can drive the shipped code. With `--cfg tickwheel_model` they
+//! are shuttle's, otherwise the standard library's. Such checkers do not model time-outs. In a
+//! model, [`Condvar::wait_until`] waits without end, and a wait that no thread ends is reported as
+//! a lost wake-up, which it is.
 //!
 //! # Why std's mutex
 //! A contended mutex of parking_lot yields up to seven times before it parks. On Linux a yield
@@ -36,7 +36,7 @@ pub(crate) use shuttle::{sync::atomic, thread, thread_local};
 #[cfg(not(tickwheel_model))]
 pub(crate) use std::{sync::atomic, thread, thread_local};
 
-/// Returns how many threads can run at once. In models it is one, so that they are the same on
+/// Returns how many threads can run at once. In models this is one, so that they are the same on
 /// every machine.
 pub(crate) fn parallelism() -> usize {
     if cfg!(tickwheel_model) {
@@ -51,8 +51,7 @@ pub(crate) fn thread_number() -> u32 {
     usize::from(shuttle::current::me()) as u32
 }
 
-/// Returns the `choice`; in models a random one, so that some schedules go one way and some the
-/// other.
+/// Returns `choice`. In models, returns a random choice, so that the schedules cover both.
 pub(crate) fn either_in_models(choice: bool) -> bool {
     #[cfg(tickwheel_model)]
     let choice =

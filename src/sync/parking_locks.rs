@@ -1,4 +1,4 @@
-//! parking_lot's locks, with the face of those in `locks`.
+//! The locks of parking_lot, with the interface of those in `locks`.
 
 use std::time::Instant;
 

@@ -1,16 +1,16 @@
-//! The thread number: tells apart, by small numbers, the threads that use timers.
+//! The thread number: a small number that distinguishes the threads that use timers.
 
 use std::cell::Cell;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Returns a small number of the calling thread, from 1: the smallest that no other thread had when
-/// this one first called it. So no number is above the most threads that have had one at the same
-/// time.
+/// Returns a small number of the calling thread, from 1: the smallest number that no other thread
+/// had when this thread first called it. So no number exceeds the largest count of threads that
+/// have had one at the same time.
 #[inline]
 pub(crate) fn thread_number() -> u32 {
     thread_local! {
-        // Without a destructor: it costs no check, and can be read until the thread has gone.
+        // Has no destructor: it costs no check, and can be read until the thread has ended.
         static NUMBER: Cell<u32> = const { Cell::new(0) };
     }
     NUMBER.with(|number| {
@@ -22,13 +22,13 @@ pub(crate) fn thread_number() -> u32 {
 }
 
 struct Numbers {
-    /// Given back, and smaller than `next`.
+    /// Numbers that were given back, each smaller than `next`.
     free: BinaryHeap<Reverse<u32>>,
     next: u32,
 }
 
-/// Not from the lock facade: threads give their numbers back in the course of their ends, which
-/// no model knows, and it guards no more than a push or a pop.
+/// Not from the lock facade: threads give their numbers back while they end, which no model knows,
+/// and the lock protects no more than a push or a pop.
 static NUMBERS: parking_lot::Mutex<Numbers> =
     parking_lot::Mutex::new(Numbers { free: BinaryHeap::new(), next: 1 });
 
@@ -51,7 +51,7 @@ fn take_number() -> u32 {
     let number = numbers.free.pop().map_or(numbers.next, |Reverse(number)| number);
     numbers.next = numbers.next.max(number + 1);
     drop(numbers);
-    // Fails only so near the end of a thread that nothing can be done there any more.
+    // Fails only so near the end of a thread that nothing more can be done in it.
     let _ = GIVE_BACK.try_with(|own| own.set(Some(GiveBack(number))));
     number
 }
@@ -63,7 +63,7 @@ mod tests {
     use std::sync::{Barrier, mpsc};
     use std::thread;
 
-    /// Other tests' threads take numbers, too; so nothing can be said of each.
+    /// The threads of other tests take numbers, too, so nothing is known about a single number.
     #[test]
     fn living_threads_have_numbers_of_their_own_and_new_ones_take_those_given_back() {
         const THREADS: usize = 8;

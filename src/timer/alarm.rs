@@ -1,11 +1,11 @@
-//! The alarm: the tasks of many timers that belong to one owner and differ in a key.
+//! The alarm: tasks of many timers that belong to one owner and differ only in a key.
 
 use crate::store::key::Key;
 use crate::timer::entry::{SharedClosure, Task};
 use crossbeam_utils::CachePadded;
 use std::sync::Arc;
 
-/// An alarm, whose tasks share one closure, so that none of them allocates.
+/// An alarm. Its tasks share one closure, so none of them allocates.
 pub(crate) struct Alarm(SharedClosure);
 
 impl Alarm {

@@ -1,4 +1,4 @@
-//! The base: what a timer, and everything that is built on it, share, whatever their tasks are.
+//! The base: the part that a timer shares with everything built on it, whatever its tasks are.
 
 use crate::sync::Mutex;
 use crate::timer::dispatcher::Dispatcher;
@@ -10,14 +10,14 @@ use crate::timer::report;
 use crate::timer::shards::Shards;
 use std::sync::Arc;
 
-/// The base is dropped with the last of them. The reaper refers to the driver only: so it does not
+/// The base is dropped with the last of them. The reaper refers only to the driver, so it does not
 /// keep the timer alive.
 pub(crate) struct Base {
     pub(crate) driver: Arc<Driver>,
     reaper: Option<Reaper>,
     /// Number and slots of the wheels of each owner that is a timer.
     layout: (usize, usize),
-    /// For a timer whose own tasks are of another type: where closures and wakers go.
+    /// The place for closures and wakers, in a timer whose own tasks are of another type.
     closures: Mutex<Option<Arc<Shards<Task>>>>,
 }
 
@@ -38,7 +38,7 @@ impl Base {
         Arc::clone(made)
     }
 
-    /// Ends the reaper and all waits; then nothing comes in any more.
+    /// Ends the reaper and all waits; after this nothing can be added.
     pub(crate) fn stop(&self) {
         self.driver.stop();
         if let Some(reaper) = &self.reaper {

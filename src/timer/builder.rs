@@ -44,7 +44,7 @@ pub struct TimerBuilder<T: Send + 'static = Task> {
     on_refused: Option<OnRefused<T>>,
 }
 
-/// What a timer is made of.
+/// The parts of a timer.
 struct Parts<T: Send + 'static> {
     driver: Arc<Driver>,
     shards: Arc<Shards<T>>,

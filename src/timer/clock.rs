@@ -182,7 +182,7 @@ impl fmt::Debug for ManualClock {
 pub(crate) struct Time {
     pub(crate) clock: Clock,
     origin: Instant,
-    /// What a manual clock had counted at the origin.
+    /// The manual clock's reading at the origin.
     origin_elapsed: u64,
     pub(crate) ticks: Ticks,
 }

@@ -1,4 +1,4 @@
-//! The context: what all shards that a driver flushes have in common.
+//! The context: the part that all shards of a driver share.
 
 use crate::store::key::Key;
 use crate::sync::atomic::{AtomicU64, Ordering};
@@ -12,10 +12,10 @@ use crate::wheel::bucket_queue::Expiration;
 use crate::wheel::core::{Core, Trimmed};
 use std::sync::Arc;
 
-/// What the shards of a driver have in common: see the [module](self).
+/// The state that the shards of a driver share; see the [module](self).
 #[derive(Debug)]
 pub(crate) struct TimerContext {
-    /// The timer's.
+    /// The name of the timer.
     pub(crate) name: Arc<str>,
     pub(crate) time: Time,
     pub(crate) delay_queue: Arc<DelayQueue>,
@@ -34,7 +34,7 @@ impl TimerContext {
         TimerContext { name, time, delay_queue, limit, panicked: AtomicU64::new(0) }
     }
 
-    /// Calls user code; counts and reports its panic.
+    /// Calls user code; counts and reports a panic in it.
     pub(crate) fn catch_panic(&self, code: impl FnOnce()) {
         if catch_panic_of(&self.name, code).is_none() {
             self.count_panic();
@@ -63,8 +63,8 @@ impl TimerContext {
         }
     }
 
-    /// Files a new entry. If it belongs into an overflow bucket that is armed already, this need
-    /// not look at the clock.
+    /// Files a new entry. If the entry belongs in an overflow bucket that is armed already, this
+    /// need not read the clock.
     #[inline]
     pub(crate) fn file_new<T>(
         &self,
@@ -83,9 +83,9 @@ impl TimerContext {
 
     /// Files an entry that opens a far bucket or is due soon.
     ///
-    /// Its deadline may have passed: then it need not wait for the next tick. And if it opens a far
-    /// bucket while nothing is due, the wheels' time leaps to the present first: it lags behind
-    /// after an idle spell, and the entry may not be far at all.
+    /// If its deadline has passed, the entry need not wait for the next tick. If the entry opens a
+    /// far bucket while nothing is due, the wheels' time leaps to the present first: it lags behind
+    /// after an idle period, and the entry may not be far away at all.
     pub(crate) fn file<T>(
         &self,
         core: &mut Core<T>,
@@ -111,7 +111,7 @@ impl TimerContext {
         wakes
     }
 
-    /// Takes a bucket that holds only what was cancelled out of the delay queue, where it came
+    /// Takes a bucket that holds only cancelled entries out of the delay queue, where it came
     /// first. Does bounded work, and returns what it found. The caller holds the lock of the core's
     /// shard.
     pub(crate) fn forget_if_empty<T>(&self, core: &mut Core<T>, expiration: Expiration) -> Trimmed {

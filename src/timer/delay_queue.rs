@@ -1,14 +1,15 @@
-//! The delay queue: the bucket queue that all shards share, behind its lock, and where the threads
-//! wait that advance the clock. As in Java, a thread that takes from it waits until the first
-//! bucket is due.
+//! The delay queue: the bucket queue that all shards share, behind its lock, and the place where
+//! threads that advance the clock wait. As with Java's, a thread that takes from it waits until the
+//! first bucket is due.
 //!
 //! # Why no wake-up is lost
-//! A thread that goes to sleep looks at the queue and at the clock, publishes until when it sleeps
-//! (`asleep_until`) and waits, all under the one lock. A thread that offers an earlier bucket does
-//! so under that lock: either before, then the sleeper sees the bucket, or after, then the offering
-//! thread sees `asleep_until` and wakes all sleepers, and each looks again. Moving a manual clock
-//! takes the lock between moving it and waking. So a sleeper never sleeps beyond the first bucket
-//! of the queue, and an offer that is not earlier than what all sleepers sleep for wakes none: it
+//! A thread that goes to sleep looks at the queue and at the clock, publishes the time until which
+//! it sleeps (`asleep_until`) and waits, all under the one lock. A thread that offers an earlier
+//! bucket does so under that lock. If it comes before the sleeper, the sleeper sees the bucket. If
+//! it comes after, the offering thread sees `asleep_until` and wakes all sleepers, and each looks
+//! again. Moving a manual clock takes the lock between moving the clock and waking. So a sleeper
+//! never sleeps beyond the first bucket of the queue. An offer that is not earlier than what all
+//! sleepers sleep for wakes none, and costs no system call.
 //! costs no system call.
 
 use crate::sync::{Condvar, Mutex};
@@ -79,8 +80,8 @@ impl DelayQueue {
         self.state.lock().offer(expiration)
     }
 
-    /// Lets the turn that begins have the elapsed buckets. Returns whether there is anything to do
-    /// at `now`. The caller holds the turn's lock: so no bucket is being flushed.
+    /// Lets the beginning turn have the elapsed buckets. Returns whether there is anything to do at
+    /// `now`. The caller holds the turn's lock, so no bucket is being flushed.
     pub(crate) fn begin_turn(&self, now: u64) -> bool {
         let mut state = self.state.lock();
         state.queue.begin_turn();
@@ -92,10 +93,10 @@ impl DelayQueue {
         self.state.lock().queue.next_due(turn_start, now)
     }
 
-    /// Takes the bucket to flush next, if it is one of `shard`, whose lock the caller holds until
-    /// it has called [`DelayQueue::flushed`]. So nothing can be filed there meanwhile that should
-    /// have been flushed before, and a thread that holds a shard's lock finds all its armed buckets
-    /// queued.
+    /// Takes the bucket to flush next, if it belongs to `shard`, whose lock the caller holds until
+    /// it has called [`DelayQueue::flushed`]. So no other thread can file a reference there in
+    /// between that should have been flushed before, and a thread that holds a shard's lock finds
+    /// all armed buckets of the shard queued.
     pub(crate) fn poll(&self, shard: u32, turn_start: u64, now: u64) -> Option<Expiration> {
         self.state.lock().queue.poll_of(shard, turn_start, now)
     }
@@ -109,7 +110,7 @@ impl DelayQueue {
         self.state.lock().queue.bring_back();
     }
 
-    /// Returns the bucket that comes first, to see whether it is empty.
+    /// Returns the bucket that comes first, so that the caller can look whether it is empty.
     pub(crate) fn first(&self) -> Option<Expiration> {
         self.state.lock().queue.first()
     }
@@ -126,9 +127,9 @@ impl DelayQueue {
         self.state.lock().queue.forget(is_gone);
     }
 
-    /// Ends the flush of a bucket: offers what it armed, and the bucket itself if it is not empty.
-    /// That one has to be compared with what sleepers sleep for, too: a task may keep the flushing
-    /// thread for any length of time.
+    /// Ends the flush of a bucket: offers the buckets that it armed, and the bucket itself if it is
+    /// not empty. The latter also has to be compared with what sleepers sleep for, because a task
+    /// may keep the flushing thread for any length of time.
     pub(crate) fn flushed(
         &self,
         armed: impl Iterator<Item = Expiration>,
@@ -146,8 +147,8 @@ impl DelayQueue {
         })
     }
 
-    /// Returns whether no bucket is due at `now`: then the time of a shard, whose lock the caller
-    /// holds, may leap there.
+    /// Returns whether no bucket is due at `now`. If so, the time of a shard whose lock the caller
+    /// holds may leap there.
     pub(crate) fn is_quiet(&self, now: u64) -> bool {
         !self.state.lock().queue.is_due(now)
     }

@@ -1,4 +1,4 @@
-//! The dispatcher: hands expired tasks to the executor, and handles those that it refuses.
+//! The dispatcher: hands expired tasks to the executor, and handles refused ones.
 
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::timer::context::TimerContext;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// Handles a task that the executor refused.
 pub(crate) type OnRefused<T> = Box<dyn Fn(T) + Send + Sync>;
 
-/// All user code that expires runs in here, with no lock held.
+/// All user code that runs on expiry runs in here, with no lock held.
 pub(crate) struct Dispatcher<T: Send + 'static> {
     executor: Contained<Box<dyn Executor<T>>>,
     on_refused: Contained<Option<OnRefused<T>>>,
@@ -27,8 +27,8 @@ impl<T: Send + 'static> Dispatcher<T> {
         Dispatcher { executor, on_refused, refused: AtomicU64::new(0) }
     }
 
-    /// Hands tasks to the executor; contains its panics, and handles what it refuses. Returns how
-    /// many tasks there were.
+    /// Hands tasks to the executor, contains its panics, and handles the tasks that it refuses.
+    /// Returns how many tasks there were.
     pub(crate) fn hand_over(&self, context: &TimerContext, tasks: &mut Vec<T>) -> usize {
         let count = tasks.len();
         if count == 0 {

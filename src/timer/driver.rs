@@ -1,4 +1,4 @@
-//! The driver: where owners, delay queue and clock meet. All locking rules are stated here.
+//! The driver: brings owners, delay queue and clock together. All locking rules are stated here.
 //!
 //! # Locks
 //! | lock | guards | may be held while taking |
@@ -8,21 +8,21 @@
 //! | delay queue | the bucket queue, the sleepers | nothing |
 //!
 //! So there is no cycle. A thread holds at most one shard. No lock is held while a task runs or is
-//! dropped, while the executor or `on_refused` is called, or while something is reported.
+//! dropped, while the executor or `on_refused` is called, or while an event is reported.
 //!
 //! # Turns
 //! Advancing the clock means taking turns. A turn flushes every bucket that was due when it began,
-//! a batch at a time: under the turn's lock it looks whose bucket comes first, takes that shard's
-//! lock, polls the bucket under it and moves a batch of its entries; then it releases all locks and
-//! hands over what expired. So several threads may take turns at once, a task may take one itself,
-//! and no thread waits for more than one batch.
+//! a batch at a time. Under the turn's lock it determines the shard whose bucket comes first, takes
+//! that shard's lock, polls the bucket under it and moves a batch of its entries. Then it releases
+//! all locks and hands over the expired entries. So several threads may take turns at once, a task
+//! may take a turn itself, and no thread waits for more than one batch.
 //!
-//! A thread that loses its core while it holds a shard keeps the shard for as long as the others'
-//! slices last. So a turn does not wait for a shard: its buckets are put aside for this step, and
-//! the other shards' come first. When only such buckets are left it sleeps for a moment, in which
-//! the holder may get the core, and begins anew: what falls due in other shards meanwhile need not
-//! wait. (On a manual clock it waits for the lock: there a call has to expire all that is due, and
-//! no thread sleeps.)
+//! A thread that loses its core while it holds a shard keeps the shard for as long as the slices of
+//! the other threads last. So a turn does not wait for a shard: the shard's buckets are put aside
+//! for this step, and the other shards' buckets come first. When only buckets that were put aside
+//! are left, the turn sleeps for a moment, in which the holder may get the core, and begins again,
+//! so that due timers of other shards need not wait. (On a manual clock the turn waits for the
+//! lock: there, a call has to expire everything that is due, and no thread sleeps.)
 
 use crate::store::slab::Slab;
 use crate::sync::{Mutex, either_in_models, thread, thread_local};
@@ -38,27 +38,28 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long a turn sleeps when all that is due lies in shards whose holders wait for a core: long
-/// enough for them to get one.
+/// How long a turn sleeps when everything that is due lies in shards whose holders wait for a core:
+/// long enough for them to get one.
 const NAP: Duration = Duration::from_micros(50);
 
 /// Empty buckets that are taken out of the delay queue under one hold of the turn's lock.
 const FORGOTTEN_AT_ONCE: usize = 64;
 
-/// Turns of one thread inside each other: a task may advance the clock, whose tasks may, and so on.
-/// Bounds the stack that this takes, however much is due.
+/// The maximum nesting of turns on one thread: a task may advance the clock, whose tasks may do the
+/// same, and so on. It bounds the stack that this takes, however much is due.
 const MAX_NESTED: u32 = 8;
 
 thread_local! {
-    /// How many turns this thread is in.
+    /// The nesting depth of turns on this thread.
     static TURNS: Cell<u32> = const { Cell::new(0) };
 }
 
-/// What became of a step of a turn.
+/// The result of a step of a turn.
 enum Step {
-    /// A batch, which its owner has to hand over; and whom to wake, now that no lock is held.
+    /// A batch, which its owner has to hand over; and the sleepers to wake, now that no lock is
+    /// held.
     Flushed(Arc<dyn Owner>, Wakes),
-    /// All that is due lies in shards that other threads hold.
+    /// Everything that is due lies in shards that other threads hold.
     Busy,
     /// Nothing is due any more.
     Done,
@@ -69,17 +70,18 @@ pub(crate) struct Driver {
     turn: Mutex<Turn>,
 }
 
-/// What a thread needs to take a turn.
+/// The state that a thread needs to take a turn.
 struct Turn {
     /// The newly armed buckets of the batch that is being flushed; empty between turns.
     armed: Vec<Expiration>,
-    /// Room for what expires, unless a turn has borrowed it: so most turns allocate nothing.
+    /// Scratch space for expired entries, unless a turn has borrowed it. Thus most turns allocate
+    /// nothing.
     room: Expired,
-    /// By number; `None` for one that is being made.
+    /// By number; `None` for an owner that is being created.
     owners: Slab<Option<Arc<dyn Owner>>>,
-    /// What owners have counted that are gone.
+    /// The counts of owners that were removed.
     departed: Stats,
-    /// Whether owners that register from now on have to be closed, too.
+    /// Whether owners that register from now on have to be closed as well.
     closed: bool,
 }
 
@@ -91,7 +93,7 @@ impl Driver {
         Driver { context, turn: Mutex::new(turn) }
     }
 
-    /// Registers an owner, which `make` makes of the number of its first shard.
+    /// Registers an owner, which `make` creates from the number of its first shard.
     pub(crate) fn register<O: Owner + 'static>(&self, make: impl FnOnce(u32) -> Arc<O>) -> Arc<O> {
         let number = self.turn.lock().owners.insert(None, 0).index;
         let owner = make(first_shard(number));
@@ -106,8 +108,8 @@ impl Driver {
         owner
     }
 
-    /// Removes an owner, with its buckets. Nothing may be left in its shards, and nothing may come
-    /// in any more; its number may soon be given to another owner. Looks at all buckets of the
+    /// Removes an owner and its buckets. Nothing may be left in its shards, and nothing may be
+    /// added any more; its number may soon be given to another owner. Looks at all buckets of the
     /// delay queue.
     pub(crate) fn deregister(&self, first_shard: u32) {
         let number = owner_of(first_shard);
@@ -171,7 +173,8 @@ impl Driver {
                 }
                 Step::Busy => {
                     thread::sleep(NAP);
-                    // What other shards have got meanwhile need not wait for the busy one.
+                    // Entries of other shards that fell due in the meantime need not wait for the
+                    // busy one.
                     start = self.begin_turn();
                 }
                 Step::Done => break,
@@ -199,8 +202,8 @@ impl Driver {
         let mut is_one_aside = false;
         let step = loop {
             work::count(1);
-            // Read anew for each batch: what falls due during a long cascade need not wait for its
-            // end.
+            // Read again for each batch, so that timers which fall due during a long cascade need
+            // not wait for its end.
             let now = time.now();
             let present = time.ticks.floor(now);
             let (shard, waits) = match delay_queue.next_due(turn_start, present) {
@@ -239,12 +242,12 @@ impl Driver {
 
     fn wait(&self, until: Option<Instant>) -> Waited {
         let TimerContext { time, delay_queue, .. } = &*self.context;
-        // What is due comes first: a turn takes the empty ones off as well.
+        // Due timers come first: a turn removes empty buckets as well.
         while self.forget_some(&self.turn.lock()) && !delay_queue.is_due(time) {}
         delay_queue.wait(time, until)
     }
 
-    /// Takes the first few buckets that hold only what was cancelled off the front of the delay
+    /// Removes the first few buckets that hold only cancelled entries from the front of the delay
     /// queue, so that no thread wakes up for them. Returns whether there may be more.
     ///
     /// While the turn's lock is held no thread polls: all armed buckets are in the queue.
@@ -304,7 +307,7 @@ impl Driver {
         self.context.delay_queue.stop();
     }
 
-    /// Closes all owners: nothing comes in any more.
+    /// Closes all owners: nothing can be added any more.
     pub(crate) fn close(&self) {
         self.turn.lock().closed = true;
         self.owners().iter().for_each(|owner| owner.close());

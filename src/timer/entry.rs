@@ -167,7 +167,7 @@ impl From<Waker> for Task {
     }
 }
 
-/// A closure in the form of a waker that is woken once. The lock only makes it `Sync`.
+/// A closure in the form of a waker that is woken once. The lock only serves to make it `Sync`.
 struct Closure<F>(Mutex<Option<F>>);
 
 impl<F: FnOnce() + Send + 'static> Wake for Closure<F> {

@@ -252,7 +252,7 @@ impl<T: Send + 'static> Worker<T> {
         let counts = Arc::clone(&shared);
         let run = move || {
             for task in batches.into_iter().flatten() {
-                // Before the task runs: its place is free as soon as it has left the queue.
+                // Before the task runs, because its place is free as soon as it has left the queue.
                 counts.queued.fetch_sub(1, Ordering::Relaxed);
                 if catch_panic(|| handler(task)).is_none() {
                     counts.panicked.fetch_add(1, Ordering::Relaxed);
@@ -274,7 +274,7 @@ impl<T: Send + 'static> Executor<T> for Worker<T> {
         batch.refused.pop().map_or(Ok(()), Err)
     }
 
-    /// One message for the whole batch, and one wake-up.
+    /// Sends one message for the whole batch, which causes one wake-up.
     fn execute_batch(&self, batch: &mut Batch<'_, T>) {
         let wanted = batch.len();
         let mut fits = 0;

@@ -465,7 +465,7 @@ mod tests {
     use std::sync::mpsc;
     use std::thread;
 
-    /// Nobody outside can hold a shard; so it is tried here.
+    /// No code outside the crate can hold a shard, so this is tested here.
     #[test]
     fn what_falls_due_during_a_turn_need_not_wait_for_a_busy_shard() {
         let (sender, expired) = mpsc::channel();

@@ -1,7 +1,8 @@
-//! The owner: has shards with wheels in them, which a driver flushes.
+//! The owner: a trait for structures whose shards contain wheels, which a driver flushes.
 //!
-//! A timer's own shards are one; keyed timers on it are others. A driver knows neither what lies in
-//! them nor what becomes of it when it expires: it says which bucket is due, and gives the turn.
+//! A timer is an owner; the keyed timers and purgatories on it are others. A driver knows neither
+//! the content of the wheels nor what happens to it when it expires: it only says which bucket is
+//! due.
 
 use crate::sync::{Mutex, MutexGuard};
 use crate::timer::context::TimerContext;
@@ -15,7 +16,8 @@ use std::any::Any;
 use std::collections::HashMap;
 use std::mem;
 
-/// A shard's number tells whose it is: these bits are its place among its owner's.
+/// These bits of a shard's number are its place among the shards of its owner; the others identify
+/// the owner.
 const OWN_BITS: u32 = 12;
 
 /// The most shards that an owner can have.
@@ -31,7 +33,7 @@ pub(crate) fn owner_of(shard: u32) -> u32 {
     shard >> OWN_BITS
 }
 
-/// Returns the place of a shard among its owner's.
+/// Returns the place of a shard among the shards of its owner.
 pub(crate) fn place_of(shard: u32) -> usize {
     shard as usize & (MAX_SHARDS - 1)
 }
@@ -40,32 +42,33 @@ pub(crate) fn place_of(shard: u32) -> usize {
 pub(crate) type Queued = HashMap<(u32, BucketId), usize>;
 
 pub(crate) trait Owner: Send + Sync {
-    /// Flushes a batch of the bucket that comes first, if it is still one of the step's shard.
-    /// What expires goes to `expired`.
+    /// Flushes a batch of the bucket that comes first, if it still belongs to the step's shard.
+    /// Expired entries go to `expired`.
     fn flush(&self, step: &FlushStep, armed: &mut Vec<Expiration>, expired: &mut Expired) -> Flush;
 
-    /// Hands over what a flush took out, with no lock held. Returns how much that was.
+    /// Hands over what a flush took out, with no lock held. Returns the number of items.
     fn hand_over(&self, expired: &mut Expired) -> usize;
 
-    /// Takes a bucket that holds only what was cancelled out of the delay queue, where it came
-    /// first. Without this a thread would wake up for nothing. Does bounded work, and returns what
+    /// Takes a bucket that holds only cancelled entries out of the delay queue, where it came
+    /// first. Without this, a thread would wake up for nothing. Does bounded work, and returns what
     /// it found.
     fn forget_if_empty(&self, expiration: Expiration) -> Trimmed;
 
-    /// Closes the owner: nothing comes in any more.
+    /// Closes the owner: nothing can be added any more.
     fn close(&self);
 
-    /// Drops what is pending, when no caller can want it any more. Returns how much that was.
+    /// Drops all pending entries, when no caller can want them any more. Returns how many there
+    /// were.
     fn drop_pending(&self) -> u64;
 
     fn len(&self) -> usize;
 
     fn add_to(&self, stats: &mut Stats);
 
-    /// Adds what the levels hold at `now`. Lets go of each lock after some buckets.
+    /// Adds the content of the levels at `now`. Releases each lock after some buckets.
     fn snapshot(&self, snapshot: &mut Snapshot, now: u64);
 
-    /// Checks every shard, and that the delay queue has each armed bucket once.
+    /// Checks every shard, and checks that the delay queue contains each armed bucket once.
     fn assert_invariants(&self, queued: &Queued);
 }
 
@@ -73,16 +76,16 @@ pub(crate) trait Owner: Send + Sync {
 pub(crate) struct FlushStep {
     pub(crate) shard: u32,
     pub(crate) turn_start: u64,
-    /// The present, read for this step, and its tick.
+    /// The present, as read for this step, and its tick.
     pub(crate) now: u64,
     pub(crate) present: u64,
     /// Whether to wait for a thread that holds the shard.
     pub(crate) waits: bool,
 }
 
-/// What became of a step.
+/// The result of a step.
 pub(crate) enum Flush {
-    /// A batch was flushed; whom to wake, now that no lock is held.
+    /// A batch was flushed. Contains the sleepers to wake, now that no lock is held.
     Done(Wakes),
     /// Another thread holds the shard.
     Busy,
@@ -91,7 +94,8 @@ pub(crate) enum Flush {
 }
 
 impl FlushStep {
-    /// Locks the step's shard and polls the bucket that comes first, if it is still one of it.
+    /// Locks the step's shard and polls the bucket that comes first, if it still belongs to that
+    /// shard.
     pub(crate) fn poll<'a, S>(
         &self,
         context: &TimerContext,
@@ -104,12 +108,12 @@ impl FlushStep {
     }
 }
 
-/// How often a lock is tried before it counts as taken: about as long as a call holds it. In models
-/// trying again does not help.
+/// How often a lock is tried before it counts as taken: for about as long as a call holds it. In
+/// models, trying again does not help.
 const TRIES: usize = if cfg!(tickwheel_model) { 1 } else { 32 };
 
-/// Takes the lock, unless another thread keeps it for longer than a call takes: then its holder is
-/// waiting for a core, and so would a thread that waited for the lock.
+/// Takes the lock, unless another thread keeps it for longer than a call takes. In that case its
+/// holder waits for a core, and so would a thread that waited for the lock.
 pub(crate) fn try_lock<S>(shard: &Mutex<S>) -> Option<MutexGuard<'_, S>> {
     (0..TRIES).find_map(|_| {
         let state = shard.try_lock();
@@ -120,21 +124,21 @@ pub(crate) fn try_lock<S>(shard: &Mutex<S>) -> Option<MutexGuard<'_, S>> {
     })
 }
 
-/// What was taken out of an owner's shards and is to be handed over, of a type that only the owner
-/// knows.
+/// Items that were taken out of an owner's shards and have to be handed over. Only the owner knows
+/// their type.
 #[derive(Default)]
 pub(crate) struct Expired(Option<Box<dyn Any + Send>>);
 
 impl Expired {
-    /// Gives its room to one that has none. Both are empty.
+    /// Gives its buffer to one that has none. Both are empty.
     pub(crate) fn lend_to(&mut self, other: &mut Self) {
         if other.0.is_none() {
             mem::swap(self, other);
         }
     }
 
-    /// Returns the items, which are of type `T`: none if the last ones were another owner's, and
-    /// are handed over.
+    /// Returns the items, which are of type `T`. There are none if the last ones belonged to
+    /// another owner and were handed over.
     pub(crate) fn items<T: Send + 'static>(&mut self) -> &mut Vec<T> {
         if !self.0.as_ref().is_some_and(|items| items.is::<Vec<T>>()) {
             self.0 = Some(Box::new(Vec::<T>::new()));

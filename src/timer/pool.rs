@@ -1,26 +1,26 @@
 //! The pool: shards that are not in use, kept for the next timer or purgatory of the same types.
 //!
-//! A handle refers to its shard by a plain reference. To count these references instead, so that
-//! shards could be freed, would take two more locked instructions for each timer, a fifth of the
-//! time that adding and cancelling it takes. So a shard lives forever; while it is not in use it
-//! holds about a kilobyte. There are never more of them than were in use at once, but for those
-//! that are worn: each of them had used a place of its slab 2^31 times.
+//! A handle refers to its shard by a plain reference. Counting these references, so that shards
+//! could be freed, would take two more locked instructions for each timer, which is a fifth of the
+//! time that adding and cancelling it takes. So a shard lives forever. While it is not in use it
+//! holds about a kilobyte. There are never more shards than were in use at once, except for worn
+//! ones: each of them had used a place of its slab 2^31 times.
 
 use std::any::{Any, TypeId};
 use std::collections::BTreeMap;
 
-/// Not from the lock facade: it guards no more than a few steps, and outlives any model.
+/// Not from the lock facade: it protects no more than a few steps, and outlives any model.
 static POOL: parking_lot::Mutex<BTreeMap<TypeId, Box<dyn Any + Send>>> =
     parking_lot::Mutex::new(BTreeMap::new());
 
-/// Returns something that is not in use: from the pool if there is one that `is_free`, otherwise a
+/// Returns an item that is not in use: from the pool if it contains one that `is_free`, otherwise a
 /// new one.
 pub(crate) fn take<S: Sync + 'static>(
     is_free: impl Fn(&S) -> bool,
     make: impl FnOnce() -> S,
 ) -> &'static S {
     let (mut free, mut busy) = (None, Vec::new());
-    // Looked at outside of the pool: that takes locks whose holders may want the pool.
+    // Checked outside of the pool's lock: the check takes locks whose holders may want the pool.
     while let Some(pooled) = with_pool(Vec::pop) {
         if is_free(pooled) {
             free = Some(pooled);
@@ -32,9 +32,9 @@ pub(crate) fn take<S: Sync + 'static>(
     free.unwrap_or_else(|| Box::leak(Box::new(make())))
 }
 
-/// Takes something back that is no longer in use, or soon will not be.
+/// Takes back an item that is no longer in use, or soon will not be.
 pub(crate) fn put<S: Sync + 'static>(retired: &'static S) {
-    // A model checker's locks belong to one schedule, and can't be used in the next.
+    // The locks of a model checker belong to one schedule, and can't be used in the next.
     if !cfg!(tickwheel_model) {
         with_pool(|pool| pool.push(retired));
     }

@@ -1,6 +1,6 @@
-//! The reaper: a thread that does one step after the other until it is told to stop.
+//! The reaper: a thread that performs steps until it is told to stop.
 //!
-//! It knows no timer. What a step is, how it waits and what wakes it, is its owner's.
+//! It knows no timer. Its owner determines what a step is, how it waits and what wakes it.
 
 use crate::sync::{Mutex, thread};
 use crate::timer::report::{self, catch_panic_of};
@@ -14,17 +14,18 @@ pub(crate) struct Reaper {
     thread: Mutex<Option<thread::JoinHandle<()>>>,
 }
 
-/// How long the reaper rests after a step that panicked: so long that one which panics every time
-/// costs next to nothing, so short that whoever waits for the reaper's end hardly notices.
+/// How long the reaper pauses after a step that panicked: long enough that a step which panics
+/// every time costs next to nothing, and short enough that a thread which waits for the reaper's
+/// end hardly notices.
 const REST: Duration = Duration::from_millis(100);
 
 impl Reaper {
     /// Starts a thread called `name` that calls `step` until it returns false, and `failed` after
     /// each step that panicked.
     ///
-    /// A step contains whatever a user's code does, so one that panics is a defect of this crate.
-    /// Then the next one is tried, after a rest: a timer that has lost something is better than one
-    /// that expires nothing any more.
+    /// A step contains all panics of user code, so a step that panics is a defect of this crate.
+    /// The next step is then tried after a pause: a timer that has lost something is better than a
+    /// timer that no longer expires anything.
     pub(crate) fn start(
         name: &str,
         mut step: impl FnMut() -> bool + Send + 'static,
@@ -34,7 +35,7 @@ impl Reaper {
         let reported = Arc::clone(&timer);
         let mut go_on = move || {
             if cfg!(tickwheel_model) {
-                return step(); // A model must fail where the reaper does.
+                return step(); // In a model, a panic of the reaper must fail the model.
             }
             catch_panic_of(&timer, &mut step).unwrap_or_else(|| {
                 failed();
@@ -50,13 +51,13 @@ impl Reaper {
         Ok(Reaper { id: thread.thread().id(), thread: Mutex::new(Some(thread)) })
     }
 
-    /// Waits until the thread has ended, which its owner has told it to. The reaper itself, on
-    /// which a task may drop the last timer, does not wait for itself.
+    /// Waits until the thread has ended; its owner has told it to stop. The reaper does not wait
+    /// for itself if a task drops the last timer on it.
     pub(crate) fn join(&self) {
         if thread::current().id() == self.id {
             return;
         }
-        // Held while joining: others who join meanwhile wait for the thread's end as well.
+        // Held while joining: other threads that join also wait for the thread's end.
         let mut thread = self.thread.lock();
         if let Some(thread) = thread.take() {
             let _ = thread.join(); // It contains every panic.
@@ -70,7 +71,7 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
     use std::time::Instant;
 
-    /// No user can make a step panic; so it is tried here.
+    /// No user code can make a step panic, so that is tested here.
     #[test]
     fn a_step_that_panics_is_counted_and_followed_by_a_rest_and_another_step() {
         let (steps, failures) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));

@@ -1,8 +1,8 @@
-//! Reports: `tracing` events on cold paths, or nothing without the `tracing` feature. And the one
-//! place where panics end.
+//! Reports: `tracing` events on cold paths, or nothing without the `tracing` feature. This is also
+//! the only place where panics end.
 //!
-//! Never used under a lock: a subscriber is the user's code. So is what a panic carries, whose drop
-//! may panic: nothing here does, whatever these do.
+//! Never called under a lock, because a subscriber is user code. So is a panic's payload, whose
+//! drop may panic. No function here panics, whatever these do.
 
 use std::any::Any;
 use std::mem;
@@ -23,7 +23,7 @@ macro_rules! report_warn {
 macro_rules! report_error {
     ($($event:tt)+) => { $crate::timer::report::quietly(|| tracing::error!($($event)+)) };
 }
-// Under other names until here: `warn` is an attribute as well.
+// Imported under other names up to this line, because `warn` is an attribute as well.
 #[cfg(feature = "tracing")]
 pub(crate) use {report_debug as debug, report_error as error, report_warn as warn};
 
@@ -37,7 +37,7 @@ macro_rules! nothing {
 #[cfg(not(feature = "tracing"))]
 pub(crate) use {nothing as debug, nothing as error, nothing as warn};
 
-/// Calls a subscriber, whose panic can be reported to nobody.
+/// Calls a subscriber. A panic in it cannot be reported.
 #[cfg(feature = "tracing")]
 pub(crate) fn quietly(report: impl FnOnce()) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(report)) {
@@ -45,8 +45,8 @@ pub(crate) fn quietly(report: impl FnOnce()) {
     }
 }
 
-/// Reports what a user's code panicked with, and the timer that called it, where that is known. The
-/// thread's name says as much of a [`Worker`](crate::Worker).
+/// Reports the payload of a panic in user code, and the timer that called the code, where that is
+/// known. For a [`Worker`](crate::Worker), the thread's name gives the same information.
 pub(crate) fn report_panic(timer: Option<&str>, panic: Box<dyn Any + Send>) {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
@@ -56,9 +56,9 @@ pub(crate) fn report_panic(timer: Option<&str>, panic: Box<dyn Any + Send>) {
     discard(panic);
 }
 
-/// Drops what a panic carried. That may panic with something whose drop panics, and so on: what is
-/// left then is leaked, because nobody may drop it. A type that does so once does it by mistake, so
-/// the bound only has to be one.
+/// Drops the payload of a panic. That may panic with a payload whose drop panics, and so on. After
+/// a few attempts the rest is leaked, because it cannot be dropped. A type that does this once does
+/// it by mistake, so any bound is good enough.
 fn discard(mut panic: Box<dyn Any + Send>) {
     for _ in 0..4 {
         match catch_unwind(AssertUnwindSafe(|| drop(panic))) {
@@ -69,24 +69,25 @@ fn discard(mut panic: Box<dyn Any + Send>) {
     mem::forget(panic);
 }
 
-/// Calls a user's code; contains its panic, which is the caller's to report.
+/// Calls user code and contains its panic, which the caller has to report.
 pub(crate) fn contain<R>(code: impl FnOnce() -> R) -> Result<R, Box<dyn Any + Send>> {
     catch_unwind(AssertUnwindSafe(code))
 }
 
-/// Calls a user's code for no timer in particular; contains and reports its panic.
+/// Calls user code that belongs to no particular timer; contains and reports its panic.
 pub(crate) fn catch_panic<R>(code: impl FnOnce() -> R) -> Option<R> {
     contain(code).map_err(|panic| report_panic(None, panic)).ok()
 }
 
-/// Calls a user's code for the timer of this name; contains and reports its panic.
+/// Calls user code for the timer of this name; contains and reports its panic.
 pub(crate) fn catch_panic_of<R>(timer: &str, code: impl FnOnce() -> R) -> Option<R> {
     contain(code).map_err(|panic| report_panic(Some(timer), panic)).ok()
 }
 
-/// What a user gave to a timer to be kept: its drop is contained as well, wherever that happens.
+/// A user's value that a timer keeps. A panic of its drop is contained as well, wherever that
+/// happens.
 pub(crate) struct Contained<T> {
-    /// `None` once it is dropped.
+    /// `None` after it was dropped.
     value: Option<T>,
     timer: Arc<str>,
 }

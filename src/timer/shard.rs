@@ -1,13 +1,13 @@
-//! The shard: one core behind its lock, and everything that a timeout's handle needs.
+//! The shard: a core behind its lock, and everything that the handle of a timer needs.
 //!
-//! A handle refers to its shard without counting the reference, so a shard is never freed: when its
-//! timer is dropped it is emptied, and waits in the [pool](crate::timer::pool) for the next timer.
-//! Handles of the old timer stay harmless, because its keys are never given out again.
+//! A handle refers to its shard without counting the reference, so a shard is never freed. When its
+//! timer is dropped, the shard is emptied and waits in the [pool](crate::timer::pool) for the next
+//! timer. Handles of the old timer stay harmless, because its keys are never issued again.
 //!
 //! # Locks
-//! Under a shard's lock the delay queue's lock may be taken, never another shard's. No user code
-//! runs under it: tasks leave it by value and are dropped or run outside, and the clock is one of
-//! ours.
+//! Under a shard's lock the delay queue's lock may be taken, but never another shard's. No user
+//! code runs under it: tasks leave it by value and are dropped or run outside, and the clock is one
+//! of the crate's own.
 
 use crate::store::key::Key;
 use crate::sync::{Mutex, MutexGuard, thread_number};
@@ -30,17 +30,18 @@ pub(crate) struct Shard<T>(pub(crate) CachePadded<Mutex<State<T>>>);
 #[derive(Debug)]
 pub(crate) struct State<T> {
     pub(crate) core: Core<T>,
-    /// What belongs to the timer; `None` while the shard has none.
+    /// The part that belongs to the timer; `None` while the shard has none.
     context: Option<Arc<TimerContext>>,
-    /// Set by shutdown: from then on nothing comes in.
+    /// Set by shutdown: from then on nothing can be added.
     closed: bool,
-    /// The thread that added last, and how many other threads' calls came since it was last
-    /// crowded.
+    /// The thread that added last, and the number of calls by other threads since the shard was
+    /// last crowded.
     owner: u32,
     strangers: u32,
 }
 
-/// Calls of other threads that make a shard crowded: the owner goes to the pair's other shard then.
+/// The number of calls by other threads that make a shard crowded. The owning thread then changes
+/// to the other shard of its pair.
 const CROWD: u32 = 64;
 
 /// The reason why an entry was not added.
@@ -49,14 +50,14 @@ pub(crate) enum Refusal {
     Closed,
 }
 
-/// The key of an entry, and whether the shard is crowded; or the task comes back.
+/// The key of an entry, and whether the shard is crowded; or the task that was not added.
 pub(crate) type Added<T> = Result<(Key, bool), (Refusal, T)>;
 
-/// Moves of a deadline.
+/// How a deadline may be moved.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Move {
     To,
-    /// Only to a later one.
+    /// Only to a later deadline.
     Extend,
 }
 
@@ -76,15 +77,15 @@ impl<T> Shard<T> {
         state.closed = false;
     }
 
-    /// Frees what the shard holds for its timer, which has been drained. Returns whether it may
-    /// serve another one: not if too many of its keys are used up.
+    /// Frees the memory that the shard holds for its timer, which has been drained. Returns whether
+    /// the shard may serve another timer: not if too many of its keys are used up.
     pub(crate) fn retire(&self) -> bool {
         let mut state = self.lock();
         state.context = None;
         let former = state.core.restart(Core::idle());
         let is_reusable = !state.core.is_worn();
         drop(state);
-        drop(former); // Handles that were kept need not wait for that.
+        drop(former); // Not under the lock: callers of old handles need not wait for it.
         is_reusable
     }
 
@@ -102,7 +103,7 @@ impl<T> Shard<T> {
         self.add_permitted(context, when, task)
     }
 
-    /// Adds a task as [`add`](Self::add) does, but never refuses it for want of a permit.
+    /// Adds a task as [`add`](Self::add) does, but never refuses it for lack of a permit.
     pub(crate) fn add_beyond_limit(&self, context: &TimerContext, when: When, task: T) -> Added<T> {
         if let Some(limit) = &context.limit {
             limit.overdraw();
@@ -110,7 +111,7 @@ impl<T> Shard<T> {
         self.add_permitted(context, when, task)
     }
 
-    /// Adds a task that has its permit.
+    /// Adds a task for which a permit was taken.
     #[inline]
     fn add_permitted(&self, context: &TimerContext, when: When, task: T) -> Added<T> {
         let (now, deadline) = context.resolve(when);
@@ -134,7 +135,7 @@ impl<T> Shard<T> {
         let mut state = self.lock();
         state.note_caller();
         let task = state.core.cancel(key)?;
-        // Both under the lock: a thread that finds the timer gone finds its permit free.
+        // Both under the lock: a thread that finds the timer gone also finds its permit free.
         seen();
         if let Some(context) = &state.context {
             context.release_permits(1);
@@ -157,7 +158,7 @@ impl<T> Shard<T> {
     pub(crate) fn reschedule(&self, key: Key, when: When, how: Move) -> bool {
         let mut state = self.lock();
         state.note_caller();
-        // A closed shard is being drained: nothing moves any more.
+        // A closed shard is being drained: no deadline moves any more.
         let State { core, context: Some(context), closed: false, .. } = &mut *state else {
             return false;
         };
@@ -188,12 +189,12 @@ impl<T> Shard<T> {
         state.context.as_ref().map(|context| context.time.instant_of(deadline))
     }
 
-    /// Closes the shard: nothing comes in any more.
+    /// Closes the shard: nothing can be added any more.
     pub(crate) fn close(&self) {
         self.lock().closed = true;
     }
 
-    /// Closes the shard and takes everything out that is pending, in small batches.
+    /// Closes the shard and takes all pending entries out, in small batches.
     pub(crate) fn drain(&self, context: &TimerContext, mut out: impl FnMut(u64, T)) {
         self.close();
         let mut cursor = 0;
@@ -217,7 +218,7 @@ impl<T> Shard<T> {
 
 impl<T> State<T> {
     /// Flushes a batch of a bucket that was polled under this lock, and tells the delay queue.
-    /// Returns whom to wake when the lock is released.
+    /// Returns which sleepers to wake when the lock is released.
     pub(crate) fn flush(
         &mut self,
         context: &TimerContext,
@@ -229,12 +230,13 @@ impl<T> State<T> {
         let before = expired.len();
         let arm = |expiration| armed.push(expiration);
         let unfinished = self.core.flush(expiration, now, arm, |task| expired.push(task));
-        // Under the lock: a thread that finds the timer gone finds its permit free.
+        // Under the lock: a thread that finds the timer gone also finds its permit free.
         context.release_permits(expired.len() - before);
         context.delay_queue.flushed(armed.drain(..), unfinished)
     }
 
-    /// Notes that the calling thread adds here. Returns whether too many others came meanwhile.
+    /// Records that the calling thread adds here. Returns whether too many other threads came in
+    /// between.
     #[inline]
     fn note_owner(&mut self) -> bool {
         self.owner = thread_number();

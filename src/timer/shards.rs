@@ -1,4 +1,4 @@
-//! The shards of a timer: which of them a thread adds to, and what they hold together.
+//! The shards of a timer: which of them a thread adds to, and what they contain together.
 
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::thread_number;
@@ -16,7 +16,7 @@ use crate::wheel::wheels::Wheels;
 use crossbeam_utils::CachePadded;
 use std::sync::Arc;
 
-/// The shards of a timer: see the [module](self).
+/// The shards of a timer; see the [module](self).
 pub(crate) struct Shards<T: Send + 'static> {
     /// Their number is a power of two.
     shards: Box<[&'static Shard<T>]>,
@@ -26,10 +26,10 @@ pub(crate) struct Shards<T: Send + 'static> {
     pub(crate) dispatcher: Dispatcher<T>,
 }
 
-/// Two shards, of which a thread adds to one: see [`Shards::home`].
+/// Two shards, of which a thread adds to one; see [`Shards::home`].
 struct Pair<T: 'static> {
     shards: [&'static Shard<T>; 2],
-    /// Which of them: odd or even.
+    /// Which of the two: odd or even.
     active: AtomicUsize,
 }
 
@@ -60,9 +60,9 @@ impl<T: Send + 'static> Shards<T> {
     /// Returns the shard that the calling thread adds to.
     ///
     /// Each thread has a pair of shards to itself, as far as there are enough, and adds to one of
-    /// them. When other threads come there often, because they cancel what this one adds, it goes
-    /// to the other one of the pair, and leaves them the first with the timers that they know. So
-    /// neither meets the other's lock, nor the cache lines behind it.
+    /// them. When other threads come there often, because they cancel what this thread adds, it
+    /// changes to the other shard of the pair, and leaves them the first one with the timers that
+    /// they know. So neither thread contends for the other's lock or for the cache lines behind it.
     #[inline]
     pub(crate) fn home(&self) -> &'static Shard<T> {
         let pair = self.pair();
@@ -70,7 +70,7 @@ impl<T: Send + 'static> Shards<T> {
         pair.shards[pair.active.load(Ordering::Relaxed) & 1]
     }
 
-    /// Lets the calling thread's pair change over to its other shard.
+    /// Makes the calling thread's pair change to its other shard.
     pub(crate) fn leave_crowd(&self) {
         self.pair().active.fetch_xor(1, Ordering::Relaxed);
     }
@@ -90,7 +90,7 @@ impl<T: Send + 'static> Shards<T> {
         self.shards.len()
     }
 
-    /// Closes all shards, and hands what was pending to `out`, with its deadline.
+    /// Closes all shards, and hands the pending entries to `out`, with their deadlines.
     pub(crate) fn drain(&self, mut out: impl FnMut(u64, T)) {
         self.shards.iter().for_each(|shard| shard.drain(&self.context, &mut out));
     }
@@ -112,7 +112,7 @@ impl<T: Send + 'static> Owner for Shards<T> {
     }
 
     fn forget_if_empty(&self, expiration: Expiration) -> Trimmed {
-        // If another thread is at work there, it is not worth waiting for.
+        // If another thread is at work there, waiting for it does not pay.
         let Some(mut state) = try_lock(&self.of(expiration.shard).0) else { return Trimmed::Live };
         self.context.forget_if_empty(&mut state.core, expiration)
     }

@@ -1,4 +1,4 @@
-//! Statistics: what a timer has done, and how it stands.
+//! Statistics: what a timer has done, and its current state.
 
 use crate::wheel::counters::{Counters, Lateness};
 use std::fmt;

@@ -1,16 +1,17 @@
 //! The bucket: references to the entries that were filed under one slot of a wheel, first in,
 //! first out.
 //!
-//! An entry lies in the slab and never moves; a bucket holds 12 bytes for it, enough to cascade it
-//! without touching the entry. References lie in blocks, read in order when the bucket is flushed,
-//! so that no cache miss waits for another one, and a bucket grows without copying.
+//! An entry is stored in the slab and never moves. A bucket holds 12 bytes for it, enough to
+//! cascade it without touching the entry. References are stored in blocks, which are read in order
+//! when the bucket is flushed. So no cache miss waits for another one, and a bucket grows without
+//! copying.
 //!
-//! A bucket points and does not own: cancelling an entry, or filing it anew, leaves its reference
-//! behind, which is then *stale*. Code that takes references out asks the slab which of them are
-//! stale. The core keeps the number of stale references below that of the others.
+//! A bucket refers to entries but does not own them: cancelling an entry, or filing it again,
+//! leaves its reference behind, which is then *stale*. Code that takes references out asks the slab
+//! which of them are stale. The core keeps the number of stale references below that of the others.
 //!
-//! A bucket begins with a small block: most buckets of a wheel with many slots hold a reference or
-//! two, and what is cancelled there should not leave half a kilobyte behind.
+//! A bucket begins with a small block. Most buckets of a wheel with many slots hold a reference or
+//! two, and a cancelled one should not leave half a kilobyte behind.
 //!
 //! Invariants, checked by [`Bucket::assert_invariants`]: a bucket's blocks are linked from `first`
 //! to `last`, all full but for the front of the first and the back of the last, and only the first
@@ -19,25 +20,25 @@
 use crate::store::slab::Slab;
 use crate::work;
 
-/// References in a block: with what belongs to it, one fills 512 bytes, a small one 64.
+/// References in a block. With its header, a block fills 512 bytes, a small one 64.
 const BLOCK: usize = if cfg!(tickwheel_tiny) { 3 } else { 41 };
 const SMALL_BLOCK: usize = if cfg!(tickwheel_tiny) { 2 } else { 4 };
 
-/// Blocks come and go in bursts, and where a burst was, a few stay: so their chunks are small.
+/// Blocks come and go in bursts, and a few of them stay after a burst, so their chunks are small.
 const CHUNK_BYTES: usize = 4 << 10;
 
 /// Marks the number of a small block.
 const SMALL: u32 = 1 << 31;
 const NONE: u32 = u32::MAX;
 
-/// What a bucket keeps of an entry.
+/// What a bucket keeps for an entry.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Reference {
     /// The low 32 bits of the tick under which the entry was filed.
     pub(crate) tick: u32,
     /// The entry's index in the slab.
     pub(crate) index: u32,
-    /// The number of the filing: the entry's tag in the slab, as long as this is its last filing.
+    /// The number of the filing: the entry's tag in the slab, as long as this is its latest filing.
     pub(crate) filing: u32,
 }
 
@@ -140,7 +141,8 @@ pub(crate) struct Bucket {
     /// References in the last block, counted from the block's front, and its capacity.
     end: u8,
     capacity: u8,
-    /// In the delay queue, or held by the thread that took it from there to flush it.
+    /// Whether the bucket is in the delay queue, or held by the thread that took it from there to
+    /// flush it.
     pub(crate) armed: bool,
 }
 
@@ -154,13 +156,13 @@ impl Bucket {
         self.len as usize
     }
 
-    /// Returns the reference that was pushed first.
+    /// Returns the oldest reference.
     #[inline]
     pub(crate) fn front(&self, blocks: &Blocks) -> Option<Reference> {
         (self.len > 0).then(|| blocks.references(self.first)[usize::from(self.start)])
     }
 
-    /// Adds a reference at the end. Always inlined: half of its instructions were those of a call.
+    /// Adds a reference at the end. Always inlined: the call made up half of its instructions.
     #[inline(always)]
     pub(crate) fn push(&mut self, blocks: &mut Blocks, reference: Reference) {
         if self.end == self.capacity {
@@ -209,9 +211,9 @@ impl Bucket {
         }
     }
 
-    /// Takes the stale references out of the first block; there must be one. The others follow
-    /// behind the last one then, unless the bucket has no other block. Returns how many references
-    /// there were in it, and how many of them are live. `batch` is room for them.
+    /// Takes the stale references out of the first block; there must be one. The others then follow
+    /// behind the last reference, unless the bucket has no other block. Returns how many references
+    /// there were in the block, and how many of them are live. `batch` is scratch space for them.
     pub(crate) fn sweep_front(
         &mut self,
         blocks: &mut Blocks,
@@ -224,7 +226,7 @@ impl Bucket {
         batch.extend_from_slice(&blocks.references(self.first)[references]);
         batch.retain(|reference| is_live(*reference));
         let live = batch.len();
-        // Few move from a large block to a small one.
+        // Few references move from a large block to a small one.
         let few = if self.first & SMALL == 0 { SMALL_BLOCK } else { 0 };
         if self.first == self.last && live > few {
             blocks.references_mut(self.first)[..live].copy_from_slice(batch);
@@ -237,7 +239,7 @@ impl Bucket {
         (taken, live)
     }
 
-    /// Pushes all of these.
+    /// Pushes all of these references.
     fn extend(&mut self, blocks: &mut Blocks, mut references: &[Reference]) {
         while let [first, rest @ ..] = references {
             self.push(blocks, *first);
@@ -257,7 +259,7 @@ impl Bucket {
         if self.first == self.last { self.end } else { capacity(self.first) }
     }
 
-    /// Drops `count` references of the first block, and the block with its last one.
+    /// Drops `count` references of the first block, and the block too if it becomes empty.
     #[inline]
     fn drop_front(&mut self, blocks: &mut Blocks, count: usize) {
         self.start += count as u8;

@@ -1,16 +1,16 @@
-//! The bucket queue: which bucket is to be flushed next, and when.
+//! The bucket queue: which bucket has to be flushed next, and when.
 //!
-//! A binary heap of bucket expirations, shared by all shards, each armed bucket in it once. It
+//! A binary heap of bucket expirations that all shards share. It contains each armed bucket once,
 //! holds no entries and knows no wheel. Work leaves it in three kinds:
 //!
 //! - a bucket of level 0, whose entries fall due at its tick;
 //! - a bucket of an overflow wheel, which expires early and then waits in the backlog to be
-//!   cascaded slice by slice. Buckets of level 0 overtake it, but never one whose tick lies at or
-//!   after the backlog's first: so timers leave in the order of their ticks, also after a leap of
-//!   the clock over many buckets;
+//!   cascaded in slices. Buckets of level 0 overtake it, but never one whose tick lies at or after
+//!   the backlog's first tick. So timers leave in the order of their ticks, even after the clock
+//!   has leapt over many buckets;
 //! - a shard's *elapsed* bucket: entries whose time had passed when they were added. A turn takes
-//!   those that were there when it began, so a task that adds another one for now does not keep the
-//!   turn from ending.
+//!   the entries that were there when it began, so a task that adds another one for now does not
+//!   keep the turn from ending.
 
 use crate::wheel::bucket::BucketId;
 use crate::work;
@@ -20,10 +20,10 @@ use std::collections::BinaryHeap;
 /// The level that means a shard's bucket of elapsed entries.
 pub(crate) const ELAPSED: u8 = u8::MAX;
 
-/// A bucket, and when it is to be flushed. Ordered by that.
+/// A bucket, and when it has to be flushed. Ordered by that time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Expiration {
-    /// The tick from which on the bucket is to be flushed.
+    /// The first tick at which the bucket may be flushed.
     pub(crate) tick: u64,
     /// The first tick of the bucket's entries: by then an overflow bucket must be cascaded.
     pub(crate) start: u64,
@@ -36,28 +36,29 @@ pub(crate) struct BucketQueue {
     heap: BinaryHeap<Reverse<Expiration>>,
     /// Overflow buckets that have expired and are not cascaded yet, by their start.
     backlog: BinaryHeap<Reverse<(u64, Expiration)>>,
-    /// Elapsed buckets for the next turn: at most one of each shard.
+    /// Elapsed buckets for the next turn: at most one per shard.
     elapsed: Vec<Expiration>,
     /// Due buckets whose shards were busy when it was their turn, at most [`ASIDE`]; only within a
     /// step of a turn.
     aside: Vec<Expiration>,
 }
 
-/// How many buckets are put aside at most: bounds what a step of a turn does under a lock.
+/// The maximum number of buckets that are put aside. It bounds what a step of a turn does under a
+/// lock.
 const ASIDE: usize = 64;
 
-/// What is to be done next.
+/// What to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Due {
-    /// A bucket of this shard is to be flushed.
+    /// A bucket of this shard has to be flushed.
     Shard(u32),
-    /// Nothing but buckets of busy shards; this is one of them.
+    /// Only buckets of busy shards are left; this is one of them.
     Busy(u32),
     Nothing,
 }
 
 impl BucketQueue {
-    /// Puts in a bucket that was not armed.
+    /// Adds a bucket that was not armed.
     pub(crate) fn offer(&mut self, expiration: Expiration) {
         work::count_growth(self.heap.len(), self.heap.capacity());
         if expiration.bucket.level == ELAPSED {
@@ -76,29 +77,29 @@ impl BucketQueue {
         }
     }
 
-    /// Lets this turn have the elapsed buckets that are there now.
+    /// Lets this turn have the elapsed buckets that are present now.
     pub(crate) fn begin_turn(&mut self) {
         work::count(self.elapsed.len());
         self.heap.extend(self.elapsed.drain(..).map(Reverse));
     }
 
     /// Takes out the bucket to flush next, if one is due: at `turn_start` if nothing waits in the
-    /// backlog, at `now`, which is not before, as long as something does.
+    /// backlog, otherwise at `now`, which is not before `turn_start`.
     pub(crate) fn poll(&mut self, turn_start: u64, now: u64) -> Option<Expiration> {
         let due = self.peek_due(turn_start, now)?;
         self.take(due);
         Some(due)
     }
 
-    /// Takes out the bucket to flush next, as [`poll`](Self::poll) does, if it is one of `shard`'s.
+    /// Takes out the bucket to flush next, as [`poll`](Self::poll) does, if it belongs to `shard`.
     pub(crate) fn poll_of(&mut self, shard: u32, turn_start: u64, now: u64) -> Option<Expiration> {
         let due = self.peek_due(turn_start, now).filter(|due| due.shard == shard)?;
         self.take(due);
         Some(due)
     }
 
-    /// Returns which shard's bucket is to be flushed next. A shard of which a bucket was put aside
-    /// is left out.
+    /// Returns the shard whose bucket has to be flushed next. A shard with a bucket that was put
+    /// aside is left out.
     pub(crate) fn next_due(&mut self, turn_start: u64, now: u64) -> Due {
         while let Some(due) = self.peek_due(turn_start, now) {
             work::count(self.aside.len());
@@ -114,8 +115,8 @@ impl BucketQueue {
         self.aside.first().map_or(Due::Nothing, |aside| Due::Busy(aside.shard))
     }
 
-    /// Puts aside the bucket that is to be flushed next, because its shard is busy; unless it is no
-    /// longer one of that shard.
+    /// Puts aside the bucket that has to be flushed next, because its shard is busy. Does nothing
+    /// if that bucket belongs to another shard by now.
     pub(crate) fn put_aside_of(&mut self, shard: u32, turn_start: u64, now: u64) {
         if let Some(due) = self.poll_of(shard, turn_start, now) {
             self.aside.push(due);
@@ -130,7 +131,7 @@ impl BucketQueue {
         }
     }
 
-    /// Returns the bucket to flush next, and puts it first in the heap or in the backlog.
+    /// Returns the bucket to flush next, and moves it to the front of the heap or the backlog.
     fn peek_due(&mut self, turn_start: u64, now: u64) -> Option<Expiration> {
         loop {
             work::count(1);
@@ -151,7 +152,7 @@ impl BucketQueue {
         }
     }
 
-    /// Returns the tick from which on there is something to do; `None` if nothing is queued.
+    /// Returns the first tick at which there is something to do; `None` if nothing is queued.
     pub(crate) fn next_tick(&self) -> Option<u64> {
         if self.elapsed.is_empty() && self.backlog.is_empty() && self.aside.is_empty() {
             self.heap.peek().map(|Reverse(top)| top.tick)
@@ -172,8 +173,8 @@ impl BucketQueue {
         self.elapsed.first().copied().or_else(backlog).or_else(heap)
     }
 
-    /// Takes a bucket out, if it comes first in the heap or the backlog, or is one of those that
-    /// have elapsed. Returns whether it did. Never looks at all buckets.
+    /// Takes a bucket out, if it is the first in the heap or the backlog, or an elapsed bucket.
+    /// Returns whether it did. Never looks at all buckets.
     pub(crate) fn take(&mut self, expiration: Expiration) -> bool {
         if self.heap.peek() == Some(&Reverse(expiration)) {
             return self.heap.pop().is_some();

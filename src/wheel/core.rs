@@ -1,4 +1,4 @@
-//! The core: one complete single-threaded timer, its entries and its wheels.
+//! The core: a complete single-threaded timer, consisting of entries and wheels.
 //!
 //! Plain data that never reads a clock, locks, queues or fires. Every call that files an entry
 //! reports which bucket was newly armed, and the code that drives the core offers that to the delay
@@ -6,21 +6,21 @@
 //! [`Timer`](crate::Timer) has one behind its lock.
 //!
 //! Cancelling an entry frees its place in the slab at once; its reference in a bucket stays behind,
-//! stale. A reference is live as long as its entry is there and this was its last filing: each
-//! filing has a number, which is the reference's and the entry's tag in the slab. When there are
-//! more stale references than entries, each `cancel` and `reschedule` sweeps a few.
+//! stale. A reference is live as long as its entry is present and this was the entry's latest
+//! filing. To decide that, each filing has a number, which is stored in the reference and as the
+//! entry's tag in the slab. When there are more stale references than entries, each `cancel` and
+//! `reschedule` sweeps a few.
 //!
-//! A live reference only says: look at this entry at this tick. What is due is decided by the
-//! entry's deadline, so no reference, however wrong, could expire anything early or twice.
+//! A live reference only means: look at this entry at this tick. The entry's deadline decides
+//! whether it is due, so no reference, however wrong, could expire anything early or twice.
 //!
 //! Invariants, checked by [`Core::assert_invariants`]:
 //! - every entry has exactly one live reference;
-//! - a bucket with references is armed: in the delay queue, or in the hands of the thread that
-//!   flushes it;
-//! - a reference lies in the bucket for its tick, inside its wheel's window; in the bucket of
+//! - a bucket with references is armed: it is in the delay queue, or is being flushed by a thread;
+//! - a reference is in the bucket for its tick, inside its wheel's window, or in the bucket of
 //!   elapsed entries if it was due when it was filed;
-//! - an entry's deadline is never before the tick it is filed under (it is later after an
-//!   extension: the flush looks at the deadline and files the entry again).
+//! - an entry's deadline is never before the tick under which it is filed. It is later after an
+//!   extension: the flush looks at the deadline and files the entry again.
 
 use crate::store::key::Key;
 use crate::store::slab::Slab;
@@ -31,14 +31,16 @@ use crate::wheel::ticks::{Deadline, Ticks};
 use crate::wheel::wheels::Wheels;
 use crate::work;
 
-/// Entries lie in chunks of up to 1,024: the larger they are, the fewer cache misses it takes to
-/// find one.
+/// Entries are stored in chunks of up to 1,024. The larger the chunks, the fewer cache misses it
+/// takes to find an entry.
 const CHUNK_BYTES: usize = 32 << 10;
 
-/// Entries that one flush moves while its lock is held: bounds how long others wait for it.
+/// The number of entries that one flush moves while its lock is held. It bounds how long others
+/// wait for the lock.
 pub(crate) const BATCH: usize = 128;
 
-/// Buckets that one call looks at while its lock is held, where it looks at all of them in turn.
+/// The number of buckets that one call looks at while its lock is held, if it looks at all of them
+/// in turn.
 pub(crate) const BUCKETS: usize = 1024;
 
 /// Stale references that are not worth a sweep, however few entries there are.
@@ -51,25 +53,25 @@ pub(crate) struct Entry<T> {
     pub(crate) task: T,
 }
 
-/// What is left in a bucket from whose front the stale references were taken.
+/// The rest of a bucket, after the stale references were taken from its front.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trimmed {
-    /// Nothing: the bucket may be disarmed.
+    /// Nothing is left: the bucket may be disarmed.
     Empty,
-    /// An entry that waits.
+    /// An entry waits in it.
     Live,
-    /// Perhaps more stale references: the bounded time of one call was used up.
+    /// There may be more stale references: the bounded time of one call was used up.
     Unknown,
 }
 
-/// A single-threaded timer: see the [module](self).
+/// A single-threaded timer; see the [module](self).
 #[derive(Debug)]
 pub(crate) struct Core<T> {
     pub(crate) ticks: Ticks,
     pub(crate) entries: Slab<Entry<T>, CHUNK_BYTES>,
     pub(crate) wheels: Wheels,
-    /// The number of the last filing. It starts anew after 2^32; should a stale reference be so
-    /// old that it looks live then, it only makes an entry be filed anew.
+    /// The number of the latest filing. It wraps around after 2^32 filings. If a stale reference is
+    /// so old that it looks live then, its only effect is that an entry is filed again.
     filings: u32,
     sweep: Sweep,
     /// The references that are being moved; empty between calls.
@@ -95,14 +97,14 @@ impl<T> Core<T> {
         Core::new(Ticks::new(1), Wheels::new(0, 4, 0))
     }
 
-    /// Starts over as `fresh`, which will give out no key that was given out before. Returns the
-    /// former core.
+    /// Starts over as `fresh`, which never issues a key that was issued before. Returns the former
+    /// core.
     pub(crate) fn restart(&mut self, fresh: Self) -> Self {
         let fresh = Core { entries: self.entries.successor(), ..fresh };
         std::mem::replace(self, fresh)
     }
 
-    /// Returns whether few keys are left: then the core should not start over once more.
+    /// Returns whether few keys are left: then the core should not start over again.
     pub(crate) fn is_worn(&self) -> bool {
         self.entries.is_worn()
     }
@@ -111,9 +113,9 @@ impl<T> Core<T> {
         self.entries.len()
     }
 
-    /// Takes an entry in. Returns its key, and the reference that is to be filed under `tick` next.
+    /// Adds an entry. Returns its key, and the reference that has to be filed under `tick` next.
     ///
-    /// Always inlined: returned through memory, in four pieces, its result costs 2 of W2's 55 ns.
+    /// Always inlined: returning the result through memory, in four pieces, costs 2 of W2's 55 ns.
     #[inline(always)]
     pub(crate) fn insert(&mut self, deadline: u64, tick: u64, task: T) -> (Key, Reference) {
         self.counters.added += 1;
@@ -123,14 +125,14 @@ impl<T> Core<T> {
         (key, Reference { tick: tick as u32, index: key.index, filing: self.filings })
     }
 
-    /// Takes an entry out before its time, and returns its task.
+    /// Takes an entry out before it expires, and returns its task.
     #[inline]
     pub(crate) fn cancel(&mut self, key: Key) -> Option<T> {
         let entry = self.entries.remove(key)?;
         Some(self.cancelled(entry))
     }
 
-    /// Takes the entry at `index` out before its time, and returns its task, if there is one.
+    /// Takes the entry at `index`, if there is one, out before it expires, and returns its task.
     #[inline]
     pub(crate) fn cancel_at(&mut self, index: u32) -> Option<T> {
         let entry = self.entries.remove_if(index, |_| true)?;
@@ -144,7 +146,7 @@ impl<T> Core<T> {
         entry.task
     }
 
-    /// Takes an entry out because its time was up before `now`, and returns its task.
+    /// Takes an entry out because it has expired before `now`, and returns its task.
     pub(crate) fn expire(&mut self, index: u32, now: u64) -> Option<T> {
         let entry = self.entries.remove_if(index, |_| true)?;
         self.counters.record_expired(now.saturating_sub(entry.deadline.get()));
@@ -152,7 +154,7 @@ impl<T> Core<T> {
         Some(entry.task)
     }
 
-    /// Returns the index of the entry with this key, if it is still there.
+    /// Returns the index of the entry with this key, if it is still present.
     #[inline]
     pub(crate) fn find(&self, key: Key) -> Option<u32> {
         self.entries.get(key).map(|_| key.index)
@@ -194,8 +196,8 @@ impl<T> Core<T> {
         self.entries.get(key).map(|entry| entry.deadline.get())
     }
 
-    /// Moves an entry, which must be there, to a later `deadline`; an earlier one changes nothing.
-    /// Only writes the deadline down: the entry is filed again when its bucket is flushed.
+    /// Moves an entry, which must be present, to a later `deadline`; an earlier one has no effect.
+    /// Only writes the deadline: the entry is filed again when its bucket is flushed.
     pub(crate) fn extend(&mut self, index: u32, deadline: u64) {
         let entry = self.entries.at_mut(index);
         if deadline > entry.deadline.get() {
@@ -204,8 +206,8 @@ impl<T> Core<T> {
         }
     }
 
-    /// Moves an entry, which must be there, to `deadline`, which is earlier than its own. Returns
-    /// the reference that is to be filed under `tick` next; its former one is stale.
+    /// Moves an entry, which must be present, to `deadline`, which is earlier than its own. Returns
+    /// the reference that has to be filed under `tick` next; the former reference is stale.
     pub(crate) fn move_up(&mut self, index: u32, deadline: u64, tick: u64) -> Reference {
         self.entries.at_mut(index).deadline = Deadline::new(deadline);
         self.counters.rescheduled += 1;
@@ -214,7 +216,7 @@ impl<T> Core<T> {
         reference
     }
 
-    /// Numbers another filing of an entry, under `tick`.
+    /// Assigns a number to another filing of an entry, under `tick`.
     pub(crate) fn file_anew(&mut self, index: u32, tick: u64) -> Reference {
         self.filings = self.filings.wrapping_add(1);
         self.entries.set_tag(index, self.filings);
@@ -240,7 +242,7 @@ impl<T> Core<T> {
     }
 
     /// Sweeps a few stale references if there are many. Every method that leaves one behind calls
-    /// this: so they stay about as few as the live ones.
+    /// this, so there are never many more stale references than live ones.
     #[inline]
     fn sweep_if_stale(&mut self) {
         if self.wheels.len() > 2 * self.entries.len() + STALE_ALLOWED {
@@ -256,7 +258,7 @@ impl<T> Core<T> {
         for _ in 0..BUCKETS {
             work::count(1);
             let Some(bucket) = self.wheels.nth_bucket(*cursor) else {
-                // From the start again if a cascade has moved entries behind the cursor.
+                // Starts again from the beginning if a cascade has moved entries behind the cursor.
                 *cursor = 0;
                 break;
             };
@@ -279,7 +281,8 @@ impl<T> Core<T> {
 
     /// Checks the invariants that the module states. Takes time proportional to the core.
     ///
-    /// `is_filed` says whether an entry is filed, rather than with its owner after a flush.
+    /// `is_filed` says whether an entry is filed, as opposed to being held by its owner after a
+    /// flush.
     pub(crate) fn assert_invariants(
         &self,
         is_queued: impl FnMut(u32, BucketId) -> usize,
@@ -305,7 +308,7 @@ impl<T> Core<T> {
     }
 }
 
-/// Returns whether there is an entry whose last filing this is.
+/// Returns whether there is an entry with this filing as its latest one.
 #[inline]
 fn is_live<T>(entries: &Slab<Entry<T>, CHUNK_BYTES>, reference: Reference) -> bool {
     entries.tag(reference.index) == Some(reference.filing)

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-/// What a core counts.
+/// The counters of a core.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) added: u64,

@@ -1,5 +1,5 @@
-//! The flush: how a batch of entries leaves a bucket that was polled, when their time has come, or
-//! to be filed in a finer wheel.
+//! The flush: takes a batch of entries out of a polled bucket, because they are due or have to be
+//! filed in a finer wheel.
 
 use crate::store::key::Key;
 use crate::wheel::bucket::{BucketId, Reference};
@@ -8,9 +8,9 @@ use crate::wheel::core::{BATCH, Core, Entry};
 use crate::work;
 
 impl<T> Core<T> {
-    /// Moves at most [`BATCH`] entries out of a polled bucket. Those that are due at `now` go to
-    /// `expire`, in order, the others to where they belong now; newly armed buckets go to `arm`.
-    /// Returns what is left to be flushed, or disarms the bucket if it is empty.
+    /// Moves at most [`BATCH`] entries out of a polled bucket. Entries that are due at `now` go to
+    /// `expire`, in order; the others are filed where they belong now; newly armed buckets go to
+    /// `arm`. Returns what is left to flush, or disarms the bucket if it is empty.
     pub(crate) fn flush(
         &mut self,
         expiration: Expiration,
@@ -27,9 +27,9 @@ impl<T> Core<T> {
         })
     }
 
-    /// Flushes as [`flush`](Self::flush) does, but calls `see` with the entries that are due and
-    /// leaves them in their places, filed nowhere. Their owner has to [expire](Self::expire) them,
-    /// or to file them anew.
+    /// Flushes as [`flush`](Self::flush) does, but calls `see` with the due entries and leaves them
+    /// in their places, filed nowhere. Their owner has to [expire](Self::expire) them or file them
+    /// again.
     pub(crate) fn flush_in_place(
         &mut self,
         expiration: Expiration,
@@ -48,8 +48,8 @@ impl<T> Core<T> {
         })
     }
 
-    /// Flushes a batch. `expire` says whether it took an entry that is due at a time, or has to
-    /// wait.
+    /// Flushes a batch. `expire` says whether it took an entry that is due at a given time, or
+    /// whether the entry has to wait.
     #[inline]
     fn flush_by(
         &mut self,
@@ -65,10 +65,10 @@ impl<T> Core<T> {
         if expires < start {
             self.cascade(bucket, start, &mut batch, &mut arm);
         } else {
-            // An extended entry has to wait for its new tick, also if that has come by now: so
-            // entries leave in the order of their ticks.
+            // An extended entry has to wait for its new tick, even if that tick has come by now, so
+            // that entries leave in the order of their ticks.
             let due = if bucket.level == ELAPSED { now } else { self.ticks.start_of(start) };
-            // A loop of its own, so that the cache misses of the whole batch overlap.
+            // This is a separate loop, so that the cache misses of the whole batch overlap.
             batch.retain(|reference| self.is_live(*reference));
             for reference in &batch {
                 work::count(1);
@@ -90,8 +90,8 @@ impl<T> Core<T> {
         batch: &mut Vec<Reference>,
         arm: &mut impl FnMut(Expiration),
     ) {
-        // Stale references go along with the others unless they are many: to tell them apart costs
-        // a cache miss each, while moving them touches no entry.
+        // Stale references are moved with the others unless there are many: finding one costs a
+        // cache miss, whereas moving it touches no entry.
         if self.wheels.len() + batch.len() > self.entries.len() + self.entries.len() / 8 {
             batch.retain(|reference| self.is_live(*reference));
         }
@@ -108,7 +108,7 @@ impl<T> Core<T> {
         }
     }
 
-    /// Files an entry of the bucket `from` anew, under the tick of its deadline.
+    /// Files an entry of the bucket `from` again, under the tick of its deadline.
     fn file_by_deadline(&mut self, from: BucketId, index: u32, arm: &mut impl FnMut(Expiration)) {
         let tick = self.ticks.ceil(self.entries.at(index).deadline.get());
         let reference = self.file_anew(index, tick);

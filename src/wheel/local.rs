@@ -103,10 +103,10 @@ impl<T> LocalTimer<T> {
         self.core.deadline(key.0)
     }
 
-    /// Returns the tick at which to call [`advance`](Self::advance) next, if nothing is added
-    /// before; `None` if nothing is pending. It never lies after the first deadline. It may lie
-    /// before that, when timers have to be moved to a finer wheel first, or were rescheduled to a
-    /// later tick.
+    /// Returns the tick at which to call [`advance`](Self::advance) next if nothing is added
+    /// before, or `None` if nothing is pending. The tick is never later than the first deadline. It
+    /// may be earlier, when timers have to be moved to a finer wheel first, or were rescheduled to
+    /// a later tick.
     pub fn next_expiration(&mut self) -> Option<u64> {
         if !self.expired.is_empty() {
             return Some(self.now);
@@ -191,7 +191,7 @@ mod tests {
         }
     }
 
-    /// The bucket that the sweep is at is flushed before all its references were looked at.
+    /// The bucket that is being swept is flushed before all its references were looked at.
     #[test]
     fn the_sweep_goes_on_when_its_bucket_was_flushed() {
         let mut timer = LocalTimer::new();

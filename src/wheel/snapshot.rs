@@ -1,4 +1,4 @@
-//! Snapshots: what the levels of the wheels hold at a moment.
+//! Snapshots: the content of the levels of the wheels at one moment.
 
 use crate::wheel::bucket_queue::ELAPSED;
 use crate::wheel::core::{BUCKETS, Core};
@@ -6,7 +6,7 @@ use crate::work;
 use std::fmt;
 use std::time::Duration;
 
-/// What the wheels of a timer hold at a moment, as returned by
+/// The content of a timer's wheels at one moment, as returned by
 /// [`Timer::snapshot`](crate::Timer::snapshot).
 ///
 /// ```
@@ -35,8 +35,8 @@ impl Snapshot {
         Snapshot { levels: Vec::new(), shards }
     }
 
-    /// Adds the share of a few buckets of a core, from the `cursor`-th on, as they stand at `now`.
-    /// Returns whether there are more.
+    /// Adds a few buckets of a core, from the `cursor`-th on, as they are at `now`. Returns whether
+    /// there are more.
     pub(crate) fn absorb<T>(&mut self, core: &Core<T>, cursor: &mut usize, now: u64) -> bool {
         let Core { ticks, wheels, .. } = core;
         let spans: Vec<u64> = wheels.levels().collect();
@@ -51,7 +51,7 @@ impl Snapshot {
                 // A bucket of an overflow wheel expires before the first tick of its slot.
                 let early = level.checked_sub(1).map_or(0, |finer| spans[level] - spans[finer]);
                 let slot = tick.saturating_add(early) / spans[level];
-                // The wheels' time may have passed `now` meanwhile.
+                // The wheels' time may have passed `now` since.
                 let last = wheels.size() - 1;
                 let ahead = last.min(slot.saturating_sub(present / spans[level]) as usize);
                 row.absorb(wait, ahead, wheels.len_of(bucket));
@@ -61,7 +61,8 @@ impl Snapshot {
         true
     }
 
-    /// Returns the row for such levels, made if there is none. Rows are ordered by their ticks.
+    /// Returns the row for such levels, after adding it if there is none. Rows are ordered by their
+    /// ticks.
     fn level(&mut self, level: usize, tick: u64, wheel_size: usize) -> &mut LevelSnapshot {
         let tick = Duration::from_nanos(tick);
         let key = |row: &LevelSnapshot| (row.tick, row.wheel_size);
@@ -83,11 +84,11 @@ pub struct LevelSnapshot {
     pub tick: Duration,
     /// How many slots the wheel has in each shard.
     pub wheel_size: usize,
-    /// Buckets that the delay queue knows.
+    /// Buckets that are in the delay queue.
     pub armed_buckets: usize,
     /// Entries in these buckets. Cancelled ones count until they are swept out.
     pub entries: usize,
-    /// How long from now until the first of these buckets is to be flushed; zero if it is due.
+    /// The time from now until the first of these buckets has to be flushed; zero if it is due.
     pub next_expiration: Option<Duration>,
     /// The entries by slot: first those of the slot that the present is in, with whatever is due,
     /// then those of the slots ahead of it. Ends with the last slot that has a bucket, so there are
@@ -110,8 +111,8 @@ impl LevelSnapshot {
 }
 
 impl LevelSnapshot {
-    /// Adds an armed bucket, whose slot lies `ahead` slots after the present one. Buckets that are
-    /// not armed are empty.
+    /// Adds an armed bucket whose slot is `ahead` slots after the present one. Buckets that are not
+    /// armed are empty.
     fn absorb(&mut self, wait: Duration, ahead: usize, entries: usize) {
         self.armed_buckets += 1;
         self.entries += entries;

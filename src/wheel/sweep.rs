@@ -1,30 +1,32 @@
-//! The sweep: takes stale references out of the buckets, a few at each call.
+//! The sweep: takes stale references out of the buckets, a few per call.
 //!
-//! It goes round all buckets. In a cheap round it leaves a bucket as soon as a look at it does not
-//! pay: timers that are cancelled about in the order in which they were added leave their stale
-//! references in front. Where that does not suffice, because they lie scattered in large buckets,
-//! the next round is a thorough one and looks at every reference once. So the work of a round is in
-//! proportion to what is filed, and after two of them whatever was stale before is gone.
+//! It visits all buckets in rounds. In a cheap round it leaves a bucket as soon as looking at it
+//! does not pay: timers that are cancelled about in the order in which they were added leave their
+//! stale references at the front. If that does not suffice, because the stale references are
+//! scattered over large buckets, the next round is thorough and looks at every reference once. So
+//! the work of a round is proportional to the number of filed references, and two rounds remove
+//! every reference that was stale before.
 
 use crate::wheel::bucket::Reference;
 use crate::wheel::wheels::Wheels;
 use crate::work;
 
-/// References after which one call ends, and buckets that it looks at.
+/// The number of references, and of buckets, that one call looks at.
 const STEP: usize = 32;
 
-/// Where the sweep is: see the [module](self).
+/// The position of the sweep; see the [module](self).
 #[derive(Debug, Default)]
 pub(crate) struct Sweep {
-    /// The bucket that is swept, by its ordinal.
+    /// The bucket that is being swept, by its ordinal.
     bucket: usize,
-    /// How many of its references this round has yet to look at; 0 before the first look.
+    /// How many of its references remain to be looked at in this round; 0 before the first look.
     left: usize,
     is_thorough: bool,
 }
 
 impl Sweep {
-    /// Goes on, a block of references at a time, until enough were looked at.
+    /// Continues the sweep, a block of references at a time, until enough references were looked
+    /// at.
     #[inline(never)]
     pub(crate) fn step(
         &mut self,
@@ -36,7 +38,7 @@ impl Sweep {
         for _ in 0..STEP {
             work::count(1);
             let Some(bucket) = wheels.nth_bucket(self.bucket) else {
-                // Called again at the end of a round: that one was not enough.
+                // Called again at the end of a round: that round was not enough.
                 *self = Sweep { is_thorough: !self.is_thorough, ..Sweep::default() };
                 continue;
             };
@@ -47,7 +49,7 @@ impl Sweep {
             }
             let (taken, live) = wheels.sweep_front(bucket, batch, &is_live);
             looked_at += taken;
-            // The bucket may have been flushed since the last look: then less is left of it.
+            // The bucket may have been flushed since the last look: then fewer references are left.
             let left = if self.left == 0 { len } else { self.left.min(len) };
             let pays = self.is_thorough || live * 4 <= taken * 3;
             self.left = if pays { left.saturating_sub(taken) } else { 0 };

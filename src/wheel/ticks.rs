@@ -1,16 +1,16 @@
-//! Ticks: how time is counted, and the one place that rounds.
+//! Ticks: how time is counted, and the only place that rounds.
 //!
-//! Inside the crate time is a `u64` of nanoseconds since the timer was built, and ticks of it. The
-//! present is rounded down to a tick and a deadline up, so nothing ever fires early. All sums
-//! saturate: [`NEVER`] is the deadline of a timer so far away that it does not fire.
+//! Internally, time is a `u64` of nanoseconds since the timer was built, and the number of ticks in
+//! it. The present is rounded down to a tick and a deadline up, so nothing ever fires early. All
+//! sums saturate: [`NEVER`] is the deadline of a timer so far away that it does not fire.
 
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-/// The deadline of what never falls due: 584 years, beyond which no clock is taken.
+/// The deadline of a timer that never falls due: 584 years, which no clock reaches.
 pub(crate) const NEVER: u64 = u64::MAX - 1;
 
-/// A deadline, at most [`NEVER`], kept so that an option of it takes no more memory.
+/// A deadline, at most [`NEVER`], represented so that an option of it takes no more memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Deadline(NonZeroU64);
 

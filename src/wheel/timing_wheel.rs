@@ -1,7 +1,7 @@
 //! The timing wheel: one level of the hierarchy, an array of buckets addressed by the tick.
 //!
-//! Level 0 has a slot per tick; a slot of each further level, an overflow wheel, spans half the
-//! slots of the level below. An entry belongs into the lowest level whose slots reach it:
+//! Level 0 has a slot per tick. A slot of each further level, an overflow wheel, spans half the
+//! slots of the level below. An entry belongs in the lowest level whose slots reach it:
 //!
 //! ```text
 //! wheel_size 8, current tick 0
@@ -33,7 +33,7 @@ pub(crate) fn round_size(wheel_size: usize) -> usize {
     wheel_size.clamp(4, MAX_SIZE).next_power_of_two()
 }
 
-/// One level. Knows neither a clock nor the entries nor the bucket queue.
+/// One level. Knows neither a clock, nor the entries, nor the bucket queue.
 #[derive(Debug)]
 pub(crate) struct TimingWheel {
     pub(crate) span: Span,
@@ -44,7 +44,7 @@ pub(crate) struct TimingWheel {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Span {
     shift: u32,
-    /// That of the level below.
+    /// The same for the level below.
     finer_shift: u32,
 }
 
@@ -64,7 +64,8 @@ impl TimingWheel {
 
     /// Returns the lowest level with `size` slots that reaches `tick`, which lies after `current`.
     ///
-    /// Never beyond the level whose shift is below 64: there the difference is less than `size`.
+    /// Never returns a level beyond the one whose shift is below 64: there the difference is less
+    /// than `size`.
     #[inline]
     pub(crate) fn level_for(size: usize, current: u64, tick: u64) -> usize {
         let step = Self::step(size);
@@ -90,7 +91,7 @@ impl Span {
         tick >> self.shift << self.shift
     }
 
-    /// Returns when the bucket that starts at `start` is to be flushed.
+    /// Returns when the bucket that starts at `start` has to be flushed.
     pub(crate) fn expiration_of(self, start: u64) -> u64 {
         let by = if self.shift == 0 { 0 } else { self.ticks() - (1 << self.finer_shift) };
         start.saturating_sub(by)
@@ -105,7 +106,7 @@ impl Span {
 mod tests {
     use super::*;
 
-    /// Checks what the module promises, at every edge of every level.
+    /// Checks the module's promises at every edge of every level.
     #[test]
     fn a_bucket_expires_after_now_and_fits_into_the_level_below() {
         for size in [4_usize, 8, 64, 512, 4096] {

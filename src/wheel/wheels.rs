@@ -1,24 +1,24 @@
 //! The wheels: all levels of one core, and the core's time.
 //!
-//! Files references by tick and takes them out again; does not know what they refer to. `current`
-//! is the wheels' own time. It moves when a bucket is flushed, to that bucket's expiration, as in
-//! Kafka's wheel; and it leaps to the present when nothing is due before that ([`Wheels::leap`]),
-//! so that after an idle hour a short timer is filed as finely as at the start.
+//! The wheels file references by tick and take them out again; they do not know what the references
+//! refer to. `current` is the wheels' own time. It moves to the expiration of a bucket when that
+//! bucket is flushed, as in Kafka's wheel. It leaps to the present when nothing is due before that
+//! ([`Wheels::leap`]), so that after an idle hour a short timer is filed as finely as at the start.
 
 use crate::wheel::bucket::{Blocks, Bucket, BucketId, Reference};
 use crate::wheel::bucket_queue::{ELAPSED, Expiration};
 use crate::wheel::timing_wheel::{Span, TimingWheel};
 use crate::work;
 
-/// What has elapsed is filed in the second of two buckets. A turn begins by exchanging them, and
-/// flushes the first: so what its tasks add is left to the next turn.
+/// An elapsed reference is filed in the second of two buckets. A turn begins by exchanging the two,
+/// and flushes the first. So the references that its tasks add are left to the next turn.
 const EXPIRING: BucketId = BucketId { level: ELAPSED, slot: 0 };
 const COLLECTING: BucketId = BucketId { level: ELAPSED, slot: 1 };
 
 /// No bucket.
 const NOWHERE: BucketId = BucketId { level: ELAPSED, slot: u32::MAX };
 
-/// All levels of one core, and its time: see the [module](self).
+/// All levels of one core, and its time; see the [module](self).
 #[derive(Debug)]
 pub(crate) struct Wheels {
     shard: u32,
@@ -27,14 +27,15 @@ pub(crate) struct Wheels {
     blocks: Blocks,
     /// Level 0, and as many overflow wheels as far ticks have needed so far.
     levels: Vec<TimingWheel>,
-    /// What was due already when it was filed: `EXPIRING` and `COLLECTING`.
+    /// References that were already due when they were filed, in the buckets `EXPIRING` and
+    /// `COLLECTING`.
     elapsed: [Bucket; 2],
-    /// References in all buckets.
+    /// The number of references in all buckets.
     len: usize,
 }
 
 impl Wheels {
-    /// Creates empty wheels of `size` slots, a power of two from 4 on, whose time starts at
+    /// Creates empty wheels of `size` slots, a power of two of at least 4, whose time starts at
     /// `current`.
     pub(crate) fn new(shard: u32, size: usize, current: u64) -> Self {
         Wheels {
@@ -58,20 +59,20 @@ impl Wheels {
         self.len
     }
 
-    /// Puts a reference into the bucket for `tick`, making the wheels that this needs. Hands the
-    /// bucket's expiration to `arm` if the bucket was not armed.
+    /// Puts a reference into the bucket for `tick`, after making the wheels that this needs. Hands
+    /// the bucket's expiration to `arm` if the bucket was not armed.
     #[inline]
     pub(crate) fn file(&mut self, reference: Reference, tick: u64, arm: impl FnOnce(Expiration)) {
         self.file_out_of(NOWHERE, reference, tick, arm);
     }
 
-    /// Files a reference anew that was taken out of the bucket `from`, which is being flushed.
+    /// Files a reference again that was taken out of the bucket `from`, which is being flushed.
     ///
-    /// It is never filed in `from` again: otherwise the flush would not end. It cannot belong
-    /// there, because the wheels' time has moved to where that bucket expires; if it did all the
-    /// same, the next turn would look at it again.
+    /// The reference is never filed in `from` again: otherwise the flush would not end. It cannot
+    /// belong there, because the wheels' time has moved to the expiration of that bucket. If it did
+    /// belong there nevertheless, the next turn would look at it again.
     ///
-    /// Always inlined: a call would be a fifth of what a cascade takes.
+    /// Always inlined: a call would take a fifth of the time of a cascade.
     #[inline(always)]
     pub(crate) fn file_out_of(
         &mut self,
@@ -103,7 +104,7 @@ impl Wheels {
         }
     }
 
-    /// Puts a reference into the bucket of those that are due at once. Hands the bucket's
+    /// Puts a reference into the bucket for references that are due at once. Hands the bucket's
     /// expiration to `arm` if the bucket was not armed.
     #[inline(never)]
     pub(crate) fn file_elapsed(&mut self, reference: Reference, arm: impl FnOnce(Expiration)) {
@@ -115,8 +116,8 @@ impl Wheels {
         self.len += 1;
     }
 
-    /// Moves the time to the expiration of a bucket that is to be flushed. Returns that expiration,
-    /// or the one of the bucket that is to be flushed instead.
+    /// Moves the time to the expiration of a bucket that has to be flushed. Returns that
+    /// expiration, or the expiration of the bucket that has to be flushed instead.
     pub(crate) fn begin_flush(&mut self, mut expiration: Expiration) -> Expiration {
         self.leap(expiration.tick);
         if expiration.bucket == COLLECTING {
@@ -127,8 +128,8 @@ impl Wheels {
         expiration
     }
 
-    /// Puts a reference into the bucket for `tick` if that belongs to an overflow wheel and is
-    /// armed already. Returns whether it did.
+    /// Puts a reference into the bucket for `tick` if that bucket belongs to an overflow wheel and
+    /// is armed already. Returns whether it did.
     #[inline(always)]
     pub(crate) fn join_far(&mut self, reference: Reference, tick: u64) -> bool {
         if tick <= self.current {
@@ -163,7 +164,7 @@ impl Wheels {
     }
 
     /// Takes the stale references out of the first block of a bucket, which is not empty. Returns
-    /// how many there were in it, and how many of them are live.
+    /// how many references there were in the block, and how many of them are live.
     pub(crate) fn sweep_front(
         &mut self,
         id: BucketId,
@@ -220,19 +221,19 @@ impl Wheels {
         !bucket.armed
     }
 
-    /// Returns whether the low 32 bits of a tick, and the bucket that it was filed in, tell the
-    /// whole tick.
+    /// Returns whether the low 32 bits of a tick, together with the bucket in which it was filed,
+    /// determine the whole tick.
     pub(crate) fn low_bits_suffice(&self, id: BucketId) -> bool {
         self.levels[id.level as usize].span.ticks() <= 1 << 32
     }
 
-    /// Returns the bucket with this ordinal: the two of what has elapsed, then the slots of level
-    /// 0, of level 1, ...
+    /// Returns the bucket with this ordinal: the two elapsed buckets come first, then the slots of
+    /// level 0, of level 1, and so on.
     pub(crate) fn nth_bucket(&self, ordinal: usize) -> Option<BucketId> {
         let Some(n) = ordinal.checked_sub(self.elapsed.len()) else {
             return Some(BucketId { level: ELAPSED, slot: ordinal as u32 });
         };
-        // Not divided: the size is a power of two.
+        // Shifted, not divided: the size is a power of two.
         let (level, slot) = (n >> self.size.trailing_zeros(), n & (self.size - 1));
         (level < self.levels.len()).then_some(BucketId { level: level as u8, slot: slot as u32 })
     }
@@ -242,13 +243,13 @@ impl Wheels {
         self.levels.iter().map(|wheel| wheel.span.ticks())
     }
 
-    /// Returns the tick at which a bucket is to be flushed, if it is armed.
+    /// Returns the tick at which a bucket has to be flushed, if it is armed.
     pub(crate) fn armed_tick(&self, id: BucketId) -> Option<u64> {
         if !self.bucket(id).armed {
             return None;
         }
         let Some(span) = self.levels.get(usize::from(id.level)).map(|wheel| wheel.span) else {
-            return Some(0); // What has elapsed.
+            return Some(0); // An elapsed bucket.
         };
         let slot_of_current = span.slot_of(self.current, self.size) as u64;
         let ahead = u64::from(id.slot).wrapping_sub(slot_of_current) & (self.size as u64 - 1);
@@ -291,7 +292,7 @@ impl Wheels {
         check_bucket(&self.elapsed[0], EXPIRING, 0, self.current);
         check_bucket(&self.elapsed[1], COLLECTING, 0, self.current);
         for (level, wheel) in self.levels.iter().enumerate() {
-            // The window. A bucket in the slot of `current` is one that waits for its flush.
+            // The window. A bucket in the slot of `current` waits for its flush.
             let ticks = wheel.span.ticks();
             let current = wheel.span.start_of(self.current);
             for ahead in 0..self.size as u64 {

@@ -54,8 +54,8 @@ impl Edge {
 }
 
 impl Delta {
-    /// The tick that is meant, with the present at `now` and wheels of `size` slots; `like` are the
-    /// other points of interest.
+    /// Returns the tick that is meant, with the present at `now` and wheels of `size` slots; `like`
+    /// are the other points of interest.
     pub(crate) fn resolve(self, now: u64, size: u64, like: &[u64]) -> u64 {
         let span = |level: u32| (size / 2).saturating_pow(level);
         let tick = match self.base {

@@ -4,7 +4,8 @@
 
 use std::collections::BTreeSet;
 
-/// The lines of code, numbered: no blank lines, no comments, nothing from the unit tests on.
+/// Returns the lines of code, numbered: no blank lines, no comments, nothing from the unit tests
+/// on.
 pub(crate) fn code(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let is_test = |line: &str| line.starts_with("#[cfg(") && line.contains("test");
     let lines: Vec<&str> = text.lines().collect();
@@ -22,21 +23,21 @@ pub(crate) fn code(text: &str) -> impl Iterator<Item = (usize, &str)> {
 pub(crate) struct Tree(BTreeSet<String>);
 
 impl Tree {
-    /// They are named as `wheel`, `purgatory::state`.
+    /// Creates the tree of these modules, which are named as `wheel`, `purgatory::state`.
     pub(crate) fn new(modules: impl IntoIterator<Item = String>) -> Self {
         Tree(modules.into_iter().collect())
     }
 
-    /// The module that a path from the root leads into.
+    /// Returns the module that a path from the root leads into.
     fn module_of(&self, path: &str) -> Option<String> {
         let parts: Vec<&str> = path.split("::").collect();
         let longest = (1..=parts.len()).rev().map(|length| parts[..length].join("::"));
         longest.into_iter().find(|module| self.0.contains(module))
     }
 
-    /// The modules that a file uses, each with the number of a line, in its imports or inline. What
-    /// cannot be told is an error: a path that leads nowhere, one to an item of the root, or one
-    /// that begins at `super` or `self`, which this does not follow.
+    /// Returns the modules that a file uses in its imports or inline, each with a line number. A
+    /// path that cannot be resolved is an error: one that leads nowhere, one to an item of the
+    /// root, or one that begins at `super` or `self`, which this does not follow.
     pub(crate) fn used_by(&self, own: &str, text: &str) -> Vec<(usize, Result<String, String>)> {
         let mut used = Vec::new();
         let lines: Vec<(usize, &str)> = code(text).collect();
@@ -78,7 +79,7 @@ pub(crate) fn without_comment(line: &str) -> &str {
     line.split("//").next().unwrap_or(line)
 }
 
-/// What follows each place in a line where a path begins with `start`.
+/// Returns the text after each place in a line where a path begins with `start`.
 fn words<'a>(line: &'a str, start: &str) -> impl Iterator<Item = &'a str> {
     line.match_indices(start).filter_map(|(at, _)| {
         let goes_before = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
@@ -113,7 +114,7 @@ fn read_paths(text: &mut &str, prefix: &str, out: &mut Vec<String>) {
     }
 }
 
-/// The paths of the items that a module defines for the crate's users, or exports.
+/// Returns the paths of the items that a module defines for the crate's users, or exports.
 pub(crate) fn exports(text: &str) -> Vec<String> {
     let mut paths = Vec::new();
     let lines: Vec<&str> = code(text).map(|(_, line)| without_comment(line)).collect();
@@ -129,12 +130,12 @@ pub(crate) fn exports(text: &str) -> Vec<String> {
     paths
 }
 
-/// The last part of a path.
+/// Returns the last part of a path.
 pub(crate) fn name(path: &str) -> &str {
     path.rsplit("::").next().unwrap_or(path)
 }
 
-/// The functions of a text that are in no other one, each with its first line and how many it has.
+/// Returns the outermost functions of a text, each with its first line and its number of lines.
 pub(crate) fn functions(text: &str) -> Vec<(usize, usize)> {
     let mut found = Vec::new();
     let mut open: Option<(usize, String)> = None;

@@ -26,7 +26,7 @@ pub(crate) fn listen() {
 struct Numbers(Vec<u64>);
 
 impl Warnings {
-    /// Those since the last call.
+    /// Returns the warnings since the last call.
     pub(crate) fn take(&self) -> Vec<Vec<u64>> {
         mem::take(&mut self.0.lock().unwrap())
     }

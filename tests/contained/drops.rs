@@ -22,7 +22,7 @@ fn owned() -> (Owned, Arc<()>) {
     (Owned { _payload: Payload(2), _count: Arc::clone(&count) }, count)
 }
 
-/// Whether nothing came out of a drop.
+/// Returns whether the drop raised no panic.
 fn is_silent<T>(dropped: T) -> bool {
     let result = catch_unwind(AssertUnwindSafe(|| drop(dropped)));
     let is_silent = result.is_ok();

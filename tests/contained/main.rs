@@ -30,7 +30,7 @@ impl Drop for Payload {
 /// Payloads of which the last has no end.
 const PAYLOADS: [u32; 4] = [1, 2, 5, u32::MAX];
 
-/// Each report panics from now on.
+/// Makes each report panic from now on.
 pub(crate) fn no_report_succeeds() {
     #[cfg(feature = "tracing")]
     subscriber::install();

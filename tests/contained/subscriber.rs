@@ -12,7 +12,7 @@ use tracing::{Event, Metadata, Subscriber};
 
 struct Brittle;
 
-/// For all threads: the reaper's, too.
+/// Installs the subscriber for all threads, including the reaper.
 pub(crate) fn install() {
     static INSTALLED: Once = Once::new();
     INSTALLED.call_once(|| tracing::subscriber::set_global_default(Brittle).expect("the first"));

@@ -43,7 +43,7 @@ impl Fixture {
         future.poll(&mut Context::from_waker(&waker))
     }
 
-    /// How many wake-ups come when the clock is moved by `step`.
+    /// Returns how many wake-ups come when the clock is moved by `step`.
     fn advance(&self, step: Duration) -> usize {
         self.clock.advance(step);
         self.timer.advance_clock(Duration::ZERO);

@@ -53,7 +53,7 @@ struct Model {
 }
 
 impl Model {
-    /// Time passes: whoever is due is woken, once.
+    /// Lets time pass: each sleep that is due is woken, once.
     fn advance(&mut self, ms: u32) {
         self.now += ms;
         for sleep in self.sleeps.iter_mut().flatten().filter(|it| it.deadline <= self.now) {
@@ -63,7 +63,7 @@ impl Model {
         }
     }
 
-    /// Whether it is ready; otherwise the waker is woken in time.
+    /// Returns whether the sleep is ready; otherwise the waker is woken in time.
     fn poll(sleep: &mut Naive, now: u32, waker: usize) -> bool {
         let is_ready = sleep.deadline <= now;
         sleep.wakes = (!is_ready).then_some(waker);

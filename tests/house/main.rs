@@ -72,7 +72,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The Rust files below a folder.
+/// Returns the Rust files below a folder.
 fn files(folder: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut folders = vec![root().join(folder)];
@@ -94,14 +94,14 @@ fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The module that a file of `src` is, as its users name it: `wheel`, `purgatory::state`.
+/// Returns the module of a file of `src`, as its users name it: `wheel`, `purgatory::state`.
 fn module(path: &Path) -> String {
     let path = path.strip_prefix(root().join("src")).expect("a file of src").with_extension("");
     let parts: Vec<_> = path.iter().map(|part| part.to_string_lossy()).collect();
     parts.join("::").trim_end_matches("::mod").to_owned()
 }
 
-/// The crate as its sources tell.
+/// Returns the crate as its sources describe it.
 fn tree() -> Tree {
     Tree::new(files("src").iter().map(|path| module(path)))
 }
@@ -225,7 +225,7 @@ fn the_changelog_tells_of_this_version() {
     assert!(changelog.lines().any(heading), "no heading for {version}");
 }
 
-/// The items that a text does not name outside of its imports.
+/// Returns the items that a text does not name outside of its imports.
 fn unnamed<'a>(items: &'a [String], text: &str) -> Vec<&'a str> {
     let lines = code(text).map(|(_, line)| without_comment(line));
     let code: String = lines.flat_map(|line| [line, "\n"]).collect();

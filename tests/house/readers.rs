@@ -2,7 +2,7 @@
 
 use crate::sources::{Tree, code, functions};
 
-/// What is seen of `text` in the module `own`.
+/// Returns the modules that `text` uses, if it is in the module `own`.
 fn seen_in(own: &str, text: &str) -> Vec<String> {
     let modules = ["timer", "gate", "gate::latch", "keyed", "lib"].map(str::to_owned);
     let used = Tree::new(modules).used_by(own, text);

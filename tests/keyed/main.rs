@@ -44,7 +44,7 @@ impl Fixture {
         self.keyed.schedule(key, TimerEntry::after(delay, task)).expect("there is room")
     }
 
-    /// What expires when the clock is moved by `step`.
+    /// Returns the keys that expire when the clock is moved by `step`.
     pub(crate) fn advance(&self, step: Duration) -> Vec<(u32, u32)> {
         self.clock.advance(step);
         self.timer.advance_clock(Duration::ZERO);

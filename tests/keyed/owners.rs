@@ -14,7 +14,7 @@ use tickwheel::periodic::Periodic;
 use tickwheel::purgatory::{DelayedOperation, Purgatory};
 use tickwheel::{AddError, ManualClock, Timer, TimerEntry};
 
-/// A timer whose tasks are numbers, and what has expired.
+/// Returns a timer whose tasks are numbers, and the channel of the expired ones.
 fn timer_of_numbers() -> (Timer<u64>, ManualClock, Receiver<u64>) {
     let clock = ManualClock::new();
     let (sender, expired) = channel();

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 use tickwheel::TimerEntry;
 
-/// Every key's visits.
+/// Returns the number of visits to every key.
 fn visits(fixture: &Fixture) -> BTreeMap<u32, u32> {
     let mut visits = BTreeMap::new();
     fixture.keyed.for_each(|key, _, _| *visits.entry(*key).or_default() += 1);

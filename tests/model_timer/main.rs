@@ -84,7 +84,8 @@ impl Run {
         span.resolve(self.now.nanos, &self.config, &like)
     }
 
-    /// What to tell the timer so that it means `moment`, and what it is to understand.
+    /// Returns what to tell the timer so that it means `moment`, and the moment that it is to
+    /// understand.
     fn when(&self, moment: u64, how: How) -> (When, u64) {
         match how {
             How::After => {

@@ -31,7 +31,7 @@ impl Moment {
         deadline.div_ceil(self.tick)
     }
 
-    /// When the tick of `deadline` has come.
+    /// Returns when the tick of `deadline` has come.
     pub(crate) fn tick_end(&self, deadline: u64) -> u64 {
         self.tick_of(deadline).saturating_mul(self.tick)
     }
@@ -120,7 +120,7 @@ pub(crate) fn expire(timers: &mut [Timer], fired: &[u32], now: &Moment) {
     assert!(!has_fired.contains(&true), "one has expired that was not pending: {fired:?}");
 }
 
-/// Those that had elapsed come first, the others by their ticks.
+/// Checks that elapsed timers come first, and the others by their ticks.
 pub(crate) fn check_order(timers: &[Timer], fired: &[u32], now: &Moment) {
     let turn = |id: &u32| {
         let timer = &timers[*id as usize];
@@ -133,7 +133,7 @@ pub(crate) fn check_order(timers: &[Timer], fired: &[u32], now: &Moment) {
     );
 }
 
-/// How many were cancelled, have expired, and were returned.
+/// Returns how many were cancelled, have expired, and were returned.
 pub(crate) fn count(timers: &[Timer]) -> [u64; 3] {
     [State::Cancelled, State::Expired, State::Returned]
         .map(|state| timers.iter().filter(|timer| timer.state == state).count() as u64)

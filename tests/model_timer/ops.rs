@@ -94,7 +94,7 @@ enum Beside {
 }
 
 impl Span {
-    /// In nanoseconds since the timer was built.
+    /// Returns the moment in nanoseconds since the timer was built.
     pub(crate) fn resolve(self, now: u64, config: &Config, like: &[u64]) -> u64 {
         let (tick, size) = (config.tick, config.wheel_size.max(4) as u64);
         let ticks: Vec<u64> = like.iter().map(|nanos| nanos / tick).collect();

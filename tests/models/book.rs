@@ -56,7 +56,8 @@ impl Book {
         self.ended.notify_all();
     }
 
-    /// From now on nothing may fire: a shutdown has returned, or the last timer was dropped.
+    /// Notes that nothing may fire from now on: a shutdown has returned, or the last timer was
+    /// dropped.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Relaxed);
     }
@@ -69,8 +70,8 @@ impl Book {
         }
     }
 
-    /// Every timer has ended once, and none has fired too early. Returns how they ended, and how
-    /// many were fired, cancelled and returned.
+    /// Checks that every timer has ended once, and that none has fired too early. Returns how they
+    /// ended, and how many were fired, cancelled and returned.
     pub(crate) fn settle(&self) -> (String, [u64; 3]) {
         let (mut ends, mut counts) = (String::new(), [0; 3]);
         for (id, record) in &*self.records.lock().unwrap() {
@@ -95,7 +96,7 @@ impl Book {
         write(records.entry(id).or_insert(new))
     }
 
-    /// Those that have to fire by `now` and have not ended, and how often each was moved.
+    /// Returns those that have to fire by `now` and have not ended, and how often each was moved.
     pub(crate) fn overdue(&self, now: u64) -> Vec<(u32, u32)> {
         let records = self.records.lock().unwrap();
         let overdue = records.iter().filter(|(_, r)| r.latest <= now && r.ends.is_empty());

@@ -54,7 +54,7 @@ fn add_against_cascade_of_another_cell() {
     });
 }
 
-/// Two shards, which threads are using while a reaper and somebody else take turns.
+/// Two shards are used by threads while a reaper and another thread take turns.
 ///
 /// Fails when a turn brings back one of several buckets that it has put aside.
 #[test]
@@ -234,7 +234,7 @@ fn prune_against_add() {
     });
 }
 
-/// Whoever asks is told of the pending timer, whatever the others do.
+/// Each caller is told of the pending timer, whatever the others do.
 ///
 /// Fails when the queue is looked at while somebody else has taken a bucket out of it.
 #[test]

@@ -33,7 +33,7 @@ impl Checks {
         self.0.lock().unwrap().len()
     }
 
-    /// How many were begun after the time was up.
+    /// Returns how many checks began after the time was up.
     fn late(&self) -> usize {
         self.0.lock().unwrap().iter().rev().position(Option::is_none).unwrap_or(0)
     }

@@ -19,19 +19,19 @@ fn builder() -> (TimerBuilder, ManualClock) {
     (Timer::builder().tick(NANO).wheel_size(4).shards(1).clock(clock.clone()), clock)
 }
 
-/// A timer that is driven by hand.
+/// Returns a timer that is driven by hand.
 pub(crate) fn by_hand() -> (Timer, ManualClock) {
     let (builder, clock) = builder();
     (builder.build().expect("it can be built"), clock)
 }
 
-/// A timer with a reaper.
+/// Returns a timer with a reaper.
 pub(crate) fn with_reaper() -> (Timer, ManualClock) {
     let (builder, clock) = builder();
     (builder.start().expect("it can be built"), clock)
 }
 
-/// Nothing is left in the timer.
+/// Asserts that nothing is left in the timer.
 pub(crate) fn assert_empty(timer: &Timer) {
     timer.assert_invariants();
     assert!(timer.is_empty(), "a timeout is left behind");

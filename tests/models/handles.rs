@@ -169,7 +169,7 @@ fn limit_against_flush() {
     });
 }
 
-/// Whoever finds a timer expired finds its permit free.
+/// A thread that finds a timer expired also finds its permit free.
 ///
 /// Fails when a flush gives permits back after it has released the cell's lock.
 #[test]

@@ -68,8 +68,8 @@ impl Desk {
         given
     }
 
-    /// At quiescence: whoever has an item was completed and nobody else but by the clock, and no
-    /// item is left while somebody waits. Returns who got one.
+    /// Checks at quiescence that each worker with an item was completed, and no other except by the
+    /// clock, and that no item is left while a worker waits. Returns which workers got one.
     fn settle(&self, room: &Room, put: usize) -> String {
         room.pass(0); // The checks that were left to the executor.
         let (left, waiting) = (self.items.lock().unwrap().len(), room.purgatory.delayed());
@@ -89,8 +89,8 @@ impl Desk {
     }
 }
 
-/// Two put an item each where three wait: each has one taken, also where it finds that the other is
-/// asking.
+/// Two threads put an item each where three wait: each has one taken, even if it finds that the
+/// other is asking.
 ///
 /// Fails when a request that is left to another thread counts.
 #[test]

@@ -8,7 +8,8 @@ use shuttle::thread;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What is watched on a key is returned, or completed, or let go by who was checking it.
+/// Operations that are watched on a key are returned, completed, or let go by the thread that is
+/// checking them.
 ///
 /// Fails when the key's cancel reads and writes the state word in two steps.
 #[test]
@@ -35,7 +36,8 @@ fn cancel_for_key_against_trigger() {
     });
 }
 
-/// What is still being added counts as added after: it is returned, or accepted and waits.
+/// An operation that is still being added counts as added after: it is returned, or accepted and
+/// waits.
 ///
 /// Fails when a key's cancel takes operations that are still being added.
 #[test]
@@ -54,7 +56,8 @@ fn cancel_for_key_against_watch() {
     });
 }
 
-/// What is being added goes back to who adds it, unless it is in time, and is returned.
+/// An operation that is being added goes back to the adding thread, unless it is in time, and is
+/// returned.
 ///
 /// Fails when a shard takes operations after the shutdown, when what was cancelled while it was
 /// added is not handed back, or when that is counted as cancelled.
@@ -80,7 +83,7 @@ fn shutdown_against_watch() {
     });
 }
 
-/// Likewise if the condition comes true meanwhile: then it may be complete.
+/// The same if the condition becomes true meanwhile: then the operation may be complete.
 ///
 /// Fails when a refused operation stays watched on the keys that it had.
 #[test]
@@ -99,7 +102,7 @@ fn shutdown_against_watch_that_completes() {
     });
 }
 
-/// An operation is returned, or completed, or let go by who was checking it.
+/// An operation is returned, completed, or let go by the thread that is checking it.
 ///
 /// Fails when who has found the condition false does not look whether it was cancelled meanwhile.
 #[test]
@@ -197,8 +200,8 @@ fn trigger_inside_a_callback() {
     });
 }
 
-/// A check that ends only after another thread has done all that `others` does: nobody waits for
-/// who is checking.
+/// Runs a check that ends only after another thread has done all that `others` does: no thread
+/// waits for the one that is checking.
 fn nobody_waits(others: fn(&Limbo)) -> String {
     let limbo = Limbo::new();
     let done = Arc::new((Mutex::new(false), Condvar::new()));
@@ -227,7 +230,7 @@ fn nobody_waits(others: fn(&Limbo)) -> String {
     limbo.finish()
 }
 
-/// Triggers, expires and cancels.
+/// Other threads trigger, expire and cancel.
 ///
 /// Fails when a claim does not look whether somebody holds the operation.
 #[test]

@@ -47,7 +47,7 @@ impl Dog {
         Dog { timer, clock, leases, seen }
     }
 
-    /// With a lease on key 1, whose first renewal is in flight.
+    /// Creates leases with one on key 1, whose first renewal is in flight.
     pub(crate) fn in_flight() -> (Self, Lease<u32>, Renewal<u32>) {
         let dog = Self::new(|builder| builder);
         let lease = dog.hold(1);
@@ -83,7 +83,7 @@ impl Dog {
         })
     }
 
-    /// At quiescence, with nothing held: nothing is planned, sent or lost any more.
+    /// Checks at quiescence, with nothing held, that nothing is planned, sent or lost any more.
     pub(crate) fn settle(self) {
         let lost = self.lost();
         self.sent().into_iter().for_each(Renewal::gone);
@@ -95,7 +95,7 @@ impl Dog {
     }
 }
 
-/// A lease is released while its renewal is in flight: it ends here or is lost, and not both.
+/// Releases a lease while its renewal is in flight: it ends here or is lost, and not both.
 fn release_against(answer: fn(Renewal<u32>)) -> String {
     let (dog, lease, renewal) = Dog::in_flight();
     let mut released = false;

@@ -62,7 +62,7 @@ impl<O: DelayedOperation> Limbo<O> {
         self.clock.now().duration_since(self.start).as_nanos() as u64
     }
 
-    /// At quiescence: nothing is left behind, nowhere.
+    /// Asserts at quiescence that nothing is left behind anywhere.
     pub(crate) fn assert_empty(&self) {
         self.purgatory.assert_invariants();
         self.timer.assert_invariants();
@@ -77,7 +77,7 @@ impl Limbo {
         self.watch_with(id, keys, || (), || ())
     }
 
-    /// Likewise. It calls `during` in each check, `then` in `on_complete`.
+    /// Watches an operation that calls `during` in each check and `then` in `on_complete`.
     pub(crate) fn watch_with(
         &self,
         id: usize,
@@ -118,7 +118,8 @@ impl Limbo {
         self.conditions[id].store(true, Ordering::SeqCst);
     }
 
-    /// What a trigger says that it completed has been completed when it returns, on this thread.
+    /// Triggers a key: the operations that the trigger counts were completed when it returns, on
+    /// this thread.
     pub(crate) fn trigger(&self, key: u64) -> usize {
         let me = thread::current().id();
         let before = self.ledger.completed_by(me);
@@ -137,7 +138,8 @@ impl Limbo {
         forced
     }
 
-    /// What the handle answers, without the operation, which ends here if it is returned.
+    /// Cancels by the handle. Returns its answer without the operation, which ends here if it is
+    /// returned.
     pub(crate) fn cancel(&self, handle: &Handle) -> Cancelled<usize> {
         match handle.cancel() {
             Cancelled::Returned(op) => Cancelled::Returned(op.give(Fate::Returned)),
@@ -146,12 +148,12 @@ impl Limbo {
         }
     }
 
-    /// Those that were returned, which end here.
+    /// Cancels for a key. Returns the operations that were returned, which end here.
     pub(crate) fn cancel_for_key(&self, key: u64) -> Vec<usize> {
         returned(self.purgatory.cancel_for_key(&key))
     }
 
-    /// Likewise.
+    /// Shuts down. Returns the operations that were returned, which end here.
     pub(crate) fn shutdown(&self) -> Vec<usize> {
         returned(self.purgatory.shutdown())
     }
@@ -160,7 +162,7 @@ impl Limbo {
         self.ledger.fate(id)
     }
 
-    /// At quiescence: expires what still waits, and settles.
+    /// Expires at quiescence what still waits, and settles.
     pub(crate) fn finish(&self) -> String {
         self.purgatory.assert_invariants();
         self.pass(90);
@@ -173,8 +175,8 @@ impl Limbo {
         self.settle()
     }
 
-    /// At quiescence with nothing watched: every operation has ended once, is nowhere any more, and
-    /// the statistics say the same. Returns how they ended.
+    /// Checks at quiescence, with nothing watched, that every operation has ended once and is gone
+    /// everywhere, and that the statistics agree. Returns how they ended.
     pub(crate) fn settle(&self) -> String {
         let ends = self.ledger.settle();
         self.assert_empty();

@@ -46,7 +46,7 @@ impl Ledger {
         self.faults.lock().unwrap().push(fault);
     }
 
-    /// How operation `id` ended, if it has.
+    /// Returns how operation `id` ended, if it has.
     pub(crate) fn fate(&self, id: usize) -> Option<Fate> {
         self.ends.lock().unwrap().iter().find(|end| end.0 == id).map(|end| end.1)
     }
@@ -56,7 +56,8 @@ impl Ledger {
         ends.iter().filter(|end| (end.1, end.2) == (Fate::Completed, thread)).count()
     }
 
-    /// Every operation has ended once, and handles know how. Returns how all of them ended.
+    /// Checks that every operation has ended once, and that handles know how. Returns how all of
+    /// them ended.
     pub(crate) fn settle(&self) -> Vec<(usize, Fate)> {
         assert_eq!(*self.faults.lock().unwrap(), [""; 0]);
         let mut ends = Vec::new();

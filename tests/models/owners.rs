@@ -19,7 +19,7 @@ fn timer() -> (Timer, ManualClock) {
     (timer.build().expect("it can be built"), clock)
 }
 
-/// Keyed timers that count how many keys have expired.
+/// Returns keyed timers that count how many keys have expired.
 fn keyed(timer: &Timer, expired: &Arc<AtomicUsize>) -> Keyed {
     let expired = Arc::clone(expired);
     let count = move |_, ()| {

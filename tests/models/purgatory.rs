@@ -6,7 +6,7 @@ use crate::operations::Fate;
 use shuttle::thread;
 use tickwheel::purgatory::Cancelled;
 
-/// What has become of an operation whose condition never holds, if a cancel answered this.
+/// Returns the fate of an operation whose condition never holds, given the answer to a cancel:
 /// `otherwise` if it came too late.
 fn after_cancel(answer: &Cancelled<usize>, otherwise: Fate) -> Fate {
     match answer {

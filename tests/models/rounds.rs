@@ -32,8 +32,8 @@ fn shutdown_against_round() {
     });
 }
 
-/// Whoever shut the timer down drops what that returned, while a renewal is answered and another
-/// lease is taken: every lease is lost, once, or was refused.
+/// The result of a shutdown is dropped while a renewal is answered and another lease is taken:
+/// every lease is lost, once, or was refused.
 ///
 /// Fails when a round that is dropped says nothing.
 #[test]

@@ -32,7 +32,7 @@ fn pass(timer: &Timer, clock: &ManualClock, nanos: u32) {
     timer.advance_clock(Duration::ZERO);
 }
 
-/// The series has ended and nothing is left of it. Returns the runs.
+/// Checks that the series has ended and that nothing is left of it. Returns the runs.
 fn settle(timer: &Timer, (series, runs): (Series, Arc<Runs>)) -> Vec<u64> {
     assert_empty(timer);
     let mut numbers = runs.lock().unwrap().clone();
@@ -67,7 +67,7 @@ fn cancel_against_run() {
     });
 }
 
-/// Likewise, with pauses between the runs. What is cancelled during a run is not added again.
+/// The same, with pauses between the runs. A run that is cancelled during a run is not added again.
 ///
 /// Fails when who adds the next run does not look whether the series was cancelled.
 #[test]

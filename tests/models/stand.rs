@@ -35,12 +35,12 @@ impl Stand {
         Arc::new(Stand { timer, clock, start, book, keyed })
     }
 
-    /// The timer runs the alarms in place.
+    /// Creates a stand whose timer runs the alarms in place.
     pub(crate) fn in_place() -> Arc<Self> {
         Self::new(|builder| builder)
     }
 
-    /// The timer hands the alarms on; [`run`] runs them.
+    /// Creates a stand whose timer hands the alarms on; [`run`] runs them.
     pub(crate) fn queued() -> (Arc<Self>, Arc<Queue>) {
         let queue = Arc::new(Queue::default());
         let alarms = Arc::clone(&queue);
@@ -62,7 +62,7 @@ impl Stand {
         self.turn();
     }
 
-    /// Task `id`, for time `at`. It runs `then` once it has expired.
+    /// Returns task `id`, for time `at`. It runs `then` once it has expired.
     pub(crate) fn entry(
         &self,
         id: u32,
@@ -74,13 +74,13 @@ impl Stand {
         TimerEntry::at(self.start + Duration::from_nanos(at), job)
     }
 
-    /// Whether it replaced a task, which ends here.
+    /// Returns whether it replaced a task, which ends here.
     pub(crate) fn schedule(&self, key: u64, id: u32, at: u64) -> bool {
         let replaced = self.keyed.schedule(key, self.entry(id, at, || ()));
         returned(accepted(replaced))
     }
 
-    /// Whether the key had no task.
+    /// Returns whether the key had no task.
     pub(crate) fn schedule_if_absent(&self, key: u64, id: u32, at: u64) -> bool {
         let answer = self.keyed.schedule_if_absent(key, self.entry(id, at, || ()));
         !accepted(answer).is_some_and(|entry| {
@@ -89,20 +89,20 @@ impl Stand {
         })
     }
 
-    /// Whether it took a task back, which ends here.
+    /// Returns whether it took a task back, which ends here.
     pub(crate) fn cancel(&self, key: u64) -> bool {
         returned(self.keyed.cancel(&key))
     }
 
-    /// At quiescence, with nothing on its way: each key has one alarm.
+    /// Asserts at quiescence, with nothing on its way, that each key has one alarm.
     pub(crate) fn assert_sound(&self) {
         self.keyed.assert_invariants();
         self.timer.assert_invariants();
         assert_eq!(self.timer.len(), self.keyed.len(), "alarms and keys");
     }
 
-    /// At quiescence: what is left expires at `at`. Every task has ended once, not too early and
-    /// by somebody's decision, and nothing is left. Returns how they ended.
+    /// Expires at `at`, at quiescence, what is left. Checks that every task has ended once, not too
+    /// early and for a definite reason, and that nothing is left. Returns how they ended.
     pub(crate) fn finish(&self, at: u64) -> String {
         self.assert_sound();
         self.pass(at - self.now());
@@ -135,7 +135,7 @@ pub(crate) fn run(queue: &Queue) {
     alarms.into_iter().for_each(Task::run);
 }
 
-/// A task that was taken back ends.
+/// Ends a task that was taken back.
 pub(crate) fn returned(job: Option<Job>) -> bool {
     job.is_some_and(|mut job| {
         job.end(End::Returned);
@@ -143,7 +143,7 @@ pub(crate) fn returned(job: Option<Job>) -> bool {
     })
 }
 
-/// What the timer accepted.
+/// Unwraps what the timer accepted.
 pub(crate) fn accepted<R>(answer: Result<R, AddError<Job>>) -> R {
     answer.unwrap_or_else(|error| panic!("{error}"))
 }

@@ -13,8 +13,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 use tickwheel::purgatory::{FutureOperation, Purgatory, Wait, Waited};
 
-/// A visit sees all that was watched when it began, whoever leaves and comes meanwhile: also into
-/// the place of what left.
+/// A visit sees all operations that were watched when it began, whichever others leave or come
+/// meanwhile, even into the place of one that left.
 ///
 /// Fails when a block where a visit stopped is given to others as soon as it is empty.
 #[test]
@@ -38,8 +38,8 @@ fn visit_against_others() {
     });
 }
 
-/// Two visit a key. What the first finds false comes true then: the second completes it, or leaves
-/// it to the first.
+/// Two threads visit a key. A condition that the first finds false becomes true then: the second
+/// completes the operation, or leaves it to the first.
 ///
 /// Fails when who visits leaves out what another one holds.
 #[test]
@@ -135,7 +135,7 @@ fn drop_of_a_wait_against_trigger() {
     });
 }
 
-/// Whoever awaits is woken by a trigger or by the expiry. A wake-up that is lost is a deadlock.
+/// A waiting task is woken by a trigger or by the expiry. A lost wake-up is a deadlock.
 ///
 /// Fails when `poll` looks for the outcome and leaves its waker in two steps.
 #[test]

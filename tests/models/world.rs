@@ -19,7 +19,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// A world whose timer is built by `build`.
+    /// Creates a world whose timer is built by `build`.
     pub(crate) fn new(
         build: impl FnOnce(TimerBuilder<Job>) -> Result<Timer<Job>, BuildError>,
     ) -> Self {
@@ -36,12 +36,12 @@ impl World {
         World { timer, clock, start, book }
     }
 
-    /// A world that is driven by hand.
+    /// Creates a world that is driven by hand.
     pub(crate) fn by_hand() -> Self {
         Self::new(TimerBuilder::build)
     }
 
-    /// A world with a reaper.
+    /// Creates a world with a reaper.
     pub(crate) fn with_reaper() -> Self {
         Self::new(TimerBuilder::start)
     }
@@ -70,7 +70,7 @@ impl World {
         self.add_with(id, at, || ())
     }
 
-    /// Likewise; it runs `then` once it has fired.
+    /// Adds a timer that runs `then` once it has fired.
     pub(crate) fn add_with(
         &self,
         id: u32,
@@ -173,12 +173,12 @@ impl World {
         }
     }
 
-    /// Whether timer `id` has ended.
+    /// Returns whether timer `id` has ended.
     pub(crate) fn has_ended(&self, id: u32) -> bool {
         self.book.write(id, |record| !record.ends.is_empty())
     }
 
-    /// Each thread has fired what it fired in the order of the deadlines.
+    /// Asserts that each thread has fired its timers in the order of the deadlines.
     pub(crate) fn assert_fired_in_order(&self) {
         let records = self.book.records.lock().unwrap();
         let mut last = BTreeMap::new();
@@ -189,7 +189,7 @@ impl World {
         }
     }
 
-    /// At quiescence: fires what is left, and settles the book.
+    /// Fires at quiescence what is left, and settles the book.
     pub(crate) fn finish(&self) -> String {
         self.timer.assert_invariants();
         self.turn();
@@ -200,8 +200,8 @@ impl World {
         self.settle()
     }
 
-    /// At quiescence with nothing pending: every timer has ended once, not too early, and the
-    /// statistics say the same. Returns how they ended.
+    /// Checks at quiescence, with nothing pending, that every timer has ended once, not too early,
+    /// and that the statistics agree. Returns how they ended.
     pub(crate) fn settle(&self) -> String {
         self.timer.assert_invariants();
         let stats = self.timer.stats();

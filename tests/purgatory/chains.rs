@@ -117,7 +117,7 @@ fn a_long_chain_needs_no_deep_stack() {
     }
 }
 
-/// What waits is dropped in a row as well, when the last purgatory goes.
+/// Waiting operations are dropped in a row as well, when the last purgatory goes.
 #[test]
 fn very_many_are_dropped_with_the_purgatory_without_a_deep_stack() {
     struct Waits(Arc<AtomicU32>);

@@ -27,7 +27,8 @@ fn what_is_being_checked_does_not_count() {
     assert_eq!(fixture.log.of(Checked), [1, 2, 1], "and the first is checked again");
 }
 
-/// Whoever has an item is completed, and its call counts unless somebody says that it forced it.
+/// An operation that has an item is completed, and its call counts unless another call says that it
+/// forced it.
 #[test]
 fn a_true_check_is_final() {
     for forces in [false, true] {

@@ -33,7 +33,7 @@ const ENDS: [End; 8] = [
     End::LastPurgatory,
 ];
 
-/// What is called, in order, when the operation 1 ends so.
+/// Returns the calls, in order, when operation 1 ends in this way.
 fn code_of(end: End) -> &'static [What] {
     match end {
         End::Trigger | End::Force => &[Completed, Dropped],

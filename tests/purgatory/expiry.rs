@@ -83,8 +83,8 @@ fn an_expiry_runs_on_the_timers_executor() {
     assert_eq!(receiver.recv(), Err(mpsc::RecvError), "and there it is dropped");
 }
 
-/// An operation whose time is up during its third check, when `meanwhile` happens as well. Whether
-/// its condition holds is told by the number of the check.
+/// Runs an operation whose time is up during its third check, when `meanwhile` happens as well. The
+/// number of the check determines whether its condition holds.
 fn late_in_its_third_check(
     fixture: &Fixture,
     meanwhile: impl Fn(&Timer) + Send + 'static,

@@ -60,7 +60,7 @@ impl Polled {
         Pin::new(&mut self.wait).poll(&mut Context::from_waker(&waker))
     }
 
-    /// How often it was woken.
+    /// Returns how often it was woken.
     fn woken(&self) -> usize {
         self.woken.0.load(SeqCst)
     }
@@ -115,7 +115,7 @@ fn its_time_is_up_at_the_deadline() {
     fixture.assert_empty();
 }
 
-/// It waits from the beginning: what comes before it is polled is not lost.
+/// The operation waits from the beginning: an event that comes before the first poll is not lost.
 #[test]
 fn it_need_not_be_polled_to_end() {
     let fixture = fixture();

@@ -11,8 +11,8 @@ use tickwheel::{Task, TimerEntry};
 /// More checks than any of these tests should see: a check panics then, and so does not hang it.
 const TOO_MANY: u32 = 1000;
 
-/// An operation that triggers its key 1 in each check from the third to the one before `holds_at`:
-/// as if other threads never stopped. Also the number of its checks.
+/// Returns an operation that triggers its key 1 in each check from the third to the one before
+/// `holds_at`, as if other threads never stopped; and the number of its checks.
 fn triggered_in_each_check(fixture: &Fixture, holds_at: u32) -> (Script, Arc<AtomicU32>) {
     let (purgatory, checks) = (fixture.purgatory.clone(), Arc::new(AtomicU32::new(0)));
     let count = Arc::clone(&checks);
@@ -48,7 +48,7 @@ fn a_call_checks_once_for_others_and_leaves_the_rest_to_the_executor() {
     }
 }
 
-/// Who adds an operation does not serve others without bound either.
+/// A thread that adds an operation does not serve others without a bound either.
 #[test]
 fn who_adds_an_operation_checks_once_for_others() {
     let fixture = Fixture::new();
@@ -91,7 +91,7 @@ fn an_operation_expires_in_time_however_often_its_key_is_triggered() {
     fixture.assert_empty();
 }
 
-/// The time is up during the third check. A trigger that came by then is seen to, none after it.
+/// The time is up during the third check. A trigger that came by then is handled, none after it.
 #[test]
 fn when_its_time_is_up_it_is_checked_once_more() {
     for holds_at in [4, 5] {
@@ -165,7 +165,7 @@ fn without_a_timer_a_call_sees_to_all_that_ask() {
     fixture.assert_empty();
 }
 
-/// The trigger is not lost with the task: whoever drops that makes the check.
+/// The trigger is not lost with the task: dropping the task makes the check.
 #[test]
 fn a_check_that_is_refused_or_returned_is_made_where_it_is_dropped() {
     for refused in [true, false] {

@@ -26,19 +26,19 @@ impl Items {
         item.is_some()
     }
 
-    /// An operation that waits for an item.
+    /// Returns an operation that waits for an item.
     pub(crate) fn worker(&self, fixture: &Fixture, id: u32) -> Script {
         let items = self.clone();
         fixture.script(id).when(move || items.take(id))
     }
 
-    /// Which items were taken by whom since this was asked last.
+    /// Returns which items were taken by which operation since the last call.
     pub(crate) fn taken(&self) -> Vec<(u32, u32)> {
         std::mem::take(&mut *self.taken.lock().unwrap())
     }
 }
 
-/// So many that wait on key 1, and on a key of their own.
+/// Adds operations that wait on key 1, and on a key of their own.
 pub(crate) fn waiting(fixture: &Fixture, items: &Items, ids: impl Iterator<Item = u32>) {
     ids.for_each(|id| _ = fixture.watch(items.worker(fixture, id), &[1, 1000 + id]));
     fixture.log.take();
@@ -136,7 +136,7 @@ fn a_call_that_finds_nothing_asks_each_once_and_leaves_their_turn_as_it_was() {
     }
 }
 
-/// So many that wait on key 1, of whom only the one that `only` says takes an item; or any of them,
+/// Adds so many operations that wait on key 1, of which only `only` takes an item; or any of them,
 /// if that is `ANY`.
 fn choosy(
     fixture: &Fixture,
@@ -180,7 +180,7 @@ fn a_call_begins_behind_where_the_last_one_stopped_whoever_leaves_and_comes() {
     }
 }
 
-/// Where a call stopped before, nothing of that is left when it is that block's turn again.
+/// Nothing is left of the place where a call stopped before, when it is that block's turn again.
 #[test]
 fn whose_turn_it_is_does_not_follow_from_where_earlier_calls_stopped() {
     let (fixture, items) = (Fixture::new(), Items::default());

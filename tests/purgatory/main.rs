@@ -56,7 +56,7 @@ impl Fixture {
         Fixture { purgatory, timer, clock, log: Log::default() }
     }
 
-    /// An operation whose condition never holds.
+    /// Returns an operation whose condition never holds.
     pub(crate) fn script(&self, id: u32) -> Script {
         Script::new(id, &self.log)
     }
@@ -78,7 +78,7 @@ impl Fixture {
         }
     }
 
-    /// What happens when the clock is moved by `step`, checks left out.
+    /// Returns the calls when the clock is moved by `step`, without the checks.
     pub(crate) fn advance(&self, step: Duration) -> Vec<(What, u32)> {
         self.clock.advance(step);
         self.timer.advance_clock(Duration::ZERO);
@@ -86,7 +86,7 @@ impl Fixture {
         self.log.ends()
     }
 
-    /// How many entries are watched, operations delayed, and timers pending.
+    /// Returns how many entries are watched, operations delayed, and timers pending.
     pub(crate) fn counts(&self) -> (usize, usize, usize) {
         self.purgatory.assert_invariants();
         self.timer.assert_invariants();

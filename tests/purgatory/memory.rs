@@ -116,7 +116,8 @@ fn a_few_that_stay_do_not_keep_those_around_them() {
     fixture.assert_empty();
 }
 
-/// Neither what was finished or refused before it was watched, nor what has left, is remembered.
+/// Nothing is remembered of operations that were finished or refused before they were watched, or
+/// that have left.
 #[test]
 fn what_does_not_wait_has_no_record() {
     let fixture = Fixture::with(|builder| builder.max_pending(1));

@@ -135,7 +135,7 @@ impl Run {
         self.handles[id] = Some(pending);
     }
 
-    /// The operations that came back are dropped here.
+    /// Drops the operations that came back.
     fn returned(&mut self, scripts: Vec<Script>, expected: Vec<u32>) {
         assert_eq!(scripts.iter().map(|script| script.id).collect::<Vec<_>>(), expected);
         self.naive.log.extend(expected.into_iter().map(|id| (What::Dropped, id)));

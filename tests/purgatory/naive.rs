@@ -54,7 +54,7 @@ pub(crate) struct Naive {
 const BATCH: usize = 32;
 
 impl Naive {
-    /// The nth operation from the end.
+    /// Returns the nth operation from the end.
     pub(crate) fn nth(&self, nth: usize) -> Option<usize> {
         let len = self.operations.len();
         (len > 0).then(|| len - 1 - nth % len)
@@ -77,7 +77,7 @@ impl Naive {
         }
     }
 
-    /// The operations on a key, in order, as often as they name it.
+    /// Returns the operations on a key, in order, as often as they name it.
     fn line(&self, key: u32) -> Vec<Entry> {
         let ids = (0..self.operations.len()).filter(|id| self.waits(*id));
         ids.flat_map(|id| {
@@ -128,7 +128,7 @@ impl Naive {
         }
     }
 
-    /// Whether the check completed it.
+    /// Returns whether the check completed it.
     fn check(&mut self, id: usize) -> bool {
         if !self.waits(id) {
             return false;
@@ -141,7 +141,7 @@ impl Naive {
         holds
     }
 
-    /// A key without operations is forgotten, and with it whose turn it was.
+    /// Forgets a key without operations, and with it whose turn it was.
     pub(crate) fn forget_empty_lines(&mut self) {
         let mut turns = std::mem::take(&mut self.turns);
         turns.retain(|key, _| self.watched_for(*key) > 0);
@@ -203,7 +203,7 @@ impl Naive {
         self.log.push((What::Returned, completed as u32));
     }
 
-    /// The tick at which an operation expires, if that has come; 0 if it has elapsed.
+    /// Returns the tick at which an operation expires, if that has come; 0 if it has elapsed.
     pub(crate) fn due(&self, id: usize) -> Option<u64> {
         let operation = &self.operations[id];
         let tick = if operation.has_elapsed { 0 } else { operation.deadline.div_ceil(2) };

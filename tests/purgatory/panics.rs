@@ -17,7 +17,7 @@ fn panics_at(script: Script, number: u32) -> Script {
     })
 }
 
-/// What was called of operation 5; the others were left in peace.
+/// Returns the calls to operation 5; the others were left in peace.
 fn of_5(log: Vec<(What, u32)>) -> Vec<What> {
     log.into_iter().filter(|(_, id)| *id == 5).map(|(what, _)| what).collect()
 }

@@ -27,19 +27,19 @@ impl Log {
         self.0.lock().unwrap().push((what, id));
     }
 
-    /// All since this was asked last.
+    /// Returns all calls since this was asked last.
     pub(crate) fn take(&self) -> Vec<(What, u32)> {
         mem::take(&mut *self.0.lock().unwrap())
     }
 
-    /// The same without checks.
+    /// Returns the same without checks.
     pub(crate) fn ends(&self) -> Vec<(What, u32)> {
         let mut all = self.take();
         all.retain(|(what, _)| *what != What::Checked);
         all
     }
 
-    /// The operations of which `what` was called, in order.
+    /// Returns the operations of which `what` was called, in order.
     pub(crate) fn of(&self, what: What) -> Vec<u32> {
         let all = self.take().into_iter();
         all.filter(|(called, _)| *called == what).map(|(_, id)| id).collect()
@@ -84,7 +84,7 @@ impl Script {
         self.when(move || flag.load(SeqCst))
     }
 
-    /// The condition holds from this check on, the first one being 1.
+    /// Makes the condition hold from this check on, the first one being 1.
     pub(crate) fn at_check(self, number: u32) -> Self {
         let mut checks = 0;
         self.when(move || {
@@ -113,7 +113,7 @@ impl Script {
         self
     }
 
-    /// Dead when the operation is.
+    /// Returns a reference that is dead when the operation is.
     pub(crate) fn life(&self) -> Weak<()> {
         Arc::downgrade(&self.alive)
     }

@@ -33,7 +33,7 @@ fn shutdown_returns_all_that_waits_and_refuses_what_comes() {
     assert_eq!((stats.cancelled, stats.completed_by_trigger, stats.expired), (200, 0, 0));
 }
 
-/// Nobody makes them expire any more; they can still be completed.
+/// Nothing makes them expire any more; they can still be completed.
 #[test]
 fn what_waits_when_the_timer_is_shut_down_waits_on() {
     let fixture = Fixture::new();

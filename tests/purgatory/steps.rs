@@ -31,7 +31,7 @@ pub(crate) enum Step {
     DropHandle(usize),
 }
 
-/// Mostly the same one, so that it has more operations than there are in a block.
+/// Returns mostly the same key, so that it has more operations than there are in a block.
 fn key(g: &mut Gen) -> u32 {
     (u32::arbitrary(g) % (2 * KEYS)).saturating_sub(KEYS)
 }

@@ -19,8 +19,8 @@ fn an_operation_whose_condition_holds_is_completed_at_its_first_check() {
     assert_eq!((stats.completed_at_once, stats.completed_by_trigger), (1, 0));
 }
 
-/// The condition comes true after the first check, and whoever made it so has looked at the keys
-/// before the operation was watched there.
+/// The condition becomes true after the first check, and the thread that made it so has looked at
+/// the keys before the operation was watched there.
 #[test]
 fn an_operation_whose_condition_comes_true_meanwhile_is_completed_at_its_second_check() {
     let fixture = Fixture::new();

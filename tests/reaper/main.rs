@@ -18,7 +18,7 @@ fn get<T>(receiver: &Receiver<T>) -> T {
     receiver.recv_timeout(HANG).expect("a message within the bound")
 }
 
-/// A started timer of numbers that go into a channel.
+/// Returns a started timer of numbers that go into a channel.
 fn numbers() -> (Timer<u32>, Receiver<u32>) {
     let (sender, receiver) = channel();
     let timer = Timer::builder()

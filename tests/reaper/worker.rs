@@ -26,7 +26,7 @@ fn a_worker_runs_tasks_in_order_on_its_own_thread() {
     }
 }
 
-/// A worker that takes two tasks besides the one that it is at, which waits for `release`.
+/// Returns a worker that takes two tasks besides its current one, which waits for `release`.
 fn busy_worker(release: Receiver<()>, ran: Sender<u32>) -> Worker<u32> {
     let handler = move |id| {
         ran.send(id).unwrap();

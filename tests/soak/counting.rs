@@ -7,7 +7,7 @@ struct Counting;
 
 static IN_USE: AtomicUsize = AtomicUsize::new(0);
 
-/// Relaxed: one thread measures, when the others have ended.
+/// Returns the bytes in use. Relaxed: one thread measures, when the others have ended.
 pub(crate) fn in_use() -> usize {
     IN_USE.load(Relaxed)
 }

@@ -44,14 +44,14 @@ fn sparse<T>(
     Measured { shape, bound, spare: spare(), live: many / 1024, bytes, references: 0, fresh }
 }
 
-/// What a keyed timer, or a purgatory, keeps: a chunk of 8 KiB of each slab of each shard, of which
-/// there are 32 for each core.
+/// Returns the memory that a keyed timer, or a purgatory, keeps: a chunk of 8 KiB of each slab of
+/// each shard, of which there are 32 for each core.
 fn spare() -> usize {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     SPARE + 32 * cores.next_power_of_two() * (32 << 10)
 }
 
-/// Very many keys are scheduled, and all are cancelled but one of each 1,024.
+/// Schedules very many keys, and cancels all but one of each 1,024.
 pub(crate) fn sparse_keys() -> Measured {
     let schedule = |keyed: &KeyedTimer<usize, ()>, key: usize| {
         assert!(keyed.schedule(key, TimerEntry::after(HOUR, ())).is_ok());
@@ -69,7 +69,7 @@ pub(crate) fn sparse_keys() -> Measured {
     )
 }
 
-/// Very many operations are watched, and all are forced but one of each 1,024. Their handles go.
+/// Watches very many operations, and forces all but one of each 1,024. Their handles are dropped.
 pub(crate) fn sparse_operations() -> Measured {
     type Operations = Purgatory<usize, Waits>;
     let watch = |purgatory: &Operations, key: usize| -> Pending<usize, Waits> {
@@ -91,7 +91,7 @@ pub(crate) fn sparse_operations() -> Measured {
     )
 }
 
-/// Timers, and what stands on them, are made, used and dropped. Some have a reaper.
+/// Makes, uses and drops timers, and what is built on them. Some have a reaper.
 pub(crate) fn made_and_dropped() -> Measured {
     let mut bytes = Vec::with_capacity(REPEATS);
     let before = in_use();

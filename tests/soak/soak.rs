@@ -68,7 +68,7 @@ pub(crate) struct Measured {
     pub(crate) fresh: usize,
 }
 
-/// The size that is meant by `full`.
+/// Returns the size that `full` stands for.
 pub(crate) fn scaled(full: usize) -> usize {
     match std::env::var("TICKWHEEL_SOAK").as_deref() {
         Ok("full") => full,

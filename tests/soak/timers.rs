@@ -15,7 +15,7 @@ struct Stand {
 }
 
 impl Stand {
-    /// With one shard, so that all that lives lies together.
+    /// Creates a timer with one shard, so that all live entries lie together.
     fn new(wheel_size: usize) -> Self {
         let clock = ManualClock::new();
         let builder = Timer::builder().shards(1).wheel_size(wheel_size).clock(clock.clone());
@@ -67,7 +67,7 @@ fn cancel_all(timeouts: &mut Vec<Timeout>) {
     timeouts.drain(..).for_each(|timeout| assert!(timeout.cancel().is_cancelled()));
 }
 
-/// Very many are added, and all are cancelled but one of each 1,024.
+/// Adds very many timers, and cancels all but one of each 1,024.
 pub(crate) fn sparse() -> Measured {
     let many = scaled(4 << 20);
     let mut random = Random(1);
@@ -80,8 +80,8 @@ pub(crate) fn sparse() -> Measured {
     })
 }
 
-/// Very many wait for one moment, and one in each bucket of three levels; then very many more are
-/// for that moment, in vain.
+/// Adds very many timers for one moment, and one in each bucket of three levels; then adds very
+/// many more for that moment, in vain.
 pub(crate) fn moment() -> Measured {
     let (many, few, churn) = (scaled(100_000), 1_500, scaled(2_200_000));
     shape("one moment", bounds::MOMENT, (512, many + few), |stand, live| {
@@ -100,7 +100,7 @@ pub(crate) fn moment() -> Measured {
     })
 }
 
-/// Many live in one bucket, and as many are cancelled each alone in its bucket.
+/// Adds many timers that live in one bucket, and cancels as many, each alone in its bucket.
 pub(crate) fn alone() -> Measured {
     let (wheel_size, many) = (scaled(1 << 17), scaled(120_000));
     shape("alone in a bucket", bounds::ALONE, (wheel_size, many), |stand, live| {
@@ -129,7 +129,7 @@ pub(crate) fn random() -> Measured {
     })
 }
 
-/// The same timers are moved to and fro.
+/// Moves the same timers to and fro.
 pub(crate) fn to_and_fro() -> Measured {
     let many = scaled(100_000);
     let mut random = Random(3);
@@ -149,7 +149,7 @@ pub(crate) fn to_and_fro() -> Measured {
     })
 }
 
-/// A thousand live on while bursts of a thousand times as many come and go.
+/// Keeps a thousand timers while bursts of a thousand times as many come and go.
 pub(crate) fn bursts() -> Measured {
     let (few, many) = (scaled(1_000), scaled(1_000_000));
     let mut random = Random(4);

@@ -90,7 +90,7 @@ impl Round {
         Round { timer, ledger, shared, kept, stop: AtomicBool::new(false), stopper, number }
     }
 
-    /// What one thread does in a round.
+    /// Does the work of one thread in a round.
     pub(crate) fn work(&self, thread: usize) {
         let mut random = Random(self.number * 31 + thread as u64 + 1);
         let mut own: Vec<Handle> = Vec::new();
@@ -172,7 +172,7 @@ impl Round {
         }
     }
 
-    /// In a quiet round, waits until all that is not far away has expired.
+    /// Waits in a quiet round until all timers that are not far away have expired.
     pub(crate) fn settle(&self) {
         let start = Instant::now();
         let handles = [&self.kept, &self.shared];

@@ -68,7 +68,7 @@ fn a_passed_deadline_that_joins_a_far_bucket_does_not_wait_for_the_next_tick() {
     assert_eq!(fixture.advance(5 * MS), [1]);
 }
 
-/// Likewise after so long an idle time that the bucket is coarser than 2^32 ticks.
+/// The same after so long an idle time that the bucket is coarser than 2^32 ticks.
 #[test]
 fn a_zero_delay_expires_at_once_after_any_idle_time() {
     for bits in [10, 30, 33, 36, 44, 50, 60] {
@@ -198,7 +198,7 @@ fn there_is_no_next_expiration_when_all_that_was_due_is_cancelled() {
     assert_eq!(fixture.timer.next_expiration(), None);
 }
 
-/// Likewise if they lie in more buckets than are looked at under one hold of a lock.
+/// The same if they lie in more buckets than are looked at under one hold of a lock.
 #[test]
 fn there_is_no_next_expiration_when_many_buckets_that_were_due_are_cancelled() {
     let fixture = Fixture::new();
@@ -209,7 +209,7 @@ fn there_is_no_next_expiration_when_many_buckets_that_were_due_are_cancelled() {
     fixture.timer.assert_invariants();
 }
 
-/// Likewise if many were cancelled in an order that leaves their references behind.
+/// The same if many were cancelled in an order that leaves their references behind.
 #[test]
 fn there_is_no_next_expiration_when_a_full_bucket_is_cancelled_from_its_end() {
     let fixture = Fixture::new();

@@ -54,7 +54,7 @@ fn a_timer_tells_whether_it_was_shut_down() {
     assert!(timer.is_shutdown() && clone.is_shutdown() && clone.closures().is_shutdown());
 }
 
-/// The slots of each level: how many slots ahead, and how many entries.
+/// Returns the slots of each level: how many slots ahead, and how many entries.
 fn slots(snapshot: &Snapshot) -> Vec<Vec<(usize, usize)>> {
     let filled = |slots: &[usize]| {
         slots.iter().copied().enumerate().filter(|(_, entries)| *entries > 0).collect()

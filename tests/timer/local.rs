@@ -29,7 +29,7 @@ fn a_sink_that_panics_loses_nothing_else() {
     assert_eq!((timer.len(), timer.next_expiration()), (0, None));
 }
 
-/// Who drives it by `next_expiration` would leave them there for ever otherwise.
+/// Otherwise a caller that drives it by `next_expiration` would leave them there forever.
 #[test]
 fn after_a_panic_next_expiration_tells_of_the_tasks_that_still_wait() {
     let mut timer = LocalTimer::new();

@@ -26,7 +26,7 @@ pub(crate) struct Fixture {
 }
 
 impl Fixture {
-    /// With a tick of a millisecond and one shard.
+    /// Creates a timer with a tick of a millisecond and one shard.
     pub(crate) fn new() -> Self {
         Self::with(|builder| builder)
     }
@@ -44,7 +44,7 @@ impl Fixture {
         self.timer.add(TimerEntry::after(delay, id)).expect("there is room")
     }
 
-    /// What expires when the clock is moved by `step`.
+    /// Returns the tasks that expire when the clock is moved by `step`.
     pub(crate) fn advance(&self, step: Duration) -> Vec<u32> {
         self.clock.advance(step);
         let count = self.timer.advance_clock(Duration::ZERO);
@@ -55,7 +55,7 @@ impl Fixture {
     }
 }
 
-/// A timer of closures on a manual clock.
+/// Returns a timer of closures on a manual clock.
 pub(crate) fn closures() -> (Timer, ManualClock) {
     let clock = ManualClock::new();
     let timer = Timer::builder().shards(2).clock(clock.clone()).build().expect("in range");

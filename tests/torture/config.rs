@@ -79,7 +79,7 @@ impl Random {
         of[self.below(of.len() as u64) as usize]
     }
 
-    /// True in one of `of` cases.
+    /// Returns true in one of `of` cases.
     pub(crate) fn is_rare(&mut self, of: u64) -> bool {
         self.below(of) == 0
     }
@@ -137,7 +137,7 @@ impl Config {
         }
     }
 
-    /// Whether tasks may vanish without a trace: then nobody is sure to be woken.
+    /// Returns whether tasks may vanish without a trace: then no sleeper is sure to be woken.
     pub(crate) fn loses(&self) -> bool {
         matches!(self.executing, Executing::Loses | Executing::Panics | Executing::DropsRefused)
     }
@@ -160,7 +160,7 @@ impl Config {
         if random.is_rare(2) { nanos } else { nanos.saturating_sub(now % slot) }
     }
 
-    /// After how many nanoseconds something is due, if it is `now` in nanoseconds.
+    /// Returns after how many nanoseconds something is due, if it is `now` in nanoseconds.
     pub(crate) fn delay(&self, random: &mut Random, now: u64) -> u64 {
         let (tick, bits) = (self.tick_nanos(), random.below(63));
         match random.below(32) {
@@ -180,7 +180,7 @@ impl Config {
         }
     }
 
-    /// By how many nanoseconds a manual clock is moved.
+    /// Returns by how many nanoseconds a manual clock is moved.
     pub(crate) fn step(&self, random: &mut Random, now: u64) -> u64 {
         const YEAR: u64 = 365 * 24 * 3_600 * 1_000_000_000;
         match random.below(64) {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use tickwheel::{Batch, Clock, Executor, Task, Timer, Worker};
 
-/// True every so many times.
+/// Returns a function that returns true every so many times.
 fn sometimes(of: u64) -> impl Fn() -> bool + Send + Sync {
     let count = AtomicU64::new(0);
     move || (count.fetch_add(1, Relaxed) + 1) % of == 0

@@ -45,12 +45,12 @@ pub(crate) struct Sleeping {
 }
 
 impl Sleeping {
-    /// Whether it is time for it to be woken, and it was not.
+    /// Returns whether it is time for it to be woken, and it was not.
     pub(crate) fn is_forgotten(&self, now: u64) -> bool {
         self.waits && self.latest <= now && !self.woken.0.load(SeqCst)
     }
 
-    /// Whether it is ready.
+    /// Returns whether it is ready.
     pub(crate) fn poll(&mut self, world: &World) -> bool {
         let waker = Waker::from(Arc::clone(&self.woken));
         let context = &mut Context::from_waker(&waker);
@@ -84,7 +84,7 @@ impl Sleeping {
     }
 }
 
-/// Not the end of its time.
+/// Checks that the error is not the end of its time.
 fn check_error(world: &World, error: SleepError) -> bool {
     assert!(match error {
         SleepError::Full => world.config.max_pending.is_some(),
@@ -93,7 +93,7 @@ fn check_error(world: &World, error: SleepError) -> bool {
     false
 }
 
-/// The latest that something is due that was made just now.
+/// Returns the latest time at which something is due that was made just now.
 fn latest(world: &World, when: When, due: u64) -> u64 {
     match when {
         When::After(delay) => {
@@ -154,7 +154,7 @@ impl Hand {
         self.asleep.push(Sleeping { future, due, latest, woken: Arc::default(), waits: false });
     }
 
-    /// A future under a time limit: ready after some polls, or never.
+    /// Returns a future under a time limit: ready after some polls, or never.
     fn inner(&mut self) -> impl Future<Output = ()> + Send + use<> {
         let mut polls = self.random.one(&[1, 2, 4, u64::MAX]);
         std::future::poll_fn(move |_| {

@@ -37,7 +37,7 @@ impl Hand {
         }
     }
 
-    /// All that a long-lived thread does in a round.
+    /// Does everything that a long-lived thread does in a round.
     pub(crate) fn work(&mut self, world: &Ref, thread: usize) {
         let Config { operations, ending, mix } = Config::of(world);
         for operation in 0..operations {
@@ -51,7 +51,7 @@ impl Hand {
         }
     }
 
-    /// One call of some kind.
+    /// Makes one call of some kind.
     pub(crate) fn step(&mut self, world: &Ref) {
         progress();
         let kind = self.random.below(32);
@@ -71,7 +71,7 @@ impl Hand {
         }
     }
 
-    /// When something shall be due, and not before how many nanoseconds of the ledger.
+    /// Returns when something has to be due, and not before how many nanoseconds of the ledger.
     pub(crate) fn when(&mut self, world: &World) -> (When, u64) {
         let now = world.ledger.now();
         let delay = world.config.delay(&mut self.random, now);
@@ -110,7 +110,7 @@ impl Hand {
         }
     }
 
-    /// What looks at everything, or is done once in a while.
+    /// Makes a call that looks at everything, or is made once in a while.
     fn rare_step(&mut self, world: &Ref) {
         match self.random.below(16) {
             0..2 => drop(world.timer.snapshot()),

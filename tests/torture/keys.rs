@@ -22,7 +22,7 @@ impl Hand {
         self.random.below(KEYS) as u32
     }
 
-    /// A key that nobody else uses: so when it is due is known.
+    /// Uses a key that no other thread uses, so when it is due is known.
     fn own_key_step(&mut self, world: &Ref) {
         let (when, due) = self.when(world);
         let (keyed, ledger) = (&world.keyed, &world.ledger);
@@ -56,7 +56,8 @@ impl Hand {
         }
     }
 
-    /// Odd keys are moved to earlier deadlines as well, so nobody knows when they are early.
+    /// Uses a shared key. Odd keys are moved to earlier deadlines as well, so it is unknown when
+    /// they are early.
     pub(crate) fn key_step(&mut self, world: &Ref) {
         if self.random.is_rare(3) {
             return self.own_key_step(world);

@@ -60,7 +60,7 @@ pub(crate) fn drop_as<T>(end: End, value: T) {
     REASON.set(before);
 }
 
-/// The ticket that this thread dropped last.
+/// Returns the ticket that this thread dropped last.
 pub(crate) fn last_dropped() -> u64 {
     LAST.get()
 }
@@ -114,14 +114,14 @@ impl Ledger {
         self.start + Duration::from_nanos(nanos)
     }
 
-    /// A ticket that must not be fired before `bound`.
+    /// Creates a ticket that must not be fired before `bound`.
     pub(crate) fn ticket(self: &Arc<Self>, kind: Kind, bound: Arc<AtomicU64>) -> Ticket {
         self.made[kind as usize].fetch_add(1, SeqCst);
         let id = self.next_id.fetch_add(1, SeqCst);
         Ticket { ledger: Arc::clone(self), id, kind, bound, done: false }
     }
 
-    /// A key that nobody else has.
+    /// Returns a key that no other thread has.
     pub(crate) fn next_key(&self) -> u32 {
         (1 << 31) + self.next_id.fetch_add(1, SeqCst) as u32
     }
@@ -165,13 +165,13 @@ impl Ledger {
         format!("made {:?}, ended {ends:?}", load(&self.made))
     }
 
-    /// The number of a task that shares its closure.
+    /// Returns the number of a task that shares its closure.
     pub(crate) fn next_shared(&self) -> Option<u64> {
         let number = self.next_shared.fetch_add(1, SeqCst);
         (number < SHARED).then_some(number as u64)
     }
 
-    /// A task that shares its closure ran or was cancelled.
+    /// Notes that a task that shares its closure ran or was cancelled.
     pub(crate) fn end_shared(&self, number: u64) {
         let before = self.shared[number as usize].fetch_add(1, SeqCst);
         assert_eq!(before, 0, "shared task {number} ended twice");

@@ -94,7 +94,7 @@ impl Meeting {
         });
     }
 
-    /// What is left of former timers does nothing to this one.
+    /// Checks that the handles of former timers do nothing to this one.
     fn visit_graves(&self, hand: &mut Hand) {
         let handle = hand.random.take(&mut self.graves.lock().unwrap());
         let Some(handle) = handle else { return };

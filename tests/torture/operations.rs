@@ -84,7 +84,7 @@ impl Drop for Operation {
     }
 }
 
-/// Whether an operation may be refused like this.
+/// Checks whether an operation may be refused like this.
 pub(crate) fn check_refusal<O>(world: &World, error: &WatchError<O>, keys: &[u32]) {
     assert!(match error {
         WatchError::NoKeys(_) => keys.is_empty(),

@@ -16,7 +16,7 @@ pub(crate) fn wait_until(mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// The threads have left; a reaper, or a worker, is still there.
+/// Settles the round: the threads have left; a reaper, or a worker, is still there.
 pub(crate) fn settle(world: &World) {
     world.calm.store(true, SeqCst);
     wait_until(|| world.calls.load(SeqCst) == 0);
@@ -45,7 +45,8 @@ fn handles(world: &World) -> Vec<Arc<Handle>> {
     world.kept.lock().unwrap().clone()
 }
 
-/// One call expires all that is due, whoever else is at it; with a reaper nobody need call.
+/// Checks that one call expires everything that is due, whatever other threads do; with a reaper no
+/// call is needed.
 fn everything_due_expires(world: &World) {
     // The last two nanoseconds of time never come: the deadline of what is never due is there.
     let (now, tick) = (world.ledger.now().min(u64::MAX - 2), world.config.tick.as_nanos() as u64);
@@ -71,7 +72,7 @@ fn everything_due_expires(world: &World) {
     assert!(world.timer.next_expiration().is_none_or(|next| world.ledger.nanos(next) >= now));
 }
 
-/// No wake-up is lost.
+/// Checks that no wake-up is lost.
 fn everybody_is_woken(world: &World) {
     if world.config.loses() {
         return;
@@ -85,7 +86,7 @@ fn everybody_is_woken(world: &World) {
     asleep.retain_mut(|sleeping| !sleeping.poll(world));
 }
 
-/// All permits come back: as many as the limit allows can be added again, and no more.
+/// Checks that all permits come back: as many as the limit allows can be added again, and no more.
 fn limit_is_whole(world: &World) {
     let Some(max_pending) = world.config.max_pending else { return };
     handles(world).iter().for_each(|handle| cancel(world, handle));
@@ -115,7 +116,7 @@ fn check_invariants(world: &World) {
     world.waits.assert_invariants();
 }
 
-/// The timer's shutdown is over, and with it all that could change a count.
+/// Checks the statistics after the timer's shutdown, when no count can change any more.
 fn check_stats(world: &World) {
     // Keys and operations are not the timer's to return.
     drop_as(End::Cancelled, world.keyed.cancel_all());

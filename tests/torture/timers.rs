@@ -92,7 +92,7 @@ impl Hand {
         }
     }
 
-    /// A handle that others may have as well, and still have in most cases.
+    /// Takes a handle that other threads may have as well, and still have in most cases.
     fn piled(&mut self, world: &World) -> Option<Arc<Handle>> {
         let mut pile = world.pile.lock().unwrap();
         if self.random.is_rare(2) {
@@ -155,7 +155,7 @@ impl Hand {
         }
     }
 
-    /// Another task for a timer that nobody else has.
+    /// Gives another task to a timer that no other thread has.
     fn replace(&mut self, world: &World) {
         let weak = Weak::clone(&world.weak);
         let Some(handle) = self.owned().filter(|handle| handle.id & Handle::SHARED == 0) else {
@@ -178,7 +178,7 @@ impl Hand {
     }
 }
 
-/// A timer refuses for a reason.
+/// Checks that a timer refuses for a reason.
 pub(crate) fn refused<T>(world: &World, error: AddError<T>) {
     assert!(match &error {
         AddError::Full(_) => world.config.max_pending.is_some(),
@@ -187,7 +187,8 @@ pub(crate) fn refused<T>(world: &World, error: AddError<T>) {
     drop_as(End::Refused, error);
 }
 
-/// Nobody else moves it: so its deadline is exactly what it says, and at least what was asked for.
+/// Notes a move by the only owner: the deadline is exactly what the handle says, and at least what
+/// was asked for.
 fn note_moved(world: &World, handle: &Handle, was_pending: bool, least: u64) {
     let shut = world.shut.load(SeqCst);
     assert!(was_pending || shut || handle.timeout.is_expired());

@@ -35,12 +35,13 @@ pub(crate) fn watch(config: &Config, ledger: &Arc<Ledger>, timer: WeakTimer) {
     *ROUND.lock().unwrap() = Some(Round { config, ledger, timer, began: Instant::now() });
 }
 
-/// The round is over.
+/// Notes that the round is over.
 pub(crate) fn rest() {
     *ROUND.lock().unwrap() = None;
 }
 
-/// Every panic that is not planted is a failure, also where the library contains it.
+/// Reports a panic. Every panic that is not planted is a failure, even where the library contains
+/// it.
 fn report_panic(info: &panic::PanicHookInfo<'_>) {
     if info.payload().downcast_ref() != Some(&"planted") {
         fail(&format!("a panic: {info}"));
@@ -65,7 +66,8 @@ fn look_on() {
     }
 }
 
-/// Not by `eprintln!`, whose text the test's runner keeps to itself, and loses when it is aborted.
+/// Prints without `eprintln!`, whose text the test's runner keeps to itself, and loses when it is
+/// aborted.
 fn print(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }

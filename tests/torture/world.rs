@@ -144,7 +144,7 @@ impl Drop for Ref {
     }
 }
 
-/// What a ticket's task does.
+/// Runs a ticket's task.
 pub(crate) fn run(ticket: Ticket, weak: &Weak<World>) {
     let id = ticket.id;
     ticket.fire();

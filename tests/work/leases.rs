@@ -40,7 +40,7 @@ struct Fixture {
     held: Vec<Lease<u64>>,
 }
 
-/// So many leases for 30 seconds, which are due for their renewal at one moment.
+/// Holds so many leases for 30 seconds, which are due for their renewal at one moment.
 fn held(size: u64) -> Fixture {
     let (timer, clock) = timer_of_tasks();
     let store = Store::default();

@@ -70,7 +70,7 @@ fn check<R>(what: &str, call: impl FnOnce() -> R) -> R {
     check_with(what, 0, call)
 }
 
-/// The same, where it is known why there may be so much more.
+/// Checks the same, where it is known why there may be so much more.
 #[track_caller]
 fn check_with<R>(what: &str, more: u64, call: impl FnOnce() -> R) -> R {
     work::reset();
@@ -91,14 +91,14 @@ fn assert_bounded(what: &str, more: u64, work: &Work) {
     }
 }
 
-/// A timer in virtual time, with wheels of so many slots.
+/// Returns a timer in virtual time, with wheels of so many slots.
 fn timer(wheel_size: usize) -> (Timer<u64>, ManualClock) {
     let clock = ManualClock::new();
     let builder = Timer::builder().clock(clock.clone()).wheel_size(wheel_size).shards(4);
     (builder.executor(|_: u64| ()).build().expect("it has no thread"), clock)
 }
 
-/// A timer of closures in virtual time, for what stands on it.
+/// Returns a timer of closures in virtual time, for the modules that are built on it.
 fn timer_of_tasks() -> (Timer, ManualClock) {
     let clock = ManualClock::new();
     let timer = Timer::builder().clock(clock.clone()).shards(4).build();

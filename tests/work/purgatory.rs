@@ -39,7 +39,7 @@ struct Fixture {
 /// A key that all of them have.
 const CROWDED: u64 = u64::MAX;
 
-/// So many operations: each has a key that all have, and one of its own.
+/// Adds so many operations: each has a key that all share, and one of its own.
 fn filled(size: u64, first: impl Fn(u64) -> [u64; 2]) -> Fixture {
     let (timer, clock) = timer_of_tasks();
     let purgatory = Purgatory::new(&timer);
@@ -53,7 +53,7 @@ fn filled(size: u64, first: impl Fn(u64) -> [u64; 2]) -> Fixture {
     Fixture { timer, clock, purgatory, condition, handles }
 }
 
-/// All records lie in one shard, or in all of them.
+/// Runs the test with all records in one shard, and with records in all shards.
 fn each_way(test: impl Fn(Fixture, u64)) {
     for size in SIZES {
         test(filled(size, |number| [CROWDED, number]), size);
@@ -89,7 +89,8 @@ fn triggers() {
 /// The most units under a shard's lock where one operation, or a batch of them, is asked for items.
 const FEW: u64 = 3 * 32 + 8;
 
-/// What a call checks, and does under a lock, follows from its limit, and not from who waits.
+/// The work of a call, and its checks under a lock, follow from its limit, and not from the number
+/// of waiting operations.
 #[test]
 fn items_for_some() {
     each_way(|it, size| {

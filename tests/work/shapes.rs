@@ -56,7 +56,7 @@ pub(crate) const ENDS: [End; 9] = [
     End::Drop,
 ];
 
-/// A number that looks random.
+/// Returns a number that looks random.
 pub(crate) fn mixed(number: u64) -> u64 {
     let mixed = (number + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     (mixed ^ (mixed >> 31)).wrapping_mul(0xBF58_476D_1CE4_E5B9) >> 20
@@ -99,7 +99,7 @@ impl Life {
     }
 }
 
-/// Everything that changes nothing.
+/// Makes every call that changes nothing.
 fn ask(timer: &Timer<u64>, timeouts: &[Timeout<u64>]) {
     let pending = timeouts.iter().filter(|timeout| timeout.is_pending()).count();
     assert_eq!((timer.len(), timer.is_empty()), (pending, pending == 0));

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 use tickwheel::{Timeout, Timer, TimerEntry, work};
 
-/// Every shape and every end, in wheels of so many slots.
+/// Runs every shape and every end, in wheels of so many slots.
 fn every_life(wheel_size: usize, sizes: [u64; 2]) {
     for size in sizes {
         for shape in SHAPES {
@@ -23,20 +23,20 @@ fn in_wheels_as_they_are_by_default() {
     every_life(512, SIZES);
 }
 
-/// Which have up to 64 levels, so that a timer cascades very often.
+/// Such wheels have up to 64 levels, so that a timer cascades very often.
 #[test]
 fn in_the_smallest_wheels() {
     every_life(4, SIZES);
 }
 
-/// Nearly all of whose buckets are empty, or hold one timer.
+/// Nearly all buckets of such wheels are empty, or hold one timer.
 #[test]
 fn in_large_wheels() {
     every_life(1 << 17, SIZES);
 }
 
-/// The way of a reaper: whoever waits for the first bucket takes out those before it whose timers
-/// were all cancelled.
+/// A reaper that waits for the first bucket takes out the buckets before it whose timers were all
+/// cancelled.
 #[test]
 fn a_wait_after_all_were_cancelled() {
     for size in SIZES {
@@ -71,7 +71,7 @@ fn a_look_for_the_first_timer_behind_many_that_were_cancelled() {
     }
 }
 
-/// What has passed already lies in a bucket of its own.
+/// A deadline that has passed lies in a bucket of its own.
 #[test]
 fn what_has_elapsed() {
     for size in SIZES {
@@ -117,8 +117,8 @@ fn while_a_shard_is_busy() {
     });
 }
 
-/// The most that a batch can do: each of its entries is the last one that keeps a chunk from
-/// becoming sparse. That is not in proportion to the timers, but it is much.
+/// A batch does the most that it can: each of its entries is the last one that keeps a chunk from
+/// becoming sparse. That is not proportional to the number of timers, but it is much.
 #[test]
 fn a_batch_that_thins_out_a_chunk_with_each_entry() {
     // A 16th of a chunk is few.

@@ -7,7 +7,7 @@ use std::fs;
 use std::process::Command;
 use std::{env, str};
 
-/// What a work takes each time, as this program counts when callgrind runs it.
+/// Returns the counts of one execution of a work, as this program counts them under callgrind.
 pub fn count(work: Work) -> Result<Counts, Box<dyn Error>> {
     // Shards, and tables with them, are as many as there are cores: one, on every machine.
     let output = Command::new("taskset")
@@ -36,7 +36,7 @@ pub fn count(work: Work) -> Result<Counts, Box<dyn Error>> {
     }
 }
 
-/// The first core that this process may use.
+/// Returns the first core that this process may use.
 fn first_core() -> Result<String, Box<dyn Error>> {
     let status = fs::read_to_string("/proc/self/status")?;
     let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));

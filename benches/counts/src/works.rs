@@ -35,7 +35,8 @@ impl Work {
         self.to_possible_value().expect("none is skipped").get_name().to_owned()
     }
 
-    /// How often it is done. Of K1 and P1 fewer than in the peers' benchmark change nothing.
+    /// Returns how often the work is done. K1 and P1 are done less often than in the peers'
+    /// benchmark, which does not change the counts.
     pub fn count(self) -> u64 {
         match self {
             Work::W1 | Work::W2 | Work::W2n => 1_000_000,
@@ -57,7 +58,7 @@ impl Work {
     }
 }
 
-/// W2 with the newest timer as the victim.
+/// Runs W2 with the newest timer as the victim.
 fn cancel_newest(pairs: u64) {
     let mut contender = Tickwheel::new();
     let mut random = Random::new();

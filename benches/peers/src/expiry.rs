@@ -39,7 +39,7 @@ pub fn operations(count: u64) -> f64 {
     expire(&timer, &clock, &expired, count)
 }
 
-/// Keys, likewise: nanoseconds per key.
+/// Measures the same with keys. Returns nanoseconds per key.
 pub fn keys(count: u64) -> f64 {
     let (timer, clock, expired) = world();
     let counts = Arc::clone(&expired);

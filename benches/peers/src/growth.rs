@@ -18,7 +18,7 @@ struct Curve {
     churn: Vec<(f64, f64)>,
 }
 
-/// Measures, and draws into the file `path`.
+/// Measures, and draws the result into the file `path`.
 pub fn draw(path: &Path) -> Result<(), Box<dyn Error>> {
     let curves = [
         measure::<Tickwheel>("tickwheel"),

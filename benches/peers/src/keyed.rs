@@ -16,7 +16,7 @@ pub trait Keyed: Send + 'static {
     type Deadline: Copy + Send + Sync;
     type Runner: Runner;
 
-    /// Called, as all else, where the work runs.
+    /// Creates it; called, like all else, where the work runs.
     fn new() -> Self;
 
     fn deadline(&self, after: Duration) -> Self::Deadline;
@@ -30,7 +30,7 @@ pub trait Keyed: Send + 'static {
     /// Takes a key's task back.
     fn cancel(&mut self, key: u64) -> Option<u64>;
 
-    /// How many timers are pending.
+    /// Returns how many timers are pending.
     fn len(&self) -> usize;
 
     /// Lets the tasks run that those calls have spawned and aborted, if they do.
@@ -43,12 +43,12 @@ fn task_of(key: u64) -> u64 {
     3 * key + 1
 }
 
-/// An hour away and more.
+/// Returns a random deadline at least an hour away.
 fn soonest<K: Keyed>(keyed: &K, random: &mut Random) -> K::Deadline {
     keyed.deadline(Duration::from_secs(3_600) + Duration::from_millis(random.below(1_800_000)))
 }
 
-/// The `n`th deadline out of `of` of those that keys are moved to: later than all that were before.
+/// Returns the `n`th of the `of` deadlines to which keys are moved, each later than all before it.
 fn later<K: Keyed>(keyed: &K, n: u64, of: u64) -> K::Deadline {
     keyed.deadline(Duration::from_secs(5_400) + Duration::from_millis(n * 1_800_000 / of))
 }
@@ -66,8 +66,8 @@ async fn filled<K: Keyed>() -> K {
     keyed
 }
 
-/// With 100 k keys, `steps` times: schedules a new one, touches one at random, and cancels the
-/// oldest: nanoseconds per step, of three calls.
+/// Schedules a new key, touches a random one, and cancels the oldest, `steps` times, with 100 k
+/// keys. Returns nanoseconds per step, of three calls.
 pub fn churn<K: Keyed>(steps: u64) -> f64 {
     K::Runner::new(1).run(vec![churn_alone::<K>(steps)])[0]
 }
@@ -107,12 +107,12 @@ async fn churn_alone<K: Keyed>(steps: u64) -> f64 {
     step
 }
 
-/// On 100 k keys, moves `moves` of them at random to later deadlines: nanoseconds per move.
+/// Moves `moves` of 100 k keys, at random, to later deadlines. Returns nanoseconds per move.
 pub fn touch<K: Keyed>(moves: u64) -> f64 {
     touch_each::<K>(1, moves, |keyed| vec![keyed])
 }
 
-/// The same from so many threads: nanoseconds per move and thread.
+/// Does the same from so many threads. Returns nanoseconds per move and thread.
 pub fn touch_shared<K: Keyed + Clone>(threads: usize, moves: u64) -> f64 {
     touch_each::<K>(threads, moves, |keyed| vec![keyed; threads])
 }

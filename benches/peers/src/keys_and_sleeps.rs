@@ -60,7 +60,7 @@ impl Bench {
         }
     }
 
-    /// How often keyed timers and sleeps do their work, and how much expires.
+    /// Returns how often keyed timers and sleeps do their work, and how many expire.
     pub fn count(&self) -> u64 {
         if self.options.quick { 200_000 } else { 1_000_000 }
     }

@@ -46,7 +46,7 @@ impl Thread {
         ns.expect("a number") / 1e6
     }
 
-    /// How often it has gone to sleep, and so has woken up again.
+    /// Returns how often it has gone to sleep, and so has woken up again.
     pub fn wakeups(&self) -> f64 {
         let status = fs::read_to_string(self.0.join("status")).expect("it runs");
         let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
@@ -76,9 +76,9 @@ pub fn lateness(tick: Duration, count: u64, seconds: u64) -> Lateness {
     recorder.lateness()
 }
 
-/// The longest `add` + `cancel`, and the worst lateness of timers that are due every millisecond,
-/// in microseconds, over a second during which `load` timers cascade from one bucket; with no load
-/// what the same loop shows without a cascade.
+/// Measures the longest `add` + `cancel`, and the worst lateness of timers that are due every
+/// millisecond, in microseconds, over a second during which `load` timers cascade from one bucket.
+/// Without a load, it measures the same loop without a cascade.
 pub fn cascade(load: u64) -> (f64, f64) {
     let worst = Arc::new(Mutex::new(Duration::ZERO));
     let record = Arc::clone(&worst);

@@ -29,7 +29,8 @@ pub fn per_timer<C: Contender>(count: u64) -> f64 {
     (allocated() - before) / count as f64
 }
 
-/// With 1 k timers alive, adds and cancels `pairs` more: the memory as a multiple of what it was.
+/// Adds and cancels `pairs` more, with 1 k timers alive. Returns the memory as a multiple of the
+/// memory before.
 pub fn after_churn(pairs: u64) -> f64 {
     const ALIVE: usize = 1_000;
     let mut random = Random::new();
@@ -50,8 +51,8 @@ pub fn after_churn(pairs: u64) -> f64 {
     (allocated() - before) / live
 }
 
-/// With 10 k timers alive, adds a burst of `count` and cancels it: the memory as a multiple of what
-/// it was.
+/// Adds a burst of `count` and cancels it, with 10 k timers alive. Returns the memory as a multiple
+/// of the memory before.
 pub fn after_burst(count: u64) -> f64 {
     let mut random = Random::new();
     let mut burst = Vec::with_capacity(count as usize);
@@ -105,7 +106,7 @@ pub fn per_operation(count: u64) -> (f64, f64) {
     watch_and_complete(count, KEYS, |_| [random.below(KEYS), random.below(KEYS)])
 }
 
-/// The same with two keys of its own for each operation.
+/// Returns the same for operations of which each has two keys of its own.
 pub fn per_lone_operation(count: u64) -> f64 {
     watch_and_complete(count, 2 * count, |number| [2 * number, 2 * number + 1]).0
 }

@@ -28,14 +28,15 @@ impl DelayedOperation for Operation {
     }
 }
 
-/// A million operations on 10,000 keys, as a service has them: on the system's clock, with the
-/// reaper running.
+/// Measures a million operations on 10,000 keys, as a service has them: on the system's clock, with
+/// the reaper running.
 pub fn million(threads: u64) -> f64 {
     let timer = Timer::builder().start().expect("a thread");
     end_to_end(&Purgatory::new(&timer), threads, 1_000_000, 10_000)
 }
 
-/// The same million in batches of 10,000 on 100 keys, so that all that lives fits the caches.
+/// Measures the same million in batches of 10,000 on 100 keys, so that all live operations fit into
+/// the caches.
 pub fn small_batches() -> f64 {
     const BATCHES: u64 = 100;
     let timer = Timer::builder().start().expect("a thread");
@@ -44,8 +45,8 @@ pub fn small_batches() -> f64 {
     (0..BATCHES).map(batch).sum::<f64>() / BATCHES as f64
 }
 
-/// So many operations on two keys each at random, from so many threads; then all keys are triggered
-/// until all operations are complete: nanoseconds per operation.
+/// Adds so many operations, each on two random keys, from so many threads; then triggers all keys
+/// until all operations are complete. Returns nanoseconds per operation.
 pub fn end_to_end<S>(
     purgatory: &Purgatory<u64, Operation, S>,
     threads: u64,

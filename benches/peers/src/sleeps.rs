@@ -98,7 +98,8 @@ pub fn crowd<S: Sleeper>(count: u64, seconds: u64) -> Crowd {
     })
 }
 
-/// What a future that `make` would make takes, and `count` boxes for such, in a vector.
+/// Returns the size of a future that `make` would make, and `count` boxes of that size, in a
+/// vector.
 fn boxes<F>(_make: impl Fn(u64) -> F, count: u64) -> (f64, f64) {
     let before = allocated();
     let mut boxes = Vec::with_capacity(count as usize);

@@ -24,7 +24,7 @@ struct Report<'a> {
     rows: &'a [Row],
 }
 
-/// Who takes part in a work.
+/// Returns the contenders that take part in a work.
 fn columns(work: &str) -> &'static [&'static str] {
     match work.as_bytes() {
         [b'K', ..] => &["tickwheel", "DelayQueue + map", "tokio tasks + dashmap"],
@@ -50,7 +50,7 @@ impl Samples {
         self.values.entry((work.to_owned(), who)).or_default().push(value);
     }
 
-    /// The median of each.
+    /// Returns the median of each.
     pub fn rows(&self) -> Vec<Row> {
         let mut rows = Vec::new();
         for (work, unit) in &self.order {
@@ -66,8 +66,8 @@ impl Samples {
         rows
     }
 
-    /// A line per work, a column per contender; behind each value its multiple of tickwheel's. A
-    /// table for each set of contenders.
+    /// Prints a table for each set of contenders: a line per work, a column per contender, and
+    /// behind each value its multiple of tickwheel's.
     pub fn print(&self) {
         let rows = self.rows();
         let mut columns: &[&str] = &[];

@@ -108,7 +108,8 @@ fn deadlines<S: Shared>(shared: &S, seed: u64, count: u64) -> Vec<S::Deadline> {
     (0..count).map(|_| shared.deadline(60_000 + random.below(30_000))).collect()
 }
 
-/// Each of `threads` threads does W2 with 100 k outstanding: nanoseconds per pair and thread.
+/// Runs W2 with 100 k outstanding on each of `threads` threads. Returns nanoseconds per pair and
+/// thread.
 pub fn churn<S: Shared>(threads: u64) -> f64 {
     let shared = Arc::new(S::new());
     let barrier = Arc::new(Barrier::new(threads as usize));
@@ -134,8 +135,8 @@ pub fn churn<S: Shared>(threads: u64) -> f64 {
     sum / threads as f64
 }
 
-/// Two threads, each cancels what the other one added 100 k timers ago: nanoseconds per pair and
-/// thread.
+/// Runs two threads, each of which cancels what the other one added 100 k timers ago. Returns
+/// nanoseconds per pair and thread.
 pub fn cross<S: Shared>() -> f64 {
     let shared = Arc::new(S::new());
     let barrier = Arc::new(Barrier::new(2));

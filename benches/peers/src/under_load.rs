@@ -45,8 +45,8 @@ struct Tally {
     pair: f64,
 }
 
-/// For so long each adder adds a far timer and cancels its oldest as fast as it can, and once in a
-/// millisecond adds a short one, which expires.
+/// Runs the adders for so long: each adds a far timer and cancels its oldest as fast as it can, and
+/// once in a millisecond adds a short one, which expires.
 pub fn load<D: Driven>(adders: u64, time: Duration) -> Load {
     let origin = Instant::now();
     let recorder = Recorder::new();

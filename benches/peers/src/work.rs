@@ -11,7 +11,7 @@ impl Random {
         Self::numbered(0)
     }
 
-    /// The `n`th of several that differ.
+    /// Returns the `n`th of several tasks that differ.
     pub fn numbered(n: u64) -> Self {
         Random(0x2545_F491_4F6C_DD1D + n)
     }
@@ -57,8 +57,8 @@ pub fn add_and_expire<C: Contender>(count: u64) -> (f64, f64) {
     (add, expire)
 }
 
-/// With `outstanding` timers that are 30 to 60 s away, adds one and cancels the oldest, or a random
-/// one, `pairs` times: nanoseconds per pair.
+/// Adds a timer and cancels the oldest, or a random one, `pairs` times, with `outstanding` timers
+/// that are 30 to 60 s away. Returns nanoseconds per pair.
 pub fn churn<C: Contender>(outstanding: u64, pairs: u64, at_random: bool) -> f64 {
     let mut contender = C::new();
     let mut random = Random::new();
@@ -86,8 +86,8 @@ pub fn churn<C: Contender>(outstanding: u64, pairs: u64, at_random: bool) -> f64
     pair
 }
 
-/// With `outstanding` timers, moves each in turn to a later deadline, `moves` times: nanoseconds
-/// per move. `None` if the contender cannot.
+/// Moves each of `outstanding` timers in turn to a later deadline, `moves` times. Returns
+/// nanoseconds per move, or `None` if the contender cannot do that.
 pub fn touch<C: Contender>(outstanding: u64, moves: u64) -> Option<f64> {
     let mut contender = C::new();
     let mut random = Random::new();

@@ -7,7 +7,7 @@ use tickwheel_durable::store::sqlite::Sqlite;
 use tickwheel_durable::{Cancelled, Due, Durable, Entry, Outcome, Touched, When};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
-/// What a service does with its timers: the first word of a key says which use it is.
+/// Handles the timers of a service: the first word of a key says which use it is.
 async fn handle(due: Due, told: UnboundedSender<String>) -> Outcome {
     let key = due.key.clone().unwrap_or_else(|| "message".to_owned());
     let tell = |what: String| drop(told.send(what)); // Nobody listens any more: so be it.
@@ -44,7 +44,8 @@ async fn handle(due: Due, told: UnboundedSender<String>) -> Outcome {
     }
 }
 
-/// Delayed messages: nobody cancels them one by one, so they need no key; a tag takes many back.
+/// Schedules delayed messages: nobody cancels them one by one, so they need no key; a tag cancels
+/// many.
 async fn messages(node: &Durable<Sqlite>) -> Result<(), Box<dyn Error>> {
     let soon = Duration::from_millis(100);
     node.schedule(Entry::unkeyed(soon, "hello").tag("ada")).await?;
@@ -53,8 +54,8 @@ async fn messages(node: &Durable<Sqlite>) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Sessions: each sign of life moves the end. On a server that sees many a second, touch when half
-/// of the time is over, not each time.
+/// Schedules sessions: each sign of life moves the end. On a server that sees many signs a second,
+/// touch when half of the time has passed, not each time.
 async fn sessions(node: &Durable<Sqlite>) -> Result<(), Box<dyn Error>> {
     node.schedule(Entry::keyed("session:ada", Duration::from_millis(100), "")).await?;
     node.schedule(Entry::keyed("session:bob", Duration::from_millis(100), "")).await?;
@@ -64,13 +65,13 @@ async fn sessions(node: &Durable<Sqlite>) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Retries: due at once, and again when it failed.
+/// Schedules retries: due at once, and again after each failure.
 async fn retries(node: &Durable<Sqlite>) -> Result<(), Box<dyn Error>> {
     node.schedule(Entry::keyed("call:7", Duration::ZERO, "POST /orders")).await?;
     Ok(())
 }
 
-/// Reminders: again and again, each from its own outcome.
+/// Schedules reminders: repeatedly, each from its own outcome.
 async fn reminders(node: &Durable<Sqlite>) -> Result<(), Box<dyn Error>> {
     node.schedule(Entry::keyed("reminder:3", Duration::from_millis(50), "first")).await?;
     Ok(())

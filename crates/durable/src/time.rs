@@ -47,7 +47,8 @@ impl StoreTime {
 }
 
 impl From<SystemTime> for StoreTime {
-    /// What has passed by 1970 becomes `MIN`. Rounds up: a timer is never early by a fraction.
+    /// Converts the time; one before 1970 becomes `MIN`. Rounds up, so a timer is never early by a
+    /// fraction.
     fn from(time: SystemTime) -> Self {
         let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let micros = since.as_nanos().div_ceil(1_000);

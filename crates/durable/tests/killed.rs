@@ -30,7 +30,7 @@ async fn open(folder: &Path, timer: &Timer) -> Durable<Sqlite> {
     }
 }
 
-/// The process that is killed: tells each answer once it has it.
+/// Runs the process that is killed: it tells each answer once it has it.
 #[tokio::test]
 async fn child() {
     let Some(folder) = std::env::var_os(FOLDER) else { return };

@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio_postgres::{Client, NoTls};
 
-/// Prefix for names of namespaces: each test has its own.
+/// Returns a prefix for names of namespaces: each test has its own.
 fn name() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     format!("test {}", NEXT.fetch_add(1, Ordering::Relaxed))
@@ -34,7 +34,7 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 }
 
-/// One server for all tests of this file, one after the other.
+/// Runs all tests of this file on one server, one after the other.
 #[test]
 fn postgres() {
     let server = Server::start(&[]).expect("PostgreSQL is installed");
@@ -62,7 +62,7 @@ async fn it_answers_as_the_store_in_memory_does(server: &Server) {
 
 type Fired = UnboundedReceiver<Due>;
 
-/// A node whose handler tells what it gets.
+/// Starts a node whose handler tells what it gets.
 async fn node(server: &Server, namespace: &str) -> (Durable<Postgres>, Fired) {
     let timer = Timer::builder().start().unwrap();
     let (sender, fired) = unbounded_channel();
@@ -75,7 +75,7 @@ async fn node(server: &Server, namespace: &str) -> (Durable<Postgres>, Fired) {
     (node, fired)
 }
 
-/// The next timer that fires. A bound that only a bug breaks.
+/// Returns the next timer that fires, within a bound that only a bug exceeds.
 async fn next(fired: &mut mpsc::UnboundedReceiver<Due>) -> String {
     let due = tokio::time::timeout(Duration::from_secs(60), fired.recv()).await;
     due.expect("it fires").expect("the node is there").key.unwrap()
@@ -135,8 +135,8 @@ async fn an_effect_and_its_acknowledgement_are_one(server: &Server) {
     effects_happen_once(server).await;
 }
 
-/// The handler commits its effect and the acknowledgement, and says `RetryAt`, as if the answer of
-/// its commit had been lost: nothing is left to be tried again.
+/// Checks a handler that commits its effect and the acknowledgement, and then returns `RetryAt`, as
+/// if the answer to its commit had been lost: nothing is left to retry.
 async fn effects_happen_once(server: &Server) {
     let timer = Timer::builder().start().unwrap();
     let config = server.config();

@@ -233,7 +233,7 @@ impl PurgatoryFigures {
     }
 }
 
-/// A timer knows no longer time than 584 years, which are as many nanoseconds as there can be.
+/// Returns nanoseconds, which fit: a timer knows no time longer than 584 years.
 fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

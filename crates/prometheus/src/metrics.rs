@@ -132,7 +132,8 @@ impl Metrics {
         serde_json::to_string(&self.figures()).expect("figures are numbers, lists and names")
     }
 
-    /// A panic of whoever held the lock has left nothing half done: it pushes or retains.
+    /// Locks the sources. A panic of a former holder has left nothing half done: it pushes or
+    /// retains.
     fn lock(&self) -> MutexGuard<'_, Sources> {
         self.sources.lock().unwrap_or_else(PoisonError::into_inner)
     }

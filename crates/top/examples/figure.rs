@@ -43,7 +43,7 @@ fn main() {
     println!("{}", draw(&tell()));
 }
 
-/// What a timer's buckets hold at tick `now`.
+/// Returns the content of a timer's buckets at tick `now`.
 fn buckets(timer: &Timer<()>, now: u64) -> Buckets {
     let mut buckets = Buckets::new();
     for level in timer.snapshot().levels {
@@ -56,7 +56,7 @@ fn buckets(timer: &Timer<()>, now: u64) -> Buckets {
     buckets
 }
 
-/// The ticks of a slot: each level's are half as many slots of the level below.
+/// Returns how many ticks a slot spans: half as many slots of the level below.
 fn span(level: usize) -> u64 {
     (SLOTS / 2).pow(level as u32)
 }
@@ -96,7 +96,7 @@ fn tell() -> Story {
     story
 }
 
-/// Where a tick begins.
+/// Returns where a tick begins.
 fn x(tick: u64) -> f64 {
     LEFT + tick as f64 * TICK
 }
@@ -142,7 +142,7 @@ fn centred(content: &str, x: f64, y: f64) -> Text {
     text(content, x, y).set("text-anchor", "middle")
 }
 
-/// The time: a number over each tick.
+/// Draws the time: a number over each tick.
 fn ticks() -> Group {
     let mut group = Group::new().add(text("tick", LEFT - 44.0, 34.0));
     for tick in 0..16 {
@@ -152,7 +152,7 @@ fn ticks() -> Group {
     group.add(now)
 }
 
-/// The slots that a level has; those that a finer one has taken over are pale.
+/// Draws the slots of a level; those that a finer level has taken over are pale.
 fn row(level: usize) -> Group {
     let (span, y) = (span(level), ROWS[level]);
     let mut group = Group::new()
@@ -179,7 +179,7 @@ fn outline(level: usize, first: u64) -> Rectangle {
         .set("rx", 4)
 }
 
-/// A bucket that holds entries, now or once they have been moved there.
+/// Draws a bucket that holds entries, now or once they have been moved there.
 fn filled((level, first): Bucket, entries: usize, later: bool) -> Group {
     let colour = COLOURS[level];
     let frame = outline(level, first).set("stroke", colour).set("stroke-width", 2);
@@ -223,13 +223,13 @@ fn cascade((level, first): Bucket, moved: &Buckets) -> Group {
     group
 }
 
-/// When a bucket of an overflow wheel cascades.
+/// Returns the label that says when a bucket of an overflow wheel cascades.
 fn label((level, first): Bucket, at: u64) -> Text {
     let middle = x(first) + span(level) as f64 * TICK / 2.0;
     centred(&format!("cascades at {at}"), middle, ROWS[level] + ROW - 6.0).set("font-size", 11)
 }
 
-/// The expirations of the buckets, in the order in which the reaper comes to them.
+/// Draws the expirations of the buckets, in the order in which the reaper comes to them.
 fn queue(story: &Story) -> Group {
     let axis = Line::new().set("x1", LEFT).set("x2", x(16)).set("y1", QUEUE).set("y2", QUEUE);
     let mut group = Group::new()

@@ -68,7 +68,7 @@ impl App {
         }
     }
 
-    /// The nearest interval for which that holds, or the one that there is.
+    /// Returns the nearest interval for which that holds, or the present one if there is none.
     fn next_interval(&self, holds: impl Fn(Duration, Duration) -> bool) -> Duration {
         let intervals = INTERVALS_MS.map(Duration::from_millis).into_iter();
         let found = intervals.filter(|next| holds(*next, self.interval));

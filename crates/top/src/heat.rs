@@ -21,8 +21,8 @@ pub fn columns(level: &LevelFigures, width: usize) -> Vec<usize> {
     columns
 }
 
-/// How hot `entries` are where the most is `most`: by the logarithm, because slots of a coarse
-/// level hold a thousand times as many as those of a fine one.
+/// Returns how hot `entries` are if the maximum is `most`. The scale is logarithmic, because slots
+/// of a coarse level hold a thousand times as many entries as those of a fine one.
 pub fn heat(entries: usize, most: usize) -> Heat {
     if entries == 0 {
         return 0;

@@ -55,8 +55,8 @@ struct Disc<'a> {
     most: usize,
 }
 
-/// A timer's own wheels have more slots than those of keyed timers, whose levels lie among its
-/// own. Those without an entry are left out, but for the first.
+/// Returns the discs to draw. A timer's own wheels have more slots than those of keyed timers,
+/// whose levels are listed among its own. Wheels without an entry are left out, except the first.
 fn discs(timer: &TimerFigures) -> Vec<Disc<'_>> {
     let mut sizes: Vec<_> = timer.levels.iter().map(|level| level.wheel_size).collect();
     sizes.sort_unstable_by(|one, other| other.cmp(one));
@@ -78,12 +78,12 @@ impl Disc<'_> {
         FIRST_RADIUS + self.levels.len() as f64 * (RING + GAP)
     }
 
-    /// Half of the place that it takes.
+    /// Returns half of the disc's extent.
     fn reach(&self) -> f64 {
         self.radius() + MARGIN
     }
 
-    /// Around the origin.
+    /// Draws the disc around the origin.
     fn draw(&self) -> Group {
         let mut group = Group::new();
         for (place, level) in self.levels.iter().enumerate() {
@@ -104,7 +104,7 @@ impl Disc<'_> {
     }
 }
 
-/// A level: its ring, its slots that hold something, and what a slot spans.
+/// Draws a level: its ring, its slots that are not empty, and what a slot spans.
 fn ring(level: &LevelFigures, inner: f64, most: usize) -> Group {
     let (middle, slots) = (inner + RING / 2.0, level.wheel_size as f64);
     let empty = Circle::new().set("r", middle).set("fill", "none").set("stroke", COLOURS[0]);
@@ -130,7 +130,7 @@ fn ahead(level: &LevelFigures, slot: usize) -> Duration {
     Duration::from_nanos(level.tick_ns.saturating_mul(slot as u64))
 }
 
-/// The outline of a sector of a ring; angles in radians from twelve o'clock, clockwise.
+/// Returns the outline of a sector of a ring; angles are in radians from twelve o'clock, clockwise.
 fn sector(inner: f64, outer: f64, from: f64, to: f64) -> Data {
     let at = |radius: f64, angle: f64| {
         // No `-0`.

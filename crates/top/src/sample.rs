@@ -94,7 +94,7 @@ fn purgatory_rates(
     }
 }
 
-/// A service that was started anew counts from zero, which is no rate.
+/// Computes a rate. A service that was restarted counts from zero, which gives no rate.
 fn rate(now: u64, before: u64, passed: Duration) -> f64 {
     if passed.is_zero() { 0.0 } else { now.saturating_sub(before) as f64 / passed.as_secs_f64() }
 }

@@ -41,7 +41,7 @@ impl Source {
     }
 }
 
-/// The address with its scheme, and with the path that services answer at.
+/// Returns the address with its scheme, and with the path at which services answer.
 fn whole(url: &str) -> String {
     let url = if url.contains("://") { url.to_owned() } else { format!("http://{url}") };
     let (scheme, rest) = url.split_once("://").expect("it has a scheme");

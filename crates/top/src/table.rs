@@ -32,7 +32,7 @@ const WARNINGS: [&str; 2] = ["panics", "drops"];
 /// The least that a timer's name has.
 const NAME_WIDTH: u16 = 9;
 
-/// The table of all timers, with one of them selected, for a terminal of this width.
+/// Builds the table of all timers, with one of them selected, for a terminal of this width.
 pub(crate) fn timers(sample: &Sample, selected: usize, width: u16) -> Table<'_> {
     let mut room = width.saturating_sub(NAME_WIDTH);
     let fits = |(_, width, _): &&Column| {

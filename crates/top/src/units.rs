@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// A number in at most six characters.
+/// Formats a number in at most six characters.
 pub fn number(value: f64) -> String {
     let (value, unit) = match value {
         v if v >= 999_950_000.0 => (v / 1e9, "G"),
@@ -19,7 +19,7 @@ pub fn number(value: f64) -> String {
     format!("{value:.1}{unit}")
 }
 
-/// A time in at most six characters, up to a year.
+/// Formats a time of up to a year in at most six characters.
 pub fn short(time: Duration) -> String {
     let seconds = time.as_secs_f64();
     for (unit, name, up_to) in [

@@ -43,12 +43,12 @@ pub fn text(app: &App, width: u16, height: u16) -> String {
     text
 }
 
-/// How tall a frame is that shows all of the app's wheels.
+/// Returns the height of a frame that shows all of the app's wheels.
 pub fn height(app: &App) -> u16 {
     rows(app).iter().sum::<u16>() + LISTS_HEIGHT + 2
 }
 
-/// How tall the table of the timers is, and the map of the levels of the selected one.
+/// Returns the heights of the table of the timers, and of the map of the selected timer's levels.
 fn rows(app: &App) -> [u16; 2] {
     let timers = app.sample.as_ref().map_or(&[][..], |sample| &sample.figures.timers);
     let levels = timers.get(app.selected).map_or(0, |timer| timer.levels.len());
@@ -95,7 +95,7 @@ fn header(app: &App) -> Line<'_> {
     Line::from(spans)
 }
 
-/// The heat map: a row for each level, the present on the left.
+/// Draws the heat map: a row for each level, the present on the left.
 fn wheel_map(timer: &TimerFigures, area: Rect, buffer: &mut Buffer) {
     let shards = timer.shards;
     let title = format!(" wheels of {}: {shards} shards, the present on the left ", timer.name);
@@ -134,7 +134,7 @@ fn cell(heat: Heat, times: usize) -> Span<'static> {
     Span::styled(GLYPHS[heat].repeat(times), Style::new().fg(Color::Indexed(COLOURS[heat])))
 }
 
-/// The worst bars of all timers, with those that are new.
+/// Lists the worst bars of all timers, with those that are new.
 fn slowest(sample: &Sample, width: u16) -> Paragraph<'_> {
     let name = usize::from(width.saturating_sub(2 + 26));
     let head = format!("{:<name$} {:>8} {:>7} {:>8}", "timer", "up to", "ever", "just now");
@@ -148,7 +148,7 @@ fn slowest(sample: &Sample, width: u16) -> Paragraph<'_> {
     Paragraph::new(lines).block(Block::bordered().title(" the slowest, by how late they were "))
 }
 
-/// What stands on the timers: purgatories, keyed timers, leases.
+/// Lists what is built on the timers: purgatories, keyed timers, leases.
 fn others(sample: &Sample, width: u16) -> Paragraph<'_> {
     let name = usize::from(width.saturating_sub(2 + 24));
     let figures = &sample.figures;
@@ -180,7 +180,8 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// Ten timers, of which three are due and expire 7 ms late between two samples, and a key.
+    /// Creates an app with ten timers, of which three are due and expire 7 ms late between two
+    /// samples, and a key.
     fn app() -> App {
         let clock = ManualClock::new();
         let timer = Timer::builder().name("sessions").clock(clock.clone()).build().unwrap();

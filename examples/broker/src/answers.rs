@@ -27,7 +27,8 @@ const LATEST: i64 = -1;
 const EARLIEST: i64 = -2;
 
 impl Broker {
-    /// `None` if there is no answer: nobody wants one, or there is a shutdown.
+    /// Answers a request. Returns `None` if there is no answer: nobody wants one, or the broker
+    /// shuts down.
     pub(crate) async fn answer(self: &Arc<Self>, request: Request) -> Option<ResponseKind> {
         let version = request.version;
         Some(match request.body {

@@ -74,7 +74,8 @@ pub struct Broker {
 }
 
 impl Broker {
-    /// Everything waits on `timer`; how much may is its `max_pending`.
+    /// Creates a broker in which everything waits on `timer`, whose `max_pending` limits how much
+    /// may wait.
     pub fn new(address: SocketAddr, timer: Timer, terms: &Terms) -> Arc<Self> {
         let limits = terms.limits;
         let group_terms = group::Terms {
@@ -97,7 +98,7 @@ impl Broker {
         })
     }
 
-    /// `None` if there is a shutdown before the answer.
+    /// Fetches records. Returns `None` if the broker shuts down before the answer.
     pub(crate) async fn fetch(&self, request: FetchRequest) -> Option<FetchResponse> {
         let max_wait = Duration::from_millis(u64::try_from(request.max_wait_ms).unwrap_or(0));
         let (mut fetch, answer) = DelayedFetch::new(request, &self.topics);
@@ -113,7 +114,8 @@ impl Broker {
         park(&self.fetches, fetch, max_wait, &keys, answer).await
     }
 
-    /// `None` if nobody wants an answer, or there is a shutdown before.
+    /// Appends records. Returns `None` if nobody wants an answer, or the broker shuts down before
+    /// it.
     pub(crate) async fn produce(
         self: &Arc<Self>,
         request: ProduceRequest,
@@ -155,7 +157,7 @@ impl Broker {
         }
     }
 
-    /// First the change, then the triggers, with no lock held.
+    /// Makes the change first, then triggers, with no lock held.
     fn copy(&self, partition: &Partition, end: i64) {
         if self.follower.copy(partition, end) {
             self.produces.check_and_complete(&partition.name);
@@ -175,7 +177,7 @@ impl Broker {
         self.counters.connections.load(Ordering::Relaxed)
     }
 
-    /// What waits now.
+    /// Returns how much waits now.
     pub fn waiting(&self) -> Waiting {
         let (joins, sessions) = self.groups.waiting();
         let (fetches, produces) = (self.fetches.delayed(), self.produces.delayed());

@@ -51,7 +51,7 @@ async fn requests(broker: &Arc<Broker>, stream: &mut TcpStream) -> Result<(), Er
     }
 }
 
-/// The answer as a frame. `None` if nobody wants one.
+/// Returns the answer as a frame, or `None` if nobody wants one.
 async fn answer(broker: &Arc<Broker>, request: Request) -> Result<Option<BytesMut>, Error> {
     broker.counters.count(request.api);
     let (key, version, correlation) = (request.api.key, request.version, request.correlation_id);
@@ -60,8 +60,8 @@ async fn answer(broker: &Arc<Broker>, request: Request) -> Result<Option<BytesMu
     Ok(Some(frame.map_err(|error| format!("an answer that can't be written: {error}"))?))
 }
 
-/// Who asks for the versions in one that is too new is told which there are. Everybody else is
-/// not understood, and is not talked to any more.
+/// Answers a malformed request. A client that asks for the versions in a version that is too new is
+/// told which there are. Any other client is not understood, and its connection is closed.
 fn answer_malformed(broker: &Broker, malformed: &Malformed) -> Option<BytesMut> {
     match malformed {
         Malformed::Version { key: ApiKey::ApiVersions, correlation_id, .. } => {

@@ -57,7 +57,7 @@ impl DelayedFetch {
         (fetch, answered)
     }
 
-    /// The partitions that it waits for.
+    /// Returns the partitions that the fetch waits for.
     pub fn partitions(&self) -> impl Iterator<Item = &Arc<Partition>> {
         self.wanted.iter().filter_map(|wanted| wanted.partition.as_ref())
     }
@@ -107,7 +107,7 @@ impl Wanted {
 }
 
 impl DelayedOperation for DelayedFetch {
-    /// There is enough; or there is something to complain of.
+    /// Returns whether there is enough, or an error to report.
     fn try_complete(&mut self) -> bool {
         let mut sum = 0;
         for wanted in &self.wanted {
@@ -119,7 +119,7 @@ impl DelayedOperation for DelayedFetch {
         sum >= self.min_bytes
     }
 
-    /// Also when the time is up: the answer is what there is.
+    /// Answers with what there is, also when the time is up.
     fn on_complete(&mut self) {
         if let Some(answer) = self.answer.take() {
             let _ = answer.send(self.answer()); // Fails if the client has gone.
@@ -127,7 +127,7 @@ impl DelayedOperation for DelayedFetch {
     }
 }
 
-/// The usual long poll of a broker that has no purgatory: look, sleep, look again.
+/// Implements the usual long poll of a broker without a purgatory: look, sleep, look again.
 pub async fn sleep_and_look_again(
     timer: &Timer,
     mut fetch: DelayedFetch,
@@ -144,7 +144,7 @@ pub async fn sleep_and_look_again(
     fetch.on_complete();
 }
 
-/// A size that a client names; a negative one is none.
+/// Returns a size that a client names; a negative one counts as zero.
 fn size(bytes: i32) -> usize {
     usize::try_from(bytes).unwrap_or(0)
 }

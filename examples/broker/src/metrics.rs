@@ -17,7 +17,7 @@ use tickwheel_prometheus::Metrics;
 /// What [`text`] is.
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// The metrics of all that waits.
+/// Registers the metrics of everything that waits.
 pub(crate) fn of(broker: &Broker) -> Metrics {
     let metrics = Metrics::default();
     metrics.timer(&broker.timer);
@@ -27,7 +27,7 @@ pub(crate) fn of(broker: &Broker) -> Metrics {
     metrics
 }
 
-/// All of them, and the broker's own.
+/// Returns all metrics, and the broker's own.
 pub(crate) fn text(broker: &Arc<Broker>) -> String {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(of(broker)));

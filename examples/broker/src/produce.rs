@@ -87,7 +87,8 @@ impl DelayedOperation for DelayedProduce {
         self.appended.iter().all(Appended::is_replicated)
     }
 
-    /// What the follower does not have by now has timed out. It stays in the log all the same.
+    /// Answers that the records which the follower does not have by now have timed out. They stay
+    /// in the log all the same.
     fn on_complete(&mut self) {
         for appended in self.appended.iter().filter(|appended| !appended.is_replicated()) {
             let (topic, partition) = appended.place;

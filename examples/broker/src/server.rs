@@ -85,8 +85,8 @@ impl Server {
     }
 }
 
-/// A connection; `None` if it was lost before it was taken, or there is no room for it. In the
-/// latter case a moment passes, so that this does not run in circles.
+/// Returns a connection; `None` if it was lost before it was taken, or there is no room for it. In
+/// the latter case this waits for a moment, so that it does not spin.
 async fn usable(
     accepted: io::Result<(TcpStream, SocketAddr)>,
     broker: &Broker,

@@ -13,7 +13,7 @@ pub struct Lateness {
 }
 
 impl Lateness {
-    /// From a histogram of nanoseconds.
+    /// Creates the figures from a histogram of nanoseconds.
     pub fn new(histogram: &Histogram<u64>) -> Self {
         let counted = |nanos: u64| (!histogram.is_empty()).then(|| microseconds(nanos));
         Lateness {
@@ -33,7 +33,7 @@ pub fn microseconds(nanos: u64) -> f64 {
     nanos as f64 / 1000.0
 }
 
-/// 1234567 as "1,234,567".
+/// Formats 1234567 as "1,234,567".
 pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();

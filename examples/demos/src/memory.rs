@@ -2,14 +2,14 @@
 
 use std::fs;
 
-/// Resident bytes. `None` where there is no Linux to ask.
+/// Returns the resident bytes, or `None` where there is no Linux to ask.
 ///
 /// `smaps_rollup` walks the page tables; the count in `status` is allowed to lag a little behind.
 pub fn resident() -> Option<u64> {
     from("/proc/self/smaps_rollup", "Rss:").or_else(|| from("/proc/self/status", "VmRSS:"))
 }
 
-/// A number of kilobytes in a file of `/proc`, in bytes.
+/// Returns a number of kilobytes in a file of `/proc`, in bytes.
 pub fn from(file: &str, field: &str) -> Option<u64> {
     let text = fs::read_to_string(file).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix(field))?;

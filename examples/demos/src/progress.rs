@@ -13,13 +13,13 @@ impl Default for Progress {
 }
 
 impl Progress {
-    /// A line that stays.
+    /// Prints a line that stays.
     pub fn line(&self, text: &str) {
         // A closed stderr is no reason to stop.
         let _ = writeln!(std::io::stderr(), "{text}");
     }
 
-    /// A line that the next one of its kind replaces.
+    /// Prints a line that the next one of its kind replaces.
     pub fn show(&self, text: &str) {
         if self.is_terminal {
             let _ = write!(std::io::stderr(), "\r\x1b[2K{text}");
@@ -28,7 +28,7 @@ impl Progress {
         }
     }
 
-    /// After the last line that was shown.
+    /// Ends the last line that was shown.
     pub fn end(&self) {
         if self.is_terminal {
             self.line("");

@@ -36,7 +36,7 @@ impl Fixture {
         self.exchange.timer.advance_clock(Duration::ZERO);
     }
 
-    /// How many timers are pending.
+    /// Returns how many timers are pending.
     fn timers(&self) -> usize {
         self.exchange.timer.len()
     }

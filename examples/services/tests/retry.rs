@@ -68,7 +68,7 @@ struct Fixture {
 }
 
 impl Fixture {
-    /// Three retries, after 100, 200 and 400 ms.
+    /// Creates three retries, after 100, 200 and 400 ms.
     fn new() -> Self {
         Self::with(|backoff| backoff)
     }

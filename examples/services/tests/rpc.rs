@@ -54,7 +54,8 @@ impl Fixture {
         call
     }
 
-    /// The next request: its number and its body. `None` if the client has closed the connection.
+    /// Reads the next request: its number and its body. Returns `None` if the client has closed the
+    /// connection.
     fn request(&mut self) -> Option<(u64, Vec<u8>)> {
         let mut head = [0; 12];
         match self.server.read_exact(&mut head) {

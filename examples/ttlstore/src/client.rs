@@ -19,22 +19,23 @@ pub struct Client {
 }
 
 impl Client {
-    /// A new connection.
+    /// Creates the state of a new connection.
     pub fn new(id: u64) -> Self {
         Client { id, ..Client::default() }
     }
 
-    /// The channels to which it has subscribed.
+    /// Returns the channels to which it has subscribed.
     pub fn channels(&self) -> &[Vec<u8>] {
         &self.channels
     }
 
-    /// Whether only a few commands make sense: in RESP2 messages could be taken for replies.
+    /// Returns whether only a few commands make sense: in RESP2 messages could be mistaken for
+    /// replies.
     pub fn is_listening_only(&self) -> bool {
         self.reply.protocol == Protocol::Resp2 && !self.channels.is_empty()
     }
 
-    /// From the next reply or message on.
+    /// Sets the protocol from the next reply or message on.
     pub fn set_protocol(&mut self, protocol: Protocol, events: &Arc<Events>) {
         if self.reply.protocol != protocol && self.subscription.is_some() {
             self.subscription = Some(events.subscribe(protocol));
@@ -61,7 +62,7 @@ impl Client {
         }
     }
 
-    /// The next messages.
+    /// Returns the next messages.
     pub async fn messages(&self) -> Vec<u8> {
         match &self.subscription {
             Some(subscription) => subscription.messages().await,

@@ -14,23 +14,24 @@ pub struct Now {
 }
 
 impl Now {
-    /// `instant`, which is the present.
+    /// Creates the present, which is at `instant`.
     pub fn at(instant: Instant) -> Self {
         Now { instant, wall: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default() }
     }
 
-    /// The wall clock in milliseconds, as clients know it.
+    /// Returns the wall clock in milliseconds, as clients know it.
     pub fn wall_ms(&self) -> i64 {
         i64::try_from(self.wall.as_millis()).unwrap_or(i64::MAX)
     }
 
-    /// The deadline `ttl_ms` from now.
+    /// Returns the deadline `ttl_ms` from now.
     pub fn after_ms(&self, ttl_ms: i64) -> Deadline {
         let ttl = Duration::from_millis(u64::try_from(ttl_ms).unwrap_or(0));
         Deadline { wall_ms: self.wall_ms().saturating_add(ttl_ms), instant: self.plus(ttl) }
     }
 
-    /// The deadline when the wall clock shows `wall_ms`; one that has passed is the present.
+    /// Returns the deadline when the wall clock shows `wall_ms`; one that has passed is the
+    /// present.
     pub fn until_ms(&self, wall_ms: i64) -> Deadline {
         let wall = Duration::from_millis(u64::try_from(wall_ms).unwrap_or(0));
         Deadline { wall_ms, instant: self.plus(wall.saturating_sub(self.wall)) }
@@ -53,12 +54,12 @@ pub struct Deadline {
 }
 
 impl Deadline {
-    /// Whether it has passed.
+    /// Returns whether it has passed.
     pub fn is_due(&self, now: Instant) -> bool {
         self.instant <= now
     }
 
-    /// What is left of it, in milliseconds.
+    /// Returns what is left of it, in milliseconds.
     pub fn ttl_ms(&self, now: Instant) -> i64 {
         let left = self.instant.saturating_duration_since(now);
         i64::try_from(left.as_nanos().div_ceil(1_000_000)).unwrap_or(i64::MAX)

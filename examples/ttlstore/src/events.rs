@@ -18,7 +18,8 @@ pub struct Events {
 }
 
 impl Events {
-    /// A subscriber may have `max_backlog` bytes of messages that it has not taken yet.
+    /// Creates events. A subscriber may have `max_backlog` bytes of messages that it has not taken
+    /// yet.
     pub fn new(max_backlog: usize) -> Self {
         Events { subscribers: RwLock::default(), max_backlog }
     }
@@ -30,7 +31,7 @@ impl Events {
         }
     }
 
-    /// A new subscriber, which is told in this protocol.
+    /// Adds a new subscriber, which is told in this protocol.
     pub fn subscribe(self: &Arc<Self>, protocol: Protocol) -> Subscription {
         let outbox = Arc::new(Outbox {
             backlog: Mutex::default(),
@@ -42,7 +43,7 @@ impl Events {
         Subscription { events: Arc::clone(self), outbox }
     }
 
-    /// How many subscribers there are.
+    /// Returns how many subscribers there are.
     pub fn subscribers(&self) -> usize {
         self.subscribers.read().len()
     }
@@ -95,7 +96,7 @@ pub struct Subscription {
 }
 
 impl Subscription {
-    /// The messages since the last call, as soon as there are some.
+    /// Returns the messages since the last call, as soon as there are some.
     pub async fn messages(&self) -> Vec<u8> {
         loop {
             let messages = mem::take(&mut self.outbox.backlog.lock().messages);

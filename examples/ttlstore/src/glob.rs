@@ -1,6 +1,6 @@
 //! The patterns of KEYS: `*`, `?`, `[a-z]`, `[^a]`, `\` before what is meant literally.
 
-/// Whether a key matches a pattern.
+/// Returns whether a key matches a pattern.
 pub fn matches(pattern: &[u8], key: &[u8]) -> bool {
     let (mut at, mut pos) = (0, 0);
     // Where the last `*` was, and how much of the key it has taken: only that one is tried anew.
@@ -26,7 +26,7 @@ pub fn matches(pattern: &[u8], key: &[u8]) -> bool {
     }
 }
 
-/// How many bytes the pattern's first element has, if it matches the byte.
+/// Returns how many bytes the pattern's first element has, if it matches the byte.
 fn one(pattern: &[u8], byte: u8) -> Option<usize> {
     match pattern {
         [] => None,
@@ -37,8 +37,8 @@ fn one(pattern: &[u8], byte: u8) -> Option<usize> {
     }
 }
 
-/// The length of a class, `]` included, if it has the byte. One that nobody closes ends with the
-/// pattern.
+/// Returns the length of a class, `]` included, if it contains the byte. A class that is not closed
+/// ends with the pattern.
 fn class_has(class: &[u8], byte: u8) -> Option<usize> {
     let negated = class.first() == Some(&b'^');
     let mut at = usize::from(negated);

@@ -66,7 +66,7 @@ async fn answer(mut stream: TcpStream, shared: &Arc<Shared>) -> io::Result<()> {
     stream.shutdown().await
 }
 
-/// The metrics of both timers and the keys.
+/// Registers the metrics of both timers and the keys.
 pub fn of(shared: &Shared) -> Metrics {
     let metrics = Metrics::default();
     metrics.timer(&shared.timer);
@@ -75,7 +75,7 @@ pub fn of(shared: &Shared) -> Metrics {
     metrics
 }
 
-/// All figures.
+/// Returns all figures.
 pub fn text(shared: &Arc<Shared>) -> String {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(of(shared)));

@@ -26,12 +26,12 @@ impl Reply {
         Reply { bytes, protocol }
     }
 
-    /// What was written.
+    /// Returns what was written.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// What was written.
+    /// Returns what was written.
     pub fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }
@@ -42,41 +42,41 @@ impl Reply {
         self.bytes.shrink_to(1 << 16);
     }
 
-    /// `+OK`
+    /// Writes `+OK`.
     pub fn ok(&mut self) {
         self.simple("OK");
     }
 
-    /// A short text that we wrote ourselves.
+    /// Writes a short text of our own.
     pub fn simple(&mut self, text: &str) {
         self.line(b'+', text.as_bytes());
     }
 
-    /// An error: its code, and what it says.
+    /// Writes an error: its code and its text.
     pub fn error(&mut self, text: &str) {
         // What clients sent may be part of it, and must not end the line.
         let text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
         self.line(b'-', text.as_bytes());
     }
 
-    /// An integer.
+    /// Writes an integer.
     pub fn integer(&mut self, number: i64) {
         self.number(b':', number);
     }
 
-    /// How many of something there are.
+    /// Writes a count.
     pub fn count(&mut self, count: usize) {
         self.integer(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
-    /// Bytes.
+    /// Writes bytes.
     pub fn bulk(&mut self, bytes: &[u8]) {
         self.length(b'$', bytes.len());
         self.bytes.extend_from_slice(bytes);
         self.bytes.extend_from_slice(b"\r\n");
     }
 
-    /// A text of several lines, for people.
+    /// Writes a text of several lines, for people.
     pub fn text(&mut self, text: &str) {
         match self.protocol {
             Protocol::Resp2 => self.bulk(text.as_bytes()),
@@ -89,7 +89,7 @@ impl Reply {
         }
     }
 
-    /// Nothing.
+    /// Writes a null.
     pub fn null(&mut self) {
         self.bytes.extend_from_slice(match self.protocol {
             Protocol::Resp2 => b"$-1\r\n",
@@ -97,12 +97,12 @@ impl Reply {
         });
     }
 
-    /// The head of an array of so many.
+    /// Writes the head of an array of so many elements.
     pub fn array(&mut self, length: usize) {
         self.length(b'*', length);
     }
 
-    /// The head of a map of so many pairs.
+    /// Writes the head of a map of so many pairs.
     pub fn map(&mut self, pairs: usize) {
         match self.protocol {
             Protocol::Resp2 => self.length(b'*', 2 * pairs),
@@ -110,7 +110,7 @@ impl Reply {
         }
     }
 
-    /// The head of what nobody has asked for just now.
+    /// Writes the head of a message that was not requested.
     pub fn push(&mut self, length: usize) {
         match self.protocol {
             Protocol::Resp2 => self.length(b'*', length),

@@ -37,22 +37,22 @@ pub struct Args<'a> {
 }
 
 impl<'a> Args<'a> {
-    /// How many there are, the command's name included.
+    /// Returns how many words there are, the command's name included.
     pub fn len(&self) -> usize {
         self.words.len()
     }
 
-    /// Whether the line was empty.
+    /// Returns whether the line was empty.
     pub fn is_empty(&self) -> bool {
         self.words.is_empty()
     }
 
-    /// A word, if there are so many.
+    /// Returns a word, if there are so many.
     pub fn get(&self, index: usize) -> Option<&'a [u8]> {
         self.words.get(index).map(|word| &self.input[word.clone()])
     }
 
-    /// The words from this one on.
+    /// Returns the words from this one on.
     pub fn from(&self, index: usize) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         let input = self.input;
         self.words.iter().skip(index).map(move |word| &input[word.clone()])
@@ -74,7 +74,7 @@ pub struct Parser {
 }
 
 impl Parser {
-    /// Nothing read yet.
+    /// Creates a parser that has read nothing yet.
     pub fn new(limits: Limits) -> Self {
         Parser { limits, words: Vec::new(), missing: None, length: None, at: 0 }
     }
@@ -108,7 +108,7 @@ impl Parser {
         Ok(Some(length))
     }
 
-    /// The words of the request that was complete just now.
+    /// Returns the words of the request that was completed just now.
     pub fn args<'a>(&'a self, input: &'a [u8]) -> Args<'a> {
         Args { input, words: &self.words }
     }
@@ -189,7 +189,7 @@ impl Parser {
         Ok(true)
     }
 
-    /// The line at `at`, if all of it is there.
+    /// Returns the line at `at`, if all of it is there.
     fn line<'a>(&mut self, input: &'a [u8], too_long: &str) -> Result<Option<&'a [u8]>, Malformed> {
         let rest = &input[self.at..];
         let Some(end) = find_newline(rest) else {
@@ -204,7 +204,7 @@ fn find_newline(input: &[u8]) -> Option<usize> {
     input.iter().position(|byte| *byte == b'\n')
 }
 
-/// An integer as Redis reads it: no plus sign, no leading zeros, no blanks.
+/// Parses an integer as Redis reads it: no plus sign, no leading zeros, no blanks.
 pub fn number(digits: &[u8]) -> Option<i64> {
     let plain = matches!(digits, b"0" | [b'1'..=b'9', ..] | [b'-', b'1'..=b'9', ..]);
     std::str::from_utf8(digits).ok().filter(|_| plain)?.parse().ok()

@@ -48,7 +48,7 @@ pub struct Counts {
 }
 
 impl Shared {
-    /// An empty store on the first timer.
+    /// Creates an empty store on the first timer.
     pub fn new(timer: Timer, waits: Timer, bounds: Bounds) -> Arc<Self> {
         let events = Arc::new(Events::new(bounds.max_backlog));
         let store = Store::new(&timer, Arc::clone(&events));
@@ -57,7 +57,7 @@ impl Shared {
         Arc::new(Shared { timer, waits, store, events, bounds, counts, started })
     }
 
-    /// The present.
+    /// Returns the present.
     pub fn now(&self) -> Now {
         Now::at(self.timer.now())
     }
@@ -80,7 +80,7 @@ pub struct Seat {
 }
 
 impl Seat {
-    /// A number for a new client.
+    /// Returns a number for a new client.
     pub fn client_id(&self) -> u64 {
         self.shared.counts.connections.fetch_add(1, Ordering::Relaxed) + 1
     }

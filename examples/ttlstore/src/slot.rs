@@ -37,7 +37,7 @@ impl<'a> Found<'a> {
         self.entry.cancel();
     }
 
-    /// What the key has.
+    /// Returns the value of the key.
     pub fn value(&self) -> &Value {
         self.entry.get()
     }
@@ -61,12 +61,12 @@ impl<'a> Found<'a> {
 }
 
 impl<'a> Slot<'a> {
-    /// Absent; or found, and not due.
+    /// Creates a slot that is absent, or found and not due.
     pub(crate) fn new(entry: Entry<'a, Key, Value>, tally: &'a Tally) -> Self {
         Slot { entry, tally }
     }
 
-    /// What the key has.
+    /// Returns the value of the key, if there is one.
     pub fn value(&self) -> Option<&Value> {
         match &self.entry {
             Entry::Occupied(entry) => Some(entry.get()),

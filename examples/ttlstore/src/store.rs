@@ -43,7 +43,8 @@ pub(crate) struct Tally {
 }
 
 impl Store {
-    /// No keys yet. Deadlines are `timer`'s; what expires is told to `events`.
+    /// Creates a store without keys. Its deadlines are `timer`'s; expired keys are told to
+    /// `events`.
     pub fn new(timer: &Timer, events: Arc<Events>) -> Self {
         let (expired, deadlines) = (AtomicU64::new(0), AtomicUsize::new(0));
         let tally = Arc::new(Tally { events, expired, deadlines });
@@ -52,7 +53,7 @@ impl Store {
         Store { keys: KeyedTimer::with_hasher(timer, RandomState::default(), alarm), tally }
     }
 
-    /// The key, locked, if it is there. If its time was up it is gone.
+    /// Returns the key, locked, if it is present. A key whose time was up is gone.
     pub fn find(&self, key: &[u8], now: Instant) -> Option<Found<'_>> {
         let found = Found::new(self.keys.find_entry(key)?, &self.tally);
         if found.value().is_due(now) {
@@ -62,7 +63,7 @@ impl Store {
         Some(found)
     }
 
-    /// The key, locked, whether it is there or not. If its time was up it is gone.
+    /// Returns the key, locked, whether it is present or not. A key whose time was up is gone.
     pub fn slot(&self, key: &[u8], now: Instant) -> Slot<'_> {
         loop {
             // Most keys that are set are there, and then need no copy.
@@ -79,12 +80,12 @@ impl Store {
         }
     }
 
-    /// How many keys there are.
+    /// Returns how many keys there are.
     pub fn len(&self) -> usize {
         self.keys.len()
     }
 
-    /// Whether there is no key.
+    /// Returns whether there is no key.
     pub fn is_empty(&self) -> bool {
         self.keys.is_empty()
     }
@@ -94,12 +95,12 @@ impl Store {
         metrics.keyed_timer("keys", &self.keys);
     }
 
-    /// How many keys have a deadline.
+    /// Returns how many keys have a deadline.
     pub fn deadlines(&self) -> usize {
         self.tally.deadlines.load(Ordering::Relaxed)
     }
 
-    /// How many keys have expired.
+    /// Returns how many keys have expired.
     pub fn expired(&self) -> u64 {
         self.tally.expired.load(Ordering::Relaxed)
     }
@@ -122,14 +123,14 @@ impl Store {
 }
 
 impl Tally {
-    /// A key has expired.
+    /// Handles the expiry of a key.
     pub(crate) fn expire(&self, key: &[u8]) {
         self.deadlines.fetch_sub(1, Ordering::Relaxed);
         self.expired.fetch_add(1, Ordering::Relaxed);
         self.events.publish_expired(key);
     }
 
-    /// A key's deadline has changed; one that is not there has none.
+    /// Counts a change of a key's deadline; an absent key has none.
     pub(crate) fn count(&self, former: Option<Deadline>, new: Option<Deadline>) {
         match (former, new) {
             (None, Some(_)) => _ = self.deadlines.fetch_add(1, Ordering::Relaxed),
@@ -144,7 +145,7 @@ impl Value {
         self.deadline.is_some_and(|deadline| deadline.is_due(now))
     }
 
-    /// In its place, if it has the same length.
+    /// Writes the bytes in place, if the length is the same.
     pub(crate) fn put(&mut self, bytes: &[u8]) {
         if self.bytes.len() == bytes.len() {
             self.bytes.copy_from_slice(bytes);

@@ -26,7 +26,7 @@ impl Program {
         Program { child, log }
     }
 
-    /// The port in the next line of the log that says this.
+    /// Returns the port in the next line of the log that says this.
     fn port(&mut self, text: &str) -> u16 {
         let mut line = String::new();
         self.log.read_line(&mut line).expect("a log");

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, TryRecvError, TrySendError, sync_channel};
 use tickwheel::{Task, Timer, TimerEntry};
 
-/// A timer whose jobs go into a channel for `room` of them.
+/// Returns a timer whose jobs go into a channel for `room` of them.
 fn channel(room: usize) -> (Fixture, Receiver<Job>) {
     let (sender, jobs) = sync_channel(room);
     let executor = move |job| {

@@ -11,7 +11,7 @@ fn timer() -> (Timer, ManualClock) {
     (Timer::builder().clock(clock.clone()).build().unwrap(), clock)
 }
 
-/// A worker with room for two tasks, which waits until the sender goes, or sends, once.
+/// Returns a worker with room for two tasks, which waits until the sender goes, or sends, once.
 fn busy(release: Receiver<()>) -> Arc<Worker<Task>> {
     let worker = Worker::bounded("named", 2, Task::run).unwrap();
     let (begun, begins) = channel();
@@ -24,7 +24,7 @@ fn busy(release: Receiver<()>) -> Arc<Worker<Task>> {
     Arc::new(worker)
 }
 
-/// A task that gives `job` to `worker`, and refuses it if that does.
+/// Returns a task that gives `job` to `worker`, and refuses it if that does.
 fn on(worker: &Arc<Worker<Task>>, job: Job) -> impl FnOnce() + Send + 'static {
     let (worker, job) = (Arc::clone(worker), Arc::new(Mutex::new(Some(job))));
     move || {

@@ -43,7 +43,7 @@ impl Job {
         }
     }
 
-    /// Every tenth panics.
+    /// Runs the job. Every tenth panics.
     pub(crate) fn run(mut self) {
         if panics(self.id) {
             self.end(End::Panicked);
@@ -91,7 +91,7 @@ impl Fixture {
         self.timer.assert_invariants();
     }
 
-    /// How many the timer has seen refused, and panicking.
+    /// Returns how many refusals and panics the timer has seen.
     pub(crate) fn failures(&self) -> (u64, u64) {
         let stats = self.timer.stats();
         (stats.refused, stats.panicked)
@@ -106,7 +106,7 @@ pub(crate) fn ended(book: &Book, ids: std::ops::Range<u32>, end: impl Fn(u32) ->
     assert!(ends.iter().copied().eq(ids.map(|id| (id, end(id)))), "{ends:?}");
 }
 
-/// How a job ends that an executor has run.
+/// Returns how a job ends that an executor has run.
 pub(crate) fn run(id: u32) -> End {
     if panics(id) { End::Panicked } else { End::Ran }
 }

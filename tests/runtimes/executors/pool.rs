@@ -7,7 +7,8 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use tickwheel::{Executor, TimerEntry};
 
-/// A pool, and how many panics it has seen. Without a handler a panic would end the process.
+/// Returns a pool, and how many panics it has seen. Without a handler a panic would end the
+/// process.
 fn pool() -> (ThreadPool, Arc<AtomicUsize>) {
     let panics = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&panics);

@@ -19,7 +19,7 @@ const SPAWNS: [Spawn; 2] = [
     |runtime, job| runtime.spawn_blocking(|| job.run()),
 ];
 
-/// A timer that spawns its jobs on `runtime`, and what that says of each of them.
+/// Returns a timer that spawns its jobs on `runtime`, and the join handle of each of them.
 fn spawning(runtime: &Runtime, spawn: Spawn) -> (Fixture, Receiver<(u32, JoinHandle<()>)>) {
     let (handle, (sender, spawned)) = (runtime.handle().clone(), channel());
     let executor = move |job: Job| {
@@ -60,7 +60,7 @@ fn what_is_spawned_on_a_runtime_that_was_shut_down_is_dropped_and_the_timer_goes
     }
 }
 
-/// A timer whose jobs go through a channel for `room` of them to a task that spawns them.
+/// Returns a timer whose jobs go through a channel for `room` of them to a task that spawns them.
 fn feed(runtime: &Runtime, room: usize) -> Fixture {
     let (sender, mut jobs) = mpsc::channel::<Job>(room);
     runtime.spawn(async move {

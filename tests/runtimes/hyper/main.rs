@@ -47,7 +47,7 @@ impl Fixture {
         Fixture { timer: builder.build().unwrap(), clock, wakes: Arc::default() }
     }
 
-    /// The timer as hyper sees it.
+    /// Returns the timer as hyper sees it.
     fn hyper(&self) -> &dyn rt::Timer {
         &self.timer
     }
@@ -57,7 +57,7 @@ impl Fixture {
         Pin::new(future).poll(&mut Context::from_waker(&waker))
     }
 
-    /// How many wake-ups come when the clock is moved by `step`.
+    /// Returns how many wake-ups come when the clock is moved by `step`.
     pub(crate) fn advance(&self, step: Duration) -> usize {
         self.clock.advance(step);
         self.timer.advance_clock(Duration::ZERO);
@@ -65,7 +65,7 @@ impl Fixture {
         self.wakes()
     }
 
-    /// How many wake-ups have come since it was asked last.
+    /// Returns how many wake-ups have come since it was asked last.
     pub(crate) fn wakes(&self) -> usize {
         self.wakes.0.swap(0, Ordering::Relaxed)
     }

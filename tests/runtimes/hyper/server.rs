@@ -21,7 +21,7 @@ pub(crate) async fn hello(_: Request<Incoming>) -> Result<Response<String>, Infa
 
 type Connection = Pin<Box<dyn Future<Output = hyper::Result<()>>>>;
 
-/// A connection whose headers may take `LIMIT`, and the client's end of it.
+/// Returns a connection whose headers may take `LIMIT`, and the client's end of it.
 fn connection(timer: &Timer) -> (Connection, DuplexStream) {
     let (client, server) = duplex(4096);
     let connection = http1::Builder::new()
@@ -38,7 +38,7 @@ fn send(client: &mut DuplexStream, text: &str) {
     assert!(matches!(sent, Poll::Ready(Ok(count)) if count == text.len()), "{sent:?}");
 }
 
-/// What has come from the server; `None` if it has closed the connection.
+/// Returns what has come from the server; `None` if it has closed the connection.
 fn received(client: &mut DuplexStream) -> Option<String> {
     let (mut bytes, context) = ([0; 4096], &mut Context::from_waker(Waker::noop()));
     let mut bytes = ReadBuf::new(&mut bytes);

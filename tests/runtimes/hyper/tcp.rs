@@ -18,7 +18,7 @@ const HANG: Duration = Duration::from_secs(20);
 /// How a connection ended, and how long it was served.
 type End = (hyper::Result<()>, Duration);
 
-/// A server whose headers may take `limit`; its address, and its connections' ends.
+/// Starts a server whose headers may take `limit`. Returns its address, and its connections' ends.
 fn serve(runtime: &Runtime, timer: &Timer, limit: Duration) -> (SocketAddr, Receiver<End>) {
     let (timer, (sender, ends)) = (timer.clone(), channel());
     let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();

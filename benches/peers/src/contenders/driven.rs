@@ -34,7 +34,7 @@ impl<Q: DeadlineQueue> Inner<Q> {
         self.state.lock().expect("no panic")
     }
 
-    /// What the thread does until it is stopped.
+    /// Runs the thread until it is stopped.
     fn drive(&self, run: impl Fn(u64)) {
         let mut batch = Vec::with_capacity(BATCH);
         let mut state = self.lock();

@@ -8,7 +8,7 @@ pub trait DeadlineQueue: Default + Send + 'static {
 
     fn cancel(&mut self, handle: Self::Handle) -> bool;
 
-    /// The deadline of its first entry, which may have been cancelled.
+    /// Returns the deadline of the first entry, which may have been cancelled.
     fn first(&self) -> Option<u64>;
 
     /// Takes the first entry out if it is due, with its task if it was not cancelled. Whether it

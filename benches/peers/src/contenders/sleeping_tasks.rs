@@ -77,8 +77,8 @@ impl Keyed for SleepingTasks {
         Handle::current().metrics().num_alive_tasks() - 1 // Without the one that asks.
     }
 
-    /// A worker runs 61 tasks at most until it comes back to one that has yielded; a step of K1
-    /// leaves four.
+    /// Yields often enough: a worker runs at most 61 tasks until it returns to one that has
+    /// yielded, and a step of K1 leaves four.
     async fn rest(&self) {
         for _ in 0..1 + (4 * BATCH).div_ceil(61) {
             yield_now().await;

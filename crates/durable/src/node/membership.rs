@@ -23,7 +23,7 @@ impl LeaseStore<NodeId> for Watchdog {
         }
     }
 
-    /// The node finds out by the lease itself, whose clock is exact.
+    /// Does nothing: the node finds out from the lease itself, whose clock is exact.
     fn lost(&self, _: NodeId) {}
 }
 
@@ -45,7 +45,7 @@ async fn renew<S: Store>(
     }
 }
 
-/// Joins, and joins again as another node whenever the lease was lost, until it shall leave.
+/// Joins, and joins again as another node whenever the lease was lost, until it has to leave.
 pub(crate) async fn run<S: Store>(node: Arc<Node<S>>, mut leave: watch::Receiver<bool>) {
     let (renewals, queue) = mpsc::unbounded_channel();
     // Ends with this task, even if that is aborted: the two would keep the node for ever.
@@ -101,7 +101,7 @@ async fn rounds<S: Store>(node: &Node<S>, id: NodeId, leave: &mut watch::Receive
     }
 }
 
-/// One look at who owns what; returns whether the node has left.
+/// Looks once at who owns what. Returns whether the node has left.
 async fn round<S: Store>(
     node: &Node<S>,
     id: NodeId,

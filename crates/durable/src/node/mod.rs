@@ -52,7 +52,8 @@ impl<S> Node<S> {
         }
     }
 
-    /// Waits; at once if the timer was shut down, after which the node ends anyway.
+    /// Waits for `delay`. Returns at once if the timer was shut down, after which the node ends
+    /// anyway.
     pub(crate) async fn sleep(&self, delay: Duration) {
         let _ = self.timer.sleep(delay).await;
     }

@@ -32,8 +32,8 @@ impl Default for Options {
 }
 
 impl Options {
-    /// When a handler that panicked is called again: twice as long after each attempt, at most 1024
-    /// times as long as after the first.
+    /// Returns how long after an attempt a handler that panicked is called again: twice as long
+    /// after each attempt, at most 1024 times as long as after the first.
     pub(crate) fn backoff(&self, attempt: u32) -> Duration {
         self.retry_after.saturating_mul(1 << attempt.saturating_sub(1).min(10))
     }

@@ -39,7 +39,7 @@ impl PerKey {
         next
     }
 
-    /// Held for a look-up.
+    /// Locks the map, which is held for a look-up.
     fn lock(&self) -> MutexGuard<'_, HashMap<String, VecDeque<Work>>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -117,7 +117,7 @@ impl Ready {
         queue.on_time.len() + queue.late.len()
     }
 
-    /// Held for a few steps for each place in a batch; nothing else is locked under it.
+    /// Locks the queue, for a few steps for each place in a batch; nothing else is locked under it.
     fn lock(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }

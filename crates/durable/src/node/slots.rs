@@ -148,8 +148,8 @@ impl Slots {
         self.lock().in_flight.values().map(|count| u64::from(*count)).sum()
     }
 
-    /// Held for a few steps for each slot or claim in a batch; the lock of the leases may be taken
-    /// under it, by `is_held`.
+    /// Locks the state, for a few steps for each slot or claim in a batch; the lock of the leases
+    /// may be taken under it, by `is_held`.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -74,7 +74,7 @@ impl Window {
         self.ready.finish(places);
     }
 
-    /// How many timers are in the wheel or due.
+    /// Returns how many timers are in the wheel or due.
     pub(crate) fn near(&self) -> usize {
         self.near.len() + self.ready.len()
     }

@@ -131,13 +131,13 @@ impl Page {
         samples.filter_map(|sample| sample.labels.get(label).map(str::to_owned)).collect()
     }
 
-    /// The names of all series.
+    /// Returns the names of all series.
     pub(crate) fn names(&self) -> BTreeSet<&str> {
         let samples = self.text.lines().filter(|line| !line.starts_with('#'));
         samples.filter_map(|line| line.split(['{', ' ']).next()).collect()
     }
 
-    /// Whether there is such a series, or such a family.
+    /// Returns whether there is such a series, or such a family.
     pub(crate) fn has(&self, name: &str) -> bool {
         let family = format!("# TYPE {name} ");
         self.names().contains(name) || self.text.lines().any(|line| line.starts_with(&family))

@@ -95,7 +95,7 @@ impl Coordinator {
         StrBytes::from_string(format!("{client_id}-{:x}-{number}", self.started))
     }
 
-    /// What a change of a group brings with it; to be called without the group's lock.
+    /// Applies the consequences of a change to a group; to be called without the group's lock.
     pub(super) fn follow(&self, group: &Arc<Group>, next: Next) {
         match next {
             Next::Nothing => {}
@@ -140,7 +140,7 @@ impl Coordinator {
         self.groups.lock().len()
     }
 
-    /// How many delayed joins, and how many sessions.
+    /// Returns how many delayed joins and how many sessions there are.
     pub fn waiting(&self) -> (usize, usize) {
         (self.joins.delayed(), self.sessions.len())
     }

@@ -32,7 +32,7 @@ impl Member {
         member
     }
 
-    /// What it says when it joins again.
+    /// Updates the member with what it says when it joins again.
     pub(super) fn update(&mut self, request: &JoinGroupRequest) {
         self.session_timeout = millis(request.session_timeout_ms);
         // The oldest version has only one timeout.
@@ -56,13 +56,13 @@ impl Member {
         self.protocols.iter().any(|known| &*known.name == protocol)
     }
 
-    /// The first of the candidates in its own order.
+    /// Returns the first of the candidates in the member's own order.
     pub(super) fn vote(&self, candidates: &[StrBytes]) -> Option<StrBytes> {
         let names = self.protocols.iter().map(|known| &known.name);
         names.into_iter().find(|name| candidates.contains(name)).cloned()
     }
 
-    /// Whether its connection is open and waits for an answer of ours: a sign of life.
+    /// Returns whether its connection is open and waits for our answer, which is a sign of life.
     pub(super) fn is_waiting(&self) -> bool {
         self.joining.as_ref().is_some_and(|answer| !answer.is_closed())
             || self.syncing.as_ref().is_some_and(|answer| !answer.is_closed())

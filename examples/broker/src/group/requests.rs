@@ -27,7 +27,7 @@ const SESSION_TIMEOUTS: std::ops::RangeInclusive<i32> = 100..=1_800_000;
 const MAX_METADATA: usize = 4096;
 
 impl Coordinator {
-    /// `None` if there is a shutdown before the answer.
+    /// Joins a group. Returns `None` if the broker shuts down before the answer.
     pub async fn join(
         &self,
         request: JoinGroupRequest,
@@ -86,7 +86,7 @@ impl Coordinator {
         answered.await.ok()
     }
 
-    /// A sign of life, also while the others join.
+    /// Accepts a sign of life, also while the others join.
     pub fn heartbeat(&self, request: &HeartbeatRequest) -> Result<(), ResponseError> {
         let group = self.get(&request.group_id).ok_or(ResponseError::UnknownMemberId)?;
         let state = group.state.lock();
@@ -141,8 +141,8 @@ impl Coordinator {
         OffsetCommitResponse::default().with_topics(answers.collect())
     }
 
-    /// A member of this generation, while the others join, too; or somebody who is no member, in a
-    /// group that has none.
+    /// Returns whether the sender may commit: a member of this generation, also while the others
+    /// join; or anybody else, in a group without members.
     fn may_commit(
         &self,
         request: &OffsetCommitRequest,

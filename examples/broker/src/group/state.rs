@@ -52,7 +52,7 @@ pub(super) enum Next {
 }
 
 impl State {
-    /// A member joins, or joins again. It hears the answer when all have joined, or at once.
+    /// Lets a member join, or join again. It gets the answer when all have joined, or at once.
     pub(super) fn join(
         &mut self,
         id: StrBytes,
@@ -83,7 +83,7 @@ impl State {
         }
     }
 
-    /// All have to join again.
+    /// Makes all members join again.
     fn rebalance(&mut self) -> Next {
         self.phase = Phase::PreparingRebalance;
         for member in self.members.values_mut() {
@@ -97,12 +97,12 @@ impl State {
         Next::Watch { timeout: timeouts.max().unwrap_or_default() }
     }
 
-    /// Whether nobody is missing.
+    /// Returns whether no member is missing.
     pub(super) fn all_have_joined(&self) -> bool {
         self.members.values().all(|member| member.joining.is_some())
     }
 
-    /// A new generation of those who have joined. Returns who has not, and is out.
+    /// Begins a new generation of those who have joined. Returns the others, which are out.
     pub(super) fn begin_generation(&mut self) -> Vec<StrBytes> {
         let is_gone =
             |member: &Member| member.joining.as_ref().is_none_or(oneshot::Sender::is_closed);
@@ -130,7 +130,7 @@ impl State {
         gone
     }
 
-    /// Of those that all know, the one with the most votes.
+    /// Returns the protocol with the most votes, of those that all members know.
     fn choose_protocol(&self) -> StrBytes {
         let candidates = self.common_protocols();
         let votes = |candidate: &StrBytes| {
@@ -147,7 +147,7 @@ impl State {
         names.filter(known).cloned().collect()
     }
 
-    /// Whether somebody who knows these protocols fits in with the others.
+    /// Returns whether somebody who knows these protocols fits in with the others.
     pub(super) fn accepts(&self, id: &StrBytes, request: &JoinGroupRequest) -> bool {
         let mut others = self.members.iter().filter(|(other, _)| *other != id).peekable();
         if others.peek().is_none() {
@@ -174,7 +174,7 @@ impl State {
             .with_members(members.collect())
     }
 
-    /// A member asks what it gets; the leader says what everybody gets.
+    /// Tells a member its assignment; the leader provides everybody's.
     pub(super) fn sync(
         &mut self,
         request: SyncGroupRequest,
@@ -207,7 +207,7 @@ impl State {
         }
     }
 
-    /// Whether a member may speak for this generation.
+    /// Checks whether a member may speak for this generation.
     pub(super) fn check(&self, id: &StrBytes, generation: i32) -> Result<(), ResponseError> {
         if !self.members.contains_key(id) {
             Err(ResponseError::UnknownMemberId)
@@ -220,7 +220,7 @@ impl State {
         }
     }
 
-    /// A member has left, or its session has expired.
+    /// Removes a member that has left, or whose session has expired.
     pub(super) fn remove(&mut self, id: &StrBytes) -> Next {
         if self.members.remove(id).is_none() {
             return Next::Nothing;

@@ -46,7 +46,7 @@ impl Client {
         }
     }
 
-    /// What there is from an offset on, and the high watermark.
+    /// Returns the records from an offset on, and the high watermark.
     pub(super) async fn fetch(
         &mut self,
         partition: i32,

@@ -77,7 +77,7 @@ struct Ledger {
 }
 
 impl Ledger {
-    /// The time as batches carry it: in nanoseconds.
+    /// Returns the time as batches carry it: in nanoseconds.
     fn now(&self) -> i64 {
         self.begun.elapsed().as_nanos() as i64
     }

@@ -13,7 +13,7 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// A broker of this program on any free port.
+    /// Starts a broker of this program on any free port.
     pub(super) fn start(arguments: &[String]) -> Result<Self, Failure> {
         let mut child = Command::new(std::env::current_exe()?)
             .args(["serve", "--listen=127.0.0.1:0", "--http=127.0.0.1:0"])

@@ -27,7 +27,7 @@ const RECORD_COUNT: usize = 57;
 const HEADER: usize = 61;
 
 impl Batch {
-    /// What a producer sent, if it is exactly one batch and in order.
+    /// Checks that a producer sent exactly one batch, and that it is in order.
     ///
     /// # Errors
     /// What Kafka says of such a batch.
@@ -53,8 +53,8 @@ impl Batch {
         Ok(())
     }
 
-    /// A batch of records that are all the same, as a producer sends it: for the load and the
-    /// tests. Nobody looks into a record.
+    /// Encodes a batch of identical records, as a producer sends it: for the load and the tests.
+    /// Nobody looks into a record.
     pub fn encode(count: i32, timestamp: i64, record: &[u8]) -> Bytes {
         let mut batch = BytesMut::with_capacity(HEADER + record.len() * count as usize);
         batch.put_i64(0);
@@ -78,7 +78,7 @@ impl Batch {
         batch.freeze()
     }
 
-    /// The latest time that the first of some batches has.
+    /// Returns the latest timestamp among the first records of some batches.
     pub fn timestamp(batches: &[u8]) -> Option<i64> {
         (batches.len() >= HEADER).then(|| i64::from_be_bytes(at(batches, MAX_TIMESTAMP)))
     }

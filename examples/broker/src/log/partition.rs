@@ -53,7 +53,7 @@ impl Partition {
         (base_offset, log.end)
     }
 
-    /// The follower has everything up to `offset`. Whether that is news.
+    /// Notes that the follower has everything up to `offset`. Returns whether that is news.
     pub fn replicate_to(&self, offset: i64) -> bool {
         let mut log = self.log.lock();
         let offset = offset.min(log.end);
@@ -65,21 +65,21 @@ impl Partition {
         true
     }
 
-    /// The first offset, the high watermark and the end.
+    /// Returns the first offset, the high watermark and the end.
     pub fn offsets(&self) -> (i64, i64, i64) {
         let log = self.log.lock();
         (log.start(), log.high_watermark, log.end)
     }
 
-    /// How many bytes a consumer could have from `offset` on.
+    /// Returns how many bytes a consumer could get from `offset` on.
     pub fn available(&self, offset: i64) -> Result<u64, ResponseError> {
         let log = self.log.lock();
         log.check(offset)?;
         Ok(log.high_position.saturating_sub(log.position_of(offset)))
     }
 
-    /// Whole batches from the one on that has `offset`, `max_bytes` at most; but one in any case,
-    /// if `at_least_one`. The second is the high watermark.
+    /// Returns whole batches from the one with `offset` on, `max_bytes` at most, but one in any
+    /// case if `at_least_one`; and the high watermark.
     pub fn read(
         &self,
         offset: i64,
@@ -103,7 +103,8 @@ impl Partition {
         Ok((joined(found, length), high_watermark))
     }
 
-    /// The first offset whose batch has a record of that time or later, and that batch's time.
+    /// Returns the first offset whose batch has a record of that time or later, and that batch's
+    /// time.
     pub fn offset_at(&self, timestamp: i64) -> Option<(i64, i64)> {
         let log = self.log.lock();
         let batch = log.batches.iter().find(|batch| batch.max_timestamp >= timestamp)?;
@@ -130,7 +131,7 @@ impl Log {
         inside.then_some(()).ok_or(ResponseError::OffsetOutOfRange)
     }
 
-    /// Which batch has an offset.
+    /// Returns the index of the batch with an offset.
     fn index_of(&self, offset: i64) -> usize {
         self.batches.partition_point(|batch| batch.last_offset < offset)
     }

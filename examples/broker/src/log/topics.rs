@@ -62,7 +62,7 @@ impl Topics {
     }
 }
 
-/// Kafka's rule.
+/// Checks a name by Kafka's rule.
 fn is_valid(name: &str) -> bool {
     let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     (1..=249).contains(&name.len()) && name != "." && name != ".." && name.chars().all(legal)

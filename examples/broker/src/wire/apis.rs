@@ -65,7 +65,7 @@ const fn api(key: ApiKey, min: i16, max: i16, body: &'static [Field]) -> Api {
 }
 
 impl Api {
-    /// Which one a request's key names.
+    /// Finds the API that a request's key names.
     pub fn find(key: i16) -> Option<&'static Api> {
         SUPPORTED.iter().find(|api| api.key as i16 == key)
     }

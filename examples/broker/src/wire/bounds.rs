@@ -20,7 +20,7 @@ pub(super) enum Field {
     Before(i16, &'static [Field]),
 }
 
-/// Whether a body holds what it claims to hold. `None` if not.
+/// Checks whether a body holds what it claims to hold. Returns `None` if not.
 pub(super) fn check(body: &mut &[u8], version: i16, fields: &[Field]) -> Option<()> {
     for field in fields {
         match field {

@@ -40,7 +40,8 @@ impl<R: AsyncRead + Unpin> Inbox<R> {
         Inbox { reader, buffer: BytesMut::new(), max_frame }
     }
 
-    /// The next frame, without its length. `None` if the connection was closed between two frames.
+    /// Reads the next frame, without its length. Returns `None` if the connection was closed
+    /// between two frames.
     pub async fn next(&mut self, timer: &Timer) -> Result<Option<Bytes>, FrameError> {
         if self.buffer.is_empty() && !in_time(timer, IDLE, self.fill()).await?? {
             return Ok(None);
@@ -66,7 +67,7 @@ impl<R: AsyncRead + Unpin> Inbox<R> {
         }
     }
 
-    /// Until the client has gone. Reads ahead to see it, but not without end.
+    /// Waits until the client has gone. Reads ahead to see it, but not without end.
     pub async fn closed(&mut self) {
         while self.buffer.len() < AHEAD {
             if !self.fill().await.unwrap_or(false) {

@@ -55,7 +55,7 @@ impl Request {
     }
 }
 
-/// A frame with an answer.
+/// Encodes an answer as a frame.
 pub fn encode_response(
     key: ApiKey,
     version: i16,
@@ -72,8 +72,8 @@ pub fn encode_response(
     Ok(frame)
 }
 
-/// What a client hears that asks for the versions in a version that is too new: in the oldest one,
-/// which it understands for sure.
+/// Encodes the answer to a client that asks for the versions in a version that is too new: in the
+/// oldest one, which it understands for sure.
 pub fn refuse_version(correlation_id: i32, versions: ApiVersionsResponse) -> Option<BytesMut> {
     let code = ResponseError::UnsupportedVersion.code();
     let body = ResponseKind::ApiVersions(versions.with_error_code(code));

@@ -43,7 +43,7 @@ impl Client {
         self.receive(key, version)
     }
 
-    /// The next frame; `None` if the connection is closed.
+    /// Reads the next frame; `None` if the connection is closed.
     pub(crate) fn frame(&mut self) -> Option<Vec<u8>> {
         let mut length = [0; 4];
         match self.stream.read_exact(&mut length) {
@@ -77,7 +77,7 @@ impl Client {
         self.send(ApiKey::Produce, 7, &body.into());
     }
 
-    /// The error's code and the offset.
+    /// Returns the error's code and the offset.
     pub(crate) fn receive_produced(&mut self) -> (i16, i64) {
         match self.receive(ApiKey::Produce, 7) {
             ResponseKind::Produce(response) => {
@@ -109,7 +109,7 @@ impl Client {
         self.send(ApiKey::Fetch, 11, &body.into());
     }
 
-    /// The error's code and the records.
+    /// Returns the error's code and the records.
     pub(crate) fn receive_fetched(&mut self) -> (i16, Bytes) {
         match self.receive(ApiKey::Fetch, 11) {
             ResponseKind::Fetch(FetchResponse { responses, .. }) => {
@@ -130,7 +130,7 @@ impl Client {
         self.send(ApiKey::JoinGroup, 3, &body.into());
     }
 
-    /// The error's code and the generation.
+    /// Returns the error's code and the generation.
     pub(crate) fn receive_joined(&mut self) -> (i16, i32) {
         match self.receive(ApiKey::JoinGroup, 3) {
             ResponseKind::JoinGroup(response) => (response.error_code, response.generation_id),
@@ -138,7 +138,7 @@ impl Client {
         }
     }
 
-    /// Whether an answer lies there already.
+    /// Returns whether an answer has arrived already.
     pub(crate) fn has_answer(&mut self) -> bool {
         self.stream.set_nonblocking(true).expect("a socket");
         let peeked = self.stream.peek(&mut [0]);
@@ -157,7 +157,7 @@ pub(crate) fn text(text: &str) -> StrBytes {
     StrBytes::from_string(text.to_owned())
 }
 
-/// A request without its length.
+/// Encodes a request without its length.
 pub(crate) fn encoded(key: ApiKey, version: i16, body: &RequestKind) -> BytesMut {
     let header = RequestHeader::default()
         .with_request_api_key(key as i16)
@@ -177,7 +177,7 @@ pub(crate) fn framed(body: &[u8]) -> Bytes {
     frame.freeze()
 }
 
-/// A batch of records that are all the same.
+/// Encodes a batch of identical records.
 pub(crate) fn batch(count: i32, value: &[u8]) -> Bytes {
     tickwheel_broker::Batch::encode(count, 1000, value)
 }

@@ -70,7 +70,7 @@ impl Fixture {
         self.timer.advance_clock(Duration::ZERO);
     }
 
-    /// Until so much waits: what clients have sent is on its way.
+    /// Waits until so much waits: until what clients have sent has arrived.
     pub(crate) fn wait_for(&self, waiting: Waiting) {
         eventually(
             || self.broker.waiting() == waiting,
@@ -78,7 +78,7 @@ impl Fixture {
         );
     }
 
-    /// Until no connection is left.
+    /// Waits until no connection is left.
     pub(crate) fn wait_for_end_of_connections(&self) {
         eventually(
             || self.broker.connections() == 0,
@@ -86,7 +86,7 @@ impl Fixture {
         );
     }
 
-    /// Until the timer's next turn is so far away as `holds` says.
+    /// Waits until the timer's next turn is so far away as `holds` says.
     pub(crate) fn wait_for_next_turn(&self, holds: impl Fn(Duration) -> bool) {
         let next = || self.timer.next_expiration().map(|next| next - self.timer.now());
         eventually(|| next().is_some_and(&holds), || format!("{:?}", next()));

@@ -131,7 +131,7 @@ impl Member {
     }
 }
 
-/// Two members that have their assignments; the first one leads.
+/// Returns two members that have their assignments; the first one leads.
 fn two(fixture: &Fixture) -> [Member; 2] {
     let mut members = [Member::new(fixture), Member::new(fixture)];
     members[0].send_join();

@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use tickwheel_broker::Waiting;
 use tickwheel_prometheus::Figures;
 
-/// The head and the body of an answer.
+/// Returns the head and the body of an answer.
 fn get(fixture: &Fixture, path: &str) -> (String, String) {
     let mut stream = TcpStream::connect(fixture.http).expect("it listens");
     let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");

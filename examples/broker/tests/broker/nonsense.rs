@@ -15,7 +15,7 @@ use std::io::Write;
 use std::net::Shutdown;
 use tickwheel_broker::Waiting;
 
-/// One request of each kind, each in its newest version.
+/// Returns one request of each kind, each in its newest version.
 fn requests() -> Vec<(ApiKey, i16, RequestKind)> {
     let fetch = FetchRequest::default().with_max_wait_ms(0).with_min_bytes(1);
     vec![
@@ -115,7 +115,8 @@ fn who_asks_for_the_versions_in_a_version_too_new_is_told_them_in_the_oldest() {
     client.create("good"); // The connection goes on.
 }
 
-/// A count of elements that would take hundreds of gigabytes, in every place of every request.
+/// Sends a count of elements that would take hundreds of gigabytes, in every place of every
+/// request.
 #[test]
 fn absurd_counts_take_no_memory() {
     let fixture = Fixture::new();
@@ -132,7 +133,7 @@ fn absurd_counts_take_no_memory() {
     assert_well(&fixture);
 }
 
-/// The same noise in each run.
+/// Sends the same noise in each run.
 #[test]
 fn noise_does_no_harm() {
     let fixture = Fixture::new();

@@ -163,7 +163,7 @@ impl Scene {
         Ok(())
     }
 
-    /// What is held and lost, and the renewals since the last line.
+    /// Prints what is held and lost, and the renewals since the last line.
     fn say_reports(&mut self) {
         let now = [self.first.report(), self.other.report()];
         let columns = |Report { held, lost, renewed, calls, failed, .. }, before: Report| {
@@ -175,7 +175,7 @@ impl Scene {
         self.printed = now;
     }
 
-    /// How many of a holder's locks are taken, by whomever.
+    /// Returns how many of a holder's locks are taken, by whichever process.
     fn locks_of(&self, holder: &str) -> RedisResult<u32> {
         // Not DBSIZE: that counts what has expired, until Redis comes across it.
         let names: Vec<String> = (0..self.locks).map(|number| lock_name(holder, number)).collect();
@@ -192,8 +192,8 @@ impl Scene {
         })
     }
 
-    /// Each lock of the first process was lost once, none of the other's, and nobody has touched
-    /// the rival's.
+    /// Verifies that each lock of the first process was lost once, none of the other's, and that
+    /// nobody has touched the rival's.
     fn verify(self) -> Result<(), Box<dyn Error>> {
         let mut connection = self.server.client().get_connection()?;
         let (first, other) = (self.first.end()?, self.other.end()?);

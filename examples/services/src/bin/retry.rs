@@ -54,7 +54,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// What the registry does with a service's request.
+/// Returns the registry's reply to a service's request.
 fn script(service: &str, earlier: usize) -> Reply {
     let unavailable = match service {
         "orders" => 3,

@@ -113,7 +113,8 @@ impl Connection {
         }
     }
 
-    /// A sign of life in one direction. Sets the timeout if there is none, or if it has expired.
+    /// Handles a sign of life in one direction. Sets the timeout if there is none, or if it has
+    /// expired.
     fn put_off(self: &Arc<Self>, idle: &IdleTimer) {
         let timer = &self.exchange.timer;
         let mut state = idle.state.lock();

@@ -23,7 +23,7 @@ pub async fn serve(
     }
 }
 
-/// From a connection's beginning to its end.
+/// Attends to a connection from its beginning to its end.
 async fn attend(
     exchange: &Arc<Exchange>,
     stream: TcpStream,

@@ -43,7 +43,7 @@ struct Losses {
     twice: usize,
 }
 
-/// The holder's main program: holds its locks until its input ends.
+/// Runs the holder's main program: it holds its locks until its input ends.
 pub fn hold(orders: Orders) -> Result<(), Box<dyn Error>> {
     let Orders { socket, name, locks: count, lease_ms } = orders;
     let lease = Duration::from_millis(lease_ms);
@@ -75,7 +75,7 @@ pub fn hold(orders: Orders) -> Result<(), Box<dyn Error>> {
     tell(&report)
 }
 
-/// The name in Redis of a holder's lock.
+/// Returns the name in Redis of a holder's lock.
 pub fn lock_name(holder: &str, number: u32) -> String {
     format!("{holder}:{number}")
 }
@@ -127,12 +127,12 @@ impl Holder {
         Ok(Holder { process, report, reader })
     }
 
-    /// The process.
+    /// Returns the process's id.
     pub fn id(&self) -> u32 {
         self.process.id()
     }
 
-    /// The last report.
+    /// Returns the last report.
     pub fn report(&self) -> Report {
         *lock(&self.report)
     }

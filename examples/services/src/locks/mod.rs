@@ -65,7 +65,8 @@ pub struct Counts {
 }
 
 impl Locks {
-    /// `lost` is called once for each lock that was lost, with its name, on the timer's executor.
+    /// Creates the locks. `lost` is called once for each lock that was lost, with its name, on the
+    /// timer's executor.
     pub fn new(
         timer: &Timer,
         client: &Client,
@@ -112,7 +113,7 @@ impl Locks {
 }
 
 impl Lock {
-    /// Whether it is held: look at it before you do what it guards.
+    /// Returns whether the lock is held: check it before you do what the lock protects.
     pub fn is_held(&self) -> bool {
         self.lease.is_held()
     }

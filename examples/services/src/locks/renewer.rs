@@ -75,7 +75,7 @@ impl Renewer {
         }
     }
 
-    /// Which of them were renewed.
+    /// Renews the locks. Returns which of them were renewed.
     fn renew(&self, batch: &[Renewal<LockId>]) -> RedisResult<Vec<bool>> {
         let mut renew = self.renew.arg(self.lease.as_millis() as u64);
         for renewal in batch {
@@ -96,7 +96,7 @@ impl Renewer {
         }
     }
 
-    /// Nobody knows whether they were renewed: the leases try again.
+    /// Answers that it is unknown whether they were renewed: the leases try again.
     fn fail(&self, batch: Batch) {
         Counters::add(&self.counters.failed, batch.len() as u64);
         batch.into_iter().for_each(Renewal::failed);

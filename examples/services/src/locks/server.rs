@@ -27,7 +27,7 @@ impl RedisServer {
         Ok(server)
     }
 
-    /// The socket's path.
+    /// Returns the socket's path.
     pub fn socket(&self) -> PathBuf {
         self.folder.path().join("redis.sock")
     }
@@ -36,7 +36,7 @@ impl RedisServer {
         client(self.socket())
     }
 
-    /// The process.
+    /// Returns the process's id.
     pub fn id(&self) -> u32 {
         self.process.id()
     }
@@ -78,7 +78,7 @@ impl RedisServer {
     }
 }
 
-/// A client of the server at this socket.
+/// Creates a client of the server at this socket.
 pub fn client(socket: PathBuf) -> Client {
     let info = ConnectionAddr::Unix(socket).into_connection_info();
     Client::open(info.expect("a path is an address")).expect("it does not connect yet")

@@ -18,8 +18,8 @@ pub trait Operation<K: Key>: Send + Sync + 'static {
     /// Tries it again. Called by the timer's executor: what takes time belongs elsewhere.
     fn attempt(&self, attempt: Attempt<K>);
 
-    /// It has failed too often, or the timer takes no more. It is forgotten: the next failure
-    /// begins anew.
+    /// Handles an operation that failed too often, or for which the timer had no room. The operation
+    /// is forgotten, so the next failure begins anew.
     fn gave_up(&self, key: K);
 }
 
@@ -51,7 +51,8 @@ pub struct Attempt<K: Key> {
 }
 
 impl<K: Key> Failback<K> {
-    /// `backoff` tells how long to wait before each retry, and how many there are.
+    /// Creates the retries. `backoff` returns how long to wait before each retry, and how many
+    /// there are.
     pub fn new(
         timer: &Timer,
         backoff: ExponentialBuilder,
@@ -71,18 +72,19 @@ impl<K: Key> Failback<K> {
         Failback(shared)
     }
 
-    /// An operation has failed: it will be tried again. If it waits for that already, this changes
-    /// nothing.
+    /// Notes that an operation has failed: it will be tried again. If it waits for that already,
+    /// this changes nothing.
     pub fn failed(&self, key: K) {
         self.0.wait(key, self.0.backoff.build());
     }
 
-    /// An operation has succeeded, whoever tried it: no retry is needed. Whether one waited.
+    /// Notes that an operation has succeeded, whoever tried it: no retry is needed. Returns whether
+    /// one waited.
     pub fn succeeded(&self, key: &K) -> bool {
         self.0.waiting.cancel(key).is_some()
     }
 
-    /// How many operations wait for their next retry.
+    /// Returns how many operations wait for their next retry.
     pub fn waiting(&self) -> usize {
         self.0.waiting.len()
     }
@@ -99,12 +101,12 @@ impl<K: Key> Shared<K> {
 }
 
 impl<K: Key> Attempt<K> {
-    /// The operation.
+    /// Returns the operation.
     pub fn key(&self) -> &K {
         &self.key
     }
 
-    /// It has succeeded, and is forgotten.
+    /// Notes that it has succeeded; it is forgotten.
     pub fn succeeded(mut self) {
         self.delays = None;
         if let Some(shared) = self.failback.upgrade() {
@@ -112,7 +114,7 @@ impl<K: Key> Attempt<K> {
         }
     }
 
-    /// It has failed: it is tried again after the next delay, or given up.
+    /// Notes that it has failed: it is tried again after the next delay, or given up.
     pub fn failed(self) {
         drop(self);
     }

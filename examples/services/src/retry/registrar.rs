@@ -81,7 +81,7 @@ impl Registrar {
         });
     }
 
-    /// How many services wait for their next try.
+    /// Returns how many services wait for their next try.
     pub fn waiting(&self) -> usize {
         self.failback.waiting()
     }

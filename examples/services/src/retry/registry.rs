@@ -55,7 +55,7 @@ impl Registry {
         self.address
     }
 
-    /// When requests for each service came.
+    /// Returns when requests for each service came.
     pub fn requests(&self) -> HashMap<String, Vec<Instant>> {
         self.lock().clone()
     }

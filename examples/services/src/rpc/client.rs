@@ -49,7 +49,8 @@ struct Call {
 struct Request(Arc<Mutex<Option<Vec<u8>>>>);
 
 impl Client {
-    /// `on_late` is called with the number of each response to a call that has ended already.
+    /// Connects. `on_late` is called with the number of each response to a call that has ended
+    /// already.
     pub async fn connect(
         server: SocketAddr,
         timer: &Timer,
@@ -95,7 +96,7 @@ impl Client {
         response.await.expect("whoever takes a call out of the table tells how it ended")
     }
 
-    /// How many calls have not ended.
+    /// Returns how many calls have not ended.
     pub fn outstanding(&self) -> usize {
         self.calls.len()
     }

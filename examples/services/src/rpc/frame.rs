@@ -6,6 +6,8 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 /// So that a broken peer can't ask for all the memory there is.
 const MAX_BODY: u32 = 16 << 20;
 
+/// Returns the frame of a request or response.
+///
 /// # Panics
 /// If the body is longer than 16 MiB.
 pub(crate) fn encode(id: u64, body: &[u8]) -> Vec<u8> {
@@ -14,7 +16,7 @@ pub(crate) fn encode(id: u64, body: &[u8]) -> Vec<u8> {
     [&id.to_be_bytes()[..], &length.to_be_bytes(), body].concat()
 }
 
-/// The next request or response: its number and its body.
+/// Reads the next request or response: its number and its body.
 pub async fn read_frame(reader: &mut (impl AsyncRead + Unpin)) -> io::Result<(u64, Vec<u8>)> {
     let id = reader.read_u64().await?;
     let length = reader.read_u32().await?;

@@ -22,7 +22,7 @@ pub(crate) fn until<T>(mut done: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// The next connection to a listener. Its reads are limited, too.
+/// Returns the next connection to a listener. Its reads are limited, too.
 pub(crate) fn accept(listener: &TcpListener) -> TcpStream {
     listener.set_nonblocking(true).unwrap();
     let stream = until(|| match listener.accept() {

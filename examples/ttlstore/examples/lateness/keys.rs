@@ -12,12 +12,12 @@ pub(crate) struct Keys {
 }
 
 impl Keys {
-    /// The first expires `after` from now.
+    /// Creates keys, of which the first expires `after` from now.
     pub(crate) fn new(count: u64, after: Duration, spread: Duration) -> Self {
         Keys { count, first: wall() + after, spread }
     }
 
-    /// By the wall clock, in whole milliseconds as PXAT wants it.
+    /// Returns a deadline by the wall clock, in whole milliseconds as PXAT wants it.
     pub(crate) fn deadline(&self, number: u64) -> Duration {
         // Steps of a large prime visit each number once.
         let place = u128::from(number) * 1_000_000_007 % u128::from(self.count);
@@ -25,7 +25,7 @@ impl Keys {
         Duration::from_millis((self.first.as_millis() + into) as u64)
     }
 
-    /// When the last of them is surely late beyond measure.
+    /// Returns when the last of them is surely late beyond measure.
     pub(crate) fn give_up(&self) -> Duration {
         self.first + self.spread + Duration::from_secs(120)
     }
@@ -49,7 +49,7 @@ impl Keys {
     }
 }
 
-/// The time of day, which both the servers and we read.
+/// Returns the time of day, which both the servers and we read.
 pub(crate) fn wall() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }

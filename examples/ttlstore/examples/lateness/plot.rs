@@ -6,7 +6,7 @@ use std::error::Error;
 
 const COLORS: [RGBColor; 4] = [RED, BLUE, BLACK, MAGENTA];
 
-/// One line for each name.
+/// Draws one line for each name.
 pub(crate) fn svg(lines: Vec<(&str, &Histogram<u64>)>) -> Result<String, Box<dyn Error>> {
     let mut text = String::new();
     draw(&mut text, lines)?;

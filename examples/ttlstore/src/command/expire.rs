@@ -73,7 +73,8 @@ impl Conditions {
         Err(Failure(text.into()))
     }
 
-    /// A key without a deadline lives for ever: later than any.
+    /// Returns whether the condition holds. A key without a deadline lives forever: longer than any
+    /// other.
     fn hold(&self, former: Option<Deadline>, new: Deadline) -> bool {
         let wall_ms = former.map(|former| former.wall_ms);
         !(self.if_none && wall_ms.is_some()
@@ -108,7 +109,7 @@ pub(super) fn pexpiretime(call: &mut Call<'_>) -> Outcome {
     tell(call, |deadline| deadline.wall_ms)
 }
 
-/// -1 for a key that does not expire, -2 for none.
+/// Tells a time: -1 for a key that does not expire, -2 for a key that is absent.
 fn tell(call: &mut Call<'_>, told: impl FnOnce(Deadline) -> i64) -> Outcome {
     let deadline = call.find().map(|found| found.value().deadline);
     let number = deadline.map_or(-2, |deadline| deadline.map_or(-1, told));
@@ -116,7 +117,7 @@ fn tell(call: &mut Call<'_>, told: impl FnOnce(Deadline) -> i64) -> Outcome {
     Ok(())
 }
 
-/// Rounded to the nearest.
+/// Rounds to the nearest second.
 fn seconds(ms: i64) -> i64 {
     ms.saturating_add(500) / 1000
 }

@@ -23,7 +23,7 @@ pub(super) fn keys(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// ASYNC and SYNC are the same here: no shard is locked for long.
+/// Flushes the keys. ASYNC and SYNC are the same here: no shard is locked for long.
 pub(super) fn flush(call: &mut Call<'_>) -> Outcome {
     let how = call.word(1);
     let known = [&b"ASYNC"[..], b"SYNC"].iter().any(|known| how.eq_ignore_ascii_case(known));
@@ -108,7 +108,7 @@ fn sections(call: &Call<'_>) -> [(&'static str, String); 5] {
     ]
 }
 
-/// redis-cli asks for the documentation of commands, and lives without.
+/// Answers redis-cli, which asks for the documentation of commands and lives without it.
 pub(super) fn command(call: &mut Call<'_>) -> Outcome {
     let subcommand = call.word(1);
     if call.args.len() == 1 {
@@ -123,7 +123,7 @@ pub(super) fn command(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// What clients ask for before they begin. Nothing can be set: events are always told.
+/// Answers what clients ask for before they begin. Nothing can be set: events are always told.
 pub(super) fn config(call: &mut Call<'_>) -> Outcome {
     let max_clients = call.shared.bounds.max_clients.to_string();
     let events = ("notify-keyspace-events", "Ex");

@@ -107,17 +107,17 @@ impl Arity {
 }
 
 impl<'a> Call<'a> {
-    /// A word that the arity promises.
+    /// Returns a word that the arity promises.
     fn word(&self, index: usize) -> &'a [u8] {
         self.args.get(index).unwrap_or_default()
     }
 
-    /// The first word's key, locked, if it is there.
+    /// Returns the first word's key, locked, if it is present.
     fn find(&self) -> Option<Found<'a>> {
         self.shared.store.find(self.word(1), self.now.instant)
     }
 
-    /// The same, whether it is there or not.
+    /// Returns the same, whether it is present or not.
     fn slot(&self) -> Slot<'a> {
         self.shared.store.slot(self.word(1), self.now.instant)
     }

@@ -67,7 +67,7 @@ impl<'a> SetOptions<'a> {
     }
 }
 
-/// GETEX has this only.
+/// Parses the options that only GETEX has.
 pub(super) fn getex_ttl(args: Args<'_>) -> Result<Ttl<'_>, Failure> {
     let mut ttl = Ttl::Unsaid;
     let mut words = args.from(2);
@@ -82,7 +82,7 @@ pub(super) fn getex_ttl(args: Args<'_>) -> Result<Ttl<'_>, Failure> {
     Ok(ttl)
 }
 
-/// A time, once more in the same unit or for the first time.
+/// Parses a time, once more in the same unit or for the first time.
 fn time<'a>(former: Ttl<'_>, word: &[u8], time: Option<&'a [u8]>) -> Result<Ttl<'a>, Failure> {
     let units = [("EX", EX), ("PX", PX), ("EXAT", EXAT), ("PXAT", PXAT)];
     let unit = units.iter().find(|unit| word.eq_ignore_ascii_case(unit.0.as_bytes()));
@@ -96,14 +96,14 @@ fn time<'a>(former: Ttl<'_>, word: &[u8], time: Option<&'a [u8]>) -> Result<Ttl<
 }
 
 impl Unit {
-    /// The deadline that these digits mean, for EXPIRE and its like: the past will do.
+    /// Returns the deadline that these digits mean, for EXPIRE and its like: the past is allowed.
     pub(super) fn any_deadline(self, digits: &[u8], call: &Call<'_>) -> Result<Deadline, Failure> {
         let time = number(digits).ok_or_else(not_an_integer)?;
         let deadline = self.deadline(time, call.now);
         deadline.ok_or_else(|| invalid_expire_time(call.name))
     }
 
-    /// The same for SET and its like: the time must be positive.
+    /// Returns the same for SET and its like: the time must be positive.
     pub(super) fn positive(self, digits: &[u8], call: &Call<'_>) -> Result<Deadline, Failure> {
         let time = number(digits).ok_or_else(not_an_integer)?;
         let deadline = self.deadline(time, call.now).filter(|_| time > 0);

@@ -64,7 +64,7 @@ pub(super) fn getex(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// One key after the other: not all in one step.
+/// Deletes one key after the other, not all in one step.
 pub(super) fn del(call: &mut Call<'_>) -> Outcome {
     let (store, now) = (&call.shared.store, call.now.instant);
     let found = call.args.from(1).filter_map(|key| store.find(key, now));

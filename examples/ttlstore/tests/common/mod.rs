@@ -44,12 +44,12 @@ impl Server {
         Server { shared, address, _runtime: runtime }
     }
 
-    /// With a reaper, on the real clock.
+    /// Starts a store with a reaper, on the real clock.
     pub fn real() -> Self {
         Self::start(Timer::builder().start().expect("a timer"), BOUNDS)
     }
 
-    /// In virtual time, which passes by `pass` only.
+    /// Starts a store in virtual time, which passes only by `pass`.
     pub fn manual() -> (Self, ManualClock) {
         let clock = ManualClock::new();
         let timer = Timer::builder().clock(clock.clone()).build().expect("a timer");
@@ -77,7 +77,7 @@ pub fn connect(port: u16, protocol: u8) -> Connection {
     client.get_connection().expect("a server")
 }
 
-/// A command, as one would type it.
+/// Sends a command, as one would type it.
 pub fn ask(client: &mut Connection, line: &str) -> RedisResult<Value> {
     let mut words = line.split(' ');
     let mut command = redis::cmd(words.next().expect("a command"));
@@ -87,7 +87,7 @@ pub fn ask(client: &mut Connection, line: &str) -> RedisResult<Value> {
     command.query(client)
 }
 
-/// The same, as text: what a reply is, or which error.
+/// Returns the same as text: a reply, or an error.
 pub fn told(client: &mut Connection, line: &str) -> String {
     match ask(client, line) {
         Ok(Value::Nil) => "nil".to_owned(),
@@ -118,7 +118,7 @@ impl Raw {
         assert_eq!(String::from_utf8_lossy(&got), wanted, "{read:?}");
     }
 
-    /// All that comes until the server closes the connection.
+    /// Reads everything that comes until the server closes the connection.
     pub fn rest(&mut self) -> String {
         let mut rest = Vec::new();
         let mut piece = [0; 4096];

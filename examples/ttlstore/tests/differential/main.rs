@@ -92,8 +92,9 @@ fn reply(client: &mut Connection, words: &[Vec<u8>]) -> Told {
     }
 }
 
-/// The two are asked one after the other: what is left of a TTL, and when one ends that began with
-/// the command, may differ by the time that has passed. Dates may not.
+/// Compares two answers. The two servers are asked one after the other, so the rest of a TTL, and
+/// the end of one that began with the command, may differ by the time that has passed. Dates may
+/// not.
 fn equal(command: &str, theirs: &Told, ours: &Told, sequence: &Sequence, passed: Duration) -> bool {
     if theirs == ours {
         return true;

@@ -122,7 +122,7 @@ impl Sequence {
         Step::Ask(bytes(words))
     }
 
-    /// Digits: mostly a time that nothing else has.
+    /// Returns digits: mostly a time that nothing else has.
     fn time(&mut self, unit: &str) -> String {
         if self.random.u32(..8) == 0 {
             let odd = [
@@ -186,7 +186,7 @@ impl Sequence {
         }
     }
 
-    /// Too few or too many words, and commands that there are not.
+    /// Returns a step with too few or too many words, or a command that does not exist.
     fn wrong(&mut self) -> Step {
         if self.random.u32(..8) == 0 {
             return ask(&["nonesuch", "with", "some words"]);
@@ -200,7 +200,7 @@ impl Sequence {
         Step::Ask(bytes(words))
     }
 
-    /// A key vanishes, at both before the next command.
+    /// Lets a key vanish at both before the next command.
     fn soon(&mut self) -> Step {
         let key = self.key();
         let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock").as_millis();

@@ -72,7 +72,7 @@ pub(crate) async fn on_a_server(
     Ok(Run { wal, ..all })
 }
 
-/// How much the server has written ahead, in bytes.
+/// Returns how many bytes of write-ahead log the server has written.
 async fn written(server: &Server) -> Result<i64, tokio_postgres::Error> {
     let (client, connection) = server.config().connect(NoTls).await?;
     tokio::spawn(connection);
@@ -80,8 +80,8 @@ async fn written(server: &Server) -> Result<i64, tokio_postgres::Error> {
     Ok(client.query_one(sql, &[]).await?.get(0))
 }
 
-/// How late timers are, in microseconds by the server's clock, which is this machine's, at a rate
-/// that leaves room.
+/// Returns how late timers are, in microseconds by the server's clock, which is this machine's, at
+/// a rate that leaves room.
 pub(crate) async fn lateness(server: &Server) -> Result<Histogram<u64>, Box<dyn Error>> {
     let late = Arc::new(Mutex::new(Histogram::<u64>::new(3)?));
     let record = Arc::clone(&late);

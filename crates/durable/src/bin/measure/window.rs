@@ -42,7 +42,7 @@ pub(crate) async fn tell(file: &Path, timers: u64) -> Result<(), Box<dyn Error>>
     Ok(())
 }
 
-/// Resident memory, in bytes; the pages' size is Linux' usual one.
+/// Returns the resident memory in bytes, given the usual page size of Linux.
 fn resident() -> Result<f64, Box<dyn Error>> {
     let pages = std::fs::read_to_string("/proc/self/statm")?;
     Ok(pages.split(' ').nth(1).ok_or("no such figure")?.parse::<f64>()? * 4_096.0)

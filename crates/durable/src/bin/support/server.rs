@@ -58,7 +58,7 @@ impl Server {
         self.folder.path().join("data")
     }
 
-    /// A program of the server, not as root.
+    /// Returns a program of the server, to be run as a user other than root.
     fn command(&self, program: &str) -> Command {
         let path = self.programs.join(program);
         let mut command = match rustix::process::geteuid().is_root() {
@@ -84,14 +84,15 @@ impl Drop for Server {
     }
 }
 
-/// How to connect to a private server at a port of this machine, or to a proxy before it.
+/// Returns the configuration to connect to a private server at a port of this machine, or to a
+/// proxy in front of it.
 pub(crate) fn config(port: u16) -> Config {
     let mut config = Config::new();
     config.host("127.0.0.1").port(port).user("postgres").dbname("postgres");
     config
 }
 
-/// Where `initdb` lies: in the path, or where Debian puts it.
+/// Returns the directory of `initdb`: from the path, or where Debian puts it.
 fn programs() -> io::Result<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();

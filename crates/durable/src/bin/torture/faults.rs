@@ -41,7 +41,7 @@ pub(crate) struct Fault {
 /// How often it is looked whether a node's process has ended.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// How long it is calm after each: until its consequences are over.
+/// Returns how long to wait after each fault: until its consequences are over.
 fn calm() -> Duration {
     LEASE * 7 / 6 + Duration::from_millis(1_500)
 }

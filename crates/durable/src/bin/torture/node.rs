@@ -29,8 +29,8 @@ pub(crate) async fn run(port: u16, ledger: &Path) -> Result<(), Box<dyn Error>> 
     Ok(())
 }
 
-/// By a timer's number: most are done at once, some are slow, some fail first, and one in many
-/// takes the process along.
+/// Handles a timer by its number: most are done at once, some are slow, some fail first, and one in
+/// many kills the process.
 async fn handle(due: Due, ledger: Arc<Ledger>) -> Outcome {
     let number: u64 = due.key.as_deref().and_then(|key| key.parse().ok()).unwrap_or(0);
     if number % 20_000 == 19_999 && due.attempt == 1 {

@@ -44,8 +44,8 @@ struct Lateness {
 /// a busy machine breaks no promise.
 const SLACK: i64 = 5_000_000;
 
-/// How long a fault's consequences last, in microseconds: until its lease has run out and another
-/// node has looked, and a connection that swallows was given up.
+/// Returns how long a fault's consequences last, in microseconds: until its lease has run out and
+/// another node has looked, and a connection that swallows data was given up.
 fn aftermath(kind: Kind) -> i64 {
     let lease = LEASE.as_micros() as i64 * 7 / 6;
     if kind == Kind::Swallow { lease + 5_000_000 } else { lease }
@@ -108,7 +108,7 @@ impl Report {
     }
 }
 
-/// When a timer must have fired: faults whose consequences meet are one.
+/// Returns when a timer must have fired: faults whose consequences overlap count as one.
 fn latest(due: i64, faults: &[Fault]) -> i64 {
     let mut latest = due;
     for fault in faults {

@@ -46,7 +46,7 @@ pub enum Fault {
 }
 
 impl Default for Memory {
-    /// One slot, on the system's clock.
+    /// Creates a store with one slot, on the system's clock.
     fn default() -> Self {
         Memory::new(1, SystemClock)
     }

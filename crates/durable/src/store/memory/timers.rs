@@ -131,7 +131,7 @@ impl Timers {
         Some(place)
     }
 
-    /// Where the timer of a key lies; `Err` says whether it is claimed rather than unknown.
+    /// Returns the place of a key's timer; `Err` says whether it is claimed rather than unknown.
     fn unclaimed(&self, key: &KeyName) -> Result<Place, bool> {
         let place = self.keys.get(key).ok_or(false)?;
         match self.rows.get(place).is_some_and(|row| row.claim == 0) {

@@ -55,7 +55,7 @@ const DEAD: &str = "WITH gone AS (DELETE FROM tickwheel.timer t
     INSERT INTO tickwheel.dead (slot, attempts, id, key, tag, payload, reason)
     SELECT * FROM gone";
 
-/// Three statements, one for each way to end: they touch different rows.
+/// Runs three statements, one for each way to end: they touch different rows.
 pub(super) async fn acknowledge(link: &Link, acks: Vec<Ack>) -> Result<(), Error> {
     let (mut done, mut retried, mut dead) =
         (Columns::default(), Columns::default(), Columns::default());

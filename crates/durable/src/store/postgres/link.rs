@@ -133,19 +133,19 @@ impl Link {
         }
     }
 
-    /// Held for a look; never while anybody waits.
+    /// Locks the connection, for a look; never while anybody waits.
     fn lock(&self) -> MutexGuard<'_, Option<Arc<Connection>>> {
         self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Whether the server gave a statement up for another's sake: it may be repeated.
+/// Returns whether the server aborted a statement in favour of another one: it may be repeated.
 fn is_crossed(error: &tokio_postgres::Error) -> bool {
     let crossed = [SqlState::T_R_DEADLOCK_DETECTED, SqlState::T_R_SERIALIZATION_FAILURE];
     error.code().is_some_and(|code| crossed.contains(code))
 }
 
-/// The server says when it did not do something; silence may mean either.
+/// Translates an error. The server says when it did not do something; silence may mean either.
 pub(super) fn explain(error: tokio_postgres::Error) -> Error {
     match error.as_db_error().is_some() {
         true => Error::unavailable(error),

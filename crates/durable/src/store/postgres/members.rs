@@ -13,7 +13,7 @@ fn micros(time: Duration) -> i64 {
     i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
 }
 
-/// The number of a namespace whose first slot that is.
+/// Returns the number of the namespace whose first slot this is.
 fn namespace(first: u32) -> i32 {
     (first / SLOTS) as i32
 }

@@ -48,7 +48,7 @@ fn check(found: Option<i32>) -> Result<usize, Error> {
     }
 }
 
-/// One node changes the tables, the others wait and find it done.
+/// Migrates the tables. One node does that; the others wait and find it done.
 async fn migrate(change: &Transaction<'_>) -> Result<(), Error> {
     let lock = "SELECT pg_advisory_xact_lock($1)";
     change.query_typed(lock, &[(&LOCK, Type::INT8)]).await.map_err(explain)?;

@@ -18,7 +18,7 @@ pub(super) async fn publish(link: &Link, node: NodeId, horizon: StoreTime) -> Re
     link.query(sql, &params).await.map(drop)
 }
 
-/// `seen` is what the clock showed at the last call.
+/// Returns the hints since `seen`, which is what the clock showed at the last call.
 pub(super) async fn hints(link: &Link, node: NodeId, seen: StoreTime) -> Result<Hints, Error> {
     let sql = "WITH taken AS (
             DELETE FROM tickwheel.inbox WHERE node = $1 AND written >= $2 RETURNING slot, due, id)

@@ -43,7 +43,7 @@ impl Disconnected {
         Ok(())
     }
 
-    /// The session, unless it has expired: never both.
+    /// Returns the session, unless it has expired: never both.
     fn connect(&self, client: &'static str) -> Option<Session> {
         let session = self.sessions.cancel(&client);
         self.scene.tell(match &session {

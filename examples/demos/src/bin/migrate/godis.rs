@@ -35,7 +35,8 @@ impl Database {
         drop(self.jobs.cancel(&key));
     }
 
-    /// A second time replaces the first, and one that has passed expires the key at once.
+    /// Sets the deadline. A second one replaces the first, and one that has passed expires the key
+    /// at once.
     fn expire_at(&self, key: &'static str, deadline: Instant) -> Result<(), AddError<Task>> {
         let mut keys = self.keys.lock().unwrap();
         let Some(expires) = keys.get_mut(key) else { return Ok(()) };

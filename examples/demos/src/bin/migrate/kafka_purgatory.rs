@@ -29,12 +29,13 @@ impl DelayedProduce {
 }
 
 impl DelayedOperation for DelayedProduce {
-    /// Only looks. `on_complete` follows by itself if it holds.
+    /// Returns whether the condition holds, and does no more: `on_complete` follows by itself if it
+    /// does.
     fn try_complete(&mut self) -> bool {
         self.replicas() >= 2
     }
 
-    /// Once, also when the time is up.
+    /// Completes the operation once, also when the time is up.
     fn on_complete(&mut self) {
         let (partition, replicas) = (self.partition, self.replicas());
         let end = if replicas >= 2 { "answered" } else { "timed out" };

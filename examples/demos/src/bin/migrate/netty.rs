@@ -36,7 +36,7 @@ impl Client {
         }
     }
 
-    /// Of the answer and the timeout one wins, and `cancel` says which.
+    /// Handles an answer. Either the answer or the timeout wins, and `cancel` says which.
     fn answer(&self, timeout: &Timeout<Call>, call: u32) {
         match timeout.cancel() {
             Cancel::Cancelled(Call(call)) => self.scene.tell(format!("call {call}: answered")),

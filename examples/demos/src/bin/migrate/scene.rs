@@ -25,7 +25,7 @@ impl Scene {
         Scene { start: clock.now(), clock: Some(clock), diary: Arc::default() }
     }
 
-    /// A timer that runs while the scene [waits](Self::wait_until).
+    /// Starts a timer that runs while the scene [waits](Self::wait_until).
     pub(crate) fn start<T: Send>(&self, builder: TimerBuilder<T>) -> Result<Timer<T>, BuildError> {
         match &self.clock {
             None => builder.start(),
@@ -61,7 +61,7 @@ impl Scene {
     }
 }
 
-/// A line on stdout. A closed one is no reason to stop: the exit status tells all the same.
+/// Prints a line on stdout. A closed one is no reason to stop: the exit status tells all the same.
 pub(crate) fn print(line: &str) {
     let _ = writeln!(std::io::stdout(), "{line}");
 }

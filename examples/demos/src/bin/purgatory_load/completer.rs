@@ -53,7 +53,7 @@ impl Queue {
         lists[place].push(due);
     }
 
-    /// The first list, if its time has come.
+    /// Takes the first list, if its time has come.
     fn take(&self, now: u64) -> Option<Vec<Due>> {
         let Lists { first, lists } = &mut *self.lock();
         if *first * MILLISECOND > now {

@@ -109,20 +109,20 @@ impl Ledger {
         }
     }
 
-    /// How many requests have not ended. At the end these were lost.
+    /// Returns how many requests have not ended. At the end these were lost.
     pub(crate) fn open_requests(&self) -> u64 {
         let open = |request: &&AtomicU8| request.load(Ordering::Acquire) & OPEN != 0;
         self.requests.iter().filter(open).count() as u64
     }
 
-    /// How many ends came after the first one of their request.
+    /// Returns how many ends came after the first one of their request.
     pub(crate) fn twice(&self) -> u64 {
         self.twice.load(Ordering::Relaxed)
     }
 }
 
 impl Request {
-    /// Not to be completed before, nor to end at all.
+    /// Returns the time before which it must neither be completed nor end at all.
     fn due(&self) -> u64 {
         self.arrived + self.latency.min(self.ledger.timeout)
     }
@@ -197,7 +197,7 @@ impl Book {
         }
     }
 
-    /// All books, once the threads have ended.
+    /// Returns the sum of all books, once the threads have ended.
     pub(crate) fn total() -> Book {
         let mut total = Book::new();
         for book in CLOSED.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {

@@ -80,7 +80,7 @@ pub(crate) enum CompleteBy {
 }
 
 impl Options {
-    /// The options of this process, which ends here if they make no sense.
+    /// Parses the options of this process, which ends here if they make no sense.
     pub(crate) fn from_command_line() -> Self {
         let options = Options::parse();
         if options.pct75 < options.pct50 {

@@ -3,7 +3,7 @@
 use demos::memory;
 use std::fs;
 
-/// The most bytes that were ever resident.
+/// Returns the most bytes that were ever resident.
 pub(crate) fn peak_memory() -> Option<u64> {
     memory::from("/proc/self/status", "VmHWM:")
 }

@@ -128,8 +128,8 @@ impl Report {
         }
     }
 
-    /// What is wrong, a line each: nothing, if every request ended exactly once, in its time, and
-    /// nothing was left behind.
+    /// Lists what is wrong, a line each: nothing, if every request ended exactly once, in its time,
+    /// and nothing was left behind.
     pub(crate) fn faults(&self) -> Vec<String> {
         let counts = [
             (self.lost, "requests were lost: they never ended"),

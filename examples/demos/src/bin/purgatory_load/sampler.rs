@@ -31,12 +31,13 @@ pub(crate) fn samples(options: &Options) -> Box<[Sample]> {
     (0..options.num.min(SAMPLES)).map(draw).collect()
 }
 
-/// Box and Muller, "A Note on the Generation of Random Normal Deviates", 1958; one of its two.
+/// Returns a normal deviate by Box and Muller, "A Note on the Generation of Random Normal
+/// Deviates", 1958; one of its two.
 fn normal(random: &mut Random) -> f64 {
     (-2.0 * uniform(random).ln()).sqrt() * (TAU * uniform(random)).cos()
 }
 
-/// More than 0, at most 1: it has a logarithm.
+/// Returns a number greater than 0 and at most 1, so that it has a logarithm.
 fn uniform(random: &mut Random) -> f64 {
     ((random.next_u64() >> 11) + 1) as f64 / (1_u64 << 53) as f64
 }
@@ -63,7 +64,7 @@ impl Keys {
         keys
     }
 
-    /// The next request's.
+    /// Returns the keys of the next request.
     pub(crate) fn next(&mut self) -> &[u32] {
         if !self.are_same {
             self.draw();

@@ -168,14 +168,14 @@ impl Tally {
     }
 }
 
-/// The slots of a thread's requests. Those of all threads come first, then the pools.
+/// Returns the slots of a thread's requests. Those of all threads come first, then the pools.
 fn requests_of(options: &Options, number: usize) -> Range<usize> {
     let first =
         |number| (options.outstanding() as u64 * number / options.threads() as u64) as usize;
     first(number as u64)..first(number as u64 + 1)
 }
 
-/// The slots of a thread's timers that are to expire.
+/// Returns the slots of a thread's timers that are to expire.
 pub(crate) fn pool_of(options: &Options, number: usize) -> Range<usize> {
     let start = options.outstanding() + number * options.pool();
     start..start + options.pool()

@@ -96,18 +96,18 @@ impl Ledger {
         expired.lateness.saturating_record(now.saturating_sub(deadline));
     }
 
-    /// How many of these slots are taken.
+    /// Returns how many of these slots are taken.
     pub(crate) fn pending(&self, slots: Range<usize>) -> u64 {
         let taken = |slot: &&Slot| slot.state.load(Ordering::Relaxed) & 1 == 1;
         self.slots[slots].iter().filter(taken).count() as u64
     }
 
-    /// How many are taken of all. At the end these were lost.
+    /// Returns how many of all slots are taken. At the end these were lost.
     pub(crate) fn pending_in_all(&self) -> u64 {
         self.pending(0..self.slots.len())
     }
 
-    /// How many outcomes came after the first one of their timer.
+    /// Returns how many outcomes came after the first one of their timer.
     pub(crate) fn twice(&self) -> u64 {
         self.twice.load(Ordering::Relaxed)
     }

@@ -81,7 +81,7 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// The options of this process, which ends here if they make no sense.
+    /// Parses the options of this process, which ends here if they make no sense.
     pub(crate) fn from_command_line() -> Self {
         let options = Options::parse();
         if options.threads.is_some_and(|threads| threads > options.outstanding) {
@@ -120,7 +120,7 @@ impl Options {
         Duration::from_millis(self.short_ms)
     }
 
-    /// How many timers of a thread may wait to expire at once.
+    /// Returns how many timers of a thread may wait to expire at once.
     pub(crate) fn pool(&self) -> usize {
         let streamed = 2 * self.short_per_second * self.short_ms / 1000;
         (SMALLEST_POOL + streamed).min(LARGEST_POOL) as usize

@@ -122,7 +122,7 @@ impl Report {
         }
     }
 
-    /// Whether every timer had exactly one outcome, and none came too soon.
+    /// Returns whether every timer had exactly one outcome, and none came too soon.
     pub(crate) fn is_clean(&self) -> bool {
         let Report { early, lost, twice, overdue, refused, .. } = *self;
         [early, lost, twice, overdue, refused] == [0; 5]

@@ -36,7 +36,8 @@ pub(crate) struct Scheduling {
 }
 
 impl Scheduling {
-    /// Of this process' thread of that name, of at most 15 bytes: Linux keeps no more.
+    /// Reads the figures of this process' thread of that name, of at most 15 bytes: Linux keeps no
+    /// more.
     pub(crate) fn of(thread: &str) -> Self {
         let Some(folder) = folder_of(thread) else {
             return Scheduling::default();
@@ -50,7 +51,7 @@ impl Scheduling {
         }
     }
 
-    /// What came to it since an earlier look.
+    /// Returns the difference to an earlier reading.
     pub(crate) fn since(self, earlier: Self) -> Self {
         let grown = |now: Option<u64>, then: Option<u64>| Some(now?.saturating_sub(then?));
         Scheduling {

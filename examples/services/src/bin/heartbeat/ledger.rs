@@ -57,7 +57,7 @@ impl Seen {
         self.opened == self.closed + self.silences.len()
     }
 
-    /// It was opened once, and nothing has happened since.
+    /// Returns whether it was opened once, and nothing has happened since.
     pub(crate) fn is_untouched(&self) -> bool {
         self.opened == 1 && self.is_open()
     }

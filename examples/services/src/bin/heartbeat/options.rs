@@ -54,7 +54,7 @@ pub(crate) enum Role {
 }
 
 impl Options {
-    /// The options of this process, which ends here if they make no sense.
+    /// Parses the options of this process, which ends here if they make no sense.
     pub(crate) fn from_command_line() -> Self {
         let mut options = Options::parse();
         if options.check {
@@ -76,7 +76,7 @@ impl Options {
         Terms { heartbeat, idle_timeout }
     }
 
-    /// The connections of a client.
+    /// Returns the connections of a client.
     pub(crate) fn connections_of(&self, client: u32) -> Range<u32> {
         let share = |client: u32| {
             (u64::from(self.connections) * u64::from(client) / u64::from(self.clients)) as u32
@@ -84,7 +84,7 @@ impl Options {
         share(client)..share(client + 1)
     }
 
-    /// The command line of a process of the crew.
+    /// Returns the command line of a process of the crew.
     pub(crate) fn arguments(&self, role: Role) -> Vec<String> {
         let Terms { heartbeat, idle_timeout } = self.terms();
         let (number, server) = match role {

@@ -74,7 +74,7 @@ pub(crate) fn connect(
     Ok(())
 }
 
-/// One timer for everything; tokio has the sockets, and no timers.
+/// Prepares one timer for everything; tokio has the sockets, and no timers.
 fn prepare(options: &Options) -> Result<(Runtime, Arc<Exchange>), Box<dyn Error>> {
     let timer = Timer::builder().start()?;
     let exchange = Arc::new(Exchange::new(timer, options.terms()));

@@ -42,7 +42,7 @@ struct Scenario<'a> {
 }
 
 impl Scenario<'_> {
-    /// All connections are open, and stay so by heartbeats.
+    /// Opens all connections, which stay open by heartbeats.
     fn open(&mut self) -> Result<(), Box<dyn Error>> {
         let Terms { heartbeat, idle_timeout } = self.options.terms();
         let all = self.of(|_| true);
@@ -58,7 +58,7 @@ impl Scenario<'_> {
         Ok(())
     }
 
-    /// One client falls silent, one dies: the server has to notice exactly these.
+    /// Silences one client and kills one: the server has to notice exactly these.
     fn lose_clients(&mut self) -> Result<(), Box<dyn Error>> {
         let (stopped, killed) = (self.of(|of| of == STOPPED), self.of(|of| of == KILLED));
         self.crew.clients[STOPPED as usize].signal(Signal::STOP)?;
@@ -81,7 +81,7 @@ impl Scenario<'_> {
         Ok(())
     }
 
-    /// The server falls silent: all clients have to notice, and to come back to it.
+    /// Silences the server: all clients have to notice, and to come back to it.
     fn lose_server(&mut self) -> Result<(), Box<dyn Error>> {
         let left = self.of(|of| of != KILLED);
         self.crew.server.signal(Signal::STOP)?;
@@ -99,7 +99,7 @@ impl Scenario<'_> {
         Ok(())
     }
 
-    /// All go, and nothing of the connections is left in a timer.
+    /// Ends all processes, after which nothing of the connections is left in a timer.
     fn end(&mut self) -> Result<(), Box<dyn Error>> {
         let all = self.of(|_| true);
         self.crew.clients.iter_mut().for_each(|client| client.dismiss());
@@ -113,7 +113,7 @@ impl Scenario<'_> {
         require(timers == 0, "timers are left of connections that have ended")
     }
 
-    /// The connections of some clients.
+    /// Returns the connections of some clients.
     fn of(&self, is_wanted: impl Fn(u32) -> bool) -> Vec<usize> {
         let clients = (0..self.options.clients).filter(|client| is_wanted(*client));
         let connections = clients.flat_map(|client| self.options.connections_of(client));
@@ -154,7 +154,7 @@ impl Scenario<'_> {
         require(connections.iter().all(is_untouched), "a living connection was closed")
     }
 
-    /// None was noticed early, and none much too late.
+    /// Reports the silences, of which none was noticed early, and none much too late.
     fn tell_silences(&self, who: &str, seen: &[Seen]) -> Result<(), Box<dyn Error>> {
         let idle_timeout = self.options.terms().idle_timeout;
         let silences = || seen.iter().flat_map(|seen| &seen.silences);

@@ -76,8 +76,8 @@ pub(crate) async fn run(
     require(client.outstanding() == 0, "calls are outstanding that have ended")
 }
 
-/// One call, and what has become of it. Of 100 that follow each other one is never answered, one is
-/// answered too late, and one is cancelled.
+/// Makes one call and records its outcome. Of 100 that follow each other one is never answered, one
+/// is answered too late, and one is cancelled.
 async fn call(timer: &Timer, client: &Client, tally: &Tally, number: u64) {
     count(&tally.called);
     let start = Instant::now();
@@ -119,7 +119,7 @@ impl Tally {
         )
     }
 
-    /// Each call ended once, as it had to.
+    /// Checks that each call ended once, as it had to.
     fn check(&self) -> Result<(), Box<dyn Error>> {
         let ended = get(&self.answered) + get(&self.timed_out) + get(&self.cancelled);
         require(get(&self.wrong) == 0, "calls ended that had no reason to")?;

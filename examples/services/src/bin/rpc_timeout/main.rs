@@ -27,7 +27,7 @@ fn main() -> ExitCode {
     ExitCode::from(u8::from(result.is_err()))
 }
 
-/// One timer for everything; tokio has the sockets, and no timers.
+/// Runs everything on one timer; tokio has the sockets, and no timers.
 fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     let timer = Timer::builder().start()?;
     let timeline = Timeline::begin();

@@ -26,7 +26,7 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// The options of this process, which ends here if they make no sense.
+    /// Parses the options of this process, which ends here if they make no sense.
     pub(crate) fn from_command_line() -> Self {
         let mut options = Options::parse();
         if options.check {

@@ -23,7 +23,7 @@ pub(crate) async fn play(timer: &Timer, timeline: &Timeline) -> Result<(), Box<d
     dead_server(timer, timeline).await
 }
 
-/// Answered, timed out, cancelled; and the responses that come too late.
+/// Shows calls that are answered, timed out and cancelled, and responses that come too late.
 async fn one_by_one(timer: &Timer, timeline: &Timeline) -> Result<(), Box<dyn Error>> {
     let server = Server::start(timer).await?;
     let (on_late, mut late) = unbounded_channel();
@@ -55,8 +55,8 @@ async fn one_by_one(timer: &Timer, timeline: &Timeline) -> Result<(), Box<dyn Er
     require(id == Some(2), "another response came late, or none")
 }
 
-/// A server that accepts and does not read. What was sent is told from what was not; and that is
-/// not sent any more, once the server reads again.
+/// Shows a server that accepts and does not read. Calls that were sent are distinguished from calls
+/// that were not; the latter are not sent any more once the server reads again.
 async fn stuck_server(timer: &Timer, timeline: &Timeline) -> Result<(), Box<dyn Error>> {
     let listener = listen().await?;
     let client = Arc::new(Client::connect(listener.local_addr()?, timer, |_| ()).await?);
@@ -86,7 +86,7 @@ async fn stuck_server(timer: &Timer, timeline: &Timeline) -> Result<(), Box<dyn 
     require(found == sent, "it must find those that were sent, and no other")
 }
 
-/// All calls of a server that dies end at once, long before their time is up.
+/// Shows a server that dies: all its calls end at once, long before their time is up.
 async fn dead_server(timer: &Timer, timeline: &Timeline) -> Result<(), Box<dyn Error>> {
     let server = Server::start(timer).await?;
     let client = Arc::new(Client::connect(server.address, timer, |_| ()).await?);
@@ -108,7 +108,7 @@ async fn dead_server(timer: &Timer, timeline: &Timeline) -> Result<(), Box<dyn E
     require(outcome == Err(CallError::Closed { sent: false }), "it must end unsent")
 }
 
-/// So many calls at once.
+/// Makes so many calls at once.
 fn call(
     client: &Arc<Client>,
     count: usize,

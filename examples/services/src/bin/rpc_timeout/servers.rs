@@ -44,7 +44,7 @@ impl Server {
         Ok(Server { address, answers, _task: task })
     }
 
-    /// How many requests it has answered, or is going to.
+    /// Returns how many requests it has answered, or is going to.
     pub(crate) fn answers(&self) -> u64 {
         self.answers.load(Ordering::Relaxed)
     }
@@ -55,7 +55,7 @@ pub(crate) async fn listen() -> io::Result<TcpListener> {
 }
 
 impl Work {
-    /// The request that asks for it.
+    /// Returns the request that asks for it.
     pub(crate) fn request(self) -> [u8; 4] {
         match self {
             Work::Takes(time) => (time.as_millis() as u32).to_be_bytes(),
