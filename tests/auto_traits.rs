@@ -7,7 +7,7 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::rc::Rc;
 use tickwheel::future::{Interval, Sleep, SleepError, TimedError};
 use tickwheel::keyed::{Entry, KeyedTimer, OccupiedEntry, VacantEntry};
-use tickwheel::lease::{Lease, LeaseStore, LeaseTerms, Leases, Renewal};
+use tickwheel::lease::{Lease, LeaseStats, LeaseStore, LeaseTerms, Leases, Renewal};
 use tickwheel::periodic::{MissedTick, Periodic, Run, Series};
 use tickwheel::purgatory::{
     CancelPendingOnDrop, Cancelled, DelayedOperation, FutureOperation, Pending, Purgatory,
@@ -107,7 +107,7 @@ assert_not_impl!(Renewal<Key>: RefUnwindSafe);
 #[test]
 fn clocks_options_statistics_and_answers_are_unrestricted() {
     unrestricted!(Clock, ManualClock, SystemClock, When, MissedTick, Periodic, LeaseTerms);
-    unrestricted!(Stats, Lateness, Snapshot, LevelSnapshot, PurgatoryStats);
+    unrestricted!(Stats, Lateness, Snapshot, LevelSnapshot, PurgatoryStats, LeaseStats);
     unrestricted!(TimerKey, TimerEntry<u32>, Waited, Cancel<u32>, Cancelled<u32>);
     unrestricted!(TimerBuilder, TimerBuilder<SendOnly>, Task, TimerEntry, Cancel<Task>);
     is_unpin::<TimerEntry<SendOnly>>();

@@ -7,6 +7,7 @@
 //! All calls run under one lock, so each call takes a bounded number of steps, and calls nothing of
 //! a key's but `Eq`. Values that are no longer needed are returned to the caller, who drops them.
 
+use crate::lease::stats::LeaseStats;
 use crate::lease::terms::LeaseTerms;
 use crate::store::key::Key;
 use crate::store::key_map::KeyMap;
@@ -21,14 +22,16 @@ pub(crate) const BATCH: usize = if cfg!(tickwheel_model) { 2 } else { 64 };
 
 pub(crate) struct Book<K> {
     terms: LeaseTerms,
-    leases: KeyMap<K, Lease<K>>,
+    leases: KeyMap<K, Record<K>>,
     /// Every lease, by when it is due; the number distinguishes leases that are due at the same
     /// moment.
     due: BTreeMap<Due, Key>,
     /// The number of the last entry in `due`.
     last: u64,
-    /// Renewals that failed since this was asked last.
-    failed: usize,
+    /// All counts but `held`, which is the number of leases.
+    stats: LeaseStats,
+    /// How many of the failed renewals were reported.
+    reported: u64,
     /// Whether renewal has ended for good: then no lease is held.
     closed: bool,
 }
@@ -36,9 +39,10 @@ pub(crate) struct Book<K> {
 type Due = (Instant, u64);
 
 /// The values that have left the book, for the caller to drop.
-pub(crate) type Left<K> = (K, Lease<K>);
+pub(crate) type Left<K> = (K, Record<K>);
 
-pub(crate) struct Lease<K> {
+/// What the book knows of a lease.
+pub(crate) struct Record<K> {
     runs_out: Instant,
     due: Due,
     renewal: Flight<K>,
@@ -79,11 +83,12 @@ pub(crate) struct Round<K> {
 impl<K: Eq> Book<K> {
     pub(crate) fn new(terms: LeaseTerms) -> Self {
         let (leases, due) = (KeyMap::new(), BTreeMap::new());
-        Book { terms, leases, due, last: 0, failed: 0, closed: false }
+        let stats = LeaseStats::default();
+        Book { terms, leases, due, last: 0, stats, reported: 0, closed: false }
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.leases.len()
+    pub(crate) fn stats(&self) -> LeaseStats {
+        LeaseStats { held: self.leases.len(), ..self.stats }
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -100,10 +105,12 @@ impl<K: Eq> Book<K> {
     ) -> (Key, Option<Left<K>>) {
         let former = self.leases.find(hash, &key);
         let former = former.and_then(|index| self.remove(index));
+        self.stats.taken += 1;
+        self.stats.released += u64::from(former.is_some());
         self.last += 1;
         let due = (since + self.terms.renew_every, self.last);
         let runs_out = since + self.terms.lease;
-        let lease = Lease { runs_out, due, renewal: Flight::Ready(spare) };
+        let lease = Record { runs_out, due, renewal: Flight::Ready(spare) };
         let name = self.leases.insert(hash, key, lease);
         self.due.insert(due, name);
         (name, former)
@@ -114,9 +121,24 @@ impl<K: Eq> Book<K> {
         index.is_some_and(|index| now < self.leases.at(index).runs_out)
     }
 
-    /// Removes a lease.
-    pub(crate) fn forget(&mut self, name: Key) -> Option<Left<K>> {
-        self.leases.find_named(name).and_then(|index| self.remove(index))
+    /// Removes a lease that was just entered, because nothing would renew it.
+    pub(crate) fn refuse(&mut self, name: Key) -> Option<Left<K>> {
+        let left = self.leases.find_named(name).and_then(|index| self.remove(index));
+        self.stats.taken -= u64::from(left.is_some());
+        left
+    }
+
+    /// Removes a lease that is released.
+    pub(crate) fn release(&mut self, name: Key) -> Option<Left<K>> {
+        let left = self.leases.find_named(name).and_then(|index| self.remove(index));
+        self.stats.released += u64::from(left.is_some());
+        left
+    }
+
+    /// Removes a lease that is lost.
+    fn lose(&mut self, index: u32) -> Option<Left<K>> {
+        self.stats.lost += 1;
+        self.remove(index)
     }
 
     fn remove(&mut self, index: u32) -> Option<Left<K>> {
@@ -153,7 +175,7 @@ impl<K: Eq> Book<K> {
             let Some(index) = self.leases.find_named(*name) else { continue };
             let lease = self.leases.at_mut(index);
             if lease.runs_out <= now {
-                round.lost.extend(self.remove(index));
+                round.lost.extend(self.lose(index));
             } else if let Flight::Ready(_) = lease.renewal {
                 let runs_out = lease.runs_out;
                 if let Flight::Ready(key) = lease.renewal.replace(Flight::Sent(now)) {
@@ -166,8 +188,9 @@ impl<K: Eq> Book<K> {
     }
 
     /// Returns how many renewals failed since the last call.
-    pub(crate) fn take_failed(&mut self) -> usize {
-        std::mem::take(&mut self.failed)
+    pub(crate) fn take_failed(&mut self) -> u64 {
+        let reported = std::mem::replace(&mut self.reported, self.stats.failed);
+        self.stats.failed - reported
     }
 
     /// Records the answer to a renewal, and takes its key back if that is needed again. Returns the
@@ -185,7 +208,7 @@ impl<K: Eq> Book<K> {
         let Flight::Sent(sent) = lease.renewal else { return None };
         // A caller that has asked after it ran out was told that it is not held.
         if answer == Answer::Gone || lease.runs_out <= now {
-            return self.remove(index);
+            return self.lose(index);
         }
         if let Some(key) = key.take() {
             lease.renewal = Flight::Ready(key);
@@ -193,10 +216,11 @@ impl<K: Eq> Book<K> {
         let next = if answer == Answer::Renewed {
             // Counted from when the renewal was sent: the store can't have renewed the lease
             // before.
+            self.stats.renewed += 1;
             lease.runs_out = sent + terms.lease;
             (sent + terms.renew_every).max(now)
         } else {
-            self.failed += 1;
+            self.stats.failed += 1;
             (now + terms.retry()).min(lease.runs_out)
         };
         self.set_due(index, next);
@@ -212,12 +236,13 @@ impl<K: Eq> Book<K> {
         }
     }
 
-    /// Ends all leases, and takes some of the remaining ones out.
+    /// Ends all leases, and takes some of the remaining ones out, which are lost.
     pub(crate) fn close(&mut self) -> Vec<Left<K>> {
         self.closed = true;
         let mut left = Vec::new();
         self.leases.take_some(BATCH, &mut left);
         work::count(left.len());
+        self.stats.lost += left.len() as u64;
         for (_, lease) in &left {
             self.due.remove(&lease.due);
         }

@@ -5,6 +5,7 @@
 //! The store is called, and keys are hashed, cloned and dropped, outside of it.
 
 use crate::lease::book::{Answer, Book, Left};
+use crate::lease::stats::LeaseStats;
 use crate::lease::terms::LeaseTerms;
 use crate::store::key::Key;
 use crate::sync::Mutex;
@@ -42,11 +43,12 @@ pub trait LeaseStore<K>: Send + Sync + 'static {
 pub(crate) struct Watchdog<K> {
     terms: LeaseTerms,
     timer: WeakTimer,
-    state: Mutex<State<K>>,
+    schedule: Mutex<Schedule<K>>,
     store: Contained<Box<dyn LeaseStore<K>>>,
 }
 
-struct State<K> {
+/// The book, and the round that is planned by it.
+struct Schedule<K> {
     book: Book<K>,
     /// When the next round is due, and its timeout.
     round: Option<(Instant, Timeout)>,
@@ -64,7 +66,7 @@ where
 }
 
 /// The timer's task: a round of renewals.
-struct Round<K>(Option<Arc<Watchdog<K>>>)
+struct RoundTask<K>(Option<Arc<Watchdog<K>>>)
 where
     K: Hash + Eq + Clone + Send + 'static;
 
@@ -105,9 +107,9 @@ where
     K: Hash + Eq + Clone + Send + 'static,
 {
     pub(crate) fn new(timer: &Timer, terms: LeaseTerms, store: Box<dyn LeaseStore<K>>) -> Self {
-        let state = Mutex::new(State { book: Book::new(terms), round: None });
+        let schedule = Mutex::new(Schedule { book: Book::new(terms), round: None });
         let store = Contained::new(&timer.driver().context.name, store);
-        Watchdog { terms, timer: timer.downgrade(), state, store }
+        Watchdog { terms, timer: timer.downgrade(), schedule, store }
     }
 
     pub(crate) fn now(&self) -> Instant {
@@ -121,55 +123,55 @@ where
         keys: [K; 2],
         since: Instant,
     ) -> Result<Key, AddError<Task>> {
-        let mut state = self.state.lock();
-        if state.book.is_closed() {
-            drop(state);
+        let mut schedule = self.schedule.lock();
+        if schedule.book.is_closed() {
+            drop(schedule);
             return Err(AddError::Shutdown(self.entry(since)));
         }
-        let (name, former) = state.book.take(hash, keys, since);
-        let planned = self.plan(&mut state, since);
-        let refused = planned.is_err().then(|| state.book.forget(name));
-        drop(state);
+        let (name, former) = schedule.book.take(hash, keys, since);
+        let planned = self.plan(&mut schedule, since);
+        let refused = planned.is_err().then(|| schedule.book.refuse(name));
+        drop(schedule);
         drop((former, refused));
         planned.inspect_err(|_| self.lose_all()).map(|()| name)
     }
 
     pub(crate) fn is_held(&self, name: Key) -> bool {
         let now = self.now();
-        self.state.lock().book.is_held(name, now)
+        self.schedule.lock().book.is_held(name, now)
     }
 
     /// Removes a lease. Returns whether it was held.
     pub(crate) fn release(&self, name: Key) -> bool {
         let now = self.now();
-        let mut state = self.state.lock();
-        let was_held = state.book.is_held(name, now);
+        let mut schedule = self.schedule.lock();
+        let was_held = schedule.book.is_held(name, now);
         // A lease that was closed is being reported lost, once.
-        let left = if state.book.is_closed() { None } else { state.book.forget(name) };
-        drop(state);
+        let left = if schedule.book.is_closed() { None } else { schedule.book.release(name) };
+        drop(schedule);
         drop(left);
         was_held
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.state.lock().book.len()
+    pub(crate) fn stats(&self) -> LeaseStats {
+        self.schedule.lock().book.stats()
     }
 
     /// Ensures that there is a round when something is due, but not before `earliest`.
     fn plan(
         self: &Arc<Self>,
-        state: &mut State<K>,
+        schedule: &mut Schedule<K>,
         earliest: Instant,
     ) -> Result<(), AddError<Task>> {
-        let Some(due) = state.book.next_due() else { return Ok(()) };
+        let Some(due) = schedule.book.next_due() else { return Ok(()) };
         let due = due.max(earliest);
-        if let Some((at, timeout)) = &mut state.round {
+        if let Some((at, timeout)) = &mut schedule.round {
             if (*at <= due && timeout.is_pending()) || timeout.reschedule_at(due) {
                 *at = due.min(*at);
                 return Ok(());
             }
         }
-        state.round = None;
+        schedule.round = None;
         // Neither this clone of the timer nor the refused task can be the last one to be dropped
         // under the lock: the leases keep the timer until they have closed the book, and an error
         // is passed on.
@@ -178,21 +180,21 @@ where
             Some(timer) => timer.add_beyond_limit(self.entry(due))?,
             None => return Err(AddError::Shutdown(self.entry(due))),
         };
-        state.round = Some((due, timeout));
+        schedule.round = Some((due, timeout));
         Ok(())
     }
 
     fn entry(self: &Arc<Self>, due: Instant) -> TimerEntry {
-        let round = Arc::new(Round(Some(Arc::clone(self))));
+        let round = Arc::new(RoundTask(Some(Arc::clone(self))));
         TimerEntry::at(due, Task::from(Waker::from(round)))
     }
 
     fn answer(self: &Arc<Self>, name: Key, key: K, answer: Answer) {
         let (now, mut key) = (self.now(), Some(key));
-        let mut state = self.state.lock();
-        let lost = state.book.answer(name, &mut key, answer, now);
-        let planned = self.plan(&mut state, now);
-        drop(state);
+        let mut schedule = self.schedule.lock();
+        let lost = schedule.book.answer(name, &mut key, answer, now);
+        let planned = self.plan(&mut schedule, now);
+        drop(schedule);
         drop(key);
         self.report_lost(lost);
         if planned.is_err() {
@@ -205,9 +207,9 @@ where
     /// another thread of the executor may continue.
     fn run(self: &Arc<Self>) {
         let now = self.now();
-        let mut state = self.state.lock();
-        let (mut round, failed) = (state.book.begin(now), state.book.take_failed());
-        drop(state);
+        let mut schedule = self.schedule.lock();
+        let (mut round, failed) = (schedule.book.begin(now), schedule.book.take_failed());
+        drop(schedule);
         if failed > 0 {
             // Reported once, not for each lease: an outage may fail all of them, again and again.
             let timer = self.timer.upgrade();
@@ -217,14 +219,14 @@ where
         let mut is_over = false;
         while !is_over {
             let now = self.now();
-            let mut state = self.state.lock();
+            let mut schedule = self.schedule.lock();
             let room = self.terms.batch_size - round.renewals.len();
-            is_over = state.book.go_on(&mut round, now, room);
+            is_over = schedule.book.go_on(&mut round, now, room);
             if !is_over && round.renewals.len() < self.terms.batch_size && round.lost.is_empty() {
                 continue;
             }
-            let planned = self.plan(&mut state, now);
-            drop(state);
+            let planned = self.plan(&mut schedule, now);
+            drop(schedule);
             self.report_lost(round.lost.drain(..));
             if planned.is_err() {
                 // The store must not renew them either, because nobody holds them.
@@ -238,7 +240,7 @@ where
     /// down. In the first case the round is tried again a little later, like a failed renewal.
     fn missed(self: &Arc<Self>) {
         let later = self.now() + self.terms.retry();
-        let planned = self.plan(&mut self.state.lock(), later);
+        let planned = self.plan(&mut self.schedule.lock(), later);
         if planned.is_err() {
             self.lose_all();
         }
@@ -274,18 +276,18 @@ where
     /// that the lock is never held for long.
     pub(crate) fn close(&self, each: impl Fn(Vec<Left<K>>)) {
         loop {
-            let left = self.state.lock().book.close();
+            let left = self.schedule.lock().book.close();
             if left.is_empty() {
                 break;
             }
             each(left);
         }
-        let round = self.state.lock().round.take();
+        let round = self.schedule.lock().round.take();
         drop(round.map(|(_, timeout)| timeout.cancel()));
     }
 }
 
-impl<K> Wake for Round<K>
+impl<K> Wake for RoundTask<K>
 where
     K: Hash + Eq + Clone + Send + 'static,
 {
@@ -297,7 +299,7 @@ where
     }
 }
 
-impl<K> Drop for Round<K>
+impl<K> Drop for RoundTask<K>
 where
     K: Hash + Eq + Clone + Send + 'static,
 {

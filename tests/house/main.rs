@@ -45,7 +45,7 @@ const FLOORS: [&[&str]; 50] = [
     &["keyed::entry"],
     &["keyed"],
     &["keyed::looks"],
-    &["lease::terms"],
+    &["lease::terms", "lease::stats"],
     &["lease::book"],
     &["lease::watchdog"],
     &["lease"],

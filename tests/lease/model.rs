@@ -2,7 +2,7 @@
 
 use crate::{Fixture, Mood};
 use quickcheck::{Arbitrary, Gen, QuickCheck};
-use tickwheel::lease::{Lease, Renewal};
+use tickwheel::lease::{Lease, LeaseStats, Renewal};
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -45,6 +45,7 @@ struct Run {
     mood: Mood,
     now: u64,
     held: [Option<Expected>; 4],
+    stats: LeaseStats,
 }
 
 impl Run {
@@ -59,9 +60,13 @@ impl Run {
             assert!(expected.in_flight.is_none(), "{key} is sent twice");
             expected.tried = at;
             match self.mood {
-                Mood::Renews => expected.renewed = at,
+                Mood::Renews => {
+                    expected.renewed = at;
+                    self.stats.renewed += 1;
+                }
                 Mood::Stalls => expected.in_flight = Some(at),
-                _ => {}
+                Mood::Fails | Mood::Panics => self.stats.failed += 1,
+                Mood::SaysGone => {}
             }
         }
         let lost = self.fixture.take_lost();
@@ -82,6 +87,7 @@ impl Run {
                 assert!(ran_out || self.mood == Mood::SaysGone, "{key} is lost too early");
                 assert!(!expected.lease.is_held());
                 *held = None;
+                self.stats.lost += 1;
             }
         }
     }
@@ -108,12 +114,19 @@ impl Run {
             };
             (expected.in_flight, expected.tried) = (None, self.now);
             match mood {
-                Mood::Renews => expected.renewed = sent,
+                Mood::Renews => {
+                    expected.renewed = sent;
+                    self.stats.renewed += 1;
+                }
                 Mood::SaysGone => {
+                    self.stats.lost += 1;
                     assert_eq!(lost, [(self.now, key as u32)]);
                     self.held[key] = None;
                 }
-                _ => assert_eq!(lost, []),
+                _ => {
+                    assert_eq!(lost, []);
+                    self.stats.failed += 1;
+                }
             }
         }
     }
@@ -124,14 +137,17 @@ impl Run {
                 // An answer to the former generation could not be told apart by this model.
                 self.answer(Mood::Fails);
                 let lease = self.fixture.leases.hold(key).expect("there is room");
+                self.stats.taken += 1;
                 let expected = Expected { lease, renewed: self.now, tried: 0, in_flight: None };
                 if let Some(former) = self.held[key as usize].replace(expected) {
                     assert!(!former.lease.is_held());
+                    self.stats.released += 1;
                 }
             }
             Step::Release(key) => {
                 if let Some(expected) = self.held[key as usize].take() {
                     assert!(expected.lease.release());
+                    self.stats.released += 1;
                 }
             }
             Step::Mood(mood) => {
@@ -141,8 +157,9 @@ impl Run {
             Step::Answer(mood) => self.answer(mood),
             Step::Pass(seconds) => (0..seconds).for_each(|_| self.second()),
         }
-        let held = self.held.iter().flatten().count();
-        assert_eq!(self.fixture.leases.len(), held);
+        self.stats.held = self.held.iter().flatten().count();
+        assert_eq!(self.fixture.leases.len(), self.stats.held);
+        assert_eq!(self.fixture.leases.stats(), self.stats);
     }
 }
 
@@ -150,7 +167,8 @@ impl Run {
 fn every_lease_is_renewed_in_time_or_lost_once() {
     fn holds(steps: Vec<Step>) {
         let (fixture, held) = (Fixture::new(), [const { None }; 4]);
-        let mut run = Run { fixture, mood: Mood::Renews, now: 0, held };
+        let stats = LeaseStats::default();
+        let mut run = Run { fixture, mood: Mood::Renews, now: 0, held, stats };
         steps.iter().for_each(|step| run.step(step));
         (0..60).for_each(|_| run.second());
     }

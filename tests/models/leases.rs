@@ -88,6 +88,8 @@ impl Dog {
         let lost = self.lost();
         self.sent().into_iter().for_each(Renewal::gone);
         assert!(self.leases.is_empty(), "a lease is left behind");
+        let stats = self.leases.stats();
+        assert_eq!((stats.taken, stats.lost), (stats.released + stats.lost, lost.len() as u64));
         self.pass(40);
         assert!(self.sent().is_empty(), "renewed after the end");
         assert_eq!(self.lost(), lost);

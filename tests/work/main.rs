@@ -52,7 +52,7 @@ const BOUNDS: [(&str, u64); 10] = [
     ("tickwheel::timer::delay_queue::State", 2 * BATCH),
     // Likewise; keys are taken out 64 at a time.
     ("tickwheel::keyed::shard::Shard", 2 * BATCH + 8 * CHUNK),
-    ("tickwheel::lease::watchdog::State", 2 * BATCH + 6 * CHUNK),
+    ("tickwheel::lease::watchdog::Schedule", 2 * BATCH + 6 * CHUNK),
     // Operations are visited by blocks of 17, until 32 were found or the blocks end; a shutdown
     // takes them by chunks of records.
     ("tickwheel::purgatory::shard::Shard", 64 * 17 + CHUNK),

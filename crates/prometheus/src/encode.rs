@@ -1,7 +1,7 @@
 //! The encoding: which metrics there are, and their names, labels and help.
 
 use crate::figures::{
-    Count, Figures, LatenessFigures, LevelFigures, PurgatoryFigures, TimerFigures,
+    Count, Figures, LatenessFigures, LeaseFigures, LevelFigures, PurgatoryFigures, TimerFigures,
 };
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
@@ -26,12 +26,10 @@ pub(crate) fn all(encoder: Encoder<'_, '_>, figures: &Figures) -> fmt::Result {
         purgatories(encoder, &figures.purgatories)?;
     }
     if !figures.keyed_timers.is_empty() {
-        let (name, help) = ("tickwheel_keyed_timer_keys", "Keys that have a timer.");
-        gauges(encoder, name, help, counts("keyed_timer", &figures.keyed_timers))?;
+        keys(encoder, &figures.keyed_timers)?;
     }
     if !figures.leases.is_empty() {
-        let (name, help) = ("tickwheel_leases_held", "Leases that are held.");
-        gauges(encoder, name, help, counts("leases", &figures.leases))?;
+        leases(encoder, &figures.leases)?;
     }
     Ok(())
 }
@@ -64,13 +62,6 @@ fn counters<L: EncodeLabelSet>(
 
 /// A label with its value.
 type Label<'a> = [(&'static str, &'a str); 1];
-
-fn counts<'a>(
-    label: &'static str,
-    counts: &'a [Count],
-) -> impl Iterator<Item = (Label<'a>, usize)> {
-    counts.iter().map(move |count| ([(label, &*count.name)], count.count))
-}
 
 fn timers(encoder: Encoder<'_, '_>, timers: &[TimerFigures]) -> fmt::Result {
     fn label(timer: &TimerFigures) -> Label<'_> {
@@ -166,4 +157,30 @@ fn purgatories(encoder: Encoder<'_, '_>, purgatories: &[PurgatoryFigures]) -> fm
     counters(encoder, "tickwheel_purgatory_ended", help, ended)?;
     let panicked = purgatories.iter().map(|purgatory| (label(purgatory), purgatory.panicked));
     counters(encoder, "tickwheel_purgatory_panicked", "Panics of operations' code.", panicked)
+}
+
+fn keys(encoder: Encoder<'_, '_>, counts: &[Count]) -> fmt::Result {
+    let keys = counts.iter().map(|count| ([("keyed_timer", &*count.name)], count.count));
+    gauges(encoder, "tickwheel_keyed_timer_keys", "Keys that have a timer.", keys)
+}
+
+fn leases(encoder: Encoder<'_, '_>, leases: &[LeaseFigures]) -> fmt::Result {
+    fn label(leases: &LeaseFigures) -> Label<'_> {
+        [("leases", &leases.name)]
+    }
+    let held = leases.iter().map(|leases| (label(leases), leases.held));
+    gauges(encoder, "tickwheel_leases_held", "Leases that are held.", held)?;
+    type Counter = (&'static str, &'static str, fn(&LeaseFigures) -> u64);
+    let all: [Counter; 5] = [
+        ("taken", "Leases that were taken.", |leases| leases.taken),
+        ("renewed", "Renewals that the store confirmed in time.", |leases| leases.renewed),
+        ("failed", "Renewals that failed and are tried again.", |leases| leases.failed),
+        ("released", "Leases that ended before they were lost.", |leases| leases.released),
+        ("lost", "Leases that were reported lost.", |leases| leases.lost),
+    ];
+    for (what, help, value) in all {
+        let name = format!("tickwheel_leases_{what}");
+        counters(encoder, &name, help, leases.iter().map(|leases| (label(leases), value(leases))))?;
+    }
+    Ok(())
 }

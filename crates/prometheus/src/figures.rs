@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
+use tickwheel::lease::LeaseStats;
 use tickwheel::purgatory::PurgatoryStats;
 use tickwheel::{Lateness, LevelSnapshot, Snapshot, Stats};
 
@@ -27,12 +28,12 @@ use tickwheel::{Lateness, LevelSnapshot, Snapshot, Stats};
 pub struct Figures {
     /// The timers, in the order in which they were registered.
     pub timers: Vec<TimerFigures>,
-    /// The purgatories, likewise ordered.
+    /// The purgatories, in the same order.
     pub purgatories: Vec<PurgatoryFigures>,
     /// The keyed timers, and how many keys each has.
     pub keyed_timers: Vec<Count>,
-    /// The leases, and how many are held.
-    pub leases: Vec<Count>,
+    /// The sets of leases.
+    pub leases: Vec<LeaseFigures>,
 }
 
 /// The figures of a timer: [`Stats`] and [`Snapshot`].
@@ -126,13 +127,33 @@ pub struct PurgatoryFigures {
     pub panicked: u64,
 }
 
-/// How many there are of something that has a name: keys, leases.
+/// The figures of a set of leases: [`LeaseStats`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct LeaseFigures {
+    /// The name that it is shown under.
+    pub name: String,
+    /// [`LeaseStats::held`].
+    pub held: usize,
+    /// [`LeaseStats::taken`].
+    pub taken: u64,
+    /// [`LeaseStats::renewed`].
+    pub renewed: u64,
+    /// [`LeaseStats::failed`].
+    pub failed: u64,
+    /// [`LeaseStats::released`].
+    pub released: u64,
+    /// [`LeaseStats::lost`].
+    pub lost: u64,
+}
+
+/// The number of the keys of a keyed timer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Count {
-    /// The name that they are shown under.
+    /// The name that it is shown under.
     pub name: String,
-    /// How many there are.
+    /// How many keys there are.
     pub count: usize,
 }
 
@@ -165,12 +186,14 @@ impl LatenessFigures {
     }
 
     /// Returns how many timers were counted.
+    #[must_use]
     pub fn count(&self) -> u64 {
         self.bars.iter().map(|(_, count)| count).sum()
     }
 
     /// Returns a time that the given share of the timers, from 0 to 1, did not exceed: the upper
     /// end of a bar, so up to twice too long. `None` if nothing was counted.
+    #[must_use]
     pub fn quantile(&self, share: f64) -> Option<Duration> {
         let wanted = (share.clamp(0.0, 1.0) * self.count() as f64).ceil() as u64;
         let mut seen = 0;
@@ -191,6 +214,7 @@ impl LatenessFigures {
     /// assert_eq!((now.since(&former).count(), now.since(&former).sum_ns), (1, 10));
     /// # Ok::<(), serde_json::Error>(())
     /// ```
+    #[must_use]
     pub fn since(&self, former: &Self) -> Self {
         let before = |up_to_ns| {
             let bar = former.bars.iter().find(|(other, _)| *other == up_to_ns);
@@ -229,6 +253,20 @@ impl PurgatoryFigures {
             expired: stats.expired,
             cancelled: stats.cancelled,
             panicked: stats.panicked,
+        }
+    }
+}
+
+impl LeaseFigures {
+    pub(crate) fn new(name: &str, stats: &LeaseStats) -> Self {
+        LeaseFigures {
+            name: name.to_owned(),
+            held: stats.held,
+            taken: stats.taken,
+            renewed: stats.renewed,
+            failed: stats.failed,
+            released: stats.released,
+            lost: stats.lost,
         }
     }
 }

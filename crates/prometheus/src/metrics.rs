@@ -1,7 +1,7 @@
 //! The metrics: what is registered, by name, and read at each scrape.
 
 use crate::encode;
-use crate::figures::{Count, Figures, PurgatoryFigures, TimerFigures};
+use crate::figures::{Count, Figures, LeaseFigures, PurgatoryFigures, TimerFigures};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use std::fmt;
@@ -52,7 +52,7 @@ struct Sources {
     timers: Vec<Source<Option<TimerFigures>>>,
     purgatories: Vec<Source<PurgatoryFigures>>,
     keyed_timers: Vec<Source<Count>>,
-    leases: Vec<Source<Count>>,
+    leases: Vec<Source<LeaseFigures>>,
 }
 
 /// Reads the figures of something that is shown under this name.
@@ -109,12 +109,12 @@ impl Metrics {
         K: Hash + Eq + Clone + Send + 'static,
     {
         let leases = leases.clone();
-        let count = move |name: &str| Count { name: name.to_owned(), count: leases.len() };
-        add(&mut self.lock().leases, name, count);
+        add(&mut self.lock().leases, name, move |name| LeaseFigures::new(name, &leases.stats()));
     }
 
     /// Reads all figures, also those that would be too many for Prometheus: the entries of each
     /// slot.
+    #[must_use]
     pub fn figures(&self) -> Figures {
         // Not under the lock: an executor's own count of panics is a user's code.
         let sources = self.lock().clone();
@@ -128,6 +128,7 @@ impl Metrics {
 
     /// Returns [all figures](Self::figures) as JSON: what a service answers at `/wheels`, for
     /// `tickwheel-top`.
+    #[must_use]
     pub fn json(&self) -> String {
         serde_json::to_string(&self.figures()).expect("figures are numbers, lists and names")
     }

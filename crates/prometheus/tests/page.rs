@@ -126,12 +126,21 @@ fn a_purgatory_is_shown_with_how_its_operations_ended() {
 fn keys_and_leases_are_counted() {
     let service = Service::new();
     for key in 0..7 {
-        service.keyed.schedule(key, TimerEntry::after(MS, ())).unwrap();
+        service.keyed.schedule(key, TimerEntry::after(Duration::from_secs(60), ())).unwrap();
     }
-    let _leases = [1, 2].map(|key| service.leases.hold(key).unwrap());
+    let leases = [1, 2, 3].map(|key| service.leases.hold(key).unwrap());
+    let [_first, _second, third] = leases;
+    service.advance(Duration::from_secs(10));
+    drop(third);
     let page = service.page();
     assert_eq!(page.value("tickwheel_keyed_timer_keys", &[("keyed_timer", "sessions")]), 7.0);
-    assert_eq!(page.value("tickwheel_leases_held", &[("leases", "locks")]), 2.0);
+    let locks = [("leases", "locks")];
+    assert_eq!(page.value("tickwheel_leases_held", &locks), 2.0);
+    let of = |what| page.value(&format!("tickwheel_leases_{what}_total"), &locks);
+    assert_eq!(
+        ["taken", "renewed", "failed", "released", "lost"].map(of),
+        [3.0, 3.0, 0.0, 1.0, 0.0]
+    );
 }
 
 #[test]
@@ -181,7 +190,7 @@ fn the_page_is_in_order() {
         }
     }
     assert!(text.ends_with("# EOF\n"));
-    assert!(families.len() == 20 && samples.len() > 80, "{}: {families:#?}", families.len());
+    assert!(families.len() == 25 && samples.len() > 80, "{}: {families:#?}", families.len());
 }
 
 /// The dashboard, the alerts and the table ask for nothing that is not there.

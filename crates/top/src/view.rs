@@ -160,11 +160,13 @@ fn others(sample: &Sample, width: u16) -> Paragraph<'_> {
         let texts = [purgatory.delayed as f64, rates.completed, rates.expired].map(number);
         line(&purgatory.name, &texts[0], &texts[1], &texts[2])
     }));
-    for (what, counts) in [("keys of", &figures.keyed_timers), ("leases of", &figures.leases)] {
-        lines.extend(counts.iter().map(|count| {
-            line(&format!("{what} {}", count.name), &number(count.count as f64), "", "")
-        }));
-    }
+    let keys = figures.keyed_timers.iter().map(|keys| ("keys of", &keys.name, keys.count));
+    let leases = figures.leases.iter().map(|leases| ("leases of", &leases.name, leases.held));
+    lines.extend(
+        keys.chain(leases).map(|(what, name, count)| {
+            line(&format!("{what} {name}"), &number(count as f64), "", "")
+        }),
+    );
     Paragraph::new(lines).block(Block::bordered().title(" what stands on them "))
 }
 
