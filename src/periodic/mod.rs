@@ -131,42 +131,45 @@ impl Periodic {
     ) -> Result<Series, AddError<Task>> {
         let timer = timer.closures();
         let due = timer.now().checked_add(self.first);
-        let state = Mutex::new(State { due, number: 0, timeout: None, cancelled: false });
+        let progress = Mutex::new(Progress { due, number: 0, timeout: None, cancelled: false });
         let random = RandomState::new();
-        let shared = Arc::new(Shared { periodic: self, random, timer: timer.downgrade(), state });
-        let runner = Arc::new(Runner { shared: Arc::clone(&shared), task });
-        let mut state = shared.state.lock();
-        state.timeout = Some(timer.add(runner.entry(due, 0))?);
-        drop(state);
-        Ok(Series(shared))
+        let series =
+            Arc::new(SeriesState { periodic: self, random, timer: timer.downgrade(), progress });
+        let runner = Arc::new(Runner { series: Arc::clone(&series), task });
+        let mut progress = series.progress.lock();
+        progress.timeout = Some(timer.add(runner.entry(due, 0))?);
+        drop(progress);
+        Ok(Series(series))
     }
 }
 
 /// The handle of a periodic task. Dropping it changes nothing.
 #[derive(Clone)]
-pub struct Series(Arc<Shared>);
+pub struct Series(Arc<SeriesState>);
 
 /// One run of a periodic task, which is passed to the task.
 pub struct Run<'a> {
-    series: &'a Shared,
+    series: &'a SeriesState,
     due: Option<Instant>,
     number: u64,
 }
 
-struct Shared {
+/// The part that the handles of a series share with its task.
+struct SeriesState {
     periodic: Periodic,
     random: RandomState,
     timer: WeakTimer,
-    state: Mutex<State>,
+    progress: Mutex<Progress>,
 }
 
 /// The timer's task. A [`Series`] does not hold it, so a handle keeps no closure alive.
 struct Runner<F> {
-    shared: Arc<Shared>,
+    series: Arc<SeriesState>,
     task: F,
 }
 
-struct State {
+/// The part of a series that each run changes.
+struct Progress {
     /// When the next run, or the one in progress, is due, without the jitter; `None` is never.
     due: Option<Instant>,
     number: u64,
@@ -184,13 +187,13 @@ impl Series {
     /// Returns whether the series was cancelled.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
-        self.0.state.lock().cancelled
+        self.0.progress.lock().cancelled
     }
 
     /// Returns how many runs have begun.
     #[must_use]
     pub fn runs(&self) -> u64 {
-        self.0.state.lock().number
+        self.0.progress.lock().number
     }
 }
 
@@ -213,12 +216,12 @@ impl Run<'_> {
     }
 }
 
-impl Shared {
+impl SeriesState {
     fn cancel(&self) -> bool {
-        let mut state = self.state.lock();
-        let cancels = !std::mem::replace(&mut state.cancelled, true);
-        let timeout = state.timeout.take();
-        drop(state);
+        let mut progress = self.progress.lock();
+        let cancels = !std::mem::replace(&mut progress.cancelled, true);
+        let timeout = progress.timeout.take();
+        drop(progress);
         drop(timeout.map(|timeout| timeout.cancel()));
         cancels
     }
@@ -231,10 +234,10 @@ impl<F: Fn(&Run<'_>) + Send + Sync + 'static> Runner<F> {
         TimerEntry::new(When::at_or_never(at), task)
     }
 
-    /// Returns by how much this run is late.
+    /// Returns by how much this run is delayed.
     fn jitter(&self, number: u64) -> Duration {
-        let random = self.shared.random.hash_one(number);
-        Duration::from_nanos(match u64::try_from(self.shared.periodic.jitter.as_nanos()) {
+        let random = self.series.random.hash_one(number);
+        Duration::from_nanos(match u64::try_from(self.series.periodic.jitter.as_nanos()) {
             Ok(0) => 0,
             Ok(jitter) => random % jitter,
             Err(_) => random,
@@ -243,14 +246,14 @@ impl<F: Fn(&Run<'_>) + Send + Sync + 'static> Runner<F> {
 
     /// Adds the run after `run`, which began at `began`, to the timer, unless the series has ended.
     fn schedule(self: &Arc<Self>, run: &Run<'_>, began: Instant) {
-        let Some(timer) = self.shared.timer.upgrade() else { return };
-        let Periodic { period, kind, jitter, .. } = self.shared.periodic;
+        let Some(timer) = self.series.timer.upgrade() else { return };
+        let Periodic { period, kind, jitter, .. } = self.series.periodic;
         let now = timer.now();
-        let mut state = self.shared.state.lock();
-        if state.cancelled {
+        let mut progress = self.series.progress.lock();
+        if progress.cancelled {
             return;
         }
-        state.due = match kind {
+        progress.due = match kind {
             Kind::Rate { missed_tick, .. } => {
                 // A run that is late by no more than the jitter has not missed its tick.
                 let now = now.checked_sub(jitter).unwrap_or(now);
@@ -258,26 +261,26 @@ impl<F: Fn(&Run<'_>) + Send + Sync + 'static> Runner<F> {
             }
             Kind::Delay => now.checked_add(period),
         };
-        state.timeout = timer.add(self.entry(state.due, state.number)).ok();
+        progress.timeout = timer.add(self.entry(progress.due, progress.number)).ok();
     }
 }
 
 impl<F: Fn(&Run<'_>) + Send + Sync + 'static> Wake for Runner<F> {
     fn wake(self: Arc<Self>) {
-        let mut state = self.shared.state.lock();
-        if state.cancelled {
+        let mut progress = self.series.progress.lock();
+        if progress.cancelled {
             return;
         }
-        let run = Run { series: &self.shared, due: state.due, number: state.number };
-        state.number += 1;
-        drop(state);
-        let overlaps = matches!(self.shared.periodic.kind, Kind::Rate { overlaps: true, .. });
+        let run = Run { series: &self.series, due: progress.due, number: progress.number };
+        progress.number += 1;
+        drop(progress);
+        let overlaps = matches!(self.series.periodic.kind, Kind::Rate { overlaps: true, .. });
         // Without a timer there is no run after this one.
-        let began = self.shared.timer.upgrade().map_or_else(Instant::now, |timer| timer.now());
+        let began = self.series.timer.upgrade().map_or_else(Instant::now, |timer| timer.now());
         if overlaps {
             self.schedule(&run, began);
         }
-        self.shared.timer.catch_panic(|| (self.task)(&run));
+        self.series.timer.catch_panic(|| (self.task)(&run));
         if !overlaps {
             self.schedule(&run, began);
         }

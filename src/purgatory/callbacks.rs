@@ -26,9 +26,9 @@ crate::sync::thread_local! {
 }
 
 /// A thread's turn to run callbacks. Dropping it runs the callbacks that were postponed in it.
-pub(crate) struct Turn;
+pub(crate) struct CallbackTurn;
 
-impl Turn {
+impl CallbackTurn {
     /// Begins a turn; returns `None` if a callback is running on this thread already.
     #[inline]
     pub(crate) fn begin() -> Option<Self> {
@@ -36,13 +36,13 @@ impl Turn {
             let begins = running.get() == Running::None;
             begins.then(|| {
                 running.set(Running::One);
-                Turn
+                CallbackTurn
             })
         })
     }
 }
 
-impl Drop for Turn {
+impl Drop for CallbackTurn {
     #[inline]
     fn drop(&mut self) {
         RUNNING.with(|running| {

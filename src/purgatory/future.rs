@@ -25,7 +25,7 @@ struct End {
     /// What has ended the operation so far. It is published on drop, because only then is it
     /// certain: an expiry begins as a completion.
     waited: Waited,
-    shared: Arc<Shared>,
+    shared: Arc<SharedOutcome>,
 }
 
 /// How a [`Wait`] ended.
@@ -39,8 +39,8 @@ pub enum Waited {
     Cancelled,
 }
 
-/// The state that an operation and its future share.
-type Shared = Mutex<Outcome>;
+/// The outcome, which an operation and its future share.
+type SharedOutcome = Mutex<Outcome>;
 
 #[derive(Debug, Default)]
 struct Outcome {
@@ -84,7 +84,7 @@ pub struct Wait<K>
 where
     K: Eq + Clone + Send + 'static,
 {
-    shared: Arc<Shared>,
+    shared: Arc<SharedOutcome>,
     pending: Option<Pending<K, FutureOperation>>,
 }
 

@@ -15,7 +15,7 @@
 //! each operation has its entries.
 
 use crate::purgatory::place::{Id, Places};
-use crate::purgatory::state::{Claim, EndedBy, Errand, Next, State};
+use crate::purgatory::state::{Claim, EndedBy, Errand, Next, OperationState};
 use crate::purgatory::watchers::Watchers;
 use crate::store::key::Key;
 use crate::timer::context::TimerContext;
@@ -61,7 +61,7 @@ pub(crate) struct Delayed<O> {
     places: Places,
     /// The number under which the operation has to be filed for the first time.
     filing: u32,
-    state: State,
+    state: OperationState,
     is_filed: bool,
     /// `None` while a thread holds it.
     operation: Option<O>,
@@ -129,7 +129,7 @@ impl<K: Eq + Clone, O> Shard<K, O> {
         let record = Delayed {
             places: Places::NONE,
             filing: 0,
-            state: State::adding(),
+            state: OperationState::adding(),
             is_filed: false,
             operation: None,
         };
@@ -157,7 +157,7 @@ impl<K: Eq + Clone, O> Shard<K, O> {
     }
 
     #[inline]
-    fn hand_out(&mut self, key: Key, claim: impl Fn(&mut State) -> Claim) -> Option<O> {
+    fn hand_out(&mut self, key: Key, claim: impl Fn(&mut OperationState) -> Claim) -> Option<O> {
         let delayed = self.core.task_mut(key)?;
         if claim(&mut delayed.state) == Claim::Won { delayed.operation.take() } else { None }
     }

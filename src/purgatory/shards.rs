@@ -9,7 +9,7 @@
 //! be taken under it, but never another shard's. A key's `Eq`, `Clone` and `Drop` may run under it.
 //! The code of operations does not: operations are called and dropped outside.
 
-use crate::purgatory::callbacks::{Turn, postpone};
+use crate::purgatory::callbacks::{CallbackTurn, postpone};
 use crate::purgatory::place::Places;
 use crate::purgatory::shard::{Service, Shard};
 use crate::store::key_map::{shard_of, shards_for};
@@ -128,7 +128,7 @@ impl<K, O> Shards<K, O> {
                 self.count_panic(number);
             }
         };
-        match Turn::begin() {
+        match CallbackTurn::begin() {
             Some(_turn) => end(),
             None => postpone(end),
         }

@@ -42,7 +42,7 @@ const OVERDUE: u8 = 128;
 
 /// The state of an operation that has not ended. Its record is removed when it ends.
 #[derive(Debug)]
-pub(crate) struct State(u8);
+pub(crate) struct OperationState(u8);
 
 /// How an operation ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,10 +102,10 @@ impl EndedBy {
     }
 }
 
-impl State {
+impl OperationState {
     /// Creates the state of an operation that its creator holds in order to add it.
     pub(crate) fn adding() -> Self {
-        State(HELD | ADDING)
+        OperationState(HELD | ADDING)
     }
 
     /// Takes the operation over to check its condition. If its time is up and its last check has
@@ -229,8 +229,8 @@ mod tests {
     const HANDS_ON: Next = Next::LetGo(Some(Errand::Check));
     const EXPIRES: Next = Next::LetGo(Some(Errand::Expire));
 
-    fn idle() -> State {
-        let mut state = State::adding();
+    fn idle() -> OperationState {
+        let mut state = OperationState::adding();
         assert_eq!(state.release(true), WAITS);
         state
     }
@@ -248,7 +248,7 @@ mod tests {
     #[test]
     fn what_was_promised_during_a_check_is_kept_but_a_cancel_comes_too_late_for_a_true_one() {
         for condition in [false, true] {
-            let end = |mut state: State| {
+            let end = |mut state: OperationState| {
                 if !condition {
                     assert_eq!(state.release(true), Next::Keep(Request::End));
                 }
@@ -318,11 +318,11 @@ mod tests {
 
     #[test]
     fn what_is_still_being_added_goes_back_after_a_shutdown_unless_it_is_complete() {
-        let mut state = State::adding();
+        let mut state = OperationState::adding();
         assert_eq!(state.end(EndedBy::Cancelled), Claim::Deferred);
         assert_eq!(state.release(true), Next::Keep(Request::End));
         assert_eq!(state.finish(EndedBy::Cancelled), EndedBy::Withdrawn);
-        let mut state = State::adding();
+        let mut state = OperationState::adding();
         assert_eq!(state.end(EndedBy::Cancelled), Claim::Deferred);
         assert_eq!(state.finish(EndedBy::AtOnce), EndedBy::AtOnce);
     }

@@ -11,7 +11,7 @@
 //! entries.
 
 use crate::purgatory::place::Id;
-use crate::purgatory::wait_queue::{Entries, LineName, NONE, WaitQueue};
+use crate::purgatory::wait_queue::{Entries, NONE, QueueName, WaitQueue};
 use crate::work;
 use std::cmp::Ordering;
 use std::num::NonZeroU64;
@@ -53,26 +53,26 @@ impl Entries {
     /// no more than there is `room` for. A visit that is returned must be [resumed](Self::resume).
     pub(crate) fn visit(
         &mut self,
-        line: &WaitQueue,
+        queue: &WaitQueue,
         begin: Begin,
         room: usize,
         out: &mut Vec<Id>,
     ) -> Option<Visit> {
-        let (mut block, mut slot) = (line.first, 0);
-        if begin == Begin::Cursor && line.from_cursor > 0 && line.cursor != NONE {
-            (block, slot) = (line.cursor, self.head(line.cursor).cursor);
+        let (mut block, mut slot) = (queue.first, 0);
+        if begin == Begin::Cursor && queue.from_cursor > 0 && queue.cursor != NONE {
+            (block, slot) = (queue.cursor, self.head(queue.cursor).cursor);
         }
-        let until = Mark { number: self.head(line.last).number, slot: line.end };
+        let until = Mark { number: self.head(queue.last).number, slot: queue.end };
         let start = Mark { number: self.head(block).number, slot };
         let around = (begin == Begin::Cursor).then_some(start);
-        self.take_along(line, Visit { block, slot, looked_at: 0, until, around }, room, out)
+        self.take_along(queue, Visit { block, slot, looked_at: 0, until, around }, room, out)
     }
 
     /// Continues a visit in the same way. If there is no `room` any more, ends it and leaves the
     /// cursor where it stopped.
     pub(crate) fn resume(
         &mut self,
-        line: &mut WaitQueue,
+        queue: &mut WaitQueue,
         mut visit: Visit,
         room: usize,
         out: &mut Vec<Id>,
@@ -80,30 +80,30 @@ impl Entries {
         let head = self.head_mut(visit.block);
         head.pins -= 1;
         if room == 0 {
-            (line.cursor, head.cursor) = (visit.block, visit.slot);
-            line.from_cursor =
-                line.from_cursor.checked_sub(1).unwrap_or(visit.looked_at.saturating_sub(1));
+            (queue.cursor, head.cursor) = (visit.block, visit.slot);
+            queue.from_cursor =
+                queue.from_cursor.checked_sub(1).unwrap_or(visit.looked_at.saturating_sub(1));
         }
         let next = head.next;
         if head.is_unused() {
-            self.forget_block(line, visit.block);
+            self.forget_block(queue, visit.block);
             (visit.block, visit.slot) = (next, 0);
         }
-        if room == 0 { None } else { self.take_along(line, visit, room, out) }
+        if room == 0 { None } else { self.take_along(queue, visit, room, out) }
     }
 
     fn take_along(
         &mut self,
-        line: &WaitQueue,
+        queue: &WaitQueue,
         mut visit: Visit,
         room: usize,
         out: &mut Vec<Id>,
     ) -> Option<Visit> {
         let room = room.min(BATCH);
         loop {
-            let Some(end) = self.end_in_block(line, visit) else {
+            let Some(end) = self.end_in_block(queue, visit) else {
                 visit.until = visit.around.take()?;
-                (visit.block, visit.slot) = (line.first, 0);
+                (visit.block, visit.slot) = (queue.first, 0);
                 continue;
             };
             let (head, entries) = self.block_mut(visit.block);
@@ -127,19 +127,19 @@ impl Entries {
 
     /// Returns the slot before which a visit ends in its current block; `None` if the block is
     /// behind its end.
-    fn end_in_block(&self, line: &WaitQueue, visit: Visit) -> Option<u8> {
+    fn end_in_block(&self, queue: &WaitQueue, visit: Visit) -> Option<u8> {
         if visit.block == NONE {
             return None;
         }
         match self.head(visit.block).number.cmp(&visit.until.number) {
-            Ordering::Less => Some(line.used(visit.block)),
+            Ordering::Less => Some(queue.used(visit.block)),
             Ordering::Equal => Some(visit.until.slot),
             Ordering::Greater => None,
         }
     }
 
     /// Returns the queue that is visited.
-    pub(crate) fn line_of_visit(&self, visit: Visit) -> LineName {
-        self.head(visit.block).line
+    pub(crate) fn queue_of_visit(&self, visit: Visit) -> QueueName {
+        self.head(visit.block).queue
     }
 }

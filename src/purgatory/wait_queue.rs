@@ -37,7 +37,7 @@ pub(crate) struct Head {
     /// The entries that are present, a bit for each. Entries are added only at the end, so they
     /// stay in order.
     pub(crate) live: u32,
-    pub(crate) line: LineName,
+    pub(crate) queue: QueueName,
     previous: u32,
     pub(crate) next: u32,
     pub(crate) pins: u16,
@@ -47,7 +47,7 @@ pub(crate) struct Head {
 
 /// Identifies a queue in its shard: its key's hash, and a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct LineName {
+pub(crate) struct QueueName {
     pub(crate) hash: ShortHash,
     pub(crate) number: u32,
 }
@@ -55,7 +55,7 @@ pub(crate) struct LineName {
 /// The queue of entries of one key; see the [module](self).
 #[derive(Debug)]
 pub(crate) struct WaitQueue {
-    pub(crate) name: LineName,
+    pub(crate) name: QueueName,
     /// The number of the next block. No number is used twice, whichever blocks were removed.
     next_number: NonZeroU64,
     pub(crate) first: u32,
@@ -77,7 +77,7 @@ pub(crate) struct Entries {
 }
 
 impl WaitQueue {
-    pub(crate) fn new(name: LineName) -> Self {
+    pub(crate) fn new(name: QueueName) -> Self {
         WaitQueue {
             name,
             next_number: NonZeroU64::MIN,
@@ -111,52 +111,52 @@ impl Entries {
     /// Always inlined, like the removal of an entry: the calls made up a third of their
     /// instructions.
     #[inline(always)]
-    pub(crate) fn push(&mut self, line: &mut WaitQueue, shard: u16, operation: Id) -> Place {
-        if line.end == line.capacity {
-            self.append_block(line);
+    pub(crate) fn push(&mut self, queue: &mut WaitQueue, shard: u16, operation: Id) -> Place {
+        if queue.end == queue.capacity {
+            self.append_block(queue);
         }
-        let slot = line.end;
-        line.end += 1;
-        let (head, entries) = self.block_mut(line.last);
+        let slot = queue.end;
+        queue.end += 1;
+        let (head, entries) = self.block_mut(queue.last);
         entries[usize::from(slot)] = operation;
         head.live |= 1 << slot;
-        Place::new(shard, slot, line.last)
+        Place::new(shard, slot, queue.last)
     }
 
     /// Removes an entry. Returns its queue if its block has to be [forgotten](Self::forget_block).
     #[inline(always)]
-    pub(crate) fn remove(&mut self, place: Place) -> Option<LineName> {
+    pub(crate) fn remove(&mut self, place: Place) -> Option<QueueName> {
         let head = self.head_mut(place.block);
         head.live &= !(1 << place.slot());
-        head.is_unused().then_some(head.line)
+        head.is_unused().then_some(head.queue)
     }
 
     #[inline(never)]
-    fn append_block(&mut self, line: &mut WaitQueue) {
-        let previous = line.last;
-        let number = line.next_number;
-        line.next_number = number.saturating_add(1);
-        let name = line.name;
-        let head = Head { number, live: 0, line: name, previous, next: NONE, pins: 0, cursor: 0 };
-        line.last = if previous == NONE {
+    fn append_block(&mut self, queue: &mut WaitQueue) {
+        let previous = queue.last;
+        let number = queue.next_number;
+        queue.next_number = number.saturating_add(1);
+        let name = queue.name;
+        let head = Head { number, live: 0, queue: name, previous, next: NONE, pins: 0, cursor: 0 };
+        queue.last = if previous == NONE {
             let entries = [Id::NONE; SMALL_BLOCK];
             self.small.insert(Block { head, entries }, 0).index | SMALL
         } else {
             self.large.insert(Block { head, entries: [Id::NONE; BLOCK] }, 0).index
         };
-        (line.end, line.capacity) = (0, capacity(line.last));
-        if line.cursor == NONE {
-            line.cursor = line.last;
+        (queue.end, queue.capacity) = (0, capacity(queue.last));
+        if queue.cursor == NONE {
+            queue.cursor = queue.last;
         }
         match previous {
-            NONE => line.first = line.last,
-            previous => self.head_mut(previous).next = line.last,
+            NONE => queue.first = queue.last,
+            previous => self.head_mut(previous).next = queue.last,
         }
     }
 
     /// Removes a block without entries and without a visit.
     #[inline(never)]
-    pub(crate) fn forget_block(&mut self, line: &mut WaitQueue, index: u32) {
+    pub(crate) fn forget_block(&mut self, queue: &mut WaitQueue, index: u32) {
         let Head { previous, next, .. } = *self.head(index);
         if index & SMALL == 0 {
             self.large.release(index);
@@ -164,19 +164,19 @@ impl Entries {
             self.small.release(index ^ SMALL);
         }
         match previous {
-            NONE => line.first = next,
+            NONE => queue.first = next,
             previous => self.head_mut(previous).next = next,
         }
         match next {
             NONE => {
                 // The block before it is full: only then was this one appended.
                 let end = if previous == NONE { 0 } else { capacity(previous) };
-                (line.last, line.end, line.capacity) = (previous, end, end);
+                (queue.last, queue.end, queue.capacity) = (previous, end, end);
             }
             next => self.head_mut(next).previous = previous,
         }
-        if line.cursor == index {
-            line.cursor = next;
+        if queue.cursor == index {
+            queue.cursor = next;
             if next != NONE {
                 self.head_mut(next).cursor = 0;
             }
@@ -213,23 +213,23 @@ impl Entries {
     }
 
     /// Checks a queue, which is not empty. Returns how many blocks and entries it has.
-    pub(crate) fn assert_invariants(&self, line: &WaitQueue) -> (usize, usize) {
-        let (mut blocks, mut len, mut previous, mut index) = (0, 0, NONE, line.first);
-        let mut has_cursor = line.cursor == NONE && line.end == line.capacity;
+    pub(crate) fn assert_invariants(&self, queue: &WaitQueue) -> (usize, usize) {
+        let (mut blocks, mut len, mut previous, mut index) = (0, 0, NONE, queue.first);
+        let mut has_cursor = queue.cursor == NONE && queue.end == queue.capacity;
         while index != NONE {
             let head = self.head(index);
             let live = head.live.count_ones();
-            assert_eq!((head.line, head.previous), (line.name, previous));
-            assert!(head.live >> line.used(index) == 0, "no entry behind the used slots");
+            assert_eq!((head.queue, head.previous), (queue.name, previous));
+            assert!(head.live >> queue.used(index) == 0, "no entry behind the used slots");
             assert!(live > 0 && head.pins == 0, "empty blocks go, and nobody visits now");
             assert!(index & SMALL == 0 || previous == NONE, "only the first is small");
-            has_cursor |= index == line.cursor && head.cursor <= line.used(index);
+            has_cursor |= index == queue.cursor && head.cursor <= queue.used(index);
             blocks += 1;
             len += live as usize;
             (previous, index) = (index, head.next);
         }
-        assert_eq!((line.last, line.capacity), (previous, capacity(previous)));
-        assert!(line.end <= line.capacity);
+        assert_eq!((queue.last, queue.capacity), (previous, capacity(previous)));
+        assert!(queue.end <= queue.capacity);
         assert!(has_cursor, "the cursor is in a block, or behind all of them");
         (blocks, len)
     }

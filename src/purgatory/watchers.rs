@@ -8,7 +8,7 @@
 
 use crate::purgatory::place::{Id, Place};
 use crate::purgatory::visit::{Begin, Visit};
-use crate::purgatory::wait_queue::{Entries, LineName, WaitQueue};
+use crate::purgatory::wait_queue::{Entries, QueueName, WaitQueue};
 use crate::store::key_index::ShortHash;
 use crate::store::key_table::{Hashed, KeyTable};
 use std::borrow::Borrow;
@@ -17,7 +17,7 @@ use std::borrow::Borrow;
 #[derive(Debug)]
 pub(crate) struct Watchers<K> {
     shard: u16,
-    lines: KeyTable<Line<K>>,
+    keys: KeyTable<WatchedKey<K>>,
     /// The number of the last queue. It wraps around after 2^32: a queue could only be mistaken for
     /// another one with the same hash that is still present by then.
     number: u32,
@@ -27,12 +27,12 @@ pub(crate) struct Watchers<K> {
 
 /// A key and its queue of entries.
 #[derive(Debug)]
-struct Line<K> {
+struct WatchedKey<K> {
     queue: WaitQueue,
     key: K,
 }
 
-impl<K> Hashed for Line<K> {
+impl<K> Hashed for WatchedKey<K> {
     #[inline]
     fn hash(&self) -> ShortHash {
         self.queue.name.hash
@@ -41,8 +41,8 @@ impl<K> Hashed for Line<K> {
 
 impl<K: Eq + Clone> Watchers<K> {
     pub(crate) fn new(shard: u16) -> Self {
-        let (lines, entries) = (KeyTable::new(), Entries::new());
-        Watchers { shard, lines, number: 0, entries, len: 0 }
+        let (keys, entries) = (KeyTable::new(), Entries::new());
+        Watchers { shard, keys, number: 0, entries, len: 0 }
     }
 
     /// Returns the number of entries of all keys.
@@ -55,17 +55,17 @@ impl<K: Eq + Clone> Watchers<K> {
     pub(crate) fn push(&mut self, hash: u64, key: &K, operation: Id) -> Place {
         let hash = ShortHash::of(hash);
         let number = &mut self.number;
-        let line = self.lines.find_or_insert(
+        let watched = self.keys.find_or_insert(
             hash,
-            |line| line.key == *key,
+            |watched| watched.key == *key,
             || {
                 *number = number.wrapping_add(1);
-                let name = LineName { hash, number: *number };
-                Line { queue: WaitQueue::new(name), key: key.clone() }
+                let name = QueueName { hash, number: *number };
+                WatchedKey { queue: WaitQueue::new(name), key: key.clone() }
             },
         );
         self.len += 1;
-        self.entries.push(&mut line.queue, self.shard, operation)
+        self.entries.push(&mut watched.queue, self.shard, operation)
     }
 
     /// Takes an entry out. Removes a key that has no entries left.
@@ -92,14 +92,14 @@ impl<K: Eq + Clone> Watchers<K> {
         K: Borrow<Q>,
         Q: Eq + ?Sized,
     {
-        let is_meant = |line: &Line<K>| line.key.borrow() == key;
-        let line = self.lines.find_mut(ShortHash::of(hash), is_meant)?;
-        self.entries.visit(&line.queue, begin, room, out)
+        let is_meant = |watched: &WatchedKey<K>| watched.key.borrow() == key;
+        let watched = self.keys.find_mut(ShortHash::of(hash), is_meant)?;
+        self.entries.visit(&watched.queue, begin, room, out)
     }
 
     /// Continues or ends a visit; see [`Entries::resume`].
     pub(crate) fn resume(&mut self, visit: Visit, room: usize, out: &mut Vec<Id>) -> Option<Visit> {
-        let name = self.entries.line_of_visit(visit);
+        let name = self.entries.queue_of_visit(visit);
         let visit = self.with_line(name, |entries, queue| entries.resume(queue, visit, room, out));
         visit.flatten()
     }
@@ -108,15 +108,15 @@ impl<K: Eq + Clone> Watchers<K> {
     #[inline(never)]
     fn with_line<R>(
         &mut self,
-        name: LineName,
+        name: QueueName,
         change: impl FnOnce(&mut Entries, &mut WaitQueue) -> R,
     ) -> Option<R> {
-        let line = self.lines.find_mut(name.hash, |line| line.queue.name == name);
-        debug_assert!(line.is_some(), "an entry without its line");
-        let queue = &mut line?.queue;
+        let watched = self.keys.find_mut(name.hash, |watched| watched.queue.name == name);
+        debug_assert!(watched.is_some(), "an entry without its key");
+        let queue = &mut watched?.queue;
         let changed = change(&mut self.entries, queue);
         if queue.is_unused() {
-            drop(self.lines.remove(name.hash, |line| line.queue.name == name));
+            drop(self.keys.remove(name.hash, |watched| watched.queue.name == name));
         }
         Some(changed)
     }
@@ -124,11 +124,11 @@ impl<K: Eq + Clone> Watchers<K> {
     /// Checks the invariants that the module states. Takes time proportional to the shard.
     pub(crate) fn assert_invariants(&self) {
         let (mut len, mut blocks) = (0, 0);
-        for line in self.lines.iter() {
-            assert!(!line.queue.is_unused(), "a key without entries is forgotten");
-            let found = self.lines.find(line.hash(), |other| other.key == line.key);
-            assert!(found.is_some_and(|found| std::ptr::eq(found, line)), "found by its key");
-            let (blocks_here, len_here) = self.entries.assert_invariants(&line.queue);
+        for watched in self.keys.iter() {
+            assert!(!watched.queue.is_unused(), "a key without entries is forgotten");
+            let found = self.keys.find(watched.hash(), |other| other.key == watched.key);
+            assert!(found.is_some_and(|found| std::ptr::eq(found, watched)), "found by its key");
+            let (blocks_here, len_here) = self.entries.assert_invariants(&watched.queue);
             blocks += blocks_here;
             len += len_here;
         }

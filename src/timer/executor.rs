@@ -212,13 +212,14 @@ impl Executor<Task> for Inline {
 pub struct Worker<T> {
     /// `None` once the thread is to end.
     queue: Option<mpsc::Sender<Vec<T>>>,
-    shared: Arc<Shared>,
+    counts: Arc<WorkerCounts>,
     capacity: usize,
     thread: Option<thread::JoinHandle<()>>,
 }
 
+/// What a worker and its thread count.
 #[derive(Default)]
-struct Shared {
+struct WorkerCounts {
     queued: AtomicUsize,
     panicked: AtomicU64,
 }
@@ -248,21 +249,21 @@ impl<T: Send + 'static> Worker<T> {
     ) -> Result<Self, BuildError> {
         BuildError::check_name(name)?;
         let (queue, batches) = mpsc::channel::<Vec<T>>();
-        let shared = Arc::new(Shared::default());
-        let counts = Arc::clone(&shared);
+        let counts = Arc::new(WorkerCounts::default());
+        let counted = Arc::clone(&counts);
         let run = move || {
             for task in batches.into_iter().flatten() {
                 // Before the task runs, because its place is free as soon as it has left the queue.
-                counts.queued.fetch_sub(1, Ordering::Relaxed);
+                counted.queued.fetch_sub(1, Ordering::Relaxed);
                 if catch_panic(|| handler(task)).is_none() {
-                    counts.panicked.fetch_add(1, Ordering::Relaxed);
+                    counted.panicked.fetch_add(1, Ordering::Relaxed);
                 }
             }
             catch_panic(|| drop(handler)); // What it has captured may panic.
         };
         let builder = thread::Builder::new().name(name.to_owned());
         let thread = Some(builder.spawn(run).map_err(BuildError::Thread)?);
-        Ok(Worker { queue: Some(queue), shared, capacity, thread })
+        Ok(Worker { queue: Some(queue), counts, capacity, thread })
     }
 }
 
@@ -278,14 +279,14 @@ impl<T: Send + 'static> Executor<T> for Worker<T> {
     fn execute_batch(&self, batch: &mut Batch<'_, T>) {
         let wanted = batch.len();
         let mut fits = 0;
-        let _ = self.shared.queued.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |queued| {
+        let _ = self.counts.queued.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |queued| {
             fits = wanted.min(self.capacity.saturating_sub(queued));
             Some(queued + fits)
         });
         if let Some(queue) = self.queue.as_ref().filter(|_| fits > 0) {
             let tasks = batch.by_ref().take(fits).collect();
             if let Err(mpsc::SendError(tasks)) = queue.send(tasks) {
-                self.shared.queued.fetch_sub(fits, Ordering::Relaxed);
+                self.counts.queued.fetch_sub(fits, Ordering::Relaxed);
                 batch.refused.extend(tasks);
             }
         }
@@ -293,7 +294,7 @@ impl<T: Send + 'static> Executor<T> for Worker<T> {
     }
 
     fn panicked(&self) -> u64 {
-        self.shared.panicked.load(Ordering::Relaxed)
+        self.counts.panicked.load(Ordering::Relaxed)
     }
 }
 
@@ -309,7 +310,7 @@ impl<T> Drop for Worker<T> {
 
 impl<T> fmt::Debug for Worker<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let queued = self.shared.queued.load(Ordering::Relaxed);
+        let queued = self.counts.queued.load(Ordering::Relaxed);
         f.debug_struct("Worker").field("queued", &queued).field("capacity", &self.capacity).finish()
     }
 }

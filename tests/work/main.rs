@@ -57,7 +57,7 @@ const BOUNDS: [(&str, u64); 10] = [
     // takes them by chunks of records.
     ("tickwheel::purgatory::shard::Shard", 64 * 17 + CHUNK),
     // Each of them guards one thing.
-    ("tickwheel::periodic::State", 2 * BATCH + 6 * CHUNK),
+    ("tickwheel::periodic::Progress", 2 * BATCH + 6 * CHUNK),
     ("tickwheel::purgatory::future::Outcome", 0),
     ("core::option::Option", 0),
     // The timers that were built on a manual clock: see `clocks`.
