@@ -105,7 +105,7 @@ fn refused() {
     assert_eq!(timer.advance_clock(Duration::ZERO), 1);
 }
 
-/// Leases whose store answers nothing, and keys, whose callbacks panic in the end.
+/// Makes leases whose store does not answer, and keys whose callbacks panic in the end.
 fn stood_upon() {
     let clock = ManualClock::new();
     let timer = Timer::builder().name("stood upon").clock(clock.clone()).build().unwrap();
@@ -139,7 +139,7 @@ impl DelayedOperation for Breaks {
     }
 }
 
-/// Operations whose check, callback and drop panic.
+/// Adds operations whose check, callback and drop panic.
 fn operations() {
     let timer = Timer::builder().name("operations").clock(ManualClock::new()).build().unwrap();
     let purgatory = Purgatory::new(&timer);

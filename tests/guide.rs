@@ -36,7 +36,7 @@ fn the_right_column_of_each_table_stands_in_the_program_below_it() {
     assert!(programs == 5 && checked > 60, "only {checked} in {programs} tables");
 }
 
-/// What is quoted from the services, and so not compiled here, stands in their sources.
+/// Code that is quoted from the services, and so not compiled here, must be in their sources.
 #[test]
 fn quotations_are_true() {
     let sources = sources(&root().join("examples/services/src"));

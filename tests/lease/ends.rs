@@ -38,7 +38,7 @@ fn all_are_lost_when_somebody_finds_the_timer_shut_down() {
     assert_eq!(fixture.take_lost(), [], "told once");
 }
 
-/// As soon as the first of them is reported lost, none is held: whoever asks is told.
+/// As soon as the first of them is reported lost, none is held: each caller is told.
 #[test]
 fn none_is_held_any_more_when_the_first_is_reported() {
     type Held = Arc<Mutex<Vec<tickwheel::lease::Lease<u32>>>>;

@@ -84,7 +84,7 @@ pub(crate) struct Fixture {
 }
 
 impl Fixture {
-    /// Leases of 30 s, renewed every 10 s, in batches of at most 5.
+    /// Creates leases of 30 s, renewed every 10 s, in batches of at most 5.
     pub(crate) fn new() -> Self {
         #[cfg(feature = "tracing")]
         warnings::listen();
@@ -239,7 +239,7 @@ fn without_a_timer_all_are_lost_and_no_more_are_taken() {
     let lease = fixture.leases.hold(1).unwrap();
     fixture.pass(9);
     let rounds = fixture.timer.shutdown();
-    // Whoever runs what shutdown returned lets the watchdog know.
+    // Running what shutdown returned tells the watchdog.
     fixture.clock.advance(S);
     rounds.into_iter().map(TimerEntry::into_task).for_each(tickwheel::Task::run);
     assert_eq!(fixture.take_lost(), [(10, 1)]);

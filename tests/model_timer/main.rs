@@ -77,7 +77,7 @@ impl Run {
         self.compare();
     }
 
-    /// Nanoseconds since the timer was built.
+    /// Returns the nanoseconds since the timer was built.
     fn moment(&self, span: Span) -> u64 {
         let pending = self.expected.iter().filter(|timer| timer.is_pending());
         let like: Vec<u64> = pending.map(|timer| timer.deadline).collect();

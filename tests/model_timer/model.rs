@@ -62,7 +62,7 @@ impl Timer {
         self.state == State::Pending
     }
 
-    /// As the handle tells: pending, expired, cancelled.
+    /// Returns the state as the handle tells it: pending, expired, cancelled.
     pub(crate) fn state(&self) -> (bool, bool, bool) {
         let expired = matches!(self.state, State::Expired | State::Returned);
         (self.is_pending(), expired, self.state == State::Cancelled)

@@ -194,7 +194,7 @@ fn leap_against_cascade() {
 /// tick 3 is being flushed. What that adds a revolution after tick 1 belongs into the same bucket.
 ///
 /// Fails when a bucket is polled before its cell is locked: then the wheels' time leaps over the
-/// bucket of tick 1, whose flush files the later timer into it again, for ever.
+/// bucket of tick 1, whose flush files the later timer into it again, endlessly.
 #[test]
 fn add_by_an_older_clock_against_flush() {
     explore("add_by_an_older_clock_against_flush", 2, || {

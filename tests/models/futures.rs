@@ -87,7 +87,7 @@ fn drop_of_a_sleep_against_wake() {
     });
 }
 
-/// A sleep is polled with a new waker as it expires: it was ready, or whoever polled last is woken.
+/// A sleep is polled with a new waker as it expires: it was ready, or the last to poll is woken.
 ///
 /// Fails when `poll` keeps the former waker.
 #[test]

@@ -74,7 +74,7 @@ impl Dog {
         self.seen.lost.lock().unwrap().clone()
     }
 
-    /// Lets time pass, with a store that renews all. How many renewals of a key there were.
+    /// Lets time pass, with a store that renews all. Returns how many renewals of a key there were.
     pub(crate) fn renewals(&self, key: u32, micros: u32) -> usize {
         (0..micros).fold(0, |count, _| {
             self.pass(1);

@@ -57,7 +57,7 @@ impl<O: DelayedOperation> Limbo<O> {
         self.timer.advance_clock(Duration::ZERO);
     }
 
-    /// Nanoseconds since the start.
+    /// Returns the nanoseconds since the start.
     pub(crate) fn now(&self) -> u64 {
         self.clock.now().duration_since(self.start).as_nanos() as u64
     }

@@ -16,7 +16,7 @@ pub(crate) enum Fate {
     Expired,
     /// `on_cancellation`.
     Cancelled,
-    /// By a cancel or a shutdown, without a call to its code. Likewise the others:
+    /// By a cancel or a shutdown. Its code is not called, nor in the cases below.
     Returned,
     /// To who tried to have it watched.
     Refused,

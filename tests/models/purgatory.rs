@@ -237,8 +237,8 @@ fn force_against_force() {
     });
 }
 
-/// What `cancel` answers is what happens; if that is left to the thread that checks it, the
-/// condition decides.
+/// The answer of `cancel` is true; if the end is left to the thread that checks it, the condition
+/// decides.
 ///
 /// Fails when who has found the condition false does not look whether it was cancelled meanwhile.
 #[test]

@@ -1,4 +1,4 @@
-//! Models of keyed timers, which stand on a timer that others may share.
+//! Models of keyed timers, which use a timer that others may share.
 
 use crate::book::{Book, End, Job};
 use crate::harness::explore;

@@ -1,4 +1,4 @@
-//! Whoever takes an item in its check is completed: `true` from `try_complete` is final.
+//! An operation that takes an item in its check is completed: `true` from `try_complete` is final.
 
 use crate::What::{Checked, Completed, Expired};
 use crate::items::{Items, waiting};

@@ -141,8 +141,8 @@ impl Run {
         self.naive.log.extend(expected.into_iter().map(|id| (What::Dropped, id)));
     }
 
-    /// Operations of one tick may expire in any order: the model follows the one that is seen, and
-    /// knows what has to happen between two of them.
+    /// Advances the time. Operations of one tick may expire in any order: the model follows the
+    /// order that it sees, and knows what has to happen between two of them.
     fn advance(&mut self, time: u64) {
         self.clock.advance(half_ms(time));
         self.naive.now += time;

@@ -60,7 +60,7 @@ pub(crate) struct Script {
 }
 
 impl Script {
-    /// Its condition never holds.
+    /// Creates an operation whose condition never holds.
     pub(crate) fn new(id: u32, log: &Log) -> Self {
         Script {
             id,

@@ -78,8 +78,8 @@ impl Drop for Tracked {
     }
 }
 
-/// Every check counts, whoever makes it: so the number of triggers that it takes is not known, and
-/// a lost one would leave an operation behind.
+/// Every check counts, on whichever thread. So the number of triggers that it takes is not known,
+/// and a lost one would leave an operation behind.
 #[test]
 fn operations_that_take_any_number_of_checks_are_all_completed_once() {
     const THREADS: u32 = 20;
@@ -250,7 +250,7 @@ fn whatever_races_every_operation_meets_exactly_one_end() {
             scope.spawn(move || race.work(thread, each));
         }
     });
-    // What is left expires: no later than some milliseconds from now, and a bug may take for ever.
+    // What is left expires: no later than some milliseconds from now, and a bug may take forever.
     let start = Instant::now();
     while race.purgatory.delayed() > 0 || !race.timer.is_empty() {
         assert!(start.elapsed() < HANG, "lost: {}", race.purgatory.stats());

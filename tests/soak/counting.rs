@@ -22,14 +22,14 @@ unsafe impl GlobalAlloc for Counting {
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         IN_USE.fetch_sub(layout.size(), Relaxed);
-        // SAFETY: likewise.
+        // SAFETY: as above.
         unsafe { System.dealloc(pointer, layout) }
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         IN_USE.fetch_add(size, Relaxed);
         IN_USE.fetch_sub(layout.size(), Relaxed);
-        // SAFETY: likewise.
+        // SAFETY: as above.
         unsafe { System.realloc(pointer, layout, size) }
     }
 }

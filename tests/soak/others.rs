@@ -1,4 +1,4 @@
-//! Shapes of what stands on timers, and of whole timers.
+//! Shapes of structures that are built on timers, and of whole timers.
 
 use crate::{HOUR, MS, Measured, REPEATS, SPARE, bounds, in_use, scaled};
 use std::time::Duration;

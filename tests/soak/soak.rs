@@ -1,6 +1,6 @@
 //! Soak: memory follows the timers that live, whatever came and went before.
 //!
-//! Each shape makes a timer, or what stands on one, do very much that is in vain, and leaves some
+//! Each shape makes a timer, or a structure on one, do very much that is in vain, and leaves some
 //! timers alive: then the bytes in use for each of these are bounded. The same again must not take
 //! more. An allocator counts the bytes, so nothing depends on the machine.
 //!

@@ -112,7 +112,7 @@ pub(crate) fn alone() -> Measured {
     })
 }
 
-/// As many as there were, but others: random ones are cancelled and added.
+/// Cancels random timers and adds others: there are as many as before.
 pub(crate) fn random() -> Measured {
     let many = scaled(100_000);
     let mut random = Random(2);

@@ -20,7 +20,7 @@ pub(crate) const THREADS: usize = 4;
 /// Of one thread, in one round.
 pub(crate) const OPERATIONS: usize = 4000;
 
-/// Ends the process when a thread panics: the others would wait for it at the barrier for ever.
+/// Ends the process when a thread panics: the others would wait for it at the barrier forever.
 struct EndAll;
 
 impl Drop for EndAll {

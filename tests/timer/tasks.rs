@@ -141,7 +141,7 @@ fn what_the_executor_refuses_is_handed_on_or_dropped_and_counted() {
     assert_eq!(*refused.lock().unwrap(), [0, 2, 4, 6, 8]);
 }
 
-/// A payload whose drop uses the timer: it would wait for ever if that ran under a lock.
+/// A payload whose drop uses the timer: it would wait forever if that ran under a lock.
 #[derive(Debug)]
 struct Hostile {
     timer: Arc<OnceLock<Weak<Timer<Hostile>>>>,

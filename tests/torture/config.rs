@@ -45,7 +45,7 @@ pub(crate) enum Ending {
     Settle,
     /// A thread shuts the timer down while the others work.
     Shutdown,
-    /// Whoever is the last to let go of the timer drops it, with all that is pending.
+    /// The last thread to let go of the timer drops it, with all that is pending.
     Drop,
 }
 
@@ -146,8 +146,8 @@ impl Config {
         self.tick.as_nanos() as u64
     }
 
-    /// Nanoseconds that lie at an edge of a level, or one tick or nanosecond beside it; counted
-    /// from `now`, which is aligned to the level first in half of the cases.
+    /// Returns nanoseconds at an edge of a level, or one tick or nanosecond beside it; counted from
+    /// `now`, which is aligned to the level first in half of the cases.
     fn edge(&self, random: &mut Random, now: u64) -> u64 {
         let size = self.wheel_size as u64;
         let level = random.one(&[0, 0, 1, 1, 1, 2, 2, 3, 4, 5, 8]);

@@ -1,4 +1,4 @@
-//! What stands on the timer and has keys, or goes on by itself: keyed timers, leases, series.
+//! Structures on the timer that have keys, or continue by themselves: keyed timers, leases, series.
 
 use crate::config::scatter;
 use crate::hand::Hand;
@@ -174,7 +174,7 @@ impl Hand {
             let jitter = world.config.delay(&mut self.random, now);
             periodic = periodic.jitter(Duration::from_nanos(jitter)).first_after(Duration::ZERO);
         }
-        // Dropped with the series, whoever ends it.
+        // Dropped with the series, however it ends.
         let ticket = world.ledger.ticket(Kind::Series, Arc::default());
         let (weak, busy) = (Weak::clone(&world.weak), AtomicBool::new(false));
         let started = periodic.start(&world.timer, move |run| {

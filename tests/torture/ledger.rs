@@ -29,7 +29,7 @@ pub(crate) enum Kind {
 pub(crate) enum End {
     Fired,
     Cancelled,
-    /// Cancelled by a guard, or by dropping what stands on the timer.
+    /// Cancelled by a guard, or by dropping a structure that is built on the timer.
     Guarded,
     /// Another one took its place, or it did not get one.
     Replaced,
@@ -101,7 +101,7 @@ impl Ledger {
         }
     }
 
-    /// Nanoseconds since the round began, by the timer's clock.
+    /// Returns the nanoseconds since the round began, by the timer's clock.
     pub(crate) fn now(&self) -> u64 {
         self.nanos(self.clock.now())
     }
@@ -134,7 +134,7 @@ impl Ledger {
         self.ends[kind as usize][end as usize].load(SeqCst)
     }
 
-    /// Tickets that have not ended.
+    /// Returns the number of tickets that have not ended.
     pub(crate) fn open(&self, kind: Kind) -> u64 {
         // The ends first: a ticket is made before it ends.
         let ended: u64 = self.ends[kind as usize].iter().map(|count| count.load(SeqCst)).sum();
@@ -146,13 +146,13 @@ impl Ledger {
         kinds.iter().all(|kind| self.open(*kind) == 0)
     }
 
-    /// Tickets that vanished. A series drops its task however it ends.
+    /// Returns the number of tickets that vanished. A series drops its task however it ends.
     pub(crate) fn unexplained(&self) -> u64 {
         let kinds = [Kind::Timer, Kind::Keyed, Kind::Operation];
         kinds.iter().map(|kind| self.ended(*kind, End::Unexplained)).sum()
     }
 
-    /// Tasks that share their closure.
+    /// Returns the number of tasks that share their closure.
     pub(crate) fn shared(&self) -> u64 {
         self.next_shared.load(SeqCst).min(SHARED) as u64
     }

@@ -1,15 +1,15 @@
 //! Torture: everything at once, at random, for as long as one likes.
 //!
-//! Long-lived threads meet for one round after the other. In each they call everything that there
-//! is on a timer of a random configuration and on what stands on it, from outside and from inside
-//! tasks; some tasks, stores and executors fail and panic; somebody shuts the timer down, or drops
-//! it, while the others work. Then every task has to have ended exactly once, none early, none
-//! late once all is quiet, and all counts have to add up. A watchdog ends the process when nothing
-//! moves. What a round does follows from its seed, but for how its threads interleave.
+//! Long-lived threads meet for one round after the other. In each round they call everything there
+//! is on a timer of a random configuration and on the structures built on it, from outside and from
+//! inside tasks. Some tasks, stores and executors fail and panic. One thread shuts the timer down,
+//! or drops it, while the others work. Then every task has to have ended exactly once, none early,
+//! and none late once all is quiet, and all counts have to add up. A watchdog ends the process when
+//! nothing moves. The actions of a round follow from its seed, except how its threads interleave.
 //!
 //! It found, within seconds, turns that never ended: an adder whose look at the clock was older
 //! than the bucket that had just been polled armed an earlier bucket of the same shard. By the time
-//! that was flushed, later ticks had come into its slot, and were filed into it again, for ever.
+//! that was flushed, later ticks had come into its slot, and were filed into it again, endlessly.
 //!
 //! - `TICKWHEEL_TORTURE_SECONDS`: for how long, 3 unless set.
 //! - `TICKWHEEL_TORTURE_SEED`: repeats the round with this seed, again and again.

@@ -1,4 +1,4 @@
-//! The world of a round: a timer, all that stands on it, and what its threads share.
+//! The world of a round: a timer, everything that is built on it, and what its threads share.
 
 use crate::config::{Config, scatter};
 use crate::executors::build;
@@ -111,7 +111,7 @@ impl World {
     }
 }
 
-/// A reference to the world. Whoever drops the last one drops the timer.
+/// A reference to the world. Dropping the last one drops the timer.
 pub(crate) struct Ref(Option<Arc<World>>);
 
 impl Ref {

@@ -50,7 +50,7 @@ const BOUNDS: [(&str, u64); 10] = [
     ("tickwheel::timer::driver::Turn", 2 * BATCH + 8 * CHUNK + 64 * 64),
     // A batch arms as many buckets at most; of each level of each shard a bucket expires early.
     ("tickwheel::timer::delay_queue::State", 2 * BATCH),
-    // Likewise; keys are taken out 64 at a time.
+    // The same; keys are taken out 64 at a time.
     ("tickwheel::keyed::shard::Shard", 2 * BATCH + 8 * CHUNK),
     ("tickwheel::lease::watchdog::Schedule", 2 * BATCH + 6 * CHUNK),
     // Operations are visited by blocks of 17, until 32 were found or the blocks end; a shutdown

@@ -54,7 +54,7 @@ impl Report {
         println!("\nper operation; {}", self.built_by);
     }
 
-    /// Says what differs from the baseline; whether nothing has risen.
+    /// Prints the differences from the baseline. Returns whether no count has risen.
     pub fn check(&self, baseline: &Report) -> bool {
         if self.built_by != baseline.built_by {
             println!("Not compared: {} made the baseline. To renew it: {WRITE}", baseline.built_by);

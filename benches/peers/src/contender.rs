@@ -13,7 +13,7 @@ pub trait Contender {
 
     fn add(&mut self, deadline: Self::Deadline, task: u64) -> Self::Handle;
 
-    /// Cancels a timer; whether it was still there.
+    /// Cancels a timer. Returns whether it was still pending.
     fn cancel(&mut self, handle: Self::Handle) -> bool;
 
     /// Moves a timer to a later deadline, if the contender can.

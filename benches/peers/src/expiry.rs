@@ -1,4 +1,4 @@
-//! How long it takes to expire what stands on a timer, in virtual time: P_expire and K_expire.
+//! How long it takes to expire operations and keys, in virtual time: P_expire and K_expire.
 
 use crate::work::{Random, measured, nanos_per};
 use std::sync::Arc;
@@ -24,7 +24,8 @@ impl DelayedOperation for Expires {
     }
 }
 
-/// Operations on two of 10,000 keys each, cascades included: nanoseconds per operation.
+/// Measures operations on two of 10,000 keys each, cascades included. Returns nanoseconds per
+/// operation.
 pub fn operations(count: u64) -> f64 {
     let (timer, clock, expired) = world();
     let purgatory = Purgatory::new(&timer);

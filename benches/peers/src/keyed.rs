@@ -21,10 +21,10 @@ pub trait Keyed: Send + 'static {
 
     fn deadline(&self, after: Duration) -> Self::Deadline;
 
-    /// Schedules a key's task, in the place of the one that it has; whether it had none.
+    /// Schedules a key's task, replacing the one that it has. Returns whether it had none.
     fn schedule(&mut self, key: u64, deadline: Self::Deadline, task: u64) -> bool;
 
-    /// Moves a key's task to a later deadline; whether there was one.
+    /// Moves a key's task to a later deadline. Returns whether there was one.
     fn touch(&mut self, key: u64, deadline: Self::Deadline) -> bool;
 
     /// Takes a key's task back.

@@ -28,7 +28,7 @@ impl Recorder {
         Recorder(Arc::new(Mutex::new(Records { late, early: 0 })))
     }
 
-    /// Enters what happens now and was due at `deadline`.
+    /// Records an event that happens now and was due at `deadline`.
     pub fn record(&self, deadline: Instant) {
         let now = Instant::now();
         let mut records = self.lock();

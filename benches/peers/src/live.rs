@@ -10,8 +10,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tickwheel::{Timer, TimerEntry};
 
-/// Wake-ups of the reaper, and its processor time in milliseconds, while 1 M timers are an hour and
-/// more away.
+/// Measures the wake-ups of the reaper, and its processor time in milliseconds, while 1 M timers
+/// are at least an hour away.
 pub fn idle(seconds: u64) -> (f64, f64) {
     let timer: Timer<u64> = Timer::builder().name("w7").executor(|_| ()).start().expect("a thread");
     let start = Instant::now();

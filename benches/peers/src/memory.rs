@@ -9,7 +9,7 @@ use tickwheel::keyed::KeyedTimer;
 use tickwheel::purgatory::{DelayedOperation, Purgatory};
 use tickwheel::{Timer, TimerEntry};
 
-/// Bytes that are allocated now.
+/// Returns the number of bytes that are allocated now.
 #[allow(unsafe_code)]
 pub fn allocated() -> f64 {
     // SAFETY: reads glibc's counters; takes and changes nothing.

@@ -27,7 +27,7 @@ pub trait Shared: Send + Sync + 'static {
 
 /// One that can step a virtual clock as well: then it takes part in the single-threaded work, too.
 pub trait Expiring: Shared {
-    /// As [`Contender::expire_all`].
+    /// Expires all timers, as [`Contender::expire_all`] does.
     fn expire_all(&self, last_ms: u64) -> (u64, u64);
 }
 

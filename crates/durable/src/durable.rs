@@ -290,8 +290,8 @@ async fn schedule<S: Store>(node: &Node<S>, rows: Vec<NewRow>) -> Result<Vec<Sch
     Ok(answers)
 }
 
-/// Hashes a key, the same for ever and everywhere: FNV-1a, whose low bits are mixed well enough to
-/// choose a slot.
+/// Hashes a key, the same at all times and everywhere: FNV-1a, whose low bits are mixed well enough
+/// to choose a slot.
 fn hash(key: &str) -> u64 {
     struct Fnv(u64);
     impl Hasher for Fnv {

@@ -204,7 +204,7 @@ async fn a_dead_node_is_taken_over(server: &Server) {
     assert_eq!(second.stats().slots, 1_024);
 }
 
-/// As the README lists them.
+/// Checks the rights that the README lists.
 async fn it_needs_no_rights_but_those_listed(server: &Server) {
     let least = "CREATE ROLE app LOGIN;
         GRANT USAGE ON SCHEMA tickwheel TO app;

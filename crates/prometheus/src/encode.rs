@@ -115,8 +115,8 @@ fn histogram(mut encoder: MetricEncoder<'_>, lateness: &LatenessFigures) -> fmt:
     encoder.encode_histogram::<NoLabelSet>(sum_s, lateness.count(), &buckets, None)
 }
 
-/// Levels are told apart by what a slot spans and how many there are: those of keyed timers have
-/// fewer slots than the timer's own, and so other ticks.
+/// Encodes the levels. They are distinguished by the time that a slot spans and by the number of
+/// slots: those of keyed timers have fewer slots than the timer's own, and so other ticks.
 fn levels(encoder: Encoder<'_, '_>, timers: &[TimerFigures]) -> fmt::Result {
     let samples = |value: fn(&LevelFigures) -> usize| {
         timers.iter().flat_map(move |timer| {

@@ -12,7 +12,7 @@ use tickwheel::lease::Leases;
 use tickwheel::purgatory::{DelayedOperation, Purgatory};
 use tickwheel::{Timer, WeakTimer};
 
-/// Timers, and what stands on them, whose figures Prometheus reads.
+/// Timers, and the structures built on them, whose figures Prometheus reads.
 ///
 /// Register each with one line, and the metrics with a
 /// [`Registry`](prometheus_client::registry::Registry), as a collector. Every figure is read when
@@ -67,7 +67,7 @@ impl Metrics {
     pub fn timer<T: Send + 'static>(&self, timer: &Timer<T>) {
         let weak: WeakTimer<T> = timer.downgrade();
         let mut sources = self.lock();
-        // Whoever builds timer after timer keeps nothing of the former ones here.
+        // A service that builds timer after timer keeps nothing of the former ones here.
         sources.timers.retain(|source| source.read().is_some());
         add(&mut sources.timers, timer.name(), move |name| {
             let timer = weak.upgrade()?;

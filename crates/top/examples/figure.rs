@@ -201,7 +201,7 @@ fn filled((level, first): Bucket, entries: usize, later: bool) -> Group {
     group
 }
 
-/// Arrows from a bucket of an overflow wheel to the finer ones that its entries are moved to.
+/// Draws arrows from a bucket of an overflow wheel to the finer ones that its entries are moved to.
 fn cascade((level, first): Bucket, moved: &Buckets) -> Group {
     let middle = |(level, first): Bucket| x(first) + span(level) as f64 * TICK / 2.0;
     let (from, y) = (middle((level, first)), ROWS[level] + ROW);

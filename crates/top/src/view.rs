@@ -167,7 +167,7 @@ fn others(sample: &Sample, width: u16) -> Paragraph<'_> {
             line(&format!("{what} {name}"), &number(count as f64), "", "")
         }),
     );
-    Paragraph::new(lines).block(Block::bordered().title(" what stands on them "))
+    Paragraph::new(lines).block(Block::bordered().title(" built on these timers "))
 }
 
 #[cfg(test)]

@@ -33,7 +33,8 @@ impl Follower {
         tracing::info!(?pace, "follower");
     }
 
-    /// Copies a partition up to an offset, unless it stands still. Whether that is news.
+    /// Copies a partition up to an offset, unless the follower is stopped. Returns whether that is
+    /// news.
     pub fn copy(&self, partition: &Partition, end: i64) -> bool {
         // Under the lock: what it did not have when it was stopped it does not get after that.
         let pace = self.pace.lock();

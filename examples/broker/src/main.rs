@@ -32,7 +32,8 @@ fn main() -> ExitCode {
     ExitCode::from(u8::from(result.is_err()))
 }
 
-/// As many open files, connections that is, as the system lets this process have.
+/// Raises the number of open files, and thereby of connections, as far as the system lets this
+/// process.
 fn raise_file_limit() {
     let limit = getrlimit(Resource::Nofile);
     // If it fails, connections are refused a little sooner.

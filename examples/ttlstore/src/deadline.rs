@@ -37,7 +37,8 @@ impl Now {
         Deadline { wall_ms, instant: self.plus(wall.saturating_sub(self.wall)) }
     }
 
-    /// Times beyond the end of the clock are its end: some 30 years before they would matter.
+    /// Adds a time. A sum beyond the end of the clock is its end: some 30 years before that would
+    /// matter.
     fn plus(&self, time: Duration) -> Instant {
         const FAR: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
         self.instant.checked_add(time).unwrap_or_else(|| self.instant + FAR)

@@ -34,7 +34,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 async fn serve(options: &Options, shared: &Arc<Shared>) -> Result<(), Box<dyn Error>> {
-    // From here on, so that whoever sees it listen may end it.
+    // From here on, so that anybody who sees it listen may end it.
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let listener = TcpListener::bind((options.bind, options.port)).await?;

@@ -23,7 +23,7 @@ const MAX_REQUEST: usize = 8 * 1024;
 
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Answers scrapes for ever, one after the other.
+/// Answers scrapes forever, one after the other.
 pub async fn run(listener: TcpListener, shared: Arc<Shared>) {
     loop {
         match listener.accept().await {

@@ -8,7 +8,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tracing::{debug, warn};
 
-/// Takes connections for ever.
+/// Accepts connections forever.
 pub async fn run(listener: TcpListener, shared: Arc<Shared>) {
     loop {
         match listener.accept().await {

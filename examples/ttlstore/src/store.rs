@@ -25,7 +25,7 @@ pub struct Value {
 /// Keys with values, which vanish on time.
 ///
 /// The keyed timer is the only table. To it, a key without a deadline is one whose deadline never
-/// comes. Whoever uses a key has its entry, and with that the lock of its shard: so its value and
+/// comes. Code that uses a key has its entry, and with that the lock of its shard: so its value and
 /// its deadline change as one, and not while it expires. A key whose time is up, but whose alarm
 /// has not come yet, expires when somebody looks at it.
 #[derive(Debug)]

@@ -41,7 +41,8 @@ impl Contender for HashWheel {
         HashWheel { wheel: QuadWheelWithOverflow::new(), next_id: 0 }
     }
 
-    /// Delays count from the wheel's present, which is 0 whenever something is added here.
+    /// Returns a delay, counted from the wheel's present, which is 0 whenever something is added
+    /// here.
     fn deadline(&self, at_ms: u64) -> Duration {
         Duration::from_millis(at_ms)
     }

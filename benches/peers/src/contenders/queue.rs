@@ -11,7 +11,7 @@ pub trait DeadlineQueue: Default + Send + 'static {
     /// Returns the deadline of the first entry, which may have been cancelled.
     fn first(&self) -> Option<u64>;
 
-    /// Takes the first entry out if it is due, with its task if it was not cancelled. Whether it
-    /// was due.
+    /// Takes the first entry out if it is due, with its task if it was not cancelled. Returns
+    /// whether it was due.
     fn pop(&mut self, now: u64, expired: impl FnOnce(u64)) -> bool;
 }

@@ -14,10 +14,10 @@ const HINTS: Duration = Duration::from_millis(20);
 /// is mostly rows that are dead and, under somebody's long transaction, not yet removed.
 const SWEEP: Duration = Duration::from_secs(1);
 const SWEPT: Duration = Duration::from_secs(10);
-/// Likewise for what a transaction of some minutes committed late.
+/// The same for what a transaction of some minutes committed late.
 const LONG_SWEEP: Duration = Duration::from_secs(30);
 const LONG_SWEPT: Duration = Duration::from_secs(600);
-/// Likewise for all there is, as on a takeover.
+/// The same for everything, as on a takeover.
 const FULL_SWEEP: Duration = Duration::from_secs(600);
 /// What is later than this should have been taken by now.
 const OVERDUE: Duration = Duration::from_millis(500);

@@ -48,7 +48,7 @@ async fn renew<S: Store>(
 /// Joins, and joins again as another node whenever the lease was lost, until it has to leave.
 pub(crate) async fn run<S: Store>(node: Arc<Node<S>>, mut leave: watch::Receiver<bool>) {
     let (renewals, queue) = mpsc::unbounded_channel();
-    // Ends with this task, even if that is aborted: the two would keep the node for ever.
+    // Ends with this task, even if that is aborted: the two would keep the node forever.
     let mut renewing = JoinSet::new();
     renewing.spawn(renew(Arc::clone(&node), queue));
     let terms = LeaseTerms::new(node.options.lease);

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use tickwheel::keyed::KeyedTimer;
 use tickwheel::{Timer, TimerEntry};
 
-/// Near timers by their places: whoever tells of one, and however often, it is there once.
+/// Near timers by their places: each is there once, however often it is reported.
 pub(crate) struct Window {
     near: KeyedTimer<Place, ()>,
     ready: Arc<Ready>,

@@ -113,7 +113,7 @@ pub enum Ending {
     Done,
     /// The row is due then and may be claimed again.
     Retry(StoreTime),
-    /// Likewise, with this payload and no attempts.
+    /// The same, with this payload and no attempts.
     Again(StoreTime, Vec<u8>),
     /// The row goes to the dead ones, with this reason.
     Dead(String),
@@ -146,7 +146,7 @@ pub trait Store: Send + Sync + 'static {
     /// Returns how many slots there are. Does not change.
     fn slots(&self) -> u32;
 
-    /// Returns the slot for a hash. The same for ever, from each node.
+    /// Returns the slot for a hash. It is the same at all times and on each node.
     fn slot(&self, hash: u64) -> u32;
 
     /// Lets a node in, with a lease from now on.

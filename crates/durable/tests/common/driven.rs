@@ -98,7 +98,7 @@ pub(crate) struct Driven<S> {
 
 const LEASE: Duration = Duration::from_secs(3600);
 
-/// As much as a test wants to see; ids are small, so they show order.
+/// Returns as much as a test wants to see; ids are small, so they show order.
 fn tell(answer: &impl Debug) -> String {
     format!("{answer:?}")
 }

@@ -118,7 +118,7 @@ impl Page {
         }
     }
 
-    /// Bounds and cumulative counts.
+    /// Returns the bounds and the cumulative counts.
     pub(crate) fn histogram(&self, metric: &str, labels: &[(&str, &str)]) -> Vec<(f64, f64)> {
         match self.find(metric, labels) {
             Value::Histogram(bars) => bars.iter().map(|bar| (bar.less_than, bar.count)).collect(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tickwheel::TimerEntry;
 use tickwheel::purgatory::DelayedOperation;
 
-/// Parked on its group's name. On expiry whoever has not joined is out.
+/// Parked on its group's name. On expiry, members that have not joined are out.
 pub(super) struct DelayedJoin {
     pub(super) group: Arc<Group>,
     pub(super) sessions: Sessions,

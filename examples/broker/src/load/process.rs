@@ -30,7 +30,8 @@ impl Process {
         Ok(Process { child, address })
     }
 
-    /// Seconds of processor time so far, of all its threads, here and in the kernel.
+    /// Returns the seconds of processor time so far, of all its threads, in user mode and in the
+    /// kernel.
     pub(super) fn cpu_seconds(&self) -> Result<f64, Failure> {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
         // The name, in parentheses, may have blanks in it; utime and stime are the fields 14, 15.

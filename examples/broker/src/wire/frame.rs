@@ -77,7 +77,7 @@ impl<R: AsyncRead + Unpin> Inbox<R> {
         std::future::pending().await
     }
 
-    /// Reads what is there. Whether there will be more.
+    /// Reads what is there. Returns whether there will be more.
     async fn fill(&mut self) -> Result<bool, FrameError> {
         let read = self.reader.read_buf(&mut self.buffer).await;
         read.map(|length| length > 0).map_err(FrameError::Broken)

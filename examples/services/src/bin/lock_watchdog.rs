@@ -140,7 +140,7 @@ impl Scene {
         self.wait(what, |scene| Ok(so(scene.first.report(), scene.other.report())))
     }
 
-    /// Prints how things stand once a period until they are so.
+    /// Prints the state once a period until it is as wanted.
     fn wait(
         &mut self,
         what: &str,

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! A registry that fails on schedule, and services that register there over HTTP. The exit status
-//! is 1 if one was not registered, was tried too early or too often, or blocked itself for ever.
+//! is 1 if one was not registered, was tried too early or too often, or blocked itself forever.
 
 use backon::{BackoffBuilder, ExponentialBuilder};
 use clap::Parser;

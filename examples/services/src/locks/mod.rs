@@ -118,7 +118,8 @@ impl Lock {
         self.lease.is_held()
     }
 
-    /// Gives it back. Whether it was held until now; if not, it may be somebody else's.
+    /// Gives the lock back. Returns whether it was held until now; if not, it may be somebody
+    /// else's.
     pub fn unlock(self) -> Result<bool, LockError> {
         let LockId { name, token } = self.lease.key().clone();
         if !self.lease.release() {

@@ -19,7 +19,7 @@ use tokio::net::{TcpListener, TcpStream};
 pub enum Reply {
     Registered,
     Unavailable,
-    /// The client waits for ever, if it does not look at the time.
+    /// The client waits forever, unless it limits the time.
     Silence,
 }
 

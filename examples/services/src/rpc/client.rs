@@ -43,8 +43,8 @@ struct Call {
     outcome: oneshot::Sender<Result<Vec<u8>, CallError>>,
 }
 
-/// A request as it waits to be sent. Whoever takes it decides: the writer, who sends it, or the end
-/// of its call, with which it is gone.
+/// A request as it waits to be sent. The code that takes it decides: the writer, which sends it, or
+/// the end of its call, with which it is gone.
 #[derive(Clone)]
 struct Request(Arc<Mutex<Option<Vec<u8>>>>);
 

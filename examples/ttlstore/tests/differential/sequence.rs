@@ -215,7 +215,8 @@ impl Sequence {
         first
     }
 
-    /// Redis counts keys that have expired until it happens upon them: they are looked at before.
+    /// Counts the keys. Redis counts expired keys until it comes across them, so they are looked at
+    /// before.
     fn count(&mut self) -> Step {
         self.planned = vec![ask(&["dbsize"])];
         ask(&[&["exists"], &KEYS[..]].concat())

@@ -57,7 +57,7 @@ impl Connector {
     }
 }
 
-/// How long an answer is waited for: a network that swallows gives none for ever.
+/// How long to wait for an answer: a network that swallows packets never gives one.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How often a statement is repeated that met another one crosswise.

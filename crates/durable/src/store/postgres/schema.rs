@@ -5,7 +5,7 @@ use crate::store::postgres::link::{Connector, explain};
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Transaction};
 
-/// How many slots a namespace has. Fixed for ever: a key's slot follows from its hash.
+/// How many slots a namespace has. Never changes: a key's slot follows from its hash.
 pub(super) const SLOTS: u32 = 1_024;
 
 /// What brings a database from each version to the next. Never changed once released.

@@ -76,7 +76,7 @@ impl Store for Sqlite {
     }
 
     async fn join(&self, node: NodeId, _: Duration) -> Result<(), Error> {
-        // Whoever it was before has lost its lease: a node joins again only then.
+        // The former node has lost its lease: a node joins again only then.
         self.call(move |_, state| {
             (state.member, state.owner) = (Some(node), None);
             Ok(())

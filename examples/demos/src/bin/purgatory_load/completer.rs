@@ -110,7 +110,7 @@ impl Completer {
         Ok(Completer { queue, stop, thread })
     }
 
-    /// Stops the thread. How many triggers that were; `None` if it has panicked.
+    /// Stops the thread. Returns how many triggers there were; `None` if it has panicked.
     pub(crate) fn stop(self) -> Option<u64> {
         self.stop.store(true, Ordering::Release);
         self.thread.join().ok()
@@ -157,8 +157,8 @@ impl Rounds {
     }
 
     /// Triggers the keys. Not one for each request: a trigger checks every request of its key, so
-    /// where many wait on the same one that would take quadratic time. A broker triggers a
-    /// partition likewise, once for a batch of records that came in together.
+    /// where many wait on the same one that would take quadratic time. A broker does the
+    /// same: it triggers a partition once for a batch of records that came in together.
     fn trigger(&mut self) -> u64 {
         self.triggers += self.keys.len() as u64;
         for key in self.keys.drain(..) {

@@ -100,7 +100,7 @@ impl Ledger {
     }
 
     /// Notes that a trigger, which came after `make_ready`, has returned before the deadline: so
-    /// the request has been completed, or whoever holds it will. It must not expire.
+    /// the request has been completed, or its holder will complete it. It must not expire.
     pub(crate) fn note_trigger(&self, id: u32) {
         let request = &self.requests[id as usize];
         // Nearly always it has ended: then there is nothing to write.

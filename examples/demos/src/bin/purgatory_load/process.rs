@@ -8,7 +8,7 @@ pub(crate) fn peak_memory() -> Option<u64> {
     memory::from("/proc/self/status", "VmHWM:")
 }
 
-/// Seconds of processor time, of all threads that there are or were: user and system.
+/// Returns the seconds of processor time of all present and former threads: user and system.
 pub(crate) fn cpu_seconds() -> Option<f64> {
     let text = fs::read_to_string("/proc/self/stat").ok()?;
     // The second field, in parentheses, may hold anything; these are the 14th and the 15th.

@@ -213,7 +213,7 @@ impl fmt::Display for Report {
         f.write_str(if self.faults().is_empty() {
             "OK: every request ended once, none early, and nothing was left behind"
         } else {
-            "FAILED: what is wrong stands on stderr"
+            "FAILED: stderr says what is wrong"
         })
     }
 }

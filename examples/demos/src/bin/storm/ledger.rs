@@ -59,7 +59,7 @@ impl Ledger {
     /// Each slot is opened by one thread only.
     pub(crate) fn open(&self, slot: usize, deadline: Instant) -> Option<Request> {
         let Slot { state, deadline: entered } = &self.slots[slot];
-        // Acquire: whoever closed the slot has read the old deadline.
+        // Acquire: the thread that closed the slot has read the old deadline.
         let old = state.load(Ordering::Acquire);
         if old & 1 == 1 {
             return None;

@@ -191,7 +191,8 @@ fn wait_for_pools(options: &Options, ledger: &Ledger) {
     }
 }
 
-/// Shuts the timer down. How many timers it returned, and how many of them should have expired.
+/// Shuts the timer down. Returns how many timers it returned, and how many of them should have
+/// expired.
 fn shut_down(timer: &Timer<Request>, ledger: &Ledger, tick: Duration) -> (u64, u64) {
     let (mut returned, mut overdue) = (0, 0);
     for entry in timer.shutdown() {
