@@ -95,7 +95,7 @@ where
 {
     watchdog: Arc<Watchdog<K>>,
     hasher: RandomState,
-    /// Kept, so that renewal does not end with somebody else's last clone; and until all leases
+    /// Kept so that renewal does not end when other code drops its last clone, and until all leases
     /// have ended.
     timer: Timer,
 }
