@@ -11,7 +11,7 @@ use crate::wheel::bucket::Reference;
 use crate::wheel::wheels::Wheels;
 use crate::work;
 
-/// The number of references, and of buckets, that one call looks at.
+/// The number of references after which one call ends, and the most buckets that it looks at.
 const STEP: usize = 32;
 
 /// The position of the sweep; see the [module](self).
@@ -34,19 +34,24 @@ impl Sweep {
         batch: &mut Vec<Reference>,
         is_live: impl Fn(Reference) -> bool,
     ) {
-        let mut looked_at = 0;
-        for _ in 0..STEP {
-            work::count(1);
+        let (mut looked_at, mut buckets) = (0, STEP);
+        while looked_at < STEP && buckets > 0 {
             let Some(bucket) = wheels.nth_bucket(self.bucket) else {
                 // Called again at the end of a round: that round was not enough.
                 *self = Sweep { is_thorough: !self.is_thorough, ..Sweep::default() };
+                buckets -= 1;
                 continue;
             };
             let len = wheels.len_of(bucket);
             if len == 0 {
-                (self.bucket, self.left) = (self.bucket + 1, 0);
+                let empty = wheels.count_empty(bucket, buckets);
+                work::count(empty);
+                (self.bucket, self.left) = (self.bucket + empty, 0);
+                buckets -= empty;
                 continue;
             }
+            work::count(1);
+            buckets -= 1;
             let (taken, live) = wheels.sweep_front(bucket, batch, &is_live);
             looked_at += taken;
             // The bucket may have been flushed since the last look: then fewer references are left.
@@ -54,9 +59,6 @@ impl Sweep {
             let pays = self.is_thorough || live * 4 <= taken * 3;
             self.left = if pays { left.saturating_sub(taken) } else { 0 };
             self.bucket += usize::from(self.left == 0);
-            if looked_at >= STEP {
-                return;
-            }
         }
     }
 }

@@ -238,6 +238,16 @@ impl Wheels {
         (level < self.levels.len()).then_some(BucketId { level: level as u8, slot: slot as u32 })
     }
 
+    /// Returns how many empty buckets there are from this one on, at most `most`. Looks no further
+    /// than to the end of its level.
+    pub(crate) fn count_empty(&self, id: BucketId, most: usize) -> usize {
+        let buckets = match id.level {
+            ELAPSED => &self.elapsed[id.slot as usize..],
+            level => &self.levels[level as usize].buckets[id.slot as usize..],
+        };
+        buckets.iter().take(most).take_while(|bucket| bucket.len() == 0).count()
+    }
+
     /// Returns the ticks that a slot of each level spans, finest first.
     pub(crate) fn levels(&self) -> impl Iterator<Item = u64> {
         self.levels.iter().map(|wheel| wheel.span.ticks())
