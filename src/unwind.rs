@@ -17,6 +17,7 @@ use crate::purgatory::Purgatory;
 use crate::purgatory::future::Wait;
 use crate::purgatory::operation::DelayedOperation;
 use crate::purgatory::pending::Pending;
+use crate::timer::base::Base;
 use crate::timer::builder::TimerBuilder;
 use crate::timer::clock::ManualClock;
 use crate::timer::entry::Task;
@@ -35,6 +36,8 @@ macro_rules! unwind_safe {
 
 unwind_safe! {
     [] ManualClock,
+    // Part of the futures.
+    [] Base,
     [T: Send + 'static] Timer<T>,
     [T: Send + 'static] WeakTimer<T>,
     // A builder is consumed as it builds: no code sees it after a panic in that.

@@ -5,13 +5,16 @@ pub(crate) mod hyper;
 
 use crate::periodic::missed::MissedTick;
 use crate::timer::Timer;
+use crate::timer::base::Base;
 use crate::timer::entry::{Task, TimerEntry, When};
 use crate::timer::error::AddError;
+use crate::timer::shards::Shards;
 use crate::timer::timeout::Timeout;
 use std::error::Error;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::{Duration, Instant};
 
@@ -27,7 +30,7 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 #[must_use = "a future does nothing unless it is polled"]
 pub struct Sleep {
-    timer: Timer,
+    base: Arc<Base>,
     /// `None`: so far away that no `Instant` can tell.
     deadline: Option<Instant>,
     armed: Option<Armed>,
@@ -78,14 +81,14 @@ impl<T: Send + 'static> Timer<T> {
     /// # }).unwrap();
     /// ```
     pub fn sleep(&self, delay: Duration) -> Sleep {
-        Sleep { timer: self.closures(), deadline: self.now().checked_add(delay), armed: None }
+        Sleep::new(self, self.now().checked_add(delay))
     }
 
     /// Returns a future that completes at `deadline`, a time of the timer's clock.
     ///
     /// Its output is a [`SleepError`] if the timer is full or was shut down. Never blocks.
     pub fn sleep_until(&self, deadline: Instant) -> Sleep {
-        Sleep { timer: self.closures(), deadline: Some(deadline), armed: None }
+        Sleep::new(self, Some(deadline))
     }
 
     /// Limits the time of `future`: its output, or [`TimedError::Elapsed`] if it takes longer than
@@ -143,6 +146,19 @@ impl<T: Send + 'static> Timer<T> {
 }
 
 impl Sleep {
+    fn new<T: Send + 'static>(timer: &Timer<T>, deadline: Option<Instant>) -> Self {
+        Sleep { base: Arc::clone(timer.base()), deadline, armed: None }
+    }
+
+    fn now(&self) -> Instant {
+        self.base.driver.context.time.clock.now()
+    }
+
+    #[cfg(feature = "hyper")]
+    pub(crate) fn timer_name(&self) -> &str {
+        &self.base.driver.context.name
+    }
+
     /// Returns the deadline, or `None` if it is too far away for an `Instant`.
     pub fn deadline(&self) -> Option<Instant> {
         self.deadline
@@ -150,13 +166,13 @@ impl Sleep {
 
     /// Returns whether the deadline has passed.
     pub fn is_elapsed(&self) -> bool {
-        self.deadline.is_some_and(|deadline| deadline <= self.timer.now())
+        self.deadline.is_some_and(|deadline| deadline <= self.now())
     }
 
     /// Moves the deadline to `delay` from now, even if the old one has passed. Costs as much as
     /// [`Timeout::reschedule`].
     pub fn reset(&mut self, delay: Duration) {
-        self.reset_to(self.timer.now().checked_add(delay));
+        self.reset_to(self.now().checked_add(delay));
     }
 
     /// Moves the deadline to `deadline`, even if the old one has passed.
@@ -177,7 +193,7 @@ impl Sleep {
     pub(crate) fn poll_by(
         &mut self,
         context: &Context<'_>,
-        add: impl FnOnce(&Timer, TimerEntry) -> Result<Timeout, AddError<Task>>,
+        add: impl FnOnce(&Shards<Task>, TimerEntry) -> Result<Timeout, AddError<Task>>,
     ) -> Poll<Result<(), SleepError>> {
         if self.is_elapsed() {
             self.cancel();
@@ -190,7 +206,7 @@ impl Sleep {
         let waker = waker.clone();
         let wakes = identity(&waker);
         let entry = TimerEntry::new(When::at_or_never(self.deadline), Task::from(waker));
-        match add(&self.timer, entry) {
+        match add(self.base.closures(), entry) {
             Ok(timeout) => {
                 self.armed = Some(Armed { timeout, wakes });
                 Poll::Pending
@@ -229,7 +245,7 @@ impl Future for Sleep {
     type Output = Result<(), SleepError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        self.poll_by(context, Timer::add)
+        self.poll_by(context, Shards::add)
     }
 }
 
@@ -267,7 +283,7 @@ impl Interval {
     /// Polls for the next tick, like [`tick`](Self::tick).
     pub fn poll_tick(&mut self, context: &mut Context<'_>) -> Poll<Result<Instant, SleepError>> {
         ready!(Pin::new(&mut self.sleep).poll(context))?;
-        let now = self.sleep.timer.now();
+        let now = self.sleep.now();
         let due = self.sleep.deadline.unwrap_or(now);
         self.sleep.reset_to(self.missed_tick.next(due, now, now, self.period));
         Poll::Ready(Ok(due))

@@ -177,7 +177,7 @@ where
         // is passed on.
         let timeout = match self.timer.upgrade() {
             // One timer for all leases: they are not lost because other code has filled the timer.
-            Some(timer) => timer.add_beyond_limit(self.entry(due))?,
+            Some(timer) => timer.base().closures().add_beyond_limit(self.entry(due))?,
             None => return Err(AddError::Shutdown(self.entry(due))),
         };
         schedule.round = Some((due, timeout));

@@ -8,7 +8,9 @@ use crate::timer::executor::Inline;
 use crate::timer::reaper::Reaper;
 use crate::timer::report;
 use crate::timer::shards::Shards;
-use std::sync::Arc;
+use std::any::Any;
+use std::fmt;
+use std::sync::{Arc, OnceLock};
 
 /// The base is dropped with the last of them. The reaper refers only to the driver, so it does not
 /// keep the timer alive.
@@ -17,25 +19,42 @@ pub(crate) struct Base {
     reaper: Option<Reaper>,
     /// Number and slots of the wheels of each owner that is a timer.
     layout: (usize, usize),
-    /// The place for closures and wakers, in a timer whose own tasks are of another type.
-    closures: Mutex<Option<Arc<Shards<Task>>>>,
+    /// The place for closures and wakers: the timer's own shards if its tasks are of that type;
+    /// otherwise others, made when they are first wanted. Each new future reads it without a lock.
+    closures: OnceLock<Arc<Shards<Task>>>,
+    /// Held by a thread that makes those: in models no thread must wait for a `OnceLock`.
+    making: Mutex<()>,
 }
 
 impl Base {
-    pub(crate) fn new(driver: Arc<Driver>, reaper: Option<Reaper>, layout: (usize, usize)) -> Self {
-        Base { driver, reaper, layout, closures: Mutex::new(None) }
+    /// Creates the base of a timer with these shards.
+    pub(crate) fn new<T: Send + 'static>(
+        driver: Arc<Driver>,
+        reaper: Option<Reaper>,
+        layout: (usize, usize),
+        shards: &Arc<Shards<T>>,
+    ) -> Self {
+        let own = (shards as &dyn Any).downcast_ref::<Arc<Shards<Task>>>();
+        let closures = own.map_or_else(OnceLock::new, |own| OnceLock::from(Arc::clone(own)));
+        Base { driver, reaper, layout, closures, making: Mutex::new(()) }
     }
 
-    /// Returns the shards for closures and wakers, which run in place.
-    pub(crate) fn closures(&self) -> Arc<Shards<Task>> {
-        let mut closures = self.closures.lock();
-        let made = closures.get_or_insert_with(|| {
+    /// Returns the shards for closures and wakers, which run in place unless they are the timer's
+    /// own.
+    #[inline]
+    pub(crate) fn closures(&self) -> &Arc<Shards<Task>> {
+        self.closures.get().unwrap_or_else(|| self.make_closures())
+    }
+
+    #[cold]
+    fn make_closures(&self) -> &Arc<Shards<Task>> {
+        let _making = self.making.lock();
+        self.closures.get_or_init(|| {
             let context = Arc::clone(&self.driver.context);
             let dispatcher = Dispatcher::new(&context.name, Box::new(Inline), None);
             self.driver
                 .register(|first| Arc::new(Shards::new(context, dispatcher, self.layout, first)))
-        });
-        Arc::clone(made)
+        })
     }
 
     /// Ends the reaper and all waits; after this nothing can be added.
@@ -45,6 +64,12 @@ impl Base {
             reaper.join();
         }
         self.driver.close();
+    }
+}
+
+impl fmt::Debug for Base {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Base").field("name", &self.driver.context.name).finish_non_exhaustive()
     }
 }
 

@@ -165,7 +165,7 @@ impl<T: Send + 'static> TimerBuilder<T> {
     /// [`BuildError`] if an option is out of its range.
     pub fn build(self) -> Result<Timer<T>, BuildError> {
         let Parts { driver, shards, layout } = self.parts()?;
-        Ok(Timer::new(Arc::new(Base::new(driver, None, layout)), shards))
+        Ok(Timer::new(Arc::new(Base::new(driver, None, layout, &shards)), shards))
     }
 
     /// Builds a timer with a reaper thread of its own, which sleeps until the next bucket is due,
@@ -181,7 +181,7 @@ impl<T: Send + 'static> TimerBuilder<T> {
         let failed = move || counted.count_panic();
         let reaper = Reaper::start(&name, move || reaped.reap(), failed);
         let reaper = reaper.map_err(BuildError::Thread)?;
-        Ok(Timer::new(Arc::new(Base::new(driver, Some(reaper), layout)), shards))
+        Ok(Timer::new(Arc::new(Base::new(driver, Some(reaper), layout, &shards)), shards))
     }
 
     fn parts(self) -> Result<Parts<T>, BuildError> {

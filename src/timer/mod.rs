@@ -23,17 +23,14 @@ pub(crate) mod error;
 pub(crate) mod report;
 
 use crate::timer::base::Base;
-use crate::timer::context::TimerContext;
 use crate::timer::driver::Driver;
-use crate::timer::entry::{IntoTask, Task, TimerEntry, When};
+use crate::timer::entry::{IntoTask, Task, TimerEntry};
 use crate::timer::error::AddError;
 use crate::timer::report::{contain, report_panic};
-use crate::timer::shard::{Added, Refusal, Shard};
 use crate::timer::shards::Shards;
 use crate::timer::stats::Stats;
 use crate::timer::timeout::Timeout;
 use crate::wheel::snapshot::Snapshot;
-use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -92,7 +89,7 @@ impl<T: Send + 'static> Timer<T> {
     /// ```
     #[inline]
     pub fn add(&self, entry: TimerEntry<T>) -> Result<Timeout<T>, AddError<T>> {
-        self.add_by(entry, Shard::add)
+        self.shards.add(entry)
     }
 
     /// Adds a timer that expires `delay` from now: [`add`](Self::add) of a
@@ -176,41 +173,6 @@ impl<T: Send + 'static> Timer<T> {
     #[inline]
     pub fn at(&self, deadline: Instant, task: impl IntoTask<T>) -> Result<Timeout<T>, AddError<T>> {
         self.add(TimerEntry::at(deadline, task))
-    }
-
-    /// Adds a timer for a caller that cannot be refused: above `max_pending` if necessary. Fails
-    /// only after `shutdown`.
-    pub(crate) fn add_beyond_limit(&self, entry: TimerEntry<T>) -> Result<Timeout<T>, AddError<T>> {
-        self.add_by(entry, Shard::add_beyond_limit)
-    }
-
-    #[inline]
-    fn add_by(
-        &self,
-        entry: TimerEntry<T>,
-        add: impl FnOnce(&'static Shard<T>, &TimerContext, When, T) -> Added<T>,
-    ) -> Result<Timeout<T>, AddError<T>> {
-        let (when, task) = (entry.when(), entry.into_task());
-        let shard = self.shards.home();
-        match add(shard, &self.shards.context, when, task) {
-            Ok((key, crowded)) => {
-                let timeout = Timeout::new(shard, key);
-                if crowded {
-                    self.shards.leave_crowd();
-                }
-                Ok(timeout)
-            }
-            Err((refusal, task)) => Err(Self::refused(refusal, when, task)),
-        }
-    }
-
-    #[cold]
-    fn refused(refusal: Refusal, when: When, task: T) -> AddError<T> {
-        let entry = TimerEntry::new(when, task);
-        match refusal {
-            Refusal::Full => AddError::Full(entry),
-            Refusal::Closed => AddError::Shutdown(entry),
-        }
     }
 
     /// Expires all timers that are due, and returns the number of expired tasks. If no timer is
@@ -370,9 +332,11 @@ impl<T: Send + 'static> Timer<T> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn closures(&self) -> Timer {
-        let own = &self.shards as &dyn Any;
-        let own = own.downcast_ref::<Arc<Shards<Task>>>().map(Arc::clone);
-        Timer::new(Arc::clone(&self.base), own.unwrap_or_else(|| self.base.closures()))
+        Timer::new(Arc::clone(&self.base), Arc::clone(self.base.closures()))
+    }
+
+    pub(crate) fn base(&self) -> &Arc<Base> {
+        &self.base
     }
 
     pub(crate) fn driver(&self) -> &Driver {

@@ -4,11 +4,14 @@ use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::thread_number;
 use crate::timer::context::TimerContext;
 use crate::timer::dispatcher::Dispatcher;
+use crate::timer::entry::{TimerEntry, When};
+use crate::timer::error::AddError;
 use crate::timer::owner::{Expired, Flush, FlushStep, Owner, Queued, place_of, try_lock};
 use crate::timer::pool;
 use crate::timer::report::catch_panic_of;
-use crate::timer::shard::Shard;
+use crate::timer::shard::{Added, Refusal, Shard};
 use crate::timer::stats::Stats;
+use crate::timer::timeout::Timeout;
 use crate::wheel::bucket_queue::Expiration;
 use crate::wheel::core::Trimmed;
 use crate::wheel::snapshot::Snapshot;
@@ -57,6 +60,47 @@ impl<T: Send + 'static> Shards<T> {
         Shards { shards, pairs, context, dispatcher }
     }
 
+    /// Adds an entry to the calling thread's shard.
+    #[inline]
+    pub(crate) fn add(&self, entry: TimerEntry<T>) -> Result<Timeout<T>, AddError<T>> {
+        self.add_by(entry, Shard::add)
+    }
+
+    /// Adds an entry for a caller that cannot be refused: above `max_pending` if necessary. Fails
+    /// only after `shutdown`.
+    pub(crate) fn add_beyond_limit(&self, entry: TimerEntry<T>) -> Result<Timeout<T>, AddError<T>> {
+        self.add_by(entry, Shard::add_beyond_limit)
+    }
+
+    #[inline]
+    fn add_by(
+        &self,
+        entry: TimerEntry<T>,
+        add: impl FnOnce(&'static Shard<T>, &TimerContext, When, T) -> Added<T>,
+    ) -> Result<Timeout<T>, AddError<T>> {
+        let (when, task) = (entry.when(), entry.into_task());
+        let shard = self.home();
+        match add(shard, &self.context, when, task) {
+            Ok((key, crowded)) => {
+                let timeout = Timeout::new(shard, key);
+                if crowded {
+                    self.leave_crowd();
+                }
+                Ok(timeout)
+            }
+            Err((refusal, task)) => Err(Self::refused(refusal, when, task)),
+        }
+    }
+
+    #[cold]
+    fn refused(refusal: Refusal, when: When, task: T) -> AddError<T> {
+        let entry = TimerEntry::new(when, task);
+        match refusal {
+            Refusal::Full => AddError::Full(entry),
+            Refusal::Closed => AddError::Shutdown(entry),
+        }
+    }
+
     /// Returns the shard that the calling thread adds to.
     ///
     /// Each thread has a pair of shards to itself, as far as there are enough, and adds to one of
@@ -71,7 +115,7 @@ impl<T: Send + 'static> Shards<T> {
     }
 
     /// Makes the calling thread's pair change to its other shard.
-    pub(crate) fn leave_crowd(&self) {
+    fn leave_crowd(&self) {
         self.pair().active.fetch_xor(1, Ordering::Relaxed);
     }
 

@@ -245,7 +245,8 @@ impl Wheels {
             ELAPSED => &self.elapsed[id.slot as usize..],
             level => &self.levels[level as usize].buckets[id.slot as usize..],
         };
-        buckets.iter().take(most).take_while(|bucket| bucket.len() == 0).count()
+        let buckets = &buckets[..most.min(buckets.len())];
+        buckets.iter().position(|bucket| bucket.len() > 0).unwrap_or(buckets.len())
     }
 
     /// Returns the ticks that a slot of each level spans, finest first.

@@ -9,6 +9,9 @@ use crate::runner::Threads;
 use crate::work::{self, Random, measured};
 use clap::ValueEnum;
 use std::hash::{BuildHasherDefault, DefaultHasher};
+use std::hint::black_box;
+use std::pin::pin;
+use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 use tickwheel::purgatory::Purgatory;
 use tickwheel::{ManualClock, Timer, TimerEntry};
@@ -28,6 +31,8 @@ pub enum Work {
     K1,
     /// Watch an operation on two keys, and complete it by a trigger.
     P1,
+    /// Make a sleep, poll it once, and drop it.
+    S1,
 }
 
 impl Work {
@@ -35,12 +40,12 @@ impl Work {
         self.to_possible_value().expect("none is skipped").get_name().to_owned()
     }
 
-    /// Returns how often the work is done. K1 and P1 are done less often than in the peers'
+    /// Returns how often the work is done. K1, P1 and S1 are done less often than in the peers'
     /// benchmark, which does not change the counts.
     pub fn count(self) -> u64 {
         match self {
             Work::W1 | Work::W2 | Work::W2n => 1_000_000,
-            Work::K1 => 500_000,
+            Work::K1 | Work::S1 => 500_000,
             Work::P1 => 200_000,
         }
     }
@@ -54,6 +59,7 @@ impl Work {
             Work::K1 => _ = keyed::churn::<FixedKeys>(count),
             // As many operations per key as there.
             Work::P1 => _ = operations::end_to_end(&purgatory(), 1, count, count / 100),
+            Work::S1 => sleep(count),
         }
     }
 }
@@ -73,6 +79,20 @@ fn cancel_newest(pairs: u64) {
         }
     });
     assert!(handles.into_iter().all(|handle| contender.cancel(handle)));
+}
+
+/// S1 of the peers' benchmark, where one other sleep waits, too.
+fn sleep(count: u64) {
+    const DELAY: Duration = Duration::from_secs(600);
+    let timer = timer().0;
+    let mut context = Context::from_waker(Waker::noop());
+    let mut before = pin!(timer.sleep(DELAY / 2));
+    assert!(before.as_mut().poll(&mut context).is_pending());
+    measured(|| {
+        for _ in 0..count {
+            assert!(pin!(timer.sleep(black_box(DELAY))).poll(&mut context).is_pending());
+        }
+    });
 }
 
 type Fixed = BuildHasherDefault<DefaultHasher>;
