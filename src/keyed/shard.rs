@@ -11,7 +11,8 @@
 //! that are not handed are filed; and every key is found by its hash.
 
 use crate::store::key::Key;
-use crate::store::key_index::{KeyIndex, ShortHash};
+use crate::store::key_index::KeyIndex;
+use crate::store::key_table::ShortHash;
 use crate::timer::context::TimerContext;
 use crate::timer::delay_queue::Wakes;
 use crate::timer::entry::TimerEntry;

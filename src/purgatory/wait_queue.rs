@@ -10,7 +10,7 @@
 //! the cursor is in one of them, or behind all of them, where the next entry makes a new block.
 
 use crate::purgatory::place::{Id, Place};
-use crate::store::key_index::ShortHash;
+use crate::store::key_table::ShortHash;
 use crate::store::slab::Slab;
 use std::num::NonZeroU64;
 

@@ -8,7 +8,8 @@
 //! key has one value.
 
 use crate::store::key::Key;
-use crate::store::key_index::{KeyIndex, ShortHash};
+use crate::store::key_index::KeyIndex;
+use crate::store::key_table::ShortHash;
 use crate::store::slab::Slab;
 use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash};

@@ -3,9 +3,27 @@
 //! A value has no fixed place: it moves when the table grows. So a user that has to find it again
 //! keeps its hash, and something that distinguishes it from the others.
 
-use crate::store::key_index::ShortHash;
 use crate::work;
 use hashbrown::HashTable;
+
+/// The part of a key's [spread](crate::store::key_map::spread) hash that is stored. It is enough to
+/// tell nearly all keys apart without looking at them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ShortHash(u32);
+
+impl ShortHash {
+    #[inline]
+    pub(crate) fn of(hash: u64) -> Self {
+        ShortHash(hash as u32)
+    }
+
+    /// Returns the hash in the form that the table needs, which uses the highest and the lowest
+    /// bits.
+    #[inline]
+    fn long(self) -> u64 {
+        u64::from(self.0).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+    }
+}
 
 /// A value of a table.
 pub(crate) trait Hashed {
@@ -23,8 +41,12 @@ impl<V: Hashed> KeyTable<V> {
     }
 
     /// Returns the value with this hash that `is_meant`.
+    #[inline]
     pub(crate) fn find(&self, hash: ShortHash, is_meant: impl Fn(&V) -> bool) -> Option<&V> {
-        self.0.find(hash.long(), |other| other.hash() == hash && is_meant(other))
+        self.0.find(hash.long(), |other| {
+            work::count(1);
+            other.hash() == hash && is_meant(other)
+        })
     }
 
     /// Returns the value with this hash that `is_meant`.
@@ -56,18 +78,34 @@ impl<V: Hashed> KeyTable<V> {
         entry.or_insert_with(make).into_mut()
     }
 
+    /// Adds a value whose key is not there.
+    #[inline]
+    pub(crate) fn insert(&mut self, value: V) {
+        self.0.insert_unique(value.hash().long(), value, |other| other.hash().long());
+    }
+
     /// Takes out the value with this hash that `is_meant`.
+    #[inline]
     pub(crate) fn remove(&mut self, hash: ShortHash, is_meant: impl Fn(&V) -> bool) -> Option<V> {
-        let is_it = |other: &V| {
+        let found = self.0.find_entry(hash.long(), |other| {
             work::count(1);
             other.hash() == hash && is_meant(other)
-        };
-        let (value, _) = self.0.find_entry(hash.long(), is_it).ok()?.remove();
+        });
+        let (value, _) = found.ok()?.remove();
         // Rarely, so that the cost per key stays constant.
         if self.0.capacity() > 16 && self.0.len() < self.0.capacity() / 8 {
-            self.0.shrink_to(2 * self.0.len(), |other| other.hash().long());
+            self.shrink();
         }
         Some(value)
+    }
+
+    #[cold]
+    fn shrink(&mut self) {
+        self.0.shrink_to(2 * self.0.len(), |other| other.hash().long());
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
     }
 
     /// Returns all values, in no order.

@@ -13,10 +13,10 @@ use std::path::{Path, PathBuf};
 /// not import each other in circles either.
 const FLOORS: [&[&str]; 50] = [
     &["work"],
-    &["store::chunk", "store::key"],
+    &["store::chunk", "store::key", "store::key_table"],
     &["store::directory"],
     &["store::slab", "store::key_index"],
-    &["store::key_map", "store::key_table"],
+    &["store::key_map"],
     &["store"],
     &["wheel::ticks", "wheel::counters", "wheel::bucket"],
     &["wheel::bucket_queue", "wheel::timing_wheel"],
