@@ -10,7 +10,6 @@
 //! again. Moving a manual clock takes the lock between moving the clock and waking. So a sleeper
 //! never sleeps beyond the first bucket of the queue. An offer that is not earlier than what all
 //! sleepers sleep for wakes none, and costs no system call.
-//! costs no system call.
 
 use crate::sync::{Condvar, Mutex};
 use crate::timer::clock::{Time, Wake};
