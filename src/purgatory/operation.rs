@@ -56,8 +56,9 @@ pub trait DelayedOperation: Send + 'static {
     fn try_complete(&mut self) -> bool;
 
     /// Completes the operation: its condition held, it was forced, or its time is up. It is called
-    /// once. In the latter two cases `try_complete` has not returned true, unless the operation was
-    /// forced during that very check.
+    /// once. It is not told which of these happened: let `try_complete` store what it found or
+    /// took. After a `true` from `try_complete` the operation is completed at once. So if the time
+    /// is up, `try_complete` has never returned true.
     fn on_complete(&mut self);
 
     /// Reacts to the expiry of the operation. It is called after `on_complete`, by the timer's

@@ -109,7 +109,10 @@ where
 }
 
 /// A [`Pending`] that cancels its operation when it is dropped. The operation is dropped with it,
-/// without a call to its code; if it was finished already, nothing happens.
+/// without a call to its code. If another thread is checking the operation at that moment, that
+/// thread decides instead, as for [`Cancelled::Deferred`]: it completes the operation if the
+/// condition holds, and calls `on_cancellation` if not. If the operation has ended already, nothing
+/// happens.
 ///
 /// ```
 /// use std::time::Duration;

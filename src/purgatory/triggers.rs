@@ -100,9 +100,11 @@ where
     ///         self.job.is_some()
     ///     }
     ///
-    ///     // `None` if the time is up.
+    ///     // `None` if the time is up. If the worker has gone, its job goes to another one.
     ///     fn on_complete(&mut self) {
-    ///         let _ = self.response.send(self.job.take());
+    ///         if let Err(mpsc::SendError(Some(job))) = self.response.send(self.job.take()) {
+    ///             self.jobs.lock().unwrap().push_front(job); // Then trigger the key again.
+    ///         }
     ///     }
     /// }
     ///

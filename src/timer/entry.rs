@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 /// later.
 ///
 /// ```
-/// use std::time::{Duration, Instant};
+/// use std::time::Duration;
 /// use tickwheel::{Timer, TimerEntry};
 ///
 /// let timer: Timer = Timer::builder().build()?;
@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 ///
 /// // A service with millions of timers keeps its own small type instead, and allocates nothing.
 /// let timer: Timer<u64> = Timer::builder().executor(|id| println!("request {id}")).build()?;
-/// timer.add(TimerEntry::at(Instant::now() + Duration::from_secs(30), 7_u64))?;
+/// timer.add(TimerEntry::at(timer.now() + Duration::from_secs(30), 7_u64))?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
@@ -199,7 +199,9 @@ impl fmt::Debug for Task {
     note = "a future is no task: await `timer.sleep(delay)` in async code, or let a closure spawn \
             it on your runtime",
     note = "a `Timer<T>` with its own type of task takes values of that type only; \
-            `timer.closures()` shares its thread and takes closures"
+            `timer.closures()` shares its thread and takes closures",
+    note = "the executor fixes the type of task: `Timer::builder().executor(|call: Call| ...)` \
+            builds a `Timer<Call>`"
 )]
 pub trait IntoTask<T> {
     /// Converts this value into the task.

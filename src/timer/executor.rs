@@ -103,6 +103,11 @@ use std::sync::{Arc, mpsc};
 /// # drop((timer, reports));
 /// # Ok::<(), tickwheel::BuildError>(())
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not an executor of tasks of type `{T}`",
+    label = "neither an executor nor a closure that takes a `{T}`",
+    note = "`Worker::bounded` and `Worker::unbounded` return a `Result`: add `?`"
+)]
 pub trait Executor<T>: Send + Sync + 'static {
     /// Runs `task` or hands it on. `Err` refuses it: the refusal is counted, and the task is passed
     /// to the builder's `on_refused`, or dropped with a warning.

@@ -80,6 +80,28 @@ fn a_key_has_its_permit_until_its_task_runs() {
 }
 
 #[test]
+fn a_key_that_is_taken_out_gives_its_permit_back() {
+    type Keyed = KeyedTimer<u32, u32>;
+    let timer = Timer::builder().shards(1).max_pending(1).build().unwrap();
+    let keyed: Keyed = KeyedTimer::new(&timer, |_, _| ());
+    let ways: [fn(&Keyed) -> bool; 5] = [
+        |keyed| keyed.cancel(&1) == Some(1),
+        |keyed| keyed.cancel_if(&1, |_, _| true) == Some(1),
+        |keyed| keyed.take(&1).is_some(),
+        |keyed| keyed.find_entry(&1).is_some_and(|entry| entry.cancel() == 1),
+        |keyed| keyed.cancel_all().len() == 1,
+    ];
+    for (number, take_out) in ways.iter().enumerate() {
+        keyed.schedule(1, TimerEntry::after(S, 1)).unwrap();
+        assert!(keyed.schedule(2, TimerEntry::after(S, 2)).is_err(), "it is full");
+        assert!(take_out(&keyed) && timer.is_empty(), "way {number}");
+    }
+    keyed.schedule(1, TimerEntry::after(S, 1)).unwrap();
+    drop(keyed);
+    assert!(timer.add(TimerEntry::after(S, || ())).is_ok(), "its keyed timer was dropped");
+}
+
+#[test]
 fn what_the_executor_has_expires_after_a_shutdown() {
     let clock = ManualClock::new();
     let (sender, queue) = channel::<tickwheel::Task>();

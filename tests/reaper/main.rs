@@ -186,8 +186,11 @@ fn a_task_on_the_reaper_may_shut_the_timer_down() {
 fn an_idle_timer_does_not_wake_up() {
     let (timer, _receiver) = numbers();
     let mut far = vec![timer.add(TimerEntry::after(HOUR, 0)).unwrap()];
-    far.extend((1..1000).map(|id| timer.add(TimerEntry::after(HOUR + MS * id, id)).unwrap()));
-    far.extend((1..1000).map(|id| timer.add(TimerEntry::after(2 * HOUR + MS * id, id)).unwrap()));
+    // Later ones, first in the same bucket, then in buckets of their own.
+    for step in [MS, 10_000 * MS] {
+        let deadlines = (1..1000).map(|id| (HOUR + step * id, id));
+        far.extend(deadlines.map(|(at, id)| timer.add(TimerEntry::after(at, id)).unwrap()));
+    }
     std::thread::sleep(300 * MS);
     assert!(timer.stats().wakeups <= 2, "far timers are pending, and later ones came");
     for timeout in &far {
