@@ -322,13 +322,15 @@ impl<T: Send + 'static> Timer<T> {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use tickwheel::{Timer, TimerEntry};
+    /// use tickwheel::{ManualClock, Timer};
     ///
-    /// let requests: Timer<u64> = Timer::builder().executor(|id| println!("{id}")).build()?;
-    /// requests.add(TimerEntry::after(Duration::from_millis(1), 7_u64))?;
-    /// let closures = requests.closures();
-    /// closures.add(TimerEntry::after(Duration::from_millis(1), || println!("a closure")))?;
-    /// assert_eq!(requests.advance_clock(Duration::from_secs(5)), 2);
+    /// let clock = ManualClock::new();
+    /// let builder = Timer::builder().clock(clock.clone());
+    /// let requests: Timer<u64> = builder.executor(|id| println!("{id}")).build()?;
+    /// requests.after(Duration::from_millis(1), 7_u64)?;
+    /// requests.closures().after(Duration::from_millis(1), || println!("a closure"))?;
+    /// clock.advance(Duration::from_millis(1));
+    /// assert_eq!(requests.advance_clock(Duration::ZERO), 2);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn closures(&self) -> Timer {
