@@ -201,6 +201,19 @@ fn an_idle_timer_does_not_wake_up() {
     assert!(timer.stats().wakeups <= 2, "cancelled timers are left in the queue");
 }
 
+/// Each has a bucket of its own. The reaper wakes for the first one, and finds all of them empty.
+#[test]
+fn cancelled_timers_do_not_wake_it_one_by_one() {
+    let (timer, _receiver) = numbers();
+    let near = (0..200).map(|id| timer.add(TimerEntry::after((250 + id) * MS, id)).unwrap());
+    let near: Vec<_> = near.collect();
+    // On a slow machine some expire before.
+    let expired = near.iter().filter(|timeout| !timeout.cancel().is_cancelled()).count() as u64;
+    std::thread::sleep(500 * MS);
+    let wakeups = timer.stats().wakeups;
+    assert!(wakeups <= 3 + expired, "{wakeups} wake-ups, {expired} timers");
+}
+
 #[test]
 fn a_thread_in_advance_clock_wakes_for_an_earlier_timer_and_for_shutdown() {
     let (sender, receiver) = channel();
