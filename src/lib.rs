@@ -41,7 +41,7 @@
 //!
 //! | choose | by |
 //! |---|---|
-//! | who drives it: a thread or your loop | [`start`], or [`build`] and [`advance_clock`] |
+//! | who drives it: a thread, your loop, a future | [`start`], [`advance_clock`], [`drive`] |
 //! | where expired tasks run | [`executor`]: in place, a [`Worker`], a closure |
 //! | what a task is: a closure or your own type | [`executor`]; your own type needs no allocation |
 //! | the clock: the system's, or virtual time in tests | [`clock`], with a [`ManualClock`] |
@@ -111,8 +111,8 @@
 //! [`Leases`]: lease::Leases
 //! [`Periodic`]: periodic::Periodic
 //! [`start`]: TimerBuilder::start
-//! [`build`]: TimerBuilder::build
 //! [`advance_clock`]: Timer::advance_clock
+//! [`drive`]: Timer::drive
 //! [`executor`]: TimerBuilder::executor
 //! [`clock`]: TimerBuilder::clock
 
@@ -163,7 +163,7 @@ pub mod guide {
     #[doc = include_str!("../docs/PURGATORY.md")]
     pub mod purgatory {}
 
-    /// Recipes for tokio, rayon and hyper.
+    /// Recipes for tokio, smol, rayon and hyper.
     // The recipes are compiled in `tests/runtimes`, which has those dependencies.
     #[cfg(not(doctest))]
     #[doc = include_str!("../docs/RUNTIMES.md")]

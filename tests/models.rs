@@ -34,6 +34,8 @@ mod world;
 
 #[path = "models/buckets.rs"]
 mod buckets;
+#[path = "models/drives.rs"]
+mod drives;
 #[path = "models/early.rs"]
 mod early;
 #[path = "models/errands.rs"]

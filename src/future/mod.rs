@@ -1,5 +1,6 @@
 //! Futures on a timer, on plain wakers: no runtime is needed.
 
+pub(crate) mod drive;
 #[cfg(feature = "hyper")]
 pub(crate) mod hyper;
 
@@ -8,7 +9,7 @@ use crate::timer::Timer;
 use crate::timer::base::Base;
 use crate::timer::entry::{Task, TimerEntry, When};
 use crate::timer::error::AddError;
-use crate::timer::shards::Shards;
+use crate::timer::shards::{Shards, Unwoken};
 use crate::timer::timeout::Timeout;
 use std::error::Error;
 use std::fmt;
@@ -193,7 +194,7 @@ impl Sleep {
     pub(crate) fn poll_by(
         &mut self,
         context: &Context<'_>,
-        add: impl FnOnce(&Shards<Task>, TimerEntry) -> Result<Timeout, AddError<Task>>,
+        add: impl FnOnce(&Shards<Task>, TimerEntry) -> Unwoken<Task>,
     ) -> Poll<Result<(), SleepError>> {
         if self.is_elapsed() {
             self.cancel();
@@ -206,8 +207,10 @@ impl Sleep {
         let waker = waker.clone();
         let wakes = identity(&waker);
         let entry = TimerEntry::new(When::at_or_never(self.deadline), Task::from(waker));
-        match add(self.base.closures(), entry) {
-            Ok(timeout) => {
+        let shards = self.base.closures();
+        match add(shards, entry) {
+            Ok((timeout, sleepers)) => {
+                shards.context.wake(sleepers);
                 self.armed = Some(Armed { timeout, wakes });
                 Poll::Pending
             }
@@ -245,7 +248,7 @@ impl Future for Sleep {
     type Output = Result<(), SleepError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        self.poll_by(context, Shards::add)
+        self.poll_by(context, Shards::add_unwoken)
     }
 }
 

@@ -7,7 +7,6 @@ use crate::timer::delay_queue::Wakes;
 use crate::timer::entry::{TimerEntry, When};
 use crate::timer::error::AddError;
 use std::fmt;
-use std::mem;
 use std::time::{Duration, Instant};
 
 /// A view into one key of a keyed timer, as returned by
@@ -63,7 +62,7 @@ impl<'a, K: Eq, T> Held<'a, K, T> {
 
     /// Notes whom to wake, in addition to those that earlier changes named.
     fn note(&mut self, wakes: Wakes) {
-        self.wakes = mem::replace(&mut self.wakes, Wakes::Nobody).or(wakes);
+        self.wakes = self.wakes.max(wakes);
     }
 }
 
@@ -71,7 +70,7 @@ impl<K: Eq, T> Drop for Held<'_, K, T> {
     #[inline]
     fn drop(&mut self) {
         drop(self.shard.take());
-        self.shards.context.delay_queue.wake(mem::replace(&mut self.wakes, Wakes::Nobody));
+        self.shards.context.wake(self.wakes);
     }
 }
 

@@ -171,7 +171,7 @@ where
             None => (None, shard.add(context, hash, (key, entry), times)?),
         };
         drop(shard);
-        context.delay_queue.wake(wakes);
+        context.wake(wakes);
         Ok(former)
     }
 
@@ -312,7 +312,7 @@ where
     {
         let times = self.context().resolve(when);
         let wakes = self.found(key, |shard, index| shard.move_to(self.context(), index, times));
-        wakes.map(|wakes| self.context().delay_queue.wake(wakes)).is_some()
+        wakes.map(|wakes| self.context().wake(wakes)).is_some()
     }
 
     #[inline]

@@ -91,7 +91,7 @@ where
         let expired = self.shards[place].lock().alarm(&self.context, name, now);
         match expired {
             Ok((key, task)) => (self.expired)(key, task),
-            Err(wakes) => self.context.delay_queue.wake(wakes),
+            Err(wakes) => self.context.wake(wakes),
         }
     }
 }

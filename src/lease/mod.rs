@@ -1,6 +1,7 @@
 //! Leases that are renewed while they are held: a watchdog for locks in a store.
 
 pub(crate) mod book;
+pub(crate) mod plan;
 pub(crate) mod stats;
 pub(crate) mod terms;
 pub(crate) mod watchdog;

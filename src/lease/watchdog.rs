@@ -5,14 +5,15 @@
 //! The store is called, and keys are hashed, cloned and dropped, outside of it.
 
 use crate::lease::book::{Answer, Book, Left};
+use crate::lease::plan::Plan;
 use crate::lease::stats::LeaseStats;
 use crate::lease::terms::LeaseTerms;
 use crate::store::key::Key;
 use crate::sync::Mutex;
+use crate::timer::delay_queue::Wakes;
 use crate::timer::entry::{Task, TimerEntry};
 use crate::timer::error::AddError;
 use crate::timer::report::{self, Contained};
-use crate::timer::timeout::Timeout;
 use crate::timer::{Timer, WeakTimer};
 use std::fmt;
 use std::hash::Hash;
@@ -50,8 +51,7 @@ pub(crate) struct Watchdog<K> {
 /// The book, and the round that is planned by it.
 struct Schedule<K> {
     book: Book<K>,
-    /// When the next round is due, and its timeout.
-    round: Option<(Instant, Timeout)>,
+    plan: Plan,
 }
 
 /// A lease that the store has to renew. Dropping it unanswered counts as [`failed`](Self::failed).
@@ -107,7 +107,7 @@ where
     K: Hash + Eq + Clone + Send + 'static,
 {
     pub(crate) fn new(timer: &Timer, terms: LeaseTerms, store: Box<dyn LeaseStore<K>>) -> Self {
-        let schedule = Mutex::new(Schedule { book: Book::new(terms), round: None });
+        let schedule = Mutex::new(Schedule { book: Book::new(terms), plan: Plan::default() });
         let store = Contained::new(&timer.driver().context.name, store);
         Watchdog { terms, timer: timer.downgrade(), schedule, store }
     }
@@ -133,6 +133,7 @@ where
         let refused = planned.is_err().then(|| schedule.book.refuse(name));
         drop(schedule);
         drop((former, refused));
+        let planned = planned.map(|wakes| self.timer.wake(wakes));
         planned.inspect_err(|_| self.lose_all()).map(|()| name)
     }
 
@@ -157,31 +158,15 @@ where
         self.schedule.lock().book.stats()
     }
 
-    /// Ensures that there is a round when something is due, but not before `earliest`.
+    /// Ensures that there is a round when something is due, but not before `earliest`. Returns whom
+    /// to wake when the lock is released.
     fn plan(
         self: &Arc<Self>,
         schedule: &mut Schedule<K>,
         earliest: Instant,
-    ) -> Result<(), AddError<Task>> {
-        let Some(due) = schedule.book.next_due() else { return Ok(()) };
-        let due = due.max(earliest);
-        if let Some((at, timeout)) = &mut schedule.round {
-            if (*at <= due && timeout.is_pending()) || timeout.reschedule_at(due) {
-                *at = due.min(*at);
-                return Ok(());
-            }
-        }
-        schedule.round = None;
-        // Neither this clone of the timer nor the refused task can be the last one to be dropped
-        // under the lock: the leases keep the timer until they have closed the book, and an error
-        // is passed on.
-        let timeout = match self.timer.upgrade() {
-            // One timer for all leases: they are not lost because other code has filled the timer.
-            Some(timer) => timer.base().closures().add_beyond_limit(self.entry(due))?,
-            None => return Err(AddError::Shutdown(self.entry(due))),
-        };
-        schedule.round = Some((due, timeout));
-        Ok(())
+    ) -> Result<Wakes, AddError<Task>> {
+        let Some(due) = schedule.book.next_due() else { return Ok(Wakes::Nobody) };
+        schedule.plan.have_by(due.max(earliest), &self.timer, |due| self.entry(due))
     }
 
     fn entry(self: &Arc<Self>, due: Instant) -> TimerEntry {
@@ -196,6 +181,7 @@ where
         let planned = self.plan(&mut schedule, now);
         drop(schedule);
         drop(key);
+        let planned = planned.map(|wakes| self.timer.wake(wakes));
         self.report_lost(lost);
         if planned.is_err() {
             self.lose_all();
@@ -227,6 +213,7 @@ where
             }
             let planned = self.plan(&mut schedule, now);
             drop(schedule);
+            let planned = planned.map(|wakes| self.timer.wake(wakes));
             self.report_lost(round.lost.drain(..));
             if planned.is_err() {
                 // The store must not renew them either, because nobody holds them.
@@ -241,6 +228,7 @@ where
     fn missed(self: &Arc<Self>) {
         let later = self.now() + self.terms.retry();
         let planned = self.plan(&mut self.schedule.lock(), later);
+        let planned = planned.map(|wakes| self.timer.wake(wakes));
         if planned.is_err() {
             self.lose_all();
         }
@@ -282,8 +270,8 @@ where
             }
             each(left);
         }
-        let round = self.schedule.lock().round.take();
-        drop(round.map(|(_, timeout)| timeout.cancel()));
+        let round = self.schedule.lock().plan.take();
+        drop(round.map(|timeout| timeout.cancel()));
     }
 }
 

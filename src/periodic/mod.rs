@@ -137,8 +137,10 @@ impl Periodic {
             Arc::new(SeriesState { periodic: self, random, timer: timer.downgrade(), progress });
         let runner = Arc::new(Runner { series: Arc::clone(&series), task });
         let mut progress = series.progress.lock();
-        progress.timeout = Some(timer.add(runner.entry(due, 0))?);
+        let (timeout, wakes) = timer.add_unwoken(runner.entry(due, 0))?;
+        progress.timeout = Some(timeout);
         drop(progress);
+        timer.wake(wakes);
         Ok(Series(series))
     }
 }
@@ -261,7 +263,11 @@ impl<F: Fn(&Run<'_>) + Send + Sync + 'static> Runner<F> {
             }
             Kind::Delay => now.checked_add(period),
         };
-        progress.timeout = timer.add(self.entry(progress.due, progress.number)).ok();
+        let added = timer.add_unwoken(self.entry(progress.due, progress.number)).ok();
+        let (timeout, wakes) = added.unzip();
+        progress.timeout = timeout;
+        drop(progress);
+        wakes.into_iter().for_each(|wakes| timer.wake(wakes));
     }
 }
 

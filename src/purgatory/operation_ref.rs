@@ -115,9 +115,14 @@ where
         let check = Task::from(Waker::from(Arc::new(HandedCheck(*self))));
         let now = When::After(Duration::ZERO);
         let home = service.closures.as_ref()?.home();
-        // Each operation has at most one, and a full timer is no reason to serve others without a
-        // bound.
-        let (_, refused) = home.add_beyond_limit(&service.context, now, check).err()?;
+        // Each operation has at most one, and a full timer is no reason to serve without bound.
+        let refused = match home.add_beyond_limit(&service.context, now, check) {
+            Ok((_, _, wakes)) => {
+                service.context.wake(wakes);
+                return None;
+            }
+            Err((_, refused)) => refused,
+        };
         let operation = self.shards.lock(self.id.shard).arrive(self.id.key);
         drop(refused); // This drop finds that it has arrived.
         operation

@@ -189,10 +189,10 @@ impl<K: Eq + Clone, O> Shards<K, O> {
     /// Wakes the sleepers of a shard's timer, if `wakes` says so.
     #[inline]
     pub(crate) fn wake(&self, shard: MutexGuard<'_, Shard<K, O>>, wakes: Wakes) {
-        if wakes == Wakes::Sleepers {
+        if wakes != Wakes::Nobody {
             let service = shard.service.clone();
             drop(shard);
-            service.iter().for_each(|it| it.context.delay_queue.wake(Wakes::Sleepers));
+            service.iter().for_each(|service| service.context.wake(wakes));
         }
     }
 }

@@ -4,8 +4,7 @@ use crate::sync::parallelism;
 use crate::timer::Timer;
 use crate::timer::base::Base;
 use crate::timer::clock::{Clock, SystemClock, Time, Wake};
-use crate::timer::context::TimerContext;
-use crate::timer::delay_queue::DelayQueue;
+use crate::timer::context::{Hook, TimerContext};
 use crate::timer::dispatcher::{Dispatcher, OnRefused};
 use crate::timer::driver::Driver;
 use crate::timer::entry::Task;
@@ -42,6 +41,7 @@ pub struct TimerBuilder<T: Send + 'static = Task> {
     options: Options,
     executor: Box<dyn Executor<T>>,
     on_refused: Option<OnRefused<T>>,
+    hook: Option<Hook>,
 }
 
 /// The parts of a timer.
@@ -76,7 +76,7 @@ impl Timer<Task> {
             clock: SystemClock.into(),
             lost_on_refused: false,
         };
-        TimerBuilder { options, executor: Box::new(Inline), on_refused: None }
+        TimerBuilder { options, executor: Box::new(Inline), on_refused: None, hook: None }
     }
 }
 
@@ -145,7 +145,8 @@ impl<T: Send + 'static> TimerBuilder<T> {
     /// which runs closures on the thread that advances the timer.
     pub fn executor<U: Send + 'static>(mut self, executor: impl Executor<U>) -> TimerBuilder<U> {
         self.options.lost_on_refused |= self.on_refused.is_some();
-        TimerBuilder { options: self.options, executor: Box::new(executor), on_refused: None }
+        let TimerBuilder { options, hook, .. } = self;
+        TimerBuilder { options, executor: Box::new(executor), on_refused: None, hook }
     }
 
     /// Sets what happens to an expired task that the executor refuses. Default: it is dropped, and
@@ -156,6 +157,60 @@ impl<T: Send + 'static> TimerBuilder<T> {
     /// [`build`](Self::build) and [`start`](Self::start) return [`BuildError::OnRefused`].
     pub fn on_refused(mut self, handler: impl Fn(T) + Send + Sync + 'static) -> Self {
         self.on_refused = Some(Box::new(handler));
+        self
+    }
+
+    /// Sets a hook that wakes your loop: the timer calls it when it has to be advanced earlier than
+    /// [`next_expiration`](Timer::next_expiration) said. This is for a timer without a thread whose
+    /// loop waits in a call of its own, such as `epoll_wait`. Default: none.
+    ///
+    /// Call `next_expiration` last in the loop, and wait no longer than it says. Its answer
+    /// includes every timer that was added before. The hook is called for every timer that is added
+    /// later and expires before that answer, or is moved to such a deadline; also for those that a
+    /// keyed timer, a purgatory, a periodic task or a future adds. **No wake-up is lost if a call
+    /// of the hook also ends a wait that begins after it.** An `eventfd`, a `mio::Waker`, a channel
+    /// and [`Thread::unpark`](std::thread::Thread::unpark) do that; a condition variable needs a
+    /// flag.
+    ///
+    /// # When it is called
+    /// - On the thread that adds or moves the earlier timer, before that call returns. That may be
+    ///   the loop's own thread, and several threads may call it at once.
+    /// - Again for each timer that is earlier still, until the loop calls `next_expiration` again.
+    /// - After the timer was shut down, when [`is_shutdown`](Timer::is_shutdown) returns true, and
+    ///   when its last clone is dropped.
+    /// - When a [`ManualClock`](crate::ManualClock) of the timer is moved.
+    /// - Sometimes needlessly: the earlier timer may be cancelled or expired by then. A timer
+    ///   without an answer to compare with, because nobody has called `next_expiration`, does not
+    ///   call it.
+    ///
+    /// # What it may do
+    /// The call that adds the timer waits for the hook, so the hook should neither block nor take
+    /// long. It is called with no lock of the timer held, and may call the timer; if it adds an
+    /// earlier timer, it is called again inside itself. A panic in the hook is contained: it is
+    /// counted in [`Stats::panicked`](crate::Stats::panicked) and reported. A hook that owns a
+    /// clone of the timer keeps it alive forever; use [`Timer::downgrade`].
+    ///
+    /// ```
+    /// use std::thread;
+    /// use std::time::Duration;
+    /// use tickwheel::Timer;
+    ///
+    /// let own = thread::current();
+    /// let timer = Timer::builder().on_earlier_expiration(move || own.unpark()).build()?;
+    /// let added = timer.clone();
+    /// thread::spawn(move || added.after(Duration::from_millis(5), || println!("5 ms")));
+    ///
+    /// // The loop; here until one timer has expired.
+    /// while timer.advance_clock(Duration::ZERO) == 0 {
+    ///     match timer.next_expiration() {
+    ///         Some(next) => thread::park_timeout(next - timer.now()),
+    ///         None => thread::park(), // The hook ends it.
+    ///     }
+    /// }
+    /// # Ok::<(), tickwheel::BuildError>(())
+    /// ```
+    pub fn on_earlier_expiration(mut self, hook: impl Fn() + Send + Sync + 'static) -> Self {
+        self.hook = Some(Box::new(hook));
         self
     }
 
@@ -202,20 +257,14 @@ impl<T: Send + 'static> TimerBuilder<T> {
         if !(1..=MAX_SHARDS).contains(&shards) {
             return Err(BuildError::Shards);
         }
-        let ticks = Ticks::new(tick);
-        let delay_queue = Arc::new(DelayQueue::default());
-        if let Some(clock) = clock.as_manual() {
-            let sleeper: Weak<DelayQueue> = Arc::downgrade(&delay_queue);
+        let time = Time::new(clock, Ticks::new(tick));
+        let limit = max_pending.map(Limit::new);
+        let context = Arc::new(TimerContext::new(name.into(), time, limit, self.hook));
+        if let Some(clock) = context.time.clock.as_manual() {
+            let sleeper: Weak<TimerContext> = Arc::downgrade(&context);
             clock.add_sleeper(sleeper as Weak<dyn Wake>);
         }
-        let time = Time::new(clock, ticks);
-        let limit = max_pending.map(Limit::new);
-        let driver = Arc::new(Driver::new(Arc::new(TimerContext::new(
-            name.into(),
-            time,
-            delay_queue,
-            limit,
-        ))));
+        let driver = Arc::new(Driver::new(context));
         let layout = (shards.next_power_of_two(), round_size(wheel_size));
         let dispatcher = Dispatcher::new(&driver.context.name, self.executor, self.on_refused);
         let shards = driver.register(|first| {

@@ -2,24 +2,28 @@
 
 use crate::store::key::Key;
 use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::timer::clock::Time;
+use crate::timer::clock::{Time, Wake};
 use crate::timer::delay_queue::{DelayQueue, Wakes};
 use crate::timer::entry::When;
 use crate::timer::limit::Limit;
-use crate::timer::report::catch_panic_of;
+use crate::timer::report::{Contained, catch_panic_of};
 use crate::wheel::bucket::Reference;
 use crate::wheel::bucket_queue::Expiration;
 use crate::wheel::core::{Core, Trimmed};
+use std::fmt;
 use std::sync::Arc;
 
+/// Wakes the loop that drives a timer; it is the user's code.
+pub(crate) type Hook = Box<dyn Fn() + Send + Sync>;
+
 /// The state that the shards of a driver share; see the [module](self).
-#[derive(Debug)]
 pub(crate) struct TimerContext {
     /// The name of the timer.
     pub(crate) name: Arc<str>,
     pub(crate) time: Time,
-    pub(crate) delay_queue: Arc<DelayQueue>,
+    pub(crate) delay_queue: DelayQueue,
     pub(crate) limit: Option<Limit>,
+    hook: Option<Contained<Hook>>,
     /// Panics of user code that were contained.
     panicked: AtomicU64,
 }
@@ -28,10 +32,48 @@ impl TimerContext {
     pub(crate) fn new(
         name: Arc<str>,
         time: Time,
-        delay_queue: Arc<DelayQueue>,
         limit: Option<Limit>,
+        hook: Option<Hook>,
     ) -> Self {
-        TimerContext { name, time, delay_queue, limit, panicked: AtomicU64::new(0) }
+        let hook = hook.map(|hook| Contained::new(&name, hook));
+        let delay_queue = DelayQueue::new(hook.is_some());
+        TimerContext { name, time, delay_queue, limit, hook, panicked: AtomicU64::new(0) }
+    }
+
+    /// Wakes those that wait, as `wakes` says. The caller holds no lock.
+    #[inline]
+    pub(crate) fn wake(&self, wakes: Wakes) {
+        match wakes {
+            Wakes::Nobody => {}
+            Wakes::Sleepers => self.delay_queue.wake_sleepers(),
+            Wakes::All => self.wake_all(),
+        }
+    }
+
+    #[cold]
+    fn wake_all(&self) {
+        self.call_hook();
+        self.wake_waiters();
+    }
+
+    /// Calls the hook, if there is one.
+    pub(crate) fn call_hook(&self) {
+        if let Some(hook) = &self.hook {
+            self.catch_panic(&**hook);
+        }
+    }
+
+    /// Wakes threads and futures.
+    fn wake_waiters(&self) {
+        for (_, waker) in self.delay_queue.wake_all() {
+            self.catch_panic(|| waker.wake());
+        }
+    }
+
+    /// Ends the waits of threads and futures, now and later.
+    pub(crate) fn stop(&self) {
+        self.delay_queue.stop();
+        self.wake_waiters();
     }
 
     /// Calls user code; counts and reports a panic in it.
@@ -141,5 +183,17 @@ impl TimerContext {
         if let Some(limit) = &self.limit {
             limit.release(permits);
         }
+    }
+}
+
+impl Wake for TimerContext {
+    fn wake(&self) {
+        self.wake(self.delay_queue.clock_moved());
+    }
+}
+
+impl fmt::Debug for TimerContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TimerContext").field("name", &self.name).finish_non_exhaustive()
     }
 }

@@ -1,20 +1,28 @@
 //! The delay queue: the bucket queue that all shards share, behind its lock, and the place where
-//! threads that advance the clock wait. As with Java's, a thread that takes from it waits until the
+//! those wait that advance the clock. As with Java's, a thread that takes from it waits until the
 //! first bucket is due.
+//!
+//! # Who waits
+//! Threads sleep here. Futures that drive the timer leave their wakers here. A service's own loop
+//! waits elsewhere, after it has asked when the first bucket is due: to wake it, the timer's hook
+//! is called.
 //!
 //! # Why no wake-up is lost
 //! A thread that goes to sleep looks at the queue and at the clock, publishes the time until which
-//! it sleeps (`asleep_until`) and waits, all under the one lock. A thread that offers an earlier
-//! bucket does so under that lock. If it comes before the sleeper, the sleeper sees the bucket. If
-//! it comes after, the offering thread sees `asleep_until` and wakes all sleepers, and each looks
-//! again. Moving a manual clock takes the lock between moving the clock and waking. So a sleeper
-//! never sleeps beyond the first bucket of the queue. An offer that is not earlier than what all
-//! sleepers sleep for wakes none, and costs no system call.
+//! it sleeps (`told`) and waits, all under the one lock. A thread that offers an earlier bucket
+//! does so under that lock. If it comes before the sleeper, the sleeper sees the bucket. If it
+//! comes after, the offering thread sees `told` and wakes all that wait, and each looks again.
+//! Moving a manual clock takes the lock between moving the clock and waking. So a sleeper never
+//! sleeps beyond the first bucket of the queue. An offer that is not earlier than what all sleepers
+//! sleep for wakes none, and costs no system call. The same holds for futures and loops, which look
+//! and publish under the same lock.
 
 use crate::sync::{Condvar, Mutex};
-use crate::timer::clock::{Time, Wake};
+use crate::timer::clock::Time;
 use crate::wheel::bucket_queue::{BucketQueue, Due, Expiration};
 use crate::work;
+use std::mem;
+use std::task::Waker;
 use std::time::Instant;
 
 #[derive(Debug, Default)]
@@ -27,8 +35,14 @@ pub(crate) struct DelayQueue {
 struct State {
     queue: BucketQueue,
     sleepers: usize,
-    /// No sleeper sleeps beyond this tick.
-    asleep_until: u64,
+    /// Of the futures that wait, with their numbers.
+    wakers: Vec<(u64, Waker)>,
+    /// How many futures have been given a number.
+    futures: u64,
+    /// Whether the timer has a hook.
+    hooked: bool,
+    /// None of those that wait does so beyond this tick.
+    told: u64,
     stopped: bool,
     wakeups: u64,
 }
@@ -41,12 +55,24 @@ pub(crate) enum Waited {
     Stopped,
 }
 
-/// The duty to call [`DelayQueue::wake`] once no lock is held: waking takes microseconds.
-#[must_use]
+/// What a future has to wait for.
 #[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Told {
+    Due,
+    /// Waits until then; without an instant, until it is woken.
+    Until(Option<Instant>),
+    Stopped,
+}
+
+/// The duty to wake once no lock is held: waking takes microseconds, and may run a user's code.
+#[must_use]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Wakes {
     Nobody,
+    /// Only threads wait.
     Sleepers,
+    /// Threads that sleep, futures, and the hook's loop.
+    All,
 }
 
 impl State {
@@ -55,24 +81,41 @@ impl State {
         self.wake_before(expiration.tick)
     }
 
-    /// Ensures that no thread sleeps beyond `tick`.
+    /// Ensures that nobody waits beyond `tick`.
     fn wake_before(&mut self, tick: u64) -> Wakes {
-        if self.sleepers == 0 || tick >= self.asleep_until {
+        if tick >= self.told {
             return Wakes::Nobody;
         }
-        self.asleep_until = tick;
-        Wakes::Sleepers
+        self.told = tick;
+        self.wake()
     }
-}
 
-impl Wakes {
-    /// Combines both duties into one.
-    pub(crate) fn or(self, other: Self) -> Self {
-        if self == Wakes::Sleepers { self } else { other }
+    /// Returns who waits.
+    fn wake(&self) -> Wakes {
+        if self.hooked || !self.wakers.is_empty() {
+            Wakes::All
+        } else if self.sleepers > 0 {
+            Wakes::Sleepers
+        } else {
+            Wakes::Nobody
+        }
+    }
+
+    /// Tells somebody who is about to wait which bucket comes first.
+    fn tell(&mut self) -> Option<u64> {
+        let next = self.queue.next_tick();
+        self.told = next.unwrap_or(u64::MAX);
+        next
     }
 }
 
 impl DelayQueue {
+    /// Creates an empty delay queue of a timer that has a hook, or none.
+    pub(crate) fn new(hooked: bool) -> Self {
+        let state = Mutex::new(State { hooked, ..State::default() });
+        DelayQueue { state, changed: Condvar::default() }
+    }
+
     /// Puts a newly armed bucket into the queue. The caller holds the lock of the bucket's shard,
     /// so no thread finds it armed and not queued.
     pub(crate) fn offer(&self, expiration: Expiration) -> Wakes {
@@ -138,11 +181,11 @@ impl DelayQueue {
         let mut wakes = Wakes::Nobody;
         if let Some(expiration) = unfinished {
             state.queue.resume(expiration);
-            wakes = wakes.or(state.wake_before(expiration.tick));
+            wakes = wakes.max(state.wake_before(expiration.tick));
         }
         armed.fold(wakes, |wakes, expiration| {
             work::count(1);
-            wakes.or(state.offer(expiration))
+            wakes.max(state.offer(expiration))
         })
     }
 
@@ -157,8 +200,10 @@ impl DelayQueue {
         !self.is_quiet(time.ticks.floor(time.now()))
     }
 
+    /// Tells a loop which bucket comes first; if an earlier one comes, the hook is called.
     pub(crate) fn next_tick(&self) -> Option<u64> {
-        self.state.lock().queue.next_tick()
+        let mut state = self.state.lock();
+        if state.hooked { state.tell() } else { state.queue.next_tick() }
     }
 
     /// Waits until a bucket is due, but not beyond `until`.
@@ -167,19 +212,17 @@ impl DelayQueue {
     pub(crate) fn wait(&self, time: &Time, until: Option<Instant>) -> Waited {
         let mut state = self.state.lock();
         loop {
-            let next = state.queue.next_tick();
             if state.stopped {
                 return Waited::Stopped;
             }
-            if next.is_some_and(|tick| tick <= time.ticks.floor(time.now())) {
+            if state.queue.is_due(time.ticks.floor(time.now())) {
                 return Waited::Due;
             }
             if until.is_some_and(|until| until <= time.clock.now()) {
                 return Waited::TimedOut;
             }
             state.sleepers += 1;
-            state.asleep_until = next.unwrap_or(u64::MAX);
-            let due = next.map(|tick| time.instant_of_tick(tick));
+            let due = state.tell().map(|tick| time.instant_of_tick(tick));
             match due.into_iter().chain(until).min() {
                 Some(instant) if time.clock.as_manual().is_none() => {
                     state = self.changed.wait_until(state, instant);
@@ -191,17 +234,66 @@ impl DelayQueue {
         }
     }
 
-    /// Wakes all sleepers, if `wakes` says so.
-    pub(crate) fn wake(&self, wakes: Wakes) {
-        if wakes == Wakes::Sleepers {
-            self.changed.notify_all();
-        }
+    /// Returns the number of a future that is going to wait.
+    pub(crate) fn number_of_future(&self) -> u64 {
+        let mut state = self.state.lock();
+        state.futures += 1;
+        state.futures
     }
 
-    /// Ends all waits, now and later.
+    /// Returns what a future has to wait for, and lets `waker` wake it if that changes. Also
+    /// returns the waker that is not needed: it is dropped where no lock is held.
+    pub(crate) fn tell(&self, time: &Time, number: u64, waker: Waker) -> (Told, Option<Waker>) {
+        let mut state = self.state.lock();
+        if state.stopped {
+            return (Told::Stopped, Some(waker));
+        }
+        if state.queue.is_due(time.ticks.floor(time.now())) {
+            return (Told::Due, Some(waker));
+        }
+        let until = state.tell().map(|tick| time.instant_of_tick(tick));
+        let former = match state.wakers.iter_mut().find(|(own, _)| *own == number) {
+            Some((_, former)) => Some(mem::replace(former, waker)),
+            None => {
+                state.wakers.push((number, waker));
+                None
+            }
+        };
+        (Told::Until(until), former)
+    }
+
+    /// Takes out the waker of a future that waits no more.
+    pub(crate) fn forget_future(&self, number: u64) -> Option<Waker> {
+        let mut state = self.state.lock();
+        let at = state.wakers.iter().position(|(own, _)| *own == number)?;
+        Some(state.wakers.swap_remove(at).1)
+    }
+
+    /// Wakes the threads that sleep.
+    pub(crate) fn wake_sleepers(&self) {
+        self.changed.notify_all();
+    }
+
+    /// Wakes the threads that sleep, if there are any, and returns the wakers of the futures.
+    pub(crate) fn wake_all(&self) -> Vec<(u64, Waker)> {
+        let mut state = self.state.lock();
+        let (sleepers, wakers) = (state.sleepers, mem::take(&mut state.wakers));
+        drop(state);
+        if sleepers > 0 {
+            self.changed.notify_all();
+        }
+        wakers
+    }
+
+    /// Ends all waits from now on. Those that wait already still have to be woken.
     pub(crate) fn stop(&self) {
         self.state.lock().stopped = true;
-        self.changed.notify_all();
+    }
+
+    /// Returns whom to wake when a manual clock has moved. The lock orders this after a look at the
+    /// clock by somebody who then waits.
+    pub(crate) fn clock_moved(&self) -> Wakes {
+        self.state.lock().wake()
     }
 
     pub(crate) fn wakeups(&self) -> u64 {
@@ -211,14 +303,5 @@ impl DelayQueue {
     /// Calls `see` with every queued bucket.
     pub(crate) fn for_each(&self, see: impl FnMut(&Expiration)) {
         self.state.lock().queue.iter().for_each(see);
-    }
-}
-
-impl Wake for DelayQueue {
-    fn wake(&self) {
-        // The lock orders this after a sleeper's look at the clock.
-        if self.state.lock().sleepers > 0 {
-            self.changed.notify_all();
-        }
     }
 }

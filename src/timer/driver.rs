@@ -8,7 +8,8 @@
 //! | delay queue | the bucket queue, the sleepers | nothing |
 //!
 //! So there is no cycle. A thread holds at most one shard. No lock is held while a task runs or is
-//! dropped, while the executor or `on_refused` is called, or while an event is reported.
+//! dropped, while the executor, `on_refused` or the hook is called, while a waker is cloned, woken
+//! or dropped, or while an event is reported.
 //!
 //! # Turns
 //! Advancing the clock means taking turns. A turn flushes every bucket that was due when it began,
@@ -27,7 +28,7 @@
 use crate::store::slab::Slab;
 use crate::sync::{Mutex, either_in_models, thread, thread_local};
 use crate::timer::context::TimerContext;
-use crate::timer::delay_queue::{Waited, Wakes};
+use crate::timer::delay_queue::{Told, Waited, Wakes};
 use crate::timer::owner::{Expired, Flush, FlushStep, Owner, Queued, first_shard, owner_of};
 use crate::timer::stats::Stats;
 use crate::wheel::bucket_queue::{Due, Expiration};
@@ -36,6 +37,7 @@ use crate::wheel::snapshot::Snapshot;
 use crate::work;
 use std::cell::Cell;
 use std::sync::Arc;
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
 /// How long a turn sleeps when everything that is due lies in shards whose holders wait for a core:
@@ -168,7 +170,7 @@ impl Driver {
         while let Some(turn_start) = start {
             match self.flush_batch(turn_start, &mut expired) {
                 Step::Flushed(owner, wakes) => {
-                    self.context.delay_queue.wake(wakes);
+                    self.context.wake(wakes);
                     total += owner.hand_over(&mut expired);
                 }
                 Step::Busy => {
@@ -241,10 +243,25 @@ impl Driver {
     }
 
     fn wait(&self, until: Option<Instant>) -> Waited {
+        self.forget_until_due();
+        self.context.delay_queue.wait(&self.context.time, until)
+    }
+
+    /// Returns what the future of this number has to wait for before it takes a turn; `waker` wakes
+    /// it if that changes.
+    pub(crate) fn tell(&self, number: u64, waker: &Waker) -> Told {
+        self.forget_until_due();
         let TimerContext { time, delay_queue, .. } = &*self.context;
-        // Due timers come first: a turn removes empty buckets as well.
+        let (told, unused) = delay_queue.tell(time, number, waker.clone());
+        drop(unused);
+        told
+    }
+
+    /// Takes the buckets that hold only what was cancelled off the front of the delay queue, unless
+    /// something is due: that comes first, and a turn takes them off as well.
+    fn forget_until_due(&self) {
+        let TimerContext { time, delay_queue, .. } = &*self.context;
         while self.forget_some(&self.turn.lock()) && !delay_queue.is_due(time) {}
-        delay_queue.wait(time, until)
     }
 
     /// Removes the first few buckets that hold only cancelled entries from the front of the delay
@@ -304,13 +321,14 @@ impl Driver {
 
     /// Ends the waits of all threads, now and later.
     pub(crate) fn stop(&self) {
-        self.context.delay_queue.stop();
+        self.context.stop();
     }
 
-    /// Closes all owners: nothing can be added any more.
+    /// Closes all owners: nothing can be added any more. Then the hook tells the loop.
     pub(crate) fn close(&self) {
         self.turn.lock().closed = true;
         self.owners().iter().for_each(|owner| owner.close());
+        self.context.call_hook();
     }
 
     /// Returns whether `close` was called.

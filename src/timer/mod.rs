@@ -23,11 +23,12 @@ pub(crate) mod error;
 pub(crate) mod report;
 
 use crate::timer::base::Base;
+use crate::timer::delay_queue::Wakes;
 use crate::timer::driver::Driver;
 use crate::timer::entry::{IntoTask, Task, TimerEntry};
 use crate::timer::error::AddError;
 use crate::timer::report::{contain, report_panic};
-use crate::timer::shards::Shards;
+use crate::timer::shards::{Shards, Unwoken};
 use crate::timer::stats::Stats;
 use crate::timer::timeout::Timeout;
 use crate::wheel::snapshot::Snapshot;
@@ -173,6 +174,19 @@ impl<T: Send + 'static> Timer<T> {
     #[inline]
     pub fn at(&self, deadline: Instant, task: impl IntoTask<T>) -> Result<Timeout<T>, AddError<T>> {
         self.add(TimerEntry::at(deadline, task))
+    }
+
+    /// Adds a timer for a caller that holds a lock. Also returns whom to [`wake`](Self::wake) when
+    /// that lock is released.
+    #[inline]
+    pub(crate) fn add_unwoken(&self, entry: TimerEntry<T>) -> Unwoken<T> {
+        self.shards.add_unwoken(entry)
+    }
+
+    /// Wakes those that wait, as a call that held them back has said. The caller holds no lock.
+    #[inline]
+    pub(crate) fn wake(&self, wakes: Wakes) {
+        self.shards.context.wake(wakes);
     }
 
     /// Expires all timers that are due, and returns the number of expired tasks. If no timer is
@@ -341,7 +355,7 @@ impl<T: Send + 'static> Timer<T> {
         &self.base
     }
 
-    pub(crate) fn driver(&self) -> &Driver {
+    pub(crate) fn driver(&self) -> &Arc<Driver> {
         &self.base.driver
     }
 
@@ -387,6 +401,13 @@ impl<T: Send + 'static> WeakTimer<T> {
     pub fn upgrade(&self) -> Option<Timer<T>> {
         let base = self.base.upgrade()?;
         Some(Timer { base, shards: self.shards.upgrade()? })
+    }
+
+    /// Calls [`Timer::wake`]. If the timer is gone, nobody waits.
+    pub(crate) fn wake(&self, wakes: Wakes) {
+        if wakes != Wakes::Nobody {
+            self.upgrade().iter().for_each(|timer| timer.wake(wakes));
+        }
     }
 
     /// Calls code like [`Timer::catch_panic`]. If the timer is gone, there is nothing to count in.

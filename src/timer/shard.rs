@@ -50,8 +50,9 @@ pub(crate) enum Refusal {
     Closed,
 }
 
-/// The key of an entry, and whether the shard is crowded; or the task that was not added.
-pub(crate) type Added<T> = Result<(Key, bool), (Refusal, T)>;
+/// The key of an entry, whether the shard is crowded, and whom to wake; or the task that was not
+/// added.
+pub(crate) type Added<T> = Result<(Key, bool, Wakes), (Refusal, T)>;
 
 /// How a deadline may be moved.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -93,8 +94,8 @@ impl<T> Shard<T> {
         self.0.lock()
     }
 
-    /// Adds a task. Returns its key, and whether the shard is crowded; the task comes back in
-    /// `Err`.
+    /// Adds a task. Returns its key, whether the shard is crowded, and whom to wake; the task comes
+    /// back in `Err`.
     #[inline]
     pub(crate) fn add(&self, context: &TimerContext, when: When, task: T) -> Added<T> {
         if context.limit.as_ref().is_some_and(|limit| !limit.acquire()) {
@@ -124,9 +125,7 @@ impl<T> Shard<T> {
         let (key, reference) = state.core.insert(deadline, tick, task);
         let wakes = context.file_new(&mut state.core, reference, tick, now, deadline);
         let crowded = state.note_owner();
-        drop(state);
-        context.delay_queue.wake(wakes);
-        Ok((key, crowded))
+        Ok((key, crowded, wakes))
     }
 
     /// Takes a task out. `seen` runs under the lock if it was still pending.
@@ -154,29 +153,32 @@ impl<T> Shard<T> {
         }
     }
 
-    /// Moves the deadline of a pending task. Returns whether it was still pending.
-    pub(crate) fn reschedule(&self, key: Key, when: When, how: Move) -> bool {
+    /// Moves the deadline of a pending task. Returns whom to wake, or `None` if it was not pending
+    /// any more.
+    pub(crate) fn reschedule(&self, key: Key, when: When, how: Move) -> Option<Wakes> {
         let mut state = self.lock();
         state.note_caller();
         // A closed shard is being drained: no deadline moves any more.
         let State { core, context: Some(context), closed: false, .. } = &mut *state else {
-            return false;
+            return None;
         };
-        let Some(old) = core.deadline(key) else { return false };
+        let old = core.deadline(key)?;
         let (now, deadline) = context.resolve(when);
         if deadline >= old || how == Move::Extend {
             core.extend(key.index, deadline);
-            return true;
+            return Some(Wakes::Nobody);
         }
         let tick = context.time.ticks.ceil(deadline);
         let reference = core.move_up(key.index, deadline, tick);
-        let wakes = context.file(core, reference, tick, now, deadline);
+        Some(context.file(core, reference, tick, now, deadline))
+    }
+
+    /// Wakes those that wait for the shard's timer. If that has gone meanwhile, nobody does.
+    pub(crate) fn wake(&self, wakes: Wakes) {
         if wakes != Wakes::Nobody {
-            let context = Arc::clone(context);
-            drop(state);
-            context.delay_queue.wake(wakes);
+            let context = self.lock().context.clone();
+            context.iter().for_each(|context| context.wake(wakes));
         }
-        true
     }
 
     pub(crate) fn is_pending(&self, key: Key) -> bool {

@@ -3,6 +3,7 @@
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::thread_number;
 use crate::timer::context::TimerContext;
+use crate::timer::delay_queue::Wakes;
 use crate::timer::dispatcher::Dispatcher;
 use crate::timer::entry::{TimerEntry, When};
 use crate::timer::error::AddError;
@@ -28,6 +29,9 @@ pub(crate) struct Shards<T: Send + 'static> {
     pub(crate) context: Arc<TimerContext>,
     pub(crate) dispatcher: Dispatcher<T>,
 }
+
+/// The handle of a timer that was added, and whom to wake.
+pub(crate) type Unwoken<T> = Result<(Timeout<T>, Wakes), AddError<T>>;
 
 /// Two shards, of which a thread adds to one; see [`Shards::home`].
 struct Pair<T: 'static> {
@@ -63,12 +67,21 @@ impl<T: Send + 'static> Shards<T> {
     /// Adds an entry to the calling thread's shard.
     #[inline]
     pub(crate) fn add(&self, entry: TimerEntry<T>) -> Result<Timeout<T>, AddError<T>> {
+        let (timeout, wakes) = self.add_unwoken(entry)?;
+        self.context.wake(wakes);
+        Ok(timeout)
+    }
+
+    /// Adds an entry for a caller that holds a lock. Also returns whom to wake when that lock is
+    /// released.
+    #[inline]
+    pub(crate) fn add_unwoken(&self, entry: TimerEntry<T>) -> Unwoken<T> {
         self.add_by(entry, Shard::add)
     }
 
-    /// Adds an entry for a caller that cannot be refused: above `max_pending` if necessary. Fails
-    /// only after `shutdown`.
-    pub(crate) fn add_beyond_limit(&self, entry: TimerEntry<T>) -> Result<Timeout<T>, AddError<T>> {
+    /// Adds an entry in the same way for a caller that cannot be refused: above `max_pending` if
+    /// necessary. Fails only after `shutdown`.
+    pub(crate) fn add_beyond_limit(&self, entry: TimerEntry<T>) -> Unwoken<T> {
         self.add_by(entry, Shard::add_beyond_limit)
     }
 
@@ -77,16 +90,15 @@ impl<T: Send + 'static> Shards<T> {
         &self,
         entry: TimerEntry<T>,
         add: impl FnOnce(&'static Shard<T>, &TimerContext, When, T) -> Added<T>,
-    ) -> Result<Timeout<T>, AddError<T>> {
+    ) -> Unwoken<T> {
         let (when, task) = (entry.when(), entry.into_task());
         let shard = self.home();
         match add(shard, &self.context, when, task) {
-            Ok((key, crowded)) => {
-                let timeout = Timeout::new(shard, key);
+            Ok((key, crowded, wakes)) => {
                 if crowded {
                     self.leave_crowd();
                 }
-                Ok(timeout)
+                Ok((Timeout::new(shard, key), wakes))
             }
             Err((refusal, task)) => Err(Self::refused(refusal, when, task)),
         }

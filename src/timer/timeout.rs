@@ -2,6 +2,7 @@
 
 use crate::store::key::Key;
 use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::timer::delay_queue::Wakes;
 use crate::timer::entry::{Task, When};
 use crate::timer::shard::{Move, Shard};
 use std::fmt;
@@ -192,8 +193,15 @@ impl<T: 'static> Timeout<T> {
         self.moved(when, Move::To)
     }
 
+    /// Moves the deadline for a caller that holds a lock, and wakes later. Returns whom to wake, or
+    /// `None` if the timer is not pending.
+    pub(crate) fn reschedule_unwoken(&self, deadline: Instant) -> Option<Wakes> {
+        self.shard.reschedule(self.key(), When::At(deadline), Move::To)
+    }
+
     fn moved(&self, when: When, how: Move) -> bool {
-        self.shard.reschedule(self.key(), when, how)
+        let wakes = self.shard.reschedule(self.key(), when, how);
+        wakes.map(|wakes| self.shard.wake(wakes)).is_some()
     }
 }
 

@@ -1,5 +1,6 @@
 //! Sleeps, timeouts and intervals, polled by hand in virtual time.
 
+mod drive;
 mod model;
 
 use std::future::Future;

@@ -45,7 +45,7 @@ const FLOORS: [&[&str]; 50] = [
     &["keyed::entry"],
     &["keyed"],
     &["keyed::looks"],
-    &["lease::terms", "lease::stats"],
+    &["lease::terms", "lease::stats", "lease::plan"],
     &["lease::book"],
     &["lease::watchdog"],
     &["lease"],
@@ -60,7 +60,7 @@ const FLOORS: [&[&str]; 50] = [
     &["purgatory"],
     &["purgatory::future", "purgatory::triggers"],
     &["future"],
-    &["future::hyper"],
+    &["future::drive", "future::hyper"],
     &["unwind"],
 ];
 

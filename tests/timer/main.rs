@@ -3,6 +3,7 @@
 mod deadlines;
 mod figures;
 mod handles;
+mod hook;
 mod limits;
 mod local;
 mod nested;

@@ -1,0 +1,157 @@
+//! The future that drives a timer, polled by hand in virtual time.
+
+use crate::{Fixture, HOUR, MS};
+use std::cell::RefCell;
+use std::future::{Future, pending, ready};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Poll;
+use std::time::{Duration, Instant};
+use tickwheel::{ManualClock, Timer};
+
+/// Not so far that the timer has to be advanced earlier, to move it to a finer wheel.
+const FAR: Duration = Duration::from_millis(150);
+
+impl Fixture {
+    fn wakes(&self) -> usize {
+        self.wakes.0.swap(0, Ordering::Relaxed)
+    }
+
+    /// Adds a timer, and counts it in what is returned once it has expired.
+    fn add(&self, delay: Duration) -> Arc<AtomicUsize> {
+        let expired = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&expired);
+        let count = move || {
+            counted.fetch_add(1, Ordering::Relaxed);
+        };
+        assert!(self.timer.after(delay, count).is_ok());
+        expired
+    }
+}
+
+#[test]
+fn it_sleeps_until_the_next_expiration_and_not_at_all_if_there_is_none() {
+    let fixture = Fixture::new();
+    let (slept, start) = (RefCell::new(Vec::new()), fixture.clock.now());
+    let sleep_until = |next: Instant| {
+        slept.borrow_mut().push(next - start);
+        pending::<()>()
+    };
+    let mut drive = pin!(fixture.timer.drive(sleep_until));
+    assert_eq!(fixture.poll(drive.as_mut()), Poll::Pending);
+    assert!(slept.take().is_empty(), "nothing is pending");
+    let far = fixture.add(FAR);
+    assert_eq!(fixture.wakes(), 1);
+    for _ in 0..3 {
+        assert_eq!(fixture.poll(drive.as_mut()), Poll::Pending);
+    }
+    assert_eq!(slept.take(), [FAR], "one sleep until the same expiration");
+    let later = fixture.add(2 * FAR);
+    assert_eq!(fixture.wakes(), 0, "not earlier");
+    let near = fixture.add(MS);
+    assert_eq!(fixture.wakes(), 1, "earlier");
+    assert_eq!(fixture.poll(drive.as_mut()), Poll::Pending);
+    assert_eq!(slept.take(), [MS]);
+    fixture.clock.advance(MS);
+    assert_eq!(fixture.wakes(), 1, "a manual clock wakes");
+    assert_eq!(fixture.poll(drive.as_mut()), Poll::Pending);
+    assert_eq!(slept.take(), [FAR]);
+    assert_eq!([near, far, later].map(|expired| expired.load(Ordering::Relaxed)), [1, 0, 0]);
+}
+
+#[test]
+fn it_advances_when_its_sleep_completes() {
+    // Of the real clock: the sleep is always complete, so each poll asks to be polled again.
+    let timer = Timer::builder().build().unwrap();
+    let fixture = Fixture { timer, ..Fixture::new() };
+    let (expired, mut polls) = (fixture.add(5 * MS), 0);
+    let mut drive = pin!(fixture.timer.drive(|_| ready(())));
+    while expired.load(Ordering::Relaxed) == 0 {
+        assert_eq!(fixture.poll(drive.as_mut()), Poll::Pending);
+        assert!(fixture.wakes() == 1 || expired.load(Ordering::Relaxed) == 1);
+        polls += 1;
+    }
+    assert!(polls > 0);
+}
+
+#[test]
+fn it_completes_when_the_timer_is_shut_down_or_its_last_clone_is_dropped() {
+    let fixture = Fixture::new();
+    let mut drive = pin!(fixture.timer.drive(|_| pending::<()>()));
+    assert_eq!(fixture.poll(drive.as_mut()), Poll::Pending);
+    fixture.timer.shutdown();
+    assert_eq!(fixture.wakes(), 1);
+    assert_eq!(fixture.poll(drive.as_mut()), Poll::Ready(()));
+    assert_eq!(fixture.poll(pin!(fixture.timer.drive(|_| pending::<()>()))), Poll::Ready(()));
+
+    let (fixture, timer) = (Fixture::new(), Timer::builder().build().unwrap());
+    let mut drive = pin!(timer.drive(|_| pending::<()>()));
+    assert_eq!(fixture.poll(drive.as_mut()), Poll::Pending);
+    let weak = timer.downgrade();
+    drop(timer);
+    assert!(weak.upgrade().is_none(), "the future does not keep it alive");
+    assert_eq!(fixture.wakes(), 1);
+    assert_eq!(fixture.poll(drive.as_mut()), Poll::Ready(()));
+}
+
+#[test]
+fn when_it_is_dropped_it_wakes_nobody_and_keeps_no_waker() {
+    let fixture = Fixture::new();
+    {
+        let mut drive = pin!(fixture.timer.drive(|_| pending::<()>()));
+        assert_eq!(fixture.poll(drive.as_mut()), Poll::Pending);
+        assert_eq!(Arc::strong_count(&fixture.wakes), 2);
+    }
+    assert_eq!(Arc::strong_count(&fixture.wakes), 1);
+    fixture.add(MS);
+    assert_eq!(fixture.advance(MS), 0);
+}
+
+#[test]
+fn several_are_woken_one_and_all() {
+    let fixture = Fixture::new();
+    let mut first = pin!(fixture.timer.drive(|_| pending::<()>()));
+    let mut other = pin!(fixture.timer.drive(|_| pending::<()>()));
+    assert_eq!(fixture.poll(first.as_mut()), Poll::Pending);
+    assert_eq!(fixture.poll(other.as_mut()), Poll::Pending);
+    fixture.add(MS);
+    assert_eq!(fixture.wakes(), 2);
+    assert_eq!(fixture.poll(first.as_mut()), Poll::Pending);
+    fixture.clock.advance(MS);
+    assert_eq!(fixture.wakes(), 1, "the other was woken before, and has not been polled");
+    assert_eq!(fixture.poll(other.as_mut()), Poll::Pending);
+    assert!(fixture.timer.is_empty());
+}
+
+#[test]
+fn it_may_be_sent_to_another_thread_and_drives_timers_of_any_tasks() {
+    let clock = ManualClock::new();
+    let (sender, expired) = std::sync::mpsc::channel();
+    let send = move |id: u32| sender.send(id).map_err(|_| id);
+    let timer = Timer::builder().clock(clock.clone()).executor(send).build().unwrap();
+    let drive = timer.drive(|_| pending::<()>());
+    let driver = std::thread::spawn(|| pollster::block_on(drive));
+    assert!(timer.after(HOUR, 7_u32).is_ok());
+    clock.advance(HOUR);
+    assert_eq!(expired.recv(), Ok(7));
+    timer.shutdown();
+    assert!(driver.join().is_ok());
+}
+
+/// A sleep of the timer itself, in the same task as what drives it.
+#[test]
+fn it_drives_the_sleeps_of_its_own_task() {
+    let timer = Timer::builder().build().unwrap();
+    let mut sleep = pin!(timer.sleep(2 * MS));
+    let start = Instant::now();
+    // Of pollster's thread: a sleep that blocks nobody, made of another timer.
+    let other = Timer::builder().start().unwrap();
+    let mut drive = pin!(timer.drive(|next| other.sleep_until(next)));
+    pollster::block_on(std::future::poll_fn(|context| {
+        assert!(drive.as_mut().poll(context).is_pending());
+        sleep.as_mut().poll(context)
+    }))
+    .unwrap();
+    assert!(start.elapsed() >= 2 * MS);
+}

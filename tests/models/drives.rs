@@ -1,0 +1,222 @@
+//! Models of those that drive a timer without a thread: a loop that waits in a call of its own and
+//! has set a hook, and a future. A wake-up that is lost is a deadlock.
+
+use crate::book::Job;
+use crate::harness::explore;
+use crate::stand::Stand;
+use crate::world::World;
+use shuttle::future::block_on;
+use shuttle::sync::{Condvar, Mutex};
+use shuttle::thread;
+use std::future::{Future, pending};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Waker};
+use std::time::Duration;
+use tickwheel::{Timer, TimerBuilder};
+
+/// What a loop waits for. Rung before, it ends the next wait, as an `eventfd` does.
+#[derive(Default)]
+struct Bell {
+    is_rung: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Bell {
+    fn ring(&self) {
+        *self.is_rung.lock().unwrap() = true;
+        self.changed.notify_all();
+    }
+
+    fn wait(&self) {
+        let mut is_rung = self.is_rung.lock().unwrap();
+        while !*is_rung {
+            is_rung = self.changed.wait(is_rung).unwrap();
+        }
+        *is_rung = false;
+    }
+
+    /// Sets a hook that rings.
+    fn hook<T: Send + 'static>(self: &Arc<Self>, builder: TimerBuilder<T>) -> TimerBuilder<T> {
+        let bell = Arc::clone(self);
+        builder.on_earlier_expiration(move || bell.ring())
+    }
+
+    /// A service's loop, until `is_over`. It waits without end for what a real one would wait for
+    /// until the next expiration: moving the clock rings.
+    fn drive<T: Send + 'static>(&self, timer: &Timer<T>, is_over: impl Fn() -> bool) {
+        loop {
+            timer.advance_clock(Duration::ZERO);
+            if is_over() {
+                return;
+            }
+            let next = timer.next_expiration();
+            if next.is_none_or(|next| next > timer.now()) {
+                self.wait();
+            }
+        }
+    }
+}
+
+fn hooked() -> (World, Arc<Bell>) {
+    let bell = Arc::new(Bell::default());
+    (World::new(|builder| bell.hook(builder).build()), bell)
+}
+
+/// The loop waits, or is about to, for a far timer when an earlier one is added.
+///
+/// Fails when moving the clock does not call the hook.
+#[test]
+fn earlier_timer_ends_a_wait() {
+    explore("earlier_timer_ends_a_wait", 1, || {
+        let (world, bell) = hooked();
+        world.add_at(0, 90);
+        thread::scope(|scope| {
+            scope.spawn(|| bell.drive(&world.timer, || world.has_ended(1)));
+            scope.spawn(|| world.add_at(1, 3));
+            scope.spawn(|| world.pass(3));
+        });
+        world.finish()
+    });
+}
+
+/// The first timers of an empty timer, without delay: no clock has to move.
+///
+/// Fails when `next_expiration` looks for its answer and notes it in two steps, and when the hook
+/// is not called after the answer that there is none.
+#[test]
+fn first_timer_ends_a_wait() {
+    explore("first_timer_ends_a_wait", 1, || {
+        let (world, bell) = hooked();
+        let is_over = || world.has_ended(0) && world.has_ended(1);
+        thread::scope(|scope| {
+            scope.spawn(|| bell.drive(&world.timer, is_over));
+            scope.spawn(|| world.add(0, 0));
+            scope.spawn(|| (world.add(2, 9), world.add(1, 0)));
+        });
+        world.finish()
+    });
+}
+
+/// A timer is moved up while the loop goes to sleep; the clock has moved before.
+///
+/// Fails when a timer that is moved up does not call the hook.
+#[test]
+fn earlier_deadline_ends_a_wait() {
+    explore("earlier_deadline_ends_a_wait", 1, || {
+        let (world, bell) = hooked();
+        let timeout = world.add_at(0, 90);
+        thread::scope(|scope| {
+            scope.spawn(|| bell.drive(&world.timer, || world.has_ended(0)));
+            scope.spawn(|| world.reschedule(0, &timeout, 0, false));
+        });
+        world.finish()
+    });
+}
+
+/// A key is scheduled, and moved up, while the loop goes to sleep.
+///
+/// Fails when what keyed timers arm does not call the hook.
+#[test]
+fn earlier_key_ends_a_wait() {
+    explore("earlier_key_ends_a_wait", 1, || {
+        let bell = Arc::new(Bell::default());
+        let stand = Stand::new(|builder| bell.hook(builder));
+        stand.schedule(0, 0, 9);
+        let is_over = || stand.has_fired(0) && stand.has_fired(1);
+        thread::scope(|scope| {
+            scope.spawn(|| bell.drive(&stand.timer, is_over));
+            scope.spawn(|| stand.schedule(1, 1, 0));
+            scope.spawn(|| {
+                stand.book.write(0, |record| record.earliest = 0);
+                stand.keyed.reschedule(&0, Duration::ZERO)
+            });
+        });
+        stand.settle()
+    });
+}
+
+/// The timer is shut down while the loop goes to sleep.
+///
+/// Fails when a shutdown calls the hook before `is_shutdown` returns true.
+#[test]
+fn shutdown_ends_a_wait() {
+    explore("shutdown_ends_a_wait", 1, || {
+        let (world, bell) = hooked();
+        world.add_at(0, 90);
+        thread::scope(|scope| {
+            scope.spawn(|| bell.drive(&world.timer, || world.timer.is_shutdown()));
+            scope.spawn(|| world.shutdown());
+        });
+        world.settle()
+    });
+}
+
+/// A future that drives the timer: its sleep has no end, and moving the clock wakes it.
+fn drive(timer: &Timer<Job>) -> impl Future<Output = ()> + use<> {
+    timer.drive(|_| pending::<()>())
+}
+
+/// The future waits, or is about to, for a far timer when an earlier one is added.
+///
+/// Fails when the future looks for the first bucket and leaves its waker in two steps.
+#[test]
+fn earlier_timer_wakes_the_future() {
+    explore("earlier_timer_wakes_the_future", 1, || {
+        let world = World::by_hand();
+        world.add_at(0, 90);
+        let future = drive(&world.timer);
+        let driver = thread::spawn(|| block_on(future));
+        thread::scope(|scope| {
+            scope.spawn(|| world.add_at(1, 3));
+            scope.spawn(|| world.pass(3));
+            scope.spawn(|| world.book.wait_for(1));
+        });
+        world.shutdown();
+        driver.join().expect("it ends with the timer");
+        world.settle()
+    });
+}
+
+/// Two futures drive the timer, one is polled once and dropped.
+///
+/// Fails when a future that is dropped takes along the waker of another one.
+#[test]
+fn a_future_that_is_dropped_leaves_the_other_one() {
+    explore("a_future_that_is_dropped_leaves_the_other_one", 1, || {
+        let world = World::by_hand();
+        let (future, dropped) = (drive(&world.timer), drive(&world.timer));
+        let driver = thread::spawn(|| block_on(future));
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut dropped = pin!(dropped);
+                let _ = dropped.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            });
+            scope.spawn(|| (world.add(0, 0), world.add_at(1, 3)));
+            scope.spawn(|| (world.pass(3), world.book.wait_for(0), world.book.wait_for(1)));
+        });
+        world.shutdown();
+        driver.join().expect("it ends with the timer");
+        world.settle()
+    });
+}
+
+/// The last clone is dropped as the future goes to sleep, or advances the timer.
+///
+/// Fails when a stop does not wake the futures.
+#[test]
+fn last_clone_against_the_future() {
+    explore("last_clone_against_the_future", 2, || {
+        let world = World::by_hand();
+        world.add_at(0, 3);
+        let driver = thread::spawn({
+            let future = drive(&world.timer);
+            || block_on(future)
+        });
+        world.pass(3);
+        let World { timer, book, .. } = world;
+        drop(timer);
+        driver.join().expect("it ends with the timer");
+        book.settle().0
+    });
+}
