@@ -104,6 +104,7 @@
 //! - `tracing` (default): reports panicking and refused tasks, tasks that were dropped with their
 //!   timer, leases that were not renewed, and the start and stop of the reaper, as events.
 //! - `hyper`: implements `hyper::rt::Timer` for [`Timer`].
+//! - `stream`: implements `futures_core::Stream` for [`Interval`](future::Interval).
 //!
 //! [`Purgatory`]: purgatory::Purgatory
 //! [`PurgatoryStats::panicked`]: purgatory::PurgatoryStats::panicked

@@ -3,6 +3,8 @@
 pub(crate) mod drive;
 #[cfg(feature = "hyper")]
 pub(crate) mod hyper;
+#[cfg(feature = "stream")]
+pub(crate) mod stream;
 
 use crate::periodic::missed::MissedTick;
 use crate::timer::Timer;
@@ -142,7 +144,13 @@ impl<T: Send + 'static> Timer<T> {
     pub fn interval(&self, period: Duration) -> Interval {
         let period = period.max(Duration::from_nanos(1));
         let sleep = self.sleep(Duration::ZERO);
-        Interval { sleep, period, missed_tick: MissedTick::default() }
+        Interval {
+            sleep,
+            period,
+            missed_tick: MissedTick::default(),
+            #[cfg(feature = "stream")]
+            has_failed: false,
+        }
     }
 }
 
@@ -264,6 +272,9 @@ pub struct Interval {
     sleep: Sleep,
     period: Duration,
     missed_tick: MissedTick,
+    /// Whether the stream has yielded an error, its last item.
+    #[cfg(feature = "stream")]
+    has_failed: bool,
 }
 
 impl Interval {

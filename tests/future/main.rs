@@ -2,6 +2,8 @@
 
 mod drive;
 mod model;
+#[cfg(feature = "stream")]
+mod stream;
 
 use std::future::Future;
 use std::pin::{Pin, pin};

@@ -60,7 +60,7 @@ const FLOORS: [&[&str]; 50] = [
     &["purgatory"],
     &["purgatory::future", "purgatory::triggers"],
     &["future"],
-    &["future::drive", "future::hyper"],
+    &["future::drive", "future::hyper", "future::stream"],
     &["unwind"],
 ];
 
