@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod echo;
 pub mod heartbeat;
 pub mod locks;
 pub mod retry;
