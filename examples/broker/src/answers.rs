@@ -11,9 +11,10 @@ use kafka_protocol::messages::metadata_response::{
     MetadataResponseBroker, MetadataResponsePartition, MetadataResponseTopic,
 };
 use kafka_protocol::messages::{
-    ApiVersionsResponse, BrokerId, FindCoordinatorResponse, HeartbeatResponse,
-    InitProducerIdResponse, LeaveGroupResponse, ListOffsetsRequest, ListOffsetsResponse,
-    MetadataRequest, MetadataResponse, ProducerId, RequestKind, ResponseKind, TopicName,
+    ApiVersionsResponse, BrokerId, FindCoordinatorRequest, FindCoordinatorResponse,
+    HeartbeatResponse, InitProducerIdRequest, InitProducerIdResponse, LeaveGroupResponse,
+    ListOffsetsRequest, ListOffsetsResponse, MetadataRequest, MetadataResponse, ProducerId,
+    RequestKind, ResponseKind, TopicName,
 };
 use kafka_protocol::protocol::StrBytes;
 use std::sync::Arc;
@@ -21,6 +22,8 @@ use std::sync::atomic::Ordering;
 
 /// This broker's number: it is alone.
 const NODE: BrokerId = BrokerId(1);
+/// What who begins a transaction hears: an error that no client takes for one that passes.
+pub(crate) const NO_TRANSACTIONS: ResponseError = ResponseError::TransactionalIdAuthorizationFailed;
 /// ListOffsets' name for the end of the log.
 const LATEST: i64 = -1;
 /// And for its beginning.
@@ -37,16 +40,8 @@ impl Broker {
             RequestKind::Produce(body) => self.produce(body).await?.into(),
             RequestKind::Fetch(body) => self.fetch(body).await?.into(),
             RequestKind::ListOffsets(body) => self.list_offsets(body, version).into(),
-            RequestKind::InitProducerId(_) => {
-                let id = self.next_producer.fetch_add(1, Ordering::Relaxed);
-                let response = InitProducerIdResponse::default().with_producer_id(ProducerId(id));
-                response.with_producer_epoch(0).into()
-            }
-            RequestKind::FindCoordinator(_) => FindCoordinatorResponse::default()
-                .with_node_id(NODE)
-                .with_host(self.host())
-                .with_port(i32::from(self.address.port()))
-                .into(),
+            RequestKind::InitProducerId(body) => self.init_producer(&body).into(),
+            RequestKind::FindCoordinator(body) => self.find_coordinator(&body).into(),
             RequestKind::JoinGroup(body) => {
                 self.groups.join(body, &request.client_id).await?.into()
             }
@@ -77,6 +72,30 @@ impl Broker {
 
     fn host(&self) -> StrBytes {
         StrBytes::from_string(self.address.ip().to_string())
+    }
+
+    fn init_producer(&self, request: &InitProducerIdRequest) -> InitProducerIdResponse {
+        let response = InitProducerIdResponse::default();
+        if request.transactional_id.is_some() {
+            let code = NO_TRANSACTIONS.code();
+            return response.with_error_code(code).with_producer_id(ProducerId(-1));
+        }
+        let id = self.next_producer.fetch_add(1, Ordering::Relaxed);
+        response.with_producer_id(ProducerId(id)).with_producer_epoch(0)
+    }
+
+    fn find_coordinator(&self, request: &FindCoordinatorRequest) -> FindCoordinatorResponse {
+        let response = FindCoordinatorResponse::default();
+        let error = match request.key_type {
+            0 => {
+                let port = i32::from(self.address.port());
+                return response.with_node_id(NODE).with_host(self.host()).with_port(port);
+            }
+            1 => NO_TRANSACTIONS,
+            _ => ResponseError::InvalidRequest,
+        };
+        let response = response.with_error_code(error.code()).with_node_id(BrokerId(-1));
+        response.with_port(-1)
     }
 
     fn metadata(&self, request: &MetadataRequest, version: i16) -> MetadataResponse {

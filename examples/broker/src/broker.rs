@@ -4,7 +4,7 @@ use crate::counters::Counters;
 use crate::fetch::{DelayedFetch, sleep_and_look_again};
 use crate::follower::{Follower, Pace};
 use crate::group::{self, Coordinator};
-use crate::log::{Partition, TopicPartition, Topics};
+use crate::log::{Partition, Producers, TopicPartition, Topics};
 use crate::parked::park;
 use crate::produce::{self, DelayedProduce};
 use kafka_protocol::messages::{FetchRequest, FetchResponse, ProduceRequest, ProduceResponse};
@@ -40,6 +40,10 @@ pub enum LongPoll {
 pub struct Limits {
     pub max_connections: usize,
     pub max_frame: usize,
+    /// Bytes of a record batch.
+    pub max_message: usize,
+    /// Idempotent producers, in each partition that they write to.
+    pub max_producers: usize,
     pub max_topics: usize,
     pub max_partition_bytes: u64,
     pub max_groups: usize,
@@ -71,6 +75,7 @@ pub struct Broker {
     pub(crate) groups: Arc<Coordinator>,
     pub(crate) counters: Counters,
     pub(crate) next_producer: AtomicI64,
+    pub(crate) producers: Producers,
 }
 
 impl Broker {
@@ -92,6 +97,7 @@ impl Broker {
             fetches: Purgatory::new(&timer),
             produces: Purgatory::new(&timer),
             groups: Coordinator::new(&timer, group_terms),
+            producers: Producers::new(&timer, limits.max_producers),
             timer,
             counters: Counters::default(),
             next_producer: AtomicI64::new(1),
@@ -121,7 +127,7 @@ impl Broker {
         request: ProduceRequest,
     ) -> Option<ProduceResponse> {
         let timeout = Duration::from_millis(u64::try_from(request.timeout_ms).unwrap_or(0));
-        let (appended, response) = produce::append(&request, &self.topics);
+        let (appended, response) = produce::append(self, &request);
         drop(request.topic_data); // The log has it.
         for one in &appended {
             self.replicate(&one.partition, one.end);
@@ -189,8 +195,9 @@ impl Broker {
         let fetches = self.fetches.shutdown().len();
         let produces = self.produces.shutdown().len();
         let (joins, sessions) = self.groups.shutdown();
-        let timers = self.timer.shutdown().len();
+        let producers = self.producers.shutdown();
+        let other_timers = self.timer.shutdown().len();
         let what = "pending at the end, and dropped";
-        tracing::info!(fetches, produces, joins, sessions, other_timers = timers, "{what}");
+        tracing::info!(fetches, produces, joins, sessions, producers, other_timers, "{what}");
     }
 }

@@ -4,6 +4,8 @@ use crate::log::{Partition, Topics};
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::fetch_response::{FetchableTopicResponse, PartitionData};
 use kafka_protocol::messages::{FetchRequest, FetchResponse, TopicName};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::Duration;
 use tickwheel::Timer;
@@ -34,15 +36,24 @@ struct Wanted {
 impl DelayedFetch {
     pub fn new(request: FetchRequest, topics: &Topics) -> (Self, oneshot::Receiver<FetchResponse>) {
         let mut wanted = Vec::new();
+        let mut places = HashMap::new();
         for topic in request.topics {
             for partition in topic.partitions {
-                wanted.push(Wanted {
+                let one = Wanted {
                     topic: topic.topic.clone(),
                     index: partition.partition,
                     partition: topics.partition(&topic.topic, partition.partition),
                     offset: partition.fetch_offset,
                     max_bytes: size(partition.partition_max_bytes),
-                });
+                };
+                // Of those that name the same partition the last one counts, as with Kafka.
+                match places.entry((topic.topic.clone(), partition.partition)) {
+                    Entry::Occupied(place) => wanted[*place.get()] = one,
+                    Entry::Vacant(place) => {
+                        place.insert(wanted.len());
+                        wanted.push(one);
+                    }
+                }
             }
         }
         let max_bytes = request.max_bytes.min(MAX_BYTES);

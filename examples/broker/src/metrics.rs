@@ -23,6 +23,7 @@ pub(crate) fn of(broker: &Broker) -> Metrics {
     metrics.timer(&broker.timer);
     metrics.purgatory("fetch", &broker.fetches);
     metrics.purgatory("produce", &broker.produces);
+    broker.producers.register(&metrics);
     broker.groups.register(&metrics);
     metrics
 }

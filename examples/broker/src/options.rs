@@ -63,10 +63,20 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     max_connections: usize,
 
-    /// The largest request, in bytes
-    #[arg(long, value_name = "BYTES", default_value_t = 16 << 20)]
+    /// The largest request, in bytes; the connection of a larger one is closed
+    #[arg(long, value_name = "BYTES", default_value_t = 100 << 20)]
     #[arg(value_parser = value_parser!(u32).range(1024..=1 << 30))]
     max_frame: u32,
+
+    /// The largest batch of records, in bytes; a larger one is refused
+    #[arg(long, value_name = "BYTES", default_value_t = (1 << 20) + 12)]
+    #[arg(value_parser = value_parser!(u32).range(1024..=1 << 30))]
+    max_message: u32,
+
+    /// Idempotent producers whose last batches are known, in each partition that they write to
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    #[arg(value_parser = value_parser!(u32).range(1..=1_000_000))]
+    max_producers: u32,
 
     /// Requests that wait, sessions, and one more for each connection
     #[arg(long, value_name = "N", default_value_t = 100_000)]
@@ -142,6 +152,8 @@ impl Serve {
             limits: Limits {
                 max_connections: self.max_connections,
                 max_frame: self.max_frame as usize,
+                max_message: self.max_message as usize,
+                max_producers: self.max_producers as usize,
                 max_topics: self.max_topics,
                 max_partition_bytes: self.max_partition,
                 max_groups: self.max_groups,

@@ -1,6 +1,8 @@
 //! Produces: appended at once; with `acks=all` parked until the follower has it, too.
 
-use crate::log::{Batch, Partition, Topics};
+use crate::answers::NO_TRANSACTIONS;
+use crate::broker::Broker;
+use crate::log::{Batch, Partition};
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::produce_request::PartitionProduceData;
 use kafka_protocol::messages::produce_response::{PartitionProduceResponse, TopicProduceResponse};
@@ -28,14 +30,16 @@ pub struct Appended {
 }
 
 /// Appends what a request brings, and makes its response.
-pub fn append(request: &ProduceRequest, topics: &Topics) -> (Vec<Appended>, ProduceResponse) {
+pub fn append(broker: &Broker, request: &ProduceRequest) -> (Vec<Appended>, ProduceResponse) {
+    let refused = refused(request);
     let mut appended = Vec::new();
     let mut responses = Vec::new();
     for (topic_place, topic) in request.topic_data.iter().enumerate() {
         let mut partitions = Vec::new();
         for (place, data) in topic.partition_data.iter().enumerate() {
             let response = PartitionProduceResponse::default().with_index(data.index);
-            partitions.push(match append_one(topics, &topic.name, data) {
+            let result = refused.map_or_else(|| append_one(broker, &topic.name, data), Err);
+            partitions.push(match result {
                 Ok((partition, base_offset, end)) => {
                     let start = partition.offsets().0;
                     appended.push(Appended { partition, end, place: (topic_place, place) });
@@ -53,16 +57,29 @@ pub fn append(request: &ProduceRequest, topics: &Topics) -> (Vec<Appended>, Prod
     (appended, ProduceResponse::default().with_responses(responses))
 }
 
+/// Why a whole request is not taken.
+fn refused(request: &ProduceRequest) -> Option<ResponseError> {
+    match request {
+        // There are no transactions here.
+        ProduceRequest { transactional_id: Some(_), .. } => Some(NO_TRANSACTIONS),
+        ProduceRequest { acks: -1..=1, .. } => None,
+        _ => Some(ResponseError::InvalidRequiredAcks),
+    }
+}
+
 fn append_one(
-    topics: &Topics,
+    broker: &Broker,
     topic: &str,
     data: &PartitionProduceData,
 ) -> Result<(Arc<Partition>, i64, i64), ResponseError> {
-    let partition =
-        topics.partition(topic, data.index).ok_or(ResponseError::UnknownTopicOrPartition)?;
+    let partition = broker.topics.partition(topic, data.index);
+    let partition = partition.ok_or(ResponseError::UnknownTopicOrPartition)?;
     let records = data.records.as_ref().ok_or(ResponseError::CorruptMessage)?;
-    Batch::check(records)?;
-    let (base_offset, end) = partition.append(records);
+    let batch = Batch::check(records, broker.limits.max_message)?;
+    let (base_offset, end) = partition.append(batch)?;
+    if let Some(sequence) = batch.sequence {
+        broker.producers.keep(&partition, sequence.producer_id);
+    }
     Ok((partition, base_offset, end))
 }
 

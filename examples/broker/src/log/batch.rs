@@ -1,5 +1,6 @@
 //! Record batches: they stay closed, just as their producer made them, compressed or not.
 
+use super::producer::Sequence;
 use bytes::{BufMut, Bytes, BytesMut};
 use kafka_protocol::ResponseError;
 
@@ -14,6 +15,18 @@ pub struct Batch {
     pub(super) position: u64,
 }
 
+/// A batch that was checked, as its producer sent it.
+#[derive(Clone, Copy, Debug)]
+pub struct Checked<'a> {
+    pub(super) bytes: &'a [u8],
+    /// `None` if its producer is not idempotent.
+    pub sequence: Option<Sequence>,
+}
+
+/// The bits of the attributes that only transactions set.
+const TRANSACTIONAL: i16 = 1 << 4;
+const CONTROL: i16 = 1 << 5;
+
 /// Where the header of a batch has what.
 const LENGTH: usize = 8;
 const LEADER_EPOCH: usize = 12;
@@ -23,17 +36,23 @@ const CRC: usize = 17;
 const ATTRIBUTES: usize = 21;
 const LAST_OFFSET_DELTA: usize = 23;
 const MAX_TIMESTAMP: usize = 35;
+const PRODUCER_ID: usize = 43;
+const PRODUCER_EPOCH: usize = 51;
+const BASE_SEQUENCE: usize = 53;
 const RECORD_COUNT: usize = 57;
 const HEADER: usize = 61;
 
 impl Batch {
-    /// Checks that a producer sent exactly one batch, and that it is in order.
+    /// What a producer sent, if it is exactly one batch, in order and not larger than `max_bytes`.
     ///
     /// # Errors
     /// What Kafka says of such a batch.
-    pub fn check(bytes: &[u8]) -> Result<(), ResponseError> {
+    pub fn check(bytes: &[u8], max_bytes: usize) -> Result<Checked<'_>, ResponseError> {
         if bytes.len() < HEADER {
             return Err(ResponseError::CorruptMessage);
+        }
+        if bytes.len() > max_bytes {
+            return Err(ResponseError::MessageTooLarge);
         }
         if bytes[MAGIC] != 2 {
             return Err(ResponseError::UnsupportedForMessageFormat);
@@ -50,7 +69,24 @@ impl Batch {
         if records < 1 || delta != records - 1 {
             return Err(ResponseError::InvalidRecord);
         }
-        Ok(())
+        let attributes = i16::from_be_bytes(at(bytes, ATTRIBUTES));
+        if attributes & CONTROL != 0 {
+            return Err(ResponseError::InvalidRecord);
+        }
+        if attributes & TRANSACTIONAL != 0 {
+            return Err(ResponseError::TransactionalIdAuthorizationFailed);
+        }
+        let sequence = Sequence {
+            producer_id: i64::from_be_bytes(at(bytes, PRODUCER_ID)),
+            epoch: i16::from_be_bytes(at(bytes, PRODUCER_EPOCH)),
+            first: i32::from_be_bytes(at(bytes, BASE_SEQUENCE)),
+            records,
+        };
+        let is_idempotent = sequence.producer_id >= 0;
+        if is_idempotent && (sequence.epoch < 0 || sequence.first < 0) {
+            return Err(ResponseError::InvalidRecord);
+        }
+        Ok(Checked { bytes, sequence: is_idempotent.then_some(sequence) })
     }
 
     /// Encodes a batch of identical records, as a producer sends it: for the load and the tests.
@@ -83,10 +119,9 @@ impl Batch {
         (batches.len() >= HEADER).then(|| i64::from_be_bytes(at(batches, MAX_TIMESTAMP)))
     }
 
-    /// Gives a batch, that was checked, its place. The checksum covers neither of the two fields
-    /// that this writes.
-    pub(super) fn place(bytes: &[u8], base_offset: i64, position: u64) -> Self {
-        let mut bytes = bytes.to_vec(); // The frame that it came in must not stay with it.
+    /// Gives a batch its place. The checksum covers neither of the two fields that this writes.
+    pub(super) fn place(batch: Checked<'_>, base_offset: i64, position: u64) -> Self {
+        let mut bytes = batch.bytes.to_vec(); // The frame that it came in must not stay with it.
         bytes[..LENGTH].copy_from_slice(&base_offset.to_be_bytes());
         bytes[LEADER_EPOCH..MAGIC].copy_from_slice(&0_i32.to_be_bytes());
         let delta = i32::from_be_bytes(at(&bytes, LAST_OFFSET_DELTA));

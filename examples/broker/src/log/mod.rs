@@ -2,8 +2,10 @@
 
 mod batch;
 mod partition;
+mod producer;
 mod topics;
 
 pub use batch::Batch;
 pub use partition::{Partition, TopicPartition};
+pub use producer::Producers;
 pub use topics::Topics;

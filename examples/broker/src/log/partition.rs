@@ -1,10 +1,11 @@
 //! Partitions: batches in order, and how far the follower has them.
 
-use super::batch::Batch;
+use super::batch::{Batch, Checked};
+use super::producer::{Producer, Seen};
 use bytes::{Bytes, BytesMut};
 use kafka_protocol::ResponseError;
 use parking_lot::Mutex;
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 
@@ -32,6 +33,8 @@ struct Log {
     /// The offset and the position up to which the follower has it: consumers see no more.
     high_watermark: i64,
     high_position: u64,
+    /// The idempotent producers that wrote lately, by their ids.
+    producers: HashMap<i64, Producer>,
 }
 
 impl Partition {
@@ -39,18 +42,38 @@ impl Partition {
         Partition { name, max_bytes, log: Mutex::default() }
     }
 
-    /// Appends a batch that was checked. Returns its offset, and the end of the log after it.
-    pub fn append(&self, bytes: &[u8]) -> (i64, i64) {
+    /// Appends a batch. Returns its offset, and the end of the log after it. One that is sent again
+    /// is not appended again: its first offset is returned.
+    ///
+    /// # Errors
+    /// Its producer's numbers are not in order, or the follower lacks as much as a log may have.
+    pub fn append(&self, batch: Checked<'_>) -> Result<(i64, i64), ResponseError> {
         let mut log = self.log.lock();
-        let batch = Batch::place(bytes, log.end, log.end_position);
-        let base_offset = batch.base_offset;
-        log.end = batch.last_offset + 1;
-        log.end_position = batch.end_position();
-        log.batches.push_back(batch);
-        while log.batches.len() > 1 && log.end_position - log.start_position() > self.max_bytes {
-            log.batches.pop_front();
+        if let Some(sequence) = batch.sequence {
+            let known = log.producers.get(&sequence.producer_id);
+            if let Some(Seen::Again { offset }) = known.map(|it| it.see(sequence)).transpose()? {
+                return Ok((offset, offset + i64::from(sequence.records)));
+            }
         }
-        (base_offset, log.end)
+        let unseen = log.end_position - log.high_position;
+        if unseen > 0 && unseen + batch.bytes.len() as u64 > self.max_bytes {
+            return Err(ResponseError::NotEnoughReplicas);
+        }
+        let placed = Batch::place(batch, log.end, log.end_position);
+        let base_offset = placed.base_offset;
+        log.end = placed.last_offset + 1;
+        log.end_position = placed.end_position();
+        log.batches.push_back(placed);
+        if let Some(sequence) = batch.sequence {
+            log.producers.entry(sequence.producer_id).or_default().add(sequence, base_offset);
+        }
+        log.drop_oldest(self.max_bytes);
+        Ok((base_offset, log.end))
+    }
+
+    /// Forgets a producer: what it sends next is taken for its first.
+    pub fn forget(&self, producer_id: i64) {
+        self.log.lock().producers.remove(&producer_id);
     }
 
     /// Notes that the follower has everything up to `offset`. Returns whether that is news.
@@ -62,6 +85,7 @@ impl Partition {
         }
         log.high_watermark = offset;
         log.high_position = log.position_of(offset);
+        log.drop_oldest(self.max_bytes);
         true
     }
 
@@ -118,6 +142,18 @@ impl Partition {
 }
 
 impl Log {
+    /// Down to `max_bytes`; but what the follower lacks no consumer could have seen, and the last
+    /// batch stays in any case.
+    fn drop_oldest(&mut self, max_bytes: u64) {
+        while self.batches.len() > 1 && self.end_position - self.start_position() > max_bytes {
+            let oldest = self.batches.front();
+            if oldest.is_none_or(|oldest| oldest.last_offset >= self.high_watermark) {
+                return;
+            }
+            self.batches.pop_front();
+        }
+    }
+
     fn start(&self) -> i64 {
         self.batches.front().map_or(self.end, |batch| batch.base_offset)
     }

@@ -43,7 +43,8 @@ impl Topics {
             return Ok(Arc::clone(topic)); // Somebody was faster.
         }
         if topics.len() >= self.max_topics {
-            return Err(ResponseError::PolicyViolation);
+            // The one that clients report at once; most others they ask again for.
+            return Err(ResponseError::TopicAuthorizationFailed);
         }
         let topic: Arc<str> = name.into();
         let partition = |index| {

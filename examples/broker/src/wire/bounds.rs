@@ -20,40 +20,60 @@ pub(super) enum Field {
     Before(i16, &'static [Field]),
 }
 
-/// Checks whether a body holds what it claims to hold. Returns `None` if not.
-pub(super) fn check(body: &mut &[u8], version: i16, fields: &[Field]) -> Option<()> {
-    for field in fields {
-        match field {
-            Field::Fixed(length) => skip(body, *length)?,
-            Field::Text => {
-                let length = i16::from_be_bytes(take(body)?);
-                skip(body, usize::try_from(length.max(0)).ok()?)?;
-            }
-            Field::Bytes => {
-                let length = i32::from_be_bytes(take(body)?);
-                skip(body, usize::try_from(length.max(0)).ok()?)?;
-            }
-            Field::Array(element) => {
-                // Every element takes some bytes, so this ends where they end.
-                for _ in 0..i32::from_be_bytes(take(body)?) {
-                    check(body, version, element)?;
+/// How many elements the arrays of a request may have, together. What is decoded takes far more
+/// room than what was sent.
+const MAX_ELEMENTS: usize = 20_000;
+
+/// Whether a body holds what it claims to hold, and not too much. `None` if not.
+pub(super) fn check(body: &[u8], version: i16, fields: &[Field]) -> Option<()> {
+    Walk { body, version, elements: 0 }.fields(fields)
+}
+
+/// What is left of a body.
+struct Walk<'a> {
+    body: &'a [u8],
+    version: i16,
+    /// How many there were so far.
+    elements: usize,
+}
+
+impl Walk<'_> {
+    fn fields(&mut self, fields: &[Field]) -> Option<()> {
+        for field in fields {
+            match field {
+                Field::Fixed(length) => self.skip(*length)?,
+                Field::Text => {
+                    let length = i16::from_be_bytes(self.take()?);
+                    self.skip(usize::try_from(length.max(0)).ok()?)?;
                 }
+                Field::Bytes => {
+                    let length = i32::from_be_bytes(self.take()?);
+                    self.skip(usize::try_from(length.max(0)).ok()?)?;
+                }
+                Field::Array(element) => {
+                    let count = i32::from_be_bytes(self.take()?);
+                    self.elements += usize::try_from(count.max(0)).ok()?;
+                    if self.elements > MAX_ELEMENTS {
+                        return None;
+                    }
+                    (0..count).try_for_each(|_| self.fields(element).ok_or(())).ok()?;
+                }
+                Field::Since(first, fields) if self.version >= *first => self.fields(fields)?,
+                Field::Before(end, fields) if self.version < *end => self.fields(fields)?,
+                Field::Since(..) | Field::Before(..) => {}
             }
-            Field::Since(first, fields) if version >= *first => check(body, version, fields)?,
-            Field::Before(end, fields) if version < *end => check(body, version, fields)?,
-            Field::Since(..) | Field::Before(..) => {}
         }
+        Some(())
     }
-    Some(())
-}
 
-fn skip(body: &mut &[u8], length: usize) -> Option<()> {
-    *body = body.get(length..)?;
-    Some(())
-}
+    fn skip(&mut self, length: usize) -> Option<()> {
+        self.body = self.body.get(length..)?;
+        Some(())
+    }
 
-fn take<const N: usize>(body: &mut &[u8]) -> Option<[u8; N]> {
-    let (taken, rest) = body.split_first_chunk()?;
-    *body = rest;
-    Some(*taken)
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (taken, rest) = self.body.split_first_chunk()?;
+        self.body = rest;
+        Some(*taken)
+    }
 }

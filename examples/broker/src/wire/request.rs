@@ -48,7 +48,7 @@ impl Request {
         let malformed = || Malformed::Body(api.key);
         let header = RequestHeader::decode(&mut frame, api.key.request_header_version(version))
             .map_err(|_| malformed())?;
-        bounds::check(&mut &frame[..], version, api.body).ok_or_else(malformed)?;
+        bounds::check(&frame, version, api.body).ok_or_else(malformed)?;
         let body = RequestKind::decode(api.key, &mut frame, version).map_err(|_| malformed())?;
         let client_id = header.client_id.map(|id| id.to_string()).unwrap_or_default();
         Ok(Request { api, version, correlation_id, client_id, body })

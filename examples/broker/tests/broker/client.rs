@@ -2,6 +2,7 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 use kafka_protocol::messages::fetch_request::{FetchPartition, FetchTopic};
+use kafka_protocol::messages::fetch_response::PartitionData;
 use kafka_protocol::messages::join_group_request::JoinGroupRequestProtocol;
 use kafka_protocol::messages::metadata_request::MetadataRequestTopic;
 use kafka_protocol::messages::produce_request::{PartitionProduceData, TopicProduceData};
@@ -70,10 +71,20 @@ impl Client {
 
     /// Sends records to partition 0.
     pub(crate) fn send_produce(&mut self, topic: &str, acks: i16, timeout_ms: i32, records: Bytes) {
+        let with = |body: ProduceRequest| body.with_acks(acks).with_timeout_ms(timeout_ms);
+        self.send_produce_with(topic, records, with);
+    }
+
+    pub(crate) fn send_produce_with(
+        &mut self,
+        topic: &str,
+        records: Bytes,
+        with: impl FnOnce(ProduceRequest) -> ProduceRequest,
+    ) {
         let data = PartitionProduceData::default().with_index(0).with_records(Some(records));
         let topic = TopicProduceData::default().with_name(name(topic));
-        let body = ProduceRequest::default().with_acks(acks).with_timeout_ms(timeout_ms);
-        let body = body.with_topic_data(vec![topic.with_partition_data(vec![data])]);
+        let topics = vec![topic.with_partition_data(vec![data])];
+        let body = with(ProduceRequest::default().with_acks(1).with_topic_data(topics));
         self.send(ApiKey::Produce, 7, &body.into());
     }
 
@@ -95,27 +106,34 @@ impl Client {
 
     /// Asks for partition 0 from an offset on.
     pub(crate) fn send_fetch(&mut self, topic: &str, offset: i64, max_wait_ms: i32, min: i32) {
-        let partition = FetchPartition::default()
-            .with_partition(0)
-            .with_fetch_offset(offset)
-            .with_partition_max_bytes(1 << 20);
-        let topic = FetchTopic::default().with_topic(name(topic));
-        let body = FetchRequest::default()
-            .with_replica_id(BrokerId(-1))
-            .with_max_wait_ms(max_wait_ms)
-            .with_min_bytes(min)
-            .with_max_bytes(1 << 20)
-            .with_topics(vec![topic.with_partitions(vec![partition])]);
+        let body = fetch(topic, &[(0, offset)]).with_max_wait_ms(max_wait_ms).with_min_bytes(min);
+        self.send(ApiKey::Fetch, 11, &body.into());
+    }
+
+    /// Asks for partitions, each from an offset on.
+    pub(crate) fn send_fetch_of(&mut self, topic: &str, max_wait_ms: i32, wanted: &[(i32, i64)]) {
+        let body = fetch(topic, wanted).with_max_wait_ms(max_wait_ms).with_min_bytes(1);
         self.send(ApiKey::Fetch, 11, &body.into());
     }
 
     /// Returns the error's code and the records.
     pub(crate) fn receive_fetched(&mut self) -> (i16, Bytes) {
+        let response = self.receive_fetch();
+        let answer = &response.responses[0].partitions[0];
+        (answer.error_code, answer.records.clone().unwrap_or_default())
+    }
+
+    /// The partitions of one topic, and their records.
+    pub(crate) fn receive_all_fetched(&mut self) -> Vec<(i32, Bytes)> {
+        let response = self.receive_fetch();
+        let partitions = response.responses[0].partitions.iter();
+        let records = |data: &PartitionData| data.records.clone().unwrap_or_default();
+        partitions.map(|data| (data.partition_index, records(data))).collect()
+    }
+
+    pub(crate) fn receive_fetch(&mut self) -> FetchResponse {
         match self.receive(ApiKey::Fetch, 11) {
-            ResponseKind::Fetch(FetchResponse { responses, .. }) => {
-                let answer = &responses[0].partitions[0];
-                (answer.error_code, answer.records.clone().unwrap_or_default())
-            }
+            ResponseKind::Fetch(response) => response,
             other => panic!("{other:?}"),
         }
     }
@@ -145,6 +163,20 @@ impl Client {
         self.stream.set_nonblocking(false).expect("a socket");
         peeked.is_ok()
     }
+}
+
+fn fetch(topic: &str, wanted: &[(i32, i64)]) -> FetchRequest {
+    let partition = |(index, offset): &(i32, i64)| {
+        FetchPartition::default()
+            .with_partition(*index)
+            .with_fetch_offset(*offset)
+            .with_partition_max_bytes(1 << 20)
+    };
+    let topic = FetchTopic::default().with_topic(name(topic));
+    FetchRequest::default()
+        .with_replica_id(BrokerId(-1))
+        .with_max_bytes(1 << 20)
+        .with_topics(vec![topic.with_partitions(wanted.iter().map(partition).collect())])
 }
 
 const CORRELATION: i32 = 77;
@@ -180,4 +212,22 @@ pub(crate) fn framed(body: &[u8]) -> Bytes {
 /// Encodes a batch of identical records.
 pub(crate) fn batch(count: i32, value: &[u8]) -> Bytes {
     tickwheel_broker::Batch::encode(count, 1000, value)
+}
+
+/// The same batch, as an idempotent producer sends it.
+pub(crate) fn sequenced(batch: &[u8], producer_id: i64, epoch: i16, first: i32) -> Bytes {
+    changed(batch, |batch| {
+        batch[43..51].copy_from_slice(&producer_id.to_be_bytes());
+        batch[51..53].copy_from_slice(&epoch.to_be_bytes());
+        batch[53..57].copy_from_slice(&first.to_be_bytes());
+    })
+}
+
+/// A batch that is changed, and whose checksum is right all the same.
+pub(crate) fn changed(batch: &[u8], change: impl FnOnce(&mut BytesMut)) -> Bytes {
+    let mut batch = BytesMut::from(batch);
+    change(&mut batch);
+    let checksum = crc32c::crc32c(&batch[21..]);
+    batch[17..21].copy_from_slice(&checksum.to_be_bytes());
+    batch.freeze()
 }

@@ -31,6 +31,8 @@ pub(crate) fn terms() -> Terms {
         limits: Limits {
             max_connections: 100,
             max_frame: 1 << 20,
+            max_message: 1 << 16,
+            max_producers: 10,
             max_topics: 10,
             max_partition_bytes: 1 << 20,
             max_groups: 10,

@@ -6,7 +6,8 @@ use std::io::Write;
 use std::time::Duration;
 use tickwheel_broker::Waiting;
 
-const POLICY_VIOLATION: i16 = 44;
+const TOPIC_AUTHORIZATION_FAILED: i16 = 29;
+const MESSAGE_TOO_LARGE: i16 = 10;
 const INVALID_TOPIC: i16 = 17;
 
 #[test]
@@ -62,7 +63,7 @@ fn topics_are_not_made_without_end() {
     for number in 0..10 {
         assert_eq!(code(&format!("topic-{number}")), 0);
     }
-    assert_eq!(code("one-more"), POLICY_VIOLATION);
+    assert_eq!(code("one-more"), TOPIC_AUTHORIZATION_FAILED);
     assert_eq!(code("topic-0"), 0);
     for bad in ["", ".", "..", "a b", "ü", &"x".repeat(250)] {
         assert_eq!(code(bad), INVALID_TOPIC);
@@ -98,4 +99,14 @@ fn who_says_nothing_for_ten_minutes_is_closed() {
     fixture.wait_for_next_turn(is_idle);
     fixture.advance(Duration::from_secs(600) + MS); // A tick, because it is not on one.
     assert_eq!(client.frame(), None);
+}
+
+#[test]
+fn a_batch_that_is_too_large_is_refused_and_its_connection_goes_on() {
+    let fixture = Fixture::new();
+    let mut client = fixture.client();
+    client.create("orders");
+    let of_size = |size| batch(1, &vec![b'x'; size - batch(1, b"").len()]);
+    assert_eq!(client.produce("orders", of_size((1 << 16) + 1)), (MESSAGE_TOO_LARGE, -1));
+    assert_eq!(client.produce("orders", of_size(1 << 16)), (0, 0));
 }

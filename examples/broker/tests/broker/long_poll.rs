@@ -115,3 +115,31 @@ fn a_shutdown_ends_what_waits() {
     assert_eq!((consumer.frame(), member.frame()), (None, None));
     assert_eq!(fixture.timers(), 0);
 }
+
+#[test]
+fn a_partition_that_is_named_again_and_again_counts_once() {
+    let fixture = Fixture::new();
+    let (mut consumer, mut producer) = (fixture.client(), fixture.client());
+    producer.create("orders");
+    let one = batch(1, b"x");
+    producer.produce("orders", one.clone());
+    consumer.send_fetch_of("orders", 60_000, &[(0, 0), (1, 0), (0, 1), (1, 0), (0, 1)]);
+    // The last one of each counts: there is nothing new.
+    fixture.wait_for(ONE_FETCH);
+    producer.produce("orders", one.clone());
+    let answers = consumer.receive_all_fetched();
+    let lengths: Vec<_> = answers.iter().map(|(index, records)| (*index, records.len())).collect();
+    assert_eq!(lengths, [(0, one.len()), (1, 0)]);
+}
+
+#[test]
+fn who_names_more_partitions_than_any_client_has_is_not_served() {
+    let fixture = Fixture::new();
+    let mut consumer = fixture.client();
+    consumer.create("orders");
+    consumer.send_fetch_of("orders", 60_000, &vec![(0, 0); 19_000]);
+    fixture.wait_for(ONE_FETCH);
+    let mut glutton = fixture.client();
+    glutton.send_fetch_of("orders", 60_000, &vec![(0, 0); 21_000]);
+    assert_eq!(glutton.frame(), None);
+}

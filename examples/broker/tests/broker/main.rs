@@ -8,5 +8,6 @@ mod limits;
 mod long_poll;
 mod metrics;
 mod nonsense;
+mod producers;
 mod records;
 mod replicas;

@@ -6,6 +6,8 @@ use std::time::Duration;
 use tickwheel_broker::{Pace, Waiting};
 
 const ALL: i16 = -1;
+const OUT_OF_RANGE: i16 = 1;
+const NOT_ENOUGH_REPLICAS: i16 = 19;
 const REQUEST_TIMED_OUT: i16 = 7;
 const ONE_PRODUCE: Waiting = Waiting { fetches: 0, produces: 1, joins: 0, sessions: 0 };
 
@@ -62,4 +64,28 @@ fn acks_1_waits_for_nobody_and_acks_0_hears_nothing() {
     producer.send_produce("orders", 0, 1000, batch(1, b"none"));
     // The next answer belongs to the next request.
     assert_eq!(producer.produce("orders", batch(1, b"one")), (0, 2));
+}
+
+#[test]
+fn what_the_follower_lacks_stays_though_the_log_is_full() {
+    let mut terms = terms();
+    terms.limits.max_partition_bytes = 1000;
+    let fixture = Fixture::with(&terms, 10_000);
+    let mut producer = producer(&fixture);
+    let one = batch(1, &[b'x'; 139]); // 200 bytes.
+    assert_eq!(producer.produce("orders", one.clone()), (0, 0));
+    fixture.broker.set_follower(Pace::Stopped);
+    for number in 1..=5 {
+        assert_eq!(producer.produce("orders", one.clone()), (0, number));
+    }
+    assert_eq!(producer.produce("orders", one.clone()), (NOT_ENOUGH_REPLICAS, -1));
+    // A consumer at the high watermark waits; it is not out of range.
+    let mut consumer = fixture.client();
+    consumer.send_fetch("orders", 1, 60_000, 1);
+    fixture.wait_for(Waiting { fetches: 1, ..Waiting::default() });
+    fixture.broker.set_follower(Pace::Running { lag: Duration::ZERO });
+    assert_eq!(consumer.receive_fetched().0, 0);
+    assert_eq!(producer.produce("orders", one), (0, 6));
+    consumer.send_fetch("orders", 0, 0, 1);
+    assert_eq!(consumer.receive_fetched().0, OUT_OF_RANGE);
 }
