@@ -1,6 +1,7 @@
 //! What a client asks, and who knows the answer.
 
 use crate::broker::Broker;
+use crate::budget::Room;
 use crate::wire::{Request, SUPPORTED};
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::api_versions_response::ApiVersion;
@@ -19,6 +20,7 @@ use kafka_protocol::messages::{
 use kafka_protocol::protocol::StrBytes;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// This broker's number: it is alone.
 const NODE: BrokerId = BrokerId(1);
@@ -29,22 +31,40 @@ const LATEST: i64 = -1;
 /// And for its beginning.
 const EARLIEST: i64 = -2;
 
+/// What is answered.
+pub(crate) struct Answer {
+    pub(crate) body: ResponseKind,
+    /// What it takes of the budget, if that is taken already.
+    pub(crate) room: Option<Room>,
+    /// For how long nobody listens to this client.
+    pub(crate) throttle: Duration,
+}
+
 impl Broker {
-    /// Answers a request. Returns `None` if there is no answer: nobody wants one, or the broker
-    /// shuts down.
-    pub(crate) async fn answer(self: &Arc<Self>, request: Request) -> Option<ResponseKind> {
-        let version = request.version;
-        Some(match request.body {
+    /// `None` if there is no answer: nobody wants one, or there is a shutdown.
+    pub(crate) async fn answer(self: &Arc<Self>, request: Request) -> Option<Answer> {
+        let body = match request.body {
+            RequestKind::Fetch(body) => return self.fetch(body).await,
+            body => self.answer_other(body, request.version, &request.client_id, request.room),
+        };
+        Some(Answer { body: body.await?, room: None, throttle: Duration::ZERO })
+    }
+
+    async fn answer_other(
+        self: &Arc<Self>,
+        body: RequestKind,
+        version: i16,
+        client_id: &str,
+        room: Option<Room>,
+    ) -> Option<ResponseKind> {
+        Some(match body {
             RequestKind::ApiVersions(_) => self.api_versions().into(),
             RequestKind::Metadata(body) => self.metadata(&body, version).into(),
-            RequestKind::Produce(body) => self.produce(body).await?.into(),
-            RequestKind::Fetch(body) => self.fetch(body).await?.into(),
+            RequestKind::Produce(body) => self.produce(body, room).await?.into(),
             RequestKind::ListOffsets(body) => self.list_offsets(body, version).into(),
             RequestKind::InitProducerId(body) => self.init_producer(&body).into(),
             RequestKind::FindCoordinator(body) => self.find_coordinator(&body).into(),
-            RequestKind::JoinGroup(body) => {
-                self.groups.join(body, &request.client_id).await?.into()
-            }
+            RequestKind::JoinGroup(body) => self.groups.join(body, client_id, room).await?.into(),
             RequestKind::SyncGroup(body) => self.groups.sync(body).await?.into(),
             RequestKind::Heartbeat(body) => {
                 let code = code(self.groups.heartbeat(&body));

@@ -1,5 +1,7 @@
 //! The broker: the log, the follower, the groups, and where requests wait for them.
 
+use crate::answers::Answer;
+use crate::budget::{Budget, FREE, Room};
 use crate::counters::Counters;
 use crate::fetch::{DelayedFetch, sleep_and_look_again};
 use crate::follower::{Follower, Pace};
@@ -7,13 +9,14 @@ use crate::group::{self, Coordinator};
 use crate::log::{Partition, Producers, TopicPartition, Topics};
 use crate::parked::park;
 use crate::produce::{self, DelayedProduce};
-use kafka_protocol::messages::{FetchRequest, FetchResponse, ProduceRequest, ProduceResponse};
+use kafka_protocol::messages::{FetchRequest, ProduceRequest, ProduceResponse};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 use tickwheel::purgatory::{DelayedOperation, Purgatory};
 use tickwheel::{Timer, TimerEntry};
+use tokio::sync::watch;
 
 /// How a broker is to be.
 #[derive(Clone, Copy, Debug)]
@@ -40,6 +43,8 @@ pub enum LongPoll {
 pub struct Limits {
     pub max_connections: usize,
     pub max_frame: usize,
+    /// Bytes that all requests and answers, and what groups keep, may take together.
+    pub max_memory: usize,
     /// Bytes of a record batch.
     pub max_message: usize,
     /// Idempotent producers, in each partition that they write to.
@@ -61,6 +66,9 @@ pub struct Waiting {
     pub sessions: usize,
 }
 
+/// What a parked fetch takes for a partition, about, in bytes.
+const PARKED: usize = 256;
+
 pub struct Broker {
     /// What clients are told to connect to.
     pub(crate) address: SocketAddr,
@@ -74,6 +82,8 @@ pub struct Broker {
     pub(crate) produces: Purgatory<TopicPartition, DelayedProduce>,
     pub(crate) groups: Arc<Coordinator>,
     pub(crate) counters: Counters,
+    pub(crate) budget: Arc<Budget>,
+    is_over: watch::Sender<bool>,
     pub(crate) next_producer: AtomicI64,
     pub(crate) producers: Producers,
 }
@@ -82,7 +92,9 @@ impl Broker {
     /// Creates a broker in which everything waits on `timer`, whose `max_pending` limits how much
     /// may wait.
     pub fn new(address: SocketAddr, timer: Timer, terms: &Terms) -> Arc<Self> {
-        let limits = terms.limits;
+        let mut limits = terms.limits;
+        limits.max_frame = limits.max_frame.min(limits.max_memory);
+        let budget = Arc::new(Budget::new(limits.max_memory));
         let group_terms = group::Terms {
             initial_rebalance_delay: terms.initial_rebalance_delay,
             max_groups: limits.max_groups,
@@ -96,28 +108,47 @@ impl Broker {
             follower: Follower::new(terms.follower_lag),
             fetches: Purgatory::new(&timer),
             produces: Purgatory::new(&timer),
-            groups: Coordinator::new(&timer, group_terms),
+            groups: Coordinator::new(&timer, group_terms, Arc::clone(&budget)),
             producers: Producers::new(&timer, limits.max_producers),
             timer,
             counters: Counters::default(),
+            budget,
+            is_over: watch::Sender::new(false),
             next_producer: AtomicI64::new(1),
         })
     }
 
-    /// Fetches records. Returns `None` if the broker shuts down before the answer.
-    pub(crate) async fn fetch(&self, request: FetchRequest) -> Option<FetchResponse> {
+    /// `None` if there is a shutdown before the answer.
+    pub(crate) async fn fetch(&self, request: FetchRequest) -> Option<Answer> {
         let max_wait = Duration::from_millis(u64::try_from(request.max_wait_ms).unwrap_or(0));
-        let (mut fetch, answer) = DelayedFetch::new(request, &self.topics);
+        let (mut fetch, wants) = DelayedFetch::new(request, &self.topics);
         if max_wait.is_zero() {
             fetch.on_complete();
-            return answer.await.ok();
+            return Some(wants.await.ok()?.answer(&self.budget));
         }
         if let LongPoll::Sleep { pause } = self.long_poll {
-            sleep_and_look_again(&self.timer, fetch, max_wait, pause).await;
-            return answer.await.ok();
+            let mut end = self.end();
+            tokio::select! {
+                () = sleep_and_look_again(&self.timer, &mut fetch, max_wait, pause) => {}
+                _ = end.wait_for(|is_over| *is_over) => {}
+            }
+            fetch.on_complete();
+            return Some(wants.await.ok()?.answer(&self.budget));
         }
-        let keys: Vec<_> = fetch.partitions().map(|partition| partition.name.clone()).collect();
-        park(&self.fetches, fetch, max_wait, &keys, answer).await
+        let keys = fetch.keys();
+        let size = keys.len() * PARKED;
+        let _room = if size > FREE {
+            let room = self.budget.try_take(size);
+            if room.is_none() {
+                fetch.on_complete();
+                return Some(wants.await.ok()?.answer(&self.budget));
+            }
+            room
+        } else {
+            None
+        };
+        let wants = park(&self.fetches, fetch, max_wait, &keys, wants).await?;
+        Some(wants.answer(&self.budget))
     }
 
     /// Appends records. Returns `None` if nobody wants an answer, or the broker shuts down before
@@ -125,14 +156,16 @@ impl Broker {
     pub(crate) async fn produce(
         self: &Arc<Self>,
         request: ProduceRequest,
+        room: Option<Room>,
     ) -> Option<ProduceResponse> {
         let timeout = Duration::from_millis(u64::try_from(request.timeout_ms).unwrap_or(0));
+        let acks = request.acks;
         let (appended, response) = produce::append(self, &request);
-        drop(request.topic_data); // The log has it.
+        drop((request, room)); // The log has it.
         for one in &appended {
             self.replicate(&one.partition, one.end);
         }
-        match request.acks {
+        match acks {
             0 => None,
             -1 => {
                 let name = |one: &produce::Appended| one.partition.name.clone();
@@ -183,21 +216,40 @@ impl Broker {
         self.counters.connections.load(Ordering::Relaxed)
     }
 
-    /// Returns how much waits now.
+    /// The bytes that requests and answers, and what groups keep, take together.
+    pub fn memory(&self) -> usize {
+        self.budget.taken()
+    }
+
+    /// What waits now.
     pub fn waiting(&self) -> Waiting {
         let (joins, sessions) = self.groups.waiting();
         let (fetches, produces) = (self.fetches.delayed(), self.produces.delayed());
         Waiting { fetches, produces, joins, sessions }
     }
 
-    /// Says what was pending, and drops it.
-    pub(crate) fn shutdown(&self) {
-        let fetches = self.fetches.shutdown().len();
-        let produces = self.produces.shutdown().len();
+    /// Whether it is over: nothing more is begun.
+    pub(crate) fn end(&self) -> watch::Receiver<bool> {
+        self.is_over.subscribe()
+    }
+
+    /// Answers all that waits, and says what it was.
+    pub(crate) fn drain(&self) {
+        self.is_over.send_replace(true);
+        let mut fetches = self.fetches.shutdown();
+        fetches.iter_mut().for_each(DelayedOperation::on_complete);
+        let mut produces = self.produces.shutdown();
+        produces.iter_mut().for_each(DelayedOperation::on_complete);
         let (joins, sessions) = self.groups.shutdown();
+        let (fetches, produces) = (fetches.len(), produces.len());
+        let what = "pending at the end, and answered";
+        tracing::info!(fetches, produces, joins, sessions, "{what}");
+    }
+
+    /// Drops what is left, and says what it was.
+    pub(crate) fn shutdown(&self) {
         let producers = self.producers.shutdown();
         let other_timers = self.timer.shutdown().len();
-        let what = "pending at the end, and dropped";
-        tracing::info!(fetches, produces, joins, sessions, producers, other_timers, "{what}");
+        tracing::info!(producers, other_timers, "pending at the end, and dropped");
     }
 }

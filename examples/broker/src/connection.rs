@@ -1,20 +1,20 @@
 //! Connections: one request after the other, answered in their order, as Kafka does.
 
+use crate::answers::Answer;
 use crate::broker::Broker;
-use crate::wire::{Inbox, Malformed, Request, encode_response, refuse_version};
+use crate::budget::{FREE, Room};
+use crate::wire::{FrameError, Inbox, Malformed, Request, encode_response, refuse_version, write};
 use bytes::BytesMut;
 use kafka_protocol::messages::ApiKey;
 use std::fmt;
-use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
-/// For how long a client may leave an answer unread.
-const WRITE: Duration = Duration::from_secs(30);
+/// What the heads of an answer take at most, mostly, in bytes: more is made room for.
+const HEADS: usize = 4 << 10;
 
 /// Serves a connection until it ends. Dropping this closes it.
 pub(crate) async fn serve(broker: Arc<Broker>, mut stream: TcpStream, peer: SocketAddr) {
@@ -28,11 +28,14 @@ pub(crate) async fn serve(broker: Arc<Broker>, mut stream: TcpStream, peer: Sock
 async fn requests(broker: &Arc<Broker>, stream: &mut TcpStream) -> Result<(), Error> {
     let (reader, mut writer) = stream.split();
     let mut inbox = Inbox::new(reader, broker.limits.max_frame);
+    let mut end = broker.end();
     loop {
-        let frame = inbox.next(&broker.timer).await;
-        let Some(frame) = frame.map_err(|error| error.to_string())? else {
-            return Ok(());
+        let frame = tokio::select! {
+            biased; // At the end nothing more is begun.
+            _ = end.wait_for(|is_over| *is_over) => return Ok(()),
+            frame = inbox.next(&broker.timer, &broker.budget) => frame?,
         };
+        let Some(frame) = frame else { return Ok(()) };
         let answer = match Request::decode(frame) {
             Ok(request) => tokio::select! {
                 biased; // What is answered at once is answered also to who has gone.
@@ -41,23 +44,50 @@ async fn requests(broker: &Arc<Broker>, stream: &mut TcpStream) -> Result<(), Er
             },
             Err(malformed) => {
                 broker.counters.malformed.fetch_add(1, Ordering::Relaxed);
-                Some(answer_malformed(broker, &malformed).ok_or_else(|| malformed.to_string())?)
+                let frame = answer_malformed(broker, &malformed);
+                Some(Outgoing::from(frame.ok_or_else(|| malformed.to_string())?))
             }
         };
-        if let Some(answer) = answer {
-            let written = broker.timer.timeout(WRITE, writer.write_all(&answer)).await;
-            written.map_err(|_| "an answer that nobody reads".to_owned())??;
+        let Some(Outgoing { frame, throttle, _room }) = answer else { continue };
+        write(&mut writer, &frame, &broker.timer).await?;
+        if !throttle.is_zero() {
+            // Also for clients that do not heed it.
+            tokio::select! {
+                _ = end.wait_for(|is_over| *is_over) => {}
+                _ = broker.timer.sleep(throttle) => {}
+            }
         }
     }
 }
 
-/// Returns the answer as a frame, or `None` if nobody wants one.
-async fn answer(broker: &Arc<Broker>, request: Request) -> Result<Option<BytesMut>, Error> {
+/// An answer as it goes out.
+struct Outgoing {
+    frame: BytesMut,
+    throttle: Duration,
+    _room: Option<Room>,
+}
+
+impl From<BytesMut> for Outgoing {
+    fn from(frame: BytesMut) -> Self {
+        Outgoing { frame, throttle: Duration::ZERO, _room: None }
+    }
+}
+
+/// `None` if nobody wants an answer.
+async fn answer(broker: &Arc<Broker>, request: Request) -> Result<Option<Outgoing>, Error> {
     broker.counters.count(request.api);
     let (key, version, correlation) = (request.api.key, request.version, request.correlation_id);
-    let Some(body) = broker.answer(request).await else { return Ok(None) };
-    let frame = encode_response(key, version, correlation, &body);
-    Ok(Some(frame.map_err(|error| format!("an answer that can't be written: {error}"))?))
+    let Some(Answer { body, mut room, throttle }) = broker.answer(request).await else {
+        return Ok(None);
+    };
+    let capacity = room.as_ref().map_or(0, |room| room.bytes() + HEADS);
+    let frame = encode_response(key, version, correlation, &body, capacity);
+    let frame = frame.map_err(|error| format!("an answer that can't be written: {error}"))?;
+    if room.is_none() && frame.len() > FREE {
+        let taken = broker.budget.try_take(frame.len());
+        room = Some(taken.ok_or_else(|| format!("{key:?} whose answer there is no room for"))?);
+    }
+    Ok(Some(Outgoing { frame, throttle, _room: room }))
 }
 
 /// Answers a malformed request. A client that asks for the versions in a version that is too new is
@@ -81,8 +111,8 @@ impl From<String> for Error {
     }
 }
 
-impl From<io::Error> for Error {
-    fn from(error: io::Error) -> Self {
+impl From<FrameError> for Error {
+    fn from(error: FrameError) -> Self {
         Error(error.to_string())
     }
 }

@@ -1,6 +1,9 @@
 //! Fetches: a consumer's long poll, parked until there are bytes enough or its time is up.
 
-use crate::log::{Partition, Topics};
+use crate::answers::Answer;
+use crate::budget::{Budget, FREE};
+use crate::log::{Partition, TopicPartition, Topics};
+use bytes::Bytes;
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::fetch_response::{FetchableTopicResponse, PartitionData};
 use kafka_protocol::messages::{FetchRequest, FetchResponse, TopicName};
@@ -15,13 +18,22 @@ use tokio::sync::oneshot;
 /// No answer is larger, whatever a consumer would take.
 const MAX_BYTES: i32 = 50 << 20;
 
-/// A fetch with all that is needed to answer it.
+/// When there is no room, so much is answered all the same, if there is room for that.
+const LITTLE: usize = 64 << 10;
+/// And if there is none, the consumer is to come back after so long.
+const THROTTLE: Duration = Duration::from_secs(1);
+
+/// A fetch that waits.
 pub struct DelayedFetch {
-    wanted: Vec<Wanted>,
     min_bytes: u64,
+    /// `None` once it is over.
+    wants: Option<(Wants, oneshot::Sender<Wants>)>,
+}
+
+/// What a consumer wants: all that is needed to answer it.
+pub struct Wants {
+    partitions: Vec<Wanted>,
     max_bytes: usize,
-    /// `None` once it is answered.
-    answer: Option<oneshot::Sender<FetchResponse>>,
 }
 
 /// One partition of it.
@@ -34,7 +46,7 @@ struct Wanted {
 }
 
 impl DelayedFetch {
-    pub fn new(request: FetchRequest, topics: &Topics) -> (Self, oneshot::Receiver<FetchResponse>) {
+    pub fn new(request: FetchRequest, topics: &Topics) -> (Self, oneshot::Receiver<Wants>) {
         let mut wanted = Vec::new();
         let mut places = HashMap::new();
         for topic in request.topics {
@@ -57,31 +69,58 @@ impl DelayedFetch {
             }
         }
         let max_bytes = request.max_bytes.min(MAX_BYTES);
+        let wants = Wants { partitions: wanted, max_bytes: size(max_bytes) };
         let (answer, answered) = oneshot::channel();
         let fetch = DelayedFetch {
-            wanted,
             // What can't be answered must not be waited for.
             min_bytes: size(request.min_bytes.min(max_bytes)) as u64,
-            max_bytes: size(max_bytes),
-            answer: Some(answer),
+            wants: Some((wants, answer)),
         };
         (fetch, answered)
     }
 
-    /// Returns the partitions that the fetch waits for.
-    pub fn partitions(&self) -> impl Iterator<Item = &Arc<Partition>> {
-        self.wanted.iter().filter_map(|wanted| wanted.partition.as_ref())
+    /// The names of the partitions that it waits for.
+    pub fn keys(&self) -> Vec<TopicPartition> {
+        let wanted = self.wants.iter().flat_map(|(wants, _)| &wants.partitions);
+        let known = wanted.filter_map(|wanted| wanted.partition.as_ref());
+        known.map(|partition| partition.name.clone()).collect()
+    }
+}
+
+impl Wants {
+    /// What there is, as far as there is room for it.
+    pub fn answer(&self, budget: &Budget) -> Answer {
+        for max_bytes in [self.max_bytes, self.max_bytes.min(LITTLE)] {
+            let (found, length) = self.find(max_bytes, true);
+            let room = (length > FREE).then(|| budget.try_take(length));
+            if room.as_ref().is_none_or(Option::is_some) {
+                let body = self.response(found).into();
+                return Answer { body, room: room.flatten(), throttle: Duration::ZERO };
+            }
+        }
+        let (nothing, _) = self.find(0, false);
+        let throttle_ms = i32::try_from(THROTTLE.as_millis()).unwrap_or(i32::MAX);
+        let body = self.response(nothing).with_throttle_time_ms(throttle_ms).into();
+        Answer { body, room: None, throttle: THROTTLE }
     }
 
-    fn answer(&self) -> FetchResponse {
-        let mut room = self.max_bytes;
-        let mut is_first = true;
+    /// What to answer for each partition, and how long it is in all.
+    fn find(&self, max_bytes: usize, at_least_one: bool) -> (Vec<Found>, usize) {
+        let mut length = 0;
+        let find = |wanted: &Wanted| {
+            let room = max_bytes.saturating_sub(length).min(wanted.max_bytes);
+            let found =
+                wanted.partition()?.read(wanted.offset, room, at_least_one && length == 0)?;
+            length += found.0.iter().map(Bytes::len).sum::<usize>();
+            Ok(found)
+        };
+        (self.partitions.iter().map(find).collect(), length)
+    }
+
+    fn response(&self, found: Vec<Found>) -> FetchResponse {
         let mut topics: Vec<FetchableTopicResponse> = Vec::new();
-        for wanted in &self.wanted {
-            let data = wanted.read(room, is_first);
-            let length = data.records.as_ref().map_or(0, |records| records.len());
-            is_first &= length == 0;
-            room = room.saturating_sub(length);
+        for (wanted, found) in self.partitions.iter().zip(found) {
+            let data = wanted.data(found);
             match topics.last_mut() {
                 Some(topic) if topic.topic == wanted.topic => topic.partitions.push(data),
                 _ => topics.push(
@@ -95,33 +134,44 @@ impl DelayedFetch {
     }
 }
 
+/// The batches of a partition, and its high watermark.
+type Found = Result<(Vec<Bytes>, i64), ResponseError>;
+
 impl Wanted {
-    fn available(&self) -> Result<u64, ResponseError> {
-        let partition = self.partition.as_ref().ok_or(ResponseError::UnknownTopicOrPartition)?;
-        Ok(partition.available(self.offset)?.min(self.max_bytes as u64))
+    fn partition(&self) -> Result<&Partition, ResponseError> {
+        self.partition.as_deref().ok_or(ResponseError::UnknownTopicOrPartition)
     }
 
-    fn read(&self, room: usize, at_least_one: bool) -> PartitionData {
+    fn available(&self) -> Result<u64, ResponseError> {
+        Ok(self.partition()?.available(self.offset)?.min(self.max_bytes as u64))
+    }
+
+    fn data(&self, found: Found) -> PartitionData {
         let data = PartitionData::default().with_partition_index(self.index);
-        let Some(partition) = &self.partition else {
-            return data.with_error_code(ResponseError::UnknownTopicOrPartition.code());
-        };
-        match partition.read(self.offset, room.min(self.max_bytes), at_least_one) {
-            Ok((records, high_watermark)) => data
+        match found {
+            Ok((batches, high_watermark)) => data
                 .with_high_watermark(high_watermark)
                 .with_last_stable_offset(high_watermark)
-                .with_log_start_offset(partition.offsets().0)
-                .with_records(Some(records)),
+                .with_log_start_offset(self.partition().map_or(-1, |known| known.offsets().0))
+                .with_records(Some(joined(batches))),
             Err(error) => data.with_error_code(error.code()).with_high_watermark(-1),
         }
     }
 }
 
+fn joined(mut batches: Vec<Bytes>) -> Bytes {
+    if batches.len() == 1 {
+        return batches.remove(0);
+    }
+    batches.concat().into()
+}
+
 impl DelayedOperation for DelayedFetch {
     /// Returns whether there is enough, or an error to report.
     fn try_complete(&mut self) -> bool {
+        let Some((wants, _)) = &self.wants else { return true };
         let mut sum = 0;
-        for wanted in &self.wanted {
+        for wanted in &wants.partitions {
             match wanted.available() {
                 Ok(bytes) => sum += bytes,
                 Err(_) => return true,
@@ -130,10 +180,10 @@ impl DelayedOperation for DelayedFetch {
         sum >= self.min_bytes
     }
 
-    /// Answers with what there is, also when the time is up.
+    /// Also when the time is up. The answer is what there is; its connection's task makes it.
     fn on_complete(&mut self) {
-        if let Some(answer) = self.answer.take() {
-            let _ = answer.send(self.answer()); // Fails if the client has gone.
+        if let Some((wants, answer)) = self.wants.take() {
+            let _ = answer.send(wants); // Fails if the client has gone.
         }
     }
 }
@@ -141,7 +191,7 @@ impl DelayedOperation for DelayedFetch {
 /// Implements the usual long poll of a broker without a purgatory: look, sleep, look again.
 pub async fn sleep_and_look_again(
     timer: &Timer,
-    mut fetch: DelayedFetch,
+    fetch: &mut DelayedFetch,
     max_wait: Duration,
     pause: Duration,
 ) {
@@ -152,7 +202,6 @@ pub async fn sleep_and_look_again(
             break;
         }
     }
-    fetch.on_complete();
 }
 
 /// Returns a size that a client names; a negative one counts as zero.

@@ -1,5 +1,8 @@
 //! HTTP: the metrics to read, the follower to slow and to stop.
+//!
+//! It has a thread of its own: whatever the clients do, an operator is answered.
 
+use crate::accept::accept;
 use crate::broker::Broker;
 use crate::follower::Pace;
 use crate::metrics;
@@ -11,9 +14,13 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
 
 const USAGE: &str = "GET /metrics\n\
     GET /wheels\n\
@@ -21,8 +28,58 @@ const USAGE: &str = "GET /metrics\n\
     POST /follower/run\n\
     POST /follower/run?lag_ms=MS\n";
 
+/// How many may look at the metrics at once.
+const MAX_CONNECTIONS: usize = 16;
+
+/// The socket, until somebody serves it.
+pub(crate) struct Listener(std::net::TcpListener);
+
+impl Listener {
+    pub(crate) fn bind(address: SocketAddr) -> io::Result<Self> {
+        let listener = std::net::TcpListener::bind(address)?;
+        listener.set_nonblocking(true)?;
+        Ok(Listener(listener))
+    }
+
+    pub(crate) fn address(&self) -> io::Result<SocketAddr> {
+        self.0.local_addr()
+    }
+
+    /// Serves until what this returns is dropped.
+    pub(crate) fn serve(self, broker: Arc<Broker>) -> io::Result<oneshot::Sender<()>> {
+        let (end, ended) = oneshot::channel();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+        std::thread::Builder::new().name("broker-http".to_owned()).spawn(move || {
+            runtime.block_on(async {
+                tokio::select! {
+                    _ = ended => {}
+                    result = listen(self.0, &broker) => {
+                        tracing::error!("http: {:?}", result.err());
+                    }
+                }
+            });
+        })?;
+        Ok(end)
+    }
+}
+
+async fn listen(listener: std::net::TcpListener, broker: &Arc<Broker>) -> io::Result<()> {
+    let listener = TcpListener::from_std(listener)?;
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            (stream, _) = accept(&listener, &broker.timer) => {
+                if connections.len() < MAX_CONNECTIONS {
+                    connections.spawn(serve(Arc::clone(broker), stream));
+                }
+            }
+            Some(_) = connections.join_next() => {}
+        }
+    }
+}
+
 /// Serves a connection. hyper keeps its time on the broker's timer.
-pub(crate) async fn serve(broker: Arc<Broker>, stream: TcpStream) {
+async fn serve(broker: Arc<Broker>, stream: TcpStream) {
     let timer = broker.timer.clone();
     let service = service_fn(move |request| {
         let answer = answer(&broker, &request);

@@ -3,8 +3,10 @@
 
 #![forbid(unsafe_code)]
 
+mod accept;
 mod answers;
 mod broker;
+mod budget;
 mod connection;
 mod counters;
 mod fetch;

@@ -51,7 +51,7 @@ impl Collector for Own {
         let behind: i64 = offsets.map(|(_, high, end)| end - high).sum();
         let runs = broker.follower.pace() != Pace::Stopped;
         let (_, sessions) = broker.groups.waiting();
-        let counters = &broker.counters;
+        let (counters, budget) = (&broker.counters, &broker.budget);
         let counter = |count: u64| Box::new(ConstCounter::new(count)) as Box<dyn EncodeMetric>;
         let gauge = |value: u64| Box::new(ConstGauge::new(value)) as Box<dyn EncodeMetric>;
         let (refused, malformed) = (&counters.refused, &counters.malformed);
@@ -74,6 +74,13 @@ impl Collector for Own {
                 "broker_malformed",
                 "Frames that are no request.",
                 counter(malformed.load(Ordering::Relaxed)),
+            ),
+            ("broker_memory_bytes", "Taken by requests, answers.", gauge(budget.taken() as u64)),
+            ("broker_memory_limit_bytes", "And the limit.", gauge(budget.max() as u64)),
+            (
+                "broker_memory_refused",
+                "Requests that there was no room for.",
+                counter(budget.refused()),
             ),
             ("broker_groups", "Consumer groups.", gauge(broker.groups.groups() as u64)),
             ("broker_sessions", "Members of groups.", gauge(sessions as u64)),

@@ -68,6 +68,11 @@ pub(crate) struct Serve {
     #[arg(value_parser = value_parser!(u32).range(1024..=1 << 30))]
     max_frame: u32,
 
+    /// Bytes that all requests and answers, and what groups keep, may take together
+    #[arg(long, value_name = "BYTES", default_value_t = 256 << 20)]
+    #[arg(value_parser = value_parser!(u32).range(1 << 20..))]
+    max_memory: u32,
+
     /// The largest batch of records, in bytes; a larger one is refused
     #[arg(long, value_name = "BYTES", default_value_t = (1 << 20) + 12)]
     #[arg(value_parser = value_parser!(u32).range(1024..=1 << 30))]
@@ -152,6 +157,7 @@ impl Serve {
             limits: Limits {
                 max_connections: self.max_connections,
                 max_frame: self.max_frame as usize,
+                max_memory: self.max_memory as usize,
                 max_message: self.max_message as usize,
                 max_producers: self.max_producers as usize,
                 max_topics: self.max_topics,

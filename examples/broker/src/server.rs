@@ -1,23 +1,25 @@
 //! The server: its two sockets, and all connections until the end.
 
+use crate::accept::accept;
 use crate::broker::{Broker, Terms};
 use crate::{connection, http};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 use tickwheel::Timer;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 pub struct Server {
     broker: Arc<Broker>,
     kafka: TcpListener,
-    http: TcpListener,
+    http: http::Listener,
 }
 
-/// How many may look at the metrics at once.
-const MAX_HTTP: usize = 16;
+/// For how long, at the end, clients may read what they are answered.
+const DRAIN: Duration = Duration::from_secs(3);
 
 impl Server {
     pub async fn bind(
@@ -27,7 +29,7 @@ impl Server {
         terms: &Terms,
     ) -> io::Result<Self> {
         let kafka = TcpListener::bind(kafka).await?;
-        let http = TcpListener::bind(http).await?;
+        let http = http::Listener::bind(http)?;
         let broker = Broker::new(kafka.local_addr()?, timer, terms);
         Ok(Server { broker, kafka, http })
     }
@@ -41,32 +43,25 @@ impl Server {
     }
 
     pub fn http_address(&self) -> io::Result<SocketAddr> {
-        self.http.local_addr()
+        self.http.address()
     }
 
-    /// Serves until `end`, then says what was pending and closes all connections.
+    /// Serves until `end`, then answers what was pending and closes all connections.
     pub async fn run(self, end: impl Future<Output = ()>) {
         let Server { broker, kafka, http } = self;
-        let (mut clients, mut watchers) = (JoinSet::new(), JoinSet::new());
+        let http = http.serve(Arc::clone(&broker));
+        let http = http.inspect_err(|error| tracing::error!("no metrics: {error}"));
+        let mut clients = JoinSet::new();
         tokio::pin!(end);
         loop {
             tokio::select! {
                 () = &mut end => break,
-                accepted = kafka.accept() => {
-                    if let Some((stream, peer)) = usable(accepted, &broker).await {
-                        if clients.len() < broker.limits.max_connections {
-                            clients.spawn(connection::serve(Arc::clone(&broker), stream, peer));
-                        } else {
-                            broker.counters.refused.fetch_add(1, Ordering::Relaxed);
-                            tracing::warn!(%peer, "refused: too many connections");
-                        }
-                    }
-                }
-                accepted = http.accept() => {
-                    if let Some((stream, _)) = usable(accepted, &broker).await {
-                        if watchers.len() < MAX_HTTP {
-                            watchers.spawn(http::serve(Arc::clone(&broker), stream));
-                        }
+                (stream, peer) = accept(&kafka, &broker.timer) => {
+                    if clients.len() < broker.limits.max_connections {
+                        clients.spawn(connection::serve(Arc::clone(&broker), stream, peer));
+                    } else {
+                        broker.counters.refused.fetch_add(1, Ordering::Relaxed);
+                        tracing::warn!(%peer, "refused: too many connections");
                     }
                 }
                 Some(ended) = clients.join_next() => {
@@ -74,29 +69,15 @@ impl Server {
                         tracing::error!("a connection's task has panicked: {error}");
                     }
                 }
-                Some(_) = watchers.join_next() => {}
             }
             broker.counters.connections.store(clients.len(), Ordering::Relaxed);
         }
-        broker.shutdown();
+        broker.drain();
+        let all_have_gone = async { while clients.join_next().await.is_some() {} };
+        let _ = broker.timer.timeout(DRAIN, all_have_gone).await;
         tracing::info!(connections = clients.len(), "connections closed");
         clients.shutdown().await;
-        watchers.shutdown().await;
-    }
-}
-
-/// Returns a connection; `None` if it was lost before it was taken, or there is no room for it. In
-/// the latter case this waits for a moment, so that it does not spin.
-async fn usable(
-    accepted: io::Result<(TcpStream, SocketAddr)>,
-    broker: &Broker,
-) -> Option<(TcpStream, SocketAddr)> {
-    match accepted {
-        Ok(connection) => Some(connection),
-        Err(error) => {
-            tracing::warn!("accept: {error}");
-            let _ = broker.timer.sleep(std::time::Duration::from_millis(10)).await;
-            None
-        }
+        drop(http);
+        broker.shutdown();
     }
 }

@@ -6,6 +6,7 @@
 
 use super::join::DelayedJoin;
 use super::state::{Next, State};
+use crate::budget::Budget;
 use kafka_protocol::ResponseError;
 use kafka_protocol::protocol::StrBytes;
 use parking_lot::Mutex;
@@ -29,6 +30,8 @@ pub struct Terms {
 
 pub struct Coordinator {
     pub(super) terms: Terms,
+    /// What its groups keep is a part of it.
+    pub(super) budget: Arc<Budget>,
     groups: Mutex<HashMap<Arc<str>, Arc<Group>>>,
     pub(super) joins: Purgatory<Arc<str>, DelayedJoin>,
     pub(super) sessions: Sessions,
@@ -47,12 +50,13 @@ pub(super) type Sessions = KeyedTimer<SessionKey, ()>;
 type SessionKey = (Arc<str>, StrBytes);
 
 impl Coordinator {
-    pub fn new(timer: &Timer, terms: Terms) -> Arc<Self> {
+    pub fn new(timer: &Timer, terms: Terms, budget: Arc<Budget>) -> Arc<Self> {
         let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Arc::new_cyclic(|coordinator: &Weak<Self>| {
             let coordinator = Weak::clone(coordinator);
             Coordinator {
                 terms,
+                budget,
                 groups: Mutex::default(),
                 joins: Purgatory::new(timer),
                 sessions: KeyedTimer::new(timer, move |(group, member): SessionKey, ()| {
@@ -151,8 +155,11 @@ impl Coordinator {
         metrics.keyed_timer("sessions", &self.sessions);
     }
 
-    /// Returns how many joins and sessions were pending.
+    /// Sends all away who wait, and returns how many joins and sessions were pending.
     pub fn shutdown(&self) -> (usize, usize) {
+        for group in self.groups.lock().values() {
+            group.state.lock().send_away();
+        }
         (self.joins.shutdown().len(), self.sessions.cancel_all().len())
     }
 }

@@ -1,5 +1,6 @@
 //! Members: what a consumer told when it joined, and what it waits for.
 
+use crate::budget::Room;
 use bytes::Bytes;
 use kafka_protocol::messages::join_group_request::JoinGroupRequestProtocol;
 use kafka_protocol::messages::{JoinGroupRequest, JoinGroupResponse, SyncGroupResponse};
@@ -16,10 +17,13 @@ pub(super) struct Member {
     pub(super) joining: Option<oneshot::Sender<JoinGroupResponse>>,
     /// It waits for what the leader assigns to it.
     pub(super) syncing: Option<oneshot::Sender<SyncGroupResponse>>,
+    /// What is kept of it takes a part of the budget.
+    pub(super) assignment_room: Option<Room>,
+    protocols_room: Option<Room>,
 }
 
 impl Member {
-    pub(super) fn new(request: &JoinGroupRequest) -> Self {
+    pub(super) fn new(request: &JoinGroupRequest, room: Room) -> Self {
         let mut member = Member {
             session_timeout: Duration::ZERO,
             rebalance_timeout: Duration::ZERO,
@@ -27,13 +31,16 @@ impl Member {
             assignment: Bytes::new(),
             joining: None,
             syncing: None,
+            assignment_room: None,
+            protocols_room: None,
         };
-        member.update(request);
+        member.update(request, room);
         member
     }
 
-    /// Updates the member with what it says when it joins again.
-    pub(super) fn update(&mut self, request: &JoinGroupRequest) {
+    /// What it says when it joins again.
+    pub(super) fn update(&mut self, request: &JoinGroupRequest, room: Room) {
+        self.protocols_room = Some(room);
         self.session_timeout = millis(request.session_timeout_ms);
         // The oldest version has only one timeout.
         let rebalance_timeout = millis(request.rebalance_timeout_ms);

@@ -1,5 +1,6 @@
 //! Committed offsets: how far a group has come.
 
+use crate::budget::Room;
 use kafka_protocol::protocol::StrBytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,10 +8,11 @@ use std::sync::Arc;
 #[derive(Default)]
 pub(super) struct Offsets(BTreeMap<(Arc<str>, i32), Committed>);
 
-#[derive(Clone)]
 pub(super) struct Committed {
     pub(super) offset: i64,
     pub(super) metadata: Option<StrBytes>,
+    /// What the metadata takes of the budget.
+    pub(super) _room: Room,
 }
 
 impl Offsets {

@@ -2,6 +2,7 @@
 
 use super::coordinator::Coordinator;
 use super::offsets::Committed;
+use crate::budget::Room;
 use crate::log::Topics;
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::offset_commit_response::{
@@ -32,6 +33,7 @@ impl Coordinator {
         &self,
         request: JoinGroupRequest,
         client_id: &str,
+        room: Option<Room>,
     ) -> Option<JoinGroupResponse> {
         let (answer, answered) = oneshot::channel();
         if let Err(error) = self.try_join(&request, client_id, answer) {
@@ -39,6 +41,7 @@ impl Coordinator {
             let response = response.with_generation_id(-1).with_member_id(request.member_id);
             return Some(response.with_error_code(error.code()));
         }
+        drop((request, room)); // Its frame must not wait, too.
         answered.await.ok()
     }
 
@@ -66,11 +69,13 @@ impl Coordinator {
         if is_new && state.members.len() >= self.terms.max_members {
             return Err(ResponseError::GroupMaxSizeReached);
         }
+        let room = self.budget.try_take(size_of_protocols(request));
+        let room = room.ok_or(ResponseError::CoordinatorNotAvailable)?;
         let timeout = std::time::Duration::from_millis(request.session_timeout_ms as u64);
         self.sessions
             .schedule((Arc::clone(&group.name), id.clone()), TimerEntry::after(timeout, ()))
             .map_err(|_| ResponseError::CoordinatorNotAvailable)?;
-        let next = state.join(id, request, answer);
+        let next = state.join(id, request, room, answer);
         drop(state);
         self.follow(&group, next);
         Ok(())
@@ -82,7 +87,7 @@ impl Coordinator {
             return Some(SyncGroupResponse::default().with_error_code(code));
         };
         let (answer, answered) = oneshot::channel();
-        group.state.lock().sync(request, answer);
+        group.state.lock().sync(request, &self.budget, answer);
         answered.await.ok()
     }
 
@@ -121,17 +126,23 @@ impl Coordinator {
                 let metadata = partition.committed_metadata;
                 let metadata = metadata.map(|text| StrBytes::from_string(text.to_string()));
                 let too_long = metadata.as_ref().is_some_and(|text| text.len() > MAX_METADATA);
+                let answer = OffsetCommitResponsePartition::default().with_partition_index(index);
                 let code = match (&may, log) {
                     (Err(error), _) => error.code(),
                     (_, None) => ResponseError::UnknownTopicOrPartition.code(),
                     _ if too_long => ResponseError::OffsetMetadataTooLarge.code(),
                     (Ok(group), Some(log)) => {
-                        let committed = Committed { offset: partition.committed_offset, metadata };
+                        let length = metadata.as_ref().map_or(0, |text| text.len());
+                        let Some(room) = self.budget.try_take(length) else {
+                            let code = ResponseError::CoordinatorNotAvailable.code();
+                            return answer.with_error_code(code);
+                        };
+                        let offset = partition.committed_offset;
+                        let committed = Committed { offset, metadata, _room: room };
                         group.state.lock().offsets.commit(&log.name.topic, index, committed);
                         0
                     }
                 };
-                let answer = OffsetCommitResponsePartition::default().with_partition_index(index);
                 answer.with_error_code(code)
             });
             let partitions = partitions.collect();
@@ -198,4 +209,10 @@ impl Coordinator {
         };
         OffsetFetchResponse::default().with_topics(topics.into_iter().map(topic).collect())
     }
+}
+
+/// What a member's protocols take, about, in bytes.
+fn size_of_protocols(request: &JoinGroupRequest) -> usize {
+    let sizes = request.protocols.iter();
+    sizes.map(|protocol| 128 + protocol.name.len() + protocol.metadata.len()).sum()
 }

@@ -2,6 +2,7 @@
 
 use super::member::Member;
 use super::offsets::Offsets;
+use crate::budget::{Budget, Room};
 use bytes::Bytes;
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::join_group_response::JoinGroupResponseMember;
@@ -10,6 +11,7 @@ use kafka_protocol::messages::{
 };
 use kafka_protocol::protocol::StrBytes;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::time::Duration;
 use tokio::sync::oneshot;
 
@@ -57,15 +59,23 @@ impl State {
         &mut self,
         id: StrBytes,
         request: &JoinGroupRequest,
+        room: Room,
         answer: oneshot::Sender<JoinGroupResponse>,
     ) -> Next {
         let is_leader = id == self.leader;
         if self.phase == Phase::Empty {
             self.protocol_type = StrBytes::from_string(request.protocol_type.to_string());
         }
-        let member = self.members.entry(id.clone()).or_insert_with(|| Member::new(request));
-        let is_same = member.protocols == request.protocols && !member.assignment.is_empty();
-        member.update(request);
+        let mut is_same = false;
+        let member = match self.members.entry(id.clone()) {
+            Entry::Vacant(new) => new.insert(Member::new(request, room)),
+            Entry::Occupied(known) => {
+                let member = known.into_mut();
+                is_same = member.protocols == request.protocols && !member.assignment.is_empty();
+                member.update(request, room);
+                member
+            }
+        };
         if self.phase == Phase::Stable && is_same && !is_leader {
             // It has not heard, or has forgotten, what it had: nothing changes for the others.
             let _ = answer.send(self.joined(&id));
@@ -88,6 +98,7 @@ impl State {
         self.phase = Phase::PreparingRebalance;
         for member in self.members.values_mut() {
             member.assignment.clear();
+            member.assignment_room = None;
             if let Some(syncing) = member.syncing.take() {
                 let code = ResponseError::RebalanceInProgress.code();
                 let _ = syncing.send(SyncGroupResponse::default().with_error_code(code));
@@ -178,6 +189,7 @@ impl State {
     pub(super) fn sync(
         &mut self,
         request: SyncGroupRequest,
+        budget: &Budget,
         answer: oneshot::Sender<SyncGroupResponse>,
     ) {
         if let Err(error) = self.check(&request.member_id, request.generation_id) {
@@ -186,9 +198,14 @@ impl State {
         }
         if self.phase == Phase::CompletingRebalance && request.member_id == self.leader {
             for assignment in request.assignments {
-                if let Some(member) = self.members.get_mut(&assignment.member_id) {
-                    member.assignment = Bytes::copy_from_slice(&assignment.assignment);
-                }
+                let Some(member) = self.members.get_mut(&assignment.member_id) else { continue };
+                let Some(room) = budget.try_take(assignment.assignment.len()) else {
+                    let code = ResponseError::CoordinatorNotAvailable.code();
+                    let _ = answer.send(SyncGroupResponse::default().with_error_code(code));
+                    return;
+                };
+                member.assignment = Bytes::copy_from_slice(&assignment.assignment);
+                member.assignment_room = Some(room);
             }
             self.phase = Phase::Stable;
             for member in self.members.values_mut() {
@@ -207,7 +224,22 @@ impl State {
         }
     }
 
-    /// Checks whether a member may speak for this generation.
+    /// At the end: who waits is to ask another broker.
+    pub(super) fn send_away(&mut self) {
+        let code = ResponseError::NotCoordinator.code();
+        for (id, member) in &mut self.members {
+            if let Some(joining) = member.joining.take() {
+                let response = JoinGroupResponse::default().with_member_id(id.clone());
+                let response = response.with_protocol_name(Some(StrBytes::new()));
+                let _ = joining.send(response.with_generation_id(-1).with_error_code(code));
+            }
+            if let Some(syncing) = member.syncing.take() {
+                let _ = syncing.send(SyncGroupResponse::default().with_error_code(code));
+            }
+        }
+    }
+
+    /// Whether a member may speak for this generation.
     pub(super) fn check(&self, id: &StrBytes, generation: i32) -> Result<(), ResponseError> {
         if !self.members.contains_key(id) {
             Err(ResponseError::UnknownMemberId)

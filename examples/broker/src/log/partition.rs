@@ -2,7 +2,7 @@
 
 use super::batch::{Batch, Checked};
 use super::producer::{Producer, Seen};
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use kafka_protocol::ResponseError;
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
@@ -102,14 +102,14 @@ impl Partition {
         Ok(log.high_position.saturating_sub(log.position_of(offset)))
     }
 
-    /// Returns whole batches from the one with `offset` on, `max_bytes` at most, but one in any
-    /// case if `at_least_one`; and the high watermark.
+    /// Whole batches, not copied, from the one on that has `offset`, `max_bytes` at most; but one in any case,
+    /// if `at_least_one`. The second is the high watermark.
     pub fn read(
         &self,
         offset: i64,
         max_bytes: usize,
         at_least_one: bool,
-    ) -> Result<(Bytes, i64), ResponseError> {
+    ) -> Result<(Vec<Bytes>, i64), ResponseError> {
         let log = self.log.lock();
         log.check(offset)?;
         let visible = |batch: &&Batch| batch.last_offset < log.high_watermark;
@@ -122,9 +122,7 @@ impl Partition {
             length += batch.bytes.len();
             found.push(batch.bytes.clone());
         }
-        let high_watermark = log.high_watermark;
-        drop(log);
-        Ok((joined(found, length), high_watermark))
+        Ok((found, log.high_watermark))
     }
 
     /// Returns the first offset whose batch has a record of that time or later, and that batch's
@@ -176,15 +174,6 @@ impl Log {
         let batch = self.batches.get(self.index_of(offset));
         batch.map_or(self.end_position, |batch| batch.position)
     }
-}
-
-fn joined(mut found: Vec<Bytes>, length: usize) -> Bytes {
-    if found.len() == 1 {
-        return found.remove(0);
-    }
-    let mut all = BytesMut::with_capacity(length);
-    found.iter().for_each(|bytes| all.extend_from_slice(bytes));
-    all.freeze()
 }
 
 impl fmt::Display for TopicPartition {

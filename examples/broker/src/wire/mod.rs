@@ -3,8 +3,11 @@
 mod apis;
 mod bounds;
 mod frame;
+mod outbox;
+mod pace;
 mod request;
 
 pub use apis::{Api, SUPPORTED};
-pub use frame::Inbox;
+pub use frame::{FrameError, Inbox};
+pub use outbox::write;
 pub use request::{Malformed, Request, encode_response, refuse_version};

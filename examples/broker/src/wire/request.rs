@@ -2,7 +2,9 @@
 
 use super::apis::Api;
 use super::bounds;
-use bytes::{BufMut, Bytes, BytesMut};
+use super::frame::Frame;
+use crate::budget::Room;
+use bytes::{BufMut, BytesMut};
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::{
     ApiKey, ApiVersionsResponse, RequestHeader, RequestKind, ResponseHeader, ResponseKind,
@@ -17,6 +19,8 @@ pub struct Request {
     pub correlation_id: i32,
     pub client_id: String,
     pub body: RequestKind,
+    /// What it takes of the budget, as long as its frame is there.
+    pub room: Option<Room>,
 }
 
 /// Why a frame is no request of ours.
@@ -35,7 +39,8 @@ pub enum Malformed {
 }
 
 impl Request {
-    pub fn decode(mut frame: Bytes) -> Result<Self, Malformed> {
+    pub fn decode(frame: Frame) -> Result<Self, Malformed> {
+        let Frame { bytes: mut frame, room } = frame;
         let Some([k0, k1, v0, v1, c0, c1, c2, c3]) = frame.first_chunk().copied() else {
             return Err(Malformed::Short);
         };
@@ -51,18 +56,19 @@ impl Request {
         bounds::check(&frame, version, api.body).ok_or_else(malformed)?;
         let body = RequestKind::decode(api.key, &mut frame, version).map_err(|_| malformed())?;
         let client_id = header.client_id.map(|id| id.to_string()).unwrap_or_default();
-        Ok(Request { api, version, correlation_id, client_id, body })
+        Ok(Request { api, version, correlation_id, client_id, body, room })
     }
 }
 
-/// Encodes an answer as a frame.
+/// A frame with an answer, which will have about so many bytes.
 pub fn encode_response(
     key: ApiKey,
     version: i16,
     correlation_id: i32,
     body: &ResponseKind,
+    capacity: usize,
 ) -> Result<BytesMut, Box<dyn std::error::Error + Send + Sync>> {
-    let mut frame = BytesMut::new();
+    let mut frame = BytesMut::with_capacity(capacity);
     frame.put_i32(0);
     let header = ResponseHeader::default().with_correlation_id(correlation_id);
     header.encode(&mut frame, key.response_header_version(version))?;
@@ -77,7 +83,7 @@ pub fn encode_response(
 pub fn refuse_version(correlation_id: i32, versions: ApiVersionsResponse) -> Option<BytesMut> {
     let code = ResponseError::UnsupportedVersion.code();
     let body = ResponseKind::ApiVersions(versions.with_error_code(code));
-    encode_response(ApiKey::ApiVersions, 0, correlation_id, &body).ok()
+    encode_response(ApiKey::ApiVersions, 0, correlation_id, &body, 0).ok()
 }
 
 impl fmt::Display for Malformed {

@@ -75,17 +75,17 @@ impl Client {
         self.send_produce_with(topic, records, with);
     }
 
+    pub(crate) fn produce_frame(&self, topic: &str, records: Bytes) -> Bytes {
+        framed(&encoded(ApiKey::Produce, 7, &produce(topic, records).with_timeout_ms(1000).into()))
+    }
+
     pub(crate) fn send_produce_with(
         &mut self,
         topic: &str,
         records: Bytes,
         with: impl FnOnce(ProduceRequest) -> ProduceRequest,
     ) {
-        let data = PartitionProduceData::default().with_index(0).with_records(Some(records));
-        let topic = TopicProduceData::default().with_name(name(topic));
-        let topics = vec![topic.with_partition_data(vec![data])];
-        let body = with(ProduceRequest::default().with_acks(1).with_topic_data(topics));
-        self.send(ApiKey::Produce, 7, &body.into());
+        self.send(ApiKey::Produce, 7, &with(produce(topic, records)).into());
     }
 
     /// Returns the error's code and the offset.
@@ -96,6 +96,14 @@ impl Client {
                 (answer.error_code, answer.base_offset)
             }
             other => panic!("{other:?}"),
+        }
+    }
+
+    /// Appends so many batches of a mebibyte.
+    pub(crate) fn produce_mebibytes(&mut self, topic: &str, count: usize) {
+        let one = batch(1, &vec![b'x'; MIB - batch(1, b"").len()]);
+        for _ in 0..count {
+            assert_eq!(self.produce(topic, one.clone()).0, 0);
         }
     }
 
@@ -140,7 +148,12 @@ impl Client {
 
     /// Joins a group as a new member.
     pub(crate) fn send_join(&mut self, group: &str) {
+        self.send_join_with(group, Bytes::new());
+    }
+
+    pub(crate) fn send_join_with(&mut self, group: &str, metadata: Bytes) {
         let protocol = JoinGroupRequestProtocol::default().with_name(text("range"));
+        let protocol = protocol.with_metadata(metadata);
         let body = JoinGroupRequest::default()
             .with_group_id(GroupId(text(group)))
             .with_session_timeout_ms(10_000)
@@ -165,20 +178,28 @@ impl Client {
     }
 }
 
+fn produce(topic: &str, records: Bytes) -> ProduceRequest {
+    let data = PartitionProduceData::default().with_index(0).with_records(Some(records));
+    let topic = TopicProduceData::default().with_name(name(topic));
+    let topics = vec![topic.with_partition_data(vec![data])];
+    ProduceRequest::default().with_acks(1).with_topic_data(topics)
+}
+
 fn fetch(topic: &str, wanted: &[(i32, i64)]) -> FetchRequest {
     let partition = |(index, offset): &(i32, i64)| {
         FetchPartition::default()
             .with_partition(*index)
             .with_fetch_offset(*offset)
-            .with_partition_max_bytes(1 << 20)
+            .with_partition_max_bytes(i32::MAX)
     };
     let topic = FetchTopic::default().with_topic(name(topic));
     FetchRequest::default()
         .with_replica_id(BrokerId(-1))
-        .with_max_bytes(1 << 20)
+        .with_max_bytes(i32::MAX)
         .with_topics(vec![topic.with_partitions(wanted.iter().map(partition).collect())])
 }
 
+pub(crate) const MIB: usize = 1 << 20;
 const CORRELATION: i32 = 77;
 
 pub(crate) fn name(topic: &str) -> TopicName {

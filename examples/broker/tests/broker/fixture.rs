@@ -31,6 +31,7 @@ pub(crate) fn terms() -> Terms {
         limits: Limits {
             max_connections: 100,
             max_frame: 1 << 20,
+            max_memory: 8 << 20,
             max_message: 1 << 16,
             max_producers: 10,
             max_topics: 10,
@@ -102,6 +103,11 @@ impl Fixture {
 
     pub(crate) fn timers(&self) -> usize {
         self.timer.len()
+    }
+
+    /// Keeps a thread of the broker's busy.
+    pub(crate) fn spawn(&self, work: impl FnOnce() + Send + 'static) {
+        self.runtime.spawn(async { work() });
     }
 
     pub(crate) fn threads(&self) -> usize {

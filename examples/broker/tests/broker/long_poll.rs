@@ -1,11 +1,12 @@
 //! Fetches that wait.
 
 use crate::client::batch;
-use crate::fixture::{Fixture, MS, NS, terms};
+use crate::fixture::{Fixture, MS, NS, eventually, terms};
 use tickwheel_broker::{LongPoll, Waiting};
 
 const ONE_FETCH: Waiting = Waiting { fetches: 1, produces: 0, joins: 0, sessions: 0 };
 const UNKNOWN_TOPIC: i16 = 3;
+const NOT_COORDINATOR: i16 = 16;
 const OUT_OF_RANGE: i16 = 1;
 
 #[test]
@@ -103,17 +104,20 @@ fn the_usual_long_poll_sees_it_only_when_it_looks_again() {
 }
 
 #[test]
-fn a_shutdown_ends_what_waits() {
+fn a_shutdown_answers_what_waits_and_closes() {
     let mut fixture = Fixture::new();
     let mut consumer = fixture.client();
     consumer.create("orders");
     consumer.send_fetch("orders", 0, 60_000, 1);
+    consumer.send_fetch("orders", 0, 60_000, 1); // Nothing more is begun.
     let mut member = fixture.client();
     member.send_join("readers");
     fixture.wait_for(Waiting { joins: 1, sessions: 1, ..ONE_FETCH });
     fixture.shutdown();
+    assert_eq!(consumer.receive_fetched(), (0, bytes::Bytes::new()));
+    assert_eq!(member.receive_joined(), (NOT_COORDINATOR, -1));
     assert_eq!((consumer.frame(), member.frame()), (None, None));
-    assert_eq!(fixture.timers(), 0);
+    eventually(|| fixture.timers() == 0, || format!("{} timers", fixture.timers()));
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use crate::fixture::{Fixture, MS};
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::sync::{Arc, Barrier};
 use tickwheel_broker::Waiting;
 use tickwheel_prometheus::Figures;
 
@@ -15,6 +16,23 @@ fn get(fixture: &Fixture, path: &str) -> (String, String) {
     stream.read_to_string(&mut answer).expect("an answer");
     let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
     (head.to_lowercase(), body.to_owned())
+}
+
+#[test]
+fn an_operator_is_answered_while_all_threads_of_the_broker_are_busy() {
+    let fixture = Fixture::new();
+    let (busy, go_on) = (Arc::new(Barrier::new(3)), Arc::new(Barrier::new(3)));
+    for _ in 0..fixture.threads() {
+        let (busy, go_on) = (Arc::clone(&busy), Arc::clone(&go_on));
+        fixture.spawn(move || {
+            busy.wait();
+            go_on.wait();
+        });
+    }
+    busy.wait();
+    let (head, _) = get(&fixture, "/metrics");
+    go_on.wait();
+    assert!(head.starts_with("http/1.1 200 ok"), "{head}");
 }
 
 #[test]
