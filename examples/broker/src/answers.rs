@@ -8,28 +8,25 @@ use kafka_protocol::messages::api_versions_response::ApiVersion;
 use kafka_protocol::messages::list_offsets_response::{
     ListOffsetsPartitionResponse, ListOffsetsTopicResponse,
 };
-use kafka_protocol::messages::metadata_response::{
-    MetadataResponseBroker, MetadataResponsePartition, MetadataResponseTopic,
-};
 use kafka_protocol::messages::{
-    ApiVersionsResponse, BrokerId, FindCoordinatorRequest, FindCoordinatorResponse,
-    HeartbeatResponse, InitProducerIdRequest, InitProducerIdResponse, LeaveGroupResponse,
-    ListOffsetsRequest, ListOffsetsResponse, MetadataRequest, MetadataResponse, ProducerId,
-    RequestKind, ResponseKind, TopicName,
+    ApiVersionsResponse, HeartbeatResponse, InitProducerIdRequest, InitProducerIdResponse,
+    ListOffsetsRequest, ListOffsetsResponse, ProducerId, RequestKind, ResponseKind,
 };
-use kafka_protocol::protocol::StrBytes;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// This broker's number: it is alone.
-const NODE: BrokerId = BrokerId(1);
 /// What who begins a transaction hears: an error that no client takes for one that passes.
 pub(crate) const NO_TRANSACTIONS: ResponseError = ResponseError::TransactionalIdAuthorizationFailed;
 /// ListOffsets' name for the end of the log.
 const LATEST: i64 = -1;
 /// And for its beginning.
 const EARLIEST: i64 = -2;
+/// For the record with the latest time.
+const MAX_TIMESTAMP: i64 = -3;
+/// And for parts of a log of which some lies elsewhere: here none does.
+const EARLIEST_LOCAL: i64 = -4;
+const LATEST_TIERED: i64 = -5;
 
 /// What is answered.
 pub(crate) struct Answer {
@@ -63,19 +60,24 @@ impl Broker {
             RequestKind::Produce(body) => self.produce(body, room).await?.into(),
             RequestKind::ListOffsets(body) => self.list_offsets(body, version).into(),
             RequestKind::InitProducerId(body) => self.init_producer(&body).into(),
-            RequestKind::FindCoordinator(body) => self.find_coordinator(&body).into(),
+            RequestKind::FindCoordinator(body) => self.find_coordinator(body, version).into(),
             RequestKind::JoinGroup(body) => self.groups.join(body, client_id, room).await?.into(),
             RequestKind::SyncGroup(body) => self.groups.sync(body).await?.into(),
             RequestKind::Heartbeat(body) => {
-                let code = code(self.groups.heartbeat(&body));
+                let result = self.groups.heartbeat(&body);
+                let code = result.map_or_else(|error| error.code(), |()| 0);
                 HeartbeatResponse::default().with_error_code(code).into()
             }
-            RequestKind::LeaveGroup(body) => {
-                let code = code(self.groups.leave(&body));
-                LeaveGroupResponse::default().with_error_code(code).into()
-            }
+            RequestKind::LeaveGroup(body) => self.groups.leave(&body, version).into(),
             RequestKind::OffsetCommit(body) => self.groups.commit(body, &self.topics).into(),
-            RequestKind::OffsetFetch(body) => self.groups.committed(body).into(),
+            RequestKind::OffsetFetch(body) => self.groups.committed(body, version).into(),
+            RequestKind::ListGroups(body) => self.groups.list(&body).into(),
+            RequestKind::DescribeGroups(body) => self.groups.describe(body, version).into(),
+            RequestKind::DeleteGroups(body) => self.groups.delete(body).into(),
+            RequestKind::CreateTopics(body) => self.create_topics(body).into(),
+            RequestKind::DeleteTopics(body) => self.delete_topics(body, version).into(),
+            RequestKind::DescribeCluster(body) => self.describe_cluster(&body).into(),
+            RequestKind::DescribeConfigs(body) => self.describe_configs(body).into(),
             _ => return None, // `Request::decode` lets nothing else through.
         })
     }
@@ -90,10 +92,6 @@ impl Broker {
         ApiVersionsResponse::default().with_api_keys(SUPPORTED.iter().map(version).collect())
     }
 
-    fn host(&self) -> StrBytes {
-        StrBytes::from_string(self.address.ip().to_string())
-    }
-
     fn init_producer(&self, request: &InitProducerIdRequest) -> InitProducerIdResponse {
         let response = InitProducerIdResponse::default();
         if request.transactional_id.is_some() {
@@ -102,55 +100,6 @@ impl Broker {
         }
         let id = self.next_producer.fetch_add(1, Ordering::Relaxed);
         response.with_producer_id(ProducerId(id)).with_producer_epoch(0)
-    }
-
-    fn find_coordinator(&self, request: &FindCoordinatorRequest) -> FindCoordinatorResponse {
-        let response = FindCoordinatorResponse::default();
-        let error = match request.key_type {
-            0 => {
-                let port = i32::from(self.address.port());
-                return response.with_node_id(NODE).with_host(self.host()).with_port(port);
-            }
-            1 => NO_TRANSACTIONS,
-            _ => ResponseError::InvalidRequest,
-        };
-        let response = response.with_error_code(error.code()).with_node_id(BrokerId(-1));
-        response.with_port(-1)
-    }
-
-    fn metadata(&self, request: &MetadataRequest, version: i16) -> MetadataResponse {
-        let asked = request.topics.as_ref().filter(|topics| version > 0 || !topics.is_empty());
-        let create = version < 4 || request.allow_auto_topic_creation;
-        let topics = match asked {
-            None => {
-                let name = |topic: &str| TopicName(StrBytes::from_string(topic.to_owned()));
-                let all = self.topics.all().into_iter();
-                all.map(|(topic, partitions)| described(name(&topic), Ok(partitions.len())))
-                    .collect()
-            }
-            Some(topics) => {
-                let names = topics.iter().filter_map(|topic| topic.name.clone());
-                names.map(|name| self.describe(name, create)).collect()
-            }
-        };
-        let broker = MetadataResponseBroker::default()
-            .with_node_id(NODE)
-            .with_host(self.host())
-            .with_port(i32::from(self.address.port()));
-        MetadataResponse::default()
-            .with_brokers(vec![broker])
-            .with_cluster_id(Some(StrBytes::from_static_str("tickwheel")))
-            .with_controller_id(NODE)
-            .with_topics(topics)
-    }
-
-    fn describe(&self, name: TopicName, create: bool) -> MetadataResponseTopic {
-        let found = if create {
-            self.topics.get_or_create(&name)
-        } else {
-            self.topics.get(&name).ok_or(ResponseError::UnknownTopicOrPartition)
-        };
-        described(name, found.map(|partitions| partitions.len()))
     }
 
     fn list_offsets(&self, request: ListOffsetsRequest, version: i16) -> ListOffsetsResponse {
@@ -163,7 +112,9 @@ impl Broker {
             let (start, high_watermark, _) = partition.offsets();
             let (offset, timestamp) = match timestamp {
                 LATEST => (high_watermark, -1),
-                EARLIEST => (start, -1),
+                EARLIEST | EARLIEST_LOCAL => (start, -1),
+                LATEST_TIERED => (-1, -1),
+                MAX_TIMESTAMP => partition.latest_time().unwrap_or((-1, -1)),
                 _ => partition.offset_at(timestamp).unwrap_or((-1, -1)),
             };
             let epoch = if version >= 4 { 0 } else { -1 };
@@ -180,25 +131,4 @@ impl Broker {
         });
         ListOffsetsResponse::default().with_topics(topics.collect())
     }
-}
-
-fn described(name: TopicName, partitions: Result<usize, ResponseError>) -> MetadataResponseTopic {
-    let topic = MetadataResponseTopic::default().with_name(Some(name));
-    let count = match partitions {
-        Ok(count) => count,
-        Err(error) => return topic.with_error_code(error.code()),
-    };
-    let partition = |index| {
-        MetadataResponsePartition::default()
-            .with_partition_index(index as i32)
-            .with_leader_id(NODE)
-            .with_leader_epoch(0)
-            .with_replica_nodes(vec![NODE])
-            .with_isr_nodes(vec![NODE])
-    };
-    topic.with_partitions((0..count).map(partition).collect())
-}
-
-fn code(result: Result<(), ResponseError>) -> i16 {
-    result.map_or_else(|error| error.code(), |()| 0)
 }

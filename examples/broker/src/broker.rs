@@ -9,6 +9,7 @@ use crate::group::{self, Coordinator};
 use crate::log::{Partition, Producers, TopicPartition, Topics};
 use crate::parked::park;
 use crate::produce::{self, DelayedProduce};
+use crate::terms::{Limits, LongPoll, Terms};
 use kafka_protocol::messages::{FetchRequest, ProduceRequest, ProduceResponse};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,43 +18,6 @@ use std::time::Duration;
 use tickwheel::purgatory::{DelayedOperation, Purgatory};
 use tickwheel::{Timer, TimerEntry};
 use tokio::sync::watch;
-
-/// How a broker is to be.
-#[derive(Clone, Copy, Debug)]
-pub struct Terms {
-    /// Of a new topic.
-    pub partitions: i32,
-    pub long_poll: LongPoll,
-    pub initial_rebalance_delay: Duration,
-    pub follower_lag: Duration,
-    pub limits: Limits,
-}
-
-/// How a fetch waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LongPoll {
-    /// In a purgatory, until the produce that it waits for.
-    Purgatory,
-    /// Looks, sleeps for so long, and looks again.
-    Sleep { pause: Duration },
-}
-
-/// What clients may take.
-#[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    pub max_connections: usize,
-    pub max_frame: usize,
-    /// Bytes that all requests and answers, and what groups keep, may take together.
-    pub max_memory: usize,
-    /// Bytes of a record batch.
-    pub max_message: usize,
-    /// Idempotent producers, in each partition that they write to.
-    pub max_producers: usize,
-    pub max_topics: usize,
-    pub max_partition_bytes: u64,
-    pub max_groups: usize,
-    pub max_members: usize,
-}
 
 /// How many there are that wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

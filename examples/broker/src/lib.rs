@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod accept;
+mod admin;
 mod answers;
 mod broker;
 mod budget;
@@ -14,16 +15,19 @@ mod follower;
 mod group;
 mod http;
 mod log;
+mod metadata;
 mod metrics;
 mod parked;
 mod produce;
 mod server;
+mod terms;
 mod wire;
 
-pub use broker::{Broker, Limits, LongPoll, Terms, Waiting};
+pub use broker::{Broker, Waiting};
 pub use follower::Pace;
 pub use log::Batch;
 pub use server::Server;
+pub use terms::{Limits, LongPoll, Terms};
 
 /// Compiles and runs the example of the page about operations, which the crates that it is about
 /// can't include: it lies outside of their packages.

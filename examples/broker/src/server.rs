@@ -1,7 +1,8 @@
 //! The server: its two sockets, and all connections until the end.
 
 use crate::accept::accept;
-use crate::broker::{Broker, Terms};
+use crate::broker::Broker;
+use crate::terms::Terms;
 use crate::{connection, http};
 use std::io;
 use std::net::SocketAddr;

@@ -5,6 +5,7 @@
 //! that afterwards.
 
 use super::join::DelayedJoin;
+use super::offsets::Offsets;
 use super::state::{Next, State};
 use crate::budget::Budget;
 use kafka_protocol::ResponseError;
@@ -92,6 +93,29 @@ impl Coordinator {
         let group = Arc::new(Group { name: Arc::clone(&name), state: Mutex::default() });
         groups.insert(name, Arc::clone(&group));
         Ok(group)
+    }
+
+    pub(super) fn all(&self) -> Vec<Arc<Group>> {
+        self.groups.lock().values().cloned().collect()
+    }
+
+    /// Deletes a group that has no members.
+    pub(super) fn delete_one(&self, name: &str) -> Result<(), ResponseError> {
+        let mut groups = self.groups.lock();
+        let group = groups.get(name).ok_or(ResponseError::GroupIdNotFound)?;
+        let mut state = group.state.lock();
+        if !state.members.is_empty() {
+            return Err(ResponseError::NonEmptyGroup);
+        }
+        state.offsets = Offsets::default(); // Somebody may be about to commit to it.
+        drop(state);
+        groups.remove(name);
+        Ok(())
+    }
+
+    /// A topic is no more, and what was committed for it.
+    pub fn forget_topic(&self, topic: &str) {
+        self.all().iter().for_each(|group| group.state.lock().offsets.forget(topic));
     }
 
     pub(super) fn new_member_id(&self, client_id: &str) -> StrBytes {

@@ -28,6 +28,10 @@ impl Offsets {
         self.0.keys().map(|(topic, partition)| (topic, *partition))
     }
 
+    pub(super) fn forget(&mut self, topic: &str) {
+        self.0.retain(|(known, _), _| **known != *topic);
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

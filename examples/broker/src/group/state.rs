@@ -32,8 +32,8 @@ pub(super) struct State {
     pub(super) generation: i32,
     pub(super) members: BTreeMap<StrBytes, Member>,
     pub(super) offsets: Offsets,
-    protocol_type: StrBytes,
-    protocol: StrBytes,
+    pub(super) protocol_type: StrBytes,
+    pub(super) protocol: StrBytes,
     leader: StrBytes,
 }
 
@@ -141,35 +141,6 @@ impl State {
         gone
     }
 
-    /// Returns the protocol with the most votes, of those that all members know.
-    fn choose_protocol(&self) -> StrBytes {
-        let candidates = self.common_protocols();
-        let votes = |candidate: &StrBytes| {
-            let votes = self.members.values().filter_map(|member| member.vote(&candidates));
-            votes.filter(|vote| vote == candidate).count()
-        };
-        candidates.iter().max_by_key(|candidate| votes(candidate)).cloned().unwrap_or_default()
-    }
-
-    fn common_protocols(&self) -> Vec<StrBytes> {
-        let names = self.members.values().next().into_iter().flat_map(|first| &first.protocols);
-        let names = names.map(|protocol| &protocol.name);
-        let known = |name: &&StrBytes| self.members.values().all(|member| member.knows(name));
-        names.filter(known).cloned().collect()
-    }
-
-    /// Returns whether somebody who knows these protocols fits in with the others.
-    pub(super) fn accepts(&self, id: &StrBytes, request: &JoinGroupRequest) -> bool {
-        let mut others = self.members.iter().filter(|(other, _)| *other != id).peekable();
-        if others.peek().is_none() {
-            return !request.protocols.is_empty();
-        }
-        let others: Vec<&Member> = others.map(|(_, member)| member).collect();
-        let known = |name: &str| others.iter().all(|member| member.knows(name));
-        request.protocol_type == self.protocol_type
-            && request.protocols.iter().any(|protocol| known(&protocol.name))
-    }
-
     fn joined(&self, id: &StrBytes) -> JoinGroupResponse {
         let of_leader = self.members.iter().filter(|_| *id == self.leader);
         let members = of_leader.map(|(id, member)| {
@@ -179,6 +150,7 @@ impl State {
         });
         JoinGroupResponse::default()
             .with_generation_id(self.generation)
+            .with_protocol_type(Some(self.protocol_type.clone()))
             .with_protocol_name(Some(self.protocol.clone()))
             .with_leader(self.leader.clone())
             .with_member_id(id.clone())
@@ -196,6 +168,17 @@ impl State {
             let _ = answer.send(SyncGroupResponse::default().with_error_code(error.code()));
             return;
         }
+        let synced = SyncGroupResponse::default()
+            .with_protocol_type(Some(self.protocol_type.clone()))
+            .with_protocol_name(Some(self.protocol.clone()));
+        let differs = |said: &Option<StrBytes>, known| said.as_ref().is_some_and(|it| it != known);
+        if differs(&request.protocol_type, &self.protocol_type)
+            || differs(&request.protocol_name, &self.protocol)
+        {
+            let code = ResponseError::InconsistentGroupProtocol.code();
+            let _ = answer.send(SyncGroupResponse::default().with_error_code(code));
+            return;
+        }
         if self.phase == Phase::CompletingRebalance && request.member_id == self.leader {
             for assignment in request.assignments {
                 let Some(member) = self.members.get_mut(&assignment.member_id) else { continue };
@@ -209,16 +192,15 @@ impl State {
             }
             self.phase = Phase::Stable;
             for member in self.members.values_mut() {
-                let assignment = member.assignment.clone();
                 if let Some(answer) = member.syncing.take() {
-                    let _ = answer.send(SyncGroupResponse::default().with_assignment(assignment));
+                    let assignment = member.assignment.clone();
+                    let _ = answer.send(synced.clone().with_assignment(assignment));
                 }
             }
         }
         let Some(member) = self.members.get_mut(&request.member_id) else { return };
         if self.phase == Phase::Stable {
-            let assignment = member.assignment.clone();
-            let _ = answer.send(SyncGroupResponse::default().with_assignment(assignment));
+            let _ = answer.send(synced.with_assignment(member.assignment.clone()));
         } else {
             member.syncing = Some(answer);
         }

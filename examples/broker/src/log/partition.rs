@@ -35,6 +35,7 @@ struct Log {
     high_position: u64,
     /// The idempotent producers that wrote lately, by their ids.
     producers: HashMap<i64, Producer>,
+    is_deleted: bool,
 }
 
 impl Partition {
@@ -49,6 +50,9 @@ impl Partition {
     /// Its producer's numbers are not in order, or the follower lacks as much as a log may have.
     pub fn append(&self, batch: Checked<'_>) -> Result<(i64, i64), ResponseError> {
         let mut log = self.log.lock();
+        if log.is_deleted {
+            return Err(ResponseError::UnknownTopicOrPartition);
+        }
         if let Some(sequence) = batch.sequence {
             let known = log.producers.get(&sequence.producer_id);
             if let Some(Seen::Again { offset }) = known.map(|it| it.see(sequence)).transpose()? {
@@ -69,6 +73,13 @@ impl Partition {
         }
         log.drop_oldest(self.max_bytes);
         Ok((base_offset, log.end))
+    }
+
+    /// The end of it: all that it had is gone. Nobody waits for the follower any more.
+    pub fn delete(&self) {
+        let mut log = self.log.lock();
+        let (high_watermark, end) = (log.end, log.end);
+        *log = Log { is_deleted: true, high_watermark, end, ..Log::default() };
     }
 
     /// Forgets a producer: what it sends next is taken for its first.
@@ -102,8 +113,8 @@ impl Partition {
         Ok(log.high_position.saturating_sub(log.position_of(offset)))
     }
 
-    /// Whole batches, not copied, from the one on that has `offset`, `max_bytes` at most; but one in any case,
-    /// if `at_least_one`. The second is the high watermark.
+    /// Whole batches, not copied, from the one on that has `offset`, `max_bytes` at most; but one
+    /// in any case, if `at_least_one`. The second is the high watermark.
     pub fn read(
         &self,
         offset: i64,
@@ -131,6 +142,13 @@ impl Partition {
         let log = self.log.lock();
         let batch = log.batches.iter().find(|batch| batch.max_timestamp >= timestamp)?;
         Some((batch.base_offset, batch.max_timestamp))
+    }
+
+    /// The last offset of the batch with the latest time, and that time.
+    pub fn latest_time(&self) -> Option<(i64, i64)> {
+        let log = self.log.lock();
+        let batch = log.batches.iter().max_by_key(|batch| batch.max_timestamp)?;
+        Some((batch.last_offset, batch.max_timestamp))
     }
 
     pub fn bytes(&self) -> u64 {
@@ -161,6 +179,9 @@ impl Log {
     }
 
     fn check(&self, offset: i64) -> Result<(), ResponseError> {
+        if self.is_deleted {
+            return Err(ResponseError::UnknownTopicOrPartition);
+        }
         let inside = (self.start()..=self.end).contains(&offset);
         inside.then_some(()).ok_or(ResponseError::OffsetOutOfRange)
     }

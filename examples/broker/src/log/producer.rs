@@ -122,6 +122,17 @@ impl Producers {
         }
     }
 
+    /// A topic is no more, and what its partitions knew.
+    pub fn forget_topic(&self, topic: &str) {
+        let mut gone = Vec::new();
+        self.expirations.for_each(|key, _, _| {
+            if *key.0.topic == *topic {
+                gone.push(key.clone());
+            }
+        });
+        gone.iter().for_each(|key| drop(self.expirations.cancel(key)));
+    }
+
     /// Shows how many are known.
     pub fn register(&self, metrics: &Metrics) {
         metrics.keyed_timer("producers", &self.expirations);

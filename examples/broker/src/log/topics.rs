@@ -6,6 +6,9 @@ use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+/// As many partitions as a topic may have.
+const MAX_PARTITIONS: i32 = 1000;
+
 pub type Topic = Arc<[Arc<Partition>]>;
 
 #[derive(Debug)]
@@ -31,30 +34,65 @@ impl Topics {
         topics.get(topic)?.get(usize::try_from(index).ok()?).cloned()
     }
 
+    /// How many partitions a topic has for which nobody asks for another number.
+    pub fn default_partitions(&self) -> i32 {
+        self.partitions
+    }
+
     pub fn get_or_create(&self, name: &str) -> Result<Topic, ResponseError> {
         if let Some(topic) = self.get(name) {
             return Ok(topic);
         }
+        match self.create(name, self.partitions, false) {
+            Err((ResponseError::TopicAlreadyExists, _)) => {
+                self.get(name).ok_or(ResponseError::UnknownTopicOrPartition) // Gone again.
+            }
+            other => other.map_err(|(error, _)| error),
+        }
+    }
+
+    /// Creates a topic; or only says whether it could be.
+    ///
+    /// # Errors
+    /// What Kafka says, and why in words.
+    pub fn create(
+        &self,
+        name: &str,
+        partitions: i32,
+        validate_only: bool,
+    ) -> Result<Topic, (ResponseError, &'static str)> {
         if !is_valid(name) {
-            return Err(ResponseError::InvalidTopicException);
+            return Err((ResponseError::InvalidTopicException, "no name for a topic"));
+        }
+        if !(1..=MAX_PARTITIONS).contains(&partitions) {
+            return Err((ResponseError::InvalidPartitions, "from 1 to 1000 are possible"));
         }
         let mut topics = self.by_name.write();
-        if let Some(topic) = topics.get(name) {
-            return Ok(Arc::clone(topic)); // Somebody was faster.
+        if topics.contains_key(name) {
+            return Err((ResponseError::TopicAlreadyExists, "it exists"));
         }
         if topics.len() >= self.max_topics {
             // The one that clients report at once; most others they ask again for.
-            return Err(ResponseError::TopicAuthorizationFailed);
+            return Err((ResponseError::TopicAuthorizationFailed, "there are as many as may be"));
         }
         let topic: Arc<str> = name.into();
         let partition = |index| {
             let name = TopicPartition { topic: Arc::clone(&topic), index };
             Arc::new(Partition::new(name, self.max_partition_bytes))
         };
-        let partitions: Topic = (0..self.partitions).map(partition).collect();
-        topics.insert(Arc::clone(&topic), Arc::clone(&partitions));
-        tracing::info!(topic = name, partitions = self.partitions, "topic created");
-        Ok(partitions)
+        if validate_only {
+            return Ok(Topic::from([]));
+        }
+        let made: Topic = (0..partitions).map(partition).collect();
+        topics.insert(Arc::clone(&topic), Arc::clone(&made));
+        tracing::info!(topic = name, partitions, "topic created");
+        Ok(made)
+    }
+
+    pub fn delete(&self, name: &str) -> Option<Topic> {
+        let deleted = self.by_name.write().remove(name)?;
+        tracing::info!(topic = name, "topic deleted");
+        Some(deleted)
     }
 
     pub fn all(&self) -> Vec<(Arc<str>, Topic)> {

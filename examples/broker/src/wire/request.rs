@@ -51,9 +51,9 @@ impl Request {
             return Err(Malformed::Version { key: api.key, version, correlation_id });
         }
         let malformed = || Malformed::Body(api.key);
-        let header = RequestHeader::decode(&mut frame, api.key.request_header_version(version))
-            .map_err(|_| malformed())?;
-        bounds::check(&frame, version, api.body).ok_or_else(malformed)?;
+        let header_version = api.key.request_header_version(version);
+        let header = RequestHeader::decode(&mut frame, header_version).map_err(|_| malformed())?;
+        bounds::check(&frame, version, header_version >= 2, api.body).ok_or_else(malformed)?;
         let body = RequestKind::decode(api.key, &mut frame, version).map_err(|_| malformed())?;
         let client_id = header.client_id.map(|id| id.to_string()).unwrap_or_default();
         Ok(Request { api, version, correlation_id, client_id, body, room })

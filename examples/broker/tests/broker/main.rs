@@ -1,6 +1,7 @@
 //! The broker over real TCP, in virtual time, with a client of our own: what its parts promise,
 //! and what becomes of those who send nonsense. Kafka's own clients are in `e2e`.
 
+mod admin;
 mod client;
 mod fixture;
 mod groups;
@@ -13,3 +14,4 @@ mod producers;
 mod records;
 mod replicas;
 mod slow;
+mod versions;

@@ -33,7 +33,7 @@ fn a_frame_that_comes_slowly_but_steadily_is_taken() {
     let mut slow = fixture.client();
     let whole = slow.produce_frame("orders", batch(1, &vec![b'x'; MIB]));
     let (most, rest) = whole.split_at(whole.len() - 1);
-    for part in most.chunks(whole.len() / 4) {
+    for part in most.chunks(whole.len() / 3 + 1) {
         trickle(&fixture, &mut slow, part, 20 * SECOND);
     }
     slow.stream.write_all(rest).expect("an open connection");
