@@ -40,6 +40,8 @@ def node(script, *arguments, **options):
 SPEAKERS = {
     "confluent": lambda *arguments: python("speak_confluent.py", *arguments),
     "kafka-python": lambda *arguments: python("speak_kafka_python.py", *arguments),
+    "aiokafka": lambda *arguments: python("speak_aiokafka.py", *arguments),
+    "platformatic": lambda *arguments: node("speak_platformatic.mjs", *arguments),
     "kafkajs": lambda *arguments: node("speak_kafkajs.js", *arguments),
     "kcat": lambda *arguments: python("speak_kcat.py", *arguments),
 }

@@ -15,6 +15,10 @@ ALL = [
     scenes.killed_consumers,
     scenes.thousand_parked,
     scenes.stopped_follower,
+    scenes.transactions,
+    scenes.too_large,
+    scenes.tools,
+    scenes.unread,
     scenes.garbage,
     scenes.interrupted,
 ]

@@ -9,6 +9,7 @@ import time
 
 from clients import SPEAKERS, Speaker
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
 MESSAGES = 100_000
 PARTITIONS = 4
@@ -174,6 +175,94 @@ def stopped_follower(server):
     for client, told in answers().items():
         assert told["code"] == 0, f"running follower: {client}: {told}"
     return "acks=all: slow ok, stopped REQUEST_TIMED_OUT, running ok with all clients"
+
+
+def transactions(server):
+    """who begins a transaction is refused at once"""
+    took = {}
+    speakers = {c: Speaker(c, "begin", server.address, "none") for c in CLIENTS if c != "kcat"}
+    for client, speaker in speakers.items():
+        told = speaker.next("refused")
+        assert told["told"], f"{client}: it has begun"
+        took[client] = told["seconds"]
+        assert took[client] < 5, f"{client} was told after {took[client]:.1f} s: {told['told']}"
+    return "transactions refused after " + ", ".join(f"{c} {s:.2f} s" for c, s in took.items())
+
+
+def too_large(server):
+    """a message over the limit, and a topic over it, are told at once; no connection is closed"""
+    sender = Producer({"bootstrap.servers": server.address, "message.max.bytes": 50_000_000})
+    told = []
+    sender.list_topics("large")
+    begun = time.monotonic()
+    for size in (900_000, 2_000_000, 40_000_000):
+        sender.produce("large", bytes(size), partition=0, on_delivery=lambda e, _: told.append(e))
+        sender.flush()
+    assert told[0] is None and [e.code() for e in told[1:]] == [10, 10], told
+    assert not server.logged("closed:", "claims"), "a connection was closed"
+    return f"MESSAGE_TOO_LARGE after {time.monotonic() - begun:.2f} s"
+
+
+def tools(server):
+    """topics are created, described and deleted, groups listed, described and deleted"""
+    admin = AdminClient({"bootstrap.servers": server.address})
+    admin.create_topics([NewTopic("tools", num_partitions=7)])["tools"].result(10)
+    assert len(admin.list_topics("tools").topics["tools"].partitions) == 7
+    assert len(admin.describe_cluster().result(10).nodes) == 1
+    resource = ConfigResource(ConfigResource.Type.TOPIC, "tools")
+    configs = admin.describe_configs([resource])[resource].result(10)
+    assert int(configs["max.message.bytes"].value) == (1 << 20) + 12, configs
+    speaker = Speaker("confluent", "join", server.address, "tools", "toolers", 3000)
+    while speaker.next("assigned")["partitions"] != 7:
+        pass
+    listed = [group.group_id for group in admin.list_consumer_groups().result(10).valid]
+    assert "toolers" in listed, listed
+    described = admin.describe_consumer_groups(["toolers"])["toolers"].result(10)
+    assert len(described.members) == 1 and str(described.state).endswith("STABLE"), described
+    assert len(described.members[0].assignment.topic_partitions) == 7
+    speaker.kill()
+    server.wait_until("the member is gone", lambda: not admin.describe_consumer_groups(
+        ["toolers"])["toolers"].result(10).members)
+    admin.delete_consumer_groups(["toolers"])["toolers"].result(10)
+    admin.delete_topics(["tools"])["tools"].result(10)
+    assert "tools" not in admin.list_topics().topics
+    return "librdkafka's admin calls answered"
+
+
+def unread(server, connections=60):
+    """answers that nobody reads, and half frames, take no more than the budget"""
+    sender = Producer({"bootstrap.servers": server.address, "linger.ms": 0})
+    for _ in range(60):
+        sender.produce("unread", os.urandom(900_000), partition=0)
+        sender.flush()
+    text = lambda word: struct.pack(">h", len(word)) + word
+    framed = lambda body: struct.pack(">i", len(body)) + body
+    head = struct.pack(">hhi", 1, 4, 1) + text(b"unread")
+    body = struct.pack(">iiiib", -1, 0, 1, 50 << 20, 0)
+    wanted = struct.pack(">i", 1) + text(b"unread") + struct.pack(">iiqi", 1, 0, 0, 50 << 20)
+    before = server.resident_mib()
+    host, port = server.address.split(":")
+    attackers = [socket.create_connection((host, int(port))) for _ in range(connections + 100)]
+    for attacker in attackers[:connections]:
+        attacker.sendall(framed(head + body + wanted))
+    for attacker in attackers[connections:]:
+        attacker.setblocking(False)
+        try:
+            attacker.send(struct.pack(">i", 14 << 20) + bytes(13 << 20))
+        except BlockingIOError:
+            pass
+    time.sleep(3)
+    growth = server.resident_mib() - before
+    limit = server.metrics()["broker_memory_limit_bytes"] / (1 << 20)
+    begun = time.monotonic()
+    sender.produce("served", b"still", partition=0)
+    assert sender.flush(20) == 0, "nobody else is served"
+    served = time.monotonic() - begun
+    for attacker in attackers:
+        attacker.close()
+    assert growth < limit + 128, f"{growth:.0f} MiB more"
+    server.wait_until("it is given back", lambda: server.metrics()["broker_memory_bytes"] < 1e6)
+    return f"{len(attackers)} who do not read: {growth:.0f} MiB more, others served in {served:.2f} s"
 
 
 def garbage(server, connections=300):

@@ -1,10 +1,10 @@
-"""confluent-kafka, which is librdkafka: produce, consume, park, join, acks."""
+"""confluent-kafka, which is librdkafka: produce, consume, park, join, acks, begin."""
 
 import resource
 import sys
 import time
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from clients import tell
 
@@ -106,7 +106,18 @@ def acks(timeout_ms):
     tell("answered", code=code, seconds=time.monotonic() - begun)
 
 
+def begin():
+    """Begins a transaction. Says what it is told, and when."""
+    begun = time.monotonic()
+    told = None
+    try:
+        producer(**{"transactional.id": "transfer"}).init_transactions(60)
+    except KafkaException as error:
+        told = str(error)
+    tell("refused", told=told, seconds=time.monotonic() - begun)
+
+
 {
-    "produce": produce, "consume": consume, "park": park, "acks": acks,
+    "produce": produce, "consume": consume, "park": park, "acks": acks, "begin": begin,
     "join": lambda group, session_ms: join(group, int(session_ms)),
 }[verb](*(arguments if verb == "join" else map(int, arguments)))

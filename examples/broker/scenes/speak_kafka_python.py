@@ -1,4 +1,4 @@
-"""kafka-python: produce, consume, park, join, acks."""
+"""kafka-python: produce, consume, park, join, acks, begin."""
 
 import sys
 import time
@@ -92,7 +92,18 @@ def acks(timeout_ms):
     sender.close(timeout=1)
 
 
+def begin():
+    """Begins a transaction. Says what it is told, and when."""
+    begun = time.monotonic()
+    told = None
+    try:
+        KafkaProducer(bootstrap_servers=broker, transactional_id="transfer").init_transactions()
+    except KafkaError as error:
+        told = str(error)
+    tell("refused", told=told, seconds=time.monotonic() - begun)
+
+
 {
-    "produce": produce, "consume": consume, "park": park, "acks": acks,
+    "produce": produce, "consume": consume, "park": park, "acks": acks, "begin": begin,
     "join": lambda group, session_ms: join(group, int(session_ms)),
 }[verb](*(arguments if verb == "join" else map(int, arguments)))

@@ -1,4 +1,4 @@
-// kafkajs: produce, consume, park, join, acks.
+// kafkajs: produce, consume, park, join, acks, begin.
 'use strict'
 const { Kafka, Partitioners, logLevel } = require('kafkajs')
 
@@ -84,10 +84,24 @@ async function acks(timeout) {
   await sender.disconnect()
 }
 
+async function begin() {
+  const begun = Date.now()
+  let told = null
+  try {
+    const sender = producer({ transactionalId: 'transfer', idempotent: true, maxInFlightRequests: 1 })
+    await sender.connect()
+    await sender.transaction()
+  } catch (error) {
+    told = error.message
+  }
+  tell('refused', { told, seconds: (Date.now() - begun) / 1000 })
+  process.exit(0)
+}
+
 const numbers = rest.map(Number)
 const verbs = {
   produce: () => produce(...numbers), consume: () => consume(...numbers),
   park: () => park(numbers[0]), join: () => join(rest[0], numbers[1]),
-  acks: () => acks(numbers[0]),
+  acks: () => acks(numbers[0]), begin,
 }
 verbs[verb]().catch((error) => { console.error(error); process.exit(1) })

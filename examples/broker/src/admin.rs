@@ -1,9 +1,11 @@
 //! What tools ask of the broker: to create and to delete topics, and how it is configured.
 
 use crate::broker::Broker;
+use crate::log::Topic;
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::create_topics_request::CreatableTopic;
 use kafka_protocol::messages::create_topics_response::CreatableTopicResult;
+use kafka_protocol::messages::delete_topics_request::DeleteTopicState;
 use kafka_protocol::messages::delete_topics_response::DeletableTopicResult;
 use kafka_protocol::messages::describe_configs_request::DescribeConfigsResource;
 use kafka_protocol::messages::describe_configs_response::{
@@ -11,9 +13,11 @@ use kafka_protocol::messages::describe_configs_response::{
 };
 use kafka_protocol::messages::{
     CreateTopicsRequest, CreateTopicsResponse, DeleteTopicsRequest, DeleteTopicsResponse,
-    DescribeConfigsRequest, DescribeConfigsResponse, TopicName,
+    DescribeConfigsRequest, DescribeConfigsResponse,
 };
 use kafka_protocol::protocol::StrBytes;
+use std::sync::Arc;
+use uuid::Uuid;
 
 /// What DescribeConfigs calls topics, and brokers.
 const TOPIC: i8 = 2;
@@ -24,12 +28,17 @@ const STATIC: i8 = 4;
 const LONG: i8 = 5;
 
 impl Broker {
-    pub(crate) fn create_topics(&self, request: CreateTopicsRequest) -> CreateTopicsResponse {
+    pub(crate) fn create_topics(
+        &self,
+        request: CreateTopicsRequest,
+        version: i16,
+    ) -> CreateTopicsResponse {
         let results = request.topics.into_iter().map(|topic| {
             let result = CreatableTopicResult::default().with_name(topic.name.clone());
             match self.create_topic(&topic, request.validate_only) {
-                Ok(partitions) => result
-                    .with_num_partitions(partitions)
+                Ok(made) => result
+                    .with_num_partitions(made.len() as i32)
+                    .with_topic_id(if version >= 7 { made.id } else { Uuid::nil() })
                     .with_replication_factor(1)
                     .with_configs(Some(Vec::new())),
                 Err((error, why)) => result
@@ -40,12 +49,11 @@ impl Broker {
         CreateTopicsResponse::default().with_topics(results.collect())
     }
 
-    /// Returns how many partitions it has.
     fn create_topic(
         &self,
         topic: &CreatableTopic,
         validate_only: bool,
-    ) -> Result<i32, (ResponseError, &'static str)> {
+    ) -> Result<Arc<Topic>, (ResponseError, &'static str)> {
         let partitions = match topic.num_partitions {
             -1 => self.topics.default_partitions(),
             count => count,
@@ -60,8 +68,7 @@ impl Broker {
         if !topic.configs.is_empty() {
             return Err((ResponseError::InvalidConfig, "topics have no configuration here"));
         }
-        self.topics.create(&topic.name, partitions, validate_only)?;
-        Ok(partitions)
+        self.topics.create(&topic.name, partitions, validate_only)
     }
 
     pub(crate) fn delete_topics(
@@ -69,33 +76,41 @@ impl Broker {
         request: DeleteTopicsRequest,
         version: i16,
     ) -> DeleteTopicsResponse {
-        let named = request.topic_names.into_iter().map(Some);
-        let topics: Vec<Option<TopicName>> = match version {
-            ..6 => named.collect(),
-            _ => request.topics.into_iter().map(|topic| topic.name).collect(),
+        let topics: Vec<DeleteTopicState> = match version {
+            ..6 => {
+                let named = |name| DeleteTopicState::default().with_name(Some(name));
+                request.topic_names.into_iter().map(named).collect()
+            }
+            _ => request.topics,
         };
-        let results = topics.into_iter().map(|name| {
-            let code = match &name {
-                Some(name) => self.delete_topic(name).map_or_else(|error| error.code(), |()| 0),
-                None => ResponseError::UnknownTopicId.code(),
+        let results = topics.into_iter().map(|topic| {
+            let name = topic.name.as_deref().map_or("", |name| name);
+            let found = self.topics.find(name, topic.topic_id);
+            let code = match found {
+                Ok(topic) => {
+                    self.delete_topic(&topic);
+                    0
+                }
+                Err(error) => error.code(),
             };
-            DeletableTopicResult::default().with_name(name).with_error_code(code)
+            DeletableTopicResult::default()
+                .with_name(topic.name)
+                .with_topic_id(topic.topic_id)
+                .with_error_code(code)
         });
         DeleteTopicsResponse::default().with_responses(results.collect())
     }
 
-    fn delete_topic(&self, name: &str) -> Result<(), ResponseError> {
-        let deleted = self.topics.delete(name);
-        let deleted = deleted.ok_or(ResponseError::UnknownTopicOrPartition)?;
-        for partition in deleted.iter() {
+    fn delete_topic(&self, topic: &Topic) {
+        self.topics.delete(topic);
+        for partition in topic.iter() {
             partition.delete();
             // Who waits for it is told.
             self.produces.check_and_complete(&partition.name);
             self.fetches.check_and_complete(&partition.name);
         }
-        self.producers.forget_topic(name);
-        self.groups.forget_topic(name);
-        Ok(())
+        self.producers.forget_topic(&topic.name);
+        self.groups.forget_topic(&topic.name);
     }
 
     pub(crate) fn describe_configs(

@@ -2,6 +2,7 @@
 
 use crate::broker::Broker;
 use crate::budget::Room;
+use crate::log::Topic;
 use crate::wire::{Request, SUPPORTED};
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::api_versions_response::ApiVersion;
@@ -74,7 +75,7 @@ impl Broker {
             RequestKind::ListGroups(body) => self.groups.list(&body).into(),
             RequestKind::DescribeGroups(body) => self.groups.describe(body, version).into(),
             RequestKind::DeleteGroups(body) => self.groups.delete(body).into(),
-            RequestKind::CreateTopics(body) => self.create_topics(body).into(),
+            RequestKind::CreateTopics(body) => self.create_topics(body, version).into(),
             RequestKind::DeleteTopics(body) => self.delete_topics(body, version).into(),
             RequestKind::DescribeCluster(body) => self.describe_cluster(&body).into(),
             RequestKind::DescribeConfigs(body) => self.describe_configs(body).into(),
@@ -103,9 +104,9 @@ impl Broker {
     }
 
     fn list_offsets(&self, request: ListOffsetsRequest, version: i16) -> ListOffsetsResponse {
-        let answer = |topic: &str, index: i32, timestamp: i64| {
+        let answer = |found: &Option<Arc<Topic>>, index: i32, timestamp: i64| {
             let answer = ListOffsetsPartitionResponse::default().with_partition_index(index);
-            let Some(partition) = self.topics.partition(topic, index) else {
+            let Some(partition) = found.as_ref().and_then(|found| found.partition(index)) else {
                 let code = ResponseError::UnknownTopicOrPartition.code();
                 return answer.with_error_code(code).with_offset(-1);
             };
@@ -121,11 +122,10 @@ impl Broker {
             answer.with_offset(offset).with_timestamp(timestamp).with_leader_epoch(epoch)
         };
         let topics = request.topics.into_iter().map(|topic| {
+            let found = self.topics.get(&topic.name);
             let partitions = topic.partitions.iter();
             let partitions = partitions
-                .map(|partition| {
-                    answer(&topic.name, partition.partition_index, partition.timestamp)
-                })
+                .map(|partition| answer(&found, partition.partition_index, partition.timestamp))
                 .collect();
             ListOffsetsTopicResponse::default().with_name(topic.name).with_partitions(partitions)
         });

@@ -171,7 +171,7 @@ impl Broker {
     /// Stops the follower, or lets it run. Then it first gets what it has missed.
     pub fn set_follower(&self, pace: Pace) {
         self.follower.set_pace(pace);
-        for (_, topic) in self.topics.all() {
+        for topic in self.topics.all() {
             topic.iter().for_each(|partition| self.copy(partition, i64::MAX));
         }
     }

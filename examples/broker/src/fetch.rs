@@ -2,7 +2,7 @@
 
 use crate::answers::Answer;
 use crate::budget::{Budget, FREE};
-use crate::log::{Partition, TopicPartition, Topics};
+use crate::log::{Partition, Topic, TopicPartition, Topics};
 use bytes::Bytes;
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::fetch_response::{FetchableTopicResponse, PartitionData};
@@ -14,6 +14,7 @@ use std::time::Duration;
 use tickwheel::Timer;
 use tickwheel::purgatory::DelayedOperation;
 use tokio::sync::oneshot;
+use uuid::Uuid;
 
 /// No answer is larger, whatever a consumer would take.
 const MAX_BYTES: i32 = 50 << 20;
@@ -39,8 +40,9 @@ pub struct Wants {
 /// One partition of it.
 struct Wanted {
     topic: TopicName,
+    topic_id: Uuid,
     index: i32,
-    partition: Option<Arc<Partition>>,
+    partition: Result<Arc<Partition>, ResponseError>,
     offset: i64,
     max_bytes: usize,
 }
@@ -50,16 +52,18 @@ impl DelayedFetch {
         let mut wanted = Vec::new();
         let mut places = HashMap::new();
         for topic in request.topics {
+            let found = topics.find(&topic.topic, topic.topic_id);
             for partition in topic.partitions {
                 let one = Wanted {
                     topic: topic.topic.clone(),
+                    topic_id: topic.topic_id,
                     index: partition.partition,
-                    partition: topics.partition(&topic.topic, partition.partition),
+                    partition: one_of(&found, partition.partition),
                     offset: partition.fetch_offset,
                     max_bytes: size(partition.partition_max_bytes),
                 };
                 // Of those that name the same partition the last one counts, as with Kafka.
-                match places.entry((topic.topic.clone(), partition.partition)) {
+                match places.entry((topic.topic.clone(), topic.topic_id, one.index)) {
                     Entry::Occupied(place) => wanted[*place.get()] = one,
                     Entry::Vacant(place) => {
                         place.insert(wanted.len());
@@ -82,7 +86,7 @@ impl DelayedFetch {
     /// The names of the partitions that it waits for.
     pub fn keys(&self) -> Vec<TopicPartition> {
         let wanted = self.wants.iter().flat_map(|(wants, _)| &wants.partitions);
-        let known = wanted.filter_map(|wanted| wanted.partition.as_ref());
+        let known = wanted.filter_map(|wanted| wanted.partition.as_ref().ok());
         known.map(|partition| partition.name.clone()).collect()
     }
 }
@@ -122,10 +126,15 @@ impl Wants {
         for (wanted, found) in self.partitions.iter().zip(found) {
             let data = wanted.data(found);
             match topics.last_mut() {
-                Some(topic) if topic.topic == wanted.topic => topic.partitions.push(data),
+                Some(topic)
+                    if (&topic.topic, topic.topic_id) == (&wanted.topic, wanted.topic_id) =>
+                {
+                    topic.partitions.push(data);
+                }
                 _ => topics.push(
                     FetchableTopicResponse::default()
                         .with_topic(wanted.topic.clone())
+                        .with_topic_id(wanted.topic_id)
                         .with_partitions(vec![data]),
                 ),
             }
@@ -139,7 +148,7 @@ type Found = Result<(Vec<Bytes>, i64), ResponseError>;
 
 impl Wanted {
     fn partition(&self) -> Result<&Partition, ResponseError> {
-        self.partition.as_deref().ok_or(ResponseError::UnknownTopicOrPartition)
+        self.partition.as_deref().map_err(|error| *error)
     }
 
     fn available(&self) -> Result<u64, ResponseError> {
@@ -157,6 +166,14 @@ impl Wanted {
             Err(error) => data.with_error_code(error.code()).with_high_watermark(-1),
         }
     }
+}
+
+fn one_of(
+    topic: &Result<Arc<Topic>, ResponseError>,
+    index: i32,
+) -> Result<Arc<Partition>, ResponseError> {
+    let partition = topic.as_ref().map_err(|error| *error)?.partition(index);
+    partition.cloned().ok_or(ResponseError::UnknownTopicOrPartition)
 }
 
 fn joined(mut batches: Vec<Bytes>) -> Bytes {

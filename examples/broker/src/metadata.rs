@@ -2,6 +2,7 @@
 
 use crate::answers::NO_TRANSACTIONS;
 use crate::broker::Broker;
+use crate::log::Topic;
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::describe_cluster_response::DescribeClusterBroker;
 use kafka_protocol::messages::find_coordinator_response::Coordinator;
@@ -14,6 +15,7 @@ use kafka_protocol::messages::{
     FindCoordinatorResponse, MetadataRequest, MetadataResponse, TopicName,
 };
 use kafka_protocol::protocol::StrBytes;
+use uuid::Uuid;
 
 /// This broker's number: it is alone.
 const NODE: BrokerId = BrokerId(1);
@@ -35,12 +37,12 @@ impl Broker {
         let create = version < 4 || request.allow_auto_topic_creation;
         let topics = match asked {
             None => {
-                let name = |topic: &str| TopicName(StrBytes::from_string(topic.to_owned()));
-                let all = self.topics.all().into_iter();
-                all.map(|(topic, partitions)| described(name(&topic), Ok(partitions.len())))
-                    .collect()
+                let all = self.topics.all();
+                all.iter().map(|topic| described(topic, version)).collect()
             }
-            Some(topics) => topics.iter().map(|topic| self.describe(topic, create)).collect(),
+            Some(topics) => {
+                topics.iter().map(|topic| self.describe(topic, create, version)).collect()
+            }
         };
         let broker = MetadataResponseBroker::default()
             .with_node_id(NODE)
@@ -53,17 +55,23 @@ impl Broker {
             .with_topics(topics)
     }
 
-    fn describe(&self, asked: &MetadataRequestTopic, create: bool) -> MetadataResponseTopic {
-        let Some(name) = asked.name.clone() else {
-            let unknown = MetadataResponseTopic::default().with_topic_id(asked.topic_id);
-            return unknown.with_error_code(ResponseError::UnknownTopicId.code());
+    fn describe(
+        &self,
+        asked: &MetadataRequestTopic,
+        create: bool,
+        version: i16,
+    ) -> MetadataResponseTopic {
+        let found = match &asked.name {
+            Some(name) if create => self.topics.get_or_create(name),
+            name => self.topics.find(name.as_deref().map_or("", |name| name), asked.topic_id),
         };
-        let found = if create {
-            self.topics.get_or_create(&name)
-        } else {
-            self.topics.get(&name).ok_or(ResponseError::UnknownTopicOrPartition)
-        };
-        described(name, found.map(|partitions| partitions.len()))
+        match found {
+            Ok(topic) => described(&topic, version),
+            Err(error) => MetadataResponseTopic::default()
+                .with_name(asked.name.clone().or_else(|| (version < 12).then(TopicName::default)))
+                .with_topic_id(asked.topic_id)
+                .with_error_code(error.code()),
+        }
     }
 
     /// In old versions one coordinator is asked for, in later ones several at once.
@@ -119,12 +127,7 @@ impl Broker {
     }
 }
 
-fn described(name: TopicName, partitions: Result<usize, ResponseError>) -> MetadataResponseTopic {
-    let topic = MetadataResponseTopic::default().with_name(Some(name));
-    let count = match partitions {
-        Ok(count) => count,
-        Err(error) => return topic.with_error_code(error.code()),
-    };
+fn described(topic: &Topic, version: i16) -> MetadataResponseTopic {
     let partition = |index| {
         MetadataResponsePartition::default()
             .with_partition_index(index as i32)
@@ -133,5 +136,8 @@ fn described(name: TopicName, partitions: Result<usize, ResponseError>) -> Metad
             .with_replica_nodes(vec![NODE])
             .with_isr_nodes(vec![NODE])
     };
-    topic.with_partitions((0..count).map(partition).collect())
+    MetadataResponseTopic::default()
+        .with_name(Some(TopicName(StrBytes::from_string(topic.name.to_string()))))
+        .with_topic_id(if version >= 10 { topic.id } else { Uuid::nil() })
+        .with_partitions((0..topic.len()).map(partition).collect())
 }

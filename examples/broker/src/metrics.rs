@@ -45,7 +45,7 @@ impl Collector for Own {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let Own(broker) = self;
         let topics = broker.topics.all();
-        let partitions = || topics.iter().flat_map(|(_, topic)| topic.iter());
+        let partitions = || topics.iter().flat_map(|topic| topic.iter());
         let bytes: u64 = partitions().map(|partition| partition.bytes()).sum();
         let offsets = partitions().map(|partition| partition.offsets());
         let behind: i64 = offsets.map(|(_, high, end)| end - high).sum();

@@ -2,7 +2,7 @@
 
 use crate::answers::NO_TRANSACTIONS;
 use crate::broker::Broker;
-use crate::log::{Batch, Partition};
+use crate::log::{Batch, Partition, Topic};
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::produce_request::PartitionProduceData;
 use kafka_protocol::messages::produce_response::{PartitionProduceResponse, TopicProduceResponse};
@@ -36,9 +36,10 @@ pub fn append(broker: &Broker, request: &ProduceRequest) -> (Vec<Appended>, Prod
     let mut responses = Vec::new();
     for (topic_place, topic) in request.topic_data.iter().enumerate() {
         let mut partitions = Vec::new();
+        let found = broker.topics.find(&topic.name, topic.topic_id);
         for (place, data) in topic.partition_data.iter().enumerate() {
             let response = PartitionProduceResponse::default().with_index(data.index);
-            let result = refused.map_or_else(|| append_one(broker, &topic.name, data), Err);
+            let result = refused.map_or_else(|| append_one(broker, &found, data), Err);
             partitions.push(match result {
                 Ok((partition, base_offset, end)) => {
                     let start = partition.offsets().0;
@@ -51,6 +52,7 @@ pub fn append(broker: &Broker, request: &ProduceRequest) -> (Vec<Appended>, Prod
         responses.push(
             TopicProduceResponse::default()
                 .with_name(topic.name.clone())
+                .with_topic_id(topic.topic_id)
                 .with_partition_responses(partitions),
         );
     }
@@ -69,10 +71,10 @@ fn refused(request: &ProduceRequest) -> Option<ResponseError> {
 
 fn append_one(
     broker: &Broker,
-    topic: &str,
+    topic: &Result<Arc<Topic>, ResponseError>,
     data: &PartitionProduceData,
 ) -> Result<(Arc<Partition>, i64, i64), ResponseError> {
-    let partition = broker.topics.partition(topic, data.index);
+    let partition = topic.as_ref().map_err(|error| *error)?.partition(data.index).cloned();
     let partition = partition.ok_or(ResponseError::UnknownTopicOrPartition)?;
     let records = data.records.as_ref().ok_or(ResponseError::CorruptMessage)?;
     let batch = Batch::check(records, broker.limits.max_message)?;

@@ -8,4 +8,4 @@ mod topics;
 pub use batch::Batch;
 pub use partition::{Partition, TopicPartition};
 pub use producer::Producers;
-pub use topics::Topics;
+pub use topics::{Topic, Topics};

@@ -3,13 +3,38 @@
 use super::partition::{Partition, TopicPartition};
 use kafka_protocol::ResponseError;
 use parking_lot::RwLock;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Deref;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+use uuid::Uuid;
 
 /// As many partitions as a topic may have.
 const MAX_PARTITIONS: i32 = 1000;
 
-pub type Topic = Arc<[Arc<Partition>]>;
+/// A topic is its partitions.
+#[derive(Debug)]
+pub struct Topic {
+    pub name: Arc<str>,
+    /// What newer clients call it by. A topic of the same name that is made later has another one.
+    pub id: Uuid,
+    partitions: Vec<Arc<Partition>>,
+}
+
+impl Topic {
+    pub fn partition(&self, index: i32) -> Option<&Arc<Partition>> {
+        self.partitions.get(usize::try_from(index).ok()?)
+    }
+}
+
+impl Deref for Topic {
+    type Target = [Arc<Partition>];
+
+    fn deref(&self) -> &Self::Target {
+        &self.partitions
+    }
+}
 
 #[derive(Debug)]
 pub struct Topics {
@@ -17,21 +42,41 @@ pub struct Topics {
     partitions: i32,
     max_topics: usize,
     max_partition_bytes: u64,
-    by_name: RwLock<BTreeMap<Arc<str>, Topic>>,
+    known: RwLock<Known>,
+    /// Makes ids unique, also among the lives of a broker.
+    started: u64,
+    next: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    by_name: BTreeMap<Arc<str>, Arc<Topic>>,
+    by_id: HashMap<Uuid, Arc<Topic>>,
 }
 
 impl Topics {
     pub fn new(partitions: i32, max_topics: usize, max_partition_bytes: u64) -> Self {
-        Topics { partitions, max_topics, max_partition_bytes, by_name: RwLock::default() }
+        let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Topics {
+            partitions,
+            max_topics,
+            max_partition_bytes,
+            known: RwLock::default(),
+            started: started.as_millis() as u64,
+            next: AtomicU64::new(1),
+        }
     }
 
-    pub fn get(&self, name: &str) -> Option<Topic> {
-        self.by_name.read().get(name).cloned()
+    pub fn get(&self, name: &str) -> Option<Arc<Topic>> {
+        self.known.read().by_name.get(name).cloned()
     }
 
-    pub fn partition(&self, topic: &str, index: i32) -> Option<Arc<Partition>> {
-        let topics = self.by_name.read();
-        topics.get(topic)?.get(usize::try_from(index).ok()?).cloned()
+    /// By its id, as newer versions have it, or by its name, as older ones do.
+    pub fn find(&self, name: &str, id: Uuid) -> Result<Arc<Topic>, ResponseError> {
+        if id.is_nil() {
+            return self.get(name).ok_or(ResponseError::UnknownTopicOrPartition);
+        }
+        self.known.read().by_id.get(&id).cloned().ok_or(ResponseError::UnknownTopicId)
     }
 
     /// How many partitions a topic has for which nobody asks for another number.
@@ -39,7 +84,7 @@ impl Topics {
         self.partitions
     }
 
-    pub fn get_or_create(&self, name: &str) -> Result<Topic, ResponseError> {
+    pub fn get_or_create(&self, name: &str) -> Result<Arc<Topic>, ResponseError> {
         if let Some(topic) = self.get(name) {
             return Ok(topic);
         }
@@ -60,18 +105,18 @@ impl Topics {
         name: &str,
         partitions: i32,
         validate_only: bool,
-    ) -> Result<Topic, (ResponseError, &'static str)> {
+    ) -> Result<Arc<Topic>, (ResponseError, &'static str)> {
         if !is_valid(name) {
             return Err((ResponseError::InvalidTopicException, "no name for a topic"));
         }
         if !(1..=MAX_PARTITIONS).contains(&partitions) {
             return Err((ResponseError::InvalidPartitions, "from 1 to 1000 are possible"));
         }
-        let mut topics = self.by_name.write();
-        if topics.contains_key(name) {
+        let mut known = self.known.write();
+        if known.by_name.contains_key(name) {
             return Err((ResponseError::TopicAlreadyExists, "it exists"));
         }
-        if topics.len() >= self.max_topics {
+        if known.by_name.len() >= self.max_topics {
             // The one that clients report at once; most others they ask again for.
             return Err((ResponseError::TopicAuthorizationFailed, "there are as many as may be"));
         }
@@ -80,24 +125,27 @@ impl Topics {
             let name = TopicPartition { topic: Arc::clone(&topic), index };
             Arc::new(Partition::new(name, self.max_partition_bytes))
         };
-        if validate_only {
-            return Ok(Topic::from([]));
+        let id = Uuid::from_u64_pair(self.started, self.next.fetch_add(1, Ordering::Relaxed));
+        let made = (0..partitions).map(partition).collect();
+        let made = Arc::new(Topic { name: Arc::clone(&topic), id, partitions: made });
+        if !validate_only {
+            known.by_name.insert(topic, Arc::clone(&made));
+            known.by_id.insert(id, Arc::clone(&made));
+            tracing::info!(topic = name, partitions, "topic created");
         }
-        let made: Topic = (0..partitions).map(partition).collect();
-        topics.insert(Arc::clone(&topic), Arc::clone(&made));
-        tracing::info!(topic = name, partitions, "topic created");
         Ok(made)
     }
 
-    pub fn delete(&self, name: &str) -> Option<Topic> {
-        let deleted = self.by_name.write().remove(name)?;
-        tracing::info!(topic = name, "topic deleted");
-        Some(deleted)
+    pub fn delete(&self, topic: &Topic) {
+        let mut known = self.known.write();
+        if known.by_id.remove(&topic.id).is_some() {
+            known.by_name.remove(&topic.name);
+            tracing::info!(topic = &*topic.name, "topic deleted");
+        }
     }
 
-    pub fn all(&self) -> Vec<(Arc<str>, Topic)> {
-        let topics = self.by_name.read();
-        topics.iter().map(|(name, topic)| (Arc::clone(name), Arc::clone(topic))).collect()
+    pub fn all(&self) -> Vec<Arc<Topic>> {
+        self.known.read().by_name.values().cloned().collect()
     }
 }
 

@@ -27,8 +27,8 @@ use std::io::Write;
 
 /// The requests, and the oldest and newest versions in which they are answered.
 pub(crate) const ALL: [(ApiKey, i16, i16); 20] = [
-    (ApiKey::Produce, 3, 12),
-    (ApiKey::Fetch, 4, 12),
+    (ApiKey::Produce, 3, 13),
+    (ApiKey::Fetch, 4, 16),
     (ApiKey::ListOffsets, 1, 10),
     (ApiKey::Metadata, 0, 13),
     (ApiKey::OffsetCommit, 2, 9),
@@ -49,13 +49,18 @@ pub(crate) const ALL: [(ApiKey, i16, i16); 20] = [
     (ApiKey::DescribeCluster, 0, 2),
 ];
 
+const NO_TOPIC: uuid::Uuid = uuid::Uuid::from_u128(77);
+
 /// A request with something in each of its arrays. No version of it changes anything or waits.
 pub(crate) fn full(key: ApiKey, version: i16) -> RequestKind {
     let group = || GroupId(text("readers"));
     match key {
         ApiKey::Produce => {
             let data = PartitionProduceData::default().with_records(Some(Bytes::from_static(b"x")));
-            let topic = TopicProduceData::default().with_name(name("orders"));
+            let topic = match version {
+                ..13 => TopicProduceData::default().with_name(name("orders")),
+                _ => TopicProduceData::default().with_topic_id(NO_TOPIC),
+            };
             let topics = vec![topic.with_partition_data(vec![data])];
             ProduceRequest::default().with_acks(1).with_topic_data(topics).into()
         }
@@ -151,11 +156,19 @@ fn full_for_tools(key: ApiKey, version: i16) -> RequestKind {
 }
 
 fn full_fetch(version: i16) -> FetchRequest {
-    let topic = FetchTopic::default().with_topic(name("orders"));
+    let (topic, forgotten) = match version {
+        ..13 => (
+            FetchTopic::default().with_topic(name("orders")),
+            ForgottenTopic::default().with_topic(name("old")),
+        ),
+        _ => (
+            FetchTopic::default().with_topic_id(NO_TOPIC),
+            ForgottenTopic::default().with_topic_id(NO_TOPIC),
+        ),
+    };
     let topics = vec![topic.with_partitions(vec![FetchPartition::default()])];
     let mut body = FetchRequest::default().with_topics(topics);
     if version >= 7 {
-        let forgotten = ForgottenTopic::default().with_topic(name("old"));
         body.forgotten_topics_data = vec![forgotten.with_partitions(vec![1, 2])];
     }
     body
