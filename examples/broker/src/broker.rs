@@ -3,6 +3,7 @@
 use crate::answers::Answer;
 use crate::budget::{Budget, FREE, Room};
 use crate::counters::Counters;
+use crate::delays::Delays;
 use crate::fetch::{DelayedFetch, sleep_and_look_again};
 use crate::follower::{Follower, Pace};
 use crate::group::{self, Coordinator};
@@ -12,8 +13,8 @@ use crate::produce::{self, DelayedProduce};
 use crate::terms::{Limits, LongPoll, Terms};
 use kafka_protocol::messages::{FetchRequest, ProduceRequest, ProduceResponse};
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tickwheel::purgatory::{DelayedOperation, Purgatory};
 use tickwheel::{Timer, TimerEntry};
@@ -50,6 +51,7 @@ pub struct Broker {
     is_over: watch::Sender<bool>,
     pub(crate) next_producer: AtomicI64,
     pub(crate) producers: Producers,
+    pub(crate) delays: Delays,
 }
 
 impl Broker {
@@ -64,7 +66,15 @@ impl Broker {
             max_groups: limits.max_groups,
             max_members: limits.max_members,
         };
-        Arc::new(Broker {
+        Arc::new_cyclic(|broker: &Weak<Self>| Broker {
+            delays: Delays::new(&timer, {
+                let broker = Weak::clone(broker);
+                move |partition| {
+                    if let Some(broker) = broker.upgrade() {
+                        broker.deliver(&partition);
+                    }
+                }
+            }),
             address,
             limits,
             long_poll: terms.long_poll,
@@ -141,6 +151,13 @@ impl Broker {
         }
     }
 
+    /// A record that was held back is due.
+    fn deliver(self: &Arc<Self>, partition: &Arc<Partition>) {
+        let end = partition.deliver(self.delays.now());
+        self.delays.watch(partition);
+        self.replicate(partition, end);
+    }
+
     /// Sees to it that the follower gets a partition up to `end`: now, or as late as it is.
     fn replicate(self: &Arc<Self>, partition: &Arc<Partition>, end: i64) {
         match self.follower.pace() {
@@ -212,8 +229,8 @@ impl Broker {
 
     /// Drops what is left, and says what it was.
     pub(crate) fn shutdown(&self) {
-        let producers = self.producers.shutdown();
+        let (producers, delays) = (self.producers.shutdown(), self.delays.shutdown());
         let other_timers = self.timer.shutdown().len();
-        tracing::info!(producers, other_timers, "pending at the end, and dropped");
+        tracing::info!(producers, delays, other_timers, "pending at the end, and dropped");
     }
 }

@@ -10,6 +10,7 @@ mod broker;
 mod budget;
 mod connection;
 mod counters;
+mod delays;
 mod fetch;
 mod follower;
 mod group;
@@ -25,7 +26,7 @@ mod wire;
 
 pub use broker::{Broker, Waiting};
 pub use follower::Pace;
-pub use log::Batch;
+pub use log::{Batch, delayed, delivery_times};
 pub use server::Server;
 pub use terms::{Limits, LongPoll, Terms};
 

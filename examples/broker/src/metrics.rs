@@ -24,6 +24,7 @@ pub(crate) fn of(broker: &Broker) -> Metrics {
     metrics.purgatory("fetch", &broker.fetches);
     metrics.purgatory("produce", &broker.produces);
     broker.producers.register(&metrics);
+    broker.delays.register(&metrics);
     broker.groups.register(&metrics);
     metrics
 }
@@ -47,6 +48,7 @@ impl Collector for Own {
         let topics = broker.topics.all();
         let partitions = || topics.iter().flat_map(|topic| topic.iter());
         let bytes: u64 = partitions().map(|partition| partition.bytes()).sum();
+        let held: usize = partitions().map(|partition| partition.held()).sum();
         let offsets = partitions().map(|partition| partition.offsets());
         let behind: i64 = offsets.map(|(_, high, end)| end - high).sum();
         let runs = broker.follower.pace() != Pace::Stopped;
@@ -58,6 +60,7 @@ impl Collector for Own {
         for (name, help, metric) in [
             ("broker_topics", "Topics.", gauge(topics.len() as u64)),
             ("broker_log_bytes", "Bytes in the log.", gauge(bytes)),
+            ("broker_held_records", "Records to be delivered later.", gauge(held as u64)),
             (
                 "broker_follower_behind",
                 "Records that the follower lacks.",

@@ -2,7 +2,8 @@
 
 use crate::answers::NO_TRANSACTIONS;
 use crate::broker::Broker;
-use crate::log::{Batch, Partition, Topic};
+use crate::delays::LONGEST;
+use crate::log::{Batch, Partition, Split, Topic};
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::produce_request::PartitionProduceData;
 use kafka_protocol::messages::produce_response::{PartitionProduceResponse, TopicProduceResponse};
@@ -78,7 +79,17 @@ fn append_one(
     let partition = partition.ok_or(ResponseError::UnknownTopicOrPartition)?;
     let records = data.records.as_ref().ok_or(ResponseError::CorruptMessage)?;
     let batch = Batch::check(records, broker.limits.max_message)?;
-    let (base_offset, end) = partition.append(batch)?;
+    let now = broker.delays.now();
+    let split = Split::new(batch, now);
+    let longest = now.saturating_add(LONGEST.as_millis() as i64);
+    if split.as_ref().is_some_and(|split| split.later.iter().any(|(time, _)| *time > longest)) {
+        return Err(ResponseError::InvalidTimestamp);
+    }
+    let is_split = split.is_some();
+    let (base_offset, end) = partition.append(batch, split)?;
+    if is_split {
+        broker.delays.watch(&partition);
+    }
     if let Some(sequence) = batch.sequence {
         broker.producers.keep(&partition, sequence.producer_id);
     }

@@ -23,7 +23,9 @@ pub struct Checked<'a> {
     pub sequence: Option<Sequence>,
 }
 
-/// The bits of the attributes that only transactions set.
+/// The bits of the attributes that say how it is compressed.
+const COMPRESSION: i16 = 7;
+/// And those that only transactions set.
 const TRANSACTIONAL: i16 = 1 << 4;
 const CONTROL: i16 = 1 << 5;
 
@@ -107,11 +109,33 @@ impl Batch {
         batch.put_i32(-1);
         batch.put_i32(count);
         (0..count).for_each(|_| batch.put_slice(record));
-        let length = (batch.len() - LEADER_EPOCH) as i32;
-        batch[LENGTH..LEADER_EPOCH].copy_from_slice(&length.to_be_bytes());
-        let checksum = crc32c::crc32c(&batch[ATTRIBUTES..]);
-        batch[CRC..ATTRIBUTES].copy_from_slice(&checksum.to_be_bytes());
-        batch.freeze()
+        sealed(batch)
+    }
+
+    /// The head of a batch, and other records in it. It is of no producer that would be known
+    /// again.
+    pub(super) fn with_records(head: &[u8], count: i32, records: &[u8]) -> Bytes {
+        let mut batch = BytesMut::with_capacity(HEADER + records.len());
+        batch.extend_from_slice(&head[..HEADER]);
+        batch[LAST_OFFSET_DELTA..LAST_OFFSET_DELTA + 4].copy_from_slice(&(count - 1).to_be_bytes());
+        batch[PRODUCER_ID..RECORD_COUNT].fill(0xff); // -1 each.
+        batch[RECORD_COUNT..].copy_from_slice(&count.to_be_bytes());
+        batch.extend_from_slice(records);
+        sealed(batch)
+    }
+
+    /// How many records it has, and these, unless they are compressed.
+    pub(super) fn uncompressed(bytes: &[u8]) -> Option<(i32, &[u8])> {
+        let is_plain = i16::from_be_bytes(at(bytes, ATTRIBUTES)) & COMPRESSION == 0;
+        is_plain.then(|| (i32::from_be_bytes(at(bytes, RECORD_COUNT)), &bytes[HEADER..]))
+    }
+
+    /// The first of some batches, and the others.
+    pub(super) fn split_first(batches: &[u8]) -> Option<(&[u8], &[u8])> {
+        let length = batches.get(LENGTH..LEADER_EPOCH)?.first_chunk()?;
+        let length = usize::try_from(i32::from_be_bytes(*length)).ok()?;
+        let batch = batches.split_at_checked(LEADER_EPOCH + length)?;
+        (batch.0.len() >= HEADER).then_some(batch)
     }
 
     /// Returns the latest timestamp among the first records of some batches.
@@ -120,8 +144,8 @@ impl Batch {
     }
 
     /// Gives a batch its place. The checksum covers neither of the two fields that this writes.
-    pub(super) fn place(batch: Checked<'_>, base_offset: i64, position: u64) -> Self {
-        let mut bytes = batch.bytes.to_vec(); // The frame that it came in must not stay with it.
+    pub(super) fn place(batch: &[u8], base_offset: i64, position: u64) -> Self {
+        let mut bytes = batch.to_vec(); // The frame that it came in must not stay with it.
         bytes[..LENGTH].copy_from_slice(&base_offset.to_be_bytes());
         bytes[LEADER_EPOCH..MAGIC].copy_from_slice(&0_i32.to_be_bytes());
         let delta = i32::from_be_bytes(at(&bytes, LAST_OFFSET_DELTA));
@@ -137,6 +161,15 @@ impl Batch {
     pub(super) fn end_position(&self) -> u64 {
         self.position + self.bytes.len() as u64
     }
+}
+
+/// Writes its length and its checksum.
+fn sealed(mut batch: BytesMut) -> Bytes {
+    let length = (batch.len() - LEADER_EPOCH) as i32;
+    batch[LENGTH..LEADER_EPOCH].copy_from_slice(&length.to_be_bytes());
+    let checksum = crc32c::crc32c(&batch[ATTRIBUTES..]);
+    batch[CRC..ATTRIBUTES].copy_from_slice(&checksum.to_be_bytes());
+    batch.freeze()
 }
 
 fn at<const N: usize>(bytes: &[u8], place: usize) -> [u8; N] {

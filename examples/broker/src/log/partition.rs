@@ -1,7 +1,9 @@
 //! Partitions: batches in order, and how far the follower has them.
 
 use super::batch::{Batch, Checked};
+use super::held::Held;
 use super::producer::{Producer, Seen};
+use super::records::Split;
 use bytes::Bytes;
 use kafka_protocol::ResponseError;
 use parking_lot::Mutex;
@@ -36,6 +38,8 @@ struct Log {
     /// The idempotent producers that wrote lately, by their ids.
     producers: HashMap<i64, Producer>,
     is_deleted: bool,
+    /// What no consumer is to see yet. It has no offsets yet.
+    held: Held,
 }
 
 impl Partition {
@@ -44,11 +48,17 @@ impl Partition {
     }
 
     /// Appends a batch. Returns its offset, and the end of the log after it. One that is sent again
-    /// is not appended again: its first offset is returned.
+    /// is not appended again: its first offset is returned. If it is split, what is for later is
+    /// held, and the offset is that of the rest, or -1.
     ///
     /// # Errors
-    /// Its producer's numbers are not in order, or the follower lacks as much as a log may have.
-    pub fn append(&self, batch: Checked<'_>) -> Result<(i64, i64), ResponseError> {
+    /// Its producer's numbers are not in order, or the follower lacks as much as a log may have, or
+    /// as much is held.
+    pub fn append(
+        &self,
+        batch: Checked<'_>,
+        split: Option<Split>,
+    ) -> Result<(i64, i64), ResponseError> {
         let mut log = self.log.lock();
         if log.is_deleted {
             return Err(ResponseError::UnknownTopicOrPartition);
@@ -60,19 +70,43 @@ impl Partition {
             }
         }
         let unseen = log.end_position - log.high_position;
-        if unseen > 0 && unseen + batch.bytes.len() as u64 > self.max_bytes {
+        let length = batch.bytes.len() as u64;
+        if unseen > 0 && unseen + length > self.max_bytes {
             return Err(ResponseError::NotEnoughReplicas);
         }
-        let placed = Batch::place(batch, log.end, log.end_position);
-        let base_offset = placed.base_offset;
-        log.end = placed.last_offset + 1;
-        log.end_position = placed.end_position();
-        log.batches.push_back(placed);
+        if split.is_some() && log.held.bytes() + length > self.max_bytes {
+            return Err(ResponseError::ThrottlingQuotaExceeded);
+        }
+        let base_offset = match split {
+            None => log.push(batch.bytes, self.max_bytes),
+            Some(Split { now, later }) => {
+                later.into_iter().for_each(|(time, batch)| log.held.add(time, batch));
+                now.map_or(-1, |now| log.push(&now, self.max_bytes))
+            }
+        };
         if let Some(sequence) = batch.sequence {
             log.producers.entry(sequence.producer_id).or_default().add(sequence, base_offset);
         }
-        log.drop_oldest(self.max_bytes);
         Ok((base_offset, log.end))
+    }
+
+    /// Appends what is held and due. Returns the end of the log after it.
+    pub fn deliver(&self, now: i64) -> i64 {
+        let mut log = self.log.lock();
+        while let Some(batch) = log.held.take_due(now) {
+            log.push(&batch, self.max_bytes);
+        }
+        log.end
+    }
+
+    /// The time of the first record that is held.
+    pub fn first_held(&self) -> Option<i64> {
+        self.log.lock().held.first()
+    }
+
+    /// How many records are held.
+    pub fn held(&self) -> usize {
+        self.log.lock().held.len()
     }
 
     /// The end of it: all that it had is gone. Nobody waits for the follower any more.
@@ -158,6 +192,17 @@ impl Partition {
 }
 
 impl Log {
+    /// Returns its offset.
+    fn push(&mut self, batch: &[u8], max_bytes: u64) -> i64 {
+        let placed = Batch::place(batch, self.end, self.end_position);
+        let base_offset = placed.base_offset;
+        self.end = placed.last_offset + 1;
+        self.end_position = placed.end_position();
+        self.batches.push_back(placed);
+        self.drop_oldest(max_bytes);
+        base_offset
+    }
+
     /// Down to `max_bytes`; but what the follower lacks no consumer could have seen, and the last
     /// batch stays in any case.
     fn drop_oldest(&mut self, max_bytes: u64) {

@@ -3,6 +3,7 @@
 
 mod admin;
 mod client;
+mod delays;
 mod fixture;
 mod groups;
 mod limits;
