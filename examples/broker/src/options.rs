@@ -23,6 +23,8 @@ pub(crate) enum Command {
     Serve(Serve),
     /// Park consumers, both ways, and print what their fetches cost and how late they are
     Load(Load),
+    /// Send records that are to be delivered later, and print how late they come
+    Delays(Delays),
 }
 
 #[derive(Debug, Args)]
@@ -133,6 +135,23 @@ pub(crate) struct Load {
     pub(crate) seconds: u64,
 
     /// Draw the latencies into this file, too
+    #[arg(long, value_name = "FILE")]
+    pub(crate) svg: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Delays {
+    /// Records
+    #[arg(long, value_name = "N", default_value_t = 100_000)]
+    #[arg(value_parser = value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) records: u32,
+
+    /// Over how long they are due
+    #[arg(long, value_name = "S", default_value_t = 10)]
+    #[arg(value_parser = value_parser!(u64).range(1..=3600))]
+    pub(crate) seconds: u64,
+
+    /// Draw the lateness into this file, too
     #[arg(long, value_name = "FILE")]
     pub(crate) svg: Option<PathBuf>,
 }

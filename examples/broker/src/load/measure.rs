@@ -19,17 +19,16 @@ pub(super) struct Measured {
     pub(super) latencies: Histogram<u64>,
 }
 
-impl Measured {
-    pub(super) fn latency_ms(&self, quantile: f64) -> f64 {
-        self.latencies.value_at_quantile(quantile) as f64 / 1e6
-    }
+/// A quantile in milliseconds.
+pub(super) fn ms(latencies: &Histogram<u64>, quantile: f64) -> f64 {
+    latencies.value_at_quantile(quantile) as f64 / 1e6
 }
 
 /// For how long everything runs before anything counts.
 const WARM_UP: Duration = Duration::from_secs(2);
 
 /// The longest latency that is told apart, in nanoseconds: a minute.
-const LONGEST: u64 = 60_000_000_000;
+pub(super) const LONGEST: u64 = 60_000_000_000;
 
 pub(super) fn measure(options: &Load, arguments: &[&str]) -> Result<Measured, Failure> {
     let mut arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();

@@ -1,6 +1,7 @@
 //! The load: many parked consumers and a few produces, against each way of a long poll in turn.
 
 mod client;
+pub(crate) mod delays;
 mod measure;
 mod plot;
 mod process;
@@ -33,13 +34,19 @@ pub(crate) fn run(options: &Load) -> Result<(), Failure> {
         all.push((way, measured));
     }
     if let Some(path) = &options.svg {
-        plot::draw(path, options, &all)?;
+        let caption = format!(
+            "fetch latency of {consumers} parked consumers, ms (and the server's CPU, % of one core)"
+        );
+        let lines = all.iter().map(|(way, measured)| {
+            (format!("{way} (CPU {:.1} %)", measured.cpu_percent), &measured.latencies)
+        });
+        plot::draw(path, &caption, &lines.collect::<Vec<_>>())?;
     }
     Ok(())
 }
 
 fn row(way: &str, measured: &Measured) -> String {
-    let ms = |quantile| measured.latency_ms(quantile);
+    let ms = |quantile| measure::ms(&measured.latencies, quantile);
     let Measured { cpu_percent, latencies } = measured;
     format!(
         "| {way} | {:.2} | {:.2} | {:.2} | {cpu_percent:.1} | {} |",

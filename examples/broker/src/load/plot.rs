@@ -1,8 +1,8 @@
-//! The plot: fetch latency by quantile, a line for each way.
+//! The plot: latencies by quantile, a line for each of what is compared.
 
-use super::measure::Measured;
+use super::measure::ms;
 use crate::Failure;
-use crate::options::Load;
+use hdrhistogram::Histogram;
 use plotters::prelude::*;
 use std::path::Path;
 
@@ -11,14 +11,15 @@ const COLORS: [RGBColor; 4] =
 /// How many points a line has.
 const POINTS: u32 = 200;
 
-pub(super) fn draw(path: &Path, options: &Load, all: &[(&str, Measured)]) -> Result<(), Failure> {
+/// Latencies are in nanoseconds, with their labels.
+pub(super) fn draw(
+    path: &Path,
+    caption: &str,
+    all: &[(String, &Histogram<u64>)],
+) -> Result<(), Failure> {
     let area = SVGBackend::new(path, (800, 420)).into_drawing_area();
     area.fill(&WHITE)?;
-    let slowest = all.iter().map(|(_, measured)| measured.latency_ms(1.0)).fold(1.0, f64::max);
-    let caption = format!(
-        "fetch latency of {} parked consumers, ms (and the server's CPU, % of one core)",
-        options.consumers
-    );
+    let slowest = all.iter().map(|(_, latencies)| ms(latencies, 1.0)).fold(1.0, f64::max);
     let mut chart = ChartBuilder::on(&area)
         .caption(caption, ("sans-serif", 15))
         .margin(10)
@@ -31,12 +32,12 @@ pub(super) fn draw(path: &Path, options: &Load, all: &[(&str, Measured)]) -> Res
         .x_desc("percentile")
         .y_label_formatter(&|ms| format!("{ms}"))
         .draw()?;
-    for ((way, measured), color) in all.iter().zip(COLORS) {
+    for ((label, latencies), color) in all.iter().zip(COLORS) {
         let points = (0..=POINTS).map(|point| f64::from(point) / f64::from(POINTS));
-        let points = points.map(|quantile| (100.0 * quantile, measured.latency_ms(quantile)));
+        let points = points.map(|quantile| (100.0 * quantile, ms(latencies, quantile)));
         chart
             .draw_series(LineSeries::new(points, color.stroke_width(2)))?
-            .label(format!("{way} (CPU {:.1} %)", measured.cpu_percent))
+            .label(label)
             .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], color.stroke_width(2)));
     }
     chart
