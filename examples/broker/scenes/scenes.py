@@ -5,11 +5,13 @@ import random
 import signal
 import socket
 import struct
+import subprocess
 import time
 
-from clients import SPEAKERS, Speaker
+from clients import SPEAKERS, Speaker, kcat
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
+from server import Server
 
 MESSAGES = 100_000
 PARTITIONS = 4
@@ -189,8 +191,34 @@ def transactions(server):
     return "transactions refused after " + ", ".join(f"{c} {s:.2f} s" for c, s in took.items())
 
 
+def delayed(server, delay=2.0):
+    """kcat sends records with a header deliver-at: none comes early, and in the order of times"""
+    Producer({"bootstrap.servers": server.address}).list_topics("delayed")
+    reader = kcat(
+        server.address, "-C", "-q", "-u", "-c", "3", "-t", "delayed", "-p", "0", "-o", "beginning",
+        "-f", "%s\n", stdout=subprocess.PIPE,
+    )
+    server.wait_until("a fetch is parked", lambda: server.parked() == 1)
+    first = int((time.time() + delay) * 1000)
+    for at, word in ((first + 500, "later"), (first, "late"), (0, "now")):
+        header = ("-H", f"deliver-at={at}") if at else ()
+        sender = kcat(server.address, "-P", "-t", "delayed", "-p", "0", *header,
+                      stdin=subprocess.PIPE)
+        sender.communicate(word + "\n")
+        assert sender.returncode == 0
+    came = []
+    for line in reader.stdout:
+        came.append((line.strip(), int(time.time() * 1000)))
+    assert reader.wait() == 0
+    assert [word for word, _ in came] == ["now", "late", "later"], came
+    late = [came[1][1] - first, came[2][1] - first - 500]
+    assert min(late) >= 0, f"too early: {late}"
+    assert came[0][1] < first, f"the one without a header was held back, too: {came}"
+    return f"delayed records of kcat: {late[0]} and {late[1]} ms late"
+
+
 def too_large(server):
-    """a message over the limit, and a topic over it, are told at once; no connection is closed"""
+    """a message over the limit is told at once, and no connection is closed"""
     sender = Producer({"bootstrap.servers": server.address, "message.max.bytes": 50_000_000})
     told = []
     sender.list_topics("large")
@@ -201,6 +229,23 @@ def too_large(server):
     assert told[0] is None and [e.code() for e in told[1:]] == [10, 10], told
     assert not server.logged("closed:", "claims"), "a connection was closed"
     return f"MESSAGE_TOO_LARGE after {time.monotonic() - begun:.2f} s"
+
+
+def topic_limit(server):
+    """a topic too many is an error that librdkafka reports at once"""
+    small = Server(server.process.args[0], f"{server.log_path}.small", "--max-topics", "1")
+    try:
+        sender = Producer({"bootstrap.servers": small.address})
+        told = {}
+        begun = time.monotonic()
+        for topic in ("first", "second"):
+            sender.produce(topic, b"x", on_delivery=lambda e, m: told.update({m.topic(): e}))
+            assert sender.flush(10) == 0, f"{topic}: not told within 10 s"
+        took = time.monotonic() - begun
+        assert told["first"] is None and told["second"].code() == 29, told
+    finally:
+        small.kill()
+    return f"a topic too many: told after {took:.2f} s"
 
 
 def tools(server):

@@ -35,7 +35,7 @@ pub(crate) fn run(options: &Load) -> Result<(), Failure> {
     }
     if let Some(path) = &options.svg {
         let caption = format!(
-            "fetch latency of {consumers} parked consumers, ms (and the server's CPU, % of one core)"
+            "fetch latency of {consumers} parked consumers, ms (and the CPU, % of one core)"
         );
         let lines = all.iter().map(|(way, measured)| {
             (format!("{way} (CPU {:.1} %)", measured.cpu_percent), &measured.latencies)

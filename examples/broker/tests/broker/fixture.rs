@@ -110,6 +110,12 @@ impl Fixture {
         self.runtime.spawn(async { work() });
     }
 
+    /// How often the broker's threads have gone to sleep.
+    pub(crate) fn polls(&self) -> u64 {
+        let metrics = self.runtime.metrics();
+        (0..metrics.num_workers()).map(|worker| metrics.worker_park_count(worker)).sum()
+    }
+
     pub(crate) fn threads(&self) -> usize {
         self.runtime.metrics().num_workers()
     }

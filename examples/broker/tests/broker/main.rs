@@ -5,6 +5,7 @@ mod admin;
 mod client;
 mod delays;
 mod fixture;
+mod fuzz;
 mod groups;
 mod limits;
 mod long_poll;
