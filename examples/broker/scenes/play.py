@@ -1,13 +1,15 @@
-"""Plays all scenes against a fresh server. Fails with the first thing that does not hold."""
+"""Plays all scenes against a fresh server. Fails with the first thing that does not hold. With
+--fill at the end, the table of clients in the README is made anew."""
 
 import sys
 import time
 
 import scenes
+import table
 from clients import Speaker
 from server import Server
 
-PROGRAM, LOG = sys.argv[1:]
+PROGRAM, LOG, *FILL = sys.argv[1:]
 ALL = [
     scenes.round_trips,
     scenes.parked_fetches,
@@ -41,4 +43,7 @@ finally:
     server.kill()
     for speaker in Speaker.started:
         speaker.kill()
+print(table.table(scenes.TOLD))
+if FILL:
+    table.fill(scenes.TOLD)
 print(f"broker e2e: {'; '.join(figures)}; {time.monotonic() - begun:.0f} s in all")

@@ -1,12 +1,14 @@
 //! Delayed records: a header says when consumers may see them.
 
 use crate::client::{Client, batch, sequenced};
-use crate::fixture::{Fixture, NS};
+use crate::fixture::{Fixture, NS, terms};
 use bytes::Bytes;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use tickwheel_broker::{Waiting, delayed, delivery_times};
+use tickwheel_broker::{Pace, Waiting, delayed, delivery_times};
 
 const ONE_FETCH: Waiting = Waiting { fetches: 1, produces: 0, joins: 0, sessions: 0 };
+const OUT_OF_RANGE: i16 = 1;
+const HELD_ENOUGH: i16 = 89;
 const INVALID_TIMESTAMP: i16 = 32;
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -98,4 +100,30 @@ fn absurd_times_are_refused_or_mean_nothing() {
     assert_eq!(fixture.broker.waiting(), Waiting::default());
     client.send_fetch("orders", 0, 0, 1);
     assert_ne!(client.receive_fetched().1, Bytes::new());
+}
+
+#[test]
+fn what_is_delivered_while_the_follower_stands_still_stays() {
+    let mut terms = terms();
+    terms.limits.max_partition_bytes = 1000;
+    let fixture = Fixture::with(&terms, 10_000);
+    let mut client = fixture.client();
+    client.create("orders");
+    fixture.broker.set_follower(Pace::Stopped);
+    for number in 0..3 {
+        assert_eq!(client.produce("orders", batch(1, &[b'x'; 130])), (0, number));
+    }
+    let time = after(DAY);
+    assert_eq!(client.produce("orders", delayed(&[time; 6], 0, b"x")), (0, -1));
+    assert_eq!(client.produce("orders", delayed(&[time; 6], 0, b"x")), (HELD_ENOUGH, -1));
+    drop(client);
+    fixture.wait_for_end_of_connections();
+    fixture.advance(DAY + SLACK);
+    // More than the log may have, but no consumer has seen any of it.
+    assert!(times(&mut fixture.client(), 0).is_empty());
+    fixture.broker.set_follower(Pace::Running { lag: Duration::ZERO });
+    let mut client = fixture.client();
+    client.send_fetch("orders", 0, 0, 1);
+    assert_eq!(client.receive_fetched().0, OUT_OF_RANGE);
+    assert_eq!(times(&mut client, 3), [time; 6]);
 }
