@@ -174,4 +174,38 @@ where
     pub fn for_each(&self, visit: impl FnMut(&K, &T, Option<Instant>)) {
         self.shards.for_each(visit);
     }
+
+    /// Visits the keys in steps, for a cursor that a client keeps: calls `visit` with some keys,
+    /// their tasks and their deadlines, and returns the place of those after them. The first step
+    /// begins at place 0; `None` is the end. Any number is a place, at worst one after the end.
+    ///
+    /// All steps together visit the keys as [`for_each`](Self::for_each) does: a key that has a
+    /// task throughout is visited exactly once. A step visits at most 1024 keys, and at least one
+    /// if there is one from its place on. It takes time proportional to the shards and to the
+    /// places of keys that were removed.
+    ///
+    /// `visit` is called under the lock of the keys' shard: it must be quick, and must not use the
+    /// keyed timer.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tickwheel::keyed::KeyedTimer;
+    /// # use tickwheel::{Timer, TimerEntry};
+    /// # let timer = Timer::builder().build()?;
+    /// # let sessions = KeyedTimer::new(&timer, |_: &str, _: u32| ());
+    /// # sessions.schedule("ada", TimerEntry::after(Duration::from_secs(60), 1_u32))?;
+    /// let (mut clients, mut place) = (Vec::new(), Some(0));
+    /// while let Some(from) = place {
+    ///     place = sessions.visit_from(from, |client, _session, _deadline| clients.push(*client));
+    /// }
+    /// assert_eq!(clients, ["ada"]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn visit_from(
+        &self,
+        place: u64,
+        mut visit: impl FnMut(&K, &T, Option<Instant>),
+    ) -> Option<u64> {
+        self.shards.visit_from(place, &mut visit)
+    }
 }

@@ -142,13 +142,35 @@ impl<K: Eq, T> Shards<K, T> {
     }
 
     pub(crate) fn for_each(&self, mut visit: impl FnMut(&K, &T, Option<Instant>)) {
-        for shard in &self.shards {
-            let mut chunk = 0;
-            // One at a time, so that the lock is never held for long.
-            while shard.lock().visit(&self.context, chunk, &mut visit) {
-                chunk += 1;
+        let mut place = Some(0);
+        while let Some(from) = place {
+            place = self.visit_from(from, &mut visit);
+        }
+    }
+
+    /// Visits the first chunk with keys at `place` or after it. A place is a shard's number, above
+    /// 32 bits for the chunk's. Returns the place after that chunk, unless it is the end.
+    pub(crate) fn visit_from(
+        &self,
+        place: u64,
+        visit: &mut impl FnMut(&K, &T, Option<Instant>),
+    ) -> Option<u64> {
+        let mut number = usize::try_from(place >> 32).ok()?;
+        let mut chunk = (place & u64::from(u32::MAX)) as usize;
+        // One at a time, so that the lock is never held for long.
+        while let Some(shard) = self.shards.get(number) {
+            let mut visited = false;
+            let mut note = |key: &K, task: &T, deadline: Option<Instant>| {
+                visited = true;
+                visit(key, task, deadline);
+            };
+            let more = shard.lock().visit(&self.context, chunk, &mut note);
+            (number, chunk) = if more { (number, chunk + 1) } else { (number + 1, 0) };
+            if visited {
+                break;
             }
         }
+        (number < self.shards.len()).then_some((number as u64) << 32 | chunk as u64)
     }
 
     pub(crate) fn keys(&self) -> usize {

@@ -27,6 +27,35 @@ fn every_key_is_visited_once_however_many_there_are() {
     let kept: BTreeMap<u32, u32> =
         (0..100_000).filter(|key| is_kept(*key)).map(|key| (key, 1)).collect();
     assert_eq!(visits(&fixture), kept);
+    assert_eq!(visits_in_steps(&fixture), kept);
+}
+
+/// Every key's visits by `visit_from`, each step of which visits some, but not too many.
+fn visits_in_steps(fixture: &Fixture) -> BTreeMap<u32, u32> {
+    let (mut visits, mut place) = (BTreeMap::new(), Some(0));
+    while let Some(from) = place {
+        let mut step = 0;
+        place = fixture.keyed.visit_from(from, |key, _, _| {
+            *visits.entry(*key).or_default() += 1;
+            step += 1;
+        });
+        assert!(step <= 1024 && (step > 0 || place.is_none()), "{step} keys at {from}");
+    }
+    visits
+}
+
+#[test]
+fn any_number_is_a_place() {
+    let fixture = Fixture::new();
+    assert_eq!(fixture.keyed.visit_from(0, |_, _, _| panic!("there is no key")), None);
+    (0..1_000).for_each(|key| assert_eq!(fixture.schedule(key, HOUR, key), None));
+    for place in [1, 1 << 31, 1 << 32, (1 << 32) + 7, 1 << 44, 1 << 63, u64::MAX] {
+        let (mut from, mut seen) = (Some(place), 0);
+        while let Some(place) = from {
+            from = fixture.keyed.visit_from(place, |_, _, _| seen += 1);
+        }
+        assert!(seen <= 1_000, "{seen} keys from {place}");
+    }
 }
 
 #[test]
