@@ -5,11 +5,16 @@
 pub mod deadline;
 pub mod store;
 pub mod slot;
+pub mod tally;
+mod watches;
+pub mod memory;
 pub mod events;
+pub mod seat;
 pub mod shared;
 pub mod command;
 pub mod glob;
 pub mod client;
+pub mod transaction;
 pub mod request;
 pub mod reply;
 pub mod session;

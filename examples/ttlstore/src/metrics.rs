@@ -91,20 +91,26 @@ struct Own(Arc<Shared>);
 
 impl Collector for Own {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let (store, counts, events) = (&self.0.store, &self.0.counts, &self.0.events);
+        let (store, tally, seats) = (&self.0.store, self.0.store.tally(), &self.0.seats);
         let counter = |count: u64| Box::new(ConstCounter::new(count)) as Box<dyn EncodeMetric>;
         let gauge = |value: usize| Box::new(ConstGauge::new(value)) as Box<dyn EncodeMetric>;
-        let (clients, refused) = (&counts.clients, &counts.refused);
-        let (commands, connections) = (&counts.commands, &counts.connections);
+        let commands = self.0.commands.load(Ordering::Relaxed);
+        let evicted = self.0.memory.evicted();
         for (name, help, metric) in [
             ("keys", "Keys.", gauge(store.len())),
-            ("keys_with_ttl", "Keys that expire.", gauge(store.deadlines())),
-            ("clients", "Connections that are open.", gauge(clients.load(Ordering::Relaxed))),
-            ("subscribers", "Clients that listen to events.", gauge(events.subscribers())),
-            ("expired_keys", "Keys that have expired.", counter(store.expired())),
-            ("commands", "Commands that were run.", counter(commands.load(Ordering::Relaxed))),
-            ("connections", "Connections.", counter(connections.load(Ordering::Relaxed))),
-            ("refused", "Connections over the limit.", counter(refused.load(Ordering::Relaxed))),
+            ("keys_with_ttl", "Keys that expire.", gauge(tally.deadlines())),
+            ("memory_bytes", "Bytes that keys and values take.", gauge(tally.bytes())),
+            ("memory_max_bytes", "Bytes they may; 0 for any.", gauge(self.0.bounds.max_memory)),
+            ("held_bytes", "Bytes of requests and replies.", gauge(seats.held())),
+            ("held_max_bytes", "Bytes they may be.", gauge(self.0.bounds.max_held)),
+            ("clients", "Connections that are open.", gauge(seats.open())),
+            ("subscribers", "Listeners to events.", gauge(self.0.events.subscribers())),
+            ("expired_keys", "Keys that have expired.", counter(tally.expired())),
+            ("evicted_keys", "Keys that had to go.", counter(evicted)),
+            ("commands", "Commands that were run.", counter(commands)),
+            ("connections", "Connections.", counter(seats.taken())),
+            ("refused", "Connections over the limit.", counter(seats.refused())),
+            ("cut", "Connections that held too much.", counter(seats.cut())),
         ] {
             let (name, kind) = (format!("ttlstore_{name}"), metric.metric_type());
             metric.encode(encoder.encode_descriptor(&name, help, None, kind)?)?;

@@ -12,18 +12,31 @@ pub enum Protocol {
     Resp3,
 }
 
-/// Replies that are written into a buffer.
-#[derive(Debug, Default)]
+/// Replies that are written into a buffer of a bounded size.
+#[derive(Debug)]
 pub struct Reply {
     bytes: Vec<u8>,
+    max: usize,
+    is_overflown: bool,
     /// From the next reply on.
     pub protocol: Protocol,
 }
 
 impl Reply {
-    /// Appends to what is there.
-    pub fn new(bytes: Vec<u8>, protocol: Protocol) -> Self {
-        Reply { bytes, protocol }
+    /// Creates an empty buffer. It overflows when it should hold more than `max` bytes of bulks.
+    pub fn new(protocol: Protocol, max: usize) -> Self {
+        Reply { bytes: Vec::new(), max, is_overflown: false, protocol }
+    }
+
+    /// Creates an empty buffer like this one.
+    pub fn like(&self) -> Self {
+        Reply::new(self.protocol, self.max)
+    }
+
+    /// Appends what was written there.
+    pub fn append(&mut self, other: &Reply) {
+        self.is_overflown |= other.is_overflown;
+        self.bytes.extend_from_slice(&other.bytes);
     }
 
     /// Returns what was written.
@@ -31,9 +44,19 @@ impl Reply {
         &self.bytes
     }
 
-    /// Returns what was written.
-    pub fn into_bytes(self) -> Vec<u8> {
-        self.bytes
+    /// Returns how much memory that takes.
+    pub fn capacity(&self) -> usize {
+        self.bytes.capacity()
+    }
+
+    /// Returns whether something is missing, because there was no room.
+    pub fn is_overflown(&self) -> bool {
+        self.is_overflown
+    }
+
+    /// Takes back what was written after the first `length` bytes.
+    pub fn truncate(&mut self, length: usize) {
+        self.bytes.truncate(length);
     }
 
     /// Starts again; a buffer that grew large is not kept.
@@ -71,6 +94,10 @@ impl Reply {
 
     /// Writes bytes.
     pub fn bulk(&mut self, bytes: &[u8]) {
+        if self.is_overflown || self.bytes.len().saturating_add(bytes.len()) > self.max {
+            self.is_overflown = true; // The connection will be cut: nobody reads the rest.
+            return;
+        }
         self.length(b'$', bytes.len());
         self.bytes.extend_from_slice(bytes);
         self.bytes.extend_from_slice(b"\r\n");
@@ -97,7 +124,23 @@ impl Reply {
         });
     }
 
-    /// Writes the head of an array of so many elements.
+    /// No array.
+    pub fn null_array(&mut self) {
+        self.bytes.extend_from_slice(match self.protocol {
+            Protocol::Resp2 => b"*-1\r\n",
+            Protocol::Resp3 => b"_\r\n",
+        });
+    }
+
+    /// The head of a set of so many.
+    pub fn set(&mut self, length: usize) {
+        match self.protocol {
+            Protocol::Resp2 => self.length(b'*', length),
+            Protocol::Resp3 => self.length(b'~', length),
+        }
+    }
+
+    /// The head of an array of so many.
     pub fn array(&mut self, length: usize) {
         self.length(b'*', length);
     }

@@ -57,6 +57,31 @@ impl<'a> Args<'a> {
         let input = self.input;
         self.words.iter().skip(index).map(move |word| &input[word.clone()])
     }
+
+    /// Returns a copy, for later.
+    pub fn to_request(&self) -> Request {
+        let end = self.words.last().map_or(0, |word| word.end);
+        Request { input: self.input[..end].into(), words: self.words.into() }
+    }
+}
+
+/// A request that is kept.
+#[derive(Debug)]
+pub struct Request {
+    input: Box<[u8]>,
+    words: Box<[Range<usize>]>,
+}
+
+impl Request {
+    /// Returns its words.
+    pub fn args(&self) -> Args<'_> {
+        Args { input: &self.input, words: &self.words }
+    }
+
+    /// Returns how many bytes it takes.
+    pub fn size(&self) -> usize {
+        size_of::<Self>() + self.input.len() + size_of_val(&*self.words)
+    }
 }
 
 /// Reads requests that arrive in pieces. It remembers what it has seen of the present one, so that

@@ -8,8 +8,10 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tracing::{debug, warn};
 
-/// Accepts connections forever.
+/// Takes connections for ever, and hands on events to them.
 pub async fn run(listener: TcpListener, shared: Arc<Shared>) {
+    let events = Arc::clone(&shared.events);
+    tokio::spawn(async move { events.run().await });
     loop {
         match listener.accept().await {
             Ok((stream, _)) => admit(stream, &shared),
@@ -25,7 +27,8 @@ pub async fn run(listener: TcpListener, shared: Arc<Shared>) {
 }
 
 fn admit(mut stream: TcpStream, shared: &Arc<Shared>) {
-    let Some(seat) = shared.admit() else {
+    let addresses = stream.peer_addr().and_then(|peer| Ok((peer, stream.local_addr()?))).ok();
+    let Some(place) = shared.seats.admit(addresses, shared.timer.now()) else {
         warn!(max = shared.bounds.max_clients, "a connection was refused: there are too many");
         tokio::spawn(async move {
             // Whether it comes to hear of that is the client's matter.
@@ -35,8 +38,8 @@ fn admit(mut stream: TcpStream, shared: &Arc<Shared>) {
     };
     let shared = Arc::clone(shared);
     tokio::spawn(async move {
-        if let Err(error) = session::serve(stream, &shared, &seat).await {
-            debug!(%error, "a connection broke");
+        if let Err(error) = session::serve(stream, &shared, &place).await {
+            debug!(client = place.seat.id, %error, "a connection broke");
         }
     });
 }

@@ -2,11 +2,14 @@
 
 use crate::deadline::Now;
 use crate::events::Events;
+use crate::memory::{Memory, Policy};
 use crate::request::Limits;
+use crate::seat::Seats;
 use crate::store::Store;
+use parking_lot::RwLock;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::Instant;
+use std::sync::atomic::AtomicU64;
+use std::time::{Duration, Instant};
 use tickwheel::Timer;
 
 /// What is bounded, so that no client can take all there is.
@@ -16,8 +19,18 @@ pub struct Bounds {
     pub max_clients: usize,
     /// The size of a request.
     pub request: Limits,
+    /// Bytes of the replies to one command, or to one transaction.
+    pub max_reply: usize,
     /// Bytes of events that a subscriber has not taken yet.
     pub max_backlog: usize,
+    /// Bytes of requests and replies in all connections.
+    pub max_held: usize,
+    /// How long a client may take nothing of what is written to it.
+    pub max_stall: Duration,
+    /// Bytes of keys and values; 0 is no limit.
+    pub max_memory: usize,
+    /// Which keys go when there are more.
+    pub policy: Policy,
 }
 
 /// The store, its timer, and what is counted.
@@ -28,66 +41,39 @@ pub struct Shared {
     /// For the server's own waits, which keys must not crowd out.
     pub waits: Timer,
     pub store: Store,
+    pub memory: Memory,
     pub events: Arc<Events>,
+    pub seats: Arc<Seats>,
     pub bounds: Bounds,
-    pub counts: Counts,
-    pub started: Instant,
-}
-
-/// What the server has done.
-#[derive(Debug, Default)]
-pub struct Counts {
-    /// Connections that are open.
-    pub clients: AtomicUsize,
-    /// Connections that were ever open.
-    pub connections: AtomicU64,
-    /// Connections that were refused.
-    pub refused: AtomicU64,
     /// Commands that were run.
     pub commands: AtomicU64,
+    pub started: Instant,
+    /// Held for writing by what no other command may come between, and for reading by the others.
+    /// No lock is held when it is taken.
+    pub(crate) turns: RwLock<()>,
 }
 
 impl Shared {
     /// Creates an empty store on the first timer.
     pub fn new(timer: Timer, waits: Timer, bounds: Bounds) -> Arc<Self> {
-        let events = Arc::new(Events::new(bounds.max_backlog));
-        let store = Store::new(&timer, Arc::clone(&events));
-        let started = timer.now();
-        let counts = Counts::default();
-        Arc::new(Shared { timer, waits, store, events, bounds, counts, started })
+        let seats = Seats::new(bounds.max_clients, bounds.max_held);
+        let events = Arc::new(Events::new(bounds.max_backlog, Arc::clone(&seats)));
+        Arc::new(Shared {
+            store: Store::new(&timer, Arc::clone(&events)),
+            memory: Memory::new(bounds.max_memory, bounds.policy),
+            started: timer.now(),
+            timer,
+            waits,
+            events,
+            seats,
+            bounds,
+            commands: AtomicU64::new(0),
+            turns: RwLock::new(()),
+        })
     }
 
     /// Returns the present.
     pub fn now(&self) -> Now {
         Now::at(self.timer.now())
-    }
-
-    /// Counts a new connection, unless there are as many as there may be.
-    pub fn admit(self: &Arc<Self>) -> Option<Seat> {
-        let seat = Seat { shared: Arc::clone(self) };
-        if self.counts.clients.fetch_add(1, Ordering::Relaxed) >= self.bounds.max_clients {
-            self.counts.refused.fetch_add(1, Ordering::Relaxed);
-            return None; // The seat is given back.
-        }
-        Some(seat)
-    }
-}
-
-/// A connection's place among those that may be open.
-#[derive(Debug)]
-pub struct Seat {
-    shared: Arc<Shared>,
-}
-
-impl Seat {
-    /// Returns a number for a new client.
-    pub fn client_id(&self) -> u64 {
-        self.shared.counts.connections.fetch_add(1, Ordering::Relaxed) + 1
-    }
-}
-
-impl Drop for Seat {
-    fn drop(&mut self) {
-        self.shared.counts.clients.fetch_sub(1, Ordering::Relaxed);
     }
 }

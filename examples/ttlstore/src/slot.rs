@@ -1,7 +1,8 @@
 //! One key, locked: its value and its deadline change as one.
 
 use crate::deadline::Deadline;
-use crate::store::{Key, Tally, Value};
+use crate::store::{Key, Value};
+use crate::tally::Tally;
 use std::mem;
 use std::time::Duration;
 use tickwheel::keyed::{Entry, OccupiedEntry};
@@ -11,6 +12,7 @@ use tickwheel::{TimerEntry, When};
 #[derive(Debug)]
 pub struct Found<'a> {
     entry: OccupiedEntry<'a, Key, Value>,
+    key: &'a [u8],
     tally: &'a Tally,
 }
 
@@ -18,6 +20,7 @@ pub struct Found<'a> {
 #[derive(Debug)]
 pub struct Slot<'a> {
     entry: Entry<'a, Key, Value>,
+    key: &'a [u8],
     tally: &'a Tally,
 }
 
@@ -26,20 +29,32 @@ pub struct Slot<'a> {
 pub struct Full;
 
 impl<'a> Found<'a> {
-    pub(crate) fn new(entry: OccupiedEntry<'a, Key, Value>, tally: &'a Tally) -> Self {
-        Found { entry, tally }
+    pub(crate) fn new(
+        entry: OccupiedEntry<'a, Key, Value>,
+        key: &'a [u8],
+        tally: &'a Tally,
+    ) -> Self {
+        Found { entry, key, tally }
     }
 
     /// Makes the key expire, whose time is up: its alarm is late.
-    pub(crate) fn expire(self, key: &[u8]) {
-        // Under the lock: who finds the key gone has the event before what follows.
-        self.tally.expire(key);
+    pub(crate) fn expire(self) {
+        // Under the lock: the event comes before those of what others do with the key.
+        self.tally.expire(self.key, self.entry.get());
         self.entry.cancel();
     }
 
-    /// Returns the value of the key.
+    /// Returns what the key has.
     pub fn value(&self) -> &Value {
         self.entry.get()
+    }
+
+    /// Replaces the value's bytes. The deadline stays.
+    pub fn put(&mut self, bytes: &[u8]) {
+        let value = self.entry.get_mut();
+        self.tally.resize(value.bytes.len(), bytes.len());
+        value.put(bytes);
+        self.tally.watches.touch(self.key);
     }
 
     /// Moves the key's deadline, or takes it away.
@@ -48,25 +63,27 @@ impl<'a> Found<'a> {
         match deadline {
             Some(deadline) => self.entry.reschedule_at(deadline.instant),
             None if former.is_some() => self.entry.reschedule(Duration::MAX),
-            None => {}
+            None => return,
         }
-        self.tally.count(former, deadline);
+        self.tally.change_deadline(former, deadline);
+        self.tally.watches.touch(self.key);
     }
 
-    /// Removes the key, which does not expire then.
-    pub fn remove(self) {
-        let value = self.entry.cancel();
-        self.tally.count(value.deadline, None);
+    /// Removes the key, which does not expire then. Returns what it had.
+    pub fn remove(self) -> Value {
+        // Under the lock, for those who watch it.
+        self.tally.remove(self.key, self.entry.get());
+        self.entry.cancel()
     }
 }
 
 impl<'a> Slot<'a> {
-    /// Creates a slot that is absent, or found and not due.
-    pub(crate) fn new(entry: Entry<'a, Key, Value>, tally: &'a Tally) -> Self {
-        Slot { entry, tally }
+    /// Absent; or found, and not due.
+    pub(crate) fn new(entry: Entry<'a, Key, Value>, key: &'a [u8], tally: &'a Tally) -> Self {
+        Slot { entry, key, tally }
     }
 
-    /// Returns the value of the key, if there is one.
+    /// Returns what the key has.
     pub fn value(&self) -> Option<&Value> {
         match &self.entry {
             Entry::Occupied(entry) => Some(entry.get()),
@@ -79,21 +96,21 @@ impl<'a> Slot<'a> {
     /// # Errors
     /// [`Full`], if the key is not there.
     pub fn set(self, bytes: &[u8], deadline: Option<Deadline>) -> Result<(), Full> {
-        let tally = self.tally;
-        match self.entry {
+        let Slot { entry, key, tally } = self;
+        match entry {
             Entry::Occupied(entry) => {
-                let mut found = Found::new(entry, tally);
-                found.entry.get_mut().put(bytes);
+                let mut found = Found::new(entry, key, tally);
+                found.put(bytes);
                 found.set_deadline(deadline);
                 Ok(())
             }
             Entry::Vacant(entry) => {
                 let when = deadline.map_or(When::After(Duration::MAX), |it| When::At(it.instant));
-                // First counted, because it may expire at once.
-                tally.count(None, deadline);
                 let value = Value { bytes: bytes.into(), deadline };
-                entry.schedule(TimerEntry::new(when, value)).map_err(|_| {
-                    tally.count(deadline, None);
+                // First counted, because it may expire at once.
+                tally.add(key, bytes, deadline);
+                entry.schedule(TimerEntry::new(when, value)).map_err(|error| {
+                    tally.remove(key, &error.into_entry().into_task());
                     Full
                 })
             }

@@ -3,9 +3,10 @@
 use crate::deadline::Deadline;
 use crate::events::Events;
 use crate::slot::{Found, Slot};
+use crate::tally::Tally;
 use foldhash::quality::RandomState;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 use tickwheel::Timer;
 use tickwheel::keyed::{Entry, KeyedTimer};
@@ -32,39 +33,32 @@ pub struct Value {
 pub struct Store {
     keys: KeyedTimer<Key, Value, RandomState>,
     tally: Arc<Tally>,
-}
-
-/// What the alarms refer to: they must not own the keyed timer.
-#[derive(Debug)]
-pub(crate) struct Tally {
-    events: Arc<Events>,
-    expired: AtomicU64,
-    deadlines: AtomicUsize,
+    /// A place among the keys that moves on and round, for those who want some keys, not all.
+    hand: AtomicU64,
 }
 
 impl Store {
-    /// Creates a store without keys. Its deadlines are `timer`'s; expired keys are told to
-    /// `events`.
+    /// Creates a store without keys. Deadlines are `timer`'s; what expires is told to `events`.
     pub fn new(timer: &Timer, events: Arc<Events>) -> Self {
-        let (expired, deadlines) = (AtomicU64::new(0), AtomicUsize::new(0));
-        let tally = Arc::new(Tally { events, expired, deadlines });
+        let tally = Arc::new(Tally::new(events));
         let alarmed = Arc::clone(&tally);
-        let alarm = move |key: Key, _: Value| alarmed.expire(&key);
-        Store { keys: KeyedTimer::with_hasher(timer, RandomState::default(), alarm), tally }
+        let alarm = move |key: Key, value: Value| alarmed.expire(&key, &value);
+        let keys = KeyedTimer::with_hasher(timer, RandomState::default(), alarm);
+        Store { keys, tally, hand: AtomicU64::new(0) }
     }
 
-    /// Returns the key, locked, if it is present. A key whose time was up is gone.
-    pub fn find(&self, key: &[u8], now: Instant) -> Option<Found<'_>> {
-        let found = Found::new(self.keys.find_entry(key)?, &self.tally);
+    /// Returns the key, locked, if it is there. If its time was up it is gone.
+    pub fn find<'a>(&'a self, key: &'a [u8], now: Instant) -> Option<Found<'a>> {
+        let found = Found::new(self.keys.find_entry(key)?, key, &self.tally);
         if found.value().is_due(now) {
-            found.expire(key);
+            found.expire();
             return None;
         }
         Some(found)
     }
 
-    /// Returns the key, locked, whether it is present or not. A key whose time was up is gone.
-    pub fn slot(&self, key: &[u8], now: Instant) -> Slot<'_> {
+    /// Returns the key, locked, whether it is there or not. If its time was up it is gone.
+    pub fn slot<'a>(&'a self, key: &'a [u8], now: Instant) -> Slot<'a> {
         loop {
             // Most keys that are set are there, and then need no copy.
             let entry = match self.keys.find_entry(key) {
@@ -73,11 +67,23 @@ impl Store {
             };
             match entry {
                 Entry::Occupied(entry) if entry.get().is_due(now) => {
-                    Found::new(entry, &self.tally).expire(key);
+                    Found::new(entry, key, &self.tally).expire();
                 }
-                entry => return Slot::new(entry, &self.tally),
+                entry => return Slot::new(entry, key, &self.tally),
             }
         }
+    }
+
+    /// Sets `touched` as soon as the key changes, is set, or is gone.
+    pub fn watch(&self, key: &[u8], touched: &Arc<AtomicBool>, now: Instant) {
+        // Under the lock of its shard: a change comes before this, or sets it.
+        let _slot = self.slot(key, now);
+        self.tally.watches.watch(key, touched);
+    }
+
+    /// Takes back a [`watch`](Self::watch).
+    pub fn unwatch(&self, key: &[u8], touched: &Arc<AtomicBool>) {
+        self.tally.watches.unwatch(key, touched);
     }
 
     /// Returns how many keys there are.
@@ -95,48 +101,47 @@ impl Store {
         metrics.keyed_timer("keys", &self.keys);
     }
 
-    /// Returns how many keys have a deadline.
-    pub fn deadlines(&self) -> usize {
-        self.tally.deadlines.load(Ordering::Relaxed)
-    }
-
-    /// Returns how many keys have expired.
-    pub fn expired(&self) -> u64 {
-        self.tally.expired.load(Ordering::Relaxed)
+    /// Returns what is counted of the keys.
+    pub fn tally(&self) -> &Tally {
+        &self.tally
     }
 
     /// Removes all keys, a few at a time.
     pub fn flush(&self) {
-        for (_, value) in self.keys.cancel_all() {
-            self.tally.count(value.deadline, None);
+        for (key, value) in self.keys.cancel_all() {
+            self.tally.remove(&key, &value);
         }
     }
 
     /// Calls `visit` with each key and its deadline, in no order. It must not use the store.
     pub fn for_each(&self, now: Instant, mut visit: impl FnMut(&[u8], Option<Deadline>)) {
-        self.keys.for_each(|key, value, _| {
+        let mut place = Some(0);
+        while let Some(from) = place {
+            place = self.visit_from(from, now, &mut visit);
+        }
+    }
+
+    /// Calls `visit` with up to 1024 keys from a place on, and returns the place after them: see
+    /// [`KeyedTimer::visit_from`].
+    pub fn visit_from(
+        &self,
+        place: u64,
+        now: Instant,
+        mut visit: impl FnMut(&[u8], Option<Deadline>),
+    ) -> Option<u64> {
+        self.keys.visit_from(place, |key, value, _| {
             if !value.is_due(now) {
                 visit(key, value.deadline);
             }
-        });
-    }
-}
-
-impl Tally {
-    /// Handles the expiry of a key.
-    pub(crate) fn expire(&self, key: &[u8]) {
-        self.deadlines.fetch_sub(1, Ordering::Relaxed);
-        self.expired.fetch_add(1, Ordering::Relaxed);
-        self.events.publish_expired(key);
+        })
     }
 
-    /// Counts a change of a key's deadline; an absent key has none.
-    pub(crate) fn count(&self, former: Option<Deadline>, new: Option<Deadline>) {
-        match (former, new) {
-            (None, Some(_)) => _ = self.deadlines.fetch_add(1, Ordering::Relaxed),
-            (Some(_), None) => _ = self.deadlines.fetch_sub(1, Ordering::Relaxed),
-            (None, None) | (Some(_), Some(_)) => {}
-        }
+    /// Calls `visit` with up to 1024 keys: at each call with those after the former ones, and after
+    /// the last with the first again.
+    pub fn visit_some(&self, now: Instant, visit: impl FnMut(&[u8], Option<Deadline>)) {
+        let place = self.hand.load(Ordering::Relaxed);
+        let next = self.visit_from(place, now, visit);
+        self.hand.store(next.unwrap_or(0), Ordering::Relaxed);
     }
 }
 

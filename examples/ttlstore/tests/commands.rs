@@ -27,7 +27,10 @@ fn keys_vanish_on_time_though_nobody_looks_at_them() {
         pass(&server, &clock, step * MS);
         assert_eq!(told(&mut client, "dbsize"), left, "after {step} ms");
     }
-    assert_eq!((server.shared.store.expired(), server.shared.store.deadlines()), (3, 0));
+    assert_eq!(
+        (server.shared.store.tally().expired(), server.shared.store.tally().deadlines()),
+        (3, 0)
+    );
 }
 
 #[test]
@@ -50,9 +53,12 @@ fn a_key_that_is_due_is_gone_before_its_alarm() {
     for (line, reply) in asked {
         assert_eq!(told(&mut client, line), reply, "{line}");
     }
-    assert_eq!(server.shared.store.expired(), 4);
+    assert_eq!(server.shared.store.tally().expired(), 4);
     server.shared.timer.advance_clock(Duration::ZERO);
-    assert_eq!((told(&mut client, "get b"), server.shared.store.expired()), ("2".to_owned(), 4));
+    assert_eq!(
+        (told(&mut client, "get b"), server.shared.store.tally().expired()),
+        ("2".to_owned(), 4)
+    );
 }
 
 #[test]
@@ -76,7 +82,7 @@ fn a_key_has_its_last_deadline() {
         told(&mut client, line);
         assert_eq!(told(&mut client, "pttl a"), left, "{line}");
         let deadlines = usize::from(left != "-1");
-        assert_eq!(server.shared.store.deadlines(), deadlines, "{line}");
+        assert_eq!(server.shared.store.tally().deadlines(), deadlines, "{line}");
         assert_eq!(server.shared.timer.len(), 1, "{line}");
     }
     pass(&server, &clock, 29 * MS);
@@ -93,11 +99,11 @@ fn what_is_deleted_or_set_for_good_has_no_alarm_left() {
         told(&mut client, "set a 1 px 100");
         told(&mut client, "set b 1");
         told(&mut client, end);
-        assert_eq!(server.shared.store.deadlines(), 0, "{end}");
+        assert_eq!(server.shared.store.tally().deadlines(), 0, "{end}");
         assert_eq!(server.shared.timer.len(), server.shared.store.len(), "{end}");
         pass(&server, &clock, 1_000 * MS);
     }
-    assert_eq!(server.shared.store.expired(), 0);
+    assert_eq!(server.shared.store.tally().expired(), 0);
 }
 
 #[test]
@@ -123,7 +129,7 @@ fn a_full_timer_refuses_and_changes_nothing() {
     for (line, reply) in asked {
         assert_eq!(told(&mut client, line), reply, "{line}");
     }
-    assert_eq!((server.shared.store.len(), server.shared.store.deadlines()), (2, 1));
+    assert_eq!((server.shared.store.len(), server.shared.store.tally().deadlines()), (2, 1));
 }
 
 #[test]

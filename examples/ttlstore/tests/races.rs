@@ -49,7 +49,11 @@ fn an_alarm_on_its_way_leaves_the_new_value_alone() {
         shared.store.slot(b"key", before.instant).set(b"new", deadline).expect("there is room");
         // And by one who finds it expired.
         set(shared, b"seen", ttl_ms);
-        assert_eq!((run(), shared.store.len(), shared.store.expired()), (2, 2, 1), "{ttl_ms:?}");
+        assert_eq!(
+            (run(), shared.store.len(), shared.store.tally().expired()),
+            (2, 2, 1),
+            "{ttl_ms:?}"
+        );
         clock.advance(500 * ms);
         run();
         assert_eq!(shared.store.is_empty(), ttl_ms.is_some(), "{ttl_ms:?}");
@@ -94,8 +98,8 @@ fn the_expiry_of_a_former_value_never_takes_the_new_one() {
         }
     });
     thread::sleep(Duration::from_millis(20));
-    assert_eq!((shared.store.len(), shared.store.deadlines()), (THREADS * KEYS, 0));
-    assert!(shared.store.expired() > 0, "nothing met");
+    assert_eq!((shared.store.len(), shared.store.tally().deadlines()), (THREADS * KEYS, 0));
+    assert!(shared.store.tally().expired() > 0, "nothing met");
 }
 
 /// All threads use the same keys: each key vanishes in the end, with its alarm.
@@ -124,6 +128,6 @@ fn whoever_set_it_last_it_vanishes() {
     }
     until("all expire", || server.shared.store.is_empty());
     // The last key is gone before it is counted.
-    until("all are counted", || server.shared.store.deadlines() == 0);
+    until("all are counted", || server.shared.store.tally().deadlines() == 0);
     assert!(server.shared.timer.is_empty());
 }

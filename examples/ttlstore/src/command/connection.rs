@@ -1,14 +1,11 @@
-//! What concerns one connection.
+//! What concerns the connection on which it comes.
 
-use super::{
-    Call, Failure, Outcome, not_an_integer, syntax_error, unknown_subcommand, wrong_arity,
-};
-use crate::client::Client;
+use super::Call;
+use super::clients::set_name;
+use super::failure::{Failure, Outcome, not_an_integer, shown, syntax_error, wrong_arity};
+use crate::client::{Client, Mute};
 use crate::reply::Protocol;
 use crate::request::number;
-
-/// Channels per connection.
-const MAX_CHANNELS: usize = 1000;
 
 pub(super) fn ping(call: &mut Call<'_>) -> Outcome {
     if call.args.len() > 2 {
@@ -35,20 +32,40 @@ pub(super) fn echo(call: &mut Call<'_>) -> Outcome {
 }
 
 pub(super) fn select(call: &mut Call<'_>) -> Outcome {
-    match number(call.word(1)) {
-        Some(0) => call.client.reply.ok(),
-        Some(_) => return Err(Failure("ERR DB index is out of range".into())),
+    match number(call.word(1)).map(|index| (index, i32::try_from(index))) {
+        Some((0, _)) => call.client.reply.ok(),
+        Some((_, Ok(_))) => return Err(Failure::new("ERR DB index is out of range")),
+        Some((_, Err(_))) => {
+            let (min, max) = (i32::MIN, i32::MAX);
+            let text = format!("ERR value is out of range, value must between {min} and {max}");
+            return Err(Failure::new(text));
+        }
         None => return Err(not_an_integer()),
     }
     Ok(())
 }
 
-pub(super) fn auth(_: &mut Call<'_>) -> Outcome {
-    Err(no_passwords())
+/// There are no passwords: the default user may have any.
+pub(super) fn auth(call: &mut Call<'_>) -> Outcome {
+    match call.args.len() {
+        2 => Err(Failure::new(
+            "ERR AUTH <password> called without any password configured for the default user. Are \
+             you sure your configuration is correct?",
+        )),
+        3 => {
+            check_user(call.word(1))?;
+            call.client.reply.ok();
+            Ok(())
+        }
+        _ => Err(syntax_error()),
+    }
 }
 
-fn no_passwords() -> Failure {
-    Failure("ERR AUTH called, but this server has no passwords".into())
+fn check_user(name: &[u8]) -> Outcome {
+    if name == b"default" {
+        return Ok(());
+    }
+    Err(Failure::new("WRONGPASS invalid username-password pair or user is disabled."))
 }
 
 pub(super) fn hello(call: &mut Call<'_>) -> Outcome {
@@ -57,42 +74,47 @@ pub(super) fn hello(call: &mut Call<'_>) -> Outcome {
         protocol = match number(version) {
             Some(2) => Protocol::Resp2,
             Some(3) => Protocol::Resp3,
-            Some(_) => return Err(Failure("NOPROTO unsupported protocol version".into())),
+            Some(_) => return Err(Failure::new("NOPROTO unsupported protocol version")),
             None => {
                 let text = "ERR Protocol version is not an integer or out of range";
-                return Err(Failure(text.into()));
+                return Err(Failure::new(text));
             }
         };
     }
     let mut words = call.args.from(2);
-    let mut name = None;
+    let (mut name, mut user) = (None, None);
     while let Some(word) = words.next() {
+        let wrong =
+            || Failure::new(format!("ERR Syntax error in HELLO option '{}'", shown(word, 128)));
         if word.eq_ignore_ascii_case(b"SETNAME") {
-            name = Some(words.next().ok_or_else(syntax_error)?);
+            name = Some(words.next().ok_or_else(wrong)?);
         } else if word.eq_ignore_ascii_case(b"AUTH") {
-            return Err(no_passwords());
+            user = Some(words.next().ok_or_else(wrong)?);
+            words.next().ok_or_else(wrong)?; // The password.
         } else {
-            return Err(syntax_error());
+            return Err(wrong());
         }
     }
+    user.map_or(Ok(()), check_user)?;
     if let Some(name) = name {
-        call.client.name = name.to_vec();
+        set_name(call.client, name)?;
     }
-    call.client.set_protocol(protocol, &call.shared.events);
+    call.client.reply.protocol = protocol;
     greet(call.client);
     Ok(())
 }
 
 fn greet(client: &mut Client) {
-    let id = i64::try_from(client.id).unwrap_or(i64::MAX);
+    let id = i64::try_from(client.seat.id).unwrap_or(i64::MAX);
     let reply = &mut client.reply;
-    let is_new = reply.protocol == Protocol::Resp3;
+    let resp = if reply.protocol == Protocol::Resp3 { 3 } else { 2 };
+    client.seat.told.lock().resp = resp;
     reply.map(7);
     for (name, value) in [("server", "ttlstore"), ("version", env!("CARGO_PKG_VERSION"))] {
         reply.bulk(name.as_bytes());
         reply.bulk(value.as_bytes());
     }
-    for (name, value) in [("proto", if is_new { 3 } else { 2 }), ("id", id)] {
+    for (name, value) in [("proto", i64::from(resp)), ("id", id)] {
         reply.bulk(name.as_bytes());
         reply.integer(value);
     }
@@ -104,72 +126,18 @@ fn greet(client: &mut Client) {
     reply.array(0);
 }
 
-pub(super) fn client(call: &mut Call<'_>) -> Outcome {
-    let is = |name: &str, words| {
-        call.args.len() == words && call.word(1).eq_ignore_ascii_case(name.as_bytes())
-    };
-    if is("SETNAME", 3) {
-        call.client.name = call.word(2).to_vec();
-        call.client.reply.ok();
-    } else if is("SETINFO", 4) {
-        call.client.reply.ok();
-    } else if is("GETNAME", 2) {
-        match &call.client.name[..] {
-            [] => call.client.reply.null(),
-            name => call.client.reply.bulk(name),
-        }
-    } else if is("ID", 2) {
-        call.client.reply.integer(i64::try_from(call.client.id).unwrap_or(i64::MAX));
-    } else {
-        return Err(unknown_subcommand(call));
-    }
-    Ok(())
-}
-
-pub(super) fn subscribe(call: &mut Call<'_>) -> Outcome {
-    for channel in call.args.from(1) {
-        if call.client.channels().len() >= MAX_CHANNELS {
-            return Err(Failure("ERR too many channels".into()));
-        }
-        call.client.subscribe(channel, &call.shared.events);
-        confirm(call.client, b"subscribe", Some(channel));
-    }
-    Ok(())
-}
-
-pub(super) fn unsubscribe(call: &mut Call<'_>) -> Outcome {
-    let mut channels: Vec<Vec<u8>> = call.args.from(1).map(<[u8]>::to_vec).collect();
-    if channels.is_empty() {
-        channels = call.client.channels().to_vec();
-    }
-    if channels.is_empty() {
-        confirm(call.client, b"unsubscribe", None);
-    }
-    for channel in channels {
-        call.client.unsubscribe(&channel);
-        confirm(call.client, b"unsubscribe", Some(&channel));
-    }
-    Ok(())
-}
-
-fn confirm(client: &mut Client, kind: &[u8], channel: Option<&[u8]>) {
-    let count = client.channels().len();
-    client.reply.push(3);
-    client.reply.bulk(kind);
-    match channel {
-        Some(channel) => client.reply.bulk(channel),
-        None => client.reply.null(),
-    }
-    client.reply.count(count);
-}
-
 pub(super) fn reset(call: &mut Call<'_>) -> Outcome {
-    for channel in call.client.channels().to_vec() {
-        call.client.unsubscribe(&channel);
+    let client = &mut *call.client;
+    for (names, is_pattern) in
+        [(client.channels().to_vec(), false), (client.patterns().to_vec(), true)]
+    {
+        names.iter().for_each(|name| client.unsubscribe(name, is_pattern));
     }
-    call.client.name.clear();
-    call.client.set_protocol(Protocol::Resp2, &call.shared.events);
-    call.client.reply.simple("RESET");
+    client.transaction.close(&call.shared.store);
+    client.mute = Mute::Nothing;
+    client.reply.protocol = Protocol::Resp2;
+    *client.seat.told.lock() = crate::seat::Told::default();
+    client.reply.simple("RESET");
     Ok(())
 }
 

@@ -1,7 +1,8 @@
 //! EXPIRE, TTL and their like.
 
+use super::Call;
+use super::failure::{Failure, Outcome, shown};
 use super::options::{EX, EXAT, PX, PXAT, Unit};
-use super::{Call, Failure, Outcome, shown};
 use crate::deadline::Deadline;
 use crate::request::Args;
 use crate::slot::Found;
@@ -58,7 +59,7 @@ impl Conditions {
                 () if is("LT") => all.if_earlier = true,
                 () => {
                     let option = shown(word, 128);
-                    return Err(Failure(format!("ERR Unsupported option {option}").into()));
+                    return Err(Failure::new(format!("ERR Unsupported option {option}")));
                 }
             }
         }
@@ -70,7 +71,7 @@ impl Conditions {
             () => return Ok(all),
         };
         let text = format!("ERR {clash} options at the same time are not compatible");
-        Err(Failure(text.into()))
+        Err(Failure::new(text))
     }
 
     /// Returns whether the condition holds. A key without a deadline lives forever: longer than any

@@ -1,18 +1,32 @@
-//! The commands: what each is called, how many words it takes, and what it does.
+//! The commands: how a request finds its command, and how that runs.
 
+mod clients;
+mod config;
 mod connection;
 mod expire;
+mod failure;
 mod info;
+mod keys;
+mod list;
+mod numbers;
+mod object;
 mod options;
+mod pubsub;
+mod scan;
+mod scripts;
 mod strings;
+mod table;
+mod transactions;
 
 use crate::client::Client;
 use crate::deadline::Now;
 use crate::request::Args;
 use crate::shared::Shared;
-use crate::slot::{Found, Full, Slot};
-use std::borrow::Cow;
+use crate::slot::{Found, Slot};
+use failure::{Failure, Outcome};
 use std::sync::atomic::Ordering;
+use table::{ALONE, AT_ONCE, COMMANDS, Command, LISTENS, NEEDS_ROOM, REFUSED};
+use tracing::warn;
 
 /// A command that runs.
 struct Call<'a> {
@@ -20,89 +34,89 @@ struct Call<'a> {
     client: &'a mut Client,
     args: Args<'a>,
     now: Now,
-    /// In lower case.
+    /// In lower case; a subcommand's has its command's before a `|`.
     name: &'static str,
 }
-
-/// An error, as the client reads it.
-struct Failure(Cow<'static, str>);
-
-type Outcome = Result<(), Failure>;
-
-/// How many words a command takes, its name included.
-#[derive(Clone, Copy)]
-enum Arity {
-    Exactly(usize),
-    AtLeast(usize),
-}
-
-use Arity::{AtLeast, Exactly};
-
-type Command = (&'static str, Arity, fn(&mut Call<'_>) -> Outcome);
-
-/// The most frequent first: they are looked for in this order.
-const COMMANDS: [Command; 31] = [
-    ("get", Exactly(2), strings::get),
-    ("set", AtLeast(3), strings::set),
-    ("ping", AtLeast(1), connection::ping),
-    ("del", AtLeast(2), strings::del),
-    ("exists", AtLeast(2), strings::exists),
-    ("getex", AtLeast(2), strings::getex),
-    ("expire", AtLeast(3), expire::expire),
-    ("pexpire", AtLeast(3), expire::pexpire),
-    ("expireat", AtLeast(3), expire::expireat),
-    ("pexpireat", AtLeast(3), expire::pexpireat),
-    ("ttl", Exactly(2), expire::ttl),
-    ("pttl", Exactly(2), expire::pttl),
-    ("expiretime", Exactly(2), expire::expiretime),
-    ("pexpiretime", Exactly(2), expire::pexpiretime),
-    ("persist", Exactly(2), expire::persist),
-    ("dbsize", Exactly(1), info::dbsize),
-    ("keys", Exactly(2), info::keys),
-    ("flushall", AtLeast(1), info::flush),
-    ("flushdb", AtLeast(1), info::flush),
-    ("info", AtLeast(1), info::info),
-    ("command", AtLeast(1), info::command),
-    ("config", AtLeast(2), info::config),
-    ("subscribe", AtLeast(2), connection::subscribe),
-    ("unsubscribe", AtLeast(1), connection::unsubscribe),
-    ("echo", Exactly(2), connection::echo),
-    ("hello", AtLeast(1), connection::hello),
-    ("auth", AtLeast(2), connection::auth),
-    ("select", Exactly(2), connection::select),
-    ("client", AtLeast(2), connection::client),
-    ("reset", Exactly(1), connection::reset),
-    ("quit", AtLeast(1), connection::quit),
-];
 
 /// Runs a request, and writes its reply.
 pub fn run(shared: &Shared, client: &mut Client, args: Args<'_>, now: Now) {
     let Some(word) = args.get(0) else { return };
-    shared.counts.commands.fetch_add(1, Ordering::Relaxed);
-    let known = COMMANDS.iter().find(|known| word.eq_ignore_ascii_case(known.0.as_bytes()));
-    let outcome = match known {
-        None => Err(unknown(word, args)),
-        Some((name, arity, _)) if !arity.takes(args.len()) => Err(wrong_arity(name)),
-        Some((name, _, _)) if client.is_listening_only() && !is_for_listeners(name) => {
-            Err(listens_only(name))
+    shared.commands.fetch_add(1, Ordering::Relaxed);
+    let start = client.reply.bytes().len();
+    let admitted = admit(shared, client, args, now);
+    client.last = admitted.as_ref().map_or("", |command| command.name);
+    let outcome = match admitted {
+        Ok(command) if client.transaction.queued().is_some() && !command.is(AT_ONCE) => {
+            transactions::queue(shared, client, args)
         }
-        Some((name, _, command)) => command(&mut Call { shared, client, args, now, name }),
+        Ok(command) => take_turn(command, &mut call(shared, client, args, now, command.name)),
+        // What a browser sends whom somebody tricked into it: nothing of it is run.
+        Err(_) if [&b"POST"[..], b"Host:"].iter().any(|it| word.eq_ignore_ascii_case(it)) => {
+            warn!(client = client.seat.id, "somebody speaks HTTP: the connection is ended");
+            client.closing = true;
+            Ok(())
+        }
+        Err(failure) => Err(transactions::refuse(shared, client, word, failure)),
     };
-    if let Err(Failure(text)) = outcome {
-        client.reply.error(&text);
+    if let Err(failure) = outcome {
+        client.reply.error(failure.text());
+    }
+    client.drop_unwanted(start);
+}
+
+fn call<'a>(
+    shared: &'a Shared,
+    client: &'a mut Client,
+    args: Args<'a>,
+    now: Now,
+    name: &'static str,
+) -> Call<'a> {
+    Call { shared, client, args, now, name }
+}
+
+/// Finds the command of a request that may be run or queued.
+fn admit(
+    shared: &Shared,
+    client: &Client,
+    args: Args<'_>,
+    now: Now,
+) -> Result<&'static Command, Failure> {
+    let command = find(args)?;
+    if !command.takes(args.len()) {
+        return Err(failure::wrong_arity(command.name));
+    }
+    if command.is(REFUSED) {
+        return Err(scripts::refusal());
+    }
+    if command.is(NEEDS_ROOM) && !shared.memory.make_room(&shared.store, now.instant) {
+        return Err(failure::no_memory());
+    }
+    if client.is_listening_only() && !command.is(LISTENS) {
+        return Err(failure::listens_only(command.name));
+    }
+    Ok(command)
+}
+
+fn find(args: Args<'_>) -> Result<&'static Command, Failure> {
+    let word = args.get(0).unwrap_or_default();
+    let is = |command: &&Command| word.eq_ignore_ascii_case(command.name.as_bytes());
+    let command = COMMANDS.iter().find(is).ok_or_else(|| failure::unknown(word, args))?;
+    match args.get(1) {
+        Some(word) if !command.subcommands.is_empty() => {
+            command.subcommand(word).ok_or_else(|| failure::unknown_subcommand(command.name, word))
+        }
+        _ => Ok(command),
     }
 }
 
-fn is_for_listeners(name: &str) -> bool {
-    ["subscribe", "unsubscribe", "ping", "quit", "reset"].contains(&name)
-}
-
-impl Arity {
-    fn takes(self, words: usize) -> bool {
-        match self {
-            Exactly(count) => words == count,
-            AtLeast(count) => words >= count,
-        }
+/// Runs a command when no other may come between.
+fn take_turn(command: &Command, call: &mut Call<'_>) -> Outcome {
+    if command.is(ALONE) {
+        let _turn = call.shared.turns.write();
+        (command.run)(call)
+    } else {
+        let _turn = call.shared.turns.read();
+        (command.run)(call)
     }
 }
 
@@ -121,50 +135,4 @@ impl<'a> Call<'a> {
     fn slot(&self) -> Slot<'a> {
         self.shared.store.slot(self.word(1), self.now.instant)
     }
-}
-
-impl From<Full> for Failure {
-    fn from(_: Full) -> Self {
-        Failure("ERR no room for more keys".into())
-    }
-}
-
-fn syntax_error() -> Failure {
-    Failure("ERR syntax error".into())
-}
-
-fn not_an_integer() -> Failure {
-    Failure("ERR value is not an integer or out of range".into())
-}
-
-fn listens_only(name: &str) -> Failure {
-    let allowed = "(P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET";
-    let text = format!("ERR Can't execute '{name}': only {allowed} are allowed in this context");
-    Failure(text.into())
-}
-
-fn wrong_arity(name: &str) -> Failure {
-    Failure(format!("ERR wrong number of arguments for '{name}' command").into())
-}
-
-fn unknown_subcommand(call: &Call<'_>) -> Failure {
-    let (subcommand, name) = (shown(call.word(1), 128), call.name.to_uppercase());
-    Failure(format!("ERR unknown subcommand '{subcommand}'. Try {name} HELP.").into())
-}
-
-/// Tells the beginning of what came, as Redis does.
-fn unknown(word: &[u8], args: Args<'_>) -> Failure {
-    let mut beginning = String::new();
-    for arg in args.from(1) {
-        if beginning.len() >= 128 {
-            break;
-        }
-        beginning += &format!("'{}' ", shown(arg, 128 - beginning.len()));
-    }
-    let name = shown(word, 128);
-    Failure(format!("ERR unknown command '{name}', with args beginning with: {beginning}").into())
-}
-
-fn shown(word: &[u8], max_len: usize) -> Cow<'_, str> {
-    String::from_utf8_lossy(&word[..word.len().min(max_len)])
 }

@@ -1,6 +1,7 @@
 //! The options of SET and GETEX, and how times are given.
 
-use super::{Call, Failure, not_an_integer, syntax_error};
+use super::Call;
+use super::failure::{Failure, not_an_integer, syntax_error};
 use crate::deadline::{Deadline, Now};
 use crate::request::{Args, number};
 
@@ -121,5 +122,5 @@ impl Unit {
 }
 
 fn invalid_expire_time(name: &str) -> Failure {
-    Failure(format!("ERR invalid expire time in '{name}' command").into())
+    Failure::new(format!("ERR invalid expire time in '{name}' command"))
 }

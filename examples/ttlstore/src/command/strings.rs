@@ -1,14 +1,38 @@
 //! GET, SET and their like.
 
-use super::options::{Condition, SetOptions, Ttl, getex_ttl};
-use super::{Call, Outcome};
+use super::Call;
+use super::failure::{Outcome, too_long, wrong_arity};
+use super::options::{Condition, EX, PX, SetOptions, Ttl, Unit, getex_ttl};
 use crate::slot::Found;
 
 pub(super) fn get(call: &mut Call<'_>) -> Outcome {
-    match call.find() {
+    let found = call.find();
+    tell(call, found)
+}
+
+fn tell(call: &mut Call<'_>, found: Option<Found<'_>>) -> Outcome {
+    match found {
         Some(found) => call.client.reply.bulk(&found.value().bytes),
         None => call.client.reply.null(),
     }
+    Ok(())
+}
+
+pub(super) fn mget(call: &mut Call<'_>) -> Outcome {
+    call.client.reply.array(call.args.len() - 1);
+    for key in call.args.from(1) {
+        if call.client.reply.is_overflown() {
+            break; // Nobody will read the rest.
+        }
+        let found = call.shared.store.find(key, call.now.instant);
+        tell(call, found)?;
+    }
+    Ok(())
+}
+
+pub(super) fn strlen(call: &mut Call<'_>) -> Outcome {
+    let length = call.find().map_or(0, |found| found.value().bytes.len());
+    call.client.reply.count(length);
     Ok(())
 }
 
@@ -41,6 +65,88 @@ pub(super) fn set(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
+pub(super) fn setex(call: &mut Call<'_>) -> Outcome {
+    set_until(call, EX)
+}
+
+pub(super) fn psetex(call: &mut Call<'_>) -> Outcome {
+    set_until(call, PX)
+}
+
+fn set_until(call: &mut Call<'_>, unit: Unit) -> Outcome {
+    let deadline = unit.positive(call.word(2), call)?;
+    call.slot().set(call.word(3), Some(deadline))?;
+    call.client.reply.ok();
+    Ok(())
+}
+
+pub(super) fn setnx(call: &mut Call<'_>) -> Outcome {
+    let slot = call.slot();
+    let is_new = slot.value().is_none();
+    if is_new {
+        slot.set(call.word(2), None)?;
+    } else {
+        drop(slot);
+    }
+    call.client.reply.integer(is_new.into());
+    Ok(())
+}
+
+pub(super) fn getset(call: &mut Call<'_>) -> Outcome {
+    let slot = call.slot();
+    let former = slot.value().map(|value| value.bytes.clone());
+    slot.set(call.word(2), None)?;
+    match former {
+        Some(bytes) => call.client.reply.bulk(&bytes),
+        None => call.client.reply.null(),
+    }
+    Ok(())
+}
+
+/// All or none, but for those for which there is no room.
+pub(super) fn mset(call: &mut Call<'_>) -> Outcome {
+    if call.args.len() % 2 == 0 {
+        return Err(wrong_arity(call.name));
+    }
+    let mut words = call.args.from(1);
+    while let (Some(key), Some(value)) = (words.next(), words.next()) {
+        call.shared.store.slot(key, call.now.instant).set(value, None)?;
+    }
+    call.client.reply.ok();
+    Ok(())
+}
+
+pub(super) fn msetnx(call: &mut Call<'_>) -> Outcome {
+    if call.args.len() % 2 == 0 {
+        return Err(wrong_arity(call.name));
+    }
+    let (store, now) = (&call.shared.store, call.now.instant);
+    let is_there = call.args.from(1).step_by(2).any(|key| store.find(key, now).is_some());
+    if is_there {
+        call.client.reply.integer(0);
+        return Ok(());
+    }
+    let mut words = call.args.from(1);
+    while let (Some(key), Some(value)) = (words.next(), words.next()) {
+        store.slot(key, now).set(value, None)?;
+    }
+    call.client.reply.integer(1);
+    Ok(())
+}
+
+pub(super) fn append(call: &mut Call<'_>) -> Outcome {
+    let slot = call.slot();
+    let former = slot.value();
+    let deadline = former.and_then(|value| value.deadline);
+    let bytes = [former.map_or(&[][..], |value| &value.bytes), call.word(2)].concat();
+    if bytes.len() > call.shared.bounds.request.max_frame {
+        return Err(too_long());
+    }
+    slot.set(&bytes, deadline)?;
+    call.client.reply.count(bytes.len());
+    Ok(())
+}
+
 pub(super) fn getex(call: &mut Call<'_>) -> Outcome {
     let ttl = getex_ttl(call.args)?;
     let Some(mut found) = call.find() else {
@@ -64,18 +170,10 @@ pub(super) fn getex(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// Deletes one key after the other, not all in one step.
-pub(super) fn del(call: &mut Call<'_>) -> Outcome {
-    let (store, now) = (&call.shared.store, call.now.instant);
-    let found = call.args.from(1).filter_map(|key| store.find(key, now));
-    let removed = found.map(Found::remove).count();
-    call.client.reply.count(removed);
-    Ok(())
-}
-
-pub(super) fn exists(call: &mut Call<'_>) -> Outcome {
-    let (store, now) = (&call.shared.store, call.now.instant);
-    let found = call.args.from(1).filter_map(|key| store.find(key, now)).count();
-    call.client.reply.count(found);
+pub(super) fn getdel(call: &mut Call<'_>) -> Outcome {
+    match call.find().map(Found::remove) {
+        Some(value) => call.client.reply.bulk(&value.bytes),
+        None => call.client.reply.null(),
+    }
     Ok(())
 }

@@ -8,6 +8,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tickwheel::{ManualClock, Timer};
+use tickwheel_ttlstore::memory::Policy;
 use tickwheel_ttlstore::request::Limits;
 use tickwheel_ttlstore::server;
 use tickwheel_ttlstore::shared::{Bounds, Shared};
@@ -19,7 +20,12 @@ pub const PATIENCE: Duration = Duration::from_secs(20);
 pub const BOUNDS: Bounds = Bounds {
     max_clients: 20,
     request: Limits { max_frame: 1 << 20, max_args: 1000 },
+    max_reply: 16 << 20,
     max_backlog: 1 << 20,
+    max_held: 64 << 20,
+    max_stall: PATIENCE,
+    max_memory: 0,
+    policy: Policy::NoEviction,
 };
 
 /// Ends when it is dropped.
@@ -118,7 +124,27 @@ impl Raw {
         assert_eq!(String::from_utf8_lossy(&got), wanted, "{read:?}");
     }
 
-    /// Reads everything that comes until the server closes the connection.
+    /// Reads the two messages that a key's end makes for a subscriber to the channel and to
+    /// `__key*:expired`. Returns the key.
+    pub fn event(&mut self) -> String {
+        self.expect("*3\r\n$7\r\nmessage\r\n$22\r\n__keyevent@0__:expired\r\n");
+        let key = self.bulk();
+        self.expect("*4\r\n$8\r\npmessage\r\n$14\r\n__key*:expired\r\n");
+        self.expect("$22\r\n__keyevent@0__:expired\r\n");
+        assert_eq!(self.bulk(), key);
+        key
+    }
+
+    /// Reads a bulk of less than ten bytes.
+    fn bulk(&mut self) -> String {
+        let mut head = [0; 4];
+        self.0.read_exact(&mut head).expect("a length");
+        let mut word = vec![0; usize::from(head[1] - b'0') + 2];
+        self.0.read_exact(&mut word).expect("a word");
+        String::from_utf8_lossy(&word[..word.len() - 2]).into_owned()
+    }
+
+    /// All that comes until the server closes the connection.
     pub fn rest(&mut self) -> String {
         let mut rest = Vec::new();
         let mut piece = [0; 4096];

@@ -3,32 +3,9 @@
 //! The servers are asked one after the other, so nothing may depend on the milliseconds between:
 //! TTLs that are compared with others are minutes apart, and short ones end in a pause.
 
+use crate::draws::COMMANDS;
 use fastrand::Rng;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-
-/// All that are drawn.
-pub(crate) const COMMANDS: [&str; 20] = [
-    "set",
-    "get",
-    "getex",
-    "del",
-    "exists",
-    "expire",
-    "pexpire",
-    "expireat",
-    "pexpireat",
-    "ttl",
-    "pttl",
-    "expiretime",
-    "pexpiretime",
-    "persist",
-    "dbsize",
-    "keys",
-    "flushall",
-    "select",
-    "ping",
-    "echo",
-];
 
 const KEYS: [&str; 5] = ["a", "b", "key:1", "key:2", "\u{e9}*[x]"];
 
@@ -41,12 +18,12 @@ pub(crate) struct Sequence {
     pub(crate) seed: u64,
     /// Times of the wall clock at which keys were told to expire.
     pub(crate) dates_ms: Vec<i64>,
-    random: Rng,
+    pub(crate) random: Rng,
     start_ms: i64,
     /// Minutes that no command has used.
-    minutes: Vec<i64>,
+    pub(crate) minutes: Vec<i64>,
     /// What comes next, the last first.
-    planned: Vec<Step>,
+    pub(crate) planned: Vec<Step>,
     left: usize,
 }
 
@@ -73,18 +50,22 @@ impl Sequence {
         }
         self.left = self.left.checked_sub(1)?;
         Some(match self.random.u32(..100) {
-            0..30 => self.set(),
-            30..50 => self.expire(),
-            50..65 => self.ttl(),
-            65..75 => self.getex(),
-            75..90 => self.plain(),
-            90..98 => self.wrong(),
+            0..18 => self.set(),
+            18..30 => self.expire(),
+            30..40 => self.ttl(),
+            40..45 => self.getex(),
+            45..55 => self.plain(),
+            55..73 => self.value(),
+            73..80 => self.keyspace(),
+            80..88 => self.transaction(),
+            88..92 => self.administer(),
+            92..98 => self.wrong(),
             98 => self.soon(),
             _ => self.count(),
         })
     }
 
-    fn set(&mut self) -> Step {
+    pub(crate) fn set(&mut self) -> Step {
         let value = ["", "v", "longer value"][self.random.usize(..3)];
         let mut words = vec!["set".to_owned(), self.key(), value.to_owned()];
         for _ in 0..self.random.usize(..3) {
@@ -111,7 +92,7 @@ impl Sequence {
         }
     }
 
-    fn expire(&mut self) -> Step {
+    pub(crate) fn expire(&mut self) -> Step {
         let (command, unit) =
             [("expire", "ex"), ("pexpire", "px"), ("EXPIREAT", "exat"), ("pexpireat", "pxat")]
                 [self.random.usize(..4)];
@@ -122,8 +103,8 @@ impl Sequence {
         Step::Ask(bytes(words))
     }
 
-    /// Returns digits: mostly a time that nothing else has.
-    fn time(&mut self, unit: &str) -> String {
+    /// Digits: mostly a time that nothing else has.
+    pub(crate) fn time(&mut self, unit: &str) -> String {
         if self.random.u32(..8) == 0 {
             let odd = [
                 "0",
@@ -162,13 +143,13 @@ impl Sequence {
         }
     }
 
-    fn ttl(&mut self) -> Step {
+    pub(crate) fn ttl(&mut self) -> Step {
         let commands = ["ttl", "pttl", "expiretime", "PEXPIRETIME", "persist"];
         let key = self.key();
         ask(&[commands[self.random.usize(..5)], &key])
     }
 
-    fn plain(&mut self) -> Step {
+    pub(crate) fn plain(&mut self) -> Step {
         let (one, other) = (self.key(), self.key());
         match self.random.u32(..18) {
             0..6 => ask(&["get", &one]),
@@ -197,6 +178,9 @@ impl Sequence {
             return self.count();
         }
         words.resize_with(count + 1, || self.key());
+        if ["multi", "randomkey"].contains(&&*words[0]) && count == 0 {
+            return self.transaction();
+        }
         Step::Ask(bytes(words))
     }
 
@@ -222,15 +206,15 @@ impl Sequence {
         ask(&[&["exists"], &KEYS[..]].concat())
     }
 
-    fn key(&mut self) -> String {
+    pub(crate) fn key(&mut self) -> String {
         KEYS[self.random.usize(..KEYS.len())].to_owned()
     }
 }
 
-fn ask(words: &[&str]) -> Step {
+pub(crate) fn ask(words: &[&str]) -> Step {
     Step::Ask(words.iter().map(|word| word.as_bytes().to_vec()).collect())
 }
 
-fn bytes(words: Vec<String>) -> Vec<Vec<u8>> {
+pub(crate) fn bytes(words: Vec<String>) -> Vec<Vec<u8>> {
     words.into_iter().map(String::into_bytes).collect()
 }
