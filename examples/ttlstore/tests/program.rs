@@ -1,56 +1,15 @@
 //! The program itself: its help, its log, its figures, its end.
 
 mod common;
+mod running;
 
-use common::{connect, told};
-use rustix::process::{Pid, Signal, kill_process};
-use std::io::{BufRead, BufReader, Read, Write};
+use common::{PATIENCE, connect, told};
+use running::Program;
+use rustix::process::Signal;
+use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::process::{Child, ChildStdout, Command, Stdio};
-
-/// Killed when it is dropped, if it has not ended by itself.
-struct Program {
-    child: Child,
-    log: BufReader<ChildStdout>,
-}
-
-impl Program {
-    fn start(options: &[&str]) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_ttlstore"))
-            .args(["--port", "0", "--stats-port", "0"])
-            .args(options)
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("a program that starts");
-        let log = BufReader::new(child.stdout.take().expect("a pipe"));
-        Program { child, log }
-    }
-
-    /// Returns the port in the next line of the log that says this.
-    fn port(&mut self, text: &str) -> u16 {
-        let mut line = String::new();
-        self.log.read_line(&mut line).expect("a log");
-        let (_, after) = line.split_once(text).unwrap_or_else(|| panic!("{line}"));
-        let (_, port) = after.split_once(':').expect("an address");
-        port.trim().trim_end_matches("/metrics").parse().expect("a port")
-    }
-
-    fn end(mut self, signal: Signal) -> String {
-        let pid = Pid::from_child(&self.child);
-        kill_process(pid, signal).expect("it runs");
-        let mut rest = String::new();
-        self.log.read_to_string(&mut rest).expect("a log");
-        assert!(self.child.wait().expect("it ends").success(), "{rest}");
-        rest
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        // It has ended already, unless its test failed.
-        let _ = self.child.kill();
-    }
-}
+use std::process::Command;
+use std::time::Instant;
 
 fn scrape(port: u16, path: &str) -> String {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
@@ -85,6 +44,25 @@ fn it_says_at_the_end_what_was_pending() {
         assert!(end.contains("3 keys are lost, 0 have expired"), "{end}");
         assert!(end.contains("2 of them were to expire, the first in "), "{end}");
     }
+}
+
+/// The memory goes back as a whole: to free a key takes longer than to tell what it had.
+#[test]
+fn it_ends_soon_with_many_keys() {
+    let mut program = Program::start(&[]);
+    let mut client = connect(program.port("listening on "), 2);
+    for start in (0..300_000).step_by(10_000) {
+        let mut pipe = redis::pipe();
+        for key in start..start + 10_000 {
+            pipe.cmd("SET").arg(key).arg("value").arg("EX").arg(1000).ignore();
+        }
+        pipe.exec(&mut client).expect("a reply");
+    }
+    let start = Instant::now();
+    let end = program.end(Signal::TERM);
+    assert!(end.contains("300000 keys are lost"), "{end}");
+    assert!(end.contains("300000 of them were to expire"), "{end}");
+    assert!(start.elapsed() < PATIENCE, "it took {:?}", start.elapsed());
 }
 
 #[test]

@@ -3,11 +3,13 @@
 //!
 //! Both servers run already. They are measured one after the other.
 
+mod crowd;
 mod keys;
 mod listener;
 mod plot;
 
 use clap::Parser;
+use crowd::Crowd;
 use hdrhistogram::Histogram;
 use keys::Keys;
 use serde::Serialize;
@@ -28,6 +30,9 @@ struct Options {
     /// Over how many seconds their deadlines are spread
     #[arg(long, default_value_t = 20)]
     seconds: u64,
+    /// How many others listen to the events
+    #[arg(long, default_value_t = 0)]
+    subscribers: usize,
     /// Draws the distributions into this file
     #[arg(long)]
     svg: Option<PathBuf>,
@@ -52,7 +57,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut measured = Vec::new();
     for server in &options.servers {
         let (name, port) = server.split_once('=').ok_or("a server is name=port")?;
-        let late = measure(port.parse()?, options.keys, Duration::from_secs(options.seconds))?;
+        let port = port.parse()?;
+        let _crowd = Crowd::join(port, options.subscribers)?;
+        let late = measure(port, options.keys, Duration::from_secs(options.seconds))?;
         eprintln!("{name}: {} keys have expired", late.by_us.len());
         measured.push((name.to_owned(), late));
     }

@@ -1,0 +1,90 @@
+//! The program in a process of its own.
+
+#![allow(dead_code)] // Each test uses a part of it.
+
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread;
+use std::time::Duration;
+
+/// Killed when it is dropped, if it has not ended by itself.
+pub struct Program {
+    child: Child,
+    /// The lines of its log, and of what it says of panics.
+    log: Receiver<String>,
+}
+
+impl Program {
+    pub fn start(options: &[&str]) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_ttlstore"))
+            .args(["--port", "0", "--stats-port", "0"])
+            .args(options)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("a program that starts");
+        // Read at once: a full pipe would stop the program.
+        let (sender, log) = mpsc::channel();
+        read(child.stdout.take().expect("a pipe"), sender.clone());
+        read(child.stderr.take().expect("a pipe"), sender);
+        Program { child, log }
+    }
+
+    /// The port in the next line of the log that says this.
+    pub fn port(&mut self, text: &str) -> u16 {
+        let line = self.log.recv().expect("a log");
+        let (_, after) = line.split_once(text).unwrap_or_else(|| panic!("{line}"));
+        let (_, port) = after.split_once(':').expect("an address");
+        port.trim().trim_end_matches("/metrics").parse().expect("a port")
+    }
+
+    /// Bytes of memory that it takes now.
+    pub fn rss(&self) -> u64 {
+        let status = self.proc("status");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a size");
+        let kib = line.trim().trim_end_matches("kB").trim().parse::<u64>().expect("a number");
+        kib * 1024
+    }
+
+    /// How long it has computed, in hundredths of a second.
+    pub fn cpu(&self) -> Duration {
+        let stat = self.proc("stat");
+        let (_, after) = stat.rsplit_once(')').expect("a name");
+        let ticks = after.split(' ').skip(12).take(2).map(|it| it.parse::<u64>().expect("ticks"));
+        Duration::from_millis(10 * ticks.sum::<u64>())
+    }
+
+    fn proc(&self, file: &str) -> String {
+        fs::read_to_string(format!("/proc/{}/{file}", self.child.id())).expect("it runs")
+    }
+
+    /// Ends it, and returns the rest of its log.
+    pub fn end(mut self, signal: Signal) -> String {
+        let pid = Pid::from_child(&self.child);
+        kill_process(pid, signal).expect("it runs");
+        let rest: Vec<String> = self.log.iter().collect();
+        let rest = rest.join("\n");
+        assert!(self.child.wait().expect("it ends").success(), "{rest}");
+        assert!(!rest.contains("panicked at"), "{rest}");
+        rest
+    }
+}
+
+fn read(pipe: impl Read + Send + 'static, lines: Sender<String>) {
+    thread::spawn(move || {
+        for line in BufReader::new(pipe).lines().map_while(Result::ok) {
+            // Nobody listens any more when the test is over.
+            let _ = lines.send(line);
+        }
+    });
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // It has ended already, unless its test failed.
+        let _ = self.child.kill();
+    }
+}
