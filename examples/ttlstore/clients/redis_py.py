@@ -37,7 +37,7 @@ def events(client):
     with client.pubsub() as pubsub:
         pubsub.subscribe("__keyevent@0__:expired")
         assert pubsub.get_message(timeout=5)["type"] == "subscribe"
-        deadlines = {f"key:{n}".encode(): int(time.time() * 1000) + 200 + 5 * n for n in range(100)}
+        deadlines = {f"key:{n}".encode(): int(time.time() * 1000) + 2000 + 5 * n for n in range(100)}
         for key, deadline in deadlines.items():
             client.set(key, "value", pxat=deadline)
         assert client.dbsize() == 100
