@@ -98,6 +98,7 @@ impl Reply {
             self.is_overflown = true; // The connection will be cut: nobody reads the rest.
             return;
         }
+        self.bytes.reserve(bytes.len() + 32); // At once: to grow twice may take twice as much.
         self.length(b'$', bytes.len());
         self.bytes.extend_from_slice(bytes);
         self.bytes.extend_from_slice(b"\r\n");

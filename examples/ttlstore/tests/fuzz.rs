@@ -89,11 +89,11 @@ fn mutated_traffic_does_no_harm() {
     common::until("all others are gone", || {
         told(&mut client, "info clients").contains("connected_clients:1\r")
     });
-    // A hundredth of a second, and an eighth of the time would be a loop that never sleeps.
+    // A loop that never sleeps takes more, also beside other programs.
     let busy = program.cpu();
     thread::sleep(Duration::from_secs(1));
     let used = program.cpu() - busy;
-    assert!(used < Duration::from_millis(500), "idle, it took {used:?} in a second");
+    assert!(used < Duration::from_millis(100), "idle, it took {used:?} in a second");
     let end = program.end(rustix::process::Signal::TERM);
     assert!(end.contains("ending: 0 keys are lost"), "{end}");
 }
