@@ -1,5 +1,6 @@
 //! The encoding: which metrics there are, and their names, labels and help.
 
+use crate::durable;
 use crate::figures::{
     Count, Figures, LatenessFigures, LeaseFigures, LevelFigures, PurgatoryFigures, TimerFigures,
 };
@@ -8,7 +9,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 use std::fmt;
 
-type Encoder<'a, 'b> = &'a mut DescriptorEncoder<'b>;
+pub(crate) type Encoder<'a, 'b> = &'a mut DescriptorEncoder<'b>;
 
 /// The bars of the lateness that have a bound of their own, those of 2^n nanoseconds: from 8 µs to
 /// 69 s. Always all of them: a series that begins with its first timer has no rate before the
@@ -31,11 +32,14 @@ pub(crate) fn all(encoder: Encoder<'_, '_>, figures: &Figures) -> fmt::Result {
     if !figures.leases.is_empty() {
         leases(encoder, &figures.leases)?;
     }
+    if !figures.durables.is_empty() {
+        durable::encode(encoder, &figures.durables)?;
+    }
     Ok(())
 }
 
 /// Encodes a metric that goes up and down.
-fn gauges<L: EncodeLabelSet>(
+pub(crate) fn gauges<L: EncodeLabelSet>(
     encoder: Encoder<'_, '_>,
     name: &str,
     help: &str,
@@ -48,7 +52,7 @@ fn gauges<L: EncodeLabelSet>(
 }
 
 /// Encodes a metric that only grows. Its name gets the suffix `_total`.
-fn counters<L: EncodeLabelSet>(
+pub(crate) fn counters<L: EncodeLabelSet>(
     encoder: Encoder<'_, '_>,
     name: &str,
     help: &str,

@@ -1,5 +1,6 @@
 //! The figures: what was read from everything that is registered, at one moment.
 
+use crate::durable::DurableFigures;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use tickwheel::lease::LeaseStats;
@@ -32,8 +33,11 @@ pub struct Figures {
     pub purgatories: Vec<PurgatoryFigures>,
     /// The keyed timers, and how many keys each has.
     pub keyed_timers: Vec<Count>,
-    /// The sets of leases.
-    pub leases: Vec<LeaseFigures>,
+    /// The leases, and how many are held.
+    pub leases: Vec<Count>,
+    /// The nodes of durable timers.
+    #[serde(default)]
+    pub durables: Vec<DurableFigures>,
 }
 
 /// The figures of a timer: [`Stats`] and [`Snapshot`].

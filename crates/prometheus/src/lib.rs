@@ -4,10 +4,10 @@
 
 // In reading order: what is registered, what is read from it, how Prometheus gets that.
 mod metrics;
+mod durable;
 mod figures;
 mod encode;
 
-pub use figures::{
-    Count, Figures, LatenessFigures, LeaseFigures, LevelFigures, PurgatoryFigures, TimerFigures,
-};
+pub use durable::DurableFigures;
+pub use figures::{Count, Figures, LatenessFigures, LevelFigures, PurgatoryFigures, TimerFigures};
 pub use metrics::Metrics;

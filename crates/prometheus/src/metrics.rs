@@ -1,5 +1,6 @@
 //! The metrics: what is registered, by name, and read at each scrape.
 
+use crate::durable::DurableFigures;
 use crate::encode;
 use crate::figures::{Count, Figures, LeaseFigures, PurgatoryFigures, TimerFigures};
 use prometheus_client::collector::Collector;
@@ -19,7 +20,7 @@ use tickwheel::{Timer, WeakTimer};
 /// it is asked for: between scrapes this costs nothing. A scrape looks at every shard and every
 /// bucket once, at no timer; it holds no lock for long.
 ///
-/// Names become the labels `timer`, `purgatory`, `keyed_timer` and `leases`. A name that is taken
+/// Names become the labels `timer`, `purgatory`, `keyed_timer`, `leases` and `durable`. A name that is taken
 /// gets a number: the second timer called `sessions` is shown as `sessions-2`.
 ///
 /// Cloning shares the metrics.
@@ -52,7 +53,8 @@ struct Sources {
     timers: Vec<Source<Option<TimerFigures>>>,
     purgatories: Vec<Source<PurgatoryFigures>>,
     keyed_timers: Vec<Source<Count>>,
-    leases: Vec<Source<LeaseFigures>>,
+    leases: Vec<Source<Count>>,
+    durables: Vec<Source<DurableFigures>>,
 }
 
 /// Reads the figures of something that is shown under this name.
@@ -112,6 +114,19 @@ impl Metrics {
         add(&mut self.lock().leases, name, move |name| LeaseFigures::new(name, &leases.stats()));
     }
 
+    /// Registers a node of durable timers. The metrics keep a clone of it: drop them, too, where
+    /// dropping the last clone has to stop the node; a drain does not wait for them.
+    #[cfg(feature = "durable")]
+    pub fn durable<S: tickwheel_durable::store::Store>(
+        &self,
+        name: &str,
+        node: &tickwheel_durable::Durable<S>,
+    ) {
+        let node = node.clone();
+        let read = move |name: &str| DurableFigures::new(name, &node.stats());
+        add(&mut self.lock().durables, name, read);
+    }
+
     /// Reads all figures, also those that would be too many for Prometheus: the entries of each
     /// slot.
     #[must_use]
@@ -123,6 +138,7 @@ impl Metrics {
             purgatories: sources.purgatories.iter().map(Source::read).collect(),
             keyed_timers: sources.keyed_timers.iter().map(Source::read).collect(),
             leases: sources.leases.iter().map(Source::read).collect(),
+            durables: sources.durables.iter().map(Source::read).collect(),
         }
     }
 
@@ -183,6 +199,7 @@ impl fmt::Debug for Metrics {
             .field("purgatories", &names(&sources.purgatories))
             .field("keyed_timers", &names(&sources.keyed_timers))
             .field("leases", &names(&sources.leases))
+            .field("durables", &names(&sources.durables))
             .finish()
     }
 }

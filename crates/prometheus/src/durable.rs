@@ -1,0 +1,91 @@
+//! The figures of a node of durable timers, and their metrics.
+
+use crate::encode::{Encoder, counters, gauges};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// The figures of a node of durable timers: what it has done since it was started, and how it
+/// stands. `Stats` of `tickwheel-durable` says what each means.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+#[allow(missing_docs)]
+pub struct DurableFigures {
+    /// The name that it is shown under.
+    pub name: String,
+    pub scheduled: u64,
+    pub cancelled: u64,
+    pub claimed: u64,
+    pub done: u64,
+    pub retried: u64,
+    pub dead: u64,
+    pub panicked: u64,
+    pub swept: u64,
+    pub errors: u64,
+    pub leases_lost: u64,
+    pub near: u64,
+    pub ready: u64,
+    pub in_flight: u64,
+    pub slots: u64,
+}
+
+#[cfg(feature = "durable")]
+impl DurableFigures {
+    pub(crate) fn new(name: &str, stats: &tickwheel_durable::Stats) -> Self {
+        DurableFigures {
+            name: name.to_owned(),
+            scheduled: stats.scheduled,
+            cancelled: stats.cancelled,
+            claimed: stats.claimed,
+            done: stats.done,
+            retried: stats.retried,
+            dead: stats.dead,
+            panicked: stats.panicked,
+            swept: stats.swept,
+            errors: stats.errors,
+            leases_lost: stats.leases_lost,
+            near: stats.near,
+            ready: stats.ready,
+            in_flight: stats.in_flight,
+            slots: stats.slots,
+        }
+    }
+}
+
+/// The end of a metric's name, its help, and where its value is.
+type Metric = (&'static str, &'static str, fn(&DurableFigures) -> u64);
+
+const COUNTERS: [Metric; 10] = [
+    ("scheduled", "Timers that this node scheduled.", |node| node.scheduled),
+    ("cancelled", "Timers that this node cancelled.", |node| node.cancelled),
+    ("claimed", "Timers that this node claimed, each attempt counted.", |node| node.claimed),
+    ("done", "Timers whose handlers succeeded.", |node| node.done),
+    ("retried", "Attempts that failed and are repeated.", |node| node.retried),
+    ("dead", "Timers that were given up.", |node| node.dead),
+    ("panicked", "Panics of handlers.", |node| node.panicked),
+    ("swept", "Timers that only a sweep found.", |node| node.swept),
+    ("errors", "Calls to the store that failed.", |node| node.errors),
+    ("leases_lost", "Leases of this node that ran out.", |node| node.leases_lost),
+];
+
+const GAUGES: [Metric; 4] = [
+    ("near", "Timers in the wheel.", |node| node.near),
+    ("ready", "Timers that are due and wait to be claimed.", |node| node.ready),
+    ("in_flight", "Timers that are claimed and not acknowledged.", |node| node.in_flight),
+    ("slots", "Slots that this node owns.", |node| node.slots),
+];
+
+pub(crate) fn encode(encoder: Encoder<'_, '_>, nodes: &[DurableFigures]) -> fmt::Result {
+    fn label(node: &DurableFigures) -> [(&'static str, &str); 1] {
+        [("durable", &node.name)]
+    }
+    for (what, help, value) in COUNTERS {
+        let name = format!("tickwheel_durable_{what}");
+        counters(encoder, &name, help, nodes.iter().map(|node| (label(node), value(node))))?;
+    }
+    for (what, help, value) in GAUGES {
+        let name = format!("tickwheel_durable_{what}");
+        let samples = nodes.iter().map(|node| (label(node), value(node) as usize));
+        gauges(encoder, &name, help, samples)?;
+    }
+    Ok(())
+}
