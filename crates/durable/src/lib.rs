@@ -19,8 +19,11 @@ mod due;
 mod durable;
 mod entry;
 mod error;
+#[cfg(all(test, tickwheel_model))]
+mod models;
 mod node;
 pub mod store;
+mod sync;
 mod time;
 
 /// Compiles and runs the README's example.

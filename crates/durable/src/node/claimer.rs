@@ -40,7 +40,10 @@ pub(crate) async fn run<S: Store>(
 }
 
 #[tracing::instrument(level = "debug", skip_all, fields(places = places.len()))]
-async fn claim<S: Store>(node: &Node<S>, places: Vec<Place>) -> Vec<crate::store::ClaimedRow> {
+pub(crate) async fn claim<S: Store>(
+    node: &Node<S>,
+    places: Vec<Place>,
+) -> Vec<crate::store::ClaimedRow> {
     let (claims, refused) = node.slots.begin_claims(places);
     node.window.finish(&refused); // Another node's by now, which finds them.
     let Some(owner) = node.slots.node().filter(|_| !claims.is_empty()) else {

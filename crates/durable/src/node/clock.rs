@@ -1,8 +1,9 @@
 //! The store's clock, as far as it is known here.
 
+use crate::sync::{Mutex, MutexGuard};
 use crate::time::StoreTime;
 use std::ops::RangeInclusive;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 use tickwheel::Timer;
 
@@ -21,8 +22,10 @@ struct Sample {
 }
 
 /// For how long a sample may be kept because it was answered faster than later ones: two clocks
-/// drift apart by a millisecond in this time, and a clock that was set is followed after it.
+/// drift apart by a millisecond in this time.
 const FRESH: Duration = Duration::from_secs(10);
+/// By how much two samples may contradict each other before a clock must have been set.
+const DRIFT: Duration = Duration::from_millis(5);
 
 impl StoreClock {
     pub(crate) fn new(timer: Timer) -> Self {
@@ -38,7 +41,11 @@ impl StoreClock {
         let mut known = self.lock();
         let width = |sample: &Sample| sample.answered.saturating_duration_since(sample.asked);
         let old = sample.answered.saturating_duration_since(known.answered) > FRESH;
-        if old || known.shown == StoreTime::MIN || width(&sample) <= width(&known) {
+        // Both cannot be right unless one of the clocks was set between.
+        let latest = known.shown.plus(sample.answered.saturating_duration_since(known.asked));
+        let earliest = known.shown.plus(sample.asked.saturating_duration_since(known.answered));
+        let was_set = shown > latest.plus(DRIFT) || shown.plus(DRIFT) < earliest;
+        if old || was_set || known.shown == StoreTime::MIN || width(&sample) <= width(&known) {
             *known = sample;
         }
     }
@@ -94,10 +101,16 @@ mod tests {
         assert_eq!(store.instant_of(at(1_007)), timer.now() + Duration::from_secs(5));
         let asked = timer.now();
         clock.advance(Duration::from_secs(2));
-        store.observe(asked, at(5)); // A slow answer tells nothing new;
-        assert_eq!(store.earliest(), at(1_004));
+        store.observe(asked, at(1_005)); // A slow answer tells nothing new;
+        assert_eq!((store.earliest(), store.latest()), (at(1_004), at(1_005)));
         clock.advance(FRESH);
-        store.observe(timer.now(), at(5)); // a clock that was set back is believed.
-        assert_eq!(store.latest(), at(5));
+        store.observe(asked, at(1_014)); // but an old one is given up for it.
+        assert_eq!((store.earliest(), store.latest()), (at(1_014), at(1_026)));
+        for set in [5, 2_000] {
+            let asked = timer.now();
+            clock.advance(Duration::from_secs(1));
+            store.observe(asked, at(set)); // A clock that was set is believed at once.
+            assert_eq!((store.earliest(), store.latest()), (at(set), at(set + 1)));
+        }
     }
 }

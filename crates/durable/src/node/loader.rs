@@ -32,7 +32,7 @@ struct Scan {
     sweep: bool,
 }
 
-struct Loader<S> {
+pub(crate) struct Loader<S> {
     node: Arc<Node<S>>,
     scans: VecDeque<Scan>,
     /// When the window is moved next, and when each kind of sweep is due.
@@ -43,11 +43,7 @@ struct Loader<S> {
 }
 
 pub(crate) async fn run<S: Store>(node: Arc<Node<S>>) {
-    let now = node.timer.now();
-    let (window, sweep, long_sweep) = (now, now + SWEEP, now + LONG_SWEEP);
-    let full_sweep = now + FULL_SWEEP;
-    let scans = VecDeque::new();
-    let mut loader = Loader { node, scans, window, sweep, long_sweep, full_sweep };
+    let mut loader = Loader::new(node);
     let mut member = None;
     loop {
         let node = Arc::clone(&loader.node);
@@ -70,6 +66,13 @@ pub(crate) async fn run<S: Store>(node: Arc<Node<S>>) {
 }
 
 impl<S: Store> Loader<S> {
+    pub(crate) fn new(node: Arc<Node<S>>) -> Self {
+        let now = node.timer.now();
+        let (window, sweep, long_sweep) = (now, now + SWEEP, now + LONG_SWEEP);
+        let full_sweep = now + FULL_SWEEP;
+        Loader { node, scans: VecDeque::new(), window, sweep, long_sweep, full_sweep }
+    }
+
     /// Forgets what another lease had loaded.
     fn begin_anew(&mut self) {
         self.node.window.clear();
@@ -77,7 +80,8 @@ impl<S: Store> Loader<S> {
         self.window = self.node.timer.now();
     }
 
-    async fn round(&mut self, id: NodeId) -> Result<(), Error> {
+    /// Takes hints, moves the window and loads a page.
+    pub(crate) async fn round(&mut self, id: NodeId) -> Result<(), Error> {
         let node = Arc::clone(&self.node);
         let asked = node.timer.now();
         let hints = node.store.hints(id).await?;

@@ -101,8 +101,8 @@ async fn rounds<S: Store>(node: &Node<S>, id: NodeId, leave: &mut watch::Receive
     }
 }
 
-/// Looks once at who owns what. Returns whether the node has left.
-async fn round<S: Store>(
+/// One look at who owns what; returns whether the node has left.
+pub(crate) async fn round<S: Store>(
     node: &Node<S>,
     id: NodeId,
     leaving: bool,

@@ -1,8 +1,9 @@
 //! One handler for a key at a time.
 
 use crate::store::ClaimedRow;
+use crate::sync::{Mutex, MutexGuard};
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 use tokio::sync::OwnedSemaphorePermit;
 
 /// A claimed timer, and its place among those in flight.

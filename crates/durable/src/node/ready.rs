@@ -1,8 +1,9 @@
 //! Timers that are due and wait to be claimed, and those that are in a handler's hands.
 
 use crate::store::Place;
+use crate::sync::{Mutex, MutexGuard};
 use std::collections::{BTreeSet, HashSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 

@@ -5,6 +5,7 @@ use crate::entry::{When, check_payload};
 use crate::node::Node;
 use crate::node::per_key::{PerKey, Work};
 use crate::store::{Ack, ClaimedRow, Ending, Store};
+use crate::sync::spawn;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -38,7 +39,7 @@ impl<S: Store> Runner<S> {
     pub(crate) fn begin(self: &Arc<Self>, work: Work) {
         if let Some(work) = self.per_key.begin(work) {
             let runner = Arc::clone(self);
-            tokio::spawn(async move {
+            spawn(async move {
                 let mut next = Some(work);
                 while let Some((row, permit)) = next {
                     let key = row.key.clone();
@@ -71,7 +72,7 @@ impl<S: Store> Runner<S> {
         let due = self.due(row);
         let runner = Arc::clone(self);
         // A task of its own contains the panic, of the handler and of its future.
-        let outcome = tokio::spawn(async move { (runner.handler)(due).await }).await;
+        let outcome = spawn(async move { (runner.handler)(due).await }).await;
         let outcome = outcome.unwrap_or_else(|error| {
             self.node.counters.panicked.add(1);
             tracing::error!(%error, "a handler panicked");

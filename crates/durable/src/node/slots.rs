@@ -1,8 +1,9 @@
 //! The slots that a node owns, and what it has in flight in each.
 
 use crate::store::{Claim, NodeId, Owned, Place};
+use crate::sync::{Mutex, MutexGuard};
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 use tickwheel::lease::Lease;
 
 #[derive(Default)]

@@ -9,9 +9,10 @@ use crate::store::memory::state::{Member, SlotRow, State};
 use crate::store::{
     Ack, Claim, Claims, Hints, KeyName, NewRow, NodeId, Owned, Place, Store, Survey,
 };
+use crate::sync::{Mutex, MutexGuard};
 use crate::time::StoreTime;
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 use tickwheel::{Clock, SystemClock};
 
