@@ -1,13 +1,14 @@
 //! What befalls the nodes and the server, one thing after the other, chosen at random.
 
 use crate::LEASE;
+use crate::clock::{Settings, now};
 use crate::fleet::Fleet;
-use crate::ledger::now;
 use crate::proxy::Mood;
 use crate::server::Server;
 use rustix::process::Signal;
 use serde::Serialize;
 use std::error::Error;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use tokio_postgres::{Client, NoTls};
 
@@ -27,6 +28,12 @@ pub(crate) enum Kind {
     Snapshot,
     NodeAdded,
     NodeLeft,
+    /// A node's time of day is wrong, by up to an hour.
+    Skew,
+    /// The server's clock leaps, by up to six seconds, ahead or back.
+    Clock,
+    /// Each node is restarted on another version's program, one after the other, and then back.
+    Upgrade,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -46,47 +53,60 @@ fn calm() -> Duration {
     LEASE * 7 / 6 + Duration::from_millis(1_500)
 }
 
-pub(crate) async fn run(
-    server: &Server,
-    fleet: &mut Fleet,
-    seconds: u64,
-) -> Result<Vec<Fault>, Box<dyn Error>> {
+/// Where things befall, and what happened.
+pub(crate) struct Scene<'a> {
+    pub(crate) server: &'a Server,
+    pub(crate) fleet: Fleet,
+    /// Another version's program.
+    pub(crate) other: PathBuf,
+    pub(crate) faults: Vec<Fault>,
+    pub(crate) settings: Settings,
+}
+
+/// Has things befall the scene for so long.
+pub(crate) async fn run(scene: &mut Scene<'_>, seconds: u64) -> Result<(), Box<dyn Error>> {
     let end = Instant::now() + Duration::from_secs(seconds);
-    let mut faults = Vec::new();
     tokio::time::sleep(calm()).await; // They join.
     while Instant::now() + calm() < end {
-        let kind = choose(fleet.len());
-        let (from, in_flight) = (now(), count_in_flight(server).await?);
-        befall(kind, server, fleet).await?;
-        faults.push(Fault { kind, from, to: now(), in_flight });
-        eprintln!("{kind:?}: {} ms", (now() - from) / 1_000);
+        let kind = choose(scene.fleet.len());
+        let (begun, from) = (Instant::now(), now());
+        let in_flight = count_in_flight(scene.server).await?;
+        befall(kind, scene).await?;
+        // The server's clock may have been set back.
+        let (from, to) = (from.min(now()), from.max(now()));
+        scene.faults.push(Fault { kind, from, to, in_flight });
+        eprintln!("{kind:?}: {} ms", begun.elapsed().as_millis());
         let calm_until = Instant::now() + calm();
         while Instant::now() < calm_until {
             tokio::time::sleep(LOOK).await;
-            if fleet.revive()? > 0 {
+            if scene.fleet.revive()? > 0 {
                 let from = now() - LOOK.as_micros() as i64;
-                let in_flight = count_in_flight(server).await?;
-                faults.push(Fault { kind: Kind::Abort, from, to: now(), in_flight });
+                let in_flight = count_in_flight(scene.server).await?;
+                scene.faults.push(Fault { kind: Kind::Abort, from, to: now(), in_flight });
             }
         }
     }
-    Ok(faults)
+    Ok(())
 }
 
 fn choose(nodes: usize) -> Kind {
-    match fastrand::u8(..12) {
+    match fastrand::u8(..15) {
         0..=3 => Kind::Kill,
         4 | 5 => Kind::Stop,
         6 => Kind::Crash,
         7 => Kind::Swallow,
         8 => Kind::Delay,
         9 => Kind::Snapshot,
+        10 if Fleet::can_skew() => Kind::Skew,
+        10 | 11 => Kind::Clock,
+        12 => Kind::Upgrade,
         _ if nodes > 3 => Kind::NodeLeft,
         _ => Kind::NodeAdded,
     }
 }
 
-async fn befall(kind: Kind, server: &Server, fleet: &mut Fleet) -> Result<(), Box<dyn Error>> {
+async fn befall(kind: Kind, scene: &mut Scene<'_>) -> Result<(), Box<dyn Error>> {
+    let Scene { server, fleet, other, settings, .. } = scene;
     let which = fastrand::usize(..fleet.len());
     let longer_than_the_lease = LEASE.mul_f64(1.2 + fastrand::f64());
     match kind {
@@ -124,6 +144,12 @@ async fn befall(kind: Kind, server: &Server, fleet: &mut Fleet) -> Result<(), Bo
         Kind::Abort => fleet.signal(which, Signal::ABORT), // As a handler does; not chosen.
         Kind::NodeAdded => fleet.add().await?,
         Kind::NodeLeft => tokio::task::block_in_place(|| fleet.remove())?,
+        Kind::Skew => {
+            let (program, skew) = (std::env::current_exe()?, fastrand::i64(-3_600..3_600));
+            tokio::task::block_in_place(|| fleet.restart(which, &program, skew))?;
+        }
+        Kind::Clock => settings.set(server, fastrand::i64(-3_000_000..3_000_000)).await?,
+        Kind::Upgrade => tokio::task::block_in_place(|| fleet.upgrade(other))?,
     }
     Ok(())
 }

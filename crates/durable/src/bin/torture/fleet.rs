@@ -1,5 +1,6 @@
 //! The nodes: processes behind a proxy each.
 
+use crate::ledger::SKEW;
 use crate::proxy::{Mood, Proxy};
 use crate::server::Server;
 use rustix::process::{Pid, Signal, kill_process};
@@ -7,13 +8,21 @@ use std::error::Error;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 use tempfile::TempDir;
 
 pub(crate) struct Fleet {
     nodes: Vec<Node>,
     folder: TempDir,
     server: u16,
+    program: PathBuf,
 }
+
+/// How long a node is given to join before the next one leaves.
+const JOINING: Duration = Duration::from_secs(1);
+
+/// Where Debian's package `faketime` puts the library that shows a process another time.
+const FAKETIME: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1";
 
 struct Node {
     process: Child,
@@ -22,9 +31,14 @@ struct Node {
 }
 
 impl Node {
-    fn spawn(port: u16, ledger: &Path) -> io::Result<Child> {
-        let mut command = Command::new(std::env::current_exe()?);
+    fn spawn(program: &Path, port: u16, ledger: &Path, skew: i64) -> io::Result<Child> {
+        let mut command = Command::new(program);
         command.arg("node").arg(port.to_string()).arg(ledger);
+        if skew != 0 {
+            // The time of day only: what counts the passing of time goes on as it does.
+            command.env("LD_PRELOAD", FAKETIME).env("FAKETIME", format!("{skew:+}"));
+            command.env("FAKETIME_DONT_FAKE_MONOTONIC", "1").env(SKEW, skew.to_string());
+        }
         // Its input ends when this process does, however that ends: then it drains.
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()
     }
@@ -33,7 +47,8 @@ impl Node {
 impl Fleet {
     pub(crate) async fn start(server: &Server, nodes: usize) -> Result<Self, Box<dyn Error>> {
         let server = server.config().get_ports()[0];
-        let mut fleet = Fleet { nodes: Vec::new(), folder: tempfile::tempdir()?, server };
+        let (folder, program) = (tempfile::tempdir()?, std::env::current_exe()?);
+        let mut fleet = Fleet { nodes: Vec::new(), folder, server, program };
         for _ in 0..nodes {
             fleet.add().await?;
         }
@@ -51,7 +66,7 @@ impl Fleet {
     pub(crate) async fn add(&mut self) -> io::Result<()> {
         let proxy = Proxy::start(self.server).await?;
         let ledger = self.folder.path().join(format!("ledger {}", proxy.port()));
-        let process = Node::spawn(proxy.port(), &ledger)?;
+        let process = Node::spawn(&self.program, proxy.port(), &ledger, 0)?;
         self.nodes.push(Node { process, proxy, ledger });
         Ok(())
     }
@@ -61,6 +76,33 @@ impl Fleet {
         if let Some(mut node) = self.nodes.pop() {
             drop(node.process.stdin.take());
             node.process.wait()?;
+        }
+        Ok(())
+    }
+
+    /// Whether a process can be shown another time.
+    pub(crate) fn can_skew() -> bool {
+        Path::new(FAKETIME).exists()
+    }
+
+    /// Has a node leave politely, and starts it again: with that program, and a clock that is wrong
+    /// by so many seconds.
+    pub(crate) fn restart(&mut self, which: usize, program: &Path, skew: i64) -> io::Result<()> {
+        let node = &mut self.nodes[which];
+        drop(node.process.stdin.take());
+        node.process.wait()?;
+        node.process = Node::spawn(program, node.proxy.port(), &node.ledger, skew)?;
+        Ok(())
+    }
+
+    /// Puts one node after the other on another version's program, and then back.
+    pub(crate) fn upgrade(&mut self, other: &Path) -> io::Result<()> {
+        let own = self.program.clone();
+        for program in [other, &own] {
+            for which in 0..self.nodes.len() {
+                self.restart(which, program, 0)?;
+                std::thread::sleep(JOINING);
+            }
         }
         Ok(())
     }
@@ -75,7 +117,7 @@ impl Fleet {
         let mut ended = 0;
         for node in &mut self.nodes {
             if node.process.try_wait()?.is_some() {
-                node.process = Node::spawn(node.proxy.port(), &node.ledger)?;
+                node.process = Node::spawn(&self.program, node.proxy.port(), &node.ledger, 0)?;
                 ended += 1;
             }
         }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
+use std::sync::LazyLock;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tickwheel_durable::Due;
 
@@ -11,17 +12,25 @@ pub(crate) struct Ledger {
     file: File,
 }
 
-/// A time at which a timer fired. All in microseconds since 1970, by this machine's one clock,
-/// which is the server's too.
+/// A time at which a timer fired. All in microseconds since 1970, by this machine's one clock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fire {
     pub(crate) due: i64,
     pub(crate) at: i64,
+    pub(crate) attempt: i64,
 }
 
+/// By how much this process' clock is wrong, in seconds: the driver says so.
+pub(crate) const SKEW: &str = "TICKWHEEL_TORTURE_SKEW";
+
+/// This machine's clock, whatever this process takes it for.
 pub(crate) fn now() -> i64 {
+    static SKEWED: LazyLock<i64> = LazyLock::new(|| {
+        let seconds = std::env::var(SKEW).ok().and_then(|skew| skew.parse::<i64>().ok());
+        seconds.unwrap_or(0) * 1_000_000
+    });
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    since.as_micros() as i64
+    since.as_micros() as i64 - *SKEWED
 }
 
 impl Ledger {
@@ -31,7 +40,7 @@ impl Ledger {
 
     /// Appends a line by one call, so that no death of the process leaves half of one.
     pub(crate) fn write(&self, number: u64, due: &Due) -> io::Result<()> {
-        let line = format!("{number} {} {}\n", due.at.as_micros(), now());
+        let line = format!("{number} {} {} {}\n", due.at.as_micros(), now(), due.attempt);
         (&self.file).write_all(line.as_bytes())
     }
 }
@@ -46,7 +55,9 @@ pub(crate) fn read(folder: &Path) -> io::Result<HashMap<u64, Vec<Fire>>> {
             let (Some(number), Some(due), Some(at)) = (next(), next(), next()) else {
                 return Err(io::Error::other(format!("half a line: {line:?}")));
             };
-            fired.entry(number.unsigned_abs()).or_default().push(Fire { due, at });
+            let attempt = next().unwrap_or(0); // An earlier version's line has none.
+            let fire = Fire { due, at, attempt };
+            fired.entry(number.unsigned_abs()).or_default().push(fire);
         }
     }
     Ok(fired)

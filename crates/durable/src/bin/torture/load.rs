@@ -1,7 +1,7 @@
 //! What the driver schedules and cancels, and what it was answered.
 
 use crate::NAMESPACE;
-use crate::ledger::now;
+use crate::clock::now;
 use crate::server::Server;
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};

@@ -1,6 +1,7 @@
 //! Everything at once, at random: nodes as processes on a private PostgreSQL, and what may befall
 //! them. Ledgers say what has fired; it ends with a failure if a promise was broken.
 
+mod clock;
 mod faults;
 mod fleet;
 mod ledger;
@@ -29,6 +30,10 @@ struct Options {
     /// How many timers are scheduled in a second.
     #[arg(long, default_value_t = 1_000)]
     rate: u64,
+    /// Another version's torture program, for upgrades and rollbacks of the nodes; by default they
+    /// are restarted on the same.
+    #[arg(long)]
+    other: Option<PathBuf>,
     /// Ends with one line of figures.
     #[arg(long)]
     json: bool,
@@ -68,15 +73,18 @@ async fn drive(options: &Options) -> Result<(), Box<dyn Error>> {
     fastrand::seed(seed);
     eprintln!("seed {seed}");
     let server = server::Server::start(faults::SETTINGS)?;
-    let mut fleet = fleet::Fleet::start(&server, 3).await?;
+    let fleet = fleet::Fleet::start(&server, 3).await?;
+    let other = options.other.clone().map_or_else(std::env::current_exe, Ok)?;
+    let (faults, settings) = (Vec::new(), clock::Settings::default());
+    let mut scene = faults::Scene { server: &server, fleet, other, faults, settings };
     let load = load::Load::open(&server, options.rate).await?;
     let writing = tokio::spawn(load.run(Duration::from_secs(options.seconds)));
-    let faults = faults::run(&server, &mut fleet, options.seconds).await?;
+    faults::run(&mut scene, options.seconds).await?;
     let written = writing.await??;
     let rest = load::rest(&server).await?;
-    fleet.drain()?;
-    let fired = ledger::read(fleet.folder())?;
-    let report = report::Report::new(seed, &written, &fired, &faults, rest);
+    scene.fleet.drain()?;
+    let fired = ledger::read(scene.fleet.folder())?;
+    let report = report::Report::new(seed, &written, fired, &scene, rest);
     match options.json {
         true => println!("{}", serde_json::to_string(&report)?),
         false => println!("{}", serde_json::to_string_pretty(&report)?),

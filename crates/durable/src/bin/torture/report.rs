@@ -1,7 +1,7 @@
 //! What the ledgers say, and whether each promise was kept.
 
 use crate::LEASE;
-use crate::faults::{Fault, Kind};
+use crate::faults::{Fault, Kind, Scene};
 use crate::ledger::Fire;
 use crate::load::{Cancel, Written};
 use hdrhistogram::Histogram;
@@ -55,10 +55,16 @@ impl Report {
     pub(crate) fn new(
         seed: u64,
         written: &HashMap<u64, Written>,
-        fired: &HashMap<u64, Vec<Fire>>,
-        faults: &[Fault],
+        mut fired: HashMap<u64, Vec<Fire>>,
+        scene: &Scene<'_>,
         left: i64,
     ) -> Self {
+        let Scene { faults, settings, .. } = scene;
+        let early = |fire: &&Fire| settings.at_most(fire.at) < fire.due;
+        let early = fired.values().flatten().filter(early).count() as u64;
+        // From here on by the server's clock.
+        fired.values_mut().flatten().for_each(|fire| fire.at = settings.shown(fire.at));
+        let fired = &fired;
         let certain = || written.iter().filter(|(_, written)| written.certain);
         let count = |of: &dyn Fn(u64, &Written) -> bool| {
             certain().filter(|(number, written)| of(**number, written)).count() as u64
@@ -80,12 +86,12 @@ impl Report {
             cancelled_yet_fired: count(&|number, w| {
                 w.cancel == Cancel::Cancelled && has_fired(number)
             }),
-            early: fires().filter(|fire| fire.at < fire.due).count() as u64,
+            early,
             duplicates: (fires().count() - fired.len()) as u64,
             in_flight_bound: in_flight,
             lateness_ms: lateness(fired, faults),
             takeover_ms: takeover(fired, faults),
-            too_late: fires().filter(|fire| fire.at > latest(fire.due, faults)).count() as u64,
+            too_late: too_late(fired, faults),
             left,
             faults: kinds,
         }
@@ -117,6 +123,25 @@ fn latest(due: i64, faults: &[Fault]) -> i64 {
         }
     }
     latest + SLACK
+}
+
+/// Counts fires that were later than they may be, and says which.
+fn too_late(fired: &HashMap<u64, Vec<Fire>>, faults: &[Fault]) -> u64 {
+    let mut count = 0;
+    for (number, fire) in fired.iter().flat_map(|(n, fires)| fires.iter().map(move |f| (n, f))) {
+        if fire.at > latest(fire.due, faults) {
+            count += 1;
+            let before = faults.iter().rev().find(|fault| fault.from <= fire.at);
+            let since = before.map_or(0, |fault| (fire.due - fault.from) / 1_000);
+            eprintln!(
+                "timer {number}, attempt {}: {} ms late, due {since} ms after {:?} began",
+                fire.attempt,
+                (fire.at - fire.due) / 1_000,
+                before.map(|fault| fault.kind),
+            );
+        }
+    }
+    count
 }
 
 fn is_calm(due: i64, faults: &[Fault]) -> bool {

@@ -1,0 +1,63 @@
+//! The server's clock, and how it was set.
+
+use crate::ledger;
+use crate::server::Server;
+use std::sync::atomic::{AtomicI64, Ordering};
+use tokio_postgres::{Client, NoTls};
+
+/// By how much the server's clock is ahead, in microseconds.
+static AHEAD: AtomicI64 = AtomicI64::new(0);
+
+/// What the server's clock shows; a moment more or less as it is set.
+pub(crate) fn now() -> i64 {
+    ledger::now() + AHEAD.load(Ordering::Relaxed)
+}
+
+/// For how long before a fire it may have been claimed: by the clock of then.
+const CLAIMED: i64 = 20_000_000;
+
+/// When this machine's clock showed what, from when on the server's was ahead by how much; both in
+/// microseconds.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Settings(Vec<(i64, i64)>);
+
+impl Settings {
+    /// Sets the server's clock ahead of this machine's, or behind it.
+    pub(crate) async fn set(
+        &mut self,
+        server: &Server,
+        ahead: i64,
+    ) -> Result<(), tokio_postgres::Error> {
+        let (client, connection) = server.config().connect(NoTls).await?;
+        tokio::spawn(connection);
+        replace(&client, ahead).await?;
+        AHEAD.store(ahead, Ordering::Relaxed);
+        self.0.push((ledger::now(), ahead));
+        Ok(())
+    }
+
+    fn ahead(&self, at: i64) -> i64 {
+        self.0.iter().rev().find(|(from, _)| *from <= at).map_or(0, |(_, ahead)| *ahead)
+    }
+
+    /// What the server's clock showed at a moment of this machine's.
+    pub(crate) fn shown(&self, at: i64) -> i64 {
+        at + self.ahead(at)
+    }
+
+    /// The most that it can have shown when what fired then was claimed.
+    pub(crate) fn at_most(&self, at: i64) -> i64 {
+        let recent = self.0.iter().filter(|(from, _)| (at - CLAIMED..=at).contains(from));
+        let most = recent.map(|(_, ahead)| *ahead).max().unwrap_or(i64::MIN);
+        at + most.max(self.ahead(at)).max(self.ahead(at - CLAIMED))
+    }
+}
+
+/// All of the store's time comes from this one function.
+async fn replace(client: &Client, ahead: i64) -> Result<(), tokio_postgres::Error> {
+    let sql = format!(
+        "CREATE OR REPLACE FUNCTION tickwheel.clock() RETURNS bigint LANGUAGE sql VOLATILE AS
+        $$ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint + {ahead} $$"
+    );
+    client.batch_execute(&sql).await
+}
