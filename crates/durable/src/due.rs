@@ -11,7 +11,7 @@ use std::time::Duration;
 /// seen for each partition, and refuses smaller ones, is safe from a node that slept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Token {
-    /// The partition in which the timer lies, for as long as it exists.
+    /// The partition of its namespace in which the timer lies, for as long as it exists.
     pub partition: u32,
     /// The partition's epoch: it grows by one with each owner.
     pub epoch: i64,
@@ -35,11 +35,13 @@ pub struct Due {
     pub late_by: Duration,
     /// The fencing token.
     pub token: Token,
+    /// Where its row lies in the store.
+    pub(crate) slot: u32,
 }
 
 impl Due {
     pub(crate) fn place(&self) -> Place {
-        Place { due: self.at, slot: self.token.partition, id: self.id }
+        Place { due: self.at, slot: self.slot, id: self.id }
     }
 }
 

@@ -97,8 +97,7 @@ impl<S: Store> Durable<S> {
     /// [`Error::BadName`] and [`Error::PayloadTooLong`]; [`Error::Unavailable`]: nothing was
     /// scheduled; [`Error::Uncertain`]: it may have been; [`Error::Closed`] after a drain.
     pub async fn schedule(&self, entry: Entry) -> Result<Scheduled, Error> {
-        self.check_open()?;
-        self.inner.schedules.call(self.row(entry)?).await
+        self.schedule_row(self.row(entry)?).await
     }
 
     /// Schedules many timers, in batches of 1,000, each committed as one. Of entries with the same
@@ -235,6 +234,22 @@ impl<S: Store> Durable<S> {
         }
     }
 
+    pub(crate) fn store(&self) -> &S {
+        &self.inner.node.store
+    }
+
+    /// Schedules a row, in a batch with those of others.
+    pub(crate) async fn schedule_row(&self, row: NewRow) -> Result<Scheduled, Error> {
+        self.check_open()?;
+        self.inner.schedules.call(row).await
+    }
+
+    /// Schedules rows of which no two have the same key.
+    pub(crate) async fn schedule_batch(&self, rows: Vec<NewRow>) -> Result<Vec<Scheduled>, Error> {
+        self.check_open()?;
+        schedule(&self.inner.node, rows).await
+    }
+
     pub(crate) fn row(&self, entry: Entry) -> Result<NewRow, Error> {
         entry.check()?;
         let id = draw();
@@ -290,9 +305,9 @@ async fn schedule<S: Store>(node: &Node<S>, rows: Vec<NewRow>) -> Result<Vec<Sch
     Ok(answers)
 }
 
-/// Hashes a key, the same at all times and everywhere: FNV-1a, whose low bits are mixed well enough
-/// to choose a slot.
-fn hash(key: &str) -> u64 {
+/// Hashes a key, the same for ever and everywhere: FNV-1a, whose low bits are mixed well enough to
+/// choose a slot.
+pub(crate) fn hash(key: &str) -> u64 {
     struct Fnv(u64);
     impl Hasher for Fnv {
         fn write(&mut self, bytes: &[u8]) {

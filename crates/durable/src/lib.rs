@@ -22,6 +22,7 @@ mod error;
 #[cfg(all(test, tickwheel_model))]
 mod models;
 mod node;
+mod sharded;
 pub mod store;
 mod sync;
 mod time;
@@ -38,4 +39,5 @@ pub use crate::durable::Durable;
 pub use crate::entry::{Entry, When};
 pub use crate::error::Error;
 pub use crate::node::counters::Stats;
+pub use crate::sharded::Sharded;
 pub use crate::time::StoreTime;

@@ -96,8 +96,8 @@ async fn a_newer_schema_is_refused(server: &Server) {
     let client = client(server).await;
     client.batch_execute("UPDATE tickwheel.version SET version = 7").await.unwrap();
     let refused = Durable::postgres(server.config()).store().open().await;
-    assert!(matches!(refused, Err(Error::NewerSchema { found: 7, known: 1 })));
-    client.batch_execute("UPDATE tickwheel.version SET version = 1").await.unwrap();
+    assert!(matches!(refused, Err(Error::NewerSchema { found: 7, known: 2 })));
+    client.batch_execute("UPDATE tickwheel.version SET version = 2").await.unwrap();
 }
 
 async fn transactions_take_timers_along(server: &Server) {

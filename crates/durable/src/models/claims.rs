@@ -90,10 +90,12 @@ fn replace_against_a_late_acknowledgement() {
             node.fire(vec![place]).await;
             replacing.await.expect("it ends");
             node.settle(&world).await;
-            let begun = |id: u8| {
-                let of = |event: &&Event| matches!(event, Event::Begun { payload, .. } if *payload == [id]);
-                world.events().iter().filter(of).count()
-            };
+            let events = world.events();
+            let payloads = events.iter().filter_map(|event| match event {
+                Event::Begun { payload, .. } => Some(payload.as_slice()),
+                _ => None,
+            });
+            let begun = |id: u8| payloads.clone().filter(|payload| *payload == [id]).count();
             assert_eq!(begun(2), 1, "{:?}", world.events());
             format!("{} {:?}", begun(1), world.events().len())
         })

@@ -110,7 +110,7 @@ pub(crate) async fn round<S: Store>(
     let survey = node.store.survey(id).await?;
     node.slots.reconcile(&survey.owned);
     let owned = u32::try_from(survey.owned.len()).unwrap_or(u32::MAX);
-    let share = if leaving { 0 } else { node.store.slots().div_ceil(survey.live.max(1)) };
+    let share = if leaving { 0 } else { survey.slots.div_ceil(survey.live.max(1)) };
     if owned < share && survey.free > 0 {
         let taken = node.store.take(id, share - owned).await?;
         let all = [survey.owned, taken].concat();

@@ -85,8 +85,9 @@ impl<S: Store> Runner<S> {
         let ClaimedRow { claim, key, attempts: attempt, payload } = row;
         let place = claim.place;
         let late_by = self.node.clock.earliest().since(place.due);
-        let token = Token { partition: place.slot, epoch: claim.epoch };
-        Due { key, payload, id: place.id, at: place.due, attempt, late_by, token }
+        let partition = place.slot - self.node.store.slot(0);
+        let (token, slot) = (Token { partition, epoch: claim.epoch }, place.slot);
+        Due { key, payload, id: place.id, at: place.due, attempt, late_by, token, slot }
     }
 
     fn ending(&self, outcome: Outcome, attempts: u32) -> Ending {

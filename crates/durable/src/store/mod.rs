@@ -46,6 +46,8 @@ pub struct Owned {
 pub struct Survey {
     /// How many nodes hold a lease.
     pub live: u32,
+    /// How many slots they share: those that this store serves.
+    pub slots: u32,
     /// What the asking node owns.
     pub owned: Vec<Owned>,
     /// How many slots nobody owns.

@@ -142,7 +142,7 @@ impl Store for Memory {
             let owned = own.map(|(&slot, row)| Owned { slot, epoch: row.epoch }).collect();
             let free = state.owners.values().filter(|row| row.owner.is_none()).count();
             let (live, free) = (state.members.len() as u32, free as u32);
-            Survey { live, owned, free }
+            Survey { live, slots: state.owners.len() as u32, owned, free }
         })
     }
 

@@ -63,9 +63,10 @@ pub(super) async fn survey(link: &Link, first: u32, node: NodeId) -> Result<Surv
     link.query(STRIKE_OFF, &[(&namespace, Type::INT4)]).await?;
     let sql = "SELECT
             (SELECT count(*)::int FROM tickwheel.member WHERE namespace = $1),
-            (count(*) FILTER (WHERE m.node IS NULL))::int,
+            (count(*) FILTER (WHERE m.node IS NULL AND s.served = 0))::int,
             coalesce(array_agg(s.slot) FILTER (WHERE m.node = $2), '{}'),
-            coalesce(array_agg(s.epoch) FILTER (WHERE m.node = $2), '{}')
+            coalesce(array_agg(s.epoch) FILTER (WHERE m.node = $2), '{}'),
+            (count(*) FILTER (WHERE s.served = 0))::int
         FROM tickwheel.slot s LEFT JOIN tickwheel.member m ON m.node = s.owner
         WHERE s.slot BETWEEN $3 AND $4";
     let params = [
@@ -80,7 +81,8 @@ pub(super) async fn survey(link: &Link, first: u32, node: NodeId) -> Result<Surv
         let slots = row.get::<_, Vec<i32>>(2).into_iter().map(i32::unsigned_abs);
         let owned = slots.zip(row.get::<_, Vec<i64>>(3));
         let owned = owned.map(|(slot, epoch)| Owned { slot, epoch }).collect();
-        Survey { live: live.unsigned_abs(), owned, free: free.unsigned_abs() }
+        let slots = row.get::<_, i32>(4).unsigned_abs();
+        Survey { live: live.unsigned_abs(), slots, owned, free: free.unsigned_abs() }
     };
     Ok(rows.first().map(survey).unwrap_or_default())
 }
@@ -93,7 +95,7 @@ pub(super) async fn take(
 ) -> Result<Vec<Owned>, Error> {
     // Nodes that take at once pass over each other's: so each has its own before any has committed.
     let sql = "UPDATE tickwheel.slot s SET owner = $1, epoch = s.epoch + 1
-        FROM (SELECT f.slot FROM tickwheel.slot f WHERE f.slot BETWEEN $2 AND $3
+        FROM (SELECT f.slot FROM tickwheel.slot f WHERE f.slot BETWEEN $2 AND $3 AND f.served = 0
               AND NOT EXISTS (SELECT FROM tickwheel.member m WHERE m.node = f.owner)
               ORDER BY f.slot LIMIT $4 FOR UPDATE SKIP LOCKED) free
         WHERE s.slot = free.slot AND EXISTS (SELECT FROM tickwheel.member WHERE node = $1)

@@ -4,6 +4,7 @@ mod claims;
 mod columns;
 mod link;
 mod members;
+mod moving;
 mod schema;
 mod timers;
 mod transaction;
@@ -34,6 +35,7 @@ use tokio_postgres::{Config, NoTls, Socket};
 #[derive(Debug)]
 pub struct Postgres {
     first: u32,
+    connector: Connector,
     lease: Link,
     load: Link,
     claim: Link,
@@ -89,8 +91,15 @@ impl OpenStore for PostgresServer {
     type Store = Postgres;
 
     async fn open(self) -> Result<Postgres, Error> {
+        self.open_as(true).await
+    }
+}
+
+impl PostgresServer {
+    /// Opens it; if the namespace is new here, `serves` says whether its slots are.
+    pub(crate) async fn open_as(self, serves: bool) -> Result<Postgres, Error> {
         check_name(&self.namespace)?;
-        let first = schema::prepare(&self.connector, &self.namespace).await?;
+        let first = schema::prepare(&self.connector, &self.namespace, serves).await?;
         let link = || Link::new(self.connector.clone());
         Ok(Postgres {
             first,
@@ -101,6 +110,7 @@ impl OpenStore for PostgresServer {
             write: [link(), link()],
             turn: AtomicUsize::new(0),
             seen: AtomicI64::new(0),
+            connector: self.connector,
         })
     }
 }
@@ -173,7 +183,7 @@ impl Store for Postgres {
     async fn schedule(&self, node: NodeId, rows: Vec<NewRow>) -> Result<Vec<Scheduled>, Error> {
         let rows = Rows::new(node, rows);
         let written = self.write().query(SCHEDULE, &rows.params()).await?;
-        Ok(rows.answers(&written))
+        rows.answers(&written)
     }
 
     async fn cancel(&self, keys: Vec<KeyName>) -> Result<Vec<Cancelled>, Error> {

@@ -9,21 +9,25 @@ use tokio_postgres::{Client, Transaction};
 pub(super) const SLOTS: u32 = 1_024;
 
 /// What brings a database from each version to the next. Never changed once released.
-const MIGRATIONS: [&str; 1] = [include_str!("migration_1.sql")];
+const MIGRATIONS: [&str; 2] = [include_str!("migration_1.sql"), include_str!("migration_2.sql")];
 
 /// Names the lock under which tables are changed: any number that nobody else uses.
 const LOCK: i64 = 0x7469_636b_7768_6565;
 
 /// Brings the tables up to date, and returns the first slot of a namespace, which is made if there
-/// is none. Where the tables are up to date it asks for no rights to change them.
-pub(super) async fn prepare(connector: &Connector, namespace: &str) -> Result<u32, Error> {
+/// is none; `serves` says whether it serves a new one. Where the tables are up to date it asks for no rights to change them.
+pub(super) async fn prepare(
+    connector: &Connector,
+    namespace: &str,
+    serves: bool,
+) -> Result<u32, Error> {
     let mut client = connector.connect().await?;
     if version(&client).await? != Some(MIGRATIONS.len() as i32) {
         let change = client.transaction().await.map_err(explain)?;
         migrate(&change).await?;
         change.commit().await.map_err(explain)?;
     }
-    first_slot(&client, namespace).await
+    first_slot(&client, namespace, serves).await
 }
 
 /// Returns the version of the tables, if there are any.
@@ -68,7 +72,7 @@ async fn migrate(change: &Transaction<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-async fn first_slot(client: &Client, namespace: &str) -> Result<u32, Error> {
+async fn first_slot(client: &Client, namespace: &str, serves: bool) -> Result<u32, Error> {
     let name = [(&namespace as _, Type::TEXT)];
     let made = "INSERT INTO tickwheel.namespace (name) VALUES ($1) ON CONFLICT DO NOTHING";
     client.query_typed(made, &name).await.map_err(explain)?;
@@ -77,9 +81,10 @@ async fn first_slot(client: &Client, namespace: &str) -> Result<u32, Error> {
     let id: Option<i32> = rows.first().map(|row| row.get(0));
     let id = id.ok_or_else(|| Error::unavailable("the namespace was deleted meanwhile"))?;
     let first = id * SLOTS as i32;
-    let made = "INSERT INTO tickwheel.slot (slot)
-        SELECT $1 + number FROM generate_series(0, $2 - 1) AS number ON CONFLICT DO NOTHING";
-    let params = [(&first as _, Type::INT4), (&(SLOTS as i32) as _, Type::INT4)];
+    let made = "INSERT INTO tickwheel.slot (slot, served)
+        SELECT $1 + number, CASE WHEN $3 THEN 0 ELSE 2 END FROM generate_series(0, $2 - 1) AS number ON CONFLICT DO NOTHING";
+    let params =
+        [(&first as _, Type::INT4), (&(SLOTS as i32) as _, Type::INT4), (&serves as _, Type::BOOL)];
     client.query_typed(made, &params).await.map_err(explain)?;
     Ok(first.unsigned_abs())
 }

@@ -13,10 +13,12 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 /// In the order of keys: two batches with the same keys wait for one another, and never crosswise.
-/// A row that was there has been locked before it was changed, which its `xmax` tells.
+/// Does nothing where a slot of the batch is not served here. A row that was there has been locked before it was changed, which its `xmax` tells.
 pub(super) const SCHEDULE: &str = "WITH written AS (
         INSERT INTO tickwheel.timer AS t (slot, due, id, key, tag, payload)
         SELECT * FROM unnest($1, $2, $3, $4, $5, $6) AS i(slot, due, id, key, tag, payload)
+        WHERE NOT EXISTS (
+            SELECT FROM unnest($1) AS g(slot) JOIN tickwheel.slot s USING (slot) WHERE s.served <> 0)
         ORDER BY slot, key
         ON CONFLICT (slot, key) WHERE key IS NOT NULL DO UPDATE
         SET due = excluded.due, id = excluded.id, tag = excluded.tag, payload = excluded.payload,
@@ -67,19 +69,24 @@ impl Rows {
         ]
     }
 
-    pub(super) fn answers(&self, written: &[Row]) -> Vec<Scheduled> {
+    pub(super) fn answers(&self, written: &[Row]) -> Result<Vec<Scheduled>, Error> {
+        if written.len() < self.ids.len() {
+            return Err(Error::Moved);
+        }
         let replaced = |row: &Row| row.get::<_, bool>(1).then(|| row.get(0));
         let replaced: HashSet<i64> = written.iter().filter_map(replaced).collect();
         let answer = |id| match replaced.contains(id) {
             true => Scheduled::Replaced,
             false => Scheduled::New,
         };
-        self.ids.iter().map(answer).collect()
+        Ok(self.ids.iter().map(answer).collect())
     }
 }
 
 pub(super) async fn cancel(link: &Link, keys: Vec<KeyName>) -> Result<Vec<Cancelled>, Error> {
-    let sql = "WITH input AS MATERIALIZED (SELECT * FROM unnest($1, $2) AS i(slot, key)),
+    let sql = "WITH input AS MATERIALIZED (SELECT * FROM unnest($1, $2) AS i(slot, key)
+        WHERE NOT EXISTS (
+            SELECT FROM unnest($1) AS g(slot) JOIN tickwheel.slot s USING (slot) WHERE s.served <> 0)),
         gone AS (DELETE FROM tickwheel.timer t USING input i
             WHERE t.slot = i.slot AND t.key = i.key AND t.claim = 0
             RETURNING t.slot, t.key, t.payload)
@@ -101,7 +108,9 @@ pub(super) async fn touch(
     link: &Link,
     keys: Vec<(KeyName, StoreTime)>,
 ) -> Result<Vec<Touched>, Error> {
-    let sql = "WITH input AS MATERIALIZED (SELECT * FROM unnest($1, $2, $3) AS i(slot, key, due)),
+    let sql = "WITH input AS MATERIALIZED (SELECT * FROM unnest($1, $2, $3) AS i(slot, key, due)
+        WHERE NOT EXISTS (
+            SELECT FROM unnest($1) AS g(slot) JOIN tickwheel.slot s USING (slot) WHERE s.served <> 0)),
         moved AS (UPDATE tickwheel.timer t SET due = i.due FROM input i
             WHERE t.slot = i.slot AND t.key = i.key AND t.claim = 0
             RETURNING t.slot, t.key, t.due, t.id),
@@ -140,7 +149,15 @@ async fn decide<A>(
         let names: Keys = open.iter().map(|(name, _)| name).collect();
         let mut params = Vec::from(names.params());
         params.extend(takes_dues.then_some((&dues as _, Type::INT8_ARRAY)));
-        for row in link.query(sql, &params).await? {
+        let rows = link.query(sql, &params).await?;
+        if rows.is_empty() {
+            // What was answered for some of the batch meanwhile is lost.
+            return Err(match answers.is_empty() {
+                true => Error::Moved,
+                false => Error::uncertain("slots have moved"),
+            });
+        }
+        for row in rows {
             if let Some(answer) = read(row.get(2), &row) {
                 answers.insert(name(&row), answer);
             }
@@ -158,7 +175,8 @@ pub(super) async fn cancel_tag(
 ) -> Result<u64, Error> {
     let sql = "WITH gone AS (DELETE FROM tickwheel.timer WHERE claim = 0 AND (slot, due, id) IN (
             SELECT slot, due, id FROM tickwheel.timer
-            WHERE tag = $1 AND slot BETWEEN $2 AND $2 + $3 AND claim = 0 LIMIT $4) RETURNING 1)
+            WHERE tag = $1 AND slot BETWEEN $2 AND $2 + $3 AND claim = 0
+            AND slot IN (SELECT slot FROM tickwheel.slot WHERE served = 0) LIMIT $4) RETURNING 1)
         SELECT count(*) FROM gone";
     let params = [
         (&tag as _, Type::TEXT),
@@ -171,8 +189,9 @@ pub(super) async fn cancel_tag(
 }
 
 pub(super) async fn get(link: &Link, key: KeyName) -> Result<Option<Pending>, Error> {
-    let sql = "SELECT due, payload, attempts, claim <> 0 FROM tickwheel.timer
-        WHERE slot = $1 AND key = $2";
+    let sql = "SELECT t.due, t.payload, t.attempts, t.claim <> 0, t.id IS NOT NULL
+        FROM tickwheel.slot s LEFT JOIN tickwheel.timer t ON t.slot = s.slot AND t.key = $2
+        WHERE s.slot = $1 AND s.served = 0";
     let params = [(&slot(key.slot) as _, Type::INT4), (&key.key as _, Type::TEXT)];
     let rows = link.query(sql, &params).await?;
     let tell = |row: &Row| {
@@ -180,7 +199,8 @@ pub(super) async fn get(link: &Link, key: KeyName) -> Result<Option<Pending>, Er
         let attempts = row.get::<_, i32>(2).unsigned_abs();
         Pending { at, payload: row.get(1), attempts, running: row.get(3) }
     };
-    Ok(rows.first().map(tell))
+    let row = rows.first().ok_or(Error::Moved)?;
+    Ok(row.get::<_, bool>(4).then(|| tell(row)))
 }
 
 pub(super) async fn histogram(
@@ -230,7 +250,8 @@ pub(super) async fn dead(link: &Link, first: u32, limit: u32) -> Result<Vec<Dead
 
 pub(super) async fn requeue(link: &Link, first: u32, id: i64) -> Result<bool, Error> {
     let sql = "WITH risen AS (DELETE FROM tickwheel.dead d
-            WHERE d.id = $1 AND d.slot BETWEEN $2 AND $3 AND NOT EXISTS (
+            WHERE d.id = $1 AND d.slot BETWEEN $2 AND $3
+            AND d.slot IN (SELECT slot FROM tickwheel.slot WHERE served = 0) AND NOT EXISTS (
                 SELECT FROM tickwheel.timer t WHERE t.slot = d.slot AND t.key = d.key)
             RETURNING *),
         written AS (INSERT INTO tickwheel.timer (slot, due, id, key, tag, payload)

@@ -20,8 +20,11 @@ impl Durable<Postgres> {
     /// One that is due before the commit fires soon after it; where the transaction took more than
     /// seconds, up to 40 s after it, and more than ten minutes, up to ten minutes.
     ///
+    /// In a namespace whose slots [move](crate::Sharded::move_slots), the transaction must be one of
+    /// `READ COMMITTED`: one that sees the past does not see that a slot has moved.
+    ///
     /// # Errors
-    /// [`Error::BadName`], [`Error::PayloadTooLong`]; what the database says, as
+    /// [`Error::BadName`], [`Error::PayloadTooLong`]; [`Error::Moved`]; what the database says, as
     /// [`Error::Unavailable`]: the transaction has failed then.
     pub async fn schedule_in(
         &self,
@@ -31,7 +34,7 @@ impl Durable<Postgres> {
         // Nobody knows of it before the commit: its owner is told by it, this node as well.
         let row = Rows::new(NodeId(0), vec![self.row(entry)?]);
         let written = transaction.query_typed(SCHEDULE, &row.params()).await.map_err(explain)?;
-        Ok(row.answers(&written).pop().unwrap_or(Scheduled::New))
+        Ok(row.answers(&written)?.pop().unwrap_or(Scheduled::New))
     }
 }
 

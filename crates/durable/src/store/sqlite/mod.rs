@@ -93,7 +93,7 @@ impl Store for Sqlite {
             let own = state.owner.filter(|(owner, _)| *owner == node);
             let owned = own.map(|(_, epoch)| Owned { slot: SLOT, epoch });
             let (live, free) = (state.member.iter().count(), u32::from(state.owner.is_none()));
-            Ok(Survey { live: live as u32, owned: owned.into_iter().collect(), free })
+            Ok(Survey { live: live as u32, slots: 1, owned: owned.into_iter().collect(), free })
         })
         .await
     }

@@ -1,0 +1,194 @@
+//! One namespace on several primaries: each serves some slots, and slots move while all runs.
+
+mod calls;
+
+use crate::builder::DurableBuilder;
+use crate::due::{Due, Outcome};
+use crate::durable::Durable;
+use crate::error::Error;
+use crate::store::Store;
+use crate::store::postgres::{Postgres, PostgresServer};
+use std::fmt;
+use std::future::Future;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tickwheel::Timer;
+
+/// A node of a namespace that lies on several PostgreSQL primaries.
+///
+/// Each of the namespace's 1,024 slots is served by one primary, and a key's slot follows from the
+/// key. On each primary this is a [node of its own](Durable), with a lease of its own: when one
+/// primary fails, the timers of the others go on. The primaries themselves know which slots they
+/// serve, so all nodes agree.
+///
+/// Cloning shares the node.
+#[derive(Clone)]
+pub struct Sharded {
+    nodes: Vec<Durable<Postgres>>,
+    /// Which of them serves each slot, as far as is known here.
+    map: Arc<Mutex<Vec<Option<usize>>>>,
+}
+
+/// How long a call waits for a slot that moves.
+const PATIENCE: Duration = Duration::from_secs(30);
+const PAUSE: Duration = Duration::from_millis(20);
+/// How many slots are moved at once: as long as these take, their timers wait.
+const MOVED: u32 = 32;
+
+impl Sharded {
+    /// Starts a node on each of these primaries; see [`DurableBuilder::start`].
+    ///
+    /// All nodes must name the same primaries in the same order. A new namespace is served by the
+    /// first one alone, and a primary that is added serves nothing:
+    /// [`move_slots`](Self::move_slots) gives it its share.
+    ///
+    /// # Errors
+    /// What opening a store says; [`Error::Unavailable`] where two primaries serve one slot: then
+    /// these are not the primaries of one namespace.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime, and without any primary.
+    pub async fn start<T, H, F>(
+        primaries: Vec<DurableBuilder<PostgresServer>>,
+        timer: &Timer<T>,
+        handler: H,
+    ) -> Result<Self, Error>
+    where
+        T: Send + 'static,
+        H: Fn(Due) -> F + Send + Sync + 'static,
+        F: Future<Output = Outcome> + Send + 'static,
+    {
+        let mut opened: Vec<DurableBuilder<Postgres>> = Vec::new();
+        let mut map = vec![None; 0];
+        // The first one last: it serves all of a namespace that no other one serves.
+        for (index, builder) in primaries.into_iter().enumerate().rev() {
+            let is_new = map.iter().all(Option::is_none);
+            let store = builder.store.open_as(index == 0 && is_new).await?;
+            map.resize(store.slots() as usize, None);
+            for (slot, served) in map.iter_mut().zip(store.served().await?) {
+                if served && slot.replace(index).is_some() {
+                    return Err(Error::unavailable("two primaries serve one slot"));
+                }
+            }
+            opened.push(DurableBuilder { store, options: builder.options });
+        }
+        assert!(!opened.is_empty(), "there is no primary");
+        let handler = Arc::new(handler);
+        let mut nodes = Vec::new();
+        for builder in opened.into_iter().rev() {
+            let handler = Arc::clone(&handler);
+            nodes.push(builder.start(timer, move |due| handler(due)).await?);
+        }
+        Ok(Sharded { nodes, map: Arc::new(Mutex::new(map)) })
+    }
+
+    /// Returns the nodes on the primaries, in order: for their [`stats`](Durable::stats).
+    pub fn nodes(&self) -> &[Durable<Postgres>] {
+        &self.nodes
+    }
+
+    /// Returns for each slot which primary serves it; `None` while it moves.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] if a primary does not answer.
+    pub async fn map(&self) -> Result<Vec<Option<usize>>, Error> {
+        for (index, node) in self.nodes.iter().enumerate() {
+            let served = node.store().served().await?;
+            self.learn(index, &served);
+        }
+        Ok(self.lock().clone())
+    }
+
+    /// Moves a range of slots to a primary, while everything runs: 32 slots at a time, whose timers
+    /// wait until their handlers have ended, at most two seconds, and their rows are copied. What
+    /// handlers still have then runs again on the other primary.
+    ///
+    /// If it fails, or its future is dropped, some slots may be closed: their calls wait. To ask
+    /// again for the same primary ends what was begun.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] and [`Error::Uncertain`].
+    ///
+    /// # Panics
+    /// If there is no such primary.
+    pub async fn move_slots(&self, slots: Range<u32>, to: usize) -> Result<(), Error> {
+        let target = self.nodes[to].store();
+        let slots = slots.start..slots.end.min(target.slots());
+        for first in slots.clone().step_by(MOVED as usize) {
+            let some: Vec<u32> = (first..slots.end.min(first + MOVED)).collect();
+            for (index, node) in self.nodes.iter().enumerate().filter(|(index, _)| *index != to) {
+                let is_here = node.store().holds(&some).await?;
+                let own = some.iter().zip(is_here).filter(|(_, is_here)| *is_here);
+                let own: Vec<u32> = own.map(|(slot, _)| *slot).collect();
+                if !own.is_empty() {
+                    node.store().move_to(target, &own).await?;
+                    self.learn(index, &node.store().served().await?);
+                }
+            }
+            self.learn(to, &target.served().await?);
+        }
+        Ok(())
+    }
+
+    /// Leaves all primaries: see [`Durable::drain`].
+    pub async fn drain(&self) {
+        for node in &self.nodes {
+            node.drain().await;
+        }
+    }
+
+    /// Calls the node on the primary that serves a slot; waits while that moves.
+    async fn at<A, F>(&self, slot: u32, call: impl Fn(Durable<Postgres>) -> F) -> Result<A, Error>
+    where
+        F: Future<Output = Result<A, Error>>,
+    {
+        let begun = Instant::now();
+        loop {
+            let primary = self.lock()[slot as usize];
+            if let Some(primary) = primary {
+                match call(self.nodes[primary].clone()).await {
+                    Err(Error::Moved) => {}
+                    answer => return answer,
+                }
+            }
+            self.wait(begun).await?;
+        }
+    }
+
+    /// Waits a moment, and looks who serves what.
+    async fn wait(&self, begun: Instant) -> Result<(), Error> {
+        if begun.elapsed() > PATIENCE {
+            return Err(Error::Moved);
+        }
+        tokio::time::sleep(PAUSE).await;
+        for (index, node) in self.nodes.iter().enumerate() {
+            // One that does not answer serves what it did.
+            if let Ok(served) = node.store().served().await {
+                self.learn(index, &served);
+            }
+        }
+        Ok(())
+    }
+
+    fn learn(&self, primary: usize, served: &[bool]) {
+        for (slot, served) in self.lock().iter_mut().zip(served) {
+            if *served {
+                *slot = Some(primary);
+            } else if *slot == Some(primary) {
+                *slot = None;
+            }
+        }
+    }
+
+    /// Held for a look, or for a step for each slot.
+    fn lock(&self) -> MutexGuard<'_, Vec<Option<usize>>> {
+        self.map.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Sharded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sharded").field("nodes", &self.nodes).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,214 @@
+//! Which slots a primary serves, and how slots move from one primary to another.
+//!
+//! A slot is served by one primary at most. It is closed on the first one, in a transaction that
+//! waits for all writers; from then on nobody writes, cancels or claims there. Its timers are
+//! copied and served on the second one in one transaction, which is the moment of the move. If the
+//! mover dies before, the slot stays closed, until somebody moves it again to the same primary.
+
+use crate::error::Error;
+use crate::store::postgres::Postgres;
+use crate::store::postgres::link::explain;
+use crate::store::postgres::schema::SLOTS;
+use std::time::Duration;
+use tokio_postgres::types::Type;
+use tokio_postgres::{Client, Row, Transaction};
+
+/// What `tickwheel.slot.served` says.
+const SERVED: i16 = 0;
+const CLOSED: i16 = 1;
+
+/// How long claims in closed slots are waited for, before they are taken from their handlers.
+const PATIENCE: Duration = Duration::from_secs(2);
+const LOOK: Duration = Duration::from_millis(20);
+/// How often closing is tried: it gives up soon each time, because other writers wait behind it.
+const TRIES: u32 = 20;
+
+impl Postgres {
+    /// Returns for each slot of the namespace whether it is served here.
+    pub(crate) async fn served(&self) -> Result<Vec<bool>, Error> {
+        let sql =
+            "SELECT served = 0 FROM tickwheel.slot WHERE slot BETWEEN $1 AND $2 ORDER BY slot";
+        let (first, last) = (self.first as i32, (self.first + SLOTS - 1) as i32);
+        let rows = self.write().query(sql, &[(&first, Type::INT4), (&last, Type::INT4)]).await?;
+        Ok(rows.iter().map(|row| row.get(0)).collect())
+    }
+
+    /// Returns for each of some slots whether its timers lie here: served, or closed.
+    pub(crate) async fn holds(&self, slots: &[u32]) -> Result<Vec<bool>, Error> {
+        let sql = "SELECT s.served < 2 FROM unnest($1) WITH ORDINALITY AS i(slot, n)
+            JOIN tickwheel.slot s USING (slot) ORDER BY n";
+        let slots: Vec<i32> = slots.iter().map(|slot| (self.first + slot) as i32).collect();
+        let rows = self.write().query(sql, &[(&slots, Type::INT4_ARRAY)]).await?;
+        Ok(rows.iter().map(|row| row.get(0)).collect())
+    }
+
+    /// Moves slots, by their numbers in the namespace, to another primary. To ask again is
+    /// harmless, and ends what was begun.
+    pub(crate) async fn move_to(&self, other: &Postgres, slots: &[u32]) -> Result<(), Error> {
+        let here = self.connector.connect().await?;
+        let mut there = other.connector.connect().await?;
+        let identity = identity(&there).await?;
+        if identity == self::identity(&here).await? {
+            return Ok(());
+        }
+        let numbers = |first: u32| slots.iter().map(|slot| (first + slot) as i32).collect();
+        let own: Vec<i32> = numbers(self.first);
+        close(&self.connector.connect().await?, &own, &identity).await?;
+        finish_claims(&here, &own).await?;
+        let change = there.transaction().await.map_err(explain)?;
+        let others: Vec<i32> = numbers(other.first);
+        if !are_served(&change, &others).await? {
+            let shift = other.first as i32 - self.first as i32;
+            copy(&here, &change, &own, &identity, shift).await?;
+            change.commit().await.map_err(explain)?;
+        }
+        clear(here, &own, &identity).await
+    }
+}
+
+async fn identity(client: &Client) -> Result<String, Error> {
+    let sql = "SELECT id FROM tickwheel.identity";
+    let row = client.query_typed(sql, &[]).await.map_err(explain)?;
+    row.first().map(|row| row.get(0)).ok_or_else(|| Error::unavailable("a primary without a name"))
+}
+
+/// Closes slots, unless they are served elsewhere. Each writer locks the table before it looks
+/// whether its slots are served: so when this has it, all have ended, and later ones see it done.
+async fn close(client: &Client, slots: &[i32], identity: &str) -> Result<(), Error> {
+    let sql = "UPDATE tickwheel.slot SET served = 1, owner = NULL, moves_to = $2
+        WHERE slot = ANY($1) AND served = 0";
+    let params = [(&slots as _, Type::INT4_ARRAY), (&identity as _, Type::TEXT)];
+    let lock = "BEGIN; SET LOCAL lock_timeout = '1500ms'; LOCK TABLE tickwheel.timer IN SHARE MODE";
+    let mut tries = 0;
+    while let Err(error) = client.batch_execute(lock).await {
+        client.batch_execute("ROLLBACK").await.map_err(explain)?;
+        tries += 1;
+        if tries == TRIES {
+            return Err(explain(error));
+        }
+        tokio::time::sleep(LOOK * 10).await;
+    }
+    client.query_typed(sql, &params).await.map_err(explain)?;
+    client.batch_execute("COMMIT").await.map_err(explain)
+}
+
+/// Waits until handlers have ended, and takes what is left from them: their acknowledgements change
+/// nothing any more.
+async fn finish_claims(client: &Client, slots: &[i32]) -> Result<(), Error> {
+    let sql = "SELECT EXISTS (SELECT FROM tickwheel.timer WHERE slot = ANY($1) AND claim <> 0)";
+    let params = [(&slots as _, Type::INT4_ARRAY)];
+    for _ in 0..PATIENCE.as_millis() / LOOK.as_millis() {
+        let rows = client.query_typed(sql, &params).await.map_err(explain)?;
+        if !rows.iter().any(|row| row.get(0)) {
+            return Ok(());
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+    let sql = "UPDATE tickwheel.timer t SET claim = s.epoch + 1 FROM tickwheel.slot s
+        WHERE s.slot = t.slot AND s.served = 1 AND t.slot = ANY($1) AND t.claim <> 0";
+    client.query_typed(sql, &params).await.map(drop).map_err(explain)
+}
+
+/// Locks slots, and returns whether they are all served there already.
+async fn are_served(change: &Transaction<'_>, slots: &[i32]) -> Result<bool, Error> {
+    let sql = "SELECT served FROM tickwheel.slot WHERE slot = ANY($1) ORDER BY slot FOR UPDATE";
+    let rows = change.query_typed(sql, &[(&slots, Type::INT4_ARRAY)]).await.map_err(explain)?;
+    Ok(rows.iter().all(|row| row.get::<_, i16>(0) == SERVED))
+}
+
+/// Copies timers and dead timers, and has their slots served there.
+async fn copy(
+    here: &Client,
+    change: &Transaction<'_>,
+    slots: &[i32],
+    identity: &str,
+    shift: i32,
+) -> Result<(), Error> {
+    let params = [(&slots as _, Type::INT4_ARRAY)];
+    let sql = "SELECT slot, epoch, served, moves_to FROM tickwheel.slot WHERE slot = ANY($1)";
+    for row in here.query_typed(sql, &params).await.map_err(explain)? {
+        // Now that the others are locked: nobody has moved it, and moves it back, meanwhile.
+        let target: Option<&str> = row.get(3);
+        if (row.get(2), target) != (CLOSED, Some(identity)) {
+            return Err(Error::unavailable("a slot is not there, or moves to another primary"));
+        }
+        let sql = "UPDATE tickwheel.slot SET served = 0, owner = NULL, moves_to = NULL,
+            epoch = greatest(epoch, $2) + 2 WHERE slot = $1";
+        let (slot, epoch) = (row.get::<_, i32>(0) + shift, row.get::<_, i64>(1));
+        let params = [(&slot as _, Type::INT4), (&epoch as _, Type::INT8)];
+        change.query_typed(sql, &params).await.map_err(explain)?;
+    }
+    for slot in slots {
+        let timers = "SELECT slot + $2, attempts, due, id, claim, key, tag, payload
+            FROM tickwheel.timer WHERE slot = $1";
+        let params = [(slot as _, Type::INT4), (&shift as _, Type::INT4)];
+        let rows = here.query_typed(timers, &params).await.map_err(explain)?;
+        insert_timers(change, &rows).await?;
+        let dead = "SELECT slot + $2, attempts, id, key, tag, payload, reason
+            FROM tickwheel.dead WHERE slot = $1 ORDER BY number";
+        let rows = here.query_typed(dead, &params).await.map_err(explain)?;
+        insert_dead(change, &rows).await?;
+    }
+    Ok(())
+}
+
+/// Collects a column of rows.
+macro_rules! column {
+    ($rows:expr, $index:expr, $type:ty) => {
+        $rows.iter().map(|row| row.get($index)).collect::<Vec<$type>>()
+    };
+}
+
+async fn insert_timers(change: &Transaction<'_>, rows: &[Row]) -> Result<(), Error> {
+    let sql = "INSERT INTO tickwheel.timer (slot, attempts, due, id, claim, key, tag, payload)
+        SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7, $8)";
+    for rows in rows.chunks(1_000) {
+        let params = [
+            (&column!(rows, 0, i32) as _, Type::INT4_ARRAY),
+            (&column!(rows, 1, i32) as _, Type::INT4_ARRAY),
+            (&column!(rows, 2, i64) as _, Type::INT8_ARRAY),
+            (&column!(rows, 3, i64) as _, Type::INT8_ARRAY),
+            (&column!(rows, 4, i64) as _, Type::INT8_ARRAY),
+            (&column!(rows, 5, Option<&str>) as _, Type::TEXT_ARRAY),
+            (&column!(rows, 6, Option<&str>) as _, Type::TEXT_ARRAY),
+            (&column!(rows, 7, &[u8]) as _, Type::BYTEA_ARRAY),
+        ];
+        change.query_typed(sql, &params).await.map_err(explain)?;
+    }
+    Ok(())
+}
+
+async fn insert_dead(change: &Transaction<'_>, rows: &[Row]) -> Result<(), Error> {
+    let sql = "INSERT INTO tickwheel.dead (slot, attempts, id, key, tag, payload, reason)
+        SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7)";
+    for rows in rows.chunks(1_000) {
+        let params = [
+            (&column!(rows, 0, i32) as _, Type::INT4_ARRAY),
+            (&column!(rows, 1, i32) as _, Type::INT4_ARRAY),
+            (&column!(rows, 2, i64) as _, Type::INT8_ARRAY),
+            (&column!(rows, 3, Option<&str>) as _, Type::TEXT_ARRAY),
+            (&column!(rows, 4, Option<&str>) as _, Type::TEXT_ARRAY),
+            (&column!(rows, 5, &[u8]) as _, Type::BYTEA_ARRAY),
+            (&column!(rows, 6, &str) as _, Type::TEXT_ARRAY),
+        ];
+        change.query_typed(sql, &params).await.map_err(explain)?;
+    }
+    Ok(())
+}
+
+/// Deletes what was copied, and lets the slots go.
+async fn clear(mut client: Client, slots: &[i32], identity: &str) -> Result<(), Error> {
+    let change = client.transaction().await.map_err(explain)?;
+    let gone = "UPDATE tickwheel.slot SET served = 2, moves_to = NULL
+        WHERE slot = ANY($1) AND served = 1 AND moves_to = $2 RETURNING slot";
+    let params = [(&slots as _, Type::INT4_ARRAY), (&identity as _, Type::TEXT)];
+    let gone = change.query_typed(gone, &params).await.map_err(explain)?;
+    let gone = column!(gone, 0, i32);
+    for sql in [
+        "DELETE FROM tickwheel.timer WHERE slot = ANY($1)",
+        "DELETE FROM tickwheel.dead WHERE slot = ANY($1)",
+    ] {
+        change.query_typed(sql, &[(&gone, Type::INT4_ARRAY)]).await.map_err(explain)?;
+    }
+    change.commit().await.map_err(explain)
+}

@@ -1,0 +1,165 @@
+//! One namespace on two primaries, whose slots move while all runs; and tables of earlier versions.
+
+#[path = "../src/bin/support/server.rs"]
+mod server;
+
+use server::Server;
+use std::collections::HashMap;
+use std::time::Duration;
+use tickwheel::Timer;
+use tickwheel_durable::{Cancelled, Due, Durable, Entry, Outcome, Sharded, Touched};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio_postgres::NoTls;
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+}
+
+async fn start(servers: [&Server; 2], name: &str, fired: UnboundedSender<Due>) -> Sharded {
+    let timer = Timer::builder().start().unwrap();
+    let primary = |server: &Server| {
+        Durable::postgres(server.config()).namespace(name).lease(Duration::from_secs(1))
+    };
+    let handler = move |due: Due| {
+        let _ = fired.send(due);
+        async { Outcome::Done }
+    };
+    Sharded::start(servers.map(primary).into(), &timer, handler).await.unwrap()
+}
+
+/// The next timer that fires. A bound that only a bug breaks.
+async fn next(fired: &mut UnboundedReceiver<Due>) -> String {
+    let due = tokio::time::timeout(Duration::from_secs(60), fired.recv()).await;
+    due.expect("it fires").expect("the node is there").key.unwrap()
+}
+
+#[test]
+fn primaries() {
+    let servers = [Server::start(&[]).unwrap(), Server::start(&[]).unwrap()];
+    let servers = [&servers[0], &servers[1]];
+    runtime().block_on(async {
+        slots_move_while_all_runs(servers).await;
+        a_move_that_was_given_up_is_ended_by_the_next(servers).await;
+        primaries_of_two_namespaces_are_refused(servers).await;
+    });
+}
+
+async fn slots_move_while_all_runs(servers: [&Server; 2]) {
+    let (sender, mut fired) = unbounded_channel();
+    let node = start(servers, "moving", sender.clone()).await;
+    let _other = start(servers, "moving", sender).await;
+    assert_eq!(node.map().await.unwrap(), vec![Some(0); 1_024]);
+    let soon = |n: u64| Duration::from_millis(20 * n);
+    let entries = (0..400).map(|n| Entry::keyed(format!("{n}"), soon(n), "x").tag("t"));
+    node.schedule_many(entries.collect()).await.unwrap();
+    let far = |n| Entry::keyed(format!("far {n}"), Duration::from_secs(3_600), "y").tag("far");
+    node.schedule_many((0..200).map(far).collect()).await.unwrap();
+    let mover = node.clone();
+    let moving = tokio::spawn(async move {
+        for (range, to) in [(512..1_024, 1), (700..800, 0), (0..100, 1)] {
+            mover.move_slots(range, to).await.unwrap();
+        }
+    });
+    // Calls find their way meanwhile.
+    let (mut cancelled, mut n) = (0, 0);
+    while !moving.is_finished() {
+        let key = format!("during {n}");
+        node.schedule(Entry::keyed(key.clone(), Duration::from_millis(50), "z")).await.unwrap();
+        if n < 200 {
+            let far = format!("far {n}");
+            assert_eq!(node.touch(&far, Duration::from_secs(7_200)).await.unwrap(), Touched::Moved);
+            let answer = node.cancel(&far).await.unwrap();
+            assert_eq!(answer, Cancelled::Cancelled(b"y".to_vec()), "{far}");
+            assert!(node.get(&far).await.unwrap().is_none());
+            cancelled += 1;
+        }
+        n += 1;
+    }
+    moving.await.unwrap();
+    assert!(n > 20, "only {n} calls while slots moved");
+    let map = node.map().await.unwrap();
+    let expected =
+        |slot| Some(usize::from(slot < 100 || slot >= 512 && !(700..800).contains(&slot)));
+    assert!(map.iter().enumerate().all(|(slot, primary)| *primary == expected(slot)), "{map:?}");
+    assert_eq!(node.cancel_tag("far").await.unwrap(), 200 - cancelled);
+    let mut count: HashMap<String, u32> = HashMap::new();
+    while count.len() < 400 + n {
+        *count.entry(next(&mut fired).await).or_default() += 1;
+    }
+    assert!(count.keys().all(|key| !key.starts_with("far")));
+    assert!(count.values().all(|times| *times <= 2), "{count:?}");
+    for node in node.nodes() {
+        assert!(node.stats().claimed > 0, "{:?}", node.stats());
+        while !(200..=350).contains(&node.stats().slots) {
+            tokio::time::sleep(Duration::from_millis(20)).await; // Half of 512 each, in a while.
+        }
+    }
+    node.drain().await;
+}
+
+async fn a_move_that_was_given_up_is_ended_by_the_next(servers: [&Server; 2]) {
+    let (sender, mut fired) = unbounded_channel();
+    let node = start(servers, "given up", sender).await;
+    let entries = (0..300).map(|n| Entry::keyed(format!("{n}"), Duration::from_secs(4), "x"));
+    node.schedule_many(entries.collect()).await.unwrap();
+    for millis in [5, 15, 30, 50, 80, 120] {
+        // Wherever it is by then.
+        let moving = node.move_slots(0..1_024, 1);
+        let _ = tokio::time::timeout(Duration::from_millis(millis), moving).await;
+    }
+    node.move_slots(0..1_024, 1).await.unwrap();
+    assert_eq!(node.map().await.unwrap(), vec![Some(1); 1_024]);
+    let mut keys = std::collections::HashSet::new();
+    while keys.len() < 300 {
+        assert!(keys.insert(next(&mut fired).await), "nothing was claimed yet: none fires twice");
+    }
+    node.drain().await;
+}
+
+/// Each of two primaries has a namespace of this name, made on its own.
+async fn primaries_of_two_namespaces_are_refused(servers: [&Server; 2]) {
+    let timer = Timer::builder().start().unwrap();
+    let primary = |server: &Server| Durable::postgres(server.config()).namespace("two");
+    for server in servers {
+        let node = primary(server).start(&timer, |_| async { Outcome::Done }).await.unwrap();
+        node.drain().await;
+    }
+    let handler = |_| async { Outcome::Done };
+    assert!(Sharded::start(servers.map(primary).into(), &timer, handler).await.is_err());
+}
+
+/// A database of version 1, with a timer in it, is brought up to date when a node starts.
+#[test]
+fn tables_of_version_1_are_migrated() {
+    let server = Server::start(&[]).unwrap();
+    runtime().block_on(async {
+        let (client, connection) = server.config().connect(NoTls).await.unwrap();
+        tokio::spawn(connection);
+        let base = "CREATE SCHEMA tickwheel;
+            CREATE TABLE tickwheel.version (version int NOT NULL);
+            INSERT INTO tickwheel.version VALUES (1);";
+        client.batch_execute(base).await.unwrap();
+        let version_1 = include_str!("../src/store/postgres/migration_1.sql");
+        client.batch_execute(version_1).await.unwrap();
+        let content = "INSERT INTO tickwheel.namespace (name) VALUES ('default');
+            INSERT INTO tickwheel.slot (slot, epoch)
+                SELECT 1024 * id + n, 7 FROM tickwheel.namespace, generate_series(0, 1023) AS n;
+            INSERT INTO tickwheel.timer (slot, due, id, key, claim, attempts, payload)
+                SELECT 1024 * id + 3, 1, 1, 'old', 7, 1, 'x' FROM tickwheel.namespace;";
+        client.batch_execute(content).await.unwrap();
+        let timer = Timer::builder().start().unwrap();
+        let (sender, mut fired) = unbounded_channel();
+        let handler = move |due: Due| {
+            let _ = sender.send(due);
+            async { Outcome::Done }
+        };
+        let node = Durable::postgres(server.config()).start(&timer, handler).await.unwrap();
+        let due = tokio::time::timeout(Duration::from_secs(60), fired.recv()).await;
+        let due = due.expect("it fires").expect("the node is there");
+        assert_eq!((due.key.as_deref(), due.attempt), (Some("old"), 2));
+        assert_eq!((due.token.partition, due.token.epoch), (3, 8));
+        node.drain().await;
+        let version = client.query_one("SELECT version FROM tickwheel.version", &[]).await.unwrap();
+        assert_eq!(version.get::<_, i32>(0), 2);
+    });
+}
