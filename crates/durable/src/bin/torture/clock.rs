@@ -22,15 +22,17 @@ const CLAIMED: i64 = 20_000_000;
 pub(crate) struct Settings(Vec<(i64, i64)>);
 
 impl Settings {
-    /// Sets the server's clock ahead of this machine's, or behind it.
+    /// Sets the servers' clocks ahead of this machine's, or behind it.
     pub(crate) async fn set(
         &mut self,
-        server: &Server,
+        servers: &[Server; 2],
         ahead: i64,
     ) -> Result<(), tokio_postgres::Error> {
-        let (client, connection) = server.config().connect(NoTls).await?;
-        tokio::spawn(connection);
-        replace(&client, ahead).await?;
+        for server in servers {
+            let (client, connection) = server.config().connect(NoTls).await?;
+            tokio::spawn(connection);
+            replace(&client, ahead).await?;
+        }
         AHEAD.store(ahead, Ordering::Relaxed);
         self.0.push((ledger::now(), ahead));
         Ok(())

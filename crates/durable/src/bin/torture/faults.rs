@@ -34,6 +34,8 @@ pub(crate) enum Kind {
     Clock,
     /// Each node is restarted on another version's program, one after the other, and then back.
     Upgrade,
+    /// A range of slots moves between the primaries; the mover may be killed, and another one ends it.
+    Move,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -55,7 +57,7 @@ fn calm() -> Duration {
 
 /// Where things befall, and what happened.
 pub(crate) struct Scene<'a> {
-    pub(crate) server: &'a Server,
+    pub(crate) servers: &'a [Server; 2],
     pub(crate) fleet: Fleet,
     /// Another version's program.
     pub(crate) other: PathBuf,
@@ -70,7 +72,7 @@ pub(crate) async fn run(scene: &mut Scene<'_>, seconds: u64) -> Result<(), Box<d
     while Instant::now() + calm() < end {
         let kind = choose(scene.fleet.len());
         let (begun, from) = (Instant::now(), now());
-        let in_flight = count_in_flight(scene.server).await?;
+        let in_flight = count_in_flight(scene.servers).await?;
         befall(kind, scene).await?;
         // The server's clock may have been set back.
         let (from, to) = (from.min(now()), from.max(now()));
@@ -81,7 +83,7 @@ pub(crate) async fn run(scene: &mut Scene<'_>, seconds: u64) -> Result<(), Box<d
             tokio::time::sleep(LOOK).await;
             if scene.fleet.revive()? > 0 {
                 let from = now() - LOOK.as_micros() as i64;
-                let in_flight = count_in_flight(scene.server).await?;
+                let in_flight = count_in_flight(scene.servers).await?;
                 scene.faults.push(Fault { kind: Kind::Abort, from, to: now(), in_flight });
             }
         }
@@ -90,7 +92,7 @@ pub(crate) async fn run(scene: &mut Scene<'_>, seconds: u64) -> Result<(), Box<d
 }
 
 fn choose(nodes: usize) -> Kind {
-    match fastrand::u8(..15) {
+    match fastrand::u8(..17) {
         0..=3 => Kind::Kill,
         4 | 5 => Kind::Stop,
         6 => Kind::Crash,
@@ -100,13 +102,15 @@ fn choose(nodes: usize) -> Kind {
         10 if Fleet::can_skew() => Kind::Skew,
         10 | 11 => Kind::Clock,
         12 => Kind::Upgrade,
+        13 | 14 => Kind::Move,
         _ if nodes > 3 => Kind::NodeLeft,
         _ => Kind::NodeAdded,
     }
 }
 
 async fn befall(kind: Kind, scene: &mut Scene<'_>) -> Result<(), Box<dyn Error>> {
-    let Scene { server, fleet, other, settings, .. } = scene;
+    let Scene { servers, fleet, other, settings, .. } = scene;
+    let server = &servers[fastrand::usize(..2)];
     let which = fastrand::usize(..fleet.len());
     let longer_than_the_lease = LEASE.mul_f64(1.2 + fastrand::f64());
     match kind {
@@ -148,7 +152,19 @@ async fn befall(kind: Kind, scene: &mut Scene<'_>) -> Result<(), Box<dyn Error>>
             let (program, skew) = (std::env::current_exe()?, fastrand::i64(-3_600..3_600));
             tokio::task::block_in_place(|| fleet.restart(which, &program, skew))?;
         }
-        Kind::Clock => settings.set(server, fastrand::i64(-3_000_000..3_000_000)).await?,
+        Kind::Clock => settings.set(servers, fastrand::i64(-3_000_000..3_000_000)).await?,
+        Kind::Move => {
+            let first = fastrand::u32(..1_024);
+            let (slots, target) = (first..(first + 200).min(1_024), fastrand::usize(..2));
+            if fastrand::bool() {
+                let mut mover = fleet.move_slots(slots.clone(), target)?;
+                tokio::time::sleep(Duration::from_millis(fastrand::u64(..1_500))).await;
+                mover.kill()?;
+                mover.wait()?;
+            }
+            let mut mover = fleet.move_slots(slots, target)?;
+            tokio::task::block_in_place(|| mover.wait())?;
+        }
         Kind::Upgrade => tokio::task::block_in_place(|| fleet.upgrade(other))?,
     }
     Ok(())
@@ -160,7 +176,10 @@ async fn client(server: &Server) -> Result<Client, tokio_postgres::Error> {
     Ok(client)
 }
 
-async fn count_in_flight(server: &Server) -> Result<i64, tokio_postgres::Error> {
-    let count = "SELECT count(*) FROM tickwheel.timer WHERE claim <> 0";
-    Ok(client(server).await?.query_one(count, &[]).await?.get(0))
+async fn count_in_flight(servers: &[Server; 2]) -> Result<i64, tokio_postgres::Error> {
+    let (sql, mut count) = ("SELECT count(*) FROM tickwheel.timer WHERE claim <> 0", 0);
+    for server in servers {
+        count += client(server).await?.query_one(sql, &[]).await?.get::<_, i64>(0);
+    }
+    Ok(count)
 }

@@ -6,6 +6,7 @@ use crate::server::Server;
 use rustix::process::{Pid, Signal, kill_process};
 use std::error::Error;
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -14,8 +15,9 @@ use tempfile::TempDir;
 pub(crate) struct Fleet {
     nodes: Vec<Node>,
     folder: TempDir,
-    server: u16,
+    servers: [u16; 2],
     program: PathBuf,
+    movers: u32,
 }
 
 /// How long a node is given to join before the next one leaves.
@@ -31,9 +33,9 @@ struct Node {
 }
 
 impl Node {
-    fn spawn(program: &Path, port: u16, ledger: &Path, skew: i64) -> io::Result<Child> {
+    fn spawn(program: &Path, ports: [u16; 2], ledger: &Path, skew: i64) -> io::Result<Child> {
         let mut command = Command::new(program);
-        command.arg("node").arg(port.to_string()).arg(ledger);
+        command.arg("node").args(ports.map(|port| port.to_string())).arg(ledger);
         if skew != 0 {
             // The time of day only: what counts the passing of time goes on as it does.
             command.env("LD_PRELOAD", FAKETIME).env("FAKETIME", format!("{skew:+}"));
@@ -45,10 +47,10 @@ impl Node {
 }
 
 impl Fleet {
-    pub(crate) async fn start(server: &Server, nodes: usize) -> Result<Self, Box<dyn Error>> {
-        let server = server.config().get_ports()[0];
+    pub(crate) async fn start(servers: &[Server; 2], nodes: usize) -> Result<Self, Box<dyn Error>> {
+        let servers = servers.each_ref().map(|server| server.config().get_ports()[0]);
         let (folder, program) = (tempfile::tempdir()?, std::env::current_exe()?);
-        let mut fleet = Fleet { nodes: Vec::new(), folder, server, program };
+        let mut fleet = Fleet { nodes: Vec::new(), folder, servers, program, movers: 0 };
         for _ in 0..nodes {
             fleet.add().await?;
         }
@@ -64,9 +66,9 @@ impl Fleet {
     }
 
     pub(crate) async fn add(&mut self) -> io::Result<()> {
-        let proxy = Proxy::start(self.server).await?;
+        let proxy = Proxy::start(self.servers[0]).await?;
         let ledger = self.folder.path().join(format!("ledger {}", proxy.port()));
-        let process = Node::spawn(&self.program, proxy.port(), &ledger, 0)?;
+        let process = Node::spawn(&self.program, [proxy.port(), self.servers[1]], &ledger, 0)?;
         self.nodes.push(Node { process, proxy, ledger });
         Ok(())
     }
@@ -91,8 +93,19 @@ impl Fleet {
         let node = &mut self.nodes[which];
         drop(node.process.stdin.take());
         node.process.wait()?;
-        node.process = Node::spawn(program, node.proxy.port(), &node.ledger, skew)?;
+        let ports = [node.proxy.port(), self.servers[1]];
+        node.process = Node::spawn(program, ports, &node.ledger, skew)?;
         Ok(())
+    }
+
+    /// Starts a process that moves slots to a primary.
+    pub(crate) fn move_slots(&mut self, slots: Range<u32>, target: usize) -> io::Result<Child> {
+        self.movers += 1;
+        let mut command = Command::new(&self.program);
+        command.arg("move").args(self.servers.map(|port| port.to_string()));
+        command.arg(self.folder.path().join(format!("ledger of mover {}", self.movers)));
+        command.args([slots.start.to_string(), slots.end.to_string(), target.to_string()]);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).spawn()
     }
 
     /// Puts one node after the other on another version's program, and then back.
@@ -117,7 +130,8 @@ impl Fleet {
         let mut ended = 0;
         for node in &mut self.nodes {
             if node.process.try_wait()?.is_some() {
-                node.process = Node::spawn(&self.program, node.proxy.port(), &node.ledger, 0)?;
+                let ports = [node.proxy.port(), self.servers[1]];
+                node.process = Node::spawn(&self.program, ports, &node.ledger, 0)?;
                 ended += 1;
             }
         }

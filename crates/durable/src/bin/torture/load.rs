@@ -4,11 +4,12 @@ use crate::NAMESPACE;
 use crate::clock::now;
 use crate::server::Server;
 use std::collections::{BTreeMap, HashMap};
+use std::error::Error as StdError;
 use std::time::{Duration, Instant};
 use tickwheel_durable::store::postgres::Postgres;
 use tickwheel_durable::store::{KeyName, NewRow, NodeId, Place, Store};
 use tickwheel_durable::{Cancelled, Durable, Error, OpenStore, StoreTime};
-use tokio_postgres::NoTls;
+use tokio_postgres::{Config, NoTls};
 
 /// A timer, as far as the driver knows.
 #[derive(Clone, Copy, Debug)]
@@ -27,7 +28,12 @@ pub(crate) enum Cancel {
 }
 
 pub(crate) struct Load {
-    store: Postgres,
+    stores: [Postgres; 2],
+    configs: [Config; 2],
+    /// Which primary serves each slot; `None` while it moves.
+    map: Vec<Option<usize>>,
+    /// What waits for its slot.
+    rows: Vec<NewRow>,
     rate: u64,
     number: u64,
     written: HashMap<u64, Written>,
@@ -39,17 +45,38 @@ pub(crate) struct Load {
 const BEAT: Duration = Duration::from_millis(20);
 
 impl Load {
-    pub(crate) async fn open(server: &Server, rate: u64) -> Result<Self, Error> {
-        let store = Durable::postgres(server.config()).namespace(NAMESPACE).store().open().await?;
+    /// Opens the primaries, on which the namespace is already.
+    pub(crate) async fn open(servers: &[Server; 2], rate: u64) -> Result<Self, Box<dyn StdError>> {
+        let store = |server: &Server| {
+            Durable::postgres(server.config()).namespace(NAMESPACE).store().open()
+        };
+        let stores = [store(&servers[0]).await?, store(&servers[1]).await?];
         let (written, cancels) = (HashMap::new(), BTreeMap::new());
-        Ok(Load { store, rate, number: 0, written, cancels })
+        let configs = servers.each_ref().map(Server::config);
+        let map = vec![None; stores[0].slots() as usize];
+        Ok(Load { stores, map, rows: Vec::new(), rate, number: 0, written, cancels, configs })
+    }
+
+    /// Looks which primary serves which slot; what a primary that is down serves is left alone.
+    async fn look(&mut self) {
+        for (primary, config) in self.configs.iter().enumerate() {
+            let Ok(served) = served(config).await else { continue };
+            for (slot, served) in self.map.iter_mut().zip(served) {
+                match served {
+                    true => *slot = Some(primary),
+                    false if *slot == Some(primary) => *slot = None,
+                    false => {}
+                }
+            }
+        }
     }
 
     pub(crate) async fn run(mut self, time: Duration) -> Result<HashMap<u64, Written>, Error> {
         let end = Instant::now() + time;
         while Instant::now() < end {
             let beat = Instant::now();
-            self.schedule().await;
+            self.schedule();
+            self.flush().await;
             self.cancel().await;
             // A server that was down is not made up for.
             tokio::time::sleep(BEAT.saturating_sub(beat.elapsed())).await;
@@ -57,11 +84,10 @@ impl Load {
         Ok(self.written)
     }
 
-    async fn schedule(&mut self) {
+    fn schedule(&mut self) {
         let mass = fastrand::u32(..2_000) == 0; // Many for the same moment.
         let count = if mass { 5_000 } else { self.rate * BEAT.as_millis() as u64 / 1_000 };
         let moment = now() + 3_000_000;
-        let mut rows = Vec::new();
         for _ in 0..count.max(1) {
             self.number += 1;
             let number = self.number;
@@ -71,60 +97,109 @@ impl Load {
                 _ => fastrand::i64(0..15_000_000),
             };
             let due = if mass { moment } else { now() + delay };
-            let slot = self.store.slot(number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20);
+            let hash = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
+            let slot = (hash % self.map.len() as u64) as u32;
             let place = Place { due: StoreTime::from_micros(due), slot, id: fastrand::i64(1..) };
             let key = number.to_string();
             if fastrand::u8(..6) == 0 {
                 let at = now() + fastrand::i64(0..=delay + 100_000);
                 self.cancels.insert((at, number), KeyName { slot, key: key.clone() });
             }
-            rows.push(NewRow { place, key: Some(key), tag: None, payload: vec![7; 100] });
+            self.rows.push(NewRow { place, key: Some(key), tag: None, payload: vec![7; 100] });
             let written = Written { certain: false, cancel: Cancel::None };
             self.written.insert(number, written);
         }
-        for batch in rows.chunks(1_000) {
-            let numbers: Vec<u64> =
-                batch.iter().filter_map(|row| row.key.as_ref()?.parse().ok()).collect();
-            let answer = self.store.schedule(NodeId(0), batch.to_vec()).await;
-            // What was refused may be found by its key all the same: it is not certain.
-            for number in numbers.iter().filter(|_| answer.is_ok()) {
-                self.written.entry(*number).and_modify(|written| written.certain = true);
+    }
+
+    /// Schedules what has a primary now.
+    async fn flush(&mut self) {
+        let mut open = [Vec::new(), Vec::new()];
+        for row in std::mem::take(&mut self.rows) {
+            match self.map[row.place.slot as usize] {
+                Some(primary) => open[primary].push(row),
+                None => self.rows.push(row),
             }
+        }
+        for (store, rows) in self.stores.iter().zip(open) {
+            let placed = |row: &NewRow| {
+                let place = Place { slot: row.place.slot + store.slot(0), ..row.place };
+                NewRow { place, ..row.clone() }
+            };
+            for batch in rows.chunks(1_000) {
+                let answer = store.schedule(NodeId(0), batch.iter().map(placed).collect()).await;
+                if matches!(answer, Err(Error::Moved)) {
+                    self.rows.extend_from_slice(batch);
+                }
+                // What was refused may be found by its key all the same: it is not certain.
+                for row in batch.iter().filter(|_| answer.is_ok()) {
+                    let number = row.key.as_ref().and_then(|key| key.parse().ok()).unwrap_or(0);
+                    self.written.entry(number).and_modify(|written| written.certain = true);
+                }
+            }
+        }
+        if !self.rows.is_empty() {
+            self.look().await;
         }
     }
 
     async fn cancel(&mut self) {
         let later = self.cancels.split_off(&(now(), 0));
-        let due = std::mem::replace(&mut self.cancels, later);
-        for batch in due.into_iter().collect::<Vec<_>>().chunks(1_000) {
-            let keys = batch.iter().map(|(_, key)| key.clone()).collect();
-            let answers = self.store.cancel(keys).await;
-            for (index, ((_, number), _)) in batch.iter().enumerate() {
-                let cancel = match &answers {
-                    Err(_) => Cancel::Uncertain,
-                    Ok(answers) if matches!(answers[index], Cancelled::Cancelled(_)) => {
-                        Cancel::Cancelled
-                    }
-                    Ok(_) => continue,
+        let mut open = [Vec::new(), Vec::new()];
+        for ((at, number), name) in std::mem::replace(&mut self.cancels, later) {
+            match self.map[name.slot as usize] {
+                Some(primary) => open[primary].push((number, name)),
+                None => drop(self.cancels.insert((at + BEAT.as_micros() as i64, number), name)),
+            }
+        }
+        for (store, names) in self.stores.iter().zip(open) {
+            for batch in names.chunks(1_000) {
+                let placed = |(_, name): &(u64, KeyName)| KeyName {
+                    slot: name.slot + store.slot(0),
+                    key: name.key.clone(),
                 };
-                self.written.entry(*number).and_modify(|written| written.cancel = cancel);
+                let answers = store.cancel(batch.iter().map(placed).collect()).await;
+                for (index, (number, name)) in batch.iter().enumerate() {
+                    let cancel = match &answers {
+                        Err(Error::Moved) => {
+                            self.cancels.insert((now(), *number), name.clone());
+                            continue;
+                        }
+                        Err(_) => Cancel::Uncertain,
+                        Ok(answers) if matches!(answers[index], Cancelled::Cancelled(_)) => {
+                            Cancel::Cancelled
+                        }
+                        Ok(_) => continue,
+                    };
+                    self.written.entry(*number).and_modify(|written| written.cancel = cancel);
+                }
             }
         }
     }
 }
 
 /// Waits until all timers have ended, and returns how many have not.
-pub(crate) async fn rest(server: &Server) -> Result<i64, tokio_postgres::Error> {
-    let (client, connection) = server.config().connect(NoTls).await?;
-    tokio::spawn(connection);
+pub(crate) async fn rest(servers: &[Server; 2]) -> Result<i64, tokio_postgres::Error> {
     let mut rest = 0;
     for _ in 0..600 {
-        let row = client.query_one("SELECT count(*) FROM tickwheel.timer", &[]).await?;
-        rest = row.get(0);
+        rest = 0;
+        for server in servers {
+            let (client, connection) = server.config().connect(NoTls).await?;
+            tokio::spawn(connection);
+            let row = client.query_one("SELECT count(*) FROM tickwheel.timer", &[]).await?;
+            rest += row.get::<_, i64>(0);
+        }
         if rest == 0 {
             break;
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     Ok(rest)
+}
+
+/// Returns for each slot of the one namespace whether a primary serves it.
+async fn served(config: &Config) -> Result<Vec<bool>, tokio_postgres::Error> {
+    let (client, connection) = config.connect(NoTls).await?;
+    tokio::spawn(connection);
+    let rows = client.query("SELECT served = 0 FROM tickwheel.slot ORDER BY slot", &[]).await?;
+    Ok(rows.iter().map(|row| row.get(0)).collect())
 }

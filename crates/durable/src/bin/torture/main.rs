@@ -45,7 +45,10 @@ struct Options {
 enum Role {
     /// A node, which the driver starts.
     #[command(hide = true)]
-    Node { port: u16, ledger: PathBuf },
+    Node { port: u16, second: u16, ledger: PathBuf },
+    /// Moves slots to a primary, and is a node meanwhile.
+    #[command(hide = true)]
+    Move { port: u16, second: u16, ledger: PathBuf, from: u32, to: u32, target: usize },
 }
 
 /// How long a node's lease is.
@@ -56,7 +59,12 @@ fn main() -> ExitCode {
     let options = Options::parse();
     let runtime = tokio::runtime::Runtime::new().expect("threads can be started");
     let result = match &options.role {
-        Some(Role::Node { port, ledger }) => runtime.block_on(node::run(*port, ledger)),
+        Some(Role::Node { port, second, ledger }) => {
+            runtime.block_on(node::run([*port, *second], ledger))
+        }
+        Some(Role::Move { port, second, ledger, from, to, target }) => {
+            runtime.block_on(node::move_slots([*port, *second], ledger, *from..*to, *target))
+        }
         None => runtime.block_on(drive(&options)),
     };
     match result {
@@ -72,16 +80,18 @@ async fn drive(options: &Options) -> Result<(), Box<dyn Error>> {
     let seed = options.seed.unwrap_or_else(|| fastrand::u64(..));
     fastrand::seed(seed);
     eprintln!("seed {seed}");
-    let server = server::Server::start(faults::SETTINGS)?;
-    let fleet = fleet::Fleet::start(&server, 3).await?;
+    let start = || server::Server::start(faults::SETTINGS);
+    let servers = [start()?, start()?];
+    let mut fleet = fleet::Fleet::start(&servers, 3).await?;
+    fleet.move_slots(512..1_024, 1)?.wait()?;
     let other = options.other.clone().map_or_else(std::env::current_exe, Ok)?;
     let (faults, settings) = (Vec::new(), clock::Settings::default());
-    let mut scene = faults::Scene { server: &server, fleet, other, faults, settings };
-    let load = load::Load::open(&server, options.rate).await?;
+    let mut scene = faults::Scene { servers: &servers, fleet, other, faults, settings };
+    let load = load::Load::open(&servers, options.rate).await?;
     let writing = tokio::spawn(load.run(Duration::from_secs(options.seconds)));
     faults::run(&mut scene, options.seconds).await?;
     let written = writing.await??;
-    let rest = load::rest(&server).await?;
+    let rest = load::rest(&servers).await?;
     scene.fleet.drain()?;
     let fired = ledger::read(scene.fleet.folder())?;
     let report = report::Report::new(seed, &written, fired, &scene, rest);
