@@ -7,7 +7,7 @@ use server::Server;
 use std::collections::HashMap;
 use std::time::Duration;
 use tickwheel::Timer;
-use tickwheel_durable::{Cancelled, Due, Durable, Entry, Outcome, Sharded, Touched};
+use tickwheel_durable::{Cancelled, Due, Durable, Entry, Error, Outcome, Sharded, Touched};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio_postgres::NoTls;
 
@@ -39,6 +39,7 @@ fn primaries() {
     let servers = [&servers[0], &servers[1]];
     runtime().block_on(async {
         slots_move_while_all_runs(servers).await;
+        a_move_waits_for_who_has_written_and_not_committed(servers).await;
         a_move_that_was_given_up_is_ended_by_the_next(servers).await;
         primaries_of_two_namespaces_are_refused(servers).await;
     });
@@ -113,6 +114,28 @@ async fn a_move_that_was_given_up_is_ended_by_the_next(servers: [&Server; 2]) {
     while keys.len() < 300 {
         assert!(keys.insert(next(&mut fired).await), "nothing was claimed yet: none fires twice");
     }
+    node.drain().await;
+}
+
+async fn a_move_waits_for_who_has_written_and_not_committed(servers: [&Server; 2]) {
+    let (sender, mut fired) = unbounded_channel();
+    let node = start(servers, "uncommitted", sender).await;
+    let (mut client, connection) = servers[0].config().connect(NoTls).await.unwrap();
+    tokio::spawn(connection);
+    let transaction = client.transaction().await.unwrap();
+    let entry = Entry::keyed("late", Duration::from_secs(1), "x");
+    node.nodes()[0].schedule_in(&transaction, entry.clone()).await.unwrap();
+    let mover = node.clone();
+    let moving = tokio::spawn(async move { mover.move_slots(0..1_024, 1).await });
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert!(node.map().await.unwrap().iter().all(|serves| *serves == Some(0)), "it waits");
+    transaction.commit().await.unwrap();
+    moving.await.unwrap().unwrap();
+    assert_eq!(next(&mut fired).await, "late");
+    let transaction = client.transaction().await.unwrap();
+    let refused = node.nodes()[0].schedule_in(&transaction, entry).await;
+    assert!(matches!(refused, Err(Error::Moved)), "{refused:?}");
+    drop(transaction);
     node.drain().await;
 }
 
