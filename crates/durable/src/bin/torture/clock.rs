@@ -28,13 +28,14 @@ impl Settings {
         servers: &[Server; 2],
         ahead: i64,
     ) -> Result<(), tokio_postgres::Error> {
+        // From before the first of them shows it.
+        self.0.push((ledger::now(), ahead));
         for server in servers {
             let (client, connection) = server.config().connect(NoTls).await?;
             tokio::spawn(connection);
             replace(&client, ahead).await?;
         }
         AHEAD.store(ahead, Ordering::Relaxed);
-        self.0.push((ledger::now(), ahead));
         Ok(())
     }
 

@@ -61,7 +61,12 @@ impl Report {
     ) -> Self {
         let Scene { faults, settings, .. } = scene;
         let early = |fire: &&Fire| settings.at_most(fire.at) < fire.due;
-        let early = fired.values().flatten().filter(early).count() as u64;
+        let early = fired.values().flatten().filter(early);
+        let early = early.inspect(|fire| {
+            let by = (fire.due - settings.at_most(fire.at)) / 1_000;
+            eprintln!("{by} ms early: {fire:?}, {settings:?}");
+        });
+        let early = early.count() as u64;
         // From here on by the server's clock.
         fired.values_mut().flatten().for_each(|fire| fire.at = settings.shown(fire.at));
         let fired = &fired;
