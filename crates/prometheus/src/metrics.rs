@@ -20,8 +20,8 @@ use tickwheel::{Timer, WeakTimer};
 /// it is asked for: between scrapes this costs nothing. A scrape looks at every shard and every
 /// bucket once, at no timer; it holds no lock for long.
 ///
-/// Names become the labels `timer`, `purgatory`, `keyed_timer`, `leases` and `durable`. A name that is taken
-/// gets a number: the second timer called `sessions` is shown as `sessions-2`.
+/// Names become the labels `timer`, `purgatory`, `keyed_timer`, `leases` and `durable`. A name
+/// that is taken gets a number: the second timer called `sessions` is shown as `sessions-2`.
 ///
 /// Cloning shares the metrics.
 ///

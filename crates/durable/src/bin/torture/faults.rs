@@ -34,7 +34,7 @@ pub(crate) enum Kind {
     Clock,
     /// Each node is restarted on another version's program, one after the other, and then back.
     Upgrade,
-    /// A range of slots moves between the primaries; the mover may be killed, and another one ends it.
+    /// Slots move between the primaries; the mover may be killed, and another one ends it.
     Move,
 }
 

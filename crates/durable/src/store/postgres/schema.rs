@@ -15,7 +15,8 @@ const MIGRATIONS: [&str; 2] = [include_str!("migration_1.sql"), include_str!("mi
 const LOCK: i64 = 0x7469_636b_7768_6565;
 
 /// Brings the tables up to date, and returns the first slot of a namespace, which is made if there
-/// is none; `serves` says whether it serves a new one. Where the tables are up to date it asks for no rights to change them.
+/// is none; `serves` says whether it serves a new one. Where the tables are up to date it asks for
+/// no rights to change them.
 pub(super) async fn prepare(
     connector: &Connector,
     namespace: &str,
@@ -82,7 +83,8 @@ async fn first_slot(client: &Client, namespace: &str, serves: bool) -> Result<u3
     let id = id.ok_or_else(|| Error::unavailable("the namespace was deleted meanwhile"))?;
     let first = id * SLOTS as i32;
     let made = "INSERT INTO tickwheel.slot (slot, served)
-        SELECT $1 + number, CASE WHEN $3 THEN 0 ELSE 2 END FROM generate_series(0, $2 - 1) AS number ON CONFLICT DO NOTHING";
+        SELECT $1 + number, CASE WHEN $3 THEN 0 ELSE 2 END 
+        FROM generate_series(0, $2 - 1) AS number ON CONFLICT DO NOTHING";
     let params =
         [(&first as _, Type::INT4), (&(SLOTS as i32) as _, Type::INT4), (&serves as _, Type::BOOL)];
     client.query_typed(made, &params).await.map_err(explain)?;

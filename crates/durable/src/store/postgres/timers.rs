@@ -13,12 +13,13 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 /// In the order of keys: two batches with the same keys wait for one another, and never crosswise.
-/// Does nothing where a slot of the batch is not served here. A row that was there has been locked before it was changed, which its `xmax` tells.
+/// Does nothing where a slot of the batch is not served here. A row that was there has been locked
+/// before it was changed, which its `xmax` tells.
 pub(super) const SCHEDULE: &str = "WITH written AS (
         INSERT INTO tickwheel.timer AS t (slot, due, id, key, tag, payload)
         SELECT * FROM unnest($1, $2, $3, $4, $5, $6) AS i(slot, due, id, key, tag, payload)
         WHERE NOT EXISTS (
-            SELECT FROM unnest($1) AS g(slot) JOIN tickwheel.slot s USING (slot) WHERE s.served <> 0)
+            SELECT FROM unnest($1) g(slot) JOIN tickwheel.slot s USING (slot) WHERE s.served <> 0)
         ORDER BY slot, key
         ON CONFLICT (slot, key) WHERE key IS NOT NULL DO UPDATE
         SET due = excluded.due, id = excluded.id, tag = excluded.tag, payload = excluded.payload,
@@ -86,7 +87,7 @@ impl Rows {
 pub(super) async fn cancel(link: &Link, keys: Vec<KeyName>) -> Result<Vec<Cancelled>, Error> {
     let sql = "WITH input AS MATERIALIZED (SELECT * FROM unnest($1, $2) AS i(slot, key)
         WHERE NOT EXISTS (
-            SELECT FROM unnest($1) AS g(slot) JOIN tickwheel.slot s USING (slot) WHERE s.served <> 0)),
+            SELECT FROM unnest($1) g(slot) JOIN tickwheel.slot s USING (slot) WHERE s.served <> 0)),
         gone AS (DELETE FROM tickwheel.timer t USING input i
             WHERE t.slot = i.slot AND t.key = i.key AND t.claim = 0
             RETURNING t.slot, t.key, t.payload)
@@ -110,7 +111,7 @@ pub(super) async fn touch(
 ) -> Result<Vec<Touched>, Error> {
     let sql = "WITH input AS MATERIALIZED (SELECT * FROM unnest($1, $2, $3) AS i(slot, key, due)
         WHERE NOT EXISTS (
-            SELECT FROM unnest($1) AS g(slot) JOIN tickwheel.slot s USING (slot) WHERE s.served <> 0)),
+            SELECT FROM unnest($1) g(slot) JOIN tickwheel.slot s USING (slot) WHERE s.served <> 0)),
         moved AS (UPDATE tickwheel.timer t SET due = i.due FROM input i
             WHERE t.slot = i.slot AND t.key = i.key AND t.claim = 0
             RETURNING t.slot, t.key, t.due, t.id),

@@ -20,7 +20,7 @@ impl Durable<Postgres> {
     /// One that is due before the commit fires soon after it; where the transaction took more than
     /// seconds, up to 40 s after it, and more than ten minutes, up to ten minutes.
     ///
-    /// In a namespace whose slots [move](crate::Sharded::move_slots), the transaction must be one of
+    /// In a namespace whose slots [move](crate::Sharded::move_slots), the transaction must be
     /// `READ COMMITTED`: one that sees the past does not see that a slot has moved.
     ///
     /// # Errors
