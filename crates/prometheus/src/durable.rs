@@ -4,27 +4,40 @@ use crate::encode::{Encoder, counters, gauges};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// The figures of a node of durable timers: what it has done since it was started, and how it
-/// stands. `Stats` of `tickwheel-durable` says what each means.
+/// The figures of a node of durable timers: counts since its start, and its present load. They are
+/// those of `tickwheel_durable::Stats`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
-#[allow(missing_docs)]
 pub struct DurableFigures {
     /// The name that it is shown under.
     pub name: String,
+    /// Timers that this node scheduled.
     pub scheduled: u64,
+    /// Timers that this node cancelled.
     pub cancelled: u64,
+    /// Timers that this node claimed; each attempt counts.
     pub claimed: u64,
+    /// Timers whose handlers succeeded.
     pub done: u64,
+    /// Attempts that failed and are repeated.
     pub retried: u64,
+    /// Timers that were given up.
     pub dead: u64,
+    /// Panics of handlers.
     pub panicked: u64,
+    /// Timers that only a sweep found.
     pub swept: u64,
+    /// Calls to the store that failed.
     pub errors: u64,
+    /// Leases of this node that ran out.
     pub leases_lost: u64,
+    /// Timers in the wheel.
     pub near: u64,
+    /// Timers that are due and wait to be claimed.
     pub ready: u64,
+    /// Timers that are claimed and not acknowledged.
     pub in_flight: u64,
+    /// Slots that this node owns.
     pub slots: u64,
 }
 

@@ -33,8 +33,8 @@ pub struct Figures {
     pub purgatories: Vec<PurgatoryFigures>,
     /// The keyed timers, and how many keys each has.
     pub keyed_timers: Vec<Count>,
-    /// The leases, and how many are held.
-    pub leases: Vec<Count>,
+    /// The sets of leases.
+    pub leases: Vec<LeaseFigures>,
     /// The nodes of durable timers.
     #[serde(default)]
     pub durables: Vec<DurableFigures>,

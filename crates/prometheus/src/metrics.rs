@@ -53,7 +53,7 @@ struct Sources {
     timers: Vec<Source<Option<TimerFigures>>>,
     purgatories: Vec<Source<PurgatoryFigures>>,
     keyed_timers: Vec<Source<Count>>,
-    leases: Vec<Source<Count>>,
+    leases: Vec<Source<LeaseFigures>>,
     durables: Vec<Source<DurableFigures>>,
 }
 
