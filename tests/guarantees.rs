@@ -12,7 +12,8 @@ fn read(file: impl AsRef<Path>) -> String {
 
 /// The functions of all tests, and of the models, which a macro makes tests of.
 fn functions() -> BTreeSet<String> {
-    let (mut found, mut folders) = (BTreeSet::new(), vec!["tests".into(), "src".into()]);
+    let mut found = BTreeSet::new();
+    let mut folders = vec!["tests".into(), "src".into(), "crates/durable".into()];
     while let Some(folder) = folders.pop() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join::<std::path::PathBuf>(folder);
         for entry in fs::read_dir(folder).expect("a folder") {
@@ -27,9 +28,11 @@ fn functions() -> BTreeSet<String> {
     found
 }
 
-/// The names of the functions that follow upon `#[test]`.
+/// The names of the functions that follow upon `#[test]`, or an attribute of tokio's for tests.
 fn tests_in(source: &str) -> impl Iterator<Item = String> {
-    source.split("#[test]").skip(1).filter_map(|rest| {
+    let attributes = ["#[test]", "#[tokio::test"];
+    let tests = attributes.into_iter().flat_map(|attribute| source.split(attribute).skip(1));
+    tests.filter_map(|rest| {
         let (_, name) = rest.split_once("fn ")?;
         Some(name.split_once('(')?.0.to_owned())
     })

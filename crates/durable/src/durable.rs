@@ -1,7 +1,6 @@
 //! The face of a node: schedules, cancels, looks.
 
 use crate::answer::{Cancelled, DeadTimer, Pending, Scheduled, Touched};
-use crate::builder::DurableBuilder;
 use crate::entry::{Entry, When, check_name};
 use crate::error::Error;
 use crate::node::batcher::{BATCH, Batcher};
@@ -9,7 +8,6 @@ use crate::node::counters::Stats;
 use crate::node::options::Options;
 use crate::node::runner::{Handler, Runner};
 use crate::node::{Node, acker, claimer, draw, loader, membership};
-use crate::store::memory::Memory;
 use crate::store::{KeyName, NewRow, NodeId, Place, Store};
 use crate::time::StoreTime;
 use std::fmt;
@@ -48,13 +46,6 @@ struct Inner<S> {
     member: Mutex<JoinSet<()>>,
     /// Ended when this is dropped.
     _tasks: JoinSet<()>,
-}
-
-impl Durable<Memory> {
-    /// Sets up a node on a store in memory, which survives nothing: for tests.
-    pub fn memory(store: Memory) -> DurableBuilder<Memory> {
-        DurableBuilder::new(store)
-    }
 }
 
 impl<S: Store> Durable<S> {

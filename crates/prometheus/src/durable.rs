@@ -1,8 +1,6 @@
-//! The figures of a node of durable timers, and their metrics.
+//! The figures of a node of durable timers, and the names of their metrics.
 
-use crate::encode::{Encoder, counters, gauges};
 use serde::{Deserialize, Serialize};
-use std::fmt;
 
 /// The figures of a node of durable timers: counts since its start, and its present load. They are
 /// those of `tickwheel_durable::Stats`.
@@ -65,9 +63,9 @@ impl DurableFigures {
 }
 
 /// The end of a metric's name, its help, and where its value is.
-type Metric = (&'static str, &'static str, fn(&DurableFigures) -> u64);
+pub(crate) type Metric = (&'static str, &'static str, fn(&DurableFigures) -> u64);
 
-const COUNTERS: [Metric; 10] = [
+pub(crate) const COUNTERS: [Metric; 10] = [
     ("scheduled", "Timers that this node scheduled.", |node| node.scheduled),
     ("cancelled", "Timers that this node cancelled.", |node| node.cancelled),
     ("claimed", "Timers that this node claimed, each attempt counted.", |node| node.claimed),
@@ -80,25 +78,9 @@ const COUNTERS: [Metric; 10] = [
     ("leases_lost", "Leases of this node that ran out.", |node| node.leases_lost),
 ];
 
-const GAUGES: [Metric; 4] = [
+pub(crate) const GAUGES: [Metric; 4] = [
     ("near", "Timers in the wheel.", |node| node.near),
     ("ready", "Timers that are due and wait to be claimed.", |node| node.ready),
     ("in_flight", "Timers that are claimed and not acknowledged.", |node| node.in_flight),
     ("slots", "Slots that this node owns.", |node| node.slots),
 ];
-
-pub(crate) fn encode(encoder: Encoder<'_, '_>, nodes: &[DurableFigures]) -> fmt::Result {
-    fn label(node: &DurableFigures) -> [(&'static str, &str); 1] {
-        [("durable", &node.name)]
-    }
-    for (what, help, value) in COUNTERS {
-        let name = format!("tickwheel_durable_{what}");
-        counters(encoder, &name, help, nodes.iter().map(|node| (label(node), value(node))))?;
-    }
-    for (what, help, value) in GAUGES {
-        let name = format!("tickwheel_durable_{what}");
-        let samples = nodes.iter().map(|node| (label(node), value(node) as usize));
-        gauges(encoder, &name, help, samples)?;
-    }
-    Ok(())
-}

@@ -1,6 +1,6 @@
 //! The encoding: which metrics there are, and their names, labels and help.
 
-use crate::durable;
+use crate::durable::{self, DurableFigures};
 use crate::figures::{
     Count, Figures, LatenessFigures, LeaseFigures, LevelFigures, PurgatoryFigures, TimerFigures,
 };
@@ -9,7 +9,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 use std::fmt;
 
-pub(crate) type Encoder<'a, 'b> = &'a mut DescriptorEncoder<'b>;
+type Encoder<'a, 'b> = &'a mut DescriptorEncoder<'b>;
 
 /// The bars of the lateness that have a bound of their own, those of 2^n nanoseconds: from 8 µs to
 /// 69 s. Always all of them: a series that begins with its first timer has no rate before the
@@ -33,13 +33,13 @@ pub(crate) fn all(encoder: Encoder<'_, '_>, figures: &Figures) -> fmt::Result {
         leases(encoder, &figures.leases)?;
     }
     if !figures.durables.is_empty() {
-        durable::encode(encoder, &figures.durables)?;
+        durables(encoder, &figures.durables)?;
     }
     Ok(())
 }
 
 /// Encodes a metric that goes up and down.
-pub(crate) fn gauges<L: EncodeLabelSet>(
+fn gauges<L: EncodeLabelSet>(
     encoder: Encoder<'_, '_>,
     name: &str,
     help: &str,
@@ -52,7 +52,7 @@ pub(crate) fn gauges<L: EncodeLabelSet>(
 }
 
 /// Encodes a metric that only grows. Its name gets the suffix `_total`.
-pub(crate) fn counters<L: EncodeLabelSet>(
+fn counters<L: EncodeLabelSet>(
     encoder: Encoder<'_, '_>,
     name: &str,
     help: &str,
@@ -185,6 +185,22 @@ fn leases(encoder: Encoder<'_, '_>, leases: &[LeaseFigures]) -> fmt::Result {
     for (what, help, value) in all {
         let name = format!("tickwheel_leases_{what}");
         counters(encoder, &name, help, leases.iter().map(|leases| (label(leases), value(leases))))?;
+    }
+    Ok(())
+}
+
+fn durables(encoder: Encoder<'_, '_>, nodes: &[DurableFigures]) -> fmt::Result {
+    fn label(node: &DurableFigures) -> [(&'static str, &str); 1] {
+        [("durable", &node.name)]
+    }
+    for (what, help, value) in durable::COUNTERS {
+        let name = format!("tickwheel_durable_{what}");
+        counters(encoder, &name, help, nodes.iter().map(|node| (label(node), value(node))))?;
+    }
+    for (what, help, value) in durable::GAUGES {
+        let name = format!("tickwheel_durable_{what}");
+        let samples = nodes.iter().map(|node| (label(node), value(node) as usize));
+        gauges(encoder, &name, help, samples)?;
     }
     Ok(())
 }

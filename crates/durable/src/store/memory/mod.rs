@@ -4,6 +4,8 @@ mod state;
 mod timers;
 
 use crate::answer::{Cancelled, DeadTimer, Pending, Scheduled, Touched};
+use crate::builder::DurableBuilder;
+use crate::durable::Durable;
 use crate::error::Error;
 use crate::store::memory::state::{Member, SlotRow, State};
 use crate::store::{
@@ -35,6 +37,13 @@ struct Shared {
     origin: Instant,
     slots: u32,
     state: Mutex<State>,
+}
+
+impl Durable<Memory> {
+    /// Sets up a node on a store in memory, which survives nothing: for tests.
+    pub fn memory(store: Memory) -> DurableBuilder<Memory> {
+        DurableBuilder::new(store)
+    }
 }
 
 /// What goes wrong with an operation of a [`Memory`], once.
