@@ -10,7 +10,7 @@ fn read(file: impl AsRef<Path>) -> String {
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The functions of all tests, and of the models, which a macro makes tests of.
+/// Returns the functions of all tests, and of the models, which a macro makes tests of.
 fn functions() -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let mut folders = vec!["tests".into(), "src".into(), "crates/durable".into()];
@@ -38,7 +38,8 @@ fn tests_in(source: &str) -> impl Iterator<Item = String> {
     })
 }
 
-/// The cells of the rows of all tables whose header has this last column.
+/// Returns the cells of the rows of all tables whose header has this column: the first one, and
+/// that one.
 fn rows<'a>(page: &'a str, column: &'a str) -> impl Iterator<Item = Vec<&'a str>> {
     let mut place = None;
     page.lines().filter_map(move |line| {
@@ -57,7 +58,7 @@ fn rows<'a>(page: &'a str, column: &'a str) -> impl Iterator<Item = Vec<&'a str>
     })
 }
 
-/// What is a test's name among the spans of code in a cell.
+/// Returns the spans of code in a cell that are tests' names.
 fn names(cell: &str) -> impl Iterator<Item = &str> {
     let spans = cell.split('`').skip(1).step_by(2);
     spans.filter(|span| {

@@ -30,7 +30,7 @@ fn every_key_is_visited_once_however_many_there_are() {
     assert_eq!(visits_in_steps(&fixture), kept);
 }
 
-/// Every key's visits by `visit_from`, each step of which visits some, but not too many.
+/// Returns every key's visits by `visit_from`, each step of which visits some, but not too many.
 fn visits_in_steps(fixture: &Fixture) -> BTreeMap<u32, u32> {
     let (mut visits, mut place) = (BTreeMap::new(), Some(0));
     while let Some(from) = place {

@@ -42,8 +42,8 @@ impl Bell {
         builder.on_earlier_expiration(move || bell.ring())
     }
 
-    /// A service's loop, until `is_over`. It waits without end for what a real one would wait for
-    /// until the next expiration: moving the clock rings.
+    /// Runs a service's loop, until `is_over`. It waits without end for what a real one would wait
+    /// for until the next expiration: moving the clock rings.
     fn drive<T: Send + 'static>(&self, timer: &Timer<T>, is_over: impl Fn() -> bool) {
         loop {
             timer.advance_clock(Duration::ZERO);
@@ -152,7 +152,7 @@ fn shutdown_ends_a_wait() {
     });
 }
 
-/// A future that drives the timer: its sleep has no end, and moving the clock wakes it.
+/// Returns a future that drives the timer: its sleep has no end, and moving the clock wakes it.
 fn drive(timer: &Timer<Job>) -> impl Future<Output = ()> + use<> {
     timer.drive(|_| pending::<()>())
 }

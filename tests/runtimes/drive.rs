@@ -23,7 +23,7 @@ async fn naps(timer: Timer, number: u32) {
     }
 }
 
-/// The runtime has nothing to do until an hour has passed, when another thread adds timers. They
+/// Lets another thread add timers when the runtime has nothing to do until an hour has passed. They
 /// add up to the sum.
 fn added_by_another_thread(timer: &Timer) -> impl Future<Output = u32> + use<> {
     let (sender, received) = smol::channel::unbounded();

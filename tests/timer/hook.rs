@@ -31,12 +31,12 @@ impl Hooked {
         Hooked { timer: timer.build().unwrap(), clock, calls }
     }
 
-    /// How often the hook was called since this was asked last.
+    /// Returns how often the hook was called since this was asked last.
     fn calls(&self) -> usize {
         self.calls.swap(0, Ordering::Relaxed)
     }
 
-    /// The loop asks, and is told of a timer that is far away.
+    /// Asks, as the loop does, and is told of a timer that is far away.
     fn ask(&self) {
         let next = self.timer.next_expiration();
         assert!(next.is_none_or(|next| next > self.clock.now() + 10 * MS), "{next:?}");

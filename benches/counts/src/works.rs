@@ -81,7 +81,7 @@ fn cancel_newest(pairs: u64) {
     assert!(handles.into_iter().all(|handle| contender.cancel(handle)));
 }
 
-/// S1 of the peers' benchmark, where one other sleep waits, too.
+/// Does S1 of the peers' benchmark, where one other sleep waits, too.
 fn sleep(count: u64) {
     const DELAY: Duration = Duration::from_secs(600);
     let timer = timer().0;

@@ -69,7 +69,8 @@ impl Drop for Pool {
     }
 }
 
-/// A whole life: scheduled in a batch and alone, moved, cancelled, fired, given up.
+/// Takes timers through a whole life: scheduled in a batch and alone, moved, cancelled, fired,
+/// given up.
 async fn lives<O: OpenStore>(builder: DurableBuilder<O>) {
     let timer = Timer::builder().start().unwrap();
     let (sender, mut fired) = unbounded_channel();

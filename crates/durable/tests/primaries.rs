@@ -27,7 +27,7 @@ async fn start(servers: [&Server; 2], name: &str, fired: UnboundedSender<Due>) -
     Sharded::start(servers.map(primary).into(), &timer, handler).await.unwrap()
 }
 
-/// The next timer that fires. A bound that only a bug breaks.
+/// Waits for the next timer that fires, with a bound that only a bug breaks.
 async fn next(fired: &mut UnboundedReceiver<Due>) -> String {
     let due = tokio::time::timeout(Duration::from_secs(60), fired.recv()).await;
     due.expect("it fires").expect("the node is there").key.unwrap()
@@ -139,7 +139,7 @@ async fn a_move_waits_for_who_has_written_and_not_committed(servers: [&Server; 2
     node.drain().await;
 }
 
-/// Each of two primaries has a namespace of this name, made on its own.
+/// Gives each of two primaries a namespace of this name, made on its own: they are refused.
 async fn primaries_of_two_namespaces_are_refused(servers: [&Server; 2]) {
     let timer = Timer::builder().start().unwrap();
     let primary = |server: &Server| Durable::postgres(server.config()).namespace("two");

@@ -10,7 +10,7 @@ use tokio::net::{TcpListener, TcpStream};
 /// in circles.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// The next connection. Those that are lost before they are taken are none.
+/// Accepts the next connection. Connections that are lost before they are taken do not count.
 pub async fn accept(listener: &TcpListener, timer: &Timer) -> (TcpStream, SocketAddr) {
     loop {
         let error: io::Error = match listener.accept().await {

@@ -39,7 +39,7 @@ pub(crate) struct Answer {
 }
 
 impl Broker {
-    /// `None` if there is no answer: nobody wants one, or there is a shutdown.
+    /// Answers a request. Returns `None` if the client wants no answer, or the server is ending.
     pub(crate) async fn answer(self: &Arc<Self>, request: Request) -> Option<Answer> {
         let body = match request.body {
             RequestKind::Fetch(body) => return self.fetch(body).await,

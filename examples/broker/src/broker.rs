@@ -92,7 +92,7 @@ impl Broker {
         })
     }
 
-    /// `None` if there is a shutdown before the answer.
+    /// Answers a fetch. Returns `None` if the server ends before the answer.
     pub(crate) async fn fetch(&self, request: FetchRequest) -> Option<Answer> {
         let max_wait = Duration::from_millis(u64::try_from(request.max_wait_ms).unwrap_or(0));
         let (mut fetch, wants) = DelayedFetch::new(request, &self.topics);
@@ -151,7 +151,7 @@ impl Broker {
         }
     }
 
-    /// A record that was held back is due.
+    /// Delivers the records of a partition that were held back and are due.
     fn deliver(self: &Arc<Self>, partition: &Arc<Partition>) {
         let end = partition.deliver(self.delays.now());
         self.delays.watch(partition);
@@ -197,19 +197,19 @@ impl Broker {
         self.counters.connections.load(Ordering::Relaxed)
     }
 
-    /// The bytes that requests and answers, and what groups keep, take together.
+    /// Returns the bytes that requests and answers, and what groups keep, take together.
     pub fn memory(&self) -> usize {
         self.budget.taken()
     }
 
-    /// What waits now.
+    /// Returns what waits now.
     pub fn waiting(&self) -> Waiting {
         let (joins, sessions) = self.groups.waiting();
         let (fetches, produces) = (self.fetches.delayed(), self.produces.delayed());
         Waiting { fetches, produces, joins, sessions }
     }
 
-    /// Whether it is over: nothing more is begun.
+    /// Returns whether the server is ending: then nothing more is begun.
     pub(crate) fn end(&self) -> watch::Receiver<bool> {
         self.is_over.subscribe()
     }

@@ -32,13 +32,14 @@ impl Budget {
         Budget { max, room: Arc::new(Semaphore::new(max)), refused: AtomicU64::new(0) }
     }
 
-    /// Room for so many bytes, or for all that there can be. Waits for it, one after the other.
+    /// Takes room for so many bytes, or all the room that there can be. Waits for it, one caller
+    /// after the other.
     pub async fn take(&self, bytes: usize) -> Option<Room> {
         let room = Arc::clone(&self.room).acquire_many_owned(self.permits(bytes)).await;
         room.ok().map(Room) // It is never closed.
     }
 
-    /// Room for so many bytes, if there is.
+    /// Takes room for so many bytes, if there is any.
     pub fn try_take(&self, bytes: usize) -> Option<Room> {
         let room = Arc::clone(&self.room).try_acquire_many_owned(self.permits(bytes));
         if room.is_err() {

@@ -73,7 +73,7 @@ impl From<BytesMut> for Outgoing {
     }
 }
 
-/// `None` if nobody wants an answer.
+/// Answers a request. Returns `None` if the client wants no answer.
 async fn answer(broker: &Arc<Broker>, request: Request) -> Result<Option<Outgoing>, Error> {
     broker.counters.count(request.api);
     let (key, version, correlation) = (request.api.key, request.version, request.correlation_id);

@@ -21,7 +21,7 @@ pub struct Delays {
 }
 
 impl Delays {
-    /// `deliver` is called with a partition when a record of it is due.
+    /// Creates the delays; `deliver` is called with a partition when a record of it is due.
     pub fn new(timer: &Timer, deliver: impl Fn(Arc<Partition>) + Send + Sync + 'static) -> Self {
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         // Rounded up, and before the other clock: so that nothing is too early.
@@ -34,7 +34,7 @@ impl Delays {
         }
     }
 
-    /// In milliseconds since 1970, as headers have it.
+    /// Returns the present in milliseconds since 1970, as headers have it.
     pub fn now(&self) -> i64 {
         match self.timer.now().checked_duration_since(self.epoch) {
             Some(since) => self.epoch_ms + i64::try_from(since.as_millis()).unwrap_or(0),
@@ -42,8 +42,8 @@ impl Delays {
         }
     }
 
-    /// A partition holds other records than before. If as many wait as may, they are delivered
-    /// with the next ones that are held.
+    /// Watches a partition that holds other records than before. At the limit of timers they are
+    /// delivered with the next ones that are held.
     pub fn watch(&self, partition: &Arc<Partition>) {
         // First the entry, then the look: so the last one who looks has seen all.
         let entry = self.due.entry(partition.name.clone());

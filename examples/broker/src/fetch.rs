@@ -83,7 +83,7 @@ impl DelayedFetch {
         (fetch, answered)
     }
 
-    /// The names of the partitions that it waits for.
+    /// Returns the names of the partitions that it waits for.
     pub fn keys(&self) -> Vec<TopicPartition> {
         let wanted = self.wants.iter().flat_map(|(wants, _)| &wants.partitions);
         let known = wanted.filter_map(|wanted| wanted.partition.as_ref().ok());
@@ -92,7 +92,7 @@ impl DelayedFetch {
 }
 
 impl Wants {
-    /// What there is, as far as there is room for it.
+    /// Returns what there is, as far as there is room for it.
     pub fn answer(&self, budget: &Budget) -> Answer {
         for max_bytes in [self.max_bytes, self.max_bytes.min(LITTLE)] {
             let (found, length) = self.find(max_bytes, true);
@@ -108,7 +108,7 @@ impl Wants {
         Answer { body, room: None, throttle: THROTTLE }
     }
 
-    /// What to answer for each partition, and how long it is in all.
+    /// Finds what to answer for each partition, and how long it is in all.
     fn find(&self, max_bytes: usize, at_least_one: bool) -> (Vec<Found>, usize) {
         let mut length = 0;
         let find = |wanted: &Wanted| {
@@ -197,7 +197,8 @@ impl DelayedOperation for DelayedFetch {
         sum >= self.min_bytes
     }
 
-    /// Also when the time is up. The answer is what there is; its connection's task makes it.
+    /// Completes the fetch, also when its time is up. The answer is what there is; the task of its
+    /// connection makes it.
     fn on_complete(&mut self) {
         if let Some((wants, answer)) = self.wants.take() {
             let _ = answer.send(wants); // Fails if the client has gone.

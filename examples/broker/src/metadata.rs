@@ -74,7 +74,7 @@ impl Broker {
         }
     }
 
-    /// In old versions one coordinator is asked for, in later ones several at once.
+    /// Finds coordinators: one in old versions, several at once in later ones.
     pub(crate) fn find_coordinator(
         &self,
         request: FindCoordinatorRequest,

@@ -60,7 +60,7 @@ pub fn append(broker: &Broker, request: &ProduceRequest) -> (Vec<Appended>, Prod
     (appended, ProduceResponse::default().with_responses(responses))
 }
 
-/// Why a whole request is not taken.
+/// Returns why a whole request is refused, if it is.
 fn refused(request: &ProduceRequest) -> Option<ResponseError> {
     match request {
         // There are no transactions here.

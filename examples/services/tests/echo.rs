@@ -39,7 +39,7 @@ impl Fixture {
         self.events.recv_timeout(PATIENCE).expect("something happens")
     }
 
-    /// A client, and the number of its connection.
+    /// Connects a client; also returns the number of its connection.
     fn connect(&self) -> (TcpStream, usize) {
         let stream = connect(self.address);
         let Event::Opened(number) = self.event() else { panic!("it is opened first") };
@@ -70,7 +70,7 @@ fn echoes(mut stream: &TcpStream, text: &[u8]) {
     expect(stream, text);
 }
 
-/// The server closes the connection, and sends nothing before that.
+/// Expects the server to close the connection, and to send nothing before that.
 fn expect_end(mut stream: &TcpStream) {
     assert_eq!(stream.read(&mut [0]).unwrap(), 0);
 }

@@ -67,7 +67,8 @@ impl Batch {
 }
 
 impl Events {
-    /// A subscriber may have `max_backlog` bytes of keys before it, and the herald too.
+    /// Creates the events. Each subscriber, and the herald, may have `max_backlog` bytes of keys
+    /// before it.
     pub fn new(max_backlog: usize, seats: Arc<Seats>) -> Self {
         Events {
             published: Mutex::default(),

@@ -77,7 +77,7 @@ impl Memory {
     }
 }
 
-/// Those of the next keys which expire first; the first of them is the last.
+/// Returns those of the next keys which expire first; the first of them is the last.
 fn soonest(store: &Store, now: Instant) -> Vec<(Instant, Key)> {
     let mut soonest: Vec<(Instant, Key)> = Vec::with_capacity(CANDIDATES + 1);
     store.visit_some(now, |key, deadline| {

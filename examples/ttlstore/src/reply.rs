@@ -125,7 +125,7 @@ impl Reply {
         });
     }
 
-    /// No array.
+    /// Writes that there is no array.
     pub fn null_array(&mut self) {
         self.bytes.extend_from_slice(match self.protocol {
             Protocol::Resp2 => b"*-1\r\n",
@@ -133,7 +133,7 @@ impl Reply {
         });
     }
 
-    /// The head of a set of so many.
+    /// Writes the head of a set of so many elements.
     pub fn set(&mut self, length: usize) {
         match self.protocol {
             Protocol::Resp2 => self.length(b'*', length),
@@ -141,7 +141,7 @@ impl Reply {
         }
     }
 
-    /// The head of an array of so many.
+    /// Writes the head of an array of so many elements.
     pub fn array(&mut self, length: usize) {
         self.length(b'*', length);
     }

@@ -78,7 +78,7 @@ impl<'a> Found<'a> {
 }
 
 impl<'a> Slot<'a> {
-    /// Absent; or found, and not due.
+    /// Creates the slot of a key that is absent, or found and not due.
     pub(crate) fn new(entry: Entry<'a, Key, Value>, key: &'a [u8], tally: &'a Tally) -> Self {
         Slot { entry, key, tally }
     }

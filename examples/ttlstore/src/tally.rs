@@ -43,35 +43,35 @@ impl Tally {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// A key has expired.
+    /// Subtracts a key that has expired.
     pub(crate) fn expire(&self, key: &[u8], value: &Value) {
         self.remove(key, value);
         self.expired.fetch_add(1, Ordering::Relaxed);
         self.events.publish_expired(key);
     }
 
-    /// A key is gone.
+    /// Subtracts a key that was removed.
     pub(crate) fn remove(&self, key: &[u8], value: &Value) {
         self.bytes.fetch_sub(size(key, &value.bytes), Ordering::Relaxed);
         self.change_deadline(value.deadline, None);
         self.watches.touch(key);
     }
 
-    /// A key is new.
+    /// Adds a new key.
     pub(crate) fn add(&self, key: &[u8], bytes: &[u8], deadline: Option<Deadline>) {
         self.bytes.fetch_add(size(key, bytes), Ordering::Relaxed);
         self.change_deadline(None, deadline);
         self.watches.touch(key);
     }
 
-    /// A key's value has got another length.
+    /// Notes that a key's value has another length now.
     pub(crate) fn resize(&self, former: usize, new: usize) {
         // One after the other: the sum must not fall below zero.
         self.bytes.fetch_add(new, Ordering::Relaxed);
         self.bytes.fetch_sub(former, Ordering::Relaxed);
     }
 
-    /// A key's deadline has changed; one that is not there has none.
+    /// Notes that a key's deadline has changed; a key without one has none.
     pub(crate) fn change_deadline(&self, former: Option<Deadline>, new: Option<Deadline>) {
         match (former, new) {
             (None, Some(_)) => _ = self.deadlines.fetch_add(1, Ordering::Relaxed),

@@ -43,7 +43,7 @@ impl Transaction {
         self.queue.get_or_insert_default().push(request);
     }
 
-    /// A command was refused: the transaction will be.
+    /// Notes that a command was refused, and so the transaction will be.
     pub fn fail(&mut self) {
         self.has_failed = self.queue.is_some();
     }

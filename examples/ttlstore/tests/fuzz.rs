@@ -98,8 +98,8 @@ fn mutated_traffic_does_no_harm() {
     assert!(end.contains("ending: 0 keys are lost"), "{end}");
 }
 
-/// A connection that sends mutated traffic, in pieces, and reads some of the replies. Returns how
-/// many requests it has sent, about.
+/// Sends mutated traffic on a connection, in pieces, and reads some of the replies. Returns about
+/// how many requests it has sent.
 fn attack(port: u16, random: &mut Rng) -> u64 {
     let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else { return 0 };
     stream.set_nonblocking(true).expect("a connection");

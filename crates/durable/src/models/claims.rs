@@ -22,8 +22,8 @@ fn fails_first(due: &Due) -> Outcome {
     }
 }
 
-/// Node 1 claims a timer and falls silent; its lease ends, and node 2 takes over; meanwhile
-/// somebody cancels.
+/// Lets node 1 claim a timer and fall silent; its lease ends, and node 2 takes over; meanwhile a
+/// third thread cancels.
 fn takeover(answer: fn(&Due) -> Outcome) -> String {
     block_on(async move {
         let world = Arc::new(World::new());

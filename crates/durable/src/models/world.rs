@@ -72,12 +72,13 @@ impl World {
         self.log.lock().expect("nothing panics under it").clone()
     }
 
-    /// How often a handler began.
+    /// Returns how often a handler began.
     pub(super) fn begun(&self) -> usize {
         self.events().iter().filter(|event| matches!(event, Event::Begun { .. })).count()
     }
 
-    /// No handler is at work when a cancel has succeeded, and none begins after it.
+    /// Checks that no handler is at work when a cancel has succeeded, and that none begins after
+    /// it.
     pub(super) fn check_cancel(&self) {
         let events = self.events();
         let cancelled = events.iter().position(|event| *event == Event::Cancelled);
@@ -109,7 +110,7 @@ pub(super) struct Actor {
 }
 
 impl Actor {
-    /// A node that has joined, and owns its share.
+    /// Creates a node that has joined, and owns its share.
     pub(super) async fn join(world: &World, id: i64, answer: fn(&Due) -> Outcome) -> Self {
         let timer = Timer::builder().wheel_size(4).shards(1).clock(world.clock.clone());
         let timer = timer.build().expect("it can be built");
@@ -143,7 +144,7 @@ impl Actor {
         }
     }
 
-    /// What is in the store and due.
+    /// Loads what is in the store and due.
     pub(super) async fn load(&self) -> Vec<Place> {
         let (after, before) = (Place::before(StoreTime::MIN), self.node.store.now());
         let before = before.plus(Duration::from_micros(1));

@@ -101,7 +101,7 @@ async fn rounds<S: Store>(node: &Node<S>, id: NodeId, leave: &mut watch::Receive
     }
 }
 
-/// One look at who owns what; returns whether the node has left.
+/// Looks once at who owns what; returns whether the node has left.
 pub(crate) async fn round<S: Store>(
     node: &Node<S>,
     id: NodeId,

@@ -173,7 +173,7 @@ impl Sharded {
         Ok(false)
     }
 
-    /// A row whose slot is the number in the namespace.
+    /// Returns a row whose slot is the number in the namespace.
     fn row(&self, entry: Entry) -> Result<NewRow, Error> {
         let mut row = self.nodes[0].row(entry)?;
         row.place.slot -= self.nodes[0].store().slot(0);
@@ -194,7 +194,7 @@ impl Sharded {
     }
 }
 
-/// A row as it lies on a node's primary.
+/// Returns a row as it is stored on a node's primary.
 fn on(node: &Durable<Postgres>, mut row: NewRow) -> NewRow {
     row.place.slot += node.store().slot(0);
     row

@@ -181,7 +181,7 @@ impl Sharded {
         }
     }
 
-    /// Held for a look, or for a step for each slot.
+    /// Locks the map, for a look or for a step for each slot.
     fn lock(&self) -> MutexGuard<'_, Vec<Option<usize>>> {
         self.map.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -87,7 +87,7 @@ impl Phase {
     }
 }
 
-/// A member's id is its client's, and two numbers.
+/// Returns the client's id, which a member's id begins with; two numbers follow.
 fn client_id(member_id: &str) -> &str {
     member_id.rsplitn(3, '-').last().unwrap_or_default()
 }

@@ -113,7 +113,7 @@ impl Coordinator {
         Ok(())
     }
 
-    /// A topic is no more, and what was committed for it.
+    /// Forgets a topic that was deleted, and what was committed for it.
     pub fn forget_topic(&self, topic: &str) {
         self.all().iter().for_each(|group| group.state.lock().offsets.forget(topic));
     }

@@ -38,7 +38,7 @@ impl Member {
         member
     }
 
-    /// What it says when it joins again.
+    /// Updates what the member says when it joins again.
     pub(super) fn update(&mut self, request: &JoinGroupRequest, room: Room) {
         self.protocols_room = Some(room);
         self.session_timeout = millis(request.session_timeout_ms);

@@ -58,8 +58,8 @@ impl Coordinator {
         OffsetCommitResponse::default().with_topics(answers.collect())
     }
 
-    /// A member of this generation, while the others join, too; or somebody who is no member, in a
-    /// group that has none.
+    /// Returns the group if the request comes from a member of this generation, also while the
+    /// others join; or from a client that is no member, in a group that has none.
     fn may_commit(&self, request: &OffsetCommitRequest) -> Result<Arc<Group>, ResponseError> {
         let group = self.get_or_create(&request.group_id)?;
         let state = group.state.lock();
@@ -79,7 +79,7 @@ impl Coordinator {
         Ok(group)
     }
 
-    /// In old versions one group is asked about, in later ones several at once.
+    /// Returns what groups have committed: of one group in old versions, of several in later ones.
     pub fn committed(&self, request: OffsetFetchRequest, version: i16) -> OffsetFetchResponse {
         let response = OffsetFetchResponse::default();
         if version < 8 {
@@ -120,7 +120,7 @@ impl Coordinator {
         response.with_groups(groups.collect())
     }
 
-    /// What a group has committed, of the partitions that are asked for or of all.
+    /// Finds what a group has committed, of the partitions that are asked for or of all.
     fn find(
         &self,
         group: &str,

@@ -6,7 +6,7 @@ use kafka_protocol::messages::JoinGroupRequest;
 use kafka_protocol::protocol::StrBytes;
 
 impl State {
-    /// Of those that all know, the one with the most votes.
+    /// Chooses, of the protocols that all members know, the one with the most votes.
     pub(super) fn choose_protocol(&self) -> StrBytes {
         let candidates = self.common_protocols();
         let votes = |candidate: &StrBytes| {
@@ -23,7 +23,7 @@ impl State {
         names.filter(known).cloned().collect()
     }
 
-    /// Whether somebody who knows these protocols fits in with the others.
+    /// Returns whether a member that knows these protocols fits in with the others.
     pub(super) fn accepts(&self, id: &StrBytes, request: &JoinGroupRequest) -> bool {
         let mut others = self.members.iter().filter(|(other, _)| *other != id).peekable();
         if others.peek().is_none() {

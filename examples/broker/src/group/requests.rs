@@ -91,7 +91,7 @@ impl Coordinator {
         state.check(&request.member_id, request.generation_id)
     }
 
-    /// In old versions one member leaves, in later ones several at once.
+    /// Lets members leave: one in old versions, several at once in later ones.
     pub fn leave(&self, request: &LeaveGroupRequest, version: i16) -> LeaveGroupResponse {
         let code = |id| self.leave_one(&request.group_id, id).map_or_else(|e| e.code(), |()| 0);
         let response = LeaveGroupResponse::default();
@@ -121,7 +121,7 @@ impl Coordinator {
     }
 }
 
-/// What a member's protocols take, about, in bytes.
+/// Returns about how many bytes a member's protocols take.
 fn size_of_protocols(request: &JoinGroupRequest) -> usize {
     let sizes = request.protocols.iter();
     sizes.map(|protocol| 128 + protocol.name.len() + protocol.metadata.len()).sum()

@@ -206,7 +206,7 @@ impl State {
         }
     }
 
-    /// At the end: who waits is to ask another broker.
+    /// Tells all members that wait to ask another broker: this one is ending.
     pub(super) fn send_away(&mut self) {
         let code = ResponseError::NotCoordinator.code();
         for (id, member) in &mut self.members {
@@ -221,7 +221,7 @@ impl State {
         }
     }
 
-    /// Whether a member may speak for this generation.
+    /// Checks whether a member may speak for this generation.
     pub(super) fn check(&self, id: &StrBytes, generation: i32) -> Result<(), ResponseError> {
         if !self.members.contains_key(id) {
             Err(ResponseError::UnknownMemberId)

@@ -36,7 +36,8 @@ pub(crate) fn run(options: &Delays) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The lateness in nanoseconds, how many were too early, and the server's share of a processor.
+/// Measures the lateness in nanoseconds, how many were too early, and the server's share of a
+/// processor.
 async fn measure(
     options: &Delays,
     server: &Process,
@@ -80,7 +81,7 @@ async fn measure(
     Ok((lateness, early, 100.0 * cpu / since.elapsed().as_secs_f64()))
 }
 
-/// How late each one was, in nanoseconds.
+/// Consumes records, and returns how late each one was, in nanoseconds.
 async fn consume(mut client: Client, partition: i32, wanted: usize) -> Result<Vec<i64>, Failure> {
     let mut late = Vec::with_capacity(wanted);
     while late.len() < wanted {

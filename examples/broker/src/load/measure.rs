@@ -19,7 +19,7 @@ pub(super) struct Measured {
     pub(super) latencies: Histogram<u64>,
 }
 
-/// A quantile in milliseconds.
+/// Returns a quantile in milliseconds.
 pub(super) fn ms(latencies: &Histogram<u64>, quantile: f64) -> f64 {
     latencies.value_at_quantile(quantile) as f64 / 1e6
 }

@@ -45,7 +45,7 @@ const RECORD_COUNT: usize = 57;
 const HEADER: usize = 61;
 
 impl Batch {
-    /// What a producer sent, if it is exactly one batch, in order and not larger than `max_bytes`.
+    /// Checks that a producer sent exactly one batch, in order and not larger than `max_bytes`.
     ///
     /// # Errors
     /// What Kafka says of such a batch.
@@ -112,8 +112,8 @@ impl Batch {
         sealed(batch)
     }
 
-    /// The head of a batch, and other records in it. It is of no producer that would be known
-    /// again.
+    /// Returns the head of a batch with other records in it. The batch has no producer that would
+    /// be known again.
     pub(super) fn with_records(head: &[u8], count: i32, records: &[u8]) -> Bytes {
         let mut batch = BytesMut::with_capacity(HEADER + records.len());
         batch.extend_from_slice(&head[..HEADER]);
@@ -124,13 +124,13 @@ impl Batch {
         sealed(batch)
     }
 
-    /// How many records it has, and these, unless they are compressed.
+    /// Returns how many records a batch has, and these, unless they are compressed.
     pub(super) fn uncompressed(bytes: &[u8]) -> Option<(i32, &[u8])> {
         let is_plain = i16::from_be_bytes(at(bytes, ATTRIBUTES)) & COMPRESSION == 0;
         is_plain.then(|| (i32::from_be_bytes(at(bytes, RECORD_COUNT)), &bytes[HEADER..]))
     }
 
-    /// The first of some batches, and the others.
+    /// Splits the first of some batches off the others.
     pub(super) fn split_first(batches: &[u8]) -> Option<(&[u8], &[u8])> {
         let length = batches.get(LENGTH..LEADER_EPOCH)?.first_chunk()?;
         let length = usize::try_from(i32::from_be_bytes(*length)).ok()?;

@@ -21,7 +21,7 @@ impl Held {
         self.next += 1;
     }
 
-    /// The first one, if its time has come.
+    /// Takes the first record out, if its time has come.
     pub(super) fn take_due(&mut self, now: i64) -> Option<Bytes> {
         let first = self.batches.first_entry()?;
         if first.key().0 > now {

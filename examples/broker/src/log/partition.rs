@@ -99,17 +99,17 @@ impl Partition {
         log.end
     }
 
-    /// The time of the first record that is held.
+    /// Returns the time of the first record that is held.
     pub fn first_held(&self) -> Option<i64> {
         self.log.lock().held.first()
     }
 
-    /// How many records are held.
+    /// Returns how many records are held.
     pub fn held(&self) -> usize {
         self.log.lock().held.len()
     }
 
-    /// The end of it: all that it had is gone. Nobody waits for the follower any more.
+    /// Deletes all that the partition had. No producer waits for the follower any more.
     pub fn delete(&self) {
         let mut log = self.log.lock();
         let (high_watermark, end) = (log.end, log.end);
@@ -147,8 +147,8 @@ impl Partition {
         Ok(log.high_position.saturating_sub(log.position_of(offset)))
     }
 
-    /// Whole batches, not copied, from the one on that has `offset`, `max_bytes` at most; but one
-    /// in any case, if `at_least_one`. The second is the high watermark.
+    /// Reads whole batches, not copied, from the one on that has `offset`, `max_bytes` at most; but
+    /// one in any case, if `at_least_one`. The second result is the high watermark.
     pub fn read(
         &self,
         offset: i64,
@@ -178,7 +178,7 @@ impl Partition {
         Some((batch.base_offset, batch.max_timestamp))
     }
 
-    /// The last offset of the batch with the latest time, and that time.
+    /// Returns the last offset of the batch with the latest time, and that time.
     pub fn latest_time(&self) -> Option<(i64, i64)> {
         let log = self.log.lock();
         let batch = log.batches.iter().max_by_key(|batch| batch.max_timestamp)?;
@@ -203,8 +203,8 @@ impl Log {
         base_offset
     }
 
-    /// Down to `max_bytes`; but what the follower lacks no consumer could have seen, and the last
-    /// batch stays in any case.
+    /// Drops the oldest batches, down to `max_bytes`. What the follower lacks stays, because no
+    /// consumer could have seen it, and so does the last batch.
     fn drop_oldest(&mut self, max_bytes: u64) {
         while self.batches.len() > 1 && self.end_position - self.start_position() > max_bytes {
             let oldest = self.batches.front();

@@ -90,7 +90,7 @@ impl Producers {
         Producers { max, expirations: KeyedTimer::new(timer, forget) }
     }
 
-    /// A producer has written to a partition.
+    /// Keeps a producer that has written to a partition.
     pub fn keep(&self, partition: &Arc<Partition>, producer_id: i64) {
         let key = (partition.name.clone(), producer_id);
         if self.expirations.touch(&key, EXPIRATION) {
@@ -122,7 +122,7 @@ impl Producers {
         }
     }
 
-    /// A topic is no more, and what its partitions knew.
+    /// Forgets a topic that was deleted, and what its partitions knew.
     pub fn forget_topic(&self, topic: &str) {
         let mut gone = Vec::new();
         self.expirations.for_each(|key, _, _| {

@@ -28,7 +28,8 @@ struct Record<'a> {
 }
 
 impl Split {
-    /// `None` if nothing is to be held back, or it is not to be seen.
+    /// Reads the records of a batch. Returns `None` if nothing is to be held back, or that can't be
+    /// seen.
     pub fn new(batch: Checked<'_>, now: i64) -> Option<Self> {
         let records = records(batch.bytes)?;
         let is_late = |record: &Record<'_>| record.deliver_at.is_some_and(|time| time > now);
@@ -46,7 +47,7 @@ impl Split {
     }
 }
 
-/// When the records of some batches were to be delivered: for the measurement.
+/// Returns when the records of some batches were to be delivered: for the measurement.
 pub fn delivery_times(mut batches: &[u8]) -> Vec<i64> {
     let mut times = Vec::new();
     while let Some((batch, rest)) = Batch::split_first(batches) {
@@ -57,7 +58,8 @@ pub fn delivery_times(mut batches: &[u8]) -> Vec<i64> {
     times
 }
 
-/// A batch of records that are to be delivered at some times: for the measurement and the tests.
+/// Makes a batch of records that are to be delivered at some times: for the measurement and the
+/// tests.
 pub fn delayed(times: &[i64], timestamp: i64, value: &[u8]) -> Bytes {
     let plain = Batch::encode(1, timestamp, b"");
     let rests: Vec<_> = times.iter().map(|time| rest(*time, value)).collect();
@@ -79,7 +81,8 @@ fn rest(time: i64, value: &[u8]) -> BytesMut {
     rest
 }
 
-/// `None` if they are compressed, or not in order: then that is their consumer's affair.
+/// Reads records. Returns `None` if they are compressed, or not in order: then that is their
+/// consumer's affair.
 fn records(batch: &[u8]) -> Option<Vec<Record<'_>>> {
     let (count, mut body) = Batch::uncompressed(batch)?;
     let mut records = Vec::new();
@@ -132,7 +135,7 @@ fn field<'a>(body: &mut &'a [u8]) -> Option<&'a [u8]> {
     Some(field)
 }
 
-/// Seven bits in each byte, the lowest first; the sign is the lowest bit of all.
+/// Reads a number of seven bits in each byte, the lowest first; the sign is the lowest bit of all.
 fn varint(body: &mut &[u8]) -> Option<i64> {
     let mut value = 0_u64;
     for place in 0..10 {

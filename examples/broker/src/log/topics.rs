@@ -71,7 +71,7 @@ impl Topics {
         self.known.read().by_name.get(name).cloned()
     }
 
-    /// By its id, as newer versions have it, or by its name, as older ones do.
+    /// Finds a topic by its id, as newer versions have it, or by its name, as older ones do.
     pub fn find(&self, name: &str, id: Uuid) -> Result<Arc<Topic>, ResponseError> {
         if id.is_nil() {
             return self.get(name).ok_or(ResponseError::UnknownTopicOrPartition);
@@ -79,7 +79,7 @@ impl Topics {
         self.known.read().by_id.get(&id).cloned().ok_or(ResponseError::UnknownTopicId)
     }
 
-    /// How many partitions a topic has for which nobody asks for another number.
+    /// Returns how many partitions a topic has if its creator asks for no other number.
     pub fn default_partitions(&self) -> i32 {
         self.partitions
     }

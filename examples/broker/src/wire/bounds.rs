@@ -26,8 +26,9 @@ pub(super) enum Field {
 /// room than what was sent.
 const MAX_ELEMENTS: usize = 20_000;
 
-/// Whether a body holds what it claims to hold, and not too much. `None` if not. In a flexible
-/// version lengths have as many bytes as they need, and each structure ends with tagged fields.
+/// Checks that a body holds what it claims to hold, and not too much. Returns `None` if not. In a
+/// flexible version lengths have as many bytes as they need, and each structure ends with tagged
+/// fields.
 pub(super) fn check(body: &[u8], version: i16, flexible: bool, fields: &[Field]) -> Option<()> {
     Walk { body, version, flexible, elements: 0 }.structure(fields)
 }
@@ -90,7 +91,7 @@ impl Walk<'_> {
         (self.elements <= MAX_ELEMENTS).then_some(())
     }
 
-    /// A length in either encoding. What is not there has none.
+    /// Reads a length in either encoding. What is absent has none.
     fn length(&mut self, fixed: impl Fn(&mut Self) -> Option<i32>) -> Option<usize> {
         if self.flexible {
             return Some(self.varint()?.saturating_sub(1));
@@ -98,7 +99,8 @@ impl Walk<'_> {
         usize::try_from(fixed(self)?.max(0)).ok()
     }
 
-    /// Seven bits in each byte, the lowest first; the eighth says that there are more.
+    /// Reads a number of seven bits in each byte, the lowest first; the eighth bit says that there
+    /// are more.
     fn varint(&mut self) -> Option<usize> {
         let mut value = 0_u32;
         for place in 0..5 {

@@ -47,7 +47,7 @@ impl<R: AsyncRead + Unpin> Inbox<R> {
         Inbox { reader, buffer: BytesMut::new(), max_frame }
     }
 
-    /// The next frame. `None` if the connection was closed between two frames.
+    /// Reads the next frame. Returns `None` if the connection was closed between two frames.
     pub async fn next(
         &mut self,
         timer: &Timer,

@@ -22,7 +22,7 @@ impl<'a> Pace<'a> {
         Pace { timer, end }
     }
 
-    /// One step of it: some bytes.
+    /// Takes one step: some bytes.
     pub(super) async fn step<T>(&self, step: impl Future<Output = T>) -> Result<T, FrameError> {
         let left = self.end.saturating_duration_since(self.timer.now());
         in_time(self.timer, left.min(STALL), step).await

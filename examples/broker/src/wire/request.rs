@@ -60,7 +60,7 @@ impl Request {
     }
 }
 
-/// A frame with an answer, which will have about so many bytes.
+/// Encodes a frame with an answer, which will have about so many bytes.
 pub fn encode_response(
     key: ApiKey,
     version: i16,

@@ -18,7 +18,7 @@ const INVALID_REPLICATION: i16 = 38;
 const NON_EMPTY_GROUP: i16 = 68;
 const NO_SUCH_GROUP: i16 = 69;
 
-/// The error's code and the number of partitions.
+/// Creates a topic. Returns the error's code and the number of partitions.
 fn create(client: &mut Client, topic: &str, partitions: i32, replicas: i16) -> (i16, i32) {
     let topic = CreatableTopic::default().with_name(name(topic));
     let topic = topic.with_num_partitions(partitions).with_replication_factor(replicas);

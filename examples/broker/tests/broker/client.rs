@@ -131,7 +131,7 @@ impl Client {
         (answer.error_code, answer.records.clone().unwrap_or_default())
     }
 
-    /// The partitions of one topic, and their records.
+    /// Receives the partitions of one topic, and their records.
     pub(crate) fn receive_all_fetched(&mut self) -> Vec<(i32, Bytes)> {
         let response = self.receive_fetch();
         let partitions = response.responses[0].partitions.iter();
@@ -235,7 +235,7 @@ pub(crate) fn batch(count: i32, value: &[u8]) -> Bytes {
     tickwheel_broker::Batch::encode(count, 1000, value)
 }
 
-/// The same batch, as an idempotent producer sends it.
+/// Returns the same batch, as an idempotent producer sends it.
 pub(crate) fn sequenced(batch: &[u8], producer_id: i64, epoch: i16, first: i32) -> Bytes {
     changed(batch, |batch| {
         batch[43..51].copy_from_slice(&producer_id.to_be_bytes());
@@ -244,7 +244,7 @@ pub(crate) fn sequenced(batch: &[u8], producer_id: i64, epoch: i16, first: i32) 
     })
 }
 
-/// A batch that is changed, and whose checksum is right all the same.
+/// Returns a batch that is changed, and whose checksum is right all the same.
 pub(crate) fn changed(batch: &[u8], change: impl FnOnce(&mut BytesMut)) -> Bytes {
     let mut batch = BytesMut::from(batch);
     change(&mut batch);

@@ -12,7 +12,7 @@ const HELD_ENOUGH: i16 = 89;
 const INVALID_TIMESTAMP: i16 = 32;
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// So long from now, as a header has it: the test takes less than `SLACK`.
+/// Returns the time so long from now, as a header has it: the test takes less than `SLACK`.
 fn after(delay: Duration) -> i64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970");
     (now + delay).as_millis() as i64

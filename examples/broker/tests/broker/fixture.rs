@@ -110,7 +110,7 @@ impl Fixture {
         self.runtime.spawn(async { work() });
     }
 
-    /// How often the broker's threads have gone to sleep.
+    /// Returns how often the broker's threads have gone to sleep.
     pub(crate) fn polls(&self) -> u64 {
         let metrics = self.runtime.metrics();
         (0..metrics.num_workers()).map(|worker| metrics.worker_park_count(worker)).sum()

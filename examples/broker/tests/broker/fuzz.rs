@@ -28,7 +28,7 @@ impl Noise {
     }
 }
 
-/// What clients send: every request in every version, and those that change something.
+/// Returns what clients send: every request in every version, and those that change something.
 fn captured() -> Vec<BytesMut> {
     let mut frames: Vec<BytesMut> = ALL
         .iter()

@@ -72,7 +72,7 @@ fn when_there_is_room_for_a_little_a_little_is_answered() {
     assert_eq!((code, records.len()), (0, MIB)); // One batch, which is more than a little.
 }
 
-/// A frame that is no request of ours at its end, so that it is closed and not answered.
+/// Sends half a frame, at whose end is no request of ours, so that it is closed and not answered.
 fn half_a_frame(client: &mut Client) {
     let mut frame = (2 * MIB as u32).to_be_bytes().to_vec();
     frame.extend([0; 100]);

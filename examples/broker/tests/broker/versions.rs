@@ -51,7 +51,8 @@ pub(crate) const ALL: [(ApiKey, i16, i16); 20] = [
 
 const NO_TOPIC: uuid::Uuid = uuid::Uuid::from_u128(77);
 
-/// A request with something in each of its arrays. No version of it changes anything or waits.
+/// Returns a request with something in each of its arrays. No version of it changes anything or
+/// waits.
 pub(crate) fn full(key: ApiKey, version: i16) -> RequestKind {
     let group = || GroupId(text("readers"));
     match key {

@@ -38,7 +38,7 @@ pub(super) fn set_name(client: &Client, name: &[u8]) -> Outcome {
     Ok(())
 }
 
-/// Which library it is, as newer clients tell unasked.
+/// Stores which library the client is, as newer clients tell unasked.
 pub(super) fn setinfo(call: &mut Call<'_>) -> Outcome {
     call.client.reply.ok();
     Ok(())
@@ -73,7 +73,7 @@ fn listens(seat: &Seat) -> bool {
     told.channels + told.patterns > 0
 }
 
-/// Whether those are meant who listen, or the others; none is a replica or a master.
+/// Returns whether subscribers are meant, or the others; none is a replica or a master.
 fn kind(word: &[u8]) -> Result<Option<bool>, Failure> {
     let kinds =
         [("normal", Some(false)), ("pubsub", Some(true)), ("replica", None), ("master", None)];
@@ -160,7 +160,7 @@ fn has_address(seat: &Seat, address: &[u8], local: bool) -> bool {
     seat.addresses.is_some_and(is)
 }
 
-/// One's own connection ends after the reply.
+/// Ends a connection; one's own ends after the reply.
 fn end(call: &mut Call<'_>, seat: &Arc<Seat>) {
     if seat.id == call.client.seat.id {
         call.client.closing = true;
@@ -184,7 +184,7 @@ pub(super) fn reply(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// No command blocks.
+/// Answers that no client is blocked: no command blocks.
 pub(super) fn unblock(call: &mut Call<'_>) -> Outcome {
     number(call.word(2)).ok_or_else(not_an_integer)?;
     call.client.reply.integer(0);

@@ -7,7 +7,7 @@ use crate::glob;
 /// Clients switch on what is always on.
 const EVENTS: &str = "notify-keyspace-events";
 
-/// Each name as it was asked for, as Redis does, if it is no pattern.
+/// Tells each name as it was asked for, as Redis does, if it is no pattern.
 pub(super) fn get(call: &mut Call<'_>) -> Outcome {
     let bounds = &call.shared.bounds;
     let known = [
@@ -44,7 +44,7 @@ pub(super) fn get(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// Nothing else can be set: the command line says it.
+/// Refuses to set anything else: the command line does that.
 pub(super) fn set(call: &mut Call<'_>) -> Outcome {
     if call.args.len() == 4 && call.word(2).eq_ignore_ascii_case(EVENTS.as_bytes()) {
         call.client.reply.ok();

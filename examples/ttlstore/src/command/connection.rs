@@ -45,7 +45,7 @@ pub(super) fn select(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// There are no passwords: the default user may have any.
+/// Accepts any password of the default user: there are none.
 pub(super) fn auth(call: &mut Call<'_>) -> Outcome {
     match call.args.len() {
         2 => Err(Failure::new(

@@ -4,7 +4,7 @@ use super::Call;
 use super::failure::{Outcome, no_such_key, syntax_error};
 use crate::slot::Found;
 
-/// One key after the other: not all in one step.
+/// Deletes one key after the other: not all in one step.
 pub(super) fn del(call: &mut Call<'_>) -> Outcome {
     let (store, now) = (&call.shared.store, call.now.instant);
     let found = call.args.from(1).filter_map(|key| store.find(key, now));
@@ -38,7 +38,8 @@ pub(super) fn renamenx(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// Nobody sees it between: the command runs alone. Returns whether the key has moved.
+/// Moves a value to another key, in one step, because the command runs alone. Returns whether the
+/// key has moved.
 fn move_to(call: &mut Call<'_>, if_absent: bool) -> Result<bool, super::failure::Failure> {
     let (store, now) = (&call.shared.store, call.now.instant);
     let found = call.find().ok_or_else(no_such_key)?;
@@ -60,7 +61,7 @@ pub(super) fn dbsize(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// ASYNC and SYNC are the same here: no shard is locked for long.
+/// Flushes all keys. ASYNC and SYNC are the same here: no shard is locked for long.
 pub(super) fn flush(call: &mut Call<'_>) -> Outcome {
     let how = call.word(1);
     let known = [&b"ASYNC"[..], b"SYNC"].iter().any(|known| how.eq_ignore_ascii_case(known));

@@ -11,7 +11,7 @@ pub(super) fn count(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// redis-cli asks for the documentation of commands, and lives without.
+/// Answers with nothing: redis-cli asks for the documentation of commands, and does without it.
 pub(super) fn docs(call: &mut Call<'_>) -> Outcome {
     call.client.reply.map(0);
     Ok(())
@@ -35,7 +35,7 @@ pub(super) fn info(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// What clients use: the arity, whether it writes, and which words are keys.
+/// Tells what clients use: the arity, whether it writes, and which words are keys.
 fn tell(reply: &mut Reply, command: &Command) {
     reply.array(10);
     reply.bulk(command.name.as_bytes());
@@ -79,7 +79,7 @@ pub(super) fn help(call: &mut Call<'_>) -> Outcome {
     )
 }
 
-/// The subcommands of a command, one a line.
+/// Tells the subcommands of a command, one a line.
 pub(super) fn tell_help(call: &mut Call<'_>, lines: &[&str]) -> Outcome {
     call.client.reply.array(lines.len());
     lines.iter().for_each(|line| call.client.reply.simple(line));

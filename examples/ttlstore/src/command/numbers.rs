@@ -37,7 +37,7 @@ fn add(call: &mut Call<'_>, step: i64) -> Outcome {
     Ok(())
 }
 
-/// In 64 bits, where Redis has 80: the last of its 17 digits may differ.
+/// Adds in 64 bits, where Redis has 80: the last of its 17 digits may differ.
 pub(super) fn incrbyfloat(call: &mut Call<'_>) -> Outcome {
     let slot = call.slot();
     let (former, deadline) = match slot.value() {

@@ -4,7 +4,7 @@ use super::Call;
 use super::failure::{Failure, Outcome};
 use crate::request::number;
 
-/// What Redis would call it: no value is stored otherwise than another here.
+/// Tells what Redis would call the encoding: all values are stored in the same way here.
 pub(super) fn encoding(call: &mut Call<'_>) -> Outcome {
     let found = call.shared.store.find(call.word(2), call.now.instant);
     match found.map(|found| name(&found.value().bytes)) {

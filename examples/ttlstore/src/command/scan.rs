@@ -19,7 +19,7 @@ pub(super) fn keys(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// At least COUNT keys are looked at, and at most 1023 more.
+/// Scans at least COUNT keys, and at most 1023 more.
 pub(super) fn scan(call: &mut Call<'_>) -> Outcome {
     let mut place = Some(cursor(call.word(1))?);
     let (mut pattern, mut wanted, mut of_type): (&[u8], i64, bool) = (b"*", 10, true);
@@ -57,14 +57,15 @@ pub(super) fn scan(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// Any number; a negative one is a large one.
+/// Reads a cursor: any number; a negative one is a large one.
 fn cursor(digits: &[u8]) -> Result<u64, Failure> {
     let digits = std::str::from_utf8(digits).unwrap_or_default();
     let signed = || digits.parse::<i64>().ok().map(|number| number as u64);
     digits.parse().ok().or_else(signed).ok_or_else(|| Failure::new("ERR invalid cursor"))
 }
 
-/// One of the next thousand keys, each as likely as the others; the next call looks further on.
+/// Returns one of the next thousand keys, each as likely as the others; the next call looks further
+/// on.
 pub(super) fn randomkey(call: &mut Call<'_>) -> Outcome {
     let (store, now) = (&call.shared.store, call.now.instant);
     let (mut chosen, mut seen) = (None, 0);

@@ -103,7 +103,7 @@ pub(super) fn getset(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// All or none, but for those for which there is no room.
+/// Sets all or none, except those for which there is no room.
 pub(super) fn mset(call: &mut Call<'_>) -> Outcome {
     if call.args.len() % 2 == 0 {
         return Err(wrong_arity(call.name));

@@ -29,7 +29,7 @@ fn too_large() -> Failure {
     Failure::new("ERR the transaction is too large")
 }
 
-/// What becomes of a transaction when this command is refused.
+/// Refuses a command, and notes what becomes of the transaction.
 pub(super) fn refuse(
     shared: &Shared,
     client: &mut Client,
@@ -45,7 +45,7 @@ pub(super) fn refuse(
     Failure::new(format!("EXECABORT Transaction discarded because of: {text}"))
 }
 
-/// Nothing comes between its commands, but the expiry of keys.
+/// Runs the commands of a transaction. Nothing comes between them except the expiry of keys.
 pub(super) fn exec(exec: &mut Call<'_>) -> Outcome {
     let (shared, client, now) = (exec.shared, &mut *exec.client, exec.now);
     if client.transaction.queued().is_none() {

@@ -144,7 +144,7 @@ impl Raw {
         String::from_utf8_lossy(&word[..word.len() - 2]).into_owned()
     }
 
-    /// All that comes until the server closes the connection.
+    /// Reads all that comes until the server closes the connection.
     pub fn rest(&mut self) -> String {
         let mut rest = Vec::new();
         let mut piece = [0; 4096];

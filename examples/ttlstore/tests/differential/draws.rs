@@ -55,7 +55,7 @@ pub(crate) const COMMANDS: [&str; 47] = [
 ];
 
 impl Sequence {
-    /// What reads and writes values.
+    /// Draws a command that reads or writes values.
     pub(crate) fn value(&mut self) -> Step {
         let (one, other) = (self.key(), self.key());
         let numbers = ["1", "-7", "x", "9223372036854775807", "-9223372036854775808", "", "1.5"];
@@ -94,7 +94,7 @@ impl Sequence {
         }
     }
 
-    /// What concerns keys, whatever their values.
+    /// Draws a command about keys, whatever their values.
     pub(crate) fn keyspace(&mut self) -> Step {
         let (one, other) = (self.key(), self.key());
         match self.random.u32(..9) {
@@ -124,7 +124,7 @@ impl Sequence {
         }
     }
 
-    /// A transaction, with a watched key at times, and errors inside it.
+    /// Draws a transaction, with a watched key at times, and errors inside it.
     pub(crate) fn transaction(&mut self) -> Step {
         let mut steps = Vec::new();
         if self.random.bool() {
@@ -165,7 +165,7 @@ impl Sequence {
         ask(&["unwatch"])
     }
 
-    /// What clients say of themselves and ask of the server.
+    /// Draws what clients say of themselves and ask of the server.
     pub(crate) fn administer(&mut self) -> Step {
         let lines = include_str!("lines.txt");
         let lines: Vec<_> = lines.lines().collect();

@@ -99,8 +99,9 @@ fn sorted(value: Value) -> Value {
     Value::Array(values)
 }
 
-/// The two are asked one after the other: what is left of a TTL, and when one ends that began with
-/// the command, may differ by the time that has passed. Dates may not.
+/// Returns whether both have said the same. They are asked one after the other: what is left of a
+/// TTL, and when one ends that began with the command, may differ by the time that has passed.
+/// Dates may not.
 fn equal(command: &str, theirs: &Told, ours: &Told, sequence: &Sequence, passed: Duration) -> bool {
     if theirs == ours {
         return true;

@@ -33,7 +33,7 @@ impl Program {
         Program { child, log }
     }
 
-    /// The port in the next line of the log that says this.
+    /// Returns the port in the next line of the log that says this.
     pub fn port(&mut self, text: &str) -> u16 {
         let line = self.log.recv().expect("a log");
         let (_, after) = line.split_once(text).unwrap_or_else(|| panic!("{line}"));
@@ -49,7 +49,7 @@ impl Program {
         kib * 1024
     }
 
-    /// How long it has computed, in hundredths of a second.
+    /// Returns how long the process has computed, in steps of a hundredth of a second.
     pub fn cpu(&self) -> Duration {
         let stat = self.proc("stat");
         let (_, after) = stat.rsplit_once(')').expect("a name");

@@ -8,7 +8,7 @@ use tokio_postgres::{Client, NoTls};
 /// By how much the server's clock is ahead, in microseconds.
 static AHEAD: AtomicI64 = AtomicI64::new(0);
 
-/// What the server's clock shows; a moment more or less as it is set.
+/// Returns what the server's clock shows; a moment more or less while it is being set.
 pub(crate) fn now() -> i64 {
     ledger::now() + AHEAD.load(Ordering::Relaxed)
 }
@@ -43,12 +43,12 @@ impl Settings {
         self.0.iter().rev().find(|(from, _)| *from <= at).map_or(0, |(_, ahead)| *ahead)
     }
 
-    /// What the server's clock showed at a moment of this machine's.
+    /// Returns what the server's clock showed at a moment of this machine's.
     pub(crate) fn shown(&self, at: i64) -> i64 {
         at + self.ahead(at)
     }
 
-    /// The most that it can have shown when what fired then was claimed.
+    /// Returns the most that it can have shown when what fired then was claimed.
     pub(crate) fn at_most(&self, at: i64) -> i64 {
         let recent = self.0.iter().filter(|(from, _)| (at - CLAIMED..=at).contains(from));
         let most = recent.map(|(_, ahead)| *ahead).max().unwrap_or(i64::MIN);
@@ -56,7 +56,7 @@ impl Settings {
     }
 }
 
-/// All of the store's time comes from this one function.
+/// Replaces the one function that all of the store's time comes from.
 async fn replace(client: &Client, ahead: i64) -> Result<(), tokio_postgres::Error> {
     let sql = format!(
         "CREATE OR REPLACE FUNCTION tickwheel.clock() RETURNS bigint LANGUAGE sql VOLATILE AS

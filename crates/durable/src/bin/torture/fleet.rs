@@ -82,7 +82,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// Whether a process can be shown another time.
+    /// Returns whether a process can be shown another time.
     pub(crate) fn can_skew() -> bool {
         Path::new(FAKETIME).exists()
     }

@@ -49,8 +49,8 @@ async fn start(ports: [u16; 2], ledger: &Path) -> Result<Sharded, Box<dyn Error>
     Ok(Sharded::start(ports.map(primary).into(), &timer, handler).await?)
 }
 
-/// By a timer's number: most are done at once, some are slow, some fail first, and one in many
-/// takes the process along.
+/// Handles a timer by its number: most are done at once, some are slow, some fail first, and one in
+/// many ends the process.
 async fn handle(due: Due, ledger: Arc<Ledger>) -> Outcome {
     let number: u64 = due.key.as_deref().and_then(|key| key.parse().ok()).unwrap_or(0);
     if number % 20_000 == 19_999 && due.attempt == 1 {
