@@ -60,7 +60,10 @@ fn a_full_worker_refuses_and_the_task_goes_to_on_refused_or_is_dropped() {
         clock.advance(MS);
         assert_eq!(timer.advance_clock(Duration::ZERO), 5);
         assert_eq!(timer.stats().refused, 3);
-        assert_eq!(*refused.lock().unwrap(), if handled { vec![3, 4, 5] } else { Vec::new() });
+        let _ = timer.add(TimerEntry::after(Duration::ZERO, 6)).unwrap();
+        assert_eq!(timer.advance_clock(Duration::ZERO), 1);
+        assert_eq!(timer.stats().refused, 4, "its queue is still full");
+        assert_eq!(*refused.lock().unwrap(), if handled { vec![3, 4, 5, 6] } else { Vec::new() });
         release.send(()).unwrap();
         assert_eq!((get(&runs), get(&runs)), (1, 2));
         drop(timer);

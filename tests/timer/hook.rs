@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 use tickwheel::keyed::{Entry, KeyedTimer};
 use tickwheel::lease::{LeaseStore, LeaseTerms, Leases, Renewal};
-use tickwheel::periodic::{Periodic, Series};
+use tickwheel::periodic::{Periodic, Run, Series};
 use tickwheel::purgatory::{DelayedOperation, Purgatory};
 use tickwheel::{ManualClock, Timer, TimerEntry, WeakTimer};
 
@@ -240,7 +240,12 @@ fn no_lock_is_held_while_it_is_called() {
     assert!(reached.leases.set(leases.clone()).is_ok());
     let _lease = leases.hold(1).unwrap();
     assert_eq!(ask(), 1);
-    let series = Periodic::every(MS).start(&timer, |_| ()).unwrap();
+    // Each run asks: then its own next run comes earlier than what was told.
+    let asked = timer.downgrade();
+    let asks = move |_: &Run<'_>| {
+        let _ = asked.upgrade().map(|timer| timer.next_expiration());
+    };
+    let series = Periodic::every(MS).start(&timer, asks).unwrap();
     *reached.series.lock().unwrap() = Some(series.clone());
     assert_eq!(ask(), 1);
     for _ in 0..10 {
