@@ -123,14 +123,14 @@ impl<K: Eq> Book<K> {
 
     /// Removes a lease that was just entered, because nothing would renew it.
     pub(crate) fn refuse(&mut self, name: Key) -> Option<Left<K>> {
-        let left = self.leases.find_named(name).and_then(|index| self.remove(index));
+        let left = self.remove_named(name);
         self.stats.taken -= u64::from(left.is_some());
         left
     }
 
     /// Removes a lease that is released.
     pub(crate) fn release(&mut self, name: Key) -> Option<Left<K>> {
-        let left = self.leases.find_named(name).and_then(|index| self.remove(index));
+        let left = self.remove_named(name);
         self.stats.released += u64::from(left.is_some());
         left
     }
@@ -138,6 +138,11 @@ impl<K: Eq> Book<K> {
     /// Removes a lease that is lost.
     fn lose(&mut self, index: u32) -> Option<Left<K>> {
         self.stats.lost += 1;
+        self.remove(index)
+    }
+
+    fn remove_named(&mut self, name: Key) -> Option<Left<K>> {
+        let index = self.leases.find_named(name)?;
         self.remove(index)
     }
 

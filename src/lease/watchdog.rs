@@ -9,7 +9,7 @@ use crate::lease::plan::Plan;
 use crate::lease::stats::LeaseStats;
 use crate::lease::terms::LeaseTerms;
 use crate::store::key::Key;
-use crate::sync::Mutex;
+use crate::sync::{Mutex, MutexGuard};
 use crate::timer::delay_queue::Wakes;
 use crate::timer::entry::{Task, TimerEntry};
 use crate::timer::error::AddError;
@@ -169,6 +169,17 @@ where
         schedule.plan.have_by(due.max(earliest), &self.timer, |due| self.entry(due))
     }
 
+    /// Plans as [`plan`](Self::plan) does, releases the lock, and wakes those who must be woken.
+    fn plan_and_wake(
+        self: &Arc<Self>,
+        mut schedule: MutexGuard<'_, Schedule<K>>,
+        earliest: Instant,
+    ) -> Result<(), AddError<Task>> {
+        let planned = self.plan(&mut schedule, earliest);
+        drop(schedule);
+        planned.map(|wakes| self.timer.wake(wakes))
+    }
+
     fn entry(self: &Arc<Self>, due: Instant) -> TimerEntry {
         let round = Arc::new(RoundTask(Some(Arc::clone(self))));
         TimerEntry::at(due, Task::from(Waker::from(round)))
@@ -178,10 +189,8 @@ where
         let (now, mut key) = (self.now(), Some(key));
         let mut schedule = self.schedule.lock();
         let lost = schedule.book.answer(name, &mut key, answer, now);
-        let planned = self.plan(&mut schedule, now);
-        drop(schedule);
+        let planned = self.plan_and_wake(schedule, now);
         drop(key);
-        let planned = planned.map(|wakes| self.timer.wake(wakes));
         self.report_lost(lost);
         if planned.is_err() {
             self.lose_all();
@@ -211,9 +220,7 @@ where
             if !is_over && round.renewals.len() < self.terms.batch_size && round.lost.is_empty() {
                 continue;
             }
-            let planned = self.plan(&mut schedule, now);
-            drop(schedule);
-            let planned = planned.map(|wakes| self.timer.wake(wakes));
+            let planned = self.plan_and_wake(schedule, now);
             self.report_lost(round.lost.drain(..));
             if planned.is_err() {
                 // The store must not renew them either, because nobody holds them.
@@ -227,8 +234,7 @@ where
     /// down. In the first case the round is tried again a little later, like a failed renewal.
     fn missed(self: &Arc<Self>) {
         let later = self.now() + self.terms.retry();
-        let planned = self.plan(&mut self.schedule.lock(), later);
-        let planned = planned.map(|wakes| self.timer.wake(wakes));
+        let planned = self.plan_and_wake(self.schedule.lock(), later);
         if planned.is_err() {
             self.lose_all();
         }
