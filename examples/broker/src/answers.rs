@@ -62,7 +62,9 @@ impl Broker {
             RequestKind::ListOffsets(body) => self.list_offsets(body, version).into(),
             RequestKind::InitProducerId(body) => self.init_producer(&body).into(),
             RequestKind::FindCoordinator(body) => self.find_coordinator(body, version).into(),
-            RequestKind::JoinGroup(body) => self.groups.join(body, client_id, room).await?.into(),
+            RequestKind::JoinGroup(body) => {
+                self.groups.join(body, version, client_id, room).await?.into()
+            }
             RequestKind::SyncGroup(body) => self.groups.sync(body).await?.into(),
             RequestKind::Heartbeat(body) => {
                 let result = self.groups.heartbeat(&body);

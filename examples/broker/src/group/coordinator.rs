@@ -150,6 +150,9 @@ impl Coordinator {
     fn on_session_end(&self, group: &str, member: StrBytes) {
         let Some(group) = self.get(group) else { return };
         let mut state = group.state.lock();
+        if state.expected.remove(&member) {
+            return;
+        }
         let Some(known) = state.members.get(&member) else { return };
         if known.is_waiting() {
             // It waits for us, with its connection open: that is life enough.
@@ -191,6 +194,6 @@ impl Coordinator {
 impl Group {
     fn is_forgotten(&self) -> bool {
         let state = self.state.lock();
-        state.members.is_empty() && state.offsets.is_empty()
+        state.size() == 0 && state.offsets.is_empty()
     }
 }

@@ -1,6 +1,6 @@
 //! What consumers ask of their group.
 
-use super::coordinator::Coordinator;
+use super::coordinator::{Coordinator, Group};
 use crate::budget::Room;
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::leave_group_response::MemberResponse;
@@ -9,29 +9,76 @@ use kafka_protocol::messages::{
     SyncGroupRequest, SyncGroupResponse,
 };
 use kafka_protocol::protocol::StrBytes;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
+use std::time::Duration;
 use tickwheel::TimerEntry;
 use tokio::sync::oneshot;
 
 /// In milliseconds.
-const SESSION_TIMEOUTS: std::ops::RangeInclusive<i32> = 100..=1_800_000;
+const SESSION_TIMEOUTS: RangeInclusive<i32> = 100..=1_800_000;
+/// The first version of JoinGroup whose clients take an id and come back with it.
+const ASKS_FOR_IDS: i16 = 4;
 
 impl Coordinator {
     /// Joins a group. Returns `None` if the broker shuts down before the answer.
     pub async fn join(
         &self,
         request: JoinGroupRequest,
+        version: i16,
         client_id: &str,
         room: Option<Room>,
     ) -> Option<JoinGroupResponse> {
+        let is_static = request.group_instance_id.is_some();
+        if version >= ASKS_FOR_IDS && request.member_id.is_empty() && !is_static {
+            return Some(match self.expect_member(&request, client_id) {
+                Ok(id) => refused(id, ResponseError::MemberIdRequired),
+                Err(error) => refused(request.member_id, error),
+            });
+        }
         let (answer, answered) = oneshot::channel();
         if let Err(error) = self.try_join(&request, client_id, answer) {
-            let response = JoinGroupResponse::default().with_protocol_name(Some(StrBytes::new()));
-            let response = response.with_generation_id(-1).with_member_id(request.member_id);
-            return Some(response.with_error_code(error.code()));
+            return Some(refused(request.member_id, error));
         }
         drop((request, room)); // Its frame must not wait, too.
         answered.await.ok()
+    }
+
+    /// Gives a new member an id, with which it is to join before its session is over. So the
+    /// group never waits for a member that has not heard its id.
+    fn expect_member(
+        &self,
+        request: &JoinGroupRequest,
+        client_id: &str,
+    ) -> Result<StrBytes, ResponseError> {
+        if !SESSION_TIMEOUTS.contains(&request.session_timeout_ms) {
+            return Err(ResponseError::InvalidSessionTimeout);
+        }
+        let group = self.get_or_create(&request.group_id)?;
+        let mut state = group.state.lock();
+        if !state.accepts(&request.member_id, request) {
+            return Err(ResponseError::InconsistentGroupProtocol);
+        }
+        if state.size() >= self.terms.max_members {
+            return Err(ResponseError::GroupMaxSizeReached);
+        }
+        let id = self.new_member_id(client_id);
+        self.begin_session(&group, &id, request)?;
+        state.expected.insert(id.clone());
+        Ok(id)
+    }
+
+    fn begin_session(
+        &self,
+        group: &Group,
+        id: &StrBytes,
+        request: &JoinGroupRequest,
+    ) -> Result<(), ResponseError> {
+        let timeout = Duration::from_millis(request.session_timeout_ms.unsigned_abs().into());
+        self.sessions
+            .schedule((Arc::clone(&group.name), id.clone()), TimerEntry::after(timeout, ()))
+            .map_err(|_| ResponseError::CoordinatorNotAvailable)?;
+        Ok(())
     }
 
     fn try_join(
@@ -49,21 +96,20 @@ impl Coordinator {
         let id = if is_new {
             self.new_member_id(client_id)
         } else {
-            let known = state.members.get_key_value(&request.member_id);
-            known.ok_or(ResponseError::UnknownMemberId)?.0.clone()
+            let known = state.members.get_key_value(&request.member_id).map(|(id, _)| id);
+            let known = known.or_else(|| state.expected.get(&request.member_id));
+            known.ok_or(ResponseError::UnknownMemberId)?.clone()
         };
         if !state.accepts(&id, request) {
             return Err(ResponseError::InconsistentGroupProtocol);
         }
-        if is_new && state.members.len() >= self.terms.max_members {
+        if is_new && state.size() >= self.terms.max_members {
             return Err(ResponseError::GroupMaxSizeReached);
         }
         let room = self.budget.try_take(size_of_protocols(request));
         let room = room.ok_or(ResponseError::CoordinatorNotAvailable)?;
-        let timeout = std::time::Duration::from_millis(request.session_timeout_ms as u64);
-        self.sessions
-            .schedule((Arc::clone(&group.name), id.clone()), TimerEntry::after(timeout, ()))
-            .map_err(|_| ResponseError::CoordinatorNotAvailable)?;
+        self.begin_session(&group, &id, request)?;
+        state.expected.remove(&id);
         let next = state.join(id, request, room, answer);
         drop(state);
         self.follow(&group, next);
@@ -110,6 +156,10 @@ impl Coordinator {
     fn leave_one(&self, group: &str, id: &StrBytes) -> Result<(), ResponseError> {
         let group = self.get(group).ok_or(ResponseError::UnknownMemberId)?;
         let mut state = group.state.lock();
+        if state.expected.remove(id) {
+            self.sessions.cancel(&(Arc::clone(&group.name), id.clone()));
+            return Ok(());
+        }
         let (id, _) = state.members.get_key_value(id).ok_or(ResponseError::UnknownMemberId)?;
         let id = id.clone();
         self.sessions.cancel(&(Arc::clone(&group.name), id.clone()));
@@ -119,6 +169,14 @@ impl Coordinator {
         self.follow(&group, next);
         Ok(())
     }
+}
+
+fn refused(member_id: StrBytes, error: ResponseError) -> JoinGroupResponse {
+    JoinGroupResponse::default()
+        .with_protocol_name(Some(StrBytes::new()))
+        .with_generation_id(-1)
+        .with_member_id(member_id)
+        .with_error_code(error.code())
 }
 
 /// Returns about how many bytes a member's protocols take.

@@ -10,8 +10,8 @@ use kafka_protocol::messages::{
     JoinGroupRequest, JoinGroupResponse, SyncGroupRequest, SyncGroupResponse,
 };
 use kafka_protocol::protocol::StrBytes;
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tokio::sync::oneshot;
 
@@ -31,6 +31,8 @@ pub(super) struct State {
     pub(super) phase: Phase,
     pub(super) generation: i32,
     pub(super) members: BTreeMap<StrBytes, Member>,
+    /// New members that were given their ids, and have not joined with them yet.
+    pub(super) expected: BTreeSet<StrBytes>,
     pub(super) offsets: Offsets,
     pub(super) protocol_type: StrBytes,
     pub(super) protocol: StrBytes,
@@ -54,6 +56,11 @@ pub(super) enum Next {
 }
 
 impl State {
+    /// Returns how many members there are, with those who are expected.
+    pub(super) fn size(&self) -> usize {
+        self.members.len() + self.expected.len()
+    }
+
     /// Lets a member join, or join again. It gets the answer when all have joined, or at once.
     pub(super) fn join(
         &mut self,

@@ -11,6 +11,7 @@ mod limits;
 mod long_poll;
 mod memory;
 mod metrics;
+mod newcomers;
 mod nonsense;
 mod producers;
 mod records;
