@@ -29,6 +29,7 @@ pub use follower::Pace;
 pub use log::{Batch, delayed, delivery_times};
 pub use server::Server;
 pub use terms::{Limits, LongPoll, Terms};
+pub use wire::is_request;
 
 /// Compiles and runs the example of the page about operations, which the crates that it is about
 /// can't include: it lies outside of their packages.

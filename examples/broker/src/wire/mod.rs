@@ -10,4 +10,4 @@ mod request;
 pub use apis::{Api, SUPPORTED};
 pub use frame::{FrameError, Inbox};
 pub use outbox::write;
-pub use request::{Malformed, Request, encode_response, refuse_version};
+pub use request::{Malformed, Request, encode_response, is_request, refuse_version};

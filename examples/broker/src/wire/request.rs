@@ -4,7 +4,7 @@ use super::apis::Api;
 use super::bounds;
 use super::frame::Frame;
 use crate::budget::Room;
-use bytes::{BufMut, BytesMut};
+use bytes::{BufMut, Bytes, BytesMut};
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::{
     ApiKey, ApiVersionsResponse, RequestHeader, RequestKind, ResponseHeader, ResponseKind,
@@ -58,6 +58,11 @@ impl Request {
         let client_id = header.client_id.map(|id| id.to_string()).unwrap_or_default();
         Ok(Request { api, version, correlation_id, client_id, body, room })
     }
+}
+
+/// Returns whether a frame, without its length, is a request of ours: for the fuzzer.
+pub fn is_request(frame: &[u8]) -> bool {
+    Request::decode(Frame { bytes: Bytes::copy_from_slice(frame), room: None }).is_ok()
 }
 
 /// Encodes a frame with an answer, which will have about so many bytes.

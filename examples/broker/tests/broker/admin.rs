@@ -1,12 +1,17 @@
 //! What tools ask for: topics are created and deleted, groups are listed, described and deleted.
 
-use crate::client::{Client, batch, name, text};
+use crate::client::{Client, batch, name, sequenced, text};
 use crate::fixture::{Fixture, MS, eventually};
 use kafka_protocol::messages::create_topics_request::CreatableTopic;
 use kafka_protocol::messages::delete_topics_request::DeleteTopicState;
+use kafka_protocol::messages::offset_commit_request::{
+    OffsetCommitRequestPartition, OffsetCommitRequestTopic,
+};
+use kafka_protocol::messages::offset_fetch_request::OffsetFetchRequestTopic;
 use kafka_protocol::messages::{
     ApiKey, CreateTopicsRequest, DeleteGroupsRequest, DeleteTopicsRequest, DescribeClusterRequest,
-    DescribeGroupsRequest, GroupId, ListGroupsRequest, ResponseKind,
+    DescribeGroupsRequest, GroupId, ListGroupsRequest, OffsetCommitRequest, OffsetFetchRequest,
+    ResponseKind,
 };
 use tickwheel_broker::Waiting;
 
@@ -79,6 +84,50 @@ fn who_waits_for_a_topic_that_is_deleted_is_told() {
     assert_eq!(client.produce("orders", batch(1, b"x")).0, UNKNOWN_TOPIC);
     client.create("orders"); // A new one, that begins anew.
     assert_eq!(client.produce("orders", batch(1, b"x")), (0, 0));
+}
+
+/// Commits an offset for a group that has no members.
+fn commit(client: &mut Client, offset: i64) {
+    let partition = OffsetCommitRequestPartition::default().with_committed_offset(offset);
+    let topic = OffsetCommitRequestTopic::default().with_name(name("orders"));
+    let body = OffsetCommitRequest::default()
+        .with_group_id(GroupId(text("readers")))
+        .with_topics(vec![topic.with_partitions(vec![partition])]);
+    match client.call(ApiKey::OffsetCommit, 2, &body.into()) {
+        ResponseKind::OffsetCommit(response) => {
+            assert_eq!(response.topics[0].partitions[0].error_code, 0);
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+fn committed(client: &mut Client) -> i64 {
+    let topic = OffsetFetchRequestTopic::default().with_name(name("orders"));
+    let body = OffsetFetchRequest::default()
+        .with_group_id(GroupId(text("readers")))
+        .with_topics(Some(vec![topic.with_partition_indexes(vec![0])]));
+    match client.call(ApiKey::OffsetFetch, 5, &body.into()) {
+        ResponseKind::OffsetFetch(response) => response.topics[0].partitions[0].committed_offset,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_topic_that_is_deleted_leaves_nothing_to_its_successor() {
+    let fixture = Fixture::new();
+    let mut client = fixture.client();
+    client.create("orders");
+    let one = sequenced(&batch(1, b"x"), 7, 0, 5);
+    assert_eq!(client.produce("orders", one.clone()), (0, 0));
+    commit(&mut client, 1);
+    assert_eq!(committed(&mut client), 1);
+    assert_eq!(delete(&mut client, "orders"), 0);
+    client.create("orders");
+    assert_eq!(committed(&mut client), -1);
+    drop(client);
+    fixture.wait_for_end_of_connections();
+    assert_eq!(fixture.timers(), 0); // Its producer's.
+    assert_eq!(fixture.client().produce("orders", one), (0, 0));
 }
 
 #[test]

@@ -60,10 +60,15 @@ impl Client {
         Some(frame)
     }
 
-    pub(crate) fn create(&mut self, topic: &str) -> MetadataResponse {
+    pub(crate) fn send_create(&mut self, topic: &str) {
         let topics = vec![MetadataRequestTopic::default().with_name(Some(name(topic)))];
         let body = MetadataRequest::default().with_topics(Some(topics));
-        match self.call(ApiKey::Metadata, 5, &body.into()) {
+        self.send(ApiKey::Metadata, 5, &body.into());
+    }
+
+    pub(crate) fn create(&mut self, topic: &str) -> MetadataResponse {
+        self.send_create(topic);
+        match self.receive(ApiKey::Metadata, 5) {
             ResponseKind::Metadata(response) => response,
             other => panic!("{other:?}"),
         }
@@ -110,6 +115,12 @@ impl Client {
     pub(crate) fn produce(&mut self, topic: &str, records: Bytes) -> (i16, i64) {
         self.send_produce(topic, 1, 1000, records);
         self.receive_produced()
+    }
+
+    /// Makes a topic, and appends to it. Returns the error's code.
+    pub(crate) fn produce_to(&mut self, topic: &str, records: Bytes) -> i16 {
+        self.create(topic);
+        self.produce(topic, records).0
     }
 
     /// Asks for partition 0 from an offset on.
@@ -185,7 +196,7 @@ fn produce(topic: &str, records: Bytes) -> ProduceRequest {
     ProduceRequest::default().with_acks(1).with_topic_data(topics)
 }
 
-fn fetch(topic: &str, wanted: &[(i32, i64)]) -> FetchRequest {
+pub(crate) fn fetch(topic: &str, wanted: &[(i32, i64)]) -> FetchRequest {
     let partition = |(index, offset): &(i32, i64)| {
         FetchPartition::default()
             .with_partition(*index)

@@ -66,6 +66,20 @@ fn records_come_in_the_order_of_their_times() {
 }
 
 #[test]
+fn one_that_is_due_before_the_others_is_not_late_for_them() {
+    let fixture = Fixture::new();
+    let mut client = fixture.client();
+    client.create("orders");
+    let [one, two] = [1, 2].map(|days| after(days * DAY));
+    assert_eq!(client.produce("orders", delayed(&[two], 0, b"x")), (0, -1));
+    assert_eq!(client.produce("orders", delayed(&[one], 0, b"x")), (0, -1));
+    drop(client);
+    fixture.wait_for_end_of_connections();
+    fixture.advance(DAY + SLACK);
+    assert_eq!(times(&mut fixture.client(), 0), [one]);
+}
+
+#[test]
 fn one_that_is_sent_again_is_held_once() {
     let fixture = Fixture::new();
     let mut client = fixture.client();

@@ -1,10 +1,11 @@
-//! A fuzzer: frames as clients send them, changed at random, for some seconds. The broker stays
-//! there, serves others, takes no more memory than it may, and rests when it is over.
+//! A fuzzer in virtual time: every request in every version, changed at random, for some seconds.
+//! The broker stays there, serves others, and when it is over nothing is left that waits.
 
-use crate::client::{Client, MIB, batch, encoded, framed, name, text};
+use crate::client::{Client, MIB, batch, encoded, name, text};
 use crate::fixture::{Fixture, eventually, terms};
+use crate::noise::{Noise, mutated};
 use crate::versions::{ALL, full};
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use kafka_protocol::messages::join_group_request::JoinGroupRequestProtocol;
 use kafka_protocol::messages::produce_request::{PartitionProduceData, TopicProduceData};
 use kafka_protocol::messages::{ApiKey, GroupId, JoinGroupRequest, ProduceRequest};
@@ -12,28 +13,17 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 
 /// How long it goes on, in each of its threads.
-const SECONDS: u64 = 8;
+const SECONDS: u64 = 3;
 const THREADS: u64 = 2;
 /// What the process may take in addition: the budget, and what the log may hold.
 const GROWTH: usize = 256 * MIB;
 
-/// The same noise in each run, for each seed.
-struct Noise(u64);
-
-impl Noise {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) as usize % end
-    }
-}
-
 /// Returns what clients send: every request in every version, and those that change something.
-fn captured() -> Vec<BytesMut> {
-    let mut frames: Vec<BytesMut> = ALL
+fn frames() -> Vec<Bytes> {
+    let mut frames: Vec<Bytes> = ALL
         .iter()
         .flat_map(|(key, oldest, newest)| (*oldest..=*newest).map(move |version| (*key, version)))
-        .map(|(key, version)| encoded(key, version, &full(key, version)))
+        .map(|(key, version)| encoded(key, version, &full(key, version)).freeze())
         .collect();
     for version in [7, 9, 12] {
         let records = batch(3, b"some records of a producer");
@@ -41,7 +31,8 @@ fn captured() -> Vec<BytesMut> {
         let topic = TopicProduceData::default().with_name(name("orders"));
         let topics = vec![topic.with_partition_data(vec![data])];
         let body = ProduceRequest::default().with_acks(-1).with_timeout_ms(10);
-        frames.push(encoded(ApiKey::Produce, version, &body.with_topic_data(topics).into()));
+        frames
+            .push(encoded(ApiKey::Produce, version, &body.with_topic_data(topics).into()).freeze());
     }
     for version in [3, 9] {
         let protocol = JoinGroupRequestProtocol::default().with_name(text("range"));
@@ -49,44 +40,21 @@ fn captured() -> Vec<BytesMut> {
             .with_group_id(GroupId(text("readers")))
             .with_session_timeout_ms(10_000)
             .with_protocols(vec![protocol.with_metadata(Bytes::from_static(b"metadata"))]);
-        frames.push(encoded(ApiKey::JoinGroup, version, &body.into()));
+        frames.push(encoded(ApiKey::JoinGroup, version, &body.into()).freeze());
     }
     frames
 }
 
-fn mutated(frame: &BytesMut, noise: &mut Noise) -> Bytes {
-    let mut bad = frame.clone();
-    for _ in 0..noise.below(5) {
-        let place = noise.below(bad.len());
-        match noise.below(4) {
-            0 => bad[place] = noise.below(256) as u8,
-            1 => bad[place] = [0, 1, 0x7f, 0x80, 0xff][noise.below(5)],
-            2 => bad.truncate(place + 1),
-            _ => {
-                let again = bad.split_off(place);
-                bad.extend_from_slice(&again);
-                bad.extend_from_slice(&again);
-            }
-        }
-    }
-    let mut whole = BytesMut::from(&framed(&bad)[..]);
-    if noise.below(20) == 0 {
-        let place = noise.below(4);
-        whole[place] = noise.below(256) as u8; // Its length is not true.
-    }
-    whole.freeze()
-}
-
 /// Returns how many frames it has sent.
 fn attack(fixture: &Fixture, seed: u64) -> u64 {
-    let (mut noise, frames) = (Noise(seed), captured());
+    let (mut noise, frames) = (Noise::new(seed), frames());
     let begun = Instant::now();
     let mut sent = 0;
     while begun.elapsed() < Duration::from_secs(SECONDS) {
         let mut client = fixture.client();
         client.stream.set_nodelay(true).expect("a socket");
         for _ in 0..=noise.below(50) {
-            let frame = mutated(&frames[noise.below(frames.len())], &mut noise);
+            let frame = mutated(&frames, &mut noise);
             if client.stream.write_all(&frame).is_err() {
                 break; // It was closed, as it may be.
             }

@@ -2,6 +2,8 @@
 //! and what becomes of those who send nonsense. Kafka's own clients are in `e2e`.
 
 mod admin;
+mod attacks;
+mod captured;
 mod client;
 mod delays;
 mod fixture;
@@ -12,7 +14,9 @@ mod long_poll;
 mod memory;
 mod metrics;
 mod newcomers;
+mod noise;
 mod nonsense;
+mod process;
 mod producers;
 mod records;
 mod replicas;

@@ -72,6 +72,26 @@ fn when_there_is_room_for_a_little_a_little_is_answered() {
     assert_eq!((code, records.len()), (0, MIB)); // One batch, which is more than a little.
 }
 
+#[test]
+fn an_answer_of_another_kind_that_there_is_no_room_for_closes_its_connection() {
+    let mut terms = terms();
+    terms.partitions = 1000;
+    terms.limits.max_memory = 4 * MIB;
+    let fixture = Fixture::with(&terms, 10_000);
+    let mut client = fixture.client();
+    assert_eq!(client.create("orders").topics[0].partitions.len(), 1000);
+    let mut halves = [0; 4].map(|_| fixture.client());
+    for half in &mut halves {
+        half.stream.write_all(&(MIB as u32).to_be_bytes()).expect("an open connection");
+    }
+    wait_for_memory(&fixture, |taken| taken == 4 * MIB);
+    client.send_create("orders");
+    assert_eq!(client.frame(), None);
+    drop(halves);
+    wait_for_memory(&fixture, |taken| taken == 0);
+    fixture.client().create("orders");
+}
+
 /// Sends half a frame, at whose end is no request of ours, so that it is closed and not answered.
 fn half_a_frame(client: &mut Client) {
     let mut frame = (2 * MIB as u32).to_be_bytes().to_vec();

@@ -4,13 +4,20 @@ use crate::fixture::{Fixture, MS};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::{Arc, Barrier};
+use std::time::Duration;
 use tickwheel_broker::Waiting;
 use tickwheel_prometheus::Figures;
 
 /// Returns the head and the body of an answer.
 fn get(fixture: &Fixture, path: &str) -> (String, String) {
+    ask(fixture, "GET", path)
+}
+
+fn ask(fixture: &Fixture, method: &str, path: &str) -> (String, String) {
     let mut stream = TcpStream::connect(fixture.http).expect("it listens");
-    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    stream.set_read_timeout(Some(Duration::from_secs(30))).expect("a socket");
+    let head = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\n");
+    let request = format!("{head}Connection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).expect("it reads");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("an answer");
@@ -31,8 +38,12 @@ fn an_operator_is_answered_while_all_threads_of_the_broker_are_busy() {
     }
     busy.wait();
     let (head, _) = get(&fixture, "/metrics");
+    let (stopped, _) = ask(&fixture, "POST", "/follower/stop");
+    let (_, page) = get(&fixture, "/metrics");
     go_on.wait();
     assert!(head.starts_with("http/1.1 200 ok"), "{head}");
+    assert!(stopped.starts_with("http/1.1 200 ok"), "{stopped}");
+    assert!(page.contains("\nbroker_follower_runs 0\n"), "{page}");
 }
 
 #[test]
