@@ -36,6 +36,14 @@ def node(script, *arguments, **options):
     )
 
 
+def rust(*arguments, **options):
+    """The program in `speak_rdkafka`, running."""
+    command = [os.environ["E2E_RDKAFKA"], *map(str, arguments)]
+    return subprocess.Popen(
+        command, text=True, stdout=subprocess.PIPE, start_new_session=True, **options
+    )
+
+
 # What speaks to the broker, by client: the same verbs, with the same arguments, and JSON lines out.
 SPEAKERS = {
     "confluent": lambda *arguments: python("speak_confluent.py", *arguments),
@@ -43,6 +51,7 @@ SPEAKERS = {
     "aiokafka": lambda *arguments: python("speak_aiokafka.py", *arguments),
     "platformatic": lambda *arguments: node("speak_platformatic.mjs", *arguments),
     "kafkajs": lambda *arguments: node("speak_kafkajs.js", *arguments),
+    "rdkafka": rust,
     "kcat": lambda *arguments: python("speak_kcat.py", *arguments),
 }
 

@@ -24,12 +24,20 @@ def kcat():
     return "kcat {}, librdkafka {}".format(*numbers)
 
 
+def rdkafka():
+    lock = (Path(__file__).parent / "speak_rdkafka" / "Cargo.lock").read_text()
+    crate = re.search(r'name = "rdkafka"\nversion = "([0-9.]+)"', lock)[1]
+    library = re.search(r'name = "rdkafka-sys"\nversion = "[0-9.]+\+([0-9.]+)"', lock)[1]
+    return f"the rdkafka crate {crate}, librdkafka {library}"
+
+
 NAMES = {
     "confluent": lambda: f"confluent-kafka {version('confluent-kafka')}, librdkafka {libversion()[0]}",
     "kafka-python": lambda: f"kafka-python {version('kafka-python')}",
     "aiokafka": lambda: f"aiokafka {version('aiokafka')}",
     "platformatic": lambda: node("@platformatic/kafka"),
     "kafkajs": lambda: node("kafkajs"),
+    "rdkafka": rdkafka,
     "kcat": kcat,
 }
 
