@@ -57,6 +57,8 @@ async fn requests(broker: &Arc<Broker>, stream: &mut TcpStream) -> Result<(), Er
                 _ = broker.timer.sleep(throttle) => {}
             }
         }
+        // Who sends one request after the other has to let the others have theirs in between.
+        tokio::task::yield_now().await;
     }
 }
 
