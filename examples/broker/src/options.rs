@@ -129,6 +129,10 @@ pub(crate) struct Load {
     #[arg(value_parser = value_parser!(i32).range(1..=60_000))]
     pub(crate) max_wait_ms: i32,
 
+    /// Send ten times more than the server can take, and print what becomes of others
+    #[arg(long, conflicts_with_all = ["consumers", "partitions", "produces", "max_wait_ms", "svg"])]
+    pub(crate) overload: bool,
+
     /// How long each way is measured
     #[arg(long, value_name = "S", default_value_t = 10)]
     #[arg(value_parser = value_parser!(u64).range(1..=3600))]

@@ -33,6 +33,9 @@ pub(crate) fn run(options: &Delays) -> Result<(), Failure> {
         let caption = format!("lateness of {} delayed records, ms", options.records);
         plot::draw(path, &caption, &[("delayed records".to_owned(), &lateness)])?;
     }
+    if early > 0 {
+        return Err(format!("{early} records came too early").into());
+    }
     Ok(())
 }
 

@@ -3,7 +3,9 @@
 mod client;
 pub(crate) mod delays;
 mod measure;
+mod overload;
 mod plot;
+mod probes;
 mod process;
 
 use crate::Failure;
@@ -20,6 +22,9 @@ const WAYS: [(&str, &[&str]); 4] = [
 
 /// Measures all ways, and prints them side by side.
 pub(crate) fn run(options: &Load) -> Result<(), Failure> {
+    if options.overload {
+        return overload::run(options);
+    }
     let Load { consumers, partitions, produces, seconds, .. } = options;
     println!(
         "{consumers} consumers on {partitions} partitions, {produces} produces/s, {seconds} s each"

@@ -30,6 +30,13 @@ impl Process {
         Ok(Process { child, address })
     }
 
+    /// Returns the memory that it has now, in mebibytes.
+    pub(super) fn resident_mib(&self) -> Result<u64, Failure> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
+        let line = status.lines().find(|line| line.starts_with("VmRSS:")).ok_or("no memory")?;
+        Ok(line.split_whitespace().nth(1).ok_or("no number")?.parse::<u64>()? >> 10)
+    }
+
     /// Returns the seconds of processor time so far, of all its threads, in user mode and in the
     /// kernel.
     pub(super) fn cpu_seconds(&self) -> Result<f64, Failure> {
