@@ -97,8 +97,8 @@ fn parked_fetches_that_name_many_partitions_cost_little() {
         client.send(ApiKey::Fetch, 11, &body.clone().into());
         client
     };
-    let (parked, mebibytes, _) = process.under(|| (0..100).map(park).collect::<Vec<Client>>());
-    assert!(mebibytes < 256, "{mebibytes} MiB");
+    let (parked, mebibytes, _) = process.under(|| (0..40).map(park).collect::<Vec<Client>>());
+    assert!(mebibytes < 128, "{mebibytes} MiB");
     process.wait_until_idle();
     // Each produce looks at all of them.
     let mut producer = process.client();

@@ -3,7 +3,7 @@
 use crate::fixture::{Fixture, MS};
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::sync::{Arc, Barrier};
+use std::sync::{Arc, Barrier, mpsc};
 use std::time::Duration;
 use tickwheel_broker::Waiting;
 use tickwheel_prometheus::Figures;
@@ -28,19 +28,22 @@ fn ask(fixture: &Fixture, method: &str, path: &str) -> (String, String) {
 #[test]
 fn an_operator_is_answered_while_all_threads_of_the_broker_are_busy() {
     let fixture = Fixture::new();
-    let (busy, go_on) = (Arc::new(Barrier::new(3)), Arc::new(Barrier::new(3)));
+    let busy = Arc::new(Barrier::new(fixture.threads() + 1));
+    let mut busy_until_dropped = Vec::new();
     for _ in 0..fixture.threads() {
-        let (busy, go_on) = (Arc::clone(&busy), Arc::clone(&go_on));
+        let (sender, receiver) = mpsc::channel::<()>();
+        busy_until_dropped.push(sender);
+        let busy = Arc::clone(&busy);
         fixture.spawn(move || {
             busy.wait();
-            go_on.wait();
+            let _ = receiver.recv();
         });
     }
     busy.wait();
     let (head, _) = get(&fixture, "/metrics");
     let (stopped, _) = ask(&fixture, "POST", "/follower/stop");
     let (_, page) = get(&fixture, "/metrics");
-    go_on.wait();
+    drop(busy_until_dropped);
     assert!(head.starts_with("http/1.1 200 ok"), "{head}");
     assert!(stopped.starts_with("http/1.1 200 ok"), "{stopped}");
     assert!(page.contains("\nbroker_follower_runs 0\n"), "{page}");
