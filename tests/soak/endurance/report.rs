@@ -1,0 +1,80 @@
+//! The report: one line for each subject, and the verdict.
+
+use crate::ledger::{End, Ledger};
+use crate::samples::{Samples, uptime};
+use std::fmt;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+use tickwheel::Stats;
+
+/// By how much memory may grow.
+const FLAT: f64 = 0.01;
+
+pub(crate) struct Report<'a> {
+    pub(crate) ledger: &'a Ledger,
+    pub(crate) samples: &'a Samples,
+    /// Before the shutdown.
+    pub(crate) stats: Stats,
+    pub(crate) overdue: u64,
+    pub(crate) flat: bool,
+}
+
+impl Report<'_> {
+    /// Early, lost, twice, and overdue before the shutdown.
+    fn faults(&self) -> [u64; 4] {
+        let Report { ledger, overdue, .. } = self;
+        [ledger.early.load(Relaxed), ledger.open_slots(), ledger.twice.load(Relaxed), *overdue]
+    }
+
+    fn is_flat(&self) -> bool {
+        let growth = self.samples.growth();
+        growth.is_some_and(|pairs| pairs.iter().all(|(first, last)| *last <= first * (1.0 + FLAT)))
+    }
+
+    pub(crate) fn is_clean(&self) -> bool {
+        self.faults() == [0; 4] && (!self.flat || self.is_flat())
+    }
+}
+
+impl fmt::Display for Report<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Report { ledger, samples, stats, .. } = self;
+        let ended = |end| ledger.ended(end);
+        let late = |share| stats.lateness.quantile(share).unwrap_or_default();
+        write!(f, "uptime {:.0} s, ", uptime())?;
+        let stopped = samples.stopped.as_secs_f64();
+        writeln!(f, "stopped {stopped:.1} s, wall clock set by {:.0} s", samples.wall_clock())?;
+        let (refused, panicked) = (stats.refused, stats.panicked);
+        writeln!(f, "refused {refused}, panicked {panicked}, cascaded {}", stats.cascaded)?;
+        writeln!(
+            f,
+            "late p50 {:?}, p99 {:?}, max {:?}",
+            late(0.5),
+            late(0.99),
+            late(1.0).max(Duration::ZERO)
+        )?;
+        if let Some(pairs) = samples.growth() {
+            for (what, (first, last)) in ["in use", "resident"].iter().zip(pairs) {
+                let (percent, mega) = ((last / first - 1.0) * 100.0, 1e6);
+                write!(
+                    f,
+                    "{what} {:.2} -> {:.2} MB ({percent:+.2} %)  ",
+                    first / mega,
+                    last / mega
+                )?;
+            }
+            writeln!(f)?;
+        }
+        let [early, lost, twice, overdue] = self.faults();
+        write!(
+            f,
+            "{}: expired {}, completed {}, cancelled {}, returned {}; early {early}, lost {lost}, \
+             twice {twice}, overdue {overdue}",
+            if self.is_clean() { "clean" } else { "FAILED" },
+            ended(End::Expired),
+            ended(End::Completed),
+            ended(End::Cancelled),
+            ended(End::Returned),
+        )
+    }
+}

@@ -1,0 +1,92 @@
+//! What was measured while it lasted: memory, and which faults came from outside.
+
+use crate::counting;
+use std::fs;
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+const STEP: Duration = Duration::from_millis(20);
+/// Memory is looked at less often: the system walks the page tables for that.
+const STEPS: u32 = 25;
+/// Above that the process was stopped, or had no core.
+const GAP: Duration = Duration::from_millis(200);
+
+#[derive(Default)]
+pub(crate) struct Samples {
+    /// In bytes: what the process asked its allocator for, and what the system counts as resident.
+    memory: Vec<(f64, f64)>,
+    /// The time that passed in gaps.
+    pub(crate) stopped: Duration,
+    /// How far the wall clock went from the monotonic one, to and fro.
+    wall: Option<(f64, f64)>,
+}
+
+impl Samples {
+    pub(crate) fn new() -> Self {
+        Samples::default()
+    }
+
+    pub(crate) fn take_for(&mut self, time: Duration) {
+        let (start, wall) = (Instant::now(), SystemTime::now());
+        let (mut last, mut step) = (start, 0);
+        while start.elapsed() < time {
+            thread::sleep(STEP);
+            let now = Instant::now();
+            if now - last > GAP {
+                self.stopped += now - last;
+            }
+            last = now;
+            let ahead = seconds_since(wall) - start.elapsed().as_secs_f64();
+            let (least, most) = self.wall.unwrap_or((ahead, ahead));
+            self.wall = Some((least.min(ahead), most.max(ahead)));
+            step += 1;
+            if step % STEPS == 0 {
+                self.memory.push((counting::in_use() as f64, resident()));
+            }
+        }
+    }
+
+    /// Returns by how many seconds the wall clock was set to and fro.
+    pub(crate) fn wall_clock(&self) -> f64 {
+        self.wall.map_or(0.0, |(least, most)| most - least)
+    }
+
+    /// Returns the bytes in use, and the resident ones: the medians of the second third of the time
+    /// and of the last. In the first, all warms up: pages come with the highest peak so far. `None`
+    /// if it was too short for that.
+    pub(crate) fn growth(&self) -> Option<[(f64, f64); 2]> {
+        let third = self.memory.len() / 3;
+        if third < 3 {
+            return None;
+        }
+        let (before, last) = (&self.memory[third..2 * third], &self.memory[2 * third..]);
+        let of = |what: fn(&(f64, f64)) -> f64| (median(before, what), median(last, what));
+        Some([of(|sample| sample.0), of(|sample| sample.1)])
+    }
+}
+
+fn median(samples: &[(f64, f64)], what: fn(&(f64, f64)) -> f64) -> f64 {
+    let mut values: Vec<_> = samples.iter().map(what).collect();
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// Negative if the wall clock was set back behind `start`.
+fn seconds_since(start: SystemTime) -> f64 {
+    let since = SystemTime::now().duration_since(start);
+    since.map_or_else(|error| -error.duration().as_secs_f64(), |time| time.as_secs_f64())
+}
+
+/// Returns the resident bytes; zero where there is no Linux to ask.
+fn resident() -> f64 {
+    let text = fs::read_to_string("/proc/self/smaps_rollup").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("Rss:"));
+    let kilobytes = line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse().ok());
+    kilobytes.unwrap_or(0.0) * 1024.0
+}
+
+/// Returns the seconds since the system was started, as it tells this process.
+pub(crate) fn uptime() -> f64 {
+    let text = fs::read_to_string("/proc/uptime").unwrap_or_default();
+    text.split(' ').next().and_then(|seconds| seconds.parse().ok()).unwrap_or(0.0)
+}
