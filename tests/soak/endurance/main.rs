@@ -58,7 +58,7 @@ pub(crate) struct Options {
     #[arg(value_parser = value_parser!(u64).range(1..=1_000_000_000))]
     tick_ns: u64,
 
-    /// Fail if memory grows by more than one percent
+    /// Fail if memory grows by more than one percent; the resident one if it lasts five minutes
     #[arg(long)]
     flat: bool,
 }

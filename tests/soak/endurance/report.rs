@@ -27,8 +27,11 @@ impl Report<'_> {
     }
 
     fn is_flat(&self) -> bool {
+        let is_flat = |(first, last): (f64, f64)| last <= first * (1.0 + FLAT);
         let growth = self.samples.growth();
-        growth.is_some_and(|pairs| pairs.iter().all(|(first, last)| *last <= first * (1.0 + FLAT)))
+        growth.is_some_and(|[in_use, resident]| {
+            is_flat(in_use) && (is_flat(resident) || !self.samples.is_warm())
+        })
     }
 
     pub(crate) fn is_clean(&self) -> bool {

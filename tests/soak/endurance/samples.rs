@@ -46,14 +46,19 @@ impl Samples {
         }
     }
 
+    /// Returns whether it lasted for so long that resident memory has warmed up as well: pages come
+    /// with the highest peak so far, and new peaks become rare only after minutes.
+    pub(crate) fn is_warm(&self) -> bool {
+        self.memory.len() as u32 * STEPS * STEP >= Duration::from_secs(300)
+    }
+
     /// Returns by how many seconds the wall clock was set to and fro.
     pub(crate) fn wall_clock(&self) -> f64 {
         self.wall.map_or(0.0, |(least, most)| most - least)
     }
 
     /// Returns the bytes in use, and the resident ones: the medians of the second third of the time
-    /// and of the last. In the first, all warms up: pages come with the highest peak so far. `None`
-    /// if it was too short for that.
+    /// and of the last. In the first, all warms up. `None` if it was too short for that.
     pub(crate) fn growth(&self) -> Option<[(f64, f64); 2]> {
         let third = self.memory.len() / 3;
         if third < 3 {
