@@ -1,7 +1,7 @@
 //! The client: one thread's requests, added and cancelled as fast as it can.
 
-use crate::ledger::{Ledger, Request};
 use crate::options::Options;
+use demos::ledger::{Ledger, Request};
 use demos::random::Random;
 use std::ops::Range;
 use std::sync::Arc;

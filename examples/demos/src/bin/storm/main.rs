@@ -13,16 +13,15 @@
 //! lets anybody be.
 
 mod client;
-mod ledger;
 mod options;
 mod progress;
 mod report;
 mod scheduling;
 
 use client::{Client, Tally};
+use demos::ledger::{Ledger, Request};
 use demos::memory;
 use demos::progress::Progress;
-use ledger::{Ledger, Request};
 use options::Options;
 use report::{Measured, Report};
 use scheduling::Scheduling;

@@ -1,7 +1,7 @@
 //! The progress line while the storm lasts.
 
-use crate::ledger::Request;
 use demos::figures::grouped;
+use demos::ledger::Request;
 use demos::progress::Progress;
 use std::thread;
 use std::time::{Duration, Instant};

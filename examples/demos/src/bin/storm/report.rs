@@ -1,10 +1,10 @@
 //! The report: what was measured, as a table and as JSON.
 
 use crate::client::Tally;
-use crate::ledger::{Ledger, Request};
 use crate::options::Options;
 use crate::scheduling::Scheduling;
 use demos::figures::{Lateness, grouped, microseconds, rate};
+use demos::ledger::{Ledger, Request};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use std::fmt;

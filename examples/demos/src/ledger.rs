@@ -13,12 +13,12 @@ use std::time::{Duration, Instant};
 
 /// A timer's task: eight bytes, enough to find the slot of the request again.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Request {
+pub struct Request {
     slot: u32,
     epoch: u32,
 }
 
-pub(crate) struct Ledger {
+pub struct Ledger {
     origin: Instant,
     slots: Box<[Slot]>,
     twice: AtomicU64,
@@ -34,15 +34,15 @@ struct Slot {
 
 /// What the executor saw. Only the reaper gets here, so the lock is never waited for.
 #[derive(Clone)]
-pub(crate) struct Expired {
-    pub(crate) count: u64,
-    pub(crate) early: u64,
+pub struct Expired {
+    pub count: u64,
+    pub early: u64,
     /// Nanoseconds from the exact deadline to the moment at which the task runs.
-    pub(crate) lateness: Histogram<u64>,
+    pub lateness: Histogram<u64>,
 }
 
 impl Ledger {
-    pub(crate) fn new(slots: u32) -> Self {
+    pub fn new(slots: u32) -> Self {
         let hour = Duration::from_secs(3600).as_nanos() as u64;
         let lateness = Histogram::new_with_max(hour, 3).expect("these bounds are valid");
         // Not zero: so the memory is really touched here, before it is measured.
@@ -57,7 +57,7 @@ impl Ledger {
 
     /// Enters a request that is about to be added. `None` if the last one there is pending still.
     /// Each slot is opened by one thread only.
-    pub(crate) fn open(&self, slot: usize, deadline: Instant) -> Option<Request> {
+    pub fn open(&self, slot: usize, deadline: Instant) -> Option<Request> {
         let Slot { state, deadline: entered } = &self.slots[slot];
         // Acquire: the thread that closed the slot has read the old deadline.
         let old = state.load(Ordering::Acquire);
@@ -72,7 +72,7 @@ impl Ledger {
 
     /// Closes a request's slot with its outcome, whatever that is. Returns whether it was the first
     /// outcome, and counts it if not.
-    pub(crate) fn settle(&self, request: Request) -> bool {
+    pub fn settle(&self, request: Request) -> bool {
         let (old, new) = (request.pending(), request.vacant());
         let state = &self.slots[request.slot as usize].state;
         let first = state.compare_exchange(old, new, Ordering::AcqRel, Ordering::Relaxed).is_ok();
@@ -83,7 +83,7 @@ impl Ledger {
     }
 
     /// Settles a request that has expired: this is what the timer's executor does.
-    pub(crate) fn expire(&self, request: Request) {
+    pub fn expire(&self, request: Request) {
         let now = self.nanos(Instant::now());
         let deadline = self.slots[request.slot as usize].deadline.load(Ordering::Relaxed);
         // After that the slot may be taken anew; and if another has settled it, it may be already.
@@ -97,22 +97,22 @@ impl Ledger {
     }
 
     /// Returns how many of these slots are taken.
-    pub(crate) fn pending(&self, slots: Range<usize>) -> u64 {
+    pub fn pending(&self, slots: Range<usize>) -> u64 {
         let taken = |slot: &&Slot| slot.state.load(Ordering::Relaxed) & 1 == 1;
         self.slots[slots].iter().filter(taken).count() as u64
     }
 
     /// Returns how many of all slots are taken. At the end these were lost.
-    pub(crate) fn pending_in_all(&self) -> u64 {
+    pub fn pending_in_all(&self) -> u64 {
         self.pending(0..self.slots.len())
     }
 
     /// Returns how many outcomes came after the first one of their timer.
-    pub(crate) fn twice(&self) -> u64 {
+    pub fn twice(&self) -> u64 {
         self.twice.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn expired(&self) -> MutexGuard<'_, Expired> {
+    pub fn expired(&self) -> MutexGuard<'_, Expired> {
         self.expired.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -122,6 +122,16 @@ impl Ledger {
 }
 
 impl Request {
+    /// Returns the request as a number, for tasks that have one.
+    pub fn number(self) -> u64 {
+        u64::from(self.epoch) << 32 | u64::from(self.slot)
+    }
+
+    /// Returns the request of a number.
+    pub fn of(number: u64) -> Self {
+        Request { slot: number as u32, epoch: (number >> 32) as u32 }
+    }
+
     fn pending(self) -> u64 {
         self.vacant() | 1
     }

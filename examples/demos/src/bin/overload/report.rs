@@ -1,0 +1,94 @@
+//! The report: a row for each system and load, and what must never be.
+
+use demos::figures::grouped;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// What a process may take with all pending that may be; without any it takes about 10 MB.
+const MOST_RESIDENT_MB: f64 = 64.0;
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Row {
+    pub(crate) system: String,
+    /// What was offered, as a multiple of what can be served.
+    pub(crate) load: f64,
+    pub(crate) flat_out: bool,
+    pub(crate) offered_per_s: u64,
+    /// By `add`.
+    pub(crate) refused_per_s: u64,
+    /// By the worker.
+    pub(crate) shed_per_s: u64,
+    pub(crate) served_per_s: u64,
+    /// From the deadline until it was served.
+    pub(crate) late_p50_ms: f64,
+    pub(crate) late_p99_ms: f64,
+    pub(crate) late_max_ms: f64,
+    /// From the deadline until the timer handed it over; up to twice too long.
+    pub(crate) handed_over_p99_ms: f64,
+    /// Roughly: shards are counted one after the other, while threads add.
+    pub(crate) pending_max: usize,
+    pub(crate) resident_max_mb: f64,
+    /// How long lateness lasted after the load had fallen to a half.
+    pub(crate) recovery_ms: f64,
+    pub(crate) early: u64,
+    pub(crate) lost: u64,
+    pub(crate) twice: u64,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Report(pub(crate) Vec<Row>);
+
+impl Report {
+    /// Returns what was wrong with the entries.
+    pub(crate) fn wrong(&self) -> Vec<String> {
+        let is_wrong = |row: &&Row| [row.early, row.lost, row.twice] != [0; 3];
+        self.0.iter().filter(is_wrong).map(|row| format!("an entry went wrong: {row:?}")).collect()
+    }
+
+    /// Returns what was wrong, and what has given way that never may, or has not that had to.
+    pub(crate) fn complaints(&self) -> Vec<String> {
+        let mut complaints = self.wrong();
+        let mut add = |what: &str, row: &Row| complaints.push(format!("{what}: {row:?}"));
+        for row in &self.0 {
+            if row.resident_max_mb > MOST_RESIDENT_MB {
+                add("memory is not bounded", row);
+            }
+            if row.flat_out && row.refused_per_s + row.shed_per_s == 0 {
+                add("nothing was refused: this was no overload", row);
+            }
+        }
+        complaints
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = ["load", "served/s", "worker's", "add's", "p50, ms", "p99, ms", "max, ms"];
+        let more = ["handed on", "pending", "MB", "recovery", "wrong"];
+        let mut line = |system: &str, cells: [String; 12]| {
+            let cells: String = cells.iter().map(|cell| format!(" {cell:>9}")).collect();
+            writeln!(f, "{system:<19}{cells}")
+        };
+        let names: Vec<_> = names.iter().chain(&more).map(|name| name.to_string()).collect();
+        line("system", names.try_into().expect("there are twelve"))?;
+        for row in &self.0 {
+            let ms = |time: f64| format!("{time:.1}");
+            let cells = [
+                format!("{:.2}", row.load),
+                grouped(row.served_per_s),
+                grouped(row.shed_per_s),
+                grouped(row.refused_per_s),
+                ms(row.late_p50_ms),
+                ms(row.late_p99_ms),
+                ms(row.late_max_ms),
+                ms(row.handed_over_p99_ms),
+                grouped(row.pending_max as u64),
+                format!("{:.1}", row.resident_max_mb),
+                format!("{:.0}", row.recovery_ms),
+                (row.early + row.lost + row.twice).to_string(),
+            ];
+            line(&row.system, cells)?;
+        }
+        f.write_str("worker's and add's: refusals/s; handed on: p99 in ms, up to twice too long")
+    }
+}
