@@ -5,10 +5,10 @@
 //! cargo run --release -p demos --bin overload -- --seconds 1 --check
 //! ```
 //!
-//! What expires is handed to a service that finishes 50,000 a second, and no more. The load is a
+//! What expires is handed to a service that finishes 20,000 a second, and no more. The load is a
 //! share of that, up to ten times as much, and at last as much as the threads can add. The service
 //! is run in place, on the reaper, or by a worker with a bounded queue; what expires are timers, or
-//! operations of a purgatory. At most 50,000 may be pending. Then the load falls to a half, and it
+//! operations of a purgatory. At most 20,000 may be pending. Then the load falls to a half, and it
 //! is measured how long lateness lasts. Every entry is in a ledger. Each measurement is a process
 //! of its own, because memory that was used once is seldom given back.
 

@@ -15,7 +15,6 @@ use std::time::{Duration, Instant};
 
 /// The load after the overload: a half leaves the other half to catch up.
 const AFTER: Load = Load::Times(0.5);
-const RECOVERY: Duration = Duration::from_secs(4);
 /// Only a system that has forgotten something takes that long to its end.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -31,14 +30,14 @@ pub(crate) fn measure(options: &Options, kind: Kind, load: Load) -> Result<Row, 
     let system = System::new(kind, u32::try_from(threads * SLOTS)?)?;
     let (most, stop) = (Mutex::new(Most::default()), AtomicBool::new(false));
     let (start, expiry) = (Instant::now(), &system.expiry);
+    let lasts = Duration::from_secs(options.seconds);
     let (tally, served, handed_over, shed, eased) = thread::scope(|scope| {
         scope.spawn(|| watch(&system, &most, &stop));
-        let tally =
-            adder::add(&system, threads, load, start + Duration::from_secs(options.seconds));
+        let tally = adder::add(&system, threads, load, start + lasts);
         let eased = Instant::now();
         let (served, shed) = (expiry.ledger.expired().clone(), expiry.shed.load(Relaxed));
         let handed_over = system.timer.stats().lateness.quantile(0.99).unwrap_or_default();
-        adder::add(&system, threads, AFTER, eased + RECOVERY);
+        adder::add(&system, threads, AFTER, eased + lasts + Duration::from_secs(1));
         stop.store(true, Relaxed);
         (tally, served, handed_over, shed, eased)
     });

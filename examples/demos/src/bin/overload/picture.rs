@@ -28,7 +28,7 @@ pub(crate) fn draw(path: &Path, report: &Report) -> Result<(), Box<dyn Error>> {
         100.0 * refused as f64 / row.offered_per_s.max(1) as f64
     };
     chart(&thirds[1], ("refused, percent", false), report, 0.0..100.0, refused)?;
-    chart(&thirds[2], ("resident memory, MB", false), report, 0.0..40.0, |row| {
+    chart(&thirds[2], ("resident memory, MB", false), report, 0.0..20.0, |row| {
         row.resident_max_mb
     })?;
     area.present()?;

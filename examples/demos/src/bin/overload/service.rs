@@ -5,12 +5,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// What the service finishes in a second.
-pub(crate) const CAPACITY: f64 = 50_000.0;
+pub(crate) const CAPACITY: f64 = 20_000.0;
 
 /// How far somebody may be ahead before they sleep: systems wake nobody for less.
 const AHEAD: Duration = Duration::from_millis(1);
 /// What somebody who was kept from working may make up for.
-const BEHIND: Duration = Duration::from_millis(20);
+const BEHIND: Duration = Duration::from_millis(100);
 
 /// So many turns a second, in the long run.
 pub(crate) struct Pace {

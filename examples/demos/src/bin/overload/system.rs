@@ -12,9 +12,9 @@ use tickwheel::purgatory::{DelayedOperation, Purgatory};
 use tickwheel::{Task, Timer, TimerEntry, Worker};
 
 /// How many may be pending: what the service can do in a second.
-pub(crate) const MAX_PENDING: usize = 50_000;
+pub(crate) const MAX_PENDING: usize = 20_000;
 /// How many may be queued for the worker: what the service can do in a tenth of a second.
-const QUEUE: usize = 5_000;
+const QUEUE: usize = 2_000;
 /// Later than that is late, for a recovery: other programs make timers late as well.
 const LATE: Duration = Duration::from_millis(50);
 
