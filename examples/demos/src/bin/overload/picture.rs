@@ -8,7 +8,7 @@ use std::error::Error;
 use std::path::Path;
 
 const COLORS: [RGBColor; 4] = [BLUE, RED, BLACK, MAGENTA];
-const LOADS: std::ops::Range<f64> = 0.2..200.0;
+const LOADS: std::ops::Range<f64> = 0.2..1000.0;
 
 /// Draws the report into the file `path`.
 pub(crate) fn draw(path: &Path, report: &Report) -> Result<(), Box<dyn Error>> {
