@@ -15,6 +15,7 @@ pub mod command;
 pub mod glob;
 pub mod client;
 pub mod transaction;
+mod line;
 pub mod request;
 pub mod reply;
 pub mod session;

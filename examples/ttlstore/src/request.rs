@@ -1,5 +1,6 @@
 //! Requests: an array of strings, or a line of words typed by hand.
 
+use crate::line;
 use std::fmt;
 use std::ops::Range;
 
@@ -90,6 +91,9 @@ impl Request {
 pub struct Parser {
     limits: Limits,
     words: Vec<Range<usize>>,
+    /// What the words of a line are, without quotes and escapes, if the request is a line.
+    unquoted: Vec<u8>,
+    is_line: bool,
     /// How many words are still to come, once that is known.
     missing: Option<usize>,
     /// The length of the word at `at`, once that is known.
@@ -101,7 +105,8 @@ pub struct Parser {
 impl Parser {
     /// Creates a parser that has read nothing yet.
     pub fn new(limits: Limits) -> Self {
-        Parser { limits, words: Vec::new(), missing: None, length: None, at: 0 }
+        let (words, unquoted) = (Vec::new(), Vec::new());
+        Parser { limits, words, unquoted, is_line: false, missing: None, length: None, at: 0 }
     }
 
     /// Reads on in `input`, which begins where the present request does. Returns how long that is,
@@ -112,6 +117,7 @@ impl Parser {
     pub fn parse(&mut self, input: &[u8]) -> Result<Option<usize>, Malformed> {
         if self.at == 0 {
             self.words.clear();
+            self.is_line = false;
         }
         let complete = match input.first() {
             None => false,
@@ -135,7 +141,7 @@ impl Parser {
 
     /// Returns the words of the request that was completed just now.
     pub fn args<'a>(&'a self, input: &'a [u8]) -> Args<'a> {
-        Args { input, words: &self.words }
+        Args { input: if self.is_line { &self.unquoted } else { input }, words: &self.words }
     }
 
     fn array(&mut self, input: &[u8]) -> Result<bool, Malformed> {
@@ -203,12 +209,10 @@ impl Parser {
                 Ok(false)
             };
         };
-        let mut start = 0;
-        for word in input[..end].split(u8::is_ascii_whitespace) {
-            if !word.is_empty() {
-                self.words.push(start..start + word.len());
-            }
-            start += word.len() + 1;
+        self.is_line = true;
+        self.unquoted.clear();
+        if !line::split(&input[..end], &mut self.unquoted, &mut self.words) {
+            return malformed("unbalanced quotes in request");
         }
         self.at = end + 1;
         Ok(true)
@@ -225,8 +229,9 @@ impl Parser {
     }
 }
 
+/// Returns where the line ends, unless it is longer than one may be.
 fn find_newline(input: &[u8]) -> Option<usize> {
-    input.iter().position(|byte| *byte == b'\n')
+    input.iter().take(MAX_LINE).position(|byte| *byte == b'\n')
 }
 
 /// Parses an integer as Redis reads it: no plus sign, no leading zeros, no blanks.

@@ -15,6 +15,7 @@ pub struct Transaction {
     queue: Option<Vec<Request>>,
     bytes: usize,
     has_failed: bool,
+    needs_room: bool,
     watched: HashSet<Key, RandomState>,
     touched: Arc<AtomicBool>,
 }
@@ -37,8 +38,14 @@ impl Transaction {
         is_new
     }
 
-    /// Queues a command.
-    pub fn push(&mut self, request: Request) {
+    /// Returns whether a queued command may need memory.
+    pub fn needs_room(&self) -> bool {
+        self.needs_room
+    }
+
+    /// Queues a command, which may need memory or not.
+    pub fn push(&mut self, request: Request, needs_room: bool) {
+        self.needs_room |= needs_room;
         self.bytes += request.size();
         self.queue.get_or_insert_default().push(request);
     }
@@ -81,7 +88,7 @@ impl Transaction {
     /// Closes it, and returns what was queued.
     pub fn close(&mut self, store: &Store) -> Vec<Request> {
         let queue = self.queue.take().unwrap_or_default();
-        self.has_failed = false;
+        (self.has_failed, self.needs_room) = (false, false);
         self.unwatch(store);
         queue
     }

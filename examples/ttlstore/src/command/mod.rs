@@ -25,7 +25,7 @@ use crate::shared::Shared;
 use crate::slot::{Found, Slot};
 use failure::{Failure, Outcome};
 use std::sync::atomic::Ordering;
-use table::{ALONE, AT_ONCE, COMMANDS, Command, LISTENS, NEEDS_ROOM, REFUSED};
+use table::{ALONE, AT_ONCE, COMMANDS, Command, ENDS, LISTENS, NEEDS_ROOM, REFUSED};
 use tracing::warn;
 
 /// A command that runs.
@@ -47,7 +47,7 @@ pub fn run(shared: &Shared, client: &mut Client, args: Args<'_>, now: Now) {
     client.last = admitted.as_ref().map_or("", |command| command.name);
     let outcome = match admitted {
         Ok(command) if client.transaction.queued().is_some() && !command.is(AT_ONCE) => {
-            transactions::queue(shared, client, args)
+            transactions::queue(shared, client, args, command.is(NEEDS_ROOM))
         }
         Ok(command) => take_turn(command, &mut call(shared, client, args, now, command.name)),
         // What a browser sends whom somebody tricked into it: nothing of it is run.
@@ -88,13 +88,22 @@ fn admit(
     if command.is(REFUSED) {
         return Err(scripts::refusal());
     }
-    if command.is(NEEDS_ROOM) && !shared.memory.make_room(&shared.store, now.instant) {
+    if needs_room(command, client) && !shared.memory.make_room(&shared.store, now.instant) {
         return Err(failure::no_memory());
     }
     if client.is_listening_only() && !command.is(LISTENS) {
         return Err(failure::listens_only(command.name));
     }
     Ok(command)
+}
+
+/// Returns whether a command is refused when there is no memory: in a transaction each, because to
+/// queue it takes some, and then EXEC, if it runs one that needs room.
+fn needs_room(command: &Command, client: &Client) -> bool {
+    let is_queued = client.transaction.queued().is_some();
+    command.is(NEEDS_ROOM)
+        || is_queued && !command.is(ENDS)
+        || command.name == "exec" && client.transaction.needs_room()
 }
 
 fn find(args: Args<'_>) -> Result<&'static Command, Failure> {

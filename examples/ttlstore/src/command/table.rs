@@ -32,6 +32,9 @@ pub(super) const LISTENS: u8 = 16;
 /// There is none here, and clients should hear why.
 pub(super) const REFUSED: u8 = 32;
 
+/// It may end a transaction, for which there is always room.
+pub(super) const ENDS: u8 = 64;
+
 const SETS: u8 = WRITES | NEEDS_ROOM;
 const NO_KEY: (i64, i64, i64) = (0, 0, 0);
 const ONE_KEY: (i64, i64, i64) = (1, 1, 1);
@@ -69,7 +72,7 @@ pub(super) static COMMANDS: [Command; 69] = [
     command("mget", -2, 0, ALL_KEYS, strings::mget),
     command("del", -2, WRITES, ALL_KEYS, keys::del),
     command("multi", 1, AT_ONCE, NO_KEY, transactions::multi),
-    command("exec", 1, AT_ONCE | ALONE, NO_KEY, transactions::exec),
+    command("exec", 1, AT_ONCE | ALONE | ENDS, NO_KEY, transactions::exec),
     command("setex", 4, SETS, ONE_KEY, strings::setex),
     command("expire", -3, WRITES, ONE_KEY, expire::expire),
     command("pexpire", -3, WRITES, ONE_KEY, expire::pexpire),
@@ -107,7 +110,7 @@ pub(super) static COMMANDS: [Command; 69] = [
     command("flushdb", -1, WRITES | ALONE, NO_KEY, keys::flush),
     command("watch", -2, AT_ONCE, ALL_KEYS, transactions::watch),
     command("unwatch", 1, 0, NO_KEY, transactions::unwatch),
-    command("discard", 1, AT_ONCE, NO_KEY, transactions::discard),
+    command("discard", 1, AT_ONCE | ENDS, NO_KEY, transactions::discard),
     command("subscribe", -2, LISTENS, NO_KEY, pubsub::subscribe),
     command("unsubscribe", -1, LISTENS, NO_KEY, pubsub::unsubscribe),
     command("psubscribe", -2, LISTENS, NO_KEY, pubsub::psubscribe),
@@ -117,8 +120,8 @@ pub(super) static COMMANDS: [Command; 69] = [
     command("select", 2, 0, NO_KEY, connection::select),
     command("echo", 2, 0, NO_KEY, connection::echo),
     command("info", -1, 0, NO_KEY, info::info),
-    command("reset", 1, AT_ONCE | LISTENS, NO_KEY, connection::reset),
-    command("quit", -1, AT_ONCE | LISTENS, NO_KEY, connection::quit),
+    command("reset", 1, AT_ONCE | LISTENS | ENDS, NO_KEY, connection::reset),
+    command("quit", -1, AT_ONCE | LISTENS | ENDS, NO_KEY, connection::quit),
     family("client", -2, clients::id, &CLIENT),
     family("config", -2, config::get, &CONFIG),
     family("object", -2, object::encoding, &OBJECT),

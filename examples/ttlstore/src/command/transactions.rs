@@ -15,12 +15,17 @@ pub(super) fn multi(call: &mut Call<'_>) -> Outcome {
 }
 
 /// Keeps a command for EXEC.
-pub(super) fn queue(shared: &Shared, client: &mut Client, args: Args<'_>) -> Outcome {
+pub(super) fn queue(
+    shared: &Shared,
+    client: &mut Client,
+    args: Args<'_>,
+    needs_room: bool,
+) -> Outcome {
     if client.transaction.bytes() > shared.bounds.max_reply {
         client.transaction.fail();
         return Err(too_large());
     }
-    client.transaction.push(args.to_request());
+    client.transaction.push(args.to_request(), needs_room);
     client.reply.simple("QUEUED");
     Ok(())
 }

@@ -1,11 +1,12 @@
 //! Random commands to a real redis-server and to ours, through the same client: the same replies.
 //!
-//! `TTLSTORE_SEQUENCES` says how many sequences of commands, `TTLSTORE_SEED` which. It needs
+//! `raw.rs` compares what no library sends. `TTLSTORE_SEQUENCES` says how many sequences of commands, `TTLSTORE_SEED` which. It needs
 //! redis-server, and fails without.
 
 #[path = "../common/mod.rs"]
 mod common;
 mod draws;
+mod raw;
 mod redis_server;
 mod sequence;
 
@@ -15,8 +16,12 @@ use redis_server::RedisServer;
 use sequence::{Sequence, Step};
 use std::collections::HashMap;
 use std::env;
+use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
+
+/// Servers of each kind: a sequence mostly waits, for the other side or for a key to expire.
+const PAIRS: u64 = 4;
 
 #[test]
 fn both_servers_give_the_same_replies() {
@@ -24,13 +29,22 @@ fn both_servers_give_the_same_replies() {
     let sequences = number("TTLSTORE_SEQUENCES").unwrap_or(300);
     let seed = number("TTLSTORE_SEED").unwrap_or_else(|| fastrand::u64(..1 << 32));
     println!("TTLSTORE_SEED={seed} TTLSTORE_SEQUENCES={sequences}");
-    let (theirs, ours) = (RedisServer::start(), Server::real());
-    let mut counts = Counts::default();
-    for number in 0..sequences {
-        let protocol = 2 + (number % 2) as u8;
-        let mut pair = [connect(theirs.port, protocol), connect(ours.address.port(), protocol)];
-        compare(&mut pair, Sequence::new(seed + number), &mut counts);
-    }
+    let counts = Mutex::new(Counts::default());
+    thread::scope(|scope| {
+        for first in 0..PAIRS {
+            let counts = &counts;
+            scope.spawn(move || {
+                let (theirs, ours) = (RedisServer::start(), Server::real());
+                for number in (first..sequences).step_by(PAIRS as usize) {
+                    let protocol = 2 + (number / PAIRS % 2) as u8;
+                    let mut pair =
+                        [theirs.port, ours.address.port()].map(|it| connect(it, protocol));
+                    compare(&mut pair, Sequence::new(seed + number), counts);
+                }
+            });
+        }
+    });
+    let counts = counts.into_inner().expect("no thread panicked");
     println!("{} replies, {} of them errors", counts.replies, counts.errors);
     // Each command was seen, and most of them were right.
     assert!(counts.errors * 3 < counts.replies, "too many are wrong");
@@ -47,7 +61,7 @@ struct Counts {
     by_command: HashMap<String, u64>,
 }
 
-fn compare(pair: &mut [Connection; 2], mut sequence: Sequence, counts: &mut Counts) {
+fn compare(pair: &mut [Connection; 2], mut sequence: Sequence, counts: &Mutex<Counts>) {
     let seed = sequence.seed;
     let start = Instant::now();
     let mut told = Vec::new();
@@ -68,6 +82,7 @@ fn compare(pair: &mut [Connection; 2], mut sequence: Sequence, counts: &mut Coun
             "seed {seed}: ours is {ours:?} after\n{}",
             told.join("\n")
         );
+        let mut counts = counts.lock().expect("no thread panicked");
         counts.replies += 1;
         counts.errors += u64::from(theirs.is_err());
         *counts.by_command.entry(command).or_default() += 1;
