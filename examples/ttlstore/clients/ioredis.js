@@ -30,5 +30,6 @@ const Redis = require("ioredis");
   await client.psetex("soon", 100, "v");
   assert.deepEqual(await heard, ["__keyevent@0__:exp*", "__keyevent@0__:expired", "soon"]);
   [client, other, listener].forEach((one) => one.disconnect());
-  console.log(`ioredis ${require("ioredis/package.json").version}: all held`);
+  const { version } = require("ioredis/package.json");
+  console.log(`| ioredis | ${version} | pipelines, MULTI, WATCH, SCAN, patterns; a script is refused |`);
 })();

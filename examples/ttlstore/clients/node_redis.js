@@ -43,5 +43,7 @@ async function run(RESP) {
 }
 
 (async () => {
-  for (const RESP of [2, 3]) console.log(`node-redis ${await run(RESP)}, RESP${RESP}: all held`);
+  await run(2);
+  const version = await run(3);
+  console.log(`| node-redis | ${version} | MULTI, WATCH, SCAN, patterns, in RESP2 and RESP3 |`);
 })();

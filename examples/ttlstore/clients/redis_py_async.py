@@ -72,7 +72,8 @@ async def main():
             await transactions(client)
             await keys(client)
             await events(client)
-            print(f"redis-py {redis.__version__}, asyncio, RESP{protocol}: all held")
+    what = "pipelines and transactions, 20 of which compete for a key; SCAN of 2,000 keys; patterns"
+    print(f"| redis-py's asyncio | {redis.__version__} | {what}, in RESP2 and RESP3 |")
 
 
 asyncio.run(main())
