@@ -38,7 +38,7 @@ async fn serve(options: &Options, shared: &Arc<Shared>) -> Result<(), Box<dyn Er
     // From here on, so that anybody who sees it listen may end it.
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
-    let listener = TcpListener::bind((options.bind, options.port)).await?;
+    let listener = server::listen((options.bind, options.port).into())?;
     info!("listening on {}", listener.local_addr()?);
     tokio::spawn(server::run(listener, Arc::clone(shared)));
     if let Some(port) = options.stats_port {

@@ -2,11 +2,28 @@
 
 use crate::session;
 use crate::shared::Shared;
+use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::AsyncWriteExt;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tracing::{debug, warn};
+
+/// Connections that the system accepts before we do. Of those beyond, the system drops the first
+/// packet, and the client tries again after a second: a storm of them must not cost others that.
+const WAITING: u32 = 4096;
+
+/// Listens at an address.
+///
+/// # Errors
+/// If somebody else does, or it is none of ours.
+pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    socket.set_reuseaddr(true)?; // Also while connections of a former server still end.
+    socket.bind(address)?;
+    socket.listen(WAITING)
+}
 
 /// Takes connections for ever, and hands on events to them.
 pub async fn run(listener: TcpListener, shared: Arc<Shared>) {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tickwheel::{ManualClock, Timer};
 use tickwheel_ttlstore::memory::Policy;
-use tickwheel_ttlstore::request::Limits;
+use tickwheel_ttlstore::request::{Limits, Malformed, Parser};
 use tickwheel_ttlstore::server;
 use tickwheel_ttlstore::shared::{Bounds, Shared};
 use tokio::runtime::Runtime;
@@ -42,8 +42,9 @@ impl Server {
             .enable_io()
             .build()
             .expect("a runtime");
-        let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0"));
-        let listener = listener.expect("a free port");
+        let entered = runtime.enter();
+        let listener = server::listen(([127, 0, 0, 1], 0).into()).expect("a free port");
+        drop(entered);
         let address = listener.local_addr().expect("an address");
         let shared = Shared::new(timer, Timer::builder().start().expect("a timer"), bounds);
         runtime.spawn(server::run(listener, Arc::clone(&shared)));
@@ -158,6 +159,31 @@ impl Raw {
         }
         String::from_utf8_lossy(&rest).into_owned()
     }
+}
+
+/// Returns the requests that the parser sees in what comes in these pieces, up to the first that is
+/// malformed.
+pub fn parsed(limits: Limits, pieces: &[&[u8]]) -> Vec<Result<Vec<Vec<u8>>, Malformed>> {
+    let (mut parser, mut input, mut used, mut seen) =
+        (Parser::new(limits), Vec::new(), 0, Vec::new());
+    for piece in pieces {
+        input.extend_from_slice(piece);
+        loop {
+            match parser.parse(&input[used..]) {
+                Ok(None) => break,
+                Ok(Some(length)) => {
+                    let words = parser.args(&input[used..]).from(0);
+                    seen.push(Ok(words.map(<[u8]>::to_vec).collect()));
+                    used += length;
+                }
+                Err(malformed) => {
+                    seen.push(Err(malformed));
+                    return seen;
+                }
+            }
+        }
+    }
+    seen
 }
 
 /// Waits for what must come.

@@ -2,7 +2,7 @@
 
 #![allow(dead_code)] // Each test uses a part of it.
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
@@ -19,6 +19,7 @@ pub struct Program {
 
 impl Program {
     pub fn start(options: &[&str]) -> Self {
+        files(); // It inherits the limit.
         let mut child = Command::new(env!("CARGO_BIN_EXE_ttlstore"))
             .args(["--port", "0", "--stats-port", "0"])
             .args(options)
@@ -41,10 +42,19 @@ impl Program {
         port.trim().trim_end_matches("/metrics").parse().expect("a port")
     }
 
-    /// Bytes of memory that it takes now.
+    /// Returns how many bytes of memory it takes now.
     pub fn rss(&self) -> u64 {
+        self.memory("VmRSS:")
+    }
+
+    /// Returns how many bytes of memory it has taken at most.
+    pub fn peak(&self) -> u64 {
+        self.memory("VmHWM:")
+    }
+
+    fn memory(&self, name: &str) -> u64 {
         let status = self.proc("status");
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a size");
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("a size");
         let kib = line.trim().trim_end_matches("kB").trim().parse::<u64>().expect("a number");
         kib * 1024
     }
@@ -55,6 +65,15 @@ impl Program {
         let (_, after) = stat.rsplit_once(')').expect("a name");
         let ticks = after.split(' ').skip(12).take(2).map(|it| it.parse::<u64>().expect("ticks"));
         Duration::from_millis(10 * ticks.sum::<u64>())
+    }
+
+    /// Checks that it does nothing while nobody asks. A loop that never sleeps takes more, also
+    /// beside other programs.
+    pub fn assert_idle(&self) {
+        let busy = self.cpu();
+        thread::sleep(Duration::from_secs(1));
+        let used = self.cpu() - busy;
+        assert!(used < Duration::from_millis(100), "idle, it took {used:?} in a second");
     }
 
     fn proc(&self, file: &str) -> String {
@@ -71,6 +90,14 @@ impl Program {
         assert!(!rest.contains("panicked at"), "{rest}");
         rest
     }
+}
+
+/// Returns how many files a process may have open, after it has asked for as many as it may.
+pub fn files() -> u64 {
+    let limit = getrlimit(Resource::Nofile);
+    // What it can't get it does without.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
 fn read(pipe: impl Read + Send + 'static, lines: Sender<String>) {
