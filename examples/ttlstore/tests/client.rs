@@ -5,6 +5,7 @@ mod common;
 use common::{PATIENCE, Server, connect};
 use redis::{Commands, RedisResult};
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 #[test]
@@ -45,6 +46,42 @@ fn transactions() {
         }
     });
     assert_eq!(server.client().get::<_, i64>("count").unwrap(), 160);
+}
+
+/// One client sets a hundred keys to the same number, again and again; another never sees two.
+#[test]
+fn nothing_comes_between() {
+    let server = Server::real();
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let mut writer = server.client();
+        let ends = &is_over;
+        scope.spawn(move || {
+            for number in 0.. {
+                let mut pipe = redis::pipe();
+                pipe.atomic();
+                for key in 0..100 {
+                    pipe.set(key, number).ignore();
+                }
+                pipe.exec(&mut writer).expect("a reply");
+                if ends.load(Ordering::Relaxed) {
+                    return;
+                }
+            }
+        });
+        let mut reader = server.client();
+        let mut pipe = redis::pipe();
+        pipe.atomic();
+        for key in 0..100 {
+            pipe.get(key);
+        }
+        type Seen = RedisResult<BTreeSet<Option<u64>>>;
+        let seen: Vec<Seen> = (0..300).map(|_| pipe.query(&mut reader)).collect();
+        is_over.store(true, Ordering::Relaxed);
+        for numbers in seen {
+            assert_eq!(numbers.as_ref().map(BTreeSet::len), Ok(1), "{numbers:?}");
+        }
+    });
 }
 
 #[test]
