@@ -5,8 +5,8 @@ use std::ops::Range;
 /// Appends the words of a line to `text`, and where each of them lies there to `words`. Returns
 /// false if a quote is not closed, or something follows it without a blank between.
 ///
-/// Between double quotes, `\n`, `\r`, `\t`, `\a`, `\b` and `\x41` are bytes, and any other byte after
-/// a backslash is itself; between single quotes, only `\'` is a quote.
+/// Between double quotes, `\n`, `\r`, `\t`, `\a`, `\b` and `\x41` are bytes, and any other byte
+/// after a backslash is itself; between single quotes, only `\'` is a quote.
 pub(crate) fn split(line: &[u8], text: &mut Vec<u8>, words: &mut Vec<Range<usize>>) -> bool {
     let mut rest = line;
     loop {

@@ -1,7 +1,7 @@
 //! Random commands to a real redis-server and to ours, through the same client: the same replies.
 //!
-//! `raw.rs` compares what no library sends. `TTLSTORE_SEQUENCES` says how many sequences of commands, `TTLSTORE_SEED` which. It needs
-//! redis-server, and fails without.
+//! `raw.rs` compares what no library sends. `TTLSTORE_SEQUENCES` says how many sequences of
+//! commands, `TTLSTORE_SEED` which. It needs redis-server, and fails without.
 
 #[path = "../common/mod.rs"]
 mod common;

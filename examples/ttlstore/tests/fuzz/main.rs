@@ -1,8 +1,8 @@
 //! Traffic of real clients, mutated: the program lives, answers others, and stays small.
 //!
 //! `tests/traffic` is what the clients of `clients/` send. At least 100,000 requests are sent;
-//! `TTLSTORE_FUZZ_SECONDS` says for how long at least (5), and `TTLSTORE_SEED` which mutations. If it
-//! fails, the last inputs are printed; `TTLSTORE_INPUT` sends one of them alone.
+//! `TTLSTORE_FUZZ_SECONDS` says for how long at least (5), and `TTLSTORE_SEED` which mutations. If
+//! it fails, the last inputs are printed; `TTLSTORE_INPUT` sends one of them before the others.
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -1,0 +1,114 @@
+//! Ten times more than the server can do: what becomes slower, what grows, and what stays as it is.
+//!
+//! First as many SETs as it takes; then a tenth of that, and so on up to ten times as much, each
+//! from a new server. Fails if a key was gone early, or there after its time, or if a reply was
+//! wrong.
+
+mod load;
+mod plot;
+mod probe;
+mod server;
+
+use clap::Parser;
+use hdrhistogram::Histogram;
+use load::Load;
+use probe::Probe;
+use server::Server;
+use std::error::Error;
+use std::fs;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+#[derive(Debug, Parser)]
+#[command(about = "Offers ten times more than the server can do", name = "overload")]
+struct Options {
+    /// How long each load lasts
+    #[arg(long, default_value_t = 3)]
+    seconds: u64,
+    /// Draws lateness and memory against load into this file
+    #[arg(long)]
+    svg: Option<PathBuf>,
+}
+
+/// What became of a load.
+struct Row {
+    /// As a multiple of what the server can do.
+    load: f64,
+    offered: f64,
+    served: f64,
+    /// From when a command was due to its reply.
+    reply_p99: Duration,
+    /// Of another client, which asks once in a while.
+    ping_p99: Duration,
+    /// Of the keys, as the server counts it.
+    late_p99: Duration,
+    peak_bytes: u64,
+    /// From the end of the load until all is answered, and another is served as before.
+    recovery: Duration,
+}
+
+const LOADS: [f64; 6] = [0.1, 0.5, 1.0, 2.0, 5.0, 10.0];
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let options = Options::parse();
+    let time = Duration::from_secs(options.seconds);
+    let capacity = {
+        let server = Server::start()?;
+        let load = Load::offer(server.port, f64::INFINITY, time)?;
+        load.answered as f64 / time.as_secs_f64()
+    };
+    let mut rows = Vec::new();
+    println!("| load | offered, 1/s | served, 1/s | reply p99, ms | PING p99, ms | late p99, ms |");
+    println!("|---:|---:|---:|---:|---:|---:|");
+    for load in LOADS {
+        let row = measure(load, load * capacity, time)?;
+        let [reply, ping, late] = [row.reply_p99, row.ping_p99, row.late_p99].map(ms);
+        let (offered, served) = (row.offered, row.served);
+        println!("| {load} | {offered:.0} | {served:.0} | {reply:.1} | {ping:.1} | {late:.1} |");
+        rows.push(row);
+    }
+    println!("\n| load | memory at most, MiB | recovered after, ms |\n|---:|---:|---:|");
+    for row in &rows {
+        println!("| {} | {:.0} | {:.0} |", row.load, mib(row.peak_bytes), ms(row.recovery));
+    }
+    if let Some(path) = &options.svg {
+        fs::write(path, plot::svg(&rows)?)?;
+    }
+    Ok(())
+}
+
+fn measure(load: f64, rate: f64, time: Duration) -> Result<Row, Box<dyn Error>> {
+    let server = Server::start()?;
+    let probe = Probe::start(server.port)?;
+    let offered = Load::offer(server.port, rate, time)?;
+    let answered = Instant::now();
+    let quiet = probe.wait_until_quick()?;
+    let probed = probe.end()?;
+    let late_p99 = server.late_p99()?;
+    if probed.wrong > 0 || offered.wrong > 0 {
+        let (keys, replies) = (probed.wrong, offered.wrong);
+        return Err(format!("{keys} keys were early or served late, {replies} bytes wrong").into());
+    }
+    Ok(Row {
+        load,
+        offered: rate,
+        served: offered.answered_in_time as f64 / time.as_secs_f64(),
+        reply_p99: p99(&offered.late_us),
+        ping_p99: p99(&probed.ping_us),
+        late_p99,
+        peak_bytes: server.peak_bytes()?,
+        recovery: (answered + quiet).saturating_duration_since(offered.ended),
+    })
+}
+
+fn p99(us: &Histogram<u64>) -> Duration {
+    Duration::from_micros(us.value_at_quantile(0.99))
+}
+
+fn ms(time: Duration) -> f64 {
+    time.as_secs_f64() * 1000.0
+}
+
+fn mib(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
+}
