@@ -52,11 +52,13 @@ const LOADS: [f64; 6] = [0.1, 0.5, 1.0, 2.0, 5.0, 10.0];
 fn main() -> Result<(), Box<dyn Error>> {
     let options = Options::parse();
     let time = Duration::from_secs(options.seconds);
-    let capacity = {
+    // The best of three: other programs take their share at times.
+    let mut capacity = 0.0_f64;
+    for _ in 0..3 {
         let server = Server::start()?;
         let load = Load::offer(server.port, f64::INFINITY, time)?;
-        load.answered as f64 / time.as_secs_f64()
-    };
+        capacity = capacity.max(load.answered_in_time as f64 / time.as_secs_f64());
+    }
     let mut rows = Vec::new();
     println!("| load | offered, 1/s | served, 1/s | reply p99, ms | PING p99, ms | late p99, ms |");
     println!("|---:|---:|---:|---:|---:|---:|");
