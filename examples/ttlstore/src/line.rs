@@ -10,11 +10,8 @@ use std::ops::Range;
 pub(crate) fn split(line: &[u8], text: &mut Vec<u8>, words: &mut Vec<Range<usize>>) -> bool {
     let mut rest = line;
     loop {
-        while let [byte, after @ ..] = rest
-            && is_blank(*byte)
-        {
-            rest = after;
-        }
+        let blanks = rest.iter().take_while(|byte| is_blank(**byte)).count();
+        rest = &rest[blanks..];
         if rest.is_empty() {
             return true;
         }
