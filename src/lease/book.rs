@@ -32,6 +32,8 @@ pub(crate) struct Book<K> {
     stats: LeaseStats,
     /// How many of the failed renewals were reported.
     reported: u64,
+    /// The latest time at which it was asked or answered; `None` before the first call.
+    present: Option<Instant>,
     /// Whether renewal has ended for good: then no lease is held.
     closed: bool,
 }
@@ -84,7 +86,7 @@ impl<K: Eq> Book<K> {
     pub(crate) fn new(terms: LeaseTerms) -> Self {
         let (leases, due) = (KeyMap::new(), BTreeMap::new());
         let stats = LeaseStats::default();
-        Book { terms, leases, due, last: 0, stats, reported: 0, closed: false }
+        Book { terms, leases, due, last: 0, stats, reported: 0, present: None, closed: false }
     }
 
     pub(crate) fn stats(&self) -> LeaseStats {
@@ -116,7 +118,16 @@ impl<K: Eq> Book<K> {
         (name, former)
     }
 
-    pub(crate) fn is_held(&self, name: Key, now: Instant) -> bool {
+    /// Returns the present of a caller that has read the clock before it took the lock: not before
+    /// that of another one which took the lock first.
+    fn present(&mut self, now: Instant) -> Instant {
+        let present = self.present.map_or(now, |present| present.max(now));
+        self.present = Some(present);
+        present
+    }
+
+    pub(crate) fn is_held(&mut self, name: Key, now: Instant) -> bool {
+        let now = self.present(now);
         let index = self.leases.find_named(name).filter(|_| !self.closed);
         index.is_some_and(|index| now < self.leases.at(index).runs_out)
     }
@@ -207,6 +218,7 @@ impl<K: Eq> Book<K> {
         answer: Answer,
         now: Instant,
     ) -> Option<Left<K>> {
+        let now = self.present(now);
         let index = self.leases.find_named(name)?;
         let terms = self.terms;
         let lease = self.leases.at_mut(index);
