@@ -7,11 +7,15 @@
 //!
 //! Each model is a small program of two to four threads on a manual clock. shuttle runs it under
 //! `TICKWHEEL_SCHEDULES` schedules (10,000 unless set) drawn at random and as many of its PCT
-//! scheduler, which finds what takes up to three well-placed preemptions. A lost wake-up shows as a
-//! deadlock, because no wait times out. shuttle assumes sequential consistency: weaker memory
-//! orders are not explored here.
+//! scheduler, which finds what takes up to three well-placed preemptions. Then it runs all
+//! schedules without preemptions, with one, with two, and so on, as long as those of one kind are
+//! no more than `TICKWHEEL_EXHAUSTIVE` (2,000 unless set), or fifty times that of a pair of calls.
+//! A lost wake-up shows as a deadlock, because no wait times out. shuttle assumes sequential
+//! consistency: weaker memory orders are not explored here.
 //!
 //! To replay the schedule that a failure prints: `SHUTTLE_REPLAY='910102...'` and the model's name.
+//! Random bits are not replayed if the schedule was an exhaustive one; but those are run in the
+//! same order each time.
 //!
 //! The thread that opens a `thread::scope` only spawns in it: in shuttle 0.9.9 the last thread that
 //! ends wakes it even where it waits for something else, and then it fails.
@@ -46,12 +50,16 @@ mod futures;
 mod handles;
 #[path = "models/items.rs"]
 mod items;
+#[path = "models/key_pairs.rs"]
+mod key_pairs;
 #[path = "models/keys.rs"]
 mod keys;
 #[path = "models/leases.rs"]
 mod leases;
 #[path = "models/owners.rs"]
 mod owners;
+#[path = "models/pairs.rs"]
+mod pairs;
 #[path = "models/purgatory.rs"]
 mod purgatory;
 #[path = "models/reaper.rs"]

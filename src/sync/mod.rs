@@ -14,6 +14,8 @@
 //! contends (the pool), and everywhere with `--cfg tickwheel_parking_lot`: to ThreadSanitizer
 //! std's locks look like data races, unless std was built for it as well.
 
+use std::time::Duration;
+
 #[cfg(tickwheel_count)]
 pub(crate) mod counting_locks;
 #[cfg(not(tickwheel_parking_lot))]
@@ -49,6 +51,14 @@ pub(crate) fn parallelism() -> usize {
 #[cfg(tickwheel_model)]
 pub(crate) fn thread_number() -> u32 {
     usize::from(shuttle::current::me()) as u32
+}
+
+/// Sleeps for so long. In models, lets another thread go on first.
+pub(crate) fn nap(time: Duration) {
+    if cfg!(tickwheel_model) {
+        return thread::yield_now();
+    }
+    thread::sleep(time);
 }
 
 /// Returns `choice`. In models, returns a random choice, so that the schedules cover both.

@@ -26,7 +26,7 @@
 //! lock: there, a call has to expire everything that is due, and no thread sleeps.)
 
 use crate::store::slab::Slab;
-use crate::sync::{Mutex, either_in_models, thread, thread_local};
+use crate::sync::{Mutex, either_in_models, nap, thread_local};
 use crate::timer::context::TimerContext;
 use crate::timer::delay_queue::{Told, Waited, Wakes};
 use crate::timer::owner::{Expired, Flush, FlushStep, Owner, Queued, first_shard, owner_of};
@@ -174,7 +174,7 @@ impl Driver {
                     total += owner.hand_over(&mut expired);
                 }
                 Step::Busy => {
-                    thread::sleep(NAP);
+                    nap(NAP);
                     // Entries of other shards that fell due in the meantime need not wait for the
                     // busy one.
                     start = self.begin_turn();

@@ -1,20 +1,41 @@
 //! The harness: how models are explored.
 
-use shuttle::scheduler::{PctScheduler, RandomScheduler};
+#[path = "bounded.rs"]
+mod bounded;
+
+use bounded::{Bounded, Seen};
+use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::{Config, Runner};
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Explores a model with both schedulers. It returns how it ended; at least `outcomes` different
-/// ends must be seen, so that a model that no longer races is noticed.
+/// Explores a model at random, with PCT, and exhaustively with few preemptions. It returns how it
+/// ended; at least `outcomes` different ends must be seen, so that a model that no longer races is
+/// noticed.
 pub(crate) fn explore(name: &str, outcomes: usize, model: fn() -> String) {
+    let drawn = number("TICKWHEEL_SCHEDULES", 10_000);
+    let most = number("TICKWHEEL_EXHAUSTIVE", 2_000);
+    run(name, if drawn < 1_000 { 1 } else { outcomes }, drawn, most, model);
+}
+
+/// Explores a model that is small enough for that exhaustively, with no preemptions, with one, and
+/// so on.
+pub(crate) fn exhaust(name: &str, outcomes: usize, model: fn() -> String) {
+    run(name, outcomes, 0, 50 * number("TICKWHEEL_EXHAUSTIVE", 2_000), model);
+}
+
+fn number(variable: &str, default: usize) -> usize {
+    std::env::var(variable).map_or(default, |number| number.parse().expect("a number"))
+}
+
+fn run(name: &str, outcomes: usize, drawn: usize, most: usize, model: fn() -> String) {
     if let Ok(schedule) = std::env::var("SHUTTLE_REPLAY") {
         return shuttle::replay(move || drop(model()), &schedule);
     }
-    let wanted = std::env::var("TICKWHEEL_SCHEDULES");
-    let wanted = wanted.map_or(10_000, |wanted| wanted.parse().expect("a number of schedules"));
     let begun = Arc::new(AtomicUsize::new(0));
     let ends = Arc::new(std::sync::Mutex::new(BTreeSet::new()));
     let (counter, log) = (Arc::clone(&begun), Arc::clone(&ends));
@@ -23,20 +44,48 @@ pub(crate) fn explore(name: &str, outcomes: usize, model: fn() -> String) {
         let end = model();
         log.lock().expect("not poisoned").insert(end);
     };
-    let both = body.clone();
     let explored = catch_unwind(AssertUnwindSafe(|| {
-        Runner::new(RandomScheduler::new(wanted), Config::new()).run(body)
-            + Runner::new(PctScheduler::new(3, wanted), Config::new()).run(both)
+        if drawn > 0 {
+            schedule(RandomScheduler::new(drawn), &body);
+            schedule(PctScheduler::new(3, drawn), &body);
+        }
+        deepen(most, &body)
     }));
     match explored {
-        Ok(schedules) => {
+        Ok((exhaustive, reach)) => {
             let seen = ends.lock().expect("not poisoned").len();
-            assert!(seen >= outcomes || wanted < 1_000, "{name}: only {seen} different outcomes");
-            println!("model {name}: {schedules} schedules");
+            assert!(seen >= outcomes, "{name}: only {seen} different outcomes");
+            println!("model {name}: {drawn} random, {drawn} PCT, {exhaustive} exhaustive: {reach}");
         }
         Err(panic) => {
             println!("model {name} failed: schedule {}", begun.load(Ordering::Relaxed));
             resume_unwind(panic);
         }
     }
+}
+
+fn schedule(
+    scheduler: impl Scheduler + 'static,
+    body: &(impl Fn() + Clone + Send + Sync + 'static),
+) {
+    Runner::new(scheduler, Config::new()).run(body.clone());
+}
+
+/// Runs all schedules without preemptions, with one, with two, and so on, as long as those of one
+/// kind are no more than `most`. Returns how many different ones were run, and which kinds fully.
+fn deepen(most: usize, body: &(impl Fn() + Clone + Send + Sync + 'static)) -> (usize, String) {
+    let mut explored = 0;
+    for bound in 0.. {
+        let seen = Rc::new(Cell::new(Seen::default()));
+        schedule(Bounded::new(bound, most, &seen), body);
+        let seen = seen.get();
+        explored += seen.at_the_bound;
+        if seen.is_cut {
+            return (explored, format!("all with fewer than {bound} preemptions"));
+        }
+        if !seen.is_bound {
+            break;
+        }
+    }
+    (explored, "all there are".to_owned())
 }

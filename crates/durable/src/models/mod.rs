@@ -12,6 +12,7 @@
 
 mod claims;
 #[path = "../../../../tests/models/harness.rs"]
+#[allow(dead_code, reason = "none of these models is a pair of calls")]
 mod harness;
 mod slots;
 mod world;
