@@ -117,6 +117,22 @@ fn what_the_executor_has_expires_after_a_shutdown() {
     assert_eq!(expired.try_iter().count(), 1);
 }
 
+#[test]
+fn a_key_can_be_moved_up_after_a_shutdown_and_expires_no_more() {
+    let clock = ManualClock::new();
+    let timer = Timer::builder().clock(clock.clone()).build().unwrap();
+    let keyed = KeyedTimer::new(&timer, |_: u32, _: u32| panic!("it expires"));
+    keyed.schedule(1, TimerEntry::after(20 * MS, 1_u32)).unwrap();
+    let soon = timer.now() + 10 * MS;
+    assert!(timer.shutdown().is_empty());
+    assert!(keyed.reschedule_at(&1, soon));
+    assert_eq!(keyed.deadline(&1), Some(soon));
+    clock.advance(30 * MS);
+    assert_eq!((timer.advance_clock(Duration::ZERO), timer.stats().panicked), (0, 0));
+    timer.assert_invariants();
+    assert_eq!(keyed.cancel(&1), Some(1));
+}
+
 /// A key's `Drop` that panics as it is cancelled: its alarm must not stay behind.
 #[test]
 fn a_key_that_panics_when_dropped_leaves_no_alarm() {

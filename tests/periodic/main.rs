@@ -3,7 +3,7 @@
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 use tickwheel::periodic::{MissedTick, Periodic, Series};
-use tickwheel::{ManualClock, Timer};
+use tickwheel::{ManualClock, Task, Timer};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -156,6 +156,20 @@ fn a_series_that_is_cancelled_runs_no_more_from_outside_or_inside() {
 }
 
 #[test]
+fn a_run_that_waits_in_the_executor_when_its_series_is_cancelled_does_not_begin() {
+    let (queue, tasks) = channel();
+    let clock = ManualClock::new();
+    let builder = Timer::builder().clock(clock.clone());
+    let timer = builder.executor(move |task: Task| queue.send(task).unwrap()).build().unwrap();
+    let series = Periodic::every(MS).start(&timer, |_| panic!("it runs")).unwrap();
+    clock.advance(MS);
+    assert_eq!(timer.advance_clock(Duration::ZERO), 1);
+    assert!(series.cancel());
+    tasks.try_iter().for_each(Task::run);
+    assert_eq!((series.runs(), timer.stats().panicked, timer.len()), (0, 0, 0));
+}
+
+#[test]
 fn a_panic_ends_a_run_and_not_the_series() {
     let fixture = Fixture::new();
     let series = Periodic::every(MS).start(&fixture.timer, |run| {
@@ -208,6 +222,16 @@ fn jitter_beyond_the_period_leaves_no_run_out() {
     let (series, _runs) = fixture.start(periodic, Duration::ZERO);
     (0..10_000).for_each(|_| fixture.advance(MS));
     assert!(series.runs() >= 980, "{} runs in 1000 periods", series.runs());
+}
+
+/// Nanoseconds in 64 bits are 584 years: a jitter beyond that puts a run off by up to so long.
+#[test]
+fn the_longest_jitter_there_is_puts_runs_off_and_harms_nothing() {
+    let fixture = Fixture::new();
+    let (series, runs) = fixture.start(Periodic::every(MS).jitter(Duration::MAX), Duration::ZERO);
+    fixture.advance(Duration::from_secs(3600));
+    assert_eq!((runs.try_iter().count(), series.runs(), fixture.timer.len()), (0, 0, 1));
+    assert!(series.cancel() && fixture.timer.is_empty());
 }
 
 #[test]

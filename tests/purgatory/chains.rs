@@ -1,8 +1,9 @@
 //! A long chain of operations, each of which ends the next one, needs no deep stack.
 
-use crate::{HOUR, MS};
+use crate::{Fixture, HOUR, MS, Script, What};
+use std::cell::RefCell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
 use tickwheel::purgatory::{DelayedOperation, Pending, Purgatory};
 use tickwheel::{ManualClock, Timer};
@@ -115,6 +116,58 @@ fn a_long_chain_needs_no_deep_stack() {
         let thread = std::thread::Builder::new().stack_size(STACK);
         thread.spawn(move || chain(how)).unwrap().join().unwrap();
     }
+}
+
+/// All that one callback ends at once waits for its turn, and each has one.
+#[test]
+fn very_many_that_one_callback_ends_take_turns() {
+    let fixture = Fixture::new();
+    let open = Arc::new(AtomicBool::new(false));
+    let mut waiting: Vec<_> =
+        (2..4_000).map(|id| fixture.watch(fixture.script(id).when_set(&open), &[2])).collect();
+    let (purgatory, opened) = (fixture.purgatory.clone(), Arc::clone(&open));
+    let first = fixture.script(1).on_complete(move || {
+        opened.store(true, SeqCst);
+        assert_eq!(purgatory.check_and_complete(&2), 3_998);
+    });
+    assert!(fixture.watch(first, &[1]).force_complete());
+    assert!(waiting.drain(..).all(|pending| !pending.is_pending()));
+    let stats = fixture.purgatory.stats();
+    assert_eq!((stats.completed_by_trigger, stats.completed_by_force), (3_998, 1));
+    assert_eq!((fixture.counts(), stats.panicked), ((0, 0, 0), 0));
+}
+
+/// A thread-local value ends an operation as it is dropped, when the thread's list of postponed
+/// callbacks is gone already. That operation ends another one, which has to be ended as well.
+#[test]
+fn what_a_thread_ends_as_its_own_last_act_is_ended() {
+    struct Last(Option<Pending<u32, Script>>);
+    impl Drop for Last {
+        fn drop(&mut self) {
+            assert!(self.0.take().is_some_and(|first| first.force_complete()));
+        }
+    }
+    thread_local! {
+        static LAST: RefCell<Last> = const { RefCell::new(Last(None)) };
+    }
+    let fixture = Fixture::new();
+    let pairs = [(1, 2), (3, 4)].map(|(id, next)| {
+        let next = fixture.watch(fixture.script(next), &[next]);
+        let ends = move || assert!(next.force_complete());
+        fixture.watch(fixture.script(id).on_complete(ends), &[id])
+    });
+    let [early, last] = pairs;
+    let run = move || {
+        // What was used first is dropped last.
+        LAST.with(|own| own.borrow_mut().0 = Some(last));
+        assert!(early.force_complete());
+    };
+    std::thread::spawn(run).join().unwrap();
+    assert_eq!(fixture.purgatory.stats().completed_by_force, 4);
+    assert_eq!((fixture.counts(), fixture.purgatory.stats().panicked), ((0, 0, 0), 0));
+    let mut completed = fixture.log.of(What::Completed);
+    completed.sort_unstable();
+    assert_eq!(completed, [1, 2, 3, 4]);
 }
 
 /// Waiting operations are dropped in a row as well, when the last purgatory goes.

@@ -5,7 +5,7 @@ use crate::{Fixture, HOUR, MS, Script};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tickwheel::TimerEntry;
-use tickwheel::purgatory::{Pending, WatchError};
+use tickwheel::purgatory::{DelayedOperation, Pending, Purgatory, WatchError};
 
 #[test]
 fn shutdown_returns_all_that_waits_and_refuses_what_comes() {
@@ -107,7 +107,7 @@ fn stats_count_each_kind_of_end_and_can_be_printed() {
     assert_eq!((stats.watched, stats.delayed), (4, 2));
     assert_eq!((stats.completed_at_once, stats.completed_by_trigger), (2, 3));
     assert_eq!((stats.completed_by_force, stats.expired), (4, 5));
-    assert_eq!((stats.cancelled, stats.panicked), (6, 1));
+    assert_eq!((stats.cancelled, stats.panicked, stats.completed()), (6, 1, 9));
     assert_eq!(
         stats.to_string(),
         "delayed 2, watched 4\n\
@@ -116,4 +116,22 @@ fn stats_count_each_kind_of_end_and_can_be_printed() {
     );
     assert_eq!(fixture.purgatory.shutdown().len(), 2);
     assert_eq!(fixture.purgatory.stats().cancelled, 8);
+}
+
+/// A cancel during a check, of an operation behind a pointer.
+#[test]
+fn a_boxed_operation_is_told_of_its_cancellation() {
+    type Boxed = Box<dyn DelayedOperation>;
+    let fixture = Fixture::new();
+    let purgatory: Purgatory<u32, Boxed> = Purgatory::new(&fixture.timer);
+    let own: Arc<Mutex<Option<Pending<u32, Boxed>>>> = Arc::default();
+    let handle = Arc::clone(&own);
+    let script = fixture.script(1).when(move || {
+        own.lock().unwrap().take().is_some_and(|own| own.cancel().into_operation().is_some())
+    });
+    let watch = purgatory.try_complete_else_watch(Box::new(script) as Boxed, HOUR, &[1]).unwrap();
+    *handle.lock().unwrap() = watch.pending();
+    assert_eq!(purgatory.check_and_complete(&1), 0);
+    assert_eq!(fixture.log.ends(), [(Cancelled, 1), (Dropped, 1)]);
+    assert_eq!((purgatory.stats().cancelled, purgatory.delayed()), (1, 0));
 }

@@ -57,6 +57,16 @@ fn to_drop_a_handle_changes_nothing() {
 }
 
 #[test]
+fn only_the_call_that_cancels_gets_the_task() {
+    let fixture = Fixture::new();
+    let (first, second) = (fixture.after(MS, 1), fixture.after(2 * MS, 2));
+    assert_eq!(fixture.advance(MS), [1]);
+    assert_eq!(first.cancel().into_task(), None, "it has expired");
+    assert_eq!(second.cancel().into_task(), Some(2));
+    assert_eq!(second.cancel().into_task(), None, "it was cancelled before");
+}
+
+#[test]
 fn a_guard_cancels_when_it_is_dropped_unless_it_is_disarmed() {
     let fixture = Fixture::new();
     drop(fixture.after(MS, 1).cancel_on_drop());

@@ -3,7 +3,7 @@
 use crate::{Fixture, HOUR, MS};
 use std::sync::mpsc::channel;
 use std::time::Duration;
-use tickwheel::{AddError, BuildError, ManualClock, Timer, TimerEntry, Worker};
+use tickwheel::{AddError, BuildError, ManualClock, Timer, TimerEntry, When, Worker};
 
 #[test]
 fn a_full_timer_hands_the_entry_back_until_one_is_cancelled_or_expires() {
@@ -23,6 +23,22 @@ fn a_full_timer_hands_the_entry_back_until_one_is_cancelled_or_expires() {
     fixture.after(HOUR, 8);
     assert!(refused(9));
     assert_eq!((fixture.timer.len(), fixture.timer.stats().added), (2, 5));
+}
+
+#[test]
+fn what_is_refused_by_each_way_to_add_comes_back() {
+    let fixture = Fixture::with(|builder| builder.max_pending(0));
+    let soon = fixture.clock.now() + MS;
+    assert_eq!(fixture.timer.after(MS, 1_u32).unwrap_err().into_task(), 1);
+    assert_eq!(fixture.timer.at(soon, 2_u32).unwrap_err().into_task(), 2);
+    let fixture = Fixture::new();
+    let soon = fixture.clock.now() + MS;
+    assert!(fixture.timer.at(soon, 4_u32).is_ok());
+    assert_eq!(fixture.timer.shutdown().len(), 1);
+    let refused = fixture.timer.at(soon, 3_u32).unwrap_err();
+    assert!(matches!(refused, AddError::Shutdown(_)));
+    let entry = refused.into_entry();
+    assert_eq!((entry.when(), entry.into_task()), (When::At(soon), 3));
 }
 
 #[test]

@@ -44,6 +44,19 @@ fn after_a_panic_next_expiration_tells_of_the_tasks_that_still_wait() {
     assert_eq!(timer.next_expiration(), None);
 }
 
+/// Fewer than are worth a sweep, and more than are looked at in one step.
+#[test]
+fn next_expiration_passes_any_number_of_cancelled_tasks() {
+    for (cancelled, live) in [(127, 0), (128, 0), (129, 0), (200, 0), (200, 1)] {
+        let mut timer = LocalTimer::new();
+        let keys: Vec<_> = (0..cancelled).map(|id| timer.add(5, id)).collect();
+        (0..live).for_each(|_| _ = timer.add(5, 1_000));
+        assert!(keys.iter().all(|key| timer.cancel(*key).is_some()));
+        assert_eq!(timer.next_expiration(), (live > 0).then_some(5), "{cancelled} cancelled");
+        timer.assert_invariants();
+    }
+}
+
 #[test]
 fn tasks_need_not_be_send_and_are_dropped_with_the_timer() {
     let payload = Rc::new(());
