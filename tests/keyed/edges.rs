@@ -150,3 +150,14 @@ fn a_key_that_panics_when_dropped_leaves_no_alarm() {
     assert!(catch_unwind(AssertUnwindSafe(|| keyed.cancel(&*key))).is_err());
     assert_eq!(timer.len(), 0);
 }
+
+#[test]
+fn a_keyed_timer_is_empty_until_it_has_a_key() {
+    let timer = Timer::builder().clock(ManualClock::new()).build().unwrap();
+    let keyed = KeyedTimer::new(&timer, |_: u32, _: u32| ());
+    assert!(keyed.is_empty());
+    keyed.schedule(1, TimerEntry::after(S, 1_u32)).unwrap();
+    assert!(!keyed.is_empty());
+    assert_eq!(keyed.cancel(&1), Some(1));
+    assert!(keyed.is_empty());
+}

@@ -156,3 +156,35 @@ fn a_key_may_fill_and_empty_any_number_of_times() {
         fixture.assert_empty();
     }
 }
+
+#[test]
+fn a_guard_cancels_when_it_is_dropped_unless_its_operation_has_ended() {
+    let fixture = Fixture::new();
+    let guard = fixture.watch(fixture.script(1), &[1, 2]).cancel_on_drop();
+    assert_eq!(fixture.counts(), (2, 1, 1));
+    fixture.log.take();
+    drop(guard);
+    assert_eq!(fixture.log.take(), [(Dropped, 1)]);
+    fixture.assert_empty();
+    let guard = fixture.watch(fixture.script(2).at_check(3), &[1]).cancel_on_drop();
+    assert_eq!(fixture.purgatory.check_and_complete(&1), 1);
+    assert_eq!(fixture.log.ends(), [(Completed, 2), (Dropped, 2)]);
+    drop(guard);
+    let stats = fixture.purgatory.stats();
+    assert_eq!((stats.cancelled, stats.completed_by_trigger), (1, 1));
+}
+
+/// The wheels of a purgatory are its timer's, and so are what they count.
+#[test]
+fn a_timers_figures_include_those_of_its_purgatories() {
+    let fixture = Fixture::new();
+    for id in 0..10 {
+        fixture.watch_for(5 * MS, fixture.script(id), &[id]);
+    }
+    assert!(fixture.watch(fixture.script(10), &[10]).force_complete());
+    let slots = fixture.timer.snapshot().levels[0].slots.iter().sum::<usize>();
+    assert_eq!((slots, fixture.timer.len(), fixture.timer.stats().pending), (10, 10, 10));
+    fixture.advance(5 * MS);
+    let stats = fixture.timer.stats();
+    assert_eq!((stats.added, stats.expired, stats.lateness.count()), (11, 10, 10));
+}

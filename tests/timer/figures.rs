@@ -33,6 +33,29 @@ fn stats_are_compared_and_printed() {
 }
 
 #[test]
+fn stats_are_a_text_with_a_bar_for_each_power_of_two() {
+    let fixture = Fixture::with(|builder| builder.name("printed"));
+    (1..=20).for_each(|id| _ = fixture.after(2 * MS, id));
+    (0..5).for_each(|id| _ = fixture.after(MS, id));
+    assert!(fixture.after(MS, 21).cancel().is_cancelled());
+    assert!(fixture.after(3 * MS, 22).reschedule(4 * MS));
+    assert_eq!(fixture.timer.stats().to_string().lines().last(), Some("lateness of nothing"));
+    assert_eq!(fixture.advance(MS).len(), 5);
+    assert_eq!(fixture.advance(2 * MS).len(), 20);
+    let lines = [
+        "printed: added 27, pending 1",
+        "cancelled 1, rescheduled 1",
+        "expired 25, cascaded 0",
+        "refused 0, of these dropped 0, panicked 0",
+        "returned 0, wakeups 0",
+        "lateness p50 <= 1.0ms, p99 <= 1.0ms, max <= 1.0ms",
+        "  <=     1.0ns            5 ##########",
+        "  <=     1.0ms           20 ########################################",
+    ];
+    assert_eq!(fixture.timer.stats().to_string(), lines.join("\n"));
+}
+
+#[test]
 fn what_is_refused_and_not_asked_for_is_counted_as_dropped() {
     let refuse = |task: u32| Err::<(), u32>(task);
     let dropping = Timer::builder().executor(refuse).build().unwrap();
