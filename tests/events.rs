@@ -16,12 +16,13 @@ use tracing::{Event, Metadata, Subscriber};
 
 const MS: Duration = Duration::from_millis(1);
 
-/// What was reported: the timer, the thread, the message.
+/// What was reported: the timer, the thread, the message, and how many tasks it is about.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Report {
     timer: String,
     thread: String,
     message: String,
+    tasks: u64,
 }
 
 static REPORTS: Mutex<Vec<Report>> = Mutex::new(Vec::new());
@@ -58,6 +59,12 @@ impl Visit for Report {
         }
     }
 
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        if field.name() == "tasks" {
+            self.tasks = value;
+        }
+    }
+
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         if field.name() == "message" {
             self.message = format!("{value:?}");
@@ -82,7 +89,7 @@ impl LeaseStore<u32> for Fails {
     fn lost(&self, _: u32) {}
 }
 
-/// Creates a task that panics, one that is pending at the end, and a reaper.
+/// Creates a task that panics, three that are pending at the end, and a reaper.
 fn started() {
     let timer = Timer::builder().name("started").start().unwrap();
     timer.add(TimerEntry::after(MS, || panic_any("a task"))).unwrap();
@@ -91,6 +98,7 @@ fn started() {
     }
     let brittle = Brittle;
     timer.add(TimerEntry::after(Duration::MAX, || drop(brittle))).unwrap();
+    (0..2).for_each(|_| _ = timer.add(TimerEntry::after(Duration::MAX, || ())).unwrap());
 }
 
 /// Creates an executor that refuses, and panics when it is dropped.
@@ -186,4 +194,6 @@ fn each_names_its_timer() {
     assert!(nameless.len() == 1 && nameless[0].thread == "a worker", "{nameless:?}");
     let of = |timer: &str| reports.iter().filter(|report| report.timer == timer).count();
     assert_eq!((of("started"), of("refused")), (5, 2), "{reports:#?}");
+    let dropped = reports.iter().find(|report| report.message.starts_with("pending tasks"));
+    assert_eq!(dropped.map(|report| report.tasks), Some(3));
 }

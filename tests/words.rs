@@ -9,7 +9,7 @@ use tickwheel::future::{SleepError, TimedError};
 use tickwheel::keyed::{Entry, KeyedTimer};
 use tickwheel::lease::{LeaseStore, LeaseTerms, Leases, Renewal};
 use tickwheel::periodic::Periodic;
-use tickwheel::purgatory::{FutureOperation, Purgatory, WatchError};
+use tickwheel::purgatory::{DelayedOperation, FutureOperation, Purgatory, WatchError};
 use tickwheel::{AddError, BuildError, ManualClock, Task, Timer, TimerEntry};
 
 const S: Duration = Duration::from_secs(1);
@@ -33,6 +33,17 @@ impl LeaseStore<Secret> for Store {
     }
 
     fn lost(&self, _: Secret) {}
+}
+
+/// An operation whose condition never holds, and which can't be printed.
+struct Never;
+
+impl DelayedOperation for Never {
+    fn try_complete(&mut self) -> bool {
+        false
+    }
+
+    fn on_complete(&mut self) {}
 }
 
 fn timer() -> (Timer, ManualClock) {
@@ -99,6 +110,9 @@ fn a_purgatory_prints_neither_keys_nor_operations() {
     let (timer, _) = timer();
     let purgatory = Purgatory::<Secret, FutureOperation>::new(&timer);
     shows(&purgatory, "Purgatory");
+    let watched = Purgatory::<Secret, Never>::new(&timer);
+    let watch = watched.try_complete_else_watch(Never, S, &[Secret(1)]).unwrap();
+    shows(&watch.pending().expect("it waits"), "Pending");
     let wait = purgatory.wait(&[Secret(1)], S, || false).unwrap();
     assert_eq!(format!("{wait:?}"), "Wait { .. }");
     let operation = purgatory.shutdown().pop().expect("one waits");

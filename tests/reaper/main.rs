@@ -181,6 +181,14 @@ fn a_task_on_the_reaper_may_shut_the_timer_down() {
     assert_eq!(timer.shutdown().len(), 0);
 }
 
+/// A reaper that is busy when a timer expires has not slept, so it may take some timers.
+#[test]
+fn a_wake_up_is_counted() {
+    let (timer, receiver) = numbers();
+    let expires = || timer.add(TimerEntry::after(MS, 1)).is_ok() && get(&receiver) == 1;
+    until("the reaper wakes up for a timer", || expires() && timer.stats().wakeups > 0);
+}
+
 /// The sleeps are there to let wake-ups happen that must not. The first timer wakes the reaper
 /// once, however late it gets a core for that; a bug would cause hundreds.
 #[test]

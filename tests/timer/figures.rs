@@ -56,6 +56,17 @@ fn stats_are_a_text_with_a_bar_for_each_power_of_two() {
 }
 
 #[test]
+fn each_move_to_a_finer_level_is_counted() {
+    // Level 0 reaches less than 8 ms ahead, level 1 less than 32, level 2 less than 128.
+    let fixture = Fixture::with(|builder| builder.wheel_size(8).shards(2));
+    (0..3).for_each(|id| _ = fixture.after(7 * MS, id));
+    (3..6).for_each(|id| _ = fixture.after(31 * MS, id));
+    assert_eq!(fixture.timer.stats().cascaded, 0);
+    assert_eq!((0..31).map(|_| fixture.advance(MS).len()).sum::<usize>(), 6);
+    assert_eq!(fixture.timer.stats().cascaded, 3, "those of level 1, once");
+}
+
+#[test]
 fn what_is_refused_and_not_asked_for_is_counted_as_dropped() {
     let refuse = |task: u32| Err::<(), u32>(task);
     let dropping = Timer::builder().executor(refuse).build().unwrap();
