@@ -43,9 +43,23 @@ impl Settings {
         self.0.iter().rev().find(|(from, _)| *from <= at).map_or(0, |(_, ahead)| *ahead)
     }
 
-    /// Returns what the server's clock showed at a moment of this machine's.
-    pub(crate) fn shown(&self, at: i64) -> i64 {
-        at + self.ahead(at)
+    /// Returns since when, by this machine's clock, the server's had shown `due` or more at `at`:
+    /// when a timer that fired then could fire first, however the clock has leapt since.
+    pub(crate) fn reached(&self, due: i64, at: i64) -> i64 {
+        let mut end = at;
+        for (from, ahead) in self.0.iter().rev().chain([&(i64::MIN, 0)]) {
+            if *from > at {
+                continue;
+            }
+            if end + ahead < due {
+                break; // Not at the end of this setting: it came with the next one.
+            }
+            if due - ahead >= *from {
+                return due - ahead;
+            }
+            end = *from;
+        }
+        end
     }
 
     /// Returns the most that it can have shown when what fired then was claimed.
@@ -63,4 +77,21 @@ async fn replace(client: &Client, ahead: i64) -> Result<(), tokio_postgres::Erro
         $$ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint + {ahead} $$"
     );
     client.batch_execute(&sql).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_leaps_of_the_clock_have_to_do_with_lateness() {
+        let settings = Settings(vec![(1_000, 600), (2_000, -600)]);
+        assert_eq!(settings.reached(900, 950), 900, "before all leaps");
+        assert_eq!(settings.reached(900, 1_100), 900, "it was due before the leap already");
+        assert_eq!(settings.reached(1_500, 1_100), 1_000, "the leap made it due");
+        assert_eq!(settings.reached(1_900, 1_400), 1_300, "time made it due after the leap");
+        // It had come once, and came again after the clock was set back.
+        assert_eq!(settings.reached(1_900, 2_700), 2_500);
+        assert_eq!(settings.reached(1_900, 2_100), 2_100, "early: at_most tells");
+    }
 }

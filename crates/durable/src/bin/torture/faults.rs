@@ -1,8 +1,9 @@
 //! What befalls the nodes and the server, one thing after the other, chosen at random.
 
 use crate::LEASE;
-use crate::clock::{Settings, now};
+use crate::clock::Settings;
 use crate::fleet::Fleet;
+use crate::ledger::now;
 use crate::proxy::Mood;
 use crate::server::Server;
 use rustix::process::Signal;
@@ -38,6 +39,7 @@ pub(crate) enum Kind {
     Move,
 }
 
+/// What happened, from when to when by this machine's clock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fault {
     pub(crate) kind: Kind,
@@ -74,9 +76,7 @@ pub(crate) async fn run(scene: &mut Scene<'_>, seconds: u64) -> Result<(), Box<d
         let (begun, from) = (Instant::now(), now());
         let in_flight = count_in_flight(scene.servers).await?;
         befall(kind, scene).await?;
-        // The server's clock may have been set back.
-        let (from, to) = (from.min(now()), from.max(now()));
-        scene.faults.push(Fault { kind, from, to, in_flight });
+        scene.faults.push(Fault { kind, from, to: now(), in_flight });
         eprintln!("{kind:?}: {} ms", begun.elapsed().as_millis());
         let calm_until = Instant::now() + calm();
         while Instant::now() < calm_until {

@@ -12,7 +12,8 @@ pub(crate) struct Ledger {
     file: File,
 }
 
-/// A time at which a timer fired. All in microseconds since 1970, by this machine's one clock.
+/// A time at which a timer fired. All in microseconds since 1970; `due` by the server's clock, `at`
+/// by this machine's one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fire {
     pub(crate) due: i64,
@@ -38,9 +39,10 @@ impl Ledger {
         Ok(Ledger { file: OpenOptions::new().create(true).append(true).open(path)? })
     }
 
-    /// Appends a line by one call, so that no death of the process leaves half of one.
-    pub(crate) fn write(&self, number: u64, due: &Due) -> io::Result<()> {
-        let line = format!("{number} {} {} {}\n", due.at.as_micros(), now(), due.attempt);
+    /// Appends a line by one call, so that no death of the process leaves half of one; `at` is when
+    /// the handler was called.
+    pub(crate) fn write(&self, number: u64, due: &Due, at: i64) -> io::Result<()> {
+        let line = format!("{number} {} {at} {}\n", due.at.as_micros(), due.attempt);
         (&self.file).write_all(line.as_bytes())
     }
 }

@@ -1,8 +1,8 @@
 //! What the driver schedules and cancels, and what it was answered.
 
-use crate::NAMESPACE;
 use crate::clock::now;
 use crate::server::Server;
+use crate::{NAMESPACE, ledger};
 use std::collections::{BTreeMap, HashMap};
 use std::error::Error as StdError;
 use std::time::{Duration, Instant};
@@ -14,8 +14,8 @@ use tokio_postgres::{Config, NoTls};
 /// A timer, as far as the driver knows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Written {
-    /// Whether the schedule was answered; what was not may exist or not.
-    pub(crate) certain: bool,
+    /// When its schedule was answered, by this machine's clock; what was not may exist or not.
+    pub(crate) answered: Option<i64>,
     pub(crate) cancel: Cancel,
 }
 
@@ -106,7 +106,7 @@ impl Load {
                 self.cancels.insert((at, number), KeyName { slot, key: key.clone() });
             }
             self.rows.push(NewRow { place, key: Some(key), tag: None, payload: vec![7; 100] });
-            let written = Written { certain: false, cancel: Cancel::None };
+            let written = Written { answered: None, cancel: Cancel::None };
             self.written.insert(number, written);
         }
     }
@@ -131,9 +131,10 @@ impl Load {
                     self.rows.extend_from_slice(batch);
                 }
                 // What was refused may be found by its key all the same: it is not certain.
-                for row in batch.iter().filter(|_| answer.is_ok()) {
+                let answered = answer.is_ok().then(ledger::now);
+                for row in batch.iter().filter(|_| answered.is_some()) {
                     let number = row.key.as_ref().and_then(|key| key.parse().ok()).unwrap_or(0);
-                    self.written.entry(number).and_modify(|written| written.certain = true);
+                    self.written.entry(number).and_modify(|written| written.answered = answered);
                 }
             }
         }

@@ -1,6 +1,6 @@
 //! A node: a process of its own, whose handler writes down what it gets.
 
-use crate::ledger::Ledger;
+use crate::ledger::{self, Ledger};
 use crate::{LEASE, NAMESPACE, server};
 use std::error::Error;
 use std::io::Read;
@@ -52,6 +52,7 @@ async fn start(ports: [u16; 2], ledger: &Path) -> Result<Sharded, Box<dyn Error>
 /// Handles a timer by its number: most are done at once, some are slow, some fail first, and one in
 /// many ends the process.
 async fn handle(due: Due, ledger: Arc<Ledger>) -> Outcome {
+    let at = ledger::now();
     let number: u64 = due.key.as_deref().and_then(|key| key.parse().ok()).unwrap_or(0);
     if number % 20_000 == 19_999 && due.attempt == 1 {
         std::process::abort();
@@ -63,7 +64,7 @@ async fn handle(due: Due, ledger: Arc<Ledger>) -> Outcome {
         tokio::time::sleep(Duration::from_millis(150)).await;
     }
     assert!(number % 500 != 5 || due.attempt > 1, "as it should");
-    match ledger.write(number, &due) {
+    match ledger.write(number, &due, at) {
         Ok(()) => Outcome::Done,
         Err(error) => Outcome::Dead(error.to_string()),
     }
