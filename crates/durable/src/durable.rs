@@ -218,6 +218,7 @@ impl<S: Store> Durable<S> {
             swept: counters.swept.get(),
             errors: counters.errors.get(),
             leases_lost: counters.leases_lost.get(),
+            lateness: counters.lateness.get(),
             near: window.near() as u64,
             ready: window.ready() as u64,
             in_flight: slots.in_flight(),

@@ -39,5 +39,6 @@ pub use crate::durable::Durable;
 pub use crate::entry::{Entry, When};
 pub use crate::error::Error;
 pub use crate::node::counters::Stats;
+pub use crate::node::lateness::Lateness;
 pub use crate::sharded::Sharded;
 pub use crate::time::StoreTime;

@@ -202,5 +202,10 @@ fn durables(encoder: Encoder<'_, '_>, nodes: &[DurableFigures]) -> fmt::Result {
         let samples = nodes.iter().map(|node| (label(node), value(node) as usize));
         gauges(encoder, &name, help, samples)?;
     }
-    Ok(())
+    let help = "By how much handlers of durable timers were called after their time.";
+    let (name, kind) = ("tickwheel_durable_lateness", MetricType::Histogram);
+    let mut family = encoder.encode_descriptor(name, help, Some(&Unit::Seconds), kind)?;
+    let encode =
+        |node: &DurableFigures| histogram(family.encode_family(&label(node))?, &node.lateness);
+    nodes.iter().try_for_each(encode)
 }

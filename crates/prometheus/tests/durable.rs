@@ -31,16 +31,35 @@ fn a_node_is_shown_with_what_it_has_done() {
             "tickwheel_durable_done_total{durable=\"orders\"} 1",
             "tickwheel_durable_slots{durable=\"orders\"} 1",
             "tickwheel_durable_in_flight{durable=\"orders\"} 0",
+            "tickwheel_durable_lateness_seconds_count{durable=\"orders\"} 1",
+            "tickwheel_durable_lateness_seconds_bucket{le=\"+Inf\",durable=\"orders\"} 1",
         ] {
             assert!(page.lines().any(|shown| shown == line), "{line} in {page}");
         }
-        let readme = include_str!("../README.md");
-        let words = readme.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-        for metric in words.filter(|word| word.starts_with("tickwheel_durable_")) {
-            assert!(page.contains(&format!("\n{metric}{{")), "README.md names {metric}");
-        }
+        names_agree(&page);
         let figures = metrics.figures();
         assert_eq!((figures.durables[0].scheduled, figures.durables[0].dead), (2, 0));
         node.drain().await;
     });
+}
+
+/// Checks that dashboard, alerts and table name nothing that is not there, and that the dashboard
+/// shows all there is.
+fn names_agree(page: &str) {
+    let dashboard = include_str!("../grafana.json");
+    for text in [dashboard, include_str!("../alerts.yml"), include_str!("../README.md")] {
+        let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        let named: Vec<&str> =
+            words.filter(|word| word.starts_with("tickwheel_durable_")).collect();
+        assert!(named.len() >= 4, "{named:?}");
+        for metric in named {
+            let samples = [format!("\n{metric}{{"), format!("\n{metric}_count{{")];
+            assert!(samples.iter().any(|sample| page.contains(sample)), "{metric} is not there");
+        }
+    }
+    let samples = page.lines().filter_map(|line| line.split_once('{'));
+    for (metric, _) in samples.filter(|(metric, _)| metric.starts_with("tickwheel_durable_")) {
+        let is_part = ["_sum", "_count"].iter().any(|part| metric.ends_with(part));
+        assert!(is_part || dashboard.contains(metric), "{metric} is on no panel");
+    }
 }

@@ -1,5 +1,6 @@
 //! What a node has done.
 
+use crate::node::lateness::{Lateness, Recorder};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A count that many tasks add to and somebody reads now and then: no order with anything else.
@@ -28,6 +29,7 @@ pub(crate) struct Counters {
     pub(crate) swept: Count,
     pub(crate) errors: Count,
     pub(crate) leases_lost: Count,
+    pub(crate) lateness: Recorder,
 }
 
 /// What a node has done since it was started, and how it stands: for gauges and alerts.
@@ -54,6 +56,8 @@ pub struct Stats {
     pub errors: u64,
     /// Leases of this node that ran out. Above zero: look at the store, or at the network.
     pub leases_lost: u64,
+    /// How late handlers were called.
+    pub lateness: Lateness,
     /// Timers in the wheel.
     pub near: u64,
     /// Timers that are due and wait to be claimed.

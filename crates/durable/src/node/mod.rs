@@ -5,6 +5,7 @@ pub(crate) mod batcher;
 pub(crate) mod claimer;
 pub(crate) mod clock;
 pub(crate) mod counters;
+pub(crate) mod lateness;
 pub(crate) mod loader;
 pub(crate) mod membership;
 pub(crate) mod options;

@@ -70,6 +70,7 @@ impl<S: Store> Runner<S> {
     async fn call(self: &Arc<Self>, row: ClaimedRow) -> Ending {
         let attempts = row.attempts;
         let due = self.due(row);
+        self.node.counters.lateness.record(due.late_by);
         let runner = Arc::clone(self);
         // A task of its own contains the panic, of the handler and of its future.
         let outcome = spawn(async move { (runner.handler)(due).await }).await;

@@ -87,13 +87,18 @@ impl Slots {
         std::mem::take(&mut self.lock().news)
     }
 
-    /// Begins to leave slots until no more than `keep` stay, at most `at_most` more at a time.
+    /// Begins to leave slots until no more than `keep` stay, at most `at_most` more at a time. First
+    /// those with nothing in flight: a slow handler keeps its slot from being released, and until
+    /// then nobody claims there.
     pub(crate) fn leave(&self, keep: usize, at_most: usize) {
         let mut state = self.lock();
-        let staying = state.owned.values().filter(|slot| !slot.leaves).count();
-        let surplus = staying.saturating_sub(keep).min(at_most);
-        let staying = state.owned.values_mut().filter(|slot| !slot.leaves);
-        staying.take(surplus).for_each(|slot| slot.leaves = true);
+        let State { owned, in_flight, .. } = &mut *state;
+        let staying = owned.iter_mut().filter(|(_, row)| !row.leaves);
+        let (busy, idle): (Vec<_>, Vec<_>) = staying.partition(|(slot, row)| {
+            in_flight.contains_key(&Owned { slot: **slot, epoch: row.epoch })
+        });
+        let surplus = (busy.len() + idle.len()).saturating_sub(keep).min(at_most);
+        idle.into_iter().chain(busy).take(surplus).for_each(|(_, row)| row.leaves = true);
     }
 
     /// Takes out the slots that the node leaves and has nothing in flight in any more.
