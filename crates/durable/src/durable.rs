@@ -3,6 +3,7 @@
 use crate::answer::{Cancelled, DeadTimer, Pending, Scheduled, Touched};
 use crate::entry::{Entry, When, check_name};
 use crate::error::Error;
+use crate::hash::hash;
 use crate::node::batcher::{BATCH, Batcher};
 use crate::node::counters::Stats;
 use crate::node::options::Options;
@@ -11,7 +12,6 @@ use crate::node::{Node, acker, claimer, draw, loader, membership};
 use crate::store::{KeyName, NewRow, NodeId, Place, Store};
 use crate::time::StoreTime;
 use std::fmt;
-use std::hash::Hasher;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -295,25 +295,6 @@ async fn schedule<S: Store>(node: &Node<S>, rows: Vec<NewRow>) -> Result<Vec<Sch
     node.counters.scheduled.add(places.len());
     places.into_iter().for_each(|place| node.note(place));
     Ok(answers)
-}
-
-/// Hashes a key, the same for ever and everywhere: FNV-1a, whose low bits are mixed well enough to
-/// choose a slot.
-pub(crate) fn hash(key: &str) -> u64 {
-    struct Fnv(u64);
-    impl Hasher for Fnv {
-        fn write(&mut self, bytes: &[u8]) {
-            for byte in bytes {
-                self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
-            }
-        }
-        fn finish(&self) -> u64 {
-            self.0
-        }
-    }
-    let mut hasher = Fnv(0xcbf2_9ce4_8422_2325);
-    hasher.write(key.as_bytes());
-    hasher.finish()
 }
 
 impl<S: Store> Clone for Durable<S> {

@@ -19,6 +19,7 @@ mod due;
 mod durable;
 mod entry;
 mod error;
+mod hash;
 #[cfg(all(test, tickwheel_model))]
 mod models;
 mod node;

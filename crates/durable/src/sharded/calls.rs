@@ -1,9 +1,10 @@
 //! The calls on timers, each by the node on the primary that serves the slot.
 
 use crate::answer::{Cancelled, DeadTimer, Pending, Scheduled, Touched};
-use crate::durable::{Durable, hash};
+use crate::durable::Durable;
 use crate::entry::{Entry, When};
 use crate::error::Error;
+use crate::hash::hash;
 use crate::node::batcher::BATCH;
 use crate::sharded::Sharded;
 use crate::store::postgres::Postgres;
