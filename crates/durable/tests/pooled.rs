@@ -101,7 +101,7 @@ async fn pgbouncer_in_transaction_mode_will_do() {
         eprintln!("PgBouncer is not installed: not tested");
         return;
     }
-    let server = Server::start(&[]).expect("PostgreSQL is installed");
+    let server = Server::start(&["fsync=off"]).expect("PostgreSQL is installed");
     let pool = Pool::start(&server).unwrap();
     let mut config = Config::new();
     config.host("127.0.0.1").port(pool.port).user("postgres").dbname("postgres");
@@ -137,7 +137,7 @@ impl TlsConnect<Socket> for Counting {
 /// required none goes on without it.
 #[tokio::test(flavor = "multi_thread")]
 async fn each_connection_is_made_by_the_users_connector() {
-    let server = Server::start(&[]).expect("PostgreSQL is installed");
+    let server = Server::start(&["fsync=off"]).expect("PostgreSQL is installed");
     let connector = Counting::default();
     let mut config = server.config();
     config.ssl_mode(SslMode::Prefer);

@@ -7,9 +7,11 @@ use server::Server;
 use std::collections::HashMap;
 use std::time::Duration;
 use tickwheel::Timer;
-use tickwheel_durable::{Cancelled, Due, Durable, Entry, Error, Outcome, Sharded, Touched};
+use tickwheel_durable::{
+    Cancelled, Due, Durable, Entry, Error, OpenStore, Outcome, Sharded, Touched,
+};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio_postgres::NoTls;
+use tokio_postgres::{Client, NoTls};
 
 fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
@@ -35,12 +37,14 @@ async fn next(fired: &mut UnboundedReceiver<Due>) -> String {
 
 #[test]
 fn primaries() {
-    let servers = [Server::start(&[]).unwrap(), Server::start(&[]).unwrap()];
+    let servers = [Server::start(&["fsync=off"]).unwrap(), Server::start(&["fsync=off"]).unwrap()];
     let servers = [&servers[0], &servers[1]];
     runtime().block_on(async {
         slots_move_while_all_runs(servers).await;
         a_move_waits_for_who_has_written_and_not_committed(servers).await;
         a_move_that_was_given_up_is_ended_by_the_next(servers).await;
+        a_transaction_that_sees_the_past_is_refused(servers).await;
+        a_mover_that_died_late_is_followed_by_one_that_copies_nothing(servers).await;
         primaries_of_two_namespaces_are_refused(servers).await;
     });
 }
@@ -139,6 +143,95 @@ async fn a_move_waits_for_who_has_written_and_not_committed(servers: [&Server; 2
     node.drain().await;
 }
 
+/// Takes a transaction that sees the past, in which no slot has moved: it is refused, and leaves
+/// nothing behind where nobody would look.
+async fn a_transaction_that_sees_the_past_is_refused(servers: [&Server; 2]) {
+    let (sender, _fired) = unbounded_channel();
+    let node = start(servers, "past", sender).await;
+    let (mut client, connection) = servers[0].config().connect(NoTls).await.unwrap();
+    tokio::spawn(connection);
+    let level = tokio_postgres::IsolationLevel::RepeatableRead;
+    let transaction = client.build_transaction().isolation_level(level).start().await.unwrap();
+    transaction.batch_execute("SELECT count(*) FROM tickwheel.timer").await.unwrap();
+    node.move_slots(0..1_024, 1).await.unwrap();
+    let entry = Entry::keyed("a", Duration::from_secs(3_600), "x");
+    let refused = node.nodes()[0].schedule_in(&transaction, entry.clone()).await;
+    assert!(matches!(refused, Err(Error::Moved)), "{refused:?}");
+    transaction.commit().await.unwrap(); // Of what else it did.
+    let sql = "SELECT count(*) FROM tickwheel.timer WHERE key = 'a'";
+    assert_eq!(client.query_one(sql, &[]).await.unwrap().get::<_, i64>(0), 0);
+    // Where the slots are served it may see what it likes.
+    let (mut client, connection) = servers[1].config().connect(NoTls).await.unwrap();
+    tokio::spawn(connection);
+    let transaction = client.build_transaction().isolation_level(level).start().await.unwrap();
+    node.nodes()[1].schedule_in(&transaction, entry).await.unwrap();
+    transaction.commit().await.unwrap();
+    assert!(matches!(node.cancel("a").await.unwrap(), Cancelled::Cancelled(_)));
+    node.drain().await;
+}
+
+/// Brings the first primary to where a mover left it that died when the other one had the timers
+/// already: what has happened to them there since stays.
+async fn a_mover_that_died_late_is_followed_by_one_that_copies_nothing(servers: [&Server; 2]) {
+    let (sender, mut fired) = unbounded_channel();
+    let node = start(servers, "late", sender).await;
+    let far = |n| Entry::keyed(format!("{n}"), Duration::from_secs(3_600), "x");
+    node.schedule_many((0..10).map(far).collect()).await.unwrap();
+    let (first, connection) = servers[0].config().connect(NoTls).await.unwrap();
+    tokio::spawn(connection);
+    let (second, connection) = servers[1].config().connect(NoTls).await.unwrap();
+    tokio::spawn(connection);
+    let keep = "CREATE TABLE kept AS SELECT t.* FROM tickwheel.timer t, tickwheel.namespace n
+        WHERE n.name = 'late' AND t.slot / 1024 = n.id";
+    first.batch_execute(keep).await.unwrap();
+    node.move_slots(0..1_024, 1).await.unwrap();
+    assert!(matches!(node.cancel("0").await.unwrap(), Cancelled::Cancelled(_)));
+    node.touch("1", Duration::ZERO).await.unwrap();
+    assert_eq!(next(&mut fired).await, "1");
+    node.touch("2", Duration::from_secs(7_200)).await.unwrap();
+    let moved = node.get("2").await.unwrap().unwrap().at;
+    while node.get("1").await.unwrap().is_some() {
+        tokio::time::sleep(Duration::from_millis(5)).await; // Until its Done is in.
+    }
+    let identity = second.query_one("SELECT id FROM tickwheel.identity", &[]).await.unwrap();
+    let identity: String = identity.get(0);
+    let back = "UPDATE tickwheel.slot s SET served = 1, moves_to = $1 FROM tickwheel.namespace n
+        WHERE n.name = 'late' AND s.slot / 1024 = n.id";
+    first.batch_execute("INSERT INTO tickwheel.timer SELECT * FROM kept").await.unwrap();
+    first.execute(back, &[&identity]).await.unwrap();
+    node.move_slots(0..1_024, 1).await.unwrap();
+    assert_eq!(node.map().await.unwrap(), vec![Some(1); 1_024]);
+    inspect_looks_at_both(servers);
+    assert!(node.get("0").await.unwrap().is_none(), "cancelled, and back again");
+    assert!(node.get("1").await.unwrap().is_none(), "done, and back again");
+    assert_eq!(node.get("2").await.unwrap().unwrap().at, moved);
+    let left = "SELECT count(*) FROM tickwheel.timer t, tickwheel.namespace n
+        WHERE n.name = 'late' AND t.slot / 1024 = n.id";
+    for (client, count) in [(&first, 0_i64), (&second, 8)] {
+        assert_eq!(client.query_one(left, &[]).await.unwrap().get::<_, i64>(0), count);
+    }
+    assert!(fired.try_recv().is_err());
+    node.drain().await;
+}
+
+fn inspect_looks_at_both(servers: [&Server; 2]) {
+    let inspect = |namespace: &str| {
+        let mut inspect = std::process::Command::new(env!("CARGO_BIN_EXE_inspect"));
+        let port = |server: &Server| server.config().get_ports()[0];
+        let config =
+            |server| format!("host=127.0.0.1 port={} user=postgres dbname=postgres", port(server));
+        inspect.args(servers.map(config)).args(["--namespace", namespace]);
+        let output = tokio::task::block_in_place(|| inspect.output().unwrap());
+        (output.status.success(), String::from_utf8(output.stdout).unwrap())
+    };
+    let (_, told) = inspect("late");
+    assert!(
+        told.contains("primary 0: serves 0 slots") && told.contains("1: serves 1024"),
+        "{told}"
+    );
+    assert!(!inspect("of nobody").0, "it made a namespace");
+}
+
 /// Gives each of two primaries a namespace of this name, made on its own: they are refused.
 async fn primaries_of_two_namespaces_are_refused(servers: [&Server; 2]) {
     let timer = Timer::builder().start().unwrap();
@@ -154,7 +247,7 @@ async fn primaries_of_two_namespaces_are_refused(servers: [&Server; 2]) {
 /// A database of version 1, with a timer in it, is brought up to date when a node starts.
 #[test]
 fn tables_of_version_1_are_migrated() {
-    let server = Server::start(&[]).unwrap();
+    let server = Server::start(&["fsync=off"]).unwrap();
     runtime().block_on(async {
         let (client, connection) = server.config().connect(NoTls).await.unwrap();
         tokio::spawn(connection);
@@ -182,7 +275,32 @@ fn tables_of_version_1_are_migrated() {
         assert_eq!((due.key.as_deref(), due.attempt), (Some("old"), 2));
         assert_eq!((due.token.partition, due.token.epoch), (3, 8));
         node.drain().await;
-        let version = client.query_one("SELECT version FROM tickwheel.version", &[]).await.unwrap();
-        assert_eq!(version.get::<_, i32>(0), 2);
+        assert_eq!(version(&client).await, 2);
+        tables_go_back_to_version_1(&server, &client).await;
     });
+}
+
+async fn version(client: &Client) -> i32 {
+    let row = client.query_one("SELECT version FROM tickwheel.version", &[]).await;
+    row.unwrap().get(0)
+}
+
+/// Goes back where no slot has moved, to the tables that version 1 made; and forth again.
+async fn tables_go_back_to_version_1(server: &Server, client: &Client) {
+    let rollback = include_str!("../src/store/postgres/rollback_2.sql");
+    client.batch_execute("UPDATE tickwheel.slot SET served = 2 WHERE slot % 2 = 0").await.unwrap();
+    assert!(client.batch_execute(&format!("BEGIN; {rollback} COMMIT;")).await.is_err());
+    client.batch_execute("ROLLBACK; UPDATE tickwheel.slot SET served = 0").await.unwrap();
+    assert_eq!(version(client).await, 2, "slots had moved");
+    client.batch_execute(&format!("BEGIN; {rollback} COMMIT;")).await.unwrap();
+    assert_eq!(version(client).await, 1);
+    let columns = "SELECT string_agg(table_name || '.' || column_name, ' ' ORDER BY 1)
+        FROM (SELECT table_name, column_name FROM information_schema.columns
+            WHERE table_schema = 'tickwheel' AND table_name IN ('slot', 'identity')
+            ORDER BY table_name, column_name) c";
+    let columns: String = client.query_one(columns, &[]).await.unwrap().get(0);
+    assert_eq!(columns, "slot.epoch slot.owner slot.slot");
+    let opened = Durable::postgres(server.config()).store().open().await;
+    opened.unwrap();
+    assert_eq!(version(client).await, 2);
 }

@@ -12,8 +12,10 @@ use tokio_postgres::{Client, Config, NoTls};
 /// Looks at durable timers on PostgreSQL.
 #[derive(Parser)]
 struct Options {
-    /// How to connect: "host=localhost user=app", or a URL.
-    server: Config,
+    /// How to connect: "host=localhost user=app", or a URL. All primaries of the namespace, if
+    /// there are several.
+    #[arg(required = true)]
+    servers: Vec<Config>,
     /// Whose timers.
     #[arg(long, default_value = "default")]
     namespace: String,
@@ -29,31 +31,65 @@ struct Options {
 const BARS: u32 = 20;
 const WIDTH: u64 = 50;
 
+/// A primary that has the namespace.
+struct Primary {
+    client: Client,
+    store: Postgres,
+}
+
+impl Primary {
+    /// Opens it, unless the namespace is not there: opening would make it.
+    async fn open(server: &Config, namespace: &str) -> Result<Self, Box<dyn Error>> {
+        let (client, connection) = server.connect(NoTls).await?;
+        tokio::spawn(connection);
+        let sql = "SELECT FROM tickwheel.namespace WHERE name = $1";
+        if client.query_typed(sql, &[(&namespace, Type::TEXT)]).await?.is_empty() {
+            return Err(format!("there is no namespace {namespace:?} on {server:?}").into());
+        }
+        let builder = Durable::postgres(server.clone()).namespace(namespace);
+        Ok(Primary { client, store: builder.store().open().await? })
+    }
+}
+
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let options = Options::parse();
-    let builder = Durable::postgres(options.server.clone()).namespace(&options.namespace);
-    let store = builder.store().open().await?;
+    let mut primaries = Vec::new();
+    for server in &options.servers {
+        primaries.push(Primary::open(server, &options.namespace).await?);
+    }
     if let Some(id) = options.requeue {
-        let there = store.requeue(id).await?;
+        let mut there = false;
+        for primary in &primaries {
+            there |= primary.store.requeue(id).await?;
+        }
         println!("{}", if there { "requeued" } else { "there is no such dead timer" });
         return Ok(());
     }
-    let (client, connection) = options.server.connect(NoTls).await?;
-    tokio::spawn(connection);
-    owners(&client, &store).await?;
-    histogram(&store, options.ahead).await?;
-    dead(&store).await
+    for (number, primary) in primaries.iter().enumerate() {
+        owners(number, primary).await?;
+    }
+    histogram(&primaries, options.ahead).await?;
+    dead(&primaries).await
 }
 
-async fn owners(client: &Client, store: &Postgres) -> Result<(), Box<dyn Error>> {
+/// Tells which slots a primary serves, and who owns them.
+async fn owners(number: usize, primary: &Primary) -> Result<(), Box<dyn Error>> {
+    let first = primary.store.slot(0) as i32;
+    let range = [(first, Type::INT4), (first + primary.store.slots() as i32 - 1, Type::INT4)];
+    let range = range.each_ref().map(|(slot, kind)| (slot as _, kind.clone()));
+    let sql = "SELECT count(*) FILTER (WHERE served = 0), count(*) FILTER (WHERE served = 1)
+        FROM tickwheel.slot WHERE slot BETWEEN $1 AND $2";
+    for row in primary.client.query_typed(sql, &range).await? {
+        let (served, closed) = (row.get::<_, i64>(0), row.get::<_, i64>(1));
+        println!("primary {number}: serves {served} slots, {closed} more are being moved away");
+    }
     let sql = "SELECT s.owner, count(*), max(s.epoch),
             (SELECT lease_until - tickwheel.clock() FROM tickwheel.member WHERE node = s.owner)
-        FROM tickwheel.slot s WHERE slot BETWEEN $1 AND $2 GROUP BY s.owner ORDER BY s.owner";
-    let first = store.slot(0) as i32;
-    let last = first + store.slots() as i32 - 1;
+        FROM tickwheel.slot s WHERE slot BETWEEN $1 AND $2 AND served = 0
+        GROUP BY s.owner ORDER BY s.owner";
     println!("{:>20}  slots  latest epoch  lease, s", "owner");
-    for row in client.query_typed(sql, &[(&first, Type::INT4), (&last, Type::INT4)]).await? {
+    for row in primary.client.query_typed(sql, &range).await? {
         let owner = row.get::<_, Option<i64>>(0).map_or("nobody".to_owned(), |id| id.to_string());
         let lease = row.get::<_, Option<i64>>(3);
         let lease = lease.map_or("none".to_owned(), |left| format!("{:.1}", left as f64 / 1e6));
@@ -63,12 +99,17 @@ async fn owners(client: &Client, store: &Postgres) -> Result<(), Box<dyn Error>>
     Ok(())
 }
 
-async fn histogram(store: &Postgres, ahead: u64) -> Result<(), Box<dyn Error>> {
+async fn histogram(primaries: &[Primary], ahead: u64) -> Result<(), Box<dyn Error>> {
     let now = StoreTime::from(SystemTime::now());
-    let overdue = store.histogram(StoreTime::MIN, now.since(StoreTime::MIN), 1).await?;
-    println!("\noverdue, or in a handler's hands: {}", overdue.first().copied().unwrap_or(0));
     let width = Duration::from_secs(ahead.max(1)) / BARS;
-    let bars = store.histogram(now, width, BARS).await?;
+    let (mut overdue, mut bars) = (0, vec![0; BARS as usize]);
+    for Primary { store, .. } in primaries {
+        let past = store.histogram(StoreTime::MIN, now.since(StoreTime::MIN), 1).await?;
+        overdue += past.iter().sum::<u64>();
+        let some = store.histogram(now, width, BARS).await?;
+        bars.iter_mut().zip(some).for_each(|(bar, more)| *bar += more);
+    }
+    println!("\noverdue, or in a handler's hands: {overdue}");
     let most = bars.iter().copied().max().unwrap_or(0).max(1);
     for (bar, count) in bars.iter().enumerate() {
         let from = width.as_secs_f64() * bar as f64;
@@ -78,9 +119,13 @@ async fn histogram(store: &Postgres, ahead: u64) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-async fn dead(store: &Postgres) -> Result<(), Box<dyn Error>> {
-    let dead = store.dead(20).await?;
-    println!("\ndead timers, the oldest first: {}", if dead.is_empty() { "none" } else { "" });
+async fn dead(primaries: &[Primary]) -> Result<(), Box<dyn Error>> {
+    let mut dead = Vec::new();
+    for Primary { store, .. } in primaries {
+        dead.extend(store.dead(20).await?);
+    }
+    let none = if dead.is_empty() { "none" } else { "" };
+    println!("\ndead timers, the oldest of each primary first: {none}");
     for timer in dead {
         let key = timer.key.unwrap_or_default();
         println!("{:>20}  {key:20}  {} attempts: {}", timer.id, timer.attempts, timer.reason);

@@ -33,6 +33,14 @@ impl Postgres {
         Ok(rows.iter().map(|row| row.get(0)).collect())
     }
 
+    /// Returns whether a slot is served here. On the connection that loads: no writer that waits
+    /// for a user's transaction is before it there.
+    pub(crate) async fn serves(&self, slot: u32) -> Result<bool, Error> {
+        let sql = "SELECT served = 0 FROM tickwheel.slot WHERE slot = $1";
+        let rows = self.load.query(sql, &[(&(slot as i32), Type::INT4)]).await?;
+        Ok(rows.iter().any(|row| row.get(0)))
+    }
+
     /// Returns for each of some slots whether its timers lie here: served, or closed.
     pub(crate) async fn holds(&self, slots: &[u32]) -> Result<Vec<bool>, Error> {
         let sql = "SELECT s.served < 2 FROM unnest($1) WITH ORDINALITY AS i(slot, n)

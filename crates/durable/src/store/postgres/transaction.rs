@@ -7,11 +7,12 @@ use crate::entry::Entry;
 use crate::error::Error;
 use crate::store::postgres::Postgres;
 use crate::store::postgres::claims::DONE;
-use crate::store::postgres::columns::Claims;
+use crate::store::postgres::columns::{Claims, slot};
 use crate::store::postgres::link::explain;
 use crate::store::postgres::timers::{Rows, SCHEDULE};
 use crate::store::{Claim, NodeId};
 use tokio_postgres::Transaction;
+use tokio_postgres::types::Type;
 
 impl Durable<Postgres> {
     /// Schedules a timer inside your transaction: it exists if and only if that commits, and not
@@ -20,21 +21,33 @@ impl Durable<Postgres> {
     /// One that is due before the commit fires soon after it; where the transaction took more than
     /// seconds, up to 40 s after it, and more than ten minutes, up to ten minutes.
     ///
-    /// In a namespace whose slots [move](crate::Sharded::move_slots), the transaction must be
-    /// `READ COMMITTED`: one that sees the past does not see that a slot has moved.
+    /// The transaction may be of any isolation level: whether the timer's slot is served here is
+    /// looked up again on a connection of the node's own, which sees what has
+    /// [moved](crate::Sharded::move_slots) since the transaction began. Takes two round trips.
     ///
     /// # Errors
-    /// [`Error::BadName`], [`Error::PayloadTooLong`]; [`Error::Moved`]; what the database says, as
-    /// [`Error::Unavailable`]: the transaction has failed then.
+    /// [`Error::BadName`], [`Error::PayloadTooLong`]; [`Error::Moved`]: nothing was scheduled; what
+    /// the database says, as [`Error::Unavailable`]: roll the transaction back.
     pub async fn schedule_in(
         &self,
         transaction: &Transaction<'_>,
         entry: Entry,
     ) -> Result<Scheduled, Error> {
         // Nobody knows of it before the commit: its owner is told by it, this node as well.
-        let row = Rows::new(NodeId(0), vec![self.row(entry)?]);
+        let row = self.row(entry)?;
+        let place = row.place;
+        let row = Rows::new(NodeId(0), vec![row]);
         let written = transaction.query_typed(SCHEDULE, &row.params()).await.map_err(explain)?;
-        Ok(row.answers(&written)?.pop().unwrap_or(Scheduled::New))
+        let answer = row.answers(&written)?.pop().unwrap_or(Scheduled::New);
+        // Having written, the transaction keeps its lock on the table, so the slot stays until it
+        // ends. But it may have moved before, and a transaction may see the past.
+        if self.store().serves(place.slot).await? {
+            return Ok(answer);
+        }
+        let place = [(&slot(place.slot) as _, Type::INT4), (&place.id as _, Type::INT8)];
+        let undo = "DELETE FROM tickwheel.timer WHERE slot = $1 AND id = $2";
+        transaction.query_typed(undo, &place).await.map_err(explain)?;
+        Err(Error::Moved)
     }
 }
 
