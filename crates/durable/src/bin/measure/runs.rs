@@ -1,5 +1,6 @@
 //! Runs from schedule to acknowledgement.
 
+use crate::cpu;
 use crate::server::Server;
 use hdrhistogram::Histogram;
 use std::error::Error;
@@ -11,11 +12,18 @@ use tickwheel_durable::store::Store;
 use tickwheel_durable::{Due, Durable, Entry, Outcome, StoreTime};
 use tokio_postgres::NoTls;
 
-/// What a run gave, in timers a second, and bytes.
+/// What a run gave, in timers a second.
 pub(crate) struct Run {
     pub(crate) scheduled: f64,
     pub(crate) fired: f64,
+}
+
+/// What a server spent on each whole life, from schedule to acknowledgement.
+pub(crate) struct Life {
+    /// Bytes of its write-ahead log.
     pub(crate) wal: f64,
+    /// Microseconds of its CPU.
+    pub(crate) cpu: f64,
 }
 
 fn entry(number: u64, keyed: bool, delay: Duration) -> Entry {
@@ -25,25 +33,38 @@ fn entry(number: u64, keyed: bool, delay: Duration) -> Entry {
     }
 }
 
-/// Schedules them all as due at once, and waits until all are done.
-async fn run<S: Store>(node: &Durable<S>, timers: u64, keyed: bool) -> Result<Run, Box<dyn Error>> {
+/// Schedules them all far away, and cancels them; returns how many were scheduled in a second.
+async fn schedule<S: Store>(
+    node: &Durable<S>,
+    timers: u64,
+    keyed: bool,
+) -> Result<f64, Box<dyn Error>> {
     while node.stats().slots == 0 {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    // Far away first: what a schedule alone takes.
     let far = Duration::from_secs(86_400);
     let entries = (0..timers).map(|n| entry(n, keyed, far).tag("far")).collect();
     let begun = Instant::now();
     node.schedule_many(entries).await?;
     let scheduled = timers as f64 / begun.elapsed().as_secs_f64();
     node.cancel_tag("far").await?;
+    Ok(scheduled)
+}
+
+/// Schedules them all as due at once, and waits until all are done; returns how many were in a
+/// second.
+async fn live<S: Store>(
+    node: &Durable<S>,
+    timers: u64,
+    keyed: bool,
+) -> Result<f64, Box<dyn Error>> {
     let entries = (0..timers).map(|n| entry(n, keyed, Duration::ZERO)).collect();
     let begun = Instant::now();
     node.schedule_many(entries).await?;
     while node.stats().done < timers {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    Ok(Run { scheduled, fired: timers as f64 / begun.elapsed().as_secs_f64(), wal: 0.0 })
+    Ok(timers as f64 / begun.elapsed().as_secs_f64())
 }
 
 pub(crate) async fn on_a_file(
@@ -53,23 +74,26 @@ pub(crate) async fn on_a_file(
 ) -> Result<Run, Box<dyn Error>> {
     let timer = Timer::builder().start()?;
     let node = Durable::sqlite(file).start(&timer, |_| async { Outcome::Done }).await?;
-    run(&node, timers, keyed).await
+    let scheduled = schedule(&node, timers, keyed).await?;
+    Ok(Run { scheduled, fired: live(&node, timers, keyed).await? })
 }
 
 pub(crate) async fn on_a_server(
     server: &Server,
     timers: u64,
     keyed: bool,
-) -> Result<Run, Box<dyn Error>> {
-    let timer = Timer::builder().start()?;
+) -> Result<(Run, Life), Box<dyn Error>> {
+    let (timer, port) = (Timer::builder().start()?, server.config().get_ports()[0]);
     let node = Durable::postgres(server.config()).namespace(format!("keyed {keyed}"));
     let node = node.start(&timer, |_| async { Outcome::Done }).await?;
-    let before = written(server).await?;
-    let all = run(&node, timers, keyed).await?;
-    // For each timer: a schedule and a cancel, and a whole life.
-    let wal = (written(server).await? - before) as f64 / timers as f64;
+    let scheduled = schedule(&node, timers, keyed).await?;
+    let before = (written(server).await?, cpu::of(port).await?);
+    let fired = live(&node, timers, keyed).await?;
+    let (wal, cpu) = (written(server).await? - before.0, cpu::of(port).await? - before.1);
+    let life =
+        Life { wal: wal as f64 / timers as f64, cpu: cpu.as_secs_f64() * 1e6 / timers as f64 };
     node.drain().await;
-    Ok(Run { wal, ..all })
+    Ok((Run { scheduled, fired }, life))
 }
 
 /// Returns how many bytes of write-ahead log the server has written.
