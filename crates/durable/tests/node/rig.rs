@@ -50,11 +50,12 @@ impl Rig {
         node
     }
 
-    /// Lets time pass, ten milliseconds at a time, and everybody act meanwhile.
+    /// Lets time pass and everybody act meanwhile: ten milliseconds at a time, and ten times as many
+    /// while more than a minute is left, in which nobody looks.
     pub(crate) async fn pass(&self, time: Duration) {
-        let step = Duration::from_millis(10);
         let mut rest = time;
         while !rest.is_zero() {
+            let step = Duration::from_millis(if rest > seconds(60) { 100 } else { 10 });
             self.clock.advance(rest.min(step));
             rest = rest.saturating_sub(step);
             self.timer.advance_clock(Duration::ZERO);

@@ -7,12 +7,11 @@ use crate::entry::Entry;
 use crate::error::Error;
 use crate::store::postgres::Postgres;
 use crate::store::postgres::claims::DONE;
-use crate::store::postgres::columns::{Claims, slot};
+use crate::store::postgres::columns::Claims;
 use crate::store::postgres::link::explain;
 use crate::store::postgres::timers::{Rows, SCHEDULE};
 use crate::store::{Claim, NodeId};
 use tokio_postgres::Transaction;
-use tokio_postgres::types::Type;
 
 impl Durable<Postgres> {
     /// Schedules a timer inside your transaction: it exists if and only if that commits, and not
@@ -22,8 +21,8 @@ impl Durable<Postgres> {
     /// seconds, up to 40 s after it, and more than ten minutes, up to ten minutes.
     ///
     /// The transaction may be of any isolation level: whether the timer's slot is served here is
-    /// looked up again on a connection of the node's own, which sees what has
-    /// [moved](crate::Sharded::move_slots) since the transaction began. Takes two round trips.
+    /// looked up on a connection of the node's own, which sees what has
+    /// [moved](crate::Sharded::move_slots) since the transaction began. Takes three round trips.
     ///
     /// # Errors
     /// [`Error::BadName`], [`Error::PayloadTooLong`]; [`Error::Moved`]: nothing was scheduled; what
@@ -33,21 +32,18 @@ impl Durable<Postgres> {
         transaction: &Transaction<'_>,
         entry: Entry,
     ) -> Result<Scheduled, Error> {
-        // Nobody knows of it before the commit: its owner is told by it, this node as well.
         let row = self.row(entry)?;
-        let place = row.place;
+        // With the lock of one who writes, no slot is closed until the transaction ends. But its
+        // own look may be at the past, in which a slot that has moved since is served here.
+        let lock = "LOCK TABLE tickwheel.timer IN ROW EXCLUSIVE MODE";
+        transaction.batch_execute(lock).await.map_err(explain)?;
+        if !self.store().serves(row.place.slot).await? {
+            return Err(Error::Moved);
+        }
+        // Nobody knows of it before the commit: its owner is told by it, this node as well.
         let row = Rows::new(NodeId(0), vec![row]);
         let written = transaction.query_typed(SCHEDULE, &row.params()).await.map_err(explain)?;
-        let answer = row.answers(&written)?.pop().unwrap_or(Scheduled::New);
-        // Having written, the transaction keeps its lock on the table, so the slot stays until it
-        // ends. But it may have moved before, and a transaction may see the past.
-        if self.store().serves(place.slot).await? {
-            return Ok(answer);
-        }
-        let place = [(&slot(place.slot) as _, Type::INT4), (&place.id as _, Type::INT8)];
-        let undo = "DELETE FROM tickwheel.timer WHERE slot = $1 AND id = $2";
-        transaction.query_typed(undo, &place).await.map_err(explain)?;
-        Err(Error::Moved)
+        Ok(row.answers(&written)?.pop().unwrap_or(Scheduled::New))
     }
 }
 
