@@ -31,7 +31,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     node.schedule_many(vec![
         message(100, "Ada: your order is on its way").tag("ada"),
         message(50, "Ada: your order is packed").tag("ada"),
-        message(70, "Bob: we have an offer").tag("bob"),
+        message(60_000, "Bob: we have an offer").tag("bob"),
     ])
     .await?;
     // Bob wants no more of them. What a handler has already is not taken back.

@@ -18,8 +18,8 @@ async fn call(due: &Due) -> Result<(), &'static str> {
     }
 }
 
-/// Answers what becomes of a call. `due.id` is the same in each attempt: a service that remembers it
-/// does nothing twice.
+/// Answers what becomes of a call. `due.id` is the same in each attempt: a service that remembers
+/// it does nothing twice.
 async fn attempt(due: Due) -> Outcome {
     let key = due.key.clone().unwrap_or_default();
     match call(&due).await {

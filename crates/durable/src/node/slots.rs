@@ -87,9 +87,9 @@ impl Slots {
         std::mem::take(&mut self.lock().news)
     }
 
-    /// Begins to leave slots until no more than `keep` stay, at most `at_most` more at a time. First
-    /// those with nothing in flight: a slow handler keeps its slot from being released, and until
-    /// then nobody claims there.
+    /// Begins to leave slots until no more than `keep` stay, at most `at_most` more at a time.
+    /// First those with nothing in flight: a slow handler keeps its slot from being released, and
+    /// until then nobody claims there.
     pub(crate) fn leave(&self, keep: usize, at_most: usize) {
         let mut state = self.lock();
         let State { owned, in_flight, .. } = &mut *state;

@@ -19,8 +19,8 @@ use std::path::PathBuf;
 /// without keys. A life is a schedule, a claim and an acknowledgement. Scheduled and fired: all are
 /// due at once, from the first schedule to the last acknowledgement. Takeover: how late the latest
 /// timer is when nodes die. CPU with nothing to do: of a node in a process of its own for 20 s, and
-/// of the server meanwhile, beside timers a week away, and beside none; what the node uses is its 50
-/// queries a second. SKIP LOCKED: two pollers without pauses on the same table, which is full
+/// of the server meanwhile, beside timers a week away, and beside none; what the node uses is its
+/// 50 queries a second. SKIP LOCKED: two pollers without pauses on the same table, which is full
 /// before; without schedules and handlers.
 #[derive(Parser)]
 struct Options {
