@@ -50,8 +50,8 @@ impl Rig {
         node
     }
 
-    /// Lets time pass and everybody act meanwhile: ten milliseconds at a time, and ten times as many
-    /// while more than a minute is left, in which nobody looks.
+    /// Lets time pass and everybody act meanwhile: ten milliseconds at a time, and ten times as
+    /// many while more than a minute is left, in which nobody looks.
     pub(crate) async fn pass(&self, time: Duration) {
         let mut rest = time;
         while !rest.is_zero() {
