@@ -15,14 +15,14 @@
 mod delta;
 
 use delta::Delta;
-use quickcheck::{Arbitrary, Gen, QuickCheck};
+use quickcheck::{Arbitrary, Gen};
 use tickwheel::{LocalTimer, TimerKey};
 
 /// The last deadline.
 const END: u64 = u64::MAX - 1;
 
 #[derive(Clone, Copy, Debug)]
-struct Config {
+pub(crate) struct Config {
     wheel_size: usize,
     start: u64,
     /// A timer at the end of time keeps the coarsest wheel in use.
@@ -48,7 +48,7 @@ impl Arbitrary for Config {
 
 /// Timers are chosen by their number, modulo of how many there were, gone ones included.
 #[derive(Clone, Copy, Debug)]
-enum Op {
+pub(crate) enum Op {
     Add(Delta),
     Cancel(usize),
     Reschedule(usize, Delta),
@@ -208,18 +208,20 @@ impl Run {
     }
 }
 
+/// Does all this to a timer and to the model: also what `tests/fuzz/` does.
+pub(crate) fn property(config: Config, ops: Vec<Op>) {
+    let mut run = Run::new(config);
+    ops.into_iter().for_each(|op| run.apply(op));
+    run.advance(END);
+    run.compare();
+    assert_eq!(run.real.len(), 0, "all that is left expires at the end of time");
+}
+
 #[test]
 fn the_timer_does_what_the_model_says_after_every_step() {
-    fn property(config: Config, ops: Vec<Op>) {
-        let mut run = Run::new(config);
-        ops.into_iter().for_each(|op| run.apply(op));
-        run.advance(END);
-        run.compare();
-        assert_eq!(run.real.len(), 0, "all that is left expires at the end of time");
-    }
     let sequences = std::env::var("QUICKCHECK_TESTS")
         .map_or(5000, |tests| tests.parse().expect("QUICKCHECK_TESTS is a number"));
-    let mut quickcheck = QuickCheck::new().rng(Gen::new(80)).tests(sequences);
+    let mut quickcheck = quickcheck::QuickCheck::new().rng(Gen::new(80)).tests(sequences);
     quickcheck = quickcheck.max_tests(sequences).min_tests_passed(sequences);
     quickcheck.quickcheck(property as fn(Config, Vec<Op>));
 }

@@ -1,10 +1,15 @@
 //! The behaviour of `KeyedTimer`, in virtual time.
 
+#[path = "../common/delta.rs"]
+mod delta;
 mod edges;
 mod entries;
 mod model;
 mod owners;
 mod races;
+mod steps;
+#[path = "../common/times.rs"]
+mod times;
 mod visits;
 
 use std::sync::mpsc::{Receiver, channel};

@@ -8,13 +8,15 @@
 mod delta;
 mod model;
 mod ops;
+#[path = "../common/times.rs"]
+mod times;
 
-use model::{Moment, Timer as Expected};
-use ops::{Config, How, Op, Span};
-use quickcheck::{Gen, QuickCheck};
+use model::Timer as Expected;
+use ops::Op;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tickwheel::{AddError, Cancel, ManualClock, Timeout, Timer, TimerEntry, When};
+use times::{Config, How, Moment, Span};
 
 /// Both, side by side. Timer `n` has the payload `n`.
 struct Run {
@@ -84,21 +86,8 @@ impl Run {
         span.resolve(self.now.nanos, &self.config, &like)
     }
 
-    /// Returns what to tell the timer so that it means `moment`, and the moment that it is to
-    /// understand.
     fn when(&self, moment: u64, how: How) -> (When, u64) {
-        match how {
-            How::After => {
-                let delay = Duration::from_nanos(moment.saturating_sub(self.now.nanos));
-                (When::After(delay), moment.max(self.now.nanos))
-            }
-            How::At => (When::At(self.origin + Duration::from_nanos(moment)), moment),
-            How::AfterMax => (When::After(Duration::MAX), u64::MAX),
-            How::BeforeTheStart => {
-                let early = Duration::from_nanos(moment % 1_000_000_007);
-                (When::At(self.origin.checked_sub(early).unwrap_or(self.origin)), 0)
-            }
-        }
+        how.when(moment, self.now.nanos, self.origin)
     }
 
     /// Calls `what` with the nth timer of all, gone ones included.
@@ -199,7 +188,9 @@ impl Run {
             self.real.assert_invariants();
         }
         let first = self.expected.iter().filter(|timer| timer.is_pending());
-        let first = first.map(|timer| self.now.tick_end(timer.deadline)).min();
+        let first = first
+            .map(|timer| self.now.tick_of(timer.deadline).saturating_mul(self.config.tick))
+            .min();
         let next = self.real.next_expiration().map(|next| {
             let next = nanos(next - self.origin);
             assert!(next >= nanos(self.clock.now() - self.origin), "in the past");
@@ -264,13 +255,16 @@ fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).expect("within 584 years")
 }
 
+/// Does all this to a timer and to the model: also what `tests/fuzz/` does.
+pub(crate) fn property(config: Config, ops: Vec<Op>) {
+    let mut run = Run::new(config);
+    ops.into_iter().for_each(|op| run.apply(op));
+    run.shut_down();
+}
+
 #[test]
 fn the_timer_does_what_the_model_says_after_every_step() {
-    fn property(config: Config, ops: Vec<Op>) {
-        let mut run = Run::new(config);
-        ops.into_iter().for_each(|op| run.apply(op));
-        run.shut_down();
-    }
+    use quickcheck::{Gen, QuickCheck};
     let sequences = std::env::var("QUICKCHECK_TESTS")
         .map_or(3000, |tests| tests.parse().expect("QUICKCHECK_TESTS is a number"));
     let mut quickcheck = QuickCheck::new().rng(Gen::new(80)).tests(sequences);

@@ -7,35 +7,8 @@
 //! extended before that `advance_clock` expires in it if its new deadline has passed, and is like
 //! any other if not.
 
+use super::times::{Moment, NEVER};
 use tickwheel::Cancel;
-
-/// The last deadline, which never comes.
-const NEVER: u64 = u64::MAX - 1;
-
-/// A time, in nanoseconds since the timer was built.
-pub(crate) struct Moment {
-    pub(crate) nanos: u64,
-    tick: u64,
-}
-
-impl Moment {
-    pub(crate) fn new(nanos: u64, tick: u64) -> Self {
-        Moment { nanos: nanos.min(NEVER - 1), tick }
-    }
-
-    fn rounded_down(&self) -> u64 {
-        self.nanos / self.tick
-    }
-
-    fn tick_of(&self, deadline: u64) -> u64 {
-        deadline.div_ceil(self.tick)
-    }
-
-    /// Returns when the tick of `deadline` has come.
-    pub(crate) fn tick_end(&self, deadline: u64) -> u64 {
-        self.tick_of(deadline).saturating_mul(self.tick)
-    }
-}
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum State {

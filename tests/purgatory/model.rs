@@ -5,7 +5,6 @@
 use crate::naive::{Naive, State};
 use crate::script::{Log, Script, What};
 use crate::steps::{KEYS, Step, Then};
-use quickcheck::{Gen, QuickCheck};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -209,13 +208,16 @@ impl Run {
     }
 }
 
+/// Does all this to a purgatory and to the model: also what `tests/fuzz/` does.
+pub(crate) fn property(steps: Vec<Step>) {
+    let mut run = Run::new();
+    steps.into_iter().for_each(|step| run.apply(step));
+    run.shut_down();
+}
+
 #[test]
 fn the_purgatory_does_what_the_model_says_after_every_step() {
-    fn property(steps: Vec<Step>) {
-        let mut run = Run::new();
-        steps.into_iter().for_each(|step| run.apply(step));
-        run.shut_down();
-    }
+    use quickcheck::{Gen, QuickCheck};
     let sequences = std::env::var("QUICKCHECK_TESTS")
         .map_or(1500, |tests| tests.parse().expect("QUICKCHECK_TESTS is a number"));
     let mut quickcheck = QuickCheck::new().rng(Gen::new(100)).tests(sequences);
