@@ -61,5 +61,6 @@ mod tests {
         let others = [take(|pooled: &Pooled| pooled.0 == 1, || Pooled(4)), take(all, || Pooled(5))];
         assert!(std::ptr::eq(first, made[0]) && std::ptr::eq(others[1], made[1]));
         assert_eq!(others[0].0, 4);
+        [first, others[0], others[1]].into_iter().for_each(put); // What is not there is leaked.
     }
 }

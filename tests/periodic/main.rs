@@ -189,7 +189,7 @@ fn a_run_that_takes_longer_than_the_period_meets_itself_only_if_it_may() {
         let (timer, clock) = (fixture.timer.clone(), fixture.clock.clone());
         let (sender, depths) = channel();
         let depth = std::sync::atomic::AtomicU32::new(0);
-        let _series = periodic.start(&fixture.timer, move |run| {
+        let series = periodic.start(&fixture.timer, move |run| {
             use std::sync::atomic::Ordering::Relaxed;
             sender.send(depth.fetch_add(1, Relaxed)).unwrap();
             if run.number() < 3 {
@@ -201,6 +201,7 @@ fn a_run_that_takes_longer_than_the_period_meets_itself_only_if_it_may() {
         fixture.advance(10 * MS);
         let deepest = depths.try_iter().take(4).max();
         assert_eq!(deepest, Some(if overlaps { 3 } else { 0 }));
+        series.unwrap().cancel(); // Its task keeps the timer, which keeps the task.
     }
 }
 
