@@ -1,6 +1,6 @@
 //! The figures of a node of durable timers, and the names of their metrics.
 
-use crate::figures::LatenessFigures;
+use crate::lateness::LatenessFigures;
 use serde::{Deserialize, Serialize};
 
 /// The figures of a node of durable timers: counts since its start, and its present load. They are
@@ -58,20 +58,13 @@ impl DurableFigures {
             swept: stats.swept,
             errors: stats.errors,
             leases_lost: stats.leases_lost,
-            lateness: lateness(&stats.lateness),
+            lateness: LatenessFigures::new(stats.lateness.sum(), stats.lateness.bars()),
             near: stats.near,
             ready: stats.ready,
             in_flight: stats.in_flight,
             slots: stats.slots,
         }
     }
-}
-
-#[cfg(feature = "durable")]
-fn lateness(lateness: &tickwheel_durable::Lateness) -> LatenessFigures {
-    let nanos = |time: std::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-    let bars = lateness.bars().map(|(up_to, count)| (nanos(up_to), count));
-    LatenessFigures { sum_ns: nanos(lateness.sum()), bars: bars.collect() }
 }
 
 /// The end of a metric's name, its help, and where its value is.

@@ -1,9 +1,8 @@
 //! The encoding: which metrics there are, and their names, labels and help.
 
 use crate::durable::{self, DurableFigures};
-use crate::figures::{
-    Count, Figures, LatenessFigures, LeaseFigures, LevelFigures, PurgatoryFigures, TimerFigures,
-};
+use crate::figures::{Count, Figures, LeaseFigures, LevelFigures, PurgatoryFigures, TimerFigures};
+use crate::lateness::LatenessFigures;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;

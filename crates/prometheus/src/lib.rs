@@ -6,8 +6,10 @@
 mod metrics;
 mod durable;
 mod figures;
+mod lateness;
 mod encode;
 
 pub use durable::DurableFigures;
-pub use figures::{Count, Figures, LatenessFigures, LevelFigures, PurgatoryFigures, TimerFigures};
+pub use figures::{Count, Figures, LevelFigures, PurgatoryFigures, TimerFigures};
+pub use lateness::LatenessFigures;
 pub use metrics::Metrics;

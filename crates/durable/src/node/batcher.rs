@@ -1,7 +1,7 @@
 //! Calls of many callers, put together into one for the store.
 
 use crate::error::Error;
-use crate::node::counters::Count;
+use crate::node::count::Count;
 use crate::store::{KeyName, NewRow};
 use crate::time::StoreTime;
 use std::collections::HashSet;

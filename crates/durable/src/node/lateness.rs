@@ -1,6 +1,6 @@
 //! How late timers were claimed: a histogram.
 
-use crate::node::counters::Count;
+use crate::node::count::Count;
 use std::fmt;
 use std::time::Duration;
 

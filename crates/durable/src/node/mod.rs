@@ -4,6 +4,7 @@ pub(crate) mod acker;
 pub(crate) mod batcher;
 pub(crate) mod claimer;
 pub(crate) mod clock;
+pub(crate) mod count;
 pub(crate) mod counters;
 pub(crate) mod lateness;
 pub(crate) mod loader;
