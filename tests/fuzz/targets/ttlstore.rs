@@ -1,6 +1,8 @@
 //! What arrives on a connection of ttlstore: its requests do not depend on the pieces they come in.
 #![no_main]
 
+#[path = "../../../examples/ttlstore/src/line.rs"]
+mod line;
 #[path = "../../../examples/ttlstore/src/request.rs"]
 #[allow(dead_code, reason = "the server uses more of it")]
 mod request;
