@@ -60,7 +60,7 @@ fn nothing_comes_between() {
             for number in 0.. {
                 let mut pipe = redis::pipe();
                 pipe.atomic();
-                for key in 0..100 {
+                for key in 0..1000 {
                     pipe.set(key, number).ignore();
                 }
                 pipe.exec(&mut writer).expect("a reply");
@@ -72,11 +72,11 @@ fn nothing_comes_between() {
         let mut reader = server.client();
         let mut pipe = redis::pipe();
         pipe.atomic();
-        for key in 0..100 {
+        for key in 0..1000 {
             pipe.get(key);
         }
         type Seen = RedisResult<BTreeSet<Option<u64>>>;
-        let seen: Vec<Seen> = (0..300).map(|_| pipe.query(&mut reader)).collect();
+        let seen: Vec<Seen> = (0..200).map(|_| pipe.query(&mut reader)).collect();
         is_over.store(true, Ordering::Relaxed);
         for numbers in seen {
             assert_eq!(numbers.as_ref().map(BTreeSet::len), Ok(1), "{numbers:?}");
