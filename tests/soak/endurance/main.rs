@@ -79,10 +79,14 @@ fn main() -> ExitCode {
     });
     let start = Instant::now();
     let unsettled = || ledger.due(load.timer.now() - Duration::from_nanos(options.tick_ns));
-    while unsettled() > 0 && start.elapsed() < PATIENCE {
+    // Looked at once a time: more fall due meanwhile.
+    let overdue = loop {
+        let overdue = unsettled();
+        if overdue == 0 || start.elapsed() >= PATIENCE {
+            break overdue;
+        }
         thread::sleep(Duration::from_millis(10));
-    }
-    let overdue = unsettled();
+    };
     let stats = load.timer.stats();
     load.end();
     let report = Report { ledger: &ledger, samples: &samples, stats, overdue, flat: options.flat };
