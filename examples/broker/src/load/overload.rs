@@ -87,13 +87,7 @@ async fn phases(
         flood.answered() as f64 / length.as_secs_f64()
     };
     let mut probes = Probes::start(server.address, &timer).await?;
-    timer.sleep(Duration::from_secs(1)).await?;
-    probes.take()?;
-    timer.sleep(length).await?;
-    let memory_mib = server.resident_mib()?;
-    let name = "before";
-    let before = Phase { name, offered: 0.0, answered: 0.0, probes: probes.take()?, memory_mib };
-
+    let before = calm("before", server, &mut probes, &timer, length).await?;
     let offered = TIMES * capacity;
     let every = Duration::from_secs_f64(f64::from(CONNECTIONS) / offered);
     let flood = Flood::start(server, CONNECTIONS, &timer, Some(every), &crowd).await?;
@@ -118,13 +112,23 @@ async fn phases(
         }
     }
     let recovered = stopped.elapsed();
+    let after = calm("after", server, &mut probes, &timer, length).await?;
+    Ok(([before, during, after], recovered))
+}
+
+/// Measures how it is while nobody offers too much, beginning a second from now.
+async fn calm(
+    name: &'static str,
+    server: &Process,
+    probes: &mut Probes,
+    timer: &Timer,
+    length: Duration,
+) -> Result<Phase, Failure> {
     timer.sleep(Duration::from_secs(1)).await?;
     probes.take()?;
     timer.sleep(length).await?;
     let memory_mib = server.resident_mib()?;
-    let name = "after";
-    let after = Phase { name, offered: 0.0, answered: 0.0, probes: probes.take()?, memory_mib };
-    Ok(([before, during, after], recovered))
+    Ok(Phase { name, offered: 0.0, answered: 0.0, probes: probes.take()?, memory_mib })
 }
 
 /// Produces over many connections. Ends when it is dropped.
