@@ -1,0 +1,20 @@
+"""The tracked files of the repository, and copies of them that keep what was built."""
+
+import subprocess
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+def tracked():
+    """The names of the tracked files that exist."""
+    names = subprocess.run(["git", "-C", ROOT, "ls-files", "-z"], check=True,
+                           stdout=subprocess.PIPE, text=True).stdout.split("\0")
+    return [name for name in names if name and (ROOT / name).is_file()]
+
+
+def put(target, content):
+    """Writes a file, unless it has this content: then its time stays, and nothing is rebuilt."""
+    if not target.exists() or target.read_bytes() != content:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content)
