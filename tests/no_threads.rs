@@ -68,7 +68,7 @@ fn a_reaper_that_cannot_start_is_an_error() {
     // A thread with a stack that no address space has room for.
     run_inside(|own| {
         let mut command = Command::new(own);
-        command.env("RUST_MIN_STACK", (1_u64 << 50).to_string());
+        command.env("RUST_MIN_STACK", (usize::MAX / 8 * 7).to_string());
         command
     });
 }
