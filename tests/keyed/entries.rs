@@ -33,6 +33,7 @@ fn an_entry_tells_what_there_is_and_changes_it() {
         entry.touch_at(now);
         assert_eq!(entry.deadline(), Some(now + 20 * MS), "it never moves to an earlier one");
         entry.reschedule_at(now + HOUR);
+        assert_eq!(entry.deadline(), Some(now + HOUR));
         entry.reschedule(2 * MS);
     });
     assert_eq!((fixture.advance(MS), fixture.advance(MS)), (vec![], vec![(1, 13)]));

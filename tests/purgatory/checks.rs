@@ -3,7 +3,8 @@
 use crate::What::{Cancelled, Checked, Completed, Dropped};
 use crate::reentrancy::hand;
 use crate::{Fixture, HOUR, Script};
-use tickwheel::purgatory::{Pending, WatchError};
+use tickwheel::Timer;
+use tickwheel::purgatory::{Pending, Purgatory, WatchError};
 
 /// Its trigger meets itself, held: one more check, however many triggers.
 #[test]
@@ -102,31 +103,36 @@ fn a_check_may_cancel_for_its_key_and_shut_down() {
     }
 }
 
-/// While it is being added it can't be cancelled by its key; after a shutdown it goes back, unless
-/// that check completes it.
+/// While it is being added it can't be cancelled by its key; after a shutdown of the purgatory or of
+/// its timer it goes back, unless that check completes it.
 #[test]
 fn the_second_check_may_cancel_for_its_key_and_shut_down() {
-    for (shutdown, holds) in [(true, true), (true, false), (false, true), (false, false)] {
-        let fixture = Fixture::new();
-        let (purgatory, mut checks) = (fixture.purgatory.clone(), 0);
-        let script = fixture.script(1).when(move || {
-            checks += 1;
-            if checks == 2 {
-                let others =
-                    if shutdown { purgatory.shutdown() } else { purgatory.cancel_for_key(&1) };
-                assert!(others.is_empty());
+    type Act = fn(&Purgatory<u32, Script>, &Timer);
+    let by_key: Act = |purgatory, _| assert!(purgatory.cancel_for_key(&1).is_empty());
+    let by_purgatory: Act = |purgatory, _| assert!(purgatory.shutdown().is_empty());
+    let by_timer: Act = |_, timer| assert!(timer.shutdown().is_empty());
+    for (act, shutdown) in [(by_key, false), (by_purgatory, true), (by_timer, true)] {
+        for holds in [true, false] {
+            let fixture = Fixture::new();
+            let (purgatory, timer) = (fixture.purgatory.clone(), fixture.timer.clone());
+            let mut checks = 0;
+            let script = fixture.script(1).when(move || {
+                checks += 1;
+                if checks == 2 {
+                    act(&purgatory, &timer);
+                }
+                checks == 2 && holds
+            });
+            let watch = fixture.purgatory.try_complete_else_watch(script, HOUR, &[1]);
+            match watch {
+                Err(WatchError::Shutdown(script)) => assert!(shutdown && !holds && script.id == 1),
+                Ok(watch) => assert!(watch.is_completed() == holds && (holds || !shutdown)),
+                Err(error) => panic!("{error}"),
             }
-            checks == 2 && holds
-        });
-        let watch = fixture.purgatory.try_complete_else_watch(script, HOUR, &[1]);
-        match watch {
-            Err(WatchError::Shutdown(script)) => assert!(shutdown && !holds && script.id == 1),
-            Ok(watch) => assert!(watch.is_completed() == holds && (holds || !shutdown)),
-            Err(error) => panic!("{error}"),
+            let called = if holds { vec![1] } else { vec![] };
+            assert_eq!(fixture.log.of(Completed), called);
+            assert_eq!(fixture.purgatory.delayed(), usize::from(!shutdown && !holds));
+            assert_eq!(fixture.purgatory.stats().panicked, 0);
         }
-        let called = if holds { vec![1] } else { vec![] };
-        assert_eq!(fixture.log.of(Completed), called);
-        assert_eq!(fixture.purgatory.delayed(), usize::from(!shutdown && !holds));
-        assert_eq!(fixture.purgatory.stats().panicked, 0);
     }
 }
