@@ -47,11 +47,11 @@ fn watch<const N: usize>(
     }
 }
 
-/// Triggers its own key in its third and fourth check; its fifth, on the executor, calls `fifth`
-/// and drops the last purgatory.
+/// Triggers its own key in its third and fourth check; its fifth, on the executor, drops the last
+/// purgatory and calls `then`.
 fn outlives<const N: usize>(
     purgatory: P<N>,
-    mut fifth: impl FnMut() + Send + 'static,
+    mut then: impl FnMut() + Send + 'static,
 ) -> Pending<u32, Op<N>> {
     let last = Arc::new(Mutex::new(Some(purgatory.clone())));
     let mut checks = 0;
@@ -64,9 +64,9 @@ fn outlives<const N: usize>(
                 assert_eq!(purgatory.check_and_complete(&0), 0);
             }
             _ => {
-                fifth();
                 let purgatory = last.lock().unwrap().take();
                 drop(purgatory);
+                then();
             }
         }
         false
@@ -100,6 +100,32 @@ fn an_operation_that_outlives_its_purgatory_does_not_keep_the_executor() {
     assert!(timer.is_empty());
     drop(timer);
     assert!(gone.load(SeqCst), "purgatory and timer are gone, nothing is left, and the executor?");
+}
+
+/// The shards of a purgatory serve the next one of its types, but only when nothing is left in them.
+#[test]
+fn an_operation_that_outlives_its_purgatory_is_not_in_the_next() {
+    let timer = Timer::builder().clock(ManualClock::new()).build().unwrap();
+    let (next, held) = (Arc::new(Mutex::new(None)), timer.clone());
+    let (made, is_done) = (Arc::clone(&next), Arc::new(AtomicBool::new(false)));
+    let done = Arc::clone(&is_done);
+    let left = outlives::<6>(Purgatory::new(&timer), move || {
+        let purgatory = P::<6>::new(&held);
+        assert_eq!((purgatory.delayed(), purgatory.watched()), (0, 0));
+        let mut op = Op::when(|| false);
+        let set = Arc::clone(&done);
+        op.done = Some(Box::new(move || set.store(true, SeqCst)));
+        let pending = watch(&purgatory, op, HOUR, &[0]);
+        *made.lock().unwrap() = Some((purgatory, pending));
+    });
+    assert_eq!(timer.advance_clock(Duration::ZERO), 1);
+    let (purgatory, pending) = next.lock().unwrap().take().unwrap();
+    assert!(!left.is_pending() && pending.is_pending());
+    assert_eq!((purgatory.delayed(), purgatory.watched()), (1, 1));
+    purgatory.assert_invariants();
+    assert_eq!((purgatory.stats().panicked, timer.stats().panicked), (0, 0));
+    assert!(pending.force_complete() && is_done.load(SeqCst));
+    assert_eq!((purgatory.delayed(), purgatory.watched(), timer.len()), (0, 0, 0));
 }
 
 /// The same where a handle's cancel meets the drop of the last clone.
