@@ -106,11 +106,12 @@ mod tests {
         clock.advance(FRESH);
         store.observe(asked, at(1_014)); // but an old one is given up for it.
         assert_eq!((store.earliest(), store.latest()), (at(1_014), at(1_026)));
-        for set in [5, 2_000] {
+        for (set, took) in [(5, 1), (2_000, 2), (7, 3)] {
             let asked = timer.now();
-            clock.advance(Duration::from_secs(1));
-            store.observe(asked, at(set)); // A clock that was set is believed at once.
-            assert_eq!((store.earliest(), store.latest()), (at(set), at(set + 1)));
+            clock.advance(Duration::from_secs(took));
+            // A clock that was set is believed at once, however slow the answer.
+            store.observe(asked, at(set));
+            assert_eq!((store.earliest(), store.latest()), (at(set), at(set + took)));
         }
     }
 }

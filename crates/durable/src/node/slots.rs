@@ -160,3 +160,41 @@ impl Slots {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::StoreTime;
+
+    /// Slot 1 of 0, 1 and 2 has something in flight.
+    fn slots() -> Slots {
+        let slots = Slots::default();
+        slots.reconcile(&[0, 1, 2].map(|slot| Owned { slot, epoch: 7 }));
+        slots.lock().in_flight.insert(Owned { slot: 1, epoch: 7 }, 1);
+        slots
+    }
+
+    #[test]
+    fn idle_slots_leave_before_one_in_which_a_handler_runs() {
+        // The order of a map is another one each time.
+        for _ in 0..50 {
+            let slots = slots();
+            slots.leave(1, 2);
+            let mut left: Vec<u32> = slots.take_left().iter().map(|owned| owned.slot).collect();
+            left.sort_unstable();
+            assert_eq!((left, slots.all()), (vec![0, 2], vec![1]));
+        }
+    }
+
+    #[test]
+    fn at_most_so_many_leave_at_a_time_and_the_busy_one_when_it_has_ended() {
+        let slots = slots();
+        slots.leave(0, 1);
+        assert_eq!(slots.take_left().len(), 1);
+        slots.leave(0, 2);
+        assert_eq!((slots.take_left().len(), slots.all()), (1, vec![1]));
+        let place = Place { due: StoreTime::MIN, slot: 1, id: 0 };
+        slots.end_claim(&Claim { place, epoch: 7 });
+        assert_eq!((slots.take_left().len(), slots.len()), (1, 0));
+    }
+}
