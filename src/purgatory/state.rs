@@ -317,6 +317,19 @@ mod tests {
     }
 
     #[test]
+    fn an_expiry_does_not_wait_for_a_check_on_its_way_after_another_was_the_last() {
+        let mut state = idle();
+        assert_eq!((state.trigger(true), state.trigger(true)), (Claim::Won, Claim::Deferred));
+        assert_eq!(
+            (state.release(false), state.end(EndedBy::Expired)),
+            (HANDS_ON, Claim::Deferred)
+        );
+        assert_eq!((state.trigger(true), state.release(true)), (Claim::Won, EXPIRES));
+        assert_eq!(state.end(EndedBy::Expired), Claim::Won);
+        assert_eq!(state.arrive(true), Claim::Lost);
+    }
+
+    #[test]
     fn what_is_still_being_added_goes_back_after_a_shutdown_unless_it_is_complete() {
         let mut state = OperationState::adding();
         assert_eq!(state.end(EndedBy::Cancelled), Claim::Deferred);

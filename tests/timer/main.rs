@@ -1,5 +1,6 @@
 //! The behaviour of `Timer`, one rule of its documentation per test. Time is a `ManualClock`.
 
+mod batches;
 mod deadlines;
 mod figures;
 mod handles;
