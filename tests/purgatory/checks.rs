@@ -103,7 +103,7 @@ fn a_check_may_cancel_for_its_key_and_shut_down() {
     }
 }
 
-/// While it is being added it can't be cancelled by its key; after a shutdown of the purgatory or of
+/// While it is being added it can't be cancelled by its key; after a shutdown of the purgatory or
 /// its timer it goes back, unless that check completes it.
 #[test]
 fn the_second_check_may_cancel_for_its_key_and_shut_down() {

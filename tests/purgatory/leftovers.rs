@@ -102,7 +102,7 @@ fn an_operation_that_outlives_its_purgatory_does_not_keep_the_executor() {
     assert!(gone.load(SeqCst), "purgatory and timer are gone, nothing is left, and the executor?");
 }
 
-/// The shards of a purgatory serve the next one of its types, but only when nothing is left in them.
+/// The shards of a purgatory serve the next one of its types, but only when they are empty.
 #[test]
 fn an_operation_that_outlives_its_purgatory_is_not_in_the_next() {
     let timer = Timer::builder().clock(ManualClock::new()).build().unwrap();
