@@ -60,6 +60,24 @@ fn it_sleeps_until_the_next_expiration_and_not_at_all_if_there_is_none() {
     assert_eq!([near, far, later].map(|expired| expired.load(Ordering::Relaxed)), [1, 0, 0]);
 }
 
+/// Each has a bucket of its own, and there are more of them than are taken out in one step.
+#[test]
+fn it_does_not_sleep_until_what_was_cancelled() {
+    let fixture = Fixture::new();
+    let (slept, start) = (RefCell::new(Vec::new()), fixture.clock.now());
+    let sleep_until = |next: Instant| {
+        slept.borrow_mut().push(next - start);
+        pending::<()>()
+    };
+    let near = (1..150).map(|n| fixture.timer.after(MS * n, || ()).expect("there is room"));
+    let near: Vec<_> = near.collect();
+    fixture.add(FAR);
+    assert!(near.iter().all(|timeout| timeout.cancel().is_cancelled()));
+    let mut drive = pin!(fixture.timer.drive(sleep_until));
+    assert_eq!(fixture.poll(drive.as_mut()), Poll::Pending);
+    assert_eq!(slept.take(), [FAR]);
+}
+
 #[test]
 fn it_advances_when_its_sleep_completes() {
     // Of the real clock: the sleep is always complete, so each poll asks to be polled again.

@@ -210,6 +210,18 @@ fn an_idle_timer_does_not_wake_up() {
     assert!(timer.stats().wakeups <= 2, "cancelled timers are left in the queue");
 }
 
+/// Real time goes on far beyond the moment for which the reaper waits, and means nothing to it.
+#[test]
+fn a_reaper_on_a_manual_clock_does_not_wake_up_by_itself() {
+    let clock = ManualClock::new();
+    let timer = Timer::builder().clock(clock).executor(|_: u32| ()).start().unwrap();
+    timer.add(TimerEntry::after(MS, 1)).unwrap();
+    sleeping(&timer);
+    std::thread::sleep(100 * MS);
+    assert!(timer.stats().wakeups <= 2, "{} wake-ups", timer.stats().wakeups);
+    assert_eq!(timer.len(), 1);
+}
+
 /// Each has a bucket of its own. The reaper wakes for the first one, and finds all of them empty.
 #[test]
 fn cancelled_timers_do_not_wake_it_one_by_one() {
