@@ -9,8 +9,6 @@ use tickwheel::Stats;
 
 /// By how much memory may grow.
 const FLAT: f64 = 0.01;
-/// The system's allocator has an arena for each thread, and gives back whole pages only.
-const ARENAS_BYTES: f64 = 1e6;
 
 pub(crate) struct Report<'a> {
     pub(crate) ledger: &'a Ledger,
@@ -29,11 +27,10 @@ impl Report<'_> {
     }
 
     fn is_flat(&self) -> bool {
-        let is_flat = |(first, last): (f64, f64), slack| last <= first * (1.0 + FLAT) + slack;
+        let is_flat = |(first, last): (f64, f64)| last <= first * (1.0 + FLAT);
         let growth = self.samples.growth();
         growth.is_some_and(|[in_use, resident]| {
-            let arenas_are_flat = is_flat(resident, ARENAS_BYTES) || !self.samples.is_warm();
-            is_flat(in_use, 0.0) && arenas_are_flat
+            is_flat(in_use) && (is_flat(resident) || !self.samples.is_warm())
         })
     }
 
