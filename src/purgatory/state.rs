@@ -304,26 +304,27 @@ mod tests {
         }
     }
 
-    #[test]
-    fn an_expiry_waits_for_a_check_that_is_on_its_way_and_that_is_the_last() {
+    /// Returns the state of an operation whose time is up, and a check of which is on its way.
+    fn expired_and_handed_on() -> OperationState {
         let mut state = idle();
         assert_eq!((state.trigger(true), state.trigger(true)), (Claim::Won, Claim::Deferred));
         assert_eq!(
             (state.release(false), state.end(EndedBy::Expired)),
             (HANDS_ON, Claim::Deferred)
         );
+        state
+    }
+
+    #[test]
+    fn an_expiry_waits_for_a_check_that_is_on_its_way_and_that_is_the_last() {
+        let mut state = expired_and_handed_on();
         assert_eq!((state.arrive(true), state.trigger(true)), (Claim::Won, Claim::Lost));
         assert_eq!((state.release(true), state.end(EndedBy::Expired)), (EXPIRES, Claim::Won));
     }
 
     #[test]
     fn an_expiry_does_not_wait_for_a_check_on_its_way_after_another_was_the_last() {
-        let mut state = idle();
-        assert_eq!((state.trigger(true), state.trigger(true)), (Claim::Won, Claim::Deferred));
-        assert_eq!(
-            (state.release(false), state.end(EndedBy::Expired)),
-            (HANDS_ON, Claim::Deferred)
-        );
+        let mut state = expired_and_handed_on();
         assert_eq!((state.trigger(true), state.release(true)), (Claim::Won, EXPIRES));
         assert_eq!(state.end(EndedBy::Expired), Claim::Won);
         assert_eq!(state.arrive(true), Claim::Lost);

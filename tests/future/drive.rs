@@ -2,7 +2,7 @@
 
 use crate::{Fixture, HOUR, MS};
 use std::cell::RefCell;
-use std::future::{Future, pending, ready};
+use std::future::{Future, Pending, pending, ready};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,6 +16,15 @@ const FAR: Duration = Duration::from_millis(150);
 impl Fixture {
     fn wakes(&self) -> usize {
         self.wakes.0.swap(0, Ordering::Relaxed)
+    }
+
+    /// Returns a sleep that never ends, and writes down how long it is to be, from now on.
+    fn sleep(&self, slept: &RefCell<Vec<Duration>>) -> impl Fn(Instant) -> Pending<()> {
+        let start = self.clock.now();
+        move |next| {
+            slept.borrow_mut().push(next - start);
+            pending()
+        }
     }
 
     /// Adds a timer, and counts it in what is returned once it has expired.
@@ -33,12 +42,8 @@ impl Fixture {
 #[test]
 fn it_sleeps_until_the_next_expiration_and_not_at_all_if_there_is_none() {
     let fixture = Fixture::new();
-    let (slept, start) = (RefCell::new(Vec::new()), fixture.clock.now());
-    let sleep_until = |next: Instant| {
-        slept.borrow_mut().push(next - start);
-        pending::<()>()
-    };
-    let mut drive = pin!(fixture.timer.drive(sleep_until));
+    let slept = RefCell::new(Vec::new());
+    let mut drive = pin!(fixture.timer.drive(fixture.sleep(&slept)));
     assert_eq!(fixture.poll(drive.as_mut()), Poll::Pending);
     assert!(slept.take().is_empty(), "nothing is pending");
     let far = fixture.add(FAR);
@@ -64,16 +69,12 @@ fn it_sleeps_until_the_next_expiration_and_not_at_all_if_there_is_none() {
 #[test]
 fn it_does_not_sleep_until_what_was_cancelled() {
     let fixture = Fixture::new();
-    let (slept, start) = (RefCell::new(Vec::new()), fixture.clock.now());
-    let sleep_until = |next: Instant| {
-        slept.borrow_mut().push(next - start);
-        pending::<()>()
-    };
+    let slept = RefCell::new(Vec::new());
     let near = (1..150).map(|n| fixture.timer.after(MS * n, || ()).expect("there is room"));
     let near: Vec<_> = near.collect();
     fixture.add(FAR);
     assert!(near.iter().all(|timeout| timeout.cancel().is_cancelled()));
-    let mut drive = pin!(fixture.timer.drive(sleep_until));
+    let mut drive = pin!(fixture.timer.drive(fixture.sleep(&slept)));
     assert_eq!(fixture.poll(drive.as_mut()), Poll::Pending);
     assert_eq!(slept.take(), [FAR]);
 }

@@ -12,13 +12,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from tree import ROOT
+from tree import READERS, ROOT
 
 STORE = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve() / "mutants"
 TREE = STORE / "tree"
-
-# Those read the sources, which are not as they expect.
-READERS = ("house", "docs", "guide", "guarantees")
 
 # How each kind of test is built, and its programs, in the order in which they are asked. The first
 # catches most mutants.
@@ -55,7 +52,7 @@ def environment(kind):
         "CARGO_PROFILE_RELEASE_LTO": "off",
         "CARGO_PROFILE_RELEASE_CODEGEN_UNITS": "16",
         "CARGO_PROFILE_DEV_DEBUG": "0",
-        # Fewer cases than elsewhere: what survives meets all of them.
+        # Fewer cases than elsewhere: a survivor meets every test that reaches it.
         "QUICKCHECK_TESTS": "50",
         "TICKWHEEL_SCHEDULES": "300",
         "TICKWHEEL_EXHAUSTIVE": "300",
