@@ -14,6 +14,11 @@ pub(crate) fn fail_at(number: u64) {
     LEFT.store(number, SeqCst);
 }
 
+/// Returns whether the one that was to fail has failed.
+pub(crate) fn has_failed() -> bool {
+    LEFT.load(SeqCst) == 0
+}
+
 /// Returns whether the present allocation fails.
 fn fails() -> bool {
     LEFT.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)) == Ok(1)
