@@ -56,17 +56,9 @@ impl fmt::Display for Report<'_> {
             late(0.99),
             late(1.0).max(Duration::ZERO)
         )?;
-        if let Some(pairs) = samples.growth() {
-            for (what, (first, last)) in ["in use", "resident"].iter().zip(pairs) {
-                let (percent, mega) = ((last / first - 1.0) * 100.0, 1e6);
-                write!(
-                    f,
-                    "{what} {:.2} -> {:.2} MB ({percent:+.2} %)  ",
-                    first / mega,
-                    last / mega
-                )?;
-            }
-            writeln!(f)?;
+        for (what, tenths) in ["in use", "resident"].iter().zip(samples.tenths()) {
+            let tenths: Vec<_> = tenths.iter().map(|bytes| format!("{:.2}", bytes / 1e6)).collect();
+            writeln!(f, "{what}, MB in each tenth of the time: {}", tenths.join(" "))?;
         }
         let [early, lost, twice, overdue] = self.faults();
         write!(
@@ -78,6 +70,11 @@ impl fmt::Display for Report<'_> {
             ended(End::Completed),
             ended(End::Cancelled),
             ended(End::Returned),
-        )
+        )?;
+        let growth = samples.growth().into_iter().flatten();
+        for (what, (first, last)) in ["in use", "resident"].iter().zip(growth) {
+            write!(f, ", {what} {:+.2} %", (last / first - 1.0) * 100.0)?;
+        }
+        Ok(())
     }
 }

@@ -8,6 +8,9 @@ use std::time::{Duration, Instant, SystemTime};
 const STEP: Duration = Duration::from_millis(20);
 /// Memory is looked at less often: the system walks the page tables for that.
 const STEPS: u32 = 25;
+/// How many samples it takes until memory is warm, which is five minutes: pages come with the
+/// highest peak so far, and new peaks become rare only after minutes.
+const WARM_UP: usize = (300_000 / (STEP.as_millis() * STEPS as u128)) as usize;
 /// Above that the process was stopped, or had no core.
 const GAP: Duration = Duration::from_millis(200);
 
@@ -46,10 +49,9 @@ impl Samples {
         }
     }
 
-    /// Returns whether it lasted for so long that resident memory has warmed up as well: pages come
-    /// with the highest peak so far, and new peaks become rare only after minutes.
+    /// Returns whether it lasted for so long that resident memory has warmed up as well.
     pub(crate) fn is_warm(&self) -> bool {
-        self.memory.len() as u32 * STEPS * STEP >= Duration::from_secs(300)
+        self.memory.len() >= 2 * WARM_UP
     }
 
     /// Returns by how many seconds the wall clock was set to and fro.
@@ -57,16 +59,29 @@ impl Samples {
         self.wall.map_or(0.0, |(least, most)| most - least)
     }
 
-    /// Returns the bytes in use, and the resident ones: the medians of the second third of the time
-    /// and of the last. In the first, all warms up. `None` if it was too short for that.
+    /// Returns the bytes in use, and the resident ones: the medians of the two halves of the time
+    /// after the warm-up, which is a third of it, or five minutes if that is more. `None` if it was
+    /// too short for that.
     pub(crate) fn growth(&self) -> Option<[(f64, f64); 2]> {
         let third = self.memory.len() / 3;
         if third < 3 {
             return None;
         }
-        let (before, last) = (&self.memory[third..2 * third], &self.memory[2 * third..]);
+        let warm_up = if self.is_warm() { third.max(WARM_UP) } else { third };
+        let warm = &self.memory[warm_up..];
+        let (before, last) = warm.split_at(warm.len() / 2);
         let of = |what: fn(&(f64, f64)) -> f64| (median(before, what), median(last, what));
         Some([of(|sample| sample.0), of(|sample| sample.1)])
+    }
+
+    /// Returns the medians of each tenth of the time: the bytes in use, and the resident ones. What
+    /// leaks grows by as much in each, what warms up by less and less.
+    pub(crate) fn tenths(&self) -> [Vec<f64>; 2] {
+        let tenths = || self.memory.chunks_exact((self.memory.len() / 10).max(1)).take(10);
+        [
+            tenths().map(|tenth| median(tenth, |sample| sample.0)).collect(),
+            tenths().map(|tenth| median(tenth, |sample| sample.1)).collect(),
+        ]
     }
 }
 
