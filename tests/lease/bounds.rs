@@ -64,6 +64,27 @@ fn a_round_of_many_leases_takes_one_batch_after_the_other() {
     assert!(lost.iter().all(|(clones, _)| *clones <= 2), "{:?}", lost.iter().max());
 }
 
+/// Also if it is more, or less, than is looked at under one lock.
+#[test]
+fn every_batch_is_as_large_as_the_terms_say() {
+    for size in [1, BATCH, 63, 64, 65, 100, 1_000] {
+        let clock = ManualClock::new();
+        let timer = Timer::builder().clock(clock.clone()).build().unwrap();
+        let (terms, counts) = (LeaseTerms::new(30 * S).batch_size(size), Counts::default());
+        let leases = Leases::new(&timer, terms, counts.clone());
+        let _held: Vec<_> = (0..MANY).map(|key| leases.hold(Counted(key)).unwrap()).collect();
+        clock.advance(10 * S);
+        timer.advance_clock(Duration::ZERO);
+        let calls = counts.0.lock().unwrap();
+        let sizes: Vec<_> = calls.iter().map(|(_, renewed)| *renewed).collect();
+        let sent = (0..MANY as usize).step_by(size);
+        assert!(
+            sizes.iter().copied().eq(sent.map(|sent| size.min(MANY as usize - sent))),
+            "{size}"
+        );
+    }
+}
+
 /// Those that are not in the first batch are released by the store's first call.
 #[derive(Clone, Default)]
 struct Releases {
