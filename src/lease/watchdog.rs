@@ -30,7 +30,8 @@ use std::time::Instant;
 /// renewals that it leaves unanswered count as failed.
 pub trait LeaseStore<K>: Send + Sync + 'static {
     /// Renews these leases, and answers each of them: at once, or later from any thread. A renewal
-    /// that is dropped unanswered counts as failed and is tried again.
+    /// that is dropped unanswered counts as failed and is tried again. A renewal keeps this store
+    /// alive: a store that keeps one for ever, neither answered nor dropped, is never dropped.
     fn renew(&self, batch: Vec<Renewal<K>>)
     where
         K: Hash + Eq + Clone + Send + 'static;
