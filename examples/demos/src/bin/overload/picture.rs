@@ -8,7 +8,6 @@ use std::error::Error;
 use std::path::Path;
 
 const COLORS: [RGBColor; 4] = [BLUE, RED, BLACK, MAGENTA];
-const LOADS: std::ops::Range<f64> = 0.2..1000.0;
 
 /// Draws the report into the file `path`.
 pub(crate) fn draw(path: &Path, report: &Report) -> Result<(), Box<dyn Error>> {
@@ -20,7 +19,7 @@ pub(crate) fn draw(path: &Path, report: &Report) -> Result<(), Box<dyn Error>> {
         &thirds[0],
         ("p99 of lateness until served, ms", true),
         report,
-        (1.0..5_000.0).log_scale(),
+        (1.0..most(report, late)).log_scale(),
         late,
     )?;
     let refused = |row: &Row| {
@@ -28,11 +27,21 @@ pub(crate) fn draw(path: &Path, report: &Report) -> Result<(), Box<dyn Error>> {
         100.0 * refused as f64 / row.offered_per_s.max(1) as f64
     };
     chart(&thirds[1], ("refused, percent", false), report, 0.0..100.0, refused)?;
-    chart(&thirds[2], ("resident memory, MB", false), report, 0.0..20.0, |row| {
-        row.resident_max_mb
-    })?;
+    let resident = |row: &Row| row.resident_max_mb;
+    chart(
+        &thirds[2],
+        ("resident memory, MB", false),
+        report,
+        0.0..most(report, resident),
+        resident,
+    )?;
     area.present()?;
     Ok(())
+}
+
+/// Returns where an axis ends, so that no point lies at its very edge.
+fn most(report: &Report, value: impl Fn(&Row) -> f64) -> f64 {
+    report.0.iter().map(value).fold(1.0, f64::max) * 1.2
 }
 
 fn chart<Y>(
@@ -46,12 +55,14 @@ where
     Y: AsRangedCoord<Value = f64>,
     Y::CoordDescType: Ranged<ValueType = f64> + ValueFormatter<f64>,
 {
+    let load = |row: &Row| row.load;
+    let least = report.0.iter().map(load).fold(1.0, f64::min) / 1.2;
     let mut chart = ChartBuilder::on(area)
         .caption(title, ("sans-serif", 15))
         .margin(10)
         .x_label_area_size(36)
         .y_label_area_size(44)
-        .build_cartesian_2d(LOADS.log_scale(), range)?;
+        .build_cartesian_2d((least..most(report, load)).log_scale(), range)?;
     chart
         .configure_mesh()
         .x_desc("offered / what can be served")
