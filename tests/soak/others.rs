@@ -91,6 +91,40 @@ pub(crate) fn sparse_operations() -> Measured {
     )
 }
 
+/// Completes others when it is completed. Their callbacks are postponed until its own has returned.
+#[derive(Default)]
+struct Completes(Vec<Pending<usize, Completes>>);
+
+impl DelayedOperation for Completes {
+    fn try_complete(&mut self) -> bool {
+        false
+    }
+
+    fn on_complete(&mut self) {
+        self.0.drain(..).for_each(|other| assert!(other.force_complete()));
+    }
+}
+
+/// Completes very many operations in a callback, and drops all.
+pub(crate) fn postponed() -> Measured {
+    let mut bytes = Vec::with_capacity(REPEATS);
+    let before = in_use();
+    for _ in 0..REPEATS {
+        let purgatory = Purgatory::new(&timer());
+        let watch = |operation| {
+            let watch = purgatory.try_complete_else_watch(operation, HOUR, &[0]);
+            watch.expect("there is no limit").pending().expect("it waits")
+        };
+        let others: Vec<_> = (0..scaled(1 << 20)).map(|_| watch(Completes::default())).collect();
+        assert!(watch(Completes(others)).force_complete());
+        assert_eq!(purgatory.delayed(), 0);
+        drop(purgatory);
+        bytes.push(in_use().saturating_sub(before));
+    }
+    let (shape, bound) = ("postponed", bounds::POSTPONED);
+    Measured { shape, bound, spare: SPARE, live: 0, bytes, references: 0, fresh: 0 }
+}
+
 /// Makes, uses and drops timers, and what is built on them. Some have a reaper.
 pub(crate) fn made_and_dropped() -> Measured {
     let mut bytes = Vec::with_capacity(REPEATS);

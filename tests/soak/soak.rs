@@ -39,6 +39,8 @@ pub(crate) mod bounds {
     pub(crate) const SPARSE_KEYS: usize = 3_000;
     /// 7,810; 10 times. (65,602; 69.)
     pub(crate) const SPARSE_OPERATIONS: usize = 12_000;
+    /// Nothing lives.
+    pub(crate) const POSTPONED: usize = 0;
     /// Nothing lives: 2,496 bytes stay, for the next timer.
     pub(crate) const MADE_AND_DROPPED: usize = 0;
 }
@@ -111,7 +113,7 @@ fn memory_follows_the_timers_that_live() {
         "{:<20} {:>8} {:>12} {:>12} {:>10} {:>8} {:>8}  bytes after each repeat",
         "shape", "live", "bytes", "per live", "if fresh", "times", "refs"
     );
-    let shapes: [fn() -> Measured; 9] = [
+    let shapes: [fn() -> Measured; 10] = [
         timers::sparse,
         timers::moment,
         timers::alone,
@@ -120,6 +122,7 @@ fn memory_follows_the_timers_that_live() {
         timers::bursts,
         others::sparse_keys,
         others::sparse_operations,
+        others::postponed,
         others::made_and_dropped,
     ];
     let mut complaints = Vec::new();

@@ -1,0 +1,147 @@
+//! What is warm allocates nothing: adding, moving, cancelling and expiring, once there have been as
+//! many timers before. The tasks are values of the caller's own type. There are always some pending:
+//! what is empty gives its memory back.
+
+use allocation_counter::measure;
+use std::future::Future;
+use std::pin::pin;
+use std::task::{Context, Waker};
+use std::time::Duration;
+use tickwheel::future::Sleep;
+use tickwheel::keyed::KeyedTimer;
+use tickwheel::purgatory::{DelayedOperation, Purgatory};
+use tickwheel::{ManualClock, Timer, TimerEntry};
+
+const MS: Duration = Duration::from_millis(1);
+const HOUR: Duration = Duration::from_secs(3600);
+const PENDING: u32 = 1_000;
+/// Enough for each bucket of two levels to have held something, again and again.
+const WARM_UP: u32 = 20_000;
+const ROUNDS: u32 = 5_000;
+
+const SWINGS: u32 = 16;
+
+struct Nothing;
+
+impl DelayedOperation for Nothing {
+    fn try_complete(&mut self) -> bool {
+        false
+    }
+
+    fn on_complete(&mut self) {}
+}
+
+/// Counts what the rounds allocate after the warm-up: each is a millisecond later.
+fn allocations(clock: &ManualClock, mut round: impl FnMut(u32)) -> u64 {
+    let counts = (0..WARM_UP + ROUNDS).map(|number| {
+        // Not counted: a manual clock makes a list of those that it wakes.
+        clock.advance(MS);
+        measure(|| round(number)).count_total
+    });
+    counts.skip(WARM_UP as usize).sum()
+}
+
+#[test]
+fn timers_and_turns_allocate_nothing() {
+    let clock = ManualClock::new();
+    let builder = Timer::builder().clock(clock.clone()).shards(1).wheel_size(16);
+    let timer: Timer<u32> = builder.executor(|_| ()).build().expect("it is valid");
+    for _ in 0..PENDING {
+        timer.add(TimerEntry::after(HOUR, 0)).expect("no limit");
+    }
+    let count = allocations(&clock, |round| {
+        for nth in 0..8 {
+            let delay = MS * ((round + nth * 13) % 100);
+            let timeout = timer.add(TimerEntry::after(delay, nth)).expect("no limit");
+            match nth % 4 {
+                0 => _ = timeout.cancel(),
+                1 => _ = timeout.reschedule(delay / 2),
+                _ => {}
+            }
+        }
+        timer.advance_clock(Duration::ZERO);
+    });
+    assert_eq!(count, 0);
+}
+
+/// The edge of a chunk, wherever that is, costs no allocation each time. What the cancelled ones
+/// leave in a bucket until it is swept may take a block.
+#[test]
+fn a_count_that_swings_hardly_allocates() {
+    let timer: Timer<u32> = {
+        let builder = Timer::builder().clock(ManualClock::new()).shards(1);
+        builder.executor(|_| ()).build().expect("it is valid")
+    };
+    let add = || timer.add(TimerEntry::after(HOUR, 0)).expect("no limit");
+    let swing = |swings: u32| {
+        for _ in 0..swings {
+            let timeouts = [(); 8].map(|()| add());
+            timeouts.iter().for_each(|timeout| assert!(timeout.cancel().is_cancelled()));
+        }
+    };
+    for pending in 0..5_000 {
+        swing(2);
+        let count = measure(|| swing(SWINGS)).count_total;
+        assert!(count < u64::from(SWINGS) / 2, "{count} with {pending} pending");
+        add();
+    }
+}
+
+#[test]
+fn a_sleep_allocates_nothing() {
+    let clock = ManualClock::new();
+    let timer = Timer::builder().clock(clock.clone()).shards(1).build().expect("it is valid");
+    let mut woken = 0;
+    let mut sleep = timer.sleep(MS);
+    let count = allocations(&clock, |round| {
+        let poll = |sleep: &mut Sleep| pin!(sleep).poll(&mut Context::from_waker(Waker::noop()));
+        if poll(&mut sleep).is_ready() {
+            woken += 1;
+            sleep = timer.sleep(MS * (1 + round % 3));
+            let _ = poll(&mut sleep);
+        }
+        // Dropped before it is ready.
+        let _ = poll(&mut timer.sleep(MS * 5));
+        timer.advance_clock(Duration::ZERO);
+    });
+    assert!(woken > ROUNDS / 4);
+    assert_eq!(count, 0);
+}
+
+#[test]
+fn keys_allocate_nothing() {
+    let clock = ManualClock::new();
+    let timer = Timer::builder().clock(clock.clone()).shards(1).build().expect("it is valid");
+    let keyed = KeyedTimer::new(&timer, |_: u32, _: u32| ());
+    let count = allocations(&clock, |round| {
+        for nth in 0..8 {
+            let entry = TimerEntry::after(MS * (round % 50), nth);
+            let _ = keyed.schedule((round + nth) % 200, entry);
+            keyed.reschedule(&(round % 200), MS * 20);
+        }
+        keyed.cancel(&(round % 7));
+        timer.advance_clock(Duration::ZERO);
+    });
+    assert_eq!(count, 0);
+}
+
+#[test]
+fn operations_allocate_nothing() {
+    let clock = ManualClock::new();
+    let timer = Timer::builder().clock(clock.clone()).shards(1).build().expect("it is valid");
+    let purgatory = Purgatory::new(&timer);
+    for key in 0..PENDING {
+        assert!(purgatory.try_complete_else_watch(Nothing, HOUR, &[key]).is_ok());
+    }
+    let count = allocations(&clock, |round| {
+        for nth in 0..8 {
+            let keys = [(round + nth) % 100, 100 + nth];
+            let watch = purgatory.try_complete_else_watch(Nothing, MS * (1 + nth), &keys);
+            if nth % 2 == 0 {
+                let _ = watch.expect("no limit").pending().map(|pending| pending.force_complete());
+            }
+        }
+        timer.advance_clock(Duration::ZERO);
+    });
+    assert_eq!(count, 0);
+}
