@@ -85,11 +85,8 @@ where
                 (Next::LetGo(None), _) => return Served::Waits,
                 (Next::LetGo(Some(Errand::Expire)), _) => {
                     // The timer was shut down, so no other thread will make the check.
-                    return if self.expire() {
-                        Served::Ended(EndedBy::Expired)
-                    } else {
-                        Served::Waits
-                    };
+                    self.expire();
+                    return Served::Ended(EndedBy::Expired);
                 }
                 (Next::LetGo(Some(Errand::Check)), _) => {
                     (Request::CheckAgain, self.hand_on_check())
@@ -162,13 +159,12 @@ where
         claim != Claim::Lost
     }
 
-    /// Expires the operation when its alarm goes off. Returns whether this call expired it.
-    pub(crate) fn expire(&self) -> bool {
-        let (claim, operation) = self.claim(EndedBy::Expired);
-        if let Some(operation) = operation {
+    /// Expires the operation when its alarm goes off, or makes its holder expire it, unless its end
+    /// is decided.
+    pub(crate) fn expire(&self) {
+        if let (_, Some(operation)) = self.claim(EndedBy::Expired) {
             self.conclude(operation, expire);
         }
-        claim == Claim::Won
     }
 
     /// Takes the operation back, or makes its holder let it go.

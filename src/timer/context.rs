@@ -10,7 +10,6 @@ use crate::timer::report::{Contained, catch_panic_of};
 use crate::wheel::bucket::Reference;
 use crate::wheel::bucket_queue::Expiration;
 use crate::wheel::core::{Core, Trimmed};
-use std::fmt;
 use std::sync::Arc;
 
 /// Wakes the loop that drives a timer; it is the user's code.
@@ -189,11 +188,5 @@ impl TimerContext {
 impl Wake for TimerContext {
     fn wake(&self) {
         self.wake(self.delay_queue.clock_moved());
-    }
-}
-
-impl fmt::Debug for TimerContext {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TimerContext").field("name", &self.name).finish_non_exhaustive()
     }
 }

@@ -24,10 +24,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 /// Padded, so that two shards' locks never share a cache line.
-#[derive(Debug)]
 pub(crate) struct Shard<T>(pub(crate) CachePadded<Mutex<State<T>>>);
 
-#[derive(Debug)]
 pub(crate) struct State<T> {
     pub(crate) core: Core<T>,
     /// The part that belongs to the timer; `None` while the shard has none.

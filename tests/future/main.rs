@@ -56,6 +56,13 @@ impl Fixture {
 }
 
 #[test]
+fn a_sleep_printed_for_debugging_names_its_timer() {
+    let timer = Timer::builder().name("sessions").clock(ManualClock::new()).build().unwrap();
+    let text = format!("{:?}", timer.sleep(MS));
+    assert!(text.contains("sessions") && text.contains("deadline"), "{text}");
+}
+
+#[test]
 fn a_sleep_is_ready_at_its_deadline_and_wakes_once() {
     let fixture = Fixture::new();
     let mut sleep = pin!(fixture.timer.sleep(10 * MS));
