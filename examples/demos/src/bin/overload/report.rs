@@ -89,6 +89,17 @@ impl fmt::Display for Report {
             ];
             line(&row.system, cells)?;
         }
-        f.write_str("worker's and add's: refusals/s; handed on: p99 in ms, up to twice too long")
+        writeln!(f, "worker's and add's: refusals/s; handed on: p99 in ms, up to twice too long")?;
+        let most = |value: fn(&Row) -> f64| self.0.iter().map(value).fold(0.0, f64::max);
+        write!(
+            f,
+            "up to {:.0} times what can be served: {} early, lost or twice; at most {:.0} MB \
+             resident, {:.0} ms late at p99, {:.0} ms until it had recovered",
+            most(|row| row.load),
+            self.wrong().len(),
+            most(|row| row.resident_max_mb),
+            most(|row| row.late_p99_ms),
+            most(|row| row.recovery_ms),
+        )
     }
 }
