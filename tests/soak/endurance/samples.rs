@@ -8,9 +8,8 @@ use std::time::{Duration, Instant, SystemTime};
 const STEP: Duration = Duration::from_millis(20);
 /// Memory is looked at less often: the system walks the page tables for that.
 const STEPS: u32 = 25;
-/// How many samples it takes until memory is warm, which is five minutes: pages come with the
-/// highest peak so far, and new peaks become rare only after minutes.
-const WARM_UP: usize = (300_000 / (STEP.as_millis() * STEPS as u128)) as usize;
+/// Pages come with the highest peak so far, and new peaks become rare only after minutes.
+const WARM_UP: Duration = Duration::from_secs(300);
 /// Above that the process was stopped, or had no core.
 const GAP: Duration = Duration::from_millis(200);
 
@@ -18,6 +17,9 @@ const GAP: Duration = Duration::from_millis(200);
 pub(crate) struct Samples {
     /// In bytes: what the process asked its allocator for, and what the system counts as resident.
     memory: Vec<(f64, f64)>,
+    /// How many of them were taken during the warm-up.
+    warming: usize,
+    lasted: Duration,
     /// The time that passed in gaps.
     pub(crate) stopped: Duration,
     /// How far the wall clock went from the monotonic one, to and fro.
@@ -45,13 +47,15 @@ impl Samples {
             step += 1;
             if step % STEPS == 0 {
                 self.memory.push((counting::in_use() as f64, resident()));
+                self.warming += usize::from(start.elapsed() < WARM_UP);
             }
         }
+        self.lasted = start.elapsed();
     }
 
     /// Returns whether it lasted for so long that resident memory has warmed up as well.
     pub(crate) fn is_warm(&self) -> bool {
-        self.memory.len() >= 2 * WARM_UP
+        self.lasted >= 2 * WARM_UP
     }
 
     /// Returns by how many seconds the wall clock was set to and fro.
@@ -67,7 +71,7 @@ impl Samples {
         if third < 3 {
             return None;
         }
-        let warm_up = if self.is_warm() { third.max(WARM_UP) } else { third };
+        let warm_up = if self.is_warm() { third.max(self.warming) } else { third };
         let warm = &self.memory[warm_up..];
         let (before, last) = warm.split_at(warm.len() / 2);
         let of = |what: fn(&(f64, f64)) -> f64| (median(before, what), median(last, what));
