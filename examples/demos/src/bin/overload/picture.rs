@@ -19,7 +19,7 @@ pub(crate) fn draw(path: &Path, report: &Report) -> Result<(), Box<dyn Error>> {
         &thirds[0],
         ("p99 of lateness until served, ms", true),
         report,
-        (1.0..most(report, late)).log_scale(),
+        (1.0..axis_end(report, late)).log_scale(),
         late,
     )?;
     let refused = |row: &Row| {
@@ -32,7 +32,7 @@ pub(crate) fn draw(path: &Path, report: &Report) -> Result<(), Box<dyn Error>> {
         &thirds[2],
         ("resident memory, MB", false),
         report,
-        0.0..most(report, resident),
+        0.0..axis_end(report, resident),
         resident,
     )?;
     area.present()?;
@@ -40,8 +40,8 @@ pub(crate) fn draw(path: &Path, report: &Report) -> Result<(), Box<dyn Error>> {
 }
 
 /// Returns where an axis ends, so that no point lies at its very edge.
-fn most(report: &Report, value: impl Fn(&Row) -> f64) -> f64 {
-    report.0.iter().map(value).fold(1.0, f64::max) * 1.2
+fn axis_end(report: &Report, value: impl Fn(&Row) -> f64) -> f64 {
+    report.most(value).max(1.0) * 1.2
 }
 
 fn chart<Y>(
@@ -62,7 +62,7 @@ where
         .margin(10)
         .x_label_area_size(36)
         .y_label_area_size(44)
-        .build_cartesian_2d((least..most(report, load)).log_scale(), range)?;
+        .build_cartesian_2d((least..axis_end(report, load)).log_scale(), range)?;
     chart
         .configure_mesh()
         .x_desc("offered / what can be served")

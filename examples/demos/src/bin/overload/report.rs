@@ -38,10 +38,22 @@ pub(crate) struct Row {
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Report(pub(crate) Vec<Row>);
 
+impl Row {
+    /// Returns how many entries went wrong.
+    fn wrong(&self) -> u64 {
+        self.early + self.lost + self.twice
+    }
+}
+
 impl Report {
+    /// Returns the largest value of all rows, or zero if none is larger.
+    pub(crate) fn most(&self, value: impl Fn(&Row) -> f64) -> f64 {
+        self.0.iter().map(value).fold(0.0, f64::max)
+    }
+
     /// Returns what was wrong with the entries.
     pub(crate) fn wrong(&self) -> Vec<String> {
-        let is_wrong = |row: &&Row| [row.early, row.lost, row.twice] != [0; 3];
+        let is_wrong = |row: &&Row| row.wrong() > 0;
         self.0.iter().filter(is_wrong).map(|row| format!("an entry went wrong: {row:?}")).collect()
     }
 
@@ -85,21 +97,20 @@ impl fmt::Display for Report {
                 grouped(row.pending_max as u64),
                 format!("{:.1}", row.resident_max_mb),
                 format!("{:.0}", row.recovery_ms),
-                (row.early + row.lost + row.twice).to_string(),
+                row.wrong().to_string(),
             ];
             line(&row.system, cells)?;
         }
         writeln!(f, "worker's and add's: refusals/s; handed on: p99 in ms, up to twice too long")?;
-        let most = |value: fn(&Row) -> f64| self.0.iter().map(value).fold(0.0, f64::max);
         write!(
             f,
             "up to {:.0} times what can be served: {} early, lost or twice; at most {:.0} MB \
              resident, {:.0} ms late at p99, {:.0} ms until it had recovered",
-            most(|row| row.load),
-            self.wrong().len(),
-            most(|row| row.resident_max_mb),
-            most(|row| row.late_p99_ms),
-            most(|row| row.recovery_ms),
+            self.most(|row| row.load),
+            self.0.iter().map(Row::wrong).sum::<u64>(),
+            self.most(|row| row.resident_max_mb),
+            self.most(|row| row.late_p99_ms),
+            self.most(|row| row.recovery_ms),
         )
     }
 }
