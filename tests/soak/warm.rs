@@ -41,6 +41,10 @@ fn allocations(clock: &ManualClock, mut round: impl FnMut(u32)) -> u64 {
     counts.skip(WARM_UP as usize).sum()
 }
 
+fn timer(clock: &ManualClock) -> Timer {
+    Timer::builder().clock(clock.clone()).shards(1).build().expect("the options are valid")
+}
+
 #[test]
 fn timers_and_turns_allocate_nothing() {
     let clock = ManualClock::new();
@@ -90,7 +94,7 @@ fn a_count_that_swings_hardly_allocates() {
 #[test]
 fn a_sleep_allocates_nothing() {
     let clock = ManualClock::new();
-    let timer = Timer::builder().clock(clock.clone()).shards(1).build().expect("it is valid");
+    let timer = timer(&clock);
     let mut woken = 0;
     let mut sleep = timer.sleep(MS);
     let count = allocations(&clock, |round| {
@@ -111,7 +115,7 @@ fn a_sleep_allocates_nothing() {
 #[test]
 fn keys_allocate_nothing() {
     let clock = ManualClock::new();
-    let timer = Timer::builder().clock(clock.clone()).shards(1).build().expect("it is valid");
+    let timer = timer(&clock);
     let keyed = KeyedTimer::new(&timer, |_: u32, _: u32| ());
     let count = allocations(&clock, |round| {
         for nth in 0..8 {
@@ -128,7 +132,7 @@ fn keys_allocate_nothing() {
 #[test]
 fn operations_allocate_nothing() {
     let clock = ManualClock::new();
-    let timer = Timer::builder().clock(clock.clone()).shards(1).build().expect("it is valid");
+    let timer = timer(&clock);
     let purgatory = Purgatory::new(&timer);
     for key in 0..PENDING {
         assert!(purgatory.try_complete_else_watch(Nothing, HOUR, &[key]).is_ok());

@@ -9,6 +9,8 @@ use tickwheel::Stats;
 
 /// By how much memory may grow.
 const FLAT: f64 = 0.01;
+/// What the samples of memory are called.
+const MEMORY: [&str; 2] = ["in use", "resident"];
 
 pub(crate) struct Report<'a> {
     pub(crate) ledger: &'a Ledger,
@@ -56,7 +58,7 @@ impl fmt::Display for Report<'_> {
             late(0.99),
             late(1.0).max(Duration::ZERO)
         )?;
-        for (what, tenths) in ["in use", "resident"].iter().zip(samples.tenths()) {
+        for (what, tenths) in MEMORY.iter().zip(samples.tenths()) {
             let tenths: Vec<_> = tenths.iter().map(|bytes| format!("{:.2}", bytes / 1e6)).collect();
             writeln!(f, "{what}, MB in each tenth of the time: {}", tenths.join(" "))?;
         }
@@ -72,7 +74,7 @@ impl fmt::Display for Report<'_> {
             ended(End::Returned),
         )?;
         let growth = samples.growth().into_iter().flatten();
-        for (what, (first, last)) in ["in use", "resident"].iter().zip(growth) {
+        for (what, (first, last)) in MEMORY.iter().zip(growth) {
             write!(f, ", {what} {:+.2} %", (last / first - 1.0) * 100.0)?;
         }
         Ok(())

@@ -13,10 +13,13 @@ const WARM_UP: Duration = Duration::from_secs(300);
 /// Above that the process was stopped, or had no core.
 const GAP: Duration = Duration::from_millis(200);
 
+/// In bytes: what the process asked its allocator for, and what the system counts as resident.
+type Sample = (f64, f64);
+const MEMORY: [fn(&Sample) -> f64; 2] = [|sample| sample.0, |sample| sample.1];
+
 #[derive(Default)]
 pub(crate) struct Samples {
-    /// In bytes: what the process asked its allocator for, and what the system counts as resident.
-    memory: Vec<(f64, f64)>,
+    memory: Vec<Sample>,
     /// How many of them were taken during the warm-up.
     warming: usize,
     lasted: Duration,
@@ -55,7 +58,7 @@ impl Samples {
 
     /// Returns whether it lasted for so long that resident memory has warmed up as well.
     pub(crate) fn is_warm(&self) -> bool {
-        self.lasted >= 2 * WARM_UP
+        self.lasted >= WARM_UP
     }
 
     /// Returns by how many seconds the wall clock was set to and fro.
@@ -64,33 +67,32 @@ impl Samples {
     }
 
     /// Returns the bytes in use, and the resident ones: the medians of the two halves of the time
-    /// after the warm-up, which is a third of it, or five minutes if that is more. `None` if it was
-    /// too short for that.
+    /// after the warm-up. That is the first third, or five minutes if that is more and leaves at
+    /// least as much. `None` if it was too short for that.
     pub(crate) fn growth(&self) -> Option<[(f64, f64); 2]> {
         let third = self.memory.len() / 3;
         if third < 3 {
             return None;
         }
-        let warm_up = if self.is_warm() { third.max(self.warming) } else { third };
+        let leaves_enough = self.lasted >= 2 * WARM_UP;
+        // A process that is stopped for long at the end takes few samples there.
+        let warm_up = if leaves_enough { self.warming.clamp(third, 2 * third) } else { third };
         let warm = &self.memory[warm_up..];
         let (before, last) = warm.split_at(warm.len() / 2);
-        let of = |what: fn(&(f64, f64)) -> f64| (median(before, what), median(last, what));
-        Some([of(|sample| sample.0), of(|sample| sample.1)])
+        Some(MEMORY.map(|of| (median(before, of), median(last, of))))
     }
 
     /// Returns the medians of each tenth of the time: the bytes in use, and the resident ones. What
     /// leaks grows by as much in each, what warms up by less and less.
     pub(crate) fn tenths(&self) -> [Vec<f64>; 2] {
-        let tenths = || self.memory.chunks_exact((self.memory.len() / 10).max(1)).take(10);
-        [
-            tenths().map(|tenth| median(tenth, |sample| sample.0)).collect(),
-            tenths().map(|tenth| median(tenth, |sample| sample.1)).collect(),
-        ]
+        let size = (self.memory.len() / 10).max(1);
+        let tenths = || self.memory.chunks_exact(size).take(10);
+        MEMORY.map(|of| tenths().map(|tenth| median(tenth, of)).collect())
     }
 }
 
-fn median(samples: &[(f64, f64)], what: fn(&(f64, f64)) -> f64) -> f64 {
-    let mut values: Vec<_> = samples.iter().map(what).collect();
+fn median(samples: &[Sample], of: fn(&Sample) -> f64) -> f64 {
+    let mut values: Vec<_> = samples.iter().map(of).collect();
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
 }
