@@ -28,6 +28,7 @@ fn main() -> ExitCode {
         Command::Serve(options) => serve(&options),
         Command::Load(options) => load::run(&options),
         Command::Delays(options) => load::delays::run(&options),
+        Command::Overload(options) => load::overload::run(&options),
     };
     let _ = result.as_ref().inspect_err(|error| eprintln!("tickwheel-broker: {error}"));
     ExitCode::from(u8::from(result.is_err()))

@@ -25,6 +25,8 @@ pub(crate) enum Command {
     Load(Load),
     /// Send records that are to be delivered later, and print how late they come
     Delays(Delays),
+    /// Send up to ten times more than the server can take, and print what becomes of others
+    Overload(Overload),
 }
 
 #[derive(Debug, Args)]
@@ -129,10 +131,6 @@ pub(crate) struct Load {
     #[arg(value_parser = value_parser!(i32).range(1..=60_000))]
     pub(crate) max_wait_ms: i32,
 
-    /// Send ten times more than the server can take, and print what becomes of others
-    #[arg(long, conflicts_with_all = ["consumers", "partitions", "produces", "max_wait_ms", "svg"])]
-    pub(crate) overload: bool,
-
     /// How long each way is measured
     #[arg(long, value_name = "S", default_value_t = 10)]
     #[arg(value_parser = value_parser!(u64).range(1..=3600))]
@@ -156,6 +154,18 @@ pub(crate) struct Delays {
     pub(crate) seconds: u64,
 
     /// Draw the lateness into this file, too
+    #[arg(long, value_name = "FILE")]
+    pub(crate) svg: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Overload {
+    /// How long each load lasts
+    #[arg(long, value_name = "S", default_value_t = 10)]
+    #[arg(value_parser = value_parser!(u64).range(1..=3600))]
+    pub(crate) seconds: u64,
+
+    /// Draw times and memory against the load into this file, too
     #[arg(long, value_name = "FILE")]
     pub(crate) svg: Option<PathBuf>,
 }

@@ -2,8 +2,9 @@
 
 mod client;
 pub(crate) mod delays;
+mod flood;
 mod measure;
-mod overload;
+pub(crate) mod overload;
 mod plot;
 mod probes;
 mod process;
@@ -22,9 +23,6 @@ const WAYS: [(&str, &[&str]); 4] = [
 
 /// Measures all ways, and prints them side by side.
 pub(crate) fn run(options: &Load) -> Result<(), Failure> {
-    if options.overload {
-        return overload::run(options);
-    }
     let Load { consumers, partitions, produces, seconds, .. } = options;
     println!(
         "{consumers} consumers on {partitions} partitions, {produces} produces/s, {seconds} s each"

@@ -5,18 +5,17 @@
 //! wrong.
 
 mod load;
-mod plot;
 mod probe;
 mod server;
 
+use charts::{Chart, Line, Scale};
 use clap::Parser;
 use hdrhistogram::Histogram;
 use load::Load;
 use probe::Probe;
 use server::Server;
 use std::error::Error;
-use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 #[derive(Debug, Parser)]
@@ -74,9 +73,45 @@ fn main() -> Result<(), Box<dyn Error>> {
         println!("| {} | {:.0} | {:.0} |", row.load, mib(row.peak_bytes), ms(row.recovery));
     }
     if let Some(path) = &options.svg {
-        fs::write(path, plot::svg(&rows)?)?;
+        draw(path, &rows)?;
     }
+    let most = |value: fn(&Row) -> f64| rows.iter().map(value).fold(0.0, f64::max);
+    println!(
+        "up to {} times what it can do: no key early or served late, no wrong reply; at most \
+         {:.0} MiB, PING of another {:.0} ms and keys {:.0} ms late at p99, {:.0} ms until it had \
+         recovered",
+        most(|row| row.load),
+        most(|row| mib(row.peak_bytes)),
+        most(|row| ms(row.ping_p99)),
+        most(|row| ms(row.late_p99)),
+        most(|row| ms(row.recovery)),
+    );
     Ok(())
+}
+
+/// Draws times and memory against the load.
+fn draw(path: &Path, rows: &[Row]) -> Result<(), Box<dyn Error>> {
+    let line = |name: Option<&str>, value: fn(&Row) -> f64| Line {
+        name: name.map(str::to_owned),
+        points: rows.iter().map(|row| (row.load, value(row))).collect(),
+    };
+    let charts = [
+        Chart {
+            title: "p99 of times, ms",
+            scale: Scale::Log { least: 0.1 },
+            lines: vec![
+                line(Some("expiry of keys"), |row| ms(row.late_p99)),
+                line(Some("replies to those who offer it"), |row| ms(row.reply_p99)),
+                line(Some("PING of another client"), |row| ms(row.ping_p99)),
+            ],
+        },
+        Chart {
+            title: "memory at most, MiB",
+            scale: Scale::Linear,
+            lines: vec![line(None, |row| mib(row.peak_bytes))],
+        },
+    ];
+    Ok(charts::draw(path, &charts)?)
 }
 
 fn measure(load: f64, rate: f64, time: Duration) -> Result<Row, Box<dyn Error>> {
