@@ -60,29 +60,26 @@ impl<V> Directory<V> {
     #[cold]
     #[inline(never)]
     pub(crate) fn open_chunk(&mut self, bits: u32) {
-        let size = 1 << bits;
         let first = self.open.pop().map_or(NONE, |id| id.0);
-        if (first as usize) < self.chunks.len() {
-            self.filling = first;
-            let chunk = &mut self.chunks[first as usize];
-            if first > 0 || chunk.is_sparse() {
-                chunk.make_dense(size);
-                chunk.reserve(size);
-            }
-            return;
+        self.filling = if (first as usize) < self.chunks.len() { first } else { self.append(bits) };
+        let (size, chunk) = (1 << bits, &mut self.chunks[self.filling as usize]);
+        chunk.make_dense(size);
+        // The first chunk grows like a vector.
+        if self.filling != 0 {
+            chunk.reserve(size);
         }
+    }
+
+    /// Appends a chunk, and returns its number.
+    fn append(&mut self, bits: u32) -> u32 {
         // The remaining numbers refer to chunks that were given back, and the directory cut behind
         // them.
         self.open.clear();
         let id = self.chunks.len() as u32;
         assert!(id <= u32::MAX >> bits, "a slab holds at most 2^32 values");
-        let mut chunk = Chunk::new(self.first_generation);
-        if id > 0 {
-            chunk.reserve(size);
-        }
         work::count_growth(self.chunks.len(), self.chunks.capacity());
-        self.chunks.push(chunk);
-        self.filling = id;
+        self.chunks.push(Chunk::new(self.first_generation));
+        id
     }
 
     /// Adds a chunk that has vacant places again.

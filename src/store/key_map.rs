@@ -130,6 +130,49 @@ impl<K: Eq, V> KeyMap<K, V> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::HashSet;
+    use std::hash::{BuildHasherDefault, Hasher};
+
+    /// Hashes a number to itself, as hashers for numbers do.
+    #[derive(Default)]
+    struct Same(u64);
+
+    impl Hasher for Same {
+        fn finish(&self) -> u64 {
+            self.0
+        }
+
+        fn write(&mut self, _: &[u8]) {
+            unreachable!("only numbers are hashed");
+        }
+
+        fn write_u64(&mut self, number: u64) {
+            self.0 = number;
+        }
+    }
+
+    #[test]
+    fn keys_that_differ_in_some_bits_only_are_spread_all_the_same() {
+        let hasher = BuildHasherDefault::<Same>::default();
+        for shift in [0, 8, 16, 24, 32, 40] {
+            let hashes = (0..1_000_u64).map(|number| spread(&hasher, &(number << shift)));
+            let hashes: Vec<_> = hashes.collect();
+            let short: HashSet<_> = hashes.iter().map(|&hash| hash as u32).collect();
+            assert_eq!(short.len(), hashes.len(), "a shard tells them apart; {shift}");
+            let shards: HashSet<_> = hashes.iter().map(|&hash| shard_of(hash, 64)).collect();
+            assert_eq!(shards.len(), 64, "all shards have some; {shift}");
+        }
+    }
+
+    #[test]
+    #[cfg(not(tickwheel_model))]
+    fn there_are_eight_shards_for_each_thread_at_least_as_far_as_there_may_be() {
+        for threads in [1, 2, 3, 4, 16, 511, 512, 513, 100_000] {
+            let shards = shards_for(threads);
+            assert!(shards.is_power_of_two() && shards <= 4096, "{shards} for {threads}");
+            assert!(shards >= (8 * threads).min(4096), "{shards} for {threads}");
+        }
+    }
 
     #[test]
     fn keys_with_the_same_hash_are_told_apart_in_whatever_order_they_go() {

@@ -311,6 +311,28 @@ mod tests {
         }
     }
 
+    /// So growing copies at most the first chunk.
+    #[test]
+    fn all_chunks_but_the_first_are_allocated_at_once() {
+        let mut slab = Large::new();
+        let fill = |slab: &mut Large, count: u64| -> Vec<Key> {
+            (0..count).map(|value| slab.insert(value, 0)).collect()
+        };
+        let capacity = |slab: &Large, id: usize| slab.directory.chunks[id].slots.capacity();
+        let mut keys = fill(&mut slab, 1);
+        assert!(capacity(&slab, 0) < Large::SIZE, "the first grows");
+        keys.extend(fill(&mut slab, 128));
+        assert_eq!(capacity(&slab, 1), Large::SIZE);
+        keys.extend(fill(&mut slab, 255));
+        keys[128..256].iter().chain(&keys[..128]).for_each(|key| slab.release(key.index));
+        assert_eq!([0, 1].map(|id| capacity(&slab, id)), [0, 0], "given back");
+        fill(&mut slab, 1);
+        assert!(capacity(&slab, 0) < Large::SIZE);
+        fill(&mut slab, 128);
+        assert_eq!(capacity(&slab, 1), Large::SIZE);
+        slab.assert_invariants();
+    }
+
     #[test]
     fn a_full_chunk_is_filled_again_when_enough_of_it_is_vacant() {
         let mut slab = Large::new();

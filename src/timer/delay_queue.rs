@@ -94,7 +94,7 @@ impl State {
     fn wake(&self) -> Wakes {
         if self.hooked || !self.wakers.is_empty() {
             Wakes::All
-        } else if self.sleepers > 0 {
+        } else if self.sleepers != 0 {
             Wakes::Sleepers
         } else {
             Wakes::Nobody
@@ -279,7 +279,7 @@ impl DelayQueue {
         let mut state = self.state.lock();
         let (sleepers, wakers) = (state.sleepers, mem::take(&mut state.wakers));
         drop(state);
-        if sleepers > 0 {
+        if sleepers != 0 {
             self.changed.notify_all();
         }
         wakers
@@ -303,5 +303,25 @@ impl DelayQueue {
     /// Calls `see` with every queued bucket.
     pub(crate) fn for_each(&self, see: impl FnMut(&Expiration)) {
         self.state.lock().queue.iter().for_each(see);
+    }
+}
+
+#[cfg(all(test, not(tickwheel_model)))]
+mod tests {
+    use super::*;
+    use crate::timer::clock::SystemClock;
+    use crate::wheel::bucket::BucketId;
+    use crate::wheel::ticks::Ticks;
+    use std::time::Duration;
+
+    #[test]
+    fn who_sleeps_no_more_is_not_woken() {
+        let queue = DelayQueue::new(false);
+        let time = Time::new(SystemClock.into(), Ticks::new(1_000_000));
+        let until = Instant::now() + Duration::from_millis(5);
+        assert_eq!(queue.wait(&time, Some(until)), Waited::TimedOut);
+        let bucket = BucketId { level: 0, slot: 5 };
+        let first = Expiration { tick: 5, start: 5, bucket, shard: 0 };
+        assert_eq!(queue.offer(first), Wakes::Nobody);
     }
 }

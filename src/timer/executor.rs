@@ -288,7 +288,7 @@ impl<T: Send + 'static> Executor<T> for Worker<T> {
             fits = wanted.min(self.capacity.saturating_sub(queued));
             Some(queued + fits)
         });
-        if let Some(queue) = self.queue.as_ref().filter(|_| fits > 0) {
+        if let Some(queue) = self.queue.as_ref().filter(|_| fits != 0) {
             let tasks = batch.by_ref().take(fits).collect();
             if let Err(mpsc::SendError(tasks)) = queue.send(tasks) {
                 self.counts.queued.fetch_sub(fits, Ordering::Relaxed);

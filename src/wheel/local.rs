@@ -207,4 +207,15 @@ mod tests {
         assert!(references < 2_000, "{references} references to nothing");
         timer.assert_invariants();
     }
+
+    /// A cheap round leaves them where they are: the pending ones lie before them.
+    #[test]
+    fn a_thorough_round_finds_what_lies_behind_pending_timers() {
+        let mut timer = LocalTimer::starting_at(0, 1 << 14);
+        (0..2_000).for_each(|_| _ = timer.add(1, 0));
+        churn(&mut timer, 1, 100_000);
+        let references = timer.core.wheels.len();
+        assert!(references < 8_000, "{references} references to 2,000 timers");
+        timer.assert_invariants();
+    }
 }

@@ -5,12 +5,13 @@
 use allocation_counter::measure;
 use std::future::Future;
 use std::pin::pin;
+use std::sync::mpsc::channel;
 use std::task::{Context, Waker};
 use std::time::Duration;
 use tickwheel::future::Sleep;
 use tickwheel::keyed::KeyedTimer;
 use tickwheel::purgatory::{DelayedOperation, Purgatory};
-use tickwheel::{ManualClock, Timer, TimerEntry};
+use tickwheel::{Executor, ManualClock, Timer, TimerEntry, Worker};
 
 const MS: Duration = Duration::from_millis(1);
 const HOUR: Duration = Duration::from_secs(3600);
@@ -148,4 +149,24 @@ fn operations_allocate_nothing() {
         timer.advance_clock(Duration::ZERO);
     });
     assert_eq!(count, 0);
+}
+
+/// A service that hangs for long must not have to pay for what was refused meanwhile.
+#[test]
+fn what_a_full_worker_refuses_leaves_nothing_behind() {
+    let (begun, begins) = channel();
+    let (release, released) = channel::<()>();
+    let worker = Worker::bounded("full", 1, move |_: u32| {
+        begun.send(()).expect("somebody waits for it");
+        let _ = released.recv();
+    });
+    let worker = worker.expect("threads can be started");
+    worker.execute(0).expect("nothing is queued");
+    begins.recv().expect("it runs");
+    worker.execute(1).expect("there is one place");
+    let refuse = || (0..1_000).for_each(|id| assert_eq!(worker.execute(id), Err(id)));
+    assert_eq!(measure(refuse).bytes_current, 0);
+    drop(release);
+    // The second one begins as well, whether it is listened to or not.
+    begins.recv().expect("it runs");
 }

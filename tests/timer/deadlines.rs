@@ -2,7 +2,7 @@
 
 use crate::{Fixture, HOUR, MS, NS, YEAR};
 use std::time::{Duration, Instant};
-use tickwheel::{TimerEntry, When};
+use tickwheel::{Timer, TimerEntry, When};
 
 #[test]
 fn a_timer_expires_at_the_first_tick_after_its_deadline_and_never_before() {
@@ -24,6 +24,17 @@ fn a_zero_delay_expires_at_the_next_advance_clock_and_not_inside_add() {
     assert_eq!(fixture.timer.next_expiration(), Some(fixture.clock.now()));
     assert_eq!(fixture.advance(Duration::ZERO), [1]);
     assert!(timeout.is_expired());
+}
+
+/// The clock is read only if the deadline may have passed. Here a tick is longer than any test, so
+/// it would be late if it joined the timer that is ahead.
+#[test]
+fn a_past_deadline_does_not_join_those_of_the_next_tick() {
+    let builder = Timer::builder().tick(HOUR).shards(1);
+    let timer: Timer<u32> = builder.executor(|_| ()).build().expect("the options are in range");
+    timer.after(Duration::from_secs(60), 1_u32).expect("there is no limit");
+    timer.at(timer.now(), 2_u32).expect("there is no limit");
+    assert_eq!(timer.advance_clock(Duration::ZERO), 1);
 }
 
 #[test]

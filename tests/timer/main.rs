@@ -8,6 +8,7 @@ mod hook;
 mod limits;
 mod local;
 mod nested;
+mod shards;
 mod shutdown;
 mod tasks;
 
