@@ -70,7 +70,7 @@ impl Future for Unfailing {
                 if !self.reported {
                     self.reported = true;
                     report::warn!(
-                        timer = self.sleep.timer_name(),
+                        timer = &*self.sleep.base.driver.context.name,
                         "hyper sleeps on a timer that was shut down: nobody wakes it"
                     );
                 }

@@ -163,11 +163,6 @@ impl Sleep {
         self.base.driver.context.time.clock.now()
     }
 
-    #[cfg(feature = "hyper")]
-    pub(crate) fn timer_name(&self) -> &str {
-        &self.base.driver.context.name
-    }
-
     /// Returns the deadline, or `None` if it is too far away for an `Instant`.
     pub fn deadline(&self) -> Option<Instant> {
         self.deadline

@@ -232,9 +232,7 @@ where
     K: Eq + Clone + Send + 'static,
     O: DelayedOperation,
 {
-    fn wake(self: Arc<Self>) {
-        drop(self);
-    }
+    fn wake(self: Arc<Self>) {}
 }
 
 impl<K, O> Drop for HandedCheck<K, O>

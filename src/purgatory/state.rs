@@ -96,10 +96,6 @@ pub(crate) enum Errand {
 
 impl EndedBy {
     pub(crate) const COUNT: usize = 7;
-
-    fn is_completion(self) -> bool {
-        matches!(self, EndedBy::AtOnce | EndedBy::Triggered | EndedBy::Forced | EndedBy::Expired)
-    }
 }
 
 impl OperationState {
@@ -198,12 +194,10 @@ impl OperationState {
     /// force completes the operation as well, and only changes how it is counted. Neither has an
     /// effect on an operation whose check panicked.
     pub(crate) fn finish(&self, wants: EndedBy) -> EndedBy {
-        if wants == EndedBy::Panicked {
-            wants
-        } else if self.0 & FORCED != 0 {
+        if wants != EndedBy::Panicked && self.0 & FORCED != 0 {
             EndedBy::Forced
-        } else if self.0 & CANCELLED != 0 && !wants.is_completion() {
-            if self.is_adding() { EndedBy::Withdrawn } else { EndedBy::Cancelled }
+        } else if wants == EndedBy::Cancelled && self.is_adding() {
+            EndedBy::Withdrawn
         } else {
             wants
         }

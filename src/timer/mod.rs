@@ -156,7 +156,7 @@ impl<T: Send + 'static> Timer<T> {
     /// Adds a timer that expires at `deadline`, a time of the timer's clock: [`add`](Self::add) of
     /// a [`TimerEntry::at`].
     ///
-    /// A deadline that has passed expires at the next `advance_clock`.
+    /// A deadline that has passed expires at the next `advance_clock`, or less than a tick later.
     ///
     /// # Errors
     /// [`AddError`], as for [`add`](Self::add); [`AddError::into_task`] returns the task.

@@ -1,6 +1,6 @@
 //! The shards of a timer: which of them a thread adds to, and what they contain together.
 
-use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::thread_number;
 use crate::timer::context::TimerContext;
 use crate::timer::delay_queue::Wakes;
@@ -36,8 +36,8 @@ pub(crate) type Unwoken<T> = Result<(Timeout<T>, Wakes), AddError<T>>;
 /// Two shards, of which a thread adds to one; see [`Shards::home`].
 struct Pair<T: 'static> {
     shards: [&'static Shard<T>; 2],
-    /// Which of the two: odd or even.
-    active: AtomicUsize,
+    /// Whether it is the second one.
+    second: AtomicBool,
 }
 
 impl<T: Send + 'static> Shards<T> {
@@ -58,7 +58,7 @@ impl<T: Send + 'static> Shards<T> {
         // A single shard is a pair with itself.
         let pair = |pair: &[&'static Shard<T>]| {
             let shards = [pair[0], pair[pair.len() - 1]];
-            CachePadded::new(Pair { shards, active: AtomicUsize::new(0) })
+            CachePadded::new(Pair { shards, second: AtomicBool::new(false) })
         };
         let pairs = shards.chunks(2).map(pair).collect();
         Shards { shards, pairs, context, dispatcher }
@@ -123,12 +123,12 @@ impl<T: Send + 'static> Shards<T> {
     pub(crate) fn home(&self) -> &'static Shard<T> {
         let pair = self.pair();
         // Relaxed: either shard is right.
-        pair.shards[pair.active.load(Ordering::Relaxed) & 1]
+        pair.shards[usize::from(pair.second.load(Ordering::Relaxed))]
     }
 
     /// Makes the calling thread's pair change to its other shard.
     fn leave_crowd(&self) {
-        self.pair().active.fetch_xor(1, Ordering::Relaxed);
+        self.pair().second.fetch_xor(true, Ordering::Relaxed);
     }
 
     #[inline]

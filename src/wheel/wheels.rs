@@ -188,12 +188,13 @@ impl Wheels {
         self.current = self.current.max(tick);
     }
 
-    /// Takes at most `limit` references from the front of a bucket; leaves it armed.
+    /// Takes at most `limit` references from the front of a bucket into an empty vector; leaves the
+    /// bucket armed.
     pub(crate) fn take_front(&mut self, id: BucketId, limit: usize, out: &mut Vec<Reference>) {
-        let before = out.len();
+        debug_assert!(out.is_empty(), "what is in it would be counted as taken");
         let (bucket, blocks) = self.bucket_mut(id);
         bucket.take_front(blocks, limit, out);
-        self.len -= out.len() - before;
+        self.len -= out.len();
     }
 
     /// Returns how many references a bucket holds.
