@@ -45,17 +45,16 @@ fn run(name: &str, outcomes: usize, drawn: usize, most: usize, model: fn() -> St
         log.lock().expect("not poisoned").insert(end);
     };
     let explored = catch_unwind(AssertUnwindSafe(|| {
-        if drawn > 0 {
-            schedule(RandomScheduler::new(drawn), &body);
-            schedule(PctScheduler::new(3, drawn), &body);
-        }
-        deepen(most, &body)
+        let random = schedule(RandomScheduler::new(drawn), &body);
+        let pct = schedule(PctScheduler::new(3, drawn), &body);
+        let (exhaustive, reach) = deepen(most, &body);
+        (random, pct, exhaustive, reach)
     }));
     match explored {
-        Ok((exhaustive, reach)) => {
+        Ok((random, pct, exhaustive, reach)) => {
             let seen = ends.lock().expect("not poisoned").len();
             assert!(seen >= outcomes, "{name}: only {seen} different outcomes");
-            println!("model {name}: {drawn} random, {drawn} PCT, {exhaustive} exhaustive: {reach}");
+            println!("model {name}: {random} random, {pct} PCT, {exhaustive} exhaustive: {reach}");
         }
         Err(panic) => {
             println!("model {name} failed: schedule {}", begun.load(Ordering::Relaxed));
@@ -64,11 +63,12 @@ fn run(name: &str, outcomes: usize, drawn: usize, most: usize, model: fn() -> St
     }
 }
 
+/// Runs a model by a scheduler, and returns how many schedules were run.
 fn schedule(
     scheduler: impl Scheduler + 'static,
     body: &(impl Fn() + Clone + Send + Sync + 'static),
-) {
-    Runner::new(scheduler, Config::new()).run(body.clone());
+) -> usize {
+    Runner::new(scheduler, Config::new()).run(body.clone())
 }
 
 /// Runs all schedules without preemptions, with one, with two, and so on, as long as those of one
