@@ -10,7 +10,7 @@ The body of a function with the mutants 7 and 8 becomes
 
 so the tests are built once for all mutants, and an environment variable chooses one. What the
 compiler refuses is left out. A function whose type depends on its body (`-> impl ...`) can't be
-planted that way, so its mutants are left to be planted one by one.
+planted that way, so its mutants are not tried.
 """
 
 import json
