@@ -28,16 +28,26 @@ impl Report<'_> {
         [ledger.early.load(Relaxed), ledger.open_slots(), ledger.twice.load(Relaxed), *overdue]
     }
 
+    /// Every kind of end that the load asks for, and every fault of the executor.
+    fn all_happened(&self) -> bool {
+        let ends = [End::Expired, End::Completed, End::Cancelled];
+        let Stats { refused, panicked, .. } = self.stats;
+        ends.iter().all(|end| self.ledger.ended(*end) > 0) && refused > 0 && panicked > 0
+    }
+
+    /// Memory that can't be read is zero, and not flat.
     fn is_flat(&self) -> bool {
         let is_flat = |(first, last): (f64, f64)| last <= first * (1.0 + FLAT);
+        let is_read = |(first, last): (f64, f64)| first > 0.0 && last > 0.0;
         let growth = self.samples.growth();
         growth.is_some_and(|[in_use, resident]| {
-            is_flat(in_use) && (is_flat(resident) || !self.samples.is_warm())
+            let judged = self.samples.is_warm();
+            is_flat(in_use) && is_read(resident) && (is_flat(resident) || !judged)
         })
     }
 
     pub(crate) fn is_clean(&self) -> bool {
-        self.faults() == [0; 4] && (!self.flat || self.is_flat())
+        self.faults() == [0; 4] && self.all_happened() && (!self.flat || self.is_flat())
     }
 }
 
@@ -75,7 +85,10 @@ impl fmt::Display for Report<'_> {
         )?;
         let growth = samples.growth().into_iter().flatten();
         for (what, (first, last)) in MEMORY.iter().zip(growth) {
-            write!(f, ", {what} {:+.2} %", (last / first - 1.0) * 100.0)?;
+            match first {
+                0.0 => write!(f, ", {what} cannot be read")?,
+                _ => write!(f, ", {what} {:+.2} %", (last / first - 1.0) * 100.0)?,
+            }
         }
         Ok(())
     }
