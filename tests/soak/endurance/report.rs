@@ -1,7 +1,7 @@
 //! The report: one line for each subject, and the verdict.
 
 use crate::ledger::{End, Ledger};
-use crate::samples::{Samples, uptime};
+use crate::samples::{Samples, monotonic};
 use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -56,7 +56,7 @@ impl fmt::Display for Report<'_> {
         let Report { ledger, samples, stats, .. } = self;
         let ended = |end| ledger.ended(end);
         let late = |share| stats.lateness.quantile(share).unwrap_or_default();
-        write!(f, "uptime {:.0} s, ", uptime())?;
+        write!(f, "monotonic clock {:.0} s, ", monotonic())?;
         let stopped = samples.stopped.as_secs_f64();
         writeln!(f, "stopped {stopped:.1} s, wall clock set by {:.0} s", samples.wall_clock())?;
         let (refused, panicked) = (stats.refused, stats.panicked);
