@@ -45,7 +45,7 @@ pub(crate) enum End {
 }
 
 const KINDS: usize = 4;
-const ENDS: usize = 10;
+pub(crate) const ENDS: usize = 10;
 const SHARED: usize = 2048;
 
 thread_local! {
@@ -150,6 +150,11 @@ impl Ledger {
     pub(crate) fn unexplained(&self) -> u64 {
         let kinds = [Kind::Timer, Kind::Keyed, Kind::Operation];
         kinds.iter().map(|kind| self.ended(*kind, End::Unexplained)).sum()
+    }
+
+    /// Returns how many tickets of whatever kind met each end.
+    pub(crate) fn ends(&self) -> [u64; ENDS] {
+        std::array::from_fn(|end| self.ends.iter().map(|ends| ends[end].load(SeqCst)).sum())
     }
 
     /// Returns the number of tasks that share their closure.
