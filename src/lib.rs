@@ -56,8 +56,10 @@
 //! - **One winner.** Of all cancels and the expiry one wins, and [`Timeout::cancel`] says which.
 //!   Inside its own task a timer has already expired.
 //! - **Handles never alias.** A handle may be kept forever; it never refers to another timer.
-//! - **Nothing runs under a lock.** Not a task, not an executor, not the `Drop` of a task. So a
-//!   task may add, cancel, shut down, or drop the last timer.
+//! - **No task runs under a lock**, nor does an executor, a hook, a waker, an operation, a store of
+//!   leases, or the `Drop` of any of them. So a task may add, cancel, shut down, or drop the last
+//!   timer. What does run under a lock says so: a key's `Eq`, here and there its `Clone` and
+//!   `Drop`, and what looks at a task in its place, such as [`KeyedTimer::with`].
 //! - **A panic stays in its task.** It is counted (in [`Stats::panicked`], that of an operation in
 //!   [`PurgatoryStats::panicked`]) and reported. The reaper continues, whatever the panic carries,
 //!   and even if the report panics. A timer may be used in and after a `catch_unwind`.
@@ -109,6 +111,7 @@
 //! [`Purgatory`]: purgatory::Purgatory
 //! [`PurgatoryStats::panicked`]: purgatory::PurgatoryStats::panicked
 //! [`KeyedTimer`]: keyed::KeyedTimer
+//! [`KeyedTimer::with`]: keyed::KeyedTimer::with
 //! [`Leases`]: lease::Leases
 //! [`Periodic`]: periodic::Periodic
 //! [`start`]: TimerBuilder::start

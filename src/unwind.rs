@@ -3,8 +3,10 @@
 //! A structure that was in use at the moment of a panic may be left half changed. The types that
 //! are listed here never are. Their structures lie behind locks, and tasks, operations, executors
 //! and stores are called, dropped and given back with no lock held. The only user code that runs
-//! under a lock is a key's own `Hash`, `Eq`, `Clone` and `Drop`. A panic there may cost the key its
-//! timer, but leaves nothing behind that would make a later call fail.
+//! under a lock is a key's own `Eq`, `Clone` and `Drop`, and, of a keyed timer, the closures that
+//! look at a task in its place, the task's `Clone` in `get`, and whatever is done while an entry is
+//! held. A panic there may cost the key its timer, but leaves nothing behind that would make a
+//! later call fail.
 //!
 //! A lease and a renewal also own their key, and a keyed timer and a purgatory own their hasher:
 //! they are only as safe as that value is.

@@ -10,8 +10,9 @@ use std::time::Instant;
 
 pub(crate) use base::MutexGuard;
 
-/// A mutex without poisoning: no user code runs under it, and after a panic of the crate's own code
-/// the timer had better remain usable.
+/// A mutex without poisoning. What user code may panic under it (see [`unwind`](crate::unwind))
+/// leaves nothing half changed, and after a panic of the crate's own code the timer had better
+/// remain usable.
 #[derive(Debug, Default)]
 pub(crate) struct Mutex<T>(base::Mutex<T>);
 
