@@ -1,5 +1,6 @@
-//! The page of guarantees is complete: each promise of the crate's front page has a row there, and
-//! each test that a row names exists.
+//! The page of guarantees is complete: each promise of the crate's front page and of the page of
+//! durable timers has a row there, and so has each known way to fail. Each test that a row names
+//! exists and is run.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -28,14 +29,26 @@ fn functions() -> BTreeSet<String> {
     found
 }
 
-/// The names of the functions that follow upon `#[test]`, or an attribute of tokio's for tests.
-fn tests_in(source: &str) -> impl Iterator<Item = String> {
-    let attributes = ["#[test]", "#[tokio::test"];
-    let tests = attributes.into_iter().flat_map(|attribute| source.split(attribute).skip(1));
-    tests.filter_map(|rest| {
-        let (_, name) = rest.split_once("fn ")?;
-        Some(name.split_once('(')?.0.to_owned())
-    })
+/// The names of the functions that are run as tests: those with an attribute for that and none to
+/// ignore them, and those that such a test calls with the servers that they share.
+fn tests_in(source: &str) -> Vec<String> {
+    let (mut found, mut attributes) = (Vec::new(), Vec::new());
+    for line in source.lines().map(str::trim_start).filter(|line| !line.starts_with("//")) {
+        assert!(!line.starts_with("/*"), "it may hide a test: {line}");
+        if line.starts_with("#[") {
+            attributes.push(line);
+            continue;
+        }
+        let has = |start| attributes.iter().any(|attribute: &&str| attribute.starts_with(start));
+        let is_test = (has("#[test]") || has("#[tokio::test")) && !has("#[ignore");
+        let name = line.split_once("fn ").and_then(|(_, rest)| rest.split_once('('));
+        let calls = |name| ["&server", "servers"].map(|it| format!("{name}({it}).await;"));
+        let is_called =
+            |name| calls(name).iter().any(|it| source.lines().any(|line| line.trim() == it));
+        found.extend(name.filter(|it| is_test || is_called(it.0)).map(|it| it.0.to_owned()));
+        attributes.clear();
+    }
+    found
 }
 
 /// Returns the cells of the rows of all tables whose header has this column: the first one, and
@@ -67,13 +80,35 @@ fn names(cell: &str) -> impl Iterator<Item = &str> {
     })
 }
 
+/// Returns the part of a page from a heading to the next one of the same level.
+fn section<'a>(page: &'a str, heading: &str) -> &'a str {
+    let (_, rest) = page.split_once(&format!("{heading}\n")).expect("a heading");
+    let level = heading.trim_end_matches(|c: char| c != '#');
+    rest.split(&format!("\n{level} ")).next().unwrap_or(rest)
+}
+
+/// Returns the titles of the promises in a list, in bold type.
+fn promises(list: &str) -> Vec<&str> {
+    let titles = list.lines().filter_map(|line| line.strip_prefix("- **")?.split_once("**"));
+    titles.map(|(title, _)| title.trim_end_matches('.')).collect()
+}
+
+fn assert_rows(page: &str, wanted: &[&str], at_least: usize) {
+    for wanted in wanted {
+        assert!(rows(page, "tests").any(|row| row[0] == *wanted), "no row for: {wanted}");
+    }
+    assert!(wanted.len() >= at_least, "only {} were found", wanted.len());
+}
+
 #[test]
 fn each_row_names_tests_that_exist() {
     let (page, tests) = (read("docs/GUARANTEES.md"), functions());
     let mut checked = 0;
     for row in rows(&page, "tests") {
         let mut named = names(row[1]).peekable();
-        assert!(named.peek().is_some() || row[1] == "the compiler", "no test for {}", row[0]);
+        let needs_none =
+            ["the compiler", "`torture`", "none"].iter().any(|it| row[1].starts_with(it));
+        assert!(named.peek().is_some() || needs_none, "no test for {}", row[0]);
         for name in named {
             assert!(tests.contains(name), "{}: there is no test {name}", row[0]);
             checked += 1;
@@ -84,17 +119,27 @@ fn each_row_names_tests_that_exist() {
 
 #[test]
 fn each_promise_of_the_front_page_has_a_row() {
-    let (page, front) = (read("docs/GUARANTEES.md"), read("src/lib.rs"));
-    let (_, promises) = front.split_once("//! # Guarantees").expect("a heading");
-    let (promises, _) = promises.split_once("//! # ").expect("the next heading");
-    let mut checked = 0;
-    for promise in promises.lines().filter_map(|line| line.strip_prefix("//! - **")) {
-        let (promise, _) = promise.split_once("**").expect("it ends on its line");
-        let promise = promise.trim_end_matches('.');
-        assert!(rows(&page, "tests").any(|row| row[0] == promise), "no row for: {promise}");
-        checked += 1;
-    }
-    assert!(checked >= 12, "only {checked} promises were found");
+    let (page, front) = (read("docs/GUARANTEES.md"), read("src/lib.rs").replace("//! ", ""));
+    let promises = promises(section(&front, "# Guarantees"));
+    assert_rows(section(&page, "## The timer"), &promises, 12);
+}
+
+#[test]
+fn each_promise_about_durable_timers_has_a_row_and_each_of_their_failures() {
+    let (page, durable) = (read("docs/GUARANTEES.md"), read("crates/durable/README.md"));
+    let page = section(&page, "## Durable timers");
+    assert_rows(page, &promises(section(&durable, "## Guarantees")), 6);
+    let failures = rows(section(&durable, "## Failures"), "what happens").map(|row| row[0]);
+    assert_rows(page, &failures.collect::<Vec<_>>(), 12);
+}
+
+/// None may be left out: each was a defect of some timer.
+#[test]
+fn each_known_way_to_fail_has_a_row() {
+    let page = read("docs/GUARANTEES.md");
+    let rows = rows(section(&page, "## Known ways to fail"), "tests");
+    let numbers: Vec<u32> = rows.map(|row| row[0].parse().expect("a number")).collect();
+    assert_eq!(numbers, (1..=58).collect::<Vec<_>>());
 }
 
 #[test]
@@ -104,6 +149,10 @@ fn the_readers_see_what_is_there() {
     let seen: Vec<_> = rows(page, "tests").collect();
     assert_eq!(seen, [["x", "`one_test`, `Two`; `fn_3`"]]);
     assert_eq!(names(seen[0][1]).collect::<Vec<_>>(), ["one_test", "fn_3"]);
-    let source = "#[test]\nfn a() {}\nfn b() {}\n#[test]\n#[ignore]\nfn c() {}";
-    assert_eq!(tests_in(source).collect::<Vec<_>>(), ["a", "c"]);
+    let source = "#[test]\nfn a() {}\nfn b() {}\n#[test]\n#[ignore]\nfn c() {}\n\
+        // #[test]\n// fn d() {}\n#[tokio::test]\nasync fn e() {\n    f(&server).await;\n}\n\
+        async fn f(server: &S) {}\n#[ignore]\n#[test]\nfn g() {}\n#[test]\n/// X.\nfn h() {}";
+    assert_eq!(tests_in(source), ["a", "e", "f", "h"]);
+    assert_eq!(section("# A\n## B\nb\n### C\nc\n## D\nd", "## B"), "b\n### C\nc");
+    assert_eq!(promises("- **One.** 1\n  **x**\n- **Two**, 2"), ["One", "Two"]);
 }
