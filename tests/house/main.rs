@@ -217,6 +217,25 @@ fn lines_are_short() {
     }
 }
 
+/// A lock that yields costs the thread that waits for it its slice: `src/sync/mod.rs`. Those files
+/// keep one that nobody contends for, or one for ThreadSanitizer; or wait in models, or once.
+#[test]
+fn no_lock_yields_the_processor_but_where_it_is_known() {
+    let known = [
+        ("parking_lot::", "sync::parking_locks sync::thread_number timer::pool"),
+        ("yield_now", "sync"),
+        ("spin_loop", "timer::owner"),
+    ];
+    for (word, modules) in known {
+        let has_it = |path: &PathBuf| {
+            code(&read(path)).any(|(_, line)| without_comment(line).contains(word))
+        };
+        let found: Vec<_> =
+            files("src").iter().filter(|path| has_it(path)).map(|path| module(path)).collect();
+        assert_eq!(found.join(" "), modules, "{word}");
+    }
+}
+
 #[test]
 fn the_changelog_tells_of_this_version() {
     let changelog = read(&root().join("CHANGELOG.md"));

@@ -191,6 +191,19 @@ fn an_idle_timer_does_not_wake_up() {
     assert!(timer.stats().wakeups <= 2, "cancelled timers are left in the queue");
 }
 
+/// It does not look at the clock again and again while less than a tick is left.
+#[test]
+fn a_near_timer_wakes_it_once_or_twice() {
+    let (timer, receiver) = numbers();
+    for id in 0..30 {
+        timer.add(TimerEntry::after(MS * (1 + id % 7) + MS / 3, id)).unwrap();
+        assert_eq!(get(&receiver), id);
+    }
+    // For each, one as it comes and one as it is due; the system may add some.
+    let wakeups = timer.stats().wakeups;
+    assert!(wakeups <= 3 * 30, "{wakeups} wake-ups for 30 timers");
+}
+
 /// Each has a bucket of its own. The reaper wakes for the first one, and finds all of them empty.
 #[test]
 fn cancelled_timers_do_not_wake_it_one_by_one() {

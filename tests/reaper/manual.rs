@@ -1,7 +1,8 @@
 //! A reaper on a manual clock.
 
-use crate::{HOUR, MS, get, sleeping};
+use crate::{HOUR, MS, get, sleeping, until};
 use std::sync::mpsc::channel;
+use std::time::Duration;
 use tickwheel::{ManualClock, Timer, TimerEntry};
 
 #[test]
@@ -22,6 +23,27 @@ fn moving_a_manual_clock_wakes_the_reaper() {
         clock.advance_to(clock.now() + MS);
         assert_eq!(get(&receiver), id);
     }
+}
+
+/// A manual clock that is moved by nothing wakes all who wait, as the system does at times.
+#[test]
+fn a_wake_up_without_a_reason_expires_nothing() {
+    let clock = ManualClock::new();
+    let (sender, receiver) = channel();
+    let executor = move |id: u32| {
+        let _ = sender.send(id);
+    };
+    let timer = Timer::builder().clock(clock.clone()).executor(executor).start().unwrap();
+    timer.add(TimerEntry::after(HOUR, 1)).unwrap();
+    sleeping(&timer);
+    let before = timer.stats().wakeups;
+    until("it is woken", || {
+        clock.advance(Duration::ZERO);
+        timer.stats().wakeups >= before + 20
+    });
+    assert_eq!((receiver.try_iter().count(), timer.len()), (0, 1));
+    clock.advance(HOUR);
+    assert_eq!(get(&receiver), 1);
 }
 
 /// Real time goes on far beyond the moment for which the reaper waits, and means nothing to it.

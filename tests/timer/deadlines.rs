@@ -2,7 +2,7 @@
 
 use crate::{Fixture, HOUR, MS, NS, YEAR};
 use std::time::{Duration, Instant};
-use tickwheel::{Timer, TimerEntry, When};
+use tickwheel::{LocalTimer, Timer, TimerEntry, When};
 
 #[test]
 fn a_timer_expires_at_the_first_tick_after_its_deadline_and_never_before() {
@@ -182,6 +182,37 @@ fn a_jump_of_the_clock_over_years_costs_no_time_per_tick() {
     fixture.after(500 * YEAR, 1);
     assert_eq!(fixture.advance(499 * YEAR), []); // Some 10^19 ticks: by ones this would not end.
     assert_eq!(fixture.advance(YEAR), [1]);
+}
+
+/// A manual clock does not go back, and a local timer takes an earlier time for the last one.
+#[test]
+fn a_clock_that_stands_still_or_is_set_back_expires_nothing_early_or_twice() {
+    let fixture = Fixture::new();
+    let start = fixture.clock.now();
+    fixture.after(5 * MS, 1);
+    fixture.after(HOUR, 2);
+    assert_eq!(fixture.advance(4 * MS), []);
+    for _ in 0..100 {
+        assert_eq!(fixture.advance(Duration::ZERO), [], "the clock stands still");
+        fixture.clock.advance_to(start);
+    }
+    assert_eq!(fixture.advance(MS), [1], "four of its five had passed");
+    fixture.clock.advance_to(start);
+    fixture.after(MS, 3);
+    assert_eq!(fixture.advance(Duration::ZERO), []);
+    assert_eq!(fixture.advance(MS), [3]);
+    assert_eq!(fixture.advance(HOUR - 6 * MS), [2]);
+
+    let (mut local, mut expired) = (LocalTimer::new(), Vec::new());
+    local.add(5, 1);
+    local.add(1_000, 2);
+    for (now, so_far) in [(4, &[][..]), (0, &[]), (4, &[]), (5, &[1]), (0, &[1]), (999, &[1])] {
+        local.advance(now, |id| expired.push(id));
+        assert_eq!(expired, so_far, "at {now}");
+        local.assert_invariants();
+    }
+    local.advance(1_000, |id| expired.push(id));
+    assert_eq!(expired, [1, 2]);
 }
 
 #[test]

@@ -58,22 +58,46 @@ fn another_timer_accepts_what_shutdown_returned() {
     assert_eq!(next.advance(Duration::ZERO), [1]);
 }
 
-#[test]
-fn shutdown_of_very_many_needs_no_deep_stack() {
+/// Calls something where a step that calls itself for each timer would overflow the stack.
+fn on_a_small_stack(call: impl FnOnce() + Send + 'static) {
+    let small = std::thread::Builder::new().stack_size(512 << 10);
+    small.spawn(call).unwrap().join().expect("the stack sufficed");
+}
+
+fn very_many() -> Fixture {
     let fixture = Fixture::new();
     let mut at = 0;
     for id in 0..100_000 {
         at = (at * 1_103_515_245 + 12_345) % 100_000_007;
         fixture.after(Duration::from_micros(at), id);
     }
-    let returned = fixture.timer.shutdown();
-    assert_eq!(returned.len(), 100_000);
-    let times = |entry: &TimerEntry<u32>| match entry.when() {
-        When::At(deadline) => deadline,
-        When::After(_) => panic!("it knows its deadline"),
-    };
-    assert!(returned.is_sorted_by_key(times));
-    fixture.timer.assert_invariants();
+    fixture
+}
+
+#[test]
+fn shutdown_of_very_many_needs_no_deep_stack() {
+    on_a_small_stack(|| {
+        let fixture = very_many();
+        let returned = fixture.timer.shutdown();
+        assert_eq!(returned.len(), 100_000);
+        let times = |entry: &TimerEntry<u32>| match entry.when() {
+            When::At(deadline) => deadline,
+            When::After(_) => panic!("it knows its deadline"),
+        };
+        assert!(returned.is_sorted_by_key(times));
+        fixture.timer.assert_invariants();
+    });
+}
+
+#[test]
+fn to_drop_or_expire_very_many_needs_no_deep_stack() {
+    on_a_small_stack(|| drop(very_many()));
+    on_a_small_stack(|| assert_eq!(very_many().advance(HOUR).len(), 100_000));
+    on_a_small_stack(|| {
+        let fixture = Fixture::new();
+        (0..100_000).for_each(|id| drop(fixture.after(MS, id))); // In one bucket.
+        assert_eq!(fixture.advance(MS).len(), 100_000);
+    });
 }
 
 #[test]
