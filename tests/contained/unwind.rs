@@ -3,20 +3,31 @@
 use crate::{MS, by_hand, no_report_succeeds};
 use std::panic::catch_unwind;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 use tickwheel::TimerEntry;
 use tickwheel::keyed::KeyedTimer;
 use tickwheel::lease::{LeaseStore, LeaseTerms, Leases, Renewal};
 use tickwheel::purgatory::{DelayedOperation, Purgatory};
 
-/// A key that cannot be compared while it is told so.
-#[derive(Clone, Debug)]
-struct Key(u32, Arc<AtomicBool>);
+/// A key that cannot be compared, or hashed, or cloned, while it is told so.
+#[derive(Debug)]
+struct Key(u32, Arc<AtomicU8>);
+
+const SOUND: u8 = 0;
+const EQ: u8 = 1;
+const HASH: u8 = 2;
+const CLONE: u8 = 3;
+
+impl Key {
+    fn called(&self, call: u8) {
+        assert!(self.1.load(Ordering::Relaxed) != call, "in the midst of a call");
+    }
+}
 
 impl PartialEq for Key {
     fn eq(&self, other: &Key) -> bool {
-        assert!(!self.1.load(Ordering::Relaxed), "in the midst of a call");
+        self.called(EQ);
         self.0 == other.0
     }
 }
@@ -25,7 +36,15 @@ impl Eq for Key {}
 
 impl std::hash::Hash for Key {
     fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.called(HASH);
         self.0.hash(state);
+    }
+}
+
+impl Clone for Key {
+    fn clone(&self) -> Self {
+        self.called(CLONE);
+        Key(self.0, Arc::clone(&self.1))
     }
 }
 
@@ -76,18 +95,21 @@ fn keyed_timers_go_on_after_a_key_has_panicked_in_the_midst_of_each_call() {
     no_report_succeeds();
     let (timer, clock) = by_hand();
     let keyed: KeyedTimer<Key, u32> = KeyedTimer::new(&timer, |_, _| panic!("an expiry"));
-    let broken = Arc::new(AtomicBool::new(false));
+    let broken = Arc::new(AtomicU8::new(SOUND));
     let key = Key(1, Arc::clone(&broken));
+    let copy = || Key(1, Arc::clone(&broken));
     let entry = || TimerEntry::after(MS, 1_u32);
-    keyed.schedule(key.clone(), entry()).unwrap();
-    broken.store(true, Ordering::Relaxed);
-    assert!(catch_unwind(|| keyed.schedule(key.clone(), entry()).is_ok()).is_err());
-    assert!(catch_unwind(|| keyed.schedule_if_absent(key.clone(), entry()).is_ok()).is_err());
-    assert!(catch_unwind(|| keyed.touch(&key, MS)).is_err());
-    assert!(catch_unwind(|| keyed.reschedule(&key, MS)).is_err());
-    assert!(catch_unwind(|| keyed.deadline(&key)).is_err());
-    assert!(catch_unwind(|| keyed.cancel(&key)).is_err());
-    broken.store(false, Ordering::Relaxed);
+    keyed.schedule(copy(), entry()).unwrap();
+    for call in [EQ, HASH] {
+        broken.store(call, Ordering::Relaxed);
+        assert!(catch_unwind(|| keyed.schedule(copy(), entry()).is_ok()).is_err());
+        assert!(catch_unwind(|| keyed.schedule_if_absent(copy(), entry()).is_ok()).is_err());
+        assert!(catch_unwind(|| keyed.touch(&key, MS)).is_err());
+        assert!(catch_unwind(|| keyed.reschedule(&key, MS)).is_err());
+        assert!(catch_unwind(|| keyed.deadline(&key)).is_err());
+        assert!(catch_unwind(|| keyed.cancel(&key)).is_err());
+    }
+    broken.store(SOUND, Ordering::Relaxed);
     keyed.assert_invariants();
     timer.assert_invariants();
     assert_eq!((keyed.len(), timer.len()), (1, 1));
@@ -101,15 +123,19 @@ fn a_purgatory_goes_on_after_a_key_and_an_operation_have_panicked() {
     no_report_succeeds();
     let (timer, _clock) = by_hand();
     let purgatory: Purgatory<Key, Panics> = Purgatory::new(&timer);
-    let broken = Arc::new(AtomicBool::new(false));
-    let key = [Key(1, Arc::clone(&broken))];
-    let watch = || purgatory.try_complete_else_watch(Panics, MS, &key).unwrap();
-    let pending = watch().pending().expect("it waits");
-    broken.store(true, Ordering::Relaxed);
-    assert!(catch_unwind(|| watch().is_completed()).is_err());
-    assert!(catch_unwind(|| purgatory.check_and_complete(&key[0])).is_err());
-    assert!(catch_unwind(|| purgatory.cancel_for_key(&key[0]).len()).is_err());
-    broken.store(false, Ordering::Relaxed);
+    let broken = Arc::new(AtomicU8::new(SOUND));
+    let [key, other] = [1, 2].map(|key| [Key(key, Arc::clone(&broken))]);
+    let watch = |key| purgatory.try_complete_else_watch(Panics, MS, key).unwrap();
+    let pending = watch(&key).pending().expect("it waits");
+    for call in [EQ, HASH] {
+        broken.store(call, Ordering::Relaxed);
+        assert!(catch_unwind(|| watch(&key).is_completed()).is_err());
+        assert!(catch_unwind(|| purgatory.check_and_complete(&key[0])).is_err());
+        assert!(catch_unwind(|| purgatory.cancel_for_key(&key[0]).len()).is_err());
+    }
+    broken.store(CLONE, Ordering::Relaxed); // Only of a key on which nothing was watched.
+    assert!(catch_unwind(|| watch(&other).is_completed()).is_err());
+    broken.store(SOUND, Ordering::Relaxed);
     purgatory.assert_invariants();
     assert_eq!((purgatory.delayed(), timer.len()), (1, 1));
     assert_eq!(catch_unwind(|| pending.force_complete()).ok(), Some(true));

@@ -211,8 +211,11 @@ fn a_clock_that_stands_still_or_is_set_back_expires_nothing_early_or_twice() {
         assert_eq!(expired, so_far, "at {now}");
         local.assert_invariants();
     }
+    local.add(998, 3); // It has passed.
+    local.advance(0, |id| expired.push(id));
+    assert_eq!(expired, [1, 3], "it is 999 still");
     local.advance(1_000, |id| expired.push(id));
-    assert_eq!(expired, [1, 2]);
+    assert_eq!(expired, [1, 3, 2]);
 }
 
 #[test]
