@@ -176,16 +176,20 @@ fn cancelled_timers_leave_little_behind_in_whatever_order_they_go() {
     for newest_first in [false, true] {
         let fixture = Fixture::new();
         let mut live: Vec<_> = (0..500).map(|id| fixture.after(HOUR, id)).collect();
+        let mut most = 0;
         for id in 0..50_000 {
             let delay = HOUR + MS * (id % 997);
             let victim =
                 if newest_first { live.len() - 1 } else { id as usize * 7919 % live.len() };
             assert!(live.swap_remove(victim).cancel().is_cancelled());
             live.push(fixture.after(delay, id));
+            if id % 50 == 0 {
+                let levels = fixture.timer.snapshot().levels;
+                most = levels.iter().map(|level| level.entries).sum::<usize>().max(most);
+            }
         }
-        let entries: usize =
-            fixture.timer.snapshot().levels.iter().map(|level| level.entries).sum();
-        assert!(entries < 4 * 500 + 1000, "{entries} references to 500 timers");
+        // Theirs, as many stale ones, and 256 that are not worth a sweep.
+        assert!(most < 3 * 500 + 256, "{most} references to 500 timers");
         assert_eq!(fixture.advance(2 * HOUR).len(), 500);
     }
 }
