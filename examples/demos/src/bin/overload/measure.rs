@@ -44,6 +44,9 @@ pub(crate) fn measure(options: &Options, kind: Kind, load: Load) -> Result<Row, 
     let expiry = system.end(PATIENCE);
     let seconds = (eased - start).as_secs_f64();
     let most = *most.lock().expect("nobody panics with it");
+    if most.resident == 0 {
+        return Err("resident memory cannot be read".into());
+    }
     let Lateness { p50, p99, max, .. } = Lateness::new(&served.lateness);
     let milliseconds = |microseconds: Option<f64>| microseconds.unwrap_or(0.0) / 1e3;
     Ok(Row {
@@ -54,6 +57,7 @@ pub(crate) fn measure(options: &Options, kind: Kind, load: Load) -> Result<Row, 
         refused_per_s: rate(tally.refused, seconds),
         shed_per_s: rate(shed, seconds),
         served_per_s: rate(served.count, seconds),
+        bound_ms: kind.most_ahead() as f64 / CAPACITY * 1e3,
         late_p50_ms: milliseconds(p50),
         late_p99_ms: milliseconds(p99),
         late_max_ms: milliseconds(max),

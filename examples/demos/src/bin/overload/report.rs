@@ -1,11 +1,21 @@
 //! The report: a row for each system and load, and what must never be.
 
+use crate::service::CAPACITY;
 use demos::figures::grouped;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// What a process may take with all pending that may be; without any it takes about 10 MB.
 const MOST_RESIDENT_MB: f64 = 64.0;
+/// How much of what it was offered, or can serve, a service may lose for want of a core. This and
+/// the bounds below are loose: they have to hold on any busy machine, and to fail for defects.
+const LEAST_SERVED: f64 = 0.5;
+/// It may catch up what it could not do before it was measured.
+const MOST_SERVED: f64 = 1.1;
+/// Lateness may be so many times what can lie ahead, and a second.
+const MOST_LATE: f64 = 4.0;
+/// A recovery may take so much longer: any hiccup in it prolongs it.
+const HICCUPS_MS: f64 = 10_000.0;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Row {
@@ -19,6 +29,8 @@ pub(crate) struct Row {
     /// By the worker.
     pub(crate) shed_per_s: u64,
     pub(crate) served_per_s: u64,
+    /// How long it takes to serve all that can lie ahead of one: what bounds lateness.
+    pub(crate) bound_ms: f64,
     /// From the deadline until it was served.
     pub(crate) late_p50_ms: f64,
     pub(crate) late_p99_ms: f64,
@@ -64,6 +76,17 @@ impl Report {
         for row in &self.0 {
             if row.resident_max_mb > MOST_RESIDENT_MB {
                 add("memory is not bounded", row);
+            }
+            let served = row.served_per_s as f64 / CAPACITY;
+            if !(LEAST_SERVED * row.load.min(1.0)..=MOST_SERVED).contains(&served) {
+                add("the service did not run at its rate", row);
+            }
+            let most_late_ms = row.bound_ms * MOST_LATE + 1e3;
+            if row.late_p99_ms > most_late_ms {
+                add("lateness is not bounded", row);
+            }
+            if row.recovery_ms > most_late_ms + HICCUPS_MS {
+                add("it did not recover", row);
             }
             if row.flat_out && row.refused_per_s + row.shed_per_s == 0 {
                 add("nothing was refused: this was no overload", row);

@@ -39,6 +39,11 @@ impl Kind {
         }
     }
 
+    /// Returns how many can be ahead of one that is due: in place all that may be pending.
+    pub(crate) fn most_ahead(self) -> usize {
+        if self.has_worker() { QUEUE } else { MAX_PENDING }
+    }
+
     fn has_worker(self) -> bool {
         matches!(self, Kind::TimerOnWorker | Kind::PurgatoryOnWorker)
     }
