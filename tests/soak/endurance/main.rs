@@ -6,10 +6,10 @@
 //!
 //! Threads add, move, cancel and trigger as fast as they can. The executor refuses some tasks,
 //! panics, and hangs now and then; tasks and checks panic. A ledger follows every entry: if one is
-//! early, is lost, or ends twice, the exit status is 1; also if nothing has expired, completed, been
-//! cancelled, refused or panicked. With `--flat` it is also 1 if memory grew by more than one
-//! percent, or could not be read. `.ci/soak` and `.ci/time` stop the process for seconds, set its
-//! wall clock and take its cores away meanwhile; the report says how much of that it has noticed.
+//! early, is lost, or ends twice, the exit status is 1. It is also 1 if nothing has expired,
+//! completed, been cancelled, refused or panicked; and with `--flat`, if memory grew by more than
+//! one percent, or could not be read. `.ci/soak` and `.ci/time` stop the process for seconds, set
+//! its wall clock and take its cores away meanwhile; the report says how much of that it noticed.
 
 #[path = "../counting.rs"]
 mod counting;
