@@ -1,6 +1,6 @@
-//! What is warm allocates nothing, or hardly anything: adding, moving, cancelling and expiring, once
-//! there have been as many timers before. The tasks are values of the caller's own type. Some are
-//! always pending: what is empty gives its memory back.
+//! What is warm allocates nothing, or hardly anything: adding, moving, cancelling and expiring,
+//! once there have been as many timers before. The tasks are values of the caller's own type. Some
+//! are always pending: what is empty gives its memory back.
 
 use allocation_counter::measure;
 use std::future::Future;
