@@ -23,7 +23,8 @@
 //! for this step, and the other shards' buckets come first. When only buckets that were put aside
 //! are left, the turn sleeps for a moment, in which the holder may get the core, and begins again,
 //! so that due timers of other shards need not wait. (On a manual clock the turn waits for the
-//! lock: there, a call has to expire everything that is due, and no thread sleeps.)
+//! lock: there, timers leave in the order of their ticks, a call has to expire everything that is
+//! due, and no thread sleeps.)
 
 use crate::store::slab::Slab;
 use crate::sync::{Mutex, either_in_models, nap, thread_local};
@@ -201,26 +202,20 @@ impl Driver {
         let mut turn = self.turn.lock();
         let Turn { armed, room, owners, .. } = &mut *turn;
         room.lend_to(expired);
-        let mut is_one_aside = false;
+        let (mut waits, mut is_one_aside) = (false, false);
         let step = loop {
             work::count(1);
             // Read again for each batch, so that timers which fall due during a long cascade need
             // not wait for its end.
             let now = time.now();
             let present = time.ticks.floor(now);
-            let (shard, waits) = match delay_queue.next_due(turn_start, present) {
+            let shard = match delay_queue.next_due(turn_start, present) {
                 Due::Nothing => {
                     expired.lend_to(room);
                     return Step::Done;
                 }
-                Due::Shard(shard) => (shard, false),
-                Due::Busy(shard) if !either_in_models(time.clock.as_manual().is_none()) => {
-                    // In virtual time timers leave in the order of their ticks, whichever shard is
-                    // busy.
-                    delay_queue.bring_back();
-                    (shard, true)
-                }
-                Due::Busy(_) => break Step::Busy,
+                Due::Shard(shard) => shard,
+                Due::Busy => break Step::Busy,
             };
             let Some(owner) = owners.at(owner_of(shard)) else {
                 debug_assert!(false, "an owner has no buckets before it is made");
@@ -229,6 +224,8 @@ impl Driver {
             let step = FlushStep { shard, turn_start, now, present, waits };
             match owner.flush(&step, armed, expired) {
                 Flush::Done(wakes) => break Step::Flushed(Arc::clone(owner), wakes),
+                // In virtual time it waits, so that the ticks keep their order.
+                Flush::Busy if !either_in_models(time.clock.as_manual().is_none()) => waits = true,
                 Flush::Busy => {
                     delay_queue.put_aside(shard, turn_start, present);
                     is_one_aside = true;

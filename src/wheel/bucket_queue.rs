@@ -52,8 +52,8 @@ const ASIDE: usize = 64;
 pub(crate) enum Due {
     /// A bucket of this shard has to be flushed.
     Shard(u32),
-    /// Only buckets of busy shards are left; this is one of them.
-    Busy(u32),
+    /// Only buckets of busy shards are left.
+    Busy,
     Nothing,
 }
 
@@ -112,7 +112,7 @@ impl BucketQueue {
             self.take(due);
             self.aside.push(due);
         }
-        self.aside.first().map_or(Due::Nothing, |aside| Due::Busy(aside.shard))
+        if self.aside.is_empty() { Due::Nothing } else { Due::Busy }
     }
 
     /// Puts aside the bucket that has to be flushed next, because its shard is busy. Does nothing
@@ -242,5 +242,31 @@ mod tests {
         assert_eq!(queue.next_tick(), Some(0));
         queue.begin_turn();
         assert_eq!(queue.poll(5, 5), Some(elapsed));
+    }
+    #[test]
+    fn a_shard_with_a_bucket_put_aside_is_left_out_until_that_is_back() {
+        let mut queue = BucketQueue::default();
+        let of = |shard, tick| Expiration { shard, ..expiration(tick, tick) };
+        [of(7, 1), of(7, 2), of(8, 3), of(9, 6)].into_iter().for_each(|it| queue.offer(it));
+        assert_eq!(queue.next_due(5, 5), Due::Shard(7));
+        queue.put_aside_of(8, 5, 5); // Not the one that comes first: nothing happens.
+        queue.put_aside_of(7, 5, 5);
+        assert_eq!(queue.next_due(5, 5), Due::Shard(8));
+        queue.put_aside_of(8, 5, 5);
+        assert_eq!((queue.next_due(5, 5), queue.next_tick()), (Due::Busy, Some(0)));
+        queue.bring_back();
+        let polled: Vec<u64> = std::iter::from_fn(|| queue.poll(6, 6)).map(|it| it.tick).collect();
+        assert_eq!((polled, queue.next_due(6, 6)), (vec![1, 2, 3, 6], Due::Nothing));
+    }
+
+    #[test]
+    fn so_many_buckets_are_put_aside_and_no_more() {
+        let mut queue = BucketQueue::default();
+        for tick in 0..2 * ASIDE as u64 {
+            queue.offer(expiration(tick, tick));
+        }
+        queue.put_aside_of(0, 500, 500);
+        assert_eq!(queue.next_due(500, 500), Due::Busy);
+        assert_eq!((queue.aside.len(), queue.heap.len()), (ASIDE, ASIDE));
     }
 }

@@ -108,9 +108,7 @@ impl LevelSnapshot {
             slots: Vec::new(),
         }
     }
-}
 
-impl LevelSnapshot {
     /// Adds an armed bucket whose slot is `ahead` slots after the present one. Buckets that are not
     /// armed are empty.
     fn absorb(&mut self, wait: Duration, ahead: usize, entries: usize) {
@@ -137,5 +135,23 @@ impl fmt::Display for Snapshot {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wheel::ticks::Ticks;
+    use crate::wheel::wheels::Wheels;
+
+    /// The wheels have gone on since the present was read.
+    #[test]
+    fn no_slot_is_farther_ahead_than_the_wheel_is_large() {
+        let mut core = Core::new(Ticks::new(1), Wheels::new(0, 4, 1_000));
+        let (_, reference) = core.insert(1_003, 1_003, ());
+        core.wheels.file(reference, 1_003, |_| ());
+        let mut snapshot = Snapshot::new(1);
+        assert!(!snapshot.absorb(&core, &mut 0, 900));
+        assert_eq!(snapshot.levels[0].slots, [0, 0, 0, 1]);
     }
 }

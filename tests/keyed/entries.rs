@@ -147,3 +147,22 @@ fn an_entry_that_is_moved_twice_wakes_the_reaper_all_the_same() {
     }
     assert_eq!(expired.recv_timeout(std::time::Duration::from_secs(20)), Ok(1));
 }
+
+/// A turn of virtual time waits for the shard that a thread holds: no other shard's timers leave
+/// before the earlier ones there.
+#[test]
+fn in_virtual_time_the_ticks_keep_their_order_while_a_key_is_held() {
+    let fixture = Fixture::new();
+    fixture.schedule(0, MS, 0);
+    (1..100).for_each(|key| _ = fixture.schedule(key, 2 * MS, key)); // Most in other shards.
+    let held = fixture.keyed.find_entry(&0).expect("it is there");
+    fixture.clock.advance(2 * MS);
+    std::thread::scope(|scope| {
+        let turn = scope.spawn(|| fixture.timer.advance_clock(std::time::Duration::ZERO));
+        std::thread::sleep(50 * MS); // Until the turn has found the shard held.
+        assert!(!turn.is_finished() && fixture.expired.try_recv().is_err());
+        drop(held);
+        assert_eq!(turn.join().expect("it ends"), 100);
+    });
+    assert_eq!(fixture.expired.try_iter().next(), Some((0, 0)));
+}
