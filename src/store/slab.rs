@@ -146,7 +146,7 @@ impl<V, const BYTES: usize> Slab<V, BYTES> {
         self.len -= 1;
         if used == 0 {
             directory.keep_or_give_back(id);
-        } else if used == Self::FEW && id != directory.filling && !is_sparse {
+        } else if used == Self::FEW && id != directory.filling {
             directory.thin.push(id);
         }
         if !directory.thin.is_empty() {

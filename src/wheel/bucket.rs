@@ -186,11 +186,10 @@ impl Bucket {
         (self.end, self.capacity) = (0, capacity(self.last));
     }
 
+    /// Drops the first reference; there must be one.
     #[inline]
     pub(crate) fn pop_front(&mut self, blocks: &mut Blocks) {
-        if self.len > 0 {
-            self.drop_front(blocks, 1);
-        }
+        self.drop_front(blocks, 1);
     }
 
     /// Takes at most `limit` references from the front and appends them to `out`.

@@ -206,13 +206,11 @@ impl Wheels {
         self.bucket(id).front(&self.blocks)
     }
 
-    /// Drops the first reference of a bucket; leaves it armed.
+    /// Drops the first reference of a bucket, which must not be empty; leaves it armed.
     pub(crate) fn pop_front(&mut self, id: BucketId) {
         let (bucket, blocks) = self.bucket_mut(id);
-        if bucket.len() > 0 {
-            bucket.pop_front(blocks);
-            self.len -= 1;
-        }
+        bucket.pop_front(blocks);
+        self.len -= 1;
     }
 
     /// Disarms a bucket if it is empty. Returns whether it is.

@@ -105,10 +105,14 @@ fn with_delay_runs_are_never_closer_together_than_a_period() {
 
 #[test]
 fn with_a_delay_the_pause_is_counted_from_the_end_of_a_run() {
-    let fixture = Fixture::new();
-    let (_series, runs) = fixture.start(Periodic::with_delay(10 * MS), 5 * MS);
-    (0..40).for_each(|_| fixture.advance(MS));
-    assert_eq!(runs.try_iter().map(|(_, ran)| ran).collect::<Vec<_>>(), [10, 25, 40, 55]);
+    let periodic = Periodic::with_delay(10 * MS);
+    // There are no missed runs, and no run begins before the former one has ended.
+    for periodic in [periodic, periodic.missed_tick(MissedTick::Burst), periodic.overlapping()] {
+        let fixture = Fixture::new();
+        let (_series, runs) = fixture.start(periodic, 5 * MS);
+        (0..40).for_each(|_| fixture.advance(MS));
+        assert_eq!(runs.try_iter().map(|(_, ran)| ran).collect::<Vec<_>>(), [10, 25, 40, 55]);
+    }
 }
 
 #[test]

@@ -1,14 +1,12 @@
 //! What is left of a purgatory, or of its timer, when that goes: nothing that a user would miss.
 
+use crate::{HOUR, MS};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 use tickwheel::purgatory::{DelayedOperation, Pending, Purgatory, Watch};
 use tickwheel::{ManualClock, Task, Timer};
-
-const HOUR: Duration = Duration::from_secs(3600);
-const MS: Duration = Duration::from_millis(1);
 
 /// `N` keeps the pools of the tests apart.
 struct Op<const N: usize> {
