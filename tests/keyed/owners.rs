@@ -53,6 +53,33 @@ fn keys_count_once_in_all_that_a_timer_tells() {
 }
 
 #[test]
+fn what_has_elapsed_expires_although_another_owner_goes() {
+    let (timer, clock, expired) = timer_of_numbers();
+    let keyed = KeyedTimer::new(&timer, |_: u32, _: u32| ());
+    timer.add(TimerEntry::after(Duration::ZERO, 1)).expect("there is room");
+    keyed.schedule(2, TimerEntry::after(Duration::ZERO, 0)).expect("there is room");
+    drop(keyed);
+    assert_eq!(turn(&timer, &clock, Duration::ZERO), 1);
+    assert_eq!(expired.try_iter().collect::<Vec<_>>(), [1]);
+}
+
+#[test]
+fn what_is_being_cascaded_expires_although_another_owner_goes() {
+    let clock = ManualClock::new();
+    let timer = Timer::builder().clock(clock.clone()).build().expect("it has no thread");
+    let keyed = KeyedTimer::new(&timer, |_: u32, _: u32| ());
+    // Level 0 reaches 511 ms ahead. What is due at 1,000 ms is cascaded from 513 ms on, and what is
+    // due meanwhile comes first.
+    timer.add(TimerEntry::after(1_000 * MS, || ())).expect("there is room");
+    timer.add(TimerEntry::after(550 * MS, move || drop(keyed))).expect("there is room");
+    for (step, expired) in [(600, 1), (399, 0), (1, 1)] {
+        clock.advance(step * MS);
+        assert_eq!(timer.advance_clock(Duration::ZERO), expired);
+        timer.assert_invariants();
+    }
+}
+
+#[test]
 fn what_was_dropped_wakes_nobody_and_its_number_is_taken_again() {
     let (timer, clock, expired) = timer_of_numbers();
     for round in 0..300_u64 {
