@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 /// [`KeyedTimer::entry`](crate::keyed::KeyedTimer::entry).
 ///
 /// An entry holds the lock of the key's shard, so other threads that use keys of that shard wait
-/// until it is dropped. Keep it only briefly, and use neither the keyed timer nor its timer
-/// meanwhile: that may deadlock.
+/// until it is dropped. Keep it only briefly, and do not use the keyed timer meanwhile: that may
+/// deadlock. Of other timers, and of its own, only `add` and `cancel` may be called.
 #[derive(Debug)]
 pub enum Entry<'a, K: Eq, T> {
     /// The key has a task.
