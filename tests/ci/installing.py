@@ -3,6 +3,7 @@
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 
 def nightly(*components):
@@ -30,7 +31,8 @@ def cargo_tool(name, version):
 
 def debian(*packages, program):
     """Installs packages of Debian, unless the program that is wanted of them is there."""
-    if shutil.which(program):
+    # Debian keeps PostgreSQL's programs out of the path.
+    if shutil.which(program) or any(Path("/usr/lib/postgresql").glob(f"*/bin/{program}")):
         return
     print(f"installing {', '.join(packages)}", flush=True)
     subprocess.run(["apt-get", "update", "-q"], stdout=subprocess.DEVNULL)
