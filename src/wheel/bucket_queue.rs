@@ -243,6 +243,7 @@ mod tests {
         queue.begin_turn();
         assert_eq!(queue.poll(5, 5), Some(elapsed));
     }
+
     #[test]
     fn a_shard_with_a_bucket_put_aside_is_left_out_until_that_is_back() {
         let mut queue = BucketQueue::default();
