@@ -9,58 +9,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A module imports only from floors below its own. A folder's floors lie together: so folders do
-/// not import each other in circles either.
-const FLOORS: [&[&str]; 50] = [
+/// A folder imports only from layers above it in this list; a file beside the folders is a layer of
+/// its own. Those that stand together do not use each other.
+const LAYERS: [&[&str]; 8] = [
     &["work"],
-    &["store::chunk", "store::key", "store::key_table"],
-    &["store::directory"],
-    &["store::slab", "store::key_index"],
-    &["store::key_map"],
     &["store"],
-    &["wheel::ticks", "wheel::counters", "wheel::bucket"],
-    &["wheel::bucket_queue", "wheel::timing_wheel"],
-    &["wheel::wheels"],
-    &["wheel::sweep"],
-    &["wheel::core"],
-    &["wheel::flush", "wheel::snapshot"],
-    &["wheel::local"],
     &["wheel"],
-    &["sync::thread_number", "sync::locks", "sync::parking_locks"],
-    &["sync::counting_locks"],
     &["sync"],
-    &["timer::report", "timer::entry", "timer::clock", "timer::limit", "timer::stats"],
-    &["timer::error", "timer::alarm", "timer::reaper", "timer::delay_queue"],
-    &["timer::executor", "timer::context"],
-    &["timer::shard", "timer::dispatcher", "timer::owner"],
-    &["timer::pool", "timer::timeout", "timer::driver"],
-    &["timer::shards"],
-    &["timer::base"],
     &["timer"],
-    &["timer::builder"],
-    &["periodic::missed"],
-    &["periodic"],
-    &["keyed::shard"],
-    &["keyed::shards"],
-    &["keyed::entry"],
-    &["keyed"],
-    &["keyed::looks"],
-    &["lease::terms", "lease::stats", "lease::plan"],
-    &["lease::book"],
-    &["lease::watchdog"],
-    &["lease"],
-    &["purgatory::state", "purgatory::operation", "purgatory::callbacks", "purgatory::place"],
-    &["purgatory::wait_queue", "purgatory::error", "purgatory::stats"],
-    &["purgatory::visit"],
-    &["purgatory::watchers"],
-    &["purgatory::shard"],
-    &["purgatory::shards"],
-    &["purgatory::operation_ref"],
-    &["purgatory::adding", "purgatory::pending", "purgatory::registration"],
-    &["purgatory"],
-    &["purgatory::future", "purgatory::triggers"],
+    &["periodic", "keyed", "lease", "purgatory"],
     &["future"],
-    &["future::drive", "future::hyper", "future::stream"],
     &["unwind"],
 ];
 
@@ -106,78 +64,52 @@ fn tree() -> Tree {
     Tree::new(files("src").iter().map(|path| module(path)))
 }
 
-#[test]
-fn a_module_imports_only_from_floors_below_its_own() {
-    let floors: BTreeMap<&str, usize> = FLOORS
-        .iter()
-        .enumerate()
-        .flat_map(|(floor, modules)| modules.iter().map(move |module| (*module, floor)))
-        .collect();
+/// Which modules of the crate each module imports from.
+fn imports() -> BTreeMap<String, BTreeSet<String>> {
     let tree = tree();
-    let mut wrong = Vec::new();
-    let mut imports = 0;
+    let mut imports = BTreeMap::new();
     for path in files("src") {
         let name = module(&path);
-        if name == "lib" {
-            continue;
-        }
-        let Some(own) = floors.get(name.as_str()) else {
-            wrong.push(format!("{name} is on no floor"));
-            continue;
-        };
-        for (number, used) in tree.used_by(&name, &read(&path)) {
-            imports += 1;
-            match used.as_ref().map(|used| (used, floors.get(used.as_str()))) {
-                Ok((_, Some(floor))) if floor < own => {}
-                Ok((used, _)) if *used == name => {} // A macro names its own module.
-                Ok((used, floor)) => {
-                    wrong.push(format!("{name}:{number} ({own}) uses {used} ({floor:?})"));
-                }
-                Err(path) => wrong.push(format!("{name}:{number} uses {path}")),
-            }
-        }
+        let used = tree.used_by(&name, &read(&path)).into_iter().map(|(number, used)| {
+            used.unwrap_or_else(|path| panic!("{name}:{number} uses {path}"))
+        });
+        let others = used.filter(|used| *used != name).collect(); // A macro names its own module.
+        imports.insert(name, others);
     }
-    for (module, floor) in floors {
-        let path = root().join("src").join(module.replace("::", "/"));
-        let exists = path.with_extension("rs").exists() || path.join("mod.rs").exists();
-        assert!(exists, "{module} of floor {floor} does not exist");
-    }
-    assert!(wrong.is_empty(), "{wrong:#?}");
-    assert!(imports > 200, "only {imports} imports were found");
+    imports.remove("lib"); // It names all.
+    assert!(imports.values().map(BTreeSet::len).sum::<usize>() > 200, "imports are found");
+    imports
 }
 
-/// So a folder is above another one or below it as a whole: no wheel takes a lock or looks at a
-/// clock, which are above it.
-#[test]
-fn the_floors_of_a_folder_lie_together() {
-    let mut folders: Vec<&str> = Vec::new();
-    for module in FLOORS.iter().copied().flatten() {
-        let folder = module.split("::").next().unwrap_or(module);
-        if folders.last() != Some(&folder) {
-            assert!(!folders.contains(&folder), "{module} is apart from the rest of its folder");
-            folders.push(folder);
-        }
-    }
-    let at = |name| folders.iter().position(|folder| *folder == name);
-    assert!(at("store") < at("wheel") && at("wheel") < at("sync") && at("sync") < at("timer"));
-    assert!(folders.len() <= 12, "src has {} folders and files: {folders:?}", folders.len());
+fn folder(module: &str) -> &str {
+    module.split("::").next().unwrap_or(module)
 }
 
-/// The table of floors in `docs/ARCHITECTURE.md` says the same.
 #[test]
-fn the_table_of_floors_is_the_documented_one() {
-    let page = read(&root().join("docs/ARCHITECTURE.md"));
-    let rows = page.lines().skip_while(|line| !line.starts_with("| floor | module |")).skip(2);
-    let mut documented = BTreeMap::new();
-    for row in rows.take_while(|line| line.starts_with('|')) {
-        let mut cells = row.split('|').skip(1);
-        let floor: usize = cells.next().and_then(|cell| cell.trim().parse().ok()).expect(row);
-        let modules = cells.next().expect(row).split('`').skip(1).step_by(2);
-        documented.extend(modules.map(|module| (module.to_owned(), floor)));
+fn a_folder_imports_only_from_layers_below_its_own() {
+    let layer_of = |module: &str| {
+        let layer = LAYERS.iter().position(|layer| layer.contains(&folder(module)));
+        layer.unwrap_or_else(|| panic!("{module} is in no layer"))
+    };
+    for (name, used) in imports() {
+        for used in used.iter().filter(|used| folder(used) != folder(&name)) {
+            assert!(layer_of(used) < layer_of(&name), "{name} uses {used}");
+        }
     }
-    let floors = FLOORS.iter().enumerate();
-    let floors = floors.flat_map(|(floor, it)| it.iter().map(move |it| (it.to_string(), floor)));
-    assert_eq!(documented, floors.collect());
+}
+
+/// So each can be read after those that it uses.
+#[test]
+fn no_modules_import_each_other_in_a_circle() {
+    let mut imports = imports();
+    while !imports.is_empty() {
+        let read: Vec<_> = imports.keys().cloned().collect();
+        let (later, next): (Vec<_>, Vec<_>) = read
+            .into_iter()
+            .partition(|name| imports[name].iter().any(|used| imports.contains_key(used)));
+        assert!(!next.is_empty(), "there is a circle among {later:?}");
+        next.iter().for_each(|name| _ = imports.remove(name));
+    }
 }
 
 #[test]
@@ -224,7 +156,7 @@ fn no_lock_yields_the_processor_but_where_it_is_known() {
     let known = [
         ("parking_lot::", "sync::parking_locks sync::thread_number timer::pool"),
         ("yield_now", "sync"),
-        ("spin_loop", "timer::owner"),
+        ("spin_loop", "timer::shard_lock"),
     ];
     for (word, modules) in known {
         let has_it = |path: &PathBuf| {
