@@ -209,22 +209,24 @@ impl Sleep {
         }
         let waker = waker.clone();
         let wakes = identity(&waker);
-        let entry = TimerEntry::new(When::at_or_never(self.deadline), Task::from(waker));
-        let shards = self.base.closures();
-        match add(shards, entry) {
+        let entry = TimerEntry::new(When::at_or_never(self.deadline), Task::sleeper(waker));
+        let shards = &self.base.closures().shards;
+        let (error, refused) = match add(shards, entry) {
             Ok((timeout, sleepers)) => {
                 shards.context.wake(sleepers);
                 self.armed = Some(Armed { timeout, wakes });
-                Poll::Pending
+                return Poll::Pending;
             }
-            Err(AddError::Full(_)) => Poll::Ready(Err(SleepError::Full)),
-            Err(AddError::Shutdown(_)) => Poll::Ready(Err(SleepError::Shutdown)),
-        }
+            Err(AddError::Full(refused)) => (SleepError::Full, refused),
+            Err(AddError::Shutdown(refused)) => (SleepError::Shutdown, refused),
+        };
+        refused.into_task().discard();
+        Poll::Ready(Err(error))
     }
 
     fn cancel(&mut self) {
         if let Some(armed) = self.armed.take() {
-            drop(armed.timeout.cancel());
+            armed.timeout.cancel().into_task().into_iter().for_each(Task::discard);
         }
     }
 }
@@ -238,7 +240,12 @@ impl Armed {
         }
         let waker = waker.clone();
         self.wakes = identity(&waker);
-        self.timeout.replace(Task::from(waker)).is_ok()
+        let replaced = self.timeout.replace(Task::sleeper(waker));
+        let is_pending = replaced.is_ok();
+        // Nobody is woken by the waker that is not needed.
+        let (Ok(unused) | Err(unused)) = replaced;
+        unused.discard();
+        is_pending
     }
 }
 

@@ -1,8 +1,8 @@
 //! The entry of a key: looks at a key and changes it in one step.
 
+use crate::keyed::locked::Locked;
 use crate::keyed::shard::Shard;
 use crate::keyed::shards::Shards;
-use crate::sync::MutexGuard;
 use crate::timer::delay_queue::Wakes;
 use crate::timer::entry::{TimerEntry, When};
 use crate::timer::error::AddError;
@@ -13,8 +13,9 @@ use std::time::{Duration, Instant};
 /// [`KeyedTimer::entry`](crate::keyed::KeyedTimer::entry).
 ///
 /// An entry holds the lock of the key's shard, so other threads that use keys of that shard wait
-/// until it is dropped. Keep it only briefly, and do not use the keyed timer meanwhile: that may
-/// deadlock. Of other timers, and of its own, only `add` and `cancel` may be called.
+/// until it is dropped, and keys of that shard do not expire. Keep it only briefly, and do not use
+/// the keyed timer meanwhile: the call would wait for its own thread, which is a panic in debug
+/// builds. Of other timers, and of its own, only `add` and `cancel` may be called.
 #[derive(Debug)]
 pub enum Entry<'a, K: Eq, T> {
     /// The key has a task.
@@ -36,18 +37,19 @@ pub struct VacantEntry<'a, K: Eq, T> {
     key: K,
 }
 
-/// A shard under its lock. Sleepers that have to be woken are woken when the lock is released.
+/// A shard under its lock, for as long as the user likes. So threads that sleep are woken at once;
+/// loops and futures, whose waking is the user's code, are woken when the lock is released.
 pub(crate) struct Held<'a, K: Eq, T> {
     shards: &'a Shards<K, T>,
     /// `None` only while it is dropped.
-    shard: Option<MutexGuard<'a, Shard<K, T>>>,
+    shard: Option<Locked<'a, K, T>>,
     wakes: Wakes,
 }
 
 impl<'a, K: Eq, T> Held<'a, K, T> {
     #[inline]
-    pub(crate) fn new(shards: &'a Shards<K, T>, shard: MutexGuard<'a, Shard<K, T>>) -> Self {
-        Held { shards, shard: Some(shard), wakes: Wakes::Nobody }
+    pub(crate) fn new(shards: &'a Shards<K, T>, hash: u64) -> Self {
+        Held { shards, shard: Some(shards.lock_for(hash)), wakes: Wakes::Nobody }
     }
 
     #[inline]
@@ -60,9 +62,10 @@ impl<'a, K: Eq, T> Held<'a, K, T> {
         self.shard.as_mut().expect("it is there until this is dropped")
     }
 
-    /// Notes whom to wake, in addition to those that earlier changes named.
+    /// Wakes the threads that sleep, and notes whom else to wake, in addition to those that earlier
+    /// changes named.
     fn note(&mut self, wakes: Wakes) {
-        self.wakes = self.wakes.max(wakes);
+        self.wakes = self.wakes.max(self.shards.context.wake_threads(wakes));
     }
 }
 

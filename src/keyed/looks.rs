@@ -37,7 +37,7 @@ where
         Q: Hash + Eq + ?Sized,
     {
         let hash = self.hash(key);
-        let mut held = Held::new(&self.shards, self.shards.shard(hash).lock());
+        let mut held = Held::new(&self.shards, hash);
         let index = held.shard().find(hash, key)?;
         Some(OccupiedEntry::new(held, index))
     }

@@ -3,6 +3,7 @@
 pub(crate) mod entry;
 pub(crate) mod looks;
 pub(crate) mod shards;
+pub(crate) mod locked;
 pub(crate) mod shard;
 
 use crate::keyed::entry::Held;
@@ -146,7 +147,7 @@ where
     /// ```
     pub fn entry(&self, key: K) -> Entry<'_, K, T> {
         let hash = self.hash(&key);
-        let mut held = Held::new(&self.shards, self.shards.shard(hash).lock());
+        let mut held = Held::new(&self.shards, hash);
         match held.shard().find(hash, &key) {
             Some(index) => Entry::Occupied(OccupiedEntry::new(held, index)),
             None => Entry::Vacant(VacantEntry::new(held, hash, key)),
@@ -161,7 +162,7 @@ where
     pub fn schedule(&self, key: K, entry: TimerEntry<T>) -> Result<Option<T>, AddError<T>> {
         let context = &*self.shards.context;
         let (times, hash) = (context.resolve(entry.when()), self.hash(&key));
-        let mut shard = self.shards.shard(hash).lock();
+        let mut shard = self.shards.lock_for(hash);
         let (former, wakes) = match shard.find(hash, &key) {
             Some(_) if shard.closed => return Err(AddError::Shutdown(entry)),
             Some(index) => {
@@ -198,7 +199,7 @@ where
         Q: Hash + Eq + ?Sized,
     {
         let hash = self.hash(key);
-        let taken = self.shards.shard(hash).lock().take(self.context(), hash, key);
+        let taken = self.shards.lock_for(hash).take(self.context(), hash, key);
         taken.map(|(_key, task)| task)
     }
 
@@ -300,7 +301,7 @@ where
         Q: Hash + Eq + ?Sized,
     {
         let hash = self.hash(key);
-        let mut shard = self.shards.shard(hash).lock();
+        let mut shard = self.shards.lock_for(hash);
         let index = shard.find(hash, key)?;
         Some(change(&mut shard, index))
     }

@@ -2,23 +2,23 @@
 //!
 //! # Locks
 //! Each shard has one, of the same rank as the lock of a timer's shard: the delay queue's lock may
-//! be taken under it, and a turn takes it. A key's `Eq` and `Drop` may run under it; no task runs
-//! or is dropped there.
+//! be taken under it, and a turn takes it. A key's `Eq` and `Drop` may run under it, and what a
+//! caller does with an entry or in a closure; no task runs or is dropped there.
 
+use crate::keyed::locked::Locked;
 use crate::keyed::shard::Shard;
 use crate::store::key::Key;
 use crate::store::key_map::{shard_of, shards_for};
-use crate::sync::{Mutex, parallelism};
+use crate::sync::parallelism;
 use crate::timer::Timer;
 use crate::timer::alarm::Alarm;
 use crate::timer::context::TimerContext;
 use crate::timer::entry::Task;
-use crate::timer::owner::{
-    Expired, Flush, FlushStep, MAX_SHARDS, Owner, Queued, place_of, try_lock,
-};
+use crate::timer::owner::{Expired, Flush, FlushStep, MAX_SHARDS, Owner, Queued, place_of};
 use crate::timer::report::Contained;
-use crate::timer::shards::Shards as TimerShards;
+use crate::timer::shard_lock::ShardLock;
 use crate::timer::stats::Stats;
+use crate::timer::tasks::Tasks;
 use crate::wheel::bucket_queue::Expiration;
 use crate::wheel::core::Trimmed;
 use crate::wheel::snapshot::Snapshot;
@@ -42,12 +42,13 @@ pub(crate) struct Shards<K: Eq, T> {
     first: u32,
     /// One alarm for each shard: its tasks expire keys by name.
     alarms: Box<[Alarm]>,
-    /// The shards that hand over those tasks.
-    closures: Arc<TimerShards<Task>>,
+    /// What hands those tasks over. Weakly: a callback that is under way when the timer ends must
+    /// not keep the executor alive.
+    closures: Weak<Tasks<Task>>,
     expired: Contained<Box<dyn Fn(K, T) + Send + Sync>>,
 }
 
-type PaddedShard<K, T> = CachePadded<Mutex<Shard<K, T>>>;
+type PaddedShard<K, T> = CachePadded<ShardLock<Shard<K, T>>>;
 
 impl<K, T> Shards<K, T>
 where
@@ -63,7 +64,7 @@ where
                 let current = context.time.ticks.floor(context.time.now());
                 let shard = |number| {
                     let wheels = Wheels::new(number, WHEEL_SIZE, current);
-                    CachePadded::new(Mutex::new(Shard::new(&context, wheels)))
+                    CachePadded::new(ShardLock::new(Shard::new(&context, wheels)))
                 };
                 let alarm = |place| {
                     let shards = Weak::clone(shards);
@@ -77,7 +78,7 @@ where
                     shards: (first..).take(count).map(shard).collect(),
                     first,
                     alarms: (0..count).map(alarm).collect(),
-                    closures: timer.shards(),
+                    closures: Arc::downgrade(timer.base().closures()),
                     expired: Contained::new(&context.name, Box::new(expired)),
                     context,
                 }
@@ -88,7 +89,7 @@ where
     /// Expires a key for its alarm, if the key's deadline has passed.
     fn alarm(&self, place: usize, name: Key) {
         let now = self.context.time.now();
-        let expired = self.shards[place].lock().alarm(&self.context, name, now);
+        let expired = self.lock(place).alarm(&self.context, name, now);
         match expired {
             Ok((key, task)) => (self.expired)(key, task),
             Err(wakes) => self.context.wake(wakes),
@@ -121,17 +122,28 @@ where
 }
 
 impl<K: Eq, T> Shards<K, T> {
+    /// Locks the shard of the keys with this hash.
     #[inline]
-    pub(crate) fn shard(&self, hash: u64) -> &Mutex<Shard<K, T>> {
-        &self.shards[shard_of(hash, self.shards.len())]
+    pub(crate) fn lock_for(&self, hash: u64) -> Locked<'_, K, T> {
+        self.lock(shard_of(hash, self.shards.len()))
+    }
+
+    #[inline]
+    fn lock(&self, place: usize) -> Locked<'_, K, T> {
+        Locked::new(self, &self.shards[place])
+    }
+
+    /// Locks one shard after the other.
+    fn each(&self) -> impl Iterator<Item = Locked<'_, K, T>> {
+        (0..self.shards.len()).map(|place| self.lock(place))
     }
 
     pub(crate) fn cancel_all(&self) -> Vec<(K, T)> {
         let (mut all, mut batch) = (Vec::new(), Vec::new());
-        for shard in &self.shards {
+        for place in 0..self.shards.len() {
             // A few at a time, so that the lock is never held for long.
             loop {
-                shard.lock().take_some(&self.context, BATCH, &mut batch);
+                self.lock(place).take_some(&self.context, BATCH, &mut batch);
                 if batch.is_empty() {
                     break;
                 }
@@ -158,13 +170,13 @@ impl<K: Eq, T> Shards<K, T> {
         let mut number = usize::try_from(place >> 32).ok()?;
         let mut chunk = (place & u64::from(u32::MAX)) as usize;
         // One at a time, so that the lock is never held for long.
-        while let Some(shard) = self.shards.get(number) {
+        while number < self.shards.len() {
             let mut visited = false;
             let mut note = |key: &K, task: &T, deadline: Option<Instant>| {
                 visited = true;
                 visit(key, task, deadline);
             };
-            let more = shard.lock().visit(&self.context, chunk, &mut note);
+            let more = self.lock(number).visit(&self.context, chunk, &mut note);
             (number, chunk) = if more { (number, chunk + 1) } else { (number + 1, 0) };
             if visited {
                 break;
@@ -174,12 +186,12 @@ impl<K: Eq, T> Shards<K, T> {
     }
 
     pub(crate) fn keys(&self) -> usize {
-        self.shards.iter().map(|shard| shard.lock().core.len()).sum()
+        self.each().map(|shard| shard.core.len()).sum()
     }
 
     /// Checks the keys of every shard.
     pub(crate) fn assert_keys(&self) {
-        self.shards.iter().for_each(|shard| shard.lock().assert_invariants(None));
+        self.each().for_each(|shard| shard.assert_invariants(None));
     }
 }
 
@@ -200,17 +212,17 @@ where
     }
 
     fn hand_over(&self, expired: &mut Expired) -> usize {
-        self.closures.hand_over(expired)
+        self.closures.upgrade().map_or(0, |closures| closures.hand_over(expired))
     }
 
     fn forget_if_empty(&self, expiration: Expiration) -> Trimmed {
         let shard = &self.shards[place_of(expiration.shard)];
-        let Some(mut shard) = try_lock(shard) else { return Trimmed::Live };
+        let Some(mut shard) = shard.try_lock() else { return Trimmed::Live };
         self.context.forget_if_empty(&mut shard.core, expiration)
     }
 
     fn close(&self) {
-        self.shards.iter().for_each(|shard| shard.lock().closed = true);
+        self.each().for_each(|mut shard| shard.closed = true);
     }
 
     /// Drops nothing: keyed timers keep their timer alive, so nothing can be pending here.
@@ -223,20 +235,17 @@ where
     }
 
     fn add_to(&self, stats: &mut Stats) {
-        for shard in &self.shards {
-            let core = &shard.lock().core;
-            stats.absorb(&core.counters, core.len());
-        }
+        self.each().for_each(|shard| stats.absorb(&shard.core.counters, shard.core.len()));
     }
 
     fn snapshot(&self, snapshot: &mut Snapshot, now: u64) {
-        for shard in &self.shards {
+        for place in 0..self.shards.len() {
             let mut cursor = 0;
-            while snapshot.absorb(&shard.lock().core, &mut cursor, now) {}
+            while snapshot.absorb(&self.lock(place).core, &mut cursor, now) {}
         }
     }
 
     fn assert_invariants(&self, queued: &Queued) {
-        self.shards.iter().for_each(|shard| shard.lock().assert_invariants(Some(queued)));
+        self.each().for_each(|shard| shard.assert_invariants(Some(queued)));
     }
 }

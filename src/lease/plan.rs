@@ -35,7 +35,7 @@ impl Plan {
         // is passed on.
         let (timeout, wakes) = match timer.upgrade() {
             // One timer for all leases: they are not lost because other code has filled the timer.
-            Some(timer) => timer.base().closures().add_beyond_limit(entry(due))?,
+            Some(timer) => timer.base().closures().shards.add_beyond_limit(entry(due))?,
             None => return Err(AddError::Shutdown(entry(due))),
         };
         self.0 = Some((due, timeout));

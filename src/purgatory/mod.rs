@@ -29,9 +29,9 @@ use crate::purgatory::registration::Registration;
 use crate::purgatory::shards::Shards;
 use crate::purgatory::state::EndedBy;
 use crate::store::key_map;
-use crate::sync::thread_number;
 use crate::timer::Timer;
 use crate::timer::entry::When;
+use crate::timer::report::catch_panic_of;
 use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::Arc;
@@ -131,8 +131,7 @@ where
             return Err(WatchError::NoKeys(operation));
         }
         let Registration { context, shards, .. } = &*self.shared.registration;
-        // Any shard knows the name of the timer.
-        match shards.catch_panic(0, || operation.try_complete()) {
+        match catch_panic_of(&context.name, || operation.try_complete()) {
             Some(false) => {
                 let (hash, hash_of) = (self.hash(&keys[0]), |key: &K| self.hash(key));
                 let new = (operation, timeout.into());
@@ -140,14 +139,13 @@ where
                 return Ok(added?.map_or(Watch::Completed, |added| Watch::Pending(Pending(added))));
             }
             Some(true) => {
-                let number = shards.of_thread(thread_number());
-                shards.count_at_once(number);
-                shards.conclude(number, operation, O::on_complete);
+                let id = shards.count(EndedBy::AtOnce);
+                shards.conclude(id, operation, O::on_complete);
             }
             None => {
-                let number = shards.of_thread(thread_number());
-                shards.count_panic(number);
-                shards.conclude(number, operation, |_| ());
+                let id = shards.count(EndedBy::Panicked);
+                shards.count_panic(id);
+                shards.conclude(id, operation, |_| ());
             }
         }
         Ok(Watch::Completed)
@@ -168,10 +166,8 @@ where
     /// Returns what the purgatory has done so far. Locks each shard once.
     pub fn stats(&self) -> PurgatoryStats {
         let shards = self.shared.shards();
-        let (completed_at_once, panicked) = shards.counts();
-        let mut stats = PurgatoryStats { completed_at_once, panicked, ..PurgatoryStats::default() };
-        for number in shards.numbers() {
-            let shard = shards.lock(number);
+        let mut stats = PurgatoryStats::default();
+        for shard in shards.each() {
             let ended = |by: EndedBy| shard.ended[by as usize];
             stats.watched += shard.watchers.len();
             stats.delayed += shard.core.len();
@@ -180,6 +176,7 @@ where
             stats.completed_by_force += ended(EndedBy::Forced);
             stats.expired += ended(EndedBy::Expired);
             stats.cancelled += ended(EndedBy::Cancelled);
+            stats.panicked += shard.panicked;
         }
         stats
     }
@@ -244,9 +241,9 @@ where
 {
     fn drop(&mut self) {
         let shards = self.shards();
-        let number = shards.of_thread(thread_number());
+        let nobody = shards.home().nobody();
         let pending = self.shutdown().into_iter();
-        pending.for_each(|operation| shards.conclude(number, operation, |_| ()));
+        pending.for_each(|operation| shards.conclude(nobody, operation, |_| ()));
         self.registration.retire(&self.timer);
     }
 }

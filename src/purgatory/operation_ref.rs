@@ -136,7 +136,7 @@ where
             EndedBy::Expired => self.conclude(operation, expire),
             EndedBy::Cancelled => self.conclude(operation, O::on_cancellation),
             EndedBy::Panicked => {
-                self.shards.count_panic(self.id.shard);
+                self.shards.count_panic(self.id);
                 self.conclude(operation, |_| ());
             }
             EndedBy::Withdrawn => return Served::Withdrawn(operation),
@@ -146,7 +146,7 @@ where
 
     #[inline]
     fn conclude(&self, operation: O, code: impl FnOnce(&mut O) + 'static) {
-        self.shards.conclude(self.id.shard, operation, code);
+        self.shards.conclude(self.id, operation, code);
     }
 
     /// Completes the operation, unless its end is decided. Returns whether this call completed it,
@@ -194,7 +194,7 @@ where
     /// Checks the operation. Returns how the check ends it, or `None` if its condition is false.
     #[inline]
     pub(crate) fn condition(&self, operation: &mut O) -> Option<EndedBy> {
-        match self.shards.catch_panic(self.id.shard, || operation.try_complete()) {
+        match self.shards.catch_panic(self.id, || operation.try_complete()) {
             Some(false) => None,
             Some(true) => Some(EndedBy::Triggered),
             None => Some(EndedBy::Panicked),

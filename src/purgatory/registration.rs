@@ -6,25 +6,28 @@
 use crate::purgatory::operation::DelayedOperation;
 use crate::purgatory::operation_ref::OperationRef;
 use crate::purgatory::place::Id;
-use crate::purgatory::shard::Service;
+use crate::purgatory::shard::{Service, Shard};
 use crate::purgatory::shards::Shards;
+use crate::sync::MutexGuard;
 use crate::timer::Timer;
 use crate::timer::alarm::Alarm;
 use crate::timer::context::TimerContext;
 use crate::timer::entry::Task;
-use crate::timer::owner::{Expired, Flush, FlushStep, Owner, Queued, place_of, try_lock};
+use crate::timer::owner::{Expired, Flush, FlushStep, Owner, Queued, place_of};
 use crate::timer::pool;
-use crate::timer::shards::Shards as TimerShards;
 use crate::timer::stats::Stats;
+use crate::timer::tasks::Tasks;
 use crate::wheel::bucket_queue::Expiration;
 use crate::wheel::core::Trimmed;
 use crate::wheel::snapshot::Snapshot;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// The part that the clones of a purgatory share, registered with the timer's driver.
 pub(crate) struct Registration<K: 'static, O: 'static> {
     pub(crate) context: Arc<TimerContext>,
-    closures: Arc<TimerShards<Task>>,
+    /// What hands the alarms' tasks over. Weakly: a turn that is under way when the timer ends must
+    /// not keep the executor alive.
+    closures: Weak<Tasks<Task>>,
     pub(crate) shards: &'static Shards<K, O>,
     first: u32,
     /// One alarm for each shard: expires an operation by its key.
@@ -39,18 +42,20 @@ where
     /// Registers shards with the timer's driver.
     pub(crate) fn new(timer: &Timer) -> Arc<Self> {
         let driver = timer.driver();
-        let (context, closures) = (Arc::clone(&driver.context), timer.shards());
+        let (context, closures) = (Arc::clone(&driver.context), timer.base().closures());
         driver.register(|first| {
             let shards = pool::take(Shards::is_free, Shards::new);
+            let shards_of_checks = Some(Arc::clone(&closures.shards));
             let service =
-                Service { context: Arc::clone(&context), closures: Some(Arc::clone(&closures)) };
-            shards.serve(&service, first);
+                Service { context: Arc::clone(&context), first, closures: shards_of_checks };
+            shards.serve(&service);
             let alarm = |shard| {
                 Alarm::new(move |key| {
                     OperationRef { shards, id: Id { shard, key } }.expire();
                 })
             };
             let alarms = shards.numbers().map(alarm).collect();
+            let closures = Arc::downgrade(closures);
             Arc::new(Registration { context, closures, shards, first, alarms })
         })
     }
@@ -62,6 +67,12 @@ where
         if self.shards.retire() {
             pool::put(self.shards);
         }
+    }
+
+    /// Locks one shard after the other. None of them once they serve another purgatory: a driver
+    /// that goes through its owners may come late.
+    fn each(&self) -> impl Iterator<Item = MutexGuard<'static, Shard<K, O>>> {
+        self.shards.each().filter(|shard| shard.serves(&self.context, self.first))
     }
 }
 
@@ -82,17 +93,17 @@ where
     }
 
     fn hand_over(&self, expired: &mut Expired) -> usize {
-        self.closures.hand_over(expired)
+        self.closures.upgrade().map_or(0, |closures| closures.hand_over(expired))
     }
 
     fn forget_if_empty(&self, expiration: Expiration) -> Trimmed {
         let shard = self.shards.at(place_of(expiration.shard));
-        let Some(mut shard) = try_lock(shard) else { return Trimmed::Live };
+        let Some(mut shard) = shard.try_lock() else { return Trimmed::Live };
         self.context.forget_if_empty(&mut shard.core, expiration)
     }
 
     fn close(&self) {
-        self.shards.close();
+        self.each().for_each(|mut shard| shard.closed = true);
     }
 
     /// Drops nothing: a purgatory keeps its timer alive, so nothing can be pending here.
@@ -101,20 +112,21 @@ where
     }
 
     fn len(&self) -> usize {
-        self.shards.sum(|shard| shard.core.len())
+        self.each().map(|shard| shard.core.len()).sum()
     }
 
     fn add_to(&self, stats: &mut Stats) {
-        for number in self.shards.numbers() {
-            let core = &self.shards.lock(number).core;
-            stats.absorb(&core.counters, core.len());
-        }
+        self.each().for_each(|shard| stats.absorb(&shard.core.counters, shard.core.len()));
     }
 
     fn snapshot(&self, snapshot: &mut Snapshot, now: u64) {
         for number in self.shards.numbers() {
             let mut cursor = 0;
-            while snapshot.absorb(&self.shards.lock(number).core, &mut cursor, now) {}
+            let mut absorb = |shard: &Shard<K, O>| {
+                let is_own = shard.serves(&self.context, self.first);
+                is_own && snapshot.absorb(&shard.core, &mut cursor, now)
+            };
+            while absorb(&self.shards.lock(number)) {}
         }
     }
 

@@ -42,14 +42,17 @@ pub(crate) struct Shard<K, O> {
     /// Set by a shutdown of the purgatory or of its timer: from then on nothing can be added, and
     /// nothing is filed.
     pub(crate) closed: bool,
-    /// How many operations have ended, by [`EndedBy`].
+    /// How many operations have ended, by [`EndedBy`], and how often their code panicked.
     pub(crate) ended: [u64; EndedBy::COUNT],
+    pub(crate) panicked: u64,
 }
 
 /// The part that belongs to the purgatory that a shard serves.
 #[derive(Clone)]
 pub(crate) struct Service {
     pub(crate) context: Arc<TimerContext>,
+    /// The number of the purgatory's first shard on the driver.
+    pub(crate) first: u32,
     /// The shards that run the checks that are left to the executor. `None` once the purgatory is
     /// gone: they own the user's executor, which a remaining operation must not keep alive.
     pub(crate) closures: Option<Arc<TimerShards<Task>>>,
@@ -74,6 +77,26 @@ pub(crate) struct Ended<O> {
     pub(crate) places: Places,
 }
 
+impl<K, O> Shard<K, O> {
+    /// Returns whether the shard serves this purgatory now: it may serve another one by the time
+    /// that a driver comes to it.
+    pub(crate) fn serves(&self, context: &Arc<TimerContext>, first: u32) -> bool {
+        let is_it = |now: &Service| now.first == first && Arc::ptr_eq(&now.context, context);
+        self.service.as_ref().is_some_and(is_it)
+    }
+
+    /// Returns the context, if the shard still serves the purgatory that this operation was in.
+    pub(crate) fn context_of(&self, key: Key) -> Option<&Arc<TimerContext>> {
+        let service = self.service.as_ref().filter(|_| self.core.entries.has_issued(key));
+        service.map(|service| &service.context)
+    }
+
+    /// Returns the name of no operation, which tells this purgatory from the next one all the same.
+    pub(crate) fn nobody(&self) -> Id {
+        Id { shard: self.number, key: self.core.entries.nobody() }
+    }
+}
+
 impl<K: Eq + Clone, O> Shard<K, O> {
     /// Creates a shard that serves no purgatory.
     pub(crate) fn new(number: u16) -> Self {
@@ -84,6 +107,7 @@ impl<K: Eq + Clone, O> Shard<K, O> {
             service: None,
             closed: true,
             ended: [0; EndedBy::COUNT],
+            panicked: 0,
         }
     }
 
@@ -110,7 +134,7 @@ impl<K: Eq + Clone, O> Shard<K, O> {
     fn restart(&mut self, core: Core<Delayed<O>>) {
         drop(self.core.restart(core));
         self.watchers = Watchers::new(self.number);
-        self.ended = [0; EndedBy::COUNT];
+        (self.ended, self.panicked) = ([0; EndedBy::COUNT], 0);
     }
 
     /// Returns whether the shard is closed and empty.

@@ -10,14 +10,15 @@
 //! The code of operations does not: operations are called and dropped outside.
 
 use crate::purgatory::callbacks::{CallbackTurn, postpone};
-use crate::purgatory::place::Places;
+use crate::purgatory::place::{Id, Places};
 use crate::purgatory::shard::{Service, Shard};
+use crate::purgatory::state::EndedBy;
 use crate::store::key_map::{shard_of, shards_for};
-use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::sync::{Mutex, MutexGuard, parallelism};
+use crate::sync::{MutexGuard, parallelism, thread_number};
 use crate::timer::delay_queue::Wakes;
 use crate::timer::owner::{MAX_SHARDS, Queued};
 use crate::timer::report::{contain, report_panic};
+use crate::timer::shard_lock::ShardLock;
 use crate::wheel::wheels::Wheels;
 use crossbeam_utils::CachePadded;
 use std::any::Any;
@@ -26,28 +27,27 @@ use std::any::Any;
 /// their deadline.
 const WHEEL_SIZE: usize = 64;
 
-/// The shards of a purgatory; their number is a power of two. See the [module](self).
-pub(crate) struct Shards<K, O>(Box<[CachePadded<Cell<K, O>>]>);
+/// The shards of a purgatory; their number is a power of two. Padded, so that two locks never share
+/// a cache line. See the [module](self).
+pub(crate) struct Shards<K, O>(Box<[PaddedShard<K, O>]>);
 
-/// A shard behind its lock, and the counters that need no lock. Padded, so that two shards never
-/// share a cache line.
-struct Cell<K, O> {
-    shard: Mutex<Shard<K, O>>,
-    /// Operations that the first check completed.
-    at_once: AtomicU64,
-    panicked: AtomicU64,
-}
+type PaddedShard<K, O> = CachePadded<ShardLock<Shard<K, O>>>;
 
 impl<K, O> Shards<K, O> {
     /// Returns the shard with this number, behind its lock.
     #[inline]
-    pub(crate) fn at(&self, number: usize) -> &Mutex<Shard<K, O>> {
-        &self.0[number].shard
+    pub(crate) fn at(&self, number: usize) -> &ShardLock<Shard<K, O>> {
+        &self.0[number]
     }
 
     #[inline]
     pub(crate) fn lock(&self, number: u16) -> MutexGuard<'_, Shard<K, O>> {
-        self.0[usize::from(number)].shard.lock()
+        self.0[usize::from(number)].lock()
+    }
+
+    /// Locks one shard after the other.
+    pub(crate) fn each(&self) -> impl Iterator<Item = MutexGuard<'_, Shard<K, O>>> {
+        self.0.iter().map(|shard| shard.lock())
     }
 
     /// Returns the number of the shard of keys with this hash.
@@ -56,20 +56,14 @@ impl<K, O> Shards<K, O> {
         shard_of(hash, self.0.len()) as u16
     }
 
-    /// Returns the number of a shard for counts that belong to no particular shard. It depends on
-    /// the thread, so that threads do not contend.
-    pub(crate) fn of_thread(&self, thread: u32) -> u16 {
-        (thread as usize & (self.0.len() - 1)) as u16
-    }
-
     /// Closes all shards: nothing can be added any more.
     pub(crate) fn close(&self) {
-        self.0.iter().for_each(|cell| cell.shard.lock().closed = true);
+        self.each().for_each(|mut shard| shard.closed = true);
     }
 
     /// Adds up a figure of all shards.
     pub(crate) fn sum(&self, of: impl Fn(&Shard<K, O>) -> usize) -> usize {
-        self.0.iter().map(|cell| of(&cell.shard.lock())).sum()
+        self.each().map(|shard| of(&shard)).sum()
     }
 
     /// Returns the numbers of all shards.
@@ -77,55 +71,56 @@ impl<K, O> Shards<K, O> {
         (0..self.0.len()).map(|number| number as u16)
     }
 
-    /// Counts an operation that the first check completed. Relaxed: no count publishes anything.
-    pub(crate) fn count_at_once(&self, number: u16) {
-        self.0[usize::from(number)].at_once.fetch_add(1, Ordering::Relaxed);
-    }
-
     /// Calls the code of an operation; contains its panic, and reports it with the timer's name.
     /// The caller counts it.
     #[inline]
-    pub(crate) fn catch_panic<R>(&self, number: u16, code: impl FnOnce() -> R) -> Option<R> {
-        contain(code).map_err(|panic| self.report_panic(number, panic)).ok()
+    pub(crate) fn catch_panic<R>(&self, id: Id, code: impl FnOnce() -> R) -> Option<R> {
+        contain(code).map_err(|panic| self.report_panic(id, panic)).ok()
     }
 
     #[cold]
-    fn report_panic(&self, number: u16, panic: Box<dyn Any + Send>) {
+    fn report_panic(&self, id: Id, panic: Box<dyn Any + Send>) {
         // Not under the lock: a subscriber is the user's code.
-        let service = self.lock(number).service.clone();
-        report_panic(service.as_ref().map(|service| &*service.context.name), panic);
+        let context = self.lock(id.shard).context_of(id.key).cloned();
+        report_panic(context.as_ref().map(|context| &*context.name), panic);
     }
 
-    /// Counts a panic of an operation's code.
-    pub(crate) fn count_panic(&self, number: u16) {
-        self.0[usize::from(number)].panicked.fetch_add(1, Ordering::Relaxed);
+    /// Counts the end of an operation that no shard knows, in a shard that depends on the thread,
+    /// so that threads do not contend. Returns the name of no operation in that shard.
+    pub(crate) fn count(&self, ended_by: EndedBy) -> Id {
+        let mut shard = self.home();
+        shard.ended[ended_by as usize] += 1;
+        shard.nobody()
     }
 
-    /// Returns how many operations the first check completed, and how often their code panicked.
-    pub(crate) fn counts(&self) -> (u64, u64) {
-        let counts = |cell: &CachePadded<Cell<K, O>>| {
-            (cell.at_once.load(Ordering::Relaxed), cell.panicked.load(Ordering::Relaxed))
-        };
-        let add = |(a, b): (u64, u64), (c, d)| (a + c, b + d);
-        self.0.iter().map(counts).fold((0, 0), add)
+    /// Locks the shard in which the calling thread counts.
+    pub(crate) fn home(&self) -> MutexGuard<'_, Shard<K, O>> {
+        self.0[thread_number() as usize & (self.0.len() - 1)].lock()
     }
 
-    /// Calls the `code` with which an operation of a shard ends, and drops the operation. This
-    /// happens now, or after the callback that this thread is running.
+    /// Counts a panic of an operation's code, unless the shard serves another purgatory by now.
+    pub(crate) fn count_panic(&self, id: Id) {
+        let mut shard = self.lock(id.shard);
+        let counts = shard.context_of(id.key).is_some();
+        shard.panicked += u64::from(counts);
+    }
+
+    /// Calls the `code` with which an operation ends, and drops the operation. This happens now, or
+    /// after the callback that this thread is running.
     pub(crate) fn conclude(
         &'static self,
-        number: u16,
+        id: Id,
         mut operation: O,
         code: impl FnOnce(&mut O) + 'static,
     ) where
         O: 'static,
     {
         let end = move || {
-            if self.catch_panic(number, || code(&mut operation)).is_none() {
-                self.count_panic(number);
+            if self.catch_panic(id, || code(&mut operation)).is_none() {
+                self.count_panic(id);
             }
-            if self.catch_panic(number, || drop(operation)).is_none() {
-                self.count_panic(number);
+            if self.catch_panic(id, || drop(operation)).is_none() {
+                self.count_panic(id);
             }
         };
         match CallbackTurn::begin() {
@@ -138,46 +133,37 @@ impl<K, O> Shards<K, O> {
 impl<K: Eq + Clone, O> Shards<K, O> {
     pub(crate) fn new() -> Self {
         let count = shards_for(parallelism()).min(MAX_SHARDS);
-        let cell = |number| {
-            CachePadded::new(Cell {
-                shard: Mutex::new(Shard::new(number as u16)),
-                at_once: AtomicU64::new(0),
-                panicked: AtomicU64::new(0),
-            })
-        };
-        Shards((0..count).map(cell).collect())
+        let shard = |number| CachePadded::new(ShardLock::new(Shard::new(number as u16)));
+        Shards((0..count).map(shard).collect())
     }
 
     /// Returns whether nothing is left of the purgatory that the shards served.
     pub(crate) fn is_free(&self) -> bool {
-        self.0.iter().all(|cell| cell.shard.lock().is_free())
+        self.each().all(|shard| shard.is_free())
     }
 
-    /// Begins to serve a purgatory, whose first shard has the number `first` on the driver.
-    pub(crate) fn serve(&self, service: &Service, first: u32) {
+    /// Begins to serve a purgatory.
+    pub(crate) fn serve(&self, service: &Service) {
         let time = &service.context.time;
         let current = time.ticks.floor(time.now());
-        for (number, cell) in (first..).zip(&self.0) {
-            let wheels = Wheels::new(number, WHEEL_SIZE, current);
-            cell.shard.lock().serve(service.clone(), wheels);
-            cell.at_once.store(0, Ordering::Relaxed);
-            cell.panicked.store(0, Ordering::Relaxed);
+        for (number, mut shard) in (service.first..).zip(self.each()) {
+            shard.serve(service.clone(), Wheels::new(number, WHEEL_SIZE, current));
         }
     }
 
     /// Gives back what the shards hold for a purgatory that is gone. Returns whether they may serve
     /// another one once they are free: not if too many of their keys are used up.
     pub(crate) fn retire(&self) -> bool {
-        for cell in &self.0 {
-            let closures = cell.shard.lock().retire();
+        for number in self.numbers() {
+            let closures = self.lock(number).retire();
             drop(closures);
         }
-        !self.0.iter().any(|cell| cell.shard.lock().core.is_worn())
+        !self.each().any(|shard| shard.core.is_worn())
     }
 
     /// Checks every shard.
     pub(crate) fn assert_invariants(&self, queued: Option<&Queued>) {
-        self.0.iter().for_each(|cell| cell.shard.lock().assert_invariants(queued));
+        self.each().for_each(|shard| shard.assert_invariants(queued));
     }
 
     /// Removes an ended operation from all its keys but the first.

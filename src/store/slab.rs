@@ -58,6 +58,16 @@ impl<V, const BYTES: usize> Slab<V, BYTES> {
         Slab { directory: self.directory.successor(), len: 0 }
     }
 
+    /// Returns whether this slab has issued the key, and not a predecessor.
+    pub(crate) fn has_issued(&self, key: Key) -> bool {
+        key.generation >= self.directory.first_generation
+    }
+
+    /// Returns a key that names no value, and counts as issued by this slab.
+    pub(crate) fn nobody(&self) -> Key {
+        Key { index: u32::MAX, generation: self.directory.first_generation }
+    }
+
     /// Returns whether few generations are left for new keys.
     pub(crate) fn is_worn(&self) -> bool {
         self.directory.first_generation >= WORN_GENERATION
@@ -374,6 +384,7 @@ mod tests {
             old.push(slab.insert(0, 0));
         }
         let mut next = slab.successor();
+        assert!(slab.has_issued(slab.nobody()) && !next.has_issued(slab.nobody()));
         assert!(!next.is_worn());
         let new: Vec<Key> = (0..80).map(|value| next.insert(value, 0)).collect();
         assert!(old.iter().all(|&key| next.get(key).is_none()));

@@ -5,9 +5,11 @@ use crate::timer::dispatcher::Dispatcher;
 use crate::timer::driver::Driver;
 use crate::timer::entry::Task;
 use crate::timer::executor::Inline;
+use crate::timer::owner::Owner;
 use crate::timer::reaper::Reaper;
 use crate::timer::report;
 use crate::timer::shards::Shards;
+use crate::timer::tasks::Tasks;
 use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -21,40 +23,55 @@ pub(crate) struct Base {
     layout: (usize, usize),
     /// The place for closures and wakers: the timer's own shards if its tasks are of that type;
     /// otherwise others, made when they are first wanted. Each new future reads it without a lock.
-    closures: OnceLock<Arc<Shards<Task>>>,
+    closures: OnceLock<Arc<Tasks<Task>>>,
     /// Held by a thread that makes those: in models no thread must wait for a `OnceLock`.
     making: Mutex<()>,
 }
 
 impl Base {
-    /// Creates the base of a timer with these shards.
+    /// Creates the base of a timer with these tasks.
     pub(crate) fn new<T: Send + 'static>(
         driver: Arc<Driver>,
         reaper: Option<Reaper>,
         layout: (usize, usize),
-        shards: &Arc<Shards<T>>,
+        tasks: &Arc<Tasks<T>>,
     ) -> Self {
-        let own = (shards as &dyn Any).downcast_ref::<Arc<Shards<Task>>>();
+        let own = (tasks as &dyn Any).downcast_ref::<Arc<Tasks<Task>>>();
         let closures = own.map_or_else(OnceLock::new, |own| OnceLock::from(Arc::clone(own)));
         Base { driver, reaper, layout, closures, making: Mutex::new(()) }
     }
 
-    /// Returns the shards for closures and wakers, which run in place unless they are the timer's
-    /// own.
+    /// Returns the owner of closures and wakers, which run in place unless they are the timer's own
+    /// tasks.
     #[inline]
-    pub(crate) fn closures(&self) -> &Arc<Shards<Task>> {
+    pub(crate) fn closures(&self) -> &Arc<Tasks<Task>> {
         self.closures.get().unwrap_or_else(|| self.make_closures())
     }
 
     #[cold]
-    fn make_closures(&self) -> &Arc<Shards<Task>> {
+    fn make_closures(&self) -> &Arc<Tasks<Task>> {
         let _making = self.making.lock();
         self.closures.get_or_init(|| {
             let context = Arc::clone(&self.driver.context);
             let dispatcher = Dispatcher::new(&context.name, Box::new(Inline), None);
-            self.driver
-                .register(|first| Arc::new(Shards::new(context, dispatcher, self.layout, first)))
+            self.driver.register(|first| {
+                let shards = Arc::new(Shards::new(context, self.layout, first));
+                Arc::new(Tasks { shards, dispatcher })
+            })
         })
+    }
+
+    /// Drops the closures that are pending after a shutdown. So the futures among them wake, and
+    /// learn of it, and the leases are lost.
+    pub(crate) fn drop_closures(&self) {
+        let dropped = self.closures.get().map_or(0, |closures| closures.drop_pending());
+        if dropped > 0 {
+            report::debug!(
+                timer = &*self.driver.context.name,
+                tasks = dropped,
+                "pending closures were dropped by a shutdown"
+            );
+        }
     }
 
     /// Ends the reaper and all waits; after this nothing can be added.
@@ -76,8 +93,10 @@ impl fmt::Debug for Base {
 impl Drop for Base {
     fn drop(&mut self) {
         self.stop();
-        // Handles may outlive the timer and keep its shards; they need not keep its tasks.
+        // Handles may outlive the timer and keep its shards; they need not keep its tasks. Nor need
+        // a future that drives it keep its executor and its hook.
         let dropped = self.driver.drop_pending();
+        self.driver.retire();
         if dropped > 0 {
             report::warn!(
                 timer = &*self.driver.context.name,

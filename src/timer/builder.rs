@@ -14,6 +14,7 @@ use crate::timer::limit::Limit;
 use crate::timer::owner::MAX_SHARDS;
 use crate::timer::reaper::Reaper;
 use crate::timer::shards::Shards;
+use crate::timer::tasks::Tasks;
 use crate::wheel::ticks::Ticks;
 use crate::wheel::timing_wheel::{MAX_SIZE, round_size};
 use std::fmt;
@@ -47,7 +48,7 @@ pub struct TimerBuilder<T: Send + 'static = Task> {
 /// The parts of a timer.
 struct Parts<T: Send + 'static> {
     driver: Arc<Driver>,
-    shards: Arc<Shards<T>>,
+    tasks: Arc<Tasks<T>>,
     layout: (usize, usize),
 }
 
@@ -219,8 +220,9 @@ impl<T: Send + 'static> TimerBuilder<T> {
     /// # Errors
     /// [`BuildError`] if an option is out of its range.
     pub fn build(self) -> Result<Timer<T>, BuildError> {
-        let Parts { driver, shards, layout } = self.parts()?;
-        Ok(Timer::new(Arc::new(Base::new(driver, None, layout, &shards)), shards))
+        let Parts { driver, tasks, layout } = self.parts()?;
+        let base = Base::new(driver, None, layout, &tasks);
+        Ok(Timer::new(Arc::new(base), Arc::clone(&tasks.shards)))
     }
 
     /// Builds a timer with a reaper thread of its own, which sleeps until the next bucket is due,
@@ -230,13 +232,14 @@ impl<T: Send + 'static> TimerBuilder<T> {
     /// [`BuildError`] if an option is out of its range, or the thread can't be started.
     pub fn start(self) -> Result<Timer<T>, BuildError> {
         let name = self.options.name.clone();
-        let Parts { driver, shards, layout } = self.parts()?;
+        let Parts { driver, tasks, layout } = self.parts()?;
         let reaped = Arc::clone(&driver);
         let counted = Arc::clone(&driver.context);
         let failed = move || counted.count_panic();
         let reaper = Reaper::start(&name, move || reaped.reap(), failed);
         let reaper = reaper.map_err(BuildError::Thread)?;
-        Ok(Timer::new(Arc::new(Base::new(driver, Some(reaper), layout, &shards)), shards))
+        let base = Base::new(driver, Some(reaper), layout, &tasks);
+        Ok(Timer::new(Arc::new(base), Arc::clone(&tasks.shards)))
     }
 
     fn parts(self) -> Result<Parts<T>, BuildError> {
@@ -267,10 +270,11 @@ impl<T: Send + 'static> TimerBuilder<T> {
         let driver = Arc::new(Driver::new(context));
         let layout = (shards.next_power_of_two(), round_size(wheel_size));
         let dispatcher = Dispatcher::new(&driver.context.name, self.executor, self.on_refused);
-        let shards = driver.register(|first| {
-            Arc::new(Shards::new(Arc::clone(&driver.context), dispatcher, layout, first))
+        let tasks = driver.register(|first| {
+            let shards = Arc::new(Shards::new(Arc::clone(&driver.context), layout, first));
+            Arc::new(Tasks { shards, dispatcher })
         });
-        Ok(Parts { driver, shards, layout })
+        Ok(Parts { driver, tasks, layout })
     }
 }
 

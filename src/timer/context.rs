@@ -1,6 +1,7 @@
 //! The context: the part that all shards of a driver share.
 
 use crate::store::key::Key;
+use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::timer::clock::{Time, Wake};
 use crate::timer::delay_queue::{DelayQueue, Wakes};
@@ -22,7 +23,9 @@ pub(crate) struct TimerContext {
     pub(crate) time: Time,
     pub(crate) delay_queue: DelayQueue,
     pub(crate) limit: Option<Limit>,
-    hook: Option<Contained<Hook>>,
+    /// `None` without a hook, and from the end of the timer on: the context stays with whatever was
+    /// built on the timer, and must not keep the user's code. The lock guards only this place.
+    hook: Mutex<Option<Arc<Contained<Hook>>>>,
     /// Panics of user code that were contained.
     panicked: AtomicU64,
 }
@@ -34,9 +37,10 @@ impl TimerContext {
         limit: Option<Limit>,
         hook: Option<Hook>,
     ) -> Self {
-        let hook = hook.map(|hook| Contained::new(&name, hook));
+        let hook = hook.map(|hook| Arc::new(Contained::new(&name, hook)));
         let delay_queue = DelayQueue::new(hook.is_some());
-        TimerContext { name, time, delay_queue, limit, hook, panicked: AtomicU64::new(0) }
+        let (hook, panicked) = (Mutex::new(hook), AtomicU64::new(0));
+        TimerContext { name, time, delay_queue, limit, hook, panicked }
     }
 
     /// Wakes those that wait, as `wakes` says. The caller holds no lock.
@@ -57,9 +61,25 @@ impl TimerContext {
 
     /// Calls the hook, if there is one.
     pub(crate) fn call_hook(&self) {
-        if let Some(hook) = &self.hook {
+        let hook = self.hook.lock().clone();
+        if let Some(hook) = hook {
             self.catch_panic(&**hook);
         }
+    }
+
+    /// Drops the hook, because the timer has ended.
+    pub(crate) fn drop_hook(&self) {
+        let hook = self.hook.lock().take();
+        drop(hook);
+    }
+
+    /// Wakes those that sleep on a condition variable, for a caller that may go on holding a lock
+    /// for any length of time. Returns whom to wake when it is released: that runs user code.
+    pub(crate) fn wake_threads(&self, wakes: Wakes) -> Wakes {
+        if wakes != Wakes::Nobody {
+            self.delay_queue.wake_sleepers();
+        }
+        if wakes == Wakes::All { wakes } else { Wakes::Nobody }
     }
 
     /// Wakes threads and futures.

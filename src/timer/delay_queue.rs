@@ -127,12 +127,14 @@ impl DelayQueue {
     pub(crate) fn begin_turn(&self, now: u64) -> bool {
         let mut state = self.state.lock();
         state.queue.begin_turn();
-        state.queue.is_due(now)
+        !state.stopped && state.queue.is_due(now)
     }
 
-    /// Returns which shard's bucket is to be flushed next.
+    /// Returns which shard's bucket is to be flushed next: none once the timer was stopped, so that
+    /// whoever stops it waits for one batch and not for the turn.
     pub(crate) fn next_due(&self, turn_start: u64, now: u64) -> Due {
-        self.state.lock().queue.next_due(turn_start, now)
+        let mut state = self.state.lock();
+        if state.stopped { Due::Nothing } else { state.queue.next_due(turn_start, now) }
     }
 
     /// Takes the bucket to flush next, if it belongs to `shard`, whose lock the caller holds until

@@ -27,23 +27,23 @@
 //! due, and no thread sleeps.)
 
 use crate::store::slab::Slab;
-use crate::sync::{Mutex, either_in_models, nap, thread_local};
+use crate::sync::{Mutex, either_in_models, nap};
 use crate::timer::context::TimerContext;
 use crate::timer::delay_queue::{Told, Waited, Wakes};
-use crate::timer::owner::{Expired, Flush, FlushStep, Owner, Queued, first_shard, owner_of};
+use crate::timer::owner::{Expired, Flush, FlushStep, Owner, owner_of};
+use crate::timer::shard_lock::{NAP, TURNS};
 use crate::timer::stats::Stats;
 use crate::wheel::bucket_queue::{Due, Expiration};
 use crate::wheel::core::Trimmed;
-use crate::wheel::snapshot::Snapshot;
 use crate::work;
 use std::cell::Cell;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-/// How long a turn sleeps when everything that is due lies in shards whose holders wait for a core:
-/// long enough for them to get one.
-const NAP: Duration = Duration::from_micros(50);
+/// The naps after which a turn has others let it go first to a shard that they keep busy: about
+/// half a millisecond.
+const PATIENCE: u32 = if cfg!(tickwheel_model) { 0 } else { 5 };
 
 /// Empty buckets that are taken out of the delay queue under one hold of the turn's lock.
 const FORGOTTEN_AT_ONCE: usize = 64;
@@ -51,11 +51,6 @@ const FORGOTTEN_AT_ONCE: usize = 64;
 /// The maximum nesting of turns on one thread: a task may advance the clock, whose tasks may do the
 /// same, and so on. It bounds the stack that this takes, however much is due.
 const MAX_NESTED: u32 = 8;
-
-thread_local! {
-    /// The nesting depth of turns on this thread.
-    static TURNS: Cell<u32> = const { Cell::new(0) };
-}
 
 /// The result of a step of a turn.
 enum Step {
@@ -70,22 +65,22 @@ enum Step {
 
 pub(crate) struct Driver {
     pub(crate) context: Arc<TimerContext>,
-    turn: Mutex<Turn>,
+    pub(crate) turn: Mutex<Turn>,
 }
 
 /// The state that a thread needs to take a turn.
-struct Turn {
+pub(crate) struct Turn {
     /// The newly armed buckets of the batch that is being flushed; empty between turns.
     armed: Vec<Expiration>,
     /// Scratch space for expired entries, unless a turn has borrowed it. Thus most turns allocate
     /// nothing.
     room: Expired,
     /// By number; `None` for an owner that is being created.
-    owners: Slab<Option<Arc<dyn Owner>>>,
+    pub(crate) owners: Slab<Option<Arc<dyn Owner>>>,
     /// The counts of owners that were removed.
-    departed: Stats,
+    pub(crate) departed: Stats,
     /// Whether owners that register from now on have to be closed as well.
-    closed: bool,
+    pub(crate) closed: bool,
 }
 
 impl Driver {
@@ -94,42 +89,6 @@ impl Driver {
         let (owners, departed) = (Slab::new(), Stats::default());
         let turn = Turn { armed, room, owners, departed, closed: false };
         Driver { context, turn: Mutex::new(turn) }
-    }
-
-    /// Registers an owner, which `make` creates from the number of its first shard.
-    pub(crate) fn register<O: Owner + 'static>(&self, make: impl FnOnce(u32) -> Arc<O>) -> Arc<O> {
-        let number = self.turn.lock().owners.insert(None, 0).index;
-        let owner = make(first_shard(number));
-        let registered: Arc<dyn Owner> = Arc::clone(&owner) as _;
-        let mut turn = self.turn.lock();
-        *turn.owners.at_mut(number) = Some(registered);
-        let closed = turn.closed;
-        drop(turn);
-        if closed {
-            owner.close();
-        }
-        owner
-    }
-
-    /// Removes an owner and its buckets. Nothing may be left in its shards, and nothing may be
-    /// added any more; its number may soon be given to another owner. Looks at all buckets of the
-    /// delay queue.
-    pub(crate) fn deregister(&self, first_shard: u32) {
-        let number = owner_of(first_shard);
-        let mut turn = self.turn.lock();
-        self.context.delay_queue.forget(|expiration| owner_of(expiration.shard) == number);
-        let owner = turn.owners.remove_if(number, |_| true).flatten();
-        if let Some(owner) = &owner {
-            owner.add_to(&mut turn.departed);
-            turn.departed.pending = 0;
-        }
-        drop(turn);
-        drop(owner);
-    }
-
-    /// Returns the owners that are registered, to be used without a lock.
-    fn owners(&self) -> Vec<Arc<dyn Owner>> {
-        self.turn.lock().owners.iter().filter_map(|(_, owner)| owner.clone()).collect()
     }
 
     /// Takes turns until something has expired, or until `timeout` has passed. Returns how much has
@@ -161,24 +120,28 @@ impl Driver {
 
     /// Flushes everything that is due now. Returns how much expired.
     fn turn(&self) -> usize {
-        let mut start = self.begin_turn();
-        if start.is_none() {
-            return 0;
-        }
+        let Some(start) = self.begin_turn() else { return 0 };
         TURNS.with(|turns| turns.set(turns.get() + 1));
-        let mut total = 0;
+        let (mut total, mut naps) = (0, 0);
         let mut expired = Expired::default();
-        while let Some(turn_start) = start {
-            match self.flush_batch(turn_start, &mut expired) {
+        loop {
+            let insists = naps >= PATIENCE;
+            let mut step = self.flush_batch(start, insists, &mut expired);
+            if let Step::Busy = step {
+                // What has fallen due in other shards since then need not wait for the busy ones.
+                // It does not prolong the turn, which began at its start.
+                step = self
+                    .begin_turn()
+                    .map_or(Step::Done, |present| self.flush_batch(present, insists, &mut expired));
+            }
+            match step {
                 Step::Flushed(owner, wakes) => {
                     self.context.wake(wakes);
                     total += owner.hand_over(&mut expired);
                 }
                 Step::Busy => {
                     nap(NAP);
-                    // Entries of other shards that fell due in the meantime need not wait for the
-                    // busy one.
-                    start = self.begin_turn();
+                    naps += 1;
                 }
                 Step::Done => break,
             }
@@ -197,7 +160,7 @@ impl Driver {
 
     /// Makes one step of a turn: flushes a batch of the bucket that comes first among those whose
     /// shards no other thread holds.
-    fn flush_batch(&self, turn_start: u64, expired: &mut Expired) -> Step {
+    fn flush_batch(&self, turn_start: u64, insists: bool, expired: &mut Expired) -> Step {
         let TimerContext { time, delay_queue, .. } = &*self.context;
         let mut turn = self.turn.lock();
         let Turn { armed, room, owners, .. } = &mut *turn;
@@ -221,7 +184,7 @@ impl Driver {
                 debug_assert!(false, "an owner has no buckets before it is made");
                 break Step::Busy;
             };
-            let step = FlushStep { shard, turn_start, now, present, waits };
+            let step = FlushStep { shard, turn_start, now, present, waits, insists };
             match owner.flush(&step, armed, expired) {
                 Flush::Done(wakes) => break Step::Flushed(Arc::clone(owner), wakes),
                 // In virtual time it waits, so that the ticks keep their order.
@@ -290,61 +253,8 @@ impl Driver {
         Some(time.instant_of_tick(delay_queue.next_tick()?).max(time.clock.now()))
     }
 
-    /// Returns how much is pending, with all owners together.
-    pub(crate) fn len(&self) -> usize {
-        self.owners().iter().map(|owner| owner.len()).sum()
-    }
-
-    pub(crate) fn stats(&self) -> Stats {
-        let TimerContext { name, delay_queue, .. } = &*self.context;
-        let departed = self.turn.lock().departed.clone();
-        let mut stats = Stats {
-            name: name.to_string(),
-            panicked: self.context.panicked(),
-            wakeups: delay_queue.wakeups(),
-            ..departed
-        };
-        self.owners().iter().for_each(|owner| owner.add_to(&mut stats));
-        stats
-    }
-
-    /// Returns a snapshot of the levels of all owners together.
-    pub(crate) fn snapshot(&self, shards: usize) -> Snapshot {
-        let mut snapshot = Snapshot::new(shards);
-        let now = self.context.time.now();
-        self.owners().iter().for_each(|owner| owner.snapshot(&mut snapshot, now));
-        snapshot
-    }
-
     /// Ends the waits of all threads, now and later.
     pub(crate) fn stop(&self) {
         self.context.stop();
-    }
-
-    /// Closes all owners: nothing can be added any more. Then the hook tells the loop.
-    pub(crate) fn close(&self) {
-        self.turn.lock().closed = true;
-        self.owners().iter().for_each(|owner| owner.close());
-        self.context.call_hook();
-    }
-
-    /// Returns whether `close` was called.
-    pub(crate) fn is_closed(&self) -> bool {
-        self.turn.lock().closed
-    }
-
-    /// Drops what is pending, with all owners. Returns how much that was.
-    pub(crate) fn drop_pending(&self) -> u64 {
-        self.owners().iter().map(|owner| owner.drop_pending()).sum()
-    }
-
-    pub(crate) fn assert_invariants(&self) {
-        let turn = self.turn.lock();
-        let mut queued = Queued::new();
-        self.context.delay_queue.for_each(|expiration| {
-            *queued.entry((expiration.shard, expiration.bucket)).or_insert(0) += 1;
-        });
-        let owners = turn.owners.iter().filter_map(|(_, owner)| owner.as_ref());
-        owners.for_each(|owner| owner.assert_invariants(&queued));
     }
 }

@@ -1,9 +1,10 @@
 //! The timer entry: a task and its deadline.
 
 use crate::sync::Mutex;
+use crate::timer::report::catch_panic;
 use std::fmt;
 use std::sync::Arc;
-use std::task::{Wake, Waker};
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
 /// A task and its deadline, to be [added](crate::Timer::add) to a timer.
@@ -114,9 +115,22 @@ impl<T> TimerEntry<T> {
 /// The default task of a [`Timer`](crate::Timer): a closure or a [`Waker`]. It runs once.
 pub struct Task(Kind);
 
+/// Two kinds only, so that a task takes 24 bytes.
 enum Kind {
-    Waker(Waker),
+    Sleeper(Sleeper),
     Shared(SharedClosure, u64),
+}
+
+/// The waker of a future that sleeps. It is woken even if its task is dropped instead of run, by an
+/// executor that refuses it or with what a shutdown returned: no future sleeps for ever.
+struct Sleeper(Option<Waker>);
+
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        if let Some(waker) = self.0.take() {
+            catch_panic(|| waker.wake());
+        }
+    }
 }
 
 /// A closure that many tasks share, each with its own number; see [`Task::shared`].
@@ -125,7 +139,26 @@ pub type SharedClosure = Arc<dyn Fn(u64) + Send + Sync>;
 impl Task {
     /// Creates a task that calls `closure`. Allocates memory for it.
     pub fn new(closure: impl FnOnce() + Send + 'static) -> Self {
-        Task::from(Waker::from(Arc::new(Closure(Mutex::new(Some(closure))))))
+        let closure = Mutex::new(Some(closure)); // Only serves to make it `Sync`.
+        let once = move |_| {
+            let closure = closure.lock().take();
+            if let Some(closure) = closure {
+                closure();
+            }
+        };
+        Task::shared(Arc::new(once), 0)
+    }
+
+    /// Creates the task of a future that sleeps, which wakes its waker. Allocates nothing.
+    pub(crate) fn sleeper(waker: Waker) -> Self {
+        Task(Kind::Sleeper(Sleeper(Some(waker))))
+    }
+
+    /// Drops a sleeper's waker without waking it.
+    pub(crate) fn discard(self) {
+        if let Kind::Sleeper(mut sleeper) = self.0 {
+            drop(sleeper.0.take());
+        }
     }
 
     /// Creates a task that calls `closure` with `number`, for tasks that differ only in a number.
@@ -154,28 +187,16 @@ impl Task {
     /// If the closure panics.
     pub fn run(self) {
         match self.0 {
-            Kind::Waker(waker) => waker.wake(),
+            Kind::Sleeper(mut sleeper) => sleeper.0.take().into_iter().for_each(Waker::wake),
             Kind::Shared(closure, number) => closure(number),
         }
     }
 }
 
-/// Creates a task that wakes the waker. Allocates nothing.
+/// Creates a task that wakes the waker when it runs. Allocates memory for it.
 impl From<Waker> for Task {
     fn from(waker: Waker) -> Self {
-        Task(Kind::Waker(waker))
-    }
-}
-
-/// A closure in the form of a waker that is woken once. The lock only serves to make it `Sync`.
-struct Closure<F>(Mutex<Option<F>>);
-
-impl<F: FnOnce() + Send + 'static> Wake for Closure<F> {
-    fn wake(self: Arc<Self>) {
-        let closure = self.0.lock().take();
-        if let Some(closure) = closure {
-            closure();
-        }
+        Task::new(move || waker.wake())
     }
 }
 

@@ -1,10 +1,12 @@
 //! The executor: where expired tasks run.
 
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use crate::sync::thread;
+use crate::sync::{thread, thread_local};
 use crate::timer::entry::Task;
 use crate::timer::error::BuildError;
+use crate::timer::reaper::is_reaper;
 use crate::timer::report::catch_panic;
+use std::cell::Cell;
 use std::fmt;
 use std::sync::{Arc, mpsc};
 
@@ -200,8 +202,8 @@ impl Executor<Task> for Inline {
 ///
 /// The reaper hands tasks on without waiting, so a slow task delays other tasks but no expiry. A
 /// bounded worker refuses tasks when its queue is full. Dropping the worker, for example with the
-/// timer that owns it, blocks until its thread has run what is queued and ended; on the worker's
-/// own thread it does not block.
+/// timer that owns it, blocks until its thread has run what is queued and ended. On the thread of a
+/// worker or a reaper it does not block: two that drop each other's worker would wait for ever.
 ///
 /// ```
 /// use std::time::Duration;
@@ -220,6 +222,11 @@ pub struct Worker<T> {
     counts: Arc<WorkerCounts>,
     capacity: usize,
     thread: Option<thread::JoinHandle<()>>,
+}
+
+thread_local! {
+    /// Whether this thread is a worker's.
+    static IS_WORKER: Cell<bool> = const { Cell::new(false) };
 }
 
 /// What a worker and its thread count.
@@ -257,6 +264,7 @@ impl<T: Send + 'static> Worker<T> {
         let counts = Arc::new(WorkerCounts::default());
         let counted = Arc::clone(&counts);
         let run = move || {
+            IS_WORKER.with(|is_worker| is_worker.set(true));
             for task in batches.into_iter().flatten() {
                 // Before the task runs, because its place is free as soon as it has left the queue.
                 counted.queued.fetch_sub(1, Ordering::Relaxed);
@@ -306,8 +314,8 @@ impl<T: Send + 'static> Executor<T> for Worker<T> {
 impl<T> Drop for Worker<T> {
     fn drop(&mut self) {
         drop(self.queue.take());
-        let own = |thread: &thread::JoinHandle<()>| thread.thread().id() == thread::current().id();
-        if let Some(thread) = self.thread.take().filter(|thread| !own(thread)) {
+        let waits = !is_reaper() && !IS_WORKER.with(Cell::get);
+        if let Some(thread) = self.thread.take().filter(|_| waits) {
             let _ = thread.join(); // It contains every panic of the handler and its drop.
         }
     }

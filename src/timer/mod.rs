@@ -5,10 +5,13 @@ pub(crate) mod builder;
 pub(crate) mod timeout;
 pub(crate) mod base;
 pub(crate) mod driver;
+pub(crate) mod owners;
 pub(crate) mod owner;
+pub(crate) mod tasks;
 pub(crate) mod shards;
 pub(crate) mod pool;
 pub(crate) mod shard;
+pub(crate) mod shard_lock;
 pub(crate) mod context;
 pub(crate) mod delay_queue;
 pub(crate) mod dispatcher;
@@ -299,6 +302,7 @@ impl<T: Send + 'static> Timer<T> {
         self.base.stop();
         let mut pending = Vec::new();
         self.shards.drain(|deadline, task| pending.push((deadline, task)));
+        self.base.drop_closures();
         pending.sort_by_key(|(deadline, _)| *deadline);
         let time = &self.shards.context.time;
         let entry = |(deadline, task)| TimerEntry::new(time.instant_of(deadline), task);
@@ -348,7 +352,7 @@ impl<T: Send + 'static> Timer<T> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn closures(&self) -> Timer {
-        Timer::new(Arc::clone(&self.base), Arc::clone(self.base.closures()))
+        Timer::new(Arc::clone(&self.base), Arc::clone(&self.base.closures().shards))
     }
 
     pub(crate) fn base(&self) -> &Arc<Base> {
@@ -357,10 +361,6 @@ impl<T: Send + 'static> Timer<T> {
 
     pub(crate) fn driver(&self) -> &Arc<Driver> {
         &self.base.driver
-    }
-
-    pub(crate) fn shards(&self) -> Arc<Shards<T>> {
-        Arc::clone(&self.shards)
     }
 
     /// Returns a reference to the timer that does not keep it alive.

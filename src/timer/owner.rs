@@ -4,9 +4,10 @@
 //! the content of the wheels nor what happens to it when it expires: it only says which bucket is
 //! due.
 
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::MutexGuard;
 use crate::timer::context::TimerContext;
 use crate::timer::delay_queue::Wakes;
+use crate::timer::shard_lock::ShardLock;
 use crate::timer::stats::Stats;
 use crate::wheel::bucket::BucketId;
 use crate::wheel::bucket_queue::Expiration;
@@ -79,8 +80,10 @@ pub(crate) struct FlushStep {
     /// The present, as read for this step, and its tick.
     pub(crate) now: u64,
     pub(crate) present: u64,
-    /// Whether to wait for a thread that holds the shard.
+    /// Whether to wait for a thread that holds the shard, and whether to have others let the turn
+    /// go first.
     pub(crate) waits: bool,
+    pub(crate) insists: bool,
 }
 
 /// The result of a step.
@@ -99,29 +102,12 @@ impl FlushStep {
     pub(crate) fn poll<'a, S>(
         &self,
         context: &TimerContext,
-        shard: &'a Mutex<S>,
+        shard: &'a ShardLock<S>,
     ) -> Result<(MutexGuard<'a, S>, Expiration), Flush> {
-        let state = if self.waits { Some(shard.lock()) } else { try_lock(shard) };
-        let state = state.ok_or(Flush::Busy)?;
+        let state = shard.lock_for_turn(self.waits, self.insists).ok_or(Flush::Busy)?;
         let due = context.delay_queue.poll(self.shard, self.turn_start, self.present);
         due.map(|expiration| (state, expiration)).ok_or(Flush::Overtaken)
     }
-}
-
-/// How often a lock is tried before it counts as taken: for about as long as a call holds it. In
-/// models, trying again does not help.
-const TRIES: usize = if cfg!(tickwheel_model) { 1 } else { 32 };
-
-/// Takes the lock, unless another thread keeps it for longer than a call takes. In that case its
-/// holder waits for a core, and so would a thread that waited for the lock.
-pub(crate) fn try_lock<S>(shard: &Mutex<S>) -> Option<MutexGuard<'_, S>> {
-    (0..TRIES).find_map(|_| {
-        let state = shard.try_lock();
-        if state.is_none() {
-            std::hint::spin_loop();
-        }
-        state
-    })
 }
 
 /// Items that were taken out of an owner's shards and have to be handed over. Only the owner knows

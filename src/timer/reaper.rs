@@ -2,15 +2,26 @@
 //!
 //! It knows no timer. Its owner determines what a step is, how it waits and what wakes it.
 
-use crate::sync::{Mutex, thread};
+use crate::sync::{Mutex, thread, thread_local};
 use crate::timer::report::{self, catch_panic_of};
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
+
+thread_local! {
+    /// Whether this thread is a reaper. A reaper waits for the end of no other thread: two whose
+    /// tasks end each other's timers would wait for ever.
+    static IS_REAPER: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Returns whether the calling thread is the reaper of any timer.
+pub(crate) fn is_reaper() -> bool {
+    IS_REAPER.with(Cell::get)
+}
 
 /// A running reaper thread.
 #[derive(Debug)]
 pub(crate) struct Reaper {
-    id: thread::ThreadId,
     thread: Mutex<Option<thread::JoinHandle<()>>>,
 }
 
@@ -44,17 +55,18 @@ impl Reaper {
             })
         };
         let thread = thread::Builder::new().name(name.to_owned()).spawn(move || {
+            IS_REAPER.with(|is_reaper| is_reaper.set(true));
             report::debug!(timer = &*reported, "the reaper has started");
             while go_on() {}
             report::debug!(timer = &*reported, "the reaper has stopped");
         })?;
-        Ok(Reaper { id: thread.thread().id(), thread: Mutex::new(Some(thread)) })
+        Ok(Reaper { thread: Mutex::new(Some(thread)) })
     }
 
-    /// Waits until the thread has ended; its owner has told it to stop. The reaper does not wait
-    /// for itself if a task drops the last timer on it.
+    /// Waits until the thread has ended; its owner has told it to stop. Does not wait on a reaper,
+    /// this one or another.
     pub(crate) fn join(&self) {
-        if thread::current().id() == self.id {
+        if is_reaper() {
             return;
         }
         // Held while joining: other threads that join also wait for the thread's end.

@@ -10,10 +10,11 @@
 //! of the crate's own.
 
 use crate::store::key::Key;
-use crate::sync::{Mutex, MutexGuard, thread_number};
+use crate::sync::{MutexGuard, thread_number};
 use crate::timer::context::TimerContext;
 use crate::timer::delay_queue::Wakes;
 use crate::timer::entry::When;
+use crate::timer::shard_lock::ShardLock;
 use crate::wheel::bucket::BucketId;
 use crate::wheel::bucket_queue::Expiration;
 use crate::wheel::core::Core;
@@ -24,7 +25,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 /// Padded, so that two shards' locks never share a cache line.
-pub(crate) struct Shard<T>(pub(crate) CachePadded<Mutex<State<T>>>);
+pub(crate) struct Shard<T>(pub(crate) CachePadded<ShardLock<State<T>>>);
 
 pub(crate) struct State<T> {
     pub(crate) core: Core<T>,
@@ -65,7 +66,7 @@ impl<T> Shard<T> {
     pub(crate) fn new() -> Self {
         let core = Core::idle();
         let state = State { core, context: None, closed: true, owner: 0, strangers: 0 };
-        Shard(CachePadded::new(Mutex::new(state)))
+        Shard(CachePadded::new(ShardLock::new(state)))
     }
 
     /// Begins to serve a timer; the shard must have none.

@@ -4,30 +4,24 @@ use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::thread_number;
 use crate::timer::context::TimerContext;
 use crate::timer::delay_queue::Wakes;
-use crate::timer::dispatcher::Dispatcher;
 use crate::timer::entry::{TimerEntry, When};
 use crate::timer::error::AddError;
-use crate::timer::owner::{Expired, Flush, FlushStep, Owner, Queued, place_of, try_lock};
+use crate::timer::owner::place_of;
 use crate::timer::pool;
-use crate::timer::report::catch_panic_of;
 use crate::timer::shard::{Added, Refusal, Shard};
-use crate::timer::stats::Stats;
 use crate::timer::timeout::Timeout;
-use crate::wheel::bucket_queue::Expiration;
-use crate::wheel::core::Trimmed;
-use crate::wheel::snapshot::Snapshot;
 use crate::wheel::wheels::Wheels;
 use crossbeam_utils::CachePadded;
 use std::sync::Arc;
 
-/// The shards of a timer; see the [module](self).
+/// The shards of a timer; see the [module](self). Whoever adds to them may keep them alive: they
+/// own no code of a user's, and are empty when their timer has ended.
 pub(crate) struct Shards<T: Send + 'static> {
     /// Their number is a power of two.
     shards: Box<[&'static Shard<T>]>,
     /// Their number is a power of two, too.
     pairs: Box<[CachePadded<Pair<T>>]>,
     pub(crate) context: Arc<TimerContext>,
-    pub(crate) dispatcher: Dispatcher<T>,
 }
 
 /// The handle of a timer that was added, and whom to wake.
@@ -45,7 +39,6 @@ impl<T: Send + 'static> Shards<T> {
     /// `first` on.
     pub(crate) fn new(
         context: Arc<TimerContext>,
-        dispatcher: Dispatcher<T>,
         (count, wheel_size): (usize, usize),
         first: u32,
     ) -> Self {
@@ -61,7 +54,7 @@ impl<T: Send + 'static> Shards<T> {
             CachePadded::new(Pair { shards, second: AtomicBool::new(false) })
         };
         let pairs = shards.chunks(2).map(pair).collect();
-        Shards { shards, pairs, context, dispatcher }
+        Shards { shards, pairs, context }
     }
 
     /// Adds an entry to the calling thread's shard.
@@ -146,72 +139,13 @@ impl<T: Send + 'static> Shards<T> {
         self.shards.len()
     }
 
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &'static Shard<T>> {
+        self.shards.iter().copied()
+    }
+
     /// Closes all shards, and hands the pending entries to `out`, with their deadlines.
     pub(crate) fn drain(&self, mut out: impl FnMut(u64, T)) {
         self.shards.iter().for_each(|shard| shard.drain(&self.context, &mut out));
-    }
-}
-
-impl<T: Send + 'static> Owner for Shards<T> {
-    fn flush(&self, step: &FlushStep, armed: &mut Vec<Expiration>, expired: &mut Expired) -> Flush {
-        match step.poll(&self.context, &self.of(step.shard).0) {
-            Ok((mut state, expiration)) => {
-                let expired = expired.items();
-                Flush::Done(state.flush(&self.context, expiration, step.now, armed, expired))
-            }
-            Err(flush) => flush,
-        }
-    }
-
-    fn hand_over(&self, expired: &mut Expired) -> usize {
-        self.dispatcher.hand_over(&self.context, expired.items())
-    }
-
-    fn forget_if_empty(&self, expiration: Expiration) -> Trimmed {
-        // If another thread is at work there, waiting for it does not pay.
-        let Some(mut state) = try_lock(&self.of(expiration.shard).0) else { return Trimmed::Live };
-        self.context.forget_if_empty(&mut state.core, expiration)
-    }
-
-    fn close(&self) {
-        self.shards.iter().for_each(|shard| shard.close());
-    }
-
-    fn drop_pending(&self) -> u64 {
-        let mut dropped = 0;
-        self.drain(|_, task| {
-            dropped += 1;
-            catch_panic_of(&self.context.name, || drop(task));
-        });
-        dropped
-    }
-
-    fn len(&self) -> usize {
-        self.shards.iter().map(|shard| shard.lock().core.len()).sum()
-    }
-
-    fn add_to(&self, stats: &mut Stats) {
-        for shard in &self.shards {
-            let state = shard.lock();
-            stats.absorb(&state.core.counters, state.core.len());
-        }
-        stats.refused += self.dispatcher.refused();
-        stats.dropped += self.dispatcher.dropped();
-        let panicked = self.dispatcher.panicked(&self.context);
-        stats.panicked = stats.panicked.saturating_add(panicked);
-    }
-
-    fn snapshot(&self, snapshot: &mut Snapshot, now: u64) {
-        for shard in &self.shards {
-            let mut cursor = 0;
-            while snapshot.absorb(&shard.lock().core, &mut cursor, now) {}
-        }
-    }
-
-    fn assert_invariants(&self, queued: &Queued) {
-        for shard in &self.shards {
-            shard.assert_invariants(|shard, id| queued.get(&(shard, id)).copied().unwrap_or(0));
-        }
     }
 }
 

@@ -1,0 +1,117 @@
+//! The owners of a driver: how they come and go, and what they contain together.
+
+use crate::store::slab::Slab;
+use crate::timer::context::TimerContext;
+use crate::timer::driver::Driver;
+use crate::timer::owner::{Owner, Queued, first_shard, owner_of};
+use crate::timer::stats::Stats;
+use crate::wheel::snapshot::Snapshot;
+use std::mem;
+use std::sync::Arc;
+
+impl Driver {
+    /// Registers an owner, which `make` creates from the number of its first shard.
+    pub(crate) fn register<O: Owner + 'static>(&self, make: impl FnOnce(u32) -> Arc<O>) -> Arc<O> {
+        let number = self.turn.lock().owners.insert(None, 0).index;
+        let owner = make(first_shard(number));
+        let registered: Arc<dyn Owner> = Arc::clone(&owner) as _;
+        let mut turn = self.turn.lock();
+        *turn.owners.at_mut(number) = Some(registered);
+        let closed = turn.closed;
+        drop(turn);
+        if closed {
+            owner.close();
+        }
+        owner
+    }
+
+    /// Removes an owner and its buckets. Nothing may be left in its shards, and nothing may be
+    /// added any more; its number may soon be given to another owner. Looks at all buckets of the
+    /// delay queue.
+    pub(crate) fn deregister(&self, first_shard: u32) {
+        let number = owner_of(first_shard);
+        let mut turn = self.turn.lock();
+        self.context.delay_queue.forget(|expiration| owner_of(expiration.shard) == number);
+        let owner = turn.owners.remove_if(number, |_| true).flatten();
+        if let Some(owner) = &owner {
+            owner.add_to(&mut turn.departed);
+            // An operation that a thread is checking: it is cancelled, and leaves after that.
+            let leaving = mem::take(&mut turn.departed.pending);
+            turn.departed.cancelled += leaving as u64;
+        }
+        drop(turn);
+        drop(owner);
+    }
+
+    /// Returns the owners that are registered, to be used without a lock.
+    fn owners(&self) -> Vec<Arc<dyn Owner>> {
+        self.turn.lock().owners.iter().filter_map(|(_, owner)| owner.clone()).collect()
+    }
+
+    /// Returns how much is pending, with all owners together.
+    pub(crate) fn len(&self) -> usize {
+        self.owners().iter().map(|owner| owner.len()).sum()
+    }
+
+    pub(crate) fn stats(&self) -> Stats {
+        let TimerContext { name, delay_queue, .. } = &*self.context;
+        let departed = self.turn.lock().departed.clone();
+        let mut stats = Stats {
+            name: name.to_string(),
+            panicked: self.context.panicked(),
+            wakeups: delay_queue.wakeups(),
+            ..departed
+        };
+        self.owners().iter().for_each(|owner| owner.add_to(&mut stats));
+        stats
+    }
+
+    /// Returns a snapshot of the levels of all owners together.
+    pub(crate) fn snapshot(&self, shards: usize) -> Snapshot {
+        let mut snapshot = Snapshot::new(shards);
+        let now = self.context.time.now();
+        self.owners().iter().for_each(|owner| owner.snapshot(&mut snapshot, now));
+        snapshot
+    }
+
+    /// Closes all owners: nothing can be added any more. Then the hook tells the loop, once: it may
+    /// close the driver again.
+    pub(crate) fn close(&self) {
+        let was_closed = mem::replace(&mut self.turn.lock().closed, true);
+        self.owners().iter().for_each(|owner| owner.close());
+        if !was_closed {
+            self.context.call_hook();
+        }
+    }
+
+    /// Drops the owners, whose entries were dropped, and the hook. A future that drives the timer
+    /// may keep the driver for longer, but not the user's code.
+    pub(crate) fn retire(&self) {
+        let mut turn = self.turn.lock();
+        self.context.delay_queue.forget(|_| true);
+        let owners = mem::replace(&mut turn.owners, Slab::new());
+        drop(turn);
+        drop(owners);
+        self.context.drop_hook();
+    }
+
+    /// Returns whether `close` was called.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.turn.lock().closed
+    }
+
+    /// Drops what is pending, with all owners. Returns how much that was.
+    pub(crate) fn drop_pending(&self) -> u64 {
+        self.owners().iter().map(|owner| owner.drop_pending()).sum()
+    }
+
+    pub(crate) fn assert_invariants(&self) {
+        let turn = self.turn.lock();
+        let mut queued = Queued::new();
+        self.context.delay_queue.for_each(|expiration| {
+            *queued.entry((expiration.shard, expiration.bucket)).or_insert(0) += 1;
+        });
+        let owners = turn.owners.iter().filter_map(|(_, owner)| owner.as_ref());
+        owners.for_each(|owner| owner.assert_invariants(&queued));
+    }
+}
