@@ -87,4 +87,40 @@ impl<S> ShardLock<S> {
         }
         shard
     }
+
+    #[cfg(test)]
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.wanted.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(all(test, not(tickwheel_model)))]
+mod tests {
+    use super::*;
+    use std::thread;
+
+    /// Only this crate's turns leave a mark, and one that is not removed is one that no turn left.
+    #[test]
+    fn a_mark_that_no_turn_removes_delays_one_call_only() {
+        let lock = ShardLock::new(());
+        let held = lock.lock();
+        thread::scope(|scope| {
+            assert!(
+                scope
+                    .spawn(|| lock.lock_for_turn(false, true).is_none())
+                    .join()
+                    .is_ok_and(|taken| taken)
+            );
+        });
+        assert!(lock.is_wanted());
+        drop(held);
+        drop(lock.lock());
+        assert!(!lock.is_wanted());
+        TURNS.with(|turns| turns.set(1));
+        lock.wanted.store(true, Ordering::Relaxed);
+        drop(lock.lock());
+        assert!(lock.is_wanted(), "a turn does not wait for itself");
+        drop(lock.lock_for_turn(false, true));
+        assert!(!lock.is_wanted());
+    }
 }

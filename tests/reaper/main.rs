@@ -1,6 +1,8 @@
 //! The reaper and the worker, with real threads. Waits have a bound only as a guard against
 //! hanging: a test that passes never comes near it.
 
+mod busy;
+mod ends;
 mod hangs;
 mod manual;
 mod worker;

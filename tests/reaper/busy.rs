@@ -1,0 +1,76 @@
+//! Locks that others hold: for long, or again and again.
+
+use crate::{HOUR, MS, get};
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::channel;
+use std::time::Instant;
+use tickwheel::keyed::{Entry, KeyedTimer};
+use tickwheel::{Timer, TimerEntry};
+
+/// A moved entry that is held wakes the reaper at once: it sleeps for other timers, too.
+#[test]
+fn an_entry_that_is_held_keeps_no_other_timer_waiting() {
+    for moves in [false, true] {
+        let timer = Timer::builder().start().expect("in range");
+        let keyed = KeyedTimer::new(&timer, |_: u8, ()| ());
+        keyed.schedule(1, TimerEntry::after(HOUR, ())).expect("there is room");
+        crate::sleeping(&timer);
+        let (ran, runs) = channel();
+        match keyed.entry(1) {
+            Entry::Occupied(mut entry) => {
+                if moves {
+                    entry.reschedule(MS);
+                }
+                let run = move || ran.send(()).expect("the test waits");
+                assert!(timer.after(5 * MS, run).is_ok());
+                get(&runs);
+            }
+            Entry::Vacant(_) => panic!("it was scheduled"),
+        }
+    }
+}
+
+/// All keys have the same hash, so they lie in one shard.
+#[derive(Default)]
+struct OneShard;
+
+impl Hasher for OneShard {
+    fn write(&mut self, _: &[u8]) {}
+
+    fn finish(&self) -> u64 {
+        0
+    }
+}
+
+/// A thread that uses one key again and again leaves the reaper only moments. The keys of that shard
+/// expire all the same, after few of its calls.
+#[test]
+fn a_key_that_is_used_again_and_again_does_not_keep_those_of_its_shard() {
+    let timer = Timer::builder().start().expect("in range");
+    let expired = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&expired);
+    let hasher = BuildHasherDefault::<OneShard>::default();
+    let keyed = KeyedTimer::with_hasher(&timer, hasher, move |_: u32, ()| {
+        counted.fetch_add(1, Ordering::Relaxed);
+    });
+    let add =
+        |key, delay| keyed.schedule(key, TimerEntry::after(delay, ())).expect("there is room");
+    add(0, HOUR);
+    // Each in a bucket of its own.
+    (1..=200).for_each(|key| _ = add(key, key * MS));
+    let mut late = 0;
+    let due = Instant::now() + 200 * MS;
+    // For a second, if the reaper does not come.
+    while late < 500 && expired.load(Ordering::Relaxed) < 200 {
+        keyed.with(&0, |(), _| {
+            let begun = Instant::now();
+            while begun.elapsed() < 2 * MS {
+                std::hint::spin_loop();
+            }
+        });
+        late += usize::from(Instant::now() > due);
+    }
+    assert!(late < 500, "{} of 200 expired", expired.load(Ordering::Relaxed));
+}

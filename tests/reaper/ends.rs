@@ -1,0 +1,104 @@
+//! The end of timers with reapers: what waits for whom.
+
+use crate::{HOUR, MS, get};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+use tickwheel::{Executor, Task, Timer, Worker};
+
+/// Returns a timer of tasks that take 2 ms each. The first waits until it is released.
+fn of_slow_tasks(tasks: usize) -> (Timer<usize>, Arc<AtomicUsize>, Receiver<()>, Sender<()>) {
+    let ((begin, begun), (release, released)) = (channel(), channel());
+    let (ran, released) = (Arc::new(AtomicUsize::new(0)), Mutex::new(released));
+    let counted = Arc::clone(&ran);
+    let executor = move |_: usize| {
+        if counted.fetch_add(1, Ordering::Relaxed) == 0 {
+            begin.send(()).expect("the test lives");
+            get(&released.lock().expect("nobody has panicked"));
+        }
+        thread::sleep(2 * MS);
+    };
+    let timer = Timer::builder().executor(executor).shards(1).start().expect("in range");
+    // They are due at one instant, which is over before the last of them is added.
+    let due = timer.now() + 50 * MS;
+    (0..tasks).for_each(|task| _ = timer.at(due, task).expect("there is room"));
+    (timer, ran, begun, release)
+}
+
+#[test]
+fn a_shutdown_waits_for_the_batch_and_not_for_the_turn() {
+    let (timer, ran, begun, release) = of_slow_tasks(2_000);
+    get(&begun);
+    release.send(()).expect("the first task waits");
+    let returned = timer.shutdown().len();
+    // A batch is 128 tasks. Four seconds go by before all are run.
+    assert!(returned > 0, "all of them ran first");
+    assert_eq!(returned + ran.load(Ordering::Relaxed), 2_000);
+}
+
+#[test]
+fn the_last_drop_waits_for_the_batch_and_not_for_the_turn() {
+    let (timer, ran, begun, release) = of_slow_tasks(2_000);
+    get(&begun);
+    release.send(()).expect("the first task waits");
+    drop(timer);
+    assert!(ran.load(Ordering::Relaxed) < 2_000, "all of them ran first");
+}
+
+#[test]
+fn a_shutdown_ends_a_turn_of_another_thread_too() {
+    let (timer, ran, begun, release) = of_slow_tasks(2_000);
+    get(&begun);
+    thread::scope(|scope| {
+        let turn = scope.spawn(|| timer.advance_clock(Duration::ZERO));
+        release.send(()).expect("the first task waits");
+        let returned = timer.shutdown().len();
+        let expired = turn.join().expect("it does not panic");
+        assert!(returned > 0 && expired < 2_000);
+        assert_eq!(timer.advance_clock(HOUR), 0);
+        assert_eq!(returned + ran.load(Ordering::Relaxed), 2_000);
+    });
+}
+
+/// Each on the reaper of the other one, at the same time.
+#[test]
+fn two_timers_may_shut_each_other_down() {
+    for _ in 0..20 {
+        let timers = [(); 2].map(|()| Timer::builder().start().expect("in range"));
+        let (ended, ends) = channel();
+        for of in 0..2 {
+            let (both, ended) = (timers.clone(), ended.clone());
+            let end = move || {
+                thread::sleep(MS); // Until the other one has begun.
+                both.iter().for_each(|timer| drop(timer.shutdown()));
+                ended.send(()).expect("the test waits");
+            };
+            assert!(timers[of].after(Duration::ZERO, end).is_ok());
+        }
+        drop((timers, ended));
+        (0..2).for_each(|_| get(&ends));
+    }
+}
+
+/// Each on the thread of the other one, at the same time.
+#[test]
+fn two_workers_may_drop_each_other() {
+    for _ in 0..20 {
+        let worker = || Worker::unbounded("drops", Task::run).expect("a thread can be started");
+        let workers = [Arc::new(worker()), Arc::new(worker())];
+        let (ended, ends) = channel();
+        for of in 0..2 {
+            let (other, ended) = (Arc::clone(&workers[1 - of]), ended.clone());
+            let end = Task::new(move || {
+                thread::sleep(MS); // Until the other one has begun, and the test has let go.
+                drop(other);
+                ended.send(()).expect("the test waits");
+            });
+            assert!(workers[of].execute(end).is_ok());
+        }
+        drop(workers);
+        (0..2).for_each(|_| get(&ends));
+    }
+}
