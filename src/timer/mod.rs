@@ -200,9 +200,10 @@ impl<T: Send + 'static> Timer<T> {
     /// to a finer wheel meanwhile; then they may expire in this call.
     ///
     /// Any number of threads may call it at once, also on a timer with a reaper. So may a task:
-    /// then the due timers expire inside that task. Calls nest at most seven deep: a deeper one
-    /// returns 0 at once and leaves the timers to the outer calls, so no number of timers needs a
-    /// deep stack.
+    /// then the due timers expire inside that task. Calls nest at most seven deep, those of all
+    /// timers on a thread together: a deeper one returns 0 at once and leaves what is due to an
+    /// outer call of its own timer, or else to that timer's next call. So no number of timers needs
+    /// a deep stack.
     ///
     /// ```
     /// use std::time::Duration;
