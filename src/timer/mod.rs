@@ -67,9 +67,10 @@ impl<T: Send + 'static> Timer<T> {
         Timer { base, shards }
     }
 
-    /// Adds a timer, from any thread. The first `advance_clock` after its deadline hands its task
-    /// to the executor, never earlier; with a reaper that is less than a tick later, plus the time
-    /// that waking takes. Dropping the returned handle changes nothing.
+    /// Adds a timer, from any thread. Its task is handed to the executor by the first
+    /// `advance_clock` at or after the first tick that is not before its deadline; with a reaper
+    /// that is less than a tick late, plus the time that waking takes. Dropping the returned handle
+    /// changes nothing.
     ///
     /// Takes constant time, allocates about once in a thousand calls, and wakes the reaper if this
     /// is the earliest timer. Never runs a task.
