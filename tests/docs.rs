@@ -71,6 +71,47 @@ fn links_lead_somewhere() {
     assert!(checked > 50, "only {checked} links were found");
 }
 
+/// Returns the documentation in a file of source.
+fn documentation(source: &str) -> String {
+    let lines = source.lines().map(str::trim_start);
+    let docs = lines.filter_map(|line| line.strip_prefix("//!").or(line.strip_prefix("///")));
+    docs.map(|line| line.trim_start().to_owned() + "\n").collect()
+}
+
+/// rustdoc looks for the items that links name, but not for the headings.
+#[test]
+fn links_in_the_source_lead_to_headings() {
+    let (tree, mut checked) = (tree(), 0);
+    let is_source = |path: &&PathBuf| path.starts_with("src") && path.extension().is_some();
+    for path in tree.iter().filter(is_source) {
+        let links = targets(&documentation(&read(&root().join(path))));
+        let links = links.iter().filter(|link| !link.starts_with("http"));
+        for (item, heading) in links.filter_map(|link| link.split_once('#')) {
+            let text = match item.trim_start_matches("crate::") {
+                "crate" => documentation(&read(&root().join("src/lib.rs"))),
+                "Timer" => documentation(&read(&root().join("src/timer/mod.rs"))),
+                guide => {
+                    let page = guide.trim_start_matches("guide::").to_uppercase();
+                    read(&root().join("docs").join(page).with_extension("md"))
+                }
+            };
+            let leads = anchors(&text).any(|it| it == heading);
+            assert!(leads, "{}: {item}#{heading}", path.display());
+            checked += 1;
+        }
+    }
+    assert!(checked > 5, "only {checked} links were found");
+}
+
+#[test]
+fn the_readme_leads_to_every_page() {
+    let links = targets(&read(&root().join("README.md")));
+    for page in tree().iter().filter(|path| path.starts_with("docs")) {
+        let page = page.to_string_lossy();
+        assert!(!page.ends_with(".md") || links.iter().any(|link| **link == *page), "{page}");
+    }
+}
+
 /// Returns the anchors of a page's headings, as links name them.
 fn anchors(text: &str) -> impl Iterator<Item = String> {
     text.lines().filter(|line| line.starts_with('#')).map(|heading| {
@@ -126,5 +167,6 @@ fn the_reader_of_paths_sees_them_all() {
     assert!(!nowhere.iter().any(|path| exists(path, &tree)));
     assert_eq!(anchors("# A b\n## C: `d`!\ntext").collect::<Vec<_>>(), ["a-b", "c-d"]);
     assert_eq!(prose("a ```b``` c"), "a  c");
+    assert_eq!(documentation("//! # a\nb\n  ///\n  /// c\n// d"), "# a\n\nc\n");
     assert_eq!(targets("[a](b#c) d [e]\n[e]: f.md"), ["b#c", "f.md"]);
 }

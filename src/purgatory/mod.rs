@@ -57,8 +57,8 @@ use std::sync::Arc;
 /// keeps it alive. Dropping the last clone drops the pending operations without calling their code;
 /// [`shutdown`](Self::shutdown) returns them instead.
 ///
-/// Modelled on Apache Kafka's purgatory (`DelayedOperationPurgatory`); the repository's
-/// `docs/PURGATORY.md` lists the differences. An example is on the [crate's page](crate#purgatory).
+/// Modelled on Apache Kafka's purgatory (`DelayedOperationPurgatory`). The page
+/// [`guide::purgatory`](crate::guide::purgatory) has examples, and lists the differences.
 pub struct Purgatory<K, O, S = RandomState>
 where
     K: Hash + Eq + Clone + Send + 'static,

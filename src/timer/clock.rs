@@ -68,9 +68,14 @@ pub struct SystemClock;
 
 /// A clock that stands still until it is told to move: for tests and simulations.
 ///
-/// With it a timer is deterministic and nothing sleeps:
+/// With it no call of a timer waits for time to pass:
 /// [`advance_clock`](crate::Timer::advance_clock) expires what is due and returns, and a reaper
 /// wakes when the clock is moved. Clones share the time. It never moves backwards.
+///
+/// Deadlines are rounded up to a tick, as on any clock. What is due in the same tick expires in no
+/// promised order, which may differ from run to run, as does the
+/// [jitter](crate::periodic::Periodic::jitter) of a series. A single leap of the clock runs a task
+/// that adds itself again only once: see the guide's section on [testing](crate::guide#testing).
 ///
 /// ```
 /// use std::time::Duration;
@@ -86,6 +91,13 @@ pub struct SystemClock;
 /// clock.advance(Duration::from_secs(3599));
 /// assert_eq!(timer.advance_clock(Duration::ZERO), 0);
 /// clock.advance(Duration::from_secs(1));
+/// assert_eq!(timer.advance_clock(Duration::ZERO), 1);
+///
+/// // Between two ticks of a millisecond: due at the second of them.
+/// timer.add(TimerEntry::after(Duration::from_micros(2_500), "at the next tick"))?;
+/// clock.advance(Duration::from_micros(2_500));
+/// assert_eq!(timer.advance_clock(Duration::ZERO), 0);
+/// clock.advance(Duration::from_micros(500));
 /// assert_eq!(timer.advance_clock(Duration::ZERO), 1);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

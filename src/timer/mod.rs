@@ -70,9 +70,10 @@ impl<T: Send + 'static> Timer<T> {
         Timer { base, shards }
     }
 
-    /// Adds a timer, from any thread. The first `advance_clock` after its deadline hands its task
-    /// to the executor, never earlier; with a reaper that is less than a tick later, plus the time
-    /// that waking takes. Dropping the returned handle changes nothing.
+    /// Adds a timer, from any thread. Its task is handed to the executor by the first
+    /// `advance_clock` at or after the first tick that is not before its deadline; with a reaper
+    /// that is less than a tick late, plus the time that waking takes. Dropping the returned handle
+    /// changes nothing.
     ///
     /// Takes constant time, allocates about once in a thousand calls, and wakes the reaper if this
     /// is the earliest timer. Never runs a task.
@@ -203,9 +204,10 @@ impl<T: Send + 'static> Timer<T> {
     /// to a finer wheel meanwhile; then they may expire in this call.
     ///
     /// Any number of threads may call it at once, also on a timer with a reaper. So may a task:
-    /// then the due timers expire inside that task. Calls nest at most seven deep: a deeper one
-    /// returns 0 at once and leaves the timers to the outer calls, so no number of timers needs a
-    /// deep stack.
+    /// then the due timers expire inside that task. Calls nest at most seven deep, those of all
+    /// timers on a thread together: a deeper one returns 0 at once and leaves what is due to an
+    /// outer call of its own timer, or else to that timer's next call. So no number of timers needs
+    /// a deep stack.
     ///
     /// ```
     /// use std::time::Duration;

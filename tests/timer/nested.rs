@@ -4,7 +4,7 @@ use crate::{HOUR, MS, closures};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tickwheel::TimerEntry;
+use tickwheel::{ManualClock, Timer, TimerEntry};
 
 #[test]
 fn a_task_may_add_cancel_reschedule_and_advance() {
@@ -53,4 +53,29 @@ fn tasks_that_advance_the_clock_need_no_deep_stack() {
     let small = std::thread::Builder::new().stack_size(256 << 10);
     small.spawn(advance).unwrap().join().expect("the stack sufficed");
     assert_eq!(runs.load(Relaxed), 100_000);
+}
+
+/// The turns of different timers count together: each would need the stack as well. What a call
+/// leaves because of others' turns is left to the next call.
+#[test]
+fn timers_that_advance_each_other_need_no_deep_stack() {
+    let clock = ManualClock::new();
+    let build = |_| Timer::builder().shards(1).clock(clock.clone()).build().expect("in range");
+    let timers: Vec<Timer> = (0..9).map(build).collect();
+    let expired = Arc::new(Mutex::new(Vec::new()));
+    for (outer, inner) in timers.iter().zip(&timers[1..]) {
+        let (inner, expired) = (inner.clone(), Arc::clone(&expired));
+        let task = move || {
+            let count = inner.advance_clock(Duration::ZERO);
+            expired.lock().unwrap().push(count);
+        };
+        outer.after(MS, task).unwrap();
+    }
+    let last = &timers[8];
+    last.after(MS, || ()).unwrap();
+    clock.advance(MS);
+    assert_eq!(timers[0].advance_clock(Duration::ZERO), 1);
+    assert_eq!(*expired.lock().unwrap(), [0, 1, 1, 1, 1, 1, 1, 1], "the innermost call first");
+    assert_eq!(last.len(), 1, "eight turns were under way, none of them its own");
+    assert_eq!(last.advance_clock(Duration::ZERO), 1);
 }

@@ -6,6 +6,7 @@ use clap::Parser;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use std::error::Error;
+use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::thread;
@@ -54,15 +55,27 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
         app.take(Ok(source.fetch()?), Instant::now());
         thread::sleep(app.interval);
         app.take(Ok(source.fetch()?), Instant::now());
-        println!("{}", view::text(&app, options.width, view::height(&app)));
+        let frame = view::text(&app, options.width, view::height(&app));
+        writeln!(io::stdout(), "{frame}")?;
     } else if options.svg.is_none() {
-        ratatui::run(|terminal| live(terminal, &mut app, &source))?;
+        show(&mut app, &source)?;
     }
     Ok(())
 }
 
+/// Shows the app in the terminal, and leaves that as it was.
+fn show(app: &mut App, source: &Source) -> Result<(), Box<dyn Error>> {
+    // Into a file or a pipe it would write frames without end, and nobody would see how to stop it.
+    if !io::stdout().is_terminal() {
+        return Err("the live view needs a terminal; without one, use --once or --svg".into());
+    }
+    let shown = ratatui::try_init().and_then(|mut terminal| live(&mut terminal, app, source));
+    ratatui::restore();
+    Ok(shown.map_err(|error| format!("the terminal cannot be used: {error}"))?)
+}
+
 /// Shows the app until it has ended. While the source is asked keys wait, two seconds at most.
-fn live(terminal: &mut DefaultTerminal, app: &mut App, source: &Source) -> std::io::Result<()> {
+fn live(terminal: &mut DefaultTerminal, app: &mut App, source: &Source) -> io::Result<()> {
     let mut asked: Option<Instant> = None;
     while !app.ended {
         if !app.frozen && asked.is_none_or(|asked| asked.elapsed() >= app.interval) {

@@ -130,15 +130,29 @@ fn much_that_nobody_reads_for_a_while_comes_back_whole() {
     fixture.end();
 }
 
+/// The program, which serves until it is killed.
+struct Program(Child);
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
 /// Starts the program. Returns it, the lines that it prints, and a client.
-fn program(idle_ms: &str) -> (Child, impl Iterator<Item = String> + use<>, TcpStream) {
+fn program(
+    input: Stdio,
+    idle_ms: &str,
+) -> (Program, impl Iterator<Item = String> + use<>, TcpStream) {
     let mut program = Command::new(env!("CARGO_BIN_EXE_echo"))
         .args(["--idle-ms", idle_ms, "--delay-ms", "1"])
-        .stdin(Stdio::piped())
+        .stdin(input)
         .stdout(Stdio::piped())
         .spawn()
+        .map(Program)
         .unwrap();
-    let mut lines = BufReader::new(program.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let mut lines = BufReader::new(program.0.stdout.take().unwrap()).lines().map(Result::unwrap);
     let listening = lines.next().unwrap();
     let address = listening.strip_prefix("listening at ").expect(&listening).parse().unwrap();
     let stream = connect(address);
@@ -148,20 +162,22 @@ fn program(idle_ms: &str) -> (Child, impl Iterator<Item = String> + use<>, TcpSt
 
 /// By another thread than the loop's, which waits for the connection to be idle.
 #[test]
-fn the_program_sends_a_line_of_its_input_to_all() {
-    let (mut program, _lines, stream) = program("3600000");
-    let mut input = program.stdin.take().unwrap();
-    writeln!(input, "a line for all").unwrap();
-    expect(&stream, b"a line for all\n");
+fn the_program_sends_a_line_of_its_input_to_all_and_goes_on_when_that_ends() {
+    let (mut program, _lines, stream) = program(Stdio::piped(), "3600000");
+    let mut input = program.0.stdin.take().unwrap();
+    input.write_all(b"a line for all, in no charset: \xff\n").unwrap();
+    expect(&stream, "a line for all, in no charset: \u{fffd}\n".as_bytes());
     drop(input);
-    assert!(program.wait().unwrap().success());
+    echoes(&stream, b"and back");
 }
 
+/// As under a supervisor: there is no input, and it is at its end before anybody connects.
 #[test]
-fn the_program_closes_what_is_silent() {
-    let (mut program, mut lines, stream) = program("50");
+fn the_program_serves_without_an_input_and_closes_what_is_silent() {
+    let (_program, mut lines, stream) = program(Stdio::null(), "50");
+    let address = stream.peer_addr().unwrap();
     expect_end(&stream);
     assert_eq!(lines.next().unwrap(), "connection 2 was idle: closed");
-    drop(program.stdin.take());
-    assert!(program.wait().unwrap().success());
+    let _second = connect(address);
+    assert_eq!(lines.next().unwrap(), "connection 3 is open");
 }

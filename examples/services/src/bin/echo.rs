@@ -6,7 +6,8 @@
 //! ```
 //!
 //! What a client sends comes back, and a client that is silent is cut off. A line of the standard
-//! input is sent to all clients a little later; its end ends the server.
+//! input is sent to all clients a little later. Ctrl-C ends the server; the end of the input does
+//! not.
 
 use clap::Parser;
 use std::error::Error;
@@ -43,23 +44,22 @@ fn main() -> Result<(), Box<dyn Error>> {
     let server = Echo::bind(address, idle, SystemClock)?;
     say(format_args!("listening at {}", server.address()?))?;
 
-    let timer = server.timer();
-    let serving = thread::spawn(move || {
-        server.run(|event| {
-            let _ = match event {
-                Event::Opened(number) => say(format_args!("connection {number} is open")),
-                Event::Closed(number) => say(format_args!("connection {number} was closed")),
-                Event::Idle(number) => say(format_args!("connection {number} was idle: closed")),
-            };
-        })
+    let (timer, delay) = (server.timer(), Duration::from_millis(options.delay_ms));
+    // Another thread adds to the timer that this one drives, and so wakes it. The server goes on
+    // when that thread ends with the input, at once if there is none.
+    thread::spawn(move || {
+        for line in io::stdin().lock().split(b'\n').map_while(Result::ok) {
+            let text = format!("{}\n", String::from_utf8_lossy(&line));
+            let _ = timer.after(delay, Due::Announce(text)); // Refused only when the server ends.
+        }
     });
-    // This thread adds to a timer that the server's thread drives, and so wakes it.
-    for line in io::stdin().lock().lines() {
-        let text = format!("{}\n", line?);
-        timer.after(Duration::from_millis(options.delay_ms), Due::Announce(text))?;
-    }
-    timer.shutdown();
-    serving.join().map_err(|_| "the server's thread panicked")??;
+    server.run(|event| {
+        let _ = match event {
+            Event::Opened(number) => say(format_args!("connection {number} is open")),
+            Event::Closed(number) => say(format_args!("connection {number} was closed")),
+            Event::Idle(number) => say(format_args!("connection {number} was idle: closed")),
+        };
+    })?;
     Ok(())
 }
 
