@@ -134,3 +134,32 @@ where
         self.shards.assert_invariants(Some(queued));
     }
 }
+
+#[cfg(all(test, not(tickwheel_model)))]
+mod tests {
+    use super::*;
+    use crate::purgatory::{FutureOperation, Purgatory};
+    use std::time::Duration;
+
+    /// What a driver does that has listed its owners before one of them left; no other test uses
+    /// purgatories of these types.
+    #[test]
+    fn a_purgatory_that_is_gone_closes_and_counts_nothing_in_the_next() {
+        let [timer, other] = [(); 2].map(|()| Timer::builder().build().expect("in range"));
+        let gone = Registration::<[u8; 9], FutureOperation>::new(&timer);
+        gone.close();
+        gone.retire(&timer);
+        let next: Purgatory<[u8; 9], FutureOperation> = Purgatory::new(&other);
+        let hour = Duration::from_secs(3600);
+        let wait = || next.wait(&[[1; 9]], hour, || false);
+        let waits = [wait(), wait()];
+        assert_eq!(gone.shards.sum(|shard| shard.core.len()), 2, "the pool has one set of shards");
+        gone.close();
+        let (mut stats, mut snapshot) = (Stats::default(), Snapshot::new(1));
+        gone.add_to(&mut stats);
+        gone.snapshot(&mut snapshot, 0);
+        assert_eq!((gone.len(), stats.added, snapshot.levels.len()), (0, 0, 0));
+        assert!(wait().is_ok() && waits.iter().all(Result::is_ok));
+        assert_eq!((next.delayed(), other.stats().added), (2, 3));
+    }
+}

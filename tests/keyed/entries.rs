@@ -166,3 +166,22 @@ fn in_virtual_time_the_ticks_keep_their_order_while_a_key_is_held() {
     });
     assert_eq!(fixture.expired.try_iter().next(), Some((0, 0)));
 }
+
+/// In a release build it would wait for itself.
+#[cfg(debug_assertions)]
+#[test]
+fn a_second_call_while_an_entry_is_held_panics_and_leaves_all_as_it_was() {
+    let fixture = Fixture::new();
+    let other = KeyedTimer::new(&fixture.timer, |_: u32, _: u32| ());
+    fixture.schedule(1, MS, 11);
+    let panics = |call: &dyn Fn()| catch_unwind(AssertUnwindSafe(call)).is_err();
+    let entry = fixture.keyed.find_entry(&1);
+    assert!(panics(&|| _ = fixture.keyed.cancel(&2)));
+    assert!(panics(&|| _ = fixture.keyed.clone().len()));
+    assert!(panics(&|| _ = fixture.keyed.entry(3)));
+    assert!(other.is_empty() && other.schedule(1, TimerEntry::after(HOUR, 1)).is_ok());
+    drop(entry);
+    assert!(panics(&|| _ = fixture.keyed.with(&1, |_, _| fixture.keyed.contains(&1))));
+    assert!(panics(&|| fixture.keyed.for_each(|_, _, _| _ = fixture.keyed.contains(&1))));
+    assert_eq!(fixture.advance(MS), [(1, 11)]);
+}

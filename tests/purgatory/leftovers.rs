@@ -2,11 +2,12 @@
 
 use crate::{HOUR, MS};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
-use std::sync::{Arc, Mutex};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use std::time::Duration;
-use tickwheel::purgatory::{DelayedOperation, Pending, Purgatory, Watch};
-use tickwheel::{ManualClock, Task, Timer};
+use tickwheel::purgatory::{DelayedOperation, Pending, Purgatory, PurgatoryStats, Watch};
+use tickwheel::{ManualClock, Task, Timer, Worker};
 
 /// `N` keeps the pools of the tests apart.
 struct Op<const N: usize> {
@@ -189,4 +190,78 @@ fn a_timers_counters_never_fall() {
     drop(purgatory);
     let after = timer.stats();
     assert_eq!((before.added, before.cancelled), (after.added, after.cancelled));
+}
+
+/// Its last check drops the purgatory and its cancellation begins the next one of these types, which
+/// takes the shards: what is counted after that belongs to neither.
+#[test]
+fn a_panic_after_the_purgatory_has_gone_is_not_counted_in_the_next() {
+    struct Panics(Op<7>, Box<dyn FnMut() + Send>);
+    impl DelayedOperation for Panics {
+        fn try_complete(&mut self) -> bool {
+            self.0.try_complete()
+        }
+        fn on_complete(&mut self) {}
+        fn on_cancellation(&mut self) {
+            (self.1)();
+            panic!("which is what the test is about");
+        }
+    }
+    let timer = Timer::builder().clock(ManualClock::new()).build().unwrap();
+    let purgatory: Purgatory<u32, Panics> = Purgatory::new(&timer);
+    let (last, next) = (Arc::new(Mutex::new(None)), Arc::new(Mutex::new(None)));
+    let (taken, made, of_next) = (Arc::clone(&last), Arc::clone(&next), timer.clone());
+    let mut checks = 0;
+    let op = Op::when(move || {
+        checks += 1;
+        let last: Option<Purgatory<u32, Panics>> =
+            if checks < 5 { taken.lock().unwrap().clone() } else { taken.lock().unwrap().take() };
+        last.filter(|_| checks < 5).map(|purgatory| purgatory.check_and_complete(&0));
+        false
+    });
+    let make = move || *made.lock().unwrap() = Some(Purgatory::<u32, Panics>::new(&of_next));
+    let op = Panics(op, Box::new(make));
+    assert!(purgatory.try_complete_else_watch(op, HOUR, &[0]).is_ok_and(|op| !op.is_completed()));
+    *last.lock().unwrap() = Some(purgatory.clone());
+    purgatory.check_and_complete(&0);
+    drop(purgatory);
+    assert_eq!(timer.advance_clock(Duration::ZERO), 1);
+    let next = next.lock().unwrap().take().expect("it was cancelled");
+    assert_eq!(next.stats(), PurgatoryStats::default());
+    let stats = timer.stats();
+    assert_eq!((stats.added, stats.expired, stats.cancelled, stats.pending), (2, 1, 1, 0));
+}
+
+/// A worker runs its last check, which drops the last clones of purgatory and timer.
+#[test]
+fn an_operation_that_outlives_its_timer_does_not_keep_the_hook() {
+    let (owned, gate) = (Arc::new(()), Arc::new(Barrier::new(2)));
+    let (of_hook, counted, opened) = (Arc::clone(&owned), Arc::clone(&owned), Arc::clone(&gate));
+    let (sender, counts) = channel();
+    let timer = Timer::builder().executor(Worker::unbounded("checks", Task::run).unwrap());
+    let timer = timer.on_earlier_expiration(move || _ = Arc::strong_count(&of_hook));
+    let timer = timer.start().unwrap();
+    let last: Arc<Mutex<Option<P<8>>>> = Arc::default();
+    let (taken, mut checks) = (Arc::clone(&last), 0);
+    let op = Op::when(move || {
+        checks += 1;
+        if checks < 5 {
+            let purgatory = taken.lock().unwrap().clone();
+            purgatory.map(|purgatory| purgatory.check_and_complete(&0));
+        } else {
+            opened.wait();
+            let purgatory = taken.lock().unwrap().take();
+            drop(purgatory);
+            sender.send(Arc::strong_count(&counted)).unwrap();
+        }
+        false
+    });
+    let purgatory = P::<8>::new(&timer);
+    let pending = watch(&purgatory, op, HOUR, &[0]);
+    *last.lock().unwrap() = Some(purgatory.clone());
+    purgatory.check_and_complete(&0);
+    drop((purgatory, timer));
+    gate.wait();
+    assert_eq!(counts.recv(), Ok(2), "the test's and the operation's own");
+    assert!(!pending.is_pending());
 }

@@ -114,6 +114,26 @@ fn a_clock_that_is_moved_and_a_shutdown_call_it() {
     assert_eq!(Arc::strong_count(&calls), 1, "the hook was dropped");
 }
 
+/// It may shut the timer down itself: it is told once.
+#[test]
+fn a_hook_that_shuts_the_timer_down_is_called_once_by_all_shutdowns() {
+    let (weak, calls) = (Arc::new(OnceLock::<WeakTimer>::new()), Arc::new(AtomicUsize::new(0)));
+    let (own, counted) = (Arc::clone(&weak), Arc::clone(&calls));
+    let hook = move || {
+        counted.fetch_add(1, Ordering::Relaxed);
+        own.get().and_then(WeakTimer::upgrade).map(|timer| timer.shutdown());
+    };
+    let timer = Timer::builder().clock(ManualClock::new()).on_earlier_expiration(hook);
+    let timer = timer.build().unwrap();
+    assert!(weak.set(timer.downgrade()).is_ok());
+    assert!(timer.after(FAR, || ()).is_ok());
+    timer.shutdown();
+    timer.shutdown();
+    assert_eq!(calls.load(Ordering::Relaxed), 1);
+    drop(timer);
+    assert_eq!((calls.load(Ordering::Relaxed), Arc::strong_count(&calls)), (1, 1));
+}
+
 #[test]
 fn a_panic_of_the_hook_is_contained_and_counted() {
     let timer =

@@ -2,6 +2,7 @@
 
 mod batches;
 mod deadlines;
+mod ends;
 mod figures;
 mod handles;
 mod hook;

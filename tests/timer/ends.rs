@@ -1,0 +1,89 @@
+//! What a shutdown and the last drop mean for what is built on a timer.
+
+use crate::{HOUR, MS};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+use std::{future::Future, pin::Pin};
+use tickwheel::future::SleepError;
+use tickwheel::periodic::Periodic;
+use tickwheel::{ManualClock, Timer, TimerEntry};
+
+#[derive(Default)]
+struct Wakes(AtomicUsize);
+
+impl Wake for Wakes {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn a_shutdown_ends_the_closures_of_a_timer_with_its_own_tasks() {
+    let clock = ManualClock::new();
+    let timer = Timer::builder().clock(clock.clone()).executor(|_: u64| ()).build().unwrap();
+    assert!(timer.after(MS, 7_u64).is_ok());
+    let (ran, wakes) = (Arc::new(AtomicUsize::new(0)), Arc::<Wakes>::default());
+    let count = |ran: &Arc<AtomicUsize>| {
+        let ran = Arc::clone(ran);
+        move || _ = ran.fetch_add(1, Ordering::Relaxed)
+    };
+    let closure = timer.closures().after(MS, count(&ran)).unwrap();
+    let run = count(&ran);
+    let series = Periodic::every(MS).start(&timer, move |_| run()).unwrap();
+    let (waker, mut sleep) = (Waker::from(Arc::clone(&wakes)), timer.sleep(MS));
+    let mut context = Context::from_waker(&waker);
+    assert_eq!(Pin::new(&mut sleep).poll(&mut context), Poll::Pending);
+
+    let returned: Vec<u64> = timer.shutdown().into_iter().map(TimerEntry::into_task).collect();
+    assert_eq!(returned, [7]);
+    clock.advance(HOUR);
+    assert_eq!((timer.advance_clock(Duration::ZERO), ran.load(Ordering::Relaxed)), (0, 0));
+    assert_eq!((Arc::strong_count(&ran), wakes.0.load(Ordering::Relaxed)), (1, 1));
+    assert!(closure.is_expired());
+    let mut late = timer.sleep(MS);
+    assert_eq!(Pin::new(&mut late).poll(&mut context), Poll::Ready(Err(SleepError::Shutdown)));
+    assert!(timer.is_empty() && series.runs() == 0);
+    let stats = timer.stats();
+    assert_eq!((stats.added, stats.returned), (4, 4));
+}
+
+/// Who wants the closures takes them first.
+#[test]
+fn the_closures_of_a_timer_with_its_own_tasks_can_be_taken_back() {
+    let timer = Timer::builder().clock(ManualClock::new()).executor(|_: u64| ()).build().unwrap();
+    assert!(timer.after(MS, 7_u64).is_ok());
+    assert!(timer.closures().after(MS, || ()).is_ok());
+    assert_eq!((timer.closures().shutdown().len(), timer.len()), (1, 1));
+    assert_eq!((timer.shutdown().len(), timer.len()), (1, 0));
+}
+
+/// An executor may refuse it, a list may be forgotten: no future sleeps for ever.
+#[test]
+fn a_sleep_wakes_also_if_its_task_is_dropped() {
+    let wakes = Arc::<Wakes>::default();
+    let (waker, clock) = (Waker::from(Arc::clone(&wakes)), ManualClock::new());
+    let mut context = Context::from_waker(&waker);
+    let timer = Timer::builder().clock(clock.clone()).executor(|task| Err::<(), _>(task));
+    let timer: Timer = timer.build().unwrap();
+    let mut sleep = timer.sleep(MS);
+    assert_eq!(Pin::new(&mut sleep).poll(&mut context), Poll::Pending);
+    clock.advance(MS);
+    assert_eq!((timer.advance_clock(Duration::ZERO), wakes.0.load(Ordering::Relaxed)), (1, 1));
+    assert_eq!(Pin::new(&mut sleep).poll(&mut context), Poll::Ready(Ok(())));
+
+    let [mut reset, mut other] = [(); 2].map(|()| timer.sleep(MS));
+    assert_eq!(Pin::new(&mut reset).poll(&mut context), Poll::Pending);
+    assert_eq!(Pin::new(&mut other).poll(&mut context), Poll::Pending);
+    reset.reset(HOUR);
+    let another = Waker::from(Arc::<Wakes>::default());
+    assert_eq!(Pin::new(&mut other).poll(&mut Context::from_waker(&another)), Poll::Pending);
+    assert_eq!(Pin::new(&mut other).poll(&mut context), Poll::Pending);
+    drop(other);
+    assert_eq!(wakes.0.load(Ordering::Relaxed), 1, "a future that is gone is not woken");
+    drop(timer.shutdown());
+    assert_eq!(wakes.0.load(Ordering::Relaxed), 2);
+    assert_eq!(Pin::new(&mut reset).poll(&mut context), Poll::Ready(Err(SleepError::Shutdown)));
+    assert_eq!(wakes.0.load(Ordering::Relaxed), 2, "nobody sleeps");
+}
