@@ -34,7 +34,7 @@ const NONE: u32 = u32::MAX;
 /// What a bucket keeps for an entry.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Reference {
-    /// The low 32 bits of the tick under which the entry was filed.
+    /// The low 32 bits of the tick under which the entry was filed; a mark of it if it had passed.
     pub(crate) tick: u32,
     /// The entry's index in the slab.
     pub(crate) index: u32,

@@ -125,9 +125,9 @@ impl<T> LocalTimer<T> {
     }
 
     /// Sets the time to `now` and hands every task whose deadline has come to `expire`. Returns how
-    /// many expired. Tasks whose deadline had passed when they were added come first, in no
-    /// particular order; the others are ordered by deadline. Time never goes back: a `now` before
-    /// the last one is treated as the last one.
+    /// many expired. Tasks whose deadline had passed when they were added or last moved come first,
+    /// in no particular order; the others are ordered by deadline. Time never goes back: a `now`
+    /// before the last one is treated as the last one.
     pub fn advance(&mut self, now: u64, mut expire: impl FnMut(T)) -> usize {
         self.now = self.now.max(now.min(NEVER));
         let now = self.now;
