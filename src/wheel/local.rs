@@ -6,6 +6,7 @@ use crate::wheel::core::{Core, Trimmed};
 use crate::wheel::ticks::{NEVER, Ticks};
 use crate::wheel::wheels::Wheels;
 use std::collections::VecDeque;
+use std::fmt;
 
 /// A single-threaded hierarchical timing wheel that does no input or output: no thread, no lock, no
 /// clock, no `Send` needed. The code inside is the code of [`Timer`](crate::Timer)'s shards.
@@ -32,7 +33,6 @@ use std::collections::VecDeque;
 /// timer.advance(20, |task| expired.push(task));
 /// assert_eq!(expired, ["close"]);
 /// ```
-#[derive(Debug)]
 pub struct LocalTimer<T> {
     core: Core<T>,
     queue: BucketQueue,
@@ -177,6 +177,13 @@ impl<T> LocalTimer<T> {
 impl<T> Default for LocalTimer<T> {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+impl<T> fmt::Debug for LocalTimer<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut timer = f.debug_struct("LocalTimer");
+        timer.field("now", &self.now).field("pending", &self.len()).finish_non_exhaustive()
     }
 }
 
