@@ -151,10 +151,11 @@ impl<T> LocalTimer<T> {
         count
     }
 
-    /// Returns how many tasks are pending.
+    /// Returns how many tasks are pending. Those that a panicking `expire` has left to the next
+    /// [`advance`](Self::advance) count.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.core.len()
+        self.core.len() + self.expired.len()
     }
 
     /// Returns whether no task is pending.
