@@ -5,8 +5,8 @@
 //!
 //! What the timer promises, and so what is compared:
 //! - a timer expires in the first `advance` to its deadline or beyond, in no other;
-//! - those whose deadline had passed when they were added or moved to an earlier one leave first,
-//!   the others in the order of their deadlines;
+//! - those whose deadline had passed when they were added or last moved leave first, the others in
+//!   the order of their deadlines;
 //! - `next_expiration` is not before the present and not after the first deadline; none if nothing
 //!   is pending;
 //! - the last deadline that is told apart is `u64::MAX - 1`: the one after it counts as that.
@@ -85,7 +85,7 @@ impl Arbitrary for Op {
 struct Timer {
     key: TimerKey,
     deadline: u64,
-    /// Its deadline had passed when it was added or moved to an earlier one.
+    /// Its deadline had passed when it was added or last moved.
     has_elapsed: bool,
     pending: bool,
 }
@@ -153,11 +153,8 @@ impl Run {
         let Some(nth) = self.nth(nth) else { return };
         let timer = &mut self.timers[nth];
         assert_eq!(self.real.reschedule(timer.key, deadline), timer.pending, "move of {nth}");
-        let deadline = deadline.min(END);
-        if deadline < timer.deadline {
-            timer.has_elapsed = deadline <= self.now;
-        }
-        timer.deadline = deadline;
+        timer.deadline = deadline.min(END);
+        timer.has_elapsed = timer.deadline <= self.now;
     }
 
     fn advance(&mut self, now: u64) {

@@ -227,9 +227,11 @@ impl<K: Eq + Clone, O> Shard<K, O> {
             return Wakes::Nobody;
         };
         core.at_mut(key.index).is_filed = true;
-        let reference = core.file_anew(key.index, 0);
+        let tick = core.ticks.ceil(core.deadline_at(key.index));
+        let reference = core.file_anew(key.index, tick);
         let mut wakes = Wakes::Nobody;
-        core.wheels.file_elapsed(reference, |bucket| wakes = context.delay_queue.offer(bucket));
+        let arm = |bucket| wakes = context.delay_queue.offer(bucket);
+        core.wheels.file_elapsed(reference, tick, arm);
         wakes
     }
 

@@ -177,9 +177,10 @@ impl<V> Chunk<V> {
         sparse.offsets.remove(place);
         let slot = self.slots.remove(place);
         self.first_generation = self.first_generation.max(slot.generation);
-        if self.slots.len() < self.slots.capacity() / 4 {
-            self.slots.shrink_to(2 * self.slots.len());
-            sparse.offsets.shrink_to(2 * self.slots.len());
+        // No place is added to a sparse chunk, so the cost per value stays constant.
+        if self.slots.len() <= self.slots.capacity() / 2 {
+            self.slots.shrink_to_fit();
+            sparse.offsets.shrink_to_fit();
         }
     }
 

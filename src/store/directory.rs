@@ -6,10 +6,6 @@ use crate::work;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// How many values are taken out for each chunk that becomes sparse. A chunk becomes a candidate
-/// only after many more removals, so none is kept waiting for long.
-const PACE: u32 = if cfg!(tickwheel_tiny) { 2 } else { 32 };
-
 /// How many chunks are cut off the directory at once. Dropping the record of one takes a
 /// nanosecond.
 const CUT: usize = 1 << 14;
@@ -31,7 +27,7 @@ pub(crate) struct Directory<V> {
     /// Chunks with few values left, which are to become sparse, and the number of calls since one
     /// last did.
     pub(crate) thin: Vec<u32>,
-    paced: u32,
+    paced: usize,
     /// The generation at which the next new chunk starts.
     pub(crate) first_generation: u32,
 }
@@ -152,12 +148,14 @@ impl<V> Directory<V> {
         }
     }
 
-    /// Makes a chunk with few values sparse, once in [`PACE`] calls: whole batches of values are
-    /// taken out under one lock.
+    /// Makes a chunk with few values sparse, once in `few / 2` calls: whole batches of values are
+    /// taken out under one lock. As few is a sixteenth of a chunk, a call looks at 32 places on
+    /// average. A chunk becomes a candidate only after many more removals, so none is kept waiting
+    /// for long.
     #[cold]
     pub(crate) fn thin_out(&mut self, few: usize) {
         self.paced += 1;
-        if self.paced < PACE {
+        if self.paced < few / 2 {
             return;
         }
         self.paced = 0;

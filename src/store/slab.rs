@@ -321,6 +321,23 @@ mod tests {
         }
     }
 
+    #[test]
+    fn what_lives_on_keeps_little_in_whatever_order_the_others_go() {
+        let in_turn = |n: usize| n;
+        let (backwards, scattered) = (|n: usize| 19_999 - n, |n: usize| n * 7_919 % 20_000);
+        for order in [in_turn, backwards, scattered] {
+            let mut slab = Large::new();
+            let burst: Vec<Key> = (0..20_000).map(|value| slab.insert(value, 0)).collect();
+            let gone = (0..20_000).map(order).filter(|n| n % Large::SIZE >= 3);
+            gone.for_each(|n| slab.release(burst[n].index));
+            slab.assert_invariants();
+            let chunks = slab.directory.chunks.iter();
+            let places: usize = chunks.map(|chunk| chunk.slots.capacity()).sum();
+            let most = 2 * slab.len() + Large::SIZE;
+            assert!(places <= most, "{places} places for {} values", slab.len());
+        }
+    }
+
     /// So growing copies at most the first chunk.
     #[test]
     fn all_chunks_but_the_first_are_allocated_at_once() {

@@ -162,7 +162,7 @@ impl TimerContext {
         let mut wakes = Wakes::Nobody;
         let arm = |expiration| wakes = delay_queue.offer(expiration);
         if deadline <= now {
-            wheels.file_elapsed(reference, arm);
+            wheels.file_elapsed(reference, tick, arm);
         } else {
             if wheels.is_far(tick) && delay_queue.is_quiet(present) {
                 wheels.leap(present);

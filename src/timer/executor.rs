@@ -135,7 +135,6 @@ pub trait Executor<T>: Send + Sync + 'static {
 }
 
 /// An iterator over tasks that expired together, which also takes refused ones back.
-#[derive(Debug)]
 pub struct Batch<'a, T> {
     pub(crate) tasks: std::vec::Drain<'a, T>,
     pub(crate) refused: Vec<T>,
@@ -161,6 +160,13 @@ impl<T> Iterator for Batch<'_, T> {
 }
 
 impl<T> ExactSizeIterator for Batch<'_, T> {}
+
+impl<T> fmt::Debug for Batch<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (left, refused) = (self.tasks.len(), self.refused.len());
+        f.debug_struct("Batch").field("left", &left).field("refused", &refused).finish()
+    }
+}
 
 /// Converts what an executing closure returns: nothing, or a result that may refuse the task.
 pub trait IntoExecuteResult<T> {

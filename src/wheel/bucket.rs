@@ -25,7 +25,9 @@ const BLOCK: usize = if cfg!(tickwheel_tiny) { 3 } else { 41 };
 const SMALL_BLOCK: usize = if cfg!(tickwheel_tiny) { 2 } else { 4 };
 
 /// Blocks come and go in bursts, and a few of them stay after a burst, so their chunks are small.
-const CHUNK_BYTES: usize = 4 << 10;
+/// A chunk of large ones has enough of them to give most of its memory back when few are left.
+const SMALL_CHUNK_BYTES: usize = 4 << 10;
+const CHUNK_BYTES: usize = 16 << 10;
 
 /// Marks the number of a small block.
 const SMALL: u32 = 1 << 31;
@@ -34,7 +36,7 @@ const NONE: u32 = u32::MAX;
 /// What a bucket keeps for an entry.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Reference {
-    /// The low 32 bits of the tick under which the entry was filed.
+    /// The low 32 bits of the tick under which the entry was filed; a mark of it if it had passed.
     pub(crate) tick: u32,
     /// The entry's index in the slab.
     pub(crate) index: u32,
@@ -63,7 +65,7 @@ impl<const N: usize> Block<N> {
 /// The blocks of all buckets of one core.
 #[derive(Debug)]
 pub(crate) struct Blocks {
-    small: Slab<Block<SMALL_BLOCK>, CHUNK_BYTES>,
+    small: Slab<Block<SMALL_BLOCK>, SMALL_CHUNK_BYTES>,
     large: Slab<Block<BLOCK>, CHUNK_BYTES>,
 }
 

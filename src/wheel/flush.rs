@@ -65,11 +65,16 @@ impl<T> Core<T> {
         if expires < start {
             self.cascade(bucket, start, &mut batch, &mut arm);
         } else {
-            // An extended entry has to wait for its new tick, even if that tick has come by now, so
-            // that entries leave in the order of their ticks.
-            let due = if bucket.level == ELAPSED { now } else { self.ticks.start_of(start) };
             // This is a separate loop, so that the cache misses of the whole batch overlap.
             batch.retain(|reference| self.is_live(*reference));
+            // An extended entry has to wait for its new tick, even if that tick has come by now, so
+            // that entries leave in the order of their ticks.
+            let due = if bucket.level == ELAPSED {
+                self.file_extended(bucket, &mut batch, &mut arm);
+                now
+            } else {
+                self.ticks.start_of(start)
+            };
             for reference in &batch {
                 work::count(1);
                 if !expire(self, reference.index, due) {
@@ -106,6 +111,26 @@ impl<T> Core<T> {
                 self.file_by_deadline(bucket, reference.index, arm);
             }
         }
+    }
+
+    /// Takes out of a batch of live elapsed references those whose entries were extended, and files
+    /// these where they belong now.
+    #[inline(never)]
+    fn file_extended(
+        &mut self,
+        from: BucketId,
+        batch: &mut Vec<Reference>,
+        arm: &mut impl FnMut(Expiration),
+    ) {
+        batch.retain(|reference| {
+            work::count(1);
+            let tick = self.ticks.ceil(self.entries.at(reference.index).deadline.get());
+            let stays = self.wheels.has_elapsed(*reference, tick);
+            if !stays {
+                self.file_by_deadline(from, reference.index, arm);
+            }
+            stays
+        });
     }
 
     /// Files an entry of the bucket `from` again, under the tick of its deadline.

@@ -6,6 +6,7 @@ use crate::wheel::core::{Core, Trimmed};
 use crate::wheel::ticks::{NEVER, Ticks};
 use crate::wheel::wheels::Wheels;
 use std::collections::VecDeque;
+use std::fmt;
 
 /// A single-threaded hierarchical timing wheel that does no input or output: no thread, no lock, no
 /// clock, no `Send` needed. The code inside is the code of [`Timer`](crate::Timer)'s shards.
@@ -32,7 +33,6 @@ use std::collections::VecDeque;
 /// timer.advance(20, |task| expired.push(task));
 /// assert_eq!(expired, ["close"]);
 /// ```
-#[derive(Debug)]
 pub struct LocalTimer<T> {
     core: Core<T>,
     queue: BucketQueue,
@@ -125,9 +125,9 @@ impl<T> LocalTimer<T> {
     }
 
     /// Sets the time to `now` and hands every task whose deadline has come to `expire`. Returns how
-    /// many expired. Tasks whose deadline had passed when they were added come first, in no
-    /// particular order; the others are ordered by deadline. Time never goes back: a `now` before
-    /// the last one is treated as the last one.
+    /// many expired. Tasks whose deadline had passed when they were added or last moved come first,
+    /// in no particular order; the others are ordered by deadline. Time never goes back: a `now`
+    /// before the last one is treated as the last one.
     pub fn advance(&mut self, now: u64, mut expire: impl FnMut(T)) -> usize {
         self.now = self.now.max(now.min(NEVER));
         let now = self.now;
@@ -151,10 +151,11 @@ impl<T> LocalTimer<T> {
         count
     }
 
-    /// Returns how many tasks are pending.
+    /// Returns how many tasks are pending. Those that a panicking `expire` has left to the next
+    /// [`advance`](Self::advance) count.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.core.len()
+        self.core.len() + self.expired.len()
     }
 
     /// Returns whether no task is pending.
@@ -177,6 +178,13 @@ impl<T> LocalTimer<T> {
 impl<T> Default for LocalTimer<T> {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+impl<T> fmt::Debug for LocalTimer<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut timer = f.debug_struct("LocalTimer");
+        timer.field("now", &self.now).field("pending", &self.len()).finish_non_exhaustive()
     }
 }
 

@@ -82,7 +82,7 @@ impl Wheels {
         arm: impl FnOnce(Expiration),
     ) {
         if tick <= self.current {
-            return self.file_elapsed(reference, arm);
+            return self.file_elapsed(reference, tick, arm);
         }
         let level = TimingWheel::level_for(self.size, self.current, tick);
         if self.levels.len() <= level {
@@ -93,7 +93,7 @@ impl Wheels {
         let id = BucketId { level: level as u8, slot: slot as u32 };
         if id == from {
             debug_assert!(false, "an entry would be filed where it came from");
-            return self.file_elapsed(reference, arm);
+            return self.file_elapsed(reference, tick, arm);
         }
         let bucket = &mut buckets[slot];
         bucket.push(&mut self.blocks, reference);
@@ -104,16 +104,27 @@ impl Wheels {
         }
     }
 
-    /// Puts a reference into the bucket for references that are due at once. Hands the bucket's
-    /// expiration to `arm` if the bucket was not armed.
+    /// Puts a reference for `tick` into the bucket for references that are due at once. Hands the
+    /// bucket's expiration to `arm` if the bucket was not armed.
     #[inline(never)]
-    pub(crate) fn file_elapsed(&mut self, reference: Reference, arm: impl FnOnce(Expiration)) {
+    pub(crate) fn file_elapsed(
+        &mut self,
+        reference: Reference,
+        tick: u64,
+        arm: impl FnOnce(Expiration),
+    ) {
         let (bucket, blocks) = self.bucket_mut(COLLECTING);
-        bucket.push(blocks, reference);
+        bucket.push(blocks, Reference { tick: mark(tick), ..reference });
         if !std::mem::replace(&mut bucket.armed, true) {
             arm(Expiration { tick: 0, start: 0, bucket: COLLECTING, shard: self.shard });
         }
         self.len += 1;
+    }
+
+    /// Returns whether an elapsed reference, whose entry now has its deadline in `tick`, still
+    /// belongs among the elapsed ones: it was filed under `tick`, or the time has passed `tick`.
+    pub(crate) fn has_elapsed(&self, reference: Reference, tick: u64) -> bool {
+        tick <= self.current || reference.tick == mark(tick)
     }
 
     /// Moves the time to the expiration of a bucket that has to be flushed. Returns that
@@ -315,4 +326,10 @@ impl Wheels {
         }
         assert_eq!(len, self.len);
     }
+}
+
+/// Returns what stands for `tick` in an elapsed reference. It depends on all 64 bits, so an entry
+/// that was extended by 2^32 ticks is noticed too.
+fn mark(tick: u64) -> u32 {
+    (tick.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as u32
 }

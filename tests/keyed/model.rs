@@ -15,7 +15,8 @@ struct Expected {
     task: u32,
     /// In nanoseconds since the timer was built.
     deadline: u64,
-    /// It had passed when the key was scheduled, or moved to an earlier one.
+    /// It had passed when the key was scheduled, or moved to an earlier one, and the tick is the
+    /// same since.
     has_elapsed: bool,
 }
 
@@ -30,6 +31,8 @@ impl Expected {
     fn move_to(&mut self, deadline: u64, now: &Moment) {
         if deadline < self.deadline {
             self.has_elapsed = deadline <= now.nanos;
+        } else {
+            self.has_elapsed &= now.tick_of(deadline) == now.tick_of(self.deadline);
         }
         self.deadline = deadline;
     }

@@ -44,6 +44,19 @@ fn after_a_panic_next_expiration_tells_of_the_tasks_that_still_wait() {
     assert_eq!(timer.next_expiration(), None);
 }
 
+#[test]
+fn after_a_panic_len_counts_the_tasks_that_still_wait() {
+    let mut timer = LocalTimer::new();
+    (0..5).for_each(|id| _ = timer.add(5, id));
+    timer.add(9, 9);
+    for left in (1..=5).rev() {
+        let advance = AssertUnwindSafe(|| timer.advance(5, |_| panic!("at each")));
+        assert!(catch_unwind(advance).is_err());
+        assert_eq!((timer.len(), timer.is_empty()), (left, false));
+    }
+    assert_eq!((timer.advance(5, |_| ()), timer.len()), (0, 1));
+}
+
 /// Fewer than are worth a sweep, and more than are looked at in one step.
 #[test]
 fn next_expiration_passes_any_number_of_cancelled_tasks() {
