@@ -403,13 +403,6 @@ impl<T: Send + 'static> WeakTimer<T> {
         Some(Timer { base, shards: self.shards.upgrade()? })
     }
 
-    /// Calls [`Timer::wake`]. If the timer is gone, nobody waits.
-    pub(crate) fn wake(&self, wakes: Wakes) {
-        if wakes != Wakes::Nobody {
-            self.upgrade().iter().for_each(|timer| timer.wake(wakes));
-        }
-    }
-
     /// Calls code like [`Timer::catch_panic`]. If the timer is gone, there is nothing to count in.
     pub(crate) fn catch_panic(&self, code: impl FnOnce()) {
         if let Err(panic) = contain(code) {
