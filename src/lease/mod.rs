@@ -30,15 +30,16 @@ use std::time::Instant;
 /// called once.
 ///
 /// Clones share the same leases, and keep the timer alive. When the last clone is dropped, renewal
-/// stops and nothing is reported lost. All leases need one timer, which may exceed `max_pending`.
-/// If the timer's executor refuses a round of renewals, the round is planned again, a quarter of
-/// `renew_every` later; until then nothing is renewed or reported lost.
+/// stops: no lease is held any more, and none is reported lost. All leases need one timer, which
+/// may exceed `max_pending`. If the timer's executor refuses a round of renewals, the round is
+/// planned again, a quarter of `renew_every` later; until then nothing is renewed or reported lost.
 ///
 /// After a [`shutdown`](Timer::shutdown) of the timer nothing would renew the leases, so all of
 /// them are reported lost at once. That happens when the task that `shutdown` returned is run or
 /// dropped (dropping the list is enough), when `hold` is called or a renewal is answered, or in the
 /// round in progress, whichever is first. From then on none is held. As long as that task is kept,
-/// leases stay held until they run out.
+/// leases stay held until they run out. Where the timer has its own type of task, `shutdown` drops
+/// that task itself.
 ///
 /// Keys are compared under a lock, so their `Eq` must not use the leases. They are hashed, cloned
 /// and dropped outside the lock. Each call takes a bounded number of steps under the lock, however

@@ -1,10 +1,11 @@
 //! The plan: when the timer runs the next round.
 
-use crate::timer::WeakTimer;
 use crate::timer::delay_queue::Wakes;
 use crate::timer::entry::{Task, TimerEntry};
 use crate::timer::error::AddError;
+use crate::timer::shards::Shards;
 use crate::timer::timeout::Timeout;
+use std::sync::Weak;
 use std::time::Instant;
 
 /// The next round's time and timeout. It is planned under the lock of the leases.
@@ -17,7 +18,7 @@ impl Plan {
     pub(crate) fn have_by(
         &mut self,
         due: Instant,
-        timer: &WeakTimer,
+        shards: &Weak<Shards<Task>>,
         entry: impl FnOnce(Instant) -> TimerEntry,
     ) -> Result<Wakes, AddError<Task>> {
         if let Some((at, timeout)) = &mut self.0 {
@@ -30,12 +31,10 @@ impl Plan {
             }
         }
         self.0 = None;
-        // Neither this clone of the timer nor the refused task can be the last one to be dropped
-        // under the lock: the leases keep the timer until they have closed the book, and an error
-        // is passed on.
-        let (timeout, wakes) = match timer.upgrade() {
+        // A refused task is not dropped under the lock: the error is passed on.
+        let (timeout, wakes) = match shards.upgrade() {
             // One timer for all leases: they are not lost because other code has filled the timer.
-            Some(timer) => timer.base().closures().shards.add_beyond_limit(entry(due))?,
+            Some(shards) => shards.add_beyond_limit(entry(due))?,
             None => return Err(AddError::Shutdown(entry(due))),
         };
         self.0 = Some((due, timeout));

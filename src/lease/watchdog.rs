@@ -10,24 +10,28 @@ use crate::lease::stats::LeaseStats;
 use crate::lease::terms::LeaseTerms;
 use crate::store::key::Key;
 use crate::sync::{Mutex, MutexGuard};
+use crate::timer::Timer;
+use crate::timer::context::TimerContext;
 use crate::timer::delay_queue::Wakes;
 use crate::timer::entry::{Task, TimerEntry};
 use crate::timer::error::AddError;
 use crate::timer::report::{self, Contained};
-use crate::timer::{Timer, WeakTimer};
+use crate::timer::shards::Shards;
 use std::fmt;
 use std::hash::Hash;
-use std::sync::Arc;
-use std::task::{Wake, Waker};
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 /// The store in which leases are taken: a lock server, a database.
 ///
 /// Its methods are called with no lock held, usually by the timer's executor. The thread that
-/// answers a renewal, finds the timer shut down, or drops what `shutdown` returned may call them as
-/// well. A store that takes time should hand the batches to a thread of its own. A panic is
-/// contained, counted by the timer (in [`Stats::panicked`](crate::Stats::panicked)) and reported;
-/// renewals that it leaves unanswered count as failed.
+/// answers a renewal, shuts the timer down or finds it shut down, or drops what `shutdown` returned
+/// may call them as well. When the last clone of [`Leases`](crate::lease::Leases) has been dropped,
+/// at most a call that was on its way may still come.
+///
+/// A store that takes time should hand the batches to a thread of its own. A panic is contained,
+/// counted by the timer (in [`Stats::panicked`](crate::Stats::panicked)) and reported. The renewals
+/// that it leaves unanswered count as failed.
 pub trait LeaseStore<K>: Send + Sync + 'static {
     /// Renews these leases, and answers each of them: at once, or later from any thread. A renewal
     /// that is dropped unanswered counts as failed and is tried again. A renewal keeps this store
@@ -41,10 +45,13 @@ pub trait LeaseStore<K>: Send + Sync + 'static {
     fn lost(&self, key: K);
 }
 
-/// Refers to the timer weakly: the leases keep it. They, answers and the timer's task refer to it.
+/// The leases, answers and the timer's task refer to it. It never owns a timer, even for a moment:
+/// the timer could end there, on a thread that must not wait for the reaper.
 pub(crate) struct Watchdog<K> {
     terms: LeaseTerms,
-    timer: WeakTimer,
+    context: Arc<TimerContext>,
+    /// The place of the rounds, which refer to this.
+    shards: Weak<Shards<Task>>,
     schedule: Mutex<Schedule<K>>,
     store: Contained<Box<dyn LeaseStore<K>>>,
 }
@@ -66,7 +73,7 @@ where
     key: Option<K>,
 }
 
-/// The timer's task: a round of renewals.
+/// The timer's task: a round of renewals. If it is dropped instead of run, the round was missed.
 struct RoundTask<K>(Option<Arc<Watchdog<K>>>)
 where
     K: Hash + Eq + Clone + Send + 'static;
@@ -109,12 +116,14 @@ where
 {
     pub(crate) fn new(timer: &Timer, terms: LeaseTerms, store: Box<dyn LeaseStore<K>>) -> Self {
         let schedule = Mutex::new(Schedule { book: Book::new(terms), plan: Plan::default() });
-        let store = Contained::new(&timer.driver().context.name, store);
-        Watchdog { terms, timer: timer.downgrade(), schedule, store }
+        let shards = &timer.base().closures().shards;
+        let context = Arc::clone(&shards.context);
+        let store = Contained::new(&context.name, store);
+        Watchdog { terms, context, shards: Arc::downgrade(shards), schedule, store }
     }
 
     pub(crate) fn now(&self) -> Instant {
-        self.timer.upgrade().map_or_else(Instant::now, |timer| timer.now())
+        self.context.time.clock.now()
     }
 
     /// Enters a lease, with two copies of its key.
@@ -134,7 +143,7 @@ where
         let refused = planned.is_err().then(|| schedule.book.refuse(name));
         drop(schedule);
         drop((former, refused));
-        let planned = planned.map(|wakes| self.timer.wake(wakes));
+        let planned = planned.map(|wakes| self.context.wake(wakes));
         planned.inspect_err(|_| self.lose_all()).map(|()| name)
     }
 
@@ -167,7 +176,7 @@ where
         earliest: Instant,
     ) -> Result<Wakes, AddError<Task>> {
         let Some(due) = schedule.book.next_due() else { return Ok(Wakes::Nobody) };
-        schedule.plan.have_by(due.max(earliest), &self.timer, |due| self.entry(due))
+        schedule.plan.have_by(due.max(earliest), &self.shards, |due| self.entry(due))
     }
 
     /// Plans as [`plan`](Self::plan) does, releases the lock, and wakes those who must be woken.
@@ -178,12 +187,12 @@ where
     ) -> Result<(), AddError<Task>> {
         let planned = self.plan(&mut schedule, earliest);
         drop(schedule);
-        planned.map(|wakes| self.timer.wake(wakes))
+        planned.map(|wakes| self.context.wake(wakes))
     }
 
     fn entry(self: &Arc<Self>, due: Instant) -> TimerEntry {
-        let round = Arc::new(RoundTask(Some(Arc::clone(self))));
-        TimerEntry::at(due, Task::from(Waker::from(round)))
+        let mut round = RoundTask(Some(Arc::clone(self)));
+        TimerEntry::at(due, move || round.0.take().iter().for_each(Watchdog::run))
     }
 
     fn answer(self: &Arc<Self>, name: Key, key: K, answer: Answer) {
@@ -208,8 +217,7 @@ where
         drop(schedule);
         if failed > 0 {
             // Reported once, not for each lease: an outage may fail all of them, again and again.
-            let timer = self.timer.upgrade();
-            let timer = timer.as_ref().map(Timer::name);
+            let timer = &*self.context.name;
             report::warn!(timer = timer, failed = failed, "leases were not renewed: tried again");
         }
         let mut is_over = false;
@@ -259,7 +267,7 @@ where
     }
 
     fn call_store(&self, call: impl FnOnce(&dyn LeaseStore<K>)) {
-        self.timer.catch_panic(|| call(&**self.store));
+        self.context.catch_panic(|| call(&**self.store));
     }
 
     /// Ends renewal, because nothing can renew any more.
@@ -279,18 +287,6 @@ where
         }
         let round = self.schedule.lock().plan.take();
         drop(round.map(|timeout| timeout.cancel()));
-    }
-}
-
-impl<K> Wake for RoundTask<K>
-where
-    K: Hash + Eq + Clone + Send + 'static,
-{
-    fn wake(self: Arc<Self>) {
-        // A task has one waker, and a waker that is not cloned has one reference.
-        if let Some(watchdog) = Arc::into_inner(self).and_then(|mut round| round.0.take()) {
-            watchdog.run();
-        }
     }
 }
 

@@ -9,8 +9,6 @@ use crate::purgatory::shard::Ended;
 use crate::purgatory::shards::Shards;
 use crate::purgatory::state::{Claim, EndedBy, Errand, Next, Request};
 use crate::timer::entry::{Task, When};
-use std::sync::Arc;
-use std::task::{Wake, Waker};
 use std::time::Duration;
 
 /// A reference to an operation, which stays harmless after the operation has ended.
@@ -109,7 +107,8 @@ where
     /// are asked for.
     fn hand_on_check(&self) -> Option<O> {
         let service = self.shards.lock(self.id.shard).service.clone()?;
-        let check = Task::from(Waker::from(Arc::new(HandedCheck(*self))));
+        let check = HandedCheck(*self);
+        let check = Task::new(move || drop(check));
         let now = When::After(Duration::ZERO);
         let home = service.closures.as_ref()?.home();
         // Each operation has at most one, and a full timer is no reason to serve without bound.
@@ -226,14 +225,6 @@ struct HandedCheck<K, O>(OperationRef<K, O>)
 where
     K: Eq + Clone + Send + 'static,
     O: DelayedOperation;
-
-impl<K, O> Wake for HandedCheck<K, O>
-where
-    K: Eq + Clone + Send + 'static,
-    O: DelayedOperation,
-{
-    fn wake(self: Arc<Self>) {}
-}
 
 impl<K, O> Drop for HandedCheck<K, O>
 where

@@ -5,6 +5,7 @@ mod clock;
 mod edges;
 mod ends;
 mod model;
+mod shutdown;
 mod stats;
 #[cfg(feature = "tracing")]
 mod reports;

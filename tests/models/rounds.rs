@@ -3,10 +3,11 @@
 use crate::futures::{assert_empty, with_reaper};
 use crate::harness::explore;
 use crate::leases::{Dog, MICRO, Seen, Store};
+use shuttle::sync::Mutex;
 use shuttle::thread;
 use std::sync::Arc;
 use std::time::Duration;
-use tickwheel::lease::{LeaseTerms, Leases, Renewal};
+use tickwheel::lease::{LeaseStore, LeaseTerms, Leases, Renewal};
 use tickwheel::{Task, TimerEntry};
 
 /// The timer is shut down as a round begins: every lease is lost, once.
@@ -123,5 +124,46 @@ fn drop_of_the_timer_against_round() {
         // A renewal in flight knows the leases.
         seen.sent.lock().unwrap().drain(..).for_each(Renewal::failed);
         String::new()
+    });
+}
+
+/// A store that takes a lock of its service, as those do that use a lease.
+struct Locks(Arc<Mutex<()>>);
+
+impl LeaseStore<u32> for Locks {
+    fn renew(&self, batch: Vec<Renewal<u32>>) {
+        let _service = self.0.lock().unwrap();
+        batch.into_iter().for_each(Renewal::renewed);
+    }
+
+    fn lost(&self, _: u32) {
+        unreachable!("nobody shuts the timer down, and none runs out");
+    }
+}
+
+/// The timer ends with the leases, during a round and while a thread asks for its lease under a
+/// lock that the store takes as well.
+///
+/// Fails when a lease keeps the timer alive while it reads the clock: then that thread may have to
+/// end the timer, and waits for the reaper, which waits for the lock.
+#[test]
+fn drop_of_leases_against_is_held() {
+    explore("drop_of_leases_against_is_held", 2, || {
+        let (timer, clock) = with_reaper();
+        let service = Arc::new(Mutex::new(()));
+        let leases = Leases::new(&timer, LeaseTerms::new(12 * MICRO), Locks(Arc::clone(&service)));
+        drop(timer);
+        let lease = leases.hold(1).expect("there is room");
+        let mut held = false;
+        thread::scope(|scope| {
+            scope.spawn(|| clock.advance(4 * MICRO));
+            scope.spawn(|| drop(leases));
+            scope.spawn(|| {
+                let _service = service.lock().unwrap();
+                held = lease.is_held();
+            });
+        });
+        assert!(!lease.release());
+        format!("{held}")
     });
 }
