@@ -140,8 +140,8 @@ impl<S: Store> Durable<S> {
         self.inner.touches.call((self.name(key)?, due)).await
     }
 
-    /// Cancels all timers of a tag that no handler has, 1,000 in a step, and returns how many. One
-    /// that is scheduled meanwhile may be among them.
+    /// Cancels all timers of a tag that no handler has, 1,000 in a step, and returns how many:
+    /// also those that are moved meanwhile. One that is scheduled meanwhile may be among them.
     ///
     /// # Errors
     /// As for [`cancel`](Self::cancel); some may be cancelled by then.
@@ -151,9 +151,9 @@ impl<S: Store> Durable<S> {
         let mut all = 0;
         loop {
             let some = self.inner.node.store.cancel_tag(tag.to_owned(), BATCH as u32).await?;
-            all += some;
-            self.inner.node.counters.cancelled.add(some as usize);
-            if some < BATCH as u64 {
+            all += some.count;
+            self.inner.node.counters.cancelled.add(some.count as usize);
+            if !some.more {
                 return Ok(all);
             }
         }

@@ -2,6 +2,8 @@
 
 #[path = "common/driven.rs"]
 mod driven;
+#[path = "postgres/locked.rs"]
+mod locked;
 #[path = "../src/bin/support/server.rs"]
 mod server;
 
@@ -43,6 +45,7 @@ fn postgres() {
         a_newer_schema_is_refused(&server).await;
         transactions_take_timers_along(&server).await;
         an_effect_and_its_acknowledgement_are_one(&server).await;
+        locked::a_tag_is_cancelled_to_its_end_beside_touches(&server).await;
         a_cut_connection_and_a_crash_lose_nothing(&server).await;
         a_dead_node_is_taken_over(&server).await;
         it_needs_no_rights_but_those_listed(&server).await;

@@ -108,6 +108,15 @@ pub struct Claims {
     pub now: StoreTime,
 }
 
+/// What became of a step that cancels timers of a tag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CancelledTag {
+    /// How many were cancelled.
+    pub count: u64,
+    /// Whether there were as many as the limit allows: then there may be more.
+    pub more: bool,
+}
+
 /// How a claim ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ending {
@@ -222,12 +231,13 @@ pub trait Store: Send + Sync + 'static {
         keys: Vec<(KeyName, StoreTime)>,
     ) -> impl Future<Output = Result<Vec<Touched>, Error>> + Send;
 
-    /// Deletes at most `limit` timers of a tag that nobody has claimed; returns how many.
+    /// Deletes at most `limit` timers of a tag that nobody has claimed, also those that are moved
+    /// meanwhile.
     fn cancel_tag(
         &self,
         tag: String,
         limit: u32,
-    ) -> impl Future<Output = Result<u64, Error>> + Send;
+    ) -> impl Future<Output = Result<CancelledTag, Error>> + Send;
 
     /// Claims timers that are due and lie in slots that the node owns in these epochs, unless they
     /// are claimed in a later one. Counts the attempt.

@@ -9,7 +9,7 @@ use crate::durable::Durable;
 use crate::error::Error;
 use crate::store::memory::state::{Member, SlotRow, State};
 use crate::store::{
-    Ack, Claim, Claims, Hints, KeyName, NewRow, NodeId, Owned, Place, Store, Survey,
+    Ack, CancelledTag, Claim, Claims, Hints, KeyName, NewRow, NodeId, Owned, Place, Store, Survey,
 };
 use crate::sync::{Mutex, MutexGuard};
 use crate::time::StoreTime;
@@ -237,7 +237,7 @@ impl Store for Memory {
         })
     }
 
-    async fn cancel_tag(&self, tag: String, limit: u32) -> Result<u64, Error> {
+    async fn cancel_tag(&self, tag: String, limit: u32) -> Result<CancelledTag, Error> {
         self.step("cancel_tag", |state, _| state.timers.cancel_tag(&tag, limit as usize))
     }
 

@@ -6,6 +6,7 @@ mod link;
 mod members;
 mod moving;
 mod schema;
+mod tags;
 mod timers;
 mod transaction;
 mod window;
@@ -19,7 +20,7 @@ use crate::store::postgres::link::{Connector, Link};
 use crate::store::postgres::schema::SLOTS;
 use crate::store::postgres::timers::{Rows, SCHEDULE};
 use crate::store::{
-    Ack, Claim, Claims, Hints, KeyName, NewRow, NodeId, Owned, Place, Store, Survey,
+    Ack, CancelledTag, Claim, Claims, Hints, KeyName, NewRow, NodeId, Owned, Place, Store, Survey,
 };
 use crate::time::StoreTime;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
@@ -194,8 +195,8 @@ impl Store for Postgres {
         timers::touch(self.write(), keys).await
     }
 
-    async fn cancel_tag(&self, tag: String, limit: u32) -> Result<u64, Error> {
-        timers::cancel_tag(self.write(), self.first, tag, limit).await
+    async fn cancel_tag(&self, tag: String, limit: u32) -> Result<CancelledTag, Error> {
+        tags::cancel_tag(self.write(), self.first, tag, limit).await
     }
 
     async fn claim(&self, node: NodeId, claims: Vec<Claim>) -> Result<Claims, Error> {

@@ -10,7 +10,7 @@ use crate::durable::Durable;
 use crate::error::Error;
 use crate::store::sqlite::thread::{State, Thread};
 use crate::store::{
-    Ack, Claim, Claims, Hints, KeyName, NewRow, NodeId, Owned, Place, Store, Survey,
+    Ack, CancelledTag, Claim, Claims, Hints, KeyName, NewRow, NodeId, Owned, Place, Store, Survey,
 };
 use crate::time::StoreTime;
 use rusqlite::Connection;
@@ -180,7 +180,7 @@ impl Store for Sqlite {
         .await
     }
 
-    async fn cancel_tag(&self, tag: String, limit: u32) -> Result<u64, Error> {
+    async fn cancel_tag(&self, tag: String, limit: u32) -> Result<CancelledTag, Error> {
         self.call(move |file, _| timers::cancel_tag(file, &tag, limit)).await
     }
 
