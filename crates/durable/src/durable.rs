@@ -64,13 +64,14 @@ impl<S: Store> Durable<S> {
         member.spawn(membership::run(Arc::clone(&node), leaving));
         tasks.spawn(loader::run(Arc::clone(&node)));
         let (ended, queue) = mpsc::unbounded_channel();
+        let again = ended.downgrade();
         let runner = Arc::new(Runner::new(Arc::clone(&node), handler, ended));
         let room = Arc::new(Semaphore::new(node.options.max_in_flight as usize));
         let queue = Arc::new(Mutex::new(queue));
         for _ in 0..WORKERS {
             let (runner, room) = (Arc::clone(&runner), Arc::clone(&room));
             tasks.spawn(claimer::run(Arc::clone(&node), runner, room));
-            tasks.spawn(acker::run(Arc::clone(&node), Arc::clone(&queue)));
+            tasks.spawn(acker::run(Arc::clone(&node), Arc::clone(&queue), again.clone()));
         }
         let (schedules, cancels, touches) = batchers(&node, &mut tasks);
         let member = Mutex::new(member);

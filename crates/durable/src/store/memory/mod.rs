@@ -246,13 +246,14 @@ impl Store for Memory {
             let due = |claim: &Claim| state.owns(node, claim) && claim.place.due <= now;
             let due: Vec<Claim> = claims.into_iter().filter(due).collect();
             let rows = due.into_iter().filter_map(|claim| state.timers.claim(claim)).collect();
-            Claims { rows, now }
+            Claims { rows, locked: Vec::new(), now }
         })
     }
 
-    async fn acknowledge(&self, acks: Vec<Ack>) -> Result<(), Error> {
+    async fn acknowledge(&self, acks: Vec<Ack>) -> Result<Vec<Claim>, Error> {
         self.step("acknowledge", |state, _| {
             acks.into_iter().for_each(|ack| state.timers.acknowledge(ack));
+            Vec::new()
         })
     }
 

@@ -80,7 +80,8 @@ impl Timers {
 
     pub(super) fn claim(&mut self, claim: Claim) -> Option<ClaimedRow> {
         let row = self.rows.get_mut(&claim.place).filter(|row| row.claim <= claim.epoch)?;
-        (row.claim, row.attempts) = (claim.epoch, row.attempts + 1);
+        row.attempts += u32::from(row.claim != claim.epoch);
+        row.claim = claim.epoch;
         let Row { key, payload, attempts, .. } = row.clone();
         Some(ClaimedRow { claim, key, attempts, payload })
     }

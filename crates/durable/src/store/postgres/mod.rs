@@ -31,8 +31,9 @@ use tokio_postgres::{Config, NoTls, Socket};
 /// A namespace of timers in a PostgreSQL database, version 13 or later.
 ///
 /// A node has six connections: one for its lease alone, one to load, one to claim, one to
-/// acknowledge, two for what users write. No statement has a name, and no state is left in a
-/// session, so all of it works through PgBouncer in transaction mode.
+/// acknowledge, two for what users write. A statement whose answer is given up is cancelled in the
+/// server, so there are no more. No statement has a name, and no state is left in a session, so
+/// all of it works through PgBouncer in transaction mode.
 #[derive(Debug)]
 pub struct Postgres {
     first: u32,
@@ -203,7 +204,7 @@ impl Store for Postgres {
         claims::claim(&self.claim, node, claims).await
     }
 
-    async fn acknowledge(&self, acks: Vec<Ack>) -> Result<(), Error> {
+    async fn acknowledge(&self, acks: Vec<Ack>) -> Result<Vec<Claim>, Error> {
         claims::acknowledge(&self.acknowledge, acks).await
     }
 

@@ -190,14 +190,16 @@ impl Store for Sqlite {
             let own = |claim: &Claim| state.owner == Some((node, claim.epoch));
             let due = claims.into_iter().filter(|claim| own(claim) && claim.place.due <= now);
             let rows = due.map(|claim| timers::claim(file, claim)).filter_map(Result::transpose);
-            Ok(Claims { rows: rows.collect::<rusqlite::Result<_>>()?, now })
+            let rows = rows.collect::<rusqlite::Result<_>>()?;
+            Ok(Claims { rows, locked: Vec::new(), now })
         })
         .await
     }
 
-    async fn acknowledge(&self, acks: Vec<Ack>) -> Result<(), Error> {
+    async fn acknowledge(&self, acks: Vec<Ack>) -> Result<Vec<Claim>, Error> {
         self.call(move |file, _| {
-            acks.into_iter().try_for_each(|ack| timers::acknowledge(file, ack))
+            acks.into_iter().try_for_each(|ack| timers::acknowledge(file, ack))?;
+            Ok(Vec::new())
         })
         .await
     }

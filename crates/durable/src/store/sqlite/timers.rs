@@ -93,7 +93,7 @@ pub(super) fn cancel_tag(file: &Connection, tag: &str, limit: u32) -> Result<Can
 }
 
 pub(super) fn claim(file: &Connection, claim: Claim) -> Result<Option<ClaimedRow>> {
-    let sql = "UPDATE timer SET claim = ?1, attempts = attempts + 1
+    let sql = "UPDATE timer SET claim = ?1, attempts = attempts + (claim <> ?1)
         WHERE due = ?2 AND id = ?3 AND claim <= ?1 RETURNING key, attempts, payload";
     one(file, sql, params![claim.epoch, claim.place.due, claim.place.id], |row| {
         Ok(ClaimedRow { claim, key: row.get(0)?, attempts: row.get(1)?, payload: row.get(2)? })
