@@ -64,13 +64,14 @@ impl<S: Store> Durable<S> {
         member.spawn(membership::run(Arc::clone(&node), leaving));
         tasks.spawn(loader::run(Arc::clone(&node)));
         let (ended, queue) = mpsc::unbounded_channel();
+        let again = ended.downgrade();
         let runner = Arc::new(Runner::new(Arc::clone(&node), handler, ended));
         let room = Arc::new(Semaphore::new(node.options.max_in_flight as usize));
         let queue = Arc::new(Mutex::new(queue));
         for _ in 0..WORKERS {
             let (runner, room) = (Arc::clone(&runner), Arc::clone(&room));
             tasks.spawn(claimer::run(Arc::clone(&node), runner, room));
-            tasks.spawn(acker::run(Arc::clone(&node), Arc::clone(&queue)));
+            tasks.spawn(acker::run(Arc::clone(&node), Arc::clone(&queue), again.clone()));
         }
         let (schedules, cancels, touches) = batchers(&node, &mut tasks);
         let member = Mutex::new(member);
@@ -140,8 +141,8 @@ impl<S: Store> Durable<S> {
         self.inner.touches.call((self.name(key)?, due)).await
     }
 
-    /// Cancels all timers of a tag that no handler has, 1,000 in a step, and returns how many. One
-    /// that is scheduled meanwhile may be among them.
+    /// Cancels all timers of a tag that no handler has, 1,000 in a step, and returns how many:
+    /// also those that are moved meanwhile. One that is scheduled meanwhile may be among them.
     ///
     /// # Errors
     /// As for [`cancel`](Self::cancel); some may be cancelled by then.
@@ -151,9 +152,9 @@ impl<S: Store> Durable<S> {
         let mut all = 0;
         loop {
             let some = self.inner.node.store.cancel_tag(tag.to_owned(), BATCH as u32).await?;
-            all += some;
-            self.inner.node.counters.cancelled.add(some as usize);
-            if some < BATCH as u64 {
+            all += some.count;
+            self.inner.node.counters.cancelled.add(some.count as usize);
+            if !some.more {
                 return Ok(all);
             }
         }

@@ -2,36 +2,21 @@
 
 #[path = "common/driven.rs"]
 mod driven;
+#[path = "common/postgres.rs"]
+mod helpers;
 #[path = "../src/bin/support/server.rs"]
 mod server;
 
 use driven::{Wrapped, compare};
+use helpers::{client, name, next, node, runtime};
 use quickcheck::{Arbitrary, Gen};
 use server::Server;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use tickwheel::{SystemClock, Timer};
 use tickwheel_durable::store::memory::Memory;
-use tickwheel_durable::store::postgres::Postgres;
 use tickwheel_durable::{Cancelled, Due, Durable, Entry, Error, OpenStore, Outcome, Scheduled};
-use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
-use tokio_postgres::{Client, NoTls};
-
-/// Returns a prefix for names of namespaces: each test has its own.
-fn name() -> String {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    format!("test {}", NEXT.fetch_add(1, Ordering::Relaxed))
-}
-
-async fn client(server: &Server) -> Client {
-    let (client, connection) = server.config().connect(NoTls).await.unwrap();
-    tokio::spawn(connection);
-    client
-}
-
-fn runtime() -> tokio::runtime::Runtime {
-    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
-}
+use tokio::sync::mpsc::unbounded_channel;
+use tokio_postgres::NoTls;
 
 /// Runs all tests of this file on one server, one after the other. It does without `fsync`: what
 /// crashes here is the server and not the machine, which keeps what was written.
@@ -58,27 +43,6 @@ async fn it_answers_as_the_store_in_memory_does(server: &Server) {
         let store = Durable::postgres(server.config()).namespace(name()).store();
         compare(Memory::new(1_024, SystemClock), store.open().await.unwrap(), &steps.0).await;
     }
-}
-
-type Fired = UnboundedReceiver<Due>;
-
-/// Starts a node whose handler tells what it gets.
-async fn node(server: &Server, namespace: &str) -> (Durable<Postgres>, Fired) {
-    let timer = Timer::builder().start().unwrap();
-    let (sender, fired) = unbounded_channel();
-    let handler = move |due| {
-        let _ = sender.send(due);
-        async { Outcome::Done }
-    };
-    let node = Durable::postgres(server.config()).namespace(namespace);
-    let node = node.lease(Duration::from_secs(1)).start(&timer, handler).await.unwrap();
-    (node, fired)
-}
-
-/// Returns the next timer that fires, within a bound that only a bug exceeds.
-async fn next(fired: &mut Fired) -> Due {
-    let due = tokio::time::timeout(Duration::from_secs(60), fired.recv()).await;
-    due.expect("it fires").expect("the node is there")
 }
 
 async fn many_nodes_start_at_once_on_an_empty_database(server: &Server) {

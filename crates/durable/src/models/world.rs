@@ -118,10 +118,11 @@ impl Actor {
         let node = Arc::new(Node::new(world.store.clone(), timer, options));
         node.clock.observe(node.timer.now(), world.store.now());
         let (ended, queue) = mpsc::unbounded_channel();
+        let again = ended.downgrade();
         let handler = handler(Arc::clone(&world.log), id, answer);
         let runner = Arc::new(Runner::new(Arc::clone(&node), handler, ended));
         let queue = Arc::new(tokio::sync::Mutex::new(queue));
-        let acker = spawn(acker::run(Arc::clone(&node), queue));
+        let acker = spawn(acker::run(Arc::clone(&node), queue, again));
         let room = Arc::new(Semaphore::new(10));
         let leases = Leases::new(&node.timer, LeaseTerms::new(LEASE), Silent);
         let actor = Actor { node, id: NodeId(id), runner, room, acker, leases };

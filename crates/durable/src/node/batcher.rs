@@ -102,15 +102,18 @@ async fn next_batch<R: Request, A>(
     queue: &Mutex<mpsc::Receiver<Waiting<R, A>>>,
     kept: &mut VecDeque<Waiting<R, A>>,
 ) -> Option<Vec<Waiting<R, A>>> {
-    let mut queue = queue.lock().await;
-    if kept.is_empty() {
-        kept.push_back(queue.recv().await?);
+    // The other worker keeps the lock while it waits for a request: what is here does not.
+    let mut free = if kept.is_empty() { Some(queue.lock().await) } else { queue.try_lock().ok() };
+    if let Some(queue) = &mut free {
+        if kept.is_empty() {
+            kept.push_back(queue.recv().await?);
+        }
+        while kept.len() < BATCH {
+            let Ok(next) = queue.try_recv() else { break };
+            kept.push_back(next);
+        }
     }
-    while kept.len() < BATCH {
-        let Ok(next) = queue.try_recv() else { break };
-        kept.push_back(next);
-    }
-    drop(queue);
+    drop(free);
     let mut keys = HashSet::new();
     let (batch, rest) = std::mem::take(kept)
         .into_iter()

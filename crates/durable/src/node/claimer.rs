@@ -11,6 +11,8 @@ use tokio::sync::Semaphore;
 
 /// How long a claimer waits after the store has failed.
 const PAUSE: Duration = Duration::from_millis(100);
+/// When it is looked again whether a row is still locked.
+const LOCKED: Duration = Duration::from_secs(1);
 
 pub(crate) async fn run<S: Store>(
     node: Arc<Node<S>>,
@@ -64,6 +66,9 @@ pub(crate) async fn claim<S: Store>(
             for claim in rest.iter().filter(|claim| claim.place.due > answer.now) {
                 let wait = claim.place.due.since(answer.now).max(Duration::from_millis(1));
                 node.window.file(claim.place, node.timer.now() + wait);
+            }
+            for place in answer.locked {
+                node.window.file(place, node.timer.now() + LOCKED);
             }
             node.counters.claimed.add(answer.rows.len());
             tracing::trace!(rows = answer.rows.len(), rest = rest.len(), "claimed");

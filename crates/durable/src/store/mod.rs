@@ -92,20 +92,31 @@ pub struct ClaimedRow {
     pub claim: Claim,
     /// The key, if it has one.
     pub key: Option<String>,
-    /// How often it was claimed, this time included.
+    /// How often it was claimed with an answer, this time included.
     pub attempts: u32,
     /// What it carries.
     pub payload: Vec<u8>,
 }
 
-/// What became of a batch of claims. What is not in `rows` is not due at `now`, or has been moved,
-/// cancelled or acknowledged, or its slot has another owner.
+/// What became of a batch of claims. What is in none of these is not due at `now`, or has been
+/// moved, cancelled or acknowledged, or its slot has another owner.
 #[derive(Clone, Debug, Default)]
 pub struct Claims {
     /// What was claimed, in no order.
     pub rows: Vec<ClaimedRow>,
+    /// What was passed over, because somebody's transaction has its row locked.
+    pub locked: Vec<Place>,
     /// The store's clock by which it was decided what is due.
     pub now: StoreTime,
+}
+
+/// What became of a step that cancels timers of a tag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CancelledTag {
+    /// How many were cancelled.
+    pub count: u64,
+    /// Whether there were as many as the limit allows: then there may be more.
+    pub more: bool,
 }
 
 /// How a claim ended.
@@ -222,15 +233,17 @@ pub trait Store: Send + Sync + 'static {
         keys: Vec<(KeyName, StoreTime)>,
     ) -> impl Future<Output = Result<Vec<Touched>, Error>> + Send;
 
-    /// Deletes at most `limit` timers of a tag that nobody has claimed; returns how many.
+    /// Deletes at most `limit` timers of a tag that nobody has claimed, also those that are moved
+    /// meanwhile.
     fn cancel_tag(
         &self,
         tag: String,
         limit: u32,
-    ) -> impl Future<Output = Result<u64, Error>> + Send;
+    ) -> impl Future<Output = Result<CancelledTag, Error>> + Send;
 
     /// Claims timers that are due and lie in slots that the node owns in these epochs, unless they
-    /// are claimed in a later one. Counts the attempt.
+    /// are claimed in a later one. Counts the attempt, unless the timer is claimed in this epoch
+    /// already: then the answer was lost, and no handler has begun. Waits for nobody's lock.
     fn claim(
         &self,
         node: NodeId,
@@ -238,7 +251,9 @@ pub trait Store: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Claims, Error>> + Send;
 
     /// Ends claims, each only if its row is still claimed in its epoch. To ask twice is harmless.
-    fn acknowledge(&self, acks: Vec<Ack>) -> impl Future<Output = Result<(), Error>> + Send;
+    /// Waits for nobody's lock: returns the claims whose rows are locked, to be asked for again.
+    fn acknowledge(&self, acks: Vec<Ack>)
+    -> impl Future<Output = Result<Vec<Claim>, Error>> + Send;
 
     /// Looks a key up.
     fn get(&self, key: KeyName) -> impl Future<Output = Result<Option<Pending>, Error>> + Send;

@@ -9,7 +9,7 @@ use crate::durable::Durable;
 use crate::error::Error;
 use crate::store::memory::state::{Member, SlotRow, State};
 use crate::store::{
-    Ack, Claim, Claims, Hints, KeyName, NewRow, NodeId, Owned, Place, Store, Survey,
+    Ack, CancelledTag, Claim, Claims, Hints, KeyName, NewRow, NodeId, Owned, Place, Store, Survey,
 };
 use crate::sync::{Mutex, MutexGuard};
 use crate::time::StoreTime;
@@ -237,7 +237,7 @@ impl Store for Memory {
         })
     }
 
-    async fn cancel_tag(&self, tag: String, limit: u32) -> Result<u64, Error> {
+    async fn cancel_tag(&self, tag: String, limit: u32) -> Result<CancelledTag, Error> {
         self.step("cancel_tag", |state, _| state.timers.cancel_tag(&tag, limit as usize))
     }
 
@@ -246,13 +246,14 @@ impl Store for Memory {
             let due = |claim: &Claim| state.owns(node, claim) && claim.place.due <= now;
             let due: Vec<Claim> = claims.into_iter().filter(due).collect();
             let rows = due.into_iter().filter_map(|claim| state.timers.claim(claim)).collect();
-            Claims { rows, now }
+            Claims { rows, locked: Vec::new(), now }
         })
     }
 
-    async fn acknowledge(&self, acks: Vec<Ack>) -> Result<(), Error> {
+    async fn acknowledge(&self, acks: Vec<Ack>) -> Result<Vec<Claim>, Error> {
         self.step("acknowledge", |state, _| {
             acks.into_iter().for_each(|ack| state.timers.acknowledge(ack));
+            Vec::new()
         })
     }
 

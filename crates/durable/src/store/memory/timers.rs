@@ -1,7 +1,7 @@
 //! The timers of a store in memory: a sorted map, and their keys.
 
 use crate::answer::{Cancelled, DeadTimer, Pending, Scheduled, Touched};
-use crate::store::{Ack, Claim, ClaimedRow, Ending, KeyName, NewRow, Place};
+use crate::store::{Ack, CancelledTag, Claim, ClaimedRow, Ending, KeyName, NewRow, Place};
 use crate::time::StoreTime;
 use std::collections::{BTreeMap, HashMap};
 
@@ -70,17 +70,18 @@ impl Timers {
         Ok(place)
     }
 
-    pub(super) fn cancel_tag(&mut self, tag: &str, limit: usize) -> u64 {
+    pub(super) fn cancel_tag(&mut self, tag: &str, limit: usize) -> CancelledTag {
         let tagged = |row: &Row| row.tag.as_deref() == Some(tag) && row.claim == 0;
         let places = self.rows.iter().filter(|(_, row)| tagged(row)).map(|(place, _)| *place);
         let places: Vec<Place> = places.take(limit).collect();
         places.iter().for_each(|place| drop(self.delete(place)));
-        places.len() as u64
+        CancelledTag { count: places.len() as u64, more: places.len() == limit }
     }
 
     pub(super) fn claim(&mut self, claim: Claim) -> Option<ClaimedRow> {
         let row = self.rows.get_mut(&claim.place).filter(|row| row.claim <= claim.epoch)?;
-        (row.claim, row.attempts) = (claim.epoch, row.attempts + 1);
+        row.attempts += u32::from(row.claim != claim.epoch);
+        row.claim = claim.epoch;
         let Row { key, payload, attempts, .. } = row.clone();
         Some(ClaimedRow { claim, key, attempts, payload })
     }

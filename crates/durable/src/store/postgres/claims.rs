@@ -1,4 +1,7 @@
 //! The statements by which a node claims and acknowledges: fenced by the timer's own row.
+//!
+//! Neither waits for a row that somebody's transaction has locked: all others in the batch would
+//! wait as well, for as long as that is open.
 
 use crate::error::Error;
 use crate::store::postgres::columns::{Claims as Columns, place};
@@ -9,16 +12,24 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 /// Reads the slot's row and locks it not: a slot that changes hands meanwhile lets this claim pass,
-/// and the next owner's, of a later epoch, over it.
+/// and the next owner's, of a later epoch, over it. What was found and not claimed is locked.
 const CLAIM: &str = "WITH clock AS MATERIALIZED (SELECT tickwheel.clock() AS now),
-    claimed AS (
-        UPDATE tickwheel.timer t SET claim = i.epoch, attempts = t.attempts + 1
+    found AS MATERIALIZED (
+        SELECT t.slot, t.due, t.id, i.epoch
         FROM clock, unnest($1, $2, $3, $4) AS i(slot, due, id, epoch)
         JOIN tickwheel.slot s ON s.slot = i.slot AND s.epoch = i.epoch AND s.owner = $5
-        WHERE t.slot = i.slot AND t.due = i.due AND t.id = i.id
-        AND t.claim <= i.epoch AND t.due <= clock.now
-        RETURNING t.slot, t.due, t.id, t.claim, t.key, t.attempts, t.payload)
-    SELECT clock.now, claimed.* FROM clock LEFT JOIN claimed ON true";
+        JOIN tickwheel.timer t ON t.slot = i.slot AND t.due = i.due AND t.id = i.id
+        WHERE t.claim <= i.epoch AND t.due <= clock.now),
+    own AS MATERIALIZED (
+        SELECT f.* FROM found f JOIN tickwheel.timer t USING (slot, due, id)
+        WHERE t.claim <= f.epoch FOR UPDATE OF t SKIP LOCKED),
+    claimed AS (
+        UPDATE tickwheel.timer t
+        SET claim = o.epoch, attempts = t.attempts + (t.claim <> o.epoch)::int
+        FROM own o WHERE t.slot = o.slot AND t.due = o.due AND t.id = o.id
+        RETURNING t.slot, t.due, t.id, t.key, t.attempts, t.payload)
+    SELECT clock.now, f.slot, f.due, f.id, f.epoch, c.key, c.attempts, c.payload
+    FROM clock LEFT JOIN (found f LEFT JOIN claimed c USING (slot, due, id)) ON true";
 
 pub(super) async fn claim(link: &Link, node: NodeId, claims: Vec<Claim>) -> Result<Claims, Error> {
     let mut columns = Columns::default();
@@ -27,68 +38,64 @@ pub(super) async fn claim(link: &Link, node: NodeId, claims: Vec<Claim>) -> Resu
     let params = [slots, dues, ids, epochs, (&node.0 as _, Type::INT8)];
     let rows = link.query(CLAIM, &params).await?;
     let now = rows.first().map_or(StoreTime::MIN, |row| StoreTime::from_micros(row.get(0)));
-    let claimed = rows.iter().filter(|row| row.get::<_, Option<i64>>(3).is_some());
-    let read = |row: &Row| ClaimedRow {
-        claim: Claim { place: place(row, 1), epoch: row.get(4) },
-        key: row.get(5),
-        attempts: row.get::<_, i32>(6).unsigned_abs(),
-        payload: row.get(7),
-    };
-    Ok(Claims { rows: claimed.map(read).collect(), now })
-}
-
-pub(super) const DONE: &str = "DELETE FROM tickwheel.timer t
-    USING unnest($1, $2, $3, $4) AS i(slot, due, id, epoch)
-    WHERE t.slot = i.slot AND t.due = i.due AND t.id = i.id AND t.claim = i.epoch
-    RETURNING t.id";
-
-const RETRY: &str = "UPDATE tickwheel.timer t SET due = i.at, claim = 0,
-        attempts = CASE WHEN i.payload IS NULL THEN t.attempts ELSE 0 END,
-        payload = coalesce(i.payload, t.payload)
-    FROM unnest($1, $2, $3, $4, $5, $6) AS i(slot, due, id, epoch, at, payload)
-    WHERE t.slot = i.slot AND t.due = i.due AND t.id = i.id AND t.claim = i.epoch";
-
-const DEAD: &str = "WITH gone AS (DELETE FROM tickwheel.timer t
-        USING unnest($1, $2, $3, $4, $5) AS i(slot, due, id, epoch, reason)
-        WHERE t.slot = i.slot AND t.due = i.due AND t.id = i.id AND t.claim = i.epoch
-        RETURNING t.slot, t.attempts, t.id, t.key, t.tag, t.payload, i.reason)
-    INSERT INTO tickwheel.dead (slot, attempts, id, key, tag, payload, reason)
-    SELECT * FROM gone";
-
-/// Runs three statements, one for each way to end: they touch different rows.
-pub(super) async fn acknowledge(link: &Link, acks: Vec<Ack>) -> Result<(), Error> {
-    let (mut done, mut retried, mut dead) =
-        (Columns::default(), Columns::default(), Columns::default());
-    let (mut dues, mut payloads, mut reasons) = (Vec::new(), Vec::new(), Vec::new());
-    for Ack { claim, ending } in acks {
-        let mut retry = |due: StoreTime, payload: Option<Vec<u8>>| {
-            retried.push(&claim);
-            dues.push(due.as_micros());
-            payloads.push(payload);
-        };
-        match ending {
-            Ending::Done => done.push(&claim),
-            Ending::Retry(due) => retry(due, None),
-            Ending::Again(due, payload) => retry(due, Some(payload)),
-            Ending::Dead(reason) => {
-                dead.push(&claim);
-                reasons.push(reason);
+    let mut answer = Claims { now, ..Claims::default() };
+    for row in rows.iter().filter(|row| row.get::<_, Option<i64>>(3).is_some()) {
+        let claim = Claim { place: place(row, 1), epoch: row.get(4) };
+        match row.get::<_, Option<i32>>(6).map(i32::unsigned_abs) {
+            Some(attempts) => {
+                let (key, payload) = (row.get(5), row.get(7));
+                answer.rows.push(ClaimedRow { claim, key, attempts, payload });
             }
+            None => answer.locked.push(claim.place),
         }
     }
-    if !done.is_empty() {
-        link.query(DONE, &done.params()).await?;
+    Ok(answer)
+}
+
+/// Retries what has a moment for it, and deletes the rest: where there is a reason, to the dead
+/// ones. Returns what is claimed and was not to be had.
+const ACKNOWLEDGE: &str = "WITH input AS MATERIALIZED (
+        SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7)
+        AS i(slot, due, id, epoch, at, payload, reason)),
+    own AS MATERIALIZED (
+        SELECT i.* FROM input i JOIN tickwheel.timer t USING (slot, due, id)
+        WHERE t.claim = i.epoch FOR UPDATE OF t SKIP LOCKED),
+    retried AS (
+        UPDATE tickwheel.timer t SET due = o.at, claim = 0,
+            attempts = CASE WHEN o.payload IS NULL THEN t.attempts ELSE 0 END,
+            payload = coalesce(o.payload, t.payload)
+        FROM own o
+        WHERE o.at IS NOT NULL AND t.slot = o.slot AND t.due = o.due AND t.id = o.id),
+    gone AS (
+        DELETE FROM tickwheel.timer t USING own o
+        WHERE o.at IS NULL AND t.slot = o.slot AND t.due = o.due AND t.id = o.id
+        RETURNING t.slot, t.attempts, t.id, t.key, t.tag, t.payload, o.reason),
+    buried AS (
+        INSERT INTO tickwheel.dead (slot, attempts, id, key, tag, payload, reason)
+        SELECT * FROM gone WHERE reason IS NOT NULL)
+    SELECT i.slot, i.due, i.id, i.epoch FROM input i JOIN tickwheel.timer t USING (slot, due, id)
+    WHERE t.claim = i.epoch AND (slot, due, id) NOT IN (SELECT slot, due, id FROM own)";
+
+pub(super) async fn acknowledge(link: &Link, acks: Vec<Ack>) -> Result<Vec<Claim>, Error> {
+    let mut columns = Columns::default();
+    let (mut dues, mut payloads, mut reasons) = (Vec::new(), Vec::new(), Vec::new());
+    for Ack { claim, ending } in acks {
+        let (due, payload, reason) = match ending {
+            Ending::Done => (None, None, None),
+            Ending::Retry(due) => (Some(due), None, None),
+            Ending::Again(due, payload) => (Some(due), Some(payload), None),
+            Ending::Dead(reason) => (None, None, Some(reason)),
+        };
+        columns.push(&claim);
+        dues.push(due.map(StoreTime::as_micros));
+        payloads.push(payload);
+        reasons.push(reason);
     }
-    if !retried.is_empty() {
-        let mut params = Vec::from(retried.params());
-        params.push((&dues, Type::INT8_ARRAY));
-        params.push((&payloads, Type::BYTEA_ARRAY));
-        link.query(RETRY, &params).await?;
-    }
-    if !dead.is_empty() {
-        let mut params = Vec::from(dead.params());
-        params.push((&reasons, Type::TEXT_ARRAY));
-        link.query(DEAD, &params).await?;
-    }
-    Ok(())
+    let mut params = Vec::from(columns.params());
+    params.push((&dues, Type::INT8_ARRAY));
+    params.push((&payloads, Type::BYTEA_ARRAY));
+    params.push((&reasons, Type::TEXT_ARRAY));
+    let locked = link.query(ACKNOWLEDGE, &params).await?;
+    let claim = |row: &Row| Claim { place: place(row, 0), epoch: row.get(3) };
+    Ok(locked.iter().map(claim).collect())
 }

@@ -48,10 +48,6 @@ impl Claims {
         self.epochs.push(claim.epoch);
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.ids.is_empty()
-    }
-
     pub(super) fn params(&self) -> [Param<'_>; 4] {
         [
             (&self.slots, Type::INT4_ARRAY),

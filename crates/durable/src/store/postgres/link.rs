@@ -18,10 +18,14 @@ pub(super) type Param<'a> = (&'a (dyn ToSql + Sync), Type);
 
 type Connected = Pin<Box<dyn Future<Output = Result<Connection, tokio_postgres::Error>> + Send>>;
 
+/// Asks the server to end the statement at which a connection is.
+type Cancel = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
+
 /// A client and the task that moves its bytes. Ended, it fails all calls that wait for an answer.
 pub(super) struct Connection {
     client: Client,
     task: AbortHandle,
+    cancel: Cancel,
 }
 
 /// Connects by the user's settings and TLS.
@@ -39,10 +43,15 @@ impl Connector {
         Connector(Arc::new(move || {
             let (config, tls) = (config.clone(), tls.clone());
             Box::pin(async move {
-                let (client, connection) = config.connect(tls).await?;
+                let (client, connection) = config.connect(tls.clone()).await?;
                 // Ends with the client. Its errors are the client's calls' as well.
                 let task = tokio::spawn(async move { drop(connection.await) }).abort_handle();
-                Ok(Connection { client, task })
+                let token = client.cancel_token();
+                let cancel: Cancel = Arc::new(move || {
+                    let (token, tls) = (token.clone(), tls.clone());
+                    Box::pin(async move { drop(token.cancel_query(tls).await) })
+                });
+                Ok(Connection { client, task, cancel })
             })
         }))
     }
@@ -59,6 +68,9 @@ impl Connector {
 
 /// How long to wait for an answer: a network that swallows packets never gives one.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long a cancelled statement may take to end, before it is cancelled again.
+const CANCELLING: Duration = Duration::from_millis(100);
 
 /// How often a statement is repeated that met another one crosswise.
 const CROSSED: u32 = 10;
@@ -94,6 +106,7 @@ impl Link {
                 Ok(Err(error)) => error,
                 Err(elapsed) => {
                     self.part(&connection);
+                    tokio::spawn(end(Arc::clone(&connection.cancel), connection.task.clone()));
                     return Err(Error::uncertain(elapsed));
                 }
             };
@@ -124,9 +137,8 @@ impl Link {
         Ok(connection)
     }
 
-    /// Gives a connection up, unless somebody has made another one.
+    /// Takes a connection for no further calls.
     fn part(&self, connection: &Arc<Connection>) {
-        connection.task.abort();
         let mut known = self.lock();
         if known.as_ref().is_some_and(|known| Arc::ptr_eq(known, connection)) {
             *known = None;
@@ -137,6 +149,20 @@ impl Link {
     fn lock(&self) -> MutexGuard<'_, Option<Arc<Connection>>> {
         self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Ends what the server still does for a connection that nobody uses for further calls, and it. A
+/// statement that waits for a lock would keep its process of the server, and take effect long after
+/// its caller was told that it may not have. Those behind it begin one after the other.
+async fn end(cancel: Cancel, task: AbortHandle) {
+    let cancelling = async {
+        while !task.is_finished() {
+            cancel().await;
+            tokio::time::sleep(CANCELLING).await;
+        }
+    };
+    let _ = tokio::time::timeout(PATIENCE, cancelling).await;
+    task.abort();
 }
 
 /// Returns whether the server aborted a statement in favour of another one: it may be repeated.

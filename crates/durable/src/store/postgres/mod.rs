@@ -6,6 +6,7 @@ mod link;
 mod members;
 mod moving;
 mod schema;
+mod tags;
 mod timers;
 mod transaction;
 mod window;
@@ -19,7 +20,7 @@ use crate::store::postgres::link::{Connector, Link};
 use crate::store::postgres::schema::SLOTS;
 use crate::store::postgres::timers::{Rows, SCHEDULE};
 use crate::store::{
-    Ack, Claim, Claims, Hints, KeyName, NewRow, NodeId, Owned, Place, Store, Survey,
+    Ack, CancelledTag, Claim, Claims, Hints, KeyName, NewRow, NodeId, Owned, Place, Store, Survey,
 };
 use crate::time::StoreTime;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
@@ -30,8 +31,9 @@ use tokio_postgres::{Config, NoTls, Socket};
 /// A namespace of timers in a PostgreSQL database, version 13 or later.
 ///
 /// A node has six connections: one for its lease alone, one to load, one to claim, one to
-/// acknowledge, two for what users write. No statement has a name, and no state is left in a
-/// session, so all of it works through PgBouncer in transaction mode.
+/// acknowledge, two for what users write. A statement whose answer is given up is cancelled in the
+/// server, so there are no more. No statement has a name, and no state is left in a session, so
+/// all of it works through PgBouncer in transaction mode.
 #[derive(Debug)]
 pub struct Postgres {
     first: u32,
@@ -194,15 +196,15 @@ impl Store for Postgres {
         timers::touch(self.write(), keys).await
     }
 
-    async fn cancel_tag(&self, tag: String, limit: u32) -> Result<u64, Error> {
-        timers::cancel_tag(self.write(), self.first, tag, limit).await
+    async fn cancel_tag(&self, tag: String, limit: u32) -> Result<CancelledTag, Error> {
+        tags::cancel_tag(self.write(), self.first, tag, limit).await
     }
 
     async fn claim(&self, node: NodeId, claims: Vec<Claim>) -> Result<Claims, Error> {
         claims::claim(&self.claim, node, claims).await
     }
 
-    async fn acknowledge(&self, acks: Vec<Ack>) -> Result<(), Error> {
+    async fn acknowledge(&self, acks: Vec<Ack>) -> Result<Vec<Claim>, Error> {
         claims::acknowledge(&self.acknowledge, acks).await
     }
 

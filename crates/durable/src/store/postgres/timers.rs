@@ -168,27 +168,6 @@ async fn decide<A>(
     Ok(keys.iter().filter_map(|(name, _)| answers.remove(name)).collect())
 }
 
-pub(super) async fn cancel_tag(
-    link: &Link,
-    first: u32,
-    tag: String,
-    limit: u32,
-) -> Result<u64, Error> {
-    let sql = "WITH gone AS (DELETE FROM tickwheel.timer WHERE claim = 0 AND (slot, due, id) IN (
-            SELECT slot, due, id FROM tickwheel.timer
-            WHERE tag = $1 AND slot BETWEEN $2 AND $2 + $3 AND claim = 0
-            AND slot IN (SELECT slot FROM tickwheel.slot WHERE served = 0) LIMIT $4) RETURNING 1)
-        SELECT count(*) FROM gone";
-    let params = [
-        (&tag as _, Type::TEXT),
-        (&slot(first) as _, Type::INT4),
-        (&(SLOTS as i32 - 1) as _, Type::INT4),
-        (&i64::from(limit) as _, Type::INT8),
-    ];
-    let rows = link.query(sql, &params).await?;
-    Ok(rows.first().map_or(0, |row| row.get::<_, i64>(0).unsigned_abs()))
-}
-
 pub(super) async fn get(link: &Link, key: KeyName) -> Result<Option<Pending>, Error> {
     let sql = "SELECT t.due, t.payload, t.attempts, t.claim <> 0, t.id IS NOT NULL
         FROM tickwheel.slot s LEFT JOIN tickwheel.timer t ON t.slot = s.slot AND t.key = $2

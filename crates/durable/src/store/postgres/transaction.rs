@@ -6,12 +6,17 @@ use crate::durable::Durable;
 use crate::entry::Entry;
 use crate::error::Error;
 use crate::store::postgres::Postgres;
-use crate::store::postgres::claims::DONE;
 use crate::store::postgres::columns::Claims;
 use crate::store::postgres::link::explain;
 use crate::store::postgres::timers::{Rows, SCHEDULE};
 use crate::store::{Claim, NodeId};
 use tokio_postgres::Transaction;
+
+/// Waits for a row that somebody has locked: only then it is known whose it is.
+const DONE: &str = "DELETE FROM tickwheel.timer t
+    USING unnest($1, $2, $3, $4) AS i(slot, due, id, epoch)
+    WHERE t.slot = i.slot AND t.due = i.due AND t.id = i.id AND t.claim = i.epoch
+    RETURNING t.id";
 
 impl Durable<Postgres> {
     /// Schedules a timer inside your transaction: it exists if and only if that commits, and not

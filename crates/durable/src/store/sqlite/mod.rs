@@ -10,7 +10,7 @@ use crate::durable::Durable;
 use crate::error::Error;
 use crate::store::sqlite::thread::{State, Thread};
 use crate::store::{
-    Ack, Claim, Claims, Hints, KeyName, NewRow, NodeId, Owned, Place, Store, Survey,
+    Ack, CancelledTag, Claim, Claims, Hints, KeyName, NewRow, NodeId, Owned, Place, Store, Survey,
 };
 use crate::time::StoreTime;
 use rusqlite::Connection;
@@ -180,7 +180,7 @@ impl Store for Sqlite {
         .await
     }
 
-    async fn cancel_tag(&self, tag: String, limit: u32) -> Result<u64, Error> {
+    async fn cancel_tag(&self, tag: String, limit: u32) -> Result<CancelledTag, Error> {
         self.call(move |file, _| timers::cancel_tag(file, &tag, limit)).await
     }
 
@@ -190,14 +190,16 @@ impl Store for Sqlite {
             let own = |claim: &Claim| state.owner == Some((node, claim.epoch));
             let due = claims.into_iter().filter(|claim| own(claim) && claim.place.due <= now);
             let rows = due.map(|claim| timers::claim(file, claim)).filter_map(Result::transpose);
-            Ok(Claims { rows: rows.collect::<rusqlite::Result<_>>()?, now })
+            let rows = rows.collect::<rusqlite::Result<_>>()?;
+            Ok(Claims { rows, locked: Vec::new(), now })
         })
         .await
     }
 
-    async fn acknowledge(&self, acks: Vec<Ack>) -> Result<(), Error> {
+    async fn acknowledge(&self, acks: Vec<Ack>) -> Result<Vec<Claim>, Error> {
         self.call(move |file, _| {
-            acks.into_iter().try_for_each(|ack| timers::acknowledge(file, ack))
+            acks.into_iter().try_for_each(|ack| timers::acknowledge(file, ack))?;
+            Ok(Vec::new())
         })
         .await
     }

@@ -2,7 +2,7 @@
 
 use crate::answer::{Cancelled, DeadTimer, Pending, Scheduled, Touched};
 use crate::store::sqlite::SLOT;
-use crate::store::{Ack, Claim, ClaimedRow, Ending, NewRow, Place};
+use crate::store::{Ack, CancelledTag, Claim, ClaimedRow, Ending, NewRow, Place};
 use crate::time::StoreTime;
 use rusqlite::types::{FromSql, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
 use rusqlite::{Connection, OptionalExtension, Params, Result, Row, params};
@@ -85,14 +85,15 @@ pub(super) fn touch(
     Ok(Err(if is_there(file, key)? { Touched::Running } else { Touched::Unknown }))
 }
 
-pub(super) fn cancel_tag(file: &Connection, tag: &str, limit: u32) -> Result<u64> {
+pub(super) fn cancel_tag(file: &Connection, tag: &str, limit: u32) -> Result<CancelledTag> {
     let sql = "DELETE FROM timer WHERE (due, id) IN
         (SELECT due, id FROM timer WHERE tag = ? AND claim = 0 LIMIT ?)";
-    change(file, sql, params![tag, limit]).map(|deleted| deleted as u64)
+    let count = change(file, sql, params![tag, limit])? as u64;
+    Ok(CancelledTag { count, more: count == u64::from(limit) })
 }
 
 pub(super) fn claim(file: &Connection, claim: Claim) -> Result<Option<ClaimedRow>> {
-    let sql = "UPDATE timer SET claim = ?1, attempts = attempts + 1
+    let sql = "UPDATE timer SET claim = ?1, attempts = attempts + (claim <> ?1)
         WHERE due = ?2 AND id = ?3 AND claim <= ?1 RETURNING key, attempts, payload";
     one(file, sql, params![claim.epoch, claim.place.due, claim.place.id], |row| {
         Ok(ClaimedRow { claim, key: row.get(0)?, attempts: row.get(1)?, payload: row.get(2)? })

@@ -1,0 +1,47 @@
+//! Nodes on a private PostgreSQL.
+
+use crate::server::Server;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+use tickwheel::Timer;
+use tickwheel_durable::store::postgres::Postgres;
+use tickwheel_durable::{Due, Durable, Outcome};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio_postgres::{Client, NoTls};
+
+/// Returns a prefix for names of namespaces: each test has its own.
+pub(crate) fn name() -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    format!("test {}", NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+pub(crate) async fn client(server: &Server) -> Client {
+    let (client, connection) = server.config().connect(NoTls).await.unwrap();
+    tokio::spawn(connection);
+    client
+}
+
+pub(crate) fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+}
+
+pub(crate) type Fired = UnboundedReceiver<Due>;
+
+/// Starts a node whose handler tells what it gets.
+pub(crate) async fn node(server: &Server, namespace: &str) -> (Durable<Postgres>, Fired) {
+    let timer = Timer::builder().start().unwrap();
+    let (sender, fired) = unbounded_channel();
+    let handler = move |due| {
+        let _ = sender.send(due);
+        async { Outcome::Done }
+    };
+    let node = Durable::postgres(server.config()).namespace(namespace);
+    let node = node.lease(Duration::from_secs(1)).start(&timer, handler).await.unwrap();
+    (node, fired)
+}
+
+/// Returns the next timer that fires, within a bound that only a bug exceeds.
+pub(crate) async fn next(fired: &mut Fired) -> Due {
+    let due = tokio::time::timeout(Duration::from_secs(60), fired.recv()).await;
+    due.expect("it fires").expect("the node is there")
+}
