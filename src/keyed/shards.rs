@@ -9,11 +9,11 @@ use crate::keyed::locked::Locked;
 use crate::keyed::shard::Shard;
 use crate::store::key::Key;
 use crate::store::key_map::{shard_of, shards_for};
-use crate::sync::parallelism;
+use crate::sync::{MutexGuard, parallelism};
 use crate::timer::Timer;
 use crate::timer::alarm::Alarm;
 use crate::timer::context::TimerContext;
-use crate::timer::entry::Task;
+use crate::timer::entry::{Task, TimerEntry};
 use crate::timer::owner::{Expired, Flush, FlushStep, MAX_SHARDS, Owner, Queued, place_of};
 use crate::timer::report::Contained;
 use crate::timer::shard_lock::ShardLock;
@@ -25,10 +25,14 @@ use crate::wheel::snapshot::Snapshot;
 use crate::wheel::wheels::Wheels;
 use crossbeam_utils::CachePadded;
 use std::sync::{Arc, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Slots of each wheel: few, because there are many shards, and a deadline is seldom near.
 const WHEEL_SIZE: usize = 64;
+
+/// When an alarm comes again that found its shard taken: soon, and not before a thread that gives
+/// way to it has had the time to notice.
+const AGAIN: Duration = Duration::from_micros(500);
 
 /// The number of keys that are taken out under one hold of a lock.
 const BATCH: usize = 64;
@@ -88,11 +92,32 @@ where
 
     /// Expires a key for its alarm, if the key's deadline has passed.
     fn alarm(&self, place: usize, name: Key) {
-        let now = self.context.time.now();
-        let expired = self.lock(place).alarm(&self.context, name, now);
+        let Some(mut shard) = self.lock_for_alarm(place, name) else { return };
+        let expired = shard.alarm(&self.context, name, self.context.time.now());
+        drop(shard);
         match expired {
             Ok((key, task)) => (self.expired)(key, task),
             Err(wakes) => self.context.wake(wakes),
+        }
+    }
+
+    /// Locks a shard for an alarm. If a thread holds it for long, the alarm comes again a little
+    /// later: the thread that runs it, the reaper for example, has others to run. In virtual time
+    /// it waits, as a turn does.
+    fn lock_for_alarm(&self, place: usize, name: Key) -> Option<MutexGuard<'_, Shard<K, T>>> {
+        let (waits, shard) = (self.context.time.clock.as_manual().is_some(), &self.shards[place]);
+        if let Some(shard) = shard.lock_for_turn(waits, true) {
+            return Some(shard);
+        }
+        let again = TimerEntry::after(AGAIN, self.alarms[place].task(name));
+        let closures = self.closures.upgrade();
+        match closures.map(|closures| closures.shards.add_beyond_limit(again)) {
+            Some(Ok((_, wakes))) => {
+                self.context.wake(wakes);
+                None
+            }
+            // The timer has ended.
+            Some(Err(_)) | None => Some(shard.lock()),
         }
     }
 }

@@ -9,6 +9,7 @@ pub(crate) mod operation;
 pub(crate) mod pending;
 pub(crate) mod place;
 pub(crate) mod registration;
+pub(crate) mod service;
 pub(crate) mod shard;
 pub(crate) mod shards;
 pub(crate) mod state;

@@ -6,7 +6,8 @@
 use crate::purgatory::operation::DelayedOperation;
 use crate::purgatory::operation_ref::OperationRef;
 use crate::purgatory::place::Id;
-use crate::purgatory::shard::{Service, Shard};
+use crate::purgatory::service::Service;
+use crate::purgatory::shard::Shard;
 use crate::purgatory::shards::Shards;
 use crate::sync::MutexGuard;
 use crate::timer::Timer;
@@ -72,7 +73,11 @@ where
     /// Locks one shard after the other. None of them once they serve another purgatory: a driver
     /// that goes through its owners may come late.
     fn each(&self) -> impl Iterator<Item = MutexGuard<'static, Shard<K, O>>> {
-        self.shards.each().filter(|shard| shard.serves(&self.context, self.first))
+        self.shards.each().filter(|shard| self.is_served_by(shard))
+    }
+
+    fn is_served_by(&self, shard: &Shard<K, O>) -> bool {
+        shard.service.as_ref().is_some_and(|service| service.is_for(&self.context, self.first))
     }
 }
 
@@ -123,8 +128,7 @@ where
         for number in self.shards.numbers() {
             let mut cursor = 0;
             let mut absorb = |shard: &Shard<K, O>| {
-                let is_own = shard.serves(&self.context, self.first);
-                is_own && snapshot.absorb(&shard.core, &mut cursor, now)
+                self.is_served_by(shard) && snapshot.absorb(&shard.core, &mut cursor, now)
             };
             while absorb(&self.shards.lock(number)) {}
         }

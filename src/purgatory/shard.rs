@@ -15,6 +15,7 @@
 //! each operation has its entries.
 
 use crate::purgatory::place::{Id, Places};
+use crate::purgatory::service::Service;
 use crate::purgatory::state::{Claim, EndedBy, Errand, Next, OperationState};
 use crate::purgatory::watchers::Watchers;
 use crate::store::key::Key;
@@ -23,7 +24,7 @@ use crate::timer::delay_queue::Wakes;
 use crate::timer::entry::Task;
 use crate::timer::owner::Queued;
 use crate::timer::shard::Refusal;
-use crate::timer::shards::Shards as TimerShards;
+use crate::timer::shards::Shards;
 use crate::wheel::bucket::Reference;
 use crate::wheel::bucket_queue::Expiration;
 use crate::wheel::core::{Core, Entry};
@@ -47,17 +48,6 @@ pub(crate) struct Shard<K, O> {
     pub(crate) panicked: u64,
 }
 
-/// The part that belongs to the purgatory that a shard serves.
-#[derive(Clone)]
-pub(crate) struct Service {
-    pub(crate) context: Arc<TimerContext>,
-    /// The number of the purgatory's first shard on the driver.
-    pub(crate) first: u32,
-    /// The shards that run the checks that are left to the executor. `None` once the purgatory is
-    /// gone: they own the user's executor, which a remaining operation must not keep alive.
-    pub(crate) closures: Option<Arc<TimerShards<Task>>>,
-}
-
 /// The record of an operation that waits, or is being added.
 #[derive(Debug)]
 pub(crate) struct Delayed<O> {
@@ -78,13 +68,6 @@ pub(crate) struct Ended<O> {
 }
 
 impl<K, O> Shard<K, O> {
-    /// Returns whether the shard serves this purgatory now: it may serve another one by the time
-    /// that a driver comes to it.
-    pub(crate) fn serves(&self, context: &Arc<TimerContext>, first: u32) -> bool {
-        let is_it = |now: &Service| now.first == first && Arc::ptr_eq(&now.context, context);
-        self.service.as_ref().is_some_and(is_it)
-    }
-
     /// Returns the context, if the shard still serves the purgatory that this operation was in.
     pub(crate) fn context_of(&self, key: Key) -> Option<&Arc<TimerContext>> {
         let service = self.service.as_ref().filter(|_| self.core.entries.has_issued(key));
@@ -122,7 +105,7 @@ impl<K: Eq + Clone, O> Shard<K, O> {
     /// Gives back what the shard holds for its purgatory, which is gone. While a thread is still
     /// checking an operation, the shard keeps what that operation needs to leave. Returns the
     /// values that the caller has to drop without a lock.
-    pub(crate) fn retire(&mut self) -> Option<Arc<TimerShards<Task>>> {
+    pub(crate) fn retire(&mut self) -> Option<Arc<Shards<Task>>> {
         let closures = self.service.as_mut().and_then(|service| service.closures.take());
         if self.is_free() {
             self.restart(Core::idle());

@@ -11,7 +11,8 @@
 
 use crate::purgatory::callbacks::{CallbackTurn, postpone};
 use crate::purgatory::place::{Id, Places};
-use crate::purgatory::shard::{Service, Shard};
+use crate::purgatory::service::Service;
+use crate::purgatory::shard::Shard;
 use crate::purgatory::state::EndedBy;
 use crate::store::key_map::{shard_of, shards_for};
 use crate::sync::{MutexGuard, parallelism, thread_number};

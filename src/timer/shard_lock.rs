@@ -18,9 +18,9 @@ const TRIES: usize = if cfg!(tickwheel_model) { 1 } else { 32 };
 /// turn that wants it, to get a core.
 pub(crate) const NAP: Duration = Duration::from_micros(50);
 
-/// The naps after which a caller goes ahead of a turn that does not come: with the time that it
-/// takes to wake up, about a millisecond.
-const GIVES_WAY: usize = if cfg!(tickwheel_model) { 1 } else { 10 };
+/// The naps after which a caller goes ahead of a turn that does not come: about five milliseconds
+/// with the time that it takes to wake up, in which the turn gets a core even if all are busy.
+const GIVES_WAY: usize = if cfg!(tickwheel_model) { 1 } else { 50 };
 
 thread_local! {
     /// The nesting depth of turns on this thread.

@@ -192,8 +192,8 @@ fn a_timers_counters_never_fall() {
     assert_eq!((before.added, before.cancelled), (after.added, after.cancelled));
 }
 
-/// Its last check drops the purgatory and its cancellation begins the next one of these types, which
-/// takes the shards: what is counted after that belongs to neither.
+/// Its last check drops the purgatory and its cancellation begins the next one of these types,
+/// which takes the shards: what is counted after that belongs to neither.
 #[test]
 fn a_panic_after_the_purgatory_has_gone_is_not_counted_in_the_next() {
     struct Panics(Op<7>, Box<dyn FnMut() + Send>);

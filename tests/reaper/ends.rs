@@ -3,7 +3,7 @@
 use crate::{HOUR, MS, get};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use std::time::Duration;
 use tickwheel::{Executor, Task, Timer, Worker};
@@ -68,10 +68,11 @@ fn two_timers_may_shut_each_other_down() {
     for _ in 0..20 {
         let timers = [(); 2].map(|()| Timer::builder().start().expect("in range"));
         let (ended, ends) = channel();
+        let both_run = Arc::new(Barrier::new(2));
         for of in 0..2 {
-            let (both, ended) = (timers.clone(), ended.clone());
+            let (both, ended, both_run) = (timers.clone(), ended.clone(), Arc::clone(&both_run));
             let end = move || {
-                thread::sleep(MS); // Until the other one has begun.
+                both_run.wait();
                 both.iter().for_each(|timer| drop(timer.shutdown()));
                 ended.send(()).expect("the test waits");
             };

@@ -8,7 +8,7 @@ use std::time::Duration;
 use std::{future::Future, pin::Pin};
 use tickwheel::future::SleepError;
 use tickwheel::periodic::Periodic;
-use tickwheel::{ManualClock, Timer, TimerEntry};
+use tickwheel::{ManualClock, Task, Timer, TimerEntry};
 
 #[derive(Default)]
 struct Wakes(AtomicUsize);
@@ -65,7 +65,7 @@ fn a_sleep_wakes_also_if_its_task_is_dropped() {
     let wakes = Arc::<Wakes>::default();
     let (waker, clock) = (Waker::from(Arc::clone(&wakes)), ManualClock::new());
     let mut context = Context::from_waker(&waker);
-    let timer = Timer::builder().clock(clock.clone()).executor(|task| Err::<(), _>(task));
+    let timer = Timer::builder().clock(clock.clone()).executor(Err::<(), Task>);
     let timer: Timer = timer.build().unwrap();
     let mut sleep = timer.sleep(MS);
     assert_eq!(Pin::new(&mut sleep).poll(&mut context), Poll::Pending);
