@@ -6,7 +6,7 @@ use tickwheel::keyed::KeyedTimer;
 use tickwheel::purgatory::{DelayedOperation, Pending, Purgatory};
 use tickwheel::{ManualClock, Timer, TimerEntry};
 
-struct Waits;
+pub(crate) struct Waits;
 
 impl DelayedOperation for Waits {
     fn try_complete(&mut self) -> bool {
@@ -16,7 +16,7 @@ impl DelayedOperation for Waits {
     fn on_complete(&mut self) {}
 }
 
-fn timer() -> Timer {
+pub(crate) fn timer() -> Timer {
     Timer::builder().shards(1).clock(ManualClock::new()).build().expect("the options are valid")
 }
 
@@ -46,7 +46,7 @@ fn sparse<T>(
 
 /// Returns the memory that a keyed timer, or a purgatory, keeps: a chunk of 8 KiB of each slab of
 /// each shard, of which there are 32 for each core.
-fn spare() -> usize {
+pub(crate) fn spare() -> usize {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     SPARE + 32 * cores.next_power_of_two() * (32 << 10)
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tickwheel::{ManualClock, SharedClosure, Task, Timeout, Timer, TimerEntry};
 
 /// A timer whose tasks share one closure, so that none takes memory itself.
-struct Stand {
+pub(crate) struct Stand {
     clock: ManualClock,
     timer: Timer,
     nothing: SharedClosure,
@@ -16,14 +16,14 @@ struct Stand {
 
 impl Stand {
     /// Creates a timer with one shard, so that all live entries lie together.
-    fn new(wheel_size: usize) -> Self {
+    pub(crate) fn new(wheel_size: usize) -> Self {
         let clock = ManualClock::new();
         let builder = Timer::builder().shards(1).wheel_size(wheel_size).clock(clock.clone());
         let timer = builder.build().expect("the options are valid");
         Stand { clock, timer, nothing: Arc::new(|_| ()) }
     }
 
-    fn add(&self, delay: Duration) -> Timeout {
+    pub(crate) fn add(&self, delay: Duration) -> Timeout {
         let task = Task::shared(Arc::clone(&self.nothing), 0);
         self.timer.add(TimerEntry::after(delay, task)).expect("there is no limit")
     }

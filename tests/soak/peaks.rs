@@ -1,0 +1,176 @@
+//! After a peak: what the few that live on keep, however they are spread over those that go, and in
+//! whatever order these go.
+
+use crate::others::{Waits, spare, timer};
+use crate::random::Random;
+use crate::timers::Stand;
+use crate::{HOUR, MS, SPARE, in_use, scaled};
+use tickwheel::keyed::KeyedTimer;
+use tickwheel::purgatory::{Pending, Purgatory};
+use tickwheel::{Timeout, TimerEntry};
+
+/// Where things are added and cancelled by number.
+trait Holder {
+    const NAME: &str;
+    /// How many times their own memory those that live may keep: if just too many of each chunk
+    /// live, if just few enough do, and if fewer do.
+    const TIMES: [usize; 3];
+    /// Creates one with room for the handles of `many`, which is not measured.
+    fn new(many: usize) -> Self;
+    /// Returns what may come on top, however many live.
+    fn spare() -> usize;
+    fn add(&mut self, nth: usize);
+    fn cancel(&mut self, nth: usize);
+}
+
+/// Timers of one shard, so that they lie together: for one moment, or spread over an hour.
+struct Timers<const SPREAD: bool>(Stand, Vec<Timeout>);
+
+impl<const SPREAD: bool> Holder for Timers<SPREAD> {
+    const NAME: &str = if SPREAD { "spread" } else { "one moment" };
+    const TIMES: [usize; 3] = [13, 5, 2];
+
+    fn new(many: usize) -> Self {
+        Timers(Stand::new(512), Vec::with_capacity(many))
+    }
+
+    fn spare() -> usize {
+        if SPREAD { SPARE / 2 } else { SPARE / 6 }
+    }
+
+    fn add(&mut self, nth: usize) {
+        let delay = if SPREAD { MS * Random(nth as u64 + 1).below(3_600_000) as u32 } else { HOUR };
+        self.1.push(self.0.add(delay));
+    }
+
+    fn cancel(&mut self, nth: usize) {
+        assert!(self.1[nth].cancel().is_cancelled());
+    }
+}
+
+struct Keys(KeyedTimer<usize, ()>);
+
+impl Holder for Keys {
+    const NAME: &str = "keys";
+    const TIMES: [usize; 3] = [8, 4, 3];
+
+    fn new(_: usize) -> Self {
+        Keys(KeyedTimer::new(&timer(), |_, ()| ()))
+    }
+
+    fn spare() -> usize {
+        spare()
+    }
+
+    fn add(&mut self, nth: usize) {
+        assert!(self.0.schedule(nth, TimerEntry::after(HOUR, ())).is_ok());
+    }
+
+    fn cancel(&mut self, nth: usize) {
+        assert!(self.0.cancel(&nth).is_some());
+    }
+}
+
+/// Each watches a key of its own, and one that all watch.
+struct Operations(Purgatory<usize, Waits>, Vec<Pending<usize, Waits>>);
+
+impl Holder for Operations {
+    const NAME: &str = "operations";
+    const TIMES: [usize; 3] = [8, 7, 7];
+
+    fn new(many: usize) -> Self {
+        Operations(Purgatory::new(&timer()), Vec::with_capacity(many))
+    }
+
+    fn spare() -> usize {
+        spare()
+    }
+
+    fn add(&mut self, nth: usize) {
+        let watch = self.0.try_complete_else_watch(Waits, HOUR, &[nth, usize::MAX]);
+        self.1.extend(watch.expect("there is no limit").pending());
+    }
+
+    fn cancel(&mut self, nth: usize) {
+        assert!(self.1[nth].force_complete());
+    }
+}
+
+/// How many live: one in so many, ever the same or ever another number.
+#[derive(Clone, Copy, Debug)]
+enum Live {
+    OneIn(usize),
+    Mixed,
+}
+
+impl Live {
+    fn has(self, nth: usize) -> bool {
+        let one_in = match self {
+            Live::OneIn(one_in) => one_in,
+            Live::Mixed => 16 << (nth / 4_096 % 10),
+        };
+        nth % one_in == one_in / 2
+    }
+}
+
+/// How those that do not live on go.
+#[derive(Clone, Copy, Debug)]
+enum Order {
+    InTurn,
+    Backwards,
+    Shuffled,
+}
+
+/// Measures a peak. Returns a complaint if more is left than so many times what a fresh holder of
+/// the same live ones takes, and a half percent of the peak.
+fn peak<H: Holder>(live: Live, order: Order, times: usize) -> Option<String> {
+    let many = scaled(1 << 20);
+    let (kept, mut gone): (Vec<_>, Vec<_>) = (0..many).partition(|nth| live.has(*nth));
+    match order {
+        Order::InTurn => {}
+        Order::Backwards => gone.reverse(),
+        Order::Shuffled => {
+            let mut random = Random(7);
+            (1..gone.len()).for_each(|nth| gone.swap(nth, random.below(nth as u64 + 1) as usize));
+        }
+    }
+    let mut holder = H::new(many);
+    let before = in_use();
+    (0..many).for_each(|nth| holder.add(nth));
+    let highest = in_use() - before;
+    gone.iter().for_each(|nth| holder.cancel(*nth));
+    let left = in_use() - before;
+    let mut alone = H::new(many);
+    let before = in_use();
+    kept.iter().for_each(|nth| alone.add(*nth));
+    let fresh = in_use() - before;
+    let (name, per) = (H::NAME, |bytes: usize| bytes as f64 / kept.len() as f64);
+    let (own, part) = (left as f64 / fresh as f64, 100.0 * left as f64 / highest as f64);
+    let (live, order) = (format!("{live:?}"), format!("{order:?}"));
+    let line = format!(
+        "{name:<10} {live:<12} {order:<9} {:>8.1} {:>8.1} {own:>6.1} times {part:>6.2} %",
+        per(left),
+        per(fresh)
+    );
+    println!("{line}");
+    (left > times * fresh + highest / 200 + H::spare()).then_some(line)
+}
+
+/// Returns what keeps too much. A chunk has few when a sixteenth of it is left: one in fifteen are
+/// too many, one in twenty few enough. When next to nothing lives, most of what is left is a share
+/// of the peak.
+fn peaks<H: Holder>() -> impl Iterator<Item = String> {
+    let [many, some, few] = H::TIMES;
+    let lives = [(15, many), (20, some), (64, few), (256, few), (1_024, 1), (4_096, 1)];
+    let lives = lives.map(|(one_in, times)| (Live::OneIn(one_in), times));
+    let lives = lives.into_iter().chain([(Live::OneIn(8_192), 1), (Live::Mixed, some)]);
+    let orders = [Order::InTurn, Order::Backwards, Order::Shuffled];
+    let all = lives.flat_map(move |(live, times)| orders.map(|order| (live, order, times)));
+    all.filter_map(|(live, order, times)| peak::<H>(live, order, times))
+}
+
+pub(crate) fn complaints() -> impl Iterator<Item = String> {
+    println!("per live one: left, if fresh; how many times that, and which share of the peak");
+    let timers = peaks::<Timers<false>>().chain(peaks::<Timers<true>>());
+    timers.chain(peaks::<Keys>()).chain(peaks::<Operations>())
+}
