@@ -1,0 +1,188 @@
+//! What outlives its end: operations that are being checked, and drops that panic.
+
+use crate::{HOUR, Idle, by_hand, within};
+use std::mem::forget;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tickwheel::keyed::KeyedTimer;
+use tickwheel::lease::{LeaseStore, LeaseTerms, Leases, Renewal};
+use tickwheel::purgatory::{DelayedOperation, Pending, Purgatory, PurgatoryStats};
+use tickwheel::{ManualClock, Task, Timer, TimerEntry};
+
+type Last<const TEST: u8> = Box<dyn FnOnce(Purgatory<u32, Steps<TEST>>) + Send>;
+
+/// An operation that triggers itself until its check is left to the executor: then no thread needs
+/// the purgatory for the check. A type of its own for each test, so that the shards of the pool go
+/// to nobody else.
+struct Steps<const TEST: u8> {
+    checks: u32,
+    own: Arc<Mutex<Option<Purgatory<u32, Self>>>>,
+    last: Option<Last<TEST>>,
+    cancelled: fn(),
+}
+
+impl<const TEST: u8> Steps<TEST> {
+    fn new(last: impl FnOnce(Purgatory<u32, Self>) + Send + 'static) -> Self {
+        Steps { checks: 0, own: Arc::default(), last: Some(Box::new(last)), cancelled: || () }
+    }
+
+    /// Watches it in a purgatory of which it has the only clone; its fourth check, by the timer's
+    /// executor, passes that on.
+    fn watch(self, timer: &Timer) -> Pending<u32, Self> {
+        let (own, purgatory) = (Arc::clone(&self.own), Purgatory::new(timer));
+        *own.lock().unwrap() = Some(purgatory.clone());
+        let watch = purgatory.try_complete_else_watch(self, HOUR, &[1]).unwrap();
+        watch.pending().expect("it waits")
+    }
+}
+
+impl<const TEST: u8> DelayedOperation for Steps<TEST> {
+    fn try_complete(&mut self) -> bool {
+        self.checks += 1;
+        let purgatory = self.own.lock().unwrap().clone();
+        match self.checks {
+            2 | 3 => _ = purgatory.map(|purgatory| purgatory.check_and_complete(&1)),
+            4 => {
+                drop(purgatory);
+                let purgatory = self.own.lock().unwrap().take();
+                self.last.take().zip(purgatory).into_iter().for_each(|(last, it)| last(it));
+            }
+            _ => {}
+        }
+        false
+    }
+    fn on_complete(&mut self) {}
+    fn on_cancellation(&mut self) {
+        (self.cancelled)();
+    }
+}
+
+/// Seen to fail: the operation counted as added, and as nothing else.
+#[test]
+fn counts_add_up_after_a_purgatory_went_while_its_operation_was_checked() {
+    let timer = by_hand();
+    let pending = Steps::<1>::new(drop).watch(&timer);
+    timer.advance_clock(Duration::ZERO);
+    let stats = timer.stats();
+    let ended = stats.expired + stats.cancelled + stats.returned;
+    assert_eq!((stats.added, stats.pending), (ended, 0), "{stats}");
+    assert!(!pending.is_pending());
+}
+
+/// Seen to fail: the next purgatory counted the panic.
+#[test]
+fn a_panic_counts_in_its_own_purgatory_only() {
+    static NEXT: Mutex<Option<Purgatory<u32, Steps<2>>>> = Mutex::new(None);
+    let timer = by_hand();
+    let cancelled = || {
+        *NEXT.lock().unwrap() = Some(Purgatory::new(&by_hand()));
+        panic!("planted");
+    };
+    let _pending = Steps::<2> { cancelled, ..Steps::new(drop) }.watch(&timer);
+    timer.advance_clock(Duration::ZERO);
+    let next = NEXT.lock().unwrap().take().expect("the operation is cancelled");
+    assert_eq!(next.stats(), PurgatoryStats::default());
+}
+
+/// Part of a hook; asks about an operation as it is dropped.
+struct Asks<const TEST: u8> {
+    pending: Arc<Mutex<Option<Pending<u32, Steps<TEST>>>>>,
+    _guard: Arc<()>,
+}
+
+impl<const TEST: u8> Drop for Asks<TEST> {
+    fn drop(&mut self) {
+        let pending = self.pending.lock().unwrap().take();
+        pending.map(|pending| pending.is_pending());
+    }
+}
+
+/// Ends a timer in a check of an operation, which another thread makes than the timer's. Returns
+/// how much of the executor and of the hook was left when the last clone was dropped.
+fn ends_during_a_check<const TEST: u8>() -> Vec<usize> {
+    let (guard, asked, (sender, tasks)) = (Arc::new(()), Arc::default(), channel());
+    let hook = Asks::<TEST> { pending: Arc::clone(&asked), _guard: Arc::clone(&guard) };
+    let executor_guard = Arc::clone(&guard);
+    let executor = move |task: Task| {
+        let _ = &executor_guard;
+        sender.send(task).unwrap();
+    };
+    let builder = Timer::builder().clock(ManualClock::new()).executor(executor);
+    let timer = builder.on_earlier_expiration(move || _ = &hook).build().unwrap();
+    let (last, (left, was_left)) = (timer.clone(), channel());
+    let operation = Steps::new(move |purgatory| {
+        drop((purgatory, last));
+        left.send(Arc::strong_count(&guard) - 1).unwrap();
+    });
+    *asked.lock().unwrap() = Some(operation.watch(&timer));
+    timer.advance_clock(Duration::ZERO);
+    drop(timer);
+    tasks.into_iter().for_each(Task::run);
+    was_left.into_iter().collect()
+}
+
+/// Seen to fail: the hook stayed.
+#[test]
+fn a_check_under_way_keeps_neither_executor_nor_hook() {
+    within(|| assert_eq!(ends_during_a_check::<3>(), [0]));
+}
+
+/// Seen to hang: the hook was dropped as the next purgatory was built, under the lock of a shard.
+#[test]
+fn a_hook_that_asks_as_it_is_dropped_does_not_hang() {
+    within(|| {
+        ends_during_a_check::<4>();
+        drop(Purgatory::<u32, Steps<4>>::new(&by_hand()));
+    });
+}
+
+/// A key or a task whose drop panics, each clone of it.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Bomb(u32);
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        panic!("planted");
+    }
+}
+
+impl LeaseStore<Bomb> for Idle {
+    fn renew(&self, _: Vec<Renewal<Bomb>>) {}
+    fn lost(&self, key: Bomb) {
+        drop(key);
+    }
+}
+
+fn contained(code: impl FnOnce()) {
+    drop(catch_unwind(AssertUnwindSafe(code)));
+}
+
+/// Seen to abort the process.
+#[test]
+fn keys_and_tasks_that_panic_as_they_are_dropped_abort_nothing() {
+    contained(|| {
+        let keyed = KeyedTimer::new(&by_hand(), |key: Bomb, task: Bomb| forget((key, task)));
+        (0..3).for_each(|key| drop(keyed.schedule(Bomb(key), TimerEntry::after(HOUR, Bomb(key)))));
+    });
+}
+
+/// Seen to abort the process.
+#[test]
+fn keys_of_leases_that_panic_as_they_are_dropped_abort_nothing() {
+    let ends: [fn(&Timer, Leases<Bomb>); 4] = [
+        |_, leases| drop(leases),
+        |timer, _| drop(timer.shutdown()),
+        |timer, leases| drop((timer.shutdown(), leases.hold(Bomb(9)))),
+        |_, leases| drop(leases.hold(Bomb(0))),
+    ];
+    for end in ends {
+        contained(|| {
+            let timer = by_hand();
+            let leases = Leases::new(&timer, LeaseTerms::new(HOUR), Idle);
+            (0..3).for_each(|key| forget(leases.hold(Bomb(key))));
+            end(&timer, leases);
+        });
+    }
+}

@@ -1,0 +1,192 @@
+//! The steps of the storm: what its threads, tasks, hooks, executors and operations do.
+
+use crate::HOUR;
+use crate::random::Random;
+use crate::site::{Handle, Part, STEPS, Site, Token};
+use crate::storm::{PLAIN, check};
+use crate::watchdog::doing;
+use std::future::pending;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Waker};
+use std::time::Duration;
+use tickwheel::future::TimedError;
+use tickwheel::keyed::KeyedTimer;
+use tickwheel::lease::{LeaseStats, LeaseTerms, Leases, Renewal};
+use tickwheel::periodic::Periodic;
+use tickwheel::purgatory::{Purgatory, PurgatoryStats, Watch};
+use tickwheel::{Timer, TimerEntry};
+
+fn delay(random: &mut Random) -> Duration {
+    match random.below(8) {
+        0 => Duration::ZERO,
+        1 => HOUR,
+        _ => Duration::from_micros(random.below(500)),
+    }
+}
+
+/// Makes a step at a site: uses a part or a handle, or lets go of it.
+pub(crate) fn step(site: &Arc<Site>, random: &mut Random) {
+    STEPS.set(STEPS.get() + 1);
+    let nth = random.below(32) as usize;
+    match random.below(16) {
+        0 => {
+            let mut parts = site.parts.lock().unwrap();
+            let part = (nth < parts.len()).then(|| parts.swap_remove(nth));
+            drop(parts);
+            part.into_iter()
+                .for_each(|part| doing(format!("drops {}", part.name()), || drop(part)));
+        }
+        // Tasks end timers more often: those of two timers, each other's.
+        1 if !PLAIN.get() || random.below(8) == 0 => shut_down(site, random),
+        1..6 => {
+            let mut handles = site.handles.lock().unwrap();
+            let handle = (nth < handles.len()).then(|| handles.swap_remove(nth));
+            drop(handles);
+            handle.into_iter().for_each(|handle| use_handle(site, handle, random));
+        }
+        _ => {
+            let part = site.parts.lock().unwrap().get(nth % 8).cloned();
+            part.into_iter().for_each(|part| {
+                doing(format!("uses {}", part.name()), || use_part(site, part, random));
+            });
+        }
+    }
+    STEPS.set(STEPS.get() - 1);
+}
+
+fn shut_down(site: &Site, random: &mut Random) {
+    let parts = site.parts.lock().unwrap().clone();
+    let timer = parts.into_iter().find(|part| match part {
+        Part::Timer(_) => !site.own,
+        part => matches!(part, Part::Own(_)),
+    });
+    let Some(timer) = timer else { return };
+    site.begun.store(true, SeqCst);
+    doing("shuts it down".to_owned(), || match timer {
+        Part::Timer(timer) if random.below(2) == 0 => {
+            timer.shutdown().into_iter().for_each(|entry| entry.into_task().run());
+        }
+        Part::Timer(timer) => drop(timer.shutdown()),
+        Part::Own(timer) => drop(timer.shutdown()),
+        _ => {}
+    });
+    // A task on the reaper does not wait for it; so neither does a call in a task.
+    if PLAIN.get() && STEPS.get() == 1 {
+        site.ended.store(true, SeqCst);
+    }
+}
+
+fn use_part(site: &Arc<Site>, part: Part, random: &mut Random) {
+    let (token, delay, key) = (Token::new(site), delay(random), random.below(8) as u32);
+    match part {
+        Part::Timer(timer) => use_timer(site, &timer, random),
+        Part::Own(timer) => match random.below(8) {
+            0..4 => site.add(Part::Timer(timer.closures())),
+            _ => site.accepts(timer.after(delay, 1_u64).is_ok()),
+        },
+        Part::Keyed(keyed) => match random.below(6) {
+            0 => drop(keyed.cancel(&key)),
+            1 => _ = keyed.touch(&key, delay),
+            2 => _ = keyed.reschedule(&key, delay),
+            3 => drop(keyed.cancel_all()),
+            _ => site.accepts(keyed.schedule(key, TimerEntry::after(delay, token)).is_ok()),
+        },
+        Part::Purgatory(purgatory) => match random.below(6) {
+            0 | 1 => _ = purgatory.check_and_complete(&key),
+            2 => drop(purgatory.cancel_for_key(&key)),
+            _ => {
+                let watch = purgatory.try_complete_else_watch(token, delay, &[key, key / 2]);
+                match watch.map(Watch::pending) {
+                    Ok(None) => {}
+                    watch => site.keep(watch.map(|it| Handle::Pending(it.expect("it waits")))),
+                }
+            }
+        },
+        Part::Leases(leases) => site.keep(leases.hold(key).map(Handle::Lease)),
+        Part::Sleep(sleep) => _ = site.poll(&sleep),
+    }
+}
+
+fn use_timer(site: &Arc<Site>, timer: &Timer, random: &mut Random) {
+    let (token, delay) = (Token::new(site), delay(random));
+    match random.below(16) {
+        0..3 => build_on(site, timer, random),
+        3 | 4 => {
+            // It has a sleep inside.
+            let timed = timer.timeout(delay, pending::<()>());
+            let slept = async move { timed.await == Err(TimedError::Elapsed) };
+            site.add(Part::Sleep(Arc::new(Mutex::new(Some(Box::pin(slept))))));
+        }
+        5..8 => {
+            let period = delay + Duration::from_micros(50);
+            let series = Periodic::every(period).start(timer, move |_| token.expire());
+            site.keep(series.map(|series| Handle::Series(series, Arc::default())));
+        }
+        8 => drop((timer.stats(), timer.snapshot(), timer.len())),
+        9 => _ = timer.next_expiration(),
+        10 if !site.strict => _ = timer.advance_clock(delay.min(Duration::from_millis(1))),
+        _ => site.keep(timer.after(delay, move || token.expire()).map(Handle::Timeout)),
+    }
+}
+
+/// Builds something on a timer, and checks that it is new: nobody else has ended or used it.
+fn build_on(site: &Arc<Site>, timer: &Timer, random: &mut Random) {
+    let quiet = || Token { site: Arc::clone(site), quiet: true };
+    match random.below(4) {
+        0 => {
+            let keyed = KeyedTimer::new(timer, |_, token: Token| token.expire());
+            check(keyed.is_empty(), "a new keyed timer has no key");
+            let accepted = keyed.schedule(1, TimerEntry::after(HOUR, quiet())).is_ok();
+            site.accepts(accepted);
+            check(keyed.cancel(&1).is_some() == accepted, "it has that key");
+            site.add(Part::Keyed(keyed));
+        }
+        1 => {
+            let terms = LeaseTerms::new(Duration::from_micros(300 + random.below(3_000)));
+            let leases = Leases::new(timer, terms, Token::new(site));
+            check(leases.stats() == LeaseStats::default(), "new leases have counted nothing");
+            site.add(Part::Leases(leases));
+        }
+        _ => {
+            let purgatory = Purgatory::new(timer);
+            check(purgatory.stats() == PurgatoryStats::default(), "a new one has counted nothing");
+            let watch = purgatory.try_complete_else_watch(quiet(), HOUR, &[1]);
+            site.accepts(watch.is_ok());
+            if let Ok(Watch::Pending(pending)) = watch {
+                check(purgatory.delayed() == 1, "one operation waits");
+                check(pending.cancel().into_operation().is_some(), "it is returned");
+                check(purgatory.stats().cancelled == 1, "it counts");
+            }
+            site.add(Part::Purgatory(purgatory));
+        }
+    }
+}
+
+fn use_handle(site: &Site, mut handle: Handle, random: &mut Random) {
+    let (delay, acts) = (delay(random), random.below(3) == 0);
+    match &mut handle {
+        Handle::Timeout(timeout) if acts => drop(timeout.cancel()),
+        Handle::Timeout(timeout) => _ = timeout.touch(delay) || timeout.reschedule(delay),
+        Handle::Series(series, cancelled) if acts => {
+            let again = series.cancel() && cancelled.swap(true, SeqCst);
+            check(!again, "one cancel of a series answers true");
+        }
+        Handle::Pending(pending) if acts => _ = pending.force_complete(),
+        Handle::Pending(pending) => _ = pending.is_pending(),
+        Handle::Lease(lease) => _ = lease.is_held(),
+        Handle::Drive(drive) if acts && !site.strict => {
+            let context = &mut Context::from_waker(Waker::noop());
+            let ended = drive.as_mut().poll(context).is_ready();
+            return site.handles.lock().unwrap().extend((!ended).then_some(handle));
+        }
+        Handle::Series(..) | Handle::Renewal(_) | Handle::Drive(_) => {}
+    }
+    match handle {
+        Handle::Lease(lease) if acts => _ = lease.release(),
+        Handle::Renewal(renewal) if acts => drop(renewal),
+        Handle::Renewal(renewal) => Renewal::renewed(renewal),
+        _ if random.below(4) == 0 => drop(handle),
+        _ => site.handles.lock().unwrap().push(handle),
+    }
+}

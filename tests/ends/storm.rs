@@ -1,0 +1,248 @@
+//! The storm: in each round some timers, everything on them, and threads that end all of it in any
+//! order.
+
+use crate::HANG;
+use crate::random::Random;
+use crate::site::{Handle, Part, Site, Token};
+use crate::steps::step;
+use crate::watchdog::{doing, progress};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant, SystemTime};
+use tickwheel::{Timer, TimerEntry};
+
+const THREADS: u64 = 3;
+const STEPS: u64 = 150;
+const ROUNDS: u64 = 150;
+/// Timers that are used at a time, and that a round has in all.
+const SITES: usize = 3;
+const MOST_SITES: usize = 9;
+
+thread_local! {
+    /// Whether this is a thread of the storm's own.
+    pub(crate) static PLAIN: Cell<bool> = const { Cell::new(false) };
+}
+
+/// What was found in a round.
+static FOUND: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// Checks a promise, where a panic might be contained.
+pub(crate) fn check(holds: bool, promise: &str) {
+    if !holds {
+        FOUND.lock().unwrap().push(promise.to_owned());
+    }
+}
+
+fn scatter(seed: u64) -> Random {
+    let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    (0..4).for_each(|_| _ = random.below(2));
+    random
+}
+
+pub(crate) struct World {
+    sites: Mutex<Vec<Arc<Site>>>,
+    /// The threads that drive timers.
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    seed: AtomicU64,
+    /// Tasks make no steps from now on; how many are in one.
+    calm: AtomicBool,
+    acting: AtomicUsize,
+}
+
+impl World {
+    /// Returns other numbers in each call.
+    pub(crate) fn random(&self) -> Random {
+        scatter(self.seed.fetch_add(1, SeqCst))
+    }
+
+    pub(crate) fn drives(&self, thread: JoinHandle<()>) {
+        self.threads.lock().unwrap().push(thread);
+    }
+
+    /// Makes some steps, until all is calm.
+    fn act(self: &Arc<Self>, steps: u64, random: &mut Random) {
+        self.acting.fetch_add(1, SeqCst);
+        for _ in (0..steps).take_while(|_| !self.calm.load(SeqCst)) {
+            self.step(random);
+            thread::sleep(Duration::from_micros(random.below(100)));
+        }
+        self.acting.fetch_sub(1, SeqCst);
+    }
+
+    /// Makes steps from inside a task, now and then.
+    pub(crate) fn act_in_task(self: &Arc<Self>) {
+        let mut random = self.random();
+        self.act(random.below(8).saturating_sub(4), &mut random);
+    }
+
+    fn step(self: &Arc<Self>, random: &mut Random) {
+        let mut sites = self.sites.lock().unwrap();
+        let number = sites.len();
+        if number == 0 || number < MOST_SITES && random.below(50) == 0 {
+            drop(sites);
+            let site = doing("builds".to_owned(), || Site::build(self, random));
+            sites = self.sites.lock().unwrap();
+            sites.push(site);
+        }
+        let from = sites.len().saturating_sub(SITES);
+        let nth = from + random.below((sites.len() - from) as u64) as usize;
+        let site = Arc::clone(&sites[nth]);
+        drop(sites);
+        doing(format!("timer {nth}"), || step(&site, random));
+    }
+}
+
+/// Waits until it is so.
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        progress();
+        // Once something was found, the rest need not hang as well.
+        if start.elapsed() > HANG || !FOUND.lock().unwrap().is_empty() {
+            return check(false, what);
+        }
+        thread::sleep(Duration::from_micros(200));
+    }
+}
+
+fn adds_up<T: Send + 'static>(timer: &Timer<T>) {
+    until("counts add up", || {
+        let stats = timer.stats();
+        stats.added == stats.pending as u64 + stats.expired + stats.cancelled + stats.returned
+    });
+    check(timer.stats().panicked == 0, "nothing panics");
+}
+
+/// Checks that a part of a timer that nobody has ended works, and that one of an ended timer does
+/// not, now that all is quiet.
+fn settle(site: &Arc<Site>, part: Part) {
+    let works = !site.begun.load(SeqCst);
+    let quiet = || Token { site: Arc::clone(site), quiet: true };
+    let accepts = |accepts: bool, what| check(accepts == works, what);
+    match part {
+        Part::Timer(timer) => {
+            let timeout = timer.after(Duration::ZERO, || ());
+            accepts(timeout.is_ok(), "a timer accepts until it is shut down");
+            timeout.iter().for_each(|timeout| {
+                until("a task expires", || {
+                    timer.advance_clock(Duration::ZERO);
+                    timeout.is_expired()
+                });
+            });
+            check(works || timer.advance_clock(Duration::ZERO) == 0, "nothing expires");
+            adds_up(&timer);
+        }
+        Part::Own(timer) => {
+            let timeout = timer.after(Duration::ZERO, 1_u64);
+            accepts(timeout.is_ok(), "a timer accepts until it is shut down");
+            adds_up(&timer);
+        }
+        Part::Keyed(keyed) => {
+            let key = TimerEntry::after(Duration::ZERO, quiet());
+            accepts(
+                keyed.schedule(99, key).is_ok(),
+                "a keyed timer accepts until its timer is shut down",
+            );
+            until("a key expires", || !works || !keyed.contains(&99));
+        }
+        Part::Purgatory(purgatory) => {
+            let before = purgatory.stats().expired;
+            let watch = purgatory.try_complete_else_watch(quiet(), Duration::ZERO, &[99]);
+            accepts(watch.is_ok(), "a purgatory accepts until its timer is shut down");
+            until("an operation expires", || !works || purgatory.stats().expired > before);
+        }
+        Part::Leases(leases) => {
+            let lease = leases.hold(99);
+            accepts(lease.is_ok(), "leases are held until the timer is shut down");
+            check(works || leases.is_empty(), "with the timer all leases are lost");
+            drop(lease);
+            let stats = leases.stats();
+            let ended = stats.held as u64 + stats.released + stats.lost;
+            check(stats.taken == ended, "leases add up");
+        }
+        Part::Sleep(sleep) => {
+            let has_ended = site.poll(&sleep);
+            check(works || has_ended, "with the timer every sleep ends");
+        }
+    }
+}
+
+/// Checks and drops a handle that has outlived its timer.
+fn bury(handle: Handle) {
+    match &handle {
+        Handle::Timeout(timeout) => check(!timeout.is_pending(), "a task ends with its timer"),
+        Handle::Series(series, _) => check(!series.cancel(), "a series ends with its timer"),
+        Handle::Pending(pending) => check(!pending.is_pending(), "so does an operation"),
+        Handle::Lease(lease) => check(!lease.is_held(), "and a lease"),
+        Handle::Renewal(_) | Handle::Drive(_) => {}
+    }
+}
+
+fn round(seed: u64) {
+    let world = Arc::new(World {
+        sites: Mutex::default(),
+        threads: Mutex::default(),
+        seed: AtomicU64::new(seed << 32),
+        calm: AtomicBool::new(false),
+        acting: AtomicUsize::new(0),
+    });
+    thread::scope(|scope| {
+        for _ in 0..THREADS {
+            let (world, mut random) = (&world, world.random());
+            scope.spawn(move || {
+                PLAIN.set(true);
+                world.act(STEPS, &mut random);
+            });
+        }
+    });
+    world.calm.store(true, SeqCst);
+    until("tasks end", || world.acting.load(SeqCst) == 0);
+    let sites = std::mem::take(&mut *world.sites.lock().unwrap());
+    for site in &sites {
+        let parts = site.parts.lock().unwrap().clone();
+        parts.into_iter().for_each(|part| doing(part.name().to_owned(), || settle(site, part)));
+    }
+    for site in &sites {
+        let parts = std::mem::take(&mut *site.parts.lock().unwrap());
+        drop(parts);
+    }
+    let threads = std::mem::take(&mut *world.threads.lock().unwrap());
+    threads.into_iter().for_each(|thread| thread.join().expect("it drives without a panic"));
+    for site in sites {
+        let (kept, others) = site
+            .handles
+            .lock()
+            .unwrap()
+            .drain(..)
+            .partition(|handle| !matches!(handle, Handle::Lease(_) | Handle::Renewal(_)));
+        let others: Vec<Handle> = others;
+        others.into_iter().for_each(bury);
+        until("all is dropped with its timer", || Arc::strong_count(&site) == 1);
+        let kept: Vec<Handle> = kept;
+        kept.into_iter().for_each(bury);
+    }
+    let found = std::mem::take(&mut *FOUND.lock().unwrap());
+    assert!(found.is_empty(), "TICKWHEEL_ENDS_SEED={seed}: not kept was {found:#?}");
+}
+
+fn number(variable: &str) -> Option<u64> {
+    let value = std::env::var(variable).ok()?;
+    Some(value.parse().unwrap_or_else(|_| panic!("{variable} is a number")))
+}
+
+#[test]
+fn what_ends_takes_all_that_is_its_own_and_nothing_else() {
+    let (seconds, seed) = (number("TICKWHEEL_ENDS_SECONDS"), number("TICKWHEEL_ENDS_SEED"));
+    let epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970");
+    let (start, first) = (Instant::now(), seconds.map_or(0, |_| epoch.as_secs()));
+    let goes_on = |number| match seconds {
+        Some(seconds) => start.elapsed() < Duration::from_secs(seconds),
+        None => number < ROUNDS,
+    };
+    for number in (0..).take_while(|number| goes_on(*number)) {
+        let seed = seed.unwrap_or((first + number) & 0xffff_ffff);
+        doing(format!("round {seed}"), || round(seed));
+    }
+}
