@@ -5,14 +5,16 @@ pub(crate) mod missed;
 pub use crate::periodic::missed::MissedTick;
 
 use crate::sync::Mutex;
-use crate::timer::entry::{Task, TimerEntry, When};
+use crate::timer::Timer;
+use crate::timer::context::TimerContext;
+use crate::timer::entry::{SharedClosure, Task, TimerEntry, When};
 use crate::timer::error::AddError;
+use crate::timer::report::Contained;
+use crate::timer::shards::Shards;
 use crate::timer::timeout::Timeout;
-use crate::timer::{Timer, WeakTimer};
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::Arc;
-use std::task::{Wake, Waker};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 /// The options of a periodic task, which [`start`](Self::start) starts on a timer.
@@ -119,8 +121,10 @@ impl Periodic {
     /// the timer counts it (in [`Stats::panicked`](crate::Stats::panicked)) and reports it.
     ///
     /// The series does not keep the timer alive. It ends when it is cancelled, when the timer is
-    /// shut down or dropped, when the timer is full as the next run is added, or when the executor
-    /// refuses a run.
+    /// full as the next run is added, when the executor refuses a run, with the last clone of the
+    /// timer, and with a [`shutdown`](Timer::shutdown). A run in progress is then the last one.
+    /// Unless the timer has its own type of task, `shutdown` returns the pending run; the series
+    /// then ends when that is dropped or has run.
     ///
     /// # Errors
     /// [`AddError`] if the timer is full or was shut down.
@@ -129,23 +133,34 @@ impl Periodic {
         timer: &Timer<U>,
         task: impl Fn(&Run<'_>) + Send + Sync + 'static,
     ) -> Result<Series, AddError<Task>> {
-        let timer = timer.closures();
+        let shards = &timer.base().closures().shards;
+        let context = Arc::clone(&shards.context);
         let due = timer.now().checked_add(self.first);
-        let progress = Mutex::new(Progress { due, number: 0, timeout: None, cancelled: false });
-        let random = RandomState::new();
-        let series =
-            Arc::new(SeriesState { periodic: self, random, timer: timer.downgrade(), progress });
-        let runner = Arc::new(Runner { series: Arc::clone(&series), task });
+        let progress = Mutex::new(Progress { due, number: 0, timeout: None, end: None });
+        let task = Contained::new(&context.name, task);
+        let series = Arc::new(SeriesState {
+            periodic: self,
+            random: RandomState::new(),
+            context,
+            shards: Arc::downgrade(shards),
+            progress,
+        });
+        let runs: SharedClosure = Arc::new_cyclic(|runs: &Weak<_>| {
+            let runs = Weak::clone(runs) as Weak<dyn Fn(u64) + Send + Sync>;
+            let runner = Runner { series: Arc::clone(&series), runs, task };
+            move |_| runner.run()
+        });
         let mut progress = series.progress.lock();
-        let (timeout, wakes) = timer.add_unwoken(runner.entry(due, 0))?;
+        let (timeout, wakes) = shards.add_unwoken(series.entry(runs, due, 0))?;
         progress.timeout = Some(timeout);
         drop(progress);
-        timer.wake(wakes);
+        series.context.wake(wakes);
         Ok(Series(series))
     }
 }
 
-/// The handle of a periodic task. Dropping it changes nothing.
+/// The handle of a periodic task. Dropping it changes nothing. It may be kept for any length of
+/// time, and keeps neither the timer nor, once the series has ended, its task.
 #[derive(Clone)]
 pub struct Series(Arc<SeriesState>);
 
@@ -156,18 +171,24 @@ pub struct Run<'a> {
     number: u64,
 }
 
-/// The part that the handles of a series share with its task.
+/// The part that the handles of a series share with its runner. It never owns a timer, even for a
+/// moment: the timer could end there, inside a run.
 struct SeriesState {
     periodic: Periodic,
     random: RandomState,
-    timer: WeakTimer,
+    context: Arc<TimerContext>,
+    /// The place of the runs, which refer to this.
+    shards: Weak<Shards<Task>>,
     progress: Mutex<Progress>,
 }
 
-/// The timer's task. A [`Series`] does not hold it, so a handle keeps no closure alive.
+/// What runs: the pending run and those in progress hold it, and its end is that of the series. A
+/// [`Series`] does not hold it, so a handle keeps no closure alive.
 struct Runner<F> {
     series: Arc<SeriesState>,
-    task: F,
+    /// The closure that owns this runner, and which all runs share: so a run allocates nothing.
+    runs: Weak<dyn Fn(u64) + Send + Sync>,
+    task: Contained<F>,
 }
 
 /// The part of a series that each run changes.
@@ -176,20 +197,28 @@ struct Progress {
     due: Option<Instant>,
     number: u64,
     timeout: Option<Timeout>,
-    cancelled: bool,
+    end: Option<End>,
+}
+
+/// How a series ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    Cancelled,
+    /// No run was pending or in progress any more.
+    Over,
 }
 
 impl Series {
-    /// Ends the series, and returns whether this call ended it. No further run begins; a run in
-    /// progress is not interrupted.
+    /// Ends the series, and returns whether this call ended it: not if it had [ended
+    /// before](Periodic::start). No further run begins; a run in progress is not interrupted.
     pub fn cancel(&self) -> bool {
         self.0.cancel()
     }
 
-    /// Returns whether the series was cancelled.
+    /// Returns whether the series was cancelled; not if it has ended in another way.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
-        self.0.progress.lock().cancelled
+        self.0.progress.lock().end == Some(End::Cancelled)
     }
 
     /// Returns how many runs have begun.
@@ -220,26 +249,33 @@ impl Run<'_> {
 
 impl SeriesState {
     fn cancel(&self) -> bool {
+        self.end(End::Cancelled)
+    }
+
+    /// Returns whether this call ended the series.
+    fn end(&self, end: End) -> bool {
         let mut progress = self.progress.lock();
-        let cancels = !std::mem::replace(&mut progress.cancelled, true);
+        let ends = progress.end.is_none();
+        progress.end.get_or_insert(end);
         let timeout = progress.timeout.take();
         drop(progress);
         drop(timeout.map(|timeout| timeout.cancel()));
-        cancels
+        ends
     }
-}
 
-impl<F: Fn(&Run<'_>) + Send + Sync + 'static> Runner<F> {
-    fn entry(self: &Arc<Self>, due: Option<Instant>, number: u64) -> TimerEntry {
-        let task = Task::from(Waker::from(Arc::clone(self)));
+    fn now(&self) -> Instant {
+        self.context.time.clock.now()
+    }
+
+    fn entry(&self, runs: SharedClosure, due: Option<Instant>, number: u64) -> TimerEntry {
         let at = due.and_then(|due| due.checked_add(self.jitter(number)));
-        TimerEntry::new(When::at_or_never(at), task)
+        TimerEntry::new(When::at_or_never(at), Task::shared(runs, number))
     }
 
     /// Returns by how much this run is delayed.
     fn jitter(&self, number: u64) -> Duration {
-        let random = self.series.random.hash_one(number);
-        Duration::from_nanos(match u64::try_from(self.series.periodic.jitter.as_nanos()) {
+        let random = self.random.hash_one(number);
+        Duration::from_nanos(match u64::try_from(self.periodic.jitter.as_nanos()) {
             Ok(0) => 0,
             Ok(jitter) => random % jitter,
             Err(_) => random,
@@ -247,12 +283,12 @@ impl<F: Fn(&Run<'_>) + Send + Sync + 'static> Runner<F> {
     }
 
     /// Adds the run after `run`, which began at `began`, to the timer, unless the series has ended.
-    fn schedule(self: &Arc<Self>, run: &Run<'_>, began: Instant) {
-        let Some(timer) = self.series.timer.upgrade() else { return };
-        let Periodic { period, kind, jitter, .. } = self.series.periodic;
-        let now = timer.now();
-        let mut progress = self.series.progress.lock();
-        if progress.cancelled {
+    fn schedule(&self, runs: SharedClosure, run: &Run<'_>, began: Instant) {
+        let Some(shards) = self.shards.upgrade() else { return };
+        let Periodic { period, kind, jitter, .. } = self.periodic;
+        let now = self.now();
+        let mut progress = self.progress.lock();
+        if progress.end.is_some() {
             return;
         }
         progress.due = match kind {
@@ -263,33 +299,42 @@ impl<F: Fn(&Run<'_>) + Send + Sync + 'static> Runner<F> {
             }
             Kind::Delay => now.checked_add(period),
         };
-        let added = timer.add_unwoken(self.entry(progress.due, progress.number)).ok();
+        let added = shards.add_unwoken(self.entry(runs, progress.due, progress.number)).ok();
         let (timeout, wakes) = added.unzip();
         progress.timeout = timeout;
         drop(progress);
-        wakes.into_iter().for_each(|wakes| timer.wake(wakes));
+        wakes.into_iter().for_each(|wakes| self.context.wake(wakes));
     }
 }
 
-impl<F: Fn(&Run<'_>) + Send + Sync + 'static> Wake for Runner<F> {
-    fn wake(self: Arc<Self>) {
+impl<F: Fn(&Run<'_>) + Send + Sync + 'static> Runner<F> {
+    fn run(&self) {
         let mut progress = self.series.progress.lock();
-        if progress.cancelled {
+        if progress.end.is_some() {
             return;
         }
         let run = Run { series: &self.series, due: progress.due, number: progress.number };
         progress.number += 1;
         drop(progress);
         let overlaps = matches!(self.series.periodic.kind, Kind::Rate { overlaps: true, .. });
-        // Without a timer there is no run after this one.
-        let began = self.series.timer.upgrade().map_or_else(Instant::now, |timer| timer.now());
+        let began = self.series.now();
+        let schedule = || {
+            let runs = self.runs.upgrade();
+            runs.into_iter().for_each(|runs| self.series.schedule(runs, &run, began));
+        };
         if overlaps {
-            self.schedule(&run, began);
+            schedule();
         }
-        self.series.timer.catch_panic(|| (self.task)(&run));
+        self.series.context.catch_panic(|| (self.task)(&run));
         if !overlaps {
-            self.schedule(&run, began);
+            schedule();
         }
+    }
+}
+
+impl<F> Drop for Runner<F> {
+    fn drop(&mut self) {
+        self.series.end(End::Over);
     }
 }
 

@@ -26,12 +26,10 @@ pub(crate) mod error;
 pub(crate) mod report;
 
 use crate::timer::base::Base;
-use crate::timer::delay_queue::Wakes;
 use crate::timer::driver::Driver;
 use crate::timer::entry::{IntoTask, Task, TimerEntry};
 use crate::timer::error::AddError;
-use crate::timer::report::{contain, report_panic};
-use crate::timer::shards::{Shards, Unwoken};
+use crate::timer::shards::Shards;
 use crate::timer::stats::Stats;
 use crate::timer::timeout::Timeout;
 use crate::wheel::snapshot::Snapshot;
@@ -177,19 +175,6 @@ impl<T: Send + 'static> Timer<T> {
     #[inline]
     pub fn at(&self, deadline: Instant, task: impl IntoTask<T>) -> Result<Timeout<T>, AddError<T>> {
         self.add(TimerEntry::at(deadline, task))
-    }
-
-    /// Adds a timer for a caller that holds a lock. Also returns whom to [`wake`](Self::wake) when
-    /// that lock is released.
-    #[inline]
-    pub(crate) fn add_unwoken(&self, entry: TimerEntry<T>) -> Unwoken<T> {
-        self.shards.add_unwoken(entry)
-    }
-
-    /// Wakes those that wait, as a call that held them back has said. The caller holds no lock.
-    #[inline]
-    pub(crate) fn wake(&self, wakes: Wakes) {
-        self.shards.context.wake(wakes);
     }
 
     /// Expires all timers that are due, and returns the number of expired tasks. If no timer is
@@ -401,16 +386,6 @@ impl<T: Send + 'static> WeakTimer<T> {
     pub fn upgrade(&self) -> Option<Timer<T>> {
         let base = self.base.upgrade()?;
         Some(Timer { base, shards: self.shards.upgrade()? })
-    }
-
-    /// Calls code like [`Timer::catch_panic`]. If the timer is gone, there is nothing to count in.
-    pub(crate) fn catch_panic(&self, code: impl FnOnce()) {
-        if let Err(panic) = contain(code) {
-            // Not before: the code may drop the last clone.
-            let timer = self.upgrade();
-            report_panic(timer.as_ref().map(Timer::name), panic);
-            timer.iter().for_each(|timer| timer.shards.context.count_panic());
-        }
     }
 }
 

@@ -5,6 +5,7 @@ use crate::harness::explore;
 use shuttle::sync::{Condvar, Mutex};
 use shuttle::thread;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tickwheel::periodic::{MissedTick, Periodic, Run, Series};
 use tickwheel::{ManualClock, Timer};
@@ -169,27 +170,36 @@ impl Drop for Mark {
     }
 }
 
-/// The timer is dropped while its reaper runs a series, and so perhaps by that run: the series
-/// ends, and its task goes. If it stays, that is a deadlock.
+/// The timer is dropped while its reaper runs a series: the series ends, and its task goes. If it
+/// stays, that is a deadlock. No run is in progress any more when the drop has returned.
 ///
-/// Fails when the series keeps its timer alive.
+/// Fails when the series keeps its timer alive, be it for a moment in each run.
 #[test]
 fn drop_of_the_timer_against_run() {
     explore("drop_of_the_timer_against_run", 2, || {
         let (timer, clock) = with_reaper();
         let gone = Arc::new((Mutex::new(false), Condvar::new()));
         let mark = Mark(Arc::clone(&gone));
-        let held = move |_: &Run<'_>| assert!(!*mark.0.0.lock().unwrap(), "the task is dropped");
+        let [has_ended, is_late] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
+        let (ended, late) = (Arc::clone(&has_ended), Arc::clone(&is_late));
+        let held = move |_: &Run<'_>| {
+            assert!(!*mark.0.0.lock().unwrap(), "the task is dropped");
+            late.fetch_or(ended.load(Ordering::Relaxed), Ordering::Relaxed);
+        };
         let (series, runs) = start(&timer, Periodic::every(2 * NANO), held);
         drop(series);
         thread::scope(|scope| {
             scope.spawn(|| clock.advance(2 * NANO));
-            scope.spawn(|| drop(timer));
+            scope.spawn(|| {
+                drop(timer);
+                has_ended.store(true, Ordering::Relaxed);
+            });
         });
         let mut dropped = gone.0.lock().unwrap();
         while !*dropped {
             dropped = gone.1.wait(dropped).unwrap();
         }
+        assert!(!is_late.load(Ordering::Relaxed), "it runs after the timer's end");
         let numbers = runs.lock().unwrap().clone();
         assert!([&[][..], &[0]].contains(&&numbers[..]), "{numbers:?}");
         format!("{numbers:?}")

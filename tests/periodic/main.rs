@@ -1,11 +1,13 @@
 //! The behaviour of periodic timers, in virtual time.
 
+mod ends;
+
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 use tickwheel::periodic::{MissedTick, Periodic, Series};
 use tickwheel::{ManualClock, Task, Timer};
 
-const MS: Duration = Duration::from_millis(1);
+pub(crate) const MS: Duration = Duration::from_millis(1);
 
 struct Fixture {
     timer: Timer,
