@@ -44,12 +44,14 @@ pub(crate) struct Held<'a, K: Eq, T> {
     /// `None` only while it is dropped.
     shard: Option<Locked<'a, K, T>>,
     wakes: Wakes,
+    /// A key that is not needed, to be dropped when the lock is released.
+    pub(crate) unused: Option<K>,
 }
 
 impl<'a, K: Eq, T> Held<'a, K, T> {
     #[inline]
     pub(crate) fn new(shards: &'a Shards<K, T>, hash: u64) -> Self {
-        Held { shards, shard: Some(shards.lock_for(hash)), wakes: Wakes::Nobody }
+        Held { shards, shard: Some(shards.lock_for(hash)), wakes: Wakes::Nobody, unused: None }
     }
 
     #[inline]
@@ -74,6 +76,7 @@ impl<K: Eq, T> Drop for Held<'_, K, T> {
     fn drop(&mut self) {
         drop(self.shard.take());
         self.shards.context.wake(self.wakes);
+        self.shards.context.discard(self.unused.take());
     }
 }
 
@@ -131,7 +134,7 @@ impl<'a, K: Eq, T> OccupiedEntry<'a, K, T> {
         let (shards, index) = (self.held.shards, self.index);
         let cancelled = self.held.shard().cancel(&shards.context, index);
         drop(self); // The drop of a key needs no lock.
-        cancelled.expect("nobody else took it meanwhile").1
+        shards.task_of(cancelled.expect("nobody else took it meanwhile"))
     }
 
     fn extend_to(&mut self, when: When) {
@@ -167,9 +170,16 @@ impl<'a, K: Eq, T> VacantEntry<'a, K, T> {
         let VacantEntry { mut held, hash, key } = self;
         let context = &*held.shards.context;
         let times = context.resolve(entry.when());
-        let wakes = held.shard().add(context, hash, (key, entry), times)?;
-        held.note(wakes);
-        Ok(())
+        match held.shard().add(context, hash, (key, entry), times) {
+            Ok(wakes) => {
+                held.note(wakes);
+                Ok(())
+            }
+            Err((key, error)) => {
+                held.unused = Some(key);
+                Err(error)
+            }
+        }
     }
 }
 

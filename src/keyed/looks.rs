@@ -80,7 +80,7 @@ where
             let when = When::at_or_never(shard.deadline(self.context(), index));
             (when, shard.cancel(self.context(), index))
         })?;
-        taken.map(|(_key, task)| TimerEntry::new(when, task))
+        taken.map(|taken| TimerEntry::new(when, self.shards.task_of(taken)))
     }
 
     /// Takes a key's task back if `wanted` returns true for the task and its deadline: the session
@@ -114,12 +114,12 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        let (_key, task) = self.found(key, |shard, index| {
+        let taken = self.found(key, |shard, index| {
             let deadline = shard.deadline(self.context(), index);
             let is_wanted = wanted(&shard.core.at(index).task, deadline);
             is_wanted.then(|| shard.cancel(self.context(), index)).flatten()
-        })??;
-        Some(task)
+        });
+        taken.flatten().map(|taken| self.shards.task_of(taken))
     }
 
     /// Extends a key's deadline as [`touch`](Self::touch) does, if `wanted` returns true for the

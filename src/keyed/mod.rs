@@ -31,8 +31,8 @@ use std::time::{Duration, Instant};
 /// A keyed timer uses a [`Timer`], which others may share, and keeps it alive. Its tasks expire
 /// through that timer's executor, which must not drop the tasks that it refuses. Clones share the
 /// same keys; dropping the last clone cancels all of them. A panic of `expired` is contained and
-/// counted like a panic of any of the timer's tasks. So is a panic of the `Drop` of a key or task
-/// that the last clone leaves behind.
+/// counted like a panic of any of the timer's tasks. So is a panic of the `Drop` of a key that is
+/// not handed back, and of a task that the last clone leaves behind.
 ///
 /// A key whose time is up, but whose task the executor has not run yet, is like any other: it can
 /// still be cancelled, replaced, or moved to a later deadline. After a `shutdown` of the timer no
@@ -48,9 +48,9 @@ use std::time::{Duration, Instant};
 /// when its keys have doubled or have become few; that takes time proportional to the keys in the
 /// shard. There are at least 8 shards for each hardware thread, and at most 4096.
 ///
-/// Keys are compared and dropped under a shard's lock, so their `Eq` and `Drop` must not use the
-/// keyed timer. A method that only looks a key up takes any borrowed form of it, such as a `&str`
-/// for a `String`.
+/// Keys are compared under a shard's lock, so their `Eq` must not use the keyed timer. They are
+/// hashed and dropped outside the lock. A method that only looks a key up takes any borrowed form
+/// of it, such as a `&str` for a `String`.
 ///
 /// ```
 /// use std::sync::mpsc;
@@ -149,7 +149,10 @@ where
         let hash = self.hash(&key);
         let mut held = Held::new(&self.shards, hash);
         match held.shard().find(hash, &key) {
-            Some(index) => Entry::Occupied(OccupiedEntry::new(held, index)),
+            Some(index) => {
+                held.unused = Some(key);
+                Entry::Occupied(OccupiedEntry::new(held, index))
+            }
             None => Entry::Vacant(VacantEntry::new(held, hash, key)),
         }
     }
@@ -163,15 +166,20 @@ where
         let context = &*self.shards.context;
         let (times, hash) = (context.resolve(entry.when()), self.hash(&key));
         let mut shard = self.shards.lock_for(hash);
-        let (former, wakes) = match shard.find(hash, &key) {
-            Some(_) if shard.closed => return Err(AddError::Shutdown(entry)),
+        let (unused, result) = match shard.find(hash, &key) {
+            Some(_) if shard.closed => (Some(key), Err(AddError::Shutdown(entry))),
             Some(index) => {
                 let wakes = shard.move_to(context, index, times);
-                (Some(shard.replace(index, entry.into_task())), wakes)
+                (Some(key), Ok((wakes, Some(shard.replace(index, entry.into_task())))))
             }
-            None => (None, shard.add(context, hash, (key, entry), times)?),
+            None => match shard.add(context, hash, (key, entry), times) {
+                Ok(wakes) => (None, Ok((wakes, None))),
+                Err((key, error)) => (Some(key), Err(error)),
+            },
         };
         drop(shard);
+        context.discard(unused);
+        let (wakes, former) = result?;
         context.wake(wakes);
         Ok(former)
     }
@@ -200,7 +208,7 @@ where
     {
         let hash = self.hash(key);
         let taken = self.shards.lock_for(hash).take(self.context(), hash, key);
-        taken.map(|(_key, task)| task)
+        taken.map(|taken| self.shards.task_of(taken))
     }
 
     /// Extends a key's deadline to `delay` from now; it never moves to an earlier one. Returns

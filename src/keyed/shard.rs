@@ -60,7 +60,8 @@ impl<K: Eq, T> Shard<K, T> {
         self.index.find(ShortHash::of(hash), is_meant)
     }
 
-    /// Adds a key that is not present. Returns which sleepers to wake.
+    /// Adds a key that is not present. Returns which sleepers to wake; a key that is refused is
+    /// dropped by the caller, without the lock.
     #[inline]
     pub(crate) fn add(
         &mut self,
@@ -68,12 +69,12 @@ impl<K: Eq, T> Shard<K, T> {
         hash: u64,
         (key, entry): (K, TimerEntry<T>),
         (now, deadline): (Option<u64>, u64),
-    ) -> Result<Wakes, AddError<T>> {
+    ) -> Result<Wakes, (K, AddError<T>)> {
         if self.closed {
-            return Err(AddError::Shutdown(entry));
+            return Err((key, AddError::Shutdown(entry)));
         }
         if context.limit.as_ref().is_some_and(|limit| !limit.acquire()) {
-            return Err(AddError::Full(entry));
+            return Err((key, AddError::Full(entry)));
         }
         let hash = ShortHash::of(hash);
         let tick = context.time.ticks.ceil(deadline);

@@ -2,8 +2,8 @@
 //!
 //! # Locks
 //! Each shard has one, of the same rank as the lock of a timer's shard: the delay queue's lock may
-//! be taken under it, and a turn takes it. A key's `Eq` and `Drop` may run under it, and what a
-//! caller does with an entry or in a closure; no task runs or is dropped there.
+//! be taken under it, and a turn takes it. A key's `Eq` may run under it, and what a caller does
+//! with an entry or in a closure; no task runs there, and neither tasks nor keys are dropped.
 
 use crate::keyed::locked::Locked;
 use crate::keyed::shard::Shard;
@@ -139,9 +139,10 @@ where
     T: Send + 'static,
 {
     fn drop(&mut self) {
-        self.shards.cancel_all().into_iter().for_each(|key_and_task| {
-            self.timer.catch_panic(|| drop(key_and_task));
-        });
+        for left in self.shards.cancel_all() {
+            let task = self.shards.task_of(left);
+            self.shards.context.discard(task);
+        }
         self.timer.driver().deregister(self.shards.first);
     }
 }
@@ -161,6 +162,12 @@ impl<K: Eq, T> Shards<K, T> {
     /// Locks one shard after the other.
     fn each(&self) -> impl Iterator<Item = Locked<'_, K, T>> {
         (0..self.shards.len()).map(|place| self.lock(place))
+    }
+
+    /// Returns the task of a key that was taken out. No lock is held: the key is dropped here.
+    pub(crate) fn task_of(&self, (key, task): (K, T)) -> T {
+        self.context.discard(key);
+        task
     }
 
     pub(crate) fn cancel_all(&self) -> Vec<(K, T)> {

@@ -16,6 +16,7 @@ use crate::store::key_map::spread;
 use crate::timer::Timer;
 use crate::timer::entry::Task;
 use crate::timer::error::AddError;
+use crate::timer::report::Contained;
 use std::fmt;
 use std::hash::{Hash, RandomState};
 use std::sync::Arc;
@@ -99,7 +100,7 @@ where
     hasher: RandomState,
     /// Kept so that renewal does not end when other code drops its last clone, and until all leases
     /// have ended.
-    timer: Timer,
+    _timer: Timer,
 }
 
 /// A lease that is held. Dropping it stops its renewal, as [`release`](Self::release) does.
@@ -109,7 +110,7 @@ where
     K: Hash + Eq + Clone + Send + 'static,
 {
     watchdog: Arc<Watchdog<K>>,
-    key: K,
+    key: Contained<K>,
     name: Key,
 }
 
@@ -126,7 +127,8 @@ where
     ) -> Self {
         let timer = timer.closures();
         let watchdog = Arc::new(Watchdog::new(&timer, terms, Box::new(store)));
-        Leases { shared: Arc::new(Shared { watchdog, hasher: RandomState::new(), timer }) }
+        let shared = Shared { watchdog, hasher: RandomState::new(), _timer: timer };
+        Leases { shared: Arc::new(shared) }
     }
 
     /// Starts to renew a lease that was taken at this moment, like [`hold_since`](Self::hold_since)
@@ -151,7 +153,8 @@ where
         let watchdog = Arc::clone(&self.shared.watchdog);
         let since = since.min(watchdog.now());
         let hash = spread(&self.shared.hasher, &key);
-        let name = watchdog.hold(hash, [key.clone(), key.clone()], since)?;
+        let key = watchdog.contained(key);
+        let name = watchdog.hold(hash, [K::clone(&key), K::clone(&key)], since)?;
         Ok(Lease { watchdog, key, name })
     }
 
@@ -215,11 +218,7 @@ where
     K: Hash + Eq + Clone + Send + 'static,
 {
     fn drop(&mut self) {
-        self.watchdog.close(|left| {
-            for lease in left {
-                self.timer.catch_panic(|| drop(lease));
-            }
-        });
+        self.watchdog.close(|left| self.watchdog.discard(left));
     }
 }
 

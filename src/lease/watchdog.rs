@@ -126,6 +126,10 @@ where
         self.context.time.clock.now()
     }
 
+    pub(crate) fn contained<T>(&self, value: T) -> Contained<T> {
+        Contained::new(&self.context.name, value)
+    }
+
     /// Enters a lease, with two copies of its key.
     pub(crate) fn hold(
         self: &Arc<Self>,
@@ -136,13 +140,14 @@ where
         let mut schedule = self.schedule.lock();
         if schedule.book.is_closed() {
             drop(schedule);
+            keys.into_iter().for_each(|key| self.context.discard(key));
             return Err(AddError::Shutdown(self.entry(since)));
         }
         let (name, former) = schedule.book.take(hash, keys, since);
         let planned = self.plan(&mut schedule, since);
-        let refused = planned.is_err().then(|| schedule.book.refuse(name));
+        let refused = planned.is_err().then(|| schedule.book.refuse(name)).flatten();
         drop(schedule);
-        drop((former, refused));
+        self.discard(former.into_iter().chain(refused));
         let planned = planned.map(|wakes| self.context.wake(wakes));
         planned.inspect_err(|_| self.lose_all()).map(|()| name)
     }
@@ -160,7 +165,7 @@ where
         // A lease that was closed is being reported lost, once.
         let left = if schedule.book.is_closed() { None } else { schedule.book.release(name) };
         drop(schedule);
-        drop(left);
+        self.discard(left);
         was_held
     }
 
@@ -200,7 +205,7 @@ where
         let mut schedule = self.schedule.lock();
         let lost = schedule.book.answer(name, &mut key, answer, now);
         let planned = self.plan_and_wake(schedule, now);
-        drop(key);
+        self.context.discard(key);
         self.report_lost(lost);
         if planned.is_err() {
             self.lose_all();
@@ -233,6 +238,7 @@ where
             self.report_lost(round.lost.drain(..));
             if planned.is_err() {
                 // The store must not renew them either, because nobody holds them.
+                round.renewals.into_iter().for_each(|(key, _)| self.context.discard(key));
                 return self.lose_all();
             }
             self.renew(round.renewals.drain(..));
@@ -261,8 +267,16 @@ where
     fn report_lost(&self, lost: impl IntoIterator<Item = Left<K>>) {
         for (key, lease) in lost {
             self.call_store(|store| store.lost(key));
-            // Together with the key that was kept for the next renewal.
-            self.call_store(|_| drop(lease));
+            // With the key that was kept for the next renewal.
+            self.context.discard(lease);
+        }
+    }
+
+    /// Drops what has left the book.
+    pub(crate) fn discard(&self, left: impl IntoIterator<Item = Left<K>>) {
+        for (key, lease) in left {
+            self.context.discard(key);
+            self.context.discard(lease);
         }
     }
 

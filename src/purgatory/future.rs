@@ -6,6 +6,7 @@ use crate::purgatory::operation::DelayedOperation;
 use crate::purgatory::pending::Pending;
 use crate::sync::Mutex;
 use crate::timer::entry::When;
+use crate::timer::report::catch_panic;
 use std::fmt;
 use std::future::Future;
 use std::hash::{BuildHasher, Hash};
@@ -68,9 +69,10 @@ impl Drop for End {
         outcome.waited = Some(self.waited);
         let waker = outcome.waker.take();
         drop(outcome);
-        // Not under the lock: a waker is foreign code.
+        // Not under the lock: a waker is foreign code. If the drop of the condition has panicked, a
+        // second panic would end the process.
         if let Some(waker) = waker {
-            waker.wake();
+            catch_panic(|| waker.wake());
         }
     }
 }
@@ -178,9 +180,9 @@ where
     fn drop(&mut self) {
         // Nothing waits any more, so no waker has to be woken.
         let waker = self.shared.lock().waker.take();
-        drop(waker);
+        catch_panic(|| drop(waker));
         if let Some(pending) = self.pending.take() {
-            drop(pending.cancel());
+            catch_panic(|| drop(pending.cancel()));
         }
     }
 }

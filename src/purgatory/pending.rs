@@ -3,6 +3,7 @@
 use crate::purgatory::operation::DelayedOperation;
 use crate::purgatory::operation_ref::OperationRef;
 use crate::purgatory::state::Claim;
+use crate::timer::report::catch_panic;
 use std::fmt;
 
 /// What became of an operation that was accepted by
@@ -152,7 +153,7 @@ where
     O: DelayedOperation,
 {
     fn drop(&mut self) {
-        drop(self.0.cancel());
+        catch_panic(|| drop(self.0.cancel()));
     }
 }
 

@@ -11,6 +11,7 @@ use crate::timer::report::{Contained, catch_panic_of};
 use crate::wheel::bucket::Reference;
 use crate::wheel::bucket_queue::Expiration;
 use crate::wheel::core::{Core, Trimmed};
+use std::mem;
 use std::sync::Arc;
 
 /// Wakes the loop that drives a timer; it is the user's code.
@@ -99,6 +100,14 @@ impl TimerContext {
     pub(crate) fn catch_panic(&self, code: impl FnOnce()) {
         if catch_panic_of(&self.name, code).is_none() {
             self.count_panic();
+        }
+    }
+
+    /// Drops a user's value; counts and reports a panic in that. Several values are dropped one by
+    /// one: a second panic in the drop of one value ends the process.
+    pub(crate) fn discard<T>(&self, value: T) {
+        if mem::needs_drop::<T>() {
+            self.catch_panic(|| drop(value));
         }
     }
 

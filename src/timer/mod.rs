@@ -312,11 +312,6 @@ impl<T: Send + 'static> Timer<T> {
         self.base.driver.is_closed()
     }
 
-    /// Calls code of a user, and counts its panic as that of a task.
-    pub(crate) fn catch_panic(&self, code: impl FnOnce()) {
-        self.shards.context.catch_panic(code);
-    }
-
     /// Returns a timer of closures and wakers that shares this timer's clock, delay queue and
     /// reaper. That is this timer itself if its tasks are closures; otherwise the closures run in
     /// place, on the thread that advances both.

@@ -40,9 +40,9 @@ pub struct Stats {
     /// Panics of the user's code that were contained: of tasks, also on a
     /// [`Worker`](crate::Worker), and their `Drop` where they were refused; of executors and
     /// `on_refused`; of [`Periodic`](crate::periodic::Periodic) runs; of [lease
-    /// stores](crate::lease::LeaseStore); and of what the last
-    /// [`KeyedTimer`](crate::keyed::KeyedTimer) or [`Leases`](crate::lease::Leases) drops. Those of
-    /// a purgatory's operations are in
+    /// stores](crate::lease::LeaseStore); of the `Drop` of keys, except the one in a
+    /// [`Lease`](crate::lease::Lease); and of that of tasks which the last
+    /// [`KeyedTimer`](crate::keyed::KeyedTimer) drops. Those of a purgatory's operations are in
     /// [`PurgatoryStats::panicked`](crate::purgatory::PurgatoryStats::panicked); those of code that
     /// the executor has handed on are where that runs.
     pub panicked: u64,

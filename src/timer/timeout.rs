@@ -4,6 +4,7 @@ use crate::store::key::Key;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::timer::delay_queue::Wakes;
 use crate::timer::entry::{Task, When};
+use crate::timer::report::catch_panic;
 use crate::timer::shard::{Move, Shard};
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -247,7 +248,7 @@ impl<T: 'static> CancelOnDrop<T> {
 impl<T: 'static> Drop for CancelOnDrop<T> {
     fn drop(&mut self) {
         if let Some(timeout) = &self.0 {
-            drop(timeout.cancel());
+            catch_panic(|| drop(timeout.cancel()));
         }
     }
 }

@@ -1,12 +1,16 @@
 //! Code of a user whose drop panics, when the library drops it.
 
 use crate::{MS, Payload, by_hand, no_report_succeeds};
+use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 use tickwheel::keyed::KeyedTimer;
 use tickwheel::lease::{LeaseStore, LeaseTerms, Leases, Renewal};
 use tickwheel::periodic::Periodic;
+use tickwheel::purgatory::{DelayedOperation, FutureOperation, Purgatory, Wait};
 use tickwheel::{Task, Timer, TimerEntry, Worker};
 
 /// Owned by a closure or a trait's implementation, whose drop panics with it. The count tells that
@@ -111,6 +115,81 @@ fn the_drop_of_a_series_task_is_contained_where_the_series_ends_by_itself() {
     assert_eq!(Arc::strong_count(&count), 1);
 }
 
+struct Waits(#[allow(dead_code)] Owned);
+
+impl DelayedOperation for Waits {
+    fn try_complete(&mut self) -> bool {
+        false
+    }
+
+    fn on_complete(&mut self) {}
+}
+
+/// Guards are dropped by threads that unwind. Seen to fail: it came out of them.
+#[test]
+fn the_drop_of_what_a_guard_cancels_does_not_come_out_of_the_guard() {
+    let (timer, _clock) = by_hand();
+    let (owned_by_task, count) = owned();
+    let task = move || {
+        let _ = &owned_by_task;
+    };
+    assert!(is_silent(timer.after(MS, task).unwrap().cancel_on_drop()));
+    assert_eq!(Arc::strong_count(&count), 1);
+
+    let (owned_by_operation, count) = owned();
+    let purgatory = Purgatory::new(&timer);
+    let watch = purgatory.try_complete_else_watch(Waits(owned_by_operation), MS, &[1]).unwrap();
+    assert!(is_silent(watch.pending().unwrap().cancel_on_drop()));
+    assert_eq!(Arc::strong_count(&count), 1);
+}
+
+/// A waker that panics when it is woken, and perhaps when it is dropped.
+struct Wakes(#[allow(dead_code)] Option<Owned>);
+
+impl Wake for Wakes {
+    fn wake(self: Arc<Self>) {
+        panic!("the waker panics");
+    }
+}
+
+/// Begins to wait with such a waker and with a condition whose drop panics. The count tells that
+/// the latter was dropped.
+fn wait(
+    purgatory: &Purgatory<u32, FutureOperation>,
+    waker: Option<Owned>,
+) -> (Pin<Box<Wait<u32>>>, Arc<()>) {
+    let (owned, count) = owned();
+    let never = move || {
+        let _ = &owned;
+        false
+    };
+    let mut wait = Box::pin(purgatory.wait(&[1], MS, never).unwrap());
+    let waker = Waker::from(Arc::new(Wakes(waker)));
+    assert!(wait.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    (wait, count)
+}
+
+/// Seen to fail: the process ended.
+#[test]
+fn a_waker_may_panic_after_the_drop_of_its_condition() {
+    let (timer, _clock) = by_hand();
+    let purgatory = Purgatory::new(&timer);
+    let (wait, count) = wait(&purgatory, None);
+    assert!(is_silent(purgatory));
+    assert_eq!((Arc::strong_count(&count), is_silent(wait)), (1, true));
+}
+
+/// Seen to fail: it was watched for as long as its timeout.
+#[test]
+fn a_wait_is_cancelled_though_its_waker_cannot_be_dropped() {
+    let (timer, _clock) = by_hand();
+    let purgatory = Purgatory::new(&timer);
+    let (owned, waker) = owned();
+    let (wait, condition) = wait(&purgatory, Some(owned));
+    assert_eq!((is_silent(wait), purgatory.watched()), (true, 0));
+    assert_eq!((Arc::strong_count(&condition), Arc::strong_count(&waker)), (1, 1));
+}
+
 /// Nothing may panic out of a drop while a thread unwinds: that would end the process.
 #[test]
 fn what_is_dropped_while_a_thread_unwinds_does_not_end_the_process() {
@@ -126,5 +205,18 @@ fn what_is_dropped_while_a_thread_unwinds_does_not_end_the_process() {
         panic!("and all that is dropped");
     }));
     assert!(caught.is_err());
+    assert_eq!(Arc::strong_count(&count), 1);
+}
+
+/// Seen to fail: it came out of the call.
+#[test]
+fn the_drop_of_a_series_task_does_not_come_out_of_its_cancel() {
+    let (owned, count) = owned();
+    let (timer, _clock) = by_hand();
+    let series = Periodic::every(MS).start(&timer, move |_| {
+        let _ = &owned;
+    });
+    let series = series.unwrap();
+    assert!(series.cancel());
     assert_eq!(Arc::strong_count(&count), 1);
 }

@@ -2,6 +2,7 @@
 //! comes out of its calls. Here each report panics, too, where there are reports.
 
 mod drops;
+mod keys;
 #[cfg(feature = "tracing")]
 mod subscriber;
 mod unwind;

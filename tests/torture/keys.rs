@@ -158,6 +158,7 @@ impl Hand {
         if self.series.len() > 4 {
             let series = self.series.swap_remove(0);
             let runs = series.runs();
+            // It may have ended in another way.
             assert!(!series.cancel() || series.is_cancelled());
             assert!(!series.cancel() && series.runs() >= runs);
         }
