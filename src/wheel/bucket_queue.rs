@@ -135,8 +135,11 @@ impl BucketQueue {
     fn peek_due(&mut self, turn_start: u64, now: u64) -> Option<Expiration> {
         loop {
             work::count(1);
-            let cascade_by = self.backlog.peek().map(|Reverse((start, _))| *start);
-            let limit = if cascade_by.is_some() { now } else { turn_start };
+            let first = self.backlog.peek().map(|Reverse((_, expiration))| *expiration);
+            let cascade_by = first.map(|first| first.start);
+            // What has expired since the turn began is left to the next one, which begins at once.
+            let first = first.filter(|first| first.tick <= turn_start);
+            let limit = if first.is_some() { now } else { turn_start };
             match self.heap.peek() {
                 Some(&Reverse(top))
                     if top.tick <= limit && cascade_by.is_none_or(|by| top.tick < by) =>
@@ -147,7 +150,7 @@ impl BucketQueue {
                     self.heap.pop();
                     self.backlog.push(Reverse((top.start, top)));
                 }
-                _ => return self.backlog.peek().map(|Reverse((_, expiration))| *expiration),
+                _ => return first,
             }
         }
     }
