@@ -13,6 +13,7 @@ use crate::timer::executor::{Executor, Inline};
 use crate::timer::limit::Limit;
 use crate::timer::owner::MAX_SHARDS;
 use crate::timer::reaper::Reaper;
+use crate::timer::report::Contained;
 use crate::timer::shards::Shards;
 use crate::timer::tasks::Tasks;
 use crate::wheel::ticks::Ticks;
@@ -245,6 +246,10 @@ impl<T: Send + 'static> TimerBuilder<T> {
     fn parts(self) -> Result<Parts<T>, BuildError> {
         let Options { name, tick, wheel_size, shards, max_pending, clock, lost_on_refused } =
             self.options;
+        // Contained from here on, also if an option is refused.
+        let name: Arc<str> = name.into();
+        let hook = self.hook.map(|hook| Contained::new(&name, hook));
+        let dispatcher = Dispatcher::new(&name, self.executor, self.on_refused);
         if lost_on_refused {
             return Err(BuildError::OnRefused);
         }
@@ -262,14 +267,13 @@ impl<T: Send + 'static> TimerBuilder<T> {
         }
         let time = Time::new(clock, Ticks::new(tick));
         let limit = max_pending.map(Limit::new);
-        let context = Arc::new(TimerContext::new(name.into(), time, limit, self.hook));
+        let context = Arc::new(TimerContext::new(name, time, limit, hook));
         if let Some(clock) = context.time.clock.as_manual() {
             let sleeper: Weak<TimerContext> = Arc::downgrade(&context);
             clock.add_sleeper(sleeper as Weak<dyn Wake>);
         }
         let driver = Arc::new(Driver::new(context));
         let layout = (shards.next_power_of_two(), round_size(wheel_size));
-        let dispatcher = Dispatcher::new(&driver.context.name, self.executor, self.on_refused);
         let tasks = driver.register(|first| {
             let shards = Arc::new(Shards::new(Arc::clone(&driver.context), layout, first));
             Arc::new(Tasks { shards, dispatcher })

@@ -36,9 +36,9 @@ impl TimerContext {
         name: Arc<str>,
         time: Time,
         limit: Option<Limit>,
-        hook: Option<Hook>,
+        hook: Option<Contained<Hook>>,
     ) -> Self {
-        let hook = hook.map(|hook| Arc::new(Contained::new(&name, hook)));
+        let hook = hook.map(Arc::new);
         let delay_queue = DelayQueue::new(hook.is_some());
         let (hook, panicked) = (Mutex::new(hook), AtomicU64::new(0));
         TimerContext { name, time, delay_queue, limit, hook, panicked }

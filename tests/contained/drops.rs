@@ -11,7 +11,7 @@ use tickwheel::keyed::KeyedTimer;
 use tickwheel::lease::{LeaseStore, LeaseTerms, Leases, Renewal};
 use tickwheel::periodic::Periodic;
 use tickwheel::purgatory::{DelayedOperation, FutureOperation, Purgatory, Wait};
-use tickwheel::{Task, Timer, TimerEntry, Worker};
+use tickwheel::{BuildError, Task, Timer, TimerEntry, Worker};
 
 /// Owned by a closure or a trait's implementation, whose drop panics with it. The count tells that
 /// it was dropped.
@@ -56,6 +56,23 @@ fn the_drop_of_on_refused_does_not_come_out_of_the_timers() {
     };
     assert!(is_silent(Timer::builder().on_refused(handler).build().unwrap()));
     assert_eq!(Arc::strong_count(&count), 1);
+}
+
+/// Seen to fail: the process ended.
+#[test]
+fn the_drops_of_what_a_builder_was_given_do_not_come_out_of_its_error() {
+    let ((executor, first), (handler, second), (hook, third)) = (owned(), owned(), owned());
+    let builder = Timer::builder().tick(Duration::ZERO).executor(move |_: u32| {
+        let _ = &executor;
+    });
+    let builder = builder.on_refused(move |_| {
+        let _ = &handler;
+    });
+    let builder = builder.on_earlier_expiration(move || {
+        let _ = &hook;
+    });
+    assert!(matches!(builder.build(), Err(BuildError::Tick)));
+    assert_eq!([first, second, third].map(|count| Arc::strong_count(&count)), [1; 3]);
 }
 
 #[test]
