@@ -27,9 +27,9 @@ use std::time::{Duration, Instant};
 /// clone of the timer. The first poll that finds it not ready adds a timeout; dropping the future
 /// cancels it.
 ///
-/// [`shutdown`](Timer::shutdown) returns the wakers of sleeping tasks, as tasks. Running them wakes
-/// the sleepers, each of which then ends with an error. An executor that refuses tasks needs
-/// `on_refused(Task::run)`, because a dropped waker wakes nobody.
+/// [`shutdown`](Timer::shutdown) returns the wakers of sleeping tasks, as tasks. Running or
+/// dropping them wakes the sleepers, each of which then ends with an error. So does an executor
+/// that refuses and drops them; but their time is up, so they end as usual.
 #[derive(Debug)]
 #[must_use = "a future does nothing unless it is polled"]
 pub struct Sleep {

@@ -11,8 +11,8 @@ pub(crate) struct Service {
     pub(crate) context: Arc<TimerContext>,
     /// The number of the purgatory's first shard on the driver.
     pub(crate) first: u32,
-    /// The shards that run the checks that are left to the executor. `None` once the purgatory is
-    /// gone: they own the user's executor, which a remaining operation must not keep alive.
+    /// The shards that take the checks that are left to the executor. `None` once the purgatory is
+    /// gone: a remaining operation need not keep them from the next timer.
     pub(crate) closures: Option<Arc<Shards<Task>>>,
 }
 

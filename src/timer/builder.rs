@@ -178,8 +178,8 @@ impl<T: Send + 'static> TimerBuilder<T> {
     /// - On the thread that adds or moves the earlier timer, before that call returns. That may be
     ///   the loop's own thread, and several threads may call it at once.
     /// - Again for each timer that is earlier still, until the loop calls `next_expiration` again.
-    /// - After the timer was shut down, when [`is_shutdown`](Timer::is_shutdown) returns true, and
-    ///   when its last clone is dropped.
+    /// - Once after the timer was shut down, when [`is_shutdown`](Timer::is_shutdown) returns true,
+    ///   or when its last clone is dropped, whichever is first. It may shut the timer down itself.
     /// - When a [`ManualClock`](crate::ManualClock) of the timer is moved.
     /// - Sometimes needlessly: the earlier timer may be cancelled or expired by then. A timer
     ///   without an answer to compare with, because nobody has called `next_expiration`, does not

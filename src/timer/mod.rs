@@ -46,7 +46,8 @@ use std::time::{Duration, Instant};
 /// # The last clone
 /// Clones share the same timer. When the last clone is dropped, the reaper stops and the pending
 /// tasks are dropped; a warning reports their number. [`shutdown`](Self::shutdown) returns them
-/// instead. So keep a clone for as long as the timeouts matter.
+/// instead. So keep a clone for as long as the timeouts matter. The executor, `on_refused` and the
+/// hook are dropped then, too, whatever else is kept.
 ///
 /// These own a clone, and keep the timer alive: [`KeyedTimer`](crate::keyed::KeyedTimer),
 /// [`Purgatory`](crate::purgatory::Purgatory), [`Leases`](crate::lease::Leases), and the futures of
@@ -57,7 +58,8 @@ use std::time::{Duration, Instant};
 /// # Panics and blocking
 /// No method panics, whatever its arguments. All but `advance_clock` and `shutdown` wait at most
 /// for a lock that is held for a bounded time. Dropping the last clone blocks until the reaper has
-/// handed over its current batch; never drop it while holding a lock that a task needs.
+/// handed over its current batch, but not on the thread of a reaper; never drop it while holding a
+/// lock that a task needs.
 pub struct Timer<T: Send + 'static = Task> {
     base: Arc<Base>,
     shards: Arc<Shards<T>>,
@@ -261,17 +263,25 @@ impl<T: Send + 'static> Timer<T> {
     /// the moment at which it was built.
     ///
     /// Every timer that was added was cancelled, or has been handed to the executor, or is in this
-    /// list. Whatever is built on the timer also refuses and expires nothing from now on. The keys
-    /// of a [`KeyedTimer`](crate::keyed::KeyedTimer) and the operations of a
-    /// [`Purgatory`](crate::purgatory::Purgatory) stay there, and if this timer's tasks are not
-    /// closures, so do the tasks of [`closures`](Self::closures). The executor keeps the tasks that
-    /// it already has.
+    /// list. The executor keeps the tasks that it already has. Whatever is built on the timer also
+    /// refuses and expires nothing from now on:
+    /// - Futures end with an error: their wakers are in the list, and are woken when it is run or
+    ///   dropped.
+    /// - A [series](crate::periodic) ends, and [leases](crate::lease::Leases) are reported lost,
+    ///   when their task in the list is dropped or run.
+    /// - The keys of a [`KeyedTimer`](crate::keyed::KeyedTimer) and the operations of a
+    ///   [`Purgatory`](crate::purgatory::Purgatory) stay there until they are taken back. Operations
+    ///   can still be completed.
+    /// - If this timer has its own type of task, what waits in [`closures`](Self::closures) is
+    ///   dropped, and with it end futures, series and leases. Call `closures().shutdown()` before
+    ///   to get it back.
     ///
-    /// Blocks until the reaper has handed over its current batch, unless a task on the reaper calls
-    /// it. It does not wait for another thread inside [`advance_clock`](Self::advance_clock), which
-    /// may hand over up to 128 tasks after this returns; otherwise two tasks that shut the timer
-    /// down on two such threads would wait for each other. It may be called repeatedly and from
-    /// several threads; each pending timer is then in one of the lists.
+    /// Blocks until the reaper has handed over its current batch, but not on the thread of a
+    /// reaper, this timer's or another's: two tasks that shut each other's timer down would wait
+    /// for each other. For the same reason it does not wait for another thread inside
+    /// [`advance_clock`](Self::advance_clock), which may hand over up to 128 tasks after this
+    /// returns. It may be called repeatedly and from several threads; each pending timer is then in
+    /// one of the lists.
     ///
     /// ```
     /// use std::time::Duration;
@@ -318,7 +328,8 @@ impl<T: Send + 'static> Timer<T> {
     ///
     /// Keyed timers, purgatories, leases, periodic tasks and futures use it, so a service needs one
     /// reaper, whatever its own tasks are. Either timer keeps both alive, and `shutdown` of one
-    /// ends both, but returns only its own tasks.
+    /// ends both, but returns only its own tasks: that of the timer drops the closures, and that of
+    /// the closures leaves the timer's tasks for its own `shutdown`.
     ///
     /// ```
     /// use std::time::Duration;

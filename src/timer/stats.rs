@@ -48,7 +48,8 @@ pub struct Stats {
     pub panicked: u64,
     /// Timers that wait for their deadline.
     pub pending: usize,
-    /// Timers that `shutdown` returned.
+    /// Timers that `shutdown` returned, or dropped because they were closures of a timer with its
+    /// own type of task.
     pub returned: u64,
     /// How often a timer was moved from an overflow wheel to a finer one.
     pub cascaded: u64,
