@@ -270,8 +270,8 @@ impl<T: Send + 'static> Timer<T> {
     /// - A [series](crate::periodic) ends, and [leases](crate::lease::Leases) are reported lost,
     ///   when their task in the list is dropped or run.
     /// - The keys of a [`KeyedTimer`](crate::keyed::KeyedTimer) and the operations of a
-    ///   [`Purgatory`](crate::purgatory::Purgatory) stay there until they are taken back. Operations
-    ///   can still be completed.
+    ///   [`Purgatory`](crate::purgatory::Purgatory) stay there until they are taken back.
+    ///   Operations can still be completed.
     /// - If this timer has its own type of task, what waits in [`closures`](Self::closures) is
     ///   dropped, and with it end futures, series and leases. Call `closures().shutdown()` before
     ///   to get it back.
