@@ -41,7 +41,7 @@ pub struct Pending {
     pub at: StoreTime,
     /// What it carries.
     pub payload: Vec<u8>,
-    /// How often it was claimed.
+    /// How often it was claimed; where the answer was lost that does not count.
     pub attempts: u32,
     /// Whether a handler has it.
     pub running: bool,
@@ -56,7 +56,7 @@ pub struct DeadTimer {
     pub key: Option<String>,
     /// What it carries.
     pub payload: Vec<u8>,
-    /// How often it was claimed.
+    /// How often it was claimed; where the answer was lost that does not count.
     pub attempts: u32,
     /// Why it was given up.
     pub reason: String,

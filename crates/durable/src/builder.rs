@@ -68,7 +68,8 @@ impl<O: OpenStore> DurableBuilder<O> {
     }
 
     /// Sets after how many attempts a timer is given up: 20 by default, at least one. An attempt
-    /// that ended in a crash of the process counts.
+    /// that ended in a crash of the process counts once the timer was in three: after those it runs
+    /// alone, so that the crash is its own.
     pub fn max_attempts(mut self, max_attempts: u32) -> Self {
         self.options.max_attempts = max_attempts.max(1);
         self

@@ -29,7 +29,8 @@ pub struct Due {
     pub id: i64,
     /// When it was due.
     pub at: StoreTime,
-    /// Which attempt this is: 1 at first. An attempt that ended in a crash counts.
+    /// Which attempt this is: 1 at first. One that was in a crash counts, also where another timer
+    /// may have brought the process down: before the first one no handler has begun.
     pub attempt: u32,
     /// How much later than `at` it was claimed, by the store's clock.
     pub late_by: Duration,

@@ -8,7 +8,7 @@ use crate::node::batcher::{BATCH, Batcher};
 use crate::node::counters::Stats;
 use crate::node::options::Options;
 use crate::node::runner::{Handler, Runner};
-use crate::node::{Node, acker, claimer, draw, loader, membership};
+use crate::node::{Node, acker, claimer, draw, loader, membership, suspects};
 use crate::store::{KeyName, NewRow, NodeId, Place, Store};
 use crate::time::StoreTime;
 use std::fmt;
@@ -73,6 +73,7 @@ impl<S: Store> Durable<S> {
             tasks.spawn(claimer::run(Arc::clone(&node), runner, room));
             tasks.spawn(acker::run(Arc::clone(&node), Arc::clone(&queue), again.clone()));
         }
+        tasks.spawn(suspects::run(Arc::clone(&node), runner, room));
         let (schedules, cancels, touches) = batchers(&node, &mut tasks);
         let member = Mutex::new(member);
         let inner = Inner { node, schedules, cancels, touches, leave, member, _tasks: tasks };

@@ -4,6 +4,8 @@
 mod driven;
 #[path = "common/postgres.rs"]
 mod helpers;
+#[path = "common/poison.rs"]
+mod poison;
 #[path = "../src/bin/support/server.rs"]
 mod server;
 
@@ -30,6 +32,7 @@ fn postgres() {
         an_effect_and_its_acknowledgement_are_one(&server).await;
         a_cut_connection_and_a_crash_lose_nothing(&server).await;
         a_dead_node_is_taken_over(&server).await;
+        one_poison_timer_takes_no_neighbour_along(&server).await;
         it_needs_no_rights_but_those_listed(&server).await;
         inspect_tells_owners_and_dead_timers(&server).await;
         it_answers_as_the_store_in_memory_does(&server).await;
@@ -60,8 +63,8 @@ async fn a_newer_schema_is_refused(server: &Server) {
     let client = client(server).await;
     client.batch_execute("UPDATE tickwheel.version SET version = 7").await.unwrap();
     let refused = Durable::postgres(server.config()).store().open().await;
-    assert!(matches!(refused, Err(Error::NewerSchema { found: 7, known: 2 })));
-    client.batch_execute("UPDATE tickwheel.version SET version = 2").await.unwrap();
+    assert!(matches!(refused, Err(Error::NewerSchema { found: 7, known: 3 })));
+    client.batch_execute("UPDATE tickwheel.version SET version = 3").await.unwrap();
 }
 
 async fn transactions_take_timers_along(server: &Server) {
@@ -241,4 +244,12 @@ async fn inspect_tells_owners_and_dead_timers(server: &Server) {
     while node.stats().dead < 2 {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+}
+
+async fn one_poison_timer_takes_no_neighbour_along(server: &Server) {
+    let namespace = name();
+    poison::takes_no_neighbour_along(|| {
+        Durable::postgres(server.config()).namespace(&namespace).lease(Duration::from_secs(1))
+    })
+    .await;
 }

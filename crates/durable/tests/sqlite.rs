@@ -2,6 +2,8 @@
 
 #[path = "common/driven.rs"]
 mod driven;
+#[path = "common/poison.rs"]
+mod poison;
 
 use driven::{Wrapped, compare};
 use quickcheck::quickcheck;
@@ -43,7 +45,33 @@ async fn a_second_process_and_a_newer_file_are_refused_by_name() {
             Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
         }
     };
-    assert!(matches!(newer, Err(Error::NewerSchema { found: 99, known: 1 })), "{newer:?}");
+    assert!(matches!(newer, Err(Error::NewerSchema { found: 99, known: 2 })), "{newer:?}");
+}
+
+/// Goes back to the tables of version 1, as the README says, and forth again.
+#[tokio::test]
+async fn a_file_of_version_1_is_migrated() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("timers");
+    drop(Durable::sqlite(&path).store().open().await.unwrap());
+    let back = "BEGIN EXCLUSIVE; ALTER TABLE timer DROP COLUMN crashes; PRAGMA user_version = 1;
+        UPDATE owner SET epoch = 7;
+        INSERT INTO timer (due, id, claim, attempts, key, payload)
+            VALUES (1, 1, 7, 1, 'old', x'78');
+        UPDATE owner SET epoch = 1; COMMIT;";
+    // The thread ends in its own time.
+    while rusqlite::Connection::open(&path).and_then(|file| file.execute_batch(back)).is_err() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let timer = Timer::builder().start().unwrap();
+    let (sender, mut fired) = tokio::sync::mpsc::unbounded_channel();
+    let handler = move |due: tickwheel_durable::Due| {
+        sender.send((due.key.unwrap(), due.attempt)).unwrap();
+        async { Outcome::Done }
+    };
+    let node = Durable::sqlite(&path).start(&timer, handler).await.unwrap();
+    assert_eq!(fired.recv().await.unwrap(), ("old".to_owned(), 2));
+    node.drain().await;
 }
 
 #[tokio::test]
@@ -88,4 +116,10 @@ async fn a_dropped_node_lets_go_of_its_file() {
         }
     };
     tokio::time::timeout(Duration::from_secs(20), again).await.expect("the file is free");
+}
+
+#[tokio::test]
+async fn one_poison_timer_takes_no_neighbour_along() {
+    let folder = tempfile::tempdir().unwrap();
+    poison::takes_no_neighbour_along(|| Durable::sqlite(folder.path().join("timers"))).await;
 }

@@ -3,11 +3,11 @@
 use crate::node::Node;
 use crate::node::batcher::BATCH;
 use crate::node::runner::Runner;
-use crate::store::{Claim, Place, Store};
+use crate::store::{Claim, ClaimedRow, Place, Store};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// How long a claimer waits after the store has failed.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -22,30 +22,42 @@ pub(crate) async fn run<S: Store>(
     loop {
         node.window.wait().await;
         // First room, then timers: what is taken can be claimed.
-        let Ok(mut permits) = Arc::clone(&room).acquire_owned().await else { return };
-        let more = room.available_permits().min(BATCH - 1);
-        let more = u32::try_from(more).unwrap_or(0);
-        if let Ok(more) = Arc::clone(&room).try_acquire_many_owned(more) {
-            permits.merge(more);
-        }
+        let Some(mut permits) = permits(&room, 1, BATCH as u32).await else { return };
         let places = node.window.take(permits.num_permits());
         if places.is_empty() {
             continue;
         }
-        for row in claim(&node, places).await {
+        for row in claim(&node, places, 0).await {
             match permits.split(1) {
-                Some(permit) => runner.begin((row, permit)),
+                Some(permit) => runner.begin((row, (permit, None))),
                 None => unreachable!("a permit was taken for each place"),
             }
         }
     }
 }
 
+/// Waits for one share of a room, and takes what more are free, up to `at_most` in all. `None` when
+/// the room is closed.
+pub(crate) async fn permits(
+    room: &Arc<Semaphore>,
+    share: u32,
+    at_most: u32,
+) -> Option<OwnedSemaphorePermit> {
+    let mut permits = Arc::clone(room).acquire_many_owned(share).await.ok()?;
+    let free = u32::try_from(room.available_permits()).unwrap_or(u32::MAX) / share;
+    if let Ok(more) = Arc::clone(room).try_acquire_many_owned(share * free.min(at_most - 1)) {
+        permits.merge(more);
+    }
+    Some(permits)
+}
+
+/// Claims what lies at these places and was in no more than so many crashes.
 #[tracing::instrument(level = "debug", skip_all, fields(places = places.len()))]
 pub(crate) async fn claim<S: Store>(
     node: &Node<S>,
     places: Vec<Place>,
-) -> Vec<crate::store::ClaimedRow> {
+    crashes: u32,
+) -> Vec<ClaimedRow> {
     let (claims, refused) = node.slots.begin_claims(places);
     node.window.finish(&refused); // Another node's by now, which finds them.
     let Some(owner) = node.slots.node().filter(|_| !claims.is_empty()) else {
@@ -53,11 +65,15 @@ pub(crate) async fn claim<S: Store>(
         return Vec::new();
     };
     let asked = node.timer.now();
-    match node.store.claim(owner, claims.clone()).await {
+    match node.store.claim(owner, claims.clone(), crashes).await {
         Ok(answer) => {
             let claimed: HashSet<Place> = answer.rows.iter().map(|row| row.claim.place).collect();
             let rest = claims.into_iter().filter(|claim| !claimed.contains(&claim.place));
-            let rest: Vec<Claim> = rest.collect();
+            let suspects: HashSet<Place> = answer.suspects.iter().map(|it| it.place).collect();
+            let (wait, rest): (Vec<Claim>, Vec<Claim>) =
+                rest.partition(|claim| suspects.contains(&claim.place));
+            wait.iter().for_each(|claim| node.slots.end_claim(claim));
+            node.window.suspect(answer.suspects);
             forget(node, &rest);
             if rest.iter().any(|claim| claim.place.due > answer.now) {
                 node.clock.observe(asked, answer.now);

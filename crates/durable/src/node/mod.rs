@@ -14,6 +14,7 @@ pub(crate) mod per_key;
 pub(crate) mod ready;
 pub(crate) mod runner;
 pub(crate) mod slots;
+pub(crate) mod suspects;
 pub(crate) mod window;
 
 use crate::node::clock::StoreClock;

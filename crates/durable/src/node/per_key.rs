@@ -6,8 +6,11 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::PoisonError;
 use tokio::sync::OwnedSemaphorePermit;
 
-/// A claimed timer, and its place among those in flight.
-pub(crate) type Work = (ClaimedRow, OwnedSemaphorePermit);
+/// A timer's place among those in flight, and a suspect's among suspects.
+pub(crate) type Permits = (OwnedSemaphorePermit, Option<OwnedSemaphorePermit>);
+
+/// A claimed timer, and its places.
+pub(crate) type Work = (ClaimedRow, Permits);
 
 /// The keys whose handlers run, and what waits for each: a key that was scheduled again while its
 /// handler ran.

@@ -1,16 +1,17 @@
 //! Timers that are due and wait to be claimed, and those that are in a handler's hands.
 
-use crate::store::Place;
+use crate::store::{Place, Suspect};
 use crate::sync::{Mutex, MutexGuard};
 use std::collections::{BTreeSet, HashSet};
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
-/// Each place is in at most one of the three: so no timer is claimed twice at a time.
+/// Each place is on time, late or taken: so no timer is claimed twice at a time.
 pub(crate) struct Ready {
     queue: Mutex<Queue>,
     arrived: Notify,
+    suspected: Notify,
 }
 
 struct Queue {
@@ -18,6 +19,8 @@ struct Queue {
     /// Those of before an outage: paced, so that they do not drown the others.
     late: BTreeSet<Place>,
     taken: HashSet<Place>,
+    /// Those of the taken that were not claimed, because a crash befell them.
+    suspects: BTreeSet<Suspect>,
     pace: Pace,
 }
 
@@ -45,8 +48,9 @@ impl Ready {
     pub(crate) fn new(per_second: u32, now: Instant) -> Self {
         let pace = Pace { per_second, tokens: 0.0, filled: now };
         let (on_time, late) = (BTreeSet::new(), BTreeSet::new());
-        let queue = Mutex::new(Queue { on_time, late, taken: HashSet::new(), pace });
-        Ready { queue, arrived: Notify::new() }
+        let (taken, suspects) = (HashSet::new(), BTreeSet::new());
+        let queue = Mutex::new(Queue { on_time, late, taken, suspects, pace });
+        Ready { queue, arrived: Notify::new(), suspected: Notify::new() }
     }
 
     /// Adds a timer whose time has come, unless it is here already.
@@ -87,7 +91,7 @@ impl Ready {
     /// Takes up to `limit`, the earliest first, late ones after those on time.
     pub(crate) fn take(&self, limit: usize, now: Instant) -> Vec<Place> {
         let mut queue = self.lock();
-        let Queue { on_time, late, taken, pace } = &mut *queue;
+        let Queue { on_time, late, taken, pace, .. } = &mut *queue;
         pace.fill(now);
         let mut places = Vec::new();
         while places.len() < limit {
@@ -105,6 +109,36 @@ impl Ready {
         places
     }
 
+    /// Puts timers that were taken among the suspects.
+    pub(crate) fn suspect(&self, suspects: Vec<Suspect>) {
+        if !suspects.is_empty() {
+            self.lock().suspects.extend(suspects);
+            self.suspected.notify_one();
+        }
+    }
+
+    /// Waits until there is a suspect; returns in how many crashes the least suspect was.
+    pub(crate) async fn suspicion(&self) -> u32 {
+        loop {
+            let suspected = self.suspected.notified();
+            if let Some(first) = self.lock().suspects.first() {
+                return first.crashes;
+            }
+            suspected.await;
+        }
+    }
+
+    /// Takes up to `limit` suspects that were in so many crashes.
+    pub(crate) fn take_suspects(&self, crashes: u32, limit: usize) -> Vec<Place> {
+        let suspects = &mut self.lock().suspects;
+        let equal = suspects.iter().filter(|suspect| suspect.crashes == crashes);
+        let some: Vec<Suspect> = equal.take(limit).copied().collect();
+        for suspect in &some {
+            suspects.remove(suspect);
+        }
+        some.iter().map(|suspect| suspect.place).collect()
+    }
+
     /// Forgets timers that were taken.
     pub(crate) fn finish<'a>(&self, places: impl IntoIterator<Item = &'a Place>) {
         let mut queue = self.lock();
@@ -115,7 +149,7 @@ impl Ready {
 
     pub(crate) fn len(&self) -> usize {
         let queue = self.lock();
-        queue.on_time.len() + queue.late.len()
+        queue.on_time.len() + queue.late.len() + queue.suspects.len()
     }
 
     /// Locks the queue, for a few steps for each place in a batch; nothing else is locked under it.

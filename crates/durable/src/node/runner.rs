@@ -3,20 +3,20 @@
 use crate::due::{Due, Outcome, Token};
 use crate::entry::{When, check_payload};
 use crate::node::Node;
-use crate::node::per_key::{PerKey, Work};
+use crate::node::per_key::{PerKey, Permits, Work};
 use crate::store::{Ack, ClaimedRow, Ending, Store};
 use crate::sync::spawn;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::sync::mpsc;
 
 /// The user's handler, whatever its future.
 pub(crate) type Handler =
     Box<dyn Fn(Due) -> Pin<Box<dyn Future<Output = Outcome> + Send>> + Send + Sync>;
 
-/// What is to be acknowledged. The permit is given back when it was.
-pub(crate) type Ended = (Ack, OwnedSemaphorePermit);
+/// What is to be acknowledged. The permits are given back when it was.
+pub(crate) type Ended = (Ack, Permits);
 
 pub(crate) struct Runner<S> {
     node: Arc<Node<S>>,
@@ -41,16 +41,16 @@ impl<S: Store> Runner<S> {
             let runner = Arc::clone(self);
             spawn(async move {
                 let mut next = Some(work);
-                while let Some((row, permit)) = next {
+                while let Some((row, permits)) = next {
                     let key = row.key.clone();
-                    runner.run(row, permit).await;
+                    runner.run(row, permits).await;
                     next = runner.per_key.end(key.as_deref());
                 }
             });
         }
     }
 
-    async fn run(self: &Arc<Self>, row: ClaimedRow, permit: OwnedSemaphorePermit) {
+    async fn run(self: &Arc<Self>, row: ClaimedRow, permits: Permits) {
         let claim = row.claim;
         // The last look before the handler: what was lost while this waited is another node's.
         if !self.node.slots.holds(&claim) {
@@ -59,16 +59,16 @@ impl<S: Store> Runner<S> {
             self.node.note(claim.place); // If it is this node's again, in a later epoch.
             return;
         }
-        let attempts = row.attempts;
+        let attempts = own_attempts(&row);
         let ending = match attempts > self.node.options.max_attempts {
-            true => Ending::Dead(format!("{} attempts crashed or failed", attempts - 1)),
+            true => Ending::Dead(format!("{} attempts crashed or failed", row.attempts - 1)),
             false => self.call(row).await,
         };
-        let _ = self.ended.send((Ack { claim, ending }, permit)); // Dropped only with the node.
+        let _ = self.ended.send((Ack { claim, ending }, permits)); // Dropped only with the node.
     }
 
     async fn call(self: &Arc<Self>, row: ClaimedRow) -> Ending {
-        let attempts = row.attempts;
+        let attempts = own_attempts(&row);
         let due = self.due(row);
         self.node.counters.lateness.record(due.late_by);
         let runner = Arc::clone(self);
@@ -83,7 +83,7 @@ impl<S: Store> Runner<S> {
     }
 
     fn due(&self, row: ClaimedRow) -> Due {
-        let ClaimedRow { claim, key, attempts: attempt, payload } = row;
+        let ClaimedRow { claim, key, attempts: attempt, payload, .. } = row;
         let place = claim.place;
         let late_by = self.node.clock.earliest().since(place.due);
         let partition = place.slot - self.node.store.slot(0);
@@ -106,4 +106,9 @@ impl<S: Store> Runner<S> {
             Outcome::Dead(reason) => Ending::Dead(reason.replace('\0', "")),
         }
     }
+}
+
+/// Counts the attempts that are a timer's own: not those which ended in a crash beside others.
+fn own_attempts(row: &ClaimedRow) -> u32 {
+    row.attempts.saturating_sub(row.crashes)
 }

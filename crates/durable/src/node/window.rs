@@ -2,7 +2,7 @@
 
 use crate::node::clock::StoreClock;
 use crate::node::ready::Ready;
-use crate::store::Place;
+use crate::store::{Place, Suspect};
 use crate::time::StoreTime;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -68,6 +68,18 @@ impl Window {
 
     pub(crate) fn take(&self, limit: usize) -> Vec<Place> {
         self.ready.take(limit, self.timer.now())
+    }
+
+    pub(crate) fn suspect(&self, suspects: Vec<Suspect>) {
+        self.ready.suspect(suspects);
+    }
+
+    pub(crate) async fn suspicion(&self) -> u32 {
+        self.ready.suspicion().await
+    }
+
+    pub(crate) fn take_suspects(&self, crashes: u32, limit: usize) -> Vec<Place> {
+        self.ready.take_suspects(crashes, limit)
     }
 
     pub(crate) fn finish<'a>(&self, places: impl IntoIterator<Item = &'a Place>) {

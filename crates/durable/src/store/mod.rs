@@ -94,8 +94,26 @@ pub struct ClaimedRow {
     pub key: Option<String>,
     /// How often it was claimed with an answer, this time included.
     pub attempts: u32,
+    /// How many of those ended in a crash that may be another timer's: at most [`ALONE`].
+    pub crashes: u32,
     /// What it carries.
     pub payload: Vec<u8>,
+}
+
+/// In how many crashes a timer was beside others; after as many it is tried alone, and those that
+/// follow are its own.
+pub const ALONE: u32 = 3;
+
+/// A timer whose last claim was never acknowledged: its owner has crashed, or lost its lease. Or
+/// one that has ended since, and is due again. Ordered by how suspect it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Suspect {
+    /// In how many crashes it was, those of its own not counted: at most [`ALONE`].
+    pub crashes: u32,
+    /// How often it was claimed with an answer.
+    pub attempts: u32,
+    /// Where it lies.
+    pub place: Place,
 }
 
 /// What became of a batch of claims. What is in none of these is not due at `now`, or has been
@@ -104,6 +122,8 @@ pub struct ClaimedRow {
 pub struct Claims {
     /// What was claimed, in no order.
     pub rows: Vec<ClaimedRow>,
+    /// What was passed over, because it was in more crashes than was asked for.
+    pub suspects: Vec<Suspect>,
     /// What was passed over, because somebody's transaction has its row locked.
     pub locked: Vec<Place>,
     /// The store's clock by which it was decided what is due.
@@ -244,10 +264,14 @@ pub trait Store: Send + Sync + 'static {
     /// Claims timers that are due and lie in slots that the node owns in these epochs, unless they
     /// are claimed in a later one. Counts the attempt, unless the timer is claimed in this epoch
     /// already: then the answer was lost, and no handler has begun. Waits for nobody's lock.
+    ///
+    /// One that is claimed in an earlier epoch was in a crash, which is counted with the claim that
+    /// follows it, up to [`ALONE`]. Claims none that was in more than `crashes`.
     fn claim(
         &self,
         node: NodeId,
         claims: Vec<Claim>,
+        crashes: u32,
     ) -> impl Future<Output = Result<Claims, Error>> + Send;
 
     /// Ends claims, each only if its row is still claimed in its epoch. To ask twice is harmless.

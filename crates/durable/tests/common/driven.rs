@@ -31,8 +31,9 @@ pub(crate) enum Step {
     Cancel(Vec<u8>),
     Touch(Vec<(u8, Moment)>),
     CancelTag(u8),
-    /// Claims up to so many of what is due, or all with the epoch of the owner before.
-    Claim(u8, bool),
+    /// Claims up to so many of what is due, or all with the epoch of the owner before; those that
+    /// were in no more than so many crashes.
+    Claim(u8, bool, u8),
     Ack(Vec<(u8, u8, Moment)>),
     NewOwner,
     Look,
@@ -60,7 +61,10 @@ impl Arbitrary for Step {
                 Step::Touch(keys.into_iter().map(|key| (key, Moment::arbitrary(g))).collect())
             }
             6 => Step::CancelTag(u8::arbitrary(g) % 4),
-            7 | 8 => Step::Claim(u8::arbitrary(g) % 6, bool::arbitrary(g) && bool::arbitrary(g)),
+            7 | 8 => {
+                let stale = bool::arbitrary(g) && bool::arbitrary(g);
+                Step::Claim(u8::arbitrary(g) % 6, stale, u8::arbitrary(g) % 5)
+            }
             9 => Step::Ack(Vec::arbitrary(g)),
             10 if bool::arbitrary(g) => Step::NewOwner,
             10 => Step::Requeue(u8::arbitrary(g)),
@@ -158,7 +162,9 @@ impl<S: Store> Driven<S> {
             Step::CancelTag(tag) => {
                 tell(&store.cancel_tag(format!("tag {tag}"), 1_000).await.unwrap())
             }
-            Step::Claim(limit, stale) => self.claim(usize::from(*limit), *stale).await,
+            Step::Claim(limit, stale, crashes) => {
+                self.claim(usize::from(*limit), *stale, u32::from(*crashes)).await
+            }
             Step::Ack(acks) => self.acknowledge(acks).await,
             Step::NewOwner => {
                 self.own().await;
@@ -187,20 +193,23 @@ impl<S: Store> Driven<S> {
         }
     }
 
-    async fn claim(&mut self, limit: usize, stale: bool) -> String {
+    async fn claim(&mut self, limit: usize, stale: bool, crashes: u32) -> String {
         let mut places = self.all().await;
         places.sort_by_key(|place| place.id); // A requeued one is due at another time in each.
         let epoch = |place: &Place| self.epochs[&place.slot] - i64::from(stale);
         let claims = places.iter().map(|place| Claim { place: *place, epoch: epoch(place) });
         let claims: Vec<Claim> = claims.take(limit).collect();
-        let answer = self.store.claim(self.node, claims).await.unwrap();
+        let answer = self.store.claim(self.node, claims, crashes).await.unwrap();
         let mut rows = answer.rows;
         rows.sort_by_key(|row| row.claim.place.id);
         self.claims.extend(rows.iter().map(|row| row.claim));
         let tell_row = |row: &tickwheel_durable::store::ClaimedRow| {
-            tell(&(row.claim.place.id, &row.key, row.attempts, &row.payload))
+            tell(&(row.claim.place.id, &row.key, row.attempts, row.crashes, &row.payload))
         };
-        rows.iter().map(tell_row).collect()
+        let mut suspects = answer.suspects;
+        suspects.sort_by_key(|suspect| suspect.place.id);
+        let suspects = suspects.iter().map(|it| tell(&(it.place.id, it.crashes, it.attempts)));
+        rows.iter().map(tell_row).chain(suspects).collect()
     }
 
     async fn acknowledge(&mut self, acks: &[(u8, u8, Moment)]) -> String {

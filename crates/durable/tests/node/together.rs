@@ -51,6 +51,7 @@ async fn a_dead_nodes_timers_fire_elsewhere_within_the_bound() {
     assert_eq!(second.stats().slots, 16);
 }
 
+/// The first crashes may be another timer's; then it is alone, and they are its own.
 #[tokio::test]
 async fn a_crash_counts_as_an_attempt() {
     let rig = Rig::new().await;
@@ -59,14 +60,63 @@ async fn a_crash_counts_as_an_attempt() {
     node.schedule(Entry::keyed("slow", Duration::ZERO, "x")).await.unwrap();
     rig.pass(Duration::from_millis(100)).await;
     drop(node);
+    for _ in 0..4 {
+        let node = start().await;
+        rig.pass(Duration::from_millis(1_500)).await;
+        drop(node);
+    }
+    assert_eq!(rig.fired(), ["slow=x#1", "slow=x#2", "slow=x#3", "slow=x#4", "slow=x#5"]);
     let node = start().await;
     rig.pass(Duration::from_millis(1_500)).await;
+    assert!(rig.fired().is_empty());
+    let dead = node.dead(10).await.unwrap();
+    assert_eq!(dead[0].reason, "5 attempts crashed or failed");
+    assert!(rig.store.is_empty());
+}
+
+/// Lets processes go down for a reason of their own, again and again, before any handler ends.
+/// Seen to fail: all timers were dead, and none had ever failed.
+#[tokio::test]
+async fn processes_that_go_down_again_and_again_make_no_timer_dead() {
+    let rig = Rig::new().await;
+    let start = || rig.node(|options| options.lease(seconds(1)).max_attempts(3));
+    let node = start().await;
+    let entries = (0..30).map(|n| Entry::keyed(format!("slow {n}"), Duration::ZERO, "x"));
+    node.schedule_many(entries.collect()).await.unwrap();
+    rig.pass(Duration::from_millis(500)).await;
+    drop(node);
+    for _ in 0..30 {
+        let node = start().await;
+        rig.pass(Duration::from_millis(1_500)).await;
+        drop(node);
+    }
+    let node = start().await;
+    rig.pass(seconds(200)).await;
+    assert_eq!(node.dead(100).await.unwrap(), []);
+    assert!(rig.store.is_empty(), "each has its turn");
+}
+
+/// What was in no crash waits for none of them.
+/// Seen to fail: all 250 ran at once.
+#[tokio::test]
+async fn what_was_in_a_crash_runs_again_a_hundred_at_a_time() {
+    let rig = Rig::new().await;
+    let start = || rig.node(|options| options.lease(seconds(1)));
+    let node = start().await;
+    let entries = (0..250).map(|n| Entry::keyed(format!("slow {n}"), Duration::ZERO, "x"));
+    node.schedule_many(entries.collect()).await.unwrap();
+    rig.pass(seconds(1)).await;
+    assert_eq!(rig.fired().len(), 250);
     drop(node);
     let node = start().await;
-    rig.pass(Duration::from_millis(1_500)).await;
-    assert_eq!(rig.fired(), ["slow=x#1", "slow=x#2"]);
-    let dead = node.dead(10).await.unwrap();
-    assert_eq!(dead[0].reason, "2 attempts crashed or failed");
+    rig.pass(seconds(2)).await;
+    assert_eq!(rig.fired().len(), 100);
+    assert_eq!((node.stats().ready, node.stats().in_flight), (150, 100));
+    node.schedule(Entry::keyed("another", Duration::ZERO, "y")).await.unwrap();
+    rig.pass(Duration::from_millis(100)).await;
+    assert_eq!(rig.fired(), ["another=y#1"], "it waits for none of them");
+    rig.pass(seconds(15)).await;
+    assert_eq!(rig.fired().len(), 150);
     assert!(rig.store.is_empty());
 }
 

@@ -241,12 +241,18 @@ impl Store for Memory {
         self.step("cancel_tag", |state, _| state.timers.cancel_tag(&tag, limit as usize))
     }
 
-    async fn claim(&self, node: NodeId, claims: Vec<Claim>) -> Result<Claims, Error> {
+    async fn claim(&self, node: NodeId, claims: Vec<Claim>, crashes: u32) -> Result<Claims, Error> {
         self.step("claim", |state, now| {
-            let due = |claim: &Claim| state.owns(node, claim) && claim.place.due <= now;
-            let due: Vec<Claim> = claims.into_iter().filter(due).collect();
-            let rows = due.into_iter().filter_map(|claim| state.timers.claim(claim)).collect();
-            Claims { rows, locked: Vec::new(), now }
+            let mut answer = Claims { now, ..Claims::default() };
+            for claim in claims {
+                let due = state.owns(node, &claim) && claim.place.due <= now;
+                match due.then(|| state.timers.claim(claim, crashes)).flatten() {
+                    Some(Ok(row)) => answer.rows.push(row),
+                    Some(Err(suspect)) => answer.suspects.push(suspect),
+                    None => {}
+                }
+            }
+            answer
         })
     }
 

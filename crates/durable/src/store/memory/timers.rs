@@ -1,7 +1,9 @@
 //! The timers of a store in memory: a sorted map, and their keys.
 
 use crate::answer::{Cancelled, DeadTimer, Pending, Scheduled, Touched};
-use crate::store::{Ack, CancelledTag, Claim, ClaimedRow, Ending, KeyName, NewRow, Place};
+use crate::store::{
+    ALONE, Ack, CancelledTag, Claim, ClaimedRow, Ending, KeyName, NewRow, Place, Suspect,
+};
 use crate::time::StoreTime;
 use std::collections::{BTreeMap, HashMap};
 
@@ -20,7 +22,11 @@ struct Row {
     /// The epoch in which it was claimed; 0 if it is not.
     claim: i64,
     attempts: u32,
+    crashes: u32,
 }
+
+/// A claim, or why it was passed over.
+type Claimed = Result<ClaimedRow, Suspect>;
 
 fn name(place: &Place, row: &Row) -> Option<KeyName> {
     row.key.as_ref().map(|key| KeyName { slot: place.slot, key: key.clone() })
@@ -44,7 +50,7 @@ impl Timers {
 
     pub(super) fn write(&mut self, new: NewRow) -> Scheduled {
         let NewRow { place, key, tag, payload } = new;
-        let row = Row { key, tag, payload, claim: 0, attempts: 0 };
+        let row = Row { key, tag, payload, claim: 0, attempts: 0, crashes: 0 };
         let former = name(&place, &row).and_then(|name| self.keys.get(&name).copied());
         former.map(|former| self.delete(&former));
         self.insert(place, row);
@@ -78,12 +84,19 @@ impl Timers {
         CancelledTag { count: places.len() as u64, more: places.len() == limit }
     }
 
-    pub(super) fn claim(&mut self, claim: Claim) -> Option<ClaimedRow> {
+    pub(super) fn claim(&mut self, claim: Claim, crashes: u32) -> Option<Claimed> {
         let row = self.rows.get_mut(&claim.place).filter(|row| row.claim <= claim.epoch)?;
-        row.attempts += u32::from(row.claim != claim.epoch);
-        row.claim = claim.epoch;
-        let Row { key, payload, attempts, .. } = row.clone();
-        Some(ClaimedRow { claim, key, attempts, payload })
+        let again = row.claim == claim.epoch;
+        let crashed = row.claim != 0 && !again && row.crashes < ALONE;
+        let in_crashes = row.crashes + u32::from(crashed);
+        if in_crashes > crashes {
+            let (attempts, place) = (row.attempts, claim.place);
+            return Some(Err(Suspect { crashes: in_crashes, attempts, place }));
+        }
+        (row.claim, row.crashes) = (claim.epoch, in_crashes);
+        row.attempts += u32::from(!again);
+        let Row { key, payload, attempts, crashes, .. } = row.clone();
+        Some(Ok(ClaimedRow { claim, key, attempts, crashes, payload }))
     }
 
     pub(super) fn acknowledge(&mut self, ack: Ack) {
@@ -96,7 +109,10 @@ impl Timers {
             Ending::Done => {}
             Ending::Retry(due) => self.insert(Place { due, ..place }, row),
             Ending::Again(due, payload) => {
-                self.insert(Place { due, ..place }, Row { payload, attempts: 0, ..row });
+                self.insert(
+                    Place { due, ..place },
+                    Row { payload, attempts: 0, crashes: 0, ..row },
+                );
             }
             Ending::Dead(reason) => self.dead.push((place, row, reason)),
         }
@@ -128,7 +144,7 @@ impl Timers {
         })?;
         let (place, row, _) = self.dead.remove(index);
         let place = Place { due: now, ..place };
-        self.insert(place, Row { attempts: 0, ..row });
+        self.insert(place, Row { attempts: 0, crashes: 0, ..row });
         Some(place)
     }
 

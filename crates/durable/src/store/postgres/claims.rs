@@ -6,13 +6,14 @@
 use crate::error::Error;
 use crate::store::postgres::columns::{Claims as Columns, place};
 use crate::store::postgres::link::Link;
-use crate::store::{Ack, Claim, ClaimedRow, Claims, Ending, NodeId};
+use crate::store::{ALONE, Ack, Claim, ClaimedRow, Claims, Ending, NodeId, Suspect};
 use crate::time::StoreTime;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 /// Reads the slot's row and locks it not: a slot that changes hands meanwhile lets this claim pass,
-/// and the next owner's, of a later epoch, over it. What was found and not claimed is locked.
+/// and the next owner's, of a later epoch, over it. What was found and is not its own is locked,
+/// and what is its own and was not claimed is suspect.
 const CLAIM: &str = "WITH clock AS MATERIALIZED (SELECT tickwheel.clock() AS now),
     found AS MATERIALIZED (
         SELECT t.slot, t.due, t.id, i.epoch
@@ -21,32 +22,49 @@ const CLAIM: &str = "WITH clock AS MATERIALIZED (SELECT tickwheel.clock() AS now
         JOIN tickwheel.timer t ON t.slot = i.slot AND t.due = i.due AND t.id = i.id
         WHERE t.claim <= i.epoch AND t.due <= clock.now),
     own AS MATERIALIZED (
-        SELECT f.* FROM found f JOIN tickwheel.timer t USING (slot, due, id)
+        SELECT f.*, t.attempts,
+            t.crashes + (t.claim NOT IN (0, f.epoch) AND t.crashes < $7)::int AS crashes
+        FROM found f JOIN tickwheel.timer t USING (slot, due, id)
         WHERE t.claim <= f.epoch FOR UPDATE OF t SKIP LOCKED),
     claimed AS (
         UPDATE tickwheel.timer t
-        SET claim = o.epoch, attempts = t.attempts + (t.claim <> o.epoch)::int
-        FROM own o WHERE t.slot = o.slot AND t.due = o.due AND t.id = o.id
+        SET claim = o.epoch, attempts = t.attempts + (t.claim <> o.epoch)::int, crashes = o.crashes
+        FROM own o WHERE t.slot = o.slot AND t.due = o.due AND t.id = o.id AND o.crashes <= $6
         RETURNING t.slot, t.due, t.id, t.key, t.attempts, t.payload)
-    SELECT clock.now, f.slot, f.due, f.id, f.epoch, c.key, c.attempts, c.payload
-    FROM clock LEFT JOIN (found f LEFT JOIN claimed c USING (slot, due, id)) ON true";
+    SELECT clock.now, f.slot, f.due, f.id, f.epoch, o.crashes, o.attempts, c.attempts, c.key,
+        c.payload
+    FROM clock LEFT JOIN (found f LEFT JOIN own o USING (slot, due, id)
+        LEFT JOIN claimed c USING (slot, due, id)) ON true";
 
-pub(super) async fn claim(link: &Link, node: NodeId, claims: Vec<Claim>) -> Result<Claims, Error> {
+pub(super) async fn claim(
+    link: &Link,
+    node: NodeId,
+    claims: Vec<Claim>,
+    crashes: u32,
+) -> Result<Claims, Error> {
     let mut columns = Columns::default();
     claims.iter().for_each(|claim| columns.push(claim));
-    let [slots, dues, ids, epochs] = columns.params();
-    let params = [slots, dues, ids, epochs, (&node.0 as _, Type::INT8)];
+    let mut params = Vec::from(columns.params());
+    let crashes = i32::try_from(crashes).unwrap_or(i32::MAX);
+    params.push((&node.0, Type::INT8));
+    params.push((&crashes, Type::INT4));
+    params.push((&(ALONE as i32), Type::INT4));
     let rows = link.query(CLAIM, &params).await?;
     let now = rows.first().map_or(StoreTime::MIN, |row| StoreTime::from_micros(row.get(0)));
     let mut answer = Claims { now, ..Claims::default() };
+    let count = |row: &Row, index| row.get::<_, Option<i32>>(index).map(i32::unsigned_abs);
     for row in rows.iter().filter(|row| row.get::<_, Option<i64>>(3).is_some()) {
         let claim = Claim { place: place(row, 1), epoch: row.get(4) };
-        match row.get::<_, Option<i32>>(6).map(i32::unsigned_abs) {
-            Some(attempts) => {
-                let (key, payload) = (row.get(5), row.get(7));
-                answer.rows.push(ClaimedRow { claim, key, attempts, payload });
+        let place = claim.place;
+        match (count(row, 5), count(row, 6), count(row, 7)) {
+            (Some(crashes), _, Some(attempts)) => {
+                let (key, payload) = (row.get(8), row.get(9));
+                answer.rows.push(ClaimedRow { claim, key, attempts, crashes, payload });
             }
-            None => answer.locked.push(claim.place),
+            (Some(crashes), Some(attempts), None) => {
+                answer.suspects.push(Suspect { crashes, attempts, place });
+            }
+            _ => answer.locked.push(place),
         }
     }
     Ok(answer)
@@ -63,6 +81,7 @@ const ACKNOWLEDGE: &str = "WITH input AS MATERIALIZED (
     retried AS (
         UPDATE tickwheel.timer t SET due = o.at, claim = 0,
             attempts = CASE WHEN o.payload IS NULL THEN t.attempts ELSE 0 END,
+            crashes = CASE WHEN o.payload IS NULL THEN t.crashes ELSE 0 END,
             payload = coalesce(o.payload, t.payload)
         FROM own o
         WHERE o.at IS NOT NULL AND t.slot = o.slot AND t.due = o.due AND t.id = o.id),

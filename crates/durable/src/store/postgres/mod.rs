@@ -200,8 +200,8 @@ impl Store for Postgres {
         tags::cancel_tag(self.write(), self.first, tag, limit).await
     }
 
-    async fn claim(&self, node: NodeId, claims: Vec<Claim>) -> Result<Claims, Error> {
-        claims::claim(&self.claim, node, claims).await
+    async fn claim(&self, node: NodeId, claims: Vec<Claim>, crashes: u32) -> Result<Claims, Error> {
+        claims::claim(&self.claim, node, claims, crashes).await
     }
 
     async fn acknowledge(&self, acks: Vec<Ack>) -> Result<Vec<Claim>, Error> {

@@ -9,7 +9,11 @@ use tokio_postgres::{Client, Transaction};
 pub(super) const SLOTS: u32 = 1_024;
 
 /// What brings a database from each version to the next. Never changed once released.
-const MIGRATIONS: [&str; 2] = [include_str!("migration_1.sql"), include_str!("migration_2.sql")];
+const MIGRATIONS: [&str; 3] = [
+    include_str!("migration_1.sql"),
+    include_str!("migration_2.sql"),
+    include_str!("migration_3.sql"),
+];
 
 /// Names the lock under which tables are changed: any number that nobody else uses.
 const LOCK: i64 = 0x7469_636b_7768_6565;

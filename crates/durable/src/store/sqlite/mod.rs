@@ -184,14 +184,19 @@ impl Store for Sqlite {
         self.call(move |file, _| timers::cancel_tag(file, &tag, limit)).await
     }
 
-    async fn claim(&self, node: NodeId, claims: Vec<Claim>) -> Result<Claims, Error> {
+    async fn claim(&self, node: NodeId, claims: Vec<Claim>, crashes: u32) -> Result<Claims, Error> {
         self.call(move |file, state| {
-            let now = now();
+            let mut answer = Claims { now: now(), ..Claims::default() };
             let own = |claim: &Claim| state.owner == Some((node, claim.epoch));
-            let due = claims.into_iter().filter(|claim| own(claim) && claim.place.due <= now);
-            let rows = due.map(|claim| timers::claim(file, claim)).filter_map(Result::transpose);
-            let rows = rows.collect::<rusqlite::Result<_>>()?;
-            Ok(Claims { rows, locked: Vec::new(), now })
+            let now = answer.now;
+            for claim in claims.into_iter().filter(|it| own(it) && it.place.due <= now) {
+                match timers::claim(file, claim, crashes)? {
+                    Some(Ok(row)) => answer.rows.push(row),
+                    Some(Err(suspect)) => answer.suspects.push(suspect),
+                    None => {}
+                }
+            }
+            Ok(answer)
         })
         .await
     }

@@ -5,7 +5,8 @@ use rusqlite::Connection;
 use std::path::Path;
 
 /// What brings a file from each version to the next. Never changed once released; only added to.
-const MIGRATIONS: [&str; 1] = ["
+const MIGRATIONS: [&str; 2] = [
+    "
     CREATE TABLE timer (
         due INTEGER NOT NULL,
         id INTEGER NOT NULL,
@@ -30,7 +31,10 @@ const MIGRATIONS: [&str; 1] = ["
     CREATE INDEX dead_id ON dead (id);
     CREATE TABLE owner (epoch INTEGER NOT NULL);
     INSERT INTO owner VALUES (0);
-"];
+",
+    // In how many crashes a timer was beside others.
+    "ALTER TABLE timer ADD COLUMN crashes INTEGER NOT NULL DEFAULT 0;",
+];
 
 /// Opens a file for this process alone, and brings it up to date.
 pub(super) fn open(path: &Path) -> Result<Connection, Error> {

@@ -2,7 +2,7 @@
 
 use crate::answer::{Cancelled, DeadTimer, Pending, Scheduled, Touched};
 use crate::store::sqlite::SLOT;
-use crate::store::{Ack, CancelledTag, Claim, ClaimedRow, Ending, NewRow, Place};
+use crate::store::{ALONE, Ack, CancelledTag, Claim, ClaimedRow, Ending, NewRow, Place, Suspect};
 use crate::time::StoreTime;
 use rusqlite::types::{FromSql, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
 use rusqlite::{Connection, OptionalExtension, Params, Result, Row, params};
@@ -92,11 +92,26 @@ pub(super) fn cancel_tag(file: &Connection, tag: &str, limit: u32) -> Result<Can
     Ok(CancelledTag { count, more: count == u64::from(limit) })
 }
 
-pub(super) fn claim(file: &Connection, claim: Claim) -> Result<Option<ClaimedRow>> {
-    let sql = "UPDATE timer SET claim = ?1, attempts = attempts + (claim <> ?1)
-        WHERE due = ?2 AND id = ?3 AND claim <= ?1 RETURNING key, attempts, payload";
-    one(file, sql, params![claim.epoch, claim.place.due, claim.place.id], |row| {
-        Ok(ClaimedRow { claim, key: row.get(0)?, attempts: row.get(1)?, payload: row.get(2)? })
+/// A claim, or why it was passed over.
+type Claimed = std::result::Result<ClaimedRow, Suspect>;
+
+pub(super) fn claim(file: &Connection, claim: Claim, crashes: u32) -> Result<Option<Claimed>> {
+    let Claim { place, epoch } = claim;
+    let sql = "SELECT attempts, crashes + (claim NOT IN (0, ?3) AND crashes < ?4) FROM timer
+        WHERE due = ?1 AND id = ?2 AND claim <= ?3";
+    let found = one(file, sql, params![place.due, place.id, epoch, ALONE], |row| {
+        Ok(Suspect { attempts: row.get(0)?, crashes: row.get(1)?, place })
+    })?;
+    let Some(suspect) = found else { return Ok(None) };
+    if suspect.crashes > crashes {
+        return Ok(Some(Err(suspect)));
+    }
+    let crashes = suspect.crashes;
+    let sql = "UPDATE timer SET claim = ?1, attempts = attempts + (claim <> ?1), crashes = ?4
+        WHERE due = ?2 AND id = ?3 RETURNING key, attempts, payload";
+    one(file, sql, params![epoch, place.due, place.id, crashes], |row| {
+        let (key, attempts, payload) = (row.get(0)?, row.get(1)?, row.get(2)?);
+        Ok(Ok(ClaimedRow { claim, key, attempts, crashes, payload }))
     })
 }
 
@@ -110,7 +125,7 @@ pub(super) fn acknowledge(file: &Connection, ack: Ack) -> Result<()> {
             change(file, &sql, params![due, id, epoch, at])
         }
         Ending::Again(at, payload) => {
-            let set = "due = ?4, claim = 0, attempts = 0, payload = ?5";
+            let set = "due = ?4, claim = 0, attempts = 0, crashes = 0, payload = ?5";
             let sql = format!("UPDATE timer SET {set} {row}");
             change(file, &sql, params![due, id, epoch, at, payload])
         }

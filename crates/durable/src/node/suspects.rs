@@ -1,0 +1,34 @@
+//! Claims timers that were in flight as a process went down: few at a time, so that the one which
+//! brought it down is found, and the others leave.
+
+use crate::node::Node;
+use crate::node::claimer::{claim, permits};
+use crate::node::runner::Runner;
+use crate::store::{ALONE, Store};
+use std::sync::Arc;
+use tokio::sync::Semaphore;
+
+/// How many run at once that were in one crash; of those in one more a tenth each time, which after
+/// [`ALONE`] of them is one.
+const ROOM: u32 = 10_u32.pow(ALONE - 1);
+
+pub(crate) async fn run<S: Store>(
+    node: Arc<Node<S>>,
+    runner: Arc<Runner<S>>,
+    room: Arc<Semaphore>,
+) {
+    let ward = Arc::new(Semaphore::new(ROOM as usize));
+    loop {
+        let crashes = node.window.suspicion().await;
+        let share = 10_u32.pow(crashes.clamp(1, ALONE) - 1);
+        let Some(mut shares) = permits(&ward, share, ROOM / share).await else { return };
+        let count = shares.num_permits() as u32 / share;
+        let Some(mut places) = permits(&room, 1, count).await else { return };
+        let suspects = node.window.take_suspects(crashes, places.num_permits());
+        for row in claim(&node, suspects, crashes).await {
+            if let Some(place) = places.split(1) {
+                runner.begin((row, (place, shares.split(share as usize))));
+            }
+        }
+    }
+}
