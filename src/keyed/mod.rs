@@ -41,7 +41,8 @@ use std::time::{Duration, Instant};
 ///
 /// The keys lie in wheels of their own, which are driven together with the timer's. Each key counts
 /// once in the timer's `len`, `stats` and `snapshot`, and towards `max_pending` until it is gone.
-/// Its lateness is measured when its task runs. The timer's `shutdown` does not return keys.
+/// While a thread holds its shard for long, one whose time is up counts once more: its alarm waits
+/// there. Its lateness is measured when its task runs. The timer's `shutdown` does not return keys.
 ///
 /// Unless its documentation says otherwise, each method takes constant time on average, and holds
 /// the lock of one shard for that time. A shard's index of keys is rebuilt, under the shard's lock,

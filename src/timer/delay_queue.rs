@@ -151,7 +151,8 @@ impl DelayQueue {
     }
 
     pub(crate) fn bring_back(&self) {
-        self.state.lock().queue.bring_back();
+        // A few at a time, so that the lock is never held for long.
+        while self.state.lock().queue.bring_back() {}
     }
 
     /// Returns the bucket that comes first, so that the caller can look whether it is empty.

@@ -175,10 +175,11 @@ impl Driver {
             let shard = match delay_queue.next_due(turn_start, present) {
                 Due::Nothing => {
                     expired.lend_to(room);
-                    return Step::Done;
+                    break Step::Done;
                 }
                 Due::Shard(shard) => shard,
                 Due::Busy => break Step::Busy,
+                Due::Unknown => continue,
             };
             let Some(owner) = owners.at(owner_of(shard)) else {
                 debug_assert!(false, "an owner has no buckets before it is made");

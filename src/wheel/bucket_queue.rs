@@ -38,13 +38,14 @@ pub(crate) struct BucketQueue {
     backlog: BinaryHeap<Reverse<(u64, Expiration)>>,
     /// Elapsed buckets for the next turn: at most one per shard.
     elapsed: Vec<Expiration>,
-    /// Due buckets whose shards were busy when it was their turn, at most [`ASIDE`]; only within a
-    /// step of a turn.
+    /// Shards that were busy when it was their turn, and their due buckets; only within a step of a
+    /// turn.
+    busy: Vec<u32>,
     aside: Vec<Expiration>,
 }
 
-/// The maximum number of buckets that are put aside. It bounds what a step of a turn does under a
-/// lock.
+/// The maximum number of buckets that one call puts aside or brings back, under one hold of the
+/// queue's lock.
 const ASIDE: usize = 64;
 
 /// What to do next.
@@ -54,6 +55,8 @@ pub(crate) enum Due {
     Shard(u32),
     /// Only buckets of busy shards are left.
     Busy,
+    /// There may be others behind those of busy shards: the bounded time of one call was used up.
+    Unknown,
     Nothing,
 }
 
@@ -101,34 +104,38 @@ impl BucketQueue {
     /// Returns the shard whose bucket has to be flushed next. A shard with a bucket that was put
     /// aside is left out.
     pub(crate) fn next_due(&mut self, turn_start: u64, now: u64) -> Due {
-        while let Some(due) = self.peek_due(turn_start, now) {
-            work::count(self.aside.len());
-            if !self.aside.iter().any(|aside| aside.shard == due.shard) {
+        for _ in 0..ASIDE {
+            work::count(self.busy.len());
+            let Some(due) = self.peek_due(turn_start, now) else {
+                return if self.busy.is_empty() { Due::Nothing } else { Due::Busy };
+            };
+            if !self.busy.contains(&due.shard) {
                 return Due::Shard(due.shard);
-            }
-            if self.aside.len() == ASIDE {
-                break;
             }
             self.take(due);
             self.aside.push(due);
         }
-        if self.aside.is_empty() { Due::Nothing } else { Due::Busy }
+        Due::Unknown
     }
 
     /// Puts aside the bucket that has to be flushed next, because its shard is busy. Does nothing
     /// if that bucket belongs to another shard by now.
     pub(crate) fn put_aside_of(&mut self, shard: u32, turn_start: u64, now: u64) {
         if let Some(due) = self.poll_of(shard, turn_start, now) {
+            self.busy.push(shard);
             self.aside.push(due);
         }
     }
 
-    /// Puts back what was put aside.
-    pub(crate) fn bring_back(&mut self) {
-        while let Some(expiration) = self.aside.pop() {
-            work::count(1);
+    /// Puts back some of what was put aside. Returns whether there is more.
+    pub(crate) fn bring_back(&mut self) -> bool {
+        self.busy.clear();
+        let some = self.aside.len().saturating_sub(ASIDE)..;
+        work::count(self.aside.len() - some.start);
+        for expiration in self.aside.split_off(some.start) {
             self.resume(expiration);
         }
+        !self.aside.is_empty()
     }
 
     /// Returns the bucket to flush next, and moves it to the front of the heap or the backlog.
@@ -263,14 +270,20 @@ mod tests {
         assert_eq!((polled, queue.next_due(6, 6)), (vec![1, 2, 3, 6], Due::Nothing));
     }
 
+    /// A busy shard with very many due buckets hides no other one.
     #[test]
-    fn so_many_buckets_are_put_aside_and_no_more() {
+    fn a_call_puts_so_many_buckets_aside_and_no_more() {
         let mut queue = BucketQueue::default();
         for tick in 0..2 * ASIDE as u64 {
             queue.offer(expiration(tick, tick));
         }
+        queue.offer(Expiration { shard: 7, ..expiration(300, 300) });
         queue.put_aside_of(0, 500, 500);
-        assert_eq!(queue.next_due(500, 500), Due::Busy);
-        assert_eq!((queue.aside.len(), queue.heap.len()), (ASIDE, ASIDE));
+        assert_eq!(queue.next_due(500, 500), Due::Unknown);
+        assert_eq!(queue.aside.len(), 1 + ASIDE);
+        assert_eq!(queue.next_due(500, 500), Due::Shard(7));
+        assert_eq!((queue.aside.len(), queue.heap.len()), (2 * ASIDE, 1));
+        assert!(queue.bring_back() && !queue.bring_back());
+        assert_eq!((queue.aside.len(), queue.next_due(500, 500)), (0, Due::Shard(0)));
     }
 }

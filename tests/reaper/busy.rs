@@ -32,6 +32,24 @@ fn an_entry_that_is_held_keeps_no_other_timer_waiting() {
     }
 }
 
+/// However many of its buckets are due, and come before those of others.
+#[test]
+fn a_shard_that_is_held_hides_no_other_one() {
+    let timer = Timer::builder().start().expect("in range");
+    let hasher = BuildHasherDefault::<OneShard>::default();
+    let keyed = KeyedTimer::with_hasher(&timer, hasher, |_: u32, ()| ());
+    let add =
+        |key, delay| keyed.schedule(key, TimerEntry::after(delay, ())).expect("there is room");
+    (0..100).for_each(|key| _ = add(key, 20 * MS + key * 32 * MS));
+    (100..160).for_each(|key| _ = add(key, (key - 80) * MS));
+    let held = keyed.find_entry(&99);
+    let (ran, runs) = channel();
+    // When most of the keys are due.
+    assert!(timer.after(1_500 * MS, move || ran.send(()).expect("the test waits")).is_ok());
+    get(&runs);
+    drop(held);
+}
+
 /// All keys have the same hash, so they lie in one shard.
 #[derive(Default)]
 struct OneShard;
