@@ -110,6 +110,8 @@ impl Drive {
 
 impl Drop for Drive {
     fn drop(&mut self) {
-        drop(self.driver.context.delay_queue.forget_future(self.number));
+        let context = &self.driver.context;
+        let waker = context.delay_queue.forget_future(self.number);
+        context.catch_panic(|| drop(waker));
     }
 }

@@ -179,10 +179,13 @@ where
             },
         };
         drop(shard);
+        // Sleepers are woken before a key is dropped, which may take any length of time.
+        let result = result.map(|(wakes, former)| {
+            context.wake(wakes);
+            former
+        });
         context.discard(unused);
-        let (wakes, former) = result?;
-        context.wake(wakes);
-        Ok(former)
+        result
     }
 
     /// Schedules a task if the key has none; otherwise returns the entry.

@@ -147,8 +147,9 @@ where
         let planned = self.plan(&mut schedule, since);
         let refused = planned.is_err().then(|| schedule.book.refuse(name)).flatten();
         drop(schedule);
-        self.discard(former.into_iter().chain(refused));
+        // Sleepers are woken before a key is dropped, which may take any length of time.
         let planned = planned.map(|wakes| self.context.wake(wakes));
+        self.discard(former.into_iter().chain(refused));
         planned.inspect_err(|_| self.lose_all()).map(|()| name)
     }
 

@@ -168,7 +168,7 @@ where
         }
         let former = outcome.waker.replace(waker);
         drop(outcome);
-        drop(former);
+        catch_panic(|| drop(former));
         Poll::Pending
     }
 }

@@ -56,8 +56,9 @@ impl TimerContext {
 
     #[cold]
     fn wake_all(&self) {
-        self.call_hook();
+        // The hook comes last: it is the user's code, and may take its time.
         self.wake_waiters();
+        self.call_hook();
     }
 
     /// Calls the hook, if there is one.
@@ -80,7 +81,11 @@ impl TimerContext {
         if wakes != Wakes::Nobody {
             self.delay_queue.wake_sleepers();
         }
-        if wakes == Wakes::All { wakes } else { Wakes::Nobody }
+        if wakes != Wakes::All {
+            return Wakes::Nobody;
+        }
+        self.delay_queue.owe();
+        wakes
     }
 
     /// Wakes threads and futures.

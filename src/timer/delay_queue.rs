@@ -272,6 +272,12 @@ impl DelayQueue {
         Some(state.wakers.swap_remove(at).1)
     }
 
+    /// Notes that somebody is to be woken, but not yet: whoever offers a bucket until then wakes
+    /// them all, though it may come later than what they are owed for.
+    pub(crate) fn owe(&self) {
+        self.state.lock().told = u64::MAX;
+    }
+
     /// Wakes the threads that sleep.
     pub(crate) fn wake_sleepers(&self) {
         self.changed.notify_all();

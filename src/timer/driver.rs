@@ -214,7 +214,7 @@ impl Driver {
         self.forget_until_due();
         let TimerContext { time, delay_queue, .. } = &*self.context;
         let (told, unused) = delay_queue.tell(time, number, waker.clone());
-        drop(unused);
+        self.context.catch_panic(|| drop(unused));
         told
     }
 

@@ -55,15 +55,20 @@ impl Driver {
 
     pub(crate) fn stats(&self) -> Stats {
         let TimerContext { name, delay_queue, .. } = &*self.context;
-        let departed = self.turn.lock().departed.clone();
-        let mut stats = Stats {
-            name: name.to_string(),
-            panicked: self.context.panicked(),
-            wakeups: delay_queue.wakeups(),
-            ..departed
-        };
-        self.owners().iter().for_each(|owner| owner.add_to(&mut stats));
-        stats
+        loop {
+            let departed = self.turn.lock().departed.clone();
+            let mut stats = Stats {
+                name: name.to_string(),
+                panicked: self.context.panicked(),
+                wakeups: delay_queue.wakeups(),
+                ..departed.clone()
+            };
+            self.owners().iter().for_each(|owner| owner.add_to(&mut stats));
+            // An owner that has left meanwhile may be in neither: then the counts would fall.
+            if self.turn.lock().departed == departed {
+                return stats;
+            }
+        }
     }
 
     /// Returns a snapshot of the levels of all owners together.

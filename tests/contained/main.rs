@@ -6,6 +6,7 @@ mod keys;
 #[cfg(feature = "tracing")]
 mod subscriber;
 mod unwind;
+mod wakers;
 
 use std::panic::panic_any;
 use std::sync::mpsc::{Receiver, channel};

@@ -1,14 +1,15 @@
 //! What a shutdown and the last drop mean for what is built on a timer.
 
 use crate::{HOUR, MS};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 use std::{future::Future, pin::Pin};
 use tickwheel::future::SleepError;
 use tickwheel::periodic::Periodic;
-use tickwheel::{ManualClock, Task, Timer, TimerEntry};
+use tickwheel::purgatory::{FutureOperation, Purgatory};
+use tickwheel::{ManualClock, Task, Timer, TimerEntry, WeakTimer};
 
 #[derive(Default)]
 struct Wakes(AtomicUsize);
@@ -86,4 +87,47 @@ fn a_sleep_wakes_also_if_its_task_is_dropped() {
     assert_eq!(wakes.0.load(Ordering::Relaxed), 2);
     assert_eq!(Pin::new(&mut reset).poll(&mut context), Poll::Ready(Err(SleepError::Shutdown)));
     assert_eq!(wakes.0.load(Ordering::Relaxed), 2, "nobody sleeps");
+}
+
+/// A hook may shut the timer down itself: it is told once.
+#[test]
+fn a_hook_that_shuts_the_timer_down_is_called_once_by_all_shutdowns() {
+    let (weak, calls) = (Arc::new(OnceLock::<WeakTimer>::new()), Arc::new(AtomicUsize::new(0)));
+    let (own, counted) = (Arc::clone(&weak), Arc::clone(&calls));
+    let hook = move || {
+        counted.fetch_add(1, Ordering::Relaxed);
+        own.get().and_then(WeakTimer::upgrade).map(|timer| timer.shutdown());
+    };
+    let timer = Timer::builder().clock(ManualClock::new()).on_earlier_expiration(hook);
+    let timer = timer.build().unwrap();
+    assert!(weak.set(timer.downgrade()).is_ok());
+    assert!(timer.after(HOUR, || ()).is_ok());
+    timer.shutdown();
+    timer.shutdown();
+    assert_eq!(calls.load(Ordering::Relaxed), 1);
+    drop(timer);
+    assert_eq!((calls.load(Ordering::Relaxed), Arc::strong_count(&calls)), (1, 1));
+}
+
+/// Whoever exports them as counters would see a restart.
+#[test]
+fn counts_never_fall_while_purgatories_end() {
+    let (timer, over) = (Timer::builder().build().unwrap(), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..400 {
+                let purgatory: Purgatory<u8, FutureOperation> = Purgatory::new(&timer);
+                let waits = [(); 20].map(|()| purgatory.wait(&[1], HOUR, || false));
+                assert!(waits.iter().all(Result::is_ok));
+            }
+            over.store(true, Ordering::Relaxed);
+        });
+        let mut last = 0;
+        while !over.load(Ordering::Relaxed) {
+            let added = timer.stats().added;
+            assert!(added >= last, "{added} after {last}");
+            last = added;
+        }
+    });
+    assert_eq!(timer.stats().added, 8_000);
 }

@@ -114,24 +114,20 @@ fn a_clock_that_is_moved_and_a_shutdown_call_it() {
     assert_eq!(Arc::strong_count(&calls), 1, "the hook was dropped");
 }
 
-/// It may shut the timer down itself: it is told once.
+/// The entry keeps back its own call of the hook, but no other one.
 #[test]
-fn a_hook_that_shuts_the_timer_down_is_called_once_by_all_shutdowns() {
-    let (weak, calls) = (Arc::new(OnceLock::<WeakTimer>::new()), Arc::new(AtomicUsize::new(0)));
-    let (own, counted) = (Arc::clone(&weak), Arc::clone(&calls));
-    let hook = move || {
-        counted.fetch_add(1, Ordering::Relaxed);
-        own.get().and_then(WeakTimer::upgrade).map(|timer| timer.shutdown());
-    };
-    let timer = Timer::builder().clock(ManualClock::new()).on_earlier_expiration(hook);
-    let timer = timer.build().unwrap();
-    assert!(weak.set(timer.downgrade()).is_ok());
-    assert!(timer.after(FAR, || ()).is_ok());
-    timer.shutdown();
-    timer.shutdown();
-    assert_eq!(calls.load(Ordering::Relaxed), 1);
-    drop(timer);
-    assert_eq!((calls.load(Ordering::Relaxed), Arc::strong_count(&calls)), (1, 1));
+fn what_is_added_while_a_moved_entry_is_held_calls_it() {
+    let hooked = Hooked::new();
+    let keyed = KeyedTimer::new(&hooked.timer, |_: u8, ()| ());
+    keyed.schedule(1, TimerEntry::after(FAR, ())).unwrap();
+    hooked.ask();
+    let mut held = keyed.find_entry(&1).unwrap();
+    held.reschedule(MS);
+    assert_eq!(hooked.calls(), 0);
+    hooked.add(2 * MS);
+    assert_eq!(hooked.calls(), 1, "later than the held one, and earlier than what was told");
+    drop(held);
+    assert_eq!(hooked.calls(), 1);
 }
 
 #[test]
