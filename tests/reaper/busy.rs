@@ -1,12 +1,10 @@
 //! Locks that others hold: for long, or again and again.
 
 use crate::{HOUR, MS, get};
-use std::borrow::Borrow;
 use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Arc, Mutex};
-use std::thread;
+use std::sync::mpsc::channel;
 use std::time::Instant;
 use tickwheel::keyed::{Entry, KeyedTimer};
 use tickwheel::{Timer, TimerEntry};
@@ -32,51 +30,6 @@ fn an_entry_that_is_held_keeps_no_other_timer_waiting() {
             Entry::Vacant(_) => panic!("it was scheduled"),
         }
     }
-}
-
-/// A key whose `Drop` waits for a message.
-#[derive(Hash, PartialEq, Eq)]
-struct SlowToDrop(u8, bool);
-
-static RELEASED: Mutex<Option<Receiver<()>>> = Mutex::new(None);
-
-impl Drop for SlowToDrop {
-    fn drop(&mut self) {
-        if self.1 {
-            let released = RELEASED.lock().expect("nobody has panicked").take();
-            released.iter().for_each(get);
-        }
-    }
-}
-
-impl Borrow<u8> for SlowToDrop {
-    fn borrow(&self) -> &u8 {
-        &self.0
-    }
-}
-
-/// Who moves a deadline has woken the reaper before any value of the user's is dropped.
-#[test]
-fn a_key_that_is_slow_to_drop_keeps_no_other_timer_waiting() {
-    let timer = Timer::builder().start().expect("in range");
-    let hasher = BuildHasherDefault::<OneShard>::default();
-    let keyed = KeyedTimer::with_hasher(&timer, hasher, |_: SlowToDrop, ()| ());
-    let add = |key, delay| _ = keyed.schedule(key, TimerEntry::after(delay, ())).expect("a place");
-    add(SlowToDrop(1, false), HOUR);
-    crate::sleeping(&timer);
-    let ((release, released), (ran, runs)) = (channel(), channel());
-    *RELEASED.lock().expect("nobody has panicked") = Some(released);
-    thread::scope(|scope| {
-        // It replaces the former task, and its key is not needed.
-        scope.spawn(|| add(SlowToDrop(1, true), MS));
-        // Until it was moved.
-        while keyed.deadline(&1_u8).is_some_and(|deadline| deadline > timer.now() + HOUR / 2) {
-            thread::yield_now();
-        }
-        assert!(timer.after(5 * MS, move || ran.send(()).expect("the test waits")).is_ok());
-        get(&runs);
-        release.send(()).expect("the key waits");
-    });
 }
 
 /// However many of its buckets are due, and come before those of others.
