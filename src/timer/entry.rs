@@ -157,7 +157,7 @@ impl Task {
     /// Drops a sleeper's waker without waking it.
     pub(crate) fn discard(self) {
         if let Kind::Sleeper(mut sleeper) = self.0 {
-            catch_panic(|| drop(sleeper.0.take()));
+            drop(sleeper.0.take());
         }
     }
 
