@@ -8,7 +8,6 @@ use crate::timer::executor::Inline;
 use crate::timer::owner::Owner;
 use crate::timer::reaper::Reaper;
 use crate::timer::report;
-use crate::timer::shards::Shards;
 use crate::timer::tasks::Tasks;
 use std::any::Any;
 use std::fmt;
@@ -52,12 +51,9 @@ impl Base {
     fn make_closures(&self) -> &Arc<Tasks<Task>> {
         let _making = self.making.lock();
         self.closures.get_or_init(|| {
-            let context = Arc::clone(&self.driver.context);
+            let context = &self.driver.context;
             let dispatcher = Dispatcher::new(&context.name, Box::new(Inline), None);
-            self.driver.register(|first| {
-                let shards = Arc::new(Shards::new(context, self.layout, first));
-                Arc::new(Tasks { shards, dispatcher })
-            })
+            self.driver.register(|first| Tasks::new(context, dispatcher, self.layout, first))
         })
     }
 

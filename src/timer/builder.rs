@@ -14,7 +14,6 @@ use crate::timer::limit::Limit;
 use crate::timer::owner::MAX_SHARDS;
 use crate::timer::reaper::Reaper;
 use crate::timer::report::Contained;
-use crate::timer::shards::Shards;
 use crate::timer::tasks::Tasks;
 use crate::wheel::ticks::Ticks;
 use crate::wheel::timing_wheel::{MAX_SIZE, round_size};
@@ -274,10 +273,7 @@ impl<T: Send + 'static> TimerBuilder<T> {
         }
         let driver = Arc::new(Driver::new(context));
         let layout = (shards.next_power_of_two(), round_size(wheel_size));
-        let tasks = driver.register(|first| {
-            let shards = Arc::new(Shards::new(Arc::clone(&driver.context), layout, first));
-            Arc::new(Tasks { shards, dispatcher })
-        });
+        let tasks = driver.register(|first| Tasks::new(&driver.context, dispatcher, layout, first));
         Ok(Parts { driver, tasks, layout })
     }
 }

@@ -1,5 +1,6 @@
 //! The tasks of a timer: an owner whose shards contain them, and the way to their executor.
 
+use crate::timer::context::TimerContext;
 use crate::timer::dispatcher::Dispatcher;
 use crate::timer::owner::{Expired, Flush, FlushStep, Owner, Queued};
 use crate::timer::report::catch_panic_of;
@@ -14,7 +15,21 @@ use std::sync::Arc;
 /// alive, so that the executor is dropped with the timer.
 pub(crate) struct Tasks<T: Send + 'static> {
     pub(crate) shards: Arc<Shards<T>>,
-    pub(crate) dispatcher: Dispatcher<T>,
+    dispatcher: Dispatcher<T>,
+}
+
+impl<T: Send + 'static> Tasks<T> {
+    /// Creates the tasks of a timer, in so many shards with wheels of so many slots, numbered from
+    /// `first` on.
+    pub(crate) fn new(
+        context: &Arc<TimerContext>,
+        dispatcher: Dispatcher<T>,
+        layout: (usize, usize),
+        first: u32,
+    ) -> Arc<Self> {
+        let shards = Arc::new(Shards::new(Arc::clone(context), layout, first));
+        Arc::new(Tasks { shards, dispatcher })
+    }
 }
 
 impl<T: Send + 'static> Owner for Tasks<T> {
