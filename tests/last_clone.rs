@@ -1,16 +1,19 @@
 //! What becomes of pending tasks when the last clone of their timer is dropped, and who holds one.
 
+#[path = "common/idle.rs"]
+mod idle;
 #[cfg(feature = "tracing")]
 #[path = "common/warnings.rs"]
 mod warnings;
 
+use idle::Idle;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tickwheel::keyed::KeyedTimer;
-use tickwheel::lease::{LeaseStore, LeaseTerms, Leases, Renewal};
+use tickwheel::lease::{LeaseTerms, Leases};
 use tickwheel::periodic::Periodic;
-use tickwheel::purgatory::{DelayedOperation, FutureOperation, Purgatory};
+use tickwheel::purgatory::{FutureOperation, Purgatory};
 use tickwheel::{Cancel, ManualClock, Timer, TimerEntry};
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -80,22 +83,6 @@ fn a_timer_that_holds_nothing_is_dropped_without_a_word() {
     timer.add(TimerEntry::after(Duration::ZERO, nothing)).unwrap();
     assert_eq!(timer.advance_clock(Duration::ZERO), 1);
     drop_warns_of(timer, &[]);
-}
-
-/// An operation that waits; a store that is never called.
-struct Idle;
-
-impl DelayedOperation for Idle {
-    fn try_complete(&mut self) -> bool {
-        false
-    }
-
-    fn on_complete(&mut self) {}
-}
-
-impl LeaseStore<u32> for Idle {
-    fn renew(&self, _: Vec<Renewal<u32>>) {}
-    fn lost(&self, _: u32) {}
 }
 
 /// Returns whether the value that is made of a timer keeps it alive. When it is dropped, the timer

@@ -9,6 +9,8 @@
 //! - `TICKWHEEL_ENDS_SEED`: repeats the round with this seed.
 
 mod checked;
+#[path = "../common/idle.rs"]
+mod idle;
 mod parts;
 mod races;
 #[path = "../common/random.rs"]
@@ -18,10 +20,9 @@ mod steps;
 mod storm;
 mod watchdog;
 
+pub(crate) use idle::Idle;
 use std::sync::mpsc::channel;
 use std::time::Duration;
-use tickwheel::lease::{LeaseStore, Renewal};
-use tickwheel::purgatory::DelayedOperation;
 use tickwheel::{ManualClock, Timer};
 
 pub(crate) const HOUR: Duration = Duration::from_secs(3600);
@@ -31,21 +32,6 @@ pub(crate) const HANG: Duration = Duration::from_secs(20);
 /// A timer in virtual time, which nothing drives.
 pub(crate) fn by_hand() -> Timer {
     Timer::builder().clock(ManualClock::new()).build().unwrap()
-}
-
-/// A store that does nothing; an operation that waits.
-pub(crate) struct Idle;
-
-impl DelayedOperation for Idle {
-    fn try_complete(&mut self) -> bool {
-        false
-    }
-    fn on_complete(&mut self) {}
-}
-
-impl LeaseStore<u32> for Idle {
-    fn renew(&self, _: Vec<Renewal<u32>>) {}
-    fn lost(&self, _: u32) {}
 }
 
 /// Does it on a thread of its own, which may hang.
