@@ -1,10 +1,11 @@
 //! Locks that others hold: for long, or again and again.
 
 use crate::{HOUR, MS, get};
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::{BuildHasherDefault, Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
 use std::time::Instant;
 use tickwheel::keyed::{Entry, KeyedTimer};
 use tickwheel::{Timer, TimerEntry};
@@ -30,6 +31,51 @@ fn an_entry_that_is_held_keeps_no_other_timer_waiting() {
             Entry::Vacant(_) => panic!("it was scheduled"),
         }
     }
+}
+
+/// A key that waits for a message as it is dropped. Keys of one number are equal.
+struct SlowToDrop(u8, Option<Receiver<()>>);
+
+impl PartialEq for SlowToDrop {
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}
+
+impl Eq for SlowToDrop {}
+
+impl Hash for SlowToDrop {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.hash(state);
+    }
+}
+
+impl Drop for SlowToDrop {
+    fn drop(&mut self) {
+        self.1.iter().for_each(get);
+    }
+}
+
+/// Who moves a deadline up has woken the reaper before a key of the user's is dropped.
+#[test]
+fn a_key_that_is_slow_to_drop_keeps_no_other_timer_waiting() {
+    let timer = Timer::builder().start().expect("in range");
+    let keyed = KeyedTimer::new(&timer, |_: SlowToDrop, ()| ());
+    let add = |key, delay| _ = keyed.schedule(key, TimerEntry::after(delay, ())).expect("a place");
+    add(SlowToDrop(1, None), HOUR);
+    crate::sleeping(&timer);
+    let ((release, released), (ran, runs)) = (channel(), channel());
+    thread::scope(|scope| {
+        // It moves the task of the key that is there, and drops its own.
+        scope.spawn(|| add(SlowToDrop(1, Some(released)), MS));
+        let moved = timer.now() + HOUR / 2;
+        while keyed.deadline(&SlowToDrop(1, None)).is_some_and(|deadline| deadline > moved) {
+            thread::yield_now();
+        }
+        assert!(timer.after(5 * MS, move || ran.send(()).expect("the test waits")).is_ok());
+        get(&runs);
+        release.send(()).expect("the key waits");
+    });
 }
 
 /// However many of its buckets are due, and come before those of others.
