@@ -1,4 +1,4 @@
-//! The pages' links and paths lead somewhere.
+//! The links of the pages and of the documentation lead somewhere.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -119,54 +119,4 @@ fn anchors(text: &str) -> impl Iterator<Item = String> {
         let kept = text.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
         kept.map(|c| if c == ' ' { '-' } else { c }).collect()
     })
-}
-
-/// Returns the words in a page's code that name a file, or a folder at the root; `tests/models.rs`,
-/// `.ci/run`, `model.rs`.
-fn named_paths<'a>(text: &'a str, tree: &'a [PathBuf]) -> impl Iterator<Item = &'a str> {
-    let is_top = |name: &str| tree.iter().any(|path| path == Path::new(name));
-    let is_path = move |word: &&str| {
-        let known = [".rs", ".md", ".toml", ".svg"].iter().any(|end| word.ends_with(end));
-        known || word.split_once('/').is_some_and(|(first, _)| is_top(first))
-    };
-    let spans = text.split('`').skip(1).step_by(2).flat_map(str::split_whitespace);
-    spans.filter(is_path).filter(|word| !word.contains(['*', '<', '{', '(']))
-}
-
-/// Returns whether there is such a file or folder. A path that does not begin at the root, a mere
-/// name for example, may be in any folder.
-fn exists(path: &str, tree: &[PathBuf]) -> bool {
-    let path = Path::new(path.trim_end_matches('/'));
-    let first = path.components().next().map(|first| Path::new(first.as_os_str()));
-    let is_whole = path.components().count() > 1 && tree.iter().any(|file| Some(&**file) == first);
-    tree.iter().any(|file| file == path || (!is_whole && file.ends_with(path)))
-}
-
-#[test]
-fn paths_name_what_is_there() {
-    let (tree, mut missing, mut checked) = (tree(), Vec::new(), 0);
-    for page in pages() {
-        for path in named_paths(&read(&page).replace("```", "`"), &tree) {
-            missing.extend((!exists(path, &tree)).then(|| format!("{}: {path}", page.display())));
-            checked += 1;
-        }
-    }
-    assert!(missing.is_empty(), "{missing:#?}");
-    assert!(checked > 40, "only {checked} paths were found");
-}
-
-#[test]
-fn the_reader_of_paths_sees_them_all() {
-    let tree = ["tests", "tests/a", "tests/a/main.rs", "README.md"].map(PathBuf::from);
-    let text =
-        "`tests/a.rs` and `cargo run tests/a/`, `x/y`, `a::b`, `b.rs`; tests/c.rs, `read me`";
-    assert_eq!(named_paths(text, &tree).collect::<Vec<_>>(), ["tests/a.rs", "tests/a/", "b.rs"]);
-    let there = ["tests/a", "tests/a/", "tests/a/main.rs", "a/main.rs", "main.rs", "README.md"];
-    assert!(there.iter().all(|path| exists(path, &tree)));
-    let nowhere = ["tests/a.rs", "tests/main.rs", "b/main.rs", "b.rs", "ain.rs"];
-    assert!(!nowhere.iter().any(|path| exists(path, &tree)));
-    assert_eq!(anchors("# A b\n## C: `d`!\ntext").collect::<Vec<_>>(), ["a-b", "c-d"]);
-    assert_eq!(prose("a ```b``` c"), "a  c");
-    assert_eq!(documentation("//! # a\nb\n  ///\n  /// c\n// d"), "# a\n\nc\n");
-    assert_eq!(targets("[a](b#c) d [e]\n[e]: f.md"), ["b#c", "f.md"]);
 }
