@@ -187,9 +187,12 @@ impl<T: Send + 'static> TimerBuilder<T> {
     /// # What it may do
     /// The call that adds the timer waits for the hook, so the hook should neither block nor take
     /// long. It is called with no lock of the timer held, and may call the timer; if it adds an
-    /// earlier timer, it is called again inside itself. A panic in the hook is contained: it is
-    /// counted in [`Stats::panicked`](crate::Stats::panicked) and reported. A hook that owns a
-    /// clone of the timer keeps it alive forever; use [`Timer::downgrade`].
+    /// earlier timer, it is called again inside itself. But a thread that holds an
+    /// [`Entry`](crate::keyed::Entry) may add a timer, or move the clock: if the hook then advances
+    /// the entry's timer, or shuts it down, that waits for its own thread; in debug builds it
+    /// panics. A panic in the hook is contained: it is counted in
+    /// [`Stats::panicked`](crate::Stats::panicked) and reported. A hook that owns a clone of the
+    /// timer keeps it alive forever; use [`Timer::downgrade`].
     ///
     /// ```
     /// use std::thread;

@@ -12,6 +12,7 @@ pub(crate) mod shards;
 pub(crate) mod pool;
 pub(crate) mod shard;
 pub(crate) mod shard_lock;
+pub(crate) mod holding;
 pub(crate) mod context;
 pub(crate) mod delay_queue;
 pub(crate) mod dispatcher;
