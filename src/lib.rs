@@ -89,9 +89,9 @@
 //!   reaper waits for one like any other thread, and timers are late by that wait. See the guide's
 //!   section on [busy cores](guide#busy-cores).
 //! - Timers of the same tick expire in no promised order; different ticks keep their order. There
-//!   are two exceptions. Timers whose deadline had passed when they were added come first, and the
-//!   timers of a shard that another thread is using come after those of other shards. With a
-//!   [`ManualClock`] or a single shard the second does not happen.
+//!   are two exceptions. Timers whose deadline had passed when they were added or last moved come
+//!   first, and the timers of a shard that another thread is using come after those of other
+//!   shards. With a [`ManualClock`] or a single shard the second does not happen.
 //! - Each adding thread has its own shards, so even an empty timer takes some tens of kilobytes.
 //!   One timer for the whole service is better than many. A dropped timer leaves about a kilobyte
 //!   per shard, which the next timer with the same type of task reuses.
