@@ -38,9 +38,8 @@
 //! | one thread with its own loop and its own count of time | [`LocalTimer`] |
 //!
 //! All but `LocalTimer` run on a [`Timer`], and any number of them can share one. **[The
-//! guide](guide) shows each with an example**; further pages are about [the
-//! purgatory](guide::purgatory), [runtimes, pools and servers](guide::runtimes), and [coming from
-//! another timer](guide::migrating).
+//! guide](guide) shows each with an example**, and has pages for users of other timers, runtimes
+//! and purgatories.
 //!
 //! | choose | by |
 //! |---|---|
@@ -92,9 +91,8 @@
 //!   cores](guide#busy-cores) the reaper waits for its turn like any other thread.
 //! - Timers expire tick by tick; within a tick the order is unspecified. Overdue timers come
 //!   first, and those of a busy shard last: see [`advance_clock`].
-//! - Each adding thread has its own shards, so an empty timer takes some tens of kilobytes: prefer
-//!   one timer for the whole service. A dropped timer leaves about a kilobyte per shard, which the
-//!   next timer with the same type of task reuses.
+//! - An empty timer takes some tens of kilobytes, and a dropped one leaves about a kilobyte per
+//!   shard for the next timer with the same type of task: prefer one timer for the whole service.
 //! - Calendars and persistence are out of scope.
 //!
 //! # Features
