@@ -186,7 +186,8 @@ impl<T: Send + 'static> Timer<T> {
     ///
     /// Tasks are handed to the executor on this thread, ordered by the tick of their deadline.
     /// There are two exceptions: timers whose deadline had passed when they were added come first,
-    /// in no promised order, and the timers of a shard that another thread is using come last.
+    /// in no promised order, and the timers of a shard that another thread is using come last. The
+    /// second needs several shards and a real clock.
     /// Timers that become due during the call are left to the next one, unless timers must be moved
     /// to a finer wheel meanwhile; then they may expire in this call.
     ///
