@@ -57,7 +57,7 @@ impl World {
 
     pub(super) async fn cancel(&self) -> Cancelled {
         let answer = self.store.cancel(vec![World::name()]).await.expect("no fault is injected");
-        let answer = answer.into_iter().next().expect("one answer for one key");
+        let answer = answer.into_iter().next().flatten().expect("an answer for the key");
         if matches!(answer, Cancelled::Cancelled(_)) {
             self.log(Event::Cancelled);
         }

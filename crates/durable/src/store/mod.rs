@@ -135,7 +135,7 @@ pub struct Claims {
 pub struct CancelledTag {
     /// How many were cancelled.
     pub count: u64,
-    /// Whether there were as many as the limit allows: then there may be more.
+    /// Whether there may be more: there were as many as the limit allows, or some are locked.
     pub more: bool,
 }
 
@@ -234,24 +234,25 @@ pub trait Store: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Vec<Place>, Error>> + Send;
 
     /// Writes timers, in place of those with the same keys. Hints at them to the owners of their
-    /// slots, but not to `node`, which knows them.
+    /// slots, but not to `node`, which knows them. As each call that writes it waits for nobody's
+    /// transaction: `None` stands for a key that one has locked. Nothing was done for that.
     fn schedule(
         &self,
         node: NodeId,
         rows: Vec<NewRow>,
-    ) -> impl Future<Output = Result<Vec<Scheduled>, Error>> + Send;
+    ) -> impl Future<Output = Result<Vec<Option<Scheduled>>, Error>> + Send;
 
-    /// Deletes timers that nobody has claimed.
+    /// Deletes timers that nobody has claimed. `None`: as for a schedule.
     fn cancel(
         &self,
         keys: Vec<KeyName>,
-    ) -> impl Future<Output = Result<Vec<Cancelled>, Error>> + Send;
+    ) -> impl Future<Output = Result<Vec<Option<Cancelled>>, Error>> + Send;
 
-    /// Moves timers that nobody has claimed. Hints at all of them.
+    /// Moves timers that nobody has claimed. Hints at all of them. `None`: as for a schedule.
     fn touch(
         &self,
         keys: Vec<(KeyName, StoreTime)>,
-    ) -> impl Future<Output = Result<Vec<Touched>, Error>> + Send;
+    ) -> impl Future<Output = Result<Vec<Option<Touched>>, Error>> + Send;
 
     /// Deletes at most `limit` timers of a tag that nobody has claimed, also those that are moved
     /// meanwhile.

@@ -132,7 +132,8 @@ impl Load {
                 }
                 // What was refused may be found by its key all the same: it is not certain.
                 let answered = answer.is_ok().then(ledger::now);
-                for row in batch.iter().filter(|_| answered.is_some()) {
+                let answers = batch.iter().zip(answer.unwrap_or_default());
+                for (row, _) in answers.filter(|(_, answer)| answer.is_some()) {
                     let number = row.key.as_ref().and_then(|key| key.parse().ok()).unwrap_or(0);
                     self.written.entry(number).and_modify(|written| written.answered = answered);
                 }
@@ -166,7 +167,7 @@ impl Load {
                             continue;
                         }
                         Err(_) => Cancel::Uncertain,
-                        Ok(answers) if matches!(answers[index], Cancelled::Cancelled(_)) => {
+                        Ok(answers) if matches!(answers[index], Some(Cancelled::Cancelled(_))) => {
                             Cancel::Cancelled
                         }
                         Ok(_) => continue,

@@ -210,28 +210,34 @@ impl Store for Memory {
         self.step("load", |state, _| state.timers.load(&slots, after, before, limit as usize))
     }
 
-    async fn schedule(&self, node: NodeId, rows: Vec<NewRow>) -> Result<Vec<Scheduled>, Error> {
+    async fn schedule(
+        &self,
+        node: NodeId,
+        rows: Vec<NewRow>,
+    ) -> Result<Vec<Option<Scheduled>>, Error> {
         self.step("schedule", |state, _| {
             let write = |row: NewRow| {
                 state.hint(row.place, Some(node));
-                state.timers.write(row)
+                Some(state.timers.write(row))
             };
             rows.into_iter().map(write).collect()
         })
     }
 
-    async fn cancel(&self, keys: Vec<KeyName>) -> Result<Vec<Cancelled>, Error> {
-        self.step("cancel", |state, _| keys.iter().map(|key| state.timers.cancel(key)).collect())
+    async fn cancel(&self, keys: Vec<KeyName>) -> Result<Vec<Option<Cancelled>>, Error> {
+        self.step("cancel", |state, _| {
+            keys.iter().map(|key| Some(state.timers.cancel(key))).collect()
+        })
     }
 
-    async fn touch(&self, keys: Vec<(KeyName, StoreTime)>) -> Result<Vec<Touched>, Error> {
+    async fn touch(&self, keys: Vec<(KeyName, StoreTime)>) -> Result<Vec<Option<Touched>>, Error> {
         self.step("touch", |state, _| {
             let touch = |(key, due)| match state.timers.touch(&key, due) {
                 Ok(place) => {
                     state.hint(place, None);
-                    Touched::Moved
+                    Some(Touched::Moved)
                 }
-                Err(answer) => answer,
+                Err(answer) => Some(answer),
             };
             keys.into_iter().map(touch).collect()
         })

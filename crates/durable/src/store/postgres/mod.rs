@@ -5,6 +5,7 @@ mod columns;
 mod link;
 mod members;
 mod moving;
+mod schedule;
 mod schema;
 mod tags;
 mod timers;
@@ -18,7 +19,6 @@ use crate::entry::check_name;
 use crate::error::Error;
 use crate::store::postgres::link::{Connector, Link};
 use crate::store::postgres::schema::SLOTS;
-use crate::store::postgres::timers::{Rows, SCHEDULE};
 use crate::store::{
     Ack, CancelledTag, Claim, Claims, Hints, KeyName, NewRow, NodeId, Owned, Place, Store, Survey,
 };
@@ -182,17 +182,19 @@ impl Store for Postgres {
         window::load(&self.load, slots, after, before, limit).await
     }
 
-    async fn schedule(&self, node: NodeId, rows: Vec<NewRow>) -> Result<Vec<Scheduled>, Error> {
-        let rows = Rows::new(node, rows);
-        let written = self.write().query(SCHEDULE, &rows.params()).await?;
-        rows.answers(&written)
+    async fn schedule(
+        &self,
+        node: NodeId,
+        rows: Vec<NewRow>,
+    ) -> Result<Vec<Option<Scheduled>>, Error> {
+        schedule::schedule(self.write(), node, rows).await
     }
 
-    async fn cancel(&self, keys: Vec<KeyName>) -> Result<Vec<Cancelled>, Error> {
+    async fn cancel(&self, keys: Vec<KeyName>) -> Result<Vec<Option<Cancelled>>, Error> {
         timers::cancel(self.write(), keys).await
     }
 
-    async fn touch(&self, keys: Vec<(KeyName, StoreTime)>) -> Result<Vec<Touched>, Error> {
+    async fn touch(&self, keys: Vec<(KeyName, StoreTime)>) -> Result<Vec<Option<Touched>>, Error> {
         timers::touch(self.write(), keys).await
     }
 

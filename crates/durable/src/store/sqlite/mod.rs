@@ -153,27 +153,35 @@ impl Store for Sqlite {
         self.call(move |file, _| timers::load(file, after, before, limit)).await
     }
 
-    async fn schedule(&self, _: NodeId, rows: Vec<NewRow>) -> Result<Vec<Scheduled>, Error> {
+    async fn schedule(
+        &self,
+        _: NodeId,
+        rows: Vec<NewRow>,
+    ) -> Result<Vec<Option<Scheduled>>, Error> {
         // The one node knows what it schedules: no hints.
-        self.call(move |file, _| rows.into_iter().map(|row| timers::write(file, row)).collect())
-            .await
+        self.call(move |file, _| {
+            rows.into_iter().map(|row| timers::write(file, row).map(Some)).collect()
+        })
+        .await
     }
 
-    async fn cancel(&self, keys: Vec<KeyName>) -> Result<Vec<Cancelled>, Error> {
-        self.call(move |file, _| keys.iter().map(|name| timers::cancel(file, &name.key)).collect())
-            .await
+    async fn cancel(&self, keys: Vec<KeyName>) -> Result<Vec<Option<Cancelled>>, Error> {
+        self.call(move |file, _| {
+            keys.iter().map(|name| timers::cancel(file, &name.key).map(Some)).collect()
+        })
+        .await
     }
 
-    async fn touch(&self, keys: Vec<(KeyName, StoreTime)>) -> Result<Vec<Touched>, Error> {
+    async fn touch(&self, keys: Vec<(KeyName, StoreTime)>) -> Result<Vec<Option<Touched>>, Error> {
         self.call(move |file, state| {
             let touch = |(name, due): (KeyName, StoreTime)| {
-                Ok(match timers::touch(file, &name.key, due)? {
+                Ok(Some(match timers::touch(file, &name.key, due)? {
                     Ok(place) => {
                         state.hint(place);
                         Touched::Moved
                     }
                     Err(answer) => answer,
-                })
+                }))
             };
             keys.into_iter().map(touch).collect()
         })
