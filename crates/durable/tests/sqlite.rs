@@ -121,5 +121,8 @@ async fn a_dropped_node_lets_go_of_its_file() {
 #[tokio::test]
 async fn one_poison_timer_takes_no_neighbour_along() {
     let folder = tempfile::tempdir().unwrap();
-    poison::takes_no_neighbour_along(|| Durable::sqlite(folder.path().join("timers"))).await;
+    poison::takes_no_neighbour_along(|| {
+        Durable::sqlite(folder.path().join("timers")).lease(Duration::from_millis(500))
+    })
+    .await;
 }

@@ -128,7 +128,8 @@ impl Actor {
         let actor = Actor { node, id: NodeId(id), runner, room, acker, leases };
         let asked = actor.node.timer.now();
         actor.node.store.join(actor.id, LEASE).await.expect("no fault is injected");
-        actor.node.slots.begin(actor.leases.hold_since(actor.id, asked).expect("there is room"));
+        let lease = actor.leases.hold_since(actor.id, asked).expect("there is room");
+        actor.node.slots.begin(lease, asked);
         actor.round(false).await;
         actor
     }

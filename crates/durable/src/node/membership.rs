@@ -65,7 +65,7 @@ pub(crate) async fn run<S: Store>(node: Arc<Node<S>>, mut leave: watch::Receiver
             continue;
         }
         let Ok(lease) = leases.hold_since(id, asked) else { break };
-        node.slots.begin(lease);
+        node.slots.begin(lease, asked);
         rounds(&node, id, &mut leave).await;
         if !node.slots.end() {
             node.counters.leases_lost.add(1);

@@ -74,7 +74,7 @@ impl Window {
         self.ready.suspect(suspects);
     }
 
-    pub(crate) async fn suspicion(&self) -> u32 {
+    pub(crate) async fn suspicion(&self) -> Suspect {
         self.ready.suspicion().await
     }
 
