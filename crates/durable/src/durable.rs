@@ -230,7 +230,7 @@ impl<S: Store> Durable<S> {
             leases_lost: counters.leases_lost.get(),
             lateness: counters.lateness.get(),
             near: window.near() as u64,
-            ready: window.ready() as u64,
+            ready: window.ready.len() as u64,
             in_flight: slots.in_flight(),
             slots: slots.len() as u64,
         }

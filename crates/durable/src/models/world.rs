@@ -141,7 +141,7 @@ impl Actor {
     /// Claims what may lie at a place, and has its handler called.
     pub(super) async fn fire(&self, places: Vec<Place>) {
         let mut rows = claimer::claim(&self.node, places, 0).await;
-        let suspects = self.node.window.take_suspects(1, 10); // None of them crashes again.
+        let suspects = self.node.window.ready.take_suspects(1, 10); // None of them crashes again.
         if !suspects.is_empty() {
             rows.extend(claimer::claim(&self.node, suspects, 1).await);
         }

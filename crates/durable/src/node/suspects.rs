@@ -26,7 +26,7 @@ pub(crate) async fn run<S: Store>(
 ) {
     let ward = Arc::new(Semaphore::new(ROOM as usize));
     loop {
-        let first = node.window.suspicion().await;
+        let first = node.window.ready.suspicion().await;
         let (crashes, own) = (first.crashes, first.attempts.saturating_sub(first.crashes));
         let alive = node.slots.held_for(node.timer.now());
         if crashes == ALONE && alive < node.options.quarantine(own) {
@@ -42,7 +42,7 @@ pub(crate) async fn run<S: Store>(
         if crashes == ALONE && own > 0 {
             tracing::warn!(id = first.place.id, own, "a timer is tried that was alone in crashes");
         }
-        let suspects = node.window.take_suspects(crashes, places.num_permits());
+        let suspects = node.window.ready.take_suspects(crashes, places.num_permits());
         for row in claim(&node, suspects, crashes).await {
             if let Some(place) = places.split(1) {
                 runner.begin((row, (place, shares.split(share as usize))));
