@@ -9,7 +9,7 @@ use crate::node::counters::Stats;
 use crate::node::options::Options;
 use crate::node::runner::{Handler, Runner};
 use crate::node::{Node, acker, claimer, draw, loader, membership, suspects};
-use crate::store::{KeyName, NewRow, NodeId, Place, Store};
+use crate::store::{Bars, KeyName, NewRow, NodeId, Place, Store};
 use crate::time::StoreTime;
 use std::fmt;
 use std::ops::Range;
@@ -184,9 +184,9 @@ impl<S: Store> Durable<S> {
     /// [`Error::Unavailable`].
     pub async fn histogram(&self, range: Range<SystemTime>, bars: u32) -> Result<Vec<u64>, Error> {
         let (from, to) = (StoreTime::from(range.start), StoreTime::from(range.end));
-        let bars = bars.clamp(1, 10_000);
-        let width = (to.since(from) / bars).max(Duration::from_micros(1));
-        self.inner.node.store.histogram(from, width, bars).await
+        let count = bars.clamp(1, 10_000);
+        let width = (to.since(from) / count).max(Duration::from_micros(1));
+        self.inner.node.store.histogram(Bars { from, width, count }).await
     }
 
     /// Returns timers that were given up, the oldest first, at most `limit`.

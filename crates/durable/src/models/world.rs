@@ -6,7 +6,7 @@ use crate::node::options::Options;
 use crate::node::runner::{Handler, Runner};
 use crate::node::{Node, acker, claimer, membership};
 use crate::store::memory::Memory;
-use crate::store::{KeyName, NewRow, NodeId, Place, Store};
+use crate::store::{KeyName, NewRow, NodeId, Page, Place, Store};
 use crate::time::StoreTime;
 use shuttle::future::{JoinHandle, spawn, yield_now};
 use std::sync::{Arc, Mutex};
@@ -155,7 +155,7 @@ impl Actor {
     pub(super) async fn load(&self) -> Vec<Place> {
         let (after, before) = (Place::before(StoreTime::MIN), self.node.store.now());
         let before = before.plus(Duration::from_micros(1));
-        let loaded = self.node.store.load(vec![0], after, before, 10).await;
+        let loaded = self.node.store.load(Page { slots: vec![0], after, before, limit: 10 }).await;
         loaded.expect("no fault is injected")
     }
 

@@ -91,8 +91,7 @@ pub(crate) async fn claim<S: Store>(
             answer.rows
         }
         Err(error) => {
-            node.counters.errors.add(1);
-            tracing::warn!(%error, "a batch was not claimed");
+            node.failed(&error, "a batch was not claimed");
             forget(node, &claims);
             node.sleep(PAUSE).await;
             claims.iter().for_each(|claim| node.note(claim.place));

@@ -32,6 +32,40 @@ impl Place {
     }
 }
 
+/// Some of the places in a few slots, in order: the first `limit` after `after` and due before
+/// `before`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Page {
+    /// The slots.
+    pub slots: Vec<u32>,
+    /// The place before the first.
+    pub after: Place,
+    /// When what is due no longer counts.
+    pub before: StoreTime,
+    /// How many, at most.
+    pub limit: u32,
+}
+
+/// Intervals that follow one another, in which timers are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bars {
+    /// When the first begins.
+    pub from: StoreTime,
+    /// How long each is.
+    pub width: Duration,
+    /// How many there are.
+    pub count: u32,
+}
+
+impl Bars {
+    /// Returns when they begin, how wide each is, and when they end: for a statement.
+    fn micros(self) -> (i64, i64, i64) {
+        let width = i64::try_from(self.width.as_micros()).unwrap_or(i64::MAX).max(1);
+        let all = width.saturating_mul(i64::from(self.count));
+        (self.from.as_micros(), width, self.from.as_micros().saturating_add(all))
+    }
+}
+
 /// A slot that a node owns, and the epoch that it was given with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Owned {
@@ -211,15 +245,9 @@ pub trait Store: Send + Sync + 'static {
     /// Takes the recent hints for a node. A hint may be lost: a sweep finds its timer.
     fn hints(&self, node: NodeId) -> impl Answer<Hints>;
 
-    /// Returns the first `limit` places after `after` and due before `before`, in order. Reads no
-    /// row that is due before `after`: those may be dead, and many.
-    fn load(
-        &self,
-        slots: Vec<u32>,
-        after: Place,
-        before: StoreTime,
-        limit: u32,
-    ) -> impl Answer<Vec<Place>>;
+    /// Returns a page of places. Reads no row that is due before the page: those may be dead, and
+    /// many.
+    fn load(&self, page: Page) -> impl Answer<Vec<Place>>;
 
     /// Writes timers, in place of those with the same keys. Hints at them to the owners of their
     /// slots, but not to `node`, which knows them. As each call that writes it waits for nobody's
@@ -232,8 +260,7 @@ pub trait Store: Send + Sync + 'static {
     /// Moves timers that nobody has claimed. Hints at all of them. `None`: as for a schedule.
     fn touch(&self, keys: Vec<(KeyName, StoreTime)>) -> impl Answer<Vec<Option<Touched>>>;
 
-    /// Deletes at most `limit` timers of a tag that nobody has claimed, also those that are moved
-    /// meanwhile.
+    /// Deletes at most `limit` timers of a tag that nobody has claimed or locked.
     fn cancel_tag(&self, tag: String, limit: u32) -> impl Answer<CancelledTag>;
 
     /// Claims timers that are due and lie in slots that the node owns in these epochs, unless they
@@ -251,9 +278,8 @@ pub trait Store: Send + Sync + 'static {
     /// Looks a key up.
     fn get(&self, key: KeyName) -> impl Answer<Option<Pending>>;
 
-    /// Counts the timers due in each of `bars` intervals of `width` that follow one another.
-    /// Takes time proportional to those.
-    fn histogram(&self, from: StoreTime, width: Duration, bars: u32) -> impl Answer<Vec<u64>>;
+    /// Counts the timers due in each interval. Takes time proportional to those.
+    fn histogram(&self, bars: Bars) -> impl Answer<Vec<u64>>;
 
     /// Returns at most `limit` of the dead timers, the oldest first.
     fn dead(&self, limit: u32) -> impl Answer<Vec<DeadTimer>>;

@@ -20,7 +20,8 @@ use crate::error::Error;
 use crate::store::postgres::link::{Connector, Link};
 use crate::store::postgres::schema::SLOTS;
 use crate::store::{
-    Ack, CancelledTag, Claim, Claims, Hints, KeyName, NewRow, NodeId, Owned, Place, Store, Survey,
+    Ack, Bars, CancelledTag, Claim, Claims, Hints, KeyName, NewRow, NodeId, Owned, Page, Place,
+    Store, Survey,
 };
 use crate::time::StoreTime;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
@@ -172,14 +173,8 @@ impl Store for Postgres {
         Ok(hints)
     }
 
-    async fn load(
-        &self,
-        slots: Vec<u32>,
-        after: Place,
-        before: StoreTime,
-        limit: u32,
-    ) -> Result<Vec<Place>, Error> {
-        window::load(&self.load, slots, after, before, limit).await
+    async fn load(&self, page: Page) -> Result<Vec<Place>, Error> {
+        window::load(&self.load, page).await
     }
 
     async fn schedule(
@@ -214,13 +209,8 @@ impl Store for Postgres {
         timers::get(self.write(), key).await
     }
 
-    async fn histogram(
-        &self,
-        from: StoreTime,
-        width: Duration,
-        bars: u32,
-    ) -> Result<Vec<u64>, Error> {
-        timers::histogram(self.write(), self.first, from, width, bars).await
+    async fn histogram(&self, bars: Bars) -> Result<Vec<u64>, Error> {
+        timers::histogram(self.write(), self.first, bars).await
     }
 
     async fn dead(&self, limit: u32) -> Result<Vec<DeadTimer>, Error> {

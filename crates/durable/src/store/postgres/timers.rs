@@ -2,14 +2,13 @@
 
 use crate::answer::{Cancelled, DeadTimer, Pending, Touched};
 use crate::error::Error;
-use crate::store::KeyName;
-use crate::store::postgres::columns::{Keys, name, slot};
+use crate::store::postgres::columns::{name, names, slot};
 use crate::store::postgres::link::Link;
 use crate::store::postgres::schedule::LOCKED;
 use crate::store::postgres::schema::SLOTS;
+use crate::store::{Bars, KeyName};
 use crate::time::StoreTime;
 use std::collections::HashMap;
-use std::time::Duration;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
@@ -35,8 +34,9 @@ pub(super) async fn cancel(
         SELECT slot, key, o.claim <> 0, t.id IS NOT NULL, g.payload
         FROM input LEFT JOIN gone g USING (slot, key) {SEEN}"
     );
-    let names: Keys = keys.iter().collect();
-    let rows = link.query(&sql, &names.params()).await?;
+    let (slots, names) = names(&keys);
+    let params = [(&slots as _, Type::INT4_ARRAY), (&names as _, Type::TEXT_ARRAY)];
+    let rows = link.query(&sql, &params).await?;
     decide(&keys, &rows, |row| match row.get::<_, Option<Vec<u8>>>(4) {
         Some(payload) => Some(Cancelled::Cancelled(payload)),
         None => missed(row, Cancelled::Running, Cancelled::Unknown),
@@ -61,9 +61,13 @@ pub(super) async fn touch(
     );
     let (keys, dues): (Vec<KeyName>, Vec<StoreTime>) = keys.into_iter().unzip();
     let dues: Vec<i64> = dues.into_iter().map(StoreTime::as_micros).collect();
-    let names: Keys = keys.iter().collect();
-    let [slots, names] = names.params();
-    let rows = link.query(&sql, &[slots, names, (&dues, Type::INT8_ARRAY)]).await?;
+    let (slots, names) = names(&keys);
+    let params = [
+        (&slots as _, Type::INT4_ARRAY),
+        (&names as _, Type::TEXT_ARRAY),
+        (&dues as _, Type::INT8_ARRAY),
+    ];
+    let rows = link.query(&sql, &params).await?;
     decide(&keys, &rows, |row| match row.get(4) {
         true => Some(Touched::Moved),
         false => missed(row, Touched::Running, Touched::Unknown),
@@ -108,26 +112,19 @@ pub(super) async fn get(link: &Link, key: KeyName) -> Result<Option<Pending>, Er
     Ok(row.get::<_, bool>(4).then(|| tell(row)))
 }
 
-pub(super) async fn histogram(
-    link: &Link,
-    first: u32,
-    from: StoreTime,
-    width: Duration,
-    bars: u32,
-) -> Result<Vec<u64>, Error> {
+pub(super) async fn histogram(link: &Link, first: u32, bars: Bars) -> Result<Vec<u64>, Error> {
+    let (from, width, to) = bars.micros();
     let sql = "SELECT (t.due - $3) / $4, count(*) FROM generate_series($1, $2) AS s(slot)
         CROSS JOIN LATERAL (SELECT due FROM tickwheel.timer
             WHERE slot = s.slot AND due >= $3 AND due < $5) t GROUP BY 1";
-    let width = i64::try_from(width.as_micros()).unwrap_or(i64::MAX).max(1);
-    let to = from.as_micros().saturating_add(width.saturating_mul(i64::from(bars)));
     let params = [
         (&slot(first) as _, Type::INT4),
         (&slot(first + SLOTS - 1) as _, Type::INT4),
-        (&from.as_micros() as _, Type::INT8),
+        (&from as _, Type::INT8),
         (&width as _, Type::INT8),
         (&to as _, Type::INT8),
     ];
-    let mut counts = vec![0; bars as usize];
+    let mut counts = vec![0; bars.count as usize];
     for row in link.query(sql, &params).await? {
         let bar = usize::try_from(row.get::<_, i64>(0)).ok();
         if let Some(count) = bar.and_then(|bar| counts.get_mut(bar)) {

@@ -10,7 +10,8 @@ use crate::durable::Durable;
 use crate::error::Error;
 use crate::store::sqlite::thread::{State, Thread};
 use crate::store::{
-    Ack, CancelledTag, Claim, Claims, Hints, KeyName, NewRow, NodeId, Owned, Place, Store, Survey,
+    Ack, Bars, CancelledTag, Claim, Claims, Hints, KeyName, NewRow, NodeId, Owned, Page, Place,
+    Store, Survey,
 };
 use crate::time::StoreTime;
 use rusqlite::Connection;
@@ -143,14 +144,8 @@ impl Store for Sqlite {
             .await
     }
 
-    async fn load(
-        &self,
-        _: Vec<u32>,
-        after: Place,
-        before: StoreTime,
-        limit: u32,
-    ) -> Result<Vec<Place>, Error> {
-        self.call(move |file, _| timers::load(file, after, before, limit)).await
+    async fn load(&self, page: Page) -> Result<Vec<Place>, Error> {
+        self.call(move |file, _| timers::load(file, &page)).await
     }
 
     async fn schedule(
@@ -221,13 +216,8 @@ impl Store for Sqlite {
         self.call(move |file, _| timers::get(file, &key.key)).await
     }
 
-    async fn histogram(
-        &self,
-        from: StoreTime,
-        width: Duration,
-        bars: u32,
-    ) -> Result<Vec<u64>, Error> {
-        self.call(move |file, _| timers::histogram(file, from, width, bars)).await
+    async fn histogram(&self, bars: Bars) -> Result<Vec<u64>, Error> {
+        self.call(move |file, _| timers::histogram(file, bars)).await
     }
 
     async fn dead(&self, limit: u32) -> Result<Vec<DeadTimer>, Error> {
