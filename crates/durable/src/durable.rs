@@ -98,8 +98,8 @@ impl<S: Store> Durable<S> {
     /// order.
     ///
     /// # Errors
-    /// As for [`schedule`](Self::schedule). Batches before the one that failed are committed; a bad
-    /// entry is found before anything is.
+    /// As for [`schedule`](Self::schedule). Batches before the one that failed are committed, and
+    /// of that one what nobody had locked; a bad entry is found before anything is.
     pub async fn schedule_many(&self, entries: Vec<Entry>) -> Result<Vec<Scheduled>, Error> {
         self.check_open()?;
         let rows = entries.into_iter().map(|entry| self.row(entry));

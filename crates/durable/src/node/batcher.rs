@@ -139,7 +139,10 @@ where
             break;
         }
         timer.sleep(pause).await.map_err(|_| Error::Closed)?;
-        let mut news = call(open).await?.into_iter();
+        // What has an answer was done.
+        let partly = answers.iter().any(Option::is_some);
+        let lost = |error| if partly { Error::uncertain(error) } else { error };
+        let mut news = call(open).await.map_err(lost)?.into_iter();
         let open = answers.iter_mut().filter(|answer| answer.is_none());
         open.for_each(|answer| *answer = news.next().flatten());
     }
