@@ -1,6 +1,9 @@
-//! A timer for services that hold from thousands to tens of millions of timeouts, nearly all of
-//! which are cancelled or extended before they expire: a hierarchical timing wheel driven by a
-//! delay queue.
+//! Timers for services that hold thousands to tens of millions of timeouts, most of which are
+//! cancelled or extended before they expire.
+//!
+//! A [`Timer`] is a hierarchical timing wheel driven by a delay queue, the design of Apache
+//! Kafka's timer. Any thread may add, cancel and extend timers. A background thread expires them,
+//! or your event loop, or a future on your async runtime.
 //!
 //! ```
 //! use std::{sync::mpsc, time::Duration};
@@ -22,22 +25,21 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # Which part for what
+//! # Which part to use
 //! | you have | use |
 //! |---|---|
 //! | a request that may never be answered | [`Timer`] |
 //! | sessions, cache entries, members: one deadline for each key | [`KeyedTimer`] |
 //! | work to do at intervals | [`Periodic`] |
-//! | locks or registrations in a store that lapse unless renewed | [`Leases`] |
+//! | locks or registrations that lapse unless renewed | [`Leases`] |
 //! | async code that waits | [`Timer::sleep`], [`Timer::timeout`], [`Timer::interval`] |
-//! | requests that wait for an event, but only for a limited time | [`Purgatory`] |
-//! | hyper's servers and clients, with their time limits | [`Timer`] with the feature `hyper` |
-//! | one thread with its own loop and its own notion of time | [`LocalTimer`] |
+//! | requests that wait for an event, for a limited time | [`Purgatory`] |
+//! | hyper's time limits (feature `hyper`) | [`Timer`] |
+//! | one thread with its own loop and its own count of time | [`LocalTimer`] |
 //!
-//! All but `LocalTimer` are built on a [`Timer`], and any number of them share one. **[The
-//! guide](guide) shows each of them**, how to drive and test them, and what belongs in your own
-//! code. It includes pages on [the purgatory](guide::purgatory), on [runtimes, pools and
-//! servers](guide::runtimes), and on [coming from another timer](guide::migrating).
+//! All but `LocalTimer` run on a [`Timer`], and any number of them can share one. **[The
+//! guide](guide) shows each with an example**, and has pages for users of other timers, runtimes
+//! and purgatories.
 //!
 //! | choose | by |
 //! |---|---|
@@ -46,70 +48,61 @@
 //! | what a task is: a closure or your own type | [`executor`]; your own type needs no allocation |
 //! | the clock: the system's, or virtual time in tests | [`clock`], with a [`ManualClock`] |
 //!
+//! # How a timer ends
+//! | by | its task goes to |
+//! |---|---|
+//! | expiring | the [`executor`]; by default it runs on the thread that drives the timer |
+//! | [`Timeout::cancel`] | the caller |
+//! | [`Timer::shutdown`] | the caller, with its deadline |
+//! | dropping the [last clone](Timer#the-last-clone) | nobody: it is dropped, with a warning |
+//!
 //! # Guarantees
-//! - **Never early.** A task is handed over at or after its exact deadline, with any tick; with a
-//!   reaper less than a tick later, plus the time that waking and running take.
-//! - **Never lost, never twice.** Every timer that was added ends exactly once: cancelled, handed
-//!   to the executor, or returned by [`Timer::shutdown`]. Without a `shutdown`, pending tasks are
-//!   dropped with the [last clone](Timer#the-last-clone) of their timer, and a warning reports it.
-//!   What cannot be added, and what an executor refuses, is returned to you.
-//! - **One winner.** Of all cancels and the expiry one wins, and [`Timeout::cancel`] says which.
-//!   Inside its own task a timer has already expired.
+//! - **Never early.** A task is handed over at or after its exact deadline, whatever the tick. A
+//!   reaper (the timer's own thread) hands it over less than one tick later, plus the time to wake
+//!   up and to run the tasks ahead of it.
+//! - **Never lost, never twice.** Each timer ends in exactly one of the four ways above. A task
+//!   that cannot be added is in the error; one that an executor refuses goes to [`on_refused`], or
+//!   is dropped with a warning.
+//! - **One winner.** When cancels and the expiry race, exactly one wins, and [`Timeout::cancel`]
+//!   tells each caller the outcome. A task that cancels its own timer is told `Expired`.
 //! - **Handles never alias.** A handle may be kept forever; it never refers to another timer.
-//! - **No task runs under a lock**, nor does an executor, a hook, a waker, an operation, a store of
-//!   leases, or the `Drop` of any of them. So a task may add, cancel, shut down, or drop the last
-//!   timer. What does run under a lock says so: a key's `Eq`, here and there its `Clone` and
-//!   `Drop`, and what looks at a task in its place, such as [`KeyedTimer::with`].
-//! - **A panic stays in its task.** It is counted (in [`Stats::panicked`], that of an operation in
-//!   [`PurgatoryStats::panicked`]) and reported. The reaper continues, whatever the panic carries,
-//!   and even if the report panics. A timer may be used in and after a `catch_unwind`.
-//! - **No stalls.** No call takes time proportional to the number of timers while it holds a lock:
-//!   buckets are flushed in batches of 128, and growing a shard copies at most its first 32 KiB of
-//!   entries, and a record of 48 bytes for each further chunk. Keys are the exception: a
-//!   [`KeyedTimer`] or a [`Purgatory`] rebuilds the table of one shard under its lock when the
-//!   number of its keys has doubled.
-//! - **The reaper is not starved.** No lock that it shares with adders yields the processor. If a
-//!   thread that waits for a core holds a shard, the reaper serves the other shards first.
-//! - **Idle costs nothing.** There is no periodic wake-up, however many timers wait.
-//! - **Cancelled timers leave little behind.** Their task is returned at once. What remains of each
-//!   takes 12 to 64 bytes. Each call takes a few of these remains away once a shard has more of
-//!   them than of live timers, and 256 besides. When fifteen sixteenths of a chunk of up to 1,024
-//!   entries are vacant, all of it is freed but its live entries and a record of 48 bytes. So live
-//!   timers keep at most about sixteen times their own memory, and half a percent of what there was
-//!   at the peak. In shapes made for the worst it was up to twelve times, with keys and with
-//!   operations seven; when one in 64 lived on, or fewer, twice, thrice and seven times.
-//! - **Any delay is valid**, from zero to [`Duration::MAX`](std::time::Duration::MAX): no panic, no
-//!   overflow.
+//! - **No task runs under a lock**, nor does an executor, hook, waker, operation or lease store, or
+//!   the `Drop` of any of them. A task may add, cancel, shut down, or drop the last timer. Three
+//!   things do run under a lock, and their documentation says so: a key's `Eq`, in some types its
+//!   `Clone` and `Drop`, and code that looks at a task in place, as in [`KeyedTimer::with`].
+//! - **A panic stays in its task.** It is counted ([`Stats::panicked`]; an operation's in
+//!   [`PurgatoryStats::panicked`]) and reported. The reaper continues even if dropping the panic's
+//!   payload, or reporting it, panics too. A timer can be used in and after a `catch_unwind`.
+//! - **No stalls.** No call holds a lock for a time proportional to the number of timers. Tables of
+//!   keys are the exception: they double under a lock, one shard at a time.
+//! - **The reaper is not starved.** The locks that it shares with adding threads never yield the
+//!   processor. If the holder of a shard waits for a core, the reaper serves other shards first.
+//! - **Idle costs nothing.** There is no periodic wake-up, however many timers are pending.
+//! - **Cancelled timers free their memory.** `cancel` returns the task at once; later calls sweep
+//!   out what it leaves in a bucket, 12 to 64 bytes. After a burst, the live timers keep at most
+//!   about sixteen times their own memory, and half a percent of the peak.
+//! - **Any delay is valid**, from zero to [`Duration::MAX`](std::time::Duration::MAX), without
+//!   panic or overflow.
 //! - **No `unsafe`** in this crate.
 //!
 //! # Trade-offs
-//! - Deadlines are rounded up to a tick, by default one millisecond: on average a timer expires
-//!   half a tick late. A finer tick costs a wake-up for each bucket that is due.
-//! - The tick is a promise about the timer, not about the scheduler. If every core is busy, the
-//!   reaper waits for one like any other thread, and timers are late by that wait. See the guide's
-//!   section on [busy cores](guide#busy-cores).
-//! - Timers of the same tick expire in no promised order; different ticks keep their order. There
-//!   are two exceptions. Timers whose deadline had passed when they were added come first, and the
-//!   timers of a shard that another thread is using come after those of other shards. With a
-//!   [`ManualClock`] or a single shard the second does not happen.
-//! - Each adding thread has its own shards, so even an empty timer takes some tens of kilobytes.
-//!   One timer for the whole service is better than many. A dropped timer leaves about a kilobyte
-//!   per shard, which the next timer with the same type of task reuses.
-//! - It has neither calendars nor persistence. What must survive a restart belongs in a database.
-//!
-//! # Implementation
-//! A [`Timer`] is divided into shards; each is a complete single-threaded wheel behind one lock,
-//! and a thread adds to its own. Entries lie in a slab; the buckets of the wheels hold references
-//! of 12 bytes. The shards share one delay queue, a binary heap of bucket expirations. Advancing
-//! the clock polls the due buckets and flushes them in batches: due timers go to the executor, the
-//! others to a finer wheel (Varghese & Lauck 1987; Apache Kafka's timer). [`LocalTimer`] is one
-//! such shard without the lock. `docs/ARCHITECTURE.md` in the repository has the details.
+//! - Deadlines are rounded up to a tick, by default one millisecond, so timers are half a tick late
+//!   on average. A finer tick costs a wake-up for each due bucket. On [busy
+//!   cores](guide#busy-cores) the reaper waits for its turn like any other thread.
+//! - Timers expire tick by tick; within a tick the order is unspecified. Overdue timers come
+//!   first, and those of a busy shard last: see [`advance_clock`].
+//! - An empty timer takes some tens of kilobytes, and a dropped one leaves about a kilobyte per
+//!   shard for the next timer with the same type of task: prefer one timer for the whole service.
+//! - Calendars and persistence are out of scope.
 //!
 //! # Features
-//! - `tracing` (default): reports panicking and refused tasks, tasks that were dropped with their
-//!   timer, leases that were not renewed, and the start and stop of the reaper, as events.
+//! - `tracing` (default): reports panics, refused and dropped tasks, failed renewals of leases, and
+//!   the start and stop of the reaper, as events.
 //! - `hyper`: implements `hyper::rt::Timer` for [`Timer`].
 //! - `stream`: implements `futures_core::Stream` for [`Interval`](future::Interval).
+//!
+//! The repository's `docs/` describe the [platforms](guide#platforms), the implementation
+//! (`ARCHITECTURE.md`), and the tests that hold each guarantee (`GUARANTEES.md`).
 //!
 //! [`Purgatory`]: purgatory::Purgatory
 //! [`PurgatoryStats::panicked`]: purgatory::PurgatoryStats::panicked
@@ -121,6 +114,7 @@
 //! [`advance_clock`]: Timer::advance_clock
 //! [`drive`]: Timer::drive
 //! [`executor`]: TimerBuilder::executor
+//! [`on_refused`]: TimerBuilder::on_refused
 //! [`clock`]: TimerBuilder::clock
 
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! The pages' links and paths lead somewhere.
+//! The links of pages and of the documentation lead to files and headings.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,55 +11,49 @@ fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Returns all files and folders of the repository, from its root, except build outputs.
-fn tree() -> Vec<PathBuf> {
+/// Returns all files of the repository that end with `.` and `extension`, except build outputs
+/// and what is in `tests`, such as the frames of pages.
+fn files(extension: &str) -> Vec<PathBuf> {
     let (mut found, mut folders) = (Vec::new(), vec![root().to_owned()]);
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(&folder).expect("a folder") {
-            let entry = entry.expect("a readable folder");
-            let (path, name) = (entry.path(), entry.file_name());
-            let name = name.to_string_lossy();
-            if path.is_dir() && !name.starts_with("target") && name != ".git" {
-                folders.push(path.clone());
+            let path = entry.expect("a readable folder").path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            if path.is_dir() && !name.starts_with("target") && name != ".git" && name != "tests" {
+                folders.push(path);
+            } else if path.extension().is_some_and(|it| it == extension) {
+                found.push(path);
             }
-            found.push(path.strip_prefix(root()).expect("it is below").to_owned());
         }
     }
     found
 }
 
-/// Returns all pages, except those that belong to a single example.
-fn pages() -> Vec<PathBuf> {
-    let docs = fs::read_dir(root().join("docs")).expect("a folder");
-    let docs = docs.map(|entry| entry.expect("a readable folder").path());
-    let mut pages: Vec<_> =
-        docs.filter(|path| path.extension().is_some_and(|e| e == "md")).collect();
-    pages.extend(["README.md", "CONTRIBUTING.md", "SECURITY.md"].map(|name| root().join(name)));
-    // Not in the package, whose links are looked at as well (.ci/package).
-    pages.extend(Some(root().join("examples/services/README.md")).filter(|page| page.exists()));
-    pages
-}
-
-/// Returns a page without its blocks of code.
-fn prose(text: &str) -> String {
-    text.split("```").step_by(2).collect()
-}
-
 /// Returns the targets of a page's links: `[text](target)`, and `[label]: target` for all links of
-/// that label.
+/// that label. Blocks of code have none.
 fn targets(text: &str) -> Vec<String> {
-    let prose = prose(text);
+    let prose: String = text.split("```").step_by(2).collect();
     let inline = prose.split("](").skip(1).filter_map(|link| link.split_once(')')).map(|it| it.0);
     let defined = prose.lines().filter_map(|line| line.strip_prefix('[')?.split_once("]: "));
-    inline.chain(defined.map(|it| it.1)).map(str::to_owned).collect()
+    let all = inline.chain(defined.map(|it| it.1));
+    all.filter(|target| !target.starts_with("http")).map(str::to_owned).collect()
+}
+
+/// Returns the anchors of a page's headings, as links name them.
+fn anchors(text: &str) -> impl Iterator<Item = String> {
+    text.lines().filter(|line| line.starts_with('#')).map(|heading| {
+        let text = heading.trim_start_matches('#').trim().to_lowercase();
+        let kept = text.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+        kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+    })
 }
 
 #[test]
 fn links_lead_somewhere() {
     let mut checked = 0;
-    for page in pages() {
-        for target in targets(&read(&page)).iter().filter(|target| !target.starts_with("http")) {
-            let (file, heading) = target.split_once('#').unwrap_or((target, ""));
+    for page in files("md") {
+        for target in targets(&read(&page)) {
+            let (file, heading) = target.split_once('#').unwrap_or((&target, ""));
             let folder = page.parent().expect("a page is in a folder");
             let file = if file.is_empty() { page.clone() } else { folder.join(file) };
             assert!(file.exists(), "{}: {target}", page.display());
@@ -81,12 +75,10 @@ fn documentation(source: &str) -> String {
 /// rustdoc looks for the items that links name, but not for the headings.
 #[test]
 fn links_in_the_source_lead_to_headings() {
-    let (tree, mut checked) = (tree(), 0);
-    let is_source = |path: &&PathBuf| path.starts_with("src") && path.extension().is_some();
-    for path in tree.iter().filter(is_source) {
-        let links = targets(&documentation(&read(&root().join(path))));
-        let links = links.iter().filter(|link| !link.starts_with("http"));
-        for (item, heading) in links.filter_map(|link| link.split_once('#')) {
+    let mut checked = 0;
+    for path in files("rs").iter().filter(|path| path.starts_with(root().join("src"))) {
+        let links = targets(&documentation(&read(path)));
+        for (item, heading) in links.iter().filter_map(|link| link.split_once('#')) {
             let text = match item.trim_start_matches("crate::") {
                 "crate" => documentation(&read(&root().join("src/lib.rs"))),
                 "Timer" => documentation(&read(&root().join("src/timer/mod.rs"))),
@@ -105,68 +97,16 @@ fn links_in_the_source_lead_to_headings() {
 
 #[test]
 fn the_readme_leads_to_every_page() {
-    let links = targets(&read(&root().join("README.md")));
-    for page in tree().iter().filter(|path| path.starts_with("docs")) {
-        let page = page.to_string_lossy();
-        assert!(!page.ends_with(".md") || links.iter().any(|link| **link == *page), "{page}");
+    let readme = root().join("README.md");
+    let links: Vec<_> = targets(&read(&readme)).iter().map(|link| root().join(link)).collect();
+    for page in files("md").iter().filter(|page| page.starts_with(root().join("docs"))) {
+        assert!(links.contains(page), "{}", page.display());
     }
 }
 
-/// Returns the anchors of a page's headings, as links name them.
-fn anchors(text: &str) -> impl Iterator<Item = String> {
-    text.lines().filter(|line| line.starts_with('#')).map(|heading| {
-        let text = heading.trim_start_matches('#').trim().to_lowercase();
-        let kept = text.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
-        kept.map(|c| if c == ' ' { '-' } else { c }).collect()
-    })
-}
-
-/// Returns the words in a page's code that name a file, or a folder at the root; `tests/models.rs`,
-/// `.ci/run`, `model.rs`.
-fn named_paths<'a>(text: &'a str, tree: &'a [PathBuf]) -> impl Iterator<Item = &'a str> {
-    let is_top = |name: &str| tree.iter().any(|path| path == Path::new(name));
-    let is_path = move |word: &&str| {
-        let known = [".rs", ".md", ".toml", ".svg"].iter().any(|end| word.ends_with(end));
-        known || word.split_once('/').is_some_and(|(first, _)| is_top(first))
-    };
-    let spans = text.split('`').skip(1).step_by(2).flat_map(str::split_whitespace);
-    spans.filter(is_path).filter(|word| !word.contains(['*', '<', '{', '(']))
-}
-
-/// Returns whether there is such a file or folder. A path that does not begin at the root, a mere
-/// name for example, may be in any folder.
-fn exists(path: &str, tree: &[PathBuf]) -> bool {
-    let path = Path::new(path.trim_end_matches('/'));
-    let first = path.components().next().map(|first| Path::new(first.as_os_str()));
-    let is_whole = path.components().count() > 1 && tree.iter().any(|file| Some(&**file) == first);
-    tree.iter().any(|file| file == path || (!is_whole && file.ends_with(path)))
-}
-
 #[test]
-fn paths_name_what_is_there() {
-    let (tree, mut missing, mut checked) = (tree(), Vec::new(), 0);
-    for page in pages() {
-        for path in named_paths(&read(&page).replace("```", "`"), &tree) {
-            missing.extend((!exists(path, &tree)).then(|| format!("{}: {path}", page.display())));
-            checked += 1;
-        }
-    }
-    assert!(missing.is_empty(), "{missing:#?}");
-    assert!(checked > 40, "only {checked} paths were found");
-}
-
-#[test]
-fn the_reader_of_paths_sees_them_all() {
-    let tree = ["tests", "tests/a", "tests/a/main.rs", "README.md"].map(PathBuf::from);
-    let text =
-        "`tests/a.rs` and `cargo run tests/a/`, `x/y`, `a::b`, `b.rs`; tests/c.rs, `read me`";
-    assert_eq!(named_paths(text, &tree).collect::<Vec<_>>(), ["tests/a.rs", "tests/a/", "b.rs"]);
-    let there = ["tests/a", "tests/a/", "tests/a/main.rs", "a/main.rs", "main.rs", "README.md"];
-    assert!(there.iter().all(|path| exists(path, &tree)));
-    let nowhere = ["tests/a.rs", "tests/main.rs", "b/main.rs", "b.rs", "ain.rs"];
-    assert!(!nowhere.iter().any(|path| exists(path, &tree)));
+fn the_readers_see_what_is_there() {
     assert_eq!(anchors("# A b\n## C: `d`!\ntext").collect::<Vec<_>>(), ["a-b", "c-d"]);
-    assert_eq!(prose("a ```b``` c"), "a  c");
     assert_eq!(documentation("//! # a\nb\n  ///\n  /// c\n// d"), "# a\n\nc\n");
-    assert_eq!(targets("[a](b#c) d [e]\n[e]: f.md"), ["b#c", "f.md"]);
+    assert_eq!(targets("[a](b#c) ```[x](y)``` [e]\n[e]: f.md\n[g](https://h)"), ["b#c", "f.md"]);
 }

@@ -95,8 +95,8 @@ where
 {
     /// Creates a keyed timer without keys. `expired` is called with each key and task that expires,
     /// by the executor of [`Timer::closures`]; to run closures, pass `|_, task: Task| task.run()`.
-    /// `expired` must not own a clone of the keyed timer: then neither would ever be dropped. If it
-    /// needs the owner of the keyed timer, give it a `Weak` made by [`Arc::new_cyclic`].
+    /// `expired` must not own a clone of the keyed timer, which would keep both alive forever. If
+    /// it needs the owner of the keyed timer, give it a `Weak` made by [`Arc::new_cyclic`].
     pub fn new<U: Send + 'static>(
         timer: &Timer<U>,
         expired: impl Fn(K, T) + Send + Sync + 'static,

@@ -51,8 +51,8 @@ use std::sync::Arc;
 ///
 /// The keys lie in shards: at least 8 for each hardware thread, and at most 4096. Each shard's
 /// table of keys is rebuilt, under the shard's lock, when its keys have doubled or have become few.
-/// A rebuild takes time proportional to the keys in the shard. So the times that the methods
-/// promise hold on average; a call that triggers a rebuild takes longer.
+/// A rebuild takes time proportional to the keys in the shard. The documented times are averages:
+/// a call that triggers a rebuild takes longer.
 ///
 /// A purgatory keeps its timer alive. Clones share one purgatory; an operation that holds a clone
 /// keeps it alive. Dropping the last clone drops the pending operations without calling their code;

@@ -138,7 +138,7 @@ impl<T: Send + 'static> Timer<T> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// A future is no task either; nobody would poll it:
+    /// A future is rejected too, because the timer does not poll futures:
     ///
     /// ```compile_fail,E0277
     /// # use std::time::Duration;
@@ -186,7 +186,8 @@ impl<T: Send + 'static> Timer<T> {
     ///
     /// Tasks are handed to the executor on this thread, ordered by the tick of their deadline.
     /// There are two exceptions: timers whose deadline had passed when they were added come first,
-    /// in no promised order, and the timers of a shard that another thread is using come last.
+    /// in no promised order, and the timers of a shard that another thread is using come last. The
+    /// second needs several shards and a real clock.
     /// Timers that become due during the call are left to the next one, unless timers must be moved
     /// to a finer wheel meanwhile; then they may expire in this call.
     ///
@@ -263,8 +264,8 @@ impl<T: Send + 'static> Timer<T> {
     /// the moment at which it was built.
     ///
     /// Every timer that was added was cancelled, or has been handed to the executor, or is in this
-    /// list. The executor keeps the tasks that it already has. Whatever is built on the timer also
-    /// refuses and expires nothing from now on:
+    /// list. The executor keeps the tasks that it already has. From now on, everything built on
+    /// this timer refuses new work and expires nothing:
     /// - Futures end with an error: their wakers are in the list, and are woken when it is run or
     ///   dropped.
     /// - A [series](crate::periodic) ends, and [leases](crate::lease::Leases) are reported lost,

@@ -168,14 +168,6 @@ fn no_lock_yields_the_processor_but_where_it_is_known() {
     }
 }
 
-#[test]
-fn the_changelog_tells_of_this_version() {
-    let changelog = read(&root().join("CHANGELOG.md"));
-    let version = env!("CARGO_PKG_VERSION");
-    let heading = |line: &str| line.starts_with("## ") && line.contains(version);
-    assert!(changelog.lines().any(heading), "no heading for {version}");
-}
-
 /// Returns the items that a text does not name outside of its imports.
 fn unnamed<'a>(items: &'a [String], text: &str) -> Vec<&'a str> {
     let lines = code(text).map(|(_, line)| without_comment(line));

@@ -4,11 +4,19 @@ use crate::contender::Contender;
 use crate::contenders::{BTree, LazyHeap, Tickwheel, TokioDelayQueue};
 use crate::work;
 use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
 use std::error::Error;
 use std::path::Path;
 
 const COUNTS: [u64; 4] = [10_000, 100_000, 1_000_000, 10_000_000];
-const COLORS: [RGBColor; 4] = [BLUE, RED, BLACK, MAGENTA];
+/// They are seen on a white page and on a dark one; the background is the page's.
+const COLORS: [RGBColor; 4] = [
+    RGBColor(0x2f, 0x81, 0xf7),
+    RGBColor(0x2e, 0x9e, 0x4f),
+    RGBColor(0x7d, 0x85, 0x90),
+    RGBColor(0xd9, 0x62, 0x0f),
+];
+const GREY: RGBColor = RGBColor(0x6e, 0x77, 0x81);
 
 /// One contender: for each number of timers what it costs to add and expire one, and to add and
 /// cancel one, in nanoseconds.
@@ -27,10 +35,9 @@ pub fn draw(path: &Path) -> Result<(), Box<dyn Error>> {
         measure::<BTree>("btree"),
     ];
     let area = SVGBackend::new(path, (1_000, 420)).into_drawing_area();
-    area.fill(&WHITE)?;
     let halves = area.split_evenly((1, 2));
-    chart(&halves[0], "add + expire", &curves, |curve| &curve.expire)?;
-    chart(&halves[1], "add + cancel the oldest", &curves, |curve| &curve.churn)?;
+    chart(&halves[0], "add + cancel the oldest", &curves, |curve| &curve.churn)?;
+    chart(&halves[1], "add + expire", &curves, |curve| &curve.expire)?;
     area.present()?;
     Ok(())
 }
@@ -64,8 +71,9 @@ fn chart<'a>(
     points: impl Fn(&'a Curve) -> &'a Vec<(f64, f64)>,
 ) -> Result<(), Box<dyn Error>> {
     let mut chart = ChartBuilder::on(area)
-        .caption(format!("{title}, ns per timer"), ("sans-serif", 18))
+        .caption(format!("{title}, ns per timer"), ("sans-serif", 20).with_color(GREY))
         .margin(12)
+        .margin_right(94)
         .x_label_area_size(36)
         .y_label_area_size(52)
         .build_cartesian_2d((1e4..1e7).log_scale(), (10.0..2_000.0).log_scale())?;
@@ -78,20 +86,25 @@ fn chart<'a>(
         })
         .y_label_formatter(&|ns| format!("{ns}"))
         .light_line_style(TRANSPARENT)
+        .bold_line_style(GREY.mix(0.25))
+        .axis_style(GREY)
+        .label_style(("sans-serif", 15).with_color(GREY))
         .draw()?;
     for (curve, color) in curves.iter().zip(COLORS) {
         let points = points(curve);
-        chart
-            .draw_series(LineSeries::new(points.iter().copied(), color.stroke_width(2)))?
-            .label(curve.who)
-            .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], color));
+        chart.draw_series(LineSeries::new(points.iter().copied(), color.stroke_width(2)))?;
         chart.draw_series(points.iter().map(|point| Circle::new(*point, 3, color.filled())))?;
     }
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::UpperMiddle)
-        .border_style(BLACK)
-        .background_style(WHITE)
-        .draw()?;
+    // The names stand at the ends of the curves, none over another.
+    let end = |curve| chart.backend_coord(&points(curve)[COUNTS.len() - 1]);
+    let mut ends: Vec<_> = curves.iter().zip(COLORS).map(|(it, c)| (end(it), it.who, c)).collect();
+    ends.sort_by_key(|((_, y), ..)| *y);
+    let (left, mut free) = (area.get_pixel_range().0.start, 0);
+    for ((x, y), who, color) in ends {
+        let at = (x - left + 8, y.max(free));
+        free = at.1 + 15;
+        let style = TextStyle::from(("sans-serif", 15)).color(&color);
+        area.draw_text(who, &style.pos(Pos::new(HPos::Left, VPos::Center)), at)?;
+    }
     Ok(())
 }

@@ -69,7 +69,9 @@ impl<O: OpenStore> DurableBuilder<O> {
 
     /// Sets after how many attempts a timer is given up: 20 by default, at least one. An attempt
     /// that ended in a crash of the process counts once the timer was in three: after those it runs
-    /// alone, so that the crash is its own.
+    /// alone, so that the crash is its own. It does so again, and is given up, only once the
+    /// process has lived without it for twelve leases, and twice as long after each such crash, up
+    /// to 192 leases: where the process goes down sooner it is not the timer.
     pub fn max_attempts(mut self, max_attempts: u32) -> Self {
         self.options.max_attempts = max_attempts.max(1);
         self

@@ -4,12 +4,12 @@ use crate::answer::{Cancelled, DeadTimer, Pending, Scheduled, Touched};
 use crate::entry::{Entry, When, check_name};
 use crate::error::Error;
 use crate::hash::hash;
-use crate::node::batcher::{BATCH, Batcher};
+use crate::node::batcher::{BATCH, Batcher, is_locked, look_again, looks};
 use crate::node::counters::Stats;
 use crate::node::options::Options;
 use crate::node::runner::{Handler, Runner};
 use crate::node::{Node, acker, claimer, draw, loader, membership, suspects};
-use crate::store::{KeyName, NewRow, NodeId, Place, Store};
+use crate::store::{Bars, KeyName, NewRow, NodeId, Place, Store};
 use crate::time::StoreTime;
 use std::fmt;
 use std::ops::Range;
@@ -93,12 +93,13 @@ impl<S: Store> Durable<S> {
         self.schedule_row(self.row(entry)?).await
     }
 
-    /// Schedules many timers, in batches of 1,000, each committed as one. Of entries with the same
-    /// key the last one counts. The answers are in order.
+    /// Schedules many timers, in batches of 1,000, each committed as one but for keys that another
+    /// transaction has locked. Of entries with the same key the last one counts. The answers are in
+    /// order.
     ///
     /// # Errors
-    /// As for [`schedule`](Self::schedule). Batches before the one that failed are committed; a bad
-    /// entry is found before anything is.
+    /// As for [`schedule`](Self::schedule). Batches before the one that failed are committed, and
+    /// of that one what nobody had locked; a bad entry is found before anything is.
     pub async fn schedule_many(&self, entries: Vec<Entry>) -> Result<Vec<Scheduled>, Error> {
         self.check_open()?;
         let rows = entries.into_iter().map(|entry| self.row(entry));
@@ -109,13 +110,13 @@ impl<S: Store> Durable<S> {
         for row in rows {
             let again = row.key.as_ref().is_some_and(|key| !keys.insert(key.clone()));
             if batch.len() == BATCH || again {
-                answers.extend(schedule(&self.inner.node, std::mem::take(&mut batch)).await?);
+                answers.extend(self.schedule_batch(std::mem::take(&mut batch)).await?);
                 keys.clear();
                 keys.extend(row.key.clone());
             }
             batch.push(row);
         }
-        answers.extend(schedule(&self.inner.node, batch).await?);
+        answers.extend(self.schedule_batch(batch).await?);
         Ok(answers)
     }
 
@@ -151,12 +152,19 @@ impl<S: Store> Durable<S> {
         check_name(tag)?;
         self.check_open()?;
         let mut all = 0;
+        let Node { store, counters, timer, .. } = &*self.inner.node;
+        let mut pauses = looks();
         loop {
-            let some = self.inner.node.store.cancel_tag(tag.to_owned(), BATCH as u32).await?;
+            let some = store.cancel_tag(tag.to_owned(), BATCH as u32).await?;
             all += some.count;
-            self.inner.node.counters.cancelled.add(some.count as usize);
+            counters.cancelled.add(some.count as usize);
             if !some.more {
                 return Ok(all);
+            } else if some.count > 0 {
+                pauses = looks();
+            } else {
+                let pause = pauses.next().ok_or_else(is_locked)?;
+                timer.sleep(pause).await.map_err(|_| Error::Closed)?;
             }
         }
     }
@@ -176,9 +184,9 @@ impl<S: Store> Durable<S> {
     /// [`Error::Unavailable`].
     pub async fn histogram(&self, range: Range<SystemTime>, bars: u32) -> Result<Vec<u64>, Error> {
         let (from, to) = (StoreTime::from(range.start), StoreTime::from(range.end));
-        let bars = bars.clamp(1, 10_000);
-        let width = (to.since(from) / bars).max(Duration::from_micros(1));
-        self.inner.node.store.histogram(from, width, bars).await
+        let count = bars.clamp(1, 10_000);
+        let width = (to.since(from) / count).max(Duration::from_micros(1));
+        self.inner.node.store.histogram(Bars { from, width, count }).await
     }
 
     /// Returns timers that were given up, the oldest first, at most `limit`.
@@ -222,7 +230,7 @@ impl<S: Store> Durable<S> {
             leases_lost: counters.leases_lost.get(),
             lateness: counters.lateness.get(),
             near: window.near() as u64,
-            ready: window.ready() as u64,
+            ready: window.ready.len() as u64,
             in_flight: slots.in_flight(),
             slots: slots.len() as u64,
         }
@@ -241,7 +249,9 @@ impl<S: Store> Durable<S> {
     /// Schedules rows of which no two have the same key.
     pub(crate) async fn schedule_batch(&self, rows: Vec<NewRow>) -> Result<Vec<Scheduled>, Error> {
         self.check_open()?;
-        schedule(&self.inner.node, rows).await
+        let node = &self.inner.node;
+        let answers = schedule(node, rows.clone()).await?;
+        look_again(&node.timer, |rows| schedule(node, rows), rows, answers).await
     }
 
     pub(crate) fn row(&self, entry: Entry) -> Result<NewRow, Error> {
@@ -270,18 +280,18 @@ type Batchers = (
 );
 
 fn batchers<S: Store>(node: &Arc<Node<S>>, tasks: &mut JoinSet<()>) -> Batchers {
-    let shared = Arc::clone(node);
-    let schedules = Batcher::spawn(tasks, move |rows| {
+    let (timer, shared) = (&node.timer, Arc::clone(node));
+    let schedules = Batcher::spawn(tasks, timer, move |rows| {
         let node = Arc::clone(&shared);
         async move { schedule(&node, rows).await }
     });
     let shared = Arc::clone(node);
-    let cancels = Batcher::spawn(tasks, move |keys| {
+    let cancels = Batcher::spawn(tasks, timer, move |keys| {
         let node = Arc::clone(&shared);
         async move { node.store.cancel(keys).await }
     });
     let shared = Arc::clone(node);
-    let touches = Batcher::spawn(tasks, move |keys| {
+    let touches = Batcher::spawn(tasks, timer, move |keys| {
         let node = Arc::clone(&shared);
         async move { node.store.touch(keys).await }
     });
@@ -290,12 +300,17 @@ fn batchers<S: Store>(node: &Arc<Node<S>>, tasks: &mut JoinSet<()>) -> Batchers 
 
 /// Schedules a batch, and notes what of it is near.
 #[tracing::instrument(level = "debug", skip_all, fields(rows = rows.len()))]
-async fn schedule<S: Store>(node: &Node<S>, rows: Vec<NewRow>) -> Result<Vec<Scheduled>, Error> {
+async fn schedule<S: Store>(
+    node: &Node<S>,
+    rows: Vec<NewRow>,
+) -> Result<Vec<Option<Scheduled>>, Error> {
     let places: Vec<Place> = rows.iter().map(|row| row.place).collect();
     let id = node.slots.node().unwrap_or(NodeId(0)); // Nobody's: then everybody is told.
     let answers = node.store.schedule(id, rows).await?;
-    node.counters.scheduled.add(places.len());
-    places.into_iter().for_each(|place| node.note(place));
+    for (place, _) in places.into_iter().zip(&answers).filter(|(_, answer)| answer.is_some()) {
+        node.counters.scheduled.add(1);
+        node.note(place);
+    }
     Ok(answers)
 }
 

@@ -12,13 +12,12 @@ mod server;
 use driven::{Wrapped, compare};
 use helpers::{client, name, next, node, runtime};
 use quickcheck::{Arbitrary, Gen};
-use server::Server;
+use server::{Server, connect};
 use std::time::Duration;
 use tickwheel::{SystemClock, Timer};
 use tickwheel_durable::store::memory::Memory;
 use tickwheel_durable::{Cancelled, Due, Durable, Entry, Error, OpenStore, Outcome, Scheduled};
 use tokio::sync::mpsc::unbounded_channel;
-use tokio_postgres::NoTls;
 
 /// Runs all tests of this file on one server, one after the other. It does without `fsync`: what
 /// crashes here is the server and not the machine, which keeps what was written.
@@ -132,8 +131,7 @@ async fn effects_happen_once(server: &Server) {
     let handler = move |due: Due| {
         let (config, sender) = (config.clone(), sender.clone());
         async move {
-            let (mut client, connection) = config.connect(NoTls).await.unwrap();
-            tokio::spawn(connection);
+            let mut client = connect(&config).await.unwrap();
             let transaction = client.transaction().await.unwrap();
             transaction.batch_execute("INSERT INTO effect VALUES (2)").await.unwrap();
             due.ack_in(&transaction).await.unwrap();

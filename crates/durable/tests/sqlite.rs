@@ -102,24 +102,10 @@ async fn timers_survive_a_restart() {
 }
 
 #[tokio::test]
-async fn a_dropped_node_lets_go_of_its_file() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("timers");
-    let timer = Timer::builder().start().unwrap();
-    let start = || Durable::sqlite(&path).start(&timer, |_| async { Outcome::Done });
-    let node = start().await.unwrap();
-    node.schedule(Entry::keyed("a", Duration::from_secs(3600), "x")).await.unwrap();
-    drop(node); // Its tasks end in their own time.
-    let again = async {
-        while start().await.is_err() {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(20), again).await.expect("the file is free");
-}
-
-#[tokio::test]
 async fn one_poison_timer_takes_no_neighbour_along() {
     let folder = tempfile::tempdir().unwrap();
-    poison::takes_no_neighbour_along(|| Durable::sqlite(folder.path().join("timers"))).await;
+    poison::takes_no_neighbour_along(|| {
+        Durable::sqlite(folder.path().join("timers")).lease(Duration::from_millis(500))
+    })
+    .await;
 }

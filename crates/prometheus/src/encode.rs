@@ -1,6 +1,5 @@
 //! The encoding: which metrics there are, and their names, labels and help.
 
-use crate::durable::{self, DurableFigures};
 use crate::figures::{Count, Figures, LeaseFigures, LevelFigures, PurgatoryFigures, TimerFigures};
 use crate::lateness::LatenessFigures;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, MetricEncoder, NoLabelSet};
@@ -8,7 +7,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 use std::fmt;
 
-type Encoder<'a, 'b> = &'a mut DescriptorEncoder<'b>;
+pub(crate) type Encoder<'a, 'b> = &'a mut DescriptorEncoder<'b>;
 
 /// The bars of the lateness that have a bound of their own, those of 2^n nanoseconds: from 8 µs to
 /// 69 s. Always all of them: a series that begins with its first timer has no rate before the
@@ -31,14 +30,11 @@ pub(crate) fn all(encoder: Encoder<'_, '_>, figures: &Figures) -> fmt::Result {
     if !figures.leases.is_empty() {
         leases(encoder, &figures.leases)?;
     }
-    if !figures.durables.is_empty() {
-        durables(encoder, &figures.durables)?;
-    }
     Ok(())
 }
 
 /// Encodes a metric that goes up and down.
-fn gauges<L: EncodeLabelSet>(
+pub(crate) fn gauges<L: EncodeLabelSet>(
     encoder: Encoder<'_, '_>,
     name: &str,
     help: &str,
@@ -51,7 +47,7 @@ fn gauges<L: EncodeLabelSet>(
 }
 
 /// Encodes a metric that only grows. Its name gets the suffix `_total`.
-fn counters<L: EncodeLabelSet>(
+pub(crate) fn counters<L: EncodeLabelSet>(
     encoder: Encoder<'_, '_>,
     name: &str,
     help: &str,
@@ -94,12 +90,22 @@ fn timers(encoder: Encoder<'_, '_>, timers: &[TimerFigures]) -> fmt::Result {
 
 fn lateness(encoder: Encoder<'_, '_>, timers: &[TimerFigures]) -> fmt::Result {
     let help = "By how much timers expired after their deadline.";
-    let (name, kind) = ("tickwheel_timer_lateness", MetricType::Histogram);
+    let lateness = timers.iter().map(|timer| ([("timer", &*timer.name)], timer.lateness.clone()));
+    histograms(encoder, "tickwheel_timer_lateness", help, lateness)
+}
+
+/// Encodes how late something was, in seconds.
+pub(crate) fn histograms<L: EncodeLabelSet>(
+    encoder: Encoder<'_, '_>,
+    name: &str,
+    help: &str,
+    samples: impl IntoIterator<Item = (L, LatenessFigures)>,
+) -> fmt::Result {
+    let kind = MetricType::Histogram;
     let mut family = encoder.encode_descriptor(name, help, Some(&Unit::Seconds), kind)?;
-    timers.iter().try_for_each(|timer| {
-        let labels = [("timer", timer.name.as_str())];
-        histogram(family.encode_family(&labels)?, &timer.lateness)
-    })
+    samples
+        .into_iter()
+        .try_for_each(|(labels, lateness)| histogram(family.encode_family(&labels)?, &lateness))
 }
 
 fn histogram(mut encoder: MetricEncoder<'_>, lateness: &LatenessFigures) -> fmt::Result {
@@ -186,25 +192,4 @@ fn leases(encoder: Encoder<'_, '_>, leases: &[LeaseFigures]) -> fmt::Result {
         counters(encoder, &name, help, leases.iter().map(|leases| (label(leases), value(leases))))?;
     }
     Ok(())
-}
-
-fn durables(encoder: Encoder<'_, '_>, nodes: &[DurableFigures]) -> fmt::Result {
-    fn label(node: &DurableFigures) -> [(&'static str, &str); 1] {
-        [("durable", &node.name)]
-    }
-    for (what, help, value) in durable::COUNTERS {
-        let name = format!("tickwheel_durable_{what}");
-        counters(encoder, &name, help, nodes.iter().map(|node| (label(node), value(node))))?;
-    }
-    for (what, help, value) in durable::GAUGES {
-        let name = format!("tickwheel_durable_{what}");
-        let samples = nodes.iter().map(|node| (label(node), value(node) as usize));
-        gauges(encoder, &name, help, samples)?;
-    }
-    let help = "By how much handlers of durable timers were called after their time.";
-    let (name, kind) = ("tickwheel_durable_lateness", MetricType::Histogram);
-    let mut family = encoder.encode_descriptor(name, help, Some(&Unit::Seconds), kind)?;
-    let encode =
-        |node: &DurableFigures| histogram(family.encode_family(&label(node))?, &node.lateness);
-    nodes.iter().try_for_each(encode)
 }

@@ -1,6 +1,5 @@
 //! The figures: what was read from everything that is registered, at one moment.
 
-use crate::durable::DurableFigures;
 use crate::lateness::{LatenessFigures, nanos};
 use serde::{Deserialize, Serialize};
 use tickwheel::lease::LeaseStats;
@@ -35,9 +34,6 @@ pub struct Figures {
     pub keyed_timers: Vec<Count>,
     /// The sets of leases.
     pub leases: Vec<LeaseFigures>,
-    /// The nodes of durable timers.
-    #[serde(default)]
-    pub durables: Vec<DurableFigures>,
 }
 
 /// The figures of a timer: [`Stats`] and [`Snapshot`].
@@ -96,48 +92,66 @@ pub struct LevelFigures {
     pub slots: Vec<usize>,
 }
 
-/// The figures of a purgatory: [`PurgatoryStats`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub struct PurgatoryFigures {
-    /// The name that it is shown under.
-    pub name: String,
-    /// [`PurgatoryStats::watched`].
-    pub watched: usize,
-    /// [`PurgatoryStats::delayed`].
-    pub delayed: usize,
-    /// [`PurgatoryStats::completed_at_once`].
-    pub completed_at_once: u64,
-    /// [`PurgatoryStats::completed_by_trigger`].
-    pub completed_by_trigger: u64,
-    /// [`PurgatoryStats::completed_by_force`].
-    pub completed_by_force: u64,
-    /// [`PurgatoryStats::expired`].
-    pub expired: u64,
-    /// [`PurgatoryStats::cancelled`].
-    pub cancelled: u64,
-    /// [`PurgatoryStats::panicked`].
-    pub panicked: u64,
+/// Defines the figures that are those of some statistics, with a name.
+macro_rules! figures {
+    ($(#[$doc:meta])* $name:ident of $stats:ty {
+        $($(#[$field_doc:meta])* $field:ident: $type:ty,)*
+    }) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+        #[non_exhaustive]
+        pub struct $name {
+            /// The name that it is shown under.
+            pub name: String,
+            $($(#[$field_doc])* pub $field: $type,)*
+        }
+
+        impl $name {
+            pub(crate) fn new(name: &str, stats: &$stats) -> Self {
+                $name { name: name.to_owned(), $($field: stats.$field,)* }
+            }
+        }
+    };
 }
 
-/// The figures of a set of leases: [`LeaseStats`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub struct LeaseFigures {
-    /// The name that it is shown under.
-    pub name: String,
-    /// [`LeaseStats::held`].
-    pub held: usize,
-    /// [`LeaseStats::taken`].
-    pub taken: u64,
-    /// [`LeaseStats::renewed`].
-    pub renewed: u64,
-    /// [`LeaseStats::failed`].
-    pub failed: u64,
-    /// [`LeaseStats::released`].
-    pub released: u64,
-    /// [`LeaseStats::lost`].
-    pub lost: u64,
+figures! {
+    /// The figures of a purgatory: [`PurgatoryStats`].
+    PurgatoryFigures of PurgatoryStats {
+        /// [`PurgatoryStats::watched`].
+        watched: usize,
+        /// [`PurgatoryStats::delayed`].
+        delayed: usize,
+        /// [`PurgatoryStats::completed_at_once`].
+        completed_at_once: u64,
+        /// [`PurgatoryStats::completed_by_trigger`].
+        completed_by_trigger: u64,
+        /// [`PurgatoryStats::completed_by_force`].
+        completed_by_force: u64,
+        /// [`PurgatoryStats::expired`].
+        expired: u64,
+        /// [`PurgatoryStats::cancelled`].
+        cancelled: u64,
+        /// [`PurgatoryStats::panicked`].
+        panicked: u64,
+    }
+}
+
+figures! {
+    /// The figures of a set of leases: [`LeaseStats`].
+    LeaseFigures of LeaseStats {
+        /// [`LeaseStats::held`].
+        held: usize,
+        /// [`LeaseStats::taken`].
+        taken: u64,
+        /// [`LeaseStats::renewed`].
+        renewed: u64,
+        /// [`LeaseStats::failed`].
+        failed: u64,
+        /// [`LeaseStats::released`].
+        released: u64,
+        /// [`LeaseStats::lost`].
+        lost: u64,
+    }
 }
 
 /// The number of the keys of a keyed timer.
@@ -182,36 +196,6 @@ impl LevelFigures {
             entries: level.entries,
             next_expiration_ns: level.next_expiration.map(nanos),
             slots: level.slots.clone(),
-        }
-    }
-}
-
-impl PurgatoryFigures {
-    pub(crate) fn new(name: &str, stats: &PurgatoryStats) -> Self {
-        PurgatoryFigures {
-            name: name.to_owned(),
-            watched: stats.watched,
-            delayed: stats.delayed,
-            completed_at_once: stats.completed_at_once,
-            completed_by_trigger: stats.completed_by_trigger,
-            completed_by_force: stats.completed_by_force,
-            expired: stats.expired,
-            cancelled: stats.cancelled,
-            panicked: stats.panicked,
-        }
-    }
-}
-
-impl LeaseFigures {
-    pub(crate) fn new(name: &str, stats: &LeaseStats) -> Self {
-        LeaseFigures {
-            name: name.to_owned(),
-            held: stats.held,
-            taken: stats.taken,
-            renewed: stats.renewed,
-            failed: stats.failed,
-            released: stats.released,
-            lost: stats.lost,
         }
     }
 }

@@ -1,6 +1,5 @@
 //! The metrics: what is registered, by name, and read at each scrape.
 
-use crate::durable::DurableFigures;
 use crate::encode;
 use crate::figures::{Count, Figures, LeaseFigures, PurgatoryFigures, TimerFigures};
 use prometheus_client::collector::Collector;
@@ -54,7 +53,8 @@ struct Sources {
     purgatories: Vec<Source<PurgatoryFigures>>,
     keyed_timers: Vec<Source<Count>>,
     leases: Vec<Source<LeaseFigures>>,
-    durables: Vec<Source<DurableFigures>>,
+    #[cfg(feature = "durable")]
+    durables: Vec<Source<(String, tickwheel_durable::Stats)>>,
 }
 
 /// Reads the figures of something that is shown under this name.
@@ -123,12 +123,11 @@ impl Metrics {
         node: &tickwheel_durable::Durable<S>,
     ) {
         let node = node.clone();
-        let read = move |name: &str| DurableFigures::new(name, &node.stats());
-        add(&mut self.lock().durables, name, read);
+        add(&mut self.lock().durables, name, move |name| (name.to_owned(), node.stats()));
     }
 
-    /// Reads all figures, also those that would be too many for Prometheus: the entries of each
-    /// slot.
+    /// Reads all figures but those of durable timers, also those that would be too many for
+    /// Prometheus: the entries of each slot.
     #[must_use]
     pub fn figures(&self) -> Figures {
         // Not under the lock: an executor's own count of panics is a user's code.
@@ -138,7 +137,6 @@ impl Metrics {
             purgatories: sources.purgatories.iter().map(Source::read).collect(),
             keyed_timers: sources.keyed_timers.iter().map(Source::read).collect(),
             leases: sources.leases.iter().map(Source::read).collect(),
-            durables: sources.durables.iter().map(Source::read).collect(),
         }
     }
 
@@ -183,23 +181,21 @@ impl<F> Clone for Source<F> {
 
 impl Collector for Metrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        encode::all(&mut encoder, &self.figures())
+        encode::all(&mut encoder, &self.figures())?;
+        #[cfg(feature = "durable")]
+        {
+            let sources = self.lock().durables.clone();
+            let nodes: Vec<_> = sources.iter().map(Source::read).collect();
+            if !nodes.is_empty() {
+                crate::durable::encode(&mut encoder, &nodes)?;
+            }
+        }
+        Ok(())
     }
 }
 
-/// Shows the names of what is registered.
 impl fmt::Debug for Metrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fn names<F>(sources: &[Source<F>]) -> Vec<&str> {
-            sources.iter().map(|source| &*source.name).collect()
-        }
-        let sources = self.lock();
-        f.debug_struct("Metrics")
-            .field("timers", &names(&sources.timers))
-            .field("purgatories", &names(&sources.purgatories))
-            .field("keyed_timers", &names(&sources.keyed_timers))
-            .field("leases", &names(&sources.leases))
-            .field("durables", &names(&sources.durables))
-            .finish()
+        f.debug_struct("Metrics").finish_non_exhaustive()
     }
 }

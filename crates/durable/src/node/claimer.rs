@@ -59,7 +59,7 @@ pub(crate) async fn claim<S: Store>(
     crashes: u32,
 ) -> Vec<ClaimedRow> {
     let (claims, refused) = node.slots.begin_claims(places);
-    node.window.finish(&refused); // Another node's by now, which finds them.
+    node.window.ready.finish(&refused); // Another node's by now, which finds them.
     let Some(owner) = node.slots.node().filter(|_| !claims.is_empty()) else {
         forget(node, &claims);
         return Vec::new();
@@ -73,7 +73,7 @@ pub(crate) async fn claim<S: Store>(
             let (wait, rest): (Vec<Claim>, Vec<Claim>) =
                 rest.partition(|claim| suspects.contains(&claim.place));
             wait.iter().for_each(|claim| node.slots.end_claim(claim));
-            node.window.suspect(answer.suspects);
+            node.window.ready.suspect(answer.suspects);
             forget(node, &rest);
             if rest.iter().any(|claim| claim.place.due > answer.now) {
                 node.clock.observe(asked, answer.now);
@@ -91,8 +91,7 @@ pub(crate) async fn claim<S: Store>(
             answer.rows
         }
         Err(error) => {
-            node.counters.errors.add(1);
-            tracing::warn!(%error, "a batch was not claimed");
+            node.failed(&error, "a batch was not claimed");
             forget(node, &claims);
             node.sleep(PAUSE).await;
             claims.iter().for_each(|claim| node.note(claim.place));
@@ -103,6 +102,6 @@ pub(crate) async fn claim<S: Store>(
 
 /// Ends claims that came to nothing.
 fn forget<S>(node: &Node<S>, claims: &[Claim]) {
-    node.window.finish(claims.iter().map(|claim| &claim.place));
+    node.window.ready.finish(claims.iter().map(|claim| &claim.place));
     claims.iter().for_each(|claim| node.slots.end_claim(claim));
 }

@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::node::Node;
-use crate::store::{NodeId, Place, Store};
+use crate::store::{NodeId, Page, Place, Store};
 use crate::time::StoreTime;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -54,8 +54,7 @@ pub(crate) async fn run<S: Store>(node: Arc<Node<S>>) {
         }
         if let Some(id) = member {
             if let Err(error) = loader.round(id).await {
-                node.counters.errors.add(1);
-                tracing::warn!(%error, "timers were not loaded");
+                node.failed(&error, "timers were not loaded");
                 node.sleep(HINTS * 5).await;
             }
         }
@@ -144,7 +143,9 @@ impl<S: Store> Loader<S> {
             self.scans.rotate_left(1);
             return Ok(());
         }
-        let places = node.store.load(scan.slots.clone(), scan.after, scan.before, limit).await?;
+        let Scan { after, before, .. } = *scan;
+        let page = Page { slots: scan.slots.clone(), after, before, limit };
+        let places = node.store.load(page).await?;
         tracing::trace!(places = places.len(), sweep = scan.sweep, "loaded");
         let full = places.len() >= limit as usize;
         if let Some(last) = places.last() {

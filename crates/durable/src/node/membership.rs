@@ -37,8 +37,7 @@ async fn renew<S: Store>(
             Ok(true) => renewal.renewed(),
             Ok(false) => renewal.gone(),
             Err(error) => {
-                node.counters.errors.add(1);
-                tracing::warn!(%error, "the lease was not renewed");
+                node.failed(&error, "the lease was not renewed");
                 renewal.failed();
             }
         }
@@ -57,15 +56,14 @@ pub(crate) async fn run<S: Store>(node: Arc<Node<S>>, mut leave: watch::Receiver
         let id = NodeId(draw());
         let asked = node.timer.now();
         if let Err(error) = node.store.join(id, node.options.lease).await {
-            node.counters.errors.add(1);
-            tracing::warn!(%error, "the node could not join");
+            node.failed(&error, "the node could not join");
             if node.timer.sleep(node.options.lease / 6).await.is_err() {
                 break;
             }
             continue;
         }
         let Ok(lease) = leases.hold_since(id, asked) else { break };
-        node.slots.begin(lease);
+        node.slots.begin(lease, asked);
         rounds(&node, id, &mut leave).await;
         if !node.slots.end() {
             node.counters.leases_lost.add(1);
@@ -87,8 +85,7 @@ async fn rounds<S: Store>(node: &Node<S>, id: NodeId, leave: &mut watch::Receive
             }
             Ok(false) => {}
             Err(error) => {
-                node.counters.errors.add(1);
-                tracing::warn!(%error, "the slots could not be looked at");
+                node.failed(&error, "the slots could not be looked at");
             }
         }
         // A drain is soon done.

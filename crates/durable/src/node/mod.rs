@@ -17,6 +17,7 @@ pub(crate) mod slots;
 pub(crate) mod suspects;
 pub(crate) mod window;
 
+use crate::error::Error;
 use crate::node::clock::StoreClock;
 use crate::node::counters::Counters;
 use crate::node::options::Options;
@@ -53,6 +54,12 @@ impl<S> Node<S> {
         if near && self.window.near() < self.options.max_near {
             self.window.file(place, self.clock.instant_of(place.due));
         }
+    }
+
+    /// Counts a call to the store that failed.
+    pub(crate) fn failed(&self, error: &Error, what: &str) {
+        self.counters.errors.add(1);
+        tracing::warn!(%error, "{what}");
     }
 
     /// Waits for `delay`. Returns at once if the timer was shut down, after which the node ends

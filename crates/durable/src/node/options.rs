@@ -37,4 +37,13 @@ impl Options {
     pub(crate) fn backoff(&self, attempt: u32) -> Duration {
         self.retry_after.saturating_mul(1 << attempt.saturating_sub(1).min(10))
     }
+
+    /// Returns how long a process lives before it has a timer that was alone in so many crashes:
+    /// twice as long after each, from twelve leases to sixteen times as many.
+    pub(crate) fn quarantine(&self, crashes: u32) -> Duration {
+        match crashes.checked_sub(1) {
+            Some(more) => self.lease.saturating_mul(12 << more.min(4)),
+            None => Duration::ZERO,
+        }
+    }
 }

@@ -117,12 +117,12 @@ impl Ready {
         }
     }
 
-    /// Waits until there is a suspect; returns in how many crashes the least suspect was.
-    pub(crate) async fn suspicion(&self) -> u32 {
+    /// Waits until there is a suspect; returns the least suspect.
+    pub(crate) async fn suspicion(&self) -> Suspect {
         loop {
             let suspected = self.suspected.notified();
             if let Some(first) = self.lock().suspects.first() {
-                return first.crashes;
+                return *first;
             }
             suspected.await;
         }

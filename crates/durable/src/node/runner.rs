@@ -55,7 +55,7 @@ impl<S: Store> Runner<S> {
         // The last look before the handler: what was lost while this waited is another node's.
         if !self.node.slots.holds(&claim) {
             self.node.slots.end_claim(&claim);
-            self.node.window.finish([&claim.place]);
+            self.node.window.ready.finish([&claim.place]);
             self.node.note(claim.place); // If it is this node's again, in a later epoch.
             return;
         }

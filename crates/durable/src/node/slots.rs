@@ -4,6 +4,7 @@ use crate::store::{Claim, NodeId, Owned, Place};
 use crate::sync::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::sync::PoisonError;
+use std::time::{Duration, Instant};
 use tickwheel::lease::Lease;
 
 #[derive(Default)]
@@ -15,6 +16,8 @@ pub(crate) struct Slots {
 struct State {
     /// `None` before the node has joined and after it has lost its lease.
     lease: Option<Lease<NodeId>>,
+    /// When the lease was asked for.
+    since: Option<Instant>,
     owned: HashMap<u32, Slot>,
     /// Claims under way or not acknowledged, also those of slots that were lost meanwhile.
     in_flight: HashMap<Owned, u32>,
@@ -35,8 +38,16 @@ impl State {
 }
 
 impl Slots {
-    pub(crate) fn begin(&self, lease: Lease<NodeId>) {
-        self.lock().lease = Some(lease);
+    pub(crate) fn begin(&self, lease: Lease<NodeId>, asked: Instant) {
+        let mut state = self.lock();
+        (state.lease, state.since) = (Some(lease), Some(asked));
+    }
+
+    /// Returns for how long the node has had its lease; zero if it has none.
+    pub(crate) fn held_for(&self, now: Instant) -> Duration {
+        let state = self.lock();
+        let since = state.since.filter(|_| state.is_held());
+        since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
     }
 
     /// Owns nothing any more; returns whether it was still the owner.

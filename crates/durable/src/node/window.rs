@@ -2,7 +2,7 @@
 
 use crate::node::clock::StoreClock;
 use crate::node::ready::Ready;
-use crate::store::{Place, Suspect};
+use crate::store::Place;
 use crate::time::StoreTime;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -13,7 +13,8 @@ use tickwheel::{Timer, TimerEntry};
 /// Near timers by their places: each is there once, however often it is reported.
 pub(crate) struct Window {
     near: KeyedTimer<Place, ()>,
-    ready: Arc<Ready>,
+    /// Those whose time has come.
+    pub(crate) ready: Arc<Ready>,
     timer: Timer,
     /// Until when timers are loaded, in microseconds.
     horizon: AtomicI64,
@@ -70,28 +71,8 @@ impl Window {
         self.ready.take(limit, self.timer.now())
     }
 
-    pub(crate) fn suspect(&self, suspects: Vec<Suspect>) {
-        self.ready.suspect(suspects);
-    }
-
-    pub(crate) async fn suspicion(&self) -> u32 {
-        self.ready.suspicion().await
-    }
-
-    pub(crate) fn take_suspects(&self, crashes: u32, limit: usize) -> Vec<Place> {
-        self.ready.take_suspects(crashes, limit)
-    }
-
-    pub(crate) fn finish<'a>(&self, places: impl IntoIterator<Item = &'a Place>) {
-        self.ready.finish(places);
-    }
-
     /// Returns how many timers are in the wheel or due.
     pub(crate) fn near(&self) -> usize {
         self.near.len() + self.ready.len()
-    }
-
-    pub(crate) fn ready(&self) -> usize {
-        self.ready.len()
     }
 }

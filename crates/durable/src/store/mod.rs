@@ -32,6 +32,40 @@ impl Place {
     }
 }
 
+/// Some of the places in a few slots, in order: the first `limit` after `after` and due before
+/// `before`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Page {
+    /// The slots.
+    pub slots: Vec<u32>,
+    /// The place before the first.
+    pub after: Place,
+    /// When what is due no longer counts.
+    pub before: StoreTime,
+    /// How many, at most.
+    pub limit: u32,
+}
+
+/// Intervals that follow one another, in which timers are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bars {
+    /// When the first begins.
+    pub from: StoreTime,
+    /// How long each is.
+    pub width: Duration,
+    /// How many there are.
+    pub count: u32,
+}
+
+impl Bars {
+    /// Returns when they begin, how wide each is, and when they end: for a statement.
+    fn micros(self) -> (i64, i64, i64) {
+        let width = i64::try_from(self.width.as_micros()).unwrap_or(i64::MAX).max(1);
+        let all = width.saturating_mul(i64::from(self.count));
+        (self.from.as_micros(), width, self.from.as_micros().saturating_add(all))
+    }
+}
+
 /// A slot that a node owns, and the epoch that it was given with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Owned {
@@ -135,7 +169,7 @@ pub struct Claims {
 pub struct CancelledTag {
     /// How many were cancelled.
     pub count: u64,
-    /// Whether there were as many as the limit allows: then there may be more.
+    /// Whether there may be more: there were as many as the limit allows, or some are locked.
     pub more: bool,
 }
 
@@ -170,6 +204,11 @@ pub struct Hints {
     pub now: StoreTime,
 }
 
+/// What a store answers, in its time.
+pub trait Answer<A>: Future<Output = Result<A, Error>> + Send {}
+
+impl<A, F: Future<Output = Result<A, Error>> + Send> Answer<A> for F {}
+
 /// A store of durable timers.
 ///
 /// Every operation is one atomic step for each timer in its batch. One that fails with
@@ -183,83 +222,46 @@ pub trait Store: Send + Sync + 'static {
     fn slot(&self, hash: u64) -> u32;
 
     /// Lets a node in, with a lease from now on.
-    fn join(&self, node: NodeId, lease: Duration)
-    -> impl Future<Output = Result<(), Error>> + Send;
+    fn join(&self, node: NodeId, lease: Duration) -> impl Answer<()>;
 
     /// Renews a node's lease from now on, if it has not ended; returns whether.
-    fn renew(
-        &self,
-        node: NodeId,
-        lease: Duration,
-    ) -> impl Future<Output = Result<bool, Error>> + Send;
+    fn renew(&self, node: NodeId, lease: Duration) -> impl Answer<bool>;
 
     /// Strikes off nodes whose lease has ended, and tells who is left and who owns what.
-    fn survey(&self, node: NodeId) -> impl Future<Output = Result<Survey, Error>> + Send;
+    fn survey(&self, node: NodeId) -> impl Answer<Survey>;
 
     /// Gives a node slots that nobody owns, each in its next epoch; none if it has no lease.
-    fn take(
-        &self,
-        node: NodeId,
-        at_most: u32,
-    ) -> impl Future<Output = Result<Vec<Owned>, Error>> + Send;
+    fn take(&self, node: NodeId, at_most: u32) -> impl Answer<Vec<Owned>>;
 
     /// Makes slots nobody's, as far as the node owns them in these epochs.
-    fn release(
-        &self,
-        node: NodeId,
-        slots: Vec<Owned>,
-    ) -> impl Future<Output = Result<(), Error>> + Send;
+    fn release(&self, node: NodeId, slots: Vec<Owned>) -> impl Answer<()>;
 
     /// Ends a node's lease, and makes its slots nobody's.
-    fn leave(&self, node: NodeId) -> impl Future<Output = Result<(), Error>> + Send;
+    fn leave(&self, node: NodeId) -> impl Answer<()>;
 
     /// Publishes until when a node has loaded its timers: who writes an earlier one hints at it.
-    fn publish(
-        &self,
-        node: NodeId,
-        horizon: StoreTime,
-    ) -> impl Future<Output = Result<(), Error>> + Send;
+    fn publish(&self, node: NodeId, horizon: StoreTime) -> impl Answer<()>;
 
     /// Takes the recent hints for a node. A hint may be lost: a sweep finds its timer.
-    fn hints(&self, node: NodeId) -> impl Future<Output = Result<Hints, Error>> + Send;
+    fn hints(&self, node: NodeId) -> impl Answer<Hints>;
 
-    /// Returns the first `limit` places after `after` and due before `before`, in order. Reads no
-    /// row that is due before `after`: those may be dead, and many.
-    fn load(
-        &self,
-        slots: Vec<u32>,
-        after: Place,
-        before: StoreTime,
-        limit: u32,
-    ) -> impl Future<Output = Result<Vec<Place>, Error>> + Send;
+    /// Returns a page of places. Reads no row that is due before the page: those may be dead, and
+    /// many.
+    fn load(&self, page: Page) -> impl Answer<Vec<Place>>;
 
     /// Writes timers, in place of those with the same keys. Hints at them to the owners of their
-    /// slots, but not to `node`, which knows them.
-    fn schedule(
-        &self,
-        node: NodeId,
-        rows: Vec<NewRow>,
-    ) -> impl Future<Output = Result<Vec<Scheduled>, Error>> + Send;
+    /// slots, but not to `node`, which knows them. As each call that writes it waits for nobody's
+    /// transaction: `None` stands for a key that one has locked. Nothing was done for that.
+    fn schedule(&self, node: NodeId, rows: Vec<NewRow>) -> impl Answer<Vec<Option<Scheduled>>>;
 
-    /// Deletes timers that nobody has claimed.
-    fn cancel(
-        &self,
-        keys: Vec<KeyName>,
-    ) -> impl Future<Output = Result<Vec<Cancelled>, Error>> + Send;
+    /// Deletes timers that nobody has claimed. `None`: as for a schedule.
+    fn cancel(&self, keys: Vec<KeyName>) -> impl Answer<Vec<Option<Cancelled>>>;
 
-    /// Moves timers that nobody has claimed. Hints at all of them.
-    fn touch(
-        &self,
-        keys: Vec<(KeyName, StoreTime)>,
-    ) -> impl Future<Output = Result<Vec<Touched>, Error>> + Send;
+    /// Moves timers that nobody has claimed. Hints at all of them. `None`: as for a schedule.
+    fn touch(&self, keys: Vec<(KeyName, StoreTime)>) -> impl Answer<Vec<Option<Touched>>>;
 
-    /// Deletes at most `limit` timers of a tag that nobody has claimed, also those that are moved
-    /// meanwhile.
-    fn cancel_tag(
-        &self,
-        tag: String,
-        limit: u32,
-    ) -> impl Future<Output = Result<CancelledTag, Error>> + Send;
+    /// Deletes at most `limit` timers of a tag that nobody has claimed or locked.
+    fn cancel_tag(&self, tag: String, limit: u32) -> impl Answer<CancelledTag>;
 
     /// Claims timers that are due and lie in slots that the node owns in these epochs, unless they
     /// are claimed in a later one. Counts the attempt, unless the timer is claimed in this epoch
@@ -267,34 +269,22 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// One that is claimed in an earlier epoch was in a crash, which is counted with the claim that
     /// follows it, up to [`ALONE`]. Claims none that was in more than `crashes`.
-    fn claim(
-        &self,
-        node: NodeId,
-        claims: Vec<Claim>,
-        crashes: u32,
-    ) -> impl Future<Output = Result<Claims, Error>> + Send;
+    fn claim(&self, node: NodeId, claims: Vec<Claim>, crashes: u32) -> impl Answer<Claims>;
 
     /// Ends claims, each only if its row is still claimed in its epoch. To ask twice is harmless.
     /// Waits for nobody's lock: returns the claims whose rows are locked, to be asked for again.
-    fn acknowledge(&self, acks: Vec<Ack>)
-    -> impl Future<Output = Result<Vec<Claim>, Error>> + Send;
+    fn acknowledge(&self, acks: Vec<Ack>) -> impl Answer<Vec<Claim>>;
 
     /// Looks a key up.
-    fn get(&self, key: KeyName) -> impl Future<Output = Result<Option<Pending>, Error>> + Send;
+    fn get(&self, key: KeyName) -> impl Answer<Option<Pending>>;
 
-    /// Counts the timers due in each of `bars` intervals of `width` that follow one another.
-    /// Takes time proportional to those.
-    fn histogram(
-        &self,
-        from: StoreTime,
-        width: Duration,
-        bars: u32,
-    ) -> impl Future<Output = Result<Vec<u64>, Error>> + Send;
+    /// Counts the timers due in each interval. Takes time proportional to those.
+    fn histogram(&self, bars: Bars) -> impl Answer<Vec<u64>>;
 
     /// Returns at most `limit` of the dead timers, the oldest first.
-    fn dead(&self, limit: u32) -> impl Future<Output = Result<Vec<DeadTimer>, Error>> + Send;
+    fn dead(&self, limit: u32) -> impl Answer<Vec<DeadTimer>>;
 
     /// Makes a dead timer due at once with no attempts; returns whether there is one. One whose key
     /// has a timer again stays dead.
-    fn requeue(&self, id: i64) -> impl Future<Output = Result<bool, Error>> + Send;
+    fn requeue(&self, id: i64) -> impl Answer<bool>;
 }

@@ -6,7 +6,9 @@ use std::fmt::Debug;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 use tickwheel_durable::StoreTime;
-use tickwheel_durable::store::{Ack, Claim, Ending, KeyName, NewRow, NodeId, Owned, Place, Store};
+use tickwheel_durable::store::{
+    Ack, Bars, Claim, Ending, KeyName, NewRow, NodeId, Owned, Page, Place, Store,
+};
 
 /// Moments long past or far away: so that no store's clock matters.
 #[derive(Clone, Copy, Debug)]
@@ -183,7 +185,11 @@ impl<S: Store> Driven<S> {
         let (slots, mut all) = (self.epochs.keys().copied().collect::<Vec<u32>>(), Vec::new());
         let mut after = Place::before(StoreTime::MIN);
         loop {
-            let page = self.store.load(slots.clone(), after, StoreTime::MAX, 3).await.unwrap();
+            let page = self
+                .store
+                .load(Page { slots: slots.clone(), after, before: StoreTime::MAX, limit: 3 })
+                .await
+                .unwrap();
             assert!(page.is_sorted() && page.iter().all(|place| *place > after));
             all.extend_from_slice(&page);
             match page.last() {
@@ -241,9 +247,10 @@ impl<S: Store> Driven<S> {
             told += &tell(&pending.map(|p| (p.payload, p.attempts, p.running)));
         }
         let width = Duration::from_millis(2);
-        told += &tell(&self.store.histogram(StoreTime::MIN, width, 4).await.unwrap());
-        let far = Moment(false, 0).time();
-        told += &tell(&self.store.histogram(far, width, 4).await.unwrap());
+        for from in [StoreTime::MIN, Moment(false, 0).time()] {
+            let bars = self.store.histogram(Bars { from, width, count: 4 }).await;
+            told += &tell(&bars.unwrap());
+        }
         let mut dead = self.store.dead(100).await.unwrap();
         dead.sort_by_key(|dead| dead.id);
         told + &tell(&dead)

@@ -8,7 +8,7 @@ use tickwheel_durable::{Due, Durable, DurableBuilder, Entry, OpenStore, Outcome}
 use tokio::sync::watch;
 
 const NEIGHBOURS: usize = 49;
-const MAX_ATTEMPTS: u32 = 2;
+const MAX_ATTEMPTS: u32 = 1;
 /// What the crashes of a poison may be: until it is known, its own, and some that a slow machine
 /// adds as a lease runs out.
 const LIVES: u32 = 3 + MAX_ATTEMPTS + 10;

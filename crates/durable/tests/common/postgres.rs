@@ -1,13 +1,13 @@
 //! Nodes on a private PostgreSQL.
 
-use crate::server::Server;
+use crate::server::{Server, connect};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use tickwheel::Timer;
 use tickwheel_durable::store::postgres::Postgres;
 use tickwheel_durable::{Due, Durable, Outcome};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
-use tokio_postgres::{Client, NoTls};
+use tokio_postgres::Client;
 
 /// Returns a prefix for names of namespaces: each test has its own.
 pub(crate) fn name() -> String {
@@ -16,9 +16,7 @@ pub(crate) fn name() -> String {
 }
 
 pub(crate) async fn client(server: &Server) -> Client {
-    let (client, connection) = server.config().connect(NoTls).await.unwrap();
-    tokio::spawn(connection);
-    client
+    connect(&server.config()).await.unwrap()
 }
 
 pub(crate) fn runtime() -> tokio::runtime::Runtime {

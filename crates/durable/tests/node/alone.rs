@@ -223,15 +223,3 @@ async fn a_drained_node_has_nothing_in_flight_and_refuses() {
     assert_eq!(rig.fired(), ["later=x#1"]);
     drop(other);
 }
-
-#[tokio::test]
-async fn an_outcome_of_an_unknown_age_is_harmless() {
-    let rig = Rig::new().await;
-    let node = rig.node(|options| options).await;
-    let entry = Entry::keyed("slow", Duration::ZERO, "first");
-    node.schedule(entry).await.unwrap();
-    rig.pass(seconds(1)).await;
-    node.schedule(Entry::keyed("slow", seconds(3_600), "second")).await.unwrap();
-    rig.pass(seconds(30)).await; // The first one's end deletes nothing of the second.
-    assert_eq!(node.get("slow").await.unwrap().unwrap().payload, b"second");
-}

@@ -4,13 +4,12 @@
 mod server;
 mod versions;
 
-use server::Server;
+use server::{Server, connect};
 use std::collections::HashMap;
 use std::time::Duration;
 use tickwheel::Timer;
 use tickwheel_durable::{Cancelled, Due, Durable, Entry, Error, Outcome, Sharded, Touched};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio_postgres::NoTls;
 
 fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
@@ -123,8 +122,7 @@ async fn a_move_that_was_given_up_is_ended_by_the_next(servers: [&Server; 2]) {
 async fn a_move_waits_for_who_has_written_and_not_committed(servers: [&Server; 2]) {
     let (sender, mut fired) = unbounded_channel();
     let node = start(servers, "uncommitted", sender).await;
-    let (mut client, connection) = servers[0].config().connect(NoTls).await.unwrap();
-    tokio::spawn(connection);
+    let mut client = connect(&servers[0].config()).await.unwrap();
     let transaction = client.transaction().await.unwrap();
     let entry = Entry::keyed("late", Duration::from_secs(1), "x");
     node.nodes()[0].schedule_in(&transaction, entry.clone()).await.unwrap();
@@ -147,8 +145,7 @@ async fn a_move_waits_for_who_has_written_and_not_committed(servers: [&Server; 2
 async fn a_transaction_that_sees_the_past_is_refused(servers: [&Server; 2]) {
     let (sender, _fired) = unbounded_channel();
     let node = start(servers, "past", sender).await;
-    let (mut client, connection) = servers[0].config().connect(NoTls).await.unwrap();
-    tokio::spawn(connection);
+    let mut client = connect(&servers[0].config()).await.unwrap();
     let level = tokio_postgres::IsolationLevel::RepeatableRead;
     let transaction = client.build_transaction().isolation_level(level).start().await.unwrap();
     transaction.batch_execute("SELECT count(*) FROM tickwheel.timer").await.unwrap();
@@ -160,8 +157,7 @@ async fn a_transaction_that_sees_the_past_is_refused(servers: [&Server; 2]) {
     let sql = "SELECT count(*) FROM tickwheel.timer WHERE key = 'a'";
     assert_eq!(client.query_one(sql, &[]).await.unwrap().get::<_, i64>(0), 0);
     // Where the slots are served it may see what it likes.
-    let (mut client, connection) = servers[1].config().connect(NoTls).await.unwrap();
-    tokio::spawn(connection);
+    let mut client = connect(&servers[1].config()).await.unwrap();
     let transaction = client.build_transaction().isolation_level(level).start().await.unwrap();
     node.nodes()[1].schedule_in(&transaction, entry).await.unwrap();
     transaction.commit().await.unwrap();
@@ -176,10 +172,8 @@ async fn a_mover_that_died_late_is_followed_by_one_that_copies_nothing(servers: 
     let node = start(servers, "late", sender).await;
     let far = |n| Entry::keyed(format!("{n}"), Duration::from_secs(3_600), "x");
     node.schedule_many((0..10).map(far).collect()).await.unwrap();
-    let (first, connection) = servers[0].config().connect(NoTls).await.unwrap();
-    tokio::spawn(connection);
-    let (second, connection) = servers[1].config().connect(NoTls).await.unwrap();
-    tokio::spawn(connection);
+    let first = connect(&servers[0].config()).await.unwrap();
+    let second = connect(&servers[1].config()).await.unwrap();
     let keep = "CREATE TABLE kept AS SELECT t.* FROM tickwheel.timer t, tickwheel.namespace n
         WHERE n.name = 'late' AND t.slot / 1024 = n.id";
     first.batch_execute(keep).await.unwrap();

@@ -1,20 +1,19 @@
 //! Tables of an earlier version: brought up to date, and back.
 
 use crate::runtime;
-use crate::server::Server;
+use crate::server::{Server, connect};
 use std::time::Duration;
 use tickwheel::Timer;
 use tickwheel_durable::{Due, Durable, OpenStore, Outcome};
 use tokio::sync::mpsc::unbounded_channel;
-use tokio_postgres::{Client, NoTls};
+use tokio_postgres::Client;
 
 /// A database of version 1, with a timer in it, is brought up to date when a node starts.
 #[test]
 fn tables_of_version_1_are_migrated() {
     let server = Server::start(&["fsync=off"]).unwrap();
     runtime().block_on(async {
-        let (client, connection) = server.config().connect(NoTls).await.unwrap();
-        tokio::spawn(connection);
+        let client = connect(&server.config()).await.unwrap();
         let base = "CREATE SCHEMA tickwheel;
             CREATE TABLE tickwheel.version (version int NOT NULL);
             INSERT INTO tickwheel.version VALUES (1);";

@@ -51,11 +51,13 @@ const SAMPLES: u32 = 1_000_000;
 struct Options {
     /// Requests
     #[arg(long, value_name = "N", default_value_t = 2_000_000)]
+    #[arg(default_value_if("check", "true", "100000"))]
     #[arg(value_parser = value_parser!(u32).range(1..=100_000_000))]
     num: u32,
 
     /// Requests per second
     #[arg(long, value_name = "N", default_value_t = 200_000)]
+    #[arg(default_value_if("check", "true", "100000"))]
     #[arg(value_parser = value_parser!(u32).range(1..))]
     rate: u32,
 
@@ -94,7 +96,7 @@ struct Options {
     #[arg(long, conflicts_with = "complete_by")]
     kafka: bool,
 
-    /// Run briefly: 100,000 requests in a second
+    /// Run briefly: 100,000 requests in a second, unless told otherwise
     #[arg(long)]
     check: bool,
 
@@ -186,10 +188,7 @@ impl Queue {
 }
 
 fn main() -> Result<ExitCode, Box<dyn Error>> {
-    let mut options = Options::parse();
-    if options.check {
-        (options.num, options.rate) = (100_000, 100_000);
-    }
+    let options = Options::parse();
     let ledger = Ledger::open(options.num as usize);
     let holds = (0..options.num).map(|_| AtomicBool::new(false)).collect();
     let books = Books { ledger, holds, completed_late: Lateness::default() };

@@ -46,15 +46,17 @@ struct Options {
 
     /// Requests outstanding at any time, over all threads
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    #[arg(default_value_if("check", "true", "100000"))]
     #[arg(value_parser = value_parser!(u32).range(1024..=1_000_000_000))]
     outstanding: u32,
 
     /// How long the storm lasts
     #[arg(long, value_name = "S", default_value_t = 10)]
+    #[arg(default_value_if("check", "true", "1"))]
     #[arg(value_parser = value_parser!(u64).range(1..=86_400))]
     seconds: u64,
 
-    /// Run briefly: for a second, with 100,000 outstanding
+    /// Run briefly: for a second, with 100,000 outstanding, unless told otherwise
     #[arg(long)]
     check: bool,
 
@@ -68,10 +70,7 @@ fn cores() -> u32 {
 }
 
 fn main() -> Result<ExitCode, Box<dyn Error>> {
-    let mut options = Options::parse();
-    if options.check {
-        (options.seconds, options.outstanding) = (1, 100_000);
-    }
+    let options = Options::parse();
     let threads = options.threads as usize;
     let share = options.outstanding as usize / threads;
     let ledger = Ledger::open(threads * (share + POOL));

@@ -3,8 +3,8 @@
 use clap::Parser;
 use std::error::Error;
 use std::time::{Duration, SystemTime};
-use tickwheel_durable::store::Store;
 use tickwheel_durable::store::postgres::Postgres;
+use tickwheel_durable::store::{Bars, Store};
 use tickwheel_durable::{Durable, OpenStore, StoreTime};
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Config, NoTls};
@@ -104,9 +104,10 @@ async fn histogram(primaries: &[Primary], ahead: u64) -> Result<(), Box<dyn Erro
     let width = Duration::from_secs(ahead.max(1)) / BARS;
     let (mut overdue, mut bars) = (0, vec![0; BARS as usize]);
     for Primary { store, .. } in primaries {
-        let past = store.histogram(StoreTime::MIN, now.since(StoreTime::MIN), 1).await?;
+        let (from, width) = (StoreTime::MIN, now.since(StoreTime::MIN));
+        let past = store.histogram(Bars { from, width, count: 1 }).await?;
         overdue += past.iter().sum::<u64>();
-        let some = store.histogram(now, width, BARS).await?;
+        let some = store.histogram(Bars { from: now, width, count: BARS }).await?;
         bars.iter_mut().zip(some).for_each(|(bar, more)| *bar += more);
     }
     println!("\noverdue, or in a handler's hands: {overdue}");

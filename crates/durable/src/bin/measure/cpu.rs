@@ -4,7 +4,6 @@ use crate::server;
 use std::error::Error;
 use std::fs;
 use std::time::Duration;
-use tokio_postgres::NoTls;
 
 /// How long a tick of `/proc/PID/stat` is: the same on all of Linux's usual machines.
 const TICK: Duration = Duration::from_millis(10);
@@ -23,8 +22,7 @@ pub(crate) fn own() -> Result<Duration, Box<dyn Error>> {
 /// Returns what the server at a port has used, by the processes that are there and those that have
 /// ended.
 pub(crate) async fn of(port: u16) -> Result<Duration, Box<dyn Error>> {
-    let (client, connection) = server::config(port).connect(NoTls).await?;
-    tokio::spawn(connection);
+    let client = server::connect(&server::config(port)).await?;
     let file: String = client.query_one("SELECT pg_read_file('postmaster.pid')", &[]).await?.get(0);
     let parent: u64 = file.lines().next().unwrap_or_default().parse()?;
     let mut ticks = 0;

@@ -1,9 +1,8 @@
 //! What others do: pollers that lock what is due, pass over each other's, and delete it.
 
-use crate::server::Server;
+use crate::server::{Server, connect};
 use std::error::Error;
 use std::time::Instant;
-use tokio_postgres::NoTls;
 use tokio_postgres::types::Type;
 
 /// As many pollers as a node has claimers, with batches of the same size.
@@ -11,8 +10,7 @@ const POLLERS: usize = 2;
 
 /// Fills the timer table, and drains it; returns timers a second, without the filling.
 pub(crate) async fn drain(server: &Server, timers: u64) -> Result<f64, Box<dyn Error>> {
-    let (client, connection) = server.config().connect(NoTls).await?;
-    tokio::spawn(connection);
+    let client = connect(&server.config()).await?;
     let fill = "INSERT INTO tickwheel.timer (slot, due, id, payload)
         SELECT -1 - n % 1024, n, n, decode(repeat('07', 100), 'hex')
         FROM generate_series(1, $1) AS n";
@@ -23,8 +21,7 @@ pub(crate) async fn drain(server: &Server, timers: u64) -> Result<f64, Box<dyn E
     let begun = Instant::now();
     let mut pollers = tokio::task::JoinSet::new();
     for _ in 0..POLLERS {
-        let (client, connection) = server.config().connect(NoTls).await?;
-        tokio::spawn(connection);
+        let client = connect(&server.config()).await?;
         pollers.spawn(async move {
             let claim = "UPDATE tickwheel.timer SET claim = 1, attempts = attempts + 1
                 WHERE (slot, due, id) IN (SELECT slot, due, id FROM tickwheel.timer

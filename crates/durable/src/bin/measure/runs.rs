@@ -1,7 +1,7 @@
 //! Runs from schedule to acknowledgement.
 
 use crate::cpu;
-use crate::server::Server;
+use crate::server::{Server, connect};
 use hdrhistogram::Histogram;
 use std::error::Error;
 use std::path::Path;
@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 use tickwheel::Timer;
 use tickwheel_durable::store::Store;
 use tickwheel_durable::{Due, Durable, Entry, Outcome, StoreTime};
-use tokio_postgres::NoTls;
 
 /// What a run gave, in timers a second.
 pub(crate) struct Run {
@@ -98,8 +97,7 @@ pub(crate) async fn on_a_server(
 
 /// Returns how many bytes of write-ahead log the server has written.
 async fn written(server: &Server) -> Result<i64, tokio_postgres::Error> {
-    let (client, connection) = server.config().connect(NoTls).await?;
-    tokio::spawn(connection);
+    let client = connect(&server.config()).await?;
     let sql = "SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::bigint";
     Ok(client.query_one(sql, &[]).await?.get(0))
 }

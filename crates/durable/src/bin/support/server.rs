@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
-use tokio_postgres::Config;
+use tokio_postgres::{Client, Config, NoTls};
 
 /// Stopped, and its folder removed, when it is dropped.
 pub(crate) struct Server {
@@ -90,6 +90,14 @@ pub(crate) fn config(port: u16) -> Config {
     let mut config = Config::new();
     config.host("127.0.0.1").port(port).user("postgres").dbname("postgres");
     config
+}
+
+/// Connects to a server.
+#[allow(dead_code, reason = "the demo asks no server itself")]
+pub(crate) async fn connect(config: &Config) -> Result<Client, tokio_postgres::Error> {
+    let (client, connection) = config.connect(NoTls).await?;
+    tokio::spawn(connection);
+    Ok(client)
 }
 
 /// Returns the directory of `initdb`: from the path, or where Debian puts it.

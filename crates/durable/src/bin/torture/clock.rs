@@ -1,9 +1,9 @@
 //! The server's clock, and how it was set.
 
 use crate::ledger;
-use crate::server::Server;
+use crate::server::{Server, connect};
 use std::sync::atomic::{AtomicI64, Ordering};
-use tokio_postgres::{Client, NoTls};
+use tokio_postgres::Client;
 
 /// By how much the server's clock is ahead, in microseconds.
 static AHEAD: AtomicI64 = AtomicI64::new(0);
@@ -31,8 +31,7 @@ impl Settings {
         // From before the first of them shows it.
         self.0.push((ledger::now(), ahead));
         for server in servers {
-            let (client, connection) = server.config().connect(NoTls).await?;
-            tokio::spawn(connection);
+            let client = connect(&server.config()).await?;
             replace(&client, ahead).await?;
         }
         AHEAD.store(ahead, Ordering::Relaxed);

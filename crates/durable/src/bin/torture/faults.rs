@@ -5,13 +5,12 @@ use crate::clock::Settings;
 use crate::fleet::Fleet;
 use crate::ledger::now;
 use crate::proxy::Mood;
-use crate::server::Server;
+use crate::server::{Server, connect};
 use rustix::process::Signal;
 use serde::Serialize;
 use std::error::Error;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use tokio_postgres::{Client, NoTls};
 
 /// The server's: so that what it holds for the nodes can be seen at once.
 pub(crate) const SETTINGS: &[&str] = &["max_connections=200"];
@@ -136,7 +135,7 @@ async fn befall(kind: Kind, scene: &mut Scene<'_>) -> Result<(), Box<dyn Error>>
             // A connection with a hole is given up when its next answer does not come.
         }
         Kind::Snapshot => {
-            let holder = client(server).await?;
+            let holder = connect(&server.config()).await?;
             let hold =
                 "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM tickwheel.timer";
             holder.batch_execute(hold).await?;
@@ -170,16 +169,10 @@ async fn befall(kind: Kind, scene: &mut Scene<'_>) -> Result<(), Box<dyn Error>>
     Ok(())
 }
 
-async fn client(server: &Server) -> Result<Client, tokio_postgres::Error> {
-    let (client, connection) = server.config().connect(NoTls).await?;
-    tokio::spawn(connection);
-    Ok(client)
-}
-
 async fn count_in_flight(servers: &[Server; 2]) -> Result<i64, tokio_postgres::Error> {
     let (sql, mut count) = ("SELECT count(*) FROM tickwheel.timer WHERE claim <> 0", 0);
     for server in servers {
-        count += client(server).await?.query_one(sql, &[]).await?.get::<_, i64>(0);
+        count += connect(&server.config()).await?.query_one(sql, &[]).await?.get::<_, i64>(0);
     }
     Ok(count)
 }

@@ -1,7 +1,7 @@
 //! What the driver schedules and cancels, and what it was answered.
 
 use crate::clock::now;
-use crate::server::Server;
+use crate::server::{Server, connect};
 use crate::{NAMESPACE, ledger};
 use std::collections::{BTreeMap, HashMap};
 use std::error::Error as StdError;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tickwheel_durable::store::postgres::Postgres;
 use tickwheel_durable::store::{KeyName, NewRow, NodeId, Place, Store};
 use tickwheel_durable::{Cancelled, Durable, Error, OpenStore, StoreTime};
-use tokio_postgres::{Config, NoTls};
+use tokio_postgres::Config;
 
 /// A timer, as far as the driver knows.
 #[derive(Clone, Copy, Debug)]
@@ -132,7 +132,8 @@ impl Load {
                 }
                 // What was refused may be found by its key all the same: it is not certain.
                 let answered = answer.is_ok().then(ledger::now);
-                for row in batch.iter().filter(|_| answered.is_some()) {
+                let answers = batch.iter().zip(answer.unwrap_or_default());
+                for (row, _) in answers.filter(|(_, answer)| answer.is_some()) {
                     let number = row.key.as_ref().and_then(|key| key.parse().ok()).unwrap_or(0);
                     self.written.entry(number).and_modify(|written| written.answered = answered);
                 }
@@ -166,7 +167,7 @@ impl Load {
                             continue;
                         }
                         Err(_) => Cancel::Uncertain,
-                        Ok(answers) if matches!(answers[index], Cancelled::Cancelled(_)) => {
+                        Ok(answers) if matches!(answers[index], Some(Cancelled::Cancelled(_))) => {
                             Cancel::Cancelled
                         }
                         Ok(_) => continue,
@@ -184,8 +185,7 @@ pub(crate) async fn rest(servers: &[Server; 2]) -> Result<i64, tokio_postgres::E
     for _ in 0..600 {
         rest = 0;
         for server in servers {
-            let (client, connection) = server.config().connect(NoTls).await?;
-            tokio::spawn(connection);
+            let client = connect(&server.config()).await?;
             let row = client.query_one("SELECT count(*) FROM tickwheel.timer", &[]).await?;
             rest += row.get::<_, i64>(0);
         }
@@ -199,8 +199,7 @@ pub(crate) async fn rest(servers: &[Server; 2]) -> Result<i64, tokio_postgres::E
 
 /// Returns for each slot of the one namespace whether a primary serves it.
 async fn served(config: &Config) -> Result<Vec<bool>, tokio_postgres::Error> {
-    let (client, connection) = config.connect(NoTls).await?;
-    tokio::spawn(connection);
+    let client = connect(config).await?;
     let rows = client.query("SELECT served = 0 FROM tickwheel.slot ORDER BY slot", &[]).await?;
     Ok(rows.iter().map(|row| row.get(0)).collect())
 }

@@ -9,7 +9,8 @@ use crate::durable::Durable;
 use crate::error::Error;
 use crate::store::memory::state::{Member, SlotRow, State};
 use crate::store::{
-    Ack, CancelledTag, Claim, Claims, Hints, KeyName, NewRow, NodeId, Owned, Place, Store, Survey,
+    Ack, Bars, CancelledTag, Claim, Claims, Hints, KeyName, NewRow, NodeId, Owned, Page, Place,
+    Store, Survey,
 };
 use crate::sync::{Mutex, MutexGuard};
 use crate::time::StoreTime;
@@ -200,38 +201,38 @@ impl Store for Memory {
         })
     }
 
-    async fn load(
-        &self,
-        slots: Vec<u32>,
-        after: Place,
-        before: StoreTime,
-        limit: u32,
-    ) -> Result<Vec<Place>, Error> {
-        self.step("load", |state, _| state.timers.load(&slots, after, before, limit as usize))
+    async fn load(&self, page: Page) -> Result<Vec<Place>, Error> {
+        self.step("load", |state, _| state.timers.load(&page))
     }
 
-    async fn schedule(&self, node: NodeId, rows: Vec<NewRow>) -> Result<Vec<Scheduled>, Error> {
+    async fn schedule(
+        &self,
+        node: NodeId,
+        rows: Vec<NewRow>,
+    ) -> Result<Vec<Option<Scheduled>>, Error> {
         self.step("schedule", |state, _| {
             let write = |row: NewRow| {
                 state.hint(row.place, Some(node));
-                state.timers.write(row)
+                Some(state.timers.write(row))
             };
             rows.into_iter().map(write).collect()
         })
     }
 
-    async fn cancel(&self, keys: Vec<KeyName>) -> Result<Vec<Cancelled>, Error> {
-        self.step("cancel", |state, _| keys.iter().map(|key| state.timers.cancel(key)).collect())
+    async fn cancel(&self, keys: Vec<KeyName>) -> Result<Vec<Option<Cancelled>>, Error> {
+        self.step("cancel", |state, _| {
+            keys.iter().map(|key| Some(state.timers.cancel(key))).collect()
+        })
     }
 
-    async fn touch(&self, keys: Vec<(KeyName, StoreTime)>) -> Result<Vec<Touched>, Error> {
+    async fn touch(&self, keys: Vec<(KeyName, StoreTime)>) -> Result<Vec<Option<Touched>>, Error> {
         self.step("touch", |state, _| {
             let touch = |(key, due)| match state.timers.touch(&key, due) {
                 Ok(place) => {
                     state.hint(place, None);
-                    Touched::Moved
+                    Some(Touched::Moved)
                 }
-                Err(answer) => answer,
+                Err(answer) => Some(answer),
             };
             keys.into_iter().map(touch).collect()
         })
@@ -267,18 +268,13 @@ impl Store for Memory {
         self.step("get", |state, _| state.timers.get(&key))
     }
 
-    async fn histogram(
-        &self,
-        from: StoreTime,
-        width: Duration,
-        bars: u32,
-    ) -> Result<Vec<u64>, Error> {
+    async fn histogram(&self, bars: Bars) -> Result<Vec<u64>, Error> {
         self.step("histogram", |state, _| {
             let count = |bar: u32| {
-                let start = from.plus(width.saturating_mul(bar));
-                state.timers.count(start, start.plus(width))
+                let start = bars.from.plus(bars.width.saturating_mul(bar));
+                state.timers.count(start, start.plus(bars.width))
             };
-            (0..bars).map(count).collect()
+            (0..bars.count).map(count).collect()
         })
     }
 

@@ -2,7 +2,7 @@
 
 use crate::answer::{Cancelled, DeadTimer, Pending, Scheduled, Touched};
 use crate::store::{
-    ALONE, Ack, CancelledTag, Claim, ClaimedRow, Ending, KeyName, NewRow, Place, Suspect,
+    ALONE, Ack, CancelledTag, Claim, ClaimedRow, Ending, KeyName, NewRow, Page, Place, Suspect,
 };
 use crate::time::StoreTime;
 use std::collections::{BTreeMap, HashMap};
@@ -37,15 +37,11 @@ impl Timers {
         self.rows.len()
     }
 
-    pub(super) fn load(
-        &self,
-        slots: &[u32],
-        after: Place,
-        before: StoreTime,
-        limit: usize,
-    ) -> Vec<Place> {
-        let places = self.rows.keys().filter(|place| **place > after && place.due < before);
-        places.filter(|place| slots.contains(&place.slot)).take(limit).copied().collect()
+    pub(super) fn load(&self, page: &Page) -> Vec<Place> {
+        let Page { slots, after, before, limit } = page;
+        let places = self.rows.keys().filter(|place| *place > after && place.due < *before);
+        let places = places.filter(|place| slots.contains(&place.slot));
+        places.take(*limit as usize).copied().collect()
     }
 
     pub(super) fn write(&mut self, new: NewRow) -> Scheduled {

@@ -165,6 +165,13 @@ async fn end(cancel: Cancel, task: AbortHandle) {
     task.abort();
 }
 
+/// Returns whether a statement did nothing because it would have waited for a lock.
+pub(super) fn is_locked(error: &Error) -> bool {
+    let Error::Unavailable(cause) = error else { return false };
+    let cause = cause.downcast_ref::<tokio_postgres::Error>();
+    cause.and_then(|cause| cause.code()) == Some(&SqlState::LOCK_NOT_AVAILABLE)
+}
+
 /// Returns whether the server aborted a statement in favour of another one: it may be repeated.
 fn is_crossed(error: &tokio_postgres::Error) -> bool {
     let crossed = [SqlState::T_R_DEADLOCK_DETECTED, SqlState::T_R_SERIALIZATION_FAILURE];

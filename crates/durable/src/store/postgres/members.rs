@@ -1,7 +1,7 @@
 //! The statements on members and slots.
 
 use crate::error::Error;
-use crate::store::postgres::columns::Slots;
+use crate::store::postgres::columns::slot;
 use crate::store::postgres::link::Link;
 use crate::store::postgres::schema::SLOTS;
 use crate::store::{NodeId, Owned, Survey};
@@ -118,9 +118,14 @@ pub(super) async fn release(link: &Link, node: NodeId, slots: Vec<Owned>) -> Res
     let sql = "UPDATE tickwheel.slot s SET owner = NULL
         FROM unnest($1, $2) AS i(slot, epoch)
         WHERE s.slot = i.slot AND s.epoch = i.epoch AND s.owner = $3";
-    let slots: Slots = slots.into_iter().collect();
-    let [numbers, epochs] = slots.params();
-    link.query(sql, &[numbers, epochs, (&node.0, Type::INT8)]).await.map(drop)
+    let split = |owned: Owned| (slot(owned.slot), owned.epoch);
+    let (slots, epochs): (Vec<i32>, Vec<i64>) = slots.into_iter().map(split).unzip();
+    let params = [
+        (&slots as _, Type::INT4_ARRAY),
+        (&epochs as _, Type::INT8_ARRAY),
+        (&node.0 as _, Type::INT8),
+    ];
+    link.query(sql, &params).await.map(drop)
 }
 
 pub(super) async fn leave(link: &Link, node: NodeId) -> Result<(), Error> {

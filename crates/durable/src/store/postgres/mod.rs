@@ -5,6 +5,7 @@ mod columns;
 mod link;
 mod members;
 mod moving;
+mod schedule;
 mod schema;
 mod tags;
 mod timers;
@@ -18,9 +19,9 @@ use crate::entry::check_name;
 use crate::error::Error;
 use crate::store::postgres::link::{Connector, Link};
 use crate::store::postgres::schema::SLOTS;
-use crate::store::postgres::timers::{Rows, SCHEDULE};
 use crate::store::{
-    Ack, CancelledTag, Claim, Claims, Hints, KeyName, NewRow, NodeId, Owned, Place, Store, Survey,
+    Ack, Bars, CancelledTag, Claim, Claims, Hints, KeyName, NewRow, NodeId, Owned, Page, Place,
+    Store, Survey,
 };
 use crate::time::StoreTime;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
@@ -172,27 +173,23 @@ impl Store for Postgres {
         Ok(hints)
     }
 
-    async fn load(
+    async fn load(&self, page: Page) -> Result<Vec<Place>, Error> {
+        window::load(&self.load, page).await
+    }
+
+    async fn schedule(
         &self,
-        slots: Vec<u32>,
-        after: Place,
-        before: StoreTime,
-        limit: u32,
-    ) -> Result<Vec<Place>, Error> {
-        window::load(&self.load, slots, after, before, limit).await
+        node: NodeId,
+        rows: Vec<NewRow>,
+    ) -> Result<Vec<Option<Scheduled>>, Error> {
+        schedule::schedule(self.write(), node, rows).await
     }
 
-    async fn schedule(&self, node: NodeId, rows: Vec<NewRow>) -> Result<Vec<Scheduled>, Error> {
-        let rows = Rows::new(node, rows);
-        let written = self.write().query(SCHEDULE, &rows.params()).await?;
-        rows.answers(&written)
-    }
-
-    async fn cancel(&self, keys: Vec<KeyName>) -> Result<Vec<Cancelled>, Error> {
+    async fn cancel(&self, keys: Vec<KeyName>) -> Result<Vec<Option<Cancelled>>, Error> {
         timers::cancel(self.write(), keys).await
     }
 
-    async fn touch(&self, keys: Vec<(KeyName, StoreTime)>) -> Result<Vec<Touched>, Error> {
+    async fn touch(&self, keys: Vec<(KeyName, StoreTime)>) -> Result<Vec<Option<Touched>>, Error> {
         timers::touch(self.write(), keys).await
     }
 
@@ -212,13 +209,8 @@ impl Store for Postgres {
         timers::get(self.write(), key).await
     }
 
-    async fn histogram(
-        &self,
-        from: StoreTime,
-        width: Duration,
-        bars: u32,
-    ) -> Result<Vec<u64>, Error> {
-        timers::histogram(self.write(), self.first, from, width, bars).await
+    async fn histogram(&self, bars: Bars) -> Result<Vec<u64>, Error> {
+        timers::histogram(self.write(), self.first, bars).await
     }
 
     async fn dead(&self, limit: u32) -> Result<Vec<DeadTimer>, Error> {

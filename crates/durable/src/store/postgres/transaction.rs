@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::store::postgres::Postgres;
 use crate::store::postgres::columns::Claims;
 use crate::store::postgres::link::explain;
-use crate::store::postgres::timers::{Rows, SCHEDULE};
+use crate::store::postgres::schedule::{Rows, SCHEDULE};
 use crate::store::{Claim, NodeId};
 use tokio_postgres::Transaction;
 
@@ -46,9 +46,10 @@ impl Durable<Postgres> {
             return Err(Error::Moved);
         }
         // Nobody knows of it before the commit: its owner is told by it, this node as well.
-        let row = Rows::new(NodeId(0), vec![row]);
+        let rows = [row];
+        let row = Rows::new(NodeId(0), &rows, None);
         let written = transaction.query_typed(SCHEDULE, &row.params()).await.map_err(explain)?;
-        Ok(row.answers(&written)?.pop().unwrap_or(Scheduled::New))
+        Ok(row.answers(&written)?.pop().flatten().unwrap_or(Scheduled::New))
     }
 }
 

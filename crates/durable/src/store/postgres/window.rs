@@ -3,7 +3,7 @@
 use crate::error::Error;
 use crate::store::postgres::columns::{place, slot};
 use crate::store::postgres::link::Link;
-use crate::store::{Hints, NodeId, Place};
+use crate::store::{Hints, NodeId, Page, Place};
 use crate::time::StoreTime;
 use std::time::Duration;
 use tokio_postgres::types::Type;
@@ -30,13 +30,8 @@ pub(super) async fn hints(link: &Link, node: NodeId, seen: StoreTime) -> Result<
     Ok(Hints { places: taken.map(|row| place(row, 1)).collect(), now })
 }
 
-pub(super) async fn load(
-    link: &Link,
-    slots: Vec<u32>,
-    after: Place,
-    before: StoreTime,
-    limit: u32,
-) -> Result<Vec<Place>, Error> {
+pub(super) async fn load(link: &Link, page: Page) -> Result<Vec<Place>, Error> {
+    let Page { slots, after, before, limit } = page;
     // A short walk in the primary key for each slot, from the first moment that is asked for.
     let sql = "SELECT t.slot, t.due, t.id FROM unnest($1) AS s(slot) CROSS JOIN LATERAL (
             SELECT slot, due, id FROM tickwheel.timer

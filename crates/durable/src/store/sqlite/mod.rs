@@ -10,7 +10,8 @@ use crate::durable::Durable;
 use crate::error::Error;
 use crate::store::sqlite::thread::{State, Thread};
 use crate::store::{
-    Ack, CancelledTag, Claim, Claims, Hints, KeyName, NewRow, NodeId, Owned, Place, Store, Survey,
+    Ack, Bars, CancelledTag, Claim, Claims, Hints, KeyName, NewRow, NodeId, Owned, Page, Place,
+    Store, Survey,
 };
 use crate::time::StoreTime;
 use rusqlite::Connection;
@@ -143,37 +144,39 @@ impl Store for Sqlite {
             .await
     }
 
-    async fn load(
+    async fn load(&self, page: Page) -> Result<Vec<Place>, Error> {
+        self.call(move |file, _| timers::load(file, &page)).await
+    }
+
+    async fn schedule(
         &self,
-        _: Vec<u32>,
-        after: Place,
-        before: StoreTime,
-        limit: u32,
-    ) -> Result<Vec<Place>, Error> {
-        self.call(move |file, _| timers::load(file, after, before, limit)).await
-    }
-
-    async fn schedule(&self, _: NodeId, rows: Vec<NewRow>) -> Result<Vec<Scheduled>, Error> {
+        _: NodeId,
+        rows: Vec<NewRow>,
+    ) -> Result<Vec<Option<Scheduled>>, Error> {
         // The one node knows what it schedules: no hints.
-        self.call(move |file, _| rows.into_iter().map(|row| timers::write(file, row)).collect())
-            .await
+        self.call(move |file, _| {
+            rows.into_iter().map(|row| timers::write(file, row).map(Some)).collect()
+        })
+        .await
     }
 
-    async fn cancel(&self, keys: Vec<KeyName>) -> Result<Vec<Cancelled>, Error> {
-        self.call(move |file, _| keys.iter().map(|name| timers::cancel(file, &name.key)).collect())
-            .await
+    async fn cancel(&self, keys: Vec<KeyName>) -> Result<Vec<Option<Cancelled>>, Error> {
+        self.call(move |file, _| {
+            keys.iter().map(|name| timers::cancel(file, &name.key).map(Some)).collect()
+        })
+        .await
     }
 
-    async fn touch(&self, keys: Vec<(KeyName, StoreTime)>) -> Result<Vec<Touched>, Error> {
+    async fn touch(&self, keys: Vec<(KeyName, StoreTime)>) -> Result<Vec<Option<Touched>>, Error> {
         self.call(move |file, state| {
             let touch = |(name, due): (KeyName, StoreTime)| {
-                Ok(match timers::touch(file, &name.key, due)? {
+                Ok(Some(match timers::touch(file, &name.key, due)? {
                     Ok(place) => {
                         state.hint(place);
                         Touched::Moved
                     }
                     Err(answer) => answer,
-                })
+                }))
             };
             keys.into_iter().map(touch).collect()
         })
@@ -213,13 +216,8 @@ impl Store for Sqlite {
         self.call(move |file, _| timers::get(file, &key.key)).await
     }
 
-    async fn histogram(
-        &self,
-        from: StoreTime,
-        width: Duration,
-        bars: u32,
-    ) -> Result<Vec<u64>, Error> {
-        self.call(move |file, _| timers::histogram(file, from, width, bars)).await
+    async fn histogram(&self, bars: Bars) -> Result<Vec<u64>, Error> {
+        self.call(move |file, _| timers::histogram(file, bars)).await
     }
 
     async fn dead(&self, limit: u32) -> Result<Vec<DeadTimer>, Error> {

@@ -2,11 +2,12 @@
 
 use crate::answer::{Cancelled, DeadTimer, Pending, Scheduled, Touched};
 use crate::store::sqlite::SLOT;
-use crate::store::{ALONE, Ack, CancelledTag, Claim, ClaimedRow, Ending, NewRow, Place, Suspect};
+use crate::store::{
+    ALONE, Ack, Bars, CancelledTag, Claim, ClaimedRow, Ending, NewRow, Page, Place, Suspect,
+};
 use crate::time::StoreTime;
 use rusqlite::types::{FromSql, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
 use rusqlite::{Connection, OptionalExtension, Params, Result, Row, params};
-use std::time::Duration;
 
 impl ToSql for StoreTime {
     fn to_sql(&self) -> Result<ToSqlOutput<'_>> {
@@ -34,12 +35,8 @@ fn one<A>(
     file.prepare_cached(sql)?.query_row(params, read).optional()
 }
 
-pub(super) fn load(
-    file: &Connection,
-    after: Place,
-    before: StoreTime,
-    limit: u32,
-) -> Result<Vec<Place>> {
+pub(super) fn load(file: &Connection, page: &Page) -> Result<Vec<Place>> {
+    let Page { after, before, limit, .. } = page;
     // The one slot is above the cursor's only if that is before all slots.
     let id = if after.slot > SLOT { i64::MAX } else { after.id };
     let mut load = file.prepare_cached(
@@ -149,15 +146,9 @@ pub(super) fn get(file: &Connection, key: &str) -> Result<Option<Pending>> {
     })
 }
 
-pub(super) fn histogram(
-    file: &Connection,
-    from: StoreTime,
-    width: Duration,
-    bars: u32,
-) -> Result<Vec<u64>> {
-    let mut counts = vec![0; bars as usize];
-    let width = i64::try_from(width.as_micros()).unwrap_or(i64::MAX).max(1);
-    let to = from.as_micros().saturating_add(width.saturating_mul(i64::from(bars)));
+pub(super) fn histogram(file: &Connection, bars: Bars) -> Result<Vec<u64>> {
+    let (from, width, to) = bars.micros();
+    let mut counts = vec![0; bars.count as usize];
     let mut count = file.prepare_cached(
         "SELECT (due - ?1) / ?2, count(*) FROM timer WHERE due >= ?1 AND due < ?3 GROUP BY 1",
     )?;

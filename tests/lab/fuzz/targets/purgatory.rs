@@ -1,0 +1,18 @@
+//! Steps on a `Purgatory` and on a naive model, a list of operations: those of `tests/purgatory`.
+#![no_main]
+
+#[path = "../../../purgatory/model.rs"]
+mod model;
+#[path = "../../../purgatory/naive.rs"]
+mod naive;
+#[path = "../../../purgatory/script.rs"]
+#[allow(dead_code, reason = "other tests use more of it")]
+mod script;
+#[path = "../../../purgatory/steps.rs"]
+mod steps;
+
+use quickcheck::{Arbitrary, Gen};
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    model::property(Arbitrary::arbitrary(&mut Gen::new(bytes)));
+});

@@ -1,0 +1,201 @@
+//! hyper on a timer: the adapter by hand and hyper's server in virtual time, and the same server
+//! on TCP and the real clock.
+
+mod report;
+mod server;
+mod tcp;
+#[path = "../../../common/warnings.rs"]
+mod warnings;
+
+use hyper::rt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+use tickwheel::{ManualClock, Task, Timer, TimerEntry};
+
+pub(crate) const NS: Duration = Duration::from_nanos(1);
+pub(crate) const MS: Duration = Duration::from_millis(1);
+pub(crate) const HOUR: Duration = Duration::from_secs(3600);
+
+/// A waker that counts.
+#[derive(Default)]
+struct Wakes(AtomicUsize);
+
+impl Wake for Wakes {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+pub(crate) struct Fixture {
+    pub(crate) timer: Timer,
+    pub(crate) clock: ManualClock,
+    wakes: Arc<Wakes>,
+}
+
+impl Fixture {
+    pub(crate) fn new() -> Self {
+        Self::with_room_for(usize::MAX)
+    }
+
+    pub(crate) fn with_room_for(max_pending: usize) -> Self {
+        let clock = ManualClock::new();
+        let builder = Timer::builder().clock(clock.clone()).max_pending(max_pending);
+        Fixture { timer: builder.build().unwrap(), clock, wakes: Arc::default() }
+    }
+
+    /// Returns the timer as hyper sees it.
+    fn hyper(&self) -> &dyn rt::Timer {
+        &self.timer
+    }
+
+    pub(crate) fn poll<F: Future + Unpin>(&self, future: &mut F) -> Poll<F::Output> {
+        let waker = Waker::from(Arc::clone(&self.wakes));
+        Pin::new(future).poll(&mut Context::from_waker(&waker))
+    }
+
+    /// Returns how many wake-ups come when the clock is moved by `step`.
+    pub(crate) fn advance(&self, step: Duration) -> usize {
+        self.clock.advance(step);
+        self.timer.advance_clock(Duration::ZERO);
+        self.timer.assert_invariants();
+        self.wakes()
+    }
+
+    /// Returns how many wake-ups have come since it was asked last.
+    pub(crate) fn wakes(&self) -> usize {
+        self.wakes.0.swap(0, Ordering::Relaxed)
+    }
+}
+
+#[test]
+fn a_sleep_ends_at_its_deadline_and_wakes_once() {
+    let fixture = Fixture::new();
+    let deadline = fixture.clock.now() + 10 * MS;
+    let sleeps = [fixture.hyper().sleep(10 * MS), fixture.hyper().sleep_until(deadline)];
+    for (mut sleep, step) in sleeps.into_iter().zip([10 * MS, Duration::ZERO]) {
+        if !step.is_zero() {
+            assert!(fixture.poll(&mut sleep).is_pending() && fixture.poll(&mut sleep).is_pending());
+            assert_eq!(fixture.timer.len(), 1, "polling again adds nothing");
+            assert_eq!(fixture.advance(step - NS), 0);
+            assert!(fixture.poll(&mut sleep).is_pending(), "a nanosecond is left");
+            assert_eq!(fixture.advance(NS), 1);
+        }
+        assert!(fixture.poll(&mut sleep).is_ready());
+        assert!(fixture.timer.is_empty());
+    }
+}
+
+#[test]
+fn now_is_the_time_of_the_timers_clock() {
+    let fixture = Fixture::new();
+    let start = fixture.hyper().now();
+    fixture.advance(HOUR);
+    assert_eq!(fixture.hyper().now(), start + HOUR);
+    assert_eq!(fixture.hyper().now(), fixture.timer.now());
+}
+
+#[test]
+fn a_reset_moves_the_sleep_where_it_is() {
+    let fixture = Fixture::new();
+    let start = fixture.clock.now();
+    let mut sleep = fixture.hyper().sleep(10 * MS);
+    assert!(fixture.poll(&mut sleep).is_pending());
+    let place = std::ptr::from_ref(&*sleep).cast::<u8>();
+    fixture.hyper().reset(&mut sleep, start + 30 * MS);
+    assert_eq!(fixture.advance(20 * MS), 0, "its first deadline is over");
+    assert!(fixture.poll(&mut sleep).is_pending());
+    fixture.hyper().reset(&mut sleep, start + 25 * MS);
+    assert_eq!((fixture.timer.len(), fixture.timer.stats().added), (1, 1), "nothing was added");
+    assert_eq!((fixture.advance(5 * MS - NS), fixture.advance(NS)), (0, 1), "without a poll");
+    assert!(fixture.poll(&mut sleep).is_ready());
+    // One that has ended begins again.
+    fixture.hyper().reset(&mut sleep, start + 26 * MS);
+    assert!(fixture.poll(&mut sleep).is_pending());
+    assert_eq!(fixture.advance(MS), 1);
+    assert!(fixture.poll(&mut sleep).is_ready());
+    assert_eq!(std::ptr::from_ref(&*sleep).cast::<u8>(), place, "the box is the same");
+}
+
+/// A sleep of some other timer.
+struct Never;
+
+impl Future for Never {
+    type Output = ();
+    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
+        Poll::Pending
+    }
+}
+
+impl rt::Sleep for Never {}
+
+#[test]
+fn a_reset_replaces_a_sleep_of_another_timer() {
+    let fixture = Fixture::new();
+    let mut sleep: Pin<Box<dyn rt::Sleep>> = Box::pin(Never);
+    fixture.hyper().reset(&mut sleep, fixture.clock.now() + MS);
+    assert!(fixture.poll(&mut sleep).is_pending());
+    assert_eq!(fixture.advance(MS), 1);
+    assert!(fixture.poll(&mut sleep).is_ready());
+}
+
+#[test]
+fn a_sleep_that_is_dropped_leaves_nothing() {
+    let fixture = Fixture::new();
+    let mut sleep = fixture.hyper().sleep(MS);
+    assert_eq!(fixture.timer.len(), 0, "before it is polled");
+    assert!(fixture.poll(&mut sleep).is_pending());
+    drop(sleep);
+    assert_eq!((fixture.timer.len(), fixture.advance(MS)), (0, 0));
+    assert_eq!(Arc::strong_count(&fixture.wakes), 1, "its waker is gone");
+}
+
+#[test]
+fn what_is_too_far_never_ends() {
+    let fixture = Fixture::new();
+    let mut sleep = fixture.hyper().sleep(Duration::MAX);
+    assert!(fixture.poll(&mut sleep).is_pending());
+    assert_eq!(fixture.advance(1_000_000 * HOUR), 0);
+    assert!(fixture.poll(&mut sleep).is_pending());
+}
+
+#[test]
+fn a_full_timer_takes_hypers_sleeps_and_nothing_else() {
+    let fixture = Fixture::with_room_for(2);
+    let add = || fixture.timer.add(TimerEntry::after(HOUR, || ()));
+    let first = add().unwrap();
+    let mut sleeps: Vec<_> = (0..10).map(|_| fixture.hyper().sleep(10 * MS)).collect();
+    for sleep in &mut sleeps {
+        assert!(fixture.poll(sleep).is_pending());
+    }
+    assert_eq!(fixture.timer.len(), 11, "nine more than there is room for");
+    assert!(first.cancel().is_cancelled());
+    assert!(add().is_err(), "there is still no room for others");
+    assert_eq!((fixture.advance(10 * MS - NS), fixture.advance(NS)), (0, 10));
+    assert!(sleeps.iter_mut().all(|sleep| fixture.poll(sleep).is_ready()));
+    let held = [add(), add()];
+    assert!(held.iter().all(Result::is_ok), "each sleep gave back what it had taken");
+    assert!(add().is_err(), "and no more than that");
+}
+
+#[test]
+fn a_sleep_on_a_timer_that_was_shut_down_is_not_early_and_ends_when_it_is_looked_at() {
+    let fixture = Fixture::new();
+    let mut slept = fixture.hyper().sleep(10 * MS);
+    assert!(fixture.poll(&mut slept).is_pending());
+    let entries = fixture.timer.shutdown();
+    assert_eq!(entries.len(), 1, "whom it would have woken");
+    entries.into_iter().map(TimerEntry::into_task).for_each(Task::run);
+    assert_eq!(fixture.wakes(), 1);
+    let mut fresh = fixture.hyper().sleep(10 * MS);
+    for sleep in [&mut slept, &mut fresh] {
+        assert!(fixture.poll(sleep).is_pending() && fixture.poll(sleep).is_pending());
+    }
+    assert_eq!(fixture.advance(10 * MS - NS), 0);
+    assert!(fixture.poll(&mut slept).is_pending() && fixture.poll(&mut fresh).is_pending());
+    assert_eq!(fixture.advance(NS), 0, "nobody is left to wake it");
+    assert!(fixture.poll(&mut slept).is_ready() && fixture.poll(&mut fresh).is_ready());
+}
