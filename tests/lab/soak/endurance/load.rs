@@ -1,5 +1,4 @@
-//! The load: what the threads do to the timer, and to the keys and operations on it, and the faults:
-//! an executor that refuses, panics and hangs, and panics that are planted.
+//! The load: what the threads do to the timer, and to the keys and operations on it; and the faults.
 
 use demos::ledger::{End, Ledger, Request};
 use fastrand::Rng;
