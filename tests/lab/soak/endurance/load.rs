@@ -1,4 +1,4 @@
-//! The load: what the threads do to the timer, and to the keys and operations on it; and the faults.
+//! The load: what threads do to the timer, and to the keys and operations on it; and its faults.
 
 use demos::ledger::{End, Ledger, Request};
 use fastrand::Rng;
