@@ -96,8 +96,9 @@ fn shown(value: &Value) -> String {
 
 fn grouped(number: &str) -> String {
     let end = number.find('.').unwrap_or(number.len());
+    let digits = end - usize::from(number.starts_with('-'));
     let mut text = number.to_owned();
-    (1..=end.saturating_sub(1) / 3).for_each(|group| text.insert(end - 3 * group, ','));
+    (1..=digits.saturating_sub(1) / 3).for_each(|group| text.insert(end - 3 * group, ','));
     text
 }
 

@@ -22,8 +22,7 @@ use tickwheel::future::TimedError;
 use tickwheel_services::rpc::{CallError, Client, encode, read_frame};
 use tickwheel_services::timeline::{PATIENCE, Timeline, happens};
 use tokio::io::AsyncWriteExt;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::mpsc::unbounded_channel;
+use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 /// How long a call may take.
@@ -64,32 +63,32 @@ fn main() -> Result<(), Box<dyn Error>> {
     let client = Client::connect(server, &timer, move |_| counted.count("responses late"));
     let client = Arc::new(runtime.block_on(client)?);
 
+    // Numbers that are a stride of 100 apart are calls of one kind.
+    let begin = |callers: u64, stride: u64, limit: Duration, end: Instant| {
+        let mut calling = JoinSet::new();
+        for caller in 0..callers {
+            let (timer, client, tally) = (timer.clone(), Arc::clone(&client), tally.clone());
+            let calls = async move {
+                for number in caller * stride.. {
+                    call(&timer, &client, &tally, number, limit).await;
+                    if Instant::now() >= end {
+                        break;
+                    }
+                }
+            };
+            calling.spawn_on(calls, runtime.handle());
+        }
+        calling
+    };
     timeline.say(format!("{callers} callers begin"));
     let lasts = Duration::from_secs(seconds);
-    let end = Instant::now() + lasts;
-    let mut calling = JoinSet::new();
-    for caller in 0..callers {
-        let (timer, client, tally) = (timer.clone(), Arc::clone(&client), tally.clone());
-        let calls = async move {
-            let mut number = caller;
-            while Instant::now() < end {
-                call(&timer, &client, &tally, number, LIMIT).await;
-                number += 1;
-            }
-        };
-        calling.spawn_on(calls, runtime.handle());
-    }
+    let calling = begin(callers, 1, LIMIT, Instant::now() + lasts);
     runtime.block_on(timer.timeout(lasts + PATIENCE, calling.join_all()))?;
     let is_settled =
         happens(|| tally.of("answered") + tally.of("responses late") == tally.of("responses"));
     timeline.say(format!("{:?}", tally.0.lock()));
 
-    let mut calling = JoinSet::new();
-    for _ in 0..1000 {
-        let (timer, client, tally) = (timer.clone(), Arc::clone(&client), tally.clone());
-        let calls = async move { call(&timer, &client, &tally, 0, 10 * PATIENCE).await };
-        calling.spawn_on(calls, runtime.handle());
-    }
+    let calling = begin(1000, 100, 10 * PATIENCE, Instant::now());
     let are_waiting = happens(|| client.outstanding() == 1000);
     timeline.say("1000 calls wait for a response, and the server dies");
     drop(serving);
@@ -126,30 +125,19 @@ async fn call(timer: &Timer, client: &Client, tally: &Tally, number: u64, limit:
 
 /// Serves one client. Takes as long for a request as the request says; dropped, it is dead.
 async fn serve(listener: TcpListener, timer: Timer, tally: Tally) -> io::Result<()> {
-    let (stream, _) = listener.accept().await?;
-    let (mut reader, mut writer) = TcpStream::into_split(stream);
-    let (responses, mut finished) = unbounded_channel();
-    let read = async {
-        let mut handlers = JoinSet::new();
-        loop {
-            let (id, body) = read_frame(&mut reader).await?;
-            let takes = u32::from_be_bytes(body.try_into().unwrap_or_default());
-            if takes < u32::MAX {
-                tally.count("responses");
-                let (timer, responses) = (timer.clone(), responses.clone());
-                handlers.spawn(async move {
-                    let _ = timer.sleep(Duration::from_millis(takes.into())).await;
-                    let _ = responses.send(encode(id, b"done"));
-                });
-            }
-            while handlers.try_join_next().is_some() {}
+    let (mut reader, writer) = listener.accept().await?.0.into_split();
+    let (writer, mut handlers) = (Arc::new(tokio::sync::Mutex::new(writer)), JoinSet::new());
+    loop {
+        let (id, body) = read_frame(&mut reader).await?;
+        let takes = u32::from_be_bytes(body.try_into().unwrap_or_default());
+        if takes < u32::MAX {
+            tally.count("responses");
+            let (timer, writer) = (timer.clone(), Arc::clone(&writer));
+            handlers.spawn(async move {
+                let _ = timer.sleep(Duration::from_millis(takes.into())).await;
+                writer.lock().await.write_all(&encode(id, b"done")).await
+            });
         }
-    };
-    let write = async {
-        while let Some(frame) = finished.recv().await {
-            writer.write_all(&frame).await?;
-        }
-        Ok(())
-    };
-    tokio::select! { result = read => result, result = write => result }
+        while handlers.try_join_next().is_some() {}
+    }
 }
