@@ -5,8 +5,8 @@
 //!     cargo test --release --test models -- --nocapture
 //! ```
 //!
-//! Each model is a small program of two to four threads on a manual clock. shuttle runs it under
-//! `TICKWHEEL_SCHEDULES` schedules (10,000 unless set) drawn at random and as many of its PCT
+//! Each model is a small program of two to four threads, mostly on a manual clock. shuttle runs it
+//! under `TICKWHEEL_SCHEDULES` schedules (10,000 unless set) drawn at random and as many of its PCT
 //! scheduler, which finds what takes up to three well-placed preemptions. Then it runs all
 //! schedules without preemptions, with one, with two, and so on, as long as those of one kind are
 //! no more than `TICKWHEEL_EXHAUSTIVE` (2,000 unless set), or fifty times that of a pair of calls.
@@ -36,6 +36,8 @@ mod stand;
 #[path = "models/world.rs"]
 mod world;
 
+#[path = "models/alarms.rs"]
+mod alarms;
 #[path = "models/buckets.rs"]
 mod buckets;
 #[path = "models/drives.rs"]

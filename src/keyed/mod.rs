@@ -3,6 +3,7 @@
 pub(crate) mod entry;
 pub(crate) mod looks;
 pub(crate) mod shards;
+pub(crate) mod alarms;
 pub(crate) mod locked;
 pub(crate) mod shard;
 
@@ -37,12 +38,12 @@ use std::time::{Duration, Instant};
 /// A key whose time is up, but whose task the executor has not run yet, is like any other: it can
 /// still be cancelled, replaced, or moved to a later deadline. After a `shutdown` of the timer no
 /// key expires any more; [`cancel_all`](Self::cancel_all) returns what is left. (Tasks that were
-/// handed to the executor before the shutdown still expire the keys that are due when they run.)
+/// handed to the executor before the shutdown still expire the keys that are due when they run. One
+/// that ran before it, while another thread held its key's shard, does not: it was put off.)
 ///
 /// The keys lie in wheels of their own, which are driven together with the timer's. Each key counts
 /// once in the timer's `len`, `stats` and `snapshot`, and towards `max_pending` until it is gone.
-/// While a thread holds its shard for long, one whose time is up counts once more: its alarm waits
-/// there. Its lateness is measured when its task runs. The timer's `shutdown` does not return keys.
+/// Its lateness is measured when its task runs. The timer's `shutdown` does not return keys.
 ///
 /// Unless its documentation says otherwise, each method takes constant time on average, and holds
 /// the lock of one shard for that time. A shard's index of keys is rebuilt, under the shard's lock,

@@ -1,19 +1,20 @@
 //! The shards of keyed timers: an owner of wheels on a timer's driver.
 //!
 //! # Locks
-//! Each shard has one, of the same rank as the lock of a timer's shard: the delay queue's lock may
-//! be taken under it, and a turn takes it. A key's `Eq` may run under it, and what a caller does
-//! with an entry or in a closure; no task runs there, and neither tasks nor keys are dropped.
+//! Each shard has one, of the same rank as the lock of a timer's shard: that of its alarms and
+//! the delay queue's may be taken under it, and a turn takes it. A key's `Eq` may run under it, and
+//! what a caller does with an entry or in a closure; no task runs there, and neither tasks nor keys
+//! are dropped.
 
+use crate::keyed::alarms::Alarms;
 use crate::keyed::locked::Locked;
 use crate::keyed::shard::Shard;
 use crate::store::key::Key;
 use crate::store::key_map::{shard_of, shards_for};
 use crate::sync::{MutexGuard, parallelism};
 use crate::timer::Timer;
-use crate::timer::alarm::Alarm;
 use crate::timer::context::TimerContext;
-use crate::timer::entry::{Task, TimerEntry};
+use crate::timer::entry::Task;
 use crate::timer::owner::{Expired, Flush, FlushStep, MAX_SHARDS, Owner, Queued, place_of};
 use crate::timer::report::Contained;
 use crate::timer::shard_lock::ShardLock;
@@ -22,17 +23,14 @@ use crate::timer::tasks::Tasks;
 use crate::wheel::bucket_queue::Expiration;
 use crate::wheel::core::Trimmed;
 use crate::wheel::snapshot::Snapshot;
-use crate::wheel::wheels::Wheels;
+use crate::wheel::wheels::{OUTSIDE, Wheels};
 use crossbeam_utils::CachePadded;
+use std::mem;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Slots of each wheel: few, because there are many shards, and a deadline is seldom near.
 const WHEEL_SIZE: usize = 64;
-
-/// When an alarm comes again that found its shard taken: soon, and not before a thread that gives
-/// way to it has had the time to notice.
-const AGAIN: Duration = Duration::from_micros(500);
 
 /// The number of keys that are taken out under one hold of a lock.
 const BATCH: usize = 64;
@@ -44,8 +42,8 @@ pub(crate) struct Shards<K: Eq, T> {
     shards: Box<[PaddedShard<K, T>]>,
     /// The number of the first shard.
     first: u32,
-    /// One alarm for each shard: its tasks expire keys by name.
-    alarms: Box<[Alarm]>,
+    /// Those of each shard: their tasks expire keys by name.
+    alarms: Box<[Alarms]>,
     /// What hands those tasks over. Weakly: a callback that is under way when the timer ends must
     /// not keep the executor alive.
     closures: Weak<Tasks<Task>>,
@@ -72,7 +70,7 @@ where
                 };
                 let alarm = |place| {
                     let shards = Weak::clone(shards);
-                    Alarm::new(move |name| {
+                    Alarms::new(move |name| {
                         if let Some(shards) = shards.upgrade() {
                             shards.alarm(place, name);
                         }
@@ -101,24 +99,18 @@ where
         }
     }
 
-    /// Locks a shard for an alarm. If a thread holds it for long, the alarm comes again a little
-    /// later: the thread that runs it, the reaper for example, has others to run. In virtual time
-    /// it waits, as a turn does.
+    /// Locks a shard for an alarm. Puts the alarm off if a thread holds the shard for long. In
+    /// virtual time it waits, as a turn does; and after the last turn.
     fn lock_for_alarm(&self, place: usize, name: Key) -> Option<MutexGuard<'_, Shard<K, T>>> {
         let (waits, shard) = (self.context.time.clock.as_manual().is_some(), &self.shards[place]);
-        if let Some(shard) = shard.lock_for_turn(waits, true) {
-            return Some(shard);
-        }
-        let again = TimerEntry::after(AGAIN, self.alarms[place].task(name));
-        let closures = self.closures.upgrade();
-        match closures.map(|closures| closures.shards.add_beyond_limit(again)) {
-            Some(Ok((_, wakes))) => {
-                self.context.wake(wakes);
-                None
-            }
-            // The timer has ended.
-            Some(Err(_)) | None => Some(shard.lock()),
-        }
+        shard.lock_for_turn(waits, true).or_else(|| {
+            let (queue, number) = (&self.context.delay_queue, self.first + place as u32);
+            let Some(wakes) = self.alarms[place].put_off(queue, number, name) else {
+                return Some(shard.lock());
+            };
+            self.context.wake(wakes);
+            None
+        })
     }
 }
 
@@ -143,6 +135,7 @@ where
             let task = self.shards.task_of(left);
             self.shards.context.discard(task);
         }
+        self.shards.alarms.iter().for_each(Alarms::end);
         self.timer.driver().deregister(self.shards.first);
     }
 }
@@ -238,18 +231,25 @@ where
             Ok(polled) => polled,
             Err(flush) => return flush,
         };
-        let (alarm, alarms) = (&self.alarms[place], expired.items());
-        let hand = |name| alarms.push(alarm.task(name));
+        let (alarms, tasks) = (&self.alarms[place], expired.items());
+        if expiration.bucket == OUTSIDE {
+            let unfinished = alarms.take(tasks).then_some(expiration);
+            expired.again = tasks.len();
+            return Flush::Done(self.context.delay_queue.flushed(armed.drain(..), unfinished));
+        }
+        let hand = |name| tasks.push(alarms.task(name));
         Flush::Done(shard.flush(&self.context, (expiration, step.now), armed, hand))
     }
 
     fn hand_over(&self, expired: &mut Expired) -> usize {
-        self.closures.upgrade().map_or(0, |closures| closures.hand_over(expired))
+        let again = mem::take(&mut expired.again);
+        self.closures.upgrade().map_or(0, |closures| closures.hand_over(expired) - again)
     }
 
     fn forget_if_empty(&self, expiration: Expiration) -> Trimmed {
         let shard = &self.shards[place_of(expiration.shard)];
-        let Some(mut shard) = shard.try_lock() else { return Trimmed::Live };
+        let shard = shard.try_lock().filter(|_| expiration.bucket != OUTSIDE);
+        let Some(mut shard) = shard else { return Trimmed::Live };
         self.context.forget_if_empty(&mut shard.core, expiration)
     }
 

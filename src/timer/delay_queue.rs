@@ -299,6 +299,11 @@ impl DelayQueue {
         self.state.lock().stopped = true;
     }
 
+    /// Returns whether turns have ended.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.state.lock().stopped
+    }
+
     /// Returns whom to wake when a manual clock has moved. The lock orders this after a look at the
     /// clock by somebody who then waits.
     pub(crate) fn clock_moved(&self) -> Wakes {

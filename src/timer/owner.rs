@@ -113,12 +113,16 @@ impl FlushStep {
 /// Items that were taken out of an owner's shards and have to be handed over. Only the owner knows
 /// their type.
 #[derive(Default)]
-pub(crate) struct Expired(Option<Box<dyn Any + Send>>);
+pub(crate) struct Expired {
+    items: Option<Box<dyn Any + Send>>,
+    /// How many of them were handed over, and counted, before.
+    pub(crate) again: usize,
+}
 
 impl Expired {
     /// Gives its buffer to one that has none. Both are empty.
     pub(crate) fn lend_to(&mut self, other: &mut Self) {
-        if other.0.is_none() {
+        if other.items.is_none() {
             mem::swap(self, other);
         }
     }
@@ -126,10 +130,10 @@ impl Expired {
     /// Returns the items, which are of type `T`. There are none if the last ones belonged to
     /// another owner and were handed over.
     pub(crate) fn items<T: Send + 'static>(&mut self) -> &mut Vec<T> {
-        if !self.0.as_ref().is_some_and(|items| items.is::<Vec<T>>()) {
-            self.0 = Some(Box::new(Vec::<T>::new()));
+        if !self.items.as_ref().is_some_and(|items| items.is::<Vec<T>>()) {
+            self.items = Some(Box::new(Vec::<T>::new()));
         }
-        let items = self.0.as_mut().and_then(|items| items.downcast_mut());
+        let items = self.items.as_mut().and_then(|items| items.downcast_mut());
         items.expect("it was just seen to")
     }
 }

@@ -36,7 +36,7 @@ pub(crate) struct BucketQueue {
     heap: BinaryHeap<Reverse<Expiration>>,
     /// Overflow buckets that have expired and are not cascaded yet, by their start.
     backlog: BinaryHeap<Reverse<(u64, Expiration)>>,
-    /// Elapsed buckets for the next turn: at most one per shard.
+    /// Elapsed buckets for the next turn: at most two per shard.
     elapsed: Vec<Expiration>,
     /// Shards that were busy when it was their turn, and their due buckets; only within a step of a
     /// turn.

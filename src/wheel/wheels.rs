@@ -15,6 +15,9 @@ use crate::work;
 const EXPIRING: BucketId = BucketId { level: ELAPSED, slot: 0 };
 const COLLECTING: BucketId = BucketId { level: ELAPSED, slot: 1 };
 
+/// Stands for what a shard's owner keeps beside the wheels, and hands over by itself in a turn.
+pub(crate) const OUTSIDE: BucketId = BucketId { level: ELAPSED, slot: 2 };
+
 /// No bucket.
 const NOWHERE: BucketId = BucketId { level: ELAPSED, slot: u32::MAX };
 

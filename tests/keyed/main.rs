@@ -4,6 +4,7 @@
 mod delta;
 mod edges;
 mod entries;
+mod held;
 mod model;
 mod owners;
 mod races;

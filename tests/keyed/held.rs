@@ -1,0 +1,173 @@
+//! Alarms that find their key's shard held for long. In real time: in virtual time they wait.
+
+use crate::{HOUR, MS};
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::Duration;
+use tickwheel::keyed::{KeyedTimer, OccupiedEntry};
+use tickwheel::{Task, Timer, TimerBuilder, TimerEntry};
+
+/// A guard against hanging only.
+const HANG: Duration = Duration::from_secs(20);
+
+/// All keys have the same hash, so they lie in one shard.
+#[derive(Default)]
+struct OneShard;
+
+impl Hasher for OneShard {
+    fn write(&mut self, _: &[u8]) {}
+
+    fn finish(&self) -> u64 {
+        0
+    }
+}
+
+/// Keyed timers whose alarms the test runs, and what has expired.
+struct Held {
+    timer: Timer,
+    keyed: KeyedTimer<u32, u32, BuildHasherDefault<OneShard>>,
+    alarms: Receiver<Task>,
+    expired: Receiver<u32>,
+}
+
+impl Held {
+    fn new(build: impl FnOnce(TimerBuilder<Task>) -> Timer) -> Self {
+        let (sender, alarms) = channel();
+        let executor = move |alarm| _ = sender.send(alarm);
+        let timer = build(Timer::builder().executor(executor));
+        let (sender, expired) = channel();
+        let expire = move |key, _| sender.send(key).expect("the test lives");
+        let keyed = KeyedTimer::with_hasher(&timer, Default::default(), expire);
+        Held { timer, keyed, alarms, expired }
+    }
+
+    /// Creates a timer that the test drives, on which key 1 has expired. Its alarm is on its way.
+    fn driven() -> Self {
+        let held = Self::new(|builder| builder.max_pending(4).build().expect("in range"));
+        held.schedule(1);
+        assert_eq!(held.timer.advance_clock(HANG), 1);
+        held
+    }
+
+    fn schedule(&self, key: u32) {
+        let entry = TimerEntry::after(Duration::ZERO, key);
+        assert_eq!(self.keyed.schedule(key, entry).expect("there is room"), None);
+    }
+
+    fn add(&self) -> bool {
+        self.timer.after(HOUR, || ()).is_ok()
+    }
+
+    /// Runs the next alarm while a key is held.
+    fn run_while_held(&self, key: u32) -> OccupiedEntry<'_, u32, u32> {
+        let alarm = self.alarms.recv_timeout(HANG).expect("an alarm");
+        let entry = self.keyed.find_entry(&key).expect("it is there until its alarm has come");
+        alarm.run();
+        entry
+    }
+
+    fn run(&self) {
+        self.alarms.recv_timeout(HANG).expect("an alarm").run();
+    }
+}
+
+#[test]
+fn an_alarm_that_waits_takes_no_permit_and_counts_nowhere() {
+    let held = Held::driven();
+    assert!(held.add() && held.add());
+    let entry = held.run_while_held(1);
+    assert!(held.add(), "three are pending");
+    drop(entry);
+    let stats = held.timer.stats();
+    assert_eq!((held.timer.len(), stats.added, stats.expired), (4, 4, 0));
+    assert!(!held.add(), "the key is there until its alarm has come");
+    assert_eq!(held.timer.snapshot().levels.iter().map(|level| level.entries).sum::<usize>(), 3);
+    held.timer.assert_invariants();
+}
+
+#[test]
+fn an_alarm_that_comes_again_is_counted_once() {
+    let held = Held::driven();
+    for _ in 0..3 {
+        drop(held.run_while_held(1));
+        assert!(held.timer.next_expiration().is_some_and(|next| next <= held.timer.now()));
+        assert_eq!(held.timer.advance_clock(10 * MS), 0, "it has expired before");
+    }
+    held.run();
+    assert_eq!((held.expired.try_recv(), held.keyed.len()), (Ok(1), 0));
+    held.timer.assert_invariants();
+    let stats = held.timer.stats();
+    assert_eq!((stats.added, stats.expired, held.timer.next_expiration()), (1, 1, None));
+}
+
+/// However many there are: more than a turn hands over under one lock.
+#[test]
+fn all_alarms_that_wait_come_again() {
+    let held = Held::new(|builder| builder.build().expect("in range"));
+    (0..300).for_each(|key| held.schedule(key));
+    while held.timer.advance_clock(Duration::ZERO) > 0 {}
+    let entry = held.keyed.find_entry(&0);
+    held.alarms.try_iter().for_each(Task::run);
+    drop(entry);
+    assert_eq!(held.expired.try_iter().count(), 0);
+    assert_eq!(held.timer.advance_clock(Duration::ZERO), 0);
+    held.alarms.try_iter().for_each(Task::run);
+    assert_eq!((held.expired.try_iter().count(), held.keyed.len()), (300, 0));
+}
+
+/// With a reaper nobody has to call anything.
+#[test]
+fn a_key_expires_soon_after_it_is_let_go() {
+    let held = Held::new(|builder| builder.start().expect("a thread can be started"));
+    held.schedule(1);
+    drop(held.run_while_held(1));
+    held.run();
+    assert_eq!((held.expired.try_recv(), held.keyed.len()), (Ok(1), 0));
+}
+
+/// An alarm that waits is not with the executor, so it ends with a shutdown. One that the executor
+/// had before waits for whoever holds its key: it has nobody to come again for it.
+#[test]
+fn a_shutdown_returns_no_alarm_and_ends_those_that_wait() {
+    let held = Held::driven();
+    held.schedule(2);
+    assert_eq!(held.timer.advance_clock(HANG), 1);
+    assert!(held.add());
+    drop(held.run_while_held(1));
+    assert_eq!(held.timer.shutdown().len(), 1);
+    assert_eq!(held.timer.advance_clock(MS), 0);
+    let (ready, release) = (channel(), channel::<()>());
+    let (alarm, keyed) = (held.alarms.recv_timeout(HANG).expect("an alarm"), &held.keyed);
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            let entry = keyed.find_entry(&2);
+            ready.0.send(entry.is_some()).expect("the test waits");
+            assert!(release.1.recv_timeout(HANG).is_ok());
+        });
+        assert_eq!(ready.1.recv_timeout(HANG), Ok(true));
+        let waits = scope.spawn(move || alarm.run());
+        thread::sleep(20 * MS);
+        assert!(!waits.is_finished() && held.expired.try_recv().is_err());
+        release.0.send(()).expect("it waits");
+    });
+    assert_eq!(held.expired.try_iter().collect::<Vec<_>>(), [2]);
+    assert!(held.alarms.try_recv().is_err(), "no turn hands the first one over again");
+    assert_eq!((held.keyed.cancel(&1), held.timer.len()), (Some(1), 0));
+}
+
+/// Its number on the driver goes to the next one, which has nothing to do with the alarm.
+#[test]
+fn an_alarm_that_waits_goes_with_its_keyed_timer() {
+    let held = Held::driven();
+    drop(held.run_while_held(1));
+    let Held { timer, keyed, alarms, .. } = held;
+    drop(keyed);
+    let (sender, expired) = channel();
+    let next = KeyedTimer::new(&timer, move |key: u32, ()| sender.send(key).expect("it waits"));
+    assert!(next.schedule(3, TimerEntry::after(Duration::ZERO, ())).is_ok());
+    assert_eq!(timer.advance_clock(HANG), 1);
+    alarms.try_iter().for_each(Task::run);
+    assert_eq!((expired.try_iter().collect::<Vec<_>>(), timer.len()), (vec![3], 0));
+    timer.assert_invariants();
+}
