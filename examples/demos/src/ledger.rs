@@ -50,7 +50,7 @@ struct Slot {
 }
 
 impl Ledger {
-    /// Creates a ledger of which something refers to as long as the process lives.
+    /// Opens a ledger that lives as long as the process.
     pub fn open(slots: usize) -> &'static Self {
         // Not zero: so the memory is really touched here, before it is measured.
         let vacant = |_| Slot { state: AtomicU64::new(0), deadline: AtomicU64::new(u64::MAX) };
@@ -78,8 +78,15 @@ impl Ledger {
         Some(request)
     }
 
-    /// Enters how a request has ended. Returns whether that was its first end.
+    /// Enters how a request has ended now. Returns whether that was its first end.
     pub fn end(&self, request: Request, end: End) -> bool {
+        // Nobody asks when the others ended.
+        let now = if end == End::Expired { Instant::now() } else { self.origin };
+        self.end_at(request, end, now)
+    }
+
+    /// Enters how a request has ended, and when. Returns whether that was its first end.
+    pub fn end_at(&self, request: Request, end: End, at: Instant) -> bool {
         let Slot { state, deadline } = &self.slots[request.slot as usize];
         // Before the slot may be taken anew.
         let deadline = deadline.load(SeqCst);
@@ -90,9 +97,9 @@ impl Ledger {
         }
         self.ends[end as usize].fetch_add(1, Relaxed);
         if end == End::Expired {
-            let now = self.nanos(Instant::now());
-            self.early.fetch_add(u64::from(now < deadline), Relaxed);
-            self.lateness.record(now.saturating_sub(deadline));
+            let at = self.nanos(at);
+            self.early.fetch_add(u64::from(at < deadline), Relaxed);
+            self.lateness.record(at.saturating_sub(deadline));
         }
         true
     }

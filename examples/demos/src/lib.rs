@@ -68,7 +68,7 @@ pub fn watch(is_over: impl Fn() -> bool, total: impl Fn() -> u64, state: impl Fn
         thread::sleep(Duration::from_millis(20));
         if next.elapsed() >= Duration::from_secs(1) {
             let (now, total) = (Instant::now(), total());
-            let rate = (total - before) as f64 / (now - next).as_secs_f64();
+            let rate = total.saturating_sub(before) as f64 / (now - next).as_secs_f64();
             let second = (now - start).as_secs();
             progress(&format!("{second:>4} s  {rate:>10.0} operations/s  {}", state()));
             (next, before) = (now, total);

@@ -148,7 +148,7 @@ impl DelayedOperation for Waiting {
 impl Drop for Waiting {
     fn drop(&mut self) {
         let Some((end, at)) = self.end else { return };
-        if self.books.ledger.end(self.request, end) && end == End::Completed {
+        if self.books.ledger.end_at(self.request, end, at) && end == End::Completed {
             let early = u64::from(at < self.due);
             self.books.ledger.early.fetch_add(early, Ordering::Relaxed);
             let late = at.saturating_duration_since(self.due);
