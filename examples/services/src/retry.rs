@@ -4,9 +4,6 @@
 //! backoff. While the retry is under way the [`Attempt`] owns that, so whatever becomes of it,
 //! nothing stays behind that could block the next failure.
 
-pub mod registrar;
-pub mod registry;
-
 use backon::{BackoffBuilder, ExponentialBuilder};
 use std::hash::Hash;
 use std::sync::{Arc, Weak};
@@ -37,7 +34,7 @@ pub struct Failback<K: Key>(Arc<Shared<K>>);
 struct Shared<K: Key> {
     backoff: ExponentialBuilder,
     waiting: KeyedTimer<K, Delays>,
-    operation: Box<dyn Operation<K>>,
+    operation: Arc<dyn Operation<K>>,
 }
 
 /// A retry that is under way. Dropped unanswered it has failed: so a panic, or a runtime that is
@@ -56,7 +53,7 @@ impl<K: Key> Failback<K> {
     pub fn new(
         timer: &Timer,
         backoff: ExponentialBuilder,
-        operation: impl Operation<K>,
+        operation: Arc<impl Operation<K>>,
     ) -> Failback<K> {
         let shared = Arc::new_cyclic(|shared: &Weak<Shared<K>>| {
             // Weak: the timer must not keep alive what keeps the timer.
@@ -67,7 +64,7 @@ impl<K: Key> Failback<K> {
                 shared.operation.attempt(Attempt { failback, key, delays: Some(delays) });
             };
             let waiting = KeyedTimer::new(timer, expired);
-            Shared { backoff, waiting, operation: Box::new(operation) }
+            Shared { backoff, waiting, operation }
         });
         Failback(shared)
     }

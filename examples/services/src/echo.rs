@@ -1,16 +1,13 @@
 //! An echo server on one thread. mio's loop waits for sockets, and drives the timer beside that.
 
-mod connection;
-
-use connection::Connection;
-use mio::net::TcpListener;
+use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token, Waker};
 use std::collections::HashMap;
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
-use tickwheel::{Clock, Timer};
+use tickwheel::{CancelOnDrop, Clock, Timer};
 
 /// The tokens of connections begin after these two.
 const LISTENER: Token = Token(0);
@@ -158,6 +155,51 @@ impl Echo {
                     }
                     self.serve(token, report);
                 }
+            }
+        }
+    }
+}
+
+/// A connection: sends back what it reads, and what it is told to send.
+#[derive(Debug)]
+struct Connection {
+    stream: TcpStream,
+    /// Nothing is read while something is unsent: so this stays small.
+    unsent: Vec<u8>,
+    idle: CancelOnDrop<Due>,
+}
+
+impl Connection {
+    fn new(stream: TcpStream, idle: CancelOnDrop<Due>) -> Self {
+        Connection { stream, unsent: Vec::new(), idle }
+    }
+
+    /// Sends something when [`echo`](Self::echo) is called next.
+    fn send(&mut self, text: &[u8]) {
+        self.unsent.extend_from_slice(text);
+    }
+
+    /// Reads and sends until the socket would block. What is read puts the idle timeout off.
+    /// Returns whether the connection is still open.
+    fn echo(&mut self, idle: Duration) -> bool {
+        let mut buffer = [0; 4096];
+        loop {
+            let done = if self.unsent.is_empty() {
+                self.stream.read(&mut buffer).inspect(|length| {
+                    self.idle.timeout().touch(idle);
+                    self.unsent.extend_from_slice(&buffer[..*length]);
+                })
+            } else {
+                self.stream.write(&self.unsent).inspect(|length| {
+                    self.unsent.drain(..*length);
+                })
+            };
+            match done {
+                Ok(0) => return false,
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return true,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return false,
             }
         }
     }

@@ -1,9 +1,9 @@
-//! The client: a connection, and the table of its outstanding calls.
+//! Requests and responses over TCP with a time limit each, after Dubbo's `DefaultFuture`.
 //!
-//! The table is a [`KeyedTimer`]: to take a call out of it, for a response, a cancel or the end of
-//! the connection, and to let it expire are one step each, so every call ends exactly once.
+//! The table of a connection's outstanding calls is a [`KeyedTimer`]: to take a call out of it, for
+//! a response, a cancel or the end of the connection, and to let it expire are one step each, so
+//! every call ends exactly once.
 
-use super::frame::{encode, read_frame};
 use parking_lot::Mutex;
 use std::io;
 use std::net::SocketAddr;
@@ -12,12 +12,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tickwheel::keyed::KeyedTimer;
 use tickwheel::{Timer, TimerEntry};
-use tokio::io::{AsyncWriteExt, BufReader};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
+/// A client: a connection, and the table of its outstanding calls.
 pub struct Client {
     calls: KeyedTimer<u64, Call>,
     requests: mpsc::UnboundedSender<Request>,
@@ -161,4 +162,29 @@ impl Drop for Outstanding<'_> {
     fn drop(&mut self) {
         self.end(|sent| CallError::Closed { sent });
     }
+}
+
+/// So that a broken peer can't ask for all the memory there is.
+const MAX_BODY: u32 = 16 << 20;
+
+/// Returns the frame of a request or response: the number of the request, and the body.
+///
+/// # Panics
+/// If the body is longer than 16 MiB.
+pub fn encode(id: u64, body: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(body.len()).ok().filter(|length| *length <= MAX_BODY);
+    let length = length.expect("a body of at most 16 MiB");
+    [&id.to_be_bytes()[..], &length.to_be_bytes(), body].concat()
+}
+
+/// Reads the next request or response: its number and its body.
+pub async fn read_frame(reader: &mut (impl AsyncRead + Unpin)) -> io::Result<(u64, Vec<u8>)> {
+    let id = reader.read_u64().await?;
+    let length = reader.read_u32().await?;
+    if length > MAX_BODY {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    let mut body = vec![0; length as usize];
+    reader.read_exact(&mut body).await?;
+    Ok((id, body))
 }
