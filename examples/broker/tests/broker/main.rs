@@ -1,24 +1,9 @@
-//! The broker over real TCP, in virtual time, with a client of our own: what its parts promise,
-//! and what becomes of those who send nonsense. Kafka's own clients are in `e2e`.
+//! The broker in virtual time, and over real TCP; Kafka's own clients are in `e2e`.
 
-mod admin;
-mod attacks;
-mod captured;
-mod client;
-mod delays;
-mod fixture;
-mod fuzz;
+mod fetches;
 mod groups;
-mod limits;
-mod long_poll;
-mod memory;
-mod metrics;
-mod newcomers;
-mod noise;
-mod nonsense;
-mod process;
-mod producers;
-mod records;
-mod replicas;
-mod slow;
-mod versions;
+mod metadata;
+mod produces;
+mod server;
+mod wire;
+mod world;
