@@ -128,8 +128,10 @@ async fn serve(
                 encode(version, correlation_id, &body)?
             }
             Err(malformed) => {
-                count(&counts.malformed);
-                let Malformed::Versions { correlation_id } = malformed else { return None };
+                let Malformed::Versions { correlation_id } = malformed else {
+                    count(&counts.malformed);
+                    return None;
+                };
                 let code = ResponseError::UnsupportedVersion.code();
                 encode(0, correlation_id, &api_versions().with_error_code(code).into())?
             }
