@@ -10,7 +10,7 @@ use charts::{Chart, Line, Scale, draw};
 use std::collections::VecDeque;
 use std::path::Path;
 use std::time::{Duration, Instant};
-use world::{Asked, MS, World, answered, batch, fetch};
+use world::*;
 
 const THREADS: usize = 16;
 const SLEEP: Duration = Duration::from_millis(10);

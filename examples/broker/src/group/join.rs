@@ -1,6 +1,6 @@
 //! The delayed join: a rebalance that waits until every member has joined again.
 
-use super::coordinator::Coordinator;
+use super::Coordinator;
 use std::sync::{Arc, Weak};
 use tickwheel::purgatory::DelayedOperation;
 

@@ -1,7 +1,7 @@
 //! Committed offsets: how far groups have come.
 
-use super::coordinator::{Coordinator, Groups};
 use super::state::State;
+use super::{Coordinator, Groups};
 use crate::log::Topics;
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::offset_commit_response::{

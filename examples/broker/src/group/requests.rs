@@ -1,7 +1,7 @@
 //! What consumers ask of their group.
 
-use super::coordinator::Coordinator;
-use super::member::Member;
+use super::Coordinator;
+use super::state::Member;
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::{
     HeartbeatRequest, HeartbeatResponse, JoinGroupRequest, JoinGroupResponse, LeaveGroupRequest,

@@ -1,6 +1,6 @@
 //! Fetches: long polls that wait for bytes.
 
-use crate::world::{LAG, MS, NS, World, answered, batch, fetch};
+use crate::world::*;
 use bytes::Bytes;
 use tickwheel_broker::Waiting;
 
@@ -59,18 +59,6 @@ fn a_fetch_whose_client_has_gone_waits_no_longer() {
     drop(fetch);
     assert_eq!(world.broker.waiting(), waiting(0));
     assert!(world.timer.is_empty());
-}
-
-#[test]
-fn a_thousand_fetches_are_answered_by_one_produce() {
-    let world = World::new();
-    world.create("orders");
-    let fetches: Vec<_> = (0..1000).map(|_| world.fetch("orders", 0, 1)).collect();
-    assert_eq!(world.broker.waiting(), waiting(1000));
-    world.append("orders", batch(b"one"));
-    for fetch in fetches {
-        assert_eq!(fetch.fetched(), (0, batch(b"one").len()));
-    }
 }
 
 #[test]

@@ -1,8 +1,6 @@
 //! What clients ask before they begin.
 
-use crate::world::{World, answered, batch, metadata, name};
-use kafka_protocol::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
-use kafka_protocol::messages::{ListOffsetsRequest, MetadataRequest};
+use crate::world::*;
 
 const UNKNOWN_TOPIC: i16 = 3;
 const INVALID_TOPIC: i16 = 17;
@@ -19,10 +17,6 @@ fn a_topic_is_created_where_the_client_allows_it() {
     assert_eq!(ask(7, false), (UNKNOWN_TOPIC, 0));
     assert_eq!(ask(7, true), (0, 2));
     assert_eq!(ask(7, false), (0, 2));
-    let world = World::new();
-    let asked = world.ask(3, metadata("orders").with_allow_auto_topic_creation(false));
-    let topics = answered!(Metadata, asked.answer()).topics;
-    assert_eq!(topics[0].error_code, 0, "before version 4 nobody can say so");
 }
 
 #[test]
@@ -35,10 +29,10 @@ fn there_are_no_topics_but_legal_ones_and_not_too_many() {
         assert_eq!(world.create(&format!("t{number}")).topics[0].error_code, 0);
     }
     assert_eq!(world.create("one-too-many").topics[0].error_code, NOT_ALLOWED);
-    let all = world.ask(7, MetadataRequest::default().with_topics(None));
-    assert_eq!(answered!(Metadata, all.answer()).topics.len(), 100);
-    let all = world.ask(0, MetadataRequest::default().with_topics(Some(Vec::new())));
-    assert_eq!(answered!(Metadata, all.answer()).topics.len(), 100);
+    for (version, all) in [(7, None), (0, Some(Vec::new()))] {
+        let asked = world.ask(version, MetadataRequest::default().with_topics(all));
+        assert_eq!(answered!(Metadata, asked.answer()).topics.len(), 100);
+    }
 }
 
 #[test]
@@ -48,10 +42,13 @@ fn a_log_begins_and_ends_where_list_offsets_says() {
     (0..3).for_each(|_| assert_eq!(world.append("orders", batch(b"x")).0, 0));
     world.produce("orders", 1, batch(b"the follower lacks it")).produced();
     let offset_at = |time| {
-        let partition = ListOffsetsPartition::default().with_timestamp(time);
-        let topic = ListOffsetsTopic::default().with_name(name("orders"));
-        let topics = vec![topic.with_partitions(vec![partition])];
-        let asked = world.ask(5, ListOffsetsRequest::default().with_topics(topics));
+        let partitions =
+            vec![with!(list_offsets_request::ListOffsetsPartition { timestamp: time })];
+        let topic = with!(list_offsets_request::ListOffsetsTopic {
+            name: name("orders"),
+            partitions: partitions
+        });
+        let asked = world.ask(5, with!(ListOffsetsRequest { topics: vec![topic] }));
         answered!(ListOffsets, asked.answer()).topics[0].partitions[0].offset
     };
     assert_eq!((offset_at(-2), offset_at(-1)), (0, 3));

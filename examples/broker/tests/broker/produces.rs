@@ -1,7 +1,6 @@
 //! Produces: what is appended, who waits for the follower, and what is sent again.
 
-use crate::world::{LAG, MS, NS, World, answered, batch, produce, sequenced, text};
-use kafka_protocol::messages::{FindCoordinatorRequest, InitProducerIdRequest, TransactionalId};
+use crate::world::*;
 use tickwheel_broker::Waiting;
 
 const OUT_OF_RANGE: i16 = 1;

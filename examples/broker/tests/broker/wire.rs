@@ -1,21 +1,7 @@
 //! Requests: each kind in each version is read, and no count in it is believed.
 
-use crate::world::{batch, fetch, metadata, name, produce, text};
+use crate::world::*;
 use bytes::{Bytes, BytesMut};
-use kafka_protocol::messages::fetch_request::ForgottenTopic;
-use kafka_protocol::messages::join_group_request::JoinGroupRequestProtocol;
-use kafka_protocol::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
-use kafka_protocol::messages::metadata_request::MetadataRequestTopic;
-use kafka_protocol::messages::offset_commit_request::{
-    OffsetCommitRequestPartition, OffsetCommitRequestTopic,
-};
-use kafka_protocol::messages::offset_fetch_request::OffsetFetchRequestTopic;
-use kafka_protocol::messages::sync_group_request::SyncGroupRequestAssignment;
-use kafka_protocol::messages::{
-    ApiKey, ApiVersionsRequest, FindCoordinatorRequest, HeartbeatRequest, InitProducerIdRequest,
-    JoinGroupRequest, LeaveGroupRequest, ListOffsetsRequest, MetadataRequest, OffsetCommitRequest,
-    OffsetFetchRequest, RequestHeader, RequestKind, SyncGroupRequest,
-};
 use kafka_protocol::protocol::Encodable;
 use std::ops::RangeInclusive;
 use tickwheel_broker::{Malformed, decode};
@@ -35,47 +21,41 @@ pub(crate) fn encoded(key: ApiKey, version: i16, body: &RequestKind) -> BytesMut
 
 /// A request of each kind, with something in each array, and the versions that are spoken.
 fn requests() -> Vec<(ApiKey, RangeInclusive<i16>, RequestKind)> {
-    let partition = ListOffsetsPartition::default();
-    let list = ListOffsetsTopic::default().with_partitions(vec![partition; 2]);
-    let committed = OffsetCommitRequestPartition::default().with_committed_metadata(None);
-    let commit = OffsetCommitRequestTopic::default().with_partitions(vec![committed; 2]);
-    let committed = OffsetFetchRequestTopic::default().with_partition_indexes(vec![1, 2]);
-    let protocol = JoinGroupRequestProtocol::default().with_metadata(Bytes::from_static(b"topics"));
-    let assigned = SyncGroupRequestAssignment::default().with_assignment(Bytes::from_static(b"x"));
-    let forgotten = ForgottenTopic::default().with_topic(name("orders")).with_partitions(vec![1]);
+    let list = with!(list_offsets_request::ListOffsetsTopic {
+        partitions: vec![list_offsets_request::ListOffsetsPartition::default(); 2]
+    });
+    let commit = offset_commit_request::OffsetCommitRequestPartition::default();
+    let commit =
+        with!(offset_commit_request::OffsetCommitRequestTopic { partitions: vec![commit; 2] });
+    let committed =
+        with!(offset_fetch_request::OffsetFetchRequestTopic { partition_indexes: vec![1, 2] });
+    let forgotten = vec![with!(fetch_request::ForgottenTopic { partitions: vec![1] })];
+    let list = with!(ListOffsetsRequest { topics: vec![list] }).into();
+    let commit = with!(OffsetCommitRequest { topics: vec![commit] }).into();
+    let committed = with!(OffsetFetchRequest { topics: Some(vec![committed]) }).into();
+    let protocol = with!(join_group_request::JoinGroupRequestProtocol {
+        metadata: Bytes::from_static(b"topics")
+    });
+    let join = with!(JoinGroupRequest { protocols: vec![protocol; 2] }).into();
+    let assigned = with!(sync_group_request::SyncGroupRequestAssignment {
+        assignment: Bytes::from_static(b"x")
+    });
+    let sync = with!(SyncGroupRequest { assignments: vec![assigned; 2] }).into();
+    let fetch = fetch("orders", 0, 1);
+    let newer_fetch = fetch.clone().with_forgotten_topics_data(forgotten).into();
     vec![
         (ApiKey::Produce, 3..=8, produce("orders", 1, batch(b"x")).into()),
-        (ApiKey::Fetch, 4..=6, fetch("orders", 0, 1).into()),
-        (
-            ApiKey::Fetch,
-            7..=11,
-            fetch("orders", 0, 1).with_forgotten_topics_data(vec![forgotten]).into(),
-        ),
-        (ApiKey::ListOffsets, 1..=5, ListOffsetsRequest::default().with_topics(vec![list]).into()),
+        (ApiKey::Fetch, 4..=6, fetch.into()),
+        (ApiKey::Fetch, 7..=11, newer_fetch),
+        (ApiKey::ListOffsets, 1..=5, list),
         (ApiKey::Metadata, 0..=7, metadata("orders").into()),
-        (
-            ApiKey::OffsetCommit,
-            2..=4,
-            OffsetCommitRequest::default().with_topics(vec![commit]).into(),
-        ),
-        (
-            ApiKey::OffsetFetch,
-            1..=5,
-            OffsetFetchRequest::default().with_topics(Some(vec![committed])).into(),
-        ),
+        (ApiKey::OffsetCommit, 2..=4, commit),
+        (ApiKey::OffsetFetch, 1..=5, committed),
         (ApiKey::FindCoordinator, 0..=2, FindCoordinatorRequest::default().into()),
-        (
-            ApiKey::JoinGroup,
-            0..=3,
-            JoinGroupRequest::default().with_protocols(vec![protocol; 2]).into(),
-        ),
+        (ApiKey::JoinGroup, 0..=3, join),
         (ApiKey::Heartbeat, 0..=2, HeartbeatRequest::default().into()),
         (ApiKey::LeaveGroup, 0..=2, LeaveGroupRequest::default().into()),
-        (
-            ApiKey::SyncGroup,
-            0..=2,
-            SyncGroupRequest::default().with_assignments(vec![assigned; 2]).into(),
-        ),
+        (ApiKey::SyncGroup, 0..=2, sync),
         (ApiKey::ApiVersions, 0..=2, ApiVersionsRequest::default().into()),
         (ApiKey::InitProducerId, 0..=1, InitProducerIdRequest::default().into()),
     ]
@@ -122,7 +102,11 @@ fn a_count_is_not_believed_wherever_it_stands() {
 #[test]
 fn a_request_has_not_too_many_elements() {
     let with_topics = |count| {
-        let topics = vec![MetadataRequestTopic::default().with_name(Some(name("t"))); count];
+        let topics = vec![
+            metadata_request::MetadataRequestTopic::default()
+                .with_name(Some(name("t")));
+            count
+        ];
         let body = MetadataRequest::default().with_topics(Some(topics)).into();
         decode(encoded(ApiKey::Metadata, 7, &body).freeze())
     };

@@ -2,13 +2,7 @@
 
 use bytes::{Bytes, BytesMut};
 use clap::Parser;
-use kafka_protocol::messages::fetch_request::{FetchPartition, FetchTopic};
-use kafka_protocol::messages::metadata_request::MetadataRequestTopic;
-use kafka_protocol::messages::produce_request::{PartitionProduceData, TopicProduceData};
-use kafka_protocol::messages::{
-    FetchRequest, MetadataRequest, MetadataResponse, ProduceRequest, RequestKind, ResponseKind,
-    TopicName,
-};
+pub(crate) use kafka_protocol::messages::*;
 use kafka_protocol::protocol::StrBytes;
 use kafka_protocol::records::{
     Compression, Record, RecordBatchEncoder, RecordEncodeOptions, TimestampType,
@@ -135,29 +129,41 @@ macro_rules! answered {
 }
 pub(crate) use answered;
 
+/// Makes a part of a request, with some of its fields set.
+macro_rules! with {
+    ($part:path { $($field:ident: $value:expr),* $(,)? }) => {{
+        let mut part = <$part>::default();
+        $(part.$field = $value;)*
+        part
+    }};
+}
+pub(crate) use with;
+
 pub(crate) fn metadata(topic: &str) -> MetadataRequest {
-    let topics = vec![MetadataRequestTopic::default().with_name(Some(name(topic)))];
-    MetadataRequest::default().with_topics(Some(topics))
+    let topic = with!(metadata_request::MetadataRequestTopic { name: Some(name(topic)) });
+    with!(MetadataRequest { topics: Some(vec![topic]) })
 }
 
-pub(crate) fn fetch(topic: &str, offset: i64, min_bytes: i32) -> FetchRequest {
-    let partition =
-        FetchPartition::default().with_fetch_offset(offset).with_partition_max_bytes(i32::MAX);
-    let topic = FetchTopic::default().with_topic(name(topic)).with_partitions(vec![partition]);
-    FetchRequest::default()
-        .with_max_wait_ms(500)
-        .with_min_bytes(min_bytes)
-        .with_max_bytes(i32::MAX)
-        .with_topics(vec![topic])
+pub(crate) fn fetch(topic: &str, fetch_offset: i64, min_bytes: i32) -> FetchRequest {
+    let max_bytes = i32::MAX;
+    let partition = with!(fetch_request::FetchPartition {
+        fetch_offset: fetch_offset,
+        partition_max_bytes: max_bytes
+    });
+    let topics =
+        vec![with!(fetch_request::FetchTopic { topic: name(topic), partitions: vec![partition] })];
+    let request = with!(FetchRequest { max_wait_ms: 500, max_bytes: max_bytes, topics: topics });
+    request.with_min_bytes(min_bytes)
 }
 
 pub(crate) fn produce(topic: &str, acks: i16, records: Bytes) -> ProduceRequest {
-    let data = PartitionProduceData::default().with_records(Some(records));
-    let topic = TopicProduceData::default().with_name(name(topic));
-    ProduceRequest::default()
-        .with_acks(acks)
-        .with_timeout_ms(1000)
-        .with_topic_data(vec![topic.with_partition_data(vec![data])])
+    let partition_data =
+        vec![with!(produce_request::PartitionProduceData { records: Some(records) })];
+    let topic = with!(produce_request::TopicProduceData {
+        name: name(topic),
+        partition_data: partition_data
+    });
+    with!(ProduceRequest { acks: acks, timeout_ms: 1000, topic_data: vec![topic] })
 }
 
 /// A batch of one record, of no producer that would be known again.
