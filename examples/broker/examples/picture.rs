@@ -1,6 +1,7 @@
 //! Draws how late consumers get what was produced, from a purgatory and from a pool of threads of
 //! which each serves one long poll at a time: it looks, sleeps for 10 ms, and looks again. All of
-//! it is in virtual time, with a record a second for each consumer, so the picture is the same each time.
+//! it is in virtual time, with a record a second for each consumer, so the picture is
+//! the same each time.
 
 #[path = "../tests/broker/world.rs"]
 #[allow(dead_code, unused_imports, reason = "the tests use more of it")]
