@@ -149,7 +149,7 @@ impl<K: Eq, T> Shards<K, T> {
 
     #[inline]
     fn lock(&self, place: usize) -> Locked<'_, K, T> {
-        Locked::new(self, &self.shards[place])
+        Locked::new(self, &self.context, &self.shards[place])
     }
 
     /// Locks one shard after the other.

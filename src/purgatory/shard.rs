@@ -157,6 +157,13 @@ impl<K: Eq + Clone, O> Shard<K, O> {
         self.hand_out(key, |state| state.trigger(expires))
     }
 
+    /// Asks for a check that the caller does not make. Returns whether the caller has to hand it on
+    /// to the executor.
+    pub(crate) fn hand_on(&mut self, key: Key) -> bool {
+        let expires = !self.closed;
+        self.core.task_mut(key).is_some_and(|delayed| delayed.state.hand_on(expires))
+    }
+
     /// Hands the operation out for a check that was handed to the executor and has arrived.
     pub(crate) fn arrive(&mut self, key: Key) -> Option<O> {
         let expires = !self.closed;
