@@ -17,12 +17,7 @@
 //!
 //! The original draws the keys once, for all requests, completes requests by force, and never
 //! triggers a key. `--kafka` does so, for figures that compare with Kafka's. Its completions wait
-<<<<<<< HEAD
 //! in a `DelayQueue`, and here in plain lists: no second timer runs beside the measured one.
-=======
-//! in a `DelayQueue`, and here in plain lists, so that no second timer runs beside the one that is
-//! measured.
->>>>>>> h-demos
 //!
 //! Every request is entered into a ledger, so that one that ends early, twice or never is found for
 //! certain. The exit status is 1 if there was one, or if anything was left behind.
