@@ -281,6 +281,7 @@ impl<K: Eq + Clone, O> Shard<K, O> {
     /// Removes from a batch those operations of this shard that have ended. It is a loop of its
     /// own, so that their cache misses overlap.
     pub(crate) fn leave_out_ended(&mut self, operations: &mut Vec<Id>) {
+        // mutants(()): an ended operation is left out when it is claimed as well.
         work::count(operations.len());
         operations.retain(|id| id.shard != self.number || self.is_pending(id.key));
     }
@@ -291,6 +292,7 @@ impl<K: Eq + Clone, O> Shard<K, O> {
         let shard = self.number;
         let records = self.core.entries.of_chunk(part);
         out.extend(records.map(|(key, _)| Id { shard, key }));
+        // mutants(<=): one more part is asked for, and is empty.
         part + 1 < self.core.entries.chunks()
     }
 

@@ -73,6 +73,7 @@ impl BucketQueue {
 
     /// Puts back a bucket that was polled and is not empty yet.
     pub(crate) fn resume(&mut self, expiration: Expiration) {
+        // mutants(>): it reaches the backlog through the heap as well, as soon as anybody looks.
         if expiration.tick < expiration.start {
             self.backlog.push(Reverse((expiration.start, expiration)));
         } else {
