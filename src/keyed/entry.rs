@@ -15,7 +15,9 @@ use std::time::{Duration, Instant};
 /// An entry holds the lock of the key's shard, so other threads that use keys of that shard wait
 /// until it is dropped, and keys of that shard do not expire. Keep it only briefly, and do not use
 /// the keyed timer meanwhile: the call would wait for its own thread, which is a panic in debug
-/// builds. Of other timers, and of its own, only `add` and `cancel` may be called.
+/// builds. Of other timers, and of its own, only `add` and `cancel` may be called; so a hook that
+/// these call ([`on_earlier_expiration`](crate::TimerBuilder::on_earlier_expiration)) must not
+/// advance the timer either.
 #[derive(Debug)]
 pub enum Entry<'a, K: Eq, T> {
     /// The key has a task.
@@ -34,7 +36,6 @@ pub struct OccupiedEntry<'a, K: Eq, T> {
 pub struct VacantEntry<'a, K: Eq, T> {
     held: Held<'a, K, T>,
     hash: u64,
-    key: K,
 }
 
 /// A shard under its lock, for as long as the user likes. So threads that sleep are woken at once;
@@ -44,14 +45,15 @@ pub(crate) struct Held<'a, K: Eq, T> {
     /// `None` only while it is dropped.
     shard: Option<Locked<'a, K, T>>,
     wakes: Wakes,
-    /// A key that is not needed, to be dropped when the lock is released.
-    pub(crate) unused: Option<K>,
+    /// The key that the caller has passed, unless the shard has it: to be dropped when the lock is
+    /// released.
+    pub(crate) key: Option<K>,
 }
 
 impl<'a, K: Eq, T> Held<'a, K, T> {
     #[inline]
     pub(crate) fn new(shards: &'a Shards<K, T>, hash: u64) -> Self {
-        Held { shards, shard: Some(shards.lock_for(hash)), wakes: Wakes::Nobody, unused: None }
+        Held { shards, shard: Some(shards.lock_for(hash)), wakes: Wakes::Nobody, key: None }
     }
 
     #[inline]
@@ -76,7 +78,7 @@ impl<K: Eq, T> Drop for Held<'_, K, T> {
     fn drop(&mut self) {
         drop(self.shard.take());
         self.shards.context.wake(self.wakes);
-        self.shards.context.discard(self.unused.take());
+        self.shards.context.discard(self.key.take());
     }
 }
 
@@ -152,14 +154,15 @@ impl<'a, K: Eq, T> OccupiedEntry<'a, K, T> {
 }
 
 impl<'a, K: Eq, T> VacantEntry<'a, K, T> {
-    pub(crate) fn new(held: Held<'a, K, T>, hash: u64, key: K) -> Self {
-        VacantEntry { held, hash, key }
+    /// Creates the entry of the key that is in `held`.
+    pub(crate) fn new(held: Held<'a, K, T>, hash: u64) -> Self {
+        VacantEntry { held, hash }
     }
 
     /// Returns a reference to the key.
     #[must_use]
     pub fn key(&self) -> &K {
-        &self.key
+        self.held.key.as_ref().expect("it is there until this is scheduled")
     }
 
     /// Schedules a task for the key.
@@ -167,7 +170,8 @@ impl<'a, K: Eq, T> VacantEntry<'a, K, T> {
     /// # Errors
     /// [`AddError`], with the entry inside, if the timer is full or was shut down.
     pub fn schedule(self, entry: TimerEntry<T>) -> Result<(), AddError<T>> {
-        let VacantEntry { mut held, hash, key } = self;
+        let VacantEntry { mut held, hash } = self;
+        let key = held.key.take().expect("it is there until this is scheduled");
         let context = &*held.shards.context;
         let times = context.resolve(entry.when());
         match held.shard().add(context, hash, (key, entry), times) {
@@ -176,7 +180,7 @@ impl<'a, K: Eq, T> VacantEntry<'a, K, T> {
                 Ok(())
             }
             Err((key, error)) => {
-                held.unused = Some(key);
+                held.key = Some(key);
                 Err(error)
             }
         }

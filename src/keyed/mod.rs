@@ -150,12 +150,11 @@ where
     pub fn entry(&self, key: K) -> Entry<'_, K, T> {
         let hash = self.hash(&key);
         let mut held = Held::new(&self.shards, hash);
-        match held.shard().find(hash, &key) {
-            Some(index) => {
-                held.unused = Some(key);
-                Entry::Occupied(OccupiedEntry::new(held, index))
-            }
-            None => Entry::Vacant(VacantEntry::new(held, hash, key)),
+        let found = held.shard().find(hash, &key);
+        held.key = Some(key);
+        match found {
+            Some(index) => Entry::Occupied(OccupiedEntry::new(held, index)),
+            None => Entry::Vacant(VacantEntry::new(held, hash)),
         }
     }
 

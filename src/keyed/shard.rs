@@ -193,6 +193,7 @@ impl<K: Eq, T> Shard<K, T> {
             let Item { key, task, .. } = &entry.task;
             visit(key, task, context.time.instant_or_never(entry.deadline.get()));
         }
+        // mutants(<= *): one more chunk is asked for, and is empty.
         chunk + 1 < self.core.entries.chunks()
     }
 

@@ -218,7 +218,7 @@ where
     K: Hash + Eq + Clone + Send + 'static,
 {
     fn drop(&mut self) {
-        self.watchdog.close(|left| self.watchdog.discard(left));
+        self.watchdog.end();
     }
 }
 

@@ -60,6 +60,8 @@ pub(crate) struct Watchdog<K> {
 struct Schedule<K> {
     book: Book<K>,
     plan: Plan,
+    /// Whether the last clone of the leases was dropped: nobody is told of a loss any more.
+    ended: bool,
 }
 
 /// A lease that the store has to renew. Dropping it unanswered counts as [`failed`](Self::failed).
@@ -115,7 +117,8 @@ where
     K: Hash + Eq + Clone + Send + 'static,
 {
     pub(crate) fn new(timer: &Timer, terms: LeaseTerms, store: Box<dyn LeaseStore<K>>) -> Self {
-        let schedule = Mutex::new(Schedule { book: Book::new(terms), plan: Plan::default() });
+        let (book, plan) = (Book::new(terms), Plan::default());
+        let schedule = Mutex::new(Schedule { book, plan, ended: false });
         let shards = &timer.base().closures().shards;
         let context = Arc::clone(&shards.context);
         let store = Contained::new(&context.name, store);
@@ -237,7 +240,8 @@ where
             }
             let planned = self.plan_and_wake(schedule, now);
             self.report_lost(round.lost.drain(..));
-            if planned.is_err() {
+            // The leases may be ending on another thread, or have ended in the calls just made.
+            if planned.is_err() || self.schedule.lock().book.is_closed() {
                 // The store must not renew them either, because nobody holds them.
                 round.renewals.into_iter().for_each(|(key, _)| self.context.discard(key));
                 return self.lose_all();
@@ -261,44 +265,43 @@ where
         let renewal = |(key, name)| Renewal { watchdog: watchdog(), name, key: Some(key) };
         let batch: Vec<_> = renewals.map(renewal).collect();
         if !batch.is_empty() {
-            self.call_store(|store| store.renew(batch));
+            self.context.catch_panic(|| self.store.renew(batch));
         }
     }
 
     fn report_lost(&self, lost: impl IntoIterator<Item = Left<K>>) {
         for (key, lease) in lost {
-            self.call_store(|store| store.lost(key));
+            // Looked at each time: the call before may have dropped the last clone.
+            let ended = self.schedule.lock().ended;
+            self.context.catch_panic(|| if ended { drop(key) } else { self.store.lost(key) });
             // With the key that was kept for the next renewal.
             self.context.discard(lease);
         }
     }
 
     /// Drops what has left the book.
-    pub(crate) fn discard(&self, left: impl IntoIterator<Item = Left<K>>) {
+    fn discard(&self, left: impl IntoIterator<Item = Left<K>>) {
         for (key, lease) in left {
             self.context.discard(key);
             self.context.discard(lease);
         }
     }
 
-    fn call_store(&self, call: impl FnOnce(&dyn LeaseStore<K>)) {
-        self.context.catch_panic(|| call(&**self.store));
+    /// Ends all leases because the last clone is dropped.
+    pub(crate) fn end(&self) {
+        self.schedule.lock().ended = true;
+        self.lose_all();
     }
 
-    /// Ends renewal, because nothing can renew any more.
+    /// Ends all leases, because nothing can renew them any more: none is held as soon as this
+    /// begins. They are removed a few at a time, so that the lock is never held for long.
     fn lose_all(&self) {
-        self.close(|left| self.report_lost(left));
-    }
-
-    /// Ends all leases: none is held as soon as this begins. They are removed a few at a time, so
-    /// that the lock is never held for long.
-    pub(crate) fn close(&self, each: impl Fn(Vec<Left<K>>)) {
         loop {
             let left = self.schedule.lock().book.close();
             if left.is_empty() {
                 break;
             }
-            each(left);
+            self.report_lost(left);
         }
         let round = self.schedule.lock().plan.take();
         drop(round.map(|timeout| timeout.cancel()));

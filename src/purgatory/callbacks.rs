@@ -69,6 +69,7 @@ fn next() -> Option<Callback> {
     let next = POSTPONED.try_with(|postponed| {
         let mut postponed = postponed.borrow_mut();
         let next = postponed.pop_front();
+        // mutants(>=): from which size on the queue is given back.
         if next.is_none() && postponed.capacity() > 1024 {
             *postponed = VecDeque::new();
         }

@@ -4,6 +4,7 @@ pub(crate) mod adding;
 pub(crate) mod callbacks;
 pub(crate) mod error;
 pub(crate) mod future;
+pub(crate) mod nesting;
 pub(crate) mod operation_ref;
 pub(crate) mod operation;
 pub(crate) mod pending;

@@ -52,9 +52,9 @@ pub trait DelayedOperation: Send + 'static {
     /// is called at most once more, for a trigger that came before.
     ///
     /// It should be quick. A check that triggers other keys checks the operations there before it
-    /// returns, and these may trigger others: keep such chains short, as each takes some stack. It
-    /// should not trigger one of its own keys: each trigger during a check
-    /// causes another check, so the executor would be busy with the operation until its time is up.
+    /// returns, and these may trigger others; beyond eight levels the executor does it. It should
+    /// not trigger one of its own keys: each trigger during a check causes another check, so the
+    /// executor would be busy with the operation until its time is up.
     fn try_complete(&mut self) -> bool;
 
     /// Completes the operation: its condition held, it was forced, or its time is up. It is called

@@ -3,9 +3,10 @@
 //! Ending an operation means removing it from all its keys and from the wheels first, then calling
 //! its code, and then dropping it.
 
+use crate::purgatory::nesting::{check_again, is_checked_again};
 use crate::purgatory::operation::DelayedOperation;
 use crate::purgatory::place::Id;
-use crate::purgatory::shard::Ended;
+use crate::purgatory::shard::{Ended, Shard};
 use crate::purgatory::shards::Shards;
 use crate::purgatory::state::{Claim, EndedBy, Errand, Next, Request};
 use crate::timer::entry::{Task, When};
@@ -33,7 +34,24 @@ where
     /// Takes the operation out to check it, for a trigger, unless another thread holds it.
     #[inline]
     pub(crate) fn trigger(&self) -> Option<O> {
-        self.shards.lock(self.id.shard).trigger(self.id.key)
+        self.trigger_in(&mut self.shards.lock(self.id.shard))
+    }
+
+    #[inline]
+    fn trigger_in(&self, shard: &mut Shard<K, O>) -> Option<O> {
+        if self.is_in_vain(shard) { None } else { shard.trigger(self.id.key) }
+    }
+
+    /// Returns whether a trigger by this thread comes from a repeated check of this same operation,
+    /// and no executor is left.
+    #[inline]
+    fn is_in_vain(&self, shard: &Shard<K, O>) -> bool {
+        shard.closed && is_checked_again(self.address(), self.id)
+    }
+
+    /// Returns an address that tells the operation's purgatory from others.
+    fn address(&self) -> usize {
+        std::ptr::from_ref(self.shards).addr()
     }
 
     /// Checks the condition of an operation that was triggered. Returns whether this call completed
@@ -47,9 +65,21 @@ where
         let mut shard = self.shards.lock(self.id.shard);
         let (then, operation, wakes) = shard.release(self.id.key, operation, true);
         let next = next.filter(|next| next.shard == self.id.shard && then == Next::LetGo(None));
-        let triggered = next.and_then(|next| shard.trigger(next.key));
+        let shards = self.shards;
+        let triggered = next.and_then(|id| OperationRef { shards, id }.trigger_in(&mut shard));
         self.shards.wake(shard, wakes);
         (was_triggered(&self.serve((then, operation))), triggered)
+    }
+
+    /// Leaves a check to the executor, for a trigger that is nested too deep. If no executor takes
+    /// it, makes it all the same. Returns whether that completed the operation.
+    #[cold]
+    pub(crate) fn leave_check(&self) -> bool {
+        let mut shard = self.shards.lock(self.id.shard);
+        let is_left = !self.is_in_vain(&shard) && shard.hand_on(self.id.key);
+        drop(shard);
+        let refused = if is_left { self.hand_on_check() } else { None };
+        refused.is_some_and(|operation| self.check(operation, None).0)
     }
 
     /// Makes a check that was handed to the executor and has arrived.
@@ -92,7 +122,9 @@ where
             };
             let Some(mut operation) = operation else { return Served::Waits };
             let fate = match duty {
-                Request::CheckAgain => self.condition(&mut operation),
+                Request::CheckAgain => {
+                    check_again(self.address(), self.id, || self.condition(&mut operation))
+                }
                 Request::End => Some(EndedBy::Cancelled),
             };
             if let Some(fate) = fate {

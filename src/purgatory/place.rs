@@ -5,7 +5,7 @@ use std::num::NonZeroU8;
 
 /// Identifies one operation, and never another one: its record's key, in the shard of its first
 /// key.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Id {
     pub(crate) shard: u16,
     pub(crate) key: Key,

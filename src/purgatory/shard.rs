@@ -157,6 +157,13 @@ impl<K: Eq + Clone, O> Shard<K, O> {
         self.hand_out(key, |state| state.trigger(expires))
     }
 
+    /// Asks for a check that the caller does not make. Returns whether the caller has to hand it on
+    /// to the executor.
+    pub(crate) fn hand_on(&mut self, key: Key) -> bool {
+        let expires = !self.closed;
+        self.core.task_mut(key).is_some_and(|delayed| delayed.state.hand_on(expires))
+    }
+
     /// Hands the operation out for a check that was handed to the executor and has arrived.
     pub(crate) fn arrive(&mut self, key: Key) -> Option<O> {
         let expires = !self.closed;
@@ -281,6 +288,7 @@ impl<K: Eq + Clone, O> Shard<K, O> {
     /// Removes from a batch those operations of this shard that have ended. It is a loop of its
     /// own, so that their cache misses overlap.
     pub(crate) fn leave_out_ended(&mut self, operations: &mut Vec<Id>) {
+        // mutants(()): an ended operation is left out when it is claimed as well.
         work::count(operations.len());
         operations.retain(|id| id.shard != self.number || self.is_pending(id.key));
     }
@@ -291,6 +299,7 @@ impl<K: Eq + Clone, O> Shard<K, O> {
         let shard = self.number;
         let records = self.core.entries.of_chunk(part);
         out.extend(records.map(|(key, _)| Id { shard, key }));
+        // mutants(<=): one more part is asked for, and is empty.
         part + 1 < self.core.entries.chunks()
     }
 

@@ -118,6 +118,14 @@ impl OperationState {
         claim
     }
 
+    /// Has the executor check the operation, unless its holder will, or a check is on its way
+    /// there, or it is too late. Returns whether the caller has to hand the check on.
+    pub(crate) fn hand_on(&mut self, expires: bool) -> bool {
+        let is_in_time = !expires || self.0 & OVERDUE == 0;
+        let is_first = self.0 & HANDED == 0;
+        is_in_time && self.claim(HANDED, AGAIN) == Claim::Won && is_first
+    }
+
     /// Takes the operation over for a check that was handed to the executor and has arrived; the
     /// check may have been made before.
     pub(crate) fn arrive(&mut self, expires: bool) -> Claim {
@@ -284,6 +292,20 @@ mod tests {
         assert_eq!((state.trigger(true), state.arrive(true)), (Claim::Won, Claim::Deferred));
         assert_eq!((state.release(true), state.release(false)), (AGAIN, WAITS));
         assert_eq!(state.arrive(true), Claim::Lost, "none was on its way");
+    }
+
+    #[test]
+    fn what_nobody_checks_now_is_handed_on_unless_somebody_will() {
+        let mut state = idle();
+        assert!(state.hand_on(true));
+        assert!(!state.hand_on(true), "one is on its way");
+        assert_eq!((state.arrive(true), state.hand_on(true)), (Claim::Won, false));
+        assert_eq!((state.release(true), state.release(false)), (AGAIN, WAITS), "its holder will");
+        assert!(state.hand_on(true));
+        assert_eq!((state.end(EndedBy::Expired), state.hand_on(true)), (Claim::Deferred, false));
+        assert_eq!((state.arrive(true), state.release(true)), (Claim::Won, EXPIRES));
+        assert!(!state.hand_on(true), "its last check was made");
+        assert!(state.hand_on(false), "but nothing else may end it");
     }
 
     #[test]

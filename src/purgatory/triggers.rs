@@ -1,6 +1,7 @@
 //! The triggers: the calls that visit the operations of a key, to check or cancel them.
 
 use crate::purgatory::Purgatory;
+use crate::purgatory::nesting::Level;
 use crate::purgatory::operation::DelayedOperation;
 use crate::purgatory::operation_ref::OperationRef;
 use crate::purgatory::place::Id;
@@ -24,8 +25,15 @@ where
     /// An operation that another thread is checking is left to that thread, which checks it once
     /// more. An operation that is triggered during that second check too is checked by the timer's
     /// executor, in its next turn. Neither counts as completed by this call. So no call serves
-    /// others without bound, and no trigger is lost. (After a `shutdown` of the timer the executor
-    /// takes no more checks: then the thread goes on itself.)
+    /// others without bound, and no trigger is lost.
+    ///
+    /// Calls from a [`try_complete`](DelayedOperation::try_complete) nest at most eight deep on a
+    /// thread. A deeper one leaves all checks to the executor in the same way, and returns 0. So no
+    /// chain of checks needs a deep stack.
+    ///
+    /// After a `shutdown` of the timer the executor takes no more checks, and the calling thread
+    /// makes them itself, however deep. What an operation's repeated check triggers on its own keys
+    /// is ignored then, so no call goes on for ever.
     ///
     /// An operation whose time is up is not checked any more.
     ///
@@ -187,16 +195,22 @@ where
     O: DelayedOperation,
     S: BuildHasher,
 {
-    /// Checks the operations that are watched on `key` now, until `limit` of them are completed.
-    /// Returns how many it completed.
+    /// Checks the operations that are watched on `key` now, until `limit` of them are completed; or
+    /// leaves the checks of all of them to the executor. Returns how many it completed.
     fn check<Q>(&self, key: &Q, begin: Begin, limit: usize) -> usize
     where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
         let shards = self.shared.shards();
-        let mut completed = 0;
+        let (level, mut completed) = (Level::begin(), 0);
         self.visit(key, begin, limit, |batch| {
+            if level.is_none() {
+                let leave = |id: &&Id| OperationRef { shards, id: **id }.leave_check();
+                let completed_here = batch.iter().filter(leave).count();
+                completed += completed_here;
+                return completed_here;
+            }
             let (before, mut taken) = (completed, None);
             for (place, &id) in batch.iter().enumerate() {
                 let operation = OperationRef { shards, id };

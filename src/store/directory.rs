@@ -101,6 +101,7 @@ impl<V> Directory<V> {
             self.spare.replace(id)
         } else {
             self.give_back(id);
+            // mutants(<=): a spare that gets a value is none any more, so it is another chunk.
             self.spare.take_if(|spare| id < *spare)
         };
         if let Some(former) = former {
@@ -139,11 +140,15 @@ impl<V> Directory<V> {
             self.chunks.pop();
         }
         // Rarely, so that the cost per chunk stays constant.
+        // mutants(>=): from which size on it shrinks.
         if self.chunks.capacity() > 64 && self.chunks.len() < self.chunks.capacity() / 4 {
             let len = self.chunks.len();
             work::count(len + self.open.len());
+            // mutants(/): it grows again at the cost of one copy.
             self.chunks.shrink_to(len * 2);
+            // mutants(<=): the number of a chunk that is gone is skipped when it is taken.
             self.open.retain(|id| (id.0 as usize) < len);
+            // mutants(+): it grows again at the cost of one copy.
             self.open.shrink_to(len * 2);
         }
     }

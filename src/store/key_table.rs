@@ -93,6 +93,7 @@ impl<V: Hashed> KeyTable<V> {
         });
         let (value, _) = found.ok()?.remove();
         // Rarely, so that the cost per key stays constant.
+        // mutants: when it shrinks. What is no smaller afterwards was only looked at.
         if self.0.capacity() > 16 && self.0.len() < self.0.capacity() / 8 {
             self.shrink();
         }
@@ -101,6 +102,7 @@ impl<V: Hashed> KeyTable<V> {
 
     #[cold]
     fn shrink(&mut self) {
+        // mutants(+): it grows again at the cost of one copy.
         self.0.shrink_to(2 * self.0.len(), |other| other.hash().long());
     }
 

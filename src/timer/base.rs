@@ -52,7 +52,7 @@ impl Base {
         let _making = self.making.lock();
         self.closures.get_or_init(|| {
             let context = &self.driver.context;
-            let dispatcher = Dispatcher::new(&context.name, Box::new(Inline), None);
+            let dispatcher = Dispatcher::new(Box::new(Inline));
             self.driver.register(|first| Tasks::new(context, dispatcher, self.layout, first))
         })
     }

@@ -5,7 +5,7 @@ use crate::timer::Timer;
 use crate::timer::base::Base;
 use crate::timer::clock::{Clock, SystemClock, Time, Wake};
 use crate::timer::context::{Hook, TimerContext};
-use crate::timer::dispatcher::{Dispatcher, OnRefused};
+use crate::timer::dispatcher::Dispatcher;
 use crate::timer::driver::Driver;
 use crate::timer::entry::Task;
 use crate::timer::error::BuildError;
@@ -40,9 +40,8 @@ use std::time::Duration;
 #[must_use = "a builder does nothing until `build` or `start`"]
 pub struct TimerBuilder<T: Send + 'static = Task> {
     options: Options,
-    executor: Box<dyn Executor<T>>,
-    on_refused: Option<OnRefused<T>>,
-    hook: Option<Hook>,
+    dispatcher: Dispatcher<T>,
+    hook: Option<Contained<Hook>>,
 }
 
 /// The parts of a timer.
@@ -77,7 +76,7 @@ impl Timer<Task> {
             clock: SystemClock.into(),
             lost_on_refused: false,
         };
-        TimerBuilder { options, executor: Box::new(Inline), on_refused: None, hook: None }
+        TimerBuilder { options, dispatcher: Dispatcher::new(Box::new(Inline)), hook: None }
     }
 }
 
@@ -145,9 +144,9 @@ impl<T: Send + 'static> TimerBuilder<T> {
     /// Sets where expired tasks run; this also fixes the type of the tasks. Default: [`Inline`],
     /// which runs closures on the thread that advances the timer.
     pub fn executor<U: Send + 'static>(mut self, executor: impl Executor<U>) -> TimerBuilder<U> {
-        self.options.lost_on_refused |= self.on_refused.is_some();
+        self.options.lost_on_refused |= self.dispatcher.has_on_refused();
         let TimerBuilder { options, hook, .. } = self;
-        TimerBuilder { options, executor: Box::new(executor), on_refused: None, hook }
+        TimerBuilder { options, dispatcher: Dispatcher::new(Box::new(executor)), hook }
     }
 
     /// Sets what happens to an expired task that the executor refuses. Default: it is dropped, and
@@ -157,7 +156,7 @@ impl<T: Send + 'static> TimerBuilder<T> {
     /// Call this after [`executor`](Self::executor): in the other order,
     /// [`build`](Self::build) and [`start`](Self::start) return [`BuildError::OnRefused`].
     pub fn on_refused(mut self, handler: impl Fn(T) + Send + Sync + 'static) -> Self {
-        self.on_refused = Some(Box::new(handler));
+        self.dispatcher = self.dispatcher.with_on_refused(Box::new(handler));
         self
     }
 
@@ -187,9 +186,12 @@ impl<T: Send + 'static> TimerBuilder<T> {
     /// # What it may do
     /// The call that adds the timer waits for the hook, so the hook should neither block nor take
     /// long. It is called with no lock of the timer held, and may call the timer; if it adds an
-    /// earlier timer, it is called again inside itself. A panic in the hook is contained: it is
-    /// counted in [`Stats::panicked`](crate::Stats::panicked) and reported. A hook that owns a
-    /// clone of the timer keeps it alive forever; use [`Timer::downgrade`].
+    /// earlier timer, it is called again inside itself. But a thread that holds an
+    /// [`Entry`](crate::keyed::Entry) may add a timer, or move the clock: if the hook then advances
+    /// the entry's timer, or shuts it down, that waits for its own thread; in debug builds it
+    /// panics. A panic in the hook is contained: it is counted in
+    /// [`Stats::panicked`](crate::Stats::panicked) and reported. A hook that owns a clone of the
+    /// timer keeps it alive forever; use [`Timer::downgrade`].
     ///
     /// ```
     /// use std::thread;
@@ -211,7 +213,7 @@ impl<T: Send + 'static> TimerBuilder<T> {
     /// # Ok::<(), tickwheel::BuildError>(())
     /// ```
     pub fn on_earlier_expiration(mut self, hook: impl Fn() + Send + Sync + 'static) -> Self {
-        self.hook = Some(Box::new(hook));
+        self.hook = Some(Contained::unnamed(Box::new(hook)));
         self
     }
 
@@ -245,10 +247,9 @@ impl<T: Send + 'static> TimerBuilder<T> {
     fn parts(self) -> Result<Parts<T>, BuildError> {
         let Options { name, tick, wheel_size, shards, max_pending, clock, lost_on_refused } =
             self.options;
-        // Contained from here on, also if an option is refused.
         let name: Arc<str> = name.into();
-        let hook = self.hook.map(|hook| Contained::new(&name, hook));
-        let dispatcher = Dispatcher::new(&name, self.executor, self.on_refused);
+        let hook = self.hook.map(|hook| hook.named(&name));
+        let dispatcher = self.dispatcher.named(&name);
         if lost_on_refused {
             return Err(BuildError::OnRefused);
         }

@@ -17,14 +17,24 @@ pub(crate) struct Dispatcher<T: Send + 'static> {
 }
 
 impl<T: Send + 'static> Dispatcher<T> {
-    pub(crate) fn new(
-        timer: &Arc<str>,
-        executor: Box<dyn Executor<T>>,
-        on_refused: Option<OnRefused<T>>,
-    ) -> Self {
-        let executor = Contained::new(timer, executor);
-        let on_refused = Contained::new(timer, on_refused);
+    pub(crate) fn new(executor: Box<dyn Executor<T>>) -> Self {
+        let (executor, on_refused) = (Contained::unnamed(executor), Contained::unnamed(None));
         Dispatcher { executor, on_refused, refused: AtomicU64::new(0) }
+    }
+
+    pub(crate) fn with_on_refused(mut self, handler: OnRefused<T>) -> Self {
+        self.on_refused = Contained::unnamed(Some(handler));
+        self
+    }
+
+    pub(crate) fn named(self, timer: &Arc<str>) -> Self {
+        let Dispatcher { executor, on_refused, refused } = self;
+        let (executor, on_refused) = (executor.named(timer), on_refused.named(timer));
+        Dispatcher { executor, on_refused, refused }
+    }
+
+    pub(crate) fn has_on_refused(&self) -> bool {
+        self.on_refused.is_some()
     }
 
     /// Hands tasks to the executor, contains its panics, and handles the tasks that it refuses.
@@ -56,7 +66,7 @@ impl<T: Send + 'static> Dispatcher<T> {
 
     fn refuse(&self, context: &TimerContext, tasks: Vec<T>) {
         self.refused.fetch_add(tasks.len() as u64, Ordering::Relaxed);
-        if self.on_refused.is_none() {
+        if !self.has_on_refused() {
             report::warn!(
                 timer = &*context.name,
                 tasks = tasks.len(),
@@ -78,7 +88,7 @@ impl<T: Send + 'static> Dispatcher<T> {
 
     /// Returns how many refused tasks were dropped, because there is no `on_refused`.
     pub(crate) fn dropped(&self) -> u64 {
-        if self.on_refused.is_none() { self.refused() } else { 0 }
+        if self.has_on_refused() { 0 } else { self.refused() }
     }
 
     /// Returns how many tasks panicked after they were handed on.

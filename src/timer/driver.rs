@@ -30,6 +30,7 @@ use crate::store::slab::Slab;
 use crate::sync::{Mutex, either_in_models, nap};
 use crate::timer::context::TimerContext;
 use crate::timer::delay_queue::{Told, Waited, Wakes};
+use crate::timer::holding;
 use crate::timer::owner::{Expired, Flush, FlushStep, Owner, owner_of};
 use crate::timer::shard_lock::{NAP, TURNS};
 use crate::timer::stats::Stats;
@@ -94,6 +95,7 @@ impl Driver {
     /// Takes turns until something has expired, or until `timeout` has passed. Returns how much has
     /// expired.
     pub(crate) fn advance(&self, timeout: Duration) -> usize {
+        holding::assert_none_on(&self.context);
         if TURNS.with(Cell::get) >= MAX_NESTED {
             return 0;
         }

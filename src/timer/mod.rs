@@ -12,6 +12,7 @@ pub(crate) mod shards;
 pub(crate) mod pool;
 pub(crate) mod shard;
 pub(crate) mod shard_lock;
+pub(crate) mod holding;
 pub(crate) mod context;
 pub(crate) mod delay_queue;
 pub(crate) mod dispatcher;
@@ -185,11 +186,11 @@ impl<T: Send + 'static> Timer<T> {
     /// it never waits. Returns early when the timer is shut down.
     ///
     /// Tasks are handed to the executor on this thread, ordered by the tick of their deadline.
-    /// There are two exceptions: timers whose deadline had passed when they were added come first,
-    /// in no promised order, and the timers of a shard that another thread is using come last. The
-    /// second needs several shards and a real clock.
-    /// Timers that become due during the call are left to the next one, unless timers must be moved
-    /// to a finer wheel meanwhile; then they may expire in this call.
+    /// There are two exceptions: timers whose deadline had passed when they were added or last
+    /// moved come first, in no promised order, and the timers of a shard that another thread is
+    /// using come last. The second needs several shards and a real clock. Timers that become due
+    /// during the call are left to the next one, unless timers must be moved to a finer wheel
+    /// meanwhile, or such a shard is waited for; then they may expire in this call.
     ///
     /// Any number of threads may call it at once, also on a timer with a reaper. So may a task:
     /// then the due timers expire inside that task. Calls nest at most seven deep, those of all

@@ -84,17 +84,27 @@ pub(crate) fn catch_panic_of<R>(timer: &str, code: impl FnOnce() -> R) -> Option
     contain(code).map_err(|panic| report_panic(Some(timer), panic)).ok()
 }
 
-/// A user's value that a timer keeps. A panic of its drop is contained as well, wherever that
-/// happens.
+/// A user's value that a timer, or its builder, keeps. A panic of its drop is contained as well,
+/// wherever that happens.
 pub(crate) struct Contained<T> {
     /// `None` after it was dropped.
     value: Option<T>,
-    timer: Arc<str>,
+    /// `None` while the timer is being built.
+    timer: Option<Arc<str>>,
 }
 
 impl<T> Contained<T> {
     pub(crate) fn new(timer: &Arc<str>, value: T) -> Self {
-        Contained { value: Some(value), timer: Arc::clone(timer) }
+        Contained::unnamed(value).named(timer)
+    }
+
+    pub(crate) fn unnamed(value: T) -> Self {
+        Contained { value: Some(value), timer: None }
+    }
+
+    pub(crate) fn named(mut self, timer: &Arc<str>) -> Self {
+        self.timer = Some(Arc::clone(timer));
+        self
     }
 }
 
@@ -108,6 +118,8 @@ impl<T> Deref for Contained<T> {
 
 impl<T> Drop for Contained<T> {
     fn drop(&mut self) {
-        catch_panic_of(&self.timer, || drop(self.value.take()));
+        if let Err(panic) = contain(|| drop(self.value.take())) {
+            report_panic(self.timer.as_deref(), panic);
+        }
     }
 }

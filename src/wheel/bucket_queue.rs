@@ -8,9 +8,9 @@
 //!   cascaded in slices. Buckets of level 0 overtake it, but never one whose tick lies at or after
 //!   the backlog's first tick. So timers leave in the order of their ticks, even after the clock
 //!   has leapt over many buckets;
-//! - a shard's *elapsed* bucket: entries whose time had passed when they were added. A turn takes
-//!   the entries that were there when it began, so a task that adds another one for now does not
-//!   keep the turn from ending.
+//! - a shard's *elapsed* bucket: entries whose time had passed when they were added or last moved.
+//!   A turn takes the entries that were there when it began, so a task that adds another one for
+//!   now does not keep the turn from ending.
 
 use crate::wheel::bucket::BucketId;
 use crate::work;
@@ -73,6 +73,7 @@ impl BucketQueue {
 
     /// Puts back a bucket that was polled and is not empty yet.
     pub(crate) fn resume(&mut self, expiration: Expiration) {
+        // mutants(>): it reaches the backlog through the heap as well, as soon as anybody looks.
         if expiration.tick < expiration.start {
             self.backlog.push(Reverse((expiration.start, expiration)));
         } else {

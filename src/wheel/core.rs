@@ -245,6 +245,7 @@ impl<T> Core<T> {
     /// this, so there are never many more stale references than live ones.
     #[inline]
     fn sweep_if_stale(&mut self) {
+        // mutants(>=): from which number on it sweeps.
         if self.wheels.len() > 2 * self.entries.len() + STALE_ALLOWED {
             let (entries, batch) = (&self.entries, &mut self.batch);
             self.sweep.step(&mut self.wheels, batch, |it| is_live(entries, it));

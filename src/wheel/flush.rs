@@ -97,6 +97,7 @@ impl<T> Core<T> {
     ) {
         // Stale references are moved with the others unless there are many: finding one costs a
         // cache miss, whereas moving it touches no entry.
+        // mutants(< == >= - * %): only the pace.
         if self.wheels.len() + batch.len() > self.entries.len() + self.entries.len() / 8 {
             batch.retain(|reference| self.is_live(*reference));
         }

@@ -39,6 +39,7 @@ impl Sweep {
             let Some(bucket) = wheels.nth_bucket(self.bucket) else {
                 // Called again at the end of a round: that round was not enough.
                 *self = Sweep { is_thorough: !self.is_thorough, ..Sweep::default() };
+                // mutants: `looked_at` ends the step as well, since there are references.
                 buckets -= 1;
                 continue;
             };
@@ -51,11 +52,13 @@ impl Sweep {
                 continue;
             }
             work::count(1);
+            // mutants: `looked_at` ends the step as well, since there are references.
             buckets -= 1;
             let (taken, live) = wheels.sweep_front(bucket, batch, &is_live);
             looked_at += taken;
             // The bucket may have been flushed since the last look: then fewer references are left.
             let left = if self.left == 0 { len } else { self.left.min(len) };
+            // mutants(/): whether the rest is looked at in this round or the next.
             let pays = self.is_thorough || live * 4 <= taken * 3;
             self.left = if pays { left.saturating_sub(taken) } else { 0 };
             self.bucket += usize::from(self.left == 0);

@@ -237,6 +237,7 @@ impl Wheels {
     /// Returns whether the low 32 bits of a tick, together with the bucket in which it was filed,
     /// determine the whole tick.
     pub(crate) fn low_bits_suffice(&self, id: BucketId) -> bool {
+        // mutants: only the pace. A flush corrects what is filed too low.
         self.levels[id.level as usize].span.ticks() <= 1 << 32
     }
 
@@ -254,6 +255,7 @@ impl Wheels {
     /// Returns how many empty buckets there are from this one on, at most `most`. Looks no further
     /// than to the end of its level.
     pub(crate) fn count_empty(&self, id: BucketId, most: usize) -> usize {
+        // mutants(1): a step passes the empty buckets one by one: as many, only slower.
         let buckets = match id.level {
             ELAPSED => &self.elapsed[id.slot as usize..],
             level => &self.levels[level as usize].buckets[id.slot as usize..],

@@ -75,6 +75,25 @@ fn the_drops_of_what_a_builder_was_given_do_not_come_out_of_its_error() {
     assert_eq!([first, second, third].map(|count| Arc::strong_count(&count)), [1; 3]);
 }
 
+/// Seen to fail: the process ended, or the panic came out.
+#[test]
+fn the_drops_of_what_a_builder_was_given_do_not_come_out_of_it() {
+    for replaces in [false, true] {
+        let given = [(); 3].map(|()| owned());
+        let counts = given.each_ref().map(|(_, count)| Arc::clone(count));
+        let [executor, handler, hook] = given.map(|(owned, _)| owned);
+        let mut builder = Timer::builder()
+            .executor(move |_: u32| _ = &executor)
+            .on_refused(move |_| _ = &handler)
+            .on_earlier_expiration(move || _ = &hook);
+        if replaces {
+            builder = builder.on_refused(drop).on_earlier_expiration(|| ()).executor(|_: u32| ());
+        }
+        assert!(is_silent(builder));
+        assert_eq!(counts.map(|count| Arc::strong_count(&count)), [1; 3]);
+    }
+}
+
 #[test]
 fn the_drop_of_a_workers_handler_does_not_come_out_of_the_workers() {
     let (owned, count) = owned();

@@ -155,13 +155,18 @@ fn an_entry_of_a_key_that_is_there_releases_its_lock() {
 #[test]
 fn keys_and_tasks_are_dropped_by_a_thread_that_unwinds() {
     let (keyed, timer) = keyed(3);
+    let caught = catch_unwind(AssertUnwindSafe(|| {
+        let _vacant = keyed.entry(bomb(0));
+        panic!("and the entry is dropped");
+    }));
+    assert!(caught.is_err());
     let caught = catch_unwind(AssertUnwindSafe(move || {
         (0..3).for_each(|key| assert!(keyed.schedule(bomb(key), entry(key)).unwrap().is_none()));
         let _occupied = keyed.entry(bomb(0));
         panic!("and all that is dropped");
     }));
     assert!(caught.is_err());
-    assert_eq!((dropped(), timer.len()), (7, 0));
+    assert_eq!((dropped(), timer.len()), (8, 0));
     assert_none_is_left();
 }
 

@@ -2,8 +2,10 @@
 
 use crate::{Fixture, HOUR, MS};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::channel;
+use std::time::Duration;
 use tickwheel::keyed::{Entry, KeyedTimer};
-use tickwheel::{AddError, TimerEntry, When};
+use tickwheel::{AddError, Timer, TimerEntry, When};
 
 #[test]
 fn an_entry_tells_what_there_is_and_changes_it() {
@@ -111,10 +113,10 @@ fn a_task_is_read_changed_and_taken_with_its_deadline() {
 #[test]
 fn a_deadline_that_never_comes_is_none() {
     let fixture = Fixture::new();
-    fixture.schedule(1, std::time::Duration::MAX, 11);
+    fixture.schedule(1, Duration::MAX, 11);
     assert_eq!((fixture.keyed.deadline(&1), fixture.keyed.get(&1)), (None, Some(11)));
     let never = fixture.keyed.take(&1).expect("it is there").when();
-    assert_eq!(never, When::After(std::time::Duration::MAX));
+    assert_eq!(never, When::After(Duration::MAX));
 }
 
 #[test]
@@ -131,9 +133,9 @@ fn a_panic_while_an_entry_is_held_leaves_the_key_as_it_was() {
 /// A timer that waits for an hour, and is told of something earlier, and then of something later.
 #[test]
 fn an_entry_that_is_moved_twice_wakes_the_reaper_all_the_same() {
-    let timer = tickwheel::Timer::builder().start().expect("a thread can be started");
-    let (sender, expired) = std::sync::mpsc::channel();
-    let keyed = tickwheel::keyed::KeyedTimer::new(&timer, move |key: u32, _: u32| {
+    let timer = Timer::builder().start().expect("a thread can be started");
+    let (sender, expired) = channel();
+    let keyed = KeyedTimer::new(&timer, move |key: u32, _: u32| {
         sender.send(key).expect("the test waits");
     });
     keyed.schedule(1, TimerEntry::after(HOUR, 11)).expect("there is room");
@@ -145,7 +147,7 @@ fn an_entry_that_is_moved_twice_wakes_the_reaper_all_the_same() {
         }
         Entry::Vacant(vacant) => panic!("{vacant:?}"),
     }
-    assert_eq!(expired.recv_timeout(std::time::Duration::from_secs(20)), Ok(1));
+    assert_eq!(expired.recv_timeout(Duration::from_secs(20)), Ok(1));
 }
 
 /// A turn of virtual time waits for the shard that a thread holds: no other shard's timers leave
@@ -158,7 +160,7 @@ fn in_virtual_time_the_ticks_keep_their_order_while_a_key_is_held() {
     let held = fixture.keyed.find_entry(&0).expect("it is there");
     fixture.clock.advance(2 * MS);
     std::thread::scope(|scope| {
-        let turn = scope.spawn(|| fixture.timer.advance_clock(std::time::Duration::ZERO));
+        let turn = scope.spawn(|| fixture.timer.advance_clock(Duration::ZERO));
         std::thread::sleep(50 * MS); // Until the turn has found the shard held.
         assert!(!turn.is_finished() && fixture.expired.try_recv().is_err());
         drop(held);
@@ -184,4 +186,35 @@ fn a_second_call_while_an_entry_is_held_panics_and_leaves_all_as_it_was() {
     assert!(panics(&|| _ = fixture.keyed.with(&1, |_, _| fixture.keyed.contains(&1))));
     assert!(panics(&|| fixture.keyed.for_each(|_, _, _| _ = fixture.keyed.contains(&1))));
     assert_eq!(fixture.advance(MS), [(1, 11)]);
+}
+
+/// A turn would wait for its own thread, also one that a hook takes. Seen to fail: it hung.
+#[cfg(debug_assertions)]
+#[test]
+fn a_turn_of_its_timer_while_an_entry_is_held_panics_and_loses_nothing() {
+    use std::sync::{Arc, OnceLock};
+    use tickwheel::WeakTimer;
+    let (done, result) = channel();
+    std::thread::spawn(move || {
+        let (hooked, other) = (Arc::new(OnceLock::<WeakTimer>::new()), Fixture::new());
+        let own = Arc::clone(&hooked);
+        let advances = move || {
+            let timer = own.get().and_then(WeakTimer::upgrade);
+            timer.map(|timer| timer.advance_clock(Duration::ZERO));
+        };
+        let fixture = Fixture::with(|builder| builder.on_earlier_expiration(advances));
+        hooked.set(fixture.timer.downgrade()).expect("it is set once");
+        fixture.schedule(1, MS, 11);
+        other.schedule(1, MS, 12);
+        let entry = fixture.keyed.find_entry(&1);
+        assert!(fixture.timer.next_expiration().is_some(), "the hook is called from now on");
+        fixture.clock.advance(MS);
+        let turn = || fixture.timer.advance_clock(Duration::ZERO);
+        assert!(catch_unwind(AssertUnwindSafe(turn)).is_err());
+        assert_eq!(other.advance(MS), [(1, 12)], "which has no entry held");
+        drop(entry);
+        let panicked = fixture.timer.stats().panicked;
+        done.send((panicked, fixture.advance(Duration::ZERO))).expect("the test waits");
+    });
+    assert_eq!(result.recv_timeout(Duration::from_secs(20)), Ok((1, vec![(1, 11)])));
 }

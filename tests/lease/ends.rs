@@ -1,8 +1,8 @@
 //! What becomes of leases whose rounds nobody runs any more.
 
 use crate::{Fixture, S};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier, Mutex};
 use std::time::Duration;
 use tickwheel::lease::{LeaseStore, LeaseTerms, Leases, Renewal};
 use tickwheel::{AddError, ManualClock, Task, Timer};
@@ -100,4 +100,90 @@ fn a_round_that_the_executor_refuses_is_planned_again() {
     }
     assert!(lease.is_held());
     assert_eq!(*renewed.lock().unwrap(), [13, 23, 33], "a quarter of the period after 10");
+}
+
+/// Drops the last clone of the leases when the first of them is lost.
+#[derive(Clone, Default)]
+struct DropsAll {
+    leases: Arc<Mutex<Option<Leases<u32>>>>,
+    calls: Arc<AtomicUsize>,
+}
+
+impl LeaseStore<u32> for DropsAll {
+    fn renew(&self, _: Vec<Renewal<u32>>) {
+        self.calls.fetch_add(1000, Ordering::SeqCst);
+    }
+
+    fn lost(&self, _: u32) {
+        self.calls.fetch_add(1, Ordering::SeqCst);
+        let last = self.leases.lock().unwrap().take();
+        drop(last);
+    }
+}
+
+/// Seen to fail: the others of the batch were reported, and the one that was due was renewed.
+#[test]
+fn the_store_is_not_called_after_a_report_in_which_the_last_clone_was_dropped() {
+    for shuts_down in [false, true] {
+        let clock = ManualClock::new();
+        let timer = Timer::builder().clock(clock.clone()).build().unwrap();
+        let store = DropsAll::default();
+        let leases = Leases::new(&timer, LeaseTerms::new(30 * S), store.clone());
+        let run_out = [1, 2, 3].map(|key| leases.hold(key).unwrap());
+        clock.advance(21 * S);
+        let is_due = leases.hold(4).unwrap();
+        *store.leases.lock().unwrap() = Some(leases);
+        clock.advance(10 * S);
+        if shuts_down {
+            drop(timer.shutdown());
+        } else {
+            timer.advance_clock(Duration::ZERO);
+        }
+        assert_eq!(store.calls.load(Ordering::SeqCst), 1, "shutdown: {shuts_down}");
+        assert!(run_out.iter().chain([&is_due]).all(|lease| !lease.is_held()));
+        assert!(timer.is_empty());
+    }
+}
+
+/// Two threads meet at the barrier when the first batch is renewed, when the first lease is lost,
+/// and when the thread that renews is done.
+struct Meets(Arc<Barrier>, AtomicBool, Arc<[AtomicUsize; 2]>);
+
+impl LeaseStore<u32> for Meets {
+    fn renew(&self, _: Vec<Renewal<u32>>) {
+        if self.2[0].fetch_add(1, Ordering::SeqCst) == 0 {
+            self.0.wait();
+            self.0.wait();
+        }
+    }
+
+    fn lost(&self, _: u32) {
+        self.2[1].fetch_add(1, Ordering::SeqCst);
+        if !self.1.swap(true, Ordering::SeqCst) {
+            self.0.wait();
+            self.0.wait();
+        }
+    }
+}
+
+/// Seen to fail: the round went on renewing what nobody held any more.
+#[test]
+fn a_round_in_progress_renews_nothing_after_the_first_was_lost_to_a_shutdown() {
+    let clock = ManualClock::new();
+    let timer = Timer::builder().clock(clock.clone()).build().unwrap();
+    let (barrier, calls) = (Arc::new(Barrier::new(2)), Arc::default());
+    let store = Meets(Arc::clone(&barrier), AtomicBool::new(false), Arc::clone(&calls));
+    let leases = Leases::new(&timer, LeaseTerms::new(30 * S).batch_size(5), store);
+    let held: Vec<_> = (0..200).map(|key| leases.hold(key).unwrap()).collect();
+    clock.advance(10 * S);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            timer.advance_clock(Duration::ZERO);
+            barrier.wait();
+        });
+        barrier.wait();
+        drop(timer.shutdown());
+    });
+    assert_eq!([0, 1].map(|call: usize| calls[call].load(Ordering::SeqCst)), [1, 200]);
+    assert!(held.iter().all(|lease| !lease.is_held()) && leases.is_empty());
 }

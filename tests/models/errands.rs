@@ -138,3 +138,30 @@ fn triggers_against_the_timers_end() {
         format!("{returned} {}", limbo.settle_with_errands())
     });
 }
+
+/// A trigger inside of a check, which in models is nested too deep already, leaves what it finds to
+/// the executor, or to the thread that is checking it.
+///
+/// Fails when such a trigger does nothing; when it takes a check to be on its way that has arrived.
+#[test]
+fn nested_trigger_against_trigger_and_turn() {
+    explore("nested_trigger_against_trigger_and_turn", 3, || {
+        let limbo = Limbo::new();
+        let checks = Checks::watch(&limbo);
+        let purgatory = limbo.purgatory.clone();
+        limbo.watch_with(1, &[1], move || _ = purgatory.check_and_complete(&0), || ());
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                limbo.set(0);
+                limbo.trigger(1);
+            });
+            scope.spawn(|| checks.trigger(&limbo));
+            scope.spawn(|| limbo.pass(0));
+        });
+        let left = limbo.fate(0).is_none();
+        limbo.pass(0);
+        assert_eq!(limbo.fate(0), Some(Fate::Completed));
+        limbo.pass(2);
+        format!("{left} {} {}", checks.len(), limbo.settle_with_errands())
+    });
+}

@@ -153,18 +153,6 @@ fn a_check_on_its_way_comes_before_the_expiry() {
     }
 }
 
-/// After a shutdown of the timer nobody else is there.
-#[test]
-fn without_a_timer_a_call_sees_to_all_that_ask() {
-    let fixture = Fixture::new();
-    let (script, checks) = triggered_in_each_check(&fixture, 100);
-    fixture.watch(script, &[1]);
-    drop(fixture.timer.shutdown());
-    assert_eq!(fixture.purgatory.check_and_complete(&1), 1);
-    assert_eq!(checks.load(SeqCst), 100);
-    fixture.assert_empty();
-}
-
 /// The trigger is not lost with the task: dropping the task makes the check.
 #[test]
 fn a_check_that_is_refused_or_returned_is_made_where_it_is_dropped() {

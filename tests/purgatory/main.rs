@@ -14,6 +14,7 @@ mod leftovers;
 mod memory;
 mod model;
 mod naive;
+mod nesting;
 mod panics;
 #[path = "../common/random.rs"]
 mod random;

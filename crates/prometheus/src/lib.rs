@@ -13,3 +13,8 @@ mod encode;
 pub use figures::{Count, Figures, LevelFigures, PurgatoryFigures, TimerFigures};
 pub use lateness::LatenessFigures;
 pub use metrics::Metrics;
+
+/// Compiles and runs the example of the page about operations, which is in no package.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/OPERATIONS.md")]
+struct Operations;

@@ -1,194 +1,77 @@
-//! Fetches: a consumer's long poll, parked until there are bytes enough or its time is up.
+//! Fetches: long polls. One that finds too little waits on its partitions.
 
-use crate::answers::Answer;
-use crate::budget::{Budget, FREE};
-use crate::log::{Partition, Topic, TopicPartition, Topics};
-use bytes::Bytes;
+use crate::broker::{Broker, LONGEST_WAIT};
+use crate::log::{Partition, Topics};
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::fetch_response::{FetchableTopicResponse, PartitionData};
 use kafka_protocol::messages::{FetchRequest, FetchResponse, TopicName};
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
-use tickwheel::Timer;
-use tickwheel::purgatory::DelayedOperation;
-use tokio::sync::oneshot;
-use uuid::Uuid;
 
-/// No answer is larger, whatever a consumer would take.
-const MAX_BYTES: i32 = 50 << 20;
-
-/// When there is no room, so much is answered all the same, if there is room for that.
-const LITTLE: usize = 64 << 10;
-/// And if there is none, the consumer is to come back after so long.
-const THROTTLE: Duration = Duration::from_secs(1);
-
-/// A fetch that waits.
-pub struct DelayedFetch {
-    min_bytes: u64,
-    /// `None` once it is over.
-    wants: Option<(Wants, oneshot::Sender<Wants>)>,
-}
+/// How long an answer may be, unless the first batch alone is longer.
+const MAX_BYTES: usize = 1 << 20;
 
 /// What a consumer wants: all that is needed to answer it.
-pub struct Wants {
-    partitions: Vec<Wanted>,
+struct Fetch {
+    topics: Vec<(TopicName, Vec<Wanted>)>,
+    min_bytes: usize,
     max_bytes: usize,
 }
 
-/// One partition of it.
 struct Wanted {
-    topic: TopicName,
-    topic_id: Uuid,
     index: i32,
-    partition: Result<Arc<Partition>, ResponseError>,
+    /// `None` if there is none of that name.
+    partition: Option<Arc<Partition>>,
     offset: i64,
     max_bytes: usize,
 }
 
-impl DelayedFetch {
-    pub fn new(request: FetchRequest, topics: &Topics) -> (Self, oneshot::Receiver<Wants>) {
-        let mut wanted = Vec::new();
-        let mut places = HashMap::new();
-        for topic in request.topics {
-            let found = topics.find(&topic.topic, topic.topic_id);
-            for partition in topic.partitions {
-                let one = Wanted {
-                    topic: topic.topic.clone(),
-                    topic_id: topic.topic_id,
-                    index: partition.partition,
-                    partition: one_of(&found, partition.partition),
-                    offset: partition.fetch_offset,
-                    max_bytes: size(partition.partition_max_bytes),
-                };
-                // Of those that name the same partition the last one counts, as with Kafka.
-                match places.entry((topic.topic.clone(), topic.topic_id, one.index)) {
-                    Entry::Occupied(place) => wanted[*place.get()] = one,
-                    Entry::Vacant(place) => {
-                        place.insert(wanted.len());
-                        wanted.push(one);
-                    }
-                }
-            }
+impl Broker {
+    /// Answers a fetch when there are `min_bytes` or an error to report, or at `max_wait` with what
+    /// there is.
+    pub(crate) async fn fetch(&self, request: FetchRequest) -> FetchResponse {
+        let max_wait = millis(request.max_wait_ms);
+        let fetch = Arc::new(Fetch::new(request, &self.topics));
+        let asked = Arc::clone(&fetch);
+        // The condition is checked now, when the fetch is on its keys, and whenever the follower
+        // has got something of one of them. Whoever wants what is not there is answered at once.
+        if let Ok(wait) = self.fetches.wait(&fetch.keys(), max_wait, move || asked.is_ready()) {
+            wait.await;
         }
-        let max_bytes = request.max_bytes.min(MAX_BYTES);
-        let wants = Wants { partitions: wanted, max_bytes: size(max_bytes) };
-        let (answer, answered) = oneshot::channel();
-        let fetch = DelayedFetch {
-            // What can't be answered must not be waited for.
-            min_bytes: size(request.min_bytes.min(max_bytes)) as u64,
-            wants: Some((wants, answer)),
-        };
-        (fetch, answered)
-    }
-
-    /// Returns the names of the partitions that it waits for.
-    pub fn keys(&self) -> Vec<TopicPartition> {
-        let wanted = self.wants.iter().flat_map(|(wants, _)| &wants.partitions);
-        let known = wanted.filter_map(|wanted| wanted.partition.as_ref().ok());
-        known.map(|partition| partition.name.clone()).collect()
+        fetch.answer()
     }
 }
 
-impl Wants {
-    /// Returns what there is, as far as there is room for it.
-    pub fn answer(&self, budget: &Budget) -> Answer {
-        for max_bytes in [self.max_bytes, self.max_bytes.min(LITTLE)] {
-            let (found, length) = self.find(max_bytes, true);
-            let room = (length > FREE).then(|| budget.try_take(length));
-            if room.as_ref().is_none_or(Option::is_some) {
-                let body = self.response(found).into();
-                return Answer { body, room: room.flatten(), throttle: Duration::ZERO };
-            }
-        }
-        let (nothing, _) = self.find(0, false);
-        let throttle_ms = i32::try_from(THROTTLE.as_millis()).unwrap_or(i32::MAX);
-        let body = self.response(nothing).with_throttle_time_ms(throttle_ms).into();
-        Answer { body, room: None, throttle: THROTTLE }
+impl Fetch {
+    fn new(request: FetchRequest, topics: &Topics) -> Self {
+        let max_bytes = size(request.max_bytes).min(MAX_BYTES);
+        let topics = request.topics.into_iter().map(|topic| {
+            let wanted = topic.partitions.into_iter().map(|wanted| Wanted {
+                index: wanted.partition,
+                partition: topics.partition(&topic.topic, wanted.partition),
+                offset: wanted.fetch_offset,
+                max_bytes: size(wanted.partition_max_bytes),
+            });
+            let wanted = wanted.collect();
+            (topic.topic, wanted)
+        });
+        // What can't be answered must not be waited for.
+        let min_bytes = size(request.min_bytes).min(max_bytes);
+        Fetch { topics: topics.collect(), min_bytes, max_bytes }
     }
 
-    /// Finds what to answer for each partition, and how long it is in all.
-    fn find(&self, max_bytes: usize, at_least_one: bool) -> (Vec<Found>, usize) {
-        let mut length = 0;
-        let find = |wanted: &Wanted| {
-            let room = max_bytes.saturating_sub(length).min(wanted.max_bytes);
-            let found =
-                wanted.partition()?.read(wanted.offset, room, at_least_one && length == 0)?;
-            length += found.0.iter().map(Bytes::len).sum::<usize>();
-            Ok(found)
-        };
-        (self.partitions.iter().map(find).collect(), length)
+    /// Returns the names of the partitions that it waits on, each once.
+    fn keys(&self) -> Vec<crate::log::TopicPartition> {
+        let wanted = self.topics.iter().flat_map(|(_, wanted)| wanted);
+        let known = wanted.filter_map(|wanted| wanted.partition.as_ref());
+        let names: HashSet<_> = known.map(|partition| partition.name.clone()).collect();
+        names.into_iter().collect()
     }
 
-    fn response(&self, found: Vec<Found>) -> FetchResponse {
-        let mut topics: Vec<FetchableTopicResponse> = Vec::new();
-        for (wanted, found) in self.partitions.iter().zip(found) {
-            let data = wanted.data(found);
-            match topics.last_mut() {
-                Some(topic)
-                    if (&topic.topic, topic.topic_id) == (&wanted.topic, wanted.topic_id) =>
-                {
-                    topic.partitions.push(data);
-                }
-                _ => topics.push(
-                    FetchableTopicResponse::default()
-                        .with_topic(wanted.topic.clone())
-                        .with_topic_id(wanted.topic_id)
-                        .with_partitions(vec![data]),
-                ),
-            }
-        }
-        FetchResponse::default().with_responses(topics)
-    }
-}
-
-/// The batches of a partition, and its high watermark.
-type Found = Result<(Vec<Bytes>, i64), ResponseError>;
-
-impl Wanted {
-    fn partition(&self) -> Result<&Partition, ResponseError> {
-        self.partition.as_deref().map_err(|error| *error)
-    }
-
-    fn available(&self) -> Result<u64, ResponseError> {
-        Ok(self.partition()?.available(self.offset)?.min(self.max_bytes as u64))
-    }
-
-    fn data(&self, found: Found) -> PartitionData {
-        let data = PartitionData::default().with_partition_index(self.index);
-        match found {
-            Ok((batches, high_watermark)) => data
-                .with_high_watermark(high_watermark)
-                .with_last_stable_offset(high_watermark)
-                .with_log_start_offset(self.partition().map_or(-1, |known| known.offsets().0))
-                .with_records(Some(joined(batches))),
-            Err(error) => data.with_error_code(error.code()).with_high_watermark(-1),
-        }
-    }
-}
-
-fn one_of(
-    topic: &Result<Arc<Topic>, ResponseError>,
-    index: i32,
-) -> Result<Arc<Partition>, ResponseError> {
-    let partition = topic.as_ref().map_err(|error| *error)?.partition(index);
-    partition.cloned().ok_or(ResponseError::UnknownTopicOrPartition)
-}
-
-fn joined(mut batches: Vec<Bytes>) -> Bytes {
-    if batches.len() == 1 {
-        return batches.remove(0);
-    }
-    batches.concat().into()
-}
-
-impl DelayedOperation for DelayedFetch {
-    /// Returns whether there is enough, or an error to report.
-    fn try_complete(&mut self) -> bool {
-        let Some((wants, _)) = &self.wants else { return true };
+    fn is_ready(&self) -> bool {
         let mut sum = 0;
-        for wanted in &wants.partitions {
+        for wanted in self.topics.iter().flat_map(|(_, wanted)| wanted) {
             match wanted.available() {
                 Ok(bytes) => sum += bytes,
                 Err(_) => return true,
@@ -197,27 +80,44 @@ impl DelayedOperation for DelayedFetch {
         sum >= self.min_bytes
     }
 
-    /// Completes the fetch, also when its time is up. The answer is what there is; the task of its
-    /// connection makes it.
-    fn on_complete(&mut self) {
-        if let Some((wants, answer)) = self.wants.take() {
-            let _ = answer.send(wants); // Fails if the client has gone.
-        }
+    fn answer(&self) -> FetchResponse {
+        let mut room = self.max_bytes;
+        let topics = self.topics.iter().map(|(topic, wanted)| {
+            let partitions = wanted.iter().map(|wanted| {
+                let data = wanted.read(room, room == self.max_bytes);
+                room =
+                    room.saturating_sub(data.records.as_ref().map_or(0, |records| records.len()));
+                data
+            });
+            let partitions = partitions.collect();
+            FetchableTopicResponse::default().with_topic(topic.clone()).with_partitions(partitions)
+        });
+        FetchResponse::default().with_responses(topics.collect())
     }
 }
 
-/// Implements the usual long poll of a broker without a purgatory: look, sleep, look again.
-pub async fn sleep_and_look_again(
-    timer: &Timer,
-    fetch: &mut DelayedFetch,
-    max_wait: Duration,
-    pause: Duration,
-) {
-    let deadline = timer.now() + max_wait;
-    while !fetch.try_complete() {
-        let left = deadline.saturating_duration_since(timer.now());
-        if left.is_zero() || timer.sleep(pause.min(left)).await.is_err() {
-            break;
+impl Wanted {
+    fn partition(&self) -> Result<&Partition, ResponseError> {
+        self.partition.as_deref().ok_or(ResponseError::UnknownTopicOrPartition)
+    }
+
+    fn available(&self) -> Result<usize, ResponseError> {
+        Ok(self.partition()?.available(self.offset)?.min(self.max_bytes))
+    }
+
+    /// Reads as much as there is room for; the first batch in any case if nothing was read before,
+    /// or its consumer would never get past it.
+    fn read(&self, room: usize, is_first: bool) -> PartitionData {
+        let data = PartitionData::default().with_partition_index(self.index);
+        let max_bytes = room.min(self.max_bytes);
+        let found = self.partition().and_then(|it| it.read(self.offset, max_bytes, is_first));
+        match found {
+            Ok((records, offsets)) => data
+                .with_high_watermark(offsets.high_watermark)
+                .with_last_stable_offset(offsets.high_watermark)
+                .with_log_start_offset(offsets.start)
+                .with_records(Some(records)),
+            Err(error) => data.with_error_code(error.code()).with_high_watermark(-1),
         }
     }
 }
@@ -225,4 +125,9 @@ pub async fn sleep_and_look_again(
 /// Returns a size that a client names; a negative one counts as zero.
 fn size(bytes: i32) -> usize {
     usize::try_from(bytes).unwrap_or(0)
+}
+
+/// Returns for how long a client is willing to wait, within reason.
+pub(crate) fn millis(millis: i32) -> Duration {
+    Duration::from_millis(u64::try_from(millis).unwrap_or(0)).min(LONGEST_WAIT)
 }

@@ -1,143 +1,128 @@
-//! Metadata: which topics there are, and where they and the groups are to be found: here.
+//! What clients ask before they begin: which topics there are, where their groups are to be found,
+//! where a log begins and ends, and who they are.
 
-use crate::answers::NO_TRANSACTIONS;
 use crate::broker::Broker;
 use crate::log::Topic;
 use kafka_protocol::ResponseError;
-use kafka_protocol::messages::describe_cluster_response::DescribeClusterBroker;
-use kafka_protocol::messages::find_coordinator_response::Coordinator;
-use kafka_protocol::messages::metadata_request::MetadataRequestTopic;
+use kafka_protocol::messages::list_offsets_response::{
+    ListOffsetsPartitionResponse, ListOffsetsTopicResponse,
+};
 use kafka_protocol::messages::metadata_response::{
     MetadataResponseBroker, MetadataResponsePartition, MetadataResponseTopic,
 };
 use kafka_protocol::messages::{
-    BrokerId, DescribeClusterRequest, DescribeClusterResponse, FindCoordinatorRequest,
-    FindCoordinatorResponse, MetadataRequest, MetadataResponse, TopicName,
+    BrokerId, FindCoordinatorRequest, FindCoordinatorResponse, InitProducerIdRequest,
+    InitProducerIdResponse, ListOffsetsRequest, ListOffsetsResponse, MetadataRequest,
+    MetadataResponse, ProducerId, TopicName,
 };
 use kafka_protocol::protocol::StrBytes;
-use uuid::Uuid;
 
 /// This broker's number: it is alone.
 const NODE: BrokerId = BrokerId(1);
-const CLUSTER: StrBytes = StrBytes::from_static_str("tickwheel");
-/// DescribeCluster's name for brokers, as opposed to controllers.
-const BROKERS: i8 = 1;
+/// What whoever begins a transaction hears: an error that no client takes for one that passes.
+pub(crate) const NO_TRANSACTIONS: ResponseError = ResponseError::TransactionalIdAuthorizationFailed;
+/// ListOffsets' names for the end of the log and for its beginning.
+const LATEST: i64 = -1;
+const EARLIEST: i64 = -2;
 
 impl Broker {
-    fn host(&self) -> StrBytes {
-        StrBytes::from_string(self.address.ip().to_string())
-    }
-
-    fn port(&self) -> i32 {
-        self.address.port().into()
-    }
-
-    pub(crate) fn metadata(&self, request: &MetadataRequest, version: i16) -> MetadataResponse {
-        let asked = request.topics.as_ref().filter(|topics| version > 0 || !topics.is_empty());
+    /// Describes topics. One that does not exist is created, unless the client says not to; before
+    /// version 4 it could not say so.
+    pub(crate) fn metadata(&self, request: MetadataRequest, version: i16) -> MetadataResponse {
         let create = version < 4 || request.allow_auto_topic_creation;
+        // All of them are asked for by no list; in the oldest version by an empty one.
+        let asked = request.topics.filter(|topics| version > 0 || !topics.is_empty());
         let topics = match asked {
-            None => {
-                let all = self.topics.all();
-                all.iter().map(|topic| described(topic, version)).collect()
-            }
-            Some(topics) => {
-                topics.iter().map(|topic| self.describe(topic, create, version)).collect()
+            None => self.topics.all().iter().map(|topic| describe(topic)).collect(),
+            Some(asked) => {
+                let names = asked.into_iter().map(|topic| topic.name.unwrap_or_default());
+                names.map(|name| self.topic(name, create)).collect()
             }
         };
         let broker = MetadataResponseBroker::default()
             .with_node_id(NODE)
             .with_host(self.host())
-            .with_port(self.port());
+            .with_port(self.address.port().into());
         MetadataResponse::default()
             .with_brokers(vec![broker])
-            .with_cluster_id(Some(CLUSTER))
             .with_controller_id(NODE)
             .with_topics(topics)
     }
 
-    fn describe(
-        &self,
-        asked: &MetadataRequestTopic,
-        create: bool,
-        version: i16,
-    ) -> MetadataResponseTopic {
-        let found = match &asked.name {
-            Some(name) if create => self.topics.get_or_create(name),
-            name => self.topics.find(name.as_deref().map_or("", |name| name), asked.topic_id),
+    fn topic(&self, name: TopicName, create: bool) -> MetadataResponseTopic {
+        let found = match self.topics.get(&name) {
+            None if create => self.topics.create(&name),
+            found => found.ok_or(ResponseError::UnknownTopicOrPartition),
         };
         match found {
-            Ok(topic) => described(&topic, version),
-            Err(error) => MetadataResponseTopic::default()
-                .with_name(asked.name.clone().or_else(|| (version < 12).then(TopicName::default)))
-                .with_topic_id(asked.topic_id)
-                .with_error_code(error.code()),
+            Ok(topic) => describe(&topic),
+            Err(error) => {
+                let answer = MetadataResponseTopic::default().with_name(Some(name));
+                answer.with_error_code(error.code())
+            }
         }
     }
 
-    /// Finds coordinators: one in old versions, several at once in later ones.
+    fn host(&self) -> StrBytes {
+        StrBytes::from_string(self.address.ip().to_string())
+    }
+
+    /// All groups are coordinated here, and there are no transactions.
     pub(crate) fn find_coordinator(
         &self,
-        request: FindCoordinatorRequest,
-        version: i16,
+        request: &FindCoordinatorRequest,
     ) -> FindCoordinatorResponse {
-        let error = match request.key_type {
-            0 => None,
-            1 => Some(NO_TRANSACTIONS),
-            _ => Some(ResponseError::InvalidRequest),
-        };
-        let code = error.map_or(0, |error| error.code());
-        let (node, host, port) = match error {
-            None => (NODE, self.host(), self.port()),
-            Some(_) => (BrokerId(-1), StrBytes::new(), -1),
-        };
-        let response = FindCoordinatorResponse::default();
-        if version < 4 {
-            let response = response.with_node_id(node).with_host(host).with_port(port);
-            return response.with_error_code(code);
+        let answer = FindCoordinatorResponse::default();
+        if request.key_type != 0 {
+            return answer.with_error_code(NO_TRANSACTIONS.code()).with_node_id(BrokerId(-1));
         }
-        let coordinators = request.coordinator_keys.into_iter().map(|key| {
-            Coordinator::default()
-                .with_key(key)
-                .with_node_id(node)
-                .with_host(host.clone())
-                .with_port(port)
-                .with_error_code(code)
-        });
-        response.with_coordinators(coordinators.collect())
+        let port = self.address.port().into();
+        answer.with_node_id(NODE).with_host(self.host()).with_port(port)
     }
 
-    pub(crate) fn describe_cluster(
-        &self,
-        request: &DescribeClusterRequest,
-    ) -> DescribeClusterResponse {
-        let response = DescribeClusterResponse::default();
-        if request.endpoint_type != BROKERS {
-            let code = ResponseError::UnsupportedEndpointType.code();
-            return response.with_error_code(code).with_endpoint_type(request.endpoint_type);
+    pub(crate) fn init_producer(&self, request: &InitProducerIdRequest) -> InitProducerIdResponse {
+        let answer = InitProducerIdResponse::default();
+        if request.transactional_id.is_some() {
+            return answer.with_error_code(NO_TRANSACTIONS.code()).with_producer_id(ProducerId(-1));
         }
-        let broker = DescribeClusterBroker::default()
-            .with_broker_id(NODE)
-            .with_host(self.host())
-            .with_port(self.port());
-        response
-            .with_endpoint_type(BROKERS)
-            .with_cluster_id(CLUSTER)
-            .with_controller_id(NODE)
-            .with_brokers(vec![broker])
+        answer.with_producer_id(ProducerId(self.producer_ids.next()))
+    }
+
+    pub(crate) fn list_offsets(&self, request: ListOffsetsRequest) -> ListOffsetsResponse {
+        let answer = |topic: &TopicName, index, time| {
+            let answer = ListOffsetsPartitionResponse::default().with_partition_index(index);
+            let Some(partition) = self.topics.partition(topic, index) else {
+                let code = ResponseError::UnknownTopicOrPartition.code();
+                return answer.with_error_code(code).with_offset(-1);
+            };
+            let offsets = partition.offsets();
+            let (offset, time) = match time {
+                LATEST => (offsets.high_watermark, -1),
+                EARLIEST => (offsets.start, -1),
+                time => partition.offset_at(time).unwrap_or((-1, -1)),
+            };
+            answer.with_offset(offset).with_timestamp(time)
+        };
+        let topics = request.topics.into_iter().map(|topic| {
+            let asked = topic.partitions.iter();
+            let answers =
+                asked.map(|asked| answer(&topic.name, asked.partition_index, asked.timestamp));
+            let answers = answers.collect();
+            ListOffsetsTopicResponse::default().with_name(topic.name).with_partitions(answers)
+        });
+        ListOffsetsResponse::default().with_topics(topics.collect())
     }
 }
 
-fn described(topic: &Topic, version: i16) -> MetadataResponseTopic {
+fn describe(topic: &Topic) -> MetadataResponseTopic {
     let partition = |index| {
         MetadataResponsePartition::default()
             .with_partition_index(index as i32)
             .with_leader_id(NODE)
-            .with_leader_epoch(0)
             .with_replica_nodes(vec![NODE])
             .with_isr_nodes(vec![NODE])
     };
     MetadataResponseTopic::default()
         .with_name(Some(TopicName(StrBytes::from_string(topic.name.to_string()))))
-        .with_topic_id(if version >= 10 { topic.id } else { Uuid::nil() })
-        .with_partitions((0..topic.len()).map(partition).collect())
+        .with_partitions((0..topic.partitions.len()).map(partition).collect())
 }

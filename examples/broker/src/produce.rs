@@ -1,133 +1,92 @@
-//! Produces: appended at once; with `acks=all` parked until the follower has it, too.
+//! Produces: appended at once. With `acks=all` one waits on its partitions for the follower.
 
-use crate::answers::NO_TRANSACTIONS;
 use crate::broker::Broker;
-use crate::delays::LONGEST;
-use crate::log::{Batch, Partition, Split, Topic};
+use crate::fetch::millis;
+use crate::log::{Checked, Partition};
+use crate::metadata::NO_TRANSACTIONS;
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::produce_request::PartitionProduceData;
 use kafka_protocol::messages::produce_response::{PartitionProduceResponse, TopicProduceResponse};
 use kafka_protocol::messages::{ProduceRequest, ProduceResponse};
 use std::sync::Arc;
-use tickwheel::purgatory::DelayedOperation;
-use tokio::sync::oneshot;
-
-/// A produce that is appended, and waits for the follower.
-pub struct DelayedProduce {
-    appended: Vec<Appended>,
-    /// As it is when the follower has everything.
-    response: ProduceResponse,
-    /// `None` once it is answered.
-    answer: Option<oneshot::Sender<ProduceResponse>>,
-}
 
 /// What one partition got.
-pub struct Appended {
-    pub partition: Arc<Partition>,
+struct Appended {
+    partition: Arc<Partition>,
     /// The follower has it when it has everything up to here.
-    pub end: i64,
+    end: i64,
     /// Where its answer is: the topic's and the partition's place in the response.
     place: (usize, usize),
 }
 
-/// Appends what a request brings, and makes its response.
-pub fn append(broker: &Broker, request: &ProduceRequest) -> (Vec<Appended>, ProduceResponse) {
-    let refused = refused(request);
-    let mut appended = Vec::new();
-    let mut responses = Vec::new();
-    for (topic_place, topic) in request.topic_data.iter().enumerate() {
-        let mut partitions = Vec::new();
-        let found = broker.topics.find(&topic.name, topic.topic_id);
-        for (place, data) in topic.partition_data.iter().enumerate() {
-            let response = PartitionProduceResponse::default().with_index(data.index);
-            let result = refused.map_or_else(|| append_one(broker, &found, data), Err);
-            partitions.push(match result {
-                Ok((partition, base_offset, end)) => {
-                    let start = partition.offsets().0;
-                    appended.push(Appended { partition, end, place: (topic_place, place) });
-                    response.with_base_offset(base_offset).with_log_start_offset(start)
-                }
-                Err(error) => response.with_error_code(error.code()).with_base_offset(-1),
-            });
+impl Broker {
+    /// Appends records. Returns `None` if nobody wants an answer.
+    pub(crate) async fn produce(&self, request: ProduceRequest) -> Option<ProduceResponse> {
+        let (acks, timeout) = (request.acks, millis(request.timeout_ms));
+        let (appended, mut response) = self.append(request);
+        appended.iter().for_each(|one| self.replicate(&one.partition));
+        match acks {
+            0 => return None,
+            -1 => {}
+            _ => return Some(response),
         }
-        responses.push(
-            TopicProduceResponse::default()
-                .with_name(topic.name.clone())
-                .with_topic_id(topic.topic_id)
-                .with_partition_responses(partitions),
-        );
+        let keys: Vec<_> = appended.iter().map(|one| one.partition.name.clone()).collect();
+        let appended = Arc::new(appended);
+        let asked = Arc::clone(&appended);
+        let has_all = move || asked.iter().all(Appended::is_replicated);
+        if let Ok(wait) = self.produces.wait(&keys, timeout, has_all) {
+            wait.await;
+        }
+        // Time is up for those that the follower does not have. They stay in the log all the same.
+        for late in appended.iter().filter(|one| !one.is_replicated()) {
+            let (topic, partition) = late.place;
+            let answer = &mut response.responses[topic].partition_responses[partition];
+            answer.error_code = ResponseError::RequestTimedOut.code();
+            answer.base_offset = -1;
+        }
+        Some(response)
     }
-    (appended, ProduceResponse::default().with_responses(responses))
-}
 
-/// Returns why a whole request is refused, if it is.
-fn refused(request: &ProduceRequest) -> Option<ResponseError> {
-    match request {
-        // There are no transactions here.
-        ProduceRequest { transactional_id: Some(_), .. } => Some(NO_TRANSACTIONS),
-        ProduceRequest { acks: -1..=1, .. } => None,
-        _ => Some(ResponseError::InvalidRequiredAcks),
+    fn append(&self, request: ProduceRequest) -> (Vec<Appended>, ProduceResponse) {
+        let refused = match request {
+            ProduceRequest { transactional_id: Some(_), .. } => Some(NO_TRANSACTIONS),
+            ProduceRequest { acks: -1..=1, .. } => None,
+            _ => Some(ResponseError::InvalidRequiredAcks),
+        };
+        let mut appended = Vec::new();
+        let mut responses = Vec::new();
+        for (topic_place, topic) in request.topic_data.into_iter().enumerate() {
+            let mut answers = Vec::new();
+            for (place, data) in topic.partition_data.into_iter().enumerate() {
+                let partition = self.topics.partition(&topic.name, data.index);
+                let answer = PartitionProduceResponse::default().with_index(data.index);
+                answers.push(match refused.map_or_else(|| append_one(partition, &data), Err) {
+                    Ok((partition, base_offset, end)) => {
+                        appended.push(Appended { partition, end, place: (topic_place, place) });
+                        answer.with_base_offset(base_offset)
+                    }
+                    Err(error) => answer.with_error_code(error.code()).with_base_offset(-1),
+                });
+            }
+            let answer = TopicProduceResponse::default().with_name(topic.name);
+            responses.push(answer.with_partition_responses(answers));
+        }
+        (appended, ProduceResponse::default().with_responses(responses))
     }
 }
 
 fn append_one(
-    broker: &Broker,
-    topic: &Result<Arc<Topic>, ResponseError>,
+    partition: Option<Arc<Partition>>,
     data: &PartitionProduceData,
 ) -> Result<(Arc<Partition>, i64, i64), ResponseError> {
-    let partition = topic.as_ref().map_err(|error| *error)?.partition(data.index).cloned();
     let partition = partition.ok_or(ResponseError::UnknownTopicOrPartition)?;
     let records = data.records.as_ref().ok_or(ResponseError::CorruptMessage)?;
-    let batch = Batch::check(records, broker.limits.max_message)?;
-    let now = broker.delays.now();
-    let split = Split::new(batch, now);
-    let longest = now.saturating_add(LONGEST.as_millis() as i64);
-    if split.as_ref().is_some_and(|split| split.later.iter().any(|(time, _)| *time > longest)) {
-        return Err(ResponseError::InvalidTimestamp);
-    }
-    let is_split = split.is_some();
-    let (base_offset, end) = partition.append(batch, split)?;
-    if is_split {
-        broker.delays.watch(&partition);
-    }
-    if let Some(sequence) = batch.sequence {
-        broker.producers.keep(&partition, sequence.producer_id);
-    }
+    let (base_offset, end) = partition.append(Checked::new(records)?)?;
     Ok((partition, base_offset, end))
-}
-
-impl DelayedProduce {
-    pub fn new(
-        appended: Vec<Appended>,
-        response: ProduceResponse,
-    ) -> (Self, oneshot::Receiver<ProduceResponse>) {
-        let (answer, answered) = oneshot::channel();
-        (DelayedProduce { appended, response, answer: Some(answer) }, answered)
-    }
 }
 
 impl Appended {
     fn is_replicated(&self) -> bool {
-        self.partition.offsets().1 >= self.end
-    }
-}
-
-impl DelayedOperation for DelayedProduce {
-    fn try_complete(&mut self) -> bool {
-        self.appended.iter().all(Appended::is_replicated)
-    }
-
-    /// Answers that the records which the follower does not have by now have timed out. They stay
-    /// in the log all the same.
-    fn on_complete(&mut self) {
-        for appended in self.appended.iter().filter(|appended| !appended.is_replicated()) {
-            let (topic, partition) = appended.place;
-            let response = &mut self.response.responses[topic].partition_responses[partition];
-            response.error_code = ResponseError::RequestTimedOut.code();
-            response.base_offset = -1;
-        }
-        if let Some(answer) = self.answer.take() {
-            let _ = answer.send(std::mem::take(&mut self.response));
-        }
+        self.partition.offsets().high_watermark >= self.end
     }
 }

@@ -1,119 +1,157 @@
-//! The ledger: what became of every timer, kept apart from the timer itself.
+//! The ledger: what became of every entry, kept apart from the timer itself.
 //!
-//! A request takes a slot when it is added and leaves it with its first outcome: expired, cancelled
-//! or returned by `shutdown`. A slot is used again and again, each time under a new epoch, so the
-//! ledger does not grow; a second outcome finds the slot vacant, or under another epoch. A slot
-//! that is still taken at the end is a timer that was lost.
+//! An entry takes a slot when it is added and leaves it with its first end. A slot is used again
+//! and again, each time under a new epoch, so the ledger does not grow; a second end finds the slot
+//! vacant, or under another epoch. A slot that is still taken when all is over is an entry that was
+//! lost.
 
-use hdrhistogram::Histogram;
-use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use crate::Lateness;
+use crate::report::Report;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use std::thread;
 use std::time::{Duration, Instant};
 
-/// A timer's task: eight bytes, enough to find the slot of the request again.
+/// An entry: eight bytes, enough to find its slot again.
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
-    slot: u32,
+    pub slot: u32,
     epoch: u32,
 }
+
+/// How an entry may end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    Expired,
+    Completed,
+    Cancelled,
+    /// By a shutdown, or by an `add` that had no room.
+    Returned,
+}
+
+/// What has to end so long after its deadline, at the latest, however busy the machine is.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 pub struct Ledger {
     origin: Instant,
     slots: Box<[Slot]>,
+    /// Ends before the deadline.
+    pub early: AtomicU64,
     twice: AtomicU64,
-    expired: Mutex<Expired>,
+    ends: [AtomicU64; 4],
+    /// From the deadline until it expired.
+    pub lateness: Lateness,
 }
 
 struct Slot {
-    /// The epoch, and in the lowest bit whether its timer is pending.
+    /// The epoch, and in the lowest bit whether the slot is taken.
     state: AtomicU64,
-    /// The exact deadline, in nanoseconds since the ledger's origin.
+    /// In nanoseconds since the ledger's origin.
     deadline: AtomicU64,
 }
 
-/// What the executor saw. Only the reaper gets here, so the lock is never waited for.
-#[derive(Clone)]
-pub struct Expired {
-    pub count: u64,
-    pub early: u64,
-    /// Nanoseconds from the exact deadline to the moment at which the task runs.
-    pub lateness: Histogram<u64>,
-}
-
 impl Ledger {
-    pub fn new(slots: u32) -> Self {
-        let hour = Duration::from_secs(3600).as_nanos() as u64;
-        let lateness = Histogram::new_with_max(hour, 3).expect("these bounds are valid");
+    /// Opens a ledger that lives as long as the process.
+    pub fn open(slots: usize) -> &'static Self {
         // Not zero: so the memory is really touched here, before it is measured.
         let vacant = |_| Slot { state: AtomicU64::new(0), deadline: AtomicU64::new(u64::MAX) };
-        Ledger {
+        Box::leak(Box::new(Ledger {
             origin: Instant::now(),
             slots: (0..slots).map(vacant).collect(),
+            early: AtomicU64::new(0),
             twice: AtomicU64::new(0),
-            expired: Mutex::new(Expired { count: 0, early: 0, lateness }),
-        }
+            ends: Default::default(),
+            lateness: Lateness::default(),
+        }))
     }
 
-    /// Enters a request that is about to be added. `None` if the last one there is pending still.
-    /// Each slot is opened by one thread only.
-    pub fn open(&self, slot: usize, deadline: Instant) -> Option<Request> {
-        let Slot { state, deadline: entered } = &self.slots[slot];
-        // Acquire: the thread that closed the slot has read the old deadline.
-        let old = state.load(Ordering::Acquire);
-        if old & 1 == 1 {
+    /// Enters a request that is about to be added. Returns `None` if the slot is still taken. Each
+    /// slot is used by one thread only.
+    pub fn enter(&self, slot: usize, deadline: Instant) -> Option<Request> {
+        let place = &self.slots[slot];
+        if place.is_taken() {
             return None;
         }
-        let request = Request { slot: slot as u32, epoch: ((old >> 1) as u32).wrapping_add(1) };
-        entered.store(self.nanos(deadline), Ordering::Relaxed);
-        state.store(request.pending(), Ordering::Release);
+        let epoch = (place.state.load(SeqCst) >> 1) as u32;
+        let request = Request { slot: slot as u32, epoch: epoch.wrapping_add(1) };
+        place.deadline.store(self.nanos(deadline), SeqCst);
+        place.state.store(request.taken(), SeqCst);
         Some(request)
     }
 
-    /// Closes a request's slot with its outcome, whatever that is. Returns whether it was the first
-    /// outcome, and counts it if not.
-    pub fn settle(&self, request: Request) -> bool {
-        let (old, new) = (request.pending(), request.vacant());
-        let state = &self.slots[request.slot as usize].state;
-        let first = state.compare_exchange(old, new, Ordering::AcqRel, Ordering::Relaxed).is_ok();
-        if !first {
-            self.twice.fetch_add(1, Ordering::Relaxed);
+    /// Enters how a request has ended now. Returns whether that was its first end.
+    pub fn end(&self, request: Request, end: End) -> bool {
+        // Nobody asks when the others ended.
+        let now = if end == End::Expired { Instant::now() } else { self.origin };
+        self.end_at(request, end, now)
+    }
+
+    /// Enters how a request has ended, and when. Returns whether that was its first end.
+    pub fn end_at(&self, request: Request, end: End, at: Instant) -> bool {
+        let Slot { state, deadline } = &self.slots[request.slot as usize];
+        // Before the slot may be taken anew.
+        let deadline = deadline.load(SeqCst);
+        let vacant = request.taken() & !1;
+        if state.compare_exchange(request.taken(), vacant, SeqCst, SeqCst).is_err() {
+            self.twice.fetch_add(1, Relaxed);
+            return false;
         }
-        first
-    }
-
-    /// Settles a request that has expired: this is what the timer's executor does.
-    pub fn expire(&self, request: Request) {
-        let now = self.nanos(Instant::now());
-        let deadline = self.slots[request.slot as usize].deadline.load(Ordering::Relaxed);
-        // After that the slot may be taken anew; and if another has settled it, it may be already.
-        if !self.settle(request) {
-            return;
+        self.ends[end as usize].fetch_add(1, Relaxed);
+        if end == End::Expired {
+            let at = self.nanos(at);
+            self.early.fetch_add(u64::from(at < deadline), Relaxed);
+            self.lateness.record(at.saturating_sub(deadline));
         }
-        let mut expired = self.expired();
-        expired.count += 1;
-        expired.early += u64::from(now < deadline);
-        expired.lateness.saturating_record(now.saturating_sub(deadline));
+        true
     }
 
-    /// Returns how many of these slots are taken.
-    pub fn pending(&self, slots: Range<usize>) -> u64 {
-        let taken = |slot: &&Slot| slot.state.load(Ordering::Relaxed) & 1 == 1;
-        self.slots[slots].iter().filter(taken).count() as u64
+    /// Enters that a request is about to be moved: it may expire at the earlier of both deadlines.
+    pub fn moving(&self, request: Request, deadline: Instant) {
+        self.slots[request.slot as usize].deadline.fetch_min(self.nanos(deadline), SeqCst);
     }
 
-    /// Returns how many of all slots are taken. At the end these were lost.
-    pub fn pending_in_all(&self) -> u64 {
-        self.pending(0..self.slots.len())
+    /// Enters that a request was moved.
+    pub fn moved(&self, request: Request, deadline: Instant) {
+        self.slots[request.slot as usize].deadline.store(self.nanos(deadline), SeqCst);
     }
 
-    /// Returns how many outcomes came after the first one of their timer.
+    /// Returns how many have ended in this way.
+    pub fn ended(&self, end: End) -> u64 {
+        self.ends[end as usize].load(Relaxed)
+    }
+
+    /// Waits until nothing is left whose deadline is before `time`. Returns how many are left all
+    /// the same.
+    pub fn wait_for_those_due(&self, time: Instant) -> u64 {
+        let due = self.nanos(time);
+        let is_due = |slot: &&Slot| slot.is_taken() && slot.deadline.load(SeqCst) < due;
+        loop {
+            let left = self.slots.iter().filter(is_due).count() as u64;
+            if left == 0 || Instant::now() > time + PATIENCE {
+                return left;
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Returns how many have not ended.
+    pub fn left(&self) -> u64 {
+        self.slots.iter().filter(|slot| slot.is_taken()).count() as u64
+    }
+
+    /// Returns how many ends came after the first one of their request.
     pub fn twice(&self) -> u64 {
-        self.twice.load(Ordering::Relaxed)
+        self.twice.load(Relaxed)
     }
 
-    pub fn expired(&self) -> MutexGuard<'_, Expired> {
-        self.expired.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Reports every kind of end, and what must never be. Nothing is pending any more.
+    pub fn report(&self, report: &mut Report) {
+        report.count("expired", self.ended(End::Expired), "");
+        report.count("completed", self.ended(End::Completed), "");
+        report.count("cancelled", self.ended(End::Cancelled), "");
+        report.count("returned", self.ended(End::Returned), "by a shutdown");
+        report.none("early", self.early.load(Relaxed), "before the exact deadline");
+        report.none("lost", self.left(), "none of the four ends");
+        report.none("twice", self.twice(), "more than one of them");
     }
 
     fn nanos(&self, time: Instant) -> u64 {
@@ -121,22 +159,55 @@ impl Ledger {
     }
 }
 
-impl Request {
-    /// Returns the request as a number, for tasks that have one.
-    pub fn number(self) -> u64 {
-        u64::from(self.epoch) << 32 | u64::from(self.slot)
+impl Slot {
+    fn is_taken(&self) -> bool {
+        self.state.load(SeqCst) & 1 == 1
     }
+}
 
-    /// Returns the request of a number.
-    pub fn of(number: u64) -> Self {
+impl Request {
+    /// The state of its slot until it ends.
+    fn taken(self) -> u64 {
+        u64::from(self.epoch) << 1 | 1
+    }
+}
+
+/// For tasks that have a number.
+impl From<Request> for u64 {
+    fn from(request: Request) -> Self {
+        u64::from(request.epoch) << 32 | u64::from(request.slot)
+    }
+}
+
+impl From<u64> for Request {
+    fn from(number: u64) -> Self {
         Request { slot: number as u32, epoch: (number >> 32) as u32 }
     }
+}
 
-    fn pending(self) -> u64 {
-        self.vacant() | 1
-    }
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-    fn vacant(self) -> u64 {
-        u64::from(self.epoch) << 1
+    #[test]
+    fn what_is_early_lost_or_ends_twice_is_found() {
+        let (ledger, now) = (Ledger::open(3), Instant::now());
+        let hour = Duration::from_secs(3600);
+        let [due, early, lost] = [(0, now), (1, now + hour), (2, now)]
+            .map(|(slot, deadline)| ledger.enter(slot, deadline).unwrap());
+        assert!(ledger.enter(1, now).is_none(), "it is taken");
+        assert!(ledger.end(due, End::Expired) && ledger.end(early, End::Expired));
+        assert_eq!((ledger.early.load(Relaxed), ledger.left(), ledger.twice()), (1, 1, 0));
+        // Also when its slot was taken anew.
+        assert!(!ledger.end(due, End::Cancelled));
+        let second = ledger.enter(0, now).unwrap();
+        assert!(!ledger.end(due, End::Cancelled) && ledger.end(second, End::Returned));
+        ledger.moving(lost, now);
+        ledger.moved(lost, now + hour);
+        assert_eq!((ledger.wait_for_those_due(now + hour), ledger.left()), (0, 1));
+        assert_eq!((ledger.twice(), ledger.ended(End::Expired)), (2, 2));
+        let mut report = Report::default();
+        ledger.report(&mut report);
+        assert_eq!(report.faults(), ["early", "lost", "twice"]);
     }
 }

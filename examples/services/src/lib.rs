@@ -5,6 +5,7 @@
 pub mod echo;
 pub mod heartbeat;
 pub mod locks;
+pub mod redis_server;
 pub mod retry;
 pub mod rpc;
 pub mod timeline;

@@ -2,7 +2,11 @@
 
 use std::fmt::Display;
 use std::io::Write;
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// What has not happened by then will not happen, however busy the machine is.
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 pub struct Timeline(Instant);
 
@@ -17,4 +21,13 @@ impl Timeline {
         // Nobody may be listening any more: the exit status tells all the same.
         let _ = writeln!(std::io::stdout(), "{seconds:8.3} s  {text}");
     }
+}
+
+/// Waits for something that is bound to happen. Returns whether it has.
+pub fn happens(mut holds: impl FnMut() -> bool) -> bool {
+    let give_up = Instant::now() + PATIENCE;
+    while !holds() && Instant::now() < give_up {
+        thread::sleep(Duration::from_millis(1));
+    }
+    holds()
 }

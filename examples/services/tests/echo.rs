@@ -8,12 +8,11 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use tickwheel::{ManualClock, Timer};
 use tickwheel_services::echo::{Due, Echo, Event};
+use tickwheel_services::timeline::{PATIENCE, happens};
 
 const NANO: Duration = Duration::from_nanos(1);
 const S: Duration = Duration::from_secs(1);
 const IDLE: Duration = Duration::from_secs(10);
-/// What has not happened by then, on the real clock, will not happen.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A server on a thread of its own, whose clock is moved from this one.
 struct Fixture {
@@ -107,6 +106,7 @@ fn what_another_thread_adds_is_done_in_time() {
         assert!(fixture.timer.after(delay, Due::Announce(text.to_owned())).is_ok());
     };
     announce(Duration::ZERO, "nobody is there");
+    assert!(happens(|| fixture.timer.is_empty()));
     let (stream, _) = fixture.connect();
     for text in ["now", "and now", "and again"] {
         announce(Duration::ZERO, text);

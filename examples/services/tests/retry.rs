@@ -1,12 +1,9 @@
-//! Failback: its rules in virtual time, and the real thing over HTTP.
+//! Failback: its rules, in virtual time.
 
 use backon::ExponentialBuilder;
-use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tickwheel::{ManualClock, Timer};
-use tickwheel_services::retry::registrar::{Registrar, What};
-use tickwheel_services::retry::registry::{Registry, Reply};
 use tickwheel_services::retry::{Attempt, Failback, Operation};
 
 const MS: Duration = Duration::from_millis(1);
@@ -80,7 +77,7 @@ impl Fixture {
         let backoff = change(ExponentialBuilder::new().with_min_delay(100 * MS).with_max_times(3));
         let seen = Arc::new(Mutex::new(Seen::default()));
         let operation = Scripted(Arc::clone(&seen), clock.clone(), clock.now());
-        let failback = Failback::new(&timer, backoff, operation);
+        let failback = Failback::new(&timer, backoff, Arc::new(operation));
         Fixture { failback, seen, timer, clock }
     }
 
@@ -192,39 +189,4 @@ fn dropped_it_tries_nothing_and_keeps_nothing() {
     stalled.into_iter().for_each(Attempt::failed);
     assert!(timer.is_empty() && seen.lock().unwrap().gave_up.is_empty());
     assert_eq!(Arc::strong_count(&seen), 1, "something keeps the operation");
-}
-
-#[test]
-fn services_register_at_a_registry_that_fails_twice() {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_io().build().unwrap();
-    let _inside = runtime.enter();
-    let timer = Timer::builder().start().unwrap();
-    let script = |service: &str, earlier| match earlier {
-        _ if service == "gone" => Reply::Unavailable,
-        0 | 1 => Reply::Unavailable,
-        _ => Reply::Registered,
-    };
-    let registry = runtime.block_on(Registry::serve(script)).unwrap();
-    let backoff = ExponentialBuilder::new().with_min_delay(20 * MS).with_max_times(3).with_jitter();
-    let (sender, events) = channel();
-    let registrar = Registrar::new(&timer, registry.address(), 60_000 * MS, backoff, sender);
-    let services: Vec<String> = (0..50).map(|number| format!("service-{number}")).collect();
-    services.iter().for_each(|service| registrar.register(service));
-    registrar.register("gone");
-    let (mut ends, patience) = (Vec::new(), Instant::now() + 60_000 * MS);
-    while ends.len() < 51 {
-        let left = patience.saturating_duration_since(Instant::now());
-        let event = events.recv_timeout(left).expect("each comes to an end");
-        if matches!(event.what, What::Registered | What::GaveUp) {
-            assert_eq!(event.what == What::GaveUp, event.service == "gone");
-            ends.push(event.service);
-        }
-    }
-    let requests = registry.requests();
-    for service in &services {
-        let times = &requests[service];
-        assert_eq!(times.len(), 3, "{service}");
-        assert!(times[1] - times[0] >= 20 * MS && times[2] - times[1] >= 40 * MS, "too early");
-    }
-    assert_eq!((requests["gone"].len(), registrar.waiting()), (4, 0));
 }

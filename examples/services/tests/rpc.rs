@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{NANO, PATIENCE, S, accept, until};
+use common::{NANO, S, accept, until};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -10,6 +10,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 use tickwheel::{ManualClock, Timer};
 use tickwheel_services::rpc::{CallError, Client};
+use tickwheel_services::timeline::PATIENCE;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
 

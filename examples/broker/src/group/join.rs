@@ -1,38 +1,28 @@
 //! The delayed join: a rebalance that waits until every member has joined again.
 
-use super::coordinator::{Group, Sessions};
-use std::sync::Arc;
-use tickwheel::TimerEntry;
+use super::Coordinator;
+use std::sync::{Arc, Weak};
 use tickwheel::purgatory::DelayedOperation;
 
-/// Parked on its group's name. On expiry, members that have not joined are out.
+/// Waits on its group's name, for all members. They wait for it, each on its own connection.
 pub(super) struct DelayedJoin {
-    pub(super) group: Arc<Group>,
-    pub(super) sessions: Sessions,
-    /// The first one of a group waits for its whole time.
+    pub(super) coordinator: Weak<Coordinator>,
+    pub(super) group: Arc<str>,
+    /// The first one of a group waits for its whole time, so that those who come soon after are in
+    /// it, too.
     pub(super) is_first: bool,
 }
 
 impl DelayedOperation for DelayedJoin {
     fn try_complete(&mut self) -> bool {
-        !self.is_first && self.group.state.lock().all_have_joined()
+        let coordinator = self.coordinator.upgrade();
+        !self.is_first && coordinator.is_none_or(|it| it.all_have_joined(&self.group))
     }
 
+    /// Also when the time is up: then the members that have not joined are out.
     fn on_complete(&mut self) {
-        let name = &self.group.name;
-        let mut state = self.group.state.lock();
-        let gone = state.begin_generation();
-        for id in &gone {
-            self.sessions.cancel(&(Arc::clone(name), id.clone()));
+        if let Some(coordinator) = self.coordinator.upgrade() {
+            coordinator.begin_generation(&self.group);
         }
-        for (id, member) in &state.members {
-            let session = TimerEntry::after(member.session_timeout, ());
-            // Nobody is without a session, so nothing is added that could be refused.
-            let _ = self.sessions.schedule((Arc::clone(name), id.clone()), session);
-        }
-        let (members, generation) = (state.members.len(), state.generation);
-        drop(state);
-        let gone = gone.len();
-        tracing::info!(group = &**name, generation, members, gone, "group rebalanced");
     }
 }

@@ -1,186 +1,137 @@
 //! What consumers ask of their group.
 
-use super::coordinator::{Coordinator, Group};
-use crate::budget::Room;
+use super::Coordinator;
+use super::state::Member;
 use kafka_protocol::ResponseError;
-use kafka_protocol::messages::leave_group_response::MemberResponse;
 use kafka_protocol::messages::{
-    HeartbeatRequest, JoinGroupRequest, JoinGroupResponse, LeaveGroupRequest, LeaveGroupResponse,
-    SyncGroupRequest, SyncGroupResponse,
+    HeartbeatRequest, HeartbeatResponse, JoinGroupRequest, JoinGroupResponse, LeaveGroupRequest,
+    LeaveGroupResponse, SyncGroupRequest, SyncGroupResponse,
 };
 use kafka_protocol::protocol::StrBytes;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
-use std::time::Duration;
-use tickwheel::TimerEntry;
 use tokio::sync::oneshot;
 
-/// In milliseconds.
-const SESSION_TIMEOUTS: RangeInclusive<i32> = 100..=1_800_000;
-/// The first version of JoinGroup whose clients take an id and come back with it.
-const ASKS_FOR_IDS: i16 = 4;
+/// In milliseconds. Whoever has gone is kept for no longer.
+const SESSION_TIMEOUTS: RangeInclusive<i32> = 100..=300_000;
+/// Members of all groups. With what each of them may keep this bounds the memory of the groups,
+/// apart from that of requests.
+const MAX_MEMBERS: usize = 1000;
+/// What a member may bring along, and what may be assigned to it, in bytes.
+const MAX_KEPT: usize = 64 << 10;
 
 impl Coordinator {
-    /// Joins a group. Returns `None` if the broker shuts down before the answer.
-    pub async fn join(
-        &self,
-        request: JoinGroupRequest,
-        version: i16,
-        client_id: &str,
-        room: Option<Room>,
-    ) -> Option<JoinGroupResponse> {
-        let is_static = request.group_instance_id.is_some();
-        if version >= ASKS_FOR_IDS && request.member_id.is_empty() && !is_static {
-            return Some(match self.expect_member(&request, client_id) {
-                Ok(id) => refused(id, ResponseError::MemberIdRequired),
-                Err(error) => refused(request.member_id, error),
-            });
-        }
+    /// Joins a group: the answer comes with the next generation.
+    pub(crate) async fn join(&self, request: JoinGroupRequest) -> JoinGroupResponse {
+        let id = request.member_id.clone();
         let (answer, answered) = oneshot::channel();
-        if let Err(error) = self.try_join(&request, client_id, answer) {
-            return Some(refused(request.member_id, error));
-        }
-        drop((request, room)); // Its frame must not wait, too.
-        answered.await.ok()
-    }
-
-    /// Gives a new member an id, with which it is to join before its session is over. So the
-    /// group never waits for a member that has not heard its id.
-    fn expect_member(
-        &self,
-        request: &JoinGroupRequest,
-        client_id: &str,
-    ) -> Result<StrBytes, ResponseError> {
-        if !SESSION_TIMEOUTS.contains(&request.session_timeout_ms) {
-            return Err(ResponseError::InvalidSessionTimeout);
-        }
-        let group = self.get_or_create(&request.group_id)?;
-        let mut state = group.state.lock();
-        if !state.accepts(&request.member_id, request) {
-            return Err(ResponseError::InconsistentGroupProtocol);
-        }
-        if state.size() >= self.terms.max_members {
-            return Err(ResponseError::GroupMaxSizeReached);
-        }
-        let id = self.new_member_id(client_id);
-        self.begin_session(&group, &id, request)?;
-        state.expected.insert(id.clone());
-        Ok(id)
-    }
-
-    fn begin_session(
-        &self,
-        group: &Group,
-        id: &StrBytes,
-        request: &JoinGroupRequest,
-    ) -> Result<(), ResponseError> {
-        let timeout = Duration::from_millis(request.session_timeout_ms.unsigned_abs().into());
-        self.sessions
-            .schedule((Arc::clone(&group.name), id.clone()), TimerEntry::after(timeout, ()))
-            .map_err(|_| ResponseError::CoordinatorNotAvailable)?;
-        Ok(())
+        let joined = match self.try_join(&request, answer) {
+            // Not answered if the broker ends.
+            Ok(()) => answered.await.map_err(|_| ResponseError::CoordinatorNotAvailable),
+            Err(error) => Err(error),
+        };
+        joined.unwrap_or_else(|error| {
+            JoinGroupResponse::default()
+                .with_protocol_name(Some(StrBytes::new()))
+                .with_generation_id(-1)
+                .with_member_id(id)
+                .with_error_code(error.code())
+        })
     }
 
     fn try_join(
         &self,
         request: &JoinGroupRequest,
-        client_id: &str,
         answer: oneshot::Sender<JoinGroupResponse>,
     ) -> Result<(), ResponseError> {
         if !SESSION_TIMEOUTS.contains(&request.session_timeout_ms) {
             return Err(ResponseError::InvalidSessionTimeout);
         }
-        let group = self.get_or_create(&request.group_id)?;
-        let mut state = group.state.lock();
-        let is_new = request.member_id.is_empty();
-        let id = if is_new {
-            self.new_member_id(client_id)
+        let protocols = request.protocols.iter();
+        let size: usize = protocols.map(|it| 100 + it.name.len() + it.metadata.len()).sum();
+        if size > MAX_KEPT || request.protocol_type.len() > MAX_KEPT {
+            return Err(ResponseError::InvalidRequest);
+        }
+        let mut groups = self.groups.lock();
+        let group = self.open(&mut groups, &request.group_id)?;
+        let id = if request.member_id.is_empty() {
+            if self.sessions.len() >= MAX_MEMBERS {
+                return Err(ResponseError::GroupMaxSizeReached);
+            }
+            StrBytes::from_string(format!("member-{:x}", self.member_ids.next()))
         } else {
-            let known = state.members.get_key_value(&request.member_id).map(|(id, _)| id);
-            let known = known.or_else(|| state.expected.get(&request.member_id));
-            known.ok_or(ResponseError::UnknownMemberId)?.clone()
+            let known = group.members.get_key_value(&request.member_id);
+            known.ok_or(ResponseError::UnknownMemberId)?.0.clone()
         };
-        if !state.accepts(&id, request) {
+        if !group.accepts(&id, request) {
             return Err(ResponseError::InconsistentGroupProtocol);
         }
-        if is_new && state.size() >= self.terms.max_members {
-            return Err(ResponseError::GroupMaxSizeReached);
+        let member = Member::new(request, answer);
+        if !self.begin_session(group, &id, member.session_timeout) {
+            return Err(ResponseError::CoordinatorNotAvailable); // The timer was shut down.
         }
-        let room = self.budget.try_take(size_of_protocols(request));
-        let room = room.ok_or(ResponseError::CoordinatorNotAvailable)?;
-        self.begin_session(&group, &id, request)?;
-        state.expected.remove(&id);
-        let next = state.join(id, request, room, answer);
-        drop(state);
-        self.follow(&group, next);
+        let next = group.join(id, &request.protocol_type, member);
+        let name = Arc::clone(&group.name);
+        drop(groups);
+        self.follow(&name, next);
         Ok(())
     }
 
-    pub async fn sync(&self, request: SyncGroupRequest) -> Option<SyncGroupResponse> {
-        let Some(group) = self.get(&request.group_id) else {
-            let code = ResponseError::UnknownMemberId.code();
-            return Some(SyncGroupResponse::default().with_error_code(code));
-        };
+    /// Asks for an assignment: the answer comes when the leader has asked, too.
+    pub(crate) async fn sync(&self, request: SyncGroupRequest) -> SyncGroupResponse {
         let (answer, answered) = oneshot::channel();
-        group.state.lock().sync(request, &self.budget, answer);
-        answered.await.ok()
+        let synced = match self.try_sync(request, answer) {
+            // Not answered if a rebalance begins before.
+            Ok(()) => answered.await.map_err(|_| ResponseError::RebalanceInProgress),
+            Err(error) => Err(error),
+        };
+        synced.unwrap_or_else(|error| SyncGroupResponse::default().with_error_code(error.code()))
+    }
+
+    fn try_sync(
+        &self,
+        request: SyncGroupRequest,
+        answer: oneshot::Sender<SyncGroupResponse>,
+    ) -> Result<(), ResponseError> {
+        if request.assignments.iter().any(|assigned| assigned.assignment.len() > MAX_KEPT) {
+            return Err(ResponseError::InvalidRequest);
+        }
+        let mut groups = self.groups.lock();
+        let group = groups.get_mut(&**request.group_id).ok_or(ResponseError::UnknownMemberId)?;
+        group.check(&request.member_id, request.generation_id)?;
+        group.sync(request, answer);
+        Ok(())
     }
 
     /// Accepts a sign of life, also while the others join.
-    pub fn heartbeat(&self, request: &HeartbeatRequest) -> Result<(), ResponseError> {
-        let group = self.get(&request.group_id).ok_or(ResponseError::UnknownMemberId)?;
-        let state = group.state.lock();
-        if let Some(member) = state.members.get(&request.member_id) {
-            let key = (Arc::clone(&group.name), request.member_id.clone());
-            self.sessions.touch(&key, member.session_timeout);
-        }
-        state.check(&request.member_id, request.generation_id)
+    pub(crate) fn heartbeat(&self, request: &HeartbeatRequest) -> HeartbeatResponse {
+        let groups = self.groups.lock();
+        let result = match groups.get(&**request.group_id) {
+            Some(group) => {
+                self.beat(group, &request.member_id);
+                group.check(&request.member_id, request.generation_id)
+            }
+            None => Err(ResponseError::UnknownMemberId),
+        };
+        HeartbeatResponse::default().with_error_code(code(result))
     }
 
-    /// Lets members leave: one in old versions, several at once in later ones.
-    pub fn leave(&self, request: &LeaveGroupRequest, version: i16) -> LeaveGroupResponse {
-        let code = |id| self.leave_one(&request.group_id, id).map_or_else(|e| e.code(), |()| 0);
-        let response = LeaveGroupResponse::default();
-        if version < 3 {
-            return response.with_error_code(code(&request.member_id));
-        }
-        let members = request.members.iter().map(|member| {
-            MemberResponse::default()
-                .with_member_id(member.member_id.clone())
-                .with_group_instance_id(member.group_instance_id.clone())
-                .with_error_code(code(&member.member_id))
-        });
-        response.with_members(members.collect())
+    pub(crate) fn leave(&self, request: &LeaveGroupRequest) -> LeaveGroupResponse {
+        LeaveGroupResponse::default().with_error_code(code(self.try_leave(request)))
     }
 
-    fn leave_one(&self, group: &str, id: &StrBytes) -> Result<(), ResponseError> {
-        let group = self.get(group).ok_or(ResponseError::UnknownMemberId)?;
-        let mut state = group.state.lock();
-        if state.expected.remove(id) {
-            self.sessions.cancel(&(Arc::clone(&group.name), id.clone()));
-            return Ok(());
-        }
-        let (id, _) = state.members.get_key_value(id).ok_or(ResponseError::UnknownMemberId)?;
-        let id = id.clone();
-        self.sessions.cancel(&(Arc::clone(&group.name), id.clone()));
-        let next = state.remove(&id);
-        drop(state);
-        tracing::info!(group = &*group.name, member = &*id, "member has left");
-        self.follow(&group, next);
+    fn try_leave(&self, request: &LeaveGroupRequest) -> Result<(), ResponseError> {
+        let mut groups = self.groups.lock();
+        let group = groups.get_mut(&**request.group_id).ok_or(ResponseError::UnknownMemberId)?;
+        let session = (Arc::clone(&group.name), request.member_id.clone());
+        self.sessions.cancel(&session).ok_or(ResponseError::UnknownMemberId)?;
+        let next = group.remove(&request.member_id);
+        drop(groups);
+        self.follow(&session.0, next);
         Ok(())
     }
 }
 
-fn refused(member_id: StrBytes, error: ResponseError) -> JoinGroupResponse {
-    JoinGroupResponse::default()
-        .with_protocol_name(Some(StrBytes::new()))
-        .with_generation_id(-1)
-        .with_member_id(member_id)
-        .with_error_code(error.code())
-}
-
-/// Returns about how many bytes a member's protocols take.
-fn size_of_protocols(request: &JoinGroupRequest) -> usize {
-    let sizes = request.protocols.iter();
-    sizes.map(|protocol| 128 + protocol.name.len() + protocol.metadata.len()).sum()
+fn code(result: Result<(), ResponseError>) -> i16 {
+    result.map_or_else(|error| error.code(), |()| 0)
 }

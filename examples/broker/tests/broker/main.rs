@@ -1,24 +1,25 @@
-//! The broker over real TCP, in virtual time, with a client of our own: what its parts promise,
-//! and what becomes of those who send nonsense. Kafka's own clients are in `e2e`.
+//! The broker in virtual time, and over real TCP; Kafka's own clients are in `e2e`.
 
-mod admin;
-mod attacks;
-mod captured;
-mod client;
-mod delays;
-mod fixture;
-mod fuzz;
+mod fetches;
 mod groups;
-mod limits;
-mod long_poll;
-mod memory;
-mod metrics;
-mod newcomers;
-mod noise;
-mod nonsense;
-mod process;
-mod producers;
-mod records;
-mod replicas;
-mod slow;
-mod versions;
+mod metadata;
+mod produces;
+mod server;
+mod wire;
+mod world;
+
+#[test]
+fn the_code_in_the_readme_is_the_brokers() {
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let sources = [
+        include_str!("../../src/broker.rs"),
+        include_str!("../../src/fetch.rs"),
+        include_str!("../../src/group/join.rs"),
+    ];
+    let source = words(&sources.concat());
+    let blocks = include_str!("../../README.md").split("```rust\n").skip(1);
+    let blocks: Vec<String> =
+        blocks.filter_map(|rest| rest.split("```").next()).map(words).collect();
+    assert_eq!(blocks.len(), 3);
+    blocks.iter().for_each(|block| assert!(source.contains(block), "{block}"));
+}

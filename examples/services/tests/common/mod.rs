@@ -4,11 +4,10 @@ use std::io::ErrorKind;
 use std::net::{TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
+use tickwheel_services::timeline::PATIENCE;
 
 pub(crate) const S: Duration = Duration::from_secs(1);
 pub(crate) const NANO: Duration = Duration::from_nanos(1);
-/// What has not happened by then, on the real clock, will not happen.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Waits for what another thread is about to do.
 pub(crate) fn until<T>(mut done: impl FnMut() -> Option<T>) -> T {
