@@ -157,7 +157,8 @@ impl Task {
     /// Drops a sleeper's waker without waking it.
     pub(crate) fn discard(self) {
         if let Kind::Sleeper(mut sleeper) = self.0 {
-            drop(sleeper.0.take());
+            // A thread that unwinds may drop the future: a second panic would end the process.
+            catch_panic(|| sleeper.0 = None);
         }
     }
 

@@ -3,6 +3,7 @@
 use std::future::{Future, pending};
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
 use tickwheel::Timer;
 
 struct Panics;
@@ -34,5 +35,14 @@ fn polled<F: Future>(future: F) {
 fn the_drop_of_a_waker_does_not_come_out_of_a_drive() {
     let timer = Timer::builder().build().expect("in range");
     polled(timer.drive(|_| pending::<()>()));
+    assert!(timer.is_empty());
+}
+
+/// A future may be dropped by a thread that unwinds. Seen to fail: it came out of them.
+#[test]
+fn the_drop_of_a_waker_does_not_come_out_of_a_sleep() {
+    let timer = Timer::builder().build().expect("in range");
+    polled(timer.sleep(Duration::MAX));
+    polled(timer.timeout(Duration::MAX, pending::<()>()));
     assert!(timer.is_empty());
 }
