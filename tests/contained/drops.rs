@@ -11,7 +11,7 @@ use tickwheel::keyed::KeyedTimer;
 use tickwheel::lease::{LeaseStore, LeaseTerms, Leases, Renewal};
 use tickwheel::periodic::Periodic;
 use tickwheel::purgatory::{DelayedOperation, FutureOperation, Purgatory, Wait};
-use tickwheel::{BuildError, Task, Timer, TimerEntry, Worker};
+use tickwheel::{BuildError, ManualClock, Task, Timer, TimerEntry, Worker};
 
 /// Owned by a closure or a trait's implementation, whose drop panics with it. The count tells that
 /// it was dropped.
@@ -224,6 +224,21 @@ fn a_wait_is_cancelled_though_its_waker_cannot_be_dropped() {
     let (wait, condition) = wait(&purgatory, Some(owned));
     assert_eq!((is_silent(wait), purgatory.watched()), (true, 0));
     assert_eq!((Arc::strong_count(&condition), Arc::strong_count(&waker)), (1, 1));
+}
+
+#[test]
+fn the_drop_of_what_the_executor_refuses_does_not_come_out_of_the_turn() {
+    no_report_succeeds();
+    let clock = ManualClock::new();
+    let builder = Timer::builder().clock(clock.clone()).executor(Err::<(), Payload>);
+    let timer: Timer<Payload> = builder.build().unwrap();
+    for _ in 0..10 {
+        timer.add(TimerEntry::after(MS, Payload(2))).unwrap();
+    }
+    clock.advance(MS);
+    assert_eq!(timer.advance_clock(Duration::ZERO), 10);
+    let stats = timer.stats();
+    assert_eq!((stats.refused, stats.panicked), (10, 10), "each drop panicked");
 }
 
 /// Nothing may panic out of a drop while a thread unwinds: that would end the process.

@@ -6,7 +6,7 @@ use std::sync::Once;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 use tickwheel::lease::{LeaseStore, LeaseTerms, Leases, Renewal};
-use tickwheel::{ManualClock, Task, Timer, TimerEntry};
+use tickwheel::{Task, Timer, TimerEntry};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
@@ -49,21 +49,6 @@ fn the_reaper_starts_and_expires_though_it_cannot_report() {
         assert_eq!(get(&ran), id);
     }
     assert_eq!(timer.stats().panicked, 3);
-}
-
-#[test]
-fn what_the_executor_refuses_is_dropped_though_that_cannot_be_reported() {
-    no_report_succeeds();
-    let clock = ManualClock::new();
-    let timer: Timer<Payload> =
-        Timer::builder().clock(clock.clone()).executor(Err::<(), Payload>).build().unwrap();
-    for _ in 0..10 {
-        timer.add(TimerEntry::after(MS, Payload(2))).unwrap();
-    }
-    clock.advance(MS);
-    assert_eq!(timer.advance_clock(Duration::ZERO), 10);
-    let stats = timer.stats();
-    assert_eq!((stats.refused, stats.panicked), (10, 10), "each drop panicked");
 }
 
 struct Fails;

@@ -150,7 +150,7 @@ fn tasks_of_two_timers_may_end_both() {
         drop(timer);
     };
     let ends: [fn(&Pair, usize); 2] = [shuts_down, drops_the_other];
-    for end in ends {
+    for end in ends.repeat(10) {
         let pair: Pair = Arc::new([(); 2].map(|()| Mutex::new(Timer::builder().start().ok())));
         let (both, (sender, ended)) = (Arc::new(Barrier::new(2)), channel());
         for own in 0..2 {
@@ -161,7 +161,7 @@ fn tasks_of_two_timers_may_end_both() {
                 end(&pair, own);
                 sender.send(()).unwrap();
             };
-            timer.after(Duration::from_millis(20), task).unwrap();
+            timer.after(5 * MILLI, task).unwrap();
         }
         for _ in 0..2 {
             ended.recv_timeout(HANG).expect("they wait for each other");

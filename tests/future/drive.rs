@@ -114,22 +114,6 @@ fn it_completes_when_the_timer_is_shut_down_or_its_last_clone_is_dropped() {
     assert_eq!(fixture.poll(drive.as_mut()), Poll::Ready(()));
 }
 
-/// Nor does it keep anything of the user's: the executor, the tasks, the hook.
-#[test]
-fn one_that_is_never_polled_again_keeps_nothing_alive() {
-    let owned = Arc::new(());
-    let (of_executor, of_hook) = (Arc::clone(&owned), Arc::clone(&owned));
-    let timer = Timer::builder().on_earlier_expiration(move || _ = Arc::strong_count(&of_hook));
-    let timer = timer.executor(move |_: Arc<()>| _ = Arc::strong_count(&of_executor));
-    let timer = timer.clock(ManualClock::new()).build().unwrap();
-    let (fixture, mut drive) = (Fixture::new(), Box::pin(timer.drive(|_| pending::<()>())));
-    assert_eq!(fixture.poll(drive.as_mut()), Poll::Pending);
-    assert!(timer.after(HOUR, Arc::clone(&owned)).is_ok());
-    drop(timer);
-    assert_eq!(Arc::strong_count(&owned), 1);
-    assert_eq!(fixture.poll(drive.as_mut()), Poll::Ready(()));
-}
-
 #[test]
 fn when_it_is_dropped_it_wakes_nobody_and_keeps_no_waker() {
     let fixture = Fixture::new();

@@ -16,7 +16,7 @@ mod warnings;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tickwheel::lease::{LeaseStore, LeaseTerms, Leases, Renewal};
-use tickwheel::{ManualClock, Timer, TimerEntry};
+use tickwheel::{ManualClock, Timer};
 
 pub(crate) const S: Duration = Duration::from_secs(1);
 
@@ -232,19 +232,6 @@ fn a_late_answer_counts_from_when_the_renewal_was_sent() {
     assert!(lease.is_held());
     fixture.pass(1);
     assert_eq!(fixture.take_lost(), [(40, 1)], "sent at 10");
-}
-
-#[test]
-fn without_a_timer_all_are_lost_and_no_more_are_taken() {
-    let fixture = Fixture::new();
-    let lease = fixture.leases.hold(1).unwrap();
-    fixture.pass(9);
-    let rounds = fixture.timer.shutdown();
-    // Running what shutdown returned tells the watchdog.
-    fixture.clock.advance(S);
-    rounds.into_iter().map(TimerEntry::into_task).for_each(tickwheel::Task::run);
-    assert_eq!(fixture.take_lost(), [(10, 1)]);
-    assert!(!lease.is_held() && fixture.leases.hold(2).is_err());
 }
 
 #[test]
