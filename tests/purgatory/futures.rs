@@ -2,7 +2,7 @@
 
 use crate::{HOUR, MS};
 use std::future::Future;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::task::{Context, Poll, Wake, Waker};
@@ -26,6 +26,11 @@ impl Fixture {
     /// Waits for something that does not come.
     fn wait(&self, keys: &[u32]) -> Wait<u32> {
         self.purgatory.wait(keys, HOUR, || false).unwrap()
+    }
+
+    fn advance(&self, step: Duration) {
+        self.clock.advance(step);
+        self.timer.advance_clock(Duration::ZERO);
     }
 
     fn assert_empty(&self) {
@@ -105,11 +110,9 @@ fn its_time_is_up_at_the_deadline() {
     let fixture = fixture();
     let mut polled = Polled::new(fixture.purgatory.wait(&[1], 5 * MS, || false).unwrap());
     assert_eq!(polled.poll(), Poll::Pending);
-    fixture.clock.advance(4 * MS);
-    fixture.timer.advance_clock(Duration::ZERO);
+    fixture.advance(4 * MS);
     assert_eq!((polled.poll(), polled.woken()), (Poll::Pending, 0));
-    fixture.clock.advance(MS);
-    fixture.timer.advance_clock(Duration::ZERO);
+    fixture.advance(MS);
     assert_eq!(polled.woken(), 1);
     assert_eq!(polled.poll(), Poll::Ready(Waited::Expired));
     fixture.assert_empty();
@@ -120,8 +123,7 @@ fn its_time_is_up_at_the_deadline() {
 fn it_need_not_be_polled_to_end() {
     let fixture = fixture();
     let mut polled = Polled::new(fixture.purgatory.wait(&[1], MS, || false).unwrap());
-    fixture.clock.advance(MS);
-    fixture.timer.advance_clock(Duration::ZERO);
+    fixture.advance(MS);
     fixture.assert_empty();
     assert_eq!(polled.poll(), Poll::Ready(Waited::Expired));
 }
@@ -224,25 +226,6 @@ fn it_is_refused_as_any_operation() {
     fixture.assert_empty();
 }
 
-struct Unpark(std::thread::Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-}
-
-fn block_on<F: Future>(future: F) -> F::Output {
-    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-    let mut future = pin!(future);
-    loop {
-        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            Poll::Ready(output) => return output,
-            Poll::Pending => std::thread::park(),
-        }
-    }
-}
-
 /// Threads that hand a number round: each waits for its turn and then wakes the next.
 #[test]
 fn threads_that_wait_for_each_other_all_get_their_turn() {
@@ -260,7 +243,7 @@ fn threads_that_wait_for_each_other_all_get_their_turn() {
                         let my_turn = move || seen.load(SeqCst) == mine;
                         purgatory.wait(&[thread as u32], HOUR, my_turn).unwrap().await
                     };
-                    assert_eq!(block_on(wait), Waited::Completed);
+                    assert_eq!(pollster::block_on(wait), Waited::Completed);
                     number.store(mine + 1, SeqCst);
                     purgatory.check_and_complete(&(((thread + 1) % THREADS) as u32));
                 }
