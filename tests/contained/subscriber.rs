@@ -1,11 +1,12 @@
 //! A `tracing` subscriber that panics, whatever is reported.
 
+use crate::idle::Idle;
 use crate::{HANG, MS, Payload, by_hand, get, no_report_succeeds};
 use std::panic::panic_any;
 use std::sync::Once;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
-use tickwheel::lease::{LeaseStore, LeaseTerms, Leases, Renewal};
+use tickwheel::lease::{LeaseTerms, Leases};
 use tickwheel::{Task, Timer, TimerEntry};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
@@ -51,18 +52,11 @@ fn the_reaper_starts_and_expires_though_it_cannot_report() {
     assert_eq!(timer.stats().panicked, 3);
 }
 
-struct Fails;
-
-impl LeaseStore<u32> for Fails {
-    fn renew(&self, _: Vec<Renewal<u32>>) {}
-    fn lost(&self, _: u32) {}
-}
-
 #[test]
 fn an_outage_that_cannot_be_reported_costs_no_round() {
     no_report_succeeds();
     let (timer, clock) = by_hand();
-    let leases = Leases::new(&timer, LeaseTerms::new(Duration::from_secs(30)), Fails);
+    let leases = Leases::new(&timer, LeaseTerms::new(Duration::from_secs(30)), Idle);
     let lease = leases.hold(1).unwrap();
     for _ in 0..31 {
         clock.advance(Duration::from_secs(1));

@@ -18,6 +18,8 @@ mod random;
 mod site;
 mod steps;
 mod storm;
+#[path = "../common/wakes.rs"]
+mod wakes;
 mod watchdog;
 
 pub(crate) use idle::Idle;

@@ -1,11 +1,12 @@
 //! What an end does to each part, and what it does not wait for.
 
+use crate::wakes::Wakes;
 use crate::{HOUR, Idle};
 use std::future::{Future, pending};
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 use tickwheel::future::{SleepError, TimedError};
@@ -17,15 +18,6 @@ use tickwheel::{ManualClock, Task, Timer, TimerEntry};
 
 const MICRO: Duration = Duration::from_micros(1);
 const S: Duration = Duration::from_secs(1);
-
-#[derive(Default)]
-struct Woken(AtomicBool);
-
-impl Wake for Woken {
-    fn wake(self: Arc<Self>) {
-        self.0.store(true, SeqCst);
-    }
-}
 
 /// A store that notes what is lost.
 struct Notes(Arc<Mutex<Vec<u32>>>);
@@ -56,7 +48,7 @@ fn ends_everything<T: Send + 'static>(timer: Timer<T>, clock: &ManualClock, end:
     let _watch = purgatory.try_complete_else_watch(Idle, S, &[1]).unwrap();
     let leases = Leases::new(&timer, LeaseTerms::new(HOUR), Notes(Arc::clone(&lost)));
     let lease = leases.hold(7).unwrap();
-    let woken: [Arc<Woken>; 2] = Default::default();
+    let woken: [Arc<Wakes>; 2] = Default::default();
     let wakers = woken.clone().map(Waker::from);
     let [mut first, mut second] = wakers.each_ref().map(Context::from_waker);
     let (mut sleep, mut timed) = (pin!(timer.sleep(S)), pin!(timer.timeout(S, pending::<()>())));
@@ -64,7 +56,7 @@ fn ends_everything<T: Send + 'static>(timer: Timer<T>, clock: &ManualClock, end:
     assert!(timed.as_mut().poll(&mut second).is_pending());
 
     end(&timer);
-    assert!(woken.iter().all(|woken| woken.0.load(SeqCst)), "each future is woken");
+    assert!(woken.iter().all(|woken| woken.take() > 0), "each future is woken");
     assert_eq!(sleep.poll(&mut first), Poll::Ready(Err(SleepError::Shutdown)));
     let error = TimedError::Sleep(SleepError::Shutdown);
     assert_eq!(timed.poll(&mut second), Poll::Ready(Err(error)));

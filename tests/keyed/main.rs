@@ -5,8 +5,12 @@ mod delta;
 mod edges;
 mod entries;
 mod held;
+#[path = "../common/idle.rs"]
+mod idle;
 mod model;
 mod owners;
+#[path = "../common/quick.rs"]
+mod quick;
 mod races;
 mod steps;
 #[path = "../common/times.rs"]

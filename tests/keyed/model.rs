@@ -243,10 +243,5 @@ pub(crate) fn property(config: Config, steps: Vec<Step>) {
 
 #[test]
 fn keyed_timers_do_what_the_model_says_after_every_step() {
-    use quickcheck::{Gen, QuickCheck};
-    let sequences = std::env::var("QUICKCHECK_TESTS")
-        .map_or(500, |tests| tests.parse().expect("QUICKCHECK_TESTS is a number"));
-    let mut quickcheck = QuickCheck::new().rng(Gen::new(80)).tests(sequences);
-    quickcheck = quickcheck.max_tests(sequences).min_tests_passed(sequences);
-    quickcheck.quickcheck(property as fn(Config, Vec<Step>));
+    crate::quick::check(property as fn(Config, Vec<Step>), 500, 80);
 }

@@ -8,6 +8,9 @@
 mod delta;
 mod model;
 mod ops;
+#[cfg(test)]
+#[path = "../common/quick.rs"]
+mod quick;
 #[path = "../common/times.rs"]
 mod times;
 
@@ -264,10 +267,5 @@ pub(crate) fn property(config: Config, ops: Vec<Op>) {
 
 #[test]
 fn the_timer_does_what_the_model_says_after_every_step() {
-    use quickcheck::{Gen, QuickCheck};
-    let sequences = std::env::var("QUICKCHECK_TESTS")
-        .map_or(3000, |tests| tests.parse().expect("QUICKCHECK_TESTS is a number"));
-    let mut quickcheck = QuickCheck::new().rng(Gen::new(80)).tests(sequences);
-    quickcheck = quickcheck.max_tests(sequences).min_tests_passed(sequences);
-    quickcheck.quickcheck(property as fn(Config, Vec<Op>));
+    quick::check(property as fn(Config, Vec<Op>), 3000, 80);
 }

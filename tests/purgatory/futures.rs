@@ -1,11 +1,12 @@
 //! Operations that are awaited.
 
+use crate::wakes::Wakes;
 use crate::{HOUR, MS};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tickwheel::purgatory::{FutureOperation, Purgatory, Wait, Waited, WatchError};
 use tickwheel::{ManualClock, Timer};
@@ -40,19 +41,10 @@ impl Fixture {
     }
 }
 
-#[derive(Default)]
-struct Counter(AtomicUsize);
-
-impl Wake for Counter {
-    fn wake(self: Arc<Self>) {
-        self.0.fetch_add(1, SeqCst);
-    }
-}
-
 /// A future that is polled by hand.
 struct Polled {
     wait: Wait<u32>,
-    woken: Arc<Counter>,
+    woken: Arc<Wakes>,
 }
 
 impl Polled {
@@ -65,9 +57,9 @@ impl Polled {
         Pin::new(&mut self.wait).poll(&mut Context::from_waker(&waker))
     }
 
-    /// Returns how often it was woken.
+    /// Returns how often it was woken since this was asked last.
     fn woken(&self) -> usize {
-        self.woken.0.load(SeqCst)
+        self.woken.take()
     }
 }
 
@@ -191,7 +183,7 @@ fn dropping_it_cancels_and_cleans_up_and_wakes_nobody() {
     assert_eq!((fixture.purgatory.watched(), fixture.timer.len()), (3, 1));
     let Polled { wait, woken } = polled;
     drop(wait);
-    assert_eq!((woken.0.load(SeqCst), Arc::strong_count(&woken)), (0, 1));
+    assert_eq!((woken.take(), Arc::strong_count(&woken)), (0, 1));
     assert_eq!(Arc::strong_count(&alive), 1, "the condition is dropped");
     assert_eq!(fixture.purgatory.stats().cancelled, 1);
     fixture.assert_empty();
@@ -203,7 +195,7 @@ fn dropping_it_cancels_and_cleans_up_and_wakes_nobody() {
 fn the_last_waker_is_woken_and_the_former_ones_are_dropped() {
     let fixture = fixture();
     let mut wait = fixture.wait(&[1]);
-    let wakers: Vec<Arc<Counter>> = (0..3).map(|_| Arc::default()).collect();
+    let wakers: Vec<Arc<Wakes>> = (0..3).map(|_| Arc::default()).collect();
     for counter in &wakers {
         let waker = Waker::from(Arc::clone(counter));
         assert_eq!(Pin::new(&mut wait).poll(&mut Context::from_waker(&waker)), Poll::Pending);
@@ -211,7 +203,7 @@ fn the_last_waker_is_woken_and_the_former_ones_are_dropped() {
     let held: Vec<usize> = wakers.iter().map(Arc::strong_count).collect();
     assert_eq!(held, [1, 1, 2]);
     drop(fixture.purgatory.cancel_for_key(&1));
-    let woken: Vec<usize> = wakers.iter().map(|counter| counter.0.load(SeqCst)).collect();
+    let woken: Vec<usize> = wakers.iter().map(|counter| counter.take()).collect();
     assert_eq!(woken, [0, 0, 1]);
     assert!(wakers.iter().all(|counter| Arc::strong_count(counter) == 1));
 }

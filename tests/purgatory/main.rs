@@ -16,6 +16,8 @@ mod model;
 mod naive;
 mod nesting;
 mod panics;
+#[path = "../common/quick.rs"]
+mod quick;
 #[path = "../common/random.rs"]
 mod random;
 mod reentrancy;
@@ -26,6 +28,8 @@ mod stress;
 mod successors;
 mod triggers;
 mod waiters;
+#[path = "../common/wakes.rs"]
+mod wakes;
 mod watch;
 
 use reentrancy::hand;

@@ -1,23 +1,15 @@
 //! What a shutdown and the last drop mean for what is built on a timer.
 
+use crate::wakes::Wakes;
 use crate::{HOUR, MS};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use std::{future::Future, pin::Pin};
 use tickwheel::future::SleepError;
 use tickwheel::purgatory::{FutureOperation, Purgatory};
 use tickwheel::{ManualClock, Task, Timer, WeakTimer};
-
-#[derive(Default)]
-struct Wakes(AtomicUsize);
-
-impl Wake for Wakes {
-    fn wake(self: Arc<Self>) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-}
 
 /// Who wants the closures takes them first.
 #[test]
@@ -40,7 +32,7 @@ fn a_sleep_wakes_also_if_its_task_is_dropped() {
     let mut sleep = timer.sleep(MS);
     assert_eq!(Pin::new(&mut sleep).poll(&mut context), Poll::Pending);
     clock.advance(MS);
-    assert_eq!((timer.advance_clock(Duration::ZERO), wakes.0.load(Ordering::Relaxed)), (1, 1));
+    assert_eq!((timer.advance_clock(Duration::ZERO), wakes.take()), (1, 1));
     assert_eq!(Pin::new(&mut sleep).poll(&mut context), Poll::Ready(Ok(())));
 
     let [mut reset, mut other] = [(); 2].map(|()| timer.sleep(MS));
@@ -51,11 +43,11 @@ fn a_sleep_wakes_also_if_its_task_is_dropped() {
     assert_eq!(Pin::new(&mut other).poll(&mut Context::from_waker(&another)), Poll::Pending);
     assert_eq!(Pin::new(&mut other).poll(&mut context), Poll::Pending);
     drop(other);
-    assert_eq!(wakes.0.load(Ordering::Relaxed), 1, "a future that is gone is not woken");
+    assert_eq!(wakes.take(), 0, "a future that is gone is not woken");
     drop(timer.shutdown());
-    assert_eq!(wakes.0.load(Ordering::Relaxed), 2);
+    assert_eq!(wakes.take(), 1);
     assert_eq!(Pin::new(&mut reset).poll(&mut context), Poll::Ready(Err(SleepError::Shutdown)));
-    assert_eq!(wakes.0.load(Ordering::Relaxed), 2, "nobody sleeps");
+    assert_eq!(wakes.take(), 0, "nobody sleeps");
 }
 
 /// A hook may shut the timer down itself: it is told of that once. Seen to fail: it was called

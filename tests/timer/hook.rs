@@ -1,5 +1,6 @@
 //! When the hook of a timer without a thread is called: whatever adds what comes earlier.
 
+use crate::idle::Idle;
 use crate::{HOUR, MS};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -7,7 +8,7 @@ use std::time::Duration;
 use tickwheel::keyed::{Entry, KeyedTimer};
 use tickwheel::lease::{LeaseStore, LeaseTerms, Leases, Renewal};
 use tickwheel::periodic::{Periodic, Run, Series};
-use tickwheel::purgatory::{DelayedOperation, Purgatory};
+use tickwheel::purgatory::Purgatory;
 use tickwheel::{ManualClock, Timer, TimerEntry, WeakTimer};
 
 /// Not so far that the timer has to be advanced earlier, to move it to a finer wheel.
@@ -156,17 +157,6 @@ fn it_is_called_whatever_the_executor_and_on_a_timer_with_a_reaper_as_well() {
     assert!(calls.load(Ordering::Relaxed) > 0);
 }
 
-/// It expires, and that is all.
-struct Expires;
-
-impl DelayedOperation for Expires {
-    fn try_complete(&mut self) -> bool {
-        false
-    }
-
-    fn on_complete(&mut self) {}
-}
-
 struct Store;
 
 impl LeaseStore<u32> for Store {
@@ -198,7 +188,7 @@ fn what_is_built_on_the_timer_calls_it_too() {
     keyed.cancel(&2);
     hooked.ask();
     let purgatory = Purgatory::new(timer);
-    let _pending = purgatory.try_complete_else_watch(Expires, MS, &[1_u32]).unwrap();
+    let _pending = purgatory.try_complete_else_watch(Idle, MS, &[1_u32]).unwrap();
     assert_eq!(hooked.calls(), 1, "an operation");
     purgatory.cancel_for_key(&1);
     hooked.ask();

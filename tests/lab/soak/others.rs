@@ -1,20 +1,11 @@
 //! Shapes of structures that are built on timers, and of whole timers.
 
+use crate::idle::Idle;
 use crate::{HOUR, MS, Measured, REPEATS, SPARE, bounds, in_use, scaled};
 use std::time::Duration;
 use tickwheel::keyed::KeyedTimer;
 use tickwheel::purgatory::{DelayedOperation, Pending, Purgatory};
 use tickwheel::{ManualClock, Timer, TimerEntry};
-
-pub(crate) struct Waits;
-
-impl DelayedOperation for Waits {
-    fn try_complete(&mut self) -> bool {
-        false
-    }
-
-    fn on_complete(&mut self) {}
-}
 
 pub(crate) fn timer() -> Timer {
     Timer::builder().shards(1).clock(ManualClock::new()).build().expect("the options are valid")
@@ -71,9 +62,9 @@ pub(crate) fn sparse_keys() -> Measured {
 
 /// Watches very many operations, and forces all but one of each 1,024. Their handles are dropped.
 pub(crate) fn sparse_operations() -> Measured {
-    type Operations = Purgatory<usize, Waits>;
-    let watch = |purgatory: &Operations, key: usize| -> Pending<usize, Waits> {
-        let watch = purgatory.try_complete_else_watch(Waits, HOUR, &[key, 1 << 40]);
+    type Operations = Purgatory<usize, Idle>;
+    let watch = |purgatory: &Operations, key: usize| -> Pending<usize, Idle> {
+        let watch = purgatory.try_complete_else_watch(Idle, HOUR, &[key, 1 << 40]);
         watch.expect("there is no limit").pending().expect("it waits")
     };
     sparse(
@@ -140,7 +131,7 @@ pub(crate) fn made_and_dropped() -> Measured {
                 let delay = MS * (key % 4) * 100_000;
                 assert!(timer.add(TimerEntry::after(delay, || ())).is_ok());
                 assert!(keyed.schedule(key, TimerEntry::after(delay, ())).is_ok());
-                let watch = purgatory.try_complete_else_watch(Waits, delay, &[key, 99]);
+                let watch = purgatory.try_complete_else_watch(Idle, delay, &[key, 99]);
                 drop(watch.expect("there is no limit"));
             }
             timer.advance_clock(Duration::ZERO);
