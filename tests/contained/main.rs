@@ -7,6 +7,9 @@ mod drops;
 mod idle;
 mod keys;
 #[cfg(feature = "tracing")]
+#[path = "../common/listener.rs"]
+mod listener;
+#[cfg(feature = "tracing")]
 mod subscriber;
 mod unwind;
 mod wakers;

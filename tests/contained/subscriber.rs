@@ -1,6 +1,7 @@
 //! A `tracing` subscriber that panics, whatever is reported.
 
 use crate::idle::Idle;
+use crate::listener::Listener;
 use crate::{HANG, MS, Payload, by_hand, get, no_report_succeeds};
 use std::panic::panic_any;
 use std::sync::Once;
@@ -8,34 +9,13 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 use tickwheel::lease::{LeaseTerms, Leases};
 use tickwheel::{Task, Timer, TimerEntry};
-use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Metadata, Subscriber};
-
-struct Brittle;
+use tracing::Event;
 
 /// Installs the subscriber for all threads, including the reaper.
 pub(crate) fn install() {
     static INSTALLED: Once = Once::new();
-    INSTALLED.call_once(|| tracing::subscriber::set_global_default(Brittle).expect("the first"));
-}
-
-impl Subscriber for Brittle {
-    fn enabled(&self, _: &Metadata<'_>) -> bool {
-        true
-    }
-
-    fn event(&self, _: &Event<'_>) {
-        panic_any(Payload(3));
-    }
-
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-    fn enter(&self, _: &Id) {}
-    fn exit(&self, _: &Id) {}
+    let brittle = || Listener(|_| true, |_: &Event<'_>| panic_any(Payload(3)));
+    INSTALLED.call_once(|| tracing::subscriber::set_global_default(brittle()).expect("the first"));
 }
 
 #[test]

@@ -53,16 +53,7 @@ struct Run {
 impl Run {
     fn new(config: Config) -> Self {
         let clock = ManualClock::new();
-        clock.advance(Duration::from_nanos(config.before));
-        let mut builder = Timer::builder()
-            .tick(Duration::from_nanos(config.tick))
-            .wheel_size(config.wheel_size)
-            .shards(config.shards)
-            .clock(clock.clone());
-        if let Some(max_pending) = config.max_pending {
-            builder = builder.max_pending(max_pending);
-        }
-        let timer = builder.build().expect("the options are in their ranges");
+        let timer = config.builder(&clock).build().expect("the options are in their ranges");
         let expired = Arc::new(Mutex::new(Vec::new()));
         let sink = Arc::clone(&expired);
         let keyed = KeyedTimer::new(&timer, move |key, task| {

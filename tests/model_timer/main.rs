@@ -39,18 +39,9 @@ struct Run {
 impl Run {
     fn new(config: Config) -> Self {
         let clock = ManualClock::new();
-        clock.advance(Duration::from_nanos(config.before));
         let fired = Arc::new(Mutex::new(Vec::new()));
         let sink = Arc::clone(&fired);
-        let mut builder = Timer::builder()
-            .tick(Duration::from_nanos(config.tick))
-            .wheel_size(config.wheel_size)
-            .shards(config.shards)
-            .clock(clock.clone())
-            .executor(move |id: u32| sink.lock().unwrap().push(id));
-        if let Some(max_pending) = config.max_pending {
-            builder = builder.max_pending(max_pending);
-        }
+        let builder = config.builder(&clock).executor(move |id: u32| sink.lock().unwrap().push(id));
         let real = builder.build().expect("the options are in their ranges");
         let (origin, now) = (clock.now(), Moment::new(0, config.tick));
         let (handles, expected) = (Vec::new(), Vec::new());
