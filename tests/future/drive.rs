@@ -27,9 +27,7 @@ impl Fixture {
     fn add(&self, delay: Duration) -> Arc<AtomicUsize> {
         let expired = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&expired);
-        let count = move || {
-            counted.fetch_add(1, Ordering::Relaxed);
-        };
+        let count = move || _ = counted.fetch_add(1, Ordering::Relaxed);
         assert!(self.timer.after(delay, count).is_ok());
         expired
     }

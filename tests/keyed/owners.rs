@@ -165,9 +165,8 @@ fn one_reaper_drives_whatever_stands_on_a_timer_of_any_tasks() {
     let leases = Leases::new(&timer, terms, Store(Arc::clone(&renewals)));
     let lease = leases.hold(1).expect("there is room");
     let counted = Arc::clone(&runs);
-    let series = Periodic::every(10 * MS).start(&timer, move |_| {
-        counted.fetch_add(1, Ordering::Relaxed);
-    });
+    let series = Periodic::every(10 * MS)
+        .start(&timer, move |_| _ = counted.fetch_add(1, Ordering::Relaxed));
     let series = series.expect("there is room");
     let mut sleep = pin!(timer.sleep(10 * MS));
     let context = &mut Context::from_waker(Waker::noop());
@@ -192,9 +191,7 @@ fn the_timer_of_closures_shares_clock_queue_and_end() {
     let ran = Arc::new(AtomicUsize::new(0));
     let count = || {
         let ran = Arc::clone(&ran);
-        move || {
-            ran.fetch_add(1, Ordering::Relaxed);
-        }
+        move || _ = ran.fetch_add(1, Ordering::Relaxed)
     };
     let weak = timer.closures().downgrade();
     for _ in 0..2 {

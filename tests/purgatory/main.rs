@@ -27,6 +27,8 @@ mod steps;
 mod stress;
 mod successors;
 mod triggers;
+#[path = "../common/until.rs"]
+mod until;
 mod waiters;
 #[path = "../common/wakes.rs"]
 mod wakes;

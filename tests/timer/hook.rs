@@ -25,9 +25,7 @@ impl Hooked {
     fn new() -> Self {
         let (clock, calls) = (ManualClock::new(), Arc::new(AtomicUsize::new(0)));
         let counted = Arc::clone(&calls);
-        let hook = move || {
-            counted.fetch_add(1, Ordering::Relaxed);
-        };
+        let hook = move || _ = counted.fetch_add(1, Ordering::Relaxed);
         let timer = Timer::builder().clock(clock.clone()).on_earlier_expiration(hook);
         Hooked { timer: timer.build().unwrap(), clock, calls }
     }
@@ -146,9 +144,7 @@ fn a_panic_of_the_hook_is_contained_and_counted() {
 fn it_is_called_whatever_the_executor_and_on_a_timer_with_a_reaper_as_well() {
     let calls = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&calls);
-    let hook = move || {
-        counted.fetch_add(1, Ordering::Relaxed);
-    };
+    let hook = move || _ = counted.fetch_add(1, Ordering::Relaxed);
     let builder = Timer::builder().on_earlier_expiration(hook).executor(|_: u32| ());
     let timer = builder.clock(ManualClock::new()).start().unwrap();
     assert_eq!(timer.next_expiration(), None);
@@ -248,9 +244,7 @@ fn no_lock_is_held_while_it_is_called() {
     assert_eq!(ask(), 1);
     // Each run asks: then its own next run comes earlier than what was told.
     let asked = timer.downgrade();
-    let asks = move |_: &Run<'_>| {
-        let _ = asked.upgrade().map(|timer| timer.next_expiration());
-    };
+    let asks = move |_: &Run<'_>| _ = asked.upgrade().map(|timer| timer.next_expiration());
     let series = Periodic::every(MS).start(&timer, asks).unwrap();
     *reached.series.lock().unwrap() = Some(series.clone());
     assert_eq!(ask(), 1);
