@@ -96,11 +96,20 @@ impl DelayedOperation for Completes {
     }
 }
 
-/// Completes very many operations in a callback, and drops all.
-pub(crate) fn postponed() -> Measured {
+/// Measures what is left of something that ends with all that was on it, again and again.
+fn vanishing(shape: &'static str, bound: usize, again: impl Fn()) -> Measured {
     let mut bytes = Vec::with_capacity(REPEATS);
     let before = in_use();
     for _ in 0..REPEATS {
+        again();
+        bytes.push(in_use().saturating_sub(before));
+    }
+    Measured { shape, bound, spare: SPARE, live: 0, bytes, references: 0, fresh: 0 }
+}
+
+/// Completes very many operations in a callback, and drops all.
+pub(crate) fn postponed() -> Measured {
+    vanishing("postponed", bounds::POSTPONED, || {
         let purgatory = Purgatory::new(&timer());
         let watch = |operation| {
             let watch = purgatory.try_complete_else_watch(operation, HOUR, &[0]);
@@ -109,18 +118,12 @@ pub(crate) fn postponed() -> Measured {
         let others: Vec<_> = (0..scaled(1 << 20)).map(|_| watch(Completes::default())).collect();
         assert!(watch(Completes(others)).force_complete());
         assert_eq!(purgatory.delayed(), 0);
-        drop(purgatory);
-        bytes.push(in_use().saturating_sub(before));
-    }
-    let (shape, bound) = ("postponed", bounds::POSTPONED);
-    Measured { shape, bound, spare: SPARE, live: 0, bytes, references: 0, fresh: 0 }
+    })
 }
 
 /// Makes, uses and drops timers, and what is built on them. Some have a reaper.
 pub(crate) fn made_and_dropped() -> Measured {
-    let mut bytes = Vec::with_capacity(REPEATS);
-    let before = in_use();
-    for _ in 0..REPEATS {
+    vanishing("made and dropped", bounds::MADE_AND_DROPPED, || {
         for nth in 0..scaled(1 << 13) {
             let builder = Timer::builder().shards(4);
             let timer = if nth % 16 == 0 { builder.start() } else { builder.build() };
@@ -137,8 +140,5 @@ pub(crate) fn made_and_dropped() -> Measured {
             timer.advance_clock(Duration::ZERO);
             drop((nth % 2 == 0).then(|| timer.shutdown()));
         }
-        bytes.push(in_use().saturating_sub(before));
-    }
-    let (shape, bound) = ("made and dropped", bounds::MADE_AND_DROPPED);
-    Measured { shape, bound, spare: SPARE, live: 0, bytes, references: 0, fresh: 0 }
+    })
 }
