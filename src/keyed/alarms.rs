@@ -58,6 +58,9 @@ impl Alarms {
         let Some(names) = &mut *names else { return false };
         let batch = names.len().min(BATCH);
         out.extend(names.drain(..batch).map(|name| self.task(name)));
+        if names.is_empty() {
+            *names = VecDeque::new(); // There may have been very many.
+        }
         !names.is_empty()
     }
 
@@ -65,5 +68,22 @@ impl Alarms {
     /// driver may be given to another owner.
     pub(crate) fn end(&self) {
         *self.put_off.lock() = None;
+    }
+}
+
+#[cfg(all(test, not(tickwheel_model)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_have_gone_leave_no_memory_behind() {
+        let (alarms, queue) = (Alarms::new(|_| ()), DelayQueue::new(false));
+        for number in 0..1000 {
+            assert!(alarms.put_off(&queue, 0, Key::from_bits(number)).is_some());
+        }
+        let mut tasks = Vec::new();
+        while alarms.take(&mut tasks) {}
+        let room = alarms.put_off.lock().as_ref().map(VecDeque::capacity);
+        assert_eq!((tasks.len(), room), (1000, Some(0)));
     }
 }

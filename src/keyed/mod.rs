@@ -290,7 +290,7 @@ where
     }
 
     /// Takes all keys and tasks back, in no particular order. Takes time proportional to them, but
-    /// holds no lock for long.
+    /// holds no lock for long. A key that another thread schedules meanwhile may stay.
     pub fn cancel_all(&self) -> Vec<(K, T)> {
         self.shards.cancel_all()
     }

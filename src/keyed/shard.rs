@@ -167,19 +167,22 @@ impl<K: Eq, T> Shard<K, T> {
         (item.key, item.task)
     }
 
-    /// Takes at most `limit` keys out.
+    /// Takes at most `limit` keys out, of those that come after what the last call returned. `None`
+    /// is the end.
     pub(crate) fn take_some(
         &mut self,
         context: &TimerContext,
+        after: Option<u32>,
         limit: usize,
         out: &mut Vec<(K, T)>,
-    ) {
+    ) -> Option<u32> {
         let Shard { core, index, .. } = self;
-        core.take_some(limit, |place, item| {
+        let last = core.take_some(after, limit, |place, item| {
             index.remove(item.hash, place);
             out.push((item.key, item.task));
         });
         context.release_permits(out.len());
+        last
     }
 
     /// Calls `visit` with each key of a chunk. Returns whether there is a chunk after it.

@@ -166,13 +166,14 @@ impl<K: Eq, T> Shards<K, T> {
     pub(crate) fn cancel_all(&self) -> Vec<(K, T)> {
         let (mut all, mut batch) = (Vec::new(), Vec::new());
         for place in 0..self.shards.len() {
+            let mut after = None;
             // A few at a time, so that the lock is never held for long.
             loop {
-                self.lock(place).take_some(&self.context, BATCH, &mut batch);
-                if batch.is_empty() {
+                after = self.lock(place).take_some(&self.context, after, BATCH, &mut batch);
+                all.append(&mut batch);
+                if after.is_none() {
                     break;
                 }
-                all.append(&mut batch);
             }
         }
         all

@@ -105,7 +105,7 @@ impl<K: Eq, V> KeyMap<K, V> {
 
     /// Takes at most `limit` keys and their values out, and appends them to `out`.
     pub(crate) fn take_some(&mut self, limit: usize, out: &mut Vec<(K, V)>) {
-        let indices = self.items.last_indices(limit);
+        let indices = self.items.last_indices(None, limit);
         out.extend(indices.into_iter().filter_map(|index| self.remove(index)));
     }
 

@@ -179,11 +179,17 @@ impl<V, const BYTES: usize> Slab<V, BYTES> {
         if slot.generation == key.generation { slot.value.as_mut() } else { None }
     }
 
-    /// Returns the indices of at most `limit` values, starting from the end. Removing these
-    /// shortens the directory, so that the next call does not take longer.
-    pub(crate) fn last_indices(&self, limit: usize) -> Vec<u32> {
-        let keys = (0..self.chunks()).rev().flat_map(|id| self.of_chunk(id));
-        keys.map(|(key, _)| key.index).take(limit).collect()
+    /// Returns the indices of at most `limit` values, from the last chunk to the first: of those
+    /// that come after a value which an earlier call returned as its last. So values that are added
+    /// meanwhile keep nobody from coming to the end. Removing these shortens the directory, so that
+    /// the next call does not take longer.
+    pub(crate) fn last_indices(&self, after: Option<u32>, limit: usize) -> Vec<u32> {
+        let chunk = |index: u32| index >> Self::BITS;
+        let chunks = after.map_or(self.chunks(), |after| chunk(after) as usize + 1);
+        let indices = (0..chunks).rev().flat_map(|id| self.of_chunk(id)).map(|(key, _)| key.index);
+        let has_come =
+            |index: u32| after.is_some_and(|after| chunk(index) == chunk(after) && index <= after);
+        indices.filter(|index| !has_come(*index)).take(limit).collect()
     }
 
     /// Returns all values with their keys.
@@ -280,6 +286,27 @@ mod tests {
         assert_eq!(slab.get(old), None);
         assert_eq!(slab.remove(old), None);
         assert_eq!(slab.get(new), Some(&2));
+        slab.assert_invariants();
+    }
+
+    /// Two are added for each that is removed, and the directory grows.
+    #[test]
+    fn a_walk_over_the_values_ends_though_others_are_added() {
+        let mut slab = Large::new();
+        let present: Vec<Key> = (0..1000).map(|value| slab.insert(value, 0)).collect();
+        present.iter().step_by(3).for_each(|key| _ = slab.remove(*key));
+        let (mut after, mut seen) = (None, 0);
+        loop {
+            let some = slab.last_indices(after, 7);
+            let Some(last) = some.last() else { break };
+            after = Some(*last);
+            for index in some {
+                seen += u64::from(slab.remove_if(index, |value| *value < 1000).is_some());
+                (0..2).for_each(|_| _ = slab.insert(1000, 0));
+            }
+            assert!(slab.len() < 10_000, "it goes on and on");
+        }
+        assert_eq!(seen, 666, "all that were there");
         slab.assert_invariants();
     }
 

@@ -1,5 +1,6 @@
 //! The owners of a driver: how they come and go, and what they contain together.
 
+use crate::store::key::Key;
 use crate::store::slab::Slab;
 use crate::timer::context::TimerContext;
 use crate::timer::driver::Driver;
@@ -44,38 +45,45 @@ impl Driver {
     }
 
     /// Returns the owners that are registered, to be used without a lock.
-    fn owners(&self) -> Vec<Arc<dyn Owner>> {
-        self.turn.lock().owners.iter().filter_map(|(_, owner)| owner.clone()).collect()
+    fn owners(&self) -> impl Iterator<Item = Arc<dyn Owner>> {
+        self.owners_by_key().into_iter().map(|(_, owner)| owner)
+    }
+
+    fn owners_by_key(&self) -> Vec<(Key, Arc<dyn Owner>)> {
+        let turn = self.turn.lock();
+        turn.owners.iter().filter_map(|(key, owner)| Some((key, owner.clone()?))).collect()
     }
 
     /// Returns how much is pending, with all owners together.
     pub(crate) fn len(&self) -> usize {
-        self.owners().iter().map(|owner| owner.len()).sum()
+        self.owners().map(|owner| owner.len()).sum()
     }
 
     pub(crate) fn stats(&self) -> Stats {
         let TimerContext { name, delay_queue, .. } = &*self.context;
-        loop {
-            let departed = self.turn.lock().departed.clone();
-            let mut stats = Stats {
-                name: name.to_string(),
-                panicked: self.context.panicked(),
-                wakeups: delay_queue.wakeups(),
-                ..departed.clone()
-            };
-            self.owners().iter().for_each(|owner| owner.add_to(&mut stats));
-            // An owner that has left meanwhile may be in neither: then the counts would fall.
-            if self.turn.lock().departed == departed {
-                return stats;
-            }
-        }
+        let count = |(key, owner): (Key, Arc<dyn Owner>)| {
+            let mut stats = Stats::default();
+            owner.add_to(&mut stats);
+            (key, stats)
+        };
+        let mut counted: Vec<_> = self.owners_by_key().into_iter().map(count).collect();
+        let turn = self.turn.lock();
+        // One that has left meanwhile may have been counted in part, and was counted as it left.
+        counted.retain(|(key, _)| turn.owners.get(*key).is_some());
+        let mut stats = turn.departed.clone();
+        drop(turn);
+        counted.iter().for_each(|(_, owner)| stats.add(owner));
+        stats.name = name.to_string();
+        stats.panicked = stats.panicked.saturating_add(self.context.panicked());
+        stats.wakeups = delay_queue.wakeups();
+        stats
     }
 
     /// Returns a snapshot of the levels of all owners together.
     pub(crate) fn snapshot(&self, shards: usize) -> Snapshot {
         let mut snapshot = Snapshot::new(shards);
         let now = self.context.time.now();
-        self.owners().iter().for_each(|owner| owner.snapshot(&mut snapshot, now));
+        self.owners().for_each(|owner| owner.snapshot(&mut snapshot, now));
         snapshot
     }
 
@@ -83,7 +91,7 @@ impl Driver {
     /// close the driver again.
     pub(crate) fn close(&self) {
         let was_closed = mem::replace(&mut self.turn.lock().closed, true);
-        self.owners().iter().for_each(|owner| owner.close());
+        self.owners().for_each(|owner| owner.close());
         if !was_closed {
             self.context.call_hook();
         }
@@ -107,7 +115,7 @@ impl Driver {
 
     /// Drops what is pending, with all owners. Returns how much that was.
     pub(crate) fn drop_pending(&self) -> u64 {
-        self.owners().iter().map(|owner| owner.drop_pending()).sum()
+        self.owners().map(|owner| owner.drop_pending()).sum()
     }
 
     pub(crate) fn assert_invariants(&self) {

@@ -70,6 +70,21 @@ impl Stats {
         self.pending += pending;
         self.lateness.absorb(&counters.lateness);
     }
+
+    /// Adds what one owner has counted.
+    pub(crate) fn add(&mut self, owner: &Stats) {
+        self.added += owner.added;
+        self.cancelled += owner.cancelled;
+        self.rescheduled += owner.rescheduled;
+        self.expired += owner.expired;
+        self.refused += owner.refused;
+        self.dropped += owner.dropped;
+        self.panicked = self.panicked.saturating_add(owner.panicked);
+        self.pending += owner.pending;
+        self.returned += owner.returned;
+        self.cascaded += owner.cascaded;
+        self.lateness.absorb(&owner.lateness);
+    }
 }
 
 impl fmt::Display for Stats {

@@ -3,7 +3,6 @@
 use crate::timer::context::TimerContext;
 use crate::timer::dispatcher::Dispatcher;
 use crate::timer::owner::{Expired, Flush, FlushStep, Owner, Queued};
-use crate::timer::report::catch_panic_of;
 use crate::timer::shards::Shards;
 use crate::timer::stats::Stats;
 use crate::wheel::bucket_queue::Expiration;
@@ -62,7 +61,7 @@ impl<T: Send + 'static> Owner for Tasks<T> {
         let mut dropped = 0;
         self.shards.drain(|_, task| {
             dropped += 1;
-            catch_panic_of(&self.shards.context.name, || drop(task));
+            self.shards.context.discard(task);
         });
         dropped
     }

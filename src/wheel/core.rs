@@ -161,13 +161,21 @@ impl<T> Core<T> {
     }
 
     /// Takes at most `limit` entries out, as if they were cancelled, and calls `out` with their
-    /// indices and tasks.
-    pub(crate) fn take_some(&mut self, limit: usize, mut out: impl FnMut(u32, T)) {
-        for index in self.entries.last_indices(limit) {
+    /// indices and tasks: entries that come after the index which the last call returned. Returns
+    /// the last index; `None` if no entry was left.
+    pub(crate) fn take_some(
+        &mut self,
+        after: Option<u32>,
+        limit: usize,
+        mut out: impl FnMut(u32, T),
+    ) -> Option<u32> {
+        let indices = self.entries.last_indices(after, limit);
+        for &index in &indices {
             if let Some(task) = self.cancel_at(index) {
                 out(index, task);
             }
         }
+        indices.last().copied()
     }
 
     /// Returns the task at `index`; there must be one.

@@ -8,8 +8,9 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use std::{future::Future, pin::Pin};
 use tickwheel::future::SleepError;
+use tickwheel::keyed::KeyedTimer;
 use tickwheel::purgatory::{FutureOperation, Purgatory};
-use tickwheel::{ManualClock, Task, Timer, WeakTimer};
+use tickwheel::{Executor, ManualClock, Task, Timer, TimerEntry, WeakTimer};
 
 /// Who wants the closures takes them first.
 #[test]
@@ -98,4 +99,30 @@ fn counts_never_fall_while_purgatories_end() {
         }
     });
     assert_eq!(timer.stats().added, 8_000);
+}
+
+/// Counting does not begin anew for each owner that leaves: here one does so each time.
+#[test]
+fn stats_return_though_a_keyed_timer_ends_whenever_they_count() {
+    struct EndsOne(Arc<OnceLock<WeakTimer>>, Arc<AtomicUsize>);
+    impl Executor<Task> for EndsOne {
+        fn execute(&self, _: Task) -> Result<(), Task> {
+            Ok(())
+        }
+        fn panicked(&self) -> u64 {
+            let timer = self.0.get().and_then(WeakTimer::upgrade);
+            if let Some(timer) = timer.filter(|_| self.1.fetch_add(1, Ordering::Relaxed) < 100) {
+                let keyed = KeyedTimer::new(&timer, |_: u8, ()| ());
+                assert!(keyed.schedule(1, TimerEntry::after(HOUR, ())).is_ok());
+            }
+            0
+        }
+    }
+    let (weak, counts) = (Arc::new(OnceLock::new()), Arc::new(AtomicUsize::new(0)));
+    let executor = EndsOne(Arc::clone(&weak), Arc::clone(&counts));
+    let timer = Timer::builder().executor(executor).build().unwrap();
+    assert!(weak.set(timer.downgrade()).is_ok());
+    let stats = timer.stats();
+    assert_eq!(counts.load(Ordering::Relaxed), 1);
+    assert_eq!((stats.added, stats.cancelled, timer.stats().added), (1, 1, 2));
 }

@@ -1,4 +1,4 @@
-"""aiokafka: a group, a producer with acks=all, a transaction."""
+"""aiokafka: a group, a producer with acks=all, what is refused."""
 
 import asyncio
 

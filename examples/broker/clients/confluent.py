@@ -1,7 +1,8 @@
-"""confluent-kafka, which is librdkafka: a group, a producer with acks=all, a transaction."""
+"""confluent-kafka, which is librdkafka: a group, a producer with acks=all, what is refused."""
 
 from common import BROKER, GROUP, NUMBERS, PARTITIONS, TOPIC, in_order, refused
 from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 
 
 def consumer():
@@ -39,3 +40,6 @@ assert sender.flush(30) == 0
 assert read(consumer(), 1) == [(0, 7)], "what was committed comes again"
 teller = Producer({"bootstrap.servers": BROKER, "transactional.id": "transfer"})
 refused(lambda: teller.init_transactions(60), KafkaException)
+admin = AdminClient({"bootstrap.servers": BROKER})
+create = admin.create_topics([NewTopic("x")])["x"]
+refused(lambda: create.result(60), KafkaException, "not supported")

@@ -20,7 +20,8 @@ def settings(kind, **others):
     names = {"bootstrap.servers": BROKER}
     names |= {f"{part}.{kind}": f"{STRINGS}{kind.capitalize()}" for part in ("key", "value")}
     properties = HashMap()
-    for name, value in (names | {key.replace("_", "."): value for key, value in others.items()}).items():
+    names |= {name.replace("_", "."): value for name, value in others.items()}
+    for name, value in names.items():
         properties.put(name, value)
     return properties
 

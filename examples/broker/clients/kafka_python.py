@@ -1,7 +1,8 @@
-"""kafka-python: a group, a producer with acks=all, a transaction."""
+"""kafka-python: a group, a producer with acks=all, what is refused."""
 
 from common import BROKER, GROUP, NUMBERS, PARTITIONS, TOPIC, in_order, refused
 from kafka import KafkaConsumer, KafkaProducer
+from kafka.admin import KafkaAdminClient, NewTopic
 from kafka.errors import KafkaError
 
 
@@ -36,3 +37,5 @@ sender.send(TOPIC, b"7", partition=0).get(30)
 assert read(consumer(), 1) == [(0, 7)], "what was committed comes again"
 teller = KafkaProducer(bootstrap_servers=BROKER, transactional_id="transfer")
 refused(teller.init_transactions, KafkaError)
+admin = KafkaAdminClient(bootstrap_servers=BROKER)
+refused(lambda: admin.create_topics([NewTopic("x", 1, 1)]), KafkaError, "not support")

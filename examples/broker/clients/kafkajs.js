@@ -1,4 +1,4 @@
-// kafkajs: kafkajs.js BROKER TOPIC. A group, a producer with acks=all, a transaction.
+// kafkajs: kafkajs.js BROKER TOPIC. A group, a producer with acks=all, what is refused.
 'use strict'
 const assert = require('node:assert')
 const { Kafka, Partitioners, logLevel } = require('kafkajs')
@@ -47,6 +47,9 @@ async function main() {
   const teller = producer({ transactionalId: 'transfer', idempotent: true, maxInFlightRequests: 1 })
   await teller.connect()
   await assert.rejects(teller.transaction(), /coordinator/)
+  const admin = kafka.admin()
+  await admin.connect()
+  await assert.rejects(admin.createTopics({ topics: [{ topic: 'x' }] }), /not support/)
 }
 
 main().then(() => process.exit(0), (error) => { console.error(error); process.exit(1) })

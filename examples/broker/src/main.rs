@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 use clap::Parser;
-use std::io::{self, Write, stdout};
+use std::io;
 use std::process::ExitCode;
 use tickwheel::Timer;
 use tickwheel_broker::{Options, Server};
@@ -19,8 +19,6 @@ async fn serve(options: &Options) -> io::Result<()> {
     // The one timer of everything that waits; it brings the only other thread.
     let timer = Timer::builder().name("broker").start().map_err(io::Error::other)?;
     let server = Server::bind(options, timer).await?;
-    println!("listening on {}", server.address());
-    stdout().flush()?;
     server.run(async { drop(tokio::signal::ctrl_c().await) }).await;
     Ok(())
 }

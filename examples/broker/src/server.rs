@@ -5,7 +5,7 @@ use crate::wire::{Malformed, decode, encode};
 use bytes::Bytes;
 use kafka_protocol::ResponseError;
 use std::fmt;
-use std::io;
+use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -68,6 +68,7 @@ impl Server {
     /// Serves until `end`, then answers what waits.
     pub async fn run(self, end: impl Future<Output = ()>) {
         let Server { broker, listener, timer, max_connections, counts } = self;
+        say(&format!("listening on {}", broker.address));
         let mut clients = JoinSet::new();
         let (mut said, mut next_report) = (String::new(), timer.now() + REPORT_EVERY);
         tokio::pin!(end);
@@ -86,14 +87,14 @@ impl Server {
                 _ = timer.sleep_until(next_report) => {
                     let report = format!("{}; {} waiting", counts, broker.waiting());
                     if report != said {
-                        println!("{} connections, {report}", clients.len());
+                        say(&format!("{} connections, {report}", clients.len()));
                         said = report;
                     }
                     next_report += REPORT_EVERY;
                 }
             }
         }
-        println!("end: {}", broker.waiting());
+        say(&format!("end: {}", broker.waiting()));
         broker.shutdown();
         let _ = timer.timeout(PAUSE, async { while clients.join_next().await.is_some() {} }).await;
     }
@@ -154,6 +155,11 @@ async fn has_gone(reader: &mut BufReader<ReadHalf<'_>>) {
     if reader.fill_buf().await.is_ok_and(|ahead| !ahead.is_empty()) {
         std::future::pending().await
     }
+}
+
+/// Prints a line, whether somebody reads it or not.
+fn say(line: &str) {
+    let _ = writeln!(io::stdout(), "{line}");
 }
 
 fn count(counter: &AtomicU64) {

@@ -10,7 +10,14 @@ use std::{fs, io};
 type Failure = Box<dyn Error + Send + Sync>;
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
-const COLORS: [RGBColor; 4] = [BLUE, RED, BLACK, MAGENTA];
+/// These can be read on a white page and on a dark one; the background is the page's.
+const COLORS: [RGBColor; 4] = [
+    RGBColor(0x2f, 0x81, 0xf7),
+    RGBColor(0xd9, 0x62, 0x0f),
+    RGBColor(0x2e, 0x9e, 0x4f),
+    RGBColor(0x7d, 0x85, 0x90),
+];
+const TEXT: RGBColor = RGBColor(0x6e, 0x77, 0x81);
 /// Width and height of a chart, in pixels.
 const SIZE: (u32, u32) = (380, 400);
 
@@ -60,7 +67,6 @@ fn svg(charts: &[Chart<'_>]) -> Result<String, Failure> {
     {
         let size = (SIZE.0 * charts.len() as u32, SIZE.1);
         let area = SVGBackend::with_string(&mut text, size).into_drawing_area();
-        area.fill(&WHITE)?;
         for (area, chart) in area.split_evenly((1, charts.len())).iter().zip(charts) {
             match chart.scale {
                 Scale::Log { least } => {
@@ -98,8 +104,9 @@ impl Chart<'_> {
         Y::CoordDescType: Ranged<ValueType = f64> + ValueFormatter<f64>,
     {
         let loads = self.loads().fold(1.0, f64::min) / 1.2..end(self.loads().fold(1.0, f64::max));
+        let font = |size| ("sans-serif", size).into_font().color(&TEXT);
         let mut chart = ChartBuilder::on(area)
-            .caption(self.title, ("sans-serif", 15))
+            .caption(self.title, font(15))
             .margin(10)
             .x_label_area_size(36)
             .y_label_area_size(48)
@@ -109,6 +116,9 @@ impl Chart<'_> {
             .x_desc("offered / what can be served")
             .x_label_formatter(&|load| format!("{load}"))
             .y_label_formatter(&|value| format!("{value}"))
+            .label_style(font(12))
+            .axis_style(TEXT)
+            .bold_line_style(TEXT.mix(0.3))
             .light_line_style(TRANSPARENT)
             .draw()?;
         // Those drawn first are wider, so that they can still be seen where others cover them.
@@ -129,8 +139,8 @@ impl Chart<'_> {
             chart
                 .configure_series_labels()
                 .position(SeriesLabelPosition::LowerRight)
-                .border_style(BLACK)
-                .background_style(WHITE)
+                .label_font(font(12))
+                .border_style(TEXT)
                 .draw()?;
         }
         Ok(())

@@ -1,23 +1,14 @@
-//! A server for Redis' clients whose keys vanish on time: they lie, with their values and
-//! deadlines, in a [`tickwheel::keyed::KeyedTimer`].
+//! A server for Redis' clients whose keys vanish on time: they lie in a keyed timer.
 
-// In reading order: the keys and their deadlines, the commands, the wire.
-pub mod deadline;
-pub mod store;
-pub mod slot;
-pub mod tally;
-mod watches;
-pub mod memory;
-pub mod events;
-pub mod seat;
-pub mod shared;
-pub mod command;
-pub mod glob;
-pub mod client;
-pub mod transaction;
-mod line;
-pub mod request;
-pub mod reply;
-pub mod session;
-pub mod server;
-pub mod metrics;
+// In reading order: the keys, what clients may do with them, and how they reach us.
+mod store;
+mod command;
+mod glob;
+mod peers;
+mod reply;
+mod request;
+mod server;
+mod session;
+mod stats;
+
+pub use server::{Config, Limits, run};

@@ -1,75 +1,52 @@
 //! `ttlstore`: starts the server, and ends it on ctrl-C.
 
-mod options;
-
 use clap::Parser;
-use options::Options;
 use std::error::Error;
-use std::io::IsTerminal;
-use std::sync::Arc;
+use std::net::{IpAddr, TcpListener};
 use tickwheel::Timer;
-use tickwheel_ttlstore::shared::Shared;
-use tickwheel_ttlstore::{metrics, server};
-use tokio::net::TcpListener;
+use tickwheel_ttlstore::{Config, Limits, run};
 use tokio::signal::unix::{SignalKind, signal};
-use tracing::{Level, info};
+
+/// A server for Redis' clients whose keys vanish on time.
+///
+/// Strings with a time to live, in memory. Try it: redis-cli -p 6380 set key value px 1500
+#[derive(Debug, Parser)]
+#[command(name = "ttlstore")]
+struct Options {
+    /// The address to listen on
+    #[arg(long, default_value = "127.0.0.1")]
+    bind: IpAddr,
+    /// The port to listen on; 0 for any that is free
+    #[arg(long, default_value_t = 6380)]
+    port: u16,
+    /// Tells the timer's figures at this port: to Prometheus under /metrics, to tickwheel-top under
+    /// /wheels
+    #[arg(long)]
+    stats_port: Option<u16>,
+    #[command(flatten)]
+    limits: Limits,
+}
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let options = Options::parse();
-    let level = if options.verbose { Level::DEBUG } else { Level::INFO };
-    let colours = std::io::stdout().is_terminal();
-    tracing_subscriber::fmt().with_max_level(level).with_target(false).with_ansi(colours).init();
-    let timer = Timer::builder().name("keys").max_pending(options.max_keys).start()?;
-    let waits = Timer::builder().name("waits").start()?;
-    let shared = Shared::new(timer.clone(), waits, options.bounds());
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(options.threads.into())
-        .enable_io()
-        .build()?;
-    runtime.block_on(serve(&options, &shared))?;
-    // Each connection ends where it waits: what it was told has happened.
-    drop(runtime);
-    end(&timer, &shared);
-    // The system takes the memory back as a whole: to free a million keys takes seconds.
-    std::process::exit(0)
-}
-
-async fn serve(options: &Options, shared: &Arc<Shared>) -> Result<(), Box<dyn Error>> {
-    // From here on, so that anybody who sees it listen may end it.
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    let listener = server::listen((options.bind, options.port).into())?;
-    info!("listening on {}", listener.local_addr()?);
-    tokio::spawn(server::run(listener, Arc::clone(shared)));
-    if let Some(port) = options.stats_port {
-        let listener = TcpListener::bind((options.bind, port)).await?;
-        info!("figures at http://{}/metrics", listener.local_addr()?);
-        tokio::spawn(metrics::run(listener, Arc::clone(shared)));
+    let Options { bind, port, stats_port, limits } = Options::parse();
+    let listener = TcpListener::bind((bind, port))?;
+    let stats = stats_port.map(|port| TcpListener::bind((bind, port))).transpose()?;
+    let mut lines = vec![format!("listening on {}", listener.local_addr()?)];
+    if let Some(stats) = &stats {
+        lines.push(format!("figures at http://{}/metrics", stats.local_addr()?));
     }
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
-    }
-    Ok(())
-}
-
-/// Says what is lost.
-fn end(timer: &Timer, shared: &Shared) {
-    timer.shutdown(); // From here on no key expires.
-    let (now, mut left) = (timer.now(), Vec::new());
-    shared.store.for_each(now, |_, deadline| {
-        left.extend(deadline.map(|deadline| deadline.instant.saturating_duration_since(now)));
-    });
-    let (keys, expired) = (shared.store.len(), shared.store.tally().expired());
-    info!("ending: {keys} keys are lost, {expired} have expired");
-    match (left.iter().min(), left.iter().max()) {
-        (Some(first), Some(last)) => {
-            let count = left.len();
-            info!(
-                "{count} of them were to expire, the first in {first:.1?}, the last in {last:.1?}"
-            );
+    let end = async {
+        // Before it says that it listens: who reads that may end it.
+        let mut terminate = signal(SignalKind::terminate()).expect("signals can be handled");
+        let mut interrupt = signal(SignalKind::interrupt()).expect("signals can be handled");
+        lines.iter().for_each(|line| println!("{line}"));
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
         }
-        _ => info!("none of them was to expire"),
-    }
-    info!("late by {}", timer.stats().lateness);
+    };
+    let timer = Timer::builder().name("keys").start()?;
+    let info = run(Config { listener, stats, limits }, &timer, end)?;
+    println!("ended, and the keys are lost\n{}", info.replace('\r', ""));
+    Ok(())
 }

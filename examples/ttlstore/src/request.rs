@@ -1,241 +1,158 @@
-//! Requests: an array of strings, or a line of words typed by hand.
+//! Requests: an array of strings, or a line of words as one types it.
 
-use crate::line;
-use std::fmt;
-use std::ops::Range;
-
-/// The longest line: a length, or an inline request.
-const MAX_LINE: usize = 64 * 1024;
-
-/// How large a request may be.
-#[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// Bytes, all told.
-    pub max_frame: usize,
-    /// Words.
-    pub max_args: usize,
-}
-
-/// What no client may send; the connection ends.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Malformed(pub String);
-
-impl fmt::Display for Malformed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ERR Protocol error: {}", self.0)
-    }
-}
-
-fn malformed<T>(text: impl Into<String>) -> Result<T, Malformed> {
-    Err(Malformed(text.into()))
-}
+use bytes::{Buf, BytesMut};
+use std::mem;
 
 /// The words of a request.
-#[derive(Clone, Copy, Debug)]
-pub struct Args<'a> {
-    input: &'a [u8],
-    words: &'a [Range<usize>],
+pub(crate) type Request = Vec<Vec<u8>>;
+
+/// What no client may send; the connection ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Malformed(pub(crate) &'static str);
+
+/// The longest line: a length, or a request that was typed.
+const MAX_LINE: usize = 64 * 1024;
+const MAX_WORDS: i64 = 64 * 1024;
+/// What a word counts for beside its bytes: its place, and what an allocator takes at least.
+const OVERHEAD: usize = size_of::<Vec<u8>>() + 32;
+
+/// Returns how many bytes a request takes.
+pub(crate) fn size(request: &Request) -> usize {
+    let empty = (request.capacity() - request.len()) * size_of::<Vec<u8>>();
+    OVERHEAD + empty + request.iter().map(|word| word.capacity() + OVERHEAD).sum::<usize>()
 }
 
-impl<'a> Args<'a> {
-    /// Returns how many words there are, the command's name included.
-    pub fn len(&self) -> usize {
-        self.words.len()
-    }
-
-    /// Returns whether the line was empty.
-    pub fn is_empty(&self) -> bool {
-        self.words.is_empty()
-    }
-
-    /// Returns a word, if there are so many.
-    pub fn get(&self, index: usize) -> Option<&'a [u8]> {
-        self.words.get(index).map(|word| &self.input[word.clone()])
-    }
-
-    /// Returns the words from this one on.
-    pub fn from(&self, index: usize) -> impl Iterator<Item = &'a [u8]> + use<'a> {
-        let input = self.input;
-        self.words.iter().skip(index).map(move |word| &input[word.clone()])
-    }
-
-    /// Returns a copy, for later.
-    pub fn to_request(&self) -> Request {
-        let end = self.words.last().map_or(0, |word| word.end);
-        Request { input: self.input[..end].into(), words: self.words.into() }
-    }
+/// Returns the number that a word is: exactly as it would be written.
+pub(crate) fn number(word: &[u8]) -> Option<i64> {
+    let text = std::str::from_utf8(word).ok()?;
+    text.parse().ok().filter(|number: &i64| number.to_string() == text)
 }
 
-/// A request that is kept.
+/// Reads requests that arrive in pieces. Each word is taken out as soon as it is complete, so
+/// nothing is read twice. (The crate `redis-protocol` 6.0 begins anew with each piece, and reads
+/// nested arrays by recursion: half a megabyte of them ends the process.)
 #[derive(Debug)]
-pub struct Request {
-    input: Box<[u8]>,
-    words: Box<[Range<usize>]>,
-}
-
-impl Request {
-    /// Returns its words.
-    pub fn args(&self) -> Args<'_> {
-        Args { input: &self.input, words: &self.words }
-    }
-
-    /// Returns how many bytes it takes.
-    pub fn size(&self) -> usize {
-        size_of::<Self>() + self.input.len() + size_of_val(&*self.words)
-    }
-}
-
-/// Reads requests that arrive in pieces. It remembers what it has seen of the present one, so that
-/// a large request in small pieces is not read over and over.
-#[derive(Debug)]
-pub struct Parser {
-    limits: Limits,
-    words: Vec<Range<usize>>,
-    /// What the words of a line are, without quotes and escapes, if the request is a line.
-    unquoted: Vec<u8>,
-    is_line: bool,
-    /// How many words are still to come, once that is known.
-    missing: Option<usize>,
-    /// The length of the word at `at`, once that is known.
-    length: Option<usize>,
-    /// How much of the request was read.
-    at: usize,
+pub(crate) struct Parser {
+    max_bytes: usize,
+    words: Request,
+    missing: usize,
+    bytes: usize,
 }
 
 impl Parser {
-    /// Creates a parser that has read nothing yet.
-    pub fn new(limits: Limits) -> Self {
-        let (words, unquoted) = (Vec::new(), Vec::new());
-        Parser { limits, words, unquoted, is_line: false, missing: None, length: None, at: 0 }
+    /// Creates a parser of requests that take at most `max_bytes`.
+    pub(crate) fn new(max_bytes: usize) -> Self {
+        Parser { max_bytes, words: Vec::new(), missing: 0, bytes: 0 }
     }
 
-    /// Reads on in `input`, which begins where the present request does. Returns how long that is,
-    /// once it is complete; its words are [`args`](Self::args).
-    ///
-    /// # Errors
-    /// [`Malformed`]; then there is no use in going on.
-    pub fn parse(&mut self, input: &[u8]) -> Result<Option<usize>, Malformed> {
-        if self.at == 0 {
-            self.words.clear();
-            self.is_line = false;
+    /// Returns how many bytes the request takes that is not complete yet.
+    pub(crate) fn held(&self) -> usize {
+        self.bytes
+    }
+
+    /// Takes the next request out of `input`, if it is complete; it may have no words.
+    pub(crate) fn next(&mut self, input: &mut BytesMut) -> Result<Option<Request>, Malformed> {
+        if self.missing == 0 {
+            let Some((line, end)) = line(input)? else { return Ok(None) };
+            let Some(digits) = line.strip_prefix(b"*") else {
+                let words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+                let request = words.map(<[u8]>::to_vec).collect();
+                input.advance(end);
+                return Ok(Some(request));
+            };
+            let words = number(digits).filter(|words| *words <= MAX_WORDS);
+            let words = words.ok_or(Malformed("invalid multibulk length"))?;
+            self.missing = usize::try_from(words).unwrap_or(0);
+            input.advance(end);
         }
-        let complete = match input.first() {
-            None => false,
-            Some(b'*') => self.array(input)?,
-            Some(_) => self.inline(input)?,
-        };
-        if !complete {
-            // Also what is still to come of it must fit.
-            if self.at + self.length.unwrap_or(0) > self.limits.max_frame {
-                return malformed("request too large");
-            }
+        while self.missing > 0 {
+            let Some(word) = self.word(input)? else { return Ok(None) };
+            self.words.push(word);
+            self.missing -= 1;
+        }
+        self.bytes = 0;
+        Ok(Some(mem::take(&mut self.words)))
+    }
+
+    /// Takes a word out of `input`, if it is complete.
+    fn word(&mut self, input: &mut BytesMut) -> Result<Option<Vec<u8>>, Malformed> {
+        let Some((line, start)) = line(input)? else { return Ok(None) };
+        let digits = line.strip_prefix(b"$").ok_or(Malformed("expected '$'"))?;
+        let length = number(digits).and_then(|length| usize::try_from(length).ok());
+        let length = length.ok_or(Malformed("invalid bulk length"))?;
+        if length.saturating_add(OVERHEAD) > self.max_bytes - self.bytes {
+            return Err(Malformed("the request is too large"));
+        }
+        if input.len() < start + length + 2 {
             return Ok(None);
         }
-        let length = self.at;
-        (self.missing, self.length, self.at) = (None, None, 0);
-        if length > self.limits.max_frame {
-            return malformed("request too large");
-        }
-        Ok(Some(length))
-    }
-
-    /// Returns the words of the request that was completed just now.
-    pub fn args<'a>(&'a self, input: &'a [u8]) -> Args<'a> {
-        Args { input: if self.is_line { &self.unquoted } else { input }, words: &self.words }
-    }
-
-    fn array(&mut self, input: &[u8]) -> Result<bool, Malformed> {
-        let mut missing = match self.missing {
-            Some(missing) => missing,
-            None => {
-                let Some(line) = self.line(input, "too big mbulk count string")? else {
-                    return Ok(false);
-                };
-                match number(&line[1..]) {
-                    // An empty request is none, and not answered.
-                    Some(i64::MIN..=0) => 0,
-                    Some(count) if count as usize <= self.limits.max_args => count as usize,
-                    _ => return malformed("invalid multibulk length"),
-                }
-            }
-        };
-        while missing > 0 {
-            self.missing = Some(missing);
-            if !self.word(input)? {
-                return Ok(false);
-            }
-            missing -= 1;
-        }
-        Ok(true)
-    }
-
-    fn word(&mut self, input: &[u8]) -> Result<bool, Malformed> {
-        let length = match self.length {
-            Some(length) => length,
-            None => {
-                let Some(line) = self.line(input, "too big bulk count string")? else {
-                    return Ok(false);
-                };
-                match line {
-                    [b'$', digits @ ..] => match number(digits) {
-                        Some(length @ 0..) if length as usize <= self.limits.max_frame => {
-                            length as usize
-                        }
-                        _ => return malformed("invalid bulk length"),
-                    },
-                    other => {
-                        let got = other.first().map_or(' ', |byte| char::from(*byte));
-                        return malformed(format!("expected '$', got '{got}'"));
-                    }
-                }
-            }
-        };
-        // With the end of the line, whatever that is: as Redis reads it.
-        if input.len() < self.at + length + 2 {
-            self.length = Some(length);
-            return Ok(false);
-        }
-        self.length = None;
-        self.words.push(self.at..self.at + length);
-        self.at += length + 2;
-        Ok(true)
-    }
-
-    fn inline(&mut self, input: &[u8]) -> Result<bool, Malformed> {
-        let Some(end) = find_newline(input) else {
-            return if input.len() > MAX_LINE {
-                malformed("too big inline request")
-            } else {
-                Ok(false)
-            };
-        };
-        self.is_line = true;
-        self.unquoted.clear();
-        if !line::split(&input[..end], &mut self.unquoted, &mut self.words) {
-            return malformed("unbalanced quotes in request");
-        }
-        self.at = end + 1;
-        Ok(true)
-    }
-
-    /// Returns the line at `at`, if all of it is there.
-    fn line<'a>(&mut self, input: &'a [u8], too_long: &str) -> Result<Option<&'a [u8]>, Malformed> {
-        let rest = &input[self.at..];
-        let Some(end) = find_newline(rest) else {
-            return if rest.len() > MAX_LINE { malformed(too_long) } else { Ok(None) };
-        };
-        self.at += end + 1;
-        Ok(Some(rest[..end].strip_suffix(b"\r").unwrap_or(&rest[..end])))
+        self.bytes += length + OVERHEAD;
+        let word = input[start..start + length].to_vec();
+        input.advance(start + length + 2);
+        Ok(Some(word))
     }
 }
 
-/// Returns where the line ends, unless it is longer than one may be.
-fn find_newline(input: &[u8]) -> Option<usize> {
-    input.iter().take(MAX_LINE).position(|byte| *byte == b'\n')
+/// Returns the first line, if it is complete, and where what follows it begins.
+fn line(input: &[u8]) -> Result<Option<(&[u8], usize)>, Malformed> {
+    match input.iter().take(MAX_LINE).position(|byte| *byte == b'\n') {
+        Some(end) => {
+            let line = &input[..end];
+            Ok(Some((line.strip_suffix(b"\r").unwrap_or(line), end + 1)))
+        }
+        None if input.len() >= MAX_LINE => Err(Malformed("too big inline request")),
+        None => Ok(None),
+    }
 }
 
-/// Parses an integer as Redis reads it: no plus sign, no leading zeros, no blanks.
-pub fn number(digits: &[u8]) -> Option<i64> {
-    let plain = matches!(digits, b"0" | [b'1'..=b'9', ..] | [b'-', b'1'..=b'9', ..]);
-    std::str::from_utf8(digits).ok().filter(|_| plain)?.parse().ok()
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quickcheck::quickcheck;
+
+    /// Reads what comes in these pieces.
+    fn read<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> (Vec<Request>, Option<Malformed>) {
+        let (mut parser, mut input) = (Parser::new(300), BytesMut::new());
+        let mut requests = Vec::new();
+        for piece in pieces {
+            input.extend_from_slice(piece);
+            loop {
+                match parser.next(&mut input) {
+                    Ok(Some(request)) => requests.push(request),
+                    Ok(None) => break,
+                    Err(malformed) => return (requests, Some(malformed)),
+                }
+            }
+        }
+        (requests, None)
+    }
+
+    quickcheck! {
+        fn pieces_do_not_matter(pairs: Vec<(String, String)>, garbage: Vec<u8>, size: u8) -> bool {
+            let mut sent = Vec::new();
+            for (one, other) in &pairs {
+                sent.extend(format!("*2\r\n${}\r\n{one}\r\n", one.len()).bytes());
+                sent.extend(format!("${}\r\n{other}\r\n", other.len()).bytes());
+            }
+            sent.extend(garbage);
+            read(sent.chunks(usize::from(size) + 1)) == read([&sent[..]].into_iter())
+        }
+    }
+
+    #[test]
+    fn requests_and_what_is_none() {
+        let cases: [(&str, &[&[&str]], &str); 5] = [
+            ("*2\r\n$3\r\nget\r\n$2\r\n\r\n\r\n", &[&["get", "\r\n"]], ""),
+            (" set  k\tv\r\n\n*0\n*-1\r\n", &[&["set", "k", "v"], &[], &[], &[]], ""),
+            ("*1\n$1\na\r\nb\n*1\r\n$1\r\n", &[&["a"], &["b"]], ""),
+            ("*1\r\n$-1\r\n", &[], "invalid bulk length"),
+            ("*1\r\n$01\r\n", &[], "invalid bulk length"),
+        ];
+        for (sent, requests, error) in cases {
+            let (read, malformed) = read([sent.as_bytes()].into_iter());
+            let words = |words: &&[&str]| words.iter().map(|it| it.as_bytes().to_vec()).collect();
+            assert_eq!(read, requests.iter().map(words).collect::<Vec<Request>>(), "{sent:?}");
+            assert_eq!(malformed.map_or("", |malformed| malformed.0), error, "{sent:?}");
+        }
+    }
 }

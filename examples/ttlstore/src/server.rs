@@ -1,62 +1,155 @@
-//! The server: takes connections, as many as there may be.
+//! The server: one thread serves all connections, while the timer's own lets keys expire.
 
-use crate::session;
-use crate::shared::Shared;
+use crate::peers::Peers;
+use crate::reply::Reply;
+use crate::store::{Expired, Store};
+use crate::{session, stats};
+use std::cell::Cell;
+use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
-use std::sync::Arc;
+use std::net::TcpListener;
+use std::rc::Rc;
+use std::thread;
 use std::time::Duration;
+use tickwheel::Timer;
 use tokio::io::AsyncWriteExt;
-use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tracing::{debug, warn};
+use tokio::sync::mpsc::{self, UnboundedReceiver};
+use tokio::task::{LocalSet, spawn_blocking, spawn_local};
 
-/// Connections that the system accepts before we do. Of those beyond, the system drops the first
-/// packet, and the client tries again after a second: a storm of them must not cost others that.
-const WAITING: u32 = 4096;
+/// The version of Redis whose replies clients may expect.
+pub(crate) const REDIS_VERSION: &str = "7.0.15";
+/// The one channel on which the server itself publishes.
+const EXPIRED: &[u8] = b"__keyevent@0__:expired";
 
-/// Listens at an address.
-///
-/// # Errors
-/// If somebody else does, or it is none of ours.
-pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
-    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-    socket.set_reuseaddr(true)?; // Also while connections of a former server still end.
-    socket.bind(address)?;
-    socket.listen(WAITING)
+/// What the server takes at most.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub struct Limits {
+    /// Connections; more are refused
+    #[arg(long, default_value_t = 10_000)]
+    pub max_clients: usize,
+    /// Bytes of a request; a connection with a larger one is closed
+    #[arg(long, default_value_t = 8 << 20)]
+    pub max_request: usize,
+    /// Bytes that all connections hold: requests, transactions, subscriptions, and what clients
+    /// have not read; when it is more, the connection that holds most is closed. A reply may have
+    /// an eighth of it
+    #[arg(long, default_value_t = 512 << 20)]
+    pub max_client_memory: usize,
+    /// Bytes of keys and values; commands that need more are refused
+    #[arg(long, default_value_t = 1 << 30)]
+    pub max_memory: usize,
 }
 
-/// Takes connections for ever, and hands on events to them.
-pub async fn run(listener: TcpListener, shared: Arc<Shared>) {
-    let events = Arc::clone(&shared.events);
-    tokio::spawn(async move { events.run().await });
+/// Where the server listens, and what it takes.
+#[derive(Debug)]
+pub struct Config {
+    /// For Redis' clients.
+    pub listener: TcpListener,
+    /// For Prometheus and tickwheel-top.
+    pub stats: Option<TcpListener>,
+    /// What it takes.
+    pub limits: Limits,
+}
+
+/// What all connections share.
+pub(crate) struct Server {
+    pub(crate) store: Store,
+    pub(crate) peers: Peers,
+    pub(crate) limits: Limits,
+    pub(crate) commands: Cell<u64>,
+    expired: Cell<u64>,
+}
+
+/// Serves until `end` completes. Keys expire by `timer`. Returns what INFO tells then.
+///
+/// # Errors
+/// There is no runtime to be had for it.
+pub fn run(config: Config, timer: &Timer, end: impl Future<Output = ()>) -> io::Result<String> {
+    let (sender, expired) = mpsc::unbounded_channel();
+    let server = Rc::new(Server {
+        store: Store::new(timer, sender),
+        peers: Peers::new(config.limits),
+        limits: config.limits,
+        commands: Cell::new(0),
+        expired: Cell::new(0),
+    });
+    if let Some(listener) = config.stats {
+        stats::start(listener, &server.store);
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    LocalSet::new().block_on(&runtime, async {
+        config.listener.set_nonblocking(true)?;
+        let listener = tokio::net::TcpListener::from_std(config.listener)?;
+        tokio::select! {
+            () = accept(listener, &server) => {}
+            () = herald(expired, &server) => {}
+            () = end => {}
+        }
+        io::Result::Ok(())
+    })?;
+    Ok(server.info())
+}
+
+async fn accept(listener: tokio::net::TcpListener, server: &Rc<Server>) {
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => admit(stream, &shared),
-            Err(error) => {
-                // No file descriptors, most likely: it passes when a connection ends.
-                warn!(%error, "can't take a connection");
-                if shared.waits.sleep(Duration::from_millis(100)).await.is_err() {
-                    return; // The timer has ended: so do we.
+            Ok((mut stream, _)) => match server.peers.join() {
+                Some(peer) => {
+                    // A reply is written as a whole: there is nothing to wait for.
+                    let _ = stream.set_nodelay(true);
+                    spawn_local(session::serve(Rc::clone(server), peer, stream));
                 }
+                None => {
+                    // It fits into what the system holds for the connection, or is not read.
+                    let _ = stream.write_all(b"-ERR max number of clients reached\r\n").await;
+                }
+            },
+            Err(error) => {
+                // Too many files are open. There will be fewer.
+                eprintln!("can't take a connection: {error}");
+                let _ = spawn_blocking(|| thread::sleep(Duration::from_millis(100))).await;
             }
         }
     }
 }
 
-fn admit(mut stream: TcpStream, shared: &Arc<Shared>) {
-    let addresses = stream.peer_addr().and_then(|peer| Ok((peer, stream.local_addr()?))).ok();
-    let Some(place) = shared.seats.admit(addresses, shared.timer.now()) else {
-        warn!(max = shared.bounds.max_clients, "a connection was refused: there are too many");
-        tokio::spawn(async move {
-            // Whether it comes to hear of that is the client's matter.
-            let _ = stream.write_all(b"-ERR max number of clients reached\r\n").await;
-        });
-        return;
-    };
-    let shared = Arc::clone(shared);
-    tokio::spawn(async move {
-        if let Err(error) = session::serve(stream, &shared, &place).await {
-            debug!(client = place.seat.id, %error, "a connection broke");
-        }
-    });
+/// Tells those who listen which keys have expired. The alarms do not: so the timer's thread does
+/// the same for a thousand listeners as for none.
+async fn herald(mut expired: UnboundedReceiver<Expired>, server: &Server) {
+    while let Some(gone) = expired.recv().await {
+        server.expired.set(server.expired.get() + 1);
+        server.peers.publish(EXPIRED, &gone.key);
+        server.store.told(gone);
+    }
+}
+
+impl Server {
+    /// Returns a reply that goes on after `bytes`.
+    pub(crate) fn reply(&self, bytes: Vec<u8>, resp3: bool) -> Reply {
+        Reply::new(bytes, resp3, self.limits.max_client_memory / 8)
+    }
+
+    /// Returns what INFO tells.
+    pub(crate) fn info(&self) -> String {
+        let lateness = self.store.timer.stats().lateness;
+        let late = |share| lateness.quantile(share).unwrap_or_default().as_micros();
+        format!(
+            "# Server\r\nredis_version:{REDIS_VERSION}\r\nserver_name:ttlstore\r\n\
+             # Clients\r\nconnected_clients:{}\r\nevicted_clients:{}\r\n\
+             # Memory\r\nused_memory:{}\r\nused_memory_clients:{}\r\n\
+             # Stats\r\ntotal_commands_processed:{}\r\nexpired_keys:{}\r\n\
+             # Latencystats\r\nexpire_lag_percentiles_usec:p50={},p99={},p99.9={}\r\n\
+             # Keyspace\r\ndb0:keys={}\r\n",
+            self.peers.len(),
+            self.peers.cut.get(),
+            self.store.bytes(),
+            self.peers.held.get(),
+            self.commands.get(),
+            self.expired.get(),
+            late(0.5),
+            late(0.99),
+            late(0.999),
+            self.store.keys.len(),
+        )
+    }
 }

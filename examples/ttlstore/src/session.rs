@@ -1,152 +1,120 @@
-//! A connection: requests in, replies and messages out.
+//! A connection: reads requests, has them run, and writes what they and others say.
 
-use crate::client::Client;
 use crate::command;
-use crate::request::Parser;
-use crate::seat::Place;
-use crate::shared::Shared;
-use bytes::{Buf, BytesMut};
+use crate::peers::Peer;
+use crate::request::{Malformed, Parser, Request, size};
+use crate::server::Server;
+use bytes::BytesMut;
 use std::io;
-use std::time::Duration;
+use std::rc::Rc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tracing::debug;
 
-/// How much is read at a time.
-const READ: usize = 16 * 1024;
-/// Replies are written as soon as they are so many bytes, also before the requests are used up.
-const WRITE: usize = 64 * 1024;
-/// How long a client whose connection we end has to read the last reply.
-const FAREWELL: Duration = Duration::from_secs(2);
+/// Room for what is read next.
+const PIECE: usize = 4 * 1024;
+/// More than this is written before the next request is run, and not kept for later ones.
+const FLUSH: usize = 64 * 1024;
 
-/// Serves a connection until either side ends it.
-///
-/// # Errors
-/// If the connection breaks, or is cut.
-pub async fn serve(mut stream: TcpStream, shared: &Shared, place: &Place) -> io::Result<()> {
-    stream.set_nodelay(true)?;
-    debug!(client = place.seat.id, "connected");
-    let mut session = Session {
-        client: Client::new(place.seat.clone(), shared.bounds.max_reply),
-        parser: Parser::new(shared.bounds.request),
-        input: BytesMut::new(),
-        shared,
-        place,
-    };
-    let ended = session.run(&mut stream).await;
-    session.client.transaction.unwatch(&shared.store);
-    debug!(client = place.seat.id, "disconnected");
-    ended?;
-    if session.client.closing {
-        // Whatever the client sends must be read: else the system drops what it was told.
-        drop(session);
-        stream.shutdown().await?;
-        let (mut reader, mut nowhere) = (stream, tokio::io::sink());
-        let rest = tokio::io::copy(&mut reader, &mut nowhere);
-        // Whether it reads is the client's matter.
-        let _ = shared.waits.timeout(FAREWELL, rest).await;
-    }
-    Ok(())
-}
-
-struct Session<'a> {
-    client: Client,
-    parser: Parser,
+/// A connection, as its commands see it.
+pub(crate) struct Session {
+    pub(crate) server: Rc<Server>,
+    pub(crate) peer: Rc<Peer>,
+    pub(crate) transaction: Option<Transaction>,
+    /// It ends after the reply.
+    pub(crate) is_closing: bool,
     input: BytesMut,
-    shared: &'a Shared,
-    place: &'a Place,
+    parser: Parser,
 }
 
-impl Session<'_> {
-    async fn run(&mut self, stream: &mut TcpStream) -> io::Result<()> {
-        while !self.client.closing {
-            self.input.reserve(READ);
+/// What MULTI has queued.
+#[derive(Default)]
+pub(crate) struct Transaction {
+    pub(crate) queue: Vec<Request>,
+    /// A command was refused, and so EXEC will be.
+    pub(crate) has_failed: bool,
+    bytes: usize,
+}
+
+impl Transaction {
+    pub(crate) fn push(&mut self, request: Request) {
+        self.bytes += size(&request);
+        self.queue.push(request);
+    }
+}
+
+/// Serves a connection until it ends, or is cut off.
+pub(crate) async fn serve(server: Rc<Server>, peer: Rc<Peer>, stream: TcpStream) {
+    let session = Session {
+        server: Rc::clone(&server),
+        peer: Rc::clone(&peer),
+        transaction: None,
+        is_closing: false,
+        input: BytesMut::new(),
+        parser: Parser::new(server.limits.max_request),
+    };
+    tokio::select! {
+        () = peer.cut.notified() => {}
+        // What went wrong is the client's affair.
+        _ = session.run(stream) => {}
+    }
+    server.peers.leave(&peer);
+}
+
+impl Session {
+    /// Returns whether only few commands make sense: in RESP2, messages could be taken for replies.
+    pub(crate) fn listens_only(&self) -> bool {
+        self.peer.subscriptions() > 0 && !self.peer.resp3.get()
+    }
+
+    async fn run(mut self, mut stream: TcpStream) -> io::Result<()> {
+        while !self.is_closing {
+            self.input.reserve(PIECE);
+            self.count(0);
             tokio::select! {
-                () = self.place.seat.is_cut() => return Err(io::ErrorKind::TimedOut.into()),
-                read = stream.read_buf(&mut self.input) => {
-                    if read? == 0 {
-                        break;
-                    }
-                    self.answer(stream).await?;
-                }
-                expired = self.client.expired() => {
-                    self.client.tell(expired);
-                    self.write(stream).await?;
-                }
+                read = stream.read_buf(&mut self.input) => if read? == 0 { return Ok(()) },
+                () = self.peer.wake.notified() => {}
             }
-        }
-        Ok(())
-    }
-
-    /// Runs all requests that are complete.
-    async fn answer(&mut self, stream: &mut TcpStream) -> io::Result<()> {
-        let mut now = self.shared.now();
-        let mut used = 0;
-        while !self.client.closing {
-            let request = &self.input[used..];
-            match self.parser.parse(request) {
-                Ok(None) => break,
-                Ok(Some(length)) => {
-                    command::run(self.shared, &mut self.client, self.parser.args(request), now);
-                    used += length;
-                }
-                Err(malformed) => {
-                    debug!(client = self.place.seat.id, "{malformed}");
-                    self.client.reply.error(&malformed.to_string());
-                    self.client.closing = true;
-                }
-            }
-            if self.client.reply.bytes().len() >= WRITE {
-                self.write(stream).await?;
-                now = self.shared.now();
-            }
-        }
-        if used == self.input.len() && used > WRITE {
-            self.input = BytesMut::new(); // After a large request, which need not keep its memory.
-        } else {
-            self.input.advance(used);
-        }
-        self.client.show(now.instant);
-        self.write(stream).await
-    }
-
-    /// Writes the replies. Waits for a client that is slow to read, but not for one that takes
-    /// nothing.
-    async fn write(&mut self, stream: &TcpStream) -> io::Result<()> {
-        self.hold();
-        if self.client.reply.is_overflown() {
-            self.place.cut_off("a reply is larger than one may be");
-            return Err(io::ErrorKind::OutOfMemory.into());
-        }
-        let mut rest = self.client.reply.bytes();
-        while !rest.is_empty() {
-            match stream.try_write(rest) {
-                Ok(written) => rest = &rest[written..],
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    let writable = stream.writable();
-                    let patience =
-                        self.shared.waits.timeout(self.shared.bounds.max_stall, writable);
-                    tokio::select! {
-                        biased;
-                        () = self.place.seat.is_cut() => return Err(io::ErrorKind::TimedOut.into()),
-                        writable = patience => match writable {
-                            Ok(writable) => writable?,
-                            Err(_) => {
-                                self.place.cut_off("it does not read its replies");
-                                return Err(io::ErrorKind::TimedOut.into());
-                            }
-                        }
+            while !self.is_closing {
+                match self.parser.next(&mut self.input) {
+                    Ok(Some(request)) => command::run(&mut self, request),
+                    Ok(None) => break,
+                    Err(Malformed(what)) => {
+                        let error = format!("-ERR Protocol error: {what}\r\n");
+                        self.peer.out.borrow_mut().extend(error.into_bytes());
+                        self.is_closing = true;
                     }
                 }
-                Err(error) => return Err(error),
+                if self.peer.out.borrow().len() > FLUSH {
+                    self.write(&mut stream).await?;
+                }
+            }
+            self.write(&mut stream).await?;
+            if self.input.is_empty() && self.input.capacity() > FLUSH {
+                self.input = BytesMut::new();
             }
         }
-        self.client.reply.clear();
-        self.hold();
-        Ok(())
+        stream.shutdown().await
     }
 
-    fn hold(&self) {
-        self.place.hold(self.input.capacity() + self.client.held());
+    /// Writes all that there is to write. While the client does not read, nothing else is read
+    /// from it.
+    async fn write(&self, stream: &mut TcpStream) -> io::Result<()> {
+        loop {
+            let out = self.peer.out.take();
+            if out.is_empty() {
+                return Ok(());
+            }
+            self.count(out.capacity());
+            stream.write_all(&out).await?;
+        }
+    }
+
+    /// Counts what the connection holds: of it, `out` is being written.
+    fn count(&self, out: usize) {
+        let queue = self.transaction.as_ref().map_or(0, |transaction| {
+            transaction.bytes + transaction.queue.capacity() * size_of::<Request>()
+        });
+        self.peer.inside.set(out + self.input.capacity() + self.parser.held() + queue);
+        self.server.peers.count(&self.peer);
     }
 }

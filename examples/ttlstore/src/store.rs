@@ -1,161 +1,147 @@
-//! The keys: all of them lie in a keyed timer, with their values and deadlines.
+//! The keys: a keyed timer, and no other table.
 
-use crate::deadline::Deadline;
-use crate::events::Events;
-use crate::slot::{Found, Slot};
-use crate::tally::Tally;
-use foldhash::quality::RandomState;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Instant;
-use tickwheel::Timer;
-use tickwheel::keyed::{Entry, KeyedTimer};
-use tickwheel_prometheus::Metrics;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use tickwheel::keyed::{Entry, KeyedTimer, OccupiedEntry};
+use tickwheel::{Timer, TimerEntry};
+use tokio::sync::mpsc::UnboundedSender;
 
 pub(crate) type Key = Box<[u8]>;
+pub(crate) type Value = Box<[u8]>;
 
-/// What a key has.
-#[derive(Debug)]
-pub struct Value {
-    /// What GET tells.
-    pub bytes: Box<[u8]>,
-    /// When it expires, if ever: what the timer was told, and the same by the wall clock.
-    pub deadline: Option<Deadline>,
-}
+/// What is said when there is no room for a key.
+pub(crate) const NO_MEMORY: &str = "OOM command not allowed when used memory > 'maxmemory'.";
+
+/// What a key without a deadline is told to wait.
+pub(crate) const FOREVER: Duration = Duration::MAX;
+
+/// Bytes that a key takes beside its own and its value's: its place in the keyed timer, and what
+/// the allocator adds to two small pieces. Measured with a million keys, and rounded up.
+const OVERHEAD: usize = 144;
 
 /// Keys with values, which vanish on time.
 ///
-/// The keyed timer is the only table. To it, a key without a deadline is one whose deadline never
-/// comes. Code that uses a key has its entry, and with that the lock of its shard: so its value and
-/// its deadline change as one, and not while it expires. A key whose time is up, but whose alarm
-/// has not come yet, expires when somebody looks at it.
-#[derive(Debug)]
-pub struct Store {
-    keys: KeyedTimer<Key, Value, RandomState>,
+/// A key is the key of a timer, its value is the timer's task. So the value and the deadline change
+/// as one, and never while the key expires: whoever has a key's [`Entry`] holds the lock under
+/// which the alarm takes it.
+pub(crate) struct Store {
+    pub(crate) timer: Timer,
+    pub(crate) keys: KeyedTimer<Key, Value>,
     tally: Arc<Tally>,
-    /// A place among the keys that moves on and round, for those who want some keys, not all.
-    hand: AtomicU64,
+}
+
+/// A key that has expired, and the bytes that it counts for until it is [told](Store::told).
+pub(crate) struct Expired {
+    pub(crate) key: Key,
+    bytes: usize,
+}
+
+/// What the alarms share with the store, which they must not own.
+struct Tally {
+    bytes: AtomicUsize,
+    expired: UnboundedSender<Expired>,
 }
 
 impl Store {
-    /// Creates a store without keys. Deadlines are `timer`'s; what expires is told to `events`.
-    pub fn new(timer: &Timer, events: Arc<Events>) -> Self {
-        let tally = Arc::new(Tally::new(events));
+    /// Creates a store without keys. Each that expires is sent to `expired`.
+    pub(crate) fn new(timer: &Timer, expired: UnboundedSender<Expired>) -> Self {
+        let tally = Arc::new(Tally { bytes: AtomicUsize::new(0), expired });
         let alarmed = Arc::clone(&tally);
-        let alarm = move |key: Key, value: Value| alarmed.expire(&key, &value);
-        let keys = KeyedTimer::with_hasher(timer, RandomState::default(), alarm);
-        Store { keys, tally, hand: AtomicU64::new(0) }
+        let keys = KeyedTimer::new(timer, move |key, value: Value| alarmed.expire(key, &value));
+        Store { timer: timer.clone(), keys, tally }
     }
 
-    /// Returns the key, locked, if it is there. If its time was up it is gone.
-    pub fn find<'a>(&'a self, key: &'a [u8], now: Instant) -> Option<Found<'a>> {
-        let found = Found::new(self.keys.find_entry(key)?, key, &self.tally);
-        if found.value().is_due(now) {
-            found.expire();
+    /// Returns the key's entry, if it is there. A key whose time is up expires now, if its alarm
+    /// has not come yet: it is never served late.
+    pub(crate) fn find(&self, key: &[u8]) -> Option<OccupiedEntry<'_, Key, Value>> {
+        let entry = self.keys.find_entry(key)?;
+        if entry.deadline().is_some_and(|deadline| deadline <= self.timer.now()) {
+            self.tally.expire(key.into(), &entry.cancel());
             return None;
         }
-        Some(found)
+        Some(entry)
     }
 
-    /// Returns the key, locked, whether it is there or not. If its time was up it is gone.
-    pub fn slot<'a>(&'a self, key: &'a [u8], now: Instant) -> Slot<'a> {
-        loop {
-            // Most keys that are set are there, and then need no copy.
-            let entry = match self.keys.find_entry(key) {
-                Some(entry) => Entry::Occupied(entry),
-                None => self.keys.entry(Key::from(key)),
-            };
-            match entry {
-                Entry::Occupied(entry) if entry.get().is_due(now) => {
-                    Found::new(entry, key, &self.tally).expire();
-                }
-                entry => return Slot::new(entry, key, &self.tally),
+    /// Returns the key's entry, whether it is there or not.
+    pub(crate) fn entry(&self, key: Key) -> Entry<'_, Key, Value> {
+        self.find(&key);
+        self.keys.entry(key)
+    }
+
+    /// Gives the key a value that lives for `ttl`, or as long as the former one if that is `None`.
+    pub(crate) fn put(
+        &self,
+        entry: Entry<'_, Key, Value>,
+        value: Value,
+        ttl: Option<Duration>,
+    ) -> Result<(), &'static str> {
+        match entry {
+            Entry::Occupied(mut entry) => {
+                self.tally.bytes.fetch_add(value.len(), Ordering::Relaxed);
+                let former = entry.replace(value);
+                self.tally.bytes.fetch_sub(former.len(), Ordering::Relaxed);
+                ttl.into_iter().for_each(|ttl| entry.reschedule(ttl));
+            }
+            Entry::Vacant(entry) => {
+                // Counted before, because it may expire at once.
+                let bytes = size(entry.key(), &value);
+                self.tally.bytes.fetch_add(bytes, Ordering::Relaxed);
+                entry.schedule(TimerEntry::after(ttl.unwrap_or(FOREVER), value)).map_err(|_| {
+                    self.tally.bytes.fetch_sub(bytes, Ordering::Relaxed);
+                    NO_MEMORY
+                })?;
             }
         }
+        Ok(())
     }
 
-    /// Sets `touched` as soon as the key changes, is set, or is gone.
-    pub fn watch(&self, key: &[u8], touched: &Arc<AtomicBool>, now: Instant) {
-        // Under the lock of its shard: a change comes before this, or sets it.
-        let _slot = self.slot(key, now);
-        self.tally.watches.watch(key, touched);
+    /// Removes the key, which does not expire then. Returns whether it was there.
+    pub(crate) fn remove(&self, key: &[u8]) -> bool {
+        let value = self.find(key).map(OccupiedEntry::cancel);
+        value.map(|value| self.tally.subtract(size(key, &value))).is_some()
     }
 
-    /// Takes back a [`watch`](Self::watch).
-    pub fn unwatch(&self, key: &[u8], touched: &Arc<AtomicBool>) {
-        self.tally.watches.unwatch(key, touched);
-    }
-
-    /// Returns how many keys there are.
-    pub fn len(&self) -> usize {
-        self.keys.len()
-    }
-
-    /// Returns whether there is no key.
-    pub fn is_empty(&self) -> bool {
-        self.keys.is_empty()
-    }
-
-    /// Shows the keys.
-    pub fn register(&self, metrics: &Metrics) {
-        metrics.keyed_timer("keys", &self.keys);
-    }
-
-    /// Returns what is counted of the keys.
-    pub fn tally(&self) -> &Tally {
-        &self.tally
-    }
-
-    /// Removes all keys, a few at a time.
-    pub fn flush(&self) {
+    /// Removes all keys.
+    pub(crate) fn clear(&self) {
         for (key, value) in self.keys.cancel_all() {
-            self.tally.remove(&key, &value);
+            self.tally.subtract(size(&key, &value));
         }
     }
 
-    /// Calls `visit` with each key and its deadline, in no order. It must not use the store.
-    pub fn for_each(&self, now: Instant, mut visit: impl FnMut(&[u8], Option<Deadline>)) {
-        let mut place = Some(0);
-        while let Some(from) = place {
-            place = self.visit_from(from, now, &mut visit);
-        }
-    }
-
-    /// Calls `visit` with up to 1024 keys from a place on, and returns the place after them: see
-    /// [`KeyedTimer::visit_from`].
-    pub fn visit_from(
-        &self,
-        place: u64,
-        now: Instant,
-        mut visit: impl FnMut(&[u8], Option<Deadline>),
-    ) -> Option<u64> {
-        self.keys.visit_from(place, |key, value, _| {
-            if !value.is_due(now) {
-                visit(key, value.deadline);
+    /// Calls `visit` with up to 1024 keys from a place on, and returns the place after them.
+    pub(crate) fn visit_from(&self, place: u64, mut visit: impl FnMut(&[u8])) -> Option<u64> {
+        let now = self.timer.now();
+        self.keys.visit_from(place, |key, _, deadline| {
+            if deadline.is_none_or(|deadline| deadline > now) {
+                visit(key);
             }
         })
     }
 
-    /// Calls `visit` with up to 1024 keys: at each call with those after the former ones, and after
-    /// the last with the first again.
-    pub fn visit_some(&self, now: Instant, visit: impl FnMut(&[u8], Option<Deadline>)) {
-        let place = self.hand.load(Ordering::Relaxed);
-        let next = self.visit_from(place, now, visit);
-        self.hand.store(next.unwrap_or(0), Ordering::Relaxed);
+    /// Notes that those who listen were told of a key, so that it takes no memory any more.
+    pub(crate) fn told(&self, expired: Expired) {
+        self.tally.subtract(expired.bytes);
+    }
+
+    /// Returns how many bytes the keys take, and those that have expired and are not told of yet.
+    pub(crate) fn bytes(&self) -> usize {
+        self.tally.bytes.load(Ordering::Relaxed)
     }
 }
 
-impl Value {
-    pub(crate) fn is_due(&self, now: Instant) -> bool {
-        self.deadline.is_some_and(|deadline| deadline.is_due(now))
+impl Tally {
+    fn expire(&self, key: Key, value: &[u8]) {
+        let bytes = size(&key, value);
+        // Nobody receives any more when the server ends.
+        let _ = self.expired.send(Expired { key, bytes });
     }
 
-    /// Writes the bytes in place, if the length is the same.
-    pub(crate) fn put(&mut self, bytes: &[u8]) {
-        if self.bytes.len() == bytes.len() {
-            self.bytes.copy_from_slice(bytes);
-        } else {
-            self.bytes = bytes.into();
-        }
+    fn subtract(&self, bytes: usize) {
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
+}
+
+fn size(key: &[u8], value: &[u8]) -> usize {
+    key.len() + value.len() + OVERHEAD
 }

@@ -117,6 +117,9 @@ impl State {
 
     /// Begins a new generation of those who have joined. Returns the others, which are out.
     pub(super) fn begin_generation(&mut self) -> Vec<StrBytes> {
+        if self.phase != Phase::PreparingRebalance {
+            return Vec::new(); // It was a group of the same name that was to be rebalanced.
+        }
         let has_gone = |member: &Member| {
             let joining = member.joining.as_ref();
             joining.is_none_or(oneshot::Sender::is_closed)

@@ -24,19 +24,17 @@ fn waiting(joins: usize, sessions: usize) -> Waiting {
     Waiting { joins, sessions, ..Waiting::default() }
 }
 
-fn group(name: &str) -> GroupId {
-    GroupId(text(name))
+fn readers() -> GroupId {
+    GroupId(text("readers"))
 }
 
 fn join_request(name: &str, member: &StrBytes, metadata: Vec<u8>) -> JoinGroupRequest {
     with!(JoinGroupRequest {
-        group_id: group(name),
+        group_id: GroupId(text(name)),
         member_id: member.clone(),
         session_timeout_ms: SESSION_MS,
         rebalance_timeout_ms: REBALANCE_MS,
-        protocols: vec![with!(join_group_request::JoinGroupRequestProtocol {
-            metadata: metadata.into()
-        })],
+        protocols: vec![with!(JoinGroupRequestProtocol { metadata: metadata.into() })],
     })
 }
 
@@ -64,39 +62,30 @@ impl<'a> Member<'a> {
     fn sync(&self, members: &[&Member<'_>]) -> Asked {
         let assigned = members.iter().map(|Member { id, .. }| {
             let assignment = Bytes::copy_from_slice(id.as_bytes());
-            with!(sync_group_request::SyncGroupRequestAssignment {
-                member_id: id.clone(),
-                assignment: assignment
-            })
+            with!(SyncGroupRequestAssignment { member_id: id.clone(), assignment: assignment })
         });
         let assignments = assigned.collect();
-        let body = with!(SyncGroupRequest { group_id: group("readers"), assignments: assignments });
+        let body = with!(SyncGroupRequest { group_id: readers(), assignments: assignments });
         let body = body.with_member_id(self.id.clone()).with_generation_id(self.generation);
         self.world.ask(2, body)
     }
 
     fn heartbeat(&self) -> i16 {
-        let body =
-            with!(HeartbeatRequest { group_id: group("readers"), member_id: self.id.clone() });
+        let body = with!(HeartbeatRequest { group_id: readers(), member_id: self.id.clone() });
         let asked = self.world.ask(2, body.with_generation_id(self.generation));
         answered!(Heartbeat, asked.answer()).error_code
     }
 
     fn leave(&self) -> i16 {
-        let body =
-            with!(LeaveGroupRequest { group_id: group("readers"), member_id: self.id.clone() });
+        let body = with!(LeaveGroupRequest { group_id: readers(), member_id: self.id.clone() });
         answered!(LeaveGroup, self.world.ask(2, body).answer()).error_code
     }
 
     fn commit(&self, offset: i64) -> i16 {
-        let partitions = vec![with!(offset_commit_request::OffsetCommitRequestPartition {
-            committed_offset: offset
-        })];
-        let topics = vec![with!(offset_commit_request::OffsetCommitRequestTopic {
-            name: name("orders"),
-            partitions: partitions
-        })];
-        let body = with!(OffsetCommitRequest { group_id: group("readers"), topics: topics });
+        let partitions = vec![with!(OffsetCommitRequestPartition { committed_offset: offset })];
+        let topic = OffsetCommitRequestTopic::default().with_name(name("orders"));
+        let topics = vec![topic.with_partitions(partitions)];
+        let body = with!(OffsetCommitRequest { group_id: readers(), topics: topics });
         let body = body.with_member_id(self.id.clone());
         let asked = self.world.ask(4, body.with_generation_id_or_member_epoch(self.generation));
         answered!(OffsetCommit, asked.answer()).topics[0].partitions[0].error_code
@@ -104,7 +93,7 @@ impl<'a> Member<'a> {
 }
 
 fn committed(world: &World) -> Vec<i64> {
-    let body = with!(OffsetFetchRequest { group_id: group("readers"), topics: None });
+    let body = with!(OffsetFetchRequest { group_id: readers(), topics: None });
     let answer = answered!(OffsetFetch, world.ask(5, body).answer());
     let partitions = answer.topics.iter().flat_map(|topic| &topic.partitions);
     partitions.map(|partition| partition.committed_offset).collect()
@@ -199,12 +188,16 @@ fn a_member_that_leaves_is_gone_at_once() {
 #[test]
 fn whoever_waits_for_the_others_does_not_expire_but_whoever_has_gone_meanwhile_is_out() {
     let world = World::new();
-    let [first, second] = two(&world);
+    let [mut first, second] = two(&world);
     drop(second.join());
     assert_eq!((joined(first.join()).generation_id, second.heartbeat()), (2, UNKNOWN_MEMBER));
+    first.generation = 2;
     let third = Member::new(&world).join();
+    world.advance(SESSION / 2);
+    assert_eq!(first.heartbeat(), REBALANCING);
+    world.advance(SESSION / 2); // The third's time would be up.
     assert_eq!(world.broker.waiting(), waiting(1, 2));
-    world.advance(SESSION); // Of both.
+    world.advance(SESSION / 2);
     assert_eq!((joined(third).generation_id, first.heartbeat()), (3, UNKNOWN_MEMBER));
 }
 
@@ -265,4 +258,25 @@ fn a_group_without_members_is_forgotten_for_a_new_one() {
     assert_eq!(joined(join(200)).error_code, COORDINATOR_NOT_AVAILABLE);
     world.advance(FIRST);
     asked.into_iter().chain([last]).for_each(|asked| assert_eq!(joined(asked).error_code, 0));
+}
+
+/// The delayed join of the one before came to the one after, and found that nobody had joined.
+#[test]
+fn a_group_is_left_alone_by_a_forgotten_one_of_the_same_name() {
+    let world = World::new();
+    let join = |name: &str, session: Duration| {
+        let request = join_request(name, &StrBytes::new(), Vec::new());
+        world.ask(3, request.with_session_timeout_ms(session.as_millis() as i32))
+    };
+    let (brief, step) = (FIRST / 5, FIRST / 5);
+    drop(join("readers", brief));
+    world.advance(step); // Its only member has gone, and its first rebalance waits.
+    let _others: Vec<Asked> = (0..199).map(|n| join(&format!("g{n}"), SESSION)).collect();
+    drop(join("last", brief)); // Readers are forgotten.
+    world.advance(step);
+    let reader = join("readers", SESSION); // And the last one for these.
+    world.advance(FIRST);
+    assert_eq!(joined(reader).error_code, 0);
+    world.advance(FIRST);
+    assert_eq!(world.broker.waiting(), waiting(0, 200));
 }

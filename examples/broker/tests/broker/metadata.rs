@@ -42,12 +42,8 @@ fn a_log_begins_and_ends_where_list_offsets_says() {
     (0..3).for_each(|_| assert_eq!(world.append("orders", batch(b"x")).0, 0));
     world.produce("orders", 1, batch(b"the follower lacks it")).produced();
     let offset_at = |time| {
-        let partitions =
-            vec![with!(list_offsets_request::ListOffsetsPartition { timestamp: time })];
-        let topic = with!(list_offsets_request::ListOffsetsTopic {
-            name: name("orders"),
-            partitions: partitions
-        });
+        let partitions = vec![with!(ListOffsetsPartition { timestamp: time })];
+        let topic = with!(ListOffsetsTopic { name: name("orders"), partitions: partitions });
         let asked = world.ask(5, with!(ListOffsetsRequest { topics: vec![topic] }));
         answered!(ListOffsets, asked.answer()).topics[0].partitions[0].offset
     };

@@ -21,25 +21,17 @@ pub(crate) fn encoded(key: ApiKey, version: i16, body: &RequestKind) -> BytesMut
 
 /// A request of each kind, with something in each array, and the versions that are spoken.
 fn requests() -> Vec<(ApiKey, RangeInclusive<i16>, RequestKind)> {
-    let list = with!(list_offsets_request::ListOffsetsTopic {
-        partitions: vec![list_offsets_request::ListOffsetsPartition::default(); 2]
-    });
-    let commit = offset_commit_request::OffsetCommitRequestPartition::default();
-    let commit =
-        with!(offset_commit_request::OffsetCommitRequestTopic { partitions: vec![commit; 2] });
-    let committed =
-        with!(offset_fetch_request::OffsetFetchRequestTopic { partition_indexes: vec![1, 2] });
-    let forgotten = vec![with!(fetch_request::ForgottenTopic { partitions: vec![1] })];
+    let list = with!(ListOffsetsTopic { partitions: vec![ListOffsetsPartition::default(); 2] });
+    let commit = OffsetCommitRequestPartition::default();
+    let commit = with!(OffsetCommitRequestTopic { partitions: vec![commit; 2] });
+    let committed = with!(OffsetFetchRequestTopic { partition_indexes: vec![1, 2] });
+    let forgotten = vec![with!(ForgottenTopic { partitions: vec![1] })];
     let list = with!(ListOffsetsRequest { topics: vec![list] }).into();
     let commit = with!(OffsetCommitRequest { topics: vec![commit] }).into();
     let committed = with!(OffsetFetchRequest { topics: Some(vec![committed]) }).into();
-    let protocol = with!(join_group_request::JoinGroupRequestProtocol {
-        metadata: Bytes::from_static(b"topics")
-    });
+    let protocol = with!(JoinGroupRequestProtocol { metadata: Bytes::from_static(b"topics") });
     let join = with!(JoinGroupRequest { protocols: vec![protocol; 2] }).into();
-    let assigned = with!(sync_group_request::SyncGroupRequestAssignment {
-        assignment: Bytes::from_static(b"x")
-    });
+    let assigned = with!(SyncGroupRequestAssignment { assignment: Bytes::from_static(b"x") });
     let sync = with!(SyncGroupRequest { assignments: vec![assigned; 2] }).into();
     let fetch = fetch("orders", 0, 1);
     let newer_fetch = fetch.clone().with_forgotten_topics_data(forgotten).into();
@@ -102,11 +94,7 @@ fn a_count_is_not_believed_wherever_it_stands() {
 #[test]
 fn a_request_has_not_too_many_elements() {
     let with_topics = |count| {
-        let topics = vec![
-            metadata_request::MetadataRequestTopic::default()
-                .with_name(Some(name("t")));
-            count
-        ];
+        let topics = vec![MetadataRequestTopic::default().with_name(Some(name("t"))); count];
         let body = MetadataRequest::default().with_topics(Some(topics)).into();
         decode(encoded(ApiKey::Metadata, 7, &body).freeze())
     };

@@ -2,7 +2,11 @@
 
 use bytes::{Bytes, BytesMut};
 use clap::Parser;
-pub(crate) use kafka_protocol::messages::*;
+pub(crate) use kafka_protocol::messages::{
+    fetch_request::*, join_group_request::*, list_offsets_request::*, metadata_request::*,
+    offset_commit_request::*, offset_fetch_request::*, produce_request::*, sync_group_request::*,
+    *,
+};
 use kafka_protocol::protocol::StrBytes;
 use kafka_protocol::records::{
     Compression, Record, RecordBatchEncoder, RecordEncodeOptions, TimestampType,
@@ -140,29 +144,22 @@ macro_rules! with {
 pub(crate) use with;
 
 pub(crate) fn metadata(topic: &str) -> MetadataRequest {
-    let topic = with!(metadata_request::MetadataRequestTopic { name: Some(name(topic)) });
+    let topic = with!(MetadataRequestTopic { name: Some(name(topic)) });
     with!(MetadataRequest { topics: Some(vec![topic]) })
 }
 
 pub(crate) fn fetch(topic: &str, fetch_offset: i64, min_bytes: i32) -> FetchRequest {
     let max_bytes = i32::MAX;
-    let partition = with!(fetch_request::FetchPartition {
-        fetch_offset: fetch_offset,
-        partition_max_bytes: max_bytes
-    });
-    let topics =
-        vec![with!(fetch_request::FetchTopic { topic: name(topic), partitions: vec![partition] })];
+    let partition =
+        with!(FetchPartition { fetch_offset: fetch_offset, partition_max_bytes: max_bytes });
+    let topics = vec![with!(FetchTopic { topic: name(topic), partitions: vec![partition] })];
     let request = with!(FetchRequest { max_wait_ms: 500, max_bytes: max_bytes, topics: topics });
     request.with_min_bytes(min_bytes)
 }
 
 pub(crate) fn produce(topic: &str, acks: i16, records: Bytes) -> ProduceRequest {
-    let partition_data =
-        vec![with!(produce_request::PartitionProduceData { records: Some(records) })];
-    let topic = with!(produce_request::TopicProduceData {
-        name: name(topic),
-        partition_data: partition_data
-    });
+    let partition_data = vec![with!(PartitionProduceData { records: Some(records) })];
+    let topic = with!(TopicProduceData { name: name(topic), partition_data: partition_data });
     with!(ProduceRequest { acks: acks, timeout_ms: 1000, topic_data: vec![topic] })
 }
 

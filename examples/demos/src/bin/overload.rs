@@ -250,9 +250,9 @@ impl Service {
             while Instant::now() < end {
                 pace.wait();
                 let deadline = Instant::now() + Duration::from_micros(random.u64(10_000..50_000));
-                let slot = thread * SLOTS + slots.next().unwrap_or_default();
-                // Some slots are taken still when their turn comes again.
-                let Some(request) = self.ledger.enter(slot, deadline) else { continue };
+                let enter = |slot| self.ledger.enter(thread * SLOTS + slot, deadline);
+                // Some slots are taken still when their turn comes again; there are enough.
+                let Some(request) = slots.find_map(enter) else { return };
                 offered.fetch_add(1, Relaxed);
                 if timer.add(TimerEntry::at(deadline, (request, deadline))).is_err() {
                     self.ledger.end(request, End::Returned);

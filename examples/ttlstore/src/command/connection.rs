@@ -1,148 +1,93 @@
-//! What concerns the connection on which it comes.
+//! What concerns the connection, and what clients ask before they begin.
 
-use super::Call;
-use super::clients::set_name;
-use super::failure::{Failure, Outcome, not_an_integer, shown, syntax_error, wrong_arity};
-use crate::client::{Client, Mute};
-use crate::reply::Protocol;
+use super::table::shown;
+use super::{Call, NOT_AN_INTEGER, Outcome, Refusal};
 use crate::request::number;
+use crate::server::REDIS_VERSION;
 
 pub(super) fn ping(call: &mut Call<'_>) -> Outcome {
-    if call.args.len() > 2 {
-        return Err(wrong_arity(call.name));
-    }
     let word = call.args.get(1);
-    let listening = call.client.is_listening_only();
-    let reply = &mut call.client.reply;
     match word {
-        _ if listening => {
-            reply.array(2);
-            reply.bulk(b"pong");
-            reply.bulk(word.unwrap_or_default());
+        _ if call.session.listens_only() => {
+            call.reply.array(2);
+            call.reply.bulk("pong");
+            call.reply.bulk(word.map_or(&[][..], |word| word));
         }
-        Some(word) => reply.bulk(word),
-        None => reply.simple("PONG"),
+        Some(word) => call.reply.bulk(word),
+        None => call.reply.simple("PONG"),
     }
     Ok(())
-}
-
-pub(super) fn echo(call: &mut Call<'_>) -> Outcome {
-    call.client.reply.bulk(call.args.get(1).unwrap_or_default());
-    Ok(())
-}
-
-pub(super) fn select(call: &mut Call<'_>) -> Outcome {
-    match number(call.word(1)).map(|index| (index, i32::try_from(index))) {
-        Some((0, _)) => call.client.reply.ok(),
-        Some((_, Ok(_))) => return Err(Failure::new("ERR DB index is out of range")),
-        Some((_, Err(_))) => {
-            let (min, max) = (i32::MIN, i32::MAX);
-            let text = format!("ERR value is out of range, value must between {min} and {max}");
-            return Err(Failure::new(text));
-        }
-        None => return Err(not_an_integer()),
-    }
-    Ok(())
-}
-
-/// Accepts any password of the default user: there are none.
-pub(super) fn auth(call: &mut Call<'_>) -> Outcome {
-    match call.args.len() {
-        2 => Err(Failure::new(
-            "ERR AUTH <password> called without any password configured for the default user. Are \
-             you sure your configuration is correct?",
-        )),
-        3 => {
-            check_user(call.word(1))?;
-            call.client.reply.ok();
-            Ok(())
-        }
-        _ => Err(syntax_error()),
-    }
-}
-
-fn check_user(name: &[u8]) -> Outcome {
-    if name == b"default" {
-        return Ok(());
-    }
-    Err(Failure::new("WRONGPASS invalid username-password pair or user is disabled."))
 }
 
 pub(super) fn hello(call: &mut Call<'_>) -> Outcome {
-    let mut protocol = call.client.reply.protocol;
-    if let Some(version) = call.args.get(1) {
-        protocol = match number(version) {
-            Some(2) => Protocol::Resp2,
-            Some(3) => Protocol::Resp3,
-            Some(_) => return Err(Failure::new("NOPROTO unsupported protocol version")),
-            None => {
-                let text = "ERR Protocol version is not an integer or out of range";
-                return Err(Failure::new(text));
-            }
-        };
-    }
-    let mut words = call.args.from(2);
-    let (mut name, mut user) = (None, None);
-    while let Some(word) = words.next() {
-        let wrong =
-            || Failure::new(format!("ERR Syntax error in HELLO option '{}'", shown(word, 128)));
-        if word.eq_ignore_ascii_case(b"SETNAME") {
-            name = Some(words.next().ok_or_else(wrong)?);
-        } else if word.eq_ignore_ascii_case(b"AUTH") {
-            user = Some(words.next().ok_or_else(wrong)?);
-            words.next().ok_or_else(wrong)?; // The password.
-        } else {
-            return Err(wrong());
+    match call.args.get(2..).unwrap_or_default() {
+        [] => {}
+        [option, _] if option.eq_ignore_ascii_case(b"SETNAME") => {}
+        [option, ..] => {
+            let option = shown(option);
+            return Err(format!("ERR Syntax error in HELLO option '{option}'").into());
         }
     }
-    user.map_or(Ok(()), check_user)?;
-    if let Some(name) = name {
-        set_name(call.client, name)?;
+    match call.args.get(1).map(|version| number(version)) {
+        None => {}
+        Some(Some(version @ (2 | 3))) => {
+            call.reply.resp3 = version == 3;
+            call.session.peer.resp3.set(version == 3);
+        }
+        Some(Some(_)) => return Err("NOPROTO unsupported protocol version".into()),
+        Some(None) => return Err("ERR Protocol version is not an integer or out of range".into()),
     }
-    call.client.reply.protocol = protocol;
-    greet(call.client);
+    let (proto, id) = (if call.reply.resp3 { 3 } else { 2 }, call.session.peer.id);
+    call.reply.map(4);
+    ["server", "redis", "version", REDIS_VERSION].iter().for_each(|word| call.reply.bulk(word));
+    for (name, number) in [("proto", proto), ("id", id)] {
+        call.reply.bulk(name);
+        call.reply.integer(number);
+    }
     Ok(())
 }
 
-fn greet(client: &mut Client) {
-    let id = i64::try_from(client.seat.id).unwrap_or(i64::MAX);
-    let reply = &mut client.reply;
-    let resp = if reply.protocol == Protocol::Resp3 { 3 } else { 2 };
-    client.seat.told.lock().resp = resp;
-    reply.map(7);
-    for (name, value) in [("server", "ttlstore"), ("version", env!("CARGO_PKG_VERSION"))] {
-        reply.bulk(name.as_bytes());
-        reply.bulk(value.as_bytes());
+/// Takes what clients tell of themselves, and forgets it.
+pub(super) fn client(call: &mut Call<'_>) -> Outcome {
+    match &call.args[1..] {
+        [word, _] if word.eq_ignore_ascii_case(b"SETNAME") => call.reply.ok(),
+        [word, _, _] if word.eq_ignore_ascii_case(b"SETINFO") => call.reply.ok(),
+        _ => return Err(unknown_subcommand(call)),
     }
-    for (name, value) in [("proto", i64::from(resp)), ("id", id)] {
-        reply.bulk(name.as_bytes());
-        reply.integer(value);
-    }
-    for (name, value) in [("mode", "standalone"), ("role", "master")] {
-        reply.bulk(name.as_bytes());
-        reply.bulk(value.as_bytes());
-    }
-    reply.bulk(b"modules");
-    reply.array(0);
+    Ok(())
 }
 
-pub(super) fn reset(call: &mut Call<'_>) -> Outcome {
-    let client = &mut *call.client;
-    for (names, is_pattern) in
-        [(client.channels().to_vec(), false), (client.patterns().to_vec(), true)]
-    {
-        names.iter().for_each(|name| client.unsubscribe(name, is_pattern));
+/// Lets clients switch on the one kind of events that there is, which is always on.
+pub(super) fn config(call: &mut Call<'_>) -> Outcome {
+    let is = |index: usize, name: &[u8]| call.args[index].eq_ignore_ascii_case(name);
+    if call.args.len() != 4 || !is(1, b"SET") || !is(2, b"notify-keyspace-events") {
+        return Err(unknown_subcommand(call));
     }
-    client.transaction.close(&call.shared.store);
-    client.mute = Mute::Nothing;
-    client.reply.protocol = Protocol::Resp2;
-    *client.seat.told.lock() = crate::seat::Told::default();
-    client.reply.simple("RESET");
+    call.reply.ok();
+    Ok(())
+}
+
+fn unknown_subcommand(call: &Call<'_>) -> Refusal {
+    let (name, word) = (call.name.to_uppercase(), shown(&call.args[1]));
+    format!("ERR unknown subcommand '{word}'. Try {name} HELP.").into()
+}
+
+pub(super) fn select(call: &mut Call<'_>) -> Outcome {
+    if number(&call.args[1]).ok_or(NOT_AN_INTEGER)? != 0 {
+        return Err("ERR DB index is out of range".into());
+    }
+    call.reply.ok();
+    Ok(())
+}
+
+pub(super) fn info(call: &mut Call<'_>) -> Outcome {
+    let text = call.session.server.info();
+    call.reply.bulk(text);
     Ok(())
 }
 
 pub(super) fn quit(call: &mut Call<'_>) -> Outcome {
-    call.client.reply.ok();
-    call.client.closing = true;
+    call.session.is_closing = true;
+    call.reply.ok();
     Ok(())
 }

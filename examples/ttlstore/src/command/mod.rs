@@ -1,147 +1,136 @@
-//! The commands: how a request finds its command, and how that runs.
+//! The commands: how a request finds its own, and transactions of them.
 
-mod clients;
-mod config;
 mod connection;
-mod expire;
-mod failure;
-mod info;
 mod keys;
-mod list;
-mod numbers;
-mod object;
-mod options;
 mod pubsub;
-mod scan;
-mod scripts;
 mod strings;
 mod table;
-mod transactions;
 
-use crate::client::Client;
-use crate::deadline::Now;
-use crate::request::Args;
-use crate::shared::Shared;
-use crate::slot::{Found, Slot};
-use failure::{Failure, Outcome};
-use std::sync::atomic::Ordering;
-use table::{ALONE, AT_ONCE, COMMANDS, Command, ENDS, LISTENS, NEEDS_ROOM, REFUSED};
-use tracing::warn;
+use crate::reply::Reply;
+use crate::request::{Request, size};
+use crate::session::{Session, Transaction};
+use crate::store::{NO_MEMORY, Store};
+use std::borrow::Cow;
+use std::mem;
+use table::{AT_ONCE, Command, LISTENS, ROOM};
+
+/// What a command says if it can't be done.
+type Refusal = Cow<'static, str>;
+type Outcome = Result<(), Refusal>;
+
+const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
+const SYNTAX: &str = "ERR syntax error";
 
 /// A command that runs.
 struct Call<'a> {
-    shared: &'a Shared,
-    client: &'a mut Client,
-    args: Args<'a>,
-    now: Now,
-    /// In lower case; a subcommand's has its command's before a `|`.
+    session: &'a mut Session,
     name: &'static str,
+    args: Request,
+    reply: &'a mut Reply,
 }
 
-/// Runs a request, and writes its reply.
-pub fn run(shared: &Shared, client: &mut Client, args: Args<'_>, now: Now) {
-    let Some(word) = args.get(0) else { return };
-    shared.commands.fetch_add(1, Ordering::Relaxed);
-    let start = client.reply.bytes().len();
-    let admitted = admit(shared, client, args, now);
-    client.last = admitted.as_ref().map_or("", |command| command.name);
-    let outcome = match admitted {
-        Ok(command) if client.transaction.queued().is_some() && !command.is(AT_ONCE) => {
-            transactions::queue(shared, client, args, command.is(NEEDS_ROOM))
-        }
-        Ok(command) => take_turn(command, &mut call(shared, client, args, now, command.name)),
-        // What a browser sends whom somebody tricked into it: nothing of it is run.
-        Err(_) if [&b"POST"[..], b"Host:"].iter().any(|it| word.eq_ignore_ascii_case(it)) => {
-            warn!(client = client.seat.id, "somebody speaks HTTP: the connection is ended");
-            client.closing = true;
+impl Call<'_> {
+    fn store(&self) -> &Store {
+        &self.session.server.store
+    }
+
+    /// Takes a word, as a key or a value.
+    fn take(&mut self, index: usize) -> Box<[u8]> {
+        mem::take(&mut self.args[index]).into_boxed_slice()
+    }
+
+    /// Returns what the command's times count in, in milliseconds: PTTL's and the like in one.
+    fn unit_ms(&self) -> i64 {
+        if self.name.starts_with('p') { 1 } else { 1000 }
+    }
+}
+
+/// Runs a request, or queues it, and appends what it says to what the client is told.
+pub(crate) fn run(session: &mut Session, args: Request) {
+    if args.is_empty() {
+        return;
+    }
+    let server = session.server.clone();
+    server.commands.set(server.commands.get() + 1);
+    // Nothing else may stand within a reply: a message waits for its end.
+    let mut reply = server.reply(session.peer.out.take(), session.peer.resp3.get());
+    let outcome = admit(session, &args).and_then(|command| match &mut session.transaction {
+        Some(transaction) if command.flags & AT_ONCE == 0 => {
+            transaction.push(args);
+            reply.simple("QUEUED");
             Ok(())
         }
-        Err(failure) => Err(transactions::refuse(shared, client, word, failure)),
-    };
-    if let Err(failure) = outcome {
-        client.reply.error(failure.text());
+        _ => call(session, command, args, &mut reply),
+    });
+    outcome.unwrap_or_else(|refusal| reply.error(&refusal));
+    if reply.is_overflown {
+        // What is left of it would be taken for something else.
+        reply.bytes.clear();
+        session.is_closing = true;
     }
-    client.drop_unwanted(start);
+    let messages = session.peer.out.replace(reply.bytes);
+    session.peer.out.borrow_mut().extend(messages);
 }
 
-fn call<'a>(
-    shared: &'a Shared,
-    client: &'a mut Client,
-    args: Args<'a>,
-    now: Now,
-    name: &'static str,
-) -> Call<'a> {
-    Call { shared, client, args, now, name }
+fn call(session: &mut Session, command: &Command, args: Request, reply: &mut Reply) -> Outcome {
+    (command.run)(&mut Call { session, name: command.name, args, reply })
 }
 
-/// Finds the command of a request that may be run or queued.
-fn admit(
-    shared: &Shared,
-    client: &Client,
-    args: Args<'_>,
-    now: Now,
-) -> Result<&'static Command, Failure> {
-    let command = find(args)?;
-    if !command.takes(args.len()) {
-        return Err(failure::wrong_arity(command.name));
-    }
-    if command.is(REFUSED) {
-        return Err(scripts::refusal());
-    }
-    if needs_room(command, client) && !shared.memory.make_room(&shared.store, now.instant) {
-        return Err(failure::no_memory());
-    }
-    if client.is_listening_only() && !command.is(LISTENS) {
-        return Err(failure::listens_only(command.name));
-    }
-    Ok(command)
-}
-
-/// Returns whether a command is refused when there is no memory: in a transaction each, because to
-/// queue it takes some, and then EXEC, if it runs one that needs room.
-fn needs_room(command: &Command, client: &Client) -> bool {
-    let is_queued = client.transaction.queued().is_some();
-    command.is(NEEDS_ROOM)
-        || is_queued && !command.is(ENDS)
-        || command.name == "exec" && client.transaction.needs_room()
-}
-
-fn find(args: Args<'_>) -> Result<&'static Command, Failure> {
-    let word = args.get(0).unwrap_or_default();
-    let is = |command: &&Command| word.eq_ignore_ascii_case(command.name.as_bytes());
-    let command = COMMANDS.iter().find(is).ok_or_else(|| failure::unknown(word, args))?;
-    match args.get(1) {
-        Some(word) if !command.subcommands.is_empty() => {
-            command.subcommand(word).ok_or_else(|| failure::unknown_subcommand(command.name, word))
+/// Finds the command of a request that may be run or queued. If there is none, a transaction has
+/// failed.
+fn admit(session: &mut Session, args: &Request) -> Result<&'static Command, Refusal> {
+    let admitted = find(session, args).and_then(|command| {
+        if session.listens_only() && command.flags & LISTENS == 0 {
+            let name = command.name;
+            return Err(format!(
+                "ERR Can't execute '{name}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT \
+                 / RESET are allowed in this context"
+            )
+            .into());
         }
-        _ => Ok(command),
+        Ok(command)
+    });
+    if let (Err(_), Some(transaction)) = (&admitted, &mut session.transaction) {
+        transaction.has_failed = true;
     }
+    admitted
 }
 
-/// Runs a command when no other may come between.
-fn take_turn(command: &Command, call: &mut Call<'_>) -> Outcome {
-    if command.is(ALONE) {
-        let _turn = call.shared.turns.write();
-        (command.run)(call)
-    } else {
-        let _turn = call.shared.turns.read();
-        (command.run)(call)
-    }
+/// Finds the command of a request, if there is room for what it may store.
+fn find(session: &Session, args: &Request) -> Result<&'static Command, Refusal> {
+    let command = table::find(args)?;
+    let server = &session.server;
+    let room = server.limits.max_memory.saturating_sub(server.store.bytes());
+    if command.flags & ROOM != 0 && size(args) > room { Err(NO_MEMORY.into()) } else { Ok(command) }
 }
 
-impl<'a> Call<'a> {
-    /// Returns a word that the arity promises.
-    fn word(&self, index: usize) -> &'a [u8] {
-        self.args.get(index).unwrap_or_default()
+fn multi(call: &mut Call<'_>) -> Outcome {
+    if call.session.transaction.is_some() {
+        return Err("ERR MULTI calls can not be nested".into());
     }
+    call.session.transaction = Some(Transaction::default());
+    call.reply.ok();
+    Ok(())
+}
 
-    /// Returns the first word's key, locked, if it is present.
-    fn find(&self) -> Option<Found<'a>> {
-        self.shared.store.find(self.word(1), self.now.instant)
-    }
+fn discard(call: &mut Call<'_>) -> Outcome {
+    call.session.transaction.take().ok_or("ERR DISCARD without MULTI")?;
+    call.reply.ok();
+    Ok(())
+}
 
-    /// Returns the same, whether it is present or not.
-    fn slot(&self) -> Slot<'a> {
-        self.shared.store.slot(self.word(1), self.now.instant)
+/// Runs what was queued. Other clients' commands come before or after, as this thread runs all of
+/// them; only a key may expire between.
+fn exec(exec: &mut Call<'_>) -> Outcome {
+    let transaction = exec.session.transaction.take().ok_or("ERR EXEC without MULTI")?;
+    if transaction.has_failed {
+        return Err("EXECABORT Transaction discarded because of previous errors.".into());
     }
+    exec.reply.array(transaction.queue.len());
+    for args in transaction.queue {
+        let outcome = find(exec.session, &args)
+            .and_then(|command| call(exec.session, command, args, exec.reply));
+        outcome.unwrap_or_else(|refusal| exec.reply.error(&refusal));
+    }
+    Ok(())
 }

@@ -1,64 +1,38 @@
-//! SUBSCRIBE and PSUBSCRIBE, and their ends.
+//! Channels: who listens to what, and what is said there.
 
-use super::Call;
-use super::failure::{Failure, Outcome};
-use crate::client::Client;
+use super::{Call, Outcome};
+use crate::peers::Kind;
 
-/// Channels and patterns of a connection.
-const MAX_CHANNELS: usize = 1000;
-
-pub(super) fn subscribe(call: &mut Call<'_>) -> Outcome {
-    begin(call, false, b"subscribe")
-}
-
-pub(super) fn psubscribe(call: &mut Call<'_>) -> Outcome {
-    begin(call, true, b"psubscribe")
-}
-
-pub(super) fn unsubscribe(call: &mut Call<'_>) -> Outcome {
-    end(call, false, b"unsubscribe")
-}
-
-pub(super) fn punsubscribe(call: &mut Call<'_>) -> Outcome {
-    end(call, true, b"punsubscribe")
-}
-
-fn begin(call: &mut Call<'_>, is_pattern: bool, kind: &[u8]) -> Outcome {
-    for name in call.args.from(1) {
-        if call.client.subscriptions() >= MAX_CHANNELS {
-            return Err(Failure::new("ERR too many channels"));
+/// SUBSCRIBE, PSUBSCRIBE, UNSUBSCRIBE and PUNSUBSCRIBE.
+pub(super) fn change(call: &mut Call<'_>) -> Outcome {
+    let kind = if call.name.starts_with('p') { Kind::Pattern } else { Kind::Channel };
+    let on = !call.name.contains("un");
+    let (peer, peers) = (&call.session.peer, &call.session.server.peers);
+    let names = match &call.args[1..] {
+        [] => peer.names(kind),
+        names => names.to_vec(),
+    };
+    let mut tell = |name: Option<&[u8]>| {
+        call.reply.push(3);
+        call.reply.bulk(call.name);
+        match name {
+            Some(name) => call.reply.bulk(name),
+            None => call.reply.null(),
         }
-        call.client.subscribe(name, is_pattern, &call.shared.events);
-        confirm(call.client, kind, Some(name));
+        call.reply.integer(peer.subscriptions());
+    };
+    for name in &names {
+        peers.subscribe(peer, kind, name, on);
+        tell(Some(name));
+    }
+    if names.is_empty() {
+        tell(None);
     }
     Ok(())
 }
 
-fn end(call: &mut Call<'_>, is_pattern: bool, kind: &[u8]) -> Outcome {
-    let mut names: Vec<Vec<u8>> = call.args.from(1).map(<[u8]>::to_vec).collect();
-    if names.is_empty() {
-        let all = if is_pattern { call.client.patterns() } else { call.client.channels() };
-        names = all.to_vec();
-    }
-    if names.is_empty() {
-        confirm(call.client, kind, None);
-    }
-    for name in names {
-        call.client.unsubscribe(&name, is_pattern);
-        confirm(call.client, kind, Some(&name));
-    }
+pub(super) fn publish(call: &mut Call<'_>) -> Outcome {
+    let heard = call.session.server.peers.publish(&call.args[1], &call.args[2]);
+    call.reply.integer(heard);
     Ok(())
-}
-
-fn confirm(client: &mut Client, kind: &[u8], name: Option<&[u8]>) {
-    let count = client.subscriptions();
-    client.reply.push(3);
-    client.reply.bulk(kind);
-    match name {
-        Some(name) => client.reply.bulk(name),
-        None => client.reply.null(),
-    }
-    client.reply.count(count);
-    let mut told = client.seat.told.lock();
-    (told.channels, told.patterns) = (client.channels().len(), client.patterns().len());
 }

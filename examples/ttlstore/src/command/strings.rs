@@ -1,179 +1,152 @@
-//! GET, SET and their like.
+//! Values: GET, SET and what sets like it.
 
-use super::Call;
-use super::failure::{Outcome, too_long, wrong_arity};
-use super::options::{Condition, EX, PX, SetOptions, Ttl, Unit, getex_ttl};
-use crate::slot::Found;
+use super::table::wrong_count;
+use super::{Call, NOT_AN_INTEGER, Outcome, Refusal, SYNTAX};
+use crate::request::number;
+use crate::store::{FOREVER, Value};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tickwheel::keyed::Entry;
 
 pub(super) fn get(call: &mut Call<'_>) -> Outcome {
-    let found = call.find();
-    tell(call, found)
-}
-
-fn tell(call: &mut Call<'_>, found: Option<Found<'_>>) -> Outcome {
-    match found {
-        Some(found) => call.client.reply.bulk(&found.value().bytes),
-        None => call.client.reply.null(),
-    }
+    tell(call, 1);
     Ok(())
 }
 
 pub(super) fn mget(call: &mut Call<'_>) -> Outcome {
-    call.client.reply.array(call.args.len() - 1);
-    for key in call.args.from(1) {
-        if call.client.reply.is_overflown() {
-            break; // Nobody will read the rest.
-        }
-        let found = call.shared.store.find(key, call.now.instant);
-        tell(call, found)?;
-    }
+    call.reply.array(call.args.len() - 1);
+    (1..call.args.len()).for_each(|index| tell(call, index));
     Ok(())
 }
 
-pub(super) fn strlen(call: &mut Call<'_>) -> Outcome {
-    let length = call.find().map_or(0, |found| found.value().bytes.len());
-    call.client.reply.count(length);
-    Ok(())
+fn tell(call: &mut Call<'_>, index: usize) {
+    match call.session.server.store.find(&call.args[index]) {
+        Some(entry) => call.reply.bulk(entry.get()),
+        None => call.reply.null(),
+    }
+}
+
+/// The options of SET.
+#[derive(Default)]
+struct SetOptions<'a> {
+    /// A unit, and how many of them.
+    time: Option<(&'static str, &'a [u8])>,
+    keeps_ttl: bool,
+    /// Whether the key must be there, or must not be.
+    present: Option<bool>,
+    /// The reply is the former value.
+    get: bool,
+}
+
+impl<'a> SetOptions<'a> {
+    fn read(words: &'a [Vec<u8>]) -> Result<Self, Refusal> {
+        let SetOptions { mut time, mut keeps_ttl, mut present, mut get } = SetOptions::default();
+        let mut words = words.iter();
+        while let Some(word) = words.next() {
+            let is = |name: &str| word.eq_ignore_ascii_case(name.as_bytes());
+            match present {
+                None | Some(false) if is("NX") => present = Some(false),
+                None | Some(true) if is("XX") => present = Some(true),
+                _ if is("GET") => get = true,
+                _ if is("KEEPTTL") && time.is_none() => keeps_ttl = true,
+                _ => {
+                    let unit = ["EX", "PX", "EXAT", "PXAT"].into_iter().find(|unit| is(unit));
+                    let next = unit.zip(words.next()).filter(|_| !keeps_ttl).ok_or(SYNTAX)?;
+                    if time.is_some_and(|(former, _)| former != next.0) {
+                        return Err(SYNTAX.into());
+                    }
+                    time = Some((next.0, &**next.1));
+                }
+            }
+        }
+        Ok(SetOptions { time, keeps_ttl, present, get })
+    }
 }
 
 pub(super) fn set(call: &mut Call<'_>) -> Outcome {
-    let options = SetOptions::of(call.args)?;
-    let deadline = match options.ttl {
-        Ttl::Until(unit, digits) => Some(unit.positive(digits, call)?),
-        Ttl::Unsaid | Ttl::Keep | Ttl::Persist => None,
+    let SetOptions { time, keeps_ttl, present, get } = SetOptions::read(&call.args[3..])?;
+    let ttl = match time {
+        Some((unit, digits)) => Some(time_to_live(call.name, unit, digits)?),
+        None => (!keeps_ttl).then_some(FOREVER),
     };
-    let slot = call.slot();
-    let former = slot.value();
-    let sets = match options.condition {
-        Condition::Always => true,
-        Condition::IfAbsent => former.is_none(),
-        Condition::IfPresent => former.is_some(),
+    let (key, value) = (call.take(1), call.take(2));
+    let store = &call.session.server.store;
+    // From here until it is put, neither the key nor its absence can change: it does not expire.
+    let entry = store.entry(key);
+    let former = match &entry {
+        Entry::Occupied(entry) => Some(entry.get()),
+        Entry::Vacant(_) => None,
     };
-    let kept = former.and_then(|value| value.deadline).filter(|_| options.ttl == Ttl::Keep);
-    let got = former.filter(|_| options.get).map(|value| value.bytes.clone());
-    if sets {
-        slot.set(call.word(2), deadline.or(kept))?;
-    } else {
-        drop(slot);
+    let is_wanted = present.is_none_or(|present| present == former.is_some());
+    let former: Option<Value> = former.filter(|_| get).cloned();
+    if is_wanted {
+        store.put(entry, value, ttl)?;
     }
-    let reply = &mut call.client.reply;
-    match got {
-        Some(bytes) => reply.bulk(&bytes),
-        None if options.get || !sets => reply.null(),
-        None => reply.ok(),
-    }
-    Ok(())
-}
-
-pub(super) fn setex(call: &mut Call<'_>) -> Outcome {
-    set_until(call, EX)
-}
-
-pub(super) fn psetex(call: &mut Call<'_>) -> Outcome {
-    set_until(call, PX)
-}
-
-fn set_until(call: &mut Call<'_>, unit: Unit) -> Outcome {
-    let deadline = unit.positive(call.word(2), call)?;
-    call.slot().set(call.word(3), Some(deadline))?;
-    call.client.reply.ok();
-    Ok(())
-}
-
-pub(super) fn setnx(call: &mut Call<'_>) -> Outcome {
-    let slot = call.slot();
-    let is_new = slot.value().is_none();
-    if is_new {
-        slot.set(call.word(2), None)?;
-    } else {
-        drop(slot);
-    }
-    call.client.reply.integer(is_new.into());
-    Ok(())
-}
-
-pub(super) fn getset(call: &mut Call<'_>) -> Outcome {
-    let slot = call.slot();
-    let former = slot.value().map(|value| value.bytes.clone());
-    slot.set(call.word(2), None)?;
     match former {
-        Some(bytes) => call.client.reply.bulk(&bytes),
-        None => call.client.reply.null(),
+        Some(value) => call.reply.bulk(value),
+        None if is_wanted && !get => call.reply.ok(),
+        None => call.reply.null(),
     }
     Ok(())
 }
 
-/// Sets all or none, except those for which there is no room.
+/// SETEX and PSETEX.
+pub(super) fn set_for(call: &mut Call<'_>) -> Outcome {
+    let unit = if call.unit_ms() == 1 { "PX" } else { "EX" };
+    let ttl = time_to_live(call.name, unit, &call.args[2])?;
+    put(call, 1, 3, ttl)?;
+    call.reply.ok();
+    Ok(())
+}
+
 pub(super) fn mset(call: &mut Call<'_>) -> Outcome {
     if call.args.len() % 2 == 0 {
-        return Err(wrong_arity(call.name));
+        return Err(wrong_count(call.name));
     }
-    let mut words = call.args.from(1);
-    while let (Some(key), Some(value)) = (words.next(), words.next()) {
-        call.shared.store.slot(key, call.now.instant).set(value, None)?;
-    }
-    call.client.reply.ok();
+    (1..call.args.len()).step_by(2).try_for_each(|key| put(call, key, key + 1, FOREVER))?;
+    call.reply.ok();
     Ok(())
 }
 
-pub(super) fn msetnx(call: &mut Call<'_>) -> Outcome {
-    if call.args.len() % 2 == 0 {
-        return Err(wrong_arity(call.name));
-    }
-    let (store, now) = (&call.shared.store, call.now.instant);
-    let is_there = call.args.from(1).step_by(2).any(|key| store.find(key, now).is_some());
-    if is_there {
-        call.client.reply.integer(0);
-        return Ok(());
-    }
-    let mut words = call.args.from(1);
-    while let (Some(key), Some(value)) = (words.next(), words.next()) {
-        store.slot(key, now).set(value, None)?;
-    }
-    call.client.reply.integer(1);
-    Ok(())
+fn put(call: &mut Call<'_>, key: usize, value: usize, ttl: Duration) -> Outcome {
+    let (key, value) = (call.take(key), call.take(value));
+    Ok(call.store().put(call.store().entry(key), value, Some(ttl))?)
 }
 
-pub(super) fn append(call: &mut Call<'_>) -> Outcome {
-    let slot = call.slot();
-    let former = slot.value();
-    let deadline = former.and_then(|value| value.deadline);
-    let bytes = [former.map_or(&[][..], |value| &value.bytes), call.word(2)].concat();
-    if bytes.len() > call.shared.bounds.request.max_frame {
-        return Err(too_long());
-    }
-    slot.set(&bytes, deadline)?;
-    call.client.reply.count(bytes.len());
-    Ok(())
-}
-
-pub(super) fn getex(call: &mut Call<'_>) -> Outcome {
-    let ttl = getex_ttl(call.args)?;
-    let Some(mut found) = call.find() else {
-        call.client.reply.null();
-        return Ok(());
+/// INCR and INCRBY.
+pub(super) fn add(call: &mut Call<'_>) -> Outcome {
+    let by = call.args.get(2).map_or(Some(1), |by| number(by)).ok_or(NOT_AN_INTEGER)?;
+    let key = call.take(1);
+    let entry = call.store().entry(key);
+    let former = match &entry {
+        Entry::Occupied(entry) => number(entry.get()).ok_or(NOT_AN_INTEGER)?,
+        Entry::Vacant(_) => 0,
     };
-    let bytes = found.value().bytes.clone();
-    match ttl {
-        Ttl::Unsaid | Ttl::Keep => drop(found),
-        Ttl::Persist => found.set_deadline(None),
-        Ttl::Until(unit, digits) => {
-            let deadline = unit.positive(digits, call)?;
-            if deadline.wall_ms <= call.now.wall_ms() {
-                found.remove();
-            } else {
-                found.set_deadline(Some(deadline));
-            }
-        }
-    }
-    call.client.reply.bulk(&bytes);
+    let sum = former.checked_add(by).ok_or("ERR increment or decrement would overflow")?;
+    call.store().put(entry, sum.to_string().into_bytes().into(), None)?;
+    call.reply.integer(sum);
     Ok(())
 }
 
-pub(super) fn getdel(call: &mut Call<'_>) -> Outcome {
-    match call.find().map(Found::remove) {
-        Some(value) => call.client.reply.bulk(&value.bytes),
-        None => call.client.reply.null(),
-    }
-    Ok(())
+/// Reads how long a key is to live. A date is one of the wall clock's now: to set that later moves
+/// no deadline.
+fn time_to_live(name: &str, unit: &str, digits: &[u8]) -> Result<Duration, Refusal> {
+    let ms = milliseconds(name, digits, if unit.starts_with('E') { 1000 } else { 1 })?;
+    let ms = u64::try_from(ms).ok().filter(|ms| *ms > 0).ok_or_else(|| invalid_time(name))?;
+    let time = Duration::from_millis(ms);
+    Ok(if unit.ends_with("AT") { time.saturating_sub(wall()) } else { time })
+}
+
+/// Reads a time in milliseconds, if it is one that Redis takes.
+pub(super) fn milliseconds(name: &str, digits: &[u8], unit_ms: i64) -> Result<i64, Refusal> {
+    let ms = number(digits).ok_or(NOT_AN_INTEGER)?.checked_mul(unit_ms);
+    let ms = ms.filter(|ms| ms.checked_add(wall().as_millis() as i64).is_some());
+    ms.ok_or_else(|| invalid_time(name))
+}
+
+fn invalid_time(name: &str) -> Refusal {
+    format!("ERR invalid expire time in '{name}' command").into()
+}
+
+fn wall() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }

@@ -1,196 +1,180 @@
-//! A server in this process, on real sockets, and clients of it.
+//! A server on a thread of this process, and clients of it.
 
 #![allow(dead_code)] // Each test uses a part of it.
 
-use redis::{Client, Connection, ConnectionAddr, IntoConnectionInfo, RedisResult, Value};
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
-use std::sync::Arc;
+use redis::{
+    Connection, ConnectionAddr, ConnectionLike, IntoConnectionInfo, ProtocolVersion, Value,
+};
+use std::future;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::thread;
 use std::time::{Duration, Instant};
 use tickwheel::{ManualClock, Timer};
-use tickwheel_ttlstore::memory::Policy;
-use tickwheel_ttlstore::request::{Limits, Malformed, Parser};
-use tickwheel_ttlstore::server;
-use tickwheel_ttlstore::shared::{Bounds, Shared};
-use tokio::runtime::Runtime;
+use tickwheel_ttlstore::{Config, Limits, run};
 
 /// Only a bug takes longer.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
-pub const BOUNDS: Bounds = Bounds {
-    max_clients: 20,
-    request: Limits { max_frame: 1 << 20, max_args: 1000 },
-    max_reply: 16 << 20,
-    max_backlog: 1 << 20,
-    max_held: 64 << 20,
-    max_stall: PATIENCE,
-    max_memory: 0,
-    policy: Policy::NoEviction,
+pub const LIMITS: Limits = Limits {
+    max_clients: 100,
+    max_request: 1 << 20,
+    max_client_memory: 32 << 20,
+    max_memory: 1 << 30,
 };
 
-/// Ends when it is dropped.
+/// Serves until the process ends.
 pub struct Server {
-    pub shared: Arc<Shared>,
-    pub address: SocketAddr,
-    _runtime: Runtime,
+    pub port: u16,
+    pub timer: Timer,
+    pub clock: ManualClock,
 }
 
 impl Server {
-    pub fn start(timer: Timer, bounds: Bounds) -> Self {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(2)
-            .enable_io()
-            .build()
-            .expect("a runtime");
-        let entered = runtime.enter();
-        let listener = server::listen(([127, 0, 0, 1], 0).into()).expect("a free port");
-        drop(entered);
-        let address = listener.local_addr().expect("an address");
-        let shared = Shared::new(timer, Timer::builder().start().expect("a timer"), bounds);
-        runtime.spawn(server::run(listener, Arc::clone(&shared)));
-        Server { shared, address, _runtime: runtime }
-    }
-
-    /// Starts a store with a reaper, on the real clock.
-    pub fn real() -> Self {
-        Self::start(Timer::builder().start().expect("a timer"), BOUNDS)
-    }
-
-    /// Starts a store in virtual time, which passes only by `pass`.
-    pub fn manual() -> (Self, ManualClock) {
+    /// Starts a server in virtual time.
+    pub fn manual(limits: Limits) -> Self {
         let clock = ManualClock::new();
         let timer = Timer::builder().clock(clock.clone()).build().expect("a timer");
-        (Self::start(timer, BOUNDS), clock)
+        Self::start(timer, clock, limits)
+    }
+
+    /// Starts a server in real time.
+    pub fn real() -> Self {
+        let timer = Timer::builder().start().expect("a timer");
+        Self::start(timer, ManualClock::new(), LIMITS)
+    }
+
+    fn start(timer: Timer, clock: ManualClock, limits: Limits) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let port = listener.local_addr().expect("an address").port();
+        let config = Config { listener, stats: None, limits };
+        let keys = timer.clone();
+        thread::spawn(move || run(config, &keys, future::pending()));
+        Server { port, timer, clock }
+    }
+
+    /// Lets time pass, and what is due expire.
+    pub fn pass(&self, ms: u64) {
+        self.clock.advance(Duration::from_millis(ms));
+        self.timer.advance_clock(Duration::ZERO);
     }
 
     pub fn client(&self) -> Connection {
-        connect(self.address.port(), 2)
+        connect(self.port, 2)
     }
 
     pub fn raw(&self) -> Raw {
-        let stream = TcpStream::connect(self.address).expect("it listens");
+        let stream = TcpStream::connect(("127.0.0.1", self.port)).expect("it listens");
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
         Raw(stream)
+    }
+
+    /// Returns a number that INFO tells.
+    pub fn info(&self, name: &str) -> usize {
+        info(&mut self.client(), name)
+    }
+
+    /// Waits until INFO tells this number.
+    pub fn wait(&self, name: &str, number: usize) {
+        let start = Instant::now();
+        while self.info(name) != number {
+            assert!(start.elapsed() < PATIENCE, "{name} is {}", self.info(name));
+        }
+    }
+}
+
+/// A redis-server with its defaults, which writes nothing; it ends when it is dropped.
+pub struct RedisServer {
+    pub port: u16,
+    child: Child,
+}
+
+impl RedisServer {
+    pub fn start() -> Self {
+        let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
+        let port = free.expect("a free port").port();
+        let child = Command::new("redis-server")
+            .args(["--port", &port.to_string(), "--databases", "1", "--save", ""])
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("redis-server, by apt-get install redis-server");
+        let mut server = RedisServer { port, child };
+        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+            assert_eq!(server.child.try_wait().expect("a process"), None, "it has ended");
+        }
+        server
+    }
+}
+
+impl Drop for RedisServer {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
 pub fn connect(port: u16, protocol: u8) -> Connection {
     let address = ConnectionAddr::Tcp("127.0.0.1".to_owned(), port);
     let info = address.into_connection_info().expect("an address");
-    let protocol =
-        if protocol == 3 { redis::ProtocolVersion::RESP3 } else { redis::ProtocolVersion::RESP2 };
+    let protocol = if protocol == 3 { ProtocolVersion::RESP3 } else { ProtocolVersion::RESP2 };
     let settings = info.redis_settings().clone().set_protocol(protocol);
-    let client = Client::open(info.set_redis_settings(settings)).expect("an address");
+    let client = redis::Client::open(info.set_redis_settings(settings)).expect("an address");
     client.get_connection().expect("a server")
 }
 
-/// Sends a command, as one would type it.
-pub fn ask(client: &mut Connection, line: &str) -> RedisResult<Value> {
-    let mut words = line.split(' ');
-    let mut command = redis::cmd(words.next().expect("a command"));
-    words.for_each(|word| {
-        command.arg(word);
-    });
-    command.query(client)
+/// Sends a command, as one would type it, and returns the reply as text.
+pub fn told(client: &mut Connection, line: &str) -> String {
+    let mut command = redis::Cmd::new();
+    line.split(' ').for_each(|word| _ = command.arg(word));
+    text(&client.req_packed_command(&command.get_packed_command()).expect("a reply"))
 }
 
-/// Returns the same as text: a reply, or an error.
-pub fn told(client: &mut Connection, line: &str) -> String {
-    match ask(client, line) {
-        Ok(Value::Nil) => "nil".to_owned(),
-        Ok(Value::Okay) => "OK".to_owned(),
-        Ok(Value::Int(number)) => number.to_string(),
-        Ok(Value::SimpleString(text)) => text,
-        Ok(Value::BulkString(bytes)) => String::from_utf8_lossy(&bytes).into_owned(),
-        Ok(other) => format!("{other:?}"),
-        Err(error) => {
-            format!("{} {}", error.code().unwrap_or("?"), error.detail().unwrap_or_default())
+/// Returns a number that INFO tells.
+pub fn info(client: &mut Connection, name: &str) -> usize {
+    let text = told(client, "info");
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    line.and_then(|number| number.parse().ok()).expect("a number of this name")
+}
+
+fn text(value: &Value) -> String {
+    match value {
+        Value::Nil => "nil".to_owned(),
+        Value::Okay => "OK".to_owned(),
+        Value::Int(number) => number.to_string(),
+        Value::SimpleString(text) => text.clone(),
+        Value::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+        Value::Array(values) => values.iter().map(text).collect::<Vec<_>>().join(" "),
+        Value::ServerError(error) => {
+            format!("{} {}", error.code(), error.details().unwrap_or_default())
         }
+        other => format!("{other:?}"),
     }
 }
 
-/// A connection that may say anything.
+/// A client that sends and reads bytes.
 pub struct Raw(pub TcpStream);
 
 impl Raw {
-    pub fn send(&mut self, bytes: &[u8]) {
-        // The server may have closed it already.
-        let _ = self.0.write_all(bytes);
+    pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
+        self.0.write_all(bytes.as_ref()).expect("it is sent");
     }
 
-    /// Reads exactly this.
-    pub fn expect(&mut self, wanted: &str) {
-        let mut got = vec![0; wanted.len()];
-        let read = self.0.read_exact(&mut got);
-        assert_eq!(String::from_utf8_lossy(&got), wanted, "{read:?}");
+    /// Sends lines, and reads this text.
+    pub fn hears(&mut self, sent: &str, wanted: &str) {
+        self.send(sent);
+        let mut read = vec![0; wanted.len()];
+        let ended = self.0.read_exact(&mut read);
+        assert_eq!(String::from_utf8_lossy(&read), wanted, "{ended:?} after {sent}");
     }
 
-    /// Reads the two messages that a key's end makes for a subscriber to the channel and to
-    /// `__key*:expired`. Returns the key.
-    pub fn event(&mut self) -> String {
-        self.expect("*3\r\n$7\r\nmessage\r\n$22\r\n__keyevent@0__:expired\r\n");
-        let key = self.bulk();
-        self.expect("*4\r\n$8\r\npmessage\r\n$14\r\n__key*:expired\r\n");
-        self.expect("$22\r\n__keyevent@0__:expired\r\n");
-        assert_eq!(self.bulk(), key);
-        key
-    }
-
-    /// Reads a bulk of less than ten bytes.
-    fn bulk(&mut self) -> String {
-        let mut head = [0; 4];
-        self.0.read_exact(&mut head).expect("a length");
-        let mut word = vec![0; usize::from(head[1] - b'0') + 2];
-        self.0.read_exact(&mut word).expect("a word");
-        String::from_utf8_lossy(&word[..word.len() - 2]).into_owned()
-    }
-
-    /// Reads all that comes until the server closes the connection.
-    pub fn rest(&mut self) -> String {
+    /// Reads until the server ends the connection.
+    pub fn rest(&mut self) -> Vec<u8> {
         let mut rest = Vec::new();
-        let mut piece = [0; 4096];
-        loop {
-            match self.0.read(&mut piece) {
-                Ok(0) => break,
-                Ok(length) => rest.extend_from_slice(&piece[..length]),
-                Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => break,
-                Err(error) => panic!("the connection stays open: {error}"),
-            }
-        }
-        String::from_utf8_lossy(&rest).into_owned()
-    }
-}
-
-/// Returns the requests that the parser sees in what comes in these pieces, up to the first that is
-/// malformed.
-pub fn parsed(limits: Limits, pieces: &[&[u8]]) -> Vec<Result<Vec<Vec<u8>>, Malformed>> {
-    let (mut parser, mut input, mut used, mut seen) =
-        (Parser::new(limits), Vec::new(), 0, Vec::new());
-    for piece in pieces {
-        input.extend_from_slice(piece);
-        loop {
-            match parser.parse(&input[used..]) {
-                Ok(None) => break,
-                Ok(Some(length)) => {
-                    let words = parser.args(&input[used..]).from(0);
-                    seen.push(Ok(words.map(<[u8]>::to_vec).collect()));
-                    used += length;
-                }
-                Err(malformed) => {
-                    seen.push(Err(malformed));
-                    return seen;
-                }
-            }
-        }
-    }
-    seen
-}
-
-/// Waits for what must come.
-pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !holds() {
-        assert!(start.elapsed() < PATIENCE, "{what}");
-        std::thread::sleep(Duration::from_millis(1));
+        let ended = self.0.read_to_end(&mut rest);
+        // It may end by a reset, if something was not read.
+        assert!(!ended.is_err_and(|error| error.kind() == ErrorKind::WouldBlock), "it goes on");
+        rest
     }
 }

@@ -1,0 +1,175 @@
+//! Random commands to a real redis-server and to ours, through the same client: the same replies.
+//!
+//! They are asked one after the other, so no key expires meanwhile: each lives for minutes, and a
+//! TTL may differ by the time that has passed. `TTLSTORE_SEQUENCES` says how many sequences,
+//! `TTLSTORE_SEED` which. It needs redis-server, and fails without.
+
+mod common;
+
+use common::{RedisServer, Server, connect};
+use fastrand::Rng;
+use redis::{Connection, ConnectionLike, Value};
+use std::env;
+use std::iter;
+use std::time::Instant;
+
+const KEYS: [&str; 4] = ["a", "b", "key:1", "\u{e9}*[x]"];
+const STEPS: usize = 60;
+
+#[test]
+fn both_servers_give_the_same_replies() {
+    let number = |name: &str| env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let sequences = number("TTLSTORE_SEQUENCES").unwrap_or(200);
+    let first = number("TTLSTORE_SEED").unwrap_or_else(|| fastrand::u64(..1 << 32));
+    let (theirs, ours) = (RedisServer::start(), Server::real());
+    let (mut replies, mut errors) = (0, 0);
+    for seed in first..first + sequences {
+        let protocol = 2 + (seed % 2) as u8;
+        let mut pair = [theirs.port, ours.port].map(|port| connect(port, protocol));
+        let (mut random, start) = (Rng::with_seed(seed), Instant::now());
+        let mut told = Vec::new();
+        let steps = (0..STEPS).flat_map(|_| draw(&mut random));
+        for words in iter::once(vec!["flushdb".to_owned()]).chain(steps) {
+            let [theirs, ours] = pair.each_mut().map(|client| ask(client, &words));
+            told.push(format!("{words:?} -> {theirs:?}"));
+            let passed_ms = start.elapsed().as_millis() as i64 + 2;
+            assert!(
+                equal(&theirs, &ours, passed_ms),
+                "TTLSTORE_SEED={seed}: ours is {ours:?} after\n{}",
+                told.join("\n")
+            );
+            replies += 1;
+            errors += u64::from(matches!(theirs, Value::ServerError(_)));
+        }
+    }
+    println!("{replies} replies, {errors} of them errors");
+    assert!(errors * 2 < replies, "most commands are right");
+}
+
+fn ask(client: &mut Connection, words: &[String]) -> Value {
+    let mut command = redis::Cmd::new();
+    words.iter().for_each(|word| _ = command.arg(word));
+    let reply = client.req_packed_command(&command.get_packed_command());
+    reply.unwrap_or_else(|error| panic!("{error} after {words:?}"))
+}
+
+/// Returns whether both say the same, but for the order of keys, and a TTL for the time that has
+/// passed.
+fn equal(theirs: &Value, ours: &Value, passed_ms: i64) -> bool {
+    match (theirs, ours) {
+        (Value::Int(theirs), Value::Int(ours)) if *theirs > 0 && *ours > 0 => {
+            // A TTL in seconds is rounded. Other numbers are small.
+            let least = if *theirs > 60_000 { passed_ms } else { i64::from(*theirs > 60) };
+            (theirs - ours).abs() <= least
+        }
+        (Value::Array(theirs), Value::Array(ours)) if theirs.len() == ours.len() => {
+            let sorted = |values: &[Value]| {
+                let mut values = values.to_vec();
+                if values.iter().all(|value| matches!(value, Value::BulkString(_))) {
+                    values.sort_by_key(|value| format!("{value:?}"));
+                }
+                values
+            };
+            let (theirs, ours) = (sorted(theirs), sorted(ours));
+            theirs.iter().zip(&ours).all(|(theirs, ours)| equal(theirs, ours, passed_ms))
+        }
+        _ => theirs == ours,
+    }
+}
+
+/// Draws a command, or a transaction of some.
+fn draw(random: &mut Rng) -> Vec<Vec<String>> {
+    if random.u8(..10) > 0 {
+        return vec![command(random)];
+    }
+    let mut steps = vec![vec!["multi".to_owned()]];
+    steps.extend((0..random.usize(..6)).map(|_| command(random)));
+    steps.push(vec![["exec", "exec", "exec", "discard"][random.usize(..4)].to_owned()]);
+    steps
+}
+
+fn command(random: &mut Rng) -> Vec<String> {
+    let line = [
+        "set KEY VALUE",
+        "set KEY VALUE OPTION",
+        "set KEY VALUE OPTION OPTION",
+        "SETEX KEY TTL VALUE",
+        "psetex KEY TTL000 VALUE",
+        "get KEY",
+        "mget KEY KEY KEY",
+        "mset KEY VALUE KEY VALUE",
+        "incr KEY",
+        "incrby KEY VALUE",
+        "incrby KEY TTL",
+        "del KEY KEY",
+        "del KEY",
+        "exists KEY KEY KEY",
+        "expire KEY TTL",
+        "PEXPIRE KEY TTL000",
+        "ttl KEY",
+        "pttl KEY",
+        "persist KEY",
+        "scan 0 match PATTERN count 1000",
+        "scan 0 COUNT VALUE",
+        "dbsize",
+        "flushdb OPTION",
+        "publish KEY VALUE",
+        "ping VALUE",
+        "select 1",
+        "select KEY",
+        "exec",
+        "discard",
+        "set KEY",
+        "get KEY KEY",
+        "mset KEY",
+        "nonesuch KEY VALUE",
+        "client setname me",
+        "hello VALUE",
+    ][random.usize(..35)];
+    // Both scan all keys at once, but a step with a small COUNT ends anywhere.
+    let line = line.replace("COUNT VALUE", "COUNT 0");
+    line.split(' ').flat_map(|word| expand(word, random)).collect()
+}
+
+/// Replaces a word in capitals by one or two that are drawn.
+fn expand(word: &str, random: &mut Rng) -> Vec<String> {
+    let mut one = |words: &[&str]| words[random.usize(..words.len())].to_owned();
+    match word {
+        "KEY" => vec![one(&KEYS)],
+        "VALUE" => vec![one(&["", "v", "0", "1", "-7", "+1", "007", "9223372036854775807", "a b"])],
+        "TTL" | "TTL000" => {
+            let odd = ["0", "-1", "abc", "1.5", "9223372036854775807", "9223372036854775"];
+            let time = if random.u8(..6) == 0 {
+                odd[random.usize(..6)].to_owned()
+            } else {
+                (120 + random.u64(..9000)).to_string()
+            };
+            vec![time + &word["TTL".len()..]]
+        }
+        "OPTION" => match random.u8(..8) {
+            0 => vec!["nx".to_owned()],
+            1 => vec!["XX".to_owned()],
+            2 => vec!["get".to_owned()],
+            3 => vec!["keepttl".to_owned()],
+            4 => vec!["ex".to_owned(), (120 + random.u64(..9000)).to_string()],
+            5 => vec!["PX".to_owned(), (120_000 + random.u64(..9_000_000)).to_string()],
+            6 => vec!["pxat".to_owned(), ["4102444800000", "0", "x"][random.usize(..3)].to_owned()],
+            _ => vec!["async".to_owned()],
+        },
+        "PATTERN" => vec![one(&[
+            "*",
+            "key:*",
+            "*:1",
+            "k*y*",
+            "?",
+            "[a-b]",
+            "[b-a]",
+            "[^a]",
+            "[ab",
+            "\\a",
+            "*\\*[[]x]",
+            "",
+        ])],
+        word => vec![word.to_owned()],
+    }
+}

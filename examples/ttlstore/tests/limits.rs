@@ -1,0 +1,151 @@
+//! What clients can't make the server take, and that others are served meanwhile.
+
+mod common;
+
+use common::{LIMITS, PATIENCE, Server, told};
+use std::io::{Read, Write};
+use std::time::{Duration, Instant};
+use tickwheel_ttlstore::Limits;
+
+#[test]
+fn no_more_connections_than_there_may_be() {
+    let server = Server::manual(Limits { max_clients: 3, ..LIMITS });
+    let mut others = [server.raw(), server.raw()];
+    others.iter_mut().for_each(|other| other.hears("ping\r\n", "+PONG\r\n"));
+    let mut third = server.raw();
+    third.hears("ping\r\n", "+PONG\r\n");
+    assert_eq!(server.raw().rest(), b"-ERR max number of clients reached\r\n");
+    // Whoever leaves makes room, also amid a request.
+    third.send("*2\r\n$3\r\nget\r\n$9\r\nab");
+    drop(third);
+    let (start, mut told) = (Instant::now(), [0; 7]);
+    while told != *b"+PONG\r\n" {
+        assert!(start.elapsed() < PATIENCE, "there is no room");
+        let mut next = server.raw();
+        next.send("ping\r\n");
+        let _ = next.0.read_exact(&mut told);
+    }
+}
+
+#[test]
+fn what_is_no_request_ends_its_connection() {
+    let server = Server::manual(LIMITS);
+    for (sent, error) in [
+        ("*1\r\n$1048577\r\n", "the request is too large"),
+        ("*3\r\n$3\r\nset\r\n$1\r\na\r\n$1048500\r\n", "the request is too large"),
+        ("*65537\r\n", "invalid multibulk length"),
+        ("*1\r\n:1\r\n", "expected '$'"),
+        (&"a".repeat(1 << 16), "too big inline request"),
+    ] {
+        let mut client = server.raw();
+        client.hears(sent, &format!("-ERR Protocol error: {error}\r\n"));
+        assert!(client.rest().is_empty());
+    }
+}
+
+#[test]
+fn keys_take_no_more_than_they_may() {
+    let server = Server::manual(Limits { max_memory: 4096, ..LIMITS });
+    let mut client = server.client();
+    let value = "v".repeat(1000);
+    for key in 0..3 {
+        assert_eq!(told(&mut client, &format!("set {key} {value} px 100")), "OK");
+    }
+    let refusal = "OOM command not allowed when used memory > 'maxmemory'.";
+    for line in ["set 3 VALUE", "mset 3 VALUE 4 VALUE", "setex 3 1 VALUE"] {
+        assert_eq!(told(&mut client, &line.replace("VALUE", &value)), refusal);
+    }
+    for (line, reply) in [
+        ("multi", "OK"),
+        ("get 0", "QUEUED"),
+        (&format!("set 3 {value}"), refusal),
+        ("exec", "EXECABORT Transaction discarded because of previous errors."),
+        // There is room for each, but not for both.
+        ("del 0", "1"),
+        ("multi", "OK"),
+        (&format!("set 3 {value}"), "QUEUED"),
+        (&format!("set 4 {value}"), "QUEUED"),
+        ("exec", &format!("OK {refusal}")),
+    ] {
+        assert_eq!(told(&mut client, line), reply);
+    }
+    server.pass(100);
+    server.wait("expired_keys", 2);
+    assert_eq!(told(&mut client, &format!("set 4 {value}")), "OK");
+    told(&mut client, "flushdb");
+    assert_eq!(server.info("used_memory"), 0);
+}
+
+#[test]
+fn whoever_holds_most_is_cut_off() {
+    let server = Server::manual(LIMITS);
+    let mut other = server.client();
+    told(&mut other, &format!("set k {}", "v".repeat(100_000)));
+    // Half a request.
+    let half = |client: usize| {
+        let size = 600_000 + 1000 * client;
+        format!("*2\r\n$3\r\nget\r\n$1000000\r\n{}", "v".repeat(size))
+    };
+    // A transaction; what it queues takes more than its bytes.
+    let queue = |_| "multi\r\n".to_owned() + &"get k\r\n".repeat(100_000);
+    // Subscriptions to many channels.
+    let names = |_| (0..100_000).map(|name| format!("subscribe {name}\r\n")).collect();
+    let attacks: [(usize, &dyn Fn(usize) -> String); 3] = [(60, &half), (8, &queue), (8, &names)];
+    for (clients, attack) in attacks {
+        let cut = server.info("evicted_clients");
+        let mut crowd = Vec::new();
+        for number in 0..clients {
+            let mut client = server.raw();
+            client.0.set_write_timeout(Some(Duration::from_secs(1))).expect("a timeout");
+            // Who does not read what it is told, or is cut off, can't send everything.
+            let _ = client.0.write_all(attack(number).as_bytes());
+            assert!(server.info("used_memory_clients") <= LIMITS.max_client_memory);
+            crowd.push(client);
+        }
+        assert_eq!(told(&mut other, "exists k"), "1");
+        drop(crowd);
+        server.wait("connected_clients", 2);
+        assert!(server.info("evicted_clients") > cut, "they held too much");
+    }
+    assert!(server.info("used_memory_clients") < 1 << 20, "all that they held counts no more");
+}
+
+#[test]
+fn listeners_that_never_read_are_cut_off() {
+    let server = Server::manual(LIMITS);
+    let mut listeners = [(); 10].map(|()| server.raw());
+    for listener in &mut listeners {
+        listener.hears("psubscribe *\r\n", "*3\r\n$10\r\npsubscribe\r\n$1\r\n*\r\n:1\r\n");
+    }
+    let mut other = server.client();
+    let line = format!("publish news {}", "v".repeat(100_000));
+    let heard = (0..1000).take_while(|_| told(&mut other, &line) == "10").count();
+    // As much as all may hold, and what the system holds for each.
+    assert!((30..250).contains(&heard), "{heard}");
+    while told(&mut other, &line) != "0" {}
+    listeners.iter_mut().for_each(|listener| _ = listener.rest());
+    assert_eq!(server.info("evicted_clients"), 10);
+}
+
+#[test]
+fn nobody_is_told_too_much() {
+    let server = Server::manual(LIMITS);
+    let mut other = server.client();
+    told(&mut other, &format!("set k {}", "v".repeat(500_000)));
+    // A reply of 50 MB is cut; 50 MB of replies are not, while the client does not read them.
+    for line in [
+        format!("mget{}", " k".repeat(100)),
+        "multi\r\n".to_owned() + &"get k\r\n".repeat(100) + "exec",
+    ] {
+        let mut client = server.raw();
+        client.send(line + "\r\n");
+        assert!(client.rest().len() < 10_000);
+    }
+    let mut slow = server.raw();
+    slow.send("get k\r\n".repeat(100));
+    assert_eq!(told(&mut other, "exists k"), "1");
+    assert!(server.info("used_memory_clients") < 4 << 20);
+    slow.hears("quit\r\n", "$500000\r\n");
+    assert_eq!(slow.rest().len(), 100 * 500_011 - 9 + 5);
+    assert_eq!(server.info("evicted_clients"), 0);
+}
