@@ -93,7 +93,7 @@ pub(crate) fn all<A: Send, B: Send, C: Send>(
     (a, b, c)
 }
 
-/// What a thread waits for, on the way or already there.
+/// What a thread waits for. Rung before, it ends the wait at once.
 #[derive(Default)]
 pub(crate) struct Bell {
     is_rung: Mutex<bool>,
