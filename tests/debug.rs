@@ -1,6 +1,10 @@
 //! What `Debug` prints of each public type is a line or a few, however many timers there are: what
 //! has one as a field can be printed, and so can what fails an assertion.
 
+#[path = "common/idle.rs"]
+mod idle;
+
+use idle::Idle;
 use std::fmt::Debug;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,7 +15,7 @@ use tickwheel::future::{SleepError, TimedError};
 use tickwheel::keyed::KeyedTimer;
 use tickwheel::lease::{LeaseStore, LeaseTerms, Leases, Renewal};
 use tickwheel::periodic::{Periodic, Run};
-use tickwheel::purgatory::{DelayedOperation, FutureOperation, Purgatory};
+use tickwheel::purgatory::{FutureOperation, Purgatory};
 use tickwheel::{
     AddError, Batch, BuildError, Clock, Executor, Inline, LocalTimer, ManualClock, SystemClock,
     Task, Timer, TimerEntry, Worker,
@@ -44,18 +48,6 @@ impl Printed {
         }
         printed.len()
     }
-}
-
-/// An operation that waits.
-#[derive(Debug)]
-struct Waits;
-
-impl DelayedOperation for Waits {
-    fn try_complete(&mut self) -> bool {
-        false
-    }
-
-    fn on_complete(&mut self) {}
 }
 
 impl LeaseStore<u32> for Printed {
@@ -136,7 +128,7 @@ fn what_stands_on_a_timer_prints_little() {
     let leases = Leases::new(&timer, LeaseTerms::new(HOUR), printed.clone());
     for id in 0..MANY {
         assert!(keyed.schedule(id, TimerEntry::after(MS * (id + 1), ())).is_ok());
-        assert!(purgatory.try_complete_else_watch(Waits, HOUR, &[id % 9, 10_000 + id]).is_ok());
+        assert!(purgatory.try_complete_else_watch(Idle, HOUR, &[id % 9, 10_000 + id]).is_ok());
     }
     let held: Vec<_> = (0..MANY).filter_map(|key| leases.hold(key).ok()).collect();
     printed.print(&keyed);
@@ -144,7 +136,7 @@ fn what_stands_on_a_timer_prints_little() {
     printed.print(&keyed.entry(MANY));
     printed.print(&purgatory);
     printed.print(&purgatory.stats());
-    let watch = || purgatory.try_complete_else_watch(Waits, HOUR, &[3]).expect("there is no limit");
+    let watch = || purgatory.try_complete_else_watch(Idle, HOUR, &[3]).expect("there is no limit");
     printed.print(&watch());
     let pending = watch().pending().expect("it waits");
     printed.print(&pending);

@@ -1,6 +1,10 @@
 //! Every `tracing` event about a timer names the timer.
 #![cfg(feature = "tracing")]
 
+#[path = "common/listener.rs"]
+mod listener;
+
+use listener::Listener;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::panic::panic_any;
@@ -10,9 +14,8 @@ use tickwheel::keyed::KeyedTimer;
 use tickwheel::lease::{LeaseStore, LeaseTerms, Leases, Renewal};
 use tickwheel::purgatory::{DelayedOperation, Purgatory};
 use tickwheel::{ManualClock, Task, Timer, TimerEntry, Worker};
+use tracing::Event;
 use tracing::field::{Field, Visit};
-use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Metadata, Subscriber};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -27,27 +30,10 @@ struct Report {
 
 static REPORTS: Mutex<Vec<Report>> = Mutex::new(Vec::new());
 
-struct Recorder;
-
-impl Subscriber for Recorder {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target().starts_with("tickwheel")
-    }
-
-    fn event(&self, event: &Event<'_>) {
-        let mut report = Report::default();
-        event.record(&mut report);
-        REPORTS.lock().unwrap_or_else(PoisonError::into_inner).push(report);
-    }
-
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-    fn enter(&self, _: &Id) {}
-    fn exit(&self, _: &Id) {}
+fn record(event: &Event<'_>) {
+    let mut report = Report::default();
+    event.record(&mut report);
+    REPORTS.lock().unwrap_or_else(PoisonError::into_inner).push(report);
 }
 
 impl Visit for Report {
@@ -163,7 +149,8 @@ fn operations() {
 
 #[test]
 fn each_names_its_timer() {
-    tracing::subscriber::set_global_default(Recorder).expect("the first");
+    let listener = Listener(|event| event.target().starts_with("tickwheel"), record);
+    tracing::subscriber::set_global_default(listener).expect("the first");
     let worker = Worker::unbounded("a worker", Task::run).unwrap();
     let handed = Timer::builder().name("handed").executor(worker).build().unwrap();
     handed.add(TimerEntry::after(Duration::ZERO, || panic_any("a task"))).unwrap();

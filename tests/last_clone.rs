@@ -22,7 +22,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 #[cfg(feature = "tracing")]
 fn warned_of(code: impl FnOnce()) -> Option<Vec<Vec<u64>>> {
     let warnings = warnings::Warnings::default();
-    tracing::subscriber::with_default(warnings.clone(), code);
+    tracing::subscriber::with_default(warnings.listener(), code);
     Some(warnings.take())
 }
 

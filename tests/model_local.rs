@@ -13,6 +13,9 @@
 
 #[path = "common/delta.rs"]
 mod delta;
+#[cfg(test)]
+#[path = "common/quick.rs"]
+mod quick;
 
 use delta::Delta;
 use quickcheck::{Arbitrary, Gen};
@@ -216,9 +219,5 @@ pub(crate) fn property(config: Config, ops: Vec<Op>) {
 
 #[test]
 fn the_timer_does_what_the_model_says_after_every_step() {
-    let sequences = std::env::var("QUICKCHECK_TESTS")
-        .map_or(5000, |tests| tests.parse().expect("QUICKCHECK_TESTS is a number"));
-    let mut quickcheck = quickcheck::QuickCheck::new().rng(Gen::new(80)).tests(sequences);
-    quickcheck = quickcheck.max_tests(sequences).min_tests_passed(sequences);
-    quickcheck.quickcheck(property as fn(Config, Vec<Op>));
+    quick::check(property as fn(Config, Vec<Op>), 5000, 80);
 }

@@ -3,6 +3,7 @@
 use tickwheel::lease::{LeaseStore, Renewal};
 use tickwheel::purgatory::DelayedOperation;
 
+#[derive(Debug)]
 pub(crate) struct Idle;
 
 impl DelayedOperation for Idle {

@@ -3,7 +3,7 @@
 use super::delta::Delta;
 use quickcheck::{Arbitrary, Gen};
 use std::time::{Duration, Instant};
-use tickwheel::When;
+use tickwheel::{ManualClock, Timer, TimerBuilder, When};
 
 /// The last deadline, which never comes.
 pub(crate) const NEVER: u64 = u64::MAX - 1;
@@ -42,6 +42,20 @@ pub(crate) struct Config {
 impl Config {
     const SIMPLE: Config =
         Config { tick: 1_000_000, wheel_size: 8, shards: 1, max_pending: None, before: 0 };
+
+    /// Begins a timer on a clock, which has run for some time then.
+    pub(crate) fn builder(&self, clock: &ManualClock) -> TimerBuilder {
+        clock.advance(Duration::from_nanos(self.before));
+        let builder = Timer::builder()
+            .tick(Duration::from_nanos(self.tick))
+            .wheel_size(self.wheel_size)
+            .shards(self.shards)
+            .clock(clock.clone());
+        match self.max_pending {
+            Some(max_pending) => builder.max_pending(max_pending),
+            None => builder,
+        }
+    }
 }
 
 fn any<T: Copy>(g: &mut Gen, of: &[T]) -> T {

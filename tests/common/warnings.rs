@@ -1,20 +1,21 @@
 //! A `tracing` subscriber that keeps the warnings.
 
+mod listener;
+
+use listener::Listener;
 use std::fmt::Debug;
 use std::mem;
 use std::sync::{Arc, LazyLock, Mutex};
 use tracing::field::{Field, Visit};
-use tracing::span::{Attributes, Id, Record};
-use tracing::{Dispatch, Event, Level, Metadata, Subscriber};
+use tracing::{Dispatch, Event, Level};
 
 /// Of each warning the numbers in it.
-#[derive(Clone)]
 pub(crate) struct Warnings(Arc<Mutex<Vec<Vec<u64>>>>);
 
 /// Subscribers that stay. With fewer than two, `tracing` asks the thread that is the first to come
 /// to an event whether anybody wants it, for good; and another test's thread has none.
 static OTHERS: LazyLock<[Dispatch; 2]> =
-    LazyLock::new(|| [(); 2].map(|()| Dispatch::new(Warnings(Arc::default()))));
+    LazyLock::new(|| [(); 2].map(|()| Dispatch::new(Warnings(Arc::default()).listener())));
 
 /// Lets no event be forgotten for want of a subscriber: for every test of a binary in which one
 /// keeps warnings.
@@ -26,6 +27,17 @@ pub(crate) fn listen() {
 struct Numbers(Vec<u64>);
 
 impl Warnings {
+    /// Returns the subscriber that keeps them.
+    pub(crate) fn listener(&self) -> Listener<impl Fn(&Event<'_>) + use<>> {
+        let kept = Arc::clone(&self.0);
+        let keep = move |event: &Event<'_>| {
+            let mut numbers = Numbers(Vec::new());
+            event.record(&mut numbers);
+            kept.lock().unwrap().push(numbers.0);
+        };
+        Listener(|metadata| *metadata.level() == Level::WARN, keep)
+    }
+
     /// Returns the warnings since the last call.
     pub(crate) fn take(&self) -> Vec<Vec<u64>> {
         mem::take(&mut self.0.lock().unwrap())
@@ -37,27 +49,6 @@ impl Default for Warnings {
         listen();
         Warnings(Arc::default())
     }
-}
-
-impl Subscriber for Warnings {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        *metadata.level() == Level::WARN
-    }
-
-    fn event(&self, event: &Event<'_>) {
-        let mut numbers = Numbers(Vec::new());
-        event.record(&mut numbers);
-        self.0.lock().unwrap().push(numbers.0);
-    }
-
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-    fn enter(&self, _: &Id) {}
-    fn exit(&self, _: &Id) {}
 }
 
 impl Visit for Numbers {

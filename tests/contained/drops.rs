@@ -1,6 +1,7 @@
 //! Code of a user whose drop panics, when the library drops it.
 
 use crate::{MS, Payload, by_hand, no_report_succeeds};
+use std::any::Any;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -11,7 +12,7 @@ use tickwheel::keyed::KeyedTimer;
 use tickwheel::lease::{LeaseStore, LeaseTerms, Leases, Renewal};
 use tickwheel::periodic::Periodic;
 use tickwheel::purgatory::{DelayedOperation, FutureOperation, Purgatory, Wait};
-use tickwheel::{BuildError, Task, Timer, TimerEntry, Worker};
+use tickwheel::{BuildError, ManualClock, Timer, TimerBuilder, TimerEntry, Worker};
 
 /// Owned by a closure or a trait's implementation, whose drop panics with it. The count tells that
 /// it was dropped.
@@ -35,42 +36,28 @@ fn is_silent<T>(dropped: T) -> bool {
 }
 
 #[test]
-fn an_executors_drop_does_not_come_out_of_the_timers() {
-    for started in [false, true] {
+fn the_drop_of_what_timers_and_workers_were_given_does_not_come_out_of_them() {
+    type Make = fn(TimerBuilder, Owned) -> Box<dyn Any>;
+    let makes: [(&str, Make); 4] = [
+        ("executor", |new, it| Box::new(new.executor(move |_: u32| _ = &it).build().unwrap())),
+        ("reaper's", |new, it| Box::new(new.executor(move |_: u32| _ = &it).start().unwrap())),
+        ("on_refused", |new, it| Box::new(new.on_refused(move |_| _ = &it).build().unwrap())),
+        ("handler", |_, it| Box::new(Worker::unbounded("it", move |_: u32| _ = &it).unwrap())),
+    ];
+    for (what, make) in makes {
         let (owned, count) = owned();
-        let executor = move |_: u32| {
-            let _ = &owned;
-        };
-        let builder = Timer::builder().executor(executor);
-        let timer = if started { builder.start() } else { builder.build() }.unwrap();
-        assert!(is_silent(timer));
-        assert_eq!(Arc::strong_count(&count), 1);
+        assert!(is_silent(make(Timer::builder(), owned)), "{what}");
+        assert_eq!(Arc::strong_count(&count), 1, "{what}");
     }
-}
-
-#[test]
-fn the_drop_of_on_refused_does_not_come_out_of_the_timers() {
-    let (owned, count) = owned();
-    let handler = move |_: Task| {
-        let _ = &owned;
-    };
-    assert!(is_silent(Timer::builder().on_refused(handler).build().unwrap()));
-    assert_eq!(Arc::strong_count(&count), 1);
 }
 
 /// Seen to fail: the process ended.
 #[test]
 fn the_drops_of_what_a_builder_was_given_do_not_come_out_of_its_error() {
     let ((executor, first), (handler, second), (hook, third)) = (owned(), owned(), owned());
-    let builder = Timer::builder().tick(Duration::ZERO).executor(move |_: u32| {
-        let _ = &executor;
-    });
-    let builder = builder.on_refused(move |_| {
-        let _ = &handler;
-    });
-    let builder = builder.on_earlier_expiration(move || {
-        let _ = &hook;
-    });
+    let builder = Timer::builder().tick(Duration::ZERO).executor(move |_: u32| _ = &executor);
+    let builder = builder.on_refused(move |_| _ = &handler);
+    let builder = builder.on_earlier_expiration(move || _ = &hook);
     assert!(matches!(builder.build(), Err(BuildError::Tick)));
     assert_eq!([first, second, third].map(|count| Arc::strong_count(&count)), [1; 3]);
 }
@@ -95,22 +82,10 @@ fn the_drops_of_what_a_builder_was_given_do_not_come_out_of_it() {
 }
 
 #[test]
-fn the_drop_of_a_workers_handler_does_not_come_out_of_the_workers() {
-    let (owned, count) = owned();
-    let handler = move |_: u32| {
-        let _ = &owned;
-    };
-    assert!(is_silent(Worker::unbounded("handler", handler).unwrap()));
-    assert_eq!(Arc::strong_count(&count), 1);
-}
-
-#[test]
 fn the_drop_of_what_keys_expire_by_does_not_come_out_of_the_keyed_timers() {
     let (owned, count) = owned();
     let (timer, _clock) = by_hand();
-    let keyed: KeyedTimer<u32, u32> = KeyedTimer::new(&timer, move |_, _| {
-        let _ = &owned;
-    });
+    let keyed: KeyedTimer<u32, u32> = KeyedTimer::new(&timer, move |_, _| _ = &owned);
     assert!(is_silent(keyed));
     assert_eq!(Arc::strong_count(&count), 1);
 }
@@ -166,9 +141,7 @@ impl DelayedOperation for Waits {
 fn the_drop_of_what_a_guard_cancels_does_not_come_out_of_the_guard() {
     let (timer, _clock) = by_hand();
     let (owned_by_task, count) = owned();
-    let task = move || {
-        let _ = &owned_by_task;
-    };
+    let task = move || _ = &owned_by_task;
     assert!(is_silent(timer.after(MS, task).unwrap().cancel_on_drop()));
     assert_eq!(Arc::strong_count(&count), 1);
 
@@ -226,15 +199,28 @@ fn a_wait_is_cancelled_though_its_waker_cannot_be_dropped() {
     assert_eq!((Arc::strong_count(&condition), Arc::strong_count(&waker)), (1, 1));
 }
 
+#[test]
+fn the_drop_of_what_the_executor_refuses_does_not_come_out_of_the_turn() {
+    no_report_succeeds();
+    let clock = ManualClock::new();
+    let builder = Timer::builder().clock(clock.clone()).executor(Err::<(), Payload>);
+    let timer: Timer<Payload> = builder.build().unwrap();
+    for _ in 0..10 {
+        timer.add(TimerEntry::after(MS, Payload(2))).unwrap();
+    }
+    clock.advance(MS);
+    assert_eq!(timer.advance_clock(Duration::ZERO), 10);
+    let stats = timer.stats();
+    assert_eq!((stats.refused, stats.panicked), (10, 10), "each drop panicked");
+}
+
 /// Nothing may panic out of a drop while a thread unwinds: that would end the process.
 #[test]
 fn what_is_dropped_while_a_thread_unwinds_does_not_end_the_process() {
     no_report_succeeds();
     let (owned, count) = owned();
     let caught = catch_unwind(AssertUnwindSafe(|| {
-        let executor = move |_: Payload| {
-            let _ = &owned;
-        };
+        let executor = move |_: Payload| _ = &owned;
         let timer = Timer::builder().executor(executor).start().unwrap();
         let _timeouts = [0, 1, 3]
             .map(|payload| timer.add(TimerEntry::after(Duration::MAX, Payload(payload))).unwrap());
@@ -249,9 +235,7 @@ fn what_is_dropped_while_a_thread_unwinds_does_not_end_the_process() {
 fn the_drop_of_a_series_task_does_not_come_out_of_its_cancel() {
     let (owned, count) = owned();
     let (timer, _clock) = by_hand();
-    let series = Periodic::every(MS).start(&timer, move |_| {
-        let _ = &owned;
-    });
+    let series = Periodic::every(MS).start(&timer, move |_| _ = &owned);
     let series = series.unwrap();
     assert!(series.cancel());
     assert_eq!(Arc::strong_count(&count), 1);

@@ -2,7 +2,13 @@
 //! comes out of its calls. Here each report panics, too, where there are reports.
 
 mod drops;
+#[cfg(feature = "tracing")]
+#[path = "../common/idle.rs"]
+mod idle;
 mod keys;
+#[cfg(feature = "tracing")]
+#[path = "../common/listener.rs"]
+mod listener;
 #[cfg(feature = "tracing")]
 mod subscriber;
 mod unwind;

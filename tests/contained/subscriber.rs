@@ -1,40 +1,21 @@
 //! A `tracing` subscriber that panics, whatever is reported.
 
+use crate::idle::Idle;
+use crate::listener::Listener;
 use crate::{HANG, MS, Payload, by_hand, get, no_report_succeeds};
 use std::panic::panic_any;
 use std::sync::Once;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
-use tickwheel::lease::{LeaseStore, LeaseTerms, Leases, Renewal};
-use tickwheel::{ManualClock, Task, Timer, TimerEntry};
-use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Metadata, Subscriber};
-
-struct Brittle;
+use tickwheel::lease::{LeaseTerms, Leases};
+use tickwheel::{Task, Timer, TimerEntry};
+use tracing::Event;
 
 /// Installs the subscriber for all threads, including the reaper.
 pub(crate) fn install() {
     static INSTALLED: Once = Once::new();
-    INSTALLED.call_once(|| tracing::subscriber::set_global_default(Brittle).expect("the first"));
-}
-
-impl Subscriber for Brittle {
-    fn enabled(&self, _: &Metadata<'_>) -> bool {
-        true
-    }
-
-    fn event(&self, _: &Event<'_>) {
-        panic_any(Payload(3));
-    }
-
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-    fn enter(&self, _: &Id) {}
-    fn exit(&self, _: &Id) {}
+    let brittle = || Listener(|_| true, |_: &Event<'_>| panic_any(Payload(3)));
+    INSTALLED.call_once(|| tracing::subscriber::set_global_default(brittle()).expect("the first"));
 }
 
 #[test]
@@ -52,32 +33,10 @@ fn the_reaper_starts_and_expires_though_it_cannot_report() {
 }
 
 #[test]
-fn what_the_executor_refuses_is_dropped_though_that_cannot_be_reported() {
-    no_report_succeeds();
-    let clock = ManualClock::new();
-    let timer: Timer<Payload> =
-        Timer::builder().clock(clock.clone()).executor(Err::<(), Payload>).build().unwrap();
-    for _ in 0..10 {
-        timer.add(TimerEntry::after(MS, Payload(2))).unwrap();
-    }
-    clock.advance(MS);
-    assert_eq!(timer.advance_clock(Duration::ZERO), 10);
-    let stats = timer.stats();
-    assert_eq!((stats.refused, stats.panicked), (10, 10), "each drop panicked");
-}
-
-struct Fails;
-
-impl LeaseStore<u32> for Fails {
-    fn renew(&self, _: Vec<Renewal<u32>>) {}
-    fn lost(&self, _: u32) {}
-}
-
-#[test]
 fn an_outage_that_cannot_be_reported_costs_no_round() {
     no_report_succeeds();
     let (timer, clock) = by_hand();
-    let leases = Leases::new(&timer, LeaseTerms::new(Duration::from_secs(30)), Fails);
+    let leases = Leases::new(&timer, LeaseTerms::new(Duration::from_secs(30)), Idle);
     let lease = leases.hold(1).unwrap();
     for _ in 0..31 {
         clock.advance(Duration::from_secs(1));

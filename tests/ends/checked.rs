@@ -1,15 +1,11 @@
-//! What outlives its end: operations that are being checked, and drops that panic.
+//! What outlives its end: operations that are being checked.
 
-use crate::{HOUR, Idle, by_hand, within};
-use std::mem::forget;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use crate::{HOUR, by_hand, within};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tickwheel::keyed::KeyedTimer;
-use tickwheel::lease::{LeaseStore, LeaseTerms, Leases, Renewal};
 use tickwheel::purgatory::{DelayedOperation, Pending, Purgatory, PurgatoryStats};
-use tickwheel::{ManualClock, Task, Timer, TimerEntry};
+use tickwheel::{ManualClock, Task, Timer};
 
 type Last<const TEST: u8> = Box<dyn FnOnce(Purgatory<u32, Steps<TEST>>) + Send>;
 
@@ -136,53 +132,4 @@ fn a_hook_that_asks_as_it_is_dropped_does_not_hang() {
         ends_during_a_check::<4>();
         drop(Purgatory::<u32, Steps<4>>::new(&by_hand()));
     });
-}
-
-/// A key or a task whose drop panics, each clone of it.
-#[derive(Clone, PartialEq, Eq, Hash)]
-struct Bomb(u32);
-
-impl Drop for Bomb {
-    fn drop(&mut self) {
-        panic!("planted");
-    }
-}
-
-impl LeaseStore<Bomb> for Idle {
-    fn renew(&self, _: Vec<Renewal<Bomb>>) {}
-    fn lost(&self, key: Bomb) {
-        drop(key);
-    }
-}
-
-fn contained(code: impl FnOnce()) {
-    drop(catch_unwind(AssertUnwindSafe(code)));
-}
-
-/// Seen to abort the process.
-#[test]
-fn keys_and_tasks_that_panic_as_they_are_dropped_abort_nothing() {
-    contained(|| {
-        let keyed = KeyedTimer::new(&by_hand(), |key: Bomb, task: Bomb| forget((key, task)));
-        (0..3).for_each(|key| drop(keyed.schedule(Bomb(key), TimerEntry::after(HOUR, Bomb(key)))));
-    });
-}
-
-/// Seen to abort the process.
-#[test]
-fn keys_of_leases_that_panic_as_they_are_dropped_abort_nothing() {
-    let ends: [fn(&Timer, Leases<Bomb>); 4] = [
-        |_, leases| drop(leases),
-        |timer, _| drop(timer.shutdown()),
-        |timer, leases| drop((timer.shutdown(), leases.hold(Bomb(9)))),
-        |_, leases| drop(leases.hold(Bomb(0))),
-    ];
-    for end in ends {
-        contained(|| {
-            let timer = by_hand();
-            let leases = Leases::new(&timer, LeaseTerms::new(HOUR), Idle);
-            (0..3).for_each(|key| forget(leases.hold(Bomb(key))));
-            end(&timer, leases);
-        });
-    }
 }

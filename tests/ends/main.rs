@@ -18,6 +18,10 @@ mod random;
 mod site;
 mod steps;
 mod storm;
+#[path = "../common/until.rs"]
+mod until;
+#[path = "../common/wakes.rs"]
+mod wakes;
 mod watchdog;
 
 pub(crate) use idle::Idle;

@@ -1,33 +1,23 @@
 //! What an end does to each part, and what it does not wait for.
 
-use crate::{HOUR, Idle, by_hand, within};
+use crate::wakes::Wakes;
+use crate::{HOUR, Idle};
 use std::future::{Future, pending};
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
-use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 use tickwheel::future::{SleepError, TimedError};
 use tickwheel::keyed::KeyedTimer;
 use tickwheel::lease::{LeaseStore, LeaseTerms, Leases, Renewal};
-use tickwheel::periodic::{Periodic, Run};
+use tickwheel::periodic::Periodic;
 use tickwheel::purgatory::Purgatory;
 use tickwheel::{ManualClock, Task, Timer, TimerEntry};
 
 const MICRO: Duration = Duration::from_micros(1);
-const MILLI: Duration = Duration::from_millis(1);
 const S: Duration = Duration::from_secs(1);
-
-#[derive(Default)]
-struct Woken(AtomicBool);
-
-impl Wake for Woken {
-    fn wake(self: Arc<Self>) {
-        self.0.store(true, SeqCst);
-    }
-}
 
 /// A store that notes what is lost.
 struct Notes(Arc<Mutex<Vec<u32>>>);
@@ -42,13 +32,13 @@ impl LeaseStore<u32> for Notes {
 }
 
 /// Builds everything on a timer, ends it, and checks that each part ends as it promises.
-fn ends_everything<T: Send + 'static>(timer: Timer<T>, clock: &ManualClock, end: fn(Timer<T>)) {
+fn ends_everything<T: Send + 'static>(timer: Timer<T>, clock: &ManualClock, end: fn(&Timer<T>)) {
     let (runs, lost) = (Arc::new(AtomicUsize::new(0)), Arc::default());
     let run = || {
         let runs = Arc::clone(&runs);
         move || _ = runs.fetch_add(1, SeqCst)
     };
-    timer.closures().after(S, run()).unwrap();
+    let closure = timer.closures().after(S, run()).unwrap();
     let counted = run();
     let series = Periodic::every(S).start(&timer, move |_| counted()).unwrap();
     let counted = run();
@@ -58,38 +48,45 @@ fn ends_everything<T: Send + 'static>(timer: Timer<T>, clock: &ManualClock, end:
     let _watch = purgatory.try_complete_else_watch(Idle, S, &[1]).unwrap();
     let leases = Leases::new(&timer, LeaseTerms::new(HOUR), Notes(Arc::clone(&lost)));
     let lease = leases.hold(7).unwrap();
-    let woken: [Arc<Woken>; 2] = Default::default();
+    let woken: [Arc<Wakes>; 2] = Default::default();
     let wakers = woken.clone().map(Waker::from);
     let [mut first, mut second] = wakers.each_ref().map(Context::from_waker);
     let (mut sleep, mut timed) = (pin!(timer.sleep(S)), pin!(timer.timeout(S, pending::<()>())));
     assert!(sleep.as_mut().poll(&mut first).is_pending());
     assert!(timed.as_mut().poll(&mut second).is_pending());
 
-    end(timer.clone());
-    assert!(woken.iter().all(|woken| woken.0.load(SeqCst)), "each future is woken");
+    end(&timer);
+    assert!(woken.iter().all(|woken| woken.take() > 0), "each future is woken");
     assert_eq!(sleep.poll(&mut first), Poll::Ready(Err(SleepError::Shutdown)));
     let error = TimedError::Sleep(SleepError::Shutdown);
     assert_eq!(timed.poll(&mut second), Poll::Ready(Err(error)));
     assert!(!lease.is_held() && leases.hold(8).is_err() && leases.is_empty());
     assert_eq!(*lost.lock().unwrap(), [7]);
-    assert!(!series.cancel(), "it has ended");
+    assert!(!series.cancel() && !series.is_cancelled() && closure.is_expired(), "they have ended");
+    let mut late = pin!(timer.sleep(S));
+    assert_eq!(late.as_mut().poll(&mut first), Poll::Ready(Err(SleepError::Shutdown)));
+    assert!(Periodic::every(S).start(&timer, |_| ()).is_err());
+    assert_eq!(Arc::strong_count(&runs), 2, "the keyed timer has one");
     let ran = runs.load(SeqCst);
     clock.advance(HOUR);
     assert_eq!((timer.advance_clock(Duration::ZERO), runs.load(SeqCst)), (0, ran));
     assert_eq!((keyed.len(), purgatory.stats().expired, purgatory.delayed()), (1, 0, 1));
+    let stats = timer.stats();
+    assert_eq!((stats.pending, stats.returned), (2, stats.added - 2), "a key, an operation");
 }
 
 /// Seen to fail: nobody woke a future of the list that was dropped.
 #[test]
 fn a_shutdown_ends_everything_on_a_timer_of_closures() {
-    let ends: [fn(Timer); 2] = [
+    let ends: [fn(&Timer); 2] = [
         |timer| drop(timer.shutdown()),
         |timer| timer.shutdown().into_iter().for_each(|entry| entry.into_task().run()),
     ];
     for end in ends {
         let clock = ManualClock::new();
-        let timer = Timer::builder().clock(clock.clone()).build().unwrap();
-        ends_everything(timer, &clock, end);
+        let builder = || Timer::builder().clock(clock.clone());
+        ends_everything(builder().build().unwrap(), &clock, end);
+        ends_everything(builder().start().unwrap(), &clock, end);
     }
 }
 
@@ -97,37 +94,13 @@ fn a_shutdown_ends_everything_on_a_timer_of_closures() {
 #[test]
 fn a_shutdown_ends_the_closures_of_a_timer_of_other_tasks() {
     let clock = ManualClock::new();
-    let timer = Timer::builder().clock(clock.clone()).executor(|_: u64| ()).build().unwrap();
-    ends_everything(timer, &clock, |timer| drop(timer.shutdown()));
-}
-
-/// Seen to fail: a series that had ended was cancelled.
-#[test]
-fn only_the_call_that_ends_a_series_answers_true() {
-    let fills = |timer: &Timer| _ = timer.after(HOUR, || ());
-    let shuts_down = |timer: &Timer| drop(timer.shutdown());
-    let ends: [fn(&Timer); 2] = [fills, shuts_down];
-    for end in ends {
-        let clock = ManualClock::new();
-        let timer = Timer::builder().clock(clock.clone()).max_pending(1).build().unwrap();
-        let own = timer.downgrade();
-        let run = move |_: &Run<'_>| own.upgrade().iter().for_each(end);
-        let series = Periodic::every(S).start(&timer, run).unwrap();
-        clock.advance(S);
-        assert_eq!(timer.advance_clock(Duration::ZERO), 1);
-        assert!(!series.cancel(), "its last run is over");
+    let builder = || Timer::builder().clock(clock.clone()).executor(|_: u64| ());
+    for timer in [builder().build().unwrap(), builder().start().unwrap()] {
+        timer.after(S, 7).unwrap();
+        ends_everything(timer, &clock, |timer| {
+            assert!(timer.shutdown().into_iter().map(TimerEntry::into_task).eq([7]));
+        });
     }
-    let clock = ManualClock::new();
-    let refuses = Timer::builder().clock(clock.clone()).executor(|task: Task| Err(task));
-    let refuses = refuses.build().unwrap();
-    let start = |timer: &Timer| Periodic::every(S).start(timer, |_| ()).unwrap();
-    let (refused, timer) = (start(&refuses), by_hand());
-    clock.advance(S);
-    assert_eq!(refuses.advance_clock(Duration::ZERO), 1);
-    let [cancelled, dropped] = [(); 2].map(|()| start(&timer));
-    assert_eq!([(); 2].map(|()| cancelled.cancel()), [true, false]);
-    drop(timer);
-    assert!(!refused.cancel() && !dropped.cancel());
 }
 
 /// Seen to fail: a future that drives the timer kept the executor and the hook.
@@ -146,40 +119,16 @@ fn whatever_is_kept_of_a_timer_keeps_nothing_that_it_owned() {
         let (weak, lease) = (timer.downgrade(), leases.hold(1).unwrap());
         let timeout = timer.after(HOUR, move || drop(task)).unwrap();
         let series = Periodic::every(HOUR).start(&timer, |_| ()).unwrap();
+        let purgatory = Purgatory::new(&timer);
+        let watch = purgatory.try_complete_else_watch(Idle, HOUR, &[1]).unwrap();
         let mut drive: Pin<Box<dyn Future<Output = ()>>> =
             Box::pin(timer.drive(|_| pending::<()>()));
         if polls {
             assert!(drive.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
         }
-        drop(leases);
-        drop(timer);
+        drop((leases, purgatory, timer));
         assert_eq!(guards.each_ref().map(Arc::strong_count), [1; 3]);
-        drop((weak, lease, timeout, series, drive));
-    }
-}
-
-/// Seen to fail: all of the tasks ran, which took eight seconds.
-#[test]
-fn an_end_waits_for_a_batch_and_not_for_a_turn() {
-    let ends: [fn(Timer); 2] = [|timer| drop(timer.shutdown()), drop];
-    for end in ends {
-        let timer = Timer::builder().shards(1).start().unwrap();
-        let (ran, (sender, has_begun)) = (Arc::new(AtomicUsize::new(0)), channel());
-        let due = timer.now() + 100 * MILLI;
-        for _ in 0..4_000 {
-            let (ran, sender) = (Arc::clone(&ran), sender.clone());
-            let task = move || {
-                if ran.fetch_add(1, SeqCst) == 0 {
-                    sender.send(()).unwrap();
-                }
-                thread::sleep(2 * MILLI);
-            };
-            timer.at(due, task).unwrap();
-        }
-        has_begun.recv().unwrap();
-        end(timer);
-        // Batches have 128. This thread has two seconds to come to the end.
-        assert!(ran.load(SeqCst) < 1_000, "{} ran", ran.load(SeqCst));
+        drop((weak, lease, timeout, series, watch, drive));
     }
 }
 
@@ -206,7 +155,7 @@ fn adders_delay_neither_an_end_nor_a_turn() {
                     }
                 });
             }
-            thread::sleep(20 * MILLI);
+            thread::sleep(Duration::from_millis(20));
             call(&timer);
             let in_time = !is_over();
             stop.store(true, SeqCst);
@@ -214,27 +163,4 @@ fn adders_delay_neither_an_end_nor_a_turn() {
         });
         assert!(in_time, "it was delayed until the adders stopped");
     }
-}
-
-/// Seen to fail: the hook was called inside itself until the stack was at its end.
-#[test]
-fn a_hook_may_shut_its_timer_down() {
-    within(|| {
-        let (depth, deepest) = (AtomicUsize::new(0), Arc::new(AtomicUsize::new(0)));
-        let (noted, timer) = (Arc::clone(&deepest), Arc::new(Mutex::new(None::<Timer>)));
-        let own = Arc::clone(&timer);
-        let hook = move || {
-            let nested = depth.fetch_add(1, SeqCst);
-            noted.fetch_max(nested, SeqCst);
-            let timer = own.lock().unwrap().clone().filter(|_| nested < 50);
-            drop(timer.map(|timer| timer.shutdown()));
-            depth.fetch_sub(1, SeqCst);
-        };
-        let built = Timer::builder().on_earlier_expiration(hook).build().unwrap();
-        *timer.lock().unwrap() = Some(built.clone());
-        assert_eq!(built.next_expiration(), None);
-        drop(built.after(HOUR, || ()));
-        assert!(built.is_shutdown() && deepest.load(SeqCst) < 5, "{deepest:?} deep");
-        drop(timer.lock().unwrap().take());
-    });
 }

@@ -4,29 +4,21 @@ mod drive;
 mod model;
 #[cfg(feature = "stream")]
 mod stream;
+#[path = "../common/wakes.rs"]
+mod wakes;
 
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tickwheel::future::{SleepError, TimedError};
 use tickwheel::periodic::MissedTick;
 use tickwheel::{ManualClock, Task, Timer, TimerEntry};
+use wakes::Wakes;
 
 const MS: Duration = Duration::from_millis(1);
 const HOUR: Duration = Duration::from_secs(3600);
-
-/// A waker that counts.
-#[derive(Default)]
-struct Wakes(AtomicUsize);
-
-impl Wake for Wakes {
-    fn wake(self: Arc<Self>) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-}
 
 struct Fixture {
     timer: Timer,
@@ -51,7 +43,7 @@ impl Fixture {
         self.clock.advance(step);
         self.timer.advance_clock(Duration::ZERO);
         self.timer.assert_invariants();
-        self.wakes.0.swap(0, Ordering::Relaxed)
+        self.wakes.take()
     }
 }
 
@@ -112,7 +104,7 @@ fn the_last_waker_is_woken() {
     let waker = Waker::from(Arc::clone(&other));
     assert_eq!(sleep.as_mut().poll(&mut Context::from_waker(&waker)), Poll::Pending);
     assert_eq!((fixture.timer.len(), fixture.advance(MS)), (1, 0));
-    assert_eq!(other.0.load(Ordering::Relaxed), 1);
+    assert_eq!(other.take(), 1);
 }
 
 #[test]
@@ -188,7 +180,7 @@ fn a_full_timer_and_a_shutdown_are_errors() {
     // Those who slept are returned, and can be woken.
     let sleepers = fixture.timer.shutdown();
     sleepers.into_iter().map(TimerEntry::into_task).for_each(Task::run);
-    assert_eq!(fixture.wakes.0.load(Ordering::Relaxed), 1);
+    assert_eq!(fixture.wakes.take(), 1);
     assert_eq!(fixture.poll(sleep.as_mut()), Poll::Ready(Err(SleepError::Shutdown)));
     let timed = fixture.timer.timeout(HOUR, std::future::pending::<()>());
     let error = TimedError::Sleep(SleepError::Shutdown);

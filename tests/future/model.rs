@@ -1,12 +1,12 @@
 //! Random steps on sleeps and on a naive model of them. After every step all that can be seen is
 //! compared: who is ready, who was woken, what the timer holds.
 
-use crate::{Fixture, MS, Wakes};
+use crate::wakes::Wakes;
+use crate::{Fixture, MS};
 use quickcheck::{Arbitrary, Gen, QuickCheck};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::{Context, Waker};
 use std::time::Duration;
 use tickwheel::future::Sleep;
@@ -114,8 +114,8 @@ fn sleeps_do_what_the_model_says_after_every_step() {
         for step in &steps {
             run(&fixture, &wakers, &mut sleeps, &mut model, step);
             fixture.timer.assert_invariants();
-            let woken = counts.each_ref().map(|count| count.0.load(Ordering::Relaxed));
-            assert_eq!(woken, model.woken, "who was woken");
+            let woken = counts.each_ref().map(|count| count.take());
+            assert_eq!(woken, std::mem::take(&mut model.woken), "who was woken");
             let waits = model.sleeps.iter().flatten().filter(|sleep| sleep.wakes.is_some());
             assert_eq!(fixture.timer.len(), waits.count(), "what the timer holds");
             for (sleep, naive) in sleeps.iter().zip(&model.sleeps) {

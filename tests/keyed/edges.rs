@@ -2,7 +2,6 @@
 
 use crate::MS;
 use std::cell::{Cell, OnceCell};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -34,24 +33,6 @@ fn nothing_expires_after_the_last_clone_was_dropped() {
     timer.advance_clock(Duration::ZERO);
     assert_eq!(expired.try_iter().collect::<Vec<_>>(), [1]);
     assert_eq!(timer.len(), 0);
-}
-
-/// One comes out and two abort the process, if they are not contained.
-#[test]
-fn a_task_that_panics_when_dropped_is_contained() {
-    struct Bomb;
-    impl Drop for Bomb {
-        fn drop(&mut self) {
-            panic!("contained");
-        }
-    }
-    let timer = Timer::builder().clock(ManualClock::new()).build().unwrap();
-    let keyed = KeyedTimer::new(&timer, |_: u32, bomb: Bomb| drop(bomb));
-    for key in 0..2 {
-        keyed.schedule(key, TimerEntry::after(S, Bomb)).unwrap();
-    }
-    let dropped = catch_unwind(AssertUnwindSafe(|| drop(keyed)));
-    assert!(dropped.is_ok());
 }
 
 #[test]
@@ -132,36 +113,6 @@ fn a_key_can_be_moved_up_after_a_shutdown_and_expires_no_more() {
     assert_eq!((timer.advance_clock(Duration::ZERO), timer.stats().panicked), (0, 0));
     timer.assert_invariants();
     assert_eq!(keyed.cancel(&1), Some(1));
-}
-
-/// A key's `Drop` that panics as it is cancelled: its alarm must not stay behind. Seen to fail: the
-/// call panicked, and the task was lost.
-#[test]
-fn a_key_that_panics_when_dropped_leaves_no_alarm() {
-    #[derive(PartialEq, Eq, Hash)]
-    struct Mine(u32);
-    impl Drop for Mine {
-        fn drop(&mut self) {
-            assert!(self.0 != 7, "the key's drop panics");
-        }
-    }
-    let timer = Timer::builder().clock(ManualClock::new()).build().unwrap();
-    let keyed = KeyedTimer::new(&timer, |_: Mine, _: u32| ());
-    keyed.schedule(Mine(7), TimerEntry::after(S, 1_u32)).unwrap();
-    let key = std::mem::ManuallyDrop::new(Mine(7));
-    assert_eq!(keyed.cancel(&*key), Some(1));
-    assert_eq!((timer.len(), timer.stats().panicked), (0, 1));
-}
-
-#[test]
-fn a_keyed_timer_is_empty_until_it_has_a_key() {
-    let timer = Timer::builder().clock(ManualClock::new()).build().unwrap();
-    let keyed = KeyedTimer::new(&timer, |_: u32, _: u32| ());
-    assert!(keyed.is_empty());
-    keyed.schedule(1, TimerEntry::after(S, 1_u32)).unwrap();
-    assert!(!keyed.is_empty());
-    assert_eq!(keyed.cancel(&1), Some(1));
-    assert!(keyed.is_empty());
 }
 
 thread_local! {

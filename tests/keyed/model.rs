@@ -53,16 +53,7 @@ struct Run {
 impl Run {
     fn new(config: Config) -> Self {
         let clock = ManualClock::new();
-        clock.advance(Duration::from_nanos(config.before));
-        let mut builder = Timer::builder()
-            .tick(Duration::from_nanos(config.tick))
-            .wheel_size(config.wheel_size)
-            .shards(config.shards)
-            .clock(clock.clone());
-        if let Some(max_pending) = config.max_pending {
-            builder = builder.max_pending(max_pending);
-        }
-        let timer = builder.build().expect("the options are in their ranges");
+        let timer = config.builder(&clock).build().expect("the options are in their ranges");
         let expired = Arc::new(Mutex::new(Vec::new()));
         let sink = Arc::clone(&expired);
         let keyed = KeyedTimer::new(&timer, move |key, task| {
@@ -243,10 +234,5 @@ pub(crate) fn property(config: Config, steps: Vec<Step>) {
 
 #[test]
 fn keyed_timers_do_what_the_model_says_after_every_step() {
-    use quickcheck::{Gen, QuickCheck};
-    let sequences = std::env::var("QUICKCHECK_TESTS")
-        .map_or(500, |tests| tests.parse().expect("QUICKCHECK_TESTS is a number"));
-    let mut quickcheck = QuickCheck::new().rng(Gen::new(80)).tests(sequences);
-    quickcheck = quickcheck.max_tests(sequences).min_tests_passed(sequences);
-    quickcheck.quickcheck(property as fn(Config, Vec<Step>));
+    crate::quick::check(property as fn(Config, Vec<Step>), 500, 80);
 }

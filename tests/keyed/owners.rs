@@ -1,5 +1,6 @@
 //! Keyed timers as owners of wheels on a driver that others share.
 
+use crate::idle::Idle;
 use crate::{HOUR, MS};
 use std::future::Future;
 use std::pin::pin;
@@ -11,7 +12,7 @@ use std::time::Duration;
 use tickwheel::keyed::KeyedTimer;
 use tickwheel::lease::{LeaseStore, LeaseTerms, Leases, Renewal};
 use tickwheel::periodic::Periodic;
-use tickwheel::purgatory::{DelayedOperation, Purgatory};
+use tickwheel::purgatory::Purgatory;
 use tickwheel::{AddError, ManualClock, Timer, TimerEntry};
 
 /// Returns a timer whose tasks are numbers, and the channel of the expired ones.
@@ -141,16 +142,6 @@ fn what_is_made_after_a_shutdown_is_closed() {
     assert_eq!((timer.len(), turn(&timer, &clock, HOUR)), (0, 0));
 }
 
-struct Never;
-
-impl DelayedOperation for Never {
-    fn try_complete(&mut self) -> bool {
-        false
-    }
-
-    fn on_complete(&mut self) {}
-}
-
 /// Counts the rounds of renewals.
 struct Store(Arc<AtomicUsize>);
 
@@ -169,14 +160,13 @@ fn one_reaper_drives_whatever_stands_on_a_timer_of_any_tasks() {
     let keyed = KeyedTimer::new(&timer, |_: u32, _: u32| ());
     keyed.schedule(1, TimerEntry::after(10 * MS, 1)).expect("there is room");
     let purgatory = Purgatory::new(&timer);
-    assert!(purgatory.try_complete_else_watch(Never, 10 * MS, &[1_u32]).is_ok());
+    assert!(purgatory.try_complete_else_watch(Idle, 10 * MS, &[1_u32]).is_ok());
     let terms = LeaseTerms::new(30 * MS).renew_every(10 * MS);
     let leases = Leases::new(&timer, terms, Store(Arc::clone(&renewals)));
     let lease = leases.hold(1).expect("there is room");
     let counted = Arc::clone(&runs);
-    let series = Periodic::every(10 * MS).start(&timer, move |_| {
-        counted.fetch_add(1, Ordering::Relaxed);
-    });
+    let series = Periodic::every(10 * MS)
+        .start(&timer, move |_| _ = counted.fetch_add(1, Ordering::Relaxed));
     let series = series.expect("there is room");
     let mut sleep = pin!(timer.sleep(10 * MS));
     let context = &mut Context::from_waker(Waker::noop());
@@ -201,9 +191,7 @@ fn the_timer_of_closures_shares_clock_queue_and_end() {
     let ran = Arc::new(AtomicUsize::new(0));
     let count = || {
         let ran = Arc::clone(&ran);
-        move || {
-            ran.fetch_add(1, Ordering::Relaxed);
-        }
+        move || _ = ran.fetch_add(1, Ordering::Relaxed)
     };
     let weak = timer.closures().downgrade();
     for _ in 0..2 {

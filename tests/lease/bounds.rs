@@ -1,14 +1,13 @@
 //! What happens under the lock of the leases: a bounded number of steps, and nothing of a key's
 //! code but `Eq`.
 
-use crate::S;
+use crate::{S, by_hand};
 use std::cell::Cell;
 use std::hash::{Hash, Hasher};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tickwheel::lease::{Lease, LeaseStore, LeaseTerms, Leases, Renewal};
-use tickwheel::{ManualClock, Timer};
 
 const MANY: u32 = 10_000;
 const BATCH: usize = 50;
@@ -45,8 +44,7 @@ impl LeaseStore<Counted> for Counts {
 /// Seen to fail: 30,000 clones before the first call, all under one lock.
 #[test]
 fn a_round_of_many_leases_takes_one_batch_after_the_other() {
-    let clock = ManualClock::new();
-    let timer = Timer::builder().clock(clock.clone()).build().unwrap();
+    let (timer, clock) = by_hand();
     let (terms, counts) = (LeaseTerms::new(30 * S).batch_size(BATCH), Counts::default());
     let leases = Leases::new(&timer, terms, counts.clone());
     let held: Vec<_> = (0..MANY).map(|key| leases.hold(Counted(key)).unwrap()).collect();
@@ -68,8 +66,7 @@ fn a_round_of_many_leases_takes_one_batch_after_the_other() {
 #[test]
 fn every_batch_is_as_large_as_the_terms_say() {
     for size in [1, BATCH, 63, 64, 65, 100, 1_000] {
-        let clock = ManualClock::new();
-        let timer = Timer::builder().clock(clock.clone()).build().unwrap();
+        let (timer, clock) = by_hand();
         let (terms, counts) = (LeaseTerms::new(30 * S).batch_size(size), Counts::default());
         let leases = Leases::new(&timer, terms, counts.clone());
         let _held: Vec<_> = (0..MANY).map(|key| leases.hold(Counted(key)).unwrap()).collect();
@@ -108,8 +105,7 @@ impl LeaseStore<u32> for Releases {
 /// Seen to fail: all 10,000 were on their way to the store.
 #[test]
 fn what_is_released_before_its_batch_is_not_renewed() {
-    let clock = ManualClock::new();
-    let timer = Timer::builder().clock(clock.clone()).build().unwrap();
+    let (timer, clock) = by_hand();
     let (terms, store) = (LeaseTerms::new(30 * S).batch_size(BATCH), Releases::default());
     let leases = Leases::new(&timer, terms, store.clone());
     let held = (0..MANY).map(|key| leases.hold(key).unwrap()).collect();
@@ -188,8 +184,7 @@ impl LeaseStore<Nosy> for Picky {
 fn a_keys_hash_clone_and_drop_may_use_the_leases() {
     let (done, finished) = channel();
     std::thread::spawn(move || {
-        let clock = ManualClock::new();
-        let timer = Timer::builder().clock(clock.clone()).build().unwrap();
+        let (timer, clock) = by_hand();
         let leases = Leases::new(&timer, LeaseTerms::new(30 * S), Picky::default());
         let own = Arc::new(Mutex::new(Some(leases.clone())));
         let hold = |id| leases.hold(Nosy { id, leases: Arc::clone(&own) }).unwrap();

@@ -1,51 +1,29 @@
 //! What a review found at the edges: a full timer, releases that come too late, panics.
 
-use crate::S;
+use crate::{Fixture, S, by_hand};
 use std::hash::Hash;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tickwheel::lease::{Lease, LeaseStore, LeaseTerms, Leases, Renewal};
-use tickwheel::{ManualClock, Timer, TimerEntry};
+use tickwheel::{Timer, TimerBuilder};
 
 /// Something else goes off before the round in the same turn, and fills the timer: that costs no
 /// lease. Or it shuts the timer down: then all are lost, and none is renewed after that.
 #[test]
 fn a_timer_that_others_fill_costs_no_lease_and_one_that_is_shut_down_costs_all() {
-    assert_eq!(
-        when_the_round_begins(|timer| {
-            while timer.add(TimerEntry::after(100 * S, || ())).is_ok() {}
-        }),
-        ["renew 1"]
-    );
-    assert_eq!(when_the_round_begins(|timer| drop(timer.shutdown())), ["lost 1"]);
-}
-
-fn when_the_round_begins(act: impl FnOnce(&Timer) + Send + 'static) -> Vec<String> {
-    struct Store(Arc<Mutex<Vec<String>>>);
-    impl LeaseStore<u32> for Store {
-        fn renew(&self, batch: Vec<Renewal<u32>>) {
-            for renewal in batch {
-                self.0.lock().unwrap().push(format!("renew {}", renewal.key()));
-                renewal.renewed();
-            }
-        }
-        fn lost(&self, key: u32) {
-            self.0.lock().unwrap().push(format!("lost {key}"));
-        }
+    let fills: fn(&Timer) = |timer| while timer.after(100 * S, || ()).is_ok() {};
+    let shuts_down: fn(&Timer) = |timer| drop(timer.shutdown());
+    for (act, renewals, lost) in
+        [(fills, vec![(10, 1)], vec![]), (shuts_down, vec![], vec![(10, 1)])]
+    {
+        let fixture = Fixture::with(|builder| builder.max_pending(2).build(), |terms| terms);
+        let weak = fixture.timer.downgrade();
+        fixture.timer.after(10 * S, move || act(&weak.upgrade().unwrap())).unwrap();
+        let _lease = fixture.leases.hold(1).unwrap();
+        fixture.pass(10);
+        assert_eq!((fixture.take_renewals(), fixture.take_lost()), (renewals, lost));
     }
-    let clock = ManualClock::new();
-    let timer = Timer::builder().shards(1).max_pending(2).clock(clock.clone()).build().unwrap();
-    let log: Arc<Mutex<Vec<String>>> = Arc::default();
-    let leases = Leases::new(&timer, LeaseTerms::new(30 * S), Store(Arc::clone(&log)));
-    let weak = timer.downgrade();
-    let task = move || act(&weak.upgrade().unwrap());
-    timer.add(TimerEntry::after(10 * S, task)).unwrap();
-    let _lease = leases.hold(1).unwrap();
-    clock.advance(10 * S);
-    timer.advance_clock(Duration::ZERO);
-    log.lock().unwrap().clone()
 }
 
 /// `release` says whether the lease was held; if not, `lost` may come after it. (Its former text,
@@ -67,8 +45,7 @@ fn lost_may_come_after_a_release_that_was_too_late() {
             self.0.lock().unwrap().1.push(format!("lost {key}"));
         }
     }
-    let clock = ManualClock::new();
-    let timer = Timer::builder().shards(1).clock(clock.clone()).build().unwrap();
+    let (timer, clock) = by_hand();
     let store = Store::default();
     let leases = Leases::new(&timer, LeaseTerms::new(30 * S), store.clone());
     for key in 0..2 {
@@ -83,51 +60,32 @@ fn lost_may_come_after_a_release_that_was_too_late() {
 /// Its former text, "How many leases are held", was wrong.
 #[test]
 fn len_counts_what_has_run_out_until_it_is_reported() {
-    struct Store;
-    impl LeaseStore<u32> for Store {
-        fn renew(&self, _: Vec<Renewal<u32>>) {}
-        fn lost(&self, _: u32) {}
-    }
-    let clock = ManualClock::new();
-    let timer = Timer::builder().clock(clock.clone()).build().unwrap();
-    let leases = Leases::new(&timer, LeaseTerms::new(30 * S), Store);
-    let lease = leases.hold(1).unwrap();
-    clock.advance(40 * S);
-    assert!(!lease.is_held());
-    assert_eq!(leases.len(), 1);
-    timer.advance_clock(Duration::ZERO);
-    assert_eq!(leases.len(), 0);
-}
-
-/// A store that renews whatever it is asked to, and counts.
-#[derive(Clone, Default)]
-struct Renews(Arc<AtomicU32>, Arc<AtomicU32>);
-
-impl<K: Hash + Eq + Clone + Send + 'static> LeaseStore<K> for Renews {
-    fn renew(&self, batch: Vec<Renewal<K>>) {
-        self.0.fetch_add(batch.len() as u32, Ordering::SeqCst);
-        batch.into_iter().for_each(Renewal::renewed);
-    }
-    fn lost(&self, _: K) {
-        self.1.fetch_add(1, Ordering::SeqCst);
-    }
+    let fixture = Fixture::new();
+    let lease = fixture.leases.hold(1).unwrap();
+    fixture.clock.advance(40 * S);
+    assert_eq!((lease.is_held(), fixture.leases.len()), (false, 1));
+    fixture.timer.advance_clock(Duration::ZERO);
+    assert_eq!(fixture.leases.len(), 0);
 }
 
 /// The longest `renew_every` that is accepted must leave time for one renewal.
 #[test]
 fn with_the_longest_period_is_renewed() {
-    let clock = ManualClock::new();
-    let timer = Timer::builder().clock(clock.clone()).build().unwrap();
-    let store = Renews::default();
-    let terms = LeaseTerms::new(30 * S).renew_every(3600 * S);
-    let leases: Leases<u32> = Leases::new(&timer, terms, store.clone());
-    let lease = leases.hold(1).unwrap();
-    for _ in 0..100 {
-        clock.advance(S);
-        timer.advance_clock(Duration::ZERO);
-    }
-    assert_eq!(store.1.load(Ordering::SeqCst), 0, "lost without an attempt to renew it");
+    let fixture = Fixture::with(TimerBuilder::build, |terms| terms.renew_every(3600 * S));
+    let lease = fixture.leases.hold(1).unwrap();
+    fixture.pass(100);
+    assert_eq!(fixture.take_lost(), [], "lost without an attempt to renew it");
     assert!(lease.is_held());
+}
+
+/// A store that renews whatever it is asked to.
+struct Renews;
+
+impl LeaseStore<Bad> for Renews {
+    fn renew(&self, batch: Vec<Renewal<Bad>>) {
+        batch.into_iter().for_each(Renewal::renewed);
+    }
+    fn lost(&self, _: Bad) {}
 }
 
 thread_local! {
@@ -149,9 +107,8 @@ impl Hash for Bad {
 #[test]
 fn a_key_that_panics_leaves_nothing_behind() {
     for hashes in 1..4 {
-        let clock = ManualClock::new();
-        let timer = Timer::builder().clock(clock.clone()).build().unwrap();
-        let leases: Leases<Bad> = Leases::new(&timer, LeaseTerms::new(30 * S), Renews::default());
+        let (timer, clock) = by_hand();
+        let leases: Leases<Bad> = Leases::new(&timer, LeaseTerms::new(30 * S), Renews);
         HASHES.set(u32::MAX);
         let _other = leases.hold(Bad(0)).unwrap();
         HASHES.set(hashes);

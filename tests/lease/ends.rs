@@ -1,11 +1,11 @@
 //! What becomes of leases whose rounds nobody runs any more.
 
-use crate::{Fixture, S};
+use crate::{Fixture, S, by_hand};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 use std::time::Duration;
 use tickwheel::lease::{LeaseStore, LeaseTerms, Leases, Renewal};
-use tickwheel::{AddError, ManualClock, Task, Timer};
+use tickwheel::{AddError, Task};
 
 /// Seen to fail: they were never reported.
 #[test]
@@ -50,7 +50,7 @@ fn none_is_held_any_more_when_the_first_is_reported() {
             self.1.lock().unwrap().push(held);
         }
     }
-    let timer = Timer::builder().clock(ManualClock::new()).build().unwrap();
+    let (timer, _clock) = by_hand();
     let (held, seen) = (Held::default(), Arc::<Mutex<Vec<usize>>>::default());
     let store = Looks(Arc::clone(&held), Arc::clone(&seen));
     let leases = Leases::new(&timer, LeaseTerms::new(30 * S), store);
@@ -62,24 +62,10 @@ fn none_is_held_any_more_when_the_first_is_reported() {
     assert!(left.into_iter().all(|lease| !lease.release()));
 }
 
-struct Renews(Arc<Mutex<Vec<u64>>>, ManualClock, std::time::Instant);
-
-impl LeaseStore<u32> for Renews {
-    fn renew(&self, batch: Vec<Renewal<u32>>) {
-        self.0.lock().unwrap().push(self.1.now().duration_since(self.2).as_secs());
-        batch.into_iter().for_each(Renewal::renewed);
-    }
-
-    fn lost(&self, _: u32) {
-        unreachable!("it is renewed");
-    }
-}
-
 /// Seen to fail: a round that was refused was the last one. It is tried again as a renewal is that
 /// failed.
 #[test]
 fn a_round_that_the_executor_refuses_is_planned_again() {
-    let clock = ManualClock::new();
     let refuses = AtomicBool::new(true);
     let executor = move |task: Task| match refuses.swap(false, Ordering::SeqCst) {
         true => Err(task),
@@ -88,18 +74,15 @@ fn a_round_that_the_executor_refuses_is_planned_again() {
             Ok(())
         }
     };
-    let timer = Timer::builder().clock(clock.clone()).executor(executor).build().unwrap();
-    let renewed = Arc::<Mutex<Vec<u64>>>::default();
-    let store = Renews(Arc::clone(&renewed), clock.clone(), clock.now());
-    let leases = Leases::new(&timer, LeaseTerms::new(30 * S), store);
-    let lease = leases.hold(1).unwrap();
+    let fixture = Fixture::with(|builder| builder.executor(executor).build(), |terms| terms);
+    let lease = fixture.leases.hold(1).unwrap();
     for _ in 0..40 {
-        clock.advance(S);
-        timer.advance_clock(Duration::ZERO);
-        assert_eq!(timer.len(), 1, "one round is planned");
+        fixture.pass(1);
+        assert_eq!(fixture.timer.len(), 1, "one round is planned");
     }
     assert!(lease.is_held());
-    assert_eq!(*renewed.lock().unwrap(), [13, 23, 33], "a quarter of the period after 10");
+    let renewed = [(13, 1), (23, 1), (33, 1)];
+    assert_eq!(fixture.take_renewals(), renewed, "a quarter of the period after 10");
 }
 
 /// Drops the last clone of the leases when the first of them is lost.
@@ -125,8 +108,7 @@ impl LeaseStore<u32> for DropsAll {
 #[test]
 fn the_store_is_not_called_after_a_report_in_which_the_last_clone_was_dropped() {
     for shuts_down in [false, true] {
-        let clock = ManualClock::new();
-        let timer = Timer::builder().clock(clock.clone()).build().unwrap();
+        let (timer, clock) = by_hand();
         let store = DropsAll::default();
         let leases = Leases::new(&timer, LeaseTerms::new(30 * S), store.clone());
         let run_out = [1, 2, 3].map(|key| leases.hold(key).unwrap());
@@ -169,8 +151,7 @@ impl LeaseStore<u32> for Meets {
 /// Seen to fail: the round went on renewing what nobody held any more.
 #[test]
 fn a_round_in_progress_renews_nothing_after_the_first_was_lost_to_a_shutdown() {
-    let clock = ManualClock::new();
-    let timer = Timer::builder().clock(clock.clone()).build().unwrap();
+    let (timer, clock) = by_hand();
     let (barrier, calls) = (Arc::new(Barrier::new(2)), Arc::default());
     let store = Meets(Arc::clone(&barrier), AtomicBool::new(false), Arc::clone(&calls));
     let leases = Leases::new(&timer, LeaseTerms::new(30 * S).batch_size(5), store);

@@ -7,6 +7,8 @@ mod ends;
 mod model;
 mod shutdown;
 mod stats;
+#[path = "../common/until.rs"]
+mod until;
 #[cfg(feature = "tracing")]
 mod reports;
 #[cfg(feature = "tracing")]
@@ -16,7 +18,7 @@ mod warnings;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tickwheel::lease::{LeaseStore, LeaseTerms, Leases, Renewal};
-use tickwheel::{ManualClock, Timer, TimerEntry};
+use tickwheel::{BuildError, ManualClock, Task, Timer, TimerBuilder};
 
 pub(crate) const S: Duration = Duration::from_secs(1);
 
@@ -87,14 +89,20 @@ pub(crate) struct Fixture {
 impl Fixture {
     /// Creates leases of 30 s, renewed every 10 s, in batches of at most 5.
     pub(crate) fn new() -> Self {
+        Self::with(TimerBuilder::build, |terms| terms)
+    }
+
+    pub(crate) fn with(
+        build: impl FnOnce(TimerBuilder<Task>) -> Result<Timer, BuildError>,
+        terms: impl FnOnce(LeaseTerms) -> LeaseTerms,
+    ) -> Self {
         #[cfg(feature = "tracing")]
         warnings::listen();
         let clock = ManualClock::new();
-        let timer = Timer::builder().shards(1).clock(clock.clone()).build().unwrap();
+        let timer = build(Timer::builder().shards(1).clock(clock.clone())).unwrap();
         let seen = Arc::new(Mutex::new(Seen::default()));
         let store = Store(Arc::clone(&seen), clock.clone(), clock.now());
-        let terms = LeaseTerms::new(30 * S).batch_size(5);
-        let leases = Leases::new(&timer, terms, store);
+        let leases = Leases::new(&timer, terms(LeaseTerms::new(30 * S).batch_size(5)), store);
         Fixture { leases, seen, timer, clock }
     }
 
@@ -117,6 +125,12 @@ impl Fixture {
     pub(crate) fn take_lost(&self) -> Vec<(u64, u32)> {
         std::mem::take(&mut self.seen.lock().unwrap().lost)
     }
+}
+
+/// Returns a timer in virtual time, for stores of another kind.
+pub(crate) fn by_hand() -> (Timer, ManualClock) {
+    let clock = ManualClock::new();
+    (Timer::builder().shards(1).clock(clock.clone()).build().unwrap(), clock)
 }
 
 #[test]
@@ -232,19 +246,6 @@ fn a_late_answer_counts_from_when_the_renewal_was_sent() {
     assert!(lease.is_held());
     fixture.pass(1);
     assert_eq!(fixture.take_lost(), [(40, 1)], "sent at 10");
-}
-
-#[test]
-fn without_a_timer_all_are_lost_and_no_more_are_taken() {
-    let fixture = Fixture::new();
-    let lease = fixture.leases.hold(1).unwrap();
-    fixture.pass(9);
-    let rounds = fixture.timer.shutdown();
-    // Running what shutdown returned tells the watchdog.
-    fixture.clock.advance(S);
-    rounds.into_iter().map(TimerEntry::into_task).for_each(tickwheel::Task::run);
-    assert_eq!(fixture.take_lost(), [(10, 1)]);
-    assert!(!lease.is_held() && fixture.leases.hold(2).is_err());
 }
 
 #[test]

@@ -7,7 +7,7 @@ use crate::{Fixture, Mood};
 fn an_outage_is_reported_once_a_round_and_not_for_each_lease() {
     let (fixture, warnings) = (Fixture::new(), Warnings::default());
     let _leases: Vec<_> = (0..12).map(|key| fixture.leases.hold(key).unwrap()).collect();
-    tracing::subscriber::with_default(warnings.clone(), || {
+    tracing::subscriber::with_default(warnings.listener(), || {
         fixture.set(Mood::Fails);
         fixture.pass(12);
         fixture.set(Mood::Renews);

@@ -8,6 +8,9 @@
 mod delta;
 mod model;
 mod ops;
+#[cfg(test)]
+#[path = "../common/quick.rs"]
+mod quick;
 #[path = "../common/times.rs"]
 mod times;
 
@@ -36,18 +39,9 @@ struct Run {
 impl Run {
     fn new(config: Config) -> Self {
         let clock = ManualClock::new();
-        clock.advance(Duration::from_nanos(config.before));
         let fired = Arc::new(Mutex::new(Vec::new()));
         let sink = Arc::clone(&fired);
-        let mut builder = Timer::builder()
-            .tick(Duration::from_nanos(config.tick))
-            .wheel_size(config.wheel_size)
-            .shards(config.shards)
-            .clock(clock.clone())
-            .executor(move |id: u32| sink.lock().unwrap().push(id));
-        if let Some(max_pending) = config.max_pending {
-            builder = builder.max_pending(max_pending);
-        }
+        let builder = config.builder(&clock).executor(move |id: u32| sink.lock().unwrap().push(id));
         let real = builder.build().expect("the options are in their ranges");
         let (origin, now) = (clock.now(), Moment::new(0, config.tick));
         let (handles, expected) = (Vec::new(), Vec::new());
@@ -264,10 +258,5 @@ pub(crate) fn property(config: Config, ops: Vec<Op>) {
 
 #[test]
 fn the_timer_does_what_the_model_says_after_every_step() {
-    use quickcheck::{Gen, QuickCheck};
-    let sequences = std::env::var("QUICKCHECK_TESTS")
-        .map_or(3000, |tests| tests.parse().expect("QUICKCHECK_TESTS is a number"));
-    let mut quickcheck = QuickCheck::new().rng(Gen::new(80)).tests(sequences);
-    quickcheck = quickcheck.max_tests(sequences).min_tests_passed(sequences);
-    quickcheck.quickcheck(property as fn(Config, Vec<Op>));
+    quick::check(property as fn(Config, Vec<Op>), 3000, 80);
 }

@@ -1,7 +1,7 @@
 //! Models of alarms that find their shard taken. In real time, because in virtual time they wait;
 //! all is due before the timer is built, so the clock decides nothing.
 
-use crate::harness::explore;
+use crate::harness::{all, explore};
 use crate::limbo::KeyHasher;
 use crate::stand::{Queue, run};
 use shuttle::sync::mpsc::channel;
@@ -76,11 +76,7 @@ fn alarm_against_the_end_of_its_keyed_timer() {
         let keyed = Keyed::with_hasher(&timer, KeyHasher::default(), count);
         schedule(&keyed, 1, past);
         assert_eq!(timer.advance_clock(Duration::ZERO), 1);
-        thread::scope(|scope| {
-            scope.spawn(|| run(&queue));
-            scope.spawn(|| drop(keyed));
-            scope.spawn(|| _ = timer.len());
-        });
+        all(|| run(&queue), || drop(keyed), || timer.len());
         assert!(timer.is_empty() && timer.next_expiration().is_none(), "nothing is left behind");
         assert!(queue.lock().unwrap().is_empty());
         format!("{}", expired.lock().unwrap())

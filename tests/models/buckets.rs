@@ -1,8 +1,7 @@
 //! Models of buckets: adding, flushing, cascading, leaping and pruning.
 
-use crate::harness::explore;
+use crate::harness::{all, both, explore};
 use crate::world::World;
-use shuttle::thread;
 use std::time::Duration;
 
 /// Fails when a flush disarms its bucket after it has released the cell's lock.
@@ -10,11 +9,11 @@ use std::time::Duration;
 fn add_against_flush() {
     explore("add_against_flush", 6, || {
         let world = World::by_hand();
-        thread::scope(|scope| {
-            scope.spawn(|| (world.add_at(0, 2), world.add_at(1, 2)));
-            scope.spawn(|| (world.add(2, 2), world.add(3, 0)));
-            scope.spawn(|| world.turns([2, 2]));
-        });
+        all(
+            || (world.add_at(0, 2), world.add_at(1, 2)),
+            || (world.add(2, 2), world.add(3, 0)),
+            || world.turns([2, 2]),
+        );
         world.finish()
     });
 }
@@ -28,11 +27,11 @@ fn add_against_cascade() {
     explore("add_against_cascade", 6, || {
         let world = World::by_hand();
         world.add_at(0, 6);
-        thread::scope(|scope| {
-            scope.spawn(|| (world.add_at(1, 7), world.add_at(2, 5)));
-            scope.spawn(|| (world.add(3, 5), world.add_at(4, 6)));
-            scope.spawn(|| world.turns([3, 3, 1]));
-        });
+        all(
+            || (world.add_at(1, 7), world.add_at(2, 5)),
+            || (world.add(3, 5), world.add_at(4, 6)),
+            || world.turns([3, 3, 1]),
+        );
         world.finish()
     });
 }
@@ -45,11 +44,11 @@ fn add_against_cascade_of_another_cell() {
     explore("add_against_cascade_of_another_cell", 6, || {
         let world = World::new(|builder| builder.shards(4).build());
         world.add_at(0, 6);
-        thread::scope(|scope| {
-            scope.spawn(|| (world.add_at(1, 6), world.add_at(2, 3)));
-            scope.spawn(|| (world.add_at(3, 6), world.add_at(4, 3)));
-            scope.spawn(|| world.turns([3, 3]));
-        });
+        all(
+            || (world.add_at(1, 6), world.add_at(2, 3)),
+            || (world.add_at(3, 6), world.add_at(4, 3)),
+            || world.turns([3, 3]),
+        );
         world.finish()
     });
 }
@@ -62,19 +61,17 @@ fn add_against_busy_turns() {
     explore("add_against_busy_turns", 6, || {
         let world = World::new(|builder| builder.shards(4).start());
         world.add_at(0, 1);
-        thread::scope(|scope| {
-            scope.spawn(|| (world.add_at(1, 1), world.add(2, 0)));
-            scope.spawn(|| (world.add_at(3, 6), world.cancel(4, &world.add_at(4, 1))));
-            scope.spawn(|| {
+        all(
+            || (world.add_at(1, 1), world.add(2, 0)),
+            || (world.add_at(3, 6), world.cancel(4, &world.add_at(4, 1))),
+            || {
                 for step in [1, 5] {
                     world.pass(step);
                     world.timer.advance_clock(Duration::ZERO);
                 }
-            });
-        });
-        (0..4).for_each(|id| world.book.wait_for(id));
-        world.shutdown();
-        world.settle()
+            },
+        );
+        world.end_after(0..4)
     });
 }
 
@@ -88,13 +85,7 @@ fn add_between_batches() {
         for id in 0..130 {
             world.add_at(id, 3);
         }
-        thread::scope(|scope| {
-            scope.spawn(|| world.add_at(130, 3));
-            scope.spawn(|| {
-                world.pass(3);
-                world.turn();
-            });
-        });
+        both(|| world.add_at(130, 3), || world.turns([3]));
         world.finish()
     });
 }
@@ -111,12 +102,10 @@ fn two_advance() {
             world.add_at(id, at);
         }
         world.pass(7);
-        thread::scope(|scope| {
-            scope.spawn(|| world.timer.advance_clock(Duration::ZERO));
-            scope.spawn(|| {
-                world.timer.advance_clock(Duration::ZERO);
-            });
-        });
+        both(
+            || world.timer.advance_clock(Duration::ZERO),
+            || world.timer.advance_clock(Duration::ZERO),
+        );
         (0..5).for_each(|id| assert!(world.has_ended(id), "timer {id} is late"));
         world.assert_fired_in_order();
         world.finish()
@@ -131,14 +120,8 @@ fn two_move_the_clock_and_advance() {
     explore("two_move_the_clock_and_advance", 2, || {
         let world = World::by_hand();
         world.add_at(0, 5);
-        thread::scope(|scope| {
-            for _ in 0..2 {
-                scope.spawn(|| {
-                    world.pass(3);
-                    world.timer.advance_clock(Duration::ZERO);
-                });
-            }
-        });
+        let moves = || (world.pass(3), world.timer.advance_clock(Duration::ZERO));
+        both(moves, moves);
         assert!(world.has_ended(0), "it is late");
         world.finish()
     });
@@ -154,18 +137,18 @@ fn leap_against_flush() {
         world.add_at(0, 6);
         world.add_at(1, 90);
         world.pass(6);
-        thread::scope(|scope| {
-            scope.spawn(|| {
+        both(
+            || {
                 world.pass(14);
                 world.add(2, 5);
                 world.add(3, 1);
-            });
-            scope.spawn(|| {
+            },
+            || {
                 world.turn();
                 world.pass(1);
                 world.turn();
-            });
-        });
+            },
+        );
         world.finish()
     });
 }
@@ -180,12 +163,7 @@ fn leap_against_cascade() {
         world.add_at(0, 6);
         world.add_at(1, 7);
         world.pass(7);
-        thread::scope(|scope| {
-            scope.spawn(|| world.add(2, 9));
-            scope.spawn(|| {
-                world.turn();
-            });
-        });
+        both(|| world.add(2, 9), || world.turn());
         world.finish()
     });
 }
@@ -201,10 +179,7 @@ fn add_by_an_older_clock_against_flush() {
         let world = World::by_hand();
         let inner = world.clone();
         world.add_with(0, 3, move || drop(inner.add_at(2, 5)));
-        thread::scope(|scope| {
-            scope.spawn(|| world.add(1, 1));
-            scope.spawn(|| world.turns([3]));
-        });
+        both(|| world.add(1, 1), || world.turns([3]));
         world.finish()
     });
 }
@@ -217,19 +192,14 @@ fn prune_against_add() {
     explore("prune_against_add", 3, || {
         let world = World::by_hand();
         let cancelled = [world.add_at(0, 3), world.add_at(1, 9)];
-        thread::scope(|scope| {
-            scope.spawn(|| (world.add_at(2, 3), world.add_at(3, 9)));
-            scope.spawn(|| {
-                cancelled.iter().zip(0..).for_each(|(timeout, id)| {
-                    let _ = world.cancel(id, timeout);
-                });
+        all(
+            || (world.add_at(2, 3), world.add_at(3, 9)),
+            || {
+                cancelled.iter().zip(0..).for_each(|(timeout, id)| _ = world.cancel(id, timeout));
                 let _ = world.timer.next_expiration();
-            });
-            scope.spawn(|| {
-                world.pass(3);
-                world.turn();
-            });
-        });
+            },
+            || world.turns([3]),
+        );
         world.finish()
     });
 }
@@ -243,14 +213,11 @@ fn next_expiration_against_others() {
         let world = World::by_hand();
         world.add_at(0, 9);
         let next = world.clock.now() + Duration::from_nanos(9);
-        thread::scope(|scope| {
-            scope.spawn(|| assert!(world.timer.next_expiration().is_some_and(|at| at <= next)));
-            scope.spawn(|| assert!(world.timer.next_expiration().is_some_and(|at| at <= next)));
-            scope.spawn(|| {
-                world.pass(8);
-                world.turn();
-            });
-        });
+        all(
+            || assert!(world.timer.next_expiration().is_some_and(|at| at <= next)),
+            || assert!(world.timer.next_expiration().is_some_and(|at| at <= next)),
+            || world.turns([8]),
+        );
         world.finish()
     });
 }

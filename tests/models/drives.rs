@@ -2,11 +2,10 @@
 //! has set a hook, and a future. A wake-up that is lost is a deadlock.
 
 use crate::book::Job;
-use crate::harness::explore;
+use crate::harness::{Bell, all, both, explore};
 use crate::stand::Stand;
 use crate::world::World;
 use shuttle::future::block_on;
-use shuttle::sync::{Condvar, Mutex};
 use shuttle::thread;
 use std::future::{Future, pending};
 use std::pin::pin;
@@ -15,52 +14,31 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 use tickwheel::{Timer, TimerBuilder};
 
-/// What a loop waits for. Rung before, it ends the next wait, as an `eventfd` does.
-#[derive(Default)]
-struct Bell {
-    is_rung: Mutex<bool>,
-    changed: Condvar,
+/// Sets a hook that rings.
+fn hook<T: Send + 'static>(bell: &Arc<Bell>, builder: TimerBuilder<T>) -> TimerBuilder<T> {
+    let bell = Arc::clone(bell);
+    builder.on_earlier_expiration(move || bell.ring())
 }
 
-impl Bell {
-    fn ring(&self) {
-        *self.is_rung.lock().unwrap() = true;
-        self.changed.notify_all();
-    }
-
-    fn wait(&self) {
-        let mut is_rung = self.is_rung.lock().unwrap();
-        while !*is_rung {
-            is_rung = self.changed.wait(is_rung).unwrap();
+/// Runs a service's loop, until `is_over`. It waits without end for what a real one would wait for
+/// until the next expiration: moving the clock rings. Rung before, the bell ends the next wait, as
+/// an `eventfd` does.
+fn run<T: Send + 'static>(bell: &Bell, timer: &Timer<T>, is_over: impl Fn() -> bool) {
+    loop {
+        timer.advance_clock(Duration::ZERO);
+        if is_over() {
+            return;
         }
-        *is_rung = false;
-    }
-
-    /// Sets a hook that rings.
-    fn hook<T: Send + 'static>(self: &Arc<Self>, builder: TimerBuilder<T>) -> TimerBuilder<T> {
-        let bell = Arc::clone(self);
-        builder.on_earlier_expiration(move || bell.ring())
-    }
-
-    /// Runs a service's loop, until `is_over`. It waits without end for what a real one would wait
-    /// for until the next expiration: moving the clock rings.
-    fn drive<T: Send + 'static>(&self, timer: &Timer<T>, is_over: impl Fn() -> bool) {
-        loop {
-            timer.advance_clock(Duration::ZERO);
-            if is_over() {
-                return;
-            }
-            let next = timer.next_expiration();
-            if next.is_none_or(|next| next > timer.now()) {
-                self.wait();
-            }
+        let next = timer.next_expiration();
+        if next.is_none_or(|next| next > timer.now()) {
+            *bell.wait() = false;
         }
     }
 }
 
 fn hooked() -> (World, Arc<Bell>) {
     let bell = Arc::new(Bell::default());
-    (World::new(|builder| bell.hook(builder).build()), bell)
+    (World::new(|builder| hook(&bell, builder).build()), bell)
 }
 
 /// The loop waits, or is about to, for a far timer when an earlier one is added.
@@ -71,11 +49,11 @@ fn earlier_timer_ends_a_wait() {
     explore("earlier_timer_ends_a_wait", 1, || {
         let (world, bell) = hooked();
         world.add_at(0, 90);
-        thread::scope(|scope| {
-            scope.spawn(|| bell.drive(&world.timer, || world.has_ended(1)));
-            scope.spawn(|| world.add_at(1, 3));
-            scope.spawn(|| world.pass(3));
-        });
+        all(
+            || run(&bell, &world.timer, || world.has_ended(1)),
+            || world.add_at(1, 3),
+            || world.pass(3),
+        );
         world.finish()
     });
 }
@@ -89,11 +67,11 @@ fn first_timer_ends_a_wait() {
     explore("first_timer_ends_a_wait", 1, || {
         let (world, bell) = hooked();
         let is_over = || world.has_ended(0) && world.has_ended(1);
-        thread::scope(|scope| {
-            scope.spawn(|| bell.drive(&world.timer, is_over));
-            scope.spawn(|| world.add(0, 0));
-            scope.spawn(|| (world.add(2, 9), world.add(1, 0)));
-        });
+        all(
+            || run(&bell, &world.timer, is_over),
+            || world.add(0, 0),
+            || (world.add(2, 9), world.add(1, 0)),
+        );
         world.finish()
     });
 }
@@ -106,10 +84,10 @@ fn earlier_deadline_ends_a_wait() {
     explore("earlier_deadline_ends_a_wait", 1, || {
         let (world, bell) = hooked();
         let timeout = world.add_at(0, 90);
-        thread::scope(|scope| {
-            scope.spawn(|| bell.drive(&world.timer, || world.has_ended(0)));
-            scope.spawn(|| world.reschedule(0, &timeout, 0, false));
-        });
+        both(
+            || run(&bell, &world.timer, || world.has_ended(0)),
+            || world.reschedule(0, &timeout, 0, false),
+        );
         world.finish()
     });
 }
@@ -121,17 +99,17 @@ fn earlier_deadline_ends_a_wait() {
 fn earlier_key_ends_a_wait() {
     explore("earlier_key_ends_a_wait", 1, || {
         let bell = Arc::new(Bell::default());
-        let stand = Stand::new(|builder| bell.hook(builder));
+        let stand = Stand::new(|builder| hook(&bell, builder));
         stand.schedule(0, 0, 9);
         let is_over = || stand.has_fired(0) && stand.has_fired(1);
-        thread::scope(|scope| {
-            scope.spawn(|| bell.drive(&stand.timer, is_over));
-            scope.spawn(|| stand.schedule(1, 1, 0));
-            scope.spawn(|| {
+        all(
+            || run(&bell, &stand.timer, is_over),
+            || stand.schedule(1, 1, 0),
+            || {
                 stand.book.write(0, |record| record.earliest = 0);
                 stand.keyed.reschedule(&0, Duration::ZERO)
-            });
-        });
+            },
+        );
         stand.settle()
     });
 }
@@ -144,10 +122,7 @@ fn shutdown_ends_a_wait() {
     explore("shutdown_ends_a_wait", 1, || {
         let (world, bell) = hooked();
         world.add_at(0, 90);
-        thread::scope(|scope| {
-            scope.spawn(|| bell.drive(&world.timer, || world.timer.is_shutdown()));
-            scope.spawn(|| world.shutdown());
-        });
+        both(|| run(&bell, &world.timer, || world.timer.is_shutdown()), || world.shutdown());
         world.settle()
     });
 }
@@ -167,11 +142,7 @@ fn earlier_timer_wakes_the_future() {
         world.add_at(0, 90);
         let future = drive(&world.timer);
         let driver = thread::spawn(|| block_on(future));
-        thread::scope(|scope| {
-            scope.spawn(|| world.add_at(1, 3));
-            scope.spawn(|| world.pass(3));
-            scope.spawn(|| world.book.wait_for(1));
-        });
+        all(|| world.add_at(1, 3), || world.pass(3), || world.book.wait_for(1));
         world.shutdown();
         driver.join().expect("it ends with the timer");
         world.settle()
@@ -187,14 +158,14 @@ fn a_future_that_is_dropped_leaves_the_other_one() {
         let world = World::by_hand();
         let (future, dropped) = (drive(&world.timer), drive(&world.timer));
         let driver = thread::spawn(|| block_on(future));
-        thread::scope(|scope| {
-            scope.spawn(|| {
+        all(
+            || {
                 let mut dropped = pin!(dropped);
                 let _ = dropped.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-            });
-            scope.spawn(|| (world.add(0, 0), world.add_at(1, 3)));
-            scope.spawn(|| (world.pass(3), world.book.wait_for(0), world.book.wait_for(1)));
-        });
+            },
+            || (world.add(0, 0), world.add_at(1, 3)),
+            || (world.pass(3), world.book.wait_for(0), world.book.wait_for(1)),
+        );
         world.shutdown();
         driver.join().expect("it ends with the timer");
         world.settle()

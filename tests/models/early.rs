@@ -1,9 +1,8 @@
 //! Models of alarms that go off before their keys' deadlines, which were extended.
 
 use crate::book::End;
-use crate::harness::explore;
+use crate::harness::{all, both, explore};
 use crate::stand::{Stand, returned, run};
-use shuttle::thread;
 use std::time::Duration;
 
 /// The alarm of a key that was touched in time is on its way, when the key is moved again.
@@ -17,11 +16,11 @@ fn move_against_an_early_alarm() {
         stand.schedule(1, 0, 2);
         assert!(stand.keyed.touch(&1, Duration::from_nanos(6)));
         stand.pass(2);
-        thread::scope(|scope| {
-            scope.spawn(|| run(&queue));
-            scope.spawn(|| assert!(stand.keyed.reschedule(&1, Duration::from_nanos(2))));
-            scope.spawn(|| assert!(stand.keyed.touch(&1, Duration::from_nanos(1))));
-        });
+        all(
+            || run(&queue),
+            || assert!(stand.keyed.reschedule(&1, Duration::from_nanos(2))),
+            || assert!(stand.keyed.touch(&1, Duration::from_nanos(1))),
+        );
         assert!(!stand.has_fired(0));
         stand.assert_sound();
         stand.pass(1);
@@ -43,13 +42,13 @@ fn early_alarm_on_a_full_timer() {
         let stand = Stand::new(|builder| builder.max_pending(1));
         stand.schedule(1, 0, 2);
         assert!(stand.keyed.touch(&1, Duration::from_nanos(4)));
-        thread::scope(|scope| {
-            scope.spawn(|| stand.pass(2));
-            scope.spawn(|| match stand.keyed.schedule(2, stand.entry(1, 4, || ())) {
+        both(
+            || stand.pass(2),
+            || match stand.keyed.schedule(2, stand.entry(1, 4, || ())) {
                 Ok(replaced) => panic!("there is no room, but it replaced {}", returned(replaced)),
                 Err(error) => error.into_entry().into_task().end(End::Refused),
-            });
-        });
+            },
+        );
         assert!(!stand.has_fired(0));
         stand.finish(4)
     });

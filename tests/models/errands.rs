@@ -1,6 +1,6 @@
 //! Models of what a thread leaves to the executor, so that it does not serve others without bound.
 
-use crate::harness::explore;
+use crate::harness::{all, both, explore};
 use crate::limbo::Limbo;
 use crate::operations::Fate;
 use shuttle::thread::{self, ThreadId};
@@ -85,14 +85,14 @@ fn expiry_against_triggers() {
     explore("expiry_against_triggers", 3, || {
         let limbo = Limbo::new();
         let checks = Checks::watch(&limbo);
-        thread::scope(|scope| {
-            scope.spawn(|| (0..2).for_each(|_| checks.trigger(&limbo)));
-            scope.spawn(|| (0..2).for_each(|_| checks.trigger(&limbo)));
-            scope.spawn(|| {
+        all(
+            || (0..2).for_each(|_| checks.trigger(&limbo)),
+            || (0..2).for_each(|_| checks.trigger(&limbo)),
+            || {
                 limbo.pass(2);
                 checks.0.lock().unwrap().push(None);
-            });
-        });
+            },
+        );
         let mut turns = 0;
         while limbo.fate(0).is_none() {
             turns += 1;
@@ -124,16 +124,16 @@ fn triggers_against_the_timers_end() {
         };
         limbo.watch_with(0, &[0], during, || ());
         let mut returned = 0;
-        thread::scope(|scope| {
-            scope.spawn(|| limbo.purgatory.check_and_complete(&0));
-            scope.spawn(|| {
+        both(
+            || limbo.purgatory.check_and_complete(&0),
+            || {
                 limbo.set(0);
                 limbo.purgatory.check_and_complete(&0);
                 let left = limbo.timer.shutdown();
                 returned = left.len();
                 drop(left);
-            });
-        });
+            },
+        );
         assert_eq!(limbo.fate(0), Some(Fate::Completed));
         format!("{returned} {}", limbo.settle_with_errands())
     });
@@ -150,14 +150,7 @@ fn nested_trigger_against_trigger_and_turn() {
         let checks = Checks::watch(&limbo);
         let purgatory = limbo.purgatory.clone();
         limbo.watch_with(1, &[1], move || _ = purgatory.check_and_complete(&0), || ());
-        thread::scope(|scope| {
-            scope.spawn(|| {
-                limbo.set(0);
-                limbo.trigger(1);
-            });
-            scope.spawn(|| checks.trigger(&limbo));
-            scope.spawn(|| limbo.pass(0));
-        });
+        all(|| limbo.announce(0, 1), || checks.trigger(&limbo), || limbo.pass(0));
         let left = limbo.fate(0).is_none();
         limbo.pass(0);
         assert_eq!(limbo.fate(0), Some(Fate::Completed));

@@ -1,9 +1,8 @@
 //! Models of futures on a timer. A wake-up that is lost is a deadlock.
 
-use crate::harness::explore;
+use crate::harness::{both, explore};
 use shuttle::future::block_on;
 use shuttle::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use shuttle::thread;
 use std::future::{Future, pending, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,7 +13,8 @@ use tickwheel::{ManualClock, Timer, TimerBuilder, TimerEntry};
 
 pub(crate) const NANO: Duration = Duration::from_nanos(1);
 
-fn builder() -> (TimerBuilder, ManualClock) {
+/// Starts to build a timer with the smallest wheels and one shard.
+pub(crate) fn builder() -> (TimerBuilder, ManualClock) {
     let clock = ManualClock::new();
     (Timer::builder().tick(NANO).wheel_size(4).shards(1).clock(clock.clone()), clock)
 }
@@ -31,6 +31,12 @@ pub(crate) fn with_reaper() -> (Timer, ManualClock) {
     (builder.start().expect("it can be built"), clock)
 }
 
+/// Lets time pass and expires what is due.
+pub(crate) fn pass(timer: &Timer, clock: &ManualClock, nanos: u32) {
+    clock.advance(nanos * NANO);
+    timer.advance_clock(Duration::ZERO);
+}
+
 /// Asserts that nothing is left in the timer.
 pub(crate) fn assert_empty(timer: &Timer) {
     timer.assert_invariants();
@@ -40,7 +46,7 @@ pub(crate) fn assert_empty(timer: &Timer) {
 
 /// Counts how often it is woken.
 #[derive(Default)]
-struct Woken(AtomicUsize);
+pub(crate) struct Woken(AtomicUsize);
 
 impl Wake for Woken {
     fn wake(self: Arc<Self>) {
@@ -49,12 +55,12 @@ impl Wake for Woken {
 }
 
 impl Woken {
-    fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.0.load(Ordering::SeqCst)
     }
 }
 
-fn poll<F: Future + Unpin>(future: &mut F, woken: &Arc<Woken>) -> Poll<F::Output> {
+pub(crate) fn poll<F: Future + Unpin>(future: &mut F, woken: &Arc<Woken>) -> Poll<F::Output> {
     let waker = Waker::from(Arc::clone(woken));
     Pin::new(future).poll(&mut Context::from_waker(&waker))
 }
@@ -71,13 +77,7 @@ fn drop_of_a_sleep_against_wake() {
         for sleep in &mut sleeps {
             assert_eq!(poll(sleep, &woken), Poll::Pending);
         }
-        thread::scope(|scope| {
-            scope.spawn(|| drop(sleeps));
-            scope.spawn(|| {
-                clock.advance(2 * NANO);
-                timer.advance_clock(Duration::ZERO);
-            });
-        });
+        both(|| drop(sleeps), || pass(&timer, &clock, 2));
         assert_empty(&timer);
         assert_eq!(Arc::strong_count(&woken), 1, "a waker is kept");
         let stats = timer.stats();
@@ -94,17 +94,10 @@ fn drop_of_a_sleep_against_wake() {
 fn poll_against_wake() {
     explore("poll_against_wake", 3, || {
         let (timer, clock) = by_hand();
-        let woken = [Arc::new(Woken::default()), Arc::new(Woken::default())];
+        let woken = [(); 2].map(|()| Arc::new(Woken::default()));
         let mut sleep = timer.sleep(2 * NANO);
         assert_eq!(poll(&mut sleep, &woken[0]), Poll::Pending);
-        let mut polled = Poll::Pending;
-        thread::scope(|scope| {
-            scope.spawn(|| polled = poll(&mut sleep, &woken[1]));
-            scope.spawn(|| {
-                clock.advance(2 * NANO);
-                timer.advance_clock(Duration::ZERO);
-            });
-        });
+        let (polled, _) = both(|| poll(&mut sleep, &woken[1]), || pass(&timer, &clock, 2));
         timer.advance_clock(Duration::ZERO); // For who polled between the two.
         assert!(polled.is_ready() || woken[1].count() == 1, "nobody is woken");
         assert_eq!(poll(&mut sleep, &woken[1]), Poll::Ready(Ok(())));
@@ -123,13 +116,13 @@ fn sleep_against_the_clock() {
         let (timer, clock) = with_reaper();
         let woken = Arc::new(Woken::default());
         let (mut sleep, mut early) = (timer.sleep(2 * NANO), false);
-        thread::scope(|scope| {
-            scope.spawn(|| {
+        both(
+            || {
                 early = poll(&mut sleep, &woken).is_ready();
                 assert_eq!(block_on(sleep), Ok(()));
-            });
-            scope.spawn(|| clock.advance(9 * NANO));
-        });
+            },
+            || clock.advance(9 * NANO),
+        );
         drop(timer.shutdown());
         assert_empty(&timer);
         assert_eq!(Arc::strong_count(&woken), 1, "a waker is kept");
@@ -147,9 +140,9 @@ fn reset_against_wake() {
         let (timer, clock) = with_reaper();
         let start = timer.now();
         let mut sleep = timer.sleep(2 * NANO);
-        let (mut resets, mut polls, mut at) = ([9, 6].into_iter(), 0, start);
-        thread::scope(|scope| {
-            scope.spawn(|| {
+        let (mut resets, mut polls) = ([9, 6].into_iter(), 0);
+        let (at, ()) = both(
+            || {
                 let slept = poll_fn(|context| {
                     polls += 1;
                     let mut polled = Pin::new(&mut sleep).poll(context);
@@ -160,10 +153,10 @@ fn reset_against_wake() {
                     polled
                 });
                 assert_eq!(block_on(slept), Ok(()));
-                at = timer.now();
-            });
-            scope.spawn(|| (0..3).for_each(|_| clock.advance(3 * NANO)));
-        });
+                timer.now()
+            },
+            || (0..3).for_each(|_| clock.advance(3 * NANO)),
+        );
         assert!(at >= start + 6 * NANO, "too early");
         drop(timer.shutdown());
         assert_empty(&timer);
@@ -179,14 +172,14 @@ fn sleep_against_shutdown() {
     explore("sleep_against_shutdown", 2, || {
         let (timer, _) = by_hand();
         let mut returned = 0;
-        thread::scope(|scope| {
-            scope.spawn(|| assert_eq!(block_on(timer.sleep(2 * NANO)), Err(SleepError::Shutdown)));
-            scope.spawn(|| {
+        both(
+            || assert_eq!(block_on(timer.sleep(2 * NANO)), Err(SleepError::Shutdown)),
+            || {
                 let entries = timer.shutdown();
                 returned = entries.len();
                 entries.into_iter().map(TimerEntry::into_task).for_each(|task| task.run());
-            });
-        });
+            },
+        );
         assert_empty(&timer);
         format!("{returned} returned")
     });
@@ -215,17 +208,14 @@ fn drop_of_a_time_limit_against_wake() {
         }
         drop(waker);
         let mut elapsed = false;
-        thread::scope(|scope| {
-            scope.spawn(|| {
+        both(
+            || {
                 let [mut one, other] = limits;
                 elapsed = poll(&mut one, &woken) == Poll::Ready(Err(TimedError::Elapsed));
                 drop((one, other));
-            });
-            scope.spawn(|| {
-                clock.advance(2 * NANO);
-                timer.advance_clock(Duration::ZERO);
-            });
-        });
+            },
+            || pass(&timer, &clock, 2),
+        );
         assert_empty(&timer);
         assert_eq!((Arc::strong_count(&woken), Arc::strong_count(&inside)), (1, 1));
         format!("{elapsed}, woken {}", woken.count())
@@ -246,13 +236,13 @@ fn time_limit_against_its_future() {
             if ready.load(Ordering::SeqCst) { Poll::Ready(7) } else { Poll::Pending }
         });
         let limited = timer.timeout(2 * NANO, future);
-        thread::scope(|scope| {
-            scope.spawn(|| assert_eq!(block_on(limited), Ok(7)));
-            scope.spawn(|| {
+        both(
+            || assert_eq!(block_on(limited), Ok(7)),
+            || {
                 ready.store(true, Ordering::SeqCst);
                 clock.advance(9 * NANO);
-            });
-        });
+            },
+        );
         drop(timer.shutdown());
         assert_empty(&timer);
         format!("{polls} polls")

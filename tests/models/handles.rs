@@ -1,6 +1,6 @@
 //! Models of handles: cancelling, moving deadlines, and the limit.
 
-use crate::harness::explore;
+use crate::harness::{all, both, explore};
 use crate::world::World;
 use shuttle::thread;
 use std::sync::Arc;
@@ -14,16 +14,9 @@ fn cancel_against_cancel_and_flush() {
     explore("cancel_against_cancel_and_flush", 2, || {
         let world = World::by_hand();
         let timeout = world.add_at(0, 2);
-        let mut answers = [Cancel::Expired; 2];
-        let [one, other] = &mut answers;
-        thread::scope(|scope| {
-            scope.spawn(|| *one = world.cancel(0, &timeout));
-            scope.spawn(|| *other = world.cancel(0, &timeout));
-            scope.spawn(|| {
-                world.pass(2);
-                world.turn();
-            });
-        });
+        let (one, other, _) =
+            all(|| world.cancel(0, &timeout), || world.cancel(0, &timeout), || world.turns([2]));
+        let answers = [one, other];
         let won = answers.iter().any(Cancel::is_cancelled);
         let lost = if won { Cancel::AlreadyCancelled } else { Cancel::Expired };
         assert!(answers.contains(&lost), "{answers:?}");
@@ -41,14 +34,14 @@ fn cancel_against_cascade() {
     explore("cancel_against_cascade", 6, || {
         let world = World::by_hand();
         let timeouts = [world.add_at(0, 6), world.add_at(1, 7), world.add_at(2, 6)];
-        thread::scope(|scope| {
-            scope.spawn(|| {
+        all(
+            || {
                 let _ = world.cancel(1, &timeouts[1]);
                 world.add_at(3, 6); // In the place of one that was cancelled or has fired.
-            });
-            scope.spawn(|| world.cancel(2, &timeouts[2]));
-            scope.spawn(|| world.turns([4, 2, 1]));
-        });
+            },
+            || world.cancel(2, &timeouts[2]),
+            || world.turns([4, 2, 1]),
+        );
         world.finish()
     });
 }
@@ -61,11 +54,11 @@ fn reschedule_against_flush() {
     explore("reschedule_against_flush", 4, || {
         let world = World::by_hand();
         let timeouts = [world.add_at(0, 6), world.add_at(1, 3)];
-        thread::scope(|scope| {
-            scope.spawn(|| world.reschedule(0, &timeouts[0], 1, false));
-            scope.spawn(|| world.reschedule(1, &timeouts[1], 0, false));
-            scope.spawn(|| world.turns([2, 2]));
-        });
+        all(
+            || world.reschedule(0, &timeouts[0], 1, false),
+            || world.reschedule(1, &timeouts[1], 0, false),
+            || world.turns([2, 2]),
+        );
         world.finish()
     });
 }
@@ -78,14 +71,14 @@ fn touch_against_flush() {
     explore("touch_against_flush", 4, || {
         let world = World::by_hand();
         let timeouts = [world.add_at(0, 2), world.add_at(1, 5)];
-        thread::scope(|scope| {
-            scope.spawn(|| world.reschedule(0, &timeouts[0], 4, true));
-            scope.spawn(|| {
+        all(
+            || world.reschedule(0, &timeouts[0], 4, true),
+            || {
                 world.reschedule(1, &timeouts[1], 7, true);
                 world.reschedule(1, &timeouts[1], 1, false)
-            });
-            scope.spawn(|| world.turns([3, 3]));
-        });
+            },
+            || world.turns([3, 3]),
+        );
         world.finish()
     });
 }
@@ -99,16 +92,15 @@ fn limit_against_cancel() {
     explore("limit_against_cancel", 2, || {
         let world = World::new(|builder| builder.max_pending(1).build());
         let timeout = world.add(0, 2);
-        let mut accepted = [false; 2];
-        let [own, other] = &mut accepted;
-        thread::scope(|scope| {
-            scope.spawn(|| {
+        let (own, other, _) = all(
+            || {
                 assert!(world.cancel(0, &timeout).is_cancelled());
-                *own = world.try_add(1, 2).is_some();
-            });
-            scope.spawn(|| *other = world.try_add(2, 2).is_some());
-            scope.spawn(|| assert!(world.timer.len() <= 1, "above the limit"));
-        });
+                world.try_add(1, 2).is_some()
+            },
+            || world.try_add(2, 2).is_some(),
+            || assert!(world.timer.len() <= 1, "above the limit"),
+        );
+        let accepted = [own, other];
         assert_eq!(accepted.iter().filter(|accepted| **accepted).count(), 1, "{accepted:?}");
         world.finish()
     });
@@ -155,14 +147,7 @@ fn limit_against_flush() {
             let accepted = again.try_add(1, 0).is_some();
             *answer.lock().unwrap() = Some(accepted);
         });
-        let mut other = false;
-        thread::scope(|scope| {
-            scope.spawn(|| other = world.try_add(2, 3).is_some());
-            scope.spawn(|| {
-                world.pass(2);
-                world.turn();
-            });
-        });
+        let (other, _) = both(|| world.try_add(2, 3).is_some(), || world.turns([2]));
         let own = added.lock().unwrap().expect("it has fired");
         assert!(own != other, "one of the two fits");
         world.finish()
@@ -177,14 +162,14 @@ fn permit_of_an_expired_timer() {
     explore("permit_of_an_expired_timer", 2, || {
         let world = World::new(|builder| builder.max_pending(1).build());
         let timeout = world.add_at(0, 2);
-        thread::scope(|scope| {
-            scope.spawn(|| world.turns([2]));
-            scope.spawn(|| {
+        both(
+            || world.turns([2]),
+            || {
                 if timeout.is_expired() {
                     assert!(world.try_add(1, 5).is_some(), "full without a timer");
                 }
-            });
-        });
+            },
+        );
         world.finish()
     });
 }

@@ -1,11 +1,12 @@
-//! The harness: how models are explored.
+//! The harness: how models are explored, and how their threads are started.
 
 #[path = "bounded.rs"]
 mod bounded;
 
 use bounded::{Bounded, Seen};
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
-use shuttle::{Config, Runner};
+use shuttle::sync::{Condvar, Mutex, MutexGuard};
+use shuttle::{Config, Runner, thread};
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -60,6 +61,62 @@ fn run(name: &str, outcomes: usize, drawn: usize, most: usize, model: fn() -> St
             println!("model {name} failed: schedule {}", begun.load(Ordering::Relaxed));
             resume_unwind(panic);
         }
+    }
+}
+
+/// Makes two calls, each on a thread of its own. Returns what they return.
+pub(crate) fn both<A: Send, B: Send>(
+    one: impl FnOnce() -> A + Send,
+    other: impl FnOnce() -> B + Send,
+) -> (A, B) {
+    let (mut a, mut b) = (None, None);
+    thread::scope(|scope| {
+        scope.spawn(|| a = Some(one()));
+        scope.spawn(|| b = Some(other()));
+    });
+    a.zip(b).expect("they have returned")
+}
+
+/// The same with three.
+pub(crate) fn all<A: Send, B: Send, C: Send>(
+    one: impl FnOnce() -> A + Send,
+    other: impl FnOnce() -> B + Send,
+    third: impl FnOnce() -> C + Send,
+) -> (A, B, C) {
+    let (mut a, mut b, mut c) = (None, None, None);
+    thread::scope(|scope| {
+        scope.spawn(|| a = Some(one()));
+        scope.spawn(|| b = Some(other()));
+        scope.spawn(|| c = Some(third()));
+    });
+    let ((a, b), c) = a.zip(b).zip(c).expect("they have returned");
+    (a, b, c)
+}
+
+/// What a thread waits for. Rung before, it ends the wait at once.
+#[derive(Default)]
+pub(crate) struct Bell {
+    is_rung: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Bell {
+    pub(crate) fn ring(&self) {
+        *self.is_rung.lock().unwrap() = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits until it is rung. It stays so, unless the caller changes that.
+    pub(crate) fn wait(&self) -> MutexGuard<'_, bool> {
+        let mut is_rung = self.is_rung.lock().unwrap();
+        while !*is_rung {
+            is_rung = self.changed.wait(is_rung).unwrap();
+        }
+        is_rung
+    }
+
+    pub(crate) fn is_rung(&self) -> bool {
+        *self.is_rung.lock().unwrap()
     }
 }
 

@@ -1,10 +1,9 @@
 //! Models of items that operations take in their checks: none is lost, none is left while one
 //! waits.
 
-use crate::harness::explore;
+use crate::harness::{all, both, explore};
 use crate::limbo::Limbo;
 use shuttle::sync::Mutex;
-use shuttle::thread;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -98,13 +97,8 @@ fn put_against_put() {
     explore("put_against_put", 2, || {
         let (room, desk) = (Room::new(), Desk::default());
         (0..3).for_each(|worker| drop(desk.wait(&room, worker)));
-        let mut given = [0; 2];
-        let [one, other] = &mut given;
-        thread::scope(|scope| {
-            scope.spawn(|| *one = desk.put(&room, &[1]));
-            scope.spawn(|| *other = desk.put(&room, &[2]));
-        });
-        assert_eq!((given, room.purgatory.delayed()), ([1, 1], 1));
+        let given = both(|| desk.put(&room, &[1]), || desk.put(&room, &[2]));
+        assert_eq!((given, room.purgatory.delayed()), ((1, 1), 1));
         desk.settle(&room, 2)
     });
 }
@@ -117,11 +111,7 @@ fn put_against_newcomers() {
     explore("put_against_newcomers", 3, || {
         let (room, desk) = (Room::new(), Desk::default());
         desk.wait(&room, 0);
-        thread::scope(|scope| {
-            scope.spawn(|| desk.put(&room, &[1, 2]));
-            scope.spawn(|| desk.wait(&room, 1));
-            scope.spawn(|| desk.wait(&room, 2));
-        });
+        all(|| desk.put(&room, &[1, 2]), || desk.wait(&room, 1), || desk.wait(&room, 2));
         desk.settle(&room, 2)
     });
 }
@@ -136,17 +126,16 @@ fn puts_against_leaving() {
     explore("puts_against_leaving", 4, || {
         let (room, desk) = (Room::new(), Desk::default());
         let workers: Vec<_> = (0..5).map(|worker| desk.wait(&room, worker)).collect();
-        let mut given = 0;
-        thread::scope(|scope| {
-            scope.spawn(|| given = desk.put(&room, &[1]) + desk.put(&room, &[2, 3]));
-            scope.spawn(|| desk.put(&room, &[4]));
-            scope.spawn(|| {
+        let (given, _, _) = all(
+            || desk.put(&room, &[1]) + desk.put(&room, &[2, 3]),
+            || desk.put(&room, &[4]),
+            || {
                 for worker in [1, 0, 3].map(|worker| workers[worker].as_ref()) {
                     drop(worker.map(Pending::cancel));
                 }
                 desk.wait(&room, 5);
-            });
-        });
+            },
+        );
         format!("{given} {}", desk.settle(&room, 4))
     });
 }
@@ -160,9 +149,9 @@ fn claim_against_cancel_and_expiry() {
         let (room, desk) = (Room::new(), Desk::default());
         let worker = desk.wait(&room, 0).expect("it waits");
         let mut answer = "";
-        thread::scope(|scope| {
-            scope.spawn(|| desk.put(&room, &[1]));
-            scope.spawn(|| {
+        all(
+            || desk.put(&room, &[1]),
+            || {
                 answer = match worker.cancel() {
                     Cancelled::Returned(worker) => {
                         assert!(worker.end.item.is_none() && !worker.end.completed);
@@ -171,9 +160,9 @@ fn claim_against_cancel_and_expiry() {
                     Cancelled::Deferred => "deferred",
                     Cancelled::Finished => "finished",
                 };
-            });
-            scope.spawn(|| room.pass(2));
-        });
+            },
+            || room.pass(2),
+        );
         room.pass(0);
         let ends = desk.ends.lock().unwrap().clone();
         assert_eq!(ends.len(), 1);
@@ -198,12 +187,11 @@ fn claim_against_cancel_and_expiry() {
 fn claim_against_shutdown() {
     explore("claim_against_shutdown", 3, || {
         let (room, desk) = (Room::new(), Desk::default());
-        let mut returned = 0;
-        thread::scope(|scope| {
-            scope.spawn(|| desk.wait(&room, 0));
-            scope.spawn(|| desk.put(&room, &[1]));
-            scope.spawn(|| returned = room.purgatory.shutdown().len());
-        });
+        let (_, _, returned) = all(
+            || desk.wait(&room, 0),
+            || desk.put(&room, &[1]),
+            || room.purgatory.shutdown().len(),
+        );
         room.pass(0);
         let ends = desk.ends.lock().unwrap().clone();
         let (has_item, completed) = (ends[0].item.is_some(), ends[0].completed);

@@ -167,13 +167,7 @@ fn watch_beside_trigger() {
     exhaust("pair_watch_trigger", 2, || {
         let limbo = Arc::new(Limbo::new());
         let own = Arc::clone(&limbo);
-        let watch = move || {
-            own.watch(0, &[0]);
-        };
-        race(watch, || {
-            limbo.set(0);
-            limbo.trigger(0);
-        });
+        race(move || drop(own.watch(0, &[0])), || limbo.announce(0, 0));
         assert_eq!(limbo.fate(0), Some(Fate::Completed), "a change was missed");
         limbo.settle()
     });

@@ -1,12 +1,11 @@
 //! Models of a purgatory's keys, and of its end.
 
-use crate::harness::explore;
+use crate::futures::pass;
+use crate::harness::{Bell, all, both, explore};
 use crate::limbo::Limbo;
 use crate::operations::Fate;
-use shuttle::sync::{Condvar, Mutex};
 use shuttle::thread;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// Operations that are watched on a key are returned, completed, or let go by the thread that is
 /// checking them.
@@ -18,12 +17,8 @@ fn cancel_for_key_against_trigger() {
         let limbo = Limbo::new();
         limbo.watch(0, &[0, 1]);
         limbo.watch(1, &[0]);
-        let (mut returned, mut completed) = (Vec::new(), 0);
-        thread::scope(|scope| {
-            scope.spawn(|| returned = limbo.cancel_for_key(0));
-            scope.spawn(|| limbo.set(0));
-            scope.spawn(|| completed = limbo.trigger(1));
-        });
+        let (returned, _, completed) =
+            all(|| limbo.cancel_for_key(0), || limbo.set(0), || limbo.trigger(1));
         assert_eq!(limbo.fate(1), Some(Fate::Returned));
         let fate = match (&returned[..], completed) {
             ([0, 1], 0) => Fate::Returned,
@@ -44,11 +39,8 @@ fn cancel_for_key_against_trigger() {
 fn cancel_for_key_against_watch() {
     explore("cancel_for_key_against_watch", 2, || {
         let limbo = Limbo::new();
-        let (mut accepted, mut returned) = (false, Vec::new());
-        thread::scope(|scope| {
-            scope.spawn(|| accepted = limbo.watch(0, &[0, 1]).is_some());
-            scope.spawn(|| returned = limbo.cancel_for_key(0));
-        });
+        let (accepted, returned) =
+            both(|| limbo.watch(0, &[0, 1]).is_some(), || limbo.cancel_for_key(0));
         assert!(accepted, "it is refused");
         assert_eq!(limbo.fate(0), returned.first().map(|_| Fate::Returned));
         assert_eq!(limbo.purgatory.watched(), if returned.is_empty() { 2 } else { 0 });
@@ -65,12 +57,8 @@ fn cancel_for_key_against_watch() {
 fn shutdown_against_watch() {
     explore("shutdown_against_watch", 3, || {
         let limbo = Limbo::new();
-        let (mut accepted, mut returned) = (false, Vec::new());
-        thread::scope(|scope| {
-            scope.spawn(|| accepted = limbo.watch(0, &[0, 1]).is_some());
-            scope.spawn(|| returned = limbo.shutdown());
-            scope.spawn(|| limbo.trigger(0));
-        });
+        let (accepted, returned, _) =
+            all(|| limbo.watch(0, &[0, 1]).is_some(), || limbo.shutdown(), || limbo.trigger(0));
         assert!(limbo.watch(1, &[1]).is_none(), "it is shut down");
         let fate = match limbo.fate(0).expect("it has ended") {
             // By its trigger, or to who added it.
@@ -90,14 +78,7 @@ fn shutdown_against_watch() {
 fn shutdown_against_watch_that_completes() {
     explore("shutdown_against_watch_that_completes", 4, || {
         let limbo = Limbo::new();
-        thread::scope(|scope| {
-            scope.spawn(|| limbo.watch(0, &[0, 1]));
-            scope.spawn(|| limbo.shutdown());
-            scope.spawn(|| {
-                limbo.set(0);
-                limbo.trigger(0);
-            });
-        });
+        all(|| limbo.watch(0, &[0, 1]), || limbo.shutdown(), || limbo.announce(0, 0));
         limbo.settle()
     });
 }
@@ -111,12 +92,8 @@ fn shutdown_against_trigger() {
         let limbo = Limbo::new();
         limbo.watch(0, &[0, 1]);
         limbo.watch(1, &[1]);
-        let (mut returned, mut completed) = (Vec::new(), 0);
-        thread::scope(|scope| {
-            scope.spawn(|| returned = limbo.shutdown());
-            scope.spawn(|| limbo.set(0));
-            scope.spawn(|| completed = limbo.trigger(1));
-        });
+        let (returned, _, completed) =
+            all(|| limbo.shutdown(), || limbo.set(0), || limbo.trigger(1));
         assert_eq!(completed, usize::from(limbo.fate(0) == Some(Fate::Completed)));
         for id in 0..2 {
             assert_eq!(returned.contains(&id), limbo.fate(id) == Some(Fate::Returned));
@@ -136,15 +113,8 @@ fn drop_against_expiry_and_force() {
         limbo.pass(1);
         limbo.watch(1, &[1]);
         let Limbo { timer, clock, purgatory, ledger, .. } = limbo;
-        let mut forced = false;
-        thread::scope(|scope| {
-            scope.spawn(|| drop(purgatory));
-            scope.spawn(|| {
-                clock.advance(Duration::from_nanos(1));
-                timer.advance_clock(Duration::ZERO);
-            });
-            scope.spawn(|| forced = handle.force_complete());
-        });
+        let (_, _, forced) =
+            all(|| drop(purgatory), || pass(&timer, &clock, 1), || handle.force_complete());
         assert_eq!(forced, ledger.fate(0) == Some(Fate::Completed));
         assert_eq!(ledger.fate(1), Some(Fate::Dropped), "its time is not up");
         assert!(timer.is_empty(), "a timeout is left behind");
@@ -162,35 +132,11 @@ fn trigger_inside_a_callback() {
     explore("trigger_inside_a_callback", 2, || {
         let limbo = Arc::new(Limbo::new());
         let inner = Arc::clone(&limbo);
-        limbo.watch_with(
-            0,
-            &[0],
-            || (),
-            move || {
-                inner.set(1);
-                inner.trigger(1);
-            },
-        );
+        limbo.watch_with(0, &[0], || (), move || _ = inner.announce(1, 1));
         let inner = Arc::clone(&limbo);
-        limbo.watch_with(
-            1,
-            &[1, 0],
-            || (),
-            move || {
-                inner.set(2);
-                inner.trigger(2);
-            },
-        );
+        limbo.watch_with(1, &[1, 0], || (), move || _ = inner.announce(2, 2));
         limbo.watch(2, &[2, 1]);
-        let mut completed = [0; 2];
-        let [one, other] = &mut completed;
-        thread::scope(|scope| {
-            scope.spawn(|| {
-                limbo.set(0);
-                *one = limbo.trigger(0);
-            });
-            scope.spawn(|| *other = limbo.trigger(1));
-        });
+        let completed = both(|| limbo.announce(0, 0), || limbo.trigger(1));
         // Operation 1 may be triggered three times during one check: the executor makes the last.
         limbo.pass(0);
         for id in 0..3 {
@@ -204,29 +150,25 @@ fn trigger_inside_a_callback() {
 /// waits for the one that is checking.
 fn nobody_waits(others: fn(&Limbo)) -> String {
     let limbo = Limbo::new();
-    let done = Arc::new((Mutex::new(false), Condvar::new()));
+    let done = Arc::new(Bell::default());
     let (waits_for, mut checks) = (Arc::clone(&done), 0);
     let doer = Arc::new(std::sync::Mutex::new(None));
     let not_by = Arc::clone(&doer);
     let during = move || {
         checks += 1; // Two before it is watched.
         if checks > 2 && *not_by.lock().unwrap() != Some(thread::current().id()) {
-            let mut done = waits_for.0.lock().unwrap();
-            while !*done {
-                done = waits_for.1.wait(done).unwrap();
-            }
+            drop(waits_for.wait());
         }
     };
     limbo.watch_with(0, &[0, 1], during, || ());
-    thread::scope(|scope| {
-        scope.spawn(|| limbo.trigger(0));
-        scope.spawn(|| {
+    both(
+        || limbo.trigger(0),
+        || {
             *doer.lock().unwrap() = Some(thread::current().id());
             others(&limbo);
-            *done.0.lock().unwrap() = true;
-            done.1.notify_all();
-        });
-    });
+            done.ring();
+        },
+    );
     limbo.finish()
 }
 

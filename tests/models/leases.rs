@@ -1,8 +1,7 @@
 //! Models of leases: of 12 µs, renewed every 4 µs, by a store that answers when a model wants.
 
 use crate::futures::assert_empty;
-use crate::harness::explore;
-use shuttle::thread;
+use crate::harness::{all, both, explore};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tickwheel::lease::{Lease, LeaseStore, LeaseTerms, Leases, Renewal};
@@ -100,12 +99,7 @@ impl Dog {
 /// Releases a lease while its renewal is in flight: it ends here or is lost, and not both.
 fn release_against(answer: fn(Renewal<u32>)) -> String {
     let (dog, lease, renewal) = Dog::in_flight();
-    let mut released = false;
-    thread::scope(|scope| {
-        scope.spawn(|| released = lease.release());
-        scope.spawn(|| answer(renewal));
-        scope.spawn(|| dog.pass(8));
-    });
+    let (released, _, _) = all(|| lease.release(), || answer(renewal), || dog.pass(8));
     let lost = dog.lost();
     assert!(lost.len() <= usize::from(!released), "{released} {lost:?}");
     dog.settle();
@@ -131,11 +125,7 @@ fn release_against_renewed() {
 fn loss_against_late_answer() {
     explore("loss_against_late_answer", 2, || {
         let (dog, lease, renewal) = Dog::in_flight();
-        thread::scope(|scope| {
-            scope.spawn(|| renewal.renewed());
-            scope.spawn(|| dog.pass(8));
-            scope.spawn(|| dog.timer.advance_clock(Duration::ZERO));
-        });
+        all(|| renewal.renewed(), || dog.pass(8), || dog.timer.advance_clock(Duration::ZERO));
         let held = lease.is_held();
         assert_eq!(dog.lost(), if held { vec![] } else { vec![1] });
         dog.pass(1);
@@ -153,10 +143,7 @@ fn loss_against_late_answer() {
 fn loss_against_gone() {
     explore("loss_against_gone", 1, || {
         let (dog, lease, renewal) = Dog::in_flight();
-        thread::scope(|scope| {
-            scope.spawn(|| renewal.gone());
-            scope.spawn(|| dog.pass(8));
-        });
+        both(|| renewal.gone(), || dog.pass(8));
         assert_eq!((lease.is_held(), dog.lost()), (false, vec![1]));
         dog.settle();
         String::new()
@@ -171,16 +158,9 @@ fn loss_against_gone() {
 fn retake_against_old_renewal() {
     explore("retake_against_old_renewal", 3, || {
         let (dog, former, renewal) = Dog::in_flight();
-        let (mut lease, mut released) = (None, false);
-        thread::scope(|scope| {
-            scope.spawn(|| {
-                lease = Some(dog.hold(1));
-                dog.pass(4);
-            });
-            scope.spawn(|| renewal.gone());
-            scope.spawn(|| released = former.release());
-        });
-        let (lease, lost) = (lease.expect("it was taken"), dog.lost());
+        let ((lease, ()), (), released) =
+            all(|| (dog.hold(1), dog.pass(4)), || renewal.gone(), || former.release());
+        let lost = dog.lost();
         assert!(lease.is_held() && lost.len() <= 1 && dog.leases.len() == 1, "{lost:?}");
         assert!(lost.is_empty() || !released, "it was released");
         assert_eq!(dog.sent().into_iter().map(Renewal::renewed).count(), 1);
@@ -199,12 +179,8 @@ fn retake_against_old_renewal() {
 fn hold_against_round() {
     explore("hold_against_round", 2, || {
         let dog = Dog::new(|builder| builder);
-        let (first, mut second) = (dog.hold(1), None);
-        thread::scope(|scope| {
-            scope.spawn(|| dog.pass(4));
-            scope.spawn(|| second = Some(dog.hold(2)));
-        });
-        let second = second.expect("it was taken");
+        let first = dog.hold(1);
+        let ((), second) = both(|| dog.pass(4), || dog.hold(2));
         let in_flight = dog.sent().into_iter().map(Renewal::renewed).count();
         let renewals = dog.renewals(2, 5);
         assert!(renewals >= 1 && dog.lost().is_empty(), "nobody renews it");
@@ -225,16 +201,16 @@ fn earlier_hold_on_a_full_timer() {
         let asked = dog.timer.now();
         dog.pass(2);
         let first = dog.hold(1);
-        thread::scope(|scope| {
-            scope.spawn(|| {
+        both(
+            || {
                 let earlier = dog.leases.hold_since(2, asked);
                 assert!(earlier.is_ok_and(Lease::release), "the round has its place");
-            });
-            scope.spawn(|| {
+            },
+            || {
                 let other = dog.timer.add(TimerEntry::after(MICRO, || ()));
                 assert!(matches!(other, Err(AddError::Full(_))));
-            });
-        });
+            },
+        );
         assert_eq!(dog.renewals(1, 12), 3);
         assert!(first.release());
         dog.settle();

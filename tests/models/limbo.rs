@@ -1,5 +1,6 @@
 //! The world of a purgatory's models.
 
+use crate::futures::{by_hand, pass};
 use crate::operations::{Conditions, Fate, Handle, Ledger, Op};
 use shuttle::sync::atomic::Ordering;
 use shuttle::thread;
@@ -42,19 +43,16 @@ pub(crate) struct Limbo<O: DelayedOperation = Op> {
 
 impl<O: DelayedOperation> Limbo<O> {
     pub(crate) fn new() -> Self {
-        let clock = ManualClock::new();
+        let (timer, clock) = by_hand();
         let start = clock.now();
-        let builder = Timer::builder().tick(Duration::from_nanos(1)).wheel_size(4).shards(1);
-        let timer = builder.clock(clock.clone()).build().expect("it can be built");
         let purgatory = Purgatory::with_hasher(&timer, KeyHasher::default());
         let (ledger, conditions) = <(Arc<Ledger>, Conditions)>::default();
         Limbo { timer, clock, start, purgatory, ledger, conditions }
     }
 
     /// Lets time pass and expires what is due.
-    pub(crate) fn pass(&self, nanos: u64) {
-        self.clock.advance(Duration::from_nanos(nanos));
-        self.timer.advance_clock(Duration::ZERO);
+    pub(crate) fn pass(&self, nanos: u32) {
+        pass(&self.timer, &self.clock, nanos);
     }
 
     /// Returns the nanoseconds since the start.
@@ -129,6 +127,12 @@ impl Limbo {
         assert!(inside || seen >= completed, "{completed} completed, {seen} seen");
         *self.ledger.triggered.lock().unwrap() += completed as u64;
         completed
+    }
+
+    /// Makes an operation's condition true, and triggers a key of it.
+    pub(crate) fn announce(&self, id: usize, key: u64) -> usize {
+        self.set(id);
+        self.trigger(key)
     }
 
     pub(crate) fn force(&self, handle: &Handle) -> bool {

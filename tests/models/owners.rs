@@ -1,30 +1,21 @@
 //! Models of owners of wheels that come and go while turns are taken.
 
-use crate::harness::explore;
+use crate::futures::{NANO, by_hand, with_reaper};
+use crate::harness::{both, explore};
 use crate::limbo::KeyHasher;
 use shuttle::sync::atomic::{AtomicUsize, Ordering};
 use shuttle::thread;
 use std::sync::Arc;
 use std::time::Duration;
 use tickwheel::keyed::KeyedTimer;
-use tickwheel::{ManualClock, Timer, TimerEntry};
+use tickwheel::{Timer, TimerEntry};
 
 type Keyed = KeyedTimer<u64, (), KeyHasher>;
-
-const NANO: Duration = Duration::from_nanos(1);
-
-fn timer() -> (Timer, ManualClock) {
-    let clock = ManualClock::new();
-    let timer = Timer::builder().tick(NANO).wheel_size(4).shards(1).clock(clock.clone());
-    (timer.build().expect("it can be built"), clock)
-}
 
 /// Returns keyed timers that count how many keys have expired.
 fn keyed(timer: &Timer, expired: &Arc<AtomicUsize>) -> Keyed {
     let expired = Arc::clone(expired);
-    let count = move |_, ()| {
-        expired.fetch_add(1, Ordering::SeqCst);
-    };
+    let count = move |_, ()| _ = expired.fetch_add(1, Ordering::SeqCst);
     Keyed::with_hasher(timer, KeyHasher::default(), count)
 }
 
@@ -39,28 +30,26 @@ fn schedule(keyed: &Keyed, key: u64, nanos: u64) {
 #[test]
 fn end_of_keyed_timers_against_turn() {
     explore("end_of_keyed_timers_against_turn", 2, || {
-        let (timer, clock) = timer();
+        let (timer, clock) = by_hand();
         let (expired, own) = (Arc::default(), Arc::new(AtomicUsize::new(0)));
         let first = keyed(&timer, &expired);
         schedule(&first, 0, 1);
         schedule(&first, 1, 1);
         assert!(first.touch(&1, Duration::from_nanos(7)));
         let counted = Arc::clone(&own);
-        let count = move || {
-            counted.fetch_add(1, Ordering::SeqCst);
-        };
+        let count = move || _ = counted.fetch_add(1, Ordering::SeqCst);
         assert!(timer.add(TimerEntry::after(NANO, count)).is_ok());
         clock.advance(NANO);
-        thread::scope(|scope| {
-            scope.spawn(|| timer.advance_clock(Duration::ZERO));
-            scope.spawn(|| {
+        both(
+            || timer.advance_clock(Duration::ZERO),
+            || {
                 drop(first);
                 let next = keyed(&timer, &expired);
                 schedule(&next, 0, 9);
                 timer.advance_clock(Duration::ZERO);
                 assert!(next.contains(&0), "its time has not come");
-            });
-        });
+            },
+        );
         assert_eq!(own.load(Ordering::SeqCst), 1, "the turn saw to all others");
         timer.assert_invariants();
         assert!(timer.is_empty() && timer.next_expiration().is_none(), "nothing is left behind");
@@ -74,9 +63,7 @@ fn end_of_keyed_timers_against_turn() {
 #[test]
 fn new_keyed_timers_against_wait() {
     explore("new_keyed_timers_against_wait", 1, || {
-        let clock = ManualClock::new();
-        let timer = Timer::builder().tick(NANO).wheel_size(4).shards(1).clock(clock.clone());
-        let timer = timer.start().expect("it can be built");
+        let (timer, clock) = with_reaper();
         let expired = Arc::default();
         let first = keyed(&timer, &expired);
         schedule(&first, 0, 5);

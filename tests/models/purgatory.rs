@@ -1,6 +1,6 @@
 //! Models of the ends of delayed operations: of all who want to end one, one does.
 
-use crate::harness::explore;
+use crate::harness::{all, both, explore};
 use crate::limbo::Limbo;
 use crate::operations::Fate;
 use shuttle::thread;
@@ -24,13 +24,7 @@ fn after_cancel(answer: &Cancelled<usize>, otherwise: Fate) -> Fate {
 fn watch_against_trigger() {
     explore("watch_against_trigger", 2, || {
         let limbo = Limbo::new();
-        thread::scope(|scope| {
-            scope.spawn(|| limbo.watch(0, &[0, 1]));
-            scope.spawn(|| {
-                limbo.set(0);
-                limbo.trigger(1);
-            });
-        });
+        both(|| limbo.watch(0, &[0, 1]), || limbo.announce(0, 1));
         assert_eq!(limbo.fate(0), Some(Fate::Completed));
         limbo.settle()
     });
@@ -45,19 +39,8 @@ fn trigger_against_trigger() {
     explore("trigger_against_trigger", 2, || {
         let limbo = Limbo::new();
         limbo.watch(0, &[0, 1]);
-        let mut completed = [0; 2];
-        let [one, other] = &mut completed;
-        thread::scope(|scope| {
-            scope.spawn(|| {
-                limbo.set(0);
-                *one = limbo.trigger(0);
-            });
-            scope.spawn(|| {
-                limbo.set(0);
-                *other = limbo.trigger(1);
-            });
-        });
-        assert_eq!(completed.iter().sum::<usize>(), 1);
+        let completed = both(|| limbo.announce(0, 0), || limbo.announce(0, 1));
+        assert_eq!(completed.0 + completed.1, 1);
         format!("{completed:?} {}", limbo.settle())
     });
 }
@@ -70,15 +53,7 @@ fn trigger_during_a_check() {
     explore("trigger_during_a_check", 2, || {
         let limbo = Limbo::new();
         limbo.watch(0, &[0, 1]);
-        let mut completed = [0; 2];
-        let [one, other] = &mut completed;
-        thread::scope(|scope| {
-            scope.spawn(|| *one = limbo.trigger(0));
-            scope.spawn(|| {
-                limbo.set(0);
-                *other = limbo.trigger(1);
-            });
-        });
+        let completed = both(|| limbo.trigger(0), || limbo.announce(0, 1));
         assert_eq!(limbo.fate(0), Some(Fate::Completed));
         format!("{completed:?} {}", limbo.settle())
     });
@@ -92,14 +67,7 @@ fn trigger_against_expiry() {
     explore("trigger_against_expiry", 2, || {
         let limbo = Limbo::new();
         limbo.watch(0, &[0, 1]);
-        let mut completed = 0;
-        thread::scope(|scope| {
-            scope.spawn(|| {
-                limbo.set(0);
-                completed = limbo.trigger(1);
-            });
-            scope.spawn(|| limbo.pass(2));
-        });
+        let (completed, _) = both(|| limbo.announce(0, 1), || limbo.pass(2));
         let fate = if completed == 1 { Fate::Completed } else { Fate::Expired };
         assert_eq!(limbo.fate(0), Some(fate));
         limbo.settle()
@@ -117,10 +85,7 @@ fn expiry_during_a_check() {
         let limbo = Limbo::new();
         limbo.watch(0, &[0]);
         let handle = limbo.watch(1, &[0]).expect("it waits");
-        thread::scope(|scope| {
-            scope.spawn(|| limbo.trigger(0));
-            scope.spawn(|| limbo.pass(2));
-        });
+        both(|| limbo.trigger(0), || limbo.pass(2));
         let late = [0, 1].map(|id| limbo.fate(id).is_none());
         if late[1] {
             assert_eq!(limbo.cancel(&handle), Cancelled::Returned(1));
@@ -139,10 +104,7 @@ fn expiry_during_a_check() {
 fn watch_against_expiry() {
     explore("watch_against_expiry", 2, || {
         let limbo = Limbo::new();
-        thread::scope(|scope| {
-            scope.spawn(|| limbo.watch(0, &[0]));
-            scope.spawn(|| limbo.pass(2));
-        });
+        both(|| limbo.watch(0, &[0]), || limbo.pass(2));
         let ended = limbo.fate(0).is_some();
         limbo.pass(2);
         assert_eq!(limbo.fate(0), Some(Fate::Expired));
@@ -185,11 +147,7 @@ fn force_against_expiry() {
     explore("force_against_expiry", 2, || {
         let limbo = Limbo::new();
         let handle = limbo.watch(0, &[0, 1]).expect("it waits");
-        let mut forced = false;
-        thread::scope(|scope| {
-            scope.spawn(|| forced = limbo.force(&handle));
-            scope.spawn(|| limbo.pass(2));
-        });
+        let (forced, _) = both(|| limbo.force(&handle), || limbo.pass(2));
         let fate = if forced { Fate::Completed } else { Fate::Expired };
         assert_eq!(limbo.fate(0), Some(fate));
         limbo.settle()
@@ -204,14 +162,7 @@ fn force_against_trigger() {
     explore("force_against_trigger", 2, || {
         let limbo = Limbo::new();
         let handle = limbo.watch(0, &[0, 1]).expect("it waits");
-        let (mut forced, mut completed) = (false, 0);
-        thread::scope(|scope| {
-            scope.spawn(|| forced = limbo.force(&handle));
-            scope.spawn(|| {
-                limbo.set(0);
-                completed = limbo.trigger(0);
-            });
-        });
+        let (forced, completed) = both(|| limbo.force(&handle), || limbo.announce(0, 0));
         assert_eq!(completed, usize::from(!forced));
         limbo.settle()
     });
@@ -225,13 +176,9 @@ fn force_against_force() {
     explore("force_against_force", 2, || {
         let limbo = Limbo::new();
         let handle = limbo.watch(0, &[0]).expect("it waits");
-        let mut forced = [false; 2];
-        let [one, other] = &mut forced;
-        thread::scope(|scope| {
-            scope.spawn(|| *one = limbo.force(&handle));
-            scope.spawn(|| *other = limbo.force(&handle));
-            scope.spawn(|| limbo.trigger(0));
-        });
+        let (one, other, _) =
+            all(|| limbo.force(&handle), || limbo.force(&handle), || limbo.trigger(0));
+        let forced = [one, other];
         assert!(forced[0] != forced[1], "{forced:?}");
         format!("{forced:?} {}", limbo.settle())
     });
@@ -246,12 +193,8 @@ fn cancel_against_trigger() {
     explore("cancel_against_trigger", 4, || {
         let limbo = Limbo::new();
         let handle = limbo.watch(0, &[0, 1]).expect("it waits");
-        let (mut answer, mut completed) = (Cancelled::Finished, 0);
-        thread::scope(|scope| {
-            scope.spawn(|| answer = limbo.cancel(&handle));
-            scope.spawn(|| limbo.set(0));
-            scope.spawn(|| completed = limbo.trigger(0));
-        });
+        let (answer, _, completed) =
+            all(|| limbo.cancel(&handle), || limbo.set(0), || limbo.trigger(0));
         let fate = if answer == Cancelled::Deferred && completed == 1 {
             Fate::Completed
         } else {
@@ -272,16 +215,15 @@ fn cancel_against_cancel_and_expiry() {
     explore("cancel_against_cancel_and_expiry", 4, || {
         let limbo = Limbo::new();
         let handle = limbo.watch(0, &[0]).expect("it waits");
-        let mut answers = [Cancelled::Finished; 2];
-        let [one, other] = &mut answers;
-        thread::scope(|scope| {
-            scope.spawn(|| *one = limbo.cancel(&handle));
-            scope.spawn(|| {
+        let (one, other, _) = all(
+            || limbo.cancel(&handle),
+            || {
                 limbo.pass(2);
-                *other = limbo.cancel(&handle);
-            });
-            scope.spawn(|| limbo.trigger(0));
-        });
+                limbo.cancel(&handle)
+            },
+            || limbo.trigger(0),
+        );
+        let answers = [one, other];
         if limbo.fate(0).is_none() {
             limbo.pass(0);
         }

@@ -1,6 +1,6 @@
 //! Models of the reaper's sleep: a wake-up that is lost is a deadlock.
 
-use crate::harness::explore;
+use crate::harness::{all, both, explore};
 use crate::world::World;
 use shuttle::thread;
 use std::time::Duration;
@@ -13,13 +13,8 @@ fn earlier_timer_wakes() {
     explore("earlier_timer_wakes", 1, || {
         let world = World::with_reaper();
         world.add_at(0, 90);
-        thread::scope(|scope| {
-            scope.spawn(|| world.add_at(1, 3));
-            scope.spawn(|| world.pass(3));
-        });
-        world.book.wait_for(1);
-        world.shutdown();
-        world.settle()
+        both(|| world.add_at(1, 3), || world.pass(3));
+        world.end_after([1])
     });
 }
 
@@ -30,15 +25,8 @@ fn earlier_timer_wakes() {
 fn first_timer_wakes() {
     explore("first_timer_wakes", 2, || {
         let world = World::with_reaper();
-        thread::scope(|scope| {
-            scope.spawn(|| world.add(0, 0));
-            scope.spawn(|| world.add(1, 0));
-            scope.spawn(|| world.add(2, 9));
-        });
-        world.book.wait_for(0);
-        world.book.wait_for(1);
-        world.shutdown();
-        world.settle()
+        all(|| world.add(0, 0), || world.add(1, 0), || world.add(2, 9));
+        world.end_after([0, 1])
     });
 }
 
@@ -51,9 +39,7 @@ fn moving_the_clock_wakes() {
         let world = World::with_reaper();
         world.add_at(0, 3);
         world.pass(3);
-        world.book.wait_for(0);
-        world.shutdown();
-        world.settle()
+        world.end_after([0])
     });
 }
 
@@ -65,14 +51,8 @@ fn earlier_deadline_wakes() {
     explore("earlier_deadline_wakes", 1, || {
         let world = World::with_reaper();
         let timeout = world.add_at(0, 90);
-        thread::scope(|scope| {
-            scope.spawn(|| world.reschedule(0, &timeout, 0, false));
-            scope.spawn(|| (world.add_at(1, 6), world.pass(6)));
-        });
-        world.book.wait_for(0);
-        world.book.wait_for(1);
-        world.shutdown();
-        world.settle()
+        both(|| world.reschedule(0, &timeout, 0, false), || (world.add_at(1, 6), world.pass(6)));
+        world.end_after([0, 1])
     });
 }
 
@@ -84,16 +64,15 @@ fn flush_by_hand_wakes() {
     explore("flush_by_hand_wakes", 1, || {
         let world = World::with_reaper();
         world.add_at(0, 6);
-        thread::scope(|scope| {
-            scope.spawn(|| world.timer.advance_clock(Duration::ZERO));
-            scope.spawn(|| (world.pass(5), world.timer.advance_clock(Duration::ZERO)));
-            scope.spawn(|| {
+        all(
+            || world.timer.advance_clock(Duration::ZERO),
+            || (world.pass(5), world.timer.advance_clock(Duration::ZERO)),
+            || {
                 world.pass(1);
                 world.book.wait_for(0);
-            });
-        });
-        world.shutdown();
-        world.settle()
+            },
+        );
+        world.end_after([])
     });
 }
 
@@ -105,16 +84,15 @@ fn pruned_bucket_wakes() {
     explore("pruned_bucket_wakes", 2, || {
         let world = World::with_reaper();
         let timeout = world.add_at(0, 3);
-        thread::scope(|scope| {
-            scope.spawn(|| world.cancel(0, &timeout));
-            scope.spawn(|| (world.add_at(1, 3), world.pass(3)));
-            scope.spawn(|| {
+        all(
+            || world.cancel(0, &timeout),
+            || (world.add_at(1, 3), world.pass(3)),
+            || {
                 let _ = world.timer.next_expiration();
                 world.book.wait_for(1);
-            });
-        });
-        world.shutdown();
-        world.settle()
+            },
+        );
+        world.end_after([])
     });
 }
 
@@ -134,8 +112,6 @@ fn rest_of_a_bucket_wakes() {
         thread::scope(|scope| {
             scope.spawn(|| (world.pass(3), world.timer.advance_clock(Duration::ZERO)));
         });
-        world.book.wait_for(129);
-        world.shutdown();
-        world.settle()
+        world.end_after([129])
     });
 }

@@ -1,12 +1,10 @@
 //! Models of the rounds of leases: what goes on beside them, and how they end.
 
-use crate::futures::{assert_empty, with_reaper};
-use crate::harness::explore;
+use crate::futures::{assert_empty, pass, with_reaper};
+use crate::harness::{all, both, explore};
 use crate::leases::{Dog, MICRO, Seen, Store};
 use shuttle::sync::Mutex;
-use shuttle::thread;
 use std::sync::Arc;
-use std::time::Duration;
 use tickwheel::lease::{LeaseStore, LeaseTerms, Leases, Renewal};
 use tickwheel::{Task, TimerEntry};
 
@@ -18,11 +16,7 @@ fn shutdown_against_round() {
     explore("shutdown_against_round", 2, || {
         let dog = Dog::new(|builder| builder);
         let leases = [dog.hold(1), dog.hold(2)];
-        let mut rounds = Vec::new();
-        thread::scope(|scope| {
-            scope.spawn(|| rounds = dog.timer.shutdown());
-            scope.spawn(|| dog.pass(4));
-        });
+        let (rounds, _) = both(|| dog.timer.shutdown(), || dog.pass(4));
         let returned = rounds.into_iter().map(TimerEntry::into_task).map(Task::run).count();
         let mut lost = dog.lost();
         lost.sort_unstable();
@@ -41,12 +35,9 @@ fn shutdown_against_round() {
 fn dropped_shutdown_against_answer() {
     explore("dropped_shutdown_against_answer", 2, || {
         let (dog, lease, renewal) = Dog::in_flight();
-        let (other, mut late) = (dog.hold(2), None);
-        thread::scope(|scope| {
-            scope.spawn(|| drop(dog.timer.shutdown()));
-            scope.spawn(|| renewal.renewed());
-            scope.spawn(|| late = dog.leases.hold(3).ok());
-        });
+        let other = dog.hold(2);
+        let (_, _, late) =
+            all(|| drop(dog.timer.shutdown()), || renewal.renewed(), || dog.leases.hold(3).ok());
         let mut lost = dog.lost();
         lost.sort_unstable();
         assert_eq!(lost, if late.is_some() { vec![1, 2, 3] } else { vec![1, 2] });
@@ -65,10 +56,7 @@ fn release_between_batches() {
     explore("release_between_batches", 4, || {
         let dog = Dog::new(|builder| builder);
         let [first, second, third] = [1, 2, 3].map(|key| dog.hold(key));
-        thread::scope(|scope| {
-            scope.spawn(|| dog.pass(4));
-            scope.spawn(|| assert!(first.release() && third.release()));
-        });
+        both(|| dog.pass(4), || assert!(first.release() && third.release()));
         let sent = dog.sent();
         let mut keys: Vec<u32> = sent.iter().map(|renewal| *renewal.key()).collect();
         keys.sort_unstable();
@@ -88,13 +76,7 @@ fn drop_of_leases_against_round() {
     explore("drop_of_leases_against_round", 2, || {
         let Dog { timer, clock, leases, seen } = Dog::new(|builder| builder);
         let lease = leases.hold(1).expect("there is room");
-        thread::scope(|scope| {
-            scope.spawn(|| drop(leases));
-            scope.spawn(|| {
-                clock.advance(4 * MICRO);
-                timer.advance_clock(Duration::ZERO);
-            });
-        });
+        both(|| drop(leases), || pass(&timer, &clock, 4_000));
         assert_empty(&timer);
         let sent = std::mem::take(&mut *seen.sent.lock().unwrap());
         let sent = sent.into_iter().map(Renewal::renewed).count();
@@ -114,11 +96,7 @@ fn drop_of_the_timer_against_round() {
         let seen = Arc::new(Seen::default());
         let leases = Leases::new(&timer, LeaseTerms::new(12 * MICRO), Store(Arc::clone(&seen)));
         let lease = leases.hold(1).expect("there is room");
-        thread::scope(|scope| {
-            scope.spawn(|| drop(timer));
-            scope.spawn(|| clock.advance(4 * MICRO));
-            scope.spawn(|| drop(leases.hold(2)));
-        });
+        all(|| drop(timer), || clock.advance(4 * MICRO), || drop(leases.hold(2)));
         assert!(lease.release());
         drop(leases);
         // A renewal in flight knows the leases.
@@ -154,15 +132,14 @@ fn drop_of_leases_against_is_held() {
         let leases = Leases::new(&timer, LeaseTerms::new(12 * MICRO), Locks(Arc::clone(&service)));
         drop(timer);
         let lease = leases.hold(1).expect("there is room");
-        let mut held = false;
-        thread::scope(|scope| {
-            scope.spawn(|| clock.advance(4 * MICRO));
-            scope.spawn(|| drop(leases));
-            scope.spawn(|| {
+        let (_, _, held) = all(
+            || clock.advance(4 * MICRO),
+            || drop(leases),
+            || {
                 let _service = service.lock().unwrap();
-                held = lease.is_held();
-            });
-        });
+                lease.is_held()
+            },
+        );
         assert!(!lease.release());
         format!("{held}")
     });

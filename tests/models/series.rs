@@ -1,14 +1,12 @@
 //! Models of periodic timers.
 
-use crate::futures::{NANO, assert_empty, by_hand, with_reaper};
-use crate::harness::explore;
-use shuttle::sync::{Condvar, Mutex};
+use crate::futures::{NANO, assert_empty, by_hand, pass, with_reaper};
+use crate::harness::{Bell, all, both, explore};
 use shuttle::thread;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use tickwheel::Timer;
 use tickwheel::periodic::{MissedTick, Periodic, Run, Series};
-use tickwheel::{ManualClock, Timer};
 
 /// The numbers of the runs, in order. std's lock, because it is never held for a step of a
 /// schedule.
@@ -26,11 +24,6 @@ fn start(
         then(run);
     };
     (periodic.start(timer, task).expect("it is accepted"), runs)
-}
-
-fn pass(timer: &Timer, clock: &ManualClock, nanos: u32) {
-    clock.advance(nanos * NANO);
-    timer.advance_clock(Duration::ZERO);
 }
 
 /// Checks that the series has ended and that nothing is left of it. Returns the runs.
@@ -53,14 +46,13 @@ fn cancel_against_run() {
     explore("cancel_against_run", 3, || {
         let (timer, clock) = by_hand();
         let series = start(&timer, Periodic::every(2 * NANO), |_| ());
-        let mut begun = 0;
-        thread::scope(|scope| {
-            scope.spawn(|| {
+        let (begun, _) = both(
+            || {
                 assert!(series.0.cancel());
-                begun = series.0.runs();
-            });
-            scope.spawn(|| (0..2).for_each(|_| pass(&timer, &clock, 2)));
-        });
+                series.0.runs()
+            },
+            || (0..2).for_each(|_| pass(&timer, &clock, 2)),
+        );
         pass(&timer, &clock, 2);
         assert_eq!(series.0.runs(), begun, "a run has begun after the end");
         assert!(!series.0.cancel() && series.0.is_cancelled());
@@ -76,13 +68,9 @@ fn cancel_during_run() {
     explore("cancel_during_run", 3, || {
         let (timer, clock) = by_hand();
         let series = start(&timer, Periodic::with_delay(2 * NANO), |_| thread::yield_now());
-        let mut answers = [false; 2];
-        let [one, other] = &mut answers;
-        thread::scope(|scope| {
-            scope.spawn(|| *one = series.0.cancel());
-            scope.spawn(|| *other = series.0.cancel());
-            scope.spawn(|| pass(&timer, &clock, 2));
-        });
+        let (one, other, _) =
+            all(|| series.0.cancel(), || series.0.cancel(), || pass(&timer, &clock, 2));
+        let answers = [one, other];
         assert!(answers[0] != answers[1], "{answers:?}");
         format!("{answers:?} {:?}", settle(&timer, series))
     });
@@ -103,11 +91,8 @@ fn cancel_inside_against_outside() {
             inside.lock().unwrap().1 = cancels;
         });
         own.lock().unwrap().0 = Some(series.0.clone());
-        let mut outside = false;
-        thread::scope(|scope| {
-            scope.spawn(|| outside = series.0.cancel());
-            scope.spawn(|| (0..2).for_each(|_| pass(&timer, &clock, 2)));
-        });
+        let (outside, _) =
+            both(|| series.0.cancel(), || (0..2).for_each(|_| pass(&timer, &clock, 2)));
         let (unused, inside) = std::mem::take(&mut *own.lock().unwrap());
         drop(unused);
         assert!(inside != outside, "{inside}, {outside}");
@@ -125,10 +110,7 @@ fn two_advance_a_series() {
         let (timer, clock) = by_hand();
         let periodic = Periodic::every(2 * NANO).overlapping().missed_tick(MissedTick::Burst);
         let series = start(&timer, periodic, |_| ());
-        thread::scope(|scope| {
-            scope.spawn(|| pass(&timer, &clock, 2));
-            scope.spawn(|| pass(&timer, &clock, 4));
-        });
+        both(|| pass(&timer, &clock, 2), || pass(&timer, &clock, 4));
         let seen = runs(&series).len();
         (0..3).for_each(|_| pass(&timer, &clock, 0));
         let order = format!("{seen} {:?}", runs(&series));
@@ -150,23 +132,19 @@ fn shutdown_against_run() {
     explore("shutdown_against_run", 3, || {
         let (timer, clock) = by_hand();
         let series = start(&timer, Periodic::every(2 * NANO), |_| ());
-        let mut returned = 0;
-        thread::scope(|scope| {
-            scope.spawn(|| returned = timer.shutdown().len());
-            scope.spawn(|| (0..2).for_each(|_| pass(&timer, &clock, 2)));
-        });
+        let (returned, _) =
+            both(|| timer.shutdown().len(), || (0..2).for_each(|_| pass(&timer, &clock, 2)));
         pass(&timer, &clock, 2);
         format!("{returned} returned, {:?}", settle(&timer, series))
     });
 }
 
 /// Tells when it is dropped.
-struct Mark(Arc<(Mutex<bool>, Condvar)>);
+struct Mark(Arc<Bell>);
 
 impl Drop for Mark {
     fn drop(&mut self) {
-        *self.0.0.lock().unwrap() = true;
-        self.0.1.notify_all();
+        self.0.ring();
     }
 }
 
@@ -178,27 +156,24 @@ impl Drop for Mark {
 fn drop_of_the_timer_against_run() {
     explore("drop_of_the_timer_against_run", 2, || {
         let (timer, clock) = with_reaper();
-        let gone = Arc::new((Mutex::new(false), Condvar::new()));
+        let gone = Arc::new(Bell::default());
         let mark = Mark(Arc::clone(&gone));
         let [has_ended, is_late] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
         let (ended, late) = (Arc::clone(&has_ended), Arc::clone(&is_late));
         let held = move |_: &Run<'_>| {
-            assert!(!*mark.0.0.lock().unwrap(), "the task is dropped");
+            assert!(!mark.0.is_rung(), "the task is dropped");
             late.fetch_or(ended.load(Ordering::Relaxed), Ordering::Relaxed);
         };
         let (series, runs) = start(&timer, Periodic::every(2 * NANO), held);
         drop(series);
-        thread::scope(|scope| {
-            scope.spawn(|| clock.advance(2 * NANO));
-            scope.spawn(|| {
+        both(
+            || clock.advance(2 * NANO),
+            || {
                 drop(timer);
                 has_ended.store(true, Ordering::Relaxed);
-            });
-        });
-        let mut dropped = gone.0.lock().unwrap();
-        while !*dropped {
-            dropped = gone.1.wait(dropped).unwrap();
-        }
+            },
+        );
+        drop(gone.wait());
         assert!(!is_late.load(Ordering::Relaxed), "it runs after the timer's end");
         let numbers = runs.lock().unwrap().clone();
         assert!([&[][..], &[0]].contains(&&numbers[..]), "{numbers:?}");

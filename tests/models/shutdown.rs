@@ -1,8 +1,7 @@
 //! Models of the end: shutting down and dropping.
 
-use crate::harness::explore;
+use crate::harness::{all, both, explore};
 use crate::world::World;
-use shuttle::thread;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -15,11 +14,11 @@ fn shutdown_against_add() {
     explore("shutdown_against_add", 4, || {
         let world = World::new(|builder| builder.shards(4).max_pending(4).build());
         world.add_at(0, 3);
-        thread::scope(|scope| {
-            scope.spawn(|| (world.try_add(1, 2), world.try_add(2, 9)));
-            scope.spawn(|| world.try_add(3, 0));
-            scope.spawn(|| world.shutdown());
-        });
+        all(
+            || (world.try_add(1, 2), world.try_add(2, 9)),
+            || world.try_add(3, 0),
+            || world.shutdown(),
+        );
         assert!(world.try_add(4, 2).is_none(), "it is shut down");
         world.settle()
     });
@@ -34,13 +33,7 @@ fn shutdown_against_cascade() {
         let world = World::by_hand();
         world.add_at(0, 3);
         world.add_at(1, 6);
-        thread::scope(|scope| {
-            scope.spawn(|| {
-                world.pass(5);
-                world.timer.advance_clock(Duration::ZERO);
-            });
-            scope.spawn(|| world.shutdown());
-        });
+        both(|| (world.pass(5), world.timer.advance_clock(Duration::ZERO)), || world.shutdown());
         world.settle()
     });
 }
@@ -59,10 +52,7 @@ fn shutdown_twice() {
             world.shutdown();
             world.book.close();
         };
-        thread::scope(|scope| {
-            scope.spawn(shutdown);
-            scope.spawn(shutdown);
-        });
+        both(shutdown, shutdown);
         world.settle()
     });
 }
@@ -77,13 +67,13 @@ fn drop_against_reaper() {
         let world = World::with_reaper();
         let kept = [world.add_at(0, 2), world.add_at(1, 6), world.add_at(2, 90)];
         let World { timer, clock, book, .. } = world;
-        thread::scope(|scope| {
-            scope.spawn(|| clock.advance(Duration::from_nanos(6)));
-            scope.spawn(|| {
+        both(
+            || clock.advance(Duration::from_nanos(6)),
+            || {
                 drop(timer);
                 book.close();
-            });
-        });
+            },
+        );
         assert!(kept.iter().all(|timeout| !timeout.is_pending()));
         book.settle().0
     });
@@ -107,10 +97,7 @@ fn drop_inside_a_task() {
         world.add_at(3, 90);
         let World { timer, clock, book, .. } = world;
         *last.lock().unwrap() = Some(timer);
-        thread::scope(|scope| {
-            scope.spawn(|| clock.advance(Duration::from_nanos(1)));
-            scope.spawn(|| clock.advance(Duration::from_nanos(1)));
-        });
+        both(|| clock.advance(Duration::from_nanos(1)), || clock.advance(Duration::from_nanos(1)));
         (0..4).for_each(|id| book.wait_for(id));
         book.settle().0
     });
@@ -127,10 +114,7 @@ fn shutdown_inside_a_task() {
         world.add_with(0, 2, move || inner.shutdown());
         world.add_at(1, 2);
         world.add_at(2, 90);
-        thread::scope(|scope| {
-            scope.spawn(|| world.pass(2));
-            scope.spawn(|| world.shutdown());
-        });
+        both(|| world.pass(2), || world.shutdown());
         (0..3).for_each(|id| world.book.wait_for(id));
         world.settle()
     });

@@ -1,6 +1,7 @@
 //! The world of the models of keyed timers.
 
 use crate::book::{Book, End, Job};
+use crate::futures::builder;
 use crate::limbo::KeyHasher;
 use shuttle::thread;
 use std::sync::Arc;
@@ -21,10 +22,9 @@ pub(crate) struct Stand {
 
 impl Stand {
     pub(crate) fn new(build: impl FnOnce(TimerBuilder<Task>) -> TimerBuilder<Task>) -> Arc<Self> {
-        let (clock, book) = (ManualClock::new(), Arc::new(Book::default()));
+        let ((builder, clock), book) = (builder(), Arc::new(Book::default()));
         let (start, time) = (clock.now(), clock.clone());
-        let builder = Timer::builder().tick(Duration::from_nanos(1)).wheel_size(4).shards(1);
-        let timer = build(builder.clock(clock.clone())).build().expect("it can be built");
+        let timer = build(builder).build().expect("it can be built");
         let expired = move |_, mut job: Job| {
             let at = (time.now() - start).as_nanos() as u64;
             let then = job.then.take();

@@ -1,7 +1,7 @@
 //! Models of keyed timers, which use a timer that others may share.
 
 use crate::book::{Book, End, Job};
-use crate::harness::explore;
+use crate::harness::{all, both, explore};
 use crate::limbo::KeyHasher;
 use crate::stand::{Keyed, Stand, accepted, returned, run};
 use shuttle::thread;
@@ -18,12 +18,7 @@ fn replace_against_expiry() {
     explore("replace_against_expiry", 2, || {
         let stand = Stand::in_place();
         stand.schedule(1, 0, 2);
-        let mut replaced = false;
-        thread::scope(|scope| {
-            scope.spawn(|| replaced = stand.schedule(1, 1, 4));
-            scope.spawn(|| stand.pass(2));
-            scope.spawn(|| stand.turn());
-        });
+        let (replaced, _, _) = all(|| stand.schedule(1, 1, 4), || stand.pass(2), || stand.turn());
         assert_eq!(stand.has_fired(0), !replaced);
         assert!(stand.ends(1).is_empty(), "it has time until 4");
         stand.finish(4)
@@ -39,11 +34,7 @@ fn replace_on_its_way() {
         let (stand, queue) = Stand::queued();
         stand.schedule(1, 0, 2);
         stand.pass(2);
-        thread::scope(|scope| {
-            scope.spawn(|| stand.schedule(1, 1, 4));
-            scope.spawn(|| stand.schedule(1, 2, 4));
-            scope.spawn(|| run(&queue));
-        });
+        all(|| stand.schedule(1, 1, 4), || stand.schedule(1, 2, 4), || run(&queue));
         assert!(!(stand.has_fired(1) || stand.has_fired(2)), "they have time until 4");
         stand.assert_sound();
         stand.pass(2);
@@ -62,13 +53,13 @@ fn cancel_and_schedule_on_its_way() {
         stand.schedule(1, 0, 2);
         stand.pass(2);
         let mut cancelled = false;
-        thread::scope(|scope| {
-            scope.spawn(|| {
+        both(
+            || {
                 cancelled = stand.cancel(1);
                 stand.schedule(2, 1, 4);
-            });
-            scope.spawn(|| run(&queue));
-        });
+            },
+            || run(&queue),
+        );
         assert_eq!(stand.has_fired(0), !cancelled);
         stand.assert_sound();
         stand.pass(2);
@@ -94,12 +85,7 @@ fn refused_replace_on_its_way() {
             }
             Err(error) => panic!("{error}"),
         };
-        let mut replaced = false;
-        thread::scope(|scope| {
-            scope.spawn(|| replaced = replace(1, 1));
-            scope.spawn(|| replace(2, 2));
-            scope.spawn(|| stand.pass(2));
-        });
+        let (replaced, _, _) = all(|| replace(1, 1), || replace(2, 2), || stand.pass(2));
         assert_eq!(stand.has_fired(0), !replaced);
         stand.finish(4)
     });
@@ -113,13 +99,8 @@ fn cancel_of_a_key_against_expiry() {
     explore("cancel_of_a_key_against_expiry", 3, || {
         let stand = Stand::in_place();
         stand.schedule(1, 0, 2);
-        let mut cancelled = [false; 2];
-        let [one, other] = &mut cancelled;
-        thread::scope(|scope| {
-            scope.spawn(|| *one = stand.cancel(1));
-            scope.spawn(|| *other = stand.cancel(1));
-            scope.spawn(|| stand.pass(2));
-        });
+        let (one, other, _) = all(|| stand.cancel(1), || stand.cancel(1), || stand.pass(2));
+        let cancelled = [one, other];
         let won = cancelled.iter().filter(|cancelled| **cancelled).count();
         assert_eq!(won + usize::from(stand.has_fired(0)), 1);
         format!("{cancelled:?} {}", stand.finish(2))
@@ -134,17 +115,12 @@ fn touch_against_expiry() {
     explore("touch_against_expiry", 2, || {
         let stand = Stand::in_place();
         stand.schedule(1, 0, 2);
-        let mut touched = [None; 2];
-        let [one, other] = &mut touched;
         let touch = |delay| {
             let from = stand.now();
             stand.keyed.touch(&1, Duration::from_nanos(delay)).then_some(from + delay)
         };
-        thread::scope(|scope| {
-            scope.spawn(|| *one = touch(4));
-            scope.spawn(|| *other = touch(3));
-            scope.spawn(|| stand.pass(2));
-        });
+        let (one, other, _) = all(|| touch(4), || touch(3), || stand.pass(2));
+        let touched = [one, other];
         let until = touched.into_iter().flatten().max().unwrap_or(2);
         stand.book.write(0, |record| record.earliest = until);
         assert_eq!(stand.has_fired(0), until == 2);
@@ -160,13 +136,9 @@ fn touch_against_expiry() {
 fn absent_against_absent() {
     explore("absent_against_absent", 2, || {
         let stand = Stand::in_place();
-        let mut scheduled = [false; 2];
-        let [one, other] = &mut scheduled;
-        thread::scope(|scope| {
-            scope.spawn(|| *one = stand.schedule_if_absent(1, 0, 2));
-            scope.spawn(|| *other = stand.schedule_if_absent(1, 1, 2));
-        });
-        assert!(scheduled[0] != scheduled[1], "{scheduled:?}");
+        let scheduled =
+            both(|| stand.schedule_if_absent(1, 0, 2), || stand.schedule_if_absent(1, 1, 2));
+        assert!(scheduled.0 != scheduled.1, "{scheduled:?}");
         format!("{scheduled:?} {}", stand.finish(2))
     });
 }
@@ -179,18 +151,13 @@ fn absent_against_expiry() {
     explore("absent_against_expiry", 3, || {
         let stand = Stand::in_place();
         stand.schedule(1, 0, 2);
-        let mut scheduled = [false; 2];
-        let [one, other] = &mut scheduled;
         let schedule = |id| {
             let scheduled = stand.schedule_if_absent(1, id, 4);
             assert!(stand.keyed.len() <= 1, "there is one key");
             scheduled
         };
-        thread::scope(|scope| {
-            scope.spawn(|| *one = schedule(1));
-            scope.spawn(|| *other = schedule(2));
-            scope.spawn(|| stand.pass(2));
-        });
+        let (one, other, _) = all(|| schedule(1), || schedule(2), || stand.pass(2));
+        let scheduled = [one, other];
         assert!(stand.has_fired(0) && scheduled != [true; 2], "{scheduled:?}");
         assert_eq!(stand.keyed.len(), usize::from(scheduled != [false; 2]));
         format!("{scheduled:?} {}", stand.finish(4))
@@ -208,10 +175,7 @@ fn rearm_against_cancel() {
         let entry = stand.entry(0, 2, move || assert!(!again.schedule(1, 1, 4)));
         assert!(accepted(stand.keyed.schedule(1, entry)).is_none());
         let mut cancelled = [false; 2];
-        thread::scope(|scope| {
-            scope.spawn(|| cancelled.fill_with(|| stand.cancel(1)));
-            scope.spawn(|| stand.pass(2));
-        });
+        both(|| cancelled.fill_with(|| stand.cancel(1)), || stand.pass(2));
         assert!(cancelled[0] || stand.has_fired(0));
         format!("{cancelled:?} {}", stand.finish(4))
     });
@@ -225,14 +189,14 @@ fn cancel_all_against_schedule() {
     explore("cancel_all_against_schedule", 4, || {
         let stand = Stand::in_place();
         (0..3).for_each(|id| assert!(!stand.schedule(id.into(), id, 2)));
-        thread::scope(|scope| {
-            scope.spawn(|| {
+        all(
+            || {
                 let taken = stand.keyed.cancel_all().into_iter();
                 taken.for_each(|(_, job)| assert!(returned(Some(job))));
-            });
-            scope.spawn(|| (stand.schedule(1, 3, 4), stand.schedule(0, 4, 4)));
-            scope.spawn(|| stand.pass(2));
-        });
+            },
+            || (stand.schedule(1, 3, 4), stand.schedule(0, 4, 4)),
+            || stand.pass(2),
+        );
         (0..3).for_each(|id| assert_eq!(stand.ends(id).len(), 1, "task {id} is left"));
         stand.finish(4)
     });
@@ -259,10 +223,7 @@ fn drop_of_keyed_against_expiry() {
             let entry = TimerEntry::at(stand.start + Duration::from_nanos(at), job);
             assert!(accepted(keyed.schedule(key, entry)).is_none());
         }
-        thread::scope(|scope| {
-            scope.spawn(|| drop(keyed));
-            scope.spawn(|| stand.pass(2));
-        });
+        both(|| drop(keyed), || stand.pass(2));
         stand.settle();
         assert_eq!(Arc::strong_count(&book), 1, "something keeps `expired`");
         book.settle().0

@@ -1,15 +1,13 @@
 //! Models of visits of a key, which take several batches, and of futures.
 
-use crate::harness::explore;
+use crate::futures::{Woken, poll};
+use crate::harness::{all, both, explore};
 use crate::limbo::{KeyHasher, Limbo};
 use crate::operations::Fate;
 use shuttle::future::block_on;
 use shuttle::sync::atomic::{AtomicBool, Ordering};
-use shuttle::thread;
-use std::future::Future;
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::Poll;
 use std::time::Duration;
 use tickwheel::purgatory::{FutureOperation, Purgatory, Wait, Waited};
 
@@ -23,16 +21,16 @@ fn visit_against_others() {
         let limbo = Limbo::new();
         let handles: Vec<_> = (0..5).map(|id| limbo.watch(id, &[1]).expect("it waits")).collect();
         (0..5).for_each(|id| limbo.set(id));
-        thread::scope(|scope| {
-            scope.spawn(|| limbo.trigger(1));
-            scope.spawn(|| {
+        all(
+            || limbo.trigger(1),
+            || {
                 limbo.force(&handles[1]);
                 let _ = limbo.cancel(&handles[0]);
                 let _ = limbo.cancel(&handles[2]);
                 limbo.force(&handles[3]);
-            });
-            scope.spawn(|| (limbo.watch(5, &[2]), limbo.watch(6, &[1])));
-        });
+            },
+            || (limbo.watch(5, &[2]), limbo.watch(6, &[1])),
+        );
         (0..5).for_each(|id| assert!(limbo.fate(id).is_some(), "operation {id} was skipped"));
         limbo.finish()
     });
@@ -49,18 +47,16 @@ fn visit_against_visit() {
         (0..4).for_each(|id| drop(limbo.watch(id, &[1])));
         limbo.set(0);
         limbo.set(2);
-        let mut completed = [0; 2];
-        let [one, other] = &mut completed;
-        thread::scope(|scope| {
-            scope.spawn(|| *one = limbo.trigger(1));
-            scope.spawn(|| {
+        let completed = both(
+            || limbo.trigger(1),
+            || {
                 limbo.set(1);
                 limbo.set(3);
-                *other = limbo.trigger(1);
-            });
-        });
+                limbo.trigger(1)
+            },
+        );
         (0..4).for_each(|id| assert_eq!(limbo.fate(id), Some(Fate::Completed)));
-        assert_eq!(completed.iter().sum::<usize>(), 4);
+        assert_eq!(completed.0 + completed.1, 4);
         format!("{completed:?} {}", limbo.settle())
     });
 }
@@ -73,15 +69,14 @@ fn cancelling_visit_against_others() {
     explore("cancelling_visit_against_others", 4, || {
         let limbo = Limbo::new();
         let handles: Vec<_> = (0..5).map(|id| limbo.watch(id, &[1]).expect("it waits")).collect();
-        let mut returned = Vec::new();
-        thread::scope(|scope| {
-            scope.spawn(|| returned = limbo.cancel_for_key(1));
-            scope.spawn(|| {
+        let (returned, _) = both(
+            || limbo.cancel_for_key(1),
+            || {
                 limbo.force(&handles[0]);
                 limbo.force(&handles[3]);
                 limbo.force(&handles[2]);
-            });
-        });
+            },
+        );
         assert!(returned.is_sorted(), "{returned:?}");
         (0..5).for_each(|id| assert!(limbo.fate(id).is_some(), "operation {id} was skipped"));
         limbo.settle()
@@ -99,15 +94,6 @@ fn wait(
     purgatory.wait(&[0, 1], Duration::from_nanos(2), holds).expect("it is accepted")
 }
 
-/// Counts how often it is woken.
-struct Woken(AtomicBool);
-
-impl Wake for Woken {
-    fn wake(self: Arc<Self>) {
-        self.0.store(true, Ordering::SeqCst);
-    }
-}
-
 /// A future is dropped while another thread checks its condition: nothing is left of it.
 ///
 /// Fails when the operation is not cancelled.
@@ -116,22 +102,19 @@ fn drop_of_a_wait_against_trigger() {
     explore("drop_of_a_wait_against_trigger", 2, || {
         let limbo = Waits::new();
         let condition = Arc::new(AtomicBool::new(false));
-        let woken = Arc::new(Woken(AtomicBool::new(false)));
-        let mut future = Box::pin(wait(&limbo.purgatory, &condition));
-        let waker = Waker::from(Arc::clone(&woken));
-        let polled = future.as_mut().poll(&mut Context::from_waker(&waker));
-        assert_eq!(polled, Poll::Pending);
-        drop(waker);
-        thread::scope(|scope| {
-            scope.spawn(|| drop(future));
-            scope.spawn(|| limbo.purgatory.check_and_complete(&1));
-            scope.spawn(|| condition.store(true, Ordering::SeqCst));
-        });
+        let woken = Arc::new(Woken::default());
+        let mut future = wait(&limbo.purgatory, &condition);
+        assert_eq!(poll(&mut future, &woken), Poll::Pending);
+        all(
+            || drop(future),
+            || limbo.purgatory.check_and_complete(&1),
+            || condition.store(true, Ordering::SeqCst),
+        );
         limbo.assert_empty();
         assert_eq!((Arc::strong_count(&condition), Arc::strong_count(&woken)), (1, 1));
         let stats = limbo.purgatory.stats();
         assert_eq!(stats.cancelled + stats.completed_by_trigger, 1);
-        format!("{stats}, woken {}", woken.0.load(Ordering::SeqCst))
+        format!("{stats}, woken {}", woken.count())
     });
 }
 
@@ -144,15 +127,14 @@ fn poll_against_trigger_and_expiry() {
         let limbo = Waits::new();
         let condition = Arc::new(AtomicBool::new(false));
         let future = wait(&limbo.purgatory, &condition);
-        let mut waited = Waited::Cancelled;
-        thread::scope(|scope| {
-            scope.spawn(|| waited = block_on(future));
-            scope.spawn(|| {
+        let (waited, _, _) = all(
+            || block_on(future),
+            || {
                 condition.store(true, Ordering::SeqCst);
                 limbo.purgatory.check_and_complete(&0);
-            });
-            scope.spawn(|| limbo.pass(2));
-        });
+            },
+            || limbo.pass(2),
+        );
         limbo.assert_empty();
         let stats = limbo.purgatory.stats();
         let ends = (stats.completed_by_trigger, stats.expired);
@@ -170,22 +152,18 @@ fn poll_against_shutdown() {
     explore("poll_against_shutdown", 2, || {
         let limbo = Waits::new();
         let condition = Arc::new(AtomicBool::new(false));
-        let woken = Arc::new(Woken(AtomicBool::new(false)));
-        let former = Waker::from(Arc::clone(&woken));
-        let mut early = false;
-        let future = wait(&limbo.purgatory, &condition);
-        thread::scope(|scope| {
-            scope.spawn(|| {
-                let mut future = pin!(future);
-                let polled = future.as_mut().poll(&mut Context::from_waker(&former));
-                early = polled.is_ready();
+        let woken = Arc::new(Woken::default());
+        let mut future = wait(&limbo.purgatory, &condition);
+        let (early, ()) = both(
+            || {
+                let early = poll(&mut future, &woken).is_ready();
                 assert_eq!(block_on(future), Waited::Cancelled);
-            });
-            scope.spawn(|| drop(limbo.purgatory.shutdown()));
-        });
-        drop(former);
+                early
+            },
+            || drop(limbo.purgatory.shutdown()),
+        );
         limbo.assert_empty();
         assert_eq!((Arc::strong_count(&condition), Arc::strong_count(&woken)), (1, 1));
-        format!("{early}, woken {}", woken.0.load(Ordering::SeqCst))
+        format!("{early}, woken {}", woken.count())
     });
 }

@@ -173,6 +173,13 @@ impl World {
         }
     }
 
+    /// Waits until these timers have ended, shuts down and settles.
+    pub(crate) fn end_after(&self, ids: impl IntoIterator<Item = u32>) -> String {
+        ids.into_iter().for_each(|id| self.book.wait_for(id));
+        self.shutdown();
+        self.settle()
+    }
+
     /// Returns whether timer `id` has ended.
     pub(crate) fn has_ended(&self, id: u32) -> bool {
         self.book.write(id, |record| !record.ends.is_empty())

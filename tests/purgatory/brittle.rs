@@ -1,30 +1,13 @@
 //! Keys whose code panics when the purgatory goes.
 
-use crate::HOUR;
+use crate::{Fixture, HOUR, What};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use tickwheel::purgatory::{DelayedOperation, Purgatory};
-use tickwheel::{ManualClock, Timer};
-
-struct Operation(Arc<AtomicU32>);
-
-impl DelayedOperation for Operation {
-    fn try_complete(&mut self) -> bool {
-        false
-    }
-    fn on_complete(&mut self) {}
-}
-
-impl Drop for Operation {
-    fn drop(&mut self) {
-        self.0.fetch_add(1, Ordering::SeqCst);
-    }
-}
+use std::sync::atomic::{AtomicBool, Ordering};
+use tickwheel::purgatory::Purgatory;
 
 static CLONE_PANICS: AtomicBool = AtomicBool::new(false);
 
-#[derive(PartialEq, Eq, Hash)]
+#[derive(Debug, PartialEq, Eq, Hash)]
 struct Brittle(u32);
 
 impl Clone for Brittle {
@@ -37,17 +20,14 @@ impl Clone for Brittle {
 /// A key whose `Clone` panics: the purgatory's drop must neither panic nor leave anything behind.
 #[test]
 fn its_drop_clones_no_keys() {
-    let timer = Timer::builder().clock(ManualClock::new()).build().unwrap();
-    let purgatory = Purgatory::new(&timer);
-    let dropped = Arc::new(AtomicU32::new(0));
-    let mut handles = Vec::new();
-    for key in 0..10 {
-        let operation = Operation(Arc::clone(&dropped));
-        let watch = purgatory.try_complete_else_watch(operation, HOUR, &[Brittle(key)]).unwrap();
-        handles.push(watch.pending().unwrap());
-    }
+    let fixture = Fixture::new();
+    let purgatory = Purgatory::new(&fixture.timer);
+    let watch = |key| purgatory.try_complete_else_watch(fixture.script(key), HOUR, &[Brittle(key)]);
+    let handles: Vec<_> = (0..10).map(|key| watch(key).unwrap().pending().unwrap()).collect();
     CLONE_PANICS.store(true, Ordering::SeqCst);
     let end = catch_unwind(AssertUnwindSafe(|| drop(purgatory)));
     CLONE_PANICS.store(false, Ordering::SeqCst);
-    assert_eq!((end.is_ok(), dropped.load(Ordering::SeqCst), timer.len()), (true, 10, 0));
+    let dropped = fixture.log.of(What::Dropped).len();
+    assert_eq!((end.is_ok(), dropped, fixture.timer.len()), (true, 10, 0));
+    assert!(handles.iter().all(|handle| !handle.is_pending()));
 }

@@ -110,11 +110,14 @@ fn chain(how: How) {
     purgatory.assert_invariants();
 }
 
+fn on_a_small_stack(call: impl FnOnce() + Send + 'static) {
+    std::thread::Builder::new().stack_size(STACK).spawn(call).unwrap().join().unwrap();
+}
+
 #[test]
 fn a_long_chain_needs_no_deep_stack() {
     for how in [How::Trigger, How::Force, How::AtOnce, How::Drop] {
-        let thread = std::thread::Builder::new().stack_size(STACK);
-        thread.spawn(move || chain(how)).unwrap().join().unwrap();
+        on_a_small_stack(move || chain(how));
     }
 }
 
@@ -173,32 +176,14 @@ fn what_a_thread_ends_as_its_own_last_act_is_ended() {
 /// Waiting operations are dropped in a row as well, when the last purgatory goes.
 #[test]
 fn very_many_are_dropped_with_the_purgatory_without_a_deep_stack() {
-    struct Waits(Arc<AtomicU32>);
-    impl DelayedOperation for Waits {
-        fn try_complete(&mut self) -> bool {
-            false
+    on_a_small_stack(|| {
+        let fixture = Fixture::new();
+        for id in 0..LINKS {
+            let _ = fixture.watch(fixture.script(id), &[id % 7, 8]);
         }
-        fn on_complete(&mut self) {
-            unreachable!("nobody completes it");
-        }
-    }
-    impl Drop for Waits {
-        fn drop(&mut self) {
-            self.0.fetch_add(1, SeqCst);
-        }
-    }
-    let dropped = Arc::new(AtomicU32::new(0));
-    let count = Arc::clone(&dropped);
-    let run = move || {
-        let timer = Timer::builder().clock(ManualClock::new()).build().unwrap();
-        let purgatory = Purgatory::new(&timer);
-        for number in 0..LINKS {
-            let operation = Waits(Arc::clone(&count));
-            assert!(purgatory.try_complete_else_watch(operation, HOUR, &[number % 7, 8]).is_ok());
-        }
+        let Fixture { purgatory, timer, log, .. } = fixture;
+        log.take();
         drop(purgatory);
-        assert_eq!(timer.len(), 0);
-    };
-    std::thread::Builder::new().stack_size(STACK).spawn(run).unwrap().join().unwrap();
-    assert_eq!(dropped.load(SeqCst), LINKS);
+        assert_eq!((log.take().len(), timer.len()), (LINKS as usize, 0), "only dropped");
+    });
 }

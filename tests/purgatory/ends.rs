@@ -1,9 +1,10 @@
 //! What is finished is gone at once, whichever way it ended.
 
 use crate::What::{Cancelled, Completed, Dropped, Expired};
+use crate::reentrancy::hand;
 use crate::{Fixture, MS, Script, What};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::sync::{Arc, Mutex};
 use tickwheel::purgatory::Pending;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -18,9 +19,6 @@ enum End {
     Left,
     LastPurgatory,
 }
-
-/// The handle that a check finds.
-type Own = Arc<Mutex<Option<Arc<Pending<u32, Script>>>>>;
 
 const ENDS: [End; 8] = [
     End::Trigger,
@@ -48,8 +46,7 @@ fn a_finished_operation_is_gone_from_all_its_keys_and_the_timer_and_dropped() {
     for end in ENDS {
         let fixture = Fixture::new();
         let set = Arc::new(AtomicBool::new(false));
-        let own: Own = Arc::default();
-        let (flag, handle) = (Arc::clone(&set), Arc::clone(&own));
+        let (flag, (handle, own)) = (Arc::clone(&set), hand::<Arc<Pending<u32, Script>>>());
         let script = fixture.script(1).when(move || {
             if let Some(handle) = handle.lock().unwrap().take() {
                 assert!(matches!(handle.cancel(), tickwheel::purgatory::Cancelled::Deferred));

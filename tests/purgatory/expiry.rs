@@ -85,7 +85,7 @@ fn an_expiry_runs_on_the_timers_executor() {
 
 /// Runs an operation whose time is up during its third check, when `meanwhile` happens as well. The
 /// number of the check determines whether its condition holds.
-fn late_in_its_third_check(
+pub(crate) fn late_in_its_third_check(
     fixture: &Fixture,
     meanwhile: impl Fn(&Timer) + Send + 'static,
     holds: impl Fn(u32) -> bool + Send + 'static,

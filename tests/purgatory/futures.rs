@@ -1,11 +1,12 @@
 //! Operations that are awaited.
 
+use crate::wakes::Wakes;
 use crate::{HOUR, MS};
 use std::future::Future;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tickwheel::purgatory::{FutureOperation, Purgatory, Wait, Waited, WatchError};
 use tickwheel::{ManualClock, Timer};
@@ -28,6 +29,11 @@ impl Fixture {
         self.purgatory.wait(keys, HOUR, || false).unwrap()
     }
 
+    fn advance(&self, step: Duration) {
+        self.clock.advance(step);
+        self.timer.advance_clock(Duration::ZERO);
+    }
+
     fn assert_empty(&self) {
         self.purgatory.assert_invariants();
         let counts = (self.purgatory.watched(), self.purgatory.delayed(), self.timer.len());
@@ -35,19 +41,10 @@ impl Fixture {
     }
 }
 
-#[derive(Default)]
-struct Counter(AtomicUsize);
-
-impl Wake for Counter {
-    fn wake(self: Arc<Self>) {
-        self.0.fetch_add(1, SeqCst);
-    }
-}
-
 /// A future that is polled by hand.
 struct Polled {
     wait: Wait<u32>,
-    woken: Arc<Counter>,
+    woken: Arc<Wakes>,
 }
 
 impl Polled {
@@ -60,9 +57,9 @@ impl Polled {
         Pin::new(&mut self.wait).poll(&mut Context::from_waker(&waker))
     }
 
-    /// Returns how often it was woken.
+    /// Returns how often it was woken since this was asked last.
     fn woken(&self) -> usize {
-        self.woken.0.load(SeqCst)
+        self.woken.take()
     }
 }
 
@@ -105,11 +102,9 @@ fn its_time_is_up_at_the_deadline() {
     let fixture = fixture();
     let mut polled = Polled::new(fixture.purgatory.wait(&[1], 5 * MS, || false).unwrap());
     assert_eq!(polled.poll(), Poll::Pending);
-    fixture.clock.advance(4 * MS);
-    fixture.timer.advance_clock(Duration::ZERO);
+    fixture.advance(4 * MS);
     assert_eq!((polled.poll(), polled.woken()), (Poll::Pending, 0));
-    fixture.clock.advance(MS);
-    fixture.timer.advance_clock(Duration::ZERO);
+    fixture.advance(MS);
     assert_eq!(polled.woken(), 1);
     assert_eq!(polled.poll(), Poll::Ready(Waited::Expired));
     fixture.assert_empty();
@@ -120,8 +115,7 @@ fn its_time_is_up_at_the_deadline() {
 fn it_need_not_be_polled_to_end() {
     let fixture = fixture();
     let mut polled = Polled::new(fixture.purgatory.wait(&[1], MS, || false).unwrap());
-    fixture.clock.advance(MS);
-    fixture.timer.advance_clock(Duration::ZERO);
+    fixture.advance(MS);
     fixture.assert_empty();
     assert_eq!(polled.poll(), Poll::Ready(Waited::Expired));
 }
@@ -189,7 +183,7 @@ fn dropping_it_cancels_and_cleans_up_and_wakes_nobody() {
     assert_eq!((fixture.purgatory.watched(), fixture.timer.len()), (3, 1));
     let Polled { wait, woken } = polled;
     drop(wait);
-    assert_eq!((woken.0.load(SeqCst), Arc::strong_count(&woken)), (0, 1));
+    assert_eq!((woken.take(), Arc::strong_count(&woken)), (0, 1));
     assert_eq!(Arc::strong_count(&alive), 1, "the condition is dropped");
     assert_eq!(fixture.purgatory.stats().cancelled, 1);
     fixture.assert_empty();
@@ -201,7 +195,7 @@ fn dropping_it_cancels_and_cleans_up_and_wakes_nobody() {
 fn the_last_waker_is_woken_and_the_former_ones_are_dropped() {
     let fixture = fixture();
     let mut wait = fixture.wait(&[1]);
-    let wakers: Vec<Arc<Counter>> = (0..3).map(|_| Arc::default()).collect();
+    let wakers: Vec<Arc<Wakes>> = (0..3).map(|_| Arc::default()).collect();
     for counter in &wakers {
         let waker = Waker::from(Arc::clone(counter));
         assert_eq!(Pin::new(&mut wait).poll(&mut Context::from_waker(&waker)), Poll::Pending);
@@ -209,7 +203,7 @@ fn the_last_waker_is_woken_and_the_former_ones_are_dropped() {
     let held: Vec<usize> = wakers.iter().map(Arc::strong_count).collect();
     assert_eq!(held, [1, 1, 2]);
     drop(fixture.purgatory.cancel_for_key(&1));
-    let woken: Vec<usize> = wakers.iter().map(|counter| counter.0.load(SeqCst)).collect();
+    let woken: Vec<usize> = wakers.iter().map(|counter| counter.take()).collect();
     assert_eq!(woken, [0, 0, 1]);
     assert!(wakers.iter().all(|counter| Arc::strong_count(counter) == 1));
 }
@@ -222,25 +216,6 @@ fn it_is_refused_as_any_operation() {
     drop(fixture.purgatory.shutdown());
     assert!(matches!(wait(&[1]), Err(WatchError::Shutdown(_))));
     fixture.assert_empty();
-}
-
-struct Unpark(std::thread::Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-}
-
-fn block_on<F: Future>(future: F) -> F::Output {
-    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-    let mut future = pin!(future);
-    loop {
-        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            Poll::Ready(output) => return output,
-            Poll::Pending => std::thread::park(),
-        }
-    }
 }
 
 /// Threads that hand a number round: each waits for its turn and then wakes the next.
@@ -260,7 +235,7 @@ fn threads_that_wait_for_each_other_all_get_their_turn() {
                         let my_turn = move || seen.load(SeqCst) == mine;
                         purgatory.wait(&[thread as u32], HOUR, my_turn).unwrap().await
                     };
-                    assert_eq!(block_on(wait), Waited::Completed);
+                    assert_eq!(pollster::block_on(wait), Waited::Completed);
                     number.store(mine + 1, SeqCst);
                     purgatory.check_and_complete(&(((thread + 1) % THREADS) as u32));
                 }

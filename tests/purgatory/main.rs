@@ -16,6 +16,8 @@ mod model;
 mod naive;
 mod nesting;
 mod panics;
+#[path = "../common/quick.rs"]
+mod quick;
 #[path = "../common/random.rs"]
 mod random;
 mod reentrancy;
@@ -25,9 +27,14 @@ mod steps;
 mod stress;
 mod successors;
 mod triggers;
+#[path = "../common/until.rs"]
+mod until;
 mod waiters;
+#[path = "../common/wakes.rs"]
+mod wakes;
 mod watch;
 
+use reentrancy::hand;
 use script::{Log, Script, What};
 use std::time::Duration;
 use tickwheel::purgatory::{Pending, Purgatory, Watch};
@@ -77,6 +84,14 @@ impl Fixture {
             Ok(Watch::Pending(pending)) => pending,
             other => panic!("it has to wait: {other:?}"),
         }
+    }
+
+    /// Watches an operation that cancels itself in its next check.
+    pub(crate) fn watch_cancelling(&self, script: Script, keys: &[u32]) {
+        let (own, handle) = hand::<Pending<u32, Script>>();
+        let cancels = |own: Pending<_, _>| own.cancel().into_operation().is_some();
+        let script = script.when(move || own.lock().unwrap().take().is_some_and(cancels));
+        *handle.lock().unwrap() = Some(self.watch(script, keys));
     }
 
     /// Returns the calls when the clock is moved by `step`, without the checks.

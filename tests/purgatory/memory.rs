@@ -139,21 +139,3 @@ fn what_does_not_wait_has_no_record() {
     assert!(matches!(watch(fixture.script(6)), Err(WatchError::Shutdown(_))));
     assert_eq!(fixture.purgatory.delayed(), 0);
 }
-
-#[test]
-fn a_kept_handle_does_not_keep_the_timer() {
-    let held = Arc::new(());
-    let own = Arc::clone(&held);
-    let executor = move |task: tickwheel::Task| {
-        assert!(Arc::strong_count(&own) > 0);
-        task.run();
-    };
-    let timer = Timer::builder().clock(ManualClock::new()).executor(executor).build().unwrap();
-    let purgatory: Purgatory<u32, Counted> = Purgatory::new(&timer);
-    let operation = Counted::new(&Arc::default());
-    let watch = purgatory.try_complete_else_watch(operation, HOUR, &[1]).unwrap();
-    let pending = watch.pending().unwrap();
-    drop((purgatory, timer));
-    assert!(!pending.is_pending());
-    assert_eq!(Arc::strong_count(&held), 1, "the executor is dropped with the last timer");
-}

@@ -217,10 +217,5 @@ pub(crate) fn property(steps: Vec<Step>) {
 
 #[test]
 fn the_purgatory_does_what_the_model_says_after_every_step() {
-    use quickcheck::{Gen, QuickCheck};
-    let sequences = std::env::var("QUICKCHECK_TESTS")
-        .map_or(1500, |tests| tests.parse().expect("QUICKCHECK_TESTS is a number"));
-    let mut quickcheck = QuickCheck::new().rng(Gen::new(100)).tests(sequences);
-    quickcheck = quickcheck.max_tests(sequences).min_tests_passed(sequences);
-    quickcheck.quickcheck(property as fn(Vec<Step>));
+    crate::quick::check(property as fn(Vec<Step>), 1500, 100);
 }

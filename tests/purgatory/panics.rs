@@ -3,7 +3,6 @@
 use crate::What::{self, Cancelled, Checked, Completed, Dropped, Expired};
 use crate::{Fixture, HOUR, MS, Script};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tickwheel::purgatory::{Pending, WatchError};
 
@@ -111,13 +110,8 @@ fn a_panic_where_an_operation_ends_is_contained_and_counted() {
 #[test]
 fn a_panic_in_on_cancellation_is_contained_and_counted() {
     let fixture = Fixture::new();
-    let own: Arc<Mutex<Option<Pending<u32, Script>>>> = Arc::default();
-    let handle = Arc::clone(&own);
-    let script = fixture.script(5).on_cancellation(|| panic!("contained")).when(move || {
-        let own = own.lock().unwrap().take();
-        own.is_some_and(|own| own.cancel().into_operation().is_some())
-    });
-    *handle.lock().unwrap() = Some(fixture.watch(script, &[1]));
+    let script = fixture.script(5).on_cancellation(|| panic!("contained"));
+    fixture.watch_cancelling(script, &[1]);
     fixture.watch(fixture.script(6).at_check(3), &[1]);
     fixture.log.take();
     assert_eq!(fixture.purgatory.check_and_complete(&1), 1);

@@ -1,8 +1,8 @@
 //! How a purgatory ends, and what it has counted.
 
 use crate::What::{Cancelled, Completed, Dropped, Expired};
-use crate::{Fixture, HOUR, MS, Script};
-use std::sync::{Arc, Mutex};
+use crate::reentrancy::hand;
+use crate::{Fixture, HOUR, MS};
 use std::time::Duration;
 use tickwheel::TimerEntry;
 use tickwheel::purgatory::{DelayedOperation, Pending, Purgatory, WatchError};
@@ -93,12 +93,7 @@ fn stats_count_each_kind_of_end_and_can_be_printed() {
     (0..2).for_each(|id| _ = fixture.watch(fixture.script(id), &[7, 8]).cancel());
     (0..3).for_each(|id| _ = fixture.watch(fixture.script(id), &[7, 8]));
     assert_eq!(fixture.purgatory.cancel_for_key(&8).len(), 3);
-    let own: Arc<Mutex<Option<Pending<u32, Script>>>> = Arc::default();
-    let handle = Arc::clone(&own);
-    let script = fixture.script(9).on_cancellation(|| panic!("counted")).when(move || {
-        own.lock().unwrap().take().is_some_and(|own| own.cancel().into_operation().is_some())
-    });
-    *handle.lock().unwrap() = Some(fixture.watch(script, &[9]));
+    fixture.watch_cancelling(fixture.script(9).on_cancellation(|| panic!("counted")), &[9]);
     fixture.purgatory.check_and_complete(&9);
     assert!(fixture.log.of(Cancelled).contains(&9));
     fixture.watch(fixture.script(1), &[1, 2, 3]);
@@ -124,8 +119,7 @@ fn a_boxed_operation_is_told_of_its_cancellation() {
     type Boxed = Box<dyn DelayedOperation>;
     let fixture = Fixture::new();
     let purgatory: Purgatory<u32, Boxed> = Purgatory::new(&fixture.timer);
-    let own: Arc<Mutex<Option<Pending<u32, Boxed>>>> = Arc::default();
-    let handle = Arc::clone(&own);
+    let (own, handle) = hand::<Pending<u32, Boxed>>();
     let script = fixture.script(1).when(move || {
         own.lock().unwrap().take().is_some_and(|own| own.cancel().into_operation().is_some())
     });

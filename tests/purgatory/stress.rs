@@ -1,7 +1,8 @@
 //! Exactly once, on real threads. `TICKWHEEL_STRESS_OPS` is the number of steps of the second test.
 
+use crate::HOUR;
 use crate::random::Random;
-use crate::{HOUR, MS};
+use crate::until::until;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Barrier, Mutex};
 use std::time::{Duration, Instant};
@@ -251,11 +252,7 @@ fn whatever_races_every_operation_meets_exactly_one_end() {
         }
     });
     // What is left expires: no later than some milliseconds from now, and a bug may take forever.
-    let start = Instant::now();
-    while race.purgatory.delayed() > 0 || !race.timer.is_empty() {
-        assert!(start.elapsed() < HANG, "lost: {}", race.purgatory.stats());
-        std::thread::sleep(MS);
-    }
+    until("one is lost", || race.purgatory.delayed() == 0 && race.timer.is_empty());
     assert!(race.timer.shutdown().is_empty());
     race.purgatory.assert_invariants();
     let ends = race.check();

@@ -3,7 +3,7 @@
 use crate::{HOUR, MS, get};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Barrier, Mutex};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 use tickwheel::{Executor, Task, Timer, Worker};
@@ -60,27 +60,6 @@ fn a_shutdown_ends_a_turn_of_another_thread_too() {
         assert_eq!(timer.advance_clock(HOUR), 0);
         assert_eq!(returned + ran.load(Ordering::Relaxed), 2_000);
     });
-}
-
-/// Each on the reaper of the other one, at the same time.
-#[test]
-fn two_timers_may_shut_each_other_down() {
-    for _ in 0..20 {
-        let timers = [(); 2].map(|()| Timer::builder().start().expect("in range"));
-        let (ended, ends) = channel();
-        let both_run = Arc::new(Barrier::new(2));
-        for of in 0..2 {
-            let (both, ended, both_run) = (timers.clone(), ended.clone(), Arc::clone(&both_run));
-            let end = move || {
-                both_run.wait();
-                both.iter().for_each(|timer| drop(timer.shutdown()));
-                ended.send(()).expect("the test waits");
-            };
-            assert!(timers[of].after(Duration::ZERO, end).is_ok());
-        }
-        drop((timers, ended));
-        (0..2).for_each(|_| get(&ends));
-    }
 }
 
 /// Each on the thread of the other one, at the same time.

@@ -5,13 +5,16 @@ mod busy;
 mod ends;
 mod hangs;
 mod manual;
+#[path = "../common/until.rs"]
+mod until;
 mod worker;
 
 use std::fs;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use tickwheel::{ManualClock, Timer, TimerEntry};
+use tickwheel::{ManualClock, Timer, TimerBuilder, TimerEntry};
+use until::until;
 
 const MS: Duration = Duration::from_millis(1);
 const HOUR: Duration = Duration::from_secs(3600);
@@ -24,22 +27,15 @@ fn get<T>(receiver: &Receiver<T>) -> T {
 
 /// Returns a started timer of numbers that go into a channel.
 fn numbers() -> (Timer<u32>, Receiver<u32>) {
-    let (sender, receiver) = channel();
-    let timer = Timer::builder()
-        .executor(move |id| {
-            let _ = sender.send(id);
-        })
-        .start();
-    (timer.expect("a thread can be started"), receiver)
+    numbers_by(|builder| builder)
 }
 
-/// Waits until `done`, which must come true.
-fn until(what: &str, done: impl Fn() -> bool) {
-    let start = Instant::now();
-    while !done() {
-        assert!(start.elapsed() < HANG, "{what}");
-        std::thread::sleep(MS);
-    }
+fn numbers_by(
+    options: impl FnOnce(TimerBuilder<u32>) -> TimerBuilder<u32>,
+) -> (Timer<u32>, Receiver<u32>) {
+    let (sender, receiver) = channel();
+    let builder = Timer::builder().executor(move |id| _ = sender.send(id));
+    (options(builder).start().expect("a thread can be started"), receiver)
 }
 
 /// Waits until the reaper has gone to sleep: it took `wakeups` wake-ups and no more come.
@@ -253,9 +249,7 @@ fn when_several_threads_advance_each_timer_fires_once() {
     let timer: Timer<u32> = Timer::builder()
         .clock(clock.clone())
         .wheel_size(8)
-        .executor(move |id| {
-            let _ = sender.send(id);
-        })
+        .executor(move |id| _ = sender.send(id))
         .build()
         .unwrap();
     for id in 0..20_000 {

@@ -1,18 +1,13 @@
 //! A reaper on a manual clock.
 
-use crate::{HOUR, MS, get, sleeping, until};
-use std::sync::mpsc::channel;
+use crate::{HOUR, MS, get, numbers_by, sleeping, until};
 use std::time::Duration;
-use tickwheel::{ManualClock, Timer, TimerEntry};
+use tickwheel::{ManualClock, TimerEntry};
 
 #[test]
 fn moving_a_manual_clock_wakes_the_reaper() {
     let clock = ManualClock::new();
-    let (sender, receiver) = channel();
-    let executor = move |id: u32| {
-        let _ = sender.send(id);
-    };
-    let timer = Timer::builder().clock(clock.clone()).executor(executor).start().unwrap();
+    let (timer, receiver) = numbers_by(|builder| builder.clock(clock.clone()));
     for id in 0..20 {
         timer.add(TimerEntry::after(HOUR, id)).unwrap();
         if id % 2 == 0 {
@@ -29,11 +24,7 @@ fn moving_a_manual_clock_wakes_the_reaper() {
 #[test]
 fn a_wake_up_without_a_reason_expires_nothing() {
     let clock = ManualClock::new();
-    let (sender, receiver) = channel();
-    let executor = move |id: u32| {
-        let _ = sender.send(id);
-    };
-    let timer = Timer::builder().clock(clock.clone()).executor(executor).start().unwrap();
+    let (timer, receiver) = numbers_by(|builder| builder.clock(clock.clone()));
     timer.add(TimerEntry::after(HOUR, 1)).unwrap();
     sleeping(&timer);
     let before = timer.stats().wakeups;
@@ -50,7 +41,7 @@ fn a_wake_up_without_a_reason_expires_nothing() {
 #[test]
 fn a_reaper_on_a_manual_clock_does_not_wake_up_by_itself() {
     let clock = ManualClock::new();
-    let timer = Timer::builder().clock(clock).executor(|_: u32| ()).start().unwrap();
+    let (timer, _receiver) = numbers_by(|builder| builder.clock(clock));
     timer.add(TimerEntry::after(MS, 1)).unwrap();
     sleeping(&timer);
     std::thread::sleep(100 * MS);

@@ -10,6 +10,8 @@
 #[path = "../common/random.rs"]
 mod random;
 mod round;
+#[path = "../common/until.rs"]
+mod until;
 
 use round::Round;
 use std::sync::atomic::Ordering::SeqCst;

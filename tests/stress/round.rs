@@ -1,6 +1,7 @@
 //! One round: a timer, what is done to it, and the ledger of what became of each entry.
 
 use crate::random::Random;
+use crate::until::until;
 use crate::{OPERATIONS, THREADS};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -8,8 +9,6 @@ use std::time::{Duration, Instant};
 use tickwheel::{Cancel, Timeout, Timer, TimerEntry, When};
 
 const FAR: Duration = Duration::from_secs(3600);
-/// Only a bug takes that long.
-const HANG: Duration = Duration::from_secs(30);
 
 type Handle = (u32, Timeout<u32>);
 
@@ -174,15 +173,12 @@ impl Round {
 
     /// Waits in a quiet round until all timers that are not far away have expired.
     pub(crate) fn settle(&self) {
-        let start = Instant::now();
+        let soon = Instant::now() + FAR / 2;
+        let near = |(_, timeout): &Handle| timeout.deadline().is_some_and(|it| it < soon);
         let handles = [&self.kept, &self.shared];
-        let near = |(_, timeout): &Handle| {
-            timeout.deadline().is_some_and(|deadline| deadline < start + FAR / 2)
-        };
-        while handles.iter().any(|handles| handles.lock().unwrap().iter().any(near)) {
-            assert!(start.elapsed() < HANG, "lost: due, pending, and it does not expire");
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        until("what is due and pending expires", || {
+            !handles.iter().any(|handles| handles.lock().unwrap().iter().any(near))
+        });
     }
 
     /// Returns how many expired, were cancelled, returned and refused.

@@ -1,5 +1,6 @@
 //! When the hook of a timer without a thread is called: whatever adds what comes earlier.
 
+use crate::idle::Idle;
 use crate::{HOUR, MS};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -7,7 +8,7 @@ use std::time::Duration;
 use tickwheel::keyed::{Entry, KeyedTimer};
 use tickwheel::lease::{LeaseStore, LeaseTerms, Leases, Renewal};
 use tickwheel::periodic::{Periodic, Run, Series};
-use tickwheel::purgatory::{DelayedOperation, Purgatory};
+use tickwheel::purgatory::Purgatory;
 use tickwheel::{ManualClock, Timer, TimerEntry, WeakTimer};
 
 /// Not so far that the timer has to be advanced earlier, to move it to a finer wheel.
@@ -24,9 +25,7 @@ impl Hooked {
     fn new() -> Self {
         let (clock, calls) = (ManualClock::new(), Arc::new(AtomicUsize::new(0)));
         let counted = Arc::clone(&calls);
-        let hook = move || {
-            counted.fetch_add(1, Ordering::Relaxed);
-        };
+        let hook = move || _ = counted.fetch_add(1, Ordering::Relaxed);
         let timer = Timer::builder().clock(clock.clone()).on_earlier_expiration(hook);
         Hooked { timer: timer.build().unwrap(), clock, calls }
     }
@@ -145,26 +144,13 @@ fn a_panic_of_the_hook_is_contained_and_counted() {
 fn it_is_called_whatever_the_executor_and_on_a_timer_with_a_reaper_as_well() {
     let calls = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&calls);
-    let hook = move || {
-        counted.fetch_add(1, Ordering::Relaxed);
-    };
+    let hook = move || _ = counted.fetch_add(1, Ordering::Relaxed);
     let builder = Timer::builder().on_earlier_expiration(hook).executor(|_: u32| ());
     let timer = builder.clock(ManualClock::new()).start().unwrap();
     assert_eq!(timer.next_expiration(), None);
     calls.store(0, Ordering::Relaxed);
     assert!(timer.after(FAR, 1_u32).is_ok());
     assert!(calls.load(Ordering::Relaxed) > 0);
-}
-
-/// It expires, and that is all.
-struct Expires;
-
-impl DelayedOperation for Expires {
-    fn try_complete(&mut self) -> bool {
-        false
-    }
-
-    fn on_complete(&mut self) {}
 }
 
 struct Store;
@@ -198,7 +184,7 @@ fn what_is_built_on_the_timer_calls_it_too() {
     keyed.cancel(&2);
     hooked.ask();
     let purgatory = Purgatory::new(timer);
-    let _pending = purgatory.try_complete_else_watch(Expires, MS, &[1_u32]).unwrap();
+    let _pending = purgatory.try_complete_else_watch(Idle, MS, &[1_u32]).unwrap();
     assert_eq!(hooked.calls(), 1, "an operation");
     purgatory.cancel_for_key(&1);
     hooked.ask();
@@ -258,9 +244,7 @@ fn no_lock_is_held_while_it_is_called() {
     assert_eq!(ask(), 1);
     // Each run asks: then its own next run comes earlier than what was told.
     let asked = timer.downgrade();
-    let asks = move |_: &Run<'_>| {
-        let _ = asked.upgrade().map(|timer| timer.next_expiration());
-    };
+    let asks = move |_: &Run<'_>| _ = asked.upgrade().map(|timer| timer.next_expiration());
     let series = Periodic::every(MS).start(&timer, asks).unwrap();
     *reached.series.lock().unwrap() = Some(series.clone());
     assert_eq!(ask(), 1);

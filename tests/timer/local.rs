@@ -84,19 +84,6 @@ fn tasks_need_not_be_send_and_are_dropped_with_the_timer() {
 }
 
 #[test]
-fn a_timer_is_empty_until_something_is_added_and_after_it_has_gone() {
-    let mut timer = LocalTimer::new();
-    assert!(timer.is_empty());
-    let key = timer.add(1, "goes");
-    timer.add(2, "expires");
-    assert!(!timer.is_empty());
-    assert_eq!(timer.cancel(key), Some("goes"));
-    assert!(!timer.is_empty());
-    assert_eq!(timer.advance(2, |_| ()), 1);
-    assert!(timer.is_empty());
-}
-
-#[test]
 fn extended_timers_leave_in_the_order_of_their_deadlines() {
     let mut timer = LocalTimer::new();
     let extended = timer.add(5, 10);

@@ -6,12 +6,16 @@ mod ends;
 mod figures;
 mod handles;
 mod hook;
+#[path = "../common/idle.rs"]
+mod idle;
 mod limits;
 mod local;
 mod nested;
 mod shards;
 mod shutdown;
 mod tasks;
+#[path = "../common/wakes.rs"]
+mod wakes;
 
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;

@@ -1,9 +1,10 @@
 //! How many shards there are, and which of them threads add to. A bucket belongs to one shard, so
 //! as many are armed for one moment as shards have a timer there.
 
+use crate::idle::Idle;
 use crate::{HOUR, MS};
 use std::thread;
-use tickwheel::purgatory::{DelayedOperation, Purgatory};
+use tickwheel::purgatory::Purgatory;
 use tickwheel::{ManualClock, Timer, TimerEntry};
 
 #[test]
@@ -37,20 +38,10 @@ fn a_thread_leaves_its_shard_when_others_often_cancel_there() {
 
 #[test]
 fn keys_of_a_purgatory_are_spread_over_many_shards() {
-    struct Waits;
-
-    impl DelayedOperation for Waits {
-        fn try_complete(&mut self) -> bool {
-            false
-        }
-
-        fn on_complete(&mut self) {}
-    }
-
     let timer = Timer::builder().clock(ManualClock::new()).build().expect("it is in range");
     let purgatory = Purgatory::new(&timer);
     for key in 0..10_000 {
-        assert!(purgatory.try_complete_else_watch(Waits, HOUR, &[key]).is_ok());
+        assert!(purgatory.try_complete_else_watch(Idle, HOUR, &[key]).is_ok());
     }
     let armed: usize = timer.snapshot().levels.iter().map(|level| level.armed_buckets).sum();
     assert!(armed >= 8, "all operations are in {armed} shards");

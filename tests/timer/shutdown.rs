@@ -102,36 +102,6 @@ fn to_drop_or_expire_very_many_needs_no_deep_stack() {
     });
 }
 
-#[test]
-fn the_last_timer_drops_what_is_pending_even_if_a_handle_is_still_held() {
-    let timer = Timer::builder()
-        .clock(ManualClock::new())
-        .executor(|_: Arc<()>| ())
-        .build()
-        .expect("the options are in their ranges");
-    let payload = Arc::new(());
-    let handle = timer.add(TimerEntry::after(HOUR, Arc::clone(&payload))).unwrap();
-    let clone = timer.clone();
-    drop(timer);
-    assert_eq!(Arc::strong_count(&payload), 2, "a clone is left");
-    drop(clone);
-    assert_eq!(Arc::strong_count(&payload), 1);
-    assert!(handle.is_expired());
-    assert_eq!(handle.cancel(), Cancel::Expired);
-}
-
-#[test]
-fn the_executor_is_dropped_with_the_last_timer() {
-    let held = Arc::new(());
-    let own = Arc::clone(&held);
-    let executor = move |_: u32| assert!(Arc::strong_count(&own) > 0);
-    let timer = Timer::builder().executor(executor).build().unwrap();
-    let handle = timer.add(TimerEntry::after(HOUR, 1)).unwrap();
-    drop(timer);
-    assert_eq!(Arc::strong_count(&held), 1, "a handle does not keep it");
-    assert!(handle.is_expired());
-}
-
 /// A task whose drop panics, or looks at its own timeout.
 #[derive(Debug)]
 struct Bomb {

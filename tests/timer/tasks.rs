@@ -1,7 +1,6 @@
 //! What tasks may do, and what they cannot break.
 
 use crate::{Fixture, HOUR, MS, closures};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
@@ -19,42 +18,22 @@ fn add_again(timer: &Timer, delay: Duration, runs: &Arc<AtomicUsize>, limit: usi
     timer.add(TimerEntry::after(delay, task)).unwrap();
 }
 
+/// One; more than one flush moves at once; and such as are late: the clock has gone on beyond their
+/// tick, so what they add for now lies under a later one.
 #[test]
-fn a_task_that_adds_itself_for_now_runs_once_per_call() {
-    let (timer, _clock) = closures();
-    let runs = Arc::new(AtomicUsize::new(0));
-    add_again(&timer, Duration::ZERO, &runs, 10_000);
-    for call in 1..100 {
-        assert_eq!(timer.advance_clock(Duration::ZERO), 1);
-        assert_eq!(runs.load(Relaxed), call);
-    }
-    timer.shutdown();
-}
-
-/// More of them than one flush moves at once.
-#[test]
-fn many_tasks_that_add_themselves_for_now_run_once_per_call_each() {
-    let (timer, _clock) = closures();
-    let runs = Arc::new(AtomicUsize::new(0));
-    (0..300).for_each(|_| add_again(&timer, Duration::ZERO, &runs, 100_000));
-    for call in 1..10 {
-        assert_eq!(timer.advance_clock(Duration::ZERO), 300, "call {call}");
-        assert_eq!(runs.load(Relaxed), 300 * call);
-    }
-    timer.shutdown();
-}
-
-/// The clock has gone on beyond the tick of the task: what it adds for now lies under a later one.
-#[test]
-fn a_late_task_that_adds_itself_for_now_runs_once_per_call() {
-    for late in [MS, 9 * MS, HOUR] {
+fn tasks_that_add_themselves_for_now_run_once_per_call_each() {
+    let [now, soon] = [Duration::ZERO, 5 * MS];
+    for (tasks, delay, late) in
+        [(1, now, now), (300, now, now), (1, soon, MS), (1, soon, 9 * MS), (1, soon, HOUR)]
+    {
         let (timer, clock) = closures();
         let runs = Arc::new(AtomicUsize::new(0));
-        add_again(&timer, 5 * MS, &runs, 100);
-        clock.advance(5 * MS + late);
-        for call in 1..10 {
-            assert_eq!(timer.advance_clock(Duration::ZERO), 1, "call {call}, {late:?} late");
-            assert_eq!(runs.load(Relaxed), call);
+        (0..tasks).for_each(|_| add_again(&timer, delay, &runs, 100_000));
+        clock.advance(delay + late);
+        for call in 1..100 {
+            let case = format!("call {call}: {tasks} tasks, {late:?} late");
+            assert_eq!(timer.advance_clock(Duration::ZERO), tasks, "{case}");
+            assert_eq!(runs.load(Relaxed), tasks * call, "{case}");
         }
         timer.shutdown();
     }
@@ -190,27 +169,6 @@ fn a_payload_may_use_the_timer_when_it_is_dropped() {
     let stats = timer.stats();
     assert_eq!((stats.panicked, stats.pending), (0, 0));
     assert!(drops.load(Relaxed) as u64 > stats.added);
-}
-
-#[test]
-fn a_payload_that_panics_in_its_drop_is_contained() {
-    #[derive(Debug)]
-    struct Bomb;
-    impl Drop for Bomb {
-        fn drop(&mut self) {
-            panic!("dropped");
-        }
-    }
-    let clock = ManualClock::new();
-    let refuses = |task: Bomb| Err(task);
-    let timer = Timer::builder().clock(clock.clone()).executor(refuses).build().unwrap();
-    for _ in 0..5 {
-        let _ = timer.add(TimerEntry::after(MS, Bomb)).unwrap();
-    }
-    clock.advance(MS);
-    let advanced = catch_unwind(AssertUnwindSafe(|| timer.advance_clock(Duration::ZERO)));
-    assert_eq!(advanced.ok(), Some(5));
-    assert_eq!((timer.stats().refused, timer.stats().panicked), (5, 5));
 }
 
 #[test]

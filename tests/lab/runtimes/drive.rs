@@ -4,6 +4,7 @@ use std::future::Future;
 use std::thread;
 use std::time::{Duration, Instant};
 use tickwheel::Timer;
+use tokio::task::JoinHandle;
 
 const MS: Duration = Duration::from_millis(1);
 const HOUR: Duration = Duration::from_secs(3600);
@@ -46,20 +47,25 @@ fn added_by_another_thread(timer: &Timer) -> impl Future<Output = u32> + use<> {
     }
 }
 
+/// Drives the timer on tokio, with many sleeps. Returns what drives it.
+async fn on_tokio(timer: &Timer) -> JoinHandle<()> {
+    let drive = tokio::spawn(timer.drive(|next| tokio::time::sleep_until(next.into())));
+    let tasks: Vec<_> =
+        (0..TASKS).map(|number| tokio::spawn(naps(timer.clone(), number))).collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    assert_eq!(added_by_another_thread(timer).await, 10);
+    assert!(timer.is_empty());
+    drive
+}
+
 #[test]
 fn on_one_thread_of_tokio() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let timer = timer();
     runtime.block_on(async {
-        let drive = timer.drive(|next| tokio::time::sleep_until(next.into()));
-        let drive = tokio::spawn(drive);
-        let tasks: Vec<_> =
-            (0..TASKS).map(|number| tokio::spawn(naps(timer.clone(), number))).collect();
-        for task in tasks {
-            task.await.unwrap();
-        }
-        assert_eq!(added_by_another_thread(&timer).await, 10);
-        assert!(timer.is_empty());
+        let drive = on_tokio(&timer).await;
         timer.shutdown();
         drive.await.unwrap();
     });
@@ -87,14 +93,5 @@ fn on_one_thread_of_smol() {
 fn on_the_threads_of_tokio() {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.worker_threads(3).enable_time().build().unwrap();
-    let timer = timer();
-    runtime.block_on(async {
-        tokio::spawn(timer.drive(|next| tokio::time::sleep_until(next.into())));
-        let tasks: Vec<_> =
-            (0..TASKS).map(|number| tokio::spawn(naps(timer.clone(), number))).collect();
-        for task in tasks {
-            task.await.unwrap();
-        }
-        assert_eq!(added_by_another_thread(&timer).await, 10);
-    });
+    runtime.block_on(on_tokio(&timer()));
 }

@@ -1,20 +1,11 @@
 //! Shapes of structures that are built on timers, and of whole timers.
 
+use crate::idle::Idle;
 use crate::{HOUR, MS, Measured, REPEATS, SPARE, bounds, in_use, scaled};
 use std::time::Duration;
 use tickwheel::keyed::KeyedTimer;
 use tickwheel::purgatory::{DelayedOperation, Pending, Purgatory};
 use tickwheel::{ManualClock, Timer, TimerEntry};
-
-pub(crate) struct Waits;
-
-impl DelayedOperation for Waits {
-    fn try_complete(&mut self) -> bool {
-        false
-    }
-
-    fn on_complete(&mut self) {}
-}
 
 pub(crate) fn timer() -> Timer {
     Timer::builder().shards(1).clock(ManualClock::new()).build().expect("the options are valid")
@@ -71,9 +62,9 @@ pub(crate) fn sparse_keys() -> Measured {
 
 /// Watches very many operations, and forces all but one of each 1,024. Their handles are dropped.
 pub(crate) fn sparse_operations() -> Measured {
-    type Operations = Purgatory<usize, Waits>;
-    let watch = |purgatory: &Operations, key: usize| -> Pending<usize, Waits> {
-        let watch = purgatory.try_complete_else_watch(Waits, HOUR, &[key, 1 << 40]);
+    type Operations = Purgatory<usize, Idle>;
+    let watch = |purgatory: &Operations, key: usize| -> Pending<usize, Idle> {
+        let watch = purgatory.try_complete_else_watch(Idle, HOUR, &[key, 1 << 40]);
         watch.expect("there is no limit").pending().expect("it waits")
     };
     sparse(
@@ -105,11 +96,20 @@ impl DelayedOperation for Completes {
     }
 }
 
-/// Completes very many operations in a callback, and drops all.
-pub(crate) fn postponed() -> Measured {
+/// Measures what is left of something that ends with all that was on it, again and again.
+fn vanishing(shape: &'static str, bound: usize, again: impl Fn()) -> Measured {
     let mut bytes = Vec::with_capacity(REPEATS);
     let before = in_use();
     for _ in 0..REPEATS {
+        again();
+        bytes.push(in_use().saturating_sub(before));
+    }
+    Measured { shape, bound, spare: SPARE, live: 0, bytes, references: 0, fresh: 0 }
+}
+
+/// Completes very many operations in a callback, and drops all.
+pub(crate) fn postponed() -> Measured {
+    vanishing("postponed", bounds::POSTPONED, || {
         let purgatory = Purgatory::new(&timer());
         let watch = |operation| {
             let watch = purgatory.try_complete_else_watch(operation, HOUR, &[0]);
@@ -118,18 +118,12 @@ pub(crate) fn postponed() -> Measured {
         let others: Vec<_> = (0..scaled(1 << 20)).map(|_| watch(Completes::default())).collect();
         assert!(watch(Completes(others)).force_complete());
         assert_eq!(purgatory.delayed(), 0);
-        drop(purgatory);
-        bytes.push(in_use().saturating_sub(before));
-    }
-    let (shape, bound) = ("postponed", bounds::POSTPONED);
-    Measured { shape, bound, spare: SPARE, live: 0, bytes, references: 0, fresh: 0 }
+    })
 }
 
 /// Makes, uses and drops timers, and what is built on them. Some have a reaper.
 pub(crate) fn made_and_dropped() -> Measured {
-    let mut bytes = Vec::with_capacity(REPEATS);
-    let before = in_use();
-    for _ in 0..REPEATS {
+    vanishing("made and dropped", bounds::MADE_AND_DROPPED, || {
         for nth in 0..scaled(1 << 13) {
             let builder = Timer::builder().shards(4);
             let timer = if nth % 16 == 0 { builder.start() } else { builder.build() };
@@ -140,14 +134,11 @@ pub(crate) fn made_and_dropped() -> Measured {
                 let delay = MS * (key % 4) * 100_000;
                 assert!(timer.add(TimerEntry::after(delay, || ())).is_ok());
                 assert!(keyed.schedule(key, TimerEntry::after(delay, ())).is_ok());
-                let watch = purgatory.try_complete_else_watch(Waits, delay, &[key, 99]);
+                let watch = purgatory.try_complete_else_watch(Idle, delay, &[key, 99]);
                 drop(watch.expect("there is no limit"));
             }
             timer.advance_clock(Duration::ZERO);
             drop((nth % 2 == 0).then(|| timer.shutdown()));
         }
-        bytes.push(in_use().saturating_sub(before));
-    }
-    let (shape, bound) = ("made and dropped", bounds::MADE_AND_DROPPED);
-    Measured { shape, bound, spare: SPARE, live: 0, bytes, references: 0, fresh: 0 }
+    })
 }

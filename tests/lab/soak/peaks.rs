@@ -1,7 +1,8 @@
 //! After a peak: what the few that live on keep, however they are spread over those that go, and in
 //! whatever order these go.
 
-use crate::others::{Waits, spare, timer};
+use crate::idle::Idle;
+use crate::others::{spare, timer};
 use crate::random::Random;
 use crate::timers::Stand;
 use crate::{HOUR, MS, SPARE, in_use, scaled};
@@ -72,7 +73,7 @@ impl Holder for Keys {
 }
 
 /// Each watches a key of its own, and one that all watch.
-struct Operations(Purgatory<usize, Waits>, Vec<Pending<usize, Waits>>);
+struct Operations(Purgatory<usize, Idle>, Vec<Pending<usize, Idle>>);
 
 impl Holder for Operations {
     const NAME: &str = "operations";
@@ -87,7 +88,7 @@ impl Holder for Operations {
     }
 
     fn add(&mut self, nth: usize) {
-        let watch = self.0.try_complete_else_watch(Waits, HOUR, &[nth, usize::MAX]);
+        let watch = self.0.try_complete_else_watch(Idle, HOUR, &[nth, usize::MAX]);
         self.1.extend(watch.expect("there is no limit").pending());
     }
 

@@ -9,6 +9,8 @@
 //! it is set, they are a 32nd of that.
 
 mod counting;
+#[path = "../../common/idle.rs"]
+mod idle;
 mod others;
 mod peaks;
 #[path = "../../common/random.rs"]

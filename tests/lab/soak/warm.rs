@@ -2,7 +2,11 @@
 //! once there have been as many timers before. The tasks are values of the caller's own type. Some
 //! are always pending: what is empty gives its memory back.
 
+#[path = "../../common/idle.rs"]
+mod idle;
+
 use allocation_counter::measure;
+use idle::Idle;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::mpsc::channel;
@@ -10,7 +14,7 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 use tickwheel::future::Sleep;
 use tickwheel::keyed::KeyedTimer;
-use tickwheel::purgatory::{DelayedOperation, Purgatory};
+use tickwheel::purgatory::Purgatory;
 use tickwheel::{Executor, ManualClock, Timer, TimerEntry, Worker};
 
 const MS: Duration = Duration::from_millis(1);
@@ -24,16 +28,6 @@ const SWINGS: u32 = 16;
 /// How keys are spread over shards is random, and with it whether a count swings at the edge of a
 /// chunk in one of them. Up to 200 were seen. An allocation in each round would be far more.
 const FEW: u64 = ROUNDS as u64 / 2;
-
-struct Nothing;
-
-impl DelayedOperation for Nothing {
-    fn try_complete(&mut self) -> bool {
-        false
-    }
-
-    fn on_complete(&mut self) {}
-}
 
 /// Counts what the rounds allocate after the warm-up: each is a millisecond later.
 fn allocations(clock: &ManualClock, mut round: impl FnMut(u32)) -> u64 {
@@ -139,12 +133,12 @@ fn operations_hardly_allocate() {
     let timer = timer(&clock);
     let purgatory = Purgatory::new(&timer);
     for key in 0..PENDING {
-        assert!(purgatory.try_complete_else_watch(Nothing, HOUR, &[key]).is_ok());
+        assert!(purgatory.try_complete_else_watch(Idle, HOUR, &[key]).is_ok());
     }
     let count = allocations(&clock, |round| {
         for nth in 0..8 {
             let keys = [(round + nth) % 100, 100 + nth];
-            let watch = purgatory.try_complete_else_watch(Nothing, MS * (1 + nth), &keys);
+            let watch = purgatory.try_complete_else_watch(Idle, MS * (1 + nth), &keys);
             if nth % 2 == 0 {
                 let _ = watch.expect("no limit").pending().map(|pending| pending.force_complete());
             }

@@ -1,6 +1,6 @@
 //! A hand: what one thread, or one task that calls back, has and does.
 
-use crate::config::{Ending, Mix, scatter};
+use crate::config::{Config, Ending, Mix, scatter};
 use crate::futures::Sleeping;
 use crate::ledger::{End, drop_as, progress};
 use crate::random::Random;
@@ -39,7 +39,7 @@ impl Hand {
 
     /// Does everything that a long-lived thread does in a round.
     pub(crate) fn work(&mut self, world: &Ref, thread: usize) {
-        let Config { operations, ending, mix } = Config::of(world);
+        let Config { operations, ending, mix, .. } = world.config;
         for operation in 0..operations {
             if ending == Ending::Shutdown && thread == 0 && operation == operations / 2 {
                 world.shut_down();
@@ -152,19 +152,5 @@ impl Hand {
         }
         drop_as(End::Guarded, self.guards);
         drop(self.leases);
-    }
-}
-
-/// What `work` needs of the configuration.
-struct Config {
-    operations: u64,
-    ending: Ending,
-    mix: Mix,
-}
-
-impl Config {
-    fn of(world: &World) -> Self {
-        let crate::config::Config { operations, ending, mix, .. } = world.config;
-        Config { operations, ending, mix }
     }
 }

@@ -5,10 +5,13 @@ mod caller;
 mod entry;
 mod pool;
 mod runtime;
+#[path = "../../../common/until.rs"]
+mod until;
 
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tickwheel::{Executor, ManualClock, Timer, TimerEntry};
+pub(crate) use until::until;
 
 pub(crate) const MS: Duration = Duration::from_millis(1);
 pub(crate) const HANG: Duration = Duration::from_secs(20);
@@ -109,13 +112,4 @@ pub(crate) fn ended(book: &Book, ids: std::ops::Range<u32>, end: impl Fn(u32) ->
 /// Returns how a job ends that an executor has run.
 pub(crate) fn run(id: u32) -> End {
     if panics(id) { End::Panicked } else { End::Ran }
-}
-
-/// Waits until `done`, which must come true. The bound guards against hanging.
-pub(crate) fn until(what: &str, done: impl Fn() -> bool) {
-    let start = Instant::now();
-    while !done() {
-        assert!(start.elapsed() < HANG, "{what}");
-        std::thread::sleep(MS);
-    }
 }

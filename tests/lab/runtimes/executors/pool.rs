@@ -12,9 +12,7 @@ use tickwheel::{Executor, TimerEntry};
 fn pool() -> (ThreadPool, Arc<AtomicUsize>) {
     let panics = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&panics);
-    let count = move |_| {
-        counted.fetch_add(1, Relaxed);
-    };
+    let count = move |_| _ = counted.fetch_add(1, Relaxed);
     let builder = ThreadPoolBuilder::new().num_threads(2).panic_handler(count);
     (builder.build().unwrap(), panics)
 }
@@ -58,9 +56,7 @@ fn block(pool: &ThreadPool, release: Receiver<()>) {
     let release = Arc::new(Mutex::new(release));
     for _ in 0..2 {
         let release = Arc::clone(&release);
-        pool.spawn(move || {
-            let _ = release.lock().unwrap().recv();
-        });
+        pool.spawn(move || _ = release.lock().unwrap().recv());
     }
 }
 

@@ -4,6 +4,8 @@
 mod report;
 mod server;
 mod tcp;
+#[path = "../../../common/wakes.rs"]
+mod wakes;
 #[path = "../../../common/warnings.rs"]
 mod warnings;
 
@@ -11,24 +13,14 @@ use hyper::rt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tickwheel::{ManualClock, Task, Timer, TimerEntry};
+use wakes::Wakes;
 
 pub(crate) const NS: Duration = Duration::from_nanos(1);
 pub(crate) const MS: Duration = Duration::from_millis(1);
 pub(crate) const HOUR: Duration = Duration::from_secs(3600);
-
-/// A waker that counts.
-#[derive(Default)]
-struct Wakes(AtomicUsize);
-
-impl Wake for Wakes {
-    fn wake(self: Arc<Self>) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-}
 
 pub(crate) struct Fixture {
     pub(crate) timer: Timer,
@@ -67,7 +59,7 @@ impl Fixture {
 
     /// Returns how many wake-ups have come since it was asked last.
     pub(crate) fn wakes(&self) -> usize {
-        self.wakes.0.swap(0, Ordering::Relaxed)
+        self.wakes.take()
     }
 }
 

@@ -6,7 +6,7 @@ use crate::{Fixture, MS};
 #[test]
 fn a_sleep_that_nobody_wakes_is_reported_once() {
     let (fixture, warnings) = (Fixture::with_room_for(0), Warnings::default());
-    tracing::subscriber::with_default(warnings.clone(), || {
+    tracing::subscriber::with_default(warnings.listener(), || {
         let sleeps = || [fixture.hyper().sleep(10 * MS), fixture.hyper().sleep(10 * MS)];
         let poll_each = |mut sleeps: [_; 2]| {
             for _ in 0..5 {
