@@ -165,7 +165,7 @@ pub mod guide {
     pub mod purgatory {}
 
     /// Recipes for tokio, smol, rayon and hyper.
-    // The recipes are compiled in `tests/runtimes`, which has those dependencies.
+    // The recipes are compiled in `tests/lab/runtimes`, which has those dependencies.
     #[cfg(not(doctest))]
     #[doc = include_str!("../docs/RUNTIMES.md")]
     pub mod runtimes {}

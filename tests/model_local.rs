@@ -208,7 +208,7 @@ impl Run {
     }
 }
 
-/// Does all this to a timer and to the model: also what `tests/fuzz/` does.
+/// Does all this to a timer and to the model: also what `tests/lab/fuzz/` does.
 pub(crate) fn property(config: Config, ops: Vec<Op>) {
     let mut run = Run::new(config);
     ops.into_iter().for_each(|op| run.apply(op));

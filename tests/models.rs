@@ -1,7 +1,7 @@
 //! Schedule-exploring models of the shipped timer and purgatory: `.ci/models` runs them.
 //!
 //! ```text
-//! RUSTFLAGS="--cfg tickwheel_model" CARGO_TARGET_DIR=target-model \
+//! RUSTFLAGS="--cfg tickwheel_model" CARGO_TARGET_DIR=target/model \
 //!     cargo test --release --test models -- --nocapture
 //! ```
 //!

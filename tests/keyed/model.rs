@@ -223,7 +223,7 @@ fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).expect("within 584 years")
 }
 
-/// Does all this to keyed timers and to the model: also what `tests/fuzz/` does.
+/// Does all this to keyed timers and to the model: also what `tests/lab/fuzz/` does.
 pub(crate) fn property(config: Config, steps: Vec<Step>) {
     let mut run = Run::new(config);
     steps.into_iter().for_each(|step| run.apply(step));

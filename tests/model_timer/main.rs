@@ -249,7 +249,7 @@ fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).expect("within 584 years")
 }
 
-/// Does all this to a timer and to the model: also what `tests/fuzz/` does.
+/// Does all this to a timer and to the model: also what `tests/lab/fuzz/` does.
 pub(crate) fn property(config: Config, ops: Vec<Op>) {
     let mut run = Run::new(config);
     ops.into_iter().for_each(|op| run.apply(op));

@@ -208,7 +208,7 @@ impl Run {
     }
 }
 
-/// Does all this to a purgatory and to the model: also what `tests/fuzz/` does.
+/// Does all this to a purgatory and to the model: also what `tests/lab/fuzz/` does.
 pub(crate) fn property(steps: Vec<Step>) {
     let mut run = Run::new();
     steps.into_iter().for_each(|step| run.apply(step));

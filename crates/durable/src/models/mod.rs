@@ -1,7 +1,7 @@
 //! Schedule-exploring models of nodes on one store: `.ci/models` runs them.
 //!
 //! ```text
-//! RUSTFLAGS="--cfg tickwheel_model" CARGO_TARGET_DIR=target-model \
+//! RUSTFLAGS="--cfg tickwheel_model" CARGO_TARGET_DIR=target/model \
 //!     cargo test --release -p tickwheel-durable --lib models -- --nocapture
 //! ```
 //!

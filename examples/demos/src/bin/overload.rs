@@ -1,7 +1,7 @@
 //! Overload: up to ten times more than can be done, and what gives way.
 //!
 //! ```text
-//! cargo run --release -p demos --bin overload -- --svg docs/overload.svg
+//! cargo run --release -p demos --bin overload -- --svg ../docs/overload.svg
 //! cargo run --release -p demos --bin overload -- --seconds 1 --check
 //! ```
 //!
