@@ -22,7 +22,7 @@ const LAYERS: [&[&str]; 8] = [
     &["unwind"],
 ];
 
-const MAX_FILE: usize = 250;
+const MAX_FILE: usize = 350;
 const MAX_FUNCTION: usize = 70;
 const MAX_LINE: usize = 100;
 
@@ -117,7 +117,7 @@ fn files_are_short() {
     let mut count = 0;
     for path in ["src", "tests", "crates"].iter().flat_map(|folder| files(folder)) {
         let lines = code(&read(&path)).count();
-        assert!(lines < MAX_FILE, "{}: {lines} lines of code", path.display());
+        assert!(lines <= MAX_FILE, "{}: {lines} lines of code", path.display());
         count += 1;
     }
     assert!(count > 25, "only {count} files were found");
