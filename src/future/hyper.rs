@@ -1,7 +1,7 @@
 //! hyper's timer: what its servers and clients wait for.
 
 use crate::future::Sleep;
-use crate::timer::shards::Shards;
+use crate::timer::homes::Homes;
 use crate::timer::{Timer, report};
 use hyper::rt;
 use std::future::Future;
@@ -63,7 +63,7 @@ impl Future for Unfailing {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        match self.sleep.poll_by(context, Shards::add_beyond_limit) {
+        match self.sleep.poll_by(context, Homes::add_beyond_limit) {
             Poll::Ready(Ok(())) => Poll::Ready(()),
             // `add_beyond_limit` fails for one reason only: the timer was shut down.
             Poll::Ready(Err(_)) => {

@@ -11,7 +11,7 @@ use crate::timer::Timer;
 use crate::timer::base::Base;
 use crate::timer::entry::{Task, TimerEntry, When};
 use crate::timer::error::AddError;
-use crate::timer::shards::{Shards, Unwoken};
+use crate::timer::homes::Homes;
 use crate::timer::timeout::Timeout;
 use std::error::Error;
 use std::fmt;
@@ -197,7 +197,7 @@ impl Sleep {
     pub(crate) fn poll_by(
         &mut self,
         context: &Context<'_>,
-        add: impl FnOnce(&Shards<Task>, TimerEntry) -> Unwoken<Task>,
+        add: impl FnOnce(&Homes<Task>, TimerEntry) -> Result<Timeout, AddError<Task>>,
     ) -> Poll<Result<(), SleepError>> {
         if self.is_elapsed() {
             self.cancel();
@@ -210,10 +210,8 @@ impl Sleep {
         let waker = waker.clone();
         let wakes = identity(&waker);
         let entry = TimerEntry::new(When::at_or_never(self.deadline), Task::sleeper(waker));
-        let shards = &self.base.closures().shards;
-        let (error, refused) = match add(shards, entry) {
-            Ok((timeout, sleepers)) => {
-                shards.context.wake(sleepers);
+        let (error, refused) = match add(self.base.closures().homes(), entry) {
+            Ok(timeout) => {
                 self.armed = Some(Armed { timeout, wakes });
                 return Poll::Pending;
             }
@@ -258,7 +256,7 @@ impl Future for Sleep {
     type Output = Result<(), SleepError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        self.poll_by(context, Shards::add_unwoken)
+        self.poll_by(context, Homes::add)
     }
 }
 

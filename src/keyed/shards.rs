@@ -15,8 +15,9 @@ use crate::sync::{MutexGuard, parallelism};
 use crate::timer::Timer;
 use crate::timer::context::TimerContext;
 use crate::timer::entry::Task;
-use crate::timer::owner::{Expired, Flush, FlushStep, MAX_SHARDS, Owner, Queued, place_of};
+use crate::timer::owner::{Expired, Flush, FlushStep, MAX_SHARDS, Owned, Owner, Queued, place_of};
 use crate::timer::report::Contained;
+use crate::timer::shard::Wakeup;
 use crate::timer::shard_lock::ShardLock;
 use crate::timer::stats::Stats;
 use crate::timer::tasks::Tasks;
@@ -46,7 +47,7 @@ pub(crate) struct Shards<K: Eq, T> {
     alarms: Box<[Alarms]>,
     /// What hands those tasks over. Weakly: a callback that is under way when the timer ends must
     /// not keep the executor alive.
-    closures: Weak<Tasks<Task>>,
+    closures: Weak<Owned<Tasks<Task>>>,
     expired: Contained<Box<dyn Fn(K, T) + Send + Sync>>,
 }
 
@@ -236,15 +237,17 @@ where
         if expiration.bucket == OUTSIDE {
             let unfinished = alarms.take(tasks).then_some(expiration);
             expired.again = tasks.len();
-            return Flush::Done(self.context.delay_queue.flushed(armed.drain(..), unfinished));
+            let wakes = self.context.delay_queue.flushed(armed.drain(..), unfinished);
+            return Flush::Done(Wakeup::new(&self.context, wakes));
         }
         let hand = |name| tasks.push(alarms.task(name));
-        Flush::Done(shard.flush(&self.context, (expiration, step.now), armed, hand))
+        let wakes = shard.flush(&self.context, (expiration, step.now), armed, hand);
+        Flush::Done(Wakeup::new(&self.context, wakes))
     }
 
     fn hand_over(&self, expired: &mut Expired) -> usize {
         let again = mem::take(&mut expired.again);
-        self.closures.upgrade().map_or(0, |closures| closures.hand_over(expired) - again)
+        self.closures.upgrade().map_or(0, |closures| Owner::hand_over(&*closures, expired) - again)
     }
 
     fn forget_if_empty(&self, expiration: Expiration) -> Trimmed {

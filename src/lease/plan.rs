@@ -1,9 +1,9 @@
 //! The plan: when the timer runs the next round.
 
-use crate::timer::delay_queue::Wakes;
 use crate::timer::entry::{Task, TimerEntry};
 use crate::timer::error::AddError;
-use crate::timer::shards::Shards;
+use crate::timer::homes::Homes;
+use crate::timer::shard::{Admission, Wakeup};
 use crate::timer::timeout::Timeout;
 use std::sync::Weak;
 use std::time::Instant;
@@ -13,32 +13,33 @@ use std::time::Instant;
 pub(crate) struct Plan(Option<(Instant, Timeout)>);
 
 impl Plan {
-    /// Ensures that there is a round at `due` or before; `entry` makes its entry. Returns whom to
-    /// wake when the lock is released.
+    /// Ensures that there is a round at `due` or before; `entry` makes its entry. Returns the
+    /// duty to wake when the lock is released.
     pub(crate) fn have_by(
         &mut self,
         due: Instant,
-        shards: &Weak<Shards<Task>>,
+        homes: &Weak<Homes<Task>>,
         entry: impl FnOnce(Instant) -> TimerEntry,
-    ) -> Result<Wakes, AddError<Task>> {
+    ) -> Result<Wakeup, AddError<Task>> {
         if let Some((at, timeout)) = &mut self.0 {
             if *at <= due && timeout.is_pending() {
-                return Ok(Wakes::Nobody);
+                return Ok(Wakeup::NONE);
             }
-            if let Some(wakes) = timeout.reschedule_unwoken(due) {
+            let (is_pending, wakeup) = timeout.reschedule_unwoken(due);
+            if is_pending {
                 *at = due.min(*at);
-                return Ok(wakes);
+                return Ok(wakeup);
             }
         }
         self.0 = None;
         // A refused task is not dropped under the lock: the error is passed on.
-        let (timeout, wakes) = match shards.upgrade() {
+        let (added, wakeup) = match homes.upgrade() {
             // One timer for all leases: they are not lost because other code has filled the timer.
-            Some(shards) => shards.add_beyond_limit(entry(due))?,
+            Some(homes) => homes.add_unwoken(entry(due), Admission::BeyondLimit),
             None => return Err(AddError::Shutdown(entry(due))),
         };
-        self.0 = Some((due, timeout));
-        Ok(wakes)
+        self.0 = Some((due, added?));
+        Ok(wakeup)
     }
 
     /// Forgets the round. Returns its timeout.

@@ -12,11 +12,11 @@ use crate::store::key::Key;
 use crate::sync::{Mutex, MutexGuard};
 use crate::timer::Timer;
 use crate::timer::context::TimerContext;
-use crate::timer::delay_queue::Wakes;
 use crate::timer::entry::{Task, TimerEntry};
 use crate::timer::error::AddError;
+use crate::timer::homes::Homes;
 use crate::timer::report::{self, Contained};
-use crate::timer::shards::Shards;
+use crate::timer::shard::Wakeup;
 use std::fmt;
 use std::hash::Hash;
 use std::sync::{Arc, Weak};
@@ -51,7 +51,7 @@ pub(crate) struct Watchdog<K> {
     terms: LeaseTerms,
     context: Arc<TimerContext>,
     /// The place of the rounds, which refer to this.
-    shards: Weak<Shards<Task>>,
+    homes: Weak<Homes<Task>>,
     schedule: Mutex<Schedule<K>>,
     store: Contained<Box<dyn LeaseStore<K>>>,
 }
@@ -119,10 +119,10 @@ where
     pub(crate) fn new(timer: &Timer, terms: LeaseTerms, store: Box<dyn LeaseStore<K>>) -> Self {
         let (book, plan) = (Book::new(terms), Plan::default());
         let schedule = Mutex::new(Schedule { book, plan, ended: false });
-        let shards = &timer.base().closures().shards;
-        let context = Arc::clone(&shards.context);
+        let homes = timer.base().closures().homes();
+        let context = Arc::clone(&homes.context);
         let store = Contained::new(&context.name, store);
-        Watchdog { terms, context, shards: Arc::downgrade(shards), schedule, store }
+        Watchdog { terms, context, homes: Arc::downgrade(homes), schedule, store }
     }
 
     pub(crate) fn now(&self) -> Instant {
@@ -151,7 +151,7 @@ where
         let refused = planned.is_err().then(|| schedule.book.refuse(name)).flatten();
         drop(schedule);
         // Sleepers are woken before a key is dropped, which may take any length of time.
-        let planned = planned.map(|wakes| self.context.wake(wakes));
+        let planned = planned.map(drop::<Wakeup>);
         self.discard(former.into_iter().chain(refused));
         planned.inspect_err(|_| self.lose_all()).map(|()| name)
     }
@@ -177,15 +177,15 @@ where
         self.schedule.lock().book.stats()
     }
 
-    /// Ensures that there is a round when something is due, but not before `earliest`. Returns whom
-    /// to wake when the lock is released.
+    /// Ensures that there is a round when something is due, but not before `earliest`. Returns the
+    /// duty to wake when the lock is released.
     fn plan(
         self: &Arc<Self>,
         schedule: &mut Schedule<K>,
         earliest: Instant,
-    ) -> Result<Wakes, AddError<Task>> {
-        let Some(due) = schedule.book.next_due() else { return Ok(Wakes::Nobody) };
-        schedule.plan.have_by(due.max(earliest), &self.shards, |due| self.entry(due))
+    ) -> Result<Wakeup, AddError<Task>> {
+        let Some(due) = schedule.book.next_due() else { return Ok(Wakeup::NONE) };
+        schedule.plan.have_by(due.max(earliest), &self.homes, |due| self.entry(due))
     }
 
     /// Plans as [`plan`](Self::plan) does, releases the lock, and wakes those who must be woken.
@@ -196,7 +196,7 @@ where
     ) -> Result<(), AddError<Task>> {
         let planned = self.plan(&mut schedule, earliest);
         drop(schedule);
-        planned.map(|wakes| self.context.wake(wakes))
+        planned.map(drop::<Wakeup>)
     }
 
     fn entry(self: &Arc<Self>, due: Instant) -> TimerEntry {

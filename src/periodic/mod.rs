@@ -9,8 +9,9 @@ use crate::timer::Timer;
 use crate::timer::context::TimerContext;
 use crate::timer::entry::{SharedClosure, Task, TimerEntry, When};
 use crate::timer::error::AddError;
+use crate::timer::homes::Homes;
 use crate::timer::report::Contained;
-use crate::timer::shards::Shards;
+use crate::timer::shard::Admission;
 use crate::timer::timeout::Timeout;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
@@ -133,8 +134,8 @@ impl Periodic {
         timer: &Timer<U>,
         task: impl Fn(&Run<'_>) + Send + Sync + 'static,
     ) -> Result<Series, AddError<Task>> {
-        let shards = &timer.base().closures().shards;
-        let context = Arc::clone(&shards.context);
+        let homes = timer.base().closures().homes();
+        let context = Arc::clone(&homes.context);
         let due = timer.now().checked_add(self.first);
         let progress = Mutex::new(Progress { due, number: 0, timeout: None, end: None });
         let task = Contained::new(&context.name, task);
@@ -142,7 +143,7 @@ impl Periodic {
             periodic: self,
             random: RandomState::new(),
             context,
-            shards: Arc::downgrade(shards),
+            homes: Arc::downgrade(homes),
             progress,
         });
         let runs: SharedClosure = Arc::new_cyclic(|runs: &Weak<_>| {
@@ -151,10 +152,11 @@ impl Periodic {
             move |_| runner.run()
         });
         let mut progress = series.progress.lock();
-        let (timeout, wakes) = shards.add_unwoken(series.entry(runs, due, 0))?;
-        progress.timeout = Some(timeout);
+        let entry = series.entry(runs, due, 0);
+        let (added, wakeup) = homes.add_unwoken(entry, Admission::WithinLimit);
+        progress.timeout = Some(added?);
         drop(progress);
-        series.context.wake(wakes);
+        drop(wakeup);
         Ok(Series(series))
     }
 }
@@ -178,7 +180,7 @@ struct SeriesState {
     random: RandomState,
     context: Arc<TimerContext>,
     /// The place of the runs, which refer to this.
-    shards: Weak<Shards<Task>>,
+    homes: Weak<Homes<Task>>,
     progress: Mutex<Progress>,
 }
 
@@ -284,7 +286,7 @@ impl SeriesState {
 
     /// Adds the run after `run`, which began at `began`, to the timer, unless the series has ended.
     fn schedule(&self, runs: SharedClosure, run: &Run<'_>, began: Instant) {
-        let Some(shards) = self.shards.upgrade() else { return };
+        let Some(homes) = self.homes.upgrade() else { return };
         let Periodic { period, kind, jitter, .. } = self.periodic;
         let now = self.now();
         let mut progress = self.progress.lock();
@@ -299,11 +301,11 @@ impl SeriesState {
             }
             Kind::Delay => now.checked_add(period),
         };
-        let added = shards.add_unwoken(self.entry(runs, progress.due, progress.number)).ok();
-        let (timeout, wakes) = added.unzip();
-        progress.timeout = timeout;
+        let entry = self.entry(runs, progress.due, progress.number);
+        let (added, wakeup) = homes.add_unwoken(entry, Admission::WithinLimit);
+        progress.timeout = added.ok();
         drop(progress);
-        wakes.into_iter().for_each(|wakes| self.context.wake(wakes));
+        drop(wakeup);
     }
 }
 

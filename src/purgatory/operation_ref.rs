@@ -9,7 +9,7 @@ use crate::purgatory::place::Id;
 use crate::purgatory::shard::{Ended, Shard};
 use crate::purgatory::shards::Shards;
 use crate::purgatory::state::{Claim, EndedBy, Errand, Next, Request};
-use crate::timer::entry::{Task, When};
+use crate::timer::entry::{Task, TimerEntry, When};
 use std::time::Duration;
 
 /// A reference to an operation, which stays harmless after the operation has ended.
@@ -142,15 +142,9 @@ where
         let check = HandedCheck(*self);
         let check = Task::new(move || drop(check));
         let now = When::After(Duration::ZERO);
-        let home = service.closures.as_ref()?.home();
         // Each operation has at most one, and a full timer is no reason to serve without bound.
-        let refused = match home.add_beyond_limit(&service.context, now, check) {
-            Ok((_, _, wakes)) => {
-                service.context.wake(wakes);
-                return None;
-            }
-            Err((_, refused)) => refused,
-        };
+        let check = TimerEntry::new(now, check);
+        let Err(refused) = service.closures.as_ref()?.add_beyond_limit(check) else { return None };
         let operation = self.shards.lock(self.id.shard).arrive(self.id.key);
         drop(refused); // This drop finds that it has arrived.
         operation

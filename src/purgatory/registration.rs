@@ -14,8 +14,9 @@ use crate::timer::Timer;
 use crate::timer::alarm::Alarm;
 use crate::timer::context::TimerContext;
 use crate::timer::entry::Task;
-use crate::timer::owner::{Expired, Flush, FlushStep, Owner, Queued, place_of};
+use crate::timer::owner::{Expired, Flush, FlushStep, Owned, Owner, Queued, place_of};
 use crate::timer::pool;
+use crate::timer::shard::Wakeup;
 use crate::timer::stats::Stats;
 use crate::timer::tasks::Tasks;
 use crate::wheel::bucket_queue::Expiration;
@@ -28,7 +29,7 @@ pub(crate) struct Registration<K: 'static, O: 'static> {
     pub(crate) context: Arc<TimerContext>,
     /// What hands the alarms' tasks over. Weakly: a turn that is under way when the timer ends must
     /// not keep the executor alive.
-    closures: Weak<Tasks<Task>>,
+    closures: Weak<Owned<Tasks<Task>>>,
     pub(crate) shards: &'static Shards<K, O>,
     first: u32,
     /// One alarm for each shard: expires an operation by its key.
@@ -46,7 +47,7 @@ where
         let (context, closures) = (Arc::clone(&driver.context), timer.base().closures());
         driver.register(|first| {
             let shards = pool::take(Shards::is_free, Shards::new);
-            let shards_of_checks = Some(Arc::clone(&closures.shards));
+            let shards_of_checks = Some(Arc::clone(closures.homes()));
             let service =
                 Service { context: Arc::clone(&context), first, closures: shards_of_checks };
             shards.serve(&service);
@@ -94,11 +95,12 @@ where
         };
         let (alarm, tasks) = (&self.alarms[place], expired.items());
         let hand = |key| tasks.push(alarm.task(key));
-        Flush::Done(shard.flush(context, (expiration, step.now), armed, hand))
+        let wakes = shard.flush(context, (expiration, step.now), armed, hand);
+        Flush::Done(Wakeup::new(context, wakes))
     }
 
     fn hand_over(&self, expired: &mut Expired) -> usize {
-        self.closures.upgrade().map_or(0, |closures| closures.hand_over(expired))
+        self.closures.upgrade().map_or(0, |closures| Owner::hand_over(&*closures, expired))
     }
 
     fn forget_if_empty(&self, expiration: Expiration) -> Trimmed {

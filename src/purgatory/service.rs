@@ -2,7 +2,7 @@
 
 use crate::timer::context::TimerContext;
 use crate::timer::entry::Task;
-use crate::timer::shards::Shards;
+use crate::timer::homes::Homes;
 use std::sync::Arc;
 
 /// The part that belongs to the purgatory that a shard serves.
@@ -13,7 +13,7 @@ pub(crate) struct Service {
     pub(crate) first: u32,
     /// The shards that take the checks that are left to the executor. `None` once the purgatory is
     /// gone: a remaining operation need not keep them from the next timer.
-    pub(crate) closures: Option<Arc<Shards<Task>>>,
+    pub(crate) closures: Option<Arc<Homes<Task>>>,
 }
 
 impl Service {

@@ -22,9 +22,9 @@ use crate::store::key::Key;
 use crate::timer::context::TimerContext;
 use crate::timer::delay_queue::Wakes;
 use crate::timer::entry::Task;
+use crate::timer::homes::Homes;
 use crate::timer::owner::Queued;
 use crate::timer::shard::Refusal;
-use crate::timer::shards::Shards;
 use crate::wheel::bucket::Reference;
 use crate::wheel::bucket_queue::Expiration;
 use crate::wheel::core::{Core, Entry};
@@ -105,7 +105,7 @@ impl<K: Eq + Clone, O> Shard<K, O> {
     /// Gives back what the shard holds for its purgatory, which is gone. While a thread is still
     /// checking an operation, the shard keeps what that operation needs to leave. Returns the
     /// values that the caller has to drop without a lock.
-    pub(crate) fn retire(&mut self) -> Option<Arc<Shards<Task>>> {
+    pub(crate) fn retire(&mut self) -> Option<Arc<Homes<Task>>> {
         let closures = self.service.as_mut().and_then(|service| service.closures.take());
         if self.is_free() {
             self.restart(Core::idle());

@@ -5,7 +5,7 @@ use crate::timer::dispatcher::Dispatcher;
 use crate::timer::driver::Driver;
 use crate::timer::entry::Task;
 use crate::timer::executor::Inline;
-use crate::timer::owner::Owner;
+use crate::timer::owner::{Owned, Owner};
 use crate::timer::reaper::Reaper;
 use crate::timer::report;
 use crate::timer::tasks::Tasks;
@@ -22,7 +22,7 @@ pub(crate) struct Base {
     layout: (usize, usize),
     /// The place for closures and wakers: the timer's own shards if its tasks are of that type;
     /// otherwise others, made when they are first wanted. Each new future reads it without a lock.
-    closures: OnceLock<Arc<Tasks<Task>>>,
+    closures: OnceLock<Arc<Owned<Tasks<Task>>>>,
     /// Held by a thread that makes those: in models no thread must wait for a `OnceLock`.
     making: Mutex<()>,
 }
@@ -33,9 +33,9 @@ impl Base {
         driver: Arc<Driver>,
         reaper: Option<Reaper>,
         layout: (usize, usize),
-        tasks: &Arc<Tasks<T>>,
+        tasks: &Arc<Owned<Tasks<T>>>,
     ) -> Self {
-        let own = (tasks as &dyn Any).downcast_ref::<Arc<Tasks<Task>>>();
+        let own = (tasks as &dyn Any).downcast_ref::<Arc<Owned<Tasks<Task>>>>();
         let closures = own.map_or_else(OnceLock::new, |own| OnceLock::from(Arc::clone(own)));
         Base { driver, reaper, layout, closures, making: Mutex::new(()) }
     }
@@ -43,17 +43,17 @@ impl Base {
     /// Returns the owner of closures and wakers, which run in place unless they are the timer's own
     /// tasks.
     #[inline]
-    pub(crate) fn closures(&self) -> &Arc<Tasks<Task>> {
+    pub(crate) fn closures(&self) -> &Arc<Owned<Tasks<Task>>> {
         self.closures.get().unwrap_or_else(|| self.make_closures())
     }
 
     #[cold]
-    fn make_closures(&self) -> &Arc<Tasks<Task>> {
+    fn make_closures(&self) -> &Arc<Owned<Tasks<Task>>> {
         let _making = self.making.lock();
         self.closures.get_or_init(|| {
             let context = &self.driver.context;
             let dispatcher = Dispatcher::new(Box::new(Inline));
-            self.driver.register(|first| Tasks::new(context, dispatcher, self.layout, first))
+            self.driver.register(|first| Owned::new(context, dispatcher, self.layout, first))
         })
     }
 

@@ -11,7 +11,7 @@ use crate::timer::entry::Task;
 use crate::timer::error::BuildError;
 use crate::timer::executor::{Executor, Inline};
 use crate::timer::limit::Limit;
-use crate::timer::owner::MAX_SHARDS;
+use crate::timer::owner::{MAX_SHARDS, Owned};
 use crate::timer::reaper::Reaper;
 use crate::timer::report::Contained;
 use crate::timer::tasks::Tasks;
@@ -47,7 +47,7 @@ pub struct TimerBuilder<T: Send + 'static = Task> {
 /// The parts of a timer.
 struct Parts<T: Send + 'static> {
     driver: Arc<Driver>,
-    tasks: Arc<Tasks<T>>,
+    tasks: Arc<Owned<Tasks<T>>>,
     layout: (usize, usize),
 }
 
@@ -224,7 +224,7 @@ impl<T: Send + 'static> TimerBuilder<T> {
     pub fn build(self) -> Result<Timer<T>, BuildError> {
         let Parts { driver, tasks, layout } = self.parts()?;
         let base = Base::new(driver, None, layout, &tasks);
-        Ok(Timer::new(Arc::new(base), Arc::clone(&tasks.shards)))
+        Ok(Timer::new(Arc::new(base), Arc::clone(tasks.homes())))
     }
 
     /// Builds a timer with a reaper thread of its own, which sleeps until the next bucket is due,
@@ -241,7 +241,7 @@ impl<T: Send + 'static> TimerBuilder<T> {
         let reaper = Reaper::start(&name, move || reaped.reap(), failed);
         let reaper = reaper.map_err(BuildError::Thread)?;
         let base = Base::new(driver, Some(reaper), layout, &tasks);
-        Ok(Timer::new(Arc::new(base), Arc::clone(&tasks.shards)))
+        Ok(Timer::new(Arc::new(base), Arc::clone(tasks.homes())))
     }
 
     fn parts(self) -> Result<Parts<T>, BuildError> {
@@ -274,7 +274,7 @@ impl<T: Send + 'static> TimerBuilder<T> {
         }
         let driver = Arc::new(Driver::new(context));
         let layout = (shards.next_power_of_two(), round_size(wheel_size));
-        let tasks = driver.register(|first| Tasks::new(&driver.context, dispatcher, layout, first));
+        let tasks = driver.register(|first| Owned::new(&driver.context, dispatcher, layout, first));
         Ok(Parts { driver, tasks, layout })
     }
 }

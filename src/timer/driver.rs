@@ -29,9 +29,10 @@
 use crate::store::slab::Slab;
 use crate::sync::{Mutex, either_in_models, nap};
 use crate::timer::context::TimerContext;
-use crate::timer::delay_queue::{Told, Waited, Wakes};
+use crate::timer::delay_queue::{Told, Waited};
 use crate::timer::holding;
 use crate::timer::owner::{Expired, Flush, FlushStep, Owner, owner_of};
+use crate::timer::shard::Wakeup;
 use crate::timer::shard_lock::{NAP, TURNS};
 use crate::timer::stats::Stats;
 use crate::wheel::bucket_queue::{Due, Expiration};
@@ -55,9 +56,8 @@ const MAX_NESTED: u32 = 8;
 
 /// The result of a step of a turn.
 enum Step {
-    /// A batch, which its owner has to hand over; and the sleepers to wake, now that no lock is
-    /// held.
-    Flushed(Arc<dyn Owner>, Wakes),
+    /// A batch, which its owner has to hand over; and the duty to wake, now that no lock is held.
+    Flushed(Arc<dyn Owner>, Wakeup),
     /// Everything that is due lies in shards that other threads hold.
     Busy,
     /// Nothing is due any more.
@@ -137,8 +137,8 @@ impl Driver {
                     .map_or(Step::Done, |present| self.flush_batch(present, insists, &mut expired));
             }
             match step {
-                Step::Flushed(owner, wakes) => {
-                    self.context.wake(wakes);
+                Step::Flushed(owner, wakeup) => {
+                    drop(wakeup);
                     total += owner.hand_over(&mut expired);
                 }
                 Step::Busy => {
@@ -189,7 +189,7 @@ impl Driver {
             };
             let step = FlushStep { shard, turn_start, now, present, waits, insists };
             match owner.flush(&step, armed, expired) {
-                Flush::Done(wakes) => break Step::Flushed(Arc::clone(owner), wakes),
+                Flush::Done(wakeup) => break Step::Flushed(Arc::clone(owner), wakeup),
                 // In virtual time it waits, so that the ticks keep their order.
                 Flush::Busy if !either_in_models(time.clock.as_manual().is_none()) => waits = true,
                 Flush::Busy => {

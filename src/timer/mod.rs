@@ -8,7 +8,7 @@ pub(crate) mod driver;
 pub(crate) mod owners;
 pub(crate) mod owner;
 pub(crate) mod tasks;
-pub(crate) mod shards;
+pub(crate) mod homes;
 pub(crate) mod pool;
 pub(crate) mod shard;
 pub(crate) mod shard_lock;
@@ -30,7 +30,7 @@ use crate::timer::base::Base;
 use crate::timer::driver::Driver;
 use crate::timer::entry::{IntoTask, Task, TimerEntry};
 use crate::timer::error::AddError;
-use crate::timer::shards::Shards;
+use crate::timer::homes::Homes;
 use crate::timer::stats::Stats;
 use crate::timer::timeout::Timeout;
 use crate::wheel::snapshot::Snapshot;
@@ -63,12 +63,12 @@ use std::time::{Duration, Instant};
 /// lock that a task needs.
 pub struct Timer<T: Send + 'static = Task> {
     base: Arc<Base>,
-    shards: Arc<Shards<T>>,
+    homes: Arc<Homes<T>>,
 }
 
 impl<T: Send + 'static> Timer<T> {
-    pub(crate) fn new(base: Arc<Base>, shards: Arc<Shards<T>>) -> Self {
-        Timer { base, shards }
+    pub(crate) fn new(base: Arc<Base>, homes: Arc<Homes<T>>) -> Self {
+        Timer { base, homes }
     }
 
     /// Adds a timer, from any thread. Its task is handed to the executor by the first
@@ -95,7 +95,7 @@ impl<T: Send + 'static> Timer<T> {
     /// ```
     #[inline]
     pub fn add(&self, entry: TimerEntry<T>) -> Result<Timeout<T>, AddError<T>> {
-        self.shards.add(entry)
+        self.homes.add(entry)
     }
 
     /// Adds a timer that expires `delay` from now: [`add`](Self::add) of a
@@ -225,13 +225,13 @@ impl<T: Send + 'static> Timer<T> {
     /// Returns the time of the timer's clock.
     #[must_use]
     pub fn now(&self) -> Instant {
-        self.shards.context.time.clock.now()
+        self.homes.context.time.clock.now()
     }
 
     /// Returns the name that [`TimerBuilder::name`](crate::TimerBuilder::name) has set.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.shards.context.name
+        &self.homes.context.name
     }
 
     /// Returns the number of pending timers. It is exact if no thread adds, cancels or advances
@@ -257,7 +257,7 @@ impl<T: Send + 'static> Timer<T> {
     /// Returns the state of the timer, level by level. Visits every bucket, but not every timer.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
-        self.base.driver.snapshot(self.shards.count())
+        self.base.driver.snapshot(self.homes.count())
     }
 
     /// Stops the reaper, refuses new timers, and returns the pending ones, ordered by deadline, as
@@ -300,10 +300,10 @@ impl<T: Send + 'static> Timer<T> {
     pub fn shutdown(&self) -> Vec<TimerEntry<T>> {
         self.base.stop();
         let mut pending = Vec::new();
-        self.shards.drain(|deadline, task| pending.push((deadline, task)));
+        self.homes.drain(|deadline, task| pending.push((deadline, task)));
         self.base.drop_closures();
         pending.sort_by_key(|(deadline, _)| *deadline);
-        let time = &self.shards.context.time;
+        let time = &self.homes.context.time;
         let entry = |(deadline, task)| TimerEntry::new(time.instant_of(deadline), task);
         pending.into_iter().map(entry).collect()
     }
@@ -347,7 +347,7 @@ impl<T: Send + 'static> Timer<T> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn closures(&self) -> Timer {
-        Timer::new(Arc::clone(&self.base), Arc::clone(&self.base.closures().shards))
+        Timer::new(Arc::clone(&self.base), Arc::clone(self.base.closures().homes()))
     }
 
     pub(crate) fn base(&self) -> &Arc<Base> {
@@ -361,7 +361,7 @@ impl<T: Send + 'static> Timer<T> {
     /// Returns a reference to the timer that does not keep it alive.
     #[must_use]
     pub fn downgrade(&self) -> WeakTimer<T> {
-        WeakTimer { base: Arc::downgrade(&self.base), shards: Arc::downgrade(&self.shards) }
+        WeakTimer { base: Arc::downgrade(&self.base), homes: Arc::downgrade(&self.homes) }
     }
 
     /// Checks every internal structure and panics if one is broken: for tests, while no other
@@ -387,7 +387,7 @@ impl<T: Send + 'static> Timer<T> {
 /// ```
 pub struct WeakTimer<T: Send + 'static = Task> {
     base: Weak<Base>,
-    shards: Weak<Shards<T>>,
+    homes: Weak<Homes<T>>,
 }
 
 impl<T: Send + 'static> WeakTimer<T> {
@@ -395,19 +395,19 @@ impl<T: Send + 'static> WeakTimer<T> {
     #[must_use]
     pub fn upgrade(&self) -> Option<Timer<T>> {
         let base = self.base.upgrade()?;
-        Some(Timer { base, shards: self.shards.upgrade()? })
+        Some(Timer { base, homes: self.homes.upgrade()? })
     }
 }
 
 impl<T: Send + 'static> Clone for Timer<T> {
     fn clone(&self) -> Self {
-        Timer { base: Arc::clone(&self.base), shards: Arc::clone(&self.shards) }
+        Timer { base: Arc::clone(&self.base), homes: Arc::clone(&self.homes) }
     }
 }
 
 impl<T: Send + 'static> Clone for WeakTimer<T> {
     fn clone(&self) -> Self {
-        WeakTimer { base: Weak::clone(&self.base), shards: Weak::clone(&self.shards) }
+        WeakTimer { base: Weak::clone(&self.base), homes: Weak::clone(&self.homes) }
     }
 }
 
@@ -427,7 +427,8 @@ impl<T: Send + 'static> fmt::Debug for Timer<T> {
 #[cfg(all(test, not(tickwheel_model)))]
 mod tests {
     use super::*;
-    use crate::timer::shard::Shard;
+    use crate::timer::shard::{Admission, Shard};
+    use crate::timer::tasks::Tasks;
     use std::sync::mpsc;
     use std::thread;
 
@@ -438,13 +439,14 @@ mod tests {
         let timer = Timer::builder().shards(2);
         let timer = timer.executor(move |task: u32| sender.send(task).expect("it waits"));
         let timer = timer.build().expect("the settings are right");
-        let [first, second] = [0, 1].map(|place| timer.shards.of(place));
-        let add = |shard: &Shard<u32>, delay: Duration, task| {
-            assert!(shard.add(&timer.shards.context, delay.into(), task).is_ok());
+        let [first, second] = [0, 1].map(|place| timer.homes.at(place));
+        let add = |shard: &Shard<Tasks<u32>>, delay: Duration, task| {
+            let times = timer.homes.context.resolve(delay.into());
+            assert!(shard.with(|body| body.add(task, times, Admission::WithinLimit)).is_ok());
         };
         add(first, Duration::ZERO, 1);
         thread::scope(|scope| {
-            let held = first.lock();
+            let held = first.0.lock();
             let (end, ended) = mpsc::channel();
             let turn = || timer.advance_clock(Duration::ZERO);
             scope.spawn(move || end.send(turn()));
@@ -452,7 +454,7 @@ mod tests {
                 thread::yield_now(); // Until the turn has begun.
             }
             add(second, Duration::from_millis(1), 2);
-            let held_as_well = second.lock();
+            let held_as_well = second.0.lock();
             thread::sleep(Duration::from_millis(20)); // So that the turn finds it due and busy.
             drop(held);
             assert_eq!(ended.recv_timeout(Duration::from_secs(10)), Ok(1));
@@ -473,7 +475,7 @@ mod tests {
         let next = || expired.recv_timeout(Duration::from_secs(10));
         thread::scope(|scope| {
             add(Duration::ZERO, 1);
-            let held = timer.shards.home().lock();
+            let held = timer.homes.home().0.lock();
             scope.spawn(|| timer.advance_clock(Duration::ZERO));
             thread::sleep(Duration::from_millis(30)); // Until the turn has begun.
             // A thread of another number, which has other shards.

@@ -1,21 +1,32 @@
-//! The owner: a trait for structures whose shards contain wheels, which a driver flushes.
+//! The owner: shards, and where the entries go that expire in them.
 //!
 //! A timer is an owner; the keyed timers and purgatories on it are others. A driver knows neither
-//! the content of the wheels nor what happens to it when it expires: it only says which bucket is
+//! the content of the shards nor what happens to it when it expires: it only says which bucket is
 //! due.
+//!
+//! # The life of a set of shards
+//! A handle refers to its shard without counting the reference, so shards are never freed. When the
+//! last reference to [`Shards`] goes, they are emptied, and wait in the [pool](crate::timer::pool)
+//! for the next owner. The driver has such a reference for as long as it may close, count or flush
+//! them, so it never takes one owner's shards for another's. Handles of a former owner, its alarms
+//! and what its entries report or count stay harmless, because they name their entry, and the keys
+//! of a shard are never issued again.
 
 use crate::sync::MutexGuard;
 use crate::timer::context::TimerContext;
-use crate::timer::delay_queue::Wakes;
+use crate::timer::pool;
+use crate::timer::shard::{Body, Content, Shard, Wakeup};
 use crate::timer::shard_lock::ShardLock;
 use crate::timer::stats::Stats;
 use crate::wheel::bucket::BucketId;
 use crate::wheel::bucket_queue::Expiration;
 use crate::wheel::core::Trimmed;
 use crate::wheel::snapshot::Snapshot;
+use crate::wheel::wheels::Wheels;
 use std::any::Any;
 use std::collections::HashMap;
 use std::mem;
+use std::sync::Arc;
 
 /// These bits of a shard's number are its place among the shards of its owner; the others identify
 /// the owner.
@@ -42,6 +53,7 @@ pub(crate) fn place_of(shard: u32) -> usize {
 /// How often a bucket is in the delay queue.
 pub(crate) type Queued = HashMap<(u32, BucketId), usize>;
 
+/// An owner as a driver sees it.
 pub(crate) trait Owner: Send + Sync {
     /// Flushes a batch of the bucket that comes first, if it still belongs to the step's shard.
     /// Expired entries go to `expired`.
@@ -73,6 +85,184 @@ pub(crate) trait Owner: Send + Sync {
     fn assert_invariants(&self, queued: &Queued);
 }
 
+/// A content whose entries expire.
+pub(crate) trait Driven: Content<Item: Send> + Send + 'static {
+    /// What an owner has beside its shards.
+    type Beside: Send + Sync;
+
+    /// Flushes a batch of a bucket that was polled under the lock of the body, at a time. Returns
+    /// what is left of the bucket.
+    fn flush(
+        owned: &Owned<Self>,
+        body: &mut Body<Self>,
+        due: (Expiration, u64),
+        armed: &mut Vec<Expiration>,
+        expired: &mut Expired,
+    ) -> Option<Expiration>;
+
+    /// Hands over what was flushed; see [`Owner::hand_over`].
+    fn hand_over(owned: &Owned<Self>, expired: &mut Expired) -> usize;
+
+    /// Adds what was counted beside the shards.
+    fn count(owned: &Owned<Self>, stats: &mut Stats);
+
+    /// Returns whether an entry is filed, rather than held by the owner after a flush.
+    fn is_filed(item: &Self::Item) -> bool;
+}
+
+/// All shards of an owner; their number is a power of two.
+pub(crate) struct Set<C: Content>(Box<[Shard<C>]>);
+
+impl<C: Content> Set<C> {
+    fn new(count: usize) -> Self {
+        Set((0..count).map(Shard::new).collect())
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Returns the shard at this place.
+    #[inline]
+    pub(crate) fn at(&self, place: usize) -> &Shard<C> {
+        &self.0[place]
+    }
+
+    pub(crate) fn iter(&self) -> std::slice::Iter<'_, Shard<C>> {
+        self.0.iter()
+    }
+
+    /// Returns whether nothing is left of the owner that had it.
+    fn is_free(&self) -> bool {
+        self.iter().all(|shard| shard.with(|body| body.is_free()))
+    }
+}
+
+/// A set of shards that serves an owner, until the last reference is dropped. Whoever adds to them
+/// may keep them: they own no code of a user's, and are empty when their owner has ended.
+pub(crate) struct Shards<C: Driven> {
+    pub(crate) set: &'static Set<C>,
+    pub(crate) context: Arc<TimerContext>,
+    /// The number of the first shard.
+    pub(crate) first: u32,
+}
+
+impl<C: Driven> Shards<C> {
+    /// Takes `count` shards, a power of two, with wheels of `wheel_size` slots, numbered from
+    /// `first` on.
+    pub(crate) fn new(
+        context: &Arc<TimerContext>,
+        (count, wheel_size): (usize, usize),
+        first: u32,
+    ) -> Arc<Self> {
+        let is_free = |set: &Set<C>| set.len() == count && set.is_free();
+        let set = pool::take(is_free, || Set::new(count));
+        let current = context.time.ticks.floor(context.time.now());
+        for (place, shard) in set.iter().enumerate() {
+            let wheels = Wheels::new(first + place as u32, wheel_size, current);
+            shard.serve(Arc::clone(context), wheels, C::new(place));
+        }
+        Arc::new(Shards { set, context: Arc::clone(context), first })
+    }
+
+    /// Closes all shards, and takes the pending entries out of them, in small batches.
+    pub(crate) fn drain(&self, mut out: impl FnMut(u64, C::Item)) {
+        let mut batch = Vec::new();
+        for shard in self.set.iter() {
+            let (mut cursor, mut more) = (0, true);
+            shard.with(|body| body.closed = true);
+            while more {
+                more = shard.with(|body| body.drain(&mut cursor, &mut batch));
+                batch.drain(..).for_each(|(deadline, item)| out(deadline, item));
+            }
+        }
+    }
+}
+
+impl<C: Driven> Drop for Shards<C> {
+    fn drop(&mut self) {
+        let retire = |(place, shard): (usize, &Shard<C>)| shard.retire(place);
+        self.set.iter().enumerate().for_each(retire);
+        // With few keys left it is not used again.
+        if !self.set.iter().any(|shard| shard.with(|body| body.core.is_worn())) {
+            pool::put(self.set);
+        }
+    }
+}
+
+/// An owner: shards, and what belongs to them.
+pub(crate) struct Owned<C: Driven> {
+    pub(crate) shards: Arc<Shards<C>>,
+    pub(crate) beside: C::Beside,
+}
+
+impl<C: Driven> Owned<C> {
+    fn shard(&self, number: u32) -> &'static Shard<C> {
+        self.shards.set.at(place_of(number))
+    }
+}
+
+impl<C: Driven> Owner for Owned<C> {
+    fn flush(&self, step: &FlushStep, armed: &mut Vec<Expiration>, expired: &mut Expired) -> Flush {
+        let shard = &self.shard(step.shard).0;
+        let (mut body, expiration) = match step.poll(&self.shards.context, shard) {
+            Ok(polled) => polled,
+            Err(flush) => return flush,
+        };
+        let unfinished = C::flush(self, &mut body, (expiration, step.now), armed, expired);
+        body.flushed(armed, unfinished);
+        Flush::Done(Shard::release(body))
+    }
+
+    fn hand_over(&self, expired: &mut Expired) -> usize {
+        C::hand_over(self, expired)
+    }
+
+    fn forget_if_empty(&self, expiration: Expiration) -> Trimmed {
+        // If another thread is at work there, waiting for it does not pay.
+        let body = self.shard(expiration.shard).0.try_lock();
+        body.map_or(Trimmed::Live, |mut body| body.forget_if_empty(expiration))
+    }
+
+    fn close(&self) {
+        self.shards.set.iter().for_each(|shard| shard.with(|body| body.closed = true));
+    }
+
+    fn drop_pending(&self) -> u64 {
+        let mut dropped = 0;
+        self.shards.drain(|_, item| {
+            dropped += 1;
+            self.shards.context.discard(item);
+        });
+        dropped
+    }
+
+    fn len(&self) -> usize {
+        self.shards.set.iter().map(|shard| shard.with(|body| body.core.len())).sum()
+    }
+
+    fn add_to(&self, stats: &mut Stats) {
+        for shard in self.shards.set.iter() {
+            shard.with(|body| stats.absorb(&body.core.counters, body.core.len()));
+        }
+        C::count(self, stats);
+    }
+
+    fn snapshot(&self, snapshot: &mut Snapshot, now: u64) {
+        for shard in self.shards.set.iter() {
+            let mut cursor = 0;
+            while shard.with(|body| snapshot.absorb(&body.core, &mut cursor, now)) {}
+        }
+    }
+
+    fn assert_invariants(&self, queued: &Queued) {
+        for shard in self.shards.set.iter() {
+            let is_queued = |shard, id| queued.get(&(shard, id)).copied().unwrap_or(0);
+            shard.with(|body| body.core.assert_invariants(is_queued, C::is_filed));
+        }
+    }
+}
+
 /// A step of a turn that flushes a bucket of one shard.
 pub(crate) struct FlushStep {
     pub(crate) shard: u32,
@@ -88,8 +278,8 @@ pub(crate) struct FlushStep {
 
 /// The result of a step.
 pub(crate) enum Flush {
-    /// A batch was flushed. Contains the sleepers to wake, now that no lock is held.
-    Done(Wakes),
+    /// A batch was flushed.
+    Done(Wakeup),
     /// Another thread holds the shard.
     Busy,
     /// Another shard's bucket comes first by now.

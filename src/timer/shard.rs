@@ -1,257 +1,282 @@
-//! The shard: a core behind its lock, and everything that the handle of a timer needs.
+//! The shard: a lock, and behind it a body, in which an owner keeps entries.
 //!
-//! A handle refers to its shard without counting the reference, so a shard is never freed. When its
-//! timer is dropped, the shard is emptied and waits in the [pool](crate::timer::pool) for the next
-//! timer. Handles of the old timer stay harmless, because its keys are never issued again.
+//! A timer, keyed timers and a purgatory are owners of shards, whose bodies differ in their
+//! [content](Content). Here is what they have in common: who may add, where entries are filed, how
+//! they are flushed, and whom that wakes.
 //!
 //! # Locks
 //! Under a shard's lock the delay queue's lock may be taken, but never another shard's. No user
-//! code runs under it: tasks leave it by value and are dropped or run outside, and the clock is one
-//! of the crate's own.
+//! code runs under it, unless the documentation of the content says so; and the clock is one of the
+//! crate's own.
 
 use crate::store::key::Key;
-use crate::sync::{MutexGuard, thread_number};
+use crate::sync::MutexGuard;
 use crate::timer::context::TimerContext;
 use crate::timer::delay_queue::Wakes;
-use crate::timer::entry::When;
 use crate::timer::shard_lock::ShardLock;
-use crate::wheel::bucket::BucketId;
+use crate::wheel::bucket::Reference;
 use crate::wheel::bucket_queue::Expiration;
-use crate::wheel::core::Core;
+use crate::wheel::core::{Core, Trimmed};
 use crate::wheel::wheels::Wheels;
 use crossbeam_utils::CachePadded;
-use std::mem;
 use std::sync::Arc;
-use std::time::Instant;
 
-/// Padded, so that two shards' locks never share a cache line.
-pub(crate) struct Shard<T>(pub(crate) CachePadded<ShardLock<State<T>>>);
+/// What an owner keeps in a shard beside the core.
+pub(crate) trait Content: Sized {
+    /// The value of an entry.
+    type Item;
 
-pub(crate) struct State<T> {
-    pub(crate) core: Core<T>,
-    /// The part that belongs to the timer; `None` while the shard has none.
-    context: Option<Arc<TimerContext>>,
-    /// Set by shutdown: from then on nothing can be added.
-    closed: bool,
-    /// The thread that added last, and the number of calls by other threads since the shard was
-    /// last crowded.
-    owner: u32,
-    strangers: u32,
+    /// Creates the content of a shard that has this place among those of its owner.
+    fn new(place: usize) -> Self;
+
+    /// Returns whether nothing is left that belongs to the owner.
+    fn is_empty(&self) -> bool;
 }
 
-/// The number of calls by other threads that make a shard crowded. The owning thread then changes
-/// to the other shard of its pair.
-const CROWD: u32 = 64;
+/// Padded, so that two shards' locks never share a cache line.
+pub(crate) struct Shard<C: Content>(pub(crate) CachePadded<ShardLock<Body<C>>>);
+
+/// What is behind the lock of a shard.
+pub(crate) struct Body<C: Content> {
+    pub(crate) core: Core<C::Item>,
+    /// That of the owner; `None` while the shard has none.
+    context: Option<Arc<TimerContext>>,
+    /// Set by a shutdown: from then on nothing can be added, and nothing moves.
+    pub(crate) closed: bool,
+    /// Whom to wake when the lock is released, because of what was filed.
+    wakes: Wakes,
+    pub(crate) content: C,
+}
 
 /// The reason why an entry was not added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
     Full,
     Closed,
 }
 
-/// The key of an entry, whether the shard is crowded, and whom to wake; or the task that was not
-/// added.
-pub(crate) type Added<T> = Result<(Key, bool, Wakes), (Refusal, T)>;
-
-/// How a deadline may be moved.
+/// Whether an entry needs a permit where `max_pending` limits their number.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Move {
-    To,
-    /// Only to a later deadline.
-    Extend,
+pub(crate) enum Admission {
+    WithinLimit,
+    /// For what cannot be refused: takes a permit even if all are taken.
+    BeyondLimit,
 }
 
-impl<T> Shard<T> {
-    /// Creates a shard without a timer.
-    pub(crate) fn new() -> Self {
-        let core = Core::idle();
-        let state = State { core, context: None, closed: true, owner: 0, strangers: 0 };
-        Shard(CachePadded::new(ShardLock::new(state)))
+/// The present, if it was read, and a deadline.
+pub(crate) type Times = (Option<u64>, u64);
+
+impl<C: Content> Shard<C> {
+    /// Creates a shard without an owner.
+    pub(crate) fn new(place: usize) -> Self {
+        Shard(CachePadded::new(ShardLock::new(Body {
+            core: Core::idle(),
+            context: None,
+            closed: true,
+            wakes: Wakes::Nobody,
+            content: C::new(place),
+        })))
     }
 
-    /// Begins to serve a timer; the shard must have none.
-    pub(crate) fn serve(&self, context: Arc<TimerContext>, wheels: Wheels) {
-        let mut state = self.lock();
-        drop(state.core.restart(Core::new(context.time.ticks, wheels)));
-        state.context = Some(context);
-        state.closed = false;
+    /// Begins to serve an owner; the shard must be free.
+    pub(crate) fn serve(&self, context: Arc<TimerContext>, wheels: Wheels, content: C) {
+        let mut body = self.0.lock();
+        drop(body.core.restart(Core::new(context.time.ticks, wheels)));
+        (body.context, body.content, body.closed) = (Some(context), content, false);
     }
 
-    /// Frees the memory that the shard holds for its timer, which has been drained. Returns whether
-    /// the shard may serve another timer: not if too many of its keys are used up.
-    pub(crate) fn retire(&self) -> bool {
-        let mut state = self.lock();
-        state.context = None;
-        let former = state.core.restart(Core::idle());
-        let is_reusable = !state.core.is_worn();
-        drop(state);
-        drop(former); // Not under the lock: callers of old handles need not wait for it.
-        is_reusable
+    /// Closes the shard, whose owner has gone, and frees what it holds for that owner, unless
+    /// something is left of it.
+    pub(crate) fn retire(&self, place: usize) {
+        let mut body = self.0.lock();
+        body.closed = true;
+        if !body.is_free() {
+            return;
+        }
+        let context = body.context.take();
+        let content = std::mem::replace(&mut body.content, C::new(place));
+        let core = body.core.restart(Core::idle());
+        drop(body);
+        drop((context, content, core)); // Not under the lock: callers of old handles need not wait.
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, State<T>> {
-        self.0.lock()
-    }
-
-    /// Adds a task. Returns its key, whether the shard is crowded, and whom to wake; the task comes
-    /// back in `Err`.
+    /// Calls `act` with the body, under the lock. Wakes afterwards.
+    ///
+    /// A guard that does this in its drop would cost 25 instructions more: it is not inlined.
     #[inline]
-    pub(crate) fn add(&self, context: &TimerContext, when: When, task: T) -> Added<T> {
-        if context.limit.as_ref().is_some_and(|limit| !limit.acquire()) {
-            return Err((Refusal::Full, task));
+    pub(crate) fn with<R>(&self, act: impl FnOnce(&mut Body<C>) -> R) -> R {
+        let mut body = self.0.lock();
+        let answer = act(&mut body);
+        if body.wakes != Wakes::Nobody {
+            Self::wake(body);
         }
-        self.add_permitted(context, when, task)
+        answer
     }
 
-    /// Adds a task as [`add`](Self::add) does, but never refuses it for lack of a permit.
-    pub(crate) fn add_beyond_limit(&self, context: &TimerContext, when: When, task: T) -> Added<T> {
-        if let Some(limit) = &context.limit {
-            limit.overdraw();
-        }
-        self.add_permitted(context, when, task)
+    #[cold]
+    fn wake(body: MutexGuard<'_, Body<C>>) {
+        drop(Self::release(body));
     }
 
-    /// Adds a task for which a permit was taken.
+    /// Calls `act` as [`with`](Self::with) does, for a caller that holds another lock. Also returns
+    /// the duty to wake, which is done when it is dropped.
+    pub(crate) fn with_unwoken<R>(&self, act: impl FnOnce(&mut Body<C>) -> R) -> (R, Wakeup) {
+        let mut body = self.0.lock();
+        let answer = act(&mut body);
+        (answer, Self::release(body))
+    }
+
+    /// Releases the lock, and returns the duty to wake.
+    pub(crate) fn release(mut body: MutexGuard<'_, Body<C>>) -> Wakeup {
+        let wakes = std::mem::replace(&mut body.wakes, Wakes::Nobody);
+        let context = if wakes == Wakes::Nobody { None } else { body.context.clone() };
+        Wakeup(context.map(|context| (context, wakes)))
+    }
+}
+
+/// The duty to wake, once no lock is held.
+#[must_use = "dropped at once, it wakes at once"]
+pub(crate) struct Wakeup(Option<(Arc<TimerContext>, Wakes)>);
+
+impl Wakeup {
+    pub(crate) const NONE: Wakeup = Wakeup(None);
+
+    pub(crate) fn new(context: &Arc<TimerContext>, wakes: Wakes) -> Self {
+        Wakeup((wakes != Wakes::Nobody).then(|| (Arc::clone(context), wakes)))
+    }
+}
+
+impl Drop for Wakeup {
+    fn drop(&mut self) {
+        if let Some((context, wakes)) = &self.0 {
+            context.wake(*wakes);
+        }
+    }
+}
+
+impl<C: Content> Body<C> {
+    /// Returns the context of the owner, if the shard has one.
+    pub(crate) fn context(&self) -> Option<&Arc<TimerContext>> {
+        self.context.as_ref()
+    }
+
+    /// Returns whether the shard is closed, and nothing is left in it.
+    pub(crate) fn is_free(&self) -> bool {
+        self.closed && self.core.len() == 0 && self.content.is_empty()
+    }
+
+    /// Takes a permit for another entry, unless the shard is closed or all permits are taken.
     #[inline]
-    fn add_permitted(&self, context: &TimerContext, when: When, task: T) -> Added<T> {
-        let (now, deadline) = context.resolve(when);
-        let tick = context.time.ticks.ceil(deadline);
-        let mut state = self.lock();
-        if state.closed {
-            context.release_permits(1);
-            return Err((Refusal::Closed, task));
-        }
-        let (key, reference) = state.core.insert(deadline, tick, task);
-        let wakes = context.file_new(&mut state.core, reference, tick, now, deadline);
-        let crowded = state.note_owner();
-        Ok((key, crowded, wakes))
-    }
-
-    /// Takes a task out. `seen` runs under the lock if it was still pending.
-    #[inline]
-    pub(crate) fn cancel(&self, key: Key, seen: impl FnOnce()) -> Option<T> {
-        let mut state = self.lock();
-        state.note_caller();
-        let task = state.core.cancel(key)?;
-        // Both under the lock: a thread that finds the timer gone also finds its permit free.
-        seen();
-        if let Some(context) = &state.context {
-            context.release_permits(1);
-        }
-        Some(task)
-    }
-
-    /// Gives a pending timer another task. Returns the former one, or the new one as the error if
-    /// the timer is not pending.
-    pub(crate) fn replace(&self, key: Key, task: T) -> Result<T, T> {
-        let mut state = self.lock();
-        state.note_caller();
-        match state.core.task_mut(key) {
-            Some(former) => Ok(mem::replace(former, task)),
-            None => Err(task),
-        }
-    }
-
-    /// Moves the deadline of a pending task. Returns whom to wake, or `None` if it was not pending
-    /// any more.
-    pub(crate) fn reschedule(&self, key: Key, when: When, how: Move) -> Option<Wakes> {
-        let mut state = self.lock();
-        state.note_caller();
-        // A closed shard is being drained: no deadline moves any more.
-        let State { core, context: Some(context), closed: false, .. } = &mut *state else {
-            return None;
+    pub(crate) fn admit(&self, admission: Admission) -> Result<(), Refusal> {
+        let Body { context: Some(context), closed: false, .. } = self else {
+            return Err(Refusal::Closed);
         };
-        let old = core.deadline(key)?;
-        let (now, deadline) = context.resolve(when);
-        if deadline >= old || how == Move::Extend {
-            core.extend(key.index, deadline);
-            return Some(Wakes::Nobody);
+        match &context.limit {
+            Some(limit) if admission == Admission::BeyondLimit => limit.overdraw(),
+            Some(limit) if !limit.acquire() => return Err(Refusal::Full),
+            _ => {}
         }
-        let tick = context.time.ticks.ceil(deadline);
-        let reference = core.move_up(key.index, deadline, tick);
-        Some(context.file(core, reference, tick, now, deadline))
+        Ok(())
     }
 
-    /// Wakes those that wait for the shard's timer. If that has gone meanwhile, nobody does.
-    pub(crate) fn wake(&self, wakes: Wakes) {
-        if wakes != Wakes::Nobody {
-            let context = self.lock().context.clone();
-            context.iter().for_each(|context| context.wake(wakes));
-        }
-    }
-
-    pub(crate) fn is_pending(&self, key: Key) -> bool {
-        self.lock().core.deadline(key).is_some()
-    }
-
-    pub(crate) fn deadline(&self, key: Key) -> Option<Instant> {
-        let state = self.lock();
-        let deadline = state.core.deadline(key)?;
-        state.context.as_ref().map(|context| context.time.instant_of(deadline))
-    }
-
-    /// Closes the shard: nothing can be added any more.
-    pub(crate) fn close(&self) {
-        self.lock().closed = true;
-    }
-
-    /// Closes the shard and takes all pending entries out, in small batches.
-    pub(crate) fn drain(&self, context: &TimerContext, mut out: impl FnMut(u64, T)) {
-        self.close();
-        let mut cursor = 0;
-        let mut batch = Vec::new();
-        loop {
-            let more = self.lock().core.drain(&mut cursor, |deadline, task| {
-                batch.push((deadline, task));
-            });
-            context.release_permits(batch.len());
-            batch.drain(..).for_each(|(deadline, task)| out(deadline, task));
-            if !more {
-                return;
-            }
-        }
-    }
-
-    pub(crate) fn assert_invariants(&self, is_queued: impl FnMut(u32, BucketId) -> usize) {
-        self.lock().core.assert_invariants(is_queued, |_| true);
-    }
-}
-
-impl<T> State<T> {
-    /// Flushes a batch of a bucket that was polled under this lock, and tells the delay queue.
-    /// Returns which sleepers to wake when the lock is released.
-    pub(crate) fn flush(
+    /// Adds an item, and files it. An item that is refused comes back.
+    #[inline]
+    pub(crate) fn add(
         &mut self,
-        context: &TimerContext,
-        expiration: Expiration,
-        now: u64,
-        armed: &mut Vec<Expiration>,
-        expired: &mut Vec<T>,
-    ) -> Wakes {
-        let before = expired.len();
-        let arm = |expiration| armed.push(expiration);
-        let unfinished = self.core.flush(expiration, now, arm, |task| expired.push(task));
-        // Under the lock: a thread that finds the timer gone also finds its permit free.
-        context.release_permits(expired.len() - before);
-        context.delay_queue.flushed(armed.drain(..), unfinished)
+        item: C::Item,
+        times: Times,
+        admission: Admission,
+    ) -> Result<Key, (Refusal, C::Item)> {
+        if let Err(refusal) = self.admit(admission) {
+            return Err((refusal, item));
+        }
+        let (_, deadline) = times;
+        let tick = self.core.ticks.ceil(deadline);
+        let (key, reference) = self.core.insert(deadline, tick, item);
+        self.file_new(reference, tick, times);
+        Ok(key)
     }
 
-    /// Records that the calling thread adds here. Returns whether too many other threads came in
-    /// between.
+    /// Gives permits back, under the same lock under which their entries have gone: a thread that
+    /// finds one gone also finds its permit free.
     #[inline]
-    fn note_owner(&mut self) -> bool {
-        self.owner = thread_number();
-        let crowded = self.strangers >= CROWD;
-        if crowded {
-            self.strangers = 0;
+    pub(crate) fn release_permits(&self, permits: usize) {
+        if let Some(context) = &self.context {
+            context.release_permits(permits);
         }
-        crowded
     }
 
+    /// Files a new entry. If the entry belongs in an overflow bucket that is armed already, this
+    /// need not read the clock.
     #[inline]
-    fn note_caller(&mut self) {
-        if self.owner != thread_number() {
-            self.strangers = self.strangers.saturating_add(1);
+    pub(crate) fn file_new(&mut self, reference: Reference, tick: u64, (now, deadline): Times) {
+        let has_passed = now.is_some_and(|now| deadline <= now);
+        if has_passed || !self.core.wheels.join_far(reference, tick) {
+            self.file(reference, tick, (now, deadline));
         }
+    }
+
+    /// Files an entry that opens a far bucket or is due soon, and notes whom that wakes.
+    ///
+    /// If its deadline has passed, the entry need not wait for the next tick. If the entry opens a
+    /// far bucket while nothing is due, the wheels' time leaps to the present first: it lags behind
+    /// after an idle period, and the entry may not be far away at all.
+    pub(crate) fn file(&mut self, reference: Reference, tick: u64, (now, deadline): Times) {
+        let Body { core, context: Some(context), wakes, .. } = self else { return };
+        let TimerContext { time, delay_queue, .. } = &**context;
+        let now = now.unwrap_or_else(|| time.now());
+        let present = time.ticks.floor(now);
+        let wheels = &mut core.wheels;
+        let arm = |expiration| *wakes = (*wakes).max(delay_queue.offer(expiration));
+        if deadline <= now {
+            wheels.file_elapsed(reference, tick, arm);
+        } else {
+            if wheels.is_far(tick) && delay_queue.is_quiet(present) {
+                wheels.leap(present);
+            }
+            wheels.file(reference, tick, arm);
+        }
+    }
+
+    /// Moves the deadline of an entry that is filed, earlier or later. A later one is only written
+    /// down.
+    pub(crate) fn move_to(&mut self, index: u32, times: Times) {
+        let (_, deadline) = times;
+        if deadline >= self.core.deadline_at(index) {
+            self.core.extend(index, deadline);
+        } else {
+            let tick = self.core.ticks.ceil(deadline);
+            let reference = self.core.move_up(index, deadline, tick);
+            self.file(reference, tick, times);
+        }
+    }
+
+    /// Ends the flush of a bucket; see [`DelayQueue::flushed`].
+    ///
+    /// [`DelayQueue::flushed`]: crate::timer::delay_queue::DelayQueue::flushed
+    pub(crate) fn flushed(&mut self, armed: &mut Vec<Expiration>, unfinished: Option<Expiration>) {
+        if let Some(context) = &self.context {
+            let wakes = context.delay_queue.flushed(armed.drain(..), unfinished);
+            self.wakes = self.wakes.max(wakes);
+        }
+    }
+
+    /// Takes a bucket that holds only cancelled entries out of the delay queue, where it came
+    /// first. Does bounded work, and returns what it found.
+    pub(crate) fn forget_if_empty(&mut self, expiration: Expiration) -> Trimmed {
+        let trimmed = self.core.trim(expiration.bucket);
+        let Some(context) = &self.context else { return trimmed };
+        if trimmed == Trimmed::Empty && context.delay_queue.take(expiration) {
+            self.core.wheels.disarm_if_empty(expiration.bucket);
+        }
+        trimmed
+    }
+
+    /// Takes a batch of pending entries out, with their deadlines. Returns whether there may be
+    /// more.
+    pub(crate) fn drain(&mut self, cursor: &mut usize, out: &mut Vec<(u64, C::Item)>) -> bool {
+        let more = self.core.drain(cursor, |deadline, item| out.push((deadline, item)));
+        self.release_permits(out.len());
+        more
     }
 }

@@ -2,10 +2,10 @@
 
 use crate::store::key::Key;
 use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::timer::delay_queue::Wakes;
 use crate::timer::entry::{Task, When};
 use crate::timer::report::catch_panic;
-use crate::timer::shard::{Move, Shard};
+use crate::timer::shard::{Shard, Wakeup};
+use crate::timer::tasks::{Move, Tasks};
 use std::fmt;
 use std::time::{Duration, Instant};
 
@@ -37,7 +37,7 @@ use std::time::{Duration, Instant};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Timeout<T: 'static = Task> {
-    shard: &'static Shard<T>,
+    shard: &'static Shard<Tasks<T>>,
     /// The timer's key in 64 bits; [`CANCELLED`] once the timer was cancelled through this handle.
     key: AtomicU64,
 }
@@ -73,7 +73,7 @@ impl<T> Cancel<T> {
 }
 
 impl<T: 'static> Timeout<T> {
-    pub(crate) fn new(shard: &'static Shard<T>, key: Key) -> Self {
+    pub(crate) fn new(shard: &'static Shard<Tasks<T>>, key: Key) -> Self {
         Timeout { shard, key: AtomicU64::new(key.to_bits()) }
     }
 
@@ -194,15 +194,15 @@ impl<T: 'static> Timeout<T> {
         self.moved(when, Move::To)
     }
 
-    /// Moves the deadline for a caller that holds a lock, and wakes later. Returns whom to wake, or
-    /// `None` if the timer is not pending.
-    pub(crate) fn reschedule_unwoken(&self, deadline: Instant) -> Option<Wakes> {
-        self.shard.reschedule(self.key(), When::At(deadline), Move::To)
+    /// Moves the deadline for a caller that holds a lock. Returns whether the timer is pending, and
+    /// the duty to wake when that lock is released.
+    pub(crate) fn reschedule_unwoken(&self, deadline: Instant) -> (bool, Wakeup) {
+        let (key, when) = (self.key(), When::At(deadline));
+        self.shard.with_unwoken(|body| body.reschedule(key, when, Move::To))
     }
 
     fn moved(&self, when: When, how: Move) -> bool {
-        let wakes = self.shard.reschedule(self.key(), when, how);
-        wakes.map(|wakes| self.shard.wake(wakes)).is_some()
+        self.shard.with(|body| body.reschedule(self.key(), when, how))
     }
 }
 

@@ -1,0 +1,144 @@
+//! The homes: which of a timer's shards a thread adds to.
+
+use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::thread_number;
+use crate::timer::context::TimerContext;
+use crate::timer::entry::{TimerEntry, When};
+use crate::timer::error::AddError;
+use crate::timer::owner::Shards;
+use crate::timer::shard::{Admission, Refusal, Shard, Wakeup};
+use crate::timer::tasks::{Added, Tasks};
+use crate::timer::timeout::Timeout;
+use crossbeam_utils::CachePadded;
+use std::sync::Arc;
+
+/// Where threads add to a timer; see the [module](self). Whoever adds may keep it alive.
+pub(crate) struct Homes<T: Send + 'static> {
+    shards: Arc<Shards<Tasks<T>>>,
+    /// Their number is a power of two.
+    pairs: Box<[CachePadded<Pair<T>>]>,
+    pub(crate) context: Arc<TimerContext>,
+}
+
+/// Two shards, of which a thread adds to one; see [`Homes::home`].
+struct Pair<T: 'static> {
+    shards: [&'static Shard<Tasks<T>>; 2],
+    /// Whether it is the second one.
+    second: AtomicBool,
+}
+
+impl<T: Send + 'static> Homes<T> {
+    pub(crate) fn new(shards: Arc<Shards<Tasks<T>>>) -> Self {
+        let places: Vec<_> = (0..shards.set.len()).map(|place| shards.set.at(place)).collect();
+        // A single shard is a pair with itself.
+        let pair = |pair: &[&'static Shard<Tasks<T>>]| {
+            let shards = [pair[0], pair[pair.len() - 1]];
+            CachePadded::new(Pair { shards, second: AtomicBool::new(false) })
+        };
+        let pairs = places.chunks(2).map(pair).collect();
+        let context = Arc::clone(&shards.context);
+        Homes { shards, pairs, context }
+    }
+
+    /// Adds an entry to the calling thread's shard.
+    #[inline]
+    pub(crate) fn add(&self, entry: TimerEntry<T>) -> Result<Timeout<T>, AddError<T>> {
+        self.add_by(entry, Admission::WithinLimit)
+    }
+
+    /// Adds an entry in the same way for a caller that cannot be refused: above `max_pending` if
+    /// necessary. Fails only after `shutdown`.
+    pub(crate) fn add_beyond_limit(&self, entry: TimerEntry<T>) -> Result<Timeout<T>, AddError<T>> {
+        self.add_by(entry, Admission::BeyondLimit)
+    }
+
+    #[inline]
+    fn add_by(
+        &self,
+        entry: TimerEntry<T>,
+        admission: Admission,
+    ) -> Result<Timeout<T>, AddError<T>> {
+        let (when, task) = (entry.when(), entry.into_task());
+        let (home, times) = (self.home(), self.context.resolve(when));
+        let added = home.with(|body| body.add_task(task, times, admission));
+        self.added(home, when, added)
+    }
+
+    /// Adds an entry for a caller that holds a lock. Also returns the duty to wake when that lock
+    /// is released.
+    pub(crate) fn add_unwoken(
+        &self,
+        entry: TimerEntry<T>,
+        admission: Admission,
+    ) -> (Result<Timeout<T>, AddError<T>>, Wakeup) {
+        let (when, task) = (entry.when(), entry.into_task());
+        let (home, times) = (self.home(), self.context.resolve(when));
+        let (added, wakeup) = home.with_unwoken(|body| body.add_task(task, times, admission));
+        (self.added(home, when, added), wakeup)
+    }
+
+    #[inline]
+    fn added(
+        &self,
+        home: &'static Shard<Tasks<T>>,
+        when: When,
+        added: Added<T>,
+    ) -> Result<Timeout<T>, AddError<T>> {
+        match added {
+            Ok((key, crowded)) => {
+                if crowded {
+                    self.leave_crowd();
+                }
+                Ok(Timeout::new(home, key))
+            }
+            Err((refusal, task)) => Err(Self::refused(refusal, when, task)),
+        }
+    }
+
+    #[cold]
+    fn refused(refusal: Refusal, when: When, task: T) -> AddError<T> {
+        let entry = TimerEntry::new(when, task);
+        match refusal {
+            Refusal::Full => AddError::Full(entry),
+            Refusal::Closed => AddError::Shutdown(entry),
+        }
+    }
+
+    /// Returns the shard that the calling thread adds to.
+    ///
+    /// Each thread has a pair of shards to itself, as far as there are enough, and adds to one of
+    /// them. When other threads come there often, because they cancel what this thread adds, it
+    /// changes to the other shard of the pair, and leaves them the first one with the timers that
+    /// they know. So neither thread contends for the other's lock or for the cache lines behind it.
+    #[inline]
+    pub(crate) fn home(&self) -> &'static Shard<Tasks<T>> {
+        let pair = self.pair();
+        // Relaxed: either shard is right.
+        pair.shards[usize::from(pair.second.load(Ordering::Relaxed))]
+    }
+
+    /// Makes the calling thread's pair change to its other shard.
+    fn leave_crowd(&self) {
+        self.pair().second.fetch_xor(true, Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn pair(&self) -> &Pair<T> {
+        &self.pairs[thread_number() as usize & (self.pairs.len() - 1)]
+    }
+
+    /// Closes all shards, and hands the pending tasks to `out`, with their deadlines.
+    pub(crate) fn drain(&self, out: impl FnMut(u64, T)) {
+        self.shards.drain(out);
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.shards.set.len()
+    }
+
+    /// Returns the shard at this place.
+    #[cfg(test)]
+    pub(crate) fn at(&self, place: usize) -> &'static Shard<Tasks<T>> {
+        self.shards.set.at(place)
+    }
+}
