@@ -1,11 +1,13 @@
 //! The entry of a key: looks at a key and changes it in one step.
 
-use crate::keyed::locked::Locked;
-use crate::keyed::shard::Shard;
-use crate::keyed::shards::Shards;
-use crate::timer::delay_queue::Wakes;
+use crate::keyed::keys::Keys;
+use crate::sync::MutexGuard;
+use crate::timer::context::TimerContext;
 use crate::timer::entry::{TimerEntry, When};
 use crate::timer::error::AddError;
+use crate::timer::holding::Holding;
+use crate::timer::owner::Shards;
+use crate::timer::shard::{Body, Shard};
 use std::fmt;
 use std::time::{Duration, Instant};
 
@@ -41,44 +43,44 @@ pub struct VacantEntry<'a, K: Eq, T> {
 /// A shard under its lock, for as long as the user likes. So threads that sleep are woken at once;
 /// loops and futures, whose waking is the user's code, are woken when the lock is released.
 pub(crate) struct Held<'a, K: Eq, T> {
-    shards: &'a Shards<K, T>,
+    context: &'a TimerContext,
     /// `None` only while it is dropped.
-    shard: Option<Locked<'a, K, T>>,
-    wakes: Wakes,
+    body: Option<MutexGuard<'a, Body<Keys<K, T>>>>,
+    /// `None` when the lock is released.
+    holding: Option<Holding>,
     /// The key that the caller has passed, unless the shard has it: to be dropped when the lock is
     /// released.
     pub(crate) key: Option<K>,
 }
 
-impl<'a, K: Eq, T> Held<'a, K, T> {
+impl<'a, K: Eq + 'static, T: 'static> Held<'a, K, T> {
     #[inline]
-    pub(crate) fn new(shards: &'a Shards<K, T>, hash: u64) -> Self {
-        Held { shards, shard: Some(shards.lock_for(hash)), wakes: Wakes::Nobody, key: None }
+    pub(crate) fn new(shards: &'a Shards<Keys<K, T>>, hash: u64) -> Self {
+        let holding = Some(shards.begin_holding());
+        let body = Some(shards.of(hash).0.lock());
+        Held { context: &shards.context, body, holding, key: None }
+    }
+}
+
+impl<K: Eq, T> Held<'_, K, T> {
+    #[inline]
+    fn see(&self) -> &Body<Keys<K, T>> {
+        self.body.as_ref().expect("it is there until this is dropped")
     }
 
     #[inline]
-    fn see(&self) -> &Shard<K, T> {
-        self.shard.as_ref().expect("it is there until this is dropped")
-    }
-
-    #[inline]
-    pub(crate) fn shard(&mut self) -> &mut Shard<K, T> {
-        self.shard.as_mut().expect("it is there until this is dropped")
-    }
-
-    /// Wakes the threads that sleep, and notes whom else to wake, in addition to those that earlier
-    /// changes named.
-    fn note(&mut self, wakes: Wakes) {
-        self.wakes = self.wakes.max(self.shards.context.wake_threads(wakes));
+    pub(crate) fn body(&mut self) -> &mut Body<Keys<K, T>> {
+        self.body.as_mut().expect("it is there until this is dropped")
     }
 }
 
 impl<K: Eq, T> Drop for Held<'_, K, T> {
     #[inline]
     fn drop(&mut self) {
-        drop(self.shard.take());
-        self.shards.context.wake(self.wakes);
-        self.shards.context.discard(self.key.take());
+        let wakeup = self.body.take().map(Shard::release);
+        drop(self.holding.take());
+        drop(wakeup);
+        self.context.discard(self.key.take());
     }
 }
 
@@ -96,19 +98,19 @@ impl<'a, K: Eq, T> OccupiedEntry<'a, K, T> {
 
     /// Returns a mutable reference to the task.
     pub fn get_mut(&mut self) -> &mut T {
-        &mut self.held.shard().core.at_mut(self.index).task
+        &mut self.held.body().core.at_mut(self.index).task
     }
 
     /// Returns when the task expires; `None` if it never does, because its deadline lies more than
     /// 584 years after the timer was built.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
-        self.held.see().deadline(&self.held.shards.context, self.index)
+        self.held.see().deadline(self.index)
     }
 
     /// Replaces the task, and returns the former one. The deadline stays.
     pub fn replace(&mut self, task: T) -> T {
-        self.held.shard().replace(self.index, task)
+        self.held.body().replace(self.index, task)
     }
 
     /// Extends the deadline to `delay` from now; it never moves to an earlier one.
@@ -133,23 +135,24 @@ impl<'a, K: Eq, T> OccupiedEntry<'a, K, T> {
 
     /// Takes the task back: it does not expire, and the key is removed.
     pub fn cancel(mut self) -> T {
-        let (shards, index) = (self.held.shards, self.index);
-        let cancelled = self.held.shard().cancel(&shards.context, index);
+        let (context, index) = (self.held.context, self.index);
+        let cancelled = self.held.body().cancel(index);
         drop(self); // The drop of a key needs no lock.
-        shards.task_of(cancelled.expect("nobody else took it meanwhile"))
+        let (key, task) = cancelled.expect("nobody else took it meanwhile");
+        context.discard(key);
+        task
     }
 
     fn extend_to(&mut self, when: When) {
-        let (_, deadline) = self.held.shards.context.resolve(when);
+        let (_, deadline) = self.held.context.resolve(when);
         let index = self.index;
-        self.held.shard().core.extend(index, deadline);
+        self.held.body().core.extend(index, deadline);
     }
 
     fn move_to(&mut self, when: When) {
-        let (shards, index) = (self.held.shards, self.index);
-        let times = shards.context.resolve(when);
-        let wakes = self.held.shard().move_to(&shards.context, index, times);
-        self.held.note(wakes);
+        let (times, index) = (self.held.context.resolve(when), self.index);
+        self.held.body().move_to(index, times);
+        self.held.body().wake_threads();
     }
 }
 
@@ -172,18 +175,12 @@ impl<'a, K: Eq, T> VacantEntry<'a, K, T> {
     pub fn schedule(self, entry: TimerEntry<T>) -> Result<(), AddError<T>> {
         let VacantEntry { mut held, hash } = self;
         let key = held.key.take().expect("it is there until this is scheduled");
-        let context = &*held.shards.context;
-        let times = context.resolve(entry.when());
-        match held.shard().add(context, hash, (key, entry), times) {
-            Ok(wakes) => {
-                held.note(wakes);
-                Ok(())
-            }
-            Err((key, error)) => {
-                held.key = Some(key);
-                Err(error)
-            }
-        }
+        let times = held.context.resolve(entry.when());
+        let added = held.body().add_key(hash, (key, entry), times);
+        added.map_err(|(key, error)| {
+            held.key = Some(key);
+            error
+        })
     }
 }
 

@@ -37,8 +37,8 @@ where
         Q: Hash + Eq + ?Sized,
     {
         let hash = self.hash(key);
-        let mut held = Held::new(&self.shards, hash);
-        let index = held.shard().find(hash, key)?;
+        let mut held = Held::new(self.shards(), hash);
+        let index = held.body().find(hash, key)?;
         Some(OccupiedEntry::new(held, index))
     }
 
@@ -50,7 +50,7 @@ where
         Q: Hash + Eq + ?Sized,
         T: Clone,
     {
-        self.found(key, |shard, index| shard.core.at(index).task.clone())
+        self.found(key, |body, index| body.core.at(index).task.clone())
     }
 
     /// Calls `see` with a key's task and its deadline, and returns what `see` returned; `None` if
@@ -63,9 +63,9 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        self.found(key, |shard, index| {
-            let deadline = shard.deadline(self.context(), index);
-            see(&mut shard.core.at_mut(index).task, deadline)
+        self.found(key, |body, index| {
+            let deadline = body.deadline(index);
+            see(&mut body.core.at_mut(index).task, deadline)
         })
     }
 
@@ -76,11 +76,11 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        let (when, taken) = self.found(key, |shard, index| {
-            let when = When::at_or_never(shard.deadline(self.context(), index));
-            (when, shard.cancel(self.context(), index))
+        let (when, taken) = self.found(key, |body, index| {
+            let when = When::at_or_never(body.deadline(index));
+            (when, body.cancel(index))
         })?;
-        taken.map(|taken| TimerEntry::new(when, self.shards.task_of(taken)))
+        taken.map(|taken| TimerEntry::new(when, self.shards().task_of(taken)))
     }
 
     /// Takes a key's task back if `wanted` returns true for the task and its deadline: the session
@@ -114,12 +114,12 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        let taken = self.found(key, |shard, index| {
-            let deadline = shard.deadline(self.context(), index);
-            let is_wanted = wanted(&shard.core.at(index).task, deadline);
-            is_wanted.then(|| shard.cancel(self.context(), index)).flatten()
+        let taken = self.found(key, |body, index| {
+            let deadline = body.deadline(index);
+            let is_wanted = wanted(&body.core.at(index).task, deadline);
+            is_wanted.then(|| body.cancel(index)).flatten()
         });
-        taken.flatten().map(|taken| self.shards.task_of(taken))
+        taken.flatten().map(|taken| self.shards().task_of(taken))
     }
 
     /// Extends a key's deadline as [`touch`](Self::touch) does, if `wanted` returns true for the
@@ -138,11 +138,11 @@ where
         Q: Hash + Eq + ?Sized,
     {
         let (_, deadline) = self.context().resolve(When::After(delay));
-        let touched = self.found(key, |shard, index| {
-            let former = shard.deadline(self.context(), index);
-            let is_wanted = wanted(&shard.core.at(index).task, former);
+        let touched = self.found(key, |body, index| {
+            let former = body.deadline(index);
+            let is_wanted = wanted(&body.core.at(index).task, former);
             if is_wanted {
-                shard.core.extend(index, deadline);
+                body.core.extend(index, deadline);
             }
             is_wanted
         });
@@ -171,8 +171,11 @@ where
     /// assert_eq!(clients, ["ada"]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn for_each(&self, visit: impl FnMut(&K, &T, Option<Instant>)) {
-        self.shards.for_each(visit);
+    pub fn for_each(&self, mut visit: impl FnMut(&K, &T, Option<Instant>)) {
+        let mut place = Some(0);
+        while let Some(from) = place {
+            place = self.visit_from(from, &mut visit);
+        }
     }
 
     /// Visits the keys in steps, for a cursor that a client keeps: calls `visit` with some keys,
@@ -206,6 +209,6 @@ where
         place: u64,
         mut visit: impl FnMut(&K, &T, Option<Instant>),
     ) -> Option<u64> {
-        self.shards.visit_from(place, &mut visit)
+        self.shards().visit_from(place, &mut visit)
     }
 }

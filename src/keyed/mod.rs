@@ -2,20 +2,20 @@
 
 pub(crate) mod entry;
 pub(crate) mod looks;
-pub(crate) mod shards;
-pub(crate) mod alarms;
-pub(crate) mod locked;
-pub(crate) mod shard;
+pub(crate) mod keys;
 
 use crate::keyed::entry::Held;
 pub use crate::keyed::entry::{Entry, OccupiedEntry, VacantEntry};
-use crate::keyed::shard::Shard;
-use crate::keyed::shards::{Registration, Shards};
+use crate::keyed::keys::Keys;
 use crate::store::key_map::spread;
 use crate::timer::Timer;
 use crate::timer::context::TimerContext;
 use crate::timer::entry::{Task, TimerEntry, When};
 use crate::timer::error::AddError;
+use crate::timer::owner::Shards;
+use crate::timer::part::Part;
+use crate::timer::report::Contained;
+use crate::timer::shard::Body;
 use std::borrow::Borrow;
 use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -84,8 +84,8 @@ where
     K: Hash + Eq + Send + 'static,
     T: Send + 'static,
 {
-    shards: Arc<Shards<K, T>>,
-    registration: Arc<Registration<K, T>>,
+    /// Dropped with the last clone: then all keys are removed.
+    part: Arc<Part<Keys<K, T>>>,
     hasher: S,
 }
 
@@ -118,10 +118,9 @@ where
         hasher: S,
         expired: impl Fn(K, T) + Send + Sync + 'static,
     ) -> Self {
-        let timer = timer.closures();
-        let shards = Shards::new(&timer, expired);
-        let registration = Arc::new(Registration { timer, shards: Arc::clone(&shards) });
-        KeyedTimer { shards, registration, hasher }
+        let expired: Box<dyn Fn(K, T) + Send + Sync> = Box::new(expired);
+        let expired = Contained::new(&timer.driver().context.name, expired);
+        KeyedTimer { part: Part::new(timer.closures(), expired), hasher }
     }
 
     /// Returns the entry of a key, to be looked at and changed in one step: no other thread can
@@ -149,8 +148,8 @@ where
     /// ```
     pub fn entry(&self, key: K) -> Entry<'_, K, T> {
         let hash = self.hash(&key);
-        let mut held = Held::new(&self.shards, hash);
-        let found = held.shard().find(hash, &key);
+        let mut held = Held::new(self.shards(), hash);
+        let found = held.body().find(hash, &key);
         held.key = Some(key);
         match found {
             Some(index) => Entry::Occupied(OccupiedEntry::new(held, index)),
@@ -164,27 +163,21 @@ where
     /// [`AddError`], with the entry inside, if the timer is full or was shut down. The key's former
     /// task then stays as it was.
     pub fn schedule(&self, key: K, entry: TimerEntry<T>) -> Result<Option<T>, AddError<T>> {
-        let context = &*self.shards.context;
-        let (times, hash) = (context.resolve(entry.when()), self.hash(&key));
-        let mut shard = self.shards.lock_for(hash);
-        let (unused, result) = match shard.find(hash, &key) {
-            Some(_) if shard.closed => (Some(key), Err(AddError::Shutdown(entry))),
+        let (times, hash) = (self.context().resolve(entry.when()), self.hash(&key));
+        let shard = self.shards().of(hash);
+        let (unused, result) = self.shards().with(shard, |body| match body.find(hash, &key) {
+            Some(_) if body.closed => (Some(key), Err(AddError::Shutdown(entry))),
             Some(index) => {
-                let wakes = shard.move_to(context, index, times);
-                (Some(key), Ok((wakes, Some(shard.replace(index, entry.into_task())))))
+                body.move_to(index, times);
+                (Some(key), Ok(Some(body.replace(index, entry.into_task()))))
             }
-            None => match shard.add(context, hash, (key, entry), times) {
-                Ok(wakes) => (None, Ok((wakes, None))),
+            None => match body.add_key(hash, (key, entry), times) {
+                Ok(()) => (None, Ok(None)),
                 Err((key, error)) => (Some(key), Err(error)),
             },
-        };
-        drop(shard);
-        // Sleepers are woken before a key is dropped, which may take any length of time.
-        let result = result.map(|(wakes, former)| {
-            context.wake(wakes);
-            former
         });
-        context.discard(unused);
+        // After waking: the drop of a key may take any length of time.
+        self.context().discard(unused);
         result
     }
 
@@ -211,8 +204,9 @@ where
         Q: Hash + Eq + ?Sized,
     {
         let hash = self.hash(key);
-        let taken = self.shards.lock_for(hash).take(self.context(), hash, key);
-        taken.map(|taken| self.shards.task_of(taken))
+        let shard = self.shards().of(hash);
+        let taken = self.shards().with(shard, |body| body.take(hash, key));
+        taken.map(|taken| self.shards().task_of(taken))
     }
 
     /// Extends a key's deadline to `delay` from now; it never moves to an earlier one. Returns
@@ -226,7 +220,7 @@ where
         Q: Hash + Eq + ?Sized,
     {
         let (_, deadline) = self.context().resolve(When::After(delay));
-        self.found(key, |shard, index| shard.core.extend(index, deadline)).is_some()
+        self.found(key, |body, index| body.core.extend(index, deadline)).is_some()
     }
 
     /// Extends a key's deadline to `deadline`; it never moves to an earlier one. Returns whether
@@ -237,7 +231,7 @@ where
         Q: Hash + Eq + ?Sized,
     {
         let deadline = self.context().time.deadline_at(deadline);
-        self.found(key, |shard, index| shard.core.extend(index, deadline)).is_some()
+        self.found(key, |body, index| body.core.extend(index, deadline)).is_some()
     }
 
     /// Moves a key's deadline to `delay` from now, earlier or later. Returns whether the key has a
@@ -266,7 +260,7 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        self.found(key, |shard, index| shard.deadline(self.context(), index))?
+        self.found(key, |body, index| body.deadline(index))?
     }
 
     /// Returns whether a key has a task.
@@ -281,7 +275,7 @@ where
     /// Returns how many keys there are. Locks each shard once, and takes time proportional to the
     /// shards.
     pub fn len(&self) -> usize {
-        self.shards.keys()
+        self.shards().each(|body| body.core.len()).sum()
     }
 
     /// Returns whether there is no key, at the same cost as [`len`](Self::len).
@@ -292,30 +286,29 @@ where
     /// Takes all keys and tasks back, in no particular order. Takes time proportional to them, but
     /// holds no lock for long. A key that another thread schedules meanwhile may stay.
     pub fn cancel_all(&self) -> Vec<(K, T)> {
-        self.shards.cancel_all()
+        self.shards().cancel_all()
     }
 
     /// Checks every internal structure and panics if one is broken: for tests.
     #[doc(hidden)]
     pub fn assert_invariants(&self) {
-        self.shards.assert_keys();
+        self.shards().each(|body| body.assert_keys()).for_each(drop);
     }
 
     /// Calls `change` with a key's shard, under its lock, and the key's place there.
     #[inline]
-    pub(crate) fn found<Q, R>(
+    fn found<Q, R>(
         &self,
         key: &Q,
-        change: impl FnOnce(&mut Shard<K, T>, u32) -> R,
+        change: impl FnOnce(&mut Body<Keys<K, T>>, u32) -> R,
     ) -> Option<R>
     where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
         let hash = self.hash(key);
-        let mut shard = self.shards.lock_for(hash);
-        let index = shard.find(hash, key)?;
-        Some(change(&mut shard, index))
+        let shard = self.shards().of(hash);
+        self.shards().with(shard, |body| body.find(hash, key).map(|index| change(body, index)))
     }
 
     fn move_to<Q>(&self, key: &Q, when: When) -> bool
@@ -324,13 +317,17 @@ where
         Q: Hash + Eq + ?Sized,
     {
         let times = self.context().resolve(when);
-        let wakes = self.found(key, |shard, index| shard.move_to(self.context(), index, times));
-        wakes.map(|wakes| self.context().wake(wakes)).is_some()
+        self.found(key, |body, index| body.move_to(index, times)).is_some()
     }
 
     #[inline]
-    pub(crate) fn context(&self) -> &TimerContext {
-        &self.shards.context
+    fn shards(&self) -> &Shards<Keys<K, T>> {
+        &self.part.owned.shards
+    }
+
+    #[inline]
+    fn context(&self) -> &TimerContext {
+        &self.shards().context
     }
 
     /// Hashes a key. Never inlined, so that the hasher is inlined here, once.
@@ -346,8 +343,7 @@ where
     T: Send + 'static,
 {
     fn clone(&self) -> Self {
-        let (shards, registration) = (Arc::clone(&self.shards), Arc::clone(&self.registration));
-        KeyedTimer { shards, registration, hasher: self.hasher.clone() }
+        KeyedTimer { part: Arc::clone(&self.part), hasher: self.hasher.clone() }
     }
 }
 

@@ -22,7 +22,7 @@ use crate::wheel::bucket::BucketId;
 use crate::wheel::bucket_queue::Expiration;
 use crate::wheel::core::Trimmed;
 use crate::wheel::snapshot::Snapshot;
-use crate::wheel::wheels::Wheels;
+use crate::wheel::wheels::{OUTSIDE, Wheels};
 use std::any::Any;
 use std::collections::HashMap;
 use std::mem;
@@ -86,9 +86,12 @@ pub(crate) trait Owner: Send + Sync {
 }
 
 /// A content whose entries expire.
-pub(crate) trait Driven: Content<Item: Send> + Send + 'static {
+///
+/// It may be sent if its entries may. That is no condition of the trait: an entry can own its owner,
+/// and the compiler would need to know the one for the other.
+pub(crate) trait Driven: Content + 'static {
     /// What an owner has beside its shards.
-    type Beside: Send + Sync;
+    type Beside;
 
     /// Flushes a batch of a bucket that was polled under the lock of the body, at a time. Returns
     /// what is left of the bucket.
@@ -105,9 +108,6 @@ pub(crate) trait Driven: Content<Item: Send> + Send + 'static {
 
     /// Adds what was counted beside the shards.
     fn count(owned: &Owned<Self>, stats: &mut Stats);
-
-    /// Returns whether an entry is filed, rather than held by the owner after a flush.
-    fn is_filed(item: &Self::Item) -> bool;
 }
 
 /// All shards of an owner; their number is a power of two.
@@ -145,6 +145,9 @@ pub(crate) struct Shards<C: Driven> {
     pub(crate) context: Arc<TimerContext>,
     /// The number of the first shard.
     pub(crate) first: u32,
+    /// Gives the set back to the pool. Known since the set was taken out, where the compiler knew
+    /// that it may be.
+    give_back: fn(&'static Set<C>),
 }
 
 impl<C: Driven> Shards<C> {
@@ -154,7 +157,10 @@ impl<C: Driven> Shards<C> {
         context: &Arc<TimerContext>,
         (count, wheel_size): (usize, usize),
         first: u32,
-    ) -> Arc<Self> {
+    ) -> Arc<Self>
+    where
+        Set<C>: Sync,
+    {
         let is_free = |set: &Set<C>| set.len() == count && set.is_free();
         let set = pool::take(is_free, || Set::new(count));
         let current = context.time.ticks.floor(context.time.now());
@@ -162,7 +168,7 @@ impl<C: Driven> Shards<C> {
             let wheels = Wheels::new(first + place as u32, wheel_size, current);
             shard.serve(Arc::clone(context), wheels, C::new(place));
         }
-        Arc::new(Shards { set, context: Arc::clone(context), first })
+        Arc::new(Shards { set, context: Arc::clone(context), first, give_back: pool::put })
     }
 
     /// Closes all shards, and takes the pending entries out of them, in small batches.
@@ -185,7 +191,7 @@ impl<C: Driven> Drop for Shards<C> {
         self.set.iter().enumerate().for_each(retire);
         // With few keys left it is not used again.
         if !self.set.iter().any(|shard| shard.with(|body| body.core.is_worn())) {
-            pool::put(self.set);
+            (self.give_back)(self.set);
         }
     }
 }
@@ -202,7 +208,10 @@ impl<C: Driven> Owned<C> {
     }
 }
 
-impl<C: Driven> Owner for Owned<C> {
+impl<C: Driven> Owner for Owned<C>
+where
+    Self: Send + Sync,
+{
     fn flush(&self, step: &FlushStep, armed: &mut Vec<Expiration>, expired: &mut Expired) -> Flush {
         let shard = &self.shard(step.shard).0;
         let (mut body, expiration) = match step.poll(&self.shards.context, shard) {
@@ -221,6 +230,7 @@ impl<C: Driven> Owner for Owned<C> {
     fn forget_if_empty(&self, expiration: Expiration) -> Trimmed {
         // If another thread is at work there, waiting for it does not pay.
         let body = self.shard(expiration.shard).0.try_lock();
+        let body = body.filter(|_| expiration.bucket != OUTSIDE);
         body.map_or(Trimmed::Live, |mut body| body.forget_if_empty(expiration))
     }
 

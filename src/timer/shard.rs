@@ -31,6 +31,9 @@ pub(crate) trait Content: Sized {
 
     /// Returns whether nothing is left that belongs to the owner.
     fn is_empty(&self) -> bool;
+
+    /// Returns whether an entry is filed, rather than held by its owner after a flush.
+    fn is_filed(item: &Self::Item) -> bool;
 }
 
 /// Padded, so that two shards' locks never share a cache line.
@@ -238,16 +241,23 @@ impl<C: Content> Body<C> {
         }
     }
 
-    /// Moves the deadline of an entry that is filed, earlier or later. A later one is only written
-    /// down.
-    pub(crate) fn move_to(&mut self, index: u32, times: Times) {
+    /// Moves an entry to another deadline, and files it there unless the shard is closed. Returns
+    /// whether it did.
+    pub(crate) fn refile(&mut self, index: u32, times: Times) -> bool {
         let (_, deadline) = times;
-        if deadline >= self.core.deadline_at(index) {
-            self.core.extend(index, deadline);
-        } else {
-            let tick = self.core.ticks.ceil(deadline);
-            let reference = self.core.move_up(index, deadline, tick);
+        let tick = self.core.ticks.ceil(deadline);
+        let reference = self.core.move_up(index, deadline, tick);
+        if !self.closed {
             self.file(reference, tick, times);
+        }
+        !self.closed
+    }
+
+    /// Wakes the threads that sleep, for a caller that may go on holding the lock for any length of
+    /// time. Loops and futures, whose waking is the user's code, wait until it is released.
+    pub(crate) fn wake_threads(&mut self) {
+        if let Some(context) = &self.context {
+            self.wakes = context.wake_threads(self.wakes);
         }
     }
 

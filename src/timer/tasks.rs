@@ -56,6 +56,10 @@ impl<T> Content for Tasks<T> {
     fn is_empty(&self) -> bool {
         true
     }
+
+    fn is_filed(_: &T) -> bool {
+        true
+    }
 }
 
 impl<T: Send + 'static> Owned<Tasks<T>> {
@@ -106,10 +110,6 @@ impl<T: Send + 'static> Driven for Tasks<T> {
         stats.dropped += dispatcher.dropped();
         let panicked = dispatcher.panicked(&owned.shards.context);
         stats.panicked = stats.panicked.saturating_add(panicked);
-    }
-
-    fn is_filed(_: &T) -> bool {
-        true
     }
 }
 
@@ -163,11 +163,12 @@ impl<T> Body<Tasks<T>> {
         self.content.note_caller();
         // A closed shard is being drained: no deadline moves any more.
         let context = self.context().filter(|_| !self.closed);
-        let (Some(context), Some(index)) = (context, self.core.find(key)) else { return false };
+        let (Some(context), Some(old)) = (context, self.core.deadline(key)) else { return false };
         let (now, deadline) = context.resolve(when);
-        match how {
-            Move::To => self.move_to(index, (now, deadline)),
-            Move::Extend => self.core.extend(index, deadline),
+        if deadline >= old || how == Move::Extend {
+            self.core.extend(key.index, deadline);
+        } else {
+            self.refile(key.index, (now, deadline));
         }
         true
     }

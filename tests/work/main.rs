@@ -45,13 +45,13 @@ const BOUNDS: [(&str, u64); 10] = [
     // left of a block then, are swept in 32 buckets. Or 1,024 buckets are looked at, and a batch is
     // taken out of one of them. By that some chunks, of entries and of references, become sparse,
     // one for 32 entries, or empty.
-    ("tickwheel::timer::shard::State", 2 * BATCH + 8 * CHUNK),
+    ("tickwheel::timer::tasks::Tasks", 2 * BATCH + 8 * CHUNK),
     // Besides, 64 buckets may be put aside, each compared with those that were before.
     ("tickwheel::timer::driver::Turn", 2 * BATCH + 8 * CHUNK + 64 * 64),
     // A batch arms as many buckets at most; of each level of each shard a bucket expires early.
     ("tickwheel::timer::delay_queue::State", 2 * BATCH),
     // The same; keys are taken out 64 at a time.
-    ("tickwheel::keyed::shard::Shard", 2 * BATCH + 8 * CHUNK),
+    ("tickwheel::keyed::keys::Keys", 2 * BATCH + 8 * CHUNK),
     ("tickwheel::lease::watchdog::Schedule", 2 * BATCH + 6 * CHUNK),
     // Operations are visited by blocks of 17, until 32 were found or the blocks end; a shutdown
     // takes them by chunks of records.
@@ -120,7 +120,7 @@ fn what_a_lock_guards_is_counted_at_all() {
     assert_eq!(timer.advance_clock(Duration::ZERO), 1_000);
     let longest = work::longest();
     let units = |part: &str| longest.iter().find(|(lock, _)| lock.contains(part)).map(|it| *it.1);
-    assert!(units("timer::shard::State").is_some_and(|units| units >= 2 * BATCH), "{longest:?}");
+    assert!(units("timer::tasks::Tasks").is_some_and(|units| units >= 2 * BATCH), "{longest:?}");
     assert!(units("driver::Turn").is_some_and(|units| units >= 2 * BATCH), "{longest:?}");
     assert!(units("delay_queue::State").is_some_and(|units| units > 0), "{longest:?}");
 }

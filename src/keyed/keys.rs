@@ -1,0 +1,309 @@
+//! The keys in a shard of keyed timers: their tasks and deadlines are the items of its core, and an
+//! index finds them there.
+//!
+//! An expired key stays until its alarm arrives through the executor. Meanwhile it is *handed*, and
+//! filed nowhere. Until the alarm arrives, the key can be cancelled, replaced and moved like any
+//! other.
+//!
+//! # Locks
+//! A key's `Eq` may run under a shard's lock, and what a caller does with an entry or in a closure;
+//! no task runs there, and neither tasks nor keys are dropped.
+//!
+//! Invariants, checked by [`Body::assert_keys`] and, of the core, by the owner: every key is found
+//! by its hash, and exactly the keys that are not handed are filed.
+
+use crate::store::key::Key;
+use crate::store::key_index::KeyIndex;
+use crate::store::key_map::shard_of;
+use crate::store::key_table::ShortHash;
+use crate::timer::entry::TimerEntry;
+use crate::timer::error::AddError;
+use crate::timer::holding::Holding;
+use crate::timer::owner::{Owned, Shards};
+use crate::timer::part::Alarmed;
+use crate::timer::report::Contained;
+use crate::timer::shard::{Admission, Body, Content, Refusal, Shard, Times};
+use std::borrow::Borrow;
+use std::marker::PhantomData;
+use std::mem;
+use std::time::Instant;
+
+/// The number of keys that are taken out under one hold of a lock.
+const BATCH: usize = 64;
+
+/// The keys of a shard; see the [module](self).
+pub(crate) struct Keys<K, T> {
+    index: KeyIndex,
+    keys: PhantomData<(K, T)>,
+}
+
+/// What is kept of a key.
+#[derive(Debug)]
+pub(crate) struct Keyed<K, T> {
+    pub(crate) key: K,
+    pub(crate) task: T,
+    hash: ShortHash,
+    is_handed: bool,
+}
+
+impl<K, T> Content for Keys<K, T> {
+    type Item = Keyed<K, T>;
+
+    fn new(_: usize) -> Self {
+        Keys { index: KeyIndex::new(), keys: PhantomData }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.index.len() == 0
+    }
+
+    fn is_filed(item: &Keyed<K, T>) -> bool {
+        !item.is_handed
+    }
+}
+
+impl<K: Eq + 'static, T: 'static> Alarmed for Keys<K, T> {
+    /// What is called with each key and task that expires.
+    type Shared = Contained<Box<dyn Fn(K, T) + Send + Sync>>;
+
+    fn unfile(item: &mut Keyed<K, T>) {
+        item.is_handed = true;
+    }
+
+    fn alarm(owned: &Owned<Self>, place: usize, key: Key) {
+        let Some(mut body) = owned.lock_for_alarm(place, key) else { return };
+        let expired = body.alarm(key, owned.shards.context.time.now());
+        drop(Shard::release(body));
+        if let Some((key, task)) = expired {
+            (owned.beside.shared)(key, task);
+        }
+    }
+
+    fn end(owned: &Owned<Self>) {
+        for (key, task) in owned.shards.cancel_all() {
+            owned.shards.context.discard(key);
+            owned.shards.context.discard(task);
+        }
+    }
+}
+
+impl<K: Eq + 'static, T: 'static> Shards<Keys<K, T>> {
+    /// Returns the shard of the keys with this hash.
+    #[inline]
+    pub(crate) fn of(&self, hash: u64) -> &'static Shard<Keys<K, T>> {
+        self.set.at(shard_of(hash, self.set.len()))
+    }
+
+    /// Notes that this thread is about to hold a shard of these.
+    #[inline]
+    pub(crate) fn begin_holding(&self) -> Holding {
+        Holding::begin(self.set, &self.context)
+    }
+
+    /// Calls `act` with a shard of these.
+    #[inline]
+    pub(crate) fn with<R>(
+        &self,
+        shard: &Shard<Keys<K, T>>,
+        act: impl FnOnce(&mut Body<Keys<K, T>>) -> R,
+    ) -> R {
+        let holding = self.begin_holding();
+        shard.with(|body| {
+            let _until_released = holding;
+            act(body)
+        })
+    }
+
+    /// Calls `act` with one shard after the other.
+    pub(crate) fn each<R>(
+        &self,
+        mut act: impl FnMut(&mut Body<Keys<K, T>>) -> R,
+    ) -> impl Iterator<Item = R> {
+        self.set.iter().map(move |shard| self.with(shard, &mut act))
+    }
+
+    /// Returns the task of a key that was taken out. No lock is held: the key is dropped here.
+    pub(crate) fn task_of(&self, (key, task): (K, T)) -> T {
+        self.context.discard(key);
+        task
+    }
+
+    pub(crate) fn cancel_all(&self) -> Vec<(K, T)> {
+        let (mut all, mut batch) = (Vec::new(), Vec::new());
+        for shard in self.set.iter() {
+            let mut after = None;
+            // A few at a time, so that the lock is never held for long.
+            loop {
+                after = self.with(shard, |body| body.take_some(after, BATCH, &mut batch));
+                all.append(&mut batch);
+                if after.is_none() {
+                    break;
+                }
+            }
+        }
+        all
+    }
+
+    /// Visits the first chunk with keys at `place` or after it. A place is a shard's number, above
+    /// 32 bits for the chunk's. Returns the place after that chunk, unless it is the end.
+    pub(crate) fn visit_from(
+        &self,
+        place: u64,
+        visit: &mut impl FnMut(&K, &T, Option<Instant>),
+    ) -> Option<u64> {
+        let mut number = usize::try_from(place >> 32).ok()?;
+        let mut chunk = (place & u64::from(u32::MAX)) as usize;
+        // One at a time, so that the lock is never held for long.
+        while number < self.set.len() {
+            let mut visited = false;
+            let mut note = |key: &K, task: &T, deadline: Option<Instant>| {
+                visited = true;
+                visit(key, task, deadline);
+            };
+            let more = self.with(self.set.at(number), |body| body.visit(chunk, &mut note));
+            (number, chunk) = if more { (number, chunk + 1) } else { (number + 1, 0) };
+            if visited {
+                break;
+            }
+        }
+        (number < self.set.len()).then_some((number as u64) << 32 | chunk as u64)
+    }
+}
+
+impl<K: Eq, T> Body<Keys<K, T>> {
+    /// Returns the index of a key, if the key is present.
+    #[inline]
+    pub(crate) fn find<Q>(&self, hash: u64, key: &Q) -> Option<u32>
+    where
+        K: Borrow<Q>,
+        Q: Eq + ?Sized,
+    {
+        let is_meant = |index| self.core.at(index).key.borrow() == key;
+        self.content.index.find(ShortHash::of(hash), is_meant)
+    }
+
+    /// Adds a key that is not present. A key that is refused is dropped by the caller, without the
+    /// lock.
+    #[inline]
+    pub(crate) fn add_key(
+        &mut self,
+        hash: u64,
+        (key, entry): (K, TimerEntry<T>),
+        times: Times,
+    ) -> Result<(), (K, AddError<T>)> {
+        match self.admit(Admission::WithinLimit) {
+            Err(Refusal::Closed) => return Err((key, AddError::Shutdown(entry))),
+            Err(Refusal::Full) => return Err((key, AddError::Full(entry))),
+            Ok(()) => {}
+        }
+        let (hash, (_, deadline)) = (ShortHash::of(hash), times);
+        let tick = self.core.ticks.ceil(deadline);
+        let item = Keyed { key, task: entry.into_task(), hash, is_handed: false };
+        let (key, reference) = self.core.insert(deadline, tick, item);
+        self.content.index.insert(hash, key.index);
+        self.file_new(reference, tick, times);
+        Ok(())
+    }
+
+    /// Returns when a key expires; `None` is never.
+    #[inline]
+    pub(crate) fn deadline(&self, index: u32) -> Option<Instant> {
+        self.context()?.time.instant_or_never(self.core.deadline_at(index))
+    }
+
+    /// Gives a key another task, and returns the former one.
+    pub(crate) fn replace(&mut self, index: u32, task: T) -> T {
+        mem::replace(&mut self.core.at_mut(index).task, task)
+    }
+
+    /// Moves a key's deadline; a later one is only written down.
+    pub(crate) fn move_to(&mut self, index: u32, times: Times) {
+        let (_, deadline) = times;
+        let is_handed = self.core.at(index).is_handed;
+        if !is_handed && deadline >= self.core.deadline_at(index) {
+            self.core.extend(index, deadline);
+            return;
+        }
+        let is_filed = self.refile(index, times);
+        self.core.at_mut(index).is_handed = !is_filed;
+    }
+
+    /// Takes a key out before it expires.
+    pub(crate) fn cancel(&mut self, index: u32) -> Option<(K, T)> {
+        let item = self.core.cancel_at(index)?;
+        Some(self.removed(index, item))
+    }
+
+    /// Finds a key and takes it out, with a single lookup in the index.
+    #[inline]
+    pub(crate) fn take<Q>(&mut self, hash: u64, key: &Q) -> Option<(K, T)>
+    where
+        K: Borrow<Q>,
+        Q: Eq + ?Sized,
+    {
+        let Body { core, content, .. } = self;
+        let is_meant = |index| core.at(index).key.borrow() == key;
+        let found = content.index.take(ShortHash::of(hash), is_meant)?;
+        let item = core.cancel_at(found)?;
+        self.release_permits(1);
+        Some((item.key, item.task))
+    }
+
+    /// Takes a key out for its alarm, at `now`, if it has expired and was not taken out before. A
+    /// key that was extended may be filed again.
+    fn alarm(&mut self, name: Key, now: u64) -> Option<(K, T)> {
+        let index = self.core.find(name)?;
+        let deadline = self.core.deadline_at(index);
+        if now < deadline {
+            if self.core.at(index).is_handed {
+                self.move_to(index, (Some(now), deadline));
+            }
+            return None;
+        }
+        let item = self.core.expire(index, now)?;
+        Some(self.removed(index, item))
+    }
+
+    fn removed(&mut self, index: u32, item: Keyed<K, T>) -> (K, T) {
+        self.content.index.remove(item.hash, index);
+        self.release_permits(1);
+        (item.key, item.task)
+    }
+
+    /// Takes at most `limit` keys out, of those that come after what the last call returned. `None`
+    /// is the end.
+    fn take_some(
+        &mut self,
+        after: Option<u32>,
+        limit: usize,
+        out: &mut Vec<(K, T)>,
+    ) -> Option<u32> {
+        let Body { core, content, .. } = self;
+        let last = core.take_some(after, limit, |place, item| {
+            content.index.remove(item.hash, place);
+            out.push((item.key, item.task));
+        });
+        self.release_permits(out.len());
+        last
+    }
+
+    /// Calls `visit` with each key of a chunk. Returns whether there is a chunk after it.
+    fn visit(&self, chunk: usize, visit: &mut impl FnMut(&K, &T, Option<Instant>)) -> bool {
+        for (key, entry) in self.core.entries.of_chunk(chunk) {
+            visit(&entry.task.key, &entry.task.task, self.deadline(key.index));
+        }
+        // mutants(<= *): one more chunk is asked for, and is empty.
+        chunk + 1 < self.core.entries.chunks()
+    }
+
+    /// Checks that every key is found by its hash.
+    pub(crate) fn assert_keys(&self) {
+        let Body { core, content: Keys { index, .. }, .. } = self;
+        for place in index.iter() {
+            let item = core.at(place);
+            let is_meant = |other| core.at(other).key == item.key;
+            assert_eq!(index.find(item.hash, is_meant), Some(place), "found by its key");
+        }
+        assert_eq!(index.len(), core.len(), "every key is found");
+    }
+}

@@ -1,0 +1,227 @@
+//! The part: an owner that is built on a timer, as keyed timers and purgatories are.
+//!
+//! An entry of a part that expires stays where it is until its alarm, a task of the timer, arrives
+//! through the executor. Meanwhile it is filed nowhere. The alarm then expires it by its key.
+//!
+//! An alarm that finds its shard held for long is put off: the thread that runs it, the reaper for
+//! example, has others to run. Its key then waits beside the shard's lock, and the delay queue has
+//! a bucket that stands for all such keys. A turn takes them out when it has the shard, as it does
+//! with any bucket, and hands them over again. So what waits is no timer.
+//!
+//! # Locks
+//! The lock of the keys that were put off may be taken under a shard's, and the delay queue's under
+//! it.
+
+use crate::store::key::Key;
+use crate::store::key_map::shards_for;
+use crate::sync::{Mutex, MutexGuard, parallelism};
+use crate::timer::Timer;
+use crate::timer::delay_queue::{DelayQueue, Wakes};
+use crate::timer::entry::{SharedClosure, Task};
+use crate::timer::owner::{Driven, Expired, MAX_SHARDS, Owned, Owner, Set, Shards, place_of};
+use crate::timer::shard::{Body, Content};
+use crate::timer::stats::Stats;
+use crate::timer::tasks::Tasks;
+use crate::wheel::bucket_queue::Expiration;
+use crate::wheel::wheels::OUTSIDE;
+use crossbeam_utils::CachePadded;
+use std::collections::VecDeque;
+use std::mem;
+use std::sync::{Arc, Weak};
+
+/// Slots of each wheel: few, because there are many shards, and a deadline is seldom near.
+const WHEEL_SIZE: usize = 64;
+
+/// How many alarms are handed over again at once.
+const BATCH: usize = if cfg!(tickwheel_model) { 1 } else { 128 };
+
+/// A content whose entries expire by alarms.
+pub(crate) trait Alarmed: Content + 'static {
+    /// What the owner has once, for all its shards.
+    type Shared;
+
+    /// Notes that an entry is filed nowhere any more: its alarm is on its way.
+    fn unfile(item: &mut Self::Item);
+
+    /// Expires an entry for its alarm, if its deadline has passed.
+    fn alarm(owned: &Owned<Self>, place: usize, key: Key);
+
+    /// Ends what is left when the part's last reference is dropped.
+    fn end(owned: &Owned<Self>);
+}
+
+/// An owner that is built on a timer; see the [module](self). Alarms refer to it weakly.
+pub(crate) struct Part<C: Alarmed> {
+    pub(crate) timer: Timer,
+    pub(crate) owned: Arc<Owned<C>>,
+}
+
+/// What a part has beside its shards.
+pub(crate) struct Alarms<S> {
+    /// Those of each shard.
+    alarms: Box<[Alarm]>,
+    /// What hands their tasks over. Weakly: a call that is under way when the timer ends must not
+    /// keep the executor alive.
+    closures: Weak<Owned<Tasks<Task>>>,
+    pub(crate) shared: S,
+}
+
+impl<C: Alarmed> Part<C> {
+    /// Registers shards with the timer's driver.
+    pub(crate) fn new(timer: Timer, shared: C::Shared) -> Arc<Self>
+    where
+        Owned<C>: Send + Sync,
+        Set<C>: Sync,
+    {
+        let count = shards_for(parallelism()).min(MAX_SHARDS);
+        let closures = Arc::downgrade(timer.base().closures());
+        let owned = timer.driver().register(|first| {
+            Arc::new_cyclic(|owned: &Weak<Owned<C>>| {
+                let shards = Shards::new(&timer.driver().context, (count, WHEEL_SIZE), first);
+                let alarm = |place| {
+                    let owned = Weak::clone(owned);
+                    Alarm::new(move |key| {
+                        if let Some(owned) = owned.upgrade() {
+                            C::alarm(&owned, place, key);
+                        }
+                    })
+                };
+                let alarms = (0..count).map(alarm).collect();
+                Owned { shards, beside: Alarms { alarms, closures, shared } }
+            })
+        });
+        Arc::new(Part { timer, owned })
+    }
+}
+
+impl<C: Alarmed> Drop for Part<C> {
+    fn drop(&mut self) {
+        C::end(&self.owned);
+        self.owned.beside.alarms.iter().for_each(Alarm::end);
+        self.timer.driver().deregister(self.owned.shards.first);
+    }
+}
+
+impl<C: Alarmed> Owned<C> {
+    /// Locks a shard for an alarm. Puts the alarm off if a thread holds the shard for long. In
+    /// virtual time it waits, as a turn does; and after the last turn.
+    pub(crate) fn lock_for_alarm(&self, place: usize, key: Key) -> Option<MutexGuard<'_, Body<C>>> {
+        let (shards, shard) = (&self.shards, &self.shards.set.at(place).0);
+        let waits = shards.context.time.clock.as_manual().is_some();
+        shard.lock_for_turn(waits, true).or_else(|| {
+            let (queue, number) = (&shards.context.delay_queue, shards.first + place as u32);
+            let Some(wakes) = self.beside.alarms[place].put_off(queue, number, key) else {
+                return Some(shard.lock());
+            };
+            shards.context.wake(wakes);
+            None
+        })
+    }
+}
+
+impl<C: Alarmed> Driven for C {
+    type Beside = Alarms<C::Shared>;
+
+    fn flush(
+        owned: &Owned<Self>,
+        body: &mut Body<Self>,
+        (expiration, now): (Expiration, u64),
+        armed: &mut Vec<Expiration>,
+        expired: &mut Expired,
+    ) -> Option<Expiration> {
+        let (alarm, tasks) = (&owned.beside.alarms[place_of(expiration.shard)], expired.items());
+        if expiration.bucket == OUTSIDE {
+            let unfinished = alarm.take(tasks).then_some(expiration);
+            expired.again = tasks.len();
+            return unfinished;
+        }
+        let closed = body.closed;
+        let arm = |expiration| armed.push(expiration);
+        body.core.flush_in_place(expiration, now, arm, |key, item| {
+            C::unfile(item);
+            // After a shutdown nothing expires any more.
+            if !closed {
+                tasks.push(alarm.task(key));
+            }
+        })
+    }
+
+    fn hand_over(owned: &Owned<Self>, expired: &mut Expired) -> usize {
+        let again = mem::take(&mut expired.again);
+        let closures = owned.beside.closures.upgrade();
+        closures.map_or(0, |closures| closures.hand_over(expired) - again)
+    }
+
+    fn count(_: &Owned<Self>, _: &mut Stats) {}
+}
+
+/// The alarms of one shard: tasks that share one closure, so none of them allocates.
+struct Alarm {
+    expire: SharedClosure,
+    /// While there are any, their bucket is queued, or a turn has it in hand. `None` once the part
+    /// has gone.
+    put_off: Mutex<Option<VecDeque<Key>>>,
+}
+
+impl Alarm {
+    fn new(expire: impl Fn(Key) + Send + Sync + 'static) -> Self {
+        // Padded, so that two alarms' counts of references never share a cache line.
+        let expire = CachePadded::new(expire);
+        let expire = Arc::new(move |key| expire(Key::from_bits(key)));
+        Alarm { expire, put_off: Mutex::new(Some(VecDeque::new())) }
+    }
+
+    /// Returns the task of one entry.
+    fn task(&self, key: Key) -> Task {
+        Task::shared(Arc::clone(&self.expire), key.to_bits())
+    }
+
+    /// Puts the alarm of a key off, and returns whom to wake; `None` if no turn will come any more.
+    fn put_off(&self, queue: &DelayQueue, shard: u32, key: Key) -> Option<Wakes> {
+        let mut keys = self.put_off.lock();
+        let Some(keys) = &mut *keys else { return Some(Wakes::Nobody) };
+        if queue.is_stopped() {
+            return None;
+        }
+        keys.push_back(key);
+        if keys.len() > 1 {
+            return Some(Wakes::Nobody);
+        }
+        Some(queue.offer(Expiration { tick: 0, start: 0, bucket: OUTSIDE, shard }))
+    }
+
+    /// Takes out alarms that were put off, to be handed over again. Returns whether there are more.
+    fn take(&self, out: &mut Vec<Task>) -> bool {
+        let mut keys = self.put_off.lock();
+        let Some(keys) = &mut *keys else { return false };
+        let batch = keys.len().min(BATCH);
+        out.extend(keys.drain(..batch).map(|key| self.task(key)));
+        if keys.is_empty() {
+            *keys = VecDeque::new(); // There may have been very many.
+        }
+        !keys.is_empty()
+    }
+
+    /// Forgets what was put off, now and later: the part has gone, and its number on the driver may
+    /// be given to another owner.
+    fn end(&self) {
+        *self.put_off.lock() = None;
+    }
+}
+
+#[cfg(all(test, not(tickwheel_model)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_have_gone_leave_no_memory_behind() {
+        let (alarm, queue) = (Alarm::new(|_| ()), DelayQueue::new(false));
+        for number in 0..1000 {
+            assert!(alarm.put_off(&queue, 0, Key::from_bits(number)).is_some());
+        }
+        let mut tasks = Vec::new();
+        while alarm.take(&mut tasks) {}
+        let room = alarm.put_off.lock().as_ref().map(VecDeque::capacity);
+        assert_eq!((tasks.len(), room), (1000, Some(0)));
+    }
+}
