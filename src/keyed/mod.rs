@@ -356,3 +356,24 @@ where
         f.debug_struct("KeyedTimer").finish_non_exhaustive()
     }
 }
+
+#[cfg(all(test, not(tickwheel_model)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_driver_that_comes_late_to_a_part_finds_no_other_in_its_shards() {
+        #[derive(Clone, PartialEq, Eq, Hash)]
+        struct Own; // No other test has shards of this type.
+        let timer = Timer::builder().build().expect("in range");
+        let part = || KeyedTimer::new(&timer, |_: Own, _: u32| ());
+        let set = |keyed: &KeyedTimer<Own, u32>| std::ptr::from_ref(keyed.part.owned.shards.set);
+        let gone = part();
+        let (listed, former) = (Arc::clone(&gone.part.owned), set(&gone));
+        drop(gone);
+        let next = part();
+        assert!(set(&next) != former, "somebody may still close, count or flush it");
+        drop(listed);
+        assert!(set(&part()) == former, "it was given back");
+    }
+}

@@ -3,11 +3,12 @@
 use crate::purgatory::error::WatchError;
 use crate::purgatory::operation::DelayedOperation;
 use crate::purgatory::operation_ref::{OperationRef, Served};
+use crate::purgatory::operations::Operations;
 use crate::purgatory::place::Places;
-use crate::purgatory::shards::Shards;
 use crate::purgatory::state::EndedBy;
 use crate::timer::context::TimerContext;
 use crate::timer::entry::When;
+use crate::timer::owner::Set;
 use crate::timer::shard::Refusal;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
@@ -19,7 +20,7 @@ where
     /// Watches an operation on its keys, of which the first has this `hash`, and checks it once
     /// more. Returns its reference, unless that check ended it.
     pub(crate) fn watch(
-        shards: &'static Shards<K, O>,
+        set: &'static Set<Operations<K, O>>,
         context: &TimerContext,
         (mut operation, when): (O, When),
         keys: &[K],
@@ -28,40 +29,43 @@ where
     ) -> Result<Option<Self>, WatchError<O>> {
         let (_, deadline) = context.resolve(when);
         let mut places = Places::of(keys.len());
-        let mut home = shards.lock(shards.number_of(hash));
-        let id = match home.begin(context, deadline) {
+        let mut begun = Err(Refusal::Closed);
+        // Caught only so that nothing is left behind when a key's `Hash`, `Eq` or `Clone` panics.
+        let entered = catch_unwind(AssertUnwindSafe(|| {
+            set.of_key(hash).with(|body| {
+                begun = body.begin(deadline);
+                if let Ok(id) = begun {
+                    places.set(0, body.content.watchers.push(hash, &keys[0], id));
+                }
+            });
+            let Ok(id) = begun else { return };
+            for (number, key) in keys.iter().enumerate().skip(1) {
+                let hash = hash_of(key);
+                let shard = set.of_key(hash);
+                places.set(number, shard.with(|body| body.content.watchers.push(hash, key, id)));
+            }
+        }));
+        let id = match begun {
             Ok(id) => id,
             Err(Refusal::Full) => return Err(WatchError::Full(operation)),
             Err(Refusal::Closed) => return Err(WatchError::Shutdown(operation)),
         };
-        // Caught only so that nothing is left behind when a key's `Hash`, `Eq` or `Clone` panics.
-        let entered = catch_unwind(AssertUnwindSafe(|| {
-            places.set(0, home.watchers.push(hash, &keys[0], id));
-            drop(home);
-            for (number, key) in keys.iter().enumerate().skip(1) {
-                let hash = hash_of(key);
-                let place = shards.lock(shards.number_of(hash)).watchers.push(hash, key, id);
-                places.set(number, place);
-            }
-        }));
-        let added = OperationRef { shards, id };
+        let added = OperationRef { set, id };
         let ended_by = match &entered {
             Ok(()) => added.condition(&mut operation),
             Err(_) => Some(EndedBy::Withdrawn),
         };
-        let mut home = shards.lock(id.shard);
-        home.settle(id.key, places);
-        let served = match ended_by {
-            None => {
-                let (next, operation, wakes) = home.release(id.key, operation, true);
-                shards.wake(home, wakes);
-                added.serve((next, operation))
+        let next = set.of(id).with(|body| {
+            body.settle(id.key, places);
+            match ended_by {
+                None => Ok(body.release(id.key, operation, true)),
+                Some(ended_by) => Err((operation, ended_by)),
             }
-            Some(ended_by) => {
-                drop(home);
-                let at_once = ended_by == EndedBy::Triggered;
-                added.end(operation, if at_once { EndedBy::AtOnce } else { ended_by })
-            }
+        });
+        let served = match next {
+            Ok(next) => added.serve(next),
+            Err((operation, EndedBy::Triggered)) => added.end(operation, EndedBy::AtOnce),
+            Err((operation, ended_by)) => added.end(operation, ended_by),
         };
         if let Err(panic) = entered {
             resume_unwind(panic);

@@ -9,10 +9,8 @@ pub(crate) mod operation_ref;
 pub(crate) mod operation;
 pub(crate) mod pending;
 pub(crate) mod place;
-pub(crate) mod registration;
-pub(crate) mod service;
-pub(crate) mod shard;
-pub(crate) mod shards;
+pub(crate) mod set;
+pub(crate) mod operations;
 pub(crate) mod state;
 pub(crate) mod stats;
 pub(crate) mod triggers;
@@ -26,14 +24,16 @@ pub use crate::purgatory::operation::DelayedOperation;
 pub use crate::purgatory::pending::{CancelPendingOnDrop, Cancelled, Pending, Watch};
 pub use crate::purgatory::stats::PurgatoryStats;
 
-use crate::purgatory::operation_ref::OperationRef;
-use crate::purgatory::registration::Registration;
-use crate::purgatory::shards::Shards;
+use crate::purgatory::operation_ref::{OperationRef, shutdown};
+use crate::purgatory::operations::Operations;
 use crate::purgatory::state::EndedBy;
 use crate::store::key_map;
 use crate::timer::Timer;
 use crate::timer::entry::When;
+use crate::timer::owner::Set;
+use crate::timer::part::Part;
 use crate::timer::report::catch_panic_of;
+use crate::timer::shard::Body;
 use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::Arc;
@@ -66,18 +66,9 @@ where
     K: Hash + Eq + Clone + Send + 'static,
     O: DelayedOperation,
 {
-    shared: Arc<Shared<K, O>>,
+    /// Dropped with the last clone; operations refer to the set of shards only.
+    part: Arc<Part<Operations<K, O>>>,
     hasher: S,
-}
-
-/// Dropped with the last clone; operations refer to the shards only.
-struct Shared<K, O>
-where
-    K: Hash + Eq + Clone + Send + 'static,
-    O: DelayedOperation,
-{
-    timer: Timer,
-    registration: Arc<Registration<K, O>>,
 }
 
 impl<K, O> Purgatory<K, O>
@@ -102,9 +93,12 @@ where
     /// Creates an empty purgatory that hashes its keys with `hasher`; otherwise like
     /// [`new`](Self::new).
     pub fn with_hasher<U: Send + 'static>(timer: &Timer<U>, hasher: S) -> Self {
-        let timer = timer.closures();
-        let registration = Registration::new(&timer);
-        Purgatory { shared: Arc::new(Shared { timer, registration }), hasher }
+        let part = Part::<Operations<K, O>>::new(timer.closures(), ());
+        for shard in part.owned.shards.set.iter() {
+            let executor = Arc::downgrade(timer.base().closures().homes());
+            shard.with(|body| body.content.executor = executor);
+        }
+        Purgatory { part, hasher }
     }
 
     /// Completes an operation if its condition holds; otherwise watches it on `keys` for at most
@@ -132,22 +126,22 @@ where
         if keys.is_empty() {
             return Err(WatchError::NoKeys(operation));
         }
-        let Registration { context, shards, .. } = &*self.shared.registration;
+        let (set, context) = (self.set(), &*self.part.owned.shards.context);
         match catch_panic_of(&context.name, || operation.try_complete()) {
             Some(false) => {
                 let (hash, hash_of) = (self.hash(&keys[0]), |key: &K| self.hash(key));
                 let new = (operation, timeout.into());
-                let added = OperationRef::watch(shards, context, new, keys, hash, hash_of);
+                let added = OperationRef::watch(set, context, new, keys, hash, hash_of);
                 return Ok(added?.map_or(Watch::Completed, |added| Watch::Pending(Pending(added))));
             }
             Some(true) => {
-                let id = shards.count(EndedBy::AtOnce);
-                shards.conclude(id, operation, O::on_complete);
+                let id = set.count(EndedBy::AtOnce);
+                set.conclude(id, operation, O::on_complete);
             }
             None => {
-                let id = shards.count(EndedBy::Panicked);
-                shards.count_panic(id);
-                shards.conclude(id, operation, |_| ());
+                let id = set.count(EndedBy::Panicked);
+                set.count_panic(id);
+                set.conclude(id, operation, |_| ());
             }
         }
         Ok(Watch::Completed)
@@ -156,30 +150,29 @@ where
     /// Returns how many entries are watched: an operation counts once for each of its keys. Locks
     /// each shard once, and takes time proportional to the shards.
     pub fn watched(&self) -> usize {
-        self.shared.shards().sum(|shard| shard.watchers.len())
+        self.sum(|body| body.content.watchers.len())
     }
 
     /// Returns how many operations are waiting. Locks each shard once, and takes time proportional
     /// to the shards.
     pub fn delayed(&self) -> usize {
-        self.shared.shards().sum(|shard| shard.core.len())
+        self.sum(|body| body.core.len())
     }
 
     /// Returns what the purgatory has done so far. Locks each shard once.
     pub fn stats(&self) -> PurgatoryStats {
-        let shards = self.shared.shards();
         let mut stats = PurgatoryStats::default();
-        for shard in shards.each() {
-            let ended = |by: EndedBy| shard.ended[by as usize];
-            stats.watched += shard.watchers.len();
-            stats.delayed += shard.core.len();
+        self.each(|body| {
+            let ended = |by: EndedBy| body.content.ended[by as usize];
+            stats.watched += body.content.watchers.len();
+            stats.delayed += body.core.len();
             stats.completed_at_once += ended(EndedBy::AtOnce);
             stats.completed_by_trigger += ended(EndedBy::Triggered);
             stats.completed_by_force += ended(EndedBy::Forced);
             stats.expired += ended(EndedBy::Expired);
             stats.cancelled += ended(EndedBy::Cancelled);
-            stats.panicked += shard.panicked;
-        }
+            stats.panicked += body.content.panicked;
+        });
         stats
     }
 
@@ -192,7 +185,22 @@ where
     /// finds that its condition holds. This may be called more than once, and from an operation's
     /// code.
     pub fn shutdown(&self) -> Vec<O> {
-        self.shared.shutdown()
+        shutdown(self.set())
+    }
+
+    #[inline]
+    fn set(&self) -> &'static Set<Operations<K, O>> {
+        self.part.owned.shards.set
+    }
+
+    /// Calls `see` with one shard after the other.
+    fn each(&self, mut see: impl FnMut(&mut Body<Operations<K, O>>)) {
+        self.set().iter().for_each(|shard| shard.with(&mut see));
+    }
+
+    /// Adds up a figure of all shards.
+    fn sum(&self, of: impl Fn(&Body<Operations<K, O>>) -> usize) -> usize {
+        self.set().iter().map(|shard| shard.with(|body| of(body))).sum()
     }
 
     fn hash<Q: Hash + ?Sized>(&self, key: &Q) -> u64 {
@@ -203,50 +211,7 @@ where
     /// thread uses the purgatory. Takes time proportional to what is watched.
     #[doc(hidden)]
     pub fn assert_invariants(&self) {
-        self.shared.shards().assert_invariants(None);
-    }
-}
-
-impl<K, O> Shared<K, O>
-where
-    K: Hash + Eq + Clone + Send + 'static,
-    O: DelayedOperation,
-{
-    fn shards(&self) -> &'static Shards<K, O> {
-        self.registration.shards
-    }
-
-    fn shutdown(&self) -> Vec<O> {
-        let shards = self.shards();
-        shards.close();
-        let (mut pending, mut waiting) = (Vec::new(), Vec::new());
-        for number in shards.numbers() {
-            // Nothing can be added any more, and nothing moves, so these are all operations. They
-            // are taken in parts, so that the lock is never held for long.
-            for part in 0.. {
-                let more = shards.lock(number).waiting(part, &mut waiting);
-                let cancel = |id| OperationRef { shards, id }.cancel().1;
-                pending.extend(waiting.drain(..).filter_map(cancel));
-                if !more {
-                    break;
-                }
-            }
-        }
-        pending
-    }
-}
-
-impl<K, O> Drop for Shared<K, O>
-where
-    K: Hash + Eq + Clone + Send + 'static,
-    O: DelayedOperation,
-{
-    fn drop(&mut self) {
-        let shards = self.shards();
-        let nobody = shards.home().nobody();
-        let pending = self.shutdown().into_iter();
-        pending.for_each(|operation| shards.conclude(nobody, operation, |_| ()));
-        self.registration.retire(&self.timer);
+        self.each(|body| body.assert_operations());
     }
 }
 
@@ -256,7 +221,7 @@ where
     O: DelayedOperation,
 {
     fn clone(&self) -> Self {
-        Purgatory { shared: Arc::clone(&self.shared), hasher: self.hasher.clone() }
+        Purgatory { part: Arc::clone(&self.part), hasher: self.hasher.clone() }
     }
 }
 

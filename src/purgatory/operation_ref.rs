@@ -5,16 +5,19 @@
 
 use crate::purgatory::nesting::{check_again, is_checked_again};
 use crate::purgatory::operation::DelayedOperation;
+use crate::purgatory::operations::{Ended, Operations, Record};
 use crate::purgatory::place::Id;
-use crate::purgatory::shard::{Ended, Shard};
-use crate::purgatory::shards::Shards;
 use crate::purgatory::state::{Claim, EndedBy, Errand, Next, Request};
+use crate::store::key::Key;
 use crate::timer::entry::{Task, TimerEntry, When};
+use crate::timer::owner::{Owned, Set};
+use crate::timer::part::Alarmed;
+use crate::timer::shard::Body;
 use std::time::Duration;
 
 /// A reference to an operation, which stays harmless after the operation has ended.
 pub(crate) struct OperationRef<K: 'static, O: 'static> {
-    pub(crate) shards: &'static Shards<K, O>,
+    pub(crate) set: &'static Set<Operations<K, O>>,
     pub(crate) id: Id,
 }
 
@@ -34,24 +37,24 @@ where
     /// Takes the operation out to check it, for a trigger, unless another thread holds it.
     #[inline]
     pub(crate) fn trigger(&self) -> Option<O> {
-        self.trigger_in(&mut self.shards.lock(self.id.shard))
+        self.set.of(self.id).with(|body| self.trigger_in(body))
     }
 
     #[inline]
-    fn trigger_in(&self, shard: &mut Shard<K, O>) -> Option<O> {
-        if self.is_in_vain(shard) { None } else { shard.trigger(self.id.key) }
+    fn trigger_in(&self, body: &mut Body<Operations<K, O>>) -> Option<O> {
+        if self.is_in_vain(body) { None } else { body.trigger(self.id.key) }
     }
 
     /// Returns whether a trigger by this thread comes from a repeated check of this same operation,
     /// and no executor is left.
     #[inline]
-    fn is_in_vain(&self, shard: &Shard<K, O>) -> bool {
-        shard.closed && is_checked_again(self.address(), self.id)
+    fn is_in_vain(&self, body: &Body<Operations<K, O>>) -> bool {
+        body.closed && is_checked_again(self.address(), self.id)
     }
 
     /// Returns an address that tells the operation's purgatory from others.
     fn address(&self) -> usize {
-        std::ptr::from_ref(self.shards).addr()
+        std::ptr::from_ref(self.set).addr()
     }
 
     /// Checks the condition of an operation that was triggered. Returns whether this call completed
@@ -62,66 +65,57 @@ where
         if let Some(ended_by) = self.condition(&mut operation) {
             return (was_triggered(&self.end(operation, ended_by)), None);
         }
-        let mut shard = self.shards.lock(self.id.shard);
-        let (then, operation, wakes) = shard.release(self.id.key, operation, true);
-        let next = next.filter(|next| next.shard == self.id.shard && then == Next::LetGo(None));
-        let shards = self.shards;
-        let triggered = next.and_then(|id| OperationRef { shards, id }.trigger_in(&mut shard));
-        self.shards.wake(shard, wakes);
-        (was_triggered(&self.serve((then, operation))), triggered)
+        let (then, triggered) = self.set.of(self.id).with(|body| {
+            let then = body.release(self.id.key, operation, true);
+            let waits = matches!(then, Next::LetGo(None));
+            let next = next.filter(|next| next.shard == self.id.shard && waits);
+            let next = next.map(|id| OperationRef { set: self.set, id });
+            (then, next.and_then(|next| next.trigger_in(body)))
+        });
+        (was_triggered(&self.serve(then)), triggered)
     }
 
     /// Leaves a check to the executor, for a trigger that is nested too deep. If no executor takes
     /// it, makes it all the same. Returns whether that completed the operation.
     #[cold]
     pub(crate) fn leave_check(&self) -> bool {
-        let mut shard = self.shards.lock(self.id.shard);
-        let is_left = !self.is_in_vain(&shard) && shard.hand_on(self.id.key);
-        drop(shard);
+        let shard = self.set.of(self.id);
+        let is_left = shard.with(|body| !self.is_in_vain(body) && body.hand_on(self.id.key));
         let refused = if is_left { self.hand_on_check() } else { None };
         refused.is_some_and(|operation| self.check(operation, None).0)
     }
 
     /// Makes a check that was handed to the executor and has arrived.
     fn arrive(&self) {
-        let operation = self.shards.lock(self.id.shard).arrive(self.id.key);
+        let operation = self.set.of(self.id).with(|body| body.arrive(self.id.key));
         operation.map(|operation| self.check(operation, None));
-    }
-
-    /// Lets go of the operation, whose condition is false, unless something else has to be done
-    /// with it.
-    fn release(&self, operation: O, may_check: bool) -> (Next, Option<O>) {
-        let mut shard = self.shards.lock(self.id.shard);
-        let (next, operation, wakes) = shard.release(self.id.key, operation, may_check);
-        self.shards.wake(shard, wakes);
-        (next, operation)
     }
 
     /// Serves the requests that are left after the condition was found false. Checks once for the
     /// triggers that arrived during the check. Later triggers are left to the executor: otherwise
     /// this thread could go on serving them without end.
     #[inline]
-    pub(crate) fn serve(&self, next: (Next, Option<O>)) -> Served<O> {
-        if next.0 == Next::LetGo(None) { Served::Waits } else { self.serve_others(next) }
+    pub(crate) fn serve(&self, next: Next<O>) -> Served<O> {
+        if let Next::LetGo(None) = next { Served::Waits } else { self.serve_others(next) }
     }
 
     #[cold]
-    fn serve_others(&self, mut next: (Next, Option<O>)) -> Served<O> {
+    fn serve_others(&self, mut next: Next<O>) -> Served<O> {
         loop {
-            let (duty, operation) = match next {
-                (Next::Keep(duty), operation) => (duty, operation),
-                (Next::LetGo(None), _) => return Served::Waits,
-                (Next::LetGo(Some(Errand::Expire)), _) => {
+            let (request, mut operation) = match next {
+                Next::Keep(request, operation) => (request, operation),
+                Next::LetGo(None) => return Served::Waits,
+                Next::LetGo(Some(Errand::Expire)) => {
                     // The timer was shut down, so no other thread will make the check.
                     self.expire();
                     return Served::Ended(EndedBy::Expired);
                 }
-                (Next::LetGo(Some(Errand::Check)), _) => {
-                    (Request::CheckAgain, self.hand_on_check())
-                }
+                Next::LetGo(Some(Errand::Check)) => match self.hand_on_check() {
+                    Some(operation) => (Request::CheckAgain, operation),
+                    None => return Served::Waits,
+                },
             };
-            let Some(mut operation) = operation else { return Served::Waits };
-            let fate = match duty {
+            let fate = match request {
                 Request::CheckAgain => {
                     check_again(self.address(), self.id, || self.condition(&mut operation))
                 }
@@ -130,7 +124,7 @@ where
             if let Some(fate) = fate {
                 return self.end(operation, fate);
             }
-            next = self.release(operation, false);
+            next = self.set.of(self.id).with(|body| body.release(self.id.key, operation, false));
         }
     }
 
@@ -138,22 +132,21 @@ where
     /// if the timer accepts no more tasks: then this thread makes the checks, for as long as they
     /// are asked for.
     fn hand_on_check(&self) -> Option<O> {
-        let service = self.shards.lock(self.id.shard).service.clone()?;
+        let executor = self.set.of(self.id).with(|body| body.content.executor.upgrade())?;
         let check = HandedCheck(*self);
         let check = Task::new(move || drop(check));
-        let now = When::After(Duration::ZERO);
+        let check = TimerEntry::new(When::After(Duration::ZERO), check);
         // Each operation has at most one, and a full timer is no reason to serve without bound.
-        let check = TimerEntry::new(now, check);
-        let Err(refused) = service.closures.as_ref()?.add_beyond_limit(check) else { return None };
-        let operation = self.shards.lock(self.id.shard).arrive(self.id.key);
+        let Err(refused) = executor.add_beyond_limit(check) else { return None };
+        let operation = self.set.of(self.id).with(|body| body.arrive(self.id.key));
         drop(refused); // This drop finds that it has arrived.
         operation
     }
 
     /// Ends the operation as the holder `wants`, or as another thread was promised.
     pub(crate) fn end(&self, operation: O, wants: EndedBy) -> Served<O> {
-        let (ended_by, places) = self.shards.lock(self.id.shard).finish(self.id.key, wants);
-        self.shards.leave(&places);
+        let (ended_by, places) = self.set.of(self.id).with(|body| body.finish(self.id.key, wants));
+        self.set.leave(&places);
         match ended_by {
             EndedBy::AtOnce | EndedBy::Triggered | EndedBy::Forced => {
                 self.conclude(operation, O::on_complete);
@@ -161,7 +154,7 @@ where
             EndedBy::Expired => self.conclude(operation, expire),
             EndedBy::Cancelled => self.conclude(operation, O::on_cancellation),
             EndedBy::Panicked => {
-                self.shards.count_panic(self.id);
+                self.set.count_panic(self.id);
                 self.conclude(operation, |_| ());
             }
             EndedBy::Withdrawn => return Served::Withdrawn(operation),
@@ -171,55 +164,54 @@ where
 
     #[inline]
     fn conclude(&self, operation: O, code: impl FnOnce(&mut O) + 'static) {
-        self.shards.conclude(self.id, operation, code);
+        self.set.conclude(self.id, operation, code);
     }
 
     /// Completes the operation, unless its end is decided. Returns whether this call completed it,
     /// or made its holder complete it.
     pub(crate) fn force(&self) -> bool {
-        let (claim, operation) = self.claim(EndedBy::Forced);
-        if let Some(operation) = operation {
-            self.conclude(operation, O::on_complete);
+        match self.claim(EndedBy::Forced) {
+            Claim::Won(operation) => self.conclude(operation, O::on_complete),
+            Claim::Deferred => {}
+            Claim::Lost => return false,
         }
-        claim != Claim::Lost
+        true
     }
 
-    /// Expires the operation when its alarm goes off, or makes its holder expire it, unless its end
-    /// is decided.
-    pub(crate) fn expire(&self) {
-        if let (_, Some(operation)) = self.claim(EndedBy::Expired) {
+    /// Expires the operation, or makes its holder expire it, unless its end is decided.
+    fn expire(&self) {
+        if let Claim::Won(operation) = self.claim(EndedBy::Expired) {
             self.conclude(operation, expire);
         }
     }
 
     /// Takes the operation back, or makes its holder let it go.
-    pub(crate) fn cancel(&self) -> (Claim, Option<O>) {
+    pub(crate) fn cancel(&self) -> Claim<O> {
         self.claim(EndedBy::Cancelled)
     }
 
     /// Cancels like `cancel`, but skips an operation that is still being added.
     pub(crate) fn cancel_unless_adding(&self) -> Option<O> {
-        let claimed = self.shards.lock(self.id.shard).cancel_unless_adding(self.id.key);
-        self.left(claimed).1
+        let claimed = self.set.of(self.id).with(|body| body.cancel_unless_adding(self.id.key));
+        self.unwatched(claimed).won()
     }
 
-    fn claim(&self, wants: EndedBy) -> (Claim, Option<O>) {
-        let claimed = self.shards.lock(self.id.shard).claim(self.id.key, wants);
-        self.left(claimed)
+    fn claim(&self, wants: EndedBy) -> Claim<O> {
+        self.unwatched(self.set.of(self.id).with(|body| body.claim(self.id.key, wants)))
     }
 
-    fn left(&self, (claim, ended): (Claim, Option<Ended<O>>)) -> (Claim, Option<O>) {
-        let operation = ended.and_then(|ended| {
-            self.shards.leave(&ended.places);
-            ended.operation
-        });
-        (claim, operation)
+    /// Removes an operation that was won from all its keys.
+    fn unwatched(&self, claimed: Claim<Ended<O>>) -> Claim<O> {
+        claimed.map(|Ended { operation, places }| {
+            self.set.leave(&places);
+            operation
+        })
     }
 
     /// Checks the operation. Returns how the check ends it, or `None` if its condition is false.
     #[inline]
     pub(crate) fn condition(&self, operation: &mut O) -> Option<EndedBy> {
-        match self.shards.catch_panic(self.id, || operation.try_complete()) {
+        match self.set.catch_panic(self.id, || operation.try_complete()) {
             Some(false) => None,
             Some(true) => Some(EndedBy::Triggered),
             None => Some(EndedBy::Panicked),
@@ -228,8 +220,61 @@ where
 
     /// Returns whether the operation waits and its end is undecided.
     pub(crate) fn is_pending(&self) -> bool {
-        self.shards.lock(self.id.shard).is_pending(self.id.key)
+        self.set.of(self.id).with(|body| body.is_pending(self.id.key))
     }
+}
+
+impl<K, O> Alarmed for Operations<K, O>
+where
+    K: Eq + Clone + Send + 'static,
+    O: DelayedOperation,
+{
+    type Shared = ();
+
+    fn unfile(record: &mut Record<O>) {
+        record.unfile();
+    }
+
+    fn alarm(owned: &Owned<Self>, place: usize, key: Key) {
+        let Some(mut body) = owned.lock_for_alarm(place, key) else { return };
+        let claimed = body.claim(key, EndedBy::Expired);
+        drop(body);
+        let operation = OperationRef { set: owned.shards.set, id: Id { shard: place as u16, key } };
+        if let Claim::Won(expired) = operation.unwatched(claimed) {
+            operation.conclude(expired, expire);
+        }
+    }
+
+    /// Drops what is waiting, without calling its code.
+    fn end(owned: &Owned<Self>) {
+        let set = owned.shards.set;
+        let nobody = set.nobody();
+        let pending = shutdown(set).into_iter();
+        pending.for_each(|operation| set.conclude(nobody, operation, |_| ()));
+    }
+}
+
+/// Closes the shards of a purgatory, and takes back what is waiting there.
+pub(crate) fn shutdown<K, O>(set: &'static Set<Operations<K, O>>) -> Vec<O>
+where
+    K: Eq + Clone + Send + 'static,
+    O: DelayedOperation,
+{
+    set.iter().for_each(|shard| shard.with(|body| body.closed = true));
+    let (mut pending, mut waiting) = (Vec::new(), Vec::new());
+    for shard in set.iter() {
+        // Nothing can be added any more, and nothing moves, so these are all operations. They are
+        // taken in parts, so that the lock is never held for long.
+        for part in 0.. {
+            let more = shard.with(|body| body.waiting(part, &mut waiting));
+            let cancel = |id| OperationRef { set, id }.cancel().won();
+            pending.extend(waiting.drain(..).filter_map(cancel));
+            if !more {
+                break;
+            }
+        }
+    }
+    pending
 }
 
 impl<K, O> Clone for OperationRef<K, O> {

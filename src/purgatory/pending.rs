@@ -96,9 +96,9 @@ where
     /// under way.
     pub fn cancel(&self) -> Cancelled<O> {
         match self.0.cancel() {
-            (_, Some(operation)) => Cancelled::Returned(operation),
-            (Claim::Lost, None) => Cancelled::Finished,
-            (Claim::Won | Claim::Deferred, None) => Cancelled::Deferred,
+            Claim::Won(operation) => Cancelled::Returned(operation),
+            Claim::Deferred => Cancelled::Deferred,
+            Claim::Lost => Cancelled::Finished,
         }
     }
 

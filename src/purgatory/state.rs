@@ -61,9 +61,9 @@ pub(crate) enum EndedBy {
 
 /// The result of a call that wants an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Claim {
+pub(crate) enum Claim<T = ()> {
     /// The caller holds it now.
-    Won,
+    Won(T),
     /// Another thread holds it, and will do what the caller wants.
     Deferred,
     /// Its end is decided already.
@@ -72,9 +72,9 @@ pub(crate) enum Claim {
 
 /// What follows after a holder has found the condition false.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Next {
+pub(crate) enum Next<O = ()> {
     /// The holder keeps the operation, for this purpose.
-    Keep(Request),
+    Keep(Request, O),
     /// The holder has let go; afterwards it has to run the errand.
     LetGo(Option<Errand>),
 }
@@ -92,6 +92,24 @@ pub(crate) enum Request {
 pub(crate) enum Errand {
     Check,
     Expire,
+}
+
+impl<T> Claim<T> {
+    /// Returns the value that the caller has won.
+    pub(crate) fn won(self) -> Option<T> {
+        match self {
+            Claim::Won(value) => Some(value),
+            Claim::Deferred | Claim::Lost => None,
+        }
+    }
+
+    pub(crate) fn map<U>(self, won: impl FnOnce(T) -> U) -> Claim<U> {
+        match self {
+            Claim::Won(value) => Claim::Won(won(value)),
+            Claim::Deferred => Claim::Deferred,
+            Claim::Lost => Claim::Lost,
+        }
+    }
 }
 
 impl EndedBy {
@@ -112,7 +130,7 @@ impl OperationState {
             return Claim::Lost;
         }
         let claim = self.claim(HELD, AGAIN);
-        if claim == Claim::Won && self.0 & EXPIRED != 0 {
+        if claim == Claim::Won(()) && self.0 & EXPIRED != 0 {
             self.0 |= OVERDUE;
         }
         claim
@@ -123,7 +141,7 @@ impl OperationState {
     pub(crate) fn hand_on(&mut self, expires: bool) -> bool {
         let is_in_time = !expires || self.0 & OVERDUE == 0;
         let is_first = self.0 & HANDED == 0;
-        is_in_time && self.claim(HANDED, AGAIN) == Claim::Won && is_first
+        is_in_time && self.claim(HANDED, AGAIN) == Claim::Won(()) && is_first
     }
 
     /// Takes the operation over for a check that was handed to the executor and has arrived; the
@@ -166,7 +184,7 @@ impl OperationState {
             Claim::Deferred
         } else {
             self.0 |= own;
-            Claim::Won
+            Claim::Won(())
         }
     }
 
@@ -174,7 +192,7 @@ impl OperationState {
     /// still `may_check` for the triggers that arrived since.
     pub(crate) fn release(&mut self, may_check: bool) -> Next {
         if self.0 & SEALED != 0 {
-            return Next::Keep(Request::End);
+            return Next::Keep(Request::End, ());
         }
         let asked = self.0 & AGAIN != 0;
         self.0 &= !AGAIN;
@@ -184,7 +202,7 @@ impl OperationState {
         }
         // This also holds when the time is up, because the condition may have become true before.
         if asked && (may_check || expired) {
-            return Next::Keep(Request::CheckAgain);
+            return Next::Keep(Request::CheckAgain, ());
         }
         self.0 &= !(HELD | ADDING);
         if expired {
@@ -227,7 +245,7 @@ mod tests {
     use super::*;
 
     const WAITS: Next = Next::LetGo(None);
-    const AGAIN: Next = Next::Keep(Request::CheckAgain);
+    const AGAIN: Next = Next::Keep(Request::CheckAgain, ());
     const HANDS_ON: Next = Next::LetGo(Some(Errand::Check));
     const EXPIRES: Next = Next::LetGo(Some(Errand::Expire));
 
@@ -240,10 +258,10 @@ mod tests {
     #[test]
     fn a_trigger_during_a_check_makes_the_holder_check_again() {
         let mut state = idle();
-        assert_eq!(state.trigger(true), Claim::Won);
+        assert_eq!(state.trigger(true), Claim::Won(()));
         assert_eq!((state.trigger(true), state.trigger(true)), (Claim::Deferred, Claim::Deferred));
         assert_eq!((state.release(true), state.release(false)), (AGAIN, WAITS));
-        assert_eq!(state.trigger(true), Claim::Won);
+        assert_eq!(state.trigger(true), Claim::Won(()));
         assert_eq!(state.finish(EndedBy::Triggered), EndedBy::Triggered);
     }
 
@@ -252,7 +270,7 @@ mod tests {
         for condition in [false, true] {
             let end = |mut state: OperationState| {
                 if !condition {
-                    assert_eq!(state.release(true), Next::Keep(Request::End));
+                    assert_eq!(state.release(true), Next::Keep(Request::End, ()));
                 }
                 let wants = if condition { EndedBy::Triggered } else { EndedBy::Cancelled };
                 state.finish(wants)
@@ -284,12 +302,12 @@ mod tests {
     #[test]
     fn a_request_beyond_what_the_holder_may_check_is_handed_on_once() {
         let mut state = idle();
-        assert_eq!((state.trigger(true), state.trigger(true)), (Claim::Won, Claim::Deferred));
-        assert_eq!((state.release(false), state.arrive(true)), (HANDS_ON, Claim::Won));
+        assert_eq!((state.trigger(true), state.trigger(true)), (Claim::Won(()), Claim::Deferred));
+        assert_eq!((state.release(false), state.arrive(true)), (HANDS_ON, Claim::Won(())));
         assert_eq!((state.trigger(true), state.release(false)), (Claim::Deferred, HANDS_ON));
-        assert_eq!((state.trigger(true), state.trigger(true)), (Claim::Won, Claim::Deferred));
+        assert_eq!((state.trigger(true), state.trigger(true)), (Claim::Won(()), Claim::Deferred));
         assert_eq!(state.release(false), WAITS, "one is on its way");
-        assert_eq!((state.trigger(true), state.arrive(true)), (Claim::Won, Claim::Deferred));
+        assert_eq!((state.trigger(true), state.arrive(true)), (Claim::Won(()), Claim::Deferred));
         assert_eq!((state.release(true), state.release(false)), (AGAIN, WAITS));
         assert_eq!(state.arrive(true), Claim::Lost, "none was on its way");
     }
@@ -299,11 +317,11 @@ mod tests {
         let mut state = idle();
         assert!(state.hand_on(true));
         assert!(!state.hand_on(true), "one is on its way");
-        assert_eq!((state.arrive(true), state.hand_on(true)), (Claim::Won, false));
+        assert_eq!((state.arrive(true), state.hand_on(true)), (Claim::Won(()), false));
         assert_eq!((state.release(true), state.release(false)), (AGAIN, WAITS), "its holder will");
         assert!(state.hand_on(true));
         assert_eq!((state.end(EndedBy::Expired), state.hand_on(true)), (Claim::Deferred, false));
-        assert_eq!((state.arrive(true), state.release(true)), (Claim::Won, EXPIRES));
+        assert_eq!((state.arrive(true), state.release(true)), (Claim::Won(()), EXPIRES));
         assert!(!state.hand_on(true), "its last check was made");
         assert!(state.hand_on(false), "but nothing else may end it");
     }
@@ -312,18 +330,21 @@ mod tests {
     fn an_expiry_during_a_check_comes_after_one_more_check() {
         for may_check in [true, false] {
             let mut state = idle();
-            assert_eq!((state.trigger(true), state.trigger(true)), (Claim::Won, Claim::Deferred));
+            assert_eq!(
+                (state.trigger(true), state.trigger(true)),
+                (Claim::Won(()), Claim::Deferred)
+            );
             assert_eq!(state.end(EndedBy::Expired), Claim::Deferred);
             assert_eq!((state.release(may_check), state.trigger(true)), (AGAIN, Claim::Lost));
             assert_eq!((state.release(may_check), state.trigger(true)), (EXPIRES, Claim::Lost));
-            assert_eq!(state.end(EndedBy::Expired), Claim::Won);
+            assert_eq!(state.end(EndedBy::Expired), Claim::Won(()));
         }
     }
 
     /// Returns the state of an operation whose time is up, and a check of which is on its way.
     fn expired_and_handed_on() -> OperationState {
         let mut state = idle();
-        assert_eq!((state.trigger(true), state.trigger(true)), (Claim::Won, Claim::Deferred));
+        assert_eq!((state.trigger(true), state.trigger(true)), (Claim::Won(()), Claim::Deferred));
         assert_eq!(
             (state.release(false), state.end(EndedBy::Expired)),
             (HANDS_ON, Claim::Deferred)
@@ -334,15 +355,15 @@ mod tests {
     #[test]
     fn an_expiry_waits_for_a_check_that_is_on_its_way_and_that_is_the_last() {
         let mut state = expired_and_handed_on();
-        assert_eq!((state.arrive(true), state.trigger(true)), (Claim::Won, Claim::Lost));
-        assert_eq!((state.release(true), state.end(EndedBy::Expired)), (EXPIRES, Claim::Won));
+        assert_eq!((state.arrive(true), state.trigger(true)), (Claim::Won(()), Claim::Lost));
+        assert_eq!((state.release(true), state.end(EndedBy::Expired)), (EXPIRES, Claim::Won(())));
     }
 
     #[test]
     fn an_expiry_does_not_wait_for_a_check_on_its_way_after_another_was_the_last() {
         let mut state = expired_and_handed_on();
-        assert_eq!((state.trigger(true), state.release(true)), (Claim::Won, EXPIRES));
-        assert_eq!(state.end(EndedBy::Expired), Claim::Won);
+        assert_eq!((state.trigger(true), state.release(true)), (Claim::Won(()), EXPIRES));
+        assert_eq!(state.end(EndedBy::Expired), Claim::Won(()));
         assert_eq!(state.arrive(true), Claim::Lost);
     }
 
@@ -350,7 +371,7 @@ mod tests {
     fn what_is_still_being_added_goes_back_after_a_shutdown_unless_it_is_complete() {
         let mut state = OperationState::adding();
         assert_eq!(state.end(EndedBy::Cancelled), Claim::Deferred);
-        assert_eq!(state.release(true), Next::Keep(Request::End));
+        assert_eq!(state.release(true), Next::Keep(Request::End, ()));
         assert_eq!(state.finish(EndedBy::Cancelled), EndedBy::Withdrawn);
         let mut state = OperationState::adding();
         assert_eq!(state.end(EndedBy::Cancelled), Claim::Deferred);

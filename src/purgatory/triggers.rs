@@ -179,9 +179,9 @@ where
         Q: Hash + Eq + ?Sized,
     {
         let mut cancelled = Vec::new();
-        let shards = self.shared.shards();
+        let set = self.set();
         self.visit(key, Begin::Front, usize::MAX, |batch| {
-            let cancel = |&id| OperationRef { shards, id }.cancel_unless_adding();
+            let cancel = |&id| OperationRef { set, id }.cancel_unless_adding();
             cancelled.extend(batch.iter().filter_map(cancel));
             0
         });
@@ -202,18 +202,18 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        let shards = self.shared.shards();
+        let set = self.set();
         let (level, mut completed) = (Level::begin(), 0);
         self.visit(key, begin, limit, |batch| {
             if level.is_none() {
-                let leave = |id: &&Id| OperationRef { shards, id: **id }.leave_check();
+                let leave = |id: &&Id| OperationRef { set, id: **id }.leave_check();
                 let completed_here = batch.iter().filter(leave).count();
                 completed += completed_here;
                 return completed_here;
             }
             let (before, mut taken) = (completed, None);
             for (place, &id) in batch.iter().enumerate() {
-                let operation = OperationRef { shards, id };
+                let operation = OperationRef { set, id };
                 // It may have been taken along with the one before it.
                 let Some(held) = taken.take().or_else(|| operation.trigger()) else { continue };
                 let (is_completed, next) = operation.check(held, batch.get(place + 1).copied());
@@ -232,21 +232,26 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        let shards = self.shared.shards();
+        let set = self.set();
         let hash = self.hash(key);
-        let number = shards.number_of(hash);
+        let shard = set.of_key(hash);
         let (mut seen, mut batch) = (0, Vec::new());
         // No more are taken along than are still wanted, so each of them is seen, and no other.
-        let mut shard = shards.lock(number);
-        let mut visit = shard.watchers.visit(hash, key, begin, limit, &mut batch);
+        let mut visit = shard.with(|body| {
+            let visit = body.content.watchers.visit(hash, key, begin, limit, &mut batch);
+            body.leave_out_ended(&mut batch);
+            visit
+        });
         loop {
-            shard.leave_out_ended(&mut batch);
-            drop(shard);
             seen += see(&batch);
             batch.clear();
             let Some(unfinished) = visit else { return };
-            shard = shards.lock(number);
-            visit = shard.watchers.resume(unfinished, limit - seen, &mut batch);
+            visit = shard.with(|body| {
+                let watchers = &mut body.content.watchers;
+                let visit = watchers.resume(unfinished, limit - seen, &mut batch);
+                body.leave_out_ended(&mut batch);
+                visit
+            });
         }
     }
 }

@@ -38,7 +38,7 @@ impl<K> Hashed for WatchedKey<K> {
     }
 }
 
-impl<K: Eq + Clone> Watchers<K> {
+impl<K> Watchers<K> {
     pub(crate) fn new(shard: u16) -> Self {
         let (keys, entries) = (KeyTable::new(), Entries::new());
         Watchers { shard, keys, number: 0, entries, len: 0 }
@@ -48,7 +48,9 @@ impl<K: Eq + Clone> Watchers<K> {
     pub(crate) fn len(&self) -> usize {
         self.len
     }
+}
 
+impl<K: Eq + Clone> Watchers<K> {
     /// Adds an operation at the end of a key's queue.
     #[inline]
     pub(crate) fn push(&mut self, hash: u64, key: &K, operation: Id) -> Place {

@@ -1,6 +1,5 @@
 //! The context: the part that all shards of a driver share.
 
-use crate::store::key::Key;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::timer::clock::{Time, Wake};
@@ -8,9 +7,6 @@ use crate::timer::delay_queue::{DelayQueue, Wakes};
 use crate::timer::entry::When;
 use crate::timer::limit::Limit;
 use crate::timer::report::{Contained, catch_panic_of};
-use crate::wheel::bucket::Reference;
-use crate::wheel::bucket_queue::Expiration;
-use crate::wheel::core::{Core, Trimmed};
 use std::mem;
 use std::sync::Arc;
 
@@ -136,80 +132,6 @@ impl TimerContext {
             }
             When::At(instant) => (time.cheap_now(), time.deadline_at(instant)),
         }
-    }
-
-    /// Files a new entry. If the entry belongs in an overflow bucket that is armed already, this
-    /// need not read the clock.
-    #[inline]
-    pub(crate) fn file_new<T>(
-        &self,
-        core: &mut Core<T>,
-        reference: Reference,
-        tick: u64,
-        now: Option<u64>,
-        deadline: u64,
-    ) -> Wakes {
-        let has_passed = now.is_some_and(|now| deadline <= now);
-        if !has_passed && core.wheels.join_far(reference, tick) {
-            return Wakes::Nobody;
-        }
-        self.file(core, reference, tick, now, deadline)
-    }
-
-    /// Files an entry that opens a far bucket or is due soon.
-    ///
-    /// If its deadline has passed, the entry need not wait for the next tick. If the entry opens a
-    /// far bucket while nothing is due, the wheels' time leaps to the present first: it lags behind
-    /// after an idle period, and the entry may not be far away at all.
-    pub(crate) fn file<T>(
-        &self,
-        core: &mut Core<T>,
-        reference: Reference,
-        tick: u64,
-        now: Option<u64>,
-        deadline: u64,
-    ) -> Wakes {
-        let TimerContext { time, delay_queue, .. } = self;
-        let now = now.unwrap_or_else(|| time.now());
-        let present = time.ticks.floor(now);
-        let wheels = &mut core.wheels;
-        let mut wakes = Wakes::Nobody;
-        let arm = |expiration| wakes = delay_queue.offer(expiration);
-        if deadline <= now {
-            wheels.file_elapsed(reference, tick, arm);
-        } else {
-            if wheels.is_far(tick) && delay_queue.is_quiet(present) {
-                wheels.leap(present);
-            }
-            wheels.file(reference, tick, arm);
-        }
-        wakes
-    }
-
-    /// Takes a bucket that holds only cancelled entries out of the delay queue, where it came
-    /// first. Does bounded work, and returns what it found. The caller holds the lock of the core's
-    /// shard.
-    pub(crate) fn forget_if_empty<T>(&self, core: &mut Core<T>, expiration: Expiration) -> Trimmed {
-        let trimmed = core.trim(expiration.bucket);
-        if trimmed == Trimmed::Empty && self.delay_queue.take(expiration) {
-            core.wheels.disarm_if_empty(expiration.bucket);
-        }
-        trimmed
-    }
-
-    /// Flushes a batch of a bucket that was polled under the lock of the core's shard, and tells
-    /// the delay queue. Entries that are due stay in their places, and `see` is called with each.
-    /// Returns whom to wake.
-    pub(crate) fn flush_in_place<T>(
-        &self,
-        core: &mut Core<T>,
-        (expiration, now): (Expiration, u64),
-        armed: &mut Vec<Expiration>,
-        see: impl FnMut(Key, &mut T),
-    ) -> Wakes {
-        let arm = |expiration| armed.push(expiration);
-        let unfinished = core.flush_in_place(expiration, now, arm, see);
-        self.delay_queue.flushed(armed.drain(..), unfinished)
     }
 
     pub(crate) fn release_permits(&self, permits: usize) {

@@ -1,9 +1,16 @@
-//! The dispatcher: hands expired tasks to the executor, and handles refused ones.
+//! The dispatcher: takes expired tasks from the shards of a timer to its executor, and handles
+//! refused ones.
 
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::timer::context::TimerContext;
 use crate::timer::executor::{Batch, Executor};
+use crate::timer::homes::Homes;
+use crate::timer::owner::{Driven, Expired, Owned, Shards};
 use crate::timer::report::{self, Contained, catch_panic_of};
+use crate::timer::shard::Body;
+use crate::timer::stats::Stats;
+use crate::timer::tasks::Tasks;
+use crate::wheel::bucket_queue::Expiration;
 use std::sync::Arc;
 
 /// Handles a task that the executor refused.
@@ -14,6 +21,64 @@ pub(crate) struct Dispatcher<T: Send + 'static> {
     executor: Contained<Box<dyn Executor<T>>>,
     on_refused: Contained<Option<OnRefused<T>>>,
     refused: AtomicU64,
+}
+
+/// What a timer has beside its shards. Only the timer and its driver keep it alive, so that the
+/// executor is dropped with the timer.
+pub(crate) struct Handling<T: Send + 'static> {
+    pub(crate) homes: Arc<Homes<T>>,
+    dispatcher: Dispatcher<T>,
+}
+
+impl<T: Send + 'static> Owned<Tasks<T>> {
+    /// Creates the tasks of a timer, in so many shards with wheels of so many slots, numbered from
+    /// `first` on.
+    pub(crate) fn new(
+        context: &Arc<TimerContext>,
+        dispatcher: Dispatcher<T>,
+        layout: (usize, usize),
+        first: u32,
+    ) -> Arc<Self> {
+        let shards = Shards::new(context, layout, first);
+        let homes = Arc::new(Homes::new(Arc::clone(&shards)));
+        Arc::new(Owned { shards, beside: Handling { homes, dispatcher } })
+    }
+
+    /// Returns where threads add to them.
+    pub(crate) fn homes(&self) -> &Arc<Homes<T>> {
+        &self.beside.homes
+    }
+}
+
+impl<T: Send + 'static> Driven for Tasks<T> {
+    type Beside = Handling<T>;
+
+    fn flush(
+        _: &Owned<Self>,
+        body: &mut Body<Self>,
+        (expiration, now): (Expiration, u64),
+        armed: &mut Vec<Expiration>,
+        expired: &mut Expired,
+    ) -> Option<Expiration> {
+        let tasks = expired.items();
+        let before = tasks.len();
+        let arm = |expiration| armed.push(expiration);
+        let unfinished = body.core.flush(expiration, now, arm, |task| tasks.push(task));
+        body.release_permits(tasks.len() - before);
+        unfinished
+    }
+
+    fn hand_over(owned: &Owned<Self>, expired: &mut Expired) -> usize {
+        owned.beside.dispatcher.hand_over(&owned.shards.context, expired.items())
+    }
+
+    fn count(owned: &Owned<Self>, stats: &mut Stats) {
+        let Handling { dispatcher, .. } = &owned.beside;
+        stats.refused += dispatcher.refused();
+        stats.dropped += dispatcher.dropped();
+        let panicked = dispatcher.panicked(&owned.shards.context);
+        stats.panicked = stats.panicked.saturating_add(panicked);
+    }
 }
 
 impl<T: Send + 'static> Dispatcher<T> {

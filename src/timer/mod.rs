@@ -6,7 +6,6 @@ pub(crate) mod timeout;
 pub(crate) mod base;
 pub(crate) mod driver;
 pub(crate) mod owners;
-pub(crate) mod alarm;
 pub(crate) mod part;
 pub(crate) mod owner;
 pub(crate) mod tasks;

@@ -87,8 +87,8 @@ pub(crate) trait Owner: Send + Sync {
 
 /// A content whose entries expire.
 ///
-/// It may be sent if its entries may. That is no condition of the trait: an entry can own its owner,
-/// and the compiler would need to know the one for the other.
+/// It may be sent if its entries may. That is no condition of the trait: an entry can own its
+/// owner, and the compiler would have to know the one for the other.
 pub(crate) trait Driven: Content + 'static {
     /// What an owner has beside its shards.
     type Beside;

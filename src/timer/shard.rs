@@ -143,10 +143,6 @@ pub(crate) struct Wakeup(Option<(Arc<TimerContext>, Wakes)>);
 
 impl Wakeup {
     pub(crate) const NONE: Wakeup = Wakeup(None);
-
-    pub(crate) fn new(context: &Arc<TimerContext>, wakes: Wakes) -> Self {
-        Wakeup((wakes != Wakes::Nobody).then(|| (Arc::clone(context), wakes)))
-    }
 }
 
 impl Drop for Wakeup {

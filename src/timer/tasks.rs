@@ -1,18 +1,11 @@
-//! The tasks of a timer: the content of its shards, and the way from there to their executor.
+//! The tasks of a timer: the content of its shards.
 
 use crate::store::key::Key;
 use crate::sync::thread_number;
-use crate::timer::context::TimerContext;
-use crate::timer::dispatcher::Dispatcher;
 use crate::timer::entry::When;
-use crate::timer::homes::Homes;
-use crate::timer::owner::{Driven, Expired, Owned, Shards};
 use crate::timer::shard::{Admission, Body, Content, Refusal, Shard, Times};
-use crate::timer::stats::Stats;
-use crate::wheel::bucket_queue::Expiration;
 use std::marker::PhantomData;
 use std::mem;
-use std::sync::Arc;
 use std::time::Instant;
 
 /// The number of calls by other threads that make a shard crowded. The thread that adds there then
@@ -26,13 +19,6 @@ pub(crate) struct Tasks<T> {
     adder: u32,
     strangers: u32,
     tasks: PhantomData<T>,
-}
-
-/// What a timer has beside its shards. Only the timer and its driver keep it alive, so that the
-/// executor is dropped with the timer.
-pub(crate) struct Handling<T: Send + 'static> {
-    pub(crate) homes: Arc<Homes<T>>,
-    dispatcher: Dispatcher<T>,
 }
 
 /// The key of an entry, and whether the shard is crowded; or the task that was not added.
@@ -59,57 +45,6 @@ impl<T> Content for Tasks<T> {
 
     fn is_filed(_: &T) -> bool {
         true
-    }
-}
-
-impl<T: Send + 'static> Owned<Tasks<T>> {
-    /// Creates the tasks of a timer, in so many shards with wheels of so many slots, numbered from
-    /// `first` on.
-    pub(crate) fn new(
-        context: &Arc<TimerContext>,
-        dispatcher: Dispatcher<T>,
-        layout: (usize, usize),
-        first: u32,
-    ) -> Arc<Self> {
-        let shards = Shards::new(context, layout, first);
-        let homes = Arc::new(Homes::new(Arc::clone(&shards)));
-        Arc::new(Owned { shards, beside: Handling { homes, dispatcher } })
-    }
-
-    /// Returns where threads add to them.
-    pub(crate) fn homes(&self) -> &Arc<Homes<T>> {
-        &self.beside.homes
-    }
-}
-
-impl<T: Send + 'static> Driven for Tasks<T> {
-    type Beside = Handling<T>;
-
-    fn flush(
-        _: &Owned<Self>,
-        body: &mut Body<Self>,
-        (expiration, now): (Expiration, u64),
-        armed: &mut Vec<Expiration>,
-        expired: &mut Expired,
-    ) -> Option<Expiration> {
-        let tasks = expired.items();
-        let before = tasks.len();
-        let arm = |expiration| armed.push(expiration);
-        let unfinished = body.core.flush(expiration, now, arm, |task| tasks.push(task));
-        body.release_permits(tasks.len() - before);
-        unfinished
-    }
-
-    fn hand_over(owned: &Owned<Self>, expired: &mut Expired) -> usize {
-        owned.beside.dispatcher.hand_over(&owned.shards.context, expired.items())
-    }
-
-    fn count(owned: &Owned<Self>, stats: &mut Stats) {
-        let Handling { dispatcher, .. } = &owned.beside;
-        stats.refused += dispatcher.refused();
-        stats.dropped += dispatcher.dropped();
-        let panicked = dispatcher.panicked(&owned.shards.context);
-        stats.panicked = stats.panicked.saturating_add(panicked);
     }
 }
 

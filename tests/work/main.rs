@@ -55,7 +55,7 @@ const BOUNDS: [(&str, u64); 10] = [
     ("tickwheel::lease::watchdog::Schedule", 2 * BATCH + 6 * CHUNK),
     // Operations are visited by blocks of 17, until 32 were found or the blocks end; a shutdown
     // takes them by chunks of records.
-    ("tickwheel::purgatory::shard::Shard", 64 * 17 + CHUNK),
+    ("tickwheel::purgatory::operations::Operations", 64 * 17 + CHUNK),
     // Each of them guards one thing.
     ("tickwheel::periodic::Progress", 2 * BATCH + 6 * CHUNK),
     ("tickwheel::purgatory::future::Outcome", 0),

@@ -102,7 +102,8 @@ fn items_for_some() {
             assert_eq!(it.purgatory.check_and_complete_up_to(&CROWDED, limit), limit);
             assert_eq!(checks() - before, checked, "{limit} of {size}");
             let most = work::longest();
-            let shard = most.iter().find(|(lock, _)| lock.contains("purgatory::shard::Shard"));
+            let shard =
+                most.iter().find(|(lock, _)| lock.contains("purgatory::operations::Operations"));
             let units = *shard.expect("it was locked").1;
             assert!(units <= if limit == 1 { 8 } else { FEW }, "{units} for {limit} of {size}");
         }

@@ -1,0 +1,268 @@
+//! The operations in a shard of a purgatory: the watchers of its keys, and the records of the
+//! operations whose first key is one of them.
+//!
+//! The record of an operation contains everything that belongs to it: the operation, its state, the
+//! places of its entries, and, in the core, its deadline. This is plain data. No user code is
+//! called here except a key's `Eq`, `Clone` and `Drop`: operations go in and come out by value.
+//!
+//! A record is filed in the wheels when the thread that adds the operation lets go of it. It is no
+//! longer filed once it was *handed*: the operation has expired, and its alarm is on its way
+//! through the executor. Until the alarm arrives, any thread that wins the operation may end it.
+//!
+//! Invariants, checked by [`Body::assert_operations`] while no operation is being added, and, of
+//! the core, by the owner: those of the watchers; each operation has its entries; and exactly the
+//! operations that were not handed are filed.
+
+use crate::purgatory::place::{Id, Places};
+use crate::purgatory::state::{Claim, EndedBy, Errand, Next, OperationState};
+use crate::purgatory::watchers::Watchers;
+use crate::store::key::Key;
+use crate::timer::context::TimerContext;
+use crate::timer::entry::Task;
+use crate::timer::homes::Homes;
+use crate::timer::shard::{Admission, Body, Content, Refusal};
+use crate::wheel::bucket::Reference;
+use crate::wheel::core::Entry;
+use crate::work;
+use std::marker::PhantomData;
+use std::mem;
+use std::sync::{Arc, Weak};
+
+/// The operations of a shard; see the [module](self).
+pub(crate) struct Operations<K, O> {
+    place: u16,
+    pub(crate) watchers: Watchers<K>,
+    /// Where the checks go that are left to the executor.
+    pub(crate) executor: Weak<Homes<Task>>,
+    /// How many operations have ended, by [`EndedBy`], and how often their code panicked.
+    pub(crate) ended: [u64; EndedBy::COUNT],
+    pub(crate) panicked: u64,
+    operations: PhantomData<O>,
+}
+
+/// The record of an operation that waits, or is being added.
+#[derive(Debug)]
+pub(crate) struct Record<O> {
+    places: Places,
+    /// The number under which the operation has to be filed for the first time.
+    filing: u32,
+    state: OperationState,
+    is_filed: bool,
+    /// `None` while a thread holds it.
+    operation: Option<O>,
+}
+
+/// The remains of an ended operation: the operation itself, and the places of its entries, of which
+/// the first is removed already.
+pub(crate) struct Ended<O> {
+    pub(crate) operation: O,
+    pub(crate) places: Places,
+}
+
+impl<K, O> Content for Operations<K, O> {
+    type Item = Record<O>;
+
+    fn new(place: usize) -> Self {
+        let place = place as u16;
+        Operations {
+            place,
+            watchers: Watchers::new(place),
+            executor: Weak::new(),
+            ended: [0; EndedBy::COUNT],
+            panicked: 0,
+            operations: PhantomData,
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.watchers.len() == 0
+    }
+
+    fn is_filed(record: &Record<O>) -> bool {
+        record.is_filed
+    }
+}
+
+impl<O> Record<O> {
+    /// Notes that the operation was handed.
+    pub(crate) fn unfile(&mut self) {
+        self.is_filed = false;
+    }
+}
+
+impl<K, O> Body<Operations<K, O>> {
+    /// Returns the context, if the shard still serves the purgatory that this operation was in.
+    pub(crate) fn context_of(&self, key: Key) -> Option<&Arc<TimerContext>> {
+        self.context().filter(|_| self.core.entries.has_issued(key))
+    }
+
+    /// Returns the name of no operation, which tells this purgatory from the next one all the same.
+    pub(crate) fn nobody(&self) -> Id {
+        Id { shard: self.content.place, key: self.core.entries.nobody() }
+    }
+}
+
+impl<K: Eq + Clone, O> Body<Operations<K, O>> {
+    /// Makes a record for an operation that is being added.
+    pub(crate) fn begin(&mut self, deadline: u64) -> Result<Id, Refusal> {
+        self.admit(Admission::WithinLimit)?;
+        let record = Record {
+            places: Places::NONE,
+            filing: 0,
+            state: OperationState::adding(),
+            is_filed: false,
+            operation: None,
+        };
+        let (key, reference) = self.core.insert(deadline, 0, record);
+        self.core.at_mut(key.index).filing = reference.filing;
+        Ok(Id { shard: self.content.place, key })
+    }
+
+    /// Stores the places of an operation's entries, one for each key.
+    pub(crate) fn settle(&mut self, key: Key, places: Places) {
+        self.held(key).places = places;
+    }
+
+    /// Hands the operation out so that its condition can be checked.
+    #[inline]
+    pub(crate) fn trigger(&mut self, key: Key) -> Option<O> {
+        let expires = !self.closed;
+        self.hand_out(key, |state| state.trigger(expires))
+    }
+
+    /// Asks for a check that the caller does not make. Returns whether the caller has to hand it on
+    /// to the executor.
+    pub(crate) fn hand_on(&mut self, key: Key) -> bool {
+        let expires = !self.closed;
+        self.core.task_mut(key).is_some_and(|record| record.state.hand_on(expires))
+    }
+
+    /// Hands the operation out for a check that was handed to the executor and has arrived.
+    pub(crate) fn arrive(&mut self, key: Key) -> Option<O> {
+        let expires = !self.closed;
+        self.hand_out(key, |state| state.arrive(expires))
+    }
+
+    #[inline]
+    fn hand_out(&mut self, key: Key, claim: impl Fn(&mut OperationState) -> Claim) -> Option<O> {
+        let record = self.core.task_mut(key)?;
+        if claim(&mut record.state) == Claim::Won(()) { record.operation.take() } else { None }
+    }
+
+    /// Releases an operation whose condition its holder found false; the holder gets it back if
+    /// something else has to be done with it.
+    pub(crate) fn release(&mut self, key: Key, operation: O, may_check: bool) -> Next<O> {
+        let Entry { deadline, task: record } = self.core.entries.at_mut(key.index);
+        let was_adding = record.state.is_adding();
+        if self.closed && was_adding {
+            record.state.withdraw();
+        }
+        let errand = match record.state.release(may_check) {
+            Next::Keep(request, ()) => return Next::Keep(request, operation),
+            Next::LetGo(errand) => errand,
+        };
+        record.operation = Some(operation);
+        let (filing, deadline) = (record.filing, deadline.get());
+        let files_again = errand == Some(Errand::Expire) && !self.closed;
+        if !was_adding && !files_again {
+            return Next::LetGo(errand);
+        }
+        record.is_filed = true;
+        let tick = self.core.ticks.ceil(deadline);
+        if was_adding {
+            let reference = Reference { tick: tick as u32, index: key.index, filing };
+            self.file_new(reference, tick, (None, deadline));
+            Next::LetGo(errand)
+        } else {
+            let reference = self.core.file_anew(key.index, tick);
+            self.file(reference, tick, (None, deadline));
+            Next::LetGo(None)
+        }
+    }
+
+    /// Ends an operation for its holder. Returns the places of its entries, of which the first is
+    /// removed already.
+    #[inline]
+    pub(crate) fn finish(&mut self, key: Key, wants: EndedBy) -> (EndedBy, Places) {
+        let held = self.held(key);
+        let (ended_by, places) = (held.state.finish(wants), mem::take(&mut held.places));
+        self.end(key, ended_by, &places);
+        (ended_by, places)
+    }
+
+    /// Returns the record of an operation that the caller holds, so that it must exist.
+    fn held(&mut self, key: Key) -> &mut Record<O> {
+        self.core.at_mut(key.index)
+    }
+
+    /// Ends an operation if it is idle; otherwise leaves that to its holder.
+    pub(crate) fn claim(&mut self, key: Key, wants: EndedBy) -> Claim<Ended<O>> {
+        let Some(record) = self.core.task_mut(key) else { return Claim::Lost };
+        let claim = record.state.end(wants).map(|()| Ended {
+            operation: record.operation.take().expect("no thread holds it"),
+            places: mem::take(&mut record.places),
+        });
+        if let Claim::Won(Ended { places, .. }) = &claim {
+            self.end(key, wants, places);
+        }
+        claim
+    }
+
+    /// Cancels an operation in the same way, but skips it while it is still being added: then it
+    /// counts as added after this call.
+    pub(crate) fn cancel_unless_adding(&mut self, key: Key) -> Claim<Ended<O>> {
+        match self.core.task_mut(key) {
+            Some(record) if !record.state.is_adding() => self.claim(key, EndedBy::Cancelled),
+            _ => Claim::Lost,
+        }
+    }
+
+    /// Returns whether an operation waits and its end is undecided.
+    pub(crate) fn is_pending(&mut self, key: Key) -> bool {
+        self.core.task_mut(key).is_some_and(|record| !record.state.is_sealed())
+    }
+
+    /// Removes a record, which is empty, and its entry in this shard; the other entries are left to
+    /// the caller.
+    #[inline]
+    fn end(&mut self, key: Key, ended_by: EndedBy, places: &Places) {
+        if ended_by == EndedBy::Expired {
+            let now = self.context().map_or(0, |context| context.time.now());
+            drop(self.core.expire(key.index, now));
+        } else {
+            drop(self.core.cancel(key));
+        }
+        self.release_permits(1);
+        self.content.ended[ended_by as usize] += 1;
+        if let Some(here) = places.first() {
+            self.content.watchers.remove(here);
+        }
+    }
+
+    /// Removes from a batch those operations of this shard that have ended. It is a loop of its
+    /// own, so that their cache misses overlap.
+    pub(crate) fn leave_out_ended(&mut self, operations: &mut Vec<Id>) {
+        // mutants(()): an ended operation is left out when it is claimed as well.
+        work::count(operations.len());
+        let place = self.content.place;
+        operations.retain(|id| id.shard != place || self.is_pending(id.key));
+    }
+
+    /// Appends the operations of one part of the records to `out`. Returns whether there are parts
+    /// after it.
+    pub(crate) fn waiting(&self, part: usize, out: &mut Vec<Id>) -> bool {
+        let shard = self.content.place;
+        let records = self.core.entries.of_chunk(part);
+        out.extend(records.map(|(key, _)| Id { shard, key }));
+        // mutants(<=): one more part is asked for, and is empty.
+        part + 1 < self.core.entries.chunks()
+    }
+
+    /// Checks the invariants that the module states. Takes time proportional to the shard.
+    pub(crate) fn assert_operations(&self) {
+        self.content.watchers.assert_invariants();
+        for (_, entry) in self.core.entries.iter() {
+            assert!(entry.task.places.first().is_some(), "who waits has entries");
+        }
+    }
+}
