@@ -17,14 +17,13 @@ where
     K: Eq + Clone + Send + 'static,
     O: DelayedOperation,
 {
-    /// Watches an operation on its keys, of which the first has this `hash`, and checks it once
-    /// more. Returns its reference, unless that check ended it.
+    /// Watches an operation on its keys, and checks it once more. Returns its reference, unless that
+    /// check ended it.
     pub(crate) fn watch(
         set: &'static Set<Operations<K, O>>,
         context: &TimerContext,
         (mut operation, when): (O, When),
         keys: &[K],
-        hash: u64,
         hash_of: impl Fn(&K) -> u64,
     ) -> Result<Option<Self>, WatchError<O>> {
         let (_, deadline) = context.resolve(when);
@@ -32,23 +31,30 @@ where
         let mut begun = Err(Refusal::Closed);
         // Caught only so that nothing is left behind when a key's `Hash`, `Eq` or `Clone` panics.
         let entered = catch_unwind(AssertUnwindSafe(|| {
-            set.of_key(hash).with(|body| {
-                begun = body.begin(deadline);
-                if let Ok(id) = begun {
-                    places.set(0, body.content.watchers.push(hash, &keys[0], id));
-                }
-            });
-            let Ok(id) = begun else { return };
-            for (number, key) in keys.iter().enumerate().skip(1) {
+            for (number, key) in keys.iter().enumerate() {
                 let hash = hash_of(key);
-                let shard = set.of_key(hash);
-                places.set(number, shard.with(|body| body.content.watchers.push(hash, key, id)));
+                set.of_key(hash).with(|body| {
+                    if number == 0 {
+                        begun = body.begin(deadline);
+                    }
+                    if let Ok(id) = begun {
+                        places.set(number, body.content.watchers.push(hash, key, id));
+                    }
+                });
+                if begun.is_err() {
+                    return;
+                }
             }
         }));
         let id = match begun {
             Ok(id) => id,
-            Err(Refusal::Full) => return Err(WatchError::Full(operation)),
-            Err(Refusal::Closed) => return Err(WatchError::Shutdown(operation)),
+            Err(refusal) => {
+                entered.unwrap_or_else(|panic| resume_unwind(panic));
+                return Err(match refusal {
+                    Refusal::Full => WatchError::Full(operation),
+                    Refusal::Closed => WatchError::Shutdown(operation),
+                });
+            }
         };
         let added = OperationRef { set, id };
         let ended_by = match &entered {

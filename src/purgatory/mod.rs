@@ -129,9 +129,8 @@ where
         let (set, context) = (self.set(), &*self.part.owned.shards.context);
         match catch_panic_of(&context.name, || operation.try_complete()) {
             Some(false) => {
-                let (hash, hash_of) = (self.hash(&keys[0]), |key: &K| self.hash(key));
-                let new = (operation, timeout.into());
-                let added = OperationRef::watch(set, context, new, keys, hash, hash_of);
+                let (new, hash_of) = ((operation, timeout.into()), |key: &K| self.hash(key));
+                let added = OperationRef::watch(set, context, new, keys, hash_of);
                 return Ok(added?.map_or(Watch::Completed, |added| Watch::Pending(Pending(added))));
             }
             Some(true) => {
@@ -203,6 +202,7 @@ where
         self.set().iter().map(|shard| shard.with(|body| of(body))).sum()
     }
 
+    #[inline]
     fn hash<Q: Hash + ?Sized>(&self, key: &Q) -> u64 {
         key_map::spread(&self.hasher, key)
     }

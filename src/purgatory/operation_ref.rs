@@ -6,7 +6,7 @@
 use crate::purgatory::nesting::{check_again, is_checked_again};
 use crate::purgatory::operation::DelayedOperation;
 use crate::purgatory::operations::{Ended, Operations, Record};
-use crate::purgatory::place::Id;
+use crate::purgatory::place::{Id, Places};
 use crate::purgatory::state::{Claim, EndedBy, Errand, Next, Request};
 use crate::store::key::Key;
 use crate::timer::entry::{Task, TimerEntry, When};
@@ -145,7 +145,8 @@ where
 
     /// Ends the operation as the holder `wants`, or as another thread was promised.
     pub(crate) fn end(&self, operation: O, wants: EndedBy) -> Served<O> {
-        let (ended_by, places) = self.set.of(self.id).with(|body| body.finish(self.id.key, wants));
+        let (shard, mut places) = (self.set.of(self.id), Places::NONE);
+        let ended_by = shard.with(|body| body.finish(self.id.key, wants, &mut places));
         self.set.leave(&places);
         match ended_by {
             EndedBy::AtOnce | EndedBy::Triggered | EndedBy::Forced => {

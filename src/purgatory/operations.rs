@@ -180,14 +180,15 @@ impl<K: Eq + Clone, O> Body<Operations<K, O>> {
         }
     }
 
-    /// Ends an operation for its holder. Returns the places of its entries, of which the first is
-    /// removed already.
+    /// Ends an operation for its holder. Stores the places of its entries, of which the first is
+    /// removed already, in `places`: returning them would move them once more.
     #[inline]
-    pub(crate) fn finish(&mut self, key: Key, wants: EndedBy) -> (EndedBy, Places) {
+    pub(crate) fn finish(&mut self, key: Key, wants: EndedBy, places: &mut Places) -> EndedBy {
         let held = self.held(key);
-        let (ended_by, places) = (held.state.finish(wants), mem::take(&mut held.places));
-        self.end(key, ended_by, &places);
-        (ended_by, places)
+        let ended_by = held.state.finish(wants);
+        *places = mem::take(&mut held.places);
+        self.end(key, ended_by, places);
+        ended_by
     }
 
     /// Returns the record of an operation that the caller holds, so that it must exist.
