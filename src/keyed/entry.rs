@@ -40,8 +40,8 @@ pub struct VacantEntry<'a, K: Eq, T> {
     hash: u64,
 }
 
-/// A shard under its lock, for as long as the user likes. So threads that sleep are woken at once;
-/// loops and futures, whose waking is the user's code, are woken when the lock is released.
+/// A shard under its lock, for as long as the user likes. Loops and futures, whose waking is the
+/// user's code, are woken when the lock is released.
 pub(crate) struct Held<'a, K: Eq, T> {
     context: &'a TimerContext,
     /// `None` only while it is dropped.
@@ -152,7 +152,7 @@ impl<'a, K: Eq, T> OccupiedEntry<'a, K, T> {
     fn move_to(&mut self, when: When) {
         let (times, index) = (self.held.context.resolve(when), self.index);
         self.held.body().move_to(index, times);
-        self.held.body().wake_threads();
+        self.held.body().go_on_holding();
     }
 }
 

@@ -17,8 +17,8 @@ where
     K: Eq + Clone + Send + 'static,
     O: DelayedOperation,
 {
-    /// Watches an operation on its keys, and checks it once more. Returns its reference, unless that
-    /// check ended it.
+    /// Watches an operation on its keys, and checks it once more. Returns its reference, unless
+    /// that check ended it.
     pub(crate) fn watch(
         set: &'static Set<Operations<K, O>>,
         context: &TimerContext,

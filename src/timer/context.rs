@@ -3,7 +3,7 @@
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::timer::clock::{Time, Wake};
-use crate::timer::delay_queue::{DelayQueue, Wakes};
+use crate::timer::delay_queue::DelayQueue;
 use crate::timer::entry::When;
 use crate::timer::limit::Limit;
 use crate::timer::report::{Contained, catch_panic_of};
@@ -40,20 +40,12 @@ impl TimerContext {
         TimerContext { name, time, delay_queue, limit, hook, panicked }
     }
 
-    /// Wakes those that wait, as `wakes` says. The caller holds no lock.
-    #[inline]
-    pub(crate) fn wake(&self, wakes: Wakes) {
-        match wakes {
-            Wakes::Nobody => {}
-            Wakes::Sleepers => self.delay_queue.wake_sleepers(),
-            Wakes::All => self.wake_all(),
-        }
-    }
-
+    /// Wakes the futures and the loop that drive the timer. The caller holds no lock: this is the
+    /// user's code.
     #[cold]
-    fn wake_all(&self) {
-        // The hook comes last: it is the user's code, and may take its time.
-        self.wake_waiters();
+    pub(crate) fn wake_listeners(&self) {
+        self.wake_futures();
+        // The hook comes last: it may take its time.
         self.call_hook();
     }
 
@@ -71,22 +63,8 @@ impl TimerContext {
         drop(hook);
     }
 
-    /// Wakes those that sleep on a condition variable, for a caller that may go on holding a lock
-    /// for any length of time. Returns whom to wake when it is released: that runs user code.
-    pub(crate) fn wake_threads(&self, wakes: Wakes) -> Wakes {
-        if wakes != Wakes::Nobody {
-            self.delay_queue.wake_sleepers();
-        }
-        if wakes != Wakes::All {
-            return Wakes::Nobody;
-        }
-        self.delay_queue.owe();
-        wakes
-    }
-
-    /// Wakes threads and futures.
-    fn wake_waiters(&self) {
-        for (_, waker) in self.delay_queue.wake_all() {
+    fn wake_futures(&self) {
+        for (_, waker) in self.delay_queue.take_wakers() {
             self.catch_panic(|| waker.wake());
         }
     }
@@ -94,7 +72,7 @@ impl TimerContext {
     /// Ends the waits of threads and futures, now and later.
     pub(crate) fn stop(&self) {
         self.delay_queue.stop();
-        self.wake_waiters();
+        self.wake_futures();
     }
 
     /// Calls user code; counts and reports a panic in it.
@@ -143,6 +121,8 @@ impl TimerContext {
 
 impl Wake for TimerContext {
     fn wake(&self) {
-        self.wake(self.delay_queue.clock_moved());
+        if self.delay_queue.clock_moved() {
+            self.wake_listeners();
+        }
     }
 }

@@ -5,7 +5,8 @@
 //! # Who waits
 //! Threads sleep here. Futures that drive the timer leave their wakers here. A service's own loop
 //! waits elsewhere, after it has asked when the first bucket is due: to wake it, the timer's hook
-//! is called.
+//! is called. Futures and loops are *listeners*: waking them runs a user's code, so whoever offers
+//! a bucket is told to do it once no lock is held. Threads that sleep are woken here.
 //!
 //! # Why no wake-up is lost
 //! A thread that goes to sleep looks at the queue and at the clock, publishes the time until which
@@ -17,7 +18,7 @@
 //! sleep for wakes none, and costs no system call. The same holds for futures and loops, which look
 //! and publish under the same lock.
 
-use crate::sync::{Condvar, Mutex};
+use crate::sync::{Condvar, Mutex, MutexGuard};
 use crate::timer::clock::Time;
 use crate::wheel::bucket_queue::{BucketQueue, Due, Expiration};
 use crate::work;
@@ -64,41 +65,20 @@ pub(crate) enum Told {
     Stopped,
 }
 
-/// The duty to wake once no lock is held: waking takes microseconds, and may run a user's code.
-#[must_use]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Wakes {
-    Nobody,
-    /// Only threads wait.
-    Sleepers,
-    /// Threads that sleep, futures, and the hook's loop.
-    All,
-}
-
 impl State {
-    fn offer(&mut self, expiration: Expiration) -> Wakes {
+    /// Puts a bucket into the queue. Returns whether somebody may wait beyond it.
+    fn offer(&mut self, expiration: Expiration) -> bool {
         self.queue.offer(expiration);
-        self.wake_before(expiration.tick)
+        self.is_earlier(expiration.tick)
     }
 
-    /// Ensures that nobody waits beyond `tick`.
-    fn wake_before(&mut self, tick: u64) -> Wakes {
-        if tick >= self.told {
-            return Wakes::Nobody;
+    /// Returns whether somebody may wait beyond `tick`, who is woken then.
+    fn is_earlier(&mut self, tick: u64) -> bool {
+        let is_earlier = tick < self.told;
+        if is_earlier {
+            self.told = tick;
         }
-        self.told = tick;
-        self.wake()
-    }
-
-    /// Returns who waits.
-    fn wake(&self) -> Wakes {
-        if self.hooked || !self.wakers.is_empty() {
-            Wakes::All
-        } else if self.sleepers != 0 {
-            Wakes::Sleepers
-        } else {
-            Wakes::Nobody
-        }
+        is_earlier
     }
 
     /// Tells somebody who is about to wait which bucket comes first.
@@ -117,9 +97,21 @@ impl DelayQueue {
     }
 
     /// Puts a newly armed bucket into the queue. The caller holds the lock of the bucket's shard,
-    /// so no thread finds it armed and not queued.
-    pub(crate) fn offer(&self, expiration: Expiration) -> Wakes {
-        self.state.lock().offer(expiration)
+    /// so no thread finds it armed and not queued. Returns whether listeners have to be woken.
+    pub(crate) fn offer(&self, expiration: Expiration) -> bool {
+        let mut state = self.state.lock();
+        let is_earlier = state.offer(expiration);
+        is_earlier && self.wake(state)
+    }
+
+    /// Wakes the threads that sleep. Returns whether there are listeners.
+    fn wake(&self, state: MutexGuard<'_, State>) -> bool {
+        let (sleepers, listens) = (state.sleepers, state.hooked || !state.wakers.is_empty());
+        drop(state);
+        if sleepers != 0 {
+            self.changed.notify_all();
+        }
+        listens
     }
 
     /// Lets the beginning turn have the elapsed buckets. Returns whether there is anything to do at
@@ -174,22 +166,24 @@ impl DelayQueue {
 
     /// Ends the flush of a bucket: offers the buckets that it armed, and the bucket itself if it is
     /// not empty. The latter also has to be compared with what sleepers sleep for, because a task
-    /// may keep the flushing thread for any length of time.
+    /// may keep the flushing thread for any length of time. Returns whether listeners have to be
+    /// woken.
     pub(crate) fn flushed(
         &self,
         armed: impl Iterator<Item = Expiration>,
         unfinished: Option<Expiration>,
-    ) -> Wakes {
+    ) -> bool {
         let mut state = self.state.lock();
-        let mut wakes = Wakes::Nobody;
+        let mut is_earlier = false;
         if let Some(expiration) = unfinished {
             state.queue.resume(expiration);
-            wakes = wakes.max(state.wake_before(expiration.tick));
+            is_earlier |= state.is_earlier(expiration.tick);
         }
-        armed.fold(wakes, |wakes, expiration| {
+        for expiration in armed {
             work::count(1);
-            wakes.max(state.offer(expiration))
-        })
+            is_earlier |= state.offer(expiration);
+        }
+        is_earlier && self.wake(state)
     }
 
     /// Returns whether no bucket is due at `now`. If so, the time of a shard whose lock the caller
@@ -272,31 +266,22 @@ impl DelayQueue {
         Some(state.wakers.swap_remove(at).1)
     }
 
-    /// Notes that somebody is to be woken, but not yet: whoever offers a bucket until then wakes
-    /// them all, though it may come later than what they are owed for.
+    /// Notes that listeners are to be woken, but not yet: whoever offers a bucket until then wakes
+    /// them, though it may come later than what they are owed for.
     pub(crate) fn owe(&self) {
         self.state.lock().told = u64::MAX;
     }
 
-    /// Wakes the threads that sleep.
-    pub(crate) fn wake_sleepers(&self) {
-        self.changed.notify_all();
+    /// Takes out the wakers of the futures.
+    pub(crate) fn take_wakers(&self) -> Vec<(u64, Waker)> {
+        mem::take(&mut self.state.lock().wakers)
     }
 
-    /// Wakes the threads that sleep, if there are any, and returns the wakers of the futures.
-    pub(crate) fn wake_all(&self) -> Vec<(u64, Waker)> {
-        let mut state = self.state.lock();
-        let (sleepers, wakers) = (state.sleepers, mem::take(&mut state.wakers));
-        drop(state);
-        if sleepers != 0 {
-            self.changed.notify_all();
-        }
-        wakers
-    }
-
-    /// Ends all waits from now on. Those that wait already still have to be woken.
+    /// Ends the waits of threads, and all waits from now on. Futures still have to be woken.
     pub(crate) fn stop(&self) {
-        self.state.lock().stopped = true;
+        let mut state = self.state.lock();
+        state.stopped = true;
+        self.wake(state);
     }
 
     /// Returns whether turns have ended.
@@ -304,10 +289,10 @@ impl DelayQueue {
         self.state.lock().stopped
     }
 
-    /// Returns whom to wake when a manual clock has moved. The lock orders this after a look at the
-    /// clock by somebody who then waits.
-    pub(crate) fn clock_moved(&self) -> Wakes {
-        self.state.lock().wake()
+    /// Wakes the threads that sleep, because a manual clock has moved; the lock orders this after a
+    /// look at the clock by somebody who then waits. Returns whether listeners have to be woken.
+    pub(crate) fn clock_moved(&self) -> bool {
+        self.wake(self.state.lock())
     }
 
     pub(crate) fn wakeups(&self) -> u64 {
@@ -336,6 +321,6 @@ mod tests {
         assert_eq!(queue.wait(&time, Some(until)), Waited::TimedOut);
         let bucket = BucketId { level: 0, slot: 5 };
         let first = Expiration { tick: 5, start: 5, bucket, shard: 0 };
-        assert_eq!(queue.offer(first), Wakes::Nobody);
+        assert!(!queue.offer(first));
     }
 }

@@ -16,7 +16,7 @@ use crate::store::key::Key;
 use crate::store::key_map::shards_for;
 use crate::sync::{Mutex, MutexGuard, parallelism};
 use crate::timer::Timer;
-use crate::timer::delay_queue::{DelayQueue, Wakes};
+use crate::timer::delay_queue::DelayQueue;
 use crate::timer::entry::{SharedClosure, Task};
 use crate::timer::owner::{Driven, Expired, MAX_SHARDS, Owned, Owner, Set, Shards, place_of};
 use crate::timer::shard::{Body, Content};
@@ -110,10 +110,12 @@ impl<C: Alarmed> Owned<C> {
         let waits = shards.context.time.clock.as_manual().is_some();
         shard.lock_for_turn(waits, true).or_else(|| {
             let (queue, number) = (&shards.context.delay_queue, shards.first + place as u32);
-            let Some(wakes) = self.beside.alarms[place].put_off(queue, number, key) else {
+            let Some(owes) = self.beside.alarms[place].put_off(queue, number, key) else {
                 return Some(shard.lock());
             };
-            shards.context.wake(wakes);
+            if owes {
+                shards.context.wake_listeners();
+            }
             None
         })
     }
@@ -176,16 +178,17 @@ impl Alarm {
         Task::shared(Arc::clone(&self.expire), key.to_bits())
     }
 
-    /// Puts the alarm of a key off, and returns whom to wake; `None` if no turn will come any more.
-    fn put_off(&self, queue: &DelayQueue, shard: u32, key: Key) -> Option<Wakes> {
+    /// Puts the alarm of a key off. Returns whether listeners have to be woken; `None` if no turn
+    /// will come any more.
+    fn put_off(&self, queue: &DelayQueue, shard: u32, key: Key) -> Option<bool> {
         let mut keys = self.put_off.lock();
-        let Some(keys) = &mut *keys else { return Some(Wakes::Nobody) };
+        let Some(keys) = &mut *keys else { return Some(false) };
         if queue.is_stopped() {
             return None;
         }
         keys.push_back(key);
         if keys.len() > 1 {
-            return Some(Wakes::Nobody);
+            return Some(false);
         }
         Some(queue.offer(Expiration { tick: 0, start: 0, bucket: OUTSIDE, shard }))
     }

@@ -2,7 +2,7 @@
 //!
 //! A timer, keyed timers and a purgatory are owners of shards, whose bodies differ in their
 //! [content](Content). Here is what they have in common: who may add, where entries are filed, how
-//! they are flushed, and whom that wakes.
+//! they are flushed, and that listeners are woken then.
 //!
 //! # Locks
 //! Under a shard's lock the delay queue's lock may be taken, but never another shard's. No user
@@ -12,7 +12,6 @@
 use crate::store::key::Key;
 use crate::sync::MutexGuard;
 use crate::timer::context::TimerContext;
-use crate::timer::delay_queue::Wakes;
 use crate::timer::shard_lock::ShardLock;
 use crate::wheel::bucket::Reference;
 use crate::wheel::bucket_queue::Expiration;
@@ -46,8 +45,8 @@ pub(crate) struct Body<C: Content> {
     context: Option<Arc<TimerContext>>,
     /// Set by a shutdown: from then on nothing can be added, and nothing moves.
     pub(crate) closed: bool,
-    /// Whom to wake when the lock is released, because of what was filed.
-    wakes: Wakes,
+    /// Whether listeners have to be woken when the lock is released, because of what was filed.
+    owes: bool,
     pub(crate) content: C,
 }
 
@@ -76,7 +75,7 @@ impl<C: Content> Shard<C> {
             core: Core::idle(),
             context: None,
             closed: true,
-            wakes: Wakes::Nobody,
+            owes: false,
             content: C::new(place),
         })))
     }
@@ -103,14 +102,14 @@ impl<C: Content> Shard<C> {
         drop((context, content, core)); // Not under the lock: callers of old handles need not wait.
     }
 
-    /// Calls `act` with the body, under the lock. Wakes afterwards.
+    /// Calls `act` with the body, under the lock. Wakes listeners afterwards.
     ///
     /// A guard that does this in its drop would cost 25 instructions more: it is not inlined.
     #[inline]
     pub(crate) fn with<R>(&self, act: impl FnOnce(&mut Body<C>) -> R) -> R {
         let mut body = self.0.lock();
         let answer = act(&mut body);
-        if body.wakes != Wakes::Nobody {
+        if body.owes {
             Self::wake(body);
         }
         answer
@@ -131,15 +130,14 @@ impl<C: Content> Shard<C> {
 
     /// Releases the lock, and returns the duty to wake.
     pub(crate) fn release(mut body: MutexGuard<'_, Body<C>>) -> Wakeup {
-        let wakes = std::mem::replace(&mut body.wakes, Wakes::Nobody);
-        let context = if wakes == Wakes::Nobody { None } else { body.context.clone() };
-        Wakeup(context.map(|context| (context, wakes)))
+        let owes = std::mem::take(&mut body.owes);
+        Wakeup(if owes { body.context.clone() } else { None })
     }
 }
 
-/// The duty to wake, once no lock is held.
+/// The duty to wake listeners, once no lock is held.
 #[must_use = "dropped at once, it wakes at once"]
-pub(crate) struct Wakeup(Option<(Arc<TimerContext>, Wakes)>);
+pub(crate) struct Wakeup(Option<Arc<TimerContext>>);
 
 impl Wakeup {
     pub(crate) const NONE: Wakeup = Wakeup(None);
@@ -147,8 +145,8 @@ impl Wakeup {
 
 impl Drop for Wakeup {
     fn drop(&mut self) {
-        if let Some((context, wakes)) = &self.0 {
-            context.wake(*wakes);
+        if let Some(context) = &self.0 {
+            context.wake_listeners();
         }
     }
 }
@@ -215,18 +213,18 @@ impl<C: Content> Body<C> {
         }
     }
 
-    /// Files an entry that opens a far bucket or is due soon, and notes whom that wakes.
+    /// Files an entry that opens a far bucket or is due soon, and notes whether listeners have to be woken.
     ///
     /// If its deadline has passed, the entry need not wait for the next tick. If the entry opens a
     /// far bucket while nothing is due, the wheels' time leaps to the present first: it lags behind
     /// after an idle period, and the entry may not be far away at all.
     pub(crate) fn file(&mut self, reference: Reference, tick: u64, (now, deadline): Times) {
-        let Body { core, context: Some(context), wakes, .. } = self else { return };
+        let Body { core, context: Some(context), owes, .. } = self else { return };
         let TimerContext { time, delay_queue, .. } = &**context;
         let now = now.unwrap_or_else(|| time.now());
         let present = time.ticks.floor(now);
         let wheels = &mut core.wheels;
-        let arm = |expiration| *wakes = (*wakes).max(delay_queue.offer(expiration));
+        let arm = |expiration| *owes |= delay_queue.offer(expiration);
         if deadline <= now {
             wheels.file_elapsed(reference, tick, arm);
         } else {
@@ -249,11 +247,10 @@ impl<C: Content> Body<C> {
         !self.closed
     }
 
-    /// Wakes the threads that sleep, for a caller that may go on holding the lock for any length of
-    /// time. Loops and futures, whose waking is the user's code, wait until it is released.
-    pub(crate) fn wake_threads(&mut self) {
-        if let Some(context) = &self.context {
-            self.wakes = context.wake_threads(self.wakes);
+    /// Notes that the caller may go on holding the lock for any length of time.
+    pub(crate) fn go_on_holding(&self) {
+        if let Some(context) = self.context.as_ref().filter(|_| self.owes) {
+            context.delay_queue.owe();
         }
     }
 
@@ -262,8 +259,7 @@ impl<C: Content> Body<C> {
     /// [`DelayQueue::flushed`]: crate::timer::delay_queue::DelayQueue::flushed
     pub(crate) fn flushed(&mut self, armed: &mut Vec<Expiration>, unfinished: Option<Expiration>) {
         if let Some(context) = &self.context {
-            let wakes = context.delay_queue.flushed(armed.drain(..), unfinished);
-            self.wakes = self.wakes.max(wakes);
+            self.owes |= context.delay_queue.flushed(armed.drain(..), unfinished);
         }
     }
 
