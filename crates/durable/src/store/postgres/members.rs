@@ -1,10 +1,16 @@
-//! The statements on members and slots.
+//! The statements of nodes: leases and slots, the window, claims and acknowledgements.
+//!
+//! A claim and an acknowledgement are fenced by the timer's own row. Neither waits for a row that
+//! somebody's transaction has locked: all others in the batch would wait as well, for as long as
+//! that is open.
 
-use crate::error::Error;
-use crate::store::postgres::columns::slot;
-use crate::store::postgres::link::Link;
-use crate::store::postgres::schema::SLOTS;
-use crate::store::{NodeId, Owned, Survey};
+use crate::entry::Error;
+use crate::store::postgres::SLOTS;
+use crate::store::postgres::link::{Columns, Link, place, slot};
+use crate::store::{
+    ALONE, Ack, Claim, ClaimedRow, Claims, Ending, Hints, NodeId, Owned, Page, Place, StoreTime,
+    Survey, Suspect,
+};
 use std::time::Duration;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
@@ -16,10 +22,6 @@ fn micros(time: Duration) -> i64 {
 /// Returns the number of the namespace whose first slot this is.
 fn namespace(first: u32) -> i32 {
     (first / SLOTS) as i32
-}
-
-fn last(first: u32) -> i32 {
-    (first + SLOTS - 1) as i32
 }
 
 pub(super) async fn join(
@@ -72,8 +74,8 @@ pub(super) async fn survey(link: &Link, first: u32, node: NodeId) -> Result<Surv
     let params = [
         (&namespace as _, Type::INT4),
         (&node.0 as _, Type::INT8),
-        (&(first as i32) as _, Type::INT4),
-        (&last(first) as _, Type::INT4),
+        (&slot(first) as _, Type::INT4),
+        (&slot(first + SLOTS - 1) as _, Type::INT4),
     ];
     let rows = link.query(sql, &params).await?;
     let survey = |row: &Row| {
@@ -102,8 +104,8 @@ pub(super) async fn take(
         RETURNING s.slot, s.epoch";
     let params = [
         (&node.0 as _, Type::INT8),
-        (&(first as i32) as _, Type::INT4),
-        (&last(first) as _, Type::INT4),
+        (&slot(first) as _, Type::INT4),
+        (&slot(first + SLOTS - 1) as _, Type::INT4),
         (&i64::from(at_most) as _, Type::INT8),
     ];
     let rows = link.query(sql, &params).await?;
@@ -132,4 +134,155 @@ pub(super) async fn leave(link: &Link, node: NodeId) -> Result<(), Error> {
     // Its slots are nobody's as soon as it is no member.
     let sql = "DELETE FROM tickwheel.member WHERE node = $1";
     link.query(sql, &[(&node.0, Type::INT8)]).await.map(drop)
+}
+
+/// How far back hints are looked for. What lies further back was taken, and its rows are dead; or
+/// was committed late, and is left to a sweep.
+const RECENT: Duration = Duration::from_secs(5);
+
+pub(super) async fn publish(link: &Link, node: NodeId, horizon: StoreTime) -> Result<(), Error> {
+    let sql = "UPDATE tickwheel.member SET horizon = $2 WHERE node = $1";
+    let params = [(&node.0 as _, Type::INT8), (&horizon.as_micros() as _, Type::INT8)];
+    link.query(sql, &params).await.map(drop)
+}
+
+/// Returns the hints since `seen`, which is what the clock showed at the last call.
+pub(super) async fn hints(link: &Link, node: NodeId, seen: StoreTime) -> Result<Hints, Error> {
+    let sql = "WITH taken AS (
+            DELETE FROM tickwheel.inbox WHERE node = $1 AND written >= $2 RETURNING slot, due, id)
+        SELECT now, slot, due, id FROM tickwheel.clock() AS now LEFT JOIN taken ON true";
+    let floor = seen.minus(RECENT).as_micros();
+    let rows = link.query(sql, &[(&node.0, Type::INT8), (&floor, Type::INT8)]).await?;
+    let now = rows.first().map_or(seen, |row| StoreTime::from_micros(row.get(0)));
+    let taken = rows.iter().filter(|row| row.get::<_, Option<i64>>(3).is_some());
+    Ok(Hints { places: taken.map(|row| place(row, 1)).collect(), now })
+}
+
+pub(super) async fn load(link: &Link, page: Page) -> Result<Vec<Place>, Error> {
+    let Page { slots, after, before, limit } = page;
+    // A short walk in the primary key for each slot, from the first moment that is asked for.
+    let sql = "SELECT t.slot, t.due, t.id FROM unnest($1) AS s(slot) CROSS JOIN LATERAL (
+            SELECT slot, due, id FROM tickwheel.timer
+            WHERE slot = s.slot AND due >= $2 AND due < $5 AND (due, slot, id) > ($2, $3, $4)
+            ORDER BY due, id LIMIT $6) t
+        ORDER BY t.due, t.slot, t.id LIMIT $6";
+    let slots: Vec<i32> = slots.into_iter().map(slot).collect();
+    let params = [
+        (&slots as _, Type::INT4_ARRAY),
+        (&after.due.as_micros() as _, Type::INT8),
+        (&slot(after.slot) as _, Type::INT4),
+        (&after.id as _, Type::INT8),
+        (&before.as_micros() as _, Type::INT8),
+        (&i64::from(limit) as _, Type::INT8),
+    ];
+    let rows = link.query(sql, &params).await?;
+    Ok(rows.iter().map(|row| place(row, 0)).collect())
+}
+
+/// Reads the slot's row and locks it not: a slot that changes hands meanwhile lets this claim pass,
+/// and the next owner's, of a later epoch, over it. What was found and is not its own is locked,
+/// and what is its own and was not claimed is suspect.
+const CLAIM: &str = "WITH clock AS MATERIALIZED (SELECT tickwheel.clock() AS now),
+    found AS MATERIALIZED (
+        SELECT t.slot, t.due, t.id, i.epoch
+        FROM clock, unnest($1, $2, $3, $4) AS i(slot, due, id, epoch)
+        JOIN tickwheel.slot s ON s.slot = i.slot AND s.epoch = i.epoch AND s.owner = $5
+        JOIN tickwheel.timer t ON t.slot = i.slot AND t.due = i.due AND t.id = i.id
+        WHERE t.claim <= i.epoch AND t.due <= clock.now),
+    own AS MATERIALIZED (
+        SELECT f.*, t.attempts,
+            t.crashes + (t.claim NOT IN (0, f.epoch) AND t.crashes < $7)::int AS crashes
+        FROM found f JOIN tickwheel.timer t USING (slot, due, id)
+        WHERE t.claim <= f.epoch FOR UPDATE OF t SKIP LOCKED),
+    claimed AS (
+        UPDATE tickwheel.timer t
+        SET claim = o.epoch, attempts = t.attempts + (t.claim <> o.epoch)::int, crashes = o.crashes
+        FROM own o WHERE t.slot = o.slot AND t.due = o.due AND t.id = o.id AND o.crashes <= $6
+        RETURNING t.slot, t.due, t.id, t.key, t.attempts, t.payload)
+    SELECT clock.now, f.slot, f.due, f.id, f.epoch, o.crashes, o.attempts, c.attempts, c.key,
+        c.payload
+    FROM clock LEFT JOIN (found f LEFT JOIN own o USING (slot, due, id)
+        LEFT JOIN claimed c USING (slot, due, id)) ON true";
+
+pub(super) async fn claim(
+    link: &Link,
+    node: NodeId,
+    claims: Vec<Claim>,
+    crashes: u32,
+) -> Result<Claims, Error> {
+    let mut columns = Columns::default();
+    claims.iter().for_each(|claim| columns.push(claim));
+    let mut params = Vec::from(columns.params());
+    let crashes = i32::try_from(crashes).unwrap_or(i32::MAX);
+    params.push((&node.0, Type::INT8));
+    params.push((&crashes, Type::INT4));
+    params.push((&(ALONE as i32), Type::INT4));
+    let rows = link.query(CLAIM, &params).await?;
+    let now = rows.first().map_or(StoreTime::MIN, |row| StoreTime::from_micros(row.get(0)));
+    let mut answer = Claims { now, ..Claims::default() };
+    let count = |row: &Row, index| row.get::<_, Option<i32>>(index).map(i32::unsigned_abs);
+    for row in rows.iter().filter(|row| row.get::<_, Option<i64>>(3).is_some()) {
+        let claim = Claim { place: place(row, 1), epoch: row.get(4) };
+        let place = claim.place;
+        match (count(row, 5), count(row, 6), count(row, 7)) {
+            (Some(crashes), _, Some(attempts)) => {
+                let (key, payload) = (row.get(8), row.get(9));
+                answer.rows.push(ClaimedRow { claim, key, attempts, crashes, payload });
+            }
+            (Some(crashes), Some(attempts), None) => {
+                answer.suspects.push(Suspect { crashes, attempts, place });
+            }
+            _ => answer.locked.push(place),
+        }
+    }
+    Ok(answer)
+}
+
+/// Retries what has a moment for it, and deletes the rest: where there is a reason, to the dead
+/// ones. Returns what is claimed and was not to be had.
+const ACKNOWLEDGE: &str = "WITH input AS MATERIALIZED (
+        SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7)
+        AS i(slot, due, id, epoch, at, payload, reason)),
+    own AS MATERIALIZED (
+        SELECT i.* FROM input i JOIN tickwheel.timer t USING (slot, due, id)
+        WHERE t.claim = i.epoch FOR UPDATE OF t SKIP LOCKED),
+    retried AS (
+        UPDATE tickwheel.timer t SET due = o.at, claim = 0,
+            attempts = CASE WHEN o.payload IS NULL THEN t.attempts ELSE 0 END,
+            crashes = CASE WHEN o.payload IS NULL THEN t.crashes ELSE 0 END,
+            payload = coalesce(o.payload, t.payload)
+        FROM own o
+        WHERE o.at IS NOT NULL AND t.slot = o.slot AND t.due = o.due AND t.id = o.id),
+    gone AS (
+        DELETE FROM tickwheel.timer t USING own o
+        WHERE o.at IS NULL AND t.slot = o.slot AND t.due = o.due AND t.id = o.id
+        RETURNING t.slot, t.attempts, t.id, t.key, t.tag, t.payload, o.reason),
+    buried AS (
+        INSERT INTO tickwheel.dead (slot, attempts, id, key, tag, payload, reason)
+        SELECT * FROM gone WHERE reason IS NOT NULL)
+    SELECT i.slot, i.due, i.id, i.epoch FROM input i JOIN tickwheel.timer t USING (slot, due, id)
+    WHERE t.claim = i.epoch AND (slot, due, id) NOT IN (SELECT slot, due, id FROM own)";
+
+pub(super) async fn acknowledge(link: &Link, acks: Vec<Ack>) -> Result<Vec<Claim>, Error> {
+    let mut columns = Columns::default();
+    let (mut dues, mut payloads, mut reasons) = (Vec::new(), Vec::new(), Vec::new());
+    for Ack { claim, ending } in acks {
+        let (due, payload, reason) = match ending {
+            Ending::Done => (None, None, None),
+            Ending::Retry(due) => (Some(due), None, None),
+            Ending::Again(due, payload) => (Some(due), Some(payload), None),
+            Ending::Dead(reason) => (None, None, Some(reason)),
+        };
+        columns.push(&claim);
+        dues.push(due.map(StoreTime::as_micros));
+        payloads.push(payload);
+        reasons.push(reason);
+    }
+    let mut params = Vec::from(columns.params());
+    params.push((&dues, Type::INT8_ARRAY));
+    params.push((&payloads, Type::BYTEA_ARRAY));
+    params.push((&reasons, Type::TEXT_ARRAY));
+    let locked = link.query(ACKNOWLEDGE, &params).await?;
+    let claim = |row: &Row| Claim { place: place(row, 0), epoch: row.get(3) };
+    Ok(locked.iter().map(claim).collect())
 }

@@ -1,19 +1,15 @@
 //! A store in a file: SQLite, for one node.
 
-mod schema;
 mod thread;
 mod timers;
 
-use crate::answer::{Cancelled, DeadTimer, Pending, Scheduled, Touched};
-use crate::builder::{DurableBuilder, OpenStore};
-use crate::durable::Durable;
-use crate::error::Error;
+use crate::durable::{Durable, DurableBuilder, OpenStore};
+use crate::entry::{Cancelled, DeadTimer, Error, Pending, Scheduled, Touched};
 use crate::store::sqlite::thread::{State, Thread};
 use crate::store::{
     Ack, Bars, CancelledTag, Claim, Claims, Hints, KeyName, NewRow, NodeId, Owned, Page, Place,
-    Store, Survey,
+    Store, StoreTime, Survey,
 };
-use crate::time::StoreTime;
 use rusqlite::Connection;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
@@ -104,7 +100,7 @@ impl Store for Sqlite {
             if state.member != Some(node) || state.owner.is_some() || at_most == 0 {
                 return Ok(Vec::new());
             }
-            let epoch = schema::next_epoch(file)?;
+            let epoch = thread::next_epoch(file)?;
             state.owner = Some((node, epoch));
             Ok(vec![Owned { slot: SLOT, epoch }])
         })
