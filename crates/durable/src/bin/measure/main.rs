@@ -6,7 +6,6 @@ mod polling;
 mod runs;
 #[path = "../support/server.rs"]
 mod server;
-mod takeover;
 mod window;
 
 use clap::{Parser, Subcommand};
@@ -17,11 +16,11 @@ use std::path::PathBuf;
 ///
 /// The server is a private PostgreSQL, with `fsync`, on this machine; so are the nodes. By id means
 /// without keys. A life is a schedule, a claim and an acknowledgement. Scheduled and fired: all are
-/// due at once, from the first schedule to the last acknowledgement. Takeover: how late the latest
-/// timer is when nodes die. CPU with nothing to do: of a node in a process of its own for 20 s, and
-/// of the server meanwhile, beside timers a week away, and beside none; what the node uses is its
-/// 50 queries a second. SKIP LOCKED: two pollers without pauses on the same table, which is full
-/// before; without schedules and handlers.
+/// due at once, from the first schedule to the last acknowledgement. CPU with
+/// nothing to do: of a node in a process of its own for 20 s, and of the server meanwhile, beside
+/// timers a week away, and beside none; what the node uses is its 50 queries a second. SKIP LOCKED:
+/// two pollers without pauses on the same table, which is full before; without schedules and
+/// handlers.
 #[derive(Parser)]
 struct Options {
     /// How many timers a run has.
@@ -85,10 +84,6 @@ async fn measure(options: &Options) -> Result<(), Box<dyn Error>> {
     let ms = |at| lateness.value_at_quantile(at) as f64 / 1_000.0;
     row("lateness at 500/s, ms: p50", ms(0.5), 1);
     row("lateness at 500/s, ms: p99", ms(0.99), 1);
-    let latest = takeover::measure(&server).await?;
-    let (deaths, lease) = (takeover::DEATHS, takeover::LEASE.as_millis());
-    let what = format!("takeover, the latest of {deaths} deaths, lease {lease} ms, ms");
-    row(&what, latest.as_secs_f64() * 1e3, 0);
     for timers in [0, options.far] {
         let idle = far::measure(&server, timers).await?;
         let beside = format!("beside {timers} timers a week away, us each second");
