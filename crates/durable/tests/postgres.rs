@@ -1,19 +1,17 @@
 //! The store on PostgreSQL: beside the store in memory, in transactions, and when it fails.
 
-#[path = "common/driven.rs"]
-mod driven;
 #[path = "common/postgres.rs"]
 mod helpers;
-#[path = "common/poison.rs"]
-mod poison;
+#[path = "common/stores.rs"]
+mod stores;
 #[path = "../src/bin/support/server.rs"]
 mod server;
 
-use driven::{Wrapped, compare};
 use helpers::{client, name, next, node, runtime};
 use quickcheck::{Arbitrary, Gen};
 use server::{Server, connect};
 use std::time::Duration;
+use stores::{Wrapped, a_poison_takes_no_neighbour_along, compare};
 use tickwheel::{SystemClock, Timer};
 use tickwheel_durable::store::memory::Memory;
 use tickwheel_durable::{Cancelled, Due, Durable, Entry, Error, OpenStore, Outcome, Scheduled};
@@ -246,7 +244,7 @@ async fn inspect_tells_owners_and_dead_timers(server: &Server) {
 
 async fn one_poison_timer_takes_no_neighbour_along(server: &Server) {
     let namespace = name();
-    poison::takes_no_neighbour_along(|| {
+    a_poison_takes_no_neighbour_along(|| {
         Durable::postgres(server.config()).namespace(&namespace).lease(Duration::from_secs(1))
     })
     .await;

@@ -1,6 +1,6 @@
 //! Several nodes on a store in memory, in virtual time.
 
-use crate::rig::{Rig, seconds};
+use crate::{Rig, seconds};
 use std::time::{Duration, SystemTime};
 use tickwheel_durable::Entry;
 use tickwheel_durable::store::memory::Fault;
