@@ -1,20 +1,15 @@
 //! A store on PostgreSQL, for any number of nodes.
 
 mod link;
-mod members;
 mod moving;
 mod schedule;
+mod store;
 mod timers;
 
 use crate::durable::{Durable, DurableBuilder, OpenStore};
-use crate::entry::{Cancelled, DeadTimer, Error, Pending, Scheduled, Touched, check_name};
+use crate::entry::{Error, check_name};
 use crate::store::postgres::link::{Connector, Link, explain};
-use crate::store::{
-    Ack, Bars, CancelledTag, Claim, Claims, Hints, KeyName, NewRow, NodeId, Owned, Page, Place,
-    Store, StoreTime, Survey,
-};
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
-use std::time::Duration;
 use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Config, NoTls, Socket, Transaction};
@@ -112,103 +107,6 @@ impl Postgres {
     fn write(&self) -> &Link {
         // Relaxed: any turn will do.
         &self.write[self.turn.fetch_add(1, Ordering::Relaxed) % self.write.len()]
-    }
-}
-
-impl Store for Postgres {
-    fn slots(&self) -> u32 {
-        SLOTS
-    }
-
-    fn slot(&self, hash: u64) -> u32 {
-        self.first + (hash % u64::from(SLOTS)) as u32
-    }
-
-    async fn join(&self, node: NodeId, lease: Duration) -> Result<(), Error> {
-        // A node that joins again was cut off, or slept, and its other connections may be dead: a
-        // call on them would wait for its answer as long as any call may.
-        [&self.load, &self.claim, &self.acknowledge].iter().for_each(|link| link.reconnect());
-        members::join(&self.lease, self.first, node, lease).await
-    }
-
-    async fn renew(&self, node: NodeId, lease: Duration) -> Result<bool, Error> {
-        members::renew(&self.lease, node, lease).await
-    }
-
-    async fn survey(&self, node: NodeId) -> Result<Survey, Error> {
-        members::survey(&self.load, self.first, node).await
-    }
-
-    async fn take(&self, node: NodeId, at_most: u32) -> Result<Vec<Owned>, Error> {
-        members::take(&self.load, self.first, node, at_most).await
-    }
-
-    async fn release(&self, node: NodeId, slots: Vec<Owned>) -> Result<(), Error> {
-        members::release(&self.load, node, slots).await
-    }
-
-    async fn leave(&self, node: NodeId) -> Result<(), Error> {
-        members::leave(&self.lease, node).await
-    }
-
-    async fn publish(&self, node: NodeId, horizon: StoreTime) -> Result<(), Error> {
-        members::publish(&self.load, node, horizon).await
-    }
-
-    async fn hints(&self, node: NodeId) -> Result<Hints, Error> {
-        // Relaxed: one task asks at a time, and an older floor only reads more.
-        let seen = StoreTime::from_micros(self.seen.load(Ordering::Relaxed));
-        let hints = members::hints(&self.load, node, seen).await?;
-        self.seen.store(hints.now.as_micros(), Ordering::Relaxed);
-        Ok(hints)
-    }
-
-    async fn load(&self, page: Page) -> Result<Vec<Place>, Error> {
-        members::load(&self.load, page).await
-    }
-
-    async fn schedule(
-        &self,
-        node: NodeId,
-        rows: Vec<NewRow>,
-    ) -> Result<Vec<Option<Scheduled>>, Error> {
-        schedule::schedule(self.write(), node, rows).await
-    }
-
-    async fn cancel(&self, keys: Vec<KeyName>) -> Result<Vec<Option<Cancelled>>, Error> {
-        timers::cancel(self.write(), keys).await
-    }
-
-    async fn touch(&self, keys: Vec<(KeyName, StoreTime)>) -> Result<Vec<Option<Touched>>, Error> {
-        timers::touch(self.write(), keys).await
-    }
-
-    async fn cancel_tag(&self, tag: String, limit: u32) -> Result<CancelledTag, Error> {
-        timers::cancel_tag(self.write(), self.first, tag, limit).await
-    }
-
-    async fn claim(&self, node: NodeId, claims: Vec<Claim>, crashes: u32) -> Result<Claims, Error> {
-        members::claim(&self.claim, node, claims, crashes).await
-    }
-
-    async fn acknowledge(&self, acks: Vec<Ack>) -> Result<Vec<Claim>, Error> {
-        members::acknowledge(&self.acknowledge, acks).await
-    }
-
-    async fn get(&self, key: KeyName) -> Result<Option<Pending>, Error> {
-        timers::get(self.write(), key).await
-    }
-
-    async fn histogram(&self, bars: Bars) -> Result<Vec<u64>, Error> {
-        timers::histogram(self.write(), self.first, bars).await
-    }
-
-    async fn dead(&self, limit: u32) -> Result<Vec<DeadTimer>, Error> {
-        timers::dead(self.write(), self.first, limit).await
-    }
-
-    async fn requeue(&self, id: i64) -> Result<bool, Error> {
-        timers::requeue(self.write(), self.first, id).await
     }
 }
 
