@@ -1,9 +1,9 @@
 //! The file: its tables, and the thread that has it and commits for many at once.
 
 use crate::entry::Error;
+use crate::store::sqlite::Sqlite;
 use crate::store::{NodeId, Place, StoreTime};
 use rusqlite::Connection;
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::thread;
@@ -30,7 +30,7 @@ impl State {
 }
 
 /// Something to be done in a transaction, and answered once it is known whether that was committed.
-trait Job: Send {
+pub(super) trait Job: Send {
     /// Returns whether it succeeded.
     fn run(&mut self, file: &Connection, state: &mut State) -> bool;
 
@@ -61,12 +61,7 @@ where
     }
 }
 
-/// Ends when it is dropped, after what it has been asked.
-pub(super) struct Thread {
-    jobs: mpsc::Sender<Box<dyn Job>>,
-}
-
-impl Thread {
+impl Sqlite {
     pub(super) async fn start(path: PathBuf) -> Result<Self, Error> {
         let (jobs, queue) = mpsc::channel();
         let (opened, is_open) = oneshot::channel();
@@ -80,9 +75,10 @@ impl Thread {
         let thread = thread::Builder::new().name("tickwheel-sqlite".to_owned());
         thread.spawn(run).map_err(Error::unavailable)?;
         is_open.await.unwrap_or_else(|_| Err(Error::unavailable("the thread ended")))?;
-        Ok(Thread { jobs })
+        Ok(Sqlite { jobs })
     }
 
+    /// Calls something on the thread of the connection, in a transaction.
     pub(super) async fn call<A: Send + 'static>(
         &self,
         job: impl FnOnce(&Connection, &mut State) -> rusqlite::Result<A> + Send + 'static,
@@ -128,12 +124,6 @@ fn transact(
         let _ = file.execute_batch("ROLLBACK");
         Error::uncertain(error)
     })
-}
-
-impl fmt::Debug for Thread {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Thread").finish_non_exhaustive()
-    }
 }
 
 /// What brings a file from each version to the next. Never changed once released; only added to.
