@@ -67,20 +67,12 @@ async fn measure(options: &Options) -> Result<(), Box<dyn Error>> {
     println!("| what | figure |\n|---|---:|");
     row("memory of a near timer, bytes", alone::window().await?, 0);
     let folder = tempfile::tempdir()?;
-    for keyed in [false, true] {
-        let how = if keyed { "keyed" } else { "by id" };
-        let run = on_a_file(&folder.path().join(how), options.timers, keyed).await?;
-        row(&format!("SQLite: schedules/s in batches, {how}"), run.scheduled, 0);
-        row(&format!("SQLite: scheduled and fired/s, {how}"), run.fired, 0);
+    for how in ["by id", "keyed"] {
+        on_a_file(&folder.path().join(how), options.timers, how).await?;
     }
     let server = tokio::task::block_in_place(|| Server::start(&[]))?;
-    for keyed in [false, true] {
-        let how = if keyed { "keyed" } else { "by id" };
-        let (run, life) = on_a_server(&server, options.timers, keyed).await?;
-        row(&format!("PostgreSQL: schedules/s in batches, {how}"), run.scheduled, 0);
-        row(&format!("PostgreSQL: scheduled and fired/s, {how}"), run.fired, 0);
-        row(&format!("PostgreSQL: bytes of WAL for a life, {how}"), life.wal, 0);
-        row(&format!("PostgreSQL: the server's CPU for a life, us, {how}"), life.cpu, 1);
+    for how in ["by id", "keyed"] {
+        on_a_server(&server, options.timers, how).await?;
     }
     let polled = poll(&server, options.timers).await?;
     row("the same table, polled with SKIP LOCKED: claimed and deleted/s", polled, 0);
@@ -95,20 +87,6 @@ async fn measure(options: &Options) -> Result<(), Box<dyn Error>> {
         row(&format!("CPU of the server meanwhile, {beside}"), idle.server, 0);
     }
     Ok(())
-}
-
-/// What a run gave, in timers a second.
-struct Run {
-    scheduled: f64,
-    fired: f64,
-}
-
-/// What a server spent on each whole life, from schedule to acknowledgement.
-struct Life {
-    /// Bytes of its write-ahead log.
-    wal: f64,
-    /// Microseconds of its CPU.
-    cpu: f64,
 }
 
 fn entry(number: u64, keyed: bool, delay: Duration) -> Entry {
@@ -152,29 +130,32 @@ async fn live<S: Store>(
     Ok(timers as f64 / begun.elapsed().as_secs_f64())
 }
 
-async fn on_a_file(file: &Path, timers: u64, keyed: bool) -> Result<Run, Box<dyn Error>> {
+async fn on_a_file(file: &Path, timers: u64, how: &str) -> Result<(), Box<dyn Error>> {
     let timer = Timer::builder().start()?;
     let node = Durable::sqlite(file).start(&timer, |_| async { Outcome::Done }).await?;
-    let scheduled = schedule(&node, timers, keyed).await?;
-    Ok(Run { scheduled, fired: live(&node, timers, keyed).await? })
+    let scheduled = schedule(&node, timers, how == "keyed").await?;
+    row(&format!("SQLite: schedules/s in batches, {how}"), scheduled, 0);
+    let fired = live(&node, timers, how == "keyed").await?;
+    row(&format!("SQLite: scheduled and fired/s, {how}"), fired, 0);
+    Ok(())
 }
 
-async fn on_a_server(
-    server: &Server,
-    timers: u64,
-    keyed: bool,
-) -> Result<(Run, Life), Box<dyn Error>> {
+async fn on_a_server(server: &Server, timers: u64, how: &str) -> Result<(), Box<dyn Error>> {
     let (timer, port) = (Timer::builder().start()?, server.config().get_ports()[0]);
-    let node = Durable::postgres(server.config()).namespace(format!("keyed {keyed}"));
+    let node = Durable::postgres(server.config()).namespace(how);
     let node = node.start(&timer, |_| async { Outcome::Done }).await?;
-    let scheduled = schedule(&node, timers, keyed).await?;
+    let scheduled = schedule(&node, timers, how == "keyed").await?;
+    row(&format!("PostgreSQL: schedules/s in batches, {how}"), scheduled, 0);
     let before = (written(server).await?, alone::of(port).await?);
-    let fired = live(&node, timers, keyed).await?;
+    let fired = live(&node, timers, how == "keyed").await?;
     let (wal, cpu) = (written(server).await? - before.0, alone::of(port).await? - before.1);
-    let life =
-        Life { wal: wal as f64 / timers as f64, cpu: cpu.as_secs_f64() * 1e6 / timers as f64 };
+    row(&format!("PostgreSQL: scheduled and fired/s, {how}"), fired, 0);
+    let wal = wal as f64 / timers as f64;
+    row(&format!("PostgreSQL: bytes of WAL for a life, {how}"), wal, 0);
+    let cpu = cpu.as_secs_f64() * 1e6 / timers as f64;
+    row(&format!("PostgreSQL: the server's CPU for a life, us, {how}"), cpu, 1);
     node.drain().await;
-    Ok((Run { scheduled, fired }, life))
+    Ok(())
 }
 
 /// Returns how many bytes of write-ahead log the server has written.
