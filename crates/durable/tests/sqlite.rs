@@ -79,33 +79,6 @@ async fn a_file_of_version_1_is_migrated() {
 }
 
 #[tokio::test]
-async fn timers_survive_a_restart() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("timers");
-    let timer = Timer::builder().start().unwrap();
-    let (sender, mut fired) = tokio::sync::mpsc::unbounded_channel();
-    let start = || {
-        let sender = sender.clone();
-        let handler = move |due: tickwheel_durable::Due| {
-            sender.send(due.key.unwrap()).unwrap();
-            async { Outcome::Done }
-        };
-        Durable::sqlite(&path).start(&timer, handler)
-    };
-    let node = start().await.unwrap();
-    for (key, delay) in [("soon", 400), ("later", 700)] {
-        node.schedule(Entry::keyed(key, Duration::from_millis(delay), "x")).await.unwrap();
-    }
-    node.drain().await;
-    drop(node);
-    tokio::time::sleep(Duration::from_millis(500)).await; // It falls due meanwhile.
-    let node = start().await.unwrap();
-    assert_eq!(fired.recv().await.unwrap(), "soon");
-    assert_eq!(fired.recv().await.unwrap(), "later");
-    assert!(node.get("soon").await.unwrap().is_none());
-}
-
-#[tokio::test]
 async fn one_poison_timer_takes_no_neighbour_along() {
     let folder = tempfile::tempdir().unwrap();
     a_poison_takes_no_neighbour_along(|| {
