@@ -13,10 +13,6 @@ use tickwheel_durable::{
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio_postgres::Client;
 
-fn runtime() -> tokio::runtime::Runtime {
-    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
-}
-
 async fn start(servers: [&Server; 2], name: &str, fired: UnboundedSender<Due>) -> Sharded {
     let timer = Timer::builder().start().unwrap();
     let primary = |server: &Server| {
@@ -35,18 +31,16 @@ async fn next(fired: &mut UnboundedReceiver<Due>) -> String {
     due.expect("it fires").expect("the node is there").key.unwrap()
 }
 
-#[test]
-fn primaries() {
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn primaries() {
     let servers = [Server::start(&["fsync=off"]).unwrap(), Server::start(&["fsync=off"]).unwrap()];
     let servers = [&servers[0], &servers[1]];
-    runtime().block_on(async {
-        slots_move_while_all_runs(servers).await;
-        a_move_waits_for_who_has_written_and_not_committed(servers).await;
-        a_move_that_was_given_up_is_ended_by_the_next(servers).await;
-        a_transaction_that_sees_the_past_is_refused(servers).await;
-        a_mover_that_died_late_is_followed_by_one_that_copies_nothing(servers).await;
-        primaries_of_two_namespaces_are_refused(servers).await;
-    });
+    slots_move_while_all_runs(servers).await;
+    a_move_waits_for_who_has_written_and_not_committed(servers).await;
+    a_move_that_was_given_up_is_ended_by_the_next(servers).await;
+    a_transaction_that_sees_the_past_is_refused(servers).await;
+    a_mover_that_died_late_is_followed_by_one_that_copies_nothing(servers).await;
+    primaries_of_two_namespaces_are_refused(servers).await;
 }
 
 async fn slots_move_while_all_runs(servers: [&Server; 2]) {
@@ -240,38 +234,36 @@ async fn primaries_of_two_namespaces_are_refused(servers: [&Server; 2]) {
 }
 
 /// A database of version 1, with a timer in it, is brought up to date when a node starts.
-#[test]
-fn tables_of_version_1_are_migrated() {
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tables_of_version_1_are_migrated() {
     let server = Server::start(&["fsync=off"]).unwrap();
-    runtime().block_on(async {
-        let client = connect(&server.config()).await.unwrap();
-        let base = "CREATE SCHEMA tickwheel;
-            CREATE TABLE tickwheel.version (version int NOT NULL);
-            INSERT INTO tickwheel.version VALUES (1);";
-        client.batch_execute(base).await.unwrap();
-        let version_1 = include_str!("../src/store/postgres/migration_1.sql");
-        client.batch_execute(version_1).await.unwrap();
-        let content = "INSERT INTO tickwheel.namespace (name) VALUES ('default');
-            INSERT INTO tickwheel.slot (slot, epoch)
-                SELECT 1024 * id + n, 7 FROM tickwheel.namespace, generate_series(0, 1023) AS n;
-            INSERT INTO tickwheel.timer (slot, due, id, key, claim, attempts, payload)
-                SELECT 1024 * id + 3, 1, 1, 'old', 7, 1, 'x' FROM tickwheel.namespace;";
-        client.batch_execute(content).await.unwrap();
-        let timer = Timer::builder().start().unwrap();
-        let (sender, mut fired) = unbounded_channel();
-        let handler = move |due: Due| {
-            let _ = sender.send(due);
-            async { Outcome::Done }
-        };
-        let node = Durable::postgres(server.config()).start(&timer, handler).await.unwrap();
-        let due = tokio::time::timeout(Duration::from_secs(60), fired.recv()).await;
-        let due = due.expect("it fires").expect("the node is there");
-        assert_eq!((due.key.as_deref(), due.attempt), (Some("old"), 2));
-        assert_eq!((due.token.partition, due.token.epoch), (3, 8));
-        node.drain().await;
-        assert_eq!(version(&client).await, 3);
-        tables_go_back_to_version_1(&server, &client).await;
-    });
+    let client = connect(&server.config()).await.unwrap();
+    let base = "CREATE SCHEMA tickwheel;
+        CREATE TABLE tickwheel.version (version int NOT NULL);
+        INSERT INTO tickwheel.version VALUES (1);";
+    client.batch_execute(base).await.unwrap();
+    let version_1 = include_str!("../src/store/postgres/migration_1.sql");
+    client.batch_execute(version_1).await.unwrap();
+    let content = "INSERT INTO tickwheel.namespace (name) VALUES ('default');
+        INSERT INTO tickwheel.slot (slot, epoch)
+            SELECT 1024 * id + n, 7 FROM tickwheel.namespace, generate_series(0, 1023) AS n;
+        INSERT INTO tickwheel.timer (slot, due, id, key, claim, attempts, payload)
+            SELECT 1024 * id + 3, 1, 1, 'old', 7, 1, 'x' FROM tickwheel.namespace;";
+    client.batch_execute(content).await.unwrap();
+    let timer = Timer::builder().start().unwrap();
+    let (sender, mut fired) = unbounded_channel();
+    let handler = move |due: Due| {
+        let _ = sender.send(due);
+        async { Outcome::Done }
+    };
+    let node = Durable::postgres(server.config()).start(&timer, handler).await.unwrap();
+    let due = tokio::time::timeout(Duration::from_secs(60), fired.recv()).await;
+    let due = due.expect("it fires").expect("the node is there");
+    assert_eq!((due.key.as_deref(), due.attempt), (Some("old"), 2));
+    assert_eq!((due.token.partition, due.token.epoch), (3, 8));
+    node.drain().await;
+    assert_eq!(version(&client).await, 3);
+    tables_go_back_to_version_1(&server, &client).await;
 }
 
 async fn version(client: &Client) -> i32 {

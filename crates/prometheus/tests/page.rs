@@ -237,7 +237,7 @@ fn names_agree(page: &Page, of_nodes: bool) {
 async fn a_node_is_shown_with_what_it_has_done() {
     use tickwheel_durable::{Durable, Entry, Outcome, store::memory::Memory};
     let timer = Timer::builder().start().unwrap();
-    let node = Durable::memory(Memory::default());
+    let node = Durable::memory(Memory::new(1, tickwheel::SystemClock));
     let node = node.start(&timer, |_| async { Outcome::Done }).await.unwrap();
     let metrics = Metrics::default();
     metrics.durable("orders", &node);

@@ -13,7 +13,7 @@ use crate::sync::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
-use tickwheel::{Clock, SystemClock};
+use tickwheel::Clock;
 
 /// Where the store's clock begins: some day in 2025, as moments before 1970 have no name.
 const START: StoreTime = StoreTime::MIN;
@@ -50,13 +50,6 @@ pub enum Fault {
     Refuse,
     /// It is done, and the answer is lost.
     LoseAnswer,
-}
-
-impl Default for Memory {
-    /// Creates a store with one slot, on the system's clock.
-    fn default() -> Self {
-        Memory::new(1, SystemClock)
-    }
 }
 
 impl Memory {
