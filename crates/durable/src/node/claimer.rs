@@ -43,11 +43,7 @@ pub(crate) async fn run<S: Store>(
 
 /// Waits for one share of a room, and takes what more are free, up to `at_most` in all. `None` when
 /// the room is closed.
-pub(crate) async fn permits(
-    room: &Arc<Semaphore>,
-    share: u32,
-    at_most: u32,
-) -> Option<OwnedSemaphorePermit> {
+async fn permits(room: &Arc<Semaphore>, share: u32, at_most: u32) -> Option<OwnedSemaphorePermit> {
     let mut permits = Arc::clone(room).acquire_many_owned(share).await.ok()?;
     let free = u32::try_from(room.available_permits()).unwrap_or(u32::MAX) / share;
     if let Ok(more) = Arc::clone(room).try_acquire_many_owned(share * free.min(at_most - 1)) {

@@ -116,7 +116,7 @@ impl Pace {
 const PACE: Duration = Duration::from_millis(10);
 
 impl Ready {
-    pub(crate) fn new(per_second: u32, now: Instant) -> Self {
+    fn new(per_second: u32, now: Instant) -> Self {
         let pace = Pace { per_second, tokens: 0.0, filled: now };
         let (on_time, late) = (BTreeSet::new(), BTreeSet::new());
         let (taken, suspects) = (HashSet::new(), BTreeSet::new());
@@ -125,7 +125,7 @@ impl Ready {
     }
 
     /// Adds a timer whose time has come, unless it is here already.
-    pub(crate) fn add(&self, place: Place, late: bool) {
+    fn add(&self, place: Place, late: bool) {
         let mut queue = self.lock();
         if !queue.taken.contains(&place) {
             match late {
@@ -137,13 +137,13 @@ impl Ready {
         }
     }
 
-    pub(crate) fn contains(&self, place: &Place) -> bool {
+    fn contains(&self, place: &Place) -> bool {
         let queue = self.lock();
         queue.on_time.contains(place) || queue.late.contains(place) || queue.taken.contains(place)
     }
 
     /// Waits until there may be something to take; returns for how long to wait besides.
-    pub(crate) async fn wait(&self) -> Option<Duration> {
+    async fn wait(&self) -> Option<Duration> {
         loop {
             let arrived = self.arrived.notified();
             {
@@ -160,7 +160,7 @@ impl Ready {
     }
 
     /// Takes up to `limit`, the earliest first, late ones after those on time.
-    pub(crate) fn take(&self, limit: usize, now: Instant) -> Vec<Place> {
+    fn take(&self, limit: usize, now: Instant) -> Vec<Place> {
         let mut queue = self.lock();
         let Queue { on_time, late, taken, pace, .. } = &mut *queue;
         pace.fill(now);
