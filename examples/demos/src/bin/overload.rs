@@ -15,8 +15,7 @@
 use charts::{Chart, Line, Scale};
 use clap::{Parser, ValueEnum, value_parser};
 use demos::ledger::{End, Ledger, Request};
-use demos::report::{rounded, table};
-use demos::{peak_resident, progress};
+use demos::{peak_resident, progress, rounded, table};
 use fastrand::Rng;
 use serde::{Deserialize, Serialize};
 use serde_json::json;

@@ -24,8 +24,7 @@
 
 use clap::{Parser, ValueEnum, value_parser};
 use demos::ledger::{End, Ledger, Request};
-use demos::report::Report;
-use demos::{Lateness, peak_resident, resident, watch};
+use demos::{Lateness, Report, peak_resident, resident, watch};
 use fastrand::Rng;
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
