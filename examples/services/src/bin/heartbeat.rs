@@ -17,7 +17,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 use tickwheel::Timer;
 use tickwheel_services::heartbeat::{End, Event, Exchange, keep_connected, serve};
-use tickwheel_services::timeline::{PATIENCE, Timeline, happens};
+use tickwheel_services::{PATIENCE, Timeline, happens};
 use tokio::net::TcpSocket;
 use tokio::runtime::Builder;
 

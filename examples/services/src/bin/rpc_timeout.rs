@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use tickwheel::Timer;
 use tickwheel::future::TimedError;
 use tickwheel_services::rpc::{CallError, Client, encode, read_frame};
-use tickwheel_services::timeline::{PATIENCE, Timeline, happens};
+use tickwheel_services::{PATIENCE, Timeline, happens};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
