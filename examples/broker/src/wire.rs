@@ -200,3 +200,59 @@ impl Walk<'_> {
         Some(*taken)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Writes a body as it is described, with two elements in each array.
+    fn write(frame: &mut BytesMut, version: i16, fields: &[Field]) {
+        for field in fields {
+            match field {
+                Fixed(length) => frame.put_bytes(0, *length),
+                Text => frame.put_slice(b"\0\x01x"),
+                Blob => frame.put_slice(b"\0\0\0\x01x"),
+                Array(element) => {
+                    frame.put_i32(2);
+                    (0..2).for_each(|_| write(frame, version, element));
+                }
+                Since(first, fields) if version >= *first => write(frame, version, fields),
+                Since(..) => {}
+            }
+        }
+    }
+
+    /// Twelve bytes that claim two billion elements would take all memory.
+    #[test]
+    fn requests_are_as_described_in_each_version_and_no_count_in_one_is_believed() {
+        for (api, version) in
+            APIS.iter().flat_map(|api| api.versions.clone().map(move |version| (api, version)))
+        {
+            let mut frame = BytesMut::new();
+            frame.put_i16(api.key as i16);
+            frame.put_i16(version);
+            frame.put_slice(b"\0\0\0\x4d\xff\xff"); // The client has no name.
+            let header = frame.len();
+            write(&mut frame, version, api.body);
+            let read = decode(frame.clone().freeze());
+            let read = read.unwrap_or_else(|_| panic!("{:?} {version}", api.key));
+            assert_eq!((read.version, read.correlation_id), (version, 77));
+            // What kafka-protocol has read is all of it.
+            let mut body = BytesMut::new();
+            read.body.encode(&mut body, version).expect("a body");
+            assert_eq!(frame[header..], body, "{:?} {version}", api.key);
+            let shorter = Bytes::copy_from_slice(&frame[..frame.len() - 1]);
+            let longer = Bytes::from([&frame[..], b"x"].concat());
+            assert!(decode(longer).is_err() && decode(shorter).is_err());
+            for place in header..frame.len().saturating_sub(3) {
+                for claim in [i32::MAX, 1 << 24, 20_001] {
+                    let mut frame = frame.clone();
+                    frame[place..place + 4].copy_from_slice(&claim.to_be_bytes());
+                    drop(decode(frame.freeze()));
+                }
+            }
+        }
+        let refused = decode(Bytes::from_static(b"\0\x12\0\x03\0\0\0\x4d\xff\xff"));
+        assert_eq!(refused.expect_err("v3"), Malformed::Versions { correlation_id: 77 });
+    }
+}

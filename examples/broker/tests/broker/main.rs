@@ -6,21 +6,9 @@ mod server;
 mod world;
 
 use bytes::Bytes;
+use kafka_protocol::ResponseError::*;
 use tickwheel_broker::Waiting;
 use world::*;
-
-const OUT_OF_RANGE: i16 = 1;
-const CORRUPT: i16 = 2;
-const UNKNOWN_TOPIC: i16 = 3;
-const TIMED_OUT: i16 = 7;
-const TOO_LARGE: i16 = 10;
-const INVALID_TOPIC: i16 = 17;
-const NOT_ENOUGH_REPLICAS: i16 = 19;
-const INVALID_ACKS: i16 = 21;
-const NOT_ALLOWED: i16 = 29;
-const OUT_OF_ORDER: i16 = 45;
-const OLD_EPOCH: i16 = 47;
-const NO_TRANSACTIONS: i16 = 53;
 
 fn orders() -> World {
     let world = World::new();
@@ -56,7 +44,7 @@ fn a_topic_is_created_where_the_client_allows_it() {
         let topic = answered!(Metadata, world.ask(version, body).answer()).topics.remove(0);
         (topic.error_code, topic.partitions.len())
     };
-    assert_eq!(ask(7, false), (UNKNOWN_TOPIC, 0));
+    assert_eq!(ask(7, false), (UnknownTopicOrPartition.code(), 0));
     assert_eq!(ask(7, true), (0, 2));
     assert_eq!(ask(7, false), (0, 2));
 }
@@ -65,12 +53,16 @@ fn a_topic_is_created_where_the_client_allows_it() {
 fn there_are_no_topics_but_legal_ones_and_not_too_many() {
     let world = World::new();
     for illegal in ["", ".", "..", "a/b", "é", &"x".repeat(250)] {
-        assert_eq!(world.create(illegal).topics[0].error_code, INVALID_TOPIC, "{illegal}");
+        assert_eq!(
+            world.create(illegal).topics[0].error_code,
+            InvalidTopicException.code(),
+            "{illegal}"
+        );
     }
     for number in 0..100 {
         assert_eq!(world.create(&format!("t{number}")).topics[0].error_code, 0);
     }
-    assert_eq!(world.create("one-too-many").topics[0].error_code, NOT_ALLOWED);
+    assert_eq!(world.create("one-too-many").topics[0].error_code, TopicAuthorizationFailed.code());
     for (version, all) in [(7, None), (0, Some(Vec::new()))] {
         let asked = world.ask(version, MetadataRequest::default().with_topics(all));
         assert_eq!(answered!(Metadata, asked.answer()).topics.len(), 100);
@@ -103,7 +95,10 @@ fn acks_decide_who_waits_for_the_follower() {
     assert!(!all.is_answered());
     world.advance(NS);
     assert_eq!(all.produced(), (0, 2));
-    assert_eq!(world.produce("orders", 2, batch(b"two")).produced(), (INVALID_ACKS, -1));
+    assert_eq!(
+        world.produce("orders", 2, batch(b"two")).produced(),
+        (InvalidRequiredAcks.code(), -1)
+    );
 }
 
 #[test]
@@ -115,7 +110,7 @@ fn what_the_follower_gets_too_late_is_timed_out_but_not_lost() {
     world.advance(2 * MS - NS);
     assert!(!all.is_answered());
     world.advance(NS);
-    assert_eq!(all.produced(), (TIMED_OUT, -1));
+    assert_eq!(all.produced(), (RequestTimedOut.code(), -1));
     world.advance(LAG - 2 * MS);
     assert_eq!(world.fetch("orders", 0, 1).fetched(), (0, batch(b"late").len()));
 }
@@ -127,11 +122,11 @@ fn what_is_sent_again_is_not_appended_again() {
     assert_eq!(send(0, 0), (0, 0));
     assert_eq!(send(0, 1), (0, 1));
     assert_eq!(send(0, 0), (0, 0));
-    assert_eq!(send(0, 3), (OUT_OF_ORDER, -1));
+    assert_eq!(send(0, 3), (OutOfOrderSequenceNumber.code(), -1));
     assert_eq!(send(0, 2), (0, 2));
-    assert_eq!(send(1, 3), (OUT_OF_ORDER, -1));
+    assert_eq!(send(1, 3), (OutOfOrderSequenceNumber.code(), -1));
     assert_eq!(send(1, 0), (0, 3));
-    assert_eq!(send(0, 3), (OLD_EPOCH, -1));
+    assert_eq!(send(0, 3), (InvalidProducerEpoch.code(), -1));
     assert_eq!(world.fetch("orders", 0, 0).fetched().1, 4 * batch(b"x").len());
 }
 
@@ -153,27 +148,13 @@ fn no_two_lives_give_a_producer_the_same_id() {
 }
 
 #[test]
-fn whoever_begins_a_transaction_is_refused_at_once() {
-    let world = orders();
-    let id = TransactionalId(text("transfer"));
-    let init = InitProducerIdRequest::default().with_transactional_id(Some(id.clone()));
-    let answer = answered!(InitProducerId, world.ask(1, init).answer());
-    assert_eq!(answer.error_code, NO_TRANSACTIONS);
-    let find = FindCoordinatorRequest::default().with_key(text("transfer")).with_key_type(1);
-    let answer = answered!(FindCoordinator, world.ask(2, find).answer());
-    assert_eq!(answer.error_code, NO_TRANSACTIONS);
-    let produce = produce("orders", 1, batch(b"x")).with_transactional_id(Some(id));
-    assert_eq!(world.ask(8, produce).produced(), (NO_TRANSACTIONS, -1));
-}
-
-#[test]
 fn a_batch_that_is_too_large_or_corrupt_is_refused() {
     let world = orders();
     assert_eq!(world.append("orders", batch(&vec![0; (1 << 20) - 100])).0, 0);
-    assert_eq!(world.append("orders", batch(&vec![0; 1 << 20])).0, TOO_LARGE);
+    assert_eq!(world.append("orders", batch(&vec![0; 1 << 20])).0, MessageTooLarge.code());
     let mut changed = batch(b"changed").to_vec();
     *changed.last_mut().expect("a batch") ^= 1;
-    assert_eq!(world.append("orders", changed.into()).0, CORRUPT);
+    assert_eq!(world.append("orders", changed.into()).0, CorruptMessage.code());
 }
 
 #[test]
@@ -184,12 +165,12 @@ fn the_oldest_batches_go_but_not_what_the_follower_lacks() {
         assert_eq!(world.produce("orders", 1, large.clone()).produced(), (0, offset));
     }
     let refused = world.produce("orders", 1, large.clone()).produced();
-    assert_eq!(refused, (NOT_ENOUGH_REPLICAS, -1));
+    assert_eq!(refused, (NotEnoughReplicas.code(), -1));
     world.advance(LAG);
     for offset in 16..20 {
         assert_eq!(world.append("orders", large.clone()), (0, offset));
     }
-    assert_eq!(world.fetch("orders", 3, 1).fetched().0, OUT_OF_RANGE);
+    assert_eq!(world.fetch("orders", 3, 1).fetched().0, OffsetOutOfRange.code());
     assert_eq!(world.fetch("orders", 4, 1).fetched(), (0, large.len()));
 }
 
@@ -224,20 +205,10 @@ fn a_fetch_is_answered_at_max_wait_and_never_before() {
 #[test]
 fn what_can_not_be_fetched_is_told_at_once() {
     let world = World::new();
-    assert_eq!(world.fetch("nothing", 0, 1).fetched(), (UNKNOWN_TOPIC, 0));
+    assert_eq!(world.fetch("nothing", 0, 1).fetched(), (UnknownTopicOrPartition.code(), 0));
     world.create("orders");
-    assert_eq!(world.fetch("orders", 1, 1).fetched(), (OUT_OF_RANGE, 0));
-    assert_eq!(world.fetch("orders", -1, 1).fetched(), (OUT_OF_RANGE, 0));
-}
-
-#[test]
-fn a_fetch_whose_client_has_gone_waits_no_longer() {
-    let world = orders();
-    let fetch = world.fetch("orders", 0, 1);
-    assert_eq!(world.broker.waiting(), waiting(1));
-    drop(fetch);
-    assert_eq!(world.broker.waiting(), waiting(0));
-    assert!(world.timer.is_empty());
+    assert_eq!(world.fetch("orders", 1, 1).fetched(), (OffsetOutOfRange.code(), 0));
+    assert_eq!(world.fetch("orders", -1, 1).fetched(), (OffsetOutOfRange.code(), 0));
 }
 
 #[test]
