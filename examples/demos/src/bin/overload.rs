@@ -63,10 +63,6 @@ struct Options {
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 
-    /// Print one JSON array instead of the table
-    #[arg(long)]
-    json: bool,
-
     /// One measurement, in this process
     #[arg(long, hide = true, requires = "load")]
     only: Option<Place>,
@@ -134,9 +130,8 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
         draw(path, &rows)?;
     }
     let objects: Vec<_> = rows.iter().filter_map(|row| json!(row).as_object().cloned()).collect();
-    let text = if options.json { json!(rows).to_string() } else { table(&objects) };
     // Nobody may be listening any more: the exit status tells all the same.
-    let _ = writeln!(io::stdout(), "{text}");
+    let _ = writeln!(io::stdout(), "{}", table(&objects));
     wrong.iter().for_each(|row| eprintln!("overload: this must not be: {row:?}"));
     Ok(ExitCode::from(u8::from(!wrong.is_empty())))
 }
