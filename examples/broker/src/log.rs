@@ -1,12 +1,76 @@
-//! Partitions: batches in order, and how far the follower has them.
+//! The log, in memory: topics of partitions, made when somebody asks for them; batches in order,
+//! and how far the follower has them; and the producers whose batches are known when they come
+//! again.
 
-use super::batch::{Batch, Checked};
-use super::producer::Producers;
+use crate::produce::Checked;
 use bytes::{Bytes, BytesMut};
 use kafka_protocol::ResponseError;
-use parking_lot::Mutex;
-use std::collections::VecDeque;
+use parking_lot::{Mutex, RwLock};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
+
+/// How many topics there may be.
+const MAX_TOPICS: usize = 100;
+
+#[derive(Debug)]
+pub(crate) struct Topic {
+    pub(crate) name: Arc<str>,
+    pub(crate) partitions: Vec<Arc<Partition>>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Topics {
+    /// How many partitions a new topic has.
+    partitions: u16,
+    known: RwLock<BTreeMap<Arc<str>, Arc<Topic>>>,
+}
+
+impl Topics {
+    pub(crate) fn new(partitions: u16) -> Self {
+        Topics { partitions, known: RwLock::default() }
+    }
+
+    pub(crate) fn all(&self) -> Vec<Arc<Topic>> {
+        self.known.read().values().cloned().collect()
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<Arc<Topic>> {
+        self.known.read().get(name).cloned()
+    }
+
+    pub(crate) fn partition(&self, topic: &str, index: i32) -> Option<Arc<Partition>> {
+        self.get(topic)?.partitions.get(usize::try_from(index).ok()?).cloned()
+    }
+
+    /// Creates a topic, unless it exists.
+    ///
+    /// # Errors
+    /// The name is none by Kafka's rule, or there are as many topics as may be.
+    pub(crate) fn create(&self, name: &str) -> Result<Arc<Topic>, ResponseError> {
+        let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+        let is_legal = (1..=249).contains(&name.len()) && name.chars().all(legal);
+        if !is_legal || name == "." || name == ".." {
+            return Err(ResponseError::InvalidTopicException);
+        }
+        let mut known = self.known.write();
+        if let Some(topic) = known.get(name) {
+            return Ok(Arc::clone(topic));
+        }
+        if known.len() >= MAX_TOPICS {
+            // The one that clients report at once; most others they ask again for.
+            return Err(ResponseError::TopicAuthorizationFailed);
+        }
+        let name: Arc<str> = name.into();
+        let partition = |index| {
+            let name = TopicPartition { topic: Arc::clone(&name), index };
+            Arc::new(Partition::new(name))
+        };
+        let partitions = (0..self.partitions.into()).map(partition).collect();
+        let topic = Arc::new(Topic { name: Arc::clone(&name), partitions });
+        known.insert(name, Arc::clone(&topic));
+        Ok(topic)
+    }
+}
 
 /// The name of a partition: what fetches and produces wait on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -36,6 +100,17 @@ struct Log {
     producers: Producers,
 }
 
+/// A batch as it lies in the log.
+#[derive(Debug)]
+pub(crate) struct Batch {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) base_offset: i64,
+    pub(crate) last_offset: i64,
+    pub(crate) max_timestamp: i64,
+    /// How many bytes of the log lie before it, from the beginning of time.
+    pub(crate) position: usize,
+}
+
 /// Where a partition begins, and up to where it can be read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Offsets {
@@ -44,7 +119,7 @@ pub(crate) struct Offsets {
 }
 
 impl Partition {
-    pub(super) fn new(name: TopicPartition) -> Self {
+    fn new(name: TopicPartition) -> Self {
         Partition { name, log: Mutex::default() }
     }
 
@@ -151,5 +226,59 @@ impl Log {
             }
             self.batches.pop_front();
         }
+    }
+}
+
+/// The numbers that an idempotent producer gives a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sequence {
+    pub(crate) producer_id: i64,
+    pub(crate) epoch: i16,
+    pub(crate) first: i32,
+    pub(crate) records: i32,
+}
+
+/// The last batches of each producer that wrote to a partition, with their offsets.
+#[derive(Debug, Default)]
+struct Producers(HashMap<i64, VecDeque<(Sequence, i64)>>);
+
+/// As many batches of a producer may be on their way at once.
+const IN_FLIGHT: usize = 5;
+/// How many producers a partition knows.
+const MAX_PRODUCERS: usize = 1000;
+
+impl Producers {
+    /// Returns the offset of a batch that is in the log already, or `None` if it is to be appended.
+    /// The first batch of a producer that is not known, or not known any more, may be any.
+    fn seen(&self, new: Sequence) -> Result<Option<i64>, ResponseError> {
+        let known = self.0.get(&new.producer_id);
+        let Some((last, _)) = known.and_then(VecDeque::back) else { return Ok(None) };
+        if let Some((_, offset)) = known.into_iter().flatten().find(|(known, _)| *known == new) {
+            return Ok(Some(*offset));
+        }
+        // Sequences begin anew after 2^31 - 1.
+        let next = last.first.wrapping_add(last.records) & i32::MAX;
+        match new.epoch {
+            epoch if epoch < last.epoch => Err(ResponseError::InvalidProducerEpoch),
+            epoch if epoch == last.epoch && new.first == next => Ok(None),
+            epoch if epoch > last.epoch && new.first == 0 => Ok(None),
+            _ => Err(ResponseError::OutOfOrderSequenceNumber),
+        }
+    }
+
+    fn add(&mut self, sequence: Sequence, offset: i64) {
+        let id = sequence.producer_id;
+        if self.0.len() >= MAX_PRODUCERS && !self.0.contains_key(&id) {
+            // The one that wrote the longest time ago.
+            let last = |batches: &VecDeque<(Sequence, i64)>| batches.back().map(|(_, last)| *last);
+            let oldest = self.0.iter().min_by_key(|(_, batches)| last(batches));
+            let oldest = oldest.map(|(id, _)| *id);
+            oldest.and_then(|id| self.0.remove(&id));
+        }
+        let batches = self.0.entry(id).or_default();
+        if batches.len() == IN_FLIGHT {
+            batches.pop_front();
+        }
+        batches.push_back((sequence, offset));
     }
 }
