@@ -11,7 +11,6 @@ mod model;
 mod owners;
 #[path = "../common/quick.rs"]
 mod quick;
-mod races;
 mod steps;
 #[path = "../common/times.rs"]
 mod times;

@@ -3,9 +3,8 @@
 use crate::What::{Checked, Completed, Expired};
 use crate::items::{Items, waiting};
 use crate::reentrancy::hand;
-use crate::{Fixture, HOUR, MS, Script};
-use std::collections::BTreeSet;
-use tickwheel::purgatory::{Pending, Watch};
+use crate::{Fixture, MS, Script};
+use tickwheel::purgatory::Pending;
 
 /// As if another thread were checking it: the request that is left to that is not one of the limit.
 #[test]
@@ -76,41 +75,4 @@ fn a_true_check_wins_over_an_expiry() {
     assert_eq!((of(Completed), of(Expired)), (1, 0));
     assert_eq!(fixture.purgatory.stats().expired, 0);
     fixture.assert_empty();
-}
-
-/// On real threads: some put items, others wait for them, cancel, and come back. No item is lost,
-/// none is taken twice, and none is left while somebody waits.
-#[test]
-fn every_item_is_taken_once_and_none_is_left_while_somebody_waits() {
-    const EACH: u32 = 2_000;
-    let (fixture, items) = (Fixture::new(), Items::default());
-    std::thread::scope(|scope| {
-        for thread in 0..2 {
-            let (fixture, items) = (&fixture, &items);
-            scope.spawn(move || {
-                for item in (0..EACH).map(|nth| thread * EACH + nth) {
-                    items.put([item]);
-                    assert!(fixture.purgatory.check_and_complete_up_to(&1, 1) <= 1);
-                }
-            });
-            scope.spawn(move || {
-                for id in (0..EACH).map(|nth| thread * EACH + nth) {
-                    let worker = items.worker(fixture, id);
-                    let watch = fixture.purgatory.try_complete_else_watch(worker, HOUR, &[1]);
-                    let Ok(Watch::Pending(pending)) = watch else { continue };
-                    if id % 3 == 0 {
-                        drop(pending.cancel());
-                    }
-                }
-            });
-        }
-    });
-    fixture.timer.advance_clock(MS); // The checks that were left to the executor.
-    let (left, taken) = (items.queue.lock().unwrap().len(), items.taken());
-    assert!(left == 0 || fixture.purgatory.delayed() == 0, "{left} for {:?}", fixture.counts());
-    let once: BTreeSet<u32> = taken.iter().map(|(item, _)| *item).collect();
-    assert_eq!((once.len(), taken.len() + left), (taken.len(), 2 * EACH as usize));
-    let who: BTreeSet<u32> = taken.iter().map(|(_, id)| *id).collect();
-    let completed: BTreeSet<u32> = fixture.log.of(Completed).into_iter().collect();
-    assert_eq!(who, completed, "whoever took an item was completed, and nobody else");
 }

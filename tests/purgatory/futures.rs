@@ -5,7 +5,7 @@ use crate::{HOUR, MS};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tickwheel::purgatory::{FutureOperation, Purgatory, Wait, Waited, WatchError};
@@ -215,33 +215,5 @@ fn it_is_refused_as_any_operation() {
     assert!(matches!(wait(&[]), Err(WatchError::NoKeys(_))));
     drop(fixture.purgatory.shutdown());
     assert!(matches!(wait(&[1]), Err(WatchError::Shutdown(_))));
-    fixture.assert_empty();
-}
-
-/// Threads that hand a number round: each waits for its turn and then wakes the next.
-#[test]
-fn threads_that_wait_for_each_other_all_get_their_turn() {
-    const THREADS: usize = 4;
-    const TURNS: usize = 500;
-    let fixture = fixture();
-    let number = Arc::new(AtomicUsize::new(0));
-    std::thread::scope(|scope| {
-        for thread in 0..THREADS {
-            let (number, purgatory) = (Arc::clone(&number), &fixture.purgatory);
-            scope.spawn(move || {
-                for turn in 0..TURNS {
-                    let (seen, mine) = (Arc::clone(&number), turn * THREADS + thread);
-                    let wait = async {
-                        let my_turn = move || seen.load(SeqCst) == mine;
-                        purgatory.wait(&[thread as u32], HOUR, my_turn).unwrap().await
-                    };
-                    assert_eq!(pollster::block_on(wait), Waited::Completed);
-                    number.store(mine + 1, SeqCst);
-                    purgatory.check_and_complete(&(((thread + 1) % THREADS) as u32));
-                }
-            });
-        }
-    });
-    assert_eq!(number.load(SeqCst), THREADS * TURNS);
     fixture.assert_empty();
 }

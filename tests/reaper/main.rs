@@ -13,7 +13,7 @@ use std::fs;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use tickwheel::{ManualClock, Timer, TimerBuilder, TimerEntry};
+use tickwheel::{Timer, TimerBuilder, TimerEntry};
 use until::until;
 
 const MS: Duration = Duration::from_millis(1);
@@ -240,35 +240,4 @@ fn advance_clock_waits_no_longer_than_it_is_told_to() {
     let start = Instant::now();
     assert_eq!(timer.advance_clock(20 * MS), 0);
     assert!((20 * MS..HANG).contains(&start.elapsed()), "{:?}", start.elapsed());
-}
-
-#[test]
-fn when_several_threads_advance_each_timer_fires_once() {
-    let clock = ManualClock::new();
-    let (sender, receiver) = channel();
-    let timer: Timer<u32> = Timer::builder()
-        .clock(clock.clone())
-        .wheel_size(8)
-        .executor(move |id| _ = sender.send(id))
-        .build()
-        .unwrap();
-    for id in 0..20_000 {
-        timer.add(TimerEntry::after(MS * (id % 700), id)).unwrap();
-    }
-    let counted: usize = std::thread::scope(|scope| {
-        let advance = || {
-            let steps = std::iter::repeat_with(|| {
-                clock.advance(MS);
-                timer.advance_clock(Duration::ZERO)
-            });
-            steps.take(250).sum::<usize>()
-        };
-        let threads: Vec<_> = (0..4).map(|_| scope.spawn(advance)).collect();
-        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
-    });
-    let mut fired: Vec<u32> = receiver.try_iter().collect();
-    fired.sort_unstable();
-    assert!(fired.into_iter().eq(0..20_000));
-    assert_eq!(counted, 20_000);
-    timer.assert_invariants();
 }
