@@ -92,69 +92,6 @@ fn a_finished_operation_is_gone_from_all_its_keys_and_the_timer_and_dropped() {
 }
 
 #[test]
-fn counts_are_exact_and_empty_keys_vanish() {
-    let fixture = Fixture::new();
-    let pending: Vec<_> = (0..100)
-        .map(|id| {
-            let keys: Vec<u32> = (0..=id % 4).map(|nth| (id + nth * 7) % 20).collect();
-            (keys.clone(), fixture.watch(fixture.script(id), &keys))
-        })
-        .collect();
-    let mut watched: usize = pending.iter().map(|(keys, _)| keys.len()).sum();
-    for (done, (keys, pending)) in pending.iter().enumerate() {
-        assert_eq!(fixture.counts(), (watched, 100 - done, 100 - done));
-        let before: Vec<usize> =
-            keys.iter().map(|key| fixture.purgatory.watched_for(key)).collect();
-        if done % 2 == 0 {
-            assert!(pending.force_complete());
-        } else {
-            assert!(pending.cancel().into_operation().is_some());
-        }
-        for (key, before) in keys.iter().zip(before) {
-            assert_eq!(fixture.purgatory.watched_for(key), before - 1);
-        }
-        watched -= keys.len();
-    }
-    fixture.assert_empty();
-}
-
-#[test]
-fn cancel_for_key_returns_a_keys_operations_in_order_and_takes_them_out_of_all_keys() {
-    let fixture = Fixture::new();
-    for id in 0..90 {
-        let keys = if id % 3 == 0 { vec![2, 3] } else { vec![1, 2, 100 + id] };
-        fixture.watch(fixture.script(id), &keys);
-    }
-    fixture.log.take();
-    let ids = |of: &[Script]| of.iter().map(|script| script.id).collect::<Vec<_>>();
-    let cancelled = fixture.purgatory.cancel_for_key(&1);
-    assert_eq!(ids(&cancelled), (0..90).filter(|id| id % 3 > 0).collect::<Vec<_>>());
-    assert_eq!(fixture.log.take(), [], "none of their code is called");
-    assert_eq!(fixture.counts(), (60, 30, 30));
-    assert_eq!([1, 2, 3, 101].map(|key| fixture.purgatory.watched_for(&key)), [0, 30, 30, 0]);
-    assert!(fixture.purgatory.cancel_for_key(&1).is_empty());
-    let cancelled = fixture.purgatory.cancel_for_key(&2);
-    assert_eq!(ids(&cancelled), (0..90).filter(|id| id % 3 == 0).collect::<Vec<_>>());
-    assert_eq!(fixture.purgatory.stats().cancelled, 90);
-    fixture.assert_empty();
-}
-
-/// Numbers of blocks and of keys come and go; what they leave behind must not add up.
-#[test]
-fn a_key_may_fill_and_empty_any_number_of_times() {
-    let fixture = Fixture::new();
-    for round in 0..200 {
-        let several = 1 + round * 7 % 60;
-        for id in 0..several {
-            fixture.watch(fixture.script(id).at_check(3), &[1, 2 + id % 3]);
-        }
-        assert_eq!(fixture.purgatory.check_and_complete(&1), several as usize);
-        assert_eq!(fixture.log.of(Completed), (0..several).collect::<Vec<_>>());
-        fixture.assert_empty();
-    }
-}
-
-#[test]
 fn a_guard_cancels_when_it_is_dropped_unless_its_operation_has_ended() {
     let fixture = Fixture::new();
     let guard = fixture.watch(fixture.script(1), &[1, 2]).cancel_on_drop();

@@ -78,20 +78,6 @@ fn several_items_cost_as_many_checks() {
     fixture.assert_empty();
 }
 
-#[test]
-fn a_limit_of_0_checks_nothing_and_the_largest_all() {
-    let (fixture, items) = (Fixture::new(), Items::default());
-    assert_eq!(fixture.purgatory.check_and_complete_up_to(&1, usize::MAX), 0, "nobody is there");
-    waiting(&fixture, &items, 0..50);
-    items.put(0..20);
-    assert_eq!(fixture.purgatory.check_and_complete_up_to(&1, 0), 0);
-    assert_eq!(fixture.log.take(), []);
-    assert_eq!(fixture.purgatory.check_and_complete_up_to(&1, usize::MAX), 20);
-    assert_eq!(fixture.log.of(Checked), (0..50).collect::<Vec<_>>());
-    assert_eq!(items.taken(), (0..20).map(|id| (id, id)).collect::<Vec<_>>());
-    assert_eq!(fixture.counts(), (60, 30, 30));
-}
-
 /// In each round it is the turn of each. `ready` is who can take an item.
 #[test]
 fn those_that_can_not_take_an_item_are_passed_over_but_not_for_ever() {

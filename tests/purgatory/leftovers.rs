@@ -45,16 +45,3 @@ fn an_overdue_operation_is_ended_by_a_trigger_after_the_timers_shutdown() {
         fixture.assert_empty();
     }
 }
-
-/// They are what the timer has done since it was built.
-#[test]
-fn a_timers_counters_never_fall() {
-    let fixture = Fixture::new();
-    for id in 0..10 {
-        assert!(fixture.watch(fixture.script(id), &[1]).force_complete());
-    }
-    let before = fixture.timer.stats();
-    drop(fixture.purgatory);
-    let after = fixture.timer.stats();
-    assert_eq!((before.added, before.cancelled), (after.added, after.cancelled));
-}

@@ -2,7 +2,6 @@
 
 use crate::What::{Checked, Completed, Dropped, Expired};
 use crate::{Fixture, HOUR, MS, Script};
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tickwheel::purgatory::{Pending, Purgatory, WatchError};
@@ -13,26 +12,6 @@ pub(crate) type Hand<T> = Arc<Mutex<Option<T>>>;
 pub(crate) fn hand<T>() -> (Hand<T>, Hand<T>) {
     let hand = Hand::default();
     (Arc::clone(&hand), hand)
-}
-
-#[test]
-fn on_complete_may_trigger_its_own_key_and_another() {
-    let fixture = Fixture::new();
-    let flag = Arc::new(AtomicBool::new(false));
-    let (purgatory, set) = (fixture.purgatory.clone(), Arc::clone(&flag));
-    let script = fixture.script(1).at_check(3).on_complete(move || {
-        assert_eq!(purgatory.check_and_complete(&1), 0);
-        set.store(true, SeqCst);
-        // Itself is not among them.
-        assert_eq!(purgatory.check_and_complete_all(&[1, 2]), 3);
-    });
-    fixture.watch(script, &[1, 2]);
-    for (id, key) in [(2, 1), (3, 2), (4, 1)] {
-        fixture.watch(fixture.script(id).when_set(&flag), &[key]);
-    }
-    assert_eq!(fixture.purgatory.check_and_complete(&1), 1, "the inner call counts the others");
-    assert_eq!(fixture.log.of(Completed), [1, 2, 4, 3]);
-    fixture.assert_empty();
 }
 
 #[test]
