@@ -67,19 +67,6 @@ fn each_move_to_a_finer_level_is_counted() {
 }
 
 #[test]
-fn what_is_refused_and_not_asked_for_is_counted_as_dropped() {
-    let refuse = |task: u32| Err::<(), u32>(task);
-    let dropping = Timer::builder().executor(refuse).build().unwrap();
-    let keeping = Timer::builder().executor(refuse).on_refused(|_| ()).build().unwrap();
-    for timer in [&dropping, &keeping] {
-        timer.add(TimerEntry::after(Duration::ZERO, 1)).unwrap();
-        assert_eq!(timer.advance_clock(Duration::ZERO), 1);
-    }
-    let counts = |timer: &Timer<u32>| (timer.stats().refused, timer.stats().dropped);
-    assert_eq!((counts(&dropping), counts(&keeping)), ((1, 1), (1, 0)));
-}
-
-#[test]
 fn a_timer_tells_whether_it_was_shut_down() {
     let (timer, _) = closures();
     assert!(!timer.is_shutdown());

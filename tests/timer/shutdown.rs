@@ -3,7 +3,7 @@
 use crate::{Fixture, HOUR, MS};
 use std::sync::Arc;
 use std::time::Duration;
-use tickwheel::{AddError, Cancel, ManualClock, Timer, TimerEntry, When};
+use tickwheel::{Cancel, ManualClock, Timer, TimerEntry, When};
 
 #[test]
 fn shutdown_returns_what_is_pending_by_deadline_and_a_second_one_nothing() {
@@ -27,20 +27,6 @@ fn shutdown_returns_what_is_pending_by_deadline_and_a_second_one_nothing() {
     assert_eq!((stats.added, stats.cancelled, stats.returned, stats.pending), (6, 1, 5, 0));
     assert_eq!(fixture.advance(200 * HOUR), []);
     assert_eq!(fixture.timer.next_expiration(), None);
-}
-
-#[test]
-fn add_fails_after_shutdown_and_hands_the_entry_back() {
-    let fixture = Fixture::new();
-    fixture.timer.clone().shutdown();
-    match fixture.timer.add(TimerEntry::after(5 * MS, 8)) {
-        Err(AddError::Shutdown(entry)) => {
-            assert_eq!((entry.when(), entry.into_task()), (When::After(5 * MS), 8));
-        }
-        other => panic!("{other:?}"),
-    }
-    assert_eq!(fixture.timer.stats().added, 0);
-    assert_eq!(fixture.timer.advance_clock(HOUR), 0);
 }
 
 #[test]
