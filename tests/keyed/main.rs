@@ -64,43 +64,6 @@ impl Fixture {
 }
 
 #[test]
-fn a_key_expires_once_and_is_gone() {
-    let fixture = Fixture::new();
-    assert_eq!(fixture.schedule(1, 10 * MS, 11), None);
-    assert!(fixture.keyed.contains(&1) && !fixture.keyed.is_empty() && fixture.keyed.len() == 1);
-    assert_eq!(fixture.keyed.deadline(&1), Some(fixture.clock.now() + 10 * MS));
-    assert_eq!(fixture.advance(9 * MS), []);
-    assert_eq!(fixture.advance(MS), [(1, 11)]);
-    assert!(!fixture.keyed.contains(&1) && fixture.keyed.is_empty());
-    assert_eq!((fixture.keyed.deadline(&1), fixture.keyed.cancel(&1)), (None, None));
-    assert!(!fixture.keyed.touch(&1, MS) && !fixture.keyed.reschedule(&1, MS));
-    assert_eq!(fixture.advance(HOUR), []);
-}
-
-#[test]
-fn to_schedule_again_replaces_task_and_deadline_whether_earlier_or_later() {
-    for delay in [5 * MS, 10 * MS, 15 * MS] {
-        let fixture = Fixture::new();
-        fixture.schedule(1, 10 * MS, 11);
-        assert_eq!(fixture.schedule(1, delay, 12), Some(11));
-        assert_eq!((fixture.keyed.len(), fixture.timer.len()), (1, 1));
-        assert_eq!(fixture.advance(delay - MS), []);
-        assert_eq!(fixture.advance(MS), [(1, 12)]);
-        assert_eq!(fixture.advance(HOUR), []);
-    }
-}
-
-#[test]
-fn if_absent_leaves_a_key_alone_that_has_a_task() {
-    let fixture = Fixture::new();
-    let absent = |task| fixture.keyed.schedule_if_absent(1, TimerEntry::after(MS, task)).unwrap();
-    assert!(absent(11).is_none());
-    assert_eq!(absent(12).map(TimerEntry::into_task), Some(12));
-    assert_eq!(fixture.advance(MS), [(1, 11)]);
-    assert!(absent(13).is_none(), "the key is gone");
-}
-
-#[test]
 fn a_key_is_found_in_any_form_that_it_can_be_borrowed_as() {
     let fixture = Fixture::new();
     let keyed = KeyedTimer::new(&fixture.timer, |_: String, _: u32| ());
@@ -109,38 +72,6 @@ fn a_key_is_found_in_any_form_that_it_can_be_borrowed_as() {
     assert!(keyed.touch("ada", 2 * MS) && keyed.reschedule("ada", 3 * MS));
     assert_eq!(keyed.deadline("ada"), Some(fixture.clock.now() + 3 * MS));
     assert_eq!(keyed.cancel("ada"), Some(1));
-}
-
-#[test]
-fn cancel_returns_the_task_and_leaves_nothing_in_the_timer() {
-    let fixture = Fixture::new();
-    fixture.schedule(1, MS, 11);
-    fixture.schedule(2, MS, 12);
-    assert_eq!(fixture.keyed.cancel(&1), Some(11));
-    assert_eq!((fixture.keyed.len(), fixture.timer.len()), (1, 1));
-    assert_eq!(fixture.keyed.cancel_all(), [(2, 12)]);
-    assert!(fixture.keyed.is_empty() && fixture.timer.is_empty());
-    for key in 0..10_000 {
-        assert_eq!(fixture.schedule(key, HOUR, key), None);
-    }
-    let mut all = fixture.keyed.cancel_all();
-    all.sort_unstable();
-    assert!(all.into_iter().eq((0..10_000).map(|key| (key, key))));
-    assert_eq!(fixture.advance(2 * HOUR), []);
-}
-
-#[test]
-fn touch_extends_only_and_reschedule_moves_both_ways() {
-    let fixture = Fixture::new();
-    fixture.schedule(1, 10 * MS, 11);
-    assert!(fixture.keyed.touch(&1, 5 * MS), "it has a task");
-    assert_eq!(fixture.keyed.deadline(&1), Some(fixture.clock.now() + 10 * MS));
-    assert!(fixture.keyed.touch_at(&1, fixture.clock.now() + 20 * MS));
-    assert_eq!(fixture.advance(19 * MS), []);
-    assert!(fixture.keyed.reschedule(&1, HOUR));
-    assert!(fixture.keyed.reschedule_at(&1, fixture.clock.now() + 2 * MS));
-    assert_eq!(fixture.advance(MS), []);
-    assert_eq!(fixture.advance(MS), [(1, 11)]);
 }
 
 #[test]
@@ -163,36 +94,6 @@ fn a_task_that_schedules_its_own_key_keeps_it() {
         assert!(keyed.contains(&7));
     }
     assert_eq!(keyed.cancel(&7), Some(5));
-}
-
-#[test]
-fn what_is_refused_comes_back_and_the_key_is_as_it_was() {
-    let fixture = Fixture::with(|builder| builder.max_pending(1));
-    fixture.schedule(1, HOUR, 11);
-    match fixture.keyed.schedule(2, TimerEntry::after(MS, 12)) {
-        Err(AddError::Full(entry)) => assert_eq!(entry.into_task(), 12),
-        other => panic!("{other:?}"),
-    }
-    assert_eq!(fixture.keyed.len(), 1);
-    assert_eq!(fixture.schedule(1, HOUR, 13), Some(11), "it needs no more room");
-    drop(fixture.timer.shutdown());
-    match fixture.keyed.schedule(1, TimerEntry::after(MS, 14)) {
-        Err(AddError::Shutdown(entry)) => assert_eq!(entry.into_task(), 14),
-        other => panic!("{other:?}"),
-    }
-    assert_eq!(fixture.keyed.cancel(&1), Some(13));
-}
-
-#[test]
-fn dropping_the_last_clone_cancels_all() {
-    let fixture = Fixture::new();
-    fixture.schedule(1, MS, 11);
-    let clone = fixture.keyed.clone();
-    let Fixture { keyed, timer, .. } = fixture;
-    drop(keyed);
-    assert_eq!(timer.len(), 1);
-    drop(clone);
-    assert!(timer.is_empty());
 }
 
 /// Between a timer's expiry and its task there may be a queue.
