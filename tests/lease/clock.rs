@@ -1,9 +1,7 @@
 //! What the clock decides, whether or not the watchdog has come round: a process may have slept.
 
-use crate::until::until;
 use crate::{Fixture, Mood, S};
 use std::time::Duration;
-use tickwheel::TimerBuilder;
 use tickwheel::lease::Renewal;
 
 #[test]
@@ -42,6 +40,8 @@ fn what_has_run_out_is_not_held_before_the_watchdog_has_looked_either() {
     assert!(!lost.is_held() && !released.release(), "whoever asks is told");
     fixture.pass(60);
     assert_eq!(fixture.take_lost(), [(31, 1)], "the other one was released");
+    let stats = fixture.leases.stats();
+    assert_eq!((stats.taken, stats.released, stats.lost), (2, 1, 1));
 }
 
 #[test]
@@ -60,14 +60,4 @@ fn an_answer_that_comes_when_the_lease_has_run_out_does_not_revive_it() {
         fixture.pass(60);
         assert_eq!(fixture.take_lost(), []);
     }
-}
-
-#[test]
-fn leases_keep_their_timer() {
-    let Fixture { leases, timer, clock, seen } = Fixture::with(TimerBuilder::start, |terms| terms);
-    let lease = leases.hold(1).unwrap();
-    drop(timer);
-    clock.advance(10 * S);
-    until("it is renewed", || !seen.lock().unwrap().renewals.is_empty());
-    assert!(lease.release());
 }

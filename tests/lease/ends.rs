@@ -34,6 +34,8 @@ fn all_are_lost_when_somebody_finds_the_timer_shut_down() {
     let rounds = fixture.timer.shutdown();
     let refused = fixture.leases.hold(2);
     assert_eq!((fixture.take_lost(), first.is_held()), (vec![(0, 1)], false));
+    let stats = fixture.leases.stats();
+    assert_eq!((stats.taken, stats.lost, stats.held), (1, 1, 0), "what is refused was never taken");
     drop((refused, rounds));
     assert_eq!(fixture.take_lost(), [], "told once");
 }

@@ -6,9 +6,6 @@ mod edges;
 mod ends;
 mod model;
 mod shutdown;
-mod stats;
-#[path = "../common/until.rs"]
-mod until;
 #[cfg(feature = "tracing")]
 mod reports;
 #[cfg(feature = "tracing")]
@@ -246,14 +243,4 @@ fn a_late_answer_counts_from_when_the_renewal_was_sent() {
     assert!(lease.is_held());
     fixture.pass(1);
     assert_eq!(fixture.take_lost(), [(40, 1)], "sent at 10");
-}
-
-#[test]
-fn dropping_the_last_clone_ends_all_without_a_loss() {
-    let fixture = Fixture::new();
-    let lease = fixture.leases.hold(1).unwrap();
-    let Fixture { leases, timer, seen, .. } = fixture;
-    drop(leases);
-    assert!(timer.is_empty() && !lease.is_held());
-    assert!(seen.lock().unwrap().lost.is_empty());
 }

@@ -83,16 +83,6 @@ fn an_earlier_timer_wakes_a_reaper_that_sleeps_for_a_far_one() {
 }
 
 #[test]
-fn a_zero_delay_wakes_the_reaper() {
-    let (timer, receiver) = numbers();
-    for id in 0..20 {
-        sleeping(&timer);
-        timer.add(TimerEntry::after(Duration::ZERO, id)).unwrap();
-        assert_eq!(get(&receiver), id);
-    }
-}
-
-#[test]
 fn the_last_handle_ends_the_reaper() {
     let name = "ends-by-drop";
     let payload = Arc::new(());

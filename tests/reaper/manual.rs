@@ -4,22 +4,6 @@ use crate::{HOUR, MS, get, numbers_by, sleeping, until};
 use std::time::Duration;
 use tickwheel::{ManualClock, TimerEntry};
 
-#[test]
-fn moving_a_manual_clock_wakes_the_reaper() {
-    let clock = ManualClock::new();
-    let (timer, receiver) = numbers_by(|builder| builder.clock(clock.clone()));
-    for id in 0..20 {
-        timer.add(TimerEntry::after(HOUR, id)).unwrap();
-        if id % 2 == 0 {
-            sleeping(&timer);
-        }
-        clock.advance(HOUR - MS);
-        assert!(receiver.try_recv().is_err(), "it came early");
-        clock.advance_to(clock.now() + MS);
-        assert_eq!(get(&receiver), id);
-    }
-}
-
 /// A manual clock that is moved by nothing wakes all who wait, as the system does at times.
 #[test]
 fn a_wake_up_without_a_reason_expires_nothing() {
