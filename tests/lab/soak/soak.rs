@@ -27,8 +27,6 @@ pub(crate) const HOUR: Duration = Duration::from_secs(3600);
 /// live ones. In the comments, what was measured at the full size: all bytes per live timer, and
 /// how many times that is what the fresh one takes.
 pub(crate) mod bounds {
-    /// 379; 5.6 times. (Before a nearly empty chunk was given back: 41,781; 499 times.)
-    pub(crate) const SPARSE: usize = 500;
     /// 67; 1.2 times; 2 references each. (Before every reference was swept in turn: 343; 5.5.)
     pub(crate) const MOMENT: usize = 30;
     /// 170; 2.4 times. (Before a bucket began with a small block: 644; 8.1.)
@@ -39,10 +37,6 @@ pub(crate) mod bounds {
     pub(crate) const TO_AND_FRO: usize = 20;
     /// 186, nearly all of it what an empty timer takes; 2 times.
     pub(crate) const BURSTS: usize = 0;
-    /// 941; 4.2 times. (47,044; 185.)
-    pub(crate) const SPARSE_KEYS: usize = 1_500;
-    /// 2,362; 5.4 times. (65,602; 69.)
-    pub(crate) const SPARSE_OPERATIONS: usize = 4_000;
     /// Nothing lives.
     pub(crate) const POSTPONED: usize = 0;
     /// Nothing lives: 2,496 bytes stay, for the next timer.
@@ -115,15 +109,12 @@ fn memory_follows_the_timers_that_live() {
         "{:<20} {:>8} {:>12} {:>12} {:>10} {:>8} {:>8}  bytes after each repeat",
         "shape", "live", "bytes", "per live", "if fresh", "times", "refs"
     );
-    let shapes: [fn() -> Measured; 10] = [
-        timers::sparse,
+    let shapes: [fn() -> Measured; 7] = [
         timers::moment,
         timers::alone,
         timers::random,
         timers::to_and_fro,
         timers::bursts,
-        others::sparse_keys,
-        others::sparse_operations,
         others::postponed,
         others::made_and_dropped,
     ];

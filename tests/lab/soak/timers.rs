@@ -67,19 +67,6 @@ fn cancel_all(timeouts: &mut Vec<Timeout>) {
     timeouts.drain(..).for_each(|timeout| assert!(timeout.cancel().is_cancelled()));
 }
 
-/// Adds very many timers, and cancels all but one of each 1,024.
-pub(crate) fn sparse() -> Measured {
-    let many = scaled(4 << 20);
-    let mut random = Random(1);
-    shape("sparse", bounds::SPARSE, (512, many / 1024), |stand, live| {
-        cancel_all(live);
-        let delay = |_| stand.add(MS * random.below(3_600_000) as u32);
-        let mut all: Vec<_> = (0..many).map(delay).collect();
-        live.extend((0..many / 1024).rev().map(|nth| all.swap_remove(nth * 1024 + 512)));
-        cancel_all(&mut all);
-    })
-}
-
 /// Adds very many timers for one moment, and one in each bucket of three levels; then adds very
 /// many more for that moment, in vain.
 pub(crate) fn moment() -> Measured {

@@ -1,9 +1,9 @@
 //! A channel into the caller's own loop.
 
-use crate::{End, Fixture, HANG, Job, MS, ended, panics, run, until};
+use crate::{End, Fixture, Job, MS, ended, panics, run};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, TryRecvError, TrySendError, sync_channel};
-use tickwheel::{Task, Timer, TimerEntry};
+use tickwheel::TimerEntry;
 
 /// Returns a timer whose jobs go into a channel for `room` of them.
 fn channel(room: usize) -> (Fixture, Receiver<Job>) {
@@ -48,16 +48,6 @@ fn a_full_channel_hands_the_task_back_and_takes_more_when_the_loop_has_gone_on()
 }
 
 #[test]
-fn a_loop_that_has_ended_is_a_refusal() {
-    let (fixture, jobs) = channel(1000);
-    fixture.expire(0..3);
-    drop(jobs); // And the three that it had not looked at.
-    fixture.expire(3..10);
-    assert_eq!(fixture.failures(), (7, 0));
-    ended(&fixture.book, 0..10, |id| if id < 3 { End::Dropped } else { End::Refused });
-}
-
-#[test]
 fn a_shutdown_of_the_timer_leaves_the_loop_what_it_has_and_its_end_ends_the_loop() {
     let (fixture, jobs) = channel(1000);
     fixture.expire(0..3);
@@ -69,25 +59,4 @@ fn a_shutdown_of_the_timer_leaves_the_loop_what_it_has_and_its_end_ends_the_loop
     drop(timer);
     assert_eq!(jobs.try_recv().map(drop), Err(TryRecvError::Disconnected), "the loop ends");
     ended(&book, 0..4, |id| if id == 3 { End::Dropped } else { End::Ran });
-}
-
-#[test]
-fn the_loop_of_a_thread_ends_with_the_timer_and_its_reaper() {
-    let (sender, tasks) = sync_channel::<Task>(1000);
-    let executor = move |task| sender.send(task).map_err(|error| error.0);
-    let timer = Timer::builder().executor(executor).start().unwrap();
-    let (answers, ran) = std::sync::mpsc::channel();
-    for id in 0..100_u32 {
-        let answers = answers.clone();
-        timer.add(TimerEntry::after(MS * (id % 5), move || answers.send(id).unwrap())).unwrap();
-    }
-    drop(answers);
-    let own_loop = std::thread::spawn(move || tasks.into_iter().for_each(Task::run));
-    // Ends when the last task has gone.
-    let mut ids: Vec<u32> = std::iter::from_fn(|| ran.recv_timeout(HANG).ok()).collect();
-    ids.sort_unstable();
-    assert!(ids.into_iter().eq(0..100));
-    drop(timer);
-    until("the loop ends", || own_loop.is_finished());
-    own_loop.join().unwrap();
 }

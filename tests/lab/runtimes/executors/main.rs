@@ -2,7 +2,6 @@
 //! name an executor of their own. Time is a `ManualClock`: what expires, expires in `expire`.
 
 mod caller;
-mod entry;
 mod pool;
 mod runtime;
 #[path = "../../../common/until.rs"]

@@ -27,13 +27,6 @@ fn spawned_tasks_run_once_and_the_pool_contains_and_reports_their_panics() {
     assert_eq!(fixture.failures(), (0, 0), "the timer has handed them on, and sees nothing");
 }
 
-#[test]
-fn the_global_pool_is_an_executor_as_well() {
-    let fixture = Fixture::new(|job: Job| rayon::spawn(|| job.run()));
-    fixture.expire(4..13); // None of these panics: that would end the process.
-    ended(&fixture.book, 4..13, run);
-}
-
 /// Takes at most `room` jobs that have not ended. One that panics gives its place back as well.
 fn bounded(pool: ThreadPool, room: usize) -> impl Executor<Job> {
     let places = Arc::new(());

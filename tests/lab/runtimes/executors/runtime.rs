@@ -1,8 +1,7 @@
 //! tokio: tasks as spawned futures, on its threads for blocking work, and by way of a channel.
 
-use crate::{End, Fixture, HANG, Job, MS, ended, panics, run, until};
+use crate::{End, Fixture, HANG, Job, ended, panics, run, until};
 use std::sync::mpsc::{Receiver, channel};
-use tickwheel::TimerEntry;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -101,19 +100,4 @@ fn a_channel_into_a_runtime_hands_everything_back_once_that_was_shut_down() {
     fixture.expire(100..200);
     assert_eq!(fixture.failures(), (100, 0));
     ended(&fixture.book, 0..200, |id| if id < 100 { run(id) } else { End::Refused });
-}
-
-#[test]
-fn a_shutdown_of_the_timer_leaves_the_runtime_what_it_has() {
-    let runtime = Builder::new_current_thread().build().unwrap();
-    let fixture = feed(&runtime, 1000);
-    fixture.expire(0..3);
-    let _ = fixture.timer.add(TimerEntry::after(MS, Job::new(3, &fixture.book))).unwrap();
-    let pending = fixture.timer.shutdown();
-    assert!(pending.iter().map(|entry| entry.task().id).eq([3]), "what had not expired");
-    pending.into_iter().for_each(|entry| entry.into_task().refuse());
-    let Fixture { timer, book, .. } = fixture;
-    drop(timer); // And with it the sender: the receiving task ends when it has taken all.
-    drive(&runtime, || runtime.metrics().num_alive_tasks() == 0);
-    ended(&book, 0..4, |id| if id == 3 { End::Refused } else { End::Ran });
 }

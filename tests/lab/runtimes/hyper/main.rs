@@ -135,26 +135,6 @@ fn a_reset_replaces_a_sleep_of_another_timer() {
 }
 
 #[test]
-fn a_sleep_that_is_dropped_leaves_nothing() {
-    let fixture = Fixture::new();
-    let mut sleep = fixture.hyper().sleep(MS);
-    assert_eq!(fixture.timer.len(), 0, "before it is polled");
-    assert!(fixture.poll(&mut sleep).is_pending());
-    drop(sleep);
-    assert_eq!((fixture.timer.len(), fixture.advance(MS)), (0, 0));
-    assert_eq!(Arc::strong_count(&fixture.wakes), 1, "its waker is gone");
-}
-
-#[test]
-fn what_is_too_far_never_ends() {
-    let fixture = Fixture::new();
-    let mut sleep = fixture.hyper().sleep(Duration::MAX);
-    assert!(fixture.poll(&mut sleep).is_pending());
-    assert_eq!(fixture.advance(1_000_000 * HOUR), 0);
-    assert!(fixture.poll(&mut sleep).is_pending());
-}
-
-#[test]
 fn a_full_timer_takes_hypers_sleeps_and_nothing_else() {
     let fixture = Fixture::with_room_for(2);
     let add = || fixture.timer.add(TimerEntry::after(HOUR, || ()));

@@ -1,6 +1,6 @@
 //! hyper's own server in virtual time, over a pipe in memory, polled by hand.
 
-use crate::{Fixture, HOUR, MS, NS};
+use crate::{Fixture, MS, NS};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -102,19 +102,6 @@ fn a_connection_that_ends_takes_its_time_limit_along() {
     assert_eq!(fixture.timer.len(), 1);
     drop(connection);
     assert_eq!((fixture.timer.len(), fixture.advance(LIMIT)), (0, 0));
-}
-
-#[test]
-fn a_full_timer_neither_closes_a_connection_early_nor_leaves_it_open() {
-    let fixture = Fixture::with_room_for(1);
-    let _held = fixture.timer.add(TimerEntry::after(HOUR, || ())).unwrap();
-    let (mut connection, mut client) = connection(&fixture.timer);
-    send(&mut client, HALF);
-    assert!(fixture.poll(&mut connection).is_pending());
-    assert_eq!(fixture.advance(LIMIT - NS), 0);
-    assert!(fixture.poll(&mut connection).is_pending());
-    assert_eq!(fixture.advance(NS), 1);
-    assert!(timed_out(fixture.poll(&mut connection)));
 }
 
 #[test]
