@@ -3,8 +3,8 @@
 use crate::HOUR;
 use crate::random::Random;
 use crate::site::{Handle, Part, STEPS, Site, Token};
+use crate::storm::doing;
 use crate::storm::{PLAIN, check};
-use crate::watchdog::doing;
 use std::future::pending;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex};

@@ -1,13 +1,9 @@
 //! The behaviour of leases, in virtual time, with a store that does what a test wants.
 
 mod bounds;
-mod clock;
 mod edges;
 mod ends;
 mod model;
-mod shutdown;
-#[cfg(feature = "tracing")]
-mod reports;
 #[cfg(feature = "tracing")]
 #[path = "../common/warnings.rs"]
 mod warnings;
@@ -243,4 +239,19 @@ fn a_late_answer_counts_from_when_the_renewal_was_sent() {
     assert!(lease.is_held());
     fixture.pass(1);
     assert_eq!(fixture.take_lost(), [(40, 1)], "sent at 10");
+}
+
+#[cfg(feature = "tracing")]
+#[test]
+fn an_outage_is_reported_once_a_round_and_not_for_each_lease() {
+    let (fixture, warnings) = (Fixture::new(), warnings::Warnings::default());
+    let _leases: Vec<_> = (0..12).map(|key| fixture.leases.hold(key).unwrap()).collect();
+    tracing::subscriber::with_default(warnings.listener(), || {
+        fixture.set(Mood::Fails);
+        fixture.pass(12);
+        fixture.set(Mood::Renews);
+        fixture.pass(20);
+    });
+    assert_eq!(warnings.take(), [[12]]);
+    assert_eq!(fixture.take_lost(), []);
 }

@@ -1,16 +1,11 @@
 //! The behaviour of `Purgatory`, one rule of its documentation per test. Time is a `ManualClock`.
 
-mod brittle;
 mod chains;
-mod checks;
-mod claims;
 mod ends;
 mod expiry;
 mod futures;
 mod handed;
 mod items;
-mod leftovers;
-mod memory;
 mod model;
 mod naive;
 mod nesting;
@@ -20,10 +15,7 @@ mod quick;
 mod reentrancy;
 mod script;
 mod shutdown;
-mod steps;
-mod successors;
 mod triggers;
-mod waiters;
 #[path = "../common/wakes.rs"]
 mod wakes;
 mod watch;

@@ -1,10 +1,13 @@
-//! A panic in an operation's code stays there.
+//! Operations whose code panics, or whose keys' code does: it stays there.
 
-use crate::What::{self, Cancelled, Checked, Completed, Dropped, Expired};
-use crate::{Fixture, HOUR, MS, Script};
+use crate::{
+    Fixture, HOUR, MS, Script, What, What::Cancelled, What::Checked, What::Completed,
+    What::Dropped, What::Expired,
+};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tickwheel::purgatory::{Pending, WatchError};
+use tickwheel::purgatory::{Pending, Purgatory, WatchError};
 
 /// Panics at this check, the first one being 1.
 fn panics_at(script: Script, number: u32) -> Script {
@@ -222,4 +225,31 @@ fn a_key_that_panics_leaves_nothing_behind_under_the_keys_before() {
         assert_eq!((purgatory.watched(), purgatory.delayed(), fixture.timer.len()), (0, 0, 0));
         purgatory.assert_invariants();
     }
+}
+
+static CLONE_PANICS: AtomicBool = AtomicBool::new(false);
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Brittle(u32);
+
+impl Clone for Brittle {
+    fn clone(&self) -> Self {
+        assert!(!CLONE_PANICS.load(Ordering::SeqCst), "the key's clone panics");
+        Brittle(self.0)
+    }
+}
+
+/// A key whose `Clone` panics: the purgatory's drop must neither panic nor leave anything behind.
+#[test]
+fn its_drop_clones_no_keys() {
+    let fixture = Fixture::new();
+    let purgatory = Purgatory::new(&fixture.timer);
+    let watch = |key| purgatory.try_complete_else_watch(fixture.script(key), HOUR, &[Brittle(key)]);
+    let handles: Vec<_> = (0..10).map(|key| watch(key).unwrap().pending().unwrap()).collect();
+    CLONE_PANICS.store(true, Ordering::SeqCst);
+    let end = catch_unwind(AssertUnwindSafe(|| drop(purgatory)));
+    CLONE_PANICS.store(false, Ordering::SeqCst);
+    let dropped = fixture.log.of(What::Dropped).len();
+    assert_eq!((end.is_ok(), dropped, fixture.timer.len()), (true, 10, 0));
+    assert!(handles.iter().all(|handle| !handle.is_pending()));
 }

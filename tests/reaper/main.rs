@@ -3,8 +3,6 @@
 
 mod busy;
 mod ends;
-mod hangs;
-mod manual;
 #[path = "../common/until.rs"]
 mod until;
 mod worker;
@@ -13,7 +11,7 @@ use std::fs;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use tickwheel::{Timer, TimerBuilder, TimerEntry};
+use tickwheel::{ManualClock, Timer, TimerBuilder, TimerEntry};
 use until::until;
 
 const MS: Duration = Duration::from_millis(1);
@@ -230,4 +228,33 @@ fn advance_clock_waits_no_longer_than_it_is_told_to() {
     let start = Instant::now();
     assert_eq!(timer.advance_clock(20 * MS), 0);
     assert!((20 * MS..HANG).contains(&start.elapsed()), "{:?}", start.elapsed());
+}
+
+/// A manual clock that is moved by nothing wakes all who wait, as the system does at times.
+#[test]
+fn a_wake_up_without_a_reason_expires_nothing() {
+    let clock = ManualClock::new();
+    let (timer, receiver) = numbers_by(|builder| builder.clock(clock.clone()));
+    timer.add(TimerEntry::after(HOUR, 1)).unwrap();
+    sleeping(&timer);
+    let before = timer.stats().wakeups;
+    until("it is woken", || {
+        clock.advance(Duration::ZERO);
+        timer.stats().wakeups >= before + 20
+    });
+    assert_eq!((receiver.try_iter().count(), timer.len()), (0, 1));
+    clock.advance(HOUR);
+    assert_eq!(get(&receiver), 1);
+}
+
+/// Real time goes on far beyond the moment for which the reaper waits, and means nothing to it.
+#[test]
+fn a_reaper_on_a_manual_clock_does_not_wake_up_by_itself() {
+    let clock = ManualClock::new();
+    let (timer, _receiver) = numbers_by(|builder| builder.clock(clock));
+    timer.add(TimerEntry::after(MS, 1)).unwrap();
+    sleeping(&timer);
+    std::thread::sleep(100 * MS);
+    assert!(timer.stats().wakeups <= 2, "{} wake-ups", timer.stats().wakeups);
+    assert_eq!(timer.len(), 1);
 }
