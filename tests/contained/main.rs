@@ -1,18 +1,15 @@
 //! Whatever a user's code panics with, and wherever: the threads of the library go on, and nothing
 //! comes out of its calls. Here each report panics, too, where there are reports.
 
+mod counts;
 mod drops;
-#[cfg(feature = "tracing")]
 #[path = "../common/idle.rs"]
 mod idle;
 mod keys;
 #[cfg(feature = "tracing")]
 #[path = "../common/listener.rs"]
 mod listener;
-#[cfg(feature = "tracing")]
-mod subscriber;
 mod unwind;
-mod wakers;
 
 use std::panic::panic_any;
 use std::sync::mpsc::{Receiver, channel};
@@ -36,10 +33,17 @@ impl Drop for Payload {
 /// Payloads of which the last has no end.
 const PAYLOADS: [u32; 4] = [1, 2, 5, u32::MAX];
 
-/// Makes each report panic from now on.
+/// Makes each report panic from now on, on all threads, including the reaper.
 pub(crate) fn no_report_succeeds() {
     #[cfg(feature = "tracing")]
-    subscriber::install();
+    {
+        static INSTALLED: std::sync::Once = std::sync::Once::new();
+        INSTALLED.call_once(|| {
+            let panics = |_: &tracing::Event<'_>| panic_any(Payload(3));
+            let brittle = listener::Listener(|_| true, panics);
+            tracing::subscriber::set_global_default(brittle).expect("the first");
+        });
+    }
 }
 
 /// Waits for a message that must come.
