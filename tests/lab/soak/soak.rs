@@ -11,7 +11,6 @@
 mod counting;
 #[path = "../../common/idle.rs"]
 mod idle;
-mod others;
 mod peaks;
 #[path = "../../common/random.rs"]
 mod random;
@@ -115,8 +114,8 @@ fn memory_follows_the_timers_that_live() {
         timers::random,
         timers::to_and_fro,
         timers::bursts,
-        others::postponed,
-        others::made_and_dropped,
+        timers::postponed,
+        timers::made_and_dropped,
     ];
     let mut complaints = Vec::new();
     for shape in shapes {

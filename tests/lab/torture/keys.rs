@@ -2,9 +2,9 @@
 
 use crate::config::scatter;
 use crate::hand::Hand;
+use crate::hand::refused;
 use crate::ledger::{End, Kind, Ticket, drop_as};
 use crate::random::Random;
-use crate::timers::refused;
 use crate::world::{KEYS, Ref, World, act};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, Weak};

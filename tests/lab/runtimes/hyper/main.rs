@@ -1,9 +1,7 @@
 //! hyper on a timer: the adapter by hand and hyper's server in virtual time, and the same server
 //! on TCP and the real clock.
 
-mod report;
 mod server;
-mod tcp;
 #[path = "../../../common/wakes.rs"]
 mod wakes;
 #[path = "../../../common/warnings.rs"]
@@ -17,6 +15,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tickwheel::{ManualClock, Task, Timer, TimerEntry};
 use wakes::Wakes;
+use warnings::Warnings;
 
 pub(crate) const NS: Duration = Duration::from_nanos(1);
 pub(crate) const MS: Duration = Duration::from_millis(1);
@@ -170,4 +169,22 @@ fn a_sleep_on_a_timer_that_was_shut_down_is_not_early_and_ends_when_it_is_looked
     assert!(fixture.poll(&mut slept).is_pending() && fixture.poll(&mut fresh).is_pending());
     assert_eq!(fixture.advance(NS), 0, "nobody is left to wake it");
     assert!(fixture.poll(&mut slept).is_ready() && fixture.poll(&mut fresh).is_ready());
+}
+
+#[test]
+fn a_sleep_that_nobody_wakes_is_reported_once() {
+    let (fixture, warnings) = (Fixture::with_room_for(0), Warnings::default());
+    tracing::subscriber::with_default(warnings.listener(), || {
+        let sleeps = || [fixture.hyper().sleep(10 * MS), fixture.hyper().sleep(10 * MS)];
+        let poll_each = |mut sleeps: [_; 2]| {
+            for _ in 0..5 {
+                assert!(sleeps.iter_mut().all(|sleep| fixture.poll(sleep).is_pending()));
+            }
+        };
+        poll_each(sleeps());
+        assert_eq!(warnings.take().len(), 0, "a full timer wakes them");
+        fixture.timer.shutdown();
+        poll_each(sleeps());
+        assert_eq!(warnings.take().len(), 2);
+    });
 }
