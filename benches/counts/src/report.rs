@@ -2,10 +2,10 @@
 
 use crate::works::Work;
 use serde::{Deserialize, Serialize};
-use std::{env, fs, str};
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::process::Command;
+use std::{env, fs, str};
 
 /// Where the baseline is, and what writes it.
 const BASELINE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/baseline.json");
@@ -92,29 +92,6 @@ impl Report {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn report(built_by: &str, instructions: f64, locked: f64) -> Report {
-        let works = [("W1".to_owned(), Counts { instructions, locked })].into();
-        Report { built_by: built_by.to_owned(), works }
-    }
-
-    #[test]
-    fn a_rise_of_either_count_fails_and_nothing_else_does() {
-        let baseline = report("a", 500.0, 4.0);
-        let holds = |built_by, instructions, locked| {
-            report(built_by, instructions, locked).check(&baseline)
-        };
-        assert!(holds("a", 500.0, 4.0) && holds("a", 509.0, 4.0) && holds("a", 400.0, 3.0));
-        assert!(!holds("a", 511.0, 4.0) && !holds("a", 500.0, 4.1) && !holds("a", 400.0, 4.1));
-        assert!(holds("b", 999.0, 9.0), "another compiler's counts say nothing");
-        let missing = Report { works: BTreeMap::new(), ..report("a", 0.0, 0.0) };
-        assert!(!report("a", 500.0, 4.0).check(&missing));
-    }
-}
-
 /// Returns the counts of one execution of a work, as this program counts them under callgrind.
 pub fn count(work: Work) -> Result<Counts, Box<dyn Error>> {
     // Shards, and tables with them, are as many as there are cores: one, on every machine.
@@ -150,4 +127,27 @@ fn first_core() -> Result<String, Box<dyn Error>> {
     let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
     let first = list.and_then(|list| list.trim().split([',', '-']).next());
     Ok(first.ok_or("Linux did not say which cores may be used")?.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(built_by: &str, instructions: f64, locked: f64) -> Report {
+        let works = [("W1".to_owned(), Counts { instructions, locked })].into();
+        Report { built_by: built_by.to_owned(), works }
+    }
+
+    #[test]
+    fn a_rise_of_either_count_fails_and_nothing_else_does() {
+        let baseline = report("a", 500.0, 4.0);
+        let holds = |built_by, instructions, locked| {
+            report(built_by, instructions, locked).check(&baseline)
+        };
+        assert!(holds("a", 500.0, 4.0) && holds("a", 509.0, 4.0) && holds("a", 400.0, 3.0));
+        assert!(!holds("a", 511.0, 4.0) && !holds("a", 500.0, 4.1) && !holds("a", 400.0, 4.1));
+        assert!(holds("b", 999.0, 9.0), "another compiler's counts say nothing");
+        let missing = Report { works: BTreeMap::new(), ..report("a", 0.0, 0.0) };
+        assert!(!report("a", 500.0, 4.0).check(&missing));
+    }
 }

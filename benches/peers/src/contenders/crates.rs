@@ -1,42 +1,45 @@
-//! Other crates' timers, single-threaded: tokio-util's DelayQueue on tokio's paused clock, hierarchical_hash_wheel_timer, and two with levels of 64 slots.
+//! Other crates' timers, single-threaded: tokio-util's DelayQueue on tokio's paused clock,
+//! hierarchical_hash_wheel_timer, and two with levels of 64 slots.
 
-use crate::contender::Contender;
+use crate::work::Contender;
 use hierarchical_hash_wheel_timer::wheels::TimerEntryWithDelay;
-use hierarchical_hash_wheel_timer::wheels::cancellable::{CancellableTimerEntry, QuadWheelWithOverflow};
+use hierarchical_hash_wheel_timer::wheels::cancellable::{
+    CancellableTimerEntry, QuadWheelWithOverflow,
+};
 use nexus_timer::{TimerHandle, Wheel};
 use std::future::poll_fn;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::coop::unconstrained;
-use tokio::time::Instant;
+use tokio::time;
 use tokio_util::time::DelayQueue;
 use tokio_util::time::delay_queue::Key;
 
 pub struct TokioDelayQueue {
     queue: DelayQueue<u64>,
-    start: Instant,
+    start: time::Instant,
     runtime: Runtime,
 }
 
 impl Contender for TokioDelayQueue {
-    type Deadline = Instant;
+    type Deadline = time::Instant;
     type Handle = Key;
 
     fn new() -> Self {
         let runtime = Builder::new_current_thread().enable_time().start_paused(true).build();
         let runtime = runtime.expect("a runtime");
         let guard = runtime.enter();
-        let (queue, start) = (DelayQueue::new(), Instant::now());
+        let (queue, start) = (DelayQueue::new(), time::Instant::now());
         drop(guard);
         TokioDelayQueue { queue, start, runtime }
     }
 
-    fn deadline(&self, at_ms: u64) -> Instant {
+    fn deadline(&self, at_ms: u64) -> time::Instant {
         self.start + Duration::from_millis(at_ms)
     }
 
-    fn add(&mut self, deadline: Instant, task: u64) -> Key {
+    fn add(&mut self, deadline: time::Instant, task: u64) -> Key {
         // Entering costs a few nanoseconds; a user's task runs inside the runtime anyway.
         let _guard = self.runtime.enter();
         self.queue.insert_at(task, deadline)
@@ -46,7 +49,7 @@ impl Contender for TokioDelayQueue {
         self.queue.try_remove(&key).is_some()
     }
 
-    fn touch(&mut self, key: &Key, deadline: Instant) -> Option<()> {
+    fn touch(&mut self, key: &Key, deadline: time::Instant) -> Option<()> {
         self.queue.reset_at(key, deadline);
         Some(())
     }
@@ -56,7 +59,7 @@ impl Contender for TokioDelayQueue {
         self.runtime.block_on(unconstrained(async {
             let (mut count, mut sum) = (0, 0);
             for _ in 0..last_ms {
-                tokio::time::advance(Duration::from_millis(1)).await;
+                time::advance(Duration::from_millis(1)).await;
                 poll_fn(|_| {
                     let mut context = Context::from_waker(Waker::noop());
                     while let Poll::Ready(Some(expired)) = queue.poll_expired(&mut context) {

@@ -1,22 +1,21 @@
-//! Timers by key, and sleeps: tickwheel's on the system's clock with the reaper running, tokio-util's DelayQueue with a map from key to task, for each key a task that sleeps; and those who make sleeps.
+//! Timers by key, and sleeps: tickwheel's on the system's clock with the reaper running,
+//! tokio-util's DelayQueue with a map from key to task, for each key a task that sleeps; and those
+//! who make sleeps.
 
-use crate::keyed::{BATCH, Keyed};
-use crate::runner::Threads;
-use crate::sleeps::Sleeper;
-use crate::tokio_runner::Tokio;
-use dashmap::{DashMap, Entry};
+use crate::keyed::{BATCH, Keyed, Threads};
+use crate::sleeps::{Sleeper, Tokio};
+use dashmap::DashMap;
 use futures_timer::Delay;
-use std::mem;
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
+use std::collections::hash_map::{self, HashMap};
 use std::hint::black_box;
+use std::mem;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tickwheel::{Timer, TimerEntry};
 use tokio::runtime::{Builder, Handle, Runtime};
-use tokio::task::{JoinHandle, yield_now};
 use tokio::task::coop::unconstrained;
-use tokio::time::{Instant, sleep_until};
+use tokio::task::{JoinHandle, yield_now};
+use tokio::time::{self, sleep_until};
 use tokio_util::time::DelayQueue;
 use tokio_util::time::delay_queue::Key;
 
@@ -65,28 +64,28 @@ impl Keyed for KeyedTimer {
 pub struct QueueAndMap {
     queue: DelayQueue<u64>,
     map: HashMap<u64, (u64, Key)>,
-    start: Instant,
+    start: time::Instant,
 }
 
 impl Keyed for QueueAndMap {
-    type Deadline = Instant;
+    type Deadline = time::Instant;
     type Runner = Tokio;
 
     fn new() -> Self {
-        QueueAndMap { queue: DelayQueue::new(), map: HashMap::new(), start: Instant::now() }
+        QueueAndMap { queue: DelayQueue::new(), map: HashMap::new(), start: time::Instant::now() }
     }
 
-    fn deadline(&self, after: Duration) -> Instant {
+    fn deadline(&self, after: Duration) -> time::Instant {
         self.start + after
     }
 
-    fn schedule(&mut self, key: u64, deadline: Instant, task: u64) -> bool {
+    fn schedule(&mut self, key: u64, deadline: time::Instant, task: u64) -> bool {
         match self.map.entry(key) {
-            Entry::Vacant(vacant) => {
+            hash_map::Entry::Vacant(vacant) => {
                 vacant.insert((task, self.queue.insert_at(key, deadline)));
                 true
             }
-            Entry::Occupied(mut occupied) => {
+            hash_map::Entry::Occupied(mut occupied) => {
                 self.queue.reset_at(&occupied.get().1, deadline);
                 occupied.get_mut().0 = task;
                 false
@@ -94,7 +93,7 @@ impl Keyed for QueueAndMap {
         }
     }
 
-    fn touch(&mut self, key: u64, deadline: Instant) -> bool {
+    fn touch(&mut self, key: u64, deadline: time::Instant) -> bool {
         let found = self.map.get(&key);
         found.map(|(_, timer)| self.queue.reset_at(timer, deadline)).is_some()
     }
@@ -113,7 +112,7 @@ impl Keyed for QueueAndMap {
 #[derive(Clone)]
 pub struct SleepingTasks {
     map: Arc<DashMap<u64, Slot>>,
-    start: Instant,
+    start: time::Instant,
 }
 
 struct Slot {
@@ -122,7 +121,7 @@ struct Slot {
 }
 
 impl SleepingTasks {
-    fn spawn(&self, key: u64, deadline: Instant) -> JoinHandle<()> {
+    fn spawn(&self, key: u64, deadline: time::Instant) -> JoinHandle<()> {
         let map = Arc::clone(&self.map);
         tokio::spawn(async move {
             sleep_until(deadline).await;
@@ -132,32 +131,32 @@ impl SleepingTasks {
 }
 
 impl Keyed for SleepingTasks {
-    type Deadline = Instant;
+    type Deadline = time::Instant;
     type Runner = Tokio;
 
     fn new() -> Self {
-        SleepingTasks { map: Arc::default(), start: Instant::now() }
+        SleepingTasks { map: Arc::default(), start: time::Instant::now() }
     }
 
-    fn deadline(&self, after: Duration) -> Instant {
+    fn deadline(&self, after: Duration) -> time::Instant {
         self.start + after
     }
 
-    fn schedule(&mut self, key: u64, deadline: Instant, task: u64) -> bool {
+    fn schedule(&mut self, key: u64, deadline: time::Instant, task: u64) -> bool {
         let slot = Slot { task, sleeping: self.spawn(key, deadline) };
         match self.map.entry(key) {
-            Entry::Vacant(vacant) => {
+            dashmap::Entry::Vacant(vacant) => {
                 vacant.insert(slot);
                 true
             }
-            Entry::Occupied(mut occupied) => {
+            dashmap::Entry::Occupied(mut occupied) => {
                 occupied.insert(slot).sleeping.abort();
                 false
             }
         }
     }
 
-    fn touch(&mut self, key: u64, deadline: Instant) -> bool {
+    fn touch(&mut self, key: u64, deadline: time::Instant) -> bool {
         let Some(mut slot) = self.map.get_mut(&key) else { return false };
         let sleeping = self.spawn(key, deadline);
         mem::replace(&mut slot.sleeping, sleeping).abort();

@@ -1,11 +1,12 @@
-//! What services write themselves: a queue that knows no lock and no thread, an ordered map or a heap whose cancelled entries stay until they are due; and that behind a mutex, with a thread that drives it.
+//! What services write themselves: a queue that knows no lock and no thread, an ordered map or a
+//! heap whose cancelled entries stay until they are due; and that behind a mutex, with a thread
+//! that drives it.
 
-use crate::threads::{Expiring, Shared};
-use crate::under_load::Driven;
-use std::thread;
+use crate::threads::{Driven, Expiring, Shared};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
