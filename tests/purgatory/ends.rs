@@ -1,9 +1,8 @@
 //! What is finished is gone at once, whichever way it ended, however much has come and gone.
 
+use crate::What::{self, Cancelled, Completed, Dropped, Expired};
 use crate::reentrancy::hand;
-use crate::{
-    Fixture, MS, Script, What, What::Cancelled, What::Completed, What::Dropped, What::Expired,
-};
+use crate::{Fixture, MS, Script};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;

@@ -1,8 +1,9 @@
 //! `check_and_complete_up_to`: one item, many waiters. An operation here takes its item in
 //! `try_complete`, and is completed then: `true` is final.
 
+use crate::What::{Checked, Completed, Expired};
 use crate::reentrancy::hand;
-use crate::{Fixture, HOUR, MS, Script, What::Checked, What::Completed, What::Expired};
+use crate::{Fixture, HOUR, MS, Script};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};

@@ -2,8 +2,7 @@
 //! (`steps.rs`) are done to both, and after each everything that can be seen is compared, the calls
 //! of operations' code and their order included.
 
-use crate::naive::{KEYS, Step, Then};
-use crate::naive::{Naive, State};
+use crate::naive::{KEYS, Naive, State, Step, Then};
 use crate::script::{Log, Script, What};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};

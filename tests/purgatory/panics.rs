@@ -1,9 +1,7 @@
 //! Operations whose code panics, or whose keys' code does: it stays there.
 
-use crate::{
-    Fixture, HOUR, MS, Script, What, What::Cancelled, What::Checked, What::Completed,
-    What::Dropped, What::Expired,
-};
+use crate::What::{self, Cancelled, Checked, Completed, Dropped, Expired};
+use crate::{Fixture, HOUR, MS, Script};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

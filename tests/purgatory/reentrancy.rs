@@ -1,9 +1,7 @@
 //! A callback or a check may use the purgatory as it likes, and a check its own operation too.
 
-use crate::{
-    Fixture, HOUR, MS, Script, What::Cancelled, What::Checked, What::Completed, What::Dropped,
-    What::Expired,
-};
+use crate::What::{Cancelled, Checked, Completed, Dropped, Expired};
+use crate::{Fixture, HOUR, MS, Script};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tickwheel::Timer;

@@ -1,9 +1,10 @@
 //! How a purgatory ends, what it leaves, and who gets its shards.
 
+use crate::What::{Cancelled, Completed, Dropped};
 use crate::expiry::late_in_its_third_check;
 use crate::reentrancy::hand;
 use crate::script::Log;
-use crate::{Fixture, HOUR, MS, Script, What::Cancelled, What::Completed, What::Dropped};
+use crate::{Fixture, HOUR, MS, Script};
 use std::fmt::Debug;
 use std::hash::Hash;
 use std::sync::{Arc, Mutex, mpsc};

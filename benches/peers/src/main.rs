@@ -22,8 +22,7 @@ use std::error::Error;
 use std::path::PathBuf;
 use std::time::Duration;
 use table::Samples;
-use threads::Driven;
-use threads::{Live, Shared};
+use threads::{Driven, Live, Shared};
 use work::Contender;
 
 #[derive(Parser)]

@@ -1,8 +1,7 @@
 //! Structures on the timer that have keys, or continue by themselves: keyed timers, leases, series.
 
 use crate::config::scatter;
-use crate::hand::Hand;
-use crate::hand::refused;
+use crate::hand::{Hand, refused};
 use crate::ledger::{End, Kind, Ticket, drop_as};
 use crate::random::Random;
 use crate::world::{KEYS, Ref, World, act};

@@ -2,12 +2,10 @@
 //! the end all is quiet, and has to add up.
 
 use crate::config::{Config, Ending, Mix, build, scatter};
-use crate::hand::Hand;
-use crate::hand::cancel;
+use crate::hand::{Hand, cancel};
 use crate::keys::Store;
 use crate::ledger::{End, Kind, Ledger, Ticket, drop_as};
-use crate::operations::Operation;
-use crate::operations::Sleeping;
+use crate::operations::{Operation, Sleeping};
 use std::cell::Cell;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};

@@ -1,5 +1,5 @@
-//! Closures as executors: tokio, rayon, and a channel into the caller's own loop; and entries that
-//! name an executor of their own. Time is a `ManualClock`: what expires, expires in `expire`.
+//! Closures as executors: tokio, rayon, and a channel into the caller's own loop. Time is a
+//! `ManualClock`: what expires, expires in `expire`.
 
 mod pool;
 #[path = "../../../common/until.rs"]
@@ -122,25 +122,6 @@ fn channel(room: usize) -> (Fixture, Receiver<Job>) {
         })
     };
     (Fixture::new(executor), jobs)
-}
-
-#[test]
-fn the_loop_gets_every_task_once_in_order_and_its_panics_are_its_own() {
-    let (fixture, jobs) = channel(1000);
-    fixture.expire(0..500);
-    assert!(fixture.book.lock().unwrap().is_empty(), "nothing runs before the loop does");
-    let mut panicked = 0;
-    for job in jobs.try_iter() {
-        let id = job.id;
-        let result = catch_unwind(AssertUnwindSafe(|| job.run()));
-        assert_eq!(result.is_err(), panics(id), "job {id}");
-        panicked += usize::from(result.is_err());
-    }
-    assert_eq!(panicked, 50);
-    let order = fixture.book.lock().unwrap().clone();
-    assert!(order.into_iter().map(|(id, _)| id).eq(0..500));
-    ended(&fixture.book, 0..500, run);
-    assert_eq!(fixture.failures(), (0, 0), "the timer has handed them on, and sees nothing");
 }
 
 #[test]
