@@ -36,6 +36,8 @@ fn an_entry_tells_what_there_is_and_changes_it() {
         entry.touch(20 * MS);
         entry.touch_at(now);
         assert_eq!(entry.deadline(), Some(now + 20 * MS), "it never moves to an earlier one");
+        entry.touch_at(now + 30 * MS);
+        assert_eq!(entry.deadline(), Some(now + 30 * MS));
         entry.reschedule_at(now + HOUR);
         assert_eq!(entry.deadline(), Some(now + HOUR));
         entry.reschedule(2 * MS);
