@@ -1,5 +1,7 @@
 //! Each panic of a user's code is counted once, where the documentation says.
 
+use crate::idle::Idle;
+use crate::{by_hand, no_report_succeeds};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Wake, Waker};
@@ -10,11 +12,6 @@ use tickwheel::periodic::Periodic;
 use tickwheel::{ManualClock, Task, Timer, TimerEntry, Worker};
 
 const S: Duration = Duration::from_secs(1);
-
-fn timer() -> (Timer, ManualClock) {
-    let clock = ManualClock::new();
-    (Timer::builder().clock(clock.clone()).build().unwrap(), clock)
-}
 
 /// Returns how many panics there were after so many seconds.
 fn after(seconds: u32, timer: &Timer, clock: &ManualClock) -> u64 {
@@ -54,13 +51,13 @@ fn panics_of_a_lease_store_are_counted() {
         (Panics { renew: false, lost: true, answers: true }, 3),
         (Panics { renew: true, lost: true, answers: true }, 4),
     ] {
-        let (timer, clock) = timer();
+        let (timer, clock) = by_hand();
         let leases = Leases::new(&timer, LeaseTerms::new(30 * S), store);
         let held = [1, 2, 3].map(|key| leases.hold(key).unwrap());
         assert_eq!(after(11, &timer, &clock), panics);
         drop(held);
     }
-    let (timer, _) = timer();
+    let (timer, _) = by_hand();
     let store = Panics { renew: false, lost: true, answers: false };
     let leases = Leases::new(&timer, LeaseTerms::new(30 * S), store);
     let _held = [1, 2, 3].map(|key| leases.hold(key).unwrap());
@@ -71,7 +68,7 @@ fn panics_of_a_lease_store_are_counted() {
 /// Seen to fail: none was counted. On a worker it is still counted once.
 #[test]
 fn panics_of_a_series_are_counted_once() {
-    let (timer, clock) = timer();
+    let (timer, clock) = by_hand();
     let _series = Periodic::every(S).start(&timer, |_| panic!("a run")).unwrap();
     assert_eq!(after(5, &timer, &clock), 5);
     let clock = ManualClock::new();
@@ -115,7 +112,7 @@ impl Drop for Bomb {
 /// Seen to fail: panics of values that the last keyed timer dropped were not counted.
 #[test]
 fn panics_of_keyed_timers_are_counted_once() {
-    let (timer, clock) = timer();
+    let (timer, clock) = by_hand();
     let armed = Arc::new(AtomicBool::new(true));
     let keyed = KeyedTimer::new(&timer, |key: u32, bomb: Bomb| {
         assert!(key != 1, "the callback");
@@ -141,8 +138,22 @@ impl Wake for Wakes {
 
 #[test]
 fn panics_of_tasks_and_wakers_are_counted_once() {
-    let (timer, clock) = timer();
+    let (timer, clock) = by_hand();
     timer.add(TimerEntry::after(S, || panic!("a task"))).unwrap();
     timer.add(TimerEntry::after(S, Task::from(Waker::from(Arc::new(Wakes))))).unwrap();
     assert_eq!(after(1, &timer, &clock), 2);
+}
+
+#[test]
+fn an_outage_that_cannot_be_reported_costs_no_round() {
+    no_report_succeeds();
+    let (timer, clock) = by_hand();
+    let leases = Leases::new(&timer, LeaseTerms::new(30 * S), Idle);
+    let lease = leases.hold(1).unwrap();
+    for _ in 0..31 {
+        clock.advance(S);
+        timer.advance_clock(Duration::ZERO);
+    }
+    assert!(!lease.is_held() && leases.is_empty());
+    assert_eq!(timer.stats().panicked, 0);
 }
