@@ -56,7 +56,8 @@ fn pending_tasks_are_dropped_with_the_last_clone_and_reported_once_with_their_nu
         let add = || timer.add(TimerEntry::after(HOUR, Arc::clone(&task))).unwrap();
         let mut handles: Vec<_> = (0..300).map(|_| add()).collect();
         std::thread::scope(|scope| handles.push(scope.spawn(add).join().unwrap()));
-        assert!(add().cancel().is_cancelled());
+        let cancelled = add();
+        assert!(cancelled.cancel().is_cancelled());
         drop_warns_of(timer.clone(), &[]);
         drop_warns_of(timer, &[301]);
         assert_eq!(Arc::strong_count(&task), 1);
@@ -64,6 +65,7 @@ fn pending_tasks_are_dropped_with_the_last_clone_and_reported_once_with_their_nu
             assert!(handle.is_expired() && !handle.is_pending() && !handle.is_cancelled());
             assert_eq!((handle.cancel(), handle.deadline()), (Cancel::Expired, None));
         }
+        assert_eq!(cancelled.cancel(), Cancel::AlreadyCancelled);
     }
 }
 
@@ -155,7 +157,8 @@ fn handles_do_not_keep_their_timer() {
     let series = Periodic::every(HOUR).start(&timer, |_| ()).unwrap();
     drop_warns_of(timer, &[3]);
     assert!(weak.upgrade().is_none());
-    assert!(timeout.is_expired() && guard.timeout().is_expired() && !series.is_cancelled());
+    assert!(timeout.is_expired() && guard.timeout().is_expired());
+    assert!(!series.cancel() && !series.is_cancelled(), "nobody has cancelled it");
 }
 
 /// A task that is called for a timer to which it refers weakly does not keep the timer alive.

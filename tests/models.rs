@@ -23,56 +23,36 @@
 //! Beside each model stands a bug that it was seen to catch ("Fails when ...").
 #![cfg(tickwheel_model)]
 
-#[path = "models/book.rs"]
-mod book;
 #[path = "models/harness.rs"]
 mod harness;
 #[path = "models/limbo.rs"]
 mod limbo;
-#[path = "models/operations.rs"]
-mod operations;
 #[path = "models/stand.rs"]
 mod stand;
 #[path = "models/world.rs"]
 mod world;
 
-#[path = "models/alarms.rs"]
-mod alarms;
 #[path = "models/buckets.rs"]
 mod buckets;
 #[path = "models/drives.rs"]
 mod drives;
-#[path = "models/early.rs"]
-mod early;
-#[path = "models/errands.rs"]
-mod errands;
 #[path = "models/futures.rs"]
 mod futures;
 #[path = "models/handles.rs"]
 mod handles;
 #[path = "models/items.rs"]
 mod items;
-#[path = "models/key_pairs.rs"]
-mod key_pairs;
 #[path = "models/keys.rs"]
 mod keys;
 #[path = "models/leases.rs"]
 mod leases;
-#[path = "models/owners.rs"]
-mod owners;
 #[path = "models/pairs.rs"]
 mod pairs;
 #[path = "models/purgatory.rs"]
 mod purgatory;
-#[path = "models/reaper.rs"]
-mod reaper;
-#[path = "models/rounds.rs"]
-mod rounds;
 #[path = "models/series.rs"]
 mod series;
 #[path = "models/shutdown.rs"]
 mod shutdown;
 #[path = "models/standing.rs"]
 mod standing;
-#[path = "models/visits.rs"]
-mod visits;

@@ -1,24 +1,19 @@
 //! Whatever a user's code panics with, and wherever: the threads of the library go on, and nothing
 //! comes out of its calls. Here each report panics, too, where there are reports.
 
+mod counts;
 mod drops;
-#[cfg(feature = "tracing")]
 #[path = "../common/idle.rs"]
 mod idle;
 mod keys;
 #[cfg(feature = "tracing")]
 #[path = "../common/listener.rs"]
 mod listener;
-#[cfg(feature = "tracing")]
-mod subscriber;
 mod unwind;
-mod wakers;
 
 use std::panic::panic_any;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
-use tickwheel::lease::{LeaseStore, LeaseTerms, Leases, Renewal};
-use tickwheel::periodic::Periodic;
 use tickwheel::{Executor, ManualClock, Task, Timer, TimerEntry, Worker};
 
 pub(crate) const MS: Duration = Duration::from_millis(1);
@@ -38,10 +33,17 @@ impl Drop for Payload {
 /// Payloads of which the last has no end.
 const PAYLOADS: [u32; 4] = [1, 2, 5, u32::MAX];
 
-/// Makes each report panic from now on.
+/// Makes each report panic from now on, on all threads, including the reaper.
 pub(crate) fn no_report_succeeds() {
     #[cfg(feature = "tracing")]
-    subscriber::install();
+    {
+        static INSTALLED: std::sync::Once = std::sync::Once::new();
+        INSTALLED.call_once(|| {
+            let panics = |_: &tracing::Event<'_>| panic_any(Payload(3));
+            let brittle = listener::Listener(|_| true, panics);
+            tracing::subscriber::set_global_default(brittle).expect("the first");
+        });
+    }
 }
 
 /// Waits for a message that must come.
@@ -124,38 +126,4 @@ fn no_count_of_an_executor_makes_the_statistics_panic() {
         assert_eq!(timer.advance_clock(Duration::ZERO), 1);
         assert_eq!(timer.stats().panicked, expected);
     }
-}
-
-struct Store;
-
-impl LeaseStore<u32> for Store {
-    fn renew(&self, _: Vec<Renewal<u32>>) {
-        panic_any(Payload(1));
-    }
-
-    fn lost(&self, _: u32) {
-        panic_any(Payload(1));
-    }
-}
-
-#[test]
-fn panics_of_a_series_and_of_a_lease_store_are_counted_by_the_timer() {
-    no_report_succeeds();
-    let (timer, clock) = by_hand();
-    let series = Periodic::every(MS).start(&timer, |_| panic_any(Payload(1))).unwrap();
-    for _ in 0..3 {
-        clock.advance(MS);
-        timer.advance_clock(Duration::ZERO);
-    }
-    assert_eq!((series.runs(), timer.stats().panicked), (3, 3));
-    series.cancel();
-    let terms = LeaseTerms::new(8 * MS).renew_every(7 * MS);
-    let leases = Leases::new(&timer, terms, Store);
-    let _lease = leases.hold(1).unwrap();
-    for _ in 0..8 {
-        clock.advance(MS);
-        timer.advance_clock(Duration::ZERO);
-    }
-    assert!(leases.is_empty());
-    assert_eq!(timer.stats().panicked, 5, "a renewal and a loss");
 }

@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 use tickwheel::TimerEntry;
 use tickwheel::keyed::KeyedTimer;
-use tickwheel::lease::{LeaseStore, LeaseTerms, Leases, Renewal};
 use tickwheel::purgatory::{DelayedOperation, Purgatory};
 
 /// A key that cannot be compared, or hashed, or cloned, while it is told so.
@@ -48,7 +47,7 @@ impl Clone for Key {
     }
 }
 
-/// An operation that panics as it completes; a store that does in both calls.
+/// An operation that panics as it completes.
 struct Panics;
 
 impl DelayedOperation for Panics {
@@ -59,35 +58,6 @@ impl DelayedOperation for Panics {
     fn on_complete(&mut self) {
         panic!("as it completes");
     }
-}
-
-impl LeaseStore<u32> for Panics {
-    fn renew(&self, _: Vec<Renewal<u32>>) {
-        panic!("a renewal");
-    }
-
-    fn lost(&self, _: u32) {
-        panic!("a loss");
-    }
-}
-
-#[test]
-fn a_timer_and_its_handles_go_on_after_a_panic_around_their_calls() {
-    no_report_succeeds();
-    let (timer, clock) = by_hand();
-    let timeout = timer.add(TimerEntry::after(MS, || panic!("a task"))).unwrap();
-    let caught = catch_unwind(|| {
-        timer.add(TimerEntry::after(MS, || ())).unwrap();
-        assert!(timeout.touch(2 * MS));
-        panic!("around it");
-    });
-    assert!(caught.is_err());
-    let entry = TimerEntry::after(MS, || ());
-    assert!(catch_unwind(|| timer.add(entry).map(|timeout| timeout.is_pending())).is_ok());
-    clock.advance(2 * MS);
-    assert_eq!(catch_unwind(|| timer.advance_clock(Duration::ZERO)).ok(), Some(3));
-    assert_eq!(timer.stats().panicked, 1);
-    timer.assert_invariants();
 }
 
 #[test]
@@ -141,22 +111,4 @@ fn a_purgatory_goes_on_after_a_key_and_an_operation_have_panicked() {
     assert_eq!(catch_unwind(|| pending.force_complete()).ok(), Some(true));
     assert_eq!((purgatory.delayed(), timer.len(), purgatory.stats().panicked), (0, 0, 1));
     purgatory.assert_invariants();
-}
-
-#[test]
-fn leases_go_on_after_a_panic_around_their_calls() {
-    no_report_succeeds();
-    let (timer, clock) = by_hand();
-    let leases = Leases::new(&timer, LeaseTerms::new(3 * MS), Panics);
-    let lease = leases.hold(1).unwrap();
-    let caught = catch_unwind(|| {
-        assert!(leases.hold(2).unwrap().release() && lease.is_held());
-        panic!("around it");
-    });
-    assert!(caught.is_err());
-    for _ in 0..4 {
-        clock.advance(MS);
-        assert!(catch_unwind(|| timer.advance_clock(Duration::ZERO)).is_ok());
-    }
-    assert!(leases.is_empty() && !lease.is_held());
 }

@@ -22,7 +22,6 @@ mod storm;
 mod until;
 #[path = "../common/wakes.rs"]
 mod wakes;
-mod watchdog;
 
 pub(crate) use idle::Idle;
 use std::sync::mpsc::channel;

@@ -3,18 +3,14 @@
 use crate::until::until;
 use crate::{HANG, HOUR, Idle};
 use std::hash::Hash;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Barrier, Mutex};
-use std::thread::{self, ThreadId};
+use std::thread::{self};
 use std::time::Duration;
 use tickwheel::Timer;
 use tickwheel::keyed::KeyedTimer;
-use tickwheel::lease::{LeaseTerms, Leases};
-use tickwheel::periodic::Periodic;
 use tickwheel::purgatory::{Purgatory, PurgatoryStats};
 
-const MICRO: Duration = Duration::from_micros(1);
 const MILLI: Duration = Duration::from_millis(1);
 
 /// Drops a purgatory while another thread visits what its timer has, and builds one on another
@@ -70,66 +66,6 @@ fn a_timer_counts_what_is_its_own() {
         assert_eq!(taken_over_during::<u32>(|timer| timer.stats().added as usize), 0);
         let entries = |timer: &Timer| timer.snapshot().levels.iter().map(|it| it.entries).sum();
         assert_eq!(taken_over_during::<u64>(entries), 0);
-    }
-}
-
-/// Tells which thread has dropped it.
-struct DroppedOn(Arc<Mutex<Option<ThreadId>>>);
-
-impl Drop for DroppedOn {
-    fn drop(&mut self) {
-        *self.0.lock().unwrap() = Some(thread::current().id());
-    }
-}
-
-/// Drops the last clone of a timer, with something on it, while `busy` runs on another thread.
-/// That ends it on this thread, before the drop returns, which sets `gone`.
-fn drops_here<T>(timer: Timer, on_it: T, gone: &AtomicBool, busy: impl Fn() + Sync) {
-    let (by, begun) = (Arc::default(), Barrier::new(2));
-    let task = DroppedOn(Arc::clone(&by));
-    timer.after(HOUR, move || drop(task)).unwrap();
-    let dropped_by: Option<ThreadId> = thread::scope(|scope| {
-        scope.spawn(|| {
-            begun.wait();
-            while !gone.load(SeqCst) {
-                busy();
-            }
-        });
-        begun.wait();
-        thread::sleep(50 * MICRO);
-        drop(on_it);
-        drop(timer);
-        gone.store(true, SeqCst);
-        *by.lock().unwrap()
-    });
-    assert_eq!(dropped_by, Some(thread::current().id()));
-}
-
-/// Seen to fail: whoever asked or released ended the timer, and waited for its reaper.
-#[test]
-fn a_lease_that_is_asked_about_does_not_end_its_timer() {
-    for _ in 0..300 {
-        let timer = Timer::builder().start().unwrap();
-        let leases = Leases::new(&timer, LeaseTerms::new(HOUR), Idle);
-        let lease = leases.hold(1).unwrap();
-        drops_here(timer, leases, &AtomicBool::new(false), || {
-            lease.is_held();
-        });
-    }
-}
-
-/// Seen to fail: the run ended the timer on the reaper, and began after the drop had returned.
-#[test]
-fn no_run_of_a_series_begins_after_the_last_drop() {
-    for _ in 0..300 {
-        let timer = Timer::builder().tick(MICRO).start().unwrap();
-        let (gone, late) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
-        let (is_gone, counted) = (Arc::clone(&gone), Arc::clone(&late));
-        let _series = Periodic::every(MICRO).start(&timer, move |_| {
-            counted.fetch_add(usize::from(is_gone.load(SeqCst)), SeqCst);
-        });
-        drops_here(timer, (), &gone, || thread::sleep(10 * MICRO));
-        assert_eq!(late.load(SeqCst), 0);
     }
 }
 

@@ -1,8 +1,7 @@
 //! A timer of the storm, and everything that is built on it.
 
 use crate::random::Random;
-use crate::storm::{World, check};
-use crate::watchdog::progress;
+use crate::storm::{World, check, progress};
 use std::cell::Cell;
 use std::future::{Future, pending};
 use std::pin::Pin;

@@ -3,8 +3,7 @@
 use crate::HOUR;
 use crate::random::Random;
 use crate::site::{Handle, Part, STEPS, Site, Token};
-use crate::storm::{PLAIN, check};
-use crate::watchdog::doing;
+use crate::storm::{PLAIN, check, doing};
 use std::future::pending;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex};

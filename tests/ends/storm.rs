@@ -1,15 +1,17 @@
 //! The storm: in each round some timers, everything on them, and threads that end all of it in any
-//! order.
+//! order. Its watchdog ends the process when nothing moves, and says what each thread was doing.
 
 use crate::HANG;
 use crate::random::Random;
 use crate::site::{Handle, Part, Site, Token};
 use crate::steps::step;
-use crate::watchdog::{doing, progress};
 use std::cell::Cell;
+use std::collections::HashMap;
+use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Mutex};
-use std::thread::{self, JoinHandle};
+use std::sync::{Arc, LazyLock, Mutex};
+use std::thread;
+use std::thread::{JoinHandle, ThreadId};
 use std::time::{Duration, Instant, SystemTime};
 use tickwheel::{Timer, TimerEntry};
 
@@ -244,5 +246,48 @@ fn what_ends_takes_all_that_is_its_own_and_nothing_else() {
     for number in (0..).take_while(|number| goes_on(*number)) {
         let seed = seed.unwrap_or((first + number) & 0xffff_ffff);
         doing(format!("round {seed}"), || round(seed));
+    }
+}
+
+/// Only a hang takes that long between two steps.
+const STILL: Duration = Duration::from_secs(60);
+
+static PROGRESS: AtomicU64 = AtomicU64::new(0);
+
+/// What each thread does, the outermost first.
+static DOING: LazyLock<Mutex<HashMap<ThreadId, Vec<String>>>> = LazyLock::new(|| {
+    thread::spawn(look_on);
+    Mutex::default()
+});
+
+pub(crate) fn progress() {
+    PROGRESS.fetch_add(1, SeqCst);
+}
+
+/// Does it, and tells the watchdog what that is.
+pub(crate) fn doing<R>(what: String, code: impl FnOnce() -> R) -> R {
+    progress();
+    let id = thread::current().id();
+    DOING.lock().unwrap().entry(id).or_default().push(what);
+    let result = code();
+    DOING.lock().unwrap().entry(id).or_default().pop();
+    result
+}
+
+fn look_on() {
+    let (mut seen, mut since) = (0, Instant::now());
+    loop {
+        thread::sleep(Duration::from_millis(500));
+        let now = PROGRESS.load(SeqCst);
+        DOING.lock().unwrap().retain(|_, doing| !doing.is_empty());
+        if now != seen || DOING.lock().unwrap().is_empty() {
+            (seen, since) = (now, Instant::now());
+        }
+        if since.elapsed() > STILL {
+            // Not `eprintln!`, whose text the test's runner loses when it is aborted.
+            let doing = DOING.lock().unwrap();
+            let _ = writeln!(std::io::stderr(), "nothing moves any more: {doing:#?}");
+            std::process::abort();
+        }
     }
 }

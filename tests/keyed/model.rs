@@ -1,9 +1,9 @@
-//! Keyed timers against a model that anybody can check by reading, an ordered map. Random steps
-//! (`steps.rs`), biased to the edges of ticks, slots and levels, are done to both; after each all
-//! that can be seen is compared.
+//! Keyed timers against a model that anybody can check by reading, an ordered map. Random steps,
+//! biased to the edges of ticks, slots and levels, are done to both; after each all that can be
+//! seen is compared.
 
-use crate::steps::{KEYS, Step};
 use crate::times::{Config, How, Moment, NEVER, Span};
+use quickcheck::{Arbitrary, Gen};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -235,4 +235,55 @@ pub(crate) fn property(config: Config, steps: Vec<Step>) {
 #[test]
 fn keyed_timers_do_what_the_model_says_after_every_step() {
     crate::quick::check(property as fn(Config, Vec<Step>), 500, 80);
+}
+
+pub(crate) const KEYS: u32 = 5;
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Step {
+    Schedule(u32, Span, How),
+    ScheduleIfAbsent(u32, Span, How),
+    Cancel(u32),
+    Touch(u32, Span, How),
+    Reschedule(u32, Span, How),
+    /// Moves the clock, and does not look at what that made due.
+    Move(Span),
+    Advance,
+    /// To where `next_expiration` says.
+    Follow,
+    CancelAll,
+}
+
+impl Arbitrary for Step {
+    fn arbitrary(g: &mut Gen) -> Self {
+        let key = u32::arbitrary(g) % KEYS;
+        let (span, how) = (Span::arbitrary(g), How::arbitrary(g));
+        match u8::arbitrary(g) % 32 {
+            0..=7 => Step::Schedule(key, span, how),
+            8..=10 => Step::ScheduleIfAbsent(key, span, how),
+            11..=13 => Step::Cancel(key),
+            14..=17 => Step::Touch(key, span, how),
+            18..=21 => Step::Reschedule(key, span, how),
+            22..=25 => Step::Move(span),
+            26..=28 => Step::Advance,
+            29..=30 => Step::Follow,
+            _ => Step::CancelAll,
+        }
+    }
+
+    fn shrink(&self) -> Box<dyn Iterator<Item = Self>> {
+        match *self {
+            Step::Schedule(key, span, how) => {
+                Box::new(span.shrink().map(move |span| Step::Schedule(key, span, how)))
+            }
+            Step::Touch(key, span, how) => {
+                Box::new(span.shrink().map(move |span| Step::Touch(key, span, how)))
+            }
+            Step::Reschedule(key, span, how) => {
+                Box::new(span.shrink().map(move |span| Step::Reschedule(key, span, how)))
+            }
+            Step::Move(span) => Box::new(span.shrink().map(Step::Move)),
+            _ => quickcheck::empty_shrinker(),
+        }
+    }
 }

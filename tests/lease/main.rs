@@ -1,16 +1,9 @@
 //! The behaviour of leases, in virtual time, with a store that does what a test wants.
 
 mod bounds;
-mod clock;
 mod edges;
 mod ends;
 mod model;
-mod shutdown;
-mod stats;
-#[path = "../common/until.rs"]
-mod until;
-#[cfg(feature = "tracing")]
-mod reports;
 #[cfg(feature = "tracing")]
 #[path = "../common/warnings.rs"]
 mod warnings;
@@ -248,12 +241,17 @@ fn a_late_answer_counts_from_when_the_renewal_was_sent() {
     assert_eq!(fixture.take_lost(), [(40, 1)], "sent at 10");
 }
 
+#[cfg(feature = "tracing")]
 #[test]
-fn dropping_the_last_clone_ends_all_without_a_loss() {
-    let fixture = Fixture::new();
-    let lease = fixture.leases.hold(1).unwrap();
-    let Fixture { leases, timer, seen, .. } = fixture;
-    drop(leases);
-    assert!(timer.is_empty() && !lease.is_held());
-    assert!(seen.lock().unwrap().lost.is_empty());
+fn an_outage_is_reported_once_a_round_and_not_for_each_lease() {
+    let (fixture, warnings) = (Fixture::new(), warnings::Warnings::default());
+    let _leases: Vec<_> = (0..12).map(|key| fixture.leases.hold(key).unwrap()).collect();
+    tracing::subscriber::with_default(warnings.listener(), || {
+        fixture.set(Mood::Fails);
+        fixture.pass(12);
+        fixture.set(Mood::Renews);
+        fixture.pass(20);
+    });
+    assert_eq!(warnings.take(), [[12]]);
+    assert_eq!(fixture.take_lost(), []);
 }

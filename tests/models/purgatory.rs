@@ -1,8 +1,7 @@
 //! Models of the ends of delayed operations: of all who want to end one, one does.
 
 use crate::harness::{all, both, explore};
-use crate::limbo::Limbo;
-use crate::operations::Fate;
+use crate::limbo::{Fate, Limbo};
 use shuttle::thread;
 use tickwheel::purgatory::Cancelled;
 

@@ -1,8 +1,8 @@
 //! The world of the models of keyed timers.
 
-use crate::book::{Book, End, Job};
 use crate::futures::builder;
 use crate::limbo::KeyHasher;
+use crate::world::{Book, End, Job};
 use shuttle::thread;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

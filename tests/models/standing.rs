@@ -1,13 +1,16 @@
-//! Models of keyed timers, which use a timer that others may share.
+//! Models of keyed timers, which use a timer that others may share: their keys, and alarms that go
+//! off early or find their shard taken.
 
-use crate::book::{Book, End, Job};
 use crate::harness::{all, both, explore};
 use crate::limbo::KeyHasher;
-use crate::stand::{Keyed, Stand, accepted, returned, run};
+use crate::stand::{Keyed, Queue, Stand, accepted, returned, run};
+use crate::world::{Book, End, Job};
+use shuttle::sync::mpsc::channel;
 use shuttle::thread;
 use std::sync::Arc;
-use std::time::Duration;
-use tickwheel::{AddError, TimerEntry};
+use std::time::{Duration, Instant};
+use tickwheel::keyed::KeyedTimer;
+use tickwheel::{AddError, Task, Timer, TimerEntry};
 
 /// A task is replaced as it falls due: it comes back or has expired, and the new one expires at its
 /// own time.
@@ -227,5 +230,126 @@ fn drop_of_keyed_against_expiry() {
         stand.settle();
         assert_eq!(Arc::strong_count(&book), 1, "something keeps `expired`");
         book.settle().0
+    });
+}
+
+/// The alarm of a key that was touched in time is on its way, when the key is moved again.
+///
+/// Fails when an alarm that went off too early is not set again, or not to the deadline that it
+/// finds.
+#[test]
+fn move_against_an_early_alarm() {
+    explore("move_against_an_early_alarm", 1, || {
+        let (stand, queue) = Stand::queued();
+        stand.schedule(1, 0, 2);
+        assert!(stand.keyed.touch(&1, Duration::from_nanos(6)));
+        stand.pass(2);
+        all(
+            || run(&queue),
+            || assert!(stand.keyed.reschedule(&1, Duration::from_nanos(2))),
+            || assert!(stand.keyed.touch(&1, Duration::from_nanos(1))),
+        );
+        assert!(!stand.has_fired(0));
+        stand.assert_sound();
+        stand.pass(1);
+        run(&queue);
+        assert!(!stand.has_fired(0), "it has time until 4");
+        stand.pass(1);
+        run(&queue);
+        assert!(stand.has_fired(0));
+        stand.settle()
+    });
+}
+
+/// The former deadline of a key that was touched comes, on a timer that has room for one.
+///
+/// Fails when the key's permit is given back while it waits for its later deadline.
+#[test]
+fn early_alarm_on_a_full_timer() {
+    explore("early_alarm_on_a_full_timer", 1, || {
+        let stand = Stand::new(|builder| builder.max_pending(1));
+        stand.schedule(1, 0, 2);
+        assert!(stand.keyed.touch(&1, Duration::from_nanos(4)));
+        both(
+            || stand.pass(2),
+            || match stand.keyed.schedule(2, stand.entry(1, 4, || ())) {
+                Ok(replaced) => panic!("there is no room, but it replaced {}", returned(replaced)),
+                Err(error) => error.into_entry().into_task().end(End::Refused),
+            },
+        );
+        assert!(!stand.has_fired(0));
+        stand.finish(4)
+    });
+}
+
+type Plain = KeyedTimer<u64, (), KeyHasher>;
+
+fn schedule(keyed: &Plain, key: u64, at: Instant) {
+    let entry = TimerEntry::at(at, ());
+    assert!(keyed.schedule(key, entry).is_ok_and(|former| former.is_none()));
+}
+
+enum Event {
+    Alarm(Task),
+    Expired,
+}
+
+/// Two keys of one shard expire while a thread holds it. Every alarm that is put off comes again:
+/// who sleeps when the last one is put off is woken.
+///
+/// Fails when an alarm that is put off wakes nobody, or a turn forgets those beyond a batch.
+#[test]
+fn alarms_against_a_holder() {
+    explore("alarms_against_a_holder", 2, || {
+        let ((sender, events), past) = (channel(), Instant::now());
+        let (hand, tell) = (sender.clone(), sender);
+        let executor = move |alarm| hand.send(Event::Alarm(alarm)).expect("it waits");
+        let timer = Timer::builder().shards(1).executor(executor).start().expect("it can be built");
+        let tell = move |_, ()| tell.send(Event::Expired).expect("it waits");
+        let keyed = Plain::with_hasher(&timer, KeyHasher::default(), tell);
+        schedule(&keyed, 1, past);
+        schedule(&keyed, 2, past);
+        let holds = keyed.clone();
+        let holder = thread::spawn(move || {
+            let entry = holds.find_entry(&1);
+            thread::yield_now();
+            drop(entry);
+        });
+        let (mut alarms, mut expired) = (0, 0);
+        while expired < 2 {
+            match events.recv().expect("the timer lives") {
+                Event::Alarm(alarm) => {
+                    alarms += 1;
+                    alarm.run();
+                }
+                Event::Expired => expired += 1,
+            }
+        }
+        holder.join().expect("it does not panic");
+        assert!(timer.shutdown().is_empty() && keyed.is_empty(), "something is left behind");
+        format!("{}", alarms > 2)
+    });
+}
+
+/// The last clone goes while an alarm finds its shard taken.
+///
+/// Fails when an alarm is put off although its keyed timer has gone.
+#[test]
+fn alarm_against_the_end_of_its_keyed_timer() {
+    explore("alarm_against_the_end_of_its_keyed_timer", 2, || {
+        let (queue, past) = (Arc::new(Queue::default()), Instant::now());
+        let alarms = Arc::clone(&queue);
+        let push = move |alarm| alarms.lock().unwrap().push(alarm);
+        let timer = Timer::builder().shards(1).executor(push).build().expect("it can be built");
+        let expired = Arc::new(std::sync::Mutex::new(0));
+        let count = Arc::clone(&expired);
+        let count = move |_, ()| *count.lock().unwrap() += 1;
+        let keyed = Plain::with_hasher(&timer, KeyHasher::default(), count);
+        schedule(&keyed, 1, past);
+        assert_eq!(timer.advance_clock(Duration::ZERO), 1);
+        all(|| run(&queue), || drop(keyed), || timer.len());
+        assert!(timer.is_empty() && timer.next_expiration().is_none(), "nothing is left behind");
+        assert!(queue.lock().unwrap().is_empty());
+        format!("{}", expired.lock().unwrap())
     });
 }

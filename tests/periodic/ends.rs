@@ -56,16 +56,6 @@ fn a_series_whose_run_the_executor_refuses_has_ended() {
     has_ended(&series, 0);
 }
 
-/// Seen to fail: the call said that it had ended the series.
-#[test]
-fn a_series_ends_with_the_last_clone_of_its_timer() {
-    let (builder, _clock) = builder();
-    let timer = builder.build().unwrap();
-    let series = start(&timer);
-    drop(timer);
-    has_ended(&series, 0);
-}
-
 /// Seen to fail: the call said that it had ended what had ended with the list.
 #[test]
 fn what_a_shutdown_returned_holds_the_series_until_it_is_dropped() {
@@ -76,12 +66,6 @@ fn what_a_shutdown_returned_holds_the_series_until_it_is_dropped() {
     assert!(kept.cancel());
     runs.into_iter().map(TimerEntry::into_task).for_each(Task::run);
     assert_eq!(kept.runs(), 0, "it was cancelled in the list");
-
-    let (builder, _clock) = self::builder();
-    let timer = builder.build().unwrap();
-    let dropped = start(&timer);
-    drop(timer.shutdown());
-    has_ended(&dropped, 0);
 }
 
 /// Has a run shut the timer down, wherever it runs: it is the last one.

@@ -1,11 +1,13 @@
-//! What is finished is gone at once, whichever way it ended.
+//! What is finished is gone at once, whichever way it ended, however much has come and gone.
 
-use crate::What::{Cancelled, Completed, Dropped, Expired};
+use crate::What::{self, Cancelled, Completed, Dropped, Expired};
 use crate::reentrancy::hand;
-use crate::{Fixture, MS, Script, What};
+use crate::{Fixture, MS, Script};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use tickwheel::purgatory::Pending;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
+use tickwheel::purgatory::{DelayedOperation, Pending, Purgatory};
+use tickwheel::{ManualClock, Timer};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum End {
@@ -92,69 +94,6 @@ fn a_finished_operation_is_gone_from_all_its_keys_and_the_timer_and_dropped() {
 }
 
 #[test]
-fn counts_are_exact_and_empty_keys_vanish() {
-    let fixture = Fixture::new();
-    let pending: Vec<_> = (0..100)
-        .map(|id| {
-            let keys: Vec<u32> = (0..=id % 4).map(|nth| (id + nth * 7) % 20).collect();
-            (keys.clone(), fixture.watch(fixture.script(id), &keys))
-        })
-        .collect();
-    let mut watched: usize = pending.iter().map(|(keys, _)| keys.len()).sum();
-    for (done, (keys, pending)) in pending.iter().enumerate() {
-        assert_eq!(fixture.counts(), (watched, 100 - done, 100 - done));
-        let before: Vec<usize> =
-            keys.iter().map(|key| fixture.purgatory.watched_for(key)).collect();
-        if done % 2 == 0 {
-            assert!(pending.force_complete());
-        } else {
-            assert!(pending.cancel().into_operation().is_some());
-        }
-        for (key, before) in keys.iter().zip(before) {
-            assert_eq!(fixture.purgatory.watched_for(key), before - 1);
-        }
-        watched -= keys.len();
-    }
-    fixture.assert_empty();
-}
-
-#[test]
-fn cancel_for_key_returns_a_keys_operations_in_order_and_takes_them_out_of_all_keys() {
-    let fixture = Fixture::new();
-    for id in 0..90 {
-        let keys = if id % 3 == 0 { vec![2, 3] } else { vec![1, 2, 100 + id] };
-        fixture.watch(fixture.script(id), &keys);
-    }
-    fixture.log.take();
-    let ids = |of: &[Script]| of.iter().map(|script| script.id).collect::<Vec<_>>();
-    let cancelled = fixture.purgatory.cancel_for_key(&1);
-    assert_eq!(ids(&cancelled), (0..90).filter(|id| id % 3 > 0).collect::<Vec<_>>());
-    assert_eq!(fixture.log.take(), [], "none of their code is called");
-    assert_eq!(fixture.counts(), (60, 30, 30));
-    assert_eq!([1, 2, 3, 101].map(|key| fixture.purgatory.watched_for(&key)), [0, 30, 30, 0]);
-    assert!(fixture.purgatory.cancel_for_key(&1).is_empty());
-    let cancelled = fixture.purgatory.cancel_for_key(&2);
-    assert_eq!(ids(&cancelled), (0..90).filter(|id| id % 3 == 0).collect::<Vec<_>>());
-    assert_eq!(fixture.purgatory.stats().cancelled, 90);
-    fixture.assert_empty();
-}
-
-/// Numbers of blocks and of keys come and go; what they leave behind must not add up.
-#[test]
-fn a_key_may_fill_and_empty_any_number_of_times() {
-    let fixture = Fixture::new();
-    for round in 0..200 {
-        let several = 1 + round * 7 % 60;
-        for id in 0..several {
-            fixture.watch(fixture.script(id).at_check(3), &[1, 2 + id % 3]);
-        }
-        assert_eq!(fixture.purgatory.check_and_complete(&1), several as usize);
-        assert_eq!(fixture.log.of(Completed), (0..several).collect::<Vec<_>>());
-        fixture.assert_empty();
-    }
-}
-
-#[test]
 fn a_guard_cancels_when_it_is_dropped_unless_its_operation_has_ended() {
     let fixture = Fixture::new();
     let guard = fixture.watch(fixture.script(1), &[1, 2]).cancel_on_drop();
@@ -184,4 +123,72 @@ fn a_timers_figures_include_those_of_its_purgatories() {
     fixture.advance(5 * MS);
     let stats = fixture.timer.stats();
     assert_eq!((stats.added, stats.expired, stats.lateness.count()), (11, 10, 10));
+}
+
+const MANY: usize = if cfg!(debug_assertions) { 100_000 } else { 1_000_000 };
+
+/// Counts those that live.
+struct Counted(Arc<AtomicUsize>, bool);
+
+impl Counted {
+    fn new(living: &Arc<AtomicUsize>) -> Self {
+        living.fetch_add(1, SeqCst);
+        Counted(Arc::clone(living), false)
+    }
+}
+
+impl DelayedOperation for Counted {
+    fn try_complete(&mut self) -> bool {
+        self.1
+    }
+
+    fn on_complete(&mut self) {
+        self.1 = true;
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, SeqCst);
+    }
+}
+
+/// In waves of a thousand: a quarter is forced, cancelled, cancelled by key, expired each.
+#[test]
+fn after_very_many_operations_nothing_is_left() {
+    let clock = ManualClock::new();
+    let timer = Timer::builder().shards(2).clock(clock.clone()).build().unwrap();
+    let purgatory: Purgatory<usize, Counted> = Purgatory::new(&timer);
+    let living = Arc::new(AtomicUsize::new(0));
+    let mut kept = Vec::new();
+    for wave in 0..MANY / 1000 {
+        for number in 0..1000 {
+            let id = wave * 1000 + number;
+            // A key that all share, one of a few, one of its own.
+            let keys = [0, 1 + number % 4, 1000 + id];
+            let operation = Counted::new(&living);
+            let watch = purgatory.try_complete_else_watch(operation, 10 * MS, &keys).unwrap();
+            let pending = watch.pending().unwrap();
+            match number % 4 {
+                0 => assert!(pending.force_complete()),
+                1 => assert!(pending.cancel().into_operation().is_some()),
+                _ => kept.push(pending),
+            }
+        }
+        assert_eq!((living.load(SeqCst), purgatory.delayed(), timer.len()), (500, 500, 500));
+        assert_eq!(purgatory.cancel_for_key(&3).len(), 250);
+        clock.advance(10 * MS);
+        assert_eq!(timer.advance_clock(Duration::ZERO), 250);
+        assert_eq!((living.load(SeqCst), purgatory.watched(), timer.len()), (0, 0, 0));
+    }
+    purgatory.assert_invariants();
+    timer.assert_invariants();
+    let ended = MANY as u64 / 4;
+    let stats = purgatory.stats();
+    assert_eq!(
+        (stats.completed_by_force, stats.expired, stats.cancelled),
+        (ended, ended, 2 * ended)
+    );
+    // Their handles keep nothing alive.
+    assert!(kept.iter().all(|pending| !pending.is_pending()));
 }

@@ -29,19 +29,6 @@ fn an_operation_expires_at_its_deadline_and_never_before() {
     fixture.assert_empty();
 }
 
-#[test]
-fn a_completed_operation_does_not_expire_and_an_expired_one_is_not_completed_again() {
-    let fixture = Fixture::new();
-    fixture.watch_for(MS, fixture.script(1).at_check(3), &[1]);
-    let second = fixture.watch_for(MS, fixture.script(2).at_check(3), &[2]);
-    assert_eq!(fixture.purgatory.check_and_complete(&1), 1);
-    assert_eq!(fixture.log.ends(), [(Completed, 1), (Dropped, 1)]);
-    assert_eq!(fixture.advance(MS), [(Completed, 2), (Expired, 2), (Dropped, 2)]);
-    assert!(!second.is_pending() && !second.force_complete());
-    assert_eq!(fixture.purgatory.check_and_complete_all(&[1, 2]), 0);
-    assert_eq!(fixture.advance(HOUR), []);
-}
-
 /// Writes down on which thread it is completed and expires.
 struct Threads(mpsc::Sender<(&'static str, ThreadId)>);
 

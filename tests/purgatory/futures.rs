@@ -3,10 +3,10 @@
 use crate::wakes::Wakes;
 use crate::{HOUR, MS};
 use std::future::Future;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 use tickwheel::purgatory::{FutureOperation, Purgatory, Wait, Waited, WatchError};
 use tickwheel::{ManualClock, Timer};
@@ -218,30 +218,29 @@ fn it_is_refused_as_any_operation() {
     fixture.assert_empty();
 }
 
-/// Threads that hand a number round: each waits for its turn and then wakes the next.
+/// Looks who else holds a thing when it is woken.
+struct Looks(Arc<()>, AtomicUsize);
+
+impl Wake for Looks {
+    fn wake(self: Arc<Self>) {
+        self.1.store(Arc::strong_count(&self.0), SeqCst);
+    }
+}
+
 #[test]
-fn threads_that_wait_for_each_other_all_get_their_turn() {
-    const THREADS: usize = 4;
-    const TURNS: usize = 500;
-    let fixture = fixture();
-    let number = Arc::new(AtomicUsize::new(0));
-    std::thread::scope(|scope| {
-        for thread in 0..THREADS {
-            let (number, purgatory) = (Arc::clone(&number), &fixture.purgatory);
-            scope.spawn(move || {
-                for turn in 0..TURNS {
-                    let (seen, mine) = (Arc::clone(&number), turn * THREADS + thread);
-                    let wait = async {
-                        let my_turn = move || seen.load(SeqCst) == mine;
-                        purgatory.wait(&[thread as u32], HOUR, my_turn).unwrap().await
-                    };
-                    assert_eq!(pollster::block_on(wait), Waited::Completed);
-                    number.store(mine + 1, SeqCst);
-                    purgatory.check_and_complete(&(((thread + 1) % THREADS) as u32));
-                }
-            });
-        }
-    });
-    assert_eq!(number.load(SeqCst), THREADS * TURNS);
-    fixture.assert_empty();
+fn what_a_condition_holds_is_free_when_its_waiter_is_woken() {
+    let timer = Timer::builder().clock(ManualClock::new()).build().unwrap();
+    let purgatory: Purgatory<u32, FutureOperation> = Purgatory::new(&timer);
+    let held = Arc::new(());
+    let looks = Arc::new(Looks(Arc::clone(&held), AtomicUsize::new(0)));
+    let mut checks = 0;
+    let condition = move || {
+        checks += Arc::strong_count(&held);
+        checks > 4 // At the third check.
+    };
+    let mut wait = pin!(purgatory.wait(&[1], HOUR, condition).unwrap());
+    let waker = Waker::from(Arc::clone(&looks));
+    assert!(wait.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    assert_eq!(purgatory.check_and_complete(&1), 1);
+    assert_eq!(looks.1.load(SeqCst), 1, "only the waker itself");
 }

@@ -1,8 +1,9 @@
 //! `check_and_complete_up_to`: one item, many waiters. An operation here takes its item in
-//! `try_complete`.
+//! `try_complete`, and is completed then: `true` is final.
 
-use crate::What::Checked;
-use crate::{Fixture, HOUR, Script};
+use crate::What::{Checked, Completed, Expired};
+use crate::reentrancy::hand;
+use crate::{Fixture, HOUR, MS, Script};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -76,20 +77,6 @@ fn several_items_cost_as_many_checks() {
     assert_eq!(fixture.purgatory.check_and_complete_up_to(&1, 9), 200 - next as usize);
     assert_eq!(items.queue.lock().unwrap().len(), 9 - (200 - next as usize), "nobody is left");
     fixture.assert_empty();
-}
-
-#[test]
-fn a_limit_of_0_checks_nothing_and_the_largest_all() {
-    let (fixture, items) = (Fixture::new(), Items::default());
-    assert_eq!(fixture.purgatory.check_and_complete_up_to(&1, usize::MAX), 0, "nobody is there");
-    waiting(&fixture, &items, 0..50);
-    items.put(0..20);
-    assert_eq!(fixture.purgatory.check_and_complete_up_to(&1, 0), 0);
-    assert_eq!(fixture.log.take(), []);
-    assert_eq!(fixture.purgatory.check_and_complete_up_to(&1, usize::MAX), 20);
-    assert_eq!(fixture.log.of(Checked), (0..50).collect::<Vec<_>>());
-    assert_eq!(items.taken(), (0..20).map(|id| (id, id)).collect::<Vec<_>>());
-    assert_eq!(fixture.counts(), (60, 30, 30));
 }
 
 /// In each round it is the turn of each. `ready` is who can take an item.
@@ -237,4 +224,75 @@ fn who_comes_during_a_call_is_left_to_the_next() {
     assert_eq!(fixture.purgatory.check_and_complete_up_to(&1, 40), 20);
     assert_eq!(fixture.log.of(Checked), (1..20).collect::<Vec<_>>());
     assert_eq!(fixture.purgatory.watched_for(&1), 20);
+}
+
+/// As if another thread were checking it: the request that is left to that is not one of the limit.
+#[test]
+fn what_is_being_checked_does_not_count() {
+    let (fixture, items) = (Fixture::new(), Items::default());
+    let (purgatory, again, mut checks) = (fixture.purgatory.clone(), items.clone(), 0);
+    let first = fixture.script(1).when(move || {
+        checks += 1;
+        if checks == 3 {
+            again.put([7]);
+            assert_eq!(purgatory.check_and_complete_up_to(&1, 1), 1, "the other one takes it");
+        }
+        false
+    });
+    fixture.watch(first, &[1]);
+    waiting(&fixture, &items, 2..3);
+    assert_eq!(fixture.purgatory.check_and_complete(&1), 0);
+    assert_eq!(items.taken(), [(7, 2)]);
+    assert_eq!(fixture.log.of(Checked), [1, 2, 1], "and the first is checked again");
+}
+
+/// An operation that has an item is completed, and its call counts unless another call says that it
+/// forced it.
+#[test]
+fn a_true_check_is_final() {
+    for forces in [false, true] {
+        let (fixture, items) = (Fixture::new(), Items::default());
+        let (own, handle) = hand::<Pending<u32, Script>>();
+        let taking = items.clone();
+        let script = fixture.script(1).when(move || {
+            if let Some(own) = own.lock().unwrap().take() {
+                let forced = forces && own.force_complete();
+                assert!(forced == forces && own.cancel().into_operation().is_none());
+            }
+            taking.take(1)
+        });
+        *handle.lock().unwrap() = Some(fixture.watch_for(MS, script, &[1]));
+        waiting(&fixture, &items, 2..4);
+        items.put([8, 9]);
+        assert_eq!(fixture.purgatory.check_and_complete_up_to(&1, 1), 1);
+        let mut taken = vec![(8, 1)];
+        taken.extend(forces.then_some((9, 2)));
+        let done: Vec<u32> = taken.iter().map(|(_, id)| *id).collect();
+        assert_eq!((items.taken(), fixture.log.of(Completed)), (taken, done));
+        assert_eq!(fixture.purgatory.stats().cancelled, 0);
+        assert_eq!(fixture.advance(MS), [], "it does not expire as well");
+    }
+}
+
+/// Its time is up during the check in which it takes an item.
+#[test]
+fn a_true_check_wins_over_an_expiry() {
+    let (fixture, items) = (Fixture::new(), Items::default());
+    let (clock, timer, taking) = (fixture.clock.clone(), fixture.timer.clone(), items.clone());
+    let script = fixture.script(1).when(move || {
+        let has_item = taking.take(1);
+        if has_item {
+            clock.advance(MS);
+            timer.advance_clock(MS);
+        }
+        has_item
+    });
+    fixture.watch_for(MS, script, &[1]);
+    items.put([8]);
+    assert_eq!(fixture.purgatory.check_and_complete_up_to(&1, 1), 1);
+    let log = fixture.log.take();
+    let of = |what| log.iter().filter(|(called, _)| *called == what).count();
+    assert_eq!((of(Completed), of(Expired)), (1, 0));
+    assert_eq!(fixture.purgatory.stats().expired, 0);
+    fixture.assert_empty();
 }

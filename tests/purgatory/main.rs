@@ -1,35 +1,21 @@
-//! The behaviour of `Purgatory`, one rule of its documentation per test. Time is a `ManualClock`,
-//! but in `stress`.
+//! The behaviour of `Purgatory`, one rule of its documentation per test. Time is a `ManualClock`.
 
-mod brittle;
 mod chains;
-mod checks;
-mod claims;
 mod ends;
 mod expiry;
 mod futures;
 mod handed;
 mod items;
-mod leftovers;
-mod memory;
 mod model;
 mod naive;
 mod nesting;
 mod panics;
 #[path = "../common/quick.rs"]
 mod quick;
-#[path = "../common/random.rs"]
-mod random;
 mod reentrancy;
 mod script;
 mod shutdown;
-mod steps;
-mod stress;
-mod successors;
 mod triggers;
-#[path = "../common/until.rs"]
-mod until;
-mod waiters;
 #[path = "../common/wakes.rs"]
 mod wakes;
 mod watch;

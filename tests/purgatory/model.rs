@@ -2,9 +2,8 @@
 //! (`steps.rs`) are done to both, and after each everything that can be seen is compared, the calls
 //! of operations' code and their order included.
 
-use crate::naive::{Naive, State};
+use crate::naive::{KEYS, Naive, State, Step, Then};
 use crate::script::{Log, Script, What};
-use crate::steps::{KEYS, Step, Then};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

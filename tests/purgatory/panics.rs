@@ -1,10 +1,11 @@
-//! A panic in an operation's code stays there.
+//! Operations whose code panics, or whose keys' code does: it stays there.
 
 use crate::What::{self, Cancelled, Checked, Completed, Dropped, Expired};
 use crate::{Fixture, HOUR, MS, Script};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tickwheel::purgatory::{Pending, WatchError};
+use tickwheel::purgatory::{Pending, Purgatory, WatchError};
 
 /// Panics at this check, the first one being 1.
 fn panics_at(script: Script, number: u32) -> Script {
@@ -53,7 +54,9 @@ fn a_panic_in_a_trigger_ends_the_operation_and_the_next_ones_are_checked() {
     }
     fixture.log.take();
     assert_eq!(fixture.purgatory.check_and_complete(&1), 0);
-    assert_eq!(fixture.log.of(Checked), (1..100).collect::<Vec<_>>());
+    let log = fixture.log.take();
+    let of = |what| log.iter().filter(move |(called, _)| *called == what).map(|(_, id)| *id);
+    assert!(of(Checked).eq(1..100) && of(Completed).count() == 0, "{log:?}");
     assert_eq!(fixture.counts(), (160, 80, 80));
     assert!(lives.iter().all(|(id, life)| life.strong_count() == usize::from(id % 5 > 0)));
     assert_eq!(fixture.purgatory.stats().panicked, 19);
@@ -222,12 +225,29 @@ fn a_key_that_panics_leaves_nothing_behind_under_the_keys_before() {
     }
 }
 
+static CLONE_PANICS: AtomicBool = AtomicBool::new(false);
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Brittle(u32);
+
+impl Clone for Brittle {
+    fn clone(&self) -> Self {
+        assert!(!CLONE_PANICS.load(Ordering::SeqCst), "the key's clone panics");
+        Brittle(self.0)
+    }
+}
+
+/// A key whose `Clone` panics: the purgatory's drop must neither panic nor leave anything behind.
 #[test]
-fn an_operation_whose_check_panicked_was_not_completed() {
+fn its_drop_clones_no_keys() {
     let fixture = Fixture::new();
-    let pending = fixture.watch(panics_at(fixture.script(5), 3), &[1]);
-    assert_eq!(fixture.purgatory.check_and_complete(&1), 0);
-    assert!(!pending.is_pending());
-    assert!(fixture.log.of(Completed).is_empty(), "on_complete was never called");
-    assert!(!pending.force_complete());
+    let purgatory = Purgatory::new(&fixture.timer);
+    let watch = |key| purgatory.try_complete_else_watch(fixture.script(key), HOUR, &[Brittle(key)]);
+    let handles: Vec<_> = (0..10).map(|key| watch(key).unwrap().pending().unwrap()).collect();
+    CLONE_PANICS.store(true, Ordering::SeqCst);
+    let end = catch_unwind(AssertUnwindSafe(|| drop(purgatory)));
+    CLONE_PANICS.store(false, Ordering::SeqCst);
+    let dropped = fixture.log.of(What::Dropped).len();
+    assert_eq!((end.is_ok(), dropped, fixture.timer.len()), (true, 10, 0));
+    assert!(handles.iter().all(|handle| !handle.is_pending()));
 }

@@ -1,10 +1,10 @@
-//! A callback may use the purgatory as it likes.
+//! A callback or a check may use the purgatory as it likes, and a check its own operation too.
 
-use crate::What::{Checked, Completed, Dropped, Expired};
+use crate::What::{Cancelled, Checked, Completed, Dropped, Expired};
 use crate::{Fixture, HOUR, MS, Script};
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use tickwheel::Timer;
 use tickwheel::purgatory::{Pending, Purgatory, WatchError};
 
 /// What a script's hook takes out and uses.
@@ -13,26 +13,6 @@ pub(crate) type Hand<T> = Arc<Mutex<Option<T>>>;
 pub(crate) fn hand<T>() -> (Hand<T>, Hand<T>) {
     let hand = Hand::default();
     (Arc::clone(&hand), hand)
-}
-
-#[test]
-fn on_complete_may_trigger_its_own_key_and_another() {
-    let fixture = Fixture::new();
-    let flag = Arc::new(AtomicBool::new(false));
-    let (purgatory, set) = (fixture.purgatory.clone(), Arc::clone(&flag));
-    let script = fixture.script(1).at_check(3).on_complete(move || {
-        assert_eq!(purgatory.check_and_complete(&1), 0);
-        set.store(true, SeqCst);
-        // Itself is not among them.
-        assert_eq!(purgatory.check_and_complete_all(&[1, 2]), 3);
-    });
-    fixture.watch(script, &[1, 2]);
-    for (id, key) in [(2, 1), (3, 2), (4, 1)] {
-        fixture.watch(fixture.script(id).when_set(&flag), &[key]);
-    }
-    assert_eq!(fixture.purgatory.check_and_complete(&1), 1, "the inner call counts the others");
-    assert_eq!(fixture.log.of(Completed), [1, 2, 4, 3]);
-    fixture.assert_empty();
 }
 
 #[test]
@@ -163,4 +143,135 @@ fn on_complete_may_advance_the_timer() {
     assert_eq!(fixture.log.take(), ends);
     assert_eq!(fixture.purgatory.stats().panicked, 0);
     fixture.assert_empty();
+}
+
+/// Its trigger meets itself, held: one more check, however many triggers.
+#[test]
+fn a_check_that_triggers_its_own_key_is_made_once_more() {
+    for holds_at in [None, Some(4)] {
+        let fixture = Fixture::new();
+        let (purgatory, mut checks) = (fixture.purgatory.clone(), 0);
+        let script = fixture.script(1).when(move || {
+            checks += 1;
+            if checks == 3 {
+                assert_eq!(purgatory.check_and_complete_all(&[1, 2, 1]), 0);
+            }
+            Some(checks) == holds_at
+        });
+        fixture.watch(script, &[1, 2]);
+        fixture.log.take();
+        let completed = usize::from(holds_at.is_some());
+        assert_eq!(fixture.purgatory.check_and_complete(&2), completed);
+        assert_eq!(fixture.log.of(Checked), [1, 1]);
+        assert_eq!(fixture.purgatory.delayed(), 1 - completed);
+    }
+}
+
+/// At its second check it is watched already: the trigger is not lost.
+#[test]
+fn the_second_check_may_trigger_its_own_key_as_well() {
+    let fixture = Fixture::new();
+    let (purgatory, mut checks) = (fixture.purgatory.clone(), 0);
+    let script = fixture.script(1).when(move || {
+        checks += 1;
+        assert_eq!(purgatory.check_and_complete(&1), 0);
+        checks == 3
+    });
+    let watch = fixture.purgatory.try_complete_else_watch(script, HOUR, &[1]).unwrap();
+    assert!(watch.is_completed());
+    assert_eq!(fixture.log.of(Checked), [1, 1, 1]);
+    fixture.assert_empty();
+}
+
+#[test]
+fn a_check_may_cancel_or_force_its_own_operation() {
+    for (holds, forces) in [(false, false), (false, true), (true, false), (true, true)] {
+        let fixture = Fixture::new();
+        let (own, handle) = hand::<Pending<u32, Script>>();
+        let script = fixture.script(1).when(move || {
+            let Some(own) = own.lock().unwrap().take() else { return false };
+            let won = if forces {
+                own.force_complete()
+            } else {
+                matches!(own.cancel(), tickwheel::purgatory::Cancelled::Deferred)
+            };
+            assert!(won && !own.is_pending());
+            assert!(!own.force_complete() && own.cancel().into_operation().is_none(), "one wins");
+            holds
+        });
+        *handle.lock().unwrap() = Some(fixture.watch(script, &[1, 2]));
+        fixture.log.take();
+        let triggered = holds && !forces; // The cancel is too late then.
+        assert_eq!(fixture.purgatory.check_and_complete(&1), usize::from(triggered));
+        let end = if holds || forces { Completed } else { Cancelled };
+        assert_eq!(fixture.log.take(), [(Checked, 1), (end, 1), (Dropped, 1)]);
+        let stats = fixture.purgatory.stats();
+        assert_eq!(stats.completed_by_force, u64::from(forces));
+        assert_eq!((stats.cancelled, stats.panicked), (u64::from(!forces && !holds), 0));
+        fixture.assert_empty();
+    }
+}
+
+#[test]
+fn a_check_may_cancel_for_its_key_and_shut_down() {
+    for (shutdown, holds) in [(true, true), (true, false), (false, true), (false, false)] {
+        let fixture = Fixture::new();
+        let (purgatory, mut checks) = (fixture.purgatory.clone(), 0);
+        let script = fixture.script(1).when(move || {
+            checks += 1;
+            let others = match (checks, shutdown) {
+                (3, true) => purgatory.shutdown(),
+                (3, false) => purgatory.cancel_for_key(&1),
+                _ => return false,
+            };
+            others.iter().map(|other| other.id).eq([2]) == holds
+        });
+        let pending = fixture.watch(script, &[1]);
+        fixture.watch(fixture.script(2), &[1]);
+        fixture.log.take();
+        assert_eq!(fixture.purgatory.check_and_complete(&1), usize::from(holds));
+        let end = if holds { Completed } else { Cancelled };
+        assert_eq!(
+            fixture.log.take(),
+            [(Checked, 1), (Dropped, 2), (end, 1), (Dropped, 1)],
+            "the other one was returned"
+        );
+        assert!(!pending.is_pending());
+        assert_eq!(fixture.purgatory.stats().cancelled, if holds { 1 } else { 2 });
+        fixture.assert_empty();
+    }
+}
+
+/// While it is being added it can't be cancelled by its key; after a shutdown of the purgatory or
+/// its timer it goes back, unless that check completes it.
+#[test]
+fn the_second_check_may_cancel_for_its_key_and_shut_down() {
+    type Act = fn(&Purgatory<u32, Script>, &Timer);
+    let by_key: Act = |purgatory, _| assert!(purgatory.cancel_for_key(&1).is_empty());
+    let by_purgatory: Act = |purgatory, _| assert!(purgatory.shutdown().is_empty());
+    let by_timer: Act = |_, timer| assert!(timer.shutdown().is_empty());
+    for (act, shutdown) in [(by_key, false), (by_purgatory, true), (by_timer, true)] {
+        for holds in [true, false] {
+            let fixture = Fixture::new();
+            let (purgatory, timer) = (fixture.purgatory.clone(), fixture.timer.clone());
+            let mut checks = 0;
+            let script = fixture.script(1).when(move || {
+                checks += 1;
+                if checks == 2 {
+                    act(&purgatory, &timer);
+                }
+                checks == 2 && holds
+            });
+            let watch = fixture.purgatory.try_complete_else_watch(script, HOUR, &[1]);
+            match watch {
+                Err(WatchError::Shutdown(script)) => assert!(shutdown && !holds && script.id == 1),
+                Ok(watch) => assert!(watch.is_completed() == holds && (holds || !shutdown)),
+                Err(error) => panic!("{error}"),
+            }
+            let called = if holds { vec![1] } else { vec![] };
+            assert_eq!(fixture.log.of(Completed), called);
+            assert_eq!(fixture.purgatory.delayed(), usize::from(!shutdown && !holds));
+            assert_eq!(fixture.purgatory.stats().panicked, 0);
+        }
+    }
 }

@@ -1,11 +1,19 @@
-//! How a purgatory ends, and what it has counted.
+//! How a purgatory ends, what it leaves, and who gets its shards.
 
-use crate::What::{Cancelled, Completed, Dropped, Expired};
+use crate::What::{Cancelled, Completed, Dropped};
+use crate::expiry::late_in_its_third_check;
 use crate::reentrancy::hand;
-use crate::{Fixture, HOUR, MS};
+use crate::script::Log;
+use crate::{Fixture, HOUR, MS, Script};
+use std::fmt::Debug;
+use std::hash::Hash;
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
 use std::time::Duration;
-use tickwheel::TimerEntry;
-use tickwheel::purgatory::{DelayedOperation, Pending, Purgatory, WatchError};
+use tickwheel::purgatory::{
+    DelayedOperation, Pending, Purgatory, PurgatoryStats, Watch, WatchError,
+};
+use tickwheel::{ManualClock, Task, Timer, TimerEntry};
 
 #[test]
 fn shutdown_returns_all_that_waits_and_refuses_what_comes() {
@@ -52,67 +60,6 @@ fn what_waits_when_the_timer_is_shut_down_waits_on() {
     fixture.assert_empty();
 }
 
-#[test]
-fn the_last_clone_drops_what_waits_without_calling_its_code() {
-    let fixture = Fixture::new();
-    let mut lives = Vec::new();
-    let mut handles = Vec::new();
-    for id in 0..100 {
-        let script = fixture.script(id).at_check(3);
-        lives.push(script.life());
-        handles.push(fixture.watch(script, &[id % 3, 10 + id]));
-    }
-    fixture.log.take();
-    let Fixture { purgatory, timer, clock, log } = fixture;
-    drop(purgatory.clone());
-    assert_eq!((log.take(), timer.len()), (vec![], 100));
-    drop(purgatory);
-    let mut dropped = log.take();
-    dropped.sort_unstable();
-    assert_eq!(dropped, (0..100).map(|id| (Dropped, id)).collect::<Vec<_>>());
-    assert_eq!(timer.len(), 0);
-    assert!(lives.iter().all(|life| life.strong_count() == 0));
-    clock.advance(2 * HOUR);
-    assert_eq!(timer.advance_clock(Duration::ZERO), 0);
-    assert!(handles.iter().all(|handle| !handle.is_pending() && !handle.force_complete()));
-    timer.assert_invariants();
-}
-
-#[test]
-fn stats_count_each_kind_of_end_and_can_be_printed() {
-    let fixture = Fixture::new();
-    for check in [1, 2] {
-        let script = fixture.script(1).at_check(check);
-        assert!(fixture.purgatory.try_complete_else_watch(script, HOUR, &[1]).is_ok());
-    }
-    (0..3).for_each(|id| _ = fixture.watch(fixture.script(id).at_check(3), &[2, 3]));
-    assert_eq!(fixture.purgatory.check_and_complete(&2), 3);
-    (0..4).for_each(|id| assert!(fixture.watch(fixture.script(id), &[4, 5]).force_complete()));
-    (0..5).for_each(|id| _ = fixture.watch_for(MS, fixture.script(id), &[6]));
-    assert_eq!(fixture.advance(MS).iter().filter(|(what, _)| *what == Expired).count(), 5);
-    (0..2).for_each(|id| _ = fixture.watch(fixture.script(id), &[7, 8]).cancel());
-    (0..3).for_each(|id| _ = fixture.watch(fixture.script(id), &[7, 8]));
-    assert_eq!(fixture.purgatory.cancel_for_key(&8).len(), 3);
-    fixture.watch_cancelling(fixture.script(9).on_cancellation(|| panic!("counted")), &[9]);
-    fixture.purgatory.check_and_complete(&9);
-    assert!(fixture.log.of(Cancelled).contains(&9));
-    fixture.watch(fixture.script(1), &[1, 2, 3]);
-    fixture.watch(fixture.script(2), &[1]);
-    let stats = fixture.purgatory.stats();
-    assert_eq!((stats.watched, stats.delayed), (4, 2));
-    assert_eq!((stats.completed_at_once, stats.completed_by_trigger), (2, 3));
-    assert_eq!((stats.completed_by_force, stats.expired), (4, 5));
-    assert_eq!((stats.cancelled, stats.panicked, stats.completed()), (6, 1, 9));
-    assert_eq!(
-        stats.to_string(),
-        "delayed 2, watched 4\n\
-         completed 2 at once, 3 by trigger, 4 by force\n\
-         expired 5, cancelled 6, panicked 1"
-    );
-    assert_eq!(fixture.purgatory.shutdown().len(), 2);
-    assert_eq!(fixture.purgatory.stats().cancelled, 8);
-}
-
 /// A cancel during a check, of an operation behind a pointer.
 #[test]
 fn a_boxed_operation_is_told_of_its_cancellation() {
@@ -128,4 +75,138 @@ fn a_boxed_operation_is_told_of_its_cancellation() {
     assert_eq!(purgatory.check_and_complete(&1), 0);
     assert_eq!(fixture.log.ends(), [(Cancelled, 1), (Dropped, 1)]);
     assert_eq!((purgatory.stats().cancelled, purgatory.delayed()), (1, 0));
+}
+
+/// The executor is dropped with the last clone of its timer.
+#[test]
+fn a_cancel_that_meets_the_drop_of_the_purgatory_does_not_keep_the_executor() {
+    let keys: Vec<u32> = (0..64).collect();
+    for _ in 0..500 {
+        let guard = Arc::new(());
+        let held = Arc::clone(&guard);
+        let executor = move |task: Task| {
+            let _ = &held;
+            task.run();
+        };
+        let fixture = Fixture::with(|builder| builder.executor(executor));
+        let pending = fixture.watch(fixture.script(1), &keys);
+        let Fixture { purgatory, timer, .. } = fixture;
+        thread::scope(|scope| {
+            scope.spawn(move || drop(pending.cancel()));
+            drop(purgatory);
+        });
+        drop(timer);
+        assert_eq!(Arc::strong_count(&guard), 1, "every timer's executor is gone");
+    }
+}
+
+/// Its alarm is filed: nobody will hand that over any more.
+#[test]
+fn an_overdue_operation_is_ended_by_a_trigger_after_the_timers_shutdown() {
+    for holds in [false, true] {
+        let fixture = Fixture::new();
+        let condition = move |check| check > 3 && holds;
+        let script = late_in_its_third_check(&fixture, |_| (), condition);
+        let pending = fixture.watch_for(MS, script, &[1]);
+        assert_eq!(fixture.purgatory.check_and_complete(&1), 0);
+        assert!(fixture.timer.shutdown().is_empty() && pending.is_pending());
+        assert_eq!(fixture.purgatory.check_and_complete(&1), usize::from(holds));
+        assert!(!pending.is_pending());
+        assert_eq!(fixture.purgatory.stats().expired, u64::from(!holds));
+        fixture.assert_empty();
+    }
+}
+
+fn watch<K>(purgatory: &Purgatory<K, Script>, script: Script, key: K) -> Pending<K, Script>
+where
+    K: Debug + Hash + Eq + Clone + Send + 'static,
+{
+    match purgatory.try_complete_else_watch(script, HOUR, &[key]) {
+        Ok(Watch::Pending(pending)) => pending,
+        other => panic!("it has to wait: {other:?}"),
+    }
+}
+
+#[test]
+fn a_handle_never_touches_the_operations_of_the_next_purgatory() {
+    type Key = [u8; 1]; // No other test's, so that no other one gets the shards.
+    let timer = Timer::builder().clock(ManualClock::new()).build().unwrap();
+    let log = Log::default();
+    let mut handles = Vec::new();
+    for round in 0..20 {
+        let purgatory: Purgatory<Key, Script> = Purgatory::new(&timer);
+        assert_eq!(purgatory.stats(), PurgatoryStats::default());
+        let new: Vec<_> =
+            (0..round).map(|id| watch(&purgatory, Script::new(id, &log), [0])).collect();
+        for old in &handles {
+            let old: &Pending<Key, Script> = old;
+            assert!(!old.is_pending() && !old.force_complete());
+            assert!(old.cancel().into_operation().is_none());
+        }
+        assert!(new.iter().all(Pending::is_pending));
+        assert_eq!((purgatory.delayed(), timer.len()), (new.len(), new.len()));
+        handles.extend(new);
+        purgatory.assert_invariants();
+        timer.assert_invariants();
+    }
+    assert_eq!(timer.len(), 0);
+}
+
+/// The last clone of the first one is dropped while an operation is being checked, by the executor:
+/// that one ends on its own, and leaves nothing in the second.
+#[test]
+fn an_operation_that_outlives_its_purgatory_stays_out_of_the_next_one() {
+    type Key = [u8; 2];
+    let timer = Timer::builder().clock(ManualClock::new()).build().unwrap();
+    let log = Log::default();
+    let first: Purgatory<Key, Script> = Purgatory::new(&timer);
+    let (sender, made) = mpsc::channel();
+    let last = Arc::new(Mutex::new(None));
+    let (own, of_next, own_timer, mut checks) = (last.clone(), log.clone(), timer.clone(), 0);
+    let script = Script::new(1, &log).when(move || {
+        checks += 1;
+        let purgatory: Option<Purgatory<Key, Script>> = own.lock().unwrap().take();
+        match purgatory {
+            // One check for the trigger, one for this trigger in it, one by the executor.
+            Some(purgatory) if checks < 5 => {
+                assert_eq!(purgatory.check_and_complete(&[0, 0]), 0);
+                *own.lock().unwrap() = Some(purgatory);
+            }
+            Some(purgatory) => {
+                drop(purgatory);
+                for id in 2..5 {
+                    let next = Purgatory::new(&own_timer);
+                    let pending = watch(&next, Script::new(id, &of_next), [0, 0]);
+                    assert_eq!((next.delayed(), next.watched()), (1, 1));
+                    next.assert_invariants();
+                    sender.send((next, pending)).unwrap();
+                }
+            }
+            None => {}
+        }
+        false
+    });
+    let pending = watch(&first, script, [0, 0]);
+    let other = watch(&first, Script::new(9, &log), [0, 0]);
+    *last.lock().unwrap() = Some(first.clone());
+    assert_eq!(first.check_and_complete(&[0, 0]), 0);
+    drop(first);
+    log.take();
+    assert_eq!(timer.advance_clock(Duration::ZERO), 1);
+    let ends = [(Cancelled, 1), (Dropped, 1)];
+    assert!(log.take().ends_with(&ends));
+    assert!(!pending.is_pending() && !other.is_pending());
+    let next: Vec<_> = made.try_iter().collect();
+    assert_eq!((next.len(), timer.len()), (3, 3));
+    for (purgatory, pending) in &next {
+        purgatory.assert_invariants();
+        assert_eq!((purgatory.delayed(), purgatory.watched()), (1, 1));
+        assert!(pending.force_complete());
+    }
+    timer.assert_invariants();
+    drop(next);
+    // The shards that were left behind are free now.
+    let purgatory: Purgatory<Key, Script> = Purgatory::new(&timer);
+    assert_eq!((purgatory.stats(), timer.len()), (PurgatoryStats::default(), 0));
+    purgatory.assert_invariants();
 }

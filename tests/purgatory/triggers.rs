@@ -4,56 +4,9 @@ use crate::What::{Checked, Completed};
 use crate::{Fixture, HOUR, Script};
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher, Hasher};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use tickwheel::purgatory::{Pending, Purgatory};
-
-#[test]
-fn a_trigger_checks_a_keys_operations_in_the_order_in_which_they_came() {
-    let fixture = Fixture::new();
-    let flag = Arc::new(AtomicBool::new(false));
-    for id in [3, 1, 2, 5, 4] {
-        fixture.watch(fixture.script(id).when_set(&flag), &[7, 100 + id]);
-    }
-    fixture.log.take();
-    assert_eq!(fixture.purgatory.check_and_complete(&7), 0);
-    assert_eq!(fixture.log.of(Checked), [3, 1, 2, 5, 4], "each once");
-    assert_eq!(fixture.counts(), (10, 5, 5), "those whose condition does not hold stay");
-    flag.store(true, SeqCst);
-    assert_eq!(fixture.purgatory.check_and_complete(&104), 1);
-    assert_eq!(fixture.log.of(Completed), [4]);
-    assert_eq!(fixture.purgatory.check_and_complete(&7), 4);
-    assert_eq!(fixture.log.of(Completed), [3, 1, 2, 5]);
-    assert_eq!(fixture.purgatory.check_and_complete(&7), 0);
-    assert_eq!(fixture.purgatory.stats().completed_by_trigger, 5);
-    fixture.assert_empty();
-}
-
-#[test]
-fn on_complete_of_one_operation_comes_before_the_check_of_the_next() {
-    let fixture = Fixture::new();
-    for id in 0..5 {
-        fixture.watch(fixture.script(id).at_check(3), &[1]);
-    }
-    fixture.log.take();
-    assert_eq!(fixture.purgatory.check_and_complete(&1), 5);
-    let order: Vec<_> =
-        fixture.log.take().into_iter().filter(|(what, _)| *what != crate::What::Dropped).collect();
-    let expected: Vec<_> = (0..5).flat_map(|id| [(Checked, id), (Completed, id)]).collect();
-    assert_eq!(order, expected);
-}
-
-#[test]
-fn check_and_complete_all_triggers_one_key_after_the_other() {
-    let fixture = Fixture::new();
-    for (id, keys) in [(1, vec![1]), (2, vec![1, 2]), (3, vec![2]), (4, vec![3])] {
-        fixture.watch(fixture.script(id).at_check(3), &keys);
-    }
-    assert_eq!(fixture.purgatory.check_and_complete_all(&[]), 0);
-    assert_eq!(fixture.purgatory.check_and_complete_all(&[9, 2, 2, 1]), 3);
-    assert_eq!(fixture.log.of(Completed), [2, 3, 1]);
-    assert_eq!(fixture.counts(), (1, 1, 1));
-}
 
 #[test]
 fn a_key_with_many_operations_keeps_its_order_when_every_third_leaves() {

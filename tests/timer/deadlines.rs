@@ -2,7 +2,7 @@
 
 use crate::{Fixture, HOUR, MS, NS, YEAR};
 use std::time::{Duration, Instant};
-use tickwheel::{LocalTimer, Timer, TimerEntry, When};
+use tickwheel::{Timer, TimerEntry, When};
 
 #[test]
 fn a_timer_expires_at_the_first_tick_after_its_deadline_and_never_before() {
@@ -16,16 +16,6 @@ fn a_timer_expires_at_the_first_tick_after_its_deadline_and_never_before() {
     assert_eq!(fixture.advance(MS), [2]);
 }
 
-#[test]
-fn a_zero_delay_expires_at_the_next_advance_clock_and_not_inside_add() {
-    let fixture = Fixture::new();
-    let timeout = fixture.after(Duration::ZERO, 1);
-    assert!(timeout.is_pending());
-    assert_eq!(fixture.timer.next_expiration(), Some(fixture.clock.now()));
-    assert_eq!(fixture.advance(Duration::ZERO), [1]);
-    assert!(timeout.is_expired());
-}
-
 /// The clock is read only if the deadline may have passed. Here a tick is longer than any test, so
 /// it would be late if it joined the timer that is ahead.
 #[test]
@@ -35,35 +25,6 @@ fn a_past_deadline_does_not_join_those_of_the_next_tick() {
     timer.after(Duration::from_secs(60), 1_u32).expect("there is no limit");
     timer.at(timer.now(), 2_u32).expect("there is no limit");
     assert_eq!(timer.advance_clock(Duration::ZERO), 1);
-}
-
-#[test]
-fn a_past_deadline_expires_at_the_next_advance_clock() {
-    let fixture = Fixture::new();
-    let built = fixture.clock.now();
-    assert_eq!(fixture.advance(HOUR), []);
-    let long_ago = built.checked_sub(Duration::from_secs(1)).unwrap_or(built);
-    for (id, deadline) in [(1, long_ago), (2, built), (3, built + HOUR - NS), (4, built + HOUR)] {
-        let timeout = fixture.timer.add(TimerEntry::at(deadline, id)).unwrap();
-        assert_eq!(timeout.deadline(), Some(deadline.max(built)), "what was before is now");
-    }
-    let mut expired = fixture.advance(Duration::ZERO);
-    expired.sort_unstable();
-    assert_eq!(expired, [1, 2, 3, 4]);
-}
-
-#[test]
-fn a_deadline_that_passed_less_than_a_tick_ago_does_not_wait_for_the_next_tick() {
-    let fixture = Fixture::with(|builder| builder.tick(10 * MS));
-    let built = fixture.clock.now();
-    assert_eq!(fixture.advance(17 * MS), []);
-    fixture.timer.add(TimerEntry::at(built + 12 * MS, 1)).unwrap();
-    fixture.timer.add(TimerEntry::at(built + 17 * MS, 2)).unwrap();
-    fixture.after(Duration::ZERO, 3);
-    assert_eq!(fixture.advance(Duration::ZERO).len(), 3);
-    let far = fixture.after(HOUR, 4);
-    assert!(far.reschedule_at(built + 16 * MS));
-    assert_eq!(fixture.advance(Duration::ZERO), [4]);
 }
 
 /// The same beside a timer in an overflow wheel whose bucket is due and not flushed yet: the wheels
@@ -168,54 +129,11 @@ fn timers_leave_in_the_order_of_their_ticks() {
 }
 
 #[test]
-fn an_extended_timer_leaves_after_those_that_fall_due_before_it() {
-    let fixture = Fixture::new();
-    let extended = fixture.after(5 * MS, 10);
-    fixture.after(7 * MS, 7);
-    assert!(extended.touch(10 * MS));
-    assert_eq!(fixture.advance(20 * MS), [7, 10]);
-}
-
-#[test]
 fn a_jump_of_the_clock_over_years_costs_no_time_per_tick() {
     let fixture = Fixture::with(|builder| builder.tick(NS).wheel_size(4));
     fixture.after(500 * YEAR, 1);
     assert_eq!(fixture.advance(499 * YEAR), []); // Some 10^19 ticks: by ones this would not end.
     assert_eq!(fixture.advance(YEAR), [1]);
-}
-
-/// A manual clock does not go back, and a local timer takes an earlier time for the last one.
-#[test]
-fn a_clock_that_stands_still_or_is_set_back_expires_nothing_early_or_twice() {
-    let fixture = Fixture::new();
-    let start = fixture.clock.now();
-    fixture.after(5 * MS, 1);
-    fixture.after(HOUR, 2);
-    assert_eq!(fixture.advance(4 * MS), []);
-    for _ in 0..100 {
-        assert_eq!(fixture.advance(Duration::ZERO), [], "the clock stands still");
-        fixture.clock.advance_to(start);
-    }
-    assert_eq!(fixture.advance(MS), [1], "four of its five had passed");
-    fixture.clock.advance_to(start);
-    fixture.after(MS, 3);
-    assert_eq!(fixture.advance(Duration::ZERO), []);
-    assert_eq!(fixture.advance(MS), [3]);
-    assert_eq!(fixture.advance(HOUR - 6 * MS), [2]);
-
-    let (mut local, mut expired) = (LocalTimer::new(), Vec::new());
-    local.add(5, 1);
-    local.add(1_000, 2);
-    for (now, so_far) in [(4, &[][..]), (0, &[]), (4, &[]), (5, &[1]), (0, &[1]), (999, &[1])] {
-        local.advance(now, |id| expired.push(id));
-        assert_eq!(expired, so_far, "at {now}");
-        local.assert_invariants();
-    }
-    local.add(998, 3); // It has passed.
-    local.advance(0, |id| expired.push(id));
-    assert_eq!(expired, [1, 3], "it is 999 still");
-    local.advance(1_000, |id| expired.push(id));
-    assert_eq!(expired, [1, 3, 2]);
 }
 
 #[test]
@@ -232,15 +150,6 @@ fn next_expiration_is_the_first_tick_or_the_present_or_none() {
     assert_eq!(fixture.advance(Duration::ZERO), []);
     let next = fixture.timer.next_expiration().expect("one is pending");
     assert!(next > built + HOUR / 2 && next <= built + HOUR, "{next:?}");
-}
-
-/// "`None` if nothing is pending": also if what was cancelled had been due already.
-#[test]
-fn there_is_no_next_expiration_when_all_that_was_due_is_cancelled() {
-    let fixture = Fixture::new();
-    assert!(fixture.after(Duration::ZERO, 1).cancel().is_cancelled());
-    assert!(fixture.timer.is_empty());
-    assert_eq!(fixture.timer.next_expiration(), None);
 }
 
 /// The same if they lie in more buckets than are looked at under one hold of a lock.

@@ -1,8 +1,14 @@
-//! What an operator sees of a timer: its name, its figures, its slots.
+//! What a timer refuses, and what an operator sees of it: its name, its figures, its slots and
+//! shards.
 
-use crate::{Fixture, MS, closures};
+use crate::idle::Idle;
+use crate::{Fixture, HOUR, MS, closures};
+use std::thread;
 use std::time::Duration;
-use tickwheel::{Snapshot, Stats, Timer, TimerEntry};
+use tickwheel::purgatory::Purgatory;
+use tickwheel::{
+    AddError, BuildError, ManualClock, Snapshot, Stats, Timer, TimerEntry, When, Worker,
+};
 
 #[test]
 fn a_timer_is_known_by_its_name() {
@@ -67,19 +73,6 @@ fn each_move_to_a_finer_level_is_counted() {
 }
 
 #[test]
-fn what_is_refused_and_not_asked_for_is_counted_as_dropped() {
-    let refuse = |task: u32| Err::<(), u32>(task);
-    let dropping = Timer::builder().executor(refuse).build().unwrap();
-    let keeping = Timer::builder().executor(refuse).on_refused(|_| ()).build().unwrap();
-    for timer in [&dropping, &keeping] {
-        timer.add(TimerEntry::after(Duration::ZERO, 1)).unwrap();
-        assert_eq!(timer.advance_clock(Duration::ZERO), 1);
-    }
-    let counts = |timer: &Timer<u32>| (timer.stats().refused, timer.stats().dropped);
-    assert_eq!((counts(&dropping), counts(&keeping)), ((1, 1), (1, 0)));
-}
-
-#[test]
 fn a_timer_tells_whether_it_was_shut_down() {
     let (timer, _) = closures();
     assert!(!timer.is_shutdown());
@@ -136,4 +129,125 @@ fn slots_of_several_shards_are_added_up_and_far_ones_are_there() {
     let slots = slots(&fixture.timer.snapshot());
     assert_eq!(slots[0], [(0, 1), (500, 2)]);
     assert_eq!(slots.iter().flatten().map(|(_, entries)| entries).sum::<usize>(), 4);
+}
+
+#[test]
+fn what_is_refused_by_each_way_to_add_comes_back() {
+    let fixture = Fixture::with(|builder| builder.max_pending(0));
+    let soon = fixture.clock.now() + MS;
+    assert_eq!(fixture.timer.after(MS, 1_u32).unwrap_err().into_task(), 1);
+    assert_eq!(fixture.timer.at(soon, 2_u32).unwrap_err().into_task(), 2);
+    let fixture = Fixture::new();
+    let soon = fixture.clock.now() + MS;
+    assert!(fixture.timer.at(soon, 4_u32).is_ok());
+    assert_eq!(fixture.timer.shutdown().len(), 1);
+    let refused = fixture.timer.at(soon, 3_u32).unwrap_err();
+    assert!(matches!(refused, AddError::Shutdown(_)));
+    let entry = refused.into_entry();
+    assert_eq!((entry.when(), entry.into_task()), (When::At(soon), 3));
+}
+
+#[test]
+fn options_out_of_their_range_are_errors() {
+    let tick = |tick| Timer::builder().tick(tick).build().map(drop);
+    assert!(matches!(tick(Duration::ZERO), Err(BuildError::Tick)));
+    assert!(matches!(tick(Duration::MAX), Err(BuildError::Tick)));
+    assert!(tick(Duration::from_nanos(1)).is_ok() && tick(Duration::from_nanos(u64::MAX)).is_ok());
+    let wheel_size = |size| Timer::builder().shards(1).wheel_size(size).build().map(drop);
+    for size in [0, (1 << 20) + 1, usize::MAX] {
+        assert!(matches!(wheel_size(size), Err(BuildError::WheelSize)), "{size}");
+    }
+    assert!(wheel_size(1).is_ok() && wheel_size(1 << 20).is_ok());
+    let shards = |shards| Timer::builder().wheel_size(4).shards(shards).build().map(drop);
+    for count in [0, 4097, usize::MAX] {
+        assert!(matches!(shards(count), Err(BuildError::Shards)), "{count}");
+    }
+    assert!(shards(1).is_ok() && shards(3).is_ok() && shards(4096).is_ok());
+    let started = Timer::builder().tick(Duration::ZERO).start();
+    assert!(matches!(started, Err(BuildError::Tick)));
+    // It would be for another executor's tasks, and forgotten.
+    let builder = Timer::builder().on_refused(drop).executor(|_: u32| ());
+    assert!(matches!(builder.build(), Err(BuildError::OnRefused)));
+    assert!(Timer::builder().executor(|_: u32| ()).on_refused(drop).build().is_ok());
+}
+
+#[test]
+fn a_name_that_no_thread_can_have_is_an_error() {
+    for name in ["\0", "a\0b", "ab\0"] {
+        let builder = || Timer::builder().name(name);
+        assert!(matches!(builder().start(), Err(BuildError::Name)));
+        assert!(matches!(builder().build(), Err(BuildError::Name)));
+        let worker = Worker::unbounded(name, |_: u32| ());
+        assert!(matches!(worker, Err(BuildError::Name)));
+        let error = Worker::bounded(name, 1, |_: u32| ()).expect_err("the same");
+        assert!(error.to_string().contains("NUL"), "{error}");
+    }
+    for name in ["", "a name that is longer than what an operating system shows", "Übung"] {
+        assert!(Timer::builder().name(name).start().is_ok(), "{name}");
+    }
+}
+
+#[test]
+fn stats_and_snapshot_can_be_read() {
+    let fixture = Fixture::with(|builder| builder.shards(2));
+    for id in 0..123 {
+        fixture.after(MS * id, id);
+    }
+    (0..45).for_each(|id| fixture.after(1000 * HOUR, id).cancel().into_task().map_or((), drop));
+    fixture.advance(61 * MS + Duration::from_micros(1));
+    let (stats, snapshot) = (fixture.timer.stats(), fixture.timer.snapshot());
+    assert_eq!((stats.expired, stats.lateness.count(), stats.pending), (62, 62, 61));
+    let bars: u64 = stats.lateness.bars().map(|(_, count)| count).sum();
+    assert_eq!(bars, 62);
+    assert!(stats.lateness.quantile(1.0).is_some_and(|most| most >= 61 * MS));
+    // The n-th was due at n ms, and all expired at 61 ms and a microsecond.
+    assert_eq!(stats.lateness.sum(), MS * (0..62).sum() + 62 * Duration::from_micros(1));
+    assert_eq!(snapshot.shards, 2);
+    let text = snapshot.to_string();
+    let level = &snapshot.levels[0];
+    assert_eq!((level.tick, level.wheel_size, level.armed_buckets), (MS, 512, 61));
+    for wanted in ["level", "1.0ms", "61", "in 9"] {
+        assert!(text.contains(wanted), "{wanted} is not in:\n{text}");
+    }
+    assert!(text.lines().count() > snapshot.levels.len());
+}
+
+#[test]
+fn there_are_two_shards_for_each_hardware_thread_unless_told_otherwise() {
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    let timer = Timer::builder().build().expect("the defaults are in their ranges");
+    assert_eq!(timer.snapshot().shards, (2 * threads).next_power_of_two().min(4096));
+    let timer = Timer::builder().shards(8).build().expect("it is in its range");
+    assert_eq!(timer.snapshot().shards, 8);
+}
+
+#[test]
+fn a_thread_leaves_its_shard_when_others_often_cancel_there() {
+    let builder = Timer::builder().clock(ManualClock::new()).shards(2);
+    let timer: Timer<u32> = builder.executor(|_| ()).build().expect("the options are in range");
+    let add = || timer.add(TimerEntry::after(7 * MS, 0)).expect("there is no limit");
+    let used = || timer.snapshot().levels[0].armed_buckets;
+    add();
+    for _ in 0..1_000 {
+        assert!(add().cancel().is_cancelled());
+    }
+    assert_eq!(used(), 1, "what it cancels itself makes no crowd");
+    let timeouts: Vec<_> = (0..64).map(|_| add()).collect();
+    let cancel_all = || timeouts.iter().for_each(|one| assert!(one.cancel().is_cancelled()));
+    thread::scope(|scope| _ = scope.spawn(cancel_all));
+    add(); // Meets the crowd.
+    add(); // Goes elsewhere.
+    assert_eq!(used(), 2);
+    timer.assert_invariants();
+}
+
+#[test]
+fn keys_of_a_purgatory_are_spread_over_many_shards() {
+    let timer = Timer::builder().clock(ManualClock::new()).build().expect("it is in range");
+    let purgatory = Purgatory::new(&timer);
+    for key in 0..10_000 {
+        assert!(purgatory.try_complete_else_watch(Idle, HOUR, &[key]).is_ok());
+    }
+    let armed: usize = timer.snapshot().levels.iter().map(|level| level.armed_buckets).sum();
+    assert!(armed >= 8, "all operations are in {armed} shards");
 }

@@ -50,13 +50,6 @@ fn another_task_takes_the_place_of_one_that_is_pending() {
 }
 
 #[test]
-fn to_drop_a_handle_changes_nothing() {
-    let fixture = Fixture::new();
-    let _ = fixture.after(MS, 1);
-    assert_eq!(fixture.advance(MS), [1]);
-}
-
-#[test]
 fn only_the_call_that_cancels_gets_the_task() {
     let fixture = Fixture::new();
     let (first, second) = (fixture.after(MS, 1), fixture.after(2 * MS, 2));
@@ -64,19 +57,6 @@ fn only_the_call_that_cancels_gets_the_task() {
     assert_eq!(first.cancel().into_task(), None, "it has expired");
     assert_eq!(second.cancel().into_task(), Some(2));
     assert_eq!(second.cancel().into_task(), None, "it was cancelled before");
-}
-
-#[test]
-fn a_guard_cancels_when_it_is_dropped_unless_it_is_disarmed() {
-    let fixture = Fixture::new();
-    drop(fixture.after(MS, 1).cancel_on_drop());
-    let kept = fixture.after(MS, 2).cancel_on_drop().disarm();
-    let guard = fixture.after(MS, 3).cancel_on_drop();
-    assert!(guard.timeout().is_pending() && kept.is_pending());
-    assert_eq!((fixture.timer.len(), fixture.timer.stats().cancelled), (2, 1));
-    assert_eq!(fixture.advance(MS), [2, 3]);
-    drop(guard);
-    assert_eq!(fixture.timer.stats().cancelled, 1, "it had expired");
 }
 
 #[test]
@@ -105,36 +85,6 @@ fn a_stale_handle_never_touches_the_timer_that_took_its_place() {
     assert_eq!((live.deadline(), fixture.timer.len()), (deadline, 1));
     assert_eq!(fixture.advance(Duration::ZERO), []);
     assert_eq!(fixture.advance(HOUR), [7]);
-}
-
-#[test]
-fn a_touched_timer_does_not_expire_before_its_new_deadline() {
-    let fixture = Fixture::new();
-    let idle = fixture.after(10 * MS, 1);
-    for _ in 0..50 {
-        assert_eq!(fixture.advance(9 * MS), []);
-        assert!(idle.touch(10 * MS));
-        assert_eq!(idle.deadline(), Some(fixture.clock.now() + 10 * MS));
-    }
-    assert_eq!(fixture.advance(10 * MS - Duration::from_nanos(1)), []);
-    assert_eq!(fixture.advance(MS), [1]);
-    assert!(!idle.touch(10 * MS));
-}
-
-#[test]
-fn touch_never_moves_to_an_earlier_deadline_and_reschedule_does() {
-    let fixture = Fixture::new();
-    let timeout = fixture.after(10 * MS, 1);
-    let deadline = timeout.deadline();
-    assert!(timeout.touch(2 * MS) && timeout.touch_at(fixture.clock.now()));
-    assert_eq!((timeout.deadline(), fixture.timer.stats().rescheduled), (deadline, 0));
-    assert!(timeout.reschedule(2 * MS));
-    assert_eq!(timeout.deadline(), Some(fixture.clock.now() + 2 * MS));
-    assert_eq!(fixture.advance(2 * MS), [1]);
-    let timeout = fixture.after(HOUR, 2);
-    assert!(timeout.reschedule(Duration::ZERO));
-    assert_eq!(fixture.advance(Duration::ZERO), [2], "zero expires at once");
-    assert_eq!(fixture.timer.stats().rescheduled, 2);
 }
 
 #[test]
@@ -227,16 +177,4 @@ fn a_handle_never_touches_a_later_timer_that_took_its_timers_place() {
         stale.extend(own.into_iter().filter(Timeout::is_expired));
         stale.push(timer.add(TimerEntry::after(HOUR, Id(0))).unwrap());
     }
-}
-
-#[test]
-fn a_handle_may_outlive_its_timer() {
-    let fixture = Fixture::new();
-    let timeout = fixture.after(MS, 1);
-    let cancelled = fixture.after(MS, 2);
-    assert_eq!(cancelled.cancel(), Cancel::Cancelled(2));
-    drop(fixture);
-    assert!(timeout.is_expired() && timeout.deadline().is_none());
-    assert!(!timeout.reschedule(MS) && !timeout.touch(MS));
-    assert_eq!((timeout.cancel(), cancelled.cancel()), (Cancel::Expired, Cancel::AlreadyCancelled));
 }

@@ -1,17 +1,12 @@
 //! The behaviour of `Timer`, one rule of its documentation per test. Time is a `ManualClock`.
 
-mod batches;
 mod deadlines;
-mod ends;
 mod figures;
 mod handles;
 mod hook;
 #[path = "../common/idle.rs"]
 mod idle;
-mod limits;
 mod local;
-mod nested;
-mod shards;
 mod shutdown;
 mod tasks;
 #[path = "../common/wakes.rs"]

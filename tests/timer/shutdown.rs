@@ -1,9 +1,17 @@
-//! How a timer ends.
+//! How a timer ends, and what that means for what is built on it.
 
+use crate::wakes::Wakes;
 use crate::{Fixture, HOUR, MS};
-use std::sync::Arc;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
-use tickwheel::{AddError, Cancel, ManualClock, Timer, TimerEntry, When};
+use tickwheel::future::SleepError;
+use tickwheel::keyed::KeyedTimer;
+use tickwheel::purgatory::{FutureOperation, Purgatory};
+use tickwheel::{Cancel, Executor, ManualClock, Task, Timer, TimerEntry, WeakTimer, When};
 
 #[test]
 fn shutdown_returns_what_is_pending_by_deadline_and_a_second_one_nothing() {
@@ -27,20 +35,6 @@ fn shutdown_returns_what_is_pending_by_deadline_and_a_second_one_nothing() {
     assert_eq!((stats.added, stats.cancelled, stats.returned, stats.pending), (6, 1, 5, 0));
     assert_eq!(fixture.advance(200 * HOUR), []);
     assert_eq!(fixture.timer.next_expiration(), None);
-}
-
-#[test]
-fn add_fails_after_shutdown_and_hands_the_entry_back() {
-    let fixture = Fixture::new();
-    fixture.timer.clone().shutdown();
-    match fixture.timer.add(TimerEntry::after(5 * MS, 8)) {
-        Err(AddError::Shutdown(entry)) => {
-            assert_eq!((entry.when(), entry.into_task()), (When::After(5 * MS), 8));
-        }
-        other => panic!("{other:?}"),
-    }
-    assert_eq!(fixture.timer.stats().added, 0);
-    assert_eq!(fixture.timer.advance_clock(HOUR), 0);
 }
 
 #[test]
@@ -133,4 +127,119 @@ fn a_pending_task_that_panics_when_the_timer_is_dropped_does_not_disturb_the_oth
     // Its panic is contained, and none is dropped under a lock that its handle takes.
     drop(timer);
     assert_eq!(dropped.load(std::sync::atomic::Ordering::Relaxed), 300);
+}
+
+/// Who wants the closures takes them first.
+#[test]
+fn the_closures_of_a_timer_with_its_own_tasks_can_be_taken_back() {
+    let timer = Timer::builder().clock(ManualClock::new()).executor(|_: u64| ()).build().unwrap();
+    assert!(timer.after(MS, 7_u64).is_ok());
+    assert!(timer.closures().after(MS, || ()).is_ok());
+    assert_eq!((timer.closures().shutdown().len(), timer.len()), (1, 1));
+    assert_eq!((timer.shutdown().len(), timer.len()), (1, 0));
+}
+
+/// An executor may refuse it, a list may be forgotten: no future sleeps for ever.
+#[test]
+fn a_sleep_wakes_also_if_its_task_is_dropped() {
+    let wakes = Arc::<Wakes>::default();
+    let (waker, clock) = (Waker::from(Arc::clone(&wakes)), ManualClock::new());
+    let mut context = Context::from_waker(&waker);
+    let timer = Timer::builder().clock(clock.clone()).executor(Err::<(), Task>);
+    let timer: Timer = timer.build().unwrap();
+    let mut sleep = timer.sleep(MS);
+    assert_eq!(Pin::new(&mut sleep).poll(&mut context), Poll::Pending);
+    clock.advance(MS);
+    assert_eq!((timer.advance_clock(Duration::ZERO), wakes.take()), (1, 1));
+    assert_eq!(Pin::new(&mut sleep).poll(&mut context), Poll::Ready(Ok(())));
+
+    let [mut reset, mut other] = [(); 2].map(|()| timer.sleep(MS));
+    assert_eq!(Pin::new(&mut reset).poll(&mut context), Poll::Pending);
+    assert_eq!(Pin::new(&mut other).poll(&mut context), Poll::Pending);
+    reset.reset(HOUR);
+    let another = Waker::from(Arc::<Wakes>::default());
+    assert_eq!(Pin::new(&mut other).poll(&mut Context::from_waker(&another)), Poll::Pending);
+    assert_eq!(Pin::new(&mut other).poll(&mut context), Poll::Pending);
+    drop(other);
+    assert_eq!(wakes.take(), 0, "a future that is gone is not woken");
+    drop(timer.shutdown());
+    assert_eq!(wakes.take(), 1);
+    assert_eq!(Pin::new(&mut reset).poll(&mut context), Poll::Ready(Err(SleepError::Shutdown)));
+    assert_eq!(wakes.take(), 0, "nobody sleeps");
+}
+
+/// A hook may shut the timer down itself: it is told of that once. Seen to fail: it was called
+/// inside itself until the stack was at its end.
+#[test]
+fn a_hook_that_shuts_the_timer_down_is_called_once_by_all_shutdowns() {
+    for asks in [false, true] {
+        let (weak, calls) = (Arc::new(OnceLock::<WeakTimer>::new()), Arc::new(AtomicUsize::new(0)));
+        let (own, counted) = (Arc::clone(&weak), Arc::clone(&calls));
+        let hook = move || {
+            assert!(counted.fetch_add(1, Ordering::Relaxed) < 50, "inside itself");
+            own.get().and_then(WeakTimer::upgrade).map(|timer| timer.shutdown());
+        };
+        let timer = Timer::builder().clock(ManualClock::new()).on_earlier_expiration(hook);
+        let timer = timer.build().unwrap();
+        assert!(weak.set(timer.downgrade()).is_ok());
+        // Who has asked is told of the earlier timer as well.
+        assert!(!asks || timer.next_expiration().is_none());
+        let expected = 1 + usize::from(asks);
+        drop(timer.after(HOUR, || ()));
+        assert_eq!(timer.is_shutdown(), asks);
+        timer.shutdown();
+        timer.shutdown();
+        assert_eq!(calls.load(Ordering::Relaxed), expected);
+        drop(timer);
+        assert_eq!((calls.load(Ordering::Relaxed), Arc::strong_count(&calls)), (expected, 1));
+    }
+}
+
+/// Whoever exports them as counters would see a restart.
+#[test]
+fn counts_never_fall_while_purgatories_end() {
+    let (timer, over) = (Timer::builder().build().unwrap(), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..400 {
+                let purgatory: Purgatory<u8, FutureOperation> = Purgatory::new(&timer);
+                let waits = [(); 20].map(|()| purgatory.wait(&[1], HOUR, || false));
+                assert!(waits.iter().all(Result::is_ok));
+            }
+            over.store(true, Ordering::Relaxed);
+        });
+        let mut last = 0;
+        while !over.load(Ordering::Relaxed) {
+            let added = timer.stats().added;
+            assert!(added >= last, "{added} after {last}");
+            last = added;
+        }
+    });
+    assert_eq!(timer.stats().added, 8_000);
+}
+
+/// Counting does not begin anew for each owner that leaves: here one does so each time.
+#[test]
+fn stats_return_though_a_keyed_timer_ends_whenever_they_count() {
+    struct EndsOne(Arc<OnceLock<WeakTimer>>, Arc<AtomicUsize>);
+    impl Executor<Task> for EndsOne {
+        fn execute(&self, _: Task) -> Result<(), Task> {
+            Ok(())
+        }
+        fn panicked(&self) -> u64 {
+            let timer = self.0.get().and_then(WeakTimer::upgrade);
+            if let Some(timer) = timer.filter(|_| self.1.fetch_add(1, Ordering::Relaxed) < 100) {
+                let keyed = KeyedTimer::new(&timer, |_: u8, ()| ());
+                assert!(keyed.schedule(1, TimerEntry::after(HOUR, ())).is_ok());
+            }
+            0
+        }
+    }
+    let (weak, counts) = (Arc::new(OnceLock::new()), Arc::new(AtomicUsize::new(0)));
+    let executor = EndsOne(Arc::clone(&weak), Arc::clone(&counts));
+    let timer = Timer::builder().executor(executor).build().unwrap();
+    assert!(weak.set(timer.downgrade()).is_ok());
+    let stats = timer.stats();
+    assert_eq!(counts.load(Ordering::Relaxed), 1);
+    assert_eq!((stats.added, stats.cancelled, timer.stats().added), (1, 1, 2));
 }

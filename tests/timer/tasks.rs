@@ -1,10 +1,13 @@
-//! What tasks may do, and what they cannot break.
+//! Tasks and executors: what they may do, what they cannot break, and turns inside turns.
 
-use crate::{Fixture, HOUR, MS, closures};
+use crate::{HOUR, MS, closures};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
-use tickwheel::{ManualClock, SharedClosure, Task, Timeout, Timer, TimerEntry, When};
+use tickwheel::{
+    Batch, Executor, ManualClock, SharedClosure, Task, Timeout, Timer, TimerEntry, When,
+};
 
 /// Adds a task that adds itself again for now, each time it runs, at most `limit` times in all: so
 /// that a turn that does not end fails a test instead of hanging it.
@@ -40,62 +43,6 @@ fn tasks_that_add_themselves_for_now_run_once_per_call_each() {
 }
 
 #[test]
-fn a_task_may_shut_the_timer_down() {
-    let (timer, clock) = closures();
-    let inner = timer.clone();
-    let returned = Arc::new(AtomicUsize::new(0));
-    let counts = Arc::clone(&returned);
-    let task = move || {
-        counts.fetch_add(inner.shutdown().len(), Relaxed);
-        assert!(inner.add(TimerEntry::after(MS, || ())).is_err());
-    };
-    timer.add(TimerEntry::after(MS, task)).unwrap();
-    timer.add(TimerEntry::after(HOUR, || ())).unwrap();
-    clock.advance(MS);
-    assert_eq!(timer.advance_clock(Duration::ZERO), 1);
-    assert_eq!((returned.load(Relaxed), timer.stats().panicked), (1, 0));
-    assert!(timer.is_empty());
-}
-
-#[test]
-fn a_task_may_drop_the_last_timer() {
-    let (timer, clock) = closures();
-    let last = Arc::new(Mutex::new(None));
-    let own = Arc::clone(&last);
-    let pending = Arc::new(());
-    let held = Arc::clone(&pending);
-    timer.add(TimerEntry::after(HOUR, move || drop(held))).unwrap();
-    timer.add(TimerEntry::after(MS, move || drop(own.lock().unwrap().take()))).unwrap();
-    clock.advance(MS);
-    let driver = timer.clone();
-    *last.lock().unwrap() = Some(timer);
-    assert_eq!(driver.advance_clock(Duration::ZERO), 1);
-    assert_eq!(Arc::strong_count(&pending), 2);
-    drop(driver);
-    assert_eq!(Arc::strong_count(&pending), 1, "pending tasks are dropped with the last timer");
-}
-
-#[test]
-fn a_panicking_task_is_contained_and_counted_and_the_others_run() {
-    let (timer, clock) = closures();
-    let ran = Arc::new(AtomicUsize::new(0));
-    for id in 0..1000 {
-        let ran = Arc::clone(&ran);
-        let task = move || {
-            assert!(id % 7 != 0, "every seventh panics");
-            ran.fetch_add(1, Relaxed);
-        };
-        timer.add(TimerEntry::after(MS * (id % 3), task)).unwrap();
-    }
-    clock.advance(3 * MS);
-    assert_eq!(timer.advance_clock(Duration::ZERO), 1000);
-    let stats = timer.stats();
-    assert_eq!((stats.panicked, stats.expired, stats.refused), (143, 1000, 0));
-    assert_eq!(ran.load(Relaxed), 857);
-    timer.assert_invariants();
-}
-
-#[test]
 fn what_the_executor_refuses_is_handed_on_or_dropped_and_counted() {
     let refused = Arc::new(Mutex::new(Vec::new()));
     let sink = Arc::clone(&refused);
@@ -117,6 +64,7 @@ fn what_the_executor_refuses_is_handed_on_or_dropped_and_counted() {
         let stats = timer.stats();
         assert_eq!((stats.expired, stats.refused, stats.panicked), (10, 5, 0));
     }
+    assert_eq!((told.stats().dropped, untold.stats().dropped), (0, 5));
     assert_eq!(*refused.lock().unwrap(), [0, 2, 4, 6, 8]);
 }
 
@@ -172,14 +120,6 @@ fn a_payload_may_use_the_timer_when_it_is_dropped() {
 }
 
 #[test]
-fn a_timer_on_a_manual_clock_never_sleeps() {
-    let fixture = Fixture::new();
-    fixture.after(HOUR, 1);
-    assert_eq!(fixture.timer.advance_clock(Duration::MAX), 0); // Would take an hour at least.
-    assert_eq!(fixture.timer.stats().wakeups, 0);
-}
-
-#[test]
 fn tasks_that_share_a_closure_are_told_apart_by_their_numbers() {
     let (timer, clock) = closures();
     let seen = Arc::new(Mutex::new(Vec::new()));
@@ -198,4 +138,149 @@ fn tasks_that_share_a_closure_are_told_apart_by_their_numbers() {
     assert_eq!(timer.advance_clock(Duration::ZERO), 2);
     assert_eq!(*seen.lock().unwrap(), [u64::MAX, 3]);
     assert_eq!(Arc::strong_count(&closure), 1, "what is over lets go of the closure");
+}
+
+/// Gets a batch and a place for what it has taken.
+type Takes = fn(&mut Batch<'_, u32>, &Sender<u32>);
+
+struct InBatches {
+    takes: Takes,
+    taken: Sender<u32>,
+}
+
+impl Executor<u32> for InBatches {
+    fn execute(&self, task: u32) -> Result<(), u32> {
+        panic!("{task} comes alone")
+    }
+
+    fn execute_batch(&self, batch: &mut Batch<'_, u32>) {
+        (self.takes)(batch, &self.taken);
+    }
+}
+
+/// Expires tasks 0 to 4 together. Returns those that the executor took, those that were refused,
+/// and the number of panics.
+fn expire_five(takes: Takes) -> (Vec<u32>, Vec<u32>, u64) {
+    let ((taken, all_taken), (refused, all_refused)) = (channel(), channel());
+    let clock = ManualClock::new();
+    let builder = Timer::builder().shards(1).clock(clock.clone());
+    let builder = builder.executor(InBatches { takes, taken });
+    let builder = builder.on_refused(move |id| refused.send(id).expect("the test goes on"));
+    let timer = builder.build().expect("in range");
+    for id in 0..5 {
+        timer.add(TimerEntry::after(MS, id)).expect("there is room");
+    }
+    clock.advance(MS);
+    assert_eq!(timer.advance_clock(Duration::ZERO), 5);
+    assert!(timer.is_empty());
+    let taken = all_taken.try_iter().collect();
+    (taken, all_refused.try_iter().collect(), timer.stats().panicked)
+}
+
+fn take_two(batch: &mut Batch<'_, u32>, taken: &Sender<u32>) {
+    batch.by_ref().take(2).for_each(|id| taken.send(id).expect("the test goes on"));
+}
+
+#[test]
+fn what_an_executor_leaves_lying_is_refused() {
+    assert_eq!(expire_five(take_two), (vec![0, 1], vec![2, 3, 4], 0));
+}
+
+#[test]
+fn what_an_executor_refuses_comes_before_what_it_leaves_lying() {
+    let takes: Takes = |batch, taken| {
+        take_two(batch, taken);
+        let ids: Vec<u32> = batch.by_ref().take(2).collect();
+        ids.into_iter().rev().for_each(|id| batch.refuse(id));
+    };
+    assert_eq!(expire_five(takes), (vec![0, 1], vec![3, 2, 4], 0));
+}
+
+#[test]
+fn after_a_panic_an_executor_gets_the_rest() {
+    let takes: Takes = |batch, taken| {
+        take_two(batch, taken);
+        assert!(batch.len() == 0, "three or one are left");
+    };
+    assert_eq!(expire_five(takes), (vec![0, 1, 2, 3, 4], vec![], 2));
+}
+
+/// Otherwise the turn would never end.
+#[test]
+fn an_executor_that_panics_and_takes_nothing_is_not_asked_again() {
+    assert_eq!(expire_five(|_, _| panic!("it takes nothing")), (vec![], vec![0, 1, 2, 3, 4], 1));
+}
+
+#[test]
+fn a_task_may_add_cancel_reschedule_and_advance() {
+    let (timer, clock) = closures();
+    let log = Arc::new(Mutex::new(Vec::new()));
+    let logs = |name: &'static str| {
+        let log = Arc::clone(&log);
+        move || log.lock().unwrap().push(name)
+    };
+    let victim = timer.add(TimerEntry::after(HOUR, logs("cancelled"))).unwrap();
+    let sooner = timer.add(TimerEntry::after(HOUR, logs("sooner"))).unwrap();
+    let later = timer.add(TimerEntry::after(2 * MS, logs("later"))).unwrap();
+    let (inner, added) = (timer.clone(), logs("added"));
+    let task = move || {
+        assert!(victim.cancel().is_cancelled());
+        assert!(sooner.reschedule(Duration::ZERO) && later.touch(HOUR));
+        inner.add(TimerEntry::after(Duration::ZERO, added)).unwrap();
+        assert_eq!(inner.len(), 3);
+        assert_eq!(inner.advance_clock(HOUR), 2, "the two that are due now");
+    };
+    timer.add(TimerEntry::after(MS, task)).unwrap();
+    clock.advance(MS);
+    assert_eq!(timer.advance_clock(Duration::ZERO), 1);
+    let mut names = log.lock().unwrap().clone();
+    names.sort_unstable();
+    assert_eq!(names, ["added", "sooner"]);
+    assert_eq!((timer.len(), timer.stats().panicked), (1, 0));
+    timer.assert_invariants();
+}
+
+/// Each is another turn inside the one that runs it, as long as that is allowed.
+#[test]
+fn tasks_that_advance_the_clock_need_no_deep_stack() {
+    let (timer, clock) = closures();
+    let runs = Arc::new(AtomicUsize::new(0));
+    for _ in 0..100_000 {
+        let (inner, counted) = (timer.clone(), Arc::clone(&runs));
+        let task = move || {
+            counted.fetch_add(1, Relaxed);
+            inner.advance_clock(Duration::ZERO);
+        };
+        timer.add(TimerEntry::after(MS, task)).unwrap();
+    }
+    clock.advance(MS);
+    let advance = move || timer.advance_clock(Duration::ZERO);
+    let small = std::thread::Builder::new().stack_size(256 << 10);
+    small.spawn(advance).unwrap().join().expect("the stack sufficed");
+    assert_eq!(runs.load(Relaxed), 100_000);
+}
+
+/// The turns of different timers count together: each would need the stack as well. What a call
+/// leaves because of others' turns is left to the next call.
+#[test]
+fn timers_that_advance_each_other_need_no_deep_stack() {
+    let clock = ManualClock::new();
+    let build = |_| Timer::builder().shards(1).clock(clock.clone()).build().expect("in range");
+    let timers: Vec<Timer> = (0..9).map(build).collect();
+    let expired = Arc::new(Mutex::new(Vec::new()));
+    for (outer, inner) in timers.iter().zip(&timers[1..]) {
+        let (inner, expired) = (inner.clone(), Arc::clone(&expired));
+        let task = move || {
+            let count = inner.advance_clock(Duration::ZERO);
+            expired.lock().unwrap().push(count);
+        };
+        outer.after(MS, task).unwrap();
+    }
+    let last = &timers[8];
+    last.after(MS, || ()).unwrap();
+    clock.advance(MS);
+    assert_eq!(timers[0].advance_clock(Duration::ZERO), 1);
+    assert_eq!(*expired.lock().unwrap(), [0, 1, 1, 1, 1, 1, 1, 1], "the innermost call first");
+    assert_eq!(last.len(), 1, "eight turns were under way, none of them its own");
+    assert_eq!(last.advance_clock(Duration::ZERO), 1);
 }

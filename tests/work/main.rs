@@ -12,9 +12,7 @@
 //! all leases, and a `cancel_all` or a `for_each` of keys that takes a whole shard.
 #![cfg(tickwheel_count)]
 
-mod clocks;
 mod keys;
-mod leases;
 mod purgatory;
 mod shapes;
 mod tasks;

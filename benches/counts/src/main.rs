@@ -2,13 +2,10 @@
 //! thread: what no load of the machine changes. For this it runs itself under callgrind.
 //! `docs/BENCHMARKS.md` says what the counts mean.
 
-mod callgrind;
 mod report;
 mod works;
 
 // The works are the peers' benchmark's own.
-#[path = "../../peers/src/contender.rs"]
-mod contender;
 #[path = "../../peers/src/keyed.rs"]
 #[expect(dead_code, reason = "K_touch is not counted")]
 mod keyed;
@@ -17,8 +14,6 @@ mod keyed;
 mod operations;
 #[path = "../../peers/src/contenders/tickwheel.rs"]
 mod ours;
-#[path = "../../peers/src/runner.rs"]
-mod runner;
 #[path = "../../peers/src/work.rs"]
 #[expect(dead_code, reason = "touch is not counted")]
 mod work;
@@ -68,7 +63,7 @@ fn main() -> ExitCode {
 /// Counts, and prints, writes or checks the counts. Returns whether no count has risen.
 fn count(options: &Options) -> Result<bool, Box<dyn Error>> {
     let all = if options.only.is_empty() { Work::value_variants() } else { &options.only };
-    let counts = all.iter().map(|&work| Ok((work.name(), callgrind::count(work)?)));
+    let counts = all.iter().map(|&work| Ok((work.name(), report::count(work)?)));
     let report = Report::new(counts.collect::<Result<_, Box<dyn Error>>>()?);
     report.print();
     if options.write {

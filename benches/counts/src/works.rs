@@ -1,12 +1,10 @@
 //! The works that are counted: those of the peers' benchmark, with nothing that differs from run to
 //! run. Clocks are manual, no reaper runs, and keys are hashed with a fixed seed.
 
-use crate::contender::Contender;
-use crate::keyed::{self, Keyed};
+use crate::keyed::{self, Keyed, Threads};
 use crate::operations;
 use crate::ours::Tickwheel;
-use crate::runner::Threads;
-use crate::work::{self, Random, measured};
+use crate::work::{self, Contender, Random, measured};
 use clap::ValueEnum;
 use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::hint::black_box;

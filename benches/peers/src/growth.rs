@@ -1,8 +1,7 @@
 //! How cost grows with the number of timers, from 10 k to 10 M: a picture.
 
-use crate::contender::Contender;
 use crate::contenders::{BTree, LazyHeap, Tickwheel, TokioDelayQueue};
-use crate::work;
+use crate::work::{self, Contender};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use std::error::Error;

@@ -1,9 +1,11 @@
 //! Timers by key, at most one for each: K1 and K_touch, on real clocks.
 
-use crate::runner::Runner;
 use crate::work::{Random, measured, nanos_per};
 use std::future::{Future, ready};
+use std::pin::pin;
 use std::sync::{Arc, Barrier};
+use std::task::{Context, Poll, Waker};
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// Keys that have a timer, all the time.
@@ -142,4 +144,35 @@ async fn touch_one<K: Keyed>(mut keyed: K, seed: u64, moves: u64, barrier: Arc<B
     let touch = nanos_per(started, moves);
     assert_eq!(touched, moves, "every key was there");
     touch
+}
+
+pub trait Runner {
+    fn new(threads: usize) -> Self;
+
+    /// Runs each on a thread of its own, all at once, as many as there are threads.
+    fn run<W>(&self, works: Vec<W>) -> Vec<W::Output>
+    where
+        W: Future<Output: Send> + Send + 'static;
+}
+
+/// For work that never waits.
+pub struct Threads;
+
+impl Runner for Threads {
+    fn new(_threads: usize) -> Self {
+        Threads
+    }
+
+    fn run<W>(&self, works: Vec<W>) -> Vec<W::Output>
+    where
+        W: Future<Output: Send> + Send + 'static,
+    {
+        let poll = |work: W| match pin!(work).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(output) => output,
+            Poll::Pending => panic!("the work waits"),
+        };
+        let running: Vec<_> =
+            works.into_iter().map(|work| thread::spawn(move || poll(work))).collect();
+        running.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+    }
 }

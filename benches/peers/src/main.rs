@@ -1,26 +1,19 @@
 //! Runs the same work on tickwheel and on its peers, interleaved in one run, and prints the medians
 //! side by side. What each work is stands in `docs/BENCHMARKS.md`.
 
-mod contender;
 mod contenders;
 mod expiry;
 mod growth;
 mod keyed;
-mod keys_and_sleeps;
-mod lateness;
 mod live;
 mod memory;
 mod operations;
-mod runner;
 mod sleeps;
 mod table;
 mod threads;
-mod tokio_runner;
-mod under_load;
 mod work;
 
 use clap::Parser;
-use contender::Contender;
 use contenders::{
     BTree, DrivenQueue, HashWheel, Heap, LazyHeap, Local, Nexus, OrderedMap, Queue, Tickwheel,
     TokioDelayQueue,
@@ -29,8 +22,8 @@ use std::error::Error;
 use std::path::PathBuf;
 use std::time::Duration;
 use table::Samples;
-use threads::{Live, Shared};
-use under_load::Driven;
+use threads::{Driven, Live, Shared};
+use work::Contender;
 
 #[derive(Parser)]
 #[command(about = "Times tickwheel beside its peers, in one run")]
@@ -196,7 +189,7 @@ impl Bench {
             if !self.wants(&name) {
                 continue;
             }
-            let load = under_load::load::<D>(adders, time);
+            let load = threads::load::<D>(adders, time);
             for (what, unit, value) in [
                 ("early", "timers", load.lateness.early),
                 ("p50", "us", load.lateness.p50),
@@ -257,8 +250,7 @@ impl Bench {
             for (name, tick) in [("1ms", 1_000), ("100us", 100)] {
                 let tick = Duration::from_micros(tick);
                 let ours = live::lateness(tick, count, seconds);
-                let bare =
-                    lateness::bare_sleep(tick, Duration::from_secs(if quick { 1 } else { 5 }));
+                let bare = live::bare_sleep(tick, Duration::from_secs(if quick { 1 } else { 5 }));
                 self.ours(&format!("W8_{name}_early"), "timers", ours.early);
                 for (quantile, ours, bare) in [
                     ("p50", ours.p50, bare.p50),

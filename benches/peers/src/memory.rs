@@ -1,8 +1,7 @@
 //! W6: bytes per outstanding timer, exactly, as the allocator counts them.
 
-use crate::contender::Contender;
 use crate::contenders::Tickwheel;
-use crate::work::Random;
+use crate::work::{Contender, Random};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tickwheel::keyed::KeyedTimer;

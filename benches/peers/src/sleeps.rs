@@ -1,8 +1,16 @@
-//! Futures that sleep: S1, and what a million of them take while they wait.
+//! Futures that sleep: S1, and what a million of them take while they wait. Who takes part in the
+//! works on keys and on sleeps, all of them on tokio's real clock; and the runner for work that is
+//! tasks of tokio.
 
+use crate::contenders::{
+    FuturesTimer, KeyedTimer, Pingora, QueueAndMap, SleepingTasks, TokioSleep,
+};
+use crate::keyed::{Keyed, Runner};
 use crate::live::Thread;
 use crate::memory::allocated;
 use crate::work::nanos_per;
+use crate::{Bench, keyed};
+use std::future::Future;
 use std::hint::black_box;
 use std::mem::MaybeUninit;
 use std::pin::{Pin, pin};
@@ -10,6 +18,8 @@ use std::sync::Arc;
 use std::task::{Context, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
+use tickwheel::Timer;
+use tokio::runtime::{Builder, Runtime};
 
 /// The longest that pingora-timeout leaves to its own timer is a quarter of an hour.
 const DELAY: Duration = Duration::from_secs(600);
@@ -108,4 +118,80 @@ fn boxes<F>(_make: impl Fn(u64) -> F, count: u64) -> (f64, f64) {
     let after = allocated();
     drop(boxes);
     (size_of::<F>() as f64, after - before)
+}
+
+impl Bench {
+    pub fn on_tokios_clock(&mut self) {
+        self.keyed::<KeyedTimer>("tickwheel");
+        self.keyed::<QueueAndMap>("DelayQueue + map");
+        self.keyed::<SleepingTasks>("tokio tasks + dashmap");
+        self.keyed_shared::<KeyedTimer>("tickwheel");
+        self.keyed_shared::<SleepingTasks>("tokio tasks + dashmap");
+        self.sleeps::<Timer>("tickwheel");
+        self.sleeps::<TokioSleep>("tokio sleep");
+        self.sleeps::<Pingora>("pingora-timeout");
+        self.sleeps::<FuturesTimer>("futures-timer");
+    }
+
+    fn keyed<K: Keyed>(&mut self, who: &'static str) {
+        if !who.starts_with(&self.options.who) {
+            return;
+        }
+        if self.wants("K1") {
+            self.ns("K1", who, keyed::churn::<K>(self.count()));
+        }
+        if self.wants("K_touch_1") {
+            self.ns("K_touch_1", who, keyed::touch::<K>(self.count()));
+        }
+    }
+
+    fn keyed_shared<K: Keyed + Clone>(&mut self, who: &'static str) {
+        if who.starts_with(&self.options.who) && self.wants("K_touch_2") {
+            self.ns("K_touch_2", who, keyed::touch_shared::<K>(2, self.count()));
+        }
+    }
+
+    fn sleeps<S: Sleeper>(&mut self, who: &'static str) {
+        if !who.starts_with(&self.options.who) {
+            return;
+        }
+        if self.wants("S1") {
+            self.ns("S1", who, one::<S>(self.count()));
+        }
+        if (self.wants("S_memory") || self.wants("S_idle")) && self.round == 1 {
+            let seconds = if self.options.quick { 1 } else { 10 };
+            let crowd = crowd::<S>(1_000_000, seconds);
+            for (work, unit, value) in [
+                ("S_memory", "bytes", crowd.bytes),
+                ("S_memory_future", "bytes", crowd.future_bytes),
+                ("S_idle", "wake-ups", crowd.wakeups),
+                ("S_idle_cpu", "ms", crowd.cpu_ms),
+            ] {
+                self.sample(work, who, unit, value);
+            }
+        }
+    }
+
+    /// Returns how often keyed timers and sleeps do their work, and how many expire.
+    pub fn count(&self) -> u64 {
+        if self.options.quick { 200_000 } else { 1_000_000 }
+    }
+}
+
+/// A runtime with a worker for each work.
+pub struct Tokio(Runtime);
+
+impl Runner for Tokio {
+    fn new(threads: usize) -> Self {
+        let runtime = Builder::new_multi_thread().worker_threads(threads).enable_time().build();
+        Tokio(runtime.expect("a runtime"))
+    }
+
+    fn run<W>(&self, works: Vec<W>) -> Vec<W::Output>
+    where
+        W: Future<Output: Send> + Send + 'static,
+    {
+        let running: Vec<_> = works.into_iter().map(|work| self.0.spawn(work)).collect();
+        running.into_iter().map(|task| self.0.block_on(task).expect("no panic")).collect()
+    }
 }

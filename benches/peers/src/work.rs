@@ -1,6 +1,5 @@
 //! The single-threaded work: W1 to W4 and touch, on a virtual clock.
 
-use crate::contender::Contender;
 use std::time::Instant;
 
 /// A small generator, the same sequence in every run: all contenders get the same deadlines.
@@ -103,4 +102,30 @@ pub fn touch<C: Contender>(outstanding: u64, moves: u64) -> Option<f64> {
         contender.touch(&handles[n % outstanding as usize], deadline)?;
     }
     Some(nanos_per(started, moves))
+}
+
+/// A timer structure on a virtual clock of milliseconds that starts at 0.
+pub trait Contender {
+    /// A deadline as the contender wants it, made before the time is taken.
+    type Deadline: Copy;
+    /// Names a timer that was added.
+    type Handle;
+
+    fn new() -> Self;
+
+    fn deadline(&self, at_ms: u64) -> Self::Deadline;
+
+    fn add(&mut self, deadline: Self::Deadline, task: u64) -> Self::Handle;
+
+    /// Cancels a timer. Returns whether it was still pending.
+    fn cancel(&mut self, handle: Self::Handle) -> bool;
+
+    /// Moves a timer to a later deadline, if the contender can.
+    fn touch(&mut self, _handle: &Self::Handle, _deadline: Self::Deadline) -> Option<()> {
+        None
+    }
+
+    /// Steps the clock from 1 to `last_ms`, a millisecond at a time, and expires what is due. The
+    /// number that expired and the sum of their tasks.
+    fn expire_all(&mut self, last_ms: u64) -> (u64, u64);
 }

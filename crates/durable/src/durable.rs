@@ -1,23 +1,141 @@
-//! The face of a node: schedules, cancels, looks.
+//! A node: how it is set up and started, and its face, which schedules, cancels, looks.
 
-use crate::answer::{Cancelled, DeadTimer, Pending, Scheduled, Touched};
-use crate::entry::{Entry, When, check_name};
-use crate::error::Error;
-use crate::hash::hash;
+use crate::entry::{
+    Cancelled, DeadTimer, Due, Entry, Error, Outcome, Pending, Scheduled, Touched, When, check_name,
+};
 use crate::node::batcher::{BATCH, Batcher, is_locked, look_again, looks};
-use crate::node::counters::Stats;
-use crate::node::options::Options;
-use crate::node::runner::{Handler, Runner};
-use crate::node::{Node, acker, claimer, draw, loader, membership, suspects};
-use crate::store::{Bars, KeyName, NewRow, NodeId, Place, Store};
-use crate::time::StoreTime;
+use crate::node::runner::{self, Handler, Runner};
+use crate::node::stats::Stats;
+use crate::node::{Node, Options, claimer, draw, loader, membership};
+use crate::store::{Bars, KeyName, NewRow, NodeId, Place, Store, StoreTime};
 use std::fmt;
+use std::future::Future;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tickwheel::Timer;
 use tokio::sync::{Mutex, Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
+
+/// Something that opens a store when a node starts.
+pub trait OpenStore: Send {
+    /// The store.
+    type Store: Store;
+
+    /// Opens it: connects, and brings its tables up to date.
+    fn open(self) -> impl Future<Output = Result<Self::Store, Error>> + Send;
+}
+
+impl<S: Store> OpenStore for S {
+    type Store = S;
+
+    async fn open(self) -> Result<S, Error> {
+        Ok(self)
+    }
+}
+
+/// Sets a node up. [`Durable`] makes it, for each kind of store.
+pub struct DurableBuilder<O> {
+    pub(crate) store: O,
+    pub(crate) options: Options,
+}
+
+impl<O: OpenStore> DurableBuilder<O> {
+    pub(crate) fn new(store: O) -> Self {
+        DurableBuilder { store, options: Options::default() }
+    }
+
+    /// Sets how long a node may be silent before others take its timers over: 5 s by default, at
+    /// least 100 ms. All nodes of a namespace should say the same. Timers of a node that has died
+    /// are late by this and a sixth of it, and what loading takes.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.options.lease = lease.max(Duration::from_millis(100));
+        self
+    }
+
+    /// Sets how far ahead timers are loaded into the wheel: a minute by default, at least 2 s.
+    /// A longer one takes more memory, a shorter one more queries.
+    pub fn window(mut self, window: Duration) -> Self {
+        self.options.window = window.max(Duration::from_secs(2));
+        self
+    }
+
+    /// Sets how many timers are claimed and not acknowledged, at most: 1,000 by default, at least
+    /// one. As many run twice if the node dies.
+    pub fn max_in_flight(mut self, max_in_flight: u32) -> Self {
+        self.options.max_in_flight = max_in_flight.clamp(1, u32::MAX >> 4);
+        self
+    }
+
+    /// Sets how many timers are loaded, at most: a million by default, at least one. What does not
+    /// fit is found by a sweep when it is due, a second or two late.
+    pub fn max_near(mut self, max_near: usize) -> Self {
+        self.options.max_near = max_near.max(1);
+        self
+    }
+
+    /// Sets after how many attempts a timer is given up: 20 by default, at least one. An attempt
+    /// that ended in a crash of the process counts once the timer was in three: after those it runs
+    /// alone, so that the crash is its own. It does so again, and is given up, only once the
+    /// process has lived without it for twelve leases, and twice as long after each such crash, up
+    /// to 192 leases: where the process goes down sooner it is not the timer.
+    pub fn max_attempts(mut self, max_attempts: u32) -> Self {
+        self.options.max_attempts = max_attempts.max(1);
+        self
+    }
+
+    /// Sets when a handler that panicked is called again: after a second by default, then after
+    /// twice as long each time.
+    pub fn retry_after(mut self, retry_after: Duration) -> Self {
+        self.options.retry_after = retry_after;
+        self
+    }
+
+    /// Sets how many timers that are late by more than five seconds are claimed in a second, as
+    /// after an outage: any number by default, at least one. Timers on time go first.
+    pub fn catch_up_rate(mut self, per_second: u32) -> Self {
+        self.options.catch_up_rate = per_second.max(1);
+        self
+    }
+
+    /// Returns what will be opened, for those who want the bare store: tests and tools.
+    pub fn store(self) -> O {
+        self.store
+    }
+
+    /// Opens the store, joins the other nodes, and calls `handler` with each timer that is due.
+    ///
+    /// The handler runs on tasks of the tokio runtime that this is called on, up to
+    /// [`max_in_flight`](Self::max_in_flight) at once, one at a time for each key. A panic of it is
+    /// an attempt that failed. `timer` must be driven, by its own thread for example
+    /// ([`start`](tickwheel::TimerBuilder::start)).
+    ///
+    /// # Errors
+    /// What opening the store says. Afterwards the node repeats what fails.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime, as `tokio::spawn` does.
+    pub async fn start<T, H, F>(
+        self,
+        timer: &Timer<T>,
+        handler: H,
+    ) -> Result<Durable<O::Store>, Error>
+    where
+        T: Send + 'static,
+        H: Fn(Due) -> F + Send + Sync + 'static,
+        F: Future<Output = Outcome> + Send + 'static,
+    {
+        let store = self.store.open().await?;
+        let handler = Box::new(move |due| Box::pin(handler(due)) as _);
+        Durable::start(store, timer.closures(), self.options, handler).await
+    }
+}
+
+impl<O> fmt::Debug for DurableBuilder<O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DurableBuilder").field("options", &self.options).finish_non_exhaustive()
+    }
+}
 
 /// How many claimers and ackers there are: while one waits for its commit, the other is at work.
 const WORKERS: usize = 2;
@@ -49,7 +167,7 @@ struct Inner<S> {
 }
 
 impl<S: Store> Durable<S> {
-    pub(crate) async fn start(
+    async fn start(
         store: S,
         timer: Timer,
         options: Options,
@@ -71,9 +189,9 @@ impl<S: Store> Durable<S> {
         for _ in 0..WORKERS {
             let (runner, room) = (Arc::clone(&runner), Arc::clone(&room));
             tasks.spawn(claimer::run(Arc::clone(&node), runner, room));
-            tasks.spawn(acker::run(Arc::clone(&node), Arc::clone(&queue), again.clone()));
+            tasks.spawn(runner::run_acker(Arc::clone(&node), Arc::clone(&queue), again.clone()));
         }
-        tasks.spawn(suspects::run(Arc::clone(&node), runner, room));
+        tasks.spawn(claimer::run_suspects(Arc::clone(&node), runner, room));
         let (schedules, cancels, touches) = batchers(&node, &mut tasks);
         let member = Mutex::new(member);
         let inner = Inner { node, schedules, cancels, touches, leave, member, _tasks: tasks };
@@ -323,5 +441,25 @@ impl<S: Store> Clone for Durable<S> {
 impl<S: Store> fmt::Debug for Durable<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Durable").field("stats", &self.stats()).finish_non_exhaustive()
+    }
+}
+
+/// Hashes a key, the same at all times and everywhere: FNV-1a, whose low bits are mixed well enough
+/// to choose a slot. Another one would not find what is stored.
+pub(crate) fn hash(key: &str) -> u64 {
+    let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    key.bytes().fold(0xcbf2_9ce4_8422_2325, mix)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The values of FNV's own page.
+    #[test]
+    fn keys_lie_where_they_always_have() {
+        assert_eq!(hash(""), 0xcbf2_9ce4_8422_2325);
+        assert_eq!(hash("a"), 0xaf63_dc4c_8601_ec8c);
+        assert_eq!(hash("foobar"), 0x8594_4171_f739_67e8);
     }
 }

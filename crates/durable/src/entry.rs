@@ -1,8 +1,10 @@
-//! What is scheduled.
+//! What calls and handlers say and are told: entries, outcomes, answers, errors.
 
-use crate::error::Error;
-use crate::time::StoreTime;
+use crate::store::{Place, StoreTime};
+use std::error::Error as StdError;
+use std::fmt;
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 /// The longest key, tag or namespace, in bytes: it stands in an index.
@@ -103,5 +105,186 @@ pub(crate) fn check_payload(payload: &[u8]) -> Result<(), Error> {
     match payload.len() <= LONGEST_PAYLOAD {
         true => Ok(()),
         false => Err(Error::PayloadTooLong(payload.len())),
+    }
+}
+
+/// Says who claimed a timer: the partition and how many owners that has had.
+///
+/// A later owner's epoch is greater. An outside system that remembers the greatest epoch it has
+/// seen for each partition, and refuses smaller ones, is safe from a node that slept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Token {
+    /// The partition of its namespace in which the timer lies, for as long as it exists.
+    pub partition: u32,
+    /// The partition's epoch: it grows by one with each owner.
+    pub epoch: i64,
+}
+
+/// A timer whose time has come, claimed for this handler.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Due {
+    /// The key, if it has one.
+    pub key: Option<String>,
+    /// What was scheduled with it.
+    pub payload: Vec<u8>,
+    /// Tells this timer from all others; the same in each attempt.
+    pub id: i64,
+    /// When it was due.
+    pub at: StoreTime,
+    /// Which attempt this is: 1 at first. One that was in a crash counts, also where another timer
+    /// may have brought the process down: before the first one no handler has begun.
+    pub attempt: u32,
+    /// How much later than `at` it was claimed, by the store's clock.
+    pub late_by: Duration,
+    /// The fencing token.
+    pub token: Token,
+    /// Where its row lies in the store.
+    pub(crate) slot: u32,
+}
+
+impl Due {
+    pub(crate) fn place(&self) -> Place {
+        Place { due: self.at, slot: self.slot, id: self.id }
+    }
+}
+
+/// What became of a timer that was due.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Outcome {
+    /// It is done: its row is deleted.
+    Done,
+    /// It failed: the same again, then. After the last attempt it goes to the dead ones instead.
+    RetryAt(When),
+    /// It is done for this time, and due again then, with this payload; attempts start anew.
+    Again(When, Vec<u8>),
+    /// It will never succeed: it goes to the dead ones, with this reason.
+    Dead(String),
+}
+
+/// What became of a schedule, once it was committed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scheduled {
+    /// There was no timer of this key, or the entry has none.
+    New,
+    /// The key's former timer was replaced. If that one's handler was running, it still runs to its
+    /// end, but its outcome changes nothing any more.
+    Replaced,
+}
+
+/// What became of a cancel. Each answer is certain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cancelled {
+    /// The timer is gone, here is its payload; no handler will get it.
+    Cancelled(Vec<u8>),
+    /// A handler has it, or had it when its node died: then another node will run it again.
+    Running,
+    /// The key has no timer.
+    Unknown,
+}
+
+/// What became of a touch. Each answer is certain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Touched {
+    /// The timer is due at the new moment.
+    Moved,
+    /// A handler has it: too late to move it.
+    Running,
+    /// The key has no timer.
+    Unknown,
+}
+
+/// How a timer stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pending {
+    /// When it is due.
+    pub at: StoreTime,
+    /// What it carries.
+    pub payload: Vec<u8>,
+    /// How often it was claimed; where the answer was lost that does not count.
+    pub attempts: u32,
+    /// Whether a handler has it.
+    pub running: bool,
+}
+
+/// A timer that was given up: it waits for somebody to look at it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeadTimer {
+    /// Names it, for [`requeue`](crate::Durable::requeue).
+    pub id: i64,
+    /// The key, if it has one.
+    pub key: Option<String>,
+    /// What it carries.
+    pub payload: Vec<u8>,
+    /// How often it was claimed; where the answer was lost that does not count.
+    pub attempts: u32,
+    /// Why it was given up.
+    pub reason: String,
+}
+
+/// Why a call failed. Cloning shares the cause: one batch may fail for many callers.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// The store could not be reached, or refused. What was asked for was not done.
+    Unavailable(Arc<dyn StdError + Send + Sync>),
+    /// The answer was lost: what was asked for was done, or was not. With a key it is safe to ask
+    /// again: the same key is replaced, not doubled.
+    Uncertain(Arc<dyn StdError + Send + Sync>),
+    /// The store's tables are of a later version of this crate: it does not touch them.
+    NewerSchema {
+        /// The version of the tables.
+        found: i32,
+        /// The latest version that this crate knows.
+        known: i32,
+    },
+    /// A key, a tag or a namespace is longer than 512 bytes, or holds a zero byte, which
+    /// PostgreSQL does not store.
+    BadName(String),
+    /// A payload is longer than 1 MiB: keep it elsewhere, and schedule its name.
+    PayloadTooLong(usize),
+    /// The slot of a key is served by another primary, or on its way there: nothing was done. See
+    /// [`Sharded`](crate::Sharded).
+    Moved,
+    /// The timer's row is no longer this claim's: another node has claimed it since. Roll back.
+    Fenced,
+    /// The node was drained or dropped, or the `tickwheel` timer was shut down.
+    Closed,
+}
+
+impl Error {
+    pub(crate) fn unavailable(cause: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        Error::Unavailable(Arc::from(cause.into()))
+    }
+
+    pub(crate) fn uncertain(cause: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        Error::Uncertain(Arc::from(cause.into()))
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Unavailable(cause) => write!(f, "the store is unavailable: {cause}"),
+            Error::Uncertain(cause) => write!(f, "the store's answer was lost: {cause}"),
+            Error::NewerSchema { found, known } => {
+                write!(f, "the tables are of version {found}; this crate knows {known}")
+            }
+            Error::BadName(name) => write!(f, "no key, tag or namespace can be {name:?}"),
+            Error::PayloadTooLong(bytes) => write!(f, "a payload of {bytes} bytes is too long"),
+            Error::Moved => f.write_str("another primary serves this slot, or will soon"),
+            Error::Fenced => f.write_str("another node has claimed the timer since"),
+            Error::Closed => f.write_str("the node was drained, or its timer shut down"),
+        }
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        match self {
+            Error::Unavailable(cause) | Error::Uncertain(cause) => Some(&**cause),
+            _ => None,
+        }
     }
 }

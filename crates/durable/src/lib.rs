@@ -9,37 +9,42 @@
 //! happens when things fail.
 //!
 //! # Features
-//! - `programs` (default): the demo, the benchmark and so on, and what they need.
+//! - `programs` (default): the benchmark and so on, and what they need.
 
 #![forbid(unsafe_code)]
 
-mod answer;
-mod builder;
-mod due;
 mod durable;
 mod entry;
-mod error;
-mod hash;
 #[cfg(all(test, tickwheel_model))]
 mod models;
 mod node;
 mod sharded;
 pub mod store;
-mod sync;
-mod time;
+
+/// The locks and tasks of a node: std's and tokio's. With `--cfg tickwheel_model` the code that is
+/// shipped runs under shuttle, which chooses at each lock and each wait who goes on.
+mod sync {
+    #[cfg(tickwheel_model)]
+    pub(crate) use shuttle::{
+        future::spawn,
+        sync::{Mutex, MutexGuard},
+    };
+    #[cfg(not(tickwheel_model))]
+    pub(crate) use std::sync::{Mutex, MutexGuard};
+    #[cfg(not(tickwheel_model))]
+    pub(crate) use tokio::spawn;
+}
 
 /// Compiles and runs the README's example.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
 
-pub use crate::answer::{Cancelled, DeadTimer, Pending, Scheduled, Touched};
-pub use crate::builder::{DurableBuilder, OpenStore};
-pub use crate::due::{Due, Outcome, Token};
-pub use crate::durable::Durable;
-pub use crate::entry::{Entry, When};
-pub use crate::error::Error;
-pub use crate::node::counters::Stats;
-pub use crate::node::lateness::Lateness;
+pub use crate::durable::{Durable, DurableBuilder, OpenStore};
+pub use crate::entry::{
+    Cancelled, DeadTimer, Due, Entry, Error, Outcome, Pending, Scheduled, Token, Touched, When,
+};
+pub use crate::node::stats::{Lateness, Stats};
 pub use crate::sharded::Sharded;
-pub use crate::time::StoreTime;
+#[doc(inline)]
+pub use crate::store::StoreTime;

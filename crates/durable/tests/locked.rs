@@ -5,7 +5,7 @@ mod helpers;
 #[path = "../src/bin/support/server.rs"]
 mod server;
 
-use helpers::{client, name, next, node, runtime};
+use helpers::{client, name, next, node};
 use server::Server;
 use std::future::Future;
 use std::time::Duration;
@@ -17,16 +17,14 @@ use tokio::task::JoinSet;
 use tokio_postgres::Client;
 
 /// Runs all tests of this file on one server, one after the other.
-#[test]
-fn locked() {
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn locked() {
     let server = Server::start(&["fsync=off"]).expect("PostgreSQL is installed");
-    runtime().block_on(async {
-        an_open_transaction_keeps_no_other_timer_from_firing(&server).await;
-        an_open_transaction_keeps_no_other_timer_from_ending(&server).await;
-        an_open_transaction_keeps_no_other_call_waiting(&server).await;
-        what_is_given_up_is_cancelled_on_the_server(&server).await;
-        a_tag_is_cancelled_to_its_end_beside_touches(&server).await;
-    });
+    an_open_transaction_keeps_no_other_timer_from_firing(&server).await;
+    an_open_transaction_keeps_no_other_timer_from_ending(&server).await;
+    an_open_transaction_keeps_no_other_call_waiting(&server).await;
+    what_is_given_up_is_cancelled_on_the_server(&server).await;
+    a_tag_is_cancelled_to_its_end_beside_touches(&server).await;
 }
 
 /// Waits until something is so, with a bound that only a bug exceeds.

@@ -1,19 +1,17 @@
 //! The store on PostgreSQL: beside the store in memory, in transactions, and when it fails.
 
-#[path = "common/driven.rs"]
-mod driven;
 #[path = "common/postgres.rs"]
 mod helpers;
-#[path = "common/poison.rs"]
-mod poison;
+#[path = "common/stores.rs"]
+mod stores;
 #[path = "../src/bin/support/server.rs"]
 mod server;
 
-use driven::{Wrapped, compare};
-use helpers::{client, name, next, node, runtime};
+use helpers::{client, name, next, node};
 use quickcheck::{Arbitrary, Gen};
 use server::{Server, connect};
 use std::time::Duration;
+use stores::{Wrapped, a_poison_takes_no_neighbour_along, compare};
 use tickwheel::{SystemClock, Timer};
 use tickwheel_durable::store::memory::Memory;
 use tickwheel_durable::{Cancelled, Due, Durable, Entry, Error, OpenStore, Outcome, Scheduled};
@@ -21,21 +19,19 @@ use tokio::sync::mpsc::unbounded_channel;
 
 /// Runs all tests of this file on one server, one after the other. It does without `fsync`: what
 /// crashes here is the server and not the machine, which keeps what was written.
-#[test]
-fn postgres() {
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn postgres() {
     let server = Server::start(&["fsync=off"]).expect("PostgreSQL is installed");
-    runtime().block_on(async {
-        many_nodes_start_at_once_on_an_empty_database(&server).await;
-        a_newer_schema_is_refused(&server).await;
-        transactions_take_timers_along(&server).await;
-        an_effect_and_its_acknowledgement_are_one(&server).await;
-        a_cut_connection_and_a_crash_lose_nothing(&server).await;
-        a_dead_node_is_taken_over(&server).await;
-        one_poison_timer_takes_no_neighbour_along(&server).await;
-        it_needs_no_rights_but_those_listed(&server).await;
-        inspect_tells_owners_and_dead_timers(&server).await;
-        it_answers_as_the_store_in_memory_does(&server).await;
-    });
+    many_nodes_start_at_once_on_an_empty_database(&server).await;
+    a_newer_schema_is_refused(&server).await;
+    transactions_take_timers_along(&server).await;
+    an_effect_and_its_acknowledgement_are_one(&server).await;
+    a_cut_connection_and_a_crash_lose_nothing(&server).await;
+    a_dead_node_is_taken_over(&server).await;
+    one_poison_timer_takes_no_neighbour_along(&server).await;
+    it_needs_no_rights_but_those_listed(&server).await;
+    inspect_tells_owners_and_dead_timers(&server).await;
+    it_answers_as_the_store_in_memory_does(&server).await;
 }
 
 async fn it_answers_as_the_store_in_memory_does(server: &Server) {
@@ -246,7 +242,7 @@ async fn inspect_tells_owners_and_dead_timers(server: &Server) {
 
 async fn one_poison_timer_takes_no_neighbour_along(server: &Server) {
     let namespace = name();
-    poison::takes_no_neighbour_along(|| {
+    a_poison_takes_no_neighbour_along(|| {
         Durable::postgres(server.config()).namespace(&namespace).lease(Duration::from_secs(1))
     })
     .await;

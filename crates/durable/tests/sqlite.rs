@@ -1,16 +1,20 @@
-//! The store in a file: beside the store in memory, and as a file.
+//! The store in a file: beside the store in memory, as a file, and killed again and again.
 
-#[path = "common/driven.rs"]
-mod driven;
-#[path = "common/poison.rs"]
-mod poison;
+#[path = "common/stores.rs"]
+mod stores;
 
-use driven::{Wrapped, compare};
 use quickcheck::quickcheck;
-use std::time::Duration;
+use std::collections::{HashMap, HashSet};
+use std::fs::OpenOptions;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+use stores::{Wrapped, a_poison_takes_no_neighbour_along, compare};
 use tickwheel::{SystemClock, Timer};
 use tickwheel_durable::store::memory::Memory;
-use tickwheel_durable::{Durable, Entry, Error, OpenStore, Outcome};
+use tickwheel_durable::store::sqlite::Sqlite;
+use tickwheel_durable::{Cancelled, Due, Durable, Entry, Error, OpenStore, Outcome};
 
 fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
@@ -75,37 +79,93 @@ async fn a_file_of_version_1_is_migrated() {
 }
 
 #[tokio::test]
-async fn timers_survive_a_restart() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("timers");
-    let timer = Timer::builder().start().unwrap();
-    let (sender, mut fired) = tokio::sync::mpsc::unbounded_channel();
-    let start = || {
-        let sender = sender.clone();
-        let handler = move |due: tickwheel_durable::Due| {
-            sender.send(due.key.unwrap()).unwrap();
-            async { Outcome::Done }
-        };
-        Durable::sqlite(&path).start(&timer, handler)
-    };
-    let node = start().await.unwrap();
-    for (key, delay) in [("soon", 400), ("later", 700)] {
-        node.schedule(Entry::keyed(key, Duration::from_millis(delay), "x")).await.unwrap();
-    }
-    node.drain().await;
-    drop(node);
-    tokio::time::sleep(Duration::from_millis(500)).await; // It falls due meanwhile.
-    let node = start().await.unwrap();
-    assert_eq!(fired.recv().await.unwrap(), "soon");
-    assert_eq!(fired.recv().await.unwrap(), "later");
-    assert!(node.get("soon").await.unwrap().is_none());
-}
-
-#[tokio::test]
 async fn one_poison_timer_takes_no_neighbour_along() {
     let folder = tempfile::tempdir().unwrap();
-    poison::takes_no_neighbour_along(|| {
+    a_poison_takes_no_neighbour_along(|| {
         Durable::sqlite(folder.path().join("timers")).lease(Duration::from_millis(500))
     })
     .await;
+}
+
+const FOLDER: &str = "TICKWHEEL_KILLED_FOLDER";
+
+/// Opens the file once its former owner's lock has gone; handlers write down what they get.
+async fn open(folder: &Path, timer: &Timer) -> Durable<Sqlite> {
+    loop {
+        let ledger = OpenOptions::new().create(true).append(true).open(folder.join("ledger"));
+        let ledger = ledger.unwrap();
+        let handler = move |due: Due| {
+            let line = format!("{}\n", due.key.unwrap());
+            (&ledger).write_all(line.as_bytes()).unwrap();
+            async { Outcome::Done }
+        };
+        match Durable::sqlite(folder.join("timers")).start(timer, handler).await {
+            Ok(node) => return node,
+            Err(Error::Unavailable(_)) => tokio::time::sleep(Duration::from_millis(10)).await,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+/// Runs the process that is killed: it tells each answer once it has it.
+#[tokio::test]
+async fn child() {
+    let Some(folder) = std::env::var_os(FOLDER) else { return };
+    let timer = Timer::builder().start().unwrap();
+    let node = open(Path::new(&folder), &timer).await;
+    for number in 0_u64.. {
+        let key = format!("{}-{number}", std::process::id());
+        let delay = Duration::from_millis(number % 50);
+        node.schedule(Entry::keyed(&key, delay, "x")).await.unwrap();
+        println!("scheduled {key}");
+        if number % 3 == 0 {
+            if let Cancelled::Cancelled(_) = node.cancel(&key).await.unwrap() {
+                println!("cancelled {key}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_was_answered_survives_a_kill() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut scheduled, mut cancelled) = (HashSet::new(), HashSet::new());
+    for life in 0..8_usize {
+        let mut child = Command::new(std::env::current_exe().unwrap());
+        child.args(["--exact", "child", "--nocapture"]).env(FOLDER, folder.path());
+        let mut child = child.stdout(Stdio::piped()).spawn().unwrap();
+        let told = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+        for line in told {
+            // The harness says a word before the first.
+            if let Some((_, key)) = line.split_once("scheduled ") {
+                scheduled.insert(key.to_owned());
+            } else if let Some(key) = line.strip_prefix("cancelled ") {
+                cancelled.insert(key.to_owned());
+            }
+            if scheduled.len() >= 60 * (life + 1) {
+                child.kill().unwrap(); // What it has told by then is read to the end.
+            }
+        }
+        child.wait().unwrap();
+    }
+    let timer = Timer::builder().start().unwrap();
+    let node = open(folder.path(), &timer).await;
+    let mut fired: HashMap<String, u32> = HashMap::new();
+    let expected: HashSet<&String> = scheduled.difference(&cancelled).collect();
+    let patience = Instant::now() + Duration::from_secs(60);
+    loop {
+        fired.clear();
+        let ledger = std::fs::read_to_string(folder.path().join("ledger")).unwrap();
+        ledger.lines().for_each(|key| *fired.entry(key.to_owned()).or_default() += 1);
+        if expected.iter().all(|key| fired.contains_key(*key)) {
+            break;
+        }
+        assert!(Instant::now() < patience, "lost");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert!(cancelled.iter().all(|key| !fired.contains_key(key)), "cancelled, yet fired");
+    assert!(!cancelled.is_empty() && fired.len() >= expected.len());
+    node.drain().await;
+    // Each kill may repeat what was in flight then.
+    assert!(fired.values().filter(|times| **times > 1).count() <= 8 * 50);
 }

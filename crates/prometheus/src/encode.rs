@@ -1,13 +1,14 @@
 //! The encoding: which metrics there are, and their names, labels and help.
 
-use crate::figures::{Count, Figures, LeaseFigures, LevelFigures, PurgatoryFigures, TimerFigures};
-use crate::lateness::LatenessFigures;
+use crate::figures::{
+    Count, Figures, LatenessFigures, LeaseFigures, LevelFigures, PurgatoryFigures, TimerFigures,
+};
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 use std::fmt;
 
-pub(crate) type Encoder<'a, 'b> = &'a mut DescriptorEncoder<'b>;
+type Encoder<'a, 'b> = &'a mut DescriptorEncoder<'b>;
 
 /// The bars of the lateness that have a bound of their own, those of 2^n nanoseconds: from 8 µs to
 /// 69 s. Always all of them: a series that begins with its first timer has no rate before the
@@ -34,7 +35,7 @@ pub(crate) fn all(encoder: Encoder<'_, '_>, figures: &Figures) -> fmt::Result {
 }
 
 /// Encodes a metric that goes up and down.
-pub(crate) fn gauges<L: EncodeLabelSet>(
+fn gauges<L: EncodeLabelSet>(
     encoder: Encoder<'_, '_>,
     name: &str,
     help: &str,
@@ -47,7 +48,7 @@ pub(crate) fn gauges<L: EncodeLabelSet>(
 }
 
 /// Encodes a metric that only grows. Its name gets the suffix `_total`.
-pub(crate) fn counters<L: EncodeLabelSet>(
+fn counters<L: EncodeLabelSet>(
     encoder: Encoder<'_, '_>,
     name: &str,
     help: &str,
@@ -62,14 +63,31 @@ pub(crate) fn counters<L: EncodeLabelSet>(
 /// A label with its value.
 type Label<'a> = [(&'static str, &'a str); 1];
 
+/// The end of a metric's name, its help, and where its value is.
+type Counter<F> = (&'static str, &'static str, fn(&F) -> u64);
+
+/// Encodes all counters of one kind of figures.
+fn count_all<F>(
+    encoder: Encoder<'_, '_>,
+    kind: &str,
+    all: &[Counter<F>],
+    figures: &[F],
+    label: fn(&F) -> Label<'_>,
+) -> fmt::Result {
+    for (what, help, value) in all {
+        let name = format!("tickwheel_{kind}_{what}");
+        counters(encoder, &name, help, figures.iter().map(|it| (label(it), value(it))))?;
+    }
+    Ok(())
+}
+
 fn timers(encoder: Encoder<'_, '_>, timers: &[TimerFigures]) -> fmt::Result {
     fn label(timer: &TimerFigures) -> Label<'_> {
         [("timer", &timer.name)]
     }
     let (name, help) = ("tickwheel_timer_pending", "Timers that wait for their deadline.");
     gauges(encoder, name, help, timers.iter().map(|timer| (label(timer), timer.pending)))?;
-    type Counter = (&'static str, &'static str, fn(&TimerFigures) -> u64);
-    let all: [Counter; 10] = [
+    let all: [Counter<TimerFigures>; 10] = [
         ("added", "Timers that were added.", |timer| timer.added),
         ("cancelled", "Timers that were cancelled before they expired.", |timer| timer.cancelled),
         ("rescheduled", "Deadlines that were moved.", |timer| timer.rescheduled),
@@ -81,11 +99,7 @@ fn timers(encoder: Encoder<'_, '_>, timers: &[TimerFigures]) -> fmt::Result {
         ("cascaded", "Moves of a timer to a finer wheel.", |timer| timer.cascaded),
         ("wakeups", "How often a waiting thread woke up.", |timer| timer.wakeups),
     ];
-    for (what, help, value) in all {
-        let name = format!("tickwheel_timer_{what}");
-        counters(encoder, &name, help, timers.iter().map(|timer| (label(timer), value(timer))))?;
-    }
-    Ok(())
+    count_all(encoder, "timer", &all, timers, label)
 }
 
 fn lateness(encoder: Encoder<'_, '_>, timers: &[TimerFigures]) -> fmt::Result {
@@ -95,7 +109,7 @@ fn lateness(encoder: Encoder<'_, '_>, timers: &[TimerFigures]) -> fmt::Result {
 }
 
 /// Encodes how late something was, in seconds.
-pub(crate) fn histograms<L: EncodeLabelSet>(
+fn histograms<L: EncodeLabelSet>(
     encoder: Encoder<'_, '_>,
     name: &str,
     help: &str,
@@ -179,17 +193,54 @@ fn leases(encoder: Encoder<'_, '_>, leases: &[LeaseFigures]) -> fmt::Result {
     }
     let held = leases.iter().map(|leases| (label(leases), leases.held));
     gauges(encoder, "tickwheel_leases_held", "Leases that are held.", held)?;
-    type Counter = (&'static str, &'static str, fn(&LeaseFigures) -> u64);
-    let all: [Counter; 5] = [
+    let all: [Counter<LeaseFigures>; 5] = [
         ("taken", "Leases that were taken.", |leases| leases.taken),
         ("renewed", "Renewals that the store confirmed in time.", |leases| leases.renewed),
         ("failed", "Renewals that failed and are tried again.", |leases| leases.failed),
         ("released", "Leases that ended before they were lost.", |leases| leases.released),
         ("lost", "Leases that were reported lost.", |leases| leases.lost),
     ];
-    for (what, help, value) in all {
-        let name = format!("tickwheel_leases_{what}");
-        counters(encoder, &name, help, leases.iter().map(|leases| (label(leases), value(leases))))?;
+    count_all(encoder, "leases", &all, leases, label)
+}
+
+/// A node of durable timers, by its name.
+#[cfg(feature = "durable")]
+type Node = (String, tickwheel_durable::Stats);
+
+/// Encodes the metrics of all nodes.
+#[cfg(feature = "durable")]
+pub(crate) fn nodes(encoder: Encoder<'_, '_>, nodes: &[Node]) -> fmt::Result {
+    fn label((name, _): &Node) -> Label<'_> {
+        [("durable", name)]
     }
-    Ok(())
+    let all: [Counter<Node>; 10] = [
+        ("scheduled", "Timers that this node scheduled.", |node| node.1.scheduled),
+        ("cancelled", "Timers that this node cancelled.", |node| node.1.cancelled),
+        ("claimed", "Timers that this node claimed, each attempt counted.", |node| node.1.claimed),
+        ("done", "Timers whose handlers succeeded.", |node| node.1.done),
+        ("retried", "Attempts that failed and are repeated.", |node| node.1.retried),
+        ("dead", "Timers that were given up.", |node| node.1.dead),
+        ("panicked", "Panics of handlers.", |node| node.1.panicked),
+        ("swept", "Timers that only a sweep found.", |node| node.1.swept),
+        ("errors", "Calls to the store that failed.", |node| node.1.errors),
+        ("leases_lost", "Leases of this node that ran out.", |node| node.1.leases_lost),
+    ];
+    count_all(encoder, "durable", &all, nodes, label)?;
+    let all: [Counter<Node>; 4] = [
+        ("near", "Timers in the wheel.", |node| node.1.near),
+        ("ready", "Timers that are due and wait to be claimed.", |node| node.1.ready),
+        ("in_flight", "Timers that are claimed and not acknowledged.", |node| node.1.in_flight),
+        ("slots", "Slots that this node owns.", |node| node.1.slots),
+    ];
+    for (what, help, value) in all {
+        let name = format!("tickwheel_durable_{what}");
+        let samples = nodes.iter().map(|node| (label(node), value(node) as usize));
+        gauges(encoder, &name, help, samples)?;
+    }
+    let help = "By how much handlers of durable timers were called after their time.";
+    let lateness = nodes.iter().map(|node| {
+        let lateness = node.1.lateness;
+        (label(node), LatenessFigures::new(lateness.sum(), lateness.bars()))
+    });
+    histograms(encoder, "tickwheel_durable_lateness", help, lateness)
 }

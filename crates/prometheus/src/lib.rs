@@ -4,14 +4,10 @@
 
 // In reading order: what is registered, what is read from it, how Prometheus gets that.
 mod metrics;
-#[cfg(feature = "durable")]
-mod durable;
 mod figures;
-mod lateness;
 mod encode;
 
-pub use figures::{Count, Figures, LevelFigures, PurgatoryFigures, TimerFigures};
-pub use lateness::LatenessFigures;
+pub use figures::{Count, Figures, LatenessFigures, LevelFigures, PurgatoryFigures, TimerFigures};
 pub use metrics::Metrics;
 
 /// Compiles and runs the example of the page about operations, which is in no package.

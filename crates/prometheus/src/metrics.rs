@@ -187,7 +187,7 @@ impl Collector for Metrics {
             let sources = self.lock().durables.clone();
             let nodes: Vec<_> = sources.iter().map(Source::read).collect();
             if !nodes.is_empty() {
-                crate::durable::encode(&mut encoder, &nodes)?;
+                encode::nodes(&mut encoder, &nodes)?;
             }
         }
         Ok(())

@@ -2,6 +2,13 @@
 
 #![forbid(unsafe_code)]
 
+// In reading order: figures, how they are told, and how they are shown.
+mod app;
+mod scale;
+mod view;
+mod picture;
+
+use crate::app::{App, Source};
 use clap::Parser;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
@@ -11,9 +18,6 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
-use tickwheel_top::app::App;
-use tickwheel_top::source::Source;
-use tickwheel_top::{picture, view};
 
 /// A live view of the wheels of a service that uses tickwheel.
 ///

@@ -3,8 +3,8 @@
 //! A ring is a level, the finest one innermost; the present is at twelve o'clock, and what is
 //! further ahead lies further round, clockwise.
 
-use crate::heat::{HOTTEST, Heat, heat};
-use crate::units::{number, short};
+use crate::scale::{HOTTEST, Heat, heat};
+use crate::scale::{number, short};
 use std::f64::consts::TAU;
 use std::time::Duration;
 use svg::Document;
@@ -26,7 +26,7 @@ const MARGIN: f64 = 46.0;
 
 /// Draws the wheels of all timers: for each a disc of its own levels, and if keyed timers stand on
 /// it, one of theirs. Those without an entry are left out, unless all are.
-pub fn wheels(figures: &Figures) -> Document {
+pub(crate) fn wheels(figures: &Figures) -> Document {
     let mut discs: Vec<_> = figures.timers.iter().flat_map(discs).collect();
     if discs.iter().any(|disc| disc.entries > 0) {
         discs.retain(|disc| disc.entries > 0);

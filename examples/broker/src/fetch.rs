@@ -1,7 +1,7 @@
 //! Fetches: long polls. One that finds too little waits on its partitions.
 
-use crate::broker::{Broker, LONGEST_WAIT};
-use crate::log::{Partition, Topics};
+use crate::log::{Partition, TopicPartition, Topics};
+use crate::{Broker, LONGEST_WAIT};
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::fetch_response::{FetchableTopicResponse, PartitionData};
 use kafka_protocol::messages::{FetchRequest, FetchResponse, TopicName};
@@ -62,7 +62,7 @@ impl Fetch {
     }
 
     /// Returns the names of the partitions that it waits on, each once.
-    fn keys(&self) -> Vec<crate::log::TopicPartition> {
+    fn keys(&self) -> Vec<TopicPartition> {
         let wanted = self.topics.iter().flat_map(|(_, wanted)| wanted);
         let known = wanted.filter_map(|wanted| wanted.partition.as_ref());
         let names: HashSet<_> = known.map(|partition| partition.name.clone()).collect();

@@ -1,7 +1,7 @@
 //! The server: its connections, each with one request after the other, answered in their order.
 
-use crate::broker::{Broker, LONGEST_WAIT, Options, api_versions};
 use crate::wire::{Malformed, decode, encode};
+use crate::{Broker, LONGEST_WAIT, Options, api_versions};
 use bytes::Bytes;
 use kafka_protocol::ResponseError;
 use std::fmt;

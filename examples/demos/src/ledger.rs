@@ -5,8 +5,7 @@
 //! vacant, or under another epoch. A slot that is still taken when all is over is an entry that was
 //! lost.
 
-use crate::Lateness;
-use crate::report::Report;
+use crate::{Lateness, Report};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::thread;
 use std::time::{Duration, Instant};

@@ -1,11 +1,110 @@
-//! The cores of the programs in `src/bin`, which tests run as well.
+//! The cores of the programs in `src/bin`, which tests run as well; and what those share: a time
+//! line, patience, and a `redis-server` of one's own.
 
 #![forbid(unsafe_code)]
 
 pub mod echo;
 pub mod heartbeat;
 pub mod locks;
-pub mod redis_server;
 pub mod retry;
 pub mod rpc;
-pub mod timeline;
+
+use redis::{Client, ConnectionAddr, IntoConnectionInfo, RedisResult};
+use rustix::process::{Pid, Signal, kill_process};
+use std::error::Error;
+use std::fmt::Display;
+use std::io::Write;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// What has not happened by then will not happen, however busy the machine is.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What a program prints: what has happened, and when.
+pub struct Timeline(Instant);
+
+impl Timeline {
+    /// Begins now.
+    pub fn begin() -> Self {
+        Timeline(Instant::now())
+    }
+
+    pub fn say(&self, text: impl Display) {
+        let seconds = self.0.elapsed().as_secs_f64();
+        // Nobody may be listening any more: the exit status tells all the same.
+        let _ = writeln!(std::io::stdout(), "{seconds:8.3} s  {text}");
+    }
+}
+
+/// Waits for something that is bound to happen. Returns whether it has.
+pub fn happens(mut holds: impl FnMut() -> bool) -> bool {
+    let give_up = Instant::now() + PATIENCE;
+    while !holds() && Instant::now() < give_up {
+        thread::sleep(Duration::from_millis(1));
+    }
+    holds()
+}
+
+/// A `redis-server` on a socket in a folder that goes with it. Killed when it is dropped.
+pub struct RedisServer {
+    process: Child,
+    folder: TempDir,
+}
+
+impl RedisServer {
+    /// Starts a server that writes nothing to disk unless it is [stopped](Self::stop).
+    pub fn start() -> Result<Self, Box<dyn Error>> {
+        let folder = tempfile::tempdir()?;
+        let server = RedisServer { process: spawn(&folder)?, folder };
+        server.wait_until_ready()?;
+        Ok(server)
+    }
+
+    pub fn client(&self) -> RedisResult<Client> {
+        let socket = self.folder.path().join("redis.sock");
+        Client::open(ConnectionAddr::Unix(socket).into_connection_info()?)
+    }
+
+    /// Sends it a signal: stopped by that it hangs, as seen from outside.
+    pub fn signal(&self, signal: Signal) -> Result<(), Box<dyn Error>> {
+        Ok(kill_process(Pid::from_child(&self.process), signal)?)
+    }
+
+    /// Stops it, as an operator does: what it knows lies on disk, for [`restart`](Self::restart).
+    pub fn stop(&mut self) -> Result<(), Box<dyn Error>> {
+        let mut connection = self.client()?.get_connection()?;
+        // It answers by closing the connection.
+        let _ = redis::cmd("SHUTDOWN").arg("SAVE").exec(&mut connection);
+        if self.process.wait()?.success() { Ok(()) } else { Err("it could not save".into()) }
+    }
+
+    /// Starts it again, with what it knew if it was stopped, and with nothing if it was killed.
+    pub fn restart(&mut self) -> Result<(), Box<dyn Error>> {
+        let _ = self.process.kill(); // It has ended already, or knows too much.
+        self.process.wait()?;
+        self.process = spawn(&self.folder)?;
+        self.wait_until_ready()
+    }
+
+    fn wait_until_ready(&self) -> Result<(), Box<dyn Error>> {
+        let ping = || redis::cmd("PING").exec(&mut self.client()?.get_connection()?);
+        if happens(|| ping().is_ok()) { Ok(()) } else { Ok(ping()?) }
+    }
+}
+
+fn spawn(folder: &TempDir) -> Result<Child, String> {
+    let mut command = Command::new("redis-server");
+    command.args(["--port", "0", "--unixsocket", "redis.sock", "--save", "", "--dir"]);
+    command.arg(folder.path()).current_dir(folder.path());
+    command.stdin(Stdio::null()).stdout(Stdio::null());
+    command.spawn().map_err(|error| format!("redis-server (apt-get install it): {error}"))
+}
+
+impl Drop for RedisServer {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}

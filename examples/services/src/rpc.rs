@@ -63,8 +63,7 @@ impl Client {
         let timed_out = |_, call: Call| call.fail(|sent| CallError::Timeout { sent });
         let calls = KeyedTimer::new(timer, timed_out);
         let (requests, unsent) = mpsc::unbounded_channel();
-        let mut connection = JoinSet::new();
-        let table = calls.clone();
+        let (mut connection, table) = (JoinSet::new(), calls.clone());
         connection.spawn(async move {
             tokio::select! {
                 _ = receive(reader, &table, on_late) => {}
@@ -123,7 +122,8 @@ async fn send(
     mut unsent: mpsc::UnboundedReceiver<Request>,
 ) -> io::Result<()> {
     while let Some(request) = unsent.recv().await {
-        if let Some(frame) = request.take() {
+        let frame = request.0.lock().take();
+        if let Some(frame) = frame {
             writer.write_all(&frame).await?;
         }
     }
@@ -132,14 +132,8 @@ async fn send(
 
 impl Call {
     fn fail(self, error: fn(bool) -> CallError) {
-        let sent = self.request.take().is_none();
+        let sent = self.request.0.lock().take().is_none();
         let _ = self.outcome.send(Err(error(sent))); // Nobody hears of a cancel.
-    }
-}
-
-impl Request {
-    fn take(&self) -> Option<Vec<u8>> {
-        self.0.lock().take()
     }
 }
 

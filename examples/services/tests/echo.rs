@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use tickwheel::{ManualClock, Timer};
 use tickwheel_services::echo::{Due, Echo, Event};
-use tickwheel_services::timeline::{PATIENCE, happens};
+use tickwheel_services::{PATIENCE, happens};
 
 const NANO: Duration = Duration::from_nanos(1);
 const S: Duration = Duration::from_secs(1);

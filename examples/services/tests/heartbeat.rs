@@ -1,8 +1,5 @@
 //! The heartbeats' core against real TCP, in virtual time.
 
-mod common;
-
-use common::{NANO, S, accept, until};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -11,8 +8,11 @@ use tickwheel::{ManualClock, Timer};
 use tickwheel_services::heartbeat::{
     ANSWER, Connection, End, Event, Exchange, HEARTBEAT, QUESTION, keep_connected, serve,
 };
-use tickwheel_services::timeline::PATIENCE;
+use tickwheel_services::{PATIENCE, happens};
 use tokio::runtime::{Builder, Runtime};
+
+const NANO: Duration = Duration::from_nanos(1);
+const S: Duration = Duration::from_secs(1);
 
 struct Fixture {
     clock: ManualClock,
@@ -55,6 +55,20 @@ impl Fixture {
 
 fn listen() -> TcpListener {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap()
+}
+
+/// Returns the next connection to a listener. Its reads are limited, too.
+fn accept(listener: &TcpListener) -> TcpStream {
+    listener.set_nonblocking(true).unwrap();
+    let mut stream = None;
+    assert!(happens(|| {
+        stream = stream.take().or_else(|| listener.accept().ok());
+        stream.is_some()
+    }));
+    let (stream, _) = stream.unwrap();
+    stream.set_nonblocking(false).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream
 }
 
 /// The other end, by hand.
@@ -151,7 +165,7 @@ fn bytes_that_lie_unread_are_a_sign_of_life() {
         Connection::open(&fixture.exchange, tokio::net::TcpStream::from_std(stream).unwrap())
     });
     peer.write_all(&[QUESTION]).unwrap();
-    until(|| raw.peek(&mut [0]).ok());
+    assert!(happens(|| raw.peek(&mut [0]).is_ok()));
     fixture.advance(30 * S); // This process is busy with other things.
     let mut buffer = [0; 10];
     let limit = Timer::builder().start().unwrap(); // On the real clock.
@@ -178,7 +192,7 @@ fn the_client_gives_a_silent_server_up_and_connects_again() {
     }
     peer.expect(&[HEARTBEAT; 2]);
     peer.expect_end();
-    until(|| (fixture.timers() > 0).then_some(())); // It pauses.
+    assert!(happens(|| fixture.timers() > 0)); // It pauses.
     fixture.advance(10 * S);
     Peer(accept(&server)).expect(&7_u32.to_be_bytes());
 }

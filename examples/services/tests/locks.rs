@@ -7,8 +7,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 use tickwheel::{ManualClock, Timer};
 use tickwheel_services::locks::{Lock, Locks};
-use tickwheel_services::redis_server::RedisServer;
-use tickwheel_services::timeline::happens;
+use tickwheel_services::{RedisServer, happens};
 
 /// So long that nothing runs out in Redis, whose clock is real.
 const LEASE: Duration = Duration::from_secs(3600);

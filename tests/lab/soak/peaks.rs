@@ -2,9 +2,8 @@
 //! whatever order these go.
 
 use crate::idle::Idle;
-use crate::others::{spare, timer};
 use crate::random::Random;
-use crate::timers::Stand;
+use crate::timers::{Stand, spare, timer};
 use crate::{HOUR, MS, SPARE, in_use, scaled};
 use tickwheel::keyed::KeyedTimer;
 use tickwheel::purgatory::{Pending, Purgatory};

@@ -11,7 +11,6 @@
 mod counting;
 #[path = "../../common/idle.rs"]
 mod idle;
-mod others;
 mod peaks;
 #[path = "../../common/random.rs"]
 mod random;
@@ -27,8 +26,6 @@ pub(crate) const HOUR: Duration = Duration::from_secs(3600);
 /// live ones. In the comments, what was measured at the full size: all bytes per live timer, and
 /// how many times that is what the fresh one takes.
 pub(crate) mod bounds {
-    /// 379; 5.6 times. (Before a nearly empty chunk was given back: 41,781; 499 times.)
-    pub(crate) const SPARSE: usize = 500;
     /// 67; 1.2 times; 2 references each. (Before every reference was swept in turn: 343; 5.5.)
     pub(crate) const MOMENT: usize = 30;
     /// 170; 2.4 times. (Before a bucket began with a small block: 644; 8.1.)
@@ -115,17 +112,16 @@ fn memory_follows_the_timers_that_live() {
         "{:<20} {:>8} {:>12} {:>12} {:>10} {:>8} {:>8}  bytes after each repeat",
         "shape", "live", "bytes", "per live", "if fresh", "times", "refs"
     );
-    let shapes: [fn() -> Measured; 10] = [
-        timers::sparse,
+    let shapes: [fn() -> Measured; 9] = [
         timers::moment,
         timers::alone,
         timers::random,
         timers::to_and_fro,
         timers::bursts,
-        others::sparse_keys,
-        others::sparse_operations,
-        others::postponed,
-        others::made_and_dropped,
+        timers::sparse_keys,
+        timers::sparse_operations,
+        timers::postponed,
+        timers::made_and_dropped,
     ];
     let mut complaints = Vec::new();
     for shape in shapes {

@@ -1,10 +1,13 @@
-//! Shapes of plain timers.
+//! Shapes of plain timers, of structures that are built on timers, and of whole timers.
 
+use crate::idle::Idle;
 use crate::random::Random;
 use crate::{HOUR, MS, Measured, REPEATS, SPARE, bounds, in_use, scaled};
 use std::iter::repeat_n;
 use std::sync::Arc;
 use std::time::Duration;
+use tickwheel::keyed::KeyedTimer;
+use tickwheel::purgatory::{DelayedOperation, Pending, Purgatory};
 use tickwheel::{ManualClock, SharedClosure, Task, Timeout, Timer, TimerEntry};
 
 /// A timer whose tasks share one closure, so that none takes memory itself.
@@ -65,19 +68,6 @@ fn shape(
 
 fn cancel_all(timeouts: &mut Vec<Timeout>) {
     timeouts.drain(..).for_each(|timeout| assert!(timeout.cancel().is_cancelled()));
-}
-
-/// Adds very many timers, and cancels all but one of each 1,024.
-pub(crate) fn sparse() -> Measured {
-    let many = scaled(4 << 20);
-    let mut random = Random(1);
-    shape("sparse", bounds::SPARSE, (512, many / 1024), |stand, live| {
-        cancel_all(live);
-        let delay = |_| stand.add(MS * random.below(3_600_000) as u32);
-        let mut all: Vec<_> = (0..many).map(delay).collect();
-        live.extend((0..many / 1024).rev().map(|nth| all.swap_remove(nth * 1024 + 512)));
-        cancel_all(&mut all);
-    })
 }
 
 /// Adds very many timers for one moment, and one in each bucket of three levels; then adds very
@@ -165,5 +155,141 @@ pub(crate) fn bursts() -> Measured {
         cancel_all(&mut burst());
         drop(burst());
         stand.expire(61_000 * MS);
+    })
+}
+
+pub(crate) fn timer() -> Timer {
+    Timer::builder().shards(1).clock(ManualClock::new()).build().expect("the options are valid")
+}
+
+/// Returns the memory that a keyed timer, or a purgatory, keeps: a chunk of 8 KiB of each slab of
+/// each shard, of which there are 32 for each core.
+pub(crate) fn spare() -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    SPARE + 32 * cores.next_power_of_two() * (32 << 10)
+}
+
+/// Measures `again` on what `make` makes, again and again, with one that lives of each 1,024; and
+/// what is made with these alone.
+fn sparse<T>(
+    (shape, bound): (&'static str, usize),
+    make: impl Fn() -> T,
+    again: impl Fn(&T, usize),
+    add: impl Fn(&T, usize),
+) -> Measured {
+    let many = scaled(1 << 20);
+    let mut bytes = Vec::with_capacity(REPEATS);
+    let before = in_use();
+    let made = make();
+    for _ in 0..REPEATS {
+        again(&made, many);
+        bytes.push(in_use() - before);
+    }
+    let before = in_use();
+    let alone = make();
+    (0..many / 1024).for_each(|nth| add(&alone, nth * 1024));
+    let fresh = in_use() - before;
+    drop((made, alone));
+    Measured { shape, bound, spare: spare(), live: many / 1024, bytes, references: 0, fresh }
+}
+
+/// Schedules very many keys, and cancels all but one of each 1,024.
+pub(crate) fn sparse_keys() -> Measured {
+    let schedule = |keyed: &KeyedTimer<usize, ()>, key: usize| {
+        assert!(keyed.schedule(key, TimerEntry::after(HOUR, ())).is_ok());
+    };
+    sparse(
+        ("sparse keys", bounds::SPARSE_KEYS),
+        || KeyedTimer::new(&timer(), |_, ()| ()),
+        |keyed, many| {
+            (0..many).for_each(|key| schedule(keyed, key));
+            let vain = (0..many).filter(|key| key % 1024 != 0);
+            vain.for_each(|key| assert!(keyed.cancel(&key).is_some()));
+            assert_eq!(keyed.len(), many / 1024);
+        },
+        schedule,
+    )
+}
+
+/// Watches very many operations, and forces all but one of each 1,024. Their handles are dropped.
+pub(crate) fn sparse_operations() -> Measured {
+    type Operations = Purgatory<usize, Idle>;
+    let watch = |purgatory: &Operations, key: usize| -> Pending<usize, Idle> {
+        let watch = purgatory.try_complete_else_watch(Idle, HOUR, &[key, 1 << 40]);
+        watch.expect("there is no limit").pending().expect("it waits")
+    };
+    sparse(
+        ("sparse operations", bounds::SPARSE_OPERATIONS),
+        || Operations::new(&timer()),
+        |purgatory, many| {
+            drop(purgatory.cancel_for_key(&(1 << 40)));
+            let all: Vec<_> = (0..many).map(|key| watch(purgatory, key)).collect();
+            for (key, pending) in all.into_iter().enumerate() {
+                assert!(key % 1024 == 0 || pending.force_complete());
+            }
+            assert_eq!(purgatory.delayed(), many / 1024);
+        },
+        |purgatory, key| _ = watch(purgatory, key),
+    )
+}
+
+/// Completes others when it is completed. Their callbacks are postponed until its own has returned.
+#[derive(Default)]
+struct Completes(Vec<Pending<usize, Completes>>);
+
+impl DelayedOperation for Completes {
+    fn try_complete(&mut self) -> bool {
+        false
+    }
+
+    fn on_complete(&mut self) {
+        self.0.drain(..).for_each(|other| assert!(other.force_complete()));
+    }
+}
+
+/// Measures what is left of something that ends with all that was on it, again and again.
+fn vanishing(shape: &'static str, bound: usize, again: impl Fn()) -> Measured {
+    let mut bytes = Vec::with_capacity(REPEATS);
+    let before = in_use();
+    for _ in 0..REPEATS {
+        again();
+        bytes.push(in_use().saturating_sub(before));
+    }
+    Measured { shape, bound, spare: SPARE, live: 0, bytes, references: 0, fresh: 0 }
+}
+
+/// Completes very many operations in a callback, and drops all.
+pub(crate) fn postponed() -> Measured {
+    vanishing("postponed", bounds::POSTPONED, || {
+        let purgatory = Purgatory::new(&timer());
+        let watch = |operation| {
+            let watch = purgatory.try_complete_else_watch(operation, HOUR, &[0]);
+            watch.expect("there is no limit").pending().expect("it waits")
+        };
+        let others: Vec<_> = (0..scaled(1 << 20)).map(|_| watch(Completes::default())).collect();
+        assert!(watch(Completes(others)).force_complete());
+        assert_eq!(purgatory.delayed(), 0);
+    })
+}
+
+/// Makes, uses and drops timers, and what is built on them. Some have a reaper.
+pub(crate) fn made_and_dropped() -> Measured {
+    vanishing("made and dropped", bounds::MADE_AND_DROPPED, || {
+        for nth in 0..scaled(1 << 13) {
+            let builder = Timer::builder().shards(4);
+            let timer = if nth % 16 == 0 { builder.start() } else { builder.build() };
+            let timer = timer.expect("the options are valid");
+            let keyed = KeyedTimer::new(&timer, |_, ()| ());
+            let purgatory = Purgatory::new(&timer);
+            for key in 0..20_u32 {
+                let delay = MS * (key % 4) * 100_000;
+                assert!(timer.add(TimerEntry::after(delay, || ())).is_ok());
+                assert!(keyed.schedule(key, TimerEntry::after(delay, ())).is_ok());
+                let watch = purgatory.try_complete_else_watch(Idle, delay, &[key, 99]);
+                drop(watch.expect("there is no limit"));
+            }
+            timer.advance_clock(Duration::ZERO);
+            drop((nth % 2 == 0).then(|| timer.shutdown()));
+        }
     })
 }

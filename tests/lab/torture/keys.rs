@@ -1,10 +1,9 @@
 //! Structures on the timer that have keys, or continue by themselves: keyed timers, leases, series.
 
 use crate::config::scatter;
-use crate::hand::Hand;
+use crate::hand::{Hand, refused};
 use crate::ledger::{End, Kind, Ticket, drop_as};
 use crate::random::Random;
-use crate::timers::refused;
 use crate::world::{KEYS, Ref, World, act};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, Weak};

@@ -15,28 +15,22 @@
 //! - `TICKWHEEL_TORTURE_SEED`: repeats the round with this seed, again and again.
 
 mod config;
-mod executors;
-mod futures;
 mod hand;
 mod keys;
 mod ledger;
 mod operations;
 #[path = "../../common/random.rs"]
 mod random;
-mod settle;
-mod timers;
-mod watchdog;
 mod world;
 
 use config::{Config, Ending, THREADS, scatter};
 use hand::Hand;
-use ledger::{ENDS, End, PROGRESS};
-use settle::{settle, wait_until};
+use ledger::{ENDS, End, PROGRESS, rest, watch};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Barrier, Mutex, Weak};
 use std::time::{Duration, Instant, SystemTime};
 use tickwheel::Task;
-use world::{Handle, Ref, World};
+use world::{Handle, Ref, World, settle, wait_until};
 
 fn number(variable: &str) -> Option<u64> {
     let value = std::env::var(variable).ok()?;
@@ -109,7 +103,7 @@ impl Meeting {
     fn lead(&self, seed: u64) -> [u64; ENDS] {
         let config = Config::new(seed);
         let world = World::new(&config);
-        watchdog::watch(&config, &world.ledger, world.timer.downgrade());
+        watch(&config, &world.ledger, world.timer.downgrade());
         let (weak, ledger) = (Arc::downgrade(&world), Arc::clone(&world.ledger));
         self.stop.store(false, SeqCst);
         *self.current.lock().unwrap() = Some(Ref::new(world));
@@ -136,7 +130,7 @@ impl Meeting {
         drop(world);
         // A task may have it still, or a worker.
         wait_until(|| weak.strong_count() == 0 && ledger.all_ended());
-        watchdog::rest();
+        rest();
         ledger.ends()
     }
 }

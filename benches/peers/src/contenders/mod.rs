@@ -1,31 +1,49 @@
-//! The contenders, one a file.
+//! The contenders: tickwheel's single-threaded core, and the others by kind.
 
-mod btree;
-mod delay_queue;
-mod driven;
-mod hash_wheel;
-mod keyed_timer;
-mod lazy_heap;
-mod local;
-mod locked;
-mod nexus;
-mod queue;
-mod queue_and_map;
-mod sleepers;
-mod sleeping_tasks;
+mod crates;
+mod keys;
+mod services;
 mod tickwheel;
-mod timer_queue;
 
-pub use btree::{BTree, OrderedMap};
-pub use delay_queue::TokioDelayQueue;
-pub use driven::DrivenQueue;
-pub use hash_wheel::HashWheel;
-pub use keyed_timer::KeyedTimer;
-pub use lazy_heap::{Heap, LazyHeap};
-pub use local::Local;
-pub use nexus::Nexus;
-pub use queue_and_map::QueueAndMap;
-pub use sleepers::{FuturesTimer, Pingora, TokioSleep};
-pub use sleeping_tasks::SleepingTasks;
+pub use crates::{HashWheel, Nexus, Queue, TokioDelayQueue};
+pub use keys::{FuturesTimer, KeyedTimer, Pingora, QueueAndMap, SleepingTasks, TokioSleep};
+pub use services::{BTree, DrivenQueue, Heap, LazyHeap, OrderedMap};
 pub use tickwheel::Tickwheel;
-pub use timer_queue::Queue;
+
+use crate::work::Contender;
+use ::tickwheel::{LocalTimer, TimerKey};
+
+pub struct Local(LocalTimer<u64>);
+
+impl Contender for Local {
+    type Deadline = u64;
+    type Handle = TimerKey;
+
+    fn new() -> Self {
+        Local(LocalTimer::new())
+    }
+
+    fn deadline(&self, at_ms: u64) -> u64 {
+        at_ms
+    }
+
+    fn add(&mut self, deadline: u64, task: u64) -> TimerKey {
+        self.0.add(deadline, task)
+    }
+
+    fn cancel(&mut self, handle: TimerKey) -> bool {
+        self.0.cancel(handle).is_some()
+    }
+
+    fn touch(&mut self, handle: &TimerKey, deadline: u64) -> Option<()> {
+        self.0.reschedule(*handle, deadline).then_some(())
+    }
+
+    fn expire_all(&mut self, last_ms: u64) -> (u64, u64) {
+        let (mut count, mut sum) = (0, 0);
+        for now in 1..=last_ms {
+            count += self.0.advance(now, |task| sum += task) as u64;
+        }
+        (count, sum)
+    }
+}

@@ -1,6 +1,6 @@
 //! tickwheel's thread-safe timer, through its public face, on a manual clock.
 
-use crate::contender::Contender;
+use crate::work::Contender;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};

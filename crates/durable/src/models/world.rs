@@ -1,13 +1,10 @@
 //! A store, its clock, and nodes that are driven by hand.
 
-use crate::answer::Cancelled;
-use crate::due::{Due, Outcome};
-use crate::node::options::Options;
-use crate::node::runner::{Handler, Runner};
-use crate::node::{Node, acker, claimer, membership};
+use crate::entry::{Cancelled, Due, Outcome};
+use crate::node::runner::{self, Handler, Runner};
+use crate::node::{Node, Options, claimer, membership};
 use crate::store::memory::Memory;
-use crate::store::{KeyName, NewRow, NodeId, Page, Place, Store};
-use crate::time::StoreTime;
+use crate::store::{KeyName, NewRow, NodeId, Page, Place, Store, StoreTime};
 use shuttle::future::{JoinHandle, spawn, yield_now};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -27,7 +24,7 @@ pub(super) enum Event {
 }
 
 /// std's lock, because it is never held for a step of a schedule.
-pub(super) type Log = Arc<Mutex<Vec<Event>>>;
+type Log = Arc<Mutex<Vec<Event>>>;
 
 pub(super) struct World {
     pub(super) clock: ManualClock,
@@ -122,7 +119,7 @@ impl Actor {
         let handler = handler(Arc::clone(&world.log), id, answer);
         let runner = Arc::new(Runner::new(Arc::clone(&node), handler, ended));
         let queue = Arc::new(tokio::sync::Mutex::new(queue));
-        let acker = spawn(acker::run(Arc::clone(&node), queue, again));
+        let acker = spawn(runner::run_acker(Arc::clone(&node), queue, again));
         let room = Arc::new(Semaphore::new(10));
         let leases = Leases::new(&node.timer, LeaseTerms::new(LEASE), Silent);
         let actor = Actor { node, id: NodeId(id), runner, room, acker, leases };

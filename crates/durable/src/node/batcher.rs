@@ -1,11 +1,9 @@
 //! Calls of many callers, put together into one for the store.
 
-use crate::error::Error;
-use crate::node::count::Count;
-use crate::store::{KeyName, NewRow};
-use crate::time::StoreTime;
-use std::collections::HashSet;
-use std::collections::VecDeque;
+use crate::entry::Error;
+use crate::node::stats::Count;
+use crate::store::{KeyName, NewRow, StoreTime};
+use std::collections::{HashSet, VecDeque};
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! The store's clock, as far as it is known here.
 
+use crate::store::StoreTime;
 use crate::sync::{Mutex, MutexGuard};
-use crate::time::StoreTime;
 use std::ops::RangeInclusive;
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};

@@ -1,9 +1,8 @@
 //! Loads near timers into the wheel: the window, hints, and sweeps for what both have missed.
 
-use crate::error::Error;
+use crate::entry::Error;
 use crate::node::Node;
-use crate::store::{NodeId, Page, Place, Store};
-use crate::time::StoreTime;
+use crate::store::{NodeId, Page, Place, Store, StoreTime};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

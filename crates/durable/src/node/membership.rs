@@ -103,7 +103,7 @@ pub(crate) async fn round<S: Store>(
     node: &Node<S>,
     id: NodeId,
     leaving: bool,
-) -> Result<bool, crate::error::Error> {
+) -> Result<bool, crate::entry::Error> {
     let survey = node.store.survey(id).await?;
     node.slots.reconcile(&survey.owned);
     let owned = u32::try_from(survey.owned.len()).unwrap_or(u32::MAX);

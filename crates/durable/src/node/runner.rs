@@ -1,15 +1,16 @@
-//! Runs handlers on what was claimed.
+//! Runs handlers on what was claimed, one for a key at a time, and acknowledges what has ended.
 
-use crate::due::{Due, Outcome, Token};
-use crate::entry::{When, check_payload};
+use crate::entry::{Due, Outcome, Token, When, check_payload};
 use crate::node::Node;
-use crate::node::per_key::{PerKey, Permits, Work};
-use crate::store::{Ack, ClaimedRow, Ending, Store};
-use crate::sync::spawn;
+use crate::node::batcher::{BATCH, insist};
+use crate::store::{Ack, ClaimedRow, Ending, Place, Store};
+use crate::sync::{Mutex, MutexGuard, spawn};
+use std::collections::{HashMap, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
-use tokio::sync::mpsc;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 /// The user's handler, whatever its future.
 pub(crate) type Handler =
@@ -111,4 +112,119 @@ impl<S: Store> Runner<S> {
 /// Counts the attempts that are a timer's own: not those which ended in a crash beside others.
 fn own_attempts(row: &ClaimedRow) -> u32 {
     row.attempts.saturating_sub(row.crashes)
+}
+
+/// A timer's place among those in flight, and a suspect's among suspects.
+type Permits = (OwnedSemaphorePermit, Option<OwnedSemaphorePermit>);
+
+/// A claimed timer, and its places.
+type Work = (ClaimedRow, Permits);
+
+/// The keys whose handlers run, and what waits for each: a key that was scheduled again while its
+/// handler ran.
+#[derive(Default)]
+struct PerKey {
+    running: Mutex<HashMap<String, VecDeque<Work>>>,
+}
+
+impl PerKey {
+    /// Begins with a timer, unless one of its key is running: then it waits.
+    fn begin(&self, work: Work) -> Option<Work> {
+        let Some(key) = work.0.key.clone() else { return Some(work) };
+        let mut running = self.lock();
+        if let Some(waiting) = running.get_mut(&key) {
+            waiting.push_back(work);
+            return None;
+        }
+        running.insert(key, VecDeque::new());
+        Some(work)
+    }
+
+    /// Ends with a timer, and returns the next one of its key.
+    fn end(&self, key: Option<&str>) -> Option<Work> {
+        let key = key?;
+        let mut running = self.lock();
+        let next = running.get_mut(key).and_then(VecDeque::pop_front);
+        if next.is_none() {
+            running.remove(key);
+        }
+        next
+    }
+
+    /// Locks the map, which is held for a look-up.
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, VecDeque<Work>>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+pub(crate) type Queue = Arc<tokio::sync::Mutex<mpsc::UnboundedReceiver<Ended>>>;
+
+/// When it is looked again whether a row is still locked.
+const LOCKED: Duration = Duration::from_secs(1);
+
+/// Acknowledges what comes out of the queue; `again` leads back into it, and does not keep it open.
+pub(crate) async fn run_acker<S: Store>(
+    node: Arc<Node<S>>,
+    queue: Queue,
+    again: mpsc::WeakUnboundedSender<Ended>,
+) {
+    loop {
+        let mut ended = Vec::new();
+        // Released before the store is asked: so the other acker has the next batch meanwhile.
+        if queue.lock().await.recv_many(&mut ended, BATCH).await == 0 {
+            return;
+        }
+        let locked = acknowledge(&node, ended).await;
+        if !locked.is_empty() {
+            let (node, again) = (Arc::clone(&node), again.clone());
+            spawn(async move {
+                node.sleep(LOCKED).await;
+                if let Some(again) = again.upgrade() {
+                    locked.into_iter().for_each(|ended| drop(again.send(ended)));
+                }
+            });
+        }
+    }
+}
+
+/// Acknowledges a batch, and returns what of it somebody has locked.
+#[tracing::instrument(level = "debug", skip_all, fields(acks = ended.len()))]
+async fn acknowledge<S: Store>(node: &Node<S>, ended: Vec<Ended>) -> Vec<Ended> {
+    let acks: Vec<Ack> = ended.iter().map(|(ack, _)| ack.clone()).collect();
+    let held = || acks.iter().any(|ack| node.slots.holds(&ack.claim));
+    let call = || node.store.acknowledge(acks.clone());
+    let answer = insist(&node.timer, &node.counters.errors, call, held).await;
+    let locked = answer.as_deref().unwrap_or_default();
+    let (locked, ended): (Vec<Ended>, _) =
+        ended.into_iter().partition(|(ack, _)| locked.contains(&ack.claim));
+    let (acks, permits): (Vec<Ack>, Vec<_>) = ended.into_iter().unzip();
+    for ack in &acks {
+        node.slots.end_claim(&ack.claim);
+    }
+    node.window.ready.finish(acks.iter().map(|ack| &ack.claim.place));
+    drop(permits);
+    // Without an answer the next owner runs them again: at least once. That may be this node,
+    // which passed over them as it loaded, since they were in its own hands.
+    match answer {
+        Some(_) => acks.iter().for_each(|ack| settle(node, ack)),
+        None => acks.iter().for_each(|ack| node.note(ack.claim.place)),
+    }
+    locked
+}
+
+fn settle<S: Store>(node: &Node<S>, ack: &Ack) {
+    let counters = &node.counters;
+    let due = match ack.ending {
+        Ending::Done => return counters.done.add(1),
+        Ending::Dead(_) => return counters.dead.add(1),
+        Ending::Retry(due) => {
+            counters.retried.add(1);
+            due
+        }
+        Ending::Again(due, _) => {
+            counters.done.add(1);
+            due
+        }
+    };
+    node.note(Place { due, ..ack.claim.place });
 }

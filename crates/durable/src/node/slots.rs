@@ -175,7 +175,7 @@ impl Slots {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::time::StoreTime;
+    use crate::store::StoreTime;
 
     /// Slot 1 of 0, 1 and 2 has something in flight.
     fn slots() -> Slots {

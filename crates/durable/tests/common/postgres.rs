@@ -19,10 +19,6 @@ pub(crate) async fn client(server: &Server) -> Client {
     connect(&server.config()).await.unwrap()
 }
 
-pub(crate) fn runtime() -> tokio::runtime::Runtime {
-    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
-}
-
 pub(crate) type Fired = UnboundedReceiver<Due>;
 
 /// Starts a node whose handler tells what it gets.

@@ -1,6 +1,6 @@
 //! A node on a store in memory, in virtual time.
 
-use crate::rig::{Rig, seconds};
+use crate::{Rig, seconds};
 use std::time::Duration;
 use tickwheel_durable::store::memory::Fault;
 use tickwheel_durable::{Cancelled, Entry, Error, Scheduled, Touched, When};

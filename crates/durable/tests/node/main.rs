@@ -1,5 +1,105 @@
-//! Nodes on a store in memory, in virtual time.
+//! Nodes on a store in memory, in virtual time, whose handlers write down what they get.
 
 mod alone;
-mod rig;
 mod together;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
+use tickwheel::{ManualClock, Timer};
+use tickwheel_durable::store::memory::Memory;
+use tickwheel_durable::{Due, Durable, DurableBuilder, Outcome, When};
+
+pub(crate) fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+/// Time, a store, and what has fired.
+pub(crate) struct Rig {
+    clock: ManualClock,
+    timer: Timer,
+    pub(crate) store: Memory,
+    log: Arc<Log>,
+}
+
+#[derive(Default)]
+struct Log {
+    fired: Mutex<Vec<String>>,
+    running: AtomicUsize,
+    most: AtomicUsize,
+}
+
+impl Rig {
+    pub(crate) async fn new() -> Self {
+        let clock = ManualClock::new();
+        let timer = Timer::builder().clock(clock.clone()).build().expect("it is right");
+        let store = Memory::new(16, clock.clone());
+        Rig { clock, timer, store, log: Arc::default() }
+    }
+
+    /// Starts a node, and waits until it owns what it will own.
+    pub(crate) async fn node(
+        &self,
+        set: impl FnOnce(DurableBuilder<Memory>) -> DurableBuilder<Memory>,
+    ) -> Durable<Memory> {
+        let (log, timer) = (Arc::clone(&self.log), self.timer.clone());
+        let handler = move |due: Due| {
+            let (log, timer) = (Arc::clone(&log), timer.clone());
+            async move { log.handle(due, &timer).await }
+        };
+        let builder = set(Durable::memory(self.store.clone()));
+        let node = builder.start(&self.timer, handler).await.expect("memory opens");
+        self.pass(Duration::from_millis(100)).await;
+        node
+    }
+
+    /// Lets time pass and everybody act meanwhile: ten milliseconds at a time, and ten times as
+    /// many while more than a minute is left, in which nobody looks.
+    pub(crate) async fn pass(&self, time: Duration) {
+        let mut rest = time;
+        while !rest.is_zero() {
+            let step = Duration::from_millis(if rest > seconds(60) { 100 } else { 10 });
+            self.clock.advance(rest.min(step));
+            rest = rest.saturating_sub(step);
+            self.timer.advance_clock(Duration::ZERO);
+            for _ in 0..30 {
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+
+    pub(crate) fn now(&self) -> SystemTime {
+        self.store.now().into()
+    }
+
+    /// Takes what has fired so far: key, payload and attempt.
+    pub(crate) fn fired(&self) -> Vec<String> {
+        std::mem::take(&mut self.log.fired.lock().unwrap())
+    }
+
+    pub(crate) fn most_at_once(&self) -> usize {
+        self.log.most.load(Ordering::Relaxed)
+    }
+}
+
+impl Log {
+    async fn handle(&self, due: Due, timer: &Timer) -> Outcome {
+        let running = self.running.fetch_add(1, Ordering::Relaxed) + 1;
+        self.most.fetch_max(running, Ordering::Relaxed);
+        let key = due.key.as_deref().unwrap_or("-");
+        let payload = String::from_utf8(due.payload).unwrap();
+        self.fired.lock().unwrap().push(format!("{key}={payload}#{}", due.attempt));
+        tokio::task::yield_now().await;
+        if key.starts_with("slow") {
+            timer.sleep(seconds(5)).await.unwrap();
+        }
+        self.running.fetch_sub(1, Ordering::Relaxed);
+        match payload.as_str() {
+            "again" => Outcome::Again(When::After(seconds(2)), b"last".to_vec()),
+            "retry" => Outcome::RetryAt(When::After(seconds(2))),
+            "panic" => panic!("as it should"),
+            "dead" => Outcome::Dead("no good".to_owned()),
+            _ => Outcome::Done,
+        }
+    }
+}

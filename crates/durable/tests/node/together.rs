@@ -1,9 +1,9 @@
 //! Several nodes on a store in memory, in virtual time.
 
-use crate::rig::{Rig, seconds};
+use crate::{Rig, seconds};
 use std::time::{Duration, SystemTime};
-use tickwheel_durable::Entry;
 use tickwheel_durable::store::memory::Fault;
+use tickwheel_durable::{Entry, When};
 
 #[tokio::test]
 async fn slots_are_shared_fairly_and_handed_over_without_a_loss_or_a_double() {
@@ -152,36 +152,25 @@ async fn what_another_node_schedules_is_hinted_at() {
     assert_eq!(first.stats().swept + second.stats().swept, 0);
 }
 
+/// Also of what is long overdue when it is scheduled: a look back over all time is minutes away.
 #[tokio::test]
 async fn lost_hints_are_found_by_a_sweep() {
     let rig = Rig::new().await;
     let first = rig.node(|options| options.lease(seconds(3))).await;
     let second = rig.node(|options| options.lease(seconds(3))).await;
     rig.pass(seconds(2)).await;
-    for n in 0..50 {
-        rig.store.inject("hints", Fault::LoseAnswer);
-        rig.store.inject("hints", Fault::LoseAnswer);
-        first.schedule(Entry::unkeyed(Duration::from_millis(300), format!("{n}"))).await.unwrap();
+    for when in [When::After(Duration::from_millis(300)), When::At(SystemTime::UNIX_EPOCH)] {
+        for n in 0..20 {
+            rig.store.inject("hints", Fault::LoseAnswer);
+            rig.store.inject("hints", Fault::LoseAnswer);
+            first.schedule(Entry::unkeyed(when, format!("{n}"))).await.unwrap();
+        }
+        let swept = || first.stats().swept + second.stats().swept;
+        let before = swept();
+        rig.pass(seconds(5)).await;
+        assert_eq!(rig.fired().len(), 20, "{when:?}");
+        assert!(swept() > before, "{when:?}");
     }
-    rig.pass(seconds(60)).await;
-    assert_eq!(rig.fired().len(), 50);
-    assert!(first.stats().swept + second.stats().swept > 0);
-}
-
-#[tokio::test]
-async fn what_is_long_overdue_when_scheduled_is_found_without_its_hint() {
-    let rig = Rig::new().await;
-    let first = rig.node(|options| options.lease(seconds(3))).await;
-    let _second = rig.node(|options| options.lease(seconds(3))).await;
-    rig.pass(seconds(2)).await;
-    for n in 0..20 {
-        rig.store.inject("hints", Fault::LoseAnswer);
-        rig.store.inject("hints", Fault::LoseAnswer);
-        let entry = Entry::unkeyed(SystemTime::UNIX_EPOCH, format!("{n}"));
-        first.schedule(entry).await.unwrap();
-    }
-    rig.pass(seconds(5)).await; // A look back over all time is ten minutes away.
-    assert_eq!(rig.fired().len(), 20);
 }
 
 #[tokio::test]

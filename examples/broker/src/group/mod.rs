@@ -1,13 +1,10 @@
 //! Groups: the coordinator has all of them, their delayed joins and their members' sessions.
 
-mod join;
-mod offsets;
 mod requests;
 mod state;
 
-use self::join::DelayedJoin;
 use self::state::{Next, State};
-use crate::ids::Ids;
+use crate::metadata::Ids;
 use kafka_protocol::ResponseError;
 use kafka_protocol::protocol::StrBytes;
 use parking_lot::Mutex;
@@ -149,5 +146,29 @@ impl Coordinator {
         drop(self.joins.shutdown());
         self.groups.lock().clear();
         self.sessions.cancel_all();
+    }
+}
+
+/// A rebalance: waits on its group's name, for all members. They wait for it, each on its own
+/// connection.
+struct DelayedJoin {
+    coordinator: Weak<Coordinator>,
+    group: Arc<str>,
+    /// The first one of a group waits for its whole time, so that those who come soon after are in
+    /// it, too.
+    is_first: bool,
+}
+
+impl DelayedOperation for DelayedJoin {
+    fn try_complete(&mut self) -> bool {
+        let coordinator = self.coordinator.upgrade();
+        !self.is_first && coordinator.is_none_or(|it| it.all_have_joined(&self.group))
+    }
+
+    /// Also when the time is up: then the members that have not joined are out.
+    fn on_complete(&mut self) {
+        if let Some(coordinator) = self.coordinator.upgrade() {
+            coordinator.begin_generation(&self.group);
+        }
     }
 }

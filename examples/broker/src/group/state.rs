@@ -1,6 +1,5 @@
 //! A group's state: who is in it, and where it stands between one generation and the next.
 
-use super::offsets::Offsets;
 use crate::fetch::millis;
 use bytes::Bytes;
 use kafka_protocol::ResponseError;
@@ -14,6 +13,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
+
+/// How far a group has come: the offset, and what the client wrote beside it.
+pub(super) type Offsets = BTreeMap<(Arc<str>, i32), (i64, StrBytes)>;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Phase {

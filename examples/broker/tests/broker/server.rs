@@ -1,15 +1,14 @@
 //! The server over real TCP: its limits, and what becomes of those who send nonsense, or have gone.
 
-use crate::wire::encoded;
 use crate::world::*;
-use bytes::Bytes;
-use kafka_protocol::protocol::Decodable;
+use bytes::{Bytes, BytesMut};
+use kafka_protocol::protocol::Encodable;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use tickwheel_broker::{Counts, Options, Server, Waiting};
+use tickwheel_broker::{Counts, Options, Server, Waiting, decode};
 use tokio::sync::oneshot;
 
 struct Fixture {
@@ -39,6 +38,15 @@ impl Fixture {
         Client(stream)
     }
 
+    /// Connects a client whose fetch waits.
+    fn parked(&self) -> Client {
+        let mut client = self.client();
+        client.create();
+        client.send(ApiKey::Fetch, 11, fetch("orders", 0, 1));
+        self.wait_for_fetches(1);
+        client
+    }
+
     fn wait_for_fetches(&self, fetches: usize) {
         eventually(|| self.world.broker.waiting() == Waiting { fetches, ..Waiting::default() });
     }
@@ -58,8 +66,7 @@ struct Client(TcpStream);
 impl Client {
     fn send(&mut self, key: ApiKey, version: i16, body: impl Into<RequestKind>) {
         let frame = encoded(key, version, &body.into());
-        self.write(&(frame.len() as u32).to_be_bytes());
-        self.write(&frame);
+        self.write(&[&(frame.len() as u32).to_be_bytes(), &frame[..]].concat());
     }
 
     fn write(&mut self, bytes: &[u8]) {
@@ -76,24 +83,22 @@ impl Client {
         }
         let mut frame = vec![0; u32::from_be_bytes(length) as usize];
         self.0.read_exact(&mut frame).expect("a whole frame");
-        let mut frame = Bytes::from(frame);
-        let header = ResponseHeader::decode(&mut frame, key.response_header_version(version));
-        assert_eq!(header.expect("a header").correlation_id, 77);
-        Some(ResponseKind::decode(key, &mut frame, version).expect("a body"))
+        let mut body = Bytes::from(frame);
+        assert_eq!(*body.split_to(4), 77_u32.to_be_bytes());
+        Some(ResponseKind::decode(key, &mut body, version).expect("a body"))
     }
 
     fn is_closed(&mut self) -> bool {
         self.receive(ApiKey::ApiVersions, 0).is_none()
     }
 
-    fn create(&mut self) {
-        self.send(ApiKey::Metadata, 7, metadata("orders"));
-        answered!(Metadata, self.receive(ApiKey::Metadata, 7).expect("an answer"));
+    fn asks(&mut self, key: ApiKey, version: i16, body: impl Into<RequestKind>) -> bool {
+        self.send(key, version, body);
+        self.receive(key, version).is_some()
     }
 
-    fn append(&mut self, value: &[u8]) {
-        self.send(ApiKey::Produce, 8, produce("orders", 1, batch(value)));
-        answered!(Produce, self.receive(ApiKey::Produce, 8).expect("an answer"));
+    fn create(&mut self) {
+        assert!(self.asks(ApiKey::Metadata, 7, metadata("orders")));
     }
 }
 
@@ -127,40 +132,30 @@ fn a_connection_too_many_is_closed_at_once() {
     drop(second);
     eventually(|| {
         let mut third = fixture.client();
-        third.send(ApiKey::Metadata, 7, metadata("orders"));
-        third.receive(ApiKey::Metadata, 7).is_some()
+        third.asks(ApiKey::Metadata, 7, metadata("orders"))
     });
 }
 
 #[test]
 fn a_client_that_goes_takes_its_parked_fetch_along() {
     let fixture = Fixture::new(options());
-    let mut client = fixture.client();
-    client.create();
-    client.send(ApiKey::Fetch, 11, fetch("orders", 0, 1));
-    fixture.wait_for_fetches(1);
-    drop(client);
+    drop(fixture.parked());
     fixture.wait_for_fetches(0);
 }
 
-/// Half frames took room of one budget, so that whoever came after them was not read.
 #[test]
-fn half_frames_of_those_who_have_gone_hold_nobody_up() {
+fn a_frame_on_its_way_and_a_silent_client_have_their_time() {
     let fixture = Fixture::new(options());
-    let mut halves: Vec<Client> = (0..84).map(|_| fixture.client()).collect();
-    for half in &mut halves {
-        half.write(&(2_u32 << 20).to_be_bytes());
-        half.write(&[0; 1000]);
-    }
-    let mut client = fixture.client();
+    let (mut half, mut client) = (fixture.client(), fixture.client());
+    // A request, and half of one, in one piece: when the answer is there, both were read.
+    let body = encoded(ApiKey::Metadata, 7, &metadata("orders").into());
+    half.write(&[&(body.len() as u32).to_be_bytes(), &body[..], b"\0\x20\0\0half"].concat());
+    assert!(half.receive(ApiKey::Metadata, 7).is_some());
     client.create();
-    client.append(&vec![0; 1_000_000]);
-    // Each has its time limit.
-    eventually(|| fixture.world.timer.len() >= 84);
     fixture.world.advance(Duration::from_secs(30));
-    halves.iter_mut().for_each(|half| assert!(half.is_closed()));
+    assert!(half.is_closed());
     // Between two requests a client may be silent for longer, but not for ever.
-    client.append(b"small");
+    client.create();
     client.0.set_nonblocking(true).expect("a socket");
     eventually(|| {
         fixture.world.advance(Duration::from_secs(600));
@@ -171,10 +166,31 @@ fn half_frames_of_those_who_have_gone_hold_nobody_up() {
 #[test]
 fn at_the_end_whoever_waits_is_answered() {
     let mut fixture = Fixture::new(options());
-    let mut client = fixture.client();
-    client.create();
-    client.send(ApiKey::Fetch, 11, fetch("orders", 0, 1));
-    fixture.wait_for_fetches(1);
+    let mut client = fixture.parked();
     drop(fixture.end.take());
     answered!(Fetch, client.receive(ApiKey::Fetch, 11).expect("an answer"));
+}
+
+/// Encodes a request, without its length.
+fn encoded(key: ApiKey, version: i16, body: &RequestKind) -> BytesMut {
+    let header = RequestHeader::default()
+        .with_request_api_key(key as i16)
+        .with_request_api_version(version)
+        .with_correlation_id(77)
+        .with_client_id(Some(text("test")));
+    let mut frame = BytesMut::new();
+    header.encode(&mut frame, key.request_header_version(version)).expect("a header");
+    body.encode(&mut frame, version).expect("a body");
+    frame
+}
+
+/// What is decoded takes far more room than what was sent.
+#[test]
+fn a_request_has_not_too_many_elements() {
+    let with_topics = |count| {
+        let topics = vec![MetadataRequestTopic::default().with_name(Some(name("t"))); count];
+        let body = MetadataRequest::default().with_topics(Some(topics)).into();
+        decode(encoded(ApiKey::Metadata, 7, &body).freeze())
+    };
+    assert!(with_topics(20_000).is_ok() && with_topics(20_001).is_err());
 }

@@ -15,8 +15,7 @@
 use charts::{Chart, Line, Scale};
 use clap::{Parser, ValueEnum, value_parser};
 use demos::ledger::{End, Ledger, Request};
-use demos::report::{rounded, table};
-use demos::{peak_resident, progress};
+use demos::{peak_resident, progress, rounded, table};
 use fastrand::Rng;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -63,10 +62,6 @@ struct Options {
     /// Draw lateness, refusals and memory against load into this file
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-
-    /// Print one JSON array instead of the table
-    #[arg(long)]
-    json: bool,
 
     /// One measurement, in this process
     #[arg(long, hide = true, requires = "load")]
@@ -135,9 +130,8 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
         draw(path, &rows)?;
     }
     let objects: Vec<_> = rows.iter().filter_map(|row| json!(row).as_object().cloned()).collect();
-    let text = if options.json { json!(rows).to_string() } else { table(&objects) };
     // Nobody may be listening any more: the exit status tells all the same.
-    let _ = writeln!(io::stdout(), "{text}");
+    let _ = writeln!(io::stdout(), "{}", table(&objects));
     wrong.iter().for_each(|row| eprintln!("overload: this must not be: {row:?}"));
     Ok(ExitCode::from(u8::from(!wrong.is_empty())))
 }

@@ -24,8 +24,7 @@
 
 use clap::{Parser, ValueEnum, value_parser};
 use demos::ledger::{End, Ledger, Request};
-use demos::report::Report;
-use demos::{Lateness, peak_resident, resident, watch};
+use demos::{Lateness, Report, peak_resident, resident, watch};
 use fastrand::Rng;
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
@@ -41,6 +40,8 @@ use tickwheel::purgatory::{DelayedOperation, Pending, Purgatory};
 
 /// Where the standard normal distribution has its 75th percentile: the original's constant.
 const NORMAL_PCT75: f64 = 0.674490;
+/// Keys of a request, as in the original.
+const KEYS: usize = 3;
 /// At most so many samples are drawn, as in the original, and used again and again.
 const SAMPLES: u32 = 1_000_000;
 
@@ -75,11 +76,6 @@ struct Options {
     #[arg(long, value_name = "MS", default_value_t = 60)]
     #[arg(value_parser = value_parser!(u32).range(1..=3_600_000))]
     pct75: u32,
-
-    /// Keys of a request
-    #[arg(long, value_name = "N", default_value_t = 3)]
-    #[arg(value_parser = value_parser!(u32).range(1..=10_000))]
-    keys: u32,
 
     /// Different keys that there are: as many as a large broker has partitions; 100 with --kafka
     #[arg(long, value_name = "N", default_value_t = 10_000)]
@@ -268,7 +264,7 @@ fn generate(
 ) -> (Duration, u64) {
     let timeout = Duration::from_millis(options.timeout);
     let mut random = Rng::with_seed(2);
-    let mut keys = vec![0; options.keys as usize];
+    let mut keys = [0; KEYS];
     let (start, mut arrival) = (Instant::now(), 0.0);
     let (mut longest_delay, mut refused) = (Duration::ZERO, 0);
     for (slot, (interval, latency)) in (0..options.num).zip(samples.iter().cycle()) {
@@ -285,7 +281,7 @@ fn generate(
         let (due, is_completed) = (now + *latency, *latency < timeout);
         // As in the original the completion comes first: it may overtake what follows.
         if is_completed && options.complete_by == CompleteBy::Trigger {
-            queue.add(due, Due::Trigger { slot, key: keys[slot as usize % keys.len()] });
+            queue.add(due, Due::Trigger { slot, key: keys[slot as usize % KEYS] });
         }
         let Some(request) = books.ledger.enter(slot as usize, now + timeout) else { continue };
         let waiting = Waiting { books, request, due, end: None };

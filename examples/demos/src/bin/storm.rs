@@ -14,8 +14,7 @@
 
 use clap::{Parser, value_parser};
 use demos::ledger::{End, Ledger, Request};
-use demos::report::Report;
-use demos::{Lateness, resident, watch};
+use demos::{Lateness, Report, resident, watch};
 use fastrand::Rng;
 use std::error::Error;
 use std::process::ExitCode;

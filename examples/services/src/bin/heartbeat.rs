@@ -17,8 +17,8 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 use tickwheel::Timer;
 use tickwheel_services::heartbeat::{End, Event, Exchange, keep_connected, serve};
-use tickwheel_services::timeline::{PATIENCE, Timeline, happens};
-use tokio::net::TcpSocket;
+use tickwheel_services::{PATIENCE, Timeline, happens};
+use tokio::net::TcpListener;
 use tokio::runtime::Builder;
 
 /// Thousands of TCP connections that notice when the other end dies, or just falls silent.
@@ -33,21 +33,19 @@ struct Options {
 fn main() -> Result<(), Box<dyn Error>> {
     let (count, ms) = if Options::parse().check { (50, 300) } else { (300, 1000) };
     let (timer, heartbeat) = (Timer::builder().start()?, Duration::from_millis(ms));
-    let exchange = Exchange { timer, heartbeat, idle_timeout: 3 * heartbeat };
+    let idle_timeout = 3 * heartbeat;
+    let exchange = Exchange { timer, heartbeat, idle_timeout };
     // One timer for everything; tokio has the sockets, and no timers.
     let runtime = Builder::new_multi_thread().enable_io().build()?;
     let inside = runtime.enter();
     let (sender, events) = channel();
-    let report = move |event| _ = sender.send(event);
     let timeline = Timeline::begin();
-    let idle_timeout = exchange.idle_timeout;
     let mut seen = Seen { events, count, opened: [0; 3], closed: [0; 3], idle_timeout };
 
-    let socket = TcpSocket::new_v4()?;
-    socket.bind((Ipv4Addr::LOCALHOST, 0).into())?;
-    let listener = socket.listen(3 * count)?; // For all of them come at once.
+    // All of them come at once, fewer than tokio lets wait.
+    let listener = runtime.block_on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))?;
     let server = listener.local_addr()?;
-    tokio::spawn(serve(exchange.clone(), listener, report));
+    tokio::spawn(serve(exchange.clone(), listener, move |event| _ = sender.send(event)));
     for connection in 0..count {
         tokio::spawn(keep_connected(exchange.clone(), server, connection));
     }

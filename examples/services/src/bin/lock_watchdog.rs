@@ -17,8 +17,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tickwheel::Timer;
 use tickwheel_services::locks::{Lock, Locks};
-use tickwheel_services::redis_server::RedisServer;
-use tickwheel_services::timeline::{Timeline, happens};
+use tickwheel_services::{RedisServer, Timeline, happens};
 
 /// Locks that a rival takes.
 const STOLEN: usize = 10;

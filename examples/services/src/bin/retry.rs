@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tickwheel::Timer;
 use tickwheel_services::retry::{Attempt, Failback, Operation};
-use tickwheel_services::timeline::{Timeline, happens};
+use tickwheel_services::{Timeline, happens};
 
 /// Tries after the first one.
 const RETRIES: usize = 4;

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use tickwheel::Timer;
 use tickwheel::future::TimedError;
 use tickwheel_services::rpc::{CallError, Client, encode, read_frame};
-use tickwheel_services::timeline::{PATIENCE, Timeline, happens};
+use tickwheel_services::{PATIENCE, Timeline, happens};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
@@ -56,12 +56,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (timer, timeline, tally) = (Timer::builder().start()?, Timeline::begin(), Tally::default());
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_io().build()?;
     let listener = runtime.block_on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))?;
-    let server = listener.local_addr()?;
+    let counted = tally.clone();
+    let on_late = move |_| counted.count("responses late");
+    let client = Client::connect(listener.local_addr()?, &timer, on_late);
+    let client = Arc::new(runtime.block_on(client)?);
     let mut serving = JoinSet::new();
     serving.spawn_on(serve(listener, timer.clone(), tally.clone()), runtime.handle());
-    let counted = tally.clone();
-    let client = Client::connect(server, &timer, move |_| counted.count("responses late"));
-    let client = Arc::new(runtime.block_on(client)?);
 
     // Numbers that are a stride of 100 apart are calls of one kind.
     let begin = |callers: u64, stride: u64, limit: Duration, end: Instant| {

@@ -1,9 +1,10 @@
-//! What concerns the connection, and what clients ask before they begin.
+//! What concerns the connection: what clients ask before they begin, and the channels to which they
+//! listen.
 
-use super::table::shown;
-use super::{Call, NOT_AN_INTEGER, Outcome, Refusal};
-use crate::request::number;
-use crate::server::REDIS_VERSION;
+use super::{Call, NOT_AN_INTEGER, Outcome, Refusal, shown};
+use crate::REDIS_VERSION;
+use crate::connections::Kind;
+use crate::resp::number;
 
 pub(super) fn ping(call: &mut Call<'_>) -> Outcome {
     let word = call.args.get(1);
@@ -89,5 +90,39 @@ pub(super) fn info(call: &mut Call<'_>) -> Outcome {
 pub(super) fn quit(call: &mut Call<'_>) -> Outcome {
     call.session.is_closing = true;
     call.reply.ok();
+    Ok(())
+}
+
+/// SUBSCRIBE, PSUBSCRIBE, UNSUBSCRIBE and PUNSUBSCRIBE.
+pub(super) fn change(call: &mut Call<'_>) -> Outcome {
+    let kind = if call.name.starts_with('p') { Kind::Pattern } else { Kind::Channel };
+    let on = !call.name.contains("un");
+    let (peer, peers) = (&call.session.peer, &call.session.server.peers);
+    let names = match &call.args[1..] {
+        [] => peer.names(kind),
+        names => names.to_vec(),
+    };
+    let mut tell = |name: Option<&[u8]>| {
+        call.reply.push(3);
+        call.reply.bulk(call.name);
+        match name {
+            Some(name) => call.reply.bulk(name),
+            None => call.reply.null(),
+        }
+        call.reply.integer(peer.subscriptions());
+    };
+    for name in &names {
+        peers.subscribe(peer, kind, name, on);
+        tell(Some(name));
+    }
+    if names.is_empty() {
+        tell(None);
+    }
+    Ok(())
+}
+
+pub(super) fn publish(call: &mut Call<'_>) -> Outcome {
+    let heard = call.session.server.peers.publish(&call.args[1], &call.args[2]);
+    call.reply.integer(heard);
     Ok(())
 }

@@ -1,11 +1,155 @@
-//! Keys and their deadlines, whatever their values.
+//! Keys: their values, and their deadlines.
 
-use super::strings::milliseconds;
-use super::{Call, NOT_AN_INTEGER, Outcome, SYNTAX};
-use crate::glob;
-use crate::request::number;
-use crate::store::FOREVER;
-use std::time::Duration;
+use super::{Call, NOT_AN_INTEGER, Outcome, Refusal, SYNTAX, wrong_count};
+use crate::connections::matches;
+use crate::resp::number;
+use crate::store::{FOREVER, Value};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tickwheel::keyed::Entry;
+
+pub(super) fn get(call: &mut Call<'_>) -> Outcome {
+    tell(call, 1);
+    Ok(())
+}
+
+pub(super) fn mget(call: &mut Call<'_>) -> Outcome {
+    call.reply.array(call.args.len() - 1);
+    (1..call.args.len()).for_each(|index| tell(call, index));
+    Ok(())
+}
+
+fn tell(call: &mut Call<'_>, index: usize) {
+    match call.session.server.store.find(&call.args[index]) {
+        Some(entry) => call.reply.bulk(entry.get()),
+        None => call.reply.null(),
+    }
+}
+
+/// The options of SET.
+#[derive(Default)]
+struct SetOptions<'a> {
+    /// A unit, and how many of them.
+    time: Option<(&'static str, &'a [u8])>,
+    keeps_ttl: bool,
+    /// Whether the key must be there, or must not be.
+    present: Option<bool>,
+    /// The reply is the former value.
+    get: bool,
+}
+
+impl<'a> SetOptions<'a> {
+    fn read(words: &'a [Vec<u8>]) -> Result<Self, Refusal> {
+        let SetOptions { mut time, mut keeps_ttl, mut present, mut get } = SetOptions::default();
+        let mut words = words.iter();
+        while let Some(word) = words.next() {
+            let is = |name: &str| word.eq_ignore_ascii_case(name.as_bytes());
+            match present {
+                None | Some(false) if is("NX") => present = Some(false),
+                None | Some(true) if is("XX") => present = Some(true),
+                _ if is("GET") => get = true,
+                _ if is("KEEPTTL") && time.is_none() => keeps_ttl = true,
+                _ => {
+                    let unit = ["EX", "PX", "EXAT", "PXAT"].into_iter().find(|unit| is(unit));
+                    let next = unit.zip(words.next()).filter(|_| !keeps_ttl).ok_or(SYNTAX)?;
+                    if time.is_some_and(|(former, _)| former != next.0) {
+                        return Err(SYNTAX.into());
+                    }
+                    time = Some((next.0, &**next.1));
+                }
+            }
+        }
+        Ok(SetOptions { time, keeps_ttl, present, get })
+    }
+}
+
+pub(super) fn set(call: &mut Call<'_>) -> Outcome {
+    let SetOptions { time, keeps_ttl, present, get } = SetOptions::read(&call.args[3..])?;
+    let ttl = match time {
+        Some((unit, digits)) => Some(time_to_live(call.name, unit, digits)?),
+        None => (!keeps_ttl).then_some(FOREVER),
+    };
+    let (key, value) = (call.take(1), call.take(2));
+    let store = &call.session.server.store;
+    // From here until it is put, neither the key nor its absence can change: it does not expire.
+    let entry = store.entry(key);
+    let former = match &entry {
+        Entry::Occupied(entry) => Some(entry.get()),
+        Entry::Vacant(_) => None,
+    };
+    let is_wanted = present.is_none_or(|present| present == former.is_some());
+    let former: Option<Value> = former.filter(|_| get).cloned();
+    if is_wanted {
+        store.put(entry, value, ttl)?;
+    }
+    match former {
+        Some(value) => call.reply.bulk(value),
+        None if is_wanted && !get => call.reply.ok(),
+        None => call.reply.null(),
+    }
+    Ok(())
+}
+
+/// SETEX and PSETEX.
+pub(super) fn set_for(call: &mut Call<'_>) -> Outcome {
+    let unit = if call.unit_ms() == 1 { "PX" } else { "EX" };
+    let ttl = time_to_live(call.name, unit, &call.args[2])?;
+    put(call, 1, 3, ttl)?;
+    call.reply.ok();
+    Ok(())
+}
+
+pub(super) fn mset(call: &mut Call<'_>) -> Outcome {
+    if call.args.len() % 2 == 0 {
+        return Err(wrong_count(call.name));
+    }
+    (1..call.args.len()).step_by(2).try_for_each(|key| put(call, key, key + 1, FOREVER))?;
+    call.reply.ok();
+    Ok(())
+}
+
+fn put(call: &mut Call<'_>, key: usize, value: usize, ttl: Duration) -> Outcome {
+    let (key, value) = (call.take(key), call.take(value));
+    Ok(call.store().put(call.store().entry(key), value, Some(ttl))?)
+}
+
+/// INCR and INCRBY.
+pub(super) fn add(call: &mut Call<'_>) -> Outcome {
+    let by = call.args.get(2).map_or(Some(1), |by| number(by)).ok_or(NOT_AN_INTEGER)?;
+    let key = call.take(1);
+    let entry = call.store().entry(key);
+    let former = match &entry {
+        Entry::Occupied(entry) => number(entry.get()).ok_or(NOT_AN_INTEGER)?,
+        Entry::Vacant(_) => 0,
+    };
+    let sum = former.checked_add(by).ok_or("ERR increment or decrement would overflow")?;
+    call.store().put(entry, sum.to_string().into_bytes().into(), None)?;
+    call.reply.integer(sum);
+    Ok(())
+}
+
+/// Reads how long a key is to live. A date is one of the wall clock's now: to set that later moves
+/// no deadline.
+fn time_to_live(name: &str, unit: &str, digits: &[u8]) -> Result<Duration, Refusal> {
+    let ms = milliseconds(name, digits, if unit.starts_with('E') { 1000 } else { 1 })?;
+    let ms = u64::try_from(ms).ok().filter(|ms| *ms > 0).ok_or_else(|| invalid_time(name))?;
+    let time = Duration::from_millis(ms);
+    Ok(if unit.ends_with("AT") { time.saturating_sub(wall()) } else { time })
+}
+
+/// Reads a time in milliseconds, if it is one that Redis takes.
+fn milliseconds(name: &str, digits: &[u8], unit_ms: i64) -> Result<i64, Refusal> {
+    let ms = number(digits).ok_or(NOT_AN_INTEGER)?.checked_mul(unit_ms);
+    let ms = ms.filter(|ms| ms.checked_add(wall().as_millis() as i64).is_some());
+    ms.ok_or_else(|| invalid_time(name))
+}
+
+fn invalid_time(name: &str) -> Refusal {
+    format!("ERR invalid expire time in '{name}' command").into()
+}
+
+fn wall() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
 
 pub(super) fn del(call: &mut Call<'_>) -> Outcome {
     let removed = call.args[1..].iter().filter(|key| call.store().remove(key)).count();
@@ -82,7 +226,7 @@ pub(super) fn scan(call: &mut Call<'_>) -> Outcome {
     while let Some(from) = place.filter(|_| seen < wanted && !found.is_overflown) {
         place = call.store().visit_from(from, |key| {
             seen += 1;
-            if glob::matches(pattern, key) {
+            if matches(pattern, key) {
                 count += 1;
                 found.bulk(key);
             }

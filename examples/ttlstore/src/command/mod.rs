@@ -1,18 +1,15 @@
 //! The commands: how a request finds its own, and transactions of them.
 
-mod connection;
 mod keys;
-mod pubsub;
-mod strings;
-mod table;
+mod connection;
 
-use crate::reply::Reply;
-use crate::request::{Request, size};
-use crate::session::{Session, Transaction};
+use crate::connections::{Session, Transaction};
+use crate::resp::{Reply, Request, size};
 use crate::store::{NO_MEMORY, Store};
 use std::borrow::Cow;
+use std::fmt::Write;
 use std::mem;
-use table::{AT_ONCE, Command, LISTENS, ROOM};
+use std::ops::RangeInclusive;
 
 /// What a command says if it can't be done.
 type Refusal = Cow<'static, str>;
@@ -20,6 +17,68 @@ type Outcome = Result<(), Refusal>;
 
 const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
 const SYNTAX: &str = "ERR syntax error";
+
+struct Command {
+    name: &'static str,
+    /// How many words it takes, its name included.
+    words: RangeInclusive<usize>,
+    flags: u8,
+    run: fn(&mut Call<'_>) -> Outcome,
+}
+
+/// It may need memory, and is refused when there is none.
+const ROOM: u8 = 1;
+/// It is never queued.
+const AT_ONCE: u8 = 2;
+/// Subscribers may use it.
+const LISTENS: u8 = 4;
+
+const ANY: usize = usize::MAX;
+
+const fn command(
+    name: &'static str,
+    words: RangeInclusive<usize>,
+    flags: u8,
+    run: fn(&mut Call<'_>) -> Outcome,
+) -> Command {
+    Command { name, words, flags, run }
+}
+
+static COMMANDS: [Command; 33] = [
+    command("get", 2..=2, 0, keys::get),
+    command("set", 3..=ANY, ROOM, keys::set),
+    command("setex", 4..=4, ROOM, keys::set_for),
+    command("psetex", 4..=4, ROOM, keys::set_for),
+    command("mget", 2..=ANY, 0, keys::mget),
+    command("mset", 3..=ANY, ROOM, keys::mset),
+    command("incr", 2..=2, ROOM, keys::add),
+    command("incrby", 3..=3, ROOM, keys::add),
+    command("del", 2..=ANY, 0, keys::del),
+    command("exists", 2..=ANY, 0, keys::exists),
+    command("expire", 3..=3, 0, keys::expire),
+    command("pexpire", 3..=3, 0, keys::expire),
+    command("ttl", 2..=2, 0, keys::ttl),
+    command("pttl", 2..=2, 0, keys::ttl),
+    command("persist", 2..=2, 0, keys::persist),
+    command("scan", 2..=ANY, 0, keys::scan),
+    command("dbsize", 1..=1, 0, keys::dbsize),
+    command("flushdb", 1..=ANY, 0, keys::flushdb),
+    command("multi", 1..=1, AT_ONCE, multi),
+    command("exec", 1..=1, AT_ONCE, exec),
+    command("discard", 1..=1, AT_ONCE, discard),
+    command("subscribe", 2..=ANY, LISTENS, connection::change),
+    command("unsubscribe", 1..=ANY, LISTENS, connection::change),
+    command("psubscribe", 2..=ANY, LISTENS, connection::change),
+    command("punsubscribe", 1..=ANY, LISTENS, connection::change),
+    command("publish", 3..=3, 0, connection::publish),
+    command("ping", 1..=2, LISTENS, connection::ping),
+    command("hello", 1..=ANY, 0, connection::hello),
+    command("client", 2..=ANY, 0, connection::client),
+    command("config", 2..=ANY, 0, connection::config),
+    command("select", 2..=2, 0, connection::select),
+    command("info", 1..=ANY, 0, connection::info),
+    command("quit", 1..=ANY, AT_ONCE | LISTENS, connection::quit),
+];
 
 /// A command that runs.
 struct Call<'a> {
@@ -98,7 +157,11 @@ fn admit(session: &mut Session, args: &Request) -> Result<&'static Command, Refu
 
 /// Finds the command of a request, if there is room for what it may store.
 fn find(session: &Session, args: &Request) -> Result<&'static Command, Refusal> {
-    let command = table::find(args)?;
+    let is = |command: &&Command| args[0].eq_ignore_ascii_case(command.name.as_bytes());
+    let command = COMMANDS.iter().find(is).ok_or_else(|| unknown(&args[0], &args[1..]))?;
+    if !command.words.contains(&args.len()) {
+        return Err(wrong_count(command.name));
+    }
     let server = &session.server;
     let room = server.limits.max_memory.saturating_sub(server.store.bytes());
     if command.flags & ROOM != 0 && size(args) > room { Err(NO_MEMORY.into()) } else { Ok(command) }
@@ -133,4 +196,25 @@ fn exec(exec: &mut Call<'_>) -> Outcome {
         outcome.unwrap_or_else(|refusal| exec.reply.error(&refusal));
     }
     Ok(())
+}
+
+fn wrong_count(name: &str) -> Refusal {
+    format!("ERR wrong number of arguments for '{name}' command").into()
+}
+
+/// Refuses a command by its name, in the words of Redis.
+fn unknown(name: &[u8], rest: &[Vec<u8>]) -> Refusal {
+    let mut text = format!("ERR unknown command '{}', with args beginning with: ", shown(name));
+    for word in rest {
+        if text.len() > 128 {
+            break;
+        }
+        let _ = write!(text, "'{}' ", shown(word)); // A string takes everything.
+    }
+    text.into()
+}
+
+/// Returns a word as errors show it.
+fn shown(word: &[u8]) -> Cow<'_, str> {
+    String::from_utf8_lossy(&word[..word.len().min(128)])
 }

@@ -2,9 +2,7 @@
 
 #![allow(dead_code)] // Each test uses a part of it.
 
-use redis::{
-    Connection, ConnectionAddr, ConnectionLike, IntoConnectionInfo, ProtocolVersion, Value,
-};
+use redis::{Connection, ConnectionLike, Value};
 use std::future;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -116,11 +114,8 @@ impl Drop for RedisServer {
 }
 
 pub fn connect(port: u16, protocol: u8) -> Connection {
-    let address = ConnectionAddr::Tcp("127.0.0.1".to_owned(), port);
-    let info = address.into_connection_info().expect("an address");
-    let protocol = if protocol == 3 { ProtocolVersion::RESP3 } else { ProtocolVersion::RESP2 };
-    let settings = info.redis_settings().clone().set_protocol(protocol);
-    let client = redis::Client::open(info.set_redis_settings(settings)).expect("an address");
+    let url = format!("redis://127.0.0.1:{port}/?protocol=resp{protocol}");
+    let client = redis::Client::open(url).expect("an address");
     client.get_connection().expect("a server")
 }
 

@@ -5,8 +5,6 @@
 mod delta;
 #[path = "../../../keyed/model.rs"]
 mod model;
-#[path = "../../../keyed/steps.rs"]
-mod steps;
 #[path = "../../../common/times.rs"]
 mod times;
 

@@ -8,8 +8,6 @@ mod naive;
 #[path = "../../../purgatory/script.rs"]
 #[allow(dead_code, reason = "other tests use more of it")]
 mod script;
-#[path = "../../../purgatory/steps.rs"]
-mod steps;
 
 use quickcheck::{Arbitrary, Gen};
 

@@ -1,13 +1,12 @@
-//! Closures as executors: tokio, rayon, and a channel into the caller's own loop; and entries that
-//! name an executor of their own. Time is a `ManualClock`: what expires, expires in `expire`.
+//! Closures as executors: tokio, rayon, and a channel into the caller's own loop. Time is a
+//! `ManualClock`: what expires, expires in `expire`.
 
-mod caller;
-mod entry;
 mod pool;
-mod runtime;
 #[path = "../../../common/until.rs"]
 mod until;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{Receiver, TryRecvError, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tickwheel::{Executor, ManualClock, Timer, TimerEntry};
@@ -112,4 +111,41 @@ pub(crate) fn ended(book: &Book, ids: std::ops::Range<u32>, end: impl Fn(u32) ->
 /// Returns how a job ends that an executor has run.
 pub(crate) fn run(id: u32) -> End {
     if panics(id) { End::Panicked } else { End::Ran }
+}
+
+/// Returns a timer whose jobs go into a channel for `room` of them.
+fn channel(room: usize) -> (Fixture, Receiver<Job>) {
+    let (sender, jobs) = sync_channel(room);
+    let executor = move |job| {
+        sender.try_send(job).map_err(|error| match error {
+            TrySendError::Full(job) | TrySendError::Disconnected(job) => job,
+        })
+    };
+    (Fixture::new(executor), jobs)
+}
+
+#[test]
+fn a_full_channel_hands_the_task_back_and_takes_more_when_the_loop_has_gone_on() {
+    let (fixture, jobs) = channel(4);
+    for round in 0..5 {
+        fixture.book.lock().unwrap().clear();
+        fixture.expire(10..20);
+        assert_eq!(fixture.failures(), (6 * (round + 1), 0));
+        jobs.try_iter().for_each(|job| drop(catch_unwind(AssertUnwindSafe(|| job.run()))));
+        ended(&fixture.book, 10..20, |id| if id < 14 { run(id) } else { End::Refused });
+    }
+}
+
+#[test]
+fn a_shutdown_of_the_timer_leaves_the_loop_what_it_has_and_its_end_ends_the_loop() {
+    let (fixture, jobs) = channel(1000);
+    fixture.expire(0..3);
+    let _ = fixture.timer.add(TimerEntry::after(MS, Job::new(3, &fixture.book))).unwrap();
+    assert!(fixture.timer.shutdown().iter().map(|entry| entry.task().id).eq([3]));
+    (0..3).for_each(|_| jobs.try_recv().unwrap().run());
+    assert_eq!(jobs.try_recv().map(drop), Err(TryRecvError::Empty), "the executor is there");
+    let Fixture { timer, book, .. } = fixture;
+    drop(timer);
+    assert_eq!(jobs.try_recv().map(drop), Err(TryRecvError::Disconnected), "the loop ends");
+    ended(&book, 0..4, |id| if id == 3 { End::Dropped } else { End::Ran });
 }

@@ -1,9 +1,7 @@
 //! hyper on a timer: the adapter by hand and hyper's server in virtual time, and the same server
 //! on TCP and the real clock.
 
-mod report;
 mod server;
-mod tcp;
 #[path = "../../../common/wakes.rs"]
 mod wakes;
 #[path = "../../../common/warnings.rs"]
@@ -17,6 +15,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tickwheel::{ManualClock, Task, Timer, TimerEntry};
 use wakes::Wakes;
+use warnings::Warnings;
 
 pub(crate) const NS: Duration = Duration::from_nanos(1);
 pub(crate) const MS: Duration = Duration::from_millis(1);
@@ -135,26 +134,6 @@ fn a_reset_replaces_a_sleep_of_another_timer() {
 }
 
 #[test]
-fn a_sleep_that_is_dropped_leaves_nothing() {
-    let fixture = Fixture::new();
-    let mut sleep = fixture.hyper().sleep(MS);
-    assert_eq!(fixture.timer.len(), 0, "before it is polled");
-    assert!(fixture.poll(&mut sleep).is_pending());
-    drop(sleep);
-    assert_eq!((fixture.timer.len(), fixture.advance(MS)), (0, 0));
-    assert_eq!(Arc::strong_count(&fixture.wakes), 1, "its waker is gone");
-}
-
-#[test]
-fn what_is_too_far_never_ends() {
-    let fixture = Fixture::new();
-    let mut sleep = fixture.hyper().sleep(Duration::MAX);
-    assert!(fixture.poll(&mut sleep).is_pending());
-    assert_eq!(fixture.advance(1_000_000 * HOUR), 0);
-    assert!(fixture.poll(&mut sleep).is_pending());
-}
-
-#[test]
 fn a_full_timer_takes_hypers_sleeps_and_nothing_else() {
     let fixture = Fixture::with_room_for(2);
     let add = || fixture.timer.add(TimerEntry::after(HOUR, || ()));
@@ -190,4 +169,22 @@ fn a_sleep_on_a_timer_that_was_shut_down_is_not_early_and_ends_when_it_is_looked
     assert!(fixture.poll(&mut slept).is_pending() && fixture.poll(&mut fresh).is_pending());
     assert_eq!(fixture.advance(NS), 0, "nobody is left to wake it");
     assert!(fixture.poll(&mut slept).is_ready() && fixture.poll(&mut fresh).is_ready());
+}
+
+#[test]
+fn a_sleep_that_nobody_wakes_is_reported_once() {
+    let (fixture, warnings) = (Fixture::with_room_for(0), Warnings::default());
+    tracing::subscriber::with_default(warnings.listener(), || {
+        let sleeps = || [fixture.hyper().sleep(10 * MS), fixture.hyper().sleep(10 * MS)];
+        let poll_each = |mut sleeps: [_; 2]| {
+            for _ in 0..5 {
+                assert!(sleeps.iter_mut().all(|sleep| fixture.poll(sleep).is_pending()));
+            }
+        };
+        poll_each(sleeps());
+        assert_eq!(warnings.take().len(), 0, "a full timer wakes them");
+        fixture.timer.shutdown();
+        poll_each(sleeps());
+        assert_eq!(warnings.take().len(), 2);
+    });
 }

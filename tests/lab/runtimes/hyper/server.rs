@@ -1,6 +1,7 @@
-//! hyper's own server in virtual time, over a pipe in memory, polled by hand.
+//! hyper's own server, in virtual time over a pipe in memory, polled by hand; and on TCP, with a
+//! reaper. Times have lower bounds only there; the upper ones guard against hanging.
 
-use crate::{Fixture, HOUR, MS, NS};
+use crate::{Fixture, MS, NS};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -8,10 +9,16 @@ use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use std::convert::Infallible;
 use std::future::Future;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::pin::{Pin, pin};
+use std::sync::mpsc::{Receiver, channel};
 use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
 use tickwheel::{Task, Timer, TimerEntry};
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf, duplex};
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
 
 const LIMIT: std::time::Duration = MS.saturating_mul(10);
 
@@ -105,19 +112,6 @@ fn a_connection_that_ends_takes_its_time_limit_along() {
 }
 
 #[test]
-fn a_full_timer_neither_closes_a_connection_early_nor_leaves_it_open() {
-    let fixture = Fixture::with_room_for(1);
-    let _held = fixture.timer.add(TimerEntry::after(HOUR, || ())).unwrap();
-    let (mut connection, mut client) = connection(&fixture.timer);
-    send(&mut client, HALF);
-    assert!(fixture.poll(&mut connection).is_pending());
-    assert_eq!(fixture.advance(LIMIT - NS), 0);
-    assert!(fixture.poll(&mut connection).is_pending());
-    assert_eq!(fixture.advance(NS), 1);
-    assert!(timed_out(fixture.poll(&mut connection)));
-}
-
-#[test]
 fn a_shutdown_of_the_timer_closes_no_connection() {
     let fixture = Fixture::new();
     let (mut connection, mut client) = connection(&fixture.timer);
@@ -131,4 +125,63 @@ fn a_shutdown_of_the_timer_closes_no_connection() {
     // The next header is not waited for by anybody; its limit holds all the same when it comes.
     fixture.advance(LIMIT);
     assert!(timed_out(fixture.poll(&mut connection)));
+}
+
+const HANG: Duration = Duration::from_secs(20);
+
+/// How a connection ended, and how long it was served.
+type End = (hyper::Result<()>, Duration);
+
+/// Starts a server whose headers may take `limit`. Returns its address, and its connections' ends.
+fn serve(runtime: &Runtime, timer: &Timer, limit: Duration) -> (SocketAddr, Receiver<End>) {
+    let (timer, (sender, ends)) = (timer.clone(), channel());
+    let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
+    let address = listener.local_addr().unwrap();
+    runtime.spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let mut builder = http1::Builder::new();
+            builder.timer(timer.clone()).header_read_timeout(limit);
+            let sender = sender.clone();
+            tokio::spawn(async move {
+                let start = Instant::now();
+                let service = service_fn(hello);
+                let result = builder.serve_connection(TokioIo::new(stream), service).await;
+                let _ = sender.send((result, start.elapsed()));
+            });
+        }
+    });
+    (address, ends)
+}
+
+fn connect(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(HANG)).unwrap();
+    stream
+}
+
+fn runtime() -> Runtime {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    // tokio's own timer is not enabled.
+    builder.worker_threads(2).enable_io().build().unwrap()
+}
+
+#[test]
+fn clients_that_send_half_a_header_are_disconnected_no_earlier_than_the_time_limit() {
+    let (runtime, timer) = (runtime(), Timer::builder().start().unwrap());
+    let limit = Duration::from_millis(50);
+    let (address, ends) = serve(&runtime, &timer, limit);
+    let mut clients: Vec<TcpStream> = (0..20).map(|_| connect(address)).collect();
+    for client in &mut clients {
+        client.write_all(b"GET / HTTP/1.1\r\nHost: ").unwrap();
+    }
+    for mut client in clients {
+        // Closed with or without a word; a client that is not times out here.
+        let mut answer = Vec::new();
+        let read = client.read_to_end(&mut answer);
+        assert!(!matches!(read, Err(ref error) if error.kind() == std::io::ErrorKind::WouldBlock));
+        let (result, took) = ends.recv_timeout(HANG).unwrap();
+        assert!(result.is_err_and(|error| error.is_timeout()));
+        assert!(took >= limit, "{took:?}");
+    }
+    assert!(timer.is_empty(), "nothing is left");
 }

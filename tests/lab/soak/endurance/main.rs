@@ -17,8 +17,7 @@ mod load;
 
 use clap::{Parser, value_parser};
 use demos::ledger::{End, Ledger};
-use demos::report::Report;
-use demos::resident;
+use demos::{Report, resident};
 use load::{Load, Worker, report_unplanted_panics};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};

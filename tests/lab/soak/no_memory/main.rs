@@ -4,18 +4,19 @@
 //! right: a journal says what was added, taken and expired, and nothing in it may be early, end
 //! twice, or be missing after a turn. A child is this test again, with variables set.
 
-mod failing;
 mod journal;
 #[path = "../../../common/random.rs"]
 mod random;
 
-use failing::{fail_at, has_failed};
 use journal::{Event, Journal, judge};
 use random::Random;
+use std::alloc::{GlobalAlloc, Layout, System};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::ptr::null_mut;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 use tickwheel::keyed::KeyedTimer;
 use tickwheel::purgatory::{DelayedOperation, Pending, Purgatory};
@@ -242,3 +243,44 @@ fn whichever_allocation_fails_beside_a_reaper_nothing_was_wrong_before() {
     let test = "whichever_allocation_fails_beside_a_reaper_nothing_was_wrong_before";
     each_allocation(test, true, 5);
 }
+
+struct Failing;
+
+/// Allocations until one fails. Zero: none does.
+static LEFT: AtomicU64 = AtomicU64::new(0);
+
+/// Lets the allocation with this number fail, counted from now on; none if it is zero.
+pub(crate) fn fail_at(number: u64) {
+    LEFT.store(number, SeqCst);
+}
+
+/// Returns whether the one that was to fail has failed.
+pub(crate) fn has_failed() -> bool {
+    LEFT.load(SeqCst) == 0
+}
+
+/// Returns whether the present allocation fails.
+fn fails() -> bool {
+    LEFT.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)) == Ok(1)
+}
+
+// SAFETY: everything is left to the system's allocator, or fails, which every allocation may.
+unsafe impl GlobalAlloc for Failing {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's promise is passed on.
+        if fails() { null_mut() } else { unsafe { System.alloc(layout) } }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: as above.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        // SAFETY: as above.
+        if fails() { null_mut() } else { unsafe { System.realloc(pointer, layout, size) } }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Failing = Failing;

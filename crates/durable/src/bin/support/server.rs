@@ -93,7 +93,7 @@ pub(crate) fn config(port: u16) -> Config {
 }
 
 /// Connects to a server.
-#[allow(dead_code, reason = "the demo asks no server itself")]
+#[allow(dead_code, reason = "not each program asks the server itself")]
 pub(crate) async fn connect(config: &Config) -> Result<Client, tokio_postgres::Error> {
     let (client, connection) = config.connect(NoTls).await?;
     tokio::spawn(connection);

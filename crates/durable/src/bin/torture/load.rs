@@ -1,8 +1,9 @@
 //! What the driver schedules and cancels, and what it was answered.
 
-use crate::clock::now;
+use crate::NAMESPACE;
+use crate::faults::server_now;
+use crate::node::now;
 use crate::server::{Server, connect};
-use crate::{NAMESPACE, ledger};
 use std::collections::{BTreeMap, HashMap};
 use std::error::Error as StdError;
 use std::time::{Duration, Instant};
@@ -87,7 +88,7 @@ impl Load {
     fn schedule(&mut self) {
         let mass = fastrand::u32(..2_000) == 0; // Many for the same moment.
         let count = if mass { 5_000 } else { self.rate * BEAT.as_millis() as u64 / 1_000 };
-        let moment = now() + 3_000_000;
+        let moment = server_now() + 3_000_000;
         for _ in 0..count.max(1) {
             self.number += 1;
             let number = self.number;
@@ -96,13 +97,13 @@ impl Load {
                 1..=3 => fastrand::i64(0..1_000_000),
                 _ => fastrand::i64(0..15_000_000),
             };
-            let due = if mass { moment } else { now() + delay };
+            let due = if mass { moment } else { server_now() + delay };
             let hash = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
             let slot = (hash % self.map.len() as u64) as u32;
             let place = Place { due: StoreTime::from_micros(due), slot, id: fastrand::i64(1..) };
             let key = number.to_string();
             if fastrand::u8(..6) == 0 {
-                let at = now() + fastrand::i64(0..=delay + 100_000);
+                let at = server_now() + fastrand::i64(0..=delay + 100_000);
                 self.cancels.insert((at, number), KeyName { slot, key: key.clone() });
             }
             self.rows.push(NewRow { place, key: Some(key), tag: None, payload: vec![7; 100] });
@@ -131,7 +132,7 @@ impl Load {
                     self.rows.extend_from_slice(batch);
                 }
                 // What was refused may be found by its key all the same: it is not certain.
-                let answered = answer.is_ok().then(ledger::now);
+                let answered = answer.is_ok().then(now);
                 let answers = batch.iter().zip(answer.unwrap_or_default());
                 for (row, _) in answers.filter(|(_, answer)| answer.is_some()) {
                     let number = row.key.as_ref().and_then(|key| key.parse().ok()).unwrap_or(0);
@@ -145,7 +146,7 @@ impl Load {
     }
 
     async fn cancel(&mut self) {
-        let later = self.cancels.split_off(&(now(), 0));
+        let later = self.cancels.split_off(&(server_now(), 0));
         let mut open = [Vec::new(), Vec::new()];
         for ((at, number), name) in std::mem::replace(&mut self.cancels, later) {
             match self.map[name.slot as usize] {
@@ -163,7 +164,7 @@ impl Load {
                 for (index, (number, name)) in batch.iter().enumerate() {
                     let cancel = match &answers {
                         Err(Error::Moved) => {
-                            self.cancels.insert((now(), *number), name.clone());
+                            self.cancels.insert((server_now(), *number), name.clone());
                             continue;
                         }
                         Err(_) => Cancel::Uncertain,

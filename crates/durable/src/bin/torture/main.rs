@@ -1,13 +1,10 @@
 //! Everything at once, at random: nodes as processes on a private PostgreSQL, and what may befall
 //! them. Ledgers say what has fired; it ends with a failure if a promise was broken.
 
-mod clock;
 mod faults;
 mod fleet;
-mod ledger;
 mod load;
 mod node;
-mod proxy;
 mod report;
 #[path = "../support/server.rs"]
 mod server;
@@ -85,7 +82,7 @@ async fn drive(options: &Options) -> Result<(), Box<dyn Error>> {
     let mut fleet = fleet::Fleet::start(&servers, 3).await?;
     fleet.move_slots(512..1_024, 1)?.wait()?;
     let other = options.other.clone().map_or_else(std::env::current_exe, Ok)?;
-    let (faults, settings) = (Vec::new(), clock::Settings::default());
+    let (faults, settings) = (Vec::new(), faults::Settings::default());
     let mut scene = faults::Scene { servers: &servers, fleet, other, faults, settings };
     let load = load::Load::open(&servers, options.rate).await?;
     let writing = tokio::spawn(load.run(Duration::from_secs(options.seconds)));
@@ -93,7 +90,7 @@ async fn drive(options: &Options) -> Result<(), Box<dyn Error>> {
     let written = writing.await??;
     let rest = load::rest(&servers).await?;
     scene.fleet.drain()?;
-    let fired = ledger::read(scene.fleet.folder())?;
+    let fired = node::read(scene.fleet.folder())?;
     let report = report::Report::new(seed, &written, fired, &scene, rest);
     match options.json {
         true => println!("{}", serde_json::to_string(&report)?),

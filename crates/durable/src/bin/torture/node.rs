@@ -1,13 +1,14 @@
-//! A node: a process of its own, whose handler writes down what it gets.
+//! A node: a process of its own, whose handler writes down what it gets, in a ledger.
 
-use crate::ledger::{self, Ledger};
 use crate::{LEASE, NAMESPACE, server};
+use std::collections::HashMap;
 use std::error::Error;
-use std::io::Read;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
 use std::ops::Range;
 use std::path::Path;
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tickwheel::Timer;
 use tickwheel_durable::{Due, Durable, Outcome, Sharded, When};
 use tokio::sync::oneshot;
@@ -52,7 +53,7 @@ async fn start(ports: [u16; 2], ledger: &Path) -> Result<Sharded, Box<dyn Error>
 /// Handles a timer by its number: most are done at once, some are slow, some fail first, and one in
 /// many ends the process.
 async fn handle(due: Due, ledger: Arc<Ledger>) -> Outcome {
-    let at = ledger::now();
+    let at = now();
     let number: u64 = due.key.as_deref().and_then(|key| key.parse().ok()).unwrap_or(0);
     if number % 20_000 == 19_999 && due.attempt == 1 {
         std::process::abort();
@@ -68,4 +69,61 @@ async fn handle(due: Due, ledger: Arc<Ledger>) -> Outcome {
         Ok(()) => Outcome::Done,
         Err(error) => Outcome::Dead(error.to_string()),
     }
+}
+
+struct Ledger {
+    file: File,
+}
+
+/// A time at which a timer fired. All in microseconds since 1970; `due` by the server's clock, `at`
+/// by this machine's one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fire {
+    pub(crate) due: i64,
+    pub(crate) at: i64,
+    pub(crate) attempt: i64,
+}
+
+/// By how much this process' clock is wrong, in seconds: the driver says so.
+pub(crate) const SKEW: &str = "TICKWHEEL_TORTURE_SKEW";
+
+/// This machine's clock, whatever this process takes it for.
+pub(crate) fn now() -> i64 {
+    static SKEWED: LazyLock<i64> = LazyLock::new(|| {
+        let seconds = std::env::var(SKEW).ok().and_then(|skew| skew.parse::<i64>().ok());
+        seconds.unwrap_or(0) * 1_000_000
+    });
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    since.as_micros() as i64 - *SKEWED
+}
+
+impl Ledger {
+    fn open(path: &Path) -> io::Result<Self> {
+        Ok(Ledger { file: OpenOptions::new().create(true).append(true).open(path)? })
+    }
+
+    /// Appends a line by one call, so that no death of the process leaves half of one; `at` is when
+    /// the handler was called.
+    fn write(&self, number: u64, due: &Due, at: i64) -> io::Result<()> {
+        let line = format!("{number} {} {at} {}\n", due.at.as_micros(), due.attempt);
+        (&self.file).write_all(line.as_bytes())
+    }
+}
+
+/// Reads all ledgers in a folder: for each timer, when it fired.
+pub(crate) fn read(folder: &Path) -> io::Result<HashMap<u64, Vec<Fire>>> {
+    let mut fired: HashMap<u64, Vec<Fire>> = HashMap::new();
+    for ledger in std::fs::read_dir(folder)? {
+        for line in std::fs::read_to_string(ledger?.path())?.lines() {
+            let mut numbers = line.split(' ').map(|number| number.parse::<i64>());
+            let mut next = || numbers.next().and_then(Result::ok);
+            let (Some(number), Some(due), Some(at)) = (next(), next(), next()) else {
+                return Err(io::Error::other(format!("half a line: {line:?}")));
+            };
+            let attempt = next().unwrap_or(0); // An earlier version's line has none.
+            let fire = Fire { due, at, attempt };
+            fired.entry(number.unsigned_abs()).or_default().push(fire);
+        }
+    }
+    Ok(fired)
 }

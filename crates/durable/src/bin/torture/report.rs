@@ -2,8 +2,8 @@
 
 use crate::LEASE;
 use crate::faults::{Fault, Kind, Scene};
-use crate::ledger::Fire;
 use crate::load::{Cancel, Written};
+use crate::node::Fire;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};

@@ -1,23 +1,19 @@
 //! A store in memory: what stores must do, said in the shortest way. For tests, on any clock.
 
-mod state;
 mod timers;
 
-use crate::answer::{Cancelled, DeadTimer, Pending, Scheduled, Touched};
-use crate::builder::DurableBuilder;
-use crate::durable::Durable;
-use crate::error::Error;
-use crate::store::memory::state::{Member, SlotRow, State};
+use crate::durable::{Durable, DurableBuilder};
+use crate::entry::{Cancelled, DeadTimer, Error, Pending, Scheduled, Touched};
+use crate::store::memory::timers::Timers;
 use crate::store::{
     Ack, Bars, CancelledTag, Claim, Claims, Hints, KeyName, NewRow, NodeId, Owned, Page, Place,
-    Store, Survey,
+    Store, StoreTime, Survey,
 };
 use crate::sync::{Mutex, MutexGuard};
-use crate::time::StoreTime;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
-use tickwheel::{Clock, SystemClock};
+use tickwheel::Clock;
 
 /// Where the store's clock begins: some day in 2025, as moments before 1970 have no name.
 const START: StoreTime = StoreTime::MIN;
@@ -54,13 +50,6 @@ pub enum Fault {
     Refuse,
     /// It is done, and the answer is lost.
     LoseAnswer,
-}
-
-impl Default for Memory {
-    /// Creates a store with one slot, on the system's clock.
-    fn default() -> Self {
-        Memory::new(1, SystemClock)
-    }
 }
 
 impl Memory {
@@ -287,5 +276,52 @@ impl Store for Memory {
             let place = state.timers.requeue(id, now);
             place.inspect(|place| state.hint(*place, None)).is_some()
         })
+    }
+}
+
+/// What a store in memory holds under its lock.
+#[derive(Debug, Default)]
+struct State {
+    owners: BTreeMap<u32, SlotRow>,
+    members: BTreeMap<NodeId, Member>,
+    inbox: Vec<(NodeId, Place)>,
+    timers: Timers,
+    faults: HashMap<&'static str, VecDeque<Fault>>,
+}
+
+#[derive(Debug, Default)]
+struct SlotRow {
+    owner: Option<NodeId>,
+    epoch: i64,
+}
+
+#[derive(Debug)]
+struct Member {
+    lease_until: StoreTime,
+    horizon: StoreTime,
+}
+
+impl State {
+    /// Hints at a place to its slot's owner, if that has loaded past it.
+    fn hint(&mut self, place: Place, known_to: Option<NodeId>) {
+        let owner = self.owners.get(&place.slot).and_then(|row| row.owner);
+        let member = owner.and_then(|owner| Some((owner, self.members.get(&owner)?)));
+        if let Some((owner, member)) = member {
+            if place.due < member.horizon && known_to != Some(owner) {
+                self.inbox.push((owner, place));
+            }
+        }
+    }
+
+    fn owns(&self, node: NodeId, claim: &Claim) -> bool {
+        let row = self.owners.get(&claim.place.slot);
+        row.is_some_and(|row| row.owner == Some(node) && row.epoch == claim.epoch)
+    }
+
+    fn give_up(&mut self, node: NodeId) {
+        for row in self.owners.values_mut().filter(|row| row.owner == Some(node)) {
+            row.owner = None;
+        }
+        self.members.remove(&node);
     }
 }

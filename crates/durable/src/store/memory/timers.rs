@@ -1,10 +1,10 @@
 //! The timers of a store in memory: a sorted map, and their keys.
 
-use crate::answer::{Cancelled, DeadTimer, Pending, Scheduled, Touched};
+use crate::entry::{Cancelled, DeadTimer, Pending, Scheduled, Touched};
 use crate::store::{
-    ALONE, Ack, CancelledTag, Claim, ClaimedRow, Ending, KeyName, NewRow, Page, Place, Suspect,
+    ALONE, Ack, CancelledTag, Claim, ClaimedRow, Ending, KeyName, NewRow, Page, Place, StoreTime,
+    Suspect,
 };
-use crate::time::StoreTime;
 use std::collections::{BTreeMap, HashMap};
 
 #[derive(Debug, Default)]

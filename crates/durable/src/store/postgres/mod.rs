@@ -1,33 +1,18 @@
 //! A store on PostgreSQL, for any number of nodes.
 
-mod claims;
-mod columns;
 mod link;
-mod members;
 mod moving;
 mod schedule;
-mod schema;
-mod tags;
+mod store;
 mod timers;
-mod transaction;
-mod window;
 
-use crate::answer::{Cancelled, DeadTimer, Pending, Scheduled, Touched};
-use crate::builder::{DurableBuilder, OpenStore};
-use crate::durable::Durable;
-use crate::entry::check_name;
-use crate::error::Error;
-use crate::store::postgres::link::{Connector, Link};
-use crate::store::postgres::schema::SLOTS;
-use crate::store::{
-    Ack, Bars, CancelledTag, Claim, Claims, Hints, KeyName, NewRow, NodeId, Owned, Page, Place,
-    Store, Survey,
-};
-use crate::time::StoreTime;
+use crate::durable::{Durable, DurableBuilder, OpenStore};
+use crate::entry::{Error, check_name};
+use crate::store::postgres::link::{Connector, Link, explain};
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
-use std::time::Duration;
 use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
-use tokio_postgres::{Config, NoTls, Socket};
+use tokio_postgres::types::Type;
+use tokio_postgres::{Client, Config, NoTls, Socket, Transaction};
 
 /// A namespace of timers in a PostgreSQL database, version 13 or later.
 ///
@@ -102,7 +87,7 @@ impl PostgresServer {
     /// Opens it; if the namespace is new here, `serves` says whether its slots are.
     pub(crate) async fn open_as(self, serves: bool) -> Result<Postgres, Error> {
         check_name(&self.namespace)?;
-        let first = schema::prepare(&self.connector, &self.namespace, serves).await?;
+        let first = prepare(&self.connector, &self.namespace, serves).await?;
         let link = || Link::new(self.connector.clone());
         Ok(Postgres {
             first,
@@ -125,99 +110,88 @@ impl Postgres {
     }
 }
 
-impl Store for Postgres {
-    fn slots(&self) -> u32 {
-        SLOTS
-    }
+/// How many slots a namespace has. Never changes: a key's slot follows from its hash.
+const SLOTS: u32 = 1_024;
 
-    fn slot(&self, hash: u64) -> u32 {
-        self.first + (hash % u64::from(SLOTS)) as u32
-    }
+/// What brings a database from each version to the next. Never changed once released.
+const MIGRATIONS: [&str; 3] = [
+    include_str!("migration_1.sql"),
+    include_str!("migration_2.sql"),
+    include_str!("migration_3.sql"),
+];
 
-    async fn join(&self, node: NodeId, lease: Duration) -> Result<(), Error> {
-        // A node that joins again was cut off, or slept, and its other connections may be dead: a
-        // call on them would wait for its answer as long as any call may.
-        [&self.load, &self.claim, &self.acknowledge].iter().for_each(|link| link.reconnect());
-        members::join(&self.lease, self.first, node, lease).await
-    }
+/// Names the lock under which tables are changed: any number that nobody else uses.
+const LOCK: i64 = 0x7469_636b_7768_6565;
 
-    async fn renew(&self, node: NodeId, lease: Duration) -> Result<bool, Error> {
-        members::renew(&self.lease, node, lease).await
+/// Brings the tables up to date, and returns the first slot of a namespace, which is made if there
+/// is none; `serves` says whether it serves a new one. Where the tables are up to date it asks for
+/// no rights to change them.
+async fn prepare(connector: &Connector, namespace: &str, serves: bool) -> Result<u32, Error> {
+    let mut client = connector.connect().await?;
+    if version(&client).await? != Some(MIGRATIONS.len() as i32) {
+        let change = client.transaction().await.map_err(explain)?;
+        migrate(&change).await?;
+        change.commit().await.map_err(explain)?;
     }
+    first_slot(&client, namespace, serves).await
+}
 
-    async fn survey(&self, node: NodeId) -> Result<Survey, Error> {
-        members::survey(&self.load, self.first, node).await
+/// Returns the version of the tables, if there are any.
+async fn version(client: &Client) -> Result<Option<i32>, Error> {
+    let sql = "SELECT to_regclass('tickwheel.version') IS NOT NULL";
+    let there = client.query_typed(sql, &[]).await.map_err(explain)?;
+    if !there.iter().any(|row| row.get(0)) {
+        return Ok(None);
     }
+    let sql = "SELECT version FROM tickwheel.version";
+    let rows = client.query_typed(sql, &[]).await.map_err(explain)?;
+    let found = rows.first().map(|row| row.get(0));
+    check(found)?;
+    Ok(found)
+}
 
-    async fn take(&self, node: NodeId, at_most: u32) -> Result<Vec<Owned>, Error> {
-        members::take(&self.load, self.first, node, at_most).await
+fn check(found: Option<i32>) -> Result<usize, Error> {
+    let known = MIGRATIONS.len() as i32;
+    match found {
+        Some(found) if found > known => Err(Error::NewerSchema { found, known }),
+        found => Ok(usize::try_from(found.unwrap_or(0)).unwrap_or(0)),
     }
+}
 
-    async fn release(&self, node: NodeId, slots: Vec<Owned>) -> Result<(), Error> {
-        members::release(&self.load, node, slots).await
+/// Migrates the tables. One node does that; the others wait and find it done.
+async fn migrate(change: &Transaction<'_>) -> Result<(), Error> {
+    let lock = "SELECT pg_advisory_xact_lock($1)";
+    change.query_typed(lock, &[(&LOCK, Type::INT8)]).await.map_err(explain)?;
+    let base = "CREATE SCHEMA IF NOT EXISTS tickwheel;
+        CREATE TABLE IF NOT EXISTS tickwheel.version (version int NOT NULL);";
+    change.batch_execute(base).await.map_err(explain)?;
+    let sql = "SELECT version FROM tickwheel.version";
+    let rows = change.query_typed(sql, &[]).await.map_err(explain)?;
+    let found = check(rows.first().map(|row| row.get(0)))?;
+    for migration in MIGRATIONS.iter().skip(found) {
+        change.batch_execute(migration).await.map_err(explain)?;
     }
+    change.batch_execute("DELETE FROM tickwheel.version").await.map_err(explain)?;
+    let sql = "INSERT INTO tickwheel.version VALUES ($1)";
+    let version = MIGRATIONS.len() as i32;
+    change.query_typed(sql, &[(&version, Type::INT4)]).await.map_err(explain)?;
+    Ok(())
+}
 
-    async fn leave(&self, node: NodeId) -> Result<(), Error> {
-        members::leave(&self.lease, node).await
-    }
-
-    async fn publish(&self, node: NodeId, horizon: StoreTime) -> Result<(), Error> {
-        window::publish(&self.load, node, horizon).await
-    }
-
-    async fn hints(&self, node: NodeId) -> Result<Hints, Error> {
-        // Relaxed: one task asks at a time, and an older floor only reads more.
-        let seen = StoreTime::from_micros(self.seen.load(Ordering::Relaxed));
-        let hints = window::hints(&self.load, node, seen).await?;
-        self.seen.store(hints.now.as_micros(), Ordering::Relaxed);
-        Ok(hints)
-    }
-
-    async fn load(&self, page: Page) -> Result<Vec<Place>, Error> {
-        window::load(&self.load, page).await
-    }
-
-    async fn schedule(
-        &self,
-        node: NodeId,
-        rows: Vec<NewRow>,
-    ) -> Result<Vec<Option<Scheduled>>, Error> {
-        schedule::schedule(self.write(), node, rows).await
-    }
-
-    async fn cancel(&self, keys: Vec<KeyName>) -> Result<Vec<Option<Cancelled>>, Error> {
-        timers::cancel(self.write(), keys).await
-    }
-
-    async fn touch(&self, keys: Vec<(KeyName, StoreTime)>) -> Result<Vec<Option<Touched>>, Error> {
-        timers::touch(self.write(), keys).await
-    }
-
-    async fn cancel_tag(&self, tag: String, limit: u32) -> Result<CancelledTag, Error> {
-        tags::cancel_tag(self.write(), self.first, tag, limit).await
-    }
-
-    async fn claim(&self, node: NodeId, claims: Vec<Claim>, crashes: u32) -> Result<Claims, Error> {
-        claims::claim(&self.claim, node, claims, crashes).await
-    }
-
-    async fn acknowledge(&self, acks: Vec<Ack>) -> Result<Vec<Claim>, Error> {
-        claims::acknowledge(&self.acknowledge, acks).await
-    }
-
-    async fn get(&self, key: KeyName) -> Result<Option<Pending>, Error> {
-        timers::get(self.write(), key).await
-    }
-
-    async fn histogram(&self, bars: Bars) -> Result<Vec<u64>, Error> {
-        timers::histogram(self.write(), self.first, bars).await
-    }
-
-    async fn dead(&self, limit: u32) -> Result<Vec<DeadTimer>, Error> {
-        timers::dead(self.write(), self.first, limit).await
-    }
-
-    async fn requeue(&self, id: i64) -> Result<bool, Error> {
-        timers::requeue(self.write(), self.first, id).await
-    }
+async fn first_slot(client: &Client, namespace: &str, serves: bool) -> Result<u32, Error> {
+    let name = [(&namespace as _, Type::TEXT)];
+    let made = "INSERT INTO tickwheel.namespace (name) VALUES ($1) ON CONFLICT DO NOTHING";
+    client.query_typed(made, &name).await.map_err(explain)?;
+    let sql = "SELECT id FROM tickwheel.namespace WHERE name = $1";
+    let rows = client.query_typed(sql, &name).await.map_err(explain)?;
+    let id: Option<i32> = rows.first().map(|row| row.get(0));
+    let id = id.ok_or_else(|| Error::unavailable("the namespace was deleted meanwhile"))?;
+    let first = id * SLOTS as i32;
+    let made = "INSERT INTO tickwheel.slot (slot, served)
+        SELECT $1 + number, CASE WHEN $3 THEN 0 ELSE 2 END 
+        FROM generate_series(0, $2 - 1) AS number ON CONFLICT DO NOTHING";
+    let params =
+        [(&first as _, Type::INT4), (&(SLOTS as i32) as _, Type::INT4), (&serves as _, Type::BOOL)];
+    client.query_typed(made, &params).await.map_err(explain)?;
+    Ok(first.unsigned_abs())
 }

@@ -5,10 +5,9 @@
 //! copied and served on the second one in one transaction, which is the moment of the move. If the
 //! mover dies before, the slot stays closed, until somebody moves it again to the same primary.
 
-use crate::error::Error;
-use crate::store::postgres::Postgres;
+use crate::entry::Error;
 use crate::store::postgres::link::explain;
-use crate::store::postgres::schema::SLOTS;
+use crate::store::postgres::{Postgres, SLOTS};
 use std::time::Duration;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Row, Transaction};

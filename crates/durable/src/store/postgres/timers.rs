@@ -1,13 +1,10 @@
 //! The statements by which users cancel, move and look at timers.
 
-use crate::answer::{Cancelled, DeadTimer, Pending, Touched};
-use crate::error::Error;
-use crate::store::postgres::columns::{name, names, slot};
-use crate::store::postgres::link::Link;
+use crate::entry::{Cancelled, DeadTimer, Error, Pending, Touched};
+use crate::store::postgres::SLOTS;
+use crate::store::postgres::link::{Link, name, names, slot};
 use crate::store::postgres::schedule::LOCKED;
-use crate::store::postgres::schema::SLOTS;
-use crate::store::{Bars, KeyName};
-use crate::time::StoreTime;
+use crate::store::{Bars, CancelledTag, KeyName, StoreTime};
 use std::collections::HashMap;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
@@ -171,4 +168,36 @@ pub(super) async fn requeue(link: &Link, first: u32, id: i64) -> Result<bool, Er
         (&LOCKED as _, Type::TEXT),
     ];
     Ok(!link.query(sql, &params).await?.is_empty())
+}
+
+/// Deletes what nobody has locked. What was moved or locked meanwhile is left to the next look.
+const CANCEL: &str = "WITH own AS MATERIALIZED (
+        SELECT slot, due, id FROM tickwheel.timer
+        WHERE tag = $1 AND slot BETWEEN $2 AND $3 AND claim = 0
+        AND slot IN (SELECT slot FROM tickwheel.slot WHERE served = 0)
+        LIMIT $4 FOR UPDATE SKIP LOCKED),
+    gone AS (DELETE FROM tickwheel.timer t USING own o
+        WHERE t.slot = o.slot AND t.due = o.due AND t.id = o.id RETURNING t.slot, t.id)
+    SELECT (SELECT count(*) FROM gone), EXISTS (
+        SELECT FROM tickwheel.timer
+        WHERE tag = $1 AND slot BETWEEN $2 AND $3 AND claim = 0
+        AND slot IN (SELECT slot FROM tickwheel.slot WHERE served = 0)
+        AND (slot, id) NOT IN (SELECT slot, id FROM gone))";
+
+pub(super) async fn cancel_tag(
+    link: &Link,
+    first: u32,
+    tag: String,
+    limit: u32,
+) -> Result<CancelledTag, Error> {
+    let params = [
+        (&tag as _, Type::TEXT),
+        (&slot(first) as _, Type::INT4),
+        (&slot(first + SLOTS - 1) as _, Type::INT4),
+        (&i64::from(limit) as _, Type::INT8),
+    ];
+    let rows = link.query(CANCEL, &params).await?;
+    let step =
+        |row: &Row| CancelledTag { count: row.get::<_, i64>(0).unsigned_abs(), more: row.get(1) };
+    rows.first().map(step).ok_or_else(|| Error::uncertain("no row"))
 }

@@ -1,21 +1,17 @@
 //! A store in a file: SQLite, for one node.
 
-mod schema;
 mod thread;
 mod timers;
 
-use crate::answer::{Cancelled, DeadTimer, Pending, Scheduled, Touched};
-use crate::builder::{DurableBuilder, OpenStore};
-use crate::durable::Durable;
-use crate::error::Error;
-use crate::store::sqlite::thread::{State, Thread};
+use crate::durable::{Durable, DurableBuilder, OpenStore};
+use crate::entry::{Cancelled, DeadTimer, Error, Pending, Scheduled, Touched};
+use crate::store::sqlite::thread::Job;
 use crate::store::{
     Ack, Bars, CancelledTag, Claim, Claims, Hints, KeyName, NewRow, NodeId, Owned, Page, Place,
-    Store, Survey,
+    Store, StoreTime, Survey,
 };
-use crate::time::StoreTime;
-use rusqlite::Connection;
 use std::path::PathBuf;
+use std::sync::mpsc;
 use std::time::{Duration, SystemTime};
 
 /// A store in a file of SQLite, which one process has at a time.
@@ -25,7 +21,8 @@ use std::time::{Duration, SystemTime};
 /// machine. Its clock is this machine's.
 #[derive(Debug)]
 pub struct Sqlite {
-    thread: Thread,
+    /// The thread ends when this is dropped, after what it has been asked.
+    jobs: mpsc::Sender<Box<dyn Job>>,
 }
 
 /// A file that [`Durable::sqlite`] opens.
@@ -46,7 +43,7 @@ impl OpenStore for SqliteFile {
     type Store = Sqlite;
 
     async fn open(self) -> Result<Sqlite, Error> {
-        Ok(Sqlite { thread: Thread::start(self.path).await? })
+        Sqlite::start(self.path).await
     }
 }
 
@@ -55,16 +52,6 @@ const SLOT: u32 = 0;
 
 fn now() -> StoreTime {
     StoreTime::from(SystemTime::now())
-}
-
-impl Sqlite {
-    /// Calls something on the thread of the connection, in a transaction.
-    async fn call<A: Send + 'static>(
-        &self,
-        job: impl FnOnce(&Connection, &mut State) -> rusqlite::Result<A> + Send + 'static,
-    ) -> Result<A, Error> {
-        self.thread.call(job).await
-    }
 }
 
 impl Store for Sqlite {
@@ -104,7 +91,7 @@ impl Store for Sqlite {
             if state.member != Some(node) || state.owner.is_some() || at_most == 0 {
                 return Ok(Vec::new());
             }
-            let epoch = schema::next_epoch(file)?;
+            let epoch = thread::next_epoch(file)?;
             state.owner = Some((node, epoch));
             Ok(vec![Owned { slot: SLOT, epoch }])
         })

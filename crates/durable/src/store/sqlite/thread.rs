@@ -1,12 +1,10 @@
-//! The thread that has the connection, and commits for many at once.
+//! The file: its tables, and the thread that has it and commits for many at once.
 
-use crate::error::Error;
-use crate::store::sqlite::schema;
-use crate::store::{NodeId, Place};
-use crate::time::StoreTime;
+use crate::entry::Error;
+use crate::store::sqlite::Sqlite;
+use crate::store::{NodeId, Place, StoreTime};
 use rusqlite::Connection;
-use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::thread;
 use tokio::sync::oneshot;
@@ -32,7 +30,7 @@ impl State {
 }
 
 /// Something to be done in a transaction, and answered once it is known whether that was committed.
-trait Job: Send {
+pub(super) trait Job: Send {
     /// Returns whether it succeeded.
     fn run(&mut self, file: &Connection, state: &mut State) -> bool;
 
@@ -63,16 +61,11 @@ where
     }
 }
 
-/// Ends when it is dropped, after what it has been asked.
-pub(super) struct Thread {
-    jobs: mpsc::Sender<Box<dyn Job>>,
-}
-
-impl Thread {
+impl Sqlite {
     pub(super) async fn start(path: PathBuf) -> Result<Self, Error> {
         let (jobs, queue) = mpsc::channel();
         let (opened, is_open) = oneshot::channel();
-        let run = move || match schema::open(&path) {
+        let run = move || match open(&path) {
             Ok(file) => {
                 let _ = opened.send(Ok(()));
                 work(file, &queue);
@@ -82,9 +75,10 @@ impl Thread {
         let thread = thread::Builder::new().name("tickwheel-sqlite".to_owned());
         thread.spawn(run).map_err(Error::unavailable)?;
         is_open.await.unwrap_or_else(|_| Err(Error::unavailable("the thread ended")))?;
-        Ok(Thread { jobs })
+        Ok(Sqlite { jobs })
     }
 
+    /// Calls something on the thread of the connection, in a transaction.
     pub(super) async fn call<A: Send + 'static>(
         &self,
         job: impl FnOnce(&Connection, &mut State) -> rusqlite::Result<A> + Send + 'static,
@@ -132,8 +126,76 @@ fn transact(
     })
 }
 
-impl fmt::Debug for Thread {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Thread").finish_non_exhaustive()
+/// What brings a file from each version to the next. Never changed once released; only added to.
+const MIGRATIONS: [&str; 2] = [
+    "
+    CREATE TABLE timer (
+        due INTEGER NOT NULL,
+        id INTEGER NOT NULL,
+        claim INTEGER NOT NULL DEFAULT 0,
+        attempts INTEGER NOT NULL DEFAULT 0,
+        key TEXT,
+        tag TEXT,
+        payload BLOB NOT NULL,
+        PRIMARY KEY (due, id)
+    ) WITHOUT ROWID;
+    CREATE UNIQUE INDEX timer_key ON timer (key) WHERE key IS NOT NULL;
+    CREATE INDEX timer_tag ON timer (tag) WHERE tag IS NOT NULL;
+    CREATE TABLE dead (
+        number INTEGER PRIMARY KEY,
+        id INTEGER NOT NULL,
+        attempts INTEGER NOT NULL,
+        key TEXT,
+        tag TEXT,
+        payload BLOB NOT NULL,
+        reason TEXT NOT NULL
+    );
+    CREATE INDEX dead_id ON dead (id);
+    CREATE TABLE owner (epoch INTEGER NOT NULL);
+    INSERT INTO owner VALUES (0);
+",
+    // In how many crashes a timer was beside others.
+    "ALTER TABLE timer ADD COLUMN crashes INTEGER NOT NULL DEFAULT 0;",
+];
+
+/// Opens a file for this process alone, and brings it up to date.
+fn open(path: &Path) -> Result<Connection, Error> {
+    let mut file = Connection::open(path).map_err(Error::unavailable)?;
+    prepare(&file).map_err(Error::unavailable)?;
+    migrate(&mut file)?;
+    Ok(file)
+}
+
+fn prepare(file: &Connection) -> rusqlite::Result<()> {
+    // Exclusive before the log is opened: it lies in no shared memory then, and the lock is kept.
+    file.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
+    file.pragma_update(None, "journal_mode", "WAL")?;
+    // Each commit is on the disk before it is answered.
+    file.pragma_update(None, "synchronous", "FULL")?;
+    file.set_prepared_statement_cache_capacity(64);
+    file.execute_batch("BEGIN EXCLUSIVE; COMMIT;")
+}
+
+fn migrate(file: &mut Connection) -> Result<(), Error> {
+    let known = MIGRATIONS.len() as i32;
+    let found: i32 = file
+        .pragma_query_value(None, "user_version", |row| row.get(0))
+        .map_err(Error::unavailable)?;
+    if found > known {
+        return Err(Error::NewerSchema { found, known });
     }
+    let mut change = || {
+        let change = file.transaction()?;
+        for migration in MIGRATIONS.iter().skip(usize::try_from(found).unwrap_or(0)) {
+            change.execute_batch(migration)?;
+        }
+        change.pragma_update(None, "user_version", known)?;
+        change.commit()
+    };
+    change().map_err(Error::unavailable)
+}
+
+/// Counts the owners: a claim of an earlier process is told from one of this.
+pub(super) fn next_epoch(file: &Connection) -> rusqlite::Result<i64> {
+    file.query_row("UPDATE owner SET epoch = epoch + 1 RETURNING epoch", [], |row| row.get(0))
 }

@@ -1,11 +1,11 @@
 //! The statements on timers.
 
-use crate::answer::{Cancelled, DeadTimer, Pending, Scheduled, Touched};
+use crate::entry::{Cancelled, DeadTimer, Pending, Scheduled, Touched};
 use crate::store::sqlite::SLOT;
 use crate::store::{
-    ALONE, Ack, Bars, CancelledTag, Claim, ClaimedRow, Ending, NewRow, Page, Place, Suspect,
+    ALONE, Ack, Bars, CancelledTag, Claim, ClaimedRow, Ending, NewRow, Page, Place, StoreTime,
+    Suspect,
 };
-use crate::time::StoreTime;
 use rusqlite::types::{FromSql, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
 use rusqlite::{Connection, OptionalExtension, Params, Result, Row, params};
 

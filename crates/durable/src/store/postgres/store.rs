@@ -1,0 +1,331 @@
+//! What a node asks: leases and slots, the window, claims and acknowledgements.
+//!
+//! What users ask stands in the files beside this one.
+//!
+//! A claim and an acknowledgement are fenced by the timer's own row. Neither waits for a row that
+//! somebody's transaction has locked: all others in the batch would wait as well, for as long as
+//! that is open.
+
+use crate::entry::{Cancelled, DeadTimer, Error, Pending, Scheduled, Touched};
+use crate::store::postgres::link::{Columns, place, slot};
+use crate::store::postgres::{Postgres, SLOTS, schedule, timers};
+use crate::store::{
+    ALONE, Ack, Bars, CancelledTag, Claim, ClaimedRow, Claims, Ending, Hints, KeyName, NewRow,
+    NodeId, Owned, Page, Place, Store, StoreTime, Survey, Suspect,
+};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+
+fn micros(time: Duration) -> i64 {
+    i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
+}
+
+/// Returns the number of the namespace whose first slot this is.
+fn namespace(first: u32) -> i32 {
+    (first / SLOTS) as i32
+}
+
+/// Striking a member off locks its row: a renewal that is being committed is waited for, and seen.
+/// A lease that ends too far away was given by a clock that has been set back since.
+const STRIKE_OFF: &str = "WITH gone AS (
+        DELETE FROM tickwheel.member WHERE namespace = $1
+        AND (lease_until <= tickwheel.clock() OR lease_until > tickwheel.clock() + 2 * lease)
+        RETURNING node)
+    DELETE FROM tickwheel.inbox WHERE node IN (SELECT node FROM gone)";
+
+/// How far back hints are looked for. What lies further back was taken, and its rows are dead; or
+/// was committed late, and is left to a sweep.
+const RECENT: Duration = Duration::from_secs(5);
+
+/// Reads the slot's row and locks it not: a slot that changes hands meanwhile lets this claim pass,
+/// and the next owner's, of a later epoch, over it. What was found and is not its own is locked,
+/// and what is its own and was not claimed is suspect.
+const CLAIM: &str = "WITH clock AS MATERIALIZED (SELECT tickwheel.clock() AS now),
+    found AS MATERIALIZED (
+        SELECT t.slot, t.due, t.id, i.epoch
+        FROM clock, unnest($1, $2, $3, $4) AS i(slot, due, id, epoch)
+        JOIN tickwheel.slot s ON s.slot = i.slot AND s.epoch = i.epoch AND s.owner = $5
+        JOIN tickwheel.timer t ON t.slot = i.slot AND t.due = i.due AND t.id = i.id
+        WHERE t.claim <= i.epoch AND t.due <= clock.now),
+    own AS MATERIALIZED (
+        SELECT f.*, t.attempts,
+            t.crashes + (t.claim NOT IN (0, f.epoch) AND t.crashes < $7)::int AS crashes
+        FROM found f JOIN tickwheel.timer t USING (slot, due, id)
+        WHERE t.claim <= f.epoch FOR UPDATE OF t SKIP LOCKED),
+    claimed AS (
+        UPDATE tickwheel.timer t
+        SET claim = o.epoch, attempts = t.attempts + (t.claim <> o.epoch)::int, crashes = o.crashes
+        FROM own o WHERE t.slot = o.slot AND t.due = o.due AND t.id = o.id AND o.crashes <= $6
+        RETURNING t.slot, t.due, t.id, t.key, t.attempts, t.payload)
+    SELECT clock.now, f.slot, f.due, f.id, f.epoch, o.crashes, o.attempts, c.attempts, c.key,
+        c.payload
+    FROM clock LEFT JOIN (found f LEFT JOIN own o USING (slot, due, id)
+        LEFT JOIN claimed c USING (slot, due, id)) ON true";
+
+/// Retries what has a moment for it, and deletes the rest: where there is a reason, to the dead
+/// ones. Returns what is claimed and was not to be had.
+const ACKNOWLEDGE: &str = "WITH input AS MATERIALIZED (
+        SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7)
+        AS i(slot, due, id, epoch, at, payload, reason)),
+    own AS MATERIALIZED (
+        SELECT i.* FROM input i JOIN tickwheel.timer t USING (slot, due, id)
+        WHERE t.claim = i.epoch FOR UPDATE OF t SKIP LOCKED),
+    retried AS (
+        UPDATE tickwheel.timer t SET due = o.at, claim = 0,
+            attempts = CASE WHEN o.payload IS NULL THEN t.attempts ELSE 0 END,
+            crashes = CASE WHEN o.payload IS NULL THEN t.crashes ELSE 0 END,
+            payload = coalesce(o.payload, t.payload)
+        FROM own o
+        WHERE o.at IS NOT NULL AND t.slot = o.slot AND t.due = o.due AND t.id = o.id),
+    gone AS (
+        DELETE FROM tickwheel.timer t USING own o
+        WHERE o.at IS NULL AND t.slot = o.slot AND t.due = o.due AND t.id = o.id
+        RETURNING t.slot, t.attempts, t.id, t.key, t.tag, t.payload, o.reason),
+    buried AS (
+        INSERT INTO tickwheel.dead (slot, attempts, id, key, tag, payload, reason)
+        SELECT * FROM gone WHERE reason IS NOT NULL)
+    SELECT i.slot, i.due, i.id, i.epoch FROM input i JOIN tickwheel.timer t USING (slot, due, id)
+    WHERE t.claim = i.epoch AND (slot, due, id) NOT IN (SELECT slot, due, id FROM own)";
+
+impl Store for Postgres {
+    fn slots(&self) -> u32 {
+        SLOTS
+    }
+
+    fn slot(&self, hash: u64) -> u32 {
+        self.first + (hash % u64::from(SLOTS)) as u32
+    }
+
+    async fn join(&self, node: NodeId, lease: Duration) -> Result<(), Error> {
+        // A node that joins again was cut off, or slept, and its other connections may be dead: a
+        // call on them would wait for its answer as long as any call may.
+        [&self.load, &self.claim, &self.acknowledge].iter().for_each(|link| link.reconnect());
+        // Hints that were written after their node had gone.
+        let sweep = "DELETE FROM tickwheel.inbox
+            WHERE node NOT IN (SELECT node FROM tickwheel.member)";
+        self.lease.query(sweep, &[]).await?;
+        let sql = "INSERT INTO tickwheel.member (node, namespace, lease, lease_until)
+            VALUES ($1, $2, $3, tickwheel.clock() + $3)";
+        let params = [
+            (&node.0 as _, Type::INT8),
+            (&namespace(self.first) as _, Type::INT4),
+            (&micros(lease) as _, Type::INT8),
+        ];
+        self.lease.query(sql, &params).await.map(drop)
+    }
+
+    async fn renew(&self, node: NodeId, lease: Duration) -> Result<bool, Error> {
+        let sql = "UPDATE tickwheel.member SET lease_until = tickwheel.clock() + $2
+            WHERE node = $1 AND lease_until > tickwheel.clock() RETURNING node";
+        let params = [(&node.0 as _, Type::INT8), (&micros(lease) as _, Type::INT8)];
+        // A renewal that takes longer is better asked for again.
+        let rows = self.lease.query_within(lease / 4, sql, &params).await?;
+        Ok(!rows.is_empty())
+    }
+
+    async fn survey(&self, node: NodeId) -> Result<Survey, Error> {
+        let namespace = namespace(self.first);
+        self.load.query(STRIKE_OFF, &[(&namespace, Type::INT4)]).await?;
+        let sql = "SELECT
+                (SELECT count(*)::int FROM tickwheel.member WHERE namespace = $1),
+                (count(*) FILTER (WHERE m.node IS NULL AND s.served = 0))::int,
+                coalesce(array_agg(s.slot) FILTER (WHERE m.node = $2), '{}'),
+                coalesce(array_agg(s.epoch) FILTER (WHERE m.node = $2), '{}'),
+                (count(*) FILTER (WHERE s.served = 0))::int
+            FROM tickwheel.slot s LEFT JOIN tickwheel.member m ON m.node = s.owner
+            WHERE s.slot BETWEEN $3 AND $4";
+        let params = [
+            (&namespace as _, Type::INT4),
+            (&node.0 as _, Type::INT8),
+            (&slot(self.first) as _, Type::INT4),
+            (&slot(self.first + SLOTS - 1) as _, Type::INT4),
+        ];
+        let rows = self.load.query(sql, &params).await?;
+        let survey = |row: &Row| {
+            let (live, free) = (row.get::<_, i32>(0), row.get::<_, i32>(1));
+            let slots = row.get::<_, Vec<i32>>(2).into_iter().map(i32::unsigned_abs);
+            let owned = slots.zip(row.get::<_, Vec<i64>>(3));
+            let owned = owned.map(|(slot, epoch)| Owned { slot, epoch }).collect();
+            let slots = row.get::<_, i32>(4).unsigned_abs();
+            Survey { live: live.unsigned_abs(), slots, owned, free: free.unsigned_abs() }
+        };
+        Ok(rows.first().map(survey).unwrap_or_default())
+    }
+
+    async fn take(&self, node: NodeId, at_most: u32) -> Result<Vec<Owned>, Error> {
+        // Nodes that take at once pass over each other's: so each has its own before any has
+        // committed.
+        let sql = "UPDATE tickwheel.slot s SET owner = $1, epoch = s.epoch + 1
+            FROM (SELECT f.slot FROM tickwheel.slot f
+                  WHERE f.slot BETWEEN $2 AND $3 AND f.served = 0
+                  AND NOT EXISTS (SELECT FROM tickwheel.member m WHERE m.node = f.owner)
+                  ORDER BY f.slot LIMIT $4 FOR UPDATE SKIP LOCKED) free
+            WHERE s.slot = free.slot AND EXISTS (SELECT FROM tickwheel.member WHERE node = $1)
+            RETURNING s.slot, s.epoch";
+        let params = [
+            (&node.0 as _, Type::INT8),
+            (&slot(self.first) as _, Type::INT4),
+            (&slot(self.first + SLOTS - 1) as _, Type::INT4),
+            (&i64::from(at_most) as _, Type::INT8),
+        ];
+        let rows = self.load.query(sql, &params).await?;
+        let owned = |row: &Row| {
+            let slot = row.get::<_, i32>(0).unsigned_abs();
+            Owned { slot, epoch: row.get(1) }
+        };
+        Ok(rows.iter().map(owned).collect())
+    }
+
+    async fn release(&self, node: NodeId, slots: Vec<Owned>) -> Result<(), Error> {
+        let sql = "UPDATE tickwheel.slot s SET owner = NULL
+            FROM unnest($1, $2) AS i(slot, epoch)
+            WHERE s.slot = i.slot AND s.epoch = i.epoch AND s.owner = $3";
+        let split = |owned: Owned| (slot(owned.slot), owned.epoch);
+        let (slots, epochs): (Vec<i32>, Vec<i64>) = slots.into_iter().map(split).unzip();
+        let params = [
+            (&slots as _, Type::INT4_ARRAY),
+            (&epochs as _, Type::INT8_ARRAY),
+            (&node.0 as _, Type::INT8),
+        ];
+        self.load.query(sql, &params).await.map(drop)
+    }
+
+    async fn leave(&self, node: NodeId) -> Result<(), Error> {
+        // Its slots are nobody's as soon as it is no member.
+        let sql = "DELETE FROM tickwheel.member WHERE node = $1";
+        self.lease.query(sql, &[(&node.0, Type::INT8)]).await.map(drop)
+    }
+
+    async fn publish(&self, node: NodeId, horizon: StoreTime) -> Result<(), Error> {
+        let sql = "UPDATE tickwheel.member SET horizon = $2 WHERE node = $1";
+        let params = [(&node.0 as _, Type::INT8), (&horizon.as_micros() as _, Type::INT8)];
+        self.load.query(sql, &params).await.map(drop)
+    }
+
+    async fn hints(&self, node: NodeId) -> Result<Hints, Error> {
+        // Relaxed: one task asks at a time, and an older floor only reads more.
+        let seen = StoreTime::from_micros(self.seen.load(Ordering::Relaxed));
+        let sql = "WITH taken AS (
+                DELETE FROM tickwheel.inbox WHERE node = $1 AND written >= $2
+                RETURNING slot, due, id)
+            SELECT now, slot, due, id FROM tickwheel.clock() AS now LEFT JOIN taken ON true";
+        let floor = seen.minus(RECENT).as_micros();
+        let rows = self.load.query(sql, &[(&node.0, Type::INT8), (&floor, Type::INT8)]).await?;
+        let now = rows.first().map_or(seen, |row| StoreTime::from_micros(row.get(0)));
+        let taken = rows.iter().filter(|row| row.get::<_, Option<i64>>(3).is_some());
+        self.seen.store(now.as_micros(), Ordering::Relaxed);
+        Ok(Hints { places: taken.map(|row| place(row, 1)).collect(), now })
+    }
+
+    async fn load(&self, page: Page) -> Result<Vec<Place>, Error> {
+        let Page { slots, after, before, limit } = page;
+        // A short walk in the primary key for each slot, from its first moment on.
+        let sql = "SELECT t.slot, t.due, t.id FROM unnest($1) AS s(slot) CROSS JOIN LATERAL (
+                SELECT slot, due, id FROM tickwheel.timer
+                WHERE slot = s.slot AND due >= $2 AND due < $5 AND (due, slot, id) > ($2, $3, $4)
+                ORDER BY due, id LIMIT $6) t
+            ORDER BY t.due, t.slot, t.id LIMIT $6";
+        let slots: Vec<i32> = slots.into_iter().map(slot).collect();
+        let params = [
+            (&slots as _, Type::INT4_ARRAY),
+            (&after.due.as_micros() as _, Type::INT8),
+            (&slot(after.slot) as _, Type::INT4),
+            (&after.id as _, Type::INT8),
+            (&before.as_micros() as _, Type::INT8),
+            (&i64::from(limit) as _, Type::INT8),
+        ];
+        let rows = self.load.query(sql, &params).await?;
+        Ok(rows.iter().map(|row| place(row, 0)).collect())
+    }
+
+    async fn schedule(
+        &self,
+        node: NodeId,
+        rows: Vec<NewRow>,
+    ) -> Result<Vec<Option<Scheduled>>, Error> {
+        schedule::schedule(self.write(), node, rows).await
+    }
+
+    async fn cancel(&self, keys: Vec<KeyName>) -> Result<Vec<Option<Cancelled>>, Error> {
+        timers::cancel(self.write(), keys).await
+    }
+
+    async fn touch(&self, keys: Vec<(KeyName, StoreTime)>) -> Result<Vec<Option<Touched>>, Error> {
+        timers::touch(self.write(), keys).await
+    }
+
+    async fn cancel_tag(&self, tag: String, limit: u32) -> Result<CancelledTag, Error> {
+        timers::cancel_tag(self.write(), self.first, tag, limit).await
+    }
+
+    async fn claim(&self, node: NodeId, claims: Vec<Claim>, crashes: u32) -> Result<Claims, Error> {
+        let mut columns = Columns::default();
+        claims.iter().for_each(|claim| columns.push(claim));
+        let mut params = Vec::from(columns.params());
+        let crashes = i32::try_from(crashes).unwrap_or(i32::MAX);
+        params.push((&node.0, Type::INT8));
+        params.push((&crashes, Type::INT4));
+        params.push((&(ALONE as i32), Type::INT4));
+        let rows = self.claim.query(CLAIM, &params).await?;
+        let now = rows.first().map_or(StoreTime::MIN, |row| StoreTime::from_micros(row.get(0)));
+        let mut answer = Claims { now, ..Claims::default() };
+        let count = |row: &Row, index| row.get::<_, Option<i32>>(index).map(i32::unsigned_abs);
+        for row in rows.iter().filter(|row| row.get::<_, Option<i64>>(3).is_some()) {
+            let claim = Claim { place: place(row, 1), epoch: row.get(4) };
+            let place = claim.place;
+            match (count(row, 5), count(row, 6), count(row, 7)) {
+                (Some(crashes), _, Some(attempts)) => {
+                    let (key, payload) = (row.get(8), row.get(9));
+                    answer.rows.push(ClaimedRow { claim, key, attempts, crashes, payload });
+                }
+                (Some(crashes), Some(attempts), None) => {
+                    answer.suspects.push(Suspect { crashes, attempts, place });
+                }
+                _ => answer.locked.push(place),
+            }
+        }
+        Ok(answer)
+    }
+
+    async fn acknowledge(&self, acks: Vec<Ack>) -> Result<Vec<Claim>, Error> {
+        let mut columns = Columns::default();
+        let (mut dues, mut payloads, mut reasons) = (Vec::new(), Vec::new(), Vec::new());
+        for Ack { claim, ending } in acks {
+            let (due, payload, reason) = match ending {
+                Ending::Done => (None, None, None),
+                Ending::Retry(due) => (Some(due), None, None),
+                Ending::Again(due, payload) => (Some(due), Some(payload), None),
+                Ending::Dead(reason) => (None, None, Some(reason)),
+            };
+            columns.push(&claim);
+            dues.push(due.map(StoreTime::as_micros));
+            payloads.push(payload);
+            reasons.push(reason);
+        }
+        let mut params = Vec::from(columns.params());
+        params.push((&dues, Type::INT8_ARRAY));
+        params.push((&payloads, Type::BYTEA_ARRAY));
+        params.push((&reasons, Type::TEXT_ARRAY));
+        let locked = self.acknowledge.query(ACKNOWLEDGE, &params).await?;
+        let claim = |row: &Row| Claim { place: place(row, 0), epoch: row.get(3) };
+        Ok(locked.iter().map(claim).collect())
+    }
+
+    async fn get(&self, key: KeyName) -> Result<Option<Pending>, Error> {
+        timers::get(self.write(), key).await
+    }
+
+    async fn histogram(&self, bars: Bars) -> Result<Vec<u64>, Error> {
+        timers::histogram(self.write(), self.first, bars).await
+    }
+
+    async fn dead(&self, limit: u32) -> Result<Vec<DeadTimer>, Error> {
+        timers::dead(self.write(), self.first, limit).await
+    }
+
+    async fn requeue(&self, id: i64) -> Result<bool, Error> {
+        timers::requeue(self.write(), self.first, id).await
+    }
+}

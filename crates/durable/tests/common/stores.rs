@@ -1,0 +1,361 @@
+//! What each store is put through: random steps, and a timer that brings its process down.
+
+use quickcheck::{Arbitrary, Gen};
+use std::collections::{BTreeMap, HashSet};
+use std::fmt::Debug;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tickwheel::Timer;
+use tickwheel_durable::store::{
+    Ack, Bars, Claim, Ending, KeyName, NewRow, NodeId, Owned, Page, Place, Store,
+};
+use tickwheel_durable::{Due, Durable, DurableBuilder, Entry, OpenStore, Outcome, StoreTime};
+use tokio::sync::watch;
+
+/// Moments long past or far away: so that no store's clock matters.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moment(bool, u8);
+
+impl Moment {
+    fn time(self) -> StoreTime {
+        let start = if self.0 { 0 } else { 32_000_000_000_000_000 }; // In the year 2984.
+        StoreTime::from_micros(start + i64::from(self.1) * 1_000)
+    }
+}
+
+impl Arbitrary for Moment {
+    fn arbitrary(g: &mut Gen) -> Self {
+        Moment(bool::arbitrary(g), u8::arbitrary(g) % 8)
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Step {
+    Schedule(Vec<(Option<u8>, Moment, bool)>),
+    Cancel(Vec<u8>),
+    Touch(Vec<(u8, Moment)>),
+    CancelTag(u8),
+    /// Claims up to so many of what is due, or all with the epoch of the owner before; those that
+    /// were in no more than so many crashes.
+    Claim(u8, bool, u8),
+    Ack(Vec<(u8, u8, Moment)>),
+    NewOwner,
+    Look,
+    Requeue(u8),
+}
+
+impl Arbitrary for Step {
+    fn arbitrary(g: &mut Gen) -> Self {
+        let keys = |g: &mut Gen| {
+            let mut keys: Vec<u8> =
+                (0..u8::arbitrary(g) % 4).map(|_| u8::arbitrary(g) % 6).collect();
+            keys.sort_unstable();
+            keys.dedup();
+            keys
+        };
+        match u8::arbitrary(g) % 12 {
+            0..=3 => {
+                let keys = keys(g).into_iter().map(Some).chain([None]).collect::<Vec<_>>();
+                let row = |key| (key, Moment::arbitrary(g), bool::arbitrary(g));
+                Step::Schedule(keys.into_iter().map(row).collect())
+            }
+            4 => Step::Cancel(keys(g)),
+            5 => {
+                let keys = keys(g);
+                Step::Touch(keys.into_iter().map(|key| (key, Moment::arbitrary(g))).collect())
+            }
+            6 => Step::CancelTag(u8::arbitrary(g) % 4),
+            7 | 8 => {
+                let stale = bool::arbitrary(g) && bool::arbitrary(g);
+                Step::Claim(u8::arbitrary(g) % 6, stale, u8::arbitrary(g) % 5)
+            }
+            9 => Step::Ack(Vec::arbitrary(g)),
+            10 if bool::arbitrary(g) => Step::NewOwner,
+            10 => Step::Requeue(u8::arbitrary(g)),
+            _ => Step::Look,
+        }
+    }
+}
+
+impl Arbitrary for Wrapped {
+    fn arbitrary(g: &mut Gen) -> Self {
+        Wrapped(Vec::arbitrary(g))
+    }
+    fn shrink(&self) -> Box<dyn Iterator<Item = Self>> {
+        let steps = self.0.clone();
+        Box::new((0..steps.len()).map(move |gone| {
+            let mut fewer = steps.clone();
+            fewer.remove(gone);
+            Wrapped(fewer)
+        }))
+    }
+}
+
+/// Steps that shrink by leaving some out.
+#[derive(Clone, Debug)]
+pub(crate) struct Wrapped(pub Vec<Step>);
+
+/// A store, what was claimed of it, and who owns it.
+pub(crate) struct Driven<S> {
+    pub(crate) store: S,
+    node: NodeId,
+    next_id: i64,
+    epochs: BTreeMap<u32, i64>,
+    claims: Vec<Claim>,
+}
+
+const LEASE: Duration = Duration::from_secs(3600);
+
+/// Returns as much as a test wants to see; ids are small, so they show order.
+fn tell(answer: &impl Debug) -> String {
+    format!("{answer:?}")
+}
+
+impl<S: Store> Driven<S> {
+    pub(crate) async fn new(store: S) -> Self {
+        let (epochs, claims) = (BTreeMap::new(), Vec::new());
+        let mut driven = Driven { store, node: NodeId(0), next_id: 0, epochs, claims };
+        driven.own().await;
+        driven
+    }
+
+    async fn own(&mut self) {
+        self.store.leave(self.node).await.unwrap();
+        static NEXT: AtomicI64 = AtomicI64::new(1);
+        self.node = NodeId(NEXT.fetch_add(1, Ordering::Relaxed));
+        self.store.join(self.node, LEASE).await.unwrap();
+        let survey = self.store.survey(self.node).await.unwrap();
+        assert_eq!((survey.live, survey.free), (1, self.store.slots()));
+        let owned = self.store.take(self.node, self.store.slots()).await.unwrap();
+        let horizon = StoreTime::from_micros(1_000_000);
+        self.store.publish(self.node, horizon).await.unwrap();
+        self.epochs = owned.iter().map(|Owned { slot, epoch }| (*slot, *epoch)).collect();
+        assert_eq!(self.epochs.len(), self.store.slots() as usize);
+    }
+
+    fn name(&self, key: u8) -> KeyName {
+        KeyName { slot: self.store.slot(u64::from(key)), key: format!("key {key}") }
+    }
+
+    pub(crate) async fn step(&mut self, step: &Step) -> String {
+        let store = &self.store;
+        match step {
+            Step::Schedule(entries) => {
+                let mut rows = Vec::new();
+                for (key, at, tagged) in entries {
+                    self.next_id += 1;
+                    let id = self.next_id;
+                    let slot = store.slot(key.map_or(id as u64, u64::from));
+                    let place = Place { due: at.time(), slot, id };
+                    let key = key.map(|key| self.name(key).key);
+                    let tag = tagged.then(|| format!("tag {}", id % 4));
+                    let payload = id.to_be_bytes().to_vec();
+                    rows.push(NewRow { place, key, tag, payload });
+                }
+                tell(&store.schedule(NodeId(99), rows).await.unwrap())
+            }
+            Step::Cancel(keys) => {
+                let keys = keys.iter().map(|key| self.name(*key)).collect();
+                tell(&store.cancel(keys).await.unwrap())
+            }
+            Step::Touch(keys) => {
+                let keys = keys.iter().map(|(key, at)| (self.name(*key), at.time())).collect();
+                tell(&store.touch(keys).await.unwrap())
+            }
+            // All that are tagged so: which of them were meant is not promised.
+            Step::CancelTag(tag) => {
+                tell(&store.cancel_tag(format!("tag {tag}"), 1_000).await.unwrap())
+            }
+            Step::Claim(limit, stale, crashes) => {
+                self.claim(usize::from(*limit), *stale, u32::from(*crashes)).await
+            }
+            Step::Ack(acks) => self.acknowledge(acks).await,
+            Step::NewOwner => {
+                self.own().await;
+                tell(&self.epochs.values().max())
+            }
+            Step::Look => self.look().await,
+            Step::Requeue(which) => {
+                let dead = store.dead(100).await.unwrap();
+                let id = dead.get(usize::from(*which) % 3).map_or(-1, |dead| dead.id);
+                tell(&store.requeue(id).await.unwrap())
+            }
+        }
+    }
+
+    async fn all(&self) -> Vec<Place> {
+        let (slots, mut all) = (self.epochs.keys().copied().collect::<Vec<u32>>(), Vec::new());
+        let mut after = Place::before(StoreTime::MIN);
+        loop {
+            let page = self
+                .store
+                .load(Page { slots: slots.clone(), after, before: StoreTime::MAX, limit: 3 })
+                .await
+                .unwrap();
+            assert!(page.is_sorted() && page.iter().all(|place| *place > after));
+            all.extend_from_slice(&page);
+            match page.last() {
+                Some(last) if page.len() == 3 => after = *last,
+                _ => return all,
+            }
+        }
+    }
+
+    async fn claim(&mut self, limit: usize, stale: bool, crashes: u32) -> String {
+        let mut places = self.all().await;
+        places.sort_by_key(|place| place.id); // A requeued one is due at another time in each.
+        let epoch = |place: &Place| self.epochs[&place.slot] - i64::from(stale);
+        let claims = places.iter().map(|place| Claim { place: *place, epoch: epoch(place) });
+        let claims: Vec<Claim> = claims.take(limit).collect();
+        let answer = self.store.claim(self.node, claims, crashes).await.unwrap();
+        let mut rows = answer.rows;
+        rows.sort_by_key(|row| row.claim.place.id);
+        self.claims.extend(rows.iter().map(|row| row.claim));
+        let tell_row = |row: &tickwheel_durable::store::ClaimedRow| {
+            tell(&(row.claim.place.id, &row.key, row.attempts, row.crashes, &row.payload))
+        };
+        let mut suspects = answer.suspects;
+        suspects.sort_by_key(|suspect| suspect.place.id);
+        let suspects = suspects.iter().map(|it| tell(&(it.place.id, it.crashes, it.attempts)));
+        rows.iter().map(tell_row).chain(suspects).collect()
+    }
+
+    async fn acknowledge(&mut self, acks: &[(u8, u8, Moment)]) -> String {
+        let mut batch: Vec<Ack> = Vec::new();
+        for (which, how, at) in acks.iter().filter(|_| !self.claims.is_empty()) {
+            let claim = self.claims[usize::from(*which) % self.claims.len()];
+            if batch.iter().any(|ack| ack.claim.place.id == claim.place.id) {
+                continue;
+            }
+            let ending = match how % 4 {
+                0 => Ending::Done,
+                1 => Ending::Retry(at.time()),
+                2 => Ending::Again(at.time(), vec![*which]),
+                _ => Ending::Dead(format!("reason {which}")),
+            };
+            batch.push(Ack { claim, ending });
+        }
+        self.store.acknowledge(batch.clone()).await.unwrap();
+        self.store.acknowledge(batch).await.unwrap(); // To ask twice is harmless.
+        String::new()
+    }
+
+    async fn look(&self) -> String {
+        let mut ids: Vec<i64> = self.all().await.iter().map(|place| place.id).collect();
+        ids.sort_unstable();
+        let mut told = tell(&ids);
+        for key in 0..6 {
+            let pending = self.store.get(self.name(key)).await.unwrap();
+            told += &tell(&pending.map(|p| (p.payload, p.attempts, p.running)));
+        }
+        let width = Duration::from_millis(2);
+        for from in [StoreTime::MIN, Moment(false, 0).time()] {
+            let bars = self.store.histogram(Bars { from, width, count: 4 }).await;
+            told += &tell(&bars.unwrap());
+        }
+        let mut dead = self.store.dead(100).await.unwrap();
+        dead.sort_by_key(|dead| dead.id);
+        told + &tell(&dead)
+    }
+}
+
+/// Runs steps on two stores, and compares each answer.
+pub(crate) async fn compare(one: impl Store, other: impl Store, steps: &[Step]) {
+    let (mut one, mut other) = (Driven::new(one).await, Driven::new(other).await);
+    for (number, step) in steps.iter().chain([&Step::Look]).enumerate() {
+        let told = (one.step(step).await, other.step(step).await);
+        assert_eq!(told.0, told.1, "step {number}: {step:?}");
+    }
+}
+
+const NEIGHBOURS: usize = 49;
+const MAX_ATTEMPTS: u32 = 1;
+/// What the crashes of a poison may be: until it is known, its own, and some that a slow machine
+/// adds as a lease runs out.
+const LIVES: u32 = 3 + MAX_ATTEMPTS + 10;
+
+/// How a process stands: handlers that run as it goes down are not heard of any more.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Process {
+    Runs,
+    Crashes,
+    IsGone,
+}
+
+/// Starts nodes anew, each for a process that a handler has ended, until the poison is dead.
+/// Seen to fail: all 50 were dead after as many crashes, 49 of which had never failed.
+pub(crate) async fn a_poison_takes_no_neighbour_along<O: OpenStore>(
+    builder: impl Fn() -> DurableBuilder<O>,
+) {
+    let timer = Timer::builder().start().unwrap();
+    let done = Arc::new(Mutex::new(HashSet::new()));
+    for life in 0..LIVES {
+        let process = Arc::new(watch::Sender::new(Process::Runs));
+        let node = start(&timer, &builder, &process, &done).await;
+        if life == 0 {
+            let name = |n: usize| if n == NEIGHBOURS / 2 { "poison".into() } else { n.to_string() };
+            let entry = |n| Entry::keyed(name(n), Duration::from_millis(100), "x");
+            node.schedule_many((0..=NEIGHBOURS).map(entry).collect()).await.unwrap();
+        }
+        let mut told = process.subscribe();
+        let crash = told.wait_for(|process| *process == Process::Crashes);
+        let dead = async {
+            while node.stats().dead == 0 || node.stats().in_flight > 0 {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        let end = async {
+            tokio::select! {
+                _ = crash => false,
+                () = dead => true,
+            }
+        };
+        // A bound that only a bug breaks.
+        if tokio::time::timeout(Duration::from_secs(60), end).await.expect("one of the two") {
+            let dead = node.dead(100).await.unwrap();
+            let keys: Vec<_> = dead.iter().map(|dead| dead.key.as_deref().unwrap()).collect();
+            assert_eq!(keys, ["poison"]);
+            assert_eq!(done.lock().unwrap().len(), NEIGHBOURS);
+            return node.drain().await;
+        }
+        drop(node);
+        process.send_replace(Process::IsGone);
+    }
+    panic!("the poison did not end");
+}
+
+async fn start<O: OpenStore>(
+    timer: &Timer,
+    builder: impl Fn() -> DurableBuilder<O>,
+    process: &Arc<watch::Sender<Process>>,
+    done: &Arc<Mutex<HashSet<String>>>,
+) -> Durable<O::Store> {
+    loop {
+        let (process, done) = (Arc::clone(process), Arc::clone(done));
+        let handler = move |due: Due| handle(due, Arc::clone(&process), Arc::clone(&done));
+        match builder().max_attempts(MAX_ATTEMPTS).start(timer, handler).await {
+            Ok(node) => return node,
+            // A file is let go of in its own time.
+            Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+        }
+    }
+}
+
+async fn handle(
+    due: Due,
+    process: Arc<watch::Sender<Process>>,
+    done: Arc<Mutex<HashSet<String>>>,
+) -> Outcome {
+    let key = due.key.unwrap();
+    match key.as_str() {
+        "poison" => drop(process.send_replace(Process::Crashes)),
+        _ => tokio::time::sleep(Duration::from_millis(50)).await,
+    }
+    if *process.borrow() == Process::Runs {
+        done.lock().unwrap().insert(key);
+        return Outcome::Done;
+    }
+    let _ = process.subscribe().wait_for(|process| *process == Process::IsGone).await;
+    Outcome::Done
+}

@@ -1,0 +1,296 @@
+//! One namespace on two primaries, whose slots move while all runs; and tables of earlier versions.
+
+#[path = "../src/bin/support/server.rs"]
+mod server;
+
+use server::{Server, connect};
+use std::collections::HashMap;
+use std::time::Duration;
+use tickwheel::Timer;
+use tickwheel_durable::{
+    Cancelled, Due, Durable, Entry, Error, OpenStore, Outcome, Sharded, Touched,
+};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio_postgres::Client;
+
+async fn start(servers: [&Server; 2], name: &str, fired: UnboundedSender<Due>) -> Sharded {
+    let timer = Timer::builder().start().unwrap();
+    let primary = |server: &Server| {
+        Durable::postgres(server.config()).namespace(name).lease(Duration::from_secs(1))
+    };
+    let handler = move |due: Due| {
+        let _ = fired.send(due);
+        async { Outcome::Done }
+    };
+    Sharded::start(servers.map(primary).into(), &timer, handler).await.unwrap()
+}
+
+/// Waits for the next timer that fires, with a bound that only a bug breaks.
+async fn next(fired: &mut UnboundedReceiver<Due>) -> String {
+    let due = tokio::time::timeout(Duration::from_secs(60), fired.recv()).await;
+    due.expect("it fires").expect("the node is there").key.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn primaries() {
+    let servers = [Server::start(&["fsync=off"]).unwrap(), Server::start(&["fsync=off"]).unwrap()];
+    let servers = [&servers[0], &servers[1]];
+    slots_move_while_all_runs(servers).await;
+    a_move_waits_for_who_has_written_and_not_committed(servers).await;
+    a_move_that_was_given_up_is_ended_by_the_next(servers).await;
+    a_transaction_that_sees_the_past_is_refused(servers).await;
+    a_mover_that_died_late_is_followed_by_one_that_copies_nothing(servers).await;
+    primaries_of_two_namespaces_are_refused(servers).await;
+}
+
+async fn slots_move_while_all_runs(servers: [&Server; 2]) {
+    let (sender, mut fired) = unbounded_channel();
+    let node = start(servers, "moving", sender.clone()).await;
+    let _other = start(servers, "moving", sender).await;
+    assert_eq!(node.map().await.unwrap(), vec![Some(0); 1_024]);
+    let soon = |n: u64| Duration::from_millis(20 * n);
+    let entries = (0..400).map(|n| Entry::keyed(format!("{n}"), soon(n), "x").tag("t"));
+    node.schedule_many(entries.collect()).await.unwrap();
+    let far = |n| Entry::keyed(format!("far {n}"), Duration::from_secs(3_600), "y").tag("far");
+    node.schedule_many((0..200).map(far).collect()).await.unwrap();
+    let mover = node.clone();
+    let moving = tokio::spawn(async move {
+        for (range, to) in [(512..1_024, 1), (700..800, 0), (0..100, 1)] {
+            mover.move_slots(range, to).await.unwrap();
+        }
+    });
+    // Calls find their way meanwhile.
+    let (mut cancelled, mut n) = (0, 0);
+    while !moving.is_finished() {
+        let key = format!("during {n}");
+        node.schedule(Entry::keyed(key.clone(), Duration::from_millis(50), "z")).await.unwrap();
+        if n < 200 {
+            let far = format!("far {n}");
+            assert_eq!(node.touch(&far, Duration::from_secs(7_200)).await.unwrap(), Touched::Moved);
+            let answer = node.cancel(&far).await.unwrap();
+            assert_eq!(answer, Cancelled::Cancelled(b"y".to_vec()), "{far}");
+            assert!(node.get(&far).await.unwrap().is_none());
+            cancelled += 1;
+        }
+        n += 1;
+    }
+    moving.await.unwrap();
+    assert!(n > 20, "only {n} calls while slots moved");
+    let map = node.map().await.unwrap();
+    let expected =
+        |slot| Some(usize::from(slot < 100 || slot >= 512 && !(700..800).contains(&slot)));
+    assert!(map.iter().enumerate().all(|(slot, primary)| *primary == expected(slot)), "{map:?}");
+    assert_eq!(node.cancel_tag("far").await.unwrap(), 200 - cancelled);
+    let mut count: HashMap<String, u32> = HashMap::new();
+    while count.len() < 400 + n {
+        *count.entry(next(&mut fired).await).or_default() += 1;
+    }
+    assert!(count.keys().all(|key| !key.starts_with("far")));
+    assert!(count.values().all(|times| *times <= 2), "{count:?}");
+    for node in node.nodes() {
+        assert!(node.stats().claimed > 0, "{:?}", node.stats());
+        while !(200..=350).contains(&node.stats().slots) {
+            tokio::time::sleep(Duration::from_millis(20)).await; // Half of 512 each, in a while.
+        }
+    }
+    node.drain().await;
+}
+
+async fn a_move_that_was_given_up_is_ended_by_the_next(servers: [&Server; 2]) {
+    let (sender, mut fired) = unbounded_channel();
+    let node = start(servers, "given up", sender).await;
+    let entries = (0..300).map(|n| Entry::keyed(format!("{n}"), Duration::from_secs(4), "x"));
+    node.schedule_many(entries.collect()).await.unwrap();
+    for millis in [5, 15, 30, 50, 80, 120] {
+        // Wherever it is by then.
+        let moving = node.move_slots(0..1_024, 1);
+        let _ = tokio::time::timeout(Duration::from_millis(millis), moving).await;
+    }
+    node.move_slots(0..1_024, 1).await.unwrap();
+    assert_eq!(node.map().await.unwrap(), vec![Some(1); 1_024]);
+    let mut keys = std::collections::HashSet::new();
+    while keys.len() < 300 {
+        assert!(keys.insert(next(&mut fired).await), "nothing was claimed yet: none fires twice");
+    }
+    node.drain().await;
+}
+
+async fn a_move_waits_for_who_has_written_and_not_committed(servers: [&Server; 2]) {
+    let (sender, mut fired) = unbounded_channel();
+    let node = start(servers, "uncommitted", sender).await;
+    let mut client = connect(&servers[0].config()).await.unwrap();
+    let transaction = client.transaction().await.unwrap();
+    let entry = Entry::keyed("late", Duration::from_secs(1), "x");
+    node.nodes()[0].schedule_in(&transaction, entry.clone()).await.unwrap();
+    let mover = node.clone();
+    let moving = tokio::spawn(async move { mover.move_slots(0..1_024, 1).await });
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert!(node.map().await.unwrap().iter().all(|serves| *serves == Some(0)), "it waits");
+    transaction.commit().await.unwrap();
+    moving.await.unwrap().unwrap();
+    assert_eq!(next(&mut fired).await, "late");
+    let transaction = client.transaction().await.unwrap();
+    let refused = node.nodes()[0].schedule_in(&transaction, entry).await;
+    assert!(matches!(refused, Err(Error::Moved)), "{refused:?}");
+    drop(transaction);
+    node.drain().await;
+}
+
+/// Takes a transaction that sees the past, in which no slot has moved: it is refused, and leaves
+/// nothing behind where nobody would look.
+async fn a_transaction_that_sees_the_past_is_refused(servers: [&Server; 2]) {
+    let (sender, _fired) = unbounded_channel();
+    let node = start(servers, "past", sender).await;
+    let mut client = connect(&servers[0].config()).await.unwrap();
+    let level = tokio_postgres::IsolationLevel::RepeatableRead;
+    let transaction = client.build_transaction().isolation_level(level).start().await.unwrap();
+    transaction.batch_execute("SELECT count(*) FROM tickwheel.timer").await.unwrap();
+    node.move_slots(0..1_024, 1).await.unwrap();
+    let entry = Entry::keyed("a", Duration::from_secs(3_600), "x");
+    let refused = node.nodes()[0].schedule_in(&transaction, entry.clone()).await;
+    assert!(matches!(refused, Err(Error::Moved)), "{refused:?}");
+    transaction.commit().await.unwrap(); // Of what else it did.
+    let sql = "SELECT count(*) FROM tickwheel.timer WHERE key = 'a'";
+    assert_eq!(client.query_one(sql, &[]).await.unwrap().get::<_, i64>(0), 0);
+    // Where the slots are served it may see what it likes.
+    let mut client = connect(&servers[1].config()).await.unwrap();
+    let transaction = client.build_transaction().isolation_level(level).start().await.unwrap();
+    node.nodes()[1].schedule_in(&transaction, entry).await.unwrap();
+    transaction.commit().await.unwrap();
+    assert!(matches!(node.cancel("a").await.unwrap(), Cancelled::Cancelled(_)));
+    node.drain().await;
+}
+
+/// Brings the first primary to where a mover left it that died when the other one had the timers
+/// already: what has happened to them there since stays.
+async fn a_mover_that_died_late_is_followed_by_one_that_copies_nothing(servers: [&Server; 2]) {
+    let (sender, mut fired) = unbounded_channel();
+    let node = start(servers, "late", sender).await;
+    let far = |n| Entry::keyed(format!("{n}"), Duration::from_secs(3_600), "x");
+    node.schedule_many((0..10).map(far).collect()).await.unwrap();
+    let first = connect(&servers[0].config()).await.unwrap();
+    let second = connect(&servers[1].config()).await.unwrap();
+    let keep = "CREATE TABLE kept AS SELECT t.* FROM tickwheel.timer t, tickwheel.namespace n
+        WHERE n.name = 'late' AND t.slot / 1024 = n.id";
+    first.batch_execute(keep).await.unwrap();
+    node.move_slots(0..1_024, 1).await.unwrap();
+    assert!(matches!(node.cancel("0").await.unwrap(), Cancelled::Cancelled(_)));
+    node.touch("1", Duration::ZERO).await.unwrap();
+    assert_eq!(next(&mut fired).await, "1");
+    node.touch("2", Duration::from_secs(7_200)).await.unwrap();
+    let moved = node.get("2").await.unwrap().unwrap().at;
+    while node.get("1").await.unwrap().is_some() {
+        tokio::time::sleep(Duration::from_millis(5)).await; // Until its Done is in.
+    }
+    let identity = second.query_one("SELECT id FROM tickwheel.identity", &[]).await.unwrap();
+    let identity: String = identity.get(0);
+    let back = "UPDATE tickwheel.slot s SET served = 1, moves_to = $1 FROM tickwheel.namespace n
+        WHERE n.name = 'late' AND s.slot / 1024 = n.id";
+    first.batch_execute("INSERT INTO tickwheel.timer SELECT * FROM kept").await.unwrap();
+    first.execute(back, &[&identity]).await.unwrap();
+    node.move_slots(0..1_024, 1).await.unwrap();
+    assert_eq!(node.map().await.unwrap(), vec![Some(1); 1_024]);
+    inspect_looks_at_both(servers);
+    assert!(node.get("0").await.unwrap().is_none(), "cancelled, and back again");
+    assert!(node.get("1").await.unwrap().is_none(), "done, and back again");
+    assert_eq!(node.get("2").await.unwrap().unwrap().at, moved);
+    let left = "SELECT count(*) FROM tickwheel.timer t, tickwheel.namespace n
+        WHERE n.name = 'late' AND t.slot / 1024 = n.id";
+    for (client, count) in [(&first, 0_i64), (&second, 8)] {
+        assert_eq!(client.query_one(left, &[]).await.unwrap().get::<_, i64>(0), count);
+    }
+    assert!(fired.try_recv().is_err());
+    node.drain().await;
+}
+
+fn inspect_looks_at_both(servers: [&Server; 2]) {
+    let inspect = |namespace: &str| {
+        let mut inspect = std::process::Command::new(env!("CARGO_BIN_EXE_inspect"));
+        let port = |server: &Server| server.config().get_ports()[0];
+        let config =
+            |server| format!("host=127.0.0.1 port={} user=postgres dbname=postgres", port(server));
+        inspect.args(servers.map(config)).args(["--namespace", namespace]);
+        let output = tokio::task::block_in_place(|| inspect.output().unwrap());
+        (output.status.success(), String::from_utf8(output.stdout).unwrap())
+    };
+    let (_, told) = inspect("late");
+    assert!(
+        told.contains("primary 0: serves 0 slots") && told.contains("1: serves 1024"),
+        "{told}"
+    );
+    assert!(!inspect("of nobody").0, "it made a namespace");
+}
+
+/// Gives each of two primaries a namespace of this name, made on its own: they are refused.
+async fn primaries_of_two_namespaces_are_refused(servers: [&Server; 2]) {
+    let timer = Timer::builder().start().unwrap();
+    let primary = |server: &Server| Durable::postgres(server.config()).namespace("two");
+    for server in servers {
+        let node = primary(server).start(&timer, |_| async { Outcome::Done }).await.unwrap();
+        node.drain().await;
+    }
+    let handler = |_| async { Outcome::Done };
+    assert!(Sharded::start(servers.map(primary).into(), &timer, handler).await.is_err());
+}
+
+/// A database of version 1, with a timer in it, is brought up to date when a node starts.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tables_of_version_1_are_migrated() {
+    let server = Server::start(&["fsync=off"]).unwrap();
+    let client = connect(&server.config()).await.unwrap();
+    let base = "CREATE SCHEMA tickwheel;
+        CREATE TABLE tickwheel.version (version int NOT NULL);
+        INSERT INTO tickwheel.version VALUES (1);";
+    client.batch_execute(base).await.unwrap();
+    let version_1 = include_str!("../src/store/postgres/migration_1.sql");
+    client.batch_execute(version_1).await.unwrap();
+    let content = "INSERT INTO tickwheel.namespace (name) VALUES ('default');
+        INSERT INTO tickwheel.slot (slot, epoch)
+            SELECT 1024 * id + n, 7 FROM tickwheel.namespace, generate_series(0, 1023) AS n;
+        INSERT INTO tickwheel.timer (slot, due, id, key, claim, attempts, payload)
+            SELECT 1024 * id + 3, 1, 1, 'old', 7, 1, 'x' FROM tickwheel.namespace;";
+    client.batch_execute(content).await.unwrap();
+    let timer = Timer::builder().start().unwrap();
+    let (sender, mut fired) = unbounded_channel();
+    let handler = move |due: Due| {
+        let _ = sender.send(due);
+        async { Outcome::Done }
+    };
+    let node = Durable::postgres(server.config()).start(&timer, handler).await.unwrap();
+    let due = tokio::time::timeout(Duration::from_secs(60), fired.recv()).await;
+    let due = due.expect("it fires").expect("the node is there");
+    assert_eq!((due.key.as_deref(), due.attempt), (Some("old"), 2));
+    assert_eq!((due.token.partition, due.token.epoch), (3, 8));
+    node.drain().await;
+    assert_eq!(version(&client).await, 3);
+    tables_go_back_to_version_1(&server, &client).await;
+}
+
+async fn version(client: &Client) -> i32 {
+    let row = client.query_one("SELECT version FROM tickwheel.version", &[]).await;
+    row.unwrap().get(0)
+}
+
+/// Goes back where no slot has moved, to the tables that version 1 made; and forth again.
+async fn tables_go_back_to_version_1(server: &Server, client: &Client) {
+    let rollback = include_str!("../src/store/postgres/rollback_3.sql");
+    client.batch_execute(&format!("BEGIN; {rollback} COMMIT;")).await.unwrap();
+    assert_eq!(version(client).await, 2);
+    let rollback = include_str!("../src/store/postgres/rollback_2.sql");
+    client.batch_execute("UPDATE tickwheel.slot SET served = 2 WHERE slot % 2 = 0").await.unwrap();
+    assert!(client.batch_execute(&format!("BEGIN; {rollback} COMMIT;")).await.is_err());
+    client.batch_execute("ROLLBACK; UPDATE tickwheel.slot SET served = 0").await.unwrap();
+    assert_eq!(version(client).await, 2, "slots had moved");
+    client.batch_execute(&format!("BEGIN; {rollback} COMMIT;")).await.unwrap();
+    assert_eq!(version(client).await, 1);
+    let columns = "SELECT string_agg(table_name || '.' || column_name, ' ' ORDER BY 1)
+        FROM (SELECT table_name, column_name FROM information_schema.columns
+            WHERE table_schema = 'tickwheel'
+            AND (table_name IN ('slot', 'identity') OR column_name = 'crashes')
+            ORDER BY table_name, column_name) c";
+    let columns: String = client.query_one(columns, &[]).await.unwrap().get(0);
+    assert_eq!(columns, "slot.epoch slot.owner slot.slot");
+    let opened = Durable::postgres(server.config()).store().open().await;
+    opened.unwrap();
+    assert_eq!(version(client).await, 3);
+}

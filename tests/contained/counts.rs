@@ -1,0 +1,159 @@
+//! Each panic of a user's code is counted once, where the documentation says.
+
+use crate::idle::Idle;
+use crate::{by_hand, no_report_succeeds};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Wake, Waker};
+use std::time::Duration;
+use tickwheel::keyed::KeyedTimer;
+use tickwheel::lease::{LeaseStore, LeaseTerms, Leases, Renewal};
+use tickwheel::periodic::Periodic;
+use tickwheel::{ManualClock, Task, Timer, TimerEntry, Worker};
+
+const S: Duration = Duration::from_secs(1);
+
+/// Returns how many panics there were after so many seconds.
+fn after(seconds: u32, timer: &Timer, clock: &ManualClock) -> u64 {
+    for _ in 0..seconds {
+        clock.advance(S);
+        while timer.advance_clock(Duration::ZERO) > 0 {}
+    }
+    timer.stats().panicked
+}
+
+/// Panics in what its flags say.
+struct Panics {
+    renew: bool,
+    lost: bool,
+    /// Also as it drops what it was asked to renew.
+    answers: bool,
+}
+
+impl LeaseStore<u32> for Panics {
+    fn renew(&self, batch: Vec<Renewal<u32>>) {
+        if self.answers {
+            batch.into_iter().for_each(Renewal::gone);
+        }
+        assert!(!self.renew, "the store panics");
+    }
+
+    fn lost(&self, _: u32) {
+        assert!(!self.lost, "the store panics");
+    }
+}
+
+/// Seen to fail: none was counted.
+#[test]
+fn panics_of_a_lease_store_are_counted() {
+    for (store, panics) in [
+        (Panics { renew: true, lost: false, answers: false }, 1),
+        (Panics { renew: false, lost: true, answers: true }, 3),
+        (Panics { renew: true, lost: true, answers: true }, 4),
+    ] {
+        let (timer, clock) = by_hand();
+        let leases = Leases::new(&timer, LeaseTerms::new(30 * S), store);
+        let held = [1, 2, 3].map(|key| leases.hold(key).unwrap());
+        assert_eq!(after(11, &timer, &clock), panics);
+        drop(held);
+    }
+    let (timer, _) = by_hand();
+    let store = Panics { renew: false, lost: true, answers: false };
+    let leases = Leases::new(&timer, LeaseTerms::new(30 * S), store);
+    let _held = [1, 2, 3].map(|key| leases.hold(key).unwrap());
+    drop(timer.shutdown());
+    assert_eq!(timer.stats().panicked, 3, "as they are lost with the timer");
+}
+
+/// Seen to fail: none was counted. On a worker it is still counted once.
+#[test]
+fn panics_of_a_series_are_counted_once() {
+    let (timer, clock) = by_hand();
+    let _series = Periodic::every(S).start(&timer, |_| panic!("a run")).unwrap();
+    assert_eq!(after(5, &timer, &clock), 5);
+    let clock = ManualClock::new();
+    let worker = Worker::unbounded("worker", Task::run).unwrap();
+    let timer = Timer::builder().clock(clock.clone()).executor(worker).build().unwrap();
+    let (sender, ended) = std::sync::mpsc::channel();
+    let _series = Periodic::every(S).start(&timer, move |run| {
+        run.cancel();
+        let _told = Tells(sender.clone());
+        panic!("a run");
+    });
+    clock.advance(S);
+    timer.advance_clock(Duration::ZERO);
+    ended.recv().unwrap();
+    let weak = timer.downgrade();
+    let (told, counted) = std::sync::mpsc::channel();
+    // The worker runs this after the run.
+    let tell = move || told.send(weak.upgrade().map(|timer| timer.stats().panicked)).unwrap();
+    timer.add(TimerEntry::after(Duration::ZERO, tell)).unwrap();
+    timer.advance_clock(Duration::ZERO);
+    assert_eq!(counted.recv(), Ok(Some(1)));
+}
+
+struct Tells(std::sync::mpsc::Sender<()>);
+
+impl Drop for Tells {
+    fn drop(&mut self) {
+        self.0.send(()).unwrap();
+    }
+}
+
+/// Panics when it is dropped, if it is to.
+struct Bomb(Arc<AtomicBool>);
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        assert!(!self.0.load(Ordering::SeqCst), "a drop");
+    }
+}
+
+/// Seen to fail: panics of values that the last keyed timer dropped were not counted.
+#[test]
+fn panics_of_keyed_timers_are_counted_once() {
+    let (timer, clock) = by_hand();
+    let armed = Arc::new(AtomicBool::new(true));
+    let keyed = KeyedTimer::new(&timer, |key: u32, bomb: Bomb| {
+        assert!(key != 1, "the callback");
+        bomb.0.store(false, Ordering::SeqCst);
+    });
+    let entry = |seconds| TimerEntry::after(seconds * S, Bomb(Arc::clone(&armed)));
+    armed.store(false, Ordering::SeqCst);
+    keyed.schedule(1, entry(1)).unwrap();
+    assert_eq!(after(1, &timer, &clock), 1);
+    armed.store(true, Ordering::SeqCst);
+    (2..5).for_each(|key| assert!(keyed.schedule(key, entry(100)).is_ok()));
+    drop(keyed);
+    assert_eq!(timer.stats().panicked, 4);
+}
+
+struct Wakes;
+
+impl Wake for Wakes {
+    fn wake(self: Arc<Self>) {
+        panic!("a waker");
+    }
+}
+
+#[test]
+fn panics_of_tasks_and_wakers_are_counted_once() {
+    let (timer, clock) = by_hand();
+    timer.add(TimerEntry::after(S, || panic!("a task"))).unwrap();
+    timer.add(TimerEntry::after(S, Task::from(Waker::from(Arc::new(Wakes))))).unwrap();
+    assert_eq!(after(1, &timer, &clock), 2);
+}
+
+#[test]
+fn an_outage_that_cannot_be_reported_costs_no_round() {
+    no_report_succeeds();
+    let (timer, clock) = by_hand();
+    let leases = Leases::new(&timer, LeaseTerms::new(30 * S), Idle);
+    let lease = leases.hold(1).unwrap();
+    for _ in 0..31 {
+        clock.advance(S);
+        timer.advance_clock(Duration::ZERO);
+    }
+    assert!(!lease.is_held() && leases.is_empty());
+    assert_eq!(timer.stats().panicked, 0);
+}

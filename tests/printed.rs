@@ -1,0 +1,244 @@
+//! What the public types print, and what errors say: each names itself, in a line or a few however
+//! many timers there are, and none shows, asks or locks what a user has put into it.
+
+#[path = "common/idle.rs"]
+mod idle;
+
+use idle::Idle;
+use std::error::Error;
+use std::fmt::Debug;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tickwheel::future::{SleepError, TimedError};
+use tickwheel::keyed::{Entry, KeyedTimer};
+use tickwheel::lease::{LeaseStats, LeaseStore, LeaseTerms, Leases, Renewal};
+use tickwheel::periodic::Periodic;
+use tickwheel::purgatory::{FutureOperation, Purgatory, PurgatoryStats, WatchError};
+use tickwheel::{
+    AddError, Batch, BuildError, Executor, LocalTimer, ManualClock, Task, Timer, TimerEntry, Worker,
+};
+
+const S: Duration = Duration::from_secs(1);
+const MANY: u32 = 5_000;
+/// A few lines. What prints each of its timers, or a number for each slot, prints far more.
+const MOST: usize = 2_000;
+
+/// A key and a task that must not be printed.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Secret(u32);
+
+impl Debug for Secret {
+    fn fmt(&self, _: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        panic!("a user's value is printed");
+    }
+}
+
+/// Leaves every renewal unanswered, and shows the first.
+struct Store;
+
+impl LeaseStore<Secret> for Store {
+    fn renew(&self, batch: Vec<Renewal<Secret>>) {
+        assert_eq!(format!("{:?}", batch[0]), "Renewal { .. }");
+    }
+
+    fn lost(&self, _: Secret) {}
+}
+
+/// Returns a timer on which very much is pending.
+fn timer() -> (Timer, ManualClock) {
+    let clock = ManualClock::default();
+    let timer = Timer::builder().name("mine").clock(clock.clone()).build().unwrap();
+    (0..MANY).for_each(|id| assert!(timer.after(1_000 * S * id, || ()).is_ok()));
+    timer.advance_clock(Duration::ZERO);
+    (timer, clock)
+}
+
+fn shows(value: &impl Debug, wanted: &str) {
+    let shown = format!("{value:?}");
+    assert!(shown.starts_with(wanted), "{shown:.400} instead of {wanted}");
+    assert!(shown.len() <= MOST, "{} characters: {shown:.400}", shown.len());
+}
+
+#[test]
+fn a_local_timer_prints_a_line() {
+    let mut timer = LocalTimer::starting_at(0, 1 << 12);
+    let keys: Vec<_> = (0..MANY).map(|id| timer.add(u64::from(id) << (id % 20), id)).collect();
+    shows(&timer, "LocalTimer { now: 0, pending: 5000, .. }");
+    // What is left behind, and is still to be handed out.
+    let panics = || timer.advance(1 << 20, |_| panic!("at the first"));
+    assert!(catch_unwind(AssertUnwindSafe(panics)).is_err());
+    shows(&timer, "LocalTimer { now: 1048576, pending: 4999, .. }");
+    shows(&keys[0], "TimerKey");
+}
+
+/// Shows what is left of each batch.
+#[derive(Clone, Default)]
+struct Shows(Arc<Mutex<u32>>);
+
+impl Executor<Secret> for Shows {
+    fn execute(&self, _: Secret) -> Result<(), Secret> {
+        Ok(())
+    }
+
+    fn execute_batch(&self, batch: &mut Batch<'_, Secret>) {
+        batch.next().into_iter().for_each(|task| batch.refuse(task));
+        shows(batch, "Batch");
+        *self.0.lock().unwrap() += 1;
+    }
+}
+
+#[test]
+fn a_timer_of_ones_own_tasks_prints_little_and_no_task() {
+    let (clock, batches) = (ManualClock::new(), Shows::default());
+    let builder = Timer::builder().name("mine").shards(1).wheel_size(1 << 12).clock(clock.clone());
+    let builder = builder.executor(batches.clone());
+    shows(&builder, "Options { name: \"mine\"");
+    let timer = builder.build().unwrap();
+    let add = |id: u32| timer.after((1 << (id % 32)) * S / 1000 + S * id, Secret(id));
+    let mut timeouts: Vec<_> = (0..MANY).map(|id| add(id).unwrap()).collect();
+    shows(&timer, "Timer { name: \"mine\", pending: 5000, .. }");
+    shows(&timer.downgrade(), "WeakTimer");
+    shows(&timeouts[0], "Timeout");
+    shows(&timeouts.remove(1).cancel_on_drop(), "CancelOnDrop");
+    shows(&timer.snapshot(), "Snapshot");
+    shows(&timer.snapshot().levels[0], "LevelSnapshot");
+    for bits in 0..40 {
+        (0..10).for_each(|id| assert!(timer.after(S / 1000, Secret(id)).is_ok()));
+        clock.advance(Duration::from_nanos(1 << bits));
+    }
+    timer.advance_clock(Duration::ZERO);
+    assert!(*batches.0.lock().unwrap() > 0);
+    shows(&timer.stats(), "Stats { name: \"mine\"");
+    shows(&timer.stats().lateness, "{");
+}
+
+#[test]
+fn a_timer_of_closures_and_its_parts_print_their_names() {
+    let (timer, clock) = timer();
+    clock.advance(3 * S);
+    assert_eq!(format!("{clock:?}"), "ManualClock { elapsed: 3s }");
+    shows(&Task::new(|| ()), "Task");
+    shows(&timer.sleep(S), "Sleep { base: Base { name: \"mine\"");
+    shows(&timer.interval(S), "Interval");
+    let worker = Worker::unbounded("worker", |_: u32| ()).unwrap();
+    shows(&worker, "Worker { queued: 0");
+}
+
+#[test]
+fn keyed_timers_print_neither_keys_nor_tasks() {
+    let (timer, _) = timer();
+    let keyed = KeyedTimer::<Secret, Secret>::new(&timer, |_, _| ());
+    shows(&keyed, "KeyedTimer { .. }");
+    let Entry::Vacant(vacant) = keyed.entry(Secret(1)) else { panic!("no key yet") };
+    assert_eq!(format!("{vacant:?}"), "VacantEntry { .. }");
+    vacant.schedule(TimerEntry::after(Duration::MAX, Secret(2))).unwrap();
+    let Entry::Occupied(occupied) = keyed.entry(Secret(1)) else { panic!("scheduled") };
+    assert_eq!(format!("{occupied:?}"), "OccupiedEntry { deadline: None, .. }");
+}
+
+#[test]
+fn series_print_their_options_and_runs_their_number() {
+    let (timer, clock) = timer();
+    let series = Periodic::every(S)
+        .start(&timer, |run| assert!(format!("{run:?}").ends_with("number: 0, .. }"), "{run:?}"))
+        .unwrap();
+    shows(&series, "Series { periodic: Periodic");
+    clock.advance(S);
+    assert_eq!(timer.advance_clock(Duration::ZERO), 1);
+    assert_eq!(timer.stats().panicked, 0);
+}
+
+#[test]
+fn leases_print_no_key() {
+    let (timer, clock) = timer();
+    let leases = Leases::new(&timer, LeaseTerms::new(3 * S), Store);
+    let lease = leases.hold(Secret(1)).unwrap();
+    assert_eq!(format!("{leases:?} {lease:?}"), "Leases { .. } Lease { .. }");
+    clock.advance(S);
+    timer.advance_clock(Duration::ZERO);
+    assert_eq!((leases.stats().failed, timer.stats().panicked), (1, 0));
+    let mut stats = LeaseStats::default();
+    (stats.taken, stats.released, stats.lost) = (4, 2, 2);
+    (stats.renewed, stats.failed) = (3, 1);
+    assert_eq!(stats.to_string(), "held 0, taken 4, released 2, lost 2\nrenewed 3, failed 1");
+}
+
+#[test]
+fn a_purgatory_prints_neither_keys_nor_operations() {
+    let (timer, _) = timer();
+    let watched = Purgatory::<Secret, Idle>::new(&timer);
+    let watch = watched.try_complete_else_watch(Idle, S, &[Secret(1)]).unwrap();
+    assert_eq!(format!("{watched:?} {watch:?}"), "Purgatory { .. } Pending(Pending { .. })");
+    let guard = watch.pending().expect("it waits").cancel_on_drop();
+    assert_eq!(format!("{guard:?}"), "CancelPendingOnDrop(Pending { .. })");
+    let purgatory = Purgatory::<Secret, FutureOperation>::new(&timer);
+    let wait = purgatory.wait(&[Secret(1)], S, || false).unwrap();
+    assert_eq!(format!("{wait:?}"), "Wait { .. }");
+    let operation = purgatory.shutdown().pop().expect("one waits");
+    assert_eq!(format!("{operation:?}"), "FutureOperation { waited: Cancelled, .. }");
+    let mut stats = PurgatoryStats::default();
+    (stats.delayed, stats.watched) = (2, 4);
+    (stats.completed_at_once, stats.completed_by_trigger, stats.completed_by_force) = (2, 3, 4);
+    (stats.expired, stats.cancelled, stats.panicked) = (5, 6, 1);
+    assert_eq!(stats.completed(), 9);
+    assert_eq!(
+        stats.to_string(),
+        "delayed 2, watched 4\n\
+         completed 2 at once, 3 by trigger, 4 by force\n\
+         expired 5, cancelled 6, panicked 1"
+    );
+}
+
+#[test]
+fn errors_say_in_words_what_was_wrong() {
+    let said = |error: &dyn Error| error.to_string();
+    assert_eq!(said(&SleepError::Full), "the timer is full");
+    assert_eq!(said(&SleepError::Shutdown), "the timer was shut down");
+    assert_eq!(said(&TimedError::Elapsed), "the time was up");
+    assert_eq!(said(&TimedError::Sleep(SleepError::Full)), "the timer is full");
+    let entry = || TimerEntry::after(S, Secret(1));
+    for (error, wanted) in [
+        (AddError::Full(entry()), "the timer is full"),
+        (AddError::Shutdown(entry()), "the timer was shut down"),
+    ] {
+        assert_eq!(said(&error), wanted);
+        assert_eq!(format!("{error:?}"), format!("AddError({wanted})"));
+        assert_eq!(error.into_entry().into_task().0, 1);
+    }
+    for (error, wanted) in [
+        (WatchError::NoKeys(Secret(1)), "the operation has no key"),
+        (WatchError::Full(Secret(1)), "the timer is full"),
+        (WatchError::Shutdown(Secret(1)), "the purgatory was shut down"),
+    ] {
+        assert_eq!(said(&error), wanted);
+        assert_eq!(format!("{error:?}"), format!("WatchError({wanted})"));
+        assert_eq!(error.into_operation().0, 1);
+    }
+    let refused = [
+        (Timer::builder().tick(Duration::ZERO), "the tick must be"),
+        (Timer::builder().wheel_size(0), "the wheel size must be"),
+        (Timer::builder().shards(0), "the number of shards must be"),
+        (Timer::builder().on_refused(drop).executor(|_| ()), "on_refused must be"),
+        (Timer::builder().name("nul \0"), "a thread's name must not"),
+    ];
+    for (builder, wanted) in refused {
+        let error = builder.start().unwrap_err();
+        assert!(said(&error).starts_with(wanted), "{error}");
+        assert!(error.source().is_none());
+    }
+}
+
+/// The operating system's error is kept: it can be asked for, and becomes itself again.
+#[test]
+fn a_thread_that_cant_be_started_tells_why() {
+    let error = BuildError::Thread(io::ErrorKind::OutOfMemory.into());
+    assert!(error.to_string().starts_with("the thread could not be started: "), "{error}");
+    let source = error.source().and_then(|source| source.downcast_ref::<io::Error>());
+    assert_eq!(source.map(io::Error::kind), Some(io::ErrorKind::OutOfMemory));
+    assert_eq!(io::Error::from(error).kind(), io::ErrorKind::OutOfMemory);
+    let error = io::Error::from(Timer::builder().shards(0).start().unwrap_err());
+    assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+    assert!(error.get_ref().is_some_and(|inner| inner.is::<BuildError>()));
+}
