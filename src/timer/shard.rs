@@ -213,7 +213,8 @@ impl<C: Content> Body<C> {
         }
     }
 
-    /// Files an entry that opens a far bucket or is due soon, and notes whether listeners have to be woken.
+    /// Files an entry that opens a far bucket or is due soon, and notes whether listeners have to
+    /// be woken.
     ///
     /// If its deadline has passed, the entry need not wait for the next tick. If the entry opens a
     /// far bucket while nothing is due, the wheels' time leaps to the present first: it lags behind
