@@ -91,8 +91,9 @@
 //!   cores](guide#busy-cores) the reaper waits for its turn like any other thread.
 //! - Timers expire tick by tick; within a tick the order is unspecified. Overdue timers come
 //!   first, and those of a busy shard last: see [`advance_clock`].
-//! - An empty timer takes some tens of kilobytes, and a dropped one leaves about a kilobyte per
-//!   shard for the next timer with the same type of task: prefer one timer for the whole service.
+//! - An empty timer takes some tens of kilobytes, and so does a keyed timer or a purgatory. A
+//!   dropped one leaves about a kilobyte per shard for the next one of the same types and with as
+//!   many shards: prefer one timer for the whole service.
 //! - Calendars and persistence are out of scope.
 //!
 //! # Features
