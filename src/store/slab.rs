@@ -21,6 +21,10 @@ use crate::store::directory::Directory;
 use crate::store::key::Key;
 use crate::work;
 
+/// Whether chunks and blocks are tiny, so that few timers reach their edges: in models and under
+/// the fuzzer.
+pub(crate) const TINY: bool = cfg!(any(tickwheel_model, fuzzing));
+
 /// The maximum size of a chunk, unless a single value is larger. One chunk of each slab is half
 /// empty on average, so a structure with many shards needs small chunks.
 const CHUNK_BYTES: usize = 8 << 10;
@@ -36,8 +40,7 @@ impl<V, const BYTES: usize> Slab<V, BYTES> {
     /// Places of a chunk: a power of two, so that an index is split by shifting.
     const BITS: u32 = match BYTES / size_of::<Slot<V>>() {
         0 => 0,
-        // Few, so that storms of few timers reach the edges of chunks.
-        _ if cfg!(tickwheel_tiny) && BYTES >= CHUNK_BYTES => 5,
+        _ if TINY && BYTES >= CHUNK_BYTES => 5,
         places if places > 1024 => 10,
         places => places.ilog2(),
     };

@@ -158,7 +158,7 @@ impl<C: Alarmed> Driven for C {
 }
 
 /// The alarms of one shard: tasks that share one closure, so none of them allocates.
-struct Alarm {
+pub(crate) struct Alarm {
     expire: SharedClosure,
     /// While there are any, their bucket is queued, or a turn has it in hand. `None` once the part
     /// has gone.
