@@ -8,11 +8,11 @@
 //! place, the task's `Clone` in `get`, and whatever is done while an entry is held. A panic there
 //! may cost the key its timer, but leaves nothing behind that would make a later call fail.
 
+use crate::engine::report::Contained;
 use crate::timer::builder::TimerBuilder;
 use crate::timer::entry::Task;
 use crate::timer::executor::Worker;
 use crate::timer::part::Alarm;
-use crate::timer::report::Contained;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 
 impl UnwindSafe for Alarm {}

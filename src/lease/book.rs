@@ -9,8 +9,8 @@
 
 use crate::lease::stats::LeaseStats;
 use crate::lease::terms::LeaseTerms;
-use crate::store::key::Key;
 use crate::store::key_map::KeyMap;
+use crate::store::slab::Key;
 use crate::work;
 use std::collections::BTreeMap;
 use std::ops::Bound;

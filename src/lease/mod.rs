@@ -10,13 +10,13 @@ pub use crate::lease::stats::LeaseStats;
 pub use crate::lease::terms::LeaseTerms;
 pub use crate::lease::watchdog::{LeaseStore, Renewal};
 
+use crate::engine::report::Contained;
 use crate::lease::watchdog::Watchdog;
-use crate::store::key::Key;
 use crate::store::key_map::spread;
+use crate::store::slab::Key;
 use crate::timer::Timer;
 use crate::timer::entry::Task;
 use crate::timer::error::AddError;
-use crate::timer::report::Contained;
 use std::fmt;
 use std::hash::{Hash, RandomState};
 use std::marker::PhantomData;

@@ -1,9 +1,9 @@
 //! The plan: when the timer runs the next round.
 
+use crate::engine::shard::{Admission, Wakeup};
 use crate::timer::entry::{Task, TimerEntry};
 use crate::timer::error::AddError;
 use crate::timer::homes::Homes;
-use crate::timer::shard::{Admission, Wakeup};
 use crate::timer::timeout::Timeout;
 use std::sync::Weak;
 use std::time::Instant;

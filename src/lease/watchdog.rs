@@ -4,19 +4,19 @@
 //! There is one lock, for the book and the planned round. The timer's locks may be taken under it.
 //! The store is called, and keys are hashed, cloned and dropped, outside of it.
 
+use crate::engine::context::TimerContext;
+use crate::engine::report::{self, Contained};
+use crate::engine::shard::Wakeup;
 use crate::lease::book::{Answer, Book, Left};
 use crate::lease::plan::Plan;
 use crate::lease::stats::LeaseStats;
 use crate::lease::terms::LeaseTerms;
-use crate::store::key::Key;
+use crate::store::slab::Key;
 use crate::sync::{Mutex, MutexGuard};
 use crate::timer::Timer;
-use crate::timer::context::TimerContext;
 use crate::timer::entry::{Task, TimerEntry};
 use crate::timer::error::AddError;
 use crate::timer::homes::Homes;
-use crate::timer::report::{self, Contained};
-use crate::timer::shard::Wakeup;
 use std::fmt;
 use std::hash::Hash;
 use std::sync::{Arc, Weak};

@@ -7,9 +7,9 @@
 //! Invariants, checked by `KeyMap::assert_invariants`: every value is found by its key, and each
 //! key has one value.
 
-use crate::store::key::Key;
 use crate::store::key_index::KeyIndex;
 use crate::store::key_table::ShortHash;
+use crate::store::slab::Key;
 use crate::store::slab::Slab;
 use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash};

@@ -4,6 +4,4 @@ pub(crate) mod key_map;
 pub(crate) mod key_index;
 pub(crate) mod key_table;
 pub(crate) mod slab;
-pub(crate) mod directory;
 pub(crate) mod chunk;
-pub(crate) mod key;

@@ -1,9 +1,9 @@
 //! The tasks of a timer: the content of its shards.
 
-use crate::store::key::Key;
+use crate::engine::clock::When;
+use crate::engine::shard::{Admission, Body, Content, Refusal, Shard, Times};
+use crate::store::slab::Key;
 use crate::sync::thread_number;
-use crate::timer::entry::When;
-use crate::timer::shard::{Admission, Body, Content, Refusal, Shard, Times};
 use std::marker::PhantomData;
 use std::mem;
 use std::time::Instant;
