@@ -52,13 +52,12 @@ impl<T> Shard<Tasks<T>> {
     /// Takes a task out. `seen` runs under the lock if it was still pending.
     #[inline]
     pub(crate) fn cancel(&self, key: Key, seen: impl FnOnce()) -> Option<T> {
-        self.with(|body| {
-            body.content.note_caller();
-            let task = body.core.cancel(key)?;
-            seen();
-            body.release_permits(1);
-            Some(task)
-        })
+        let mut body = self.lock();
+        body.content.note_caller();
+        let task = body.core.cancel(key)?;
+        seen();
+        body.release_permits(1);
+        Some(task)
     }
 
     /// Gives a pending timer another task. Returns the former one, or the new one as the error if
