@@ -27,7 +27,7 @@
 //! due, and no thread sleeps.)
 //!
 //! # The reaper
-//! The reaper: a thread that performs steps until it is told to stop.
+//! A thread that performs steps until it is told to stop.
 //!
 //! It knows no timer. Its owner determines what a step is, how it waits and what wakes it.
 

@@ -18,7 +18,7 @@
 //! mark, and who is about to take the lock waits while the mark is there.
 //!
 //! # Notes of what a thread holds
-//! Holding: which keyed timers a thread holds a shard of, in debug builds.
+//! Which keyed timers a thread holds a shard of, in debug builds.
 //!
 //! What a user does with an entry, or in a closure that looks at a task, happens under the lock of
 //! a shard. From there, a call to the same keyed timer or a turn of its timer would wait for its

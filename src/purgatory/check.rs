@@ -1,4 +1,4 @@
-//! The operation reference: identifies one operation, in order to check it or to end it.
+//! The check: what is done with one operation, from its adding to its end. A reference names it.
 //!
 //! Ending an operation means removing it from all its keys and from the wheels first, then calling
 //! its code, and then dropping it.

@@ -6,7 +6,7 @@
 //! for ever. So such a trigger is ignored then, unless it comes from another thread.
 //!
 //! # Callbacks
-//! Callbacks: runs the code of operations, one callback after the other, never one inside another.
+//! Runs the code of operations, one callback after the other, never one inside another.
 //!
 //! A callback may complete other operations, whose callbacks complete others, and so on. If each
 //! ran inside the one before, a long chain would overflow the stack. So a callback that comes up

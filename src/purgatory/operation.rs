@@ -1,4 +1,4 @@
-//! The delayed operation: the trait that a purgatory's user implements.
+//! The delayed operation: the trait that a purgatory's user implements, and what is told of them.
 
 use std::error::Error;
 use std::fmt;

@@ -1,7 +1,7 @@
 //! The executor: where expired tasks run.
 //!
 //! # The dispatcher
-//! The dispatcher: takes expired tasks from the shards of a timer to its executor, and handles
+//! Takes expired tasks from the shards of a timer to its executor, and handles
 //! refused ones.
 
 use crate::engine::context::TimerContext;

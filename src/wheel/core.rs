@@ -23,7 +23,7 @@
 //!   extension: the flush looks at the deadline and files the entry again.
 //!
 //! # The flush
-//! The flush: takes a batch of entries out of a polled bucket, because they are due or have to be
+//! Takes a batch of entries out of a polled bucket, because they are due or have to be
 //! filed in a finer wheel.
 
 use crate::store::slab::{Key, Slab};

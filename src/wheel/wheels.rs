@@ -6,14 +6,14 @@
 //! ([`Wheels::leap`]), so that after an idle hour a short timer is filed as finely as at the start.
 //!
 //! # Ticks
-//! Ticks: how time is counted, and the only place that rounds.
+//! How time is counted, and the only place that rounds.
 //!
 //! Internally, time is a `u64` of nanoseconds since the timer was built, and the number of ticks in
 //! it. The present is rounded down to a tick and a deadline up, so nothing ever fires early. All
 //! sums saturate: [`NEVER`] is the deadline of a timer so far away that it does not fire.
 //!
 //! # The sweep
-//! The sweep: takes stale references out of the buckets, a few per call.
+//! Takes stale references out of the buckets, a few per call.
 //!
 //! It visits all buckets in rounds. In a cheap round it leaves a bucket as soon as looking at it
 //! does not pay: timers that are cancelled about in the order in which they were added leave their
