@@ -39,6 +39,7 @@ impl<V, const BYTES: usize> Slab<V, BYTES> {
     const BITS: u32 = match BYTES / size_of::<Slot<V>>() {
         0 => 0,
         _ if TINY && BYTES >= CHUNK_BYTES => 5,
+        // mutants(false): with more, chunks of the smallest values are larger.
         places if places > 1024 => 10,
         places => places.ilog2(),
     };
