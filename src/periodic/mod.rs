@@ -11,7 +11,6 @@ use crate::timer::entry::{SharedClosure, Task, TimerEntry, When};
 use crate::timer::error::AddError;
 use crate::timer::homes::Homes;
 use crate::timer::report::Contained;
-use crate::timer::shard::Admission;
 use crate::timer::timeout::Timeout;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
@@ -151,12 +150,8 @@ impl Periodic {
             let runner = Runner { series: Arc::clone(&series), runs, task };
             move |_| runner.run()
         });
-        let mut progress = series.progress.lock();
-        let entry = series.entry(runs, due, 0);
-        let (added, wakeup) = homes.add_unwoken(entry, Admission::WithinLimit);
-        progress.timeout = Some(added?);
-        drop(progress);
-        drop(wakeup);
+        let timeout = homes.add(series.entry(runs, due, 0))?;
+        series.keep(0, timeout);
         Ok(Series(series))
     }
 }
@@ -301,11 +296,24 @@ impl SeriesState {
             }
             Kind::Delay => now.checked_add(period),
         };
-        let entry = self.entry(runs, progress.due, progress.number);
-        let (added, wakeup) = homes.add_unwoken(entry, Admission::WithinLimit);
-        progress.timeout = added.ok();
+        let (due, number) = (progress.due, progress.number);
         drop(progress);
-        drop(wakeup);
+        if let Ok(timeout) = homes.add(self.entry(runs, due, number)) {
+            self.keep(number, timeout);
+        }
+    }
+
+    /// Keeps the handle of the run with this number, which was just added without the lock. If the
+    /// series has ended meanwhile, nobody else cancels that run. If the run has begun, a later one
+    /// may have left its own handle.
+    fn keep(&self, number: u64, timeout: Timeout) {
+        let mut progress = self.progress.lock();
+        if progress.end.is_some() {
+            drop(progress);
+            drop(timeout.cancel());
+        } else if progress.number == number {
+            progress.timeout = Some(timeout);
+        }
     }
 }
 
