@@ -7,7 +7,6 @@ pub use crate::periodic::missed::MissedTick;
 use crate::engine::clock::When;
 use crate::engine::context::TimerContext;
 use crate::engine::report::Contained;
-use crate::engine::shard::Admission;
 use crate::sync::Mutex;
 use crate::timer::Timer;
 use crate::timer::entry::{SharedClosure, Task, TimerEntry};
@@ -152,12 +151,8 @@ impl Periodic {
             let runner = Runner { series: Arc::clone(&series), runs, task };
             move |_| runner.run()
         });
-        let mut progress = series.progress.lock();
-        let entry = series.entry(runs, due, 0);
-        let (added, wakeup) = homes.add_unwoken(entry, Admission::WithinLimit);
-        progress.timeout = Some(added?);
-        drop(progress);
-        drop(wakeup);
+        let timeout = homes.add(series.entry(runs, due, 0))?;
+        series.keep(0, timeout);
         Ok(Series(series))
     }
 }
@@ -302,11 +297,24 @@ impl SeriesState {
             }
             Kind::Delay => now.checked_add(period),
         };
-        let entry = self.entry(runs, progress.due, progress.number);
-        let (added, wakeup) = homes.add_unwoken(entry, Admission::WithinLimit);
-        progress.timeout = added.ok();
+        let (due, number) = (progress.due, progress.number);
         drop(progress);
-        drop(wakeup);
+        if let Ok(timeout) = homes.add(self.entry(runs, due, number)) {
+            self.keep(number, timeout);
+        }
+    }
+
+    /// Keeps the handle of the run with this number, which was just added without the lock. If the
+    /// series has ended meanwhile, nobody else cancels that run. If the run has begun, a later one
+    /// may have left its own handle.
+    fn keep(&self, number: u64, timeout: Timeout) {
+        let mut progress = self.progress.lock();
+        if progress.end.is_some() {
+            drop(progress);
+            drop(timeout.cancel());
+        } else if progress.number == number {
+            progress.timeout = Some(timeout);
+        }
     }
 }
 

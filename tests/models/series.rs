@@ -40,7 +40,7 @@ fn settle(timer: &Timer, (series, runs): (Series, Arc<Runs>)) -> Vec<u64> {
 /// No run begins any more when `cancel` has returned.
 ///
 /// Fails when a run that is on its way to the executor does not look whether the series was
-/// cancelled.
+/// cancelled, or who has just added one does not.
 #[test]
 fn cancel_against_run() {
     explore("cancel_against_run", 3, || {
@@ -53,6 +53,7 @@ fn cancel_against_run() {
             },
             || (0..2).for_each(|_| pass(&timer, &clock, 2)),
         );
+        assert_empty(&timer);
         pass(&timer, &clock, 2);
         assert_eq!(series.0.runs(), begun, "a run has begun after the end");
         assert!(!series.0.cancel() && series.0.is_cancelled());
@@ -117,6 +118,21 @@ fn two_advance_a_series() {
         assert!(series.0.cancel());
         assert_eq!(settle(&timer, series), [0, 1, 2], "those of 2, 4 and 6");
         order
+    });
+}
+
+/// A run is added and at once due, and adds the next one, before who has added it goes on: the
+/// series can still be cancelled.
+///
+/// Fails when the handle of a run is kept although it has begun.
+#[test]
+fn cancel_after_an_overtaken_run() {
+    explore("cancel_after_an_overtaken_run", 1, || {
+        let (timer, clock) = by_hand();
+        let series = start(&timer, Periodic::every(2 * NANO).overlapping(), |_| ());
+        both(|| pass(&timer, &clock, 2), || pass(&timer, &clock, 2));
+        assert!(series.0.cancel());
+        format!("{:?}", settle(&timer, series))
     });
 }
 
