@@ -6,11 +6,11 @@
 //!
 //! # The life of a set of shards
 //! A handle refers to its shard without counting the reference, so shards are never freed. When the
-//! last reference to [`Shards`] goes, they are emptied, and wait in the pool for the next owner. The
-//! driver has such a reference for as long as it may close, count or flush them, so it never takes
-//! one owner's shards for another's. Handles of a former owner, its alarms and what its entries
-//! report or count stay harmless, because they name their entry, and the keys of a shard are never
-//! issued again.
+//! last reference to [`Shards`] goes, they are emptied, and wait in the pool for the next owner.
+//! The driver has such a reference for as long as it may close, count or flush them, so it never
+//! takes one owner's shards for another's. Handles of a former owner, its alarms and what its
+//! entries report or count stay harmless, because they name their entry, and the keys of a shard
+//! are never issued again.
 //!
 //! # The pool
 //! Shards that are not in use, kept for the next timer or purgatory of the same types.
