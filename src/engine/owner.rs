@@ -22,9 +22,8 @@
 //! ones: each of them had used a place of its slab 2^31 times.
 
 use crate::engine::context::TimerContext;
-use crate::engine::shard::{Body, Content, Shard, ShardLock, Wakeup};
+use crate::engine::shard::{Body, Content, Shard, Wakeup};
 use crate::engine::stats::Stats;
-use crate::sync::MutexGuard;
 use crate::wheel::bucket::BucketId;
 use crate::wheel::bucket_queue::Expiration;
 use crate::wheel::core::Trimmed;
@@ -139,6 +138,11 @@ impl<C: Content> Set<C> {
         self.0.iter()
     }
 
+    /// Closes all shards: nothing can be added any more.
+    pub(crate) fn close(&self) {
+        self.iter().for_each(|shard| shard.with(|body| body.closed = true));
+    }
+
     /// Returns whether nothing is left of the owner that had it.
     fn is_free(&self) -> bool {
         self.iter().all(|shard| shard.with(|body| body.is_free()))
@@ -180,10 +184,10 @@ impl<C: Driven> Shards<C> {
 
     /// Closes all shards, and takes the pending entries out of them, in small batches.
     pub(crate) fn drain(&self, mut out: impl FnMut(u64, C::Item)) {
+        self.set.close();
         let mut batch = Vec::new();
         for shard in self.set.iter() {
             let (mut cursor, mut more) = (0, true);
-            shard.with(|body| body.closed = true);
             while more {
                 more = shard.with(|body| body.drain(&mut cursor, &mut batch));
                 batch.drain(..).for_each(|(deadline, item)| out(deadline, item));
@@ -220,12 +224,13 @@ where
     Self: Send + Sync,
 {
     fn flush(&self, step: &FlushStep, armed: &mut Vec<Expiration>, expired: &mut Expired) -> Flush {
-        let shard = &self.shard(step.shard).0;
-        let (mut body, expiration) = match step.poll(&self.shards.context, shard) {
-            Ok(polled) => polled,
-            Err(flush) => return flush,
+        let &FlushStep { shard, turn_start, now, present, waits, insists } = step;
+        let Some(mut body) = self.shard(shard).0.lock_for_turn(waits, insists) else {
+            return Flush::Busy;
         };
-        let unfinished = C::flush(self, &mut body, (expiration, step.now), armed, expired);
+        let due = self.shards.context.delay_queue.poll(shard, turn_start, present);
+        let Some(expiration) = due else { return Flush::Overtaken };
+        let unfinished = C::flush(self, &mut body, (expiration, now), armed, expired);
         body.flushed(armed, unfinished);
         Flush::Done(Shard::release(body))
     }
@@ -242,7 +247,7 @@ where
     }
 
     fn close(&self) {
-        self.shards.set.iter().for_each(|shard| shard.with(|body| body.closed = true));
+        self.shards.set.close();
     }
 
     fn drop_pending(&self) -> u64 {
@@ -301,20 +306,6 @@ pub(crate) enum Flush {
     Busy,
     /// Another shard's bucket comes first by now.
     Overtaken,
-}
-
-impl FlushStep {
-    /// Locks the step's shard and polls the bucket that comes first, if it still belongs to that
-    /// shard.
-    pub(crate) fn poll<'a, S>(
-        &self,
-        context: &TimerContext,
-        shard: &'a ShardLock<S>,
-    ) -> Result<(MutexGuard<'a, S>, Expiration), Flush> {
-        let state = shard.lock_for_turn(self.waits, self.insists).ok_or(Flush::Busy)?;
-        let due = context.delay_queue.poll(self.shard, self.turn_start, self.present);
-        due.map(|expiration| (state, expiration)).ok_or(Flush::Overtaken)
-    }
 }
 
 /// Items that were taken out of an owner's shards and have to be handed over. Only the owner knows

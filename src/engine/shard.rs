@@ -120,7 +120,8 @@ impl<C: Content> Shard<C> {
         drop((context, content, core)); // Not under the lock: callers of old handles need not wait.
     }
 
-    /// Locks the shard, for a caller that files nothing, so that nobody has to be woken.
+    /// Locks the shard, for a caller that files nothing, so that nobody has to be woken, or that
+    /// [releases](Self::release) it.
     #[inline]
     pub(crate) fn lock(&self) -> MutexGuard<'_, Body<C>> {
         self.0.lock()

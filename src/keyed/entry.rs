@@ -58,7 +58,7 @@ impl<'a, K: Eq + 'static, T: 'static> Held<'a, K, T> {
     #[inline]
     pub(crate) fn new(shards: &'a Shards<Keys<K, T>>, hash: u64) -> Self {
         let holding = Some(shards.begin_holding());
-        let body = Some(shards.of(hash).0.lock());
+        let body = Some(shards.of(hash).lock());
         Held { context: &shards.context, body, holding, key: None }
     }
 }

@@ -15,7 +15,7 @@
 use crate::engine::owner::{Owned, Shards};
 use crate::engine::report::Contained;
 use crate::engine::shard::Holding;
-use crate::engine::shard::{Admission, Body, Content, Refusal, Shard, Times};
+use crate::engine::shard::{Admission, Body, Content, Shard, Times};
 use crate::store::key_index::KeyIndex;
 use crate::store::key_map::shard_of;
 use crate::store::key_table::ShortHash;
@@ -80,8 +80,8 @@ impl<K: Eq + 'static, T: 'static> Alarmed for Keys<K, T> {
     }
 
     fn end(owned: &Owned<Self>) {
-        for (key, task) in owned.shards.cancel_all() {
-            owned.shards.context.discard(key);
+        for left in owned.shards.cancel_all() {
+            let task = owned.shards.task_of(left);
             owned.shards.context.discard(task);
         }
     }
@@ -191,10 +191,8 @@ impl<K: Eq, T> Body<Keys<K, T>> {
         (key, entry): (K, TimerEntry<T>),
         times: Times,
     ) -> Result<(), (K, AddError<T>)> {
-        match self.admit(Admission::WithinLimit) {
-            Err(Refusal::Closed) => return Err((key, AddError::Shutdown(entry))),
-            Err(Refusal::Full) => return Err((key, AddError::Full(entry))),
-            Ok(()) => {}
+        if let Err(refusal) = self.admit(Admission::WithinLimit) {
+            return Err((key, AddError::of(refusal, entry)));
         }
         let (hash, (_, deadline)) = (ShortHash::of(hash), times);
         let tick = self.core.ticks.ceil(deadline);
@@ -208,7 +206,12 @@ impl<K: Eq, T> Body<Keys<K, T>> {
     /// Returns when a key expires; `None` is never.
     #[inline]
     pub(crate) fn deadline(&self, index: u32) -> Option<Instant> {
-        self.context()?.time.instant_or_never(self.core.deadline_at(index))
+        self.instant(self.core.deadline_at(index))
+    }
+
+    #[inline]
+    fn instant(&self, deadline: u64) -> Option<Instant> {
+        self.context()?.time.instant_or_never(deadline)
     }
 
     /// Gives a key another task, and returns the former one.
@@ -289,8 +292,9 @@ impl<K: Eq, T> Body<Keys<K, T>> {
 
     /// Calls `visit` with each key of a chunk. Returns whether there is a chunk after it.
     fn visit(&self, chunk: usize, visit: &mut impl FnMut(&K, &T, Option<Instant>)) -> bool {
-        for (key, entry) in self.core.entries.of_chunk(chunk) {
-            visit(&entry.task.key, &entry.task.task, self.deadline(key.index));
+        for (_, entry) in self.core.entries.of_chunk(chunk) {
+            let Keyed { key, task, .. } = &entry.task;
+            visit(key, task, self.instant(entry.deadline.get()));
         }
         // mutants(<= *): one more chunk is asked for, and is empty.
         chunk + 1 < self.core.entries.chunks()

@@ -239,7 +239,7 @@ where
     type Shared = ();
 
     fn unfile(record: &mut Record<O>) {
-        record.unfile();
+        record.is_filed = false;
     }
 
     fn alarm(owned: &Owned<Self>, place: usize, key: Key) {
@@ -267,7 +267,7 @@ where
     K: Eq + Clone + Send + 'static,
     O: DelayedOperation,
 {
-    set.iter().for_each(|shard| shard.with(|body| body.closed = true));
+    set.close();
     let (mut pending, mut waiting) = (Vec::new(), Vec::new());
     for shard in set.iter() {
         // Nothing can be added any more, and nothing moves, so these are all operations. They are

@@ -60,7 +60,7 @@ pub(crate) struct Record<O> {
     /// The number under which the operation has to be filed for the first time.
     filing: u32,
     state: OperationState,
-    is_filed: bool,
+    pub(crate) is_filed: bool,
     /// `None` while a thread holds it.
     operation: Option<O>,
 }
@@ -93,13 +93,6 @@ impl<K, O> Content for Operations<K, O> {
 
     fn is_filed(record: &Record<O>) -> bool {
         record.is_filed
-    }
-}
-
-impl<O> Record<O> {
-    /// Notes that the operation was handed.
-    pub(crate) fn unfile(&mut self) {
-        self.is_filed = false;
     }
 }
 

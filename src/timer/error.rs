@@ -1,5 +1,6 @@
 //! The errors, which return what could not be accepted.
 
+use crate::engine::shard::Refusal;
 use crate::timer::entry::TimerEntry;
 use std::error::Error;
 use std::fmt;
@@ -28,6 +29,14 @@ pub enum AddError<T> {
 }
 
 impl<T> AddError<T> {
+    #[cold]
+    pub(crate) fn of(refusal: Refusal, entry: TimerEntry<T>) -> Self {
+        match refusal {
+            Refusal::Full => AddError::Full(entry),
+            Refusal::Closed => AddError::Shutdown(entry),
+        }
+    }
+
     /// Returns the entry that was not accepted.
     #[must_use = "the task is dropped otherwise"]
     pub fn into_entry(self) -> TimerEntry<T> {

@@ -3,7 +3,7 @@
 use crate::engine::clock::When;
 use crate::engine::context::TimerContext;
 use crate::engine::owner::Shards;
-use crate::engine::shard::{Admission, Refusal, Shard, Wakeup};
+use crate::engine::shard::{Admission, Shard, Wakeup};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::thread_number;
 use crate::timer::entry::TimerEntry;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 /// Where threads add to a timer; see the [module](self). Whoever adds may keep it alive.
 pub(crate) struct Homes<T: Send + 'static> {
-    shards: Arc<Shards<Tasks<T>>>,
+    pub(crate) shards: Arc<Shards<Tasks<T>>>,
     /// Their number is a power of two.
     pairs: Box<[CachePadded<Pair<T>>]>,
     pub(crate) context: Arc<TimerContext>,
@@ -30,13 +30,13 @@ struct Pair<T: 'static> {
 
 impl<T: Send + 'static> Homes<T> {
     pub(crate) fn new(shards: Arc<Shards<Tasks<T>>>) -> Self {
-        let places: Vec<_> = (0..shards.set.len()).map(|place| shards.set.at(place)).collect();
-        // A single shard is a pair with itself.
-        let pair = |pair: &[&'static Shard<Tasks<T>>]| {
-            let shards = [pair[0], pair[pair.len() - 1]];
+        let (set, count) = (shards.set, shards.set.len());
+        let pair = |first| {
+            // A single shard is a pair with itself.
+            let shards = [set.at(first), set.at((first + 1).min(count - 1))];
             CachePadded::new(Pair { shards, second: AtomicBool::new(false) })
         };
-        let pairs = places.chunks(2).map(pair).collect();
+        let pairs = (0..count).step_by(2).map(pair).collect();
         let context = Arc::clone(&shards.context);
         Homes { shards, pairs, context }
     }
@@ -92,16 +92,7 @@ impl<T: Send + 'static> Homes<T> {
                 }
                 Ok(Timeout::new(home, key))
             }
-            Err((refusal, task)) => Err(Self::refused(refusal, when, task)),
-        }
-    }
-
-    #[cold]
-    fn refused(refusal: Refusal, when: When, task: T) -> AddError<T> {
-        let entry = TimerEntry::new(when, task);
-        match refusal {
-            Refusal::Full => AddError::Full(entry),
-            Refusal::Closed => AddError::Shutdown(entry),
+            Err((refusal, task)) => Err(AddError::of(refusal, TimerEntry::new(when, task))),
         }
     }
 
@@ -126,20 +117,5 @@ impl<T: Send + 'static> Homes<T> {
     #[inline]
     fn pair(&self) -> &Pair<T> {
         &self.pairs[thread_number() as usize & (self.pairs.len() - 1)]
-    }
-
-    /// Closes all shards, and hands the pending tasks to `out`, with their deadlines.
-    pub(crate) fn drain(&self, out: impl FnMut(u64, T)) {
-        self.shards.drain(out);
-    }
-
-    pub(crate) fn count(&self) -> usize {
-        self.shards.set.len()
-    }
-
-    /// Returns the shard at this place.
-    #[cfg(test)]
-    pub(crate) fn at(&self, place: usize) -> &'static Shard<Tasks<T>> {
-        self.shards.set.at(place)
     }
 }

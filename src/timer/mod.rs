@@ -246,7 +246,7 @@ impl<T: Send + 'static> Timer<T> {
     /// Returns the state of the timer, level by level. Visits every bucket, but not every timer.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
-        self.base.driver.snapshot(self.homes.count())
+        self.base.driver.snapshot(self.homes.shards.set.len())
     }
 
     /// Stops the reaper, refuses new timers, and returns the pending ones, ordered by deadline, as
@@ -289,7 +289,7 @@ impl<T: Send + 'static> Timer<T> {
     pub fn shutdown(&self) -> Vec<TimerEntry<T>> {
         self.base.stop();
         let mut pending = Vec::new();
-        self.homes.drain(|deadline, task| pending.push((deadline, task)));
+        self.homes.shards.drain(|deadline, task| pending.push((deadline, task)));
         self.base.drop_closures();
         pending.sort_by_key(|(deadline, _)| *deadline);
         let time = &self.homes.context.time;
@@ -518,7 +518,7 @@ mod tests {
         let timer = Timer::builder().shards(2);
         let timer = timer.executor(move |task: u32| sender.send(task).expect("it waits"));
         let timer = timer.build().expect("the settings are right");
-        let [first, second] = [0, 1].map(|place| timer.homes.at(place));
+        let [first, second] = [0, 1].map(|place| timer.homes.shards.set.at(place));
         let add = |shard: &Shard<Tasks<u32>>, delay: Duration, task| {
             let times = timer.homes.context.resolve(delay.into());
             assert!(shard.with(|body| body.add(task, times, Admission::WithinLimit)).is_ok());
