@@ -1,7 +1,6 @@
 //! Leases that are renewed while they are held: a watchdog for locks in a store.
 
 pub(crate) mod book;
-pub(crate) mod plan;
 pub(crate) mod stats;
 pub(crate) mod terms;
 pub(crate) mod watchdog;
@@ -135,7 +134,7 @@ where
     /// with the present.
     ///
     /// # Errors
-    /// [`AddError::Shutdown`] if the timer was shut down.
+    /// [`AddError::Shutdown`], as for [`hold_since`](Self::hold_since).
     pub fn hold(&self, key: K) -> Result<Lease<K>, AddError<Task>> {
         self.hold_since(key, self.shared.watchdog.now())
     }
@@ -149,6 +148,8 @@ where
     ///
     /// # Errors
     /// [`AddError::Shutdown`] if the timer was shut down. The former lease has ended then as well.
+    /// If other threads find that out at the same moment, the lease may be returned instead, and is
+    /// reported lost with all others.
     pub fn hold_since(&self, key: K, since: Instant) -> Result<Lease<K>, AddError<Task>> {
         let watchdog = Arc::clone(&self.shared.watchdog);
         let since = since.min(watchdog.now());

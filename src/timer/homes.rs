@@ -6,8 +6,8 @@ use crate::timer::context::TimerContext;
 use crate::timer::entry::{TimerEntry, When};
 use crate::timer::error::AddError;
 use crate::timer::owner::Shards;
-use crate::timer::shard::{Admission, Refusal, Shard, Wakeup};
-use crate::timer::tasks::{Added, Tasks};
+use crate::timer::shard::{Admission, Refusal, Shard};
+use crate::timer::tasks::Tasks;
 use crate::timer::timeout::Timeout;
 use crossbeam_utils::CachePadded;
 use std::sync::Arc;
@@ -60,31 +60,7 @@ impl<T: Send + 'static> Homes<T> {
     ) -> Result<Timeout<T>, AddError<T>> {
         let (when, task) = (entry.when(), entry.into_task());
         let (home, times) = (self.home(), self.context.resolve(when));
-        let added = home.with(|body| body.add_task(task, times, admission));
-        self.added(home, when, added)
-    }
-
-    /// Adds an entry for a caller that holds a lock. Also returns the duty to wake when that lock
-    /// is released.
-    pub(crate) fn add_unwoken(
-        &self,
-        entry: TimerEntry<T>,
-        admission: Admission,
-    ) -> (Result<Timeout<T>, AddError<T>>, Wakeup) {
-        let (when, task) = (entry.when(), entry.into_task());
-        let (home, times) = (self.home(), self.context.resolve(when));
-        let (added, wakeup) = home.with_unwoken(|body| body.add_task(task, times, admission));
-        (self.added(home, when, added), wakeup)
-    }
-
-    #[inline]
-    fn added(
-        &self,
-        home: &'static Shard<Tasks<T>>,
-        when: When,
-        added: Added<T>,
-    ) -> Result<Timeout<T>, AddError<T>> {
-        match added {
+        match home.with(|body| body.add_task(task, times, admission)) {
             Ok((key, crowded)) => {
                 if crowded {
                     self.leave_crowd();

@@ -4,7 +4,7 @@ use crate::store::key::Key;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::timer::entry::{Task, When};
 use crate::timer::report::catch_panic;
-use crate::timer::shard::{Shard, Wakeup};
+use crate::timer::shard::Shard;
 use crate::timer::tasks::{Move, Tasks};
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -194,11 +194,10 @@ impl<T: 'static> Timeout<T> {
         self.moved(when, Move::To)
     }
 
-    /// Moves the deadline for a caller that holds a lock. Returns whether the timer is pending, and
-    /// the duty to wake when that lock is released.
-    pub(crate) fn reschedule_unwoken(&self, deadline: Instant) -> (bool, Wakeup) {
-        let (key, when) = (self.key(), When::At(deadline));
-        self.shard.with_unwoken(|body| body.reschedule(key, when, Move::To))
+    /// Brings the deadline forward to `deadline`, if the timer is pending; it never moves to a
+    /// later one. Returns whether it was pending.
+    pub(crate) fn hasten(&self, deadline: Instant) -> bool {
+        self.moved(When::At(deadline), Move::Hasten)
     }
 
     fn moved(&self, when: When, how: Move) -> bool {
