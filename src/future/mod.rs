@@ -6,7 +6,7 @@ pub(crate) mod hyper;
 #[cfg(feature = "stream")]
 pub(crate) mod stream;
 
-use crate::periodic::missed::MissedTick;
+use crate::periodic::MissedTick;
 use crate::timer::Timer;
 use crate::timer::base::Base;
 use crate::timer::entry::{Task, TimerEntry, When};

@@ -1,4 +1,4 @@
-//! The book of leases: which leases are held, until when, and what is due next.
+//! The book of leases: their terms and counts, which are held and until when, what is due next.
 //!
 //! This is plain data that knows neither a clock nor a store. A lease is *due* when its next
 //! renewal is due; while a renewal is in flight, it is due when it runs out. The name of a lease
@@ -7,14 +7,101 @@
 //! All calls run under one lock, so each call takes a bounded number of steps, and calls nothing of
 //! a key's but `Eq`. Values that are no longer needed are returned to the caller, who drops them.
 
-use crate::lease::stats::LeaseStats;
-use crate::lease::terms::LeaseTerms;
 use crate::store::key::Key;
 use crate::store::key_map::KeyMap;
 use crate::work;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::ops::Bound;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// How long leases last, when they are renewed, and how many at once.
+///
+/// ```
+/// use std::time::Duration;
+/// use tickwheel::lease::LeaseTerms;
+///
+/// // A lease of 30 s, renewed every 10 s; at most 100 in one call to the store.
+/// let terms = LeaseTerms::new(Duration::from_secs(30));
+/// assert_eq!(terms, terms.renew_every(Duration::from_secs(10)).batch_size(100));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeaseTerms {
+    pub(crate) lease: Duration,
+    pub(crate) renew_every: Duration,
+    pub(crate) batch_size: usize,
+}
+
+/// The longest lease, 100 years: what is added to the present then has a name.
+const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
+impl LeaseTerms {
+    /// Creates the terms of leases that run out `lease` after they were taken or renewed. `lease`
+    /// is clamped to a range from one microsecond to 100 years. Default: renewal after a third of
+    /// it, at most 100 leases in one call to the store.
+    #[must_use]
+    pub fn new(lease: Duration) -> Self {
+        let lease = lease.clamp(Duration::from_micros(1), LONGEST);
+        LeaseTerms { lease, renew_every: lease / 3, batch_size: 100 }
+    }
+
+    /// Sets how long after it was taken or renewed a lease is renewed, clamped to a range from one
+    /// nanosecond to seven eighths of the lease. A shorter period survives more failures. A renewal
+    /// may be earlier by an eighth of the period, to join others in one batch.
+    #[must_use]
+    pub fn renew_every(mut self, period: Duration) -> Self {
+        self.renew_every = period.clamp(Duration::from_nanos(1), self.lease - self.lease / 8);
+        self
+    }
+
+    /// Sets the maximum number of leases that are renewed in one call to the store; at least 1.
+    #[must_use]
+    pub fn batch_size(mut self, batch_size: usize) -> Self {
+        self.batch_size = batch_size.max(1);
+        self
+    }
+
+    /// Returns by how much a renewal may be earlier than it is due.
+    pub(crate) fn slack(&self) -> Duration {
+        self.renew_every / 8
+    }
+
+    /// Returns how long after a failure a renewal is tried again.
+    pub(crate) fn retry(&self) -> Duration {
+        (self.renew_every / 4).max(Duration::from_nanos(1))
+    }
+}
+
+/// What leases have done so far, as returned by [`Leases::stats`](crate::lease::Leases::stats).
+///
+/// Every lease that was taken is held, was released or was lost:
+/// `taken == held + released + lost`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LeaseStats {
+    /// Leases that are held. A lease that has run out counts until it is reported lost.
+    pub held: usize,
+    /// Leases that were taken: successful calls of `hold` and `hold_since`.
+    pub taken: u64,
+    /// Renewals that the store confirmed in time.
+    pub renewed: u64,
+    /// Renewals that failed, or were dropped unanswered, and are tried again.
+    pub failed: u64,
+    /// Leases that were released or dropped before they were reported lost, or that ended because
+    /// their key was taken again.
+    pub released: u64,
+    /// Leases that were reported lost: they ran out, the store no longer had them, or the timer was
+    /// shut down.
+    pub lost: u64,
+}
+
+impl fmt::Display for LeaseStats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let LeaseStats { held, taken, renewed, failed, released, lost } = self;
+        writeln!(f, "held {held}, taken {taken}, released {released}, lost {lost}")?;
+        write!(f, "renewed {renewed}, failed {failed}")
+    }
+}
 
 /// The maximum number of leases that a call looks at. It is small in models, so that a round of few
 /// leases takes several calls.

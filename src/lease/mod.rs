@@ -1,12 +1,9 @@
 //! Leases that are renewed while they are held: a watchdog for locks in a store.
 
 pub(crate) mod book;
-pub(crate) mod stats;
-pub(crate) mod terms;
 pub(crate) mod watchdog;
 
-pub use crate::lease::stats::LeaseStats;
-pub use crate::lease::terms::LeaseTerms;
+pub use crate::lease::book::{LeaseStats, LeaseTerms};
 pub use crate::lease::watchdog::{LeaseStore, Renewal};
 
 use crate::lease::watchdog::Watchdog;

@@ -4,9 +4,7 @@
 //! There is one lock, for the book and the planned round; no other is taken under it. Rounds are
 //! added and moved, the store is called, and keys are hashed, cloned and dropped outside of it.
 
-use crate::lease::book::{Answer, Book, Left};
-use crate::lease::stats::LeaseStats;
-use crate::lease::terms::LeaseTerms;
+use crate::lease::book::{Answer, Book, LeaseStats, LeaseTerms, Left};
 use crate::store::key::Key;
 use crate::sync::{Mutex, MutexGuard};
 use crate::timer::Timer;
