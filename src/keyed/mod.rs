@@ -7,7 +7,7 @@ pub(crate) mod keys;
 use crate::keyed::entry::Held;
 pub use crate::keyed::entry::{Entry, OccupiedEntry, VacantEntry};
 use crate::keyed::keys::Keys;
-use crate::store::key_map::spread;
+use crate::store::table::spread;
 use crate::timer::Timer;
 use crate::timer::context::TimerContext;
 use crate::timer::entry::{Task, TimerEntry, When};

@@ -8,7 +8,8 @@
 //! a key's but `Eq`. Values that are no longer needed are returned to the caller, who drops them.
 
 use crate::store::key::Key;
-use crate::store::key_map::KeyMap;
+use crate::store::slab::Slab;
+use crate::store::table::{KeyTable, Place, ShortHash};
 use crate::work;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -109,7 +110,9 @@ pub(crate) const BATCH: usize = if cfg!(tickwheel_model) { 2 } else { 64 };
 
 pub(crate) struct Book<K> {
     terms: LeaseTerms,
-    leases: KeyMap<K, Record<K>>,
+    leases: Slab<Record<K>>,
+    /// Finds them by their keys.
+    index: KeyTable<Place>,
     /// Every lease, by when it is due; the number distinguishes leases that are due at the same
     /// moment.
     due: BTreeMap<Due, Key>,
@@ -127,11 +130,14 @@ pub(crate) struct Book<K> {
 
 type Due = (Instant, u64);
 
-/// The values that have left the book, for the caller to drop.
-pub(crate) type Left<K> = (K, Record<K>);
+/// The key of a lease that has left the book, and the one that was kept for its next renewal. The
+/// caller drops them.
+pub(crate) type Left<K> = (K, Option<K>);
 
 /// What the book knows of a lease.
-pub(crate) struct Record<K> {
+struct Record<K> {
+    key: K,
+    hash: ShortHash,
     runs_out: Instant,
     due: Due,
     renewal: Flight<K>,
@@ -171,9 +177,17 @@ pub(crate) struct Round<K> {
 
 impl<K: Eq> Book<K> {
     pub(crate) fn new(terms: LeaseTerms) -> Self {
-        let (leases, due) = (KeyMap::new(), BTreeMap::new());
-        let stats = LeaseStats::default();
-        Book { terms, leases, due, last: 0, stats, reported: 0, present: None, closed: false }
+        Book {
+            terms,
+            leases: Slab::new(),
+            index: KeyTable::new(),
+            due: BTreeMap::new(),
+            last: 0,
+            stats: LeaseStats::default(),
+            reported: 0,
+            present: None,
+            closed: false,
+        }
     }
 
     pub(crate) fn stats(&self) -> LeaseStats {
@@ -192,15 +206,17 @@ impl<K: Eq> Book<K> {
         [key, spare]: [K; 2],
         since: Instant,
     ) -> (Key, Option<Left<K>>) {
-        let former = self.leases.find(hash, &key);
+        let hash = ShortHash::of(hash);
+        let former = self.index.index_of(hash, |index| self.leases.at(index).key == key);
         let former = former.and_then(|index| self.remove(index));
         self.stats.taken += 1;
         self.stats.released += u64::from(former.is_some());
         self.last += 1;
         let due = (since + self.terms.renew_every, self.last);
         let runs_out = since + self.terms.lease;
-        let lease = Record { runs_out, due, renewal: Flight::Ready(spare) };
-        let name = self.leases.insert(hash, key, lease);
+        let renewal = Flight::Ready(spare);
+        let name = self.leases.insert(Record { key, hash, runs_out, due, renewal }, 0);
+        self.index.insert(Place { hash, index: name.index });
         self.due.insert(due, name);
         (name, former)
     }
@@ -215,8 +231,8 @@ impl<K: Eq> Book<K> {
 
     pub(crate) fn is_held(&mut self, name: Key, now: Instant) -> bool {
         let now = self.present(now);
-        let index = self.leases.find_named(name).filter(|_| !self.closed);
-        index.is_some_and(|index| now < self.leases.at(index).runs_out)
+        let lease = self.leases.get(name).filter(|_| !self.closed);
+        lease.is_some_and(|lease| now < lease.runs_out)
     }
 
     /// Removes a lease that was just entered, because nothing would renew it.
@@ -240,14 +256,16 @@ impl<K: Eq> Book<K> {
     }
 
     fn remove_named(&mut self, name: Key) -> Option<Left<K>> {
-        let index = self.leases.find_named(name)?;
-        self.remove(index)
+        self.leases.get(name)?;
+        self.remove(name.index)
     }
 
     fn remove(&mut self, index: u32) -> Option<Left<K>> {
-        let left = self.leases.remove(index)?;
-        self.due.remove(&left.1.due);
-        Some(left)
+        let Record { key, hash, due, renewal, .. } = self.leases.remove_if(index, |_| true)?;
+        self.index.take(hash, |other| other == index);
+        self.due.remove(&due);
+        let spare = if let Flight::Ready(key) = renewal { Some(key) } else { None };
+        Some((key, spare))
     }
 
     /// Returns when the next round should be.
@@ -275,8 +293,7 @@ impl<K: Eq> Book<K> {
         let Some((last, _)) = due.last() else { return true };
         round.from = Bound::Excluded(*last);
         for (_, name) in due.iter().filter(|((_, number), _)| *number <= round.last) {
-            let Some(index) = self.leases.find_named(*name) else { continue };
-            let lease = self.leases.at_mut(index);
+            let (index, Some(lease)) = (name.index, self.leases.get_mut(*name)) else { continue };
             if lease.runs_out <= now {
                 round.lost.extend(self.lose(index));
             } else if let Flight::Ready(_) = lease.renewal {
@@ -306,9 +323,8 @@ impl<K: Eq> Book<K> {
         now: Instant,
     ) -> Option<Left<K>> {
         let now = self.present(now);
-        let index = self.leases.find_named(name)?;
-        let terms = self.terms;
-        let lease = self.leases.at_mut(index);
+        let (index, terms) = (name.index, self.terms);
+        let lease = self.leases.get_mut(name)?;
         let Flight::Sent(sent) = lease.renewal else { return None };
         // A caller that has asked after it ran out was told that it is not held.
         if answer == Answer::Gone || lease.runs_out <= now {
@@ -343,13 +359,10 @@ impl<K: Eq> Book<K> {
     /// Ends all leases, and takes some of the remaining ones out, which are lost.
     pub(crate) fn close(&mut self) -> Vec<Left<K>> {
         self.closed = true;
-        let mut left = Vec::new();
-        self.leases.take_some(BATCH, &mut left);
+        let some = self.leases.last_indices(None, BATCH).into_iter();
+        let left: Vec<_> = some.filter_map(|index| self.remove(index)).collect();
         work::count(left.len());
         self.stats.lost += left.len() as u64;
-        for (_, lease) in &left {
-            self.due.remove(&lease.due);
-        }
         left
     }
 }
@@ -357,5 +370,26 @@ impl<K: Eq> Book<K> {
 impl<K> Flight<K> {
     fn replace(&mut self, by: Self) -> Self {
         std::mem::replace(self, by)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_with_the_same_hash_are_told_apart_in_whatever_order_they_go() {
+        let now = Instant::now();
+        for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+            let mut book = Book::new(LeaseTerms::new(Duration::from_secs(30)));
+            let names = [0, 1, 2].map(|key| book.take(7, [key; 2], now).0);
+            for (gone, key) in order.into_iter().enumerate() {
+                let (name, former) = book.take(7, [key; 2], now);
+                assert_eq!(former, Some((key, Some(key))));
+                assert_eq!((book.release(names[key]), book.stats().held), (None, 3 - gone));
+                assert_eq!(book.release(name), former);
+            }
+            assert_eq!((book.index.len(), book.due.len(), book.next_due()), (0, 0, None));
+        }
     }
 }

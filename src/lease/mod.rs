@@ -8,7 +8,7 @@ pub use crate::lease::watchdog::{LeaseStore, Renewal};
 
 use crate::lease::watchdog::Watchdog;
 use crate::store::key::Key;
-use crate::store::key_map::spread;
+use crate::store::table::spread;
 use crate::timer::Timer;
 use crate::timer::entry::Task;
 use crate::timer::error::AddError;

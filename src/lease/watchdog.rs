@@ -315,20 +315,19 @@ where
     }
 
     fn report_lost(&self, lost: impl IntoIterator<Item = Left<K>>) {
-        for (key, lease) in lost {
+        for (key, spare) in lost {
             // Looked at each time: the call before may have dropped the last clone.
             let ended = self.schedule.lock().ended;
             self.context.catch_panic(|| if ended { drop(key) } else { self.store.lost(key) });
-            // With the key that was kept for the next renewal.
-            self.context.discard(lease);
+            self.context.discard(spare);
         }
     }
 
     /// Drops what has left the book.
     fn discard(&self, left: impl IntoIterator<Item = Left<K>>) {
-        for (key, lease) in left {
+        for (key, spare) in left {
             self.context.discard(key);
-            self.context.discard(lease);
+            self.context.discard(spare);
         }
     }
 

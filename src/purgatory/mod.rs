@@ -27,7 +27,7 @@ pub use crate::purgatory::stats::PurgatoryStats;
 use crate::purgatory::operation_ref::{OperationRef, shutdown};
 use crate::purgatory::operations::Operations;
 use crate::purgatory::state::EndedBy;
-use crate::store::key_map;
+use crate::store::table;
 use crate::timer::Timer;
 use crate::timer::entry::When;
 use crate::timer::owner::Set;
@@ -204,7 +204,7 @@ where
 
     #[inline]
     fn hash<Q: Hash + ?Sized>(&self, key: &Q) -> u64 {
-        key_map::spread(&self.hasher, key)
+        table::spread(&self.hasher, key)
     }
 
     /// Checks every internal structure and panics if one is broken: for tests, while no other

@@ -8,7 +8,7 @@ use crate::purgatory::callbacks::{CallbackTurn, postpone};
 use crate::purgatory::operations::Operations;
 use crate::purgatory::place::{Id, Places};
 use crate::purgatory::state::EndedBy;
-use crate::store::key_map::shard_of;
+use crate::store::table::shard_of;
 use crate::sync::thread_number;
 use crate::timer::owner::Set;
 use crate::timer::report::{contain, report_panic};

@@ -10,8 +10,8 @@
 //! the cursor is in one of them, or behind all of them, where the next entry makes a new block.
 
 use crate::purgatory::place::{Id, Place};
-use crate::store::key_table::ShortHash;
 use crate::store::slab::Slab;
+use crate::store::table::ShortHash;
 use std::num::NonZeroU64;
 
 /// Entries of a block. With its header, a block fills 256 bytes, a small one 64. Few in models, so

@@ -13,7 +13,7 @@
 //! it.
 
 use crate::store::key::Key;
-use crate::store::key_map::shards_for;
+use crate::store::table::shards_for;
 use crate::sync::{Mutex, MutexGuard, parallelism};
 use crate::timer::Timer;
 use crate::timer::delay_queue::DelayQueue;
