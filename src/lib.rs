@@ -129,6 +129,7 @@ pub mod lease;
 pub mod periodic;
 pub mod purgatory;
 mod timer;
+mod engine;
 mod wheel;
 mod store;
 mod sync;
@@ -172,12 +173,12 @@ pub mod guide {
     pub mod runtimes {}
 }
 
+pub use engine::clock::{Clock, ManualClock, SystemClock, When};
+pub use engine::stats::Stats;
 pub use timer::builder::TimerBuilder;
-pub use timer::clock::{Clock, ManualClock, SystemClock};
-pub use timer::entry::{IntoTask, SharedClosure, Task, TimerEntry, When};
+pub use timer::entry::{IntoTask, SharedClosure, Task, TimerEntry};
 pub use timer::error::{AddError, BuildError};
 pub use timer::executor::{Batch, Executor, Inline, IntoExecuteResult, Worker};
-pub use timer::stats::Stats;
 pub use timer::timeout::{Cancel, CancelOnDrop, Timeout};
 pub use timer::{Timer, WeakTimer};
 pub use wheel::counters::Lateness;

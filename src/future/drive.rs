@@ -1,8 +1,8 @@
 //! The drive: a future that advances a timer without a thread.
 
+use crate::engine::delay_queue::Told;
+use crate::engine::driver::Driver;
 use crate::timer::Timer;
-use crate::timer::delay_queue::Told;
-use crate::timer::driver::Driver;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;

@@ -1,8 +1,9 @@
 //! hyper's timer: what its servers and clients wait for.
 
+use crate::engine::report;
 use crate::future::Sleep;
+use crate::timer::Timer;
 use crate::timer::homes::Homes;
-use crate::timer::{Timer, report};
 use hyper::rt;
 use std::future::Future;
 use std::pin::Pin;

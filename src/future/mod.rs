@@ -6,10 +6,11 @@ pub(crate) mod hyper;
 #[cfg(feature = "stream")]
 pub(crate) mod stream;
 
+use crate::engine::clock::When;
 use crate::periodic::MissedTick;
+use crate::timer::Base;
 use crate::timer::Timer;
-use crate::timer::base::Base;
-use crate::timer::entry::{Task, TimerEntry, When};
+use crate::timer::entry::{Task, TimerEntry};
 use crate::timer::error::AddError;
 use crate::timer::homes::Homes;
 use crate::timer::timeout::Timeout;

@@ -1,13 +1,14 @@
 //! The entry of a key: looks at a key and changes it in one step.
 
+use crate::engine::clock::When;
+use crate::engine::context::TimerContext;
+use crate::engine::owner::Shards;
+use crate::engine::shard::Holding;
+use crate::engine::shard::{Body, Shard};
 use crate::keyed::keys::Keys;
 use crate::sync::MutexGuard;
-use crate::timer::context::TimerContext;
-use crate::timer::entry::{TimerEntry, When};
+use crate::timer::entry::TimerEntry;
 use crate::timer::error::AddError;
-use crate::timer::holding::Holding;
-use crate::timer::owner::Shards;
-use crate::timer::shard::{Body, Shard};
 use std::fmt;
 use std::time::{Duration, Instant};
 

@@ -12,15 +12,15 @@
 //! Invariants, checked by [`Body::assert_keys`] and, of the core, by the owner: every key is found
 //! by its hash, and exactly the keys that are not handed are filed.
 
-use crate::store::key::Key;
+use crate::engine::owner::{Owned, Shards};
+use crate::engine::report::Contained;
+use crate::engine::shard::Holding;
+use crate::engine::shard::{Admission, Body, Content, Refusal, Shard, Times};
+use crate::store::slab::Key;
 use crate::store::table::{KeyTable, Place, ShortHash, shard_of};
 use crate::timer::entry::TimerEntry;
 use crate::timer::error::AddError;
-use crate::timer::holding::Holding;
-use crate::timer::owner::{Owned, Shards};
 use crate::timer::part::Alarmed;
-use crate::timer::report::Contained;
-use crate::timer::shard::{Admission, Body, Content, Refusal, Shard, Times};
 use std::borrow::Borrow;
 use std::marker::PhantomData;
 use std::mem;

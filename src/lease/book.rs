@@ -7,8 +7,7 @@
 //! All calls run under one lock, so each call takes a bounded number of steps, and calls nothing of
 //! a key's but `Eq`. Values that are no longer needed are returned to the caller, who drops them.
 
-use crate::store::key::Key;
-use crate::store::slab::Slab;
+use crate::store::slab::{Key, Slab};
 use crate::store::table::{KeyTable, Place, ShortHash};
 use crate::work;
 use std::collections::BTreeMap;

@@ -6,15 +6,16 @@ pub(crate) mod watchdog;
 pub use crate::lease::book::{LeaseStats, LeaseTerms};
 pub use crate::lease::watchdog::{LeaseStore, Renewal};
 
+use crate::engine::report::Contained;
 use crate::lease::watchdog::Watchdog;
-use crate::store::key::Key;
+use crate::store::slab::Key;
 use crate::store::table::spread;
 use crate::timer::Timer;
 use crate::timer::entry::Task;
 use crate::timer::error::AddError;
-use crate::timer::report::Contained;
 use std::fmt;
 use std::hash::{Hash, RandomState};
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -108,6 +109,8 @@ where
     watchdog: Arc<Watchdog<K>>,
     key: Contained<K>,
     name: Key,
+    /// It is only as safe in a `catch_unwind` as the key, which it hands out.
+    own: PhantomData<K>,
 }
 
 impl<K> Leases<K>
@@ -153,7 +156,7 @@ where
         let hash = spread(&self.shared.hasher, &key);
         let key = watchdog.contained(key);
         let name = watchdog.hold(hash, [K::clone(&key), K::clone(&key)], since)?;
-        Ok(Lease { watchdog, key, name })
+        Ok(Lease { watchdog, key, name, own: PhantomData })
     }
 
     /// Returns the number of held leases. A lease that has run out counts until it is reported

@@ -4,15 +4,15 @@
 //! There is one lock, for the book and the planned round; no other is taken under it. Rounds are
 //! added and moved, the store is called, and keys are hashed, cloned and dropped outside of it.
 
+use crate::engine::context::TimerContext;
+use crate::engine::report::{self, Contained};
 use crate::lease::book::{Answer, Book, LeaseStats, LeaseTerms, Left};
-use crate::store::key::Key;
+use crate::store::slab::Key;
 use crate::sync::{Mutex, MutexGuard};
 use crate::timer::Timer;
-use crate::timer::context::TimerContext;
 use crate::timer::entry::{Task, TimerEntry};
 use crate::timer::error::AddError;
 use crate::timer::homes::Homes;
-use crate::timer::report::{self, Contained};
 use crate::timer::timeout::Timeout;
 use std::fmt;
 use std::hash::Hash;

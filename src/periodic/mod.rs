@@ -1,12 +1,13 @@
 //! Periodic timers: a task that runs repeatedly.
 
+use crate::engine::clock::When;
+use crate::engine::context::TimerContext;
+use crate::engine::report::Contained;
 use crate::sync::Mutex;
 use crate::timer::Timer;
-use crate::timer::context::TimerContext;
-use crate::timer::entry::{SharedClosure, Task, TimerEntry, When};
+use crate::timer::entry::{SharedClosure, Task, TimerEntry};
 use crate::timer::error::AddError;
 use crate::timer::homes::Homes;
-use crate::timer::report::Contained;
 use crate::timer::timeout::Timeout;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};

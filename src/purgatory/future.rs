@@ -1,12 +1,12 @@
 //! Delayed operations that futures wait for. They use plain wakers and need no runtime.
 
+use crate::engine::clock::When;
+use crate::engine::report::catch_panic;
 use crate::purgatory::Purgatory;
-use crate::purgatory::error::WatchError;
 use crate::purgatory::operation::DelayedOperation;
+use crate::purgatory::operation::WatchError;
 use crate::purgatory::pending::Pending;
 use crate::sync::Mutex;
-use crate::timer::entry::When;
-use crate::timer::report::catch_panic;
 use std::fmt;
 use std::future::Future;
 use std::hash::{BuildHasher, Hash};

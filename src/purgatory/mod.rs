@@ -1,42 +1,39 @@
 //! The purgatory: where delayed operations wait until they can be completed.
 
-pub(crate) mod adding;
-pub(crate) mod callbacks;
-pub(crate) mod error;
+use crate::engine::clock::When;
+use crate::engine::owner::Set;
+use crate::engine::report::catch_panic_of;
+use crate::engine::shard::Body;
+use crate::purgatory::check::{OperationRef, shutdown};
+use crate::purgatory::nesting::Level;
+use crate::purgatory::operations::Operations;
+use crate::purgatory::state::EndedBy;
+use crate::purgatory::visit::Begin;
+use crate::purgatory::wait_queue::Id;
+use crate::store::table;
+use crate::timer::Timer;
+use crate::timer::part::Part;
+use std::borrow::Borrow;
+use std::fmt;
+use std::hash::{BuildHasher, Hash, RandomState};
+use std::sync::Arc;
+
 pub(crate) mod future;
 pub(crate) mod nesting;
-pub(crate) mod operation_ref;
 pub(crate) mod operation;
+pub(crate) mod check;
 pub(crate) mod pending;
-pub(crate) mod place;
-pub(crate) mod set;
 pub(crate) mod operations;
 pub(crate) mod state;
-pub(crate) mod stats;
-pub(crate) mod triggers;
 pub(crate) mod visit;
 pub(crate) mod wait_queue;
 pub(crate) mod watchers;
 
-pub use crate::purgatory::error::WatchError;
 pub use crate::purgatory::future::{FutureOperation, Wait, Waited};
 pub use crate::purgatory::operation::DelayedOperation;
+pub use crate::purgatory::operation::PurgatoryStats;
+pub use crate::purgatory::operation::WatchError;
 pub use crate::purgatory::pending::{CancelPendingOnDrop, Cancelled, Pending, Watch};
-pub use crate::purgatory::stats::PurgatoryStats;
-
-use crate::purgatory::operation_ref::{OperationRef, shutdown};
-use crate::purgatory::operations::Operations;
-use crate::purgatory::state::EndedBy;
-use crate::store::table;
-use crate::timer::Timer;
-use crate::timer::entry::When;
-use crate::timer::owner::Set;
-use crate::timer::part::Part;
-use crate::timer::report::catch_panic_of;
-use crate::timer::shard::Body;
-use std::fmt;
-use std::hash::{BuildHasher, Hash, RandomState};
-use std::sync::Arc;
 
 /// Where delayed operations wait, each until its condition holds or its time is up.
 ///
@@ -232,5 +229,252 @@ where
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Purgatory").finish_non_exhaustive()
+    }
+}
+
+impl<K, O, S> Purgatory<K, O, S>
+where
+    K: Hash + Eq + Clone + Send + 'static,
+    O: DelayedOperation,
+    S: BuildHasher,
+{
+    /// Checks the operations that are watched on `key`, in the order in which they were added, and
+    /// completes those whose condition holds. Returns how many this call completed.
+    ///
+    /// The `on_complete` of each is called before the next is checked. But if this is called from
+    /// an operation's callback (`on_complete`, `on_expiration`, `on_cancellation`), those of the
+    /// completed operations are called after that callback has returned.
+    ///
+    /// An operation that another thread is checking is left to that thread, which checks it once
+    /// more. An operation that is triggered during that second check too is checked by the timer's
+    /// executor, in its next turn. Neither counts as completed by this call. So no call serves
+    /// others without bound, and no trigger is lost.
+    ///
+    /// Calls from a [`try_complete`](DelayedOperation::try_complete) nest at most eight deep on a
+    /// thread. A deeper one leaves all checks to the executor in the same way, and returns 0. So no
+    /// chain of checks needs a deep stack.
+    ///
+    /// After a `shutdown` of the timer the executor takes no more checks, and the calling thread
+    /// makes them itself, however deep. What an operation's repeated check triggers on its own keys
+    /// is ignored then, so no call goes on for ever.
+    ///
+    /// An operation whose time is up is not checked any more.
+    ///
+    /// Call it after the change, and after releasing any lock that `try_complete` takes. On a key
+    /// without operations it costs a hash and a lock. Otherwise it takes time proportional to the
+    /// key's operations, which it takes out of the shard a few dozen at a time.
+    pub fn check_and_complete<Q>(&self, key: &Q) -> usize
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        self.check(key, Begin::Front, usize::MAX)
+    }
+
+    /// Checks the operations that are watched on `key` until this call has completed `limit` of
+    /// them. Returns how many it completed.
+    ///
+    /// This is for a change that only so many operations can profit from: an item that one of many
+    /// waiting workers takes. It costs one check if the first worker can take the item, where
+    /// [`check_and_complete`](Self::check_and_complete) checks all of them each time.
+    ///
+    /// # Order
+    /// The call goes through the operations in the order in which they were added. It begins after
+    /// the one at which the last call on this key that reached its limit stopped, continues at the
+    /// front when it reaches the end, and checks each operation that was watched when it began at
+    /// most once. So later calls pass over operations whose condition was false, but not forever:
+    /// after a call that began at the front and looked at `n` operations, the next `n - 1` calls
+    /// that reach their limit continue where the previous one stopped, and the call after them
+    /// begins at the front again. A call that does not reach its limit has gone through all
+    /// operations, and leaves the position as it was; so does every other trigger.
+    ///
+    /// # What counts
+    /// Only what this call completed counts. As with `check_and_complete`, an operation that
+    /// another thread is checking is left to that thread and does not count; this call goes on to
+    /// the next one. So an operation may be checked in vain, but no item is left untaken. Calls on
+    /// several threads at once may each complete as many operations as their own limit allows.
+    ///
+    /// If `limit` is 0, nothing is checked; if it is `usize::MAX`, all operations are.
+    ///
+    /// # No item is left while an operation waits for it
+    /// That holds on three conditions: a thread that adds items calls this afterwards, with their
+    /// number as the `limit`; every operation that is completed takes at least one item in its
+    /// [`try_complete`](DelayedOperation::try_complete); and every operation accepts any item.
+    /// Operations that wait for different things need different keys, or `check_and_complete`. An
+    /// event that completes operations without an item, such as the end of the queue, needs
+    /// `check_and_complete` too.
+    ///
+    /// The call takes time proportional to the operations that it checks. It takes no more of them
+    /// out of the shard at a time than are still to be completed. So with a small limit each
+    /// operation that is checked in vain costs an additional lock.
+    ///
+    /// ```
+    /// use std::collections::VecDeque;
+    /// use std::sync::{Arc, Mutex, mpsc};
+    /// use std::time::Duration;
+    /// use tickwheel::Timer;
+    /// use tickwheel::purgatory::{DelayedOperation, Purgatory};
+    ///
+    /// type Jobs = Arc<Mutex<VecDeque<u32>>>;
+    ///
+    /// /// A worker that waits for a job.
+    /// struct Worker {
+    ///     jobs: Jobs,
+    ///     job: Option<u32>,
+    ///     response: mpsc::Sender<Option<u32>>,
+    /// }
+    ///
+    /// impl DelayedOperation for Worker {
+    ///     // Takes the job: an operation that returns true here is completed in any case.
+    ///     fn try_complete(&mut self) -> bool {
+    ///         self.job = self.jobs.lock().unwrap().pop_front();
+    ///         self.job.is_some()
+    ///     }
+    ///
+    ///     // `None` if the time is up. If the worker has gone, its job goes to another one.
+    ///     fn on_complete(&mut self) {
+    ///         if let Err(mpsc::SendError(Some(job))) = self.response.send(self.job.take()) {
+    ///             self.jobs.lock().unwrap().push_front(job); // Then trigger the key again.
+    ///         }
+    ///     }
+    /// }
+    ///
+    /// let timer = Timer::builder().start()?;
+    /// let workers = Purgatory::new(&timer);
+    /// let jobs = Jobs::default();
+    /// let (response, answers) = mpsc::channel();
+    /// for _ in 0..10_000 {
+    ///     let worker = Worker { jobs: Arc::clone(&jobs), job: None, response: response.clone() };
+    ///     let max_wait = Duration::from_secs(30);
+    ///     assert!(!workers.try_complete_else_watch(worker, max_wait, &["mails"])?.is_completed());
+    /// }
+    ///
+    /// jobs.lock().unwrap().push_back(7); // Released, then:
+    /// assert_eq!(workers.check_and_complete_up_to("mails", 1), 1); // one check, not 10,000.
+    /// assert_eq!(answers.try_recv()?, Some(7));
+    ///
+    /// jobs.lock().unwrap().extend([8, 9]);
+    /// assert_eq!(workers.check_and_complete_up_to("mails", 2), 2);
+    /// assert_eq!(workers.watched_for("mails"), 9_997);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn check_and_complete_up_to<Q>(&self, key: &Q, limit: usize) -> usize
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        if limit == 0 {
+            return 0;
+        }
+        self.check(key, Begin::Cursor, limit)
+    }
+
+    /// Calls [`check_and_complete`](Self::check_and_complete) for each of the keys. Returns how
+    /// many operations it completed.
+    pub fn check_and_complete_all(&self, keys: &[K]) -> usize {
+        keys.iter().map(|key| self.check_and_complete(key)).sum()
+    }
+
+    /// Returns how many operations are watched on `key`. Takes time proportional to them, and holds
+    /// the lock for a few dozen at a time.
+    pub fn watched_for<Q>(&self, key: &Q) -> usize
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        let mut watched = 0;
+        self.visit(key, Begin::Front, usize::MAX, |batch| {
+            watched += batch.len();
+            0
+        });
+        watched
+    }
+
+    /// Cancels the operations that are watched on `key`: takes them out of *all* their keys and out
+    /// of the timer, and returns them in the order in which they were added.
+    ///
+    /// An operation that another thread is checking at this moment can't be returned: that thread
+    /// calls its [`on_cancellation`](DelayedOperation::on_cancellation), or completes it if it
+    /// finds that the condition holds. An operation that is still being added is left alone.
+    pub fn cancel_for_key<Q>(&self, key: &Q) -> Vec<O>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        let mut cancelled = Vec::new();
+        let set = self.set();
+        self.visit(key, Begin::Front, usize::MAX, |batch| {
+            let cancel = |&id| OperationRef { set, id }.cancel_unless_adding();
+            cancelled.extend(batch.iter().filter_map(cancel));
+            0
+        });
+        cancelled
+    }
+}
+
+impl<K, O, S> Purgatory<K, O, S>
+where
+    K: Hash + Eq + Clone + Send + 'static,
+    O: DelayedOperation,
+    S: BuildHasher,
+{
+    /// Checks the operations that are watched on `key` now, until `limit` of them are completed; or
+    /// leaves the checks of all of them to the executor. Returns how many it completed.
+    fn check<Q>(&self, key: &Q, begin: Begin, limit: usize) -> usize
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        let set = self.set();
+        let (level, mut completed) = (Level::begin(), 0);
+        self.visit(key, begin, limit, |batch| {
+            if level.is_none() {
+                let leave = |id: &&Id| OperationRef { set, id: **id }.leave_check();
+                let completed_here = batch.iter().filter(leave).count();
+                completed += completed_here;
+                return completed_here;
+            }
+            let (before, mut taken) = (completed, None);
+            for (place, &id) in batch.iter().enumerate() {
+                let operation = OperationRef { set, id };
+                // It may have been taken along with the one before it.
+                let Some(held) = taken.take().or_else(|| operation.trigger()) else { continue };
+                let (is_completed, next) = operation.check(held, batch.get(place + 1).copied());
+                completed += usize::from(is_completed);
+                taken = next;
+            }
+            completed - before
+        });
+        completed
+    }
+
+    /// Calls `see` with the operations that are watched on a key now, a batch at a time and without
+    /// any lock, until what it returns adds up to `limit`.
+    fn visit<Q>(&self, key: &Q, begin: Begin, limit: usize, mut see: impl FnMut(&[Id]) -> usize)
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        let set = self.set();
+        let hash = self.hash(key);
+        let shard = set.of_key(hash);
+        let (mut seen, mut batch) = (0, Vec::new());
+        // No more are taken along than are still wanted, so each of them is seen, and no other.
+        let mut visit = shard.with(|body| {
+            let visit = body.content.watchers.visit(hash, key, begin, limit, &mut batch);
+            body.leave_out_ended(&mut batch);
+            visit
+        });
+        loop {
+            seen += see(&batch);
+            batch.clear();
+            let Some(unfinished) = visit else { return };
+            visit = shard.with(|body| {
+                let watchers = &mut body.content.watchers;
+                let visit = watchers.resume(unfinished, limit - seen, &mut batch);
+                body.leave_out_ended(&mut batch);
+                visit
+            });
+        }
     }
 }

@@ -1,4 +1,7 @@
-//! The delayed operation: the trait that a purgatory's user implements.
+//! The delayed operation: the trait that a purgatory's user implements, and what is told of them.
+
+use std::error::Error;
+use std::fmt;
 
 /// An operation that waits in a [`Purgatory`](crate::purgatory::Purgatory) until its condition
 /// holds or its time is up: a fetch that waits for bytes, a produce that waits for its replicas.
@@ -89,5 +92,101 @@ impl<O: DelayedOperation + ?Sized> DelayedOperation for Box<O> {
 
     fn on_cancellation(&mut self) {
         (**self).on_cancellation();
+    }
+}
+
+/// The error of
+/// [`Purgatory::try_complete_else_watch`](crate::purgatory::Purgatory::try_complete_else_watch),
+/// which hands the operation back. The operation is watched nowhere and was not completed: its
+/// condition did not hold at the first check, or was not checked because there was no key.
+#[non_exhaustive]
+pub enum WatchError<O> {
+    /// The operation has no key, so nothing would ever trigger it.
+    NoKeys(O),
+    /// The timer already has as many pending timers as its `max_pending` allows.
+    Full(O),
+    /// The purgatory, or its timer, was shut down.
+    Shutdown(O),
+}
+
+impl<O> WatchError<O> {
+    /// Returns the operation that was not accepted.
+    pub fn into_operation(self) -> O {
+        match self {
+            WatchError::NoKeys(operation)
+            | WatchError::Full(operation)
+            | WatchError::Shutdown(operation) => operation,
+        }
+    }
+
+    fn text(&self) -> &'static str {
+        match self {
+            WatchError::NoKeys(_) => "the operation has no key",
+            WatchError::Full(_) => "the timer is full",
+            WatchError::Shutdown(_) => "the purgatory was shut down",
+        }
+    }
+}
+
+/// Leaves out the operation, which need not be `Debug`.
+impl<O> fmt::Debug for WatchError<O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "WatchError({})", self.text())
+    }
+}
+
+impl<O> fmt::Display for WatchError<O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.text())
+    }
+}
+
+impl<O> Error for WatchError<O> {}
+
+/// What a purgatory has done so far, as returned by
+/// [`Purgatory::stats`](crate::purgatory::Purgatory::stats).
+///
+/// Every operation that was accepted is still delayed, was completed, expired or cancelled, or had
+/// a check that panicked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PurgatoryStats {
+    /// Entries that are watched: an operation counts once for each of its keys.
+    pub watched: usize,
+    /// Operations that are waiting.
+    pub delayed: usize,
+    /// Operations that one of the two checks of `try_complete_else_watch` completed.
+    pub completed_at_once: u64,
+    /// Operations that a trigger completed.
+    pub completed_by_trigger: u64,
+    /// Operations that `force_complete` completed.
+    pub completed_by_force: u64,
+    /// Operations whose time was up.
+    pub expired: u64,
+    /// Operations that were cancelled, or returned by `cancel_for_key` or `shutdown`; not those
+    /// that were handed back to the adding thread because of a shutdown.
+    pub cancelled: u64,
+    /// Panics of operations' code, which the timer's statistics do not count again.
+    pub panicked: u64,
+}
+
+impl PurgatoryStats {
+    /// Returns how many operations were completed before their time was up.
+    #[must_use]
+    pub fn completed(&self) -> u64 {
+        self.completed_at_once + self.completed_by_trigger + self.completed_by_force
+    }
+}
+
+impl fmt::Display for PurgatoryStats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "delayed {}, watched {}", self.delayed, self.watched)?;
+        writeln!(
+            f,
+            "completed {} at once, {} by trigger, {} by force",
+            self.completed_at_once, self.completed_by_trigger, self.completed_by_force
+        )?;
+        let PurgatoryStats { expired, cancelled, panicked, .. } = self;
+        write!(f, "expired {expired}, cancelled {cancelled}, panicked {panicked}")
     }
 }

@@ -12,18 +12,31 @@
 //! Invariants, checked by [`Body::assert_operations`] while no operation is being added, and, of
 //! the core, by the owner: those of the watchers; each operation has its entries; and exactly the
 //! operations that were not handed are filed.
+//!
+//! # The set
+//! The set of a purgatory's shards: where an operation is, and how its code is called.
+//!
+//! ## Locks
+//! A key's `Eq`, `Clone` and `Drop` may run under a shard's lock. The code of operations does not:
+//! operations are called and dropped outside.
 
-use crate::purgatory::place::{Id, Places};
+use crate::engine::context::TimerContext;
+use crate::engine::owner::Set;
+use crate::engine::report::{contain, report_panic};
+use crate::engine::shard::{Admission, Body, Content, Refusal, Shard};
+use crate::purgatory::nesting::{CallbackTurn, postpone};
 use crate::purgatory::state::{Claim, EndedBy, Errand, Next, OperationState};
+use crate::purgatory::wait_queue::{Id, Places};
 use crate::purgatory::watchers::Watchers;
-use crate::store::key::Key;
-use crate::timer::context::TimerContext;
+use crate::store::slab::Key;
+use crate::store::table::shard_of;
+use crate::sync::thread_number;
 use crate::timer::entry::Task;
 use crate::timer::homes::Homes;
-use crate::timer::shard::{Admission, Body, Content, Refusal};
 use crate::wheel::bucket::Reference;
 use crate::wheel::core::Entry;
 use crate::work;
+use std::any::Any;
 use std::marker::PhantomData;
 use std::mem;
 use std::sync::{Arc, Weak};
@@ -264,6 +277,93 @@ impl<K: Eq + Clone, O> Body<Operations<K, O>> {
         self.content.watchers.assert_invariants();
         for (_, entry) in self.core.entries.iter() {
             assert!(entry.task.places.first().is_some(), "who waits has entries");
+        }
+    }
+}
+
+impl<K, O> Set<Operations<K, O>> {
+    /// Returns the shard of an operation.
+    #[inline]
+    pub(crate) fn of(&self, id: Id) -> &Shard<Operations<K, O>> {
+        self.at(usize::from(id.shard))
+    }
+
+    /// Returns the shard of the keys with this hash.
+    #[inline]
+    pub(crate) fn of_key(&self, hash: u64) -> &Shard<Operations<K, O>> {
+        self.at(shard_of(hash, self.len()))
+    }
+
+    /// Calls the code of an operation; contains its panic, and reports it with the timer's name.
+    /// The caller counts it.
+    #[inline]
+    pub(crate) fn catch_panic<R>(&self, id: Id, code: impl FnOnce() -> R) -> Option<R> {
+        contain(code).map_err(|panic| self.report_panic(id, panic)).ok()
+    }
+
+    #[cold]
+    fn report_panic(&self, id: Id, panic: Box<dyn Any + Send>) {
+        // Not under the lock: a subscriber is the user's code.
+        let context = self.of(id).with(|body| body.context_of(id.key).cloned());
+        report_panic(context.as_ref().map(|context| &*context.name), panic);
+    }
+
+    /// Returns the shard in which the calling thread counts, so that threads do not contend.
+    fn home(&self) -> &Shard<Operations<K, O>> {
+        self.at(thread_number() as usize & (self.len() - 1))
+    }
+
+    /// Returns the name of no operation.
+    pub(crate) fn nobody(&self) -> Id {
+        self.home().with(|body| body.nobody())
+    }
+
+    /// Counts the end of an operation that no shard knows. Returns the name of none.
+    pub(crate) fn count(&self, ended_by: EndedBy) -> Id {
+        self.home().with(|body| {
+            body.content.ended[ended_by as usize] += 1;
+            body.nobody()
+        })
+    }
+
+    /// Counts a panic of an operation's code, unless the shard serves another purgatory by now.
+    pub(crate) fn count_panic(&self, id: Id) {
+        self.of(id).with(|body| {
+            let counts = body.context_of(id.key).is_some();
+            body.content.panicked += u64::from(counts);
+        });
+    }
+
+    /// Calls the `code` with which an operation ends, and drops the operation. This happens now, or
+    /// after the callback that this thread is running.
+    pub(crate) fn conclude(
+        &'static self,
+        id: Id,
+        mut operation: O,
+        code: impl FnOnce(&mut O) + 'static,
+    ) {
+        let end = move || {
+            if self.catch_panic(id, || code(&mut operation)).is_none() {
+                self.count_panic(id);
+            }
+            if self.catch_panic(id, || drop(operation)).is_none() {
+                self.count_panic(id);
+            }
+        };
+        match CallbackTurn::begin() {
+            Some(_turn) => end(),
+            None => postpone(end),
+        }
+    }
+}
+
+impl<K: Eq + Clone, O> Set<Operations<K, O>> {
+    /// Removes an ended operation from all its keys but the first.
+    #[inline]
+    pub(crate) fn leave(&self, places: &Places) {
+        for place in places.others() {
+            let shard = self.at(usize::from(place.shard));
+            shard.with(|body| body.content.watchers.remove(place));
         }
     }
 }

@@ -1,9 +1,9 @@
 //! The handle of a watched operation.
 
+use crate::engine::report::catch_panic;
+use crate::purgatory::check::OperationRef;
 use crate::purgatory::operation::DelayedOperation;
-use crate::purgatory::operation_ref::OperationRef;
 use crate::purgatory::state::Claim;
-use crate::timer::report::catch_panic;
 use std::fmt;
 
 /// What became of an operation that was accepted by

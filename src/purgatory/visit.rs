@@ -10,7 +10,7 @@
 //! at the front. Such a visit comes after as many others as the last visit from the front looked at
 //! entries.
 
-use crate::purgatory::place::Id;
+use crate::purgatory::wait_queue::Id;
 use crate::purgatory::wait_queue::{Entries, NONE, QueueName, WaitQueue};
 use crate::work;
 use std::cmp::Ordering;

@@ -6,9 +6,9 @@
 //! Invariants, checked by [`Watchers::assert_invariants`]: every watched key has one queue of
 //! entries and is found by its hash; no other key is present.
 
-use crate::purgatory::place::{Id, Place};
 use crate::purgatory::visit::{Begin, Visit};
 use crate::purgatory::wait_queue::{Entries, QueueName, WaitQueue};
+use crate::purgatory::wait_queue::{Id, Place};
 use crate::store::table::{Hashed, KeyTable, ShortHash};
 use std::borrow::Borrow;
 

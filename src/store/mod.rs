@@ -2,6 +2,4 @@
 
 pub(crate) mod table;
 pub(crate) mod slab;
-pub(crate) mod directory;
 pub(crate) mod chunk;
-pub(crate) mod key;

@@ -16,10 +16,12 @@
 //! - a chunk is appended only while no other is open, so `open` never names a chunk twice;
 //! - no generation of a place is issued twice.
 
-use crate::store::chunk::{Chunk, NONE, Slot, WORN_GENERATION};
-use crate::store::directory::Directory;
-use crate::store::key::Key;
+use crate::store::chunk::{Chunk, Directory, NONE, Slot, WORN_GENERATION};
 use crate::work;
+
+/// Whether chunks and blocks are tiny, so that few timers reach their edges: in models and under
+/// the fuzzer.
+pub(crate) const TINY: bool = cfg!(any(tickwheel_model, fuzzing));
 
 /// The maximum size of a chunk, unless a single value is larger. One chunk of each slab is half
 /// empty on average, so a structure with many shards needs small chunks.
@@ -36,8 +38,8 @@ impl<V, const BYTES: usize> Slab<V, BYTES> {
     /// Places of a chunk: a power of two, so that an index is split by shifting.
     const BITS: u32 = match BYTES / size_of::<Slot<V>>() {
         0 => 0,
-        // Few, so that storms of few timers reach the edges of chunks.
-        _ if cfg!(tickwheel_tiny) && BYTES >= CHUNK_BYTES => 5,
+        _ if TINY && BYTES >= CHUNK_BYTES => 5,
+        // mutants(false): with more, chunks of the smallest values are larger.
         places if places > 1024 => 10,
         places => places.ilog2(),
     };
@@ -263,6 +265,27 @@ impl<V, const BYTES: usize> Slab<V, BYTES> {
     /// Checks the invariants that the module states. Takes time proportional to the slab.
     pub(crate) fn assert_invariants(&self) {
         assert_eq!(self.directory.assert_invariants(Self::SIZE, Self::FEW, Self::SLACK), self.len);
+    }
+}
+
+/// Identifies one value of a slab, and never another one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Key {
+    pub(crate) index: u32,
+    pub(crate) generation: u32,
+}
+
+impl Key {
+    /// Packs the key into 64 bits. No key has all bits set, because the last generation is never
+    /// given out.
+    #[inline]
+    pub(crate) fn to_bits(self) -> u64 {
+        u64::from(self.generation) << 32 | u64::from(self.index)
+    }
+
+    #[inline]
+    pub(crate) fn from_bits(bits: u64) -> Self {
+        Key { index: bits as u32, generation: (bits >> 32) as u32 }
     }
 }
 

@@ -11,17 +11,12 @@
 //! costs the thread its slice: the reaper, which meets locks that adders hold half of the time, was
 //! 25 ms late where a thread that only sleeps was 0.06 ms late. std's mutex spins a little and then
 //! waits in the kernel; uncontended the two cost the same. parking_lot's is used where nothing
-//! contends (the pool), and everywhere with `--cfg tickwheel_parking_lot`: to ThreadSanitizer
-//! std's locks look like data races, unless std was built for it as well.
+//! contends: for the pool, and for the numbers of threads.
 
 use std::time::Duration;
 
 #[cfg(tickwheel_count)]
 pub(crate) mod counting_locks;
-#[cfg(not(tickwheel_parking_lot))]
-pub(crate) mod locks;
-#[cfg(tickwheel_parking_lot)]
-#[path = "parking_locks.rs"]
 pub(crate) mod locks;
 #[cfg(not(tickwheel_model))]
 pub(crate) mod thread_number;

@@ -1,22 +1,22 @@
 //! The builder: the options of a timer, checked once.
 
+use crate::engine::clock::{Clock, SystemClock, Time, Wake};
+use crate::engine::context::Limit;
+use crate::engine::context::{Hook, TimerContext};
+use crate::engine::driver::Driver;
+use crate::engine::driver::Reaper;
+use crate::engine::owner::{MAX_SHARDS, Owned};
+use crate::engine::report::Contained;
 use crate::sync::parallelism;
+use crate::timer::Base;
 use crate::timer::Timer;
-use crate::timer::base::Base;
-use crate::timer::clock::{Clock, SystemClock, Time, Wake};
-use crate::timer::context::{Hook, TimerContext};
-use crate::timer::dispatcher::Dispatcher;
-use crate::timer::driver::Driver;
 use crate::timer::entry::Task;
 use crate::timer::error::BuildError;
+use crate::timer::executor::Dispatcher;
 use crate::timer::executor::{Executor, Inline};
-use crate::timer::limit::Limit;
-use crate::timer::owner::{MAX_SHARDS, Owned};
-use crate::timer::reaper::Reaper;
-use crate::timer::report::Contained;
 use crate::timer::tasks::Tasks;
-use crate::wheel::ticks::Ticks;
 use crate::wheel::timing_wheel::{MAX_SIZE, round_size};
+use crate::wheel::wheels::Ticks;
 use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;

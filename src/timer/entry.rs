@@ -1,7 +1,8 @@
 //! The timer entry: a task and its deadline.
 
+use crate::engine::clock::When;
+use crate::engine::report::catch_panic;
 use crate::sync::Mutex;
-use crate::timer::report::catch_panic;
 use std::fmt;
 use std::sync::Arc;
 use std::task::Waker;
@@ -35,34 +36,6 @@ use std::time::{Duration, Instant};
 pub struct TimerEntry<T = Task> {
     when: When,
     task: T,
-}
-
-/// When an entry expires.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum When {
-    /// This long after it is added.
-    After(Duration),
-    /// At this time of the timer's clock.
-    At(Instant),
-}
-
-impl When {
-    /// Returns `deadline` as a time of the clock; without one, a time that never comes.
-    pub(crate) fn at_or_never(deadline: Option<Instant>) -> Self {
-        deadline.map_or(When::After(Duration::MAX), When::At)
-    }
-}
-
-impl From<Duration> for When {
-    fn from(delay: Duration) -> Self {
-        When::After(delay)
-    }
-}
-
-impl From<Instant> for When {
-    fn from(deadline: Instant) -> Self {
-        When::At(deadline)
-    }
 }
 
 impl<T> TimerEntry<T> {

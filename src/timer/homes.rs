@@ -1,12 +1,13 @@
 //! The homes: which of a timer's shards a thread adds to.
 
+use crate::engine::clock::When;
+use crate::engine::context::TimerContext;
+use crate::engine::owner::Shards;
+use crate::engine::shard::{Admission, Refusal, Shard};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::thread_number;
-use crate::timer::context::TimerContext;
-use crate::timer::entry::{TimerEntry, When};
+use crate::timer::entry::TimerEntry;
 use crate::timer::error::AddError;
-use crate::timer::owner::Shards;
-use crate::timer::shard::{Admission, Refusal, Shard};
 use crate::timer::tasks::Tasks;
 use crate::timer::timeout::Timeout;
 use crossbeam_utils::CachePadded;

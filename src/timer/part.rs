@@ -12,15 +12,15 @@
 //! The lock of the keys that were put off may be taken under a shard's, and the delay queue's under
 //! it.
 
-use crate::store::key::Key;
+use crate::engine::delay_queue::DelayQueue;
+use crate::engine::owner::{Driven, Expired, MAX_SHARDS, Owned, Owner, Set, Shards, place_of};
+use crate::engine::shard::{Body, Content};
+use crate::engine::stats::Stats;
+use crate::store::slab::Key;
 use crate::store::table::shards_for;
 use crate::sync::{Mutex, MutexGuard, parallelism};
 use crate::timer::Timer;
-use crate::timer::delay_queue::DelayQueue;
 use crate::timer::entry::{SharedClosure, Task};
-use crate::timer::owner::{Driven, Expired, MAX_SHARDS, Owned, Owner, Set, Shards, place_of};
-use crate::timer::shard::{Body, Content};
-use crate::timer::stats::Stats;
 use crate::timer::tasks::Tasks;
 use crate::wheel::bucket_queue::Expiration;
 use crate::wheel::wheels::OUTSIDE;
@@ -158,7 +158,7 @@ impl<C: Alarmed> Driven for C {
 }
 
 /// The alarms of one shard: tasks that share one closure, so none of them allocates.
-struct Alarm {
+pub(crate) struct Alarm {
     expire: SharedClosure,
     /// While there are any, their bucket is queued, or a turn has it in hand. `None` once the part
     /// has gone.

@@ -1,9 +1,9 @@
 //! The tasks of a timer: the content of its shards.
 
-use crate::store::key::Key;
+use crate::engine::clock::When;
+use crate::engine::shard::{Admission, Body, Content, Refusal, Shard, Times};
+use crate::store::slab::Key;
 use crate::sync::thread_number;
-use crate::timer::entry::When;
-use crate::timer::shard::{Admission, Body, Content, Refusal, Shard, Times};
 use std::marker::PhantomData;
 use std::mem;
 use std::time::Instant;
@@ -54,13 +54,12 @@ impl<T> Shard<Tasks<T>> {
     /// Takes a task out. `seen` runs under the lock if it was still pending.
     #[inline]
     pub(crate) fn cancel(&self, key: Key, seen: impl FnOnce()) -> Option<T> {
-        self.with(|body| {
-            body.content.note_caller();
-            let task = body.core.cancel(key)?;
-            seen();
-            body.release_permits(1);
-            Some(task)
-        })
+        let mut body = self.lock();
+        body.content.note_caller();
+        let task = body.core.cancel(key)?;
+        seen();
+        body.release_permits(1);
+        Some(task)
     }
 
     /// Gives a pending timer another task. Returns the former one, or the new one as the error if

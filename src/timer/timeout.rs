@@ -1,10 +1,11 @@
 //! The timeout: the handle of one timer that was added.
 
-use crate::store::key::Key;
+use crate::engine::clock::When;
+use crate::engine::report::catch_panic;
+use crate::engine::shard::Shard;
+use crate::store::slab::Key;
 use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::timer::entry::{Task, When};
-use crate::timer::report::catch_panic;
-use crate::timer::shard::Shard;
+use crate::timer::entry::Task;
 use crate::timer::tasks::{Move, Tasks};
 use std::fmt;
 use std::time::{Duration, Instant};

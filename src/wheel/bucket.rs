@@ -17,12 +17,12 @@
 //! to `last`, all full but for the front of the first and the back of the last, and only the first
 //! is small; an empty bucket has no block.
 
-use crate::store::slab::Slab;
+use crate::store::slab::{Slab, TINY};
 use crate::work;
 
 /// References in a block. With its header, a block fills 512 bytes, a small one 64.
-const BLOCK: usize = if cfg!(tickwheel_tiny) { 3 } else { 41 };
-const SMALL_BLOCK: usize = if cfg!(tickwheel_tiny) { 2 } else { 4 };
+const BLOCK: usize = if TINY { 3 } else { 41 };
+const SMALL_BLOCK: usize = if TINY { 2 } else { 4 };
 
 /// Blocks come and go in bursts, and a few of them stay after a burst, so their chunks are small.
 /// A chunk of large ones has enough of them to give most of its memory back when few are left.

@@ -1,10 +1,10 @@
 //! The local timer: one core and a bucket queue, driven by hand, without threads, locks or a clock.
 
-use crate::store::key::Key;
+use crate::store::slab::Key;
 use crate::wheel::bucket_queue::BucketQueue;
 use crate::wheel::core::{Core, Trimmed};
-use crate::wheel::ticks::{NEVER, Ticks};
 use crate::wheel::wheels::Wheels;
+use crate::wheel::wheels::{NEVER, Ticks};
 use std::collections::VecDeque;
 use std::fmt;
 

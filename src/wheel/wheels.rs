@@ -4,11 +4,30 @@
 //! refer to. `current` is the wheels' own time. It moves to the expiration of a bucket when that
 //! bucket is flushed, as in Kafka's wheel. It leaps to the present when nothing is due before that
 //! ([`Wheels::leap`]), so that after an idle hour a short timer is filed as finely as at the start.
+//!
+//! # Ticks
+//! How time is counted, and the only place that rounds.
+//!
+//! Internally, time is a `u64` of nanoseconds since the timer was built, and the number of ticks in
+//! it. The present is rounded down to a tick and a deadline up, so nothing ever fires early. All
+//! sums saturate: [`NEVER`] is the deadline of a timer so far away that it does not fire.
+//!
+//! # The sweep
+//! Takes stale references out of the buckets, a few per call.
+//!
+//! It visits all buckets in rounds. In a cheap round it leaves a bucket as soon as looking at it
+//! does not pay: timers that are cancelled about in the order in which they were added leave their
+//! stale references at the front. If that does not suffice, because the stale references are
+//! scattered over large buckets, the next round is thorough and looks at every reference once. So
+//! the work of a round is proportional to the number of filed references, and two rounds remove
+//! every reference that was stale before.
 
 use crate::wheel::bucket::{Blocks, Bucket, BucketId, Reference};
 use crate::wheel::bucket_queue::{ELAPSED, Expiration};
 use crate::wheel::timing_wheel::{Span, TimingWheel};
 use crate::work;
+use std::num::NonZeroU64;
+use std::time::Duration;
 
 /// An elapsed reference is filed in the second of two buckets. A turn begins by exchanging the two,
 /// and flushes the first. So the references that its tasks add are left to the next turn.
@@ -337,4 +356,132 @@ impl Wheels {
 /// that was extended by 2^32 ticks is noticed too.
 fn mark(tick: u64) -> u32 {
     (tick.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as u32
+}
+
+/// The deadline of a timer that never falls due: 584 years, which no clock reaches.
+pub(crate) const NEVER: u64 = u64::MAX - 1;
+
+/// A deadline, at most [`NEVER`], represented so that an option of it takes no more memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Deadline(NonZeroU64);
+
+impl Deadline {
+    #[inline]
+    pub(crate) fn new(deadline: u64) -> Self {
+        Deadline(NonZeroU64::MIN.saturating_add(deadline.min(NEVER)))
+    }
+
+    #[inline]
+    pub(crate) fn get(self) -> u64 {
+        self.0.get() - 1
+    }
+}
+
+/// The length of a tick, and how time is rounded to ticks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ticks(u64);
+
+impl Ticks {
+    /// Creates ticks of `length` nanoseconds, which is not zero.
+    pub(crate) fn new(length: u64) -> Self {
+        debug_assert!(length > 0);
+        Ticks(length)
+    }
+
+    /// Returns the tick of the present: rounded down.
+    #[inline]
+    pub(crate) fn floor(self, now: u64) -> u64 {
+        now / self.0
+    }
+
+    /// Returns the tick of a deadline: rounded up.
+    #[inline]
+    pub(crate) fn ceil(self, deadline: u64) -> u64 {
+        deadline.div_ceil(self.0)
+    }
+
+    /// Returns when `tick` begins.
+    pub(crate) fn start_of(self, tick: u64) -> u64 {
+        tick.saturating_mul(self.0)
+    }
+}
+
+#[inline]
+pub(crate) fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// The number of references after which one call ends, and the most buckets that it looks at.
+const STEP: usize = 32;
+
+/// The position of the sweep; see the [module](self).
+#[derive(Debug, Default)]
+pub(crate) struct Sweep {
+    /// The bucket that is being swept, by its ordinal.
+    bucket: usize,
+    /// How many of its references remain to be looked at in this round; 0 before the first look.
+    left: usize,
+    is_thorough: bool,
+}
+
+impl Sweep {
+    /// Continues the sweep, a block of references at a time, until enough references were looked
+    /// at.
+    #[inline(never)]
+    pub(crate) fn step(
+        &mut self,
+        wheels: &mut Wheels,
+        batch: &mut Vec<Reference>,
+        is_live: impl Fn(Reference) -> bool,
+    ) {
+        let (mut looked_at, mut buckets) = (0, STEP);
+        while looked_at < STEP && buckets > 0 {
+            let Some(bucket) = wheels.nth_bucket(self.bucket) else {
+                // Called again at the end of a round: that round was not enough.
+                *self = Sweep { is_thorough: !self.is_thorough, ..Sweep::default() };
+                // mutants: `looked_at` ends the step as well, since there are references.
+                buckets -= 1;
+                continue;
+            };
+            let len = wheels.len_of(bucket);
+            if len == 0 {
+                let empty = wheels.count_empty(bucket, buckets);
+                work::count(empty);
+                (self.bucket, self.left) = (self.bucket + empty, 0);
+                buckets -= empty;
+                continue;
+            }
+            work::count(1);
+            // mutants: `looked_at` ends the step as well, since there are references.
+            buckets -= 1;
+            let (taken, live) = wheels.sweep_front(bucket, batch, &is_live);
+            looked_at += taken;
+            // The bucket may have been flushed since the last look: then fewer references are left.
+            let left = if self.left == 0 { len } else { self.left.min(len) };
+            // mutants(/): whether the rest is looked at in this round or the next.
+            let pays = self.is_thorough || live * 4 <= taken * 3;
+            self.left = if pays { left.saturating_sub(taken) } else { 0 };
+            self.bucket += usize::from(self.left == 0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_deadline_is_never_in_a_tick_that_begins_before_it() {
+        for length in [1, 2, 3, 1_000, 999_999, 1_000_000, 1 << 40] {
+            let ticks = Ticks::new(length);
+            for deadline in [0, 1, length - 1, length, length + 1, 7 * length + 1, NEVER - 1, NEVER]
+            {
+                let tick = ticks.ceil(deadline);
+                assert!(ticks.start_of(tick) >= deadline);
+                assert!(tick == 0 || ticks.start_of(tick - 1) < deadline);
+                assert!(ticks.floor(deadline) <= tick);
+            }
+            assert!(ticks.floor(NEVER - 1) < ticks.ceil(NEVER), "never is after every present");
+        }
+    }
 }

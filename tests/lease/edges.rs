@@ -69,6 +69,12 @@ fn len_counts_what_has_run_out_until_it_is_reported() {
     assert_eq!(fixture.leases.len(), 0);
 }
 
+#[test]
+fn a_lease_of_99_years_is_no_longest_one_and_one_of_100_years_is() {
+    let [shorter, longest] = [99, 100].map(|years| LeaseTerms::new(years * 365 * 24 * 3600 * S));
+    assert!(shorter != longest && longest == LeaseTerms::new(Duration::MAX));
+}
+
 /// The longest `renew_every` that is accepted must leave time for one renewal.
 #[test]
 fn with_the_longest_period_is_renewed() {

@@ -45,9 +45,9 @@ const BOUNDS: [(&str, u64); 10] = [
     // one for 32 entries, or empty.
     ("tickwheel::timer::tasks::Tasks", 2 * BATCH + 8 * CHUNK),
     // Besides, 64 buckets may be put aside, each compared with those that were before.
-    ("tickwheel::timer::driver::Turn", 2 * BATCH + 8 * CHUNK + 64 * 64),
+    ("tickwheel::engine::driver::Turn", 2 * BATCH + 8 * CHUNK + 64 * 64),
     // A batch arms as many buckets at most; of each level of each shard a bucket expires early.
-    ("tickwheel::timer::delay_queue::State", 2 * BATCH),
+    ("tickwheel::engine::delay_queue::State", 2 * BATCH),
     // The same; keys are taken out 64 at a time.
     ("tickwheel::keyed::keys::Keys", 2 * BATCH + 8 * CHUNK),
     ("tickwheel::lease::watchdog::Schedule", 2 * BATCH + 6 * CHUNK),
@@ -59,7 +59,7 @@ const BOUNDS: [(&str, u64); 10] = [
     ("tickwheel::purgatory::future::Outcome", 0),
     ("core::option::Option", 0),
     // The timers that were built on a manual clock: see `clocks`.
-    ("dyn tickwheel::timer::clock::Wake", 16),
+    ("dyn tickwheel::engine::clock::Wake", 16),
 ];
 
 /// Calls something, and checks what was done under each lock since the last check.

@@ -25,16 +25,20 @@
 //! so that due timers of other shards need not wait. (On a manual clock the turn waits for the
 //! lock: there, timers leave in the order of their ticks, a call has to expire everything that is
 //! due, and no thread sleeps.)
+//!
+//! # The reaper
+//! A thread that performs steps until it is told to stop.
+//!
+//! It knows no timer. Its owner determines what a step is, how it waits and what wakes it.
 
+use crate::engine::context::TimerContext;
+use crate::engine::delay_queue::{Told, Waited};
+use crate::engine::owner::{Expired, Flush, FlushStep, Owner, owner_of};
+use crate::engine::report::{self, catch_panic_of};
+use crate::engine::shard::{NAP, TURNS, Wakeup, assert_none_held_on};
+use crate::engine::stats::Stats;
 use crate::store::slab::Slab;
-use crate::sync::{Mutex, either_in_models, nap};
-use crate::timer::context::TimerContext;
-use crate::timer::delay_queue::{Told, Waited};
-use crate::timer::holding;
-use crate::timer::owner::{Expired, Flush, FlushStep, Owner, owner_of};
-use crate::timer::shard::Wakeup;
-use crate::timer::shard_lock::{NAP, TURNS};
-use crate::timer::stats::Stats;
+use crate::sync::{Mutex, either_in_models, nap, thread, thread_local};
 use crate::wheel::bucket_queue::{Due, Expiration};
 use crate::wheel::core::Trimmed;
 use crate::work;
@@ -95,7 +99,7 @@ impl Driver {
     /// Takes turns until something has expired, or until `timeout` has passed. Returns how much has
     /// expired.
     pub(crate) fn advance(&self, timeout: Duration) -> usize {
-        holding::assert_none_on(&self.context);
+        assert_none_held_on(&self.context);
         if TURNS.with(Cell::get) >= MAX_NESTED {
             return 0;
         }
@@ -259,5 +263,101 @@ impl Driver {
     /// Ends the waits of all threads, now and later.
     pub(crate) fn stop(&self) {
         self.context.stop();
+    }
+}
+
+thread_local! {
+    /// Whether this thread is a reaper. A reaper waits for the end of no other thread: two whose
+    /// tasks end each other's timers would wait for ever.
+    static IS_REAPER: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Returns whether the calling thread is the reaper of any timer.
+pub(crate) fn is_reaper() -> bool {
+    IS_REAPER.with(Cell::get)
+}
+
+/// A running reaper thread.
+#[derive(Debug)]
+pub(crate) struct Reaper {
+    thread: Mutex<Option<thread::JoinHandle<()>>>,
+}
+
+/// How long the reaper pauses after a step that panicked: long enough that a step which panics
+/// every time costs next to nothing, and short enough that a thread which waits for the reaper's
+/// end hardly notices.
+const REST: Duration = Duration::from_millis(100);
+
+impl Reaper {
+    /// Starts a thread called `name` that calls `step` until it returns false, and `failed` after
+    /// each step that panicked.
+    ///
+    /// A step contains all panics of user code, so a step that panics is a defect of this crate.
+    /// The next step is then tried after a pause: a timer that has lost something is better than a
+    /// timer that no longer expires anything.
+    pub(crate) fn start(
+        name: &str,
+        mut step: impl FnMut() -> bool + Send + 'static,
+        failed: impl Fn() + Send + 'static,
+    ) -> std::io::Result<Self> {
+        let timer: Arc<str> = name.into();
+        let reported = Arc::clone(&timer);
+        let mut go_on = move || {
+            if cfg!(tickwheel_model) {
+                return step(); // In a model, a panic of the reaper must fail the model.
+            }
+            catch_panic_of(&timer, &mut step).unwrap_or_else(|| {
+                failed();
+                thread::sleep(REST);
+                true
+            })
+        };
+        let thread = thread::Builder::new().name(name.to_owned()).spawn(move || {
+            IS_REAPER.with(|is_reaper| is_reaper.set(true));
+            report::debug!(timer = &*reported, "the reaper has started");
+            while go_on() {}
+            report::debug!(timer = &*reported, "the reaper has stopped");
+        })?;
+        Ok(Reaper { thread: Mutex::new(Some(thread)) })
+    }
+
+    /// Waits until the thread has ended; its owner has told it to stop. Does not wait on a reaper,
+    /// this one or another.
+    pub(crate) fn join(&self) {
+        if is_reaper() {
+            return;
+        }
+        // Held while joining: other threads that join also wait for the thread's end.
+        let mut thread = self.thread.lock();
+        if let Some(thread) = thread.take() {
+            let _ = thread.join(); // It contains every panic.
+        }
+    }
+}
+
+#[cfg(all(test, not(tickwheel_model)))]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::time::Instant;
+
+    /// No user code can make a step panic, so that is tested here.
+    #[test]
+    fn a_step_that_panics_is_counted_and_followed_by_a_rest_and_another_step() {
+        let (steps, failures) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+        let (counted, failed) = (Arc::clone(&steps), Arc::clone(&failures));
+        let step = move || {
+            let number = counted.fetch_add(1, Ordering::Relaxed);
+            assert!(number == 1 || number > 3, "which is what the test is about");
+            number < 5
+        };
+        let start = Instant::now();
+        let count = move || {
+            failed.fetch_add(1, Ordering::Relaxed);
+        };
+        Reaper::start("panics", step, count).expect("a thread can be started").join();
+        let counts = (steps.load(Ordering::Relaxed), failures.load(Ordering::Relaxed));
+        assert_eq!(counts, (6, 3), "0, 2 and 3 panic, 5 is the last");
+        assert!(start.elapsed() >= 3 * REST);
     }
 }

@@ -1,11 +1,10 @@
 //! The owners of a driver: how they come and go, and what they contain together.
 
-use crate::store::key::Key;
-use crate::store::slab::Slab;
-use crate::timer::context::TimerContext;
-use crate::timer::driver::Driver;
-use crate::timer::owner::{Owner, Queued, first_shard, owner_of};
-use crate::timer::stats::Stats;
+use crate::engine::context::TimerContext;
+use crate::engine::driver::Driver;
+use crate::engine::owner::{Owner, Queued, first_shard, owner_of};
+use crate::engine::stats::Stats;
+use crate::store::slab::{Key, Slab};
 use crate::wheel::snapshot::Snapshot;
 use std::mem;
 use std::sync::Arc;

@@ -8,17 +8,35 @@
 //! Under a shard's lock the delay queue's lock may be taken, but never another shard's. No user
 //! code runs under it, unless the documentation of the content says so; and the clock is one of the
 //! crate's own.
+//!
+//! # The lock
+//! The lock of a shard: a mutex at which others let a turn go first that has waited for long.
+//!
+//! A thread that uses one shard again and again releases the lock for moments only. A turn that
+//! tries the lock now and then would meet such a moment by chance, and one that queues for it would
+//! be overtaken, because std's mutex gives the lock to whoever asks first. So the turn leaves a
+//! mark, and who is about to take the lock waits while the mark is there.
+//!
+//! # Notes of what a thread holds
+//! Which keyed timers a thread holds a shard of, in debug builds.
+//!
+//! What a user does with an entry, or in a closure that looks at a task, happens under the lock of
+//! a shard. From there, a call to the same keyed timer or a turn of its timer would wait for its
+//! own thread: without a word in release builds, and with a panic in debug builds.
 
-use crate::store::key::Key;
-use crate::sync::MutexGuard;
-use crate::timer::context::TimerContext;
-use crate::timer::shard_lock::ShardLock;
+use crate::engine::context::TimerContext;
+use crate::store::slab::Key;
+use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::{Mutex, MutexGuard, nap, thread_local};
 use crate::wheel::bucket::Reference;
 use crate::wheel::bucket_queue::Expiration;
 use crate::wheel::core::{Core, Trimmed};
 use crate::wheel::wheels::Wheels;
 use crossbeam_utils::CachePadded;
+use std::cell::{Cell, RefCell};
+use std::ptr;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What an owner keeps in a shard beside the core.
 pub(crate) trait Content: Sized {
@@ -100,6 +118,12 @@ impl<C: Content> Shard<C> {
         let core = body.core.restart(Core::idle());
         drop(body);
         drop((context, content, core)); // Not under the lock: callers of old handles need not wait.
+    }
+
+    /// Locks the shard, for a caller that files nothing, so that nobody has to be woken.
+    #[inline]
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Body<C>> {
+        self.0.lock()
     }
 
     /// Calls `act` with the body, under the lock. Wakes listeners afterwards.
@@ -245,7 +269,7 @@ impl<C: Content> Body<C> {
 
     /// Ends the flush of a bucket; see [`DelayQueue::flushed`].
     ///
-    /// [`DelayQueue::flushed`]: crate::timer::delay_queue::DelayQueue::flushed
+    /// [`DelayQueue::flushed`]: crate::engine::delay_queue::DelayQueue::flushed
     pub(crate) fn flushed(&mut self, armed: &mut Vec<Expiration>, unfinished: Option<Expiration>) {
         if let Some(context) = &self.context {
             self.owes |= context.delay_queue.flushed(armed.drain(..), unfinished);
@@ -269,5 +293,169 @@ impl<C: Content> Body<C> {
         let more = self.core.drain(cursor, |deadline, item| out.push((deadline, item)));
         self.release_permits(out.len());
         more
+    }
+}
+
+/// How often a lock is tried before it counts as taken: for about as long as a call holds it. In
+/// models, trying again does not help.
+const TRIES: usize = if cfg!(tickwheel_model) { 1 } else { 32 };
+
+/// How long a thread waits for a lock before it looks again: long enough for its holder, or for the
+/// turn that wants it, to get a core.
+pub(crate) const NAP: Duration = Duration::from_micros(50);
+
+/// The naps after which a caller goes ahead of a turn that does not come: about five milliseconds
+/// with the time that it takes to wake up, in which the turn gets a core even if all are busy.
+const GIVES_WAY: usize = if cfg!(tickwheel_model) { 1 } else { 50 };
+
+thread_local! {
+    /// The nesting depth of turns on this thread.
+    pub(crate) static TURNS: Cell<u32> = const { Cell::new(0) };
+}
+
+/// See the [module](self).
+pub(crate) struct ShardLock<S> {
+    mutex: Mutex<S>,
+    /// Whether a turn wants the lock. Relaxed everywhere: it is a hint, and the mutex orders.
+    wanted: AtomicBool,
+}
+
+impl<S> ShardLock<S> {
+    pub(crate) fn new(shard: S) -> Self {
+        ShardLock { mutex: Mutex::new(shard), wanted: AtomicBool::new(false) }
+    }
+
+    #[inline]
+    pub(crate) fn lock(&self) -> MutexGuard<'_, S> {
+        if self.wanted.load(Ordering::Relaxed) {
+            self.give_way();
+        }
+        self.mutex.lock()
+    }
+
+    /// Waits while a turn wants the lock, unless this thread is the one that takes the turn. Who
+    /// has waited for long removes the mark, so a turn that was given up delays nobody again.
+    #[cold]
+    fn give_way(&self) {
+        if TURNS.with(Cell::get) > 0 {
+            return;
+        }
+        for _ in 0..GIVES_WAY {
+            nap(NAP);
+            if !self.wanted.load(Ordering::Relaxed) {
+                return;
+            }
+        }
+        self.wanted.store(false, Ordering::Relaxed);
+    }
+
+    /// Takes the lock, unless another thread keeps it for longer than a call takes. In that case
+    /// its holder waits for a core, and so would a thread that waited for the lock.
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, S>> {
+        (0..TRIES).find_map(|_| {
+            let shard = self.mutex.try_lock();
+            if shard.is_none() {
+                std::hint::spin_loop();
+            }
+            shard
+        })
+    }
+
+    /// Takes the lock for a turn: waits for it, or tries it. A turn that `insists`, and finds it
+    /// taken, has others let it go first at its next try.
+    pub(crate) fn lock_for_turn(&self, waits: bool, insists: bool) -> Option<MutexGuard<'_, S>> {
+        if waits {
+            return Some(self.mutex.lock());
+        }
+        let shard = self.try_lock();
+        if insists {
+            self.wanted.store(shard.is_none(), Ordering::Relaxed);
+        }
+        shard
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.wanted.load(Ordering::Relaxed)
+    }
+}
+
+const NOTES: bool = cfg!(all(debug_assertions, not(tickwheel_model)));
+
+/// A note that this thread has a shard of a keyed timer under its lock, until it is dropped.
+pub(crate) struct Holding(Held);
+
+/// The addresses of a keyed timer and of its timer's context.
+type Held = (usize, usize);
+
+std::thread_local! {
+    static HOLDING: RefCell<Vec<Held>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Holding {
+    /// Notes that this thread is about to lock a shard of the keyed timer at `keyed`.
+    #[inline]
+    pub(crate) fn begin(keyed: &impl Sized, timer: &TimerContext) -> Self {
+        let held = (ptr::from_ref(keyed).addr(), ptr::from_ref(timer).addr());
+        if NOTES {
+            if is_any(|(keyed, _)| keyed == held.0) {
+                panic!("this thread uses a keyed timer while it holds one of that timer's entries");
+            }
+            let _ = HOLDING.try_with(|holding| holding.borrow_mut().push(held));
+        }
+        Holding(held)
+    }
+}
+
+impl Drop for Holding {
+    #[inline]
+    fn drop(&mut self) {
+        if NOTES {
+            let _ = HOLDING.try_with(|holding| holding.borrow_mut().retain(|held| *held != self.0));
+        }
+    }
+}
+
+/// Panics if this thread has a shard of a keyed timer on this timer under its lock.
+#[inline]
+pub(crate) fn assert_none_held_on(timer: &TimerContext) {
+    if NOTES && is_any(|(_, of)| of == ptr::from_ref(timer).addr()) {
+        panic!("this thread advances a timer while it holds an entry of a keyed timer on it");
+    }
+}
+
+fn is_any(is_meant: impl Fn(Held) -> bool) -> bool {
+    // A thread at its end may have no storage any more: then nothing is checked.
+    HOLDING.try_with(|holding| holding.borrow().iter().any(|held| is_meant(*held))) == Ok(true)
+}
+
+#[cfg(all(test, not(tickwheel_model)))]
+mod tests {
+    use super::*;
+    use std::thread;
+
+    /// Only this crate's turns leave a mark, and one that is not removed is one that no turn left.
+    #[test]
+    fn a_mark_that_no_turn_removes_delays_one_call_only() {
+        let lock = ShardLock::new(());
+        let held = lock.lock();
+        thread::scope(|scope| {
+            assert!(
+                scope
+                    .spawn(|| lock.lock_for_turn(false, true).is_none())
+                    .join()
+                    .is_ok_and(|taken| taken)
+            );
+        });
+        assert!(lock.is_wanted());
+        drop(held);
+        drop(lock.lock());
+        assert!(!lock.is_wanted());
+        TURNS.with(|turns| turns.set(1));
+        lock.wanted.store(true, Ordering::Relaxed);
+        drop(lock.lock());
+        assert!(lock.is_wanted(), "a turn does not wait for itself");
+        drop(lock.lock_for_turn(false, true));
+        assert!(!lock.is_wanted());
     }
 }

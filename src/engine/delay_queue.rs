@@ -18,8 +18,8 @@
 //! sleep for wakes none, and costs no system call. The same holds for futures and loops, which look
 //! and publish under the same lock.
 
+use crate::engine::clock::Time;
 use crate::sync::{Condvar, Mutex, MutexGuard};
-use crate::timer::clock::Time;
 use crate::wheel::bucket_queue::{BucketQueue, Due, Expiration};
 use crate::work;
 use std::mem;
@@ -308,9 +308,9 @@ impl DelayQueue {
 #[cfg(all(test, not(tickwheel_model)))]
 mod tests {
     use super::*;
-    use crate::timer::clock::SystemClock;
+    use crate::engine::clock::SystemClock;
     use crate::wheel::bucket::BucketId;
-    use crate::wheel::ticks::Ticks;
+    use crate::wheel::wheels::Ticks;
     use std::time::Duration;
 
     #[test]

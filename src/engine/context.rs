@@ -1,12 +1,10 @@
 //! The context: the part that all shards of a driver share.
 
+use crate::engine::clock::{Time, Wake, When};
+use crate::engine::delay_queue::DelayQueue;
+use crate::engine::report::{Contained, catch_panic_of};
 use crate::sync::Mutex;
-use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::timer::clock::{Time, Wake};
-use crate::timer::delay_queue::DelayQueue;
-use crate::timer::entry::When;
-use crate::timer::limit::Limit;
-use crate::timer::report::{Contained, catch_panic_of};
+use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::mem;
 use std::sync::Arc;
 
@@ -124,5 +122,37 @@ impl Wake for TimerContext {
         if self.delay_queue.clock_moved() {
             self.wake_listeners();
         }
+    }
+}
+
+/// A count of permits that all adders share; only timers with `max_pending` have one.
+#[derive(Debug)]
+pub(crate) struct Limit {
+    max: usize,
+    pending: AtomicUsize,
+}
+
+impl Limit {
+    pub(crate) fn new(max: usize) -> Self {
+        Limit { max, pending: AtomicUsize::new(0) }
+    }
+
+    /// Takes a permit, unless all are taken, and returns whether it did. Never goes above the
+    /// limit, not even for a moment: otherwise one refused `add` could make another one fail that
+    /// fits.
+    ///
+    /// Relaxed: the count publishes nothing; the entries lie behind their shard's lock.
+    pub(crate) fn acquire(&self) -> bool {
+        let one_more = |pending| (pending < self.max).then_some(pending + 1);
+        self.pending.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_ok()
+    }
+
+    /// Takes a permit even if all are taken: for a task that cannot be refused.
+    pub(crate) fn overdraw(&self) {
+        self.pending.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn release(&self, permits: usize) {
+        self.pending.fetch_sub(permits, Ordering::Relaxed);
     }
 }

@@ -5,23 +5,22 @@
 //! drop may panic. No function here panics, whatever these do.
 
 use std::any::Any;
-use std::mem;
 use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::thread;
+use std::{mem, thread};
 
 #[cfg(feature = "tracing")]
 macro_rules! report_debug {
-    ($($event:tt)+) => { $crate::timer::report::quietly(|| tracing::debug!($($event)+)) };
+    ($($event:tt)+) => { $crate::engine::report::quietly(|| tracing::debug!($($event)+)) };
 }
 #[cfg(feature = "tracing")]
 macro_rules! report_warn {
-    ($($event:tt)+) => { $crate::timer::report::quietly(|| tracing::warn!($($event)+)) };
+    ($($event:tt)+) => { $crate::engine::report::quietly(|| tracing::warn!($($event)+)) };
 }
 #[cfg(feature = "tracing")]
 macro_rules! report_error {
-    ($($event:tt)+) => { $crate::timer::report::quietly(|| tracing::error!($($event)+)) };
+    ($($event:tt)+) => { $crate::engine::report::quietly(|| tracing::error!($($event)+)) };
 }
 // Imported under other names up to this line, because `warn` is an attribute as well.
 #[cfg(feature = "tracing")]

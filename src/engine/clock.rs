@@ -2,11 +2,39 @@
 
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::wheel::ticks::{NEVER, Ticks, nanos};
+use crate::wheel::wheels::{NEVER, Ticks, nanos};
 use crate::work;
 use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
+
+/// When an entry expires.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// This long after it is added.
+    After(Duration),
+    /// At this time of the timer's clock.
+    At(Instant),
+}
+
+impl When {
+    /// Returns `deadline` as a time of the clock; without one, a time that never comes.
+    pub(crate) fn at_or_never(deadline: Option<Instant>) -> Self {
+        deadline.map_or(When::After(Duration::MAX), When::At)
+    }
+}
+
+impl From<Duration> for When {
+    fn from(delay: Duration) -> Self {
+        When::After(delay)
+    }
+}
+
+impl From<Instant> for When {
+    fn from(deadline: Instant) -> Self {
+        When::At(deadline)
+    }
+}
 
 /// The source of a timer's time: a [`SystemClock`] or a [`ManualClock`].
 ///
