@@ -145,14 +145,6 @@ impl<C: Content> Shard<C> {
         drop(Self::release(body));
     }
 
-    /// Calls `act` as [`with`](Self::with) does, for a caller that holds another lock. Also returns
-    /// the duty to wake, which is done when it is dropped.
-    pub(crate) fn with_unwoken<R>(&self, act: impl FnOnce(&mut Body<C>) -> R) -> (R, Wakeup) {
-        let mut body = self.0.lock();
-        let answer = act(&mut body);
-        (answer, Self::release(body))
-    }
-
     /// Releases the lock, and returns the duty to wake.
     pub(crate) fn release(mut body: MutexGuard<'_, Body<C>>) -> Wakeup {
         let owes = std::mem::take(&mut body.owes);
@@ -163,10 +155,6 @@ impl<C: Content> Shard<C> {
 /// The duty to wake listeners, once no lock is held.
 #[must_use = "dropped at once, it wakes at once"]
 pub(crate) struct Wakeup(Option<Arc<TimerContext>>);
-
-impl Wakeup {
-    pub(crate) const NONE: Wakeup = Wakeup(None);
-}
 
 impl Drop for Wakeup {
     fn drop(&mut self) {

@@ -7,7 +7,7 @@ pub(crate) mod hyper;
 pub(crate) mod stream;
 
 use crate::engine::clock::When;
-use crate::periodic::missed::MissedTick;
+use crate::periodic::MissedTick;
 use crate::timer::Base;
 use crate::timer::Timer;
 use crate::timer::entry::{Task, TimerEntry};

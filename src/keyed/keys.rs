@@ -16,10 +16,8 @@ use crate::engine::owner::{Owned, Shards};
 use crate::engine::report::Contained;
 use crate::engine::shard::Holding;
 use crate::engine::shard::{Admission, Body, Content, Shard, Times};
-use crate::store::key_index::KeyIndex;
-use crate::store::key_map::shard_of;
-use crate::store::key_table::ShortHash;
 use crate::store::slab::Key;
+use crate::store::table::{KeyTable, Place, ShortHash, shard_of};
 use crate::timer::entry::TimerEntry;
 use crate::timer::error::AddError;
 use crate::timer::part::Alarmed;
@@ -33,7 +31,7 @@ const BATCH: usize = 64;
 
 /// The keys of a shard; see the [module](self).
 pub(crate) struct Keys<K, T> {
-    index: KeyIndex,
+    index: KeyTable<Place>,
     keys: PhantomData<(K, T)>,
 }
 
@@ -50,7 +48,7 @@ impl<K, T> Content for Keys<K, T> {
     type Item = Keyed<K, T>;
 
     fn new(_: usize) -> Self {
-        Keys { index: KeyIndex::new(), keys: PhantomData }
+        Keys { index: KeyTable::new(), keys: PhantomData }
     }
 
     fn is_empty(&self) -> bool {
@@ -179,7 +177,7 @@ impl<K: Eq, T> Body<Keys<K, T>> {
         Q: Eq + ?Sized,
     {
         let is_meant = |index| self.core.at(index).key.borrow() == key;
-        self.content.index.find(ShortHash::of(hash), is_meant)
+        self.content.index.index_of(ShortHash::of(hash), is_meant)
     }
 
     /// Adds a key that is not present. A key that is refused is dropped by the caller, without the
@@ -198,7 +196,7 @@ impl<K: Eq, T> Body<Keys<K, T>> {
         let tick = self.core.ticks.ceil(deadline);
         let item = Keyed { key, task: entry.into_task(), hash, is_handed: false };
         let (key, reference) = self.core.insert(deadline, tick, item);
-        self.content.index.insert(hash, key.index);
+        self.content.index.insert(Place { hash, index: key.index });
         self.file_new(reference, tick, times);
         Ok(())
     }
@@ -268,7 +266,7 @@ impl<K: Eq, T> Body<Keys<K, T>> {
     }
 
     fn removed(&mut self, index: u32, item: Keyed<K, T>) -> (K, T) {
-        self.content.index.remove(item.hash, index);
+        self.content.index.take(item.hash, |other| other == index);
         self.release_permits(1);
         (item.key, item.task)
     }
@@ -283,7 +281,7 @@ impl<K: Eq, T> Body<Keys<K, T>> {
     ) -> Option<u32> {
         let Body { core, content, .. } = self;
         let last = core.take_some(after, limit, |place, item| {
-            content.index.remove(item.hash, place);
+            content.index.take(item.hash, |other| other == place);
             out.push((item.key, item.task));
         });
         self.release_permits(out.len());
@@ -304,9 +302,9 @@ impl<K: Eq, T> Body<Keys<K, T>> {
     pub(crate) fn assert_keys(&self) {
         let Body { core, content: Keys { index, .. }, .. } = self;
         for place in index.iter() {
-            let item = core.at(place);
+            let item = core.at(place.index);
             let is_meant = |other| core.at(other).key == item.key;
-            assert_eq!(index.find(item.hash, is_meant), Some(place), "found by its key");
+            assert_eq!(index.index_of(item.hash, is_meant), Some(place.index), "found by its key");
         }
         assert_eq!(index.len(), core.len(), "every key is found");
     }

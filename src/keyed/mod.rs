@@ -7,7 +7,7 @@ use crate::engine::report::Contained;
 use crate::engine::shard::Body;
 use crate::keyed::entry::Held;
 use crate::keyed::keys::Keys;
-use crate::store::key_map::spread;
+use crate::store::table::spread;
 use crate::timer::Timer;
 use crate::timer::entry::{Task, TimerEntry};
 use crate::timer::error::AddError;

@@ -1,4 +1,4 @@
-//! The book of leases: which leases are held, until when, and what is due next.
+//! The book of leases: their terms and counts, which are held and until when, what is due next.
 //!
 //! This is plain data that knows neither a clock nor a store. A lease is *due* when its next
 //! renewal is due; while a renewal is in flight, it is due when it runs out. The name of a lease
@@ -7,14 +7,101 @@
 //! All calls run under one lock, so each call takes a bounded number of steps, and calls nothing of
 //! a key's but `Eq`. Values that are no longer needed are returned to the caller, who drops them.
 
-use crate::lease::stats::LeaseStats;
-use crate::lease::terms::LeaseTerms;
-use crate::store::key_map::KeyMap;
-use crate::store::slab::Key;
+use crate::store::slab::{Key, Slab};
+use crate::store::table::{KeyTable, Place, ShortHash};
 use crate::work;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::ops::Bound;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// How long leases last, when they are renewed, and how many at once.
+///
+/// ```
+/// use std::time::Duration;
+/// use tickwheel::lease::LeaseTerms;
+///
+/// // A lease of 30 s, renewed every 10 s; at most 100 in one call to the store.
+/// let terms = LeaseTerms::new(Duration::from_secs(30));
+/// assert_eq!(terms, terms.renew_every(Duration::from_secs(10)).batch_size(100));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeaseTerms {
+    pub(crate) lease: Duration,
+    pub(crate) renew_every: Duration,
+    pub(crate) batch_size: usize,
+}
+
+/// The longest lease, 100 years: what is added to the present then has a name.
+const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
+impl LeaseTerms {
+    /// Creates the terms of leases that run out `lease` after they were taken or renewed. `lease`
+    /// is clamped to a range from one microsecond to 100 years. Default: renewal after a third of
+    /// it, at most 100 leases in one call to the store.
+    #[must_use]
+    pub fn new(lease: Duration) -> Self {
+        let lease = lease.clamp(Duration::from_micros(1), LONGEST);
+        LeaseTerms { lease, renew_every: lease / 3, batch_size: 100 }
+    }
+
+    /// Sets how long after it was taken or renewed a lease is renewed, clamped to a range from one
+    /// nanosecond to seven eighths of the lease. A shorter period survives more failures. A renewal
+    /// may be earlier by an eighth of the period, to join others in one batch.
+    #[must_use]
+    pub fn renew_every(mut self, period: Duration) -> Self {
+        self.renew_every = period.clamp(Duration::from_nanos(1), self.lease - self.lease / 8);
+        self
+    }
+
+    /// Sets the maximum number of leases that are renewed in one call to the store; at least 1.
+    #[must_use]
+    pub fn batch_size(mut self, batch_size: usize) -> Self {
+        self.batch_size = batch_size.max(1);
+        self
+    }
+
+    /// Returns by how much a renewal may be earlier than it is due.
+    pub(crate) fn slack(&self) -> Duration {
+        self.renew_every / 8
+    }
+
+    /// Returns how long after a failure a renewal is tried again.
+    pub(crate) fn retry(&self) -> Duration {
+        (self.renew_every / 4).max(Duration::from_nanos(1))
+    }
+}
+
+/// What leases have done so far, as returned by [`Leases::stats`](crate::lease::Leases::stats).
+///
+/// Every lease that was taken is held, was released or was lost:
+/// `taken == held + released + lost`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LeaseStats {
+    /// Leases that are held. A lease that has run out counts until it is reported lost.
+    pub held: usize,
+    /// Leases that were taken: successful calls of `hold` and `hold_since`.
+    pub taken: u64,
+    /// Renewals that the store confirmed in time.
+    pub renewed: u64,
+    /// Renewals that failed, or were dropped unanswered, and are tried again.
+    pub failed: u64,
+    /// Leases that were released or dropped before they were reported lost, or that ended because
+    /// their key was taken again.
+    pub released: u64,
+    /// Leases that were reported lost: they ran out, the store no longer had them, or the timer was
+    /// shut down.
+    pub lost: u64,
+}
+
+impl fmt::Display for LeaseStats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let LeaseStats { held, taken, renewed, failed, released, lost } = self;
+        writeln!(f, "held {held}, taken {taken}, released {released}, lost {lost}")?;
+        write!(f, "renewed {renewed}, failed {failed}")
+    }
+}
 
 /// The maximum number of leases that a call looks at. It is small in models, so that a round of few
 /// leases takes several calls.
@@ -22,7 +109,9 @@ pub(crate) const BATCH: usize = if cfg!(tickwheel_model) { 2 } else { 64 };
 
 pub(crate) struct Book<K> {
     terms: LeaseTerms,
-    leases: KeyMap<K, Record<K>>,
+    leases: Slab<Record<K>>,
+    /// Finds them by their keys.
+    index: KeyTable<Place>,
     /// Every lease, by when it is due; the number distinguishes leases that are due at the same
     /// moment.
     due: BTreeMap<Due, Key>,
@@ -40,11 +129,14 @@ pub(crate) struct Book<K> {
 
 type Due = (Instant, u64);
 
-/// The values that have left the book, for the caller to drop.
-pub(crate) type Left<K> = (K, Record<K>);
+/// The key of a lease that has left the book, and the one that was kept for its next renewal. The
+/// caller drops them.
+pub(crate) type Left<K> = (K, Option<K>);
 
 /// What the book knows of a lease.
-pub(crate) struct Record<K> {
+struct Record<K> {
+    key: K,
+    hash: ShortHash,
     runs_out: Instant,
     due: Due,
     renewal: Flight<K>,
@@ -84,9 +176,17 @@ pub(crate) struct Round<K> {
 
 impl<K: Eq> Book<K> {
     pub(crate) fn new(terms: LeaseTerms) -> Self {
-        let (leases, due) = (KeyMap::new(), BTreeMap::new());
-        let stats = LeaseStats::default();
-        Book { terms, leases, due, last: 0, stats, reported: 0, present: None, closed: false }
+        Book {
+            terms,
+            leases: Slab::new(),
+            index: KeyTable::new(),
+            due: BTreeMap::new(),
+            last: 0,
+            stats: LeaseStats::default(),
+            reported: 0,
+            present: None,
+            closed: false,
+        }
     }
 
     pub(crate) fn stats(&self) -> LeaseStats {
@@ -105,15 +205,17 @@ impl<K: Eq> Book<K> {
         [key, spare]: [K; 2],
         since: Instant,
     ) -> (Key, Option<Left<K>>) {
-        let former = self.leases.find(hash, &key);
+        let hash = ShortHash::of(hash);
+        let former = self.index.index_of(hash, |index| self.leases.at(index).key == key);
         let former = former.and_then(|index| self.remove(index));
         self.stats.taken += 1;
         self.stats.released += u64::from(former.is_some());
         self.last += 1;
         let due = (since + self.terms.renew_every, self.last);
         let runs_out = since + self.terms.lease;
-        let lease = Record { runs_out, due, renewal: Flight::Ready(spare) };
-        let name = self.leases.insert(hash, key, lease);
+        let renewal = Flight::Ready(spare);
+        let name = self.leases.insert(Record { key, hash, runs_out, due, renewal }, 0);
+        self.index.insert(Place { hash, index: name.index });
         self.due.insert(due, name);
         (name, former)
     }
@@ -128,8 +230,8 @@ impl<K: Eq> Book<K> {
 
     pub(crate) fn is_held(&mut self, name: Key, now: Instant) -> bool {
         let now = self.present(now);
-        let index = self.leases.find_named(name).filter(|_| !self.closed);
-        index.is_some_and(|index| now < self.leases.at(index).runs_out)
+        let lease = self.leases.get(name).filter(|_| !self.closed);
+        lease.is_some_and(|lease| now < lease.runs_out)
     }
 
     /// Removes a lease that was just entered, because nothing would renew it.
@@ -153,14 +255,16 @@ impl<K: Eq> Book<K> {
     }
 
     fn remove_named(&mut self, name: Key) -> Option<Left<K>> {
-        let index = self.leases.find_named(name)?;
-        self.remove(index)
+        self.leases.get(name)?;
+        self.remove(name.index)
     }
 
     fn remove(&mut self, index: u32) -> Option<Left<K>> {
-        let left = self.leases.remove(index)?;
-        self.due.remove(&left.1.due);
-        Some(left)
+        let Record { key, hash, due, renewal, .. } = self.leases.remove_if(index, |_| true)?;
+        self.index.take(hash, |other| other == index);
+        self.due.remove(&due);
+        let spare = if let Flight::Ready(key) = renewal { Some(key) } else { None };
+        Some((key, spare))
     }
 
     /// Returns when the next round should be.
@@ -188,8 +292,7 @@ impl<K: Eq> Book<K> {
         let Some((last, _)) = due.last() else { return true };
         round.from = Bound::Excluded(*last);
         for (_, name) in due.iter().filter(|((_, number), _)| *number <= round.last) {
-            let Some(index) = self.leases.find_named(*name) else { continue };
-            let lease = self.leases.at_mut(index);
+            let (index, Some(lease)) = (name.index, self.leases.get_mut(*name)) else { continue };
             if lease.runs_out <= now {
                 round.lost.extend(self.lose(index));
             } else if let Flight::Ready(_) = lease.renewal {
@@ -219,9 +322,8 @@ impl<K: Eq> Book<K> {
         now: Instant,
     ) -> Option<Left<K>> {
         let now = self.present(now);
-        let index = self.leases.find_named(name)?;
-        let terms = self.terms;
-        let lease = self.leases.at_mut(index);
+        let (index, terms) = (name.index, self.terms);
+        let lease = self.leases.get_mut(name)?;
         let Flight::Sent(sent) = lease.renewal else { return None };
         // A caller that has asked after it ran out was told that it is not held.
         if answer == Answer::Gone || lease.runs_out <= now {
@@ -256,13 +358,10 @@ impl<K: Eq> Book<K> {
     /// Ends all leases, and takes some of the remaining ones out, which are lost.
     pub(crate) fn close(&mut self) -> Vec<Left<K>> {
         self.closed = true;
-        let mut left = Vec::new();
-        self.leases.take_some(BATCH, &mut left);
+        let some = self.leases.last_indices(None, BATCH).into_iter();
+        let left: Vec<_> = some.filter_map(|index| self.remove(index)).collect();
         work::count(left.len());
         self.stats.lost += left.len() as u64;
-        for (_, lease) in &left {
-            self.due.remove(&lease.due);
-        }
         left
     }
 }
@@ -270,5 +369,26 @@ impl<K: Eq> Book<K> {
 impl<K> Flight<K> {
     fn replace(&mut self, by: Self) -> Self {
         std::mem::replace(self, by)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_with_the_same_hash_are_told_apart_in_whatever_order_they_go() {
+        let now = Instant::now();
+        for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+            let mut book = Book::new(LeaseTerms::new(Duration::from_secs(30)));
+            let names = [0, 1, 2].map(|key| book.take(7, [key; 2], now).0);
+            for (gone, key) in order.into_iter().enumerate() {
+                let (name, former) = book.take(7, [key; 2], now);
+                assert_eq!(former, Some((key, Some(key))));
+                assert_eq!((book.release(names[key]), book.stats().held), (None, 3 - gone));
+                assert_eq!(book.release(name), former);
+            }
+            assert_eq!((book.index.len(), book.due.len(), book.next_due()), (0, 0, None));
+        }
     }
 }

@@ -1,19 +1,15 @@
 //! Leases that are renewed while they are held: a watchdog for locks in a store.
 
 pub(crate) mod book;
-pub(crate) mod plan;
-pub(crate) mod stats;
-pub(crate) mod terms;
 pub(crate) mod watchdog;
 
-pub use crate::lease::stats::LeaseStats;
-pub use crate::lease::terms::LeaseTerms;
+pub use crate::lease::book::{LeaseStats, LeaseTerms};
 pub use crate::lease::watchdog::{LeaseStore, Renewal};
 
 use crate::engine::report::Contained;
 use crate::lease::watchdog::Watchdog;
-use crate::store::key_map::spread;
 use crate::store::slab::Key;
+use crate::store::table::spread;
 use crate::timer::Timer;
 use crate::timer::entry::Task;
 use crate::timer::error::AddError;
@@ -138,7 +134,7 @@ where
     /// with the present.
     ///
     /// # Errors
-    /// [`AddError::Shutdown`] if the timer was shut down.
+    /// [`AddError::Shutdown`], as for [`hold_since`](Self::hold_since).
     pub fn hold(&self, key: K) -> Result<Lease<K>, AddError<Task>> {
         self.hold_since(key, self.shared.watchdog.now())
     }
@@ -152,6 +148,8 @@ where
     ///
     /// # Errors
     /// [`AddError::Shutdown`] if the timer was shut down. The former lease has ended then as well.
+    /// If other threads find that out at the same moment, the lease may be returned instead, and is
+    /// reported lost with all others.
     pub fn hold_since(&self, key: K, since: Instant) -> Result<Lease<K>, AddError<Task>> {
         let watchdog = Arc::clone(&self.shared.watchdog);
         let since = since.min(watchdog.now());

@@ -1,24 +1,22 @@
 //! The watchdog: the timer's task, and the handling of a store's answers.
 //!
 //! # Locks
-//! There is one lock, for the book and the planned round. The timer's locks may be taken under it.
-//! The store is called, and keys are hashed, cloned and dropped, outside of it.
+//! There is one lock, for the book and the planned round; no other is taken under it. Rounds are
+//! added and moved, the store is called, and keys are hashed, cloned and dropped outside of it.
 
 use crate::engine::context::TimerContext;
 use crate::engine::report::{self, Contained};
-use crate::engine::shard::Wakeup;
-use crate::lease::book::{Answer, Book, Left};
-use crate::lease::plan::Plan;
-use crate::lease::stats::LeaseStats;
-use crate::lease::terms::LeaseTerms;
+use crate::lease::book::{Answer, Book, LeaseStats, LeaseTerms, Left};
 use crate::store::slab::Key;
 use crate::sync::{Mutex, MutexGuard};
 use crate::timer::Timer;
 use crate::timer::entry::{Task, TimerEntry};
 use crate::timer::error::AddError;
 use crate::timer::homes::Homes;
+use crate::timer::timeout::Timeout;
 use std::fmt;
 use std::hash::Hash;
+use std::mem;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
@@ -59,9 +57,19 @@ pub(crate) struct Watchdog<K> {
 /// The book, and the round that is planned by it.
 struct Schedule<K> {
     book: Book<K>,
+    /// The number of the planned round, or of the next one that is planned.
+    number: u64,
     plan: Plan,
     /// Whether the last clone of the leases was dropped: nobody is told of a loss any more.
     ended: bool,
+}
+
+/// The round with the number of the schedule. There is at most one, which has not begun.
+enum Plan {
+    Nothing,
+    /// A thread is adding it, and will look when it is due once more.
+    Adding,
+    Added(Arc<Timeout>),
 }
 
 /// A lease that the store has to renew. Dropping it unanswered counts as [`failed`](Self::failed).
@@ -75,8 +83,9 @@ where
     key: Option<K>,
 }
 
-/// The timer's task: a round of renewals. If it is dropped instead of run, the round was missed.
-struct RoundTask<K>(Option<Arc<Watchdog<K>>>)
+/// The timer's task: a round of renewals, with its number. If it is dropped instead of run, the
+/// round was missed.
+struct RoundTask<K>(Option<Arc<Watchdog<K>>>, u64)
 where
     K: Hash + Eq + Clone + Send + 'static;
 
@@ -117,8 +126,8 @@ where
     K: Hash + Eq + Clone + Send + 'static,
 {
     pub(crate) fn new(timer: &Timer, terms: LeaseTerms, store: Box<dyn LeaseStore<K>>) -> Self {
-        let (book, plan) = (Book::new(terms), Plan::default());
-        let schedule = Mutex::new(Schedule { book, plan, ended: false });
+        let (book, plan) = (Book::new(terms), Plan::Nothing);
+        let schedule = Mutex::new(Schedule { book, number: 0, plan, ended: false });
         let homes = timer.base().closures().homes();
         let context = Arc::clone(&homes.context);
         let store = Contained::new(&context.name, store);
@@ -142,18 +151,22 @@ where
     ) -> Result<Key, AddError<Task>> {
         let mut schedule = self.schedule.lock();
         if schedule.book.is_closed() {
+            let number = schedule.number;
             drop(schedule);
             keys.into_iter().for_each(|key| self.context.discard(key));
-            return Err(AddError::Shutdown(self.entry(since)));
+            return Err(AddError::Shutdown(self.entry(since, number)));
         }
         let (name, former) = schedule.book.take(hash, keys, since);
-        let planned = self.plan(&mut schedule, since);
-        let refused = planned.is_err().then(|| schedule.book.refuse(name)).flatten();
-        drop(schedule);
-        // Sleepers are woken before a key is dropped, which may take any length of time.
-        let planned = planned.map(drop::<Wakeup>);
-        self.discard(former.into_iter().chain(refused));
-        planned.inspect_err(|_| self.lose_all()).map(|()| name)
+        let Err(refused) = self.plan(schedule, since) else {
+            self.discard(former);
+            return Ok(name);
+        };
+        let left = self.schedule.lock().book.refuse(name);
+        let is_lost = left.is_none();
+        self.discard(former.into_iter().chain(left));
+        self.lose_all();
+        // Others may have been refused meanwhile as well, and have reported this lease lost.
+        if is_lost { Ok(name) } else { Err(refused) }
     }
 
     pub(crate) fn is_held(&self, name: Key) -> bool {
@@ -177,38 +190,67 @@ where
         self.schedule.lock().book.stats()
     }
 
-    /// Ensures that there is a round when something is due, but not before `earliest`. Returns the
-    /// duty to wake when the lock is released.
-    fn plan(
-        self: &Arc<Self>,
-        schedule: &mut Schedule<K>,
-        earliest: Instant,
-    ) -> Result<Wakeup, AddError<Task>> {
-        let Some(due) = schedule.book.next_due() else { return Ok(Wakeup::NONE) };
-        schedule.plan.have_by(due.max(earliest), &self.homes, |due| self.entry(due))
-    }
-
-    /// Plans as [`plan`](Self::plan) does, releases the lock, and wakes those who must be woken.
-    fn plan_and_wake(
-        self: &Arc<Self>,
-        mut schedule: MutexGuard<'_, Schedule<K>>,
+    /// Ensures that there is a round when something is due, but not before `earliest`. Releases the
+    /// lock while it adds or moves the round: listeners are woken then.
+    fn plan<'a>(
+        self: &'a Arc<Self>,
+        mut schedule: MutexGuard<'a, Schedule<K>>,
         earliest: Instant,
     ) -> Result<(), AddError<Task>> {
-        let planned = self.plan(&mut schedule, earliest);
-        drop(schedule);
-        planned.map(drop::<Wakeup>)
+        let mut planned = None;
+        while let Some(due) = schedule.book.next_due() {
+            let (due, number) = (due.max(earliest), schedule.number);
+            match &schedule.plan {
+                Plan::Adding => break,
+                Plan::Added(_) if planned.is_some_and(|planned| planned <= due) => break,
+                Plan::Added(round) => {
+                    let round = Arc::clone(round);
+                    drop(schedule);
+                    if round.hasten(due) || planned.is_some() {
+                        return Ok(());
+                    }
+                    // The executor has it, or the timer was shut down: adding another one tells.
+                    schedule = self.schedule.lock();
+                    schedule.forget(number);
+                }
+                Plan::Nothing => {
+                    schedule.plan = Plan::Adding;
+                    drop(schedule);
+                    let added = self.add_round(due, number);
+                    schedule = self.schedule.lock();
+                    if schedule.number != number {
+                        // It has begun, and plans the next one. Or the leases have ended.
+                        drop(schedule);
+                        return added.map(|round| drop(round.cancel()));
+                    }
+                    let round = added.inspect_err(|_| drop(schedule.forget(number)))?;
+                    schedule.plan = Plan::Added(Arc::new(round));
+                    planned = Some(due);
+                }
+            }
+        }
+        Ok(())
     }
 
-    fn entry(self: &Arc<Self>, due: Instant) -> TimerEntry {
-        let mut round = RoundTask(Some(Arc::clone(self)));
-        TimerEntry::at(due, move || round.0.take().iter().for_each(Watchdog::run))
+    fn add_round(self: &Arc<Self>, due: Instant, number: u64) -> Result<Timeout, AddError<Task>> {
+        let entry = self.entry(due, number);
+        match self.homes.upgrade() {
+            // One timer for all leases: they are not lost because other code has filled the timer.
+            Some(homes) => homes.add_beyond_limit(entry),
+            None => Err(AddError::Shutdown(entry)),
+        }
+    }
+
+    fn entry(self: &Arc<Self>, due: Instant, number: u64) -> TimerEntry {
+        let mut round = RoundTask(Some(Arc::clone(self)), number);
+        TimerEntry::at(due, move || round.0.take().iter().for_each(|it| it.run(round.1)))
     }
 
     fn answer(self: &Arc<Self>, name: Key, key: K, answer: Answer) {
         let (now, mut key) = (self.now(), Some(key));
         let mut schedule = self.schedule.lock();
         let lost = schedule.book.answer(name, &mut key, answer, now);
-        let planned = self.plan_and_wake(schedule, now);
+        let planned = self.plan(schedule, now);
         self.context.discard(key);
         self.report_lost(lost);
         if planned.is_err() {
@@ -219,9 +261,10 @@ where
     /// Runs a round, batch by batch, with the lock released between batches. The next round is
     /// planned before the store is called, which may take its time. If there is more to do at once,
     /// another thread of the executor may continue.
-    fn run(self: &Arc<Self>) {
+    fn run(self: &Arc<Self>, number: u64) {
         let now = self.now();
         let mut schedule = self.schedule.lock();
+        schedule.forget(number);
         let (mut round, failed) = (schedule.book.begin(now), schedule.book.take_failed());
         drop(schedule);
         if failed > 0 {
@@ -238,7 +281,7 @@ where
             if !is_over && round.renewals.len() < self.terms.batch_size && round.lost.is_empty() {
                 continue;
             }
-            let planned = self.plan_and_wake(schedule, now);
+            let planned = self.plan(schedule, now);
             self.report_lost(round.lost.drain(..));
             // The leases may be ending on another thread, or have ended in the calls just made.
             if planned.is_err() || self.schedule.lock().book.is_closed() {
@@ -252,11 +295,13 @@ where
 
     /// Handles a round that was not run, because the executor refused it or the timer was shut
     /// down. In the first case the round is tried again a little later, like a failed renewal.
-    fn missed(self: &Arc<Self>) {
+    fn missed(self: &Arc<Self>, number: u64) {
         let later = self.now() + self.terms.retry();
-        let planned = self.plan_and_wake(self.schedule.lock(), later);
+        let mut schedule = self.schedule.lock();
+        schedule.forget(number);
+        let planned = self.plan(schedule, later);
         if planned.is_err() {
-            self.lose_all();
+            self.lose_all(); // Before the refused round is dropped, which would be missed as well.
         }
     }
 
@@ -270,20 +315,19 @@ where
     }
 
     fn report_lost(&self, lost: impl IntoIterator<Item = Left<K>>) {
-        for (key, lease) in lost {
+        for (key, spare) in lost {
             // Looked at each time: the call before may have dropped the last clone.
             let ended = self.schedule.lock().ended;
             self.context.catch_panic(|| if ended { drop(key) } else { self.store.lost(key) });
-            // With the key that was kept for the next renewal.
-            self.context.discard(lease);
+            self.context.discard(spare);
         }
     }
 
     /// Drops what has left the book.
     fn discard(&self, left: impl IntoIterator<Item = Left<K>>) {
-        for (key, lease) in left {
+        for (key, spare) in left {
             self.context.discard(key);
-            self.context.discard(lease);
+            self.context.discard(spare);
         }
     }
 
@@ -303,8 +347,25 @@ where
             }
             self.report_lost(left);
         }
-        let round = self.schedule.lock().plan.take();
-        drop(round.map(|timeout| timeout.cancel()));
+        let mut schedule = self.schedule.lock();
+        let number = schedule.number;
+        let plan = schedule.forget(number);
+        drop(schedule);
+        if let Plan::Added(round) = plan {
+            drop(round.cancel());
+        }
+    }
+}
+
+impl<K> Schedule<K> {
+    /// Forgets the round with this number, which has begun, can't be moved or is no longer needed.
+    /// Returns what was planned. A thread that is still adding it sees that the number has changed.
+    fn forget(&mut self, number: u64) -> Plan {
+        if self.number != number {
+            return Plan::Nothing;
+        }
+        self.number += 1;
+        mem::replace(&mut self.plan, Plan::Nothing)
     }
 }
 
@@ -314,7 +375,7 @@ where
 {
     fn drop(&mut self) {
         if let Some(watchdog) = self.0.take() {
-            watchdog.missed();
+            watchdog.missed(self.1);
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::purgatory::operations::Operations;
 use crate::purgatory::state::EndedBy;
 use crate::purgatory::visit::Begin;
 use crate::purgatory::wait_queue::Id;
-use crate::store::key_map;
+use crate::store::table;
 use crate::timer::Timer;
 use crate::timer::part::Part;
 use std::borrow::Borrow;
@@ -201,7 +201,7 @@ where
 
     #[inline]
     fn hash<Q: Hash + ?Sized>(&self, key: &Q) -> u64 {
-        key_map::spread(&self.hasher, key)
+        table::spread(&self.hasher, key)
     }
 
     /// Checks every internal structure and panics if one is broken: for tests, while no other

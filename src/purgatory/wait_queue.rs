@@ -9,8 +9,8 @@
 //! has an entry, and is not pinned; all but the last were full, and only the first may be small;
 //! the cursor is in one of them, or behind all of them, where the next entry makes a new block.
 
-use crate::store::key_table::ShortHash;
 use crate::store::slab::{Key, Slab};
+use crate::store::table::ShortHash;
 use std::num::{NonZeroU8, NonZeroU64};
 
 /// Entries of a block. With its header, a block fills 256 bytes, a small one 64. Few in models, so

@@ -9,7 +9,7 @@
 use crate::purgatory::visit::{Begin, Visit};
 use crate::purgatory::wait_queue::{Entries, QueueName, WaitQueue};
 use crate::purgatory::wait_queue::{Id, Place};
-use crate::store::key_table::{Hashed, KeyTable, ShortHash};
+use crate::store::table::{Hashed, KeyTable, ShortHash};
 use std::borrow::Borrow;
 
 /// One shard of the map from keys to the operations that wait for them; see the [module](self).

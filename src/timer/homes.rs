@@ -1,14 +1,13 @@
 //! The homes: which of a timer's shards a thread adds to.
 
-use crate::engine::clock::When;
 use crate::engine::context::TimerContext;
 use crate::engine::owner::Shards;
-use crate::engine::shard::{Admission, Shard, Wakeup};
+use crate::engine::shard::{Admission, Shard};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::thread_number;
 use crate::timer::entry::TimerEntry;
 use crate::timer::error::AddError;
-use crate::timer::tasks::{Added, Tasks};
+use crate::timer::tasks::Tasks;
 use crate::timer::timeout::Timeout;
 use crossbeam_utils::CachePadded;
 use std::sync::Arc;
@@ -61,31 +60,7 @@ impl<T: Send + 'static> Homes<T> {
     ) -> Result<Timeout<T>, AddError<T>> {
         let (when, task) = (entry.when(), entry.into_task());
         let (home, times) = (self.home(), self.context.resolve(when));
-        let added = home.with(|body| body.add_task(task, times, admission));
-        self.added(home, when, added)
-    }
-
-    /// Adds an entry for a caller that holds a lock. Also returns the duty to wake when that lock
-    /// is released.
-    pub(crate) fn add_unwoken(
-        &self,
-        entry: TimerEntry<T>,
-        admission: Admission,
-    ) -> (Result<Timeout<T>, AddError<T>>, Wakeup) {
-        let (when, task) = (entry.when(), entry.into_task());
-        let (home, times) = (self.home(), self.context.resolve(when));
-        let (added, wakeup) = home.with_unwoken(|body| body.add_task(task, times, admission));
-        (self.added(home, when, added), wakeup)
-    }
-
-    #[inline]
-    fn added(
-        &self,
-        home: &'static Shard<Tasks<T>>,
-        when: When,
-        added: Added<T>,
-    ) -> Result<Timeout<T>, AddError<T>> {
-        match added {
+        match home.with(|body| body.add_task(task, times, admission)) {
             Ok((key, crowded)) => {
                 if crowded {
                     self.leave_crowd();

@@ -30,6 +30,8 @@ pub(crate) enum Move {
     To,
     /// Only to a later deadline.
     Extend,
+    /// Only to an earlier deadline.
+    Hasten,
 }
 
 impl<T> Content for Tasks<T> {
@@ -99,10 +101,10 @@ impl<T> Body<Tasks<T>> {
         let context = self.context().filter(|_| !self.closed);
         let (Some(context), Some(old)) = (context, self.core.deadline(key)) else { return false };
         let (now, deadline) = context.resolve(when);
-        if deadline >= old || how == Move::Extend {
-            self.core.extend(key.index, deadline);
-        } else {
+        if deadline < old && how != Move::Extend {
             self.refile(key.index, (now, deadline));
+        } else if how != Move::Hasten {
+            self.core.extend(key.index, deadline);
         }
         true
     }

@@ -2,7 +2,7 @@
 
 use crate::engine::clock::When;
 use crate::engine::report::catch_panic;
-use crate::engine::shard::{Shard, Wakeup};
+use crate::engine::shard::Shard;
 use crate::store::slab::Key;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::timer::entry::Task;
@@ -195,11 +195,10 @@ impl<T: 'static> Timeout<T> {
         self.moved(when, Move::To)
     }
 
-    /// Moves the deadline for a caller that holds a lock. Returns whether the timer is pending, and
-    /// the duty to wake when that lock is released.
-    pub(crate) fn reschedule_unwoken(&self, deadline: Instant) -> (bool, Wakeup) {
-        let (key, when) = (self.key(), When::At(deadline));
-        self.shard.with_unwoken(|body| body.reschedule(key, when, Move::To))
+    /// Brings the deadline forward to `deadline`, if the timer is pending; it never moves to a
+    /// later one. Returns whether it was pending.
+    pub(crate) fn hasten(&self, deadline: Instant) -> bool {
+        self.moved(When::At(deadline), Move::Hasten)
     }
 
     fn moved(&self, when: When, how: Move) -> bool {

@@ -173,6 +173,47 @@ fn retake_against_old_renewal() {
     });
 }
 
+/// The first leases are taken on two threads, one of which finds no round to hasten yet; what it
+/// took is due first.
+///
+/// Fails when who has added the round does not look once more when it is due.
+#[test]
+fn earlier_hold_against_first_hold() {
+    explore("earlier_hold_against_first_hold", 1, || {
+        let dog = Dog::new(|builder| builder);
+        let asked = dog.timer.now();
+        dog.pass(2);
+        let (first, earlier) = both(|| dog.hold(1), || dog.leases.hold_since(2, asked));
+        assert_eq!((dog.renewals(2, 2), dog.timer.len()), (1, 1), "one round, in time");
+        assert!(first.release() && earlier.is_ok_and(Lease::release));
+        dog.settle();
+        String::new()
+    });
+}
+
+/// The round is due at once, and begins before who has added it goes on. Another lease is taken
+/// meanwhile.
+///
+/// Fails when the handle of a round is kept although it has begun, or when a round that begins
+/// leaves the next one to who has added it.
+#[test]
+fn due_hold_against_round() {
+    explore("due_hold_against_round", 1, || {
+        let dog = Dog::new(|builder| builder);
+        let asked = dog.timer.now();
+        dog.pass(4);
+        let (due, _, other) =
+            all(|| dog.leases.hold_since(1, asked), || dog.pass(1), || dog.hold(2));
+        dog.pass(0);
+        assert_eq!(dog.timer.len(), 1, "a round for what is in flight");
+        assert_eq!(dog.sent().into_iter().map(Renewal::renewed).count(), 1);
+        assert!(dog.timer.len() == 1 && dog.renewals(2, 5) >= 1, "nobody renews it");
+        assert!(due.is_ok_and(Lease::release) && other.release());
+        dog.settle();
+        String::new()
+    });
+}
+
 /// A lease is taken as the round begins that plans the next one.
 ///
 /// Fails when `plan` does not look whether the round that it knows of is still pending.

@@ -1,0 +1,229 @@
+//! The table: finds values by the hashes of their keys, which it does not hold itself.
+//!
+//! A value has no fixed place: it moves when the table grows. So a user that has to find it again
+//! keeps its hash, and something that distinguishes it from the others; or keeps it elsewhere, and
+//! only its [index](Place) here. The [hash](spread) of a key is computed once; it also decides to
+//! which shard the key belongs.
+
+use crate::work;
+use hashbrown::HashTable;
+use std::hash::{BuildHasher, Hash};
+
+/// Hashes a key for a table: the entropy that a simple hasher leaves in the low bits is spread
+/// over all of them. (Fibonacci hashing: Knuth, "The Art of Computer Programming", vol. 3, 6.4.)
+#[inline]
+pub(crate) fn spread<Q: Hash + ?Sized>(hasher: &impl BuildHasher, key: &Q) -> u64 {
+    let hash = hasher.hash_one(key).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    hash ^ (hash >> 32)
+}
+
+/// Returns which of so many shards, a power of two, a key with this hash belongs to. Does not look
+/// at the lower half of the bits, which the shard's own index uses.
+#[inline]
+pub(crate) fn shard_of(hash: u64, shards: usize) -> usize {
+    (hash >> 40) as usize & (shards - 1)
+}
+
+/// Returns how many shards to use for the keys of so many threads: enough that two threads seldom
+/// want the same shard, and not more, because each shard has its own wheels. In models there are
+/// few, because each lock is a step of the schedule.
+pub(crate) fn shards_for(threads: usize) -> usize {
+    let each = if cfg!(tickwheel_model) { 2 } else { 8 };
+    (each * threads).next_power_of_two().min(1 << 12)
+}
+
+/// The part of a key's [spread] hash that is stored. It is enough to
+/// tell nearly all keys apart without looking at them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ShortHash(u32);
+
+impl ShortHash {
+    #[inline]
+    pub(crate) fn of(hash: u64) -> Self {
+        ShortHash(hash as u32)
+    }
+
+    /// Returns the hash in the form that the table needs, which uses the highest and the lowest
+    /// bits.
+    #[inline]
+    fn long(self) -> u64 {
+        u64::from(self.0).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+    }
+}
+
+/// A value of a table.
+pub(crate) trait Hashed {
+    /// Returns the hash of its key, which does not change.
+    fn hash(&self) -> ShortHash;
+}
+
+/// A value that is kept elsewhere.
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub(crate) hash: ShortHash,
+    pub(crate) index: u32,
+}
+
+impl Hashed for Place {
+    #[inline]
+    fn hash(&self) -> ShortHash {
+        self.hash
+    }
+}
+
+/// A table of values that know their own keys; see the [module](self).
+#[derive(Debug)]
+pub(crate) struct KeyTable<V>(HashTable<V>);
+
+impl<V: Hashed> KeyTable<V> {
+    pub(crate) fn new() -> Self {
+        KeyTable(HashTable::new())
+    }
+
+    /// Returns the value with this hash that `is_meant`.
+    #[inline]
+    pub(crate) fn find(&self, hash: ShortHash, is_meant: impl Fn(&V) -> bool) -> Option<&V> {
+        self.0.find(hash.long(), |other| {
+            work::count(1);
+            other.hash() == hash && is_meant(other)
+        })
+    }
+
+    /// Returns the value with this hash that `is_meant`.
+    #[inline]
+    pub(crate) fn find_mut(
+        &mut self,
+        hash: ShortHash,
+        is_meant: impl Fn(&V) -> bool,
+    ) -> Option<&mut V> {
+        self.0.find_mut(hash.long(), |other| {
+            work::count(1);
+            other.hash() == hash && is_meant(other)
+        })
+    }
+
+    /// Returns the value with this hash that `is_meant`, made by `make` if there is none.
+    #[inline]
+    pub(crate) fn find_or_insert(
+        &mut self,
+        hash: ShortHash,
+        is_meant: impl Fn(&V) -> bool,
+        make: impl FnOnce() -> V,
+    ) -> &mut V {
+        let is_it = |other: &V| {
+            work::count(1);
+            other.hash() == hash && is_meant(other)
+        };
+        let entry = self.0.entry(hash.long(), is_it, |other| other.hash().long());
+        entry.or_insert_with(make).into_mut()
+    }
+
+    /// Adds a value whose key is not there.
+    #[inline]
+    pub(crate) fn insert(&mut self, value: V) {
+        self.0.insert_unique(value.hash().long(), value, |other| other.hash().long());
+    }
+
+    /// Takes out the value with this hash that `is_meant`.
+    #[inline]
+    pub(crate) fn remove(&mut self, hash: ShortHash, is_meant: impl Fn(&V) -> bool) -> Option<V> {
+        let found = self.0.find_entry(hash.long(), |other| {
+            work::count(1);
+            other.hash() == hash && is_meant(other)
+        });
+        let (value, _) = found.ok()?.remove();
+        // Rarely, so that the cost per key stays constant.
+        // mutants: when it shrinks. What is no smaller afterwards was only looked at.
+        if self.0.capacity() > 16 && self.0.len() < self.0.capacity() / 8 {
+            self.shrink();
+        }
+        Some(value)
+    }
+
+    #[cold]
+    fn shrink(&mut self) {
+        // mutants(+): it grows again at the cost of one copy.
+        self.0.shrink_to(2 * self.0.len(), |other| other.hash().long());
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Returns all values, in no order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &V> {
+        self.0.iter()
+    }
+}
+
+impl KeyTable<Place> {
+    /// Returns the index with this hash that `is_meant`.
+    #[inline]
+    pub(crate) fn index_of(&self, hash: ShortHash, is_meant: impl Fn(u32) -> bool) -> Option<u32> {
+        self.find(hash, |place| is_meant(place.index)).map(|place| place.index)
+    }
+
+    /// Takes out the index with this hash that `is_meant`.
+    #[inline]
+    pub(crate) fn take(&mut self, hash: ShortHash, is_meant: impl Fn(u32) -> bool) -> Option<u32> {
+        self.remove(hash, |place| is_meant(place.index)).map(|place| place.index)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+    use std::hash::{BuildHasherDefault, Hasher};
+
+    /// Hashes a number to itself, as hashers for numbers do.
+    #[derive(Default)]
+    struct Same(u64);
+
+    impl Hasher for Same {
+        fn finish(&self) -> u64 {
+            self.0
+        }
+
+        fn write(&mut self, _: &[u8]) {
+            unreachable!("only numbers are hashed");
+        }
+
+        fn write_u64(&mut self, number: u64) {
+            self.0 = number;
+        }
+    }
+
+    #[test]
+    fn keys_that_differ_in_some_bits_only_are_spread_all_the_same() {
+        let hasher = BuildHasherDefault::<Same>::default();
+        for shift in [0, 8, 16, 24, 32, 40] {
+            let hashes = (0..1_000_u64).map(|number| spread(&hasher, &(number << shift)));
+            let hashes: Vec<_> = hashes.collect();
+            let short: HashSet<_> = hashes.iter().map(|&hash| hash as u32).collect();
+            assert_eq!(short.len(), hashes.len(), "a shard tells them apart; {shift}");
+            let shards: HashSet<_> = hashes.iter().map(|&hash| shard_of(hash, 64)).collect();
+            assert_eq!(shards.len(), 64, "all shards have some; {shift}");
+        }
+    }
+
+    #[test]
+    fn each_bit_of_a_hash_is_set_in_about_half_of_the_keys() {
+        let hasher = BuildHasherDefault::<Same>::default();
+        let hashes: Vec<_> = (0..1 << 16).map(|number: u64| spread(&hasher, &number)).collect();
+        for bit in 0..64 {
+            let set = hashes.iter().filter(|&&hash| hash >> bit & 1 == 1).count();
+            assert!((27_000..38_500).contains(&set), "bit {bit}: {set} of 65,536");
+        }
+    }
+
+    #[test]
+    #[cfg(not(tickwheel_model))]
+    fn there_are_eight_shards_for_each_thread_at_least_as_far_as_there_may_be() {
+        for threads in [1, 2, 3, 4, 16, 511, 512, 513, 100_000] {
+            let shards = shards_for(threads);
+            assert!(shards.is_power_of_two() && shards <= 4096, "{shards} for {threads}");
+            assert!(shards >= (8 * threads).min(4096), "{shards} for {threads}");
+        }
+    }
+}
