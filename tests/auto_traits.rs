@@ -15,8 +15,9 @@ use tickwheel::purgatory::{
 };
 use tickwheel::{
     AddError, Batch, BuildError, Cancel, CancelOnDrop, Clock, Executor, Inline, IntoExecuteResult,
-    IntoTask, Lateness, LevelSnapshot, LocalTimer, ManualClock, SharedClosure, Snapshot, Stats,
-    SystemClock, Task, Timeout, Timer, TimerBuilder, TimerEntry, TimerKey, WeakTimer, When, Worker,
+    IntoTask, Lateness, LevelSnapshot, Listener, LocalTimer, ManualClock, SharedClosure, Snapshot,
+    Stats, SystemClock, Task, Timeout, Timer, TimerBuilder, TimerEntry, TimerKey, WeakTimer, When,
+    Worker,
 };
 
 /// May be moved to another thread and may not be shared: what a task may be.

@@ -1,16 +1,18 @@
 //! An echo server on one thread. mio's loop waits for sockets, and drives the timer beside that.
 
 use mio::net::{TcpListener, TcpStream};
-use mio::{Events, Interest, Poll, Token, Waker};
+use mio::{Events, Interest, Poll, Token};
 use std::collections::HashMap;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
+use std::task::{Wake, Waker};
 use std::time::Duration;
-use tickwheel::{CancelOnDrop, Clock, Timer};
+use tickwheel::{CancelOnDrop, Clock, Listener, Timer};
 
 /// The tokens of connections begin after these two.
-const LISTENER: Token = Token(0);
+const SOCKET: Token = Token(0);
 const WAKER: Token = Token(1);
 
 /// What the timer has the server do.
@@ -36,13 +38,25 @@ pub enum Event {
 #[derive(Debug)]
 pub struct Echo {
     poll: Poll,
-    listener: TcpListener,
+    socket: TcpListener,
     connections: HashMap<Token, Connection>,
     next_token: usize,
     idle: Duration,
     timer: Timer<Due>,
+    listener: Listener,
+    /// Ends the loop's wait, from any thread.
+    waker: Waker,
     /// What has expired: the timer's executor and the loop are on the same thread.
     due: Receiver<Due>,
+}
+
+/// Ends a wait of mio's poll. If the system fails, the loop wakes up later.
+struct EndsWait(mio::Waker);
+
+impl Wake for EndsWait {
+    fn wake(self: Arc<Self>) {
+        let _ = self.0.wake();
+    }
 }
 
 impl Echo {
@@ -52,19 +66,17 @@ impl Echo {
     /// The system's.
     pub fn bind(address: SocketAddr, idle: Duration, clock: impl Into<Clock>) -> io::Result<Self> {
         let poll = Poll::new()?;
-        let mut listener = TcpListener::bind(address)?;
-        poll.registry().register(&mut listener, LISTENER, Interest::READABLE)?;
-        let waker = Waker::new(poll.registry(), WAKER)?;
+        let mut socket = TcpListener::bind(address)?;
+        poll.registry().register(&mut socket, SOCKET, Interest::READABLE)?;
+        let waker = Arc::new(EndsWait(mio::Waker::new(poll.registry(), WAKER)?)).into();
         let (sender, due) = channel();
         let timer = Timer::builder()
             .clock(clock)
-            .on_earlier_expiration(move || {
-                let _ = waker.wake(); // If the system fails, the loop wakes up later.
-            })
             .executor(move |task| sender.send(task).map_err(|refused| refused.0))
             .build()?;
         let (connections, next_token) = (HashMap::new(), WAKER.0 + 1);
-        Ok(Echo { poll, listener, connections, next_token, idle, timer, due })
+        let listener = timer.listener();
+        Ok(Echo { poll, socket, connections, next_token, idle, timer, listener, waker, due })
     }
 
     /// Returns the address at which it listens.
@@ -72,7 +84,7 @@ impl Echo {
     /// # Errors
     /// The system's.
     pub fn address(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
+        self.socket.local_addr()
     }
 
     /// Returns the timer. Other threads add to it what the server is to do; to shut it down ends
@@ -93,8 +105,8 @@ impl Echo {
             while let Ok(due) = self.due.try_recv() {
                 self.expire(due, &mut report);
             }
-            // After everything that adds timers; what others add from here on calls the hook.
-            let next = self.timer.next_expiration();
+            // After everything that adds timers; what others add from here on wakes the loop.
+            let next = self.listener.next_expiration(&self.waker);
             let wait = next.map(|next| next.saturating_duration_since(self.timer.now()));
             match self.poll.poll(&mut events, wait) {
                 Err(error) if error.kind() != ErrorKind::Interrupted => return Err(error),
@@ -102,7 +114,7 @@ impl Echo {
             }
             for event in &events {
                 match event.token() {
-                    LISTENER => self.accept(&mut report)?,
+                    SOCKET => self.accept(&mut report)?,
                     WAKER => {} // It has ended the wait, and that is all.
                     token => self.serve(token, &mut report),
                 }
@@ -113,7 +125,7 @@ impl Echo {
 
     fn accept(&mut self, report: &mut impl FnMut(Event)) -> io::Result<()> {
         loop {
-            let mut stream = match self.listener.accept() {
+            let mut stream = match self.socket.accept() {
                 Ok((stream, _)) => stream,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == ErrorKind::ConnectionAborted => continue,
