@@ -80,7 +80,7 @@ macro_rules! unrestricted {
 fn a_timer_and_its_handles_are_unrestricted_whatever_the_tasks() {
     unrestricted!(Timer, Timer<SendOnly>, WeakTimer, WeakTimer<SendOnly>);
     unrestricted!(Timeout, Timeout<SendOnly>, CancelOnDrop, CancelOnDrop<SendOnly>);
-    unrestricted!(Worker<Task>, Worker<SendOnly>, Inline);
+    unrestricted!(Worker<Task>, Worker<SendOnly>, Inline, Listener);
     is_static::<Timer<SendOnly>>();
 }
 

@@ -214,8 +214,8 @@ impl Driver {
         self.context.delay_queue.wait(&self.context.time, until)
     }
 
-    /// Returns what the listener of this number has to wait for before it takes a turn; `waker` wakes
-    /// it if that changes.
+    /// Returns what the listener of this number has to wait for before it takes a turn; `waker`
+    /// wakes it if that changes.
     pub(crate) fn tell(&self, number: u64, waker: &Waker) -> Told {
         self.forget_until_due();
         let TimerContext { time, delay_queue, .. } = &*self.context;
