@@ -17,7 +17,8 @@ def values(client):
     with client.pipeline() as pipe:  # With MULTI and EXEC.
         pipe.mset({f"key:{n}": n for n in range(2000)}).get("key:7")
         assert pipe.execute() == [True, b"7"]
-    assert len(set(client.scan_iter("key:*", count=100))) == 2000 == client.dbsize() - 1
+    keys = list(client.scan_iter("key:*", count=100))
+    assert len(keys) == len(set(keys)) == 2000 == client.dbsize() - 1
     for call in [lambda: client.lpush("a", 1), lambda: client.set("a", 1, ex=-1)]:
         try:
             call()
