@@ -242,7 +242,7 @@ async fn tables_of_version_1_are_migrated() {
         CREATE TABLE tickwheel.version (version int NOT NULL);
         INSERT INTO tickwheel.version VALUES (1);";
     client.batch_execute(base).await.unwrap();
-    let version_1 = include_str!("../src/store/postgres/migration_1.sql");
+    let version_1 = include_str!("../src/store/postgres/tables.sql");
     client.batch_execute(version_1).await.unwrap();
     let content = "INSERT INTO tickwheel.namespace (name) VALUES ('default');
         INSERT INTO tickwheel.slot (slot, epoch)
@@ -273,15 +273,15 @@ async fn version(client: &Client) -> i32 {
 
 /// Goes back where no slot has moved, to the tables that version 1 made; and forth again.
 async fn tables_go_back_to_version_1(server: &Server, client: &Client) {
-    let rollback = include_str!("../src/store/postgres/rollback_3.sql");
-    client.batch_execute(&format!("BEGIN; {rollback} COMMIT;")).await.unwrap();
+    let blocks = include_str!("../README.md").split("```").filter_map(|it| it.strip_prefix("sql"));
+    let [from_3, from_2]: [&str; 2] = blocks.collect::<Vec<_>>().try_into().unwrap();
+    client.batch_execute(&format!("BEGIN; {from_3} COMMIT;")).await.unwrap();
     assert_eq!(version(client).await, 2);
-    let rollback = include_str!("../src/store/postgres/rollback_2.sql");
     client.batch_execute("UPDATE tickwheel.slot SET served = 2 WHERE slot % 2 = 0").await.unwrap();
-    assert!(client.batch_execute(&format!("BEGIN; {rollback} COMMIT;")).await.is_err());
+    assert!(client.batch_execute(&format!("BEGIN; {from_2} COMMIT;")).await.is_err());
     client.batch_execute("ROLLBACK; UPDATE tickwheel.slot SET served = 0").await.unwrap();
     assert_eq!(version(client).await, 2, "slots had moved");
-    client.batch_execute(&format!("BEGIN; {rollback} COMMIT;")).await.unwrap();
+    client.batch_execute(&format!("BEGIN; {from_2} COMMIT;")).await.unwrap();
     assert_eq!(version(client).await, 1);
     let columns = "SELECT string_agg(table_name || '.' || column_name, ' ' ORDER BY 1)
         FROM (SELECT table_name, column_name FROM information_schema.columns
