@@ -3,7 +3,6 @@
 
 #![forbid(unsafe_code)]
 
-pub mod echo;
 pub mod heartbeat;
 pub mod locks;
 pub mod retry;
