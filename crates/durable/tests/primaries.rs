@@ -99,8 +99,8 @@ async fn slots_move_while_all_runs(servers: [&Server; 2]) {
 async fn a_move_that_was_given_up_is_ended_by_the_next(servers: [&Server; 2]) {
     let (sender, mut fired) = unbounded_channel();
     let node = start(servers, "given up", sender).await;
-    let entries = (0..300).map(|n| Entry::keyed(format!("{n}"), Duration::from_secs(4), "x"));
-    node.schedule_many(entries.collect()).await.unwrap();
+    let far = |n| Entry::keyed(format!("{n}"), Duration::from_secs(3_600), "x");
+    node.schedule_many((0..300).map(far).collect()).await.unwrap();
     for millis in [5, 15, 30, 50, 80, 120] {
         // Wherever it is by then.
         let moving = node.move_slots(0..1_024, 1);
@@ -108,9 +108,15 @@ async fn a_move_that_was_given_up_is_ended_by_the_next(servers: [&Server; 2]) {
     }
     node.move_slots(0..1_024, 1).await.unwrap();
     assert_eq!(node.map().await.unwrap(), vec![Some(1); 1_024]);
+    for n in 0..300 {
+        assert_eq!(node.touch(&format!("{n}"), Duration::ZERO).await.unwrap(), Touched::Moved);
+    }
     let mut keys = std::collections::HashSet::new();
     while keys.len() < 300 {
-        assert!(keys.insert(next(&mut fired).await), "nothing was claimed yet: none fires twice");
+        assert!(
+            keys.insert(next(&mut fired).await),
+            "nothing was claimed before: none fires twice"
+        );
     }
     node.drain().await;
 }
