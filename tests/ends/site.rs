@@ -76,7 +76,8 @@ pub(crate) enum Handle {
     Listener(Listener),
 }
 
-/// Lies in all that a site's timer owns: tasks, operations, executor, store; and in the waker of a listener.
+/// Lies in all that a site's timer owns: tasks, operations, executor, store; and in a listener's
+/// waker.
 pub(crate) struct Token {
     pub(crate) site: Arc<Site>,
     /// Whether it lets everything else alone.

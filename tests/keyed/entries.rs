@@ -50,20 +50,6 @@ fn an_entry_tells_what_there_is_and_changes_it() {
 }
 
 #[test]
-fn the_entry_of_a_key_that_is_there_is_found_in_any_form() {
-    let fixture = Fixture::new();
-    let keyed = KeyedTimer::new(&fixture.timer, |_: String, _: u32| ());
-    keyed.schedule("ada".to_owned(), TimerEntry::after(HOUR, 11)).expect("there is room");
-    assert!(keyed.find_entry("bob").is_none());
-    let mut entry = keyed.find_entry("ada").expect("it is there");
-    entry.reschedule(MS);
-    assert_eq!((entry.replace(12), entry.deadline()), (11, Some(fixture.clock.now() + MS)));
-    drop(entry);
-    assert_eq!(keyed.find_entry("ada").expect("it is there").cancel(), 12);
-    assert!(keyed.find_entry("ada").is_none() && fixture.timer.is_empty());
-}
-
-#[test]
 fn a_vacant_entry_says_what_was_refused() {
     let fixture = Fixture::with(|builder| builder.max_pending(1));
     fixture.schedule(1, HOUR, 11);

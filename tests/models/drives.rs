@@ -1,5 +1,5 @@
-//! Models of those that drive a timer: a reaper, a loop that waits in a call of its own and has left
-//! a waker, and a future. A wake-up that is lost is a deadlock.
+//! Models of those that drive a timer: a reaper, a loop that waits in a call of its own and has
+//! left a waker, and a future. A wake-up that is lost is a deadlock.
 
 use crate::harness::{Bell, all, both, explore};
 use crate::stand::Stand;

@@ -12,31 +12,7 @@ use std::time::Duration;
 use tickwheel::future::SleepError;
 use tickwheel::keyed::KeyedTimer;
 use tickwheel::purgatory::{FutureOperation, Purgatory};
-use tickwheel::{Cancel, Executor, ManualClock, Task, Timer, TimerEntry, WeakTimer, When};
-
-#[test]
-fn shutdown_returns_what_is_pending_by_deadline_and_a_second_one_nothing() {
-    let fixture = Fixture::with(|builder| builder.wheel_size(4));
-    let built = fixture.clock.now();
-    let delays = [HOUR, 7 * MS, Duration::ZERO, Duration::from_nanos(7_000_001), 100 * HOUR];
-    let handles: Vec<_> =
-        delays.iter().zip(0..).map(|(delay, id)| fixture.after(*delay, id)).collect();
-    assert!(handles[1].touch(2 * HOUR));
-    assert!(fixture.after(MS, 99).cancel().is_cancelled());
-    let returned = fixture.timer.shutdown();
-    let returned: Vec<_> = returned.iter().map(|entry| (entry.when(), *entry.task())).collect();
-    let at = |delay| When::At(built + delay);
-    let odd = at(Duration::from_nanos(7_000_001));
-    let expected =
-        [(at(Duration::ZERO), 2), (odd, 3), (at(HOUR), 0), (at(2 * HOUR), 1), (at(100 * HOUR), 4)];
-    assert_eq!(returned, expected);
-    assert!(handles.iter().all(|handle| handle.is_expired() && handle.cancel() == Cancel::Expired));
-    assert_eq!(fixture.timer.shutdown().len(), 0);
-    let stats = fixture.timer.stats();
-    assert_eq!((stats.added, stats.cancelled, stats.returned, stats.pending), (6, 1, 5, 0));
-    assert_eq!(fixture.advance(200 * HOUR), []);
-    assert_eq!(fixture.timer.next_expiration(), None);
-}
+use tickwheel::{Executor, ManualClock, Task, Timer, TimerEntry, WeakTimer, When};
 
 #[test]
 fn another_timer_accepts_what_shutdown_returned() {
