@@ -218,7 +218,7 @@ mod tests {
 
     #[test]
     fn names_that_have_gone_leave_no_memory_behind() {
-        let (alarm, queue) = (Alarm::new(|_| ()), DelayQueue::new(false));
+        let (alarm, queue) = (Alarm::new(|_| ()), DelayQueue::default());
         for number in 0..1000 {
             assert!(alarm.put_off(&queue, 0, Key::from_bits(number)).is_some());
         }

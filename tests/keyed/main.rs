@@ -12,6 +12,8 @@ mod owners;
 mod quick;
 #[path = "../common/times.rs"]
 mod times;
+#[path = "../common/calls.rs"]
+mod calls;
 
 use std::cell::{Cell, OnceCell};
 use std::sync::mpsc::{Receiver, channel};

@@ -1,6 +1,7 @@
 //! What becomes of leases whose rounds nobody runs any more: their timer was shut down or has
 //! ended, whatever its tasks are and whoever drives it.
 
+use crate::calls;
 use crate::{Fixture, S, by_hand};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -222,20 +223,21 @@ fn every_timer_that_is_shut_down_loses_all_leases_once() {
 
 /// Seen to fail: who answered the renewal held a clone meanwhile, so the timer ended later.
 #[test]
-fn a_hook_that_drops_the_last_clone_ends_the_timer_there() {
+fn a_waker_that_drops_the_last_clone_ends_the_timer_there() {
     let clock = ManualClock::new();
     let (told, has_gone) = channel();
     let last = Arc::new(Mutex::new(None::<Leases<u32>>));
     let (taken, weak) = (Arc::clone(&last), Arc::new(Mutex::new(None::<WeakTimer>)));
     let seen = Arc::clone(&weak);
-    let hook = move || {
+    let waker = calls::waker(move || {
         let leases = taken.lock().unwrap().take();
         if leases.map(drop).is_some() {
             let weak = seen.lock().unwrap().take().unwrap();
             told.send(weak.upgrade().is_none()).unwrap();
         }
-    };
-    let timer = Timer::builder().clock(clock.clone()).on_earlier_expiration(hook).build().unwrap();
+    });
+    let timer = Timer::builder().clock(clock.clone()).build().unwrap();
+    let listener = timer.listener();
     struct Keeps(Sender<Renewal<u32>>);
     impl LeaseStore<u32> for Keeps {
         fn renew(&self, batch: Vec<Renewal<u32>>) {
@@ -250,7 +252,7 @@ fn a_hook_that_drops_the_last_clone_ends_the_timer_there() {
     let lease = leases.hold(1).unwrap();
     clock.advance(10 * S);
     assert_eq!(timer.advance_clock(Duration::ZERO), 1);
-    assert!(timer.next_expiration().is_some(), "the loop waits for the hook");
+    assert!(listener.next_expiration(&waker).is_some());
     *weak.lock().unwrap() = Some(timer.downgrade());
     *last.lock().unwrap() = Some(leases);
     drop(timer);

@@ -7,6 +7,8 @@ mod model;
 #[cfg(feature = "tracing")]
 #[path = "../common/warnings.rs"]
 mod warnings;
+#[path = "../common/calls.rs"]
+mod calls;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -1,5 +1,6 @@
 //! How a timer ends, and what that means for what is built on it.
 
+use crate::calls;
 use crate::wakes::Wakes;
 use crate::{Fixture, HOUR, MS};
 use std::future::Future;
@@ -144,31 +145,29 @@ fn a_sleep_wakes_also_if_its_task_is_dropped() {
     assert_eq!(wakes.take(), 0, "nobody sleeps");
 }
 
-/// A hook may shut the timer down itself: it is told of that once. Seen to fail: it was called
-/// inside itself until the stack was at its end.
+/// A waker may shut the timer down itself. Seen to fail: it was woken inside itself until the stack
+/// was at its end.
 #[test]
-fn a_hook_that_shuts_the_timer_down_is_called_once_by_all_shutdowns() {
-    for asks in [false, true] {
-        let (weak, calls) = (Arc::new(OnceLock::<WeakTimer>::new()), Arc::new(AtomicUsize::new(0)));
-        let (own, counted) = (Arc::clone(&weak), Arc::clone(&calls));
-        let hook = move || {
-            assert!(counted.fetch_add(1, Ordering::Relaxed) < 50, "inside itself");
-            own.get().and_then(WeakTimer::upgrade).map(|timer| timer.shutdown());
-        };
-        let timer = Timer::builder().clock(ManualClock::new()).on_earlier_expiration(hook);
-        let timer = timer.build().unwrap();
-        assert!(weak.set(timer.downgrade()).is_ok());
-        // Who has asked is told of the earlier timer as well.
-        assert!(!asks || timer.next_expiration().is_none());
-        let expected = 1 + usize::from(asks);
-        drop(timer.after(HOUR, || ()));
-        assert_eq!(timer.is_shutdown(), asks);
-        timer.shutdown();
-        timer.shutdown();
-        assert_eq!(calls.load(Ordering::Relaxed), expected);
-        drop(timer);
-        assert_eq!((calls.load(Ordering::Relaxed), Arc::strong_count(&calls)), (expected, 1));
-    }
+fn a_waker_that_shuts_the_timer_down_is_woken_a_bounded_number_of_times() {
+    let timer = Timer::builder().clock(ManualClock::new()).build().unwrap();
+    let (own, calls) = (timer.downgrade(), Arc::new(AtomicUsize::new(0)));
+    let counted = Arc::clone(&calls);
+    let waker = calls::waker(move || {
+        counted.fetch_add(1, Ordering::Relaxed);
+        own.upgrade().map(|timer| timer.shutdown());
+    });
+    let listener = timer.listener();
+    assert_eq!(listener.next_expiration(&waker), None);
+    drop(timer.after(HOUR, || ()));
+    assert!(timer.is_shutdown());
+    assert_eq!(calls.swap(0, Ordering::Relaxed), 2, "for the timer, and for the shutdown");
+    timer.shutdown();
+    drop(timer);
+    assert_eq!(calls.load(Ordering::Relaxed), 0);
+    assert_eq!(listener.next_expiration(&waker), None);
+    assert_eq!(calls.load(Ordering::Relaxed), 1, "at once");
+    drop((listener, waker));
+    assert_eq!(Arc::strong_count(&calls), 1);
 }
 
 /// Whoever exports them as counters would see a restart.
