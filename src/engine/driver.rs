@@ -193,7 +193,7 @@ impl Driver {
             };
             let step = FlushStep { shard, turn_start, now, present, waits, insists };
             match owner.flush(&step, armed, expired) {
-                Flush::Done(wakeup) => break Step::Flushed(Arc::clone(owner), wakeup),
+                Flush::Batch(wakeup) => break Step::Flushed(Arc::clone(owner), wakeup),
                 // In virtual time it waits, so that the ticks keep their order.
                 Flush::Busy if !either_in_models(time.clock.as_manual().is_none()) => waits = true,
                 Flush::Busy => {
@@ -258,11 +258,6 @@ impl Driver {
             }
         };
         Some(time.instant_of_tick(delay_queue.next_tick()?).max(time.clock.now()))
-    }
-
-    /// Ends the waits of all threads, now and later.
-    pub(crate) fn stop(&self) {
-        self.context.stop();
     }
 }
 

@@ -10,10 +10,10 @@ use crate::timer::Timer;
 use crate::timer::entry::Task;
 use crate::timer::error::BuildError;
 use crate::timer::executor::{Dispatcher, Executor, Inline};
-use crate::timer::tasks::Tasks;
 use crate::wheel::timing_wheel::{MAX_SIZE, round_size};
 use crate::wheel::wheels::Ticks;
 use std::fmt;
+use std::io;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -37,13 +37,6 @@ use std::time::Duration;
 pub struct TimerBuilder<T: Send + 'static = Task> {
     options: Options,
     dispatcher: Dispatcher<T>,
-}
-
-/// The parts of a timer.
-struct Parts<T: Send + 'static> {
-    driver: Arc<Driver>,
-    tasks: Arc<Owned<Tasks<T>>>,
-    layout: (usize, usize),
 }
 
 #[derive(Debug)]
@@ -159,9 +152,7 @@ impl<T: Send + 'static> TimerBuilder<T> {
     /// # Errors
     /// [`BuildError`] if an option is out of its range.
     pub fn build(self) -> Result<Timer<T>, BuildError> {
-        let Parts { driver, tasks, layout } = self.parts()?;
-        let base = Base::new(driver, None, layout, &tasks);
-        Ok(Timer::new(Arc::new(base), Arc::clone(tasks.homes())))
+        self.make(|_| Ok(None))
     }
 
     /// Builds a timer with a reaper thread of its own, which sleeps until the next bucket is due,
@@ -170,18 +161,17 @@ impl<T: Send + 'static> TimerBuilder<T> {
     /// # Errors
     /// [`BuildError`] if an option is out of its range, or the thread can't be started.
     pub fn start(self) -> Result<Timer<T>, BuildError> {
-        let name = self.options.name.clone();
-        let Parts { driver, tasks, layout } = self.parts()?;
-        let reaped = Arc::clone(&driver);
-        let counted = Arc::clone(&driver.context);
-        let failed = move || counted.count_panic();
-        let reaper = Reaper::start(&name, move || reaped.reap(), failed);
-        let reaper = reaper.map_err(BuildError::Thread)?;
-        let base = Base::new(driver, Some(reaper), layout, &tasks);
-        Ok(Timer::new(Arc::new(base), Arc::clone(tasks.homes())))
+        self.make(|driver| {
+            let (reaped, counted) = (Arc::clone(driver), Arc::clone(&driver.context));
+            let failed = move || counted.count_panic();
+            Reaper::start(&driver.context.name, move || reaped.reap(), failed).map(Some)
+        })
     }
 
-    fn parts(self) -> Result<Parts<T>, BuildError> {
+    fn make(
+        self,
+        reaper: impl FnOnce(&Arc<Driver>) -> io::Result<Option<Reaper>>,
+    ) -> Result<Timer<T>, BuildError> {
         let Options { name, tick, wheel_size, shards, max_pending, clock, lost_on_refused } =
             self.options;
         let name: Arc<str> = name.into();
@@ -211,7 +201,9 @@ impl<T: Send + 'static> TimerBuilder<T> {
         let driver = Arc::new(Driver::new(context));
         let layout = (shards.next_power_of_two(), round_size(wheel_size));
         let tasks = driver.register(|first| Owned::new(&driver.context, dispatcher, layout, first));
-        Ok(Parts { driver, tasks, layout })
+        let reaper = reaper(&driver).map_err(BuildError::Thread)?;
+        let base = Base::new(driver, reaper, layout, &tasks);
+        Ok(Timer::new(Arc::new(base), Arc::clone(tasks.homes())))
     }
 }
 

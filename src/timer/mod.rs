@@ -472,7 +472,7 @@ impl Base {
 
     /// Ends the reaper and all waits; after this nothing can be added.
     pub(crate) fn stop(&self) {
-        self.driver.stop();
+        self.driver.context.stop();
         if let Some(reaper) = &self.reaper {
             reaper.join();
         }
