@@ -208,19 +208,6 @@ fn first_timer_wakes() {
     });
 }
 
-/// The clock moves while the reaper goes to sleep.
-///
-/// Fails when moving the clock wakes without taking the gate's lock.
-#[test]
-fn moving_the_clock_wakes() {
-    explore("moving_the_clock_wakes", 2, || {
-        let world = World::with_reaper();
-        world.add_at(0, 3);
-        world.pass(3);
-        world.end_after([0])
-    });
-}
-
 /// The clock is moved once while timers are added, moved up and cascaded.
 ///
 /// Fails when a timer that is moved up does not wake the reaper.
