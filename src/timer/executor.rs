@@ -405,13 +405,14 @@ impl<T: Send + 'static> Driven for Tasks<T> {
     }
 
     fn count(owned: &Owned<Self>, stats: &mut Stats) {
-        let Dispatcher { executor, on_refused, refused } = &owned.beside.dispatcher;
-        let refused = refused.load(Ordering::Relaxed);
+        let dispatcher = &owned.beside.dispatcher;
+        let refused = dispatcher.refused.load(Ordering::Relaxed);
         stats.refused += refused;
-        if on_refused.is_none() {
+        if !dispatcher.has_on_refused() {
             stats.dropped += refused;
         }
-        let panicked = catch_panic_of(&owned.shards.context.name, || executor.panicked());
+        let name = &owned.shards.context.name;
+        let panicked = catch_panic_of(name, || dispatcher.executor.panicked());
         stats.panicked = stats.panicked.saturating_add(panicked.unwrap_or(0));
     }
 }
