@@ -63,9 +63,10 @@ fn cancel_against_run() {
     });
 }
 
-/// The same, with pauses between the runs. A run that is cancelled during a run is not added again.
+/// Two threads end a series with pauses between its runs, perhaps during one: one of them is told
+/// that it did.
 ///
-/// Fails when who adds the next run does not look whether the series was cancelled.
+/// Fails when `cancel` looks whether the series was cancelled and cancels it in two steps.
 #[test]
 fn cancel_during_run() {
     explore("cancel_during_run", 3, || {
