@@ -192,6 +192,7 @@ impl DelayQueue {
         !self.is_quiet(time.ticks.floor(time.now()))
     }
 
+    /// Returns when the bucket that comes first has to be flushed.
     pub(crate) fn next_tick(&self) -> Option<u64> {
         self.state.lock().queue.next_tick()
     }
@@ -277,8 +278,8 @@ impl DelayQueue {
         if state.stopped { mem::take(&mut state.wakers) } else { state.wakers.clone() }
     }
 
-    /// Ends the waits of threads, and all waits from now on. Listeners still have to be
-    /// woken.
+    /// Ends the waits of threads, and all waits from now on. Listeners still have
+    /// to be woken.
     pub(crate) fn stop(&self) {
         let mut state = self.state.lock();
         state.stopped = true;

@@ -8,8 +8,8 @@
 //! | delay queue | the bucket queue, the sleepers | nothing |
 //!
 //! So there is no cycle. A thread holds at most one shard. No lock is held while a task runs or is
-//! dropped, while the executor or `on_refused` is called, while a waker is cloned, woken
-//! or dropped, or while an event is reported.
+//! dropped, while the executor or `on_refused` is called, while a waker is cloned, woken or
+//! dropped, or while an event is reported.
 //!
 //! # Turns
 //! Advancing the clock means taking turns. A turn flushes every bucket that was due when it began,

@@ -86,8 +86,8 @@ impl Driver {
         snapshot
     }
 
-    /// Closes all owners: nothing can be added any more. Wakes the listeners,
-    /// which may wait for that.
+    /// Closes all owners: nothing can be added any more. Wakes the listeners, which may wait for
+    /// that.
     pub(crate) fn close(&self) {
         self.turn.lock().closed = true;
         self.owners().for_each(|owner| owner.close());

@@ -47,10 +47,10 @@ impl Listener {
     /// [`Stats::panicked`](crate::Stats::panicked) and reported.
     ///
     /// ```
+    /// use std::sync::Arc;
     /// use std::task::{Wake, Waker};
     /// use std::thread::{self, Thread};
     /// use std::time::Duration;
-    /// use std::sync::Arc;
     /// use tickwheel::Timer;
     ///
     /// struct Unpark(Thread);
@@ -119,8 +119,8 @@ impl<T: Send + 'static> Timer<T> {
     /// The future calls `sleep_until` with the next expiration, a time of the timer's clock, and
     /// advances the timer when that sleep completes. A thread that adds an earlier timer wakes the
     /// future, which then sleeps anew. If no timer is pending, the future only waits to be woken.
-    /// Moving a [`ManualClock`](crate::ManualClock) wakes it as
-    /// well, so in virtual time `sleep_until` may return [`std::future::pending`].
+    /// Moving a [`ManualClock`](crate::ManualClock) wakes it as well, so in virtual time
+    /// `sleep_until` may return [`std::future::pending`].
     ///
     /// Each poll hands everything that is due to the executor. Tasks that run in place run on the
     /// runtime's thread, and must not block there.

@@ -36,8 +36,8 @@ pub(crate) mod error;
 /// # The last clone
 /// Clones share the same timer. When the last clone is dropped, the reaper stops and the pending
 /// tasks are dropped; a warning reports their number. [`shutdown`](Self::shutdown) returns them
-/// instead. So keep a clone for as long as the timeouts matter. The executor and `on_refused`
-/// are dropped then, too, whatever else is kept.
+/// instead. So keep a clone for as long as the timeouts matter. The executor and `on_refused` are
+/// dropped then, too, whatever else is kept.
 ///
 /// These own a clone, and keep the timer alive: [`KeyedTimer`](crate::keyed::KeyedTimer),
 /// [`Purgatory`](crate::purgatory::Purgatory), [`Leases`](crate::lease::Leases), and the futures of

@@ -1,4 +1,4 @@
-//! The steps of the storm: what its threads, tasks, hooks, executors and operations do.
+//! The steps of the storm: what its threads, tasks, wakers, executors and operations do.
 
 use crate::HOUR;
 use crate::random::Random;
