@@ -191,7 +191,6 @@ impl<V> Chunk<V> {
     pub(crate) fn assert_invariants(&self, size: usize, slack: usize, is_open: bool) -> usize {
         let used = self.slots.iter().filter(|slot| slot.value.is_some()).count();
         assert_eq!(used, self.used as usize);
-        assert!(!self.is_sparse() || used == self.slots.len(), "vacant slots are forgotten");
         let is_retired = self.first_generation == LAST_GENERATION;
         let fresh = self.slots.len() < size && !is_retired;
         assert_eq!(is_open, self.is_open && !is_retired, "a chunk is wrongly listed or not");
@@ -203,6 +202,7 @@ impl<V> Chunk<V> {
             assert!(slot.value.is_none() && slot.generation < LAST_GENERATION);
             vacant = slot.tag;
         }
+        assert!(self.is_worn() || used + count == self.slots.len(), "a vacant place is lost");
         assert!(is_open || !fresh && count < slack || is_retired, "a chunk is wrongly closed");
         used
     }

@@ -381,7 +381,7 @@ mod tests {
             let places: usize = chunks.iter().map(|chunk| chunk.slots.capacity()).sum();
             assert!(places <= may_keep[nth], "{places} places for {} values", slab.len());
             let room = chunks.capacity().max(open.capacity());
-            assert!(room <= 64.max(4 * chunks.len()), "{room} for {} chunks", chunks.len());
+            assert!(room <= 64.max(4 * slab.len()), "{room} for {} values", slab.len());
         }
     }
 
