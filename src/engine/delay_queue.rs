@@ -310,7 +310,7 @@ mod tests {
     use super::*;
     use crate::engine::clock::SystemClock;
     use crate::wheel::bucket::BucketId;
-    use crate::wheel::wheels::Ticks;
+    use crate::wheel::ticks::Ticks;
     use std::time::Duration;
 
     #[test]

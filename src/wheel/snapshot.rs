@@ -155,7 +155,7 @@ impl fmt::Display for Snapshot {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wheel::wheels::Ticks;
+    use crate::wheel::ticks::Ticks;
     use crate::wheel::wheels::Wheels;
 
     /// The wheels have gone on since the present was read.
