@@ -75,6 +75,15 @@ impl Hashed for Place {
 #[derive(Debug)]
 pub(crate) struct KeyTable<V>(HashTable<V>);
 
+/// Returns what a value has to be: one with this hash that `is_meant`.
+#[inline]
+fn has<V: Hashed>(hash: ShortHash, is_meant: impl Fn(&V) -> bool) -> impl Fn(&V) -> bool {
+    move |other| {
+        work::count(1);
+        other.hash() == hash && is_meant(other)
+    }
+}
+
 impl<V: Hashed> KeyTable<V> {
     pub(crate) fn new() -> Self {
         KeyTable(HashTable::new())
@@ -83,10 +92,7 @@ impl<V: Hashed> KeyTable<V> {
     /// Returns the value with this hash that `is_meant`.
     #[inline]
     pub(crate) fn find(&self, hash: ShortHash, is_meant: impl Fn(&V) -> bool) -> Option<&V> {
-        self.0.find(hash.long(), |other| {
-            work::count(1);
-            other.hash() == hash && is_meant(other)
-        })
+        self.0.find(hash.long(), has(hash, is_meant))
     }
 
     /// Returns the value with this hash that `is_meant`.
@@ -96,10 +102,7 @@ impl<V: Hashed> KeyTable<V> {
         hash: ShortHash,
         is_meant: impl Fn(&V) -> bool,
     ) -> Option<&mut V> {
-        self.0.find_mut(hash.long(), |other| {
-            work::count(1);
-            other.hash() == hash && is_meant(other)
-        })
+        self.0.find_mut(hash.long(), has(hash, is_meant))
     }
 
     /// Returns the value with this hash that `is_meant`, made by `make` if there is none.
@@ -110,10 +113,7 @@ impl<V: Hashed> KeyTable<V> {
         is_meant: impl Fn(&V) -> bool,
         make: impl FnOnce() -> V,
     ) -> &mut V {
-        let is_it = |other: &V| {
-            work::count(1);
-            other.hash() == hash && is_meant(other)
-        };
+        let is_it = has(hash, is_meant);
         let entry = self.0.entry(hash.long(), is_it, |other| other.hash().long());
         entry.or_insert_with(make).into_mut()
     }
@@ -127,10 +127,7 @@ impl<V: Hashed> KeyTable<V> {
     /// Takes out the value with this hash that `is_meant`.
     #[inline]
     pub(crate) fn remove(&mut self, hash: ShortHash, is_meant: impl Fn(&V) -> bool) -> Option<V> {
-        let found = self.0.find_entry(hash.long(), |other| {
-            work::count(1);
-            other.hash() == hash && is_meant(other)
-        });
+        let found = self.0.find_entry(hash.long(), has(hash, is_meant));
         let (value, _) = found.ok()?.remove();
         // Rarely, so that the cost per key stays constant.
         // mutants: when it shrinks. What is no smaller afterwards was only looked at.

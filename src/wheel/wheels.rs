@@ -221,7 +221,7 @@ impl Wheels {
     /// Drops the first reference of a bucket, which must not be empty; leaves it armed.
     pub(crate) fn pop_front(&mut self, id: BucketId) {
         let (bucket, blocks) = self.bucket_mut(id);
-        bucket.pop_front(blocks);
+        bucket.drop_front(blocks, 1);
         self.len -= 1;
     }
 
@@ -262,27 +262,23 @@ impl Wheels {
         buckets.iter().position(|bucket| bucket.len() > 0).unwrap_or(buckets.len())
     }
 
-    /// Returns the ticks that a slot of each level spans, finest first.
-    pub(crate) fn levels(&self) -> impl Iterator<Item = u64> {
-        (0..self.levels.len()).map(|level| self.span(level as u8).ticks())
-    }
-
-    /// Returns the tick at which a bucket has to be flushed, if it is armed.
-    pub(crate) fn armed_tick(&self, id: BucketId) -> Option<u64> {
+    /// Returns when a bucket has to be flushed, if it is armed.
+    pub(crate) fn armed(&self, id: BucketId) -> Option<Expiration> {
         if !self.bucket(id).armed {
             return None;
         }
         if id.level == ELAPSED {
-            return Some(0);
+            return Some(Expiration { tick: 0, start: 0, bucket: id, shard: self.shard });
         }
         let span = self.span(id.level);
         let slot_of_current = span.slot_of(self.current, self.size) as u64;
         let ahead = u64::from(id.slot).wrapping_sub(slot_of_current) & (self.size as u64 - 1);
-        let start = span.start_of(self.current).saturating_add(ahead.saturating_mul(span.ticks()));
-        Some(span.expiration_of(start))
+        let tick = self.current.saturating_add(ahead.saturating_mul(span.ticks()));
+        Some(Self::expiration(self.shard, id, span, tick))
     }
 
-    fn span(&self, level: u8) -> Span {
+    /// Returns how many ticks each slot of a level spans.
+    pub(crate) fn span(&self, level: u8) -> Span {
         Span::of(level.into(), self.size)
     }
 
