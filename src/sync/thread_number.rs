@@ -56,34 +56,8 @@ fn take_number() -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::BTreeSet;
-    use std::sync::{Barrier, mpsc};
+    use std::sync::mpsc;
     use std::thread;
-
-    /// The threads of other tests take numbers, too, so nothing is known about a single number.
-    #[test]
-    fn living_threads_have_numbers_of_their_own_and_new_ones_take_those_given_back() {
-        const THREADS: usize = 8;
-        let all = Barrier::new(THREADS);
-        let numbers = || {
-            let number = || {
-                let number = thread_number();
-                all.wait();
-                assert_eq!(thread_number(), number, "it stays");
-                number
-            };
-            let join = |thread: thread::ScopedJoinHandle<'_, u32>| thread.join().expect("it ends");
-            thread::scope(|scope| {
-                let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(number)).collect();
-                threads.into_iter().map(join).collect::<BTreeSet<u32>>()
-            })
-        };
-        for _ in 0..200 {
-            let numbers = numbers();
-            assert_eq!(numbers.len(), THREADS, "one for each");
-            assert!(numbers.iter().all(|number| (1..500).contains(number)), "{numbers:?}");
-        }
-    }
 
     /// Calls it when its thread ends, before or after the number was given back.
     struct AtTheEnd(mpsc::Sender<u32>);
