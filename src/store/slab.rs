@@ -322,7 +322,7 @@ mod tests {
 
     /// Phases of random calls: many values come, and most of them go, in three kinds of orders.
     #[test]
-    fn it_finds_what_a_map_finds_through_all_bursts() {
+    fn keys_find_their_values_and_nothing_else_through_all_bursts() {
         let mut state = 1_u64;
         let mut random = move |below: usize| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
