@@ -146,7 +146,7 @@ impl<T> LocalTimer<T> {
                 count += 1;
                 expire(task);
             }
-            let Some(expiration) = self.queue.poll(now, now) else {
+            let Some(expiration) = self.queue.poll(0, now, now) else {
                 break;
             };
             let hand_out = |task| self.expired.push_back(task);

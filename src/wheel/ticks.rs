@@ -195,13 +195,4 @@ mod tests {
             }
         }
     }
-
-    #[test]
-    fn every_tick_has_a_level() {
-        for size in [4, 8, 512, 1 << 20] {
-            let level_of = |tick| Span::reaching(tick, 0, size);
-            assert!(level_of(u64::MAX).1.shift < 64);
-            assert_eq!([size - 1, size].map(|tick| level_of(tick as u64).0), [0, 1]);
-        }
-    }
 }
