@@ -119,3 +119,15 @@ pub(crate) fn either_in_models(choice: bool) -> bool {
         choice ^ (shuttle::rand::RngCore::next_u32(&mut shuttle::rand::thread_rng()) % 2 == 0);
     choice
 }
+
+#[cfg(all(test, not(tickwheel_model)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_nap_is_as_long_as_it_was_meant_to_be() {
+        let begun = Instant::now();
+        nap(Duration::from_millis(2));
+        assert!(begun.elapsed() >= Duration::from_millis(2));
+    }
+}
