@@ -84,7 +84,7 @@ impl Blocks {
     }
 
     /// Returns the references of a block, and which block follows it.
-    #[inline]
+    #[inline(always)]
     fn block(&self, number: u32) -> (&[Reference], u32) {
         if number & SMALL == 0 {
             let block = self.large.at(number);
@@ -95,7 +95,7 @@ impl Blocks {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn block_mut(&mut self, number: u32) -> (&mut [Reference], &mut u32) {
         if number & SMALL == 0 {
             let block = self.large.at_mut(number);
