@@ -235,21 +235,6 @@ mod tests {
     }
 
     #[test]
-    fn what_elapses_during_a_turn_waits_for_the_next() {
-        let elapsed =
-            Expiration { bucket: BucketId { level: ELAPSED, slot: 0 }, ..expiration(0, 0) };
-        let mut queue = BucketQueue::default();
-        queue.offer(elapsed);
-        queue.begin_turn();
-        assert_eq!(queue.poll(0, 5, 5), Some(elapsed));
-        queue.offer(elapsed);
-        assert_eq!(queue.poll(0, 5, 5), None);
-        assert_eq!(queue.next_tick(), Some(0));
-        queue.begin_turn();
-        assert_eq!(queue.poll(0, 5, 5), Some(elapsed));
-    }
-
-    #[test]
     fn a_shard_with_a_bucket_put_aside_is_left_out_until_that_is_back() {
         let mut queue = BucketQueue::default();
         let of = |shard, tick| Expiration { shard, ..expiration(tick, tick) };

@@ -1,14 +1,14 @@
 //! Ticks: how time is counted, and which slots of which levels it falls into.
 //!
 //! Internally, time is a `u64` of nanoseconds since the timer was built, and the number of ticks in
-//! it. The present is rounded down to a tick and a deadline up, so nothing ever fires early: this is
-//! the only place that rounds. All sums saturate: [`NEVER`] is the deadline of a timer so far away
-//! that it does not fire.
+//! it. Only here is time rounded: the present down to a tick and a deadline up, so nothing ever
+//! fires early. All sums saturate: [`NEVER`] is the deadline of a timer so far away that it does not
+//! fire.
 //!
 //! # Levels
-//! Each level of the hierarchy is a timing wheel: an array of buckets addressed by the tick.
-//! Level 0 has a slot per tick. A slot of each further level, an overflow wheel, spans half the
-//! slots of the level below. An entry belongs in the lowest level whose slots reach it:
+//! Each level of the hierarchy is a timing wheel: an array of buckets addressed by the tick. Level
+//! 0 has a slot per tick. A slot of each further level, an overflow wheel, spans half the slots of
+//! the level below. An entry belongs in the lowest level whose slots reach it:
 //!
 //! ```text
 //! wheel_size 8, current tick 0
