@@ -2,8 +2,8 @@
 //!
 //! Internally, time is a `u64` of nanoseconds since the timer was built, and the number of ticks in
 //! it. Only here is time rounded: the present down to a tick and a deadline up, so nothing ever
-//! fires early. All sums saturate: [`NEVER`] is the deadline of a timer so far away that it does not
-//! fire.
+//! fires early. All sums saturate: [`NEVER`] is the deadline of a timer so far away that it does
+//! not fire.
 //!
 //! # Levels
 //! Each level of the hierarchy is a timing wheel: an array of buckets addressed by the tick. Level
