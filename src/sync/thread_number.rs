@@ -19,7 +19,7 @@ pub(crate) fn thread_number() -> u32 {
     })
 }
 
-/// Whether the number at each place, less 1, is taken.
+/// Whether each number is taken, from 1 on.
 ///
 /// Not from the lock facade: threads give their numbers back while they end, which no model knows,
 /// and who holds the lock only looks at a byte for each thread.
