@@ -183,5 +183,6 @@ pub use timer::executor::{Batch, Executor, Inline, IntoExecuteResult, Worker};
 pub use timer::timeout::{Cancel, CancelOnDrop, Timeout};
 pub use timer::{Timer, WeakTimer};
 pub use wheel::counters::Lateness;
-pub use wheel::local::{LocalTimer, TimerKey};
+
 pub use wheel::snapshot::{LevelSnapshot, Snapshot};
+pub use wheel::{LocalTimer, TimerKey};

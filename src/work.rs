@@ -3,17 +3,12 @@
 //!
 //! Only with `--cfg tickwheel_count`; otherwise [`count`] does nothing. Every loop that runs under
 //! one of the crate's locks counts the items that it visits, one unit each: a reference, an entry,
-//! a place of a chunk, a chunk of a directory, a bucket, a watcher. The locks (`counting_locks`)
-//! record how much was counted in each hold. Each thread has its own counts, so that tests do not
-//! affect each other.
+//! a place of a chunk, a chunk of a directory, a bucket, a watcher. The guards of the locks
+//! (`Hold`) record how much was counted in each hold. Each thread has its own counts, so that tests
+//! do not affect each other.
 //!
 //! The internal work of the standard library is not counted where it is logarithmic, or is the
 //! growth of a table of keys, which the crate's front page names as an exception.
-
-/// Counts so many units of work.
-#[cfg(not(tickwheel_count))]
-#[inline(always)]
-pub(crate) fn count(_: usize) {}
 
 /// Counts the elements that are copied if a vector that is full takes one more.
 #[inline(always)]
@@ -23,15 +18,40 @@ pub(crate) fn count_growth(len: usize, capacity: usize) {
     }
 }
 
+#[cfg(not(tickwheel_count))]
+pub(crate) use uncounted::{Hold, begin_hold, count, end_hold};
+
+#[cfg(not(tickwheel_count))]
+mod uncounted {
+    /// A guard as it is.
+    pub(crate) type Hold<G> = G;
+
+    /// Counts so many units of work.
+    #[inline(always)]
+    pub(crate) fn count(_: usize) {}
+
+    #[inline(always)]
+    pub(crate) fn begin_hold<G>(guard: G) -> Hold<G> {
+        guard
+    }
+
+    #[inline(always)]
+    pub(crate) fn end_hold<G>(hold: Hold<G>) -> G {
+        hold
+    }
+}
+
+#[cfg(tickwheel_count)]
+pub(crate) use counting::{Hold, begin_hold, count, end_hold};
 #[cfg(tickwheel_count)]
 pub use counting::{Work, longest, reset};
-#[cfg(tickwheel_count)]
-pub(crate) use counting::{count, done, note};
 
 #[cfg(tickwheel_count)]
 mod counting {
+    use std::any::type_name;
     use std::cell::{Cell, RefCell};
     use std::collections::BTreeMap;
+    use std::ops::{Deref, DerefMut};
 
     /// The maximum that was counted in one hold of a lock, by the type that the lock protects.
     pub type Work = BTreeMap<&'static str, u64>;
@@ -46,19 +66,47 @@ mod counting {
         DONE.set(DONE.get() + units as u64);
     }
 
-    /// Returns how much this thread has counted so far.
-    pub(crate) fn done() -> u64 {
-        DONE.get()
+    /// A guard that records how much was counted until it is dropped, or waits. Work under a second
+    /// lock also belongs to the hold of the first.
+    pub(crate) struct Hold<G: Deref> {
+        /// `None` only at its end.
+        guard: Option<G>,
+        /// How much the thread had counted when it took the lock.
+        since: u64,
     }
 
-    /// Records that a lock of this name was released, and how much was counted under it.
-    pub(crate) fn note(lock: &'static str, units: u64) {
-        // Fails only near the end of a thread, after which no test asks.
-        let _ = LONGEST.try_with(|longest| {
-            let mut longest = longest.borrow_mut();
-            let most = longest.entry(lock).or_insert(0);
-            *most = units.max(*most);
-        });
+    pub(crate) fn begin_hold<G: Deref>(guard: G) -> Hold<G> {
+        Hold { guard: Some(guard), since: DONE.get() }
+    }
+
+    pub(crate) fn end_hold<G: Deref>(mut hold: Hold<G>) -> G {
+        hold.guard.take().expect("it is held")
+    }
+
+    impl<G: Deref> Drop for Hold<G> {
+        fn drop(&mut self) {
+            let units = DONE.get() - self.since;
+            // Fails only near the end of a thread, after which no test asks.
+            let _ = LONGEST.try_with(|longest| {
+                let mut longest = longest.borrow_mut();
+                let most = longest.entry(type_name::<G::Target>()).or_insert(0);
+                *most = units.max(*most);
+            });
+        }
+    }
+
+    impl<G: Deref> Deref for Hold<G> {
+        type Target = G::Target;
+
+        fn deref(&self) -> &G::Target {
+            self.guard.as_ref().expect("it is held")
+        }
+    }
+
+    impl<G: DerefMut> DerefMut for Hold<G> {
+        fn deref_mut(&mut self) -> &mut G::Target {
+            self.guard.as_mut().expect("it is held")
+        }
     }
 
     /// Returns the maximum that this thread counted in one hold of each lock since [`reset`].

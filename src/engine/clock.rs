@@ -2,7 +2,7 @@
 
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::wheel::wheels::{NEVER, Ticks, nanos};
+use crate::wheel::ticks::{NEVER, Ticks, nanos};
 use crate::work;
 use std::fmt;
 use std::sync::{Arc, Weak};

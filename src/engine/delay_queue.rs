@@ -129,7 +129,7 @@ impl DelayQueue {
     /// between that should have been flushed before, and a thread that holds a shard's lock finds
     /// all armed buckets of the shard queued.
     pub(crate) fn poll(&self, shard: u32, turn_start: u64, now: u64) -> Option<Expiration> {
-        self.state.lock().queue.poll_of(shard, turn_start, now)
+        self.state.lock().queue.poll(shard, turn_start, now)
     }
 
     /// Leaves out a shard that is busy, until [`DelayQueue::bring_back`].
@@ -312,7 +312,7 @@ mod tests {
     use super::*;
     use crate::engine::clock::SystemClock;
     use crate::wheel::bucket::BucketId;
-    use crate::wheel::wheels::Ticks;
+    use crate::wheel::ticks::Ticks;
     use std::time::Duration;
 
     #[test]

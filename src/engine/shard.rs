@@ -374,11 +374,6 @@ impl<S> ShardLock<S> {
         }
         shard
     }
-
-    #[cfg(test)]
-    pub(crate) fn is_wanted(&self) -> bool {
-        self.wanted.load(Ordering::Relaxed)
-    }
 }
 
 const NOTES: bool = cfg!(all(debug_assertions, not(tickwheel_model)));
@@ -439,24 +434,19 @@ mod tests {
     #[test]
     fn a_mark_that_no_turn_removes_delays_one_call_only() {
         let lock = ShardLock::new(());
+        let is_wanted = || lock.wanted.load(Ordering::Relaxed);
         let held = lock.lock();
-        thread::scope(|scope| {
-            assert!(
-                scope
-                    .spawn(|| lock.lock_for_turn(false, true).is_none())
-                    .join()
-                    .is_ok_and(|taken| taken)
-            );
-        });
-        assert!(lock.is_wanted());
+        let turn = || lock.lock_for_turn(false, true).is_none();
+        let is_busy = thread::scope(|scope| scope.spawn(turn).join());
+        assert!(is_busy.is_ok_and(|is_busy| is_busy) && is_wanted());
         drop(held);
         drop(lock.lock());
-        assert!(!lock.is_wanted());
+        assert!(!is_wanted());
         TURNS.with(|turns| turns.set(1));
         lock.wanted.store(true, Ordering::Relaxed);
         drop(lock.lock());
-        assert!(lock.is_wanted(), "a turn does not wait for itself");
+        assert!(is_wanted(), "a turn does not wait for itself");
         drop(lock.lock_for_turn(false, true));
-        assert!(!lock.is_wanted());
+        assert!(!is_wanted());
     }
 }

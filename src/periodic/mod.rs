@@ -400,26 +400,3 @@ impl fmt::Debug for Run<'_> {
         f.debug_struct("Run").field("due", due).field("number", number).finish_non_exhaustive()
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_next_run_is_as_the_policy_says() {
-        let (start, second) = (Instant::now(), Duration::from_secs(1));
-        let next = |policy: MissedTick, late_ms: u64| {
-            let late = start + Duration::from_millis(late_ms);
-            let next = policy.next(start, late, late, second);
-            next.expect("it is soon").duration_since(start).as_millis()
-        };
-        for policy in [MissedTick::Burst, MissedTick::Skip] {
-            assert_eq!((next(policy, 0), next(policy, 999)), (1000, 1000));
-        }
-        assert_eq!((next(MissedTick::Delay, 0), next(MissedTick::Delay, 999)), (1000, 1999));
-        let late = |policy| [1000, 1500, 2000, 2001].map(|late_ms| next(policy, late_ms));
-        assert_eq!(late(MissedTick::Burst), [1000, 1000, 1000, 1000]);
-        assert_eq!(late(MissedTick::Skip), [1000, 2000, 2000, 3000]);
-        assert_eq!(late(MissedTick::Delay), [2000, 2500, 3000, 3001]);
-    }
-}

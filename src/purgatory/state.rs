@@ -244,137 +244,96 @@ impl OperationState {
 mod tests {
     use super::*;
 
-    const WAITS: Next = Next::LetGo(None);
-    const AGAIN: Next = Next::Keep(Request::CheckAgain, ());
-    const HANDS_ON: Next = Next::LetGo(Some(Errand::Check));
-    const EXPIRES: Next = Next::LetGo(Some(Errand::Expire));
-
-    fn idle() -> OperationState {
+    /// Makes the calls of a script to an operation that is being added, and compares the answers.
+    fn play(script: &str) {
         let mut state = OperationState::adding();
-        assert_eq!(state.release(true), WAITS);
-        state
+        for line in script.split(';') {
+            let (call, wanted) = line.split_once(" -> ").expect("a call and its answer");
+            let answer = match call.trim() {
+                "trigger" => format!("{:?}", state.trigger(true)),
+                "hand on" => format!("{:?}", state.hand_on(true)),
+                "hand on, timer shut down" => format!("{:?}", state.hand_on(false)),
+                "arrive" => format!("{:?}", state.arrive(true)),
+                "force" => format!("{:?}", state.end(EndedBy::Forced)),
+                "expire" => format!("{:?}", state.end(EndedBy::Expired)),
+                "cancel" => format!("{:?}", state.end(EndedBy::Cancelled)),
+                "release" => format!("{:?}", state.release(true)),
+                "release, no more checks" => format!("{:?}", state.release(false)),
+                "finish, true at once" => format!("{:?}", state.finish(EndedBy::AtOnce)),
+                "finish, true" => format!("{:?}", state.finish(EndedBy::Triggered)),
+                "finish, false" => format!("{:?}", state.finish(EndedBy::Cancelled)),
+                other => panic!("{other} is no call"),
+            };
+            assert_eq!(answer, wanted, "{call} in {script}");
+        }
     }
 
     #[test]
     fn a_trigger_during_a_check_makes_the_holder_check_again() {
-        let mut state = idle();
-        assert_eq!(state.trigger(true), Claim::Won(()));
-        assert_eq!((state.trigger(true), state.trigger(true)), (Claim::Deferred, Claim::Deferred));
-        assert_eq!((state.release(true), state.release(false)), (AGAIN, WAITS));
-        assert_eq!(state.trigger(true), Claim::Won(()));
-        assert_eq!(state.finish(EndedBy::Triggered), EndedBy::Triggered);
+        play(
+            "release -> LetGo(None); trigger -> Won(()); trigger -> Deferred; trigger -> Deferred;
+             release -> Keep(CheckAgain, ()); release, no more checks -> LetGo(None);
+             trigger -> Won(()); finish, true -> Triggered",
+        );
     }
 
     #[test]
     fn what_was_promised_during_a_check_is_kept_but_a_cancel_comes_too_late_for_a_true_one() {
-        for condition in [false, true] {
-            let end = |mut state: OperationState| {
-                if !condition {
-                    assert_eq!(state.release(true), Next::Keep(Request::End, ()));
-                }
-                let wants = if condition { EndedBy::Triggered } else { EndedBy::Cancelled };
-                state.finish(wants)
-            };
-            let mut state = idle();
-            state.trigger(true);
-            assert_eq!(
-                (
-                    state.end(EndedBy::Forced),
-                    state.end(EndedBy::Cancelled),
-                    state.end(EndedBy::Forced)
-                ),
-                (Claim::Deferred, Claim::Lost, Claim::Lost)
-            );
-            assert!(state.is_sealed());
-            assert_eq!(end(state), EndedBy::Forced);
-            let mut state = idle();
-            state.trigger(true);
-            assert_eq!(
-                (state.end(EndedBy::Cancelled), state.end(EndedBy::Expired), state.trigger(true)),
-                (Claim::Deferred, Claim::Lost, Claim::Lost)
-            );
-            assert!(state.is_sealed());
-            let fate = if condition { EndedBy::Triggered } else { EndedBy::Cancelled };
-            assert_eq!(end(state), fate);
-        }
+        let forced = "release -> LetGo(None); trigger -> Won(()); force -> Deferred;
+            cancel -> Lost; force -> Lost";
+        play(&format!("{forced}; finish, true -> Forced"));
+        play(&format!("{forced}; release -> Keep(End, ()); finish, false -> Forced"));
+        let cancelled = "release -> LetGo(None); trigger -> Won(()); cancel -> Deferred;
+            expire -> Lost; trigger -> Lost";
+        play(&format!("{cancelled}; finish, true -> Triggered"));
+        play(&format!("{cancelled}; release -> Keep(End, ()); finish, false -> Cancelled"));
     }
 
     #[test]
     fn a_request_beyond_what_the_holder_may_check_is_handed_on_once() {
-        let mut state = idle();
-        assert_eq!((state.trigger(true), state.trigger(true)), (Claim::Won(()), Claim::Deferred));
-        assert_eq!((state.release(false), state.arrive(true)), (HANDS_ON, Claim::Won(())));
-        assert_eq!((state.trigger(true), state.release(false)), (Claim::Deferred, HANDS_ON));
-        assert_eq!((state.trigger(true), state.trigger(true)), (Claim::Won(()), Claim::Deferred));
-        assert_eq!(state.release(false), WAITS, "one is on its way");
-        assert_eq!((state.trigger(true), state.arrive(true)), (Claim::Won(()), Claim::Deferred));
-        assert_eq!((state.release(true), state.release(false)), (AGAIN, WAITS));
-        assert_eq!(state.arrive(true), Claim::Lost, "none was on its way");
+        play(
+            "release -> LetGo(None); trigger -> Won(()); trigger -> Deferred;
+             release, no more checks -> LetGo(Some(Check)); arrive -> Won(()); trigger -> Deferred;
+             release, no more checks -> LetGo(Some(Check)); trigger -> Won(()); trigger -> Deferred;
+             release, no more checks -> LetGo(None); trigger -> Won(()); arrive -> Deferred;
+             release -> Keep(CheckAgain, ()); release, no more checks -> LetGo(None);
+             arrive -> Lost",
+        );
     }
 
     #[test]
     fn what_nobody_checks_now_is_handed_on_unless_somebody_will() {
-        let mut state = idle();
-        assert!(state.hand_on(true));
-        assert!(!state.hand_on(true), "one is on its way");
-        assert_eq!((state.arrive(true), state.hand_on(true)), (Claim::Won(()), false));
-        assert_eq!((state.release(true), state.release(false)), (AGAIN, WAITS), "its holder will");
-        assert!(state.hand_on(true));
-        assert_eq!((state.end(EndedBy::Expired), state.hand_on(true)), (Claim::Deferred, false));
-        assert_eq!((state.arrive(true), state.release(true)), (Claim::Won(()), EXPIRES));
-        assert!(!state.hand_on(true), "its last check was made");
-        assert!(state.hand_on(false), "but nothing else may end it");
-    }
-
-    #[test]
-    fn an_expiry_during_a_check_comes_after_one_more_check() {
-        for may_check in [true, false] {
-            let mut state = idle();
-            assert_eq!(
-                (state.trigger(true), state.trigger(true)),
-                (Claim::Won(()), Claim::Deferred)
-            );
-            assert_eq!(state.end(EndedBy::Expired), Claim::Deferred);
-            assert_eq!((state.release(may_check), state.trigger(true)), (AGAIN, Claim::Lost));
-            assert_eq!((state.release(may_check), state.trigger(true)), (EXPIRES, Claim::Lost));
-            assert_eq!(state.end(EndedBy::Expired), Claim::Won(()));
-        }
-    }
-
-    /// Returns the state of an operation whose time is up, and a check of which is on its way.
-    fn expired_and_handed_on() -> OperationState {
-        let mut state = idle();
-        assert_eq!((state.trigger(true), state.trigger(true)), (Claim::Won(()), Claim::Deferred));
-        assert_eq!(
-            (state.release(false), state.end(EndedBy::Expired)),
-            (HANDS_ON, Claim::Deferred)
+        play(
+            "release -> LetGo(None); hand on -> true; hand on -> false; arrive -> Won(());
+             hand on -> false; release -> Keep(CheckAgain, ());
+             release, no more checks -> LetGo(None); hand on -> true; expire -> Deferred;
+             hand on -> false; arrive -> Won(()); release -> LetGo(Some(Expire));
+             hand on -> false; hand on, timer shut down -> true",
         );
-        state
     }
 
     #[test]
-    fn an_expiry_waits_for_a_check_that_is_on_its_way_and_that_is_the_last() {
-        let mut state = expired_and_handed_on();
-        assert_eq!((state.arrive(true), state.trigger(true)), (Claim::Won(()), Claim::Lost));
-        assert_eq!((state.release(true), state.end(EndedBy::Expired)), (EXPIRES, Claim::Won(())));
-    }
-
-    #[test]
-    fn an_expiry_does_not_wait_for_a_check_on_its_way_after_another_was_the_last() {
-        let mut state = expired_and_handed_on();
-        assert_eq!((state.trigger(true), state.release(true)), (Claim::Won(()), EXPIRES));
-        assert_eq!(state.end(EndedBy::Expired), Claim::Won(()));
-        assert_eq!(state.arrive(true), Claim::Lost);
+    fn an_expiry_comes_after_one_more_check_for_what_was_triggered_before() {
+        for release in ["release", "release, no more checks"] {
+            play(&format!(
+                "release -> LetGo(None); trigger -> Won(()); trigger -> Deferred;
+                 expire -> Deferred; {release} -> Keep(CheckAgain, ()); trigger -> Lost;
+                 {release} -> LetGo(Some(Expire)); trigger -> Lost; expire -> Won(())"
+            ));
+        }
+        let handed_on = "release -> LetGo(None); trigger -> Won(()); trigger -> Deferred;
+            release, no more checks -> LetGo(Some(Check)); expire -> Deferred";
+        for next in ["arrive -> Won(()); trigger -> Lost", "trigger -> Won(())"] {
+            play(&format!(
+                "{handed_on}; {next}; release -> LetGo(Some(Expire)); expire -> Won(());
+                 arrive -> Lost"
+            ));
+        }
     }
 
     #[test]
     fn what_is_still_being_added_goes_back_after_a_shutdown_unless_it_is_complete() {
-        let mut state = OperationState::adding();
-        assert_eq!(state.end(EndedBy::Cancelled), Claim::Deferred);
-        assert_eq!(state.release(true), Next::Keep(Request::End, ()));
-        assert_eq!(state.finish(EndedBy::Cancelled), EndedBy::Withdrawn);
-        let mut state = OperationState::adding();
-        assert_eq!(state.end(EndedBy::Cancelled), Claim::Deferred);
-        assert_eq!(state.finish(EndedBy::AtOnce), EndedBy::AtOnce);
+        play("cancel -> Deferred; release -> Keep(End, ()); finish, false -> Withdrawn");
+        play("cancel -> Deferred; finish, true at once -> AtOnce");
     }
 }

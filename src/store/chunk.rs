@@ -26,7 +26,8 @@ pub(crate) struct Chunk<V> {
     /// Dense: grows by pushing up to the chunk's size, within a capacity reserved at once. Sparse:
     /// the values that are left, in the order of their places.
     pub(crate) slots: Vec<Slot<V>>,
-    sparse: Option<Box<Sparse>>,
+    /// Sparse: the places of the slots. Dense: empty.
+    places: Vec<u16>,
     /// The head of the list of vacated slots.
     pub(crate) vacant: u32,
     pub(crate) used: u32,
@@ -35,13 +36,6 @@ pub(crate) struct Chunk<V> {
     pub(crate) is_open: bool,
     /// Vacant places that have no slot.
     pub(crate) first_generation: u32,
-}
-
-/// The additional state of a sparse chunk.
-#[derive(Debug)]
-struct Sparse {
-    /// The places of the slots.
-    offsets: Vec<u16>,
 }
 
 #[derive(Debug)]
@@ -56,7 +50,7 @@ impl<V> Chunk<V> {
     pub(crate) fn new(first_generation: u32) -> Self {
         Chunk {
             slots: Vec::new(),
-            sparse: None,
+            places: Vec::new(),
             vacant: NONE,
             used: 0,
             is_open: true,
@@ -66,7 +60,7 @@ impl<V> Chunk<V> {
 
     #[inline]
     pub(crate) fn is_sparse(&self) -> bool {
-        self.sparse.is_some()
+        !self.places.is_empty()
     }
 
     #[inline]
@@ -77,10 +71,12 @@ impl<V> Chunk<V> {
     /// Returns where in `slots` a place's slot is, if there is one.
     #[inline(always)]
     pub(crate) fn find(&self, offset: usize) -> Option<usize> {
-        match &self.sparse {
-            None => Some(offset),
-            Some(sparse) => sparse.find(offset),
-        }
+        if self.is_sparse() { self.find_sparse(offset) } else { Some(offset) }
+    }
+
+    #[cold]
+    fn find_sparse(&self, offset: usize) -> Option<usize> {
+        self.places.binary_search(&(offset as u16)).ok()
     }
 
     /// Returns the slot at a place, if there is one.
@@ -99,8 +95,7 @@ impl<V> Chunk<V> {
     pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, &Slot<V>)> {
         self.slots.iter().enumerate().map(|(place, slot)| {
             work::count(1);
-            let sparse = self.sparse.as_ref();
-            (sparse.map_or(place, |sparse| usize::from(sparse.offsets[place])), slot)
+            (self.places.get(place).map_or(place, |offset| usize::from(*offset)), slot)
         })
     }
 
@@ -144,7 +139,7 @@ impl<V> Chunk<V> {
         }
         work::count(self.slots.len());
         let mut few = Chunk::new(self.first_generation);
-        let mut offsets = Vec::with_capacity(self.used as usize);
+        few.places.reserve_exact(self.used as usize);
         few.used = self.used;
         few.reserve(self.used as usize);
         for (offset, &mut Slot { generation, tag, ref mut value }) in
@@ -153,20 +148,22 @@ impl<V> Chunk<V> {
             few.first_generation = few.first_generation.max(generation);
             if value.is_some() {
                 few.slots.push(Slot { generation, tag, value: value.take() });
-                offsets.push(offset as u16);
+                few.places.push(offset as u16);
             }
         }
-        few.sparse = Some(Box::new(Sparse { offsets }));
         *self = few;
     }
 
     /// Puts the values of a sparse chunk back to their places.
     pub(crate) fn make_dense(&mut self, size: usize) {
-        let Some(sparse) = self.sparse.take() else { return };
+        if !self.is_sparse() {
+            return;
+        }
+        let places = std::mem::take(&mut self.places);
         let slots = std::mem::take(&mut self.slots);
         self.reserve(size);
         work::count(size);
-        for (offset, slot) in sparse.offsets.into_iter().zip(slots) {
+        for (offset, slot) in places.into_iter().zip(slots) {
             while self.slots.len() < usize::from(offset) {
                 let next = self.vacant;
                 self.push_vacant();
@@ -178,15 +175,14 @@ impl<V> Chunk<V> {
 
     /// Removes the slot of a sparse chunk whose value was taken out.
     pub(crate) fn forget(&mut self, place: usize) {
-        let Some(sparse) = &mut self.sparse else { return };
-        work::count(sparse.offsets.len() - place);
-        sparse.offsets.remove(place);
+        work::count(self.places.len() - place);
+        self.places.remove(place);
         let slot = self.slots.remove(place);
         self.first_generation = self.first_generation.max(slot.generation);
         // No place is added to a sparse chunk, so the cost per value stays constant.
         if self.slots.len() <= self.slots.capacity() / 2 {
             self.slots.shrink_to_fit();
-            sparse.offsets.shrink_to_fit();
+            self.places.shrink_to_fit();
         }
     }
 
@@ -195,7 +191,6 @@ impl<V> Chunk<V> {
     pub(crate) fn assert_invariants(&self, size: usize, slack: usize, is_open: bool) -> usize {
         let used = self.slots.iter().filter(|slot| slot.value.is_some()).count();
         assert_eq!(used, self.used as usize);
-        assert!(!self.is_sparse() || used == self.slots.len(), "vacant slots are forgotten");
         let is_retired = self.first_generation == LAST_GENERATION;
         let fresh = self.slots.len() < size && !is_retired;
         assert_eq!(is_open, self.is_open && !is_retired, "a chunk is wrongly listed or not");
@@ -207,15 +202,9 @@ impl<V> Chunk<V> {
             assert!(slot.value.is_none() && slot.generation < LAST_GENERATION);
             vacant = slot.tag;
         }
+        assert!(self.is_worn() || used + count == self.slots.len(), "a vacant place is lost");
         assert!(is_open || !fresh && count < slack || is_retired, "a chunk is wrongly closed");
         used
-    }
-}
-
-impl Sparse {
-    #[cold]
-    fn find(&self, offset: usize) -> Option<usize> {
-        self.offsets.binary_search(&(offset as u16)).ok()
     }
 }
 
@@ -310,7 +299,8 @@ impl<V> Directory<V> {
         let next = self.open.peek().map_or(NONE, |open| open.0).min(self.filling);
         let chunk = &self.chunks[id as usize];
         let may_stay = id > 0 || chunk.slots.capacity() * size_of::<Slot<V>>() <= SMALL;
-        let former = if id == next && !chunk.is_sparse() && may_stay {
+        // A sparse chunk has no slots left.
+        let former = if id == next && may_stay && !chunk.slots.is_empty() {
             self.spare.replace(id)
         } else {
             self.give_back(id);

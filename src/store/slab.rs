@@ -299,19 +299,6 @@ mod tests {
     /// 128 of them, of which eight are few.
     type Large = Slab<u64, 4000>;
 
-    #[test]
-    fn a_stale_key_finds_nothing_after_its_place_was_reused() {
-        let mut slab = Small::new();
-        let old = slab.insert(1, 0);
-        assert_eq!(slab.remove(old), Some(1));
-        let new = slab.insert(2, 0);
-        assert_eq!(new.index, old.index);
-        assert_eq!(slab.get(old), None);
-        assert_eq!(slab.remove(old), None);
-        assert_eq!(slab.get(new), Some(&2));
-        slab.assert_invariants();
-    }
-
     /// Two are added for each that is removed, and the directory grows.
     #[test]
     fn a_walk_over_the_values_ends_though_others_are_added() {
@@ -333,81 +320,69 @@ mod tests {
         slab.assert_invariants();
     }
 
+    /// Phases of random calls: many values come, and most of them go, in three kinds of orders.
     #[test]
-    fn chunks_are_given_back_but_one_and_their_keys_stay_stale() {
-        let mut slab = Small::new();
-        let old: Vec<Key> = (0..400).map(|value| slab.insert(value, 0)).collect();
-        for &key in &old {
-            slab.remove(key);
+    fn keys_find_their_values_and_nothing_else_through_all_bursts() {
+        let mut state = 1_u64;
+        let mut random = move |below: usize| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) as usize % below
+        };
+        let (mut slab, mut gone, mut was_sparse) = (Large::new(), Vec::new(), false);
+        let mut present: Vec<(Key, u64)> = Vec::new();
+        for round in 0..60 {
+            let added = random(1500) as u64;
+            for _ in 0..random(20) {
+                gone.push(slab.insert(0, 0)); // Its place has had more generations than others.
+                slab.release(gone[gone.len() - 1].index);
+            }
+            present.extend((0..added).map(|value| (slab.insert(value, value as u32), value)));
             slab.assert_invariants();
+            match random(3) {
+                0 => present.reverse(),
+                1 => (1..present.len()).for_each(|n| present.swap(n, random(n))),
+                _ => {}
+            }
+            for (key, value) in present.split_off(random(30).min(present.len())) {
+                assert_eq!(
+                    (slab.get(key), slab.tag(key.index)),
+                    (Some(&value), Some(value as u32))
+                );
+                assert_eq!(slab.remove(key), Some(value), "{round}");
+                gone.push(key);
+            }
+            slab.assert_invariants();
+            was_sparse |= slab.directory.chunks.iter().any(Chunk::is_sparse);
+            assert!(gone.iter().all(|key| slab.get(*key).is_none()), "{round}");
+            assert!(present.iter().all(|(key, value)| slab.get(*key) == Some(value)), "{round}");
+            assert_eq!((slab.len(), slab.iter().count()), (present.len(), present.len()));
+            for chunk in slab.directory.chunks.iter().skip(1) {
+                let (room, is_sparse) = (chunk.slots.capacity(), chunk.is_sparse());
+                assert!([0, Large::SIZE].contains(&room) || is_sparse, "allocated at once");
+            }
         }
-        assert_eq!(
-            slab.directory.chunks.iter().filter(|chunk| chunk.slots.capacity() > 0).count(),
-            1
-        );
-        let new: Vec<Key> = (0..400).map(|value| slab.insert(value, 0)).collect();
-        assert!(old.iter().all(|&key| slab.get(key).is_none()));
-        assert!(new.iter().all(|&key| slab.get(key).is_some()));
-        slab.assert_invariants();
+        assert!(was_sparse, "no chunk was sparse");
     }
 
     #[test]
     fn what_a_burst_took_is_given_back_in_whatever_order_it_goes() {
-        let in_turn = |n: usize| n;
-        let (backwards, scattered) = (|n: usize| 19_999 - n, |n: usize| n * 7_919 % 20_000);
-        for order in [in_turn, backwards, scattered] {
-            for kept in [0, 100, 128] {
-                let mut slab = Large::new();
-                (0..kept).for_each(|value| _ = slab.insert(value, 0));
-                let burst: Vec<Key> = (0..20_000).map(|value| slab.insert(value, 0)).collect();
-                (0..20_000).for_each(|n| slab.release(burst[order(n)].index));
-                slab.assert_invariants();
-                let Directory { chunks, open, .. } = &slab.directory;
-                let places: usize = chunks.iter().map(|chunk| chunk.slots.capacity()).sum();
-                let most = if kept > 0 { 2 * Large::SIZE } else { 32 };
-                assert!(places <= most, "{places} places for {kept} values");
-                assert!(chunks.capacity() <= 64 && open.capacity() <= 64, "{}", chunks.len());
-            }
-        }
-    }
-
-    #[test]
-    fn what_lives_on_keeps_little_in_whatever_order_the_others_go() {
-        let in_turn = |n: usize| n;
-        let (backwards, scattered) = (|n: usize| 19_999 - n, |n: usize| n * 7_919 % 20_000);
-        for order in [in_turn, backwards, scattered] {
+        let orders = [|n: usize| n, |n: usize| 19_999 - n, |n: usize| n * 7_919 % 20_000];
+        let live_on: [fn(usize) -> bool; 3] = [|_| false, |n| n < 100, |n| n % Large::SIZE < 3];
+        let may_keep = [32, 2 * Large::SIZE, 2 * 471 + Large::SIZE];
+        for (order, nth) in orders.into_iter().flat_map(|order| [0, 1, 2].map(|nth| (order, nth))) {
             let mut slab = Large::new();
-            let burst: Vec<Key> = (0..20_000).map(|value| slab.insert(value, 0)).collect();
-            let gone = (0..20_000).map(order).filter(|n| n % Large::SIZE >= 3);
+            let mut burst = vec![slab.insert(0, 0)];
+            assert!(slab.directory.chunks[0].slots.capacity() < 32, "the first grows");
+            burst.extend((1..20_000).map(|value| slab.insert(value, 0)));
+            let gone = (0..20_000).map(order).filter(|n| !live_on[nth](*n));
             gone.for_each(|n| slab.release(burst[n].index));
             slab.assert_invariants();
-            let chunks = slab.directory.chunks.iter();
-            let places: usize = chunks.map(|chunk| chunk.slots.capacity()).sum();
-            let most = 2 * slab.len() + Large::SIZE;
-            assert!(places <= most, "{places} places for {} values", slab.len());
+            let Directory { chunks, open, .. } = &slab.directory;
+            let places: usize = chunks.iter().map(|chunk| chunk.slots.capacity()).sum();
+            assert!(places <= may_keep[nth], "{places} places for {} values", slab.len());
+            let room = chunks.capacity().max(open.capacity());
+            assert!(room <= 64.max(4 * slab.len()), "{room} for {} values", slab.len());
         }
-    }
-
-    /// So growing copies at most the first chunk.
-    #[test]
-    fn all_chunks_but_the_first_are_allocated_at_once() {
-        let mut slab = Large::new();
-        let fill = |slab: &mut Large, count: u64| -> Vec<Key> {
-            (0..count).map(|value| slab.insert(value, 0)).collect()
-        };
-        let capacity = |slab: &Large, id: usize| slab.directory.chunks[id].slots.capacity();
-        let mut keys = fill(&mut slab, 1);
-        assert!(capacity(&slab, 0) < Large::SIZE, "the first grows");
-        keys.extend(fill(&mut slab, 128));
-        assert_eq!(capacity(&slab, 1), Large::SIZE);
-        keys.extend(fill(&mut slab, 255));
-        keys[128..256].iter().chain(&keys[..128]).for_each(|key| slab.release(key.index));
-        assert_eq!([0, 1].map(|id| capacity(&slab, id)), [0, 0], "given back");
-        fill(&mut slab, 1);
-        assert!(capacity(&slab, 0) < Large::SIZE);
-        fill(&mut slab, 128);
-        assert_eq!(capacity(&slab, 1), Large::SIZE);
-        slab.assert_invariants();
     }
 
     #[test]
@@ -425,21 +400,6 @@ mod tests {
         assert_eq!(next_chunk(&full[7..8], 127), [2; 127], "a chunk is filled to its end");
         assert_eq!(next_chunk(&[], 8), [0; 8]);
         assert_eq!(next_chunk(&[], 1), [3]);
-    }
-
-    #[test]
-    fn a_place_whose_generations_are_used_up_is_retired() {
-        let mut slab = Small::new();
-        let key = slab.insert(1, 0);
-        let kept = slab.insert(2, 0);
-        slab.directory.chunks[0].slots[key.index as usize].generation = LAST_GENERATION - 1;
-        slab.release(key.index);
-        slab.assert_invariants();
-        for value in 0..8 {
-            assert_ne!(slab.insert(value, 0).index, key.index);
-        }
-        assert_eq!(slab.get(kept), Some(&2));
-        slab.assert_invariants();
     }
 
     #[test]
@@ -461,11 +421,17 @@ mod tests {
     }
 
     #[test]
-    fn a_worn_chunk_is_never_made_again() {
+    fn a_place_whose_generations_are_used_up_is_retired_and_so_is_its_chunk() {
         let mut slab = Small::new();
         let keys: Vec<Key> = (0..8).map(|value| slab.insert(value, 0)).collect();
         slab.directory.chunks[1].slots[0].generation = LAST_GENERATION - 1;
-        keys.iter().for_each(|key| slab.release(key.index));
+        slab.release(keys[4].index);
+        slab.assert_invariants();
+        slab.release(keys[5].index);
+        let added: Vec<Key> = (0..4).map(|value| slab.insert(value, 0)).collect();
+        assert_eq!(added[0].index, 5, "the chunk is open, the place is retired");
+        assert!(added.iter().all(|key| key.index != 4), "{added:?}");
+        added.iter().chain(&keys).for_each(|key| _ = slab.remove(*key));
         slab.assert_invariants();
         let ids: Vec<u32> = (0..12).map(|value| slab.insert(value, 0).index >> 2).collect();
         assert!(!ids.contains(&1), "{ids:?}");
@@ -486,46 +452,5 @@ mod tests {
                 slab.directory.chunks.len()
             );
         }
-    }
-
-    /// Compares with a map, with bursts that leave a few values behind here and there.
-    #[test]
-    fn chunks_with_few_values_become_sparse_and_dense_again() {
-        assert_eq!((Large::SIZE, Large::FEW), (128, 8));
-        let mut slab = Large::new();
-        let (mut kept, mut stale) = (std::collections::BTreeMap::new(), Vec::new());
-        let mut was_sparse = false;
-        for round in 0..12_u64 {
-            let burst: Vec<Key> = (0..1000).map(|value| slab.insert(value, 7)).collect();
-            slab.assert_invariants();
-            for (value, key) in burst.into_iter().enumerate() {
-                if value as u64 % 53 == round {
-                    kept.insert(key.to_bits(), value as u64);
-                } else {
-                    assert_eq!(slab.remove(key), Some(value as u64));
-                    stale.push(key);
-                }
-            }
-            slab.assert_invariants();
-            if round % 3 == 2 {
-                let (bits, value) = kept.pop_first().unwrap();
-                assert_eq!(slab.remove(Key::from_bits(bits)), Some(value));
-            }
-            for (&bits, value) in &kept {
-                let key = Key::from_bits(bits);
-                assert_eq!((slab.get(key), slab.tag(key.index)), (Some(value), Some(7)));
-            }
-            assert!(stale.iter().all(|&key| slab.get(key).is_none()));
-            assert_eq!(slab.len(), kept.len());
-            was_sparse |= slab.directory.chunks.iter().any(Chunk::is_sparse);
-        }
-        let places: usize = slab.directory.chunks.iter().map(|chunk| chunk.slots.capacity()).sum();
-        assert!(places <= 16 * kept.len() + Large::SIZE, "{places} places");
-        assert!(was_sparse, "no chunk was sparse");
-        for &bits in kept.keys() {
-            slab.remove(Key::from_bits(bits)).expect("it is there");
-            slab.assert_invariants();
-        }
-        assert_eq!(slab.len(), 0);
     }
 }

@@ -13,18 +13,17 @@
 //! waits in the kernel; uncontended the two cost the same. parking_lot's is used where nothing
 //! contends: for the pool, and for the numbers of threads.
 
-use std::time::Duration;
-
-#[cfg(tickwheel_count)]
-pub(crate) mod counting_locks;
-pub(crate) mod locks;
 #[cfg(not(tickwheel_model))]
 pub(crate) mod thread_number;
 
-#[cfg(tickwheel_count)]
-pub(crate) use crate::sync::counting_locks::{Condvar, Mutex, MutexGuard};
-#[cfg(not(tickwheel_count))]
-pub(crate) use crate::sync::locks::{Condvar, Mutex, MutexGuard};
+#[cfg(tickwheel_model)]
+use shuttle::sync as base;
+#[cfg(not(tickwheel_model))]
+use std::sync as base;
+
+use crate::work;
+use std::sync::{PoisonError, TryLockError};
+use std::time::{Duration, Instant};
 
 #[cfg(not(tickwheel_model))]
 pub(crate) use crate::sync::thread_number::thread_number;
@@ -32,6 +31,63 @@ pub(crate) use crate::sync::thread_number::thread_number;
 pub(crate) use shuttle::{sync::atomic, thread, thread_local};
 #[cfg(not(tickwheel_model))]
 pub(crate) use std::{sync::atomic, thread, thread_local};
+
+/// A mutex without poisoning. What user code may panic under it (see [`unwind`](crate::unwind))
+/// leaves nothing half changed, and after a panic of the crate's own code the timer had better
+/// remain usable.
+#[derive(Debug, Default)]
+pub(crate) struct Mutex<T>(base::Mutex<T>);
+
+pub(crate) type MutexGuard<'a, T> = work::Hold<base::MutexGuard<'a, T>>;
+
+impl<T> Mutex<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Mutex(base::Mutex::new(value))
+    }
+
+    #[inline]
+    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        work::begin_hold(self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Takes the lock, unless another thread holds it.
+    #[inline]
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        match self.0.try_lock() {
+            Ok(guard) => Some(work::begin_hold(guard)),
+            Err(TryLockError::Poisoned(poisoned)) => Some(work::begin_hold(poisoned.into_inner())),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Condvar(base::Condvar);
+
+impl Condvar {
+    pub(crate) fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+        let waited = self.0.wait(work::end_hold(guard));
+        work::begin_hold(waited.unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn wait_until<'a, T>(
+        &self,
+        guard: MutexGuard<'a, T>,
+        deadline: Instant,
+    ) -> MutexGuard<'a, T> {
+        if cfg!(tickwheel_model) {
+            return self.wait(guard);
+        }
+        let timeout = deadline.saturating_duration_since(Instant::now());
+        let waited = self.0.wait_timeout(work::end_hold(guard), timeout);
+        work::begin_hold(waited.unwrap_or_else(PoisonError::into_inner).0)
+    }
+
+    /// Wakes all waiting threads. Costs a system call even if there are none.
+    pub(crate) fn notify_all(&self) {
+        self.0.notify_all();
+    }
+}
 
 /// Returns how many threads can run at once. In models this is one, so that they are the same on
 /// every machine.
@@ -67,7 +123,6 @@ pub(crate) fn either_in_models(choice: bool) -> bool {
 #[cfg(all(test, not(tickwheel_model)))]
 mod tests {
     use super::*;
-    use std::time::Instant;
 
     #[test]
     fn a_nap_is_as_long_as_it_was_meant_to_be() {

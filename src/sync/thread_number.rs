@@ -1,8 +1,6 @@
 //! The thread number: a small number that distinguishes the threads that use timers.
 
 use std::cell::Cell;
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 
 /// Returns a small number of the calling thread, from 1: the smallest number that no other thread
 /// had when this thread first called it. So no number exceeds the largest count of threads that
@@ -21,16 +19,11 @@ pub(crate) fn thread_number() -> u32 {
     })
 }
 
-struct Numbers {
-    /// Numbers that were given back, each smaller than `next`.
-    free: BinaryHeap<Reverse<u32>>,
-    next: u32,
-}
-
+/// Whether each number is taken, from 1 on.
+///
 /// Not from the lock facade: threads give their numbers back while they end, which no model knows,
-/// and the lock protects no more than a push or a pop.
-static NUMBERS: parking_lot::Mutex<Numbers> =
-    parking_lot::Mutex::new(Numbers { free: BinaryHeap::new(), next: 1 });
+/// and who holds the lock only looks at a byte for each thread.
+static TAKEN: parking_lot::Mutex<Vec<bool>> = parking_lot::Mutex::new(Vec::new());
 
 /// Gives a thread's number back when the thread ends. A destructor that reads the number after that
 /// may share it with another thread: the two then contend, and nothing else happens.
@@ -38,7 +31,7 @@ struct GiveBack(u32);
 
 impl Drop for GiveBack {
     fn drop(&mut self) {
-        NUMBERS.lock().free.push(Reverse(self.0));
+        TAKEN.lock()[self.0 as usize - 1] = false;
     }
 }
 
@@ -47,10 +40,14 @@ fn take_number() -> u32 {
     thread_local! {
         static GIVE_BACK: Cell<Option<GiveBack>> = const { Cell::new(None) };
     }
-    let mut numbers = NUMBERS.lock();
-    let number = numbers.free.pop().map_or(numbers.next, |Reverse(number)| number);
-    numbers.next = numbers.next.max(number + 1);
-    drop(numbers);
+    let mut taken = TAKEN.lock();
+    let free = taken.iter().position(|is_taken| !is_taken).unwrap_or(taken.len());
+    if free == taken.len() {
+        taken.push(true);
+    }
+    taken[free] = true;
+    drop(taken);
+    let number = free as u32 + 1;
     // Fails only so near the end of a thread that nothing more can be done in it.
     let _ = GIVE_BACK.try_with(|own| own.set(Some(GiveBack(number))));
     number
@@ -59,34 +56,8 @@ fn take_number() -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::BTreeSet;
-    use std::sync::{Barrier, mpsc};
+    use std::sync::mpsc;
     use std::thread;
-
-    /// The threads of other tests take numbers, too, so nothing is known about a single number.
-    #[test]
-    fn living_threads_have_numbers_of_their_own_and_new_ones_take_those_given_back() {
-        const THREADS: usize = 8;
-        let all = Barrier::new(THREADS);
-        let numbers = || {
-            let number = || {
-                let number = thread_number();
-                all.wait();
-                assert_eq!(thread_number(), number, "it stays");
-                number
-            };
-            let join = |thread: thread::ScopedJoinHandle<'_, u32>| thread.join().expect("it ends");
-            thread::scope(|scope| {
-                let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(number)).collect();
-                threads.into_iter().map(join).collect::<BTreeSet<u32>>()
-            })
-        };
-        for _ in 0..200 {
-            let numbers = numbers();
-            assert_eq!(numbers.len(), THREADS, "one for each");
-            assert!(numbers.iter().all(|number| (1..500).contains(number)), "{numbers:?}");
-        }
-    }
 
     /// Calls it when its thread ends, before or after the number was given back.
     struct AtTheEnd(mpsc::Sender<u32>);

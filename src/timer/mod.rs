@@ -506,42 +506,8 @@ impl Drop for Base {
 #[cfg(all(test, not(tickwheel_model)))]
 mod tests {
     use super::*;
-    use crate::engine::shard::{Admission, Shard};
-    use crate::timer::tasks::Tasks;
     use std::sync::mpsc;
     use std::thread;
-
-    /// Nor does a turn wait for what falls due in a busy shard after it began.
-    #[test]
-    fn a_turn_ends_though_more_falls_due_in_busy_shards() {
-        let (sender, expired) = mpsc::channel();
-        let timer = Timer::builder().shards(2);
-        let timer = timer.executor(move |task: u32| sender.send(task).expect("it waits"));
-        let timer = timer.build().expect("the settings are right");
-        let [first, second] = [0, 1].map(|place| timer.homes.shards.set.at(place));
-        let add = |shard: &Shard<Tasks<u32>>, delay: Duration, task| {
-            let times = timer.homes.context.resolve(delay.into());
-            assert!(shard.with(|body| body.add(task, times, Admission::WithinLimit)).is_ok());
-        };
-        add(first, Duration::ZERO, 1);
-        thread::scope(|scope| {
-            let held = first.0.lock();
-            let (end, ended) = mpsc::channel();
-            let turn = || timer.advance_clock(Duration::ZERO);
-            scope.spawn(move || end.send(turn()));
-            while !first.0.is_wanted() {
-                thread::yield_now(); // Until the turn has begun.
-            }
-            add(second, Duration::from_millis(1), 2);
-            let held_as_well = second.0.lock();
-            thread::sleep(Duration::from_millis(20)); // So that the turn finds it due and busy.
-            drop(held);
-            assert_eq!(ended.recv_timeout(Duration::from_secs(10)), Ok(1));
-            drop(held_as_well);
-        });
-        assert_eq!(timer.advance_clock(Duration::ZERO), 1);
-        assert_eq!(expired.try_iter().collect::<Vec<_>>(), [1, 2]);
-    }
 
     /// No code outside the crate can hold a shard, so this is tested here.
     #[test]

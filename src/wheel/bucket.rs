@@ -83,40 +83,26 @@ impl Blocks {
         }
     }
 
-    #[inline]
-    fn next(&self, block: u32) -> u32 {
-        if block & SMALL == 0 {
-            self.large.at(block).next
+    /// Returns the references of a block, and which block follows it.
+    #[inline(always)]
+    fn block(&self, number: u32) -> (&[Reference], u32) {
+        if number & SMALL == 0 {
+            let block = self.large.at(number);
+            (&block.references, block.next)
         } else {
-            self.small.at(block ^ SMALL).next
+            let block = self.small.at(number ^ SMALL);
+            (&block.references, block.next)
         }
     }
 
-    /// Lets the block `next` follow `block`.
-    #[inline]
-    fn link(&mut self, block: u32, next: u32) {
-        if block & SMALL == 0 {
-            self.large.at_mut(block).next = next;
+    #[inline(always)]
+    fn block_mut(&mut self, number: u32) -> (&mut [Reference], &mut u32) {
+        if number & SMALL == 0 {
+            let block = self.large.at_mut(number);
+            (&mut block.references, &mut block.next)
         } else {
-            self.small.at_mut(block ^ SMALL).next = next;
-        }
-    }
-
-    #[inline]
-    fn references(&self, block: u32) -> &[Reference] {
-        if block & SMALL == 0 {
-            &self.large.at(block).references
-        } else {
-            &self.small.at(block ^ SMALL).references
-        }
-    }
-
-    #[inline]
-    fn references_mut(&mut self, block: u32) -> &mut [Reference] {
-        if block & SMALL == 0 {
-            &mut self.large.at_mut(block).references
-        } else {
-            &mut self.small.at_mut(block ^ SMALL).references
+            let block = self.small.at_mut(number ^ SMALL);
+            (&mut block.references, &mut block.next)
         }
     }
 
@@ -161,7 +147,7 @@ impl Bucket {
     /// Returns the oldest reference.
     #[inline]
     pub(crate) fn front(&self, blocks: &Blocks) -> Option<Reference> {
-        (self.len > 0).then(|| blocks.references(self.first)[usize::from(self.start)])
+        (self.len > 0).then(|| blocks.block(self.first).0[usize::from(self.start)])
     }
 
     /// Adds a reference at the end. Always inlined: the call made up half of its instructions.
@@ -170,7 +156,7 @@ impl Bucket {
         if self.end == self.capacity {
             self.add_block(blocks);
         }
-        blocks.references_mut(self.last)[usize::from(self.end)] = reference;
+        blocks.block_mut(self.last).0[usize::from(self.end)] = reference;
         self.end += 1;
         self.len += 1;
     }
@@ -182,16 +168,10 @@ impl Bucket {
             self.last = self.first;
         } else {
             let block = blocks.large.insert(Block::EMPTY, 0).index;
-            blocks.link(self.last, block);
+            *blocks.block_mut(self.last).1 = block;
             self.last = block;
         }
         (self.end, self.capacity) = (0, capacity(self.last));
-    }
-
-    /// Drops the first reference; there must be one.
-    #[inline]
-    pub(crate) fn pop_front(&mut self, blocks: &mut Blocks) {
-        self.drop_front(blocks, 1);
     }
 
     /// Takes at most `limit` references from the front and appends them to `out`.
@@ -206,7 +186,7 @@ impl Bucket {
             let (start, end) = (usize::from(self.start), usize::from(self.end_of_first()));
             let taken = wanted.min(end - start);
             work::count(taken);
-            out.extend_from_slice(&blocks.references(self.first)[start..start + taken]);
+            out.extend_from_slice(&blocks.block(self.first).0[start..start + taken]);
             self.drop_front(blocks, taken);
             wanted -= taken;
         }
@@ -224,13 +204,13 @@ impl Bucket {
         let references = usize::from(self.start)..usize::from(self.end_of_first());
         let taken = references.len();
         work::count(taken);
-        batch.extend_from_slice(&blocks.references(self.first)[references]);
+        batch.extend_from_slice(&blocks.block(self.first).0[references]);
         batch.retain(|reference| is_live(*reference));
         let live = batch.len();
         // Few references move from a large block to a small one.
         let few = if self.first & SMALL == 0 { SMALL_BLOCK } else { 0 };
         if self.first == self.last && live > few {
-            blocks.references_mut(self.first)[..live].copy_from_slice(batch);
+            blocks.block_mut(self.first).0[..live].copy_from_slice(batch);
             (self.start, self.end, self.len) = (0, live as u8, live as u32);
         } else {
             self.drop_front(blocks, taken);
@@ -245,7 +225,7 @@ impl Bucket {
         while let [first, rest @ ..] = references {
             self.push(blocks, *first);
             let end = usize::from(self.end);
-            let places = &mut blocks.references_mut(self.last)[end..];
+            let places = &mut blocks.block_mut(self.last).0[end..];
             let (now, later) = rest.split_at(rest.len().min(places.len()));
             places[..now.len()].copy_from_slice(now);
             self.end += now.len() as u8;
@@ -262,7 +242,7 @@ impl Bucket {
 
     /// Drops `count` references of the first block, and the block too if it becomes empty.
     #[inline]
-    fn drop_front(&mut self, blocks: &mut Blocks, count: usize) {
+    pub(crate) fn drop_front(&mut self, blocks: &mut Blocks, count: usize) {
         self.start += count as u8;
         self.len -= count as u32;
         if self.start == self.end_of_first() {
@@ -272,7 +252,7 @@ impl Bucket {
 
     #[inline(never)]
     fn release_first(&mut self, blocks: &mut Blocks) {
-        let next = blocks.next(self.first);
+        let (_, next) = blocks.block(self.first);
         blocks.release(self.first);
         if self.len == 0 {
             *self = Bucket { armed: self.armed, ..Bucket::new() };
@@ -289,11 +269,12 @@ impl Bucket {
             let end = if index == self.last { self.end } else { capacity(index) };
             assert!(start < end, "a block without references");
             assert!(index & SMALL == 0 || index == self.first, "only the first block is small");
-            let references = &blocks.references(index)[usize::from(start)..usize::from(end)];
+            let (references, next) = blocks.block(index);
+            let references = &references[usize::from(start)..usize::from(end)];
             references.iter().copied().for_each(&mut check);
             count += u32::from(end - start);
             start = 0;
-            index = if index == self.last { NONE } else { blocks.next(index) };
+            index = if index == self.last { NONE } else { next };
         }
         assert_eq!((index, count), (NONE, self.len));
     }
@@ -324,7 +305,7 @@ mod tests {
             assert_eq!(front, (taken < pushed).then_some(taken));
         }
         while bucket.len() > 0 {
-            bucket.pop_front(&mut blocks);
+            bucket.drop_front(&mut blocks, 1);
         }
         let left = (blocks.small.len(), blocks.large.len());
         assert_eq!(left, (0, 0), "an empty bucket has no block");

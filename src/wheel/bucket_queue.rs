@@ -87,16 +87,10 @@ impl BucketQueue {
         self.heap.extend(self.elapsed.drain(..).map(Reverse));
     }
 
-    /// Takes out the bucket to flush next, if one is due: at `turn_start` if nothing waits in the
-    /// backlog, otherwise at `now`, which is not before `turn_start`.
-    pub(crate) fn poll(&mut self, turn_start: u64, now: u64) -> Option<Expiration> {
-        let due = self.peek_due(turn_start, now)?;
-        self.take(due);
-        Some(due)
-    }
-
-    /// Takes out the bucket to flush next, as [`poll`](Self::poll) does, if it belongs to `shard`.
-    pub(crate) fn poll_of(&mut self, shard: u32, turn_start: u64, now: u64) -> Option<Expiration> {
+    /// Takes out the bucket to flush next, if one is due and belongs to `shard`: due at
+    /// `turn_start` if nothing waits in the backlog, otherwise at `now`, which is not before
+    /// `turn_start`.
+    pub(crate) fn poll(&mut self, shard: u32, turn_start: u64, now: u64) -> Option<Expiration> {
         let due = self.peek_due(turn_start, now).filter(|due| due.shard == shard)?;
         self.take(due);
         Some(due)
@@ -122,7 +116,7 @@ impl BucketQueue {
     /// Puts aside the bucket that has to be flushed next, because its shard is busy. Does nothing
     /// if that bucket belongs to another shard by now.
     pub(crate) fn put_aside_of(&mut self, shard: u32, turn_start: u64, now: u64) {
-        if let Some(due) = self.poll_of(shard, turn_start, now) {
+        if let Some(due) = self.poll(shard, turn_start, now) {
             self.busy.push(shard);
             self.aside.push(due);
         }
@@ -230,7 +224,7 @@ mod tests {
             queue.offer(expiration(tick, start));
         }
         let mut polled = Vec::new();
-        while let Some(next) = queue.poll(25, 25) {
+        while let Some(next) = queue.poll(0, 25, 25) {
             polled.push(next.start);
             if next.start == 20 && next.tick == 10 && polled.len() < 5 {
                 queue.resume(next);
@@ -238,21 +232,6 @@ mod tests {
         }
         assert_eq!(polled, [11, 19, 20, 20, 20, 20]);
         assert_eq!(queue.next_tick(), Some(30));
-    }
-
-    #[test]
-    fn what_elapses_during_a_turn_waits_for_the_next() {
-        let elapsed =
-            Expiration { bucket: BucketId { level: ELAPSED, slot: 0 }, ..expiration(0, 0) };
-        let mut queue = BucketQueue::default();
-        queue.offer(elapsed);
-        queue.begin_turn();
-        assert_eq!(queue.poll(5, 5), Some(elapsed));
-        queue.offer(elapsed);
-        assert_eq!(queue.poll(5, 5), None);
-        assert_eq!(queue.next_tick(), Some(0));
-        queue.begin_turn();
-        assert_eq!(queue.poll(5, 5), Some(elapsed));
     }
 
     #[test]
@@ -267,8 +246,9 @@ mod tests {
         queue.put_aside_of(8, 5, 5);
         assert_eq!((queue.next_due(5, 5), queue.next_tick()), (Due::Busy, Some(0)));
         queue.bring_back();
-        let polled: Vec<u64> = std::iter::from_fn(|| queue.poll(6, 6)).map(|it| it.tick).collect();
-        assert_eq!((polled, queue.next_due(6, 6)), (vec![1, 2, 3, 6], Due::Nothing));
+        let polled = [7, 7, 8, 9].map(|shard| queue.poll(shard, 6, 6).map(|it| it.tick));
+        assert_eq!(polled, [1, 2, 3, 6].map(Some));
+        assert_eq!(queue.next_due(6, 6), Due::Nothing);
     }
 
     /// A busy shard with very many due buckets hides no other one.

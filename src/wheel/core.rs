@@ -30,7 +30,8 @@ use crate::store::slab::{Key, Slab};
 use crate::wheel::bucket::{BucketId, Reference};
 use crate::wheel::bucket_queue::{ELAPSED, Expiration};
 use crate::wheel::counters::Counters;
-use crate::wheel::wheels::{Deadline, Sweep, Ticks, Wheels};
+use crate::wheel::ticks::{Deadline, Ticks};
+use crate::wheel::wheels::{Sweep, Wheels};
 use crate::work;
 
 /// Entries are stored in chunks of up to 1,024. The larger the chunks, the fewer cache misses it

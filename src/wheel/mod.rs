@@ -1,10 +1,237 @@
-//! The wheel: a complete timer for one thread. Knows neither clocks nor locks.
+//! The wheel: a complete timer for one thread, driven by hand. Knows neither clocks nor locks.
 
-pub(crate) mod local;
 pub(crate) mod core;
 pub(crate) mod wheels;
-pub(crate) mod timing_wheel;
+pub(crate) mod ticks;
 pub(crate) mod bucket_queue;
 pub(crate) mod bucket;
 pub(crate) mod counters;
 pub(crate) mod snapshot;
+
+use crate::store::slab::Key;
+use crate::wheel::bucket_queue::BucketQueue;
+use crate::wheel::core::{Core, Trimmed};
+use crate::wheel::ticks::{NEVER, Ticks, round_size};
+use crate::wheel::wheels::Wheels;
+use std::collections::VecDeque;
+use std::fmt;
+
+/// A single-threaded hierarchical timing wheel that does no input or output: no thread, no lock, no
+/// clock, no `Send` needed. The code inside is the code of [`Timer`](crate::Timer)'s shards.
+///
+/// Time is a `u64` that the caller counts in ticks of any length. It ends at `u64::MAX - 1`;
+/// `u64::MAX` is treated as that. Use this type in an event loop or a simulation that owns its
+/// time, or where timers need not be shared.
+///
+/// No method blocks, and none panics unless the caller's code does. Adding, cancelling and
+/// rescheduling take constant time (plus time logarithmic in the number of armed buckets when a
+/// bucket is armed). Expiring takes constant time per task, plus one move per level that the task
+/// lay above the finest.
+///
+/// ```
+/// use tickwheel::LocalTimer;
+///
+/// let mut timer = LocalTimer::new();
+/// let ping = timer.add(10, "ping");
+/// timer.add(20, "close");
+/// assert_eq!(timer.next_expiration(), Some(10));
+///
+/// assert_eq!(timer.cancel(ping), Some("ping"));
+/// let mut expired = Vec::new();
+/// timer.advance(20, |task| expired.push(task));
+/// assert_eq!(expired, ["close"]);
+/// ```
+pub struct LocalTimer<T> {
+    core: Core<T>,
+    queue: BucketQueue,
+    now: u64,
+    /// Expired tasks that were not handed out yet: empty between calls, unless `expire` panicked;
+    /// then the next `advance` goes on with them.
+    expired: VecDeque<T>,
+}
+
+/// The name of one timer in a [`LocalTimer`]. It stays harmless once that timer is gone: it never
+/// names another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TimerKey(Key);
+
+impl<T> LocalTimer<T> {
+    /// Creates an empty timer at tick 0, with wheels of 512 slots.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::starting_at(0, 512)
+    }
+
+    /// Creates an empty timer at tick `now`. `wheel_size`, the number of slots of each wheel, is
+    /// rounded up to a power of two from 4 to 2^20.
+    #[must_use]
+    pub fn starting_at(now: u64, wheel_size: usize) -> Self {
+        let wheel_size = round_size(wheel_size);
+        LocalTimer {
+            core: Core::new(Ticks::new(1), Wheels::new(0, wheel_size, now)),
+            queue: BucketQueue::default(),
+            now,
+            expired: VecDeque::new(),
+        }
+    }
+
+    /// Adds a task that expires at the tick `deadline`. If that tick has passed, it expires at the
+    /// next [`advance`](Self::advance).
+    pub fn add(&mut self, deadline: u64, task: T) -> TimerKey {
+        let deadline = deadline.min(NEVER);
+        let (key, reference) = self.core.insert(deadline, deadline, task);
+        self.core.wheels.file(reference, deadline, |expiration| self.queue.offer(expiration));
+        TimerKey(key)
+    }
+
+    /// Takes a task out before it expires. Returns `None` if it is gone already.
+    pub fn cancel(&mut self, key: TimerKey) -> Option<T> {
+        self.core.cancel(key.0)
+    }
+
+    /// Moves a task to another deadline, earlier or later. Returns whether it was still pending.
+    ///
+    /// Moving a task to a later deadline costs a single write.
+    pub fn reschedule(&mut self, key: TimerKey, deadline: u64) -> bool {
+        let Some(old) = self.core.deadline(key.0) else {
+            return false;
+        };
+        if deadline >= old {
+            self.core.extend(key.0.index, deadline);
+        } else {
+            let reference = self.core.move_up(key.0.index, deadline, deadline);
+            self.core.wheels.file(reference, deadline, |expiration| self.queue.offer(expiration));
+        }
+        true
+    }
+
+    /// Returns the deadline of a task, if it is still pending.
+    #[must_use]
+    pub fn deadline(&self, key: TimerKey) -> Option<u64> {
+        self.core.deadline(key.0)
+    }
+
+    /// Returns the tick at which to call [`advance`](Self::advance) next if nothing is added
+    /// before, or `None` if nothing is pending. The tick is never later than the first deadline. It
+    /// may be earlier, when timers have to be moved to a finer wheel first, or were rescheduled to
+    /// a later tick.
+    pub fn next_expiration(&mut self) -> Option<u64> {
+        if !self.expired.is_empty() {
+            return Some(self.now);
+        }
+        while let Some(first) = self.queue.first() {
+            match self.core.trim(first.bucket) {
+                Trimmed::Empty => {
+                    self.queue.take(first);
+                    self.core.wheels.disarm_if_empty(first.bucket);
+                }
+                Trimmed::Live => break,
+                Trimmed::Unknown => {}
+            }
+        }
+        self.queue.next_tick().map(|tick| tick.max(self.now))
+    }
+
+    /// Sets the time to `now` and hands every task whose deadline has come to `expire`. Returns how
+    /// many expired. Tasks whose deadline had passed when they were added or last moved come first,
+    /// in no particular order; the others are ordered by deadline. Time never goes back: a `now`
+    /// before the last one is treated as the last one.
+    pub fn advance(&mut self, now: u64, mut expire: impl FnMut(T)) -> usize {
+        self.now = self.now.max(now.min(NEVER));
+        let now = self.now;
+        let mut count = 0;
+        self.queue.begin_turn();
+        loop {
+            while let Some(task) = self.expired.pop_front() {
+                count += 1;
+                expire(task);
+            }
+            let Some(expiration) = self.queue.poll(0, now, now) else {
+                break;
+            };
+            let hand_out = |task| self.expired.push_back(task);
+            let arm = |armed| self.queue.offer(armed);
+            if let Some(left) = self.core.flush(expiration, now, arm, hand_out) {
+                self.queue.resume(left);
+            }
+        }
+        self.core.wheels.leap(now);
+        count
+    }
+
+    /// Returns how many tasks are pending. Those that a panicking `expire` has left to the next
+    /// [`advance`](Self::advance) count.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.core.len() + self.expired.len()
+    }
+
+    /// Returns whether no task is pending.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Checks every internal structure and panics if one is broken: for tests. Takes time
+    /// proportional to what is pending.
+    #[doc(hidden)]
+    pub fn assert_invariants(&self) {
+        self.core.assert_invariants(
+            |_, id| self.queue.iter().filter(|expiration| expiration.bucket == id).count(),
+            |_| true,
+        );
+    }
+}
+
+impl<T> Default for LocalTimer<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T> fmt::Debug for LocalTimer<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut timer = f.debug_struct("LocalTimer");
+        timer.field("now", &self.now).field("pending", &self.len()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn churn(timer: &mut LocalTimer<u32>, deadline: u64, times: usize) {
+        for _ in 0..times {
+            let key = timer.add(deadline, 0);
+            timer.cancel(key);
+        }
+    }
+
+    /// The bucket that is being swept is flushed before all its references were looked at.
+    #[test]
+    fn the_sweep_goes_on_when_its_bucket_was_flushed() {
+        let mut timer = LocalTimer::new();
+        for _ in 0..1_000 {
+            timer.add(1, 0);
+        }
+        let stale: Vec<_> = (0..1_000).map(|_| timer.add(2, 0)).collect();
+        stale.into_iter().for_each(|key| assert_eq!(timer.cancel(key), Some(0)));
+        churn(&mut timer, 300, 400); // Just enough for it to begin.
+        timer.advance(2, |_| ());
+        churn(&mut timer, 300, 10_000);
+        let references = timer.core.wheels.len();
+        assert!(references < 2_000, "{references} references to nothing");
+        timer.assert_invariants();
+    }
+
+    /// A cheap round leaves them where they are: the pending ones lie before them.
+    #[test]
+    fn a_thorough_round_finds_what_lies_behind_pending_timers() {
+        let mut timer = LocalTimer::starting_at(0, 1 << 14);
+        (0..2_000).for_each(|_| _ = timer.add(1, 0));
+        churn(&mut timer, 1, 100_000);
+        let references = timer.core.wheels.len();
+        assert!(references < 8_000, "{references} references to 2,000 timers");
+        timer.assert_invariants();
+    }
+}

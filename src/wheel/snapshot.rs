@@ -1,6 +1,6 @@
 //! Snapshots: the content of the levels of the wheels at one moment.
 
-use crate::wheel::bucket_queue::ELAPSED;
+use crate::wheel::bucket_queue::{ELAPSED, Expiration};
 use crate::wheel::core::{BUCKETS, Core};
 use crate::work;
 use std::fmt;
@@ -39,22 +39,18 @@ impl Snapshot {
     /// there are more.
     pub(crate) fn absorb<T>(&mut self, core: &Core<T>, cursor: &mut usize, now: u64) -> bool {
         let Core { ticks, wheels, .. } = core;
-        let spans: Vec<u64> = wheels.levels().collect();
         let present = ticks.floor(now);
         for _ in 0..BUCKETS {
             work::count(1);
             let Some(bucket) = wheels.nth_bucket(*cursor) else { return false };
-            let level = if bucket.level == ELAPSED { 0 } else { usize::from(bucket.level) };
-            let row = self.level(level, ticks.start_of(spans[level]), wheels.size());
-            if let Some(tick) = wheels.armed_tick(bucket) {
+            let level = if bucket.level == ELAPSED { 0 } else { bucket.level };
+            let span = wheels.span(level).ticks();
+            let row = self.level(level.into(), ticks.start_of(span), wheels.size());
+            if let Some(Expiration { tick, start, .. }) = wheels.armed(bucket) {
                 let wait = Duration::from_nanos(ticks.start_of(tick).saturating_sub(now));
-                // A bucket of an overflow wheel expires before the first tick of its slot.
-                let early = level.checked_sub(1).map_or(0, |finer| spans[level] - spans[finer]);
-                let slot = tick.saturating_add(early) / spans[level];
                 // The wheels' time may have passed `now` since.
-                let last = wheels.size() - 1;
-                let ahead = last.min(slot.saturating_sub(present / spans[level]) as usize);
-                row.absorb(wait, ahead, wheels.len_of(bucket));
+                let ahead = (start / span).saturating_sub(present / span) as usize;
+                row.absorb(wait, ahead.min(wheels.size() - 1), wheels.len_of(bucket));
             }
             *cursor += 1;
         }
@@ -68,7 +64,16 @@ impl Snapshot {
         let key = |row: &LevelSnapshot| (row.tick, row.wheel_size);
         let place = self.levels.partition_point(|row| key(row) < (tick, wheel_size));
         if self.levels.get(place).is_none_or(|row| key(row) != (tick, wheel_size)) {
-            self.levels.insert(place, LevelSnapshot::new(level, tick, wheel_size));
+            let row = LevelSnapshot {
+                level,
+                tick,
+                wheel_size,
+                armed_buckets: 0,
+                entries: 0,
+                next_expiration: None,
+                slots: Vec::new(),
+            };
+            self.levels.insert(place, row);
         }
         &mut self.levels[place]
     }
@@ -97,18 +102,6 @@ pub struct LevelSnapshot {
 }
 
 impl LevelSnapshot {
-    fn new(level: usize, tick: Duration, wheel_size: usize) -> Self {
-        LevelSnapshot {
-            level,
-            tick,
-            wheel_size,
-            armed_buckets: 0,
-            entries: 0,
-            next_expiration: None,
-            slots: Vec::new(),
-        }
-    }
-
     /// Adds an armed bucket whose slot is `ahead` slots after the present one. Buckets that are not
     /// armed are empty.
     fn absorb(&mut self, wait: Duration, ahead: usize, entries: usize) {
@@ -155,7 +148,7 @@ impl fmt::Display for Snapshot {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wheel::wheels::Ticks;
+    use crate::wheel::ticks::Ticks;
     use crate::wheel::wheels::Wheels;
 
     /// The wheels have gone on since the present was read.

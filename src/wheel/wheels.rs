@@ -5,13 +5,6 @@
 //! bucket is flushed, as in Kafka's wheel. It leaps to the present when nothing is due before that
 //! ([`Wheels::leap`]), so that after an idle hour a short timer is filed as finely as at the start.
 //!
-//! # Ticks
-//! How time is counted, and the only place that rounds.
-//!
-//! Internally, time is a `u64` of nanoseconds since the timer was built, and the number of ticks in
-//! it. The present is rounded down to a tick and a deadline up, so nothing ever fires early. All
-//! sums saturate: [`NEVER`] is the deadline of a timer so far away that it does not fire.
-//!
 //! # The sweep
 //! Takes stale references out of the buckets, a few per call.
 //!
@@ -24,11 +17,8 @@
 
 use crate::wheel::bucket::{Blocks, Bucket, BucketId, Reference};
 use crate::wheel::bucket_queue::{ELAPSED, Expiration};
-use crate::wheel::timing_wheel::{Span, TimingWheel};
+use crate::wheel::ticks::Span;
 use crate::work;
-use std::iter;
-use std::num::NonZeroU64;
-use std::time::Duration;
 
 /// An elapsed reference is filed in the second of two buckets. A turn begins by exchanging the two,
 /// and flushes the first. So the references that its tasks add are left to the next turn.
@@ -49,7 +39,7 @@ pub(crate) struct Wheels {
     current: u64,
     blocks: Blocks,
     /// Level 0 and the overflow wheels, as many as ticks have needed so far.
-    levels: Vec<TimingWheel>,
+    levels: Vec<Box<[Bucket]>>,
     /// References that were already due when they were filed, in the buckets `EXPIRING` and
     /// `COLLECTING`.
     elapsed: [Bucket; 2],
@@ -107,11 +97,11 @@ impl Wheels {
         if tick <= self.current {
             return self.file_elapsed(reference, tick, arm);
         }
-        let level = TimingWheel::level_for(self.size, self.current, tick);
+        let (level, span) = Span::reaching(tick, self.current, self.size);
         if self.levels.len() <= level {
             self.make_levels(level);
         }
-        let TimingWheel { buckets, span } = &mut self.levels[level];
+        let buckets = &mut self.levels[level];
         let slot = span.slot_of(tick, buckets.len());
         let id = BucketId { level: level as u8, slot: slot as u32 };
         if id == from {
@@ -123,7 +113,7 @@ impl Wheels {
         self.len += 1;
         if !bucket.armed {
             bucket.armed = true;
-            arm(Self::expiration(self.shard, id, *span, tick));
+            arm(Self::expiration(self.shard, id, span, tick));
         }
     }
 
@@ -169,8 +159,8 @@ impl Wheels {
         if tick <= self.current {
             return false;
         }
-        let level = TimingWheel::level_for(self.size, self.current, tick);
-        let Some(TimingWheel { buckets, span }) = self.levels.get_mut(level) else { return false };
+        let (level, span) = Span::reaching(tick, self.current, self.size);
+        let Some(buckets) = self.levels.get_mut(level) else { return false };
         if level == 0 {
             return false;
         }
@@ -187,7 +177,7 @@ impl Wheels {
     fn make_levels(&mut self, highest: usize) {
         while self.levels.len() <= highest {
             work::count(self.size);
-            self.levels.push(TimingWheel::new(self.levels.len(), self.size));
+            self.levels.push((0..self.size).map(|_| Bucket::new()).collect());
         }
     }
 
@@ -195,20 +185,6 @@ impl Wheels {
     fn expiration(shard: u32, bucket: BucketId, span: Span, tick: u64) -> Expiration {
         let start = span.start_of(tick);
         Expiration { tick: span.expiration_of(start), start, bucket, shard }
-    }
-
-    /// Takes the stale references out of the first block of a bucket, which is not empty. Returns
-    /// how many references there were in the block, and how many of them are live.
-    pub(crate) fn sweep_front(
-        &mut self,
-        id: BucketId,
-        batch: &mut Vec<Reference>,
-        is_live: impl Fn(Reference) -> bool,
-    ) -> (usize, usize) {
-        let (bucket, blocks) = self.bucket_mut(id);
-        let (taken, live) = bucket.sweep_front(blocks, batch, is_live);
-        self.len -= taken - live;
-        (taken, live)
     }
 
     /// Returns whether a reference for `tick` would go into an overflow wheel.
@@ -243,7 +219,7 @@ impl Wheels {
     /// Drops the first reference of a bucket, which must not be empty; leaves it armed.
     pub(crate) fn pop_front(&mut self, id: BucketId) {
         let (bucket, blocks) = self.bucket_mut(id);
-        bucket.pop_front(blocks);
+        bucket.drop_front(blocks, 1);
         self.len -= 1;
     }
 
@@ -258,7 +234,7 @@ impl Wheels {
     /// determine the whole tick.
     pub(crate) fn low_bits_suffice(&self, id: BucketId) -> bool {
         // mutants: only the pace. A flush corrects what is filed too low.
-        self.levels[id.level as usize].span.ticks() <= 1 << 32
+        self.span(id.level).ticks() <= 1 << 32
     }
 
     /// Returns the bucket with this ordinal: the two elapsed buckets come first, then the slots of
@@ -278,38 +254,37 @@ impl Wheels {
         // mutants(1): a step passes the empty buckets one by one: as many, only slower.
         let buckets = match id.level {
             ELAPSED => &self.elapsed[id.slot as usize..],
-            level => &self.levels[level as usize].buckets[id.slot as usize..],
+            level => &self.levels[level as usize][id.slot as usize..],
         };
         let buckets = &buckets[..most.min(buckets.len())];
         buckets.iter().position(|bucket| bucket.len() > 0).unwrap_or(buckets.len())
     }
 
-    /// Returns the ticks that a slot of each level spans, finest first; of level 0 also before it
-    /// is made.
-    pub(crate) fn levels(&self) -> impl Iterator<Item = u64> {
-        let overflow = self.levels.iter().skip(1);
-        iter::once(1).chain(overflow.map(|wheel| wheel.span.ticks()))
-    }
-
-    /// Returns the tick at which a bucket has to be flushed, if it is armed.
-    pub(crate) fn armed_tick(&self, id: BucketId) -> Option<u64> {
+    /// Returns when a bucket has to be flushed, if it is armed.
+    pub(crate) fn armed(&self, id: BucketId) -> Option<Expiration> {
         if !self.bucket(id).armed {
             return None;
         }
-        let Some(span) = self.levels.get(usize::from(id.level)).map(|wheel| wheel.span) else {
-            return Some(0); // An elapsed bucket.
-        };
+        if id.level == ELAPSED {
+            return Some(Expiration { tick: 0, start: 0, bucket: id, shard: self.shard });
+        }
+        let span = self.span(id.level);
         let slot_of_current = span.slot_of(self.current, self.size) as u64;
         let ahead = u64::from(id.slot).wrapping_sub(slot_of_current) & (self.size as u64 - 1);
-        let start = span.start_of(self.current).saturating_add(ahead.saturating_mul(span.ticks()));
-        Some(span.expiration_of(start))
+        let tick = self.current.saturating_add(ahead.saturating_mul(span.ticks()));
+        Some(Self::expiration(self.shard, id, span, tick))
+    }
+
+    /// Returns how many ticks each slot of a level spans.
+    pub(crate) fn span(&self, level: u8) -> Span {
+        Span::of(level.into(), self.size)
     }
 
     #[inline]
     fn bucket(&self, id: BucketId) -> &Bucket {
         match id.level {
             ELAPSED => &self.elapsed[id.slot as usize],
-            level => &self.levels[level as usize].buckets[id.slot as usize],
+            level => &self.levels[level as usize][id.slot as usize],
         }
     }
 
@@ -317,7 +292,7 @@ impl Wheels {
     fn bucket_mut(&mut self, id: BucketId) -> (&mut Bucket, &mut Blocks) {
         let bucket = match id.level {
             ELAPSED => &mut self.elapsed[id.slot as usize],
-            level => &mut self.levels[level as usize].buckets[id.slot as usize],
+            level => &mut self.levels[level as usize][id.slot as usize],
         };
         (bucket, &mut self.blocks)
     }
@@ -339,16 +314,16 @@ impl Wheels {
         };
         check_bucket(&self.elapsed[0], EXPIRING, 0, self.current);
         check_bucket(&self.elapsed[1], COLLECTING, 0, self.current);
-        for (level, wheel) in self.levels.iter().enumerate() {
+        for (level, buckets) in self.levels.iter().enumerate() {
             // The window. A bucket in the slot of `current` waits for its flush.
-            let ticks = wheel.span.ticks();
-            let current = wheel.span.start_of(self.current);
+            let span = self.span(level as u8);
+            let (ticks, current) = (span.ticks(), span.start_of(self.current));
             for ahead in 0..self.size as u64 {
                 let first = ticks.checked_mul(ahead).and_then(|by| current.checked_add(by));
                 let Some(first) = first else { break };
-                let slot = wheel.span.slot_of(first, self.size);
+                let slot = span.slot_of(first, self.size);
                 let id = BucketId { level: level as u8, slot: slot as u32 };
-                check_bucket(&wheel.buckets[slot], id, first, first + (ticks - 1));
+                check_bucket(&buckets[slot], id, first, first + (ticks - 1));
             }
         }
         assert_eq!(len, self.len);
@@ -359,59 +334,6 @@ impl Wheels {
 /// that was extended by 2^32 ticks is noticed too.
 fn mark(tick: u64) -> u32 {
     (tick.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as u32
-}
-
-/// The deadline of a timer that never falls due: 584 years, which no clock reaches.
-pub(crate) const NEVER: u64 = u64::MAX - 1;
-
-/// A deadline, at most [`NEVER`], represented so that an option of it takes no more memory.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Deadline(NonZeroU64);
-
-impl Deadline {
-    #[inline]
-    pub(crate) fn new(deadline: u64) -> Self {
-        Deadline(NonZeroU64::MIN.saturating_add(deadline.min(NEVER)))
-    }
-
-    #[inline]
-    pub(crate) fn get(self) -> u64 {
-        self.0.get() - 1
-    }
-}
-
-/// The length of a tick, and how time is rounded to ticks.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Ticks(u64);
-
-impl Ticks {
-    /// Creates ticks of `length` nanoseconds, which is not zero.
-    pub(crate) fn new(length: u64) -> Self {
-        debug_assert!(length > 0);
-        Ticks(length)
-    }
-
-    /// Returns the tick of the present: rounded down.
-    #[inline]
-    pub(crate) fn floor(self, now: u64) -> u64 {
-        now / self.0
-    }
-
-    /// Returns the tick of a deadline: rounded up.
-    #[inline]
-    pub(crate) fn ceil(self, deadline: u64) -> u64 {
-        deadline.div_ceil(self.0)
-    }
-
-    /// Returns when `tick` begins.
-    pub(crate) fn start_of(self, tick: u64) -> u64 {
-        tick.saturating_mul(self.0)
-    }
-}
-
-#[inline]
-pub(crate) fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// The number of references after which one call ends, and the most buckets that it looks at.
@@ -457,7 +379,9 @@ impl Sweep {
             work::count(1);
             // mutants: `looked_at` ends the step as well, since there are references.
             buckets -= 1;
-            let (taken, live) = wheels.sweep_front(bucket, batch, &is_live);
+            let (swept, blocks) = wheels.bucket_mut(bucket);
+            let (taken, live) = swept.sweep_front(blocks, batch, &is_live);
+            wheels.len -= taken - live;
             looked_at += taken;
             // The bucket may have been flushed since the last look: then fewer references are left.
             let left = if self.left == 0 { len } else { self.left.min(len) };
@@ -465,26 +389,6 @@ impl Sweep {
             let pays = self.is_thorough || live * 4 <= taken * 3;
             self.left = if pays { left.saturating_sub(taken) } else { 0 };
             self.bucket += usize::from(self.left == 0);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_deadline_is_never_in_a_tick_that_begins_before_it() {
-        for length in [1, 2, 3, 1_000, 999_999, 1_000_000, 1 << 40] {
-            let ticks = Ticks::new(length);
-            for deadline in [0, 1, length - 1, length, length + 1, 7 * length + 1, NEVER - 1, NEVER]
-            {
-                let tick = ticks.ceil(deadline);
-                assert!(ticks.start_of(tick) >= deadline);
-                assert!(tick == 0 || ticks.start_of(tick - 1) < deadline);
-                assert!(ticks.floor(deadline) <= tick);
-            }
-            assert!(ticks.floor(NEVER - 1) < ticks.ceil(NEVER), "never is after every present");
         }
     }
 }

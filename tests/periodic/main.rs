@@ -63,15 +63,16 @@ fn runs_are_phase_stable_however_they_are_driven() {
 
 #[test]
 fn missed_runs_are_as_the_policy_says() {
-    for (policy, expected) in [
-        (MissedTick::Burst, [(10, 35), (20, 35), (30, 35), (40, 40), (50, 50)]),
-        (MissedTick::Skip, [(10, 35), (40, 40), (50, 50), (60, 60), (70, 70)]),
-        (MissedTick::Delay, [(10, 35), (45, 45), (55, 55), (65, 65), (75, 75)]),
+    for (policy, late, expected) in [
+        (MissedTick::Burst, 35, [(10, 35), (20, 35), (30, 35), (40, 40), (50, 50)]),
+        (MissedTick::Skip, 35, [(10, 35), (40, 40), (50, 50), (60, 60), (70, 70)]),
+        (MissedTick::Skip, 30, [(10, 30), (30, 30), (40, 40), (50, 50), (60, 60)]),
+        (MissedTick::Delay, 35, [(10, 35), (45, 45), (55, 55), (65, 65), (75, 75)]),
     ] {
         let fixture = Fixture::new();
         let periodic = Periodic::every(10 * MS).missed_tick(policy);
         let (_series, runs) = fixture.start(periodic, Duration::ZERO);
-        fixture.advance(35 * MS);
+        fixture.advance(late * MS);
         (0..50).for_each(|_| fixture.advance(MS));
         assert_eq!(runs.try_iter().take(5).collect::<Vec<_>>(), expected, "{policy:?}");
     }
