@@ -3,13 +3,13 @@
 use crate::engine::clock::When;
 use crate::engine::context::TimerContext;
 use crate::engine::owner::Shards;
-use crate::engine::shard::Holding;
-use crate::engine::shard::{Body, Shard};
+use crate::engine::shard::{Body, Holding, Shard};
 use crate::keyed::keys::Keys;
 use crate::sync::MutexGuard;
 use crate::timer::entry::TimerEntry;
 use crate::timer::error::AddError;
 use std::fmt;
+use std::mem;
 use std::time::{Duration, Instant};
 
 /// A view into one key of a keyed timer, as returned by
@@ -111,7 +111,7 @@ impl<'a, K: Eq, T> OccupiedEntry<'a, K, T> {
 
     /// Replaces the task, and returns the former one. The deadline stays.
     pub fn replace(&mut self, task: T) -> T {
-        self.held.body().replace(self.index, task)
+        mem::replace(self.get_mut(), task)
     }
 
     /// Extends the deadline to `delay` from now; it never moves to an earlier one.

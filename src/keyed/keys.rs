@@ -14,8 +14,7 @@
 
 use crate::engine::owner::{Owned, Shards};
 use crate::engine::report::Contained;
-use crate::engine::shard::Holding;
-use crate::engine::shard::{Admission, Body, Content, Shard, Times};
+use crate::engine::shard::{Admission, Body, Content, Holding, Shard, Times};
 use crate::store::slab::Key;
 use crate::store::table::{KeyTable, Place, ShortHash, shard_of};
 use crate::timer::entry::TimerEntry;
@@ -23,7 +22,6 @@ use crate::timer::error::AddError;
 use crate::timer::part::Alarmed;
 use std::borrow::Borrow;
 use std::marker::PhantomData;
-use std::mem;
 use std::time::Instant;
 
 /// The number of keys that are taken out under one hold of a lock.
@@ -210,11 +208,6 @@ impl<K: Eq, T> Body<Keys<K, T>> {
     #[inline]
     fn instant(&self, deadline: u64) -> Option<Instant> {
         self.context()?.time.instant_or_never(deadline)
-    }
-
-    /// Gives a key another task, and returns the former one.
-    pub(crate) fn replace(&mut self, index: u32, task: T) -> T {
-        mem::replace(&mut self.core.at_mut(index).task, task)
     }
 
     /// Moves a key's deadline; a later one is only written down.

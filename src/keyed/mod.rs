@@ -15,6 +15,7 @@ use crate::timer::part::Part;
 use std::borrow::Borrow;
 use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
+use std::mem;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -170,7 +171,8 @@ where
             Some(_) if body.closed => (Some(key), Err(AddError::Shutdown(entry))),
             Some(index) => {
                 body.move_to(index, times);
-                (Some(key), Ok(Some(body.replace(index, entry.into_task()))))
+                let task = &mut body.core.at_mut(index).task;
+                (Some(key), Ok(Some(mem::replace(task, entry.into_task()))))
             }
             None => match body.add_key(hash, (key, entry), times) {
                 Ok(()) => (None, Ok(None)),
@@ -284,86 +286,6 @@ where
         self.len() == 0
     }
 
-    /// Takes all keys and tasks back, in no particular order. Takes time proportional to them, but
-    /// holds no lock for long. A key that another thread schedules meanwhile may stay.
-    pub fn cancel_all(&self) -> Vec<(K, T)> {
-        self.shards().cancel_all()
-    }
-
-    /// Checks every internal structure and panics if one is broken: for tests.
-    #[doc(hidden)]
-    pub fn assert_invariants(&self) {
-        self.shards().each(|body| body.assert_keys()).for_each(drop);
-    }
-
-    /// Calls `change` with a key's shard, under its lock, and the key's place there.
-    #[inline]
-    fn found<Q, R>(
-        &self,
-        key: &Q,
-        change: impl FnOnce(&mut Body<Keys<K, T>>, u32) -> R,
-    ) -> Option<R>
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ?Sized,
-    {
-        let hash = self.hash(key);
-        let shard = self.shards().of(hash);
-        self.shards().with(shard, |body| body.find(hash, key).map(|index| change(body, index)))
-    }
-
-    fn move_to<Q>(&self, key: &Q, when: When) -> bool
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ?Sized,
-    {
-        let times = self.context().resolve(when);
-        self.found(key, |body, index| body.move_to(index, times)).is_some()
-    }
-
-    #[inline]
-    fn shards(&self) -> &Shards<Keys<K, T>> {
-        &self.part.owned.shards
-    }
-
-    #[inline]
-    fn context(&self) -> &TimerContext {
-        &self.shards().context
-    }
-
-    /// Hashes a key. Never inlined, so that the hasher is inlined here, once.
-    #[inline(never)]
-    fn hash<Q: Hash + ?Sized>(&self, key: &Q) -> u64 {
-        spread(&self.hasher, key)
-    }
-}
-
-impl<K, T, S: Clone> Clone for KeyedTimer<K, T, S>
-where
-    K: Hash + Eq + Send + 'static,
-    T: Send + 'static,
-{
-    fn clone(&self) -> Self {
-        KeyedTimer { part: Arc::clone(&self.part), hasher: self.hasher.clone() }
-    }
-}
-
-impl<K, T, S> fmt::Debug for KeyedTimer<K, T, S>
-where
-    K: Hash + Eq + Send + 'static,
-    T: Send + 'static,
-{
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KeyedTimer").finish_non_exhaustive()
-    }
-}
-
-impl<K, T, S> KeyedTimer<K, T, S>
-where
-    K: Hash + Eq + Send + 'static,
-    T: Send + 'static,
-    S: BuildHasher,
-{
     /// Returns a key's entry, if the key has a task. Unlike [`entry`](Self::entry), this takes any
     /// borrowed form of the key.
     ///
@@ -426,11 +348,8 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        let (when, taken) = self.found(key, |body, index| {
-            let when = When::at_or_never(body.deadline(index));
-            (when, body.cancel(index))
-        })?;
-        taken.map(|taken| TimerEntry::new(when, self.shards().task_of(taken)))
+        let entry = self.find_entry(key)?;
+        Some(TimerEntry::new(When::at_or_never(entry.deadline()), entry.cancel()))
     }
 
     /// Takes a key's task back if `wanted` returns true for the task and its deadline: the session
@@ -464,12 +383,8 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        let taken = self.found(key, |body, index| {
-            let deadline = body.deadline(index);
-            let is_wanted = wanted(&body.core.at(index).task, deadline);
-            is_wanted.then(|| body.cancel(index)).flatten()
-        });
-        taken.flatten().map(|taken| self.shards().task_of(taken))
+        let entry = self.find_entry(key)?;
+        wanted(entry.get(), entry.deadline()).then(|| entry.cancel())
     }
 
     /// Extends a key's deadline as [`touch`](Self::touch) does, if `wanted` returns true for the
@@ -560,6 +475,79 @@ where
         mut visit: impl FnMut(&K, &T, Option<Instant>),
     ) -> Option<u64> {
         self.shards().visit_from(place, &mut visit)
+    }
+
+    /// Takes all keys and tasks back, in no particular order. Takes time proportional to them, but
+    /// holds no lock for long. A key that another thread schedules meanwhile may stay.
+    pub fn cancel_all(&self) -> Vec<(K, T)> {
+        self.shards().cancel_all()
+    }
+
+    /// Checks every internal structure and panics if one is broken: for tests.
+    #[doc(hidden)]
+    pub fn assert_invariants(&self) {
+        self.shards().each(|body| body.assert_keys()).for_each(drop);
+    }
+
+    /// Calls `change` with a key's shard, under its lock, and the key's place there.
+    #[inline]
+    fn found<Q, R>(
+        &self,
+        key: &Q,
+        change: impl FnOnce(&mut Body<Keys<K, T>>, u32) -> R,
+    ) -> Option<R>
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        let hash = self.hash(key);
+        let shard = self.shards().of(hash);
+        self.shards().with(shard, |body| body.find(hash, key).map(|index| change(body, index)))
+    }
+
+    fn move_to<Q>(&self, key: &Q, when: When) -> bool
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        let times = self.context().resolve(when);
+        self.found(key, |body, index| body.move_to(index, times)).is_some()
+    }
+
+    #[inline]
+    fn shards(&self) -> &Shards<Keys<K, T>> {
+        &self.part.owned.shards
+    }
+
+    #[inline]
+    fn context(&self) -> &TimerContext {
+        &self.shards().context
+    }
+
+    /// Hashes a key. Never inlined, so that the hasher is inlined here, once.
+    #[inline(never)]
+    fn hash<Q: Hash + ?Sized>(&self, key: &Q) -> u64 {
+        spread(&self.hasher, key)
+    }
+}
+
+impl<K, T, S: Clone> Clone for KeyedTimer<K, T, S>
+where
+    K: Hash + Eq + Send + 'static,
+    T: Send + 'static,
+{
+    fn clone(&self) -> Self {
+        KeyedTimer { part: Arc::clone(&self.part), hasher: self.hasher.clone() }
+    }
+}
+
+impl<K, T, S> fmt::Debug for KeyedTimer<K, T, S>
+where
+    K: Hash + Eq + Send + 'static,
+    T: Send + 'static,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeyedTimer").finish_non_exhaustive()
     }
 }
 
