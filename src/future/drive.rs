@@ -62,12 +62,14 @@ impl<T: Send + 'static> Timer<T> {
         F: FnMut(Instant) -> S,
         S: Future,
     {
-        let drive = Drive::new(Arc::clone(self.driver()));
+        let driver = Arc::clone(self.driver());
+        let number = driver.context.delay_queue.number_of_future();
+        let drive = Drive { driver, number };
         async move {
             let (mut until, mut sleep) = (None, pin!(None));
             poll_fn(|context| {
                 drive.driver.advance(Duration::ZERO);
-                let next = match drive.tell(context) {
+                let next = match drive.driver.tell(drive.number, context.waker()) {
                     Told::Stopped => return Poll::Ready(()),
                     Told::Due => return again(context),
                     Told::Until(next) => next,
@@ -95,17 +97,6 @@ impl<T: Send + 'static> Timer<T> {
 fn again(context: &Context<'_>) -> Poll<()> {
     context.waker().wake_by_ref();
     Poll::Pending
-}
-
-impl Drive {
-    fn new(driver: Arc<Driver>) -> Self {
-        let number = driver.context.delay_queue.number_of_future();
-        Drive { driver, number }
-    }
-
-    fn tell(&self, context: &Context<'_>) -> Told {
-        self.driver.tell(self.number, context.waker())
-    }
 }
 
 impl Drop for Drive {
