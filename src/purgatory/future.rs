@@ -2,10 +2,7 @@
 
 use crate::engine::clock::When;
 use crate::engine::report::catch_panic;
-use crate::purgatory::Purgatory;
-use crate::purgatory::operation::DelayedOperation;
-use crate::purgatory::operation::WatchError;
-use crate::purgatory::pending::Pending;
+use crate::purgatory::{DelayedOperation, Pending, Purgatory, WatchError};
 use crate::sync::Mutex;
 use std::fmt;
 use std::future::Future;

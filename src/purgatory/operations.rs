@@ -19,15 +19,21 @@
 //! ## Locks
 //! A key's `Eq`, `Clone` and `Drop` may run under a shard's lock. The code of operations does not:
 //! operations are called and dropped outside.
+//!
+//! # Callbacks
+//! The code of operations runs one callback after the other, never one inside another. A callback
+//! may complete other operations, whose callbacks complete others, and so on. If each ran inside
+//! the one before, a long chain would overflow the stack. So a callback that comes up while another
+//! one runs on the same thread is postponed until that one has returned.
 
 use crate::engine::context::TimerContext;
 use crate::engine::owner::Set;
 use crate::engine::report::{contain, report_panic};
 use crate::engine::shard::{Admission, Body, Content, Refusal, Shard};
-use crate::purgatory::nesting::{CallbackTurn, postpone};
+use crate::purgatory::operation::DelayedOperation;
 use crate::purgatory::state::{Claim, EndedBy, Errand, Next, OperationState};
-use crate::purgatory::wait_queue::{Id, Places};
-use crate::purgatory::watchers::Watchers;
+use crate::purgatory::wait_queue::Id;
+use crate::purgatory::watchers::{Places, Watchers};
 use crate::store::slab::Key;
 use crate::store::table::shard_of;
 use crate::sync::thread_number;
@@ -37,6 +43,8 @@ use crate::wheel::bucket::Reference;
 use crate::wheel::core::Entry;
 use crate::work;
 use std::any::Any;
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::mem;
 use std::sync::{Arc, Weak};
@@ -48,7 +56,7 @@ pub(crate) struct Operations<K, O> {
     /// Where the checks go that are left to the executor.
     pub(crate) executor: Weak<Homes<Task>>,
     /// How many operations have ended, by [`EndedBy`], and how often their code panicked.
-    pub(crate) ended: [u64; EndedBy::COUNT],
+    pub(crate) ended: [u64; EndedBy::Withdrawn as usize + 1],
     pub(crate) panicked: u64,
     operations: PhantomData<O>,
 }
@@ -65,13 +73,6 @@ pub(crate) struct Record<O> {
     operation: Option<O>,
 }
 
-/// The remains of an ended operation: the operation itself, and the places of its entries, of which
-/// the first is removed already.
-pub(crate) struct Ended<O> {
-    pub(crate) operation: O,
-    pub(crate) places: Places,
-}
-
 impl<K, O> Content for Operations<K, O> {
     type Item = Record<O>;
 
@@ -81,7 +82,7 @@ impl<K, O> Content for Operations<K, O> {
             place,
             watchers: Watchers::new(place),
             executor: Weak::new(),
-            ended: [0; EndedBy::COUNT],
+            ended: [0; EndedBy::Withdrawn as usize + 1],
             panicked: 0,
             operations: PhantomData,
         }
@@ -96,7 +97,7 @@ impl<K, O> Content for Operations<K, O> {
     }
 }
 
-impl<K, O> Body<Operations<K, O>> {
+impl<K: Eq + Clone, O> Body<Operations<K, O>> {
     /// Returns the context, if the shard still serves the purgatory that this operation was in.
     pub(crate) fn context_of(&self, key: Key) -> Option<&Arc<TimerContext>> {
         self.context().filter(|_| self.core.entries.has_issued(key))
@@ -106,9 +107,7 @@ impl<K, O> Body<Operations<K, O>> {
     pub(crate) fn nobody(&self) -> Id {
         Id { shard: self.content.place, key: self.core.entries.nobody() }
     }
-}
 
-impl<K: Eq + Clone, O> Body<Operations<K, O>> {
     /// Makes a record for an operation that is being added.
     pub(crate) fn begin(&mut self, deadline: u64) -> Result<Id, Refusal> {
         self.admit(Admission::WithinLimit)?;
@@ -125,15 +124,22 @@ impl<K: Eq + Clone, O> Body<Operations<K, O>> {
     }
 
     /// Stores the places of an operation's entries, one for each key.
+    #[inline]
     pub(crate) fn settle(&mut self, key: Key, places: Places) {
         self.held(key).places = places;
     }
 
-    /// Hands the operation out so that its condition can be checked.
+    /// Hands the operation out so that its condition can be checked, for a trigger or a check that
+    /// has arrived from the executor.
     #[inline]
-    pub(crate) fn trigger(&mut self, key: Key) -> Option<O> {
+    pub(crate) fn hand_out(
+        &mut self,
+        key: Key,
+        claim: impl Fn(&mut OperationState, bool) -> Claim,
+    ) -> Option<O> {
         let expires = !self.closed;
-        self.hand_out(key, |state| state.trigger(expires))
+        let record = self.core.task_mut(key)?;
+        claim(&mut record.state, expires).won().and_then(|()| record.operation.take())
     }
 
     /// Asks for a check that the caller does not make. Returns whether the caller has to hand it on
@@ -141,18 +147,6 @@ impl<K: Eq + Clone, O> Body<Operations<K, O>> {
     pub(crate) fn hand_on(&mut self, key: Key) -> bool {
         let expires = !self.closed;
         self.core.task_mut(key).is_some_and(|record| record.state.hand_on(expires))
-    }
-
-    /// Hands the operation out for a check that was handed to the executor and has arrived.
-    pub(crate) fn arrive(&mut self, key: Key) -> Option<O> {
-        let expires = !self.closed;
-        self.hand_out(key, |state| state.arrive(expires))
-    }
-
-    #[inline]
-    fn hand_out(&mut self, key: Key, claim: impl Fn(&mut OperationState) -> Claim) -> Option<O> {
-        let record = self.core.task_mut(key)?;
-        if claim(&mut record.state) == Claim::Won(()) { record.operation.take() } else { None }
     }
 
     /// Releases an operation whose condition its holder found false; the holder gets it back if
@@ -164,7 +158,8 @@ impl<K: Eq + Clone, O> Body<Operations<K, O>> {
             record.state.withdraw();
         }
         let errand = match record.state.release(may_check) {
-            Next::Keep(request, ()) => return Next::Keep(request, operation),
+            Next::CheckAgain(()) => return Next::CheckAgain(operation),
+            Next::End(()) => return Next::End(operation),
             Next::LetGo(errand) => errand,
         };
         record.operation = Some(operation);
@@ -202,14 +197,15 @@ impl<K: Eq + Clone, O> Body<Operations<K, O>> {
         self.core.at_mut(key.index)
     }
 
-    /// Ends an operation if it is idle; otherwise leaves that to its holder.
-    pub(crate) fn claim(&mut self, key: Key, wants: EndedBy) -> Claim<Ended<O>> {
+    /// Ends an operation if it is idle; otherwise leaves that to its holder. Returns the places of
+    /// its entries with it, of which the first is removed already.
+    pub(crate) fn claim(&mut self, key: Key, wants: EndedBy) -> Claim<(O, Places)> {
         let Some(record) = self.core.task_mut(key) else { return Claim::Lost };
-        let claim = record.state.end(wants).map(|()| Ended {
-            operation: record.operation.take().expect("no thread holds it"),
-            places: mem::take(&mut record.places),
+        let claim = record.state.end(wants).map(|()| {
+            let operation = record.operation.take().expect("no thread holds it");
+            (operation, mem::take(&mut record.places))
         });
-        if let Claim::Won(Ended { places, .. }) = &claim {
+        if let Claim::Won((_, places)) = &claim {
             self.end(key, wants, places);
         }
         claim
@@ -217,7 +213,7 @@ impl<K: Eq + Clone, O> Body<Operations<K, O>> {
 
     /// Cancels an operation in the same way, but skips it while it is still being added: then it
     /// counts as added after this call.
-    pub(crate) fn cancel_unless_adding(&mut self, key: Key) -> Claim<Ended<O>> {
+    pub(crate) fn cancel_unless_adding(&mut self, key: Key) -> Claim<(O, Places)> {
         match self.core.task_mut(key) {
             Some(record) if !record.state.is_adding() => self.claim(key, EndedBy::Cancelled),
             _ => Claim::Lost,
@@ -274,7 +270,7 @@ impl<K: Eq + Clone, O> Body<Operations<K, O>> {
     }
 }
 
-impl<K, O> Set<Operations<K, O>> {
+impl<K: Eq + Clone, O> Set<Operations<K, O>> {
     /// Returns the shard of an operation.
     #[inline]
     pub(crate) fn of(&self, id: Id) -> &Shard<Operations<K, O>> {
@@ -327,30 +323,34 @@ impl<K, O> Set<Operations<K, O>> {
         });
     }
 
-    /// Calls the `code` with which an operation ends, and drops the operation. This happens now, or
-    /// after the callback that this thread is running.
-    pub(crate) fn conclude(
-        &'static self,
-        id: Id,
-        mut operation: O,
-        code: impl FnOnce(&mut O) + 'static,
-    ) {
-        let end = move || {
-            if self.catch_panic(id, || code(&mut operation)).is_none() {
+    /// Calls the code with which an operation ends, and drops the operation: now, or after the
+    /// callback that this thread is running.
+    pub(crate) fn conclude(&'static self, id: Id, mut operation: O, ended_by: EndedBy)
+    where
+        O: DelayedOperation,
+    {
+        if ended_by == EndedBy::Panicked {
+            self.count_panic(id);
+        }
+        call_in_turn(move || {
+            let code = || match ended_by {
+                EndedBy::AtOnce | EndedBy::Triggered | EndedBy::Forced => operation.on_complete(),
+                EndedBy::Expired => {
+                    operation.on_complete();
+                    operation.on_expiration();
+                }
+                EndedBy::Cancelled => operation.on_cancellation(),
+                EndedBy::Panicked | EndedBy::Withdrawn => {}
+            };
+            if self.catch_panic(id, code).is_none() {
                 self.count_panic(id);
             }
             if self.catch_panic(id, || drop(operation)).is_none() {
                 self.count_panic(id);
             }
-        };
-        match CallbackTurn::begin() {
-            Some(_turn) => end(),
-            None => postpone(end),
-        }
+        });
     }
-}
 
-impl<K: Eq + Clone, O> Set<Operations<K, O>> {
     /// Removes an ended operation from all its keys but the first.
     #[inline]
     pub(crate) fn leave(&self, places: &Places) {
@@ -358,5 +358,58 @@ impl<K: Eq + Clone, O> Set<Operations<K, O>> {
             let shard = self.at(usize::from(place.shard));
             shard.with(|body| body.content.watchers.remove(place));
         }
+    }
+}
+
+type Callback = Box<dyn FnOnce()>;
+
+crate::sync::thread_local! {
+    /// How many callbacks this thread runs, or has postponed since it began to.
+    static CALLBACKS: Cell<u64> = const { Cell::new(0) };
+    static POSTPONED: RefCell<VecDeque<Callback>> = const { RefCell::new(VecDeque::new()) };
+}
+
+/// Calls a callback, which does not panic, and then those that were postponed meanwhile; unless
+/// this thread runs one: then it is postponed itself.
+#[inline]
+fn call_in_turn(callback: impl FnOnce() + 'static) {
+    let before = CALLBACKS.with(|callbacks| callbacks.replace(callbacks.get() + 1));
+    if before > 0 {
+        return postpone(callback);
+    }
+    callback();
+    if CALLBACKS.with(Cell::get) > 1 {
+        run_postponed();
+    }
+    CALLBACKS.with(|callbacks| callbacks.set(0));
+}
+
+#[cold]
+fn run_postponed() {
+    while let Some(callback) = next_postponed() {
+        callback();
+    }
+}
+
+/// Takes the next postponed callback. A thread that is so near its end that it has no thread-local
+/// storage has postponed none.
+fn next_postponed() -> Option<Callback> {
+    let next = POSTPONED.try_with(|postponed| {
+        let mut postponed = postponed.borrow_mut();
+        let next = postponed.pop_front();
+        // mutants(>=): from which size on the queue is given back.
+        if next.is_none() && postponed.capacity() > 1024 {
+            *postponed = VecDeque::new();
+        }
+        next
+    });
+    next.ok().flatten()
+}
+
+fn postpone(callback: impl FnOnce() + 'static) {
+    let mut callback: Option<Callback> = Some(Box::new(callback));
+    let _ = POSTPONED.try_with(|postponed| postponed.borrow_mut().extend(callback.take()));
+    if let Some(callback) = callback {
+        callback();
     }
 }

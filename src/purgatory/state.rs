@@ -55,7 +55,7 @@ pub(crate) enum EndedBy {
     Cancelled,
     /// Its check panicked.
     Panicked,
-    /// It goes back to the thread that adds it.
+    /// Without a call to its code: it goes back to the thread that adds it, or is dropped.
     Withdrawn,
 }
 
@@ -73,18 +73,12 @@ pub(crate) enum Claim<T = ()> {
 /// What follows after a holder has found the condition false.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next<O = ()> {
-    /// The holder keeps the operation, for this purpose.
-    Keep(Request, O),
+    /// The holder keeps the operation, to check it again.
+    CheckAgain(O),
+    /// The holder keeps the operation, to end it as was requested.
+    End(O),
     /// The holder has let go; afterwards it has to run the errand.
     LetGo(Option<Errand>),
-}
-
-/// The purpose for which a holder keeps the operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Request {
-    CheckAgain,
-    /// To end it, as was requested.
-    End,
 }
 
 /// What the executor has to do with an operation that no thread holds any more.
@@ -110,10 +104,6 @@ impl<T> Claim<T> {
             Claim::Lost => Claim::Lost,
         }
     }
-}
-
-impl EndedBy {
-    pub(crate) const COUNT: usize = 7;
 }
 
 impl OperationState {
@@ -192,7 +182,7 @@ impl OperationState {
     /// still `may_check` for the triggers that arrived since.
     pub(crate) fn release(&mut self, may_check: bool) -> Next {
         if self.0 & SEALED != 0 {
-            return Next::Keep(Request::End, ());
+            return Next::End(());
         }
         let asked = self.0 & AGAIN != 0;
         self.0 &= !AGAIN;
@@ -202,7 +192,7 @@ impl OperationState {
         }
         // This also holds when the time is up, because the condition may have become true before.
         if asked && (may_check || expired) {
-            return Next::Keep(Request::CheckAgain, ());
+            return Next::CheckAgain(());
         }
         self.0 &= !(HELD | ADDING);
         if expired {
@@ -245,7 +235,7 @@ mod tests {
     use super::*;
 
     const WAITS: Next = Next::LetGo(None);
-    const AGAIN: Next = Next::Keep(Request::CheckAgain, ());
+    const AGAIN: Next = Next::CheckAgain(());
     const HANDS_ON: Next = Next::LetGo(Some(Errand::Check));
     const EXPIRES: Next = Next::LetGo(Some(Errand::Expire));
 
@@ -270,7 +260,7 @@ mod tests {
         for condition in [false, true] {
             let end = |mut state: OperationState| {
                 if !condition {
-                    assert_eq!(state.release(true), Next::Keep(Request::End, ()));
+                    assert_eq!(state.release(true), Next::End(()));
                 }
                 let wants = if condition { EndedBy::Triggered } else { EndedBy::Cancelled };
                 state.finish(wants)
@@ -371,7 +361,7 @@ mod tests {
     fn what_is_still_being_added_goes_back_after_a_shutdown_unless_it_is_complete() {
         let mut state = OperationState::adding();
         assert_eq!(state.end(EndedBy::Cancelled), Claim::Deferred);
-        assert_eq!(state.release(true), Next::Keep(Request::End, ()));
+        assert_eq!(state.release(true), Next::End(()));
         assert_eq!(state.finish(EndedBy::Cancelled), EndedBy::Withdrawn);
         let mut state = OperationState::adding();
         assert_eq!(state.end(EndedBy::Cancelled), Claim::Deferred);

@@ -6,9 +6,7 @@
 //! Invariants, checked by [`Watchers::assert_invariants`]: every watched key has one queue of
 //! entries and is found by its hash; no other key is present.
 
-use crate::purgatory::visit::{Begin, Visit};
-use crate::purgatory::wait_queue::{Entries, QueueName, WaitQueue};
-use crate::purgatory::wait_queue::{Id, Place};
+use crate::purgatory::wait_queue::{Entries, Id, Place, QueueName, Visit, WaitQueue};
 use crate::store::table::{Hashed, KeyTable, ShortHash};
 use std::borrow::Borrow;
 
@@ -75,7 +73,7 @@ impl<K: Eq + Clone> Watchers<K> {
         self.len -= 1;
         if let Some(name) = self.entries.remove(place) {
             let block = place.block;
-            self.with_line(name, |entries, queue| entries.forget_block(queue, block));
+            self.with_queue(name, |entries, queue| entries.forget_block(queue, block));
         }
     }
 
@@ -85,8 +83,7 @@ impl<K: Eq + Clone> Watchers<K> {
         &mut self,
         hash: u64,
         key: &Q,
-        begin: Begin,
-        room: usize,
+        limit: Option<usize>,
         out: &mut Vec<Id>,
     ) -> Option<Visit>
     where
@@ -95,19 +92,19 @@ impl<K: Eq + Clone> Watchers<K> {
     {
         let is_meant = |watched: &WatchedKey<K>| watched.key.borrow() == key;
         let watched = self.keys.find_mut(ShortHash::of(hash), is_meant)?;
-        self.entries.visit(&watched.queue, begin, room, out)
+        self.entries.visit(&watched.queue, limit, out)
     }
 
     /// Continues or ends a visit; see [`Entries::resume`].
     pub(crate) fn resume(&mut self, visit: Visit, room: usize, out: &mut Vec<Id>) -> Option<Visit> {
         let name = self.entries.queue_of_visit(visit);
-        let visit = self.with_line(name, |entries, queue| entries.resume(queue, visit, room, out));
+        let visit = self.with_queue(name, |entries, queue| entries.resume(queue, visit, room, out));
         visit.flatten()
     }
 
     /// Changes a queue, and removes its key if the queue is unused afterwards.
     #[inline(never)]
-    fn with_line<R>(
+    fn with_queue<R>(
         &mut self,
         name: QueueName,
         change: impl FnOnce(&mut Entries, &mut WaitQueue) -> R,
@@ -134,5 +131,68 @@ impl<K: Eq + Clone> Watchers<K> {
             len += len_here;
         }
         assert_eq!((self.len, self.entries.blocks()), (len, blocks));
+    }
+}
+
+/// The places of an operation's entries, in the order of its keys.
+#[derive(Debug)]
+pub(crate) enum Places {
+    Few([Place; FEW]),
+    Many(Box<[Place]>),
+}
+
+/// The number of places that need no memory of their own.
+const FEW: usize = 3;
+
+impl Places {
+    pub(crate) const NONE: Places = Places::Few([Place::NONE; FEW]);
+
+    /// Makes room for the places of one entry for each of so many keys.
+    pub(crate) fn of(keys: usize) -> Self {
+        if keys <= FEW { Places::NONE } else { Places::Many(vec![Place::NONE; keys].into()) }
+    }
+
+    /// Sets the place of the entry for a key.
+    pub(crate) fn set(&mut self, number: usize, place: Place) {
+        match self {
+            Places::Few(places) => places[number] = place,
+            Places::Many(places) => places[number] = place,
+        }
+    }
+
+    /// Returns the place of the first key's entry, if it has been made.
+    #[inline]
+    pub(crate) fn first(&self) -> Option<Place> {
+        self.as_slice().first().copied().filter(|place| place.is_made())
+    }
+
+    /// Returns the places of the other keys' entries, as far as they have been made.
+    #[inline]
+    pub(crate) fn others(&self) -> impl Iterator<Item = Place> {
+        self.as_slice().iter().skip(1).copied().take_while(|place| place.is_made())
+    }
+
+    #[inline]
+    fn as_slice(&self) -> &[Place] {
+        match self {
+            Places::Few(places) => places,
+            Places::Many(places) => places,
+        }
+    }
+}
+
+impl Default for Places {
+    fn default() -> Self {
+        Places::NONE
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_places_of_three_entries_take_24_bytes() {
+        assert_eq!(size_of::<Places>(), 24);
     }
 }
