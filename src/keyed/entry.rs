@@ -31,14 +31,15 @@ pub enum Entry<'a, K: Eq, T> {
 
 /// A key that has a task.
 pub struct OccupiedEntry<'a, K: Eq, T> {
-    held: Held<'a, K, T>,
-    index: u32,
+    pub(crate) held: Held<'a, K, T>,
+    pub(crate) index: u32,
 }
 
 /// A key that has no task.
 pub struct VacantEntry<'a, K: Eq, T> {
-    held: Held<'a, K, T>,
-    hash: u64,
+    /// With the key.
+    pub(crate) held: Held<'a, K, T>,
+    pub(crate) hash: u64,
 }
 
 /// A shard under its lock, for as long as the user likes. Loops and futures, whose waking is the
@@ -85,12 +86,7 @@ impl<K: Eq, T> Drop for Held<'_, K, T> {
     }
 }
 
-impl<'a, K: Eq, T> OccupiedEntry<'a, K, T> {
-    #[inline]
-    pub(crate) fn new(held: Held<'a, K, T>, index: u32) -> Self {
-        OccupiedEntry { held, index }
-    }
-
+impl<K: Eq, T> OccupiedEntry<'_, K, T> {
     /// Returns a reference to the task.
     #[must_use]
     pub fn get(&self) -> &T {
@@ -157,12 +153,7 @@ impl<'a, K: Eq, T> OccupiedEntry<'a, K, T> {
     }
 }
 
-impl<'a, K: Eq, T> VacantEntry<'a, K, T> {
-    /// Creates the entry of the key that is in `held`.
-    pub(crate) fn new(held: Held<'a, K, T>, hash: u64) -> Self {
-        VacantEntry { held, hash }
-    }
-
+impl<K: Eq, T> VacantEntry<'_, K, T> {
     /// Returns a reference to the key.
     #[must_use]
     pub fn key(&self) -> &K {

@@ -130,7 +130,7 @@ impl<K: Eq + 'static, T: 'static> Shards<Keys<K, T>> {
             let mut after = None;
             // A few at a time, so that the lock is never held for long.
             loop {
-                after = self.with(shard, |body| body.take_some(after, BATCH, &mut batch));
+                after = self.with(shard, |body| body.take_some(after, &mut batch));
                 all.append(&mut batch);
                 if after.is_none() {
                     break;
@@ -264,16 +264,11 @@ impl<K: Eq, T> Body<Keys<K, T>> {
         (item.key, item.task)
     }
 
-    /// Takes at most `limit` keys out, of those that come after what the last call returned. `None`
-    /// is the end.
-    fn take_some(
-        &mut self,
-        after: Option<u32>,
-        limit: usize,
-        out: &mut Vec<(K, T)>,
-    ) -> Option<u32> {
+    /// Takes at most [`BATCH`] keys out, of those that come after what the last call returned.
+    /// `None` is the end.
+    fn take_some(&mut self, after: Option<u32>, out: &mut Vec<(K, T)>) -> Option<u32> {
         let Body { core, content, .. } = self;
-        let last = core.take_some(after, limit, |place, item| {
+        let last = core.take_some(after, BATCH, |place, item| {
             content.index.take(item.hash, |other| other == place);
             out.push((item.key, item.task));
         });

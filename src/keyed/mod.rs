@@ -154,8 +154,8 @@ where
         let found = held.body().find(hash, &key);
         held.key = Some(key);
         match found {
-            Some(index) => Entry::Occupied(OccupiedEntry::new(held, index)),
-            None => Entry::Vacant(VacantEntry::new(held, hash)),
+            Some(index) => Entry::Occupied(OccupiedEntry { held, index }),
+            None => Entry::Vacant(VacantEntry { held, hash }),
         }
     }
 
@@ -311,7 +311,7 @@ where
         let hash = self.hash(key);
         let mut held = Held::new(self.shards(), hash);
         let index = held.body().find(hash, key)?;
-        Some(OccupiedEntry::new(held, index))
+        Some(OccupiedEntry { held, index })
     }
 
     /// Returns a clone of a key's task, or `None` if the key has none. The task is cloned under the
@@ -335,10 +335,9 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        self.found(key, |body, index| {
-            let deadline = body.deadline(index);
-            see(&mut body.core.at_mut(index).task, deadline)
-        })
+        let mut entry = self.find_entry(key)?;
+        let deadline = entry.deadline();
+        Some(see(entry.get_mut(), deadline))
     }
 
     /// Takes a key's task back together with its deadline, as an entry that can be added to another
@@ -402,16 +401,13 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        let (_, deadline) = self.context().resolve(When::After(delay));
-        let touched = self.found(key, |body, index| {
-            let former = body.deadline(index);
-            let is_wanted = wanted(&body.core.at(index).task, former);
+        self.find_entry(key).is_some_and(|mut entry| {
+            let is_wanted = wanted(entry.get(), entry.deadline());
             if is_wanted {
-                body.core.extend(index, deadline);
+                entry.touch(delay);
             }
             is_wanted
-        });
-        touched.unwrap_or(false)
+        })
     }
 
     /// Calls `visit` with each key, its task and its deadline.
