@@ -6,12 +6,11 @@ pub(crate) mod hyper;
 
 use crate::engine::clock::When;
 use crate::periodic::MissedTick;
-use crate::timer::Base;
-use crate::timer::Timer;
 use crate::timer::entry::{Task, TimerEntry};
 use crate::timer::error::AddError;
 use crate::timer::homes::Homes;
 use crate::timer::timeout::Timeout;
+use crate::timer::{Base, Timer};
 use std::error::Error;
 use std::fmt;
 use std::future::{Future, poll_fn};

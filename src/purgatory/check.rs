@@ -30,13 +30,9 @@ pub(crate) struct OperationRef<K: 'static, O: 'static> {
     pub(crate) id: Id,
 }
 
-/// What happened to an operation after its holder has served all requests.
-pub(crate) enum Served<O> {
-    /// The operation waits; another thread may hold it now.
-    Waits,
-    Ended(EndedBy),
-    Withdrawn(O),
-}
+/// How an operation ended after its holder has served all requests; `None` if it waits, and another
+/// thread may hold it now. One that is withdrawn from the thread that adds it comes back.
+type Served<O> = Result<Option<EndedBy>, O>;
 
 impl<K, O> OperationRef<K, O>
 where
@@ -99,11 +95,8 @@ where
         if let Err(panic) = entered {
             resume_unwind(panic);
         }
-        match served {
-            Served::Waits => Ok(Some(added)),
-            Served::Ended(_) => Ok(None),
-            Served::Withdrawn(operation) => Err(WatchError::Shutdown(operation)),
-        }
+        let ended_by = served.map_err(WatchError::Shutdown)?;
+        Ok(ended_by.is_none().then_some(added))
     }
 
     /// Takes the operation out to check it, for a trigger, unless another thread holds it.
@@ -124,12 +117,17 @@ where
     /// and no executor is left.
     #[inline]
     fn is_in_vain(&self, body: &Body<Operations<K, O>>) -> bool {
-        body.closed && is_checked_again(self.address(), self.id)
+        body.closed && self.is_checked_again()
     }
 
-    /// Returns an address that tells the operation's purgatory from others.
-    fn address(&self) -> usize {
-        std::ptr::from_ref(self.set).addr()
+    #[cold]
+    fn is_checked_again(&self) -> bool {
+        CHECKED_AGAIN.try_with(|own| own.borrow().contains(&self.name())).unwrap_or(false)
+    }
+
+    /// Returns the name of the operation, with an address that tells its purgatory from others.
+    fn name(&self) -> (usize, Id) {
+        (std::ptr::from_ref(self.set).addr(), self.id)
     }
 
     /// Checks the condition of an operation that was triggered. Returns whether this call completed
@@ -138,7 +136,7 @@ where
     #[inline]
     pub(crate) fn check(&self, mut operation: O, next: Option<Id>) -> (bool, Option<O>) {
         if let Some(ended_by) = self.condition(&mut operation, EndedBy::Triggered) {
-            return (was_triggered(&self.end(operation, ended_by)), None);
+            return (was_triggered(self.end(operation, ended_by)), None);
         }
         let (then, triggered) = self.set.of(self.id).with(|body| {
             let then = body.release(self.id.key, operation, true);
@@ -147,7 +145,7 @@ where
             let next = next.map(|id| OperationRef { set: self.set, id });
             (then, next.and_then(|next| next.trigger_in(body)))
         });
-        (was_triggered(&self.serve(then)), triggered)
+        (was_triggered(self.serve(then)), triggered)
     }
 
     /// Leaves a check to the executor, for a trigger that is nested too deep. If no executor takes
@@ -170,7 +168,7 @@ where
     /// this thread could go on serving them without end.
     #[inline]
     fn serve(&self, next: Next<O>) -> Served<O> {
-        if let Next::LetGo(None) = next { Served::Waits } else { self.serve_others(next) }
+        if let Next::LetGo(None) = next { Ok(None) } else { self.serve_others(next) }
     }
 
     #[cold]
@@ -179,19 +177,23 @@ where
             let mut operation = match next {
                 Next::CheckAgain(operation) => operation,
                 Next::End(operation) => return self.end(operation, EndedBy::Cancelled),
-                Next::LetGo(None) => return Served::Waits,
+                Next::LetGo(None) => return Ok(None),
                 Next::LetGo(Some(Errand::Expire)) => {
                     // The timer was shut down, so no other thread will make the check.
                     self.end_idle(EndedBy::Expired);
-                    return Served::Ended(EndedBy::Expired);
+                    return Ok(Some(EndedBy::Expired));
                 }
                 Next::LetGo(Some(Errand::Check)) => match self.hand_on_check() {
                     Some(operation) => operation,
-                    None => return Served::Waits,
+                    None => return Ok(None),
                 },
             };
-            let check = || self.condition(&mut operation, EndedBy::Triggered);
-            let checked = check_again(self.address(), self.id, check);
+            // A thread at its end may have no storage any more.
+            let noted = CHECKED_AGAIN.try_with(|own| own.borrow_mut().push(self.name())).is_ok();
+            let checked = self.condition(&mut operation, EndedBy::Triggered);
+            if noted {
+                let _ = CHECKED_AGAIN.try_with(|own| own.borrow_mut().pop());
+            }
             if let Some(ended_by) = checked {
                 return self.end(operation, ended_by);
             }
@@ -204,7 +206,7 @@ where
     /// are asked for.
     fn hand_on_check(&self) -> Option<O> {
         let executor = self.set.of(self.id).with(|body| body.content.executor.upgrade())?;
-        let this = *self;
+        let this = OperationRef { ..*self };
         // Made when the task is dropped, whether it ran or not. So no trigger is lost with a task
         // that an executor refuses, or that a shutdown of the timer returns.
         let check =
@@ -224,10 +226,10 @@ where
         let ended_by = shard.with(|body| body.finish(self.id.key, wants, &mut places));
         self.set.leave(&places);
         if ended_by == EndedBy::Withdrawn {
-            return Served::Withdrawn(operation);
+            return Err(operation);
         }
         self.set.conclude(self.id, operation, ended_by);
-        Served::Ended(ended_by)
+        Ok(Some(ended_by))
     }
 
     /// Ends the operation and calls its code, or makes its holder do so, unless its end is decided.
@@ -235,7 +237,7 @@ where
         self.claim(wants).map(|operation| self.set.conclude(self.id, operation, wants))
     }
 
-    /// Cancels like `cancel`, but skips an operation that is still being added.
+    /// Takes the operation out to cancel it, but skips an operation that is still being added.
     pub(crate) fn cancel_unless_adding(&self) -> Option<O> {
         let claimed = self.set.of(self.id).with(|body| body.cancel_unless_adding(self.id.key));
         self.unwatched(claimed).won()
@@ -287,17 +289,18 @@ where
         let claimed = body.claim(key, EndedBy::Expired);
         drop(body);
         let operation = OperationRef { set: owned.shards.set, id: Id { shard: place as u16, key } };
-        if let Claim::Won(expired) = operation.unwatched(claimed) {
-            operation.set.conclude(operation.id, expired, EndedBy::Expired);
-        }
+        operation
+            .unwatched(claimed)
+            .map(|expired| operation.set.conclude(operation.id, expired, EndedBy::Expired));
     }
 
     /// Drops what is waiting, without calling its code.
     fn end(owned: &Owned<Self>) {
         let set = owned.shards.set;
         let nobody = set.nobody();
-        let pending = shutdown(set).into_iter();
-        pending.for_each(|operation| set.conclude(nobody, operation, EndedBy::Withdrawn));
+        for operation in shutdown(set) {
+            set.conclude(nobody, operation, EndedBy::Withdrawn);
+        }
     }
 }
 
@@ -324,22 +327,15 @@ where
     pending
 }
 
-impl<K, O> Clone for OperationRef<K, O> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<K, O> Copy for OperationRef<K, O> {}
-
-fn was_triggered<O>(served: &Served<O>) -> bool {
-    matches!(served, Served::Ended(EndedBy::Triggered))
+fn was_triggered<O>(served: Served<O>) -> bool {
+    matches!(served, Ok(Some(EndedBy::Triggered)))
 }
 
 /// Calls a closure when it is dropped.
-struct OnDrop<F: Fn()>(F);
+pub(crate) struct OnDrop<F: Fn()>(F);
 
 impl<F: Fn()> Drop for OnDrop<F> {
+    #[inline]
     fn drop(&mut self) {
         (self.0)();
     }
@@ -354,43 +350,15 @@ crate::sync::thread_local! {
     static CHECKED_AGAIN: RefCell<Vec<(usize, Id)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A trigger that may make checks. Dropping it ends the trigger.
-pub(crate) struct Level;
-
-impl Level {
-    /// Begins a trigger; returns `None` if it is nested too deep.
-    #[inline]
-    pub(crate) fn begin() -> Option<Self> {
-        NESTED.with(|nested| {
-            let level = nested.get();
-            (level < MAX_NESTED).then(|| {
-                nested.set(level + 1);
-                Level
-            })
+/// Begins a trigger that may make checks, until what is returned is dropped. Returns `None` if it
+/// is nested too deep.
+#[inline]
+pub(crate) fn begin_trigger() -> Option<OnDrop<impl Fn()>> {
+    NESTED.with(|nested| {
+        let level = nested.get();
+        (level < MAX_NESTED).then(|| {
+            nested.set(level + 1);
+            OnDrop(|| NESTED.with(|nested| nested.set(nested.get() - 1)))
         })
-    }
-}
-
-impl Drop for Level {
-    #[inline]
-    fn drop(&mut self) {
-        NESTED.with(|nested| nested.set(nested.get() - 1));
-    }
-}
-
-/// Makes a check, which does not panic, of an operation that was checked before.
-fn check_again<R>(shards: usize, id: Id, check: impl FnOnce() -> R) -> R {
-    // A thread at its end may have no storage any more.
-    let noted = CHECKED_AGAIN.try_with(|own| own.borrow_mut().push((shards, id))).is_ok();
-    let result = check();
-    if noted {
-        let _ = CHECKED_AGAIN.try_with(|own| own.borrow_mut().pop());
-    }
-    result
-}
-
-/// Returns whether this thread is inside of [`check_again`] for this operation.
-#[cold]
-fn is_checked_again(shards: usize, id: Id) -> bool {
-    CHECKED_AGAIN.try_with(|own| own.borrow().contains(&(shards, id))).unwrap_or(false)
+    })
 }

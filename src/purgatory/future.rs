@@ -23,7 +23,7 @@ struct End {
     /// What has ended the operation so far. It is published on drop, because only then is it
     /// certain: an expiry begins as a completion.
     waited: Waited,
-    shared: Arc<SharedOutcome>,
+    shared: Arc<Mutex<Outcome>>,
 }
 
 /// How a [`Wait`] ended.
@@ -37,9 +37,7 @@ pub enum Waited {
     Cancelled,
 }
 
-/// The outcome, which an operation and its future share.
-type SharedOutcome = Mutex<Outcome>;
-
+/// What an operation and its future share.
 #[derive(Debug, Default)]
 struct Outcome {
     waited: Option<Waited>,
@@ -83,7 +81,7 @@ pub struct Wait<K>
 where
     K: Eq + Clone + Send + 'static,
 {
-    shared: Arc<SharedOutcome>,
+    shared: Arc<Mutex<Outcome>>,
     pending: Option<Pending<K, FutureOperation>>,
 }
 

@@ -4,7 +4,7 @@ use crate::engine::clock::When;
 use crate::engine::owner::Set;
 use crate::engine::report::{catch_panic, catch_panic_of};
 use crate::engine::shard::Body;
-use crate::purgatory::check::{Level, OperationRef, shutdown};
+use crate::purgatory::check::{OperationRef, begin_trigger, shutdown};
 use crate::purgatory::operations::Operations;
 use crate::purgatory::state::{Claim, EndedBy};
 use crate::purgatory::wait_queue::Id;
@@ -316,12 +316,7 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        let mut watched = 0;
-        self.visit(key, None, |batch| {
-            watched += batch.len();
-            0
-        });
-        watched
+        self.visit(key, None, <[Id]>::len)
     }
 
     /// Cancels the operations that are watched on `key`: takes them out of *all* their keys and out
@@ -360,15 +355,13 @@ where
         Q: Hash + Eq + ?Sized,
     {
         let set = self.set();
-        let (level, mut completed) = (Level::begin(), 0);
+        let trigger = begin_trigger();
         self.visit(key, limit, |batch| {
-            if level.is_none() {
+            if trigger.is_none() {
                 let leave = |id: &&Id| OperationRef { set, id: **id }.leave_check();
-                let completed_here = batch.iter().filter(leave).count();
-                completed += completed_here;
-                return completed_here;
+                return batch.iter().filter(leave).count();
             }
-            let (before, mut taken) = (completed, None);
+            let (mut completed, mut taken) = (0, None);
             for (place, &id) in batch.iter().enumerate() {
                 let operation = OperationRef { set, id };
                 // It may have been taken along with the one before it.
@@ -377,14 +370,13 @@ where
                 completed += usize::from(is_completed);
                 taken = next;
             }
-            completed - before
-        });
-        completed
+            completed
+        })
     }
 
     /// Calls `see` with the operations that are watched on a key now, a batch at a time and without
-    /// any lock, until what it returns adds up to `limit`.
-    fn visit<Q>(&self, key: &Q, limit: Option<usize>, mut see: impl FnMut(&[Id]) -> usize)
+    /// any lock, until what it returns adds up to `limit`. Returns the sum.
+    fn visit<Q>(&self, key: &Q, limit: Option<usize>, mut see: impl FnMut(&[Id]) -> usize) -> usize
     where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
@@ -402,7 +394,7 @@ where
         loop {
             seen += see(&batch);
             batch.clear();
-            let Some(unfinished) = visit else { return };
+            let Some(unfinished) = visit else { return seen };
             visit = shard.with(|body| {
                 let watchers = &mut body.content.watchers;
                 let visit = watchers.resume(unfinished, room - seen, &mut batch);

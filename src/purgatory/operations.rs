@@ -51,7 +51,6 @@ use std::sync::{Arc, Weak};
 
 /// The operations of a shard; see the [module](self).
 pub(crate) struct Operations<K, O> {
-    place: u16,
     pub(crate) watchers: Watchers<K>,
     /// Where the checks go that are left to the executor.
     pub(crate) executor: Weak<Homes<Task>>,
@@ -65,8 +64,6 @@ pub(crate) struct Operations<K, O> {
 #[derive(Debug)]
 pub(crate) struct Record<O> {
     places: Places,
-    /// The number under which the operation has to be filed for the first time.
-    filing: u32,
     state: OperationState,
     pub(crate) is_filed: bool,
     /// `None` while a thread holds it.
@@ -77,10 +74,8 @@ impl<K, O> Content for Operations<K, O> {
     type Item = Record<O>;
 
     fn new(place: usize) -> Self {
-        let place = place as u16;
         Operations {
-            place,
-            watchers: Watchers::new(place),
+            watchers: Watchers::new(place as u16),
             executor: Weak::new(),
             ended: [0; EndedBy::Withdrawn as usize + 1],
             panicked: 0,
@@ -105,7 +100,7 @@ impl<K: Eq + Clone, O> Body<Operations<K, O>> {
 
     /// Returns the name of no operation, which tells this purgatory from the next one all the same.
     pub(crate) fn nobody(&self) -> Id {
-        Id { shard: self.content.place, key: self.core.entries.nobody() }
+        Id { shard: self.content.watchers.shard, key: self.core.entries.nobody() }
     }
 
     /// Makes a record for an operation that is being added.
@@ -113,14 +108,12 @@ impl<K: Eq + Clone, O> Body<Operations<K, O>> {
         self.admit(Admission::WithinLimit)?;
         let record = Record {
             places: Places::NONE,
-            filing: 0,
             state: OperationState::adding(),
             is_filed: false,
             operation: None,
         };
-        let (key, reference) = self.core.insert(deadline, 0, record);
-        self.core.at_mut(key.index).filing = reference.filing;
-        Ok(Id { shard: self.content.place, key })
+        let (key, _) = self.core.insert(deadline, 0, record);
+        Ok(Id { shard: self.content.watchers.shard, key })
     }
 
     /// Stores the places of an operation's entries, one for each key.
@@ -155,7 +148,7 @@ impl<K: Eq + Clone, O> Body<Operations<K, O>> {
         let Entry { deadline, task: record } = self.core.entries.at_mut(key.index);
         let was_adding = record.state.is_adding();
         if self.closed && was_adding {
-            record.state.withdraw();
+            record.state.end(EndedBy::Cancelled); // It goes back to the thread that adds it.
         }
         let errand = match record.state.release(may_check) {
             Next::CheckAgain(()) => return Next::CheckAgain(operation),
@@ -163,7 +156,7 @@ impl<K: Eq + Clone, O> Body<Operations<K, O>> {
             Next::LetGo(errand) => errand,
         };
         record.operation = Some(operation);
-        let (filing, deadline) = (record.filing, deadline.get());
+        let deadline = deadline.get();
         let files_again = errand == Some(Errand::Expire) && !self.closed;
         if !was_adding && !files_again {
             return Next::LetGo(errand);
@@ -171,6 +164,7 @@ impl<K: Eq + Clone, O> Body<Operations<K, O>> {
         record.is_filed = true;
         let tick = self.core.ticks.ceil(deadline);
         if was_adding {
+            let filing = self.core.entries.tag(key.index).expect("it was just found");
             let reference = Reference { tick: tick as u32, index: key.index, filing };
             self.file_new(reference, tick, (None, deadline));
             Next::LetGo(errand)
@@ -247,14 +241,14 @@ impl<K: Eq + Clone, O> Body<Operations<K, O>> {
     pub(crate) fn leave_out_ended(&mut self, operations: &mut Vec<Id>) {
         // mutants(()): an ended operation is left out when it is claimed as well.
         work::count(operations.len());
-        let place = self.content.place;
+        let place = self.content.watchers.shard;
         operations.retain(|id| id.shard != place || self.is_pending(id.key));
     }
 
     /// Appends the operations of one part of the records to `out`. Returns whether there are parts
     /// after it.
     pub(crate) fn waiting(&self, part: usize, out: &mut Vec<Id>) -> bool {
-        let shard = self.content.place;
+        let shard = self.content.watchers.shard;
         let records = self.core.entries.of_chunk(part);
         out.extend(records.map(|(key, _)| Id { shard, key }));
         // mutants(<=): one more part is asked for, and is empty.
@@ -283,8 +277,8 @@ impl<K: Eq + Clone, O> Set<Operations<K, O>> {
         self.at(shard_of(hash, self.len()))
     }
 
-    /// Calls the code of an operation; contains its panic, and reports it with the timer's name.
-    /// The caller counts it.
+    /// Calls the code of an operation; contains its panic, counts it, and reports it with the
+    /// timer's name, unless the shard serves another purgatory by now.
     #[inline]
     pub(crate) fn catch_panic<R>(&self, id: Id, code: impl FnOnce() -> R) -> Option<R> {
         contain(code).map_err(|panic| self.report_panic(id, panic)).ok()
@@ -293,7 +287,11 @@ impl<K: Eq + Clone, O> Set<Operations<K, O>> {
     #[cold]
     fn report_panic(&self, id: Id, panic: Box<dyn Any + Send>) {
         // Not under the lock: a subscriber is the user's code.
-        let context = self.of(id).with(|body| body.context_of(id.key).cloned());
+        let context = self.of(id).with(|body| {
+            let context = body.context_of(id.key).cloned();
+            body.content.panicked += u64::from(context.is_some());
+            context
+        });
         report_panic(context.as_ref().map(|context| &*context.name), panic);
     }
 
@@ -307,20 +305,14 @@ impl<K: Eq + Clone, O> Set<Operations<K, O>> {
         self.home().with(|body| body.nobody())
     }
 
-    /// Counts the end of an operation that no shard knows. Returns the name of none.
+    /// Counts the end of an operation that no shard knows, and a panic of its check. Returns the
+    /// name of none.
     pub(crate) fn count(&self, ended_by: EndedBy) -> Id {
         self.home().with(|body| {
             body.content.ended[ended_by as usize] += 1;
+            body.content.panicked += u64::from(ended_by == EndedBy::Panicked);
             body.nobody()
         })
-    }
-
-    /// Counts a panic of an operation's code, unless the shard serves another purgatory by now.
-    pub(crate) fn count_panic(&self, id: Id) {
-        self.of(id).with(|body| {
-            let counts = body.context_of(id.key).is_some();
-            body.content.panicked += u64::from(counts);
-        });
     }
 
     /// Calls the code with which an operation ends, and drops the operation: now, or after the
@@ -329,11 +321,8 @@ impl<K: Eq + Clone, O> Set<Operations<K, O>> {
     where
         O: DelayedOperation,
     {
-        if ended_by == EndedBy::Panicked {
-            self.count_panic(id);
-        }
         call_in_turn(move || {
-            let code = || match ended_by {
+            self.catch_panic(id, || match ended_by {
                 EndedBy::AtOnce | EndedBy::Triggered | EndedBy::Forced => operation.on_complete(),
                 EndedBy::Expired => {
                     operation.on_complete();
@@ -341,13 +330,8 @@ impl<K: Eq + Clone, O> Set<Operations<K, O>> {
                 }
                 EndedBy::Cancelled => operation.on_cancellation(),
                 EndedBy::Panicked | EndedBy::Withdrawn => {}
-            };
-            if self.catch_panic(id, code).is_none() {
-                self.count_panic(id);
-            }
-            if self.catch_panic(id, || drop(operation)).is_none() {
-                self.count_panic(id);
-            }
+            });
+            self.catch_panic(id, || drop(operation));
         });
     }
 

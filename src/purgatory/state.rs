@@ -158,13 +158,6 @@ impl OperationState {
         self.claim(0, request)
     }
 
-    /// Cancels an operation that is still being added: it goes back to the thread that adds it.
-    pub(crate) fn withdraw(&mut self) {
-        if !self.is_sealed() {
-            self.0 |= CANCELLED;
-        }
-    }
-
     /// Takes over an idle operation by setting `own`, or leaves `request` to its holder.
     fn claim(&mut self, own: u8, request: u8) -> Claim {
         if self.is_sealed() {

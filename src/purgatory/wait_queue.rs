@@ -21,7 +21,7 @@
 //! entries.
 
 use crate::store::slab::{Key, Slab};
-use crate::store::table::ShortHash;
+use crate::store::table::{Hashed, ShortHash};
 use crate::work;
 use std::cmp::Ordering;
 use std::num::{NonZeroU8, NonZeroU64};
@@ -69,8 +69,9 @@ pub(crate) struct QueueName {
 
 /// The queue of entries of one key; see the [module](self).
 #[derive(Debug)]
-pub(crate) struct WaitQueue {
+pub(crate) struct WaitQueue<K> {
     pub(crate) name: QueueName,
+    pub(crate) key: K,
     /// The number of the next block. No number is used twice, whichever blocks were removed.
     next_number: NonZeroU64,
     first: u32,
@@ -112,10 +113,18 @@ struct Mark {
     slot: u8,
 }
 
-impl WaitQueue {
-    pub(crate) fn new(name: QueueName) -> Self {
+impl<K> Hashed for WaitQueue<K> {
+    #[inline]
+    fn hash(&self) -> ShortHash {
+        self.name.hash
+    }
+}
+
+impl<K> WaitQueue<K> {
+    pub(crate) fn new(name: QueueName, key: K) -> Self {
         WaitQueue {
             name,
+            key,
             next_number: NonZeroU64::MIN,
             first: NONE,
             last: NONE,
@@ -147,7 +156,7 @@ impl Entries {
     /// Always inlined, like the removal of an entry: the calls made up a third of their
     /// instructions.
     #[inline(always)]
-    pub(crate) fn push(&mut self, queue: &mut WaitQueue, shard: u16, operation: Id) -> Place {
+    pub(crate) fn push<K>(&mut self, queue: &mut WaitQueue<K>, shard: u16, operation: Id) -> Place {
         if queue.end == queue.capacity {
             self.append_block(queue);
         }
@@ -168,7 +177,7 @@ impl Entries {
     }
 
     #[inline(never)]
-    fn append_block(&mut self, queue: &mut WaitQueue) {
+    fn append_block<K>(&mut self, queue: &mut WaitQueue<K>) {
         let previous = queue.last;
         let number = queue.next_number;
         queue.next_number = number.saturating_add(1);
@@ -192,7 +201,7 @@ impl Entries {
 
     /// Removes a block without entries and without a visit.
     #[inline(never)]
-    pub(crate) fn forget_block(&mut self, queue: &mut WaitQueue, index: u32) {
+    pub(crate) fn forget_block<K>(&mut self, queue: &mut WaitQueue<K>, index: u32) {
         let Head { previous, next, .. } = *self.head(index);
         if index & SMALL == 0 {
             self.large.release(index);
@@ -251,9 +260,9 @@ impl Entries {
     /// Begins to visit the operations that are in a queue now: from the front, or, if there is a
     /// `limit`, from the cursor on. Appends some of them to `out`, and no more than that. A visit
     /// that is returned must be [resumed](Self::resume).
-    pub(crate) fn visit(
+    pub(crate) fn visit<K>(
         &mut self,
-        queue: &WaitQueue,
+        queue: &WaitQueue<K>,
         limit: Option<usize>,
         out: &mut Vec<Id>,
     ) -> Option<Visit> {
@@ -270,9 +279,9 @@ impl Entries {
 
     /// Continues a visit in the same way. If there is no `room` any more, ends it and leaves the
     /// cursor where it stopped.
-    pub(crate) fn resume(
+    pub(crate) fn resume<K>(
         &mut self,
-        queue: &mut WaitQueue,
+        queue: &mut WaitQueue<K>,
         mut visit: Visit,
         room: usize,
         out: &mut Vec<Id>,
@@ -292,9 +301,9 @@ impl Entries {
         if room == 0 { None } else { self.take_along(queue, visit, room, out) }
     }
 
-    fn take_along(
+    fn take_along<K>(
         &mut self,
-        queue: &WaitQueue,
+        queue: &WaitQueue<K>,
         mut visit: Visit,
         room: usize,
         out: &mut Vec<Id>,
@@ -327,7 +336,7 @@ impl Entries {
 
     /// Returns the slot before which a visit ends in its current block; `None` if the block is
     /// behind its end.
-    fn end_in_block(&self, queue: &WaitQueue, visit: Visit) -> Option<u8> {
+    fn end_in_block<K>(&self, queue: &WaitQueue<K>, visit: Visit) -> Option<u8> {
         if visit.block == NONE {
             return None;
         }
@@ -344,7 +353,7 @@ impl Entries {
     }
 
     /// Checks a queue, which is not empty. Returns how many blocks and entries it has.
-    pub(crate) fn assert_invariants(&self, queue: &WaitQueue) -> (usize, usize) {
+    pub(crate) fn assert_invariants<K>(&self, queue: &WaitQueue<K>) -> (usize, usize) {
         let (mut blocks, mut len, mut previous, mut index) = (0, 0, NONE, queue.first);
         let mut has_cursor = queue.cursor == NONE && queue.end == queue.capacity;
         while index != NONE {
@@ -402,7 +411,7 @@ impl Id {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     pub(crate) shard: u16,
-    /// Counted from 1: the impossible value 0 distinguishes the variants of [`Places`], which saves
+    /// Counted from 1: the impossible value 0 distinguishes the variants of `Places`, which saves
     /// 8 bytes for each operation.
     slot: NonZeroU8,
     pub(crate) block: u32,

@@ -13,27 +13,13 @@ use std::borrow::Borrow;
 /// One shard of the map from keys to the operations that wait for them; see the [module](self).
 #[derive(Debug)]
 pub(crate) struct Watchers<K> {
-    shard: u16,
-    keys: KeyTable<WatchedKey<K>>,
+    pub(crate) shard: u16,
+    keys: KeyTable<WaitQueue<K>>,
     /// The number of the last queue. It wraps around after 2^32: a queue could only be mistaken for
     /// another one with the same hash that is still present by then.
     number: u32,
     entries: Entries,
     len: usize,
-}
-
-/// A key and its queue of entries.
-#[derive(Debug)]
-struct WatchedKey<K> {
-    queue: WaitQueue,
-    key: K,
-}
-
-impl<K> Hashed for WatchedKey<K> {
-    #[inline]
-    fn hash(&self) -> ShortHash {
-        self.queue.name.hash
-    }
 }
 
 impl<K> Watchers<K> {
@@ -54,17 +40,16 @@ impl<K: Eq + Clone> Watchers<K> {
     pub(crate) fn push(&mut self, hash: u64, key: &K, operation: Id) -> Place {
         let hash = ShortHash::of(hash);
         let number = &mut self.number;
-        let watched = self.keys.find_or_insert(
+        let queue = self.keys.find_or_insert(
             hash,
-            |watched| watched.key == *key,
+            |queue| queue.key == *key,
             || {
                 *number = number.wrapping_add(1);
-                let name = QueueName { hash, number: *number };
-                WatchedKey { queue: WaitQueue::new(name), key: key.clone() }
+                WaitQueue::new(QueueName { hash, number: *number }, key.clone())
             },
         );
         self.len += 1;
-        self.entries.push(&mut watched.queue, self.shard, operation)
+        self.entries.push(queue, self.shard, operation)
     }
 
     /// Takes an entry out. Removes a key that has no entries left.
@@ -90,9 +75,9 @@ impl<K: Eq + Clone> Watchers<K> {
         K: Borrow<Q>,
         Q: Eq + ?Sized,
     {
-        let is_meant = |watched: &WatchedKey<K>| watched.key.borrow() == key;
-        let watched = self.keys.find_mut(ShortHash::of(hash), is_meant)?;
-        self.entries.visit(&watched.queue, limit, out)
+        let is_meant = |queue: &WaitQueue<K>| queue.key.borrow() == key;
+        let queue = self.keys.find(ShortHash::of(hash), is_meant)?;
+        self.entries.visit(queue, limit, out)
     }
 
     /// Continues or ends a visit; see [`Entries::resume`].
@@ -107,14 +92,14 @@ impl<K: Eq + Clone> Watchers<K> {
     fn with_queue<R>(
         &mut self,
         name: QueueName,
-        change: impl FnOnce(&mut Entries, &mut WaitQueue) -> R,
+        change: impl FnOnce(&mut Entries, &mut WaitQueue<K>) -> R,
     ) -> Option<R> {
-        let watched = self.keys.find_mut(name.hash, |watched| watched.queue.name == name);
-        debug_assert!(watched.is_some(), "an entry without its key");
-        let queue = &mut watched?.queue;
+        let queue = self.keys.find_mut(name.hash, |queue| queue.name == name);
+        debug_assert!(queue.is_some(), "an entry without its key");
+        let queue = queue?;
         let changed = change(&mut self.entries, queue);
         if queue.is_unused() {
-            drop(self.keys.remove(name.hash, |watched| watched.queue.name == name));
+            drop(self.keys.remove(name.hash, |queue| queue.name == name));
         }
         Some(changed)
     }
@@ -122,11 +107,11 @@ impl<K: Eq + Clone> Watchers<K> {
     /// Checks the invariants that the module states. Takes time proportional to the shard.
     pub(crate) fn assert_invariants(&self) {
         let (mut len, mut blocks) = (0, 0);
-        for watched in self.keys.iter() {
-            assert!(!watched.queue.is_unused(), "a key without entries is forgotten");
-            let found = self.keys.find(watched.hash(), |other| other.key == watched.key);
-            assert!(found.is_some_and(|found| std::ptr::eq(found, watched)), "found by its key");
-            let (blocks_here, len_here) = self.entries.assert_invariants(&watched.queue);
+        for queue in self.keys.iter() {
+            assert!(!queue.is_unused(), "a key without entries is forgotten");
+            let found = self.keys.find(queue.hash(), |other| other.key == queue.key);
+            assert!(found.is_some_and(|found| std::ptr::eq(found, queue)), "found by its key");
+            let (blocks_here, len_here) = self.entries.assert_invariants(queue);
             blocks += blocks_here;
             len += len_here;
         }
