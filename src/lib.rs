@@ -66,7 +66,7 @@
 //! - **One winner.** When cancels and the expiry race, exactly one wins, and [`Timeout::cancel`]
 //!   tells each caller the outcome. A task that cancels its own timer is told `Expired`.
 //! - **Handles never alias.** A handle may be kept forever; it never refers to another timer.
-//! - **No task runs under a lock**, nor does an executor, hook, waker, operation or lease store, or
+//! - **No task runs under a lock**, nor does an executor, waker, operation or lease store, or
 //!   the `Drop` of any of them. A task may add, cancel, shut down, or drop the last timer. Three
 //!   things do run under a lock, and their documentation says so: a key's `Eq`, in some types its
 //!   `Clone` and `Drop`, and code that looks at a task in place, as in [`KeyedTimer::with`].
@@ -175,6 +175,7 @@ pub mod guide {
 
 pub use engine::clock::{Clock, ManualClock, SystemClock, When};
 pub use engine::stats::Stats;
+pub use future::drive::Listener;
 pub use timer::builder::TimerBuilder;
 pub use timer::entry::{IntoTask, SharedClosure, Task, TimerEntry};
 pub use timer::error::{AddError, BuildError};

@@ -15,8 +15,9 @@ use tickwheel::purgatory::{
 };
 use tickwheel::{
     AddError, Batch, BuildError, Cancel, CancelOnDrop, Clock, Executor, Inline, IntoExecuteResult,
-    IntoTask, Lateness, LevelSnapshot, LocalTimer, ManualClock, SharedClosure, Snapshot, Stats,
-    SystemClock, Task, Timeout, Timer, TimerBuilder, TimerEntry, TimerKey, WeakTimer, When, Worker,
+    IntoTask, Lateness, LevelSnapshot, Listener, LocalTimer, ManualClock, SharedClosure, Snapshot,
+    Stats, SystemClock, Task, Timeout, Timer, TimerBuilder, TimerEntry, TimerKey, WeakTimer, When,
+    Worker,
 };
 
 /// May be moved to another thread and may not be shared: what a task may be.
@@ -79,7 +80,7 @@ macro_rules! unrestricted {
 fn a_timer_and_its_handles_are_unrestricted_whatever_the_tasks() {
     unrestricted!(Timer, Timer<SendOnly>, WeakTimer, WeakTimer<SendOnly>);
     unrestricted!(Timeout, Timeout<SendOnly>, CancelOnDrop, CancelOnDrop<SendOnly>);
-    unrestricted!(Worker<Task>, Worker<SendOnly>, Inline);
+    unrestricted!(Worker<Task>, Worker<SendOnly>, Inline, Listener);
     is_static::<Timer<SendOnly>>();
 }
 

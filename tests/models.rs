@@ -9,9 +9,9 @@
 //! under `TICKWHEEL_SCHEDULES` schedules (10,000 unless set) drawn at random and as many of its PCT
 //! scheduler, which finds what takes up to three well-placed preemptions. Then it runs all
 //! schedules without preemptions, with one, with two, and so on, as long as those of one kind are
-//! no more than `TICKWHEEL_EXHAUSTIVE` (2,000 unless set), or fifty times that of a pair of calls.
-//! A lost wake-up shows as a deadlock, because no wait times out. shuttle assumes sequential
-//! consistency: weaker memory orders are not explored here.
+//! no more than `TICKWHEEL_EXHAUSTIVE` (2,000 unless set). A lost wake-up shows as a deadlock,
+//! because no wait times out. shuttle assumes sequential consistency: weaker memory orders are not
+//! explored here.
 //!
 //! To replay the schedule that a failure prints: `SHUTTLE_REPLAY='910102...'` and the model's name.
 //! Random bits are not replayed if the schedule was an exhaustive one; but those are run in the
@@ -46,8 +46,6 @@ mod items;
 mod keys;
 #[path = "models/leases.rs"]
 mod leases;
-#[path = "models/pairs.rs"]
-mod pairs;
 #[path = "models/purgatory.rs"]
 mod purgatory;
 #[path = "models/series.rs"]

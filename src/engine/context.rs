@@ -2,14 +2,10 @@
 
 use crate::engine::clock::{Time, Wake, When};
 use crate::engine::delay_queue::DelayQueue;
-use crate::engine::report::{Contained, catch_panic_of};
-use crate::sync::Mutex;
+use crate::engine::report::catch_panic_of;
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::mem;
 use std::sync::Arc;
-
-/// Wakes the loop that drives a timer; it is the user's code.
-pub(crate) type Hook = Box<dyn Fn() + Send + Sync>;
 
 /// The state that the shards of a driver share; see the [module](self).
 pub(crate) struct TimerContext {
@@ -18,59 +14,30 @@ pub(crate) struct TimerContext {
     pub(crate) time: Time,
     pub(crate) delay_queue: DelayQueue,
     pub(crate) limit: Option<Limit>,
-    /// `None` without a hook, and from the end of the timer on: the context stays with whatever was
-    /// built on the timer, and must not keep the user's code. The lock guards only this place.
-    hook: Mutex<Option<Arc<Contained<Hook>>>>,
     /// Panics of user code that were contained.
     panicked: AtomicU64,
 }
 
 impl TimerContext {
-    pub(crate) fn new(
-        name: Arc<str>,
-        time: Time,
-        limit: Option<Limit>,
-        hook: Option<Contained<Hook>>,
-    ) -> Self {
-        let hook = hook.map(Arc::new);
-        let delay_queue = DelayQueue::new(hook.is_some());
-        let (hook, panicked) = (Mutex::new(hook), AtomicU64::new(0));
-        TimerContext { name, time, delay_queue, limit, hook, panicked }
+    pub(crate) fn new(name: Arc<str>, time: Time, limit: Option<Limit>) -> Self {
+        let (delay_queue, panicked) = (DelayQueue::default(), AtomicU64::new(0));
+        TimerContext { name, time, delay_queue, limit, panicked }
     }
 
-    /// Wakes the futures and the loop that drive the timer. The caller holds no lock: this is the
-    /// user's code.
+    /// Wakes the listeners: futures and loops that drive the timer. The caller holds no lock, as
+    /// this is the user's code.
     #[cold]
     pub(crate) fn wake_listeners(&self) {
-        self.wake_futures();
-        // The hook comes last: it may take its time.
-        self.call_hook();
-    }
-
-    /// Calls the hook, if there is one.
-    pub(crate) fn call_hook(&self) {
-        let hook = self.hook.lock().clone();
-        if let Some(hook) = hook {
-            self.catch_panic(&**hook);
+        for (_, waker) in self.delay_queue.wakers() {
+            self.catch_panic(|| waker.wake_by_ref());
+            self.discard(waker);
         }
     }
 
-    /// Drops the hook, because the timer has ended.
-    pub(crate) fn drop_hook(&self) {
-        let hook = self.hook.lock().take();
-        drop(hook);
-    }
-
-    fn wake_futures(&self) {
-        for (_, waker) in self.delay_queue.take_wakers() {
-            self.catch_panic(|| waker.wake());
-        }
-    }
-
-    /// Ends the waits of threads and futures, now and later.
+    /// Ends the waits of threads and listeners, now and later.
     pub(crate) fn stop(&self) {
         self.delay_queue.stop();
-        self.wake_futures();
+        self.wake_listeners();
     }
 
     /// Calls user code; counts and reports a panic in it.

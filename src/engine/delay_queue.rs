@@ -3,10 +3,9 @@
 //! first bucket is due.
 //!
 //! # Who waits
-//! Threads sleep here. Futures that drive the timer leave their wakers here. A service's own loop
-//! waits elsewhere, after it has asked when the first bucket is due: to wake it, the timer's hook
-//! is called. Futures and loops are *listeners*: waking them runs a user's code, so whoever offers
-//! a bucket is told to do it once no lock is held. Threads that sleep are woken here.
+//! Threads sleep here. *Listeners*, futures and loops that drive the timer, wait elsewhere, and
+//! leave their wakers here. Waking them runs a user's code, so whoever offers a bucket is told to
+//! do it once no lock is held. Threads that sleep are woken here.
 //!
 //! # Why no wake-up is lost
 //! A thread that goes to sleep looks at the queue and at the clock, publishes the time until which
@@ -15,14 +14,15 @@
 //! comes after, the offering thread sees `told` and wakes all that wait, and each looks again.
 //! Moving a manual clock takes the lock between moving the clock and waking. So a sleeper never
 //! sleeps beyond the first bucket of the queue. An offer that is not earlier than what all sleepers
-//! sleep for wakes none, and costs no system call. The same holds for futures and loops, which look
-//! and publish under the same lock.
+//! sleep for wakes none, and costs no system call. The same holds for listeners, which look and
+//! publish under the same lock.
 
 use crate::engine::clock::Time;
 use crate::sync::{Condvar, Mutex, MutexGuard};
 use crate::wheel::bucket_queue::{BucketQueue, Due, Expiration};
 use crate::work;
 use std::mem;
+use std::sync::Arc;
 use std::task::Waker;
 use std::time::Instant;
 
@@ -36,17 +36,18 @@ pub(crate) struct DelayQueue {
 struct State {
     queue: BucketQueue,
     sleepers: usize,
-    /// Of the futures that wait, with their numbers.
-    wakers: Vec<(u64, Waker)>,
-    /// How many futures have been given a number.
-    futures: u64,
-    /// Whether the timer has a hook.
-    hooked: bool,
+    /// Of the listeners, with their numbers.
+    wakers: Wakers,
+    /// How many listeners have been given a number.
+    listeners: u64,
     /// None of those that wait does so beyond this tick.
     told: u64,
     stopped: bool,
     wakeups: u64,
 }
+
+/// Counted references: they are cloned and dropped under the lock, where no user code may run.
+type Wakers = Vec<(u64, Arc<Waker>)>;
 
 /// How a wait ended.
 #[derive(Debug, PartialEq, Eq)]
@@ -56,7 +57,7 @@ pub(crate) enum Waited {
     Stopped,
 }
 
-/// What a future has to wait for.
+/// What a listener has to wait for.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Told {
     Due,
@@ -90,12 +91,6 @@ impl State {
 }
 
 impl DelayQueue {
-    /// Creates an empty delay queue of a timer that has a hook, or none.
-    pub(crate) fn new(hooked: bool) -> Self {
-        let state = Mutex::new(State { hooked, ..State::default() });
-        DelayQueue { state, changed: Condvar::default() }
-    }
-
     /// Puts a newly armed bucket into the queue. The caller holds the lock of the bucket's shard,
     /// so no thread finds it armed and not queued. Returns whether listeners have to be woken.
     pub(crate) fn offer(&self, expiration: Expiration) -> bool {
@@ -106,7 +101,7 @@ impl DelayQueue {
 
     /// Wakes the threads that sleep. Returns whether there are listeners.
     fn wake(&self, state: MutexGuard<'_, State>) -> bool {
-        let (sleepers, listens) = (state.sleepers, state.hooked || !state.wakers.is_empty());
+        let (sleepers, listens) = (state.sleepers, !state.wakers.is_empty());
         drop(state);
         if sleepers != 0 {
             self.changed.notify_all();
@@ -197,10 +192,8 @@ impl DelayQueue {
         !self.is_quiet(time.ticks.floor(time.now()))
     }
 
-    /// Tells a loop which bucket comes first; if an earlier one comes, the hook is called.
     pub(crate) fn next_tick(&self) -> Option<u64> {
-        let mut state = self.state.lock();
-        if state.hooked { state.tell() } else { state.queue.next_tick() }
+        self.state.lock().queue.next_tick()
     }
 
     /// Waits until a bucket is due, but not beyond `until`.
@@ -231,24 +224,29 @@ impl DelayQueue {
         }
     }
 
-    /// Returns the number of a future that is going to wait.
-    pub(crate) fn number_of_future(&self) -> u64 {
+    /// Returns the number of a listener.
+    pub(crate) fn number_of_listener(&self) -> u64 {
         let mut state = self.state.lock();
-        state.futures += 1;
-        state.futures
+        state.listeners += 1;
+        state.listeners
     }
 
-    /// Returns what a future has to wait for, and lets `waker` wake it if that changes. Also
+    /// Returns what a listener has to wait for, and lets `waker` wake it if that changes. Also
     /// returns the waker that is not needed: it is dropped where no lock is held.
-    pub(crate) fn tell(&self, time: &Time, number: u64, waker: Waker) -> (Told, Option<Waker>) {
+    pub(crate) fn tell(
+        &self,
+        time: &Time,
+        number: u64,
+        waker: Arc<Waker>,
+    ) -> (Told, Option<Arc<Waker>>) {
         let mut state = self.state.lock();
-        if state.stopped {
-            return (Told::Stopped, Some(waker));
-        }
-        if state.queue.is_due(time.ticks.floor(time.now())) {
+        let told = if state.stopped {
+            Told::Stopped
+        } else if state.queue.is_due(time.ticks.floor(time.now())) {
             return (Told::Due, Some(waker));
-        }
-        let until = state.tell().map(|tick| time.instant_of_tick(tick));
+        } else {
+            Told::Until(state.tell().map(|tick| time.instant_of_tick(tick)))
+        };
         let former = match state.wakers.iter_mut().find(|(own, _)| *own == number) {
             Some((_, former)) => Some(mem::replace(former, waker)),
             None => {
@@ -256,11 +254,11 @@ impl DelayQueue {
                 None
             }
         };
-        (Told::Until(until), former)
+        (told, former)
     }
 
-    /// Takes out the waker of a future that waits no more.
-    pub(crate) fn forget_future(&self, number: u64) -> Option<Waker> {
+    /// Takes out the waker of a listener that waits no more.
+    pub(crate) fn forget_listener(&self, number: u64) -> Option<Arc<Waker>> {
         let mut state = self.state.lock();
         let at = state.wakers.iter().position(|(own, _)| *own == number)?;
         Some(state.wakers.swap_remove(at).1)
@@ -272,12 +270,15 @@ impl DelayQueue {
         self.state.lock().told = u64::MAX;
     }
 
-    /// Takes out the wakers of the futures.
-    pub(crate) fn take_wakers(&self) -> Vec<(u64, Waker)> {
-        mem::take(&mut self.state.lock().wakers)
+    /// Returns the wakers of the listeners. They stay until the timer is stopped: a thread that
+    /// loses its core before it wakes them must not keep the next one from doing so.
+    pub(crate) fn wakers(&self) -> Wakers {
+        let mut state = self.state.lock();
+        if state.stopped { mem::take(&mut state.wakers) } else { state.wakers.clone() }
     }
 
-    /// Ends the waits of threads, and all waits from now on. Futures still have to be woken.
+    /// Ends the waits of threads, and all waits from now on. Listeners still have to be
+    /// woken.
     pub(crate) fn stop(&self) {
         let mut state = self.state.lock();
         state.stopped = true;
@@ -315,7 +316,7 @@ mod tests {
 
     #[test]
     fn who_sleeps_no_more_is_not_woken() {
-        let queue = DelayQueue::new(false);
+        let queue = DelayQueue::default();
         let time = Time::new(SystemClock.into(), Ticks::new(1_000_000));
         let until = Instant::now() + Duration::from_millis(5);
         assert_eq!(queue.wait(&time, Some(until)), Waited::TimedOut);

@@ -8,7 +8,7 @@
 //! | delay queue | the bucket queue, the sleepers | nothing |
 //!
 //! So there is no cycle. A thread holds at most one shard. No lock is held while a task runs or is
-//! dropped, while the executor, `on_refused` or the hook is called, while a waker is cloned, woken
+//! dropped, while the executor or `on_refused` is called, while a waker is cloned, woken
 //! or dropped, or while an event is reported.
 //!
 //! # Turns
@@ -193,7 +193,7 @@ impl Driver {
             };
             let step = FlushStep { shard, turn_start, now, present, waits, insists };
             match owner.flush(&step, armed, expired) {
-                Flush::Done(wakeup) => break Step::Flushed(Arc::clone(owner), wakeup),
+                Flush::Batch(wakeup) => break Step::Flushed(Arc::clone(owner), wakeup),
                 // In virtual time it waits, so that the ticks keep their order.
                 Flush::Busy if !either_in_models(time.clock.as_manual().is_none()) => waits = true,
                 Flush::Busy => {
@@ -214,12 +214,12 @@ impl Driver {
         self.context.delay_queue.wait(&self.context.time, until)
     }
 
-    /// Returns what the future of this number has to wait for before it takes a turn; `waker` wakes
-    /// it if that changes.
+    /// Returns what the listener of this number has to wait for before it takes a turn; `waker`
+    /// wakes it if that changes.
     pub(crate) fn tell(&self, number: u64, waker: &Waker) -> Told {
         self.forget_until_due();
         let TimerContext { time, delay_queue, .. } = &*self.context;
-        let (told, unused) = delay_queue.tell(time, number, waker.clone());
+        let (told, unused) = delay_queue.tell(time, number, Arc::new(waker.clone()));
         self.context.catch_panic(|| drop(unused));
         told
     }
@@ -258,11 +258,6 @@ impl Driver {
             }
         };
         Some(time.instant_of_tick(delay_queue.next_tick()?).max(time.clock.now()))
-    }
-
-    /// Ends the waits of all threads, now and later.
-    pub(crate) fn stop(&self) {
-        self.context.stop();
     }
 }
 

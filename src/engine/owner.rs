@@ -112,8 +112,8 @@ pub(crate) trait Driven: Content + 'static {
     /// Hands over what was flushed; see [`Owner::hand_over`].
     fn hand_over(owned: &Owned<Self>, expired: &mut Expired) -> usize;
 
-    /// Adds what was counted beside the shards.
-    fn count(owned: &Owned<Self>, stats: &mut Stats);
+    /// Adds what was counted beside the shards; by default, nothing is.
+    fn count(_: &Owned<Self>, _: &mut Stats) {}
 }
 
 /// All shards of an owner; their number is a power of two.
@@ -232,7 +232,7 @@ where
         let Some(expiration) = due else { return Flush::Overtaken };
         let unfinished = C::flush(self, &mut body, (expiration, now), armed, expired);
         body.flushed(armed, unfinished);
-        Flush::Done(Shard::release(body))
+        Flush::Batch(Shard::release(body))
     }
 
     fn hand_over(&self, expired: &mut Expired) -> usize {
@@ -300,8 +300,8 @@ pub(crate) struct FlushStep {
 
 /// The result of a step.
 pub(crate) enum Flush {
-    /// A batch was flushed.
-    Done(Wakeup),
+    /// A batch was flushed; and the duty to wake, once no lock is held.
+    Batch(Wakeup),
     /// Another thread holds the shard.
     Busy,
     /// Another shard's bucket comes first by now.

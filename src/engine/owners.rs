@@ -86,25 +86,22 @@ impl Driver {
         snapshot
     }
 
-    /// Closes all owners: nothing can be added any more. Then the hook tells the loop, once: it may
-    /// close the driver again.
+    /// Closes all owners: nothing can be added any more. Wakes the listeners,
+    /// which may wait for that.
     pub(crate) fn close(&self) {
-        let was_closed = mem::replace(&mut self.turn.lock().closed, true);
+        self.turn.lock().closed = true;
         self.owners().for_each(|owner| owner.close());
-        if !was_closed {
-            self.context.call_hook();
-        }
+        self.context.wake_listeners();
     }
 
-    /// Drops the owners, whose entries were dropped, and the hook. A future that drives the timer
-    /// may keep the driver for longer, but not the user's code.
+    /// Drops the owners, whose entries were dropped. A listener may keep the driver for longer, but
+    /// not the user's code.
     pub(crate) fn retire(&self) {
         let mut turn = self.turn.lock();
         self.context.delay_queue.forget(|_| true);
         let owners = mem::replace(&mut turn.owners, Slab::new());
         drop(turn);
         drop(owners);
-        self.context.drop_hook();
     }
 
     /// Returns whether `close` was called.

@@ -1,28 +1,125 @@
-//! The drive: a future that advances a timer without a thread.
+//! The drive: what advances a timer without a thread of its own, a service's loop or a future.
 
 use crate::engine::delay_queue::Told;
 use crate::engine::driver::Driver;
 use crate::timer::Timer;
+use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-/// A future's place among those that wait for a timer. It does not keep the timer alive.
-struct Drive {
+/// Tells a service's own loop when to advance a timer, and wakes the loop when that becomes
+/// earlier; created by [`Timer::listener`].
+///
+/// It is for a loop that waits in a call of its own, such as `epoll_wait`. A loop with nothing else
+/// to wait for calls [`advance_clock`](Timer::advance_clock) with a timeout. A listener does not
+/// keep the timer alive.
+pub struct Listener {
     driver: Arc<Driver>,
     number: u64,
 }
 
+impl Listener {
+    /// Returns when to call [`advance_clock`](Timer::advance_clock) next, as
+    /// [`Timer::next_expiration`] does, and keeps `waker` to wake the loop whenever this becomes
+    /// earlier. It replaces the waker of the call before.
+    ///
+    /// Call this last in the loop, and wait no longer than it says. Its answer includes every timer
+    /// that was added before. The waker is woken when a timer is added later that expires before
+    /// that answer, or is moved to such a deadline, also by a keyed timer, a purgatory, a periodic
+    /// task or a future. **No wake-up is lost if waking also ends a wait that begins after it.** An
+    /// `eventfd`, a `mio::Waker`, a channel and [`Thread::unpark`](std::thread::Thread::unpark) do
+    /// that; a condition variable needs a flag.
+    ///
+    /// The waker is also woken when a [`ManualClock`](crate::ManualClock) of the timer is moved,
+    /// and after [`is_shutdown`](Timer::is_shutdown) has become true or the last clone was dropped;
+    /// from then on this returns `None` and wakes it at once. It may be woken needlessly: the
+    /// earlier timer may be cancelled by then.
+    ///
+    /// # What the waker may do
+    /// It is woken on the thread that adds or moves the earlier timer, before that call returns,
+    /// with no lock of the timer held. So it should neither block nor take long, but it may call
+    /// the timer. Only a thread that holds an [`Entry`](crate::keyed::Entry) and adds a timer or
+    /// moves the clock wakes it under that entry's lock: there the waker must neither advance nor
+    /// shut down the entry's timer. A panic in it is contained: it is counted in
+    /// [`Stats::panicked`](crate::Stats::panicked) and reported.
+    ///
+    /// ```
+    /// use std::task::{Wake, Waker};
+    /// use std::thread::{self, Thread};
+    /// use std::time::Duration;
+    /// use std::sync::Arc;
+    /// use tickwheel::Timer;
+    ///
+    /// struct Unpark(Thread);
+    ///
+    /// impl Wake for Unpark {
+    ///     fn wake(self: Arc<Self>) {
+    ///         self.0.unpark();
+    ///     }
+    /// }
+    ///
+    /// let timer = Timer::builder().build()?;
+    /// let (listener, added) = (timer.listener(), timer.clone());
+    /// thread::spawn(move || added.after(Duration::from_millis(5), || println!("5 ms")));
+    ///
+    /// // The loop; here until one timer has expired.
+    /// let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    /// while timer.advance_clock(Duration::ZERO) == 0 {
+    ///     match listener.next_expiration(&waker) {
+    ///         Some(next) => thread::park_timeout(next - timer.now()),
+    ///         None => thread::park(), // The waker ends it.
+    ///     }
+    /// }
+    /// # Ok::<(), tickwheel::BuildError>(())
+    /// ```
+    pub fn next_expiration(&self, waker: &Waker) -> Option<Instant> {
+        let context = &self.driver.context;
+        match self.tell(waker) {
+            Told::Due => Some(context.time.clock.now()),
+            Told::Until(next) => next,
+            Told::Stopped => {
+                // Asked after the waker was left: whoever closes the driver either finds it, or has
+                // closed it by now.
+                if self.driver.is_closed() {
+                    context.catch_panic(|| waker.wake_by_ref());
+                }
+                None
+            }
+        }
+    }
+
+    fn tell(&self, waker: &Waker) -> Told {
+        self.driver.tell(self.number, waker)
+    }
+}
+
+impl fmt::Debug for Listener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Listener").field("timer", &self.driver.context.name).finish_non_exhaustive()
+    }
+}
+
 impl<T: Send + 'static> Timer<T> {
+    /// Returns a listener for a loop that drives the timer, in place of a reaper thread.
+    ///
+    /// Several of them, and futures and a reaper, may drive the timer at the same time.
+    #[must_use]
+    pub fn listener(&self) -> Listener {
+        let driver = Arc::clone(self.driver());
+        let number = driver.context.delay_queue.number_of_listener();
+        Listener { driver, number }
+    }
+
     /// Returns a future that drives the timer, in place of a reaper thread: spawn it on a runtime,
     /// and give it the sleep of that runtime.
     ///
     /// The future calls `sleep_until` with the next expiration, a time of the timer's clock, and
     /// advances the timer when that sleep completes. A thread that adds an earlier timer wakes the
-    /// future, which then sleeps anew; the timer needs no hook for that. If no timer is pending,
-    /// the future only waits to be woken. Moving a [`ManualClock`](crate::ManualClock) wakes it as
+    /// future, which then sleeps anew. If no timer is pending, the future only waits to be woken.
+    /// Moving a [`ManualClock`](crate::ManualClock) wakes it as
     /// well, so in virtual time `sleep_until` may return [`std::future::pending`].
     ///
     /// Each poll hands everything that is due to the executor. Tasks that run in place run on the
@@ -62,14 +159,12 @@ impl<T: Send + 'static> Timer<T> {
         F: FnMut(Instant) -> S,
         S: Future,
     {
-        let driver = Arc::clone(self.driver());
-        let number = driver.context.delay_queue.number_of_future();
-        let drive = Drive { driver, number };
+        let listener = self.listener();
         async move {
             let (mut until, mut sleep) = (None, pin!(None));
             poll_fn(|context| {
-                drive.driver.advance(Duration::ZERO);
-                let next = match drive.driver.tell(drive.number, context.waker()) {
+                listener.driver.advance(Duration::ZERO);
+                let next = match listener.tell(context.waker()) {
                     Told::Stopped => return Poll::Ready(()),
                     Told::Due => return again(context),
                     Told::Until(next) => next,
@@ -99,10 +194,10 @@ fn again(context: &Context<'_>) -> Poll<()> {
     Poll::Pending
 }
 
-impl Drop for Drive {
+impl Drop for Listener {
     fn drop(&mut self) {
         let context = &self.driver.context;
-        let waker = context.delay_queue.forget_future(self.number);
+        let waker = context.delay_queue.forget_listener(self.number);
         context.catch_panic(|| drop(waker));
     }
 }

@@ -1,23 +1,19 @@
 //! The builder: the options of a timer, checked once.
 
 use crate::engine::clock::{Clock, SystemClock, Time, Wake};
-use crate::engine::context::Limit;
-use crate::engine::context::{Hook, TimerContext};
-use crate::engine::driver::Driver;
-use crate::engine::driver::Reaper;
+use crate::engine::context::{Limit, TimerContext};
+use crate::engine::driver::{Driver, Reaper};
 use crate::engine::owner::{MAX_SHARDS, Owned};
-use crate::engine::report::Contained;
 use crate::sync::parallelism;
 use crate::timer::Base;
 use crate::timer::Timer;
 use crate::timer::entry::Task;
 use crate::timer::error::BuildError;
-use crate::timer::executor::Dispatcher;
-use crate::timer::executor::{Executor, Inline};
-use crate::timer::tasks::Tasks;
+use crate::timer::executor::{Dispatcher, Executor, Inline};
 use crate::wheel::timing_wheel::{MAX_SIZE, round_size};
 use crate::wheel::wheels::Ticks;
 use std::fmt;
+use std::io;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -41,14 +37,6 @@ use std::time::Duration;
 pub struct TimerBuilder<T: Send + 'static = Task> {
     options: Options,
     dispatcher: Dispatcher<T>,
-    hook: Option<Contained<Hook>>,
-}
-
-/// The parts of a timer.
-struct Parts<T: Send + 'static> {
-    driver: Arc<Driver>,
-    tasks: Arc<Owned<Tasks<T>>>,
-    layout: (usize, usize),
 }
 
 #[derive(Debug)]
@@ -76,7 +64,7 @@ impl Timer<Task> {
             clock: SystemClock.into(),
             lost_on_refused: false,
         };
-        TimerBuilder { options, dispatcher: Dispatcher::new(Box::new(Inline)), hook: None }
+        TimerBuilder { options, dispatcher: Dispatcher::new(Box::new(Inline)) }
     }
 }
 
@@ -145,8 +133,7 @@ impl<T: Send + 'static> TimerBuilder<T> {
     /// which runs closures on the thread that advances the timer.
     pub fn executor<U: Send + 'static>(mut self, executor: impl Executor<U>) -> TimerBuilder<U> {
         self.options.lost_on_refused |= self.dispatcher.has_on_refused();
-        let TimerBuilder { options, hook, .. } = self;
-        TimerBuilder { options, dispatcher: Dispatcher::new(Box::new(executor)), hook }
+        TimerBuilder { options: self.options, dispatcher: Dispatcher::new(Box::new(executor)) }
     }
 
     /// Sets what happens to an expired task that the executor refuses. Default: it is dropped, and
@@ -160,71 +147,12 @@ impl<T: Send + 'static> TimerBuilder<T> {
         self
     }
 
-    /// Sets a hook that wakes your loop: the timer calls it when it has to be advanced earlier than
-    /// [`next_expiration`](Timer::next_expiration) said. This is for a timer without a thread whose
-    /// loop waits in a call of its own, such as `epoll_wait`. Default: none.
-    ///
-    /// Call `next_expiration` last in the loop, and wait no longer than it says. Its answer
-    /// includes every timer that was added before. The hook is called for every timer that is added
-    /// later and expires before that answer, or is moved to such a deadline; also for those that a
-    /// keyed timer, a purgatory, a periodic task or a future adds. **No wake-up is lost if a call
-    /// of the hook also ends a wait that begins after it.** An `eventfd`, a `mio::Waker`, a channel
-    /// and [`Thread::unpark`](std::thread::Thread::unpark) do that; a condition variable needs a
-    /// flag.
-    ///
-    /// # When it is called
-    /// - On the thread that adds or moves the earlier timer, before that call returns. That may be
-    ///   the loop's own thread, and several threads may call it at once.
-    /// - Again for each timer that is earlier still, until the loop calls `next_expiration` again.
-    /// - Once after the timer was shut down, when [`is_shutdown`](Timer::is_shutdown) returns true,
-    ///   or when its last clone is dropped, whichever is first. It may shut the timer down itself.
-    /// - When a [`ManualClock`](crate::ManualClock) of the timer is moved.
-    /// - Sometimes needlessly: the earlier timer may be cancelled or expired by then. A timer
-    ///   without an answer to compare with, because nobody has called `next_expiration`, does not
-    ///   call it.
-    ///
-    /// # What it may do
-    /// The call that adds the timer waits for the hook, so the hook should neither block nor take
-    /// long. It is called with no lock of the timer held, and may call the timer; if it adds an
-    /// earlier timer, it is called again inside itself. But a thread that holds an
-    /// [`Entry`](crate::keyed::Entry) may add a timer, or move the clock: if the hook then advances
-    /// the entry's timer, or shuts it down, that waits for its own thread; in debug builds it
-    /// panics. A panic in the hook is contained: it is counted in
-    /// [`Stats::panicked`](crate::Stats::panicked) and reported. A hook that owns a clone of the
-    /// timer keeps it alive forever; use [`Timer::downgrade`].
-    ///
-    /// ```
-    /// use std::thread;
-    /// use std::time::Duration;
-    /// use tickwheel::Timer;
-    ///
-    /// let own = thread::current();
-    /// let timer = Timer::builder().on_earlier_expiration(move || own.unpark()).build()?;
-    /// let added = timer.clone();
-    /// thread::spawn(move || added.after(Duration::from_millis(5), || println!("5 ms")));
-    ///
-    /// // The loop; here until one timer has expired.
-    /// while timer.advance_clock(Duration::ZERO) == 0 {
-    ///     match timer.next_expiration() {
-    ///         Some(next) => thread::park_timeout(next - timer.now()),
-    ///         None => thread::park(), // The hook ends it.
-    ///     }
-    /// }
-    /// # Ok::<(), tickwheel::BuildError>(())
-    /// ```
-    pub fn on_earlier_expiration(mut self, hook: impl Fn() + Send + Sync + 'static) -> Self {
-        self.hook = Some(Contained::unnamed(Box::new(hook)));
-        self
-    }
-
     /// Builds a timer without a thread; you drive it with [`advance_clock`](Timer::advance_clock).
     ///
     /// # Errors
     /// [`BuildError`] if an option is out of its range.
     pub fn build(self) -> Result<Timer<T>, BuildError> {
-        let Parts { driver, tasks, layout } = self.parts()?;
-        let base = Base::new(driver, None, layout, &tasks);
-        Ok(Timer::new(Arc::new(base), Arc::clone(tasks.homes())))
+        self.make(|_| Ok(None))
     }
 
     /// Builds a timer with a reaper thread of its own, which sleeps until the next bucket is due,
@@ -233,22 +161,20 @@ impl<T: Send + 'static> TimerBuilder<T> {
     /// # Errors
     /// [`BuildError`] if an option is out of its range, or the thread can't be started.
     pub fn start(self) -> Result<Timer<T>, BuildError> {
-        let name = self.options.name.clone();
-        let Parts { driver, tasks, layout } = self.parts()?;
-        let reaped = Arc::clone(&driver);
-        let counted = Arc::clone(&driver.context);
-        let failed = move || counted.count_panic();
-        let reaper = Reaper::start(&name, move || reaped.reap(), failed);
-        let reaper = reaper.map_err(BuildError::Thread)?;
-        let base = Base::new(driver, Some(reaper), layout, &tasks);
-        Ok(Timer::new(Arc::new(base), Arc::clone(tasks.homes())))
+        self.make(|driver| {
+            let (reaped, counted) = (Arc::clone(driver), Arc::clone(&driver.context));
+            let failed = move || counted.count_panic();
+            Reaper::start(&driver.context.name, move || reaped.reap(), failed).map(Some)
+        })
     }
 
-    fn parts(self) -> Result<Parts<T>, BuildError> {
+    fn make(
+        self,
+        reaper: impl FnOnce(&Arc<Driver>) -> io::Result<Option<Reaper>>,
+    ) -> Result<Timer<T>, BuildError> {
         let Options { name, tick, wheel_size, shards, max_pending, clock, lost_on_refused } =
             self.options;
         let name: Arc<str> = name.into();
-        let hook = self.hook.map(|hook| hook.named(&name));
         let dispatcher = self.dispatcher.named(&name);
         if lost_on_refused {
             return Err(BuildError::OnRefused);
@@ -267,7 +193,7 @@ impl<T: Send + 'static> TimerBuilder<T> {
         }
         let time = Time::new(clock, Ticks::new(tick));
         let limit = max_pending.map(Limit::new);
-        let context = Arc::new(TimerContext::new(name, time, limit, hook));
+        let context = Arc::new(TimerContext::new(name, time, limit));
         if let Some(clock) = context.time.clock.as_manual() {
             let sleeper: Weak<TimerContext> = Arc::downgrade(&context);
             clock.add_sleeper(sleeper as Weak<dyn Wake>);
@@ -275,7 +201,9 @@ impl<T: Send + 'static> TimerBuilder<T> {
         let driver = Arc::new(Driver::new(context));
         let layout = (shards.next_power_of_two(), round_size(wheel_size));
         let tasks = driver.register(|first| Owned::new(&driver.context, dispatcher, layout, first));
-        Ok(Parts { driver, tasks, layout })
+        let reaper = reaper(&driver).map_err(BuildError::Thread)?;
+        let base = Base::new(driver, reaper, layout, &tasks);
+        Ok(Timer::new(Arc::new(base), Arc::clone(tasks.homes())))
     }
 }
 

@@ -405,11 +405,14 @@ impl<T: Send + 'static> Driven for Tasks<T> {
     }
 
     fn count(owned: &Owned<Self>, stats: &mut Stats) {
-        let Handling { dispatcher, .. } = &owned.beside;
-        stats.refused += dispatcher.refused();
-        stats.dropped += dispatcher.dropped();
-        let panicked = dispatcher.panicked(&owned.shards.context);
-        stats.panicked = stats.panicked.saturating_add(panicked);
+        let Dispatcher { executor, on_refused, refused } = &owned.beside.dispatcher;
+        let refused = refused.load(Ordering::Relaxed);
+        stats.refused += refused;
+        if on_refused.is_none() {
+            stats.dropped += refused;
+        }
+        let panicked = catch_panic_of(&owned.shards.context.name, || executor.panicked());
+        stats.panicked = stats.panicked.saturating_add(panicked.unwrap_or(0));
     }
 }
 
@@ -476,20 +479,5 @@ impl<T: Send + 'static> Dispatcher<T> {
                 None => drop(task),
             });
         }
-    }
-
-    /// Returns how many tasks were refused.
-    pub(crate) fn refused(&self) -> u64 {
-        self.refused.load(Ordering::Relaxed)
-    }
-
-    /// Returns how many refused tasks were dropped, because there is no `on_refused`.
-    pub(crate) fn dropped(&self) -> u64 {
-        if self.has_on_refused() { 0 } else { self.refused() }
-    }
-
-    /// Returns how many tasks panicked after they were handed on.
-    pub(crate) fn panicked(&self, context: &TimerContext) -> u64 {
-        catch_panic_of(&context.name, || self.executor.panicked()).unwrap_or(0)
     }
 }

@@ -36,8 +36,8 @@ pub(crate) mod error;
 /// # The last clone
 /// Clones share the same timer. When the last clone is dropped, the reaper stops and the pending
 /// tasks are dropped; a warning reports their number. [`shutdown`](Self::shutdown) returns them
-/// instead. So keep a clone for as long as the timeouts matter. The executor, `on_refused` and the
-/// hook are dropped then, too, whatever else is kept.
+/// instead. So keep a clone for as long as the timeouts matter. The executor and `on_refused`
+/// are dropped then, too, whatever else is kept.
 ///
 /// These own a clone, and keep the timer alive: [`KeyedTimer`](crate::keyed::KeyedTimer),
 /// [`Purgatory`](crate::purgatory::Purgatory), [`Leases`](crate::lease::Leases), and the futures of
@@ -472,7 +472,7 @@ impl Base {
 
     /// Ends the reaper and all waits; after this nothing can be added.
     pub(crate) fn stop(&self) {
-        self.driver.stop();
+        self.driver.context.stop();
         if let Some(reaper) = &self.reaper {
             reaper.join();
         }
@@ -490,7 +490,7 @@ impl Drop for Base {
     fn drop(&mut self) {
         self.stop();
         // Handles may outlive the timer and keep its shards; they need not keep its tasks. Nor need
-        // a future that drives it keep its executor and its hook.
+        // a future that drives it keep its executor.
         let dropped = self.driver.drop_pending();
         self.driver.retire();
         if dropped > 0 {

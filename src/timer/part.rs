@@ -15,7 +15,6 @@
 use crate::engine::delay_queue::DelayQueue;
 use crate::engine::owner::{Driven, Expired, MAX_SHARDS, Owned, Owner, Set, Shards, place_of};
 use crate::engine::shard::{Body, Content};
-use crate::engine::stats::Stats;
 use crate::store::slab::Key;
 use crate::store::table::shards_for;
 use crate::sync::{Mutex, MutexGuard, parallelism};
@@ -153,8 +152,6 @@ impl<C: Alarmed> Driven for C {
         let closures = owned.beside.closures.upgrade();
         closures.map_or(0, |closures| closures.hand_over(expired) - again)
     }
-
-    fn count(_: &Owned<Self>, _: &mut Stats) {}
 }
 
 /// The alarms of one shard: tasks that share one closure, so none of them allocates.
@@ -218,7 +215,7 @@ mod tests {
 
     #[test]
     fn names_that_have_gone_leave_no_memory_behind() {
-        let (alarm, queue) = (Alarm::new(|_| ()), DelayQueue::new(false));
+        let (alarm, queue) = (Alarm::new(|_| ()), DelayQueue::default());
         for number in 0..1000 {
             assert!(alarm.put_off(&queue, 0, Key::from_bits(number)).is_some());
         }

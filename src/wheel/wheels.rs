@@ -26,6 +26,7 @@ use crate::wheel::bucket::{Blocks, Bucket, BucketId, Reference};
 use crate::wheel::bucket_queue::{ELAPSED, Expiration};
 use crate::wheel::timing_wheel::{Span, TimingWheel};
 use crate::work;
+use std::iter;
 use std::num::NonZeroU64;
 use std::time::Duration;
 
@@ -47,7 +48,7 @@ pub(crate) struct Wheels {
     size: usize,
     current: u64,
     blocks: Blocks,
-    /// Level 0, and as many overflow wheels as far ticks have needed so far.
+    /// Level 0 and the overflow wheels, as many as ticks have needed so far.
     levels: Vec<TimingWheel>,
     /// References that were already due when they were filed, in the buckets `EXPIRING` and
     /// `COLLECTING`.
@@ -65,7 +66,7 @@ impl Wheels {
             size,
             current,
             blocks: Blocks::new(),
-            levels: vec![TimingWheel::new(0, size)],
+            levels: Vec::new(),
             elapsed: [Bucket::new(), Bucket::new()],
             len: 0,
         }
@@ -283,9 +284,11 @@ impl Wheels {
         buckets.iter().position(|bucket| bucket.len() > 0).unwrap_or(buckets.len())
     }
 
-    /// Returns the ticks that a slot of each level spans, finest first.
+    /// Returns the ticks that a slot of each level spans, finest first; of level 0 also before it
+    /// is made.
     pub(crate) fn levels(&self) -> impl Iterator<Item = u64> {
-        self.levels.iter().map(|wheel| wheel.span.ticks())
+        let overflow = self.levels.iter().skip(1);
+        iter::once(1).chain(overflow.map(|wheel| wheel.span.ticks()))
     }
 
     /// Returns the tick at which a bucket has to be flushed, if it is armed.

@@ -54,30 +54,28 @@ fn the_drop_of_what_timers_and_workers_were_given_does_not_come_out_of_them() {
 /// Seen to fail: the process ended.
 #[test]
 fn the_drops_of_what_a_builder_was_given_do_not_come_out_of_its_error() {
-    let ((executor, first), (handler, second), (hook, third)) = (owned(), owned(), owned());
+    let ((executor, first), (handler, second)) = (owned(), owned());
     let builder = Timer::builder().tick(Duration::ZERO).executor(move |_: u32| _ = &executor);
     let builder = builder.on_refused(move |_| _ = &handler);
-    let builder = builder.on_earlier_expiration(move || _ = &hook);
     assert!(matches!(builder.build(), Err(BuildError::Tick)));
-    assert_eq!([first, second, third].map(|count| Arc::strong_count(&count)), [1; 3]);
+    assert_eq!([first, second].map(|count| Arc::strong_count(&count)), [1; 2]);
 }
 
 /// Seen to fail: the process ended, or the panic came out.
 #[test]
 fn the_drops_of_what_a_builder_was_given_do_not_come_out_of_it() {
     for replaces in [false, true] {
-        let given = [(); 3].map(|()| owned());
+        let given = [(); 2].map(|()| owned());
         let counts = given.each_ref().map(|(_, count)| Arc::clone(count));
-        let [executor, handler, hook] = given.map(|(owned, _)| owned);
+        let [executor, handler] = given.map(|(owned, _)| owned);
         let mut builder = Timer::builder()
             .executor(move |_: u32| _ = &executor)
-            .on_refused(move |_| _ = &handler)
-            .on_earlier_expiration(move || _ = &hook);
+            .on_refused(move |_| _ = &handler);
         if replaces {
-            builder = builder.on_refused(drop).on_earlier_expiration(|| ()).executor(|_: u32| ());
+            builder = builder.on_refused(drop).executor(|_: u32| ());
         }
         assert!(is_silent(builder));
-        assert_eq!(counts.map(|count| Arc::strong_count(&count)), [1; 3]);
+        assert_eq!(counts.map(|count| Arc::strong_count(&count)), [1; 2]);
     }
 }
 

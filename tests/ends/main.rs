@@ -20,6 +20,8 @@ mod steps;
 mod storm;
 #[path = "../common/until.rs"]
 mod until;
+#[path = "../common/calls.rs"]
+mod calls;
 #[path = "../common/wakes.rs"]
 mod wakes;
 

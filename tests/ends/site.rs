@@ -1,5 +1,6 @@
 //! A timer of the storm, and everything that is built on it.
 
+use crate::calls;
 use crate::random::Random;
 use crate::storm::{World, check, progress};
 use std::cell::Cell;
@@ -14,7 +15,7 @@ use tickwheel::keyed::KeyedTimer;
 use tickwheel::lease::{Lease, LeaseStore, Leases, Renewal};
 use tickwheel::periodic::Series;
 use tickwheel::purgatory::{DelayedOperation, Pending, Purgatory};
-use tickwheel::{Task, Timeout, Timer, TimerBuilder, Worker};
+use tickwheel::{Listener, Task, Timeout, Timer, TimerBuilder, Worker};
 
 const WORKER: &str = "worker";
 
@@ -72,9 +73,11 @@ pub(crate) enum Handle {
     Lease(Lease<u32>),
     Renewal(Renewal<u32>),
     Drive(Pin<Box<dyn Future<Output = ()> + Send>>),
+    Listener(Listener),
 }
 
-/// Lies in all that a site's timer owns: tasks, operations, executor, hook, store.
+/// Lies in all that a site's timer owns: tasks, operations, executor, store; and in a listener's
+/// waker.
 pub(crate) struct Token {
     pub(crate) site: Arc<Site>,
     /// Whether it lets everything else alone.
@@ -185,6 +188,11 @@ fn finish<T: Send + 'static>(
     }
     let unpolled = Box::pin(timer.drive(|_| pending::<()>()));
     site.handles.lock().unwrap().push(Handle::Drive(unpolled));
+    if random.below(2) == 0 {
+        let (listener, listens) = (timer.listener(), Token::new(&site));
+        listener.next_expiration(&calls::waker(move || listens.act()));
+        site.handles.lock().unwrap().push(Handle::Listener(listener));
+    }
     timer
 }
 
@@ -202,11 +210,7 @@ impl Site {
         let token = || Token::new(&site);
         let tick = [1, 50, 1_000][random.below(3) as usize];
         let builder = Timer::builder().tick(Duration::from_micros(tick)).wheel_size(4);
-        let mut builder = builder.shards(1 + random.below(2) as usize);
-        if random.below(2) == 0 {
-            let hooked = token();
-            builder = builder.on_earlier_expiration(move || hooked.act());
-        }
+        let builder = builder.shards(1 + random.below(2) as usize);
         let (owner, expires) = (token(), Arc::new(token()));
         let part = if site.own {
             Part::Own(finish(owner, builder, random, move |_| expires.expire()))

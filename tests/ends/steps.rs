@@ -179,7 +179,7 @@ fn use_handle(site: &Site, mut handle: Handle, random: &mut Random) {
             let ended = drive.as_mut().poll(context).is_ready();
             return site.handles.lock().unwrap().extend((!ended).then_some(handle));
         }
-        Handle::Series(..) | Handle::Renewal(_) | Handle::Drive(_) => {}
+        Handle::Series(..) | Handle::Renewal(_) | Handle::Drive(_) | Handle::Listener(_) => {}
     }
     match handle {
         Handle::Lease(lease) if acts => _ = lease.release(),

@@ -10,6 +10,7 @@ use std::collections::HashMap;
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, LazyLock, Mutex};
+use std::task::Waker;
 use std::thread;
 use std::thread::{JoinHandle, ThreadId};
 use std::time::{Duration, Instant, SystemTime};
@@ -178,6 +179,10 @@ fn bury(handle: Handle) {
         Handle::Series(series, _) => check(!series.cancel(), "a series ends with its timer"),
         Handle::Pending(pending) => check(!pending.is_pending(), "so does an operation"),
         Handle::Lease(lease) => check(!lease.is_held(), "and a lease"),
+        Handle::Listener(listener) => {
+            let next = listener.next_expiration(Waker::noop());
+            check(next.is_none(), "a listener has nothing to wait for");
+        }
         Handle::Renewal(_) | Handle::Drive(_) => {}
     }
 }

@@ -89,18 +89,6 @@ fn a_sleep_that_is_dropped_leaves_nothing() {
 }
 
 #[test]
-fn the_last_waker_is_woken() {
-    let fixture = Fixture::new();
-    let mut sleep = pin!(fixture.timer.sleep(MS));
-    assert_eq!(fixture.poll(sleep.as_mut()), Poll::Pending);
-    let other = Arc::new(Wakes::default());
-    let waker = Waker::from(Arc::clone(&other));
-    assert_eq!(sleep.as_mut().poll(&mut Context::from_waker(&waker)), Poll::Pending);
-    assert_eq!((fixture.timer.len(), fixture.advance(MS)), (1, 0));
-    assert_eq!(other.take(), 1);
-}
-
-#[test]
 fn a_timeout_ends_a_future_that_takes_too_long_and_no_other() {
     let fixture = Fixture::new();
     let timer = &fixture.timer;

@@ -1,5 +1,6 @@
 //! Looking at a key's task and changing it in one step; visits of all keys, a few at a time.
 
+use crate::calls;
 use crate::{Fixture, HOUR, MS};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -46,20 +47,6 @@ fn an_entry_tells_what_there_is_and_changes_it() {
     fixture.schedule(1, MS, 14);
     occupied(&|entry| assert_eq!(entry.cancel(), 14));
     assert!(fixture.timer.is_empty() && fixture.advance(HOUR).is_empty());
-}
-
-#[test]
-fn the_entry_of_a_key_that_is_there_is_found_in_any_form() {
-    let fixture = Fixture::new();
-    let keyed = KeyedTimer::new(&fixture.timer, |_: String, _: u32| ());
-    keyed.schedule("ada".to_owned(), TimerEntry::after(HOUR, 11)).expect("there is room");
-    assert!(keyed.find_entry("bob").is_none());
-    let mut entry = keyed.find_entry("ada").expect("it is there");
-    entry.reschedule(MS);
-    assert_eq!((entry.replace(12), entry.deadline()), (11, Some(fixture.clock.now() + MS)));
-    drop(entry);
-    assert_eq!(keyed.find_entry("ada").expect("it is there").cancel(), 12);
-    assert!(keyed.find_entry("ada").is_none() && fixture.timer.is_empty());
 }
 
 #[test]
@@ -192,26 +179,22 @@ fn a_second_call_while_an_entry_is_held_panics_and_leaves_all_as_it_was() {
     assert_eq!(fixture.advance(MS), [(1, 11)]);
 }
 
-/// A turn would wait for its own thread, also one that a hook takes. Seen to fail: it hung.
+/// A turn would wait for its own thread, also one that a waker takes. Seen to fail: it hung.
 #[cfg(debug_assertions)]
 #[test]
 fn a_turn_of_its_timer_while_an_entry_is_held_panics_and_loses_nothing() {
-    use std::sync::{Arc, OnceLock};
-    use tickwheel::WeakTimer;
     let (done, result) = channel();
     std::thread::spawn(move || {
-        let (hooked, other) = (Arc::new(OnceLock::<WeakTimer>::new()), Fixture::new());
-        let own = Arc::clone(&hooked);
-        let advances = move || {
-            let timer = own.get().and_then(WeakTimer::upgrade);
-            timer.map(|timer| timer.advance_clock(Duration::ZERO));
-        };
-        let fixture = Fixture::with(|builder| builder.on_earlier_expiration(advances));
-        hooked.set(fixture.timer.downgrade()).expect("it is set once");
+        let (fixture, other) = (Fixture::new(), Fixture::new());
+        let own = fixture.timer.downgrade();
+        let advances = calls::waker(move || {
+            own.upgrade().map(|timer| timer.advance_clock(Duration::ZERO));
+        });
         fixture.schedule(1, MS, 11);
         other.schedule(1, MS, 12);
         let entry = fixture.keyed.find_entry(&1);
-        assert!(fixture.timer.next_expiration().is_some(), "the hook is called from now on");
+        let listener = fixture.timer.listener();
+        assert!(listener.next_expiration(&advances).is_some());
         fixture.clock.advance(MS);
         let turn = || fixture.timer.advance_clock(Duration::ZERO);
         assert!(catch_unwind(AssertUnwindSafe(turn)).is_err());

@@ -12,6 +12,8 @@ mod owners;
 mod quick;
 #[path = "../common/times.rs"]
 mod times;
+#[path = "../common/calls.rs"]
+mod calls;
 
 use std::cell::{Cell, OnceCell};
 use std::sync::mpsc::{Receiver, channel};
@@ -70,7 +72,8 @@ fn a_key_is_found_in_any_form_that_it_can_be_borrowed_as() {
     assert!(keyed.contains("ada") && !keyed.contains("bob"));
     assert!(keyed.touch("ada", 2 * MS) && keyed.reschedule("ada", 3 * MS));
     assert_eq!(keyed.deadline("ada"), Some(fixture.clock.now() + 3 * MS));
-    assert_eq!(keyed.cancel("ada"), Some(1));
+    assert_eq!(keyed.find_entry("ada").map(|entry| entry.cancel()), Some(1));
+    assert_eq!(keyed.cancel("ada"), None);
 }
 
 #[test]
@@ -149,17 +152,15 @@ fn a_touched_key_costs_the_timer_nothing_until_its_former_deadline() {
 fn after_a_shutdown_of_the_timer_nothing_expires_and_everything_can_be_taken() {
     let fixture = Fixture::new();
     for key in 1..=3 {
-        fixture.schedule(key, MS * key, key);
+        fixture.schedule(key, 10 * MS * key, key);
     }
-    assert!(fixture.keyed.touch(&1, 2 * MS));
-    let alarms = fixture.timer.shutdown();
-    assert!(matches!(
-        fixture.keyed.schedule(1, TimerEntry::after(MS, 9)),
-        Err(AddError::Shutdown(_))
-    ));
-    fixture.clock.advance(MS);
-    alarms.into_iter().map(TimerEntry::into_task).for_each(Task::run);
-    assert_eq!(fixture.advance(HOUR), [], "whose time was not up");
+    assert!(fixture.timer.shutdown().is_empty());
+    let refused = fixture.keyed.schedule(1, TimerEntry::after(MS, 9));
+    assert!(matches!(refused, Err(AddError::Shutdown(_))));
+    let soon = fixture.timer.now() + MS;
+    assert!(fixture.keyed.touch(&1, 20 * MS) && fixture.keyed.reschedule_at(&3, soon));
+    assert_eq!(fixture.keyed.deadline(&3), Some(soon));
+    assert_eq!(fixture.advance(HOUR), []);
     let mut left = fixture.keyed.cancel_all();
     left.sort_unstable();
     assert_eq!(left, [(1, 1), (2, 2), (3, 3)]);
@@ -254,22 +255,6 @@ fn what_the_executor_has_expires_after_a_shutdown() {
     assert!(timer.shutdown().is_empty());
     queue.try_iter().for_each(tickwheel::Task::run);
     assert_eq!(expired.try_iter().count(), 1);
-}
-
-#[test]
-fn a_key_can_be_moved_up_after_a_shutdown_and_expires_no_more() {
-    let clock = ManualClock::new();
-    let timer = Timer::builder().clock(clock.clone()).build().unwrap();
-    let keyed = KeyedTimer::new(&timer, |_: u32, _: u32| panic!("it expires"));
-    keyed.schedule(1, TimerEntry::after(20 * MS, 1_u32)).unwrap();
-    let soon = timer.now() + 10 * MS;
-    assert!(timer.shutdown().is_empty());
-    assert!(keyed.reschedule_at(&1, soon));
-    assert_eq!(keyed.deadline(&1), Some(soon));
-    clock.advance(30 * MS);
-    assert_eq!((timer.advance_clock(Duration::ZERO), timer.stats().panicked), (0, 0));
-    timer.assert_invariants();
-    assert_eq!(keyed.cancel(&1), Some(1));
 }
 
 thread_local! {

@@ -7,6 +7,8 @@ mod model;
 #[cfg(feature = "tracing")]
 #[path = "../common/warnings.rs"]
 mod warnings;
+#[path = "../common/calls.rs"]
+mod calls;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -152,53 +154,6 @@ fn many_leases_are_renewed_in_few_calls() {
 }
 
 #[test]
-fn a_failed_or_panicking_renewal_is_tried_again_and_the_others_go_on() {
-    for mood in [Mood::Fails, Mood::Panics] {
-        let fixture = Fixture::new();
-        let _leases: Vec<_> = (0..12).map(|key| fixture.leases.hold(key).unwrap()).collect();
-        fixture.set(mood);
-        fixture.pass(10);
-        assert_eq!(fixture.take_renewals().len(), 12, "each batch is tried");
-        fixture.pass(3);
-        assert_eq!(fixture.take_renewals().len(), 12, "after a quarter of the period again");
-        fixture.set(Mood::Renews);
-        fixture.pass(30);
-        assert!(fixture.take_renewals().len() >= 24);
-        assert_eq!(fixture.take_lost(), []);
-    }
-}
-
-#[test]
-fn a_lease_that_runs_out_unrenewed_is_lost_once_and_not_before() {
-    for mood in [Mood::Fails, Mood::Panics, Mood::Stalls] {
-        let fixture = Fixture::new();
-        let lease = fixture.leases.hold(1).unwrap();
-        let released = fixture.leases.hold(2).unwrap();
-        fixture.pass(10);
-        fixture.set(mood);
-        fixture.pass(15);
-        assert!(released.release());
-        fixture.pass(14);
-        assert_eq!((fixture.take_lost(), lease.is_held()), (vec![], true), "{mood:?}");
-        fixture.pass(60);
-        assert_eq!(fixture.take_lost(), [(40, 1)], "{mood:?}: renewed last at 10");
-        assert!(!lease.is_held() && !lease.release());
-        assert!(fixture.timer.is_empty(), "nothing is planned any more");
-    }
-}
-
-#[test]
-fn what_the_store_says_is_gone_is_lost_at_once() {
-    let fixture = Fixture::new();
-    let lease = fixture.leases.hold(1).unwrap();
-    fixture.set(Mood::SaysGone);
-    fixture.pass(60);
-    assert_eq!(fixture.take_lost(), [(10, 1)]);
-    assert!(!lease.is_held());
-    assert_eq!(fixture.take_renewals().len(), 1);
-}
-
-#[test]
 fn an_answer_to_what_was_released_or_taken_again_does_not_count() {
     let fixture = Fixture::new();
     fixture.set(Mood::Stalls);
@@ -224,21 +179,6 @@ fn an_answer_to_what_was_released_or_taken_again_does_not_count() {
     fixture.set(Mood::Renews);
     fixture.pass(20);
     assert_eq!(fixture.take_renewals(), [(35, 1), (45, 1)], "exactly one a period");
-}
-
-#[test]
-fn a_late_answer_counts_from_when_the_renewal_was_sent() {
-    let fixture = Fixture::new();
-    fixture.set(Mood::Stalls);
-    let lease = fixture.leases.hold(1).unwrap();
-    fixture.pass(25);
-    let stalled = std::mem::take(&mut fixture.seen.lock().unwrap().stalled);
-    assert_eq!(stalled.len(), 1, "none is sent while one is in flight");
-    stalled.into_iter().for_each(Renewal::renewed);
-    fixture.pass(14);
-    assert!(lease.is_held());
-    fixture.pass(1);
-    assert_eq!(fixture.take_lost(), [(40, 1)], "sent at 10");
 }
 
 #[cfg(feature = "tracing")]

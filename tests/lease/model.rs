@@ -2,6 +2,7 @@
 
 use crate::{Fixture, Mood};
 use quickcheck::{Arbitrary, Gen, QuickCheck};
+use tickwheel::TimerBuilder;
 use tickwheel::lease::{Lease, LeaseStats, Renewal};
 
 #[derive(Clone, Debug)]
@@ -34,8 +35,9 @@ struct Expected {
     lease: Lease<u32>,
     /// When the store renewed it last, or it was taken.
     renewed: u64,
-    /// When it was tried last, or that try failed.
-    tried: u64,
+    /// By when it is to be renewed: a third of it after it was, or a quarter of that after it
+    /// failed. It may be a second earlier, to go along with others.
+    due: u64,
     /// When a renewal was sent that has had no answer.
     in_flight: Option<u64>,
 }
@@ -53,20 +55,24 @@ impl Run {
     fn second(&mut self) {
         self.now += 1;
         self.fixture.pass(1);
+        let mut gone = Vec::new();
         for (at, key) in self.fixture.take_renewals() {
             let expected = self.held[key as usize].as_mut().expect("only what is held is renewed");
             assert_eq!(at, self.now);
             assert!(at < expected.renewed + 30, "{key} had run out");
             assert!(expected.in_flight.is_none(), "{key} is sent twice");
-            expected.tried = at;
+            assert!(at + 1 >= expected.due, "{key} is sent too early");
             match self.mood {
                 Mood::Renews => {
-                    expected.renewed = at;
+                    (expected.renewed, expected.due) = (at, at + 10);
                     self.stats.renewed += 1;
                 }
                 Mood::Stalls => expected.in_flight = Some(at),
-                Mood::Fails | Mood::Panics => self.stats.failed += 1,
-                Mood::SaysGone => {}
+                Mood::Fails | Mood::Panics => {
+                    expected.due = (at + 3).min(expected.renewed + 30);
+                    self.stats.failed += 1;
+                }
+                Mood::SaysGone => gone.push(key),
             }
         }
         let lost = self.fixture.take_lost();
@@ -76,18 +82,15 @@ impl Run {
                 assert_eq!(times, 0, "{key} is not held");
                 continue;
             };
-            let ran_out = self.now >= expected.renewed + 30;
-            if times == 0 {
-                assert!(!ran_out, "{key} should be lost");
-                let due = (expected.renewed + 10).max(expected.tried + 3);
-                assert!(expected.in_flight.is_some() || self.now <= due, "{key} is not renewed");
-                assert!(expected.lease.is_held());
-            } else {
-                assert_eq!(times, 1);
-                assert!(ran_out || self.mood == Mood::SaysGone, "{key} is lost too early");
+            let is_over = self.now >= expected.renewed + 30 || gone.contains(&(key as u32));
+            assert_eq!(times, usize::from(is_over), "how often {key} is lost");
+            if is_over {
                 assert!(!expected.lease.is_held());
                 *held = None;
                 self.stats.lost += 1;
+            } else {
+                let is_late = expected.in_flight.is_none() && self.now > expected.due;
+                assert!(!is_late && expected.lease.is_held(), "{key} is not renewed");
             }
         }
     }
@@ -112,10 +115,10 @@ impl Run {
                 assert_eq!((lost, expected.lease.is_held()), (vec![], was_held));
                 continue;
             };
-            (expected.in_flight, expected.tried) = (None, self.now);
+            expected.in_flight = None;
             match mood {
                 Mood::Renews => {
-                    expected.renewed = sent;
+                    (expected.renewed, expected.due) = (sent, self.now.max(sent + 10));
                     self.stats.renewed += 1;
                 }
                 Mood::SaysGone => {
@@ -125,6 +128,7 @@ impl Run {
                 }
                 _ => {
                     assert_eq!(lost, []);
+                    expected.due = (self.now + 3).min(expected.renewed + 30);
                     self.stats.failed += 1;
                 }
             }
@@ -138,7 +142,8 @@ impl Run {
                 self.answer(Mood::Fails);
                 let lease = self.fixture.leases.hold(key).expect("there is room");
                 self.stats.taken += 1;
-                let expected = Expected { lease, renewed: self.now, tried: 0, in_flight: None };
+                let (renewed, due) = (self.now, self.now + 10);
+                let expected = Expected { lease, renewed, due, in_flight: None };
                 if let Some(former) = self.held[key as usize].replace(expected) {
                     assert!(!former.lease.is_held());
                     self.stats.released += 1;
@@ -166,11 +171,14 @@ impl Run {
 #[test]
 fn every_lease_is_renewed_in_time_or_lost_once() {
     fn holds(steps: Vec<Step>) {
-        let (fixture, held) = (Fixture::new(), [const { None }; 4]);
-        let stats = LeaseStats::default();
+        let fixture = Fixture::with(TimerBuilder::build, |terms| terms.batch_size(2));
+        let (held, stats) = ([const { None }; 4], LeaseStats::default());
         let mut run = Run { fixture, mood: Mood::Renews, now: 0, held, stats };
         steps.iter().for_each(|step| run.step(step));
         (0..60).for_each(|_| run.second());
+        run.held = Default::default();
+        run.fixture.pass(30);
+        assert!(run.fixture.timer.is_empty(), "nothing is planned any more");
     }
     QuickCheck::new().tests(400).quickcheck(holds as fn(Vec<Step>));
 }

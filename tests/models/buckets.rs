@@ -153,21 +153,6 @@ fn leap_against_flush() {
     });
 }
 
-/// The same against a cascade: what it files must not be passed by the shard's time.
-///
-/// Fails when the time leaps while a bucket is in the hands of who flushes it.
-#[test]
-fn leap_against_cascade() {
-    explore("leap_against_cascade", 2, || {
-        let world = World::by_hand();
-        world.add_at(0, 6);
-        world.add_at(1, 7);
-        world.pass(7);
-        both(|| world.add(2, 9), || world.turn());
-        world.finish()
-    });
-}
-
 /// Two clocks that disagree: an adder has read the time, and files under tick 1 while the bucket of
 /// tick 3 is being flushed. What that adds a revolution after tick 1 belongs into the same bucket.
 ///

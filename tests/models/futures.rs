@@ -107,29 +107,6 @@ fn poll_against_wake() {
     });
 }
 
-/// Someone sleeps on a timer with a reaper, and polls with two wakers, while the clock moves.
-///
-/// Fails when `poll` keeps the former waker.
-#[test]
-fn sleep_against_the_clock() {
-    explore("sleep_against_the_clock", 2, || {
-        let (timer, clock) = with_reaper();
-        let woken = Arc::new(Woken::default());
-        let (mut sleep, mut early) = (timer.sleep(2 * NANO), false);
-        both(
-            || {
-                early = poll(&mut sleep, &woken).is_ready();
-                assert_eq!(block_on(sleep), Ok(()));
-            },
-            || clock.advance(9 * NANO),
-        );
-        drop(timer.shutdown());
-        assert_empty(&timer);
-        assert_eq!(Arc::strong_count(&woken), 1, "a waker is kept");
-        format!("{early}, woken {}", woken.count())
-    });
-}
-
 /// A sleep is moved to a later and to an earlier time as it expires: it is ready at the last one,
 /// not before, and its sleeper is woken for it.
 ///

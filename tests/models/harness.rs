@@ -17,20 +17,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 pub(crate) fn explore(name: &str, outcomes: usize, model: fn() -> String) {
     let drawn = number("TICKWHEEL_SCHEDULES", 10_000);
     let most = number("TICKWHEEL_EXHAUSTIVE", 2_000);
-    run(name, if drawn < 1_000 { 1 } else { outcomes }, drawn, most, model);
-}
-
-/// Explores a model that is small enough for that exhaustively, with no preemptions, with one, and
-/// so on.
-pub(crate) fn exhaust(name: &str, outcomes: usize, model: fn() -> String) {
-    run(name, outcomes, 0, 50 * number("TICKWHEEL_EXHAUSTIVE", 2_000), model);
-}
-
-fn number(variable: &str, default: usize) -> usize {
-    std::env::var(variable).map_or(default, |number| number.parse().expect("a number"))
-}
-
-fn run(name: &str, outcomes: usize, drawn: usize, most: usize, model: fn() -> String) {
     if let Ok(schedule) = std::env::var("SHUTTLE_REPLAY") {
         return shuttle::replay(move || drop(model()), &schedule);
     }
@@ -51,6 +37,7 @@ fn run(name: &str, outcomes: usize, drawn: usize, most: usize, model: fn() -> St
     match explored {
         Ok((random, pct, exhaustive, reach)) => {
             let seen = ends.lock().expect("not poisoned").len();
+            let outcomes = if drawn < 1_000 { 1 } else { outcomes };
             assert!(seen >= outcomes, "{name}: only {seen} different outcomes");
             println!("model {name}: {random} random, {pct} PCT, {exhaustive} exhaustive: {reach}");
         }
@@ -59,6 +46,10 @@ fn run(name: &str, outcomes: usize, drawn: usize, most: usize, model: fn() -> St
             resume_unwind(panic);
         }
     }
+}
+
+fn number(variable: &str, default: usize) -> usize {
+    std::env::var(variable).map_or(default, |number| number.parse().expect("a number"))
 }
 
 /// Makes two calls, each on a thread of its own. Returns what they return.

@@ -106,19 +106,6 @@ fn put_against_put() {
     });
 }
 
-/// Workers come while items are put.
-///
-/// Fails when the check after watching is left out.
-#[test]
-fn put_against_newcomers() {
-    explore("put_against_newcomers", 3, || {
-        let (room, desk) = (Room::new(), Desk::default());
-        desk.wait(&room, 0);
-        all(|| desk.put(&room, &[1, 2]), || desk.wait(&room, 1), || desk.wait(&room, 2));
-        desk.settle(&room, 2)
-    });
-}
-
 /// Workers leave, and their blocks with them, and come while items are put: whatever becomes of the
 /// cursor, nobody who waits is passed over by all.
 ///

@@ -76,18 +76,6 @@ fn shutdown_against_watch() {
     });
 }
 
-/// The same if the condition becomes true meanwhile: then the operation may be complete.
-///
-/// Fails when a refused operation stays watched on the keys that it had.
-#[test]
-fn shutdown_against_watch_that_completes() {
-    explore("shutdown_against_watch_that_completes", 4, || {
-        let limbo = Limbo::new();
-        all(|| limbo.watch(0, &[0, 1]), || limbo.shutdown(), || limbo.announce(0, 0));
-        limbo.settle()
-    });
-}
-
 /// An operation is returned, completed, or let go by the thread that is checking it.
 ///
 /// Fails when who has found the condition false does not look whether it was cancelled meanwhile.
@@ -229,53 +217,6 @@ fn visit_against_others() {
     });
 }
 
-/// Two threads visit a key. A condition that the first finds false becomes true then: the second
-/// completes the operation, or leaves it to the first.
-///
-/// Fails when who visits leaves out what another one holds.
-#[test]
-fn visit_against_visit() {
-    explore("visit_against_visit", 4, || {
-        let limbo = Limbo::new();
-        (0..4).for_each(|id| drop(limbo.watch(id, &[1])));
-        limbo.set(0);
-        limbo.set(2);
-        let completed = both(
-            || limbo.trigger(1),
-            || {
-                limbo.set(1);
-                limbo.set(3);
-                limbo.trigger(1)
-            },
-        );
-        (0..4).for_each(|id| assert_eq!(limbo.fate(id), Some(Fate::Completed)));
-        assert_eq!(completed.0 + completed.1, 4);
-        format!("{completed:?} {}", limbo.settle())
-    });
-}
-
-/// A key's operations are cancelled in their order, while some leave on their own.
-///
-/// Fails when a visit that was under way when its block was emptied ends there.
-#[test]
-fn cancelling_visit_against_others() {
-    explore("cancelling_visit_against_others", 4, || {
-        let limbo = Limbo::new();
-        let handles: Vec<_> = (0..5).map(|id| limbo.watch(id, &[1]).expect("it waits")).collect();
-        let (returned, _) = both(
-            || limbo.cancel_for_key(1),
-            || {
-                limbo.force(&handles[0]);
-                limbo.force(&handles[3]);
-                limbo.force(&handles[2]);
-            },
-        );
-        assert!(returned.is_sorted(), "{returned:?}");
-        (0..5).for_each(|id| assert!(limbo.fate(id).is_some(), "operation {id} was skipped"));
-        limbo.settle()
-    });
-}
-
 type Waits = Limbo<FutureOperation>;
 
 fn wait(
@@ -333,30 +274,5 @@ fn poll_against_trigger_and_expiry() {
         let ends = (stats.completed_by_trigger, stats.expired);
         assert_eq!(ends, if waited == Waited::Completed { (1, 0) } else { (0, 1) });
         format!("{waited:?}")
-    });
-}
-
-/// A future is polled with one waker, then with another one, while a shutdown ends its operation:
-/// the last waker is woken, and no waker is kept.
-///
-/// Fails when `poll` keeps the former waker.
-#[test]
-fn poll_against_shutdown() {
-    explore("poll_against_shutdown", 2, || {
-        let limbo = Waits::new();
-        let condition = Arc::new(AtomicBool::new(false));
-        let woken = Arc::new(Woken::default());
-        let mut future = wait(&limbo.purgatory, &condition);
-        let (early, ()) = both(
-            || {
-                let early = poll(&mut future, &woken).is_ready();
-                assert_eq!(block_on(future), Waited::Cancelled);
-                early
-            },
-            || drop(limbo.purgatory.shutdown()),
-        );
-        limbo.assert_empty();
-        assert_eq!((Arc::strong_count(&condition), Arc::strong_count(&woken)), (1, 1));
-        format!("{early}, woken {}", woken.count())
     });
 }

@@ -29,21 +29,6 @@ fn watch_against_trigger() {
     });
 }
 
-/// Two triggers on two keys of an operation: one of them completes it, whole.
-///
-/// Fails when an operation leaves only one of its keys, or when a claim reads and writes the state
-/// word in two steps.
-#[test]
-fn trigger_against_trigger() {
-    explore("trigger_against_trigger", 2, || {
-        let limbo = Limbo::new();
-        limbo.watch(0, &[0, 1]);
-        let completed = both(|| limbo.announce(0, 0), || limbo.announce(0, 1));
-        assert_eq!(completed.0 + completed.1, 1);
-        format!("{completed:?} {}", limbo.settle())
-    });
-}
-
 /// The condition comes true, and is announced, while another thread has just found it false.
 ///
 /// Fails when a trigger leaves no request to who holds the operation.
@@ -180,28 +165,6 @@ fn force_against_force() {
         let forced = [one, other];
         assert!(forced[0] != forced[1], "{forced:?}");
         format!("{forced:?} {}", limbo.settle())
-    });
-}
-
-/// The answer of `cancel` is true; if the end is left to the thread that checks it, the condition
-/// decides.
-///
-/// Fails when who has found the condition false does not look whether it was cancelled meanwhile.
-#[test]
-fn cancel_against_trigger() {
-    explore("cancel_against_trigger", 4, || {
-        let limbo = Limbo::new();
-        let handle = limbo.watch(0, &[0, 1]).expect("it waits");
-        let (answer, _, completed) =
-            all(|| limbo.cancel(&handle), || limbo.set(0), || limbo.trigger(0));
-        let fate = if answer == Cancelled::Deferred && completed == 1 {
-            Fate::Completed
-        } else {
-            after_cancel(&answer, Fate::Completed)
-        };
-        assert_eq!(limbo.fate(0), Some(fate));
-        assert_eq!(completed, usize::from(fate == Fate::Completed));
-        format!("{answer:?} {}", limbo.settle())
     });
 }
 

@@ -1,6 +1,7 @@
 //! How a series ends without being cancelled, and what its handle says then.
 
 use crate::MS;
+use crate::calls;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -103,25 +104,25 @@ fn a_run_in_progress_is_the_last_one_after_a_shutdown() {
 
 /// Seen to fail: the run that added the next one held a clone meanwhile, so the timer ended later.
 #[test]
-fn a_hook_that_drops_the_last_clone_ends_the_timer_there() {
+fn a_waker_that_drops_the_last_clone_ends_the_timer_there() {
     let (sender, tasks) = channel();
     let (told, has_gone) = channel();
     let last = Arc::new(Mutex::new(None::<Timer>));
     let (taken, (builder, clock)) = (Arc::clone(&last), builder());
-    let hook = move || {
+    let waker = calls::waker(move || {
         let timer = taken.lock().unwrap().take();
         if let Some(timer) = timer {
             let weak = timer.downgrade();
             drop(timer);
             told.send(weak.upgrade().is_none()).unwrap();
         }
-    };
-    let timer = builder.executor(move |task: Task| sender.send(task).unwrap());
-    let timer = timer.on_earlier_expiration(hook).build().unwrap();
+    });
+    let timer = builder.executor(move |task: Task| sender.send(task).unwrap()).build().unwrap();
+    let listener = timer.listener();
     let series = start(&timer);
     clock.advance(MS);
     assert_eq!(timer.advance_clock(Duration::ZERO), 1);
-    assert_eq!(timer.next_expiration(), None, "the loop waits for the hook");
+    assert_eq!(listener.next_expiration(&waker), None);
     *last.lock().unwrap() = Some(timer);
     tasks.recv().unwrap().run();
     assert_eq!(has_gone.try_recv(), Ok(true));

@@ -1,6 +1,8 @@
 //! The behaviour of periodic timers, in virtual time.
 
 mod ends;
+#[path = "../common/calls.rs"]
+mod calls;
 
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;

@@ -3,7 +3,7 @@
 use crate::{Fixture, HOUR, MS, Script, What};
 use std::cell::RefCell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
 use tickwheel::purgatory::{DelayedOperation, Pending, Purgatory};
 use tickwheel::{ManualClock, Timer};
@@ -119,25 +119,6 @@ fn a_long_chain_needs_no_deep_stack() {
     for how in [How::Trigger, How::Force, How::AtOnce, How::Drop] {
         on_a_small_stack(move || chain(how));
     }
-}
-
-/// All that one callback ends at once waits for its turn, and each has one.
-#[test]
-fn very_many_that_one_callback_ends_take_turns() {
-    let fixture = Fixture::new();
-    let open = Arc::new(AtomicBool::new(false));
-    let mut waiting: Vec<_> =
-        (2..4_000).map(|id| fixture.watch(fixture.script(id).when_set(&open), &[2])).collect();
-    let (purgatory, opened) = (fixture.purgatory.clone(), Arc::clone(&open));
-    let first = fixture.script(1).on_complete(move || {
-        opened.store(true, SeqCst);
-        assert_eq!(purgatory.check_and_complete(&2), 3_998);
-    });
-    assert!(fixture.watch(first, &[1]).force_complete());
-    assert!(waiting.drain(..).all(|pending| !pending.is_pending()));
-    let stats = fixture.purgatory.stats();
-    assert_eq!((stats.completed_by_trigger, stats.completed_by_force), (3_998, 1));
-    assert_eq!((fixture.counts(), stats.panicked), ((0, 0, 0), 0));
 }
 
 /// A thread-local value ends an operation as it is dropped, when the thread's list of postponed

@@ -7,38 +7,12 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::task::{Context, Poll, Wake, Waker};
-use std::time::Duration;
-use tickwheel::purgatory::{FutureOperation, Purgatory, Wait, Waited, WatchError};
-use tickwheel::{ManualClock, Timer};
+use tickwheel::purgatory::{FutureOperation, Wait, Waited, WatchError};
 
-struct Fixture {
-    purgatory: Purgatory<u32, FutureOperation>,
-    timer: Timer,
-    clock: ManualClock,
-}
+type Fixture = crate::Fixture<FutureOperation>;
 
 fn fixture() -> Fixture {
-    let clock = ManualClock::new();
-    let timer = Timer::builder().shards(1).clock(clock.clone()).build().unwrap();
-    Fixture { purgatory: Purgatory::new(&timer), timer, clock }
-}
-
-impl Fixture {
-    /// Waits for something that does not come.
-    fn wait(&self, keys: &[u32]) -> Wait<u32> {
-        self.purgatory.wait(keys, HOUR, || false).unwrap()
-    }
-
-    fn advance(&self, step: Duration) {
-        self.clock.advance(step);
-        self.timer.advance_clock(Duration::ZERO);
-    }
-
-    fn assert_empty(&self) {
-        self.purgatory.assert_invariants();
-        let counts = (self.purgatory.watched(), self.purgatory.delayed(), self.timer.len());
-        assert_eq!(counts, (0, 0, 0));
-    }
+    Fixture::with(|builder| builder)
 }
 
 /// A future that is polled by hand.
@@ -187,14 +161,14 @@ fn dropping_it_cancels_and_cleans_up_and_wakes_nobody() {
     assert_eq!(Arc::strong_count(&alive), 1, "the condition is dropped");
     assert_eq!(fixture.purgatory.stats().cancelled, 1);
     fixture.assert_empty();
-    drop(fixture.wait(&[1]));
+    drop(fixture.purgatory.wait(&[1], HOUR, || false));
     fixture.assert_empty();
 }
 
 #[test]
 fn the_last_waker_is_woken_and_the_former_ones_are_dropped() {
     let fixture = fixture();
-    let mut wait = fixture.wait(&[1]);
+    let mut wait = fixture.purgatory.wait(&[1], HOUR, || false).unwrap();
     let wakers: Vec<Arc<Wakes>> = (0..3).map(|_| Arc::default()).collect();
     for counter in &wakers {
         let waker = Waker::from(Arc::clone(counter));
@@ -229,8 +203,7 @@ impl Wake for Looks {
 
 #[test]
 fn what_a_condition_holds_is_free_when_its_waiter_is_woken() {
-    let timer = Timer::builder().clock(ManualClock::new()).build().unwrap();
-    let purgatory: Purgatory<u32, FutureOperation> = Purgatory::new(&timer);
+    let purgatory = fixture().purgatory;
     let held = Arc::new(());
     let looks = Arc::new(Looks(Arc::clone(&held), AtomicUsize::new(0)));
     let mut checks = 0;

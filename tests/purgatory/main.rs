@@ -1,11 +1,8 @@
 //! The behaviour of `Purgatory`, one rule of its documentation per test. Time is a `ManualClock`.
 
 mod chains;
-mod ends;
 mod expiry;
 mod futures;
-mod handed;
-mod items;
 mod model;
 mod naive;
 mod nesting;
@@ -15,7 +12,6 @@ mod quick;
 mod reentrancy;
 mod script;
 mod shutdown;
-mod triggers;
 #[path = "../common/wakes.rs"]
 mod wakes;
 mod watch;
@@ -23,31 +19,53 @@ mod watch;
 use reentrancy::hand;
 use script::{Log, Script, What};
 use std::time::Duration;
-use tickwheel::purgatory::{Pending, Purgatory, Watch};
+use tickwheel::purgatory::{DelayedOperation, Pending, Purgatory, Watch};
 use tickwheel::{ManualClock, Task, Timer, TimerBuilder};
 
 pub(crate) const MS: Duration = Duration::from_millis(1);
 pub(crate) const HOUR: Duration = Duration::from_secs(3600);
 
-/// A purgatory of scripted operations, its timer, and what the operations' code wrote down.
-pub(crate) struct Fixture {
-    pub(crate) purgatory: Purgatory<u32, Script>,
+/// A purgatory, its timer, and what the code of scripted operations wrote down.
+pub(crate) struct Fixture<O: DelayedOperation = Script> {
+    pub(crate) purgatory: Purgatory<u32, O>,
     pub(crate) timer: Timer,
     pub(crate) clock: ManualClock,
     pub(crate) log: Log,
 }
 
-impl Fixture {
-    pub(crate) fn new() -> Self {
-        Self::with(|builder| builder)
-    }
-
+impl<O: DelayedOperation> Fixture<O> {
     pub(crate) fn with(options: impl FnOnce(TimerBuilder<Task>) -> TimerBuilder<Task>) -> Self {
         let clock = ManualClock::new();
         let builder = options(Timer::builder().shards(1).clock(clock.clone()));
         let timer = builder.build().expect("the options are in their ranges");
         let purgatory = Purgatory::new(&timer);
         Fixture { purgatory, timer, clock, log: Log::default() }
+    }
+
+    /// Returns the calls when the clock is moved by `step`, without the checks.
+    pub(crate) fn advance(&self, step: Duration) -> Vec<(What, u32)> {
+        self.clock.advance(step);
+        self.timer.advance_clock(Duration::ZERO);
+        self.purgatory.assert_invariants();
+        self.log.ends()
+    }
+
+    /// Returns how many entries are watched, operations delayed, and timers pending.
+    pub(crate) fn counts(&self) -> (usize, usize, usize) {
+        self.purgatory.assert_invariants();
+        self.timer.assert_invariants();
+        (self.purgatory.watched(), self.purgatory.delayed(), self.timer.len())
+    }
+
+    /// Asserts that no key and no timer is left.
+    pub(crate) fn assert_empty(&self) {
+        assert_eq!(self.counts(), (0, 0, 0), "watched, delayed, timers");
+    }
+}
+
+impl Fixture {
+    pub(crate) fn new() -> Self {
+        Self::with(|builder| builder)
     }
 
     /// Returns an operation whose condition never holds.
@@ -78,25 +96,5 @@ impl Fixture {
         let cancels = |own: Pending<_, _>| own.cancel().into_operation().is_some();
         let script = script.when(move || own.lock().unwrap().take().is_some_and(cancels));
         *handle.lock().unwrap() = Some(self.watch(script, keys));
-    }
-
-    /// Returns the calls when the clock is moved by `step`, without the checks.
-    pub(crate) fn advance(&self, step: Duration) -> Vec<(What, u32)> {
-        self.clock.advance(step);
-        self.timer.advance_clock(Duration::ZERO);
-        self.purgatory.assert_invariants();
-        self.log.ends()
-    }
-
-    /// Returns how many entries are watched, operations delayed, and timers pending.
-    pub(crate) fn counts(&self) -> (usize, usize, usize) {
-        self.purgatory.assert_invariants();
-        self.timer.assert_invariants();
-        (self.purgatory.watched(), self.purgatory.delayed(), self.timer.len())
-    }
-
-    /// Asserts that no key and no timer is left.
-    pub(crate) fn assert_empty(&self) {
-        assert_eq!(self.counts(), (0, 0, 0), "watched, delayed, timers");
     }
 }

@@ -1,24 +1,47 @@
-//! The purgatory against a model that anybody can check by reading (`naive.rs`): random steps
-//! (`steps.rs`) are done to both, and after each everything that can be seen is compared, the calls
-//! of operations' code and their order included.
+//! The purgatory against a model that anybody can check by reading (`naive.rs`): random steps are
+//! done to both, and after each everything that can be seen is compared, the calls of operations'
+//! code and their order included.
 
-use crate::naive::{KEYS, Naive, State, Step, Then};
+use crate::naive::{KEYS, LATER, Naive, State, Step, Then};
 use crate::script::{Log, Script, What};
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tickwheel::purgatory::{Cancelled, Pending, Purgatory, Watch};
+use tickwheel::purgatory::{Cancelled, Pending, Purgatory};
 use tickwheel::{ManualClock, Timer};
 
-type Flags = Arc<Mutex<Vec<Arc<AtomicBool>>>>;
+/// A hash that half of the keys share.
+#[derive(Default)]
+struct Half(u8);
+
+impl Hasher for Half {
+    fn write(&mut self, bytes: &[u8]) {
+        self.0 = bytes[0] % 2;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0.into()
+    }
+}
+
+type Handle = Arc<Pending<u32, Script>>;
+
+/// Whether an operation's condition holds, and its handle.
+type Added = (Arc<AtomicBool>, Option<Handle>);
+
+/// What the operations' code uses too.
+#[derive(Clone)]
+struct World {
+    purgatory: Purgatory<u32, Script, BuildHasherDefault<Half>>,
+    log: Log,
+    added: Arc<Mutex<Vec<Added>>>,
+}
 
 struct Run {
-    purgatory: Purgatory<u32, Script>,
+    world: World,
     timer: Timer,
     clock: ManualClock,
-    log: Log,
-    flags: Flags,
-    handles: Vec<Option<Pending<u32, Script>>>,
     naive: Naive,
 }
 
@@ -26,14 +49,67 @@ fn half_ms(number: u64) -> Duration {
     Duration::from_micros(500) * u32::try_from(number).expect("a short time")
 }
 
+impl World {
+    /// Returns whether the operation waits.
+    fn add(&self, keys: &[u32], timeout: u64, holds: bool, then: Then) -> bool {
+        let flag = Arc::new(AtomicBool::new(holds));
+        let mut added = self.added.lock().unwrap();
+        let id = added.len();
+        added.push((Arc::clone(&flag), None));
+        drop(added);
+        let world = self.clone();
+        let script = Script::new(id as u32, &self.log).when_set(&flag);
+        let script = script.on_complete(move || world.call(then));
+        let watch = self.purgatory.try_complete_else_watch(script, half_ms(timeout), keys);
+        let pending = watch.expect("it has keys, and there is room").pending();
+        let waits = pending.is_some();
+        self.added.lock().unwrap()[id].1 = pending.map(Arc::new);
+        waits
+    }
+
+    fn handle(&self, id: usize) -> Handle {
+        self.added.lock().unwrap()[id].1.clone().expect("the model says that it is there")
+    }
+
+    /// Returns the handle of the nth operation from the end.
+    fn nth_handle(&self, nth: usize) -> Option<Handle> {
+        let added = self.added.lock().unwrap();
+        added[added.len() - 1 - nth % added.len()].1.clone()
+    }
+
+    fn call(&self, then: Then) {
+        let trigger = |key, limit| {
+            let completed = match limit {
+                None => self.purgatory.check_and_complete(&key),
+                Some(limit) => self.purgatory.check_and_complete_up_to(&key, limit),
+            };
+            self.log.write(What::Returned, completed as u32);
+        };
+        match then {
+            Then::Nothing => {}
+            Then::Trigger(key) => trigger(key, None),
+            Then::TriggerUpTo(key, limit) => trigger(key, Some(limit)),
+            Then::CancelForKey(key) => drop(self.purgatory.cancel_for_key(&key)),
+            Then::Enable(nth, key) => {
+                let added = self.added.lock().unwrap();
+                added[nth % added.len()].0.store(true, SeqCst);
+                drop(added);
+                trigger(key, None);
+            }
+            Then::Add(key, holds) => _ = self.add(&[key], LATER, holds, Then::Nothing),
+            Then::Force(nth) => _ = self.nth_handle(nth).map(|handle| handle.force_complete()),
+            Then::Cancel(nth) => drop(self.nth_handle(nth).map(|handle| handle.cancel())),
+        }
+    }
+}
+
 impl Run {
     fn new() -> Self {
         let clock = ManualClock::new();
         let timer = Timer::builder().shards(1).clock(clock.clone()).build().expect("in range");
-        let purgatory = Purgatory::new(&timer);
-        let (log, flags) = (Log::default(), Flags::default());
-        let (handles, naive) = (Vec::new(), Naive::default());
-        Run { purgatory, timer, clock, log, flags, handles, naive }
+        let purgatory = Purgatory::with_hasher(&timer, BuildHasherDefault::default());
+        let world = World { purgatory, log: Log::default(), added: Arc::default() };
+        Run { world, timer, clock, naive: Naive::default() }
     }
 
     fn apply(&mut self, step: Step) {
@@ -42,86 +118,57 @@ impl Run {
             Step::Set(nth, holds) => {
                 if let Some(id) = self.naive.nth(nth) {
                     self.naive.operations[id].holds = holds;
-                    self.flags.lock().unwrap()[id].store(holds, SeqCst);
+                    self.world.added.lock().unwrap()[id].0.store(holds, SeqCst);
                 }
             }
             Step::Trigger(key) => {
                 let expected = self.naive.trigger(key);
-                assert_eq!(self.purgatory.check_and_complete(&key), expected);
+                assert_eq!(self.world.purgatory.check_and_complete(&key), expected);
             }
             Step::TriggerAll(keys) => {
                 let expected = keys.iter().map(|key| self.naive.trigger(*key)).sum::<usize>();
-                assert_eq!(self.purgatory.check_and_complete_all(&keys), expected);
+                assert_eq!(self.world.purgatory.check_and_complete_all(&keys), expected);
             }
             Step::TriggerUpTo(key, limit) => {
                 let expected = self.naive.trigger_up_to(key, limit);
-                assert_eq!(self.purgatory.check_and_complete_up_to(&key, limit), expected);
+                assert_eq!(self.world.purgatory.check_and_complete_up_to(&key, limit), expected);
             }
             Step::Force(nth) => self.force(nth),
             Step::Cancel(nth) => self.cancel(nth),
             Step::CancelForKey(key) => {
                 let expected = self.naive.cancel_for_key(key);
-                self.returned(self.purgatory.cancel_for_key(&key), expected);
+                self.returned(self.world.purgatory.cancel_for_key(&key), expected);
             }
             Step::Advance(time) => self.advance(time),
-            Step::DropHandle(nth) => drop(self.handle(nth)),
+            Step::DropHandle(nth) => {
+                if let Some(id) = self.naive.nth_handle(nth) {
+                    self.naive.operations[id].has_handle = false;
+                    self.world.added.lock().unwrap()[id].1 = None;
+                }
+            }
         }
-        self.naive.forget_empty_lines();
         self.compare();
     }
 
     fn add(&mut self, keys: Vec<u32>, timeout: u64, holds: bool, then: Then) {
-        let id = self.handles.len();
-        let flag = Arc::new(AtomicBool::new(holds));
-        self.flags.lock().unwrap().push(Arc::clone(&flag));
-        let (log, flags, purgatory) =
-            (self.log.clone(), self.flags.clone(), self.purgatory.clone());
-        let trigger = move |key, limit| {
-            let completed = match limit {
-                None => purgatory.check_and_complete(&key),
-                Some(limit) => purgatory.check_and_complete_up_to(&key, limit),
-            };
-            log.write(What::Returned, completed as u32);
-        };
-        let purgatory = self.purgatory.clone();
-        let script = Script::new(id as u32, &self.log).when_set(&flag);
-        let script = script.on_complete(move || match then {
-            Then::Nothing => {}
-            Then::Trigger(key) => trigger(key, None),
-            Then::TriggerUpTo(key, limit) => trigger(key, Some(limit)),
-            Then::CancelForKey(key) => drop(purgatory.cancel_for_key(&key)),
-            Then::Enable(nth, key) => {
-                let flags = flags.lock().unwrap().clone();
-                flags[nth % flags.len()].store(true, SeqCst);
-                trigger(key, None);
-            }
-        });
-        let watch = self.purgatory.try_complete_else_watch(script, half_ms(timeout), &keys);
+        let id = self.naive.operations.len();
+        let waits = self.world.add(&keys, timeout, holds, then);
         self.naive.add(keys, timeout, holds, then);
-        let watch = watch.expect("it has keys, and there is room");
-        assert_eq!(matches!(watch, Watch::Completed), !self.naive.waits(id));
-        self.handles.push(watch.pending());
-    }
-
-    /// Takes the handle of the nth operation, if there is one.
-    fn handle(&mut self, nth: usize) -> Option<(usize, Pending<u32, Script>)> {
-        let id = self.naive.nth(nth)?;
-        Some((id, self.handles[id].take()?))
+        assert_eq!(waits, self.naive.waits(id));
     }
 
     fn force(&mut self, nth: usize) {
-        let Some((id, pending)) = self.handle(nth) else { return };
+        let Some(id) = self.naive.nth_handle(nth) else { return };
         let waits = self.naive.waits(id);
         if waits {
             self.naive.end(id, State::Forced);
         }
-        assert_eq!(pending.force_complete(), waits, "force of {id}");
-        self.handles[id] = Some(pending);
+        assert_eq!(self.world.handle(id).force_complete(), waits, "force of {id}");
     }
 
     fn cancel(&mut self, nth: usize) {
-        let Some((id, pending)) = self.handle(nth) else { return };
-        match pending.cancel() {
+        let Some(id) = self.naive.nth_handle(nth) else { return };
+        match self.world.handle(id).cancel() {
             Cancelled::Returned(script) => {
                 assert!(self.naive.waits(id), "cancel of {id}");
                 self.naive.operations[id].state = State::Cancelled;
@@ -130,7 +177,6 @@ impl Run {
             Cancelled::Finished => assert!(!self.naive.waits(id), "cancel of {id}"),
             Cancelled::Deferred => panic!("nobody else is there"),
         }
-        self.handles[id] = Some(pending);
     }
 
     /// Drops the operations that came back.
@@ -144,11 +190,11 @@ impl Run {
     fn advance(&mut self, time: u64) {
         self.clock.advance(half_ms(time));
         self.naive.now += time;
-        let all = 0..self.handles.len();
+        let all = 0..self.naive.operations.len();
         let due = all.clone().filter(|id| self.naive.due(*id).is_some()).count();
         let count = self.timer.advance_clock(Duration::ZERO);
         assert!(count <= due, "{count} timers of {due}");
-        let (seen, mut tick) = (self.log.take(), 0);
+        let (seen, mut tick) = (self.world.log.take(), 0);
         while let Some((what, id)) = seen.get(self.naive.log.len()).copied() {
             assert_eq!(what, What::Completed, "that is how an expiry begins");
             let next = self.naive.due(id as usize);
@@ -162,18 +208,21 @@ impl Run {
     }
 
     fn compare(&mut self) {
-        assert_eq!(self.log.take(), std::mem::take(&mut self.naive.log));
-        self.purgatory.assert_invariants();
+        assert_eq!(self.world.log.take(), std::mem::take(&mut self.naive.log));
+        self.world.purgatory.assert_invariants();
         let naive = &self.naive;
         let mut watched = 0;
         for key in 0..KEYS {
-            assert_eq!(self.purgatory.watched_for(&key), naive.watched_for(key), "key {key}");
+            assert_eq!(self.world.purgatory.watched_for(&key), naive.watched_for(key), "key {key}");
             watched += naive.watched_for(key);
         }
         let delayed = naive.count(State::Waits);
-        assert_eq!((self.purgatory.watched(), self.purgatory.delayed()), (watched, delayed));
+        assert_eq!(
+            (self.world.purgatory.watched(), self.world.purgatory.delayed()),
+            (watched, delayed)
+        );
         assert_eq!(self.timer.len(), delayed);
-        let stats = self.purgatory.stats();
+        let stats = self.world.purgatory.stats();
         assert_eq!((stats.watched, stats.delayed, stats.panicked), (watched, delayed, 0));
         let counts = [
             (State::AtOnce, stats.completed_at_once),
@@ -185,17 +234,17 @@ impl Run {
         for (state, count) in counts {
             assert_eq!(count, naive.count(state) as u64, "{state:?}");
         }
-        for (id, pending) in self.handles.iter().enumerate() {
-            let Some(pending) = pending else { continue };
+        for (id, (_, handle)) in self.world.added.lock().unwrap().iter().enumerate() {
+            let Some(handle) = handle else { continue };
             let state = naive.operations[id].state;
-            assert_eq!(pending.is_pending(), state == State::Waits, "{id} {state:?}");
+            assert_eq!(handle.is_pending(), state == State::Waits, "{id} {state:?}");
         }
     }
 
     fn shut_down(mut self) {
-        let mut returned = self.purgatory.shutdown();
+        let mut returned = self.world.purgatory.shutdown();
         returned.sort_by_key(|script| script.id);
-        let waiting = (0..self.handles.len()).filter(|id| self.naive.waits(*id));
+        let waiting = (0..self.naive.operations.len()).filter(|id| self.naive.waits(*id));
         let expected: Vec<u32> = waiting.map(|id| id as u32).collect();
         for id in &expected {
             self.naive.operations[*id as usize].state = State::Cancelled;
@@ -203,7 +252,7 @@ impl Run {
         self.returned(returned, expected);
         self.compare();
         self.timer.assert_invariants();
-        assert!(self.purgatory.shutdown().is_empty());
+        assert!(self.world.purgatory.shutdown().is_empty());
     }
 }
 

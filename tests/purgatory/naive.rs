@@ -25,6 +25,7 @@ pub(crate) struct Operation {
     pub(crate) holds: bool,
     then: Then,
     pub(crate) state: State,
+    pub(crate) has_handle: bool,
 }
 
 /// An operation on a key: how often it had named the key before that.
@@ -37,6 +38,8 @@ struct Turn {
     behind: Option<Entry>,
     /// How many calls begin there before one begins at the front.
     left: usize,
+    /// How many calls are under way that will look for more operations.
+    calls: usize,
 }
 
 #[derive(Debug, Default)]
@@ -61,21 +64,40 @@ impl Naive {
         (len > 0).then(|| len - 1 - nth % len)
     }
 
+    /// Returns the nth operation from the end if its handle is there.
+    pub(crate) fn nth_handle(&self, nth: usize) -> Option<usize> {
+        self.nth(nth).filter(|id| self.operations[*id].has_handle)
+    }
+
     pub(crate) fn waits(&self, id: usize) -> bool {
         self.operations[id].state == State::Waits
     }
 
     pub(crate) fn add(&mut self, keys: Vec<u32>, timeout: u64, holds: bool, then: Then) {
         let id = self.operations.len();
+        keys.iter().for_each(|key| self.forget_empty_line(*key));
         let (deadline, has_elapsed) = (self.now + timeout, timeout == 0);
-        let state = State::Waits;
-        self.operations.push(Operation { keys, deadline, has_elapsed, holds, then, state });
+        let (state, has_handle) = (State::Waits, false);
+        let operation = Operation { keys, deadline, has_elapsed, holds, then, state, has_handle };
+        self.operations.push(operation);
         self.log.push((What::Checked, id as u32));
         if holds {
             self.end(id, State::AtOnce);
         } else {
             self.log.push((What::Checked, id as u32));
+            self.operations[id].has_handle = true;
         }
+    }
+
+    /// Forgets whose turn it was on a key that has no operations left.
+    fn forget_empty_line(&mut self, key: u32) {
+        if self.watched_for(key) == 0 && self.turn(key).calls == 0 {
+            self.turns.remove(&key);
+        }
+    }
+
+    fn turn(&mut self, key: u32) -> &mut Turn {
+        self.turns.entry(key).or_default()
     }
 
     /// Returns the operations on a key, in order, as often as they name it.
@@ -97,7 +119,8 @@ impl Naive {
     }
 
     pub(crate) fn trigger(&mut self, key: u32) -> usize {
-        self.watchers(key).into_iter().filter(|id| self.check(*id)).count()
+        let line = self.line(key);
+        self.trigger_in(key, line, usize::MAX)
     }
 
     pub(crate) fn trigger_up_to(&mut self, key: u32, limit: usize) -> usize {
@@ -105,25 +128,32 @@ impl Naive {
         if limit == 0 || line.is_empty() {
             return 0;
         }
-        let turn = self.turns.entry(key).or_default();
+        let turn = self.turn(key);
         if turn.left > 0 {
             let passed = line.partition_point(|entry| Some(*entry) <= turn.behind);
             line.rotate_left(passed);
         }
+        self.trigger_in(key, line, limit)
+    }
+
+    fn trigger_in(&mut self, key: u32, line: Vec<Entry>, limit: usize) -> usize {
         let (mut rest, mut completed, mut looked_at) = (line.into_iter(), 0, 0);
         loop {
             let room = BATCH.min(limit - completed);
             let batch: Vec<Entry> =
                 rest.by_ref().filter(|(id, _)| self.waits(*id)).take(room).collect();
             looked_at += batch.len();
+            let goes_on = batch.len() == room;
+            self.turn(key).calls += usize::from(goes_on);
             completed += batch.iter().filter(|(id, _)| self.check(*id)).count();
-            if completed == limit {
-                let turn = self.turns.entry(key).or_default();
-                let left = turn.left.checked_sub(1).unwrap_or(looked_at - 1);
-                *turn = Turn { behind: batch.last().copied(), left };
+            if !goes_on {
                 return completed;
             }
-            if batch.len() < room {
+            let turn = self.turn(key);
+            turn.calls -= 1;
+            if completed == limit {
+                turn.left = turn.left.checked_sub(1).unwrap_or(looked_at - 1);
+                turn.behind = batch.last().copied();
                 return completed;
             }
         }
@@ -140,13 +170,6 @@ impl Naive {
             self.end(id, State::Triggered);
         }
         holds
-    }
-
-    /// Forgets a key without operations, and with it whose turn it was.
-    pub(crate) fn forget_empty_lines(&mut self) {
-        let mut turns = std::mem::take(&mut self.turns);
-        turns.retain(|key, _| self.watched_for(*key) > 0);
-        self.turns = turns;
     }
 
     pub(crate) fn cancel_for_key(&mut self, key: u32) -> Vec<u32> {
@@ -189,6 +212,18 @@ impl Naive {
                 self.operations[nth].holds = true;
                 self.trigger_inside(key, None);
             }
+            Then::Add(key, holds) => self.add(vec![key], LATER, holds, Then::Nothing),
+            Then::Force(nth) => {
+                if let Some(id) = self.nth_handle(nth).filter(|id| self.waits(*id)) {
+                    self.end(id, State::Forced);
+                }
+            }
+            Then::Cancel(nth) => {
+                if let Some(id) = self.nth_handle(nth).filter(|id| self.waits(*id)) {
+                    self.operations[id].state = State::Cancelled;
+                    self.log.push((What::Dropped, id as u32));
+                }
+            }
         }
         if self.operations[id].state == State::Expired {
             self.log.push((What::Expired, id as u32));
@@ -218,6 +253,9 @@ impl Naive {
 
 pub(crate) const KEYS: u32 = 6;
 
+/// The timeout, in half milliseconds, of what is added by an operation's code.
+pub(crate) const LATER: u64 = 20;
+
 /// What an operation's `on_complete` does.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Then {
@@ -227,6 +265,10 @@ pub(crate) enum Then {
     CancelForKey(u32),
     /// Makes the condition of the nth operation true, then triggers a key.
     Enable(usize, u32),
+    /// Adds an operation, whose condition may hold.
+    Add(u32, bool),
+    Force(usize),
+    Cancel(usize),
 }
 
 /// Operations are chosen by their number, modulo of how many there were, ended ones included. Times
@@ -265,11 +307,14 @@ fn keys(g: &mut Gen) -> Vec<u32> {
 
 impl Arbitrary for Then {
     fn arbitrary(g: &mut Gen) -> Self {
-        match u8::arbitrary(g) % 8 {
-            0..=1 => Then::Trigger(key(g)),
-            2 => Then::TriggerUpTo(key(g), limit(g)),
-            3 => Then::CancelForKey(key(g)),
-            4 => Then::Enable(usize::arbitrary(g) % 100, key(g)),
+        match u8::arbitrary(g) % 16 {
+            0..=2 => Then::Trigger(key(g)),
+            3..=4 => Then::TriggerUpTo(key(g), limit(g)),
+            5 => Then::CancelForKey(key(g)),
+            6 => Then::Enable(usize::arbitrary(g) % 100, key(g)),
+            7..=9 => Then::Add(key(g), u8::arbitrary(g) % 4 == 0),
+            10 => Then::Force(usize::arbitrary(g) % 20),
+            11 => Then::Cancel(usize::arbitrary(g) % 20),
             _ => Then::Nothing,
         }
     }

@@ -2,8 +2,8 @@
 
 use crate::What::{self, Cancelled, Checked, Completed, Dropped, Expired};
 use crate::{Fixture, HOUR, MS, Script};
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tickwheel::purgatory::{Pending, Purgatory, WatchError};
 
@@ -191,13 +191,18 @@ fn a_panic_does_not_shut_anything_down() {
     assert!(matches!(full, Err(WatchError::Full(_))), "each gave its place back, once");
 }
 
+thread_local! {
+    /// From which number on a key cannot be cloned.
+    static NO_CLONE: Cell<u32> = const { Cell::new(50) };
+}
+
 /// A key that can't be hashed, or not cloned.
 #[derive(PartialEq, Eq)]
 struct Key(u32);
 
 impl Clone for Key {
     fn clone(&self) -> Self {
-        assert!(self.0 < 50, "no clone");
+        assert!(self.0 < NO_CLONE.get(), "no clone");
         Key(self.0)
     }
 }
@@ -212,8 +217,7 @@ impl std::hash::Hash for Key {
 #[test]
 fn a_key_that_panics_leaves_nothing_behind_under_the_keys_before() {
     let fixture = Fixture::new();
-    let purgatory: tickwheel::purgatory::Purgatory<Key, Script> =
-        tickwheel::purgatory::Purgatory::new(&fixture.timer);
+    let purgatory: Purgatory<Key, Script> = Purgatory::new(&fixture.timer);
     for keys in [[Key(1), Key(2), Key(100)], [Key(50), Key(1), Key(2)], [Key(1), Key(50), Key(2)]] {
         let script = fixture.script(5);
         let life = script.life();
@@ -225,28 +229,15 @@ fn a_key_that_panics_leaves_nothing_behind_under_the_keys_before() {
     }
 }
 
-static CLONE_PANICS: AtomicBool = AtomicBool::new(false);
-
-#[derive(Debug, PartialEq, Eq, Hash)]
-struct Brittle(u32);
-
-impl Clone for Brittle {
-    fn clone(&self) -> Self {
-        assert!(!CLONE_PANICS.load(Ordering::SeqCst), "the key's clone panics");
-        Brittle(self.0)
-    }
-}
-
 /// A key whose `Clone` panics: the purgatory's drop must neither panic nor leave anything behind.
 #[test]
 fn its_drop_clones_no_keys() {
     let fixture = Fixture::new();
     let purgatory = Purgatory::new(&fixture.timer);
-    let watch = |key| purgatory.try_complete_else_watch(fixture.script(key), HOUR, &[Brittle(key)]);
+    let watch = |key| purgatory.try_complete_else_watch(fixture.script(key), HOUR, &[Key(key)]);
     let handles: Vec<_> = (0..10).map(|key| watch(key).unwrap().pending().unwrap()).collect();
-    CLONE_PANICS.store(true, Ordering::SeqCst);
+    NO_CLONE.set(0);
     let end = catch_unwind(AssertUnwindSafe(|| drop(purgatory)));
-    CLONE_PANICS.store(false, Ordering::SeqCst);
     let dropped = fixture.log.of(What::Dropped).len();
     assert_eq!((end.is_ok(), dropped, fixture.timer.len()), (true, 10, 0));
     assert!(handles.iter().all(|handle| !handle.is_pending()));

@@ -1,6 +1,6 @@
 //! How a purgatory ends, what it leaves, and who gets its shards.
 
-use crate::What::{Cancelled, Completed, Dropped};
+use crate::What::{Cancelled, Completed, Dropped, Expired};
 use crate::expiry::late_in_its_third_check;
 use crate::reentrancy::hand;
 use crate::script::Log;
@@ -10,36 +10,8 @@ use std::hash::Hash;
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
-use tickwheel::purgatory::{
-    DelayedOperation, Pending, Purgatory, PurgatoryStats, Watch, WatchError,
-};
-use tickwheel::{ManualClock, Task, Timer, TimerEntry};
-
-#[test]
-fn shutdown_returns_all_that_waits_and_refuses_what_comes() {
-    let fixture = Fixture::new();
-    for id in 0..200 {
-        fixture.watch(fixture.script(id).at_check(3), &[id % 7, 100 + id % 30, id % 7]);
-    }
-    let own = fixture.timer.add(TimerEntry::after(2 * HOUR, || ())).unwrap();
-    fixture.log.take();
-    let mut ids: Vec<u32> = fixture.purgatory.shutdown().iter().map(|it| it.id).collect();
-    assert!(fixture.log.take().iter().all(|(what, _)| *what == Dropped), "by this test");
-    ids.sort_unstable();
-    assert_eq!(ids, (0..200).collect::<Vec<_>>());
-    assert_eq!(fixture.counts(), (0, 0, 1));
-    assert_eq!(fixture.advance(HOUR), [], "none expires");
-    match fixture.purgatory.try_complete_else_watch(fixture.script(1), HOUR, &[1]) {
-        Err(WatchError::Shutdown(script)) => assert_eq!(script.id, 1),
-        other => panic!("{other:?}"),
-    }
-    let at_once = fixture.script(2).at_check(1);
-    let watch = fixture.purgatory.try_complete_else_watch(at_once, HOUR, &[1]);
-    assert!(watch.is_ok_and(|watch| watch.is_completed()), "what need not wait is not refused");
-    assert!(fixture.purgatory.shutdown().is_empty() && own.is_pending());
-    let stats = fixture.purgatory.stats();
-    assert_eq!((stats.cancelled, stats.completed_by_trigger, stats.expired), (200, 0, 0));
-}
+use tickwheel::purgatory::{DelayedOperation, Pending, Purgatory, PurgatoryStats, Watch};
+use tickwheel::{ManualClock, Task, Timer};
 
 /// Nothing makes them expire any more; they can still be completed.
 #[test]
@@ -60,9 +32,9 @@ fn what_waits_when_the_timer_is_shut_down_waits_on() {
     fixture.assert_empty();
 }
 
-/// A cancel during a check, of an operation behind a pointer.
+/// One is cancelled during a check, the other one expires.
 #[test]
-fn a_boxed_operation_is_told_of_its_cancellation() {
+fn a_boxed_operation_is_told_how_it_ends() {
     type Boxed = Box<dyn DelayedOperation>;
     let fixture = Fixture::new();
     let purgatory: Purgatory<u32, Boxed> = Purgatory::new(&fixture.timer);
@@ -70,10 +42,12 @@ fn a_boxed_operation_is_told_of_its_cancellation() {
     let script = fixture.script(1).when(move || {
         own.lock().unwrap().take().is_some_and(|own| own.cancel().into_operation().is_some())
     });
-    let watch = purgatory.try_complete_else_watch(Box::new(script) as Boxed, HOUR, &[1]).unwrap();
-    *handle.lock().unwrap() = watch.pending();
+    let watch = |script| purgatory.try_complete_else_watch(Box::new(script) as Boxed, MS, &[1]);
+    *handle.lock().unwrap() = watch(script).unwrap().pending();
+    assert!(watch(fixture.script(2)).is_ok());
     assert_eq!(purgatory.check_and_complete(&1), 0);
     assert_eq!(fixture.log.ends(), [(Cancelled, 1), (Dropped, 1)]);
+    assert_eq!(fixture.advance(MS), [(Completed, 2), (Expired, 2), (Dropped, 2)]);
     assert_eq!((purgatory.stats().cancelled, purgatory.delayed()), (1, 0));
 }
 

@@ -1,11 +1,11 @@
 //! How an operation is watched, and what its handle does.
 
 use crate::What::{Checked, Completed, Dropped};
-use crate::{Fixture, HOUR};
+use crate::{Fixture, HOUR, MS, Script};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
-use tickwheel::purgatory::{Cancelled, WatchError};
+use tickwheel::purgatory::{Cancelled, Purgatory, WatchError};
 
 /// The condition becomes true after the first check, and the thread that made it so has looked at
 /// the keys before the operation was watched there.
@@ -93,7 +93,9 @@ fn after_shutdown_an_operation_is_handed_back_and_watched_nowhere() {
         if whose == "timer's" {
             assert_eq!(fixture.timer.shutdown().len(), 0);
         } else {
+            let own = fixture.timer.after(HOUR, || ()).unwrap();
             assert_eq!(fixture.purgatory.clone().shutdown().len(), 0);
+            assert!(own.cancel().is_cancelled(), "the timer's own go on");
         }
         match fixture.purgatory.try_complete_else_watch(fixture.script(1), HOUR, &[1, 2]) {
             Err(WatchError::Shutdown(script)) => assert_eq!(script.id, 1),
@@ -103,6 +105,9 @@ fn after_shutdown_an_operation_is_handed_back_and_watched_nowhere() {
         fixture.assert_empty();
         let stats = fixture.purgatory.stats();
         assert_eq!((stats.cancelled, stats.completed_at_once), (0, 0));
+        let at_once = fixture.script(2).at_check(1);
+        let watch = fixture.purgatory.try_complete_else_watch(at_once, HOUR, &[1]);
+        assert!(watch.is_ok_and(|watch| watch.is_completed()), "it need not wait");
     }
 }
 
@@ -128,4 +133,49 @@ fn the_longest_timeout_never_comes() {
     assert_eq!(fixture.counts(), (1, 1, 1));
     assert!(never.force_complete());
     fixture.assert_empty();
+}
+
+#[test]
+fn a_key_is_found_in_any_form_that_it_can_be_borrowed_as() {
+    let fixture = Fixture::new();
+    let purgatory: Purgatory<String, Script> = Purgatory::new(&fixture.timer);
+    let keys = ["orders-0".to_owned()];
+    let watch = |script| purgatory.try_complete_else_watch(script, HOUR, &keys).map(drop);
+    watch(fixture.script(1).at_check(3)).unwrap();
+    watch(fixture.script(2)).unwrap();
+    assert_eq!((purgatory.watched_for("orders-0"), purgatory.watched_for("orders-1")), (2, 0));
+    assert_eq!(purgatory.check_and_complete("orders-0"), 1);
+    assert_eq!(purgatory.cancel_for_key("orders-0").len(), 1);
+}
+
+#[test]
+fn a_guard_cancels_when_it_is_dropped_unless_its_operation_has_ended() {
+    let fixture = Fixture::new();
+    let guard = fixture.watch(fixture.script(1), &[1, 2]).cancel_on_drop();
+    assert_eq!(fixture.counts(), (2, 1, 1));
+    fixture.log.take();
+    drop(guard);
+    assert_eq!(fixture.log.take(), [(Dropped, 1)]);
+    fixture.assert_empty();
+    let guard = fixture.watch(fixture.script(2).at_check(3), &[1]).cancel_on_drop();
+    assert_eq!(fixture.purgatory.check_and_complete(&1), 1);
+    assert_eq!(fixture.log.ends(), [(Completed, 2), (Dropped, 2)]);
+    drop(guard);
+    let stats = fixture.purgatory.stats();
+    assert_eq!((stats.cancelled, stats.completed_by_trigger), (1, 1));
+}
+
+/// The wheels of a purgatory are its timer's, and so are what they count.
+#[test]
+fn a_timers_figures_include_those_of_its_purgatories() {
+    let fixture = Fixture::new();
+    for id in 0..10 {
+        fixture.watch_for(5 * MS, fixture.script(id), &[id]);
+    }
+    assert!(fixture.watch(fixture.script(10), &[10]).force_complete());
+    let slots = fixture.timer.snapshot().levels[0].slots.iter().sum::<usize>();
+    assert_eq!((slots, fixture.timer.len(), fixture.timer.stats().pending), (10, 10, 10));
+    fixture.advance(5 * MS);
+    let stats = fixture.timer.stats();
+    assert_eq!((stats.added, stats.expired, stats.lateness.count()), (11, 10, 10));
 }

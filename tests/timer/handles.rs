@@ -24,17 +24,6 @@ fn expired_means_handed_over_so_cancel_loses_inside_the_task() {
 }
 
 #[test]
-fn of_all_cancels_one_wins_and_the_task_comes_back() {
-    let fixture = Fixture::new();
-    let timeout = fixture.after(MS, 1);
-    assert_eq!(timeout.cancel(), Cancel::Cancelled(1));
-    assert_eq!(timeout.cancel(), Cancel::AlreadyCancelled);
-    assert!(timeout.is_cancelled() && !timeout.is_expired() && !timeout.is_pending());
-    assert!(!timeout.reschedule(HOUR) && !timeout.touch(HOUR));
-    assert_eq!(fixture.advance(MS), []);
-}
-
-#[test]
 fn another_task_takes_the_place_of_one_that_is_pending() {
     let fixture = Fixture::new();
     let timeout = fixture.after(2 * MS, 1);
@@ -57,34 +46,6 @@ fn only_the_call_that_cancels_gets_the_task() {
     assert_eq!(first.cancel().into_task(), None, "it has expired");
     assert_eq!(second.cancel().into_task(), Some(2));
     assert_eq!(second.cancel().into_task(), None, "it was cancelled before");
-}
-
-#[test]
-fn a_stale_handle_never_touches_the_timer_that_took_its_place() {
-    let fixture = Fixture::new();
-    let mut stale = Vec::new();
-    // Each takes the place of the one before.
-    for id in 0..3000 {
-        let timeout = fixture.after(MS, id);
-        if id % 3 == 0 {
-            assert_eq!(fixture.advance(MS), [id]);
-        } else {
-            assert_eq!(timeout.cancel(), Cancel::Cancelled(id));
-        }
-        stale.push(timeout);
-    }
-    let live = fixture.after(HOUR, 7);
-    let deadline = live.deadline();
-    for (id, timeout) in stale.iter().enumerate() {
-        assert!(!timeout.is_pending() && timeout.deadline().is_none());
-        assert!(!timeout.reschedule(Duration::ZERO) && !timeout.touch(2 * HOUR));
-        let expected = if id % 3 == 0 { Cancel::Expired } else { Cancel::AlreadyCancelled };
-        assert_eq!(timeout.cancel(), expected);
-    }
-    drop(stale.pop().map(tickwheel::Timeout::cancel_on_drop));
-    assert_eq!((live.deadline(), fixture.timer.len()), (deadline, 1));
-    assert_eq!(fixture.advance(Duration::ZERO), []);
-    assert_eq!(fixture.advance(HOUR), [7]);
 }
 
 #[test]

@@ -3,12 +3,14 @@
 mod deadlines;
 mod figures;
 mod handles;
-mod hook;
+mod listener;
 #[path = "../common/idle.rs"]
 mod idle;
 mod local;
 mod shutdown;
 mod tasks;
+#[path = "../common/calls.rs"]
+mod calls;
 #[path = "../common/wakes.rs"]
 mod wakes;
 

@@ -1,5 +1,6 @@
 //! How a timer ends, and what that means for what is built on it.
 
+use crate::calls;
 use crate::wakes::Wakes;
 use crate::{Fixture, HOUR, MS};
 use std::future::Future;
@@ -11,31 +12,7 @@ use std::time::Duration;
 use tickwheel::future::SleepError;
 use tickwheel::keyed::KeyedTimer;
 use tickwheel::purgatory::{FutureOperation, Purgatory};
-use tickwheel::{Cancel, Executor, ManualClock, Task, Timer, TimerEntry, WeakTimer, When};
-
-#[test]
-fn shutdown_returns_what_is_pending_by_deadline_and_a_second_one_nothing() {
-    let fixture = Fixture::with(|builder| builder.wheel_size(4));
-    let built = fixture.clock.now();
-    let delays = [HOUR, 7 * MS, Duration::ZERO, Duration::from_nanos(7_000_001), 100 * HOUR];
-    let handles: Vec<_> =
-        delays.iter().zip(0..).map(|(delay, id)| fixture.after(*delay, id)).collect();
-    assert!(handles[1].touch(2 * HOUR));
-    assert!(fixture.after(MS, 99).cancel().is_cancelled());
-    let returned = fixture.timer.shutdown();
-    let returned: Vec<_> = returned.iter().map(|entry| (entry.when(), *entry.task())).collect();
-    let at = |delay| When::At(built + delay);
-    let odd = at(Duration::from_nanos(7_000_001));
-    let expected =
-        [(at(Duration::ZERO), 2), (odd, 3), (at(HOUR), 0), (at(2 * HOUR), 1), (at(100 * HOUR), 4)];
-    assert_eq!(returned, expected);
-    assert!(handles.iter().all(|handle| handle.is_expired() && handle.cancel() == Cancel::Expired));
-    assert_eq!(fixture.timer.shutdown().len(), 0);
-    let stats = fixture.timer.stats();
-    assert_eq!((stats.added, stats.cancelled, stats.returned, stats.pending), (6, 1, 5, 0));
-    assert_eq!(fixture.advance(200 * HOUR), []);
-    assert_eq!(fixture.timer.next_expiration(), None);
-}
+use tickwheel::{Executor, ManualClock, Task, Timer, TimerEntry, WeakTimer, When};
 
 #[test]
 fn another_timer_accepts_what_shutdown_returned() {
@@ -168,31 +145,29 @@ fn a_sleep_wakes_also_if_its_task_is_dropped() {
     assert_eq!(wakes.take(), 0, "nobody sleeps");
 }
 
-/// A hook may shut the timer down itself: it is told of that once. Seen to fail: it was called
-/// inside itself until the stack was at its end.
+/// A waker may shut the timer down itself. Seen to fail: it was woken inside itself until the stack
+/// was at its end.
 #[test]
-fn a_hook_that_shuts_the_timer_down_is_called_once_by_all_shutdowns() {
-    for asks in [false, true] {
-        let (weak, calls) = (Arc::new(OnceLock::<WeakTimer>::new()), Arc::new(AtomicUsize::new(0)));
-        let (own, counted) = (Arc::clone(&weak), Arc::clone(&calls));
-        let hook = move || {
-            assert!(counted.fetch_add(1, Ordering::Relaxed) < 50, "inside itself");
-            own.get().and_then(WeakTimer::upgrade).map(|timer| timer.shutdown());
-        };
-        let timer = Timer::builder().clock(ManualClock::new()).on_earlier_expiration(hook);
-        let timer = timer.build().unwrap();
-        assert!(weak.set(timer.downgrade()).is_ok());
-        // Who has asked is told of the earlier timer as well.
-        assert!(!asks || timer.next_expiration().is_none());
-        let expected = 1 + usize::from(asks);
-        drop(timer.after(HOUR, || ()));
-        assert_eq!(timer.is_shutdown(), asks);
-        timer.shutdown();
-        timer.shutdown();
-        assert_eq!(calls.load(Ordering::Relaxed), expected);
-        drop(timer);
-        assert_eq!((calls.load(Ordering::Relaxed), Arc::strong_count(&calls)), (expected, 1));
-    }
+fn a_waker_that_shuts_the_timer_down_is_woken_a_bounded_number_of_times() {
+    let timer = Timer::builder().clock(ManualClock::new()).build().unwrap();
+    let (own, calls) = (timer.downgrade(), Arc::new(AtomicUsize::new(0)));
+    let counted = Arc::clone(&calls);
+    let waker = calls::waker(move || {
+        counted.fetch_add(1, Ordering::Relaxed);
+        own.upgrade().map(|timer| timer.shutdown());
+    });
+    let listener = timer.listener();
+    assert_eq!(listener.next_expiration(&waker), None);
+    drop(timer.after(HOUR, || ()));
+    assert!(timer.is_shutdown());
+    assert_eq!(calls.swap(0, Ordering::Relaxed), 2, "for the timer, and for the shutdown");
+    timer.shutdown();
+    drop(timer);
+    assert_eq!(calls.load(Ordering::Relaxed), 0);
+    assert_eq!(listener.next_expiration(&waker), None);
+    assert_eq!(calls.load(Ordering::Relaxed), 1, "at once");
+    drop((listener, waker));
+    assert_eq!(Arc::strong_count(&calls), 1);
 }
 
 /// Whoever exports them as counters would see a restart.

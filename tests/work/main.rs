@@ -14,7 +14,6 @@
 
 mod keys;
 mod purgatory;
-mod shapes;
 mod tasks;
 mod timers;
 

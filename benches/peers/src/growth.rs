@@ -2,20 +2,13 @@
 
 use crate::contenders::{BTree, LazyHeap, Tickwheel, TokioDelayQueue};
 use crate::work::{self, Contender};
+use charts::{COLORS, TEXT};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use std::error::Error;
 use std::path::Path;
 
 const COUNTS: [u64; 4] = [10_000, 100_000, 1_000_000, 10_000_000];
-/// They are seen on a white page and on a dark one; the background is the page's.
-const COLORS: [RGBColor; 4] = [
-    RGBColor(0x2f, 0x81, 0xf7),
-    RGBColor(0x2e, 0x9e, 0x4f),
-    RGBColor(0x7d, 0x85, 0x90),
-    RGBColor(0xd9, 0x62, 0x0f),
-];
-const GREY: RGBColor = RGBColor(0x6e, 0x77, 0x81);
 
 /// One contender: for each number of timers what it costs to add and expire one, and to add and
 /// cancel one, in nanoseconds.
@@ -29,9 +22,9 @@ struct Curve {
 pub fn draw(path: &Path) -> Result<(), Box<dyn Error>> {
     let curves = [
         measure::<Tickwheel>("tickwheel"),
+        measure::<BTree>("btree"),
         measure::<TokioDelayQueue>("DelayQueue"),
         measure::<LazyHeap>("lazy heap"),
-        measure::<BTree>("btree"),
     ];
     let area = SVGBackend::new(path, (1_000, 420)).into_drawing_area();
     let halves = area.split_evenly((1, 2));
@@ -70,7 +63,7 @@ fn chart<'a>(
     points: impl Fn(&'a Curve) -> &'a Vec<(f64, f64)>,
 ) -> Result<(), Box<dyn Error>> {
     let mut chart = ChartBuilder::on(area)
-        .caption(format!("{title}, ns per timer"), ("sans-serif", 20).with_color(GREY))
+        .caption(format!("{title}, ns per timer"), ("sans-serif", 20).with_color(TEXT))
         .margin(12)
         .margin_right(94)
         .x_label_area_size(36)
@@ -85,9 +78,9 @@ fn chart<'a>(
         })
         .y_label_formatter(&|ns| format!("{ns}"))
         .light_line_style(TRANSPARENT)
-        .bold_line_style(GREY.mix(0.25))
-        .axis_style(GREY)
-        .label_style(("sans-serif", 15).with_color(GREY))
+        .bold_line_style(TEXT.mix(0.25))
+        .axis_style(TEXT)
+        .label_style(("sans-serif", 15).with_color(TEXT))
         .draw()?;
     for (curve, color) in curves.iter().zip(COLORS) {
         let points = points(curve);

@@ -2,7 +2,6 @@
 //! side by side. What each work is stands in `docs/BENCHMARKS.md`.
 
 mod contenders;
-mod expiry;
 mod growth;
 mod keyed;
 mod live;
@@ -220,10 +219,10 @@ impl Bench {
             self.ours("P_small", "ns", operations::small_batches());
         }
         if self.wants("P_expire") {
-            self.ours("P_expire", "ns", expiry::operations(self.count()));
+            self.ours("P_expire", "ns", operations::expire_operations(self.count()));
         }
         if self.wants("K_expire") {
-            self.ours("K_expire", "ns", expiry::keys(self.count()));
+            self.ours("K_expire", "ns", operations::expire_keys(self.count()));
         }
         if self.wants("K_memory") && self.round == 1 {
             for (work, count) in [("K_memory_100k", 100_000), ("K_memory_1M", 1_000_000)] {

@@ -99,8 +99,8 @@ async fn slots_move_while_all_runs(servers: [&Server; 2]) {
 async fn a_move_that_was_given_up_is_ended_by_the_next(servers: [&Server; 2]) {
     let (sender, mut fired) = unbounded_channel();
     let node = start(servers, "given up", sender).await;
-    let entries = (0..300).map(|n| Entry::keyed(format!("{n}"), Duration::from_secs(4), "x"));
-    node.schedule_many(entries.collect()).await.unwrap();
+    let far = |n| Entry::keyed(format!("{n}"), Duration::from_secs(3_600), "x");
+    node.schedule_many((0..300).map(far).collect()).await.unwrap();
     for millis in [5, 15, 30, 50, 80, 120] {
         // Wherever it is by then.
         let moving = node.move_slots(0..1_024, 1);
@@ -108,9 +108,15 @@ async fn a_move_that_was_given_up_is_ended_by_the_next(servers: [&Server; 2]) {
     }
     node.move_slots(0..1_024, 1).await.unwrap();
     assert_eq!(node.map().await.unwrap(), vec![Some(1); 1_024]);
+    for n in 0..300 {
+        assert_eq!(node.touch(&format!("{n}"), Duration::ZERO).await.unwrap(), Touched::Moved);
+    }
     let mut keys = std::collections::HashSet::new();
     while keys.len() < 300 {
-        assert!(keys.insert(next(&mut fired).await), "nothing was claimed yet: none fires twice");
+        assert!(
+            keys.insert(next(&mut fired).await),
+            "nothing was claimed before: none fires twice"
+        );
     }
     node.drain().await;
 }
@@ -242,7 +248,7 @@ async fn tables_of_version_1_are_migrated() {
         CREATE TABLE tickwheel.version (version int NOT NULL);
         INSERT INTO tickwheel.version VALUES (1);";
     client.batch_execute(base).await.unwrap();
-    let version_1 = include_str!("../src/store/postgres/migration_1.sql");
+    let version_1 = include_str!("../src/store/postgres/tables.sql");
     client.batch_execute(version_1).await.unwrap();
     let content = "INSERT INTO tickwheel.namespace (name) VALUES ('default');
         INSERT INTO tickwheel.slot (slot, epoch)
@@ -273,15 +279,15 @@ async fn version(client: &Client) -> i32 {
 
 /// Goes back where no slot has moved, to the tables that version 1 made; and forth again.
 async fn tables_go_back_to_version_1(server: &Server, client: &Client) {
-    let rollback = include_str!("../src/store/postgres/rollback_3.sql");
-    client.batch_execute(&format!("BEGIN; {rollback} COMMIT;")).await.unwrap();
+    let blocks = include_str!("../README.md").split("```").filter_map(|it| it.strip_prefix("sql"));
+    let [from_3, from_2]: [&str; 2] = blocks.collect::<Vec<_>>().try_into().unwrap();
+    client.batch_execute(&format!("BEGIN; {from_3} COMMIT;")).await.unwrap();
     assert_eq!(version(client).await, 2);
-    let rollback = include_str!("../src/store/postgres/rollback_2.sql");
     client.batch_execute("UPDATE tickwheel.slot SET served = 2 WHERE slot % 2 = 0").await.unwrap();
-    assert!(client.batch_execute(&format!("BEGIN; {rollback} COMMIT;")).await.is_err());
+    assert!(client.batch_execute(&format!("BEGIN; {from_2} COMMIT;")).await.is_err());
     client.batch_execute("ROLLBACK; UPDATE tickwheel.slot SET served = 0").await.unwrap();
     assert_eq!(version(client).await, 2, "slots had moved");
-    client.batch_execute(&format!("BEGIN; {rollback} COMMIT;")).await.unwrap();
+    client.batch_execute(&format!("BEGIN; {from_2} COMMIT;")).await.unwrap();
     assert_eq!(version(client).await, 1);
     let columns = "SELECT string_agg(table_name || '.' || column_name, ' ' ORDER BY 1)
         FROM (SELECT table_name, column_name FROM information_schema.columns

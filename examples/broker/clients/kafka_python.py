@@ -1,7 +1,7 @@
 """kafka-python: a group, a producer with acks=all, what is refused."""
 
 from common import BROKER, GROUP, NUMBERS, PARTITIONS, TOPIC, in_order, refused
-from kafka import KafkaConsumer, KafkaProducer
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import KafkaAdminClient, NewTopic
 from kafka.errors import KafkaError
 
@@ -23,6 +23,7 @@ def read(reader, count):
     raise AssertionError(f"only {len(came)} came")
 
 
+first = TopicPartition(TOPIC, 0)
 reader = consumer()
 while not reader.assignment():  # The topic does not exist yet.
     reader.poll(100)
@@ -31,6 +32,8 @@ for number in NUMBERS:
     sender.send(TOPIC, str(number).encode(), partition=number % PARTITIONS)
 sender.flush(30)
 assert in_order(read(reader, len(NUMBERS)))
+assert reader.end_offsets([first]) == {first: len(NUMBERS) // PARTITIONS}
+assert reader.offsets_for_times({first: 0})[first].offset == 0
 reader.commit()
 reader.close()
 sender.send(TOPIC, b"7", partition=0).get(30)

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# kcat: kcat.sh BROKER TOPIC. A consumer of a topic that does not exist, then members of a group.
+# kcat, which is librdkafka: kcat.sh BROKER TOPIC. A consumer of a topic that does not exist, and an
+# idempotent producer; then members of a group.
 set -euo pipefail
 broker=$1 topic=$2 out=$(mktemp)
 trap 'kill $(jobs -p) 2>/dev/null; rm -f "$out"' EXIT
@@ -12,7 +13,7 @@ see() { # Until so many lines are there.
 }
 kcat -b "$broker" -t "$topic" -p 0 -C -u -X allow.auto.create.topics=true >"$out" 2>&1 &
 see 'Reached end' 1
-seq 1000 | kcat -b "$broker" -t "$topic" -p 0 -P -X acks=all
+seq 1000 | kcat -b "$broker" -t "$topic" -p 0 -P -X enable.idempotence=true
 see '^[0-9]' 1000
 cmp <(grep '^[0-9]' "$out") <(seq 1000)
 kill %1

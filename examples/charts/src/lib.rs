@@ -10,14 +10,16 @@ use std::{fs, io};
 type Failure = Box<dyn Error + Send + Sync>;
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
-/// These can be read on a white page and on a dark one; the background is the page's.
-const COLORS: [RGBColor; 4] = [
+/// The lines' colours, which can be read on a white page and on a dark one; the background is the
+/// page's.
+pub const COLORS: [RGBColor; 4] = [
     RGBColor(0x2f, 0x81, 0xf7),
     RGBColor(0xd9, 0x62, 0x0f),
     RGBColor(0x2e, 0x9e, 0x4f),
     RGBColor(0x7d, 0x85, 0x90),
 ];
-const TEXT: RGBColor = RGBColor(0x6e, 0x77, 0x81);
+/// The colour of all else.
+pub const TEXT: RGBColor = RGBColor(0x6e, 0x77, 0x81);
 /// Width and height of a chart, in pixels.
 const SIZE: (u32, u32) = (380, 400);
 

@@ -3,13 +3,12 @@
 
 #![forbid(unsafe_code)]
 
-pub mod echo;
 pub mod heartbeat;
 pub mod locks;
 pub mod retry;
 pub mod rpc;
 
-use redis::{Client, ConnectionAddr, IntoConnectionInfo, RedisResult};
+use redis::{Client, RedisResult};
 use rustix::process::{Pid, Signal, kill_process};
 use std::error::Error;
 use std::fmt::Display;
@@ -62,9 +61,12 @@ impl RedisServer {
         Ok(server)
     }
 
+    pub fn url(&self) -> String {
+        format!("redis+unix://{}/redis.sock", self.folder.path().display())
+    }
+
     pub fn client(&self) -> RedisResult<Client> {
-        let socket = self.folder.path().join("redis.sock");
-        Client::open(ConnectionAddr::Unix(socket).into_connection_info()?)
+        Client::open(self.url())
     }
 
     /// Sends it a signal: stopped by that it hangs, as seen from outside.

@@ -9,15 +9,16 @@ import redis
 def values(client):
     client.flushdb()
     assert client.set("a", "1", px=60_000)
-    assert client.get("a") == b"1" and 59_000 < client.pttl("a") <= 60_000
+    assert client.get("a") == b"1" and 0 < client.pttl("a") <= 60_000
     assert client.set("a", "2", nx=True) is None
     assert client.set("a", "2", xx=True, keepttl=True, get=True) == b"1"
-    assert 58 < client.ttl("a") <= 60 and client.persist("a") and client.ttl("a") == -1
+    assert 0 < client.ttl("a") <= 60 and client.persist("a") and client.ttl("a") == -1
     assert client.incr("a", 40) == 42 and client.expire("a", 5) and client.exists("a", "b") == 1
     with client.pipeline() as pipe:  # With MULTI and EXEC.
         pipe.mset({f"key:{n}": n for n in range(2000)}).get("key:7")
         assert pipe.execute() == [True, b"7"]
-    assert len(set(client.scan_iter("key:*", count=100))) == 2000 == client.dbsize() - 1
+    keys = list(client.scan_iter("key:*", count=100))
+    assert len(keys) == len(set(keys)) == 2000 == client.dbsize() - 1
     for call in [lambda: client.lpush("a", 1), lambda: client.set("a", 1, ex=-1)]:
         try:
             call()

@@ -5,13 +5,14 @@
 mod common;
 
 use clap::Parser;
-use common::{RedisServer, Server};
+use common::Server;
 use redis::Connection;
 use std::error::Error;
 use std::fmt::Write;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use std::{fs, thread};
+use tickwheel_services::RedisServer;
 
 /// Keys that expire at the same time.
 const KEYS: usize = 1000;
@@ -56,12 +57,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (sizes, patience): (&[usize], u64) =
         if options.quick { (&[0, 1000], 5) } else { (&[0, 10_000, 100_000, 1_000_000], 60) };
     let patience = Duration::from_secs(patience);
-    let (redis, ours) = (RedisServer::start(), Server::real());
+    let (redis, ours) = (RedisServer::start()?, Server::real());
     println!("| other keys | server | p50 | p99 | heard of |\n|---:|---|---:|---:|---:|");
     let mut rows = Vec::new();
     for others in sizes.iter().copied() {
-        for (server, port) in [("redis-server", redis.port), ("ttlstore", ours.port)] {
-            let heard = lags(port, others, patience)?;
+        for (server, url) in [("redis-server", redis.url()), ("ttlstore", ours.url.clone())] {
+            let heard = lags(&url, others, patience)?;
             let row = Row { server, others, heard, patience };
             let (p50, p99, heard) = (row.text(0.5), row.text(0.99), row.heard.len());
             println!("| {others} | {server} | {p50} | {p99} | {heard} |");
@@ -79,8 +80,8 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 /// Fills the server with `others`, which live for an hour, and returns how late it tells of the
 /// keys that expire: of those that it tells of within `patience`.
-fn lags(port: u16, others: usize, patience: Duration) -> Result<Vec<Duration>, Box<dyn Error>> {
-    let client = redis::Client::open(("127.0.0.1", port))?;
+fn lags(url: &str, others: usize, patience: Duration) -> Result<Vec<Duration>, Box<dyn Error>> {
+    let client = redis::Client::open(url)?;
     let mut connection = client.get_connection()?;
     redis::cmd("FLUSHDB").exec(&mut connection)?;
     let mut config = redis::cmd("CONFIG");

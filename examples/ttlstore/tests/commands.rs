@@ -3,37 +3,17 @@
 mod common;
 
 use common::{LIMITS, Server, connect, told};
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// Sends each line, and compares what is told; `pass` lets so many milliseconds pass.
 fn check(server: &Server, protocol: u8, lines: &[(&str, &str)]) {
-    let mut client = connect(server.port, protocol);
+    let mut client = connect(&server.url, protocol);
     for (line, reply) in lines {
         match line.strip_prefix("pass ") {
             Some(ms) => server.pass(ms.parse().expect("milliseconds")),
             None => assert_eq!(told(&mut client, line), *reply, "{line}"),
         }
     }
-}
-
-/// What a redis-server would do otherwise: all else is compared with one.
-#[test]
-fn what_there_is_not_is_refused_by_name() {
-    let server = Server::manual(LIMITS);
-    check(
-        &server,
-        3,
-        &[
-            ("lpush l 1", "ERR unknown command 'lpush', with args beginning with: 'l' '1' "),
-            ("watch a", "ERR unknown command 'watch', with args beginning with: 'a' "),
-            ("set a 1 idle", "ERR syntax error"),
-            ("select 1", "ERR DB index is out of range"),
-            ("client list", "ERR unknown subcommand 'list'. Try CLIENT HELP."),
-            ("config set notify-keyspace-events Ex", "OK"),
-            ("config set maxmemory 1", "ERR unknown subcommand 'set'. Try CONFIG HELP."),
-        ],
-    );
 }
 
 #[test]
@@ -116,9 +96,17 @@ fn whoever_moves_a_deadline_moves_the_alarm() {
 fn a_key_that_is_due_is_gone_before_its_alarm() {
     let server = Server::manual(LIMITS);
     let mut client = server.client();
-    let lines =
-        ["get k", "incr k", "persist k", "pexpire k 100", "set k w xx keepttl", "del k", "pttl k"];
-    for (line, reply) in lines.iter().zip(["nil", "1", "0", "0", "nil", "0", "-2"]) {
+    let lines = [
+        ("get k", "nil"),
+        ("incr k", "1"),
+        ("persist k", "0"),
+        ("pexpire k 100", "0"),
+        ("set k w xx keepttl", "nil"),
+        ("del k", "0"),
+        ("pttl k", "-2"),
+        ("scan 0", "0 "),
+    ];
+    for (line, reply) in lines {
         told(&mut client, "set k 7 px 10");
         server.clock.advance(Duration::from_millis(10)); // Its alarm does not come.
         assert_eq!(told(&mut client, line), reply, "{line}");
@@ -156,45 +144,19 @@ fn a_key_of_a_transaction_lives_from_its_end() {
 fn channels() {
     let server = Server::manual(LIMITS);
     let mut listener = server.raw();
-    listener.hears("psubscribe n*s\r\n", "*3\r\n$10\r\npsubscribe\r\n$3\r\nn*s\r\n:1\r\n");
-    listener.hears("subscribe news\r\n", "*3\r\n$9\r\nsubscribe\r\n$4\r\nnews\r\n:2\r\n");
+    listener.hears("subscribe news\r\n", "*3\r\n$9\r\nsubscribe\r\n$4\r\nnews\r\n:1\r\n");
     listener.hears(
         "get a\r\nping\r\n",
         "-ERR Can't execute 'get': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET \
          are allowed in this context\r\n*2\r\n$4\r\npong\r\n$0\r\n\r\n",
     );
-    check(&server, 2, &[("publish news hi", "2"), ("publish new hi", "0")]);
+    check(&server, 2, &[("publish news hi", "1"), ("publish new hi", "0")]);
     listener.hears("", "*3\r\n$7\r\nmessage\r\n$4\r\nnews\r\n$2\r\nhi\r\n");
-    listener.hears("", "*4\r\n$8\r\npmessage\r\n$3\r\nn*s\r\n$4\r\nnews\r\n$2\r\nhi\r\n");
-    listener.hears("unsubscribe\r\n", "*3\r\n$11\r\nunsubscribe\r\n$4\r\nnews\r\n:1\r\n");
-    listener.hears("punsubscribe n*s\r\n", "*3\r\n$12\r\npunsubscribe\r\n$3\r\nn*s\r\n:0\r\n");
+    listener.hears("unsubscribe\r\n", "*3\r\n$11\r\nunsubscribe\r\n$4\r\nnews\r\n:0\r\n");
     listener.hears("unsubscribe\r\n", "*3\r\n$11\r\nunsubscribe\r\n$-1\r\n:0\r\n");
     check(&server, 2, &[("publish news hi", "0")]);
     listener.hears("quit\r\n", "+OK\r\n");
     assert!(listener.rest().is_empty());
-}
-
-#[test]
-fn a_scan_finds_each_key_once() {
-    let server = Server::manual(LIMITS);
-    let mut client = server.client();
-    for number in 0..3000 {
-        told(&mut client, &format!("set key:{number} v px {}", 100 + number % 2));
-    }
-    server.clock.advance(Duration::from_millis(100)); // Half of them are due.
-    let (mut found, mut cursor) = (Vec::new(), "0".to_owned());
-    loop {
-        let reply = told(&mut client, &format!("scan {cursor} match key:* count 100"));
-        let (next, keys) = reply.split_once(' ').unwrap_or((&reply, ""));
-        found.extend(keys.split_whitespace().map(str::to_owned));
-        cursor = next.to_owned();
-        if cursor == "0" {
-            break;
-        }
-    }
-    let wanted: BTreeSet<_> = (0..3000).skip(1).step_by(2).map(|it| format!("key:{it}")).collect();
-    assert_eq!(found.len(), wanted.len());
-    assert_eq!(BTreeSet::from_iter(found), wanted);
 }
 
 /// A key that its alarm takes between a look and a change would come back without a deadline.

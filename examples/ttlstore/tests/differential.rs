@@ -6,12 +6,13 @@
 
 mod common;
 
-use common::{RedisServer, Server, connect};
+use common::{Server, connect};
 use fastrand::Rng;
 use redis::{Connection, ConnectionLike, Value};
 use std::env;
 use std::iter;
 use std::time::Instant;
+use tickwheel_services::RedisServer;
 
 const KEYS: [&str; 4] = ["a", "b", "key:1", "\u{e9}*[x]"];
 const STEPS: usize = 60;
@@ -20,11 +21,12 @@ const STEPS: usize = 60;
 fn both_servers_give_the_same_replies() {
     let seed = env::var("TTLSTORE_SEED").ok().and_then(|text| text.parse().ok());
     let first = seed.unwrap_or_else(|| fastrand::u64(..1 << 32));
-    let (theirs, ours) = (RedisServer::start(), Server::real());
+    let theirs = RedisServer::start().expect("a redis-server");
+    let ours = Server::real();
     let (mut replies, mut errors) = (0, 0);
     for seed in first..first + 200 {
         let protocol = 2 + (seed % 2) as u8;
-        let mut pair = [theirs.port, ours.port].map(|port| connect(port, protocol));
+        let mut pair = [theirs.url(), ours.url.clone()].map(|url| connect(&url, protocol));
         let (mut random, start) = (Rng::with_seed(seed), Instant::now());
         let mut told = Vec::new();
         let steps = (0..STEPS).flat_map(|_| draw(&mut random));
@@ -114,7 +116,7 @@ fn command(random: &mut Rng) -> Vec<String> {
         "flushdb OPTION",
         "publish KEY VALUE",
         "ping VALUE",
-        "select 1",
+        "select 16",
         "select KEY",
         "scan KEY",
         "exec",

@@ -3,12 +3,13 @@
 
 mod common;
 
-use common::{LIMITS, PATIENCE, Server, connect, info, told};
+use common::{LIMITS, Server, connect, info, told, url};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 use std::{fs, thread};
+use tickwheel_services::PATIENCE;
 use tickwheel_ttlstore::Limits;
 
 #[test]
@@ -143,30 +144,24 @@ fn nobody_is_told_too_much() {
     assert_eq!(server.info("evicted_clients"), 0);
 }
 
-/// Killed when it is dropped, if it has not ended by itself.
+/// Killed when it is dropped.
 struct Program {
     child: Child,
-    says: BufReader<ChildStdout>,
+    port: u16,
 }
 
 impl Program {
-    fn start(options: &[&str]) -> Self {
+    fn start() -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_ttlstore"))
             .args(["--port", "0"])
-            .args(options)
             .stdout(Stdio::piped())
             .spawn()
             .expect("a program that starts");
-        let says = BufReader::new(child.stdout.take().expect("a pipe"));
-        Program { child, says }
-    }
-
-    /// Returns the port in its next line.
-    fn port(&mut self) -> u16 {
         let mut line = String::new();
-        self.says.read_line(&mut line).expect("a line");
-        let port = line.trim().trim_end_matches("/metrics").rsplit(':').next();
-        port.and_then(|port| port.parse().ok()).expect("a port")
+        let says = child.stdout.as_mut().expect("a pipe");
+        BufReader::new(says).read_line(&mut line).expect("a line");
+        let port = line.trim().rsplit(':').next().and_then(|port| port.parse().ok());
+        Program { child, port: port.expect("a port") }
     }
 
     /// Returns how many bytes of memory it takes.
@@ -180,28 +175,9 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // It has ended already, unless its test failed.
         let _ = self.child.kill();
+        let _ = self.child.wait();
     }
-}
-
-#[test]
-fn it_tells_figures_and_ends_when_told_to() {
-    let mut program = Program::start(&["--stats-port", "0"]);
-    let mut client = connect(program.port(), 2);
-    told(&mut client, "mset one v other v");
-    let port = program.port();
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
-    stream.write_all(b"GET /wheels HTTP/1.1\r\n\r\n").expect("it is sent");
-    let mut text = String::new();
-    stream.read_to_string(&mut text).expect("an answer");
-    assert!(text.contains("\"name\":\"keys\""), "{text}");
-    let pid = program.child.id().to_string();
-    assert!(Command::new("kill").arg(&pid).status().expect("kill can be run").success());
-    let mut rest = String::new();
-    program.says.read_to_string(&mut rest).expect("text");
-    assert!(program.child.wait().expect("it ends").success());
-    assert!(rest.contains("the keys are lost") && rest.contains("db0:keys=2"), "{rest}");
 }
 
 /// What is counted is what is taken: of keys, of queued commands, and of subscriptions.
@@ -214,11 +190,10 @@ fn memory_is_counted_truly() {
         ("used_memory_clients", "hello 3\r\n", |number| format!("subscribe news:{number}\r\n")),
     ];
     for (name, first, line) in lines {
-        let mut program = Program::start(&[]);
-        let port = program.port();
-        let mut client = connect(port, 2);
+        let program = Program::start();
+        let mut client = connect(&url(program.port), 2);
         let before = (program.resident(), info(&mut client, name));
-        let mut writer = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
+        let mut writer = TcpStream::connect(("127.0.0.1", program.port)).expect("it listens");
         let mut reader = writer.try_clone().expect("a socket");
         thread::spawn(move || io::copy(&mut reader, &mut io::sink()));
         let lines: String = (0..100_000).map(line).collect();

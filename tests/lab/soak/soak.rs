@@ -36,10 +36,6 @@ pub(crate) mod bounds {
     pub(crate) const TO_AND_FRO: usize = 20;
     /// 186, nearly all of it what an empty timer takes; 2 times.
     pub(crate) const BURSTS: usize = 0;
-    /// 941; 4.2 times. (47,044; 185.)
-    pub(crate) const SPARSE_KEYS: usize = 1_500;
-    /// 2,362; 5.4 times. (65,602; 69.)
-    pub(crate) const SPARSE_OPERATIONS: usize = 4_000;
     /// Nothing lives.
     pub(crate) const POSTPONED: usize = 0;
     /// Nothing lives: 2,496 bytes stay, for the next timer.
@@ -112,14 +108,12 @@ fn memory_follows_the_timers_that_live() {
         "{:<20} {:>8} {:>12} {:>12} {:>10} {:>8} {:>8}  bytes after each repeat",
         "shape", "live", "bytes", "per live", "if fresh", "times", "refs"
     );
-    let shapes: [fn() -> Measured; 9] = [
+    let shapes: [fn() -> Measured; 7] = [
         timers::moment,
         timers::alone,
         timers::random,
         timers::to_and_fro,
         timers::bursts,
-        timers::sparse_keys,
-        timers::sparse_operations,
         timers::postponed,
         timers::made_and_dropped,
     ];

@@ -1,4 +1,4 @@
-//! Shapes of plain timers, of structures that are built on timers, and of whole timers.
+//! Shapes of plain timers, and of whole timers with what is built on them.
 
 use crate::idle::Idle;
 use crate::random::Random;
@@ -167,70 +167,6 @@ pub(crate) fn timer() -> Timer {
 pub(crate) fn spare() -> usize {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     SPARE + 32 * cores.next_power_of_two() * (32 << 10)
-}
-
-/// Measures `again` on what `make` makes, again and again, with one that lives of each 1,024; and
-/// what is made with these alone.
-fn sparse<T>(
-    (shape, bound): (&'static str, usize),
-    make: impl Fn() -> T,
-    again: impl Fn(&T, usize),
-    add: impl Fn(&T, usize),
-) -> Measured {
-    let many = scaled(1 << 20);
-    let mut bytes = Vec::with_capacity(REPEATS);
-    let before = in_use();
-    let made = make();
-    for _ in 0..REPEATS {
-        again(&made, many);
-        bytes.push(in_use() - before);
-    }
-    let before = in_use();
-    let alone = make();
-    (0..many / 1024).for_each(|nth| add(&alone, nth * 1024));
-    let fresh = in_use() - before;
-    drop((made, alone));
-    Measured { shape, bound, spare: spare(), live: many / 1024, bytes, references: 0, fresh }
-}
-
-/// Schedules very many keys, and cancels all but one of each 1,024.
-pub(crate) fn sparse_keys() -> Measured {
-    let schedule = |keyed: &KeyedTimer<usize, ()>, key: usize| {
-        assert!(keyed.schedule(key, TimerEntry::after(HOUR, ())).is_ok());
-    };
-    sparse(
-        ("sparse keys", bounds::SPARSE_KEYS),
-        || KeyedTimer::new(&timer(), |_, ()| ()),
-        |keyed, many| {
-            (0..many).for_each(|key| schedule(keyed, key));
-            let vain = (0..many).filter(|key| key % 1024 != 0);
-            vain.for_each(|key| assert!(keyed.cancel(&key).is_some()));
-            assert_eq!(keyed.len(), many / 1024);
-        },
-        schedule,
-    )
-}
-
-/// Watches very many operations, and forces all but one of each 1,024. Their handles are dropped.
-pub(crate) fn sparse_operations() -> Measured {
-    type Operations = Purgatory<usize, Idle>;
-    let watch = |purgatory: &Operations, key: usize| -> Pending<usize, Idle> {
-        let watch = purgatory.try_complete_else_watch(Idle, HOUR, &[key, 1 << 40]);
-        watch.expect("there is no limit").pending().expect("it waits")
-    };
-    sparse(
-        ("sparse operations", bounds::SPARSE_OPERATIONS),
-        || Operations::new(&timer()),
-        |purgatory, many| {
-            drop(purgatory.cancel_for_key(&(1 << 40)));
-            let all: Vec<_> = (0..many).map(|key| watch(purgatory, key)).collect();
-            for (key, pending) in all.into_iter().enumerate() {
-                assert!(key % 1024 == 0 || pending.force_complete());
-            }
-            assert_eq!(purgatory.delayed(), many / 1024);
-        },
-        |purgatory, key| _ = watch(purgatory, key),
-    )
 }
 
 /// Completes others when it is completed. Their callbacks are postponed until its own has returned.

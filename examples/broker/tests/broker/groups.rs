@@ -1,7 +1,6 @@
 //! Groups: joins wait for all members, sessions end those who fall silent.
 
 use crate::world::*;
-use bytes::Bytes;
 use kafka_protocol::ResponseError::*;
 use kafka_protocol::protocol::StrBytes;
 use std::time::Duration;
@@ -50,27 +49,15 @@ impl<'a> Member<'a> {
         self.world.ask(3, join("readers", &self.id, Vec::new()))
     }
 
-    /// Assigns to each of these members its own id.
-    fn sync(&self, members: &[&Member<'_>]) -> Asked {
-        let assigned = members.iter().map(|Member { id, .. }| {
-            let assignment = Bytes::copy_from_slice(id.as_bytes());
-            with!(SyncGroupRequestAssignment { member_id: id.clone(), assignment: assignment })
-        });
-        let assignments = assigned.collect();
-        let body = with!(SyncGroupRequest { group_id: readers(), assignments: assignments });
-        let body = body.with_member_id(self.id.clone()).with_generation_id(self.generation);
-        self.world.ask(2, body)
+    fn sync(&self) -> Asked {
+        let body = with!(SyncGroupRequest { group_id: readers(), member_id: self.id.clone() });
+        self.world.ask(2, body.with_generation_id(self.generation))
     }
 
     fn heartbeat(&self) -> i16 {
         let body = with!(HeartbeatRequest { group_id: readers(), member_id: self.id.clone() });
         let asked = self.world.ask(2, body.with_generation_id(self.generation));
         answered!(Heartbeat, asked.answer()).error_code
-    }
-
-    fn leave(&self) -> i16 {
-        let body = with!(LeaveGroupRequest { group_id: readers(), member_id: self.id.clone() });
-        answered!(LeaveGroup, self.world.ask(2, body).answer()).error_code
     }
 
     fn commit(&self, offset: i64) -> i16 {
@@ -93,37 +80,14 @@ fn committed(world: &World) -> Vec<i64> {
 
 /// Two members of the first generation; the first is the leader.
 fn two(world: &World) -> [Member<'_>; 2] {
-    let asked = [Member::new(world).join(), Member::new(world).join()];
-    world.advance(FIRST);
+    let mut asked = [Member::new(world).join(), Member::new(world).join()];
+    world.advance(FIRST - NS);
+    assert!(!asked[0].is_answered(), "others may come soon after");
+    world.advance(NS);
     let mut joined = asked.map(joined);
     joined.sort_by_key(|answer| answer.leader != answer.member_id);
     assert_eq!([joined[0].members.len(), joined[1].members.len()], [2, 0]);
     joined.map(|answer| Member { world, id: answer.member_id, generation: answer.generation_id })
-}
-
-#[test]
-fn the_first_rebalance_waits_for_those_who_come_soon_after() {
-    let world = World::new();
-    let new = Member::new(&world);
-    let mut first = new.join();
-    world.advance(FIRST - NS);
-    let second = new.join();
-    assert!(!first.is_answered());
-    assert_eq!(world.broker.waiting(), waiting(1, 2));
-    world.advance(NS);
-    assert_eq!((joined(first).generation_id, joined(second).generation_id), (1, 1));
-    assert_eq!(world.broker.waiting(), waiting(0, 2));
-}
-
-#[test]
-fn members_wait_for_what_the_leader_assigns() {
-    let world = World::new();
-    let [leader, other] = two(&world);
-    let mut waits = other.sync(&[]);
-    assert!(!waits.is_answered());
-    let leaders = leader.sync(&[&leader, &other]);
-    assert_eq!(answered!(SyncGroup, leaders.answer()).assignment, leader.id.as_bytes());
-    assert_eq!(answered!(SyncGroup, waits.answer()).assignment, other.id.as_bytes());
 }
 
 #[test]
@@ -149,7 +113,7 @@ fn a_member_that_falls_silent_is_gone_at_its_session_timeout_and_not_before() {
 fn a_rebalance_waits_for_those_who_do_not_join_until_their_time_is_up() {
     let world = World::new();
     let [first, second] = two(&world);
-    let waits = second.sync(&[]);
+    let waits = second.sync();
     let third = Member::new(&world).join();
     let code = answered!(SyncGroup, waits.answer()).error_code;
     assert_eq!(code, RebalanceInProgress.code(), "there will be no assignment any more");
@@ -163,18 +127,6 @@ fn a_rebalance_waits_for_those_who_do_not_join_until_their_time_is_up() {
     assert_eq!((joined(again).error_code, joined(third).error_code), (0, 0));
     assert_eq!(second.heartbeat(), UnknownMemberId.code());
     assert_eq!(world.broker.waiting(), waiting(0, 2));
-}
-
-#[test]
-fn a_member_that_leaves_is_gone_at_once() {
-    let world = World::new();
-    let [first, second] = two(&world);
-    assert_eq!((second.leave(), second.leave()), (0, UnknownMemberId.code()));
-    assert_eq!(world.broker.waiting(), waiting(1, 1));
-    assert_eq!(joined(first.join()).generation_id, 2);
-    assert_eq!(first.leave(), 0);
-    assert_eq!(world.broker.waiting(), Waiting::default());
-    assert!(world.timer.is_empty());
 }
 
 #[test]

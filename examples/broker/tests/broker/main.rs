@@ -70,21 +70,6 @@ fn there_are_no_topics_but_legal_ones_and_not_too_many() {
 }
 
 #[test]
-fn a_log_begins_and_ends_where_list_offsets_says() {
-    let world = orders();
-    (0..3).for_each(|_| assert_eq!(world.append("orders", batch(b"x")).0, 0));
-    world.produce("orders", 1, batch(b"the follower lacks it")).produced();
-    let offset_at = |time| {
-        let partitions = vec![with!(ListOffsetsPartition { timestamp: time })];
-        let topic = with!(ListOffsetsTopic { name: name("orders"), partitions: partitions });
-        let asked = world.ask(5, with!(ListOffsetsRequest { topics: vec![topic] }));
-        answered!(ListOffsets, asked.answer()).topics[0].partitions[0].offset
-    };
-    assert_eq!((offset_at(-2), offset_at(-1)), (0, 3));
-    assert_eq!((offset_at(1000), offset_at(1001)), (0, -1));
-}
-
-#[test]
 fn acks_decide_who_waits_for_the_follower() {
     let world = orders();
     assert!(world.produce("orders", 0, batch(b"none")).wants_none());

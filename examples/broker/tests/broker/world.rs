@@ -3,9 +3,8 @@
 use bytes::{Bytes, BytesMut};
 use clap::Parser;
 pub(crate) use kafka_protocol::messages::{
-    fetch_request::*, join_group_request::*, list_offsets_request::*, metadata_request::*,
-    offset_commit_request::*, offset_fetch_request::*, produce_request::*, sync_group_request::*,
-    *,
+    fetch_request::*, join_group_request::*, metadata_request::*, offset_commit_request::*,
+    offset_fetch_request::*, produce_request::*, sync_group_request::*, *,
 };
 use kafka_protocol::protocol::StrBytes;
 use kafka_protocol::records::{

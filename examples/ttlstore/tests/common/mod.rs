@@ -6,14 +6,11 @@ use redis::{Connection, ConnectionLike, Value};
 use std::future;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 use tickwheel::{ManualClock, Timer};
+use tickwheel_services::PATIENCE;
 use tickwheel_ttlstore::{Config, Limits, run};
-
-/// Only a bug takes longer.
-pub const PATIENCE: Duration = Duration::from_secs(60);
 
 pub const LIMITS: Limits = Limits {
     max_clients: 100,
@@ -24,7 +21,7 @@ pub const LIMITS: Limits = Limits {
 
 /// Serves until the process ends.
 pub struct Server {
-    pub port: u16,
+    pub url: String,
     pub timer: Timer,
     pub clock: ManualClock,
 }
@@ -45,11 +42,11 @@ impl Server {
 
     fn start(timer: Timer, clock: ManualClock, limits: Limits) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let port = listener.local_addr().expect("an address").port();
+        let url = url(listener.local_addr().expect("an address").port());
         let config = Config { listener, stats: None, limits };
         let keys = timer.clone();
         thread::spawn(move || run(config, &keys, future::pending()));
-        Server { port, timer, clock }
+        Server { url, timer, clock }
     }
 
     /// Lets time pass, and what is due expire.
@@ -59,11 +56,12 @@ impl Server {
     }
 
     pub fn client(&self) -> Connection {
-        connect(self.port, 2)
+        connect(&self.url, 2)
     }
 
     pub fn raw(&self) -> Raw {
-        let stream = TcpStream::connect(("127.0.0.1", self.port)).expect("it listens");
+        let stream =
+            TcpStream::connect(self.url.trim_start_matches("redis://")).expect("it listens");
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
         Raw(stream)
     }
@@ -82,39 +80,12 @@ impl Server {
     }
 }
 
-/// A redis-server with its defaults, which writes nothing; it ends when it is dropped.
-pub struct RedisServer {
-    pub port: u16,
-    child: Child,
+pub fn url(port: u16) -> String {
+    format!("redis://127.0.0.1:{port}")
 }
 
-impl RedisServer {
-    pub fn start() -> Self {
-        let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
-        let port = free.expect("a free port").port();
-        let child = Command::new("redis-server")
-            .args(["--port", &port.to_string(), "--databases", "1", "--save", ""])
-            .stdout(Stdio::null())
-            .spawn()
-            .expect("redis-server, by apt-get install redis-server");
-        let mut server = RedisServer { port, child };
-        while TcpStream::connect(("127.0.0.1", port)).is_err() {
-            assert_eq!(server.child.try_wait().expect("a process"), None, "it has ended");
-        }
-        server
-    }
-}
-
-impl Drop for RedisServer {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-pub fn connect(port: u16, protocol: u8) -> Connection {
-    let url = format!("redis://127.0.0.1:{port}/?protocol=resp{protocol}");
+pub fn connect(url: &str, protocol: u8) -> Connection {
+    let url = format!("{url}?protocol=resp{protocol}");
     let client = redis::Client::open(url).expect("an address");
     client.get_connection().expect("a server")
 }

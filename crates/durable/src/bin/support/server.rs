@@ -1,6 +1,7 @@
 //! A PostgreSQL server of one's own, in a temporary folder, for as long as one likes.
 
 use std::fs::{File, Permissions, set_permissions};
+use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
@@ -22,8 +23,7 @@ impl Server {
         let folder = tempfile::Builder::new().prefix("tickwheel-postgres-").tempdir()?;
         // Its server refuses to be root's, and then it is the user `postgres`' whose folder it is.
         set_permissions(folder.path(), Permissions::from_mode(0o777))?;
-        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-        let server = Server { folder, programs: programs()?, port };
+        let server = Server { folder, programs: programs()?, port: port() };
         let data = server.data();
         let options = ["-U", "postgres", "-A", "trust", "--no-sync", "-E", "UTF8", "-D"];
         run(server.command("initdb").args(options).arg(data))?;
@@ -80,6 +80,17 @@ impl Drop for Server {
         if rustix::process::geteuid().is_root() {
             // What belongs to `postgres` goes; the folder itself with its guard.
             let _ = std::fs::remove_dir_all(self.data());
+        }
+    }
+}
+
+/// Draws a free port below those that systems give out: one of these might be another's before it
+/// is listened at, or while a server is down.
+pub(crate) fn port() -> u16 {
+    loop {
+        let port = 10_000 + (RandomState::new().hash_one(0_u8) % 20_000) as u16;
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
         }
     }
 }

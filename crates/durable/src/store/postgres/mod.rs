@@ -114,11 +114,24 @@ impl Postgres {
 const SLOTS: u32 = 1_024;
 
 /// What brings a database from each version to the next. Never changed once released.
-const MIGRATIONS: [&str; 3] = [
-    include_str!("migration_1.sql"),
-    include_str!("migration_2.sql"),
-    include_str!("migration_3.sql"),
-];
+const MIGRATIONS: [&str; 3] = [include_str!("tables.sql"), VERSION_2, VERSION_3];
+
+/// A namespace may lie on several primaries, each of which serves some slots. `served` is 0 for
+/// here, 1 for closed, while the timers are being moved to the primary of the identity `moves_to`,
+/// and 2 for elsewhere.
+const VERSION_2: &str = "
+    ALTER TABLE tickwheel.slot ADD COLUMN served smallint NOT NULL DEFAULT 0;
+    ALTER TABLE tickwheel.slot ADD COLUMN moves_to text;
+    CREATE TABLE tickwheel.identity (id text NOT NULL);
+    INSERT INTO tickwheel.identity VALUES (gen_random_uuid()::text);";
+
+/// Timers that were claimed together as a process went down are told apart: `crashes` says in how
+/// many it was beside others; attempts that are not its own. Others wait behind who waits for a
+/// whole table: where somebody's transaction has written timers for longer, this fails, and nothing
+/// has changed.
+const VERSION_3: &str = "
+    SET LOCAL lock_timeout = '1500ms';
+    ALTER TABLE tickwheel.timer ADD COLUMN crashes int NOT NULL DEFAULT 0;";
 
 /// Names the lock under which tables are changed: any number that nobody else uses.
 const LOCK: i64 = 0x7469_636b_7768_6565;

@@ -1,100 +1,133 @@
-//! rayon and tokio: a pool of threads, with and without a limit to what waits for it; tasks as
-//! spawned futures, on threads for blocking work, and by way of a channel.
+//! Executors on rayon and tokio: tasks as spawned futures, on threads for blocking work, and by way
+//! of a channel. Time is a `ManualClock`: what expires, expires in `expire`.
 
-use crate::{End, Fixture, HANG, Job, MS, ended, panics, run, until};
-use rayon::{ThreadPool, ThreadPoolBuilder};
+#[path = "../../common/until.rs"]
+mod until;
+
+use rayon::ThreadPoolBuilder;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
-use tickwheel::{Executor, TimerEntry};
+use std::time::Duration;
+use tickwheel::{Executor, ManualClock, Timer, TimerEntry};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
+use until::until;
 
-/// Returns a pool, and how many panics it has seen. Without a handler a panic would end the
-/// process.
-fn pool() -> (ThreadPool, Arc<AtomicUsize>) {
-    let panics = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&panics);
-    let count = move |_| _ = counted.fetch_add(1, Relaxed);
-    let builder = ThreadPoolBuilder::new().num_threads(2).panic_handler(count);
-    (builder.build().unwrap(), panics)
+const MS: Duration = Duration::from_millis(1);
+const HANG: Duration = Duration::from_secs(20);
+
+/// What became of a job. Each ends once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Ran,
+    Panicked,
+    Refused,
+    Dropped,
 }
 
+/// What became of each job, in the order in which they ended.
+type Book = Arc<Mutex<Vec<(u32, End)>>>;
+
+/// A task that books its end.
+#[derive(Debug)]
+struct Job {
+    id: u32,
+    book: Option<Book>,
+}
+
+impl Job {
+    fn new(id: u32, book: &Book) -> Self {
+        Job { id, book: Some(Arc::clone(book)) }
+    }
+
+    fn end(&mut self, end: End) {
+        if let Some(book) = self.book.take() {
+            book.lock().unwrap().push((self.id, end));
+        }
+    }
+
+    /// Runs the job. Every tenth panics.
+    fn run(mut self) {
+        if panics(self.id) {
+            self.end(End::Panicked);
+            panic!("job {}, which is what the test is about", self.id);
+        }
+        self.end(End::Ran);
+    }
+
+    fn refuse(mut self) {
+        self.end(End::Refused);
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        self.end(End::Dropped);
+    }
+}
+
+fn panics(id: u32) -> bool {
+    id % 10 == 3
+}
+
+struct Fixture {
+    timer: Timer<Job>,
+    clock: ManualClock,
+    book: Book,
+}
+
+impl Fixture {
+    fn new(executor: impl Executor<Job>) -> Self {
+        let clock = ManualClock::new();
+        let builder = Timer::builder().clock(clock.clone()).executor(executor);
+        let timer = builder.on_refused(Job::refuse).build().unwrap();
+        Fixture { timer, clock, book: Book::default() }
+    }
+
+    /// Lets jobs of these numbers expire, one each millisecond.
+    fn expire(&self, ids: std::ops::Range<u32>) {
+        for (n, id) in (1..).zip(ids.clone()) {
+            let _ = self.timer.add(TimerEntry::after(MS * n, Job::new(id, &self.book))).unwrap();
+        }
+        self.clock.advance(MS * ids.len() as u32);
+        assert_eq!(self.timer.advance_clock(Duration::ZERO), ids.len());
+        self.timer.assert_invariants();
+    }
+
+    /// Returns how many refusals and panics the timer has seen.
+    fn failures(&self) -> (u64, u64) {
+        let stats = self.timer.stats();
+        (stats.refused, stats.panicked)
+    }
+}
+
+/// Waits until the jobs of these numbers, and no others, have ended, each once, and as `end` says.
+fn ended(book: &Book, ids: std::ops::Range<u32>, end: impl Fn(u32) -> End) {
+    until("all jobs end", || book.lock().unwrap().len() >= ids.len());
+    let mut ends = book.lock().unwrap().clone();
+    ends.sort_unstable_by_key(|(id, _)| *id);
+    assert!(ends.iter().copied().eq(ids.map(|id| (id, end(id)))), "{ends:?}");
+}
+
+/// Returns how a job ends that an executor has run.
+fn run(id: u32) -> End {
+    if panics(id) { End::Panicked } else { End::Ran }
+}
+
+/// Without a handler of panics, one would end the process.
 #[test]
 fn spawned_tasks_run_once_and_the_pool_contains_and_reports_their_panics() {
-    let (pool, count) = pool();
+    let count = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&count);
+    let handler = move |_| _ = counted.fetch_add(1, Relaxed);
+    let pool = ThreadPoolBuilder::new().num_threads(2).panic_handler(handler).build().unwrap();
     let fixture = Fixture::new(move |job: Job| pool.spawn(|| job.run()));
     fixture.expire(0..500);
     ended(&fixture.book, 0..500, run);
     until("the handler has seen every panic", || count.load(Relaxed) == 50);
     assert_eq!(fixture.failures(), (0, 0), "the timer has handed them on, and sees nothing");
-}
-
-/// Takes at most `room` jobs that have not ended. One that panics gives its place back as well.
-fn bounded(pool: ThreadPool, room: usize) -> impl Executor<Job> {
-    let places = Arc::new(());
-    move |job: Job| {
-        // The executor's own, and one for each job. Only the timer's thread adds one.
-        if Arc::strong_count(&places) > room {
-            return Err(job);
-        }
-        let place = Arc::clone(&places);
-        pool.spawn(move || {
-            let _place = place;
-            job.run();
-        });
-        Ok(())
-    }
-}
-
-/// Lets the pool's two threads wait until the sender goes, or sends to each.
-fn block(pool: &ThreadPool, release: Receiver<()>) {
-    let release = Arc::new(Mutex::new(release));
-    for _ in 0..2 {
-        let release = Arc::clone(&release);
-        pool.spawn(move || _ = release.lock().unwrap().recv());
-    }
-}
-
-#[test]
-fn a_pool_with_a_limit_refuses_what_does_not_fit_and_has_room_again_after_panics() {
-    let (pool, _) = pool();
-    let (release, released) = channel();
-    block(&pool, released);
-    let fixture = Fixture::new(bounded(pool, 4));
-    fixture.expire(0..10); // The fourth, number 3, will panic.
-    assert_eq!(fixture.failures(), (6, 0));
-    drop(release);
-    ended(&fixture.book, 0..10, |id| if id < 4 { run(id) } else { End::Refused });
-    for id in 10..30 {
-        until("there is room", || {
-            let before = fixture.timer.stats().refused;
-            let again = Job::new(id, &Arc::default());
-            let _ = fixture.timer.add(TimerEntry::after(MS, again)).unwrap();
-            fixture.clock.advance(MS);
-            fixture.timer.advance_clock(MS);
-            fixture.timer.stats().refused == before
-        });
-    }
-}
-
-#[test]
-fn a_pool_that_goes_with_its_timer_runs_what_it_has() {
-    let (pool, _) = pool();
-    let (release, released) = channel();
-    block(&pool, released);
-    let fixture = Fixture::new(move |job: Job| pool.spawn(|| job.run()));
-    fixture.expire(0..20);
-    let _ = fixture.timer.add(TimerEntry::after(MS, Job::new(20, &fixture.book))).unwrap();
-    let pending = fixture.timer.shutdown();
-    assert!(pending.iter().map(|entry| entry.task().id).eq([20]), "what had not expired");
-    drop(pending);
-    let Fixture { timer, book, .. } = fixture;
-    drop(timer); // And the pool with it, while its threads are busy: nobody waits for them.
-    assert_eq!(*book.lock().unwrap(), [(20, End::Dropped)]);
-    drop(release);
-    ended(&book, 0..21, |id| if id == 20 { End::Dropped } else { run(id) });
 }
 
 fn runtime() -> Runtime {

@@ -1,38 +1,43 @@
-//! hyper on a timer: the adapter by hand and hyper's server in virtual time, and the same server
-//! on TCP and the real clock.
+//! hyper on a timer, in virtual time: the adapter by hand, and hyper's own server over a pipe in
+//! memory, polled by hand.
 
-mod server;
-#[path = "../../../common/wakes.rs"]
+#[path = "../../common/wakes.rs"]
 mod wakes;
-#[path = "../../../common/warnings.rs"]
+#[path = "../../common/warnings.rs"]
 mod warnings;
 
-use hyper::rt;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response, rt};
+use hyper_util::rt::TokioIo;
+use std::convert::Infallible;
 use std::future::Future;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tickwheel::{ManualClock, Task, Timer, TimerEntry};
+use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf, duplex};
 use wakes::Wakes;
 use warnings::Warnings;
 
-pub(crate) const NS: Duration = Duration::from_nanos(1);
-pub(crate) const MS: Duration = Duration::from_millis(1);
-pub(crate) const HOUR: Duration = Duration::from_secs(3600);
+const NS: Duration = Duration::from_nanos(1);
+const MS: Duration = Duration::from_millis(1);
+const HOUR: Duration = Duration::from_secs(3600);
 
-pub(crate) struct Fixture {
-    pub(crate) timer: Timer,
-    pub(crate) clock: ManualClock,
+struct Fixture {
+    timer: Timer,
+    clock: ManualClock,
     wakes: Arc<Wakes>,
 }
 
 impl Fixture {
-    pub(crate) fn new() -> Self {
+    fn new() -> Self {
         Self::with_room_for(usize::MAX)
     }
 
-    pub(crate) fn with_room_for(max_pending: usize) -> Self {
+    fn with_room_for(max_pending: usize) -> Self {
         let clock = ManualClock::new();
         let builder = Timer::builder().clock(clock.clone()).max_pending(max_pending);
         Fixture { timer: builder.build().unwrap(), clock, wakes: Arc::default() }
@@ -43,13 +48,13 @@ impl Fixture {
         &self.timer
     }
 
-    pub(crate) fn poll<F: Future + Unpin>(&self, future: &mut F) -> Poll<F::Output> {
+    fn poll<F: Future + Unpin>(&self, future: &mut F) -> Poll<F::Output> {
         let waker = Waker::from(Arc::clone(&self.wakes));
         Pin::new(future).poll(&mut Context::from_waker(&waker))
     }
 
     /// Returns how many wake-ups come when the clock is moved by `step`.
-    pub(crate) fn advance(&self, step: Duration) -> usize {
+    fn advance(&self, step: Duration) -> usize {
         self.clock.advance(step);
         self.timer.advance_clock(Duration::ZERO);
         self.timer.assert_invariants();
@@ -57,7 +62,7 @@ impl Fixture {
     }
 
     /// Returns how many wake-ups have come since it was asked last.
-    pub(crate) fn wakes(&self) -> usize {
+    fn wakes(&self) -> usize {
         self.wakes.take()
     }
 }
@@ -187,4 +192,84 @@ fn a_sleep_that_nobody_wakes_is_reported_once() {
         poll_each(sleeps());
         assert_eq!(warnings.take().len(), 2);
     });
+}
+
+const LIMIT: Duration = MS.saturating_mul(10);
+
+async fn hello(_: Request<Incoming>) -> Result<Response<String>, Infallible> {
+    Ok(Response::new("hello".to_owned()))
+}
+
+type Connection = Pin<Box<dyn Future<Output = hyper::Result<()>>>>;
+
+/// Returns a connection whose headers may take `LIMIT`, and the client's end of it.
+fn connection(timer: &Timer) -> (Connection, DuplexStream) {
+    let (client, server) = duplex(4096);
+    let connection = http1::Builder::new()
+        .timer(timer.clone())
+        .header_read_timeout(LIMIT)
+        .serve_connection(TokioIo::new(server), service_fn(hello));
+    (Box::pin(connection), client)
+}
+
+/// Sends `text`, for which there is room.
+fn send(client: &mut DuplexStream, text: &str) {
+    let context = &mut Context::from_waker(Waker::noop());
+    let sent = pin!(client).poll_write(context, text.as_bytes());
+    assert!(matches!(sent, Poll::Ready(Ok(count)) if count == text.len()), "{sent:?}");
+}
+
+/// Returns what has come from the server; `None` if it has closed the connection.
+fn received(client: &mut DuplexStream) -> Option<String> {
+    let (mut bytes, context) = ([0; 4096], &mut Context::from_waker(Waker::noop()));
+    let mut bytes = ReadBuf::new(&mut bytes);
+    let ended = pin!(client).poll_read(context, &mut bytes).is_ready();
+    let text = String::from_utf8_lossy(bytes.filled()).into_owned();
+    (!ended || !text.is_empty()).then_some(text)
+}
+
+fn timed_out(result: Poll<hyper::Result<()>>) -> bool {
+    matches!(result, Poll::Ready(Err(error)) if error.is_timeout())
+}
+
+const HALF: &str = "GET / HTTP/1.1\r\nHost: a\r\n";
+
+#[test]
+fn half_a_header_is_given_up_at_the_time_limit_and_not_a_nanosecond_before() {
+    let fixture = Fixture::new();
+    let (mut connection, mut client) = connection(&fixture.timer);
+    send(&mut client, HALF);
+    assert!(fixture.poll(&mut connection).is_pending());
+    assert_eq!(fixture.timer.len(), 1, "the header's time limit");
+    fixture.advance(LIMIT / 2);
+    send(&mut client, "Slow: ");
+    assert!(fixture.wakes() > 0 && fixture.poll(&mut connection).is_pending());
+    assert_eq!(fixture.advance(LIMIT - LIMIT / 2 - NS), 0);
+    assert!(fixture.poll(&mut connection).is_pending());
+    assert_eq!(received(&mut client).as_deref(), Some(""), "it is open");
+    assert_eq!(fixture.advance(NS), 1);
+    assert!(timed_out(fixture.poll(&mut connection)));
+    drop(connection);
+    assert_eq!(received(&mut client), None, "it is closed");
+    assert!(fixture.timer.is_empty(), "nothing is left");
+}
+
+#[test]
+fn a_client_that_is_in_time_is_served_again_and_again() {
+    let fixture = Fixture::new();
+    let (mut connection, mut client) = connection(&fixture.timer);
+    assert!(fixture.poll(&mut connection).is_pending());
+    for request in 1..=5 {
+        send(&mut client, HALF);
+        assert!(fixture.poll(&mut connection).is_pending());
+        fixture.advance(LIMIT - NS);
+        send(&mut client, "\r\n");
+        assert!(fixture.poll(&mut connection).is_pending());
+        let answer = received(&mut client).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("hello"), "{answer}");
+        assert_eq!(fixture.timer.len(), 1, "request {request}: the next header's limit has begun");
+        fixture.wakes();
+    }
+    assert_eq!(fixture.advance(LIMIT + MS), 1, "less than a tick late");
+    assert!(timed_out(fixture.poll(&mut connection)), "nothing came any more");
 }
