@@ -3,13 +3,13 @@
 use crate::engine::clock::When;
 use crate::engine::context::TimerContext;
 use crate::engine::owner::Shards;
-use crate::engine::shard::Holding;
-use crate::engine::shard::{Body, Shard};
+use crate::engine::shard::{Body, Holding, Shard};
 use crate::keyed::keys::Keys;
 use crate::sync::MutexGuard;
 use crate::timer::entry::TimerEntry;
 use crate::timer::error::AddError;
 use std::fmt;
+use std::mem;
 use std::time::{Duration, Instant};
 
 /// A view into one key of a keyed timer, as returned by
@@ -30,14 +30,15 @@ pub enum Entry<'a, K: Eq, T> {
 
 /// A key that has a task.
 pub struct OccupiedEntry<'a, K: Eq, T> {
-    held: Held<'a, K, T>,
-    index: u32,
+    pub(crate) held: Held<'a, K, T>,
+    pub(crate) index: u32,
 }
 
 /// A key that has no task.
 pub struct VacantEntry<'a, K: Eq, T> {
-    held: Held<'a, K, T>,
-    hash: u64,
+    /// With the key.
+    pub(crate) held: Held<'a, K, T>,
+    pub(crate) hash: u64,
 }
 
 /// A shard under its lock, for as long as the user likes. Loops and futures, whose waking is the
@@ -84,12 +85,7 @@ impl<K: Eq, T> Drop for Held<'_, K, T> {
     }
 }
 
-impl<'a, K: Eq, T> OccupiedEntry<'a, K, T> {
-    #[inline]
-    pub(crate) fn new(held: Held<'a, K, T>, index: u32) -> Self {
-        OccupiedEntry { held, index }
-    }
-
+impl<K: Eq, T> OccupiedEntry<'_, K, T> {
     /// Returns a reference to the task.
     #[must_use]
     pub fn get(&self) -> &T {
@@ -110,7 +106,7 @@ impl<'a, K: Eq, T> OccupiedEntry<'a, K, T> {
 
     /// Replaces the task, and returns the former one. The deadline stays.
     pub fn replace(&mut self, task: T) -> T {
-        self.held.body().replace(self.index, task)
+        mem::replace(self.get_mut(), task)
     }
 
     /// Extends the deadline to `delay` from now; it never moves to an earlier one.
@@ -156,12 +152,7 @@ impl<'a, K: Eq, T> OccupiedEntry<'a, K, T> {
     }
 }
 
-impl<'a, K: Eq, T> VacantEntry<'a, K, T> {
-    /// Creates the entry of the key that is in `held`.
-    pub(crate) fn new(held: Held<'a, K, T>, hash: u64) -> Self {
-        VacantEntry { held, hash }
-    }
-
+impl<K: Eq, T> VacantEntry<'_, K, T> {
     /// Returns a reference to the key.
     #[must_use]
     pub fn key(&self) -> &K {

@@ -14,8 +14,7 @@
 
 use crate::engine::owner::{Owned, Shards};
 use crate::engine::report::Contained;
-use crate::engine::shard::Holding;
-use crate::engine::shard::{Admission, Body, Content, Shard, Times};
+use crate::engine::shard::{Admission, Body, Content, Holding, Shard, Times};
 use crate::store::slab::Key;
 use crate::store::table::{KeyTable, Place, ShortHash, shard_of};
 use crate::timer::entry::TimerEntry;
@@ -23,7 +22,6 @@ use crate::timer::error::AddError;
 use crate::timer::part::Alarmed;
 use std::borrow::Borrow;
 use std::marker::PhantomData;
-use std::mem;
 use std::time::Instant;
 
 /// The number of keys that are taken out under one hold of a lock.
@@ -132,7 +130,7 @@ impl<K: Eq + 'static, T: 'static> Shards<Keys<K, T>> {
             let mut after = None;
             // A few at a time, so that the lock is never held for long.
             loop {
-                after = self.with(shard, |body| body.take_some(after, BATCH, &mut batch));
+                after = self.with(shard, |body| body.take_some(after, &mut batch));
                 all.append(&mut batch);
                 if after.is_none() {
                     break;
@@ -212,11 +210,6 @@ impl<K: Eq, T> Body<Keys<K, T>> {
         self.context()?.time.instant_or_never(deadline)
     }
 
-    /// Gives a key another task, and returns the former one.
-    pub(crate) fn replace(&mut self, index: u32, task: T) -> T {
-        mem::replace(&mut self.core.at_mut(index).task, task)
-    }
-
     /// Moves a key's deadline; a later one is only written down.
     pub(crate) fn move_to(&mut self, index: u32, times: Times) {
         let (_, deadline) = times;
@@ -271,16 +264,11 @@ impl<K: Eq, T> Body<Keys<K, T>> {
         (item.key, item.task)
     }
 
-    /// Takes at most `limit` keys out, of those that come after what the last call returned. `None`
-    /// is the end.
-    fn take_some(
-        &mut self,
-        after: Option<u32>,
-        limit: usize,
-        out: &mut Vec<(K, T)>,
-    ) -> Option<u32> {
+    /// Takes at most [`BATCH`] keys out, of those that come after what the last call returned.
+    /// `None` is the end.
+    fn take_some(&mut self, after: Option<u32>, out: &mut Vec<(K, T)>) -> Option<u32> {
         let Body { core, content, .. } = self;
-        let last = core.take_some(after, limit, |place, item| {
+        let last = core.take_some(after, BATCH, |place, item| {
             content.index.take(item.hash, |other| other == place);
             out.push((item.key, item.task));
         });

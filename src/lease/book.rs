@@ -12,6 +12,7 @@ use crate::store::table::{KeyTable, Place, ShortHash};
 use crate::work;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::mem;
 use std::ops::Bound;
 use std::time::{Duration, Instant};
 
@@ -124,7 +125,7 @@ pub(crate) struct Book<K> {
     /// The latest time at which it was asked or answered; `None` before the first call.
     present: Option<Instant>,
     /// Whether renewal has ended for good: then no lease is held.
-    closed: bool,
+    pub(crate) closed: bool,
 }
 
 type Due = (Instant, u64);
@@ -139,15 +140,11 @@ struct Record<K> {
     hash: ShortHash,
     runs_out: Instant,
     due: Due,
-    renewal: Flight<K>,
-}
-
-/// When the next renewal is due, or the one that is in flight.
-enum Flight<K> {
-    /// The key for the next renewal, so that none has to be cloned under the lock.
-    Ready(K),
-    /// When it was sent.
-    Sent(Instant),
+    /// The key for the next renewal, so that none has to be cloned under the lock; `None` while a
+    /// renewal is in flight.
+    spare: Option<K>,
+    /// When the last renewal was sent.
+    sent: Instant,
 }
 
 /// The answer of a store to a renewal.
@@ -193,10 +190,6 @@ impl<K: Eq> Book<K> {
         LeaseStats { held: self.leases.len(), ..self.stats }
     }
 
-    pub(crate) fn is_closed(&self) -> bool {
-        self.closed
-    }
-
     /// Enters a lease that was requested at `since`, with two copies of its key. Returns its name,
     /// and the former name of this key.
     pub(crate) fn take(
@@ -213,8 +206,8 @@ impl<K: Eq> Book<K> {
         self.last += 1;
         let due = (since + self.terms.renew_every, self.last);
         let runs_out = since + self.terms.lease;
-        let renewal = Flight::Ready(spare);
-        let name = self.leases.insert(Record { key, hash, runs_out, due, renewal }, 0);
+        let record = Record { key, hash, runs_out, due, spare: Some(spare), sent: since };
+        let name = self.leases.insert(record, 0);
         self.index.insert(Place { hash, index: name.index });
         self.due.insert(due, name);
         (name, former)
@@ -260,10 +253,9 @@ impl<K: Eq> Book<K> {
     }
 
     fn remove(&mut self, index: u32) -> Option<Left<K>> {
-        let Record { key, hash, due, renewal, .. } = self.leases.remove_if(index, |_| true)?;
+        let Record { key, hash, due, spare, .. } = self.leases.remove_if(index, |_| true)?;
         self.index.take(hash, |other| other == index);
         self.due.remove(&due);
-        let spare = if let Flight::Ready(key) = renewal { Some(key) } else { None };
         Some((key, spare))
     }
 
@@ -295,11 +287,10 @@ impl<K: Eq> Book<K> {
             let (index, Some(lease)) = (name.index, self.leases.get_mut(*name)) else { continue };
             if lease.runs_out <= now {
                 round.lost.extend(self.lose(index));
-            } else if let Flight::Ready(_) = lease.renewal {
+            } else if let Some(key) = lease.spare.take() {
+                lease.sent = now;
+                round.renewals.push((key, *name));
                 let runs_out = lease.runs_out;
-                if let Flight::Ready(key) = lease.renewal.replace(Flight::Sent(now)) {
-                    round.renewals.push((key, *name));
-                }
                 self.set_due(index, runs_out);
             }
         }
@@ -308,7 +299,7 @@ impl<K: Eq> Book<K> {
 
     /// Returns how many renewals failed since the last call.
     pub(crate) fn take_failed(&mut self) -> u64 {
-        let reported = std::mem::replace(&mut self.reported, self.stats.failed);
+        let reported = mem::replace(&mut self.reported, self.stats.failed);
         self.stats.failed - reported
     }
 
@@ -323,21 +314,18 @@ impl<K: Eq> Book<K> {
     ) -> Option<Left<K>> {
         let now = self.present(now);
         let (index, terms) = (name.index, self.terms);
-        let lease = self.leases.get_mut(name)?;
-        let Flight::Sent(sent) = lease.renewal else { return None };
+        let lease = self.leases.get_mut(name).filter(|lease| lease.spare.is_none())?;
         // A caller that has asked after it ran out was told that it is not held.
         if answer == Answer::Gone || lease.runs_out <= now {
             return self.lose(index);
         }
-        if let Some(key) = key.take() {
-            lease.renewal = Flight::Ready(key);
-        }
+        lease.spare = key.take();
         let next = if answer == Answer::Renewed {
             // Counted from when the renewal was sent: the store can't have renewed the lease
             // before.
             self.stats.renewed += 1;
-            lease.runs_out = sent + terms.lease;
-            (sent + terms.renew_every).max(now)
+            lease.runs_out = lease.sent + terms.lease;
+            (lease.sent + terms.renew_every).max(now)
         } else {
             self.stats.failed += 1;
             (now + terms.retry()).min(lease.runs_out)
@@ -349,7 +337,7 @@ impl<K: Eq> Book<K> {
     fn set_due(&mut self, index: u32, at: Instant) {
         self.last += 1;
         let due = (at, self.last);
-        let former = std::mem::replace(&mut self.leases.at_mut(index).due, due);
+        let former = mem::replace(&mut self.leases.at_mut(index).due, due);
         if let Some(name) = self.due.remove(&former) {
             self.due.insert(due, name);
         }
@@ -363,12 +351,6 @@ impl<K: Eq> Book<K> {
         work::count(left.len());
         self.stats.lost += left.len() as u64;
         left
-    }
-}
-
-impl<K> Flight<K> {
-    fn replace(&mut self, by: Self) -> Self {
-        std::mem::replace(self, by)
     }
 }
 

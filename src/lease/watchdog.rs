@@ -150,7 +150,7 @@ where
         since: Instant,
     ) -> Result<Key, AddError<Task>> {
         let mut schedule = self.schedule.lock();
-        if schedule.book.is_closed() {
+        if schedule.book.closed {
             let number = schedule.number;
             drop(schedule);
             keys.into_iter().for_each(|key| self.context.discard(key));
@@ -180,7 +180,7 @@ where
         let mut schedule = self.schedule.lock();
         let was_held = schedule.book.is_held(name, now);
         // A lease that was closed is being reported lost, once.
-        let left = if schedule.book.is_closed() { None } else { schedule.book.release(name) };
+        let left = if schedule.book.closed { None } else { schedule.book.release(name) };
         drop(schedule);
         self.discard(left);
         was_held
@@ -284,7 +284,7 @@ where
             let planned = self.plan(schedule, now);
             self.report_lost(round.lost.drain(..));
             // The leases may be ending on another thread, or have ended in the calls just made.
-            if planned.is_err() || self.schedule.lock().book.is_closed() {
+            if planned.is_err() || self.schedule.lock().book.closed {
                 // The store must not renew them either, because nobody holds them.
                 round.renewals.into_iter().for_each(|(key, _)| self.context.discard(key));
                 return self.lose_all();

@@ -45,15 +45,9 @@ pub struct Periodic {
     period: Duration,
     first: Duration,
     jitter: Duration,
-    kind: Kind,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    /// The next run is counted from when this one was due.
-    Rate { missed_tick: MissedTick, overlaps: bool },
-    /// The next run is counted from when this one ended.
-    Delay,
+    /// `None` with a delay: the next run is counted from when this one ended.
+    missed_tick: Option<MissedTick>,
+    overlaps: bool,
 }
 
 impl Periodic {
@@ -65,19 +59,18 @@ impl Periodic {
     /// [`missed_tick`](Self::missed_tick) sets what happens to missed runs. A period of zero counts
     /// as a nanosecond.
     pub fn every(period: Duration) -> Self {
-        let kind = Kind::Rate { missed_tick: MissedTick::default(), overlaps: false };
-        Self::new(period, kind)
+        Self::new(period, Some(MissedTick::default()))
     }
 
     /// Runs the task with a pause of `delay` between the end of a run and the next run; the first
     /// run is due after `delay`.
     pub fn with_delay(delay: Duration) -> Self {
-        Self::new(delay, Kind::Delay)
+        Self::new(delay, None)
     }
 
-    fn new(period: Duration, kind: Kind) -> Self {
+    fn new(period: Duration, missed_tick: Option<MissedTick>) -> Self {
         let period = period.max(Duration::from_nanos(1));
-        Periodic { period, first: period, jitter: Duration::ZERO, kind }
+        Periodic { period, first: period, jitter: Duration::ZERO, missed_tick, overlaps: false }
     }
 
     /// Sets when the first run is due, counted from the start; later runs are counted from there.
@@ -90,18 +83,14 @@ impl Periodic {
     /// Sets what happens to missed runs. Default: they are [skipped](MissedTick::Skip). Has no
     /// effect [with a delay](Self::with_delay).
     pub fn missed_tick(mut self, policy: MissedTick) -> Self {
-        if let Kind::Rate { missed_tick, .. } = &mut self.kind {
-            *missed_tick = policy;
-        }
+        self.missed_tick = self.missed_tick.and(Some(policy));
         self
     }
 
     /// Lets a run begin when it is due even if the previous one has not ended, for executors with
     /// several threads. Has no effect [with a delay](Self::with_delay).
     pub fn overlapping(mut self) -> Self {
-        if let Kind::Rate { overlaps, .. } = &mut self.kind {
-            *overlaps = true;
-        }
+        self.overlaps = self.missed_tick.is_some();
         self
     }
 
@@ -249,7 +238,7 @@ impl Series {
     /// Ends the series, and returns whether this call ended it: not if it had [ended
     /// before](Periodic::start). No further run begins; a run in progress is not interrupted.
     pub fn cancel(&self) -> bool {
-        self.0.cancel()
+        self.0.end(End::Cancelled)
     }
 
     /// Returns whether the series was cancelled; not if it has ended in another way.
@@ -280,15 +269,11 @@ impl Run<'_> {
 
     /// Ends the series; this run is the last.
     pub fn cancel(&self) {
-        self.series.cancel();
+        self.series.end(End::Cancelled);
     }
 }
 
 impl SeriesState {
-    fn cancel(&self) -> bool {
-        self.end(End::Cancelled)
-    }
-
     /// Returns whether this call ended the series.
     fn end(&self, end: End) -> bool {
         let mut progress = self.progress.lock();
@@ -322,19 +307,19 @@ impl SeriesState {
     /// Adds the run after `run`, which began at `began`, to the timer, unless the series has ended.
     fn schedule(&self, runs: SharedClosure, run: &Run<'_>, began: Instant) {
         let Some(homes) = self.homes.upgrade() else { return };
-        let Periodic { period, kind, jitter, .. } = self.periodic;
+        let Periodic { period, missed_tick, jitter, .. } = self.periodic;
         let now = self.now();
         let mut progress = self.progress.lock();
         if progress.end.is_some() {
             return;
         }
-        progress.due = match kind {
-            Kind::Rate { missed_tick, .. } => {
+        progress.due = match missed_tick {
+            Some(missed_tick) => {
                 // A run that is late by no more than the jitter has not missed its tick.
                 let now = now.checked_sub(jitter).unwrap_or(now);
                 run.due.and_then(|due| missed_tick.next(due, began, now, period))
             }
-            Kind::Delay => now.checked_add(period),
+            None => now.checked_add(period),
         };
         let (due, number) = (progress.due, progress.number);
         drop(progress);
@@ -366,7 +351,7 @@ impl<F: Fn(&Run<'_>) + Send + Sync + 'static> Runner<F> {
         let run = Run { series: &self.series, due: progress.due, number: progress.number };
         progress.number += 1;
         drop(progress);
-        let overlaps = matches!(self.series.periodic.kind, Kind::Rate { overlaps: true, .. });
+        let overlaps = self.series.periodic.overlaps;
         let began = self.series.now();
         let schedule = || {
             let runs = self.runs.upgrade();

@@ -3,21 +3,24 @@
 //! Ending an operation means removing it from all its keys and from the wheels first, then calling
 //! its code, and then dropping it.
 //!
-//! # Adding
-//! Adds an operation: watches it on its keys, and checks it once more.
+//! # Nesting
+//! A check may trigger other keys, whose operations' checks may trigger others, and so on. Beyond a
+//! few levels a trigger makes no checks itself, but leaves them to the executor. After a shutdown
+//! of the timer there is no executor, so a check that triggers its own operation would be repeated
+//! for ever. So such a trigger is ignored then, unless it comes from another thread.
 
 use crate::engine::clock::When;
-use crate::engine::context::TimerContext;
 use crate::engine::owner::{Owned, Set};
 use crate::engine::shard::{Body, Refusal};
-use crate::purgatory::nesting::{check_again, is_checked_again};
 use crate::purgatory::operation::{DelayedOperation, WatchError};
-use crate::purgatory::operations::{Ended, Operations, Record};
-use crate::purgatory::state::{Claim, EndedBy, Errand, Next, Request};
-use crate::purgatory::wait_queue::{Id, Places};
+use crate::purgatory::operations::{Operations, Record};
+use crate::purgatory::state::{Claim, EndedBy, Errand, Next, OperationState};
+use crate::purgatory::wait_queue::Id;
+use crate::purgatory::watchers::Places;
 use crate::store::slab::Key;
 use crate::timer::entry::{Task, TimerEntry};
 use crate::timer::part::Alarmed;
+use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
 
@@ -27,297 +30,9 @@ pub(crate) struct OperationRef<K: 'static, O: 'static> {
     pub(crate) id: Id,
 }
 
-/// What happened to an operation after its holder has served all requests.
-pub(crate) enum Served<O> {
-    /// The operation waits; another thread may hold it now.
-    Waits,
-    Ended(EndedBy),
-    Withdrawn(O),
-}
-
-impl<K, O> OperationRef<K, O>
-where
-    K: Eq + Clone + Send + 'static,
-    O: DelayedOperation,
-{
-    /// Takes the operation out to check it, for a trigger, unless another thread holds it.
-    #[inline]
-    pub(crate) fn trigger(&self) -> Option<O> {
-        self.set.of(self.id).with(|body| self.trigger_in(body))
-    }
-
-    #[inline]
-    fn trigger_in(&self, body: &mut Body<Operations<K, O>>) -> Option<O> {
-        if self.is_in_vain(body) { None } else { body.trigger(self.id.key) }
-    }
-
-    /// Returns whether a trigger by this thread comes from a repeated check of this same operation,
-    /// and no executor is left.
-    #[inline]
-    fn is_in_vain(&self, body: &Body<Operations<K, O>>) -> bool {
-        body.closed && is_checked_again(self.address(), self.id)
-    }
-
-    /// Returns an address that tells the operation's purgatory from others.
-    fn address(&self) -> usize {
-        std::ptr::from_ref(self.set).addr()
-    }
-
-    /// Checks the condition of an operation that was triggered. Returns whether this call completed
-    /// it. If the operation continues to wait, and the operation `next` is in the same shard,
-    /// triggers `next` under the same lock and returns it too.
-    #[inline]
-    pub(crate) fn check(&self, mut operation: O, next: Option<Id>) -> (bool, Option<O>) {
-        if let Some(ended_by) = self.condition(&mut operation) {
-            return (was_triggered(&self.end(operation, ended_by)), None);
-        }
-        let (then, triggered) = self.set.of(self.id).with(|body| {
-            let then = body.release(self.id.key, operation, true);
-            let waits = matches!(then, Next::LetGo(None));
-            let next = next.filter(|next| next.shard == self.id.shard && waits);
-            let next = next.map(|id| OperationRef { set: self.set, id });
-            (then, next.and_then(|next| next.trigger_in(body)))
-        });
-        (was_triggered(&self.serve(then)), triggered)
-    }
-
-    /// Leaves a check to the executor, for a trigger that is nested too deep. If no executor takes
-    /// it, makes it all the same. Returns whether that completed the operation.
-    #[cold]
-    pub(crate) fn leave_check(&self) -> bool {
-        let shard = self.set.of(self.id);
-        let is_left = shard.with(|body| !self.is_in_vain(body) && body.hand_on(self.id.key));
-        let refused = if is_left { self.hand_on_check() } else { None };
-        refused.is_some_and(|operation| self.check(operation, None).0)
-    }
-
-    /// Makes a check that was handed to the executor and has arrived.
-    fn arrive(&self) {
-        let operation = self.set.of(self.id).with(|body| body.arrive(self.id.key));
-        operation.map(|operation| self.check(operation, None));
-    }
-
-    /// Serves the requests that are left after the condition was found false. Checks once for the
-    /// triggers that arrived during the check. Later triggers are left to the executor: otherwise
-    /// this thread could go on serving them without end.
-    #[inline]
-    pub(crate) fn serve(&self, next: Next<O>) -> Served<O> {
-        if let Next::LetGo(None) = next { Served::Waits } else { self.serve_others(next) }
-    }
-
-    #[cold]
-    fn serve_others(&self, mut next: Next<O>) -> Served<O> {
-        loop {
-            let (request, mut operation) = match next {
-                Next::Keep(request, operation) => (request, operation),
-                Next::LetGo(None) => return Served::Waits,
-                Next::LetGo(Some(Errand::Expire)) => {
-                    // The timer was shut down, so no other thread will make the check.
-                    self.expire();
-                    return Served::Ended(EndedBy::Expired);
-                }
-                Next::LetGo(Some(Errand::Check)) => match self.hand_on_check() {
-                    Some(operation) => (Request::CheckAgain, operation),
-                    None => return Served::Waits,
-                },
-            };
-            let fate = match request {
-                Request::CheckAgain => {
-                    check_again(self.address(), self.id, || self.condition(&mut operation))
-                }
-                Request::End => Some(EndedBy::Cancelled),
-            };
-            if let Some(fate) = fate {
-                return self.end(operation, fate);
-            }
-            next = self.set.of(self.id).with(|body| body.release(self.id.key, operation, false));
-        }
-    }
-
-    /// Has the executor check the operation, which no thread holds any more. Returns the operation
-    /// if the timer accepts no more tasks: then this thread makes the checks, for as long as they
-    /// are asked for.
-    fn hand_on_check(&self) -> Option<O> {
-        let executor = self.set.of(self.id).with(|body| body.content.executor.upgrade())?;
-        let check = HandedCheck(*self);
-        let check = Task::new(move || drop(check));
-        let check = TimerEntry::new(When::After(Duration::ZERO), check);
-        // Each operation has at most one, and a full timer is no reason to serve without bound.
-        let Err(refused) = executor.add_beyond_limit(check) else { return None };
-        let operation = self.set.of(self.id).with(|body| body.arrive(self.id.key));
-        drop(refused); // This drop finds that it has arrived.
-        operation
-    }
-
-    /// Ends the operation as the holder `wants`, or as another thread was promised.
-    pub(crate) fn end(&self, operation: O, wants: EndedBy) -> Served<O> {
-        let (shard, mut places) = (self.set.of(self.id), Places::NONE);
-        let ended_by = shard.with(|body| body.finish(self.id.key, wants, &mut places));
-        self.set.leave(&places);
-        match ended_by {
-            EndedBy::AtOnce | EndedBy::Triggered | EndedBy::Forced => {
-                self.conclude(operation, O::on_complete);
-            }
-            EndedBy::Expired => self.conclude(operation, expire),
-            EndedBy::Cancelled => self.conclude(operation, O::on_cancellation),
-            EndedBy::Panicked => {
-                self.set.count_panic(self.id);
-                self.conclude(operation, |_| ());
-            }
-            EndedBy::Withdrawn => return Served::Withdrawn(operation),
-        }
-        Served::Ended(ended_by)
-    }
-
-    #[inline]
-    fn conclude(&self, operation: O, code: impl FnOnce(&mut O) + 'static) {
-        self.set.conclude(self.id, operation, code);
-    }
-
-    /// Completes the operation, unless its end is decided. Returns whether this call completed it,
-    /// or made its holder complete it.
-    pub(crate) fn force(&self) -> bool {
-        match self.claim(EndedBy::Forced) {
-            Claim::Won(operation) => self.conclude(operation, O::on_complete),
-            Claim::Deferred => {}
-            Claim::Lost => return false,
-        }
-        true
-    }
-
-    /// Expires the operation, or makes its holder expire it, unless its end is decided.
-    fn expire(&self) {
-        if let Claim::Won(operation) = self.claim(EndedBy::Expired) {
-            self.conclude(operation, expire);
-        }
-    }
-
-    /// Takes the operation back, or makes its holder let it go.
-    pub(crate) fn cancel(&self) -> Claim<O> {
-        self.claim(EndedBy::Cancelled)
-    }
-
-    /// Cancels like `cancel`, but skips an operation that is still being added.
-    pub(crate) fn cancel_unless_adding(&self) -> Option<O> {
-        let claimed = self.set.of(self.id).with(|body| body.cancel_unless_adding(self.id.key));
-        self.unwatched(claimed).won()
-    }
-
-    fn claim(&self, wants: EndedBy) -> Claim<O> {
-        self.unwatched(self.set.of(self.id).with(|body| body.claim(self.id.key, wants)))
-    }
-
-    /// Removes an operation that was won from all its keys.
-    fn unwatched(&self, claimed: Claim<Ended<O>>) -> Claim<O> {
-        claimed.map(|Ended { operation, places }| {
-            self.set.leave(&places);
-            operation
-        })
-    }
-
-    /// Checks the operation. Returns how the check ends it, or `None` if its condition is false.
-    #[inline]
-    pub(crate) fn condition(&self, operation: &mut O) -> Option<EndedBy> {
-        match self.set.catch_panic(self.id, || operation.try_complete()) {
-            Some(false) => None,
-            Some(true) => Some(EndedBy::Triggered),
-            None => Some(EndedBy::Panicked),
-        }
-    }
-
-    /// Returns whether the operation waits and its end is undecided.
-    pub(crate) fn is_pending(&self) -> bool {
-        self.set.of(self.id).with(|body| body.is_pending(self.id.key))
-    }
-}
-
-impl<K, O> Alarmed for Operations<K, O>
-where
-    K: Eq + Clone + Send + 'static,
-    O: DelayedOperation,
-{
-    type Shared = ();
-
-    fn unfile(record: &mut Record<O>) {
-        record.is_filed = false;
-    }
-
-    fn alarm(owned: &Owned<Self>, place: usize, key: Key) {
-        let Some(mut body) = owned.lock_for_alarm(place, key) else { return };
-        let claimed = body.claim(key, EndedBy::Expired);
-        drop(body);
-        let operation = OperationRef { set: owned.shards.set, id: Id { shard: place as u16, key } };
-        if let Claim::Won(expired) = operation.unwatched(claimed) {
-            operation.conclude(expired, expire);
-        }
-    }
-
-    /// Drops what is waiting, without calling its code.
-    fn end(owned: &Owned<Self>) {
-        let set = owned.shards.set;
-        let nobody = set.nobody();
-        let pending = shutdown(set).into_iter();
-        pending.for_each(|operation| set.conclude(nobody, operation, |_| ()));
-    }
-}
-
-/// Closes the shards of a purgatory, and takes back what is waiting there.
-pub(crate) fn shutdown<K, O>(set: &'static Set<Operations<K, O>>) -> Vec<O>
-where
-    K: Eq + Clone + Send + 'static,
-    O: DelayedOperation,
-{
-    set.close();
-    let (mut pending, mut waiting) = (Vec::new(), Vec::new());
-    for shard in set.iter() {
-        // Nothing can be added any more, and nothing moves, so these are all operations. They are
-        // taken in parts, so that the lock is never held for long.
-        for part in 0.. {
-            let more = shard.with(|body| body.waiting(part, &mut waiting));
-            let cancel = |id| OperationRef { set, id }.cancel().won();
-            pending.extend(waiting.drain(..).filter_map(cancel));
-            if !more {
-                break;
-            }
-        }
-    }
-    pending
-}
-
-impl<K, O> Clone for OperationRef<K, O> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<K, O> Copy for OperationRef<K, O> {}
-
-fn was_triggered<O>(served: &Served<O>) -> bool {
-    matches!(served, Served::Ended(EndedBy::Triggered))
-}
-
-/// A check that is on its way to the executor. Dropping it makes the check, whether the task ran or
-/// not. So no trigger is lost with a task that an executor refuses, or that a shutdown of the timer
-/// returns.
-struct HandedCheck<K, O>(OperationRef<K, O>)
-where
-    K: Eq + Clone + Send + 'static,
-    O: DelayedOperation;
-
-impl<K, O> Drop for HandedCheck<K, O>
-where
-    K: Eq + Clone + Send + 'static,
-    O: DelayedOperation,
-{
-    fn drop(&mut self) {
-        self.0.arrive();
-    }
-}
-
-fn expire<O: DelayedOperation>(operation: &mut O) {
-    operation.on_complete();
-    operation.on_expiration();
-}
+/// How an operation ended after its holder has served all requests; `None` if it waits, and another
+/// thread may hold it now. One that is withdrawn from the thread that adds it comes back.
+type Served<O> = Result<Option<EndedBy>, O>;
 
 impl<K, O> OperationRef<K, O>
 where
@@ -328,12 +43,11 @@ where
     /// that check ended it.
     pub(crate) fn watch(
         set: &'static Set<Operations<K, O>>,
-        context: &TimerContext,
-        (mut operation, when): (O, When),
+        mut operation: O,
+        deadline: u64,
         keys: &[K],
         hash_of: impl Fn(&K) -> u64,
     ) -> Result<Option<Self>, WatchError<O>> {
-        let (_, deadline) = context.resolve(when);
         let mut places = Places::of(keys.len());
         let mut begun = Err(Refusal::Closed);
         // Caught only so that nothing is left behind when a key's `Hash`, `Eq` or `Clone` panics.
@@ -365,28 +79,286 @@ where
         };
         let added = OperationRef { set, id };
         let ended_by = match &entered {
-            Ok(()) => added.condition(&mut operation),
+            Ok(()) => added.condition(&mut operation, EndedBy::AtOnce),
             Err(_) => Some(EndedBy::Withdrawn),
         };
-        let next = set.of(id).with(|body| {
-            body.settle(id.key, places);
-            match ended_by {
-                None => Ok(body.release(id.key, operation, true)),
-                Some(ended_by) => Err((operation, ended_by)),
+        let served = match ended_by {
+            None => added.serve(set.of(id).with(|body| {
+                body.settle(id.key, places);
+                body.release(id.key, operation, true)
+            })),
+            Some(ended_by) => {
+                set.of(id).with(|body| body.settle(id.key, places));
+                added.end(operation, ended_by)
             }
-        });
-        let served = match next {
-            Ok(next) => added.serve(next),
-            Err((operation, EndedBy::Triggered)) => added.end(operation, EndedBy::AtOnce),
-            Err((operation, ended_by)) => added.end(operation, ended_by),
         };
         if let Err(panic) = entered {
             resume_unwind(panic);
         }
-        match served {
-            Served::Waits => Ok(Some(added)),
-            Served::Ended(_) => Ok(None),
-            Served::Withdrawn(operation) => Err(WatchError::Shutdown(operation)),
+        let ended_by = served.map_err(WatchError::Shutdown)?;
+        Ok(ended_by.is_none().then_some(added))
+    }
+
+    /// Takes the operation out to check it, for a trigger, unless another thread holds it.
+    #[inline]
+    pub(crate) fn trigger(&self) -> Option<O> {
+        self.set.of(self.id).with(|body| self.trigger_in(body))
+    }
+
+    #[inline]
+    fn trigger_in(&self, body: &mut Body<Operations<K, O>>) -> Option<O> {
+        if self.is_in_vain(body) {
+            return None;
+        }
+        body.hand_out(self.id.key, OperationState::trigger)
+    }
+
+    /// Returns whether a trigger by this thread comes from a repeated check of this same operation,
+    /// and no executor is left.
+    #[inline]
+    fn is_in_vain(&self, body: &Body<Operations<K, O>>) -> bool {
+        body.closed && self.is_checked_again()
+    }
+
+    #[cold]
+    fn is_checked_again(&self) -> bool {
+        CHECKED_AGAIN.try_with(|own| own.borrow().contains(&self.name())).unwrap_or(false)
+    }
+
+    /// Returns the name of the operation, with an address that tells its purgatory from others.
+    fn name(&self) -> (usize, Id) {
+        (std::ptr::from_ref(self.set).addr(), self.id)
+    }
+
+    /// Checks the condition of an operation that was triggered. Returns whether this call completed
+    /// it. If the operation continues to wait, and the operation `next` is in the same shard,
+    /// triggers `next` under the same lock and returns it too.
+    #[inline]
+    pub(crate) fn check(&self, mut operation: O, next: Option<Id>) -> (bool, Option<O>) {
+        if let Some(ended_by) = self.condition(&mut operation, EndedBy::Triggered) {
+            return (was_triggered(self.end(operation, ended_by)), None);
+        }
+        let (then, triggered) = self.set.of(self.id).with(|body| {
+            let then = body.release(self.id.key, operation, true);
+            let waits = matches!(then, Next::LetGo(None));
+            let next = next.filter(|next| next.shard == self.id.shard && waits);
+            let next = next.map(|id| OperationRef { set: self.set, id });
+            (then, next.and_then(|next| next.trigger_in(body)))
+        });
+        (was_triggered(self.serve(then)), triggered)
+    }
+
+    /// Leaves a check to the executor, for a trigger that is nested too deep. If no executor takes
+    /// it, makes it all the same. Returns whether that completed the operation.
+    #[cold]
+    pub(crate) fn leave_check(&self) -> bool {
+        let shard = self.set.of(self.id);
+        let is_left = shard.with(|body| !self.is_in_vain(body) && body.hand_on(self.id.key));
+        let refused = if is_left { self.hand_on_check() } else { None };
+        refused.is_some_and(|operation| self.check(operation, None).0)
+    }
+
+    /// Takes the operation out for a check that was handed to the executor and has arrived.
+    fn arrive(&self) -> Option<O> {
+        self.set.of(self.id).with(|body| body.hand_out(self.id.key, OperationState::arrive))
+    }
+
+    /// Serves the requests that are left after the condition was found false. Checks once for the
+    /// triggers that arrived during the check. Later triggers are left to the executor: otherwise
+    /// this thread could go on serving them without end.
+    #[inline]
+    fn serve(&self, next: Next<O>) -> Served<O> {
+        if let Next::LetGo(None) = next { Ok(None) } else { self.serve_others(next) }
+    }
+
+    #[cold]
+    fn serve_others(&self, mut next: Next<O>) -> Served<O> {
+        loop {
+            let mut operation = match next {
+                Next::CheckAgain(operation) => operation,
+                Next::End(operation) => return self.end(operation, EndedBy::Cancelled),
+                Next::LetGo(None) => return Ok(None),
+                Next::LetGo(Some(Errand::Expire)) => {
+                    // The timer was shut down, so no other thread will make the check.
+                    self.end_idle(EndedBy::Expired);
+                    return Ok(Some(EndedBy::Expired));
+                }
+                Next::LetGo(Some(Errand::Check)) => match self.hand_on_check() {
+                    Some(operation) => operation,
+                    None => return Ok(None),
+                },
+            };
+            // A thread at its end may have no storage any more.
+            let noted = CHECKED_AGAIN.try_with(|own| own.borrow_mut().push(self.name())).is_ok();
+            let checked = self.condition(&mut operation, EndedBy::Triggered);
+            if noted {
+                let _ = CHECKED_AGAIN.try_with(|own| own.borrow_mut().pop());
+            }
+            if let Some(ended_by) = checked {
+                return self.end(operation, ended_by);
+            }
+            next = self.set.of(self.id).with(|body| body.release(self.id.key, operation, false));
         }
     }
+
+    /// Has the executor check the operation, which no thread holds any more. Returns the operation
+    /// if the timer accepts no more tasks: then this thread makes the checks, for as long as they
+    /// are asked for.
+    fn hand_on_check(&self) -> Option<O> {
+        let executor = self.set.of(self.id).with(|body| body.content.executor.upgrade())?;
+        let this = OperationRef { ..*self };
+        // Made when the task is dropped, whether it ran or not. So no trigger is lost with a task
+        // that an executor refuses, or that a shutdown of the timer returns.
+        let check =
+            OnDrop(move || drop(this.arrive().map(|operation| this.check(operation, None))));
+        let check = Task::new(move || drop(check));
+        let check = TimerEntry::new(When::After(Duration::ZERO), check);
+        // Each operation has at most one, and a full timer is no reason to serve without bound.
+        let Err(refused) = executor.add_beyond_limit(check) else { return None };
+        let operation = self.arrive();
+        drop(refused); // This drop finds that it has arrived.
+        operation
+    }
+
+    /// Ends the operation as the holder `wants`, or as another thread was promised.
+    fn end(&self, operation: O, wants: EndedBy) -> Served<O> {
+        let (shard, mut places) = (self.set.of(self.id), Places::NONE);
+        let ended_by = shard.with(|body| body.finish(self.id.key, wants, &mut places));
+        self.set.leave(&places);
+        if ended_by == EndedBy::Withdrawn {
+            return Err(operation);
+        }
+        self.set.conclude(self.id, operation, ended_by);
+        Ok(Some(ended_by))
+    }
+
+    /// Ends the operation and calls its code, or makes its holder do so, unless its end is decided.
+    pub(crate) fn end_idle(&self, wants: EndedBy) -> Claim {
+        self.claim(wants).map(|operation| self.set.conclude(self.id, operation, wants))
+    }
+
+    /// Takes the operation out to cancel it, but skips an operation that is still being added.
+    pub(crate) fn cancel_unless_adding(&self) -> Option<O> {
+        let claimed = self.set.of(self.id).with(|body| body.cancel_unless_adding(self.id.key));
+        self.unwatched(claimed).won()
+    }
+
+    /// Takes the operation out to end it, or makes its holder end it, unless its end is decided.
+    pub(crate) fn claim(&self, wants: EndedBy) -> Claim<O> {
+        self.unwatched(self.set.of(self.id).with(|body| body.claim(self.id.key, wants)))
+    }
+
+    /// Removes an operation that was won from all its keys.
+    fn unwatched(&self, claimed: Claim<(O, Places)>) -> Claim<O> {
+        claimed.map(|(operation, places)| {
+            self.set.leave(&places);
+            operation
+        })
+    }
+
+    /// Checks the operation. Returns how the check ends it: by what it `is` if its condition holds;
+    /// `None` if its condition is false.
+    #[inline]
+    fn condition(&self, operation: &mut O, is: EndedBy) -> Option<EndedBy> {
+        match self.set.catch_panic(self.id, || operation.try_complete()) {
+            Some(false) => None,
+            Some(true) => Some(is),
+            None => Some(EndedBy::Panicked),
+        }
+    }
+
+    /// Returns whether the operation waits and its end is undecided.
+    pub(crate) fn is_pending(&self) -> bool {
+        self.set.of(self.id).with(|body| body.is_pending(self.id.key))
+    }
+}
+
+impl<K, O> Alarmed for Operations<K, O>
+where
+    K: Eq + Clone + Send + 'static,
+    O: DelayedOperation,
+{
+    type Shared = ();
+
+    fn unfile(record: &mut Record<O>) {
+        record.is_filed = false;
+    }
+
+    fn alarm(owned: &Owned<Self>, place: usize, key: Key) {
+        let Some(mut body) = owned.lock_for_alarm(place, key) else { return };
+        let claimed = body.claim(key, EndedBy::Expired);
+        drop(body);
+        let operation = OperationRef { set: owned.shards.set, id: Id { shard: place as u16, key } };
+        operation
+            .unwatched(claimed)
+            .map(|expired| operation.set.conclude(operation.id, expired, EndedBy::Expired));
+    }
+
+    /// Drops what is waiting, without calling its code.
+    fn end(owned: &Owned<Self>) {
+        let set = owned.shards.set;
+        let nobody = set.nobody();
+        for operation in shutdown(set) {
+            set.conclude(nobody, operation, EndedBy::Withdrawn);
+        }
+    }
+}
+
+/// Closes the shards of a purgatory, and takes back what is waiting there.
+pub(crate) fn shutdown<K, O>(set: &'static Set<Operations<K, O>>) -> Vec<O>
+where
+    K: Eq + Clone + Send + 'static,
+    O: DelayedOperation,
+{
+    set.close();
+    let (mut pending, mut waiting) = (Vec::new(), Vec::new());
+    for shard in set.iter() {
+        // Nothing can be added any more, and nothing moves, so these are all operations. They are
+        // taken in parts, so that the lock is never held for long.
+        for part in 0.. {
+            let more = shard.with(|body| body.waiting(part, &mut waiting));
+            let cancel = |id| OperationRef { set, id }.claim(EndedBy::Cancelled).won();
+            pending.extend(waiting.drain(..).filter_map(cancel));
+            if !more {
+                break;
+            }
+        }
+    }
+    pending
+}
+
+fn was_triggered<O>(served: Served<O>) -> bool {
+    matches!(served, Ok(Some(EndedBy::Triggered)))
+}
+
+/// Calls a closure when it is dropped.
+pub(crate) struct OnDrop<F: Fn()>(F);
+
+impl<F: Fn()> Drop for OnDrop<F> {
+    #[inline]
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
+/// The maximum nesting of triggers on one thread. It bounds the stack that they take.
+const MAX_NESTED: u32 = if cfg!(tickwheel_model) { 1 } else { 8 };
+
+crate::sync::thread_local! {
+    static NESTED: Cell<u32> = const { Cell::new(0) };
+    /// The operations, with the address of their shards, that this thread is checking again.
+    static CHECKED_AGAIN: RefCell<Vec<(usize, Id)>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Begins a trigger that may make checks, until what is returned is dropped. Returns `None` if it
+/// is nested too deep.
+#[inline]
+pub(crate) fn begin_trigger() -> Option<OnDrop<impl Fn()>> {
+    NESTED.with(|nested| {
+        let level = nested.get();
+        (level < MAX_NESTED).then(|| {
+            nested.set(level + 1);
+            OnDrop(|| NESTED.with(|nested| nested.set(nested.get() - 1)))
+        })
+    })
 }

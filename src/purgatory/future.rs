@@ -2,10 +2,7 @@
 
 use crate::engine::clock::When;
 use crate::engine::report::catch_panic;
-use crate::purgatory::Purgatory;
-use crate::purgatory::operation::DelayedOperation;
-use crate::purgatory::operation::WatchError;
-use crate::purgatory::pending::Pending;
+use crate::purgatory::{DelayedOperation, Pending, Purgatory, WatchError};
 use crate::sync::Mutex;
 use std::fmt;
 use std::future::Future;
@@ -26,7 +23,7 @@ struct End {
     /// What has ended the operation so far. It is published on drop, because only then is it
     /// certain: an expiry begins as a completion.
     waited: Waited,
-    shared: Arc<SharedOutcome>,
+    shared: Arc<Mutex<Outcome>>,
 }
 
 /// How a [`Wait`] ended.
@@ -40,9 +37,7 @@ pub enum Waited {
     Cancelled,
 }
 
-/// The outcome, which an operation and its future share.
-type SharedOutcome = Mutex<Outcome>;
-
+/// What an operation and its future share.
 #[derive(Debug, Default)]
 struct Outcome {
     waited: Option<Waited>,
@@ -86,7 +81,7 @@ pub struct Wait<K>
 where
     K: Eq + Clone + Send + 'static,
 {
-    shared: Arc<SharedOutcome>,
+    shared: Arc<Mutex<Outcome>>,
     pending: Option<Pending<K, FutureOperation>>,
 }
 

@@ -1,14 +1,12 @@
-//! The purgatory: where delayed operations wait until they can be completed.
+//! The purgatory: where delayed operations wait until they can be completed, and their handles.
 
 use crate::engine::clock::When;
 use crate::engine::owner::Set;
-use crate::engine::report::catch_panic_of;
+use crate::engine::report::{catch_panic, catch_panic_of};
 use crate::engine::shard::Body;
-use crate::purgatory::check::{OperationRef, shutdown};
-use crate::purgatory::nesting::Level;
+use crate::purgatory::check::{OperationRef, begin_trigger, shutdown};
 use crate::purgatory::operations::Operations;
-use crate::purgatory::state::EndedBy;
-use crate::purgatory::visit::Begin;
+use crate::purgatory::state::{Claim, EndedBy};
 use crate::purgatory::wait_queue::Id;
 use crate::store::table;
 use crate::timer::Timer;
@@ -19,21 +17,15 @@ use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::Arc;
 
 pub(crate) mod future;
-pub(crate) mod nesting;
 pub(crate) mod operation;
 pub(crate) mod check;
-pub(crate) mod pending;
 pub(crate) mod operations;
 pub(crate) mod state;
-pub(crate) mod visit;
 pub(crate) mod wait_queue;
 pub(crate) mod watchers;
 
 pub use crate::purgatory::future::{FutureOperation, Wait, Waited};
-pub use crate::purgatory::operation::DelayedOperation;
-pub use crate::purgatory::operation::PurgatoryStats;
-pub use crate::purgatory::operation::WatchError;
-pub use crate::purgatory::pending::{CancelPendingOnDrop, Cancelled, Pending, Watch};
+pub use crate::purgatory::operation::{DelayedOperation, PurgatoryStats, WatchError};
 
 /// Where delayed operations wait, each until its condition holds or its time is up.
 ///
@@ -124,35 +116,30 @@ where
             return Err(WatchError::NoKeys(operation));
         }
         let (set, context) = (self.set(), &*self.part.owned.shards.context);
-        match catch_panic_of(&context.name, || operation.try_complete()) {
+        let ended_by = match catch_panic_of(&context.name, || operation.try_complete()) {
             Some(false) => {
-                let (new, hash_of) = ((operation, timeout.into()), |key: &K| self.hash(key));
-                let added = OperationRef::watch(set, context, new, keys, hash_of);
+                let (_, deadline) = context.resolve(timeout.into());
+                let hash_of = |key: &K| self.hash(key);
+                let added = OperationRef::watch(set, operation, deadline, keys, hash_of);
                 return Ok(added?.map_or(Watch::Completed, |added| Watch::Pending(Pending(added))));
             }
-            Some(true) => {
-                let id = set.count(EndedBy::AtOnce);
-                set.conclude(id, operation, O::on_complete);
-            }
-            None => {
-                let id = set.count(EndedBy::Panicked);
-                set.count_panic(id);
-                set.conclude(id, operation, |_| ());
-            }
-        }
+            Some(true) => EndedBy::AtOnce,
+            None => EndedBy::Panicked,
+        };
+        set.conclude(set.count(ended_by), operation, ended_by);
         Ok(Watch::Completed)
     }
 
     /// Returns how many entries are watched: an operation counts once for each of its keys. Locks
     /// each shard once, and takes time proportional to the shards.
     pub fn watched(&self) -> usize {
-        self.sum(|body| body.content.watchers.len())
+        self.each(|body| body.content.watchers.len()).sum()
     }
 
     /// Returns how many operations are waiting. Locks each shard once, and takes time proportional
     /// to the shards.
     pub fn delayed(&self) -> usize {
-        self.sum(|body| body.core.len())
+        self.each(|body| body.core.len()).sum()
     }
 
     /// Returns what the purgatory has done so far. Locks each shard once.
@@ -168,7 +155,8 @@ where
             stats.expired += ended(EndedBy::Expired);
             stats.cancelled += ended(EndedBy::Cancelled);
             stats.panicked += body.content.panicked;
-        });
+        })
+        .for_each(drop);
         stats
     }
 
@@ -184,60 +172,6 @@ where
         shutdown(self.set())
     }
 
-    #[inline]
-    fn set(&self) -> &'static Set<Operations<K, O>> {
-        self.part.owned.shards.set
-    }
-
-    /// Calls `see` with one shard after the other.
-    fn each(&self, mut see: impl FnMut(&mut Body<Operations<K, O>>)) {
-        self.set().iter().for_each(|shard| shard.with(&mut see));
-    }
-
-    /// Adds up a figure of all shards.
-    fn sum(&self, of: impl Fn(&Body<Operations<K, O>>) -> usize) -> usize {
-        self.set().iter().map(|shard| shard.with(|body| of(body))).sum()
-    }
-
-    #[inline]
-    fn hash<Q: Hash + ?Sized>(&self, key: &Q) -> u64 {
-        table::spread(&self.hasher, key)
-    }
-
-    /// Checks every internal structure and panics if one is broken: for tests, while no other
-    /// thread uses the purgatory. Takes time proportional to what is watched.
-    #[doc(hidden)]
-    pub fn assert_invariants(&self) {
-        self.each(|body| body.assert_operations());
-    }
-}
-
-impl<K, O, S: Clone> Clone for Purgatory<K, O, S>
-where
-    K: Hash + Eq + Clone + Send + 'static,
-    O: DelayedOperation,
-{
-    fn clone(&self) -> Self {
-        Purgatory { part: Arc::clone(&self.part), hasher: self.hasher.clone() }
-    }
-}
-
-impl<K, O, S> fmt::Debug for Purgatory<K, O, S>
-where
-    K: Hash + Eq + Clone + Send + 'static,
-    O: DelayedOperation,
-{
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Purgatory").finish_non_exhaustive()
-    }
-}
-
-impl<K, O, S> Purgatory<K, O, S>
-where
-    K: Hash + Eq + Clone + Send + 'static,
-    O: DelayedOperation,
-    S: BuildHasher,
-{
     /// Checks the operations that are watched on `key`, in the order in which they were added, and
     /// completes those whose condition holds. Returns how many this call completed.
     ///
@@ -268,7 +202,7 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        self.check(key, Begin::Front, usize::MAX)
+        self.check(key, None)
     }
 
     /// Checks the operations that are watched on `key` until this call has completed `limit` of
@@ -366,7 +300,7 @@ where
         if limit == 0 {
             return 0;
         }
-        self.check(key, Begin::Cursor, limit)
+        self.check(key, Some(limit))
     }
 
     /// Calls [`check_and_complete`](Self::check_and_complete) for each of the keys. Returns how
@@ -382,12 +316,7 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        let mut watched = 0;
-        self.visit(key, Begin::Front, usize::MAX, |batch| {
-            watched += batch.len();
-            0
-        });
-        watched
+        self.visit(key, None, <[Id]>::len)
     }
 
     /// Cancels the operations that are watched on `key`: takes them out of *all* their keys and out
@@ -403,38 +332,36 @@ where
     {
         let mut cancelled = Vec::new();
         let set = self.set();
-        self.visit(key, Begin::Front, usize::MAX, |batch| {
+        self.visit(key, None, |batch| {
             let cancel = |&id| OperationRef { set, id }.cancel_unless_adding();
             cancelled.extend(batch.iter().filter_map(cancel));
             0
         });
         cancelled
     }
-}
 
-impl<K, O, S> Purgatory<K, O, S>
-where
-    K: Hash + Eq + Clone + Send + 'static,
-    O: DelayedOperation,
-    S: BuildHasher,
-{
+    /// Checks every internal structure and panics if one is broken: for tests, while no other
+    /// thread uses the purgatory. Takes time proportional to what is watched.
+    #[doc(hidden)]
+    pub fn assert_invariants(&self) {
+        self.each(|body| body.assert_operations()).for_each(drop);
+    }
+
     /// Checks the operations that are watched on `key` now, until `limit` of them are completed; or
     /// leaves the checks of all of them to the executor. Returns how many it completed.
-    fn check<Q>(&self, key: &Q, begin: Begin, limit: usize) -> usize
+    fn check<Q>(&self, key: &Q, limit: Option<usize>) -> usize
     where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
         let set = self.set();
-        let (level, mut completed) = (Level::begin(), 0);
-        self.visit(key, begin, limit, |batch| {
-            if level.is_none() {
+        let trigger = begin_trigger();
+        self.visit(key, limit, |batch| {
+            if trigger.is_none() {
                 let leave = |id: &&Id| OperationRef { set, id: **id }.leave_check();
-                let completed_here = batch.iter().filter(leave).count();
-                completed += completed_here;
-                return completed_here;
+                return batch.iter().filter(leave).count();
             }
-            let (before, mut taken) = (completed, None);
+            let (mut completed, mut taken) = (0, None);
             for (place, &id) in batch.iter().enumerate() {
                 let operation = OperationRef { set, id };
                 // It may have been taken along with the one before it.
@@ -443,14 +370,13 @@ where
                 completed += usize::from(is_completed);
                 taken = next;
             }
-            completed - before
-        });
-        completed
+            completed
+        })
     }
 
     /// Calls `see` with the operations that are watched on a key now, a batch at a time and without
-    /// any lock, until what it returns adds up to `limit`.
-    fn visit<Q>(&self, key: &Q, begin: Begin, limit: usize, mut see: impl FnMut(&[Id]) -> usize)
+    /// any lock, until what it returns adds up to `limit`. Returns the sum.
+    fn visit<Q>(&self, key: &Q, limit: Option<usize>, mut see: impl FnMut(&[Id]) -> usize) -> usize
     where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
@@ -458,23 +384,218 @@ where
         let set = self.set();
         let hash = self.hash(key);
         let shard = set.of_key(hash);
-        let (mut seen, mut batch) = (0, Vec::new());
+        let (room, mut seen, mut batch) = (limit.unwrap_or(usize::MAX), 0, Vec::new());
         // No more are taken along than are still wanted, so each of them is seen, and no other.
         let mut visit = shard.with(|body| {
-            let visit = body.content.watchers.visit(hash, key, begin, limit, &mut batch);
+            let visit = body.content.watchers.visit(hash, key, limit, &mut batch);
             body.leave_out_ended(&mut batch);
             visit
         });
         loop {
             seen += see(&batch);
             batch.clear();
-            let Some(unfinished) = visit else { return };
+            let Some(unfinished) = visit else { return seen };
             visit = shard.with(|body| {
                 let watchers = &mut body.content.watchers;
-                let visit = watchers.resume(unfinished, limit - seen, &mut batch);
+                let visit = watchers.resume(unfinished, room - seen, &mut batch);
                 body.leave_out_ended(&mut batch);
                 visit
             });
         }
+    }
+
+    #[inline]
+    fn set(&self) -> &'static Set<Operations<K, O>> {
+        self.part.owned.shards.set
+    }
+
+    /// Calls `see` with one shard after the other.
+    fn each<R>(
+        &self,
+        mut see: impl FnMut(&mut Body<Operations<K, O>>) -> R,
+    ) -> impl Iterator<Item = R> {
+        self.set().iter().map(move |shard| shard.with(&mut see))
+    }
+
+    #[inline]
+    fn hash<Q: Hash + ?Sized>(&self, key: &Q) -> u64 {
+        table::spread(&self.hasher, key)
+    }
+}
+
+/// What became of an operation that was accepted by
+/// [`Purgatory::try_complete_else_watch`](crate::purgatory::Purgatory::try_complete_else_watch).
+#[derive(Debug)]
+#[must_use = "tells whether the operation is completed already"]
+pub enum Watch<K: 'static, O: 'static> {
+    /// The operation is finished. Its condition held at one of the checks, and `on_complete` was
+    /// called (or will be, once the operation's callback that made this call returns). Or a check
+    /// panicked. Or its time was up before it was fully added, and it has expired.
+    Completed,
+    /// The operation is watched on all its keys. Dropping the handle changes nothing.
+    Pending(Pending<K, O>),
+}
+
+impl<K, O> Watch<K, O> {
+    /// Returns whether the operation was finished at once.
+    #[must_use]
+    pub fn is_completed(&self) -> bool {
+        matches!(self, Watch::Completed)
+    }
+
+    /// Returns the handle, if the operation is watched.
+    #[must_use]
+    pub fn pending(self) -> Option<Pending<K, O>> {
+        match self {
+            Watch::Completed => None,
+            Watch::Pending(pending) => Some(pending),
+        }
+    }
+}
+
+/// The handle of a watched operation: completes it, cancels it, or tells whether it is still
+/// waiting.
+///
+/// Dropping it changes nothing and costs nothing: it takes no lock and decrements no count. It may
+/// be kept for any length of time, even beyond the purgatory: it keeps neither the operation nor
+/// the timer alive, and it never affects another operation. It takes 24 bytes.
+pub struct Pending<K: 'static, O: 'static>(OperationRef<K, O>);
+
+/// The result of [`Pending::cancel`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "the operation that was taken back is inside"]
+pub enum Cancelled<O> {
+    /// This call cancelled the operation, which is inside. None of its code was called.
+    Returned(O),
+    /// This call cancelled the operation, unless its condition holds: another thread is checking it
+    /// at this moment. If that thread finds the condition false, it calls
+    /// [`on_cancellation`](DelayedOperation::on_cancellation) and drops the operation; if it finds
+    /// that the condition holds, it completes the operation.
+    Deferred,
+    /// The operation had finished already.
+    Finished,
+}
+
+impl<O> Cancelled<O> {
+    /// Returns the operation, if this call took it back.
+    pub fn into_operation(self) -> Option<O> {
+        match self {
+            Cancelled::Returned(operation) => Some(operation),
+            Cancelled::Deferred | Cancelled::Finished => None,
+        }
+    }
+}
+
+impl<K, O> Pending<K, O>
+where
+    K: Eq + Clone + Send + 'static,
+    O: DelayedOperation,
+{
+    /// Returns whether the operation is still waiting, with its end undecided. Inside its own
+    /// `on_complete` it is not. Only the operation's own callbacks tell how it ended.
+    #[must_use]
+    pub fn is_pending(&self) -> bool {
+        self.0.is_pending()
+    }
+
+    /// Completes the operation, whether its condition holds or not. Returns whether this call did
+    /// so: of all triggers, the expiry, `force_complete` and `cancel`, exactly one wins.
+    ///
+    /// `on_complete` is called before this returns; or, inside another operation's callback, after
+    /// that callback has returned. If another thread is checking the operation at this moment, that
+    /// thread calls `on_complete` when its check is done, and this call does not wait for it. The
+    /// operation counts as forced even if that check finds that the condition holds.
+    pub fn force_complete(&self) -> bool {
+        self.0.end_idle(EndedBy::Forced) != Claim::Lost
+    }
+
+    /// Takes the operation back, out of all its keys and the timer. Never waits for a check that is
+    /// under way.
+    pub fn cancel(&self) -> Cancelled<O> {
+        match self.0.claim(EndedBy::Cancelled) {
+            Claim::Won(operation) => Cancelled::Returned(operation),
+            Claim::Deferred => Cancelled::Deferred,
+            Claim::Lost => Cancelled::Finished,
+        }
+    }
+
+    /// Returns a guard that cancels the operation when it is dropped: for a request that is
+    /// pointless once its connection, or the future that it belongs to, has gone.
+    pub fn cancel_on_drop(self) -> CancelPendingOnDrop<K, O> {
+        CancelPendingOnDrop(self)
+    }
+}
+
+/// A [`Pending`] that cancels its operation when it is dropped. The operation is dropped with it,
+/// without a call to its code. If another thread is checking the operation at that moment, that
+/// thread decides instead, as for [`Cancelled::Deferred`]: it completes the operation if the
+/// condition holds, and calls `on_cancellation` if not. If the operation has ended already, nothing
+/// happens.
+///
+/// ```
+/// use std::time::Duration;
+/// use tickwheel::Timer;
+/// use tickwheel::purgatory::{DelayedOperation, Purgatory};
+///
+/// struct Fetch;
+///
+/// impl DelayedOperation for Fetch {
+///     fn try_complete(&mut self) -> bool {
+///         false
+///     }
+///     fn on_complete(&mut self) {
+///         unreachable!("the connection was closed before");
+///     }
+/// }
+///
+/// let timer = Timer::builder().start()?;
+/// let fetches = Purgatory::new(&timer);
+/// let watch = fetches.try_complete_else_watch(Fetch, Duration::MAX, &["orders-0"])?;
+/// let connection = watch.pending().map(|pending| pending.cancel_on_drop());
+/// assert_eq!(fetches.delayed(), 1);
+/// drop(connection);
+/// assert_eq!(fetches.delayed(), 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+#[must_use = "dropped at once, it cancels at once"]
+pub struct CancelPendingOnDrop<K, O>(Pending<K, O>)
+where
+    K: Eq + Clone + Send + 'static,
+    O: DelayedOperation;
+
+impl<K, O> Drop for CancelPendingOnDrop<K, O>
+where
+    K: Eq + Clone + Send + 'static,
+    O: DelayedOperation,
+{
+    fn drop(&mut self) {
+        catch_panic(|| drop(self.0.cancel()));
+    }
+}
+
+impl<K, O> fmt::Debug for Pending<K, O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pending").finish_non_exhaustive()
+    }
+}
+
+impl<K, O, S: Clone> Clone for Purgatory<K, O, S>
+where
+    K: Hash + Eq + Clone + Send + 'static,
+    O: DelayedOperation,
+{
+    fn clone(&self) -> Self {
+        Purgatory { part: Arc::clone(&self.part), hasher: self.hasher.clone() }
+    }
+}
+
+impl<K, O, S> fmt::Debug for Purgatory<K, O, S>
+where
+    K: Hash + Eq + Clone + Send + 'static,
+    O: DelayedOperation,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Purgatory").finish_non_exhaustive()
     }
 }

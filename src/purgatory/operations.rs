@@ -19,15 +19,21 @@
 //! ## Locks
 //! A key's `Eq`, `Clone` and `Drop` may run under a shard's lock. The code of operations does not:
 //! operations are called and dropped outside.
+//!
+//! # Callbacks
+//! The code of operations runs one callback after the other, never one inside another. A callback
+//! may complete other operations, whose callbacks complete others, and so on. If each ran inside
+//! the one before, a long chain would overflow the stack. So a callback that comes up while another
+//! one runs on the same thread is postponed until that one has returned.
 
 use crate::engine::context::TimerContext;
 use crate::engine::owner::Set;
 use crate::engine::report::{contain, report_panic};
 use crate::engine::shard::{Admission, Body, Content, Refusal, Shard};
-use crate::purgatory::nesting::{CallbackTurn, postpone};
+use crate::purgatory::operation::DelayedOperation;
 use crate::purgatory::state::{Claim, EndedBy, Errand, Next, OperationState};
-use crate::purgatory::wait_queue::{Id, Places};
-use crate::purgatory::watchers::Watchers;
+use crate::purgatory::wait_queue::Id;
+use crate::purgatory::watchers::{Places, Watchers};
 use crate::store::slab::Key;
 use crate::store::table::shard_of;
 use crate::sync::thread_number;
@@ -37,18 +43,19 @@ use crate::wheel::bucket::Reference;
 use crate::wheel::core::Entry;
 use crate::work;
 use std::any::Any;
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::mem;
 use std::sync::{Arc, Weak};
 
 /// The operations of a shard; see the [module](self).
 pub(crate) struct Operations<K, O> {
-    place: u16,
     pub(crate) watchers: Watchers<K>,
     /// Where the checks go that are left to the executor.
     pub(crate) executor: Weak<Homes<Task>>,
     /// How many operations have ended, by [`EndedBy`], and how often their code panicked.
-    pub(crate) ended: [u64; EndedBy::COUNT],
+    pub(crate) ended: [u64; EndedBy::Withdrawn as usize + 1],
     pub(crate) panicked: u64,
     operations: PhantomData<O>,
 }
@@ -57,31 +64,20 @@ pub(crate) struct Operations<K, O> {
 #[derive(Debug)]
 pub(crate) struct Record<O> {
     places: Places,
-    /// The number under which the operation has to be filed for the first time.
-    filing: u32,
     state: OperationState,
     pub(crate) is_filed: bool,
     /// `None` while a thread holds it.
     operation: Option<O>,
 }
 
-/// The remains of an ended operation: the operation itself, and the places of its entries, of which
-/// the first is removed already.
-pub(crate) struct Ended<O> {
-    pub(crate) operation: O,
-    pub(crate) places: Places,
-}
-
 impl<K, O> Content for Operations<K, O> {
     type Item = Record<O>;
 
     fn new(place: usize) -> Self {
-        let place = place as u16;
         Operations {
-            place,
-            watchers: Watchers::new(place),
+            watchers: Watchers::new(place as u16),
             executor: Weak::new(),
-            ended: [0; EndedBy::COUNT],
+            ended: [0; EndedBy::Withdrawn as usize + 1],
             panicked: 0,
             operations: PhantomData,
         }
@@ -96,7 +92,7 @@ impl<K, O> Content for Operations<K, O> {
     }
 }
 
-impl<K, O> Body<Operations<K, O>> {
+impl<K: Eq + Clone, O> Body<Operations<K, O>> {
     /// Returns the context, if the shard still serves the purgatory that this operation was in.
     pub(crate) fn context_of(&self, key: Key) -> Option<&Arc<TimerContext>> {
         self.context().filter(|_| self.core.entries.has_issued(key))
@@ -104,36 +100,39 @@ impl<K, O> Body<Operations<K, O>> {
 
     /// Returns the name of no operation, which tells this purgatory from the next one all the same.
     pub(crate) fn nobody(&self) -> Id {
-        Id { shard: self.content.place, key: self.core.entries.nobody() }
+        Id { shard: self.content.watchers.shard, key: self.core.entries.nobody() }
     }
-}
 
-impl<K: Eq + Clone, O> Body<Operations<K, O>> {
     /// Makes a record for an operation that is being added.
     pub(crate) fn begin(&mut self, deadline: u64) -> Result<Id, Refusal> {
         self.admit(Admission::WithinLimit)?;
         let record = Record {
             places: Places::NONE,
-            filing: 0,
             state: OperationState::adding(),
             is_filed: false,
             operation: None,
         };
-        let (key, reference) = self.core.insert(deadline, 0, record);
-        self.core.at_mut(key.index).filing = reference.filing;
-        Ok(Id { shard: self.content.place, key })
+        let (key, _) = self.core.insert(deadline, 0, record);
+        Ok(Id { shard: self.content.watchers.shard, key })
     }
 
     /// Stores the places of an operation's entries, one for each key.
+    #[inline]
     pub(crate) fn settle(&mut self, key: Key, places: Places) {
         self.held(key).places = places;
     }
 
-    /// Hands the operation out so that its condition can be checked.
+    /// Hands the operation out so that its condition can be checked, for a trigger or a check that
+    /// has arrived from the executor.
     #[inline]
-    pub(crate) fn trigger(&mut self, key: Key) -> Option<O> {
+    pub(crate) fn hand_out(
+        &mut self,
+        key: Key,
+        claim: impl Fn(&mut OperationState, bool) -> Claim,
+    ) -> Option<O> {
         let expires = !self.closed;
-        self.hand_out(key, |state| state.trigger(expires))
+        let record = self.core.task_mut(key)?;
+        claim(&mut record.state, expires).won().and_then(|()| record.operation.take())
     }
 
     /// Asks for a check that the caller does not make. Returns whether the caller has to hand it on
@@ -143,32 +142,21 @@ impl<K: Eq + Clone, O> Body<Operations<K, O>> {
         self.core.task_mut(key).is_some_and(|record| record.state.hand_on(expires))
     }
 
-    /// Hands the operation out for a check that was handed to the executor and has arrived.
-    pub(crate) fn arrive(&mut self, key: Key) -> Option<O> {
-        let expires = !self.closed;
-        self.hand_out(key, |state| state.arrive(expires))
-    }
-
-    #[inline]
-    fn hand_out(&mut self, key: Key, claim: impl Fn(&mut OperationState) -> Claim) -> Option<O> {
-        let record = self.core.task_mut(key)?;
-        if claim(&mut record.state) == Claim::Won(()) { record.operation.take() } else { None }
-    }
-
     /// Releases an operation whose condition its holder found false; the holder gets it back if
     /// something else has to be done with it.
     pub(crate) fn release(&mut self, key: Key, operation: O, may_check: bool) -> Next<O> {
         let Entry { deadline, task: record } = self.core.entries.at_mut(key.index);
         let was_adding = record.state.is_adding();
         if self.closed && was_adding {
-            record.state.withdraw();
+            record.state.end(EndedBy::Cancelled); // It goes back to the thread that adds it.
         }
         let errand = match record.state.release(may_check) {
-            Next::Keep(request, ()) => return Next::Keep(request, operation),
+            Next::CheckAgain(()) => return Next::CheckAgain(operation),
+            Next::End(()) => return Next::End(operation),
             Next::LetGo(errand) => errand,
         };
         record.operation = Some(operation);
-        let (filing, deadline) = (record.filing, deadline.get());
+        let deadline = deadline.get();
         let files_again = errand == Some(Errand::Expire) && !self.closed;
         if !was_adding && !files_again {
             return Next::LetGo(errand);
@@ -176,6 +164,7 @@ impl<K: Eq + Clone, O> Body<Operations<K, O>> {
         record.is_filed = true;
         let tick = self.core.ticks.ceil(deadline);
         if was_adding {
+            let filing = self.core.entries.tag(key.index).expect("it was just found");
             let reference = Reference { tick: tick as u32, index: key.index, filing };
             self.file_new(reference, tick, (None, deadline));
             Next::LetGo(errand)
@@ -202,14 +191,15 @@ impl<K: Eq + Clone, O> Body<Operations<K, O>> {
         self.core.at_mut(key.index)
     }
 
-    /// Ends an operation if it is idle; otherwise leaves that to its holder.
-    pub(crate) fn claim(&mut self, key: Key, wants: EndedBy) -> Claim<Ended<O>> {
+    /// Ends an operation if it is idle; otherwise leaves that to its holder. Returns the places of
+    /// its entries with it, of which the first is removed already.
+    pub(crate) fn claim(&mut self, key: Key, wants: EndedBy) -> Claim<(O, Places)> {
         let Some(record) = self.core.task_mut(key) else { return Claim::Lost };
-        let claim = record.state.end(wants).map(|()| Ended {
-            operation: record.operation.take().expect("no thread holds it"),
-            places: mem::take(&mut record.places),
+        let claim = record.state.end(wants).map(|()| {
+            let operation = record.operation.take().expect("no thread holds it");
+            (operation, mem::take(&mut record.places))
         });
-        if let Claim::Won(Ended { places, .. }) = &claim {
+        if let Claim::Won((_, places)) = &claim {
             self.end(key, wants, places);
         }
         claim
@@ -217,7 +207,7 @@ impl<K: Eq + Clone, O> Body<Operations<K, O>> {
 
     /// Cancels an operation in the same way, but skips it while it is still being added: then it
     /// counts as added after this call.
-    pub(crate) fn cancel_unless_adding(&mut self, key: Key) -> Claim<Ended<O>> {
+    pub(crate) fn cancel_unless_adding(&mut self, key: Key) -> Claim<(O, Places)> {
         match self.core.task_mut(key) {
             Some(record) if !record.state.is_adding() => self.claim(key, EndedBy::Cancelled),
             _ => Claim::Lost,
@@ -251,14 +241,14 @@ impl<K: Eq + Clone, O> Body<Operations<K, O>> {
     pub(crate) fn leave_out_ended(&mut self, operations: &mut Vec<Id>) {
         // mutants(()): an ended operation is left out when it is claimed as well.
         work::count(operations.len());
-        let place = self.content.place;
+        let place = self.content.watchers.shard;
         operations.retain(|id| id.shard != place || self.is_pending(id.key));
     }
 
     /// Appends the operations of one part of the records to `out`. Returns whether there are parts
     /// after it.
     pub(crate) fn waiting(&self, part: usize, out: &mut Vec<Id>) -> bool {
-        let shard = self.content.place;
+        let shard = self.content.watchers.shard;
         let records = self.core.entries.of_chunk(part);
         out.extend(records.map(|(key, _)| Id { shard, key }));
         // mutants(<=): one more part is asked for, and is empty.
@@ -274,7 +264,7 @@ impl<K: Eq + Clone, O> Body<Operations<K, O>> {
     }
 }
 
-impl<K, O> Set<Operations<K, O>> {
+impl<K: Eq + Clone, O> Set<Operations<K, O>> {
     /// Returns the shard of an operation.
     #[inline]
     pub(crate) fn of(&self, id: Id) -> &Shard<Operations<K, O>> {
@@ -287,8 +277,8 @@ impl<K, O> Set<Operations<K, O>> {
         self.at(shard_of(hash, self.len()))
     }
 
-    /// Calls the code of an operation; contains its panic, and reports it with the timer's name.
-    /// The caller counts it.
+    /// Calls the code of an operation; contains its panic, counts it, and reports it with the
+    /// timer's name, unless the shard serves another purgatory by now.
     #[inline]
     pub(crate) fn catch_panic<R>(&self, id: Id, code: impl FnOnce() -> R) -> Option<R> {
         contain(code).map_err(|panic| self.report_panic(id, panic)).ok()
@@ -297,7 +287,11 @@ impl<K, O> Set<Operations<K, O>> {
     #[cold]
     fn report_panic(&self, id: Id, panic: Box<dyn Any + Send>) {
         // Not under the lock: a subscriber is the user's code.
-        let context = self.of(id).with(|body| body.context_of(id.key).cloned());
+        let context = self.of(id).with(|body| {
+            let context = body.context_of(id.key).cloned();
+            body.content.panicked += u64::from(context.is_some());
+            context
+        });
         report_panic(context.as_ref().map(|context| &*context.name), panic);
     }
 
@@ -311,46 +305,36 @@ impl<K, O> Set<Operations<K, O>> {
         self.home().with(|body| body.nobody())
     }
 
-    /// Counts the end of an operation that no shard knows. Returns the name of none.
+    /// Counts the end of an operation that no shard knows, and a panic of its check. Returns the
+    /// name of none.
     pub(crate) fn count(&self, ended_by: EndedBy) -> Id {
         self.home().with(|body| {
             body.content.ended[ended_by as usize] += 1;
+            body.content.panicked += u64::from(ended_by == EndedBy::Panicked);
             body.nobody()
         })
     }
 
-    /// Counts a panic of an operation's code, unless the shard serves another purgatory by now.
-    pub(crate) fn count_panic(&self, id: Id) {
-        self.of(id).with(|body| {
-            let counts = body.context_of(id.key).is_some();
-            body.content.panicked += u64::from(counts);
+    /// Calls the code with which an operation ends, and drops the operation: now, or after the
+    /// callback that this thread is running.
+    pub(crate) fn conclude(&'static self, id: Id, mut operation: O, ended_by: EndedBy)
+    where
+        O: DelayedOperation,
+    {
+        call_in_turn(move || {
+            self.catch_panic(id, || match ended_by {
+                EndedBy::AtOnce | EndedBy::Triggered | EndedBy::Forced => operation.on_complete(),
+                EndedBy::Expired => {
+                    operation.on_complete();
+                    operation.on_expiration();
+                }
+                EndedBy::Cancelled => operation.on_cancellation(),
+                EndedBy::Panicked | EndedBy::Withdrawn => {}
+            });
+            self.catch_panic(id, || drop(operation));
         });
     }
 
-    /// Calls the `code` with which an operation ends, and drops the operation. This happens now, or
-    /// after the callback that this thread is running.
-    pub(crate) fn conclude(
-        &'static self,
-        id: Id,
-        mut operation: O,
-        code: impl FnOnce(&mut O) + 'static,
-    ) {
-        let end = move || {
-            if self.catch_panic(id, || code(&mut operation)).is_none() {
-                self.count_panic(id);
-            }
-            if self.catch_panic(id, || drop(operation)).is_none() {
-                self.count_panic(id);
-            }
-        };
-        match CallbackTurn::begin() {
-            Some(_turn) => end(),
-            None => postpone(end),
-        }
-    }
-}
-
-impl<K: Eq + Clone, O> Set<Operations<K, O>> {
     /// Removes an ended operation from all its keys but the first.
     #[inline]
     pub(crate) fn leave(&self, places: &Places) {
@@ -358,5 +342,58 @@ impl<K: Eq + Clone, O> Set<Operations<K, O>> {
             let shard = self.at(usize::from(place.shard));
             shard.with(|body| body.content.watchers.remove(place));
         }
+    }
+}
+
+type Callback = Box<dyn FnOnce()>;
+
+crate::sync::thread_local! {
+    /// How many callbacks this thread runs, or has postponed since it began to.
+    static CALLBACKS: Cell<u64> = const { Cell::new(0) };
+    static POSTPONED: RefCell<VecDeque<Callback>> = const { RefCell::new(VecDeque::new()) };
+}
+
+/// Calls a callback, which does not panic, and then those that were postponed meanwhile; unless
+/// this thread runs one: then it is postponed itself.
+#[inline]
+fn call_in_turn(callback: impl FnOnce() + 'static) {
+    let before = CALLBACKS.with(|callbacks| callbacks.replace(callbacks.get() + 1));
+    if before > 0 {
+        return postpone(callback);
+    }
+    callback();
+    if CALLBACKS.with(Cell::get) > 1 {
+        run_postponed();
+    }
+    CALLBACKS.with(|callbacks| callbacks.set(0));
+}
+
+#[cold]
+fn run_postponed() {
+    while let Some(callback) = next_postponed() {
+        callback();
+    }
+}
+
+/// Takes the next postponed callback. A thread that is so near its end that it has no thread-local
+/// storage has postponed none.
+fn next_postponed() -> Option<Callback> {
+    let next = POSTPONED.try_with(|postponed| {
+        let mut postponed = postponed.borrow_mut();
+        let next = postponed.pop_front();
+        // mutants(>=): from which size on the queue is given back.
+        if next.is_none() && postponed.capacity() > 1024 {
+            *postponed = VecDeque::new();
+        }
+        next
+    });
+    next.ok().flatten()
+}
+
+fn postpone(callback: impl FnOnce() + 'static) {
+    let mut callback: Option<Callback> = Some(Box::new(callback));
+    let _ = POSTPONED.try_with(|postponed| postponed.borrow_mut().extend(callback.take()));
+    if let Some(callback) = callback {
+        callback();
     }
 }

@@ -55,7 +55,7 @@ pub(crate) enum EndedBy {
     Cancelled,
     /// Its check panicked.
     Panicked,
-    /// It goes back to the thread that adds it.
+    /// Without a call to its code: it goes back to the thread that adds it, or is dropped.
     Withdrawn,
 }
 
@@ -73,18 +73,12 @@ pub(crate) enum Claim<T = ()> {
 /// What follows after a holder has found the condition false.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next<O = ()> {
-    /// The holder keeps the operation, for this purpose.
-    Keep(Request, O),
+    /// The holder keeps the operation, to check it again.
+    CheckAgain(O),
+    /// The holder keeps the operation, to end it as was requested.
+    End(O),
     /// The holder has let go; afterwards it has to run the errand.
     LetGo(Option<Errand>),
-}
-
-/// The purpose for which a holder keeps the operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Request {
-    CheckAgain,
-    /// To end it, as was requested.
-    End,
 }
 
 /// What the executor has to do with an operation that no thread holds any more.
@@ -110,10 +104,6 @@ impl<T> Claim<T> {
             Claim::Lost => Claim::Lost,
         }
     }
-}
-
-impl EndedBy {
-    pub(crate) const COUNT: usize = 7;
 }
 
 impl OperationState {
@@ -168,13 +158,6 @@ impl OperationState {
         self.claim(0, request)
     }
 
-    /// Cancels an operation that is still being added: it goes back to the thread that adds it.
-    pub(crate) fn withdraw(&mut self) {
-        if !self.is_sealed() {
-            self.0 |= CANCELLED;
-        }
-    }
-
     /// Takes over an idle operation by setting `own`, or leaves `request` to its holder.
     fn claim(&mut self, own: u8, request: u8) -> Claim {
         if self.is_sealed() {
@@ -192,7 +175,7 @@ impl OperationState {
     /// still `may_check` for the triggers that arrived since.
     pub(crate) fn release(&mut self, may_check: bool) -> Next {
         if self.0 & SEALED != 0 {
-            return Next::Keep(Request::End, ());
+            return Next::End(());
         }
         let asked = self.0 & AGAIN != 0;
         self.0 &= !AGAIN;
@@ -202,7 +185,7 @@ impl OperationState {
         }
         // This also holds when the time is up, because the condition may have become true before.
         if asked && (may_check || expired) {
-            return Next::Keep(Request::CheckAgain, ());
+            return Next::CheckAgain(());
         }
         self.0 &= !(HELD | ADDING);
         if expired {
@@ -272,7 +255,7 @@ mod tests {
     fn a_trigger_during_a_check_makes_the_holder_check_again() {
         play(
             "release -> LetGo(None); trigger -> Won(()); trigger -> Deferred; trigger -> Deferred;
-             release -> Keep(CheckAgain, ()); release, no more checks -> LetGo(None);
+             release -> CheckAgain(()); release, no more checks -> LetGo(None);
              trigger -> Won(()); finish, true -> Triggered",
         );
     }
@@ -282,11 +265,11 @@ mod tests {
         let forced = "release -> LetGo(None); trigger -> Won(()); force -> Deferred;
             cancel -> Lost; force -> Lost";
         play(&format!("{forced}; finish, true -> Forced"));
-        play(&format!("{forced}; release -> Keep(End, ()); finish, false -> Forced"));
+        play(&format!("{forced}; release -> End(()); finish, false -> Forced"));
         let cancelled = "release -> LetGo(None); trigger -> Won(()); cancel -> Deferred;
             expire -> Lost; trigger -> Lost";
         play(&format!("{cancelled}; finish, true -> Triggered"));
-        play(&format!("{cancelled}; release -> Keep(End, ()); finish, false -> Cancelled"));
+        play(&format!("{cancelled}; release -> End(()); finish, false -> Cancelled"));
     }
 
     #[test]
@@ -296,7 +279,7 @@ mod tests {
              release, no more checks -> LetGo(Some(Check)); arrive -> Won(()); trigger -> Deferred;
              release, no more checks -> LetGo(Some(Check)); trigger -> Won(()); trigger -> Deferred;
              release, no more checks -> LetGo(None); trigger -> Won(()); arrive -> Deferred;
-             release -> Keep(CheckAgain, ()); release, no more checks -> LetGo(None);
+             release -> CheckAgain(()); release, no more checks -> LetGo(None);
              arrive -> Lost",
         );
     }
@@ -305,7 +288,7 @@ mod tests {
     fn what_nobody_checks_now_is_handed_on_unless_somebody_will() {
         play(
             "release -> LetGo(None); hand on -> true; hand on -> false; arrive -> Won(());
-             hand on -> false; release -> Keep(CheckAgain, ());
+             hand on -> false; release -> CheckAgain(());
              release, no more checks -> LetGo(None); hand on -> true; expire -> Deferred;
              hand on -> false; arrive -> Won(()); release -> LetGo(Some(Expire));
              hand on -> false; hand on, timer shut down -> true",
@@ -317,7 +300,7 @@ mod tests {
         for release in ["release", "release, no more checks"] {
             play(&format!(
                 "release -> LetGo(None); trigger -> Won(()); trigger -> Deferred;
-                 expire -> Deferred; {release} -> Keep(CheckAgain, ()); trigger -> Lost;
+                 expire -> Deferred; {release} -> CheckAgain(()); trigger -> Lost;
                  {release} -> LetGo(Some(Expire)); trigger -> Lost; expire -> Won(())"
             ));
         }
@@ -333,7 +316,7 @@ mod tests {
 
     #[test]
     fn what_is_still_being_added_goes_back_after_a_shutdown_unless_it_is_complete() {
-        play("cancel -> Deferred; release -> Keep(End, ()); finish, false -> Withdrawn");
+        play("cancel -> Deferred; release -> End(()); finish, false -> Withdrawn");
         play("cancel -> Deferred; finish, true at once -> AtOnce");
     }
 }

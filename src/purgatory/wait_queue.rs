@@ -8,9 +8,22 @@
 //! Invariants, checked by [`Entries::assert_invariants`] while no visit is under way: each block
 //! has an entry, and is not pinned; all but the last were full, and only the first may be small;
 //! the cursor is in one of them, or behind all of them, where the next entry makes a new block.
+//!
+//! # Visits
+//! A visit takes a batch of a queue's operations along and pins the block at which it stopped. A
+//! pinned block stays, even if it is empty when the visit is resumed.
+//!
+//! A visit that wants only some operations begins at the queue's cursor, goes around, and leaves
+//! the cursor behind the last operation that it took along when it has enough. It keeps a position
+//! of its own: whatever other visits do to the cursor in between, it reaches each entry that was
+//! present when it began. Entries that were passed over are looked at again by a visit that begins
+//! at the front. Such a visit comes after as many others as the last visit from the front looked at
+//! entries.
 
 use crate::store::slab::{Key, Slab};
-use crate::store::table::ShortHash;
+use crate::store::table::{Hashed, ShortHash};
+use crate::work;
+use std::cmp::Ordering;
 use std::num::{NonZeroU8, NonZeroU64};
 
 /// Entries of a block. With its header, a block fills 256 bytes, a small one 64. Few in models, so
@@ -18,30 +31,33 @@ use std::num::{NonZeroU8, NonZeroU64};
 const BLOCK: usize = if cfg!(tickwheel_model) { 2 } else { 18 };
 const SMALL_BLOCK: usize = if cfg!(tickwheel_model) { 1 } else { 2 };
 
+/// The number of entries that a visit takes along at once.
+const BATCH: usize = if cfg!(tickwheel_model) { 2 } else { 32 };
+
 /// Marks the number of a small block.
 const SMALL: u32 = 1 << 31;
-pub(crate) const NONE: u32 = u32::MAX;
+const NONE: u32 = u32::MAX;
 
 #[derive(Debug)]
-pub(crate) struct Block<const N: usize> {
+struct Block<const N: usize> {
     head: Head,
     /// An entry is the name of its operation.
     entries: [Id; N],
 }
 
 #[derive(Debug)]
-pub(crate) struct Head {
+struct Head {
     /// The block's number in its queue, which grows from front to back.
-    pub(crate) number: NonZeroU64,
+    number: NonZeroU64,
     /// The entries that are present, a bit for each. Entries are added only at the end, so they
     /// stay in order.
-    pub(crate) live: u32,
-    pub(crate) queue: QueueName,
+    live: u32,
+    queue: QueueName,
     previous: u32,
-    pub(crate) next: u32,
-    pub(crate) pins: u16,
+    next: u32,
+    pins: u16,
     /// The slot of the queue's cursor, if it is in this block.
-    pub(crate) cursor: u8,
+    cursor: u8,
 }
 
 /// Identifies a queue in its shard: its key's hash, and a number.
@@ -53,18 +69,19 @@ pub(crate) struct QueueName {
 
 /// The queue of entries of one key; see the [module](self).
 #[derive(Debug)]
-pub(crate) struct WaitQueue {
+pub(crate) struct WaitQueue<K> {
     pub(crate) name: QueueName,
+    pub(crate) key: K,
     /// The number of the next block. No number is used twice, whichever blocks were removed.
     next_number: NonZeroU64,
-    pub(crate) first: u32,
-    pub(crate) last: u32,
+    first: u32,
+    last: u32,
     /// The block that contains the cursor, or `NONE` if the cursor is behind all of them.
-    pub(crate) cursor: u32,
+    cursor: u32,
     /// How many visits begin at the cursor before one begins at the front.
-    pub(crate) from_cursor: u32,
+    from_cursor: u32,
     /// The number of used slots of the last block, and its capacity.
-    pub(crate) end: u8,
+    end: u8,
     capacity: u8,
 }
 
@@ -75,10 +92,39 @@ pub(crate) struct Entries {
     large: Slab<Block<BLOCK>>,
 }
 
-impl WaitQueue {
-    pub(crate) fn new(name: QueueName) -> Self {
+/// The position at which a visit continues, and its end: before the entries that were watched after
+/// it began.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Visit {
+    /// The block at which it continues, which is pinned between two batches.
+    block: u32,
+    slot: u8,
+    /// The number of entries so far.
+    looked_at: u32,
+    until: Mark,
+    /// Where it began, and so where it ends once it has continued at the front.
+    around: Option<Mark>,
+}
+
+/// A slot of a block. The block is identified by its number, because it may have been removed.
+#[derive(Clone, Copy, Debug)]
+struct Mark {
+    number: NonZeroU64,
+    slot: u8,
+}
+
+impl<K> Hashed for WaitQueue<K> {
+    #[inline]
+    fn hash(&self) -> ShortHash {
+        self.name.hash
+    }
+}
+
+impl<K> WaitQueue<K> {
+    pub(crate) fn new(name: QueueName, key: K) -> Self {
         WaitQueue {
             name,
+            key,
             next_number: NonZeroU64::MIN,
             first: NONE,
             last: NONE,
@@ -95,7 +141,7 @@ impl WaitQueue {
     }
 
     /// Returns how many slots of a block were used.
-    pub(crate) fn used(&self, block: u32) -> u8 {
+    fn used(&self, block: u32) -> u8 {
         if block == self.last { self.end } else { capacity(block) }
     }
 }
@@ -110,7 +156,7 @@ impl Entries {
     /// Always inlined, like the removal of an entry: the calls made up a third of their
     /// instructions.
     #[inline(always)]
-    pub(crate) fn push(&mut self, queue: &mut WaitQueue, shard: u16, operation: Id) -> Place {
+    pub(crate) fn push<K>(&mut self, queue: &mut WaitQueue<K>, shard: u16, operation: Id) -> Place {
         if queue.end == queue.capacity {
             self.append_block(queue);
         }
@@ -131,7 +177,7 @@ impl Entries {
     }
 
     #[inline(never)]
-    fn append_block(&mut self, queue: &mut WaitQueue) {
+    fn append_block<K>(&mut self, queue: &mut WaitQueue<K>) {
         let previous = queue.last;
         let number = queue.next_number;
         queue.next_number = number.saturating_add(1);
@@ -155,7 +201,7 @@ impl Entries {
 
     /// Removes a block without entries and without a visit.
     #[inline(never)]
-    pub(crate) fn forget_block(&mut self, queue: &mut WaitQueue, index: u32) {
+    pub(crate) fn forget_block<K>(&mut self, queue: &mut WaitQueue<K>, index: u32) {
         let Head { previous, next, .. } = *self.head(index);
         if index & SMALL == 0 {
             self.large.release(index);
@@ -183,7 +229,7 @@ impl Entries {
     }
 
     #[inline]
-    pub(crate) fn head(&self, block: u32) -> &Head {
+    fn head(&self, block: u32) -> &Head {
         if block & SMALL == 0 {
             &self.large.at(block).head
         } else {
@@ -192,7 +238,7 @@ impl Entries {
     }
 
     #[inline(always)]
-    pub(crate) fn head_mut(&mut self, block: u32) -> &mut Head {
+    fn head_mut(&mut self, block: u32) -> &mut Head {
         if block & SMALL == 0 {
             &mut self.large.at_mut(block).head
         } else {
@@ -201,7 +247,7 @@ impl Entries {
     }
 
     #[inline(always)]
-    pub(crate) fn block_mut(&mut self, block: u32) -> (&mut Head, &mut [Id]) {
+    fn block_mut(&mut self, block: u32) -> (&mut Head, &mut [Id]) {
         if block & SMALL == 0 {
             let Block { head, entries } = self.large.at_mut(block);
             (head, entries)
@@ -211,8 +257,103 @@ impl Entries {
         }
     }
 
+    /// Begins to visit the operations that are in a queue now: from the front, or, if there is a
+    /// `limit`, from the cursor on. Appends some of them to `out`, and no more than that. A visit
+    /// that is returned must be [resumed](Self::resume).
+    pub(crate) fn visit<K>(
+        &mut self,
+        queue: &WaitQueue<K>,
+        limit: Option<usize>,
+        out: &mut Vec<Id>,
+    ) -> Option<Visit> {
+        let (mut block, mut slot) = (queue.first, 0);
+        if limit.is_some() && queue.from_cursor > 0 && queue.cursor != NONE {
+            (block, slot) = (queue.cursor, self.head(queue.cursor).cursor);
+        }
+        let until = Mark { number: self.head(queue.last).number, slot: queue.end };
+        let start = Mark { number: self.head(block).number, slot };
+        let around = limit.map(|_| start);
+        let visit = Visit { block, slot, looked_at: 0, until, around };
+        self.take_along(queue, visit, limit.unwrap_or(usize::MAX), out)
+    }
+
+    /// Continues a visit in the same way. If there is no `room` any more, ends it and leaves the
+    /// cursor where it stopped.
+    pub(crate) fn resume<K>(
+        &mut self,
+        queue: &mut WaitQueue<K>,
+        mut visit: Visit,
+        room: usize,
+        out: &mut Vec<Id>,
+    ) -> Option<Visit> {
+        let head = self.head_mut(visit.block);
+        head.pins -= 1;
+        if room == 0 {
+            (queue.cursor, head.cursor) = (visit.block, visit.slot);
+            queue.from_cursor =
+                queue.from_cursor.checked_sub(1).unwrap_or(visit.looked_at.saturating_sub(1));
+        }
+        let next = head.next;
+        if head.is_unused() {
+            self.forget_block(queue, visit.block);
+            (visit.block, visit.slot) = (next, 0);
+        }
+        if room == 0 { None } else { self.take_along(queue, visit, room, out) }
+    }
+
+    fn take_along<K>(
+        &mut self,
+        queue: &WaitQueue<K>,
+        mut visit: Visit,
+        room: usize,
+        out: &mut Vec<Id>,
+    ) -> Option<Visit> {
+        let room = room.min(BATCH);
+        loop {
+            let Some(end) = self.end_in_block(queue, visit) else {
+                visit.until = visit.around.take()?;
+                (visit.block, visit.slot) = (queue.first, 0);
+                continue;
+            };
+            let (head, entries) = self.block_mut(visit.block);
+            let mut live = head.live & ((1 << end) - 1) >> visit.slot << visit.slot;
+            work::count(1);
+            while live != 0 && out.len() < room {
+                let slot = live.trailing_zeros();
+                work::count(1);
+                live &= live - 1;
+                out.push(entries[slot as usize]);
+                visit.slot = slot as u8 + 1;
+            }
+            if out.len() >= room {
+                head.pins += 1;
+                visit.looked_at = visit.looked_at.saturating_add(out.len() as u32);
+                return Some(visit);
+            }
+            (visit.block, visit.slot) = (head.next, 0);
+        }
+    }
+
+    /// Returns the slot before which a visit ends in its current block; `None` if the block is
+    /// behind its end.
+    fn end_in_block<K>(&self, queue: &WaitQueue<K>, visit: Visit) -> Option<u8> {
+        if visit.block == NONE {
+            return None;
+        }
+        match self.head(visit.block).number.cmp(&visit.until.number) {
+            Ordering::Less => Some(queue.used(visit.block)),
+            Ordering::Equal => Some(visit.until.slot),
+            Ordering::Greater => None,
+        }
+    }
+
+    /// Returns the queue that is visited.
+    pub(crate) fn queue_of_visit(&self, visit: Visit) -> QueueName {
+        self.head(visit.block).queue
+    }
+
     /// Checks a queue, which is not empty. Returns how many blocks and entries it has.
-    pub(crate) fn assert_invariants(&self, queue: &WaitQueue) -> (usize, usize) {
+    pub(crate) fn assert_invariants<K>(&self, queue: &WaitQueue<K>) -> (usize, usize) {
         let (mut blocks, mut len, mut previous, mut index) = (0, 0, NONE, queue.first);
         let mut has_cursor = queue.cursor == NONE && queue.end == queue.capacity;
         while index != NONE {
@@ -242,7 +383,7 @@ impl Entries {
 impl Head {
     /// Returns whether the block has no entries and no visit.
     #[inline]
-    pub(crate) fn is_unused(&self) -> bool {
+    fn is_unused(&self) -> bool {
         self.live == 0 && self.pins == 0
     }
 }
@@ -263,87 +404,34 @@ pub(crate) struct Id {
 
 impl Id {
     /// The name of no operation, for a slot without an entry.
-    pub(crate) const NONE: Id = Id { shard: 0, key: Key { index: 0, generation: 0 } };
+    const NONE: Id = Id { shard: 0, key: Key { index: 0, generation: 0 } };
 }
 
 /// The place of an entry.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     pub(crate) shard: u16,
-    /// Counted from 1: the impossible value 0 distinguishes the variants of [`Places`], which saves
+    /// Counted from 1: the impossible value 0 distinguishes the variants of `Places`, which saves
     /// 8 bytes for each operation.
     slot: NonZeroU8,
     pub(crate) block: u32,
 }
 
-/// The places of an operation's entries, in the order of its keys.
-#[derive(Debug)]
-pub(crate) enum Places {
-    Few([Place; FEW]),
-    Many(Box<[Place]>),
-}
-
-/// The number of places that need no memory of their own.
-const FEW: usize = 3;
-
 impl Place {
-    const NONE: Place = Place { shard: 0, slot: NonZeroU8::MAX, block: u32::MAX };
+    pub(crate) const NONE: Place = Place { shard: 0, slot: NonZeroU8::MAX, block: u32::MAX };
 
-    pub(crate) fn new(shard: u16, slot: u8, block: u32) -> Self {
+    fn new(shard: u16, slot: u8, block: u32) -> Self {
         Place { shard, slot: NonZeroU8::MIN.saturating_add(slot), block }
     }
 
     #[inline]
-    fn is_made(self) -> bool {
+    pub(crate) fn is_made(self) -> bool {
         self.block != Place::NONE.block
     }
 
     /// Returns the entry's slot in the block.
-    pub(crate) fn slot(self) -> u8 {
+    fn slot(self) -> u8 {
         self.slot.get() - 1
-    }
-}
-
-impl Places {
-    pub(crate) const NONE: Places = Places::Few([Place::NONE; FEW]);
-
-    /// Makes room for the places of one entry for each of so many keys.
-    pub(crate) fn of(keys: usize) -> Self {
-        if keys <= FEW { Places::NONE } else { Places::Many(vec![Place::NONE; keys].into()) }
-    }
-
-    /// Sets the place of the entry for a key.
-    pub(crate) fn set(&mut self, number: usize, place: Place) {
-        match self {
-            Places::Few(places) => places[number] = place,
-            Places::Many(places) => places[number] = place,
-        }
-    }
-
-    /// Returns the place of the first key's entry, if it has been made.
-    #[inline]
-    pub(crate) fn first(&self) -> Option<Place> {
-        self.as_slice().first().copied().filter(|place| place.is_made())
-    }
-
-    /// Returns the places of the other keys' entries, as far as they have been made.
-    #[inline]
-    pub(crate) fn others(&self) -> impl Iterator<Item = Place> {
-        self.as_slice().iter().skip(1).copied().take_while(|place| place.is_made())
-    }
-
-    #[inline]
-    fn as_slice(&self) -> &[Place] {
-        match self {
-            Places::Few(places) => places,
-            Places::Many(places) => places,
-        }
-    }
-}
-
-impl Default for Places {
-    fn default() -> Self {
-        Places::NONE
     }
 }
 
@@ -357,10 +445,5 @@ mod tests {
         // Includes the generation and the tag of their places.
         assert_eq!(size_of::<Option<Block<SMALL_BLOCK>>>() + 8, 64);
         assert_eq!(size_of::<Option<Block<BLOCK>>>() + 8, 256);
-    }
-
-    #[test]
-    fn the_places_of_three_entries_take_24_bytes() {
-        assert_eq!(size_of::<Places>(), 24);
     }
 }

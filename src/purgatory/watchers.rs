@@ -6,36 +6,20 @@
 //! Invariants, checked by [`Watchers::assert_invariants`]: every watched key has one queue of
 //! entries and is found by its hash; no other key is present.
 
-use crate::purgatory::visit::{Begin, Visit};
-use crate::purgatory::wait_queue::{Entries, QueueName, WaitQueue};
-use crate::purgatory::wait_queue::{Id, Place};
+use crate::purgatory::wait_queue::{Entries, Id, Place, QueueName, Visit, WaitQueue};
 use crate::store::table::{Hashed, KeyTable, ShortHash};
 use std::borrow::Borrow;
 
 /// One shard of the map from keys to the operations that wait for them; see the [module](self).
 #[derive(Debug)]
 pub(crate) struct Watchers<K> {
-    shard: u16,
-    keys: KeyTable<WatchedKey<K>>,
+    pub(crate) shard: u16,
+    keys: KeyTable<WaitQueue<K>>,
     /// The number of the last queue. It wraps around after 2^32: a queue could only be mistaken for
     /// another one with the same hash that is still present by then.
     number: u32,
     entries: Entries,
     len: usize,
-}
-
-/// A key and its queue of entries.
-#[derive(Debug)]
-struct WatchedKey<K> {
-    queue: WaitQueue,
-    key: K,
-}
-
-impl<K> Hashed for WatchedKey<K> {
-    #[inline]
-    fn hash(&self) -> ShortHash {
-        self.queue.name.hash
-    }
 }
 
 impl<K> Watchers<K> {
@@ -56,17 +40,16 @@ impl<K: Eq + Clone> Watchers<K> {
     pub(crate) fn push(&mut self, hash: u64, key: &K, operation: Id) -> Place {
         let hash = ShortHash::of(hash);
         let number = &mut self.number;
-        let watched = self.keys.find_or_insert(
+        let queue = self.keys.find_or_insert(
             hash,
-            |watched| watched.key == *key,
+            |queue| queue.key == *key,
             || {
                 *number = number.wrapping_add(1);
-                let name = QueueName { hash, number: *number };
-                WatchedKey { queue: WaitQueue::new(name), key: key.clone() }
+                WaitQueue::new(QueueName { hash, number: *number }, key.clone())
             },
         );
         self.len += 1;
-        self.entries.push(&mut watched.queue, self.shard, operation)
+        self.entries.push(queue, self.shard, operation)
     }
 
     /// Takes an entry out. Removes a key that has no entries left.
@@ -75,7 +58,7 @@ impl<K: Eq + Clone> Watchers<K> {
         self.len -= 1;
         if let Some(name) = self.entries.remove(place) {
             let block = place.block;
-            self.with_line(name, |entries, queue| entries.forget_block(queue, block));
+            self.with_queue(name, |entries, queue| entries.forget_block(queue, block));
         }
     }
 
@@ -85,39 +68,38 @@ impl<K: Eq + Clone> Watchers<K> {
         &mut self,
         hash: u64,
         key: &Q,
-        begin: Begin,
-        room: usize,
+        limit: Option<usize>,
         out: &mut Vec<Id>,
     ) -> Option<Visit>
     where
         K: Borrow<Q>,
         Q: Eq + ?Sized,
     {
-        let is_meant = |watched: &WatchedKey<K>| watched.key.borrow() == key;
-        let watched = self.keys.find_mut(ShortHash::of(hash), is_meant)?;
-        self.entries.visit(&watched.queue, begin, room, out)
+        let is_meant = |queue: &WaitQueue<K>| queue.key.borrow() == key;
+        let queue = self.keys.find(ShortHash::of(hash), is_meant)?;
+        self.entries.visit(queue, limit, out)
     }
 
     /// Continues or ends a visit; see [`Entries::resume`].
     pub(crate) fn resume(&mut self, visit: Visit, room: usize, out: &mut Vec<Id>) -> Option<Visit> {
         let name = self.entries.queue_of_visit(visit);
-        let visit = self.with_line(name, |entries, queue| entries.resume(queue, visit, room, out));
+        let visit = self.with_queue(name, |entries, queue| entries.resume(queue, visit, room, out));
         visit.flatten()
     }
 
     /// Changes a queue, and removes its key if the queue is unused afterwards.
     #[inline(never)]
-    fn with_line<R>(
+    fn with_queue<R>(
         &mut self,
         name: QueueName,
-        change: impl FnOnce(&mut Entries, &mut WaitQueue) -> R,
+        change: impl FnOnce(&mut Entries, &mut WaitQueue<K>) -> R,
     ) -> Option<R> {
-        let watched = self.keys.find_mut(name.hash, |watched| watched.queue.name == name);
-        debug_assert!(watched.is_some(), "an entry without its key");
-        let queue = &mut watched?.queue;
+        let queue = self.keys.find_mut(name.hash, |queue| queue.name == name);
+        debug_assert!(queue.is_some(), "an entry without its key");
+        let queue = queue?;
         let changed = change(&mut self.entries, queue);
         if queue.is_unused() {
-            drop(self.keys.remove(name.hash, |watched| watched.queue.name == name));
+            drop(self.keys.remove(name.hash, |queue| queue.name == name));
         }
         Some(changed)
     }
@@ -125,14 +107,77 @@ impl<K: Eq + Clone> Watchers<K> {
     /// Checks the invariants that the module states. Takes time proportional to the shard.
     pub(crate) fn assert_invariants(&self) {
         let (mut len, mut blocks) = (0, 0);
-        for watched in self.keys.iter() {
-            assert!(!watched.queue.is_unused(), "a key without entries is forgotten");
-            let found = self.keys.find(watched.hash(), |other| other.key == watched.key);
-            assert!(found.is_some_and(|found| std::ptr::eq(found, watched)), "found by its key");
-            let (blocks_here, len_here) = self.entries.assert_invariants(&watched.queue);
+        for queue in self.keys.iter() {
+            assert!(!queue.is_unused(), "a key without entries is forgotten");
+            let found = self.keys.find(queue.hash(), |other| other.key == queue.key);
+            assert!(found.is_some_and(|found| std::ptr::eq(found, queue)), "found by its key");
+            let (blocks_here, len_here) = self.entries.assert_invariants(queue);
             blocks += blocks_here;
             len += len_here;
         }
         assert_eq!((self.len, self.entries.blocks()), (len, blocks));
+    }
+}
+
+/// The places of an operation's entries, in the order of its keys.
+#[derive(Debug)]
+pub(crate) enum Places {
+    Few([Place; FEW]),
+    Many(Box<[Place]>),
+}
+
+/// The number of places that need no memory of their own.
+const FEW: usize = 3;
+
+impl Places {
+    pub(crate) const NONE: Places = Places::Few([Place::NONE; FEW]);
+
+    /// Makes room for the places of one entry for each of so many keys.
+    pub(crate) fn of(keys: usize) -> Self {
+        if keys <= FEW { Places::NONE } else { Places::Many(vec![Place::NONE; keys].into()) }
+    }
+
+    /// Sets the place of the entry for a key.
+    pub(crate) fn set(&mut self, number: usize, place: Place) {
+        match self {
+            Places::Few(places) => places[number] = place,
+            Places::Many(places) => places[number] = place,
+        }
+    }
+
+    /// Returns the place of the first key's entry, if it has been made.
+    #[inline]
+    pub(crate) fn first(&self) -> Option<Place> {
+        self.as_slice().first().copied().filter(|place| place.is_made())
+    }
+
+    /// Returns the places of the other keys' entries, as far as they have been made.
+    #[inline]
+    pub(crate) fn others(&self) -> impl Iterator<Item = Place> {
+        self.as_slice().iter().skip(1).copied().take_while(|place| place.is_made())
+    }
+
+    #[inline]
+    fn as_slice(&self) -> &[Place] {
+        match self {
+            Places::Few(places) => places,
+            Places::Many(places) => places,
+        }
+    }
+}
+
+impl Default for Places {
+    fn default() -> Self {
+        Places::NONE
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_places_of_three_entries_take_24_bytes() {
+        assert_eq!(size_of::<Places>(), 24);
     }
 }
