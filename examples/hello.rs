@@ -27,8 +27,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let sessions = KeyedTimer::new(&timer, |user: &str, connection: u32| {
         println!("{user} is idle: closing connection {connection}");
     });
-    sessions.schedule("ada", TimerEntry::after(Duration::from_millis(20), 1_u32))?;
-    sessions.schedule("bob", TimerEntry::after(Duration::from_millis(20), 2_u32))?;
+    sessions.add("ada", TimerEntry::after(Duration::from_millis(20), 1_u32))?;
+    sessions.add("bob", TimerEntry::after(Duration::from_millis(20), 2_u32))?;
     sessions.touch("bob", Duration::from_secs(300)); // A packet from bob puts his deadline off.
 
     thread::sleep(Duration::from_millis(50));

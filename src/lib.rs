@@ -70,8 +70,8 @@
 //!   the `Drop` of any of them. A task may add, cancel, shut down, or drop the last timer. Three
 //!   things do run under a lock, and their documentation says so: a key's `Eq`, in some types its
 //!   `Clone` and `Drop`, and code that looks at a task in place, as in [`KeyedTimer::with`].
-//! - **A panic stays in its task.** It is counted ([`Stats::panicked`]; an operation's in
-//!   [`PurgatoryStats::panicked`]) and reported. The reaper continues even if dropping the panic's
+//! - **A panic stays in its task.** It is counted ([`Stats::panicked`]; an operation's in the
+//!   purgatory's [`panicked`]) and reported. The reaper continues even if dropping the panic's
 //!   payload, or reporting it, panics too. A timer can be used in and after a `catch_unwind`.
 //! - **No stalls.** No call holds a lock for a time proportional to the number of timers. Tables of
 //!   keys are the exception: they double under a lock, one shard at a time.
@@ -91,9 +91,9 @@
 //!   cores](guide#busy-cores) the reaper waits for its turn like any other thread.
 //! - Timers expire tick by tick; within a tick the order is unspecified. Overdue timers come
 //!   first, and those of a busy shard last: see [`advance_clock`].
-//! - An empty timer takes some tens of kilobytes, and so does a keyed timer or a purgatory. A
-//!   dropped one leaves about a kilobyte per shard for the next one of the same types and with as
-//!   many shards: prefer one timer for the whole service.
+//! - An empty timer takes some kilobytes for each hardware thread, a keyed timer or a purgatory
+//!   about fifteen. A dropped one leaves about a kilobyte per shard for the next one of the same
+//!   types and with as many shards: prefer one timer for the whole service.
 //! - Calendars and persistence are out of scope.
 //!
 //! # Features
@@ -106,7 +106,7 @@
 //! (`ARCHITECTURE.md`), and the tests that hold each guarantee (`GUARANTEES.md`).
 //!
 //! [`Purgatory`]: purgatory::Purgatory
-//! [`PurgatoryStats::panicked`]: purgatory::PurgatoryStats::panicked
+//! [`panicked`]: purgatory::Stats::panicked
 //! [`KeyedTimer`]: keyed::KeyedTimer
 //! [`KeyedTimer::with`]: keyed::KeyedTimer::with
 //! [`Leases`]: lease::Leases
@@ -178,7 +178,7 @@ pub use engine::stats::Stats;
 pub use future::drive::Listener;
 pub use timer::builder::TimerBuilder;
 pub use timer::entry::{IntoTask, SharedClosure, Task, TimerEntry};
-pub use timer::error::{AddError, BuildError};
+pub use timer::error::{AddError, BuildError, Rejected};
 pub use timer::executor::{Batch, Executor, Inline, IntoExecuteResult, Worker};
 pub use timer::timeout::{Cancel, CancelOnDrop, Timeout};
 pub use timer::{Timer, WeakTimer};

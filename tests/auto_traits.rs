@@ -5,19 +5,19 @@ use std::cell::Cell;
 use std::marker::PhantomData;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::rc::Rc;
-use tickwheel::future::{Interval, Sleep, SleepError, TimedError};
+use tickwheel::future::{Drive, Interval, Sleep, SleepError, Timed, TimedError};
 use tickwheel::keyed::{Entry, KeyedTimer, OccupiedEntry, VacantEntry};
-use tickwheel::lease::{Lease, LeaseStats, LeaseStore, LeaseTerms, Leases, Renewal};
+use tickwheel::lease::{self, Lease, LeaseStore, LeaseTerms, Leases, Renewal};
 use tickwheel::periodic::{MissedTick, Periodic, Run, Series};
 use tickwheel::purgatory::{
-    CancelPendingOnDrop, Cancelled, DelayedOperation, FutureOperation, Pending, Purgatory,
-    PurgatoryStats, Wait, Waited, Watch, WatchError,
+    self, CancelPendingOnDrop, DelayedOperation, FutureOperation, Pending, Purgatory, Wait, Waited,
+    Watch, WatchError,
 };
 use tickwheel::{
     AddError, Batch, BuildError, Cancel, CancelOnDrop, Clock, Executor, Inline, IntoExecuteResult,
-    IntoTask, Lateness, LevelSnapshot, Listener, LocalTimer, ManualClock, SharedClosure, Snapshot,
-    Stats, SystemClock, Task, Timeout, Timer, TimerBuilder, TimerEntry, TimerKey, WeakTimer, When,
-    Worker,
+    IntoTask, Lateness, LevelSnapshot, Listener, LocalTimer, ManualClock, Rejected, SharedClosure,
+    Snapshot, Stats, SystemClock, Task, Timeout, Timer, TimerBuilder, TimerEntry, TimerKey,
+    WeakTimer, When, Worker,
 };
 
 /// May be moved to another thread and may not be shared: what a task may be.
@@ -90,6 +90,7 @@ fn what_stands_on_a_timer_is_unrestricted_as_far_as_it_owns_nothing_of_a_user() 
     unrestricted!(Purgatory<Key, Own>, Pending<Key, Own>, Watch<Key, Own>);
     unrestricted!(CancelPendingOnDrop<Key, Own>, Purgatory<u32, FutureOperation>, Wait<u32>);
     unrestricted!(Leases<Key>, Lease<u32>, Renewal<u32>, Sleep, Interval);
+    unrestricted!(Timed<u32>, Drive<u32, u32>);
     // They hand their key out.
     is_send::<Lease<Key>>();
     is_unwind_safe::<Lease<Key>>();
@@ -108,8 +109,8 @@ assert_not_impl!(Renewal<Key>: RefUnwindSafe);
 #[test]
 fn clocks_options_statistics_and_answers_are_unrestricted() {
     unrestricted!(Clock, ManualClock, SystemClock, When, MissedTick, Periodic, LeaseTerms);
-    unrestricted!(Stats, Lateness, Snapshot, LevelSnapshot, PurgatoryStats, LeaseStats);
-    unrestricted!(TimerKey, TimerEntry<u32>, Waited, Cancel<u32>, Cancelled<u32>);
+    unrestricted!(Stats, Lateness, Snapshot, LevelSnapshot, purgatory::Stats, lease::Stats);
+    unrestricted!(TimerKey, TimerEntry<u32>, Waited, Cancel<u32>, purgatory::Cancel<u32>);
     unrestricted!(TimerBuilder, TimerBuilder<SendOnly>, Task, TimerEntry, Cancel<Task>);
     is_unpin::<TimerEntry<SendOnly>>();
     is_unpin::<Batch<'_, SendOnly>>();
@@ -157,11 +158,14 @@ assert_not_impl!(CancelOnDrop<u32>: Clone);
 #[test]
 fn errors_are_errors_that_can_be_boxed_and_sent() {
     is_error::<AddError<u32>>();
-    is_error::<AddError<Task>>();
+    is_error::<AddError<SendOnly>>();
+    is_error::<AddError<Box<dyn FnOnce() + Send>>>();
     is_error::<BuildError>();
     is_error::<SleepError>();
     is_error::<TimedError>();
     is_error::<WatchError<u32>>();
+    is_error::<WatchError<SendOnly>>();
+    is_unwind_safe::<Rejected<SendOnly>>();
 }
 
 #[test]

@@ -107,7 +107,7 @@ fn stood_upon() {
     let lease = leases.hold(1).unwrap();
     let brittle = Brittle;
     let keyed = KeyedTimer::new(&timer, move |_: u32, ()| _ = &brittle);
-    keyed.schedule(1, TimerEntry::after(MS, ())).unwrap();
+    keyed.add(1, TimerEntry::after(MS, ())).unwrap();
     for _ in 0..31 {
         clock.advance(MS);
         timer.advance_clock(Duration::ZERO);

@@ -140,7 +140,7 @@ impl Real for Shared {
     }
 
     fn move_to(&mut self, id: usize, deadline: u64) -> bool {
-        self.timeouts[id].reschedule_at(self.instant(deadline))
+        self.timeouts[id].reschedule(self.instant(deadline))
     }
 
     fn advance(&mut self, now: u64) -> Vec<usize> {

@@ -13,9 +13,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tickwheel::future::{SleepError, TimedError};
 use tickwheel::keyed::{Entry, KeyedTimer};
-use tickwheel::lease::{LeaseStats, LeaseStore, LeaseTerms, Leases, Renewal};
+use tickwheel::lease::{self, LeaseStore, LeaseTerms, Leases, Renewal};
 use tickwheel::periodic::Periodic;
-use tickwheel::purgatory::{FutureOperation, Purgatory, PurgatoryStats, WatchError};
+use tickwheel::purgatory::{self, FutureOperation, Purgatory, WatchError};
 use tickwheel::{
     AddError, Batch, BuildError, Executor, LocalTimer, ManualClock, Task, Timer, TimerEntry, Worker,
 };
@@ -133,7 +133,7 @@ fn keyed_timers_print_neither_keys_nor_tasks() {
     shows(&keyed, "KeyedTimer { .. }");
     let Entry::Vacant(vacant) = keyed.entry(Secret(1)) else { panic!("no key yet") };
     assert_eq!(format!("{vacant:?}"), "VacantEntry { .. }");
-    vacant.schedule(TimerEntry::after(Duration::MAX, Secret(2))).unwrap();
+    vacant.add(Duration::MAX, Secret(2)).unwrap();
     let Entry::Occupied(occupied) = keyed.entry(Secret(1)) else { panic!("scheduled") };
     assert_eq!(format!("{occupied:?}"), "OccupiedEntry { deadline: None, .. }");
 }
@@ -159,7 +159,7 @@ fn leases_print_no_key() {
     clock.advance(S);
     timer.advance_clock(Duration::ZERO);
     assert_eq!((leases.stats().failed, timer.stats().panicked), (1, 0));
-    let mut stats = LeaseStats::default();
+    let mut stats = lease::Stats::default();
     (stats.taken, stats.released, stats.lost) = (4, 2, 2);
     (stats.renewed, stats.failed) = (3, 1);
     assert_eq!(stats.to_string(), "held 0, taken 4, released 2, lost 2\nrenewed 3, failed 1");
@@ -178,7 +178,7 @@ fn a_purgatory_prints_neither_keys_nor_operations() {
     assert_eq!(format!("{wait:?}"), "Wait { .. }");
     let operation = purgatory.shutdown().pop().expect("one waits");
     assert_eq!(format!("{operation:?}"), "FutureOperation { waited: Cancelled, .. }");
-    let mut stats = PurgatoryStats::default();
+    let mut stats = purgatory::Stats::default();
     (stats.delayed, stats.watched) = (2, 4);
     (stats.completed_at_once, stats.completed_by_trigger, stats.completed_by_force) = (2, 3, 4);
     (stats.expired, stats.cancelled, stats.panicked) = (5, 6, 1);
@@ -200,17 +200,17 @@ fn errors_say_in_words_what_was_wrong() {
     assert_eq!(said(&TimedError::Sleep(SleepError::Full)), "the timer is full");
     let entry = || TimerEntry::after(S, Secret(1));
     for (error, wanted) in [
-        (AddError::Full(entry()), "the timer is full"),
-        (AddError::Shutdown(entry()), "the timer was shut down"),
+        (AddError::Full(entry().into()), "the timer is full"),
+        (AddError::Shutdown(entry().into()), "the timer was shut down"),
     ] {
         assert_eq!(said(&error), wanted);
         assert_eq!(format!("{error:?}"), format!("AddError({wanted})"));
         assert_eq!(error.into_entry().into_task().0, 1);
     }
     for (error, wanted) in [
-        (WatchError::NoKeys(Secret(1)), "the operation has no key"),
-        (WatchError::Full(Secret(1)), "the timer is full"),
-        (WatchError::Shutdown(Secret(1)), "the purgatory was shut down"),
+        (WatchError::NoKeys(Secret(1).into()), "the operation has no key"),
+        (WatchError::Full(Secret(1).into()), "the timer is full"),
+        (WatchError::Shutdown(Secret(1).into()), "the purgatory was shut down"),
     ] {
         assert_eq!(said(&error), wanted);
         assert_eq!(format!("{error:?}"), format!("WatchError({wanted})"));

@@ -29,7 +29,7 @@ fn triggers(c: &mut Criterion) {
     group.bench_function("of an operation whose condition does not hold", |b| {
         b.iter(|| assert_eq!(purgatory.check_and_complete(black_box(&1)), 0));
     });
-    assert_eq!(purgatory.delayed(), 1);
+    assert_eq!(purgatory.len(), 1);
     group.finish();
 }
 

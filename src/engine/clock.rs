@@ -8,19 +8,35 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-/// When an entry expires.
+/// When a timer expires. Methods that take `impl Into<When>` accept a [`Duration`] or an
+/// [`Instant`] as it is.
+///
+/// ```
+/// use std::time::Duration;
+/// use tickwheel::{Timer, TimerEntry, When};
+///
+/// let timer: Timer<&str> = Timer::builder().executor(|_| ()).build()?;
+/// let timeout = timer.add(TimerEntry::new(When::Never, "no answer"))?;
+/// assert_eq!(timeout.deadline(), None);
+/// timeout.reschedule(timer.now() + Duration::from_secs(30));
+/// timeout.touch(Duration::from_secs(60));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
-    /// This long after it is added.
+    /// This long after the call that is given it. [`Duration::MAX`] is never.
     After(Duration),
-    /// At this time of the timer's clock.
+    /// At this time of the timer's clock, or at once if that has passed. A time before the timer
+    /// was built counts as the moment at which it was built. The clock need not be read.
     At(Instant),
+    /// Not at all: it waits until it is cancelled or moved. So does what would expire more than
+    /// 584 years after the timer was built.
+    Never,
 }
 
 impl When {
-    /// Returns `deadline` as a time of the clock; without one, a time that never comes.
     pub(crate) fn at_or_never(deadline: Option<Instant>) -> Self {
-        deadline.map_or(When::After(Duration::MAX), When::At)
+        deadline.map_or(When::Never, When::At)
     }
 }
 

@@ -4,6 +4,7 @@ use crate::engine::clock::{Time, Wake, When};
 use crate::engine::delay_queue::DelayQueue;
 use crate::engine::report::catch_panic_of;
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use crate::wheel::ticks::NEVER;
 use std::mem;
 use std::sync::Arc;
 
@@ -74,6 +75,7 @@ impl TimerContext {
                 (Some(now), time.deadline_after(now, delay))
             }
             When::At(instant) => (time.cheap_now(), time.deadline_at(instant)),
+            When::Never => (None, NEVER),
         }
     }
 

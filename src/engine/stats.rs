@@ -43,7 +43,7 @@ pub struct Stats {
     /// stores](crate::lease::LeaseStore); of the `Drop` of keys, except the one in a
     /// [`Lease`](crate::lease::Lease); and of that of tasks which the last
     /// [`KeyedTimer`](crate::keyed::KeyedTimer) drops. Those of a purgatory's operations are in
-    /// [`PurgatoryStats::panicked`](crate::purgatory::PurgatoryStats::panicked); those of code that
+    /// [`purgatory::Stats::panicked`](crate::purgatory::Stats::panicked); those of code that
     /// the executor has handed on are where that runs.
     pub panicked: u64,
     /// Timers that wait for their deadline.

@@ -3,9 +3,10 @@
 use crate::engine::delay_queue::Told;
 use crate::engine::driver::Driver;
 use crate::timer::Timer;
+use pin_project_lite::pin_project;
 use std::fmt;
-use std::future::{Future, poll_fn};
-use std::pin::pin;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -154,37 +155,57 @@ impl<T: Send + 'static> Timer<T> {
     /// assert!(driver.join().is_ok());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn drive<F, S>(&self, mut sleep_until: F) -> impl Future<Output = ()> + use<T, F, S>
+    pub fn drive<F, S>(&self, sleep_until: F) -> Drive<F, S>
     where
         F: FnMut(Instant) -> S,
         S: Future,
     {
-        let listener = self.listener();
-        async move {
-            let (mut until, mut sleep) = (None, pin!(None));
-            poll_fn(|context| {
-                listener.driver.advance(Duration::ZERO);
-                let next = match listener.tell(context.waker()) {
-                    Told::Stopped => return Poll::Ready(()),
-                    Told::Due => return again(context),
-                    Told::Until(next) => next,
-                };
-                if next != until {
-                    until = next;
-                    sleep.set(next.map(&mut sleep_until));
-                }
-                match sleep.as_mut().as_pin_mut().map(|sleep| sleep.poll(context)) {
-                    // Too early, by the timer's clock.
-                    Some(Poll::Ready(_)) => {
-                        until = None;
-                        sleep.set(None);
-                        again(context)
-                    }
-                    Some(Poll::Pending) | None => Poll::Pending,
-                }
-            })
-            .await;
+        Drive { listener: self.listener(), sleep_until, until: None, sleep: None }
+    }
+}
+
+pin_project! {
+    /// A future that drives a timer; created by [`Timer::drive`].
+    #[must_use = "a future does nothing unless it is polled"]
+    pub struct Drive<F, S> {
+        listener: Listener,
+        sleep_until: F,
+        until: Option<Instant>,
+        #[pin]
+        sleep: Option<S>,
+    }
+}
+
+impl<F: FnMut(Instant) -> S, S: Future> Future for Drive<F, S> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let mut drive = self.project();
+        drive.listener.driver.advance(Duration::ZERO);
+        let next = match drive.listener.tell(context.waker()) {
+            Told::Stopped => return Poll::Ready(()),
+            Told::Due => return again(context),
+            Told::Until(next) => next,
+        };
+        if next != *drive.until {
+            *drive.until = next;
+            drive.sleep.set(next.map(&mut *drive.sleep_until));
         }
+        match drive.sleep.as_mut().as_pin_mut().map(|sleep| sleep.poll(context)) {
+            // Too early, by the timer's clock.
+            Some(Poll::Ready(_)) => {
+                *drive.until = None;
+                drive.sleep.set(None);
+                again(context)
+            }
+            Some(Poll::Pending) | None => Poll::Pending,
+        }
+    }
+}
+
+impl<F, S> fmt::Debug for Drive<F, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Drive").field("listener", &self.listener).finish_non_exhaustive()
     }
 }
 

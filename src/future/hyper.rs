@@ -37,7 +37,7 @@ impl<T: Send + 'static> rt::Timer for Timer<T> {
     }
 
     fn sleep_until(&self, deadline: Instant) -> Pin<Box<dyn rt::Sleep>> {
-        Box::pin(Unfailing { sleep: Timer::sleep_until(self, deadline), reported: false })
+        Box::pin(Unfailing { sleep: Timer::sleep(self, deadline), reported: false })
     }
 
     fn now(&self) -> Instant {
@@ -46,7 +46,7 @@ impl<T: Send + 'static> rt::Timer for Timer<T> {
 
     fn reset(&self, sleep: &mut Pin<Box<dyn rt::Sleep>>, new_deadline: Instant) {
         match sleep.as_mut().downcast_mut_pin::<Unfailing>() {
-            Some(own) => own.get_mut().sleep.reset_at(new_deadline),
+            Some(own) => own.get_mut().sleep.reset(new_deadline),
             None => *sleep = rt::Timer::sleep_until(self, new_deadline),
         }
     }

@@ -4,6 +4,8 @@ pub(crate) mod drive;
 #[cfg(feature = "hyper")]
 pub(crate) mod hyper;
 
+pub use crate::future::drive::Drive;
+
 use crate::engine::clock::When;
 use crate::periodic::MissedTick;
 use crate::timer::entry::{Task, TimerEntry};
@@ -11,10 +13,11 @@ use crate::timer::error::AddError;
 use crate::timer::homes::Homes;
 use crate::timer::timeout::Timeout;
 use crate::timer::{Base, Timer};
+use pin_project_lite::pin_project;
 use std::error::Error;
 use std::fmt;
 use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::{Duration, Instant};
@@ -68,7 +71,7 @@ pub enum TimedError {
 
 /// Wakers are woken by the executor of [`Timer::closures`].
 impl<T: Send + 'static> Timer<T> {
-    /// Returns a future that completes after `delay`, counted from this call.
+    /// Returns a future that completes at `when`; a delay counts from this call.
     ///
     /// Its output is a [`SleepError`] if the timer is full or was shut down. Never blocks.
     ///
@@ -81,19 +84,14 @@ impl<T: Send + 'static> Timer<T> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// # }).unwrap();
     /// ```
-    pub fn sleep(&self, delay: Duration) -> Sleep {
-        Sleep::new(self, self.now().checked_add(delay))
+    pub fn sleep(&self, when: impl Into<When>) -> Sleep {
+        let mut sleep = Sleep { base: Arc::clone(self.base()), deadline: None, armed: None };
+        sleep.deadline = sleep.deadline_of(when.into());
+        sleep
     }
 
-    /// Returns a future that completes at `deadline`, a time of the timer's clock.
-    ///
-    /// Its output is a [`SleepError`] if the timer is full or was shut down. Never blocks.
-    pub fn sleep_until(&self, deadline: Instant) -> Sleep {
-        Sleep::new(self, Some(deadline))
-    }
-
-    /// Limits the time of `future`: its output, or [`TimedError::Elapsed`] if it takes longer than
-    /// `delay`, counted from this call.
+    /// Limits the time of `future`: its output, or [`TimedError::Elapsed`] if it has none at
+    /// `when`; a delay counts from this call.
     ///
     /// Each poll polls `future` first, so an output that is ready in time is never lost.
     ///
@@ -110,27 +108,8 @@ impl<T: Send + 'static> Timer<T> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// # }).unwrap();
     /// ```
-    pub fn timeout<F: Future>(
-        &self,
-        delay: Duration,
-        future: F,
-    ) -> impl Future<Output = Result<F::Output, TimedError>> + use<T, F> {
-        let mut sleep = self.sleep(delay);
-        async move {
-            let mut future = pin!(future);
-            poll_fn(|context| {
-                if let Poll::Ready(output) = future.as_mut().poll(context) {
-                    return Poll::Ready(Ok(output));
-                }
-                let slept = ready!(Pin::new(&mut sleep).poll(context));
-                // The future may have become ready since it was polled, and in time.
-                if let Poll::Ready(output) = future.as_mut().poll(context) {
-                    return Poll::Ready(Ok(output));
-                }
-                Poll::Ready(Err(slept.map_or_else(TimedError::Sleep, |()| TimedError::Elapsed)))
-            })
-            .await
-        }
+    pub fn timeout<F: Future>(&self, when: impl Into<When>, future: F) -> Timed<F> {
+        Timed { sleep: self.sleep(when), future: Some(future) }
     }
 
     /// Returns an interval whose first tick is due at once, and each later one a `period` after the
@@ -153,15 +132,20 @@ impl<T: Send + 'static> Timer<T> {
 }
 
 impl Sleep {
-    fn new<T: Send + 'static>(timer: &Timer<T>, deadline: Option<Instant>) -> Self {
-        Sleep { base: Arc::clone(timer.base()), deadline, armed: None }
-    }
-
     fn now(&self) -> Instant {
         self.base.driver.context.time.clock.now()
     }
 
-    /// Returns the deadline, or `None` if it is too far away for an `Instant`.
+    /// Returns the deadline as a time of the clock; `None` is never.
+    fn deadline_of(&self, when: When) -> Option<Instant> {
+        match when {
+            When::After(delay) => self.now().checked_add(delay),
+            When::At(deadline) => Some(deadline),
+            When::Never => None,
+        }
+    }
+
+    /// Returns the deadline, or `None` if it never comes.
     pub fn deadline(&self) -> Option<Instant> {
         self.deadline
     }
@@ -171,21 +155,12 @@ impl Sleep {
         self.deadline.is_some_and(|deadline| deadline <= self.now())
     }
 
-    /// Moves the deadline to `delay` from now, even if the old one has passed. Costs as much as
+    /// Moves the deadline, even if the old one has passed. Costs as much as
     /// [`Timeout::reschedule`].
-    pub fn reset(&mut self, delay: Duration) {
-        self.reset_to(self.now().checked_add(delay));
-    }
-
-    /// Moves the deadline to `deadline`, even if the old one has passed.
-    pub fn reset_at(&mut self, deadline: Instant) {
-        self.reset_to(Some(deadline));
-    }
-
-    fn reset_to(&mut self, deadline: Option<Instant>) {
-        self.deadline = deadline;
-        let when = When::at_or_never(deadline);
-        let moved = self.armed.as_ref().is_some_and(|armed| armed.timeout.reschedule_to(when));
+    pub fn reset(&mut self, when: impl Into<When>) {
+        self.deadline = self.deadline_of(when.into());
+        let when = When::at_or_never(self.deadline);
+        let moved = self.armed.as_ref().is_some_and(|armed| armed.timeout.reschedule(when));
         if !moved {
             self.armed = None;
         }
@@ -216,7 +191,7 @@ impl Sleep {
             Err(AddError::Full(refused)) => (SleepError::Full, refused),
             Err(AddError::Shutdown(refused)) => (SleepError::Shutdown, refused),
         };
-        refused.into_task().discard();
+        refused.into_inner().into_task().discard();
         Poll::Ready(Err(error))
     }
 
@@ -264,6 +239,42 @@ impl Drop for Sleep {
     }
 }
 
+pin_project! {
+    /// A future whose time is limited; created by [`Timer::timeout`].
+    #[derive(Debug)]
+    #[must_use = "a future does nothing unless it is polled"]
+    pub struct Timed<F> {
+        sleep: Sleep,
+        // Dropped as soon as this is ready.
+        #[pin]
+        future: Option<F>,
+    }
+}
+
+impl<F: Future> Future for Timed<F> {
+    type Output = Result<F::Output, TimedError>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut timed = self.project();
+        let mut poll = |context: &mut Context<'_>| {
+            timed.future.as_mut().as_pin_mut().map_or(Poll::Pending, |future| future.poll(context))
+        };
+        let mut polled = poll(context).map(Ok);
+        if polled.is_pending() {
+            let slept = ready!(Pin::new(&mut *timed.sleep).poll(context));
+            let late = slept.map_or_else(TimedError::Sleep, |()| TimedError::Elapsed);
+            // The future may have become ready since it was polled, and in time.
+            polled = Poll::Ready(match poll(context) {
+                Poll::Ready(output) => Ok(output),
+                Poll::Pending => Err(late),
+            });
+        }
+        timed.sleep.cancel();
+        timed.future.set(None);
+        polled
+    }
+}
+
 /// A sequence of ticks at regular times; created by [`Timer::interval`].
 #[derive(Debug)]
 pub struct Interval {
@@ -297,7 +308,8 @@ impl Interval {
         ready!(Pin::new(&mut self.sleep).poll(context))?;
         let now = self.sleep.now();
         let due = self.sleep.deadline.unwrap_or(now);
-        self.sleep.reset_to(self.missed_tick.next(due, now, now, self.period));
+        let next = self.missed_tick.next(due, now, now, self.period);
+        self.sleep.reset(When::at_or_never(next));
         Poll::Ready(Ok(due))
     }
 }

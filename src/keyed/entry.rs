@@ -6,11 +6,11 @@ use crate::engine::owner::Shards;
 use crate::engine::shard::{Body, Holding, Shard};
 use crate::keyed::keys::Keys;
 use crate::sync::MutexGuard;
-use crate::timer::entry::TimerEntry;
+use crate::timer::entry::{IntoTask, TimerEntry};
 use crate::timer::error::AddError;
 use std::fmt;
 use std::mem;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// A view into one key of a keyed timer, as returned by
 /// [`KeyedTimer::entry`](crate::keyed::KeyedTimer::entry).
@@ -97,8 +97,7 @@ impl<K: Eq, T> OccupiedEntry<'_, K, T> {
         &mut self.held.body().core.at_mut(self.index).task
     }
 
-    /// Returns when the task expires; `None` if it never does, because its deadline lies more than
-    /// 584 years after the timer was built.
+    /// Returns when the task expires; `None` if it never does.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         self.held.see().deadline(self.index)
@@ -109,24 +108,18 @@ impl<K: Eq, T> OccupiedEntry<'_, K, T> {
         mem::replace(self.get_mut(), task)
     }
 
-    /// Extends the deadline to `delay` from now; it never moves to an earlier one.
-    pub fn touch(&mut self, delay: Duration) {
-        self.extend_to(When::After(delay));
+    /// Extends the deadline; it never moves to an earlier one.
+    pub fn touch(&mut self, when: impl Into<When>) {
+        let (_, deadline) = self.held.context.resolve(when.into());
+        let index = self.index;
+        self.held.body().core.extend(index, deadline);
     }
 
-    /// Extends the deadline to `deadline`; it never moves to an earlier one.
-    pub fn touch_at(&mut self, deadline: Instant) {
-        self.extend_to(When::At(deadline));
-    }
-
-    /// Moves the deadline to `delay` from now, earlier or later.
-    pub fn reschedule(&mut self, delay: Duration) {
-        self.move_to(When::After(delay));
-    }
-
-    /// Moves the deadline to `deadline`, earlier or later.
-    pub fn reschedule_at(&mut self, deadline: Instant) {
-        self.move_to(When::At(deadline));
+    /// Moves the deadline, earlier or later.
+    pub fn reschedule(&mut self, when: impl Into<When>) {
+        let (times, index) = (self.held.context.resolve(when.into()), self.index);
+        self.held.body().move_to(index, times);
+        self.held.body().go_on_holding();
     }
 
     /// Takes the task back: it does not expire, and the key is removed.
@@ -138,34 +131,23 @@ impl<K: Eq, T> OccupiedEntry<'_, K, T> {
         context.discard(key);
         task
     }
-
-    fn extend_to(&mut self, when: When) {
-        let (_, deadline) = self.held.context.resolve(when);
-        let index = self.index;
-        self.held.body().core.extend(index, deadline);
-    }
-
-    fn move_to(&mut self, when: When) {
-        let (times, index) = (self.held.context.resolve(when), self.index);
-        self.held.body().move_to(index, times);
-        self.held.body().go_on_holding();
-    }
 }
 
 impl<K: Eq, T> VacantEntry<'_, K, T> {
     /// Returns a reference to the key.
     #[must_use]
     pub fn key(&self) -> &K {
-        self.held.key.as_ref().expect("it is there until this is scheduled")
+        self.held.key.as_ref().expect("it is there until the task is added")
     }
 
-    /// Schedules a task for the key.
+    /// Adds a task for the key, which expires at `when`.
     ///
     /// # Errors
-    /// [`AddError`], with the entry inside, if the timer is full or was shut down.
-    pub fn schedule(self, entry: TimerEntry<T>) -> Result<(), AddError<T>> {
+    /// [`AddError`], with the task inside, if the timer is full or was shut down.
+    pub fn add(self, when: impl Into<When>, task: impl IntoTask<T>) -> Result<(), AddError<T>> {
+        let entry = TimerEntry::new(when, task);
         let VacantEntry { mut held, hash } = self;
-        let key = held.key.take().expect("it is there until this is scheduled");
+        let key = held.key.take().expect("it is there until the task is added");
         let times = held.context.resolve(entry.when());
         let added = held.body().add_key(hash, (key, entry), times);
         added.map_err(|(key, error)| {

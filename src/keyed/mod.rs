@@ -9,7 +9,7 @@ use crate::keyed::entry::Held;
 use crate::keyed::keys::Keys;
 use crate::store::table::spread;
 use crate::timer::Timer;
-use crate::timer::entry::{Task, TimerEntry};
+use crate::timer::entry::{IntoTask, Task, TimerEntry};
 use crate::timer::error::AddError;
 use crate::timer::part::Part;
 use std::borrow::Borrow;
@@ -27,7 +27,7 @@ pub use crate::keyed::entry::{Entry, OccupiedEntry, VacantEntry};
 /// Timers by key, at most one for each key: for sessions, keys with a time to live, or members of a
 /// group.
 ///
-/// Scheduling a key again replaces its task. Replacing, cancelling, touching and expiring a key are
+/// Adding a key again replaces its task. Replacing, cancelling, touching and expiring a key are
 /// atomic with respect to each other, on whichever threads they happen: a task that was replaced or
 /// cancelled never expires, and a key whose task has expired is gone.
 ///
@@ -59,7 +59,7 @@ pub use crate::keyed::entry::{Entry, OccupiedEntry, VacantEntry};
 /// ```
 /// use std::sync::mpsc;
 /// use std::time::Duration;
-/// use tickwheel::{ManualClock, Timer, TimerEntry};
+/// use tickwheel::{ManualClock, Timer};
 /// use tickwheel::keyed::KeyedTimer;
 ///
 /// let clock = ManualClock::new();
@@ -70,8 +70,8 @@ pub use crate::keyed::entry::{Entry, OccupiedEntry, VacantEntry};
 /// });
 ///
 /// let minute = Duration::from_secs(60);
-/// keyed.schedule("ada", TimerEntry::after(minute, 1_u64))?;
-/// keyed.schedule("bob", TimerEntry::after(minute, 2_u64))?;
+/// keyed.after("ada", minute, 1_u64)?;
+/// keyed.after("bob", minute, 2_u64)?;
 /// clock.advance(minute / 2);
 /// assert!(keyed.touch(&"ada", minute)); // A sign of life.
 /// clock.advance(minute / 2);
@@ -126,12 +126,12 @@ where
     }
 
     /// Returns the entry of a key, to be looked at and changed in one step: no other thread can
-    /// schedule, cancel or expire the key until the entry is dropped.
+    /// add, cancel or expire the key until the entry is dropped.
     ///
     /// ```
     /// # use std::time::Duration;
+    /// # use tickwheel::Timer;
     /// # use tickwheel::keyed::{Entry, KeyedTimer};
-    /// # use tickwheel::{Timer, TimerEntry};
     /// # let timer = Timer::builder().build()?;
     /// # let keyed = KeyedTimer::new(&timer, |_: &str, _: u32| ());
     /// // How many requests of a client there were within a minute of each other.
@@ -142,7 +142,7 @@ where
     ///             *requests.get_mut() += 1;
     ///             requests.touch(minute);
     ///         }
-    ///         Entry::Vacant(first) => first.schedule(TimerEntry::after(minute, 1_u32))?,
+    ///         Entry::Vacant(first) => first.add(minute, 1_u32)?,
     ///     }
     /// }
     /// assert_eq!((keyed.get(&"ada"), keyed.get(&"bob")), (Some(2), Some(1)));
@@ -159,16 +159,17 @@ where
         }
     }
 
-    /// Schedules a task for a key, and returns the task that it replaces, if there is one.
+    /// Adds a task for a key, and returns the task that it replaces, if there is one. Use
+    /// [`entry`](Self::entry) to add one only if there is none.
     ///
     /// # Errors
     /// [`AddError`], with the entry inside, if the timer is full or was shut down. The key's former
     /// task then stays as it was.
-    pub fn schedule(&self, key: K, entry: TimerEntry<T>) -> Result<Option<T>, AddError<T>> {
+    pub fn add(&self, key: K, entry: TimerEntry<T>) -> Result<Option<T>, AddError<T>> {
         let (times, hash) = (self.context().resolve(entry.when()), self.hash(&key));
         let shard = self.shards().of(hash);
         let (unused, result) = self.shards().with(shard, |body| match body.find(hash, &key) {
-            Some(_) if body.closed => (Some(key), Err(AddError::Shutdown(entry))),
+            Some(_) if body.closed => (Some(key), Err(AddError::Shutdown(entry.into()))),
             Some(index) => {
                 body.move_to(index, times);
                 let task = &mut body.core.at_mut(index).task;
@@ -184,23 +185,36 @@ where
         result
     }
 
-    /// Schedules a task if the key has none; otherwise returns the entry.
+    /// Adds a task for a key that expires `delay` from now: [`add`](Self::add) of a
+    /// [`TimerEntry::after`].
     ///
     /// # Errors
-    /// [`AddError`], with the entry inside, if the timer is full or was shut down.
-    pub fn schedule_if_absent(
+    /// [`AddError`], as for [`add`](Self::add).
+    pub fn after(
         &self,
         key: K,
-        entry: TimerEntry<T>,
-    ) -> Result<Option<TimerEntry<T>>, AddError<T>> {
-        match self.entry(key) {
-            Entry::Vacant(vacant) => vacant.schedule(entry).map(|()| None),
-            Entry::Occupied(_) => Ok(Some(entry)),
-        }
+        delay: Duration,
+        task: impl IntoTask<T>,
+    ) -> Result<Option<T>, AddError<T>> {
+        self.add(key, TimerEntry::after(delay, task))
+    }
+
+    /// Adds a task for a key that expires at `deadline`, a time of the timer's clock:
+    /// [`add`](Self::add) of a [`TimerEntry::at`].
+    ///
+    /// # Errors
+    /// [`AddError`], as for [`add`](Self::add).
+    pub fn at(
+        &self,
+        key: K,
+        deadline: Instant,
+        task: impl IntoTask<T>,
+    ) -> Result<Option<T>, AddError<T>> {
+        self.add(key, TimerEntry::at(deadline, task))
     }
 
     /// Takes a key's task back, if it has not expired. This may be a task that another thread has
-    /// scheduled since; [`cancel_if`](Self::cancel_if) looks at it first.
+    /// added since; [`cancel_if`](Self::cancel_if) looks at it first.
     pub fn cancel<Q>(&self, key: &Q) -> Option<T>
     where
         K: Borrow<Q>,
@@ -212,52 +226,32 @@ where
         taken.map(|taken| self.shards().task_of(taken))
     }
 
-    /// Extends a key's deadline to `delay` from now; it never moves to an earlier one. Returns
-    /// whether the key has a task.
+    /// Extends a key's deadline; it never moves to an earlier one. Returns whether the key has a
+    /// task.
     ///
     /// This is cheap enough for every sign of life: it looks the key up and writes the new deadline
-    /// down. The wheels look at the new deadline only when the former one comes.
-    pub fn touch<Q>(&self, key: &Q, delay: Duration) -> bool
+    /// down. The wheels look at the new deadline only when the former one comes. With an
+    /// [`Instant`] it need not read the clock.
+    pub fn touch<Q>(&self, key: &Q, when: impl Into<When>) -> bool
     where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        let (_, deadline) = self.context().resolve(When::After(delay));
+        let (_, deadline) = self.context().resolve(when.into());
         self.found(key, |body, index| body.core.extend(index, deadline)).is_some()
     }
 
-    /// Extends a key's deadline to `deadline`; it never moves to an earlier one. Returns whether
-    /// the key has a task. Unlike [`touch`](Self::touch), it need not read the clock.
-    pub fn touch_at<Q>(&self, key: &Q, deadline: Instant) -> bool
+    /// Moves a key's deadline, earlier or later. Returns whether the key has a task.
+    pub fn reschedule<Q>(&self, key: &Q, when: impl Into<When>) -> bool
     where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        let deadline = self.context().time.deadline_at(deadline);
-        self.found(key, |body, index| body.core.extend(index, deadline)).is_some()
+        let times = self.context().resolve(when.into());
+        self.found(key, |body, index| body.move_to(index, times)).is_some()
     }
 
-    /// Moves a key's deadline to `delay` from now, earlier or later. Returns whether the key has a
-    /// task.
-    pub fn reschedule<Q>(&self, key: &Q, delay: Duration) -> bool
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ?Sized,
-    {
-        self.move_to(key, When::After(delay))
-    }
-
-    /// Moves a key's deadline to `deadline`, earlier or later. Returns whether the key has a task.
-    pub fn reschedule_at<Q>(&self, key: &Q, deadline: Instant) -> bool
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ?Sized,
-    {
-        self.move_to(key, When::At(deadline))
-    }
-
-    /// Returns when a key's task expires; `None` if the key has no task, or if the task never
-    /// expires because its deadline lies more than 584 years after the timer was built.
+    /// Returns when a key's task expires; `None` if the key has no task, or one that never expires.
     pub fn deadline<Q>(&self, key: &Q) -> Option<Instant>
     where
         K: Borrow<Q>,
@@ -292,18 +286,18 @@ where
     /// ```
     /// # use std::time::Duration;
     /// # use tickwheel::keyed::KeyedTimer;
-    /// # use tickwheel::{Timer, TimerEntry};
+    /// # use tickwheel::Timer;
     /// # let timer = Timer::builder().build()?;
     /// # let keyed = KeyedTimer::new(&timer, |_: String, _: u32| ());
-    /// # keyed.schedule("ada".to_owned(), TimerEntry::after(Duration::from_secs(60), 1_u32))?;
-    /// if let Some(mut requests) = keyed.find_entry("ada") {
+    /// # keyed.after("ada".to_owned(), Duration::from_secs(60), 1_u32)?;
+    /// if let Some(mut requests) = keyed.find("ada") {
     ///     *requests.get_mut() += 1;
     ///     requests.reschedule(Duration::from_secs(10));
     /// }
     /// assert_eq!(keyed.get("ada"), Some(2));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn find_entry<Q>(&self, key: &Q) -> Option<OccupiedEntry<'_, K, T>>
+    pub fn find<Q>(&self, key: &Q) -> Option<OccupiedEntry<'_, K, T>>
     where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
@@ -335,20 +329,9 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        let mut entry = self.find_entry(key)?;
+        let mut entry = self.find(key)?;
         let deadline = entry.deadline();
         Some(see(entry.get_mut(), deadline))
-    }
-
-    /// Takes a key's task back together with its deadline, as an entry that can be added to another
-    /// timer.
-    pub fn take<Q>(&self, key: &Q) -> Option<TimerEntry<T>>
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ?Sized,
-    {
-        let entry = self.find_entry(key)?;
-        Some(TimerEntry::new(When::at_or_never(entry.deadline()), entry.cancel()))
     }
 
     /// Takes a key's task back if `wanted` returns true for the task and its deadline: the session
@@ -360,15 +343,15 @@ where
     /// ```
     /// # use std::time::Duration;
     /// # use tickwheel::keyed::KeyedTimer;
-    /// # use tickwheel::{Timer, TimerEntry};
+    /// # use tickwheel::Timer;
     /// # let timer = Timer::builder().build()?;
     /// let sessions = KeyedTimer::new(&timer, |client: &str, connection: u64| {
     ///     println!("{client} is idle: close connection {connection}");
     /// });
     /// let idle = Duration::from_secs(60);
-    /// sessions.schedule("ada", TimerEntry::after(idle, 1_u64))?;
+    /// sessions.after("ada", idle, 1_u64)?;
     /// // She comes back over another connection, before the first one is found to be closed.
-    /// sessions.schedule("ada", TimerEntry::after(idle, 2_u64))?;
+    /// sessions.after("ada", idle, 2_u64)?;
     /// assert_eq!(sessions.cancel_if(&"ada", |connection, _| *connection == 1), None);
     /// assert!(sessions.contains(&"ada"));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -382,7 +365,7 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        let entry = self.find_entry(key)?;
+        let entry = self.find(key)?;
         wanted(entry.get(), entry.deadline()).then(|| entry.cancel())
     }
 
@@ -394,17 +377,17 @@ where
     pub fn touch_if<Q>(
         &self,
         key: &Q,
-        delay: Duration,
+        when: impl Into<When>,
         wanted: impl FnOnce(&T, Option<Instant>) -> bool,
     ) -> bool
     where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        self.find_entry(key).is_some_and(|mut entry| {
+        self.find(key).is_some_and(|mut entry| {
             let is_wanted = wanted(entry.get(), entry.deadline());
             if is_wanted {
-                entry.touch(delay);
+                entry.touch(when);
             }
             is_wanted
         })
@@ -423,10 +406,10 @@ where
     /// ```
     /// # use std::time::Duration;
     /// # use tickwheel::keyed::KeyedTimer;
-    /// # use tickwheel::{Timer, TimerEntry};
+    /// # use tickwheel::Timer;
     /// # let timer = Timer::builder().build()?;
     /// # let sessions = KeyedTimer::new(&timer, |_: &str, _: u32| ());
-    /// # sessions.schedule("ada", TimerEntry::after(Duration::from_secs(60), 1_u32))?;
+    /// # sessions.after("ada", Duration::from_secs(60), 1_u32)?;
     /// let mut clients = Vec::new();
     /// sessions.for_each(|client, _session, _deadline| clients.push(*client));
     /// assert_eq!(clients, ["ada"]);
@@ -454,10 +437,10 @@ where
     /// ```
     /// # use std::time::Duration;
     /// # use tickwheel::keyed::KeyedTimer;
-    /// # use tickwheel::{Timer, TimerEntry};
+    /// # use tickwheel::Timer;
     /// # let timer = Timer::builder().build()?;
     /// # let sessions = KeyedTimer::new(&timer, |_: &str, _: u32| ());
-    /// # sessions.schedule("ada", TimerEntry::after(Duration::from_secs(60), 1_u32))?;
+    /// # sessions.after("ada", Duration::from_secs(60), 1_u32)?;
     /// let (mut clients, mut place) = (Vec::new(), Some(0));
     /// while let Some(from) = place {
     ///     place = sessions.visit_from(from, |client, _session, _deadline| clients.push(*client));
@@ -474,7 +457,7 @@ where
     }
 
     /// Takes all keys and tasks back, in no particular order. Takes time proportional to them, but
-    /// holds no lock for long. A key that another thread schedules meanwhile may stay.
+    /// holds no lock for long. A key that another thread adds meanwhile may stay.
     pub fn cancel_all(&self) -> Vec<(K, T)> {
         self.shards().cancel_all()
     }
@@ -499,15 +482,6 @@ where
         let hash = self.hash(key);
         let shard = self.shards().of(hash);
         self.shards().with(shard, |body| body.find(hash, key).map(|index| change(body, index)))
-    }
-
-    fn move_to<Q>(&self, key: &Q, when: When) -> bool
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ?Sized,
-    {
-        let times = self.context().resolve(when);
-        self.found(key, |body, index| body.move_to(index, times)).is_some()
     }
 
     #[inline]

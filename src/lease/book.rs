@@ -79,7 +79,7 @@ impl LeaseTerms {
 /// `taken == held + released + lost`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct LeaseStats {
+pub struct Stats {
     /// Leases that are held. A lease that has run out counts until it is reported lost.
     pub held: usize,
     /// Leases that were taken: successful calls of `hold` and `hold_since`.
@@ -96,9 +96,9 @@ pub struct LeaseStats {
     pub lost: u64,
 }
 
-impl fmt::Display for LeaseStats {
+impl fmt::Display for Stats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let LeaseStats { held, taken, renewed, failed, released, lost } = self;
+        let Stats { held, taken, renewed, failed, released, lost } = self;
         writeln!(f, "held {held}, taken {taken}, released {released}, lost {lost}")?;
         write!(f, "renewed {renewed}, failed {failed}")
     }
@@ -119,7 +119,7 @@ pub(crate) struct Book<K> {
     /// The number of the last entry in `due`.
     last: u64,
     /// All counts but `held`, which is the number of leases.
-    stats: LeaseStats,
+    stats: Stats,
     /// How many of the failed renewals were reported.
     reported: u64,
     /// The latest time at which it was asked or answered; `None` before the first call.
@@ -179,15 +179,15 @@ impl<K: Eq> Book<K> {
             index: KeyTable::new(),
             due: BTreeMap::new(),
             last: 0,
-            stats: LeaseStats::default(),
+            stats: Stats::default(),
             reported: 0,
             present: None,
             closed: false,
         }
     }
 
-    pub(crate) fn stats(&self) -> LeaseStats {
-        LeaseStats { held: self.leases.len(), ..self.stats }
+    pub(crate) fn stats(&self) -> Stats {
+        Stats { held: self.leases.len(), ..self.stats }
     }
 
     /// Enters a lease that was requested at `since`, with two copies of its key. Returns its name,

@@ -3,7 +3,7 @@
 pub(crate) mod book;
 pub(crate) mod watchdog;
 
-pub use crate::lease::book::{LeaseStats, LeaseTerms};
+pub use crate::lease::book::{LeaseTerms, Stats};
 pub use crate::lease::watchdog::{LeaseStore, Renewal};
 
 use crate::engine::report::Contained;
@@ -174,7 +174,7 @@ where
 
     /// Returns what the leases have done so far. Takes constant time, under one lock.
     #[must_use]
-    pub fn stats(&self) -> LeaseStats {
+    pub fn stats(&self) -> Stats {
         self.shared.watchdog.stats()
     }
 }

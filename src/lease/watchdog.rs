@@ -6,7 +6,7 @@
 
 use crate::engine::context::TimerContext;
 use crate::engine::report::{self, Contained};
-use crate::lease::book::{Answer, Book, LeaseStats, LeaseTerms, Left};
+use crate::lease::book::{Answer, Book, LeaseTerms, Left, Stats};
 use crate::store::slab::Key;
 use crate::sync::{Mutex, MutexGuard};
 use crate::timer::Timer;
@@ -154,7 +154,7 @@ where
             let number = schedule.number;
             drop(schedule);
             keys.into_iter().for_each(|key| self.context.discard(key));
-            return Err(AddError::Shutdown(self.entry(since, number)));
+            return Err(AddError::Shutdown(self.entry(since, number).into()));
         }
         let (name, former) = schedule.book.take(hash, keys, since);
         let Err(refused) = self.plan(schedule, since) else {
@@ -186,7 +186,7 @@ where
         was_held
     }
 
-    pub(crate) fn stats(&self) -> LeaseStats {
+    pub(crate) fn stats(&self) -> Stats {
         self.schedule.lock().book.stats()
     }
 
@@ -237,7 +237,7 @@ where
         match self.homes.upgrade() {
             // One timer for all leases: they are not lost because other code has filled the timer.
             Some(homes) => homes.add_beyond_limit(entry),
-            None => Err(AddError::Shutdown(entry)),
+            None => Err(AddError::Shutdown(entry.into())),
         }
     }
 

@@ -72,8 +72,8 @@ where
             Err(refusal) => {
                 entered.unwrap_or_else(|panic| resume_unwind(panic));
                 return Err(match refusal {
-                    Refusal::Full => WatchError::Full(operation),
-                    Refusal::Closed => WatchError::Shutdown(operation),
+                    Refusal::Full => WatchError::Full(operation.into()),
+                    Refusal::Closed => WatchError::Shutdown(operation.into()),
                 });
             }
         };
@@ -95,7 +95,7 @@ where
         if let Err(panic) = entered {
             resume_unwind(panic);
         }
-        let ended_by = served.map_err(WatchError::Shutdown)?;
+        let ended_by = served.map_err(|operation| WatchError::Shutdown(operation.into()))?;
         Ok(ended_by.is_none().then_some(added))
     }
 

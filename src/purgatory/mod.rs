@@ -25,7 +25,7 @@ pub(crate) mod wait_queue;
 pub(crate) mod watchers;
 
 pub use crate::purgatory::future::{FutureOperation, Wait, Waited};
-pub use crate::purgatory::operation::{DelayedOperation, PurgatoryStats, WatchError};
+pub use crate::purgatory::operation::{DelayedOperation, Stats, WatchError};
 
 /// Where delayed operations wait, each until its condition holds or its time is up.
 ///
@@ -98,9 +98,9 @@ where
     /// triggers one of the keys completes the operation, however the two calls interleave. A key
     /// that is named twice is watched twice.
     ///
-    /// `timeout` is a `Duration`, however long, or an `Instant`: the deadline. An operation whose
-    /// deadline has passed expires at the timer's next turn. The call takes time proportional to
-    /// the number of keys, and waits only for locks that are held for a bounded time.
+    /// An operation whose deadline has passed expires at the timer's next turn. The call takes time
+    /// proportional to the number of keys, and waits only for locks that are held for a bounded
+    /// time.
     ///
     /// # Errors
     /// [`WatchError`] hands the operation back: `NoKeys` if `keys` is empty (the condition is not
@@ -113,7 +113,7 @@ where
         keys: &[K],
     ) -> Result<Watch<K, O>, WatchError<O>> {
         if keys.is_empty() {
-            return Err(WatchError::NoKeys(operation));
+            return Err(WatchError::NoKeys(operation.into()));
         }
         let (set, context) = (self.set(), &*self.part.owned.shards.context);
         let ended_by = match catch_panic_of(&context.name, || operation.try_complete()) {
@@ -130,21 +130,22 @@ where
         Ok(Watch::Completed)
     }
 
-    /// Returns how many entries are watched: an operation counts once for each of its keys. Locks
-    /// each shard once, and takes time proportional to the shards.
-    pub fn watched(&self) -> usize {
-        self.each(|body| body.content.watchers.len()).sum()
-    }
-
     /// Returns how many operations are waiting. Locks each shard once, and takes time proportional
     /// to the shards.
-    pub fn delayed(&self) -> usize {
+    #[must_use]
+    pub fn len(&self) -> usize {
         self.each(|body| body.core.len()).sum()
     }
 
+    /// Returns whether no operation is waiting, at the same cost as [`len`](Self::len).
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// Returns what the purgatory has done so far. Locks each shard once.
-    pub fn stats(&self) -> PurgatoryStats {
-        let mut stats = PurgatoryStats::default();
+    pub fn stats(&self) -> Stats {
+        let mut stats = Stats::default();
         self.each(|body| {
             let ended = |by: EndedBy| body.content.ended[by as usize];
             stats.watched += body.content.watchers.len();
@@ -303,12 +304,6 @@ where
         self.check(key, Some(limit))
     }
 
-    /// Calls [`check_and_complete`](Self::check_and_complete) for each of the keys. Returns how
-    /// many operations it completed.
-    pub fn check_and_complete_all(&self, keys: &[K]) -> usize {
-        keys.iter().map(|key| self.check_and_complete(key)).sum()
-    }
-
     /// Returns how many operations are watched on `key`. Takes time proportional to them, and holds
     /// the lock for a few dozen at a time.
     pub fn watched_for<Q>(&self, key: &Q) -> usize
@@ -464,9 +459,9 @@ pub struct Pending<K: 'static, O: 'static>(OperationRef<K, O>);
 /// The result of [`Pending::cancel`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "the operation that was taken back is inside"]
-pub enum Cancelled<O> {
+pub enum Cancel<O> {
     /// This call cancelled the operation, which is inside. None of its code was called.
-    Returned(O),
+    Cancelled(O),
     /// This call cancelled the operation, unless its condition holds: another thread is checking it
     /// at this moment. If that thread finds the condition false, it calls
     /// [`on_cancellation`](DelayedOperation::on_cancellation) and drops the operation; if it finds
@@ -476,12 +471,12 @@ pub enum Cancelled<O> {
     Finished,
 }
 
-impl<O> Cancelled<O> {
+impl<O> Cancel<O> {
     /// Returns the operation, if this call took it back.
     pub fn into_operation(self) -> Option<O> {
         match self {
-            Cancelled::Returned(operation) => Some(operation),
-            Cancelled::Deferred | Cancelled::Finished => None,
+            Cancel::Cancelled(operation) => Some(operation),
+            Cancel::Deferred | Cancel::Finished => None,
         }
     }
 }
@@ -511,11 +506,11 @@ where
 
     /// Takes the operation back, out of all its keys and the timer. Never waits for a check that is
     /// under way.
-    pub fn cancel(&self) -> Cancelled<O> {
+    pub fn cancel(&self) -> Cancel<O> {
         match self.0.claim(EndedBy::Cancelled) {
-            Claim::Won(operation) => Cancelled::Returned(operation),
-            Claim::Deferred => Cancelled::Deferred,
-            Claim::Lost => Cancelled::Finished,
+            Claim::Won(operation) => Cancel::Cancelled(operation),
+            Claim::Deferred => Cancel::Deferred,
+            Claim::Lost => Cancel::Finished,
         }
     }
 
@@ -528,7 +523,7 @@ where
 
 /// A [`Pending`] that cancels its operation when it is dropped. The operation is dropped with it,
 /// without a call to its code. If another thread is checking the operation at that moment, that
-/// thread decides instead, as for [`Cancelled::Deferred`]: it completes the operation if the
+/// thread decides instead, as for [`Cancel::Deferred`]: it completes the operation if the
 /// condition holds, and calls `on_cancellation` if not. If the operation has ended already, nothing
 /// happens.
 ///
@@ -552,9 +547,9 @@ where
 /// let fetches = Purgatory::new(&timer);
 /// let watch = fetches.try_complete_else_watch(Fetch, Duration::MAX, &["orders-0"])?;
 /// let connection = watch.pending().map(|pending| pending.cancel_on_drop());
-/// assert_eq!(fetches.delayed(), 1);
+/// assert_eq!(fetches.len(), 1);
 /// drop(connection);
-/// assert_eq!(fetches.delayed(), 0);
+/// assert!(fetches.is_empty());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]

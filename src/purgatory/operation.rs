@@ -1,5 +1,6 @@
 //! The delayed operation: the trait that a purgatory's user implements, and what is told of them.
 
+use crate::timer::error::Rejected;
 use std::error::Error;
 use std::fmt;
 
@@ -102,11 +103,11 @@ impl<O: DelayedOperation + ?Sized> DelayedOperation for Box<O> {
 #[non_exhaustive]
 pub enum WatchError<O> {
     /// The operation has no key, so nothing would ever trigger it.
-    NoKeys(O),
+    NoKeys(Rejected<O>),
     /// The timer already has as many pending timers as its `max_pending` allows.
-    Full(O),
+    Full(Rejected<O>),
     /// The purgatory, or its timer, was shut down.
-    Shutdown(O),
+    Shutdown(Rejected<O>),
 }
 
 impl<O> WatchError<O> {
@@ -115,7 +116,7 @@ impl<O> WatchError<O> {
         match self {
             WatchError::NoKeys(operation)
             | WatchError::Full(operation)
-            | WatchError::Shutdown(operation) => operation,
+            | WatchError::Shutdown(operation) => operation.into_inner(),
         }
     }
 
@@ -150,7 +151,7 @@ impl<O> Error for WatchError<O> {}
 /// a check that panicked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct PurgatoryStats {
+pub struct Stats {
     /// Entries that are watched: an operation counts once for each of its keys.
     pub watched: usize,
     /// Operations that are waiting.
@@ -170,7 +171,7 @@ pub struct PurgatoryStats {
     pub panicked: u64,
 }
 
-impl PurgatoryStats {
+impl Stats {
     /// Returns how many operations were completed before their time was up.
     #[must_use]
     pub fn completed(&self) -> u64 {
@@ -178,7 +179,7 @@ impl PurgatoryStats {
     }
 }
 
-impl fmt::Display for PurgatoryStats {
+impl fmt::Display for Stats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "delayed {}, watched {}", self.delayed, self.watched)?;
         writeln!(
@@ -186,7 +187,7 @@ impl fmt::Display for PurgatoryStats {
             "completed {} at once, {} by trigger, {} by force",
             self.completed_at_once, self.completed_by_trigger, self.completed_by_force
         )?;
-        let PurgatoryStats { expired, cancelled, panicked, .. } = self;
+        let Stats { expired, cancelled, panicked, .. } = self;
         write!(f, "expired {expired}, cancelled {cancelled}, panicked {panicked}")
     }
 }

@@ -39,8 +39,8 @@ pub struct TimerEntry<T = Task> {
 }
 
 impl<T> TimerEntry<T> {
-    /// Creates an entry whose task expires at `when`: after a `Duration`, or at an `Instant` of the
-    /// timer's clock.
+    /// Creates an entry whose task expires at `when`: after a `Duration`, at an `Instant` of the
+    /// timer's clock, or [never](When::Never).
     pub fn new(when: impl Into<When>, task: impl IntoTask<T>) -> Self {
         TimerEntry { when: when.into(), task: task.into_task() }
     }

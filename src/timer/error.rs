@@ -5,6 +5,7 @@ use crate::timer::entry::TimerEntry;
 use std::error::Error;
 use std::fmt;
 use std::io;
+use std::sync::{Mutex, PoisonError};
 
 /// The error of [`Timer::add`](crate::Timer::add). It contains the entry that was not accepted.
 ///
@@ -15,7 +16,7 @@ use std::io;
 /// let timer: Timer<u32> = Timer::builder().executor(|_| ()).max_pending(1).build()?;
 /// let _first = timer.add(TimerEntry::after(Duration::from_secs(1), 1))?;
 /// match timer.add(TimerEntry::after(Duration::from_secs(1), 2)) {
-///     Err(AddError::Full(entry)) => assert_eq!(entry.into_task(), 2),
+///     Err(AddError::Full(entry)) => assert_eq!(entry.into_inner().into_task(), 2),
 ///     other => panic!("{other:?}"),
 /// }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -23,17 +24,17 @@ use std::io;
 #[non_exhaustive]
 pub enum AddError<T> {
     /// As many timers are pending as [`max_pending`](crate::TimerBuilder::max_pending) allows.
-    Full(TimerEntry<T>),
+    Full(Rejected<TimerEntry<T>>),
     /// The timer was shut down.
-    Shutdown(TimerEntry<T>),
+    Shutdown(Rejected<TimerEntry<T>>),
 }
 
 impl<T> AddError<T> {
     #[cold]
     pub(crate) fn of(refusal: Refusal, entry: TimerEntry<T>) -> Self {
         match refusal {
-            Refusal::Full => AddError::Full(entry),
-            Refusal::Closed => AddError::Shutdown(entry),
+            Refusal::Full => AddError::Full(entry.into()),
+            Refusal::Closed => AddError::Shutdown(entry.into()),
         }
     }
 
@@ -41,7 +42,7 @@ impl<T> AddError<T> {
     #[must_use = "the task is dropped otherwise"]
     pub fn into_entry(self) -> TimerEntry<T> {
         match self {
-            AddError::Full(entry) | AddError::Shutdown(entry) => entry,
+            AddError::Full(entry) | AddError::Shutdown(entry) => entry.into_inner(),
         }
     }
 
@@ -83,6 +84,50 @@ impl<T> fmt::Display for AddError<T> {
 }
 
 impl<T> Error for AddError<T> {}
+
+/// What an error hands back.
+///
+/// It can be shared whenever its content can be sent, so that `?` turns the error of any task into
+/// a `Box<dyn Error + Send + Sync>`, and into the error types that are built on it.
+///
+/// ```
+/// use std::{cell::Cell, error::Error, time::Duration};
+/// use tickwheel::Timer;
+///
+/// type Job = Cell<u32>; // `Send`, but not `Sync`.
+///
+/// fn later(timer: &Timer<Job>, job: Job) -> Result<(), Box<dyn Error + Send + Sync>> {
+///     timer.after(Duration::from_secs(30), job)?;
+///     Ok(())
+/// }
+/// # later(&Timer::builder().executor(|_: Job| ()).build()?, Cell::new(1))?;
+/// # Ok::<(), Box<dyn Error + Send + Sync>>(())
+/// ```
+pub struct Rejected<V>(
+    /// Never locked: it only serves to make this `Sync`.
+    Mutex<V>,
+);
+
+impl<V> Rejected<V> {
+    /// Takes the content out.
+    #[must_use = "it is dropped otherwise"]
+    pub fn into_inner(self) -> V {
+        self.0.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<V> From<V> for Rejected<V> {
+    fn from(content: V) -> Self {
+        Rejected(Mutex::new(content))
+    }
+}
+
+/// Without the content, which need not be `Debug`.
+impl<V> fmt::Debug for Rejected<V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rejected").finish_non_exhaustive()
+    }
+}
 
 /// The error of a [`TimerBuilder`](crate::TimerBuilder) that did not build a timer, or of a
 /// [`Worker`](crate::Worker) that did not start.

@@ -1,5 +1,6 @@
 //! The timer: what users call.
 
+use crate::engine::clock::When;
 use crate::engine::driver::{Driver, Reaper};
 use crate::engine::owner::{Owned, Owner};
 use crate::engine::report;
@@ -293,7 +294,9 @@ impl<T: Send + 'static> Timer<T> {
         self.base.drop_closures();
         pending.sort_by_key(|(deadline, _)| *deadline);
         let time = &self.homes.context.time;
-        let entry = |(deadline, task)| TimerEntry::new(time.instant_of(deadline), task);
+        let entry = |(deadline, task)| {
+            TimerEntry::new(When::at_or_never(time.instant_or_never(deadline)), task)
+        };
         pending.into_iter().map(entry).collect()
     }
 

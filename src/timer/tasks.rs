@@ -81,7 +81,7 @@ impl<T> Shard<Tasks<T>> {
     pub(crate) fn deadline(&self, key: Key) -> Option<Instant> {
         self.with(|body| {
             let deadline = body.core.deadline(key)?;
-            body.context().map(|context| context.time.instant_of(deadline))
+            body.context()?.time.instant_or_never(deadline)
         })
     }
 }

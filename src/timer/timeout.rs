@@ -8,7 +8,7 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::timer::entry::Task;
 use crate::timer::tasks::{Move, Tasks};
 use std::fmt;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// The handle of a timer that was added: cancels it, moves its deadline, tells whether it is
 /// pending.
@@ -111,29 +111,23 @@ impl<T: 'static> Timeout<T> {
         self.shard.replace(self.key(), task)
     }
 
-    /// Moves the deadline to `delay` from now, earlier or later, if the timer is pending. Returns
-    /// whether it was pending.
+    /// Moves the deadline, earlier or later, if the timer is pending. Returns whether it was
+    /// pending.
     ///
     /// Moving to a later deadline writes one word; moving to an earlier one costs as much as an
-    /// `add`. With a `delay` of zero the timer expires at the next `advance_clock`; a timer that
-    /// was late already keeps its tick.
+    /// `add`. With a delay of zero the timer expires at the next `advance_clock`; a timer that was
+    /// late already keeps its tick.
     ///
     /// Once `shutdown` has begun, this changes nothing and returns false.
-    pub fn reschedule(&self, delay: Duration) -> bool {
-        self.reschedule_to(When::After(delay))
+    pub fn reschedule(&self, when: impl Into<When>) -> bool {
+        self.moved(when.into(), Move::To)
     }
 
-    /// Moves the deadline to `deadline`, earlier or later, if the timer is pending. Returns whether
-    /// it was pending.
-    pub fn reschedule_at(&self, deadline: Instant) -> bool {
-        self.reschedule_to(When::At(deadline))
-    }
-
-    /// Extends the deadline to `delay` from now, if the timer is pending; it never moves to an
-    /// earlier one. Returns whether it was pending.
+    /// Extends the deadline, if the timer is pending; it never moves to an earlier one. Returns
+    /// whether it was pending.
     ///
     /// This is cheap enough for every sign of life: it writes one word, and the timer is filed anew
-    /// only when its old deadline comes.
+    /// only when its old deadline comes. With an [`Instant`] it need not read the clock.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -147,15 +141,28 @@ impl<T: 'static> Timeout<T> {
     /// assert_eq!(timer.advance_clock(Duration::ZERO), 0);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn touch(&self, delay: Duration) -> bool {
-        self.moved(When::After(delay), Move::Extend)
+    pub fn touch(&self, when: impl Into<When>) -> bool {
+        self.moved(when.into(), Move::Extend)
     }
 
-    /// Extends the deadline to `deadline`, if the timer is pending; it never moves to an earlier
-    /// one. Returns whether it was pending. Unlike [`touch`](Self::touch), it need not read the
-    /// clock.
-    pub fn touch_at(&self, deadline: Instant) -> bool {
-        self.moved(When::At(deadline), Move::Extend)
+    /// Brings the deadline forward, if the timer is pending; it never moves to a later one. Returns
+    /// whether it was pending. Costs as much as [`reschedule`](Self::reschedule).
+    ///
+    /// It is for several callers that each want something done by their own time at the latest: in
+    /// whatever order they call, the earliest time counts.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tickwheel::{Timer, TimerEntry};
+    /// # let timer: Timer<&str> = Timer::builder().executor(|_| ()).build()?;
+    /// let flush = timer.add(TimerEntry::after(Duration::from_secs(30), "flush"))?;
+    /// let soon = timer.now() + Duration::from_secs(5);
+    /// assert!(flush.hasten(soon) && flush.hasten(Duration::from_secs(60)));
+    /// assert_eq!(flush.deadline(), Some(soon));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn hasten(&self, when: impl Into<When>) -> bool {
+        self.moved(when.into(), Move::Hasten)
     }
 
     /// Returns whether the timer is waiting for its deadline.
@@ -174,9 +181,8 @@ impl<T: 'static> Timeout<T> {
         self.key.load(Ordering::Relaxed) == CANCELLED
     }
 
-    /// Returns the deadline exactly as it was given, or `None` if the timer is not pending. The
-    /// result lies between the moment at which the [`Timer`](crate::Timer) was built and 584 years
-    /// after that.
+    /// Returns the deadline exactly as it was given; `None` if the timer is not pending, or never
+    /// expires. It is not before the moment at which the [`Timer`](crate::Timer) was built.
     pub fn deadline(&self) -> Option<Instant> {
         self.shard.deadline(self.key())
     }
@@ -188,17 +194,6 @@ impl<T: 'static> Timeout<T> {
 
     fn key(&self) -> Key {
         Key::from_bits(self.key.load(Ordering::Relaxed))
-    }
-
-    /// Moves the deadline, for `reschedule` and `reschedule_at`.
-    pub(crate) fn reschedule_to(&self, when: When) -> bool {
-        self.moved(when, Move::To)
-    }
-
-    /// Brings the deadline forward to `deadline`, if the timer is pending; it never moves to a
-    /// later one. Returns whether it was pending.
-    pub(crate) fn hasten(&self, deadline: Instant) -> bool {
-        self.moved(When::At(deadline), Move::Hasten)
     }
 
     fn moved(&self, when: When, how: Move) -> bool {

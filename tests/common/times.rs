@@ -101,6 +101,7 @@ pub(crate) enum How {
     After,
     At,
     AfterMax,
+    Never,
     BeforeTheStart,
 }
 
@@ -115,6 +116,7 @@ impl How {
             }
             How::At => (When::At(origin + Duration::from_nanos(moment)), moment),
             How::AfterMax => (When::After(Duration::MAX), u64::MAX),
+            How::Never => (When::Never, u64::MAX),
             How::BeforeTheStart => {
                 let early = Duration::from_nanos(moment % 1_000_000_007);
                 (When::At(origin.checked_sub(early).unwrap_or(origin)), 0)
@@ -127,7 +129,8 @@ impl Arbitrary for How {
     fn arbitrary(g: &mut Gen) -> Self {
         match u8::arbitrary(g) % 32 {
             0..=14 => How::After,
-            15..=29 => How::At,
+            15..=28 => How::At,
+            29 => How::Never,
             30 => How::AfterMax,
             _ => How::BeforeTheStart,
         }

@@ -120,10 +120,10 @@ fn panics_of_keyed_timers_are_counted_once() {
     });
     let entry = |seconds| TimerEntry::after(seconds * S, Bomb(Arc::clone(&armed)));
     armed.store(false, Ordering::SeqCst);
-    keyed.schedule(1, entry(1)).unwrap();
+    keyed.add(1, entry(1)).unwrap();
     assert_eq!(after(1, &timer, &clock), 1);
     armed.store(true, Ordering::SeqCst);
-    (2..5).for_each(|key| assert!(keyed.schedule(key, entry(100)).is_ok()));
+    (2..5).for_each(|key| assert!(keyed.add(key, entry(100)).is_ok()));
     drop(keyed);
     assert_eq!(timer.stats().panicked, 4);
 }

@@ -193,7 +193,7 @@ fn a_wait_is_cancelled_though_its_waker_cannot_be_dropped() {
     let purgatory = Purgatory::new(&timer);
     let (owned, waker) = owned();
     let (wait, condition) = wait(&purgatory, Some(owned));
-    assert_eq!((is_silent(wait), purgatory.watched()), (true, 0));
+    assert_eq!((is_silent(wait), purgatory.stats().watched), (true, 0));
     assert_eq!((Arc::strong_count(&condition), Arc::strong_count(&waker)), (1, 1));
 }
 

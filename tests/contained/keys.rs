@@ -90,7 +90,7 @@ fn refused<T>(result: Result<T, AddError<Bomb>>) -> u32 {
 #[test]
 fn the_last_keyed_timer_drops_each_key_and_each_task_by_itself() {
     let (keyed, timer) = keyed(3);
-    (0..3).for_each(|key| drop(keyed.schedule(bomb(key), entry(key)).unwrap()));
+    (0..3).for_each(|key| drop(keyed.add(bomb(key), entry(key)).unwrap()));
     drop(keyed);
     assert_eq!((dropped(), timer.stats().panicked, timer.len()), (6, 6, 0));
     assert_none_is_left();
@@ -100,12 +100,12 @@ fn the_last_keyed_timer_drops_each_key_and_each_task_by_itself() {
 #[test]
 fn a_key_that_is_dropped_takes_no_task_along() {
     let (keyed, timer) = keyed(5);
-    (0..5).for_each(|key| assert!(keyed.schedule(bomb(key), entry(key)).unwrap().is_none()));
+    (0..5).for_each(|key| assert!(keyed.add(bomb(key), entry(key)).unwrap().is_none()));
     assert_eq!(keyed.cancel(&0).map(defuse), Some(0));
-    assert_eq!(keyed.take(&1).map(|entry| defuse(entry.into_task())), Some(1));
+    assert_eq!(keyed.find(&1).map(|entry| defuse(entry.cancel())), Some(1));
     assert_eq!(keyed.cancel_if(&2, |_, _| true).map(defuse), Some(2));
-    assert_eq!(keyed.find_entry(&3).map(|found| defuse(found.cancel())), Some(3));
-    assert_eq!(keyed.schedule(bomb(4), entry(5)).unwrap().map(defuse), Some(4));
+    assert_eq!(keyed.find(&3).map(|found| defuse(found.cancel())), Some(3));
+    assert_eq!(keyed.add(bomb(4), entry(5)).unwrap().map(defuse), Some(4));
     assert_eq!((dropped(), timer.stats().panicked, timer.len()), (5, 5, 1));
     assert_eq!(keyed.cancel(&4).map(defuse), Some(5));
     drop(keyed);
@@ -116,18 +116,18 @@ fn a_key_that_is_dropped_takes_no_task_along() {
 #[test]
 fn a_key_that_is_refused_takes_no_task_along() {
     let (keyed, timer) = keyed(1);
-    assert!(keyed.schedule(bomb(0), entry(0)).unwrap().is_none());
+    assert!(keyed.add(bomb(0), entry(0)).unwrap().is_none());
     let vacant = |key| match keyed.entry(bomb(key)) {
         Entry::Vacant(vacant) => vacant,
         Entry::Occupied(_) => unreachable!("it is not scheduled"),
     };
-    assert_eq!(refused(keyed.schedule(bomb(1), entry(1))), 1, "it is full");
-    assert_eq!(refused(vacant(2).schedule(entry(2))), 2);
-    assert_eq!(refused(keyed.schedule_if_absent(bomb(3), entry(3))), 3);
+    assert_eq!(refused(keyed.add(bomb(1), entry(1))), 1, "it is full");
+    assert_eq!(refused(vacant(2).add(MS, bomb(2))), 2);
+    assert_eq!(refused(vacant(3).add(MS, bomb(3))), 3);
     assert!(timer.shutdown().is_empty());
-    assert_eq!(refused(keyed.schedule(bomb(4), entry(4))), 4, "it is shut down");
-    assert_eq!(refused(keyed.schedule(bomb(0), entry(5))), 5, "also for a key that is there");
-    assert_eq!(refused(vacant(6).schedule(entry(6))), 6);
+    assert_eq!(refused(keyed.add(bomb(4), entry(4))), 4, "it is shut down");
+    assert_eq!(refused(keyed.add(bomb(0), entry(5))), 5, "also for a key that is there");
+    assert_eq!(refused(vacant(6).add(MS, bomb(6))), 6);
     assert_eq!((dropped(), timer.stats().panicked), (6, 6));
     assert_eq!(keyed.cancel(&0).map(defuse), Some(0));
     drop(keyed);
@@ -138,15 +138,13 @@ fn a_key_that_is_refused_takes_no_task_along() {
 #[test]
 fn an_entry_of_a_key_that_is_there_releases_its_lock() {
     let (keyed, timer) = keyed(1);
-    assert!(keyed.schedule(bomb(0), entry(0)).unwrap().is_none());
+    assert!(keyed.add(bomb(0), entry(0)).unwrap().is_none());
     let Entry::Occupied(mut occupied) = keyed.entry(bomb(0)) else { unreachable!("it is there") };
     assert_eq!(defuse(occupied.replace(bomb(1))), 0);
     drop(occupied);
-    let present = keyed.schedule_if_absent(bomb(0), entry(2)).unwrap();
-    assert_eq!(present.map(|entry| defuse(entry.into_task())), Some(2));
     let Entry::Occupied(occupied) = keyed.entry(bomb(0)) else { unreachable!("it is there") };
     assert_eq!(defuse(occupied.cancel()), 1);
-    assert_eq!((dropped(), timer.stats().panicked, timer.len()), (4, 4, 0));
+    assert_eq!((dropped(), timer.stats().panicked, timer.len()), (3, 3, 0));
     drop(keyed);
     assert_none_is_left();
 }
@@ -161,7 +159,7 @@ fn keys_and_tasks_are_dropped_by_a_thread_that_unwinds() {
     }));
     assert!(caught.is_err());
     let caught = catch_unwind(AssertUnwindSafe(move || {
-        (0..3).for_each(|key| assert!(keyed.schedule(bomb(key), entry(key)).unwrap().is_none()));
+        (0..3).for_each(|key| assert!(keyed.add(bomb(key), entry(key)).unwrap().is_none()));
         let _occupied = keyed.entry(bomb(0));
         panic!("and all that is dropped");
     }));

@@ -69,11 +69,11 @@ fn keyed_timers_go_on_after_a_key_has_panicked_in_the_midst_of_each_call() {
     let key = Key(1, Arc::clone(&broken));
     let copy = || Key(1, Arc::clone(&broken));
     let entry = || TimerEntry::after(MS, 1_u32);
-    keyed.schedule(copy(), entry()).unwrap();
+    keyed.add(copy(), entry()).unwrap();
     for call in [EQ, HASH] {
         broken.store(call, Ordering::Relaxed);
-        assert!(catch_unwind(|| keyed.schedule(copy(), entry()).is_ok()).is_err());
-        assert!(catch_unwind(|| keyed.schedule_if_absent(copy(), entry()).is_ok()).is_err());
+        assert!(catch_unwind(|| keyed.add(copy(), entry()).is_ok()).is_err());
+        assert!(catch_unwind(|| drop(keyed.entry(copy()))).is_err());
         assert!(catch_unwind(|| keyed.touch(&key, MS)).is_err());
         assert!(catch_unwind(|| keyed.reschedule(&key, MS)).is_err());
         assert!(catch_unwind(|| keyed.deadline(&key)).is_err());
@@ -107,8 +107,8 @@ fn a_purgatory_goes_on_after_a_key_and_an_operation_have_panicked() {
     assert!(catch_unwind(|| watch(&other).is_completed()).is_err());
     broken.store(SOUND, Ordering::Relaxed);
     purgatory.assert_invariants();
-    assert_eq!((purgatory.delayed(), timer.len()), (1, 1));
+    assert_eq!((purgatory.len(), timer.len()), (1, 1));
     assert_eq!(catch_unwind(|| pending.force_complete()).ok(), Some(true));
-    assert_eq!((purgatory.delayed(), timer.len(), purgatory.stats().panicked), (0, 0, 1));
+    assert_eq!((purgatory.len(), timer.len(), purgatory.stats().panicked), (0, 0, 1));
     purgatory.assert_invariants();
 }

@@ -4,7 +4,7 @@ use crate::{HOUR, by_hand, within};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tickwheel::purgatory::{DelayedOperation, Pending, Purgatory, PurgatoryStats};
+use tickwheel::purgatory::{self, DelayedOperation, Pending, Purgatory};
 use tickwheel::{ManualClock, Task, Timer};
 
 type Last<const TEST: u8> = Box<dyn FnOnce(Purgatory<u32, Steps<TEST>>) + Send>;
@@ -79,7 +79,7 @@ fn a_panic_counts_in_its_own_purgatory_only() {
     let _pending = Steps::<2> { cancelled, ..Steps::new(drop) }.watch(&timer);
     timer.advance_clock(Duration::ZERO);
     let next = NEXT.lock().unwrap().take().expect("the operation is cancelled");
-    assert_eq!(next.stats(), PurgatoryStats::default());
+    assert_eq!(next.stats(), purgatory::Stats::default());
 }
 
 /// Ends a timer in a check of an operation, which another thread makes than the timer's. Seen to

@@ -9,7 +9,7 @@ use std::thread::{self};
 use std::time::Duration;
 use tickwheel::Timer;
 use tickwheel::keyed::KeyedTimer;
-use tickwheel::purgatory::{Purgatory, PurgatoryStats};
+use tickwheel::purgatory::{self, Purgatory};
 
 const MILLI: Duration = Duration::from_millis(1);
 
@@ -38,14 +38,14 @@ where
         thread::sleep(3 * MILLI);
         drop(purgatory);
         let next: Purgatory<K, Idle> = Purgatory::new(&other);
-        assert_eq!(next.stats(), PurgatoryStats::default());
+        assert_eq!(next.stats(), purgatory::Stats::default());
         let _first = next.try_complete_else_watch(Idle, HOUR, &[K::from(1)]).unwrap();
         let seen = seen.join().unwrap();
         let _second = next.try_complete_else_watch(Idle, HOUR, &[K::from(1)]).unwrap();
         let near = next.try_complete_else_watch(Idle, MILLI, &[K::from(2)]).unwrap();
         let near = near.pending();
         until("it expires", || near.as_ref().is_none_or(|near| !near.is_pending()));
-        assert_eq!((next.delayed(), next.stats().expired), (2, 1));
+        assert_eq!((next.len(), next.stats().expired), (2, 1));
         seen
     })
 }

@@ -11,9 +11,9 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 use tickwheel::future::TimedError;
 use tickwheel::keyed::KeyedTimer;
-use tickwheel::lease::{LeaseStats, LeaseTerms, Leases, Renewal};
+use tickwheel::lease::{self, LeaseTerms, Leases, Renewal};
 use tickwheel::periodic::Periodic;
-use tickwheel::purgatory::{Purgatory, PurgatoryStats, Watch};
+use tickwheel::purgatory::{self, Purgatory, Watch};
 use tickwheel::{Timer, TimerEntry};
 
 fn delay(random: &mut Random) -> Duration {
@@ -89,7 +89,7 @@ fn use_part(site: &Arc<Site>, part: Part, random: &mut Random) {
             1 => _ = keyed.touch(&key, delay),
             2 => _ = keyed.reschedule(&key, delay),
             3 => drop(keyed.cancel_all()),
-            _ => site.accepts(keyed.schedule(key, TimerEntry::after(delay, token)).is_ok()),
+            _ => site.accepts(keyed.add(key, TimerEntry::after(delay, token)).is_ok()),
         },
         Part::Purgatory(purgatory) => match random.below(6) {
             0 | 1 => _ = purgatory.check_and_complete(&key),
@@ -136,7 +136,7 @@ fn build_on(site: &Arc<Site>, timer: &Timer, random: &mut Random) {
         0 => {
             let keyed = KeyedTimer::new(timer, |_, token: Token| token.expire());
             check(keyed.is_empty(), "a new keyed timer has no key");
-            let accepted = keyed.schedule(1, TimerEntry::after(HOUR, quiet())).is_ok();
+            let accepted = keyed.add(1, TimerEntry::after(HOUR, quiet())).is_ok();
             site.accepts(accepted);
             check(keyed.cancel(&1).is_some() == accepted, "it has that key");
             site.add(Part::Keyed(keyed));
@@ -144,16 +144,19 @@ fn build_on(site: &Arc<Site>, timer: &Timer, random: &mut Random) {
         1 => {
             let terms = LeaseTerms::new(Duration::from_micros(300 + random.below(3_000)));
             let leases = Leases::new(timer, terms, Token::new(site));
-            check(leases.stats() == LeaseStats::default(), "new leases have counted nothing");
+            check(leases.stats() == lease::Stats::default(), "new leases have counted nothing");
             site.add(Part::Leases(leases));
         }
         _ => {
             let purgatory = Purgatory::new(timer);
-            check(purgatory.stats() == PurgatoryStats::default(), "a new one has counted nothing");
+            check(
+                purgatory.stats() == purgatory::Stats::default(),
+                "a new one has counted nothing",
+            );
             let watch = purgatory.try_complete_else_watch(quiet(), HOUR, &[1]);
             site.accepts(watch.is_ok());
             if let Ok(Watch::Pending(pending)) = watch {
-                check(purgatory.delayed() == 1, "one operation waits");
+                check(purgatory.len() == 1, "one operation waits");
                 check(pending.cancel().into_operation().is_some(), "it is returned");
                 check(purgatory.stats().cancelled == 1, "it counts");
             }

@@ -160,7 +160,7 @@ fn it_drives_the_sleeps_of_its_own_task() {
     let start = Instant::now();
     // Of pollster's thread: a sleep that blocks nobody, made of another timer.
     let other = Timer::builder().start().unwrap();
-    let mut drive = pin!(timer.drive(|next| other.sleep_until(next)));
+    let mut drive = pin!(timer.drive(|next| other.sleep(next)));
     pollster::block_on(std::future::poll_fn(|context| {
         assert!(drive.as_mut().poll(context).is_pending());
         sleep.as_mut().poll(context)

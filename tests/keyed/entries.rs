@@ -8,7 +8,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 use tickwheel::keyed::{Entry, KeyedTimer};
-use tickwheel::{AddError, Timer, TimerEntry, When};
+use tickwheel::{AddError, Timer, TimerEntry};
 
 #[test]
 fn an_entry_tells_what_there_is_and_changes_it() {
@@ -17,7 +17,7 @@ fn an_entry_tells_what_there_is_and_changes_it() {
     match fixture.keyed.entry(1) {
         Entry::Vacant(vacant) => {
             assert_eq!(*vacant.key(), 1);
-            vacant.schedule(TimerEntry::after(10 * MS, 11)).expect("there is room");
+            vacant.add(10 * MS, 11_u32).expect("there is room");
         }
         Entry::Occupied(entry) => panic!("{entry:?}"),
     }
@@ -35,11 +35,11 @@ fn an_entry_tells_what_there_is_and_changes_it() {
     });
     occupied(&|mut entry| {
         entry.touch(20 * MS);
-        entry.touch_at(now);
+        entry.touch(now);
         assert_eq!(entry.deadline(), Some(now + 20 * MS), "it never moves to an earlier one");
-        entry.touch_at(now + 30 * MS);
+        entry.touch(now + 30 * MS);
         assert_eq!(entry.deadline(), Some(now + 30 * MS));
-        entry.reschedule_at(now + HOUR);
+        entry.reschedule(now + HOUR);
         assert_eq!(entry.deadline(), Some(now + HOUR));
         entry.reschedule(2 * MS);
     });
@@ -54,7 +54,7 @@ fn a_vacant_entry_says_what_was_refused() {
     let fixture = Fixture::with(|builder| builder.max_pending(1));
     fixture.schedule(1, HOUR, 11);
     let schedule = |key| match fixture.keyed.entry(key) {
-        Entry::Vacant(vacant) => vacant.schedule(TimerEntry::after(MS, 12)),
+        Entry::Vacant(vacant) => vacant.add(MS, 12_u32),
         Entry::Occupied(entry) => panic!("{entry:?}"),
     };
     assert!(matches!(schedule(2), Err(AddError::Full(_))));
@@ -96,9 +96,8 @@ fn a_task_is_read_changed_and_taken_with_its_deadline() {
     assert_eq!(doubled, Some((22, Some(deadline))));
     assert_eq!((fixture.keyed.get(&1), fixture.keyed.get(&2)), (Some(22), None));
     assert_eq!(fixture.keyed.with(&2, |_, _| ()), None);
-    let entry = fixture.keyed.take(&1).expect("it is there");
-    assert_eq!((entry.when(), entry.into_task()), (When::At(deadline), 22));
-    assert!(fixture.keyed.take(&1).is_none() && fixture.timer.is_empty());
+    assert_eq!(fixture.keyed.cancel(&1), Some(22));
+    assert!(fixture.keyed.find(&1).is_none() && fixture.timer.is_empty());
 }
 
 #[test]
@@ -106,8 +105,6 @@ fn a_deadline_that_never_comes_is_none() {
     let fixture = Fixture::new();
     fixture.schedule(1, Duration::MAX, 11);
     assert_eq!((fixture.keyed.deadline(&1), fixture.keyed.get(&1)), (None, Some(11)));
-    let never = fixture.keyed.take(&1).expect("it is there").when();
-    assert_eq!(never, When::After(Duration::MAX));
 }
 
 #[test]
@@ -129,7 +126,7 @@ fn an_entry_that_is_moved_twice_wakes_the_reaper_all_the_same() {
     let keyed = KeyedTimer::new(&timer, move |key: u32, _: u32| {
         sender.send(key).expect("the test waits");
     });
-    keyed.schedule(1, TimerEntry::after(HOUR, 11)).expect("there is room");
+    keyed.add(1, TimerEntry::after(HOUR, 11)).expect("there is room");
     std::thread::sleep(20 * MS); // Until the reaper sleeps.
     match keyed.entry(1) {
         Entry::Occupied(mut entry) => {
@@ -148,7 +145,7 @@ fn in_virtual_time_the_ticks_keep_their_order_while_a_key_is_held() {
     let fixture = Fixture::new();
     fixture.schedule(0, MS, 0);
     (1..100).for_each(|key| _ = fixture.schedule(key, 2 * MS, key)); // Most in other shards.
-    let held = fixture.keyed.find_entry(&0).expect("it is there");
+    let held = fixture.keyed.find(&0).expect("it is there");
     fixture.clock.advance(2 * MS);
     std::thread::scope(|scope| {
         let turn = scope.spawn(|| fixture.timer.advance_clock(Duration::ZERO));
@@ -168,11 +165,11 @@ fn a_second_call_while_an_entry_is_held_panics_and_leaves_all_as_it_was() {
     let other = KeyedTimer::new(&fixture.timer, |_: u32, _: u32| ());
     fixture.schedule(1, MS, 11);
     let panics = |call: &dyn Fn()| catch_unwind(AssertUnwindSafe(call)).is_err();
-    let entry = fixture.keyed.find_entry(&1);
+    let entry = fixture.keyed.find(&1);
     assert!(panics(&|| _ = fixture.keyed.cancel(&2)));
     assert!(panics(&|| _ = fixture.keyed.clone().len()));
     assert!(panics(&|| _ = fixture.keyed.entry(3)));
-    assert!(other.is_empty() && other.schedule(1, TimerEntry::after(HOUR, 1)).is_ok());
+    assert!(other.is_empty() && other.add(1, TimerEntry::after(HOUR, 1)).is_ok());
     drop(entry);
     assert!(panics(&|| _ = fixture.keyed.with(&1, |_, _| fixture.keyed.contains(&1))));
     assert!(panics(&|| fixture.keyed.for_each(|_, _, _| _ = fixture.keyed.contains(&1))));
@@ -192,7 +189,7 @@ fn a_turn_of_its_timer_while_an_entry_is_held_panics_and_loses_nothing() {
         });
         fixture.schedule(1, MS, 11);
         other.schedule(1, MS, 12);
-        let entry = fixture.keyed.find_entry(&1);
+        let entry = fixture.keyed.find(&1);
         let listener = fixture.timer.listener();
         assert!(listener.next_expiration(&advances).is_some());
         fixture.clock.advance(MS);
@@ -280,7 +277,7 @@ fn a_key_that_stays_is_visited_once_while_others_come_and_go() {
     let keyed = &fixture.keyed;
     let schedule = |keys: std::ops::Range<u32>| {
         for key in keys {
-            let former = keyed.schedule(key, TimerEntry::after(HOUR, key)).expect("there is room");
+            let former = keyed.add(key, TimerEntry::after(HOUR, key)).expect("there is room");
             assert_eq!(former, None);
         }
     };

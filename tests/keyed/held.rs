@@ -52,7 +52,7 @@ impl Held {
 
     fn schedule(&self, key: u32) {
         let entry = TimerEntry::after(Duration::ZERO, key);
-        assert_eq!(self.keyed.schedule(key, entry).expect("there is room"), None);
+        assert_eq!(self.keyed.add(key, entry).expect("there is room"), None);
     }
 
     fn add(&self) -> bool {
@@ -62,7 +62,7 @@ impl Held {
     /// Runs the next alarm while a key is held.
     fn run_while_held(&self, key: u32) -> OccupiedEntry<'_, u32, u32> {
         let alarm = self.alarms.recv_timeout(HANG).expect("an alarm");
-        let entry = self.keyed.find_entry(&key).expect("it is there until its alarm has come");
+        let entry = self.keyed.find(&key).expect("it is there until its alarm has come");
         alarm.run();
         entry
     }
@@ -107,7 +107,7 @@ fn all_alarms_that_wait_come_again() {
     let held = Held::new(|builder| builder.build().expect("in range"));
     (0..300).for_each(|key| held.schedule(key));
     while held.timer.advance_clock(Duration::ZERO) > 0 {}
-    let entry = held.keyed.find_entry(&0);
+    let entry = held.keyed.find(&0);
     held.alarms.try_iter().for_each(Task::run);
     drop(entry);
     assert_eq!(held.expired.try_iter().count(), 0);
@@ -141,7 +141,7 @@ fn a_shutdown_returns_no_alarm_and_ends_those_that_wait() {
     let (alarm, keyed) = (held.alarms.recv_timeout(HANG).expect("an alarm"), &held.keyed);
     thread::scope(|scope| {
         scope.spawn(move || {
-            let entry = keyed.find_entry(&2);
+            let entry = keyed.find(&2);
             ready.0.send(entry.is_some()).expect("the test waits");
             assert!(release.1.recv_timeout(HANG).is_ok());
         });
@@ -165,7 +165,7 @@ fn an_alarm_that_waits_goes_with_its_keyed_timer() {
     drop(keyed);
     let (sender, expired) = channel();
     let next = KeyedTimer::new(&timer, move |key: u32, ()| sender.send(key).expect("it waits"));
-    assert!(next.schedule(3, TimerEntry::after(Duration::ZERO, ())).is_ok());
+    assert!(next.add(3, TimerEntry::after(Duration::ZERO, ())).is_ok());
     assert_eq!(timer.advance_clock(HANG), 1);
     alarms.try_iter().for_each(Task::run);
     assert_eq!((expired.try_iter().collect::<Vec<_>>(), timer.len()), (vec![3], 0));

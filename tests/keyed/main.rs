@@ -51,7 +51,7 @@ impl Fixture {
 
     /// Schedules a task that nothing refuses; the one that it replaces.
     pub(crate) fn schedule(&self, key: u32, delay: Duration, task: u32) -> Option<u32> {
-        self.keyed.schedule(key, TimerEntry::after(delay, task)).expect("there is room")
+        self.keyed.add(key, TimerEntry::after(delay, task)).expect("there is room")
     }
 
     /// Returns the keys that expire when the clock is moved by `step`.
@@ -68,11 +68,11 @@ impl Fixture {
 fn a_key_is_found_in_any_form_that_it_can_be_borrowed_as() {
     let fixture = Fixture::new();
     let keyed = KeyedTimer::new(&fixture.timer, |_: String, _: u32| ());
-    keyed.schedule("ada".to_owned(), TimerEntry::after(MS, 1)).unwrap();
+    keyed.add("ada".to_owned(), TimerEntry::after(MS, 1)).unwrap();
     assert!(keyed.contains("ada") && !keyed.contains("bob"));
     assert!(keyed.touch("ada", 2 * MS) && keyed.reschedule("ada", 3 * MS));
     assert_eq!(keyed.deadline("ada"), Some(fixture.clock.now() + 3 * MS));
-    assert_eq!(keyed.find_entry("ada").map(|entry| entry.cancel()), Some(1));
+    assert_eq!(keyed.find("ada").map(|entry| entry.cancel()), Some(1));
     assert_eq!(keyed.cancel("ada"), None);
 }
 
@@ -84,11 +84,11 @@ fn a_task_that_schedules_its_own_key_keeps_it() {
     let again = std::sync::Mutex::new(again);
     let keyed = KeyedTimer::new(&timer, move |key, run: u32| {
         let keyed = again.lock().unwrap().try_recv().expect("one for each run");
-        keyed.schedule(key, TimerEntry::after(MS, run + 1)).unwrap();
+        keyed.add(key, TimerEntry::after(MS, run + 1)).unwrap();
     });
     for run in 0..5 {
         if run == 0 {
-            keyed.schedule(7, TimerEntry::after(MS, 0)).unwrap();
+            keyed.add(7, TimerEntry::after(MS, 0)).unwrap();
         }
         sender.send(keyed.clone()).unwrap();
         clock.advance(MS);
@@ -110,11 +110,11 @@ fn what_is_replaced_or_cancelled_on_its_way_to_the_executor_does_not_expire() {
         sender.send((key, task)).expect("the test lives");
     });
     for key in 1..=4 {
-        keyed.schedule(key, TimerEntry::after(MS, key)).unwrap();
+        keyed.add(key, TimerEntry::after(MS, key)).unwrap();
     }
     clock.advance(MS);
     assert_eq!(timer.advance_clock(Duration::ZERO), 4);
-    assert_eq!(keyed.schedule(1, TimerEntry::after(MS, 11)).unwrap(), Some(1));
+    assert_eq!(keyed.add(1, TimerEntry::after(MS, 11)).unwrap(), Some(1));
     assert_eq!(keyed.cancel(&2), Some(2));
     assert!(keyed.touch(&4, 2 * MS), "just in time");
     queue.try_iter().for_each(Task::run);
@@ -144,7 +144,7 @@ fn a_touched_key_costs_the_timer_nothing_until_its_former_deadline() {
     assert!(fixture.keyed.reschedule(&1, HOUR) && fixture.keyed.reschedule(&1, MS));
     assert_eq!(fixture.advance(MS), [(1, 1)]);
     assert_eq!(fixture.schedule(2, MS, 2), None, "the permit is back, once");
-    let full = fixture.keyed.schedule(3, TimerEntry::after(MS, 3));
+    let full = fixture.keyed.add(3, TimerEntry::after(MS, 3));
     assert!(matches!(full, Err(AddError::Full(_))));
 }
 
@@ -155,10 +155,10 @@ fn after_a_shutdown_of_the_timer_nothing_expires_and_everything_can_be_taken() {
         fixture.schedule(key, 10 * MS * key, key);
     }
     assert!(fixture.timer.shutdown().is_empty());
-    let refused = fixture.keyed.schedule(1, TimerEntry::after(MS, 9));
+    let refused = fixture.keyed.add(1, TimerEntry::after(MS, 9));
     assert!(matches!(refused, Err(AddError::Shutdown(_))));
     let soon = fixture.timer.now() + MS;
-    assert!(fixture.keyed.touch(&1, 20 * MS) && fixture.keyed.reschedule_at(&3, soon));
+    assert!(fixture.keyed.touch(&1, 20 * MS) && fixture.keyed.reschedule(&3, soon));
     assert_eq!(fixture.keyed.deadline(&3), Some(soon));
     assert_eq!(fixture.advance(HOUR), []);
     let mut left = fixture.keyed.cancel_all();
@@ -184,8 +184,8 @@ fn nothing_expires_after_the_last_clone_was_dropped() {
             inner.upgrade().unwrap().advance_clock(Duration::ZERO);
         }
     });
-    keyed.schedule(1, TimerEntry::after(10 * MS, 1_u32)).unwrap();
-    keyed.schedule(2, TimerEntry::after(20 * MS, 2_u32)).unwrap();
+    keyed.add(1, TimerEntry::after(10 * MS, 1_u32)).unwrap();
+    keyed.add(2, TimerEntry::after(20 * MS, 2_u32)).unwrap();
     *last.lock().unwrap() = Some(keyed);
     clock.advance(10 * MS);
     timer.advance_clock(Duration::ZERO);
@@ -205,7 +205,7 @@ fn a_key_has_its_permit_until_its_task_runs() {
         .build()
         .unwrap();
     let keyed = KeyedTimer::new(&timer, |_: u32, _: u32| ());
-    keyed.schedule(1, TimerEntry::after(10 * MS, 1_u32)).unwrap();
+    keyed.add(1, TimerEntry::after(10 * MS, 1_u32)).unwrap();
     let is_full = || timer.add(TimerEntry::after(S, || ())).is_err();
     clock.advance(10 * MS);
     assert_eq!(timer.advance_clock(Duration::ZERO), 1);
@@ -224,19 +224,18 @@ fn a_key_that_is_taken_out_gives_its_permit_back() {
     type Keyed = KeyedTimer<u32, u32>;
     let timer = Timer::builder().shards(1).max_pending(1).build().unwrap();
     let keyed: Keyed = KeyedTimer::new(&timer, |_, _| ());
-    let ways: [fn(&Keyed) -> bool; 5] = [
+    let ways: [fn(&Keyed) -> bool; 4] = [
         |keyed| keyed.cancel(&1) == Some(1),
         |keyed| keyed.cancel_if(&1, |_, _| true) == Some(1),
-        |keyed| keyed.take(&1).is_some(),
-        |keyed| keyed.find_entry(&1).is_some_and(|entry| entry.cancel() == 1),
+        |keyed| keyed.find(&1).is_some_and(|entry| entry.cancel() == 1),
         |keyed| keyed.cancel_all().len() == 1,
     ];
     for (number, take_out) in ways.iter().enumerate() {
-        keyed.schedule(1, TimerEntry::after(S, 1)).unwrap();
-        assert!(keyed.schedule(2, TimerEntry::after(S, 2)).is_err(), "it is full");
+        keyed.add(1, TimerEntry::after(S, 1)).unwrap();
+        assert!(keyed.add(2, TimerEntry::after(S, 2)).is_err(), "it is full");
         assert!(take_out(&keyed) && timer.is_empty(), "way {number}");
     }
-    keyed.schedule(1, TimerEntry::after(S, 1)).unwrap();
+    keyed.add(1, TimerEntry::after(S, 1)).unwrap();
     drop(keyed);
     assert!(timer.add(TimerEntry::after(S, || ())).is_ok(), "its keyed timer was dropped");
 }
@@ -249,7 +248,7 @@ fn what_the_executor_has_expires_after_a_shutdown() {
     let timer = builder.executor(move |task| sender.send(task).unwrap()).build().unwrap();
     let (expire, expired) = channel();
     let keyed = KeyedTimer::new(&timer, move |key: u32, _: u32| expire.send(key).unwrap());
-    keyed.schedule(1, TimerEntry::after(10 * MS, 1_u32)).unwrap();
+    keyed.add(1, TimerEntry::after(10 * MS, 1_u32)).unwrap();
     clock.advance(10 * MS);
     timer.advance_clock(Duration::ZERO);
     assert!(timer.shutdown().is_empty());
@@ -281,13 +280,13 @@ fn a_keys_drop_may_use_the_keyed_timer() {
     let keyed = KeyedTimer::new(&timer, |_: Curious, _: u32| ());
     LOOKED_AT.with(|looked_at| assert!(looked_at.set(keyed.clone()).is_ok()));
     let entry = || TimerEntry::after(S, 1_u32);
-    assert!(keyed.schedule(Curious(1), entry()).unwrap().is_none());
-    assert_eq!(keyed.schedule(Curious(1), entry()).unwrap(), Some(1));
-    assert!(keyed.schedule(Curious(2), entry()).is_err());
-    assert!(keyed.schedule_if_absent(Curious(1), entry()).unwrap().is_some());
-    assert!(keyed.schedule_if_absent(Curious(2), entry()).is_err());
+    assert!(keyed.add(Curious(1), entry()).unwrap().is_none());
+    assert_eq!(keyed.add(Curious(1), entry()).unwrap(), Some(1));
+    assert!(keyed.add(Curious(2), entry()).is_err());
+    let Entry::Vacant(vacant) = keyed.entry(Curious(2)) else { unreachable!("it is full") };
+    assert!(vacant.add(S, 1_u32).is_err());
     drop(keyed.entry(Curious(2)));
-    assert_eq!(LOOKS.get(), 5, "each but the first one, which is there");
+    assert_eq!(LOOKS.get(), 4, "each but the first one, which is there");
     let Entry::Occupied(occupied) = keyed.entry(Curious(1)) else { unreachable!("it is there") };
-    assert_eq!((occupied.cancel(), LOOKS.get()), (1, 7));
+    assert_eq!((occupied.cancel(), LOOKS.get()), (1, 6));
 }

@@ -7,7 +7,7 @@ use quickcheck::{Arbitrary, Gen};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use tickwheel::keyed::KeyedTimer;
+use tickwheel::keyed::{Entry, KeyedTimer};
 use tickwheel::{AddError, ManualClock, Timer, TimerEntry, When};
 
 /// What a key has.
@@ -66,8 +66,8 @@ impl Run {
 
     fn apply(&mut self, step: Step) {
         match step {
-            Step::Schedule(key, span, how) => self.schedule(key, span, how),
-            Step::ScheduleIfAbsent(key, span, how) => self.schedule_if_absent(key, span, how),
+            Step::Add(key, span, how) => self.add(key, span, how),
+            Step::AddIfAbsent(key, span, how) => self.add_if_absent(key, span, how),
             Step::Cancel(key) => {
                 let expected = self.model.remove(&key).map(|expected| expected.task);
                 assert_eq!(self.keyed.cancel(&key), expected, "cancel of {key}");
@@ -108,11 +108,11 @@ impl Run {
         self.config.max_pending.is_none_or(|max| self.model.len() < max)
     }
 
-    fn schedule(&mut self, key: u32, span: Span, how: How) {
+    fn add(&mut self, key: u32, span: Span, how: How) {
         let (when, deadline) = self.when(span, how);
         let (entry, task) = self.entry(when);
         let room = self.has_room();
-        match (self.keyed.schedule(key, entry), self.model.get_mut(&key)) {
+        match (self.keyed.add(key, entry), self.model.get_mut(&key)) {
             (Ok(former), Some(expected)) => {
                 assert_eq!(former, Some(expected.task), "the task that {key} had");
                 expected.task = task;
@@ -123,6 +123,7 @@ impl Run {
                 self.insert(key, task, deadline);
             }
             (Err(AddError::Full(entry)), None) => {
+                let entry = entry.into_inner();
                 assert!(!room, "refused, and there is room");
                 assert_eq!((entry.when(), entry.into_task()), (when, task));
             }
@@ -130,18 +131,17 @@ impl Run {
         }
     }
 
-    fn schedule_if_absent(&mut self, key: u32, span: Span, how: How) {
+    fn add_if_absent(&mut self, key: u32, span: Span, how: How) {
         let (when, deadline) = self.when(span, how);
         let (entry, task) = self.entry(when);
         let (room, is_absent) = (self.has_room(), !self.model.contains_key(&key));
-        match self.keyed.schedule_if_absent(key, entry) {
-            Ok(None) => {
-                assert!(room && is_absent, "scheduled");
+        let Entry::Vacant(vacant) = self.keyed.entry(key) else {
+            return assert!(!is_absent, "{key} has no task");
+        };
+        match vacant.add(entry.when(), entry.into_task()) {
+            Ok(()) => {
+                assert!(room && is_absent, "added");
                 self.insert(key, task, deadline);
-            }
-            Ok(Some(entry)) => {
-                assert!(!is_absent, "{key} has no task");
-                assert_eq!((entry.when(), entry.into_task()), (when, task));
             }
             Err(AddError::Full(_)) => assert!(!room && is_absent, "refused"),
             Err(error) => panic!("{error}"),
@@ -155,12 +155,8 @@ impl Run {
 
     fn move_to(&mut self, key: u32, span: Span, how: How, extend: bool) {
         let (when, deadline) = self.when(span, how);
-        let has_task = match (when, extend) {
-            (When::After(delay), false) => self.keyed.reschedule(&key, delay),
-            (When::At(deadline), false) => self.keyed.reschedule_at(&key, deadline),
-            (When::After(delay), true) => self.keyed.touch(&key, delay),
-            (When::At(deadline), true) => self.keyed.touch_at(&key, deadline),
-        };
+        let has_task =
+            if extend { self.keyed.touch(&key, when) } else { self.keyed.reschedule(&key, when) };
         assert_eq!(has_task, self.model.contains_key(&key), "move of {key}");
         if let Some(expected) = self.model.get_mut(&key) {
             if !extend || deadline > expected.deadline {
@@ -241,8 +237,8 @@ pub(crate) const KEYS: u32 = 5;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Step {
-    Schedule(u32, Span, How),
-    ScheduleIfAbsent(u32, Span, How),
+    Add(u32, Span, How),
+    AddIfAbsent(u32, Span, How),
     Cancel(u32),
     Touch(u32, Span, How),
     Reschedule(u32, Span, How),
@@ -259,8 +255,8 @@ impl Arbitrary for Step {
         let key = u32::arbitrary(g) % KEYS;
         let (span, how) = (Span::arbitrary(g), How::arbitrary(g));
         match u8::arbitrary(g) % 32 {
-            0..=7 => Step::Schedule(key, span, how),
-            8..=10 => Step::ScheduleIfAbsent(key, span, how),
+            0..=7 => Step::Add(key, span, how),
+            8..=10 => Step::AddIfAbsent(key, span, how),
             11..=13 => Step::Cancel(key),
             14..=17 => Step::Touch(key, span, how),
             18..=21 => Step::Reschedule(key, span, how),
@@ -273,8 +269,8 @@ impl Arbitrary for Step {
 
     fn shrink(&self) -> Box<dyn Iterator<Item = Self>> {
         match *self {
-            Step::Schedule(key, span, how) => {
-                Box::new(span.shrink().map(move |span| Step::Schedule(key, span, how)))
+            Step::Add(key, span, how) => {
+                Box::new(span.shrink().map(move |span| Step::Add(key, span, how)))
             }
             Step::Touch(key, span, how) => {
                 Box::new(span.shrink().map(move |span| Step::Touch(key, span, how)))

@@ -34,7 +34,7 @@ fn keys_count_once_in_all_that_a_timer_tells() {
     let (timer, clock, _expired) = timer_of_numbers();
     let keyed = KeyedTimer::new(&timer, |_: u32, _: u32| ());
     for key in 0..100 {
-        keyed.schedule(key, TimerEntry::after(MS * (key + 1), key)).expect("there is room");
+        keyed.add(key, TimerEntry::after(MS * (key + 1), key)).expect("there is room");
         timer.add(TimerEntry::after(MS * (key + 1), u64::from(key))).expect("there is room");
     }
     assert_eq!(timer.len(), 200);
@@ -56,7 +56,7 @@ fn what_has_elapsed_expires_although_another_owner_goes() {
     let (timer, clock, expired) = timer_of_numbers();
     let keyed = KeyedTimer::new(&timer, |_: u32, _: u32| ());
     timer.add(TimerEntry::after(Duration::ZERO, 1)).expect("there is room");
-    keyed.schedule(2, TimerEntry::after(Duration::ZERO, 0)).expect("there is room");
+    keyed.add(2, TimerEntry::after(Duration::ZERO, 0)).expect("there is room");
     drop(keyed);
     assert_eq!(turn(&timer, &clock, Duration::ZERO), 1);
     assert_eq!(expired.try_iter().collect::<Vec<_>>(), [1]);
@@ -86,7 +86,7 @@ fn what_was_dropped_wakes_nobody_and_its_number_is_taken_again() {
         for keyed in &others {
             for key in 0..10 {
                 let entry = TimerEntry::after(MS * (1 + 7 * key), key);
-                keyed.schedule(key, entry).expect("there is room");
+                keyed.add(key, entry).expect("there is room");
             }
         }
         timer.add(TimerEntry::after(2 * MS, round)).expect("there is room");
@@ -114,7 +114,7 @@ fn keyed_timers_come_and_go_inside_a_turn() {
             drop(own.lock().map(|mut own| own.take()));
         });
         for key in 0..2 {
-            keyed.schedule(key, TimerEntry::after(MS * (1 + key), key)).expect("there is room");
+            keyed.add(key, TimerEntry::after(MS * (1 + key), key)).expect("there is room");
         }
         *keep.lock().expect("nobody panics") = Some(keyed);
     }
@@ -133,7 +133,7 @@ fn what_is_made_after_a_shutdown_is_closed() {
     let (timer, clock, _expired) = timer_of_numbers();
     drop(timer.shutdown());
     let keyed = KeyedTimer::new(&timer, |_: u32, _: u32| ());
-    let refused = keyed.schedule(1, TimerEntry::after(MS, 1));
+    let refused = keyed.add(1, TimerEntry::after(MS, 1));
     assert!(matches!(refused, Err(AddError::Shutdown(_))));
     let refused = timer.closures().add(TimerEntry::after(MS, || ()));
     assert!(matches!(refused, Err(AddError::Shutdown(_))));
@@ -144,7 +144,7 @@ fn what_is_made_after_a_shutdown_is_closed() {
 fn one_reaper_drives_whatever_stands_on_a_timer_of_any_tasks() {
     let (timer, clock, expired) = timer_of_numbers();
     let keyed = KeyedTimer::new(&timer, |_: u32, _: u32| ());
-    keyed.schedule(1, TimerEntry::after(10 * MS, 1)).expect("there is room");
+    keyed.add(1, TimerEntry::after(10 * MS, 1)).expect("there is room");
     let purgatory = Purgatory::new(&timer);
     assert!(purgatory.try_complete_else_watch(Idle, 10 * MS, &[1_u32]).is_ok());
     let mut sleep = pin!(timer.sleep(10 * MS));
@@ -154,7 +154,7 @@ fn one_reaper_drives_whatever_stands_on_a_timer_of_any_tasks() {
 
     turn(&timer, &clock, 10 * MS);
     assert_eq!(expired.try_iter().collect::<Vec<_>>(), [7]);
-    assert!(keyed.is_empty() && purgatory.delayed() == 0);
+    assert!(keyed.is_empty() && purgatory.is_empty());
     assert_eq!(sleep.as_mut().poll(context), Poll::Ready(Ok(())));
     assert!(timer.is_empty());
 }

@@ -3,7 +3,7 @@
 use crate::{Fixture, Mood};
 use quickcheck::{Arbitrary, Gen, QuickCheck};
 use tickwheel::TimerBuilder;
-use tickwheel::lease::{Lease, LeaseStats, Renewal};
+use tickwheel::lease::{self, Lease, Renewal};
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -47,7 +47,7 @@ struct Run {
     mood: Mood,
     now: u64,
     held: [Option<Expected>; 4],
-    stats: LeaseStats,
+    stats: lease::Stats,
 }
 
 impl Run {
@@ -172,7 +172,7 @@ impl Run {
 fn every_lease_is_renewed_in_time_or_lost_once() {
     fn holds(steps: Vec<Step>) {
         let fixture = Fixture::with(TimerBuilder::build, |terms| terms.batch_size(2));
-        let (held, stats) = ([const { None }; 4], LeaseStats::default());
+        let (held, stats) = ([const { None }; 4], lease::Stats::default());
         let mut run = Run { fixture, mood: Mood::Renews, now: 0, held, stats };
         steps.iter().for_each(|step| run.step(step));
         (0..60).for_each(|_| run.second());

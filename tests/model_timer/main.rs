@@ -19,7 +19,7 @@ use ops::Op;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tickwheel::{AddError, Cancel, ManualClock, Timeout, Timer, TimerEntry, When};
-use times::{Config, How, Moment, Span};
+use times::{Config, How, Moment, NEVER, Span};
 
 /// Both, side by side. Timer `n` has the payload `n`.
 struct Run {
@@ -95,10 +95,7 @@ impl Run {
     fn add(&mut self, span: Span, how: How, thread: bool) {
         let (when, deadline) = self.when(self.moment(span), how);
         let id = self.expected.len() as u32;
-        let entry = match when {
-            When::After(delay) => TimerEntry::after(delay, id),
-            When::At(deadline) => TimerEntry::at(deadline, id),
-        };
+        let entry = TimerEntry::new(when, id);
         let full = self.config.max_pending == Some(self.pending());
         let real = &self.real;
         let added = if thread {
@@ -114,6 +111,7 @@ impl Run {
                 self.expected.push(Expected::new(deadline, &self.now));
             }
             Err(AddError::Full(entry)) => {
+                let entry = entry.into_inner();
                 assert!(full, "refused, and there is room");
                 assert_eq!((entry.when(), entry.into_task()), (when, id));
             }
@@ -142,12 +140,7 @@ impl Run {
     fn move_to(&mut self, id: usize, span: Span, how: How, extend: bool) {
         let (when, deadline) = self.when(self.moment(span), how);
         let Some(timeout) = &self.handles[id] else { return };
-        let was_pending = match (when, extend) {
-            (When::After(delay), false) => timeout.reschedule(delay),
-            (When::At(deadline), false) => timeout.reschedule_at(deadline),
-            (When::After(delay), true) => timeout.touch(delay),
-            (When::At(deadline), true) => timeout.touch_at(deadline),
-        };
+        let was_pending = if extend { timeout.touch(when) } else { timeout.reschedule(when) };
         assert_eq!(was_pending, self.expected[id].is_pending(), "move of {id}");
         let moved = self.expected[id].move_to(deadline, extend, &self.now);
         self.rescheduled += u64::from(moved);
@@ -199,7 +192,7 @@ impl Run {
             let Some(handle) = handle else { continue };
             let state = (handle.is_pending(), handle.is_expired(), handle.is_cancelled());
             assert_eq!(state, timer.state(), "pending, expired, cancelled of {id}");
-            let deadline = timer.is_pending().then_some(timer.deadline);
+            let deadline = Some(timer.deadline).filter(|at| timer.is_pending() && *at < NEVER);
             let deadline = deadline.map(|nanos| self.origin + Duration::from_nanos(nanos));
             assert_eq!(handle.deadline(), deadline, "deadline of {id}");
         }
@@ -221,6 +214,7 @@ impl Run {
         let returned: Vec<_> = self.real.shutdown().into_iter().collect();
         let times = |entry: &TimerEntry<u32>| match entry.when() {
             When::At(deadline) => nanos(deadline - self.origin),
+            When::Never => NEVER,
             When::After(_) => panic!("a returned entry knows its deadline"),
         };
         assert!(returned.is_sorted_by_key(times), "ordered by deadline");
@@ -233,9 +227,9 @@ impl Run {
         self.compare();
         let late = self.real.add(TimerEntry::after(Duration::ZERO, 7_u32));
         let entry = match late {
-            Err(AddError::Shutdown(entry)) => entry,
+            Err(AddError::Shutdown(entry)) => entry.into_inner(),
             // It has no room at all.
-            Err(AddError::Full(entry)) if self.config.max_pending == Some(0) => entry,
+            Err(AddError::Full(entry)) if self.config.max_pending == Some(0) => entry.into_inner(),
             other => panic!("{other:?}"),
         };
         assert_eq!((entry.when(), entry.into_task()), (When::After(Duration::ZERO), 7));

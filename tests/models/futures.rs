@@ -124,7 +124,7 @@ fn reset_against_wake() {
                     polls += 1;
                     let mut polled = Pin::new(&mut sleep).poll(context);
                     for nanos in resets.by_ref() {
-                        sleep.reset_at(start + nanos * NANO);
+                        sleep.reset(start + nanos * NANO);
                         polled = Pin::new(&mut sleep).poll(context);
                     }
                     polled

@@ -10,7 +10,7 @@ use shuttle::thread::ThreadId;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
-use tickwheel::purgatory::{Cancelled, DelayedOperation, Pending, Watch};
+use tickwheel::purgatory::{Cancel, DelayedOperation, Pending, Watch};
 
 /// The items, and what became of the workers. std's locks where they are never held for a step of a
 /// schedule.
@@ -74,7 +74,7 @@ impl Desk {
     /// clock, and that no item is left while a worker waits. Returns which workers got one.
     fn settle(&self, room: &Room, put: usize) -> String {
         room.pass(0); // The checks that were left to the executor.
-        let (left, waiting) = (self.items.lock().unwrap().len(), room.purgatory.delayed());
+        let (left, waiting) = (self.items.lock().unwrap().len(), room.purgatory.len());
         assert!(left == 0 || waiting == 0, "{left} items are left for {waiting}");
         room.purgatory.assert_invariants();
         let triggered = room.purgatory.stats().completed();
@@ -101,7 +101,7 @@ fn put_against_put() {
         let (room, desk) = (Room::new(), Desk::default());
         (0..3).for_each(|worker| drop(desk.wait(&room, worker)));
         let given = both(|| desk.put(&room, &[1]), || desk.put(&room, &[2]));
-        assert_eq!((given, room.purgatory.delayed()), ((1, 1), 1));
+        assert_eq!((given, room.purgatory.len()), ((1, 1), 1));
         desk.settle(&room, 2)
     });
 }
@@ -143,12 +143,12 @@ fn claim_against_cancel_and_expiry() {
             || desk.put(&room, &[1]),
             || {
                 answer = match worker.cancel() {
-                    Cancelled::Returned(worker) => {
+                    Cancel::Cancelled(worker) => {
                         assert!(worker.end.item.is_none() && !worker.end.completed);
                         "returned"
                     }
-                    Cancelled::Deferred => "deferred",
-                    Cancelled::Finished => "finished",
+                    Cancel::Deferred => "deferred",
+                    Cancel::Finished => "finished",
                 };
             },
             || room.pass(2),

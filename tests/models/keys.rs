@@ -48,7 +48,7 @@ fn cancel_for_key_against_watch() {
             both(|| limbo.watch(0, &[0, 1]).is_some(), || limbo.cancel_for_key(0));
         assert!(accepted, "it is refused");
         assert_eq!(limbo.fate(0), returned.first().map(|_| Fate::Returned));
-        assert_eq!(limbo.purgatory.watched(), if returned.is_empty() { 2 } else { 0 });
+        assert_eq!(limbo.purgatory.stats().watched, if returned.is_empty() { 2 } else { 0 });
         limbo.finish()
     });
 }

@@ -7,7 +7,7 @@ use shuttle::thread::ThreadId;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use tickwheel::purgatory::{Cancelled, DelayedOperation, Pending, Purgatory, Watch, WatchError};
+use tickwheel::purgatory::{Cancel, DelayedOperation, Pending, Purgatory, Watch, WatchError};
 use tickwheel::{ManualClock, Timer};
 
 /// Hashes a key to itself, so that every run of a schedule is the same. With two shards, key 0 is
@@ -64,7 +64,7 @@ impl<O: DelayedOperation> Limbo<O> {
     pub(crate) fn assert_empty(&self) {
         self.purgatory.assert_invariants();
         self.timer.assert_invariants();
-        assert_eq!((self.purgatory.watched(), self.purgatory.delayed()), (0, 0));
+        assert_eq!((self.purgatory.stats().watched, self.purgatory.len()), (0, 0));
         assert!(self.timer.is_empty(), "a timeout is left behind");
     }
 }
@@ -104,7 +104,7 @@ impl Limbo {
                 Some(handle)
             }
             Err(WatchError::Shutdown(op)) => {
-                op.give(Fate::Refused);
+                op.into_inner().give(Fate::Refused);
                 None
             }
             Err(error) => panic!("{error}"),
@@ -144,11 +144,11 @@ impl Limbo {
 
     /// Cancels by the handle. Returns its answer without the operation, which ends here if it is
     /// returned.
-    pub(crate) fn cancel(&self, handle: &Handle) -> Cancelled<usize> {
+    pub(crate) fn cancel(&self, handle: &Handle) -> Cancel<usize> {
         match handle.cancel() {
-            Cancelled::Returned(op) => Cancelled::Returned(op.give(Fate::Returned)),
-            Cancelled::Deferred => Cancelled::Deferred,
-            Cancelled::Finished => Cancelled::Finished,
+            Cancel::Cancelled(op) => Cancel::Cancelled(op.give(Fate::Returned)),
+            Cancel::Deferred => Cancel::Deferred,
+            Cancel::Finished => Cancel::Finished,
         }
     }
 
@@ -270,7 +270,7 @@ impl Ledger {
         for (id, handle) in handles {
             assert!(!handle.is_pending(), "operation {id}: {ends:?}");
             assert!(!handle.force_complete(), "operation {id} can be forced after its end");
-            assert!(matches!(handle.cancel(), Cancelled::Finished), "operation {id} ended");
+            assert!(matches!(handle.cancel(), Cancel::Finished), "operation {id} ended");
         }
         ends
     }

@@ -3,15 +3,15 @@
 use crate::harness::{all, both, explore};
 use crate::limbo::{Fate, Limbo};
 use shuttle::thread;
-use tickwheel::purgatory::Cancelled;
+use tickwheel::purgatory::Cancel;
 
 /// Returns the fate of an operation whose condition never holds, given the answer to a cancel:
 /// `otherwise` if it came too late.
-fn after_cancel(answer: &Cancelled<usize>, otherwise: Fate) -> Fate {
+fn after_cancel(answer: &Cancel<usize>, otherwise: Fate) -> Fate {
     match answer {
-        Cancelled::Returned(_) => Fate::Returned,
-        Cancelled::Deferred => Fate::Cancelled,
-        Cancelled::Finished => otherwise,
+        Cancel::Cancelled(_) => Fate::Returned,
+        Cancel::Deferred => Fate::Cancelled,
+        Cancel::Finished => otherwise,
     }
 }
 
@@ -72,9 +72,9 @@ fn expiry_during_a_check() {
         both(|| limbo.trigger(0), || limbo.pass(2));
         let late = [0, 1].map(|id| limbo.fate(id).is_none());
         if late[1] {
-            assert_eq!(limbo.cancel(&handle), Cancelled::Returned(1));
+            assert_eq!(limbo.cancel(&handle), Cancel::Cancelled(1));
         }
-        assert_eq!(limbo.timer.len(), limbo.purgatory.delayed(), "each has one timeout");
+        assert_eq!(limbo.timer.len(), limbo.purgatory.len(), "each has one timeout");
         limbo.pass(0);
         assert_eq!(limbo.fate(0), Some(Fate::Expired));
         format!("{late:?} {}", limbo.settle())
@@ -107,7 +107,7 @@ fn expiry_against_the_timers_end() {
         let limbo = Limbo::new();
         let handle = limbo.watch(0, &[0]).expect("it waits");
         limbo.watch(1, &[0]);
-        let mut answer = Cancelled::Finished;
+        let mut answer = Cancel::Finished;
         thread::scope(|scope| {
             scope.spawn(|| limbo.trigger(0));
             scope.spawn(|| limbo.pass(2));
@@ -189,7 +189,7 @@ fn cancel_against_cancel_and_expiry() {
         if limbo.fate(0).is_none() {
             limbo.pass(0);
         }
-        let won = answers.iter().filter(|answer| **answer != Cancelled::Finished);
+        let won = answers.iter().filter(|answer| **answer != Cancel::Finished);
         assert!(won.count() < 2, "{answers:?}");
         let fate = after_cancel(&answers[1], after_cancel(&answers[0], Fate::Expired));
         assert_eq!(limbo.fate(0), Some(fate));

@@ -6,7 +6,7 @@ use crate::world::{Book, End, Job};
 use shuttle::thread;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tickwheel::keyed::KeyedTimer;
+use tickwheel::keyed::{Entry, KeyedTimer};
 use tickwheel::{AddError, ManualClock, Task, Timer, TimerBuilder, TimerEntry};
 
 pub(crate) type Keyed = KeyedTimer<u64, Job, KeyHasher>;
@@ -76,17 +76,23 @@ impl Stand {
 
     /// Returns whether it replaced a task, which ends here.
     pub(crate) fn schedule(&self, key: u64, id: u32, at: u64) -> bool {
-        let replaced = self.keyed.schedule(key, self.entry(id, at, || ()));
+        let replaced = self.keyed.add(key, self.entry(id, at, || ()));
         returned(accepted(replaced))
     }
 
     /// Returns whether the key had no task.
-    pub(crate) fn schedule_if_absent(&self, key: u64, id: u32, at: u64) -> bool {
-        let answer = self.keyed.schedule_if_absent(key, self.entry(id, at, || ()));
-        !accepted(answer).is_some_and(|entry| {
-            entry.into_task().end(End::Refused);
-            true
-        })
+    pub(crate) fn add_if_absent(&self, key: u64, id: u32, at: u64) -> bool {
+        let entry = self.entry(id, at, || ());
+        match self.keyed.entry(key) {
+            Entry::Vacant(vacant) => {
+                accepted(vacant.add(entry.when(), entry.into_task()));
+                true
+            }
+            Entry::Occupied(_) => {
+                entry.into_task().end(End::Refused);
+                false
+            }
+        }
     }
 
     /// Returns whether it took a task back, which ends here.

@@ -80,10 +80,10 @@ fn refused_replace_on_its_way() {
     explore("refused_replace_on_its_way", 3, || {
         let stand = Stand::new(|builder| builder.max_pending(1));
         stand.schedule(1, 0, 2);
-        let replace = |key, id| match stand.keyed.schedule(key, stand.entry(id, 4, || ())) {
+        let replace = |key, id| match stand.keyed.add(key, stand.entry(id, 4, || ())) {
             Ok(replaced) => returned(replaced),
             Err(AddError::Full(entry)) => {
-                entry.into_task().end(End::Refused);
+                entry.into_inner().into_task().end(End::Refused);
                 false
             }
             Err(error) => panic!("{error}"),
@@ -139,8 +139,7 @@ fn touch_against_expiry() {
 fn absent_against_absent() {
     explore("absent_against_absent", 2, || {
         let stand = Stand::in_place();
-        let scheduled =
-            both(|| stand.schedule_if_absent(1, 0, 2), || stand.schedule_if_absent(1, 1, 2));
+        let scheduled = both(|| stand.add_if_absent(1, 0, 2), || stand.add_if_absent(1, 1, 2));
         assert!(scheduled.0 != scheduled.1, "{scheduled:?}");
         format!("{scheduled:?} {}", stand.finish(2))
     });
@@ -155,7 +154,7 @@ fn absent_against_expiry() {
         let stand = Stand::in_place();
         stand.schedule(1, 0, 2);
         let schedule = |id| {
-            let scheduled = stand.schedule_if_absent(1, id, 4);
+            let scheduled = stand.add_if_absent(1, id, 4);
             assert!(stand.keyed.len() <= 1, "there is one key");
             scheduled
         };
@@ -176,7 +175,7 @@ fn rearm_against_cancel() {
         let stand = Stand::in_place();
         let again = Arc::clone(&stand);
         let entry = stand.entry(0, 2, move || assert!(!again.schedule(1, 1, 4)));
-        assert!(accepted(stand.keyed.schedule(1, entry)).is_none());
+        assert!(accepted(stand.keyed.add(1, entry)).is_none());
         let mut cancelled = [false; 2];
         both(|| cancelled.fill_with(|| stand.cancel(1)), || stand.pass(2));
         assert!(cancelled[0] || stand.has_fired(0));
@@ -224,7 +223,7 @@ fn drop_of_keyed_against_expiry() {
             book.write(id, |_| ());
             let job = Job { id, book: Some(Arc::clone(&book)), then: None };
             let entry = TimerEntry::at(stand.start + Duration::from_nanos(at), job);
-            assert!(accepted(keyed.schedule(key, entry)).is_none());
+            assert!(accepted(keyed.add(key, entry)).is_none());
         }
         both(|| drop(keyed), || stand.pass(2));
         stand.settle();
@@ -272,7 +271,7 @@ fn early_alarm_on_a_full_timer() {
         assert!(stand.keyed.touch(&1, Duration::from_nanos(4)));
         both(
             || stand.pass(2),
-            || match stand.keyed.schedule(2, stand.entry(1, 4, || ())) {
+            || match stand.keyed.add(2, stand.entry(1, 4, || ())) {
                 Ok(replaced) => panic!("there is no room, but it replaced {}", returned(replaced)),
                 Err(error) => error.into_entry().into_task().end(End::Refused),
             },
@@ -286,7 +285,7 @@ type Plain = KeyedTimer<u64, (), KeyHasher>;
 
 fn schedule(keyed: &Plain, key: u64, at: Instant) {
     let entry = TimerEntry::at(at, ());
-    assert!(keyed.schedule(key, entry).is_ok_and(|former| former.is_none()));
+    assert!(keyed.add(key, entry).is_ok_and(|former| former.is_none()));
 }
 
 enum Event {
@@ -311,7 +310,7 @@ fn alarms_against_a_holder() {
         schedule(&keyed, 2, past);
         let holds = keyed.clone();
         let holder = thread::spawn(move || {
-            let entry = holds.find_entry(&1);
+            let entry = holds.find(&1);
             thread::yield_now();
             drop(entry);
         });

@@ -102,7 +102,7 @@ impl World {
                 Some(timeout)
             }
             Err(AddError::Full(entry) | AddError::Shutdown(entry)) => {
-                entry.into_task().end(End::Refused);
+                entry.into_inner().into_task().end(End::Refused);
                 None
             }
             Err(error) => panic!("{error}"),

@@ -106,7 +106,7 @@ fn chain(how: How) {
         How::AtOnce => (others, 0, 0),
     };
     assert_eq!((ends, stats.expired, stats.panicked), (expected, 1, 0), "{how:?}");
-    assert_eq!((purgatory.watched(), purgatory.delayed(), timer.len()), (0, 0, 0));
+    assert_eq!((purgatory.stats().watched, purgatory.len(), timer.len()), (0, 0, 0));
     purgatory.assert_invariants();
 }
 

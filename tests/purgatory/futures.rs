@@ -154,7 +154,7 @@ fn dropping_it_cancels_and_cleans_up_and_wakes_nobody() {
     let condition = move || Arc::strong_count(&held) == 0;
     let mut polled = Polled::new(fixture.purgatory.wait(&[1, 2, 3], HOUR, condition).unwrap());
     assert_eq!(polled.poll(), Poll::Pending);
-    assert_eq!((fixture.purgatory.watched(), fixture.timer.len()), (3, 1));
+    assert_eq!((fixture.purgatory.stats().watched, fixture.timer.len()), (3, 1));
     let Polled { wait, woken } = polled;
     drop(wait);
     assert_eq!((woken.take(), Arc::strong_count(&woken)), (0, 1));

@@ -54,7 +54,7 @@ impl<O: DelayedOperation> Fixture<O> {
     pub(crate) fn counts(&self) -> (usize, usize, usize) {
         self.purgatory.assert_invariants();
         self.timer.assert_invariants();
-        (self.purgatory.watched(), self.purgatory.delayed(), self.timer.len())
+        (self.purgatory.stats().watched, self.purgatory.len(), self.timer.len())
     }
 
     /// Asserts that no key and no timer is left.

@@ -8,7 +8,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tickwheel::purgatory::{Cancelled, Pending, Purgatory};
+use tickwheel::purgatory::{Cancel, Pending, Purgatory};
 use tickwheel::{ManualClock, Timer};
 
 /// A hash that half of the keys share.
@@ -127,7 +127,8 @@ impl Run {
             }
             Step::TriggerAll(keys) => {
                 let expected = keys.iter().map(|key| self.naive.trigger(*key)).sum::<usize>();
-                assert_eq!(self.world.purgatory.check_and_complete_all(&keys), expected);
+                let trigger = |key| self.world.purgatory.check_and_complete(key);
+                assert_eq!(keys.iter().map(trigger).sum::<usize>(), expected);
             }
             Step::TriggerUpTo(key, limit) => {
                 let expected = self.naive.trigger_up_to(key, limit);
@@ -169,13 +170,13 @@ impl Run {
     fn cancel(&mut self, nth: usize) {
         let Some(id) = self.naive.nth_handle(nth) else { return };
         match self.world.handle(id).cancel() {
-            Cancelled::Returned(script) => {
+            Cancel::Cancelled(script) => {
                 assert!(self.naive.waits(id), "cancel of {id}");
                 self.naive.operations[id].state = State::Cancelled;
                 self.returned(vec![script], vec![id as u32]);
             }
-            Cancelled::Finished => assert!(!self.naive.waits(id), "cancel of {id}"),
-            Cancelled::Deferred => panic!("nobody else is there"),
+            Cancel::Finished => assert!(!self.naive.waits(id), "cancel of {id}"),
+            Cancel::Deferred => panic!("nobody else is there"),
         }
     }
 
@@ -218,7 +219,7 @@ impl Run {
         }
         let delayed = naive.count(State::Waits);
         assert_eq!(
-            (self.world.purgatory.watched(), self.world.purgatory.delayed()),
+            (self.world.purgatory.stats().watched, self.world.purgatory.len()),
             (watched, delayed)
         );
         assert_eq!(self.timer.len(), delayed);

@@ -224,7 +224,7 @@ fn a_key_that_panics_leaves_nothing_behind_under_the_keys_before() {
         let watch = || purgatory.try_complete_else_watch(script, MS, &keys).map(drop);
         assert!(catch_unwind(AssertUnwindSafe(watch)).is_err(), "it is the caller's panic");
         assert_eq!(life.strong_count(), 0);
-        assert_eq!((purgatory.watched(), purgatory.delayed(), fixture.timer.len()), (0, 0, 0));
+        assert_eq!((purgatory.stats().watched, purgatory.len(), fixture.timer.len()), (0, 0, 0));
         purgatory.assert_invariants();
     }
 }

@@ -10,7 +10,7 @@ use std::hash::Hash;
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
-use tickwheel::purgatory::{DelayedOperation, Pending, Purgatory, PurgatoryStats, Watch};
+use tickwheel::purgatory::{self, DelayedOperation, Pending, Purgatory, Watch};
 use tickwheel::{ManualClock, Task, Timer};
 
 /// Nothing makes them expire any more; they can still be completed.
@@ -48,7 +48,7 @@ fn a_boxed_operation_is_told_how_it_ends() {
     assert_eq!(purgatory.check_and_complete(&1), 0);
     assert_eq!(fixture.log.ends(), [(Cancelled, 1), (Dropped, 1)]);
     assert_eq!(fixture.advance(MS), [(Completed, 2), (Expired, 2), (Dropped, 2)]);
-    assert_eq!((purgatory.stats().cancelled, purgatory.delayed()), (1, 0));
+    assert_eq!((purgatory.stats().cancelled, purgatory.len()), (1, 0));
 }
 
 /// The executor is dropped with the last clone of its timer.
@@ -109,7 +109,7 @@ fn a_handle_never_touches_the_operations_of_the_next_purgatory() {
     let mut handles = Vec::new();
     for round in 0..20 {
         let purgatory: Purgatory<Key, Script> = Purgatory::new(&timer);
-        assert_eq!(purgatory.stats(), PurgatoryStats::default());
+        assert_eq!(purgatory.stats(), purgatory::Stats::default());
         let new: Vec<_> =
             (0..round).map(|id| watch(&purgatory, Script::new(id, &log), [0])).collect();
         for old in &handles {
@@ -118,7 +118,7 @@ fn a_handle_never_touches_the_operations_of_the_next_purgatory() {
             assert!(old.cancel().into_operation().is_none());
         }
         assert!(new.iter().all(Pending::is_pending));
-        assert_eq!((purgatory.delayed(), timer.len()), (new.len(), new.len()));
+        assert_eq!((purgatory.len(), timer.len()), (new.len(), new.len()));
         handles.extend(new);
         purgatory.assert_invariants();
         timer.assert_invariants();
@@ -151,7 +151,7 @@ fn an_operation_that_outlives_its_purgatory_stays_out_of_the_next_one() {
                 for id in 2..5 {
                     let next = Purgatory::new(&own_timer);
                     let pending = watch(&next, Script::new(id, &of_next), [0, 0]);
-                    assert_eq!((next.delayed(), next.watched()), (1, 1));
+                    assert_eq!((next.len(), next.stats().watched), (1, 1));
                     next.assert_invariants();
                     sender.send((next, pending)).unwrap();
                 }
@@ -174,13 +174,13 @@ fn an_operation_that_outlives_its_purgatory_stays_out_of_the_next_one() {
     assert_eq!((next.len(), timer.len()), (3, 3));
     for (purgatory, pending) in &next {
         purgatory.assert_invariants();
-        assert_eq!((purgatory.delayed(), purgatory.watched()), (1, 1));
+        assert_eq!((purgatory.len(), purgatory.stats().watched), (1, 1));
         assert!(pending.force_complete());
     }
     timer.assert_invariants();
     drop(next);
     // The shards that were left behind are free now.
     let purgatory: Purgatory<Key, Script> = Purgatory::new(&timer);
-    assert_eq!((purgatory.stats(), timer.len()), (PurgatoryStats::default(), 0));
+    assert_eq!((purgatory.stats(), timer.len()), (purgatory::Stats::default(), 0));
     purgatory.assert_invariants();
 }

@@ -5,7 +5,7 @@ use crate::{Fixture, HOUR, MS, Script};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
-use tickwheel::purgatory::{Cancelled, Purgatory, WatchError};
+use tickwheel::purgatory::{Cancel, Purgatory, WatchError};
 
 /// The condition becomes true after the first check, and the thread that made it so has looked at
 /// the keys before the operation was watched there.
@@ -60,7 +60,7 @@ fn without_a_key_an_operation_is_handed_back_unchecked() {
     let fixture = Fixture::new();
     let script = fixture.script(1).at_check(1);
     match fixture.purgatory.try_complete_else_watch(script, HOUR, &[]) {
-        Err(WatchError::NoKeys(script)) => assert_eq!(script.id, 1),
+        Err(WatchError::NoKeys(script)) => assert_eq!(script.into_inner().id, 1),
         other => panic!("{other:?}"),
     }
     assert_eq!(fixture.log.take(), [(Dropped, 1)]);
@@ -72,7 +72,7 @@ fn what_a_full_timer_refuses_is_handed_back_and_watched_nowhere() {
     let fixture = Fixture::with(|builder| builder.max_pending(1));
     let first = fixture.watch(fixture.script(1), &[1]);
     match fixture.purgatory.try_complete_else_watch(fixture.script(2), HOUR, &[1, 2, 1]) {
-        Err(WatchError::Full(script)) => assert_eq!(script.id, 2),
+        Err(WatchError::Full(script)) => assert_eq!(script.into_inner().id, 2),
         other => panic!("{other:?}"),
     }
     assert_eq!(fixture.log.of(Dropped), [2]);
@@ -98,7 +98,7 @@ fn after_shutdown_an_operation_is_handed_back_and_watched_nowhere() {
             assert!(own.cancel().is_cancelled(), "the timer's own go on");
         }
         match fixture.purgatory.try_complete_else_watch(fixture.script(1), HOUR, &[1, 2]) {
-            Err(WatchError::Shutdown(script)) => assert_eq!(script.id, 1),
+            Err(WatchError::Shutdown(script)) => assert_eq!(script.into_inner().id, 1),
             other => panic!("{whose}: {other:?}"),
         }
         assert_eq!(fixture.log.of(Dropped), [1]);
@@ -115,7 +115,7 @@ fn after_shutdown_an_operation_is_handed_back_and_watched_nowhere() {
 fn what_a_cancel_returned_may_be_watched_again_and_waits_on() {
     let fixture = Fixture::new();
     let pending = fixture.watch(fixture.script(1).at_check(3), &[1, 2]);
-    let Cancelled::Returned(script) = pending.cancel() else { panic!("nobody else wants it") };
+    let Cancel::Cancelled(script) = pending.cancel() else { panic!("nobody else wants it") };
     let again = fixture.watch(script.at_check(3), &[3]);
     assert_eq!(fixture.purgatory.check_and_complete(&3), 1);
     assert!(!again.is_pending() && !pending.is_pending());

@@ -144,9 +144,9 @@ fn each_listener_is_woken_by_its_last_waker_until_it_is_dropped() {
 fn what_is_added_while_a_moved_entry_is_held_wakes_it() {
     let looped = Looped::new();
     let keyed = KeyedTimer::new(&looped.timer, |_: u8, ()| ());
-    keyed.schedule(1, TimerEntry::after(FAR, ())).unwrap();
+    keyed.add(1, TimerEntry::after(FAR, ())).unwrap();
     looped.ask();
-    let mut held = keyed.find_entry(&1).unwrap();
+    let mut held = keyed.find(&1).unwrap();
     held.reschedule(MS);
     assert_eq!(looped.woken(), 0);
     looped.add(2 * MS);
@@ -192,7 +192,7 @@ fn what_is_built_on_the_timer_wakes_it_too() {
     let timer = &looped.timer;
     let keyed = KeyedTimer::new(timer, |_: u32, ()| ());
     looped.ask();
-    assert!(keyed.schedule(1, TimerEntry::after(FAR, ())).is_ok());
+    assert!(keyed.add(1, TimerEntry::after(FAR, ())).is_ok());
     assert_eq!(looped.woken(), 1, "a key");
     looped.ask();
     assert!(keyed.reschedule(&1, MS));
@@ -200,7 +200,7 @@ fn what_is_built_on_the_timer_wakes_it_too() {
     keyed.cancel(&1);
     looped.ask();
     match keyed.entry(2) {
-        Entry::Vacant(entry) => entry.schedule(TimerEntry::after(MS, ())).unwrap(),
+        Entry::Vacant(entry) => entry.add(MS, ()).unwrap(),
         Entry::Occupied(_) => panic!("it is vacant"),
     }
     assert_eq!(looped.woken(), 1, "an entry of a key");

@@ -53,7 +53,7 @@ fn shutdown_of_very_many_needs_no_deep_stack() {
         assert_eq!(returned.len(), 100_000);
         let times = |entry: &TimerEntry<u32>| match entry.when() {
             When::At(deadline) => deadline,
-            When::After(_) => panic!("it knows its deadline"),
+            other => panic!("{other:?}: it knows its deadline"),
         };
         assert!(returned.is_sorted_by_key(times));
         fixture.timer.assert_invariants();
@@ -205,7 +205,7 @@ fn stats_return_though_a_keyed_timer_ends_whenever_they_count() {
             let timer = self.0.get().and_then(WeakTimer::upgrade);
             if let Some(timer) = timer.filter(|_| self.1.fetch_add(1, Ordering::Relaxed) < 100) {
                 let keyed = KeyedTimer::new(&timer, |_: u8, ()| ());
-                assert!(keyed.schedule(1, TimerEntry::after(HOUR, ())).is_ok());
+                assert!(keyed.add(1, TimerEntry::after(HOUR, ())).is_ok());
             }
             0
         }

@@ -5,7 +5,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
-use tickwheel::keyed::KeyedTimer;
+use tickwheel::keyed::{Entry, KeyedTimer};
 use tickwheel::lease::{Lease, LeaseStore, LeaseTerms, Leases, Renewal};
 use tickwheel::{ManualClock, Timer, TimerEntry};
 
@@ -45,7 +45,7 @@ fn filled(size: u64) -> Fixture {
     check_with("schedule", size / DIRECTORY, || {
         for key in 0..size {
             let entry = TimerEntry::after(millis(1_000 + key % 100), key);
-            assert!(keyed.schedule(key, entry).is_ok_and(|former| former.is_none()));
+            assert!(keyed.add(key, entry).is_ok_and(|former| former.is_none()));
         }
     });
     Fixture { timer, clock, keyed, expired }
@@ -58,16 +58,15 @@ fn every_call_for_a_key() {
         check_with("replace", size / DIRECTORY, || {
             for key in 0..size {
                 let entry = || TimerEntry::after(millis(500 + key % 1_000), key);
-                assert!(keyed.schedule(key, entry()).is_ok_and(|former| former.is_some()));
-                let absent = keyed.schedule_if_absent(key, entry());
-                assert!(absent.is_ok_and(|entry| entry.is_some()));
+                assert!(keyed.add(key, entry()).is_ok_and(|former| former.is_some()));
+                assert!(matches!(keyed.entry(key), Entry::Occupied(_)));
             }
         });
         check_with("move", size / DIRECTORY, || {
             for key in 0..size {
-                assert!(keyed.touch(&key, millis(2_000)) && keyed.touch_at(&key, clock.now()));
+                assert!(keyed.touch(&key, millis(2_000)) && keyed.touch(&key, clock.now()));
                 assert!(keyed.reschedule(&key, millis(100)) && keyed.contains(&key));
-                assert!(keyed.reschedule_at(&key, clock.now() + millis(3_000)));
+                assert!(keyed.reschedule(&key, clock.now() + millis(3_000)));
                 assert!(keyed.deadline(&key).is_some());
             }
         });

@@ -4,7 +4,7 @@ use crate::{DIRECTORY, SIZES, check_with, millis, timer_of_tasks};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
-use tickwheel::purgatory::{Cancelled, DelayedOperation, Pending, Purgatory};
+use tickwheel::purgatory::{Cancel, DelayedOperation, Pending, Purgatory};
 use tickwheel::{ManualClock, Timer, work};
 
 /// Complete as soon as all are, or when it gets an item.
@@ -71,9 +71,9 @@ fn triggers() {
             (0..size).for_each(|key| assert_eq!(it.purgatory.check_and_complete(&key), 0));
         });
         check_with("questions", size / DIRECTORY, || {
-            assert_eq!(it.purgatory.watched() as u64, 2 * size);
+            assert_eq!(it.purgatory.stats().watched as u64, 2 * size);
             assert_eq!(it.purgatory.watched_for(&CROWDED) as u64, size);
-            assert_eq!(it.purgatory.delayed() as u64, size);
+            assert_eq!(it.purgatory.len() as u64, size);
             assert_eq!(it.purgatory.stats().delayed as u64, size);
             assert!(it.handles.iter().all(|handle| handle.is_pending()));
         });
@@ -119,7 +119,7 @@ fn ends_one_by_one() {
         check_with("cancel and force", size / DIRECTORY, || {
             for (number, handle) in (0_u64..).zip(&it.handles) {
                 match number % 3 {
-                    0 => assert!(matches!(handle.cancel(), Cancelled::Returned(_))),
+                    0 => assert!(matches!(handle.cancel(), Cancel::Cancelled(_))),
                     1 => assert!(handle.force_complete()),
                     _ => {}
                 }
@@ -132,7 +132,7 @@ fn ends_one_by_one() {
             it.clock.advance(millis(1_000));
             assert_eq!(it.timer.advance_clock(Duration::ZERO) as u64, size / 3);
         });
-        assert_eq!(it.purgatory.delayed(), 0);
+        assert_eq!(it.purgatory.len(), 0);
     });
 }
 
@@ -142,7 +142,7 @@ fn a_line_with_few_left() {
     each_way(|it, size| {
         for (number, handle) in (0_u64..).zip(&it.handles) {
             if number % 1024 != 0 {
-                assert!(matches!(handle.cancel(), Cancelled::Returned(_)));
+                assert!(matches!(handle.cancel(), Cancel::Cancelled(_)));
             }
         }
         check_with("a trigger", size / DIRECTORY, || {

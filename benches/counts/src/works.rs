@@ -126,12 +126,12 @@ impl Keyed for FixedKeys {
     }
 
     fn schedule(&mut self, key: u64, deadline: Instant, task: u64) -> bool {
-        let former = self.keyed.schedule(key, TimerEntry::at(deadline, task));
+        let former = self.keyed.add(key, TimerEntry::at(deadline, task));
         former.expect("there is no limit").is_none()
     }
 
     fn touch(&mut self, key: u64, deadline: Instant) -> bool {
-        self.keyed.touch_at(&key, deadline)
+        self.keyed.touch(&key, deadline)
     }
 
     fn cancel(&mut self, key: u64) -> Option<u64> {

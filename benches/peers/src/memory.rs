@@ -92,7 +92,7 @@ pub fn per_key(count: u64) -> f64 {
     let keyed = KeyedTimer::new(&timer, |_: u64, _: u64| ());
     for key in 0..count {
         let timeout = Duration::from_millis(3_600_000 + random.below(1_800_000));
-        assert!(keyed.schedule(key, TimerEntry::after(timeout, key)).is_ok());
+        assert!(keyed.add(key, TimerEntry::after(timeout, key)).is_ok());
     }
     (allocated() - before) / count as f64
 }

@@ -75,12 +75,12 @@ where
     GATE.store(false, Ordering::Release);
     let started = Instant::now();
     on_each(threads, watch);
-    assert_eq!(purgatory.delayed() as u64, operations);
+    assert_eq!(purgatory.len() as u64, operations);
     GATE.store(true, Ordering::Release);
     let completed = on_each(threads, trigger);
     let operation = nanos_per(started, operations);
     assert_eq!(completed as u64, operations);
-    assert_eq!((purgatory.watched(), purgatory.delayed()), (0, 0));
+    assert_eq!((purgatory.stats().watched, purgatory.len()), (0, 0));
     operation
 }
 
@@ -137,7 +137,7 @@ pub fn expire_keys(count: u64) -> f64 {
     let mut random = Random::new();
     for key in 0..count {
         let timeout = Duration::from_millis(1 + random.below(SPAN));
-        assert!(keyed.schedule(key, TimerEntry::after(timeout, ())).is_ok());
+        assert!(keyed.add(key, TimerEntry::after(timeout, ())).is_ok());
     }
     expire(&timer, &clock, &expired, count)
 }

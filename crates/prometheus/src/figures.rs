@@ -2,9 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
-use tickwheel::lease::LeaseStats;
-use tickwheel::purgatory::PurgatoryStats;
-use tickwheel::{LevelSnapshot, Snapshot, Stats};
+use tickwheel::{LevelSnapshot, Snapshot, Stats, lease, purgatory};
 
 /// What [`Metrics::figures`](crate::Metrics::figures) has read.
 ///
@@ -115,41 +113,41 @@ macro_rules! figures {
 }
 
 figures! {
-    /// The figures of a purgatory: [`PurgatoryStats`].
-    PurgatoryFigures of PurgatoryStats {
-        /// [`PurgatoryStats::watched`].
+    /// The figures of a purgatory: [`purgatory::Stats`].
+    PurgatoryFigures of purgatory::Stats {
+        /// [`purgatory::Stats::watched`].
         watched: usize,
-        /// [`PurgatoryStats::delayed`].
+        /// [`purgatory::Stats::delayed`].
         delayed: usize,
-        /// [`PurgatoryStats::completed_at_once`].
+        /// [`purgatory::Stats::completed_at_once`].
         completed_at_once: u64,
-        /// [`PurgatoryStats::completed_by_trigger`].
+        /// [`purgatory::Stats::completed_by_trigger`].
         completed_by_trigger: u64,
-        /// [`PurgatoryStats::completed_by_force`].
+        /// [`purgatory::Stats::completed_by_force`].
         completed_by_force: u64,
-        /// [`PurgatoryStats::expired`].
+        /// [`purgatory::Stats::expired`].
         expired: u64,
-        /// [`PurgatoryStats::cancelled`].
+        /// [`purgatory::Stats::cancelled`].
         cancelled: u64,
-        /// [`PurgatoryStats::panicked`].
+        /// [`purgatory::Stats::panicked`].
         panicked: u64,
     }
 }
 
 figures! {
-    /// The figures of a set of leases: [`LeaseStats`].
-    LeaseFigures of LeaseStats {
-        /// [`LeaseStats::held`].
+    /// The figures of a set of leases: [`lease::Stats`].
+    LeaseFigures of lease::Stats {
+        /// [`lease::Stats::held`].
         held: usize,
-        /// [`LeaseStats::taken`].
+        /// [`lease::Stats::taken`].
         taken: u64,
-        /// [`LeaseStats::renewed`].
+        /// [`lease::Stats::renewed`].
         renewed: u64,
-        /// [`LeaseStats::failed`].
+        /// [`lease::Stats::failed`].
         failed: u64,
-        /// [`LeaseStats::released`].
+        /// [`lease::Stats::released`].
         released: u64,
-        /// [`LeaseStats::lost`].
+        /// [`lease::Stats::lost`].
         lost: u64,
     }
 }

@@ -25,9 +25,9 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use tickwheel::keyed::KeyedTimer;
+use tickwheel::Timer;
+use tickwheel::keyed::{Entry, KeyedTimer};
 use tickwheel::purgatory::{FutureOperation, Purgatory};
-use tickwheel::{Timer, TimerEntry};
 use wire::{APIS, Api};
 
 /// A small Kafka broker in memory.
@@ -132,8 +132,8 @@ impl Broker {
 
     /// Sees to it that the follower gets what was appended to a partition.
     pub(crate) fn replicate(&self, partition: &Arc<Partition>) {
-        let late = TimerEntry::after(self.follower_lag, Arc::clone(partition));
-        if self.follower.schedule_if_absent(partition.name.clone(), late).is_err() {
+        let Entry::Vacant(late) = self.follower.entry(partition.name.clone()) else { return };
+        if late.add(self.follower_lag, Arc::clone(partition)).is_err() {
             self.copy(partition); // The timer was shut down.
         }
     }
@@ -149,12 +149,7 @@ impl Broker {
 
     pub fn waiting(&self) -> Waiting {
         let (joins, sessions) = self.groups.waiting();
-        Waiting {
-            fetches: self.fetches.delayed(),
-            produces: self.produces.delayed(),
-            joins,
-            sessions,
-        }
+        Waiting { fetches: self.fetches.len(), produces: self.produces.len(), joins, sessions }
     }
 
     /// Answers all that waits, with what there is.

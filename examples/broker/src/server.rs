@@ -84,7 +84,7 @@ impl Server {
                     Err(_) => drop(timer.sleep(PAUSE).await),
                 },
                 Some(_) = clients.join_next() => {}
-                _ = timer.sleep_until(next_report) => {
+                _ = timer.sleep(next_report) => {
                     let report = format!("{}; {} waiting", counts, broker.waiting());
                     if report != said {
                         say(&format!("{} connections, {report}", clients.len()));

@@ -134,7 +134,7 @@ impl Connection {
         state.last_used = self.timer.now();
         let deadline = state.last_used + idle.delay;
         let pending = state.timeout.as_ref().map(CancelOnDrop::timeout);
-        if pending.is_some_and(|timeout| timeout.touch_at(deadline)) {
+        if pending.is_some_and(|timeout| timeout.touch(deadline)) {
             return;
         }
         let (connection, on_idle) = (Arc::downgrade(self), idle.on_idle);

@@ -7,8 +7,8 @@
 use backon::{BackoffBuilder, ExponentialBuilder};
 use std::hash::Hash;
 use std::sync::{Arc, Weak};
-use tickwheel::keyed::KeyedTimer;
-use tickwheel::{Timer, TimerEntry};
+use tickwheel::Timer;
+use tickwheel::keyed::{Entry, KeyedTimer};
 
 /// An operation that can be tried again.
 pub trait Operation<K: Key>: Send + Sync + 'static {
@@ -90,8 +90,8 @@ impl<K: Key> Failback<K> {
 impl<K: Key> Shared<K> {
     fn wait(&self, key: K, mut delays: Delays) {
         let Some(delay) = delays.next() else { return self.operation.gave_up(key) };
-        let entry = TimerEntry::after(delay, delays);
-        if self.waiting.schedule_if_absent(key.clone(), entry).is_err() {
+        let Entry::Vacant(free) = self.waiting.entry(key.clone()) else { return };
+        if free.add(delay, delays).is_err() {
             self.operation.gave_up(key); // The timer is full, or was shut down.
         }
     }

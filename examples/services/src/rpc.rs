@@ -10,8 +10,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use tickwheel::Timer;
 use tickwheel::keyed::KeyedTimer;
-use tickwheel::{Timer, TimerEntry};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -87,8 +87,8 @@ impl Client {
         let request = Request(Arc::new(Mutex::new(Some(encode(id, body)))));
         let (outcome, response) = oneshot::channel();
         let call = Call { request: request.clone(), outcome };
-        let scheduled = self.calls.schedule(id, TimerEntry::after(timeout, call));
-        scheduled.map_err(|_| CallError::Refused)?;
+        let added = self.calls.after(id, timeout, call);
+        added.map_err(|_| CallError::Refused)?;
         let outstanding = Outstanding { calls: &self.calls, id };
         if self.requests.send(request).is_err() {
             outstanding.end(|sent| CallError::Closed { sent });

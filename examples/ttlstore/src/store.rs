@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
+use tickwheel::Timer;
 use tickwheel::keyed::{Entry, KeyedTimer, OccupiedEntry};
-use tickwheel::{Timer, TimerEntry};
 use tokio::sync::mpsc::UnboundedSender;
 
 pub(crate) type Key = Box<[u8]>;
@@ -55,7 +55,7 @@ impl Store {
     /// Returns the key's entry, if it is there. A key whose time is up expires now, if its alarm
     /// has not come yet: it is never served late.
     pub(crate) fn find(&self, key: &[u8]) -> Option<OccupiedEntry<'_, Key, Value>> {
-        let entry = self.keys.find_entry(key)?;
+        let entry = self.keys.find(key)?;
         if entry.deadline().is_some_and(|deadline| deadline <= self.timer.now()) {
             self.tally.expire(key.into(), &entry.cancel());
             return None;
@@ -87,7 +87,7 @@ impl Store {
                 // Counted before, because it may expire at once.
                 let bytes = size(entry.key(), &value);
                 self.tally.bytes.fetch_add(bytes, Ordering::Relaxed);
-                entry.schedule(TimerEntry::after(ttl.unwrap_or(FOREVER), value)).map_err(|_| {
+                entry.add(ttl.unwrap_or(FOREVER), value).map_err(|_| {
                     self.tally.bytes.fetch_sub(bytes, Ordering::Relaxed);
                     NO_MEMORY
                 })?;

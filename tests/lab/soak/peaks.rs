@@ -63,7 +63,7 @@ impl Holder for Keys {
     }
 
     fn add(&mut self, nth: usize) {
-        assert!(self.0.schedule(nth, TimerEntry::after(HOUR, ())).is_ok());
+        assert!(self.0.add(nth, TimerEntry::after(HOUR, ())).is_ok());
     }
 
     fn cancel(&mut self, nth: usize) {

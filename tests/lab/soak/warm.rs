@@ -119,7 +119,7 @@ fn keys_hardly_allocate() {
     let count = allocations(&clock, |round| {
         for nth in 0..8 {
             let entry = TimerEntry::after(MS * (round % 50), nth);
-            let _ = keyed.schedule((round + nth) % 200, entry);
+            let _ = keyed.add((round + nth) % 200, entry);
             keyed.reschedule(&(round % 200), MS * 20);
         }
         keyed.cancel(&(round % 7));

@@ -82,7 +82,8 @@ impl Hand {
                 (When::At(world.ledger.instant(past)), past)
             }
             1..6 => (When::At(world.ledger.instant(due)), due),
-            _ if delay == u64::MAX => (When::After(Duration::MAX), u64::MAX),
+            6..10 if delay == u64::MAX => (When::After(Duration::MAX), u64::MAX),
+            _ if delay == u64::MAX => (When::Never, u64::MAX),
             _ => (When::After(Duration::from_nanos(delay)), due),
         }
     }
@@ -269,10 +270,7 @@ impl Hand {
 
     fn extend(&mut self, world: &World) {
         let (when, due) = self.when(world);
-        let extend = |handle: &Handle| match when {
-            When::After(delay) => handle.timeout.touch(delay),
-            When::At(instant) => handle.timeout.touch_at(instant),
-        };
+        let extend = |handle: &Handle| handle.timeout.touch(when);
         if self.random.is_rare(3) {
             if let Some(handle) = self.piled(world) {
                 extend(&handle);
@@ -288,10 +286,7 @@ impl Hand {
         let (when, due) = self.when(world);
         let reschedule = |handle: &Handle| {
             handle.bound.fetch_min(due, SeqCst);
-            match when {
-                When::After(delay) => handle.timeout.reschedule(delay),
-                When::At(instant) => handle.timeout.reschedule_at(instant),
-            }
+            handle.timeout.reschedule(when)
         };
         if self.random.is_rare(3) {
             if let Some(handle) = self.piled(world) {

@@ -8,10 +8,10 @@ use crate::world::{KEYS, Ref, World, act};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
+use tickwheel::TimerEntry;
 use tickwheel::keyed::{Entry, KeyedTimer};
 use tickwheel::lease::{LeaseStore, Renewal};
 use tickwheel::periodic::{MissedTick, Periodic};
-use tickwheel::{TimerEntry, When};
 
 /// Runs of a series, at most: one that catches up would never end.
 const RUNS: u64 = 12;
@@ -26,11 +26,11 @@ impl Hand {
         let (when, due) = self.when(world);
         let (keyed, ledger) = (&world.keyed, &world.ledger);
         let (key, bound) = self.own_key.get_or_insert_with(|| (ledger.next_key(), Arc::default()));
-        let there = match (self.random.below(8), when) {
-            (0..2, _) => {
+        let there = match self.random.below(8) {
+            0..2 => {
                 *bound = Arc::new(AtomicU64::new(due));
                 let ticket = ledger.ticket(Kind::Keyed, Arc::clone(bound));
-                return match keyed.schedule(*key, TimerEntry::new(when, ticket)) {
+                return match keyed.add(*key, TimerEntry::new(when, ticket)) {
                     Ok(former) => drop_as(End::Replaced, former),
                     Err(error) => {
                         // The former one is as it was, and nobody knows its deadline any more.
@@ -39,15 +39,10 @@ impl Hand {
                     }
                 };
             }
-            (2..6, When::After(delay)) => keyed.touch(key, delay),
-            (2..6, When::At(deadline)) => keyed.touch_at(key, deadline),
-            (_, When::After(delay)) => {
+            2..6 => keyed.touch(key, when),
+            _ => {
                 bound.fetch_min(due, SeqCst);
-                keyed.reschedule(key, delay)
-            }
-            (_, When::At(deadline)) => {
-                bound.fetch_min(due, SeqCst);
-                keyed.reschedule_at(key, deadline)
+                keyed.reschedule(key, when)
             }
         };
         if let Some(deadline) = keyed.deadline(key).filter(|_| there) {
@@ -68,23 +63,16 @@ impl Hand {
             TimerEntry::new(when, world.ledger.ticket(Kind::Keyed, bound))
         };
         let keyed = &world.keyed;
-        match (self.random.below(20), when) {
-            (18, _) => drop_as(End::Cancelled, keyed.take(&key)),
-            (19, _) => drop_as(End::Cancelled, keyed.cancel_if(&key, |_, at| at.is_some())),
-            (0..6, _) => match keyed.schedule(key, entry()) {
+        match self.random.below(20) {
+            19 => drop_as(End::Cancelled, keyed.cancel_if(&key, |_, at| at.is_some())),
+            0..6 => match keyed.add(key, entry()) {
                 Ok(former) => drop_as(End::Replaced, former),
                 Err(error) => refused(world, error),
             },
-            (6..8, _) => match keyed.schedule_if_absent(key, entry()) {
-                Ok(back) => drop_as(End::Replaced, back),
-                Err(error) => refused(world, error),
-            },
-            (8..10, _) => drop_as(End::Cancelled, keyed.cancel(&key)),
-            (10..12, When::After(delay)) => drop(keyed.touch(&key, delay)),
-            (10..12, When::At(deadline)) => drop(keyed.touch_at(&key, deadline)),
-            (12..15, When::After(delay)) if moves => drop(keyed.reschedule(&key, delay)),
-            (12..15, When::At(deadline)) if moves => drop(keyed.reschedule_at(&key, deadline)),
-            (15..18, _) => self.entry_step(world, key, entry()),
+            8..10 => drop_as(End::Cancelled, keyed.cancel(&key)),
+            10..12 => drop(keyed.touch(&key, when)),
+            12..15 if moves => drop(keyed.reschedule(&key, when)),
+            15..19 => self.entry_step(world, key, entry()),
             _ => drop((keyed.contains(&key), keyed.deadline(&key), keyed.len())),
         }
     }
@@ -96,7 +84,7 @@ impl Hand {
             let keyed = KeyedTimer::new(&world.timer, |_: u32, ticket: Ticket| {
                 drop_as(End::Cancelled, Some(ticket));
             });
-            return match keyed.schedule(key, entry) {
+            return match keyed.add(key, entry) {
                 Ok(former) => {
                     world.timer.advance_clock(Duration::ZERO);
                     drop_as(End::Cancelled, (former, keyed.cancel_all()));
@@ -105,7 +93,7 @@ impl Hand {
             };
         }
         match world.keyed.entry(key) {
-            Entry::Vacant(vacant) => match vacant.schedule(entry) {
+            Entry::Vacant(vacant) => match vacant.add(entry.when(), entry.into_task()) {
                 Ok(()) => {}
                 Err(error) => refused(world, error),
             },

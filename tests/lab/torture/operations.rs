@@ -13,7 +13,7 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 use tickwheel::When;
 use tickwheel::future::{Interval, Sleep, SleepError, TimedError};
-use tickwheel::purgatory::{Cancelled, DelayedOperation, Wait, Waited, Watch, WatchError};
+use tickwheel::purgatory::{Cancel, DelayedOperation, Wait, Waited, Watch, WatchError};
 
 pub(crate) struct Operation {
     ticket: Option<Ticket>,
@@ -111,9 +111,9 @@ impl Hand {
         match self.random.below(16) {
             0..6 => self.watch(world),
             6..9 => drop(purgatory.check_and_complete(&key)),
-            9 => drop(purgatory.check_and_complete_all(&self.keys())),
+            9 => self.keys().iter().for_each(|key| _ = purgatory.check_and_complete(key)),
             10 => drop_as(End::Cancelled, purgatory.cancel_for_key(&key)),
-            11 => drop((purgatory.watched(), purgatory.delayed(), purgatory.watched_for(&key))),
+            11 => drop((purgatory.stats().watched, purgatory.len(), purgatory.watched_for(&key))),
             12 => self.trigger_waits(world),
             _ => self.end_one(world),
         }
@@ -146,9 +146,9 @@ impl Hand {
             1 => drop_as(End::Guarded, pending.cancel_on_drop()),
             2 => {
                 let cancelled = pending.cancel();
-                let ended = !matches!(cancelled, Cancelled::Deferred);
+                let ended = !matches!(cancelled, Cancel::Deferred);
                 drop_as(End::Cancelled, cancelled);
-                assert!(!ended || matches!(pending.cancel(), Cancelled::Finished));
+                assert!(!ended || matches!(pending.cancel(), Cancel::Finished));
             }
             _ => {} // Nobody has its handle any more.
         }
@@ -242,7 +242,7 @@ fn latest(world: &World, when: When, due: u64) -> u64 {
             let delay = u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX);
             world.ledger.now().saturating_add(delay)
         }
-        When::At(_) => due.max(world.ledger.now()),
+        When::At(_) | When::Never => due.max(world.ledger.now()),
     }
 }
 
@@ -271,14 +271,14 @@ impl Hand {
 
     fn fall_asleep(&mut self, world: &Ref) {
         let (when, due) = self.when(world);
-        let delay = match when {
-            When::After(delay) => delay,
-            When::At(instant) => instant.saturating_duration_since(world.timer.now()),
-        };
-        let future = match (self.random.below(8), when) {
-            (0..2, _) => Waiting::Timed(Box::pin(world.timer.timeout(delay, self.inner()))),
-            (2, _) => Waiting::Interval(world.timer.interval(delay)),
-            (3..5, _) => {
+        let future = match self.random.below(8) {
+            0..2 => Waiting::Timed(Box::pin(world.timer.timeout(when, self.inner()))),
+            2 => Waiting::Interval(world.timer.interval(match when {
+                When::After(delay) => delay,
+                When::At(instant) => instant.saturating_duration_since(world.timer.now()),
+                When::Never => crate::Duration::MAX,
+            })),
+            3..5 => {
                 let keys = self.keys();
                 let checks = AtomicU64::new(self.random.below(8));
                 let condition = move || checks.fetch_sub(1, SeqCst) == 1;
@@ -287,8 +287,7 @@ impl Hand {
                     Err(error) => return check_refusal(world, &error, &keys),
                 }
             }
-            (_, When::After(delay)) => Waiting::Sleep(world.timer.sleep(delay)),
-            (_, When::At(instant)) => Waiting::Sleep(world.timer.sleep_until(instant)),
+            _ => Waiting::Sleep(world.timer.sleep(when)),
         };
         // Its ticks check that they are not early, and who knows when the next one is.
         let ticks = matches!(future, Waiting::Interval(_));
@@ -309,10 +308,7 @@ impl Hand {
         let (when, due) = self.when(world);
         let sleeping = &mut self.asleep[nth];
         let Waiting::Sleep(sleep) = &mut sleeping.future else { return };
-        match when {
-            When::After(delay) => sleep.reset(delay),
-            When::At(instant) => sleep.reset_at(instant),
-        }
+        sleep.reset(when);
         (sleeping.due, sleeping.latest) = (due, latest(world, when, due));
         // Its waker may have been used up.
         if sleeping.poll(world) {

@@ -14,7 +14,9 @@ use std::time::{Duration, Instant};
 use tickwheel::keyed::KeyedTimer;
 use tickwheel::lease::{LeaseTerms, Leases, Renewal};
 use tickwheel::purgatory::{FutureOperation, Pending, Purgatory};
-use tickwheel::{AddError, Clock, ManualClock, SystemClock, Task, Timeout, Timer, TimerEntry};
+use tickwheel::{
+    AddError, Clock, ManualClock, SystemClock, Task, Timeout, Timer, TimerEntry, When,
+};
 
 /// Keys, of whatever has any.
 pub(crate) const KEYS: u64 = 12;
@@ -101,9 +103,11 @@ impl World {
     pub(crate) fn shut_down(&self) {
         self.shut.store(true, SeqCst);
         let entries = self.timer.shutdown();
+        // Those that never expire come last.
         let whens = entries.iter().map(|entry| match entry.when() {
-            tickwheel::When::At(instant) => instant,
-            tickwheel::When::After(delay) => panic!("returned with a delay of {delay:?}"),
+            When::At(instant) => (false, Some(instant)),
+            When::Never => (true, None),
+            When::After(delay) => panic!("returned with a delay of {delay:?}"),
         });
         assert!(whens.is_sorted(), "what shutdown returns is ordered by deadline");
         drop_as(End::Returned, entries);

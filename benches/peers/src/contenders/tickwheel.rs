@@ -63,7 +63,7 @@ impl Contender for Tickwheel {
     }
 
     fn touch(&mut self, handle: &Timeout<u64>, deadline: Instant) -> Option<()> {
-        handle.touch_at(deadline).then_some(())
+        handle.touch(deadline).then_some(())
     }
 
     fn expire_all(&mut self, last_ms: u64) -> (u64, u64) {

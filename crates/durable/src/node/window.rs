@@ -7,8 +7,8 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
+use tickwheel::Timer;
 use tickwheel::keyed::KeyedTimer;
-use tickwheel::{Timer, TimerEntry};
 use tokio::sync::Notify;
 
 /// Near timers by their places: each is there once, however often it is reported.
@@ -47,7 +47,7 @@ impl Window {
     /// sweep finds it when it is due.
     pub(crate) fn file(&self, place: Place, deadline: Instant) {
         if !self.ready.contains(&place) {
-            let _ = self.near.schedule(place, TimerEntry::at(deadline, ()));
+            let _ = self.near.at(place, deadline, ());
         }
     }
 

@@ -84,7 +84,7 @@ impl Coordinator {
     /// Begins a member's session, or begins it anew.
     fn begin_session(&self, group: &State, id: &StrBytes, timeout: Duration) -> bool {
         let session = (Arc::clone(&group.name), id.clone());
-        self.sessions.schedule(session, TimerEntry::after(timeout, ())).is_ok()
+        self.sessions.add(session, TimerEntry::after(timeout, ())).is_ok()
     }
 
     fn end_session(&self, name: &Arc<str>, id: &StrBytes) {
@@ -138,7 +138,7 @@ impl Coordinator {
 
     /// Returns how many delayed joins and how many sessions there are.
     pub(crate) fn waiting(&self) -> (usize, usize) {
-        (self.joins.delayed(), self.sessions.len())
+        (self.joins.len(), self.sessions.len())
     }
 
     /// Forgets all members, which sends those away who wait.

@@ -98,8 +98,8 @@ fn netty(scene: &Scene) -> Result<&'static str, Box<dyn Error>> {
     answer(&first);
     timer.after(Duration::from_secs(30), Call(3))?; // In the place of the first.
     scene.wait_until(&timer, 200);
-    if let Err(AddError::Full(entry)) = timer.after(limit, Call(4)) {
-        let Call(call) = entry.into_task();
+    if let Err(error @ AddError::Full(_)) = timer.after(limit, Call(4)) {
+        let Call(call) = error.into_task();
         scene.tell(&format!("call {call}: refused, {} are in flight", timer.len()));
     }
     scene.wait_until(&timer, 400);
@@ -212,8 +212,8 @@ fn delay_queue(scene: &Scene) -> Result<&'static str, Box<dyn Error>> {
         diary.tell(&format!("{client}: session {number} expired"));
     });
     let disconnect = |client, session| -> Result<(), AddError<Session>> {
-        let entry = TimerEntry::after(Duration::from_millis(300), session);
-        if let Some(Session(former)) = gone.schedule(client, entry)? {
+        let soon = Duration::from_millis(300);
+        if let Some(Session(former)) = gone.after(client, soon, session)? {
             scene.tell(&format!("{client}: session {former} gives way"));
         }
         Ok(())
@@ -265,7 +265,7 @@ impl Database {
                 scene.tell(&format!("{key}: gone"));
             }
         };
-        self.jobs.schedule(key, TimerEntry::at(deadline, job))?;
+        self.jobs.at(key, deadline, job)?;
         keys.insert(key, Some(deadline));
         Ok(())
     }

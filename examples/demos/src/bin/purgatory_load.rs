@@ -199,8 +199,8 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
         let completer = scope.spawn(|| complete(books, &purgatory, &queue, &stop));
         let start = Instant::now();
         let ended = || purgatory.stats().completed() + purgatory.stats().expired;
-        let total = || ended() + purgatory.delayed() as u64;
-        let state = || format!("{} delayed, {} ended", purgatory.delayed(), ended());
+        let total = || ended() + purgatory.len() as u64;
+        let state = || format!("{} delayed, {} ended", purgatory.len(), ended());
         watch(|| generator.is_finished(), total, state);
         let (generated, elapsed) = (generator.join(), start.elapsed());
         let last = Instant::now() + Duration::from_millis(options.timeout);

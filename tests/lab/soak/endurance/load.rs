@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqC
 use std::thread;
 use std::time::{Duration, Instant};
 use tickwheel::keyed::KeyedTimer;
-use tickwheel::purgatory::{Cancelled, DelayedOperation, Pending, Purgatory};
+use tickwheel::purgatory::{self, DelayedOperation, Pending, Purgatory};
 use tickwheel::{Cancel, Executor, SharedClosure, Task, Timeout, Timer, TimerEntry};
 
 /// Operations that share a key.
@@ -191,7 +191,7 @@ impl<'a> Worker<'a> {
                 Handle::Timer(timer.add(TimerEntry::at(deadline, task)).expect("no limit"))
             }
             2 => {
-                let replaced = keyed.schedule(slot, TimerEntry::at(deadline, request));
+                let replaced = keyed.add(slot, TimerEntry::at(deadline, request));
                 assert!(replaced.expect("no limit").is_none(), "the key was free");
                 Handle::Key
             }
@@ -223,7 +223,7 @@ impl<'a> Worker<'a> {
                 }
             }
             Handle::Operation(pending, _) => {
-                if let Cancelled::Returned(operation) = pending.cancel() {
+                if let purgatory::Cancel::Cancelled(operation) = pending.cancel() {
                     ledger.end(operation.request, End::Cancelled);
                 }
             }
@@ -245,8 +245,8 @@ impl<'a> Worker<'a> {
         }
         self.load.ledger.moving(*request, deadline);
         let is_moved = match handle {
-            Handle::Timer(timeout) => timeout.reschedule_at(deadline),
-            _ => self.load.keyed.reschedule_at(&request.slot, deadline),
+            Handle::Timer(timeout) => timeout.reschedule(deadline),
+            _ => self.load.keyed.reschedule(&request.slot, deadline),
         };
         if is_moved {
             self.load.ledger.moved(*request, deadline);
