@@ -9,6 +9,8 @@ mod keys;
 #[cfg(feature = "tracing")]
 #[path = "../common/listener.rs"]
 mod listener;
+// A model checker's locks are not made to be used after a panic.
+#[cfg(not(tickwheel_model))]
 mod unwind;
 
 use std::panic::panic_any;
