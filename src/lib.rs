@@ -173,7 +173,8 @@ pub mod guide {
     pub mod runtimes {}
 }
 
-pub use engine::clock::{Clock, ManualClock, SystemClock, When};
+pub use engine::clock::{Clock, SystemClock, When};
+pub use engine::manual_clock::ManualClock;
 pub use engine::stats::Stats;
 pub use future::drive::Listener;
 pub use timer::builder::TimerBuilder;

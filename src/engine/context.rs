@@ -1,6 +1,6 @@
 //! The context: the part that all shards of a driver share.
 
-use crate::engine::clock::{Time, Wake, When};
+use crate::engine::clock::{Time, When};
 use crate::engine::delay_queue::DelayQueue;
 use crate::engine::report::catch_panic_of;
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -82,14 +82,6 @@ impl TimerContext {
     pub(crate) fn release_permits(&self, permits: usize) {
         if let Some(limit) = &self.limit {
             limit.release(permits);
-        }
-    }
-}
-
-impl Wake for TimerContext {
-    fn wake(&self) {
-        if self.delay_queue.clock_moved() {
-            self.wake_listeners();
         }
     }
 }

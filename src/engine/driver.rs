@@ -33,6 +33,7 @@
 
 use crate::engine::context::TimerContext;
 use crate::engine::delay_queue::{Told, Waited};
+use crate::engine::manual_clock::OnClock;
 use crate::engine::owner::{Expired, Flush, FlushStep, Owner, owner_of};
 use crate::engine::report::{self, catch_panic_of};
 use crate::engine::shard::{NAP, TURNS, Wakeup, assert_none_held_on};
@@ -250,14 +251,38 @@ impl Driver {
     }
 
     pub(crate) fn next_expiration(&self) -> Option<Instant> {
-        let TimerContext { time, delay_queue, .. } = &*self.context;
+        let time = &self.context.time;
+        Some(time.instant_of_tick(self.next_tick()?).max(time.clock.now()))
+    }
+
+    /// Returns when the bucket that comes first has to be flushed.
+    fn next_tick(&self) -> Option<u64> {
         let _turn = loop {
             let turn = self.turn.lock();
             if !self.forget_some(&turn) {
                 break turn;
             }
         };
-        Some(time.instant_of_tick(delay_queue.next_tick()?).max(time.clock.now()))
+        self.context.delay_queue.next_tick()
+    }
+}
+
+impl OnClock for Driver {
+    fn wake(&self) {
+        if self.context.delay_queue.clock_moved() {
+            self.context.wake_listeners();
+        }
+    }
+
+    fn next(&self) -> Option<u64> {
+        // Then `advance` expires nothing, whatever is due.
+        let rests = self.context.delay_queue.is_stopped() || TURNS.with(Cell::get) >= MAX_NESTED;
+        let tick = if rests { None } else { self.next_tick() };
+        tick.map(|tick| self.context.time.elapsed_at(tick))
+    }
+
+    fn advance(&self) -> usize {
+        Driver::advance(self, Duration::ZERO)
     }
 }
 

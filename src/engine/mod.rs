@@ -8,5 +8,6 @@ pub(crate) mod shard;
 pub(crate) mod context;
 pub(crate) mod delay_queue;
 pub(crate) mod clock;
+pub(crate) mod manual_clock;
 pub(crate) mod stats;
 pub(crate) mod report;

@@ -1,6 +1,6 @@
 //! The builder: the options of a timer, checked once.
 
-use crate::engine::clock::{Clock, SystemClock, Time, Wake};
+use crate::engine::clock::{Clock, SystemClock, Time};
 use crate::engine::context::{Limit, TimerContext};
 use crate::engine::driver::{Driver, Reaper};
 use crate::engine::owner::{MAX_SHARDS, Owned};
@@ -193,11 +193,11 @@ impl<T: Send + 'static> TimerBuilder<T> {
         let time = Time::new(clock, Ticks::new(tick));
         let limit = max_pending.map(Limit::new);
         let context = Arc::new(TimerContext::new(name, time, limit));
-        if let Some(clock) = context.time.clock.as_manual() {
-            let sleeper: Weak<TimerContext> = Arc::downgrade(&context);
-            clock.add_sleeper(sleeper as Weak<dyn Wake>);
-        }
         let driver = Arc::new(Driver::new(context));
+        if let Some(clock) = driver.context.time.clock.as_manual() {
+            let timer: Weak<Driver> = Arc::downgrade(&driver);
+            clock.add(timer);
+        }
         let layout = (shards.next_power_of_two(), round_size(wheel_size));
         let tasks = driver.register(|first| Owned::new(&driver.context, dispatcher, layout, first));
         let reaper = reaper(&driver).map_err(BuildError::Thread)?;

@@ -2,6 +2,7 @@
 
 mod deadlines;
 mod figures;
+mod hand;
 mod handles;
 mod listener;
 #[path = "../common/idle.rs"]
