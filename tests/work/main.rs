@@ -58,7 +58,7 @@ const BOUNDS: [(&str, u64); 10] = [
     ("tickwheel::purgatory::future::Outcome", 0),
     ("core::option::Option", 0),
     // The timers that were built on a manual clock: see `clocks`.
-    ("dyn tickwheel::engine::clock::Wake", 16),
+    ("dyn tickwheel::engine::manual_clock::OnClock", 16),
 ];
 
 /// Calls something, and checks what was done under each lock since the last check.
