@@ -49,14 +49,6 @@ struct State {
 /// Counted references: they are cloned and dropped under the lock, where no user code may run.
 type Wakers = Vec<(u64, Arc<Waker>)>;
 
-/// How a wait ended.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Waited {
-    Due,
-    TimedOut,
-    Stopped,
-}
-
 /// What a listener has to wait for.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Told {
@@ -197,20 +189,21 @@ impl DelayQueue {
         self.state.lock().queue.next_tick()
     }
 
-    /// Waits until a bucket is due, but not beyond `until`.
+    /// Waits until a bucket is due, but not beyond `until`. Returns whether one is; false as soon
+    /// as the timer was stopped.
     ///
     /// With a manual clock only moving the clock, an offer or a stop ends the wait.
-    pub(crate) fn wait(&self, time: &Time, until: Option<Instant>) -> Waited {
+    pub(crate) fn wait(&self, time: &Time, until: Option<Instant>) -> bool {
         let mut state = self.state.lock();
         loop {
             if state.stopped {
-                return Waited::Stopped;
+                return false;
             }
             if state.queue.is_due(time.ticks.floor(time.now())) {
-                return Waited::Due;
+                return true;
             }
             if until.is_some_and(|until| until <= time.clock.now()) {
-                return Waited::TimedOut;
+                return false;
             }
             state.sleepers += 1;
             let due = state.tell().map(|tick| time.instant_of_tick(tick));
@@ -320,7 +313,7 @@ mod tests {
         let queue = DelayQueue::default();
         let time = Time::new(SystemClock.into(), Ticks::new(1_000_000));
         let until = Instant::now() + Duration::from_millis(5);
-        assert_eq!(queue.wait(&time, Some(until)), Waited::TimedOut);
+        assert!(!queue.wait(&time, Some(until)));
         let bucket = BucketId { level: 0, slot: 5 };
         let first = Expiration { tick: 5, start: 5, bucket, shard: 0 };
         assert!(!queue.offer(first));

@@ -32,14 +32,14 @@
 //! It knows no timer. Its owner determines what a step is, how it waits and what wakes it.
 
 use crate::engine::context::TimerContext;
-use crate::engine::delay_queue::{Told, Waited};
+use crate::engine::delay_queue::Told;
 use crate::engine::manual_clock::OnClock;
-use crate::engine::owner::{Expired, Flush, FlushStep, Owner, owner_of};
+use crate::engine::owner::{Expired, Owner, owner_of};
 use crate::engine::report::{self, catch_panic_of};
 use crate::engine::shard::{NAP, TURNS, Wakeup, assert_none_held_on};
 use crate::engine::stats::Stats;
 use crate::store::slab::Slab;
-use crate::sync::{Mutex, either_in_models, nap, thread, thread_local};
+use crate::sync::{Mutex, nap, thread, thread_local};
 use crate::wheel::bucket_queue::{Due, Expiration};
 use crate::wheel::core::Trimmed;
 use crate::work;
@@ -113,7 +113,7 @@ impl Driver {
                 return expired;
             }
             let until = *until.get_or_insert_with(|| Instant::now().checked_add(timeout));
-            if self.wait(until) != Waited::Due {
+            if !self.wait(until) {
                 return 0;
             }
         }
@@ -122,7 +122,7 @@ impl Driver {
     /// Makes one step of the reaper: a turn, and a wait without end. Returns whether to go on.
     pub(crate) fn reap(&self) -> bool {
         self.turn();
-        self.wait(None) == Waited::Due
+        self.wait(None)
     }
 
     /// Flushes everything that is due now. Returns how much expired.
@@ -172,7 +172,7 @@ impl Driver {
         let mut turn = self.turn.lock();
         let Turn { armed, room, owners, .. } = &mut *turn;
         room.lend_to(expired);
-        let (mut waits, mut is_one_aside) = (false, false);
+        let mut is_one_aside = false;
         let step = loop {
             work::count(1);
             // Read again for each batch, so that timers which fall due during a long cascade need
@@ -192,17 +192,11 @@ impl Driver {
                 debug_assert!(false, "an owner has no buckets before it is made");
                 break Step::Busy;
             };
-            let step = FlushStep { shard, turn_start, now, present, waits, insists };
-            match owner.flush(&step, armed, expired) {
-                Flush::Batch(wakeup) => break Step::Flushed(Arc::clone(owner), wakeup),
-                // In virtual time it waits, so that the ticks keep their order.
-                Flush::Busy if !either_in_models(time.clock.as_manual().is_none()) => waits = true,
-                Flush::Busy => {
-                    delay_queue.put_aside(shard, turn_start, present);
-                    is_one_aside = true;
-                }
-                Flush::Overtaken => {}
+            if let Some(wakeup) = owner.flush(shard, (turn_start, now), insists, armed, expired) {
+                break Step::Flushed(Arc::clone(owner), wakeup);
             }
+            delay_queue.put_aside(shard, turn_start, present);
+            is_one_aside = true;
         };
         if is_one_aside {
             delay_queue.bring_back();
@@ -210,7 +204,8 @@ impl Driver {
         step
     }
 
-    fn wait(&self, until: Option<Instant>) -> Waited {
+    /// Waits, but not beyond `until`, until something is due. Returns whether it is.
+    fn wait(&self, until: Option<Instant>) -> bool {
         self.forget_until_due();
         self.context.delay_queue.wait(&self.context.time, until)
     }
@@ -242,9 +237,9 @@ impl Driver {
             let Some(first) = self.context.delay_queue.first() else { return false };
             let Some(owner) = turn.owners.at(owner_of(first.shard)) else { return false };
             match owner.forget_if_empty(first) {
-                Trimmed::Empty => {}
-                Trimmed::Live => return false,
-                Trimmed::Unknown => break,
+                Some(Trimmed::Empty) => {}
+                Some(Trimmed::Unknown) => break,
+                Some(Trimmed::Live) | None => return false,
             }
         }
         true

@@ -24,6 +24,7 @@
 use crate::engine::context::TimerContext;
 use crate::engine::shard::{Body, Content, Shard, Wakeup};
 use crate::engine::stats::Stats;
+use crate::sync::either_in_models;
 use crate::wheel::bucket::BucketId;
 use crate::wheel::bucket_queue::Expiration;
 use crate::wheel::core::Trimmed;
@@ -61,17 +62,26 @@ pub(crate) type Queued = HashMap<(u32, BucketId), usize>;
 
 /// An owner as a driver sees it.
 pub(crate) trait Owner: Send + Sync {
-    /// Flushes a batch of the bucket that comes first, if it still belongs to the step's shard.
-    /// Expired entries go to `expired`.
-    fn flush(&self, step: &FlushStep, armed: &mut Vec<Expiration>, expired: &mut Expired) -> Flush;
+    /// Flushes a batch of the bucket that comes first, if it still belongs to `shard`, for a turn
+    /// that began at a tick, at a time. Expired entries go to `expired`. Returns the duty to wake,
+    /// once no lock is held; `None` if another thread holds the shard. A turn that `insists` is let
+    /// go first there at its next try.
+    fn flush(
+        &self,
+        shard: u32,
+        times: (u64, u64),
+        insists: bool,
+        armed: &mut Vec<Expiration>,
+        expired: &mut Expired,
+    ) -> Option<Wakeup>;
 
     /// Hands over what a flush took out, with no lock held. Returns the number of items.
     fn hand_over(&self, expired: &mut Expired) -> usize;
 
     /// Takes a bucket that holds only cancelled entries out of the delay queue, where it came
     /// first. Without this, a thread would wake up for nothing. Does bounded work, and returns what
-    /// it found.
-    fn forget_if_empty(&self, expiration: Expiration) -> Trimmed;
+    /// it found; `None` if it could not look.
+    fn forget_if_empty(&self, expiration: Expiration) -> Option<Trimmed>;
 
     /// Closes the owner: nothing can be added any more.
     fn close(&self);
@@ -223,27 +233,36 @@ impl<C: Driven> Owner for Owned<C>
 where
     Self: Send + Sync,
 {
-    fn flush(&self, step: &FlushStep, armed: &mut Vec<Expiration>, expired: &mut Expired) -> Flush {
-        let &FlushStep { shard, turn_start, now, present, waits, insists } = step;
-        let Some(mut body) = self.shard(shard).0.lock_for_turn(waits, insists) else {
-            return Flush::Busy;
-        };
-        let due = self.shards.context.delay_queue.poll(shard, turn_start, present);
-        let Some(expiration) = due else { return Flush::Overtaken };
-        let unfinished = C::flush(self, &mut body, (expiration, now), armed, expired);
-        body.flushed(armed, unfinished);
-        Flush::Batch(Shard::release(body))
+    fn flush(
+        &self,
+        shard: u32,
+        (turn_start, now): (u64, u64),
+        insists: bool,
+        armed: &mut Vec<Expiration>,
+        expired: &mut Expired,
+    ) -> Option<Wakeup> {
+        let TimerContext { time, delay_queue, .. } = &*self.shards.context;
+        // In virtual time it waits, so that the ticks keep their order.
+        let waits = || !either_in_models(time.clock.as_manual().is_none());
+        let mut body = self.shard(shard).0.lock_for_turn(waits, insists)?;
+        // Otherwise another shard's bucket comes first by now.
+        if let Some(due) = delay_queue.poll(shard, turn_start, time.ticks.floor(now)) {
+            let unfinished = C::flush(self, &mut body, (due, now), armed, expired);
+            body.flushed(armed, unfinished);
+        }
+        Some(Shard::release(body))
     }
 
     fn hand_over(&self, expired: &mut Expired) -> usize {
         C::hand_over(self, expired)
     }
 
-    fn forget_if_empty(&self, expiration: Expiration) -> Trimmed {
+    fn forget_if_empty(&self, expiration: Expiration) -> Option<Trimmed> {
+        if expiration.bucket == OUTSIDE {
+            return None;
+        }
         // If another thread is at work there, waiting for it does not pay.
-        let body = self.shard(expiration.shard).0.try_lock();
-        let body = body.filter(|_| expiration.bucket != OUTSIDE);
-        body.map_or(Trimmed::Live, |mut body| body.forget_if_empty(expiration))
+        Some(self.shard(expiration.shard).0.try_lock()?.forget_if_empty(expiration))
     }
 
     fn close(&self) {
@@ -283,29 +302,6 @@ where
             shard.with(|body| body.core.assert_invariants(is_queued, C::is_filed));
         }
     }
-}
-
-/// A step of a turn that flushes a bucket of one shard.
-pub(crate) struct FlushStep {
-    pub(crate) shard: u32,
-    pub(crate) turn_start: u64,
-    /// The present, as read for this step, and its tick.
-    pub(crate) now: u64,
-    pub(crate) present: u64,
-    /// Whether to wait for a thread that holds the shard, and whether to have others let the turn
-    /// go first.
-    pub(crate) waits: bool,
-    pub(crate) insists: bool,
-}
-
-/// The result of a step.
-pub(crate) enum Flush {
-    /// A batch was flushed; and the duty to wake, once no lock is held.
-    Batch(Wakeup),
-    /// Another thread holds the shard.
-    Busy,
-    /// Another shard's bucket comes first by now.
-    Overtaken,
 }
 
 /// Items that were taken out of an owner's shards and have to be handed over. Only the owner knows

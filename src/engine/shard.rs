@@ -362,13 +362,17 @@ impl<S> ShardLock<S> {
         })
     }
 
-    /// Takes the lock for a turn: waits for it, or tries it. A turn that `insists`, and finds it
-    /// taken, has others let it go first at its next try.
-    pub(crate) fn lock_for_turn(&self, waits: bool, insists: bool) -> Option<MutexGuard<'_, S>> {
-        if waits {
+    /// Takes the lock for a turn. If another thread keeps it, the turn `waits`, or does without.
+    /// One that `insists`, and does without, has others let it go first at its next try.
+    pub(crate) fn lock_for_turn(
+        &self,
+        waits: impl FnOnce() -> bool,
+        insists: bool,
+    ) -> Option<MutexGuard<'_, S>> {
+        let shard = self.try_lock();
+        if shard.is_none() && waits() {
             return Some(self.mutex.lock());
         }
-        let shard = self.try_lock();
         if insists {
             self.wanted.store(shard.is_none(), Ordering::Relaxed);
         }
@@ -436,7 +440,7 @@ mod tests {
         let lock = ShardLock::new(());
         let is_wanted = || lock.wanted.load(Ordering::Relaxed);
         let held = lock.lock();
-        let turn = || lock.lock_for_turn(false, true).is_none();
+        let turn = || lock.lock_for_turn(|| false, true).is_none();
         let is_busy = thread::scope(|scope| scope.spawn(turn).join());
         assert!(is_busy.is_ok_and(|is_busy| is_busy) && is_wanted());
         drop(held);
@@ -446,7 +450,7 @@ mod tests {
         lock.wanted.store(true, Ordering::Relaxed);
         drop(lock.lock());
         assert!(is_wanted(), "a turn does not wait for itself");
-        drop(lock.lock_for_turn(false, true));
+        drop(lock.lock_for_turn(|| false, true));
         assert!(!is_wanted());
     }
 }

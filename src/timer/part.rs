@@ -106,7 +106,7 @@ impl<C: Alarmed> Owned<C> {
     /// virtual time it waits, as a turn does; and after the last turn.
     pub(crate) fn lock_for_alarm(&self, place: usize, key: Key) -> Option<MutexGuard<'_, Body<C>>> {
         let (shards, shard) = (&self.shards, &self.shards.set.at(place).0);
-        let waits = shards.context.time.clock.as_manual().is_some();
+        let waits = || shards.context.time.clock.as_manual().is_some();
         shard.lock_for_turn(waits, true).or_else(|| {
             let (queue, number) = (&shards.context.delay_queue, shards.first + place as u32);
             let Some(owes) = self.beside.alarms[place].put_off(queue, number, key) else {
