@@ -184,6 +184,5 @@ pub use timer::executor::{Batch, Executor, Inline, IntoExecuteResult, Worker};
 pub use timer::timeout::{Cancel, CancelOnDrop, Timeout};
 pub use timer::{Timer, WeakTimer};
 pub use wheel::counters::Lateness;
-
 pub use wheel::snapshot::{LevelSnapshot, Snapshot};
 pub use wheel::{LocalTimer, TimerKey};

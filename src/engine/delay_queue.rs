@@ -271,8 +271,7 @@ impl DelayQueue {
         if state.stopped { mem::take(&mut state.wakers) } else { state.wakers.clone() }
     }
 
-    /// Ends the waits of threads, and all waits from now on. Listeners still have
-    /// to be woken.
+    /// Ends the waits of threads, and all waits from now on. Listeners still have to be woken.
     pub(crate) fn stop(&self) {
         let mut state = self.state.lock();
         state.stopped = true;

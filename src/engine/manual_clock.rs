@@ -97,7 +97,7 @@ impl ManualClock {
         let moved = |elapsed: u64| Some(elapsed.saturating_add(step));
         // Release: a thread that sees the new time sees what was done before it was set.
         let _ = self.hands.elapsed.fetch_update(Ordering::Release, Ordering::Relaxed, moved);
-        self.timers().iter().for_each(|timer| timer.wake());
+        self.wake();
     }
 
     /// Moves the clock forward to `time`; does not move it if it is there already.
@@ -192,7 +192,14 @@ impl ManualClock {
 
     /// Moves the clock to this many nanoseconds; does not move it if it is there already.
     fn move_to(&self, elapsed: u64) {
+        // Release: see `advance`.
         self.hands.elapsed.fetch_max(elapsed, Ordering::Release);
+        self.wake();
+    }
+
+    /// Wakes who waits on the timers, because the clock has moved. They are looked up after that: a
+    /// timer that is built meanwhile is woken, or reads the new time.
+    fn wake(&self) {
         self.timers().iter().for_each(|timer| timer.wake());
     }
 
