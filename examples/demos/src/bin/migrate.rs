@@ -32,7 +32,7 @@ const PLAYS: [(&str, Play); 5] = [
 
 fn main() -> Result<(), Box<dyn Error>> {
     for (title, play) in PLAYS {
-        let scene = Scene::default();
+        let scene = Scene::new();
         let outcome = play(&scene)?;
         println!("{title}\n{}", scene.diary());
         if scene.diary() != outcome {
@@ -43,32 +43,33 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// The scene: the virtual time in which a job plays, and a diary of what happens.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 struct Scene {
     clock: ManualClock,
-    after_ms: Arc<Mutex<u64>>,
+    start: Instant,
     diary: Arc<Mutex<String>>,
 }
 
 impl Scene {
+    fn new() -> Self {
+        let clock = ManualClock::new();
+        Scene { start: clock.now(), clock, diary: Arc::default() }
+    }
+
     /// Builds a timer that runs while the scene [waits](Self::wait_until).
     fn timer<T: Send>(&self, builder: TimerBuilder<T>) -> Result<Timer<T>, BuildError> {
         builder.clock(self.clock.clone()).build()
     }
 
     /// Lets the time pass until so many milliseconds after the start.
-    fn wait_until<T: Send>(&self, timer: &Timer<T>, after_ms: u64) {
-        timer.advance_clock(Duration::ZERO);
-        while *self.after_ms.lock().unwrap() < after_ms {
-            *self.after_ms.lock().unwrap() += 1;
-            self.clock.advance(Duration::from_millis(1));
-            timer.advance_clock(Duration::ZERO);
-        }
+    fn wait_until(&self, after_ms: u64) {
+        self.clock.run_until(self.start + Duration::from_millis(after_ms));
     }
 
     /// Writes into the diary what happens now.
     fn tell(&self, what: &str) {
-        let line = format!("{} ms  {what}\n", self.after_ms.lock().unwrap());
+        let after = self.clock.now() - self.start;
+        let line = format!("{} ms  {what}\n", after.as_millis());
         self.diary.lock().unwrap().push_str(&line);
     }
 
@@ -94,15 +95,15 @@ fn netty(scene: &Scene) -> Result<&'static str, Box<dyn Error>> {
     let limit = Duration::from_millis(300);
     let first = timer.after(limit, Call(1))?;
     let second = timer.after(limit, Call(2))?;
-    scene.wait_until(&timer, 100);
+    scene.wait_until(100);
     answer(&first);
     timer.after(Duration::from_secs(30), Call(3))?; // In the place of the first.
-    scene.wait_until(&timer, 200);
+    scene.wait_until(200);
     if let Err(error @ AddError::Full(_)) = timer.after(limit, Call(4)) {
         let Call(call) = error.into_task();
         scene.tell(&format!("call {call}: refused, {} are in flight", timer.len()));
     }
-    scene.wait_until(&timer, 400);
+    scene.wait_until(400);
     answer(&second);
     for entry in timer.shutdown() {
         scene.tell(&format!("call {}: in flight at the end", entry.into_task().0));
@@ -132,13 +133,13 @@ fn kafka_timer(scene: &Scene) -> Result<&'static str, Box<dyn Error>> {
         let is_alive = session.touch(SESSION);
         scene.tell(if is_alive { "ada: heartbeat" } else { "ada: this comes too late" });
     };
-    scene.wait_until(&timer, 100);
+    scene.wait_until(100);
     heartbeat(&sessions["ada"]);
-    scene.wait_until(&timer, 200);
+    scene.wait_until(200);
     if sessions.remove("cyd").is_some_and(|session| session.cancel().is_cancelled()) {
         scene.tell(&format!("cyd: leaves, {} sessions are left", timer.len()));
     }
-    scene.wait_until(&timer, 500);
+    scene.wait_until(500);
     heartbeat(&sessions["ada"]);
     Ok("\
 100 ms  ada: heartbeat
@@ -187,11 +188,11 @@ fn kafka_purgatory(scene: &Scene) -> Result<&'static str, Box<dyn Error>> {
         let completed = produces.check_and_complete(partition);
         scene.tell(&format!("{partition}: a replica has it, {completed} produces completed"));
     };
-    scene.wait_until(&timer, 100);
+    scene.wait_until(100);
     partitions.iter().for_each(fetched);
-    scene.wait_until(&timer, 200);
+    scene.wait_until(200);
     fetched(&partitions[0]);
-    scene.wait_until(&timer, 600);
+    scene.wait_until(600);
     Ok("\
 100 ms  orders-0: a replica has it, 0 produces completed
 100 ms  orders-1: a replica has it, 0 produces completed
@@ -223,15 +224,15 @@ fn delay_queue(scene: &Scene) -> Result<&'static str, Box<dyn Error>> {
 
     disconnect("ada", Session(1))?;
     disconnect("bob", Session(2))?;
-    scene.wait_until(&timer, 100);
+    scene.wait_until(100);
     let Session(number) = connect("ada").ok_or("she should have 200 ms left")?;
     scene.tell(&format!("ada: session {number} resumed"));
-    scene.wait_until(&timer, 350);
+    scene.wait_until(350);
     scene.tell(&format!("bob: is his session there? {}", connect("bob").is_some()));
     disconnect("ada", Session(number))?;
-    scene.wait_until(&timer, 600);
+    scene.wait_until(600);
     disconnect("ada", Session(3))?;
-    scene.wait_until(&timer, 1000);
+    scene.wait_until(1000);
     Ok("\
 100 ms  ada: session 1 resumed
 300 ms  bob: session 2 expired
@@ -288,10 +289,10 @@ fn godis(scene: &Scene) -> Result<&'static str, Box<dyn Error>> {
     for (key, ttl_ms) in [("otp", 300), ("token", 300), ("cart", 300), ("sid", 0)] {
         database.expire_at(key, now + Duration::from_millis(ttl_ms))?;
     }
-    scene.wait_until(&timer, 200);
+    scene.wait_until(200);
     database.persist("otp");
     database.expire_at("cart", now + Duration::from_millis(500))?;
-    scene.wait_until(&timer, 600);
+    scene.wait_until(600);
     scene.tell(&format!("{} key left", database.keys.lock().unwrap().len()));
     Ok("\
 0 ms  sid: gone
