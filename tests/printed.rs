@@ -5,6 +5,7 @@
 mod idle;
 
 use idle::Idle;
+use std::cell::Cell;
 use std::error::Error;
 use std::fmt::Debug;
 use std::io;
@@ -189,6 +190,20 @@ fn a_purgatory_prints_neither_keys_nor_operations() {
          completed 2 at once, 3 by trigger, 4 by force\n\
          expired 5, cancelled 6, panicked 1"
     );
+}
+
+/// Returns an error as `?` does; its own task need not be `Sync`.
+fn boxed<E: Error + Send + Sync + 'static>(error: E) -> Box<dyn Error + Send + Sync> {
+    error.into()
+}
+
+#[test]
+fn errors_can_be_boxed_and_sent_with_each_task_that_can() {
+    boxed(AddError::Full(TimerEntry::after(S, Cell::new(1)).into()));
+    boxed(WatchError::Full(Cell::new(1).into()));
+    boxed(BuildError::Tick);
+    boxed(SleepError::Full);
+    boxed(TimedError::Elapsed);
 }
 
 #[test]

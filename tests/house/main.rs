@@ -1,10 +1,9 @@
 //! The rules of the house, read from the sources: who may use whom, and how long things may be.
 
 mod readers;
-#[path = "../common/sources.rs"]
 mod sources;
 
-use sources::{Tree, code, exports, functions, name, without_comment};
+use sources::{Tree, code, functions, without_comment};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -167,30 +166,4 @@ fn no_lock_yields_the_processor_but_where_it_is_known() {
             files("src").iter().filter(|path| has_it(path)).map(|path| module(path)).collect();
         assert_eq!(found.join(" "), modules, "{word}");
     }
-}
-
-/// Returns the items that a text does not name outside of its imports.
-fn unnamed<'a>(items: &'a [String], text: &str) -> Vec<&'a str> {
-    let lines = code(text).map(|(_, line)| without_comment(line));
-    let code: String = lines.flat_map(|line| [line, "\n"]).collect();
-    let outside = code.split("\nuse ").map(|part| part.split_once(';').map_or(part, |it| it.1));
-    let is_name = |c: char| c.is_alphanumeric() || c == '_';
-    let words: BTreeSet<&str> = outside.flat_map(|part| part.split(|c| !is_name(c))).collect();
-    items.iter().map(|path| name(path)).filter(|name| !words.contains(name)).collect()
-}
-
-#[test]
-fn the_test_of_auto_traits_names_every_public_item() {
-    let lib = read(&root().join("src/lib.rs"));
-    let modules = lib.lines().filter_map(|line| line.strip_prefix("pub mod ")?.strip_suffix(';'));
-    let modules = modules.filter(|module| *module != "work").map(|it| format!("src/{it}/mod.rs"));
-    let items: Vec<_> = modules.flat_map(|path| exports(&read(&root().join(path)))).collect();
-    let items = [exports(&lib), items].concat();
-    assert!(items.len() > 50, "only {} items were found", items.len());
-    let missing = unnamed(&items, &read(&root().join("tests/auto_traits.rs")));
-    assert!(missing.is_empty(), "{missing:?}");
-    let items = ["a::A", "b::B", "C"].map(str::to_owned);
-    let text =
-        "//! C\nuse krate::{\n    A, B, C,\n};\nuse D;\nfn f() { is_send::<B<u8>>(); CA } // A";
-    assert_eq!(unnamed(&items, text), ["A", "C"]);
 }

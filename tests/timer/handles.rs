@@ -6,6 +6,11 @@ use std::time::Duration;
 use tickwheel::{Cancel, ManualClock, Timeout, Timer, TimerEntry};
 
 #[test]
+fn a_handle_is_small() {
+    assert_eq!(size_of::<Timeout<[u64; 8]>>(), 16, "as its documentation says");
+}
+
+#[test]
 fn expired_means_handed_over_so_cancel_loses_inside_the_task() {
     let (timer, clock) = closures();
     let handle = Arc::new(Mutex::new(None));

@@ -1,4 +1,4 @@
-//! Readers of Rust sources: the code of a file, its imports, its functions, what a crate exports.
+//! Readers of Rust sources: the code of a file, its imports, its functions.
 //!
 //! They know no more of the language than what rustfmt leaves to know.
 
@@ -112,27 +112,6 @@ fn read_paths(text: &mut &str, prefix: &str, out: &mut Vec<String>) {
         }
         None => out.push(path),
     }
-}
-
-/// Returns the paths of the items that a module defines for the crate's users, or exports.
-pub(crate) fn exports(text: &str) -> Vec<String> {
-    let mut paths = Vec::new();
-    let lines: Vec<&str> = code(text).map(|(_, line)| without_comment(line)).collect();
-    for defined in ["pub struct ", "pub enum ", "pub trait ", "pub type "] {
-        for item in lines.iter().filter_map(|line| line.strip_prefix(defined)) {
-            read_paths(&mut &*item, "", &mut paths);
-        }
-    }
-    let code: String = lines.iter().map(|line| line.trim()).collect();
-    for item in code.split("pub use ").skip(1) {
-        read_paths(&mut item.split(';').next().unwrap_or(item), "", &mut paths);
-    }
-    paths
-}
-
-/// Returns the last part of a path.
-pub(crate) fn name(path: &str) -> &str {
-    path.rsplit("::").next().unwrap_or(path)
 }
 
 /// Returns the outermost functions of a text, each with its first line and its number of lines.
