@@ -21,7 +21,7 @@ struct Bench {
 impl Bench {
     fn new() -> Self {
         let clock = ManualClock::new();
-        let builder = Timer::builder().clock(clock.clone());
+        let builder = Timer::builder().clock(clock.clone()).shards(4);
         let timer = builder
             .executor(|task: u64| {
                 black_box(task);

@@ -2,6 +2,7 @@
 
 use crate::engine::manual_clock::ManualClock;
 use crate::wheel::ticks::{NEVER, Ticks, nanos};
+use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, Instant};
 
 /// When a timer expires. Methods that take `impl Into<When>` accept a [`Duration`] or an
@@ -75,6 +76,14 @@ impl Clock {
         match &self.0 {
             Source::System => Instant::now(),
             Source::Manual(clock) => clock.now(),
+        }
+    }
+
+    /// Returns a random number: on a manual clock the next one of its seed.
+    pub(crate) fn random(&self) -> u64 {
+        match &self.0 {
+            Source::System => RandomState::new().hash_one(()),
+            Source::Manual(clock) => clock.random(),
         }
     }
 

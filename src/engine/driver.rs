@@ -37,6 +37,7 @@ use crate::engine::manual_clock::OnClock;
 use crate::engine::owner::{Expired, Owner, owner_of};
 use crate::engine::report::{self, catch_panic_of};
 use crate::engine::shard::{NAP, TURNS, Wakeup, assert_none_held_on};
+use crate::engine::shuffle::Shuffle;
 use crate::engine::stats::Stats;
 use crate::store::slab::Slab;
 use crate::sync::{Mutex, nap, thread, thread_local};
@@ -131,6 +132,7 @@ impl Driver {
         TURNS.with(|turns| turns.set(turns.get() + 1));
         let (mut total, mut naps) = (0, 0);
         let mut expired = Expired::default();
+        let mut shuffle = self.context.time.clock.as_manual().and_then(Shuffle::on);
         loop {
             let insists = naps >= PATIENCE;
             let mut step = self.flush_batch(start, insists, &mut expired);
@@ -144,13 +146,22 @@ impl Driver {
             match step {
                 Step::Flushed(owner, wakeup) => {
                     drop(wakeup);
-                    total += owner.hand_over(&mut expired);
+                    total += match &mut shuffle {
+                        Some(shuffle) => shuffle.add(owner, &mut expired),
+                        None => owner.hand_over(&mut expired),
+                    };
                 }
                 Step::Busy => {
                     nap(NAP);
                     naps += 1;
                 }
-                Step::Done => break,
+                Step::Done => {
+                    let last = shuffle.as_mut().map_or(0, |it| it.hand_over(&mut expired));
+                    total += last;
+                    if last == 0 {
+                        break;
+                    }
+                }
             }
         }
         TURNS.with(|turns| turns.set(turns.get() - 1));

@@ -1,11 +1,13 @@
 //! The manual clock: time that stands still until it is told to move.
 
 use crate::sync::Mutex;
-use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::wheel::ticks::nanos;
 use crate::work;
 use std::fmt;
+use std::pin::pin;
 use std::sync::{Arc, Weak};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 /// A clock that stands still until it is told to move: for tests and simulations.
@@ -14,14 +16,20 @@ use std::time::{Duration, Instant};
 /// [`advance_clock`](crate::Timer::advance_clock) expires what is due and returns, and a reaper
 /// wakes when the clock is moved. Clones share the time. It never moves backwards.
 ///
-/// Deadlines are rounded up to a tick, as on any clock. What is due in the same tick expires in no
-/// promised order, which may differ from run to run, as does the
-/// [jitter](crate::periodic::Periodic::jitter) of a series.
-///
 /// [`advance`](Self::advance) moves the clock in a single leap and runs nothing: afterwards, a task
 /// that adds itself again runs only once. [`step`](Self::step), [`run_for`](Self::run_for) and
 /// [`run_until`](Self::run_until) stop at each deadline on the way and advance all timers on the
-/// clock.
+/// clock. [`block_on`](Self::block_on) does so for a future.
+///
+/// # The same run each time
+/// What one thread does with timers on a manual clock, and with all that is built on them, happens
+/// at the same times and in the same order in each run. Deadlines are rounded up to a tick, as on
+/// any clock; within a tick the order is fixed and not promised: mostly the order in which the
+/// timers were added, those of each keyed timer and purgatory together. A test that relies on it
+/// by accident is found with a [seed](Self::seeded).
+///
+/// This needs a single shard, the default on a manual clock, and an executor without threads:
+/// not a [`Worker`](crate::Worker) nor a runtime.
 ///
 /// ```
 /// use std::time::Duration;
@@ -57,6 +65,9 @@ pub struct ManualClock {
 struct Hands {
     /// Nanoseconds.
     elapsed: AtomicU64,
+    is_seeded: bool,
+    /// The state of the random numbers.
+    random: AtomicU64,
     /// In the order in which they were made.
     timers: Mutex<Vec<Weak<dyn OnClock>>>,
 }
@@ -77,8 +88,67 @@ impl ManualClock {
     /// Creates a clock that shows the current time and stands still.
     #[must_use]
     pub fn new() -> Self {
-        let hands = Hands { elapsed: AtomicU64::new(0), timers: Mutex::new(Vec::new()) };
+        Self::seeded(0)
+    }
+
+    /// Creates a clock on which what is due in the same tick expires in an order that depends on
+    /// `seed`, and which differs from seed to seed: a test that passes with many seeds relies on no
+    /// order that nobody promised. With the seed 0 the order is that of [`new`](Self::new).
+    ///
+    /// The seed also decides the [jitter](crate::periodic::Periodic::jitter) of series, and
+    /// [`random`](Self::random). The same seed gives the same run, also in another process.
+    ///
+    /// Costs a few nanoseconds for each timer that expires. All that is due in a tick is taken out
+    /// before the first of it is handed over: a task that shuts the timer down does not stop it.
+    ///
+    /// ```
+    /// use std::collections::BTreeSet;
+    /// use std::sync::{Arc, Mutex};
+    /// use std::time::Duration;
+    /// use tickwheel::{ManualClock, Timer};
+    ///
+    /// let run = |seed| {
+    ///     let (clock, log) = (ManualClock::seeded(seed), Arc::new(Mutex::new(String::new())));
+    ///     let timer = Timer::builder().clock(clock.clone()).build()?;
+    ///     for name in ['a', 'b', 'c'] {
+    ///         let log = Arc::clone(&log);
+    ///         timer.after(Duration::from_secs(1), move || log.lock().unwrap().push(name))?;
+    ///     }
+    ///     clock.run_for(Duration::from_secs(1));
+    ///     let log = log.lock().unwrap().clone();
+    ///     Ok::<_, Box<dyn std::error::Error>>(log)
+    /// };
+    /// assert_eq!(run(0)?, "abc");
+    /// assert_eq!(run(7)?, run(7)?);
+    /// let orders: BTreeSet<String> = (1..100).map(run).collect::<Result<_, _>>()?;
+    /// assert_eq!(orders.len(), 6);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn seeded(seed: u64) -> Self {
+        let hands = Hands {
+            elapsed: AtomicU64::new(0),
+            is_seeded: seed != 0,
+            random: AtomicU64::new(seed),
+            timers: Mutex::new(Vec::new()),
+        };
         ManualClock { hands: Arc::new(hands), start: Instant::now() }
+    }
+
+    /// Returns the next random number of the clock's seed: for failures and delays in a simulation.
+    /// Not for secrets. (Steele, Lea and Flood's SplitMix64, 2014.)
+    #[must_use]
+    pub fn random(&self) -> u64 {
+        const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
+        // Relaxed: the numbers order nothing.
+        let state = self.hands.random.fetch_add(STEP, Ordering::Relaxed).wrapping_add(STEP);
+        let mixed = (state ^ (state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ (mixed >> 31)
+    }
+
+    pub(crate) fn is_seeded(&self) -> bool {
+        self.hands.is_seeded
     }
 
     /// Returns the time that the clock shows.
@@ -154,6 +224,39 @@ impl ManualClock {
         self.run_to(self.elapsed_at(time));
     }
 
+    /// Polls a future on this thread, and lets time pass from one deadline to the next while it
+    /// waits. Returns its output; `None` if it waits and no timer on the clock ever expires.
+    ///
+    /// What else is due meanwhile expires too. So no runtime is needed; for several futures at once
+    /// there are `join!` and the like of the crate `futures`.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tickwheel::{ManualClock, Timer};
+    ///
+    /// let clock = ManualClock::new();
+    /// let timer = Timer::builder().clock(clock.clone()).build()?;
+    /// let answer = timer.timeout(Duration::from_secs(30), std::future::pending::<()>());
+    /// assert!(clock.block_on(answer).is_some_and(|answer| answer.is_err()));
+    /// assert_eq!(clock.block_on(std::future::pending::<()>()), None);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn block_on<F: Future>(&self, future: F) -> Option<F::Output> {
+        let woken = Arc::new(Woken(AtomicBool::new(true)));
+        let waker = Waker::from(Arc::clone(&woken));
+        let mut future = pin!(future);
+        loop {
+            // Acquire: the future sees what was done before it was woken.
+            while woken.0.swap(false, Ordering::Acquire) {
+                let polled = future.as_mut().poll(&mut Context::from_waker(&waker));
+                if let Poll::Ready(output) = polled {
+                    return Some(output);
+                }
+            }
+            self.step()?;
+        }
+    }
+
     fn run_to(&self, end: u64) {
         while self.step_before(end) {}
         self.move_to(end);
@@ -227,6 +330,15 @@ impl ManualClock {
         let timers = self.hands.timers.lock();
         work::count(timers.len());
         timers.iter().filter_map(Weak::upgrade).collect()
+    }
+}
+
+/// Whether a future has to be polled.
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::Release);
     }
 }
 

@@ -2,6 +2,7 @@
 
 // In reading order, downwards.
 pub(crate) mod driver;
+pub(crate) mod shuffle;
 pub(crate) mod owners;
 pub(crate) mod owner;
 pub(crate) mod shard;

@@ -247,6 +247,7 @@ where
         let mut body = self.shard(shard).0.lock_for_turn(waits, insists)?;
         // Otherwise another shard's bucket comes first by now.
         if let Some(due) = delay_queue.poll(shard, turn_start, time.ticks.floor(now)) {
+            expired.tick = due.start;
             let unfinished = C::flush(self, &mut body, (due, now), armed, expired);
             body.flushed(armed, unfinished);
         }
@@ -308,7 +309,9 @@ where
 /// their type.
 #[derive(Default)]
 pub(crate) struct Expired {
-    items: Option<Box<dyn Any + Send>>,
+    items: Option<Box<dyn Items>>,
+    /// The tick of all of them; zero for those that were due when they were added.
+    pub(crate) tick: u64,
     /// How many of them were handed over, and counted, before.
     pub(crate) again: usize,
 }
@@ -324,11 +327,54 @@ impl Expired {
     /// Returns the items, which are of type `T`. There are none if the last ones belonged to
     /// another owner and were handed over.
     pub(crate) fn items<T: Send + 'static>(&mut self) -> &mut Vec<T> {
-        if !self.items.as_ref().is_some_and(|items| items.is::<Vec<T>>()) {
+        if !self.items.as_mut().is_some_and(|items| items.as_any().is::<Vec<T>>()) {
             self.items = Some(Box::new(Vec::<T>::new()));
         }
-        let items = self.items.as_mut().and_then(|items| items.downcast_mut());
+        let items = self.items.as_mut().and_then(|items| items.as_any().downcast_mut());
         items.expect("it was just seen to")
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.items.as_ref().map_or(0, |items| items.len())
+    }
+
+    pub(crate) fn swap(&mut self, one: usize, other: usize) {
+        if let Some(items) = &mut self.items {
+            items.swap(one, other);
+        }
+    }
+
+    /// Moves the last item to another one's.
+    pub(crate) fn pop_to(&mut self, other: &mut Self) {
+        if let Some(items) = &mut self.items {
+            items.pop_to(other);
+        }
+    }
+}
+
+/// A vector, whatever the type of its items.
+trait Items: Send {
+    fn as_any(&mut self) -> &mut dyn Any;
+    fn len(&self) -> usize;
+    fn swap(&mut self, one: usize, other: usize);
+    fn pop_to(&mut self, other: &mut Expired);
+}
+
+impl<T: Send + 'static> Items for Vec<T> {
+    fn as_any(&mut self) -> &mut dyn Any {
+        self
+    }
+
+    fn len(&self) -> usize {
+        self.len()
+    }
+
+    fn swap(&mut self, one: usize, other: usize) {
+        self.as_mut_slice().swap(one, other);
+    }
+
+    fn pop_to(&mut self, other: &mut Expired) {
+        other.items().extend(self.pop());
     }
 }
 

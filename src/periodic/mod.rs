@@ -10,7 +10,6 @@ use crate::timer::error::AddError;
 use crate::timer::homes::Homes;
 use crate::timer::timeout::Timeout;
 use std::fmt;
-use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -97,7 +96,7 @@ impl Periodic {
     /// Delays each run by a random time from zero to less than `jitter`, so that many series do not
     /// run at once. Default: zero. The phase is kept, and the jitter never counts as a missed tick;
     /// but with [`MissedTick::Delay`] the next run is counted from when this one began, jitter
-    /// included.
+    /// included. On a [`ManualClock`](crate::ManualClock) the clock's seed decides it.
     pub fn jitter(mut self, jitter: Duration) -> Self {
         self.jitter = jitter;
         self
@@ -126,7 +125,6 @@ impl Periodic {
         let task = Contained::new(&context.name, task);
         let series = Arc::new(SeriesState {
             periodic: self,
-            random: RandomState::new(),
             context,
             homes: Arc::downgrade(homes),
             progress,
@@ -201,7 +199,6 @@ pub struct Run<'a> {
 /// moment: the timer could end there, inside a run.
 struct SeriesState {
     periodic: Periodic,
-    random: RandomState,
     context: Arc<TimerContext>,
     /// The place of the runs, which refer to this.
     homes: Weak<Homes<Task>>,
@@ -290,17 +287,17 @@ impl SeriesState {
     }
 
     fn entry(&self, runs: SharedClosure, due: Option<Instant>, number: u64) -> TimerEntry {
-        let at = due.and_then(|due| due.checked_add(self.jitter(number)));
+        let at = due.and_then(|due| due.checked_add(self.jitter()));
         TimerEntry::new(When::at_or_never(at), Task::shared(runs, number))
     }
 
-    /// Returns by how much this run is delayed.
-    fn jitter(&self, number: u64) -> Duration {
-        let random = self.random.hash_one(number);
+    /// Returns by how much a run is delayed.
+    fn jitter(&self) -> Duration {
+        let random = || self.context.time.clock.random();
         Duration::from_nanos(match u64::try_from(self.periodic.jitter.as_nanos()) {
             Ok(0) => 0,
-            Ok(jitter) => random % jitter,
-            Err(_) => random,
+            Ok(jitter) => random() % jitter,
+            Err(_) => random(),
         })
     }
 

@@ -98,7 +98,9 @@ impl<T: Send + 'static> TimerBuilder<T> {
     }
 
     /// Sets the number of shards, from 1 to 4096, rounded up to a power of two. Each shard has its
-    /// own wheels and its own lock. Default: twice the number of hardware threads.
+    /// own wheels and its own lock. Default: twice the number of hardware threads; one on a
+    /// [`ManualClock`](crate::ManualClock), where keyed timers and purgatories have one as well,
+    /// unless this sets several: so every run is the same.
     ///
     /// Each thread has two shards of its own. It adds to one of them, and changes to the other when
     /// other threads often cancel there. So threads do not wait for each other as long as at most
@@ -186,7 +188,8 @@ impl<T: Send + 'static> TimerBuilder<T> {
         if !(1..=MAX_SIZE).contains(&wheel_size) {
             return Err(BuildError::WheelSize);
         }
-        let shards = shards.unwrap_or_else(|| 2 * parallelism().min(2048));
+        let threads = if clock.as_manual().is_some() { 1 } else { 2 * parallelism().min(2048) };
+        let shards = shards.unwrap_or(threads);
         if !(1..=MAX_SHARDS).contains(&shards) {
             return Err(BuildError::Shards);
         }

@@ -422,7 +422,7 @@ pub(crate) struct Base {
     pub(crate) driver: Arc<Driver>,
     reaper: Option<Reaper>,
     /// Number and slots of the wheels of each owner that is a timer.
-    layout: (usize, usize),
+    pub(crate) layout: (usize, usize),
     /// The place for closures and wakers: the timer's own shards if its tasks are of that type;
     /// otherwise others, made when they are first wanted. Each new future reads it without a lock.
     closures: OnceLock<Arc<Owned<Tasks<Task>>>>,

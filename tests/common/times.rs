@@ -37,11 +37,13 @@ pub(crate) struct Config {
     pub(crate) max_pending: Option<usize>,
     /// How long the clock had run when the timer was built.
     pub(crate) before: u64,
+    /// The seed of the clock.
+    pub(crate) seed: u64,
 }
 
 impl Config {
     const SIMPLE: Config =
-        Config { tick: 1_000_000, wheel_size: 8, shards: 1, max_pending: None, before: 0 };
+        Config { tick: 1_000_000, wheel_size: 8, shards: 1, max_pending: None, before: 0, seed: 0 };
 
     /// Begins a timer on a clock, which has run for some time then.
     pub(crate) fn builder(&self, clock: &ManualClock) -> TimerBuilder {
@@ -70,6 +72,7 @@ impl Arbitrary for Config {
             shards: any(g, &[1, 1, 2, 4, 8]),
             max_pending: any(g, &[None, None, None, Some(0), Some(1), Some(5)]),
             before: any(g, &[0, 1, 999_999, 5_000_000_123]),
+            seed: any(g, &[0, 0, 1, 2, 3]),
         }
     }
 
@@ -78,6 +81,9 @@ impl Arbitrary for Config {
         let mut simpler = Vec::new();
         if self.before > 0 {
             simpler.push(Config { before: 0, ..*self });
+        }
+        if self.seed > 0 {
+            simpler.push(Config { seed: 0, ..*self });
         }
         if self.max_pending.is_some() {
             simpler.push(Config { max_pending: None, ..*self });

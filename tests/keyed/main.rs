@@ -40,7 +40,7 @@ impl Fixture {
 
     pub(crate) fn with(options: impl FnOnce(TimerBuilder) -> TimerBuilder) -> Self {
         let clock = ManualClock::new();
-        let builder = Timer::builder().shards(1).clock(clock.clone());
+        let builder = Timer::builder().shards(2).clock(clock.clone());
         let timer = options(builder).build().expect("the options are in their ranges");
         let (sender, expired) = channel();
         let keyed = KeyedTimer::new(&timer, move |key, task| {
@@ -172,7 +172,7 @@ const S: Duration = Duration::from_secs(1);
 #[test]
 fn nothing_expires_after_the_last_clone_was_dropped() {
     let clock = ManualClock::new();
-    let timer = Timer::builder().shards(1).clock(clock.clone()).build().unwrap();
+    let timer = Timer::builder().shards(2).clock(clock.clone()).build().unwrap();
     let last: Arc<Mutex<Option<KeyedTimer<u32, u32>>>> = Arc::default();
     let (sender, expired) = channel();
     let (held, inner, hands) = (Arc::clone(&last), timer.downgrade(), clock.clone());

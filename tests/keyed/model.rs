@@ -52,7 +52,7 @@ struct Run {
 
 impl Run {
     fn new(config: Config) -> Self {
-        let clock = ManualClock::new();
+        let clock = ManualClock::seeded(config.seed);
         let timer = config.builder(&clock).build().expect("the options are in their ranges");
         let expired = Arc::new(Mutex::new(Vec::new()));
         let sink = Arc::clone(&expired);

@@ -94,7 +94,7 @@ impl Fixture {
         #[cfg(feature = "tracing")]
         warnings::listen();
         let clock = ManualClock::new();
-        let timer = build(Timer::builder().shards(1).clock(clock.clone())).unwrap();
+        let timer = build(Timer::builder().shards(2).clock(clock.clone())).unwrap();
         let seen = Arc::new(Mutex::new(Seen::default()));
         let store = Store(Arc::clone(&seen), clock.clone(), clock.now());
         let leases = Leases::new(&timer, terms(LeaseTerms::new(30 * S).batch_size(5)), store);
@@ -125,7 +125,7 @@ impl Fixture {
 /// Returns a timer in virtual time, for stores of another kind.
 pub(crate) fn by_hand() -> (Timer, ManualClock) {
     let clock = ManualClock::new();
-    (Timer::builder().shards(1).clock(clock.clone()).build().unwrap(), clock)
+    (Timer::builder().shards(2).clock(clock.clone()).build().unwrap(), clock)
 }
 
 #[test]

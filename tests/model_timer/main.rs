@@ -38,7 +38,7 @@ struct Run {
 
 impl Run {
     fn new(config: Config) -> Self {
-        let clock = ManualClock::new();
+        let clock = ManualClock::seeded(config.seed);
         let fired = Arc::new(Mutex::new(Vec::new()));
         let sink = Arc::clone(&fired);
         let builder = config.builder(&clock).executor(move |id: u32| sink.lock().unwrap().push(id));

@@ -36,7 +36,7 @@ pub(crate) struct Fixture<O: DelayedOperation = Script> {
 impl<O: DelayedOperation> Fixture<O> {
     pub(crate) fn with(options: impl FnOnce(TimerBuilder<Task>) -> TimerBuilder<Task>) -> Self {
         let clock = ManualClock::new();
-        let builder = options(Timer::builder().shards(1).clock(clock.clone()));
+        let builder = options(Timer::builder().shards(2).clock(clock.clone()));
         let timer = builder.build().expect("the options are in their ranges");
         let purgatory = Purgatory::new(&timer);
         Fixture { purgatory, timer, clock, log: Log::default() }

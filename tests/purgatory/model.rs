@@ -104,9 +104,9 @@ impl World {
 }
 
 impl Run {
-    fn new() -> Self {
-        let clock = ManualClock::new();
-        let timer = Timer::builder().shards(1).clock(clock.clone()).build().expect("in range");
+    fn new(seed: u64) -> Self {
+        let clock = ManualClock::seeded(seed % 4);
+        let timer = Timer::builder().shards(2).clock(clock.clone()).build().expect("in range");
         let purgatory = Purgatory::with_hasher(&timer, BuildHasherDefault::default());
         let world = World { purgatory, log: Log::default(), added: Arc::default() };
         Run { world, timer, clock, naive: Naive::default() }
@@ -258,13 +258,13 @@ impl Run {
 }
 
 /// Does all this to a purgatory and to the model: also what `tests/lab/fuzz/` does.
-pub(crate) fn property(steps: Vec<Step>) {
-    let mut run = Run::new();
+pub(crate) fn property(seed: u64, steps: Vec<Step>) {
+    let mut run = Run::new(seed);
     steps.into_iter().for_each(|step| run.apply(step));
     run.shut_down();
 }
 
 #[test]
 fn the_purgatory_does_what_the_model_says_after_every_step() {
-    crate::quick::check(property as fn(Vec<Step>), 1500, 100);
+    crate::quick::check(property as fn(u64, Vec<Step>), 1500, 100);
 }

@@ -243,7 +243,8 @@ fn a_thread_leaves_its_shard_when_others_often_cancel_there() {
 
 #[test]
 fn keys_of_a_purgatory_are_spread_over_many_shards() {
-    let timer = Timer::builder().clock(ManualClock::new()).build().expect("it is in range");
+    let builder = Timer::builder().clock(ManualClock::new());
+    let timer = builder.shards(2).build().expect("it is in range");
     let purgatory = Purgatory::new(&timer);
     for key in 0..10_000 {
         assert!(purgatory.try_complete_else_watch(Idle, HOUR, &[key]).is_ok());

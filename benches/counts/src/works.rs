@@ -97,7 +97,8 @@ type Fixed = BuildHasherDefault<DefaultHasher>;
 
 fn timer() -> (Timer, ManualClock) {
     let clock = ManualClock::new();
-    let timer = Timer::builder().clock(clock.clone()).build().expect("the options are valid");
+    let builder = Timer::builder().clock(clock.clone()).shards(4);
+    let timer = builder.build().expect("the options are valid");
     (timer, clock)
 }
 

@@ -144,7 +144,8 @@ pub fn expire_keys(count: u64) -> f64 {
 
 fn world() -> (Timer, ManualClock, Arc<AtomicU64>) {
     let clock = ManualClock::new();
-    let timer = Timer::builder().clock(clock.clone()).build().expect("the options are valid");
+    let builder = Timer::builder().clock(clock.clone()).shards(4);
+    let timer = builder.build().expect("the options are valid");
     (timer, clock, Arc::default())
 }
 

@@ -159,7 +159,7 @@ pub(crate) fn bursts() -> Measured {
 }
 
 pub(crate) fn timer() -> Timer {
-    Timer::builder().shards(1).clock(ManualClock::new()).build().expect("the options are valid")
+    Timer::builder().shards(2).clock(ManualClock::new()).build().expect("the options are valid")
 }
 
 /// Returns the memory that a keyed timer, or a purgatory, keeps: a chunk of 8 KiB of each slab of

@@ -41,7 +41,7 @@ fn allocations(clock: &ManualClock, mut round: impl FnMut(u32)) -> u64 {
 }
 
 fn timer(clock: &ManualClock) -> Timer {
-    Timer::builder().clock(clock.clone()).shards(1).build().expect("the options are valid")
+    Timer::builder().clock(clock.clone()).shards(2).build().expect("the options are valid")
 }
 
 #[test]

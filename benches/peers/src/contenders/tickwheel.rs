@@ -35,6 +35,11 @@ impl Executor<u64> for Count {
     }
 }
 
+/// Returns how many shards a timer has on the system's clock.
+fn shards() -> usize {
+    2 * std::thread::available_parallelism().map_or(1, usize::from)
+}
+
 impl Contender for Tickwheel {
     type Deadline = Instant;
     type Handle = Timeout<u64>;
@@ -44,6 +49,7 @@ impl Contender for Tickwheel {
         let expired = Arc::new(Expired::default());
         let timer = Timer::builder()
             .clock(clock.clone())
+            .shards(shards())
             .executor(Count(Arc::clone(&expired)))
             .build()
             .expect("the options are valid");

@@ -12,5 +12,6 @@ mod script;
 use quickcheck::{Arbitrary, Gen};
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    model::property(Arbitrary::arbitrary(&mut Gen::new(bytes)));
+    let g = &mut Gen::new(bytes);
+    model::property(Arbitrary::arbitrary(g), Arbitrary::arbitrary(g));
 });
