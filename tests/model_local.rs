@@ -58,6 +58,10 @@ pub(crate) enum Op {
     Advance(Delta),
     /// To where `next_expiration` says.
     Follow,
+    /// One that is due then.
+    Pop(Delta),
+    /// Goes on with a clone.
+    Clone,
 }
 
 impl Arbitrary for Op {
@@ -69,6 +73,8 @@ impl Arbitrary for Op {
             6..=7 => Op::Cancel(nth),
             8..=10 => Op::Reschedule(nth, Delta::arbitrary(g)),
             11 => Op::Follow,
+            12 => Op::Pop(Delta::arbitrary(g)),
+            13 if nth == 0 => Op::Clone,
             _ => Op::Advance(Delta::arbitrary(g)),
         }
     }
@@ -77,10 +83,11 @@ impl Arbitrary for Op {
         match *self {
             Op::Add(delta) => Box::new(delta.shrink().map(Op::Add)),
             Op::Advance(delta) => Box::new(delta.shrink().map(Op::Advance)),
+            Op::Pop(delta) => Box::new(delta.shrink().map(Op::Pop)),
             Op::Reschedule(nth, delta) => {
                 Box::new(delta.shrink().map(move |delta| Op::Reschedule(nth, delta)))
             }
-            Op::Cancel(_) | Op::Follow => quickcheck::empty_shrinker(),
+            Op::Cancel(_) | Op::Follow | Op::Clone => quickcheck::empty_shrinker(),
         }
     }
 }
@@ -90,7 +97,17 @@ struct Timer {
     deadline: u64,
     /// Its deadline had passed when it was added or last moved.
     has_elapsed: bool,
+    /// Then others were due that had not been popped: it may come before or after them.
+    is_among_due: bool,
     pending: bool,
+}
+
+impl Timer {
+    /// Returns what orders it among those that are due, if anything does.
+    fn turn(&self) -> Option<u64> {
+        let turn = if self.has_elapsed { 0 } else { self.deadline };
+        (!self.is_among_due).then_some(turn)
+    }
 }
 
 struct Run {
@@ -98,13 +115,16 @@ struct Run {
     size: u64,
     now: u64,
     timers: Vec<Timer>,
+    /// Whether the last pop may have left others that are due.
+    has_popped: bool,
 }
 
 impl Run {
     fn new(config: Config) -> Self {
         let real = LocalTimer::starting_at(config.start, config.wheel_size);
         let size = config.wheel_size as u64;
-        let mut run = Run { real, size, now: config.start, timers: Vec::new() };
+        let (now, timers) = (config.start, Vec::new());
+        let mut run = Run { real, size, now, timers, has_popped: false };
         if config.far_timer {
             run.add(END);
         }
@@ -122,6 +142,8 @@ impl Run {
                     self.advance(next);
                 }
             }
+            Op::Pop(delta) => self.pop(self.tick(delta)),
+            Op::Clone => self.real = self.real.clone(),
         }
         self.compare();
     }
@@ -141,7 +163,8 @@ impl Run {
         let key = self.real.add(deadline, self.timers.len() as u32);
         let deadline = deadline.min(END);
         let has_elapsed = deadline <= self.now;
-        self.timers.push(Timer { key, deadline, has_elapsed, pending: true });
+        let is_among_due = self.has_popped;
+        self.timers.push(Timer { key, deadline, has_elapsed, is_among_due, pending: true });
     }
 
     fn cancel(&mut self, nth: usize) {
@@ -158,6 +181,7 @@ impl Run {
         assert_eq!(self.real.reschedule(timer.key, deadline), timer.pending, "move of {nth}");
         timer.deadline = deadline.min(END);
         timer.has_elapsed = timer.deadline <= self.now;
+        timer.is_among_due = self.has_popped;
     }
 
     fn advance(&mut self, now: u64) {
@@ -165,21 +189,49 @@ impl Run {
         let count = self.real.advance(now, |id| fired.push(id));
         self.now = self.now.max(now);
         assert_eq!(count, fired.len());
-        let turn = |id: &u32| {
-            let timer = &self.timers[*id as usize];
-            if timer.has_elapsed { 0 } else { timer.deadline }
-        };
-        assert!(fired.is_sorted_by_key(turn), "{fired:?}");
+        let turns = fired.iter().filter_map(|id| self.timers[*id as usize].turn());
+        assert!(turns.is_sorted(), "{fired:?}");
         fired.sort_unstable();
         let mut expected = Vec::new();
         for (id, timer) in self.timers.iter_mut().enumerate().filter(|(_, timer)| timer.pending) {
             timer.has_elapsed = false;
+            timer.is_among_due = false;
             if timer.deadline <= self.now {
                 timer.pending = false;
                 expected.push(id as u32);
             }
         }
         assert_eq!(fired, expected, "expired at {}", self.now);
+        self.has_popped = false;
+    }
+
+    fn pop(&mut self, now: u64) {
+        self.now = self.now.max(now.min(END));
+        let popped = self.real.pop(now);
+        let is_due = |timer: &&Timer| timer.pending && timer.deadline <= self.now;
+        let first = self.timers.iter().filter(is_due).filter_map(Timer::turn).min();
+        let Some((key, id)) = popped else {
+            assert!(!self.timers.iter().any(|timer| is_due(&timer)), "something is due");
+            return self.advance(now);
+        };
+        let timer = &mut self.timers[id as usize];
+        assert!(timer.pending && timer.key == key && timer.deadline <= self.now);
+        assert!(timer.turn().is_none_or(|turn| Some(turn) == first), "{id} is not the first");
+        timer.pending = false;
+        self.has_popped = true;
+    }
+
+    /// Takes all that is pending out of a clone.
+    fn drain(&self) {
+        let mut drained = self.real.clone().drain();
+        assert!(drained.is_sorted_by_key(|(deadline, _)| *deadline));
+        let ids = 0..self.timers.len() as u32;
+        let pending = |id: u32| {
+            let timer = &self.timers[id as usize];
+            timer.pending.then_some((timer.deadline, id))
+        };
+        drained.sort_by_key(|(_, id)| *id);
+        assert_eq!(drained, ids.filter_map(pending).collect::<Vec<_>>());
     }
 
     fn compare(&mut self) {
@@ -188,6 +240,9 @@ impl Run {
         for (id, timer) in self.timers.iter().enumerate() {
             let deadline = timer.pending.then_some(timer.deadline);
             assert_eq!(self.real.deadline(timer.key), deadline, "deadline of {id}");
+            let mut task = timer.pending.then_some(id as u32);
+            assert_eq!(self.real.get(timer.key), task.as_ref());
+            assert_eq!(self.real.get_mut(timer.key), task.as_mut());
             pending += usize::from(timer.pending);
             first = first.min(deadline.unwrap_or(u64::MAX));
         }
@@ -212,6 +267,7 @@ impl Run {
 pub(crate) fn property(config: Config, ops: Vec<Op>) {
     let mut run = Run::new(config);
     ops.into_iter().for_each(|op| run.apply(op));
+    run.drain();
     run.advance(END);
     run.compare();
     assert_eq!(run.real.len(), 0, "all that is left expires at the end of time");

@@ -21,7 +21,7 @@ pub(crate) const LAST_GENERATION: u32 = u32::MAX;
 /// is filled again until they run out. So every appended chunk has at least as many left.
 pub(crate) const WORN_GENERATION: u32 = u32::MAX / 2;
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Chunk<V> {
     /// Dense: grows by pushing up to the chunk's size, within a capacity reserved at once. Sparse:
     /// the values that are left, in the order of their places.
@@ -38,7 +38,7 @@ pub(crate) struct Chunk<V> {
     pub(crate) first_generation: u32,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Slot<V> {
     pub(crate) generation: u32,
     /// Occupied: the owner's tag. Vacant: the next vacant slot of the chunk.
@@ -216,7 +216,7 @@ const CUT: usize = 1 << 14;
 const SMALL: usize = 1 << 10;
 
 /// The directory of a slab's chunks: see the [module](self).
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Directory<V> {
     pub(crate) chunks: Vec<Chunk<V>>,
     /// The chunk that is being filled, which has a vacant place; `NONE` if no chunk is open.

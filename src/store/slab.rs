@@ -28,7 +28,7 @@ pub(crate) const TINY: bool = cfg!(any(tickwheel_model, fuzzing));
 const CHUNK_BYTES: usize = 8 << 10;
 
 /// A slab with chunks of at most `BYTES` bytes; see the [module](self).
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Slab<V, const BYTES: usize = CHUNK_BYTES> {
     directory: Directory<V>,
     len: usize,

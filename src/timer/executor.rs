@@ -17,6 +17,7 @@ use crate::timer::error::BuildError;
 use crate::timer::homes::Homes;
 use crate::timer::tasks::Tasks;
 use crate::wheel::bucket_queue::Expiration;
+use crate::wheel::core::BATCH;
 use std::cell::Cell;
 use std::fmt;
 use std::sync::{Arc, mpsc};
@@ -395,7 +396,8 @@ impl<T: Send + 'static> Driven for Tasks<T> {
         let tasks = expired.items();
         let before = tasks.len();
         let arm = |expiration| armed.push(expiration);
-        let unfinished = body.core.flush(expiration, now, arm, |task| tasks.push(task));
+        let push = |_, task| tasks.push(task);
+        let unfinished = body.core.flush(expiration, (now, BATCH), arm, push);
         body.release_permits(tasks.len() - before);
         unfinished
     }

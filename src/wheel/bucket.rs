@@ -51,7 +51,7 @@ pub(crate) struct BucketId {
     pub(crate) slot: u32,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Block<const N: usize> {
     next: u32,
     references: [Reference; N],
@@ -63,7 +63,7 @@ impl<const N: usize> Block<N> {
 }
 
 /// The blocks of all buckets of one core.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Blocks {
     small: Slab<Block<SMALL_BLOCK>, SMALL_CHUNK_BYTES>,
     large: Slab<Block<BLOCK>, CHUNK_BYTES>,
@@ -119,7 +119,7 @@ fn capacity(block: u32) -> u8 {
 }
 
 /// One slot of a wheel. An empty bucket takes 16 bytes.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Bucket {
     first: u32,
     last: u32,

@@ -31,7 +31,7 @@ pub(crate) struct Expiration {
     pub(crate) shard: u32,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct BucketQueue {
     heap: BinaryHeap<Reverse<Expiration>>,
     /// Overflow buckets that have expired and are not cascaded yet, by their start.

@@ -50,7 +50,7 @@ pub(crate) const BUCKETS: usize = 1024;
 const STALE_ALLOWED: usize = 256;
 
 /// 24 bytes in the slab for a 64-bit task, because the deadline cannot be zero.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Entry<T> {
     pub(crate) deadline: Deadline,
     pub(crate) task: T,
@@ -68,7 +68,7 @@ pub(crate) enum Trimmed {
 }
 
 /// A single-threaded timer; see the [module](self).
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Core<T> {
     pub(crate) ticks: Ticks,
     pub(crate) entries: Slab<Entry<T>, CHUNK_BYTES>,
@@ -327,21 +327,23 @@ fn is_live<T>(entries: &Slab<Entry<T>, CHUNK_BYTES>, reference: Reference) -> bo
 }
 
 impl<T> Core<T> {
-    /// Moves at most [`BATCH`] entries out of a polled bucket. Entries that are due at `now` go to
-    /// `expire`, in order; the others are filed where they belong now; newly armed buckets go to
-    /// `arm`. Returns what is left to flush, or disarms the bucket if it is empty.
+    /// Moves at most `limit` entries out of a polled bucket, or a [`BATCH`] to finer wheels. Those
+    /// that are due at `now` go to `expire`, in order; the others are filed where they belong now;
+    /// newly armed buckets go to `arm`. Returns what is left to flush, or disarms the bucket if it
+    /// is empty.
     pub(crate) fn flush(
         &mut self,
         expiration: Expiration,
-        now: u64,
+        (now, limit): (u64, usize),
         arm: impl FnMut(Expiration),
-        mut expire: impl FnMut(T),
+        mut expire: impl FnMut(Key, T),
     ) -> Option<Expiration> {
-        self.flush_by(expiration, now, arm, |core, index, due| {
+        self.flush_by(expiration, (now, limit), arm, |core, index, due| {
+            let key = core.entries.key_at(index);
             let is_due = |entry: &Entry<T>| entry.deadline.get() <= due;
             let Some(entry) = core.entries.remove_if(index, is_due) else { return false };
             core.counters.record_expired(now.saturating_sub(entry.deadline.get()));
-            expire(entry.task);
+            expire(key, entry.task);
             true
         })
     }
@@ -356,7 +358,7 @@ impl<T> Core<T> {
         arm: impl FnMut(Expiration),
         mut see: impl FnMut(Key, &mut T),
     ) -> Option<Expiration> {
-        self.flush_by(expiration, now, arm, |core, index, due| {
+        self.flush_by(expiration, (now, BATCH), arm, |core, index, due| {
             let key = core.entries.key_at(index);
             let entry = core.entries.at_mut(index);
             let is_due = entry.deadline.get() <= due;
@@ -373,15 +375,16 @@ impl<T> Core<T> {
     fn flush_by(
         &mut self,
         expiration: Expiration,
-        now: u64,
+        (now, limit): (u64, usize),
         mut arm: impl FnMut(Expiration),
         mut expire: impl FnMut(&mut Self, u32, u64) -> bool,
     ) -> Option<Expiration> {
         let mut batch = std::mem::take(&mut self.batch);
         let expiration = self.wheels.begin_flush(expiration);
         let Expiration { bucket, tick: expires, start, .. } = expiration;
-        self.wheels.take_front(bucket, BATCH, &mut batch);
-        if expires < start {
+        let is_early = expires < start;
+        self.wheels.take_front(bucket, if is_early { BATCH } else { limit }, &mut batch);
+        if is_early {
             self.cascade(bucket, start, &mut batch, &mut arm);
         } else {
             // This is a separate loop, so that the cache misses of the whole batch overlap.

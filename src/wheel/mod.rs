@@ -10,7 +10,7 @@ pub(crate) mod snapshot;
 
 use crate::store::slab::Key;
 use crate::wheel::bucket_queue::BucketQueue;
-use crate::wheel::core::{Core, Trimmed};
+use crate::wheel::core::{BATCH, Core, Trimmed};
 use crate::wheel::ticks::{NEVER, Ticks, round_size};
 use crate::wheel::wheels::Wheels;
 use std::collections::VecDeque;
@@ -26,7 +26,7 @@ use std::fmt;
 /// No method blocks, and none panics unless the caller's code does. Adding, cancelling and
 /// rescheduling take constant time (plus time logarithmic in the number of armed buckets when a
 /// bucket is armed). Expiring takes constant time per task, plus one move per level that the task
-/// lay above the finest.
+/// lay above the finest. A clone has the same pending tasks under the same keys.
 ///
 /// ```
 /// use tickwheel::LocalTimer;
@@ -41,13 +41,14 @@ use std::fmt;
 /// timer.advance(20, |task| expired.push(task));
 /// assert_eq!(expired, ["close"]);
 /// ```
+#[derive(Clone)]
 pub struct LocalTimer<T> {
     core: Core<T>,
     queue: BucketQueue,
     now: u64,
     /// Expired tasks that were not handed out yet: empty between calls, unless `expire` panicked;
-    /// then the next `advance` goes on with them.
-    expired: VecDeque<T>,
+    /// then the next call goes on with them.
+    expired: VecDeque<(TimerKey, T)>,
 }
 
 /// The name of one timer in a [`LocalTimer`]. It stays harmless once that timer is gone: it never
@@ -105,6 +106,17 @@ impl<T> LocalTimer<T> {
         true
     }
 
+    /// Returns a task, if it is still pending.
+    #[must_use]
+    pub fn get(&self, key: TimerKey) -> Option<&T> {
+        self.core.find(key.0).map(|index| self.core.at(index))
+    }
+
+    /// Returns a task to be changed, if it is still pending.
+    pub fn get_mut(&mut self, key: TimerKey) -> Option<&mut T> {
+        self.core.task_mut(key.0)
+    }
+
     /// Returns the deadline of a task, if it is still pending.
     #[must_use]
     pub fn deadline(&self, key: TimerKey) -> Option<u64> {
@@ -137,26 +149,68 @@ impl<T> LocalTimer<T> {
     /// in no particular order; the others are ordered by deadline. Time never goes back: a `now`
     /// before the last one is treated as the last one.
     pub fn advance(&mut self, now: u64, mut expire: impl FnMut(T)) -> usize {
-        self.now = self.now.max(now.min(NEVER));
-        let now = self.now;
+        self.set_time(now);
         let mut count = 0;
-        self.queue.begin_turn();
         loop {
-            while let Some(task) = self.expired.pop_front() {
+            while let Some((_, task)) = self.expired.pop_front() {
                 count += 1;
                 expire(task);
             }
-            let Some(expiration) = self.queue.poll(0, now, now) else {
-                break;
-            };
-            let hand_out = |task| self.expired.push_back(task);
-            let arm = |armed| self.queue.offer(armed);
-            if let Some(left) = self.core.flush(expiration, now, arm, hand_out) {
-                self.queue.resume(left);
+            if !self.flush(BATCH) {
+                return count;
             }
         }
-        self.core.wheels.leap(now);
-        count
+    }
+
+    /// Sets the time to `now`, as [`advance`](Self::advance) does, and takes out the first task
+    /// that is due, with its key; `None` if none is. The others that are due stay pending, so they
+    /// can still be cancelled and moved, and come with the next calls. One that is added meanwhile
+    /// and is due comes as well.
+    ///
+    /// ```
+    /// use tickwheel::LocalTimer;
+    ///
+    /// let mut timer = LocalTimer::new();
+    /// let (probe, close) = (timer.add(5, "probe"), timer.add(5, "close"));
+    /// assert_eq!(timer.pop(4), None);
+    /// assert_eq!(timer.pop(5), Some((probe, "probe")));
+    /// timer.cancel(close); // The peer has answered.
+    /// assert_eq!(timer.pop(5), None);
+    /// ```
+    pub fn pop(&mut self, now: u64) -> Option<(TimerKey, T)> {
+        self.set_time(now);
+        while self.expired.is_empty() && self.flush(1) {}
+        self.expired.pop_front()
+    }
+
+    fn set_time(&mut self, now: u64) {
+        self.now = self.now.max(now.min(NEVER));
+        self.queue.begin_turn();
+    }
+
+    /// Moves at most so many tasks out of the bucket that comes first, if it is due. Otherwise
+    /// returns false.
+    fn flush(&mut self, limit: usize) -> bool {
+        let now = self.now;
+        let Some(expiration) = self.queue.poll(0, now, now) else {
+            self.core.wheels.leap(now);
+            return false;
+        };
+        let hand_out = |key, task| self.expired.push_back((TimerKey(key), task));
+        let arm = |armed| self.queue.offer(armed);
+        if let Some(left) = self.core.flush(expiration, (now, limit), arm, hand_out) {
+            self.queue.resume(left);
+        }
+        true
+    }
+
+    /// Takes all pending tasks out, with their deadlines, and ordered by them.
+    pub fn drain(&mut self) -> Vec<(u64, T)> {
+        let mut tasks: Vec<_> = self.expired.drain(..).map(|(_, task)| (self.now, task)).collect();
+        let mut cursor = 0;
+        while self.core.drain(&mut cursor, |deadline, task| tasks.push((deadline, task))) {}
+        tasks.sort_by_key(|(deadline, _)| *deadline);
+        tasks
     }
 
     /// Returns how many tasks are pending. Those that a panicking `expire` has left to the next

@@ -32,7 +32,7 @@ pub(crate) const OUTSIDE: BucketId = BucketId { level: ELAPSED, slot: 2 };
 const NOWHERE: BucketId = BucketId { level: ELAPSED, slot: u32::MAX };
 
 /// All levels of one core, and its time; see the [module](self).
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Wheels {
     shard: u32,
     size: usize,
@@ -340,7 +340,7 @@ fn mark(tick: u64) -> u32 {
 const STEP: usize = 32;
 
 /// The position of the sweep; see the [module](self).
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Sweep {
     /// The bucket that is being swept, by its ordinal.
     bucket: usize,
