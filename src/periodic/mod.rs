@@ -1,6 +1,6 @@
 //! Periodic timers: a task that runs repeatedly.
 
-use crate::engine::clock::When;
+use crate::engine::clock::{Clock, When};
 use crate::engine::context::TimerContext;
 use crate::engine::report::Contained;
 use crate::sync::Mutex;
@@ -42,7 +42,8 @@ use std::time::{Duration, Instant};
 #[must_use = "runs nothing until it is started"]
 pub struct Periodic {
     period: Duration,
-    first: Duration,
+    /// `None` is a random part of the period.
+    first: Option<Duration>,
     jitter: Duration,
     /// `None` with a delay: the next run is counted from when this one ended.
     missed_tick: Option<MissedTick>,
@@ -69,13 +70,26 @@ impl Periodic {
 
     fn new(period: Duration, missed_tick: Option<MissedTick>) -> Self {
         let period = period.max(Duration::from_nanos(1));
-        Periodic { period, first: period, jitter: Duration::ZERO, missed_tick, overlaps: false }
+        Periodic {
+            period,
+            first: Some(period),
+            jitter: Duration::ZERO,
+            missed_tick,
+            overlaps: false,
+        }
     }
 
     /// Sets when the first run is due, counted from the start; later runs are counted from there.
     /// Default: after one period or delay.
     pub fn first_after(mut self, delay: Duration) -> Self {
-        self.first = delay;
+        self.first = Some(delay);
+        self
+    }
+
+    /// Starts at a random time within the first period or delay: many series that are started at
+    /// once are then spread over it.
+    pub fn random_phase(mut self) -> Self {
+        self.first = None;
         self
     }
 
@@ -120,8 +134,10 @@ impl Periodic {
     ) -> Result<Series, AddError<Task>> {
         let homes = timer.base().closures().homes();
         let context = Arc::clone(&homes.context);
-        let due = timer.now().checked_add(self.first);
-        let progress = Mutex::new(Progress { due, number: 0, timeout: None, end: None });
+        let first = self.first.unwrap_or_else(|| random_below(self.period, &context.time.clock));
+        let due = timer.now().checked_add(first);
+        let (chosen, timeout, end) = (None, None, None);
+        let progress = Mutex::new(Progress { due, number: 0, chosen, timeout, end });
         let task = Contained::new(&context.name, task);
         let series = Arc::new(SeriesState {
             periodic: self,
@@ -219,6 +235,8 @@ struct Progress {
     /// When the next run, or the one in progress, is due, without the jitter; `None` is never.
     due: Option<Instant>,
     number: u64,
+    /// When the run in progress wants the next one to be due.
+    chosen: Option<Option<Instant>>,
     timeout: Option<Timeout>,
     end: Option<End>,
 }
@@ -264,6 +282,39 @@ impl Run<'_> {
         self.number
     }
 
+    /// Sets when the next run is due, instead of what the options of the series say: so a task that
+    /// tries again chooses its own delays, without a handle to its timer. A delay is counted from
+    /// this call, and later periods from that run. The last call counts. It has no effect if runs
+    /// [overlap](Periodic::overlapping).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tickwheel::periodic::Periodic;
+    /// use tickwheel::{ManualClock, Timer};
+    ///
+    /// let clock = ManualClock::new();
+    /// let timer = Timer::builder().clock(clock.clone()).build()?;
+    /// let tries = Periodic::with_delay(Duration::from_secs(1)).start(&timer, |run| {
+    ///     match run.number() {
+    ///         7 => run.cancel(), // It has worked.
+    ///         number => run.reschedule(Duration::from_secs(1 << number)),
+    ///     }
+    /// })?;
+    /// clock.run_for(Duration::from_secs(1 + 127));
+    /// assert_eq!(tries.runs(), 8);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn reschedule(&self, when: impl Into<When>) {
+        let due = match when.into() {
+            When::After(delay) => self.series.now().checked_add(delay),
+            When::At(deadline) => Some(deadline),
+            When::Never => None,
+        };
+        if !self.series.periodic.overlaps {
+            self.series.progress.lock().chosen = Some(due);
+        }
+    }
+
     /// Ends the series; this run is the last.
     pub fn cancel(&self) {
         self.series.end(End::Cancelled);
@@ -287,18 +338,9 @@ impl SeriesState {
     }
 
     fn entry(&self, runs: SharedClosure, due: Option<Instant>, number: u64) -> TimerEntry {
-        let at = due.and_then(|due| due.checked_add(self.jitter()));
+        let jitter = random_below(self.periodic.jitter, &self.context.time.clock);
+        let at = due.and_then(|due| due.checked_add(jitter));
         TimerEntry::new(When::at_or_never(at), Task::shared(runs, number))
-    }
-
-    /// Returns by how much a run is delayed.
-    fn jitter(&self) -> Duration {
-        let random = || self.context.time.clock.random();
-        Duration::from_nanos(match u64::try_from(self.periodic.jitter.as_nanos()) {
-            Ok(0) => 0,
-            Ok(jitter) => random() % jitter,
-            Err(_) => random(),
-        })
     }
 
     /// Adds the run after `run`, which began at `began`, to the timer, unless the series has ended.
@@ -310,13 +352,14 @@ impl SeriesState {
         if progress.end.is_some() {
             return;
         }
-        progress.due = match missed_tick {
-            Some(missed_tick) => {
+        progress.due = match (progress.chosen.take(), missed_tick) {
+            (Some(chosen), _) => chosen,
+            (None, Some(missed_tick)) => {
                 // A run that is late by no more than the jitter has not missed its tick.
                 let now = now.checked_sub(jitter).unwrap_or(now);
                 run.due.and_then(|due| missed_tick.next(due, began, now, period))
             }
-            None => now.checked_add(period),
+            (None, None) => now.checked_add(period),
         };
         let (due, number) = (progress.due, progress.number);
         drop(progress);
@@ -337,6 +380,15 @@ impl SeriesState {
             progress.timeout = Some(timeout);
         }
     }
+}
+
+/// Returns a random duration below `most`; zero if that is.
+fn random_below(most: Duration, clock: &Clock) -> Duration {
+    Duration::from_nanos(match u64::try_from(most.as_nanos()) {
+        Ok(0) => 0,
+        Ok(most) => clock.random() % most,
+        Err(_) => clock.random(),
+    })
 }
 
 impl<F: Fn(&Run<'_>) + Send + Sync + 'static> Runner<F> {

@@ -7,7 +7,7 @@ mod calls;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 use tickwheel::periodic::{MissedTick, Periodic, Series};
-use tickwheel::{ManualClock, Task, Timer};
+use tickwheel::{ManualClock, Task, Timer, When};
 
 pub(crate) const MS: Duration = Duration::from_millis(1);
 
@@ -127,6 +127,53 @@ fn the_first_run_may_have_a_delay_of_its_own() {
     let (_series, runs) = fixture.start(periodic, Duration::ZERO);
     (0..=25).for_each(|n| fixture.advance(MS * u32::from(n > 0)));
     assert_eq!(runs.try_iter().map(|(_, ran)| ran).collect::<Vec<_>>(), [0, 10, 20]);
+}
+
+#[test]
+fn a_run_may_choose_when_the_next_one_is_due() {
+    for (periodic, then) in [
+        (Periodic::every(10 * MS), 40),
+        (Periodic::every(10 * MS).missed_tick(MissedTick::Delay), 40),
+        (Periodic::with_delay(10 * MS), 40),
+        (Periodic::every(10 * MS).overlapping(), 30),
+    ] {
+        let fixture = Fixture::new();
+        let (sender, ran) = channel();
+        let (start, clock) = (fixture.clock.now(), fixture.clock.clone());
+        let series = periodic.start(&fixture.timer, move |run| {
+            sender.send((clock.now() - start).as_millis()).unwrap();
+            match run.number() {
+                0 => {
+                    run.reschedule(When::Never);
+                    run.reschedule(7 * MS);
+                }
+                1 => run.reschedule(start + 30 * MS),
+                4 => run.reschedule(When::Never),
+                _ => {}
+            }
+        });
+        fixture.clock.run_for(200 * MS);
+        let ran: Vec<_> = ran.try_iter().collect();
+        match then {
+            40 => assert_eq!(ran, [10, 17, 30, 40, 50], "{periodic:?}"),
+            _ => assert!(ran.iter().eq(&(1..=20).map(|n| 10 * n).collect::<Vec<_>>())),
+        }
+        assert!(series.unwrap().cancel(), "one that never runs again has not ended");
+    }
+}
+
+#[test]
+fn a_random_phase_spreads_series_over_the_first_period() {
+    let fixture = Fixture::new();
+    let periodic = Periodic::every(100 * MS).random_phase();
+    let start = || fixture.start(periodic, Duration::ZERO);
+    let series: Vec<_> = (0..100).map(|_| start()).collect();
+    fixture.clock.run_for(300 * MS);
+    let mut firsts: Vec<_> = series.iter().map(|(_, runs)| runs.try_recv().unwrap().0).collect();
+    firsts.sort();
+    firsts.dedup();
+    assert!(firsts.len() > 40 && firsts[0] < 20 && (80..100).contains(firsts.last().unwrap()));
+    assert!(series.iter().all(|(series, _)| series.runs() == 3));
 }
 
 #[test]
