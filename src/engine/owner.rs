@@ -30,6 +30,7 @@ use crate::wheel::bucket_queue::Expiration;
 use crate::wheel::core::Trimmed;
 use crate::wheel::snapshot::Snapshot;
 use crate::wheel::wheels::{OUTSIDE, Wheels};
+use crossbeam_utils::CachePadded;
 use std::any::{Any, TypeId};
 use std::collections::{BTreeMap, HashMap};
 use std::mem;
@@ -81,7 +82,7 @@ pub(crate) trait Owner: Send + Sync {
     /// Takes a bucket that holds only cancelled entries out of the delay queue, where it came
     /// first. Without this, a thread would wake up for nothing. Does bounded work, and returns what
     /// it found; `None` if it could not look.
-    fn forget_if_empty(&self, expiration: Expiration) -> Option<Trimmed>;
+    fn trim(&self, expiration: Expiration) -> Option<Trimmed>;
 
     /// Closes the owner: nothing can be added any more.
     fn close(&self);
@@ -126,12 +127,13 @@ pub(crate) trait Driven: Content + 'static {
     fn count(_: &Owned<Self>, _: &mut Stats) {}
 }
 
-/// All shards of an owner; their number is a power of two.
-pub(crate) struct Set<C: Content>(Box<[Shard<C>]>);
+/// All shards of an owner; their number is a power of two. Padded, so that two shards' locks never
+/// share a cache line.
+pub(crate) struct Set<C: Content>(Box<[CachePadded<Shard<C>>]>);
 
 impl<C: Content> Set<C> {
     fn new(count: usize) -> Self {
-        Set((0..count).map(Shard::new).collect())
+        Set((0..count).map(|place| CachePadded::new(Shard::new(place))).collect())
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -144,8 +146,8 @@ impl<C: Content> Set<C> {
         &self.0[place]
     }
 
-    pub(crate) fn iter(&self) -> std::slice::Iter<'_, Shard<C>> {
-        self.0.iter()
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Shard<C>> {
+        self.0.iter().map(|shard| &**shard)
     }
 
     /// Closes all shards: nothing can be added any more.
@@ -244,7 +246,7 @@ where
         let TimerContext { time, delay_queue, .. } = &*self.shards.context;
         // In virtual time it waits, so that the ticks keep their order.
         let waits = || !either_in_models(time.clock.as_manual().is_none());
-        let mut body = self.shard(shard).0.lock_for_turn(waits, insists)?;
+        let mut body = self.shard(shard).lock_for_turn(waits, insists)?;
         // Otherwise another shard's bucket comes first by now.
         if let Some(due) = delay_queue.poll(shard, turn_start, time.ticks.floor(now)) {
             let unfinished = C::flush(self, &mut body, (due, now), armed, expired);
@@ -257,12 +259,12 @@ where
         C::hand_over(self, expired)
     }
 
-    fn forget_if_empty(&self, expiration: Expiration) -> Option<Trimmed> {
+    fn trim(&self, expiration: Expiration) -> Option<Trimmed> {
         if expiration.bucket == OUTSIDE {
             return None;
         }
         // If another thread is at work there, waiting for it does not pay.
-        Some(self.shard(expiration.shard).0.try_lock()?.forget_if_empty(expiration))
+        Some(self.shard(expiration.shard).try_lock()?.trim(expiration))
     }
 
     fn close(&self) {

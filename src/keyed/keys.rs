@@ -14,7 +14,7 @@
 
 use crate::engine::owner::{Owned, Shards};
 use crate::engine::report::Contained;
-use crate::engine::shard::{Admission, Body, Content, Holding, Shard, Times};
+use crate::engine::shard::{Body, Content, Holding, Shard, Times};
 use crate::store::slab::Key;
 use crate::store::table::{KeyTable, Place, ShortHash, shard_of};
 use crate::timer::entry::TimerEntry;
@@ -187,7 +187,7 @@ impl<K: Eq, T> Body<Keys<K, T>> {
         (key, entry): (K, TimerEntry<T>),
         times: Times,
     ) -> Result<(), (K, AddError<T>)> {
-        if let Err(refusal) = self.admit(Admission::WithinLimit) {
+        if let Err(refusal) = self.admit() {
             return Err((key, AddError::of(refusal, entry)));
         }
         let (hash, (_, deadline)) = (ShortHash::of(hash), times);

@@ -29,7 +29,7 @@
 use crate::engine::context::TimerContext;
 use crate::engine::owner::Set;
 use crate::engine::report::{contain, report_panic};
-use crate::engine::shard::{Admission, Body, Content, Refusal, Shard};
+use crate::engine::shard::{Body, Content, Refusal, Shard};
 use crate::purgatory::operation::DelayedOperation;
 use crate::purgatory::state::{Claim, EndedBy, Errand, Next, OperationState};
 use crate::purgatory::wait_queue::Id;
@@ -105,7 +105,7 @@ impl<K: Eq + Clone, O> Body<Operations<K, O>> {
 
     /// Makes a record for an operation that is being added.
     pub(crate) fn begin(&mut self, deadline: u64) -> Result<Id, Refusal> {
-        self.admit(Admission::WithinLimit)?;
+        self.admit()?;
         let record = Record {
             places: Places::NONE,
             state: OperationState::adding(),

@@ -1,7 +1,7 @@
 //! The builder: the options of a timer, checked once.
 
 use crate::engine::clock::{Clock, SystemClock, Time};
-use crate::engine::context::{Limit, TimerContext};
+use crate::engine::context::TimerContext;
 use crate::engine::driver::{Driver, Reaper};
 use crate::engine::owner::{MAX_SHARDS, Owned};
 use crate::sync::parallelism;
@@ -191,8 +191,7 @@ impl<T: Send + 'static> TimerBuilder<T> {
             return Err(BuildError::Shards);
         }
         let time = Time::new(clock, Ticks::new(tick));
-        let limit = max_pending.map(Limit::new);
-        let context = Arc::new(TimerContext::new(name, time, limit));
+        let context = Arc::new(TimerContext::new(name, time, max_pending));
         let driver = Arc::new(Driver::new(context));
         if let Some(clock) = driver.context.time.clock.as_manual() {
             let timer: Weak<Driver> = Arc::downgrade(&driver);

@@ -523,7 +523,7 @@ mod tests {
         let next = || expired.recv_timeout(Duration::from_secs(10));
         thread::scope(|scope| {
             add(Duration::ZERO, 1);
-            let held = timer.homes.home().0.lock();
+            let held = timer.homes.home().lock();
             scope.spawn(|| timer.advance_clock(Duration::ZERO));
             thread::sleep(Duration::from_millis(30)); // Until the turn has begun.
             // A thread of another number, which has other shards.

@@ -105,7 +105,7 @@ impl<C: Alarmed> Owned<C> {
     /// Locks a shard for an alarm. Puts the alarm off if a thread holds the shard for long. In
     /// virtual time it waits, as a turn does; and after the last turn.
     pub(crate) fn lock_for_alarm(&self, place: usize, key: Key) -> Option<MutexGuard<'_, Body<C>>> {
-        let (shards, shard) = (&self.shards, &self.shards.set.at(place).0);
+        let (shards, shard) = (&self.shards, &self.shards.set.at(place));
         let waits = || shards.context.time.clock.as_manual().is_some();
         shard.lock_for_turn(waits, true).or_else(|| {
             let (queue, number) = (&shards.context.delay_queue, shards.first + place as u32);

@@ -1,7 +1,7 @@
 //! The tasks of a timer: the content of its shards.
 
 use crate::engine::clock::When;
-use crate::engine::shard::{Admission, Body, Content, Refusal, Shard, Times};
+use crate::engine::shard::{Body, Content, Shard, Times};
 use crate::store::slab::Key;
 use crate::sync::thread_number;
 use std::marker::PhantomData;
@@ -20,9 +20,6 @@ pub(crate) struct Tasks<T> {
     strangers: u32,
     tasks: PhantomData<T>,
 }
-
-/// The key of an entry, and whether the shard is crowded; or the task that was not added.
-pub(crate) type Added<T> = Result<(Key, bool), (Refusal, T)>;
 
 /// How a deadline may be moved.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -87,19 +84,19 @@ impl<T> Shard<Tasks<T>> {
 }
 
 impl<T> Body<Tasks<T>> {
-    /// Adds a task for the calling thread.
+    /// Adds a task that was admitted, for the calling thread. Returns its key, and whether too many
+    /// other threads have come here since the last task was added.
     #[inline]
-    pub(crate) fn add_task(&mut self, task: T, times: Times, admission: Admission) -> Added<T> {
-        let key = self.add(task, times, admission)?;
-        Ok((key, self.content.note_adder()))
+    pub(crate) fn add_task(&mut self, task: T, times: Times) -> (Key, bool) {
+        (self.add(task, times), self.content.note_adder())
     }
 
     /// Moves the deadline of a pending task. Returns whether it was still pending.
     pub(crate) fn reschedule(&mut self, key: Key, when: When, how: Move) -> bool {
         self.content.note_caller();
         // A closed shard is being drained: no deadline moves any more.
-        let context = self.context().filter(|_| !self.closed);
-        let (Some(context), Some(old)) = (context, self.core.deadline(key)) else { return false };
+        let (context, old) = (self.open_context(), self.core.deadline(key));
+        let (Some(context), Some(old)) = (context, old) else { return false };
         let (now, deadline) = context.resolve(when);
         if deadline < old && how != Move::Extend {
             self.refile(key.index, (now, deadline));
