@@ -121,7 +121,7 @@ where
         expired: impl Fn(K, T) + Send + Sync + 'static,
     ) -> Self {
         let expired: Box<dyn Fn(K, T) + Send + Sync> = Box::new(expired);
-        let expired = Contained::new(&timer.driver().context.name, expired);
+        let expired = Contained::new(&timer.base.driver.context.name, expired);
         KeyedTimer { part: Part::new(timer.closures(), expired), hasher }
     }
 

@@ -128,7 +128,7 @@ where
     pub(crate) fn new(timer: &Timer, terms: LeaseTerms, store: Box<dyn LeaseStore<K>>) -> Self {
         let (book, plan) = (Book::new(terms), Plan::Nothing);
         let schedule = Mutex::new(Schedule { book, number: 0, plan, ended: false });
-        let homes = timer.base().closures().homes();
+        let homes = &timer.base.closures().beside.homes;
         let context = Arc::clone(&homes.context);
         let store = Contained::new(&context.name, store);
         Watchdog { terms, context, homes: Arc::downgrade(homes), schedule, store }

@@ -119,7 +119,7 @@ impl Periodic {
         timer: &Timer<U>,
         task: impl Fn(&Run<'_>) + Send + Sync + 'static,
     ) -> Result<Series, AddError<Task>> {
-        let homes = timer.base().closures().homes();
+        let homes = &timer.base.closures().beside.homes;
         let context = Arc::clone(&homes.context);
         let due = timer.now().checked_add(self.first);
         let progress = Mutex::new(Progress { due, number: 0, timeout: None, end: None });

@@ -84,7 +84,7 @@ where
     pub fn with_hasher<U: Send + 'static>(timer: &Timer<U>, hasher: S) -> Self {
         let part = Part::<Operations<K, O>>::new(timer.closures(), ());
         for shard in part.owned.shards.set.iter() {
-            let executor = Arc::downgrade(timer.base().closures().homes());
+            let executor = Arc::downgrade(&timer.base.closures().beside.homes);
             shard.with(|body| body.content.executor = executor);
         }
         Purgatory { part, hasher }

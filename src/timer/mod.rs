@@ -8,7 +8,7 @@ use crate::engine::stats::Stats;
 use crate::sync::Mutex;
 use crate::timer::entry::{IntoTask, Task, TimerEntry};
 use crate::timer::error::AddError;
-use crate::timer::executor::{Dispatcher, Inline};
+use crate::timer::executor::{Inline, handlers};
 use crate::timer::homes::Homes;
 use crate::timer::tasks::Tasks;
 use crate::timer::timeout::Timeout;
@@ -52,7 +52,7 @@ pub(crate) mod error;
 /// handed over its current batch, but not on the thread of a reaper; never drop it while holding a
 /// lock that a task needs.
 pub struct Timer<T: Send + 'static = Task> {
-    base: Arc<Base>,
+    pub(crate) base: Arc<Base>,
     homes: Arc<Homes<T>>,
 }
 
@@ -339,15 +339,7 @@ impl<T: Send + 'static> Timer<T> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn closures(&self) -> Timer {
-        Timer::new(Arc::clone(&self.base), Arc::clone(self.base.closures().homes()))
-    }
-
-    pub(crate) fn base(&self) -> &Arc<Base> {
-        &self.base
-    }
-
-    pub(crate) fn driver(&self) -> &Arc<Driver> {
-        &self.base.driver
+        Timer::new(Arc::clone(&self.base), Arc::clone(&self.base.closures().beside.homes))
     }
 
     /// Returns a reference to the timer that does not keep it alive.
@@ -455,8 +447,8 @@ impl Base {
         let _making = self.making.lock();
         self.closures.get_or_init(|| {
             let context = &self.driver.context;
-            let dispatcher = Dispatcher::new(Box::new(Inline));
-            self.driver.register(|first| Owned::new(context, dispatcher, self.layout, first))
+            let handlers = handlers(Inline);
+            self.driver.register(|first| Owned::new(context, handlers, self.layout, first))
         })
     }
 

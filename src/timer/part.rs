@@ -73,10 +73,10 @@ impl<C: Alarmed> Part<C> {
         Set<C>: Sync,
     {
         let count = shards_for(parallelism()).min(MAX_SHARDS);
-        let closures = Arc::downgrade(timer.base().closures());
-        let owned = timer.driver().register(|first| {
+        let closures = Arc::downgrade(timer.base.closures());
+        let owned = timer.base.driver.register(|first| {
             Arc::new_cyclic(|owned: &Weak<Owned<C>>| {
-                let shards = Shards::new(&timer.driver().context, (count, WHEEL_SIZE), first);
+                let shards = Shards::new(&timer.base.driver.context, (count, WHEEL_SIZE), first);
                 let alarm = |place| {
                     let owned = Weak::clone(owned);
                     Alarm::new(move |key| {
@@ -97,7 +97,7 @@ impl<C: Alarmed> Drop for Part<C> {
     fn drop(&mut self) {
         C::end(&self.owned);
         self.owned.beside.alarms.iter().for_each(Alarm::end);
-        self.timer.driver().deregister(self.owned.shards.first);
+        self.timer.base.driver.deregister(self.owned.shards.first);
     }
 }
 
