@@ -18,7 +18,7 @@ pub(crate) struct TimerContext {
     max_pending: Option<usize>,
     pending: AtomicUsize,
     /// Panics of user code that were contained.
-    panicked: AtomicU64,
+    pub(crate) panicked: AtomicU64,
 }
 
 impl TimerContext {
@@ -44,6 +44,13 @@ impl TimerContext {
         self.wake_listeners();
     }
 
+    /// Has threads and listeners look at a manual clock that has moved.
+    pub(crate) fn clock_moved(&self) {
+        if self.delay_queue.clock_moved() {
+            self.wake_listeners();
+        }
+    }
+
     /// Calls user code; counts and reports a panic in it.
     pub(crate) fn catch_panic(&self, code: impl FnOnce()) {
         if catch_panic_of(&self.name, code).is_none() {
@@ -62,10 +69,6 @@ impl TimerContext {
     /// Counts a panic of user code. Relaxed: the count publishes nothing.
     pub(crate) fn count_panic(&self) {
         self.panicked.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn panicked(&self) -> u64 {
-        self.panicked.load(Ordering::Relaxed)
     }
 
     /// Returns the present, if it had to be read or is cheap to read, and the deadline.

@@ -36,7 +36,7 @@ use crate::engine::delay_queue::Told;
 use crate::engine::manual_clock::OnClock;
 use crate::engine::owner::{Expired, Owner, owner_of};
 use crate::engine::report::{self, catch_panic_of};
-use crate::engine::shard::{NAP, TURNS, Wakeup, assert_none_held_on};
+use crate::engine::shard::{NAP, TURNS, assert_none_held_on};
 use crate::engine::stats::Stats;
 use crate::store::slab::Slab;
 use crate::sync::{Mutex, nap, thread, thread_local};
@@ -61,8 +61,8 @@ const MAX_NESTED: u32 = 8;
 
 /// The result of a step of a turn.
 enum Step {
-    /// A batch, which its owner has to hand over; and the duty to wake, now that no lock is held.
-    Flushed(Arc<dyn Owner>, Wakeup),
+    /// A batch, which its owner has to hand over.
+    Flushed(Arc<dyn Owner>),
     /// Everything that is due lies in shards that other threads hold.
     Busy,
     /// Nothing is due any more.
@@ -142,10 +142,7 @@ impl Driver {
                     .map_or(Step::Done, |present| self.flush_batch(present, insists, &mut expired));
             }
             match step {
-                Step::Flushed(owner, wakeup) => {
-                    drop(wakeup);
-                    total += owner.hand_over(&mut expired);
-                }
+                Step::Flushed(owner) => total += owner.hand_over(&mut expired),
                 Step::Busy => {
                     nap(NAP);
                     naps += 1;
@@ -192,8 +189,8 @@ impl Driver {
                 debug_assert!(false, "an owner has no buckets before it is made");
                 break Step::Busy;
             };
-            if let Some(wakeup) = owner.flush(shard, (turn_start, now), insists, armed, expired) {
-                break Step::Flushed(Arc::clone(owner), wakeup);
+            if owner.flush(shard, (turn_start, now), insists, armed, expired) {
+                break Step::Flushed(Arc::clone(owner));
             }
             delay_queue.put_aside(shard, turn_start, present);
             is_one_aside = true;
@@ -264,9 +261,7 @@ impl Driver {
 
 impl OnClock for Driver {
     fn wake(&self) {
-        if self.context.delay_queue.clock_moved() {
-            self.context.wake_listeners();
-        }
+        self.context.clock_moved();
     }
 
     fn next(&self) -> Option<u64> {

@@ -42,11 +42,12 @@ pub(crate) trait Content: Sized {
     /// The value of an entry.
     type Item;
 
-    /// Creates the content of a shard that has this place among those of its owner.
-    fn new(place: usize) -> Self;
+    fn new() -> Self;
 
-    /// Returns whether nothing is left that belongs to the owner.
-    fn is_empty(&self) -> bool;
+    /// Returns whether nothing is left of the owner beside the core.
+    fn is_empty(&self) -> bool {
+        true
+    }
 
     /// Returns whether an entry is filed, rather than held by its owner after a flush.
     fn is_filed(item: &Self::Item) -> bool;
@@ -100,29 +101,29 @@ thread_local! {
 
 impl<C: Content> Shard<C> {
     /// Creates a shard without an owner.
-    pub(crate) fn new(place: usize) -> Self {
-        let (core, content) = (Core::idle(), C::new(place));
+    pub(crate) fn new() -> Self {
+        let (core, content) = (Core::idle(), C::new());
         let body = Body { core, context: None, closed: true, owes: false, content };
         Shard { body: Mutex::new(body), wanted: AtomicBool::new(false) }
     }
 
     /// Begins to serve an owner; the shard must be free.
-    pub(crate) fn serve(&self, context: Arc<TimerContext>, wheels: Wheels, content: C) {
+    pub(crate) fn serve(&self, context: Arc<TimerContext>, wheels: Wheels) {
         let mut body = self.lock();
         drop(body.core.restart(Core::new(context.time.ticks, wheels)));
-        (body.context, body.content, body.closed) = (Some(context), content, false);
+        (body.context, body.content, body.closed) = (Some(context), C::new(), false);
     }
 
     /// Closes the shard, whose owner has gone, and frees what it holds for that owner, unless
     /// something is left of it.
-    pub(crate) fn retire(&self, place: usize) {
+    pub(crate) fn retire(&self) {
         let mut body = self.lock();
         body.closed = true;
         if !body.is_free() {
             return;
         }
         let context = body.context.take();
-        let content = std::mem::replace(&mut body.content, C::new(place));
+        let content = std::mem::replace(&mut body.content, C::new());
         let core = body.core.restart(Core::idle());
         drop(body);
         drop((context, content, core)); // Not under the lock: callers of old handles need not wait.
@@ -209,6 +210,7 @@ impl<C: Content> Shard<C> {
 }
 
 /// The duty to wake listeners, once no lock is held.
+#[derive(Default)]
 #[must_use = "dropped at once, it wakes at once"]
 pub(crate) struct Wakeup(Option<Arc<TimerContext>>);
 
@@ -408,11 +410,7 @@ mod tests {
     impl Content for () {
         type Item = ();
 
-        fn new(_: usize) -> Self {}
-
-        fn is_empty(&self) -> bool {
-            true
-        }
+        fn new() -> Self {}
 
         fn is_filed((): &()) -> bool {
             true
@@ -422,7 +420,7 @@ mod tests {
     /// Only this crate's turns leave a mark, and one that is not removed is one that no turn left.
     #[test]
     fn a_mark_that_no_turn_removes_delays_one_call_only() {
-        let lock = Shard::<()>::new(0);
+        let lock = Shard::<()>::new();
         let is_wanted = || lock.wanted.load(Ordering::Relaxed);
         let held = lock.lock();
         let turn = || lock.lock_for_turn(|| false, true).is_none();

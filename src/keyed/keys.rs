@@ -45,12 +45,8 @@ pub(crate) struct Keyed<K, T> {
 impl<K, T> Content for Keys<K, T> {
     type Item = Keyed<K, T>;
 
-    fn new(_: usize) -> Self {
+    fn new() -> Self {
         Keys { index: KeyTable::new(), keys: PhantomData }
-    }
-
-    fn is_empty(&self) -> bool {
-        self.index.len() == 0
     }
 
     fn is_filed(item: &Keyed<K, T>) -> bool {
@@ -66,8 +62,8 @@ impl<K: Eq + 'static, T: 'static> Alarmed for Keys<K, T> {
         item.is_handed = true;
     }
 
-    fn alarm(owned: &Owned<Self>, place: usize, key: Key) {
-        let Some(mut body) = owned.lock_for_alarm(place, key) else { return };
+    fn alarm(owned: &Owned<Self>, ordinal: usize, key: Key) {
+        let Some(mut body) = owned.lock_for_alarm(ordinal, key) else { return };
         let expired = body.alarm(key, owned.shards.context.time.now());
         drop(Shard::release(body));
         if let Some((key, task)) = expired {

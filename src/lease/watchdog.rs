@@ -129,7 +129,7 @@ where
         let (book, plan) = (Book::new(terms), Plan::Nothing);
         let schedule = Mutex::new(Schedule { book, number: 0, plan, ended: false });
         let homes = &timer.base.closures().beside.homes;
-        let context = Arc::clone(&homes.context);
+        let context = Arc::clone(&homes.shards.context);
         let store = Contained::new(&context.name, store);
         Watchdog { terms, context, homes: Arc::downgrade(homes), schedule, store }
     }

@@ -120,7 +120,7 @@ impl Periodic {
         task: impl Fn(&Run<'_>) + Send + Sync + 'static,
     ) -> Result<Series, AddError<Task>> {
         let homes = &timer.base.closures().beside.homes;
-        let context = Arc::clone(&homes.context);
+        let context = Arc::clone(&homes.shards.context);
         let due = timer.now().checked_add(self.first);
         let progress = Mutex::new(Progress { due, number: 0, timeout: None, end: None });
         let task = Contained::new(&context.name, task);

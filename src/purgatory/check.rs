@@ -284,11 +284,12 @@ where
         record.is_filed = false;
     }
 
-    fn alarm(owned: &Owned<Self>, place: usize, key: Key) {
-        let Some(mut body) = owned.lock_for_alarm(place, key) else { return };
+    fn alarm(owned: &Owned<Self>, ordinal: usize, key: Key) {
+        let Some(mut body) = owned.lock_for_alarm(ordinal, key) else { return };
         let claimed = body.claim(key, EndedBy::Expired);
         drop(body);
-        let operation = OperationRef { set: owned.shards.set, id: Id { shard: place as u16, key } };
+        let operation =
+            OperationRef { set: owned.shards.set, id: Id { shard: ordinal as u16, key } };
         operation
             .unwatched(claimed)
             .map(|expired| operation.set.conclude(operation.id, expired, EndedBy::Expired));

@@ -83,9 +83,11 @@ where
     /// [`new`](Self::new).
     pub fn with_hasher<U: Send + 'static>(timer: &Timer<U>, hasher: S) -> Self {
         let part = Part::<Operations<K, O>>::new(timer.closures(), ());
-        for shard in part.owned.shards.set.iter() {
+        for (number, shard) in (0..).zip(part.owned.shards.set.iter()) {
             let executor = Arc::downgrade(&timer.base.closures().beside.homes);
-            shard.with(|body| body.content.executor = executor);
+            shard.with(|body| {
+                (body.content.watchers.shard, body.content.executor) = (number, executor);
+            });
         }
         Purgatory { part, hasher }
     }

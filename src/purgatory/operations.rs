@@ -73,9 +73,9 @@ pub(crate) struct Record<O> {
 impl<K, O> Content for Operations<K, O> {
     type Item = Record<O>;
 
-    fn new(place: usize) -> Self {
+    fn new() -> Self {
         Operations {
-            watchers: Watchers::new(place as u16),
+            watchers: Watchers::new(),
             executor: Weak::new(),
             ended: [0; EndedBy::Withdrawn as usize + 1],
             panicked: 0,

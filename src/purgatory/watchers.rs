@@ -23,9 +23,9 @@ pub(crate) struct Watchers<K> {
 }
 
 impl<K> Watchers<K> {
-    pub(crate) fn new(shard: u16) -> Self {
+    pub(crate) fn new() -> Self {
         let (keys, entries) = (KeyTable::new(), Entries::new());
-        Watchers { shard, keys, number: 0, entries, len: 0 }
+        Watchers { shard: 0, keys, number: 0, entries, len: 0 }
     }
 
     /// Returns the number of entries of all keys.

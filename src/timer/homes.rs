@@ -1,6 +1,5 @@
 //! The homes: which of a timer's shards a thread adds to.
 
-use crate::engine::context::TimerContext;
 use crate::engine::owner::Shards;
 use crate::engine::shard::{Body, Refusal, Shard};
 use crate::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +16,6 @@ pub(crate) struct Homes<T: Send + 'static> {
     pub(crate) shards: Arc<Shards<Tasks<T>>>,
     /// Their number is a power of two.
     pairs: Box<[CachePadded<Pair<T>>]>,
-    pub(crate) context: Arc<TimerContext>,
 }
 
 /// Two shards, of which a thread adds to one; see [`Homes::home`].
@@ -36,8 +34,7 @@ impl<T: Send + 'static> Homes<T> {
             CachePadded::new(Pair { shards, second: AtomicBool::new(false) })
         };
         let pairs = (0..count).step_by(2).map(pair).collect();
-        let context = Arc::clone(&shards.context);
-        Homes { shards, pairs, context }
+        Homes { shards, pairs }
     }
 
     /// Adds an entry to the calling thread's shard.
@@ -59,7 +56,7 @@ impl<T: Send + 'static> Homes<T> {
         admit: impl FnOnce(&Body<Tasks<T>>) -> Result<(), Refusal>,
     ) -> Result<Timeout<T>, AddError<T>> {
         let (when, task) = (entry.when(), entry.into_task());
-        let (home, times) = (self.home(), self.context.resolve(when));
+        let (home, times) = (self.home(), self.shards.context.resolve(when));
         let added = home.with(|body| match admit(body) {
             Ok(()) => Ok(body.add_task(task, times)),
             Err(refusal) => Err((refusal, task)),

@@ -215,13 +215,13 @@ impl<T: Send + 'static> Timer<T> {
     /// Returns the time of the timer's clock.
     #[must_use]
     pub fn now(&self) -> Instant {
-        self.homes.context.time.clock.now()
+        self.homes.shards.context.time.clock.now()
     }
 
     /// Returns the name that [`TimerBuilder::name`](crate::TimerBuilder::name) has set.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.homes.context.name
+        &self.homes.shards.context.name
     }
 
     /// Returns the number of pending timers. It is exact if no thread adds, cancels or advances
@@ -293,7 +293,7 @@ impl<T: Send + 'static> Timer<T> {
         self.homes.shards.drain(|deadline, task| pending.push((deadline, task)));
         self.base.drop_closures();
         pending.sort_by_key(|(deadline, _)| *deadline);
-        let time = &self.homes.context.time;
+        let time = &self.homes.shards.context.time;
         let entry = |(deadline, task)| {
             TimerEntry::new(When::at_or_never(time.instant_or_never(deadline)), task)
         };

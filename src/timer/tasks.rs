@@ -34,12 +34,8 @@ pub(crate) enum Move {
 impl<T> Content for Tasks<T> {
     type Item = T;
 
-    fn new(_: usize) -> Self {
+    fn new() -> Self {
         Tasks { adder: 0, strangers: 0, tasks: PhantomData }
-    }
-
-    fn is_empty(&self) -> bool {
-        true
     }
 
     fn is_filed(_: &T) -> bool {

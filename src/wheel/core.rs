@@ -31,7 +31,7 @@ use crate::wheel::bucket::{BucketId, Reference};
 use crate::wheel::bucket_queue::{ELAPSED, Expiration};
 use crate::wheel::counters::Counters;
 use crate::wheel::ticks::{Deadline, Ticks};
-use crate::wheel::wheels::{Sweep, Wheels};
+use crate::wheel::wheels::Wheels;
 use crate::work;
 
 /// Entries are stored in chunks of up to 1,024. The larger the chunks, the fewer cache misses it
@@ -76,7 +76,6 @@ pub(crate) struct Core<T> {
     /// The number of the latest filing. It wraps around after 2^32 filings. If a stale reference is
     /// so old that it looks live then, its only effect is that an entry is filed again.
     filings: u32,
-    sweep: Sweep,
     /// The references that are being moved; empty between calls.
     pub(crate) batch: Vec<Reference>,
     pub(crate) counters: Counters,
@@ -89,7 +88,6 @@ impl<T> Core<T> {
             entries: Slab::new(),
             wheels,
             filings: 0,
-            sweep: Sweep::default(),
             batch: Vec::new(),
             counters: Counters::default(),
         }
@@ -258,8 +256,7 @@ impl<T> Core<T> {
     fn sweep_if_stale(&mut self) {
         // mutants(>=): from which number on it sweeps.
         if self.wheels.len() > 2 * self.entries.len() + STALE_ALLOWED {
-            let (entries, batch) = (&self.entries, &mut self.batch);
-            self.sweep.step(&mut self.wheels, batch, |it| is_live(entries, it));
+            self.wheels.sweep(&mut self.batch, |reference| is_live(&self.entries, reference));
         }
     }
 
