@@ -16,7 +16,7 @@ use crate::engine::owner::{Owned, Shards};
 use crate::engine::report::Contained;
 use crate::engine::shard::{Body, Content, Holding, Shard, Times};
 use crate::store::slab::Key;
-use crate::store::table::{KeyTable, Place, ShortHash, shard_of};
+use crate::store::table::{KeyTable, ShortHash, shard_of};
 use crate::timer::entry::TimerEntry;
 use crate::timer::error::AddError;
 use crate::timer::part::Alarmed;
@@ -29,7 +29,7 @@ const BATCH: usize = 64;
 
 /// The keys of a shard; see the [module](self).
 pub(crate) struct Keys<K, T> {
-    index: KeyTable<Place>,
+    index: KeyTable<u32>,
     keys: PhantomData<(K, T)>,
 }
 
@@ -136,15 +136,15 @@ impl<K: Eq + 'static, T: 'static> Shards<Keys<K, T>> {
         all
     }
 
-    /// Visits the first chunk with keys at `place` or after it. A place is a shard's number, above
-    /// 32 bits for the chunk's. Returns the place after that chunk, unless it is the end.
+    /// Visits the first chunk with keys at `position` or after it. A position is a shard's ordinal,
+    /// above 32 bits for the chunk's. Returns the position after that chunk, unless it is the end.
     pub(crate) fn visit_from(
         &self,
-        place: u64,
+        position: u64,
         visit: &mut impl FnMut(&K, &T, Option<Instant>),
     ) -> Option<u64> {
-        let mut number = usize::try_from(place >> 32).ok()?;
-        let mut chunk = (place & u64::from(u32::MAX)) as usize;
+        let mut number = usize::try_from(position >> 32).ok()?;
+        let mut chunk = (position & u64::from(u32::MAX)) as usize;
         // One at a time, so that the lock is never held for long.
         while number < self.set.len() {
             let mut visited = false;
@@ -170,8 +170,8 @@ impl<K: Eq, T> Body<Keys<K, T>> {
         K: Borrow<Q>,
         Q: Eq + ?Sized,
     {
-        let is_meant = |index| self.core.at(index).key.borrow() == key;
-        self.content.index.index_of(ShortHash::of(hash), is_meant)
+        let is_meant = |index: &u32| self.core.at(*index).key.borrow() == key;
+        self.content.index.find(ShortHash::of(hash), is_meant).copied()
     }
 
     /// Adds a key that is not present. A key that is refused is dropped by the caller, without the
@@ -190,7 +190,7 @@ impl<K: Eq, T> Body<Keys<K, T>> {
         let tick = self.core.ticks.ceil(deadline);
         let item = Keyed { key, task: entry.into_task(), hash, is_handed: false };
         let (key, reference) = self.core.insert(deadline, tick, item);
-        self.content.index.insert(Place { hash, index: key.index });
+        self.content.index.insert(hash, key.index);
         self.file_new(reference, tick, times);
         Ok(())
     }
@@ -232,8 +232,8 @@ impl<K: Eq, T> Body<Keys<K, T>> {
         Q: Eq + ?Sized,
     {
         let Body { core, content, .. } = self;
-        let is_meant = |index| core.at(index).key.borrow() == key;
-        let found = content.index.take(ShortHash::of(hash), is_meant)?;
+        let is_meant = |index: &u32| core.at(*index).key.borrow() == key;
+        let found = content.index.remove(ShortHash::of(hash), is_meant)?;
         let item = core.cancel_at(found)?;
         self.release_permits(1);
         Some((item.key, item.task))
@@ -255,7 +255,7 @@ impl<K: Eq, T> Body<Keys<K, T>> {
     }
 
     fn removed(&mut self, index: u32, item: Keyed<K, T>) -> (K, T) {
-        self.content.index.take(item.hash, |other| other == index);
+        self.content.index.remove(item.hash, |other| *other == index);
         self.release_permits(1);
         (item.key, item.task)
     }
@@ -264,8 +264,8 @@ impl<K: Eq, T> Body<Keys<K, T>> {
     /// `None` is the end.
     fn take_some(&mut self, after: Option<u32>, out: &mut Vec<(K, T)>) -> Option<u32> {
         let Body { core, content, .. } = self;
-        let last = core.take_some(after, BATCH, |place, item| {
-            content.index.take(item.hash, |other| other == place);
+        let last = core.take_some(after, BATCH, |index, item| {
+            content.index.remove(item.hash, |other| *other == index);
             out.push((item.key, item.task));
         });
         self.release_permits(out.len());
@@ -285,10 +285,10 @@ impl<K: Eq, T> Body<Keys<K, T>> {
     /// Checks that every key is found by its hash.
     pub(crate) fn assert_keys(&self) {
         let Body { core, content: Keys { index, .. }, .. } = self;
-        for place in index.iter() {
-            let item = core.at(place.index);
-            let is_meant = |other| core.at(other).key == item.key;
-            assert_eq!(index.index_of(item.hash, is_meant), Some(place.index), "found by its key");
+        for (_, own) in index.iter() {
+            let item = core.at(*own);
+            let is_meant = |other: &u32| core.at(*other).key == item.key;
+            assert_eq!(index.find(item.hash, is_meant), Some(own), "found by its key");
         }
         assert_eq!(index.len(), core.len(), "every key is found");
     }

@@ -48,7 +48,7 @@ pub trait LeaseStore<K>: Send + Sync + 'static {
 pub(crate) struct Watchdog<K> {
     terms: LeaseTerms,
     context: Arc<TimerContext>,
-    /// The place of the rounds, which refer to this.
+    /// Where the rounds are added, which refer to this.
     homes: Weak<Homes<Task>>,
     schedule: Mutex<Schedule<K>>,
     store: Contained<Box<dyn LeaseStore<K>>>,

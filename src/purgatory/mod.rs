@@ -359,11 +359,11 @@ where
                 return batch.iter().filter(leave).count();
             }
             let (mut completed, mut taken) = (0, None);
-            for (place, &id) in batch.iter().enumerate() {
+            for (number, &id) in batch.iter().enumerate() {
                 let operation = OperationRef { set, id };
                 // It may have been taken along with the one before it.
                 let Some(held) = taken.take().or_else(|| operation.trigger()) else { continue };
-                let (is_completed, next) = operation.check(held, batch.get(place + 1).copied());
+                let (is_completed, next) = operation.check(held, batch.get(number + 1).copied());
                 completed += usize::from(is_completed);
                 taken = next;
             }

@@ -274,7 +274,7 @@ impl<T: Send + 'static> Worker<T> {
         let run = move || {
             IS_WORKER.with(|is_worker| is_worker.set(true));
             for task in batches.into_iter().flatten() {
-                // Before the task runs, because its place is free as soon as it has left the queue.
+                // Before the task runs, because there is room as soon as it has left the queue.
                 left.fetch_sub(1, Ordering::Relaxed);
                 if catch_panic(|| handler(task)).is_none() {
                     counted.fetch_add(1, Ordering::Relaxed);

@@ -415,7 +415,7 @@ pub(crate) struct Base {
     reaper: Option<Reaper>,
     /// Number and slots of the wheels of each owner that is a timer.
     layout: (usize, usize),
-    /// The place for closures and wakers: the timer's own shards if its tasks are of that type;
+    /// The owner of closures and wakers: the timer's own shards if its tasks are of that type;
     /// otherwise others, made when they are first wanted. Each new future reads it without a lock.
     closures: OnceLock<Arc<Owned<Tasks<Task>>>>,
     /// Held by a thread that makes those: in models no thread must wait for a `OnceLock`.

@@ -225,9 +225,9 @@ impl Bucket {
         while let [first, rest @ ..] = references {
             self.push(blocks, *first);
             let end = usize::from(self.end);
-            let places = &mut blocks.block_mut(self.last).0[end..];
-            let (now, later) = rest.split_at(rest.len().min(places.len()));
-            places[..now.len()].copy_from_slice(now);
+            let room = &mut blocks.block_mut(self.last).0[end..];
+            let (now, later) = rest.split_at(rest.len().min(room.len()));
+            room[..now.len()].copy_from_slice(now);
             self.end += now.len() as u8;
             self.len += now.len() as u32;
             references = later;
