@@ -155,11 +155,6 @@ impl<C: Content> Set<C> {
     pub(crate) fn close(&self) {
         self.iter().for_each(|shard| shard.with(|body| body.closed = true));
     }
-
-    /// Returns whether nothing is left of the owner that had it.
-    fn is_free(&self) -> bool {
-        self.iter().all(|shard| shard.with(|body| body.is_free()))
-    }
 }
 
 /// A set of shards that serves an owner, until the last reference is dropped. Whoever adds to them
@@ -185,7 +180,8 @@ impl<C: Driven> Shards<C> {
     where
         Set<C>: Sync,
     {
-        let is_free = |set: &Set<C>| set.len() == count && set.is_free();
+        let is_free = |shard: &Shard<C>| shard.with(|body| body.is_free());
+        let is_free = |set: &Set<C>| set.len() == count && set.iter().all(is_free);
         let set = take_from_pool(is_free, || Set::new(count));
         let current = context.time.ticks.floor(context.time.now());
         for (number, shard) in (first..).zip(set.iter()) {
@@ -212,7 +208,7 @@ impl<C: Driven> Drop for Shards<C> {
     fn drop(&mut self) {
         self.set.iter().for_each(Shard::retire);
         // With few keys left it is not used again.
-        if !self.set.iter().any(|shard| shard.with(|body| body.core.is_worn())) {
+        if !self.set.iter().any(|shard| shard.with(|body| body.core.entries.is_worn())) {
             (self.give_back)(self.set);
         }
     }

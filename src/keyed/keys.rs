@@ -135,31 +135,6 @@ impl<K: Eq + 'static, T: 'static> Shards<Keys<K, T>> {
         }
         all
     }
-
-    /// Visits the first chunk with keys at `position` or after it. A position is a shard's ordinal,
-    /// above 32 bits for the chunk's. Returns the position after that chunk, unless it is the end.
-    pub(crate) fn visit_from(
-        &self,
-        position: u64,
-        visit: &mut impl FnMut(&K, &T, Option<Instant>),
-    ) -> Option<u64> {
-        let mut number = usize::try_from(position >> 32).ok()?;
-        let mut chunk = (position & u64::from(u32::MAX)) as usize;
-        // One at a time, so that the lock is never held for long.
-        while number < self.set.len() {
-            let mut visited = false;
-            let mut note = |key: &K, task: &T, deadline: Option<Instant>| {
-                visited = true;
-                visit(key, task, deadline);
-            };
-            let more = self.with(self.set.at(number), |body| body.visit(chunk, &mut note));
-            (number, chunk) = if more { (number, chunk + 1) } else { (number + 1, 0) };
-            if visited {
-                break;
-            }
-        }
-        (number < self.set.len()).then_some((number as u64) << 32 | chunk as u64)
-    }
 }
 
 impl<K: Eq, T> Body<Keys<K, T>> {
@@ -242,8 +217,7 @@ impl<K: Eq, T> Body<Keys<K, T>> {
     /// Takes a key out for its alarm, at `now`, if it has expired and was not taken out before. A
     /// key that was extended may be filed again.
     fn alarm(&mut self, name: Key, now: u64) -> Option<(K, T)> {
-        let index = self.core.find(name)?;
-        let deadline = self.core.deadline_at(index);
+        let (index, deadline) = (name.index, self.core.deadline(name)?);
         if now < deadline {
             if self.core.at(index).is_handed {
                 self.move_to(index, (Some(now), deadline));
@@ -264,16 +238,22 @@ impl<K: Eq, T> Body<Keys<K, T>> {
     /// `None` is the end.
     fn take_some(&mut self, after: Option<u32>, out: &mut Vec<(K, T)>) -> Option<u32> {
         let Body { core, content, .. } = self;
-        let last = core.take_some(after, BATCH, |index, item| {
-            content.index.remove(item.hash, |other| *other == index);
+        let indices = core.entries.last_indices(after, BATCH);
+        for index in &indices {
+            let Some(item) = core.cancel_at(*index) else { continue };
+            content.index.remove(item.hash, |other| other == index);
             out.push((item.key, item.task));
-        });
+        }
         self.release_permits(out.len());
-        last
+        indices.last().copied()
     }
 
     /// Calls `visit` with each key of a chunk. Returns whether there is a chunk after it.
-    fn visit(&self, chunk: usize, visit: &mut impl FnMut(&K, &T, Option<Instant>)) -> bool {
+    pub(crate) fn visit(
+        &self,
+        chunk: usize,
+        visit: &mut impl FnMut(&K, &T, Option<Instant>),
+    ) -> bool {
         for (_, entry) in self.core.entries.of_chunk(chunk) {
             let Keyed { key, task, .. } = &entry.task;
             visit(key, task, self.instant(entry.deadline.get()));

@@ -454,7 +454,24 @@ where
         position: u64,
         mut visit: impl FnMut(&K, &T, Option<Instant>),
     ) -> Option<u64> {
-        self.shards().visit_from(position, &mut visit)
+        // A shard's ordinal, above 32 bits for a chunk's number.
+        let mut ordinal = usize::try_from(position >> 32).ok()?;
+        let mut chunk = (position & u64::from(u32::MAX)) as usize;
+        let set = self.shards().set;
+        // One chunk at a time, so that the lock is never held for long.
+        while ordinal < set.len() {
+            let mut visited = false;
+            let mut note = |key: &K, task: &T, deadline: Option<Instant>| {
+                visited = true;
+                visit(key, task, deadline);
+            };
+            let more = self.shards().with(set.at(ordinal), |body| body.visit(chunk, &mut note));
+            (ordinal, chunk) = if more { (ordinal, chunk + 1) } else { (ordinal + 1, 0) };
+            if visited {
+                break;
+            }
+        }
+        (ordinal < set.len()).then_some((ordinal as u64) << 32 | chunk as u64)
     }
 
     /// Takes all keys and tasks back, in no particular order. Takes time proportional to them, but

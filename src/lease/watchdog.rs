@@ -47,7 +47,7 @@ pub trait LeaseStore<K>: Send + Sync + 'static {
 /// the timer could end there, on a thread that must not wait for the reaper.
 pub(crate) struct Watchdog<K> {
     terms: LeaseTerms,
-    context: Arc<TimerContext>,
+    pub(crate) context: Arc<TimerContext>,
     /// Where the rounds are added, which refer to this.
     homes: Weak<Homes<Task>>,
     schedule: Mutex<Schedule<K>>,
@@ -136,10 +136,6 @@ where
 
     pub(crate) fn now(&self) -> Instant {
         self.context.time.clock.now()
-    }
-
-    pub(crate) fn contained<T>(&self, value: T) -> Contained<T> {
-        Contained::new(&self.context.name, value)
     }
 
     /// Enters a lease, with two copies of its key.

@@ -150,7 +150,7 @@ where
         let mut stats = Stats::default();
         self.each(|body| {
             let ended = |by: EndedBy| body.content.ended[by as usize];
-            stats.watched += body.content.watchers.len();
+            stats.watched += body.content.watchers.len;
             stats.delayed += body.core.len();
             stats.completed_at_once += ended(EndedBy::AtOnce);
             stats.completed_by_trigger += ended(EndedBy::Triggered);

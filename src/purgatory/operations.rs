@@ -26,7 +26,6 @@
 //! the one before, a long chain would overflow the stack. So a callback that comes up while another
 //! one runs on the same thread is postponed until that one has returned.
 
-use crate::engine::context::TimerContext;
 use crate::engine::owner::Set;
 use crate::engine::report::{contain, report_panic};
 use crate::engine::shard::{Body, Content, Refusal, Shard};
@@ -47,7 +46,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::mem;
-use std::sync::{Arc, Weak};
+use std::sync::Weak;
 
 /// The operations of a shard; see the [module](self).
 pub(crate) struct Operations<K, O> {
@@ -84,7 +83,7 @@ impl<K, O> Content for Operations<K, O> {
     }
 
     fn is_empty(&self) -> bool {
-        self.watchers.len() == 0
+        self.watchers.len == 0
     }
 
     fn is_filed(record: &Record<O>) -> bool {
@@ -93,11 +92,6 @@ impl<K, O> Content for Operations<K, O> {
 }
 
 impl<K: Eq + Clone, O> Body<Operations<K, O>> {
-    /// Returns the context, if the shard still serves the purgatory that this operation was in.
-    pub(crate) fn context_of(&self, key: Key) -> Option<&Arc<TimerContext>> {
-        self.context().filter(|_| self.core.entries.has_issued(key))
-    }
-
     /// Returns the name of no operation, which tells this purgatory from the next one all the same.
     pub(crate) fn nobody(&self) -> Id {
         Id { shard: self.content.watchers.shard, key: self.core.entries.nobody() }
@@ -288,7 +282,7 @@ impl<K: Eq + Clone, O> Set<Operations<K, O>> {
     fn report_panic(&self, id: Id, panic: Box<dyn Any + Send>) {
         // Not under the lock: a subscriber is the user's code.
         let context = self.of(id).with(|body| {
-            let context = body.context_of(id.key).cloned();
+            let context = body.context().filter(|_| body.core.entries.has_issued(id.key)).cloned();
             body.content.panicked += u64::from(context.is_some());
             context
         });

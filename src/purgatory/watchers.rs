@@ -19,18 +19,14 @@ pub(crate) struct Watchers<K> {
     /// another one with the same hash that is still present by then.
     number: u32,
     entries: Entries,
-    len: usize,
+    /// The number of entries of all keys.
+    pub(crate) len: usize,
 }
 
 impl<K> Watchers<K> {
     pub(crate) fn new() -> Self {
         let (keys, entries) = (KeyTable::new(), Entries::new());
         Watchers { shard: 0, keys, number: 0, entries, len: 0 }
-    }
-
-    /// Returns the number of entries of all keys.
-    pub(crate) fn len(&self) -> usize {
-        self.len
     }
 }
 

@@ -1,12 +1,10 @@
 //! The tasks of a timer: the content of its shards.
 
 use crate::engine::clock::When;
-use crate::engine::shard::{Body, Content, Shard, Times};
+use crate::engine::shard::{Body, Content, Times};
 use crate::store::slab::Key;
 use crate::sync::thread_number;
 use std::marker::PhantomData;
-use std::mem;
-use std::time::Instant;
 
 /// The number of calls by other threads that make a shard crowded. The thread that adds there then
 /// changes to the other shard of its pair.
@@ -40,42 +38,6 @@ impl<T> Content for Tasks<T> {
 
     fn is_filed(_: &T) -> bool {
         true
-    }
-}
-
-impl<T> Shard<Tasks<T>> {
-    /// Takes a task out. `seen` runs under the lock if it was still pending.
-    #[inline]
-    pub(crate) fn cancel(&self, key: Key, seen: impl FnOnce()) -> Option<T> {
-        let mut body = self.lock();
-        body.content.note_caller();
-        let task = body.core.cancel(key)?;
-        seen();
-        body.release_permits(1);
-        Some(task)
-    }
-
-    /// Gives a pending timer another task. Returns the former one, or the new one as the error if
-    /// the timer is not pending.
-    pub(crate) fn replace(&self, key: Key, task: T) -> Result<T, T> {
-        self.with(|body| {
-            body.content.note_caller();
-            match body.core.task_mut(key) {
-                Some(former) => Ok(mem::replace(former, task)),
-                None => Err(task),
-            }
-        })
-    }
-
-    pub(crate) fn is_pending(&self, key: Key) -> bool {
-        self.with(|body| body.core.deadline(key).is_some())
-    }
-
-    pub(crate) fn deadline(&self, key: Key) -> Option<Instant> {
-        self.with(|body| {
-            let deadline = body.core.deadline(key)?;
-            body.context()?.time.instant_or_never(deadline)
-        })
     }
 }
 
@@ -117,7 +79,7 @@ impl<T> Tasks<T> {
     }
 
     #[inline]
-    fn note_caller(&mut self) {
+    pub(crate) fn note_caller(&mut self) {
         if self.adder != thread_number() {
             self.strangers = self.strangers.saturating_add(1);
         }

@@ -105,11 +105,6 @@ impl<T> Core<T> {
         std::mem::replace(self, fresh)
     }
 
-    /// Returns whether few keys are left: then the core should not start over again.
-    pub(crate) fn is_worn(&self) -> bool {
-        self.entries.is_worn()
-    }
-
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
@@ -153,30 +148,6 @@ impl<T> Core<T> {
         self.counters.record_expired(now.saturating_sub(entry.deadline.get()));
         self.sweep_if_stale();
         Some(entry.task)
-    }
-
-    /// Returns the index of the entry with this key, if it is still present.
-    #[inline]
-    pub(crate) fn find(&self, key: Key) -> Option<u32> {
-        self.entries.get(key).map(|_| key.index)
-    }
-
-    /// Takes at most `limit` entries out, as if they were cancelled, and calls `out` with their
-    /// indices and tasks: entries that come after the index which the last call returned. Returns
-    /// the last index; `None` if no entry was left.
-    pub(crate) fn take_some(
-        &mut self,
-        after: Option<u32>,
-        limit: usize,
-        mut out: impl FnMut(u32, T),
-    ) -> Option<u32> {
-        let indices = self.entries.last_indices(after, limit);
-        for &index in &indices {
-            if let Some(task) = self.cancel_at(index) {
-                out(index, task);
-            }
-        }
-        indices.last().copied()
     }
 
     /// Returns the task at `index`; there must be one.
@@ -418,7 +389,9 @@ impl<T> Core<T> {
             batch.retain(|reference| self.is_live(*reference));
         }
         self.counters.cascaded += batch.len() as u64;
-        let low_bits_suffice = self.wheels.low_bits_suffice(bucket);
+        // Whether the low 32 bits of a tick, and the bucket where it is filed, tell all of it.
+        // mutants: only the pace. A flush corrects what is filed too low.
+        let low_bits_suffice = self.wheels.span(bucket.level).ticks() <= 1 << 32;
         for &reference in &*batch {
             work::count(1);
             if low_bits_suffice {

@@ -239,13 +239,6 @@ impl Wheels {
         !bucket.armed
     }
 
-    /// Returns whether the low 32 bits of a tick, together with the bucket in which it was filed,
-    /// determine the whole tick.
-    pub(crate) fn low_bits_suffice(&self, id: BucketId) -> bool {
-        // mutants: only the pace. A flush corrects what is filed too low.
-        self.span(id.level).ticks() <= 1 << 32
-    }
-
     /// Returns the bucket with this ordinal: the two elapsed buckets come first, then the slots of
     /// level 0, of level 1, and so on.
     pub(crate) fn nth_bucket(&self, ordinal: usize) -> Option<BucketId> {
