@@ -212,7 +212,12 @@ where
                 Plan::Nothing => {
                     schedule.plan = Plan::Adding;
                     drop(schedule);
-                    let added = self.add_round(due, number);
+                    let entry = self.entry(due, number);
+                    let added = match self.homes.upgrade() {
+                        // One timer for all leases: other code that fills it must not lose them.
+                        Some(homes) => homes.add_beyond_limit(entry),
+                        None => Err(AddError::Shutdown(entry.into())),
+                    };
                     schedule = self.schedule.lock();
                     if schedule.number != number {
                         // It has begun, and plans the next one. Or the leases have ended.
@@ -226,15 +231,6 @@ where
             }
         }
         Ok(())
-    }
-
-    fn add_round(self: &Arc<Self>, due: Instant, number: u64) -> Result<Timeout, AddError<Task>> {
-        let entry = self.entry(due, number);
-        match self.homes.upgrade() {
-            // One timer for all leases: they are not lost because other code has filled the timer.
-            Some(homes) => homes.add_beyond_limit(entry),
-            None => Err(AddError::Shutdown(entry.into())),
-        }
     }
 
     fn entry(self: &Arc<Self>, due: Instant, number: u64) -> TimerEntry {
@@ -285,7 +281,12 @@ where
                 round.renewals.into_iter().for_each(|(key, _)| self.context.discard(key));
                 return self.lose_all();
             }
-            self.renew(round.renewals.drain(..));
+            let watchdog = || Arc::clone(self);
+            let renewal = |(key, name)| Renewal { watchdog: watchdog(), name, key: Some(key) };
+            let batch: Vec<_> = round.renewals.drain(..).map(renewal).collect();
+            if !batch.is_empty() {
+                self.context.catch_panic(|| self.store.renew(batch));
+            }
         }
     }
 
@@ -298,15 +299,6 @@ where
         let planned = self.plan(schedule, later);
         if planned.is_err() {
             self.lose_all(); // Before the refused round is dropped, which would be missed as well.
-        }
-    }
-
-    fn renew(self: &Arc<Self>, renewals: impl Iterator<Item = (K, Key)>) {
-        let watchdog = || Arc::clone(self);
-        let renewal = |(key, name)| Renewal { watchdog: watchdog(), name, key: Some(key) };
-        let batch: Vec<_> = renewals.map(renewal).collect();
-        if !batch.is_empty() {
-            self.context.catch_panic(|| self.store.renew(batch));
         }
     }
 

@@ -430,26 +430,23 @@ impl<T: Send + 'static> Dispatcher<T> {
         }
         let Batch { tasks, mut refused } = batch;
         refused.extend(tasks); // What the executor left lying.
-        if !refused.is_empty() {
-            self.refuse(context, refused);
+        if refused.is_empty() {
+            return count;
         }
-        count
-    }
-
-    fn refuse(&self, context: &TimerContext, tasks: Vec<T>) {
-        self.refused.fetch_add(tasks.len() as u64, Ordering::Relaxed);
+        self.refused.fetch_add(refused.len() as u64, Ordering::Relaxed);
         if self.on_refused.is_none() {
             report::warn!(
                 timer = &*context.name,
-                tasks = tasks.len(),
+                tasks = refused.len(),
                 "the executor refused expired tasks: dropped"
             );
         }
-        for task in tasks {
+        for task in refused {
             context.catch_panic(|| match &*self.on_refused {
                 Some(handler) => handler(task),
                 None => drop(task),
             });
         }
+        count
     }
 }
