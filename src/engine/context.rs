@@ -14,15 +14,18 @@ pub(crate) struct TimerContext {
     pub(crate) name: Arc<str>,
     pub(crate) time: Time,
     pub(crate) delay_queue: DelayQueue,
-    pub(crate) limit: Option<Limit>,
+    /// The most entries that may be pending, if there is a limit; and how many are, only then.
+    max_pending: Option<usize>,
+    pending: AtomicUsize,
     /// Panics of user code that were contained.
-    panicked: AtomicU64,
+    pub(crate) panicked: AtomicU64,
 }
 
 impl TimerContext {
-    pub(crate) fn new(name: Arc<str>, time: Time, limit: Option<Limit>) -> Self {
-        let (delay_queue, panicked) = (DelayQueue::default(), AtomicU64::new(0));
-        TimerContext { name, time, delay_queue, limit, panicked }
+    pub(crate) fn new(name: Arc<str>, time: Time, max_pending: Option<usize>) -> Self {
+        let (pending, panicked) = (AtomicUsize::new(0), AtomicU64::new(0));
+        let delay_queue = DelayQueue::default();
+        TimerContext { name, time, delay_queue, max_pending, pending, panicked }
     }
 
     /// Wakes the listeners: futures and loops that drive the timer. The caller holds no lock, as
@@ -39,6 +42,13 @@ impl TimerContext {
     pub(crate) fn stop(&self) {
         self.delay_queue.stop();
         self.wake_listeners();
+    }
+
+    /// Has threads and listeners look at a manual clock that has moved.
+    pub(crate) fn clock_moved(&self) {
+        if self.delay_queue.clock_moved() {
+            self.wake_listeners();
+        }
     }
 
     /// Calls user code; counts and reports a panic in it.
@@ -61,10 +71,6 @@ impl TimerContext {
         self.panicked.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn panicked(&self) -> u64 {
-        self.panicked.load(Ordering::Relaxed)
-    }
-
     /// Returns the present, if it had to be read or is cheap to read, and the deadline.
     #[inline]
     pub(crate) fn resolve(&self, when: When) -> (Option<u64>, u64) {
@@ -79,41 +85,27 @@ impl TimerContext {
         }
     }
 
-    pub(crate) fn release_permits(&self, permits: usize) {
-        if let Some(limit) = &self.limit {
-            limit.release(permits);
-        }
-    }
-}
-
-/// A count of permits that all adders share; only timers with `max_pending` have one.
-#[derive(Debug)]
-pub(crate) struct Limit {
-    max: usize,
-    pending: AtomicUsize,
-}
-
-impl Limit {
-    pub(crate) fn new(max: usize) -> Self {
-        Limit { max, pending: AtomicUsize::new(0) }
-    }
-
-    /// Takes a permit, unless all are taken, and returns whether it did. Never goes above the
-    /// limit, not even for a moment: otherwise one refused `add` could make another one fail that
-    /// fits.
+    /// Takes a permit for another entry, unless all are taken, and returns whether it did. Never
+    /// goes above the limit, not even for a moment: otherwise one refused `add` could make another
+    /// one fail that fits.
     ///
     /// Relaxed: the count publishes nothing; the entries lie behind their shard's lock.
-    pub(crate) fn acquire(&self) -> bool {
-        let one_more = |pending| (pending < self.max).then_some(pending + 1);
+    pub(crate) fn take_permit(&self) -> bool {
+        let Some(max) = self.max_pending else { return true };
+        let one_more = |pending| (pending < max).then_some(pending + 1);
         self.pending.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_ok()
     }
 
-    /// Takes a permit even if all are taken: for a task that cannot be refused.
+    /// Takes a permit even if all are taken: for an entry that cannot be refused.
     pub(crate) fn overdraw(&self) {
-        self.pending.fetch_add(1, Ordering::Relaxed);
+        if self.max_pending.is_some() {
+            self.pending.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
-    pub(crate) fn release(&self, permits: usize) {
-        self.pending.fetch_sub(permits, Ordering::Relaxed);
+    pub(crate) fn release_permits(&self, permits: usize) {
+        if self.max_pending.is_some() {
+            self.pending.fetch_sub(permits, Ordering::Relaxed);
+        }
     }
 }

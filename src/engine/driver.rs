@@ -36,7 +36,7 @@ use crate::engine::delay_queue::Told;
 use crate::engine::manual_clock::OnClock;
 use crate::engine::owner::{Expired, Owner, owner_of};
 use crate::engine::report::{self, catch_panic_of};
-use crate::engine::shard::{NAP, TURNS, Wakeup, assert_none_held_on};
+use crate::engine::shard::{NAP, TURNS, assert_none_held_on};
 use crate::engine::shuffle::Shuffle;
 use crate::engine::stats::Stats;
 use crate::store::slab::Slab;
@@ -54,7 +54,7 @@ use std::time::{Duration, Instant};
 const PATIENCE: u32 = if cfg!(tickwheel_model) { 0 } else { 5 };
 
 /// Empty buckets that are taken out of the delay queue under one hold of the turn's lock.
-const FORGOTTEN_AT_ONCE: usize = 64;
+const TRIMMED_AT_ONCE: usize = 64;
 
 /// The maximum nesting of turns on one thread: a task may advance the clock, whose tasks may do the
 /// same, and so on. It bounds the stack that this takes, however much is due.
@@ -62,8 +62,8 @@ const MAX_NESTED: u32 = 8;
 
 /// The result of a step of a turn.
 enum Step {
-    /// A batch, which its owner has to hand over; and the duty to wake, now that no lock is held.
-    Flushed(Arc<dyn Owner>, Wakeup),
+    /// A batch, which its owner has to hand over.
+    Flushed(Arc<dyn Owner>),
     /// Everything that is due lies in shards that other threads hold.
     Busy,
     /// Nothing is due any more.
@@ -144,8 +144,7 @@ impl Driver {
                     .map_or(Step::Done, |present| self.flush_batch(present, insists, &mut expired));
             }
             match step {
-                Step::Flushed(owner, wakeup) => {
-                    drop(wakeup);
+                Step::Flushed(owner) => {
                     total += match &mut shuffle {
                         Some(shuffle) => shuffle.add(owner, &mut expired),
                         None => owner.hand_over(&mut expired),
@@ -203,8 +202,8 @@ impl Driver {
                 debug_assert!(false, "an owner has no buckets before it is made");
                 break Step::Busy;
             };
-            if let Some(wakeup) = owner.flush(shard, (turn_start, now), insists, armed, expired) {
-                break Step::Flushed(Arc::clone(owner), wakeup);
+            if owner.flush(shard, (turn_start, now), insists, armed, expired) {
+                break Step::Flushed(Arc::clone(owner));
             }
             delay_queue.put_aside(shard, turn_start, present);
             is_one_aside = true;
@@ -217,14 +216,14 @@ impl Driver {
 
     /// Waits, but not beyond `until`, until something is due. Returns whether it is.
     fn wait(&self, until: Option<Instant>) -> bool {
-        self.forget_until_due();
+        self.trim_until_due();
         self.context.delay_queue.wait(&self.context.time, until)
     }
 
     /// Returns what the listener of this number has to wait for before it takes a turn; `waker`
     /// wakes it if that changes.
     pub(crate) fn tell(&self, number: u64, waker: &Waker) -> Told {
-        self.forget_until_due();
+        self.trim_until_due();
         let TimerContext { time, delay_queue, .. } = &*self.context;
         let (told, unused) = delay_queue.tell(time, number, Arc::new(waker.clone()));
         self.context.catch_panic(|| drop(unused));
@@ -233,21 +232,21 @@ impl Driver {
 
     /// Takes the buckets that hold only what was cancelled off the front of the delay queue, unless
     /// something is due: that comes first, and a turn takes them off as well.
-    fn forget_until_due(&self) {
+    fn trim_until_due(&self) {
         let TimerContext { time, delay_queue, .. } = &*self.context;
-        while self.forget_some(&self.turn.lock()) && !delay_queue.is_due(time) {}
+        while self.trim(&self.turn.lock()) && !delay_queue.is_due(time) {}
     }
 
     /// Removes the first few buckets that hold only cancelled entries from the front of the delay
     /// queue, so that no thread wakes up for them. Returns whether there may be more.
     ///
     /// While the turn's lock is held no thread polls: all armed buckets are in the queue.
-    fn forget_some(&self, turn: &Turn) -> bool {
-        for _ in 0..FORGOTTEN_AT_ONCE {
+    fn trim(&self, turn: &Turn) -> bool {
+        for _ in 0..TRIMMED_AT_ONCE {
             work::count(1);
             let Some(first) = self.context.delay_queue.first() else { return false };
             let Some(owner) = turn.owners.at(owner_of(first.shard)) else { return false };
-            match owner.forget_if_empty(first) {
+            match owner.trim(first) {
                 Some(Trimmed::Empty) => {}
                 Some(Trimmed::Unknown) => break,
                 Some(Trimmed::Live) | None => return false,
@@ -265,7 +264,7 @@ impl Driver {
     fn next_tick(&self) -> Option<u64> {
         let _turn = loop {
             let turn = self.turn.lock();
-            if !self.forget_some(&turn) {
+            if !self.trim(&turn) {
                 break turn;
             }
         };
@@ -275,9 +274,7 @@ impl Driver {
 
 impl OnClock for Driver {
     fn wake(&self) {
-        if self.context.delay_queue.clock_moved() {
-            self.context.wake_listeners();
-        }
+        self.context.clock_moved();
     }
 
     fn next(&self) -> Option<u64> {

@@ -30,13 +30,14 @@ use crate::wheel::bucket_queue::Expiration;
 use crate::wheel::core::Trimmed;
 use crate::wheel::snapshot::Snapshot;
 use crate::wheel::wheels::{OUTSIDE, Wheels};
+use crossbeam_utils::CachePadded;
 use std::any::{Any, TypeId};
 use std::collections::{BTreeMap, HashMap};
 use std::mem;
 use std::sync::Arc;
 
-/// These bits of a shard's number are its place among the shards of its owner; the others identify
-/// the owner.
+/// These bits of a shard's number are its ordinal among the shards of its owner; the others
+/// identify the owner.
 const OWN_BITS: u32 = 12;
 
 /// The most shards that an owner can have.
@@ -52,8 +53,8 @@ pub(crate) fn owner_of(shard: u32) -> u32 {
     shard >> OWN_BITS
 }
 
-/// Returns the place of a shard among the shards of its owner.
-pub(crate) fn place_of(shard: u32) -> usize {
+/// Returns the ordinal of a shard among the shards of its owner.
+pub(crate) fn ordinal_of(shard: u32) -> usize {
     shard as usize & (MAX_SHARDS - 1)
 }
 
@@ -63,9 +64,9 @@ pub(crate) type Queued = HashMap<(u32, BucketId), usize>;
 /// An owner as a driver sees it.
 pub(crate) trait Owner: Send + Sync {
     /// Flushes a batch of the bucket that comes first, if it still belongs to `shard`, for a turn
-    /// that began at a tick, at a time. Expired entries go to `expired`. Returns the duty to wake,
-    /// once no lock is held; `None` if another thread holds the shard. A turn that `insists` is let
-    /// go first there at its next try.
+    /// that began at a tick, at a time. What has to be done about it once no lock is held goes to
+    /// `expired`. Returns whether it could: not if another thread holds the shard. A turn that
+    /// `insists` is let go first there at its next try.
     fn flush(
         &self,
         shard: u32,
@@ -73,15 +74,16 @@ pub(crate) trait Owner: Send + Sync {
         insists: bool,
         armed: &mut Vec<Expiration>,
         expired: &mut Expired,
-    ) -> Option<Wakeup>;
+    ) -> bool;
 
-    /// Hands over what a flush took out, with no lock held. Returns the number of items.
+    /// Hands over what a flush took out, with no lock held, after waking who has to be woken.
+    /// Returns the number of items.
     fn hand_over(&self, expired: &mut Expired) -> usize;
 
     /// Takes a bucket that holds only cancelled entries out of the delay queue, where it came
     /// first. Without this, a thread would wake up for nothing. Does bounded work, and returns what
     /// it found; `None` if it could not look.
-    fn forget_if_empty(&self, expiration: Expiration) -> Option<Trimmed>;
+    fn trim(&self, expiration: Expiration) -> Option<Trimmed>;
 
     /// Closes the owner: nothing can be added any more.
     fn close(&self);
@@ -126,36 +128,32 @@ pub(crate) trait Driven: Content + 'static {
     fn count(_: &Owned<Self>, _: &mut Stats) {}
 }
 
-/// All shards of an owner; their number is a power of two.
-pub(crate) struct Set<C: Content>(Box<[Shard<C>]>);
+/// All shards of an owner; their number is a power of two. Padded, so that two shards' locks never
+/// share a cache line.
+pub(crate) struct Set<C: Content>(Box<[CachePadded<Shard<C>>]>);
 
 impl<C: Content> Set<C> {
     fn new(count: usize) -> Self {
-        Set((0..count).map(Shard::new).collect())
+        Set((0..count).map(|_| CachePadded::new(Shard::new())).collect())
     }
 
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Returns the shard at this place.
+    /// Returns the shard with this ordinal.
     #[inline]
-    pub(crate) fn at(&self, place: usize) -> &Shard<C> {
-        &self.0[place]
+    pub(crate) fn at(&self, ordinal: usize) -> &Shard<C> {
+        &self.0[ordinal]
     }
 
-    pub(crate) fn iter(&self) -> std::slice::Iter<'_, Shard<C>> {
-        self.0.iter()
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Shard<C>> {
+        self.0.iter().map(|shard| &**shard)
     }
 
     /// Closes all shards: nothing can be added any more.
     pub(crate) fn close(&self) {
         self.iter().for_each(|shard| shard.with(|body| body.closed = true));
-    }
-
-    /// Returns whether nothing is left of the owner that had it.
-    fn is_free(&self) -> bool {
-        self.iter().all(|shard| shard.with(|body| body.is_free()))
     }
 }
 
@@ -182,12 +180,12 @@ impl<C: Driven> Shards<C> {
     where
         Set<C>: Sync,
     {
-        let is_free = |set: &Set<C>| set.len() == count && set.is_free();
+        let is_free = |shard: &Shard<C>| shard.with(|body| body.is_free());
+        let is_free = |set: &Set<C>| set.len() == count && set.iter().all(is_free);
         let set = take_from_pool(is_free, || Set::new(count));
         let current = context.time.ticks.floor(context.time.now());
-        for (place, shard) in set.iter().enumerate() {
-            let wheels = Wheels::new(first + place as u32, wheel_size, current);
-            shard.serve(Arc::clone(context), wheels, C::new(place));
+        for (number, shard) in (first..).zip(set.iter()) {
+            shard.serve(Arc::clone(context), Wheels::new(number, wheel_size, current));
         }
         Arc::new(Shards { set, context: Arc::clone(context), first, give_back: put_into_pool })
     }
@@ -208,10 +206,9 @@ impl<C: Driven> Shards<C> {
 
 impl<C: Driven> Drop for Shards<C> {
     fn drop(&mut self) {
-        let retire = |(place, shard): (usize, &Shard<C>)| shard.retire(place);
-        self.set.iter().enumerate().for_each(retire);
+        self.set.iter().for_each(Shard::retire);
         // With few keys left it is not used again.
-        if !self.set.iter().any(|shard| shard.with(|body| body.core.is_worn())) {
+        if !self.set.iter().any(|shard| shard.with(|body| body.core.entries.is_worn())) {
             (self.give_back)(self.set);
         }
     }
@@ -225,7 +222,7 @@ pub(crate) struct Owned<C: Driven> {
 
 impl<C: Driven> Owned<C> {
     fn shard(&self, number: u32) -> &'static Shard<C> {
-        self.shards.set.at(place_of(number))
+        self.shards.set.at(ordinal_of(number))
     }
 }
 
@@ -240,30 +237,32 @@ where
         insists: bool,
         armed: &mut Vec<Expiration>,
         expired: &mut Expired,
-    ) -> Option<Wakeup> {
+    ) -> bool {
         let TimerContext { time, delay_queue, .. } = &*self.shards.context;
         // In virtual time it waits, so that the ticks keep their order.
         let waits = || !either_in_models(time.clock.as_manual().is_none());
-        let mut body = self.shard(shard).0.lock_for_turn(waits, insists)?;
+        let Some(mut body) = self.shard(shard).lock_for_turn(waits, insists) else { return false };
         // Otherwise another shard's bucket comes first by now.
         if let Some(due) = delay_queue.poll(shard, turn_start, time.ticks.floor(now)) {
             expired.tick = due.start;
             let unfinished = C::flush(self, &mut body, (due, now), armed, expired);
             body.flushed(armed, unfinished);
         }
-        Some(Shard::release(body))
+        expired.wakeup = Shard::release(body);
+        true
     }
 
     fn hand_over(&self, expired: &mut Expired) -> usize {
+        expired.wake();
         C::hand_over(self, expired)
     }
 
-    fn forget_if_empty(&self, expiration: Expiration) -> Option<Trimmed> {
+    fn trim(&self, expiration: Expiration) -> Option<Trimmed> {
         if expiration.bucket == OUTSIDE {
             return None;
         }
         // If another thread is at work there, waiting for it does not pay.
-        Some(self.shard(expiration.shard).0.try_lock()?.forget_if_empty(expiration))
+        Some(self.shard(expiration.shard).try_lock()?.trim(expiration))
     }
 
     fn close(&self) {
@@ -314,9 +313,15 @@ pub(crate) struct Expired {
     pub(crate) tick: u64,
     /// How many of them were handed over, and counted, before.
     pub(crate) again: usize,
+    wakeup: Wakeup,
 }
 
 impl Expired {
+    /// Wakes those that the flush has to wake, now that no lock is held.
+    pub(crate) fn wake(&mut self) {
+        drop(mem::take(&mut self.wakeup));
+    }
+
     /// Gives its buffer to one that has none. Both are empty.
     pub(crate) fn lend_to(&mut self, other: &mut Self) {
         if other.items.is_none() {

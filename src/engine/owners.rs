@@ -5,6 +5,7 @@ use crate::engine::driver::Driver;
 use crate::engine::owner::{Owner, Queued, first_shard, owner_of};
 use crate::engine::stats::Stats;
 use crate::store::slab::{Key, Slab};
+use crate::sync::atomic::Ordering;
 use crate::wheel::snapshot::Snapshot;
 use std::mem;
 use std::sync::Arc;
@@ -73,7 +74,8 @@ impl Driver {
         drop(turn);
         counted.iter().for_each(|(_, owner)| stats.add(owner));
         stats.name = name.to_string();
-        stats.panicked = stats.panicked.saturating_add(self.context.panicked());
+        stats.panicked =
+            stats.panicked.saturating_add(self.context.panicked.load(Ordering::Relaxed));
         stats.wakeups = delay_queue.wakeups();
         stats
     }
@@ -86,12 +88,12 @@ impl Driver {
         snapshot
     }
 
-    /// Closes all owners: nothing can be added any more. Wakes the listeners, which may wait for
-    /// that.
+    /// Closes all owners: nothing can be added any more. Ends the waits of listeners that may wait
+    /// for that.
     pub(crate) fn close(&self) {
         self.turn.lock().closed = true;
         self.owners().for_each(|owner| owner.close());
-        self.context.wake_listeners();
+        self.context.stop();
     }
 
     /// Drops the owners, whose entries were dropped. A listener may keep the driver for longer, but

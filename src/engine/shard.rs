@@ -10,7 +10,7 @@
 //! crate's own.
 //!
 //! # The lock
-//! The lock of a shard: a mutex at which others let a turn go first that has waited for long.
+//! It is a mutex at which others let a turn go first that has waited for long.
 //!
 //! A thread that uses one shard again and again releases the lock for moments only. A turn that
 //! tries the lock now and then would meet such a moment by chance, and one that queues for it would
@@ -32,7 +32,6 @@ use crate::wheel::bucket::Reference;
 use crate::wheel::bucket_queue::Expiration;
 use crate::wheel::core::{Core, Trimmed};
 use crate::wheel::wheels::Wheels;
-use crossbeam_utils::CachePadded;
 use std::cell::{Cell, RefCell};
 use std::ptr;
 use std::sync::Arc;
@@ -43,18 +42,23 @@ pub(crate) trait Content: Sized {
     /// The value of an entry.
     type Item;
 
-    /// Creates the content of a shard that has this place among those of its owner.
-    fn new(place: usize) -> Self;
+    fn new() -> Self;
 
-    /// Returns whether nothing is left that belongs to the owner.
-    fn is_empty(&self) -> bool;
+    /// Returns whether nothing is left of the owner beside the core.
+    fn is_empty(&self) -> bool {
+        true
+    }
 
     /// Returns whether an entry is filed, rather than held by its owner after a flush.
     fn is_filed(item: &Self::Item) -> bool;
 }
 
-/// Padded, so that two shards' locks never share a cache line.
-pub(crate) struct Shard<C: Content>(pub(crate) CachePadded<ShardLock<Body<C>>>);
+/// A lock and a body; see the [module](self).
+pub(crate) struct Shard<C: Content> {
+    body: Mutex<Body<C>>,
+    /// Whether a turn wants the lock. Relaxed everywhere: it is a hint, and the mutex orders.
+    wanted: AtomicBool,
+}
 
 /// What is behind the lock of a shard.
 pub(crate) struct Body<C: Content> {
@@ -75,46 +79,51 @@ pub(crate) enum Refusal {
     Closed,
 }
 
-/// Whether an entry needs a permit where `max_pending` limits their number.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Admission {
-    WithinLimit,
-    /// For what cannot be refused: takes a permit even if all are taken.
-    BeyondLimit,
-}
-
 /// The present, if it was read, and a deadline.
 pub(crate) type Times = (Option<u64>, u64);
 
+/// How often a lock is tried before it counts as taken: for about as long as a call holds it. In
+/// models, trying again does not help.
+const TRIES: usize = if cfg!(tickwheel_model) { 1 } else { 32 };
+
+/// How long a thread waits for a lock before it looks again: long enough for its holder, or for the
+/// turn that wants it, to get a core.
+pub(crate) const NAP: Duration = Duration::from_micros(50);
+
+/// The naps after which a caller goes ahead of a turn that does not come: about five milliseconds
+/// with the time that it takes to wake up, in which the turn gets a core even if all are busy.
+const GIVES_WAY: usize = if cfg!(tickwheel_model) { 1 } else { 50 };
+
+thread_local! {
+    /// The nesting depth of turns on this thread.
+    pub(crate) static TURNS: Cell<u32> = const { Cell::new(0) };
+}
+
 impl<C: Content> Shard<C> {
     /// Creates a shard without an owner.
-    pub(crate) fn new(place: usize) -> Self {
-        Shard(CachePadded::new(ShardLock::new(Body {
-            core: Core::idle(),
-            context: None,
-            closed: true,
-            owes: false,
-            content: C::new(place),
-        })))
+    pub(crate) fn new() -> Self {
+        let (core, content) = (Core::idle(), C::new());
+        let body = Body { core, context: None, closed: true, owes: false, content };
+        Shard { body: Mutex::new(body), wanted: AtomicBool::new(false) }
     }
 
     /// Begins to serve an owner; the shard must be free.
-    pub(crate) fn serve(&self, context: Arc<TimerContext>, wheels: Wheels, content: C) {
-        let mut body = self.0.lock();
+    pub(crate) fn serve(&self, context: Arc<TimerContext>, wheels: Wheels) {
+        let mut body = self.lock();
         drop(body.core.restart(Core::new(context.time.ticks, wheels)));
-        (body.context, body.content, body.closed) = (Some(context), content, false);
+        (body.context, body.content, body.closed) = (Some(context), C::new(), false);
     }
 
     /// Closes the shard, whose owner has gone, and frees what it holds for that owner, unless
     /// something is left of it.
-    pub(crate) fn retire(&self, place: usize) {
-        let mut body = self.0.lock();
+    pub(crate) fn retire(&self) {
+        let mut body = self.lock();
         body.closed = true;
         if !body.is_free() {
             return;
         }
         let context = body.context.take();
-        let content = std::mem::replace(&mut body.content, C::new(place));
+        let content = std::mem::replace(&mut body.content, C::new());
         let core = body.core.restart(Core::idle());
         drop(body);
         drop((context, content, core)); // Not under the lock: callers of old handles need not wait.
@@ -124,7 +133,55 @@ impl<C: Content> Shard<C> {
     /// [releases](Self::release) it.
     #[inline]
     pub(crate) fn lock(&self) -> MutexGuard<'_, Body<C>> {
-        self.0.lock()
+        if self.wanted.load(Ordering::Relaxed) {
+            self.give_way();
+        }
+        self.body.lock()
+    }
+
+    /// Waits while a turn wants the lock, unless this thread is the one that takes the turn. Who
+    /// has waited for long removes the mark, so a turn that was given up delays nobody again.
+    #[cold]
+    fn give_way(&self) {
+        if TURNS.with(Cell::get) > 0 {
+            return;
+        }
+        for _ in 0..GIVES_WAY {
+            nap(NAP);
+            if !self.wanted.load(Ordering::Relaxed) {
+                return;
+            }
+        }
+        self.wanted.store(false, Ordering::Relaxed);
+    }
+
+    /// Takes the lock, unless another thread keeps it for longer than a call takes. In that case
+    /// its holder waits for a core, and so would a thread that waited for the lock.
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, Body<C>>> {
+        (0..TRIES).find_map(|_| {
+            let body = self.body.try_lock();
+            if body.is_none() {
+                std::hint::spin_loop();
+            }
+            body
+        })
+    }
+
+    /// Takes the lock for a turn. If another thread keeps it, the turn `waits`, or does without.
+    /// One that `insists`, and does without, has others let it go first at its next try.
+    pub(crate) fn lock_for_turn(
+        &self,
+        waits: impl FnOnce() -> bool,
+        insists: bool,
+    ) -> Option<MutexGuard<'_, Body<C>>> {
+        let body = self.try_lock();
+        if body.is_none() && waits() {
+            return Some(self.body.lock());
+        }
+        if insists {
+            self.wanted.store(body.is_none(), Ordering::Relaxed);
+        }
+        body
     }
 
     /// Calls `act` with the body, under the lock. Wakes listeners afterwards.
@@ -132,7 +189,7 @@ impl<C: Content> Shard<C> {
     /// A guard that does this in its drop would cost 25 instructions more: it is not inlined.
     #[inline]
     pub(crate) fn with<R>(&self, act: impl FnOnce(&mut Body<C>) -> R) -> R {
-        let mut body = self.0.lock();
+        let mut body = self.lock();
         let answer = act(&mut body);
         if body.owes {
             Self::wake(body);
@@ -153,6 +210,7 @@ impl<C: Content> Shard<C> {
 }
 
 /// The duty to wake listeners, once no lock is held.
+#[derive(Default)]
 #[must_use = "dropped at once, it wakes at once"]
 pub(crate) struct Wakeup(Option<Arc<TimerContext>>);
 
@@ -170,6 +228,12 @@ impl<C: Content> Body<C> {
         self.context.as_ref()
     }
 
+    /// Returns the context, unless the shard is closed.
+    #[inline]
+    pub(crate) fn open_context(&self) -> Option<&Arc<TimerContext>> {
+        if self.closed { None } else { self.context.as_ref() }
+    }
+
     /// Returns whether the shard is closed, and nothing is left in it.
     pub(crate) fn is_free(&self) -> bool {
         self.closed && self.core.len() == 0 && self.content.is_empty()
@@ -177,34 +241,26 @@ impl<C: Content> Body<C> {
 
     /// Takes a permit for another entry, unless the shard is closed or all permits are taken.
     #[inline]
-    pub(crate) fn admit(&self, admission: Admission) -> Result<(), Refusal> {
-        let Body { context: Some(context), closed: false, .. } = self else {
-            return Err(Refusal::Closed);
-        };
-        match &context.limit {
-            Some(limit) if admission == Admission::BeyondLimit => limit.overdraw(),
-            Some(limit) if !limit.acquire() => return Err(Refusal::Full),
-            _ => {}
-        }
+    pub(crate) fn admit(&self) -> Result<(), Refusal> {
+        let Some(context) = self.open_context() else { return Err(Refusal::Closed) };
+        if context.take_permit() { Ok(()) } else { Err(Refusal::Full) }
+    }
+
+    /// Takes a permit in the same way, but even if all are taken: for what cannot be refused.
+    pub(crate) fn admit_beyond_limit(&self) -> Result<(), Refusal> {
+        let context = self.open_context().ok_or(Refusal::Closed)?;
+        context.overdraw();
         Ok(())
     }
 
-    /// Adds an item, and files it. An item that is refused comes back.
+    /// Adds an item that was admitted, and files it.
     #[inline]
-    pub(crate) fn add(
-        &mut self,
-        item: C::Item,
-        times: Times,
-        admission: Admission,
-    ) -> Result<Key, (Refusal, C::Item)> {
-        if let Err(refusal) = self.admit(admission) {
-            return Err((refusal, item));
-        }
+    pub(crate) fn add(&mut self, item: C::Item, times: Times) -> Key {
         let (_, deadline) = times;
         let tick = self.core.ticks.ceil(deadline);
         let (key, reference) = self.core.insert(deadline, tick, item);
         self.file_new(reference, tick, times);
-        Ok(key)
+        key
     }
 
     /// Gives permits back, under the same lock under which their entries have gone: a thread that
@@ -279,7 +335,7 @@ impl<C: Content> Body<C> {
 
     /// Takes a bucket that holds only cancelled entries out of the delay queue, where it came
     /// first. Does bounded work, and returns what it found.
-    pub(crate) fn forget_if_empty(&mut self, expiration: Expiration) -> Trimmed {
+    pub(crate) fn trim(&mut self, expiration: Expiration) -> Trimmed {
         let trimmed = self.core.trim(expiration.bucket);
         let Some(context) = &self.context else { return trimmed };
         if trimmed == Trimmed::Empty && context.delay_queue.take(expiration) {
@@ -294,89 +350,6 @@ impl<C: Content> Body<C> {
         let more = self.core.drain(cursor, |deadline, item| out.push((deadline, item)));
         self.release_permits(out.len());
         more
-    }
-}
-
-/// How often a lock is tried before it counts as taken: for about as long as a call holds it. In
-/// models, trying again does not help.
-const TRIES: usize = if cfg!(tickwheel_model) { 1 } else { 32 };
-
-/// How long a thread waits for a lock before it looks again: long enough for its holder, or for the
-/// turn that wants it, to get a core.
-pub(crate) const NAP: Duration = Duration::from_micros(50);
-
-/// The naps after which a caller goes ahead of a turn that does not come: about five milliseconds
-/// with the time that it takes to wake up, in which the turn gets a core even if all are busy.
-const GIVES_WAY: usize = if cfg!(tickwheel_model) { 1 } else { 50 };
-
-thread_local! {
-    /// The nesting depth of turns on this thread.
-    pub(crate) static TURNS: Cell<u32> = const { Cell::new(0) };
-}
-
-/// See the [module](self).
-pub(crate) struct ShardLock<S> {
-    mutex: Mutex<S>,
-    /// Whether a turn wants the lock. Relaxed everywhere: it is a hint, and the mutex orders.
-    wanted: AtomicBool,
-}
-
-impl<S> ShardLock<S> {
-    pub(crate) fn new(shard: S) -> Self {
-        ShardLock { mutex: Mutex::new(shard), wanted: AtomicBool::new(false) }
-    }
-
-    #[inline]
-    pub(crate) fn lock(&self) -> MutexGuard<'_, S> {
-        if self.wanted.load(Ordering::Relaxed) {
-            self.give_way();
-        }
-        self.mutex.lock()
-    }
-
-    /// Waits while a turn wants the lock, unless this thread is the one that takes the turn. Who
-    /// has waited for long removes the mark, so a turn that was given up delays nobody again.
-    #[cold]
-    fn give_way(&self) {
-        if TURNS.with(Cell::get) > 0 {
-            return;
-        }
-        for _ in 0..GIVES_WAY {
-            nap(NAP);
-            if !self.wanted.load(Ordering::Relaxed) {
-                return;
-            }
-        }
-        self.wanted.store(false, Ordering::Relaxed);
-    }
-
-    /// Takes the lock, unless another thread keeps it for longer than a call takes. In that case
-    /// its holder waits for a core, and so would a thread that waited for the lock.
-    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, S>> {
-        (0..TRIES).find_map(|_| {
-            let shard = self.mutex.try_lock();
-            if shard.is_none() {
-                std::hint::spin_loop();
-            }
-            shard
-        })
-    }
-
-    /// Takes the lock for a turn. If another thread keeps it, the turn `waits`, or does without.
-    /// One that `insists`, and does without, has others let it go first at its next try.
-    pub(crate) fn lock_for_turn(
-        &self,
-        waits: impl FnOnce() -> bool,
-        insists: bool,
-    ) -> Option<MutexGuard<'_, S>> {
-        let shard = self.try_lock();
-        if shard.is_none() && waits() {
-            return Some(self.mutex.lock());
-        }
-        if insists {
-            self.wanted.store(shard.is_none(), Ordering::Relaxed);
-        }
-        shard
     }
 }
 
@@ -434,10 +407,20 @@ mod tests {
     use super::*;
     use std::thread;
 
+    impl Content for () {
+        type Item = ();
+
+        fn new() -> Self {}
+
+        fn is_filed((): &()) -> bool {
+            true
+        }
+    }
+
     /// Only this crate's turns leave a mark, and one that is not removed is one that no turn left.
     #[test]
     fn a_mark_that_no_turn_removes_delays_one_call_only() {
-        let lock = ShardLock::new(());
+        let lock = Shard::<()>::new();
         let is_wanted = || lock.wanted.load(Ordering::Relaxed);
         let held = lock.lock();
         let turn = || lock.lock_for_turn(|| false, true).is_none();

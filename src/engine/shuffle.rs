@@ -23,6 +23,7 @@ impl<'a> Shuffle<'a> {
     /// Adds what an owner has flushed. Hands the former tick over before, and returns how much that
     /// was.
     pub(crate) fn add(&mut self, owner: Arc<dyn Owner>, expired: &mut Expired) -> usize {
+        expired.wake();
         if expired.len() == 0 {
             return 0;
         }

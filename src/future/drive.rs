@@ -109,7 +109,7 @@ impl<T: Send + 'static> Timer<T> {
     /// Several of them, and futures and a reaper, may drive the timer at the same time.
     #[must_use]
     pub fn listener(&self) -> Listener {
-        let driver = Arc::clone(self.driver());
+        let driver = Arc::clone(&self.base.driver);
         let number = driver.context.delay_queue.number_of_listener();
         Listener { driver, number }
     }

@@ -85,7 +85,7 @@ impl<T: Send + 'static> Timer<T> {
     /// # }).unwrap();
     /// ```
     pub fn sleep(&self, when: impl Into<When>) -> Sleep {
-        let mut sleep = Sleep { base: Arc::clone(self.base()), deadline: None, armed: None };
+        let mut sleep = Sleep { base: Arc::clone(&self.base), deadline: None, armed: None };
         sleep.deadline = sleep.deadline_of(when.into());
         sleep
     }
@@ -183,7 +183,7 @@ impl Sleep {
         let waker = waker.clone();
         let wakes = identity(&waker);
         let entry = TimerEntry::new(When::at_or_never(self.deadline), Task::sleeper(waker));
-        let (error, refused) = match add(self.base.closures().homes(), entry) {
+        let (error, refused) = match add(&self.base.closures().beside.homes, entry) {
             Ok(timeout) => {
                 self.armed = Some(Armed { timeout, wakes });
                 return Poll::Pending;

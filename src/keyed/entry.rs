@@ -78,9 +78,9 @@ impl<K: Eq, T> Held<'_, K, T> {
 impl<K: Eq, T> Drop for Held<'_, K, T> {
     #[inline]
     fn drop(&mut self) {
-        let wakeup = self.body.take().map(Shard::release);
+        let released = self.body.take().map(Shard::release);
         drop(self.holding.take());
-        drop(wakeup);
+        drop(released);
         self.context.discard(self.key.take());
     }
 }

@@ -14,9 +14,9 @@
 
 use crate::engine::owner::{Owned, Shards};
 use crate::engine::report::Contained;
-use crate::engine::shard::{Admission, Body, Content, Holding, Shard, Times};
+use crate::engine::shard::{Body, Content, Holding, Shard, Times};
 use crate::store::slab::Key;
-use crate::store::table::{KeyTable, Place, ShortHash, shard_of};
+use crate::store::table::{KeyTable, ShortHash, shard_of};
 use crate::timer::entry::TimerEntry;
 use crate::timer::error::AddError;
 use crate::timer::part::Alarmed;
@@ -29,7 +29,7 @@ const BATCH: usize = 64;
 
 /// The keys of a shard; see the [module](self).
 pub(crate) struct Keys<K, T> {
-    index: KeyTable<Place>,
+    index: KeyTable<u32>,
     keys: PhantomData<(K, T)>,
 }
 
@@ -45,12 +45,8 @@ pub(crate) struct Keyed<K, T> {
 impl<K, T> Content for Keys<K, T> {
     type Item = Keyed<K, T>;
 
-    fn new(_: usize) -> Self {
+    fn new() -> Self {
         Keys { index: KeyTable::new(), keys: PhantomData }
-    }
-
-    fn is_empty(&self) -> bool {
-        self.index.len() == 0
     }
 
     fn is_filed(item: &Keyed<K, T>) -> bool {
@@ -66,8 +62,8 @@ impl<K: Eq + 'static, T: 'static> Alarmed for Keys<K, T> {
         item.is_handed = true;
     }
 
-    fn alarm(owned: &Owned<Self>, place: usize, key: Key) {
-        let Some(mut body) = owned.lock_for_alarm(place, key) else { return };
+    fn alarm(owned: &Owned<Self>, ordinal: usize, key: Key) {
+        let Some(mut body) = owned.lock_for_alarm(ordinal, key) else { return };
         let expired = body.alarm(key, owned.shards.context.time.now());
         drop(Shard::release(body));
         if let Some((key, task)) = expired {
@@ -139,31 +135,6 @@ impl<K: Eq + 'static, T: 'static> Shards<Keys<K, T>> {
         }
         all
     }
-
-    /// Visits the first chunk with keys at `place` or after it. A place is a shard's number, above
-    /// 32 bits for the chunk's. Returns the place after that chunk, unless it is the end.
-    pub(crate) fn visit_from(
-        &self,
-        place: u64,
-        visit: &mut impl FnMut(&K, &T, Option<Instant>),
-    ) -> Option<u64> {
-        let mut number = usize::try_from(place >> 32).ok()?;
-        let mut chunk = (place & u64::from(u32::MAX)) as usize;
-        // One at a time, so that the lock is never held for long.
-        while number < self.set.len() {
-            let mut visited = false;
-            let mut note = |key: &K, task: &T, deadline: Option<Instant>| {
-                visited = true;
-                visit(key, task, deadline);
-            };
-            let more = self.with(self.set.at(number), |body| body.visit(chunk, &mut note));
-            (number, chunk) = if more { (number, chunk + 1) } else { (number + 1, 0) };
-            if visited {
-                break;
-            }
-        }
-        (number < self.set.len()).then_some((number as u64) << 32 | chunk as u64)
-    }
 }
 
 impl<K: Eq, T> Body<Keys<K, T>> {
@@ -174,8 +145,8 @@ impl<K: Eq, T> Body<Keys<K, T>> {
         K: Borrow<Q>,
         Q: Eq + ?Sized,
     {
-        let is_meant = |index| self.core.at(index).key.borrow() == key;
-        self.content.index.index_of(ShortHash::of(hash), is_meant)
+        let is_meant = |index: &u32| self.core.at(*index).key.borrow() == key;
+        self.content.index.find(ShortHash::of(hash), is_meant).copied()
     }
 
     /// Adds a key that is not present. A key that is refused is dropped by the caller, without the
@@ -187,14 +158,14 @@ impl<K: Eq, T> Body<Keys<K, T>> {
         (key, entry): (K, TimerEntry<T>),
         times: Times,
     ) -> Result<(), (K, AddError<T>)> {
-        if let Err(refusal) = self.admit(Admission::WithinLimit) {
+        if let Err(refusal) = self.admit() {
             return Err((key, AddError::of(refusal, entry)));
         }
         let (hash, (_, deadline)) = (ShortHash::of(hash), times);
         let tick = self.core.ticks.ceil(deadline);
         let item = Keyed { key, task: entry.into_task(), hash, is_handed: false };
         let (key, reference) = self.core.insert(deadline, tick, item);
-        self.content.index.insert(Place { hash, index: key.index });
+        self.content.index.insert(hash, key.index);
         self.file_new(reference, tick, times);
         Ok(())
     }
@@ -236,8 +207,8 @@ impl<K: Eq, T> Body<Keys<K, T>> {
         Q: Eq + ?Sized,
     {
         let Body { core, content, .. } = self;
-        let is_meant = |index| core.at(index).key.borrow() == key;
-        let found = content.index.take(ShortHash::of(hash), is_meant)?;
+        let is_meant = |index: &u32| core.at(*index).key.borrow() == key;
+        let found = content.index.remove(ShortHash::of(hash), is_meant)?;
         let item = core.cancel_at(found)?;
         self.release_permits(1);
         Some((item.key, item.task))
@@ -246,8 +217,7 @@ impl<K: Eq, T> Body<Keys<K, T>> {
     /// Takes a key out for its alarm, at `now`, if it has expired and was not taken out before. A
     /// key that was extended may be filed again.
     fn alarm(&mut self, name: Key, now: u64) -> Option<(K, T)> {
-        let index = self.core.find(name)?;
-        let deadline = self.core.deadline_at(index);
+        let (index, deadline) = (name.index, self.core.deadline(name)?);
         if now < deadline {
             if self.core.at(index).is_handed {
                 self.move_to(index, (Some(now), deadline));
@@ -259,7 +229,7 @@ impl<K: Eq, T> Body<Keys<K, T>> {
     }
 
     fn removed(&mut self, index: u32, item: Keyed<K, T>) -> (K, T) {
-        self.content.index.take(item.hash, |other| other == index);
+        self.content.index.remove(item.hash, |other| *other == index);
         self.release_permits(1);
         (item.key, item.task)
     }
@@ -268,16 +238,22 @@ impl<K: Eq, T> Body<Keys<K, T>> {
     /// `None` is the end.
     fn take_some(&mut self, after: Option<u32>, out: &mut Vec<(K, T)>) -> Option<u32> {
         let Body { core, content, .. } = self;
-        let last = core.take_some(after, BATCH, |place, item| {
-            content.index.take(item.hash, |other| other == place);
+        let indices = core.entries.last_indices(after, BATCH);
+        for index in &indices {
+            let Some(item) = core.cancel_at(*index) else { continue };
+            content.index.remove(item.hash, |other| other == index);
             out.push((item.key, item.task));
-        });
+        }
         self.release_permits(out.len());
-        last
+        indices.last().copied()
     }
 
     /// Calls `visit` with each key of a chunk. Returns whether there is a chunk after it.
-    fn visit(&self, chunk: usize, visit: &mut impl FnMut(&K, &T, Option<Instant>)) -> bool {
+    pub(crate) fn visit(
+        &self,
+        chunk: usize,
+        visit: &mut impl FnMut(&K, &T, Option<Instant>),
+    ) -> bool {
         for (_, entry) in self.core.entries.of_chunk(chunk) {
             let Keyed { key, task, .. } = &entry.task;
             visit(key, task, self.instant(entry.deadline.get()));
@@ -289,10 +265,10 @@ impl<K: Eq, T> Body<Keys<K, T>> {
     /// Checks that every key is found by its hash.
     pub(crate) fn assert_keys(&self) {
         let Body { core, content: Keys { index, .. }, .. } = self;
-        for place in index.iter() {
-            let item = core.at(place.index);
-            let is_meant = |other| core.at(other).key == item.key;
-            assert_eq!(index.index_of(item.hash, is_meant), Some(place.index), "found by its key");
+        for (_, own) in index.iter() {
+            let item = core.at(*own);
+            let is_meant = |other: &u32| core.at(*other).key == item.key;
+            assert_eq!(index.find(item.hash, is_meant), Some(own), "found by its key");
         }
         assert_eq!(index.len(), core.len(), "every key is found");
     }

@@ -121,7 +121,7 @@ where
         expired: impl Fn(K, T) + Send + Sync + 'static,
     ) -> Self {
         let expired: Box<dyn Fn(K, T) + Send + Sync> = Box::new(expired);
-        let expired = Contained::new(&timer.driver().context.name, expired);
+        let expired = Contained::new(&timer.base.driver.context.name, expired);
         KeyedTimer { part: Part::new(timer.closures(), expired), hasher }
     }
 
@@ -416,20 +416,21 @@ where
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn for_each(&self, mut visit: impl FnMut(&K, &T, Option<Instant>)) {
-        let mut place = Some(0);
-        while let Some(from) = place {
-            place = self.visit_from(from, &mut visit);
+        let mut position = Some(0);
+        while let Some(from) = position {
+            position = self.visit_from(from, &mut visit);
         }
     }
 
     /// Visits the keys in steps, for a cursor that a client keeps: calls `visit` with some keys,
-    /// their tasks and their deadlines, and returns the place of those after them. The first step
-    /// begins at place 0; `None` is the end. Any number is a place, at worst one after the end.
+    /// their tasks and their deadlines, and returns the position of those after them. The first
+    /// step begins at position 0; `None` is the end. Any number is a position, at worst one after
+    /// the end.
     ///
     /// All steps together visit the keys as [`for_each`](Self::for_each) does: a key that has a
     /// task throughout is visited exactly once. A step visits at most 1024 keys, and at least one
-    /// if there is one from its place on. It takes time proportional to the shards and to the
-    /// places of keys that were removed.
+    /// if there is one from its position on. It takes time proportional to the shards and to the
+    /// room of keys that were removed.
     ///
     /// `visit` is called under the lock of the keys' shard: it must be quick, and must not use the
     /// keyed timer.
@@ -441,19 +442,36 @@ where
     /// # let timer = Timer::builder().build()?;
     /// # let sessions = KeyedTimer::new(&timer, |_: &str, _: u32| ());
     /// # sessions.after("ada", Duration::from_secs(60), 1_u32)?;
-    /// let (mut clients, mut place) = (Vec::new(), Some(0));
-    /// while let Some(from) = place {
-    ///     place = sessions.visit_from(from, |client, _session, _deadline| clients.push(*client));
+    /// let (mut clients, mut position) = (Vec::new(), Some(0));
+    /// while let Some(from) = position {
+    ///     position = sessions.visit_from(from, |client, _, _| clients.push(*client));
     /// }
     /// assert_eq!(clients, ["ada"]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn visit_from(
         &self,
-        place: u64,
+        position: u64,
         mut visit: impl FnMut(&K, &T, Option<Instant>),
     ) -> Option<u64> {
-        self.shards().visit_from(place, &mut visit)
+        // A shard's ordinal, above 32 bits for a chunk's number.
+        let mut ordinal = usize::try_from(position >> 32).ok()?;
+        let mut chunk = (position & u64::from(u32::MAX)) as usize;
+        let set = self.shards().set;
+        // One chunk at a time, so that the lock is never held for long.
+        while ordinal < set.len() {
+            let mut visited = false;
+            let mut note = |key: &K, task: &T, deadline: Option<Instant>| {
+                visited = true;
+                visit(key, task, deadline);
+            };
+            let more = self.shards().with(set.at(ordinal), |body| body.visit(chunk, &mut note));
+            (ordinal, chunk) = if more { (ordinal, chunk + 1) } else { (ordinal + 1, 0) };
+            if visited {
+                break;
+            }
+        }
+        (ordinal < set.len()).then_some((ordinal as u64) << 32 | chunk as u64)
     }
 
     /// Takes all keys and tasks back, in no particular order. Takes time proportional to them, but
@@ -468,7 +486,7 @@ where
         self.shards().each(|body| body.assert_keys()).for_each(drop);
     }
 
-    /// Calls `change` with a key's shard, under its lock, and the key's place there.
+    /// Calls `change` with a key's shard, under its lock, and the key's index there.
     #[inline]
     fn found<Q, R>(
         &self,

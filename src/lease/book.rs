@@ -8,7 +8,7 @@
 //! a key's but `Eq`. Values that are no longer needed are returned to the caller, who drops them.
 
 use crate::store::slab::{Key, Slab};
-use crate::store::table::{KeyTable, Place, ShortHash};
+use crate::store::table::{KeyTable, ShortHash};
 use crate::work;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -112,7 +112,7 @@ pub(crate) struct Book<K> {
     terms: LeaseTerms,
     leases: Slab<Record<K>>,
     /// Finds them by their keys.
-    index: KeyTable<Place>,
+    index: KeyTable<u32>,
     /// Every lease, by when it is due; the number distinguishes leases that are due at the same
     /// moment.
     due: BTreeMap<Due, Key>,
@@ -199,7 +199,7 @@ impl<K: Eq> Book<K> {
         since: Instant,
     ) -> (Key, Option<Left<K>>) {
         let hash = ShortHash::of(hash);
-        let former = self.index.index_of(hash, |index| self.leases.at(index).key == key);
+        let former = self.index.find(hash, |index| self.leases.at(*index).key == key).copied();
         let former = former.and_then(|index| self.remove(index));
         self.stats.taken += 1;
         self.stats.released += u64::from(former.is_some());
@@ -208,7 +208,7 @@ impl<K: Eq> Book<K> {
         let runs_out = since + self.terms.lease;
         let record = Record { key, hash, runs_out, due, spare: Some(spare), sent: since };
         let name = self.leases.insert(record, 0);
-        self.index.insert(Place { hash, index: name.index });
+        self.index.insert(hash, name.index);
         self.due.insert(due, name);
         (name, former)
     }
@@ -254,7 +254,7 @@ impl<K: Eq> Book<K> {
 
     fn remove(&mut self, index: u32) -> Option<Left<K>> {
         let Record { key, hash, due, spare, .. } = self.leases.remove_if(index, |_| true)?;
-        self.index.take(hash, |other| other == index);
+        self.index.remove(hash, |other| *other == index);
         self.due.remove(&due);
         Some((key, spare))
     }

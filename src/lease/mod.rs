@@ -154,7 +154,7 @@ where
         let watchdog = Arc::clone(&self.shared.watchdog);
         let since = since.min(watchdog.now());
         let hash = spread(&self.shared.hasher, &key);
-        let key = watchdog.contained(key);
+        let key = Contained::new(&watchdog.context.name, key);
         let name = watchdog.hold(hash, [K::clone(&key), K::clone(&key)], since)?;
         Ok(Lease { watchdog, key, name, own: PhantomData })
     }

@@ -47,8 +47,8 @@ pub trait LeaseStore<K>: Send + Sync + 'static {
 /// the timer could end there, on a thread that must not wait for the reaper.
 pub(crate) struct Watchdog<K> {
     terms: LeaseTerms,
-    context: Arc<TimerContext>,
-    /// The place of the rounds, which refer to this.
+    pub(crate) context: Arc<TimerContext>,
+    /// Where the rounds are added, which refer to this.
     homes: Weak<Homes<Task>>,
     schedule: Mutex<Schedule<K>>,
     store: Contained<Box<dyn LeaseStore<K>>>,
@@ -128,18 +128,14 @@ where
     pub(crate) fn new(timer: &Timer, terms: LeaseTerms, store: Box<dyn LeaseStore<K>>) -> Self {
         let (book, plan) = (Book::new(terms), Plan::Nothing);
         let schedule = Mutex::new(Schedule { book, number: 0, plan, ended: false });
-        let homes = timer.base().closures().homes();
-        let context = Arc::clone(&homes.context);
+        let homes = &timer.base.closures().beside.homes;
+        let context = Arc::clone(&homes.shards.context);
         let store = Contained::new(&context.name, store);
         Watchdog { terms, context, homes: Arc::downgrade(homes), schedule, store }
     }
 
     pub(crate) fn now(&self) -> Instant {
         self.context.time.clock.now()
-    }
-
-    pub(crate) fn contained<T>(&self, value: T) -> Contained<T> {
-        Contained::new(&self.context.name, value)
     }
 
     /// Enters a lease, with two copies of its key.
@@ -216,7 +212,12 @@ where
                 Plan::Nothing => {
                     schedule.plan = Plan::Adding;
                     drop(schedule);
-                    let added = self.add_round(due, number);
+                    let entry = self.entry(due, number);
+                    let added = match self.homes.upgrade() {
+                        // One timer for all leases: other code that fills it must not lose them.
+                        Some(homes) => homes.add_beyond_limit(entry),
+                        None => Err(AddError::Shutdown(entry.into())),
+                    };
                     schedule = self.schedule.lock();
                     if schedule.number != number {
                         // It has begun, and plans the next one. Or the leases have ended.
@@ -230,15 +231,6 @@ where
             }
         }
         Ok(())
-    }
-
-    fn add_round(self: &Arc<Self>, due: Instant, number: u64) -> Result<Timeout, AddError<Task>> {
-        let entry = self.entry(due, number);
-        match self.homes.upgrade() {
-            // One timer for all leases: they are not lost because other code has filled the timer.
-            Some(homes) => homes.add_beyond_limit(entry),
-            None => Err(AddError::Shutdown(entry.into())),
-        }
     }
 
     fn entry(self: &Arc<Self>, due: Instant, number: u64) -> TimerEntry {
@@ -289,7 +281,12 @@ where
                 round.renewals.into_iter().for_each(|(key, _)| self.context.discard(key));
                 return self.lose_all();
             }
-            self.renew(round.renewals.drain(..));
+            let watchdog = || Arc::clone(self);
+            let renewal = |(key, name)| Renewal { watchdog: watchdog(), name, key: Some(key) };
+            let batch: Vec<_> = round.renewals.drain(..).map(renewal).collect();
+            if !batch.is_empty() {
+                self.context.catch_panic(|| self.store.renew(batch));
+            }
         }
     }
 
@@ -302,15 +299,6 @@ where
         let planned = self.plan(schedule, later);
         if planned.is_err() {
             self.lose_all(); // Before the refused round is dropped, which would be missed as well.
-        }
-    }
-
-    fn renew(self: &Arc<Self>, renewals: impl Iterator<Item = (K, Key)>) {
-        let watchdog = || Arc::clone(self);
-        let renewal = |(key, name)| Renewal { watchdog: watchdog(), name, key: Some(key) };
-        let batch: Vec<_> = renewals.map(renewal).collect();
-        if !batch.is_empty() {
-            self.context.catch_panic(|| self.store.renew(batch));
         }
     }
 

@@ -132,8 +132,8 @@ impl Periodic {
         timer: &Timer<U>,
         task: impl Fn(&Run<'_>) + Send + Sync + 'static,
     ) -> Result<Series, AddError<Task>> {
-        let homes = timer.base().closures().homes();
-        let context = Arc::clone(&homes.context);
+        let homes = &timer.base.closures().beside.homes;
+        let context = Arc::clone(&homes.shards.context);
         let first = self.first.unwrap_or_else(|| random_below(self.period, &context.time.clock));
         let due = timer.now().checked_add(first);
         let (chosen, timeout, end) = (None, None, None);

@@ -16,7 +16,7 @@ use crate::purgatory::operation::{DelayedOperation, WatchError};
 use crate::purgatory::operations::{Operations, Record};
 use crate::purgatory::state::{Claim, EndedBy, Errand, Next, OperationState};
 use crate::purgatory::wait_queue::Id;
-use crate::purgatory::watchers::Places;
+use crate::purgatory::watchers::Spots;
 use crate::store::slab::Key;
 use crate::timer::entry::{Task, TimerEntry};
 use crate::timer::part::Alarmed;
@@ -48,7 +48,7 @@ where
         keys: &[K],
         hash_of: impl Fn(&K) -> u64,
     ) -> Result<Option<Self>, WatchError<O>> {
-        let mut places = Places::of(keys.len());
+        let mut spots = Spots::of(keys.len());
         let mut begun = Err(Refusal::Closed);
         // Caught only so that nothing is left behind when a key's `Hash`, `Eq` or `Clone` panics.
         let entered = catch_unwind(AssertUnwindSafe(|| {
@@ -59,7 +59,7 @@ where
                         begun = body.begin(deadline);
                     }
                     if let Ok(id) = begun {
-                        places.set(number, body.content.watchers.push(hash, key, id));
+                        spots.set(number, body.content.watchers.push(hash, key, id));
                     }
                 });
                 if begun.is_err() {
@@ -84,11 +84,11 @@ where
         };
         let served = match ended_by {
             None => added.serve(set.of(id).with(|body| {
-                body.settle(id.key, places);
+                body.settle(id.key, spots);
                 body.release(id.key, operation, true)
             })),
             Some(ended_by) => {
-                set.of(id).with(|body| body.settle(id.key, places));
+                set.of(id).with(|body| body.settle(id.key, spots));
                 added.end(operation, ended_by)
             }
         };
@@ -222,9 +222,9 @@ where
 
     /// Ends the operation as the holder `wants`, or as another thread was promised.
     fn end(&self, operation: O, wants: EndedBy) -> Served<O> {
-        let (shard, mut places) = (self.set.of(self.id), Places::NONE);
-        let ended_by = shard.with(|body| body.finish(self.id.key, wants, &mut places));
-        self.set.leave(&places);
+        let (shard, mut spots) = (self.set.of(self.id), Spots::NONE);
+        let ended_by = shard.with(|body| body.finish(self.id.key, wants, &mut spots));
+        self.set.leave(&spots);
         if ended_by == EndedBy::Withdrawn {
             return Err(operation);
         }
@@ -249,9 +249,9 @@ where
     }
 
     /// Removes an operation that was won from all its keys.
-    fn unwatched(&self, claimed: Claim<(O, Places)>) -> Claim<O> {
-        claimed.map(|(operation, places)| {
-            self.set.leave(&places);
+    fn unwatched(&self, claimed: Claim<(O, Spots)>) -> Claim<O> {
+        claimed.map(|(operation, spots)| {
+            self.set.leave(&spots);
             operation
         })
     }
@@ -284,11 +284,12 @@ where
         record.is_filed = false;
     }
 
-    fn alarm(owned: &Owned<Self>, place: usize, key: Key) {
-        let Some(mut body) = owned.lock_for_alarm(place, key) else { return };
+    fn alarm(owned: &Owned<Self>, ordinal: usize, key: Key) {
+        let Some(mut body) = owned.lock_for_alarm(ordinal, key) else { return };
         let claimed = body.claim(key, EndedBy::Expired);
         drop(body);
-        let operation = OperationRef { set: owned.shards.set, id: Id { shard: place as u16, key } };
+        let operation =
+            OperationRef { set: owned.shards.set, id: Id { shard: ordinal as u16, key } };
         operation
             .unwatched(claimed)
             .map(|expired| operation.set.conclude(operation.id, expired, EndedBy::Expired));

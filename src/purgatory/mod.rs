@@ -83,9 +83,11 @@ where
     /// [`new`](Self::new).
     pub fn with_hasher<U: Send + 'static>(timer: &Timer<U>, hasher: S) -> Self {
         let part = Part::<Operations<K, O>>::new(timer.closures(), ());
-        for shard in part.owned.shards.set.iter() {
-            let executor = Arc::downgrade(timer.base().closures().homes());
-            shard.with(|body| body.content.executor = executor);
+        for (number, shard) in (0..).zip(part.owned.shards.set.iter()) {
+            let executor = Arc::downgrade(&timer.base.closures().beside.homes);
+            shard.with(|body| {
+                (body.content.watchers.shard, body.content.executor) = (number, executor);
+            });
         }
         Purgatory { part, hasher }
     }
@@ -148,7 +150,7 @@ where
         let mut stats = Stats::default();
         self.each(|body| {
             let ended = |by: EndedBy| body.content.ended[by as usize];
-            stats.watched += body.content.watchers.len();
+            stats.watched += body.content.watchers.len;
             stats.delayed += body.core.len();
             stats.completed_at_once += ended(EndedBy::AtOnce);
             stats.completed_by_trigger += ended(EndedBy::Triggered);
@@ -357,11 +359,11 @@ where
                 return batch.iter().filter(leave).count();
             }
             let (mut completed, mut taken) = (0, None);
-            for (place, &id) in batch.iter().enumerate() {
+            for (number, &id) in batch.iter().enumerate() {
                 let operation = OperationRef { set, id };
                 // It may have been taken along with the one before it.
                 let Some(held) = taken.take().or_else(|| operation.trigger()) else { continue };
-                let (is_completed, next) = operation.check(held, batch.get(place + 1).copied());
+                let (is_completed, next) = operation.check(held, batch.get(number + 1).copied());
                 completed += usize::from(is_completed);
                 taken = next;
             }

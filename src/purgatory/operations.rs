@@ -2,7 +2,7 @@
 //! operations whose first key is one of them.
 //!
 //! The record of an operation contains everything that belongs to it: the operation, its state, the
-//! places of its entries, and, in the core, its deadline. This is plain data. No user code is
+//! spots of its entries, and, in the core, its deadline. This is plain data. No user code is
 //! called here except a key's `Eq`, `Clone` and `Drop`: operations go in and come out by value.
 //!
 //! A record is filed in the wheels when the thread that adds the operation lets go of it. It is no
@@ -26,14 +26,13 @@
 //! the one before, a long chain would overflow the stack. So a callback that comes up while another
 //! one runs on the same thread is postponed until that one has returned.
 
-use crate::engine::context::TimerContext;
 use crate::engine::owner::Set;
 use crate::engine::report::{contain, report_panic};
-use crate::engine::shard::{Admission, Body, Content, Refusal, Shard};
+use crate::engine::shard::{Body, Content, Refusal, Shard};
 use crate::purgatory::operation::DelayedOperation;
 use crate::purgatory::state::{Claim, EndedBy, Errand, Next, OperationState};
 use crate::purgatory::wait_queue::Id;
-use crate::purgatory::watchers::{Places, Watchers};
+use crate::purgatory::watchers::{Spots, Watchers};
 use crate::store::slab::Key;
 use crate::store::table::shard_of;
 use crate::sync::thread_number;
@@ -47,7 +46,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::mem;
-use std::sync::{Arc, Weak};
+use std::sync::Weak;
 
 /// The operations of a shard; see the [module](self).
 pub(crate) struct Operations<K, O> {
@@ -63,7 +62,7 @@ pub(crate) struct Operations<K, O> {
 /// The record of an operation that waits, or is being added.
 #[derive(Debug)]
 pub(crate) struct Record<O> {
-    places: Places,
+    spots: Spots,
     state: OperationState,
     pub(crate) is_filed: bool,
     /// `None` while a thread holds it.
@@ -73,9 +72,9 @@ pub(crate) struct Record<O> {
 impl<K, O> Content for Operations<K, O> {
     type Item = Record<O>;
 
-    fn new(place: usize) -> Self {
+    fn new() -> Self {
         Operations {
-            watchers: Watchers::new(place as u16),
+            watchers: Watchers::new(),
             executor: Weak::new(),
             ended: [0; EndedBy::Withdrawn as usize + 1],
             panicked: 0,
@@ -84,7 +83,7 @@ impl<K, O> Content for Operations<K, O> {
     }
 
     fn is_empty(&self) -> bool {
-        self.watchers.len() == 0
+        self.watchers.len == 0
     }
 
     fn is_filed(record: &Record<O>) -> bool {
@@ -93,11 +92,6 @@ impl<K, O> Content for Operations<K, O> {
 }
 
 impl<K: Eq + Clone, O> Body<Operations<K, O>> {
-    /// Returns the context, if the shard still serves the purgatory that this operation was in.
-    pub(crate) fn context_of(&self, key: Key) -> Option<&Arc<TimerContext>> {
-        self.context().filter(|_| self.core.entries.has_issued(key))
-    }
-
     /// Returns the name of no operation, which tells this purgatory from the next one all the same.
     pub(crate) fn nobody(&self) -> Id {
         Id { shard: self.content.watchers.shard, key: self.core.entries.nobody() }
@@ -105,9 +99,9 @@ impl<K: Eq + Clone, O> Body<Operations<K, O>> {
 
     /// Makes a record for an operation that is being added.
     pub(crate) fn begin(&mut self, deadline: u64) -> Result<Id, Refusal> {
-        self.admit(Admission::WithinLimit)?;
+        self.admit()?;
         let record = Record {
-            places: Places::NONE,
+            spots: Spots::NONE,
             state: OperationState::adding(),
             is_filed: false,
             operation: None,
@@ -116,10 +110,10 @@ impl<K: Eq + Clone, O> Body<Operations<K, O>> {
         Ok(Id { shard: self.content.watchers.shard, key })
     }
 
-    /// Stores the places of an operation's entries, one for each key.
+    /// Stores the spots of an operation's entries, one for each key.
     #[inline]
-    pub(crate) fn settle(&mut self, key: Key, places: Places) {
-        self.held(key).places = places;
+    pub(crate) fn settle(&mut self, key: Key, spots: Spots) {
+        self.held(key).spots = spots;
     }
 
     /// Hands the operation out so that its condition can be checked, for a trigger or a check that
@@ -175,14 +169,14 @@ impl<K: Eq + Clone, O> Body<Operations<K, O>> {
         }
     }
 
-    /// Ends an operation for its holder. Stores the places of its entries, of which the first is
-    /// removed already, in `places`: returning them would move them once more.
+    /// Ends an operation for its holder. Stores the spots of its entries, of which the first is
+    /// removed already, in `spots`: returning them would move them once more.
     #[inline]
-    pub(crate) fn finish(&mut self, key: Key, wants: EndedBy, places: &mut Places) -> EndedBy {
+    pub(crate) fn finish(&mut self, key: Key, wants: EndedBy, spots: &mut Spots) -> EndedBy {
         let held = self.held(key);
         let ended_by = held.state.finish(wants);
-        *places = mem::take(&mut held.places);
-        self.end(key, ended_by, places);
+        *spots = mem::take(&mut held.spots);
+        self.end(key, ended_by, spots);
         ended_by
     }
 
@@ -191,23 +185,23 @@ impl<K: Eq + Clone, O> Body<Operations<K, O>> {
         self.core.at_mut(key.index)
     }
 
-    /// Ends an operation if it is idle; otherwise leaves that to its holder. Returns the places of
+    /// Ends an operation if it is idle; otherwise leaves that to its holder. Returns the spots of
     /// its entries with it, of which the first is removed already.
-    pub(crate) fn claim(&mut self, key: Key, wants: EndedBy) -> Claim<(O, Places)> {
+    pub(crate) fn claim(&mut self, key: Key, wants: EndedBy) -> Claim<(O, Spots)> {
         let Some(record) = self.core.task_mut(key) else { return Claim::Lost };
         let claim = record.state.end(wants).map(|()| {
             let operation = record.operation.take().expect("no thread holds it");
-            (operation, mem::take(&mut record.places))
+            (operation, mem::take(&mut record.spots))
         });
-        if let Claim::Won((_, places)) = &claim {
-            self.end(key, wants, places);
+        if let Claim::Won((_, spots)) = &claim {
+            self.end(key, wants, spots);
         }
         claim
     }
 
     /// Cancels an operation in the same way, but skips it while it is still being added: then it
     /// counts as added after this call.
-    pub(crate) fn cancel_unless_adding(&mut self, key: Key) -> Claim<(O, Places)> {
+    pub(crate) fn cancel_unless_adding(&mut self, key: Key) -> Claim<(O, Spots)> {
         match self.core.task_mut(key) {
             Some(record) if !record.state.is_adding() => self.claim(key, EndedBy::Cancelled),
             _ => Claim::Lost,
@@ -222,7 +216,7 @@ impl<K: Eq + Clone, O> Body<Operations<K, O>> {
     /// Removes a record, which is empty, and its entry in this shard; the other entries are left to
     /// the caller.
     #[inline]
-    fn end(&mut self, key: Key, ended_by: EndedBy, places: &Places) {
+    fn end(&mut self, key: Key, ended_by: EndedBy, spots: &Spots) {
         if ended_by == EndedBy::Expired {
             let now = self.context().map_or(0, |context| context.time.now());
             drop(self.core.expire(key.index, now));
@@ -231,7 +225,7 @@ impl<K: Eq + Clone, O> Body<Operations<K, O>> {
         }
         self.release_permits(1);
         self.content.ended[ended_by as usize] += 1;
-        if let Some(here) = places.first() {
+        if let Some(here) = spots.first() {
             self.content.watchers.remove(here);
         }
     }
@@ -241,8 +235,8 @@ impl<K: Eq + Clone, O> Body<Operations<K, O>> {
     pub(crate) fn leave_out_ended(&mut self, operations: &mut Vec<Id>) {
         // mutants(()): an ended operation is left out when it is claimed as well.
         work::count(operations.len());
-        let place = self.content.watchers.shard;
-        operations.retain(|id| id.shard != place || self.is_pending(id.key));
+        let shard = self.content.watchers.shard;
+        operations.retain(|id| id.shard != shard || self.is_pending(id.key));
     }
 
     /// Appends the operations of one part of the records to `out`. Returns whether there are parts
@@ -259,7 +253,7 @@ impl<K: Eq + Clone, O> Body<Operations<K, O>> {
     pub(crate) fn assert_operations(&self) {
         self.content.watchers.assert_invariants();
         for (_, entry) in self.core.entries.iter() {
-            assert!(entry.task.places.first().is_some(), "who waits has entries");
+            assert!(entry.task.spots.first().is_some(), "who waits has entries");
         }
     }
 }
@@ -288,7 +282,7 @@ impl<K: Eq + Clone, O> Set<Operations<K, O>> {
     fn report_panic(&self, id: Id, panic: Box<dyn Any + Send>) {
         // Not under the lock: a subscriber is the user's code.
         let context = self.of(id).with(|body| {
-            let context = body.context_of(id.key).cloned();
+            let context = body.context().filter(|_| body.core.entries.has_issued(id.key)).cloned();
             body.content.panicked += u64::from(context.is_some());
             context
         });
@@ -337,10 +331,10 @@ impl<K: Eq + Clone, O> Set<Operations<K, O>> {
 
     /// Removes an ended operation from all its keys but the first.
     #[inline]
-    pub(crate) fn leave(&self, places: &Places) {
-        for place in places.others() {
-            let shard = self.at(usize::from(place.shard));
-            shard.with(|body| body.content.watchers.remove(place));
+    pub(crate) fn leave(&self, spots: &Spots) {
+        for spot in spots.others() {
+            let shard = self.at(usize::from(spot.shard));
+            shard.with(|body| body.content.watchers.remove(spot));
         }
     }
 }

@@ -237,39 +237,13 @@ mod tests {
                 "hand on" => format!("{:?}", state.hand_on(true)),
                 "hand on, timer shut down" => format!("{:?}", state.hand_on(false)),
                 "arrive" => format!("{:?}", state.arrive(true)),
-                "force" => format!("{:?}", state.end(EndedBy::Forced)),
                 "expire" => format!("{:?}", state.end(EndedBy::Expired)),
-                "cancel" => format!("{:?}", state.end(EndedBy::Cancelled)),
                 "release" => format!("{:?}", state.release(true)),
                 "release, no more checks" => format!("{:?}", state.release(false)),
-                "finish, true at once" => format!("{:?}", state.finish(EndedBy::AtOnce)),
-                "finish, true" => format!("{:?}", state.finish(EndedBy::Triggered)),
-                "finish, false" => format!("{:?}", state.finish(EndedBy::Cancelled)),
                 other => panic!("{other} is no call"),
             };
             assert_eq!(answer, wanted, "{call} in {script}");
         }
-    }
-
-    #[test]
-    fn a_trigger_during_a_check_makes_the_holder_check_again() {
-        play(
-            "release -> LetGo(None); trigger -> Won(()); trigger -> Deferred; trigger -> Deferred;
-             release -> CheckAgain(()); release, no more checks -> LetGo(None);
-             trigger -> Won(()); finish, true -> Triggered",
-        );
-    }
-
-    #[test]
-    fn what_was_promised_during_a_check_is_kept_but_a_cancel_comes_too_late_for_a_true_one() {
-        let forced = "release -> LetGo(None); trigger -> Won(()); force -> Deferred;
-            cancel -> Lost; force -> Lost";
-        play(&format!("{forced}; finish, true -> Forced"));
-        play(&format!("{forced}; release -> End(()); finish, false -> Forced"));
-        let cancelled = "release -> LetGo(None); trigger -> Won(()); cancel -> Deferred;
-            expire -> Lost; trigger -> Lost";
-        play(&format!("{cancelled}; finish, true -> Triggered"));
-        play(&format!("{cancelled}; release -> End(()); finish, false -> Cancelled"));
     }
 
     #[test]
@@ -312,11 +286,5 @@ mod tests {
                  arrive -> Lost"
             ));
         }
-    }
-
-    #[test]
-    fn what_is_still_being_added_goes_back_after_a_shutdown_unless_it_is_complete() {
-        play("cancel -> Deferred; release -> End(()); finish, false -> Withdrawn");
-        play("cancel -> Deferred; finish, true at once -> AtOnce");
     }
 }

@@ -1,7 +1,7 @@
 //! The wait queue: the entries of the operations that are watched on one key.
 //!
 //! The entries are in order, first in, first out. They are stored in small blocks, which form a
-//! doubly linked list. An entry never moves, so it is found by its [`Place`] and leaves in constant
+//! doubly linked list. An entry never moves, so it is found by its [`Spot`] and leaves in constant
 //! time, wherever in the queue it is. A block is removed with its last entry. The first block is a
 //! small one, because most keys of most services have one or two operations.
 //!
@@ -21,7 +21,7 @@
 //! entries.
 
 use crate::store::slab::{Key, Slab};
-use crate::store::table::{Hashed, ShortHash};
+use crate::store::table::ShortHash;
 use crate::work;
 use std::cmp::Ordering;
 use std::num::{NonZeroU8, NonZeroU64};
@@ -70,7 +70,7 @@ pub(crate) struct QueueName {
 /// The queue of entries of one key; see the [module](self).
 #[derive(Debug)]
 pub(crate) struct WaitQueue<K> {
-    pub(crate) name: QueueName,
+    pub(crate) number: u32,
     pub(crate) key: K,
     /// The number of the next block. No number is used twice, whichever blocks were removed.
     next_number: NonZeroU64,
@@ -113,17 +113,10 @@ struct Mark {
     slot: u8,
 }
 
-impl<K> Hashed for WaitQueue<K> {
-    #[inline]
-    fn hash(&self) -> ShortHash {
-        self.name.hash
-    }
-}
-
 impl<K> WaitQueue<K> {
-    pub(crate) fn new(name: QueueName, key: K) -> Self {
+    pub(crate) fn new(number: u32, key: K) -> Self {
         WaitQueue {
-            name,
+            number,
             key,
             next_number: NonZeroU64::MIN,
             first: NONE,
@@ -156,32 +149,37 @@ impl Entries {
     /// Always inlined, like the removal of an entry: the calls made up a third of their
     /// instructions.
     #[inline(always)]
-    pub(crate) fn push<K>(&mut self, queue: &mut WaitQueue<K>, shard: u16, operation: Id) -> Place {
+    pub(crate) fn push<K>(
+        &mut self,
+        (hash, queue): (ShortHash, &mut WaitQueue<K>),
+        shard: u16,
+        operation: Id,
+    ) -> Spot {
         if queue.end == queue.capacity {
-            self.append_block(queue);
+            self.append_block(hash, queue);
         }
         let slot = queue.end;
         queue.end += 1;
         let (head, entries) = self.block_mut(queue.last);
         entries[usize::from(slot)] = operation;
         head.live |= 1 << slot;
-        Place::new(shard, slot, queue.last)
+        Spot::new(shard, slot, queue.last)
     }
 
     /// Removes an entry. Returns its queue if its block has to be [forgotten](Self::forget_block).
     #[inline(always)]
-    pub(crate) fn remove(&mut self, place: Place) -> Option<QueueName> {
-        let head = self.head_mut(place.block);
-        head.live &= !(1 << place.slot());
+    pub(crate) fn remove(&mut self, spot: Spot) -> Option<QueueName> {
+        let head = self.head_mut(spot.block);
+        head.live &= !(1 << spot.slot());
         head.is_unused().then_some(head.queue)
     }
 
     #[inline(never)]
-    fn append_block<K>(&mut self, queue: &mut WaitQueue<K>) {
+    fn append_block<K>(&mut self, hash: ShortHash, queue: &mut WaitQueue<K>) {
         let previous = queue.last;
         let number = queue.next_number;
         queue.next_number = number.saturating_add(1);
-        let name = queue.name;
+        let name = QueueName { hash, number: queue.number };
         let head = Head { number, live: 0, queue: name, previous, next: NONE, pins: 0, cursor: 0 };
         queue.last = if previous == NONE {
             let entries = [Id::NONE; SMALL_BLOCK];
@@ -353,13 +351,17 @@ impl Entries {
     }
 
     /// Checks a queue, which is not empty. Returns how many blocks and entries it has.
-    pub(crate) fn assert_invariants<K>(&self, queue: &WaitQueue<K>) -> (usize, usize) {
+    pub(crate) fn assert_invariants<K>(
+        &self,
+        (hash, queue): &(ShortHash, WaitQueue<K>),
+    ) -> (usize, usize) {
+        let name = QueueName { hash: *hash, number: queue.number };
         let (mut blocks, mut len, mut previous, mut index) = (0, 0, NONE, queue.first);
         let mut has_cursor = queue.cursor == NONE && queue.end == queue.capacity;
         while index != NONE {
             let head = self.head(index);
             let live = head.live.count_ones();
-            assert_eq!((head.queue, head.previous), (queue.name, previous));
+            assert_eq!((head.queue, head.previous), (name, previous));
             assert!(head.live >> queue.used(index) == 0, "no entry behind the used slots");
             assert!(live > 0 && head.pins == 0, "empty blocks go, and nobody visits now");
             assert!(index & SMALL == 0 || previous == NONE, "only the first is small");
@@ -407,26 +409,26 @@ impl Id {
     const NONE: Id = Id { shard: 0, key: Key { index: 0, generation: 0 } };
 }
 
-/// The place of an entry.
+/// The spot of an entry.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct Spot {
     pub(crate) shard: u16,
-    /// Counted from 1: the impossible value 0 distinguishes the variants of `Places`, which saves
+    /// Counted from 1: the impossible value 0 distinguishes the variants of `Spots`, which saves
     /// 8 bytes for each operation.
     slot: NonZeroU8,
     pub(crate) block: u32,
 }
 
-impl Place {
-    pub(crate) const NONE: Place = Place { shard: 0, slot: NonZeroU8::MAX, block: u32::MAX };
+impl Spot {
+    pub(crate) const NONE: Spot = Spot { shard: 0, slot: NonZeroU8::MAX, block: u32::MAX };
 
     fn new(shard: u16, slot: u8, block: u32) -> Self {
-        Place { shard, slot: NonZeroU8::MIN.saturating_add(slot), block }
+        Spot { shard, slot: NonZeroU8::MIN.saturating_add(slot), block }
     }
 
     #[inline]
     pub(crate) fn is_made(self) -> bool {
-        self.block != Place::NONE.block
+        self.block != Spot::NONE.block
     }
 
     /// Returns the entry's slot in the block.
@@ -442,7 +444,7 @@ mod tests {
     #[test]
     #[cfg(not(tickwheel_model))]
     fn blocks_fill_their_lines_of_the_cache() {
-        // Includes the generation and the tag of their places.
+        // Includes the generation and the tag of a slot.
         assert_eq!(size_of::<Option<Block<SMALL_BLOCK>>>() + 8, 64);
         assert_eq!(size_of::<Option<Block<BLOCK>>>() + 8, 256);
     }

@@ -1,13 +1,13 @@
 //! The watchers: which operations wait for which key, in one shard.
 //!
 //! The entries of an operation, one for each of its keys, are in different shards. Its record
-//! contains all their places.
+//! contains all their spots.
 //!
 //! Invariants, checked by [`Watchers::assert_invariants`]: every watched key has one queue of
 //! entries and is found by its hash; no other key is present.
 
-use crate::purgatory::wait_queue::{Entries, Id, Place, QueueName, Visit, WaitQueue};
-use crate::store::table::{Hashed, KeyTable, ShortHash};
+use crate::purgatory::wait_queue::{Entries, Id, QueueName, Spot, Visit, WaitQueue};
+use crate::store::table::{KeyTable, ShortHash};
 use std::borrow::Borrow;
 
 /// One shard of the map from keys to the operations that wait for them; see the [module](self).
@@ -19,25 +19,21 @@ pub(crate) struct Watchers<K> {
     /// another one with the same hash that is still present by then.
     number: u32,
     entries: Entries,
-    len: usize,
+    /// The number of entries of all keys.
+    pub(crate) len: usize,
 }
 
 impl<K> Watchers<K> {
-    pub(crate) fn new(shard: u16) -> Self {
+    pub(crate) fn new() -> Self {
         let (keys, entries) = (KeyTable::new(), Entries::new());
-        Watchers { shard, keys, number: 0, entries, len: 0 }
-    }
-
-    /// Returns the number of entries of all keys.
-    pub(crate) fn len(&self) -> usize {
-        self.len
+        Watchers { shard: 0, keys, number: 0, entries, len: 0 }
     }
 }
 
 impl<K: Eq + Clone> Watchers<K> {
     /// Adds an operation at the end of a key's queue.
     #[inline]
-    pub(crate) fn push(&mut self, hash: u64, key: &K, operation: Id) -> Place {
+    pub(crate) fn push(&mut self, hash: u64, key: &K, operation: Id) -> Spot {
         let hash = ShortHash::of(hash);
         let number = &mut self.number;
         let queue = self.keys.find_or_insert(
@@ -45,19 +41,19 @@ impl<K: Eq + Clone> Watchers<K> {
             |queue| queue.key == *key,
             || {
                 *number = number.wrapping_add(1);
-                WaitQueue::new(QueueName { hash, number: *number }, key.clone())
+                WaitQueue::new(*number, key.clone())
             },
         );
         self.len += 1;
-        self.entries.push(queue, self.shard, operation)
+        self.entries.push((hash, queue), self.shard, operation)
     }
 
     /// Takes an entry out. Removes a key that has no entries left.
     #[inline]
-    pub(crate) fn remove(&mut self, place: Place) {
+    pub(crate) fn remove(&mut self, spot: Spot) {
         self.len -= 1;
-        if let Some(name) = self.entries.remove(place) {
-            let block = place.block;
+        if let Some(name) = self.entries.remove(spot) {
+            let block = spot.block;
             self.with_queue(name, |entries, queue| entries.forget_block(queue, block));
         }
     }
@@ -94,12 +90,12 @@ impl<K: Eq + Clone> Watchers<K> {
         name: QueueName,
         change: impl FnOnce(&mut Entries, &mut WaitQueue<K>) -> R,
     ) -> Option<R> {
-        let queue = self.keys.find_mut(name.hash, |queue| queue.name == name);
+        let queue = self.keys.find_mut(name.hash, |queue| queue.number == name.number);
         debug_assert!(queue.is_some(), "an entry without its key");
         let queue = queue?;
         let changed = change(&mut self.entries, queue);
         if queue.is_unused() {
-            drop(self.keys.remove(name.hash, |queue| queue.name == name));
+            drop(self.keys.remove(name.hash, |queue| queue.number == name.number));
         }
         Some(changed)
     }
@@ -107,11 +103,11 @@ impl<K: Eq + Clone> Watchers<K> {
     /// Checks the invariants that the module states. Takes time proportional to the shard.
     pub(crate) fn assert_invariants(&self) {
         let (mut len, mut blocks) = (0, 0);
-        for queue in self.keys.iter() {
+        for watched @ (hash, queue) in self.keys.iter() {
             assert!(!queue.is_unused(), "a key without entries is forgotten");
-            let found = self.keys.find(queue.hash(), |other| other.key == queue.key);
+            let found = self.keys.find(*hash, |other| other.key == queue.key);
             assert!(found.is_some_and(|found| std::ptr::eq(found, queue)), "found by its key");
-            let (blocks_here, len_here) = self.entries.assert_invariants(queue);
+            let (blocks_here, len_here) = self.entries.assert_invariants(watched);
             blocks += blocks_here;
             len += len_here;
         }
@@ -119,56 +115,56 @@ impl<K: Eq + Clone> Watchers<K> {
     }
 }
 
-/// The places of an operation's entries, in the order of its keys.
+/// The spots of an operation's entries, in the order of its keys.
 #[derive(Debug)]
-pub(crate) enum Places {
-    Few([Place; FEW]),
-    Many(Box<[Place]>),
+pub(crate) enum Spots {
+    Few([Spot; FEW]),
+    Many(Box<[Spot]>),
 }
 
-/// The number of places that need no memory of their own.
+/// The number of spots that need no memory of their own.
 const FEW: usize = 3;
 
-impl Places {
-    pub(crate) const NONE: Places = Places::Few([Place::NONE; FEW]);
+impl Spots {
+    pub(crate) const NONE: Spots = Spots::Few([Spot::NONE; FEW]);
 
-    /// Makes room for the places of one entry for each of so many keys.
+    /// Makes room for the spots of one entry for each of so many keys.
     pub(crate) fn of(keys: usize) -> Self {
-        if keys <= FEW { Places::NONE } else { Places::Many(vec![Place::NONE; keys].into()) }
+        if keys <= FEW { Spots::NONE } else { Spots::Many(vec![Spot::NONE; keys].into()) }
     }
 
-    /// Sets the place of the entry for a key.
-    pub(crate) fn set(&mut self, number: usize, place: Place) {
+    /// Sets the spot of the entry for a key.
+    pub(crate) fn set(&mut self, number: usize, spot: Spot) {
         match self {
-            Places::Few(places) => places[number] = place,
-            Places::Many(places) => places[number] = place,
+            Spots::Few(spots) => spots[number] = spot,
+            Spots::Many(spots) => spots[number] = spot,
         }
     }
 
-    /// Returns the place of the first key's entry, if it has been made.
+    /// Returns the spot of the first key's entry, if it has been made.
     #[inline]
-    pub(crate) fn first(&self) -> Option<Place> {
-        self.as_slice().first().copied().filter(|place| place.is_made())
+    pub(crate) fn first(&self) -> Option<Spot> {
+        self.as_slice().first().copied().filter(|spot| spot.is_made())
     }
 
-    /// Returns the places of the other keys' entries, as far as they have been made.
+    /// Returns the spots of the other keys' entries, as far as they have been made.
     #[inline]
-    pub(crate) fn others(&self) -> impl Iterator<Item = Place> {
-        self.as_slice().iter().skip(1).copied().take_while(|place| place.is_made())
+    pub(crate) fn others(&self) -> impl Iterator<Item = Spot> {
+        self.as_slice().iter().skip(1).copied().take_while(|spot| spot.is_made())
     }
 
     #[inline]
-    fn as_slice(&self) -> &[Place] {
+    fn as_slice(&self) -> &[Spot] {
         match self {
-            Places::Few(places) => places,
-            Places::Many(places) => places,
+            Spots::Few(spots) => spots,
+            Spots::Many(spots) => spots,
         }
     }
 }
 
-impl Default for Places {
+impl Default for Spots {
     fn default() -> Self {
-        Places::NONE
+        Spots::NONE
     }
 }
 
@@ -177,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_places_of_three_entries_take_24_bytes() {
-        assert_eq!(size_of::<Places>(), 24);
+    fn the_spots_of_three_entries_take_24_bytes() {
+        assert_eq!(size_of::<Spots>(), 24);
     }
 }

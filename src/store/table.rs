@@ -1,9 +1,8 @@
 //! The table: finds values by the hashes of their keys, which it does not hold itself.
 //!
-//! A value has no fixed place: it moves when the table grows. So a user that has to find it again
-//! keeps its hash, and something that distinguishes it from the others; or keeps it elsewhere, and
-//! only its [index](Place) here. The [hash](spread) of a key is computed once; it also decides to
-//! which shard the key belongs.
+//! A value moves when the table grows. So a user that has to find it again keeps its hash, and
+//! something that distinguishes it from the others; or keeps it elsewhere, and only its index here.
+//! The [hash](spread) of a key is computed once; it also decides to which shard the key belongs.
 
 use crate::work;
 use hashbrown::HashTable;
@@ -57,40 +56,20 @@ impl ShortHash {
     }
 }
 
-/// A value of a table.
-pub(crate) trait Hashed {
-    /// Returns the hash of its key, which does not change.
-    fn hash(&self) -> ShortHash;
-}
-
-/// A value that is kept elsewhere.
+/// A table of values, each with the hash of its key; see the [module](self).
 #[derive(Debug)]
-pub(crate) struct Place {
-    pub(crate) hash: ShortHash,
-    pub(crate) index: u32,
-}
-
-impl Hashed for Place {
-    #[inline]
-    fn hash(&self) -> ShortHash {
-        self.hash
-    }
-}
-
-/// A table of values that know their own keys; see the [module](self).
-#[derive(Debug)]
-pub(crate) struct KeyTable<V>(HashTable<V>);
+pub(crate) struct KeyTable<V>(HashTable<(ShortHash, V)>);
 
 /// Returns what a value has to be: one with this hash that `is_meant`.
 #[inline]
-fn has<V: Hashed>(hash: ShortHash, is_meant: impl Fn(&V) -> bool) -> impl Fn(&V) -> bool {
-    move |other| {
+fn has<V>(hash: ShortHash, is_meant: impl Fn(&V) -> bool) -> impl Fn(&(ShortHash, V)) -> bool {
+    move |(other, value)| {
         work::count(1);
-        other.hash() == hash && is_meant(other)
+        *other == hash && is_meant(value)
     }
 }
 
-impl<V: Hashed> KeyTable<V> {
+impl<V> KeyTable<V> {
     pub(crate) fn new() -> Self {
         KeyTable(HashTable::new())
     }
@@ -98,7 +77,7 @@ impl<V: Hashed> KeyTable<V> {
     /// Returns the value with this hash that `is_meant`.
     #[inline]
     pub(crate) fn find(&self, hash: ShortHash, is_meant: impl Fn(&V) -> bool) -> Option<&V> {
-        self.0.find(hash.long(), has(hash, is_meant))
+        self.0.find(hash.long(), has(hash, is_meant)).map(|(_, value)| value)
     }
 
     /// Returns the value with this hash that `is_meant`.
@@ -108,7 +87,7 @@ impl<V: Hashed> KeyTable<V> {
         hash: ShortHash,
         is_meant: impl Fn(&V) -> bool,
     ) -> Option<&mut V> {
-        self.0.find_mut(hash.long(), has(hash, is_meant))
+        self.0.find_mut(hash.long(), has(hash, is_meant)).map(|(_, value)| value)
     }
 
     /// Returns the value with this hash that `is_meant`, made by `make` if there is none.
@@ -119,22 +98,21 @@ impl<V: Hashed> KeyTable<V> {
         is_meant: impl Fn(&V) -> bool,
         make: impl FnOnce() -> V,
     ) -> &mut V {
-        let is_it = has(hash, is_meant);
-        let entry = self.0.entry(hash.long(), is_it, |other| other.hash().long());
-        entry.or_insert_with(make).into_mut()
+        let entry = self.0.entry(hash.long(), has(hash, is_meant), |(other, _)| other.long());
+        &mut entry.or_insert_with(|| (hash, make())).into_mut().1
     }
 
     /// Adds a value whose key is not there.
     #[inline]
-    pub(crate) fn insert(&mut self, value: V) {
-        self.0.insert_unique(value.hash().long(), value, |other| other.hash().long());
+    pub(crate) fn insert(&mut self, hash: ShortHash, value: V) {
+        self.0.insert_unique(hash.long(), (hash, value), |(other, _)| other.long());
     }
 
     /// Takes out the value with this hash that `is_meant`.
     #[inline]
     pub(crate) fn remove(&mut self, hash: ShortHash, is_meant: impl Fn(&V) -> bool) -> Option<V> {
         let found = self.0.find_entry(hash.long(), has(hash, is_meant));
-        let (value, _) = found.ok()?.remove();
+        let ((_, value), _) = found.ok()?.remove();
         // Rarely, so that the cost per key stays constant.
         // mutants: when it shrinks. What is no smaller afterwards was only looked at.
         if self.0.capacity() > 16 && self.0.len() < self.0.capacity() / 8 {
@@ -146,30 +124,16 @@ impl<V: Hashed> KeyTable<V> {
     #[cold]
     fn shrink(&mut self) {
         // mutants(+): it grows again at the cost of one copy.
-        self.0.shrink_to(2 * self.0.len(), |other| other.hash().long());
+        self.0.shrink_to(2 * self.0.len(), |(other, _)| other.long());
     }
 
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Returns all values, in no order.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &V> {
+    /// Returns all values with their hashes, in no order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &(ShortHash, V)> {
         self.0.iter()
-    }
-}
-
-impl KeyTable<Place> {
-    /// Returns the index with this hash that `is_meant`.
-    #[inline]
-    pub(crate) fn index_of(&self, hash: ShortHash, is_meant: impl Fn(u32) -> bool) -> Option<u32> {
-        self.find(hash, |place| is_meant(place.index)).map(|place| place.index)
-    }
-
-    /// Takes out the index with this hash that `is_meant`.
-    #[inline]
-    pub(crate) fn take(&mut self, hash: ShortHash, is_meant: impl Fn(u32) -> bool) -> Option<u32> {
-        self.remove(hash, |place| is_meant(place.index)).map(|place| place.index)
     }
 }
 

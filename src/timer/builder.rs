@@ -1,15 +1,16 @@
 //! The builder: the options of a timer, checked once.
 
 use crate::engine::clock::{Clock, SystemClock, Time};
-use crate::engine::context::{Limit, TimerContext};
+use crate::engine::context::TimerContext;
 use crate::engine::driver::{Driver, Reaper};
 use crate::engine::owner::{MAX_SHARDS, Owned};
+use crate::engine::report::Contained;
 use crate::sync::parallelism;
 use crate::timer::Base;
 use crate::timer::Timer;
 use crate::timer::entry::Task;
 use crate::timer::error::BuildError;
-use crate::timer::executor::{Dispatcher, Executor, Inline};
+use crate::timer::executor::{Executor, Handlers, Inline, handlers};
 use crate::wheel::ticks::{MAX_SIZE, Ticks, round_size};
 use std::fmt;
 use std::io;
@@ -35,7 +36,7 @@ use std::time::Duration;
 #[must_use = "a builder does nothing until `build` or `start`"]
 pub struct TimerBuilder<T: Send + 'static = Task> {
     options: Options,
-    dispatcher: Dispatcher<T>,
+    handlers: Handlers<T>,
 }
 
 #[derive(Debug)]
@@ -63,7 +64,7 @@ impl Timer<Task> {
             clock: SystemClock.into(),
             lost_on_refused: false,
         };
-        TimerBuilder { options, dispatcher: Dispatcher::new(Box::new(Inline)) }
+        TimerBuilder { options, handlers: handlers(Inline) }
     }
 }
 
@@ -133,8 +134,8 @@ impl<T: Send + 'static> TimerBuilder<T> {
     /// Sets where expired tasks run; this also fixes the type of the tasks. Default: [`Inline`],
     /// which runs closures on the thread that advances the timer.
     pub fn executor<U: Send + 'static>(mut self, executor: impl Executor<U>) -> TimerBuilder<U> {
-        self.options.lost_on_refused |= self.dispatcher.has_on_refused();
-        TimerBuilder { options: self.options, dispatcher: Dispatcher::new(Box::new(executor)) }
+        self.options.lost_on_refused |= self.handlers.1.is_some();
+        TimerBuilder { options: self.options, handlers: handlers(executor) }
     }
 
     /// Sets what happens to an expired task that the executor refuses. Default: it is dropped, and
@@ -144,7 +145,7 @@ impl<T: Send + 'static> TimerBuilder<T> {
     /// Call this after [`executor`](Self::executor): in the other order,
     /// [`build`](Self::build) and [`start`](Self::start) return [`BuildError::OnRefused`].
     pub fn on_refused(mut self, handler: impl Fn(T) + Send + Sync + 'static) -> Self {
-        self.dispatcher = self.dispatcher.with_on_refused(Box::new(handler));
+        self.handlers.1 = Contained::unnamed(Some(Box::new(handler)));
         self
     }
 
@@ -176,7 +177,8 @@ impl<T: Send + 'static> TimerBuilder<T> {
         let Options { name, tick, wheel_size, shards, max_pending, clock, lost_on_refused } =
             self.options;
         let name: Arc<str> = name.into();
-        let dispatcher = self.dispatcher.named(&name);
+        let (executor, on_refused) = self.handlers;
+        let handlers = (executor.named(&name), on_refused.named(&name));
         if lost_on_refused {
             return Err(BuildError::OnRefused);
         }
@@ -194,18 +196,17 @@ impl<T: Send + 'static> TimerBuilder<T> {
             return Err(BuildError::Shards);
         }
         let time = Time::new(clock, Ticks::new(tick));
-        let limit = max_pending.map(Limit::new);
-        let context = Arc::new(TimerContext::new(name, time, limit));
+        let context = Arc::new(TimerContext::new(name, time, max_pending));
         let driver = Arc::new(Driver::new(context));
         if let Some(clock) = driver.context.time.clock.as_manual() {
             let timer: Weak<Driver> = Arc::downgrade(&driver);
             clock.add(timer);
         }
         let layout = (shards.next_power_of_two(), round_size(wheel_size));
-        let tasks = driver.register(|first| Owned::new(&driver.context, dispatcher, layout, first));
+        let tasks = driver.register(|first| Owned::new(&driver.context, handlers, layout, first));
         let reaper = reaper(&driver).map_err(BuildError::Thread)?;
         let base = Base::new(driver, reaper, layout, &tasks);
-        Ok(Timer::new(Arc::new(base), Arc::clone(tasks.homes())))
+        Ok(Timer::new(Arc::new(base), Arc::clone(&tasks.beside.homes)))
     }
 }
 

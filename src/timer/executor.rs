@@ -1,8 +1,5 @@
-//! The executor: where expired tasks run.
-//!
-//! # The dispatcher
-//! Takes expired tasks from the shards of a timer to its executor, and handles
-//! refused ones.
+//! The executor: where expired tasks run. The dispatcher takes them there from the shards of a
+//! timer, and handles refused ones.
 
 use crate::engine::context::TimerContext;
 use crate::engine::driver::is_reaper;
@@ -237,7 +234,8 @@ impl Executor<Task> for Inline {
 pub struct Worker<T> {
     /// `None` once the thread is to end.
     queue: Option<mpsc::Sender<Vec<T>>>,
-    counts: Arc<WorkerCounts>,
+    queued: Arc<AtomicUsize>,
+    panicked: Arc<AtomicU64>,
     capacity: usize,
     thread: Option<thread::JoinHandle<()>>,
 }
@@ -245,13 +243,6 @@ pub struct Worker<T> {
 thread_local! {
     /// Whether this thread is a worker's.
     static IS_WORKER: Cell<bool> = const { Cell::new(false) };
-}
-
-/// What a worker and its thread count.
-#[derive(Default)]
-struct WorkerCounts {
-    queued: AtomicUsize,
-    panicked: AtomicU64,
 }
 
 impl<T: Send + 'static> Worker<T> {
@@ -279,22 +270,22 @@ impl<T: Send + 'static> Worker<T> {
     ) -> Result<Self, BuildError> {
         BuildError::check_name(name)?;
         let (queue, batches) = mpsc::channel::<Vec<T>>();
-        let counts = Arc::new(WorkerCounts::default());
-        let counted = Arc::clone(&counts);
+        let (queued, panicked) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicU64::new(0)));
+        let (left, counted) = (Arc::clone(&queued), Arc::clone(&panicked));
         let run = move || {
             IS_WORKER.with(|is_worker| is_worker.set(true));
             for task in batches.into_iter().flatten() {
-                // Before the task runs, because its place is free as soon as it has left the queue.
-                counted.queued.fetch_sub(1, Ordering::Relaxed);
+                // Before the task runs, because there is room as soon as it has left the queue.
+                left.fetch_sub(1, Ordering::Relaxed);
                 if catch_panic(|| handler(task)).is_none() {
-                    counted.panicked.fetch_add(1, Ordering::Relaxed);
+                    counted.fetch_add(1, Ordering::Relaxed);
                 }
             }
             catch_panic(|| drop(handler)); // What it has captured may panic.
         };
         let builder = thread::Builder::new().name(name.to_owned());
         let thread = Some(builder.spawn(run).map_err(BuildError::Thread)?);
-        Ok(Worker { queue: Some(queue), counts, capacity, thread })
+        Ok(Worker { queue: Some(queue), queued, panicked, capacity, thread })
     }
 }
 
@@ -310,14 +301,14 @@ impl<T: Send + 'static> Executor<T> for Worker<T> {
     fn execute_batch(&self, batch: &mut Batch<'_, T>) {
         let wanted = batch.len();
         let mut fits = 0;
-        let _ = self.counts.queued.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |queued| {
+        let _ = self.queued.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |queued| {
             fits = wanted.min(self.capacity.saturating_sub(queued));
             Some(queued + fits)
         });
         if let Some(queue) = self.queue.as_ref().filter(|_| fits != 0) {
             let tasks = batch.by_ref().take(fits).collect();
             if let Err(mpsc::SendError(tasks)) = queue.send(tasks) {
-                self.counts.queued.fetch_sub(fits, Ordering::Relaxed);
+                self.queued.fetch_sub(fits, Ordering::Relaxed);
                 batch.refused.extend(tasks);
             }
         }
@@ -325,7 +316,7 @@ impl<T: Send + 'static> Executor<T> for Worker<T> {
     }
 
     fn panicked(&self) -> u64 {
-        self.counts.panicked.load(Ordering::Relaxed)
+        self.panicked.load(Ordering::Relaxed)
     }
 }
 
@@ -341,26 +332,30 @@ impl<T> Drop for Worker<T> {
 
 impl<T> fmt::Debug for Worker<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let queued = self.counts.queued.load(Ordering::Relaxed);
+        let queued = self.queued.load(Ordering::Relaxed);
         f.debug_struct("Worker").field("queued", &queued).field("capacity", &self.capacity).finish()
     }
 }
 
-/// Handles a task that the executor refused.
-pub(crate) type OnRefused<T> = Box<dyn Fn(T) + Send + Sync>;
+type OnRefused<T> = Box<dyn Fn(T) + Send + Sync>;
 
-/// All user code that runs on expiry runs in here, with no lock held.
+/// The executor of a timer, and what handles a task that it refused.
+pub(crate) type Handlers<T> = (Contained<Box<dyn Executor<T>>>, Contained<Option<OnRefused<T>>>);
+
+/// Returns this executor, which drops what it refuses.
+pub(crate) fn handlers<T>(executor: impl Executor<T>) -> Handlers<T> {
+    let executor: Box<dyn Executor<T>> = Box::new(executor);
+    (Contained::unnamed(executor), Contained::unnamed(None))
+}
+
+/// What a timer has beside its shards. All user code that runs on expiry runs in here, with no lock
+/// held. Only the timer and its driver keep it alive, so that the executor is dropped with the
+/// timer.
 pub(crate) struct Dispatcher<T: Send + 'static> {
+    pub(crate) homes: Arc<Homes<T>>,
     executor: Contained<Box<dyn Executor<T>>>,
     on_refused: Contained<Option<OnRefused<T>>>,
     refused: AtomicU64,
-}
-
-/// What a timer has beside its shards. Only the timer and its driver keep it alive, so that the
-/// executor is dropped with the timer.
-pub(crate) struct Handling<T: Send + 'static> {
-    pub(crate) homes: Arc<Homes<T>>,
-    dispatcher: Dispatcher<T>,
 }
 
 impl<T: Send + 'static> Owned<Tasks<T>> {
@@ -368,23 +363,19 @@ impl<T: Send + 'static> Owned<Tasks<T>> {
     /// `first` on.
     pub(crate) fn new(
         context: &Arc<TimerContext>,
-        dispatcher: Dispatcher<T>,
+        (executor, on_refused): Handlers<T>,
         layout: (usize, usize),
         first: u32,
     ) -> Arc<Self> {
         let shards = Shards::new(context, layout, first);
         let homes = Arc::new(Homes::new(Arc::clone(&shards)));
-        Arc::new(Owned { shards, beside: Handling { homes, dispatcher } })
-    }
-
-    /// Returns where threads add to them.
-    pub(crate) fn homes(&self) -> &Arc<Homes<T>> {
-        &self.beside.homes
+        let beside = Dispatcher { homes, executor, on_refused, refused: AtomicU64::new(0) };
+        Arc::new(Owned { shards, beside })
     }
 }
 
 impl<T: Send + 'static> Driven for Tasks<T> {
-    type Beside = Handling<T>;
+    type Beside = Dispatcher<T>;
 
     fn flush(
         _: &Owned<Self>,
@@ -403,46 +394,26 @@ impl<T: Send + 'static> Driven for Tasks<T> {
     }
 
     fn hand_over(owned: &Owned<Self>, expired: &mut Expired) -> usize {
-        owned.beside.dispatcher.hand_over(&owned.shards.context, expired.items())
+        owned.beside.hand_over(&owned.shards.context, expired.items())
     }
 
     fn count(owned: &Owned<Self>, stats: &mut Stats) {
-        let dispatcher = &owned.beside.dispatcher;
-        let refused = dispatcher.refused.load(Ordering::Relaxed);
+        let Dispatcher { executor, on_refused, refused, .. } = &owned.beside;
+        let refused = refused.load(Ordering::Relaxed);
         stats.refused += refused;
-        if !dispatcher.has_on_refused() {
+        if on_refused.is_none() {
             stats.dropped += refused;
         }
         let name = &owned.shards.context.name;
-        let panicked = catch_panic_of(name, || dispatcher.executor.panicked());
+        let panicked = catch_panic_of(name, || executor.panicked());
         stats.panicked = stats.panicked.saturating_add(panicked.unwrap_or(0));
     }
 }
 
 impl<T: Send + 'static> Dispatcher<T> {
-    pub(crate) fn new(executor: Box<dyn Executor<T>>) -> Self {
-        let (executor, on_refused) = (Contained::unnamed(executor), Contained::unnamed(None));
-        Dispatcher { executor, on_refused, refused: AtomicU64::new(0) }
-    }
-
-    pub(crate) fn with_on_refused(mut self, handler: OnRefused<T>) -> Self {
-        self.on_refused = Contained::unnamed(Some(handler));
-        self
-    }
-
-    pub(crate) fn named(self, timer: &Arc<str>) -> Self {
-        let Dispatcher { executor, on_refused, refused } = self;
-        let (executor, on_refused) = (executor.named(timer), on_refused.named(timer));
-        Dispatcher { executor, on_refused, refused }
-    }
-
-    pub(crate) fn has_on_refused(&self) -> bool {
-        self.on_refused.is_some()
-    }
-
     /// Hands tasks to the executor, contains its panics, and handles the tasks that it refuses.
     /// Returns how many tasks there were.
-    pub(crate) fn hand_over(&self, context: &TimerContext, tasks: &mut Vec<T>) -> usize {
+    fn hand_over(&self, context: &TimerContext, tasks: &mut Vec<T>) -> usize {
         let count = tasks.len();
         if count == 0 {
             return 0;
@@ -461,26 +432,23 @@ impl<T: Send + 'static> Dispatcher<T> {
         }
         let Batch { tasks, mut refused } = batch;
         refused.extend(tasks); // What the executor left lying.
-        if !refused.is_empty() {
-            self.refuse(context, refused);
+        if refused.is_empty() {
+            return count;
         }
-        count
-    }
-
-    fn refuse(&self, context: &TimerContext, tasks: Vec<T>) {
-        self.refused.fetch_add(tasks.len() as u64, Ordering::Relaxed);
-        if !self.has_on_refused() {
+        self.refused.fetch_add(refused.len() as u64, Ordering::Relaxed);
+        if self.on_refused.is_none() {
             report::warn!(
                 timer = &*context.name,
-                tasks = tasks.len(),
+                tasks = refused.len(),
                 "the executor refused expired tasks: dropped"
             );
         }
-        for task in tasks {
+        for task in refused {
             context.catch_panic(|| match &*self.on_refused {
                 Some(handler) => handler(task),
                 None => drop(task),
             });
         }
+        count
     }
 }

@@ -1,8 +1,7 @@
 //! The homes: which of a timer's shards a thread adds to.
 
-use crate::engine::context::TimerContext;
 use crate::engine::owner::Shards;
-use crate::engine::shard::{Admission, Shard};
+use crate::engine::shard::{Body, Refusal, Shard};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::thread_number;
 use crate::timer::entry::TimerEntry;
@@ -17,7 +16,6 @@ pub(crate) struct Homes<T: Send + 'static> {
     pub(crate) shards: Arc<Shards<Tasks<T>>>,
     /// Their number is a power of two.
     pairs: Box<[CachePadded<Pair<T>>]>,
-    pub(crate) context: Arc<TimerContext>,
 }
 
 /// Two shards, of which a thread adds to one; see [`Homes::home`].
@@ -36,31 +34,34 @@ impl<T: Send + 'static> Homes<T> {
             CachePadded::new(Pair { shards, second: AtomicBool::new(false) })
         };
         let pairs = (0..count).step_by(2).map(pair).collect();
-        let context = Arc::clone(&shards.context);
-        Homes { shards, pairs, context }
+        Homes { shards, pairs }
     }
 
     /// Adds an entry to the calling thread's shard.
     #[inline]
     pub(crate) fn add(&self, entry: TimerEntry<T>) -> Result<Timeout<T>, AddError<T>> {
-        self.add_by(entry, Admission::WithinLimit)
+        self.add_by(entry, Body::admit)
     }
 
     /// Adds an entry in the same way for a caller that cannot be refused: above `max_pending` if
     /// necessary. Fails only after `shutdown`.
     pub(crate) fn add_beyond_limit(&self, entry: TimerEntry<T>) -> Result<Timeout<T>, AddError<T>> {
-        self.add_by(entry, Admission::BeyondLimit)
+        self.add_by(entry, Body::admit_beyond_limit)
     }
 
     #[inline]
     fn add_by(
         &self,
         entry: TimerEntry<T>,
-        admission: Admission,
+        admit: impl FnOnce(&Body<Tasks<T>>) -> Result<(), Refusal>,
     ) -> Result<Timeout<T>, AddError<T>> {
         let (when, task) = (entry.when(), entry.into_task());
-        let (home, times) = (self.home(), self.context.resolve(when));
-        match home.with(|body| body.add_task(task, times, admission)) {
+        let (home, times) = (self.home(), self.shards.context.resolve(when));
+        let added = home.with(|body| match admit(body) {
+            Ok(()) => Ok(body.add_task(task, times)),
+            Err(refusal) => Err((refusal, task)),
+        });
+        match added {
             Ok((key, crowded)) => {
                 if crowded {
                     self.leave_crowd();

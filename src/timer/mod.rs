@@ -8,7 +8,7 @@ use crate::engine::stats::Stats;
 use crate::sync::Mutex;
 use crate::timer::entry::{IntoTask, Task, TimerEntry};
 use crate::timer::error::AddError;
-use crate::timer::executor::{Dispatcher, Inline};
+use crate::timer::executor::{Inline, handlers};
 use crate::timer::homes::Homes;
 use crate::timer::tasks::Tasks;
 use crate::timer::timeout::Timeout;
@@ -52,7 +52,7 @@ pub(crate) mod error;
 /// handed over its current batch, but not on the thread of a reaper; never drop it while holding a
 /// lock that a task needs.
 pub struct Timer<T: Send + 'static = Task> {
-    base: Arc<Base>,
+    pub(crate) base: Arc<Base>,
     homes: Arc<Homes<T>>,
 }
 
@@ -215,13 +215,13 @@ impl<T: Send + 'static> Timer<T> {
     /// Returns the time of the timer's clock.
     #[must_use]
     pub fn now(&self) -> Instant {
-        self.homes.context.time.clock.now()
+        self.homes.shards.context.time.clock.now()
     }
 
     /// Returns the name that [`TimerBuilder::name`](crate::TimerBuilder::name) has set.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.homes.context.name
+        &self.homes.shards.context.name
     }
 
     /// Returns the number of pending timers. It is exact if no thread adds, cancels or advances
@@ -293,7 +293,7 @@ impl<T: Send + 'static> Timer<T> {
         self.homes.shards.drain(|deadline, task| pending.push((deadline, task)));
         self.base.drop_closures();
         pending.sort_by_key(|(deadline, _)| *deadline);
-        let time = &self.homes.context.time;
+        let time = &self.homes.shards.context.time;
         let entry = |(deadline, task)| {
             TimerEntry::new(When::at_or_never(time.instant_or_never(deadline)), task)
         };
@@ -339,15 +339,7 @@ impl<T: Send + 'static> Timer<T> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn closures(&self) -> Timer {
-        Timer::new(Arc::clone(&self.base), Arc::clone(self.base.closures().homes()))
-    }
-
-    pub(crate) fn base(&self) -> &Arc<Base> {
-        &self.base
-    }
-
-    pub(crate) fn driver(&self) -> &Arc<Driver> {
-        &self.base.driver
+        Timer::new(Arc::clone(&self.base), Arc::clone(&self.base.closures().beside.homes))
     }
 
     /// Returns a reference to the timer that does not keep it alive.
@@ -423,7 +415,7 @@ pub(crate) struct Base {
     reaper: Option<Reaper>,
     /// Number and slots of the wheels of each owner that is a timer.
     pub(crate) layout: (usize, usize),
-    /// The place for closures and wakers: the timer's own shards if its tasks are of that type;
+    /// The owner of closures and wakers: the timer's own shards if its tasks are of that type;
     /// otherwise others, made when they are first wanted. Each new future reads it without a lock.
     closures: OnceLock<Arc<Owned<Tasks<Task>>>>,
     /// Held by a thread that makes those: in models no thread must wait for a `OnceLock`.
@@ -455,8 +447,8 @@ impl Base {
         let _making = self.making.lock();
         self.closures.get_or_init(|| {
             let context = &self.driver.context;
-            let dispatcher = Dispatcher::new(Box::new(Inline));
-            self.driver.register(|first| Owned::new(context, dispatcher, self.layout, first))
+            let handlers = handlers(Inline);
+            self.driver.register(|first| Owned::new(context, handlers, self.layout, first))
         })
     }
 
@@ -523,7 +515,7 @@ mod tests {
         let next = || expired.recv_timeout(Duration::from_secs(10));
         thread::scope(|scope| {
             add(Duration::ZERO, 1);
-            let held = timer.homes.home().0.lock();
+            let held = timer.homes.home().lock();
             scope.spawn(|| timer.advance_clock(Duration::ZERO));
             thread::sleep(Duration::from_millis(30)); // Until the turn has begun.
             // A thread of another number, which has other shards.

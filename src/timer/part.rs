@@ -13,7 +13,7 @@
 //! it.
 
 use crate::engine::delay_queue::DelayQueue;
-use crate::engine::owner::{Driven, Expired, MAX_SHARDS, Owned, Owner, Set, Shards, place_of};
+use crate::engine::owner::{Driven, Expired, MAX_SHARDS, Owned, Owner, Set, Shards, ordinal_of};
 use crate::engine::shard::{Body, Content};
 use crate::store::slab::Key;
 use crate::store::table::shards_for;
@@ -43,7 +43,7 @@ pub(crate) trait Alarmed: Content + 'static {
     fn unfile(item: &mut Self::Item);
 
     /// Expires an entry for its alarm, if its deadline has passed.
-    fn alarm(owned: &Owned<Self>, place: usize, key: Key);
+    fn alarm(owned: &Owned<Self>, ordinal: usize, key: Key);
 
     /// Ends what is left when the part's last reference is dropped.
     fn end(owned: &Owned<Self>);
@@ -74,19 +74,19 @@ impl<C: Alarmed> Part<C> {
     {
         // In virtual time no hash decides an order, unless the timer has several shards itself. In
         // models threads meet in several.
-        let is_manual = timer.driver().context.time.clock.as_manual().is_some();
+        let is_manual = timer.base.driver.context.time.clock.as_manual().is_some();
         let is_manual = is_manual && !cfg!(tickwheel_model);
-        let is_single = is_manual && timer.base().layout.0 == 1;
+        let is_single = is_manual && timer.base.layout.0 == 1;
         let count = if is_single { 1 } else { shards_for(parallelism()).min(MAX_SHARDS) };
-        let closures = Arc::downgrade(timer.base().closures());
-        let owned = timer.driver().register(|first| {
+        let closures = Arc::downgrade(timer.base.closures());
+        let owned = timer.base.driver.register(|first| {
             Arc::new_cyclic(|owned: &Weak<Owned<C>>| {
-                let shards = Shards::new(&timer.driver().context, (count, WHEEL_SIZE), first);
-                let alarm = |place| {
+                let shards = Shards::new(&timer.base.driver.context, (count, WHEEL_SIZE), first);
+                let alarm = |ordinal| {
                     let owned = Weak::clone(owned);
                     Alarm::new(move |key| {
                         if let Some(owned) = owned.upgrade() {
-                            C::alarm(&owned, place, key);
+                            C::alarm(&owned, ordinal, key);
                         }
                     })
                 };
@@ -102,19 +102,23 @@ impl<C: Alarmed> Drop for Part<C> {
     fn drop(&mut self) {
         C::end(&self.owned);
         self.owned.beside.alarms.iter().for_each(Alarm::end);
-        self.timer.driver().deregister(self.owned.shards.first);
+        self.timer.base.driver.deregister(self.owned.shards.first);
     }
 }
 
 impl<C: Alarmed> Owned<C> {
     /// Locks a shard for an alarm. Puts the alarm off if a thread holds the shard for long. In
     /// virtual time it waits, as a turn does; and after the last turn.
-    pub(crate) fn lock_for_alarm(&self, place: usize, key: Key) -> Option<MutexGuard<'_, Body<C>>> {
-        let (shards, shard) = (&self.shards, &self.shards.set.at(place).0);
+    pub(crate) fn lock_for_alarm(
+        &self,
+        ordinal: usize,
+        key: Key,
+    ) -> Option<MutexGuard<'_, Body<C>>> {
+        let (shards, shard) = (&self.shards, &self.shards.set.at(ordinal));
         let waits = || shards.context.time.clock.as_manual().is_some();
         shard.lock_for_turn(waits, true).or_else(|| {
-            let (queue, number) = (&shards.context.delay_queue, shards.first + place as u32);
-            let Some(owes) = self.beside.alarms[place].put_off(queue, number, key) else {
+            let (queue, number) = (&shards.context.delay_queue, shards.first + ordinal as u32);
+            let Some(owes) = self.beside.alarms[ordinal].put_off(queue, number, key) else {
                 return Some(shard.lock());
             };
             if owes {
@@ -135,7 +139,7 @@ impl<C: Alarmed> Driven for C {
         armed: &mut Vec<Expiration>,
         expired: &mut Expired,
     ) -> Option<Expiration> {
-        let (alarm, tasks) = (&owned.beside.alarms[place_of(expiration.shard)], expired.items());
+        let (alarm, tasks) = (&owned.beside.alarms[ordinal_of(expiration.shard)], expired.items());
         if expiration.bucket == OUTSIDE {
             let unfinished = alarm.take(tasks).then_some(expiration);
             expired.again = tasks.len();

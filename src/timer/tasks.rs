@@ -1,12 +1,10 @@
 //! The tasks of a timer: the content of its shards.
 
 use crate::engine::clock::When;
-use crate::engine::shard::{Admission, Body, Content, Refusal, Shard, Times};
+use crate::engine::shard::{Body, Content, Times};
 use crate::store::slab::Key;
 use crate::sync::thread_number;
 use std::marker::PhantomData;
-use std::mem;
-use std::time::Instant;
 
 /// The number of calls by other threads that make a shard crowded. The thread that adds there then
 /// changes to the other shard of its pair.
@@ -21,9 +19,6 @@ pub(crate) struct Tasks<T> {
     tasks: PhantomData<T>,
 }
 
-/// The key of an entry, and whether the shard is crowded; or the task that was not added.
-pub(crate) type Added<T> = Result<(Key, bool), (Refusal, T)>;
-
 /// How a deadline may be moved.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Move {
@@ -37,12 +32,8 @@ pub(crate) enum Move {
 impl<T> Content for Tasks<T> {
     type Item = T;
 
-    fn new(_: usize) -> Self {
+    fn new() -> Self {
         Tasks { adder: 0, strangers: 0, tasks: PhantomData }
-    }
-
-    fn is_empty(&self) -> bool {
-        true
     }
 
     fn is_filed(_: &T) -> bool {
@@ -50,56 +41,20 @@ impl<T> Content for Tasks<T> {
     }
 }
 
-impl<T> Shard<Tasks<T>> {
-    /// Takes a task out. `seen` runs under the lock if it was still pending.
-    #[inline]
-    pub(crate) fn cancel(&self, key: Key, seen: impl FnOnce()) -> Option<T> {
-        let mut body = self.lock();
-        body.content.note_caller();
-        let task = body.core.cancel(key)?;
-        seen();
-        body.release_permits(1);
-        Some(task)
-    }
-
-    /// Gives a pending timer another task. Returns the former one, or the new one as the error if
-    /// the timer is not pending.
-    pub(crate) fn replace(&self, key: Key, task: T) -> Result<T, T> {
-        self.with(|body| {
-            body.content.note_caller();
-            match body.core.task_mut(key) {
-                Some(former) => Ok(mem::replace(former, task)),
-                None => Err(task),
-            }
-        })
-    }
-
-    pub(crate) fn is_pending(&self, key: Key) -> bool {
-        self.with(|body| body.core.deadline(key).is_some())
-    }
-
-    pub(crate) fn deadline(&self, key: Key) -> Option<Instant> {
-        self.with(|body| {
-            let deadline = body.core.deadline(key)?;
-            body.context()?.time.instant_or_never(deadline)
-        })
-    }
-}
-
 impl<T> Body<Tasks<T>> {
-    /// Adds a task for the calling thread.
+    /// Adds a task that was admitted, for the calling thread. Returns its key, and whether too many
+    /// other threads have come here since the last task was added.
     #[inline]
-    pub(crate) fn add_task(&mut self, task: T, times: Times, admission: Admission) -> Added<T> {
-        let key = self.add(task, times, admission)?;
-        Ok((key, self.content.note_adder()))
+    pub(crate) fn add_task(&mut self, task: T, times: Times) -> (Key, bool) {
+        (self.add(task, times), self.content.note_adder())
     }
 
     /// Moves the deadline of a pending task. Returns whether it was still pending.
     pub(crate) fn reschedule(&mut self, key: Key, when: When, how: Move) -> bool {
         self.content.note_caller();
         // A closed shard is being drained: no deadline moves any more.
-        let context = self.context().filter(|_| !self.closed);
-        let (Some(context), Some(old)) = (context, self.core.deadline(key)) else { return false };
+        let (context, old) = (self.open_context(), self.core.deadline(key));
+        let (Some(context), Some(old)) = (context, old) else { return false };
         let (now, deadline) = context.resolve(when);
         if deadline < old && how != Move::Extend {
             self.refile(key.index, (now, deadline));
@@ -124,7 +79,7 @@ impl<T> Tasks<T> {
     }
 
     #[inline]
-    fn note_caller(&mut self) {
+    pub(crate) fn note_caller(&mut self) {
         if self.adder != thread_number() {
             self.strangers = self.strangers.saturating_add(1);
         }

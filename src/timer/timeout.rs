@@ -8,6 +8,7 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::timer::entry::Task;
 use crate::timer::tasks::{Move, Tasks};
 use std::fmt;
+use std::mem;
 use std::time::Instant;
 
 /// The handle of a timer that was added: cancels it, moves its deadline, tells whether it is
@@ -83,9 +84,15 @@ impl<T: 'static> Timeout<T> {
     ///
     /// Of all calls and the expiry, exactly one wins. Never blocks on a running task.
     pub fn cancel(&self) -> Cancel<T> {
-        // Set under the shard's lock, and read after that was taken: so it need not order anything.
-        match self.shard.cancel(self.key(), || self.key.store(CANCELLED, Ordering::Relaxed)) {
-            Some(task) => Cancel::Cancelled(task),
+        let mut body = self.shard.lock();
+        body.content.note_caller();
+        match body.core.cancel(self.key()) {
+            Some(task) => {
+                // Set and read under the shard's lock, so it need not order anything.
+                self.key.store(CANCELLED, Ordering::Relaxed);
+                body.release_permits(1);
+                Cancel::Cancelled(task)
+            }
             None if self.is_cancelled() => Cancel::AlreadyCancelled,
             None => Cancel::Expired,
         }
@@ -108,7 +115,13 @@ impl<T: 'static> Timeout<T> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn replace(&self, task: T) -> Result<T, T> {
-        self.shard.replace(self.key(), task)
+        self.shard.with(|body| {
+            body.content.note_caller();
+            match body.core.task_mut(self.key()) {
+                Some(former) => Ok(mem::replace(former, task)),
+                None => Err(task),
+            }
+        })
     }
 
     /// Moves the deadline, earlier or later, if the timer is pending. Returns whether it was
@@ -167,7 +180,7 @@ impl<T: 'static> Timeout<T> {
 
     /// Returns whether the timer is waiting for its deadline.
     pub fn is_pending(&self) -> bool {
-        self.shard.is_pending(self.key())
+        self.shard.with(|body| body.core.deadline(self.key()).is_some())
     }
 
     /// Returns whether the timer was handed to the executor, returned by `shutdown`, or dropped
@@ -184,7 +197,10 @@ impl<T: 'static> Timeout<T> {
     /// Returns the deadline exactly as it was given; `None` if the timer is not pending, or never
     /// expires. It is not before the moment at which the [`Timer`](crate::Timer) was built.
     pub fn deadline(&self) -> Option<Instant> {
-        self.shard.deadline(self.key())
+        self.shard.with(|body| {
+            let deadline = body.core.deadline(self.key())?;
+            body.context()?.time.instant_or_never(deadline)
+        })
     }
 
     /// Returns a guard that cancels the timer, and drops its task, when it is dropped.

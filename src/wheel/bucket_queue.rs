@@ -189,7 +189,7 @@ impl BucketQueue {
         }
         work::count(self.elapsed.len());
         let elapsed = self.elapsed.iter().position(|elapsed| *elapsed == expiration);
-        elapsed.map(|place| self.elapsed.swap_remove(place)).is_some()
+        elapsed.map(|at| self.elapsed.swap_remove(at)).is_some()
     }
 
     /// Takes out all buckets for which `is_gone` returns true. Looks at every one; called between

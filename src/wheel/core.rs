@@ -31,7 +31,7 @@ use crate::wheel::bucket::{BucketId, Reference};
 use crate::wheel::bucket_queue::{ELAPSED, Expiration};
 use crate::wheel::counters::Counters;
 use crate::wheel::ticks::{Deadline, Ticks};
-use crate::wheel::wheels::{Sweep, Wheels};
+use crate::wheel::wheels::Wheels;
 use crate::work;
 
 /// Entries are stored in chunks of up to 1,024. The larger the chunks, the fewer cache misses it
@@ -76,7 +76,6 @@ pub(crate) struct Core<T> {
     /// The number of the latest filing. It wraps around after 2^32 filings. If a stale reference is
     /// so old that it looks live then, its only effect is that an entry is filed again.
     filings: u32,
-    sweep: Sweep,
     /// The references that are being moved; empty between calls.
     pub(crate) batch: Vec<Reference>,
     pub(crate) counters: Counters,
@@ -89,7 +88,6 @@ impl<T> Core<T> {
             entries: Slab::new(),
             wheels,
             filings: 0,
-            sweep: Sweep::default(),
             batch: Vec::new(),
             counters: Counters::default(),
         }
@@ -105,11 +103,6 @@ impl<T> Core<T> {
     pub(crate) fn restart(&mut self, fresh: Self) -> Self {
         let fresh = Core { entries: self.entries.successor(), ..fresh };
         std::mem::replace(self, fresh)
-    }
-
-    /// Returns whether few keys are left: then the core should not start over again.
-    pub(crate) fn is_worn(&self) -> bool {
-        self.entries.is_worn()
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -157,30 +150,6 @@ impl<T> Core<T> {
         Some(entry.task)
     }
 
-    /// Returns the index of the entry with this key, if it is still present.
-    #[inline]
-    pub(crate) fn find(&self, key: Key) -> Option<u32> {
-        self.entries.get(key).map(|_| key.index)
-    }
-
-    /// Takes at most `limit` entries out, as if they were cancelled, and calls `out` with their
-    /// indices and tasks: entries that come after the index which the last call returned. Returns
-    /// the last index; `None` if no entry was left.
-    pub(crate) fn take_some(
-        &mut self,
-        after: Option<u32>,
-        limit: usize,
-        mut out: impl FnMut(u32, T),
-    ) -> Option<u32> {
-        let indices = self.entries.last_indices(after, limit);
-        for &index in &indices {
-            if let Some(task) = self.cancel_at(index) {
-                out(index, task);
-            }
-        }
-        indices.last().copied()
-    }
-
     /// Returns the task at `index`; there must be one.
     #[inline]
     pub(crate) fn at(&self, index: u32) -> &T {
@@ -197,6 +166,10 @@ impl<T> Core<T> {
     #[inline]
     pub(crate) fn deadline_at(&self, index: u32) -> u64 {
         self.entries.at(index).deadline.get()
+    }
+
+    pub(crate) fn task(&self, key: Key) -> Option<&T> {
+        self.entries.get(key).map(|entry| &entry.task)
     }
 
     pub(crate) fn task_mut(&mut self, key: Key) -> Option<&mut T> {
@@ -258,8 +231,7 @@ impl<T> Core<T> {
     fn sweep_if_stale(&mut self) {
         // mutants(>=): from which number on it sweeps.
         if self.wheels.len() > 2 * self.entries.len() + STALE_ALLOWED {
-            let (entries, batch) = (&self.entries, &mut self.batch);
-            self.sweep.step(&mut self.wheels, batch, |it| is_live(entries, it));
+            self.wheels.sweep(&mut self.batch, |reference| is_live(&self.entries, reference));
         }
     }
 
@@ -424,7 +396,9 @@ impl<T> Core<T> {
             batch.retain(|reference| self.is_live(*reference));
         }
         self.counters.cascaded += batch.len() as u64;
-        let low_bits_suffice = self.wheels.low_bits_suffice(bucket);
+        // Whether the low 32 bits of a tick, and the bucket where it is filed, tell all of it.
+        // mutants: only the pace. A flush corrects what is filed too low.
+        let low_bits_suffice = self.wheels.span(bucket.level).ticks() <= 1 << 32;
         for &reference in &*batch {
             work::count(1);
             if low_bits_suffice {

@@ -109,7 +109,7 @@ impl<T> LocalTimer<T> {
     /// Returns a task, if it is still pending.
     #[must_use]
     pub fn get(&self, key: TimerKey) -> Option<&T> {
-        self.core.find(key.0).map(|index| self.core.at(index))
+        self.core.task(key.0)
     }
 
     /// Returns a task to be changed, if it is still pending.

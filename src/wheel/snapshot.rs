@@ -62,8 +62,8 @@ impl Snapshot {
     fn level(&mut self, level: usize, tick: u64, wheel_size: usize) -> &mut LevelSnapshot {
         let tick = Duration::from_nanos(tick);
         let key = |row: &LevelSnapshot| (row.tick, row.wheel_size);
-        let place = self.levels.partition_point(|row| key(row) < (tick, wheel_size));
-        if self.levels.get(place).is_none_or(|row| key(row) != (tick, wheel_size)) {
+        let at = self.levels.partition_point(|row| key(row) < (tick, wheel_size));
+        if self.levels.get(at).is_none_or(|row| key(row) != (tick, wheel_size)) {
             let row = LevelSnapshot {
                 level,
                 tick,
@@ -73,9 +73,9 @@ impl Snapshot {
                 next_expiration: None,
                 slots: Vec::new(),
             };
-            self.levels.insert(place, row);
+            self.levels.insert(at, row);
         }
-        &mut self.levels[place]
+        &mut self.levels[at]
     }
 }
 

@@ -45,6 +45,12 @@ pub(crate) struct Wheels {
     elapsed: [Bucket; 2],
     /// The number of references in all buckets.
     len: usize,
+    /// The ordinal of the bucket that is being swept.
+    swept: usize,
+    /// How many of its references remain to be looked at in this round; 0 before the first look.
+    left: usize,
+    /// Whether this round of the sweep is a thorough one.
+    is_thorough: bool,
 }
 
 impl Wheels {
@@ -59,6 +65,9 @@ impl Wheels {
             levels: Vec::new(),
             elapsed: [Bucket::new(), Bucket::new()],
             len: 0,
+            swept: 0,
+            left: 0,
+            is_thorough: false,
         }
     }
 
@@ -230,13 +239,6 @@ impl Wheels {
         !bucket.armed
     }
 
-    /// Returns whether the low 32 bits of a tick, together with the bucket in which it was filed,
-    /// determine the whole tick.
-    pub(crate) fn low_bits_suffice(&self, id: BucketId) -> bool {
-        // mutants: only the pace. A flush corrects what is filed too low.
-        self.span(id.level).ticks() <= 1 << 32
-    }
-
     /// Returns the bucket with this ordinal: the two elapsed buckets come first, then the slots of
     /// level 0, of level 1, and so on.
     pub(crate) fn nth_bucket(&self, ordinal: usize) -> Option<BucketId> {
@@ -339,56 +341,45 @@ fn mark(tick: u64) -> u32 {
 /// The number of references after which one call ends, and the most buckets that it looks at.
 const STEP: usize = 32;
 
-/// The position of the sweep; see the [module](self).
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Sweep {
-    /// The bucket that is being swept, by its ordinal.
-    bucket: usize,
-    /// How many of its references remain to be looked at in this round; 0 before the first look.
-    left: usize,
-    is_thorough: bool,
-}
-
-impl Sweep {
+impl Wheels {
     /// Continues the sweep, a block of references at a time, until enough references were looked
     /// at.
     #[inline(never)]
-    pub(crate) fn step(
+    pub(crate) fn sweep(
         &mut self,
-        wheels: &mut Wheels,
         batch: &mut Vec<Reference>,
         is_live: impl Fn(Reference) -> bool,
     ) {
         let (mut looked_at, mut buckets) = (0, STEP);
         while looked_at < STEP && buckets > 0 {
-            let Some(bucket) = wheels.nth_bucket(self.bucket) else {
+            let Some(bucket) = self.nth_bucket(self.swept) else {
                 // Called again at the end of a round: that round was not enough.
-                *self = Sweep { is_thorough: !self.is_thorough, ..Sweep::default() };
+                (self.swept, self.left, self.is_thorough) = (0, 0, !self.is_thorough);
                 // mutants: `looked_at` ends the step as well, since there are references.
                 buckets -= 1;
                 continue;
             };
-            let len = wheels.len_of(bucket);
+            let len = self.len_of(bucket);
             if len == 0 {
-                let empty = wheels.count_empty(bucket, buckets);
+                let empty = self.count_empty(bucket, buckets);
                 work::count(empty);
-                (self.bucket, self.left) = (self.bucket + empty, 0);
+                (self.swept, self.left) = (self.swept + empty, 0);
                 buckets -= empty;
                 continue;
             }
             work::count(1);
             // mutants: `looked_at` ends the step as well, since there are references.
             buckets -= 1;
-            let (swept, blocks) = wheels.bucket_mut(bucket);
+            let (swept, blocks) = self.bucket_mut(bucket);
             let (taken, live) = swept.sweep_front(blocks, batch, &is_live);
-            wheels.len -= taken - live;
+            self.len -= taken - live;
             looked_at += taken;
             // The bucket may have been flushed since the last look: then fewer references are left.
             let left = if self.left == 0 { len } else { self.left.min(len) };
             // mutants(/): whether the rest is looked at in this round or the next.
             let pays = self.is_thorough || live * 4 <= taken * 3;
             self.left = if pays { left.saturating_sub(taken) } else { 0 };
-            self.bucket += usize::from(self.left == 0);
+            self.swept += usize::from(self.left == 0);
         }
     }
 }

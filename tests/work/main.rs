@@ -8,7 +8,7 @@
 //! with very many timers, whose bound is the same.
 //!
 //! These were seen to fail on a flush, a drain or a sweep that takes a whole bucket, on a `trim` or
-//! a `forget_some` without a bound, on a visit that takes all watchers along, a round that looks at
+//! a `trim` without a bound, on a visit that takes all watchers along, a round that looks at
 //! all leases, and a `cancel_all` or a `for_each` of keys that takes a whole shard.
 #![cfg(tickwheel_count)]
 
