@@ -97,6 +97,8 @@
 //! - Calendars and persistence are out of scope.
 //!
 //! # Features
+//! - `std` (default): everything but [`LocalTimer`], which needs only an allocator. Without it the
+//!   crate is `no_std` and has no dependencies.
 //! - `tracing` (default): reports panics, refused and dropped tasks, failed renewals of leases, and
 //!   the start and stop of the reaper, as events.
 //! - `hyper`: implements `hyper::rt::Timer` for [`Timer`].
@@ -119,20 +121,34 @@
 //! [`clock`]: TimerBuilder::clock
 
 #![forbid(unsafe_code)]
+#![cfg_attr(not(feature = "std"), no_std)]
+// `LocalTimer` alone uses a part of the wheel.
+#![cfg_attr(not(feature = "std"), allow(dead_code, unreachable_pub, unused_imports))]
 #![warn(missing_docs)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+extern crate alloc;
+
 // In reading order: first the modules that are built on the timer, then the timer, then its parts.
+#[cfg(feature = "std")]
 pub mod future;
+#[cfg(feature = "std")]
 pub mod keyed;
+#[cfg(feature = "std")]
 pub mod lease;
+#[cfg(feature = "std")]
 pub mod periodic;
+#[cfg(feature = "std")]
 pub mod purgatory;
+#[cfg(feature = "std")]
 mod timer;
+#[cfg(feature = "std")]
 mod engine;
 mod wheel;
 mod store;
+#[cfg(feature = "std")]
 mod sync;
+#[cfg(feature = "std")]
 mod unwind;
 #[cfg(not(tickwheel_count))]
 mod work;
@@ -173,16 +189,19 @@ pub mod guide {
     pub mod runtimes {}
 }
 
-pub use engine::clock::{Clock, SystemClock, When};
-pub use engine::manual_clock::ManualClock;
-pub use engine::stats::Stats;
-pub use future::drive::Listener;
-pub use timer::builder::TimerBuilder;
-pub use timer::entry::{IntoTask, SharedClosure, Task, TimerEntry};
-pub use timer::error::{AddError, BuildError, Rejected};
-pub use timer::executor::{Batch, Executor, Inline, IntoExecuteResult, Worker};
-pub use timer::timeout::{Cancel, CancelOnDrop, Timeout};
-pub use timer::{Timer, WeakTimer};
-pub use wheel::counters::Lateness;
-pub use wheel::snapshot::{LevelSnapshot, Snapshot};
 pub use wheel::{LocalTimer, TimerKey};
+#[cfg(feature = "std")]
+pub use {
+    engine::clock::{Clock, SystemClock, When},
+    engine::manual_clock::ManualClock,
+    engine::stats::Stats,
+    future::drive::Listener,
+    timer::builder::TimerBuilder,
+    timer::entry::{IntoTask, SharedClosure, Task, TimerEntry},
+    timer::error::{AddError, BuildError, Rejected},
+    timer::executor::{Batch, Executor, Inline, IntoExecuteResult, Worker},
+    timer::timeout::{Cancel, CancelOnDrop, Timeout},
+    timer::{Timer, WeakTimer},
+    wheel::counters::Lateness,
+    wheel::snapshot::{LevelSnapshot, Snapshot},
+};

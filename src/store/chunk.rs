@@ -10,8 +10,9 @@
 //! become sparse.
 
 use crate::work;
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use alloc::collections::BinaryHeap;
+use alloc::vec::Vec;
+use core::cmp::Reverse;
 
 /// Marks that the chunk has no further vacant place.
 pub(crate) const NONE: u32 = u32::MAX;
@@ -159,8 +160,8 @@ impl<V> Chunk<V> {
         if !self.is_sparse() {
             return;
         }
-        let places = std::mem::take(&mut self.places);
-        let slots = std::mem::take(&mut self.slots);
+        let places = core::mem::take(&mut self.places);
+        let slots = core::mem::take(&mut self.slots);
         self.reserve(size);
         work::count(size);
         for (offset, slot) in places.into_iter().zip(slots) {
@@ -381,7 +382,7 @@ impl<V> Directory<V> {
     /// Checks what the fields' comments say, for chunks of `size` places. Returns how many values
     /// there are. Takes time proportional to them.
     pub(crate) fn assert_invariants(&self, size: usize, few: usize, slack: usize) -> usize {
-        let filling = std::iter::once(self.filling);
+        let filling = core::iter::once(self.filling);
         let mut open: Vec<u32> = self.open.iter().map(|id| id.0).chain(filling).collect();
         open.retain(|&id| (id as usize) < self.chunks.len());
         open.sort_unstable();

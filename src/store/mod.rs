@@ -1,5 +1,6 @@
 //! The store: storage for values that are identified by keys. Knows neither time nor locks.
 
+#[cfg(feature = "std")]
 pub(crate) mod table;
 pub(crate) mod slab;
 pub(crate) mod chunk;

@@ -18,6 +18,7 @@
 
 use crate::store::chunk::{Chunk, Directory, NONE, Slot, WORN_GENERATION};
 use crate::work;
+use alloc::vec::Vec;
 
 /// Whether chunks and blocks are tiny, so that few timers reach their edges: in models and under
 /// the fuzzer.

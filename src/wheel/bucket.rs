@@ -19,6 +19,7 @@
 
 use crate::store::slab::{Slab, TINY};
 use crate::work;
+use alloc::vec::Vec;
 
 /// References in a block. With its header, a block fills 512 bytes, a small one 64.
 const BLOCK: usize = if TINY { 3 } else { 41 };

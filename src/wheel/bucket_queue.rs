@@ -14,8 +14,9 @@
 
 use crate::wheel::bucket::BucketId;
 use crate::work;
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use alloc::collections::BinaryHeap;
+use alloc::vec::Vec;
+use core::cmp::Reverse;
 
 /// The level that means a shard's bucket of elapsed entries.
 pub(crate) const ELAPSED: u8 = u8::MAX;

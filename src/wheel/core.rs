@@ -33,6 +33,7 @@ use crate::wheel::counters::Counters;
 use crate::wheel::ticks::{Deadline, Ticks};
 use crate::wheel::wheels::Wheels;
 use crate::work;
+use alloc::vec::Vec;
 
 /// Entries are stored in chunks of up to 1,024. The larger the chunks, the fewer cache misses it
 /// takes to find an entry.
@@ -102,7 +103,7 @@ impl<T> Core<T> {
     /// core.
     pub(crate) fn restart(&mut self, fresh: Self) -> Self {
         let fresh = Core { entries: self.entries.successor(), ..fresh };
-        std::mem::replace(self, fresh)
+        core::mem::replace(self, fresh)
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -238,7 +239,7 @@ impl<T> Core<T> {
     /// Takes at most [`BATCH`] entries out of the first bucket at or after the `cursor`-th that has
     /// any, with their deadlines. Returns whether there may be more.
     pub(crate) fn drain(&mut self, cursor: &mut usize, mut out: impl FnMut(u64, T)) -> bool {
-        let mut batch = std::mem::take(&mut self.batch);
+        let mut batch = core::mem::take(&mut self.batch);
         for _ in 0..BUCKETS {
             work::count(1);
             let Some(bucket) = self.wheels.nth_bucket(*cursor) else {
@@ -351,7 +352,7 @@ impl<T> Core<T> {
         mut arm: impl FnMut(Expiration),
         mut expire: impl FnMut(&mut Self, u32, u64) -> bool,
     ) -> Option<Expiration> {
-        let mut batch = std::mem::take(&mut self.batch);
+        let mut batch = core::mem::take(&mut self.batch);
         let expiration = self.wheels.begin_flush(expiration);
         let Expiration { bucket, tick: expires, start, .. } = expiration;
         let is_early = expires < start;

@@ -1,7 +1,8 @@
 //! Counters: what one core has done, and how late it was.
 
-use std::fmt;
-use std::time::Duration;
+use alloc::format;
+use core::fmt;
+use core::time::Duration;
 
 /// The counters of a core.
 #[derive(Clone, Debug, Default)]
@@ -79,7 +80,8 @@ impl Lateness {
     /// upper end of a bar, so up to twice too long. Returns `None` if nothing was counted.
     #[must_use]
     pub fn quantile(&self, share: f64) -> Option<Duration> {
-        let wanted = (share.clamp(0.0, 1.0) * self.count() as f64).ceil() as u64;
+        let exact = share.clamp(0.0, 1.0) * self.count() as f64;
+        let wanted = exact as u64 + u64::from(exact as u64 as f64 != exact); // Rounded up.
         let mut seen = 0;
         self.bars().find_map(|(up_to, count)| {
             seen += count;
@@ -111,7 +113,7 @@ impl fmt::Display for Lateness {
         write!(f, "p50 <= {p50:.1?}, p99 <= {p99:.1?}, max <= {max:.1?}")?;
         let most = self.bars.iter().copied().max().unwrap_or(0);
         for (up_to, count) in self.bars() {
-            let bar = "#".repeat((count as f64 / most as f64 * 40.0).ceil() as usize);
+            let bar = "#".repeat((40 * u128::from(count)).div_ceil(u128::from(most)) as usize);
             let up_to = format!("{up_to:.1?}");
             write!(f, "\n  <= {up_to:>9} {count:>12} {bar}")?;
         }

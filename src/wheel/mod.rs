@@ -6,6 +6,7 @@ pub(crate) mod ticks;
 pub(crate) mod bucket_queue;
 pub(crate) mod bucket;
 pub(crate) mod counters;
+#[cfg(feature = "std")]
 pub(crate) mod snapshot;
 
 use crate::store::slab::Key;
@@ -13,8 +14,9 @@ use crate::wheel::bucket_queue::BucketQueue;
 use crate::wheel::core::{BATCH, Core, Trimmed};
 use crate::wheel::ticks::{NEVER, Ticks, round_size};
 use crate::wheel::wheels::Wheels;
-use std::collections::VecDeque;
-use std::fmt;
+use ::core::fmt;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 
 /// A single-threaded hierarchical timing wheel that does no input or output: no thread, no lock, no
 /// clock, no `Send` needed. The code inside is the code of [`Timer`](crate::Timer)'s shards.

@@ -30,8 +30,8 @@
 //! Sources: Varghese & Lauck, "Hashed and Hierarchical Timing Wheels" (1987), scheme 7; Kafka's
 //! `TimingWheel`, for the lazily created overflow wheels and the delay queue of buckets.
 
-use std::num::NonZeroU64;
-use std::time::Duration;
+use core::num::NonZeroU64;
+use core::time::Duration;
 
 /// The deadline of a timer that never falls due: 584 years, which no clock reaches.
 pub(crate) const NEVER: u64 = u64::MAX - 1;

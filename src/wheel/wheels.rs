@@ -19,6 +19,8 @@ use crate::wheel::bucket::{Blocks, Bucket, BucketId, Reference};
 use crate::wheel::bucket_queue::{ELAPSED, Expiration};
 use crate::wheel::ticks::Span;
 use crate::work;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
 
 /// An elapsed reference is filed in the second of two buckets. A turn begins by exchanging the two,
 /// and flushes the first. So the references that its tasks add are left to the next turn.
@@ -137,7 +139,7 @@ impl Wheels {
     ) {
         let (bucket, blocks) = self.bucket_mut(COLLECTING);
         bucket.push(blocks, Reference { tick: mark(tick), ..reference });
-        if !std::mem::replace(&mut bucket.armed, true) {
+        if !core::mem::replace(&mut bucket.armed, true) {
             arm(Expiration { tick: 0, start: 0, bucket: COLLECTING, shard: self.shard });
         }
         self.len += 1;

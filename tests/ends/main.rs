@@ -13,8 +13,6 @@ mod checked;
 mod idle;
 mod parts;
 mod races;
-#[path = "../common/random.rs"]
-mod random;
 mod site;
 mod steps;
 mod storm;

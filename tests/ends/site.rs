@@ -1,8 +1,8 @@
 //! A timer of the storm, and everything that is built on it.
 
 use crate::calls;
-use crate::random::Random;
 use crate::storm::{World, check, progress};
+use fastrand::Rng;
 use std::cell::Cell;
 use std::future::{Future, pending};
 use std::pin::Pin;
@@ -111,7 +111,7 @@ impl Token {
 impl DelayedOperation for Token {
     fn try_complete(&mut self) -> bool {
         self.act();
-        !self.quiet && self.site.world.upgrade().is_some_and(|world| world.random().below(6) == 0)
+        !self.quiet && self.site.world.upgrade().is_some_and(|world| world.random().u64(..6) == 0)
     }
     fn on_complete(&mut self) {
         self.act();
@@ -159,12 +159,12 @@ fn drive<T: Send + 'static>(timer: &Timer<T>, by_future: bool) -> JoinHandle<()>
 fn finish<T: Send + 'static>(
     token: Token,
     builder: TimerBuilder,
-    random: &mut Random,
+    random: &mut Rng,
     run: impl Fn(T) + Clone + Send + Sync + 'static,
 ) -> Timer<T> {
     let (site, again) = (Arc::clone(&token.site), run.clone());
     let refused = AtomicBool::new(false);
-    let builder = match random.below(3) {
+    let builder = match random.u64(..3) {
         _ if site.strict => builder.executor(run),
         0 => builder.executor(run),
         1 => builder.executor(Worker::unbounded(WORKER, run).expect("a thread")),
@@ -180,15 +180,15 @@ fn finish<T: Send + 'static>(
             builder.executor(every_other).on_refused(again)
         }
     };
-    let is_reaped = site.strict || random.below(2) == 0;
+    let is_reaped = site.strict || random.u64(..2) == 0;
     let timer = if is_reaped { builder.start() } else { builder.build() }.expect("it can start");
     if !site.strict {
-        let thread = drive(&timer, random.below(2) == 0);
+        let thread = drive(&timer, random.u64(..2) == 0);
         site.world.upgrade().expect("it builds").drives(thread);
     }
     let unpolled = Box::pin(timer.drive(|_| pending::<()>()));
     site.handles.lock().unwrap().push(Handle::Drive(unpolled));
-    if random.below(2) == 0 {
+    if random.u64(..2) == 0 {
         let (listener, listens) = (timer.listener(), Token::new(&site));
         listener.next_expiration(&calls::waker(move || listens.act()));
         site.handles.lock().unwrap().push(Handle::Listener(listener));
@@ -197,20 +197,20 @@ fn finish<T: Send + 'static>(
 }
 
 impl Site {
-    pub(crate) fn build(world: &Arc<World>, random: &mut Random) -> Arc<Self> {
+    pub(crate) fn build(world: &Arc<World>, random: &mut Rng) -> Arc<Self> {
         let site = Arc::new(Site {
             world: Arc::downgrade(world),
-            strict: random.below(3) == 0,
-            own: random.below(3) == 0,
+            strict: random.u64(..3) == 0,
+            own: random.u64(..3) == 0,
             begun: AtomicBool::new(false),
             ended: AtomicBool::new(false),
             parts: Mutex::default(),
             handles: Mutex::default(),
         });
         let token = || Token::new(&site);
-        let tick = [1, 50, 1_000][random.below(3) as usize];
+        let tick = [1, 50, 1_000][random.u64(..3) as usize];
         let builder = Timer::builder().tick(Duration::from_micros(tick)).wheel_size(4);
-        let builder = builder.shards(1 + random.below(2) as usize);
+        let builder = builder.shards(1 + random.u64(..2) as usize);
         let (owner, expires) = (token(), Arc::new(token()));
         let part = if site.own {
             Part::Own(finish(owner, builder, random, move |_| expires.expire()))

@@ -1,9 +1,9 @@
 //! The steps of the storm: what its threads, tasks, wakers, executors and operations do.
 
 use crate::HOUR;
-use crate::random::Random;
 use crate::site::{Handle, Part, STEPS, Site, Token};
 use crate::storm::{PLAIN, check, doing};
+use fastrand::Rng;
 use std::future::pending;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex};
@@ -16,19 +16,19 @@ use tickwheel::periodic::Periodic;
 use tickwheel::purgatory::{self, Purgatory, Watch};
 use tickwheel::{Timer, TimerEntry};
 
-fn delay(random: &mut Random) -> Duration {
-    match random.below(8) {
+fn delay(random: &mut Rng) -> Duration {
+    match random.u64(..8) {
         0 => Duration::ZERO,
         1 => HOUR,
-        _ => Duration::from_micros(random.below(500)),
+        _ => Duration::from_micros(random.u64(..500)),
     }
 }
 
 /// Makes a step at a site: uses a part or a handle, or lets go of it.
-pub(crate) fn step(site: &Arc<Site>, random: &mut Random) {
+pub(crate) fn step(site: &Arc<Site>, random: &mut Rng) {
     STEPS.set(STEPS.get() + 1);
-    let nth = random.below(32) as usize;
-    match random.below(16) {
+    let nth = random.u64(..32) as usize;
+    match random.u64(..16) {
         0 => {
             let mut parts = site.parts.lock().unwrap();
             let part = (nth < parts.len()).then(|| parts.swap_remove(nth));
@@ -37,7 +37,7 @@ pub(crate) fn step(site: &Arc<Site>, random: &mut Random) {
                 .for_each(|part| doing(format!("drops {}", part.name()), || drop(part)));
         }
         // Tasks end timers more often: those of two timers, each other's.
-        1 if !PLAIN.get() || random.below(8) == 0 => shut_down(site, random),
+        1 if !PLAIN.get() || random.u64(..8) == 0 => shut_down(site, random),
         1..6 => {
             let mut handles = site.handles.lock().unwrap();
             let handle = (nth < handles.len()).then(|| handles.swap_remove(nth));
@@ -54,7 +54,7 @@ pub(crate) fn step(site: &Arc<Site>, random: &mut Random) {
     STEPS.set(STEPS.get() - 1);
 }
 
-fn shut_down(site: &Site, random: &mut Random) {
+fn shut_down(site: &Site, random: &mut Rng) {
     let parts = site.parts.lock().unwrap().clone();
     let timer = parts.into_iter().find(|part| match part {
         Part::Timer(_) => !site.own,
@@ -63,7 +63,7 @@ fn shut_down(site: &Site, random: &mut Random) {
     let Some(timer) = timer else { return };
     site.begun.store(true, SeqCst);
     doing("shuts it down".to_owned(), || match timer {
-        Part::Timer(timer) if random.below(2) == 0 => {
+        Part::Timer(timer) if random.u64(..2) == 0 => {
             timer.shutdown().into_iter().for_each(|entry| entry.into_task().run());
         }
         Part::Timer(timer) => drop(timer.shutdown()),
@@ -76,22 +76,22 @@ fn shut_down(site: &Site, random: &mut Random) {
     }
 }
 
-fn use_part(site: &Arc<Site>, part: Part, random: &mut Random) {
-    let (token, delay, key) = (Token::new(site), delay(random), random.below(8) as u32);
+fn use_part(site: &Arc<Site>, part: Part, random: &mut Rng) {
+    let (token, delay, key) = (Token::new(site), delay(random), random.u64(..8) as u32);
     match part {
         Part::Timer(timer) => use_timer(site, &timer, random),
-        Part::Own(timer) => match random.below(8) {
+        Part::Own(timer) => match random.u64(..8) {
             0..4 => site.add(Part::Timer(timer.closures())),
             _ => site.accepts(timer.after(delay, 1_u64).is_ok()),
         },
-        Part::Keyed(keyed) => match random.below(6) {
+        Part::Keyed(keyed) => match random.u64(..6) {
             0 => drop(keyed.cancel(&key)),
             1 => _ = keyed.touch(&key, delay),
             2 => _ = keyed.reschedule(&key, delay),
             3 => drop(keyed.cancel_all()),
             _ => site.accepts(keyed.add(key, TimerEntry::after(delay, token)).is_ok()),
         },
-        Part::Purgatory(purgatory) => match random.below(6) {
+        Part::Purgatory(purgatory) => match random.u64(..6) {
             0 | 1 => _ = purgatory.check_and_complete(&key),
             2 => drop(purgatory.cancel_for_key(&key)),
             _ => {
@@ -107,9 +107,9 @@ fn use_part(site: &Arc<Site>, part: Part, random: &mut Random) {
     }
 }
 
-fn use_timer(site: &Arc<Site>, timer: &Timer, random: &mut Random) {
+fn use_timer(site: &Arc<Site>, timer: &Timer, random: &mut Rng) {
     let (token, delay) = (Token::new(site), delay(random));
-    match random.below(16) {
+    match random.u64(..16) {
         0..3 => build_on(site, timer, random),
         3 | 4 => {
             // It has a sleep inside.
@@ -130,9 +130,9 @@ fn use_timer(site: &Arc<Site>, timer: &Timer, random: &mut Random) {
 }
 
 /// Builds something on a timer, and checks that it is new: nobody else has ended or used it.
-fn build_on(site: &Arc<Site>, timer: &Timer, random: &mut Random) {
+fn build_on(site: &Arc<Site>, timer: &Timer, random: &mut Rng) {
     let quiet = || Token { site: Arc::clone(site), quiet: true };
-    match random.below(4) {
+    match random.u64(..4) {
         0 => {
             let keyed = KeyedTimer::new(timer, |_, token: Token| token.expire());
             check(keyed.is_empty(), "a new keyed timer has no key");
@@ -142,7 +142,7 @@ fn build_on(site: &Arc<Site>, timer: &Timer, random: &mut Random) {
             site.add(Part::Keyed(keyed));
         }
         1 => {
-            let terms = LeaseTerms::new(Duration::from_micros(300 + random.below(3_000)));
+            let terms = LeaseTerms::new(Duration::from_micros(300 + random.u64(..3_000)));
             let leases = Leases::new(timer, terms, Token::new(site));
             check(leases.stats() == lease::Stats::default(), "new leases have counted nothing");
             site.add(Part::Leases(leases));
@@ -165,8 +165,8 @@ fn build_on(site: &Arc<Site>, timer: &Timer, random: &mut Random) {
     }
 }
 
-fn use_handle(site: &Site, mut handle: Handle, random: &mut Random) {
-    let (delay, acts) = (delay(random), random.below(3) == 0);
+fn use_handle(site: &Site, mut handle: Handle, random: &mut Rng) {
+    let (delay, acts) = (delay(random), random.u64(..3) == 0);
     match &mut handle {
         Handle::Timeout(timeout) if acts => drop(timeout.cancel()),
         Handle::Timeout(timeout) => _ = timeout.touch(delay) || timeout.reschedule(delay),
@@ -188,7 +188,7 @@ fn use_handle(site: &Site, mut handle: Handle, random: &mut Random) {
         Handle::Lease(lease) if acts => _ = lease.release(),
         Handle::Renewal(renewal) if acts => drop(renewal),
         Handle::Renewal(renewal) => Renewal::renewed(renewal),
-        _ if random.below(4) == 0 => drop(handle),
+        _ if random.u64(..4) == 0 => drop(handle),
         _ => site.handles.lock().unwrap().push(handle),
     }
 }

@@ -2,9 +2,9 @@
 //! order. Its watchdog ends the process when nothing moves, and says what each thread was doing.
 
 use crate::HANG;
-use crate::random::Random;
 use crate::site::{Handle, Part, Site, Token};
 use crate::steps::step;
+use fastrand::Rng;
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::io::Write;
@@ -38,12 +38,6 @@ pub(crate) fn check(holds: bool, promise: &str) {
     }
 }
 
-fn scatter(seed: u64) -> Random {
-    let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-    (0..4).for_each(|_| _ = random.below(2));
-    random
-}
-
 pub(crate) struct World {
     sites: Mutex<Vec<Arc<Site>>>,
     /// The threads that drive timers.
@@ -56,8 +50,8 @@ pub(crate) struct World {
 
 impl World {
     /// Returns other numbers in each call.
-    pub(crate) fn random(&self) -> Random {
-        scatter(self.seed.fetch_add(1, SeqCst))
+    pub(crate) fn random(&self) -> Rng {
+        Rng::with_seed(self.seed.fetch_add(1, SeqCst))
     }
 
     pub(crate) fn drives(&self, thread: JoinHandle<()>) {
@@ -65,11 +59,11 @@ impl World {
     }
 
     /// Makes some steps, until all is calm.
-    fn act(self: &Arc<Self>, steps: u64, random: &mut Random) {
+    fn act(self: &Arc<Self>, steps: u64, random: &mut Rng) {
         self.acting.fetch_add(1, SeqCst);
         for _ in (0..steps).take_while(|_| !self.calm.load(SeqCst)) {
             self.step(random);
-            thread::sleep(Duration::from_micros(random.below(100)));
+            thread::sleep(Duration::from_micros(random.u64(..100)));
         }
         self.acting.fetch_sub(1, SeqCst);
     }
@@ -77,20 +71,20 @@ impl World {
     /// Makes steps from inside a task, now and then.
     pub(crate) fn act_in_task(self: &Arc<Self>) {
         let mut random = self.random();
-        self.act(random.below(8).saturating_sub(4), &mut random);
+        self.act(random.u64(..8).saturating_sub(4), &mut random);
     }
 
-    fn step(self: &Arc<Self>, random: &mut Random) {
+    fn step(self: &Arc<Self>, random: &mut Rng) {
         let mut sites = self.sites.lock().unwrap();
         let number = sites.len();
-        if number == 0 || number < MOST_SITES && random.below(50) == 0 {
+        if number == 0 || number < MOST_SITES && random.u64(..50) == 0 {
             drop(sites);
             let site = doing("builds".to_owned(), || Site::build(self, random));
             sites = self.sites.lock().unwrap();
             sites.push(site);
         }
         let from = sites.len().saturating_sub(SITES);
-        let nth = from + random.below((sites.len() - from) as u64) as usize;
+        let nth = from + random.u64(..(sites.len() - from) as u64) as usize;
         let site = Arc::clone(&sites[nth]);
         drop(sites);
         doing(format!("timer {nth}"), || step(&site, random));

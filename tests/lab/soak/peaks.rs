@@ -2,9 +2,9 @@
 //! whatever order these go.
 
 use crate::idle::Idle;
-use crate::random::Random;
 use crate::timers::{Stand, spare, timer};
 use crate::{HOUR, MS, SPARE, in_use, scaled};
+use fastrand::Rng;
 use tickwheel::keyed::KeyedTimer;
 use tickwheel::purgatory::{Pending, Purgatory};
 use tickwheel::{Timeout, TimerEntry};
@@ -39,7 +39,8 @@ impl<const SPREAD: bool> Holder for Timers<SPREAD> {
     }
 
     fn add(&mut self, nth: usize) {
-        let delay = if SPREAD { MS * Random(nth as u64 + 1).below(3_600_000) as u32 } else { HOUR };
+        let delay =
+            if SPREAD { MS * Rng::with_seed(nth as u64 + 1).u64(..3_600_000) as u32 } else { HOUR };
         self.1.push(self.0.add(delay));
     }
 
@@ -130,8 +131,8 @@ fn peak<H: Holder>(live: Live, order: Order, times: usize) -> Option<String> {
         Order::InTurn => {}
         Order::Backwards => gone.reverse(),
         Order::Shuffled => {
-            let mut random = Random(7);
-            (1..gone.len()).for_each(|nth| gone.swap(nth, random.below(nth as u64 + 1) as usize));
+            let mut random = Rng::with_seed(7);
+            (1..gone.len()).for_each(|nth| gone.swap(nth, random.u64(..nth as u64 + 1) as usize));
         }
     }
     let mut holder = H::new(many);

@@ -12,8 +12,6 @@ mod counting;
 #[path = "../../common/idle.rs"]
 mod idle;
 mod peaks;
-#[path = "../../common/random.rs"]
-mod random;
 mod timers;
 
 pub(crate) use counting::in_use;

@@ -1,8 +1,8 @@
 //! Shapes of plain timers, and of whole timers with what is built on them.
 
 use crate::idle::Idle;
-use crate::random::Random;
 use crate::{HOUR, MS, Measured, REPEATS, SPARE, bounds, in_use, scaled};
+use fastrand::Rng;
 use std::iter::repeat_n;
 use std::sync::Arc;
 use std::time::Duration;
@@ -105,9 +105,10 @@ pub(crate) fn alone() -> Measured {
 /// Cancels random timers and adds others: there are as many as before.
 pub(crate) fn random() -> Measured {
     let many = scaled(100_000);
-    let mut random = Random(2);
+    let mut random = Rng::with_seed(2);
     shape("random", bounds::RANDOM, (512, many), |stand, live| {
-        let mut delay = || MS * (1 + Random(random.below(u64::MAX)).below(3_600_000) as u32);
+        let mut delay =
+            || MS * (1 + Rng::with_seed(random.u64(..u64::MAX)).u64(..3_600_000) as u32);
         while live.len() < many {
             live.push(stand.add(delay()));
         }
@@ -122,14 +123,14 @@ pub(crate) fn random() -> Measured {
 /// Moves the same timers to and fro.
 pub(crate) fn to_and_fro() -> Measured {
     let many = scaled(100_000);
-    let mut random = Random(3);
+    let mut random = Rng::with_seed(3);
     shape("to and fro", bounds::TO_AND_FRO, (512, many), |stand, live| {
         while live.len() < many {
             live.push(stand.add(HOUR));
         }
         for _ in 0..10 {
             for timeout in &*live {
-                let near = MS * (1_000 + random.below(50_000) as u32);
+                let near = MS * (1_000 + random.u64(..50_000) as u32);
                 assert!(timeout.reschedule(near) && timeout.reschedule(2 * HOUR));
                 assert!(timeout.reschedule(HOUR) && timeout.touch(HOUR + near));
                 assert!(timeout.touch(HOUR) && timeout.reschedule(HOUR - near));
@@ -142,13 +143,13 @@ pub(crate) fn to_and_fro() -> Measured {
 /// Keeps a thousand timers while bursts of a thousand times as many come and go.
 pub(crate) fn bursts() -> Measured {
     let (few, many) = (scaled(1_000), scaled(1_000_000));
-    let mut random = Random(4);
+    let mut random = Rng::with_seed(4);
     shape("bursts", bounds::BURSTS, (512, few), |stand, live| {
         while live.len() < few {
             live.push(stand.add(1_000 * HOUR));
         }
         let mut burst = || -> Vec<_> {
-            (0..many).map(|_| stand.add(MS * random.below(60_000) as u32)).collect()
+            (0..many).map(|_| stand.add(MS * random.u64(..60_000) as u32)).collect()
         };
         drop(burst());
         stand.expire(61_000 * MS);

@@ -2,7 +2,7 @@
 //! executor.
 
 use crate::ledger::{End, drop_as};
-use crate::random::Random;
+use fastrand::Rng;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use tickwheel::{Batch, Clock, Executor, Task, Timer, Worker};
@@ -71,14 +71,19 @@ pub(crate) struct Config {
     pub(crate) ending: Ending,
 }
 
-/// Scatters seeds, so that neighbours have nothing in common. Never zero, which xorshift keeps.
-pub(crate) fn scatter(seed: u64) -> Random {
-    let mixed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let mixed = (mixed ^ (mixed >> 29)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    Random((mixed ^ (mixed >> 32)).max(1))
-}
+/// Random numbers from a seed.
+pub(crate) struct Random(Rng);
 
 impl Random {
+    pub(crate) fn new(seed: u64) -> Self {
+        Random(Rng::with_seed(seed))
+    }
+
+    /// Returns a number from 0 to less than `end`.
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
+        self.0.u64(..end)
+    }
+
     pub(crate) fn one<T: Copy>(&mut self, of: &[T]) -> T {
         of[self.below(of.len() as u64) as usize]
     }
@@ -101,7 +106,7 @@ impl Config {
             Blocking, DropsRefused, Inline, Leaves, Loses, NarrowWorker, Panics, RunsRefused,
             Worker,
         };
-        let mut random = scatter(seed);
+        let mut random = Random::new(seed);
         let random = &mut random;
         let manual = random.below(5) < 3;
         let wheel_size = match random.below(32) {

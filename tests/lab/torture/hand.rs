@@ -1,9 +1,9 @@
 //! A hand: what one thread, or one task that calls back, has and does; timers and their handles.
 
-use crate::config::{Config, Ending, Mix, scatter};
+use crate::config::Random;
+use crate::config::{Config, Ending, Mix};
 use crate::ledger::{End, Kind, drop_as, last_dropped, progress};
 use crate::operations::Sleeping;
-use crate::random::Random;
 use crate::world::{Handle, Ref, World, depth, run};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Weak};
@@ -133,7 +133,7 @@ impl Hand {
     }
 
     fn short_lived_thread(&mut self, world: &Ref) {
-        let mut hand = Hand::new(scatter(self.random.below(u64::MAX)));
+        let mut hand = Hand::new(Random::new(self.random.below(u64::MAX)));
         std::thread::scope(|scope| {
             scope.spawn(move || {
                 (0..8).for_each(|_| hand.step(world));

@@ -1,9 +1,8 @@
 //! Structures on the timer that have keys, or continue by themselves: keyed timers, leases, series.
 
-use crate::config::scatter;
+use crate::config::Random;
 use crate::hand::{Hand, refused};
 use crate::ledger::{End, Kind, Ticket, drop_as};
-use crate::random::Random;
 use crate::world::{KEYS, Ref, World, act};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, Weak};
@@ -201,11 +200,11 @@ pub(crate) struct Store {
 
 impl Store {
     pub(crate) fn new(weak: Weak<World>, seed: u64) -> Self {
-        Store { weak, random: Mutex::new(scatter(!seed)) }
+        Store { weak, random: Mutex::new(Random::new(!seed)) }
     }
 
     fn random(&self) -> Random {
-        scatter(self.random.lock().unwrap().below(u64::MAX))
+        Random::new(self.random.lock().unwrap().below(u64::MAX))
     }
 }
 

@@ -19,11 +19,9 @@ mod hand;
 mod keys;
 mod ledger;
 mod operations;
-#[path = "../../common/random.rs"]
-mod random;
 mod world;
 
-use config::{Config, Ending, THREADS, scatter};
+use config::{Config, Ending, Random, THREADS};
 use hand::Hand;
 use ledger::{ENDS, End, PROGRESS, rest, watch};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -68,7 +66,7 @@ impl Meeting {
 
     fn work(&self, thread: usize) {
         self.rounds(|world| {
-            let mut hand = Hand::new(scatter(world.config.seed ^ (thread as u64 + 1) << 48));
+            let mut hand = Hand::new(Random::new(world.config.seed ^ (thread as u64 + 1) << 48));
             self.visit_graves(&mut hand);
             hand.work(&world, thread);
             hand.finish(&world);

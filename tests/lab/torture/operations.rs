@@ -1,10 +1,9 @@
 //! Delayed operations, which call back into everything from inside their purgatory; and futures,
 //! polled by hand, with wakers that note whether they were woken.
 
-use crate::config::scatter;
+use crate::config::Random;
 use crate::hand::Hand;
 use crate::ledger::{End, Kind, Ticket, drop_as, progress};
-use crate::random::Random;
 use crate::world::{KEYS, Ref, World, act};
 use std::future::Future;
 use std::pin::Pin;
@@ -36,7 +35,7 @@ impl Operation {
         Operation {
             id,
             weak: Weak::clone(&world.weak),
-            random: scatter(random.below(u64::MAX)),
+            random: Random::new(random.below(u64::MAX)),
             holds_at: random.one(&[1, 2, 3, 3, 4, 5, 8, u64::MAX, u64::MAX]),
             checks: 0,
             checking: false,

@@ -1,7 +1,7 @@
 //! The world of a round: a timer, everything that is built on it, and what its threads share. At
 //! the end all is quiet, and has to add up.
 
-use crate::config::{Config, Ending, Mix, build, scatter};
+use crate::config::{Config, Ending, Mix, Random, build};
 use crate::hand::{Hand, cancel};
 use crate::keys::Store;
 use crate::ledger::{End, Kind, Ledger, Ticket, drop_as};
@@ -184,7 +184,7 @@ impl Drop for Acting<'_> {
 /// Calls back into everything, from inside a task: in few cases, so that it does not go on for
 /// ever.
 pub(crate) fn act(weak: &Weak<World>, id: u64) {
-    let mut random = scatter(id);
+    let mut random = Random::new(id);
     if !random.is_rare(4) || depth() >= 3 {
         return;
     }

@@ -5,11 +5,9 @@
 //! twice, or be missing after a turn. A child is this test again, with variables set.
 
 mod journal;
-#[path = "../../../common/random.rs"]
-mod random;
 
+use fastrand::Rng;
 use journal::{Event, Journal, judge};
-use random::Random;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -96,12 +94,12 @@ impl Scene {
         (self.clock.now() - self.start).as_nanos() as u64
     }
 
-    fn add(&mut self, random: &mut Random, id: u32) {
-        let bits = random.below(12);
-        let delay = MS * random.below(1 << bits) as u32;
+    fn add(&mut self, random: &mut Rng, id: u32) {
+        let bits = random.u64(..12);
+        let delay = MS * random.u64(..1 << bits) as u32;
         self.journal.write(Event::Adds, id, self.now() + delay.as_nanos() as u64);
         let expires = Arc::clone(&self.expires);
-        let handle = match random.below(3) {
+        let handle = match random.u64(..3) {
             0 => {
                 let task = move || expires(id);
                 Handle::Timer(self.timer.add(TimerEntry::after(delay, task)).expect("no limit"))
@@ -123,8 +121,8 @@ impl Scene {
         self.handles.push((id, handle));
     }
 
-    fn take(&mut self, random: &mut Random) {
-        let nth = random.below(self.handles.len().max(1) as u64) as usize;
+    fn take(&mut self, random: &mut Rng) {
+        let nth = random.u64(..self.handles.len().max(1) as u64) as usize;
         if nth >= self.handles.len() {
             return;
         }
@@ -139,9 +137,9 @@ impl Scene {
         }
     }
 
-    fn move_one(&mut self, random: &mut Random) {
-        let nth = random.below(self.handles.len().max(1) as u64) as usize;
-        let delay = MS * random.below(3_000) as u32;
+    fn move_one(&mut self, random: &mut Rng) {
+        let nth = random.u64(..self.handles.len().max(1) as u64) as usize;
+        let delay = MS * random.u64(..3_000) as u32;
         let Some((id, handle)) = self.handles.get(nth) else { return };
         self.journal.write(Event::Moves, *id, self.now() + delay.as_nanos() as u64);
         match handle {
@@ -152,14 +150,14 @@ impl Scene {
     }
 
     fn run(mut self, reaper: bool) {
-        let mut random = Random(7);
+        let mut random = Rng::with_seed(7);
         for id in 0..300 {
             self.add(&mut random, id);
-            match random.below(6) {
+            match random.u64(..6) {
                 0 | 1 => self.take(&mut random),
                 2 => self.move_one(&mut random),
                 3 => {
-                    self.clock.advance(MS * random.below(200) as u32);
+                    self.clock.advance(MS * random.u64(..200) as u32);
                     self.timer.advance_clock(Duration::ZERO);
                     if !reaper {
                         self.journal.write(Event::Turned, id, self.now());
