@@ -142,6 +142,12 @@ impl Time {
         now.min(NEVER - 1)
     }
 
+    /// Returns the first tick that never comes: a manual clock may have moved when the timer was
+    /// built, and has an end of its own.
+    pub(crate) fn end(&self) -> u64 {
+        self.ticks.floor((NEVER - 1).min(u64::MAX - self.origin_elapsed)).saturating_add(1)
+    }
+
     /// Returns the present if it is cheap to read: reading the system's clock costs as much as the
     /// rest of an `add`.
     #[inline]

@@ -42,6 +42,8 @@ struct State {
     listeners: u64,
     /// None of those that wait does so beyond this tick.
     told: u64,
+    /// Whether listeners are to be woken, by a thread that can't yet.
+    owed: bool,
     stopped: bool,
     wakeups: u64,
 }
@@ -77,7 +79,8 @@ impl State {
     /// Tells somebody who is about to wait which bucket comes first.
     fn tell(&mut self) -> Option<u64> {
         let next = self.queue.next_tick();
-        self.told = next.unwrap_or(u64::MAX);
+        // While somebody is owed a wake-up, others may wait for more than this one is told.
+        self.told = next.filter(|_| !self.owed).unwrap_or(u64::MAX);
         next
     }
 }
@@ -261,13 +264,15 @@ impl DelayQueue {
     /// Notes that listeners are to be woken, but not yet: whoever offers a bucket until then wakes
     /// them, though it may come later than what they are owed for.
     pub(crate) fn owe(&self) {
-        self.state.lock().told = u64::MAX;
+        let mut state = self.state.lock();
+        (state.told, state.owed) = (u64::MAX, true);
     }
 
     /// Returns the wakers of the listeners. They stay until the timer is stopped: a thread that
     /// loses its core before it wakes them must not keep the next one from doing so.
     pub(crate) fn wakers(&self) -> Wakers {
         let mut state = self.state.lock();
+        state.owed = false;
         if state.stopped { mem::take(&mut state.wakers) } else { state.wakers.clone() }
     }
 

@@ -88,13 +88,15 @@ pub(crate) struct Turn {
     pub(crate) departed: Stats,
     /// Whether owners that register from now on have to be closed as well.
     pub(crate) closed: bool,
+    /// How much has expired in all turns.
+    expired: u64,
 }
 
 impl Driver {
     pub(crate) fn new(context: Arc<TimerContext>) -> Self {
         let (armed, room) = (Vec::new(), Expired::default());
         let (owners, departed) = (Slab::new(), Stats::default());
-        let turn = Turn { armed, room, owners, departed, closed: false };
+        let turn = Turn { armed, room, owners, departed, closed: false, expired: 0 };
         Driver { context, turn: Mutex::new(turn) }
     }
 
@@ -180,7 +182,7 @@ impl Driver {
     fn flush_batch(&self, turn_start: u64, insists: bool, expired: &mut Expired) -> Step {
         let TimerContext { time, delay_queue, .. } = &*self.context;
         let mut turn = self.turn.lock();
-        let Turn { armed, room, owners, .. } = &mut *turn;
+        let Turn { armed, room, owners, expired: total, .. } = &mut *turn;
         room.lend_to(expired);
         let mut is_one_aside = false;
         let step = loop {
@@ -203,6 +205,7 @@ impl Driver {
                 break Step::Busy;
             };
             if owner.flush(shard, (turn_start, now), insists, armed, expired) {
+                *total += expired.len() as u64;
                 break Step::Flushed(Arc::clone(owner));
             }
             delay_queue.put_aside(shard, turn_start, present);
@@ -284,8 +287,12 @@ impl OnClock for Driver {
         tick.map(|tick| self.context.time.elapsed_at(tick))
     }
 
-    fn advance(&self) -> usize {
-        Driver::advance(self, Duration::ZERO)
+    fn advance(&self) {
+        Driver::advance(self, Duration::ZERO);
+    }
+
+    fn expired(&self) -> u64 {
+        self.turn.lock().expired
     }
 }
 

@@ -80,8 +80,11 @@ pub(crate) trait OnClock: Send + Sync {
     /// Returns how far the clock has to have moved for the next turn.
     fn next(&self) -> Option<u64>;
 
-    /// Expires what is due. Returns how much that was.
-    fn advance(&self) -> usize;
+    /// Expires what is due.
+    fn advance(&self);
+
+    /// Returns how much has expired so far, on whatever thread.
+    fn expired(&self) -> u64;
 }
 
 impl ManualClock {
@@ -267,28 +270,33 @@ impl ManualClock {
     fn step_before(&self, end: u64) -> bool {
         loop {
             let timers = self.timers();
+            let expired = || timers.iter().map(|timer| timer.expired()).sum::<u64>();
+            let before = expired();
             let next = timers.iter().filter_map(|timer| timer.next()).min();
             let Some(next) = next.filter(|next| *next <= end) else { return false };
             self.move_to(next);
-            // Nothing expires where timers are only moved to a finer wheel.
-            if timers.iter().map(|timer| timer.advance()).sum::<usize>() > 0 {
+            timers.iter().for_each(|timer| timer.advance());
+            // Nothing expires where timers are only moved to a finer wheel. A reaper may be first.
+            if expired() != before {
                 return true;
             }
         }
     }
 
-    /// Returns a clock that shows a later time than this one by always the same `offset`, and moves
-    /// with it: the clock of another host, say.
+    /// Returns a clock that shows a later time than this one by always the same `offset`, at most
+    /// 584 years, and moves with it: the clock of another host, say.
     #[must_use]
     pub fn ahead(&self, offset: Duration) -> Self {
+        let offset = Duration::from_nanos(nanos(offset));
         let start = self.start.checked_add(offset).unwrap_or(self.start);
         ManualClock { hands: Arc::clone(&self.hands), start }
     }
 
-    /// Returns a clock that shows an earlier time than this one by always the same `offset`, and
-    /// moves with it.
+    /// Returns a clock that shows an earlier time than this one by always the same `offset`, at
+    /// most 584 years, and moves with it.
     #[must_use]
     pub fn behind(&self, offset: Duration) -> Self {
+        let offset = Duration::from_nanos(nanos(offset));
         let start = self.start.checked_sub(offset).unwrap_or(self.start);
         ManualClock { hands: Arc::clone(&self.hands), start }
     }

@@ -181,13 +181,15 @@ impl<C: Driven> Shards<C> {
         Set<C>: Sync,
     {
         let is_free = |shard: &Shard<C>| shard.with(|body| body.is_free());
-        let is_free = |set: &Set<C>| set.len() == count && set.iter().all(is_free);
-        let set = take_from_pool(is_free, || Set::new(count));
+        let is_free = |set: &Set<C>| set.iter().all(is_free);
+        let set = take_from_pool(count, is_free, || Set::new(count));
         let current = context.time.ticks.floor(context.time.now());
         for (number, shard) in (first..).zip(set.iter()) {
-            shard.serve(Arc::clone(context), Wheels::new(number, wheel_size, current));
+            let wheels = Wheels::new(number, wheel_size, current).ending_at(context.time.end());
+            shard.serve(Arc::clone(context), wheels);
         }
-        Arc::new(Shards { set, context: Arc::clone(context), first, give_back: put_into_pool })
+        let give_back = |set: &'static Set<C>| put_into_pool(set.len(), set);
+        Arc::new(Shards { set, context: Arc::clone(context), first, give_back })
     }
 
     /// Closes all shards, and takes the pending entries out of them, in small batches.
@@ -383,41 +385,48 @@ impl<T: Send + 'static> Items for Vec<T> {
     }
 }
 
+/// By type and size: who looks for one of its size takes no others out meanwhile, which another
+/// thread would miss, and replace by new ones.
+///
 /// Not from the lock facade: it protects no more than a few steps, and outlives any model.
-static POOL: parking_lot::Mutex<BTreeMap<TypeId, Box<dyn Any + Send>>> =
+static POOL: parking_lot::Mutex<BTreeMap<(TypeId, usize), Box<dyn Any + Send>>> =
     parking_lot::Mutex::new(BTreeMap::new());
 
-/// Returns an item that is not in use: from the pool if it contains one that `is_free`, otherwise a
-/// new one.
+/// Returns an item of this size that is not in use: from the pool if it contains one that
+/// `is_free`, otherwise a new one.
 fn take_from_pool<S: Sync + 'static>(
+    size: usize,
     is_free: impl Fn(&S) -> bool,
     make: impl FnOnce() -> S,
 ) -> &'static S {
     let (mut free, mut busy) = (None, Vec::new());
     // Checked outside of the pool's lock: the check takes locks whose holders may want the pool.
-    while let Some(pooled) = with_pool(Vec::pop) {
+    while let Some(pooled) = with_pool(size, Vec::pop) {
         if is_free(pooled) {
             free = Some(pooled);
             break;
         }
         busy.push(pooled);
     }
-    busy.into_iter().for_each(put_into_pool);
+    busy.into_iter().for_each(|pooled| put_into_pool(size, pooled));
     free.unwrap_or_else(|| Box::leak(Box::new(make())))
 }
 
 /// Takes back an item that is no longer in use, or soon will not be.
-fn put_into_pool<S: Sync + 'static>(retired: &'static S) {
+fn put_into_pool<S: Sync + 'static>(size: usize, retired: &'static S) {
     // The locks of a model checker belong to one schedule, and can't be used in the next.
     if !cfg!(tickwheel_model) {
-        with_pool(|pool| pool.push(retired));
+        with_pool(size, |pool| pool.push(retired));
     }
 }
 
-fn with_pool<S: Sync + 'static, R>(change: impl FnOnce(&mut Vec<&'static S>) -> R) -> R {
+fn with_pool<S: Sync + 'static, R>(
+    size: usize,
+    change: impl FnOnce(&mut Vec<&'static S>) -> R,
+) -> R {
     let mut pool = POOL.lock();
-    let pooled =
-        pool.entry(TypeId::of::<S>()).or_insert_with(|| Box::new(Vec::<&'static S>::new()));
+    let pooled = pool.entry((TypeId::of::<S>(), size));
+    let pooled = pooled.or_insert_with(|| Box::new(Vec::<&'static S>::new()));
     change(pooled.downcast_mut().expect("a vector of the type that it is filed under"))
 }
 
@@ -429,16 +438,18 @@ mod tests {
     fn what_is_free_is_taken_again() {
         struct Pooled(u8); // A type of its own: other tests use the pool, too.
         let all = |_: &Pooled| true;
-        let made = [1, 2].map(|number| take_from_pool(all, || Pooled(number)));
-        made.into_iter().for_each(put_into_pool);
-        let first = take_from_pool(|pooled: &Pooled| pooled.0 == 1, || Pooled(3));
+        let made = [1, 2].map(|number| take_from_pool(8, all, || Pooled(number)));
+        made.into_iter().for_each(|pooled| put_into_pool(8, pooled));
+        let first = take_from_pool(8, |pooled: &Pooled| pooled.0 == 1, || Pooled(3));
         let others = [
-            take_from_pool(|pooled: &Pooled| pooled.0 == 1, || Pooled(4)),
-            take_from_pool(all, || Pooled(5)),
+            take_from_pool(8, |pooled: &Pooled| pooled.0 == 1, || Pooled(4)),
+            take_from_pool(4, all, || Pooled(5)),
+            take_from_pool(8, all, || Pooled(6)),
         ];
-        assert!(std::ptr::eq(first, made[0]) && std::ptr::eq(others[1], made[1]));
-        assert_eq!(others[0].0, 4);
+        assert!(std::ptr::eq(first, made[0]) && std::ptr::eq(others[2], made[1]));
+        assert_eq!((others[0].0, others[1].0), (4, 5));
         // What is not there is leaked.
-        [first, others[0], others[1]].into_iter().for_each(put_into_pool);
+        [first, others[0], others[2]].into_iter().for_each(|pooled| put_into_pool(8, pooled));
+        put_into_pool(4, others[1]);
     }
 }

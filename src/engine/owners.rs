@@ -32,16 +32,19 @@ impl Driver {
     pub(crate) fn deregister(&self, first_shard: u32) {
         let number = owner_of(first_shard);
         let mut turn = self.turn.lock();
-        self.context.delay_queue.forget(|expiration| owner_of(expiration.shard) == number);
-        let owner = turn.owners.remove_if(number, |_| true).flatten();
-        if let Some(owner) = &owner {
-            owner.add_to(&mut turn.departed);
-            // An operation that a thread is checking: it is cancelled, and leaves after that.
-            let leaving = mem::take(&mut turn.departed.pending);
-            turn.departed.cancelled += leaving as u64;
-        }
+        let owner = turn.owners.at(number).clone();
         drop(turn);
-        drop(owner);
+        // Without the turn's lock: a thread may hold a shard for long, to drop a key.
+        let mut counted = Stats::default();
+        owner.iter().for_each(|owner| owner.add_to(&mut counted));
+        // An operation that a thread is checking: it is cancelled, and leaves after that.
+        counted.cancelled += mem::take(&mut counted.pending) as u64;
+        turn = self.turn.lock();
+        self.context.delay_queue.forget(|expiration| owner_of(expiration.shard) == number);
+        turn.departed.add(&counted);
+        let registered = turn.owners.remove_if(number, |_| true);
+        drop(turn);
+        drop((owner, registered));
     }
 
     /// Returns the owners that are registered, to be used without a lock.

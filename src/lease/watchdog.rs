@@ -32,8 +32,7 @@ use std::time::Instant;
 /// that it leaves unanswered count as failed.
 pub trait LeaseStore<K>: Send + Sync + 'static {
     /// Renews these leases, and answers each of them: at once, or later from any thread. A renewal
-    /// that is dropped unanswered counts as failed and is tried again. A renewal keeps this store
-    /// alive: a store that keeps one for ever, neither answered nor dropped, is never dropped.
+    /// that is dropped unanswered counts as failed and is tried again.
     fn renew(&self, batch: Vec<Renewal<K>>)
     where
         K: Hash + Eq + Clone + Send + 'static;
@@ -51,7 +50,6 @@ pub(crate) struct Watchdog<K> {
     /// Where the rounds are added, which refer to this.
     homes: Weak<Homes<Task>>,
     schedule: Mutex<Schedule<K>>,
-    store: Contained<Box<dyn LeaseStore<K>>>,
 }
 
 /// The book, and the round that is planned by it.
@@ -60,8 +58,9 @@ struct Schedule<K> {
     /// The number of the planned round, or of the next one that is planned.
     number: u64,
     plan: Plan,
-    /// Whether the last clone of the leases was dropped: nobody is told of a loss any more.
-    ended: bool,
+    /// Until the last clone of the leases is dropped: then nobody is told of a loss any more, and
+    /// a lease or an answer that is kept keeps nothing of the user's. Those that call it share it.
+    store: Option<Arc<Contained<Box<dyn LeaseStore<K>>>>>,
 }
 
 /// The round with the number of the schedule. There is at most one, which has not begun.
@@ -127,11 +126,11 @@ where
 {
     pub(crate) fn new(timer: &Timer, terms: LeaseTerms, store: Box<dyn LeaseStore<K>>) -> Self {
         let (book, plan) = (Book::new(terms), Plan::Nothing);
-        let schedule = Mutex::new(Schedule { book, number: 0, plan, ended: false });
         let homes = &timer.base.closures().beside.homes;
         let context = Arc::clone(&homes.shards.context);
-        let store = Contained::new(&context.name, store);
-        Watchdog { terms, context, homes: Arc::downgrade(homes), schedule, store }
+        let store = Some(Arc::new(Contained::new(&context.name, store)));
+        let schedule = Mutex::new(Schedule { book, number: 0, plan, store });
+        Watchdog { terms, context, homes: Arc::downgrade(homes), schedule }
     }
 
     pub(crate) fn now(&self) -> Instant {
@@ -285,7 +284,11 @@ where
             let renewal = |(key, name)| Renewal { watchdog: watchdog(), name, key: Some(key) };
             let batch: Vec<_> = round.renewals.drain(..).map(renewal).collect();
             if !batch.is_empty() {
-                self.context.catch_panic(|| self.store.renew(batch));
+                let store = self.schedule.lock().store.clone();
+                self.context.catch_panic(|| match store {
+                    Some(store) => store.renew(batch),
+                    None => drop(batch),
+                });
             }
         }
     }
@@ -305,8 +308,11 @@ where
     fn report_lost(&self, lost: impl IntoIterator<Item = Left<K>>) {
         for (key, spare) in lost {
             // Looked at each time: the call before may have dropped the last clone.
-            let ended = self.schedule.lock().ended;
-            self.context.catch_panic(|| if ended { drop(key) } else { self.store.lost(key) });
+            let store = self.schedule.lock().store.clone();
+            self.context.catch_panic(|| match store {
+                Some(store) => store.lost(key),
+                None => drop(key),
+            });
             self.context.discard(spare);
         }
     }
@@ -321,8 +327,9 @@ where
 
     /// Ends all leases because the last clone is dropped.
     pub(crate) fn end(&self) {
-        self.schedule.lock().ended = true;
+        let store = self.schedule.lock().store.take();
         self.lose_all();
+        drop(store);
     }
 
     /// Ends all leases, because nothing can renew them any more: none is held as soon as this

@@ -48,9 +48,10 @@ pub(crate) mod error;
 ///
 /// # Panics and blocking
 /// No method panics, whatever its arguments. All but `advance_clock` and `shutdown` wait at most
-/// for a lock that is held for a bounded time. Dropping the last clone blocks until the reaper has
-/// handed over its current batch, but not on the thread of a reaper; never drop it while holding a
-/// lock that a task needs.
+/// for a lock that is held for a bounded time; but `len`, `stats` and the like, which look at all
+/// shards, wait for an [`Entry`](crate::keyed::Entry) that another thread holds. Dropping the last
+/// clone blocks until the reaper has handed over its current batch, but not on the thread of a
+/// reaper; never drop it while holding a lock that a task needs.
 pub struct Timer<T: Send + 'static = Task> {
     pub(crate) base: Arc<Base>,
     homes: Arc<Homes<T>>,
@@ -180,7 +181,9 @@ impl<T: Send + 'static> Timer<T> {
     /// moved come first, in no promised order, and the timers of a shard that another thread is
     /// using come last. The second needs several shards and a real clock. Timers that become due
     /// during the call are left to the next one, unless timers must be moved to a finer wheel
-    /// meanwhile, or such a shard is waited for; then they may expire in this call.
+    /// meanwhile, or such a shard is waited for; then they may expire in this call. Where another
+    /// thread holds an [`Entry`](crate::keyed::Entry), what is due in its shard is waited for,
+    /// whatever the `timeout`.
     ///
     /// Any number of threads may call it at once, also on a timer with a reaper. So may a task:
     /// then the due timers expire inside that task. Calls nest at most seven deep, those of all
@@ -202,7 +205,7 @@ impl<T: Send + 'static> Timer<T> {
     }
 
     /// Returns when to call `advance_clock` next if no timer is added before: the present if a
-    /// timer is due, `None` if none is pending.
+    /// timer is due, `None` if none is pending that ever expires.
     ///
     /// It is never later than the tick of the first deadline. It is earlier if far timers must be
     /// moved to a finer wheel first, or were extended. Takes constant time, plus as much once for
@@ -300,9 +303,10 @@ impl<T: Send + 'static> Timer<T> {
         pending.into_iter().map(entry).collect()
     }
 
-    /// Returns whether [`shutdown`](Self::shutdown) was called and the reaper has stopped. An `add`
-    /// that begins after this has returned true may only be accepted while that `shutdown` is still
-    /// running, which then returns its entry. Waits for a lock that no task runs under.
+    /// Returns whether [`shutdown`](Self::shutdown) was called and the reaper has stopped, or is
+    /// handing over its last batch. An `add` that begins after this has returned true may only be
+    /// accepted while that `shutdown` is still running, which then returns its entry. Waits for a
+    /// lock that no task runs under.
     ///
     /// ```
     /// let timer = tickwheel::Timer::builder().start()?;

@@ -69,7 +69,7 @@ impl<T> LocalTimer<T> {
     /// rounded up to a power of two from 4 to 2^20.
     #[must_use]
     pub fn starting_at(now: u64, wheel_size: usize) -> Self {
-        let wheel_size = round_size(wheel_size);
+        let (now, wheel_size) = (now.min(NEVER), round_size(wheel_size));
         LocalTimer {
             core: Core::new(Ticks::new(1), Wheels::new(0, wheel_size, now)),
             queue: BucketQueue::default(),

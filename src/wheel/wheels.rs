@@ -27,8 +27,11 @@ use alloc::vec::Vec;
 const EXPIRING: BucketId = BucketId { level: ELAPSED, slot: 0 };
 const COLLECTING: BucketId = BucketId { level: ELAPSED, slot: 1 };
 
+/// Holds the references to what never expires. It is never armed, so nobody waits for it.
+const NEVER: BucketId = BucketId { level: ELAPSED, slot: 2 };
+
 /// Stands for what a shard's owner keeps beside the wheels, and hands over by itself in a turn.
-pub(crate) const OUTSIDE: BucketId = BucketId { level: ELAPSED, slot: 2 };
+pub(crate) const OUTSIDE: BucketId = BucketId { level: ELAPSED, slot: 3 };
 
 /// No bucket.
 const NOWHERE: BucketId = BucketId { level: ELAPSED, slot: u32::MAX };
@@ -39,12 +42,14 @@ pub(crate) struct Wheels {
     shard: u32,
     size: usize,
     current: u64,
+    /// The first tick that never comes.
+    end: u64,
     blocks: Blocks,
     /// Level 0 and the overflow wheels, as many as ticks have needed so far.
     levels: Vec<Box<[Bucket]>>,
-    /// References that were already due when they were filed, in the buckets `EXPIRING` and
-    /// `COLLECTING`.
-    elapsed: [Bucket; 2],
+    /// The buckets of no level: `EXPIRING` and `COLLECTING`, with the references that were already
+    /// due when they were filed, and `NEVER`.
+    extra: [Bucket; 3],
     /// The number of references in all buckets.
     len: usize,
     /// The ordinal of the bucket that is being swept.
@@ -63,14 +68,20 @@ impl Wheels {
             shard,
             size,
             current,
+            end: u64::MAX,
             blocks: Blocks::new(),
             levels: Vec::new(),
-            elapsed: [Bucket::new(), Bucket::new()],
+            extra: [Bucket::new(), Bucket::new(), Bucket::new()],
             len: 0,
             swept: 0,
             left: 0,
             is_thorough: false,
         }
+    }
+
+    /// Sets the first tick that never comes; by default, that is the last one.
+    pub(crate) fn ending_at(self, end: u64) -> Self {
+        Wheels { end, ..self }
     }
 
     /// Returns how many slots each wheel has.
@@ -107,6 +118,10 @@ impl Wheels {
     ) {
         if tick <= self.current {
             return self.file_elapsed(reference, tick, arm);
+        }
+        if tick >= self.end {
+            self.len += 1;
+            return self.extra[NEVER.slot as usize].push(&mut self.blocks, reference);
         }
         let (level, span) = Span::reaching(tick, self.current, self.size);
         if self.levels.len() <= level {
@@ -157,7 +172,7 @@ impl Wheels {
         self.leap(expiration.tick);
         if expiration.bucket == COLLECTING {
             // The other one is empty: a turn polls `EXPIRING` first.
-            self.elapsed.swap(0, 1);
+            self.extra.swap(0, 1);
             expiration.bucket = EXPIRING;
         }
         expiration
@@ -241,10 +256,10 @@ impl Wheels {
         !bucket.armed
     }
 
-    /// Returns the bucket with this ordinal: the two elapsed buckets come first, then the slots of
-    /// level 0, of level 1, and so on.
+    /// Returns the bucket with this ordinal: those of no level come first, then the slots of level
+    /// 0, of level 1, and so on.
     pub(crate) fn nth_bucket(&self, ordinal: usize) -> Option<BucketId> {
-        let Some(n) = ordinal.checked_sub(self.elapsed.len()) else {
+        let Some(n) = ordinal.checked_sub(self.extra.len()) else {
             return Some(BucketId { level: ELAPSED, slot: ordinal as u32 });
         };
         // Shifted, not divided: the size is a power of two.
@@ -257,7 +272,7 @@ impl Wheels {
     pub(crate) fn count_empty(&self, id: BucketId, most: usize) -> usize {
         // mutants(1): a step passes the empty buckets one by one: as many, only slower.
         let buckets = match id.level {
-            ELAPSED => &self.elapsed[id.slot as usize..],
+            ELAPSED => &self.extra[id.slot as usize..],
             level => &self.levels[level as usize][id.slot as usize..],
         };
         let buckets = &buckets[..most.min(buckets.len())];
@@ -287,7 +302,7 @@ impl Wheels {
     #[inline]
     fn bucket(&self, id: BucketId) -> &Bucket {
         match id.level {
-            ELAPSED => &self.elapsed[id.slot as usize],
+            ELAPSED => &self.extra[id.slot as usize],
             level => &self.levels[level as usize][id.slot as usize],
         }
     }
@@ -295,7 +310,7 @@ impl Wheels {
     #[inline]
     fn bucket_mut(&mut self, id: BucketId) -> (&mut Bucket, &mut Blocks) {
         let bucket = match id.level {
-            ELAPSED => &mut self.elapsed[id.slot as usize],
+            ELAPSED => &mut self.extra[id.slot as usize],
             level => &mut self.levels[level as usize][id.slot as usize],
         };
         (bucket, &mut self.blocks)
@@ -311,13 +326,15 @@ impl Wheels {
         self.blocks.assert_invariants();
         let mut len = 0;
         let mut check_bucket = |bucket: &Bucket, id: BucketId, first: u64, last: u64| {
-            assert!(bucket.armed || bucket.len() == 0, "{id:?} has entries and is not armed");
+            let waits = bucket.len() > 0 && id != NEVER;
+            assert!(bucket.armed || !waits, "{id:?} has entries and is not armed");
             assert_eq!(is_queued(self.shard, id), usize::from(bucket.armed), "{id:?}");
             len += bucket.len();
             bucket.assert_invariants(&self.blocks, |reference| check(reference, first, last));
         };
-        check_bucket(&self.elapsed[0], EXPIRING, 0, self.current);
-        check_bucket(&self.elapsed[1], COLLECTING, 0, self.current);
+        check_bucket(&self.extra[0], EXPIRING, 0, self.current);
+        check_bucket(&self.extra[1], COLLECTING, 0, self.current);
+        check_bucket(&self.extra[2], NEVER, 0, u64::MAX);
         for (level, buckets) in self.levels.iter().enumerate() {
             // The window. A bucket in the slot of `current` waits for its flush.
             let span = self.span(level as u8);

@@ -1,8 +1,12 @@
 //! What outlives its end: operations that are being checked.
 
+use crate::until::until;
 use crate::{HOUR, by_hand, within};
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
+use std::thread;
 use std::time::Duration;
 use tickwheel::purgatory::{self, DelayedOperation, Pending, Purgatory};
 use tickwheel::{ManualClock, Task, Timer};
@@ -105,4 +109,96 @@ fn a_check_under_way_keeps_no_executor() {
         tasks.into_iter().for_each(Task::run);
         assert_eq!(was_left.into_iter().collect::<Vec<_>>(), [0]);
     });
+}
+
+/// Seen to fail: what it had counted was read under the lock that all turns need.
+#[test]
+fn a_slow_drop_of_a_key_stalls_no_timer_when_its_purgatory_goes() {
+    let executor = |task: Task| drop(thread::spawn(|| task.run()));
+    let timer = Timer::builder().executor(executor).start().unwrap();
+    let course = Arc::new(Course::default());
+    let purgatory = Purgatory::new(&timer);
+    *course.purgatory.lock().unwrap() = Some(purgatory.clone());
+    for (role, key) in [(Role::Checked(0), 1), (Role::Dropped, 2)] {
+        let operation = Slow(role, Arc::clone(&course));
+        drop(purgatory.try_complete_else_watch(operation, HOUR, &[SlowKey(key)]).unwrap());
+    }
+    purgatory.check_and_complete(&SlowKey(1));
+    until("it is in its last check", || course.is_last_check.load(SeqCst));
+    drop(course.purgatory.lock().unwrap().take());
+    let last = thread::spawn(move || drop(purgatory));
+    until("the key is being dropped", || course.began.load(SeqCst));
+    thread::sleep(Duration::from_millis(100)); // Until that thread deregisters the purgatory.
+    let (sender, ran) = channel();
+    timer.after(Duration::ZERO, move || sender.send(()).unwrap()).unwrap();
+    let ran = ran.recv_timeout(Duration::from_secs(30));
+    course.may_end.store(true, SeqCst);
+    last.join().unwrap();
+    assert_eq!(ran, Ok(()));
+}
+
+#[derive(Default)]
+struct Course {
+    purgatory: Mutex<Option<Purgatory<SlowKey, Slow>>>,
+    is_last_check: AtomicBool,
+    is_going: AtomicBool,
+    began: AtomicBool,
+    may_end: AtomicBool,
+}
+
+thread_local! {
+    /// What the drop of the next key on this thread waits for.
+    static SLOW: RefCell<Option<Arc<Course>>> = const { RefCell::new(None) };
+}
+
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct SlowKey(u8);
+
+impl Drop for SlowKey {
+    fn drop(&mut self) {
+        if let Some(course) = SLOW.take() {
+            course.began.store(true, SeqCst);
+            until("the timer has run a task", || course.may_end.load(SeqCst));
+        }
+    }
+}
+
+enum Role {
+    /// Leaves its fifth check to the executor, and stays in it until the purgatory is going.
+    Checked(u8),
+    /// Is dropped with the purgatory: then it waits until the other one's key is.
+    Dropped,
+}
+
+struct Slow(Role, Arc<Course>);
+
+impl DelayedOperation for Slow {
+    fn try_complete(&mut self) -> bool {
+        let Slow(Role::Checked(checks), course) = self else { return false };
+        *checks += 1;
+        match *checks {
+            // A trigger during a check, and one during the check that this causes.
+            3 | 4 => {
+                let purgatory = course.purgatory.lock().unwrap().clone();
+                purgatory.unwrap().check_and_complete(&SlowKey(1));
+            }
+            5 => {
+                course.is_last_check.store(true, SeqCst);
+                until("the purgatory goes", || course.is_going.load(SeqCst));
+                SLOW.set(Some(Arc::clone(course)));
+            }
+            _ => {}
+        }
+        false
+    }
+    fn on_complete(&mut self) {}
+}
+
+impl Drop for Slow {
+    fn drop(&mut self) {
+        if let Slow(Role::Dropped, course) = self {
+            course.is_going.store(true, SeqCst);
+            until("the other's key is being dropped", || course.began.load(SeqCst));
+        }
+    }
 }

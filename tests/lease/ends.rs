@@ -25,6 +25,25 @@ fn all_are_lost_when_somebody_finds_the_timer_shut_down() {
     assert_eq!(fixture.take_lost(), [], "told once");
 }
 
+#[test]
+fn what_is_kept_of_leases_keeps_no_store() {
+    struct Keeps(Mutex<Vec<Renewal<u32>>>, #[expect(dead_code, reason = "only kept")] Arc<()>);
+    impl LeaseStore<u32> for Keeps {
+        fn renew(&self, batch: Vec<Renewal<u32>>) {
+            self.0.lock().unwrap().extend(batch);
+        }
+        fn lost(&self, _: u32) {}
+    }
+    let ((timer, clock), owned) = (by_hand(), Arc::new(()));
+    let store = Keeps(Mutex::default(), Arc::clone(&owned));
+    let leases = Leases::new(&timer, LeaseTerms::new(30 * S), store);
+    let lease = leases.hold(1).unwrap();
+    clock.run_for(15 * S); // Now the store keeps a renewal, which it has not answered.
+    drop(leases);
+    assert!(!lease.is_held());
+    assert_eq!(Arc::strong_count(&owned), 1);
+}
+
 /// As soon as the first of them is reported lost, none is held: each caller is told.
 #[test]
 fn none_is_held_any_more_when_the_first_is_reported() {

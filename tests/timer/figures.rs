@@ -119,7 +119,8 @@ fn a_snapshot_tells_the_entries_of_each_slot_from_the_present_on() {
 #[test]
 fn slots_of_several_shards_are_added_up_and_far_ones_are_there() {
     let fixture = Fixture::with(|builder| builder.shards(4));
-    fixture.after(Duration::MAX, 0);
+    fixture.after(Duration::MAX, 0); // In no level.
+    fixture.after(100 * 365 * 24 * HOUR, 4);
     fixture.after(500 * MS, 1);
     fixture.after(Duration::ZERO, 2); // Due at once, in a bucket of its own.
     // A thread of another number, which has other shards.

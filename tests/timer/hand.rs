@@ -1,14 +1,17 @@
 //! The manual clock's hand: it stops at each deadline on the way, on all timers of the clock.
 
-use crate::{Fixture, HOUR, MS};
+use crate::idle::Idle;
+use crate::{Fixture, HOUR, MS, calls};
 use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Waker};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 use tickwheel::keyed::KeyedTimer;
 use tickwheel::periodic::Periodic;
 use tickwheel::purgatory::{DelayedOperation, Purgatory};
-use tickwheel::{ManualClock, Timer, WeakTimer};
+use tickwheel::{ManualClock, Timer, TimerEntry, WeakTimer, When};
 
 const S: Duration = Duration::from_secs(1);
 
@@ -119,6 +122,68 @@ fn what_never_expires_ends_a_run() {
     drop(timer.shutdown());
     clock.run_for(HOUR);
     assert_eq!((clock.step(), keyed.len()), (None, 1));
+}
+
+#[test]
+fn what_never_expires_is_no_step_and_moves_no_clock() {
+    let clock = ManualClock::new();
+    clock.advance(S);
+    let timer = Timer::builder().clock(clock.clone()).build().unwrap();
+    let start = clock.now();
+    let extended = timer.after(HOUR, || ()).unwrap();
+    assert!(extended.touch(Duration::MAX));
+    timer.add(TimerEntry::new(When::Never, || ())).unwrap();
+    // The clock ends before the tick that this is rounded up to.
+    timer.after(Duration::from_nanos(u64::MAX - 1_000_001_000), || ()).unwrap();
+    let keyed = KeyedTimer::new(&timer, |(), ()| ());
+    keyed.add((), TimerEntry::new(When::Never, ())).unwrap();
+    let purgatory = Purgatory::new(&timer);
+    drop(purgatory.try_complete_else_watch(Idle, Duration::MAX, &[()]).unwrap());
+    let mut sleep = pin!(timer.sleep(Duration::MAX));
+    assert!(sleep.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    timer.assert_invariants();
+    assert_eq!((clock.step(), clock.now()), (None, start + HOUR), "where one was extended");
+    assert_eq!((timer.next_expiration(), timer.len()), (None, 6));
+    timer.assert_invariants();
+    clock.run_for(Duration::MAX);
+    assert_eq!((clock.step(), timer.len()), (None, 6));
+    // Moved to where it can expire, as far as it can go; and taken back by a shutdown.
+    assert!(extended.reschedule(Duration::ZERO));
+    assert_eq!((clock.step(), timer.len()), (Some(clock.now()), 5));
+    assert_eq!(timer.shutdown().len(), 3);
+}
+
+#[test]
+fn a_step_that_a_reaper_makes_first_is_one() {
+    let clock = ManualClock::new();
+    let timer = Timer::builder().clock(clock.clone()).start().unwrap();
+    let (start, ran) = (clock.now(), Arc::new(AtomicBool::new(false)));
+    let runs = Arc::clone(&ran);
+    timer.after(5 * MS, move || runs.store(true, SeqCst)).unwrap();
+    timer.after(7 * MS, || ()).unwrap();
+    // Lets the reaper, which was woken, go on before the step looks what is due.
+    let (begun, own) = (Instant::now(), thread::current().id());
+    let waits = move || {
+        while thread::current().id() == own && !ran.load(SeqCst) && begun.elapsed() < 60 * S {
+            thread::yield_now();
+        }
+    };
+    let listener = timer.listener();
+    assert!(listener.next_expiration(&calls::waker(waits)).is_some());
+    assert_eq!(clock.step(), Some(start + 5 * MS));
+}
+
+#[test]
+fn a_clock_may_be_ahead_by_more_than_anything_lasts() {
+    let clock = ManualClock::new();
+    let (ahead, behind) = (clock.ahead(Duration::MAX), clock.behind(Duration::MAX));
+    assert!(behind.now() + HOUR < clock.now() && clock.now() + HOUR < ahead.now());
+    clock.advance(Duration::MAX);
+    let end = ahead.now();
+    clock.advance(Duration::MAX);
+    assert_eq!(ahead.now(), end);
+    let timer = Timer::builder().clock(ahead).build().unwrap();
+    assert!(timer.after(HOUR, || ()).unwrap().deadline().is_none_or(|at| at > end));
 }
 
 /// Turns nest a few deep only, and a deeper one leaves what is due to an outer one.

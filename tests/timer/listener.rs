@@ -7,6 +7,7 @@ use crate::{HOUR, MS};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::task::Waker;
+use std::thread;
 use std::time::{Duration, Instant};
 use tickwheel::keyed::{Entry, KeyedTimer};
 use tickwheel::lease::{LeaseStore, LeaseTerms, Leases, Renewal};
@@ -53,6 +54,24 @@ impl Looped {
     fn add(&self, delay: Duration) {
         assert!(self.timer.after(delay, || ()).is_ok());
     }
+}
+
+/// Who is owed a wake-up waits for more than another one is told meanwhile.
+#[test]
+fn the_loop_is_woken_though_another_has_asked_while_a_moved_entry_is_held() {
+    let looped = Looped::new();
+    let keyed = KeyedTimer::new(&looped.timer, |(), ()| ());
+    keyed.after((), FAR, ()).unwrap();
+    looped.ask();
+    let mut entry = keyed.find(&()).unwrap();
+    entry.reschedule(2 * MS);
+    thread::scope(|scope| {
+        let other = || looped.timer.listener().next_expiration(Waker::noop());
+        scope.spawn(other).join().unwrap();
+        scope.spawn(|| looped.add(3 * MS)).join().unwrap();
+    });
+    assert!(looped.woken() > 0, "while the entry is held");
+    drop(entry);
 }
 
 #[test]
