@@ -79,6 +79,15 @@ impl Clock {
         }
     }
 
+    /// Returns the time that is meant; `None` is never, or later than there is a name for.
+    pub(crate) fn deadline_of(&self, when: When) -> Option<Instant> {
+        match when {
+            When::After(delay) => self.now().checked_add(delay),
+            When::At(deadline) => Some(deadline),
+            When::Never => None,
+        }
+    }
+
     /// Returns a random number: on a manual clock the next one of its seed.
     pub(crate) fn random(&self) -> u64 {
         match &self.0 {

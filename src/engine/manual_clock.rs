@@ -28,8 +28,8 @@ use std::time::{Duration, Instant};
 /// timers were added, those of each keyed timer and purgatory together. A test that relies on it
 /// by accident is found with a [seed](Self::seeded).
 ///
-/// This needs a single shard, the default on a manual clock, and an executor without threads:
-/// not a [`Worker`](crate::Worker) nor a runtime.
+/// This needs a single shard, the default on a manual clock, and no other threads: no reaper, no
+/// [`Worker`](crate::Worker) and no runtime.
 ///
 /// ```
 /// use std::time::Duration;
@@ -98,11 +98,13 @@ impl ManualClock {
     /// `seed`, and which differs from seed to seed: a test that passes with many seeds relies on no
     /// order that nobody promised. With the seed 0 the order is that of [`new`](Self::new).
     ///
-    /// The seed also decides the [jitter](crate::periodic::Periodic::jitter) of series, and
+    /// The seed also decides the [jitter](crate::periodic::Periodic::jitter) and the
+    /// [random phase](crate::periodic::Periodic::random_phase) of series, and
     /// [`random`](Self::random). The same seed gives the same run, also in another process.
     ///
     /// Costs a few nanoseconds for each timer that expires. All that is due in a tick is taken out
-    /// before the first of it is handed over: a task that shuts the timer down does not stop it.
+    /// before the first of it is handed over: a task can neither cancel another one of the same
+    /// tick nor stop it by a shutdown.
     ///
     /// ```
     /// use std::collections::BTreeSet;
@@ -228,7 +230,8 @@ impl ManualClock {
     }
 
     /// Polls a future on this thread, and lets time pass from one deadline to the next while it
-    /// waits. Returns its output; `None` if it waits and no timer on the clock ever expires.
+    /// waits. Returns its output; `None` if it waits and no timer on the clock ever expires. It
+    /// does not wait for other threads.
     ///
     /// What else is due meanwhile expires too. So no runtime is needed; for several futures at once
     /// there are `join!` and the like of the crate `futures`.
@@ -287,18 +290,18 @@ impl ManualClock {
     /// 584 years, and moves with it: the clock of another host, say.
     #[must_use]
     pub fn ahead(&self, offset: Duration) -> Self {
-        let offset = Duration::from_nanos(nanos(offset));
-        let start = self.start.checked_add(offset).unwrap_or(self.start);
-        ManualClock { hands: Arc::clone(&self.hands), start }
+        self.starting(self.start.checked_add(Duration::from_nanos(nanos(offset))))
     }
 
     /// Returns a clock that shows an earlier time than this one by always the same `offset`, at
     /// most 584 years, and moves with it.
     #[must_use]
     pub fn behind(&self, offset: Duration) -> Self {
-        let offset = Duration::from_nanos(nanos(offset));
-        let start = self.start.checked_sub(offset).unwrap_or(self.start);
-        ManualClock { hands: Arc::clone(&self.hands), start }
+        self.starting(self.start.checked_sub(Duration::from_nanos(nanos(offset))))
+    }
+
+    fn starting(&self, start: Option<Instant>) -> Self {
+        ManualClock { hands: Arc::clone(&self.hands), start: start.unwrap_or(self.start) }
     }
 
     /// Moves the clock to this many nanoseconds; does not move it if it is there already.

@@ -10,6 +10,12 @@ use crate::wheel::snapshot::Snapshot;
 use std::mem;
 use std::sync::Arc;
 
+fn counts_of(owner: &dyn Owner) -> Stats {
+    let mut stats = Stats::default();
+    owner.add_to(&mut stats);
+    stats
+}
+
 impl Driver {
     /// Registers an owner, which `make` creates from the number of its first shard.
     pub(crate) fn register<O: Owner + 'static>(&self, make: impl FnOnce(u32) -> Arc<O>) -> Arc<O> {
@@ -35,8 +41,7 @@ impl Driver {
         let owner = turn.owners.at(number).clone();
         drop(turn);
         // Without the turn's lock: a thread may hold a shard for long, to drop a key.
-        let mut counted = Stats::default();
-        owner.iter().for_each(|owner| owner.add_to(&mut counted));
+        let mut counted = owner.as_deref().map(counts_of).unwrap_or_default();
         // An operation that a thread is checking: it is cancelled, and leaves after that.
         counted.cancelled += mem::take(&mut counted.pending) as u64;
         turn = self.turn.lock();
@@ -64,11 +69,7 @@ impl Driver {
 
     pub(crate) fn stats(&self) -> Stats {
         let TimerContext { name, delay_queue, .. } = &*self.context;
-        let count = |(key, owner): (Key, Arc<dyn Owner>)| {
-            let mut stats = Stats::default();
-            owner.add_to(&mut stats);
-            (key, stats)
-        };
+        let count = |(key, owner): (Key, Arc<dyn Owner>)| (key, counts_of(&*owner));
         let mut counted: Vec<_> = self.owners_by_key().into_iter().map(count).collect();
         let turn = self.turn.lock();
         // One that has left meanwhile may have been counted in part, and was counted as it left.

@@ -6,7 +6,7 @@ pub(crate) mod hyper;
 
 pub use crate::future::drive::Drive;
 
-use crate::engine::clock::When;
+use crate::engine::clock::{Clock, When};
 use crate::periodic::MissedTick;
 use crate::timer::entry::{Task, TimerEntry};
 use crate::timer::error::AddError;
@@ -86,7 +86,7 @@ impl<T: Send + 'static> Timer<T> {
     /// ```
     pub fn sleep(&self, when: impl Into<When>) -> Sleep {
         let mut sleep = Sleep { base: Arc::clone(&self.base), deadline: None, armed: None };
-        sleep.deadline = sleep.deadline_of(when.into());
+        sleep.deadline = sleep.clock().deadline_of(when.into());
         sleep
     }
 
@@ -132,17 +132,8 @@ impl<T: Send + 'static> Timer<T> {
 }
 
 impl Sleep {
-    fn now(&self) -> Instant {
-        self.base.driver.context.time.clock.now()
-    }
-
-    /// Returns the deadline as a time of the clock; `None` is never.
-    fn deadline_of(&self, when: When) -> Option<Instant> {
-        match when {
-            When::After(delay) => self.now().checked_add(delay),
-            When::At(deadline) => Some(deadline),
-            When::Never => None,
-        }
+    fn clock(&self) -> &Clock {
+        &self.base.driver.context.time.clock
     }
 
     /// Returns the deadline, or `None` if it never comes.
@@ -152,13 +143,13 @@ impl Sleep {
 
     /// Returns whether the deadline has passed.
     pub fn is_elapsed(&self) -> bool {
-        self.deadline.is_some_and(|deadline| deadline <= self.now())
+        self.deadline.is_some_and(|deadline| deadline <= self.clock().now())
     }
 
     /// Moves the deadline, even if the old one has passed. Costs as much as
     /// [`Timeout::reschedule`].
     pub fn reset(&mut self, when: impl Into<When>) {
-        self.deadline = self.deadline_of(when.into());
+        self.deadline = self.clock().deadline_of(when.into());
         let when = When::at_or_never(self.deadline);
         let moved = self.armed.as_ref().is_some_and(|armed| armed.timeout.reschedule(when));
         if !moved {
@@ -306,7 +297,7 @@ impl Interval {
     /// Polls for the next tick, like [`tick`](Self::tick).
     pub fn poll_tick(&mut self, context: &mut Context<'_>) -> Poll<Result<Instant, SleepError>> {
         ready!(Pin::new(&mut self.sleep).poll(context))?;
-        let now = self.sleep.now();
+        let now = self.sleep.clock().now();
         let due = self.sleep.deadline.unwrap_or(now);
         let next = self.missed_tick.next(due, now, now, self.period);
         self.sleep.reset(When::at_or_never(next));

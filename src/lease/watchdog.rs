@@ -284,11 +284,7 @@ where
             let renewal = |(key, name)| Renewal { watchdog: watchdog(), name, key: Some(key) };
             let batch: Vec<_> = round.renewals.drain(..).map(renewal).collect();
             if !batch.is_empty() {
-                let store = self.schedule.lock().store.clone();
-                self.context.catch_panic(|| match store {
-                    Some(store) => store.renew(batch),
-                    None => drop(batch),
-                });
+                self.call_store(batch, |store, batch| store.renew(batch));
             }
         }
     }
@@ -307,14 +303,19 @@ where
 
     fn report_lost(&self, lost: impl IntoIterator<Item = Left<K>>) {
         for (key, spare) in lost {
-            // Looked at each time: the call before may have dropped the last clone.
-            let store = self.schedule.lock().store.clone();
-            self.context.catch_panic(|| match store {
-                Some(store) => store.lost(key),
-                None => drop(key),
-            });
+            self.call_store(key, |store, key| store.lost(key));
             self.context.discard(spare);
         }
+    }
+
+    /// Gives something to the store, or drops it once the leases have ended: that is looked at each
+    /// time, because the call before may have dropped the last clone.
+    fn call_store<V>(&self, what: V, call: impl FnOnce(&dyn LeaseStore<K>, V)) {
+        let store = self.schedule.lock().store.clone();
+        self.context.catch_panic(|| match store {
+            Some(store) => call(&***store, what),
+            None => drop(what),
+        });
     }
 
     /// Drops what has left the book.

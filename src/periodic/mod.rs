@@ -284,8 +284,8 @@ impl Run<'_> {
 
     /// Sets when the next run is due, instead of what the options of the series say: so a task that
     /// tries again chooses its own delays, without a handle to its timer. A delay is counted from
-    /// this call, and later periods from that run. The last call counts. It has no effect if runs
-    /// [overlap](Periodic::overlapping).
+    /// this call, the jitter is added to it, and later periods are counted from that run. The last
+    /// call counts. It has no effect if runs [overlap](Periodic::overlapping).
     ///
     /// ```
     /// use std::time::Duration;
@@ -305,11 +305,7 @@ impl Run<'_> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn reschedule(&self, when: impl Into<When>) {
-        let due = match when.into() {
-            When::After(delay) => self.series.now().checked_add(delay),
-            When::At(deadline) => Some(deadline),
-            When::Never => None,
-        };
+        let due = self.series.context.time.clock.deadline_of(when.into());
         if !self.series.periodic.overlaps {
             self.series.progress.lock().chosen = Some(due);
         }

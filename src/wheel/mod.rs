@@ -53,8 +53,9 @@ pub struct LocalTimer<T> {
     expired: VecDeque<(TimerKey, T)>,
 }
 
-/// The name of one timer in a [`LocalTimer`]. It stays harmless once that timer is gone: it never
-/// names another one.
+/// The name of one task of a [`LocalTimer`]. It stays harmless once that task is gone: there it
+/// never names another one. Use it only with that timer, and with clones made after it was issued:
+/// another timer may have issued an equal one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TimerKey(Key);
 
