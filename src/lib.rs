@@ -89,8 +89,9 @@
 //! - Deadlines are rounded up to a tick, by default one millisecond, so timers are half a tick late
 //!   on average. A finer tick costs a wake-up for each due bucket. On [busy
 //!   cores](guide#busy-cores) the reaper waits for its turn like any other thread.
-//! - Timers expire tick by tick; within a tick the order is unspecified. Overdue timers come
-//!   first, and those of a busy shard last: see [`advance_clock`].
+//! - Timers expire tick by tick; within a tick the order is unspecified, except on a
+//!   [`ManualClock`]. Overdue timers come first, and those of a busy shard last: see
+//!   [`advance_clock`].
 //! - An empty timer takes some kilobytes for each hardware thread, a keyed timer or a purgatory
 //!   about fifteen. A dropped one leaves about a kilobyte per shard for the next one of the same
 //!   types and with as many shards: prefer one timer for the whole service.

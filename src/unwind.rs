@@ -12,11 +12,11 @@ use crate::engine::report::Contained;
 use crate::timer::builder::TimerBuilder;
 use crate::timer::entry::Task;
 use crate::timer::executor::Worker;
-use crate::timer::part::Alarm;
+use crate::timer::part::ShardAlarms;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 
-impl UnwindSafe for Alarm {}
-impl RefUnwindSafe for Alarm {}
+impl UnwindSafe for ShardAlarms {}
+impl RefUnwindSafe for ShardAlarms {}
 // A task is consumed as it runs.
 impl UnwindSafe for Task {}
 impl RefUnwindSafe for Task {}

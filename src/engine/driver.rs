@@ -1,15 +1,10 @@
-//! The driver: brings owners, delay queue and clock together. All locking rules are stated here.
+//! The driver: takes turns, in which what is due is flushed, on a thread of its own or a caller's.
 //!
 //! # Locks
-//! | lock | guards | may be held while taking |
-//! |---|---|---|
-//! | turn | which thread takes buckets out of the delay queue | shard, delay queue |
-//! | shard, one each | its core, and what else its owner keeps there | delay queue |
-//! | delay queue | the bucket queue, the sleepers | nothing |
-//!
-//! So there is no cycle. A thread holds at most one shard. No lock is held while a task runs or is
-//! dropped, while the executor or `on_refused` is called, while a waker is cloned, woken or
-//! dropped, or while an event is reported.
+//! The turn's lock comes first: a shard's is taken under it, and the delay queue's under that. No
+//! lock is held while a task runs or is dropped, while the executor or `on_refused` is called,
+//! while a waker is cloned, woken or dropped, or while an event is reported. The list of all locks
+//! is in `docs/ARCHITECTURE.md`.
 //!
 //! # Turns
 //! Advancing the clock means taking turns. A turn flushes every bucket that was due when it began,
@@ -21,15 +16,13 @@
 //! A thread that loses its core while it holds a shard keeps the shard for as long as the slices of
 //! the other threads last. So a turn does not wait for a shard: the shard's buckets are put aside
 //! for this step, and the other shards' buckets come first. When only buckets that were put aside
-//! are left, the turn sleeps for a moment, in which the holder may get the core, and begins again,
+//! are left, the turn sleeps for a moment, in which the holder may get the core, and looks again,
 //! so that due timers of other shards need not wait. (On a manual clock the turn waits for the
 //! lock: there, timers leave in the order of their ticks, a call has to expire everything that is
 //! due, and no thread sleeps.)
 //!
 //! # The reaper
-//! A thread that performs steps until it is told to stop.
-//!
-//! It knows no timer. Its owner determines what a step is, how it waits and what wakes it.
+//! A thread that calls a function, which takes a turn and waits, until that returns false.
 
 use crate::engine::context::TimerContext;
 use crate::engine::delay_queue::Told;
@@ -122,7 +115,7 @@ impl Driver {
         }
     }
 
-    /// Makes one step of the reaper: a turn, and a wait without end. Returns whether to go on.
+    /// Makes one round of the reaper: a turn, and a wait without end. Returns whether to go on.
     pub(crate) fn reap(&self) -> bool {
         self.turn();
         self.wait(None)
@@ -313,30 +306,30 @@ pub(crate) struct Reaper {
     thread: Mutex<Option<thread::JoinHandle<()>>>,
 }
 
-/// How long the reaper pauses after a step that panicked: long enough that a step which panics
+/// How long the reaper pauses after a round that panicked: long enough that a round which panics
 /// every time costs next to nothing, and short enough that a thread which waits for the reaper's
 /// end hardly notices.
 const REST: Duration = Duration::from_millis(100);
 
 impl Reaper {
-    /// Starts a thread called `name` that calls `step` until it returns false, and `failed` after
-    /// each step that panicked.
+    /// Starts a thread called `name` that calls `round` until it returns false, and `failed` after
+    /// each call that panicked.
     ///
-    /// A step contains all panics of user code, so a step that panics is a defect of this crate.
-    /// The next step is then tried after a pause: a timer that has lost something is better than a
+    /// A round contains all panics of user code, so one that panics is a defect of this crate. The
+    /// next round is then tried after a pause: a timer that has lost something is better than a
     /// timer that no longer expires anything.
     pub(crate) fn start(
         name: &str,
-        mut step: impl FnMut() -> bool + Send + 'static,
+        mut round: impl FnMut() -> bool + Send + 'static,
         failed: impl Fn() + Send + 'static,
     ) -> std::io::Result<Self> {
         let timer: Arc<str> = name.into();
         let reported = Arc::clone(&timer);
         let mut go_on = move || {
             if cfg!(tickwheel_model) {
-                return step(); // In a model, a panic of the reaper must fail the model.
+                return round(); // In a model, a panic of the reaper must fail the model.
             }
-            catch_panic_of(&timer, &mut step).unwrap_or_else(|| {
+            catch_panic_of(&timer, &mut round).unwrap_or_else(|| {
                 failed();
                 thread::sleep(REST);
                 true
@@ -371,12 +364,12 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
     use std::time::Instant;
 
-    /// No user code can make a step panic, so that is tested here.
+    /// No user code can make a round panic, so that is tested here.
     #[test]
-    fn a_step_that_panics_is_counted_and_followed_by_a_rest_and_another_step() {
-        let (steps, failures) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
-        let (counted, failed) = (Arc::clone(&steps), Arc::clone(&failures));
-        let step = move || {
+    fn a_round_that_panics_is_counted_and_followed_by_a_rest_and_another_round() {
+        let (rounds, failures) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+        let (counted, failed) = (Arc::clone(&rounds), Arc::clone(&failures));
+        let round = move || {
             let number = counted.fetch_add(1, Ordering::Relaxed);
             assert!(number == 1 || number > 3, "which is what the test is about");
             number < 5
@@ -385,8 +378,8 @@ mod tests {
         let count = move || {
             failed.fetch_add(1, Ordering::Relaxed);
         };
-        Reaper::start("panics", step, count).expect("a thread can be started").join();
-        let counts = (steps.load(Ordering::Relaxed), failures.load(Ordering::Relaxed));
+        Reaper::start("panics", round, count).expect("a thread can be started").join();
+        let counts = (rounds.load(Ordering::Relaxed), failures.load(Ordering::Relaxed));
         assert_eq!(counts, (6, 3), "0, 2 and 3 panic, 5 is the last");
         assert!(start.elapsed() >= 3 * REST);
     }

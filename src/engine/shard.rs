@@ -6,8 +6,7 @@
 //!
 //! # Locks
 //! Under a shard's lock the delay queue's lock may be taken, but never another shard's. No user
-//! code runs under it, unless the documentation of the content says so; and the clock is one of the
-//! crate's own.
+//! code runs under it, unless the documentation of the content says so.
 //!
 //! # The lock
 //! It is a mutex at which others let a turn go first that has waited for long.

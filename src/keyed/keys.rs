@@ -255,7 +255,7 @@ impl<K: Eq, T> Body<Keys<K, T>> {
         visit: &mut impl FnMut(&K, &T, Option<Instant>),
     ) -> bool {
         for (_, entry) in self.core.entries.of_chunk(chunk) {
-            let Keyed { key, task, .. } = &entry.task;
+            let Keyed { key, task, .. } = &entry.item;
             visit(key, task, self.instant(entry.deadline.get()));
         }
         // mutants(<= *): one more chunk is asked for, and is empty.

@@ -55,9 +55,9 @@ impl Periodic {
     /// start, and each later one a period after the previous one was due, however long runs take.
     /// (With [`MissedTick::Delay`] it is due a period after the previous run began.)
     ///
-    /// Runs do not overlap: a run that takes too long makes the next one late.
-    /// [`missed_tick`](Self::missed_tick) sets what happens to missed runs. A period of zero counts
-    /// as a nanosecond.
+    /// Runs do not overlap unless [`overlapping`](Self::overlapping) is set: a run that takes too
+    /// long makes the next one late, and [`missed_tick`](Self::missed_tick) sets what happens to
+    /// those that it misses. A period of zero counts as a nanosecond.
     pub fn every(period: Duration) -> Self {
         Self::new(period, Some(MissedTick::default()))
     }
@@ -120,10 +120,11 @@ impl Periodic {
     /// the timer counts it (in [`Stats::panicked`](crate::Stats::panicked)) and reports it.
     ///
     /// The series does not keep the timer alive. It ends when it is cancelled, when the timer is
-    /// full as the next run is added, when the executor refuses a run, with the last clone of the
-    /// timer, and with a [`shutdown`](Timer::shutdown). A run in progress is then the last one.
-    /// Unless the timer has its own type of task, `shutdown` returns the pending run; the series
-    /// then ends when that is dropped or has run.
+    /// full as the next run is added, when a run is dropped instead of run (one that the executor
+    /// refuses, for example), with the last clone of the timer, and with a
+    /// [`shutdown`](Timer::shutdown). A run in progress is then the last one. Unless the timer has
+    /// its own type of task, `shutdown` returns the pending run; the series then ends when that is
+    /// dropped or has run.
     ///
     /// # Errors
     /// [`AddError`] if the timer is full or was shut down.
@@ -165,7 +166,7 @@ pub enum MissedTick {
     /// Runs them all, one right after another, until it has caught up.
     Burst,
     /// Skips them, and continues with the next one that is due now or later: each run is a multiple
-    /// of the period after the start.
+    /// of the period after the first one, or after the last that was [chosen](Run::reschedule).
     #[default]
     Skip,
     /// Counts the period from the moment at which each run begins, even if it was only a little

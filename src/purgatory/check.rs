@@ -1,7 +1,7 @@
 //! The check: what is done with one operation, from its adding to its end. A reference names it.
 //!
-//! Ending an operation means removing it from all its keys and from the wheels first, then calling
-//! its code, and then dropping it.
+//! Ending an operation means taking it out of its core first, so that no other thread finds it,
+//! then removing it from all its keys, then calling its code, and then dropping it.
 //!
 //! # Nesting
 //! A check may trigger other keys, whose operations' checks may trigger others, and so on. Beyond a
@@ -205,7 +205,7 @@ where
     /// if the timer accepts no more tasks: then this thread makes the checks, for as long as they
     /// are asked for.
     fn hand_on_check(&self) -> Option<O> {
-        let executor = self.set.of(self.id).with(|body| body.content.executor.upgrade())?;
+        let homes = self.set.of(self.id).with(|body| body.content.homes.upgrade())?;
         let this = OperationRef { ..*self };
         // Made when the task is dropped, whether it ran or not. So no trigger is lost with a task
         // that an executor refuses, or that a shutdown of the timer returns.
@@ -214,7 +214,7 @@ where
         let check = Task::new(move || drop(check));
         let check = TimerEntry::new(When::After(Duration::ZERO), check);
         // Each operation has at most one, and a full timer is no reason to serve without bound.
-        let Err(refused) = executor.add_beyond_limit(check) else { return None };
+        let Err(refused) = homes.add_beyond_limit(check) else { return None };
         let operation = self.arrive();
         drop(refused); // This drop finds that it has arrived.
         operation

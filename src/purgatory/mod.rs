@@ -83,10 +83,10 @@ where
     /// [`new`](Self::new).
     pub fn with_hasher<U: Send + 'static>(timer: &Timer<U>, hasher: S) -> Self {
         let part = Part::<Operations<K, O>>::new(timer.closures(), ());
-        for (number, shard) in (0..).zip(part.owned.shards.set.iter()) {
-            let executor = Arc::downgrade(&timer.base.closures().beside.homes);
+        for (ordinal, shard) in (0..).zip(part.owned.shards.set.iter()) {
+            let homes = Arc::downgrade(&timer.base.closures().beside.homes);
             shard.with(|body| {
-                (body.content.watchers.shard, body.content.executor) = (number, executor);
+                (body.content.watchers.shard, body.content.homes) = (ordinal, homes);
             });
         }
         Purgatory { part, hasher }
@@ -195,7 +195,7 @@ where
     /// makes them itself, however deep. What an operation's repeated check triggers on its own keys
     /// is ignored then, so no call goes on for ever.
     ///
-    /// An operation whose time is up is not checked any more.
+    /// An operation whose deadline has passed is checked until its alarm arrives, and then no more.
     ///
     /// Call it after the change, and after releasing any lock that `try_complete` takes. On a key
     /// without operations it costs a hash and a lock. Otherwise it takes time proportional to the

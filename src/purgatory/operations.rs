@@ -6,12 +6,12 @@
 //! called here except a key's `Eq`, `Clone` and `Drop`: operations go in and come out by value.
 //!
 //! A record is filed in the wheels when the thread that adds the operation lets go of it. It is no
-//! longer filed once it was *handed*: the operation has expired, and its alarm is on its way
-//! through the executor. Until the alarm arrives, any thread that wins the operation may end it.
+//! longer filed once its time is up and its alarm is on its way through the executor. Until the
+//! alarm arrives, any thread that wins the operation may end it.
 //!
 //! Invariants, checked by [`Body::assert_operations`] while no operation is being added, and, of
 //! the core, by the owner: those of the watchers; each operation has its entries; and exactly the
-//! operations that were not handed are filed.
+//! operations whose alarm is not on its way are filed.
 //!
 //! # The set
 //! The set of a purgatory's shards: where an operation is, and how its code is called.
@@ -51,8 +51,8 @@ use std::sync::Weak;
 /// The operations of a shard; see the [module](self).
 pub(crate) struct Operations<K, O> {
     pub(crate) watchers: Watchers<K>,
-    /// Where the checks go that are left to the executor.
-    pub(crate) executor: Weak<Homes<Task>>,
+    /// Where the checks are added that are left to the executor.
+    pub(crate) homes: Weak<Homes<Task>>,
     /// How many operations have ended, by [`EndedBy`], and how often their code panicked.
     pub(crate) ended: [u64; EndedBy::Withdrawn as usize + 1],
     pub(crate) panicked: u64,
@@ -75,7 +75,7 @@ impl<K, O> Content for Operations<K, O> {
     fn new() -> Self {
         Operations {
             watchers: Watchers::new(),
-            executor: Weak::new(),
+            homes: Weak::new(),
             ended: [0; EndedBy::Withdrawn as usize + 1],
             panicked: 0,
             operations: PhantomData,
@@ -125,7 +125,7 @@ impl<K: Eq + Clone, O> Body<Operations<K, O>> {
         claim: impl Fn(&mut OperationState, bool) -> Claim,
     ) -> Option<O> {
         let expires = !self.closed;
-        let record = self.core.task_mut(key)?;
+        let record = self.core.item_mut(key)?;
         claim(&mut record.state, expires).won().and_then(|()| record.operation.take())
     }
 
@@ -133,13 +133,13 @@ impl<K: Eq + Clone, O> Body<Operations<K, O>> {
     /// to the executor.
     pub(crate) fn hand_on(&mut self, key: Key) -> bool {
         let expires = !self.closed;
-        self.core.task_mut(key).is_some_and(|record| record.state.hand_on(expires))
+        self.core.item_mut(key).is_some_and(|record| record.state.hand_on(expires))
     }
 
     /// Releases an operation whose condition its holder found false; the holder gets it back if
     /// something else has to be done with it.
     pub(crate) fn release(&mut self, key: Key, operation: O, may_check: bool) -> Next<O> {
-        let Entry { deadline, task: record } = self.core.entries.at_mut(key.index);
+        let Entry { deadline, item: record } = self.core.entries.at_mut(key.index);
         let was_adding = record.state.is_adding();
         if self.closed && was_adding {
             record.state.end(EndedBy::Cancelled); // It goes back to the thread that adds it.
@@ -188,7 +188,7 @@ impl<K: Eq + Clone, O> Body<Operations<K, O>> {
     /// Ends an operation if it is idle; otherwise leaves that to its holder. Returns the spots of
     /// its entries with it, of which the first is removed already.
     pub(crate) fn claim(&mut self, key: Key, wants: EndedBy) -> Claim<(O, Spots)> {
-        let Some(record) = self.core.task_mut(key) else { return Claim::Lost };
+        let Some(record) = self.core.item_mut(key) else { return Claim::Lost };
         let claim = record.state.end(wants).map(|()| {
             let operation = record.operation.take().expect("no thread holds it");
             (operation, mem::take(&mut record.spots))
@@ -202,7 +202,7 @@ impl<K: Eq + Clone, O> Body<Operations<K, O>> {
     /// Cancels an operation in the same way, but skips it while it is still being added: then it
     /// counts as added after this call.
     pub(crate) fn cancel_unless_adding(&mut self, key: Key) -> Claim<(O, Spots)> {
-        match self.core.task_mut(key) {
+        match self.core.item_mut(key) {
             Some(record) if !record.state.is_adding() => self.claim(key, EndedBy::Cancelled),
             _ => Claim::Lost,
         }
@@ -210,7 +210,7 @@ impl<K: Eq + Clone, O> Body<Operations<K, O>> {
 
     /// Returns whether an operation waits and its end is undecided.
     pub(crate) fn is_pending(&mut self, key: Key) -> bool {
-        self.core.task_mut(key).is_some_and(|record| !record.state.is_sealed())
+        self.core.item_mut(key).is_some_and(|record| !record.state.is_sealed())
     }
 
     /// Removes a record, which is empty, and its entry in this shard; the other entries are left to
@@ -253,7 +253,7 @@ impl<K: Eq + Clone, O> Body<Operations<K, O>> {
     pub(crate) fn assert_operations(&self) {
         self.content.watchers.assert_invariants();
         for (_, entry) in self.core.entries.iter() {
-            assert!(entry.task.spots.first().is_some(), "who waits has entries");
+            assert!(entry.item.spots.first().is_some(), "who waits has entries");
         }
     }
 }

@@ -81,7 +81,8 @@ pub(crate) enum Next<O = ()> {
     LetGo(Option<Errand>),
 }
 
-/// What the executor has to do with an operation that no thread holds any more.
+/// What is left to do with an operation that its holder has let go: a check goes to the executor;
+/// an expiry has the record filed again, already due, unless the shard is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Errand {
     Check,

@@ -88,15 +88,15 @@ impl<V> Chunk<V> {
 
     #[inline(always)]
     pub(crate) fn slot_mut(&mut self, offset: usize) -> Option<&mut Slot<V>> {
-        let place = self.find(offset)?;
-        self.slots.get_mut(place)
+        let at = self.find(offset)?;
+        self.slots.get_mut(at)
     }
 
     /// Returns all slots, with their places.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, &Slot<V>)> {
-        self.slots.iter().enumerate().map(|(place, slot)| {
+        self.slots.iter().enumerate().map(|(at, slot)| {
             work::count(1);
-            (self.places.get(place).map_or(place, |offset| usize::from(*offset)), slot)
+            (self.places.get(at).map_or(at, |offset| usize::from(*offset)), slot)
         })
     }
 
@@ -175,10 +175,10 @@ impl<V> Chunk<V> {
     }
 
     /// Removes the slot of a sparse chunk whose value was taken out.
-    pub(crate) fn forget(&mut self, place: usize) {
-        work::count(self.places.len() - place);
-        self.places.remove(place);
-        let slot = self.slots.remove(place);
+    pub(crate) fn forget(&mut self, at: usize) {
+        work::count(self.places.len() - at);
+        self.places.remove(at);
+        let slot = self.slots.remove(at);
         self.first_generation = self.first_generation.max(slot.generation);
         // No place is added to a sparse chunk, so the cost per value stays constant.
         if self.slots.len() <= self.slots.capacity() / 2 {

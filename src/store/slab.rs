@@ -138,8 +138,8 @@ impl<V, const BYTES: usize> Slab<V, BYTES> {
         let chunk = directory.chunks.get_mut(id as usize)?;
         let is_sparse = chunk.is_sparse();
         let vacant = chunk.vacant;
-        let place = chunk.find(offset as usize)?;
-        let slot = chunk.slots.get_mut(place)?;
+        let at = chunk.find(offset as usize)?;
+        let slot = chunk.slots.get_mut(at)?;
         let generation = slot.generation;
         let value = slot.value.take_if(|value| wanted(generation, value))?;
         slot.generation += 1;
@@ -148,7 +148,7 @@ impl<V, const BYTES: usize> Slab<V, BYTES> {
         chunk.used -= 1;
         let used = chunk.used as usize;
         if is_sparse {
-            chunk.forget(place);
+            chunk.forget(at);
         } else if next < WORN_GENERATION || chunk.wear(next) {
             chunk.vacant = offset;
             if !chunk.is_open && used <= Self::SIZE - Self::SLACK {

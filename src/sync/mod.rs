@@ -1,6 +1,6 @@
 //! The lock facade: the few primitives through which the crate's threads share memory.
 //!
-//! Every lock, condition variable and thread of the crate is taken from this module, so that a
+//! The crate's locks, condition variables and threads come from this module, so that a
 //! schedule-exploring model checker can drive the shipped code. With `--cfg tickwheel_model` they
 //! are shuttle's, otherwise the standard library's. Such checkers do not model time-outs. In a
 //! model, [`Condvar::wait_until`] waits without end, and a wait that no thread ends is reported as

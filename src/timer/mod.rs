@@ -1,4 +1,4 @@
-//! The timer: what users call.
+//! The timer: what users call; adds, moves and ends are passed on from here.
 
 use crate::engine::clock::When;
 use crate::engine::driver::{Driver, Reaper};

@@ -9,8 +9,8 @@
 //! with any bucket, and hands them over again. So what waits is no timer.
 //!
 //! # Locks
-//! The lock of the keys that were put off may be taken under a shard's, and the delay queue's under
-//! it.
+//! The lock of the alarms that were put off may be taken under a shard's, and the delay queue's
+//! under it.
 
 use crate::engine::delay_queue::DelayQueue;
 use crate::engine::owner::{Driven, Expired, MAX_SHARDS, Owned, Owner, Set, Shards, ordinal_of};
@@ -58,7 +58,7 @@ pub(crate) struct Part<C: Alarmed> {
 /// What a part has beside its shards.
 pub(crate) struct Alarms<S> {
     /// Those of each shard.
-    alarms: Box<[Alarm]>,
+    alarms: Box<[ShardAlarms]>,
     /// What hands their tasks over. Weakly: a call that is under way when the timer ends must not
     /// keep the executor alive.
     closures: Weak<Owned<Tasks<Task>>>,
@@ -84,7 +84,7 @@ impl<C: Alarmed> Part<C> {
                 let shards = Shards::new(&timer.base.driver.context, (count, WHEEL_SIZE), first);
                 let alarm = |ordinal| {
                     let owned = Weak::clone(owned);
-                    Alarm::new(move |key| {
+                    ShardAlarms::new(move |key| {
                         if let Some(owned) = owned.upgrade() {
                             C::alarm(&owned, ordinal, key);
                         }
@@ -101,7 +101,7 @@ impl<C: Alarmed> Part<C> {
 impl<C: Alarmed> Drop for Part<C> {
     fn drop(&mut self) {
         C::end(&self.owned);
-        self.owned.beside.alarms.iter().for_each(Alarm::end);
+        self.owned.beside.alarms.iter().for_each(ShardAlarms::end);
         self.timer.base.driver.deregister(self.owned.shards.first);
     }
 }
@@ -164,19 +164,19 @@ impl<C: Alarmed> Driven for C {
 }
 
 /// The alarms of one shard: tasks that share one closure, so none of them allocates.
-pub(crate) struct Alarm {
+pub(crate) struct ShardAlarms {
     expire: SharedClosure,
     /// While there are any, their bucket is queued, or a turn has it in hand. `None` once the part
     /// has gone.
     put_off: Mutex<Option<VecDeque<Key>>>,
 }
 
-impl Alarm {
+impl ShardAlarms {
     fn new(expire: impl Fn(Key) + Send + Sync + 'static) -> Self {
         // Padded, so that two alarms' counts of references never share a cache line.
         let expire = CachePadded::new(expire);
         let expire = Arc::new(move |key| expire(Key::from_bits(key)));
-        Alarm { expire, put_off: Mutex::new(Some(VecDeque::new())) }
+        ShardAlarms { expire, put_off: Mutex::new(Some(VecDeque::new())) }
     }
 
     /// Returns the task of one entry.
@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn names_that_have_gone_leave_no_memory_behind() {
-        let (alarm, queue) = (Alarm::new(|_| ()), DelayQueue::default());
+        let (alarm, queue) = (ShardAlarms::new(|_| ()), DelayQueue::default());
         for number in 0..1000 {
             assert!(alarm.put_off(&queue, 0, Key::from_bits(number)).is_some());
         }

@@ -117,7 +117,7 @@ impl<T: 'static> Timeout<T> {
     pub fn replace(&self, task: T) -> Result<T, T> {
         self.shard.with(|body| {
             body.content.note_caller();
-            match body.core.task_mut(self.key()) {
+            match body.core.item_mut(self.key()) {
                 Some(former) => Ok(mem::replace(former, task)),
                 None => Err(task),
             }

@@ -23,8 +23,8 @@
 //!   extension: the flush looks at the deadline and files the entry again.
 //!
 //! # The flush
-//! Takes a batch of entries out of a polled bucket, because they are due or have to be
-//! filed in a finer wheel.
+//! Takes a batch of references out of a polled bucket. The entries that are due leave; the others
+//! are filed again, in a finer wheel or under a later deadline.
 
 use crate::store::slab::{Key, Slab};
 use crate::wheel::bucket::{BucketId, Reference};
@@ -50,11 +50,11 @@ pub(crate) const BUCKETS: usize = 1024;
 /// Stale references that are not worth a sweep, however few entries there are.
 const STALE_ALLOWED: usize = 256;
 
-/// 24 bytes in the slab for a 64-bit task, because the deadline cannot be zero.
+/// 24 bytes in the slab for a 64-bit item, because the deadline cannot be zero.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry<T> {
     pub(crate) deadline: Deadline,
-    pub(crate) task: T,
+    pub(crate) item: T,
 }
 
 /// The rest of a bucket, after the stale references were taken from its front.
@@ -114,22 +114,22 @@ impl<T> Core<T> {
     ///
     /// Always inlined: returning the result through memory, in four pieces, costs 2 of W2's 55 ns.
     #[inline(always)]
-    pub(crate) fn insert(&mut self, deadline: u64, tick: u64, task: T) -> (Key, Reference) {
+    pub(crate) fn insert(&mut self, deadline: u64, tick: u64, item: T) -> (Key, Reference) {
         self.counters.added += 1;
         self.filings = self.filings.wrapping_add(1);
-        let entry = Entry { deadline: Deadline::new(deadline), task };
+        let entry = Entry { deadline: Deadline::new(deadline), item };
         let key = self.entries.insert(entry, self.filings);
         (key, Reference { tick: tick as u32, index: key.index, filing: self.filings })
     }
 
-    /// Takes an entry out before it expires, and returns its task.
+    /// Takes an entry out before it expires, and returns its item.
     #[inline]
     pub(crate) fn cancel(&mut self, key: Key) -> Option<T> {
         let entry = self.entries.remove(key)?;
         Some(self.cancelled(entry))
     }
 
-    /// Takes the entry at `index`, if there is one, out before it expires, and returns its task.
+    /// Takes the entry at `index`, if there is one, out before it expires, and returns its item.
     #[inline]
     pub(crate) fn cancel_at(&mut self, index: u32) -> Option<T> {
         let entry = self.entries.remove_if(index, |_| true)?;
@@ -140,27 +140,27 @@ impl<T> Core<T> {
     fn cancelled(&mut self, entry: Entry<T>) -> T {
         self.counters.cancelled += 1;
         self.sweep_if_stale();
-        entry.task
+        entry.item
     }
 
-    /// Takes an entry out because it has expired before `now`, and returns its task.
+    /// Takes an entry out because it has expired before `now`, and returns its item.
     pub(crate) fn expire(&mut self, index: u32, now: u64) -> Option<T> {
         let entry = self.entries.remove_if(index, |_| true)?;
         self.counters.record_expired(now.saturating_sub(entry.deadline.get()));
         self.sweep_if_stale();
-        Some(entry.task)
+        Some(entry.item)
     }
 
-    /// Returns the task at `index`; there must be one.
+    /// Returns the item at `index`; there must be one.
     #[inline]
     pub(crate) fn at(&self, index: u32) -> &T {
-        &self.entries.at(index).task
+        &self.entries.at(index).item
     }
 
-    /// Returns the task at `index`; there must be one.
+    /// Returns the item at `index`; there must be one.
     #[inline]
     pub(crate) fn at_mut(&mut self, index: u32) -> &mut T {
-        &mut self.entries.at_mut(index).task
+        &mut self.entries.at_mut(index).item
     }
 
     /// Returns the deadline at `index`; there must be one.
@@ -169,12 +169,12 @@ impl<T> Core<T> {
         self.entries.at(index).deadline.get()
     }
 
-    pub(crate) fn task(&self, key: Key) -> Option<&T> {
-        self.entries.get(key).map(|entry| &entry.task)
+    pub(crate) fn item(&self, key: Key) -> Option<&T> {
+        self.entries.get(key).map(|entry| &entry.item)
     }
 
-    pub(crate) fn task_mut(&mut self, key: Key) -> Option<&mut T> {
-        self.entries.get_mut(key).map(|entry| &mut entry.task)
+    pub(crate) fn item_mut(&mut self, key: Key) -> Option<&mut T> {
+        self.entries.get_mut(key).map(|entry| &mut entry.item)
     }
 
     pub(crate) fn deadline(&self, key: Key) -> Option<u64> {
@@ -257,7 +257,7 @@ impl<T> Core<T> {
             let live = self.is_live(reference);
             if let Some(entry) = self.entries.remove_if(reference.index, |_| live) {
                 self.counters.returned += 1;
-                out(entry.deadline.get(), entry.task);
+                out(entry.deadline.get(), entry.item);
             }
         }
         self.batch = batch;
@@ -288,7 +288,7 @@ impl<T> Core<T> {
                 assert!(tick <= deadline, "filed after its deadline");
             }
         });
-        let filed = self.entries.iter().filter(|(_, entry)| is_filed(&entry.task)).count();
+        let filed = self.entries.iter().filter(|(_, entry)| is_filed(&entry.item)).count();
         assert_eq!(live, filed, "every entry that is filed has one live reference");
     }
 }
@@ -316,7 +316,7 @@ impl<T> Core<T> {
             let is_due = |entry: &Entry<T>| entry.deadline.get() <= due;
             let Some(entry) = core.entries.remove_if(index, is_due) else { return false };
             core.counters.record_expired(now.saturating_sub(entry.deadline.get()));
-            expire(key, entry.task);
+            expire(key, entry.item);
             true
         })
     }
@@ -336,7 +336,7 @@ impl<T> Core<T> {
             let entry = core.entries.at_mut(index);
             let is_due = entry.deadline.get() <= due;
             if is_due {
-                see(key, &mut entry.task);
+                see(key, &mut entry.item);
             }
             is_due
         })

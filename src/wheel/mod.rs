@@ -112,12 +112,12 @@ impl<T> LocalTimer<T> {
     /// Returns a task, if it is still pending.
     #[must_use]
     pub fn get(&self, key: TimerKey) -> Option<&T> {
-        self.core.task(key.0)
+        self.core.item(key.0)
     }
 
     /// Returns a task to be changed, if it is still pending.
     pub fn get_mut(&mut self, key: TimerKey) -> Option<&mut T> {
-        self.core.task_mut(key.0)
+        self.core.item_mut(key.0)
     }
 
     /// Returns the deadline of a task, if it is still pending.
