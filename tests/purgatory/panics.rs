@@ -4,6 +4,7 @@ use crate::What::{self, Cancelled, Checked, Completed, Dropped, Expired};
 use crate::{Fixture, HOUR, MS, Script};
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tickwheel::purgatory::{Pending, Purgatory, WatchError};
 
@@ -65,6 +66,29 @@ fn a_panic_in_a_trigger_ends_the_operation_and_the_next_ones_are_checked() {
     let forced = handles.iter().filter(|pending| pending.force_complete()).count();
     assert_eq!(forced, 80);
     fixture.assert_empty();
+}
+
+#[test]
+fn what_is_requested_of_an_operation_whose_check_panics_has_no_effect() {
+    let force = |pending: &Pending<u32, Script>| _ = pending.force_complete();
+    let cancel = |pending: &Pending<u32, Script>| _ = pending.cancel();
+    for request in [force, cancel as fn(&_)] {
+        let fixture = Fixture::new();
+        let handle = Arc::new(OnceLock::new());
+        let own = Arc::clone(&handle);
+        let script = fixture.script(5).when(move || {
+            own.get().map(request);
+            assert!(own.get().is_none(), "contained");
+            false
+        });
+        handle.set(fixture.watch(script, &[1])).expect("it is set once");
+        fixture.log.take();
+        assert_eq!(fixture.purgatory.check_and_complete(&1), 0);
+        assert_eq!(of_5(fixture.log.take()), [Checked, Dropped]);
+        let stats = fixture.purgatory.stats();
+        assert_eq!((stats.panicked, stats.completed_by_force, stats.cancelled), (1, 0, 0));
+        fixture.assert_empty();
+    }
 }
 
 /// Each piece of code panics in turn; before and behind the operation others wait on the key.
