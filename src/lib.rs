@@ -93,7 +93,7 @@
 //!   [`ManualClock`]. Overdue timers come first, and those of a busy shard last: see
 //!   [`advance_clock`].
 //! - An empty timer takes some kilobytes for each hardware thread, a keyed timer or a purgatory
-//!   about fifteen. A dropped one leaves about a kilobyte per shard for the next one of the same
+//!   about ten. A dropped one leaves less than a kilobyte per shard for the next one of the same
 //!   types and with as many shards: prefer one timer for the whole service.
 //! - Calendars and persistence are out of scope.
 //!

@@ -1,6 +1,7 @@
 //! Counters: what one core has done, and how late it was.
 
 use alloc::format;
+use alloc::vec::Vec;
 use core::fmt;
 use core::time::Duration;
 
@@ -29,22 +30,34 @@ impl Counters {
 /// Lateness is measured from the exact deadline, or from when the timer was built if that is later,
 /// to the moment at which the timer was taken out to be handed to the executor. Bar `n` counts the
 /// times from 2^n to 2^(n+1) - 1 nanoseconds; bar 0 also counts 0.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct Lateness {
-    bars: [u64; 64],
+    /// As many as were needed: a purgatory has a histogram in each of its many shards.
+    bars: Vec<u64>,
     /// In nanoseconds.
     sum: u64,
 }
 
 impl Lateness {
     fn record(&mut self, late: u64) {
-        self.bars[(late | 1).ilog2() as usize] += 1;
+        let bar = (late | 1).ilog2() as usize;
+        self.reach(bar + 1);
+        self.bars[bar] += 1;
         self.sum = self.sum.saturating_add(late);
+    }
+
+    /// Makes at least so many bars.
+    #[inline]
+    fn reach(&mut self, bars: usize) {
+        if self.bars.len() < bars {
+            self.bars.resize(bars, 0);
+        }
     }
 
     /// Adds what another histogram has counted.
     pub(crate) fn absorb(&mut self, other: &Lateness) {
-        for (bar, count) in self.bars.iter_mut().zip(other.bars) {
+        self.reach(other.bars.len());
+        for (bar, count) in self.bars.iter_mut().zip(&other.bars) {
             *bar += count;
         }
         self.sum = self.sum.saturating_add(other.sum);
@@ -87,12 +100,6 @@ impl Lateness {
             seen += count;
             (seen >= wanted).then_some(up_to)
         })
-    }
-}
-
-impl Default for Lateness {
-    fn default() -> Self {
-        Lateness { bars: [0; 64], sum: 0 }
     }
 }
 
