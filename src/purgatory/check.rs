@@ -267,6 +267,11 @@ where
         }
     }
 
+    /// Extends the operation's deadline, unless its time is up or its end is decided.
+    pub(crate) fn touch(&self, when: When) -> bool {
+        self.set.of(self.id).with(|body| body.touch(self.id.key, when))
+    }
+
     /// Returns whether the operation waits and its end is undecided.
     pub(crate) fn is_pending(&self) -> bool {
         self.set.of(self.id).with(|body| body.is_pending(self.id.key))

@@ -516,6 +516,37 @@ where
         }
     }
 
+    /// Extends the time that the operation waits; it never becomes shorter. Returns whether the
+    /// operation is waiting, and its time was not up.
+    ///
+    /// Takes constant time, and writes one word. Once the timer's `shutdown` has begun, this changes
+    /// nothing and returns false.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tickwheel::purgatory::Purgatory;
+    /// # use tickwheel::{ManualClock, Timer};
+    /// # struct Fetch;
+    /// # impl tickwheel::purgatory::DelayedOperation for Fetch {
+    /// #     fn try_complete(&mut self) -> bool { false }
+    /// #     fn on_complete(&mut self) {}
+    /// # }
+    /// let clock = ManualClock::new();
+    /// let timer = Timer::builder().clock(clock.clone()).build()?;
+    /// let (fetches, second) = (Purgatory::new(&timer), Duration::from_secs(1));
+    /// let fetch = fetches.try_complete_else_watch(Fetch, second, &["orders-0"])?.pending().unwrap();
+    /// clock.run_for(second / 2);
+    /// assert!(fetch.touch(second)); // The client asks for more time.
+    /// clock.run_for(second / 2);
+    /// assert!(fetch.is_pending());
+    /// clock.run_for(second / 2);
+    /// assert!(!fetch.touch(second)); // It has expired.
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn touch(&self, when: impl Into<When>) -> bool {
+        self.0.touch(when.into())
+    }
+
     /// Returns a guard that cancels the operation when it is dropped: for a request that is
     /// pointless once its connection, or the future that it belongs to, has gone.
     pub fn cancel_on_drop(self) -> CancelPendingOnDrop<K, O> {

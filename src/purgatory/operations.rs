@@ -26,6 +26,7 @@
 //! the one before, a long chain would overflow the stack. So a callback that comes up while another
 //! one runs on the same thread is postponed until that one has returned.
 
+use crate::engine::clock::When;
 use crate::engine::owner::Set;
 use crate::engine::report::{contain, report_panic};
 use crate::engine::shard::{Body, Content, Refusal, Shard};
@@ -211,6 +212,18 @@ impl<K: Eq + Clone, O> Body<Operations<K, O>> {
     /// Returns whether an operation waits and its end is undecided.
     pub(crate) fn is_pending(&mut self, key: Key) -> bool {
         self.core.item_mut(key).is_some_and(|record| !record.state.is_sealed())
+    }
+
+    /// Extends an operation's deadline, unless its time is up or its end is decided.
+    pub(crate) fn touch(&mut self, key: Key, when: When) -> bool {
+        let Some(context) = self.open_context() else { return false };
+        let (_, deadline) = context.resolve(when);
+        let record = self.core.item_mut(key);
+        let in_time = record.is_some_and(|record| record.is_filed && record.state.is_in_time());
+        if in_time {
+            self.core.extend(key.index, deadline);
+        }
+        in_time
     }
 
     /// Removes a record, which is empty, and its entry in this shard; the other entries are left to

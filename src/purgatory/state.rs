@@ -218,6 +218,11 @@ impl OperationState {
         self.0 & ADDING != 0
     }
 
+    /// Returns whether the operation's time is not up, and its end is undecided.
+    pub(crate) fn is_in_time(&self) -> bool {
+        self.0 & (SEALED | EXPIRED | OVERDUE) == 0
+    }
+
     /// Returns whether the end is decided; if so, its holder will carry it out.
     pub(crate) fn is_sealed(&self) -> bool {
         self.0 & SEALED != 0

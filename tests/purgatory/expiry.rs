@@ -2,13 +2,13 @@
 //! without bound, and an operation whose time is up expires, however often its keys are triggered.
 
 use crate::What::{Checked, Completed, Dropped, Expired};
-use crate::{Fixture, HOUR, MS, Script};
+use crate::{Fixture, HOUR, MS, Script, hand};
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, mpsc};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
-use tickwheel::purgatory::{DelayedOperation, Purgatory};
-use tickwheel::{ManualClock, Task, Timeout, Timer, TimerEntry, Worker};
+use tickwheel::purgatory::{DelayedOperation, Pending, Purgatory};
+use tickwheel::{ManualClock, Task, Timeout, Timer, TimerEntry, When, Worker};
 
 /// Writes down on which thread it is completed and expires.
 struct Threads(mpsc::Sender<(&'static str, ThreadId)>);
@@ -159,6 +159,48 @@ fn a_late_expiry_does_not_meet_the_next_operation() {
     assert_eq!(fixture.log.ends(), [(Completed, 1), (Dropped, 1)]);
     assert!(second.is_pending());
     assert_eq!(fixture.counts(), (1, 1, 1));
+}
+
+#[test]
+fn who_asks_for_more_time_gets_it_until_the_time_is_up() {
+    let (queue, tasks) = mpsc::channel();
+    let fixture = Fixture::with(|builder| {
+        builder.executor(move |task| queue.send(task).expect("the test listens"))
+    });
+    let pending = fixture.watch_for(2 * MS, fixture.script(1), &[7]);
+    assert!(pending.touch(MS) && pending.touch(3 * MS));
+    assert_eq!(fixture.advance(2 * MS), []);
+    assert!(tasks.try_recv().is_err(), "it has another millisecond");
+    fixture.advance(MS);
+    assert!(!pending.touch(HOUR), "its alarm is on its way");
+    tasks.try_iter().for_each(Task::run);
+    assert_eq!(fixture.log.ends(), [(Completed, 1), (Expired, 1), (Dropped, 1)]);
+    assert!(!pending.touch(HOUR));
+    let left = fixture.watch(fixture.script(2), &[7]);
+    fixture.timer.shutdown();
+    assert!(!left.touch(When::Never));
+}
+
+/// The time is up during its check, or before the last one.
+#[test]
+fn who_asks_for_more_time_during_a_check_gets_it_until_the_time_is_up() {
+    for late in [false, true] {
+        let fixture = Fixture::new();
+        let (own, handle) = hand::<Pending<u32, Script>>();
+        let touched = move || own.lock().unwrap().as_ref().is_none_or(|own| own.touch(HOUR));
+        let script = if late {
+            let touches = move |_: &Timer| assert!(!touched(), "it is too late");
+            late_in_its_third_check(&fixture, touches, |_| false)
+        } else {
+            fixture.script(1).when(move || !touched())
+        };
+        *handle.lock().unwrap() = Some(fixture.watch_for(MS, script, &[1]));
+        assert_eq!(fixture.purgatory.check_and_complete(&1), 0);
+        let touches = handle.lock().unwrap().as_ref().unwrap().touch(HOUR);
+        assert_eq!(touches, !late, "it is due already");
+        let expired = fixture.advance(MS).contains(&(Expired, 1));
+        assert_eq!((expired, fixture.purgatory.stats().panicked), (late, 0));
+    }
 }
 
 /// It is in no wheel before: so nobody expires what has no handle yet.

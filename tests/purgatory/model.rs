@@ -136,6 +136,12 @@ impl Run {
             }
             Step::Force(nth) => self.force(nth),
             Step::Cancel(nth) => self.cancel(nth),
+            Step::Touch(nth, timeout) => {
+                if let Some(id) = self.naive.nth_handle(nth) {
+                    let waits = self.naive.touch(id, timeout);
+                    assert_eq!(self.world.handle(id).touch(half_ms(timeout)), waits, "{id}");
+                }
+            }
             Step::CancelForKey(key) => {
                 let expected = self.naive.cancel_for_key(key);
                 self.returned(self.world.purgatory.cancel_for_key(&key), expected);

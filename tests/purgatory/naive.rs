@@ -172,6 +172,16 @@ impl Naive {
         holds
     }
 
+    /// Returns whether the operation waits.
+    pub(crate) fn touch(&mut self, id: usize, timeout: u64) -> bool {
+        let (deadline, waits) = (self.now + timeout, self.waits(id));
+        let operation = &mut self.operations[id];
+        if waits && deadline > operation.deadline {
+            (operation.deadline, operation.has_elapsed) = (deadline, false);
+        }
+        waits
+    }
+
     pub(crate) fn cancel_for_key(&mut self, key: u32) -> Vec<u32> {
         let mut cancelled = self.watchers(key);
         cancelled.dedup();
@@ -282,6 +292,7 @@ pub(crate) enum Step {
     TriggerUpTo(u32, usize),
     Force(usize),
     Cancel(usize),
+    Touch(usize, u64),
     CancelForKey(u32),
     Advance(u64),
     DropHandle(usize),
@@ -335,7 +346,8 @@ impl Arbitrary for Step {
             19..=21 => Step::TriggerUpTo(key(g), limit(g)),
             22 => Step::TriggerAll(keys(g)),
             23 => Step::Force(nth),
-            24..=25 => Step::Cancel(nth),
+            24 => Step::Cancel(nth),
+            25 => Step::Touch(nth, u64::arbitrary(g) % 41),
             26 => Step::CancelForKey(key(g)),
             27..=29 => Step::Advance(u64::arbitrary(g) % 11),
             _ => Step::DropHandle(nth),
