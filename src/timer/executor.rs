@@ -9,7 +9,7 @@ use crate::engine::shard::Body;
 use crate::engine::stats::Stats;
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{thread, thread_local};
-use crate::timer::entry::Task;
+use crate::timer::entry::{Task, TimerEntry};
 use crate::timer::error::BuildError;
 use crate::timer::homes::Homes;
 use crate::timer::tasks::Tasks;
@@ -18,6 +18,7 @@ use crate::wheel::core::BATCH;
 use std::cell::Cell;
 use std::fmt;
 use std::sync::{Arc, mpsc};
+use std::vec::Drain;
 
 /// Runs the expired tasks of a timer, or hands them on.
 ///
@@ -26,7 +27,8 @@ use std::sync::{Arc, mpsc};
 /// Long work belongs elsewhere: on a [`Worker`], a pool, an async runtime.
 ///
 /// Every `Fn(T)` is an executor that runs tasks in place or hands them on. Every
-/// `Fn(T) -> Result<(), T>` is one that may refuse a task, by returning it in `Err`.
+/// `Fn(T) -> Result<(), T>` is one that may refuse a task, by returning it in `Err`. Every
+/// `Fn(T) -> Option<TimerEntry<T>>` is one whose tasks may repeat: the timer adds what it returns.
 ///
 /// | executor | refuses | a panicking task | when it ends |
 /// |---|---|---|---|
@@ -66,6 +68,30 @@ use std::sync::{Arc, mpsc};
 /// With `send` instead of `try_send`, the timer waits for the loop, and nothing else expires
 /// meanwhile. The page [`guide::runtimes`](crate::guide::runtimes) has
 /// recipes for tokio, rayon and hyper.
+///
+/// # Tasks that repeat
+/// ```
+/// use std::time::Duration;
+/// use tickwheel::{ManualClock, Timer, TimerEntry};
+///
+/// /// A request that is sent again, each time after twice as long.
+/// struct Attempt(u32);
+///
+/// let clock = ManualClock::new();
+/// let timer: Timer<Attempt> = Timer::builder()
+///     .clock(clock.clone())
+///     .executor(|Attempt(number)| {
+///         let next = Duration::from_secs(1 << number);
+///         (number < 3).then(|| TimerEntry::after(next, Attempt(number + 1)))
+///     })
+///     .build()?;
+/// timer.after(Duration::ZERO, Attempt(0))?;
+/// clock.run_for(Duration::from_secs(7)); // At 0, 1, 3 and 7 seconds.
+/// assert_eq!((timer.stats().expired, timer.len()), (4, 0));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+/// What comes back is accepted even if the timer is full, and dropped after a shutdown. The handle
+/// of the task that has expired does not cancel it.
 ///
 /// # Another executor for some entries
 /// A task can hand its work on by itself, at no cost to other entries. It must then handle a
@@ -143,13 +169,25 @@ pub trait Executor<T>: Send + Sync + 'static {
     }
 }
 
-/// An iterator over tasks that expired together, which also takes refused ones back.
+/// An iterator over tasks that expired together, which also takes back what is refused, or to be
+/// added again.
 pub struct Batch<'a, T> {
-    pub(crate) tasks: std::vec::Drain<'a, T>,
-    pub(crate) refused: Vec<T>,
+    tasks: Drain<'a, T>,
+    refused: Vec<T>,
+    added: Vec<TimerEntry<T>>,
 }
 
-impl<T> Batch<'_, T> {
+impl<'a, T> Batch<'a, T> {
+    fn new(tasks: Drain<'a, T>) -> Self {
+        Batch { tasks, refused: Vec::new(), added: Vec::new() }
+    }
+
+    /// Gives the timer an entry, usually with a task of the batch that repeats. The timer adds it
+    /// when the batch has been executed, even if the timer is full; but drops it after a shutdown.
+    pub fn add(&mut self, entry: TimerEntry<T>) {
+        self.added.push(entry);
+    }
+
     /// Returns a task to the timer as refused.
     pub fn refuse(&mut self, task: T) {
         self.refused.push(task);
@@ -173,31 +211,51 @@ impl<T> ExactSizeIterator for Batch<'_, T> {}
 impl<T> fmt::Debug for Batch<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (left, refused) = (self.tasks.len(), self.refused.len());
-        f.debug_struct("Batch").field("left", &left).field("refused", &refused).finish()
+        f.debug_struct("Batch")
+            .field("left", &left)
+            .field("refused", &refused)
+            .finish_non_exhaustive()
     }
 }
 
-/// Converts what an executing closure returns: nothing, or a result that may refuse the task.
+/// Converts what an executing closure returns: nothing, a result that may refuse the task, or an
+/// entry that is to be added.
 pub trait IntoExecuteResult<T> {
     /// Returns the task in `Err` if it was refused.
-    fn into_result(self) -> Result<(), T>;
+    fn into_result(self) -> Result<Option<TimerEntry<T>>, T>;
 }
 
 impl<T> IntoExecuteResult<T> for () {
-    fn into_result(self) -> Result<(), T> {
-        Ok(())
+    fn into_result(self) -> Result<Option<TimerEntry<T>>, T> {
+        Ok(None)
     }
 }
 
 impl<T> IntoExecuteResult<T> for Result<(), T> {
-    fn into_result(self) -> Result<(), T> {
-        self
+    fn into_result(self) -> Result<Option<TimerEntry<T>>, T> {
+        self.map(|()| None)
+    }
+}
+
+impl<T> IntoExecuteResult<T> for Option<TimerEntry<T>> {
+    fn into_result(self) -> Result<Option<TimerEntry<T>>, T> {
+        Ok(self)
     }
 }
 
 impl<T, R: IntoExecuteResult<T>, F: Fn(T) -> R + Send + Sync + 'static> Executor<T> for F {
+    /// Refuses the task of an entry that is to be added: only a batch can take that.
     fn execute(&self, task: T) -> Result<(), T> {
-        self(task).into_result()
+        self(task).into_result()?.map_or(Ok(()), |entry| Err(entry.into_task()))
+    }
+
+    fn execute_batch(&self, batch: &mut Batch<'_, T>) {
+        while let Some(task) = batch.next() {
+            match self(task).into_result() {
+                Ok(added) => batch.added.extend(added),
+                Err(task) => batch.refuse(task),
+            }
+        }
     }
 }
 
@@ -292,7 +350,7 @@ impl<T: Send + 'static> Worker<T> {
 impl<T: Send + 'static> Executor<T> for Worker<T> {
     fn execute(&self, task: T) -> Result<(), T> {
         let mut task = vec![task];
-        let mut batch = Batch { tasks: task.drain(..), refused: Vec::new() };
+        let mut batch = Batch::new(task.drain(..));
         self.execute_batch(&mut batch);
         batch.refused.pop().map_or(Ok(()), Err)
     }
@@ -418,7 +476,7 @@ impl<T: Send + 'static> Dispatcher<T> {
         if count == 0 {
             return 0;
         }
-        let mut batch = Batch { tasks: tasks.drain(..), refused: Vec::new() };
+        let mut batch = Batch::new(tasks.drain(..));
         loop {
             let before = batch.len();
             let executed = || self.executor.execute_batch(&mut batch);
@@ -430,7 +488,10 @@ impl<T: Send + 'static> Dispatcher<T> {
                 break;
             }
         }
-        let Batch { tasks, mut refused } = batch;
+        let Batch { tasks, mut refused, added } = batch;
+        for entry in added {
+            context.discard(self.homes.add_beyond_limit(entry));
+        }
         refused.extend(tasks); // What the executor left lying.
         if refused.is_empty() {
             return count;

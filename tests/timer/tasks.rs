@@ -6,7 +6,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 use tickwheel::{
-    Batch, Executor, ManualClock, SharedClosure, Task, Timeout, Timer, TimerEntry, When,
+    Batch, Executor, ManualClock, SharedClosure, Task, Timeout, Timer, TimerEntry, WeakTimer, When,
 };
 
 /// Adds a task that adds itself again for now, each time it runs, at most `limit` times in all: so
@@ -209,6 +209,33 @@ fn after_a_panic_an_executor_gets_the_rest() {
 #[test]
 fn an_executor_that_panics_and_takes_nothing_is_not_asked_again() {
     assert_eq!(expire_five(|_, _| panic!("it takes nothing")), (vec![], vec![0, 1, 2, 3, 4], 1));
+}
+
+/// The first fills the timer up, the second panics, and the third shuts the timer down.
+#[test]
+fn what_an_executor_returns_is_added_again() {
+    let (clock, own) = (ManualClock::new(), Arc::new(OnceLock::new()));
+    let weak = Arc::clone(&own);
+    let executor = move |(id, run): (u32, u32)| {
+        let timer = || WeakTimer::<(u32, u32)>::upgrade(weak.get().expect("it is set"));
+        match (id, run) {
+            (0, 0) => while timer().unwrap().after(HOUR, (9, 0)).is_ok() {},
+            (1, 1) => panic!("contained"),
+            (2, 2) => drop(timer().unwrap().shutdown()),
+            _ => {}
+        }
+        Some(TimerEntry::after(MS, (id, run + 1)))
+    };
+    let builder = Timer::builder().clock(clock.clone()).executor(executor).max_pending(3);
+    let timer = builder.build().unwrap();
+    own.set(timer.downgrade()).expect("it is set once");
+    (0..3).for_each(|id| _ = timer.after(Duration::ZERO, (id, 0)).unwrap());
+    for (expires, pending, panicked) in [(3, 6, 0), (3, 5, 1), (2, 0, 1), (0, 0, 1)] {
+        assert_eq!(timer.advance_clock(Duration::ZERO), expires);
+        let stats = timer.stats();
+        assert_eq!((timer.len(), stats.panicked, stats.refused), (pending, panicked, 0));
+        clock.advance(MS);
+    }
 }
 
 #[test]
