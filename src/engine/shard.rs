@@ -253,7 +253,9 @@ impl<C: Content> Body<C> {
     }
 
     /// Adds an item that was admitted, and files it.
-    #[inline]
+    ///
+    /// Always inlined, like the filing: with two kinds of callers it was called, at 10 % of W1.
+    #[inline(always)]
     pub(crate) fn add(&mut self, item: C::Item, times: Times) -> Key {
         let (_, deadline) = times;
         let tick = self.core.ticks.ceil(deadline);
@@ -273,7 +275,7 @@ impl<C: Content> Body<C> {
 
     /// Files a new entry. If the entry belongs in an overflow bucket that is armed already, this
     /// need not read the clock.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn file_new(&mut self, reference: Reference, tick: u64, (now, deadline): Times) {
         let has_passed = now.is_some_and(|now| deadline <= now);
         if has_passed || !self.core.wheels.join_far(reference, tick) {

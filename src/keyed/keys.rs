@@ -22,7 +22,8 @@ use crate::timer::error::AddError;
 use crate::timer::part::Alarmed;
 use std::borrow::Borrow;
 use std::marker::PhantomData;
-use std::time::Instant;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// The number of keys that are taken out under one hold of a lock.
 const BATCH: usize = 64;
@@ -54,20 +55,22 @@ impl<K, T> Content for Keys<K, T> {
     }
 }
 
+/// What is called with each key and task that expires, and with what has them.
+pub(crate) type OnExpired<K, T> = Box<dyn Fn(&Arc<Owned<Keys<K, T>>>, K, T) + Send + Sync>;
+
 impl<K: Eq + 'static, T: 'static> Alarmed for Keys<K, T> {
-    /// What is called with each key and task that expires.
-    type Shared = Contained<Box<dyn Fn(K, T) + Send + Sync>>;
+    type Shared = Contained<OnExpired<K, T>>;
 
     fn unfile(item: &mut Keyed<K, T>) {
         item.is_handed = true;
     }
 
-    fn alarm(owned: &Owned<Self>, ordinal: usize, key: Key) {
+    fn alarm(owned: &Arc<Owned<Self>>, ordinal: usize, key: Key) {
         let Some(mut body) = owned.lock_for_alarm(ordinal, key) else { return };
         let expired = body.alarm(key, owned.shards.context.time.now());
         drop(Shard::release(body));
         if let Some((key, task)) = expired {
-            (owned.beside.shared)(key, task);
+            (owned.beside.shared)(owned, key, task);
         }
     }
 
@@ -76,6 +79,43 @@ impl<K: Eq + 'static, T: 'static> Alarmed for Keys<K, T> {
             let task = owned.shards.task_of(left);
             owned.shards.context.discard(task);
         }
+    }
+}
+
+/// How long a key that is kept waits for its shard.
+const RETRY: Duration = Duration::from_millis(1);
+
+/// Adds a key again that has expired, unless it was added meanwhile. Waits for its shard no more
+/// than an alarm does; afterwards the timer tries again.
+pub(crate) fn keep<K: Eq + Send + 'static, T: Send + 'static>(
+    owned: &Arc<Owned<Keys<K, T>>>,
+    hash: u64,
+    (key, task): (K, T),
+    times: Times,
+) {
+    let (shards, context) = (&owned.shards, &owned.shards.context);
+    let waits = || context.time.clock.as_manual().is_some();
+    let Some(mut body) = shards.of(hash).lock_for_turn(waits, true) else {
+        let (key, task) = (Contained::new(&context.name, key), Contained::new(&context.name, task));
+        let (weak, (_, deadline)) = (Arc::downgrade(owned), times);
+        let retry = TimerEntry::after(RETRY, move || {
+            if let Some(owned) = weak.upgrade() {
+                keep(&owned, hash, (key.into_inner(), task.into_inner()), (None, deadline));
+            }
+        });
+        let closures = owned.beside.closures.upgrade();
+        return drop(closures.map(|closures| closures.beside.homes.add_beyond_limit(retry)));
+    };
+    let is_kept = body.find(hash, &key).is_none() && body.admit_beyond_limit().is_ok();
+    let unused = if is_kept {
+        body.insert_key(hash, (key, task), times);
+        None
+    } else {
+        Some((key, task))
+    };
+    drop(Shard::release(body));
+    if let Some(unused) = unused {
+        context.discard(shards.task_of(unused));
     }
 }
 
@@ -161,13 +201,19 @@ impl<K: Eq, T> Body<Keys<K, T>> {
         if let Err(refusal) = self.admit() {
             return Err((key, AddError::of(refusal, entry)));
         }
+        self.insert_key(hash, (key, entry.into_task()), times);
+        Ok(())
+    }
+
+    /// Adds a key that is not present, and was admitted.
+    #[inline]
+    fn insert_key(&mut self, hash: u64, (key, task): (K, T), times: Times) {
         let (hash, (_, deadline)) = (ShortHash::of(hash), times);
         let tick = self.core.ticks.ceil(deadline);
-        let item = Keyed { key, task: entry.into_task(), hash, is_handed: false };
+        let item = Keyed { key, task, hash, is_handed: false };
         let (key, reference) = self.core.insert(deadline, tick, item);
         self.content.index.insert(hash, key.index);
         self.file_new(reference, tick, times);
-        Ok(())
     }
 
     /// Returns when a key expires; `None` is never.

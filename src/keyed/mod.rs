@@ -6,7 +6,7 @@ use crate::engine::owner::Shards;
 use crate::engine::report::Contained;
 use crate::engine::shard::Body;
 use crate::keyed::entry::Held;
-use crate::keyed::keys::Keys;
+use crate::keyed::keys::{Keys, OnExpired, keep};
 use crate::store::table::spread;
 use crate::timer::Timer;
 use crate::timer::entry::{IntoTask, Task, TimerEntry};
@@ -91,6 +91,25 @@ where
     hasher: S,
 }
 
+/// Converts what the closure of a keyed timer returns: nothing, or a key that is to be added, with
+/// its entry.
+pub trait IntoKept<K, T> {
+    /// Returns what is to be added, if there is something.
+    fn into_kept(self) -> Option<(K, TimerEntry<T>)>;
+}
+
+impl<K, T> IntoKept<K, T> for () {
+    fn into_kept(self) -> Option<(K, TimerEntry<T>)> {
+        None
+    }
+}
+
+impl<K, T> IntoKept<K, T> for Option<(K, TimerEntry<T>)> {
+    fn into_kept(self) -> Self {
+        self
+    }
+}
+
 impl<K, T> KeyedTimer<K, T>
 where
     K: Hash + Eq + Send + 'static,
@@ -100,9 +119,32 @@ where
     /// by the executor of [`Timer::closures`]; to run closures, pass `|_, task: Task| task.run()`.
     /// `expired` must not own a clone of the keyed timer, which would keep both alive forever. If
     /// it needs the owner of the keyed timer, give it a `Weak` made by [`Arc::new_cyclic`].
-    pub fn new<U: Send + 'static>(
+    ///
+    /// `expired` may also return what to [`add`](Self::add) next, usually the same key with a later
+    /// entry: a key that is kept. It is added even if the timer is full; but not after a shutdown,
+    /// nor if the key was added meanwhile, which is free while `expired` runs.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tickwheel::keyed::KeyedTimer;
+    /// use tickwheel::{ManualClock, Timer, TimerEntry};
+    ///
+    /// let clock = ManualClock::new();
+    /// let timer = Timer::builder().clock(clock.clone()).build()?;
+    /// // Each host is asked again while it does not answer, three times in all.
+    /// let probes = KeyedTimer::new(&timer, |host: &str, attempt: u32| {
+    ///     println!("{host}: attempt {attempt}");
+    ///     (attempt < 3).then(|| (host, TimerEntry::after(Duration::from_secs(5), attempt + 1)))
+    /// });
+    /// probes.after("ada", Duration::ZERO, 1_u32)?;
+    /// clock.run_for(Duration::from_secs(6));
+    /// assert_eq!(probes.get("ada"), Some(3));
+    /// assert_eq!(probes.cancel("ada"), Some(3)); // An answer.
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn new<U: Send + 'static, R: IntoKept<K, T>>(
         timer: &Timer<U>,
-        expired: impl Fn(K, T) + Send + Sync + 'static,
+        expired: impl Fn(K, T) -> R + Send + Sync + 'static,
     ) -> Self {
         Self::with_hasher(timer, RandomState::new(), expired)
     }
@@ -115,12 +157,21 @@ where
     S: BuildHasher,
 {
     /// Creates a keyed timer that hashes its keys with `hasher`; otherwise like [`new`](Self::new).
-    pub fn with_hasher<U: Send + 'static>(
+    pub fn with_hasher<U: Send + 'static, R: IntoKept<K, T>>(
         timer: &Timer<U>,
         hasher: S,
-        expired: impl Fn(K, T) + Send + Sync + 'static,
-    ) -> Self {
-        let expired: Box<dyn Fn(K, T) + Send + Sync> = Box::new(expired);
+        expired: impl Fn(K, T) -> R + Send + Sync + 'static,
+    ) -> Self
+    where
+        S: Clone + Send + Sync + 'static,
+    {
+        let own = hasher.clone();
+        let expired: OnExpired<K, T> = Box::new(move |owned, key, task| {
+            if let Some((key, entry)) = expired(key, task).into_kept() {
+                let times = owned.shards.context.resolve(entry.when());
+                keep(owned, spread(&own, &key), (key, entry.into_task()), times);
+            }
+        });
         let expired = Contained::new(&timer.base.driver.context.name, expired);
         KeyedTimer { part: Part::new(timer.closures(), expired), hasher }
     }

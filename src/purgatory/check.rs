@@ -22,6 +22,7 @@ use crate::timer::entry::{Task, TimerEntry};
 use crate::timer::part::Alarmed;
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A reference to an operation, which stays harmless after the operation has ended.
@@ -289,7 +290,7 @@ where
         record.is_filed = false;
     }
 
-    fn alarm(owned: &Owned<Self>, ordinal: usize, key: Key) {
+    fn alarm(owned: &Arc<Owned<Self>>, ordinal: usize, key: Key) {
         let Some(mut body) = owned.lock_for_alarm(ordinal, key) else { return };
         let claimed = body.claim(key, EndedBy::Expired);
         drop(body);

@@ -43,7 +43,7 @@ pub(crate) trait Alarmed: Content + 'static {
     fn unfile(item: &mut Self::Item);
 
     /// Expires an entry for its alarm, if its deadline has passed.
-    fn alarm(owned: &Owned<Self>, ordinal: usize, key: Key);
+    fn alarm(owned: &Arc<Owned<Self>>, ordinal: usize, key: Key);
 
     /// Ends what is left when the part's last reference is dropped.
     fn end(owned: &Owned<Self>);
@@ -61,7 +61,7 @@ pub(crate) struct Alarms<S> {
     alarms: Box<[ShardAlarms]>,
     /// What hands their tasks over. Weakly: a call that is under way when the timer ends must not
     /// keep the executor alive.
-    closures: Weak<Owned<Tasks<Task>>>,
+    pub(crate) closures: Weak<Owned<Tasks<Task>>>,
     pub(crate) shared: S,
 }
 

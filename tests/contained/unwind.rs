@@ -64,7 +64,7 @@ impl DelayedOperation for Panics {
 fn keyed_timers_go_on_after_a_key_has_panicked_in_the_midst_of_each_call() {
     no_report_succeeds();
     let (timer, clock) = by_hand();
-    let keyed: KeyedTimer<Key, u32> = KeyedTimer::new(&timer, |_, _| panic!("an expiry"));
+    let keyed: KeyedTimer<Key, u32> = KeyedTimer::new(&timer, |_, _| -> () { panic!("an expiry") });
     let broken = Arc::new(AtomicU8::new(SOUND));
     let key = Key(1, Arc::clone(&broken));
     let copy = || Key(1, Arc::clone(&broken));

@@ -2,6 +2,7 @@
 
 use crate::{HOUR, MS};
 use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
@@ -170,4 +171,53 @@ fn an_alarm_that_waits_goes_with_its_keyed_timer() {
     alarms.try_iter().for_each(Task::run);
     assert_eq!((expired.try_iter().collect::<Vec<_>>(), timer.len()), (vec![3], 0));
     timer.assert_invariants();
+}
+
+/// What may happen before the timer tries again: nothing; another thread adds the key; the timer is
+/// shut down, which returns the task that tries again.
+#[test]
+fn a_key_that_is_kept_waits_for_nobody_who_holds_its_shard() {
+    type Keyed = KeyedTimer<u32, u32, BuildHasherDefault<OneShard>>;
+    type Meanwhile = fn(&Timer, &Keyed);
+    let cases: [(Meanwhile, Option<u32>); 3] = [
+        (|_, _| (), Some(7)),
+        (|_, keyed| assert_eq!(keyed.after(1, HOUR, 9_u32).unwrap(), None), Some(9)),
+        (|timer, _| assert_eq!(timer.shutdown().len(), 1), None),
+    ];
+    for (meanwhile, expected) in cases {
+        let (sender, alarms) = channel();
+        let executor = move |alarm: Task| _ = sender.send(alarm);
+        let builder = Timer::builder().executor(executor).max_pending(4);
+        let timer = builder.build().expect("in range");
+        let (expires, release, (held, is_held)) = (channel(), channel::<()>(), channel());
+        let is_held = Mutex::new(is_held);
+        let expired = move |key: u32, task: u32| {
+            expires.0.send(()).expect("a thread waits to hold the shard");
+            assert!(is_held.lock().unwrap().recv_timeout(HANG).is_ok());
+            Some((key, TimerEntry::after(HOUR, task + 1)))
+        };
+        let keyed = Keyed::with_hasher(&timer, Default::default(), expired);
+        keyed.after(1, Duration::ZERO, 6_u32).unwrap();
+        keyed.after(2, HOUR, 0_u32).unwrap();
+        assert_eq!(timer.advance_clock(HANG), 1);
+        thread::scope(|scope| {
+            let keyed = &keyed;
+            scope.spawn(move || {
+                expires.1.recv_timeout(HANG).expect("it expires");
+                let entry = keyed.find(&2);
+                held.send(()).expect("it waits for this");
+                release.1.recv_timeout(HANG).expect("nobody waited for this entry");
+                drop(entry);
+            });
+            alarms.recv_timeout(HANG).expect("an alarm").run();
+            release.0.send(()).expect("it still holds the shard");
+        });
+        assert_eq!(keyed.get(&1), None);
+        meanwhile(&timer, &keyed);
+        timer.advance_clock(if timer.is_shutdown() { Duration::ZERO } else { HANG });
+        while timer.after(HOUR, || ()).is_ok() {}
+        alarms.try_iter().for_each(Task::run);
+        assert_eq!(keyed.get(&1), expected);
+        keyed.assert_invariants();
+    }
 }

@@ -56,8 +56,11 @@ impl Run {
         let timer = config.builder(&clock).build().expect("the options are in their ranges");
         let expired = Arc::new(Mutex::new(Vec::new()));
         let sink = Arc::clone(&expired);
+        let tick = config.tick;
         let keyed = KeyedTimer::new(&timer, move |key, task| {
             sink.lock().unwrap().push((key, task));
+            let (delay, task) = kept(task)?;
+            Some((key, TimerEntry::after(Duration::from_nanos(delay * tick), task)))
         });
         let (origin, now) = (clock.now(), Moment::new(0, config.tick));
         let (model, tasks) = (BTreeMap::new(), 0);
@@ -179,6 +182,12 @@ impl Run {
         assert_eq!(expired, due, "expired at {}", self.now.nanos);
         self.model.retain(|_, expected| !expected.is_due(&self.now));
         self.model.values_mut().for_each(|expected| expected.has_elapsed = false);
+        for (key, task) in due {
+            if let Some((delay, task)) = kept(task) {
+                let deadline = self.now.nanos.saturating_add(delay * self.config.tick);
+                self.insert(key, task, deadline.min(NEVER));
+            }
+        }
     }
 
     fn cancel_all(&mut self) {
@@ -214,6 +223,15 @@ impl Run {
         }
     }
 }
+
+/// Returns whether a key that has expired with this task is kept, for how many ticks, and with
+/// which task.
+fn kept(task: u32) -> Option<(u64, u32)> {
+    (task % 4 == 3).then_some((u64::from(task % 3) * 5, task + KEPT))
+}
+
+/// Is added to a task that is kept, once.
+const KEPT: u32 = (1 << 30) + 1;
 
 fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).expect("within 584 years")
