@@ -18,8 +18,8 @@
 //! A handle refers to its shard by a plain reference. Counting these references, so that shards
 //! could be freed, would take two more locked instructions for each timer, which is a fifth of the
 //! time that adding and cancelling it takes. So a shard lives forever. While it is not in use it
-//! holds less than a kilobyte. There are never more shards than were in use at once, except for worn
-//! ones: each of them had used a place of its slab 2^31 times.
+//! holds less than a kilobyte. There are never more shards than were in use at once, except for
+//! worn ones: each of them had used a place of its slab 2^31 times.
 
 use crate::engine::context::TimerContext;
 use crate::engine::shard::{Body, Content, Shard, Wakeup};

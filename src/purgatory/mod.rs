@@ -519,8 +519,8 @@ where
     /// Extends the time that the operation waits; it never becomes shorter. Returns whether the
     /// operation is waiting, and its time was not up.
     ///
-    /// Takes constant time, and writes one word. Once the timer's `shutdown` has begun, this changes
-    /// nothing and returns false.
+    /// Takes constant time, and writes one word. Once the timer's `shutdown` has begun, this
+    /// changes nothing and returns false.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -534,7 +534,8 @@ where
     /// let clock = ManualClock::new();
     /// let timer = Timer::builder().clock(clock.clone()).build()?;
     /// let (fetches, second) = (Purgatory::new(&timer), Duration::from_secs(1));
-    /// let fetch = fetches.try_complete_else_watch(Fetch, second, &["orders-0"])?.pending().unwrap();
+    /// let watch = fetches.try_complete_else_watch(Fetch, second, &["orders-0"])?;
+    /// let fetch = watch.pending().unwrap();
     /// clock.run_for(second / 2);
     /// assert!(fetch.touch(second)); // The client asks for more time.
     /// clock.run_for(second / 2);
