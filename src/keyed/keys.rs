@@ -75,6 +75,7 @@ impl<K: Eq + 'static, T: 'static> Alarmed for Keys<K, T> {
     }
 
     fn end(owned: &Owned<Self>) {
+        owned.shards.set.close(); // A closure that is running may return a key to be kept.
         for left in owned.shards.cancel_all() {
             let task = owned.shards.task_of(left);
             owned.shards.context.discard(task);

@@ -4,9 +4,9 @@ use crate::idle::Idle;
 use crate::{HOUR, MS};
 use std::future::Future;
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tickwheel::keyed::KeyedTimer;
@@ -182,4 +182,22 @@ fn the_timer_of_closures_shares_clock_queue_and_end() {
     assert!(closures.add(TimerEntry::after(MS, count())).is_err());
     drop(closures);
     assert!(weak.upgrade().is_none());
+}
+
+/// Returned by a closure that has dropped the last clone, or while another thread does.
+#[test]
+fn a_key_that_is_kept_ends_with_its_keyed_timer() {
+    let (timer, clock, _expired) = timer_of_numbers();
+    let last = Arc::new(Mutex::new(None::<KeyedTimer<u32, Arc<()>>>));
+    let own = Arc::clone(&last);
+    let keyed = KeyedTimer::new(&timer, move |key, task| {
+        drop(own.lock().unwrap().take());
+        Some((key, TimerEntry::after(MS, task)))
+    });
+    let task = Arc::new(());
+    keyed.after(1, MS, Arc::clone(&task)).unwrap();
+    *last.lock().unwrap() = Some(keyed);
+    clock.run_for(HOUR);
+    assert_eq!((Arc::strong_count(&task), timer.len()), (1, 0));
+    timer.assert_invariants();
 }
