@@ -98,6 +98,11 @@ impl Token {
         self.act();
     }
 
+    /// Returns whether its key is kept, now and then.
+    pub(crate) fn may_stay(&self) -> bool {
+        !self.quiet && self.site.world.upgrade().is_some_and(|world| world.random().bool())
+    }
+
     /// Makes a step of the storm, now and then. A worker makes none: who drops its timer, perhaps a
     /// reaper, waits for it.
     pub(crate) fn act(&self) {

@@ -134,7 +134,10 @@ fn build_on(site: &Arc<Site>, timer: &Timer, random: &mut Rng) {
     let quiet = || Token { site: Arc::clone(site), quiet: true };
     match random.u64(..4) {
         0 => {
-            let keyed = KeyedTimer::new(timer, |_, token: Token| token.expire());
+            let keyed = KeyedTimer::new(timer, |key, token: Token| {
+                token.expire();
+                token.may_stay().then(|| (key, TimerEntry::after(Duration::from_millis(1), token)))
+            });
             check(keyed.is_empty(), "a new keyed timer has no key");
             let accepted = keyed.add(1, TimerEntry::after(HOUR, quiet())).is_ok();
             site.accepts(accepted);
@@ -175,7 +178,10 @@ fn use_handle(site: &Site, mut handle: Handle, random: &mut Rng) {
             check(!again, "one cancel of a series answers true");
         }
         Handle::Pending(pending) if acts => _ = pending.force_complete(),
-        Handle::Pending(pending) => _ = pending.is_pending(),
+        Handle::Pending(pending) => {
+            let was_pending = pending.is_pending();
+            check(!pending.touch(delay) || was_pending, "what has ended gets no time");
+        }
         Handle::Lease(lease) => _ = lease.is_held(),
         Handle::Drive(drive) if acts && !site.strict => {
             let context = &mut Context::from_waker(Waker::noop());
