@@ -104,6 +104,7 @@
 //!   the start and stop of the reaper, as events.
 //! - `hyper`: implements `hyper::rt::Timer` for [`Timer`].
 //! - `stream`: implements `futures_core::Stream` for [`Interval`](future::Interval).
+//! - `boottime`: on Linux, a `BootClock` counts the time in which the machine was suspended.
 //!
 //! The repository's `docs/` describe the [platforms](guide#platforms), the implementation
 //! (`ARCHITECTURE.md`), and the tests that hold each guarantee (`GUARANTEES.md`).
@@ -190,6 +191,8 @@ pub mod guide {
     pub mod runtimes {}
 }
 
+#[cfg(feature = "boottime")]
+pub use engine::boot_clock::BootClock;
 pub use wheel::{LocalTimer, TimerKey};
 #[cfg(feature = "std")]
 pub use {

@@ -1,5 +1,7 @@
 //! The clock: the source of a timer's time.
 
+#[cfg(feature = "boottime")]
+use crate::engine::boot_clock::{BootClock, LOOK};
 use crate::engine::manual_clock::ManualClock;
 use crate::wheel::ticks::{NEVER, Ticks, nanos};
 use std::hash::{BuildHasher, RandomState};
@@ -49,7 +51,7 @@ impl From<Instant> for When {
     }
 }
 
-/// The source of a timer's time: a [`SystemClock`] or a [`ManualClock`].
+/// The source of a timer's time: a [`SystemClock`], a [`ManualClock`], or a `BootClock`.
 ///
 /// ```
 /// use tickwheel::{ManualClock, Timer};
@@ -66,6 +68,8 @@ pub struct Clock(Source);
 #[derive(Clone, Debug)]
 enum Source {
     System,
+    #[cfg(feature = "boottime")]
+    Boot(BootClock),
     Manual(ManualClock),
 }
 
@@ -75,7 +79,20 @@ impl Clock {
     pub fn now(&self) -> Instant {
         match &self.0 {
             Source::System => Instant::now(),
+            #[cfg(feature = "boottime")]
+            Source::Boot(clock) => clock.now(),
             Source::Manual(clock) => clock.now(),
+        }
+    }
+
+    /// Returns what the system's clock shows when this one shows `time`, if it runs.
+    pub(crate) fn system_time_of(&self, time: Instant) -> Instant {
+        match &self.0 {
+            #[cfg(feature = "boottime")]
+            Source::Boot(clock) => Instant::now()
+                .checked_add(time.saturating_duration_since(clock.now()))
+                .unwrap_or(time),
+            _ => time,
         }
     }
 
@@ -90,17 +107,14 @@ impl Clock {
 
     /// Returns a random number: on a manual clock the next one of its seed.
     pub(crate) fn random(&self) -> u64 {
-        match &self.0 {
-            Source::System => RandomState::new().hash_one(()),
-            Source::Manual(clock) => clock.random(),
-        }
+        self.as_manual().map_or_else(|| RandomState::new().hash_one(()), ManualClock::random)
     }
 
     /// Returns the manual clock, if it is one.
     pub(crate) fn as_manual(&self) -> Option<&ManualClock> {
         match &self.0 {
-            Source::System => None,
             Source::Manual(clock) => Some(clock),
+            _ => None,
         }
     }
 }
@@ -108,6 +122,13 @@ impl Clock {
 impl From<SystemClock> for Clock {
     fn from(_: SystemClock) -> Self {
         Clock(Source::System)
+    }
+}
+
+#[cfg(feature = "boottime")]
+impl From<BootClock> for Clock {
+    fn from(clock: BootClock) -> Self {
+        Clock(Source::Boot(clock))
     }
 }
 
@@ -120,7 +141,8 @@ impl From<ManualClock> for Clock {
 /// The operating system's monotonic clock, [`Instant::now`]. The default.
 ///
 /// Changes of the wall clock do not affect it. Whether it advances while the machine is suspended
-/// depends on the operating system (on Linux it does not).
+/// depends on the operating system (on Linux it does not; the feature `boottime` has a clock that
+/// does).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock;
 
@@ -146,6 +168,8 @@ impl Time {
     pub(crate) fn now(&self) -> u64 {
         let now = match &self.clock.0 {
             Source::System => self.deadline_at(Instant::now()),
+            #[cfg(feature = "boottime")]
+            Source::Boot(clock) => self.deadline_at(clock.now()),
             Source::Manual(clock) => clock.elapsed().saturating_sub(self.origin_elapsed),
         };
         now.min(NEVER - 1)
@@ -184,8 +208,14 @@ impl Time {
         (deadline < NEVER).then(|| self.instant_of(deadline))
     }
 
+    /// Returns when to look at a tick: when it begins, or sooner if the clock may leap there.
     pub(crate) fn instant_of_tick(&self, tick: u64) -> Instant {
-        self.instant_of(self.ticks.start_of(tick))
+        let start = self.instant_of(self.ticks.start_of(tick));
+        match &self.clock.0 {
+            #[cfg(feature = "boottime")]
+            Source::Boot(clock) => start.min(clock.now() + LOOK),
+            _ => start,
+        }
     }
 
     /// Returns how far the manual clock has to be moved for a tick.

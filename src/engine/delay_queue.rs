@@ -212,6 +212,7 @@ impl DelayQueue {
             let due = state.tell().map(|tick| time.instant_of_tick(tick));
             match due.into_iter().chain(until).min() {
                 Some(instant) if time.clock.as_manual().is_none() => {
+                    let instant = time.clock.system_time_of(instant);
                     state = self.changed.wait_until(state, instant);
                 }
                 _ => state = self.changed.wait(state),

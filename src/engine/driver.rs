@@ -108,7 +108,7 @@ impl Driver {
             if expired > 0 || !may_wait {
                 return expired;
             }
-            let until = *until.get_or_insert_with(|| Instant::now().checked_add(timeout));
+            let until = *until.get_or_insert_with(|| time.clock.now().checked_add(timeout));
             if !self.wait(until) {
                 return 0;
             }

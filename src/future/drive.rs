@@ -117,11 +117,12 @@ impl<T: Send + 'static> Timer<T> {
     /// Returns a future that drives the timer, in place of a reaper thread: spawn it on a runtime,
     /// and give it the sleep of that runtime.
     ///
-    /// The future calls `sleep_until` with the next expiration, a time of the timer's clock, and
-    /// advances the timer when that sleep completes. A thread that adds an earlier timer wakes the
-    /// future, which then sleeps anew. If no timer is pending, the future only waits to be woken.
-    /// Moving a [`ManualClock`](crate::ManualClock) wakes it as well, so in virtual time
-    /// `sleep_until` may return [`std::future::pending`].
+    /// The future calls `sleep_until` with the next expiration, a time of the system's clock (of a
+    /// [`ManualClock`](crate::ManualClock) if that is the timer's), and advances the timer when
+    /// that sleep completes. A thread that adds an earlier timer wakes the future, which then
+    /// sleeps anew. If no timer is pending, the future only waits to be woken. Moving a
+    /// [`ManualClock`](crate::ManualClock) wakes it as well, so in virtual time `sleep_until` may
+    /// return [`std::future::pending`].
     ///
     /// Each poll hands everything that is due to the executor. Tasks that run in place run on the
     /// runtime's thread, and must not block there.
@@ -185,7 +186,10 @@ impl<F: FnMut(Instant) -> S, S: Future> Future for Drive<F, S> {
         let next = match drive.listener.tell(context.waker()) {
             Told::Stopped => return Poll::Ready(()),
             Told::Due => return again(context),
-            Told::Until(next) => next,
+            Told::Until(next) => {
+                let clock = &drive.listener.driver.context.time.clock;
+                next.map(|next| clock.system_time_of(next))
+            }
         };
         if next != *drive.until {
             *drive.until = next;
