@@ -223,7 +223,7 @@ impl Run {
 
     /// Takes all that is pending out of a clone.
     fn drain(&self) {
-        let mut drained = self.real.clone().drain();
+        let mut drained = self.real.clone().drain().collect::<Vec<_>>();
         assert!(drained.is_sorted_by_key(|(deadline, _)| *deadline));
         let ids = 0..self.timers.len() as u32;
         let pending = |id: u32| {

@@ -93,6 +93,10 @@ where
 
 /// Converts what the closure of a keyed timer returns: nothing, or a key that is to be added, with
 /// its entry.
+#[diagnostic::on_unimplemented(
+    message = "a keyed timer's closure returns nothing that it knows: `{Self}`",
+    note = "it returns `()` or `Option<(K, TimerEntry<T>)>`; a semicolon may be missing"
+)]
 pub trait IntoKept<K, T> {
     /// Returns what is to be added, if there is something.
     fn into_kept(self) -> Option<(K, TimerEntry<T>)>;

@@ -14,6 +14,7 @@ use crate::timer::part::Part;
 use std::borrow::Borrow;
 use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
+use std::ops::Deref;
 use std::sync::Arc;
 
 pub(crate) mod future;
@@ -581,7 +582,7 @@ where
 /// let fetches = Purgatory::new(&timer);
 /// let watch = fetches.try_complete_else_watch(Fetch, Duration::MAX, &["orders-0"])?;
 /// let connection = watch.pending().map(|pending| pending.cancel_on_drop());
-/// assert_eq!(fetches.len(), 1);
+/// assert!(connection.as_ref().is_some_and(|fetch| fetch.is_pending()));
 /// drop(connection);
 /// assert!(fetches.is_empty());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -592,6 +593,19 @@ pub struct CancelPendingOnDrop<K, O>(Pending<K, O>)
 where
     K: Eq + Clone + Send + 'static,
     O: DelayedOperation;
+
+/// A guard can do what the handle can.
+impl<K, O> Deref for CancelPendingOnDrop<K, O>
+where
+    K: Eq + Clone + Send + 'static,
+    O: DelayedOperation,
+{
+    type Target = Pending<K, O>;
+
+    fn deref(&self) -> &Pending<K, O> {
+        &self.0
+    }
+}
 
 impl<K, O> Drop for CancelPendingOnDrop<K, O>
 where

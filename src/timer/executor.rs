@@ -220,6 +220,10 @@ impl<T> fmt::Debug for Batch<'_, T> {
 
 /// Converts what an executing closure returns: nothing, a result that may refuse the task, or an
 /// entry that is to be added.
+#[diagnostic::on_unimplemented(
+    message = "an executor's closure returns nothing that a timer knows: `{Self}`",
+    note = "it returns `()`, `Result<(), T>` or `Option<TimerEntry<T>>`: a semicolon may be missing"
+)]
 pub trait IntoExecuteResult<T> {
     /// Returns the task in `Err` if it was refused.
     fn into_result(self) -> Result<Option<TimerEntry<T>>, T>;

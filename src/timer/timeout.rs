@@ -9,6 +9,7 @@ use crate::timer::entry::Task;
 use crate::timer::tasks::{Move, Tasks};
 use std::fmt;
 use std::mem;
+use std::ops::Deref;
 use std::time::Instant;
 
 /// The handle of a timer that was added: cancels it, moves its deadline, tells whether it is
@@ -233,8 +234,8 @@ impl<T: 'static> fmt::Debug for Timeout<T> {
 /// let timer: Timer = Timer::builder().build()?;
 /// {
 ///     let timeout = timer.add(TimerEntry::after(Duration::from_secs(30), || ()))?;
-///     let _guard = timeout.cancel_on_drop();
-///     assert_eq!(timer.len(), 1);
+///     let guard = timeout.cancel_on_drop();
+///     assert!(guard.touch(Duration::from_secs(60)));
 /// }
 /// assert!(timer.is_empty());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -249,9 +250,13 @@ impl<T: 'static> CancelOnDrop<T> {
         // `None` only in `drop`, after which nobody can call this.
         self.0.take().expect("the guard is not dropped yet")
     }
+}
 
-    /// Returns a reference to the timer's handle.
-    pub fn timeout(&self) -> &Timeout<T> {
+/// A guard can do what the handle can: touch the timer, for example.
+impl<T: 'static> Deref for CancelOnDrop<T> {
+    type Target = Timeout<T>;
+
+    fn deref(&self) -> &Timeout<T> {
         self.0.as_ref().expect("the guard is not dropped yet")
     }
 }

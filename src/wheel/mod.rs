@@ -208,12 +208,12 @@ impl<T> LocalTimer<T> {
     }
 
     /// Takes all pending tasks out, with their deadlines, and ordered by them.
-    pub fn drain(&mut self) -> Vec<(u64, T)> {
+    pub fn drain(&mut self) -> impl ExactSizeIterator<Item = (u64, T)> + use<T> {
         let mut tasks: Vec<_> = self.expired.drain(..).map(|(_, task)| (self.now, task)).collect();
         let mut cursor = 0;
         while self.core.drain(&mut cursor, |deadline, task| tasks.push((deadline, task))) {}
         tasks.sort_by_key(|(deadline, _)| *deadline);
-        tasks
+        tasks.into_iter()
     }
 
     /// Returns how many tasks are pending. Those that a panicking `expire` has left to the next

@@ -128,7 +128,7 @@ impl Run {
     fn guard(&mut self, id: usize, disarm: bool) {
         let Some(timeout) = self.handles[id].take() else { return };
         let guard = timeout.cancel_on_drop();
-        assert_eq!(guard.timeout().is_pending(), self.expected[id].is_pending());
+        assert_eq!(guard.is_pending(), self.expected[id].is_pending());
         if disarm {
             self.handles[id] = Some(guard.disarm());
         } else {

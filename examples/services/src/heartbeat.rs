@@ -133,8 +133,7 @@ impl Connection {
         let mut state = idle.state.lock();
         state.last_used = self.timer.now();
         let deadline = state.last_used + idle.delay;
-        let pending = state.timeout.as_ref().map(CancelOnDrop::timeout);
-        if pending.is_some_and(|timeout| timeout.touch(deadline)) {
+        if state.timeout.as_ref().is_some_and(|timeout| timeout.touch(deadline)) {
             return;
         }
         let (connection, on_idle) = (Arc::downgrade(self), idle.on_idle);
