@@ -502,32 +502,3 @@ impl Drop for Base {
         }
     }
 }
-
-#[cfg(all(test, not(tickwheel_model)))]
-mod tests {
-    use super::*;
-    use std::sync::mpsc;
-    use std::thread;
-
-    /// No code outside the crate can hold a shard, so this is tested here.
-    #[test]
-    fn what_falls_due_during_a_turn_need_not_wait_for_a_busy_shard() {
-        let (sender, expired) = mpsc::channel();
-        let timer = Timer::builder().shards(1024);
-        let timer = timer.executor(move |task: u32| sender.send(task).expect("it waits"));
-        let timer = timer.build().expect("the settings are right");
-        let add = |delay, task| assert!(timer.add(TimerEntry::after(delay, task)).is_ok());
-        let next = || expired.recv_timeout(Duration::from_secs(10));
-        thread::scope(|scope| {
-            add(Duration::ZERO, 1);
-            let held = timer.homes.home().lock();
-            scope.spawn(|| timer.advance_clock(Duration::ZERO));
-            thread::sleep(Duration::from_millis(30)); // Until the turn has begun.
-            // A thread of another number, which has other shards.
-            scope.spawn(|| (add(Duration::ZERO, 2), add(Duration::from_millis(1), 3)));
-            let others = [next(), next()];
-            drop(held);
-            assert_eq!((others, next()), ([Ok(2), Ok(3)], Ok(1)));
-        });
-    }
-}

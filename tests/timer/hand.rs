@@ -202,3 +202,14 @@ fn a_task_may_step_and_so_on() {
     assert!(timer.is_empty() && timer.stats().expired == 20);
     assert_eq!(clock.now() - start, HOUR + 8 * S, "eight steps were made inside each other");
 }
+
+#[test]
+fn it_stops_at_its_end_and_never_goes_back() {
+    let clock = ManualClock::new();
+    let start = clock.now();
+    clock.advance(5 * S);
+    clock.advance_to(start);
+    assert_eq!(clock.now() - start, 5 * S);
+    (0..2).for_each(|_| clock.advance(Duration::MAX));
+    assert_eq!(clock.now() - start, Duration::from_nanos(u64::MAX));
+}
