@@ -20,7 +20,7 @@ pub(crate) struct Operation {
     pub(crate) keys: Vec<u32>,
     /// In half milliseconds.
     deadline: u64,
-    /// It had passed when the operation was added.
+    /// It had passed when the operation was added, and the tick is the same since.
     has_elapsed: bool,
     pub(crate) holds: bool,
     then: Then,
@@ -177,7 +177,8 @@ impl Naive {
         let (deadline, waits) = (self.now + timeout, self.waits(id));
         let operation = &mut self.operations[id];
         if waits && deadline > operation.deadline {
-            (operation.deadline, operation.has_elapsed) = (deadline, false);
+            operation.has_elapsed &= deadline.div_ceil(2) == operation.deadline.div_ceil(2);
+            operation.deadline = deadline;
         }
         waits
     }
@@ -252,8 +253,13 @@ impl Naive {
     /// Returns the tick at which an operation expires, if that has come; 0 if it has elapsed.
     pub(crate) fn due(&self, id: usize) -> Option<u64> {
         let operation = &self.operations[id];
-        let tick = if operation.has_elapsed { 0 } else { operation.deadline.div_ceil(2) };
-        (self.waits(id) && tick <= self.now / 2).then_some(tick)
+        let (tick, is_due) = match operation.has_elapsed {
+            true => (0, operation.deadline <= self.now),
+            false => {
+                (operation.deadline.div_ceil(2), operation.deadline.div_ceil(2) <= self.now / 2)
+            }
+        };
+        (self.waits(id) && is_due).then_some(tick)
     }
 
     pub(crate) fn count(&self, state: State) -> usize {
