@@ -52,3 +52,40 @@ fn take_number() -> u32 {
     let _ = GIVE_BACK.try_with(|own| own.set(Some(GiveBack(number))));
     number
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+    use std::thread;
+
+    /// Calls it when its thread ends, before or after the number was given back.
+    struct AtTheEnd(mpsc::Sender<u32>);
+
+    impl Drop for AtTheEnd {
+        fn drop(&mut self) {
+            let _ = self.0.send(thread_number());
+        }
+    }
+
+    #[test]
+    fn the_number_can_be_read_while_the_thread_ends() {
+        thread_local! {
+            static FIRST: Cell<Option<AtTheEnd>> = const { Cell::new(None) };
+            static LAST: Cell<Option<AtTheEnd>> = const { Cell::new(None) };
+        }
+        for takes_it_before in [true, false] {
+            let (sender, numbers) = mpsc::channel();
+            let ends = move || {
+                FIRST.set(Some(AtTheEnd(sender.clone())));
+                let number = takes_it_before.then(thread_number);
+                LAST.set(Some(AtTheEnd(sender)));
+                number
+            };
+            let number = thread::spawn(ends).join().expect("it ends");
+            let seen: Vec<u32> = numbers.iter().collect();
+            assert_eq!(seen.len(), 2);
+            assert!(seen[0] == seen[1] && number.is_none_or(|number| number == seen[0]));
+        }
+    }
+}

@@ -1,11 +1,9 @@
 //! Tasks and executors: what they may do, what they cannot break, and turns inside turns.
 
 use crate::{HOUR, MS, closures};
-use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
-use std::thread;
 use std::time::Duration;
 use tickwheel::{
     Batch, Executor, ManualClock, SharedClosure, Task, Timeout, Timer, TimerEntry, WeakTimer, When,
@@ -312,35 +310,4 @@ fn timers_that_advance_each_other_need_no_deep_stack() {
     assert_eq!(*expired.lock().unwrap(), [0, 1, 1, 1, 1, 1, 1, 1], "the innermost call first");
     assert_eq!(last.len(), 1, "eight turns were under way, none of them its own");
     assert_eq!(last.advance_clock(Duration::ZERO), 1);
-}
-
-/// Uses the timer when its thread ends.
-struct AtTheEnd(Timer);
-
-impl Drop for AtTheEnd {
-    fn drop(&mut self) {
-        assert!(self.0.after(HOUR, || ()).unwrap().cancel().is_cancelled());
-    }
-}
-
-/// Before and after the thread's number, which it took before or takes then, was given back.
-#[test]
-fn a_timer_can_be_used_while_its_thread_ends() {
-    thread_local! {
-        static FIRST: Cell<Option<AtTheEnd>> = const { Cell::new(None) };
-        static LAST: Cell<Option<AtTheEnd>> = const { Cell::new(None) };
-    }
-    let (timer, _) = closures();
-    for uses_it_before in [true, false] {
-        let used = timer.clone();
-        let ends = move || {
-            FIRST.set(Some(AtTheEnd(used.clone())));
-            if uses_it_before {
-                drop(AtTheEnd(used.clone()));
-            }
-            LAST.set(Some(AtTheEnd(used)));
-        };
-        thread::spawn(ends).join().unwrap();
-    }
-    assert_eq!((timer.stats().cancelled, timer.len()), (5, 0));
 }
