@@ -95,8 +95,7 @@ pub(crate) fn keep<K: Eq + Send + 'static, T: Send + 'static>(
     times: Times,
 ) {
     let (shards, context) = (&owned.shards, &owned.shards.context);
-    let waits = || context.time.clock.as_manual().is_some();
-    let Some(mut body) = shards.of(hash).lock_for_turn(waits, true) else {
+    let Some(mut body) = owned.lock_unless_held(shard_of(hash, shards.set.len())) else {
         let (key, task) = (Contained::new(&context.name, key), Contained::new(&context.name, task));
         let (weak, (_, deadline)) = (Arc::downgrade(owned), times);
         let retry = TimerEntry::after(RETRY, move || {

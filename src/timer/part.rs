@@ -107,22 +107,29 @@ impl<C: Alarmed> Drop for Part<C> {
 }
 
 impl<C: Alarmed> Owned<C> {
-    /// Locks a shard for an alarm. Puts the alarm off if a thread holds the shard for long. In
-    /// virtual time it waits, as a turn does; and after the last turn.
+    /// Locks a shard for what a turn has handed over, unless a thread holds it for long. In virtual
+    /// time it waits, as a turn does.
+    pub(crate) fn lock_unless_held(&self, ordinal: usize) -> Option<MutexGuard<'_, Body<C>>> {
+        let waits = || self.shards.context.time.clock.as_manual().is_some();
+        self.shards.set.at(ordinal).lock_for_turn(waits, true)
+    }
+
+    /// Locks a shard for an alarm. Puts the alarm off if a thread holds the shard for long; waits
+    /// after the last turn.
     pub(crate) fn lock_for_alarm(
         &self,
         ordinal: usize,
         key: Key,
     ) -> Option<MutexGuard<'_, Body<C>>> {
-        let (shards, shard) = (&self.shards, &self.shards.set.at(ordinal));
-        let waits = || shards.context.time.clock.as_manual().is_some();
-        shard.lock_for_turn(waits, true).or_else(|| {
-            let (queue, number) = (&shards.context.delay_queue, shards.first + ordinal as u32);
-            let Some(owes) = self.beside.alarms[ordinal].put_off(queue, number, key) else {
-                return Some(shard.lock());
+        self.lock_unless_held(ordinal).or_else(|| {
+            let Shards { set, context, first, .. } = &*self.shards;
+            let number = first + ordinal as u32;
+            let alarms = &self.beside.alarms[ordinal];
+            let Some(owes) = alarms.put_off(&context.delay_queue, number, key) else {
+                return Some(set.at(ordinal).lock());
             };
             if owes {
-                shards.context.wake_listeners();
+                context.wake_listeners();
             }
             None
         })
