@@ -81,18 +81,12 @@ use std::time::Instant;
 /// assert!(lease.release());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct Leases<K>
-where
-    K: Hash + Eq + Clone + Send + 'static,
-{
+pub struct Leases<K: Hash + Eq + Clone + Send + 'static> {
     shared: Arc<Shared<K>>,
 }
 
 /// Dropped with the last clone.
-struct Shared<K>
-where
-    K: Hash + Eq + Clone + Send + 'static,
-{
+struct Shared<K: Hash + Eq + Clone + Send + 'static> {
     watchdog: Arc<Watchdog<K>>,
     hasher: RandomState,
     /// Kept so that renewal does not end when other code drops its last clone, and until all leases
@@ -102,10 +96,7 @@ where
 
 /// A lease that is held. Dropping it stops its renewal, as [`release`](Self::release) does.
 #[must_use = "dropped at once, it is not renewed"]
-pub struct Lease<K>
-where
-    K: Hash + Eq + Clone + Send + 'static,
-{
+pub struct Lease<K: Hash + Eq + Clone + Send + 'static> {
     watchdog: Arc<Watchdog<K>>,
     key: Contained<K>,
     name: Key,
@@ -113,10 +104,7 @@ where
     own: PhantomData<K>,
 }
 
-impl<K> Leases<K>
-where
-    K: Hash + Eq + Clone + Send + 'static,
-{
+impl<K: Hash + Eq + Clone + Send + 'static> Leases<K> {
     /// Creates an empty set of leases. The executor of [`Timer::closures`] calls `store` to renew
     /// them.
     pub fn new<U: Send + 'static>(
@@ -179,10 +167,7 @@ where
     }
 }
 
-impl<K> Lease<K>
-where
-    K: Hash + Eq + Clone + Send + 'static,
-{
+impl<K: Hash + Eq + Clone + Send + 'static> Lease<K> {
     /// Returns the key.
     pub fn key(&self) -> &K {
         &self.key
@@ -205,28 +190,19 @@ where
     }
 }
 
-impl<K> Drop for Lease<K>
-where
-    K: Hash + Eq + Clone + Send + 'static,
-{
+impl<K: Hash + Eq + Clone + Send + 'static> Drop for Lease<K> {
     fn drop(&mut self) {
         self.watchdog.release(self.name);
     }
 }
 
-impl<K> Drop for Shared<K>
-where
-    K: Hash + Eq + Clone + Send + 'static,
-{
+impl<K: Hash + Eq + Clone + Send + 'static> Drop for Shared<K> {
     fn drop(&mut self) {
         self.watchdog.end();
     }
 }
 
-impl<K> Clone for Leases<K>
-where
-    K: Hash + Eq + Clone + Send + 'static,
-{
+impl<K: Hash + Eq + Clone + Send + 'static> Clone for Leases<K> {
     fn clone(&self) -> Self {
         Leases { shared: Arc::clone(&self.shared) }
     }
@@ -241,4 +217,4 @@ macro_rules! debug_by_name {
         }
     )*};
 }
-debug_by_name!(Leases, Lease);
+debug_by_name!(Leases, Lease, Renewal);

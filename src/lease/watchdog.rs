@@ -14,7 +14,6 @@ use crate::timer::entry::{Task, TimerEntry};
 use crate::timer::error::AddError;
 use crate::timer::homes::Homes;
 use crate::timer::timeout::Timeout;
-use std::fmt;
 use std::hash::Hash;
 use std::mem;
 use std::sync::{Arc, Weak};
@@ -72,10 +71,7 @@ enum Plan {
 }
 
 /// A lease that the store has to renew. Dropping it unanswered counts as [`failed`](Self::failed).
-pub struct Renewal<K>
-where
-    K: Hash + Eq + Clone + Send + 'static,
-{
+pub struct Renewal<K: Hash + Eq + Clone + Send + 'static> {
     watchdog: Arc<Watchdog<K>>,
     name: Key,
     /// `None` after it was answered; then no caller can ask for it.
@@ -84,14 +80,9 @@ where
 
 /// The timer's task: a round of renewals, with its number. If it is dropped instead of run, the
 /// round was missed.
-struct RoundTask<K>(Option<Arc<Watchdog<K>>>, u64)
-where
-    K: Hash + Eq + Clone + Send + 'static;
+struct RoundTask<K: Hash + Eq + Clone + Send + 'static>(Option<Arc<Watchdog<K>>>, u64);
 
-impl<K> Renewal<K>
-where
-    K: Hash + Eq + Clone + Send + 'static,
-{
+impl<K: Hash + Eq + Clone + Send + 'static> Renewal<K> {
     /// Returns the key.
     #[must_use]
     pub fn key(&self) -> &K {
@@ -120,10 +111,7 @@ where
     }
 }
 
-impl<K> Watchdog<K>
-where
-    K: Hash + Eq + Clone + Send + 'static,
-{
+impl<K: Hash + Eq + Clone + Send + 'static> Watchdog<K> {
     pub(crate) fn new(timer: &Timer, terms: LeaseTerms, store: Box<dyn LeaseStore<K>>) -> Self {
         let (book, plan) = (Book::new(terms), Plan::Nothing);
         let homes = &timer.base.closures().beside.homes;
@@ -365,10 +353,7 @@ impl<K> Schedule<K> {
     }
 }
 
-impl<K> Drop for RoundTask<K>
-where
-    K: Hash + Eq + Clone + Send + 'static,
-{
+impl<K: Hash + Eq + Clone + Send + 'static> Drop for RoundTask<K> {
     fn drop(&mut self) {
         if let Some(watchdog) = self.0.take() {
             watchdog.missed(self.1);
@@ -376,17 +361,8 @@ where
     }
 }
 
-impl<K> Drop for Renewal<K>
-where
-    K: Hash + Eq + Clone + Send + 'static,
-{
+impl<K: Hash + Eq + Clone + Send + 'static> Drop for Renewal<K> {
     fn drop(&mut self) {
         self.answer(Answer::Failed);
-    }
-}
-
-impl<K: Hash + Eq + Clone + Send + 'static> fmt::Debug for Renewal<K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Renewal").finish_non_exhaustive()
     }
 }
