@@ -16,9 +16,11 @@
 //! - a chunk is appended only while no other is open, so `open` never names a chunk twice;
 //! - no generation of a place is issued twice.
 
-use crate::store::chunk::{Chunk, Directory, NONE, Slot, WORN_GENERATION};
+use crate::store::chunk::{Chunk, LAST_GENERATION, NONE, Slot, WORN_GENERATION};
 use crate::work;
+use alloc::collections::BinaryHeap;
 use alloc::vec::Vec;
+use core::cmp::Reverse;
 
 /// Whether chunks and blocks are tiny, so that few timers reach their edges: in models and under
 /// the fuzzer.
@@ -28,10 +30,31 @@ pub(crate) const TINY: bool = cfg!(any(tickwheel_model, fuzzing));
 /// empty on average, so a structure with many shards needs small chunks.
 const CHUNK_BYTES: usize = 8 << 10;
 
+/// How many chunks are cut off the directory at once. Dropping the record of one takes a
+/// nanosecond.
+const CUT: usize = 1 << 14;
+
+/// The first chunk is kept when it is empty, if it takes no more bytes than this.
+const SMALL: usize = 1 << 10;
+
 /// A slab with chunks of at most `BYTES` bytes; see the [module](self).
 #[derive(Clone, Debug)]
 pub(crate) struct Slab<V, const BYTES: usize = CHUNK_BYTES> {
-    directory: Directory<V>,
+    /// The directory of the chunks.
+    chunks: Vec<Chunk<V>>,
+    /// The chunk that is being filled, which has a vacant place; `NONE` if no chunk is open.
+    filling: u32,
+    /// The other open chunks, which have vacant places. The first is filled next, so that the last
+    /// ones become empty.
+    open: BinaryHeap<Reverse<u32>>,
+    /// The empty chunk that keeps its memory.
+    spare: Option<u32>,
+    /// Chunks with few values left, which are to become sparse, and the number of calls since one
+    /// last did.
+    thin: Vec<u32>,
+    paced: usize,
+    /// The generation at which the next new chunk starts.
+    first_generation: u32,
     len: usize,
 }
 
@@ -53,27 +76,38 @@ impl<V, const BYTES: usize> Slab<V, BYTES> {
     const SLACK: usize = if Self::FEW > 0 { Self::FEW } else { 1 };
 
     pub(crate) fn new() -> Self {
-        Slab { directory: Directory::new(), len: 0 }
+        Slab {
+            chunks: Vec::new(),
+            filling: NONE,
+            open: BinaryHeap::new(),
+            spare: None,
+            thin: Vec::new(),
+            paced: 0,
+            first_generation: 0,
+            len: 0,
+        }
     }
 
     /// Creates an empty slab that never issues a key of this one again.
     pub(crate) fn successor(&self) -> Self {
-        Slab { directory: self.directory.successor(), len: 0 }
+        work::count(self.chunks.len());
+        let used_up = self.chunks.iter().map(Chunk::used_up).max().unwrap_or(0);
+        Slab { first_generation: used_up.max(self.first_generation), ..Slab::new() }
     }
 
     /// Returns whether this slab has issued the key, and not a predecessor.
     pub(crate) fn has_issued(&self, key: Key) -> bool {
-        key.generation >= self.directory.first_generation
+        key.generation >= self.first_generation
     }
 
     /// Returns a key that names no value, and counts as issued by this slab.
     pub(crate) fn nobody(&self) -> Key {
-        Key { index: u32::MAX, generation: self.directory.first_generation }
+        Key { index: u32::MAX, generation: self.first_generation }
     }
 
     /// Returns whether few generations are left for new keys.
     pub(crate) fn is_worn(&self) -> bool {
-        self.directory.first_generation >= WORN_GENERATION
+        self.first_generation >= WORN_GENERATION
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -84,14 +118,13 @@ impl<V, const BYTES: usize> Slab<V, BYTES> {
     /// vacant place.
     #[inline]
     pub(crate) fn insert(&mut self, value: V, tag: u32) -> Key {
-        let directory = &mut self.directory;
         let chunk = loop {
-            match directory.chunks.get_mut(directory.filling as usize) {
+            match self.chunks.get_mut(self.filling as usize) {
                 Some(chunk) => break chunk,
-                None => directory.open_chunk(Self::BITS),
+                None => self.open_chunk(),
             }
         };
-        let id = directory.filling;
+        let id = self.filling;
         if chunk.vacant == NONE {
             chunk.push_vacant();
         }
@@ -105,10 +138,10 @@ impl<V, const BYTES: usize> Slab<V, BYTES> {
         let was_empty = chunk.used == 1;
         if chunk.is_full(Self::SIZE) {
             chunk.is_open = false;
-            directory.filling = NONE;
+            self.filling = NONE;
         }
-        if was_empty && directory.spare == Some(id) {
-            directory.spare = None;
+        if was_empty && self.spare == Some(id) {
+            self.spare = None;
         }
         self.len += 1;
         Key { index: (id << Self::BITS) | offset, generation }
@@ -134,8 +167,7 @@ impl<V, const BYTES: usize> Slab<V, BYTES> {
     #[inline]
     fn take_if(&mut self, index: u32, wanted: impl FnOnce(u32, &V) -> bool) -> Option<V> {
         let (id, offset) = (index >> Self::BITS, index & Self::MASK);
-        let directory = &mut self.directory;
-        let chunk = directory.chunks.get_mut(id as usize)?;
+        let chunk = self.chunks.get_mut(id as usize)?;
         let is_sparse = chunk.is_sparse();
         let vacant = chunk.vacant;
         let at = chunk.find(offset as usize)?;
@@ -153,17 +185,17 @@ impl<V, const BYTES: usize> Slab<V, BYTES> {
             chunk.vacant = offset;
             if !chunk.is_open && used <= Self::SIZE - Self::SLACK {
                 chunk.is_open = true;
-                directory.open(id);
+                self.open(id);
             }
         }
         self.len -= 1;
         if used == 0 {
-            directory.keep_or_give_back(id);
-        } else if used == Self::FEW && id != directory.filling {
-            directory.thin.push(id);
+            self.keep_or_give_back(id);
+        } else if used == Self::FEW && id != self.filling {
+            self.thin.push(id);
         }
-        if !directory.thin.is_empty() {
-            directory.thin_out(Self::FEW);
+        if !self.thin.is_empty() {
+            self.thin_out();
         }
         Some(value)
     }
@@ -202,13 +234,13 @@ impl<V, const BYTES: usize> Slab<V, BYTES> {
 
     /// Returns how many chunks there are.
     pub(crate) fn chunks(&self) -> usize {
-        self.directory.chunks.len()
+        self.chunks.len()
     }
 
     /// Returns the values in one chunk with their keys; none if there is no such chunk.
     pub(crate) fn of_chunk(&self, id: usize) -> impl Iterator<Item = (Key, &V)> {
         work::count(1);
-        let slots = self.directory.chunks.get(id).into_iter().flat_map(Chunk::iter);
+        let slots = self.chunks.get(id).into_iter().flat_map(Chunk::iter);
         slots.filter_map(move |(offset, slot)| {
             let index = (id << Self::BITS | offset) as u32;
             let key = Key { index, generation: slot.generation };
@@ -251,21 +283,159 @@ impl<V, const BYTES: usize> Slab<V, BYTES> {
 
     #[inline]
     fn slot(&self, index: u32) -> Option<&Slot<V>> {
-        self.directory
-            .chunks
-            .get((index >> Self::BITS) as usize)?
-            .slot((index & Self::MASK) as usize)
+        self.chunks.get((index >> Self::BITS) as usize)?.slot((index & Self::MASK) as usize)
     }
 
     #[inline]
     fn slot_mut(&mut self, index: u32) -> Option<&mut Slot<V>> {
-        let chunk = self.directory.chunks.get_mut((index >> Self::BITS) as usize)?;
+        let chunk = self.chunks.get_mut((index >> Self::BITS) as usize)?;
         chunk.slot_mut((index & Self::MASK) as usize)
     }
 
     /// Checks the invariants that the module states. Takes time proportional to the slab.
     pub(crate) fn assert_invariants(&self) {
-        assert_eq!(self.directory.assert_invariants(Self::SIZE, Self::FEW, Self::SLACK), self.len);
+        let filling = core::iter::once(self.filling);
+        let mut open: Vec<u32> = self.open.iter().map(|id| id.0).chain(filling).collect();
+        open.retain(|&id| (id as usize) < self.chunks.len());
+        open.sort_unstable();
+        let listed = open.len();
+        open.dedup();
+        assert_eq!(open.len(), listed, "a chunk is open twice");
+        let mut len = 0;
+        for (id, chunk) in self.chunks.iter().enumerate() {
+            let is_open = open.binary_search(&(id as u32)).is_ok();
+            len += chunk.assert_invariants(Self::SIZE, Self::SLACK, is_open);
+            let may_be_sparse = chunk.used as usize <= Self::FEW && id != self.filling as usize;
+            assert!(may_be_sparse || !chunk.is_sparse(), "chunk {id} is sparse");
+        }
+        assert_eq!(len, self.len);
+    }
+}
+
+/// The directory: which chunk is filled next, which are given back, and which become sparse.
+impl<V, const BYTES: usize> Slab<V, BYTES> {
+    /// Returns a chunk to fill; appends one if all are full.
+    #[cold]
+    #[inline(never)]
+    fn open_chunk(&mut self) {
+        let first = self.open.pop().map_or(NONE, |id| id.0);
+        self.filling = if (first as usize) < self.chunks.len() { first } else { self.append() };
+        let chunk = &mut self.chunks[self.filling as usize];
+        chunk.make_dense(Self::SIZE);
+        // The first chunk grows like a vector.
+        if self.filling != 0 {
+            chunk.reserve(Self::SIZE);
+        }
+    }
+
+    /// Appends a chunk, and returns its number.
+    fn append(&mut self) -> u32 {
+        // The remaining numbers refer to chunks that were given back, and the directory cut behind
+        // them.
+        self.open.clear();
+        let id = self.chunks.len() as u32;
+        assert!(id <= u32::MAX >> Self::BITS, "a slab holds at most 2^32 values");
+        work::count_growth(self.chunks.len(), self.chunks.capacity());
+        self.chunks.push(Chunk::new(self.first_generation));
+        id
+    }
+
+    /// Adds a chunk that has vacant places again.
+    #[cold]
+    fn open(&mut self, id: u32) {
+        if self.filling == NONE && self.open.is_empty() {
+            self.filling = id;
+        } else {
+            self.open.push(Reverse(id));
+        }
+    }
+
+    /// Gives the memory of an empty chunk back, unless the chunk is filled next: a count that
+    /// oscillates around the edge of a chunk would allocate it each time. The first chunk is given
+    /// back in any case if it has grown, so an empty slab takes next to no memory.
+    #[cold]
+    #[inline(never)]
+    fn keep_or_give_back(&mut self, id: u32) {
+        let next = self.open.peek().map_or(NONE, |open| open.0).min(self.filling);
+        let chunk = &self.chunks[id as usize];
+        let may_stay = id > 0 || chunk.slots.capacity() * size_of::<Slot<V>>() <= SMALL;
+        // A sparse chunk has no slots left.
+        let former = if id == next && may_stay && !chunk.slots.is_empty() {
+            self.spare.replace(id)
+        } else {
+            self.give_back(id);
+            // mutants(<=): a spare that gets a value is none any more, so it is another chunk.
+            self.spare.take_if(|spare| id < *spare)
+        };
+        if let Some(former) = former {
+            self.give_back(former);
+        }
+        self.cut_directory();
+    }
+
+    fn give_back(&mut self, id: u32) {
+        let chunk = &mut self.chunks[id as usize];
+        let next = chunk.used_up();
+        *chunk = Chunk::new(next);
+        let is_retired = next == LAST_GENERATION;
+        if !is_retired && !chunk.is_worn() {
+            self.first_generation = self.first_generation.max(next);
+        }
+        if self.filling == id {
+            self.filling = NONE;
+            self.open.push(Reverse(id));
+        }
+        if is_retired {
+            // The chunk stays in the directory as a mark, so that its keys stay stale.
+            work::count(self.open.len());
+            self.open.retain(|open| open.0 != id);
+        }
+    }
+
+    /// Removes the chunks at the end that were given back.
+    fn cut_directory(&mut self) {
+        let given_back = |chunk: &Chunk<V>| chunk.slots.capacity() == 0 && !chunk.is_worn();
+        for _ in 0..CUT {
+            if !self.chunks.last().is_some_and(given_back) {
+                break;
+            }
+            work::count(1);
+            self.chunks.pop();
+        }
+        // Rarely, so that the cost per chunk stays constant.
+        // mutants(>=): from which size on it shrinks.
+        if self.chunks.capacity() > 64 && self.chunks.len() < self.chunks.capacity() / 4 {
+            let len = self.chunks.len();
+            work::count(len + self.open.len());
+            // mutants(/): it grows again at the cost of one copy.
+            self.chunks.shrink_to(len * 2);
+            // mutants(<=): the number of a chunk that is gone is skipped when it is taken.
+            self.open.retain(|id| (id.0 as usize) < len);
+            // mutants(+): it grows again at the cost of one copy.
+            self.open.shrink_to(len * 2);
+        }
+    }
+
+    /// Makes a chunk with few values sparse, once in `FEW / 2` calls: whole batches of values are
+    /// taken out under one lock. As that is a sixteenth of a chunk, a call looks at 32 places on
+    /// average. A chunk becomes a candidate only after many more removals, so none is kept waiting
+    /// for long.
+    #[cold]
+    fn thin_out(&mut self) {
+        self.paced += 1;
+        if self.paced < Self::FEW / 2 {
+            return;
+        }
+        self.paced = 0;
+        while let Some(id) = self.thin.pop() {
+            work::count(1);
+            // The chunk may have been given back since, or filled again.
+            let chunk = self.chunks.get_mut(id as usize).filter(|_| id != self.filling);
+            let is_few = |chunk: &&mut Chunk<V>| (1..=Self::FEW).contains(&(chunk.used as usize));
+            if let Some(chunk) = chunk.filter(is_few).filter(|chunk| !chunk.is_sparse()) {
+                return chunk.make_sparse();
+            }
+        }
     }
 }
 
@@ -293,7 +463,6 @@ impl Key {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::chunk::LAST_GENERATION;
 
     /// Four places a chunk.
     type Small = Slab<u64, 100>;
@@ -353,11 +522,11 @@ mod tests {
                 gone.push(key);
             }
             slab.assert_invariants();
-            was_sparse |= slab.directory.chunks.iter().any(Chunk::is_sparse);
+            was_sparse |= slab.chunks.iter().any(Chunk::is_sparse);
             assert!(gone.iter().all(|key| slab.get(*key).is_none()), "{round}");
             assert!(present.iter().all(|(key, value)| slab.get(*key) == Some(value)), "{round}");
             assert_eq!((slab.len(), slab.iter().count()), (present.len(), present.len()));
-            for chunk in slab.directory.chunks.iter().skip(1) {
+            for chunk in slab.chunks.iter().skip(1) {
                 let (room, is_sparse) = (chunk.slots.capacity(), chunk.is_sparse());
                 assert!([0, Large::SIZE].contains(&room) || is_sparse, "allocated at once");
             }
@@ -373,12 +542,12 @@ mod tests {
         for (order, nth) in orders.into_iter().flat_map(|order| [0, 1, 2].map(|nth| (order, nth))) {
             let mut slab = Large::new();
             let mut burst = vec![slab.insert(0, 0)];
-            assert!(slab.directory.chunks[0].slots.capacity() < 32, "the first grows");
+            assert!(slab.chunks[0].slots.capacity() < 32, "the first grows");
             burst.extend((1..20_000).map(|value| slab.insert(value, 0)));
             let gone = (0..20_000).map(order).filter(|n| !live_on[nth](*n));
             gone.for_each(|n| slab.release(burst[n].index));
             slab.assert_invariants();
-            let Directory { chunks, open, .. } = &slab.directory;
+            let Slab { chunks, open, .. } = &slab;
             let places: usize = chunks.iter().map(|chunk| chunk.slots.capacity()).sum();
             assert!(places <= may_keep[nth], "{places} places for {} values", slab.len());
             let room = chunks.capacity().max(open.capacity());
@@ -417,7 +586,7 @@ mod tests {
         let new: Vec<Key> = (0..80).map(|value| next.insert(value, 0)).collect();
         assert!(old.iter().all(|&key| next.get(key).is_none()));
         assert!(new.iter().all(|&key| slab.get(key).is_none()));
-        slab.directory.chunks[3].slots[1].generation = WORN_GENERATION;
+        slab.chunks[3].slots[1].generation = WORN_GENERATION;
         assert!(slab.successor().is_worn());
     }
 
@@ -425,7 +594,7 @@ mod tests {
     fn a_place_whose_generations_are_used_up_is_retired_and_so_is_its_chunk() {
         let mut slab = Small::new();
         let keys: Vec<Key> = (0..8).map(|value| slab.insert(value, 0)).collect();
-        slab.directory.chunks[1].slots[0].generation = LAST_GENERATION - 1;
+        slab.chunks[1].slots[0].generation = LAST_GENERATION - 1;
         slab.release(keys[4].index);
         slab.assert_invariants();
         slab.release(keys[5].index);
@@ -442,16 +611,12 @@ mod tests {
     #[test]
     fn a_worn_chunk_is_filled_again_so_that_the_directory_stays_small() {
         let mut slab = Small::new();
-        slab.directory.first_generation = WORN_GENERATION - 2;
+        slab.first_generation = WORN_GENERATION - 2;
         for round in 0..1000 {
             let keys: Vec<Key> = (0..12).map(|value| slab.insert(value, 0)).collect();
             keys.iter().rev().for_each(|key| slab.release(key.index));
             slab.assert_invariants();
-            assert!(
-                slab.directory.chunks.len() <= 16,
-                "{} chunks after {round} rounds",
-                slab.directory.chunks.len()
-            );
+            assert!(slab.chunks.len() <= 16, "{} chunks after {round} rounds", slab.chunks.len());
         }
     }
 }
