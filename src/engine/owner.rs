@@ -345,16 +345,10 @@ impl Expired {
         self.items.as_ref().map_or(0, |items| items.len())
     }
 
-    pub(crate) fn swap(&mut self, one: usize, other: usize) {
+    /// Moves an item to another one's; the last item takes its place.
+    pub(crate) fn move_to(&mut self, other: &mut Self, nth: usize) {
         if let Some(items) = &mut self.items {
-            items.swap(one, other);
-        }
-    }
-
-    /// Moves the last item to another one's.
-    pub(crate) fn pop_to(&mut self, other: &mut Self) {
-        if let Some(items) = &mut self.items {
-            items.pop_to(other);
+            items.move_to(other, nth);
         }
     }
 }
@@ -363,8 +357,7 @@ impl Expired {
 trait Items: Send {
     fn as_any(&mut self) -> &mut dyn Any;
     fn len(&self) -> usize;
-    fn swap(&mut self, one: usize, other: usize);
-    fn pop_to(&mut self, other: &mut Expired);
+    fn move_to(&mut self, other: &mut Expired, nth: usize);
 }
 
 impl<T: Send + 'static> Items for Vec<T> {
@@ -376,12 +369,8 @@ impl<T: Send + 'static> Items for Vec<T> {
         self.len()
     }
 
-    fn swap(&mut self, one: usize, other: usize) {
-        self.as_mut_slice().swap(one, other);
-    }
-
-    fn pop_to(&mut self, other: &mut Expired) {
-        other.items().extend(self.pop());
+    fn move_to(&mut self, other: &mut Expired, nth: usize) {
+        other.items().push(self.swap_remove(nth));
     }
 }
 

@@ -34,41 +34,27 @@ impl<'a> Shuffle<'a> {
         handed_over
     }
 
-    /// Hands over what was added, and gives its buffer to `room`. Returns how much that was.
+    /// Hands over what was added, one by one: each time any of what is left, all with the same
+    /// chance. Gives a buffer to `room`. Returns how much it was.
     pub(crate) fn hand_over(&mut self, room: &mut Expired) -> usize {
         let mut batches = mem::take(&mut self.batches);
-        let handed_over = self.hand_over_all(&mut batches);
+        let mut left = Vec::new();
+        for (number, (_, expired)) in batches.iter().enumerate() {
+            left.extend(iter::repeat_n(number, expired.len()));
+        }
+        let handed_over = left.len();
+        let mut next = Expired::default();
+        while !left.is_empty() {
+            let (owner, expired) = &mut batches[left.swap_remove(self.below(left.len()))];
+            expired.move_to(&mut next, self.below(expired.len()));
+            owner.hand_over(&mut next);
+        }
         batches.iter_mut().for_each(|(_, expired)| expired.lend_to(room));
         handed_over
     }
 
-    fn hand_over_all(&self, batches: &mut [(Arc<dyn Owner>, Expired)]) -> usize {
-        if let [(owner, expired)] = batches {
-            if expired.len() == 1 {
-                return owner.hand_over(expired);
-            }
-        }
-        let mut order = Vec::new();
-        for (number, (_, expired)) in batches.iter_mut().enumerate() {
-            order.extend(iter::repeat_n(number, expired.len()));
-            self.shuffle(expired.len(), |one, other| expired.swap(one, other));
-        }
-        self.shuffle(order.len(), |one, other| order.swap(one, other));
-        let mut next = Expired::default();
-        for number in &order {
-            let (owner, expired) = &mut batches[*number];
-            expired.pop_to(&mut next);
-            owner.hand_over(&mut next);
-        }
-        order.len()
-    }
-
-    /// Fisher and Yates' shuffle of so many items (Knuth, "The Art of Computer Programming",
-    /// vol. 2, 3.4.2).
-    fn shuffle(&self, len: usize, mut swap: impl FnMut(usize, usize)) {
-        for last in (1..len).rev() {
-            let scaled = u128::from(self.clock.random()) * (last as u128 + 1);
-            swap(last, (scaled >> 64) as usize);
-        }
+    /// Returns a random number below `len`.
+    fn below(&self, len: usize) -> usize {
+        ((u128::from(self.clock.random()) * len as u128) >> 64) as usize
     }
 }
