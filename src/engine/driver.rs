@@ -312,34 +312,32 @@ pub(crate) struct Reaper {
 const REST: Duration = Duration::from_millis(100);
 
 impl Reaper {
-    /// Starts a thread called `name` that calls `round` until it returns false, and `failed` after
-    /// each call that panicked.
+    /// Starts a thread with the timer's name that calls `round` until it returns false.
     ///
     /// A round contains all panics of user code, so one that panics is a defect of this crate. The
     /// next round is then tried after a pause: a timer that has lost something is better than a
     /// timer that no longer expires anything.
     pub(crate) fn start(
-        name: &str,
+        context: &Arc<TimerContext>,
         mut round: impl FnMut() -> bool + Send + 'static,
-        failed: impl Fn() + Send + 'static,
     ) -> std::io::Result<Self> {
-        let timer: Arc<str> = name.into();
-        let reported = Arc::clone(&timer);
-        let mut go_on = move || {
-            if cfg!(tickwheel_model) {
-                return round(); // In a model, a panic of the reaper must fail the model.
-            }
-            catch_panic_of(&timer, &mut round).unwrap_or_else(|| {
-                failed();
+        let (builder, context) = (thread::Builder::new(), Arc::clone(context));
+        let thread = builder.name(context.name.to_string()).spawn(move || {
+            IS_REAPER.with(|is_reaper| is_reaper.set(true));
+            report::debug!(timer = &*context.name, "the reaper has started");
+            let rest = || {
+                context.count_panic();
                 thread::sleep(REST);
                 true
-            })
-        };
-        let thread = thread::Builder::new().name(name.to_owned()).spawn(move || {
-            IS_REAPER.with(|is_reaper| is_reaper.set(true));
-            report::debug!(timer = &*reported, "the reaper has started");
+            };
+            let mut go_on = || {
+                if cfg!(tickwheel_model) {
+                    return round(); // In a model, a panic of the reaper must fail the model.
+                }
+                catch_panic_of(&context.name, &mut round).unwrap_or_else(rest)
+            };
             while go_on() {}
-            report::debug!(timer = &*reported, "the reaper has stopped");
+            report::debug!(timer = &*context.name, "the reaper has stopped");
         })?;
         Ok(Reaper { thread: Mutex::new(Some(thread)) })
     }
@@ -361,26 +359,26 @@ impl Reaper {
 #[cfg(all(test, not(tickwheel_model)))]
 mod tests {
     use super::*;
-    use std::sync::atomic::{AtomicU32, Ordering};
-    use std::time::Instant;
+    use crate::engine::clock::{SystemClock, Time};
+    use crate::wheel::ticks::Ticks;
+    use std::sync::atomic::{AtomicU64, Ordering};
 
     /// No user code can make a round panic, so that is tested here.
     #[test]
     fn a_round_that_panics_is_counted_and_followed_by_a_rest_and_another_round() {
-        let (rounds, failures) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
-        let (counted, failed) = (Arc::clone(&rounds), Arc::clone(&failures));
+        let time = Time::new(SystemClock.into(), Ticks::new(1));
+        let context = Arc::new(TimerContext::new("panics".into(), time, None));
+        let rounds = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&rounds);
         let round = move || {
             let number = counted.fetch_add(1, Ordering::Relaxed);
             assert!(number == 1 || number > 3, "which is what the test is about");
             number < 5
         };
         let start = Instant::now();
-        let count = move || {
-            failed.fetch_add(1, Ordering::Relaxed);
-        };
-        Reaper::start("panics", round, count).expect("a thread can be started").join();
-        let counts = (rounds.load(Ordering::Relaxed), failures.load(Ordering::Relaxed));
-        assert_eq!(counts, (6, 3), "0, 2 and 3 panic, 5 is the last");
+        Reaper::start(&context, round).expect("a thread can be started").join();
+        let counts = [&*rounds, &context.panicked].map(|count| count.load(Ordering::Relaxed));
+        assert_eq!(counts, [6, 3], "0, 2 and 3 panic, 5 is the last");
         assert!(start.elapsed() >= 3 * REST);
     }
 }

@@ -165,9 +165,8 @@ impl<T: Send + 'static> TimerBuilder<T> {
     /// [`BuildError`] if an option is out of its range, or the thread can't be started.
     pub fn start(self) -> Result<Timer<T>, BuildError> {
         self.make(|driver| {
-            let (reaped, counted) = (Arc::clone(driver), Arc::clone(&driver.context));
-            let failed = move || counted.count_panic();
-            Reaper::start(&driver.context.name, move || reaped.reap(), failed).map(Some)
+            let reaped = Arc::clone(driver);
+            Reaper::start(&driver.context, move || reaped.reap()).map(Some)
         })
     }
 
