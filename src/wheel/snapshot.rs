@@ -35,8 +35,8 @@ impl Snapshot {
         Snapshot { levels: Vec::new(), shards }
     }
 
-    /// Adds a few buckets of a core, from the `cursor`-th on, as they are at `now`. Returns whether
-    /// there are more.
+    /// Adds a few buckets of a core, from the `cursor`-th on, as they are at `now`. Those that are
+    /// not armed are empty. Returns whether there are more.
     pub(crate) fn absorb<T>(&mut self, core: &Core<T>, cursor: &mut usize, now: u64) -> bool {
         let Core { ticks, wheels, .. } = core;
         let present = ticks.floor(now);
@@ -50,7 +50,14 @@ impl Snapshot {
                 let wait = Duration::from_nanos(ticks.start_of(tick).saturating_sub(now));
                 // The wheels' time may have passed `now` since.
                 let ahead = (start / span).saturating_sub(present / span) as usize;
-                row.absorb(wait, ahead.min(wheels.size() - 1), wheels.len_of(bucket));
+                let (ahead, entries) = (ahead.min(wheels.size() - 1), wheels.len_of(bucket));
+                row.armed_buckets += 1;
+                row.entries += entries;
+                row.next_expiration = Some(row.next_expiration.map_or(wait, |next| next.min(wait)));
+                if row.slots.len() <= ahead {
+                    row.slots.resize(ahead + 1, 0);
+                }
+                row.slots[ahead] += entries;
             }
             *cursor += 1;
         }
@@ -99,20 +106,6 @@ pub struct LevelSnapshot {
     /// then those of the slots ahead of it. Ends with the last slot that has a bucket, so there are
     /// at most `wheel_size`.
     pub slots: Vec<usize>,
-}
-
-impl LevelSnapshot {
-    /// Adds an armed bucket whose slot is `ahead` slots after the present one. Buckets that are not
-    /// armed are empty.
-    fn absorb(&mut self, wait: Duration, ahead: usize, entries: usize) {
-        self.armed_buckets += 1;
-        self.entries += entries;
-        self.next_expiration = Some(self.next_expiration.map_or(wait, |next| next.min(wait)));
-        if self.slots.len() <= ahead {
-            self.slots.resize(ahead + 1, 0);
-        }
-        self.slots[ahead] += entries;
-    }
 }
 
 /// Leaves the slots out: there may be a million.
