@@ -88,11 +88,14 @@ fn with_the_longest_period_is_renewed() {
 /// A store that renews whatever it is asked to.
 struct Renews;
 
-impl LeaseStore<Bad> for Renews {
-    fn renew(&self, batch: Vec<Renewal<Bad>>) {
+impl<K> LeaseStore<K> for Renews {
+    fn renew(&self, batch: Vec<Renewal<K>>)
+    where
+        K: Hash + Eq + Clone + Send + 'static,
+    {
         batch.into_iter().for_each(Renewal::renewed);
     }
-    fn lost(&self, _: Bad) {}
+    fn lost(&self, _: K) {}
 }
 
 thread_local! {
@@ -107,6 +110,30 @@ impl Hash for Bad {
         HASHES.set(HASHES.get().saturating_sub(1));
         assert!(HASHES.get() > 0, "the key's hash panics");
         self.0.hash(state);
+    }
+}
+
+/// All of them have the same hash.
+#[derive(Clone, PartialEq, Eq)]
+struct Alike(usize);
+
+impl Hash for Alike {
+    fn hash<H: std::hash::Hasher>(&self, _: &mut H) {}
+}
+
+#[test]
+fn keys_with_the_same_hash_are_told_apart_in_whatever_order_they_go() {
+    let (timer, _) = by_hand();
+    let leases = Leases::new(&timer, LeaseTerms::new(30 * S), Renews);
+    for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+        let held = [0, 1, 2].map(|key| leases.hold(Alike(key)).unwrap());
+        for (gone, key) in order.into_iter().enumerate() {
+            let again = leases.hold(Alike(key)).unwrap();
+            let are_held = [0, 1, 2].map(|key| held[key].is_held());
+            assert_eq!(are_held, [0, 1, 2].map(|key| order[gone + 1..].contains(&key)));
+            assert!(again.release());
+        }
+        assert!(leases.is_empty());
     }
 }
 
