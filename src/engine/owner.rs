@@ -133,10 +133,6 @@ pub(crate) trait Driven: Content + 'static {
 pub(crate) struct Set<C: Content>(Box<[CachePadded<Shard<C>>]>);
 
 impl<C: Content> Set<C> {
-    fn new(count: usize) -> Self {
-        Set((0..count).map(|_| CachePadded::new(Shard::new())).collect())
-    }
-
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
@@ -180,16 +176,13 @@ impl<C: Driven> Shards<C> {
     where
         Set<C>: Sync,
     {
-        let is_free = |shard: &Shard<C>| shard.with(|body| body.is_free());
-        let is_free = |set: &Set<C>| set.iter().all(is_free);
-        let set = take_from_pool(count, is_free, || Set::new(count));
+        let set = Set::take(count);
         let current = context.time.ticks.floor(context.time.now());
         for (number, shard) in (first..).zip(set.iter()) {
             let wheels = Wheels::new(number, wheel_size, current).ending_at(context.time.end());
             shard.serve(Arc::clone(context), wheels);
         }
-        let give_back = |set: &'static Set<C>| put_into_pool(set.len(), set);
-        Arc::new(Shards { set, context: Arc::clone(context), first, give_back })
+        Arc::new(Shards { set, context: Arc::clone(context), first, give_back: Set::give_back })
     }
 
     /// Closes all shards, and takes the pending entries out of them, in small batches.
@@ -381,64 +374,59 @@ impl<T: Send + 'static> Items for Vec<T> {
 static POOL: parking_lot::Mutex<BTreeMap<(TypeId, usize), Box<dyn Any + Send>>> =
     parking_lot::Mutex::new(BTreeMap::new());
 
-/// Returns an item of this size that is not in use: from the pool if it contains one that
-/// `is_free`, otherwise a new one.
-fn take_from_pool<S: Sync + 'static>(
-    size: usize,
-    is_free: impl Fn(&S) -> bool,
-    make: impl FnOnce() -> S,
-) -> &'static S {
-    let (mut free, mut busy) = (None, Vec::new());
-    // Checked outside of the pool's lock: the check takes locks whose holders may want the pool.
-    while let Some(pooled) = with_pool(size, Vec::pop) {
-        if is_free(pooled) {
-            free = Some(pooled);
-            break;
+impl<C: Content + 'static> Set<C>
+where
+    Self: Sync,
+{
+    /// Returns so many shards that are free: from the pool if it has such, otherwise new ones.
+    fn take(count: usize) -> &'static Self {
+        let (mut free, mut busy) = (None, Vec::new());
+        // Looked at outside of the pool's lock: that takes locks whose holders may want the pool.
+        while let Some(pooled) = Self::with_pool(count, Vec::pop) {
+            if pooled.iter().all(|shard| shard.with(|body| body.is_free())) {
+                free = Some(pooled);
+                break;
+            }
+            busy.push(pooled);
         }
-        busy.push(pooled);
+        busy.into_iter().for_each(Self::give_back);
+        free.unwrap_or_else(|| {
+            let shards = (0..count).map(|_| CachePadded::new(Shard::new()));
+            Box::leak(Box::new(Set(shards.collect())))
+        })
     }
-    busy.into_iter().for_each(|pooled| put_into_pool(size, pooled));
-    free.unwrap_or_else(|| Box::leak(Box::new(make())))
-}
 
-/// Takes back an item that is no longer in use, or soon will not be.
-fn put_into_pool<S: Sync + 'static>(size: usize, retired: &'static S) {
-    // The locks of a model checker belong to one schedule, and can't be used in the next.
-    if !cfg!(tickwheel_model) {
-        with_pool(size, |pool| pool.push(retired));
+    /// Puts shards into the pool that are no longer in use, or soon will not be.
+    fn give_back(&'static self) {
+        // The locks of a model checker belong to one schedule, and can't be used in the next.
+        if !cfg!(tickwheel_model) {
+            Self::with_pool(self.len(), |pool| pool.push(self));
+        }
+    }
+
+    fn with_pool<R>(count: usize, change: impl FnOnce(&mut Vec<&'static Self>) -> R) -> R {
+        let mut pool = POOL.lock();
+        let pooled = pool.entry((TypeId::of::<Self>(), count));
+        let pooled = pooled.or_insert_with(|| Box::new(Vec::<&'static Self>::new()));
+        change(pooled.downcast_mut().expect("a vector of the type that it is filed under"))
     }
 }
 
-fn with_pool<S: Sync + 'static, R>(
-    size: usize,
-    change: impl FnOnce(&mut Vec<&'static S>) -> R,
-) -> R {
-    let mut pool = POOL.lock();
-    let pooled = pool.entry((TypeId::of::<S>(), size));
-    let pooled = pooled.or_insert_with(|| Box::new(Vec::<&'static S>::new()));
-    change(pooled.downcast_mut().expect("a vector of the type that it is filed under"))
-}
-
-#[cfg(test)]
+#[cfg(all(test, not(tickwheel_model)))]
 mod tests {
     use super::*;
 
     #[test]
     fn what_is_free_is_taken_again() {
-        struct Pooled(u8); // A type of its own: other tests use the pool, too.
-        let all = |_: &Pooled| true;
-        let made = [1, 2].map(|number| take_from_pool(8, all, || Pooled(number)));
-        made.into_iter().for_each(|pooled| put_into_pool(8, pooled));
-        let first = take_from_pool(8, |pooled: &Pooled| pooled.0 == 1, || Pooled(3));
-        let others = [
-            take_from_pool(8, |pooled: &Pooled| pooled.0 == 1, || Pooled(4)),
-            take_from_pool(4, all, || Pooled(5)),
-            take_from_pool(8, all, || Pooled(6)),
-        ];
-        assert!(std::ptr::eq(first, made[0]) && std::ptr::eq(others[2], made[1]));
-        assert_eq!((others[0].0, others[1].0), (4, 5));
+        let made = [8, 8].map(Set::<()>::take);
+        made.into_iter().for_each(Set::give_back);
+        made[0].at(7).with(|body| body.closed = false);
+        let taken = [4, 8, 8].map(Set::<()>::take);
+        assert_eq!(taken.map(Set::len), [4, 8, 8]);
+        assert!(std::ptr::eq(taken[1], made[1]) && !std::ptr::eq(taken[2], made[0]));
+        made[0].close();
+        assert!(std::ptr::eq(Set::take(8), made[0]), "it was put back, and is free now");
         // What is not there is leaked.
-        [first, others[0], others[2]].into_iter().for_each(|pooled| put_into_pool(8, pooled));
-        put_into_pool(4, others[1]);
+        taken.into_iter().chain([made[0]]).for_each(Set::give_back);
     }
 }
