@@ -304,23 +304,3 @@ impl DelayQueue {
         self.state.lock().queue.iter().for_each(see);
     }
 }
-
-#[cfg(all(test, not(tickwheel_model)))]
-mod tests {
-    use super::*;
-    use crate::engine::clock::SystemClock;
-    use crate::wheel::bucket::BucketId;
-    use crate::wheel::ticks::Ticks;
-    use std::time::Duration;
-
-    #[test]
-    fn who_sleeps_no_more_is_not_woken() {
-        let queue = DelayQueue::default();
-        let time = Time::new(SystemClock.into(), Ticks::new(1_000_000));
-        let until = Instant::now() + Duration::from_millis(5);
-        assert!(!queue.wait(&time, Some(until)));
-        let bucket = BucketId { level: 0, slot: 5 };
-        let first = Expiration { tick: 5, start: 5, bucket, shard: 0 };
-        assert!(!queue.offer(first));
-    }
-}
