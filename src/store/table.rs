@@ -154,15 +154,6 @@ mod tests {
     }
 
     #[test]
-    fn each_bit_of_a_hash_is_set_in_about_half_of_the_keys() {
-        let hashes: Vec<_> = (0..1 << 16).map(mix).collect();
-        for bit in 0..64 {
-            let set = hashes.iter().filter(|&&hash| hash >> bit & 1 == 1).count();
-            assert!((27_000..38_500).contains(&set), "bit {bit}: {set} of 65,536");
-        }
-    }
-
-    #[test]
     #[cfg(not(tickwheel_model))]
     fn there_are_eight_shards_for_each_thread_at_least_as_far_as_there_may_be() {
         for threads in [1, 2, 3, 4, 16, 511, 512, 513, 100_000] {
