@@ -64,7 +64,7 @@ impl<T: Send + 'static> Homes<T> {
         match added {
             Ok((key, crowded)) => {
                 if crowded {
-                    self.leave_crowd();
+                    self.pair().second.fetch_xor(true, Ordering::Relaxed);
                 }
                 Ok(Timeout::new(home, key))
             }
@@ -83,11 +83,6 @@ impl<T: Send + 'static> Homes<T> {
         let pair = self.pair();
         // Relaxed: either shard is right.
         pair.shards[usize::from(pair.second.load(Ordering::Relaxed))]
-    }
-
-    /// Makes the calling thread's pair change to its other shard.
-    fn leave_crowd(&self) {
-        self.pair().second.fetch_xor(true, Ordering::Relaxed);
     }
 
     #[inline]

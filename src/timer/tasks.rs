@@ -46,7 +46,13 @@ impl<T> Body<Tasks<T>> {
     /// other threads have come here since the last task was added.
     #[inline]
     pub(crate) fn add_task(&mut self, task: T, times: Times) -> (Key, bool) {
-        (self.add(task, times), self.content.note_adder())
+        let key = self.add(task, times);
+        self.content.adder = thread_number();
+        let crowded = self.content.strangers >= CROWD;
+        if crowded {
+            self.content.strangers = 0;
+        }
+        (key, crowded)
     }
 
     /// Moves the deadline of a pending task. Returns whether it was still pending.
@@ -66,18 +72,6 @@ impl<T> Body<Tasks<T>> {
 }
 
 impl<T> Tasks<T> {
-    /// Records that the calling thread adds here. Returns whether too many other threads came in
-    /// between.
-    #[inline]
-    fn note_adder(&mut self) -> bool {
-        self.adder = thread_number();
-        let crowded = self.strangers >= CROWD;
-        if crowded {
-            self.strangers = 0;
-        }
-        crowded
-    }
-
     #[inline]
     pub(crate) fn note_caller(&mut self) {
         if self.adder != thread_number() {
