@@ -78,7 +78,7 @@ impl Listener {
     /// ```
     pub fn next_expiration(&self, waker: &Waker) -> Option<Instant> {
         let context = &self.driver.context;
-        match self.tell(waker) {
+        match self.driver.tell(self.number, waker) {
             Told::Due => Some(context.time.clock.now()),
             Told::Until(next) => next,
             Told::Stopped => {
@@ -90,10 +90,6 @@ impl Listener {
                 None
             }
         }
-    }
-
-    fn tell(&self, waker: &Waker) -> Told {
-        self.driver.tell(self.number, waker)
     }
 }
 
@@ -182,14 +178,12 @@ impl<F: FnMut(Instant) -> S, S: Future> Future for Drive<F, S> {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let mut drive = self.project();
-        drive.listener.driver.advance(Duration::ZERO);
-        let next = match drive.listener.tell(context.waker()) {
+        let Listener { driver, number } = drive.listener;
+        driver.advance(Duration::ZERO);
+        let next = match driver.tell(*number, context.waker()) {
             Told::Stopped => return Poll::Ready(()),
             Told::Due => return again(context),
-            Told::Until(next) => {
-                let clock = &drive.listener.driver.context.time.clock;
-                next.map(|next| clock.system_time_of(next))
-            }
+            Told::Until(next) => next.map(|next| driver.context.time.clock.system_time_of(next)),
         };
         if next != *drive.until {
             *drive.until = next;
