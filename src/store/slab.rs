@@ -514,10 +514,8 @@ mod tests {
                 _ => {}
             }
             for (key, value) in present.split_off(random(30).min(present.len())) {
-                assert_eq!(
-                    (slab.get(key), slab.tag(key.index)),
-                    (Some(&value), Some(value as u32))
-                );
+                let found = (slab.get(key), slab.tag(key.index));
+                assert_eq!(found, (Some(&value), Some(value as u32)));
                 assert_eq!(slab.remove(key), Some(value), "{round}");
                 gone.push(key);
             }

@@ -175,14 +175,10 @@ mod tests {
                 for current in [0, 1, 2, 3, 5, (1 << 42) - 1, 1 << 42, u64::MAX / 2, u64::MAX - 9] {
                     for slots in [1, 2, size as u64 / 2, size as u64 - 1] {
                         for edge in [-1, 0, 1] {
-                            let tick = (slots << span.shift).checked_add_signed(edge);
-                            let Some(tick) = tick.and_then(|ahead| current.checked_add(ahead))
-                            else {
-                                continue;
-                            };
-                            if Span::reaching(tick, current, size).0 != level {
-                                continue;
-                            }
+                            let ahead = (slots << span.shift).checked_add_signed(edge);
+                            let tick = ahead.and_then(|ahead| current.checked_add(ahead));
+                            let is_here = |tick| Span::reaching(tick, current, size).0 == level;
+                            let Some(tick) = tick.filter(|tick| is_here(*tick)) else { continue };
                             let start = span.start_of(tick);
                             let expiration = span.expiration_of(start);
                             assert!(expiration > current, "due before it was filed");
