@@ -5,6 +5,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tickwheel::{Cancel, ManualClock, Timeout, Timer, TimerEntry};
 
+/// Returns how many references to timers there are, also to cancelled ones.
+fn references(fixture: &Fixture) -> usize {
+    fixture.timer.snapshot().levels.iter().map(|level| level.entries).sum()
+}
+
 #[test]
 fn a_handle_is_small() {
     assert_eq!(size_of::<Timeout<[u64; 8]>>(), 16, "as its documentation says");
@@ -61,8 +66,8 @@ fn a_timer_that_goes_to_and_fro_expires_once_and_leaves_little_behind() {
         assert!(timeout.reschedule(2 * HOUR));
         assert!(timeout.reschedule(HOUR));
     }
-    let entries = fixture.timer.snapshot().levels.iter().map(|level| level.entries).sum::<usize>();
-    assert!(entries < 1000, "{entries} references to one timer");
+    let references = references(&fixture);
+    assert!(references < 1000, "{references} references to one timer");
     assert_eq!(fixture.advance(HOUR - MS), []);
     assert_eq!(fixture.advance(MS), [1]);
     assert_eq!(fixture.advance(2 * HOUR), []);
@@ -82,8 +87,8 @@ fn a_timer_that_is_filed_again_and_again_in_one_bucket_leaves_little_behind() {
         // So that there is something that could sweep.
         assert!(fixture.after(HOUR, 2).cancel().is_cancelled());
     }
-    let entries = fixture.timer.snapshot().levels.iter().map(|level| level.entries).sum::<usize>();
-    assert!(entries < 1000, "{entries} references to one timer");
+    let references = references(&fixture);
+    assert!(references < 1000, "{references} references to one timer");
     assert_eq!(fixture.advance(HOUR), [1]);
 }
 
@@ -100,14 +105,41 @@ fn cancelled_timers_leave_little_behind_in_whatever_order_they_go() {
             assert!(live.swap_remove(victim).cancel().is_cancelled());
             live.push(fixture.after(delay, id));
             if id % 50 == 0 {
-                let levels = fixture.timer.snapshot().levels;
-                most = levels.iter().map(|level| level.entries).sum::<usize>().max(most);
+                most = references(&fixture).max(most);
             }
         }
         // Theirs, as many stale ones, and 256 that are not worth a sweep.
         assert!(most < 3 * 500 + 256, "{most} references to 500 timers");
         assert_eq!(fixture.advance(2 * HOUR).len(), 500);
     }
+}
+
+fn churn(fixture: &Fixture, delay: Duration, times: u32) {
+    (0..times).for_each(|id| assert!(fixture.after(delay, id).cancel().is_cancelled()));
+}
+
+/// The bucket that is being swept is flushed before all its references were looked at.
+#[test]
+fn the_sweep_goes_on_when_its_bucket_was_flushed() {
+    let fixture = Fixture::new();
+    (0..1_000).for_each(|id| _ = fixture.after(MS, id));
+    let stale: Vec<_> = (0..1_000).map(|id| fixture.after(2 * MS, id)).collect();
+    stale.iter().for_each(|timeout| assert!(timeout.cancel().is_cancelled()));
+    churn(&fixture, 300 * MS, 400); // Just enough for it to begin.
+    assert_eq!(fixture.advance(2 * MS).len(), 1_000);
+    churn(&fixture, 300 * MS, 10_000);
+    let references = references(&fixture);
+    assert!(references < 2_000, "{references} references to nothing");
+}
+
+/// A cheap round leaves them where they are: the pending ones lie before them.
+#[test]
+fn a_thorough_round_finds_what_lies_behind_pending_timers() {
+    let fixture = Fixture::with(|builder| builder.wheel_size(1 << 14));
+    (0..2_000).for_each(|id| _ = fixture.after(MS, id));
+    churn(&fixture, MS, 100_000);
+    let references = references(&fixture);
+    assert!(references < 8_000, "{references} references to 2,000 timers");
 }
 
 #[test]
