@@ -219,23 +219,6 @@ mod tests {
     }
 
     #[test]
-    fn due_buckets_overtake_a_cascade_but_not_past_its_first_tick() {
-        let mut queue = BucketQueue::default();
-        for (tick, start) in [(10, 20), (11, 11), (19, 19), (20, 20), (30, 30)] {
-            queue.offer(expiration(tick, start));
-        }
-        let mut polled = Vec::new();
-        while let Some(next) = queue.poll(0, 25, 25) {
-            polled.push(next.start);
-            if next.start == 20 && next.tick == 10 && polled.len() < 5 {
-                queue.resume(next);
-            }
-        }
-        assert_eq!(polled, [11, 19, 20, 20, 20, 20]);
-        assert_eq!(queue.next_tick(), Some(30));
-    }
-
-    #[test]
     fn a_shard_with_a_bucket_put_aside_is_left_out_until_that_is_back() {
         let mut queue = BucketQueue::default();
         let of = |shard, tick| Expiration { shard, ..expiration(tick, tick) };
