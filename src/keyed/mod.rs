@@ -7,14 +7,14 @@ use crate::engine::report::Contained;
 use crate::engine::shard::Body;
 use crate::keyed::entry::Held;
 use crate::keyed::keys::{Keys, OnExpired, keep};
-use crate::store::table::spread;
+use crate::store::table::{KeyHasher, spread};
 use crate::timer::Timer;
 use crate::timer::entry::{IntoTask, Task, TimerEntry};
 use crate::timer::error::AddError;
 use crate::timer::part::Part;
 use std::borrow::Borrow;
 use std::fmt;
-use std::hash::{BuildHasher, Hash, RandomState};
+use std::hash::{BuildHasher, Hash};
 use std::mem;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -81,7 +81,7 @@ pub use crate::keyed::entry::{Entry, OccupiedEntry, VacantEntry};
 /// assert!(keyed.is_empty());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct KeyedTimer<K, T = Task, S = RandomState>
+pub struct KeyedTimer<K, T = Task, S = KeyHasher>
 where
     K: Hash + Eq + Send + 'static,
     T: Send + 'static,
@@ -150,7 +150,7 @@ where
         timer: &Timer<U>,
         expired: impl Fn(K, T) -> R + Send + Sync + 'static,
     ) -> Self {
-        Self::with_hasher(timer, RandomState::new(), expired)
+        Self::with_hasher(timer, KeyHasher::new(), expired)
     }
 }
 

@@ -6,7 +6,8 @@ use crate::operations;
 use crate::ours::Tickwheel;
 use crate::work::{self, Contender, Random, measured};
 use clap::ValueEnum;
-use std::hash::{BuildHasherDefault, DefaultHasher};
+use siphasher::sip::SipHasher13;
+use std::hash::BuildHasherDefault;
 use std::hint::black_box;
 use std::pin::pin;
 use std::task::{Context, Waker};
@@ -93,7 +94,8 @@ fn sleep(count: u64) {
     });
 }
 
-type Fixed = BuildHasherDefault<DefaultHasher>;
+/// The default hasher of keys, with the same seeds in each run.
+type Fixed = BuildHasherDefault<SipHasher13>;
 
 fn timer() -> (Timer, ManualClock) {
     let clock = ManualClock::new();
