@@ -1,12 +1,13 @@
 //! The chunk: places of a slab that are allocated, and given back, together.
 //!
 //! A chunk is *dense* while it is being filled: each slot is at its place. When all but a few of
-//! its values have been removed, it becomes *sparse*: the remaining values are moved together, and
-//! the rest of the memory is given back. So a value that survives a burst keeps little more than
-//! its own slot.
+//! its values have been removed, it becomes *sparse*: the remaining values are moved together into
+//! a list, and the memory of the slots is given back. So a value that survives a burst keeps little
+//! more than its own slot, and a value of a dense chunk is found without asking what the chunk is.
 
 use crate::work;
 use alloc::vec::Vec;
+use core::mem;
 
 /// Marks that the chunk has no further vacant place.
 pub(crate) const NONE: u32 = u32::MAX;
@@ -19,10 +20,10 @@ pub(crate) const WORN_GENERATION: u32 = u32::MAX / 2;
 #[derive(Clone, Debug)]
 pub(crate) struct Chunk<V> {
     /// Dense: grows by pushing up to the chunk's size, within a capacity reserved at once. Sparse:
-    /// the values that are left, in the order of their places.
+    /// empty.
     pub(crate) slots: Vec<Slot<V>>,
-    /// Sparse: the places of the slots. Dense: empty.
-    places: Vec<u16>,
+    /// Sparse: the values that are left, in the order of their places. Dense: empty.
+    pub(crate) few: Vec<(u16, Slot<V>)>,
     /// The head of the list of vacated slots.
     pub(crate) vacant: u32,
     pub(crate) used: u32,
@@ -45,7 +46,7 @@ impl<V> Chunk<V> {
     pub(crate) fn new(first_generation: u32) -> Self {
         Chunk {
             slots: Vec::new(),
-            places: Vec::new(),
+            few: Vec::new(),
             vacant: NONE,
             used: 0,
             is_open: true,
@@ -55,7 +56,7 @@ impl<V> Chunk<V> {
 
     #[inline]
     pub(crate) fn is_sparse(&self) -> bool {
-        !self.places.is_empty()
+        !self.few.is_empty()
     }
 
     #[inline]
@@ -63,35 +64,40 @@ impl<V> Chunk<V> {
         self.vacant == NONE && self.slots.len() == size
     }
 
-    /// Returns where in `slots` a place's slot is, if there is one.
-    #[inline(always)]
-    pub(crate) fn find(&self, offset: usize) -> Option<usize> {
-        if self.is_sparse() { self.find_sparse(offset) } else { Some(offset) }
-    }
-
-    #[cold]
-    fn find_sparse(&self, offset: usize) -> Option<usize> {
-        self.places.binary_search(&(offset as u16)).ok()
-    }
-
     /// Returns the slot at a place, if there is one.
     #[inline]
     pub(crate) fn slot(&self, offset: usize) -> Option<&Slot<V>> {
-        self.slots.get(self.find(offset)?)
+        match self.slots.get(offset) {
+            None => self.slot_of_few(offset),
+            slot => slot,
+        }
+    }
+
+    #[cold]
+    fn slot_of_few(&self, offset: usize) -> Option<&Slot<V>> {
+        Some(&self.few[self.find(offset)?].1)
     }
 
     #[inline(always)]
     pub(crate) fn slot_mut(&mut self, offset: usize) -> Option<&mut Slot<V>> {
+        if offset < self.slots.len() { self.slots.get_mut(offset) } else { self.few_mut(offset) }
+    }
+
+    #[cold]
+    fn few_mut(&mut self, offset: usize) -> Option<&mut Slot<V>> {
         let at = self.find(offset)?;
-        self.slots.get_mut(at)
+        Some(&mut self.few[at].1)
+    }
+
+    /// Returns where a place's value is among the few of a sparse chunk.
+    fn find(&self, offset: usize) -> Option<usize> {
+        self.few.binary_search_by_key(&offset, |(own, _)| usize::from(*own)).ok()
     }
 
     /// Returns all slots, with their places.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, &Slot<V>)> {
-        self.slots.iter().enumerate().map(|(at, slot)| {
-            work::count(1);
-            (self.places.get(at).map_or(at, |offset| usize::from(*offset)), slot)
-        })
+        let few = self.few.iter().map(|(offset, slot)| (usize::from(*offset), slot));
+        self.slots.iter().enumerate().chain(few).inspect(|_| work::count(1))
     }
 
     /// Reserves all places at once. Without this, a chunk grows like a vector. That is done for the
@@ -109,9 +115,8 @@ impl<V> Chunk<V> {
 
     /// Returns the first generation that was never given out here.
     pub(crate) fn used_up(&self) -> u32 {
-        work::count(self.slots.len());
-        let next = |slot: &Slot<V>| slot.generation + u32::from(slot.value.is_some());
-        self.slots.iter().map(next).max().unwrap_or(0).max(self.first_generation)
+        let next = |(_, slot): (usize, &Slot<V>)| slot.generation + u32::from(slot.value.is_some());
+        self.iter().map(next).max().unwrap_or(0).max(self.first_generation)
     }
 
     pub(crate) fn is_worn(&self) -> bool {
@@ -133,20 +138,14 @@ impl<V> Chunk<V> {
             return;
         }
         work::count(self.slots.len());
-        let mut few = Chunk::new(self.first_generation);
-        few.places.reserve_exact(self.used as usize);
-        few.used = self.used;
-        few.reserve(self.used as usize);
-        for (offset, &mut Slot { generation, tag, ref mut value }) in
-            self.slots.iter_mut().enumerate()
-        {
-            few.first_generation = few.first_generation.max(generation);
-            if value.is_some() {
-                few.slots.push(Slot { generation, tag, value: value.take() });
-                few.places.push(offset as u16);
+        self.few.reserve_exact(self.used as usize);
+        self.vacant = NONE;
+        for (offset, slot) in (0..).zip(mem::take(&mut self.slots)) {
+            self.first_generation = self.first_generation.max(slot.generation);
+            if slot.value.is_some() {
+                self.few.push((offset, slot));
             }
         }
-        *self = few;
     }
 
     /// Puts the values of a sparse chunk back to their places.
@@ -154,11 +153,9 @@ impl<V> Chunk<V> {
         if !self.is_sparse() {
             return;
         }
-        let places = core::mem::take(&mut self.places);
-        let slots = core::mem::take(&mut self.slots);
         self.reserve(size);
         work::count(size);
-        for (offset, slot) in places.into_iter().zip(slots) {
+        for (offset, slot) in mem::take(&mut self.few) {
             while self.slots.len() < usize::from(offset) {
                 let next = self.vacant;
                 self.push_vacant();
@@ -168,23 +165,30 @@ impl<V> Chunk<V> {
         }
     }
 
-    /// Removes the slot of a sparse chunk whose value was taken out.
-    pub(crate) fn forget(&mut self, at: usize) {
-        work::count(self.places.len() - at);
-        self.places.remove(at);
-        let slot = self.slots.remove(at);
-        self.first_generation = self.first_generation.max(slot.generation);
+    /// Takes a value out of a sparse chunk, if it is there and is `wanted`.
+    pub(crate) fn take_of_few(
+        &mut self,
+        offset: usize,
+        wanted: impl FnOnce(u32, &V) -> bool,
+    ) -> Option<V> {
+        let at = self.find(offset)?;
+        let Slot { generation, ref mut value, .. } = self.few[at].1;
+        let value = value.take_if(|value| wanted(generation, value))?;
+        work::count(self.few.len() - at);
+        self.few.remove(at);
+        self.used -= 1;
+        self.first_generation = self.first_generation.max(generation + 1);
         // No place is added to a sparse chunk, so the cost per value stays constant.
-        if self.slots.len() <= self.slots.capacity() / 2 {
-            self.slots.shrink_to_fit();
-            self.places.shrink_to_fit();
+        if self.few.len() <= self.few.capacity() / 2 {
+            self.few.shrink_to_fit();
         }
+        Some(value)
     }
 
     /// Checks that the list of vacant places is right, and that the chunk is open if it has more
     /// than `slack` of them. Returns how many values there are.
     pub(crate) fn assert_invariants(&self, size: usize, slack: usize, is_open: bool) -> usize {
-        let used = self.slots.iter().filter(|slot| slot.value.is_some()).count();
+        let used = self.iter().filter(|(_, slot)| slot.value.is_some()).count();
         assert_eq!(used, self.used as usize);
         let is_retired = self.first_generation == LAST_GENERATION;
         let fresh = self.slots.len() < size && !is_retired;
@@ -197,7 +201,9 @@ impl<V> Chunk<V> {
             assert!(slot.value.is_none() && slot.generation < LAST_GENERATION);
             vacant = slot.tag;
         }
-        assert!(self.is_worn() || used + count == self.slots.len(), "a vacant place is lost");
+        let places = self.slots.len() + self.few.len();
+        assert!(self.slots.is_empty() || self.few.is_empty(), "dense and sparse");
+        assert!(self.is_worn() || used + count == places, "a vacant place is lost");
         assert!(is_open || !fresh && count < slack || is_retired, "a chunk is wrongly closed");
         used
     }

@@ -168,10 +168,10 @@ impl<V, const BYTES: usize> Slab<V, BYTES> {
     fn take_if(&mut self, index: u32, wanted: impl FnOnce(u32, &V) -> bool) -> Option<V> {
         let (id, offset) = (index >> Self::BITS, index & Self::MASK);
         let chunk = self.chunks.get_mut(id as usize)?;
-        let is_sparse = chunk.is_sparse();
         let vacant = chunk.vacant;
-        let at = chunk.find(offset as usize)?;
-        let slot = chunk.slots.get_mut(at)?;
+        let Some(slot) = chunk.slots.get_mut(offset as usize) else {
+            return self.take_of_few(index, wanted);
+        };
         let generation = slot.generation;
         let value = slot.value.take_if(|value| wanted(generation, value))?;
         slot.generation += 1;
@@ -179,15 +179,31 @@ impl<V, const BYTES: usize> Slab<V, BYTES> {
         let next = slot.generation;
         chunk.used -= 1;
         let used = chunk.used as usize;
-        if is_sparse {
-            chunk.forget(at);
-        } else if next < WORN_GENERATION || chunk.wear(next) {
+        if next < WORN_GENERATION || chunk.wear(next) {
             chunk.vacant = offset;
             if !chunk.is_open && used <= Self::SIZE - Self::SLACK {
                 chunk.is_open = true;
                 self.open(id);
             }
         }
+        self.note_removed(id, used);
+        Some(value)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn take_of_few(&mut self, index: u32, wanted: impl FnOnce(u32, &V) -> bool) -> Option<V> {
+        let (id, offset) = (index >> Self::BITS, index & Self::MASK);
+        let chunk = &mut self.chunks[id as usize];
+        let value = chunk.take_of_few(offset as usize, wanted)?;
+        let used = chunk.used as usize;
+        self.note_removed(id, used);
+        Some(value)
+    }
+
+    /// Notes that a value was taken out of a chunk, which has so many left.
+    #[inline]
+    fn note_removed(&mut self, id: u32, used: usize) {
         self.len -= 1;
         if used == 0 {
             self.keep_or_give_back(id);
@@ -197,7 +213,6 @@ impl<V, const BYTES: usize> Slab<V, BYTES> {
         if !self.thin.is_empty() {
             self.thin_out();
         }
-        Some(value)
     }
 
     /// Returns the value of `key`, if the key is not stale.
@@ -394,7 +409,8 @@ impl<V, const BYTES: usize> Slab<V, BYTES> {
 
     /// Removes the chunks at the end that were given back.
     fn cut_directory(&mut self) {
-        let given_back = |chunk: &Chunk<V>| chunk.slots.capacity() == 0 && !chunk.is_worn();
+        let given_back =
+            |chunk: &Chunk<V>| chunk.used == 0 && chunk.slots.capacity() == 0 && !chunk.is_worn();
         for _ in 0..CUT {
             if !self.chunks.last().is_some_and(given_back) {
                 break;
@@ -546,7 +562,8 @@ mod tests {
             gone.for_each(|n| slab.release(burst[n].index));
             slab.assert_invariants();
             let Slab { chunks, open, .. } = &slab;
-            let places: usize = chunks.iter().map(|chunk| chunk.slots.capacity()).sum();
+            let places = |chunk: &Chunk<u64>| chunk.slots.capacity() + chunk.few.capacity();
+            let places: usize = chunks.iter().map(places).sum();
             assert!(places <= may_keep[nth], "{places} places for {} values", slab.len());
             let room = chunks.capacity().max(open.capacity());
             assert!(room <= 64.max(4 * slab.len()), "{room} for {} values", slab.len());
