@@ -135,10 +135,12 @@ async fn what_was_answered_survives_a_kill() {
         child.args(["--exact", "child", "--nocapture"]).env(FOLDER, folder.path());
         let mut child = child.stdout(Stdio::piped()).spawn().unwrap();
         let told = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+        let mut last = String::new();
         for line in told {
             // The harness says a word before the first.
             if let Some((_, key)) = line.split_once("scheduled ") {
                 scheduled.insert(key.to_owned());
+                key.clone_into(&mut last);
             } else if let Some(key) = line.strip_prefix("cancelled ") {
                 cancelled.insert(key.to_owned());
             }
@@ -147,6 +149,11 @@ async fn what_was_answered_survives_a_kill() {
             }
         }
         child.wait().unwrap();
+        // It may have been cancelled, and killed before it was told.
+        let (_, number) = last.split_once('-').unwrap();
+        if number.parse::<u64>().unwrap() % 3 == 0 && !cancelled.contains(&last) {
+            scheduled.remove(&last);
+        }
     }
     let timer = Timer::builder().start().unwrap();
     let node = open(folder.path(), &timer).await;
@@ -160,7 +167,8 @@ async fn what_was_answered_survives_a_kill() {
         if expected.iter().all(|key| fired.contains_key(*key)) {
             break;
         }
-        assert!(Instant::now() < patience, "lost");
+        let lost = || expected.iter().find(|key| !fired.contains_key(**key));
+        assert!(Instant::now() < patience, "{:?} is lost", lost());
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     assert!(cancelled.iter().all(|key| !fired.contains_key(key)), "cancelled, yet fired");
