@@ -387,6 +387,9 @@ impl<S: Store> Durable<S> {
     }
 
     fn check_open(&self) -> Result<(), Error> {
+        if self.inner.node.is_undriven() {
+            tracing::warn!("no timer fires: nobody calls `advance_clock` of the timer, or `start`");
+        }
         if *self.inner.leave.borrow() { Err(Error::Closed) } else { Ok(()) }
     }
 }

@@ -266,8 +266,8 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::Unavailable(cause) => write!(f, "the store is unavailable: {cause}"),
-            Error::Uncertain(cause) => write!(f, "the store's answer was lost: {cause}"),
+            Error::Unavailable(cause) => write!(f, "the store is unavailable: {}", whole(cause)),
+            Error::Uncertain(cause) => write!(f, "the store's answer was lost: {}", whole(cause)),
             Error::NewerSchema { found, known } => {
                 write!(f, "the tables are of version {found}; this crate knows {known}")
             }
@@ -280,11 +280,16 @@ impl fmt::Display for Error {
     }
 }
 
-impl StdError for Error {
-    fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        match self {
-            Error::Unavailable(cause) | Error::Uncertain(cause) => Some(&**cause),
-            _ => None,
-        }
-    }
+/// Tells an error with what caused it: a database's own reason is often the last of these.
+fn whole(error: &Arc<dyn StdError + Send + Sync>) -> String {
+    let mut next: Option<&dyn StdError> = Some(&**error);
+    let causes = std::iter::from_fn(|| {
+        let error = next?;
+        next = error.source();
+        Some(error.to_string())
+    });
+    causes.collect::<Vec<_>>().join(": ")
 }
+
+/// Has no source: an error tells its causes itself.
+impl StdError for Error {}

@@ -30,6 +30,7 @@ async fn postgres() {
     a_dead_node_is_taken_over(&server).await;
     one_poison_timer_takes_no_neighbour_along(&server).await;
     it_needs_no_rights_but_those_listed(&server).await;
+    an_error_says_why_the_server_refused(&server).await;
     inspect_tells_owners_and_dead_timers(&server).await;
     it_answers_as_the_store_in_memory_does(&server).await;
 }
@@ -213,6 +214,22 @@ async fn it_needs_no_rights_but_those_listed(server: &Server) {
     node.drain().await;
     assert_eq!(node.dead(10).await.unwrap().len(), 1);
     assert_eq!(node.stats().errors, 0);
+}
+
+/// Checks that an error holds what the server said.
+/// Seen to fail: it was "db error".
+async fn an_error_says_why_the_server_refused(server: &Server) {
+    client(server).await.batch_execute("CREATE ROLE nobody LOGIN").await.unwrap();
+    for (user, database, why) in [
+        ("nobody", "postgres", "permission denied for schema tickwheel"),
+        ("stranger", "postgres", "role \"stranger\" does not exist"),
+        ("postgres", "nowhere", "database \"nowhere\" does not exist"),
+    ] {
+        let mut config = server.config();
+        let refused = Durable::postgres(config.user(user).dbname(database).clone()).store();
+        let told = refused.open().await.unwrap_err().to_string();
+        assert!(told.contains(why), "{told}");
+    }
 }
 
 async fn inspect_tells_owners_and_dead_timers(server: &Server) {

@@ -1,7 +1,7 @@
 //! Calls of many callers, put together into one for the store.
 
 use crate::entry::Error;
-use crate::node::stats::Count;
+use crate::node::Node;
 use crate::store::{KeyName, NewRow, StoreTime};
 use std::collections::{HashSet, VecDeque};
 use std::future::Future;
@@ -172,10 +172,11 @@ async fn next_batch<R: Request, A>(
     Some(batch)
 }
 
-/// Calls until it succeeds or `go_on` says no; waits a little longer after each failure.
-pub(crate) async fn insist<A, F: Future<Output = Result<A, Error>>>(
-    timer: &Timer,
-    errors: &Count,
+/// Calls until it succeeds or `go_on` says no; waits a little longer after each failure, of which
+/// the log says `what` it was.
+pub(crate) async fn insist<S, A, F: Future<Output = Result<A, Error>>>(
+    node: &Node<S>,
+    what: &str,
     mut call: impl FnMut() -> F,
     go_on: impl Fn() -> bool,
 ) -> Option<A> {
@@ -183,12 +184,9 @@ pub(crate) async fn insist<A, F: Future<Output = Result<A, Error>>>(
     loop {
         match call().await {
             Ok(answer) => return Some(answer),
-            Err(error) => {
-                errors.add(1);
-                tracing::warn!(%error, "a call to the store failed");
-            }
+            Err(error) => node.failed(&error, what),
         }
-        if !go_on() || timer.sleep(pause).await.is_err() {
+        if !go_on() || node.timer.sleep(pause).await.is_err() {
             return None;
         }
         pause = (pause * 2).min(LAST_PAUSE);

@@ -80,7 +80,7 @@ async fn rounds<S: Store>(node: &Node<S>, id: NodeId, leave: &mut watch::Receive
             Ok(true) => {
                 let held = || node.slots.node() == Some(id);
                 let go = || node.store.leave(id);
-                insist(&node.timer, &node.counters.errors, go, held).await;
+                insist(node, "the node could not leave", go, held).await;
                 return;
             }
             Ok(false) => {}

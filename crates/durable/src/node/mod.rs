@@ -18,7 +18,9 @@ use crate::node::window::Window;
 use crate::store::Place;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
 use tickwheel::Timer;
 
 /// What the tasks of a node share.
@@ -30,14 +32,21 @@ pub(crate) struct Node<S> {
     pub(crate) slots: Slots,
     pub(crate) window: Window,
     pub(crate) counters: Counters,
+    started: Instant,
+    /// Whether nobody has been seen to drive the timer, nor been told so.
+    undriven: AtomicBool,
 }
+
+/// After how long it is told that nobody drives the timer.
+const UNDRIVEN: Duration = Duration::from_secs(5);
 
 impl<S> Node<S> {
     pub(crate) fn new(store: S, timer: Timer, options: Options) -> Self {
         let clock = Arc::new(StoreClock::new(timer.clone()));
         let window = Window::new(&timer, Arc::clone(&clock), options.catch_up_rate);
         let (slots, counters) = (Slots::default(), Counters::default());
-        Node { store, timer, clock, options, slots, window, counters }
+        let (started, undriven) = (timer.now(), AtomicBool::new(true));
+        Node { store, timer, clock, options, slots, window, counters, started, undriven }
     }
 
     /// Notes a timer that is known to lie in the store, if it is this node's and near.
@@ -52,6 +61,17 @@ impl<S> Node<S> {
     pub(crate) fn failed(&self, error: &Error, what: &str) {
         self.counters.errors.add(1);
         tracing::warn!(%error, "{what}");
+    }
+
+    /// Notes that the timer is driven: something has expired.
+    pub(crate) fn is_driven(&self) {
+        self.undriven.store(false, Relaxed); // Nothing else is told by it.
+    }
+
+    /// Returns, once, that nothing expires, as where a timer was built and not started.
+    pub(crate) fn is_undriven(&self) -> bool {
+        let is_late = || self.timer.now().saturating_duration_since(self.started) > UNDRIVEN;
+        self.undriven.load(Relaxed) && is_late() && self.undriven.swap(false, Relaxed)
     }
 
     /// Waits for `delay`. Returns at once if the timer was shut down, after which the node ends
@@ -108,6 +128,27 @@ impl Options {
         match crashes.checked_sub(1) {
             Some(more) => self.lease.saturating_mul(12 << more.min(4)),
             None => Duration::ZERO,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tickwheel::ManualClock;
+
+    #[test]
+    fn that_nobody_drives_the_timer_is_told_once() {
+        for driven in [false, true] {
+            let clock = ManualClock::new();
+            let timer = Timer::builder().clock(clock.clone()).build().expect("it is right");
+            let node = Node::new((), timer, Options::default());
+            assert!(!node.is_undriven(), "it has just begun");
+            if driven {
+                node.is_driven();
+            }
+            clock.advance(UNDRIVEN * 2);
+            assert_eq!((node.is_undriven(), node.is_undriven()), (!driven, false));
         }
     }
 }

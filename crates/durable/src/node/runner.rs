@@ -193,7 +193,7 @@ async fn acknowledge<S: Store>(node: &Node<S>, ended: Vec<Ended>) -> Vec<Ended> 
     let acks: Vec<Ack> = ended.iter().map(|(ack, _)| ack.clone()).collect();
     let held = || acks.iter().any(|ack| node.slots.holds(&ack.claim));
     let call = || node.store.acknowledge(acks.clone());
-    let answer = insist(&node.timer, &node.counters.errors, call, held).await;
+    let answer = insist(node, "a batch was not acknowledged", call, held).await;
     let locked = answer.as_deref().unwrap_or_default();
     let (locked, ended): (Vec<Ended>, _) =
         ended.into_iter().partition(|(ack, _)| locked.contains(&ack.claim));
