@@ -30,6 +30,7 @@ async fn postgres() {
     a_dead_node_is_taken_over(&server).await;
     one_poison_timer_takes_no_neighbour_along(&server).await;
     it_needs_no_rights_but_those_listed(&server).await;
+    a_namespace_keeps_its_number(&server).await;
     an_error_says_why_the_server_refused(&server).await;
     inspect_tells_owners_and_dead_timers(&server).await;
     it_answers_as_the_store_in_memory_does(&server).await;
@@ -214,6 +215,27 @@ async fn it_needs_no_rights_but_those_listed(server: &Server) {
     node.drain().await;
     assert_eq!(node.dead(10).await.unwrap().len(), 1);
     assert_eq!(node.stats().errors, 0);
+}
+
+/// Seen to fail: each start drew a number, and after so many the slots were another's.
+async fn a_namespace_keeps_its_number(server: &Server) {
+    let client = client(server).await;
+    let (mut numbers, name) = (Vec::new(), name());
+    for _ in 0..3 {
+        let store = Durable::postgres(server.config()).namespace(&name).store();
+        drop(store.open().await.unwrap());
+        let sql = "SELECT last_value FROM pg_sequences WHERE schemaname = 'tickwheel'
+            AND sequencename = 'namespace_id_seq'";
+        numbers.push(client.query_one(sql, &[]).await.unwrap().get::<_, i64>(0));
+    }
+    assert_eq!(numbers, [numbers[0]; 3]);
+    let far = "INSERT INTO tickwheel.namespace (id, name) OVERRIDING SYSTEM VALUE VALUES ($1, $2)";
+    for (number, is_there) in [(2_097_150, true), (2_097_151, false), (4_194_304, false)] {
+        let name = format!("{name} {number}");
+        client.execute(far, &[&number, &name]).await.unwrap();
+        let store = Durable::postgres(server.config()).namespace(name).store().open().await;
+        assert_eq!(store.is_ok(), is_there, "{number}");
+    }
 }
 
 /// Checks that an error holds what the server said.

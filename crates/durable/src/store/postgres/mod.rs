@@ -193,13 +193,19 @@ async fn migrate(change: &Transaction<'_>) -> Result<(), Error> {
 
 async fn first_slot(client: &Client, namespace: &str, serves: bool) -> Result<u32, Error> {
     let name = [(&namespace as _, Type::TEXT)];
-    let made = "INSERT INTO tickwheel.namespace (name) VALUES ($1) ON CONFLICT DO NOTHING";
-    client.query_typed(made, &name).await.map_err(explain)?;
     let sql = "SELECT id FROM tickwheel.namespace WHERE name = $1";
-    let rows = client.query_typed(sql, &name).await.map_err(explain)?;
+    let mut rows = client.query_typed(sql, &name).await.map_err(explain)?;
+    if rows.is_empty() {
+        // Draws a number also where another node was first: none is made at each start.
+        let made = "INSERT INTO tickwheel.namespace (name) VALUES ($1) ON CONFLICT DO NOTHING";
+        client.query_typed(made, &name).await.map_err(explain)?;
+        rows = client.query_typed(sql, &name).await.map_err(explain)?;
+    }
     let id: Option<i32> = rows.first().map(|row| row.get(0));
     let id = id.ok_or_else(|| Error::unavailable("the namespace was deleted meanwhile"))?;
-    let first = id * SLOTS as i32;
+    let last = id.checked_add(1).and_then(|next| next.checked_mul(SLOTS as i32));
+    let last = last.ok_or_else(|| Error::unavailable("there are too many namespaces"))?;
+    let first = last - SLOTS as i32;
     let made = "INSERT INTO tickwheel.slot (slot, served)
         SELECT $1 + number, CASE WHEN $3 THEN 0 ELSE 2 END 
         FROM generate_series(0, $2 - 1) AS number ON CONFLICT DO NOTHING";

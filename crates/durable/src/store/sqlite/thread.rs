@@ -3,7 +3,7 @@
 use crate::entry::Error;
 use crate::store::sqlite::Sqlite;
 use crate::store::{NodeId, Place, StoreTime};
-use rusqlite::Connection;
+use rusqlite::{Connection, ErrorCode, OpenFlags};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::thread;
@@ -122,7 +122,11 @@ fn transact(
     }
     file.execute_batch("COMMIT").map_err(|error| {
         let _ = file.execute_batch("ROLLBACK");
-        Error::uncertain(error)
+        match error.sqlite_error_code() {
+            // What did not fit is no commit, also to one who opens the file after a crash.
+            Some(ErrorCode::DiskFull) => Error::unavailable(error),
+            _ => Error::uncertain(error),
+        }
     })
 }
 
@@ -160,20 +164,29 @@ const MIGRATIONS: [&str; 2] = [
 
 /// Opens a file for this process alone, and brings it up to date.
 fn open(path: &Path) -> Result<Connection, Error> {
-    let mut file = Connection::open(path).map_err(Error::unavailable)?;
-    prepare(&file).map_err(Error::unavailable)?;
+    // Without those by which a path can ask for memory.
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+        | OpenFlags::SQLITE_OPEN_CREATE
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let mut file = Connection::open_with_flags(path, flags).map_err(Error::unavailable)?;
+    if !prepare(&file).map_err(Error::unavailable)? {
+        return Err(Error::unavailable(format!("{path:?} names no file that stays")));
+    }
     migrate(&mut file)?;
     Ok(file)
 }
 
-fn prepare(file: &Connection) -> rusqlite::Result<()> {
+/// Returns whether it is a file: neither memory nor a temporary one has a log.
+fn prepare(file: &Connection) -> rusqlite::Result<bool> {
     // Exclusive before the log is opened: it lies in no shared memory then, and the lock is kept.
     file.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
-    file.pragma_update(None, "journal_mode", "WAL")?;
+    let journal: String =
+        file.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))?;
     // Each commit is on the disk before it is answered.
     file.pragma_update(None, "synchronous", "FULL")?;
     file.set_prepared_statement_cache_capacity(64);
-    file.execute_batch("BEGIN EXCLUSIVE; COMMIT;")
+    file.execute_batch("BEGIN EXCLUSIVE; COMMIT;")?;
+    Ok(journal == "wal")
 }
 
 fn migrate(file: &mut Connection) -> Result<(), Error> {
