@@ -205,8 +205,9 @@ impl<S: Store> Durable<S> {
     /// Takes one wait for a commit, shared with others that are scheduled at the same time.
     ///
     /// # Errors
-    /// [`Error::BadName`] and [`Error::PayloadTooLong`]; [`Error::Unavailable`]: nothing was
-    /// scheduled; [`Error::Uncertain`]: it may have been; [`Error::Closed`] after a drain.
+    /// [`Error::BadName`] and [`Error::PayloadTooLong`]; [`Error::Unavailable`] and
+    /// [`Error::Refused`]: nothing was scheduled; [`Error::Uncertain`]: it may have been;
+    /// [`Error::Closed`] after a drain.
     pub async fn schedule(&self, entry: Entry) -> Result<Scheduled, Error> {
         self.schedule_row(self.row(entry)?).await
     }
@@ -241,8 +242,8 @@ impl<S: Store> Durable<S> {
     /// Cancels a key's timer, unless a handler has it. Its answer is certain: see [`Cancelled`].
     ///
     /// # Errors
-    /// [`Error::Unavailable`]: nothing was cancelled; [`Error::Uncertain`]: it may have been;
-    /// [`Error::BadName`], [`Error::Closed`].
+    /// [`Error::Unavailable`] and [`Error::Refused`]: nothing was cancelled; [`Error::Uncertain`]:
+    /// it may have been; [`Error::BadName`], [`Error::Closed`].
     pub async fn cancel(&self, key: &str) -> Result<Cancelled, Error> {
         self.check_open()?;
         let answer = self.inner.cancels.call(self.name(key)?).await?;

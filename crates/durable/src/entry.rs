@@ -229,6 +229,9 @@ pub struct DeadTimer {
 pub enum Error {
     /// The store could not be reached, or refused. What was asked for was not done.
     Unavailable(Arc<dyn StdError + Send + Sync>),
+    /// The store does not take what was asked for, as where a database's encoding has no such
+    /// character: nothing was done, and to ask again is no use.
+    Refused(Arc<dyn StdError + Send + Sync>),
     /// The answer was lost: what was asked for was done, or was not. With a key it is safe to ask
     /// again: the same key is replaced, not doubled.
     Uncertain(Arc<dyn StdError + Send + Sync>),
@@ -267,6 +270,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::Unavailable(cause) => write!(f, "the store is unavailable: {}", whole(cause)),
+            Error::Refused(cause) => write!(f, "the store does not take it: {}", whole(cause)),
             Error::Uncertain(cause) => write!(f, "the store's answer was lost: {}", whole(cause)),
             Error::NewerSchema { found, known } => {
                 write!(f, "the tables are of version {found}; this crate knows {known}")

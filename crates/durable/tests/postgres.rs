@@ -31,6 +31,7 @@ async fn postgres() {
     one_poison_timer_takes_no_neighbour_along(&server).await;
     it_needs_no_rights_but_those_listed(&server).await;
     a_namespace_keeps_its_number(&server).await;
+    what_a_database_does_not_take_is_refused_alone(&server).await;
     an_error_says_why_the_server_refused(&server).await;
     inspect_tells_owners_and_dead_timers(&server).await;
     it_answers_as_the_store_in_memory_does(&server).await;
@@ -236,6 +237,43 @@ async fn a_namespace_keeps_its_number(server: &Server) {
         let store = Durable::postgres(server.config()).namespace(name).store().open().await;
         assert_eq!(store.is_ok(), is_there, "{number}");
     }
+}
+
+/// Has a database whose encoding has few characters.
+/// Seen to fail: whatever shared a batch with what it does not take was refused as well, and
+/// acknowledged never.
+async fn what_a_database_does_not_take_is_refused_alone(server: &Server) {
+    let make = "CREATE DATABASE latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0";
+    client(server).await.batch_execute(make).await.unwrap();
+    let timer = Timer::builder().start().unwrap();
+    let handler = |_| async { Outcome::Dead("雪 and é".to_owned()) };
+    let node = Durable::postgres(server.config().dbname("latin").clone());
+    let node = node.start(&timer, handler).await.unwrap();
+    let mut calls = tokio::task::JoinSet::new();
+    for number in 0..200 {
+        let (node, bad) = (node.clone(), number % 50 == 7);
+        let key = if bad { format!("雪 {number}") } else { format!("{number}") };
+        calls.spawn(async move {
+            let far = Duration::from_secs(3_600);
+            let answers = [
+                node.schedule(Entry::keyed(&key, far, "x")).await.err(),
+                node.touch(&key, far * 2).await.err(),
+                node.cancel(&key).await.err(),
+                node.schedule(Entry::keyed(&key, Duration::ZERO, "x")).await.err(),
+            ];
+            answers.into_iter().for_each(|error| match error {
+                None => assert!(!bad),
+                Some(error) => assert!(bad && matches!(error, Error::Refused(_)), "{error}"),
+            });
+        });
+    }
+    while let Some(call) = calls.join_next().await {
+        call.unwrap();
+    }
+    while node.stats().dead < 196 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(node.dead(1).await.unwrap()[0].reason, "\\u{96ea} and \\u{e9}");
 }
 
 /// Checks that an error holds what the server said.

@@ -85,29 +85,33 @@ async fn work<R: Request, A: Send + 'static, F>(
     let mut kept = VecDeque::new();
     let mut locked = JoinSet::new(); // Ends with this task.
     while let Some(batch) = next_batch(&queue, &mut kept).await {
-        let (requests, answers): (Vec<R>, Vec<_>) = batch.into_iter().unzip();
-        match call(requests.clone()).await {
-            Ok(results) => {
-                for ((request, answer), result) in requests.into_iter().zip(answers).zip(results) {
-                    if let Some(result) = result {
-                        let _ = answer.send(Ok(result)); // Nobody waits any more: dropped.
-                        continue;
-                    }
-                    let (timer, call) = (timer.clone(), call.clone());
-                    locked.spawn(async move {
-                        let result = look_again(&timer, call, vec![request], vec![None]).await;
-                        let one = result.map(|mut results| results.pop());
-                        drop(answer.send(one.and_then(|one| one.ok_or_else(is_locked))));
-                    });
+        let mut parts = vec![batch];
+        while let Some(mut part) = parts.pop() {
+            let requests = part.iter().map(|(request, _)| request.clone()).collect();
+            let results = match call(requests).await {
+                // Each half alone, down to the one that is not taken.
+                Err(Error::Refused(_)) if part.len() > 1 => {
+                    let rest = part.split_off(part.len() / 2);
+                    parts.extend([rest, part]);
+                    continue;
                 }
-                while locked.try_join_next().is_some() {}
-            }
-            Err(error) => {
-                for answer in answers {
-                    let _ = answer.send(Err(error.clone()));
+                Err(error) => part.iter().map(|_| Err(error.clone())).collect(),
+                Ok(results) => results.into_iter().map(Ok).collect::<Vec<_>>(),
+            };
+            for ((request, answer), result) in part.into_iter().zip(results) {
+                if let Some(result) = result.transpose() {
+                    let _ = answer.send(result); // Nobody waits any more: dropped.
+                    continue;
                 }
+                let (timer, call) = (timer.clone(), call.clone());
+                locked.spawn(async move {
+                    let result = look_again(&timer, call, vec![request], vec![None]).await;
+                    let one = result.map(|mut results| results.pop());
+                    drop(answer.send(one.and_then(|one| one.ok_or_else(is_locked))));
+                });
             }
         }
+        while locked.try_join_next().is_some() {}
     }
 }
 

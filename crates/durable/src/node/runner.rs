@@ -1,6 +1,6 @@
 //! Runs handlers on what was claimed, one for a key at a time, and acknowledges what has ended.
 
-use crate::entry::{Due, Outcome, Token, When, check_payload};
+use crate::entry::{Due, Error, Outcome, Token, When, check_payload};
 use crate::node::Node;
 use crate::node::batcher::{BATCH, insist};
 use crate::store::{Ack, ClaimedRow, Ending, Place, Store};
@@ -192,7 +192,10 @@ pub(crate) async fn run_acker<S: Store>(
 async fn acknowledge<S: Store>(node: &Node<S>, ended: Vec<Ended>) -> Vec<Ended> {
     let acks: Vec<Ack> = ended.iter().map(|(ack, _)| ack.clone()).collect();
     let held = || acks.iter().any(|ack| node.slots.holds(&ack.claim));
-    let call = || node.store.acknowledge(acks.clone());
+    let call = async || match node.store.acknowledge(acks.clone()).await {
+        Err(Error::Refused(_)) => node.store.acknowledge(escaped(&acks)).await,
+        answer => answer,
+    };
     let answer = insist(node, "a batch was not acknowledged", call, held).await;
     let locked = answer.as_deref().unwrap_or_default();
     let (locked, ended): (Vec<Ended>, _) =
@@ -210,6 +213,17 @@ async fn acknowledge<S: Store>(node: &Node<S>, ended: Vec<Ended>) -> Vec<Ended> 
         None => acks.iter().for_each(|ack| node.note(ack.claim.place)),
     }
     locked
+}
+
+/// Returns the same, with reasons that a database of any encoding takes.
+fn escaped(acks: &[Ack]) -> Vec<Ack> {
+    let escape = |ack: &Ack| match &ack.ending {
+        Ending::Dead(reason) => {
+            Ack { ending: Ending::Dead(reason.escape_default().to_string()), ..ack.clone() }
+        }
+        _ => ack.clone(),
+    };
+    acks.iter().map(escape).collect()
 }
 
 fn settle<S: Store>(node: &Node<S>, ack: &Ack) {

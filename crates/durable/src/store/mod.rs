@@ -210,7 +210,8 @@ impl<A, F: Future<Output = Result<A, Error>> + Send> Answer<A> for F {}
 /// A store of durable timers.
 ///
 /// Every operation is one atomic step for each timer in its batch. One that fails with
-/// [`Error::Unavailable`] has done nothing; after [`Error::Uncertain`] it may have. The store's own
+/// [`Error::Unavailable`] or [`Error::Refused`] has done nothing; after [`Error::Uncertain`] it may
+/// have. The store's own
 /// clock decides when leases end and what is due. In one batch a key stands once.
 pub trait Store: Send + Sync + 'static {
     /// Returns how many slots there are. Does not change.

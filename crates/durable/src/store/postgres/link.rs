@@ -179,11 +179,15 @@ fn is_crossed(error: &tokio_postgres::Error) -> bool {
     error.code().is_some_and(|code| crossed.contains(code))
 }
 
+/// The class of errors that lie in what a statement was given.
+const DATA: &str = "22";
+
 /// Translates an error. The server says when it did not do something; silence may mean either.
 pub(super) fn explain(error: tokio_postgres::Error) -> Error {
-    match error.as_db_error().is_some() {
-        true => Error::unavailable(error),
-        false => Error::uncertain(error),
+    match error.code() {
+        Some(code) if code.code().starts_with(DATA) => Error::Refused(Arc::new(error)),
+        Some(_) => Error::unavailable(error),
+        None => Error::uncertain(error),
     }
 }
 
