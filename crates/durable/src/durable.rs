@@ -3,7 +3,7 @@
 use crate::entry::{
     Cancelled, DeadTimer, Due, Entry, Error, Outcome, Pending, Scheduled, Touched, When, check_name,
 };
-use crate::node::batcher::{BATCH, Batcher, is_locked, look_again, looks};
+use crate::node::batcher::{BATCH, Batcher, fitting_rows, is_locked, look_again, looks};
 use crate::node::runner::{self, Handler, Runner};
 use crate::node::stats::Stats;
 use crate::node::{Node, Options, claimer, draw, loader, membership};
@@ -212,7 +212,7 @@ impl<S: Store> Durable<S> {
         self.schedule_row(self.row(entry)?).await
     }
 
-    /// Schedules many timers, in batches of 1,000, each committed as one but for keys that another
+    /// Schedules many timers, in batches of 1,000 or of 1 MiB, each committed as one but for keys that another
     /// transaction has locked. Of entries with the same key the last one counts. The answers are in
     /// order.
     ///
@@ -222,20 +222,12 @@ impl<S: Store> Durable<S> {
     pub async fn schedule_many(&self, entries: Vec<Entry>) -> Result<Vec<Scheduled>, Error> {
         self.check_open()?;
         let rows = entries.into_iter().map(|entry| self.row(entry));
-        let rows = rows.collect::<Result<Vec<NewRow>, Error>>()?;
-        let mut answers = Vec::with_capacity(rows.len());
-        let mut batch: Vec<NewRow> = Vec::new();
-        let mut keys = std::collections::HashSet::new();
-        for row in rows {
-            let again = row.key.as_ref().is_some_and(|key| !keys.insert(key.clone()));
-            if batch.len() == BATCH || again {
-                answers.extend(self.schedule_batch(std::mem::take(&mut batch)).await?);
-                keys.clear();
-                keys.extend(row.key.clone());
-            }
-            batch.push(row);
+        let mut batch = rows.collect::<Result<Vec<NewRow>, Error>>()?;
+        let mut answers = Vec::with_capacity(batch.len());
+        while !batch.is_empty() {
+            let rest = batch.split_off(fitting_rows(batch.iter()));
+            answers.extend(self.schedule_batch(std::mem::replace(&mut batch, rest)).await?);
         }
-        answers.extend(self.schedule_batch(batch).await?);
         Ok(answers)
     }
 

@@ -4,10 +4,10 @@ use crate::durable::{Durable, DurableBuilder, hash};
 use crate::entry::{
     Cancelled, DeadTimer, Due, Entry, Error, Outcome, Pending, Scheduled, Touched, When,
 };
-use crate::node::batcher::BATCH;
+use crate::node::batcher::fitting_rows;
 use crate::store::postgres::{Postgres, PostgresServer};
 use crate::store::{NewRow, Store};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
 use std::ops::Range;
@@ -249,12 +249,7 @@ impl Sharded {
         let node = &self.nodes[primary];
         let mut rest = rows;
         while !rest.is_empty() {
-            let mut keys = HashSet::new();
-            let is_new = |(_, row): &(usize, NewRow)| match &row.key {
-                Some(key) => keys.insert(key.clone()),
-                None => true,
-            };
-            let count = rest.iter().take(BATCH).map(is_new).take_while(|is_new| *is_new).count();
+            let count = fitting_rows(rest.iter().map(|(_, row)| row));
             let batch = rest[..count].iter().map(|(_, row)| on(node, row.clone())).collect();
             match node.schedule_batch(batch).await {
                 Ok(some) => {

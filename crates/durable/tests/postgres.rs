@@ -31,6 +31,7 @@ async fn postgres() {
     one_poison_timer_takes_no_neighbour_along(&server).await;
     it_needs_no_rights_but_those_listed(&server).await;
     a_namespace_keeps_its_number(&server).await;
+    an_answer_has_so_many_bytes(&server).await;
     what_a_database_does_not_take_is_refused_alone(&server).await;
     an_error_says_why_the_server_refused(&server).await;
     inspect_tells_owners_and_dead_timers(&server).await;
@@ -274,6 +275,25 @@ async fn what_a_database_does_not_take_is_refused_alone(server: &Server) {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     assert_eq!(node.dead(1).await.unwrap()[0].reason, "\\u{96ea} and \\u{e9}");
+}
+
+/// Has more bytes due at once than go over a slow link while anybody waits for an answer.
+/// Seen to fail: one answer had all of them.
+async fn an_answer_has_so_many_bytes(server: &Server) {
+    let store = Durable::postgres(server.config()).namespace(name()).store();
+    let mut driven = stores::Driven::new(store.open().await.unwrap()).await;
+    let claimed = driven.claim_of_bytes(&[300_000; 12]).await;
+    assert_eq!(claimed, [4, 4, 4]);
+    let claimed = driven.claim_of_bytes(&[1 << 20, 1 << 20, 5, (1 << 20) - 6, 1, 1]).await;
+    assert_eq!(claimed, [1, 1, 3, 1]);
+    let (node, mut fired) = node(server, &name()).await;
+    let entry = |_| Entry::unkeyed(Duration::ZERO, vec![0; 300_000]);
+    node.schedule_many((0..50).map(entry).collect()).await.unwrap();
+    for _ in 0..50 {
+        assert_eq!(next(&mut fired).await.attempt, 1);
+    }
+    node.drain().await;
+    assert!(fired.try_recv().is_err());
 }
 
 /// Checks that an error holds what the server said.

@@ -2,9 +2,10 @@
 
 use crate::entry::Error;
 use crate::node::Node;
-use crate::store::{KeyName, NewRow, StoreTime};
+use crate::store::{BATCH_BYTES, KeyName, NewRow, StoreTime};
 use std::collections::{HashSet, VecDeque};
 use std::future::Future;
+use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 use tickwheel::Timer;
@@ -14,11 +15,20 @@ use tokio::task::JoinSet;
 /// What may stand in a batch beside others: each key once.
 pub(crate) trait Request: Clone + Send + 'static {
     fn key(&self) -> Option<KeyName>;
+
+    /// Returns how long its payload is.
+    fn bytes(&self) -> usize {
+        0
+    }
 }
 
 impl Request for NewRow {
     fn key(&self) -> Option<KeyName> {
         self.key.clone().map(|key| KeyName { slot: self.place.slot, key })
+    }
+
+    fn bytes(&self) -> usize {
+        self.payload.len()
     }
 }
 
@@ -151,7 +161,21 @@ where
     answers.into_iter().collect::<Option<Vec<A>>>().ok_or_else(is_locked)
 }
 
-/// Takes what waits, at least one. A key that is in the batch already is kept for the next one.
+/// Returns how many of those that have so many bytes go into one batch, at least one.
+pub(crate) fn fitting(bytes: impl Iterator<Item = usize>) -> usize {
+    let before = bytes.scan(0, |sum, bytes| Some(mem::replace(sum, *sum + bytes)));
+    before.take(BATCH).take_while(|before| *before < BATCH_BYTES).count()
+}
+
+/// Returns how many of these rows go into one batch, in which each key stands once.
+pub(crate) fn fitting_rows<'a>(rows: impl Iterator<Item = &'a NewRow>) -> usize {
+    let mut keys = HashSet::new();
+    let is_new = |row: &&'a NewRow| row.key.as_deref().is_none_or(|key| keys.insert(key));
+    fitting(rows.take_while(is_new).map(Request::bytes))
+}
+
+/// Takes what waits, at least one. A key that is in the batch already is kept for the next one, and
+/// so is what has enough bytes before it.
 async fn next_batch<R: Request, A>(
     queue: &Mutex<mpsc::Receiver<Waiting<R, A>>>,
     kept: &mut VecDeque<Waiting<R, A>>,
@@ -168,11 +192,13 @@ async fn next_batch<R: Request, A>(
         }
     }
     drop(free);
+    let fitting = fitting(kept.iter().map(|(request, _)| request.bytes()));
+    let rest = kept.split_off(fitting);
     let mut keys = HashSet::new();
-    let (batch, rest) = std::mem::take(kept)
+    let (batch, again) = mem::replace(kept, rest)
         .into_iter()
         .partition::<Vec<_>, _>(|(request, _)| request.key().is_none_or(|key| keys.insert(key)));
-    kept.extend(rest);
+    again.into_iter().rev().for_each(|next| kept.push_front(next));
     Some(batch)
 }
 
@@ -199,3 +225,42 @@ pub(crate) async fn insist<S, A, F: Future<Output = Result<A, Error>>>(
 
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LAST_PAUSE: Duration = Duration::from_millis(500);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Place;
+
+    #[test]
+    fn a_batch_ends_after_so_many_bytes_and_before_a_key_that_it_has() {
+        let row = |number: usize, bytes| NewRow {
+            place: Place::before(StoreTime::MIN),
+            key: Some(number.to_string()),
+            tag: None,
+            payload: vec![0; bytes],
+        };
+        let count = |rows: &[NewRow]| fitting_rows(rows.iter());
+        let rows = |bytes| (0..2 * BATCH).map(|n| row(n % 1_500, bytes)).collect::<Vec<_>>();
+        assert_eq!((count(&[]), count(&rows(1)), count(&rows(BATCH_BYTES))), (0, BATCH, 1));
+        assert_eq!((count(&rows(BATCH_BYTES / 4)), count(&rows(BATCH_BYTES / 4 - 1))), (4, 5));
+        assert_eq!(count(&rows(1)[BATCH..]), 500 + 500);
+        assert_eq!(count(&[row(1, 1), row(2, 1), row(1, 1)]), 2);
+    }
+
+    #[tokio::test]
+    async fn what_does_not_fit_waits_for_the_next_batch() {
+        let (sender, queue) = mpsc::channel(10);
+        for number in 0..5 {
+            let (place, payload) = (Place::before(StoreTime::MIN), vec![0; BATCH_BYTES / 2]);
+            let key = Some(if number == 3 { "2".into() } else { number.to_string() });
+            let row = NewRow { place, key, tag: None, payload };
+            sender.try_send((row, oneshot::channel::<Result<(), Error>>().0)).unwrap();
+        }
+        let (queue, mut kept) = (Mutex::new(queue), VecDeque::new());
+        for keys in [&["0", "1"][..], &["2"], &["2", "4"]] {
+            let batch = next_batch(&queue, &mut kept).await.unwrap();
+            let found: Vec<_> = batch.iter().map(|(row, _)| row.key.as_deref().unwrap()).collect();
+            assert_eq!(found, keys);
+        }
+    }
+}

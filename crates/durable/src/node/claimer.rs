@@ -84,6 +84,9 @@ pub(crate) async fn claim<S: Store>(
                 let wait = claim.place.due.since(answer.now).max(Duration::from_millis(1));
                 node.window.file(claim.place, node.timer.now() + wait);
             }
+            for place in answer.more {
+                node.window.file(place, node.timer.now());
+            }
             for place in answer.locked {
                 node.window.file(place, node.timer.now() + LOCKED);
             }

@@ -2,11 +2,12 @@
 
 use crate::entry::{Due, Error, Outcome, Token, When, check_payload};
 use crate::node::Node;
-use crate::node::batcher::{BATCH, insist};
+use crate::node::batcher::{BATCH, fitting, insist};
 use crate::store::{Ack, ClaimedRow, Ending, Place, Store};
 use crate::sync::{Mutex, MutexGuard, spawn};
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
+use std::mem;
 use std::pin::Pin;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -174,7 +175,11 @@ pub(crate) async fn run_acker<S: Store>(
         if queue.lock().await.recv_many(&mut ended, BATCH).await == 0 {
             return;
         }
-        let locked = acknowledge(&node, ended).await;
+        let mut locked = Vec::new();
+        while !ended.is_empty() {
+            let rest = ended.split_off(fitting(ended.iter().map(|(ack, _)| ack.ending.bytes())));
+            locked.extend(acknowledge(&node, mem::replace(&mut ended, rest)).await);
+        }
         if !locked.is_empty() {
             let (node, again) = (Arc::clone(&node), again.clone());
             spawn(async move {

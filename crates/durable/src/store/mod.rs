@@ -148,6 +148,10 @@ pub struct Suspect {
     pub place: Place,
 }
 
+/// How many bytes of payloads go into one batch, or an answer, and then no further timer: over a
+/// slow link a longer one would take longer than anybody waits for it.
+pub(crate) const BATCH_BYTES: usize = 1 << 20;
+
 /// What became of a batch of claims. What is in none of these is not due at `now`, or has been
 /// moved, cancelled or acknowledged, or its slot has another owner.
 #[derive(Clone, Debug, Default)]
@@ -158,6 +162,8 @@ pub struct Claims {
     pub suspects: Vec<Suspect>,
     /// What was passed over, because somebody's transaction has its row locked.
     pub locked: Vec<Place>,
+    /// What was passed over, because the payloads before it are enough for one answer.
+    pub more: Vec<Place>,
     /// The store's clock by which it was decided what is due.
     pub now: StoreTime,
 }
@@ -182,6 +188,13 @@ pub enum Ending {
     Again(StoreTime, Vec<u8>),
     /// The row goes to the dead ones, with this reason.
     Dead(String),
+}
+
+impl Ending {
+    /// Returns how long its payload is.
+    pub(crate) fn bytes(&self) -> usize {
+        if let Ending::Again(_, payload) = self { payload.len() } else { 0 }
+    }
 }
 
 /// The acknowledgement of a claim. If the row was claimed anew since it changes nothing.

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tickwheel::Timer;
 use tickwheel_durable::store::{
-    Ack, Bars, Claim, Ending, KeyName, NewRow, NodeId, Owned, Page, Place, Store,
+    Ack, Bars, Claim, ClaimedRow, Ending, KeyName, NewRow, NodeId, Owned, Page, Place, Store,
 };
 use tickwheel_durable::{Due, Durable, DurableBuilder, Entry, OpenStore, Outcome, StoreTime};
 use tokio::sync::watch;
@@ -212,13 +212,38 @@ impl<S: Store> Driven<S> {
         let mut rows = answer.rows;
         rows.sort_by_key(|row| row.claim.place.id);
         self.claims.extend(rows.iter().map(|row| row.claim));
-        let tell_row = |row: &tickwheel_durable::store::ClaimedRow| {
+        let tell_row = |row: &ClaimedRow| {
             tell(&(row.claim.place.id, &row.key, row.attempts, row.crashes, &row.payload))
         };
         let mut suspects = answer.suspects;
         suspects.sort_by_key(|suspect| suspect.place.id);
         let suspects = suspects.iter().map(|it| tell(&(it.place.id, it.crashes, it.attempts)));
         rows.iter().map(tell_row).chain(suspects).collect()
+    }
+
+    /// Schedules rows of so many bytes, claims all that are left until there is none, and returns
+    /// how many were claimed at a time.
+    #[allow(dead_code, reason = "only a server has a link that may be slow")]
+    pub(crate) async fn claim_of_bytes(&mut self, bytes: &[usize]) -> Vec<usize> {
+        let row = |(n, bytes): (usize, &usize)| {
+            let due = StoreTime::from_micros(n as i64);
+            let place = Place { due, slot: self.store.slot(0), id: n as i64 };
+            NewRow { place, key: None, tag: None, payload: vec![0; *bytes] }
+        };
+        let rows: Vec<NewRow> = bytes.iter().enumerate().map(row).collect();
+        let epoch = self.epochs[&self.store.slot(0)];
+        let claim = |row: &NewRow| Claim { place: row.place, epoch };
+        let mut claims: Vec<Claim> = rows.iter().map(claim).collect();
+        self.store.schedule(self.node, rows).await.unwrap();
+        let mut counts = Vec::new();
+        while !claims.is_empty() {
+            let answer = self.store.claim(self.node, claims.clone(), 0).await.unwrap();
+            claims.retain(|claim| answer.more.contains(&claim.place));
+            let ack = |row: &ClaimedRow| Ack { claim: row.claim, ending: Ending::Done };
+            counts.push(answer.rows.len());
+            self.store.acknowledge(answer.rows.iter().map(ack).collect()).await.unwrap();
+        }
+        counts
     }
 
     async fn acknowledge(&mut self, acks: &[(u8, u8, Moment)]) -> String {

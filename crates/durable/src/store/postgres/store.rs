@@ -10,8 +10,8 @@ use crate::entry::{Cancelled, DeadTimer, Error, Pending, Scheduled, Touched};
 use crate::store::postgres::link::{Columns, place, slot};
 use crate::store::postgres::{Postgres, SLOTS, schedule, timers};
 use crate::store::{
-    ALONE, Ack, Bars, CancelledTag, Claim, ClaimedRow, Claims, Ending, Hints, KeyName, NewRow,
-    NodeId, Owned, Page, Place, Store, StoreTime, Survey, Suspect,
+    ALONE, Ack, BATCH_BYTES, Bars, CancelledTag, Claim, ClaimedRow, Claims, Ending, Hints, KeyName,
+    NewRow, NodeId, Owned, Page, Place, Store, StoreTime, Survey, Suspect,
 };
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -41,26 +41,28 @@ const RECENT: Duration = Duration::from_secs(5);
 
 /// Reads the slot's row and locks it not: a slot that changes hands meanwhile lets this claim pass,
 /// and the next owner's, of a later epoch, over it. What was found and is not its own is locked,
-/// and what is its own and was not claimed is suspect.
+/// and what is its own and was not claimed is suspect. What has enough bytes before it is not
+/// locked, nor read.
 const CLAIM: &str = "WITH clock AS MATERIALIZED (SELECT tickwheel.clock() AS now),
     found AS MATERIALIZED (
-        SELECT t.slot, t.due, t.id, i.epoch
+        SELECT t.slot, t.due, t.id, i.epoch, sum(octet_length(t.payload))
+            OVER (ORDER BY t.due, t.slot, t.id) - octet_length(t.payload) AS before
         FROM clock, unnest($1, $2, $3, $4) AS i(slot, due, id, epoch)
         JOIN tickwheel.slot s ON s.slot = i.slot AND s.epoch = i.epoch AND s.owner = $5
         JOIN tickwheel.timer t ON t.slot = i.slot AND t.due = i.due AND t.id = i.id
         WHERE t.claim <= i.epoch AND t.due <= clock.now),
     own AS MATERIALIZED (
-        SELECT f.*, t.attempts,
+        SELECT f.slot, f.due, f.id, f.epoch, t.attempts,
             t.crashes + (t.claim NOT IN (0, f.epoch) AND t.crashes < $7)::int AS crashes
         FROM found f JOIN tickwheel.timer t USING (slot, due, id)
-        WHERE t.claim <= f.epoch FOR UPDATE OF t SKIP LOCKED),
+        WHERE t.claim <= f.epoch AND f.before < $8 FOR UPDATE OF t SKIP LOCKED),
     claimed AS (
         UPDATE tickwheel.timer t
         SET claim = o.epoch, attempts = t.attempts + (t.claim <> o.epoch)::int, crashes = o.crashes
         FROM own o WHERE t.slot = o.slot AND t.due = o.due AND t.id = o.id AND o.crashes <= $6
         RETURNING t.slot, t.due, t.id, t.key, t.attempts, t.payload)
     SELECT clock.now, f.slot, f.due, f.id, f.epoch, o.crashes, o.attempts, c.attempts, c.key,
-        c.payload
+        c.payload, f.before >= $8
     FROM clock LEFT JOIN (found f LEFT JOIN own o USING (slot, due, id)
         LEFT JOIN claimed c USING (slot, due, id)) ON true";
 
@@ -268,6 +270,7 @@ impl Store for Postgres {
         params.push((&node.0, Type::INT8));
         params.push((&crashes, Type::INT4));
         params.push((&(ALONE as i32), Type::INT4));
+        params.push((&(BATCH_BYTES as i64), Type::INT8));
         let rows = self.claim.query(CLAIM, &params).await?;
         let now = rows.first().map_or(StoreTime::MIN, |row| StoreTime::from_micros(row.get(0)));
         let mut answer = Claims { now, ..Claims::default() };
@@ -283,6 +286,7 @@ impl Store for Postgres {
                 (Some(crashes), Some(attempts), None) => {
                     answer.suspects.push(Suspect { crashes, attempts, place });
                 }
+                _ if row.get(10) => answer.more.push(place),
                 _ => answer.locked.push(place),
             }
         }
