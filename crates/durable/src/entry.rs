@@ -178,7 +178,8 @@ pub enum Scheduled {
 pub enum Cancelled {
     /// The timer is gone, here is its payload; no handler will get it.
     Cancelled(Vec<u8>),
-    /// A handler has it, or had it when its node died: then another node will run it again.
+    /// A handler has it, or had it when its node died: too late, but it ends with that run. It is
+    /// neither retried nor due again, whatever its handler answers, unless it is scheduled anew.
     Running,
     /// The key has no timer.
     Unknown,

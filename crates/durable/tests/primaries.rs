@@ -268,7 +268,7 @@ async fn tables_of_version_1_are_migrated() {
     assert_eq!((due.key.as_deref(), due.attempt), (Some("old"), 2));
     assert_eq!((due.token.partition, due.token.epoch), (3, 8));
     node.drain().await;
-    assert_eq!(version(&client).await, 3);
+    assert_eq!(version(&client).await, 4);
     tables_go_back_to_version_1(&server, &client).await;
 }
 
@@ -280,9 +280,11 @@ async fn version(client: &Client) -> i32 {
 /// Goes back where no slot has moved, to the tables that version 1 made; and forth again.
 async fn tables_go_back_to_version_1(server: &Server, client: &Client) {
     let blocks = include_str!("../README.md").split("```").filter_map(|it| it.strip_prefix("sql"));
-    let [from_3, from_2]: [&str; 2] = blocks.collect::<Vec<_>>().try_into().unwrap();
-    client.batch_execute(&format!("BEGIN; {from_3} COMMIT;")).await.unwrap();
-    assert_eq!(version(client).await, 2);
+    let [from_4, from_3, from_2]: [&str; 3] = blocks.collect::<Vec<_>>().try_into().unwrap();
+    for (back, now) in [(from_4, 3), (from_3, 2)] {
+        client.batch_execute(&format!("BEGIN; {back} COMMIT;")).await.unwrap();
+        assert_eq!(version(client).await, now);
+    }
     client.batch_execute("UPDATE tickwheel.slot SET served = 2 WHERE slot % 2 = 0").await.unwrap();
     assert!(client.batch_execute(&format!("BEGIN; {from_2} COMMIT;")).await.is_err());
     client.batch_execute("ROLLBACK; UPDATE tickwheel.slot SET served = 0").await.unwrap();
@@ -292,11 +294,11 @@ async fn tables_go_back_to_version_1(server: &Server, client: &Client) {
     let columns = "SELECT string_agg(table_name || '.' || column_name, ' ' ORDER BY 1)
         FROM (SELECT table_name, column_name FROM information_schema.columns
             WHERE table_schema = 'tickwheel'
-            AND (table_name IN ('slot', 'identity') OR column_name = 'crashes')
+            AND (table_name IN ('slot', 'identity') OR column_name IN ('crashes', 'cancelled'))
             ORDER BY table_name, column_name) c";
     let columns: String = client.query_one(columns, &[]).await.unwrap().get(0);
     assert_eq!(columns, "slot.epoch slot.owner slot.slot");
     let opened = Durable::postgres(server.config()).store().open().await;
     opened.unwrap();
-    assert_eq!(version(client).await, 3);
+    assert_eq!(version(client).await, 4);
 }

@@ -266,7 +266,8 @@ pub trait Store: Send + Sync + 'static {
     /// transaction: `None` stands for a key that one has locked. Nothing was done for that.
     fn schedule(&self, node: NodeId, rows: Vec<NewRow>) -> impl Answer<Vec<Option<Scheduled>>>;
 
-    /// Deletes timers that nobody has claimed. `None`: as for a schedule.
+    /// Deletes timers that nobody has claimed. Those that somebody has end with that claim: to
+    /// retry one, or to claim it anew, deletes it. `None`: as for a schedule.
     fn cancel(&self, keys: Vec<KeyName>) -> impl Answer<Vec<Option<Cancelled>>>;
 
     /// Moves timers that nobody has claimed. Hints at all of them. `None`: as for a schedule.

@@ -54,6 +54,47 @@ async fn a_touch_moves_both_ways_and_a_running_timer_stays() {
     assert_eq!(rig.fired(), ["later=x#1"]);
 }
 
+/// Seen to fail: `Running` was all that a cancel said, and the timer went on.
+#[tokio::test]
+async fn a_cancel_ends_what_is_running_with_that_run() {
+    let rig = Rig::new().await;
+    let node = rig.node(|options| options).await;
+    for (key, payload) in [("slow a", "again"), ("slow b", "retry"), ("slow c", "again")] {
+        node.schedule(Entry::keyed(key, seconds(1), payload)).await.unwrap();
+    }
+    rig.pass(seconds(2)).await;
+    assert_eq!(rig.fired().len(), 3);
+    for key in ["slow a", "slow b", "slow c"] {
+        assert_eq!(node.cancel(key).await.unwrap(), Cancelled::Running);
+    }
+    let anew = Entry::keyed("slow c", seconds(20), "anew");
+    assert_eq!(node.schedule(anew).await.unwrap(), Scheduled::Replaced);
+    rig.pass(seconds(60)).await;
+    assert_eq!(rig.fired(), ["slow c=anew#1"]);
+    assert!(rig.store.is_empty());
+}
+
+/// Has a node die with a timer in its hands that is cancelled then.
+#[tokio::test]
+async fn a_cancelled_run_is_not_taken_over() {
+    let rig = Rig::new().await;
+    let (first, second) = (rig.node(|options| options).await, rig.node(|options| options).await);
+    for n in 0..20 {
+        first.schedule(Entry::keyed(format!("slow {n}"), seconds(30), "x")).await.unwrap();
+    }
+    rig.pass(seconds(31)).await;
+    assert_eq!(rig.fired().len(), 20);
+    drop(first);
+    for n in 0..10 {
+        assert_eq!(second.cancel(&format!("slow {n}")).await.unwrap(), Cancelled::Running);
+    }
+    rig.pass(seconds(60)).await;
+    let again = rig.fired();
+    assert!(!again.is_empty(), "the dead one had some");
+    assert!(again.iter().all(|fired| fired.starts_with("slow 1") && !fired.contains("slow 1=")));
+    assert!(rig.store.is_empty());
+}
+
 #[tokio::test]
 async fn outcomes_say_what_becomes_of_a_timer() {
     let rig = Rig::new().await;

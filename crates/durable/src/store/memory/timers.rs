@@ -23,6 +23,8 @@ struct Row {
     claim: i64,
     attempts: u32,
     crashes: u32,
+    /// Whether it was cancelled while it was claimed.
+    cancelled: bool,
 }
 
 /// A claim, or why it was passed over.
@@ -46,7 +48,7 @@ impl Timers {
 
     pub(super) fn write(&mut self, new: NewRow) -> Scheduled {
         let NewRow { place, key, tag, payload } = new;
-        let row = Row { key, tag, payload, claim: 0, attempts: 0, crashes: 0 };
+        let row = Row { key, tag, payload, claim: 0, attempts: 0, crashes: 0, cancelled: false };
         let former = name(&place, &row).and_then(|name| self.keys.get(&name).copied());
         former.map(|former| self.delete(&former));
         self.insert(place, row);
@@ -56,7 +58,11 @@ impl Timers {
     pub(super) fn cancel(&mut self, key: &KeyName) -> Cancelled {
         match self.unclaimed(key) {
             Ok(place) => Cancelled::Cancelled(self.delete(&place).payload),
-            Err(true) => Cancelled::Running,
+            Err(true) => {
+                let row = self.keys.get(key).and_then(|place| self.rows.get_mut(place));
+                row.into_iter().for_each(|row| row.cancelled = true);
+                Cancelled::Running
+            }
             Err(false) => Cancelled::Unknown,
         }
     }
@@ -81,7 +87,12 @@ impl Timers {
     }
 
     pub(super) fn claim(&mut self, claim: Claim, crashes: u32) -> Option<Claimed> {
-        let row = self.rows.get_mut(&claim.place).filter(|row| row.claim <= claim.epoch)?;
+        let row = self.rows.get(&claim.place).filter(|row| row.claim <= claim.epoch)?;
+        if row.cancelled {
+            self.delete(&claim.place);
+            return None;
+        }
+        let row = self.rows.get_mut(&claim.place)?;
         let again = row.claim == claim.epoch;
         let crashed = row.claim != 0 && !again && row.crashes < ALONE;
         let in_crashes = row.crashes + u32::from(crashed);
@@ -103,6 +114,7 @@ impl Timers {
         let row = Row { claim: 0, ..self.delete(&place) };
         match ack.ending {
             Ending::Done => {}
+            Ending::Retry(_) | Ending::Again(..) if row.cancelled => {}
             Ending::Retry(due) => self.insert(Place { due, ..place }, row),
             Ending::Again(due, payload) => {
                 self.insert(

@@ -114,7 +114,7 @@ impl Postgres {
 const SLOTS: u32 = 1_024;
 
 /// What brings a database from each version to the next. Never changed once released.
-const MIGRATIONS: [&str; 3] = [include_str!("tables.sql"), VERSION_2, VERSION_3];
+const MIGRATIONS: [&str; 4] = [include_str!("tables.sql"), VERSION_2, VERSION_3, VERSION_4];
 
 /// A namespace may lie on several primaries, each of which serves some slots. `served` is 0 for
 /// here, 1 for closed, while the timers are being moved to the primary of the identity `moves_to`,
@@ -132,6 +132,11 @@ const VERSION_2: &str = "
 const VERSION_3: &str = "
     SET LOCAL lock_timeout = '1500ms';
     ALTER TABLE tickwheel.timer ADD COLUMN crashes int NOT NULL DEFAULT 0;";
+
+/// A timer that is cancelled while it is claimed ends with that run.
+const VERSION_4: &str = "
+    SET LOCAL lock_timeout = '1500ms';
+    ALTER TABLE tickwheel.timer ADD COLUMN cancelled boolean NOT NULL DEFAULT false;";
 
 /// Names the lock under which tables are changed: any number that nobody else uses.
 const LOCK: i64 = 0x7469_636b_7768_6565;

@@ -146,7 +146,8 @@ async fn copy(
         change.query_typed(sql, &params).await.map_err(explain)?;
     }
     for slot in slots {
-        let timers = "SELECT slot + $2, attempts, due, id, claim, key, tag, payload, crashes
+        let timers = "SELECT slot + $2, attempts, due, id, claim, key, tag, payload, crashes,
+                cancelled
             FROM tickwheel.timer WHERE slot = $1";
         let params = [(slot as _, Type::INT4), (&shift as _, Type::INT4)];
         let rows = here.query_typed(timers, &params).await.map_err(explain)?;
@@ -168,8 +169,8 @@ macro_rules! column {
 
 async fn insert_timers(change: &Transaction<'_>, rows: &[Row]) -> Result<(), Error> {
     let sql = "INSERT INTO tickwheel.timer
-            (slot, attempts, due, id, claim, key, tag, payload, crashes)
-        SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9)";
+            (slot, attempts, due, id, claim, key, tag, payload, crashes, cancelled)
+        SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
     for rows in rows.chunks(1_000) {
         let params = [
             (&column!(rows, 0, i32) as _, Type::INT4_ARRAY),
@@ -181,6 +182,7 @@ async fn insert_timers(change: &Transaction<'_>, rows: &[Row]) -> Result<(), Err
             (&column!(rows, 6, Option<&str>) as _, Type::TEXT_ARRAY),
             (&column!(rows, 7, &[u8]) as _, Type::BYTEA_ARRAY),
             (&column!(rows, 8, i32) as _, Type::INT4_ARRAY),
+            (&column!(rows, 9, bool) as _, Type::BOOL_ARRAY),
         ];
         change.query_typed(sql, &params).await.map_err(explain)?;
     }

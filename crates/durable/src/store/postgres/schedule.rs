@@ -33,7 +33,7 @@ const SCHEDULE: &str = "WITH own AS MATERIALIZED (
         ORDER BY slot, key
         ON CONFLICT (slot, key) WHERE key IS NOT NULL DO UPDATE
         SET due = excluded.due, id = excluded.id, tag = excluded.tag, payload = excluded.payload,
-            claim = 0, attempts = 0, crashes = 0
+            claim = 0, attempts = 0, crashes = 0, cancelled = false
         RETURNING t.slot, t.due, t.id, t.xmax <> 0 AS replaced),
     hinted AS (
         INSERT INTO tickwheel.inbox (node, written, slot, due, id)

@@ -42,7 +42,7 @@ const RECENT: Duration = Duration::from_secs(5);
 /// Reads the slot's row and locks it not: a slot that changes hands meanwhile lets this claim pass,
 /// and the next owner's, of a later epoch, over it. What was found and is not its own is locked,
 /// and what is its own and was not claimed is suspect. What has enough bytes before it is not
-/// locked, nor read.
+/// locked, nor read. What was cancelled in an earlier run is gone.
 const CLAIM: &str = "WITH clock AS MATERIALIZED (SELECT tickwheel.clock() AS now),
     found AS MATERIALIZED (
         SELECT t.slot, t.due, t.id, i.epoch, sum(octet_length(t.payload))
@@ -52,27 +52,32 @@ const CLAIM: &str = "WITH clock AS MATERIALIZED (SELECT tickwheel.clock() AS now
         JOIN tickwheel.timer t ON t.slot = i.slot AND t.due = i.due AND t.id = i.id
         WHERE t.claim <= i.epoch AND t.due <= clock.now),
     own AS MATERIALIZED (
-        SELECT f.slot, f.due, f.id, f.epoch, t.attempts,
+        SELECT f.slot, f.due, f.id, f.epoch, t.attempts, t.cancelled,
             t.crashes + (t.claim NOT IN (0, f.epoch) AND t.crashes < $7)::int AS crashes
         FROM found f JOIN tickwheel.timer t USING (slot, due, id)
         WHERE t.claim <= f.epoch AND f.before < $8 FOR UPDATE OF t SKIP LOCKED),
+    cancelled AS (
+        DELETE FROM tickwheel.timer t USING own o
+        WHERE o.cancelled AND t.slot = o.slot AND t.due = o.due AND t.id = o.id),
     claimed AS (
         UPDATE tickwheel.timer t
         SET claim = o.epoch, attempts = t.attempts + (t.claim <> o.epoch)::int, crashes = o.crashes
         FROM own o WHERE t.slot = o.slot AND t.due = o.due AND t.id = o.id AND o.crashes <= $6
+        AND NOT o.cancelled
         RETURNING t.slot, t.due, t.id, t.key, t.attempts, t.payload)
     SELECT clock.now, f.slot, f.due, f.id, f.epoch, o.crashes, o.attempts, c.attempts, c.key,
         c.payload, f.before >= $8
     FROM clock LEFT JOIN (found f LEFT JOIN own o USING (slot, due, id)
-        LEFT JOIN claimed c USING (slot, due, id)) ON true";
+        LEFT JOIN claimed c USING (slot, due, id)) ON o.cancelled IS NOT TRUE";
 
-/// Retries what has a moment for it, and deletes the rest: where there is a reason, to the dead
+/// Retries what has a moment for it and was not cancelled since, and deletes the rest: where there is a reason, to the dead
 /// ones. Returns what is claimed and was not to be had.
 const ACKNOWLEDGE: &str = "WITH input AS MATERIALIZED (
         SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7)
         AS i(slot, due, id, epoch, at, payload, reason)),
     own AS MATERIALIZED (
-        SELECT i.* FROM input i JOIN tickwheel.timer t USING (slot, due, id)
+        SELECT slot, due, id, i.payload, i.reason, CASE WHEN NOT t.cancelled THEN i.at END AS at
+        FROM input i JOIN tickwheel.timer t USING (slot, due, id)
         WHERE t.claim = i.epoch FOR UPDATE OF t SKIP LOCKED),
     retried AS (
         UPDATE tickwheel.timer t SET due = o.at, claim = 0,

@@ -27,7 +27,9 @@ pub(super) async fn cancel(
         "WITH input AS MATERIALIZED (SELECT * FROM unnest($1, $2) AS i(slot, key) {OWN},
         gone AS (DELETE FROM tickwheel.timer t USING own o
             WHERE t.slot = o.slot AND t.key = o.key AND t.claim = 0
-            RETURNING t.slot, t.key, t.payload)
+            RETURNING t.slot, t.key, t.payload),
+        marked AS (UPDATE tickwheel.timer t SET cancelled = true FROM own o
+            WHERE t.slot = o.slot AND t.key = o.key AND t.claim <> 0)
         SELECT slot, key, o.claim <> 0, t.id IS NOT NULL, g.payload
         FROM input LEFT JOIN gone g USING (slot, key) {SEEN}"
     );

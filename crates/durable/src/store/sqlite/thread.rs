@@ -131,7 +131,7 @@ fn transact(
 }
 
 /// What brings a file from each version to the next. Never changed once released; only added to.
-const MIGRATIONS: [&str; 2] = [
+const MIGRATIONS: [&str; 3] = [
     "
     CREATE TABLE timer (
         due INTEGER NOT NULL,
@@ -160,6 +160,8 @@ const MIGRATIONS: [&str; 2] = [
 ",
     // In how many crashes a timer was beside others.
     "ALTER TABLE timer ADD COLUMN crashes INTEGER NOT NULL DEFAULT 0;",
+    // Whether it was cancelled while it was claimed.
+    "ALTER TABLE timer ADD COLUMN cancelled INTEGER NOT NULL DEFAULT 0;",
 ];
 
 /// Opens a file for this process alone, and brings it up to date.

@@ -63,11 +63,8 @@ pub(super) fn cancel(file: &Connection, key: &str) -> Result<Cancelled> {
     if let Some(payload) = one(file, sql, [key], |row| row.get(0))? {
         return Ok(Cancelled::Cancelled(payload));
     }
-    Ok(if is_there(file, key)? { Cancelled::Running } else { Cancelled::Unknown })
-}
-
-fn is_there(file: &Connection, key: &str) -> Result<bool> {
-    Ok(one(file, "SELECT 1 FROM timer WHERE key = ?", [key], |_| Ok(()))?.is_some())
+    let marked = change(file, "UPDATE timer SET cancelled = 1 WHERE key = ?", [key])?;
+    Ok(if marked > 0 { Cancelled::Running } else { Cancelled::Unknown })
 }
 
 pub(super) fn touch(
@@ -79,7 +76,8 @@ pub(super) fn touch(
     if let Some(id) = one(file, sql, params![due, key], |row| row.get(0))? {
         return Ok(Ok(Place { due, slot: SLOT, id }));
     }
-    Ok(Err(if is_there(file, key)? { Touched::Running } else { Touched::Unknown }))
+    let is_there = one(file, "SELECT 1 FROM timer WHERE key = ?", [key], |_| Ok(()))?.is_some();
+    Ok(Err(if is_there { Touched::Running } else { Touched::Unknown }))
 }
 
 pub(super) fn cancel_tag(file: &Connection, tag: &str, limit: u32) -> Result<CancelledTag> {
@@ -94,6 +92,8 @@ type Claimed = std::result::Result<ClaimedRow, Suspect>;
 
 pub(super) fn claim(file: &Connection, claim: Claim, crashes: u32) -> Result<Option<Claimed>> {
     let Claim { place, epoch } = claim;
+    let gone = "DELETE FROM timer WHERE due = ? AND id = ? AND claim <= ? AND cancelled";
+    change(file, gone, params![place.due, place.id, epoch])?;
     let sql = "SELECT attempts, crashes + (claim NOT IN (0, ?3) AND crashes < ?4) FROM timer
         WHERE due = ?1 AND id = ?2 AND claim <= ?3";
     let found = one(file, sql, params![place.due, place.id, epoch, ALONE], |row| {
@@ -115,6 +115,10 @@ pub(super) fn claim(file: &Connection, claim: Claim, crashes: u32) -> Result<Opt
 pub(super) fn acknowledge(file: &Connection, ack: Ack) -> Result<()> {
     let Claim { place: Place { due, id, .. }, epoch } = ack.claim;
     let row = "WHERE due = ?1 AND id = ?2 AND claim = ?3";
+    if matches!(ack.ending, Ending::Retry(_) | Ending::Again(..)) {
+        let gone = format!("DELETE FROM timer {row} AND cancelled");
+        change(file, &gone, params![due, id, epoch])?;
+    }
     match ack.ending {
         Ending::Done => change(file, &format!("DELETE FROM timer {row}"), params![due, id, epoch]),
         Ending::Retry(at) => {
