@@ -25,6 +25,7 @@ async fn locked() {
     an_open_transaction_keeps_no_other_call_waiting(&server).await;
     what_is_given_up_is_cancelled_on_the_server(&server).await;
     a_tag_is_cancelled_to_its_end_beside_touches(&server).await;
+    a_standby_that_is_away_takes_no_more_connections(&server).await;
 }
 
 /// Waits until something is so, with a bound that only a bug exceeds.
@@ -189,4 +190,37 @@ async fn a_tag_is_cancelled_to_its_end_beside_touches(server: &Server) {
     transaction.commit().await.unwrap();
     assert_eq!(cancelling.await.unwrap().unwrap(), 5_000);
     assert_eq!(count(&watcher, left).await, 0);
+}
+
+/// Has each commit wait for a standby that does not come, while calls go on.
+/// Seen to fail: each statement that was given up waited on in the server, until there were as many
+/// as it takes.
+async fn a_standby_that_is_away_takes_no_more_connections(server: &Server) {
+    let watcher = client(server).await;
+    let set = async |standby: &str| {
+        let set = format!("ALTER SYSTEM SET synchronous_standby_names = '{standby}'");
+        watcher.batch_execute(&set).await.unwrap();
+        watcher.batch_execute("SELECT pg_reload_conf()").await.unwrap();
+    };
+    let (node, mut fired) = node(server, &name()).await;
+    let before = count(&watcher, BACKENDS).await;
+    set("nobody").await;
+    let mut calls = JoinSet::new();
+    let (mut most, mut failed) = (0, 0);
+    for number in 0..200 {
+        let node = node.clone();
+        calls.spawn(async move {
+            node.schedule(Entry::keyed(format!("{number}"), Duration::ZERO, "x")).await
+        });
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        most = most.max(count(&watcher, BACKENDS).await);
+    }
+    set("").await;
+    while let Some(call) = calls.join_next().await {
+        failed += usize::from(call.unwrap().is_err());
+    }
+    assert!(failed > 0, "the standby was there");
+    // Six of the node, for each of them one that ends, and the watcher.
+    assert!(most <= 13, "{most} connections instead of {before}");
+    next(&mut fired).await;
 }
