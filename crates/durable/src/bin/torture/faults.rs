@@ -2,6 +2,7 @@
 
 use crate::LEASE;
 use crate::fleet::{Fleet, Mood};
+use crate::load::rest;
 use crate::node::now;
 use crate::server::{Server, connect};
 use rustix::process::Signal;
@@ -19,7 +20,7 @@ pub(crate) const SETTINGS: &[&str] = &["max_connections=200"];
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Kind {
     Kill,
-    /// By a handler that took its process along.
+    /// By a handler that took its process along, as its ledger says.
     Abort,
     Stop,
     Crash,
@@ -51,10 +52,24 @@ pub(crate) struct Fault {
 /// How often it is looked whether a node's process has ended.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Returns how long to wait after each fault: until its consequences are over.
-fn calm() -> Duration {
-    LEASE * 7 / 6 + Duration::from_millis(1_500)
+impl Kind {
+    /// Returns how long its consequences last: until its lease has run out and another node has
+    /// looked, and a connection that swallows data was given up.
+    pub(crate) fn aftermath(self) -> Duration {
+        let lease = LEASE * 7 / 6;
+        if self == Kind::Swallow { lease + Duration::from_secs(5) } else { lease }
+    }
 }
+
+/// How long before a fault a timer may have been due, and after its consequences, and yet be
+/// touched by it: on a busy machine it may not be done by then.
+pub(crate) const SHADOW: Duration = Duration::from_secs(1);
+
+/// How long nothing befalls, and nothing is touched by what has befallen.
+const CALM: Duration = Duration::from_secs(2);
+
+/// How long timers may take to end when no more befalls: a bound that only a bug exceeds.
+const END: Duration = Duration::from_secs(60);
 
 /// Where things befall, and what happened.
 pub(crate) struct Scene<'a> {
@@ -69,25 +84,44 @@ pub(crate) struct Scene<'a> {
 /// Has things befall the scene for so long.
 pub(crate) async fn run(scene: &mut Scene<'_>, seconds: u64) -> Result<(), Box<dyn Error>> {
     let end = Instant::now() + Duration::from_secs(seconds);
-    tokio::time::sleep(calm()).await; // They join.
-    while Instant::now() + calm() < end {
+    let pause = |kind: Kind| kind.aftermath() + SHADOW + CALM + SHADOW;
+    tokio::time::sleep(pause(Kind::Kill)).await; // They join.
+    while Instant::now() + pause(Kind::Kill) < end {
         let kind = choose(scene.fleet.len());
         let (begun, from) = (Instant::now(), now());
         let in_flight = count_in_flight(scene.servers).await?;
         befall(kind, scene).await?;
         scene.faults.push(Fault { kind, from, to: now(), in_flight });
         eprintln!("{kind:?}: {} ms", begun.elapsed().as_millis());
-        let calm_until = Instant::now() + calm();
-        while Instant::now() < calm_until {
-            tokio::time::sleep(LOOK).await;
-            if scene.fleet.revive()? > 0 {
-                let from = now() - LOOK.as_micros() as i64;
-                let in_flight = count_in_flight(scene.servers).await?;
-                scene.faults.push(Fault { kind: Kind::Abort, from, to: now(), in_flight });
-            }
+        let next = Instant::now() + pause(kind);
+        while Instant::now() < next {
+            look(scene).await?;
         }
     }
     Ok(())
+}
+
+/// Looks, after a while, whether nodes have ended by their own handlers, and starts them again.
+async fn look(scene: &mut Scene<'_>) -> Result<(), Box<dyn Error>> {
+    tokio::time::sleep(LOOK).await;
+    if scene.fleet.revive()? > 0 {
+        let from = now() - LOOK.as_micros() as i64;
+        let in_flight = count_in_flight(scene.servers).await?;
+        scene.faults.push(Fault { kind: Kind::Abort, from, to: now(), in_flight });
+    }
+    Ok(())
+}
+
+/// Waits until all timers have ended, and returns how many have not.
+pub(crate) async fn end(scene: &mut Scene<'_>) -> Result<i64, Box<dyn Error>> {
+    let patience = Instant::now() + END;
+    loop {
+        let rest = rest(scene.servers).await?;
+        if rest == 0 || Instant::now() > patience {
+            return Ok(rest);
+        }
+        look(scene).await?;
+    }
 }
 
 fn choose(nodes: usize) -> Kind {

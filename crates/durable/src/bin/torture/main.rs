@@ -88,10 +88,10 @@ async fn drive(options: &Options) -> Result<(), Box<dyn Error>> {
     let writing = tokio::spawn(load.run(Duration::from_secs(options.seconds)));
     faults::run(&mut scene, options.seconds).await?;
     let written = writing.await??;
-    let rest = load::rest(&servers).await?;
+    let rest = faults::end(&mut scene).await?;
     scene.fleet.drain()?;
-    let fired = node::read(scene.fleet.folder())?;
-    let report = report::Report::new(seed, &written, fired, &scene, rest);
+    let ledgers = node::read(scene.fleet.folder())?;
+    let report = report::Report::new(seed, &written, ledgers, &scene, rest);
     match options.json {
         true => println!("{}", serde_json::to_string(&report)?),
         false => println!("{}", serde_json::to_string_pretty(&report)?),

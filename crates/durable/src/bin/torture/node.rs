@@ -56,6 +56,7 @@ async fn handle(due: Due, ledger: Arc<Ledger>) -> Outcome {
     let at = now();
     let number: u64 = due.key.as_deref().and_then(|key| key.parse().ok()).unwrap_or(0);
     if number % 20_000 == 19_999 && due.attempt == 1 {
+        let _ = (&ledger.file).write_all(format!("{ABORT} {at}\n").as_bytes());
         std::process::abort();
     }
     if number % 20 == 3 && due.attempt == 1 {
@@ -73,6 +74,18 @@ async fn handle(due: Due, ledger: Arc<Ledger>) -> Outcome {
 
 struct Ledger {
     file: File,
+}
+
+/// What the line of a node that ends begins with.
+const ABORT: &str = "abort";
+
+/// What all ledgers say.
+#[derive(Default)]
+pub(crate) struct Ledgers {
+    /// For each timer, when it fired.
+    pub(crate) fired: HashMap<u64, Vec<Fire>>,
+    /// When nodes were ended by their handlers.
+    pub(crate) aborts: Vec<i64>,
 }
 
 /// A time at which a timer fired. All in microseconds since 1970; `due` by the server's clock, `at`
@@ -110,11 +123,15 @@ impl Ledger {
     }
 }
 
-/// Reads all ledgers in a folder: for each timer, when it fired.
-pub(crate) fn read(folder: &Path) -> io::Result<HashMap<u64, Vec<Fire>>> {
-    let mut fired: HashMap<u64, Vec<Fire>> = HashMap::new();
+/// Reads all ledgers in a folder.
+pub(crate) fn read(folder: &Path) -> io::Result<Ledgers> {
+    let Ledgers { mut fired, mut aborts } = Ledgers::default();
     for ledger in std::fs::read_dir(folder)? {
         for line in std::fs::read_to_string(ledger?.path())?.lines() {
+            if let Some(at) = line.strip_prefix(ABORT) {
+                aborts.extend(at.trim().parse::<i64>());
+                continue;
+            }
             let mut numbers = line.split(' ').map(|number| number.parse::<i64>());
             let mut next = || numbers.next().and_then(Result::ok);
             let (Some(number), Some(due), Some(at)) = (next(), next(), next()) else {
@@ -125,5 +142,5 @@ pub(crate) fn read(folder: &Path) -> io::Result<HashMap<u64, Vec<Fire>>> {
             fired.entry(number.unsigned_abs()).or_default().push(fire);
         }
     }
-    Ok(fired)
+    Ok(Ledgers { fired, aborts })
 }

@@ -1,9 +1,9 @@
 //! What the ledgers say, and whether each promise was kept.
 
 use crate::LEASE;
-use crate::faults::{Fault, Kind, Scene};
+use crate::faults::{Fault, Kind, SHADOW, Scene};
 use crate::load::{Cancel, Written};
-use crate::node::Fire;
+use crate::node::{Fire, Ledgers};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
@@ -44,26 +44,26 @@ struct Lateness {
 /// How late a timer may be in calm, and after a fault's consequences: far more than it is, so that
 /// a busy machine breaks no promise.
 const SLACK: i64 = 5_000_000;
-/// How long before a fault a timer may have been due and yet be touched by it: on a busy machine it
-/// may not be done by then.
-const BEFORE: i64 = 1_000_000;
+/// The same as said there, in microseconds.
+const BEFORE: i64 = SHADOW.as_micros() as i64;
 
-/// Returns how long a fault's consequences last, in microseconds: until its lease has run out and
-/// another node has looked, and a connection that swallows data was given up.
 fn aftermath(kind: Kind) -> i64 {
-    let lease = LEASE.as_micros() as i64 * 7 / 6;
-    if kind == Kind::Swallow { lease + 5_000_000 } else { lease }
+    kind.aftermath().as_micros() as i64
 }
 
 impl Report {
     pub(crate) fn new(
         seed: u64,
         written: &HashMap<u64, Written>,
-        mut fired: HashMap<u64, Vec<Fire>>,
+        ledgers: Ledgers,
         scene: &Scene<'_>,
         left: i64,
     ) -> Self {
+        let Ledgers { mut fired, aborts } = ledgers;
         let Scene { faults, settings, .. } = scene;
+        // Those that were seen as well, which may have been a while after: as what was in flight.
+        let abort = |at: i64| Fault { kind: Kind::Abort, from: at, to: at, in_flight: 0 };
+        let faults = &[faults.clone(), aborts.into_iter().map(abort).collect()].concat();
         let early = |fire: &&Fire| settings.at_most(fire.at) < fire.due;
         let early = fired.values().flatten().filter(early);
         let early = early.inspect(|fire| {
