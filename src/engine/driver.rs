@@ -18,8 +18,8 @@
 //! for this step, and the other shards' buckets come first. When only buckets that were put aside
 //! are left, the turn sleeps for a moment, in which the holder may get the core, and looks again,
 //! so that due timers of other shards need not wait. (On a manual clock the turn waits for the
-//! lock: there, timers leave in the order of their ticks, a call has to expire everything that is
-//! due, and no thread sleeps.)
+//! shard, without the turn's lock: there, timers leave in the order of their ticks, a call has to
+//! expire everything that is due, and no thread sleeps.)
 //!
 //! # The reaper
 //! A thread that calls a function, which takes a turn and waits, until that returns false.
@@ -33,7 +33,7 @@ use crate::engine::shard::{NAP, TURNS, assert_none_held_on};
 use crate::engine::shuffle::Shuffle;
 use crate::engine::stats::Stats;
 use crate::store::slab::Slab;
-use crate::sync::{Mutex, nap, thread, thread_local};
+use crate::sync::{Mutex, either_in_models, nap, thread, thread_local};
 use crate::wheel::bucket_queue::{Due, Expiration};
 use crate::wheel::core::Trimmed;
 use crate::work;
@@ -59,6 +59,8 @@ enum Step {
     Flushed(Arc<dyn Owner>),
     /// Everything that is due lies in shards that other threads hold.
     Busy,
+    /// What comes first in virtual time lies in a shard of this owner that another thread holds.
+    Held(Arc<dyn Owner>, u32),
     /// Nothing is due any more.
     Done,
 }
@@ -149,6 +151,7 @@ impl Driver {
                     nap(NAP);
                     naps += 1;
                 }
+                Step::Held(owner, shard) => owner.wait_for(shard),
                 Step::Done => {
                     let last = shuffle.as_mut().map_or(0, |it| it.hand_over(&mut expired));
                     total += last;
@@ -200,6 +203,10 @@ impl Driver {
             if owner.flush(shard, (turn_start, now), insists, armed, expired) {
                 *total += expired.len() as u64;
                 break Step::Flushed(Arc::clone(owner));
+            }
+            // The ticks keep their order. Without the turn's lock, for which others would wait.
+            if !either_in_models(time.clock.as_manual().is_none()) {
+                break Step::Held(Arc::clone(owner), shard);
             }
             delay_queue.put_aside(shard, turn_start, present);
             is_one_aside = true;

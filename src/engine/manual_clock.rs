@@ -186,6 +186,10 @@ impl ManualClock {
     /// Timers on the same clock are advanced in the order in which they were made. Their tasks run
     /// on this thread, except on a timer with a reaper of its own: that may be first.
     ///
+    /// A task may call this, and [`run_for`](Self::run_for). Where a call of
+    /// [`advance_clock`](crate::Timer::advance_clock) would be nested too deep to expire anything,
+    /// nothing expires here either: this returns `None`, and `run_for` only moves the clock.
+    ///
     /// ```
     /// use std::time::Duration;
     /// use tickwheel::{ManualClock, Timer};

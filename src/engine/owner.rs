@@ -24,7 +24,6 @@
 use crate::engine::context::TimerContext;
 use crate::engine::shard::{Body, Content, Shard, Wakeup};
 use crate::engine::stats::Stats;
-use crate::sync::either_in_models;
 use crate::wheel::bucket::BucketId;
 use crate::wheel::bucket_queue::Expiration;
 use crate::wheel::core::Trimmed;
@@ -75,6 +74,9 @@ pub(crate) trait Owner: Send + Sync {
         armed: &mut Vec<Expiration>,
         expired: &mut Expired,
     ) -> bool;
+
+    /// Waits until no other thread holds a shard.
+    fn wait_for(&self, shard: u32);
 
     /// Hands over what a flush took out, with no lock held, after waking who has to be woken.
     /// Returns the number of items.
@@ -234,9 +236,8 @@ where
         expired: &mut Expired,
     ) -> bool {
         let TimerContext { time, delay_queue, .. } = &*self.shards.context;
-        // In virtual time it waits, so that the ticks keep their order.
-        let waits = || !either_in_models(time.clock.as_manual().is_none());
-        let Some(mut body) = self.shard(shard).lock_for_turn(waits, insists) else { return false };
+        let body = self.shard(shard).lock_for_turn(|| false, insists);
+        let Some(mut body) = body else { return false };
         // Otherwise another shard's bucket comes first by now.
         if let Some(due) = delay_queue.poll(shard, turn_start, time.ticks.floor(now)) {
             expired.tick = due.start;
@@ -245,6 +246,10 @@ where
         }
         expired.wakeup = Shard::release(body);
         true
+    }
+
+    fn wait_for(&self, shard: u32) {
+        self.shard(shard).wait();
     }
 
     fn hand_over(&self, expired: &mut Expired) -> usize {

@@ -105,10 +105,6 @@ impl<T> Contained<T> {
         self.timer = Some(Arc::clone(timer));
         self
     }
-
-    pub(crate) fn into_inner(mut self) -> T {
-        self.value.take().expect("it is there until it is dropped")
-    }
 }
 
 impl<T> Deref for Contained<T> {

@@ -25,7 +25,7 @@
 
 use crate::engine::context::TimerContext;
 use crate::store::slab::Key;
-use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::atomic::{AtomicU8, Ordering};
 use crate::sync::{Mutex, MutexGuard, nap, thread_local};
 use crate::wheel::bucket::Reference;
 use crate::wheel::bucket_queue::Expiration;
@@ -55,9 +55,16 @@ pub(crate) trait Content: Sized {
 /// A lock and a body; see the [module](self).
 pub(crate) struct Shard<C: Content> {
     body: Mutex<Body<C>>,
-    /// Whether a turn wants the lock. Relaxed everywhere: it is a hint, and the mutex orders.
-    wanted: AtomicBool,
+    /// What a thread that is about to take the lock has to know. Relaxed everywhere: these are
+    /// hints, and locks order what they stand for.
+    marks: AtomicU8,
 }
+
+/// A mark: a turn wants the lock.
+const WANTED: u8 = 1;
+
+/// A mark: something waits beside the lock, to be taken in by the next one who has it.
+const LATE: u8 = 2;
 
 /// What is behind the lock of a shard.
 pub(crate) struct Body<C: Content> {
@@ -103,7 +110,7 @@ impl<C: Content> Shard<C> {
     pub(crate) fn new() -> Self {
         let (core, content) = (Core::idle(), C::new());
         let body = Body { core, context: None, closed: true, owes: false, content };
-        Shard { body: Mutex::new(body), wanted: AtomicBool::new(false) }
+        Shard { body: Mutex::new(body), marks: AtomicU8::new(0) }
     }
 
     /// Begins to serve an owner; the shard must be free.
@@ -132,10 +139,33 @@ impl<C: Content> Shard<C> {
     /// [releases](Self::release) it.
     #[inline]
     pub(crate) fn lock(&self) -> MutexGuard<'_, Body<C>> {
-        if self.wanted.load(Ordering::Relaxed) {
+        if self.is_marked(WANTED) {
             self.give_way();
         }
         self.body.lock()
+    }
+
+    /// Returns whether something waits beside the lock.
+    #[inline]
+    pub(crate) fn has_late(&self) -> bool {
+        self.is_marked(LATE)
+    }
+
+    /// Says whether something waits beside the lock, under the lock of what waits.
+    pub(crate) fn set_late(&self, is_late: bool) {
+        self.mark(LATE, is_late);
+    }
+
+    #[inline]
+    fn is_marked(&self, mark: u8) -> bool {
+        self.marks.load(Ordering::Relaxed) & mark != 0
+    }
+
+    fn mark(&self, mark: u8, is_set: bool) {
+        match is_set {
+            true => self.marks.fetch_or(mark, Ordering::Relaxed),
+            false => self.marks.fetch_and(!mark, Ordering::Relaxed),
+        };
     }
 
     /// Waits while a turn wants the lock, unless this thread is the one that takes the turn. Who
@@ -147,11 +177,11 @@ impl<C: Content> Shard<C> {
         }
         for _ in 0..GIVES_WAY {
             nap(NAP);
-            if !self.wanted.load(Ordering::Relaxed) {
+            if !self.is_marked(WANTED) {
                 return;
             }
         }
-        self.wanted.store(false, Ordering::Relaxed);
+        self.mark(WANTED, false);
     }
 
     /// Takes the lock, unless another thread keeps it for longer than a call takes. In that case
@@ -166,6 +196,11 @@ impl<C: Content> Shard<C> {
         })
     }
 
+    /// Waits until no other thread holds the lock.
+    pub(crate) fn wait(&self) {
+        drop(self.body.lock());
+    }
+
     /// Takes the lock for a turn. If another thread keeps it, the turn `waits`, or does without.
     /// One that `insists`, and does without, has others let it go first at its next try.
     pub(crate) fn lock_for_turn(
@@ -178,7 +213,7 @@ impl<C: Content> Shard<C> {
             return Some(self.body.lock());
         }
         if insists {
-            self.wanted.store(body.is_none(), Ordering::Relaxed);
+            self.mark(WANTED, body.is_none());
         }
         body
     }
@@ -422,7 +457,7 @@ mod tests {
     #[test]
     fn a_mark_that_no_turn_removes_delays_one_call_only() {
         let lock = Shard::<()>::new();
-        let is_wanted = || lock.wanted.load(Ordering::Relaxed);
+        let is_wanted = || lock.is_marked(WANTED);
         let held = lock.lock();
         let turn = || lock.lock_for_turn(|| false, true).is_none();
         let is_busy = thread::scope(|scope| scope.spawn(turn).join());
@@ -431,7 +466,7 @@ mod tests {
         drop(lock.lock());
         assert!(!is_wanted());
         TURNS.with(|turns| turns.set(1));
-        lock.wanted.store(true, Ordering::Relaxed);
+        lock.mark(WANTED, true);
         drop(lock.lock());
         assert!(is_wanted(), "a turn does not wait for itself");
         drop(lock.lock_for_turn(|| false, true));

@@ -12,18 +12,19 @@
 //! Invariants, checked by [`Body::assert_keys`] and, of the core, by the owner: every key is found
 //! by its hash, and exactly the keys that are not handed are filed.
 
-use crate::engine::owner::{Owned, Shards};
+use crate::engine::owner::Owned;
 use crate::engine::report::Contained;
 use crate::engine::shard::{Body, Content, Holding, Shard, Times};
 use crate::store::slab::Key;
 use crate::store::table::{KeyTable, ShortHash, shard_of};
+use crate::sync::{Mutex, MutexGuard};
 use crate::timer::entry::TimerEntry;
 use crate::timer::error::AddError;
 use crate::timer::part::Alarmed;
 use std::borrow::Borrow;
 use std::marker::PhantomData;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// The number of keys that are taken out under one hold of a lock.
 const BATCH: usize = 64;
@@ -58,89 +59,143 @@ impl<K, T> Content for Keys<K, T> {
 /// What is called with each key and task that expires, and with what has them.
 pub(crate) type OnExpired<K, T> = Box<dyn Fn(&Arc<Owned<Keys<K, T>>>, K, T) + Send + Sync>;
 
+/// What a keyed timer has once, for all its shards.
+pub(crate) struct KeyedShared<K: Eq + 'static, T: 'static> {
+    on_expired: Contained<OnExpired<K, T>>,
+    /// Keys that are to be kept, while their shards are held for long. Whoever has the shard next
+    /// takes them in, before anything else: an alarm that was put off, if no caller does.
+    ///
+    /// Their lock may be taken under a shard's.
+    late: Mutex<Vec<Late<K, T>>>,
+}
+
+/// A key that is to be added, its task and its times.
+struct Late<K, T> {
+    hash: u64,
+    key_and_task: (K, T),
+    times: Times,
+}
+
+impl<K: Eq + 'static, T: 'static> KeyedShared<K, T> {
+    pub(crate) fn new(on_expired: Contained<OnExpired<K, T>>) -> Self {
+        KeyedShared { on_expired, late: Mutex::new(Vec::new()) }
+    }
+}
+
+/// The name of no key: of an alarm for what waits beside a shard.
+const NOBODY: u64 = u64::MAX;
+
 impl<K: Eq + 'static, T: 'static> Alarmed for Keys<K, T> {
-    type Shared = Contained<OnExpired<K, T>>;
+    type Shared = KeyedShared<K, T>;
 
     fn unfile(item: &mut Keyed<K, T>) {
         item.is_handed = true;
     }
 
     fn alarm(owned: &Arc<Owned<Self>>, ordinal: usize, key: Key) {
+        let mut unused = Vec::new();
         let Some(mut body) = owned.lock_for_alarm(ordinal, key) else { return };
+        owned.take_in(ordinal, &mut body, &mut unused);
         let expired = body.alarm(key, owned.shards.context.time.now());
         drop(Shard::release(body));
+        owned.discard_all(unused);
         if let Some((key, task)) = expired {
-            (owned.beside.shared)(owned, key, task);
+            (owned.beside.shared.on_expired)(owned, key, task);
         }
     }
 
     fn end(owned: &Owned<Self>) {
         owned.shards.set.close(); // A closure that is running may return a key to be kept.
-        for left in owned.shards.cancel_all() {
-            let task = owned.shards.task_of(left);
-            owned.shards.context.discard(task);
-        }
+        owned.discard_all(owned.cancel_all());
     }
 }
-
-/// How long a key that is kept waits for its shard.
-const RETRY: Duration = Duration::from_millis(1);
 
 /// Adds a key again that has expired, unless it was added meanwhile. Waits for its shard no more
-/// than an alarm does; afterwards the timer tries again.
-pub(crate) fn keep<K: Eq + Send + 'static, T: Send + 'static>(
+/// than an alarm does.
+pub(crate) fn keep<K: Eq + 'static, T: 'static>(
     owned: &Arc<Owned<Keys<K, T>>>,
     hash: u64,
-    (key, task): (K, T),
+    key_and_task: (K, T),
     times: Times,
 ) {
-    let (shards, context) = (&owned.shards, &owned.shards.context);
-    let Some(mut body) = owned.lock_unless_held(shard_of(hash, shards.set.len())) else {
-        let (key, task) = (Contained::new(&context.name, key), Contained::new(&context.name, task));
-        let (weak, (_, deadline)) = (Arc::downgrade(owned), times);
-        let retry = TimerEntry::after(RETRY, move || {
-            if let Some(owned) = weak.upgrade() {
-                keep(&owned, hash, (key.into_inner(), task.into_inner()), (None, deadline));
-            }
-        });
-        let closures = owned.beside.closures.upgrade();
-        return drop(closures.map(|closures| closures.beside.homes.add_beyond_limit(retry)));
-    };
-    let is_kept = body.find(hash, &key).is_none() && body.admit_beyond_limit().is_ok();
-    let unused = if is_kept {
-        body.insert_key(hash, (key, task), times);
-        None
-    } else {
-        Some((key, task))
-    };
-    drop(Shard::release(body));
-    if let Some(unused) = unused {
-        context.discard(shards.task_of(unused));
-    }
+    let ordinal = owned.of(hash);
+    let mut late = owned.beside.shared.late.lock();
+    late.push(Late { hash, key_and_task, times });
+    owned.shards.set.at(ordinal).set_late(true);
+    drop(late);
+    Keys::alarm(owned, ordinal, Key::from_bits(NOBODY));
 }
 
-impl<K: Eq + 'static, T: 'static> Shards<Keys<K, T>> {
-    /// Returns the shard of the keys with this hash.
-    #[inline]
-    pub(crate) fn of(&self, hash: u64) -> &'static Shard<Keys<K, T>> {
-        self.set.at(shard_of(hash, self.set.len()))
+impl<K: Eq + 'static, T: 'static> Owned<Keys<K, T>> {
+    /// Adds the keys that wait beside a shard. Those that are there by now, or are refused, go to
+    /// `unused`, which has to outlive the lock: a key's `Eq` may panic here.
+    fn take_in(&self, ordinal: usize, body: &mut Body<Keys<K, T>>, unused: &mut Vec<(K, T)>) {
+        let set = self.shards.set;
+        while set.at(ordinal).has_late() {
+            let mut all = self.beside.shared.late.lock();
+            let own = all.iter().position(|late| self.of(late.hash) == ordinal);
+            let Some(own) = own else { return set.at(ordinal).set_late(false) };
+            let Late { hash, key_and_task, times } = all.swap_remove(own);
+            drop(all);
+            unused.push(key_and_task);
+            let is_there = unused.last().is_none_or(|(key, _)| body.find(hash, key).is_some());
+            if is_there || body.admit_beyond_limit().is_err() {
+                continue;
+            }
+            if let Some(kept) = unused.pop() {
+                body.insert_key(hash, kept, times);
+            }
+        }
     }
 
-    /// Notes that this thread is about to hold a shard of these.
+    /// Does so for a caller.
+    #[cold]
+    fn take_in_first(&self, ordinal: usize) {
+        let mut unused = Vec::new();
+        let mut body = self.shards.set.at(ordinal).lock();
+        self.take_in(ordinal, &mut body, &mut unused);
+        drop(Shard::release(body));
+        self.discard_all(unused);
+    }
+
+    fn discard_all(&self, gone: Vec<(K, T)>) {
+        for gone in gone {
+            let task = self.task_of(gone);
+            self.shards.context.discard(task);
+        }
+    }
+
+    /// Returns the ordinal of the shard of the keys with this hash.
     #[inline]
-    pub(crate) fn begin_holding(&self) -> Holding {
-        Holding::begin(self.set, &self.context)
+    pub(crate) fn of(&self, hash: u64) -> usize {
+        shard_of(hash, self.shards.set.len())
+    }
+
+    /// Locks a shard of these, which may be held for any length of time.
+    #[inline]
+    pub(crate) fn hold(&self, ordinal: usize) -> (Holding, MutexGuard<'static, Body<Keys<K, T>>>) {
+        (self.begin_holding(ordinal), self.shards.set.at(ordinal).lock())
+    }
+
+    /// Notes that this thread is about to hold a shard of these, in which nothing is missing.
+    #[inline]
+    fn begin_holding(&self, ordinal: usize) -> Holding {
+        let holding = Holding::begin(self.shards.set, &self.shards.context);
+        if self.shards.set.at(ordinal).has_late() {
+            self.take_in_first(ordinal);
+        }
+        holding
     }
 
     /// Calls `act` with a shard of these.
     #[inline]
     pub(crate) fn with<R>(
         &self,
-        shard: &Shard<Keys<K, T>>,
+        ordinal: usize,
         act: impl FnOnce(&mut Body<Keys<K, T>>) -> R,
     ) -> R {
-        let holding = self.begin_holding();
-        shard.with(|body| {
+        let holding = self.begin_holding(ordinal);
+        self.shards.set.at(ordinal).with(|body| {
             let _until_released = holding;
             act(body)
         })
@@ -151,22 +206,22 @@ impl<K: Eq + 'static, T: 'static> Shards<Keys<K, T>> {
         &self,
         mut act: impl FnMut(&mut Body<Keys<K, T>>) -> R,
     ) -> impl Iterator<Item = R> {
-        self.set.iter().map(move |shard| self.with(shard, &mut act))
+        (0..self.shards.set.len()).map(move |ordinal| self.with(ordinal, &mut act))
     }
 
     /// Returns the task of a key that was taken out. No lock is held: the key is dropped here.
     pub(crate) fn task_of(&self, (key, task): (K, T)) -> T {
-        self.context.discard(key);
+        self.shards.context.discard(key);
         task
     }
 
     pub(crate) fn cancel_all(&self) -> Vec<(K, T)> {
         let (mut all, mut batch) = (Vec::new(), Vec::new());
-        for shard in self.set.iter() {
+        for ordinal in 0..self.shards.set.len() {
             let mut after = None;
             // A few at a time, so that the lock is never held for long.
             loop {
-                after = self.with(shard, |body| body.take_some(after, &mut batch));
+                after = self.with(ordinal, |body| body.take_some(after, &mut batch));
                 all.append(&mut batch);
                 if after.is_none() {
                     break;

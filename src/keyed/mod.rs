@@ -2,11 +2,11 @@
 
 use crate::engine::clock::When;
 use crate::engine::context::TimerContext;
-use crate::engine::owner::Shards;
+use crate::engine::owner::Owned;
 use crate::engine::report::Contained;
 use crate::engine::shard::Body;
 use crate::keyed::entry::Held;
-use crate::keyed::keys::{Keys, OnExpired, keep};
+use crate::keyed::keys::{KeyedShared, Keys, OnExpired, keep};
 use crate::store::table::{KeyHasher, spread};
 use crate::timer::Timer;
 use crate::timer::entry::{IntoTask, Task, TimerEntry};
@@ -126,7 +126,9 @@ where
     ///
     /// `expired` may also return what to [`add`](Self::add) next, usually the same key with a later
     /// entry: a key that is kept. It is added even if the timer is full; but not after a shutdown,
-    /// nor if the key was added meanwhile, which is free while `expired` runs.
+    /// nor if the key was added meanwhile, which is free while `expired` runs. While another thread
+    /// holds an entry of its shard, it waits without counting; the next one who uses the keyed timer
+    /// finds it there.
     ///
     /// ```
     /// use std::time::Duration;
@@ -177,7 +179,8 @@ where
             }
         });
         let expired = Contained::new(&timer.base.driver.context.name, expired);
-        KeyedTimer { part: Part::new(timer.closures(), expired), hasher }
+        let shared = KeyedShared::new(expired);
+        KeyedTimer { part: Part::new(timer.closures(), shared), hasher }
     }
 
     /// Returns the entry of a key, to be looked at and changed in one step: no other thread can
@@ -205,7 +208,7 @@ where
     /// ```
     pub fn entry(&self, key: K) -> Entry<'_, K, T> {
         let hash = self.hash(&key);
-        let mut held = Held::new(self.shards(), hash);
+        let mut held = Held::new(self.owned(), hash);
         let found = held.body().find(hash, &key);
         held.key = Some(key);
         match found {
@@ -222,18 +225,24 @@ where
     /// task then stays as it was.
     pub fn add(&self, key: K, entry: TimerEntry<T>) -> Result<Option<T>, AddError<T>> {
         let (times, hash) = (self.context().resolve(entry.when()), self.hash(&key));
-        let shard = self.shards().of(hash);
-        let (unused, result) = self.shards().with(shard, |body| match body.find(hash, &key) {
-            Some(_) if body.closed => (Some(key), Err(AddError::Shutdown(entry.into()))),
-            Some(index) => {
-                body.move_to(index, times);
-                let task = &mut body.core.at_mut(index).task;
-                (Some(key), Ok(Some(mem::replace(task, entry.into_task()))))
+        let shard = self.owned().of(hash);
+        // Lent, because a key's `Eq` may panic: then they are dropped without the lock.
+        let mut given = Some((key, entry));
+        let (unused, result) = self.owned().with(shard, |body| {
+            let found = given.as_ref().and_then(|(key, _)| body.find(hash, key));
+            let (key, entry) = given.take().expect("it was just given");
+            match found {
+                Some(_) if body.closed => (Some(key), Err(AddError::Shutdown(entry.into()))),
+                Some(index) => {
+                    body.move_to(index, times);
+                    let task = &mut body.core.at_mut(index).task;
+                    (Some(key), Ok(Some(mem::replace(task, entry.into_task()))))
+                }
+                None => match body.add_key(hash, (key, entry), times) {
+                    Ok(()) => (None, Ok(None)),
+                    Err((key, error)) => (Some(key), Err(error)),
+                },
             }
-            None => match body.add_key(hash, (key, entry), times) {
-                Ok(()) => (None, Ok(None)),
-                Err((key, error)) => (Some(key), Err(error)),
-            },
         });
         // After waking: the drop of a key may take any length of time.
         self.context().discard(unused);
@@ -276,9 +285,9 @@ where
         Q: Hash + Eq + ?Sized,
     {
         let hash = self.hash(key);
-        let shard = self.shards().of(hash);
-        let taken = self.shards().with(shard, |body| body.take(hash, key));
-        taken.map(|taken| self.shards().task_of(taken))
+        let shard = self.owned().of(hash);
+        let taken = self.owned().with(shard, |body| body.take(hash, key));
+        taken.map(|taken| self.owned().task_of(taken))
     }
 
     /// Extends a key's deadline; it never moves to an earlier one. Returns whether the key has a
@@ -327,7 +336,7 @@ where
     /// Returns how many keys there are. Locks each shard once, and takes time proportional to the
     /// shards.
     pub fn len(&self) -> usize {
-        self.shards().each(|body| body.core.len()).sum()
+        self.owned().each(|body| body.core.len()).sum()
     }
 
     /// Returns whether there is no key, at the same cost as [`len`](Self::len).
@@ -358,7 +367,7 @@ where
         Q: Hash + Eq + ?Sized,
     {
         let hash = self.hash(key);
-        let mut held = Held::new(self.shards(), hash);
+        let mut held = Held::new(self.owned(), hash);
         let index = held.body().find(hash, key)?;
         Some(OccupiedEntry { held, index })
     }
@@ -512,7 +521,7 @@ where
         // A shard's ordinal, above 32 bits for a chunk's number.
         let mut ordinal = usize::try_from(position >> 32).ok()?;
         let mut chunk = (position & u64::from(u32::MAX)) as usize;
-        let set = self.shards().set;
+        let set = self.owned().shards.set;
         // One chunk at a time, so that the lock is never held for long.
         while ordinal < set.len() {
             let mut visited = false;
@@ -520,7 +529,7 @@ where
                 visited = true;
                 visit(key, task, deadline);
             };
-            let more = self.shards().with(set.at(ordinal), |body| body.visit(chunk, &mut note));
+            let more = self.owned().with(ordinal, |body| body.visit(chunk, &mut note));
             (ordinal, chunk) = if more { (ordinal, chunk + 1) } else { (ordinal + 1, 0) };
             if visited {
                 break;
@@ -532,13 +541,13 @@ where
     /// Takes all keys and tasks back, in no particular order. Takes time proportional to them, but
     /// holds no lock for long. A key that another thread adds meanwhile may stay.
     pub fn cancel_all(&self) -> Vec<(K, T)> {
-        self.shards().cancel_all()
+        self.owned().cancel_all()
     }
 
     /// Checks every internal structure and panics if one is broken: for tests.
     #[doc(hidden)]
     pub fn assert_invariants(&self) {
-        self.shards().each(|body| body.assert_keys()).for_each(drop);
+        self.owned().each(|body| body.assert_keys()).for_each(drop);
     }
 
     /// Calls `change` with a key's shard, under its lock, and the key's index there.
@@ -553,18 +562,18 @@ where
         Q: Hash + Eq + ?Sized,
     {
         let hash = self.hash(key);
-        let shard = self.shards().of(hash);
-        self.shards().with(shard, |body| body.find(hash, key).map(|index| change(body, index)))
+        let shard = self.owned().of(hash);
+        self.owned().with(shard, |body| body.find(hash, key).map(|index| change(body, index)))
     }
 
     #[inline]
-    fn shards(&self) -> &Shards<Keys<K, T>> {
-        &self.part.owned.shards
+    fn owned(&self) -> &Owned<Keys<K, T>> {
+        &self.part.owned
     }
 
     #[inline]
     fn context(&self) -> &TimerContext {
-        &self.shards().context
+        &self.owned().shards.context
     }
 
     /// Hashes a key. Never inlined, so that the hasher is inlined here, once.

@@ -190,16 +190,21 @@ impl<K: Eq> Book<K> {
         Stats { held: self.leases.len(), ..self.stats }
     }
 
-    /// Enters a lease that was requested at `since`, with two copies of its key. Returns its name,
-    /// and the former name of this key.
+    /// Returns the index of a key's lease, if there is one.
+    pub(crate) fn find(&self, hash: u64, key: &K) -> Option<u32> {
+        let is_meant = |index: &u32| self.leases.at(*index).key == *key;
+        self.index.find(ShortHash::of(hash), is_meant).copied()
+    }
+
+    /// Enters a lease that was requested at `since`, with two copies of its key, in place of the
+    /// former one. Returns its name, and what is left of that.
     pub(crate) fn take(
         &mut self,
-        hash: u64,
+        (hash, former): (u64, Option<u32>),
         [key, spare]: [K; 2],
         since: Instant,
     ) -> (Key, Option<Left<K>>) {
         let hash = ShortHash::of(hash);
-        let former = self.index.find(hash, |index| self.leases.at(*index).key == key).copied();
         let former = former.and_then(|index| self.remove(index));
         self.stats.taken += 1;
         self.stats.released += u64::from(former.is_some());

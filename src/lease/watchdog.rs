@@ -139,7 +139,9 @@ impl<K: Hash + Eq + Clone + Send + 'static> Watchdog<K> {
             keys.into_iter().for_each(|key| self.context.discard(key));
             return Err(AddError::Shutdown(self.entry(since, number).into()));
         }
-        let (name, former) = schedule.book.take(hash, keys, since);
+        // A key's `Eq` may panic, while this function has the keys: they go without the lock.
+        let former = schedule.book.find(hash, &keys[0]);
+        let (name, former) = schedule.book.take((hash, former), keys, since);
         let Err(refused) = self.plan(schedule, since) else {
             self.discard(former);
             return Ok(name);

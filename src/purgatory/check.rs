@@ -11,7 +11,7 @@
 
 use crate::engine::clock::When;
 use crate::engine::owner::{Owned, Set};
-use crate::engine::shard::{Body, Refusal};
+use crate::engine::shard::{Body, Refusal, Times};
 use crate::purgatory::operation::{DelayedOperation, WatchError};
 use crate::purgatory::operations::{Operations, Record};
 use crate::purgatory::state::{Claim, EndedBy, Errand, Next, OperationState};
@@ -45,7 +45,7 @@ where
     pub(crate) fn watch(
         set: &'static Set<Operations<K, O>>,
         mut operation: O,
-        deadline: u64,
+        times: Times,
         keys: &[K],
         hash_of: impl Fn(&K) -> u64,
     ) -> Result<Option<Self>, WatchError<O>> {
@@ -57,7 +57,7 @@ where
                 let hash = hash_of(key);
                 set.of_key(hash).with(|body| {
                     if number == 0 {
-                        begun = body.begin(deadline);
+                        begun = body.begin(times.1);
                     }
                     if let Ok(id) = begun {
                         spots.set(number, body.content.watchers.push(hash, key, id));
@@ -86,7 +86,7 @@ where
         let served = match ended_by {
             None => added.serve(set.of(id).with(|body| {
                 body.settle(id.key, spots);
-                body.release(id.key, operation, true)
+                body.release(id.key, operation, (true, times.0))
             })),
             Some(ended_by) => {
                 set.of(id).with(|body| body.settle(id.key, spots));
@@ -140,7 +140,7 @@ where
             return (was_triggered(self.end(operation, ended_by)), None);
         }
         let (then, triggered) = self.set.of(self.id).with(|body| {
-            let then = body.release(self.id.key, operation, true);
+            let then = body.release(self.id.key, operation, (true, None));
             let waits = matches!(then, Next::LetGo(None));
             let next = next.filter(|next| next.shard == self.id.shard && waits);
             let next = next.map(|id| OperationRef { set: self.set, id });
@@ -198,7 +198,8 @@ where
             if let Some(ended_by) = checked {
                 return self.end(operation, ended_by);
             }
-            next = self.set.of(self.id).with(|body| body.release(self.id.key, operation, false));
+            let shard = self.set.of(self.id);
+            next = shard.with(|body| body.release(self.id.key, operation, (false, None)));
         }
     }
 

@@ -177,7 +177,7 @@ where
         let waker = self.shared.lock().waker.take();
         catch_panic(|| drop(waker));
         if let Some(pending) = self.pending.take() {
-            catch_panic(|| drop(pending.cancel()));
+            pending.cancel_and_drop();
         }
     }
 }

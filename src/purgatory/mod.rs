@@ -2,7 +2,7 @@
 
 use crate::engine::clock::When;
 use crate::engine::owner::Set;
-use crate::engine::report::{catch_panic, catch_panic_of};
+use crate::engine::report::catch_panic_of;
 use crate::engine::shard::Body;
 use crate::purgatory::check::{OperationRef, begin_trigger, shutdown};
 use crate::purgatory::operations::Operations;
@@ -101,9 +101,9 @@ where
     /// triggers one of the keys completes the operation, however the two calls interleave. A key
     /// that is named twice is watched twice.
     ///
-    /// An operation whose deadline has passed expires at the timer's next turn. The call takes time
-    /// proportional to the number of keys, and waits only for locks that are held for a bounded
-    /// time.
+    /// An operation whose deadline has passed expires at the timer's next turn, or less than a tick
+    /// later; at the next turn if `timeout` is zero. The call takes time proportional to the number
+    /// of keys, and waits only for locks that are held for a bounded time.
     ///
     /// # Errors
     /// [`WatchError`] hands the operation back: `NoKeys` if `keys` is empty (the condition is not
@@ -121,9 +121,9 @@ where
         let (set, context) = (self.set(), &*self.part.owned.shards.context);
         let ended_by = match catch_panic_of(&context.name, || operation.try_complete()) {
             Some(false) => {
-                let (_, deadline) = context.resolve(timeout.into());
+                let times = context.resolve(timeout.into());
                 let hash_of = |key: &K| self.hash(key);
-                let added = OperationRef::watch(set, operation, deadline, keys, hash_of);
+                let added = OperationRef::watch(set, operation, times, keys, hash_of);
                 return Ok(added?.map_or(Watch::Completed, |added| Watch::Pending(Pending(added))));
             }
             Some(true) => EndedBy::AtOnce,
@@ -517,11 +517,18 @@ where
         }
     }
 
+    /// Cancels the operation for a guard or a future that is dropped, and drops it.
+    pub(crate) fn cancel_and_drop(&self) {
+        if let Cancel::Cancelled(operation) = self.cancel() {
+            self.0.set.catch_panic(self.0.id, || drop(operation));
+        }
+    }
+
     /// Extends the time that the operation waits; it never becomes shorter. Returns whether the
     /// operation is waiting, and its time was not up.
     ///
-    /// Takes constant time, and writes one word. Once the timer's `shutdown` has begun, this
-    /// changes nothing and returns false.
+    /// Takes constant time: it reads the clock and writes one word. Once the timer's `shutdown` has
+    /// begun, this changes nothing and returns false.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -613,7 +620,7 @@ where
     O: DelayedOperation,
 {
     fn drop(&mut self) {
-        catch_panic(|| drop(self.0.cancel()));
+        self.0.cancel_and_drop();
     }
 }
 

@@ -138,8 +138,13 @@ impl<K: Eq + Clone, O> Body<Operations<K, O>> {
     }
 
     /// Releases an operation whose condition its holder found false; the holder gets it back if
-    /// something else has to be done with it.
-    pub(crate) fn release(&mut self, key: Key, operation: O, may_check: bool) -> Next<O> {
+    /// something else has to be done with it. `now` is the present, if the holder has read it.
+    pub(crate) fn release(
+        &mut self,
+        key: Key,
+        operation: O,
+        (may_check, now): (bool, Option<u64>),
+    ) -> Next<O> {
         let Entry { deadline, item: record } = self.core.entries.at_mut(key.index);
         let was_adding = record.state.is_adding();
         if self.closed && was_adding {
@@ -161,7 +166,7 @@ impl<K: Eq + Clone, O> Body<Operations<K, O>> {
         if was_adding {
             let filing = self.core.entries.tag(key.index).expect("it was just found");
             let reference = Reference { tick: tick as u32, index: key.index, filing };
-            self.file_new(reference, tick, (None, deadline));
+            self.file_new(reference, tick, (now, deadline));
             Next::LetGo(errand)
         } else {
             let reference = self.core.file_anew(key.index, tick);
@@ -217,8 +222,10 @@ impl<K: Eq + Clone, O> Body<Operations<K, O>> {
     /// Extends an operation's deadline, unless its time is up or its end is decided.
     pub(crate) fn touch(&mut self, key: Key, when: When) -> bool {
         let Some(context) = self.open_context() else { return false };
-        let (_, deadline) = context.resolve(when);
-        let record = self.core.item_mut(key);
+        let (now, deadline) = context.resolve(when);
+        let now = now.unwrap_or_else(|| context.time.now());
+        let is_up = self.core.deadline(key).is_none_or(|deadline| deadline <= now);
+        let record = self.core.item_mut(key).filter(|_| !is_up);
         let in_time = record.is_some_and(|record| record.is_filed && record.state.is_in_time());
         if in_time {
             self.core.extend(key.index, deadline);

@@ -163,7 +163,7 @@ pub trait Executor<T>: Send + Sync + 'static {
     }
 
     /// Returns the number of tasks that panicked after they were handed on, for
-    /// [`Stats`]. Default: 0.
+    /// [`Stats`]. Default: 0, which is also what a panic of this counts as.
     fn panicked(&self) -> u64 {
         0
     }

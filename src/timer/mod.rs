@@ -172,9 +172,11 @@ impl<T: Send + 'static> Timer<T> {
         self.add(TimerEntry::at(deadline, task))
     }
 
-    /// Expires all timers that are due, and returns the number of expired tasks. If no timer is
-    /// due, waits until one is, but at most for `timeout`; on a [`ManualClock`](crate::ManualClock)
-    /// it never waits. Returns early when the timer is shut down.
+    /// Expires all timers that are due, and returns the number of expired tasks: of keyed timers
+    /// and purgatories all that were handed to the executor, also those that are cancelled before
+    /// their turn comes there. If no timer is due, waits until one is, but at most for `timeout`;
+    /// on a [`ManualClock`](crate::ManualClock) it never waits. Returns early when the timer is
+    /// shut down.
     ///
     /// Tasks are handed to the executor on this thread, ordered by the tick of their deadline.
     /// There are two exceptions: timers whose deadline had passed when they were added or last

@@ -195,10 +195,7 @@ impl ShardAlarms {
     /// will come any more.
     fn put_off(&self, queue: &DelayQueue, shard: u32, key: Key) -> Option<bool> {
         let mut keys = self.put_off.lock();
-        let Some(keys) = &mut *keys else { return Some(false) };
-        if queue.is_stopped() {
-            return None;
-        }
+        let keys = keys.as_mut().filter(|_| !queue.is_stopped())?;
         keys.push_back(key);
         if keys.len() > 1 {
             return Some(false);

@@ -151,6 +151,10 @@ impl<T> LocalTimer<T> {
     /// many expired. Tasks whose deadline had passed when they were added or last moved come first,
     /// in no particular order; the others are ordered by deadline. Time never goes back: a `now`
     /// before the last one is treated as the last one.
+    ///
+    /// If `expire` panics, the tasks that were taken out beside that one are left to the next call
+    /// of this or of [`pop`](Self::pop). Until then they count in [`len`](Self::len), but can't be
+    /// looked up or cancelled any more.
     pub fn advance(&mut self, now: u64, mut expire: impl FnMut(T)) -> usize {
         self.set_time(now);
         let mut count = 0;
@@ -207,7 +211,8 @@ impl<T> LocalTimer<T> {
         true
     }
 
-    /// Takes all pending tasks out, with their deadlines, and ordered by them.
+    /// Takes all pending tasks out, with their deadlines, and ordered by them. Those that a
+    /// panicking `expire` has left come with the present tick.
     pub fn drain(&mut self) -> impl ExactSizeIterator<Item = (u64, T)> + use<T> {
         let mut tasks: Vec<_> = self.expired.drain(..).map(|(_, task)| (self.now, task)).collect();
         let mut cursor = 0;
@@ -216,8 +221,7 @@ impl<T> LocalTimer<T> {
         tasks.into_iter()
     }
 
-    /// Returns how many tasks are pending. Those that a panicking `expire` has left to the next
-    /// [`advance`](Self::advance) count.
+    /// Returns how many tasks are pending.
     #[must_use]
     pub fn len(&self) -> usize {
         self.core.len() + self.expired.len()

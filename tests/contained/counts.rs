@@ -9,6 +9,7 @@ use std::time::Duration;
 use tickwheel::keyed::KeyedTimer;
 use tickwheel::lease::{LeaseStore, LeaseTerms, Leases, Renewal};
 use tickwheel::periodic::Periodic;
+use tickwheel::purgatory::{DelayedOperation, FutureOperation, Pending, Purgatory};
 use tickwheel::{ManualClock, Task, Timer, TimerEntry, Worker};
 
 const S: Duration = Duration::from_secs(1);
@@ -156,4 +157,34 @@ fn an_outage_that_cannot_be_reported_costs_no_round() {
     }
     assert!(!lease.is_held() && leases.is_empty());
     assert_eq!(timer.stats().panicked, 0);
+}
+
+/// An operation whose drop panics.
+struct Fetch(Bomb);
+
+impl DelayedOperation for Fetch {
+    fn try_complete(&mut self) -> bool {
+        let _ = &self.0;
+        false
+    }
+
+    fn on_complete(&mut self) {}
+}
+
+/// Seen to fail: what a guard or a future drops was reported, and not counted.
+#[test]
+fn panics_of_what_guards_drop_are_counted() {
+    let (timer, _) = by_hand();
+    let bomb = || Bomb(Arc::new(AtomicBool::new(true)));
+    let purgatory = Purgatory::new(&timer);
+    let watch = purgatory.try_complete_else_watch(Fetch(bomb()), S, &[1]).unwrap();
+    drop(watch.pending().map(Pending::cancel_on_drop));
+    let waits: Purgatory<u32, FutureOperation> = Purgatory::new(&timer);
+    let armed = bomb();
+    drop(waits.wait(&[1], S, move || std::ptr::eq(&armed, std::ptr::null())).unwrap());
+    assert_eq!((purgatory.stats().panicked, waits.stats().panicked), (1, 1));
+    let tasks: Timer<Bomb> = Timer::builder().executor(std::mem::forget).build().unwrap();
+    drop(tasks.after(S, bomb()).unwrap().cancel_on_drop());
+    assert_eq!((tasks.stats().panicked, timer.stats().panicked), (1, 0));
+    assert!(timer.is_empty() && tasks.is_empty());
 }

@@ -1,12 +1,14 @@
 //! Panics in the midst of calls, under a `catch_unwind` that needs no `AssertUnwindSafe`.
 
 use crate::{MS, by_hand, no_report_succeeds};
-use std::panic::catch_unwind;
-use std::sync::Arc;
+use std::panic::{RefUnwindSafe, UnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, OnceLock, mpsc};
+use std::thread;
 use std::time::Duration;
 use tickwheel::TimerEntry;
 use tickwheel::keyed::KeyedTimer;
+use tickwheel::lease::{LeaseStore, LeaseTerms, Leases, Renewal};
 use tickwheel::purgatory::{DelayedOperation, Purgatory};
 
 /// A key that cannot be compared, or hashed, or cloned, while it is told so.
@@ -111,4 +113,81 @@ fn a_purgatory_goes_on_after_a_key_and_an_operation_have_panicked() {
     assert_eq!(catch_unwind(|| pending.force_complete()).ok(), Some(true));
     assert_eq!((purgatory.len(), timer.len(), purgatory.stats().panicked), (0, 0, 1));
     purgatory.assert_invariants();
+}
+
+/// Uses a timer as it is dropped, once it is armed; then it cannot be compared either.
+struct User(Arc<AtomicU8>, Arc<OnceLock<Box<Uses>>>);
+
+type Uses = dyn Fn() -> usize + Send + Sync + UnwindSafe + RefUnwindSafe;
+
+impl User {
+    fn is_armed(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == EQ
+    }
+}
+
+impl Drop for User {
+    fn drop(&mut self) {
+        if self.is_armed() {
+            self.1.get().map(|uses| uses());
+        }
+    }
+}
+
+impl Clone for User {
+    fn clone(&self) -> Self {
+        User(Arc::clone(&self.0), Arc::clone(&self.1))
+    }
+}
+
+impl PartialEq for User {
+    fn eq(&self, _: &User) -> bool {
+        assert!(!self.is_armed(), "in the midst of a call");
+        true
+    }
+}
+
+impl Eq for User {}
+
+impl std::hash::Hash for User {
+    fn hash<H: std::hash::Hasher>(&self, _: &mut H) {}
+}
+
+struct Silent;
+
+impl LeaseStore<User> for Silent {
+    fn renew(&self, batch: Vec<Renewal<User>>) {
+        batch.into_iter().for_each(Renewal::renewed);
+    }
+
+    fn lost(&self, _: User) {}
+}
+
+/// Seen to fail: what a call of a keyed timer, or of leases, had been given was dropped under their
+/// lock as the key's `Eq` panicked, and a drop that used them hung.
+#[test]
+fn what_a_call_was_given_is_dropped_without_a_lock() {
+    let (timer, _clock) = by_hand();
+    let (done, is_done) = mpsc::channel();
+    thread::spawn(move || {
+        let user = || User(Arc::new(AtomicU8::new(SOUND)), Arc::default());
+        let (key, task, lease) = (user(), user(), user());
+        let keyed = KeyedTimer::new(&timer, |_: User, _: User| ());
+        let leases = Leases::new(&timer, LeaseTerms::new(MS), Silent);
+        let uses = (keyed.clone(), leases.clone());
+        for used in [&key, &task] {
+            let keyed = uses.0.clone();
+            assert!(used.1.set(Box::new(move || keyed.len())).is_ok());
+        }
+        assert!(lease.1.set(Box::new(move || uses.1.len())).is_ok());
+        assert!(keyed.after(key.clone(), MS, task.clone()).is_ok_and(|former| former.is_none()));
+        let held = leases.hold(lease.clone()).unwrap();
+        [&key, &task, &lease].iter().for_each(|user| user.0.store(EQ, Ordering::Relaxed));
+        assert!(catch_unwind(|| keyed.after(key.clone(), MS, task.clone()).is_ok()).is_err());
+        assert!(catch_unwind(|| leases.hold(lease.clone()).is_ok()).is_err());
+        [&key, &task, &lease].iter().for_each(|user| user.0.store(SOUND, Ordering::Relaxed));
+        assert_eq!((keyed.len(), leases.len(), held.is_held()), (1, 1, true));
+        done.send(()).unwrap();
+    });
+    assert!(is_done.recv_timeout(Duration::from_secs(20)).is_ok(), "a call hangs, or panicked");
 }

@@ -2,12 +2,13 @@
 
 use crate::{HOUR, MS};
 use std::hash::{BuildHasherDefault, Hasher};
-use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
+use std::task::Waker;
 use std::thread;
 use std::time::Duration;
-use tickwheel::keyed::{KeyedTimer, OccupiedEntry};
-use tickwheel::{Task, Timer, TimerBuilder, TimerEntry};
+use tickwheel::keyed::{Entry, KeyedTimer, OccupiedEntry};
+use tickwheel::{ManualClock, Task, Timer, TimerBuilder, TimerEntry};
 
 /// A guard against hanging only.
 const HANG: Duration = Duration::from_secs(20);
@@ -173,32 +174,44 @@ fn an_alarm_that_waits_goes_with_its_keyed_timer() {
     timer.assert_invariants();
 }
 
-/// What may happen before the timer tries again: nothing; another thread adds the key; the timer is
-/// shut down, which returns the task that tries again.
+/// Keeps a key while its shard is held, which is let go of then. Until the next turn the key waits
+/// beside the shard: whoever uses the keyed timer finds it there.
+/// Seen to fail: a task of the timer tried again each millisecond. It counted each time, was
+/// returned by `shutdown`, and brought keys back that `cancel_all` had not found.
 #[test]
 fn a_key_that_is_kept_waits_for_nobody_who_holds_its_shard() {
-    type Keyed = KeyedTimer<u32, u32, BuildHasherDefault<OneShard>>;
+    type Keyed = KeyedTimer<u32, Arc<u32>, BuildHasherDefault<OneShard>>;
     type Meanwhile = fn(&Timer, &Keyed);
-    let cases: [(Meanwhile, Option<u32>); 3] = [
-        (|_, _| (), Some(7)),
-        (|_, keyed| assert_eq!(keyed.after(1, HOUR, 9_u32).unwrap(), None), Some(9)),
-        (|timer, _| assert_eq!(timer.shutdown().len(), 1), None),
+    let turn = |timer: &Timer| assert_eq!(timer.advance_clock(Duration::ZERO), 0);
+    let cases: [Option<Meanwhile>; 7] = [
+        Some(|_, keyed| assert_eq!((keyed.len(), keyed.get(&1).as_deref()), (2, Some(&6)))),
+        Some(|_, keyed| assert!(matches!(keyed.entry(1), Entry::Occupied(_)))),
+        Some(|_, keyed| {
+            assert_eq!(keyed.after(1, HOUR, Arc::new(9)).unwrap().as_deref(), Some(&6));
+        }),
+        Some(|_, keyed| assert_eq!(keyed.cancel_all().len(), 2)),
+        Some(|timer, keyed| assert_eq!((timer.shutdown().len(), keyed.get(&1)), (0, None))),
+        Some(|timer, keyed| {
+            assert_eq!(timer.advance_clock(Duration::ZERO), 0);
+            assert_eq!((timer.len(), keyed.cancel(&1).as_deref()), (1, Some(&6)));
+        }),
+        None,
     ];
-    for (meanwhile, expected) in cases {
+    for meanwhile in cases {
         let (sender, alarms) = channel();
         let executor = move |alarm: Task| _ = sender.send(alarm);
-        let builder = Timer::builder().executor(executor).max_pending(4);
-        let timer = builder.build().expect("in range");
+        let timer = Timer::builder().executor(executor).max_pending(4).build().expect("in range");
         let (expires, release, (held, is_held)) = (channel(), channel::<()>(), channel());
         let is_held = Mutex::new(is_held);
-        let expired = move |key: u32, task: u32| {
+        let expired = move |key: u32, task: Arc<u32>| {
             expires.0.send(()).expect("a thread waits to hold the shard");
             assert!(is_held.lock().unwrap().recv_timeout(HANG).is_ok());
-            Some((key, TimerEntry::after(HOUR, task + 1)))
+            Some((key, TimerEntry::after(HOUR, task)))
         };
         let keyed = Keyed::with_hasher(&timer, Default::default(), expired);
-        keyed.after(1, Duration::ZERO, 6_u32).unwrap();
-        keyed.after(2, HOUR, 0_u32).unwrap();
+        let kept = Arc::new(6);
+        keyed.after(1, Duration::ZERO, Arc::clone(&kept)).unwrap();
+        keyed.after(2, HOUR, Arc::new(0)).unwrap();
         assert_eq!(timer.advance_clock(HANG), 1);
         thread::scope(|scope| {
             let keyed = &keyed;
@@ -212,12 +225,51 @@ fn a_key_that_is_kept_waits_for_nobody_who_holds_its_shard() {
             alarms.recv_timeout(HANG).expect("an alarm").run();
             release.0.send(()).expect("it still holds the shard");
         });
-        assert_eq!(keyed.get(&1), None);
-        meanwhile(&timer, &keyed);
-        timer.advance_clock(if timer.is_shutdown() { Duration::ZERO } else { HANG });
-        while timer.after(HOUR, || ()).is_ok() {}
-        alarms.try_iter().for_each(Task::run);
-        assert_eq!(keyed.get(&1), expected);
-        keyed.assert_invariants();
+        if let Some(meanwhile) = meanwhile {
+            meanwhile(&timer, &keyed);
+            keyed.assert_invariants();
+            let (added, is_there) = (timer.stats().added, keyed.contains(&1));
+            assert!(added <= 3, "it is added once");
+            turn(&timer);
+            alarms.try_iter().for_each(Task::run);
+            turn(&timer);
+            assert_eq!((keyed.contains(&1), timer.stats().added), (is_there, added));
+        }
+        drop(keyed);
+        assert_eq!((Arc::strong_count(&kept), timer.len()), (1, 0));
+        timer.assert_invariants();
     }
+}
+
+/// Has one thread hold an entry, and another one wait for it in a turn, in virtual time.
+/// Seen to fail: the turn's lock was held meanwhile, for which these calls waited as well.
+#[test]
+fn a_turn_that_waits_for_an_entry_keeps_nobody_else_waiting() {
+    let clock = ManualClock::new();
+    let timer = Timer::builder().clock(clock.clone()).build().expect("in range");
+    let keyed = KeyedTimer::new(&timer, |_: u32, _: u32| ());
+    keyed.after(1, MS, 1_u32).unwrap();
+    let (held, is_held) = channel();
+    let (release, released) = channel::<()>();
+    thread::scope(|scope| {
+        let keyed = &keyed;
+        scope.spawn(move || {
+            let entry = keyed.find(&1);
+            held.send(()).expect("the test waits");
+            assert!(released.recv_timeout(HANG).is_ok(), "a call waits for this entry");
+            drop(entry);
+        });
+        is_held.recv_timeout(HANG).expect("it is held");
+        clock.advance(MS);
+        let turn = scope.spawn(|| timer.advance_clock(Duration::ZERO));
+        thread::sleep(20 * MS);
+        assert!(!turn.is_finished() && !timer.is_shutdown());
+        assert!(timer.next_expiration().is_some_and(|next| next <= timer.now()));
+        let listener = timer.listener();
+        assert!(listener.next_expiration(Waker::noop()).is_some());
+        drop(KeyedTimer::new(&timer, |_: u32, _: u64| ()));
+        release.send(()).expect("it still holds the entry");
+        assert_eq!(turn.join().expect("it does not panic"), 1);
+    });
+    assert!(keyed.is_empty());
 }

@@ -169,14 +169,16 @@ fn who_asks_for_more_time_gets_it_until_the_time_is_up() {
     });
     let pending = fixture.watch_for(2 * MS, fixture.script(1), &[7]);
     assert!(pending.touch(MS) && pending.touch(3 * MS));
-    assert_eq!(fixture.advance(2 * MS), []);
-    assert!(tasks.try_recv().is_err(), "it has another millisecond");
+    assert!(fixture.advance(2 * MS).is_empty() && tasks.try_recv().is_err(), "it has more time");
     fixture.advance(MS);
     assert!(!pending.touch(HOUR), "its alarm is on its way");
     tasks.try_iter().for_each(Task::run);
     assert_eq!(fixture.log.ends(), [(Completed, 1), (Expired, 1), (Dropped, 1)]);
-    assert!(!pending.touch(HOUR));
-    let left = fixture.watch(fixture.script(2), &[7]);
+    let up = fixture.watch_for(MS, fixture.script(2), &[7]);
+    fixture.clock.advance(MS);
+    // Seen to fail: until a turn came, more time was given.
+    assert!(!pending.touch(HOUR) && !up.touch(HOUR) && !up.touch(When::Never) && up.is_pending());
+    let left = fixture.watch(fixture.script(3), &[7]);
     fixture.timer.shutdown();
     assert!(!left.touch(When::Never));
 }

@@ -172,9 +172,10 @@ impl Naive {
         holds
     }
 
-    /// Returns whether the operation waits.
+    /// Returns whether the operation waits, and its time is not up.
     pub(crate) fn touch(&mut self, id: usize, timeout: u64) -> bool {
         let (deadline, waits) = (self.now + timeout, self.waits(id));
+        let waits = waits && self.now < self.operations[id].deadline;
         let operation = &mut self.operations[id];
         if waits && deadline > operation.deadline {
             operation.has_elapsed &= deadline.div_ceil(2) == operation.deadline.div_ceil(2);

@@ -179,3 +179,15 @@ fn a_timers_figures_include_those_of_its_purgatories() {
     let stats = fixture.timer.stats();
     assert_eq!((stats.added, stats.expired, stats.lateness.count()), (11, 10, 10));
 }
+
+/// Seen to fail: an operation that met an armed bucket of a coarser wheel, as others were due far
+/// away, waited for the next tick.
+#[test]
+fn an_operation_without_time_expires_at_the_next_turn() {
+    let fixture = Fixture::with(|builder| builder.tick(HOUR));
+    let far = fixture.watch_for(100 * HOUR, fixture.script(1), &[1]);
+    fixture.clock.advance(HOUR * 199 / 2);
+    let now = fixture.watch_for(Duration::ZERO, fixture.script(2), &[1]);
+    assert_eq!(fixture.timer.advance_clock(Duration::ZERO), 1);
+    assert!(far.is_pending() && !now.is_pending());
+}

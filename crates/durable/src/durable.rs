@@ -212,9 +212,9 @@ impl<S: Store> Durable<S> {
         self.schedule_row(self.row(entry)?).await
     }
 
-    /// Schedules many timers, in batches of 1,000 or of 1 MiB, each committed as one but for keys that another
-    /// transaction has locked. Of entries with the same key the last one counts. The answers are in
-    /// order.
+    /// Schedules many timers, in batches of 1,000 or of 1 MiB, each committed as one but for keys
+    /// that another transaction has locked. Of entries with the same key the last one counts. The
+    /// answers are in order.
     ///
     /// # Errors
     /// As for [`schedule`](Self::schedule). Batches before the one that failed are committed, and

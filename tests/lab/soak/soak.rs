@@ -93,7 +93,7 @@ impl Measured {
             return Some(format!("{shape}: {most} bytes for {live}, not {allowed}"));
         }
         // The first two tell by how much it swings. Repeating a shape may add to the directory of a
-        // slab, or to a vector, in each shard; and each of the two has one spare chunk more or less.
+        // slab, or to a vector, in each shard; and each has one spare chunk more or less.
         let (before, last) = (bytes[..2].iter().max()?, bytes[2..].iter().max()?);
         let grown = *last > before + before / 20 + spare / 8;
         grown.then(|| format!("{shape}: grows when it is repeated: {bytes:?}"))

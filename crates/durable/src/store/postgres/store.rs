@@ -70,8 +70,8 @@ const CLAIM: &str = "WITH clock AS MATERIALIZED (SELECT tickwheel.clock() AS now
     FROM clock LEFT JOIN (found f LEFT JOIN own o USING (slot, due, id)
         LEFT JOIN claimed c USING (slot, due, id)) ON o.cancelled IS NOT TRUE";
 
-/// Retries what has a moment for it and was not cancelled since, and deletes the rest: where there is a reason, to the dead
-/// ones. Returns what is claimed and was not to be had.
+/// Retries what has a moment for it and was not cancelled since, and deletes the rest: where there
+/// is a reason, to the dead ones. Returns what is claimed and was not to be had.
 const ACKNOWLEDGE: &str = "WITH input AS MATERIALIZED (
         SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7)
         AS i(slot, due, id, epoch, at, payload, reason)),
