@@ -127,8 +127,8 @@ where
     /// `expired` may also return what to [`add`](Self::add) next, usually the same key with a later
     /// entry: a key that is kept. It is added even if the timer is full; but not after a shutdown,
     /// nor if the key was added meanwhile, which is free while `expired` runs. While another thread
-    /// holds an entry of its shard, it waits without counting; the next one who uses the keyed timer
-    /// finds it there.
+    /// holds an entry of its shard, it waits without counting; the next one who uses the keyed
+    /// timer finds it there.
     ///
     /// ```
     /// use std::time::Duration;

@@ -46,6 +46,7 @@ fn takeover(answer: fn(&Due) -> Outcome) -> String {
         let shared = Arc::clone(&world);
         let cancelling = spawn(async move {
             let mut answer = shared.cancel().await;
+            let was_running = answer == Cancelled::Running;
             // Again and again: also between what is late and what it is late for.
             for _ in 0..30 {
                 if answer == Cancelled::Running {
@@ -53,7 +54,7 @@ fn takeover(answer: fn(&Due) -> Outcome) -> String {
                     answer = shared.cancel().await;
                 }
             }
-            answer
+            (answer, was_running)
         });
         let shared = Arc::clone(&world);
         let taking_over = spawn(async move {
@@ -64,7 +65,7 @@ fn takeover(answer: fn(&Due) -> Outcome) -> String {
         });
         first.fire(vec![place]).await;
         let (answer, second) = (cancelling.await, taking_over.await);
-        let (answer, second) = (answer.expect("it ends"), second.expect("it ends"));
+        let ((answer, was_running), second) = (answer.expect("it ends"), second.expect("it ends"));
         first.rest().await;
         first.end().await;
         second.settle(&world).await;
@@ -72,7 +73,8 @@ fn takeover(answer: fn(&Due) -> Outcome) -> String {
         let begun = world.begun();
         match answer {
             Cancelled::Cancelled(_) => {}
-            _ => assert!(begun > 0, "lost"),
+            // In the hands of a node that had lost its lease, it may not have begun.
+            _ => assert!(begun > 0 || was_running, "lost"),
         }
         format!("{answer:?} {begun}")
     })
