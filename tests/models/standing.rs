@@ -352,3 +352,29 @@ fn alarm_against_the_end_of_its_keyed_timer() {
         format!("{}", expired.lock().unwrap())
     });
 }
+
+/// A key is kept while a thread holds its shard, and a third one looks for it. Whoever comes next
+/// finds it, once.
+///
+/// Fails when a caller does not take in what waits, or a mark is removed before that is done.
+#[test]
+fn kept_key_against_a_holder() {
+    explore("kept_key_against_a_holder", 2, || {
+        let (queue, past) = (Arc::new(Queue::default()), Instant::now());
+        let alarms = Arc::clone(&queue);
+        let push = move |alarm| alarms.lock().unwrap().push(alarm);
+        let timer = Timer::builder().shards(1).executor(push).build().expect("it can be built");
+        let keep = |key, ()| Some((key, TimerEntry::after(Duration::MAX, ())));
+        let keyed = Plain::with_hasher(&timer, KeyHasher::default(), keep);
+        schedule(&keyed, 1, past);
+        assert_eq!(timer.advance_clock(Duration::ZERO), 1);
+        let (_, _, seen) = all(|| run(&queue), || drop(keyed.entry(2)), || keyed.contains(&1));
+        assert!(keyed.contains(&1), "it is lost");
+        keyed.assert_invariants();
+        timer.advance_clock(Duration::ZERO);
+        run(&queue);
+        let stats = timer.stats();
+        assert_eq!((stats.added, stats.expired, stats.pending), (2, 1, 1));
+        format!("{seen}")
+    });
+}
