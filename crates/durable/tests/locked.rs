@@ -8,10 +8,13 @@ mod server;
 use helpers::{client, name, next, node};
 use server::Server;
 use std::future::Future;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use tickwheel::Timer;
 use tickwheel_durable::store::postgres::Postgres;
-use tickwheel_durable::{Cancelled, Due, Durable, Entry, Error, Outcome, Touched};
+use tickwheel_durable::store::{KeyName, NewRow, NodeId, Place, Store};
+use tickwheel_durable::{
+    Cancelled, Due, Durable, Entry, Error, OpenStore, Outcome, StoreTime, Touched,
+};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_postgres::Client;
@@ -26,6 +29,7 @@ async fn locked() {
     what_is_given_up_is_cancelled_on_the_server(&server).await;
     a_tag_is_cancelled_to_its_end_beside_touches(&server).await;
     a_standby_that_is_away_takes_no_more_connections(&server).await;
+    one_who_rests_is_told_of_each_timer(&server).await;
 }
 
 /// Waits until something is so, with a bound that only a bug exceeds.
@@ -223,4 +227,62 @@ async fn a_standby_that_is_away_takes_no_more_connections(server: &Server) {
     // Six of the node, for each of them one that ends, and the watcher.
     assert!(most <= 13, "{most} connections instead of {before}");
     next(&mut fired).await;
+}
+
+/// Has a store told of timers that other connections write, in each way, and of no others.
+async fn one_who_rests_is_told_of_each_timer(server: &Server) {
+    let namespace = name();
+    let open = || Durable::postgres(server.config()).namespace(&namespace).store().open();
+    let (store, other) = (open().await.unwrap(), open().await.unwrap());
+    let (node, _fired) = node(server, &namespace).await;
+    let (rests, at) = (NodeId(7), |due: i64| StoreTime::from_micros(32_000_000_000_000_000 + due));
+    let place = |due, id| Place { due: at(due), slot: other.slot(0), id };
+    let row = |due, id: i64| NewRow {
+        place: place(due, id),
+        key: Some(id.to_string()),
+        tag: None,
+        payload: Vec::new(),
+    };
+    let named = |id: i64| KeyName { slot: other.slot(0), key: id.to_string() };
+    let told = async || {
+        let told = tokio::time::timeout(Duration::from_secs(60), store.told(rests)).await;
+        told.expect("it is told").unwrap();
+    };
+    let silent = async || {
+        let told = tokio::time::timeout(Duration::from_millis(200), store.told(rests)).await;
+        assert!(told.is_err(), "of what is later");
+    };
+    assert!(store.rest(rests, StoreTime::MAX).await.unwrap());
+    other.schedule(NodeId(0), vec![row(90, 1)]).await.unwrap();
+    told().await;
+    assert_eq!(store.first().await.unwrap().due, at(90));
+    assert!(store.rest(rests, at(90)).await.unwrap());
+    other.schedule(NodeId(0), vec![row(90, 2), row(91, 3)]).await.unwrap();
+    other.touch(vec![(named(3), at(95))]).await.unwrap();
+    silent().await;
+    other.touch(vec![(named(3), at(80))]).await.unwrap();
+    told().await;
+    let mut client = client(server).await;
+    let transaction = client.transaction().await.unwrap();
+    let entry = Entry::keyed("own", SystemTime::from(at(85)), "x");
+    node.schedule_in(&transaction, entry).await.unwrap();
+    silent().await;
+    transaction.commit().await.unwrap();
+    told().await;
+    // What began before one rested, and has not ended, may be earlier.
+    let transaction = client.transaction().await.unwrap();
+    transaction.batch_execute("SELECT txid_current()").await.unwrap();
+    assert!(store.rest(rests, StoreTime::MAX).await.unwrap());
+    assert!(store.first().await.unwrap().open);
+    transaction.commit().await.unwrap();
+    assert!(!store.first().await.unwrap().open);
+    // A connection that is cut is an error, and made anew.
+    let cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'";
+    client.batch_execute(cut).await.unwrap();
+    let cut = tokio::time::timeout(Duration::from_secs(60), store.told(rests)).await;
+    assert!(cut.expect("it is seen").is_err());
+    assert!(store.rest(rests, StoreTime::MAX).await.unwrap());
+    other.schedule(NodeId(0), vec![row(70, 4)]).await.unwrap();
+    told().await;
+    store.leave(rests).await.unwrap();
 }

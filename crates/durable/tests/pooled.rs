@@ -13,7 +13,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tickwheel::Timer;
-use tickwheel_durable::{Cancelled, Due, Durable, DurableBuilder, Entry, OpenStore, Outcome};
+use tickwheel_durable::store::{NodeId, Store};
+use tickwheel_durable::{
+    Cancelled, Due, Durable, DurableBuilder, Entry, OpenStore, Outcome, StoreTime,
+};
 use tokio::sync::mpsc::unbounded_channel;
 use tokio_postgres::config::SslMode;
 use tokio_postgres::tls::{MakeTlsConnect, NoTlsStream, TlsConnect};
@@ -107,7 +110,11 @@ async fn pgbouncer_in_transaction_mode_will_do() {
     let pool = Pool::start(&server).unwrap();
     let mut config = Config::new();
     config.host("127.0.0.1").port(pool.port).user("postgres").dbname("postgres");
-    lives(Durable::postgres(config)).await;
+    lives(Durable::postgres(config.clone())).await;
+    // It passes no notice, and a node that rests knows.
+    let store = Durable::postgres(config).store().open().await.unwrap();
+    assert!(!store.rest(NodeId(7), StoreTime::MAX).await.unwrap());
+    store.leave(NodeId(7)).await.unwrap();
 }
 
 /// Counts how often it is asked to encrypt a connection; it cannot.

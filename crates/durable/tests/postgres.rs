@@ -7,7 +7,7 @@ mod stores;
 #[path = "../src/bin/support/server.rs"]
 mod server;
 
-use helpers::{client, name, next, node};
+use helpers::{client, keep_awake, name, next, node};
 use quickcheck::{Arbitrary, Gen};
 use server::{Server, connect};
 use std::time::Duration;
@@ -51,7 +51,8 @@ async fn many_nodes_start_at_once_on_an_empty_database(server: &Server) {
     let namespace = name();
     let start = || node(server, &namespace);
     let nodes = tokio::join!(start(), start(), start());
-    let (nodes, _fired) = ([&nodes.0.0, &nodes.1.0, &nodes.2.0], ());
+    keep_awake(server, &namespace).await;
+    let nodes = [&nodes.0.0, &nodes.1.0, &nodes.2.0];
     let shares = || nodes.map(|node| node.stats().slots);
     while shares().iter().sum::<u64>() != 1_024 || shares().iter().any(|share| *share > 342) {
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -175,6 +176,7 @@ async fn a_dead_node_is_taken_over(server: &Server) {
     let namespace = name();
     let (first, fired) = node(server, &namespace).await;
     let (second, mut fired_later) = node(server, &namespace).await;
+    keep_awake(server, &namespace).await;
     while second.stats().slots != 512 {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }

@@ -51,11 +51,13 @@ pub(crate) async fn run<S: Store>(node: Arc<Node<S>>) {
             loader.begin_anew();
             member = current;
         }
-        if let Some(id) = member {
-            if let Err(error) = loader.round(id).await {
-                node.failed(&error, "timers were not loaded");
-                node.sleep(HINTS * 5).await;
-            }
+        let Some(id) = member else {
+            node.slots.begun().await;
+            continue;
+        };
+        if let Err(error) = loader.round(id).await {
+            node.failed(&error, "timers were not loaded");
+            node.sleep(HINTS * 5).await;
         }
         if node.timer.sleep(HINTS).await.is_err() {
             return;

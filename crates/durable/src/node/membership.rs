@@ -1,9 +1,16 @@
-//! A node among others: its lease, its fair share of the slots, and how it goes.
+//! A node among others: its lease, its fair share of the slots, how it rests and how it goes.
+//!
+//! A node rests while nothing of the namespace is due soon: it owns nothing, has no lease to renew,
+//! and asks nothing. It is told of each timer that is written meanwhile and due before the first
+//! one that it knows, and joins again soon before that. So all nodes rest and wake together.
 
+use crate::entry::Error;
 use crate::node::batcher::insist;
 use crate::node::{Node, draw};
-use crate::store::{NodeId, Store};
+use crate::store::{First, NodeId, Store, StoreTime};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 use tickwheel::lease::{LeaseStore, LeaseTerms, Leases, Renewal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -64,24 +71,135 @@ pub(crate) async fn run<S: Store>(node: Arc<Node<S>>, mut leave: watch::Receiver
         }
         let Ok(lease) = leases.hold_since(id, asked) else { break };
         node.slots.begin(lease, asked);
-        rounds(&node, id, &mut leave).await;
+        let rests = rounds(&node, id, &mut leave).await;
         if !node.slots.end() {
             node.counters.leases_lost.add(1);
             tracing::warn!("the lease was lost");
         }
+        if rests && rest(&node, &mut leave).await.is_none() {
+            break;
+        }
     }
 }
 
-/// Keeps the node's share of the slots, until its lease is lost or it has left.
-async fn rounds<S: Store>(node: &Node<S>, id: NodeId, leave: &mut watch::Receiver<bool>) {
+/// How far away the first timer has to be for a node to rest; how long it has nothing to do before.
+const FAR: Duration = Duration::from_secs(10);
+
+/// How long before it a node wakes: time to join and to load.
+const LEAD: Duration = Duration::from_secs(2);
+
+/// How long a node that rests is told of nothing before it looks; how long it looks more often than
+/// that, and how often: for what was begun before it rested.
+const CEILING: Duration = Duration::from_secs(900);
+const SETTLING: Duration = Duration::from_secs(40);
+const OPEN: Duration = Duration::from_secs(10);
+
+/// The same where nobody can tell it, and after an error.
+const POLL: Duration = Duration::from_secs(1);
+
+/// Returns whether nothing is due soon, and nothing is in anybody's hands.
+async fn is_quiet<S: Store>(node: &Node<S>) -> Result<bool, Error> {
+    if node.slots.in_flight() > 0 || node.window.ready.len() > 0 {
+        return Ok(false);
+    }
+    let first = node.store.first().await?;
+    Ok(first.due > first.now.plus(FAR))
+}
+
+/// Rests until something is due soon, or the node has to leave. `None` if the timer was shut down.
+async fn rest<S: Store>(node: &Node<S>, leave: &mut watch::Receiver<bool>) -> Option<()> {
+    let mut resting = Resting { id: NodeId(draw()), until: None, told: false };
+    let begun = node.timer.now();
+    tracing::debug!("nothing is due soon: the node rests");
+    while !*leave.borrow() {
+        let pause = match resting.look(node).await {
+            Ok(first) if first.due <= first.now.plus(LEAD) => break,
+            Ok(_) if !resting.told => POLL,
+            Ok(first) => {
+                let settles = first.open || node.timer.now() < begun + SETTLING;
+                let ceiling = if settles { OPEN } else { CEILING };
+                first.due.since(first.now.plus(LEAD)).min(ceiling)
+            }
+            Err(error) => {
+                node.failed(&error, "the node that rests could not look");
+                resting.until = None;
+                POLL
+            }
+        };
+        tokio::select! {
+            slept = node.timer.sleep(pause) => slept.ok()?,
+            // An error is seen by the next look.
+            _ = node.store.told(resting.id) => {}
+            () = node.stirred.notified() => {}
+            _ = leave.changed() => {}
+        }
+    }
+    node.rests_until.store(0, Relaxed);
+    if let Err(error) = node.store.leave(resting.id).await {
+        node.failed(&error, "who rested was not struck off");
+    }
+    Some(())
+}
+
+struct Resting {
+    id: NodeId,
+    /// Before when timers have to be due to be told of, if that is known to the store.
+    until: Option<StoreTime>,
+    /// Whether it is told of any.
+    told: bool,
+}
+
+impl Resting {
+    /// Returns the first timer, having asked to be told of each earlier one.
+    async fn look<S: Store>(&mut self, node: &Node<S>) -> Result<First, Error> {
+        loop {
+            let until = match self.until {
+                Some(until) => until,
+                // Of all, until it is known which is the first.
+                None => self.ask(node, StoreTime::MAX).await?,
+            };
+            let asked = node.timer.now();
+            let first = node.store.first().await?;
+            node.clock.observe(asked, first.now);
+            if first.due > until {
+                self.until = None; // One between the two might come meanwhile.
+                continue;
+            }
+            if first.due < until {
+                self.ask(node, first.due).await?;
+            }
+            return Ok(first);
+        }
+    }
+
+    async fn ask<S: Store>(
+        &mut self,
+        node: &Node<S>,
+        until: StoreTime,
+    ) -> Result<StoreTime, Error> {
+        self.told = node.store.rest(self.id, until).await?;
+        node.rests_until.store(until.as_micros(), Relaxed);
+        self.until = Some(until);
+        Ok(until)
+    }
+}
+
+/// Keeps the node's share of the slots, until its lease is lost or it has left. Returns whether it
+/// has left to rest.
+async fn rounds<S: Store>(node: &Node<S>, id: NodeId, leave: &mut watch::Receiver<bool>) -> bool {
+    let (mut rests, mut look) = (false, node.timer.now() + FAR);
     while node.slots.node() == Some(id) {
-        let leaving = *leave.borrow();
+        let leaving = rests || *leave.borrow();
         match round(node, id, leaving).await {
             Ok(true) => {
                 let held = || node.slots.node() == Some(id);
                 let go = || node.store.leave(id);
                 insist(node, "the node could not leave", go, held).await;
-                return;
+                return rests;
+            }
+            Ok(false) if node.timer.now() >= look => {
+                look = node.timer.now() + FAR / 2;
+                rests = is_quiet(node).await.unwrap_or(false); // The next round tells errors.
             }
             Ok(false) => {}
             Err(error) => {
@@ -89,13 +207,15 @@ async fn rounds<S: Store>(node: &Node<S>, id: NodeId, leave: &mut watch::Receive
             }
         }
         // A drain is soon done.
-        let pause = if leaving { node.options.lease / 100 } else { node.options.lease / 6 };
+        let pause =
+            if leaving || rests { node.options.lease / 100 } else { node.options.lease / 6 };
         tokio::select! {
-            rest = node.timer.sleep(pause) => if rest.is_err() { return },
+            slept = node.timer.sleep(pause) => if slept.is_err() { return false },
             // Fails when the node is dropped, which ends this task.
             _ = leave.changed(), if !leaving => {}
         }
     }
+    false
 }
 
 /// Looks once at who owns what; returns whether the node has left.
@@ -103,7 +223,7 @@ pub(crate) async fn round<S: Store>(
     node: &Node<S>,
     id: NodeId,
     leaving: bool,
-) -> Result<bool, crate::entry::Error> {
+) -> Result<bool, Error> {
     let survey = node.store.survey(id).await?;
     node.slots.reconcile(&survey.owned);
     let owned = u32::try_from(survey.owned.len()).unwrap_or(u32::MAX);

@@ -18,10 +18,11 @@ use crate::node::window::Window;
 use crate::store::Place;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicI64};
 use std::time::{Duration, Instant};
 use tickwheel::Timer;
+use tokio::sync::Notify;
 
 /// What the tasks of a node share.
 pub(crate) struct Node<S> {
@@ -32,6 +33,10 @@ pub(crate) struct Node<S> {
     pub(crate) slots: Slots,
     pub(crate) window: Window,
     pub(crate) counters: Counters,
+    /// Before when a timer has to be due to wake the node, in microseconds: none, but where it
+    /// rests.
+    pub(crate) rests_until: AtomicI64,
+    pub(crate) stirred: Notify,
     started: Instant,
     /// Whether nobody has been seen to drive the timer, nor been told so.
     undriven: AtomicBool,
@@ -46,11 +51,27 @@ impl<S> Node<S> {
         let window = Window::new(&timer, Arc::clone(&clock), options.catch_up_rate);
         let (slots, counters) = (Slots::default(), Counters::default());
         let (started, undriven) = (timer.now(), AtomicBool::new(true));
-        Node { store, timer, clock, options, slots, window, counters, started, undriven }
+        Node {
+            store,
+            timer,
+            clock,
+            options,
+            slots,
+            window,
+            counters,
+            rests_until: AtomicI64::new(0),
+            stirred: Notify::new(),
+            started,
+            undriven,
+        }
     }
 
-    /// Notes a timer that is known to lie in the store, if it is this node's and near.
+    /// Notes a timer that is known to lie in the store, if it is this node's and near, or the node
+    /// has to be awake for it.
     pub(crate) fn note(&self, place: Place) {
+        if place.due.as_micros() < self.rests_until.load(Relaxed) {
+            self.stirred.notify_one();
+        }
         let near = place.due < self.window.horizon() && self.slots.owns(place.slot);
         if near && self.window.near() < self.options.max_near {
             self.window.file(place, self.clock.instant_of(place.due));

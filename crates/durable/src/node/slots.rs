@@ -6,10 +6,12 @@ use std::collections::HashMap;
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 use tickwheel::lease::Lease;
+use tokio::sync::Notify;
 
 #[derive(Default)]
 pub(crate) struct Slots {
     state: Mutex<State>,
+    begun: Notify,
 }
 
 #[derive(Default)]
@@ -41,6 +43,13 @@ impl Slots {
     pub(crate) fn begin(&self, lease: Lease<NodeId>, asked: Instant) {
         let mut state = self.lock();
         (state.lease, state.since) = (Some(lease), Some(asked));
+        drop(state);
+        self.begun.notify_one();
+    }
+
+    /// Waits until the node has begun since the last call.
+    pub(crate) async fn begun(&self) {
+        self.begun.notified().await;
     }
 
     /// Returns for how long the node has had its lease; zero if it has none.

@@ -215,6 +215,17 @@ pub struct Hints {
     pub now: StoreTime,
 }
 
+/// What is to come, as one who rests sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct First {
+    /// When the first timer of the namespace is due, claimed ones included; `MAX` if there is none.
+    pub due: StoreTime,
+    /// Whether there may be an earlier one, by somebody who began to write it before that was told.
+    pub open: bool,
+    /// The store's clock.
+    pub now: StoreTime,
+}
+
 /// What a store answers, in its time.
 pub trait Answer<A>: Future<Output = Result<A, Error>> + Send {}
 
@@ -250,6 +261,16 @@ pub trait Store: Send + Sync + 'static {
 
     /// Ends a node's lease, and makes its slots nobody's.
     fn leave(&self, node: NodeId) -> impl Answer<()>;
+
+    /// Has a node without a lease told of all timers that are written from now on and due before
+    /// `until`; returns whether it will be. Ends with [`leave`](Self::leave).
+    fn rest(&self, node: NodeId, until: StoreTime) -> impl Answer<bool>;
+
+    /// Waits until a node that rests is told of a timer. To be told for nothing is harmless.
+    fn told(&self, node: NodeId) -> impl Answer<()>;
+
+    /// Looks for the first timer of the namespace.
+    fn first(&self) -> impl Answer<First>;
 
     /// Publishes until when a node has loaded its timers: who writes an earlier one hints at it.
     fn publish(&self, node: NodeId, horizon: StoreTime) -> impl Answer<()>;

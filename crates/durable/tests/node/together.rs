@@ -189,3 +189,68 @@ async fn what_a_node_had_in_hand_as_its_lease_ran_out_is_run_again_soon() {
     assert!(node.stats().leases_lost > 0);
     assert_eq!(rig.fired(), ["slow=x#1", "slow=x#2"]);
 }
+
+/// Lets nodes come to rest, and returns how often they call the store in ten minutes.
+async fn calls_at_rest(rig: &Rig) -> u64 {
+    rig.pass(seconds(60)).await;
+    let before = rig.store.calls();
+    rig.pass(seconds(600)).await;
+    rig.store.calls() - before
+}
+
+/// Seen to fail: a node asked 51 times a second, whatever was due.
+#[tokio::test]
+async fn nodes_with_nothing_due_ask_nothing_and_wake_for_each_timer_in_time() {
+    let rig = Rig::new().await;
+    let nodes = [rig.node(|options| options).await, rig.node(|options| options).await];
+    assert_eq!(calls_at_rest(&rig).await, 0);
+    assert_eq!(nodes.each_ref().map(|node| node.stats().slots), [0, 0]);
+    // What is far wakes nobody but for a look.
+    let before = rig.store.calls();
+    for n in 0..100 {
+        let entry = Entry::keyed(format!("{n}"), seconds(7_200 + n), "x");
+        nodes[0].schedule(entry).await.unwrap();
+    }
+    rig.pass(seconds(10)).await;
+    assert!(rig.store.calls() - before < 120, "{}", rig.store.calls() - before);
+    // What is near is in time, by whichever node it was written, moved or brought back.
+    for (node, delay) in nodes.iter().zip([Duration::ZERO, seconds(30)]) {
+        assert_eq!(calls_at_rest(&rig).await, 0);
+        node.schedule(Entry::keyed("soon", delay, "dead")).await.unwrap();
+        rig.pass(delay + Duration::from_millis(100)).await;
+        assert_eq!(rig.fired(), ["soon=dead#1"]);
+        assert_eq!(calls_at_rest(&rig).await, 0);
+        node.touch("99", delay).await.unwrap();
+        rig.pass(delay + Duration::from_millis(100)).await;
+        assert_eq!(rig.fired(), ["99=x#1"]);
+        node.schedule(Entry::keyed("99", seconds(3_600), "x")).await.unwrap();
+        assert_eq!(calls_at_rest(&rig).await, 0);
+        let dead = node.dead(1).await.unwrap()[0].id;
+        assert!(node.requeue(dead).await.unwrap());
+        rig.pass(Duration::from_millis(100)).await;
+        assert_eq!(rig.fired(), ["soon=dead#1"]);
+    }
+    assert!(nodes.iter().all(|node| node.stats().leases_lost == 0));
+}
+
+/// Has the node die that alone knew of a timer, as both rest; or that was awake for one.
+#[tokio::test]
+async fn one_who_rests_takes_over_from_one_who_dies() {
+    for dies_awake in [false, true] {
+        let rig = Rig::new().await;
+        let (first, second) =
+            (rig.node(|options| options).await, rig.node(|options| options).await);
+        assert_eq!(calls_at_rest(&rig).await, 0);
+        first.schedule(Entry::keyed("far", seconds(3_600), "x")).await.unwrap();
+        if dies_awake {
+            first.schedule(Entry::keyed("slow", Duration::ZERO, "retry")).await.unwrap();
+            rig.pass(Duration::from_millis(200)).await;
+            assert_eq!(rig.fired(), ["slow=retry#1"]);
+        }
+        drop(first);
+        rig.pass(seconds(if dies_awake { 30 } else { 3_610 })).await;
+        let fired = if dies_awake { "slow=retry#2" } else { "far=x#1" };
+        assert_eq!(rig.fired().first().map(String::as_str), Some(fired));
+        drop(second);
+    }
+}

@@ -6,14 +6,15 @@ use crate::durable::{Durable, DurableBuilder};
 use crate::entry::{Cancelled, DeadTimer, Error, Pending, Scheduled, Touched};
 use crate::store::memory::timers::Timers;
 use crate::store::{
-    Ack, Bars, CancelledTag, Claim, Claims, Hints, KeyName, NewRow, NodeId, Owned, Page, Place,
-    Store, StoreTime, Survey,
+    Ack, Bars, CancelledTag, Claim, Claims, Ending, First, Hints, KeyName, NewRow, NodeId, Owned,
+    Page, Place, Store, StoreTime, Survey,
 };
 use crate::sync::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 use tickwheel::Clock;
+use tokio::sync::Notify;
 
 /// Where the store's clock begins: some day in 2025, as moments before 1970 have no name.
 const START: StoreTime = StoreTime::MIN;
@@ -68,6 +69,11 @@ impl Memory {
         self.lock().faults.entry(operation).or_default().push_back(fault);
     }
 
+    /// Returns how often it was called.
+    pub fn calls(&self) -> u64 {
+        self.lock().calls
+    }
+
     /// Returns the store's time.
     pub fn now(&self) -> StoreTime {
         let passed = self.shared.clock.now().saturating_duration_since(self.shared.origin);
@@ -96,6 +102,7 @@ impl Memory {
     ) -> Result<A, Error> {
         let now = self.now();
         let mut state = self.lock();
+        state.calls += 1;
         let fault = state.faults.get_mut(operation).and_then(VecDeque::pop_front);
         if fault == Some(Fault::Refuse) {
             return Err(Error::unavailable("an injected fault"));
@@ -119,7 +126,8 @@ impl Store for Memory {
 
     async fn join(&self, node: NodeId, lease: Duration) -> Result<(), Error> {
         self.step("join", |state, now| {
-            let member = Member { lease_until: now.plus(lease), horizon: StoreTime::MIN };
+            let lease_until = now.plus(lease);
+            let member = Member { lease_until, horizon: StoreTime::MIN, rests: None };
             state.members.insert(node, member);
         })
     }
@@ -140,7 +148,8 @@ impl Store for Memory {
             let own = state.owners.iter().filter(|(_, row)| row.owner == Some(node));
             let owned = own.map(|(&slot, row)| Owned { slot, epoch: row.epoch }).collect();
             let free = state.owners.values().filter(|row| row.owner.is_none()).count();
-            let (live, free) = (state.members.len() as u32, free as u32);
+            let live = state.members.values().filter(|member| member.rests.is_none()).count();
+            let (live, free) = (live as u32, free as u32);
             Survey { live, slots: state.owners.len() as u32, owned, free }
         })
     }
@@ -173,6 +182,37 @@ impl Store for Memory {
 
     async fn leave(&self, node: NodeId) -> Result<(), Error> {
         self.step("leave", |state, _| state.give_up(node))
+    }
+
+    async fn rest(&self, node: NodeId, until: StoreTime) -> Result<bool, Error> {
+        self.step("rest", |state, _| {
+            let member = state.members.entry(node).or_insert_with(|| Member {
+                lease_until: StoreTime::MAX,
+                horizon: until,
+                rests: Some(Arc::default()),
+            });
+            member.horizon = until;
+            true
+        })
+    }
+
+    async fn told(&self, node: NodeId) -> Result<(), Error> {
+        let member = self.lock().members.get(&node).and_then(|member| member.rests.clone());
+        match member {
+            Some(told) => told.notified().await,
+            None => std::future::pending().await,
+        }
+        Ok(())
+    }
+
+    async fn first(&self) -> Result<First, Error> {
+        self.step("first", |state, now| {
+            let slots = state.owners.keys().copied().collect();
+            let after = Place::before(StoreTime::MIN);
+            let first = state.timers.load(&Page { slots, after, before: StoreTime::MAX, limit: 1 });
+            let due = first.first().map_or(StoreTime::MAX, |place| place.due);
+            First { due, open: false, now }
+        })
     }
 
     async fn publish(&self, node: NodeId, horizon: StoreTime) -> Result<(), Error> {
@@ -248,7 +288,12 @@ impl Store for Memory {
 
     async fn acknowledge(&self, acks: Vec<Ack>) -> Result<Vec<Claim>, Error> {
         self.step("acknowledge", |state, _| {
-            acks.into_iter().for_each(|ack| state.timers.acknowledge(ack));
+            for ack in acks {
+                if let Ending::Retry(due) | Ending::Again(due, _) = ack.ending {
+                    state.tell(due);
+                }
+                state.timers.acknowledge(ack);
+            }
             Vec::new()
         })
     }
@@ -287,6 +332,7 @@ struct State {
     inbox: Vec<(NodeId, Place)>,
     timers: Timers,
     faults: HashMap<&'static str, VecDeque<Fault>>,
+    calls: u64,
 }
 
 #[derive(Debug, Default)]
@@ -299,11 +345,14 @@ struct SlotRow {
 struct Member {
     lease_until: StoreTime,
     horizon: StoreTime,
+    /// Told of each timer before the horizon, if it rests.
+    rests: Option<Arc<Notify>>,
 }
 
 impl State {
-    /// Hints at a place to its slot's owner, if that has loaded past it.
+    /// Hints at a place to its slot's owner, if that has loaded past it, and to those who rest.
     fn hint(&mut self, place: Place, known_to: Option<NodeId>) {
+        self.tell(place.due);
         let owner = self.owners.get(&place.slot).and_then(|row| row.owner);
         let member = owner.and_then(|owner| Some((owner, self.members.get(&owner)?)));
         if let Some((owner, member)) = member {
@@ -311,6 +360,12 @@ impl State {
                 self.inbox.push((owner, place));
             }
         }
+    }
+
+    /// Tells those who rest that a timer is due then.
+    fn tell(&self, due: StoreTime) {
+        let members = self.members.values().filter(|member| due < member.horizon);
+        members.filter_map(|member| member.rests.as_ref()).for_each(|told| told.notify_one());
     }
 
     fn owns(&self, node: NodeId, claim: &Claim) -> bool {

@@ -3,15 +3,16 @@
 use crate::entry::Error;
 use crate::store::{Claim, KeyName, Place, StoreTime};
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Client, Config, Row, Socket};
+use tokio_postgres::{AsyncMessage, Client, Config, Row, Socket};
 
 /// A parameter and its type: stated, so that a statement needs no name on the server and one round
 /// trip does. Pools that lend a connection for each transaction, PgBouncer's, forget names.
@@ -24,9 +25,11 @@ type Cancel = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + 
 
 /// A client and the task that moves its bytes. Ended, it fails all calls that wait for an answer.
 pub(super) struct Connection {
-    client: Client,
+    pub(super) client: Client,
     task: AbortHandle,
     cancel: Cancel,
+    /// Changes with each notice; its sender goes with the task.
+    pub(super) noticed: watch::Receiver<()>,
 }
 
 /// Connects by the user's settings and TLS.
@@ -34,25 +37,42 @@ pub(super) struct Connection {
 pub(super) struct Connector(Arc<dyn Fn() -> Connected + Send + Sync>);
 
 impl Connector {
-    pub(super) fn new<T>(config: Config, tls: T) -> Self
+    pub(super) fn new<T>(mut config: Config, tls: T) -> Self
     where
         T: MakeTlsConnect<Socket> + Clone + Send + Sync + 'static,
         T::Stream: Send,
         T::TlsConnect: Send,
         <T::TlsConnect as TlsConnect<Socket>>::Future: Send,
     {
+        // A connection that is lost is soon known to be, also where nothing is asked.
+        if config.get_keepalives_idle() >= KEPT_ALIVE * 100 {
+            config.keepalives_idle(KEPT_ALIVE);
+        }
+        if config.get_keepalives_interval().is_none() {
+            config.keepalives_interval(KEPT_ALIVE / 2).keepalives_retries(3);
+        }
         Connector(Arc::new(move || {
             let (config, tls) = (config.clone(), tls.clone());
             Box::pin(async move {
-                let (client, connection) = config.connect(tls.clone()).await?;
+                let (client, mut connection) = config.connect(tls.clone()).await?;
+                let (notices, noticed) = watch::channel(());
                 // Ends with the client. Its errors are the client's calls' as well.
-                let task = tokio::spawn(async move { drop(connection.await) }).abort_handle();
+                let task = tokio::spawn(async move {
+                    while let Some(Ok(message)) =
+                        poll_fn(|context| connection.poll_message(context)).await
+                    {
+                        if let AsyncMessage::Notification(_) = message {
+                            notices.send_replace(());
+                        }
+                    }
+                });
+                let task = task.abort_handle();
                 let token = client.cancel_token();
                 let cancel: Cancel = Arc::new(move || {
                     let (token, tls) = (token.clone(), tls.clone());
                     Box::pin(async move { drop(token.cancel_query(tls).await) })
                 });
-                Ok(Connection { client, task, cancel })
+                Ok(Connection { client, task, cancel, noticed })
             })
         }))
     }
@@ -61,11 +81,14 @@ impl Connector {
         Ok(self.connection().await?.client)
     }
 
-    async fn connection(&self) -> Result<Connection, Error> {
+    pub(super) async fn connection(&self) -> Result<Connection, Error> {
         let connection = tokio::time::timeout(PATIENCE, (self.0)()).await;
         connection.map_err(Error::unavailable)?.map_err(Error::unavailable)
     }
 }
+
+/// After how long without an answer TCP asks whether the server is there: unless the user says so.
+const KEPT_ALIVE: Duration = Duration::from_secs(10);
 
 /// How long to wait for an answer: a network that swallows packets never gives one.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
@@ -194,6 +217,12 @@ pub(super) fn explain(error: tokio_postgres::Error) -> Error {
 impl fmt::Debug for Link {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Link").finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection").finish_non_exhaustive()
     }
 }
 

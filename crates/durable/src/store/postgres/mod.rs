@@ -8,8 +8,10 @@ mod timers;
 
 use crate::durable::{Durable, DurableBuilder, OpenStore};
 use crate::entry::{Error, check_name};
-use crate::store::postgres::link::{Connector, Link, explain};
+use crate::store::postgres::link::{Connection, Connector, Link, explain};
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::sync::Mutex;
 use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Config, NoTls, Socket, Transaction};
@@ -18,8 +20,9 @@ use tokio_postgres::{Client, Config, NoTls, Socket, Transaction};
 ///
 /// A node has six connections: one for its lease alone, one to load, one to claim, one to
 /// acknowledge, two for what users write. A statement whose answer is given up is cancelled in the
-/// server, so there are no more. No statement has a name, and no state is left in a session, so
-/// all of it works through PgBouncer in transaction mode.
+/// server, so there are no more. One that rests has one more, by which it is told of timers. No
+/// statement has a name, and no state is left in a session but what that one listens to, so all of
+/// it works through PgBouncer in transaction mode; there a node that rests looks once a second.
 #[derive(Debug)]
 pub struct Postgres {
     first: u32,
@@ -33,6 +36,17 @@ pub struct Postgres {
     turn: AtomicUsize,
     /// What the clock showed when hints were last taken, in microseconds.
     seen: AtomicI64,
+    /// Hears of timers, while the node rests.
+    listener: Mutex<Option<Listener>>,
+    /// The transaction by which the node rests, or 0.
+    rests_since: AtomicI64,
+}
+
+#[derive(Debug)]
+struct Listener {
+    connection: Connection,
+    /// Whether notices come: a pooler passes none.
+    hears: bool,
 }
 
 /// A database that [`Durable::postgres`] connects to.
@@ -98,17 +112,56 @@ impl PostgresServer {
             write: [link(), link()],
             turn: AtomicUsize::new(0),
             seen: AtomicI64::new(0),
+            listener: Mutex::new(None),
+            rests_since: AtomicI64::new(0),
             connector: self.connector,
         })
     }
 }
 
+/// How long the first notice may take.
+const HEARS: Duration = Duration::from_secs(1);
+
 impl Postgres {
+    /// Listens for timers, unless it does; returns whether notices come.
+    async fn listen(&self) -> Result<bool, Error> {
+        let mut listener = self.listener.lock().await;
+        if let Some(Listener { connection, hears }) = &*listener {
+            if !connection.client.is_closed() {
+                return Ok(*hears);
+            }
+        }
+        let channel = format!("tickwheel_{}", self.first / SLOTS);
+        let mut connection = self.connector.connection().await?;
+        connection.client.batch_execute(&format!("LISTEN {channel}")).await.map_err(explain)?;
+        // From another connection: a pooler passes on what comes while one is in use.
+        let notice = "SELECT pg_notify($1, '')";
+        self.load.query(notice, &[(&channel, Type::TEXT)]).await?;
+        let hears = tokio::time::timeout(HEARS, connection.noticed.changed()).await.is_ok();
+        *listener = Some(Listener { connection, hears });
+        Ok(hears)
+    }
+
     fn write(&self) -> &Link {
         // Relaxed: any turn will do.
         &self.write[self.turn.fetch_add(1, Ordering::Relaxed) % self.write.len()]
     }
 }
+
+/// Has those who rest told of `$rows`, which have slots and dues, in a statement that has to look
+/// at `told`.
+macro_rules! told {
+    ($rows:literal) => {
+        concat!(
+            "told AS MATERIALIZED (
+                SELECT pg_notify('tickwheel_' || m.namespace, '') FROM tickwheel.member m
+                WHERE m.rests AND EXISTS (SELECT FROM ",
+            $rows,
+            " w WHERE w.slot / 1024 = m.namespace AND w.due < m.horizon))"
+        )
+    };
+}
+use told;
 
 /// How many slots a namespace has. Never changes: a key's slot follows from its hash.
 const SLOTS: u32 = 1_024;
@@ -133,9 +186,11 @@ const VERSION_3: &str = "
     SET LOCAL lock_timeout = '1500ms';
     ALTER TABLE tickwheel.timer ADD COLUMN crashes int NOT NULL DEFAULT 0;";
 
-/// A timer that is cancelled while it is claimed ends with that run.
+/// A timer that is cancelled while it is claimed ends with that run. A node that `rests` owns
+/// nothing, and is told of timers that are written and due before its horizon.
 const VERSION_4: &str = "
     SET LOCAL lock_timeout = '1500ms';
+    ALTER TABLE tickwheel.member ADD COLUMN rests boolean NOT NULL DEFAULT false;
     ALTER TABLE tickwheel.timer ADD COLUMN cancelled boolean NOT NULL DEFAULT false;";
 
 /// Names the lock under which tables are changed: any number that nobody else uses.

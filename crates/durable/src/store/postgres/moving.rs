@@ -67,6 +67,9 @@ impl Postgres {
         if !are_served(&change, &others).await? {
             let shift = other.first as i32 - self.first as i32;
             copy(&here, &change, &own, &identity, shift).await?;
+            let tell = "SELECT pg_notify($1, '')";
+            let channel = format!("tickwheel_{}", other.first / SLOTS);
+            change.query_typed(tell, &[(&channel, Type::TEXT)]).await.map_err(explain)?;
             change.commit().await.map_err(explain)?;
         }
         clear(here, &own, &identity).await

@@ -2,8 +2,8 @@
 
 use crate::durable::Durable;
 use crate::entry::{Due, Entry, Error, Scheduled};
-use crate::store::postgres::Postgres;
 use crate::store::postgres::link::{Columns, Link, Param, explain, is_locked, slot};
+use crate::store::postgres::{Postgres, told};
 use crate::store::{Claim, NewRow, NodeId};
 use std::collections::HashMap;
 use tokio_postgres::types::Type;
@@ -14,7 +14,8 @@ use tokio_postgres::{Row, Transaction};
 /// order, so no two do crosswise. A key that is being inserted is seen by nobody and cannot be left
 /// out; all of it fails after [`LOCKED`]. A row that was there has been locked before it was
 /// changed, which its `xmax` tells.
-const SCHEDULE: &str = "WITH own AS MATERIALIZED (
+const SCHEDULE: &str = concat!(
+    "WITH own AS MATERIALIZED (
         SELECT slot, key FROM unnest($1, $4) AS i(slot, key)
         JOIN tickwheel.timer t USING (slot, key)
         WHERE $8 IS NOT NULL FOR UPDATE OF t SKIP LOCKED),
@@ -40,8 +41,11 @@ const SCHEDULE: &str = "WITH own AS MATERIALIZED (
         SELECT m.node, tickwheel.clock(), w.slot, w.due, w.id
         FROM written w JOIN tickwheel.slot s USING (slot)
         JOIN tickwheel.member m ON m.node = s.owner
-        WHERE w.due < m.horizon AND m.node <> $7)
-    SELECT id, replaced FROM written UNION ALL SELECT id, NULL FROM locked";
+        WHERE w.due < m.horizon AND m.node <> $7), ",
+    told!("written"),
+    " SELECT id, replaced FROM written WHERE (SELECT count(*) FROM told) >= 0
+    UNION ALL SELECT id, NULL FROM locked"
+);
 
 /// How long a statement waits for the transaction of one who inserts the same key: as commits take.
 pub(super) const LOCKED: &str = "10ms";

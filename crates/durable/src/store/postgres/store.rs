@@ -8,10 +8,10 @@
 
 use crate::entry::{Cancelled, DeadTimer, Error, Pending, Scheduled, Touched};
 use crate::store::postgres::link::{Columns, place, slot};
-use crate::store::postgres::{Postgres, SLOTS, schedule, timers};
+use crate::store::postgres::{Listener, Postgres, SLOTS, schedule, timers, told};
 use crate::store::{
-    ALONE, Ack, BATCH_BYTES, Bars, CancelledTag, Claim, ClaimedRow, Claims, Ending, Hints, KeyName,
-    NewRow, NodeId, Owned, Page, Place, Store, StoreTime, Survey, Suspect,
+    ALONE, Ack, BATCH_BYTES, Bars, CancelledTag, Claim, ClaimedRow, Claims, Ending, First, Hints,
+    KeyName, NewRow, NodeId, Owned, Page, Place, Store, StoreTime, Survey, Suspect,
 };
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -34,6 +34,9 @@ const STRIKE_OFF: &str = "WITH gone AS (
         AND (lease_until <= tickwheel.clock() OR lease_until > tickwheel.clock() + 2 * lease)
         RETURNING node)
     DELETE FROM tickwheel.inbox WHERE node IN (SELECT node FROM gone)";
+
+/// How long a node is told of timers that rests and does not say so again.
+const RESTS: Duration = Duration::from_secs(3_600);
 
 /// How far back hints are looked for. What lies further back was taken, and its rows are dead; or
 /// was committed late, and is left to a sweep.
@@ -72,7 +75,8 @@ const CLAIM: &str = "WITH clock AS MATERIALIZED (SELECT tickwheel.clock() AS now
 
 /// Retries what has a moment for it and was not cancelled since, and deletes the rest: where there
 /// is a reason, to the dead ones. Returns what is claimed and was not to be had.
-const ACKNOWLEDGE: &str = "WITH input AS MATERIALIZED (
+const ACKNOWLEDGE: &str = concat!(
+    "WITH input AS MATERIALIZED (
         SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7)
         AS i(slot, due, id, epoch, at, payload, reason)),
     own AS MATERIALIZED (
@@ -85,16 +89,20 @@ const ACKNOWLEDGE: &str = "WITH input AS MATERIALIZED (
             crashes = CASE WHEN o.payload IS NULL THEN t.crashes ELSE 0 END,
             payload = coalesce(o.payload, t.payload)
         FROM own o
-        WHERE o.at IS NOT NULL AND t.slot = o.slot AND t.due = o.due AND t.id = o.id),
+        WHERE o.at IS NOT NULL AND t.slot = o.slot AND t.due = o.due AND t.id = o.id
+        RETURNING t.slot, t.due),
     gone AS (
         DELETE FROM tickwheel.timer t USING own o
         WHERE o.at IS NULL AND t.slot = o.slot AND t.due = o.due AND t.id = o.id
         RETURNING t.slot, t.attempts, t.id, t.key, t.tag, t.payload, o.reason),
     buried AS (
         INSERT INTO tickwheel.dead (slot, attempts, id, key, tag, payload, reason)
-        SELECT * FROM gone WHERE reason IS NOT NULL)
-    SELECT i.slot, i.due, i.id, i.epoch FROM input i JOIN tickwheel.timer t USING (slot, due, id)
-    WHERE t.claim = i.epoch AND (slot, due, id) NOT IN (SELECT slot, due, id FROM own)";
+        SELECT * FROM gone WHERE reason IS NOT NULL), ",
+    told!("retried"),
+    " SELECT i.slot, i.due, i.id, i.epoch FROM input i JOIN tickwheel.timer t USING (slot, due, id)
+    WHERE t.claim = i.epoch AND (slot, due, id) NOT IN (SELECT slot, due, id FROM own)
+    AND (SELECT count(*) FROM told) >= 0"
+);
 
 impl Store for Postgres {
     fn slots(&self) -> u32 {
@@ -106,9 +114,10 @@ impl Store for Postgres {
     }
 
     async fn join(&self, node: NodeId, lease: Duration) -> Result<(), Error> {
-        // A node that joins again was cut off, or slept, and its other connections may be dead: a
-        // call on them would wait for its answer as long as any call may.
-        [&self.load, &self.claim, &self.acknowledge].iter().for_each(|link| link.reconnect());
+        // A node that joins again was cut off, or slept, and its connections may be dead: a call on
+        // them would wait for its answer as long as any call may.
+        let links = [&self.lease, &self.load, &self.claim, &self.acknowledge];
+        links.iter().for_each(|link| link.reconnect());
         // Hints that were written after their node had gone.
         let sweep = "DELETE FROM tickwheel.inbox
             WHERE node NOT IN (SELECT node FROM tickwheel.member)";
@@ -136,7 +145,7 @@ impl Store for Postgres {
         let namespace = namespace(self.first);
         self.load.query(STRIKE_OFF, &[(&namespace, Type::INT4)]).await?;
         let sql = "SELECT
-                (SELECT count(*)::int FROM tickwheel.member WHERE namespace = $1),
+                (SELECT count(*)::int FROM tickwheel.member WHERE namespace = $1 AND NOT rests),
                 (count(*) FILTER (WHERE m.node IS NULL AND s.served = 0))::int,
                 coalesce(array_agg(s.slot) FILTER (WHERE m.node = $2), '{}'),
                 coalesce(array_agg(s.epoch) FILTER (WHERE m.node = $2), '{}'),
@@ -200,9 +209,61 @@ impl Store for Postgres {
     }
 
     async fn leave(&self, node: NodeId) -> Result<(), Error> {
+        *self.listener.lock().await = None;
+        self.rests_since.store(0, Ordering::Relaxed);
         // Its slots are nobody's as soon as it is no member.
         let sql = "DELETE FROM tickwheel.member WHERE node = $1";
         self.lease.query(sql, &[(&node.0, Type::INT8)]).await.map(drop)
+    }
+
+    async fn rest(&self, node: NodeId, until: StoreTime) -> Result<bool, Error> {
+        let hears = self.listen().await?;
+        let sql = "INSERT INTO tickwheel.member AS m
+                (node, namespace, lease, lease_until, horizon, rests)
+            VALUES ($1, $2, $3, tickwheel.clock() + $3, $4, true)
+            ON CONFLICT (node) DO UPDATE
+            SET horizon = excluded.horizon, lease_until = excluded.lease_until
+            RETURNING txid_current()";
+        let params = [
+            (&node.0 as _, Type::INT8),
+            (&namespace(self.first) as _, Type::INT4),
+            (&micros(RESTS) as _, Type::INT8),
+            (&until.as_micros() as _, Type::INT8),
+        ];
+        let rows = self.lease.query(sql, &params).await?;
+        if until == StoreTime::MAX {
+            let since = rows.first().map_or(0, |row| row.get(0));
+            self.rests_since.store(since, Ordering::Relaxed);
+        }
+        Ok(hears)
+    }
+
+    async fn told(&self, _: NodeId) -> Result<(), Error> {
+        match &mut *self.listener.lock().await {
+            Some(Listener { connection, hears: true }) => {
+                connection.noticed.changed().await.map_err(Error::unavailable)
+            }
+            _ => std::future::pending().await,
+        }
+    }
+
+    async fn first(&self) -> Result<First, Error> {
+        // A walk to the first row of each slot.
+        let sql = "SELECT tickwheel.clock(), txid_snapshot_xmin(txid_current_snapshot()) <= $3,
+            (SELECT min(t.due) FROM tickwheel.slot s CROSS JOIN LATERAL (
+                SELECT due FROM tickwheel.timer WHERE slot = s.slot ORDER BY due LIMIT 1) t
+            WHERE s.slot BETWEEN $1 AND $2 AND s.served = 0)";
+        let since = self.rests_since.load(Ordering::Relaxed);
+        let params = [
+            (&slot(self.first) as _, Type::INT4),
+            (&slot(self.first + SLOTS - 1) as _, Type::INT4),
+            (&since as _, Type::INT8),
+        ];
+        let rows = self.load.query(sql, &params).await?;
+        let row = rows.first().ok_or_else(|| Error::uncertain("no row"))?;
+        let due: Option<i64> = row.get(2);
+        let due = due.map_or(StoreTime::MAX, StoreTime::from_micros);
+        Ok(First { due, open: row.get(1), now: StoreTime::from_micros(row.get(0)) })
     }
 
     async fn publish(&self, node: NodeId, horizon: StoreTime) -> Result<(), Error> {

@@ -1,9 +1,9 @@
 //! The statements by which users cancel, move and look at timers.
 
 use crate::entry::{Cancelled, DeadTimer, Error, Pending, Touched};
-use crate::store::postgres::SLOTS;
 use crate::store::postgres::link::{Link, name, names, slot};
 use crate::store::postgres::schedule::LOCKED;
+use crate::store::postgres::{SLOTS, told};
 use crate::store::{Bars, CancelledTag, KeyName, StoreTime};
 use std::collections::HashMap;
 use tokio_postgres::Row;
@@ -54,9 +54,11 @@ pub(super) async fn touch(
         hinted AS (INSERT INTO tickwheel.inbox (node, written, slot, due, id)
             SELECT m.node, tickwheel.clock(), w.slot, w.due, w.id FROM moved w
             JOIN tickwheel.slot s USING (slot) JOIN tickwheel.member m ON m.node = s.owner
-            WHERE w.due < m.horizon)
+            WHERE w.due < m.horizon), {}
         SELECT slot, key, o.claim <> 0, t.id IS NOT NULL, w.id IS NOT NULL
-        FROM input LEFT JOIN moved w USING (slot, key) {SEEN}"
+        FROM input LEFT JOIN moved w USING (slot, key) {SEEN}
+        WHERE (SELECT count(*) FROM told) >= 0",
+        told!("moved")
     );
     let (keys, dues): (Vec<KeyName>, Vec<StoreTime>) = keys.into_iter().unzip();
     let dues: Vec<i64> = dues.into_iter().map(StoreTime::as_micros).collect();
@@ -150,7 +152,8 @@ pub(super) async fn dead(link: &Link, first: u32, limit: u32) -> Result<Vec<Dead
 }
 
 pub(super) async fn requeue(link: &Link, first: u32, id: i64) -> Result<bool, Error> {
-    let sql = "WITH risen AS (DELETE FROM tickwheel.dead d
+    let sql = concat!(
+        "WITH risen AS (DELETE FROM tickwheel.dead d
             WHERE d.id = $1 AND d.slot BETWEEN $2 AND $3
             AND (SELECT set_config('lock_timeout', $4, true)) IS NOT NULL
             AND d.slot IN (SELECT slot FROM tickwheel.slot WHERE served = 0) AND NOT EXISTS (
@@ -161,8 +164,10 @@ pub(super) async fn requeue(link: &Link, first: u32, id: i64) -> Result<bool, Er
             RETURNING slot, due, id),
         hinted AS (INSERT INTO tickwheel.inbox (node, written, slot, due, id)
             SELECT s.owner, tickwheel.clock(), w.slot, w.due, w.id FROM written w
-            JOIN tickwheel.slot s USING (slot) WHERE s.owner IS NOT NULL)
-        SELECT id FROM written";
+            JOIN tickwheel.slot s USING (slot) WHERE s.owner IS NOT NULL), ",
+        told!("written"),
+        " SELECT id FROM written WHERE (SELECT count(*) FROM told) >= 0"
+    );
     let params = [
         (&id as _, Type::INT8),
         (&slot(first) as _, Type::INT4),

@@ -7,12 +7,13 @@ use crate::durable::{Durable, DurableBuilder, OpenStore};
 use crate::entry::{Cancelled, DeadTimer, Error, Pending, Scheduled, Touched};
 use crate::store::sqlite::thread::Job;
 use crate::store::{
-    Ack, Bars, CancelledTag, Claim, Claims, Hints, KeyName, NewRow, NodeId, Owned, Page, Place,
-    Store, StoreTime, Survey,
+    Ack, Bars, CancelledTag, Claim, Claims, First, Hints, KeyName, NewRow, NodeId, Owned, Page,
+    Place, Store, StoreTime, Survey,
 };
 use std::path::PathBuf;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, SystemTime};
+use tokio::sync::Notify;
 
 /// A store in a file of SQLite, which one process has at a time.
 ///
@@ -23,6 +24,8 @@ use std::time::{Duration, SystemTime};
 pub struct Sqlite {
     /// The thread ends when this is dropped, after what it has been asked.
     jobs: mpsc::Sender<Box<dyn Job>>,
+    /// Notified of each timer that the node which rests is told of.
+    told: Arc<Notify>,
 }
 
 /// A file that [`Durable::sqlite`] opens.
@@ -112,10 +115,28 @@ impl Store for Sqlite {
     async fn leave(&self, node: NodeId) -> Result<(), Error> {
         self.call(move |_, state| {
             state.member = state.member.filter(|member| *member != node);
+            state.rests_until = StoreTime::MIN;
             state.owner = state.owner.filter(|(owner, _)| *owner != node);
             Ok(())
         })
         .await
+    }
+
+    async fn rest(&self, _: NodeId, until: StoreTime) -> Result<bool, Error> {
+        self.call(move |_, state| {
+            state.rests_until = until;
+            Ok(true)
+        })
+        .await
+    }
+
+    async fn told(&self, _: NodeId) -> Result<(), Error> {
+        self.told.notified().await;
+        Ok(())
+    }
+
+    async fn first(&self) -> Result<First, Error> {
+        self.call(|file, _| Ok(First { due: timers::first(file)?, open: false, now: now() })).await
     }
 
     async fn publish(&self, _: NodeId, horizon: StoreTime) -> Result<(), Error> {
@@ -141,7 +162,8 @@ impl Store for Sqlite {
         rows: Vec<NewRow>,
     ) -> Result<Vec<Option<Scheduled>>, Error> {
         // The one node knows what it schedules: no hints.
-        self.call(move |file, _| {
+        self.call(move |file, state| {
+            rows.iter().for_each(|row| state.tell(row.place.due));
             rows.into_iter().map(|row| timers::write(file, row).map(Some)).collect()
         })
         .await

@@ -5,9 +5,9 @@ use crate::store::sqlite::Sqlite;
 use crate::store::{NodeId, Place, StoreTime};
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::thread;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 
 /// How many jobs one transaction holds: the first of them waits for the last.
 const GROUP: usize = 64;
@@ -19,12 +19,22 @@ pub(super) struct State {
     pub(super) owner: Option<(NodeId, i64)>,
     pub(super) horizon: StoreTime,
     pub(super) hints: Vec<Place>,
+    /// Until when the node rests, and is told of each timer; `MIN` if it does not.
+    pub(super) rests_until: StoreTime,
+    pub(super) told: Arc<Notify>,
 }
 
 impl State {
     pub(super) fn hint(&mut self, place: Place) {
         if place.due < self.horizon {
             self.hints.push(place);
+        }
+        self.tell(place.due);
+    }
+
+    pub(super) fn tell(&self, due: StoreTime) {
+        if due < self.rests_until {
+            self.told.notify_one();
         }
     }
 }
@@ -64,18 +74,20 @@ where
 impl Sqlite {
     pub(super) async fn start(path: PathBuf) -> Result<Self, Error> {
         let (jobs, queue) = mpsc::channel();
+        let told = Arc::new(Notify::new());
+        let state = State { told: Arc::clone(&told), ..State::default() };
         let (opened, is_open) = oneshot::channel();
         let run = move || match open(&path) {
             Ok(file) => {
                 let _ = opened.send(Ok(()));
-                work(file, &queue);
+                work(file, state, &queue);
             }
             Err(error) => drop(opened.send(Err(error))),
         };
         let thread = thread::Builder::new().name("tickwheel-sqlite".to_owned());
         thread.spawn(run).map_err(Error::unavailable)?;
         is_open.await.unwrap_or_else(|_| Err(Error::unavailable("the thread ended")))?;
-        Ok(Sqlite { jobs })
+        Ok(Sqlite { jobs, told })
     }
 
     /// Calls something on the thread of the connection, in a transaction.
@@ -91,8 +103,7 @@ impl Sqlite {
     }
 }
 
-fn work(file: Connection, queue: &mpsc::Receiver<Box<dyn Job>>) {
-    let mut state = State::default();
+fn work(file: Connection, mut state: State, queue: &mpsc::Receiver<Box<dyn Job>>) {
     while let Ok(first) = queue.recv() {
         let mut group = vec![first];
         let error = transact(&file, &mut state, &mut group, queue).err();

@@ -47,6 +47,11 @@ pub(super) fn load(file: &Connection, page: &Page) -> Result<Vec<Place>> {
     load.query_map(params![after.due, id, before, limit], place)?.collect()
 }
 
+pub(super) fn first(file: &Connection) -> Result<StoreTime> {
+    let due = one(file, "SELECT min(due) FROM timer", [], |row| row.get(0))?;
+    Ok(due.flatten().unwrap_or(StoreTime::MAX))
+}
+
 pub(super) fn write(file: &Connection, row: NewRow) -> Result<Scheduled> {
     let NewRow { place, key, tag, payload } = row;
     let replaced = match &key {
