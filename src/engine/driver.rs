@@ -17,9 +17,8 @@
 //! the other threads last. So a turn does not wait for a shard: the shard's buckets are put aside
 //! for this step, and the other shards' buckets come first. When only buckets that were put aside
 //! are left, the turn sleeps for a moment, in which the holder may get the core, and looks again,
-//! so that due timers of other shards need not wait. (On a manual clock the turn waits for the
-//! shard, without the turn's lock: there, timers leave in the order of their ticks, a call has to
-//! expire everything that is due, and no thread sleeps.)
+//! so that due timers of other shards need not wait. (On a manual clock no shard is put aside:
+//! there, timers leave in the order of their ticks.)
 //!
 //! # The reaper
 //! A thread that calls a function, which takes a turn and waits, until that returns false.
@@ -57,10 +56,9 @@ const MAX_NESTED: u32 = 8;
 enum Step {
     /// A batch, which its owner has to hand over.
     Flushed(Arc<dyn Owner>),
-    /// Everything that is due lies in shards that other threads hold.
+    /// Everything that is due lies in shards that other threads hold; in virtual time, what comes
+    /// first does.
     Busy,
-    /// What comes first in virtual time lies in a shard of this owner that another thread holds.
-    Held(Arc<dyn Owner>, u32),
     /// Nothing is due any more.
     Done,
 }
@@ -151,7 +149,6 @@ impl Driver {
                     nap(NAP);
                     naps += 1;
                 }
-                Step::Held(owner, shard) => owner.wait_for(shard),
                 Step::Done => {
                     let last = shuffle.as_mut().map_or(0, |it| it.hand_over(&mut expired));
                     total += last;
@@ -204,9 +201,9 @@ impl Driver {
                 *total += expired.len() as u64;
                 break Step::Flushed(Arc::clone(owner));
             }
-            // The ticks keep their order. Without the turn's lock, for which others would wait.
+            // In virtual time it comes first all the same, so that the ticks keep their order.
             if !either_in_models(time.clock.as_manual().is_none()) {
-                break Step::Held(Arc::clone(owner), shard);
+                break Step::Busy;
             }
             delay_queue.put_aside(shard, turn_start, present);
             is_one_aside = true;

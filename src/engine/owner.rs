@@ -75,9 +75,6 @@ pub(crate) trait Owner: Send + Sync {
         expired: &mut Expired,
     ) -> bool;
 
-    /// Waits until no other thread holds a shard.
-    fn wait_for(&self, shard: u32);
-
     /// Hands over what a flush took out, with no lock held, after waking who has to be woken.
     /// Returns the number of items.
     fn hand_over(&self, expired: &mut Expired) -> usize;
@@ -236,8 +233,7 @@ where
         expired: &mut Expired,
     ) -> bool {
         let TimerContext { time, delay_queue, .. } = &*self.shards.context;
-        let body = self.shard(shard).lock_for_turn(|| false, insists);
-        let Some(mut body) = body else { return false };
+        let Some(mut body) = self.shard(shard).lock_for_turn(insists) else { return false };
         // Otherwise another shard's bucket comes first by now.
         if let Some(due) = delay_queue.poll(shard, turn_start, time.ticks.floor(now)) {
             expired.tick = due.start;
@@ -246,10 +242,6 @@ where
         }
         expired.wakeup = Shard::release(body);
         true
-    }
-
-    fn wait_for(&self, shard: u32) {
-        self.shard(shard).wait();
     }
 
     fn hand_over(&self, expired: &mut Expired) -> usize {

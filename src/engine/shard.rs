@@ -25,7 +25,7 @@
 
 use crate::engine::context::TimerContext;
 use crate::store::slab::Key;
-use crate::sync::atomic::{AtomicU8, Ordering};
+use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Mutex, MutexGuard, nap, thread_local};
 use crate::wheel::bucket::Reference;
 use crate::wheel::bucket_queue::Expiration;
@@ -55,16 +55,9 @@ pub(crate) trait Content: Sized {
 /// A lock and a body; see the [module](self).
 pub(crate) struct Shard<C: Content> {
     body: Mutex<Body<C>>,
-    /// What a thread that is about to take the lock has to know. Relaxed everywhere: these are
-    /// hints, and locks order what they stand for.
-    marks: AtomicU8,
+    /// Whether a turn wants the lock. Relaxed everywhere: it is a hint, and the mutex orders.
+    wanted: AtomicBool,
 }
-
-/// A mark: a turn wants the lock.
-const WANTED: u8 = 1;
-
-/// A mark: something waits beside the lock, to be taken in by the next one who has it.
-const LATE: u8 = 2;
 
 /// What is behind the lock of a shard.
 pub(crate) struct Body<C: Content> {
@@ -110,7 +103,7 @@ impl<C: Content> Shard<C> {
     pub(crate) fn new() -> Self {
         let (core, content) = (Core::idle(), C::new());
         let body = Body { core, context: None, closed: true, owes: false, content };
-        Shard { body: Mutex::new(body), marks: AtomicU8::new(0) }
+        Shard { body: Mutex::new(body), wanted: AtomicBool::new(false) }
     }
 
     /// Begins to serve an owner; the shard must be free.
@@ -139,33 +132,10 @@ impl<C: Content> Shard<C> {
     /// [releases](Self::release) it.
     #[inline]
     pub(crate) fn lock(&self) -> MutexGuard<'_, Body<C>> {
-        if self.is_marked(WANTED) {
+        if self.wanted.load(Ordering::Relaxed) {
             self.give_way();
         }
         self.body.lock()
-    }
-
-    /// Returns whether something waits beside the lock.
-    #[inline]
-    pub(crate) fn has_late(&self) -> bool {
-        self.is_marked(LATE)
-    }
-
-    /// Says whether something waits beside the lock, under the lock of what waits.
-    pub(crate) fn set_late(&self, is_late: bool) {
-        self.mark(LATE, is_late);
-    }
-
-    #[inline]
-    fn is_marked(&self, mark: u8) -> bool {
-        self.marks.load(Ordering::Relaxed) & mark != 0
-    }
-
-    fn mark(&self, mark: u8, is_set: bool) {
-        match is_set {
-            true => self.marks.fetch_or(mark, Ordering::Relaxed),
-            false => self.marks.fetch_and(!mark, Ordering::Relaxed),
-        };
     }
 
     /// Waits while a turn wants the lock, unless this thread is the one that takes the turn. Who
@@ -177,11 +147,11 @@ impl<C: Content> Shard<C> {
         }
         for _ in 0..GIVES_WAY {
             nap(NAP);
-            if !self.is_marked(WANTED) {
+            if !self.wanted.load(Ordering::Relaxed) {
                 return;
             }
         }
-        self.mark(WANTED, false);
+        self.wanted.store(false, Ordering::Relaxed);
     }
 
     /// Takes the lock, unless another thread keeps it for longer than a call takes. In that case
@@ -196,26 +166,25 @@ impl<C: Content> Shard<C> {
         })
     }
 
-    /// Waits until no other thread holds the lock.
-    pub(crate) fn wait(&self) {
-        drop(self.body.lock());
-    }
-
-    /// Takes the lock for a turn. If another thread keeps it, the turn `waits`, or does without.
-    /// One that `insists`, and does without, has others let it go first at its next try.
-    pub(crate) fn lock_for_turn(
-        &self,
-        waits: impl FnOnce() -> bool,
-        insists: bool,
-    ) -> Option<MutexGuard<'_, Body<C>>> {
+    /// Takes the lock for a turn, unless another thread keeps it. A turn that `insists` has others
+    /// let it go first at its next try.
+    pub(crate) fn lock_for_turn(&self, insists: bool) -> Option<MutexGuard<'_, Body<C>>> {
         let body = self.try_lock();
-        if body.is_none() && waits() {
-            return Some(self.body.lock());
-        }
         if insists {
-            self.mark(WANTED, body.is_none());
+            self.wanted.store(body.is_none(), Ordering::Relaxed);
         }
         body
+    }
+
+    /// Takes the lock for a turn that cannot do without. It does not queue for the mutex, where it
+    /// would be overtaken.
+    pub(crate) fn insist(&self) -> MutexGuard<'_, Body<C>> {
+        loop {
+            if let Some(body) = self.lock_for_turn(true) {
+                return body;
+            }
+            nap(NAP);
+        }
     }
 
     /// Calls `act` with the body, under the lock. Wakes listeners afterwards.
@@ -457,19 +426,19 @@ mod tests {
     #[test]
     fn a_mark_that_no_turn_removes_delays_one_call_only() {
         let lock = Shard::<()>::new();
-        let is_wanted = || lock.is_marked(WANTED);
+        let is_wanted = || lock.wanted.load(Ordering::Relaxed);
         let held = lock.lock();
-        let turn = || lock.lock_for_turn(|| false, true).is_none();
+        let turn = || lock.lock_for_turn(true).is_none();
         let is_busy = thread::scope(|scope| scope.spawn(turn).join());
         assert!(is_busy.is_ok_and(|is_busy| is_busy) && is_wanted());
         drop(held);
         drop(lock.lock());
         assert!(!is_wanted());
         TURNS.with(|turns| turns.set(1));
-        lock.mark(WANTED, true);
+        lock.wanted.store(true, Ordering::Relaxed);
         drop(lock.lock());
         assert!(is_wanted(), "a turn does not wait for itself");
-        drop(lock.lock_for_turn(|| false, true));
+        drop(lock.lock_for_turn(true));
         assert!(!is_wanted());
     }
 }

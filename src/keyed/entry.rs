@@ -2,7 +2,7 @@
 
 use crate::engine::clock::When;
 use crate::engine::context::TimerContext;
-use crate::engine::owner::Owned;
+use crate::engine::owner::Shards;
 use crate::engine::shard::{Body, Holding, Shard};
 use crate::keyed::keys::Keys;
 use crate::sync::MutexGuard;
@@ -56,10 +56,10 @@ pub(crate) struct Held<'a, K: Eq, T> {
 
 impl<'a, K: Eq + 'static, T: 'static> Held<'a, K, T> {
     #[inline]
-    pub(crate) fn new(owned: &'a Owned<Keys<K, T>>, hash: u64) -> Self {
-        let (holding, body) = owned.hold(owned.of(hash));
-        let (holding, body) = (Some(holding), Some(body));
-        Held { context: &owned.shards.context, body, holding, key: None }
+    pub(crate) fn new(shards: &'a Shards<Keys<K, T>>, hash: u64) -> Self {
+        let holding = Some(shards.begin_holding());
+        let body = Some(shards.of(hash).lock());
+        Held { context: &shards.context, body, holding, key: None }
     }
 }
 

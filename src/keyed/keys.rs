@@ -12,17 +12,19 @@
 //! Invariants, checked by [`Body::assert_keys`] and, of the core, by the owner: every key is found
 //! by its hash, and exactly the keys that are not handed are filed.
 
-use crate::engine::owner::Owned;
+use crate::engine::owner::{Owned, Shards};
 use crate::engine::report::Contained;
 use crate::engine::shard::{Body, Content, Holding, Shard, Times};
 use crate::store::slab::Key;
 use crate::store::table::{KeyTable, ShortHash, shard_of};
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::Mutex;
 use crate::timer::entry::TimerEntry;
 use crate::timer::error::AddError;
 use crate::timer::part::Alarmed;
 use std::borrow::Borrow;
+use std::collections::{BTreeMap, VecDeque};
 use std::marker::PhantomData;
+use std::mem;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -62,27 +64,23 @@ pub(crate) type OnExpired<K, T> = Box<dyn Fn(&Arc<Owned<Keys<K, T>>>, K, T) + Se
 /// What a keyed timer has once, for all its shards.
 pub(crate) struct KeyedShared<K: Eq + 'static, T: 'static> {
     on_expired: Contained<OnExpired<K, T>>,
-    /// Keys that are to be kept, while their shards are held for long. Whoever has the shard next
-    /// takes them in, before anything else: an alarm that was put off, if no caller does.
+    /// Keys that are to be kept, by the ordinals of their shards, which other threads hold. For
+    /// each there is an alarm, of [`NOBODY`], that adds the first of its shard.
     ///
     /// Their lock may be taken under a shard's.
-    late: Mutex<Vec<Late<K, T>>>,
+    late: Mutex<BTreeMap<usize, VecDeque<Late<K, T>>>>,
 }
 
-/// A key that is to be added, its task and its times.
-struct Late<K, T> {
-    hash: u64,
-    key_and_task: (K, T),
-    times: Times,
-}
+/// A key that is to be added, with its hash and its task.
+type Late<K, T> = (u64, (K, T), Times);
 
 impl<K: Eq + 'static, T: 'static> KeyedShared<K, T> {
     pub(crate) fn new(on_expired: Contained<OnExpired<K, T>>) -> Self {
-        KeyedShared { on_expired, late: Mutex::new(Vec::new()) }
+        KeyedShared { on_expired, late: Mutex::new(BTreeMap::new()) }
     }
 }
 
-/// The name of no key: of an alarm for what waits beside a shard.
+/// The name of no key.
 const NOBODY: u64 = u64::MAX;
 
 impl<K: Eq + 'static, T: 'static> Alarmed for Keys<K, T> {
@@ -93,12 +91,12 @@ impl<K: Eq + 'static, T: 'static> Alarmed for Keys<K, T> {
     }
 
     fn alarm(owned: &Arc<Owned<Self>>, ordinal: usize, key: Key) {
-        let mut unused = Vec::new();
+        if key.to_bits() == NOBODY {
+            return owned.add_late(ordinal);
+        }
         let Some(mut body) = owned.lock_for_alarm(ordinal, key) else { return };
-        owned.take_in(ordinal, &mut body, &mut unused);
         let expired = body.alarm(key, owned.shards.context.time.now());
         drop(Shard::release(body));
-        owned.discard_all(unused);
         if let Some((key, task)) = expired {
             (owned.beside.shared.on_expired)(owned, key, task);
         }
@@ -106,96 +104,82 @@ impl<K: Eq + 'static, T: 'static> Alarmed for Keys<K, T> {
 
     fn end(owned: &Owned<Self>) {
         owned.shards.set.close(); // A closure that is running may return a key to be kept.
-        owned.discard_all(owned.cancel_all());
+        owned.cancel_all().into_iter().for_each(|left| owned.discard(left));
     }
 }
 
 /// Adds a key again that has expired, unless it was added meanwhile. Waits for its shard no more
-/// than an alarm does.
+/// than an alarm does; afterwards the next turn tries again.
 pub(crate) fn keep<K: Eq + 'static, T: 'static>(
-    owned: &Arc<Owned<Keys<K, T>>>,
+    owned: &Owned<Keys<K, T>>,
     hash: u64,
     key_and_task: (K, T),
     times: Times,
 ) {
-    let ordinal = owned.of(hash);
+    let ordinal = shard_of(hash, owned.shards.set.len());
     let mut late = owned.beside.shared.late.lock();
-    late.push(Late { hash, key_and_task, times });
-    owned.shards.set.at(ordinal).set_late(true);
+    late.entry(ordinal).or_default().push_back((hash, key_and_task, times));
     drop(late);
-    Keys::alarm(owned, ordinal, Key::from_bits(NOBODY));
+    owned.add_late(ordinal);
 }
 
 impl<K: Eq + 'static, T: 'static> Owned<Keys<K, T>> {
-    /// Adds the keys that wait beside a shard. Those that are there by now, or are refused, go to
-    /// `unused`, which has to outlive the lock: a key's `Eq` may panic here.
-    fn take_in(&self, ordinal: usize, body: &mut Body<Keys<K, T>>, unused: &mut Vec<(K, T)>) {
-        let set = self.shards.set;
-        while set.at(ordinal).has_late() {
-            let mut all = self.beside.shared.late.lock();
-            let own = all.iter().position(|late| self.of(late.hash) == ordinal);
-            let Some(own) = own else { return set.at(ordinal).set_late(false) };
-            let Late { hash, key_and_task, times } = all.swap_remove(own);
-            drop(all);
-            unused.push(key_and_task);
-            let is_there = unused.last().is_none_or(|(key, _)| body.find(hash, key).is_some());
-            if is_there || body.admit_beyond_limit().is_err() {
-                continue;
-            }
-            if let Some(kept) = unused.pop() {
+    /// Adds the first key that waits for this shard, or puts that off. One at a time: a panic in
+    /// its `Eq` costs no other key.
+    fn add_late(&self, ordinal: usize) {
+        let mut unused = None; // Outlives the lock.
+        let Some(mut body) = self.lock_for_alarm(ordinal, Key::from_bits(NOBODY)) else { return };
+        let mut late = self.beside.shared.late.lock();
+        let first = late.get_mut(&ordinal).and_then(VecDeque::pop_front);
+        late.retain(|_, left| !left.is_empty());
+        drop(late);
+        let Some((hash, key_and_task, times)) = first else { return };
+        let (key, _) = unused.insert(key_and_task);
+        if body.find(hash, key).is_none() && body.admit_beyond_limit().is_ok() {
+            if let Some(kept) = unused.take() {
                 body.insert_key(hash, kept, times);
             }
         }
-    }
-
-    /// Does so for a caller.
-    #[cold]
-    fn take_in_first(&self, ordinal: usize) {
-        let mut unused = Vec::new();
-        let mut body = self.shards.set.at(ordinal).lock();
-        self.take_in(ordinal, &mut body, &mut unused);
         drop(Shard::release(body));
-        self.discard_all(unused);
+        unused.into_iter().for_each(|unused| self.discard(unused));
     }
 
-    fn discard_all(&self, gone: Vec<(K, T)>) {
-        for gone in gone {
-            let task = self.task_of(gone);
-            self.shards.context.discard(task);
-        }
+    /// Takes out all keys, also those that wait for their shards.
+    pub(crate) fn cancel_all(&self) -> Vec<(K, T)> {
+        let late = mem::take(&mut *self.beside.shared.late.lock());
+        let mut all = self.shards.cancel_all();
+        all.extend(late.into_values().flatten().map(|(_, key_and_task, _)| key_and_task));
+        all
     }
 
-    /// Returns the ordinal of the shard of the keys with this hash.
+    fn discard(&self, gone: (K, T)) {
+        let task = self.shards.task_of(gone);
+        self.shards.context.discard(task);
+    }
+}
+
+impl<K: Eq + 'static, T: 'static> Shards<Keys<K, T>> {
+    /// Returns the shard of the keys with this hash.
     #[inline]
-    pub(crate) fn of(&self, hash: u64) -> usize {
-        shard_of(hash, self.shards.set.len())
+    pub(crate) fn of(&self, hash: u64) -> &'static Shard<Keys<K, T>> {
+        self.set.at(shard_of(hash, self.set.len()))
     }
 
-    /// Locks a shard of these, which may be held for any length of time.
+    /// Notes that this thread is about to hold a shard of these.
     #[inline]
-    pub(crate) fn hold(&self, ordinal: usize) -> (Holding, MutexGuard<'static, Body<Keys<K, T>>>) {
-        (self.begin_holding(ordinal), self.shards.set.at(ordinal).lock())
-    }
-
-    /// Notes that this thread is about to hold a shard of these, in which nothing is missing.
-    #[inline]
-    fn begin_holding(&self, ordinal: usize) -> Holding {
-        let holding = Holding::begin(self.shards.set, &self.shards.context);
-        if self.shards.set.at(ordinal).has_late() {
-            self.take_in_first(ordinal);
-        }
-        holding
+    pub(crate) fn begin_holding(&self) -> Holding {
+        Holding::begin(self.set, &self.context)
     }
 
     /// Calls `act` with a shard of these.
     #[inline]
     pub(crate) fn with<R>(
         &self,
-        ordinal: usize,
+        shard: &Shard<Keys<K, T>>,
         act: impl FnOnce(&mut Body<Keys<K, T>>) -> R,
     ) -> R {
-        let holding = self.begin_holding(ordinal);
-        self.shards.set.at(ordinal).with(|body| {
+        let holding = self.begin_holding();
+        shard.with(|body| {
             let _until_released = holding;
             act(body)
         })
@@ -206,22 +190,22 @@ impl<K: Eq + 'static, T: 'static> Owned<Keys<K, T>> {
         &self,
         mut act: impl FnMut(&mut Body<Keys<K, T>>) -> R,
     ) -> impl Iterator<Item = R> {
-        (0..self.shards.set.len()).map(move |ordinal| self.with(ordinal, &mut act))
+        self.set.iter().map(move |shard| self.with(shard, &mut act))
     }
 
     /// Returns the task of a key that was taken out. No lock is held: the key is dropped here.
     pub(crate) fn task_of(&self, (key, task): (K, T)) -> T {
-        self.shards.context.discard(key);
+        self.context.discard(key);
         task
     }
 
     pub(crate) fn cancel_all(&self) -> Vec<(K, T)> {
         let (mut all, mut batch) = (Vec::new(), Vec::new());
-        for ordinal in 0..self.shards.set.len() {
+        for shard in self.set.iter() {
             let mut after = None;
             // A few at a time, so that the lock is never held for long.
             loop {
-                after = self.with(ordinal, |body| body.take_some(after, &mut batch));
+                after = self.with(shard, |body| body.take_some(after, &mut batch));
                 all.append(&mut batch);
                 if after.is_none() {
                     break;

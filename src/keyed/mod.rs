@@ -2,7 +2,7 @@
 
 use crate::engine::clock::When;
 use crate::engine::context::TimerContext;
-use crate::engine::owner::Owned;
+use crate::engine::owner::Shards;
 use crate::engine::report::Contained;
 use crate::engine::shard::Body;
 use crate::keyed::entry::Held;
@@ -126,9 +126,9 @@ where
     ///
     /// `expired` may also return what to [`add`](Self::add) next, usually the same key with a later
     /// entry: a key that is kept. It is added even if the timer is full; but not after a shutdown,
-    /// nor if the key was added meanwhile, which is free while `expired` runs. While another thread
-    /// holds an entry of its shard, it waits without counting; the next one who uses the keyed
-    /// timer finds it there.
+    /// nor if the key was added meanwhile, which is free while `expired` runs. If another thread
+    /// holds an [`Entry`] of its shard then, it is added at the timer's next turn after that;
+    /// until then only [`cancel_all`](Self::cancel_all) finds it, and nothing counts it.
     ///
     /// ```
     /// use std::time::Duration;
@@ -208,7 +208,7 @@ where
     /// ```
     pub fn entry(&self, key: K) -> Entry<'_, K, T> {
         let hash = self.hash(&key);
-        let mut held = Held::new(self.owned(), hash);
+        let mut held = Held::new(self.shards(), hash);
         let found = held.body().find(hash, &key);
         held.key = Some(key);
         match found {
@@ -225,10 +225,10 @@ where
     /// task then stays as it was.
     pub fn add(&self, key: K, entry: TimerEntry<T>) -> Result<Option<T>, AddError<T>> {
         let (times, hash) = (self.context().resolve(entry.when()), self.hash(&key));
-        let shard = self.owned().of(hash);
+        let shard = self.shards().of(hash);
         // Lent, because a key's `Eq` may panic: then they are dropped without the lock.
         let mut given = Some((key, entry));
-        let (unused, result) = self.owned().with(shard, |body| {
+        let (unused, result) = self.shards().with(shard, |body| {
             let found = given.as_ref().and_then(|(key, _)| body.find(hash, key));
             let (key, entry) = given.take().expect("it was just given");
             match found {
@@ -285,9 +285,9 @@ where
         Q: Hash + Eq + ?Sized,
     {
         let hash = self.hash(key);
-        let shard = self.owned().of(hash);
-        let taken = self.owned().with(shard, |body| body.take(hash, key));
-        taken.map(|taken| self.owned().task_of(taken))
+        let shard = self.shards().of(hash);
+        let taken = self.shards().with(shard, |body| body.take(hash, key));
+        taken.map(|taken| self.shards().task_of(taken))
     }
 
     /// Extends a key's deadline; it never moves to an earlier one. Returns whether the key has a
@@ -336,7 +336,7 @@ where
     /// Returns how many keys there are. Locks each shard once, and takes time proportional to the
     /// shards.
     pub fn len(&self) -> usize {
-        self.owned().each(|body| body.core.len()).sum()
+        self.shards().each(|body| body.core.len()).sum()
     }
 
     /// Returns whether there is no key, at the same cost as [`len`](Self::len).
@@ -367,7 +367,7 @@ where
         Q: Hash + Eq + ?Sized,
     {
         let hash = self.hash(key);
-        let mut held = Held::new(self.owned(), hash);
+        let mut held = Held::new(self.shards(), hash);
         let index = held.body().find(hash, key)?;
         Some(OccupiedEntry { held, index })
     }
@@ -521,7 +521,7 @@ where
         // A shard's ordinal, above 32 bits for a chunk's number.
         let mut ordinal = usize::try_from(position >> 32).ok()?;
         let mut chunk = (position & u64::from(u32::MAX)) as usize;
-        let set = self.owned().shards.set;
+        let set = self.shards().set;
         // One chunk at a time, so that the lock is never held for long.
         while ordinal < set.len() {
             let mut visited = false;
@@ -529,7 +529,7 @@ where
                 visited = true;
                 visit(key, task, deadline);
             };
-            let more = self.owned().with(ordinal, |body| body.visit(chunk, &mut note));
+            let more = self.shards().with(set.at(ordinal), |body| body.visit(chunk, &mut note));
             (ordinal, chunk) = if more { (ordinal, chunk + 1) } else { (ordinal + 1, 0) };
             if visited {
                 break;
@@ -541,13 +541,13 @@ where
     /// Takes all keys and tasks back, in no particular order. Takes time proportional to them, but
     /// holds no lock for long. A key that another thread adds meanwhile may stay.
     pub fn cancel_all(&self) -> Vec<(K, T)> {
-        self.owned().cancel_all()
+        self.part.owned.cancel_all()
     }
 
     /// Checks every internal structure and panics if one is broken: for tests.
     #[doc(hidden)]
     pub fn assert_invariants(&self) {
-        self.owned().each(|body| body.assert_keys()).for_each(drop);
+        self.shards().each(|body| body.assert_keys()).for_each(drop);
     }
 
     /// Calls `change` with a key's shard, under its lock, and the key's index there.
@@ -562,18 +562,18 @@ where
         Q: Hash + Eq + ?Sized,
     {
         let hash = self.hash(key);
-        let shard = self.owned().of(hash);
-        self.owned().with(shard, |body| body.find(hash, key).map(|index| change(body, index)))
+        let shard = self.shards().of(hash);
+        self.shards().with(shard, |body| body.find(hash, key).map(|index| change(body, index)))
     }
 
     #[inline]
-    fn owned(&self) -> &Owned<Keys<K, T>> {
-        &self.part.owned
+    fn shards(&self) -> &Shards<Keys<K, T>> {
+        &self.part.owned.shards
     }
 
     #[inline]
     fn context(&self) -> &TimerContext {
-        &self.owned().shards.context
+        &self.shards().context
     }
 
     /// Hashes a key. Never inlined, so that the hasher is inlined here, once.

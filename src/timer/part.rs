@@ -100,29 +100,26 @@ impl<C: Alarmed> Part<C> {
 
 impl<C: Alarmed> Drop for Part<C> {
     fn drop(&mut self) {
-        C::end(&self.owned);
+        // In this order: what has no alarm that is put off any more does not wait for one.
         self.owned.beside.alarms.iter().for_each(ShardAlarms::end);
+        C::end(&self.owned);
         self.timer.base.driver.deregister(self.owned.shards.first);
     }
 }
 
 impl<C: Alarmed> Owned<C> {
-    /// Locks a shard for what a turn has handed over, unless a thread holds it for long. In virtual
-    /// time it waits, as a turn does.
-    pub(crate) fn lock_unless_held(&self, ordinal: usize) -> Option<MutexGuard<'_, Body<C>>> {
-        let waits = || self.shards.context.time.clock.as_manual().is_some();
-        self.shards.set.at(ordinal).lock_for_turn(waits, true)
-    }
-
     /// Locks a shard for an alarm. Puts the alarm off if a thread holds the shard for long; waits
-    /// after the last turn.
+    /// after the last turn, and in virtual time, as a turn does.
     pub(crate) fn lock_for_alarm(
         &self,
         ordinal: usize,
         key: Key,
     ) -> Option<MutexGuard<'_, Body<C>>> {
-        self.lock_unless_held(ordinal).or_else(|| {
-            let Shards { set, context, first, .. } = &*self.shards;
+        let Shards { set, context, first, .. } = &*self.shards;
+        set.at(ordinal).lock_for_turn(true).or_else(|| {
+            if context.time.clock.as_manual().is_some() {
+                return Some(set.at(ordinal).insist());
+            }
             let number = first + ordinal as u32;
             let alarms = &self.beside.alarms[ordinal];
             let Some(owes) = alarms.put_off(&context.delay_queue, number, key) else {
