@@ -1,7 +1,9 @@
 //! Alarms that find their key's shard held for long. In real time: in virtual time they wait.
 
 use crate::{HOUR, MS};
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::{BuildHasherDefault, Hash, Hasher};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
@@ -174,14 +176,48 @@ fn an_alarm_that_waits_goes_with_its_keyed_timer() {
     timer.assert_invariants();
 }
 
-/// Keeps a key while its shard is held. Once that is let go of, the next turn adds it, unless
-/// something else happens before.
+type Kept<K> = KeyedTimer<K, Arc<u32>, BuildHasherDefault<OneShard>>;
+
+/// Has `key` kept with its task, while an entry of `other` is held, which is let go of then.
+fn keep<K: Hash + Eq + Clone + Send + Sync + 'static>(
+    (key, other): (K, K),
+    task: Arc<u32>,
+) -> (Timer, Kept<K>, Receiver<Task>) {
+    let (sender, alarms) = channel();
+    let executor = move |alarm: Task| _ = sender.send(alarm);
+    let timer = Timer::builder().executor(executor).max_pending(4).build().expect("in range");
+    let (expires, release, (held, is_held)) = (channel(), channel::<()>(), channel());
+    let is_held = Mutex::new(is_held);
+    let expired = move |key: K, task: Arc<u32>| {
+        expires.0.send(()).expect("a thread waits to hold the shard");
+        assert!(is_held.lock().unwrap().recv_timeout(HANG).is_ok());
+        Some((key, TimerEntry::after(HOUR, task)))
+    };
+    let keyed = Kept::with_hasher(&timer, Default::default(), expired);
+    keyed.after(key, Duration::ZERO, task).unwrap();
+    keyed.after(other.clone(), HOUR, Arc::new(0)).unwrap();
+    assert_eq!(timer.advance_clock(HANG), 1);
+    thread::scope(|scope| {
+        let (keyed, other) = (&keyed, &other);
+        scope.spawn(move || {
+            expires.1.recv_timeout(HANG).expect("it expires");
+            let entry = keyed.find(other);
+            held.send(()).expect("it waits for this");
+            release.1.recv_timeout(HANG).expect("nobody waited for this entry");
+            drop(entry);
+        });
+        alarms.recv_timeout(HANG).expect("an alarm").run();
+        release.0.send(()).expect("it still holds the shard");
+    });
+    (timer, keyed, alarms)
+}
+
+/// The next turn adds the key, unless something else happens before.
 /// Seen to fail: a task of the timer tried again each millisecond. It counted each time, was
 /// returned by `shutdown`, and brought keys back that `cancel_all` had not found.
 #[test]
 fn a_key_that_is_kept_waits_for_nobody_who_holds_its_shard() {
-    type Keyed = KeyedTimer<u32, Arc<u32>, BuildHasherDefault<OneShard>>;
-    type Meanwhile = fn(&Timer, &Keyed);
+    type Meanwhile = fn(&Timer, &Kept<u32>);
     let cases: [(Meanwhile, Option<u32>); 4] = [
         (|_, _| (), Some(6)),
         (|_, keyed| assert_eq!(keyed.after(1, HOUR, Arc::new(9)).unwrap(), None), Some(9)),
@@ -189,33 +225,8 @@ fn a_key_that_is_kept_waits_for_nobody_who_holds_its_shard() {
         (|timer, _| assert_eq!(timer.shutdown().len(), 0), None),
     ];
     for (meanwhile, expected) in cases.map(Some).into_iter().chain([None]).map(Option::unzip) {
-        let (sender, alarms) = channel();
-        let executor = move |alarm: Task| _ = sender.send(alarm);
-        let timer = Timer::builder().executor(executor).max_pending(4).build().expect("in range");
-        let (expires, release, (held, is_held)) = (channel(), channel::<()>(), channel());
-        let is_held = Mutex::new(is_held);
-        let expired = move |key: u32, task: Arc<u32>| {
-            expires.0.send(()).expect("a thread waits to hold the shard");
-            assert!(is_held.lock().unwrap().recv_timeout(HANG).is_ok());
-            Some((key, TimerEntry::after(HOUR, task)))
-        };
-        let keyed = Keyed::with_hasher(&timer, Default::default(), expired);
         let kept = Arc::new(6);
-        keyed.after(1, Duration::ZERO, Arc::clone(&kept)).unwrap();
-        keyed.after(2, HOUR, Arc::new(0)).unwrap();
-        assert_eq!(timer.advance_clock(HANG), 1);
-        thread::scope(|scope| {
-            let keyed = &keyed;
-            scope.spawn(move || {
-                expires.1.recv_timeout(HANG).expect("it expires");
-                let entry = keyed.find(&2);
-                held.send(()).expect("it waits for this");
-                release.1.recv_timeout(HANG).expect("nobody waited for this entry");
-                drop(entry);
-            });
-            alarms.recv_timeout(HANG).expect("an alarm").run();
-            release.0.send(()).expect("it still holds the shard");
-        });
+        let (timer, keyed, alarms) = keep((1, 2), Arc::clone(&kept));
         if let Some(meanwhile) = meanwhile {
             assert_eq!((keyed.get(&1), timer.stats().added), (None, 2));
             meanwhile(&timer, &keyed);
@@ -229,6 +240,42 @@ fn a_key_that_is_kept_waits_for_nobody_who_holds_its_shard() {
         assert_eq!((Arc::strong_count(&kept), timer.len()), (1, 0));
         timer.assert_invariants();
     }
+}
+
+/// Cannot be compared, once it is told so.
+#[derive(Clone)]
+struct Picky(u32, Arc<AtomicBool>);
+
+impl Hash for Picky {
+    fn hash<H: Hasher>(&self, _: &mut H) {}
+}
+
+impl PartialEq for Picky {
+    fn eq(&self, other: &Picky) -> bool {
+        assert!(!self.1.load(SeqCst), "as it should");
+        self.0 == other.0
+    }
+}
+
+impl Eq for Picky {}
+
+/// A key that is kept, and cannot be compared, costs only its own task.
+/// Seen to fail: whoever used the keyed timer next panicked, and the last drop did.
+#[test]
+fn a_kept_key_that_panics_panics_in_its_own_alarm() {
+    let (picky, kept) = (Arc::new(AtomicBool::new(false)), Arc::new(6));
+    let key = |number| Picky(number, Arc::clone(&picky));
+    let (timer, keyed, alarms) = keep((key(1), key(2)), Arc::clone(&kept));
+    picky.store(true, SeqCst);
+    assert_eq!((keyed.len(), timer.advance_clock(Duration::ZERO)), (1, 0));
+    let alarm = alarms.try_recv().expect("its own");
+    assert!(catch_unwind(AssertUnwindSafe(|| alarm.run())).is_err());
+    assert_eq!((keyed.cancel_all().len(), Arc::strong_count(&kept)), (1, 1));
+    picky.store(false, SeqCst);
+    let (timer, keyed, _alarms) = keep((key(1), key(2)), Arc::clone(&kept));
+    picky.store(true, SeqCst);
+    drop(keyed);
+    assert_eq!((timer.len(), Arc::strong_count(&kept)), (0, 1));
 }
 
 /// Has one thread hold an entry, and another one wait for it in a turn, in virtual time.
