@@ -347,6 +347,7 @@ impl<S: Store> Durable<S> {
         }
     }
 
+    #[cfg(feature = "postgres")]
     pub(crate) fn store(&self) -> &S {
         &self.inner.node.store
     }

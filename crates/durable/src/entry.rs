@@ -1,6 +1,6 @@
 //! What calls and handlers say and are told: entries, outcomes, answers, errors.
 
-use crate::store::{Place, StoreTime};
+use crate::store::StoreTime;
 use std::error::Error as StdError;
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -140,13 +140,8 @@ pub struct Due {
     /// The fencing token.
     pub token: Token,
     /// Where its row lies in the store.
+    #[cfg(feature = "postgres")]
     pub(crate) slot: u32,
-}
-
-impl Due {
-    pub(crate) fn place(&self) -> Place {
-        Place { due: self.at, slot: self.slot, id: self.id }
-    }
 }
 
 /// What became of a timer that was due.
@@ -165,6 +160,7 @@ pub enum Outcome {
 
 /// What became of a schedule, once it was committed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Scheduled {
     /// There was no timer of this key, or the entry has none.
     New,
@@ -175,6 +171,7 @@ pub enum Scheduled {
 
 /// What became of a cancel. Each answer is certain.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Cancelled {
     /// The timer is gone, here is its payload; no handler will get it.
     Cancelled(Vec<u8>),
@@ -187,6 +184,7 @@ pub enum Cancelled {
 
 /// What became of a touch. Each answer is certain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Touched {
     /// The timer is due at the new moment.
     Moved,
@@ -198,6 +196,7 @@ pub enum Touched {
 
 /// How a timer stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Pending {
     /// When it is due.
     pub at: StoreTime,
@@ -211,6 +210,7 @@ pub struct Pending {
 
 /// A timer that was given up: it waits for somebody to look at it.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct DeadTimer {
     /// Names it, for [`requeue`](crate::Durable::requeue).
     pub id: i64,

@@ -9,6 +9,7 @@
 //! happens when things fail.
 //!
 //! # Features
+//! - `postgres`, `sqlite` (default): the stores.
 //! - `programs` (default): the benchmark and so on, and what they need.
 
 #![forbid(unsafe_code)]
@@ -18,6 +19,7 @@ mod entry;
 #[cfg(all(test, tickwheel_model))]
 mod models;
 mod node;
+#[cfg(feature = "postgres")]
 mod sharded;
 pub mod store;
 
@@ -36,7 +38,7 @@ mod sync {
 }
 
 /// Compiles and runs the README's example.
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "sqlite"))]
 #[doc = include_str!("../README.md")]
 struct Readme;
 
@@ -45,6 +47,7 @@ pub use crate::entry::{
     Cancelled, DeadTimer, Due, Entry, Error, Outcome, Pending, Scheduled, Token, Touched, When,
 };
 pub use crate::node::stats::{Lateness, Stats};
+#[cfg(feature = "postgres")]
 pub use crate::sharded::Sharded;
 #[doc(inline)]
 pub use crate::store::StoreTime;

@@ -89,8 +89,18 @@ impl<S: Store> Runner<S> {
         let place = claim.place;
         let late_by = self.node.clock.earliest().since(place.due);
         let partition = place.slot - self.node.store.slot(0);
-        let (token, slot) = (Token { partition, epoch: claim.epoch }, place.slot);
-        Due { key, payload, id: place.id, at: place.due, attempt, late_by, token, slot }
+        let token = Token { partition, epoch: claim.epoch };
+        Due {
+            key,
+            payload,
+            id: place.id,
+            at: place.due,
+            attempt,
+            late_by,
+            token,
+            #[cfg(feature = "postgres")]
+            slot: place.slot,
+        }
     }
 
     fn ending(&self, outcome: Outcome, attempts: u32) -> Ending {

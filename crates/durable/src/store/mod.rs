@@ -1,7 +1,9 @@
 //! Where timers lie: what a node needs of a store, and no more.
 
 pub mod memory;
+#[cfg(feature = "postgres")]
 pub mod postgres;
+#[cfg(feature = "sqlite")]
 pub mod sqlite;
 
 use crate::entry::{Cancelled, DeadTimer, Error, Pending, Scheduled, Touched};
@@ -55,6 +57,7 @@ pub struct Bars {
     pub count: u32,
 }
 
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
 impl Bars {
     /// Returns when they begin, how wide each is, and when they end: for a statement.
     fn micros(self) -> (i64, i64, i64) {
@@ -231,13 +234,19 @@ pub trait Answer<A>: Future<Output = Result<A, Error>> + Send {}
 
 impl<A, F: Future<Output = Result<A, Error>> + Send> Answer<A> for F {}
 
+mod sealed {
+    /// Implemented by the stores of this crate.
+    pub trait Sealed {}
+}
+use sealed::Sealed;
+
 /// A store of durable timers.
 ///
 /// Every operation is one atomic step for each timer in its batch. One that fails with
 /// [`Error::Unavailable`] or [`Error::Refused`] has done nothing; after [`Error::Uncertain`] it may
-/// have. The store's own
-/// clock decides when leases end and what is due. In one batch a key stands once.
-pub trait Store: Send + Sync + 'static {
+/// have. The store's own clock decides when leases end and what is due. In one batch a key stands
+/// once. The trait is sealed: it grows with what nodes need.
+pub trait Store: Sealed + Send + Sync + 'static {
     /// Returns how many slots there are. Does not change.
     fn slots(&self) -> u32;
 

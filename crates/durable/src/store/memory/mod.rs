@@ -7,7 +7,7 @@ use crate::entry::{Cancelled, DeadTimer, Error, Pending, Scheduled, Touched};
 use crate::store::memory::timers::Timers;
 use crate::store::{
     Ack, Bars, CancelledTag, Claim, Claims, Ending, First, Hints, KeyName, NewRow, NodeId, Owned,
-    Page, Place, Store, StoreTime, Survey,
+    Page, Place, Sealed, Store, StoreTime, Survey,
 };
 use crate::sync::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -114,6 +114,8 @@ impl Memory {
         }
     }
 }
+
+impl Sealed for Memory {}
 
 impl Store for Memory {
     fn slots(&self) -> u32 {

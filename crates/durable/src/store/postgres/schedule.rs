@@ -4,7 +4,7 @@ use crate::durable::Durable;
 use crate::entry::{Due, Entry, Error, Scheduled};
 use crate::store::postgres::link::{Columns, Link, Param, explain, is_locked, slot};
 use crate::store::postgres::{Postgres, told};
-use crate::store::{Claim, NewRow, NodeId};
+use crate::store::{Claim, NewRow, NodeId, Place};
 use std::collections::HashMap;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Row, Transaction};
@@ -182,7 +182,8 @@ impl Due {
     /// [`Error::Unavailable`].
     pub async fn ack_in(&self, transaction: &Transaction<'_>) -> Result<(), Error> {
         let mut claim = Columns::default();
-        claim.push(&Claim { place: self.place(), epoch: self.token.epoch });
+        let place = Place { due: self.at, slot: self.slot, id: self.id };
+        claim.push(&Claim { place, epoch: self.token.epoch });
         let deleted = transaction.query_typed(DONE, &claim.params()).await.map_err(explain)?;
         if deleted.is_empty() { Err(Error::Fenced) } else { Ok(()) }
     }

@@ -11,7 +11,7 @@ use crate::store::postgres::link::{Columns, place, slot};
 use crate::store::postgres::{Listener, Postgres, SLOTS, schedule, timers, told};
 use crate::store::{
     ALONE, Ack, BATCH_BYTES, Bars, CancelledTag, Claim, ClaimedRow, Claims, Ending, First, Hints,
-    KeyName, NewRow, NodeId, Owned, Page, Place, Store, StoreTime, Survey, Suspect,
+    KeyName, NewRow, NodeId, Owned, Page, Place, Sealed, Store, StoreTime, Survey, Suspect,
 };
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -103,6 +103,8 @@ const ACKNOWLEDGE: &str = concat!(
     WHERE t.claim = i.epoch AND (slot, due, id) NOT IN (SELECT slot, due, id FROM own)
     AND (SELECT count(*) FROM told) >= 0"
 );
+
+impl Sealed for Postgres {}
 
 impl Store for Postgres {
     fn slots(&self) -> u32 {

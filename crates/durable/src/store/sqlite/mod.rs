@@ -8,7 +8,7 @@ use crate::entry::{Cancelled, DeadTimer, Error, Pending, Scheduled, Touched};
 use crate::store::sqlite::thread::Job;
 use crate::store::{
     Ack, Bars, CancelledTag, Claim, Claims, First, Hints, KeyName, NewRow, NodeId, Owned, Page,
-    Place, Store, StoreTime, Survey,
+    Place, Sealed, Store, StoreTime, Survey,
 };
 use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
@@ -56,6 +56,8 @@ const SLOT: u32 = 0;
 fn now() -> StoreTime {
     StoreTime::from(SystemTime::now())
 }
+
+impl Sealed for Sqlite {}
 
 impl Store for Sqlite {
     fn slots(&self) -> u32 {
