@@ -13,7 +13,7 @@
 //! by its hash, and exactly the keys that are not handed are filed.
 
 use crate::engine::owner::{Owned, Shards};
-use crate::engine::report::Contained;
+use crate::engine::report::{Contained, catch_panic};
 use crate::engine::shard::{Body, Content, Holding, Shard, Times};
 use crate::store::slab::Key;
 use crate::store::table::{KeyTable, ShortHash, shard_of};
@@ -77,6 +77,17 @@ type Late<K, T> = (u64, (K, T), Times);
 impl<K: Eq + 'static, T: 'static> KeyedShared<K, T> {
     pub(crate) fn new(on_expired: Contained<OnExpired<K, T>>) -> Self {
         KeyedShared { on_expired, late: Mutex::new(BTreeMap::new()) }
+    }
+}
+
+impl<K: Eq + 'static, T: 'static> Drop for KeyedShared<K, T> {
+    /// Drops what a closure has left that ran as the keyed timer ended.
+    fn drop(&mut self) {
+        let late = mem::take(&mut *self.late.lock());
+        for (_, (key, task), _) in late.into_values().flatten() {
+            catch_panic(|| drop(key));
+            catch_panic(|| drop(task));
+        }
     }
 }
 

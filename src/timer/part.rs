@@ -100,9 +100,8 @@ impl<C: Alarmed> Part<C> {
 
 impl<C: Alarmed> Drop for Part<C> {
     fn drop(&mut self) {
-        // In this order: what has no alarm that is put off any more does not wait for one.
-        self.owned.beside.alarms.iter().for_each(ShardAlarms::end);
         C::end(&self.owned);
+        self.owned.beside.alarms.iter().for_each(ShardAlarms::end);
         self.timer.base.driver.deregister(self.owned.shards.first);
     }
 }
@@ -192,7 +191,10 @@ impl ShardAlarms {
     /// will come any more.
     fn put_off(&self, queue: &DelayQueue, shard: u32, key: Key) -> Option<bool> {
         let mut keys = self.put_off.lock();
-        let keys = keys.as_mut().filter(|_| !queue.is_stopped())?;
+        let Some(keys) = &mut *keys else { return Some(false) };
+        if queue.is_stopped() {
+            return None;
+        }
         keys.push_back(key);
         if keys.len() > 1 {
             return Some(false);
