@@ -30,6 +30,7 @@ async fn locked() {
     a_tag_is_cancelled_to_its_end_beside_touches(&server).await;
     a_standby_that_is_away_takes_no_more_connections(&server).await;
     one_who_rests_is_told_of_each_timer(&server).await;
+    one_who_rests_listens_again_when_it_was_cut_off(&server).await;
 }
 
 /// Waits until something is so, with a bound that only a bug exceeds.
@@ -285,4 +286,18 @@ async fn one_who_rests_is_told_of_each_timer(server: &Server) {
     other.schedule(NodeId(0), vec![row(70, 4)]).await.unwrap();
     told().await;
     store.leave(rests).await.unwrap();
+}
+
+/// Seen to fail: it did not listen again, and looked again and again without a pause.
+async fn one_who_rests_listens_again_when_it_was_cut_off(server: &Server) {
+    let (node, mut fired) = node(server, &name()).await;
+    let client = client(server).await;
+    let listens = "pg_stat_activity WHERE query LIKE 'LISTEN%'";
+    until("it rests", || async { count(&client, listens).await == 1 }).await;
+    let cut = format!("SELECT pid FROM {listens} AND pg_terminate_backend(pid)");
+    let former: i32 = client.query_one(&cut, &[]).await.unwrap().get(0);
+    let others = format!("{listens} AND pid <> {former}");
+    until("it listens again", || async { count(&client, &others).await == 1 }).await;
+    node.schedule(Entry::keyed("a", Duration::ZERO, "x")).await.unwrap();
+    assert_eq!(next(&mut fired).await.key.unwrap(), "a");
 }

@@ -10,7 +10,7 @@ use crate::node::{Node, draw};
 use crate::store::{First, NodeId, Store, StoreTime};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tickwheel::lease::{LeaseStore, LeaseTerms, Leases, Renewal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -108,8 +108,8 @@ async fn is_quiet<S: Store>(node: &Node<S>) -> Result<bool, Error> {
 
 /// Rests until something is due soon, or the node has to leave. `None` if the timer was shut down.
 async fn rest<S: Store>(node: &Node<S>, leave: &mut watch::Receiver<bool>) -> Option<()> {
-    let mut resting = Resting { id: NodeId(draw()), until: None, told: false };
     let begun = node.timer.now();
+    let mut resting = Resting { id: NodeId(draw()), until: None, asked: begun, told: false };
     tracing::debug!("nothing is due soon: the node rests");
     while !*leave.borrow() {
         let pause = match resting.look(node).await {
@@ -128,8 +128,9 @@ async fn rest<S: Store>(node: &Node<S>, leave: &mut watch::Receiver<bool>) -> Op
         };
         tokio::select! {
             slept = node.timer.sleep(pause) => slept.ok()?,
-            // An error is seen by the next look.
-            _ = node.store.told(resting.id) => {}
+            told = node.store.told(resting.id) => if told.is_err() {
+                resting.until = None; // What it asked for may be lost.
+            },
             () = node.stirred.notified() => {}
             _ = leave.changed() => {}
         }
@@ -145,6 +146,8 @@ struct Resting {
     id: NodeId,
     /// Before when timers have to be due to be told of, if that is known to the store.
     until: Option<StoreTime>,
+    /// When it asked for that.
+    asked: Instant,
     /// Whether it is told of any.
     told: bool,
 }
@@ -152,6 +155,9 @@ struct Resting {
 impl Resting {
     /// Returns the first timer, having asked to be told of each earlier one.
     async fn look<S: Store>(&mut self, node: &Node<S>) -> Result<First, Error> {
+        if node.timer.now() >= self.asked + CEILING {
+            self.until = None; // Who is silent for long is struck off.
+        }
         loop {
             let until = match self.until {
                 Some(until) => until,
@@ -179,7 +185,7 @@ impl Resting {
     ) -> Result<StoreTime, Error> {
         self.told = node.store.rest(self.id, until).await?;
         node.rests_until.store(until.as_micros(), Relaxed);
-        self.until = Some(until);
+        (self.until, self.asked) = (Some(until), node.timer.now());
         Ok(until)
     }
 }

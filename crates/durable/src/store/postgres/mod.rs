@@ -131,6 +131,7 @@ impl Postgres {
                 return Ok(*hears);
             }
         }
+        *listener = None; // One that has ended tells at once, again and again.
         let channel = format!("tickwheel_{}", self.first / SLOTS);
         let mut connection = self.connector.connection().await?;
         connection.client.batch_execute(&format!("LISTEN {channel}")).await.map_err(explain)?;
