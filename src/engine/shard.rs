@@ -231,6 +231,12 @@ impl<C: Content> Body<C> {
         self.context.as_ref()
     }
 
+    /// Returns the context of the owner that issued a key, unless the shard serves another one by
+    /// now.
+    pub(crate) fn issuer(&self, key: Key) -> Option<Arc<TimerContext>> {
+        self.context.clone().filter(|_| self.core.entries.has_issued(key))
+    }
+
     /// Returns the context, unless the shard is closed.
     #[inline]
     pub(crate) fn open_context(&self) -> Option<&Arc<TimerContext>> {

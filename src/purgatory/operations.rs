@@ -143,7 +143,8 @@ impl<K: Eq + Clone, O> Body<Operations<K, O>> {
         &mut self,
         key: Key,
         operation: O,
-        (may_check, now): (bool, Option<u64>),
+        may_check: bool,
+        now: Option<u64>,
     ) -> Next<O> {
         let Entry { deadline, item: record } = self.core.entries.at_mut(key.index);
         let was_adding = record.state.is_adding();
@@ -302,7 +303,7 @@ impl<K: Eq + Clone, O> Set<Operations<K, O>> {
     fn report_panic(&self, id: Id, panic: Box<dyn Any + Send>) {
         // Not under the lock: a subscriber is the user's code.
         let context = self.of(id).with(|body| {
-            let context = body.context().filter(|_| body.core.entries.has_issued(id.key)).cloned();
+            let context = body.issuer(id.key);
             body.content.panicked += u64::from(context.is_some());
             context
         });

@@ -2,7 +2,7 @@
 
 use crate::engine::clock::When;
 use crate::engine::report::{contain, report_panic};
-use crate::engine::shard::{Body, Shard};
+use crate::engine::shard::Shard;
 use crate::store::slab::Key;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::timer::entry::Task;
@@ -266,10 +266,7 @@ impl<T: 'static> Drop for CancelOnDrop<T> {
         let Some(timeout) = &self.0 else { return };
         let key = timeout.key();
         if let Err(panic) = contain(|| drop(timeout.cancel())) {
-            // The shard may serve another timer by now.
-            let is_own = |body: &Body<Tasks<T>>| body.core.entries.has_issued(key);
-            let context =
-                timeout.shard.with(|body| body.context().filter(|_| is_own(body)).cloned());
+            let context = timeout.shard.with(|body| body.issuer(key));
             context.iter().for_each(|context| context.count_panic());
             report_panic(context.as_ref().map(|context| &*context.name), panic);
         }

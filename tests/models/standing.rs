@@ -288,6 +288,15 @@ fn schedule(keyed: &Plain, key: u64, at: Instant) {
     assert!(keyed.add(key, entry).is_ok_and(|former| former.is_none()));
 }
 
+/// Returns a timer of one shard, whose alarms go to a queue.
+fn queued() -> (Timer, Arc<Queue>) {
+    let queue = Arc::new(Queue::default());
+    let alarms = Arc::clone(&queue);
+    let push = move |alarm| alarms.lock().unwrap().push(alarm);
+    let timer = Timer::builder().shards(1).executor(push).build().expect("it can be built");
+    (timer, queue)
+}
+
 enum Event {
     Alarm(Task),
     Expired,
@@ -336,10 +345,7 @@ fn alarms_against_a_holder() {
 #[test]
 fn alarm_against_the_end_of_its_keyed_timer() {
     explore("alarm_against_the_end_of_its_keyed_timer", 2, || {
-        let (queue, past) = (Arc::new(Queue::default()), Instant::now());
-        let alarms = Arc::clone(&queue);
-        let push = move |alarm| alarms.lock().unwrap().push(alarm);
-        let timer = Timer::builder().shards(1).executor(push).build().expect("it can be built");
+        let ((timer, queue), past) = (queued(), Instant::now());
         let expired = Arc::new(std::sync::Mutex::new(0));
         let count = Arc::clone(&expired);
         let count = move |_, ()| *count.lock().unwrap() += 1;
@@ -360,10 +366,7 @@ fn alarm_against_the_end_of_its_keyed_timer() {
 #[test]
 fn kept_key_against_a_holder() {
     explore("kept_key_against_a_holder", 2, || {
-        let (queue, past) = (Arc::new(Queue::default()), Instant::now());
-        let alarms = Arc::clone(&queue);
-        let push = move |alarm| alarms.lock().unwrap().push(alarm);
-        let timer = Timer::builder().shards(1).executor(push).build().expect("it can be built");
+        let ((timer, queue), past) = (queued(), Instant::now());
         let keep = |key, ()| Some((key, TimerEntry::after(Duration::MAX, ())));
         let keyed = Plain::with_hasher(&timer, KeyHasher::default(), keep);
         schedule(&keyed, 1, past);

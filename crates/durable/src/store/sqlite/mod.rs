@@ -164,8 +164,7 @@ impl Store for Sqlite {
         rows: Vec<NewRow>,
     ) -> Result<Vec<Option<Scheduled>>, Error> {
         // The one node knows what it schedules: no hints.
-        self.call(move |file, state| {
-            rows.iter().for_each(|row| state.tell(row.place.due));
+        self.call(move |file, _| {
             rows.into_iter().map(|row| timers::write(file, row).map(Some)).collect()
         })
         .await

@@ -29,11 +29,7 @@ impl State {
         if place.due < self.horizon {
             self.hints.push(place);
         }
-        self.tell(place.due);
-    }
-
-    pub(super) fn tell(&self, due: StoreTime) {
-        if due < self.rests_until {
+        if place.due < self.rests_until {
             self.told.notify_one();
         }
     }

@@ -97,14 +97,17 @@ type Claimed = std::result::Result<ClaimedRow, Suspect>;
 
 pub(super) fn claim(file: &Connection, claim: Claim, crashes: u32) -> Result<Option<Claimed>> {
     let Claim { place, epoch } = claim;
-    let gone = "DELETE FROM timer WHERE due = ? AND id = ? AND claim <= ? AND cancelled";
-    change(file, gone, params![place.due, place.id, epoch])?;
-    let sql = "SELECT attempts, crashes + (claim NOT IN (0, ?3) AND crashes < ?4) FROM timer
-        WHERE due = ?1 AND id = ?2 AND claim <= ?3";
+    let sql = "SELECT attempts, crashes + (claim NOT IN (0, ?3) AND crashes < ?4), cancelled
+        FROM timer WHERE due = ?1 AND id = ?2 AND claim <= ?3";
     let found = one(file, sql, params![place.due, place.id, epoch, ALONE], |row| {
-        Ok(Suspect { attempts: row.get(0)?, crashes: row.get(1)?, place })
+        Ok((Suspect { attempts: row.get(0)?, crashes: row.get(1)?, place }, row.get(2)?))
     })?;
-    let Some(suspect) = found else { return Ok(None) };
+    let Some((suspect, cancelled)) = found else { return Ok(None) };
+    if cancelled {
+        let gone = "DELETE FROM timer WHERE due = ? AND id = ?";
+        change(file, gone, params![place.due, place.id])?;
+        return Ok(None);
+    }
     if suspect.crashes > crashes {
         return Ok(Some(Err(suspect)));
     }
@@ -120,19 +123,16 @@ pub(super) fn claim(file: &Connection, claim: Claim, crashes: u32) -> Result<Opt
 pub(super) fn acknowledge(file: &Connection, ack: Ack) -> Result<()> {
     let Claim { place: Place { due, id, .. }, epoch } = ack.claim;
     let row = "WHERE due = ?1 AND id = ?2 AND claim = ?3";
-    if matches!(ack.ending, Ending::Retry(_) | Ending::Again(..)) {
-        let gone = format!("DELETE FROM timer {row} AND cancelled");
-        change(file, &gone, params![due, id, epoch])?;
-    }
-    match ack.ending {
-        Ending::Done => change(file, &format!("DELETE FROM timer {row}"), params![due, id, epoch]),
+    let delete = || change(file, &format!("DELETE FROM timer {row}"), params![due, id, epoch]);
+    let changed = match ack.ending {
+        Ending::Done => delete(),
         Ending::Retry(at) => {
-            let sql = format!("UPDATE timer SET due = ?4, claim = 0 {row}");
+            let sql = format!("UPDATE timer SET due = ?4, claim = 0 {row} AND NOT cancelled");
             change(file, &sql, params![due, id, epoch, at])
         }
         Ending::Again(at, payload) => {
             let set = "due = ?4, claim = 0, attempts = 0, crashes = 0, payload = ?5";
-            let sql = format!("UPDATE timer SET {set} {row}");
+            let sql = format!("UPDATE timer SET {set} {row} AND NOT cancelled");
             change(file, &sql, params![due, id, epoch, at, payload])
         }
         Ending::Dead(reason) => {
@@ -141,9 +141,13 @@ pub(super) fn acknowledge(file: &Connection, ack: Ack) -> Result<()> {
                 "INSERT INTO dead ({columns}, reason) SELECT {columns}, ?4 FROM timer {row}"
             );
             change(file, &sql, params![due, id, epoch, reason])?;
-            change(file, &format!("DELETE FROM timer {row}"), params![due, id, epoch])
+            delete()
         }
     }?;
+    // Cancelled since it was claimed; or another's claim by now, of which this deletes nothing.
+    if changed == 0 {
+        delete()?;
+    }
     Ok(())
 }
 
