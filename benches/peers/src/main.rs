@@ -79,6 +79,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
+/// Returns 1, 2, 4, and so on, up to the number of cores.
+fn thread_counts() -> impl Iterator<Item = u64> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from) as u64;
+    std::iter::successors(Some(1), |threads| Some(threads * 2)).take_while(move |n| *n <= cores)
+}
+
 impl Bench {
     fn wants(&self, work: &str) -> bool {
         work.starts_with(&self.options.only) || self.options.only.starts_with(work)
@@ -168,9 +174,7 @@ impl Bench {
         if !who.starts_with(&self.options.who) {
             return;
         }
-        let cores = std::thread::available_parallelism().map_or(1, usize::from) as u64;
-        let powers = std::iter::successors(Some(1), |n| Some(n * 2)).take_while(|n| *n <= cores);
-        for threads in powers {
+        for threads in thread_counts() {
             let pair = threads::churn::<S>(threads);
             self.ns(&format!("W5_{threads}"), who, pair);
         }
@@ -210,9 +214,10 @@ impl Bench {
     }
 
     fn purgatory(&mut self) {
-        for (work, threads) in [("P1", 1), ("P2", 2)] {
-            if self.wants(work) {
-                self.ours(work, "ns", operations::million(threads));
+        for threads in thread_counts() {
+            let work = format!("P{threads}");
+            if self.wants(&work) {
+                self.ours(&work, "ns", operations::million(threads));
             }
         }
         if self.wants("P_small") {

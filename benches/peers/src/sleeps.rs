@@ -146,8 +146,15 @@ impl Bench {
     }
 
     fn keyed_shared<K: Keyed + Clone>(&mut self, who: &'static str) {
-        if who.starts_with(&self.options.who) && self.wants("K_touch_2") {
-            self.ns("K_touch_2", who, keyed::touch_shared::<K>(2, self.count()));
+        if !who.starts_with(&self.options.who) {
+            return;
+        }
+        for threads in crate::thread_counts().skip(1) {
+            let work = format!("K_touch_{threads}");
+            if self.wants(&work) {
+                let touch = keyed::touch_shared::<K>(threads as usize, self.count());
+                self.ns(&work, who, touch);
+            }
         }
     }
 

@@ -27,6 +27,14 @@ pub enum End {
     Returned,
 }
 
+/// Ends of each kind, of the requests in so many slots. On two cache lines of its own: one count of
+/// all cancels took longer than the cancels, with 16 cores.
+#[derive(Default)]
+#[repr(align(128))]
+struct Ends([AtomicU64; 4]);
+
+const SLOTS_COUNTED_TOGETHER: usize = 1 << 12;
+
 /// What has to end so long after its deadline, at the latest, however busy the machine is.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -36,7 +44,7 @@ pub struct Ledger {
     /// Ends before the deadline.
     pub early: AtomicU64,
     twice: AtomicU64,
-    ends: [AtomicU64; 4],
+    ends: Box<[Ends]>,
     /// From the deadline until it expired.
     pub lateness: Lateness,
 }
@@ -58,7 +66,7 @@ impl Ledger {
             slots: (0..slots).map(vacant).collect(),
             early: AtomicU64::new(0),
             twice: AtomicU64::new(0),
-            ends: Default::default(),
+            ends: (0..=slots / SLOTS_COUNTED_TOGETHER).map(|_| Ends::default()).collect(),
             lateness: Lateness::default(),
         }))
     }
@@ -94,7 +102,8 @@ impl Ledger {
             self.twice.fetch_add(1, Relaxed);
             return false;
         }
-        self.ends[end as usize].fetch_add(1, Relaxed);
+        let ends = &self.ends[request.slot as usize / SLOTS_COUNTED_TOGETHER];
+        ends.0[end as usize].fetch_add(1, Relaxed);
         if end == End::Expired {
             let at = self.nanos(at);
             self.early.fetch_add(u64::from(at < deadline), Relaxed);
@@ -115,7 +124,7 @@ impl Ledger {
 
     /// Returns how many have ended in this way.
     pub fn ended(&self, end: End) -> u64 {
-        self.ends[end as usize].load(Relaxed)
+        self.ends.iter().map(|ends| ends.0[end as usize].load(Relaxed)).sum()
     }
 
     /// Waits until nothing is left whose deadline is before `time`. Returns how many are left all
