@@ -75,8 +75,10 @@ pub(crate) struct Turn {
     /// Scratch space for expired entries, unless a turn has borrowed it. Thus most turns allocate
     /// nothing.
     room: Expired,
-    /// By number; `None` for an owner that is being created.
+    /// By number; `None` for an owner that is being created, or has left.
     pub(crate) owners: Slab<Option<Arc<dyn Owner>>>,
+    /// The numbers of those that have left, whose buckets may still be queued.
+    pub(crate) gone: Vec<u32>,
     /// The counts of owners that were removed.
     pub(crate) departed: Stats,
     /// Whether owners that register from now on have to be closed as well.
@@ -88,8 +90,8 @@ pub(crate) struct Turn {
 impl Driver {
     pub(crate) fn new(context: Arc<TimerContext>) -> Self {
         let (armed, room) = (Vec::new(), Expired::default());
-        let (owners, departed) = (Slab::new(), Stats::default());
-        let turn = Turn { armed, room, owners, departed, closed: false, expired: 0 };
+        let (owners, gone, departed) = (Slab::new(), Vec::new(), Stats::default());
+        let turn = Turn { armed, room, owners, gone, departed, closed: false, expired: 0 };
         Driver { context, turn: Mutex::new(turn) }
     }
 
@@ -194,8 +196,8 @@ impl Driver {
                 Due::Unknown => continue,
             };
             let Some(owner) = owners.at(owner_of(shard)) else {
-                debug_assert!(false, "an owner has no buckets before it is made");
-                break Step::Busy;
+                delay_queue.poll(shard, turn_start, present); // For good.
+                continue;
             };
             if owner.flush(shard, (turn_start, now), insists, armed, expired) {
                 *total += expired.len() as u64;
@@ -245,7 +247,10 @@ impl Driver {
         for _ in 0..TRIMMED_AT_ONCE {
             work::count(1);
             let Some(first) = self.context.delay_queue.first() else { return false };
-            let Some(owner) = turn.owners.at(owner_of(first.shard)) else { return false };
+            let Some(owner) = turn.owners.at(owner_of(first.shard)) else {
+                self.context.delay_queue.take(first);
+                continue;
+            };
             match owner.trim(first) {
                 Some(Trimmed::Empty) => {}
                 Some(Trimmed::Unknown) => break,

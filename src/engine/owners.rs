@@ -1,12 +1,14 @@
 //! The owners of a driver: how they come and go, and what they contain together.
 
 use crate::engine::context::TimerContext;
-use crate::engine::driver::Driver;
+use crate::engine::driver::{Driver, Turn};
 use crate::engine::owner::{Owner, Queued, first_shard, owner_of};
 use crate::engine::stats::Stats;
 use crate::store::slab::{Key, Slab};
 use crate::sync::atomic::Ordering;
+use crate::wheel::bucket_queue::Expiration;
 use crate::wheel::snapshot::Snapshot;
+use crate::work;
 use std::mem;
 use std::sync::Arc;
 
@@ -32,9 +34,11 @@ impl Driver {
         owner
     }
 
-    /// Removes an owner and its buckets. Nothing may be left in its shards, and nothing may be
-    /// added any more; its number may soon be given to another owner. Looks at all buckets of the
-    /// delay queue.
+    /// Removes an owner. Nothing may be left in its shards, and nothing may be added any more.
+    ///
+    /// Its buckets stay in the delay queue until they come first there, or until half of all owners
+    /// have left. Only then are all buckets looked at, so that each owner pays for about as many as
+    /// it had, and the numbers of those that have left may be given to others.
     pub(crate) fn deregister(&self, first_shard: u32) {
         let number = owner_of(first_shard);
         let mut turn = self.turn.lock();
@@ -45,9 +49,18 @@ impl Driver {
         // An operation that a thread is checking: it is cancelled, and leaves after that.
         counted.cancelled += mem::take(&mut counted.pending) as u64;
         turn = self.turn.lock();
-        self.context.delay_queue.forget(|expiration| owner_of(expiration.shard) == number);
         turn.departed.add(&counted);
-        let registered = turn.owners.remove_if(number, |_| true);
+        let Turn { owners, gone, .. } = &mut *turn;
+        let registered = owners.at_mut(number).take();
+        gone.push(number);
+        if 2 * gone.len() > owners.len() {
+            let has_left = |of: &Expiration| {
+                work::count(1);
+                owners.at(owner_of(of.shard)).is_none()
+            };
+            self.context.delay_queue.forget(has_left);
+            gone.drain(..).for_each(|number| owners.release(number));
+        }
         drop(turn);
         drop((owner, registered));
     }
@@ -73,7 +86,7 @@ impl Driver {
         let mut counted: Vec<_> = self.owners_by_key().into_iter().map(count).collect();
         let turn = self.turn.lock();
         // One that has left meanwhile may have been counted in part, and was counted as it left.
-        counted.retain(|(key, _)| turn.owners.get(*key).is_some());
+        counted.retain(|(key, _)| turn.owners.get(*key).is_some_and(Option::is_some));
         let mut stats = turn.departed.clone();
         drop(turn);
         counted.iter().for_each(|(_, owner)| stats.add(owner));

@@ -194,7 +194,7 @@ impl BucketQueue {
     }
 
     /// Takes out all buckets for which `is_gone` returns true. Looks at every one; called between
-    /// two turns.
+    /// two steps of a turn.
     pub(crate) fn forget(&mut self, is_gone: impl Fn(&Expiration) -> bool) {
         self.heap.retain(|Reverse(expiration)| !is_gone(expiration));
         self.backlog.retain(|Reverse((_, expiration))| !is_gone(expiration));

@@ -80,7 +80,13 @@ fn what_is_being_cascaded_expires_although_another_owner_goes() {
 
 #[test]
 fn what_was_dropped_wakes_nobody_and_its_number_is_taken_again() {
+    [0, 50].into_iter().for_each(what_was_dropped_wakes_nobody);
+}
+
+/// Beside so many others that stay: then its buckets may stay for a while as well.
+fn what_was_dropped_wakes_nobody(beside: usize) {
     let (timer, clock, expired) = timer_of_numbers();
+    let _stay: Vec<_> = (0..beside).map(|_| KeyedTimer::new(&timer, |_: u32, _: u32| ())).collect();
     for round in 0..300_u64 {
         let others: Vec<_> = (0..3).map(|_| KeyedTimer::new(&timer, |_: u32, _: u32| ())).collect();
         for keyed in &others {

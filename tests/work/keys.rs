@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 use tickwheel::keyed::{Entry, KeyedTimer};
 use tickwheel::lease::{Lease, LeaseStore, LeaseTerms, Leases, Renewal};
-use tickwheel::{ManualClock, Timer, TimerEntry};
+use tickwheel::{ManualClock, Timer, TimerEntry, work};
 
 /// Puts all small keys into one shard, however many there are: the inverse of what the crate
 /// multiplies with to spread them.
@@ -86,6 +86,31 @@ fn every_call_for_a_key() {
             while timer.advance_clock(Duration::ZERO) > 0 {}
         });
         assert_eq!((keyed.len(), expired.load(Ordering::Relaxed) as u64), (0, size - size / 2));
+    }
+}
+
+/// The buckets of those that have left are looked at once in a while, with all others.
+#[test]
+fn ends_beside_very_many_others() {
+    for others in [16, 1_024] {
+        let (timer, _clock) = timer_of_tasks();
+        let used = || {
+            let keyed = KeyedTimer::new(&timer, |_: u64, ()| ());
+            for key in 0..10 {
+                assert!(keyed.add(key, TimerEntry::after(millis(10 << key), ())).is_ok());
+            }
+            keyed
+        };
+        let _others: Vec<_> = (0..others).map(|_| used()).collect();
+        let ends = (0..2 * others).map(|_| {
+            let keyed = used();
+            work::reset();
+            drop(keyed);
+            let longest = work::longest();
+            longest.iter().find(|(lock, _)| lock.contains("driver::Turn")).map_or(0, |it| *it.1)
+        });
+        let looks = ends.sum::<u64>();
+        assert!(looks <= 2 * others * 50, "{looks} beside {others}");
     }
 }
 
