@@ -1,6 +1,7 @@
 //! In virtual time the same seed gives the same run, and another seed another order: with a service
 //! that has all parts of the library on two timers, and writes down what happens and when.
 
+use std::collections::BTreeSet;
 use std::env;
 use std::fmt::{Debug, Write};
 use std::fs;
@@ -294,6 +295,24 @@ fn another_seed_gives_another_order_at_the_same_times() {
         kinds.len()
     };
     assert!(kinds(&seen[1]) > 300 && kinds(&seen[1]) > 5 * kinds(&filed));
+}
+
+#[test]
+fn with_a_seed_any_of_several_timers_comes_first() {
+    let order = |seed| {
+        let (clock, order) = (ManualClock::seeded(seed), Arc::new(Mutex::new(Vec::new())));
+        let hosts = [0, 1, 2].map(|host| {
+            let timer = Timer::builder().clock(clock.behind(S * host)).build().unwrap();
+            let order = Arc::clone(&order);
+            timer.after(S, move || order.lock().unwrap().push(host)).unwrap();
+            timer
+        });
+        clock.run_for(S);
+        drop(hosts);
+        Arc::into_inner(order).unwrap().into_inner().unwrap()
+    };
+    assert_eq!(order(0), [0, 1, 2]);
+    assert_eq!((1..100).map(order).collect::<BTreeSet<_>>().len(), 6);
 }
 
 #[test]

@@ -104,7 +104,7 @@ impl ManualClock {
     ///
     /// Costs a few nanoseconds for each timer that expires. All that is due in a tick is taken out
     /// before the first of it is handed over: a task can neither cancel another one of the same
-    /// tick nor stop it by a shutdown.
+    /// tick nor stop it by a shutdown. Keys and operations can still be cancelled.
     ///
     /// ```
     /// use std::collections::BTreeSet;
@@ -152,6 +152,11 @@ impl ManualClock {
         mixed ^ (mixed >> 31)
     }
 
+    /// Returns a random number below `len`.
+    pub(crate) fn below(&self, len: usize) -> usize {
+        ((u128::from(self.random()) * len as u128) >> 64) as usize
+    }
+
     pub(crate) fn is_seeded(&self) -> bool {
         self.hands.is_seeded
     }
@@ -183,8 +188,9 @@ impl ManualClock {
     /// Moves the clock to the next deadline, and advances the timers on it. Returns the time then;
     /// `None` if nothing is pending that ever expires.
     ///
-    /// Timers on the same clock are advanced in the order in which they were made. Their tasks run
-    /// on this thread, except on a timer with a reaper of its own: that may be first.
+    /// Timers on the same clock are advanced one after the other: in the order in which they were
+    /// made, or with a [seed](Self::seeded) in a random one. Their tasks run on this thread, except
+    /// on a timer with a reaper of its own: that may be first.
     ///
     /// A task may call this, and [`run_for`](Self::run_for). Where a call of
     /// [`advance_clock`](crate::Timer::advance_clock) would be nested too deep to expire anything,
@@ -276,7 +282,10 @@ impl ManualClock {
     /// Returns whether something has expired.
     fn step_before(&self, end: u64) -> bool {
         loop {
-            let timers = self.timers();
+            let mut timers = self.timers();
+            if self.is_seeded() {
+                (1..timers.len()).for_each(|last| timers.swap(last, self.below(last + 1)));
+            }
             let expired = || timers.iter().map(|timer| timer.expired()).sum::<u64>();
             let before = expired();
             let next = timers.iter().filter_map(|timer| timer.next()).min();
@@ -291,7 +300,8 @@ impl ManualClock {
     }
 
     /// Returns a clock that shows a later time than this one by always the same `offset`, at most
-    /// 584 years, and moves with it: the clock of another host, say.
+    /// 584 years, and moves with it: the clock of another host, say. Both have the same timers and
+    /// the same random numbers: [`step`](Self::step) on one advances those of the other too.
     #[must_use]
     pub fn ahead(&self, offset: Duration) -> Self {
         self.starting(self.start.checked_add(Duration::from_nanos(nanos(offset))))

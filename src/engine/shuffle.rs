@@ -45,16 +45,11 @@ impl<'a> Shuffle<'a> {
         let handed_over = left.len();
         let mut next = Expired::default();
         while !left.is_empty() {
-            let (owner, expired) = &mut batches[left.swap_remove(self.below(left.len()))];
-            expired.move_to(&mut next, self.below(expired.len()));
+            let (owner, expired) = &mut batches[left.swap_remove(self.clock.below(left.len()))];
+            expired.move_to(&mut next, self.clock.below(expired.len()));
             owner.hand_over(&mut next);
         }
         batches.iter_mut().for_each(|(_, expired)| expired.lend_to(room));
         handed_over
-    }
-
-    /// Returns a random number below `len`.
-    fn below(&self, len: usize) -> usize {
-        ((u128::from(self.clock.random()) * len as u128) >> 64) as usize
     }
 }

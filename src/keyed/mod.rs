@@ -73,11 +73,11 @@ pub use crate::keyed::entry::{Entry, OccupiedEntry, VacantEntry};
 /// keyed.after("ada", minute, 1_u64)?;
 /// keyed.after("bob", minute, 2_u64)?;
 /// clock.advance(minute / 2);
-/// assert!(keyed.touch(&"ada", minute)); // A sign of life.
+/// assert!(keyed.touch("ada", minute)); // A sign of life.
 /// clock.advance(minute / 2);
 /// timer.advance_clock(Duration::ZERO);
 /// assert_eq!(sessions.try_recv()?, ("bob", 2));
-/// assert_eq!(keyed.cancel(&"ada"), Some(1));
+/// assert_eq!(keyed.cancel("ada"), Some(1));
 /// assert!(keyed.is_empty());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -122,13 +122,17 @@ where
     /// Creates a keyed timer without keys. `expired` is called with each key and task that expires,
     /// by the executor of [`Timer::closures`]; to run closures, pass `|_, task: Task| task.run()`.
     /// `expired` must not own a clone of the keyed timer, which would keep both alive forever. If
-    /// it needs the owner of the keyed timer, give it a `Weak` made by [`Arc::new_cyclic`].
+    /// it needs the owner of the keyed timer, give it a `Weak` made by [`Arc::new_cyclic`]. It may
+    /// own the timer, or another keyed timer.
     ///
     /// `expired` may also return what to [`add`](Self::add) next, usually the same key with a later
-    /// entry: a key that is kept. It is added even if the timer is full; but not after a shutdown,
-    /// nor if the key was added meanwhile, which is free while `expired` runs. If another thread
-    /// holds an [`Entry`] of its shard then, it is added at the timer's next turn after that;
-    /// until then only [`cancel_all`](Self::cancel_all) finds it, and nothing counts it.
+    /// entry: a key that is kept. It is added even if the timer is full, but not after a shutdown.
+    /// While `expired` runs the key is free: if it is added then, it is not kept, and a
+    /// [`cancel`](Self::cancel) finds nothing and does not keep it from coming back.
+    ///
+    /// If another thread holds an [`Entry`] of the key's shard as `expired` returns, the key is
+    /// added at the timer's next turn after that. Until then only [`cancel_all`](Self::cancel_all)
+    /// finds it, and nothing counts it.
     ///
     /// ```
     /// use std::time::Duration;

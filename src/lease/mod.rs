@@ -134,6 +134,9 @@ impl<K: Hash + Eq + Clone + Send + 'static> Leases<K> {
     /// If the key is held already, this starts a new lease: the former one is neither renewed any
     /// more nor reported lost.
     ///
+    /// Hold no lock that [`lost`](LeaseStore::lost) takes: if the timer was shut down, this may
+    /// report all leases lost.
+    ///
     /// # Errors
     /// [`AddError::Shutdown`] if the timer was shut down. The former lease has ended then as well.
     /// If other threads find that out at the same moment, the lease may be returned instead, and is

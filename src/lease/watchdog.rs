@@ -71,6 +71,9 @@ enum Plan {
 }
 
 /// A lease that the store has to renew. Dropping it unanswered counts as [`failed`](Self::failed).
+///
+/// To answer may report leases [`lost`](LeaseStore::lost), on this thread: hold no lock that this
+/// takes.
 pub struct Renewal<K: Hash + Eq + Clone + Send + 'static> {
     watchdog: Arc<Watchdog<K>>,
     name: Key,

@@ -172,7 +172,8 @@ impl<T> LocalTimer<T> {
     /// Sets the time to `now`, as [`advance`](Self::advance) does, and takes out the first task
     /// that is due, with its key; `None` if none is. The others that are due stay pending, so they
     /// can still be cancelled and moved, and come with the next calls. One that is added meanwhile
-    /// and is due comes as well.
+    /// and is due comes as well. To have all in the order of their deadlines, also those that are
+    /// added on the way, go from one [`next_expiration`](Self::next_expiration) to the next.
     ///
     /// ```
     /// use tickwheel::LocalTimer;
