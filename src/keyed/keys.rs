@@ -17,7 +17,7 @@ use crate::engine::report::{Contained, catch_panic};
 use crate::engine::shard::{Body, Content, Holding, Shard, Times};
 use crate::store::slab::Key;
 use crate::store::table::{KeyTable, ShortHash, shard_of};
-use crate::sync::Mutex;
+use crate::sync::{Mutex, MutexGuard};
 use crate::timer::entry::TimerEntry;
 use crate::timer::error::AddError;
 use crate::timer::part::Alarmed;
@@ -115,38 +115,46 @@ impl<K: Eq + 'static, T: 'static> Alarmed for Keys<K, T> {
 
     fn end(owned: &Owned<Self>) {
         owned.shards.set.close(); // A closure that is running may return a key to be kept.
-        owned.cancel_all().into_iter().for_each(|left| owned.discard(left));
+        let late = mem::take(&mut *owned.beside.shared.late.lock());
+        let late = late.into_values().flatten().map(|(_, kept, _)| kept);
+        late.chain(owned.shards.cancel_all()).for_each(|left| owned.discard(left));
     }
 }
 
-/// Adds a key again that has expired, unless it was added meanwhile. Waits for its shard no more
-/// than an alarm does; afterwards the next turn tries again.
+/// Adds a key again that has expired, unless it is there by then. Waits for its shard no more than
+/// an alarm does; afterwards the next turn tries again.
 pub(crate) fn keep<K: Eq + 'static, T: 'static>(
     owned: &Owned<Keys<K, T>>,
     hash: u64,
     key_and_task: (K, T),
     times: Times,
 ) {
-    let ordinal = shard_of(hash, owned.shards.set.len());
+    let (ordinal, kept) = (shard_of(hash, owned.shards.set.len()), (hash, key_and_task, times));
+    if let Some(body) = owned.shards.set.at(ordinal).lock_for_turn(true) {
+        return owned.add_kept(body, kept);
+    }
     let mut late = owned.beside.shared.late.lock();
-    late.entry(ordinal).or_default().push_back((hash, key_and_task, times));
+    late.entry(ordinal).or_default().push_back(kept);
     drop(late);
     owned.add_late(ordinal);
 }
 
 impl<K: Eq + 'static, T: 'static> Owned<Keys<K, T>> {
     /// Adds the first key that waits for this shard, or puts that off. One at a time: a panic in
-    /// its `Eq` costs no other key.
+    /// its `Eq` costs no other key. After a shutdown it is left to [`cancel_all`](Self::cancel_all).
     fn add_late(&self, ordinal: usize) {
-        let mut unused = None; // Outlives the lock.
-        let Some(mut body) = self.lock_for_alarm(ordinal, Key::from_bits(NOBODY)) else { return };
-        let mut late = self.beside.shared.late.lock();
-        let first = late.get_mut(&ordinal).and_then(VecDeque::pop_front);
-        late.retain(|_, left| !left.is_empty());
-        drop(late);
-        let Some((hash, key_and_task, times)) = first else { return };
-        let (key, _) = unused.insert(key_and_task);
-        if body.find(hash, key).is_none() && body.admit_beyond_limit().is_ok() {
+        let Some(body) = self.lock_for_alarm(ordinal, Key::from_bits(NOBODY)) else { return };
+        let first = if body.closed { None } else { self.take_late(ordinal) };
+        if let Some(first) = first {
+            self.add_kept(body, first);
+        }
+    }
+
+    fn add_kept(&self, body: MutexGuard<'_, Body<Keys<K, T>>>, (hash, kept, times): Late<K, T>) {
+        let mut unused = Some(kept); // Outlives the lock.
+        let mut body = body;
+        let is_there = unused.as_ref().is_some_and(|(key, _)| body.find(hash, key).is_some());
+        if !is_there && body.admit_beyond_limit().is_ok() {
             if let Some(kept) = unused.take() {
                 body.insert_key(hash, kept, times);
             }
@@ -155,11 +163,27 @@ impl<K: Eq + 'static, T: 'static> Owned<Keys<K, T>> {
         unused.into_iter().for_each(|unused| self.discard(unused));
     }
 
-    /// Takes out all keys, also those that wait for their shards.
+    /// Takes the first key that waits for a shard.
+    fn take_late(&self, ordinal: usize) -> Option<Late<K, T>> {
+        let mut late = self.beside.shared.late.lock();
+        let first = late.get_mut(&ordinal)?.pop_front();
+        late.retain(|_, left| !left.is_empty());
+        first
+    }
+
+    /// Takes out all keys, also those that wait for their shards and are not there again.
     pub(crate) fn cancel_all(&self) -> Vec<(K, T)> {
-        let late = mem::take(&mut *self.beside.shared.late.lock());
-        let mut all = self.shards.cancel_all();
-        all.extend(late.into_values().flatten().map(|(_, key_and_task, _)| key_and_task));
+        let mut all = Vec::new();
+        for (ordinal, shard) in self.shards.set.iter().enumerate() {
+            while let Some((hash, kept, _)) = self.take_late(ordinal) {
+                if self.shards.with(shard, |body| body.find(hash, &kept.0).is_none()) {
+                    all.push(kept);
+                } else {
+                    self.discard(kept);
+                }
+            }
+        }
+        all.extend(self.shards.cancel_all());
         all
     }
 

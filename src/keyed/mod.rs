@@ -126,13 +126,13 @@ where
     /// own the timer, or another keyed timer.
     ///
     /// `expired` may also return what to [`add`](Self::add) next, usually the same key with a later
-    /// entry: a key that is kept. It is added even if the timer is full, but not after a shutdown.
-    /// While `expired` runs the key is free: if it is added then, it is not kept, and a
-    /// [`cancel`](Self::cancel) finds nothing and does not keep it from coming back.
+    /// entry: a key that is kept. It is added even if the timer is full, but not after a shutdown,
+    /// nor if it is there by then: while `expired` runs the key is free, so others can add it. A
+    /// [`cancel`](Self::cancel) finds nothing then, and does not keep it from coming back.
     ///
     /// If another thread holds an [`Entry`] of the key's shard as `expired` returns, the key is
-    /// added at the timer's next turn after that. Until then only [`cancel_all`](Self::cancel_all)
-    /// finds it, and nothing counts it.
+    /// added at the timer's next turn after that. Until then, and if a shutdown comes before, only
+    /// [`cancel_all`](Self::cancel_all) finds it, and nothing counts it.
     ///
     /// ```
     /// use std::time::Duration;

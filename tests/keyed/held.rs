@@ -178,7 +178,8 @@ fn an_alarm_that_waits_goes_with_its_keyed_timer() {
 
 type Kept<K> = KeyedTimer<K, Arc<u32>, BuildHasherDefault<OneShard>>;
 
-/// Has `key` kept with its task, while an entry of `other` is held, which is let go of then.
+/// Has `key` kept with its task, while an entry of `other` is held, which is let go of then. Others
+/// are kept while nothing is held.
 fn keep<K: Hash + Eq + Clone + Send + Sync + 'static>(
     (key, other): (K, K),
     task: Arc<u32>,
@@ -189,8 +190,9 @@ fn keep<K: Hash + Eq + Clone + Send + Sync + 'static>(
     let (expires, release, (held, is_held)) = (channel(), channel::<()>(), channel());
     let is_held = Mutex::new(is_held);
     let expired = move |key: K, task: Arc<u32>| {
-        expires.0.send(()).expect("a thread waits to hold the shard");
-        assert!(is_held.lock().unwrap().recv_timeout(HANG).is_ok());
+        if expires.0.send(()).is_ok() {
+            assert!(is_held.lock().unwrap().recv_timeout(HANG).is_ok());
+        }
         Some((key, TimerEntry::after(HOUR, task)))
     };
     let keyed = Kept::with_hasher(&timer, Default::default(), expired);
@@ -218,27 +220,58 @@ fn keep<K: Hash + Eq + Clone + Send + Sync + 'static>(
 #[test]
 fn a_key_that_is_kept_waits_for_nobody_who_holds_its_shard() {
     type Meanwhile = fn(&Timer, &Kept<u32>);
-    let cases: [(Meanwhile, Option<u32>); 4] = [
-        (|_, _| (), Some(6)),
-        (|_, keyed| assert_eq!(keyed.after(1, HOUR, Arc::new(9)).unwrap(), None), Some(9)),
-        (|_, keyed| assert_eq!(keyed.cancel_all().len(), 2), None),
-        (|timer, _| assert_eq!(timer.shutdown().len(), 0), None),
+    let add: Meanwhile = |_, keyed| assert!(keyed.after(1, HOUR, Arc::new(9)).unwrap().is_none());
+    let end: Meanwhile = |timer, _| assert_eq!(timer.shutdown().len(), 0);
+    let cancel: Meanwhile = |_, keyed| assert_eq!(keyed.cancel_all().len(), 2);
+    let turn: Meanwhile = |timer, _| assert_eq!(timer.advance_clock(Duration::ZERO), 0);
+    // Its task then, and how often `cancel_all` finds it after that.
+    let cases: [(&[Meanwhile], Option<u32>, usize); 6] = [
+        (&[], Some(6), 1),
+        (&[add], Some(9), 1),
+        (&[cancel], None, 0),
+        (&[add, cancel], None, 0),
+        (&[end], None, 1),
+        (&[turn, end], None, 1),
     ];
-    for (meanwhile, expected) in cases.map(Some).into_iter().chain([None]).map(Option::unzip) {
+    for case in cases.map(Some).into_iter().chain([None]) {
         let kept = Arc::new(6);
         let (timer, keyed, alarms) = keep((1, 2), Arc::clone(&kept));
-        if let Some(meanwhile) = meanwhile {
+        if let Some((meanwhile, expected, found)) = case {
             assert_eq!((keyed.get(&1), timer.stats().added), (None, 2));
-            meanwhile(&timer, &keyed);
-            assert_eq!(timer.advance_clock(Duration::ZERO), 0);
+            meanwhile.iter().for_each(|meanwhile| meanwhile(&timer, &keyed));
+            turn(&timer, &keyed);
             alarms.try_iter().for_each(Task::run);
-            assert_eq!(keyed.get(&1).as_deref().copied(), expected.flatten());
+            assert_eq!(keyed.get(&1).as_deref().copied(), expected);
             assert!(timer.stats().added <= 3, "it is added once");
             keyed.assert_invariants();
+            let left = keyed.cancel_all();
+            assert_eq!(left.iter().filter(|(key, _)| *key == 1).count(), found);
         }
         drop(keyed);
         assert_eq!((Arc::strong_count(&kept), timer.len()), (1, 0));
         timer.assert_invariants();
+    }
+}
+
+/// Seen to fail: the one that waited was added in its place, and also after a shutdown.
+#[test]
+fn a_key_that_is_kept_while_nothing_is_held_waits_behind_no_other() {
+    for ends in [false, true] {
+        let (timer, keyed, alarms) = keep((1, 2), Arc::new(6));
+        keyed.after(3, Duration::ZERO, Arc::new(7)).unwrap();
+        assert_eq!(timer.advance_clock(HANG), 1);
+        let alarms: Vec<Task> = alarms.try_iter().collect();
+        let [expires, late]: [Task; 2] = alarms.try_into().expect("of keys 3 and 1");
+        if ends {
+            assert_eq!(timer.shutdown().len(), 0);
+        }
+        expires.run();
+        assert_eq!((keyed.contains(&1), keyed.contains(&3)), (false, !ends));
+        late.run();
+        assert_eq!(keyed.contains(&1), !ends);
+        let mut left: Vec<_> = keyed.cancel_all().into_iter().map(|(key, _)| key).collect();
+        left.sort();
+        assert_eq!(left, if ends { vec![1, 2] } else { vec![1, 2, 3] });
     }
 }
 
