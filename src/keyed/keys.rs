@@ -141,7 +141,7 @@ pub(crate) fn keep<K: Eq + 'static, T: 'static>(
 
 impl<K: Eq + 'static, T: 'static> Owned<Keys<K, T>> {
     /// Adds the first key that waits for this shard, or puts that off. One at a time: a panic in
-    /// its `Eq` costs no other key. After a shutdown it is left to [`cancel_all`](Self::cancel_all).
+    /// its `Eq` costs no other key. After a shutdown it is left to `cancel_all`.
     fn add_late(&self, ordinal: usize) {
         let Some(body) = self.lock_for_alarm(ordinal, Key::from_bits(NOBODY)) else { return };
         let first = if body.closed { None } else { self.take_late(ordinal) };

@@ -220,11 +220,12 @@ where
     /// The call goes through the operations in the order in which they were added. It begins after
     /// the one at which the last call on this key that reached its limit stopped, continues at the
     /// front when it reaches the end, and checks each operation that was watched when it began at
-    /// most once for each time that it named the key. So later calls pass over operations whose condition was false, but not forever:
-    /// after a call that began at the front and looked at `n` operations, the next `n - 1` calls
-    /// that reach their limit continue where the previous one stopped, and the call after them
-    /// begins at the front again. A call that does not reach its limit has gone through all
-    /// operations, and leaves the position as it was; so does every other trigger.
+    /// most once for each time that it named the key. So later calls pass over operations whose
+    /// condition was false, but not forever: after a call that began at the front and looked at `n`
+    /// operations, the next `n - 1` calls that reach their limit continue where the previous one
+    /// stopped, and the call after them begins at the front again. A call that does not reach its
+    /// limit has gone through all operations, and leaves the position as it was; so does every
+    /// other trigger.
     ///
     /// # What counts
     /// Only what this call completed counts. As with `check_and_complete`, an operation that
