@@ -250,7 +250,7 @@ impl<S: Store> Durable<S> {
     /// As for [`cancel`](Self::cancel).
     pub async fn touch(&self, key: &str, when: impl Into<When>) -> Result<Touched, Error> {
         self.check_open()?;
-        let due = when.into().resolve(self.inner.node.clock.now());
+        let due = self.resolve(when);
         self.inner.touches.call((self.name(key)?, due)).await
     }
 
@@ -347,7 +347,15 @@ impl<S: Store> Durable<S> {
         }
     }
 
-    #[cfg(feature = "postgres")]
+    /// Counts what was changed in a transaction of a user's.
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn count(&self, scheduled: usize, cancelled: usize) {
+        let counters = &self.inner.node.counters;
+        counters.scheduled.add(scheduled);
+        counters.cancelled.add(cancelled);
+    }
+
+    #[cfg(any(feature = "postgres", feature = "sqlite"))]
     pub(crate) fn store(&self) -> &S {
         &self.inner.node.store
     }
@@ -369,18 +377,23 @@ impl<S: Store> Durable<S> {
     pub(crate) fn row(&self, entry: Entry) -> Result<NewRow, Error> {
         entry.check()?;
         let id = draw();
-        let due = entry.when.resolve(self.inner.node.clock.now());
+        let due = self.resolve(entry.when);
         let hash = entry.key.as_ref().map_or(id as u64, |key| hash(key));
         let place = Place { due, slot: self.inner.node.store.slot(hash), id };
         Ok(NewRow { place, key: entry.key, tag: entry.tag, payload: entry.payload })
     }
 
-    fn name(&self, key: &str) -> Result<KeyName, Error> {
+    /// Returns when this is, by the store's clock.
+    pub(crate) fn resolve(&self, when: impl Into<When>) -> StoreTime {
+        when.into().resolve(self.inner.node.clock.now())
+    }
+
+    pub(crate) fn name(&self, key: &str) -> Result<KeyName, Error> {
         check_name(key)?;
         Ok(KeyName { slot: self.inner.node.store.slot(hash(key)), key: key.to_owned() })
     }
 
-    fn check_open(&self) -> Result<(), Error> {
+    pub(crate) fn check_open(&self) -> Result<(), Error> {
         if self.inner.node.is_undriven() {
             tracing::warn!("no timer fires: nobody calls `advance_clock` of the timer, or `start`");
         }

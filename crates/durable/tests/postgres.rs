@@ -63,8 +63,8 @@ async fn a_newer_schema_is_refused(server: &Server) {
     let client = client(server).await;
     client.batch_execute("UPDATE tickwheel.version SET version = 7").await.unwrap();
     let refused = Durable::postgres(server.config()).store().open().await;
-    assert!(matches!(refused, Err(Error::NewerSchema { found: 7, known: 4 })));
-    client.batch_execute("UPDATE tickwheel.version SET version = 4").await.unwrap();
+    assert!(matches!(refused, Err(Error::NewerSchema { found: 7, known: 5 })));
+    client.batch_execute("UPDATE tickwheel.version SET version = 5").await.unwrap();
 }
 
 async fn transactions_take_timers_along(server: &Server) {

@@ -12,7 +12,7 @@ use tokio::task::AbortHandle;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{AsyncMessage, Client, Config, Row, Socket};
+use tokio_postgres::{AsyncMessage, Client, Config, Row, Socket, Transaction};
 
 /// A parameter and its type: stated, so that a statement needs no name on the server and one round
 /// trip does. Pools that lend a connection for each transaction, PgBouncer's, forget names.
@@ -98,6 +98,23 @@ const CANCELLING: Duration = Duration::from_millis(100);
 
 /// How often a statement is repeated that met another one crosswise.
 const CROSSED: u32 = 10;
+
+/// What a statement can be asked of: a link, or a transaction of a user's.
+pub(super) trait Ask {
+    async fn ask(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Error>;
+}
+
+impl Ask for Link {
+    async fn ask(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Error> {
+        self.query(sql, params).await
+    }
+}
+
+impl Ask for Transaction<'_> {
+    async fn ask(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Error> {
+        self.query_typed(sql, params).await.map_err(explain)
+    }
+}
 
 /// One connection for one purpose, so that no purpose waits for another.
 pub(super) struct Link {

@@ -5,6 +5,7 @@ mod moving;
 mod schedule;
 mod store;
 mod timers;
+mod within;
 
 use crate::durable::{Durable, DurableBuilder, OpenStore};
 use crate::entry::{Error, check_name};
@@ -168,7 +169,8 @@ use told;
 const SLOTS: u32 = 1_024;
 
 /// What brings a database from each version to the next. Never changed once released.
-const MIGRATIONS: [&str; 4] = [include_str!("tables.sql"), VERSION_2, VERSION_3, VERSION_4];
+const MIGRATIONS: [&str; 5] =
+    [include_str!("tables.sql"), VERSION_2, VERSION_3, VERSION_4, include_str!("functions.sql")];
 
 /// A namespace may lie on several primaries, each of which serves some slots. `served` is 0 for
 /// here, 1 for closed, while the timers are being moved to the primary of the identity `moves_to`,

@@ -1,7 +1,7 @@
 //! The statements by which users cancel, move and look at timers.
 
 use crate::entry::{Cancelled, DeadTimer, Error, Pending, Touched};
-use crate::store::postgres::link::{Link, name, names, slot};
+use crate::store::postgres::link::{Ask, Link, name, names, slot};
 use crate::store::postgres::schedule::LOCKED;
 use crate::store::postgres::{SLOTS, told};
 use crate::store::{Bars, CancelledTag, KeyName, StoreTime};
@@ -20,7 +20,7 @@ const SEEN: &str = "LEFT JOIN own o USING (slot, key)
     LEFT JOIN tickwheel.timer t USING (slot, key)";
 
 pub(super) async fn cancel(
-    link: &Link,
+    at: &impl Ask,
     keys: Vec<KeyName>,
 ) -> Result<Vec<Option<Cancelled>>, Error> {
     let sql = format!(
@@ -35,7 +35,7 @@ pub(super) async fn cancel(
     );
     let (slots, names) = names(&keys);
     let params = [(&slots as _, Type::INT4_ARRAY), (&names as _, Type::TEXT_ARRAY)];
-    let rows = link.query(&sql, &params).await?;
+    let rows = at.ask(&sql, &params).await?;
     decide(&keys, &rows, |row| match row.get::<_, Option<Vec<u8>>>(4) {
         Some(payload) => Some(Cancelled::Cancelled(payload)),
         None => missed(row, Cancelled::Running, Cancelled::Unknown),
@@ -43,7 +43,7 @@ pub(super) async fn cancel(
 }
 
 pub(super) async fn touch(
-    link: &Link,
+    at: &impl Ask,
     keys: Vec<(KeyName, StoreTime)>,
 ) -> Result<Vec<Option<Touched>>, Error> {
     let sql = format!(
@@ -68,7 +68,7 @@ pub(super) async fn touch(
         (&names as _, Type::TEXT_ARRAY),
         (&dues as _, Type::INT8_ARRAY),
     ];
-    let rows = link.query(&sql, &params).await?;
+    let rows = at.ask(&sql, &params).await?;
     decide(&keys, &rows, |row| match row.get(4) {
         true => Some(Touched::Moved),
         false => missed(row, Touched::Running, Touched::Unknown),

@@ -2,6 +2,9 @@
 
 mod thread;
 mod timers;
+mod within;
+
+pub use within::Transaction;
 
 use crate::durable::{Durable, DurableBuilder, OpenStore};
 use crate::entry::{Cancelled, DeadTimer, Error, Pending, Scheduled, Touched};

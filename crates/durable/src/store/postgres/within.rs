@@ -1,0 +1,110 @@
+//! Timers inside a transaction of the user's own: they change if and only if that commits.
+
+use crate::durable::Durable;
+use crate::entry::{Cancelled, Due, Entry, Error, Scheduled, Touched, When};
+use crate::node::batcher::is_locked;
+use crate::store::postgres::link::{Ask, Columns, explain, slot};
+use crate::store::postgres::{Postgres, schedule, timers};
+use crate::store::{Claim, KeyName, Place};
+use tokio_postgres::Transaction;
+use tokio_postgres::types::Type;
+
+/// Waits for a row that somebody has locked: only then it is known whose it is.
+const DONE: &str = "DELETE FROM tickwheel.timer t
+    USING unnest($1, $2, $3, $4) AS i(slot, due, id, epoch)
+    WHERE t.slot = i.slot AND t.due = i.due AND t.id = i.id AND t.claim = i.epoch
+    RETURNING t.id";
+
+impl Durable<Postgres> {
+    /// Schedules a timer inside your transaction: it exists if and only if that commits, and not
+    /// before. The transaction is one on the same database.
+    ///
+    /// One that is due before the commit fires soon after it; where the transaction took more than
+    /// seconds, up to 40 s after it, and more than ten minutes, up to ten minutes.
+    ///
+    /// The transaction may be of any isolation level: whether the timer's slot is served here is
+    /// looked up on a connection of the node's own, which sees what has
+    /// [moved](crate::Sharded::move_slots) since the transaction began. Takes three round trips.
+    ///
+    /// # Errors
+    /// [`Error::BadName`], [`Error::PayloadTooLong`]; [`Error::Moved`]: nothing was scheduled; what
+    /// the database says, as [`Error::Unavailable`]: roll the transaction back.
+    pub async fn schedule_in(
+        &self,
+        transaction: &Transaction<'_>,
+        entry: Entry,
+    ) -> Result<Scheduled, Error> {
+        let row = self.row(entry)?;
+        self.enter(transaction, row.place.slot).await?;
+        schedule::schedule_in(transaction, row).await
+    }
+
+    /// Cancels a key's timer inside your transaction, as [`cancel`](Durable::cancel) does: it is
+    /// gone if and only if that commits. Until then no handler gets it. Waits for a transaction
+    /// that has it locked. Takes four round trips.
+    ///
+    /// # Errors
+    /// As for [`schedule_in`](Self::schedule_in).
+    pub async fn cancel_in(
+        &self,
+        transaction: &Transaction<'_>,
+        key: &str,
+    ) -> Result<Cancelled, Error> {
+        let name = self.lock(transaction, key).await?;
+        timers::cancel(transaction, vec![name]).await?.pop().flatten().ok_or_else(is_locked)
+    }
+
+    /// Moves a key's timer inside your transaction, as [`touch`](Durable::touch) does. Until that
+    /// ends no handler gets it. Waits for a transaction that has it locked. Takes four round trips.
+    ///
+    /// # Errors
+    /// As for [`schedule_in`](Self::schedule_in).
+    pub async fn touch_in(
+        &self,
+        transaction: &Transaction<'_>,
+        key: &str,
+        when: impl Into<When>,
+    ) -> Result<Touched, Error> {
+        let due = self.resolve(when);
+        let name = self.lock(transaction, key).await?;
+        timers::touch(transaction, vec![(name, due)]).await?.pop().flatten().ok_or_else(is_locked)
+    }
+
+    /// Enters a slot as one who writes, and keeps it from being closed until the transaction ends.
+    /// The transaction's own look may be at the past, in which a slot that has moved since is
+    /// served here.
+    async fn enter(&self, transaction: &Transaction<'_>, slot: u32) -> Result<(), Error> {
+        let lock = "LOCK TABLE tickwheel.timer IN ROW EXCLUSIVE MODE";
+        transaction.batch_execute(lock).await.map_err(explain)?;
+        if self.store().serves(slot).await? { Ok(()) } else { Err(Error::Moved) }
+    }
+
+    /// Enters a key's slot and locks its timer, if it has one.
+    async fn lock(&self, transaction: &Transaction<'_>, key: &str) -> Result<KeyName, Error> {
+        let name = self.name(key)?;
+        self.enter(transaction, name.slot).await?;
+        let sql = "SELECT FROM tickwheel.timer WHERE slot = $1 AND key = $2 FOR UPDATE";
+        transaction.ask(sql, &[(&slot(name.slot), Type::INT4), (&key, Type::TEXT)]).await?;
+        Ok(name)
+    }
+}
+
+impl Due {
+    /// Acknowledges a timer inside your transaction, together with its effect: both are committed,
+    /// or neither. Answer [`Outcome::Done`](crate::Outcome::Done) after the commit, and
+    /// [`RetryAt`](crate::Outcome::RetryAt) if it failed.
+    ///
+    /// Until the transaction ends nobody else can run the timer to its end: so its effect happens
+    /// once.
+    ///
+    /// # Errors
+    /// [`Error::Fenced`] if the timer is another's by now: roll back. What the database says, as
+    /// [`Error::Unavailable`].
+    pub async fn ack_in(&self, transaction: &Transaction<'_>) -> Result<(), Error> {
+        let mut claim = Columns::default();
+        let place = Place { due: self.at, slot: self.slot, id: self.id };
+        claim.push(&Claim { place, epoch: self.token.epoch });
+        let deleted = transaction.ask(DONE, &claim.params()).await?;
+        if deleted.is_empty() { Err(Error::Fenced) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,168 @@
+//! Timers inside a transaction of the user's own, on the connection that has the file.
+
+use crate::durable::Durable;
+use crate::entry::{Cancelled, Due, Entry, Error, Scheduled, Touched, When, check_name};
+use crate::node::draw;
+use crate::store::sqlite::{SLOT, Sqlite, now, timers};
+use crate::store::{NewRow, Place, StoreTime};
+use rusqlite::{Connection, ErrorCode, params};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+/// A transaction of the file in which the timers lie: see [`Durable::transact`].
+#[derive(Debug)]
+pub struct Transaction<'a> {
+    file: &'a Connection,
+    scheduled: usize,
+    cancelled: usize,
+    /// What the node has to be told of.
+    places: Vec<Place>,
+}
+
+impl Durable<Sqlite> {
+    /// Changes timers and tables of your own in one transaction. It is committed if `change`
+    /// returns `Ok`, together with what others ask for at the same time; if it returns an error or
+    /// panics, nothing of it was done.
+    ///
+    /// The file is the node's alone, so this is the way to tables of yours that lie in it. `change`
+    /// runs on the thread of the connection, and all that is asked of the node waits for it: keep
+    /// it short, and do not call the node there.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tickwheel::Timer;
+    /// use tickwheel_durable::{Durable, Entry, Error, Outcome};
+    ///
+    /// # tokio::runtime::Runtime::new()?.block_on(async {
+    /// # let folder = tempfile::tempdir()?;
+    /// # let path = folder.path().join("timers");
+    /// let timer = Timer::builder().start()?;
+    /// let node = Durable::sqlite(path).start(&timer, |_| async { Outcome::Done }).await?;
+    /// node.transact(|transaction| {
+    ///     let file = transaction.connection();
+    ///     file.execute_batch("CREATE TABLE IF NOT EXISTS orders (number INTEGER PRIMARY KEY)")?;
+    ///     file.execute("INSERT INTO orders VALUES (7)", [])?;
+    ///     transaction.schedule(Entry::keyed("order-7", Duration::from_secs(1800), "not paid"))
+    /// })
+    /// .await?;
+    /// assert!(node.get("order-7").await?.is_some());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// What `change` returns; [`Error::Unavailable`]: nothing was done; [`Error::Uncertain`]: it
+    /// may have been; [`Error::Closed`] after a drain.
+    ///
+    /// # Panics
+    /// If `change` does.
+    pub async fn transact<A, E>(
+        &self,
+        change: impl FnOnce(&mut Transaction<'_>) -> Result<A, E> + Send + 'static,
+    ) -> Result<A, E>
+    where
+        A: Send + 'static,
+        E: From<Error> + Send + 'static,
+    {
+        self.check_open()?;
+        let run = move |file: &Connection, state: &mut super::thread::State| {
+            let mut transaction = Transaction { file, scheduled: 0, cancelled: 0, places: vec![] };
+            // Others share the transaction: an error takes back what this one did, and no more.
+            file.execute_batch("SAVEPOINT own")?;
+            let changed = catch_unwind(AssertUnwindSafe(|| change(&mut transaction)));
+            if !matches!(changed, Ok(Ok(_))) {
+                file.execute_batch("ROLLBACK TO own")?;
+            }
+            file.execute_batch("RELEASE own")?;
+            if !matches!(changed, Ok(Ok(_))) {
+                return Ok((changed, 0, 0));
+            }
+            let Transaction { scheduled, cancelled, places, .. } = transaction;
+            places.into_iter().for_each(|place| state.hint(place));
+            Ok((changed, scheduled, cancelled))
+        };
+        let (changed, scheduled, cancelled) = self.store().call(run).await?;
+        self.count(scheduled, cancelled);
+        changed.unwrap_or_else(|panic| resume_unwind(panic))
+    }
+}
+
+impl Transaction<'_> {
+    /// Returns the connection, for statements on your own tables. Do not end the transaction by it,
+    /// and leave the tables of the timers alone.
+    #[must_use]
+    pub fn connection(&self) -> &Connection {
+        self.file
+    }
+
+    /// Schedules a timer, as [`Durable::schedule`] does.
+    ///
+    /// # Errors
+    /// [`Error::BadName`], [`Error::PayloadTooLong`]; what SQLite says, as [`Error::Refused`] or
+    /// [`Error::Unavailable`].
+    pub fn schedule(&mut self, entry: Entry) -> Result<Scheduled, Error> {
+        entry.check()?;
+        let place = Place { due: resolve(entry.when), slot: SLOT, id: draw() };
+        let row = NewRow { place, key: entry.key, tag: entry.tag, payload: entry.payload };
+        let answer = timers::write(self.file, row)?;
+        self.places.push(place);
+        self.scheduled += 1;
+        Ok(answer)
+    }
+
+    /// Cancels a key's timer, as [`Durable::cancel`] does.
+    ///
+    /// # Errors
+    /// As for [`schedule`](Self::schedule).
+    pub fn cancel(&mut self, key: &str) -> Result<Cancelled, Error> {
+        check_name(key)?;
+        let answer = timers::cancel(self.file, key)?;
+        self.cancelled += usize::from(matches!(answer, Cancelled::Cancelled(_)));
+        Ok(answer)
+    }
+
+    /// Moves a key's timer, as [`Durable::touch`] does.
+    ///
+    /// # Errors
+    /// As for [`schedule`](Self::schedule).
+    pub fn touch(&mut self, key: &str, when: impl Into<When>) -> Result<Touched, Error> {
+        check_name(key)?;
+        match timers::touch(self.file, key, resolve(when.into()))? {
+            Ok(place) => {
+                self.places.push(place);
+                Ok(Touched::Moved)
+            }
+            Err(answer) => Ok(answer),
+        }
+    }
+
+    /// Acknowledges a timer together with its effect: both are committed, or neither. So the effect
+    /// happens once. Answer [`Outcome::Done`](crate::Outcome::Done) after the commit, and
+    /// [`RetryAt`](crate::Outcome::RetryAt) if it failed.
+    ///
+    /// # Errors
+    /// [`Error::Fenced`] if the timer is another's by now: return it, so that nothing is done.
+    /// Otherwise as for [`schedule`](Self::schedule).
+    pub fn ack(&mut self, due: &Due) -> Result<(), Error> {
+        let sql = "DELETE FROM timer WHERE due = ? AND id = ? AND claim = ?";
+        let mut done = self.file.prepare_cached(sql)?;
+        match done.execute(params![due.at, due.id, due.token.epoch])? {
+            0 => Err(Error::Fenced),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn resolve(when: When) -> StoreTime {
+    when.resolve(now()..=now())
+}
+
+/// For [`Durable::transact`], where an error takes everything back.
+impl From<rusqlite::Error> for Error {
+    fn from(error: rusqlite::Error) -> Self {
+        match error.sqlite_error_code() {
+            Some(ErrorCode::DiskFull | ErrorCode::SystemIoFailure) => Error::unavailable(error),
+            _ => Error::Refused(std::sync::Arc::new(error)),
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! Timers inside a transaction of the user's own: on a file, on PostgreSQL, and by plain SQL.
+
+#[path = "common/postgres.rs"]
+mod helpers;
+#[path = "../src/bin/support/server.rs"]
+mod server;
+
+use helpers::{client, name, next, node};
+use server::Server;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+use tickwheel::Timer;
+use tickwheel_durable::store::sqlite::{Sqlite, Transaction};
+use tickwheel_durable::{Cancelled, Due, Durable, Entry, Error, Outcome, Scheduled, Touched};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
+use tokio_postgres::Client;
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+/// What a handler was given, and who waits for its outcome.
+type Running = mpsc::UnboundedReceiver<(Due, oneshot::Sender<Outcome>)>;
+
+/// Opens a node whose handler waits for what the test answers.
+async fn file(path: &Path, timer: &Timer) -> (Durable<Sqlite>, Running) {
+    let (sender, running) = mpsc::unbounded_channel();
+    let handler = move |due| {
+        let (answer, outcome) = oneshot::channel();
+        let _ = sender.send((due, answer));
+        async { outcome.await.unwrap_or(Outcome::Done) }
+    };
+    loop {
+        match Durable::sqlite(path).start(timer, handler.clone()).await {
+            Ok(node) => return (node, running),
+            // The thread of a former node ends in its own time.
+            Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+        }
+    }
+}
+
+async fn running(running: &mut Running) -> (Due, oneshot::Sender<Outcome>) {
+    let due = tokio::time::timeout(Duration::from_secs(60), running.recv()).await;
+    due.expect("it fires").expect("the node is there")
+}
+
+async fn orders(node: &Durable<Sqlite>) -> i64 {
+    let count = |file: &rusqlite::Connection| {
+        file.query_row("SELECT count(*) FROM orders", [], |row| row.get(0))
+    };
+    node.transact(move |own| Ok::<_, Error>(count(own.connection())?)).await.unwrap()
+}
+
+/// Inserts an order and schedules its timer, in a transaction.
+async fn order(node: Durable<Sqlite>, number: i64) -> Result<Scheduled, Error> {
+    node.transact(move |own| {
+        let scheduled = own.schedule(Entry::keyed(format!("{number}"), HOUR, "x"))?;
+        own.connection().execute("INSERT INTO orders VALUES (?)", [number])?;
+        Ok(scheduled)
+    })
+    .await
+}
+
+#[tokio::test]
+async fn on_a_file_all_of_a_transaction_is_done_or_nothing() {
+    let (folder, timer) = (tempfile::tempdir().unwrap(), Timer::builder().start().unwrap());
+    let (node, mut handlers) = file(&folder.path().join("timers"), &timer).await;
+    let table = "CREATE TABLE orders (number INTEGER PRIMARY KEY)";
+    let made = node.transact(|own| Ok::<_, Error>(own.connection().execute_batch(table)?)).await;
+    made.unwrap();
+    // All at once: those that fail take nobody along, though they share a commit.
+    let all: JoinSet<_> = (0..100).map(|n| order(node.clone(), n / 2)).collect();
+    let answers = all.join_all().await;
+    let done = answers.iter().filter(|answer| matches!(answer, Ok(Scheduled::New))).count();
+    let refused = answers.iter().filter(|answer| matches!(answer, Err(Error::Refused(_)))).count();
+    assert_eq!((done, refused, orders(&node).await, node.stats().scheduled), (50, 50, 50, 50));
+    what_fails_or_panics_is_taken_back(&node).await;
+    let changed = node.transact(|own| {
+        own.cancel("0")?;
+        own.touch("1", Duration::ZERO)
+    });
+    assert_eq!(changed.await.unwrap(), Touched::Moved);
+    let (due, outcome) = running(&mut handlers).await;
+    assert_eq!((due.key.as_deref(), node.get("0").await.unwrap()), (Some("1"), None));
+    let late = node.transact(|own| Ok::<_, Error>((own.cancel("1")?, own.touch("1", HOUR)?)));
+    assert_eq!(late.await.unwrap(), (Cancelled::Running, Touched::Running));
+    outcome.send(Outcome::Done).unwrap();
+    node.drain().await;
+    let closed = node.transact(|own| own.schedule(Entry::unkeyed(HOUR, "x"))).await;
+    assert!(matches!(closed, Err(Error::Closed)));
+}
+
+async fn what_fails_or_panics_is_taken_back(node: &Durable<Sqlite>) {
+    let changed = node.transact(|own| {
+        assert_eq!(own.cancel("0")?, Cancelled::Cancelled(b"x".to_vec()));
+        assert_eq!(own.touch("1", Duration::ZERO)?, Touched::Moved);
+        assert_eq!(
+            (own.cancel("z")?, own.touch("z", HOUR)?),
+            (Cancelled::Unknown, Touched::Unknown)
+        );
+        Err::<(), _>(Error::Closed)
+    });
+    assert!(matches!(changed.await, Err(Error::Closed)));
+    assert!(node.get("0").await.unwrap().is_some(), "it was rolled back");
+    let panics = node.clone();
+    let panics = tokio::spawn(async move {
+        panics
+            .transact(|own| {
+                own.cancel("0")?;
+                own.connection().execute("DELETE FROM orders", [])?;
+                panic!("as it should");
+                #[expect(unreachable_code, reason = "it says what the type is")]
+                Ok::<(), Error>(())
+            })
+            .await
+    });
+    assert!(panics.await.unwrap_err().is_panic());
+    assert_eq!((node.get("0").await.unwrap().is_some(), orders(node).await), (true, 50));
+}
+
+/// A claim of a process that has gone acknowledges nothing any more; its effect is taken back.
+#[tokio::test]
+async fn on_a_file_an_effect_happens_once() {
+    let (folder, timer) = (tempfile::tempdir().unwrap(), Timer::builder().start().unwrap());
+    let path = folder.path().join("timers");
+    let (node, mut handlers) = file(&path, &timer).await;
+    let table = "CREATE TABLE orders (number INTEGER PRIMARY KEY)";
+    let made = node.transact(|own| Ok::<_, Error>(own.connection().execute_batch(table)?)).await;
+    made.unwrap();
+    node.schedule(Entry::keyed("a", Duration::ZERO, "x")).await.unwrap();
+    let (stale, _) = running(&mut handlers).await;
+    drop((node, handlers)); // As a crash does.
+    let (node, mut handlers) = file(&path, &timer).await;
+    let (due, outcome) = running(&mut handlers).await;
+    assert_eq!((due.id, due.attempt), (stale.id, 2));
+    let ack = async |due: Due| {
+        let effect = move |own: &mut Transaction<'_>| {
+            own.connection().execute("INSERT INTO orders VALUES (1)", [])?;
+            own.ack(&due)
+        };
+        node.transact(effect).await
+    };
+    assert!(matches!(ack(stale).await, Err(Error::Fenced)));
+    assert_eq!(orders(&node).await, 0);
+    ack(due.clone()).await.unwrap();
+    assert!(matches!(ack(due).await, Err(Error::Refused(_))), "the order is there");
+    outcome.send(Outcome::Done).unwrap();
+    node.drain().await;
+    assert_eq!((node.stats().done, node.stats().errors), (1, 0));
+}
+
+/// Runs all tests on PostgreSQL on one server, one after the other.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_postgres() {
+    let server = Server::start(&["fsync=off"]).expect("PostgreSQL is installed");
+    what_a_transaction_cancels_or_moves_is_so_if_it_commits(&server).await;
+    plain_sql_schedules_cancels_and_moves(&server).await;
+    plain_sql_is_refused_what_it_may_not(&server).await;
+}
+
+async fn what_a_transaction_cancels_or_moves_is_so_if_it_commits(server: &Server) {
+    let (node, mut fired) = node(server, &name()).await;
+    let mut client = client(server).await;
+    for key in ["a", "b"] {
+        node.schedule(Entry::keyed(key, HOUR, "x")).await.unwrap();
+    }
+    for commits in [false, true] {
+        let own = client.transaction().await.unwrap();
+        let cancelled = node.cancel_in(&own, "a").await.unwrap();
+        assert_eq!(cancelled, Cancelled::Cancelled(b"x".to_vec()));
+        assert_eq!(node.cancel_in(&own, "a").await.unwrap(), Cancelled::Unknown);
+        let moved = node.touch_in(&own, "b", Duration::ZERO).await.unwrap();
+        assert_eq!((moved, node.get("a").await.unwrap().is_some()), (Touched::Moved, true));
+        assert_eq!(node.touch_in(&own, "c", HOUR).await.unwrap(), Touched::Unknown);
+        if commits { own.commit().await.unwrap() } else { own.rollback().await.unwrap() }
+    }
+    assert_eq!(next(&mut fired).await.key.as_deref(), Some("b"));
+    assert_eq!(node.get("a").await.unwrap(), None);
+    let long = "x".repeat(513);
+    let own = client.transaction().await.unwrap();
+    assert!(matches!(node.cancel_in(&own, &long).await, Err(Error::BadName(_))));
+}
+
+/// Asks for one value, by what other languages have as well.
+async fn ask(client: &Client, call: &str) -> String {
+    let row = client.query_one(&format!("SELECT tickwheel.{call}::text"), &[]).await;
+    row.expect(call).get(0)
+}
+
+async fn plain_sql_schedules_cancels_and_moves(server: &Server) {
+    let own = name();
+    let (node, mut fired) = node(server, &own).await;
+    let mut client = client(server).await;
+    let long = "interval '1 hour' + clock_timestamp()";
+    // Each key lies where the node looks for it.
+    for key in ["", "a", "foobar", "Grüße", "order-7", &"k".repeat(512)] {
+        let schedule = format!("schedule('{own}', '{key}', {long}, 'x', 'tag')");
+        assert_eq!(ask(&client, &schedule).await, "false");
+        assert_eq!(ask(&client, &schedule).await, "true", "it is replaced");
+        let pending = node.get(key).await.unwrap().expect(key);
+        let in_an_hour = SystemTime::now() + HOUR;
+        let late = in_an_hour.duration_since(pending.at.into()).unwrap_or_default();
+        assert!(late < Duration::from_secs(60) && pending.payload == b"x");
+        assert_eq!(node.schedule(Entry::keyed(key, HOUR, "")).await.unwrap(), Scheduled::Replaced);
+        let cancel = format!("cancel('{own}', '{key}')");
+        assert_eq!(ask(&client, &cancel).await, "cancelled");
+        assert_eq!(
+            (node.get(key).await.unwrap(), &*ask(&client, &cancel).await),
+            (None, "unknown")
+        );
+    }
+    let transaction = client.transaction().await.unwrap();
+    let sql = "SELECT tickwheel.schedule($1, NULL, clock_timestamp(), 'no key')";
+    transaction.query(sql, &[&own]).await.unwrap();
+    transaction.commit().await.unwrap();
+    let due = next(&mut fired).await;
+    assert_eq!((due.key, due.payload), (None, b"no key".to_vec()));
+    ask(&client, &format!("schedule('{own}', 'a', {long}, 'x')")).await;
+    let touch = |key| format!("touch('{own}', '{key}', clock_timestamp())");
+    assert_eq!(ask(&client, &touch("b")).await, "unknown");
+    assert_eq!(ask(&client, &touch("a")).await, "moved");
+    assert_eq!(next(&mut fired).await.key.as_deref(), Some("a"));
+    let claim = "UPDATE tickwheel.timer SET claim = 1::bigint << 60 WHERE key = 'held'";
+    ask(&client, &format!("schedule('{own}', 'held', {long}, 'x')")).await;
+    client.batch_execute(claim).await.unwrap();
+    assert_eq!(ask(&client, &touch("held")).await, "running");
+    assert_eq!(ask(&client, &format!("cancel('{own}', 'held')")).await, "running");
+    client.batch_execute("DELETE FROM tickwheel.timer WHERE key = 'held'").await.unwrap();
+    node.drain().await;
+}
+
+async fn plain_sql_is_refused_what_it_may_not(server: &Server) {
+    let own = name();
+    let (node, _fired) = node(server, &own).await;
+    let client = client(server).await;
+    let refused = async |call: &str, why: &str| {
+        let error = client.batch_execute(call).await.expect_err(call);
+        let told = error.as_db_error().expect("the server's").message().to_owned();
+        assert!(told.contains(why), "{told}");
+        client.batch_execute("ROLLBACK").await.unwrap();
+    };
+    let call = |key: &str, payload: &str| {
+        format!("SELECT tickwheel.schedule('{own}', {key}, clock_timestamp(), {payload})")
+    };
+    refused("SELECT tickwheel.cancel('nobody', 'a')", "nobody is not served here").await;
+    refused(&call("repeat('x', 513)", "'x'"), "512 bytes").await;
+    refused(&call("'a'", "convert_to(repeat('x', 1048577), 'UTF8')"), "1 MiB").await;
+    let older = format!("BEGIN ISOLATION LEVEL REPEATABLE READ; {}", call("'a'", "'x'"));
+    refused(&older, "read committed").await;
+    let moved = "UPDATE tickwheel.slot SET served = 2";
+    client.batch_execute(&format!("BEGIN; {moved}")).await.unwrap();
+    refused(&call("'a'", "'x'"), "not served here").await;
+    assert_eq!(node.get("a").await.unwrap(), None);
+    node.drain().await;
+}
