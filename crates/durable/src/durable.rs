@@ -84,10 +84,19 @@ impl<O: OpenStore> DurableBuilder<O> {
         self
     }
 
-    /// Sets when a handler that panicked is called again: after a second by default, then after
-    /// twice as long each time.
+    /// Sets when a handler that panicked, or has [failed](Outcome::Failed), is called again: after
+    /// a second by default, then after twice as long each time, and each time up to a quarter
+    /// longer.
     pub fn retry_after(mut self, retry_after: Duration) -> Self {
         self.options.retry_after = retry_after;
+        self
+    }
+
+    /// Sets how long a handler may take: as long as it likes by default. One that takes longer is
+    /// dropped where it waits, as is a task of tokio's that is aborted, and has
+    /// [failed](Outcome::Failed). One that blocks its thread is not interrupted.
+    pub fn time_limit(mut self, limit: Duration) -> Self {
+        self.options.time_limit = Some(limit);
         self
     }
 

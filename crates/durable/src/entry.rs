@@ -152,6 +152,10 @@ pub enum Outcome {
     Done,
     /// It failed: the same again, then. After the last attempt it goes to the dead ones instead.
     RetryAt(When),
+    /// It failed for this reason: the same again
+    /// [after a while](crate::DurableBuilder::retry_after), which grows with each attempt. After the
+    /// last attempt it goes to the dead ones instead, with the reason.
+    Failed(String),
     /// It is done for this time, and due again then, with this payload; attempts start anew.
     Again(When, Vec<u8>),
     /// It will never succeed: it goes to the dead ones, with this reason.
@@ -218,10 +222,14 @@ pub struct DeadTimer {
     pub key: Option<String>,
     /// What it carries.
     pub payload: Vec<u8>,
+    /// Its tag, if it has one.
+    pub tag: Option<String>,
     /// How often it was claimed; where the answer was lost that does not count.
     pub attempts: u32,
     /// Why it was given up.
     pub reason: String,
+    /// When it was given up; before the tables told, when they were brought up to date.
+    pub died: StoreTime,
 }
 
 /// Why a call failed. Cloning shares the cause: one batch may fail for many callers.

@@ -5,7 +5,7 @@ use std::error::Error;
 use std::time::{Duration, SystemTime};
 use tickwheel_durable::store::postgres::Postgres;
 use tickwheel_durable::store::{Bars, Store};
-use tickwheel_durable::{Durable, OpenStore, StoreTime};
+use tickwheel_durable::{DeadTimer, Durable, OpenStore, StoreTime};
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Config, NoTls};
 
@@ -127,9 +127,11 @@ async fn dead(primaries: &[Primary]) -> Result<(), Box<dyn Error>> {
     }
     let none = if dead.is_empty() { "none" } else { "" };
     println!("\ndead timers, the oldest of each primary first: {none}");
+    let now = StoreTime::from(SystemTime::now());
     for timer in dead {
-        let key = timer.key.unwrap_or_default();
-        println!("{:>20}  {key:20}  {} attempts: {}", timer.id, timer.attempts, timer.reason);
+        let (key, since) = (timer.key.unwrap_or_default(), now.since(timer.died).as_secs());
+        let DeadTimer { id, attempts, reason, .. } = timer;
+        println!("{id:>20}  {key:20}  {since} s ago, {attempts} attempts: {reason}");
     }
     Ok(())
 }

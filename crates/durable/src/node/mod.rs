@@ -118,6 +118,7 @@ pub(crate) struct Options {
     pub(crate) max_near: usize,
     pub(crate) max_attempts: u32,
     pub(crate) retry_after: Duration,
+    pub(crate) time_limit: Option<Duration>,
     /// How many timers that are late are claimed in a second.
     pub(crate) catch_up_rate: u32,
 }
@@ -131,16 +132,19 @@ impl Default for Options {
             max_near: 1_000_000,
             max_attempts: 20,
             retry_after: Duration::from_secs(1),
+            time_limit: None,
             catch_up_rate: u32::MAX,
         }
     }
 }
 
 impl Options {
-    /// Returns how long after an attempt a handler that panicked is called again: twice as long
-    /// after each attempt, at most 1024 times as long as after the first.
+    /// Returns how long after an attempt that failed a handler is called again: twice as long after
+    /// each attempt, at most 1024 times as long as after the first; and up to a quarter longer, so
+    /// that what failed together is not tried together again.
     pub(crate) fn backoff(&self, attempt: u32) -> Duration {
-        self.retry_after.saturating_mul(1 << attempt.saturating_sub(1).min(10))
+        let after = self.retry_after.saturating_mul(1 << attempt.saturating_sub(1).min(10));
+        after.saturating_add(after / 4_096 * (draw() & 1_023) as u32)
     }
 
     /// Returns how long a process lives before it has a timer that was alone in so many crashes:

@@ -11,6 +11,7 @@ use std::mem;
 use std::pin::Pin;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
+use tickwheel::future::TimedError;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 /// The user's handler, whatever its future.
@@ -75,11 +76,27 @@ impl<S: Store> Runner<S> {
         self.node.counters.lateness.record(due.late_by);
         let runner = Arc::clone(self);
         // A task of its own contains the panic, of the handler and of its future.
-        let outcome = spawn(async move { (runner.handler)(due).await }).await;
+        let mut handler = spawn(async move { (runner.handler)(due).await });
+        let limit = self.node.options.time_limit;
+        let in_time = match limit {
+            Some(limit) => self.node.timer.timeout(limit, &mut handler).await,
+            None => Ok((&mut handler).await),
+        };
+        let outcome = match in_time {
+            Ok(outcome) => outcome,
+            Err(TimedError::Elapsed) => {
+                handler.abort();
+                // Only once it has ended: until then the next of its key would run beside it.
+                let (outcome, limit) = (handler.await, limit.unwrap_or_default());
+                let late = |_| Outcome::Failed(format!("it took longer than {limit:?}"));
+                Ok(outcome.unwrap_or_else(late))
+            }
+            Err(_) => handler.await, // The timer has ended.
+        };
         let outcome = outcome.unwrap_or_else(|error| {
             self.node.counters.panicked.add(1);
             tracing::error!(%error, "a handler panicked");
-            Outcome::RetryAt(When::After(self.node.options.backoff(attempts)))
+            Outcome::Failed(error.to_string())
         });
         self.ending(outcome, attempts)
     }
@@ -105,10 +122,16 @@ impl<S: Store> Runner<S> {
 
     fn ending(&self, outcome: Outcome, attempts: u32) -> Ending {
         let now = || self.node.clock.now();
+        let is_last = attempts >= self.node.options.max_attempts;
         match outcome {
             Outcome::Done => Ending::Done,
-            Outcome::RetryAt(_) if attempts >= self.node.options.max_attempts => {
-                Ending::Dead(format!("{attempts} attempts failed"))
+            Outcome::RetryAt(_) if is_last => Ending::Dead(format!("{attempts} attempts failed")),
+            Outcome::Failed(reason) if is_last => {
+                Ending::Dead(format!("{attempts} attempts failed: {}", reason.replace('\0', "")))
+            }
+            Outcome::Failed(_) => {
+                let after = self.node.options.backoff(attempts);
+                Ending::Retry(When::After(after).resolve(now()))
             }
             Outcome::RetryAt(when) => Ending::Retry(when.resolve(now())),
             Outcome::Again(when, payload) => match check_payload(&payload) {

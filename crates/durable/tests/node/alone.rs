@@ -1,7 +1,7 @@
 //! A node on a store in memory, in virtual time.
 
 use crate::{Rig, seconds};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use tickwheel_durable::store::memory::Fault;
 use tickwheel_durable::{Cancelled, Entry, Error, Scheduled, Touched, When};
 
@@ -112,11 +112,45 @@ async fn outcomes_say_what_becomes_of_a_timer() {
     let mut dead = node.dead(10).await.unwrap();
     dead.sort_by(|a, b| a.key.cmp(&b.key));
     let reasons: Vec<&str> = dead.iter().map(|dead| dead.reason.as_str()).collect();
-    assert_eq!(reasons, ["3 attempts failed", "3 attempts failed", "no good"]);
+    assert_eq!((reasons[0], reasons[2]), ("3 attempts failed", "no good"));
+    assert!(reasons[1].starts_with("3 attempts failed: ") && reasons[1].contains("as it should"));
     assert!(node.requeue(dead[2].id).await.unwrap());
     assert!(!node.requeue(dead[2].id).await.unwrap());
     rig.pass(seconds(2)).await;
     assert_eq!(rig.fired(), ["x=dead#1"]);
+}
+
+/// Each attempt is a while after the last, twice as long each time and up to a quarter longer.
+#[tokio::test]
+async fn what_fails_or_takes_too_long_is_tried_again_after_a_while() {
+    let rig = Rig::new().await;
+    let node =
+        rig.node(|options| options.max_attempts(3).retry_after(seconds(4)).time_limit(seconds(3)));
+    let node = node.await;
+    let entries = ["fails", "slow"].map(|key| Entry::keyed(key, seconds(1), "fail").tag("some"));
+    let fine = Entry::keyed("fine", seconds(1), "x");
+    node.schedule_many(entries.into_iter().chain([fine]).collect()).await.unwrap();
+    let first = rig.now() + seconds(1);
+    for (attempt, wait, rest) in [(1, 2, 2), (2, 4, 4), (3, 8, 40)] {
+        rig.pass(seconds(wait)).await;
+        let mut fired = rig.fired();
+        fired.retain(|fired| fired.starts_with("fails"));
+        assert_eq!(fired, [format!("fails=fail#{attempt}")]);
+        rig.pass(seconds(rest)).await;
+    }
+    let mut dead = node.dead(10).await.unwrap();
+    dead.sort_by(|a, b| a.key.cmp(&b.key));
+    let reasons: Vec<&str> = dead.iter().map(|dead| dead.reason.as_str()).collect();
+    assert_eq!(
+        reasons,
+        ["3 attempts failed: no luck", "3 attempts failed: it took longer than 3s"]
+    );
+    for (dead, least) in dead.iter().zip([12, 12 + 3 * 3]) {
+        let (died, tag) = (SystemTime::from(dead.died), dead.tag.as_deref());
+        assert!(died >= first + seconds(least), "{least}");
+        assert!(died < first + seconds(least + least / 4 + 2) && tag == Some("some"));
+    }
+    assert_eq!((node.stats().done, node.stats().panicked, rig.store.is_empty()), (1, 0, true));
 }
 
 #[tokio::test]

@@ -98,6 +98,7 @@ impl Log {
             "again" => Outcome::Again(When::After(seconds(2)), b"last".to_vec()),
             "retry" => Outcome::RetryAt(When::After(seconds(2))),
             "panic" => panic!("as it should"),
+            "fail" => Outcome::Failed("no luck".to_owned()),
             "dead" => Outcome::Dead("no good".to_owned()),
             _ => Outcome::Done,
         }

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, HashMap};
 pub(super) struct Timers {
     rows: BTreeMap<Place, Row>,
     keys: HashMap<KeyName, Place>,
-    dead: Vec<(Place, Row, String)>,
+    dead: Vec<(Place, Row, String, StoreTime)>,
 }
 
 #[derive(Clone, Debug)]
@@ -106,7 +106,7 @@ impl Timers {
         Some(Ok(ClaimedRow { claim, key, attempts, crashes, payload }))
     }
 
-    pub(super) fn acknowledge(&mut self, ack: Ack) {
+    pub(super) fn acknowledge(&mut self, ack: Ack, now: StoreTime) {
         let place = ack.claim.place;
         if self.rows.get(&place).is_none_or(|row| row.claim != ack.claim.epoch) {
             return;
@@ -122,7 +122,7 @@ impl Timers {
                     Row { payload, attempts: 0, crashes: 0, ..row },
                 );
             }
-            Ending::Dead(reason) => self.dead.push((place, row, reason)),
+            Ending::Dead(reason) => self.dead.push((place, row, reason, now)),
         }
     }
 
@@ -138,19 +138,20 @@ impl Timers {
     }
 
     pub(super) fn dead(&self, limit: usize) -> Vec<DeadTimer> {
-        let tell = |(place, row, reason): &(Place, Row, String)| {
-            let Row { key, payload, attempts, .. } = row.clone();
-            DeadTimer { id: place.id, key, payload, attempts, reason: reason.clone() }
+        let tell = |(place, row, reason, died): &(Place, Row, String, StoreTime)| {
+            let Row { key, tag, payload, attempts, .. } = row.clone();
+            let (id, reason, died) = (place.id, reason.clone(), *died);
+            DeadTimer { id, key, tag, payload, attempts, reason, died }
         };
         self.dead.iter().take(limit).map(tell).collect()
     }
 
     pub(super) fn requeue(&mut self, id: i64, now: StoreTime) -> Option<Place> {
-        let index = self.dead.iter().position(|(place, row, _)| {
+        let index = self.dead.iter().position(|(place, row, ..)| {
             let taken = |name| self.keys.contains_key(&name);
             place.id == id && !name(place, row).is_some_and(taken)
         })?;
-        let (place, row, _) = self.dead.remove(index);
+        let (place, row, ..) = self.dead.remove(index);
         let place = Place { due: now, ..place };
         self.insert(place, Row { attempts: 0, crashes: 0, ..row });
         Some(place)

@@ -170,7 +170,7 @@ const SLOTS: u32 = 1_024;
 
 /// What brings a database from each version to the next. Never changed once released.
 const MIGRATIONS: [&str; 5] =
-    [include_str!("tables.sql"), VERSION_2, VERSION_3, VERSION_4, include_str!("functions.sql")];
+    [include_str!("tables.sql"), VERSION_2, VERSION_3, VERSION_4, include_str!("version_5.sql")];
 
 /// A namespace may lie on several primaries, each of which serves some slots. `served` is 0 for
 /// here, 1 for closed, while the timers are being moved to the primary of the identity `moves_to`,

@@ -136,7 +136,7 @@ pub(super) async fn histogram(link: &Link, first: u32, bars: Bars) -> Result<Vec
 }
 
 pub(super) async fn dead(link: &Link, first: u32, limit: u32) -> Result<Vec<DeadTimer>, Error> {
-    let sql = "SELECT id, key, payload, attempts, reason FROM tickwheel.dead
+    let sql = "SELECT id, key, tag, payload, attempts, reason, died FROM tickwheel.dead
         WHERE slot BETWEEN $1 AND $2 ORDER BY number LIMIT $3";
     let params = [
         (&slot(first) as _, Type::INT4),
@@ -144,9 +144,10 @@ pub(super) async fn dead(link: &Link, first: u32, limit: u32) -> Result<Vec<Dead
         (&i64::from(limit) as _, Type::INT8),
     ];
     let tell = |row: &Row| {
-        let attempts = row.get::<_, i32>(3).unsigned_abs();
-        let (id, key, payload) = (row.get(0), row.get(1), row.get(2));
-        DeadTimer { id, key, payload, attempts, reason: row.get(4) }
+        let attempts = row.get::<_, i32>(4).unsigned_abs();
+        let (id, key, tag, payload) = (row.get(0), row.get(1), row.get(2), row.get(3));
+        let died = StoreTime::from_micros(row.get(6));
+        DeadTimer { id, key, tag, payload, attempts, reason: row.get(5), died }
     };
     Ok(link.query(sql, &params).await?.iter().map(tell).collect())
 }

@@ -219,7 +219,7 @@ impl Store for Sqlite {
 
     async fn acknowledge(&self, acks: Vec<Ack>) -> Result<Vec<Claim>, Error> {
         self.call(move |file, _| {
-            acks.into_iter().try_for_each(|ack| timers::acknowledge(file, ack))?;
+            acks.into_iter().try_for_each(|ack| timers::acknowledge(file, ack, now()))?;
             Ok(Vec::new())
         })
         .await

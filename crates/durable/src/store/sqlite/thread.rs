@@ -138,7 +138,7 @@ fn transact(
 }
 
 /// What brings a file from each version to the next. Never changed once released; only added to.
-const MIGRATIONS: [&str; 3] = [
+const MIGRATIONS: [&str; 4] = [
     "
     CREATE TABLE timer (
         due INTEGER NOT NULL,
@@ -169,6 +169,9 @@ const MIGRATIONS: [&str; 3] = [
     "ALTER TABLE timer ADD COLUMN crashes INTEGER NOT NULL DEFAULT 0;",
     // Whether it was cancelled while it was claimed.
     "ALTER TABLE timer ADD COLUMN cancelled INTEGER NOT NULL DEFAULT 0;",
+    // When it died.
+    "ALTER TABLE dead ADD COLUMN died INTEGER NOT NULL DEFAULT 0;
+    UPDATE dead SET died = unixepoch() * 1000000;",
 ];
 
 /// Opens a file for this process alone, and brings it up to date.

@@ -120,7 +120,7 @@ pub(super) fn claim(file: &Connection, claim: Claim, crashes: u32) -> Result<Opt
     })
 }
 
-pub(super) fn acknowledge(file: &Connection, ack: Ack) -> Result<()> {
+pub(super) fn acknowledge(file: &Connection, ack: Ack, now: StoreTime) -> Result<()> {
     let Claim { place: Place { due, id, .. }, epoch } = ack.claim;
     let row = "WHERE due = ?1 AND id = ?2 AND claim = ?3";
     let delete = || change(file, &format!("DELETE FROM timer {row}"), params![due, id, epoch]);
@@ -138,9 +138,10 @@ pub(super) fn acknowledge(file: &Connection, ack: Ack) -> Result<()> {
         Ending::Dead(reason) => {
             let columns = "id, attempts, key, tag, payload";
             let sql = format!(
-                "INSERT INTO dead ({columns}, reason) SELECT {columns}, ?4 FROM timer {row}"
+                "INSERT INTO dead ({columns}, reason, died) SELECT {columns}, ?4, ?5
+                FROM timer {row}"
             );
-            change(file, &sql, params![due, id, epoch, reason])?;
+            change(file, &sql, params![due, id, epoch, reason, now])?;
             delete()
         }
     }?;
@@ -176,10 +177,12 @@ pub(super) fn histogram(file: &Connection, bars: Bars) -> Result<Vec<u64>> {
 }
 
 pub(super) fn dead(file: &Connection, limit: u32) -> Result<Vec<DeadTimer>> {
-    let sql = "SELECT id, key, payload, attempts, reason FROM dead ORDER BY number LIMIT ?";
+    let sql = "SELECT id, key, tag, payload, attempts, reason, died
+        FROM dead ORDER BY number LIMIT ?";
     let tell = |row: &Row<'_>| {
-        let (id, key, payload) = (row.get(0)?, row.get(1)?, row.get(2)?);
-        Ok(DeadTimer { id, key, payload, attempts: row.get(3)?, reason: row.get(4)? })
+        let (id, key, tag, payload) = (row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?);
+        let (attempts, reason, died) = (row.get(4)?, row.get(5)?, row.get(6)?);
+        Ok(DeadTimer { id, key, tag, payload, attempts, reason, died })
     };
     file.prepare_cached(sql)?.query_map([limit], tell)?.collect()
 }

@@ -1,4 +1,8 @@
--- Version 5: timers inside a transaction of whoever speaks SQL. Nodes do not call these.
+-- Version 5. When a timer died; nodes of version 4 do not say it.
+SET LOCAL lock_timeout = '1500ms';
+ALTER TABLE tickwheel.dead ADD COLUMN died bigint NOT NULL DEFAULT tickwheel.clock();
+
+-- Timers inside a transaction of whoever speaks SQL. Nodes do not call what follows.
 
 -- The slot of a key: the low ten bits of its FNV-1a, which follow from low bits alone.
 CREATE FUNCTION tickwheel.slot_of(namespace text, key text) RETURNS int
