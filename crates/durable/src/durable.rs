@@ -1,7 +1,8 @@
 //! A node: how it is set up and started, and its face, which schedules, cancels, looks.
 
 use crate::entry::{
-    Cancelled, DeadTimer, Due, Entry, Error, Outcome, Pending, Scheduled, Touched, When, check_name,
+    Cancelled, DeadTimer, Due, Entry, Error, Listed, Outcome, Pending, Scheduled, Search, Touched,
+    When, check_name,
 };
 use crate::node::batcher::{BATCH, Batcher, fitting_rows, is_locked, look_again, looks};
 use crate::node::runner::{self, Handler, Runner};
@@ -295,6 +296,15 @@ impl<S: Store> Durable<S> {
     /// [`Error::Unavailable`], [`Error::BadName`].
     pub async fn get(&self, key: &str) -> Result<Option<Pending>, Error> {
         self.inner.node.store.get(self.name(key)?).await
+    }
+
+    /// Lists timers by the order of their times: those that wait, and those that handlers have.
+    /// Reads those that come before the last one as well, also those that it leaves out.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub async fn list(&self, search: Search) -> Result<Vec<Listed>, Error> {
+        self.inner.node.store.list(search).await
     }
 
     /// Counts what is due when: so many intervals of equal width, at most 10,000, over a range of

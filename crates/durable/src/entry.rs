@@ -1,9 +1,9 @@
 //! What calls and handlers say and are told: entries, outcomes, answers, errors.
 
-use crate::store::StoreTime;
+use crate::store::{Place, StoreTime};
 use std::error::Error as StdError;
 use std::fmt;
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -210,6 +210,102 @@ pub struct Pending {
     pub attempts: u32,
     /// Whether a handler has it.
     pub running: bool,
+}
+
+/// What to look for among timers: all, but for what is said.
+///
+/// ```
+/// use std::time::{Duration, SystemTime};
+/// use tickwheel_durable::Search;
+///
+/// // The first hundred timers of a customer that are overdue, and whom no handler has.
+/// let long_ago = SystemTime::UNIX_EPOCH;
+/// let overdue = Search::new(100).tag("customer-3").due(long_ago..SystemTime::now());
+/// # drop(overdue.running(false));
+/// ```
+#[derive(Clone, Debug)]
+pub struct Search {
+    pub(crate) tag: Option<String>,
+    pub(crate) prefix: Option<String>,
+    pub(crate) running: Option<bool>,
+    pub(crate) after: Place,
+    pub(crate) before: Option<StoreTime>,
+    pub(crate) limit: u32,
+}
+
+impl Search {
+    /// Returns a search for all timers, of which it lists the first so many by their times.
+    #[must_use]
+    pub fn new(limit: u32) -> Self {
+        let after = Place::before(StoreTime::MIN);
+        Search { tag: None, prefix: None, running: None, after, before: None, limit }
+    }
+
+    /// Leaves out timers without this tag.
+    #[must_use]
+    pub fn tag(mut self, tag: impl Into<String>) -> Self {
+        self.tag = Some(tag.into());
+        self
+    }
+
+    /// Leaves out timers whose keys do not begin so.
+    #[must_use]
+    pub fn key_prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.prefix = Some(prefix.into());
+        self
+    }
+
+    /// Leaves out timers that a handler has, or those that none has.
+    #[must_use]
+    pub fn running(mut self, running: bool) -> Self {
+        self.running = Some(running);
+        self
+    }
+
+    /// Leaves out timers that are due outside of these moments.
+    #[must_use]
+    pub fn due(mut self, range: Range<SystemTime>) -> Self {
+        self.after = self.after.max(Place::before(range.start.into()));
+        self.before = Some(range.end.into());
+        self
+    }
+
+    /// Goes on after a timer that was listed: the last one, for the next page.
+    #[must_use]
+    pub fn after(mut self, listed: &Listed) -> Self {
+        self.after = self.after.max(listed.place);
+        self
+    }
+}
+
+/// A timer that was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Listed {
+    /// Tells this timer from all others, as [`Due::id`] does.
+    pub id: i64,
+    /// The key, if it has one. By that [`get`](crate::Durable::get) finds what it carries.
+    pub key: Option<String>,
+    /// Its tag, if it has one.
+    pub tag: Option<String>,
+    /// When it is due.
+    pub at: StoreTime,
+    /// How often it was claimed; where the answer was lost that does not count.
+    pub attempts: u32,
+    /// Whether a handler has it.
+    pub running: bool,
+    place: Place,
+}
+
+impl Listed {
+    pub(crate) fn new(
+        place: Place,
+        key: Option<String>,
+        tag: Option<String>,
+        (attempts, running): (u32, bool),
+    ) -> Self {
+        Listed { id: place.id, key, tag, at: place.due, attempts, running, place }
+    }
 }
 
 /// A timer that was given up: it waits for somebody to look at it.

@@ -6,7 +6,7 @@ pub mod postgres;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
-use crate::entry::{Cancelled, DeadTimer, Error, Pending, Scheduled, Touched};
+use crate::entry::{Cancelled, DeadTimer, Error, Listed, Pending, Scheduled, Search, Touched};
 use std::future::Future;
 use std::time::{Duration, SystemTime};
 
@@ -320,6 +320,9 @@ pub trait Store: Sealed + Send + Sync + 'static {
 
     /// Looks a key up.
     fn get(&self, key: KeyName) -> impl Answer<Option<Pending>>;
+
+    /// Lists timers, by the order of their places.
+    fn list(&self, search: Search) -> impl Answer<Vec<Listed>>;
 
     /// Counts the timers due in each interval. Takes time proportional to those.
     fn histogram(&self, bars: Bars) -> impl Answer<Vec<u64>>;

@@ -1,5 +1,8 @@
 //! What each store is put through: random steps, and a timer that brings its process down.
 
+#[path = "search.rs"]
+mod search;
+
 use quickcheck::{Arbitrary, Gen};
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::Debug;
@@ -279,6 +282,7 @@ impl<S: Store> Driven<S> {
             let bars = self.store.histogram(Bars { from, width, count: 4 }).await;
             told += &tell(&bars.unwrap());
         }
+        told += &tell(&search::listed(&self.store).await);
         let mut dead = self.store.dead(100).await.unwrap();
         dead.sort_by_key(|dead| dead.id);
         dead.iter_mut().for_each(|dead| dead.died = StoreTime::MIN); // Their clocks differ.

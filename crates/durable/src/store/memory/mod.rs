@@ -3,7 +3,7 @@
 mod timers;
 
 use crate::durable::{Durable, DurableBuilder};
-use crate::entry::{Cancelled, DeadTimer, Error, Pending, Scheduled, Touched};
+use crate::entry::{Cancelled, DeadTimer, Error, Listed, Pending, Scheduled, Search, Touched};
 use crate::store::memory::timers::Timers;
 use crate::store::{
     Ack, Bars, CancelledTag, Claim, Claims, Ending, First, Hints, KeyName, NewRow, NodeId, Owned,
@@ -302,6 +302,10 @@ impl Store for Memory {
 
     async fn get(&self, key: KeyName) -> Result<Option<Pending>, Error> {
         self.step("get", |state, _| state.timers.get(&key))
+    }
+
+    async fn list(&self, search: Search) -> Result<Vec<Listed>, Error> {
+        self.step("list", |state, _| state.timers.list(&search))
     }
 
     async fn histogram(&self, bars: Bars) -> Result<Vec<u64>, Error> {

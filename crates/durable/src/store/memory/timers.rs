@@ -1,6 +1,6 @@
 //! The timers of a store in memory: a sorted map, and their keys.
 
-use crate::entry::{Cancelled, DeadTimer, Pending, Scheduled, Touched};
+use crate::entry::{Cancelled, DeadTimer, Listed, Pending, Scheduled, Search, Touched};
 use crate::store::{
     ALONE, Ack, CancelledTag, Claim, ClaimedRow, Ending, KeyName, NewRow, Page, Place, StoreTime,
     Suspect,
@@ -130,6 +130,23 @@ impl Timers {
         let place = self.keys.get(key)?;
         let Row { payload, attempts, claim, .. } = self.rows.get(place)?.clone();
         Some(Pending { at: place.due, payload, attempts, running: claim != 0 })
+    }
+
+    pub(super) fn list(&self, search: &Search) -> Vec<Listed> {
+        let Search { tag, prefix, running, after, before, limit } = search;
+        let is_meant = |(place, row): &(&Place, &Row)| {
+            let begins = |prefix: &str| row.key.as_ref().is_some_and(|it| it.starts_with(prefix));
+            *place > after
+                && before.is_none_or(|before| place.due < before)
+                && (tag.is_none() || *tag == row.tag)
+                && prefix.as_deref().is_none_or(begins)
+                && running.is_none_or(|running| running == (row.claim != 0))
+        };
+        let listed = |(place, row): (&Place, &Row)| {
+            let Row { key, tag, attempts, claim, .. } = row.clone();
+            Listed::new(*place, key, tag, (attempts, claim != 0))
+        };
+        self.rows.iter().filter(is_meant).map(listed).take(*limit as usize).collect()
     }
 
     pub(super) fn count(&self, from: StoreTime, to: StoreTime) -> u64 {

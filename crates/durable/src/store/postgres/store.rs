@@ -6,7 +6,7 @@
 //! somebody's transaction has locked: all others in the batch would wait as well, for as long as
 //! that is open.
 
-use crate::entry::{Cancelled, DeadTimer, Error, Pending, Scheduled, Touched};
+use crate::entry::{Cancelled, DeadTimer, Error, Listed, Pending, Scheduled, Search, Touched};
 use crate::store::postgres::link::{Columns, place, slot};
 use crate::store::postgres::{Listener, Postgres, SLOTS, schedule, timers, told};
 use crate::store::{
@@ -387,6 +387,10 @@ impl Store for Postgres {
 
     async fn get(&self, key: KeyName) -> Result<Option<Pending>, Error> {
         timers::get(self.write(), key).await
+    }
+
+    async fn list(&self, search: Search) -> Result<Vec<Listed>, Error> {
+        timers::list(self.write(), self.first, search).await
     }
 
     async fn histogram(&self, bars: Bars) -> Result<Vec<u64>, Error> {

@@ -1,7 +1,7 @@
 //! The statements by which users cancel, move and look at timers.
 
-use crate::entry::{Cancelled, DeadTimer, Error, Pending, Touched};
-use crate::store::postgres::link::{Ask, Link, name, names, slot};
+use crate::entry::{Cancelled, DeadTimer, Error, Listed, Pending, Search, Touched};
+use crate::store::postgres::link::{Ask, Link, name, names, place, slot};
 use crate::store::postgres::schedule::LOCKED;
 use crate::store::postgres::{SLOTS, told};
 use crate::store::{Bars, CancelledTag, KeyName, StoreTime};
@@ -111,6 +111,33 @@ pub(super) async fn get(link: &Link, key: KeyName) -> Result<Option<Pending>, Er
     };
     let row = rows.first().ok_or(Error::Moved)?;
     Ok(row.get::<_, bool>(4).then(|| tell(row)))
+}
+
+pub(super) async fn list(link: &Link, first: u32, search: Search) -> Result<Vec<Listed>, Error> {
+    let Search { tag, prefix, running, after, before, limit } = search;
+    let sql = "SELECT slot, due, id, key, tag, attempts, claim <> 0
+        FROM tickwheel.timer JOIN tickwheel.slot s USING (slot)
+        WHERE slot BETWEEN $1 AND $2 AND s.served = 0 AND (due, slot, id) > ($3, $4, $5)
+        AND ($6 IS NULL OR due < $6) AND ($7 IS NULL OR tag = $7)
+        AND ($8 IS NULL OR starts_with(key, $8)) AND ($9 IS NULL OR (claim <> 0) = $9)
+        ORDER BY due, slot, id LIMIT $10";
+    let params = [
+        (&slot(first) as _, Type::INT4),
+        (&slot(first + SLOTS - 1) as _, Type::INT4),
+        (&after.due.as_micros() as _, Type::INT8),
+        (&slot(after.slot) as _, Type::INT4),
+        (&after.id as _, Type::INT8),
+        (&before.map(StoreTime::as_micros) as _, Type::INT8),
+        (&tag as _, Type::TEXT),
+        (&prefix as _, Type::TEXT),
+        (&running as _, Type::BOOL),
+        (&i64::from(limit) as _, Type::INT8),
+    ];
+    let listed = |row: &Row| {
+        let attempts = row.get::<_, i32>(5).unsigned_abs();
+        Listed::new(place(row, 0), row.get(3), row.get(4), (attempts, row.get(6)))
+    };
+    Ok(link.query(sql, &params).await?.iter().map(listed).collect())
 }
 
 pub(super) async fn histogram(link: &Link, first: u32, bars: Bars) -> Result<Vec<u64>, Error> {

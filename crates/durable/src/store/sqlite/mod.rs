@@ -7,7 +7,7 @@ mod within;
 pub use within::Transaction;
 
 use crate::durable::{Durable, DurableBuilder, OpenStore};
-use crate::entry::{Cancelled, DeadTimer, Error, Pending, Scheduled, Touched};
+use crate::entry::{Cancelled, DeadTimer, Error, Listed, Pending, Scheduled, Search, Touched};
 use crate::store::sqlite::thread::Job;
 use crate::store::{
     Ack, Bars, CancelledTag, Claim, Claims, First, Hints, KeyName, NewRow, NodeId, Owned, Page,
@@ -227,6 +227,10 @@ impl Store for Sqlite {
 
     async fn get(&self, key: KeyName) -> Result<Option<Pending>, Error> {
         self.call(move |file, _| timers::get(file, &key.key)).await
+    }
+
+    async fn list(&self, search: Search) -> Result<Vec<Listed>, Error> {
+        self.call(move |file, _| timers::list(file, &search)).await
     }
 
     async fn histogram(&self, bars: Bars) -> Result<Vec<u64>, Error> {

@@ -1,6 +1,6 @@
 //! The statements on timers.
 
-use crate::entry::{Cancelled, DeadTimer, Pending, Scheduled, Touched};
+use crate::entry::{Cancelled, DeadTimer, Listed, Pending, Scheduled, Search, Touched};
 use crate::store::sqlite::SLOT;
 use crate::store::{
     ALONE, Ack, Bars, CancelledTag, Claim, ClaimedRow, Ending, NewRow, Page, Place, StoreTime,
@@ -158,6 +158,20 @@ pub(super) fn get(file: &Connection, key: &str) -> Result<Option<Pending>> {
         let (at, payload) = (row.get(0)?, row.get(1)?);
         Ok(Pending { at, payload, attempts: row.get(2)?, running: row.get(3)? })
     })
+}
+
+pub(super) fn list(file: &Connection, search: &Search) -> Result<Vec<Listed>> {
+    let Search { tag, prefix, running, after, before, limit } = search;
+    let sql = "SELECT due, id, key, tag, attempts, claim <> 0 FROM timer
+        WHERE (due, id) > (?1, ?2) AND (?3 IS NULL OR due < ?3) AND (?4 IS NULL OR tag = ?4)
+        AND (?5 IS NULL OR substr(key, 1, length(?5)) = ?5) AND (?6 IS NULL OR (claim <> 0) = ?6)
+        ORDER BY due, id LIMIT ?7";
+    let listed = |row: &Row<'_>| {
+        let place = Place { due: row.get(0)?, slot: SLOT, id: row.get(1)? };
+        Ok(Listed::new(place, row.get(2)?, row.get(3)?, (row.get(4)?, row.get(5)?)))
+    };
+    let params = params![after.due, after.id, before, tag, prefix, running, limit];
+    file.prepare_cached(sql)?.query_map(params, listed)?.collect()
 }
 
 pub(super) fn histogram(file: &Connection, bars: Bars) -> Result<Vec<u64>> {
