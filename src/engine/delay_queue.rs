@@ -123,12 +123,12 @@ impl DelayQueue {
     /// it has called [`DelayQueue::flushed`]. So no other thread can file a reference there in
     /// between that should have been flushed before, and a thread that holds a shard's lock finds
     /// all armed buckets of the shard queued.
-    pub(crate) fn poll(&self, shard: u32, turn_start: u64, now: u64) -> Option<Expiration> {
+    pub(crate) fn poll(&self, shard: u64, turn_start: u64, now: u64) -> Option<Expiration> {
         self.state.lock().queue.poll(shard, turn_start, now)
     }
 
     /// Leaves out a shard that is busy, until [`DelayQueue::bring_back`].
-    pub(crate) fn put_aside(&self, shard: u32, turn_start: u64, now: u64) {
+    pub(crate) fn put_aside(&self, shard: u64, turn_start: u64, now: u64) {
         self.state.lock().queue.put_aside_of(shard, turn_start, now);
     }
 
@@ -152,6 +152,11 @@ impl DelayQueue {
     /// Looks at every bucket.
     pub(crate) fn forget(&self, is_gone: impl Fn(&Expiration) -> bool) {
         self.state.lock().queue.forget(is_gone);
+    }
+
+    /// Returns how many buckets are queued.
+    pub(crate) fn len(&self) -> usize {
+        self.state.lock().queue.len()
     }
 
     /// Ends the flush of a bucket: offers the buckets that it armed, and the bucket itself if it is

@@ -56,6 +56,8 @@ const MAX_NESTED: u32 = 8;
 enum Step {
     /// A batch, which its owner has to hand over.
     Flushed(Arc<dyn Owner>),
+    /// A bucket of an owner that has left: one at a time, as the turn's lock is held meanwhile.
+    Dropped,
     /// Everything that is due lies in shards that other threads hold; in virtual time, what comes
     /// first does.
     Busy,
@@ -79,6 +81,8 @@ pub(crate) struct Turn {
     pub(crate) owners: Slab<Option<Arc<dyn Owner>>>,
     /// The numbers of those that have left, whose buckets may still be queued.
     pub(crate) gone: Vec<u32>,
+    /// How many buckets were queued when those of owners that had left were last taken out.
+    pub(crate) queued: usize,
     /// The counts of owners that were removed.
     pub(crate) departed: Stats,
     /// Whether owners that register from now on have to be closed as well.
@@ -91,7 +95,8 @@ impl Driver {
     pub(crate) fn new(context: Arc<TimerContext>) -> Self {
         let (armed, room) = (Vec::new(), Expired::default());
         let (owners, gone, departed) = (Slab::new(), Vec::new(), Stats::default());
-        let turn = Turn { armed, room, owners, gone, departed, closed: false, expired: 0 };
+        let (queued, closed, expired) = (0, false, 0);
+        let turn = Turn { armed, room, owners, gone, queued, departed, closed, expired };
         Driver { context, turn: Mutex::new(turn) }
     }
 
@@ -147,6 +152,7 @@ impl Driver {
                         None => owner.hand_over(&mut expired),
                     };
                 }
+                Step::Dropped => {}
                 Step::Busy => {
                     nap(NAP);
                     naps += 1;
@@ -197,7 +203,7 @@ impl Driver {
             };
             let Some(owner) = owners.at(owner_of(shard)) else {
                 delay_queue.poll(shard, turn_start, present); // For good.
-                continue;
+                break Step::Dropped;
             };
             if owner.flush(shard, (turn_start, now), insists, armed, expired) {
                 *total += expired.len() as u64;

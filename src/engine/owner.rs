@@ -43,22 +43,22 @@ const OWN_BITS: u32 = 12;
 pub(crate) const MAX_SHARDS: usize = 1 << OWN_BITS;
 
 /// Returns the number of an owner's first shard; the others follow.
-pub(crate) fn first_shard(owner: u32) -> u32 {
-    owner << OWN_BITS
+pub(crate) fn first_shard(owner: u32) -> u64 {
+    u64::from(owner) << OWN_BITS
 }
 
 /// Returns the owner of a shard.
-pub(crate) fn owner_of(shard: u32) -> u32 {
-    shard >> OWN_BITS
+pub(crate) fn owner_of(shard: u64) -> u32 {
+    (shard >> OWN_BITS) as u32
 }
 
 /// Returns the ordinal of a shard among the shards of its owner.
-pub(crate) fn ordinal_of(shard: u32) -> usize {
+pub(crate) fn ordinal_of(shard: u64) -> usize {
     shard as usize & (MAX_SHARDS - 1)
 }
 
 /// How often a bucket is in the delay queue.
-pub(crate) type Queued = HashMap<(u32, BucketId), usize>;
+pub(crate) type Queued = HashMap<(u64, BucketId), usize>;
 
 /// An owner as a driver sees it.
 pub(crate) trait Owner: Send + Sync {
@@ -68,7 +68,7 @@ pub(crate) trait Owner: Send + Sync {
     /// `insists` is let go first there at its next try.
     fn flush(
         &self,
-        shard: u32,
+        shard: u64,
         times: (u64, u64),
         insists: bool,
         armed: &mut Vec<Expiration>,
@@ -158,7 +158,7 @@ pub(crate) struct Shards<C: Driven> {
     pub(crate) set: &'static Set<C>,
     pub(crate) context: Arc<TimerContext>,
     /// The number of the first shard.
-    pub(crate) first: u32,
+    pub(crate) first: u64,
     /// Gives the set back to the pool. Known since the set was taken out, where the compiler knew
     /// that it may be.
     give_back: fn(&'static Set<C>),
@@ -170,7 +170,7 @@ impl<C: Driven> Shards<C> {
     pub(crate) fn new(
         context: &Arc<TimerContext>,
         (count, wheel_size): (usize, usize),
-        first: u32,
+        first: u64,
     ) -> Arc<Self>
     where
         Set<C>: Sync,
@@ -215,7 +215,7 @@ pub(crate) struct Owned<C: Driven> {
 }
 
 impl<C: Driven> Owned<C> {
-    fn shard(&self, number: u32) -> &'static Shard<C> {
+    fn shard(&self, number: u64) -> &'static Shard<C> {
         self.shards.set.at(ordinal_of(number))
     }
 }
@@ -226,7 +226,7 @@ where
 {
     fn flush(
         &self,
-        shard: u32,
+        shard: u64,
         (turn_start, now): (u64, u64),
         insists: bool,
         armed: &mut Vec<Expiration>,
@@ -412,6 +412,14 @@ where
 #[cfg(all(test, not(tickwheel_model)))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_shard_of_each_owner_has_a_number_of_its_own() {
+        for owner in [0, 1 << 20, u32::MAX] {
+            let last = first_shard(owner) + MAX_SHARDS as u64 - 1;
+            assert_eq!((owner_of(last), ordinal_of(last)), (owner, MAX_SHARDS - 1));
+        }
+    }
 
     #[test]
     fn what_is_free_is_taken_again() {

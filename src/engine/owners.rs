@@ -6,11 +6,15 @@ use crate::engine::owner::{Owner, Queued, first_shard, owner_of};
 use crate::engine::stats::Stats;
 use crate::store::slab::{Key, Slab};
 use crate::sync::atomic::Ordering;
-use crate::wheel::bucket_queue::Expiration;
 use crate::wheel::snapshot::Snapshot;
 use crate::work;
 use std::mem;
 use std::sync::Arc;
+
+/// How many owners have left before their buckets are looked for.
+const GONE: usize = 1_024;
+/// How many buckets there may always be before: some kilobytes of them.
+const QUEUED: usize = 256;
 
 fn counts_of(owner: &dyn Owner) -> Stats {
     let mut stats = Stats::default();
@@ -20,7 +24,7 @@ fn counts_of(owner: &dyn Owner) -> Stats {
 
 impl Driver {
     /// Registers an owner, which `make` creates from the number of its first shard.
-    pub(crate) fn register<O: Owner + 'static>(&self, make: impl FnOnce(u32) -> Arc<O>) -> Arc<O> {
+    pub(crate) fn register<O: Owner + 'static>(&self, make: impl FnOnce(u64) -> Arc<O>) -> Arc<O> {
         let number = self.turn.lock().owners.insert(None, 0).index;
         let owner = make(first_shard(number));
         let registered: Arc<dyn Owner> = Arc::clone(&owner) as _;
@@ -36,10 +40,11 @@ impl Driver {
 
     /// Removes an owner. Nothing may be left in its shards, and nothing may be added any more.
     ///
-    /// Its buckets stay in the delay queue until they come first there, or until half of all owners
-    /// have left. Only then are all buckets looked at, so that each owner pays for about as many as
-    /// it had, and the numbers of those that have left may be given to others.
-    pub(crate) fn deregister(&self, first_shard: u32) {
+    /// Its buckets stay in the delay queue until they come first there, or the queue has grown to
+    /// twice of what it was when all buckets were looked at, or [`GONE`] owners have left since.
+    /// Only then are all looked at, those of owners that have left taken out, and their numbers
+    /// given to others. So whoever adds a bucket pays for a look at two.
+    pub(crate) fn deregister(&self, first_shard: u64) {
         let number = owner_of(first_shard);
         let mut turn = self.turn.lock();
         let owner = turn.owners.at(number).clone();
@@ -50,15 +55,16 @@ impl Driver {
         counted.cancelled += mem::take(&mut counted.pending) as u64;
         turn = self.turn.lock();
         turn.departed.add(&counted);
-        let Turn { owners, gone, .. } = &mut *turn;
+        let Turn { owners, gone, queued, .. } = &mut *turn;
         let registered = owners.at_mut(number).take();
         gone.push(number);
-        if 2 * gone.len() > owners.len() {
-            let has_left = |of: &Expiration| {
+        let delay_queue = &self.context.delay_queue;
+        if gone.len() == GONE || delay_queue.len() > 2 * *queued + QUEUED {
+            delay_queue.forget(|expiration| {
                 work::count(1);
-                owners.at(owner_of(of.shard)).is_none()
-            };
-            self.context.delay_queue.forget(has_left);
+                owners.at(owner_of(expiration.shard)).is_none()
+            });
+            *queued = delay_queue.len();
             gone.drain(..).for_each(|number| owners.release(number));
         }
         drop(turn);

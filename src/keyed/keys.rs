@@ -176,10 +176,12 @@ impl<K: Eq + 'static, T: 'static> Owned<Keys<K, T>> {
         let mut all = Vec::new();
         for (ordinal, shard) in self.shards.set.iter().enumerate() {
             while let Some((hash, kept, _)) = self.take_late(ordinal) {
-                if self.shards.with(shard, |body| body.find(hash, &kept.0).is_none()) {
-                    all.push(kept);
-                } else {
-                    self.discard(kept);
+                // One whose `Eq` panics costs no other key.
+                let is_there =
+                    || self.shards.with(shard, |body| body.find(hash, &kept.0).is_some());
+                match catch_panic(is_there) {
+                    Some(true) => self.discard(kept),
+                    _ => all.push(kept),
                 }
             }
         }

@@ -427,7 +427,7 @@ impl<T: Send + 'static> Owned<Tasks<T>> {
         context: &Arc<TimerContext>,
         (executor, on_refused): Handlers<T>,
         layout: (usize, usize),
-        first: u32,
+        first: u64,
     ) -> Arc<Self> {
         let shards = Shards::new(context, layout, first);
         let homes = Arc::new(Homes::new(Arc::clone(&shards)));

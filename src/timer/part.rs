@@ -119,7 +119,7 @@ impl<C: Alarmed> Owned<C> {
             if context.time.clock.as_manual().is_some() {
                 return Some(set.at(ordinal).insist());
             }
-            let number = first + ordinal as u32;
+            let number = first + ordinal as u64;
             let alarms = &self.beside.alarms[ordinal];
             let Some(owes) = alarms.put_off(&context.delay_queue, number, key) else {
                 return Some(set.at(ordinal).lock());
@@ -189,7 +189,7 @@ impl ShardAlarms {
 
     /// Puts the alarm of a key off. Returns whether listeners have to be woken; `None` if no turn
     /// will come any more.
-    fn put_off(&self, queue: &DelayQueue, shard: u32, key: Key) -> Option<bool> {
+    fn put_off(&self, queue: &DelayQueue, shard: u64, key: Key) -> Option<bool> {
         let mut keys = self.put_off.lock();
         let Some(keys) = &mut *keys else { return Some(false) };
         if queue.is_stopped() {

@@ -29,7 +29,7 @@ pub(crate) struct Expiration {
     /// The first tick of the bucket's entries: by then an overflow bucket must be cascaded.
     pub(crate) start: u64,
     pub(crate) bucket: BucketId,
-    pub(crate) shard: u32,
+    pub(crate) shard: u64,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -41,7 +41,7 @@ pub(crate) struct BucketQueue {
     elapsed: Vec<Expiration>,
     /// Shards that were busy when it was their turn, and their due buckets; only within a step of a
     /// turn.
-    busy: Vec<u32>,
+    busy: Vec<u64>,
     aside: Vec<Expiration>,
 }
 
@@ -53,7 +53,7 @@ const ASIDE: usize = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Due {
     /// A bucket of this shard has to be flushed.
-    Shard(u32),
+    Shard(u64),
     /// Only buckets of busy shards are left.
     Busy,
     /// There may be others behind those of busy shards: the bounded time of one call was used up.
@@ -91,7 +91,7 @@ impl BucketQueue {
     /// Takes out the bucket to flush next, if one is due and belongs to `shard`: due at
     /// `turn_start` if nothing waits in the backlog, otherwise at `now`, which is not before
     /// `turn_start`.
-    pub(crate) fn poll(&mut self, shard: u32, turn_start: u64, now: u64) -> Option<Expiration> {
+    pub(crate) fn poll(&mut self, shard: u64, turn_start: u64, now: u64) -> Option<Expiration> {
         let due = self.peek_due(turn_start, now).filter(|due| due.shard == shard)?;
         self.take(due);
         Some(due)
@@ -116,7 +116,7 @@ impl BucketQueue {
 
     /// Puts aside the bucket that has to be flushed next, because its shard is busy. Does nothing
     /// if that bucket belongs to another shard by now.
-    pub(crate) fn put_aside_of(&mut self, shard: u32, turn_start: u64, now: u64) {
+    pub(crate) fn put_aside_of(&mut self, shard: u64, turn_start: u64, now: u64) {
         if let Some(due) = self.poll(shard, turn_start, now) {
             self.busy.push(shard);
             self.aside.push(due);
@@ -197,8 +197,13 @@ impl BucketQueue {
     /// two steps of a turn.
     pub(crate) fn forget(&mut self, is_gone: impl Fn(&Expiration) -> bool) {
         self.heap.retain(|Reverse(expiration)| !is_gone(expiration));
+        self.heap.shrink_to(2 * self.heap.len());
         self.backlog.retain(|Reverse((_, expiration))| !is_gone(expiration));
         self.elapsed.retain(|expiration| !is_gone(expiration));
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.heap.len() + self.backlog.len() + self.elapsed.len()
     }
 
     /// Returns every bucket that is queued, in no order.

@@ -270,7 +270,7 @@ impl<T> Core<T> {
     /// flush.
     pub(crate) fn assert_invariants(
         &self,
-        is_queued: impl FnMut(u32, BucketId) -> usize,
+        is_queued: impl FnMut(u64, BucketId) -> usize,
         is_filed: impl Fn(&T) -> bool,
     ) {
         self.entries.assert_invariants();

@@ -39,7 +39,7 @@ const NOWHERE: BucketId = BucketId { level: ELAPSED, slot: u32::MAX };
 /// All levels of one core, and its time; see the [module](self).
 #[derive(Clone, Debug)]
 pub(crate) struct Wheels {
-    shard: u32,
+    shard: u64,
     size: usize,
     current: u64,
     /// The first tick that never comes.
@@ -63,7 +63,7 @@ pub(crate) struct Wheels {
 impl Wheels {
     /// Creates empty wheels of `size` slots, a power of two of at least 4, whose time starts at
     /// `current`.
-    pub(crate) fn new(shard: u32, size: usize, current: u64) -> Self {
+    pub(crate) fn new(shard: u64, size: usize, current: u64) -> Self {
         Wheels {
             shard,
             size,
@@ -208,7 +208,7 @@ impl Wheels {
     }
 
     #[inline(never)]
-    fn expiration(shard: u32, bucket: BucketId, span: Span, tick: u64) -> Expiration {
+    fn expiration(shard: u64, bucket: BucketId, span: Span, tick: u64) -> Expiration {
         let start = span.start_of(tick);
         Expiration { tick: span.expiration_of(start), start, bucket, shard }
     }
@@ -320,7 +320,7 @@ impl Wheels {
     /// bucket may hold; `is_queued` says how often a bucket is in the delay queue.
     pub(crate) fn assert_invariants(
         &self,
-        mut is_queued: impl FnMut(u32, BucketId) -> usize,
+        mut is_queued: impl FnMut(u64, BucketId) -> usize,
         mut check: impl FnMut(Reference, u64, u64),
     ) {
         self.blocks.assert_invariants();

@@ -305,6 +305,10 @@ fn a_kept_key_that_panics_panics_in_its_own_alarm() {
     assert!(catch_unwind(AssertUnwindSafe(|| alarm.run())).is_err());
     assert_eq!((keyed.cancel_all().len(), Arc::strong_count(&kept)), (1, 1));
     picky.store(false, SeqCst);
+    let (_timer, keyed, _alarms) = keep((key(1), key(2)), Arc::clone(&kept));
+    picky.store(true, SeqCst);
+    assert_eq!(keyed.cancel_all().len(), 2);
+    picky.store(false, SeqCst);
     let (timer, keyed, _alarms) = keep((key(1), key(2)), Arc::clone(&kept));
     picky.store(true, SeqCst);
     drop(keyed);

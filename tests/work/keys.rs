@@ -89,11 +89,12 @@ fn every_call_for_a_key() {
     }
 }
 
-/// The buckets of those that have left are looked at once in a while, with all others.
+/// The buckets of those that have left are looked at once in a while, with all others. Those that
+/// fall due before are taken out one at a time.
 #[test]
 fn ends_beside_very_many_others() {
     for others in [16, 1_024] {
-        let (timer, _clock) = timer_of_tasks();
+        let (timer, clock) = timer_of_tasks();
         let used = || {
             let keyed = KeyedTimer::new(&timer, |_: u64, ()| ());
             for key in 0..10 {
@@ -111,6 +112,16 @@ fn ends_beside_very_many_others() {
         });
         let looks = ends.sum::<u64>();
         assert!(looks <= 2 * others * 50, "{looks} beside {others}");
+        let due = (0..500).map(|_| {
+            let keyed = KeyedTimer::new(&timer, |_: u64, ()| ());
+            assert!(keyed.add(0, TimerEntry::after(millis(5), ())).is_ok());
+        });
+        due.for_each(drop);
+        clock.advance(millis(5));
+        work::reset();
+        assert_eq!(timer.advance_clock(Duration::ZERO), 0);
+        let most = work::longest().into_values().max();
+        assert!(most.is_some_and(|most| most < 100), "{most:?} beside {others}");
     }
 }
 

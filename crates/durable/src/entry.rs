@@ -153,8 +153,8 @@ pub enum Outcome {
     /// It failed: the same again, then. After the last attempt it goes to the dead ones instead.
     RetryAt(When),
     /// It failed for this reason: the same again
-    /// [after a while](crate::DurableBuilder::retry_after), which grows with each attempt. After the
-    /// last attempt it goes to the dead ones instead, with the reason.
+    /// [after a while](crate::DurableBuilder::retry_after), which grows with each attempt. After
+    /// the last attempt it goes to the dead ones instead, with the reason.
     Failed(String),
     /// It is done for this time, and due again then, with this payload; attempts start anew.
     Again(When, Vec<u8>),

@@ -106,7 +106,7 @@ fn memory_follows_the_timers_that_live() {
         "{:<20} {:>8} {:>12} {:>12} {:>10} {:>8} {:>8}  bytes after each repeat",
         "shape", "live", "bytes", "per live", "if fresh", "times", "refs"
     );
-    let shapes: [fn() -> Measured; 7] = [
+    let shapes: [fn() -> Measured; 8] = [
         timers::moment,
         timers::alone,
         timers::random,
@@ -114,6 +114,7 @@ fn memory_follows_the_timers_that_live() {
         timers::bursts,
         timers::postponed,
         timers::made_and_dropped,
+        timers::tenants,
     ];
     let mut complaints = Vec::from_iter(timers::complaint_of_empty());
     for shape in shapes {

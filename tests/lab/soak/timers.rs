@@ -223,6 +223,25 @@ pub(crate) fn postponed() -> Measured {
     })
 }
 
+/// Makes and drops keyed timers with very many buckets, beside others that stay.
+/// Seen to fail: the buckets of as many waited as stayed, however many each had.
+pub(crate) fn tenants() -> Measured {
+    let timer = timer();
+    let tenant = || KeyedTimer::new(&timer, |_: u64, ()| ());
+    let _stay: Vec<_> = (0..scaled(1 << 11)).map(|_| tenant()).collect();
+    vanishing("tenants", bounds::MADE_AND_DROPPED, || {
+        for _ in 0..scaled(1 << 11) {
+            let gone = tenant();
+            for level in 0..7 {
+                for slot in 1..64 {
+                    let delay = MS * 2_000 + Duration::from_millis(slot << (6 * level));
+                    assert!(gone.add(64 * level + slot, TimerEntry::after(delay, ())).is_ok());
+                }
+            }
+        }
+    })
+}
+
 /// Makes, uses and drops timers, and what is built on them. Some have a reaper.
 pub(crate) fn made_and_dropped() -> Measured {
     vanishing("made and dropped", bounds::MADE_AND_DROPPED, || {
