@@ -21,7 +21,7 @@ const HOUR: Duration = Duration::from_secs(3_600);
 /// What a handler was given, and who waits for its outcome.
 type Running = mpsc::UnboundedReceiver<(Due, oneshot::Sender<Outcome>)>;
 
-/// Opens a node whose handler waits for what the test answers.
+/// Opens a node whose handler waits for what the test answers, and a table of orders beside it.
 async fn file(path: &Path, timer: &Timer) -> (Durable<Sqlite>, Running) {
     let (sender, running) = mpsc::unbounded_channel();
     let handler = move |due| {
@@ -29,13 +29,17 @@ async fn file(path: &Path, timer: &Timer) -> (Durable<Sqlite>, Running) {
         let _ = sender.send((due, answer));
         async { outcome.await.unwrap_or(Outcome::Done) }
     };
-    loop {
+    let node = loop {
         match Durable::sqlite(path).start(timer, handler.clone()).await {
-            Ok(node) => return (node, running),
+            Ok(node) => break node,
             // The thread of a former node ends in its own time.
             Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
         }
-    }
+    };
+    let table = "CREATE TABLE IF NOT EXISTS orders (number INTEGER PRIMARY KEY)";
+    let made = node.transact(|own| Ok::<_, Error>(own.connection().execute_batch(table)?)).await;
+    made.unwrap();
+    (node, running)
 }
 
 async fn running(running: &mut Running) -> (Due, oneshot::Sender<Outcome>) {
@@ -64,9 +68,6 @@ async fn order(node: Durable<Sqlite>, number: i64) -> Result<Scheduled, Error> {
 async fn on_a_file_all_of_a_transaction_is_done_or_nothing() {
     let (folder, timer) = (tempfile::tempdir().unwrap(), Timer::builder().start().unwrap());
     let (node, mut handlers) = file(&folder.path().join("timers"), &timer).await;
-    let table = "CREATE TABLE orders (number INTEGER PRIMARY KEY)";
-    let made = node.transact(|own| Ok::<_, Error>(own.connection().execute_batch(table)?)).await;
-    made.unwrap();
     // All at once: those that fail take nobody along, though they share a commit.
     let all: JoinSet<_> = (0..100).map(|n| order(node.clone(), n / 2)).collect();
     let answers = all.join_all().await;
@@ -123,9 +124,6 @@ async fn on_a_file_an_effect_happens_once() {
     let (folder, timer) = (tempfile::tempdir().unwrap(), Timer::builder().start().unwrap());
     let path = folder.path().join("timers");
     let (node, mut handlers) = file(&path, &timer).await;
-    let table = "CREATE TABLE orders (number INTEGER PRIMARY KEY)";
-    let made = node.transact(|own| Ok::<_, Error>(own.connection().execute_batch(table)?)).await;
-    made.unwrap();
     node.schedule(Entry::keyed("a", Duration::ZERO, "x")).await.unwrap();
     let (stale, _) = running(&mut handlers).await;
     drop((node, handlers)); // As a crash does.

@@ -120,12 +120,17 @@ pub(super) fn claim(file: &Connection, claim: Claim, crashes: u32) -> Result<Opt
     })
 }
 
+/// Deletes a timer if it is still claimed so. Returns how many that were.
+pub(super) fn end(file: &Connection, claim: &Claim) -> Result<usize> {
+    let sql = "DELETE FROM timer WHERE due = ?1 AND id = ?2 AND claim = ?3";
+    change(file, sql, params![claim.place.due, claim.place.id, claim.epoch])
+}
+
 pub(super) fn acknowledge(file: &Connection, ack: Ack, now: StoreTime) -> Result<()> {
     let Claim { place: Place { due, id, .. }, epoch } = ack.claim;
     let row = "WHERE due = ?1 AND id = ?2 AND claim = ?3";
-    let delete = || change(file, &format!("DELETE FROM timer {row}"), params![due, id, epoch]);
     let changed = match ack.ending {
-        Ending::Done => delete(),
+        Ending::Done => end(file, &ack.claim),
         Ending::Retry(at) => {
             let sql = format!("UPDATE timer SET due = ?4, claim = 0 {row} AND NOT cancelled");
             change(file, &sql, params![due, id, epoch, at])
@@ -142,12 +147,12 @@ pub(super) fn acknowledge(file: &Connection, ack: Ack, now: StoreTime) -> Result
                 FROM timer {row}"
             );
             change(file, &sql, params![due, id, epoch, reason, now])?;
-            delete()
+            end(file, &ack.claim)
         }
     }?;
     // Cancelled since it was claimed; or another's claim by now, of which this deletes nothing.
     if changed == 0 {
-        delete()?;
+        end(file, &ack.claim)?;
     }
     Ok(())
 }

@@ -4,8 +4,8 @@ use crate::durable::Durable;
 use crate::entry::{Cancelled, Due, Entry, Error, Scheduled, Touched, When, check_name};
 use crate::node::draw;
 use crate::store::sqlite::{SLOT, Sqlite, now, timers};
-use crate::store::{NewRow, Place, StoreTime};
-use rusqlite::{Connection, ErrorCode, params};
+use crate::store::{Claim, NewRow, Place, StoreTime};
+use rusqlite::{Connection, ErrorCode};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 /// A transaction of the file in which the timers lie: see [`Durable::transact`].
@@ -66,17 +66,16 @@ impl Durable<Sqlite> {
     {
         self.check_open()?;
         let run = move |file: &Connection, state: &mut super::thread::State| {
-            let mut transaction = Transaction { file, scheduled: 0, cancelled: 0, places: vec![] };
+            let begin = || Transaction { file, scheduled: 0, cancelled: 0, places: Vec::new() };
+            let mut transaction = begin();
             // Others share the transaction: an error takes back what this one did, and no more.
             file.execute_batch("SAVEPOINT own")?;
             let changed = catch_unwind(AssertUnwindSafe(|| change(&mut transaction)));
             if !matches!(changed, Ok(Ok(_))) {
                 file.execute_batch("ROLLBACK TO own")?;
+                transaction = begin();
             }
             file.execute_batch("RELEASE own")?;
-            if !matches!(changed, Ok(Ok(_))) {
-                return Ok((changed, 0, 0));
-            }
             let Transaction { scheduled, cancelled, places, .. } = transaction;
             places.into_iter().for_each(|place| state.hint(place));
             Ok((changed, scheduled, cancelled))
@@ -144,9 +143,8 @@ impl Transaction<'_> {
     /// [`Error::Fenced`] if the timer is another's by now: return it, so that nothing is done.
     /// Otherwise as for [`schedule`](Self::schedule).
     pub fn ack(&mut self, due: &Due) -> Result<(), Error> {
-        let sql = "DELETE FROM timer WHERE due = ? AND id = ? AND claim = ?";
-        let mut done = self.file.prepare_cached(sql)?;
-        match done.execute(params![due.at, due.id, due.token.epoch])? {
+        let place = Place { due: due.at, slot: SLOT, id: due.id };
+        match timers::end(self.file, &Claim { place, epoch: due.token.epoch })? {
             0 => Err(Error::Fenced),
             _ => Ok(()),
         }
