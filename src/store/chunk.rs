@@ -26,7 +26,10 @@ pub(crate) struct Chunk<V> {
     pub(crate) few: Vec<(u16, Slot<V>)>,
     /// The head of the list of vacated slots.
     pub(crate) vacant: u32,
-    pub(crate) used: u32,
+    pub(crate) used: u16,
+    /// The slab takes note of each removal that leaves no more values than this. Zero is too few
+    /// only until the chunk is filled.
+    pub(crate) mark: u16,
     /// Whether the chunk is open or is being filled. A full chunk becomes open again only when
     /// enough of its places are vacant.
     pub(crate) is_open: bool,
@@ -49,6 +52,7 @@ impl<V> Chunk<V> {
             few: Vec::new(),
             vacant: NONE,
             used: 0,
+            mark: 0,
             is_open: true,
             first_generation,
         }
@@ -106,11 +110,20 @@ impl<V> Chunk<V> {
         self.slots.reserve_exact(size - self.slots.len());
     }
 
-    /// Turns a place that was never used into a vacant one; there must be such a place.
-    #[inline(never)]
-    pub(crate) fn push_vacant(&mut self) {
-        self.vacant = self.slots.len() as u32;
-        self.slots.push(Slot { generation: self.first_generation, tag: NONE, value: None });
+    /// Puts a value into a vacant place, or into one that was never used; there must be such a
+    /// place. Returns it, and its generation.
+    #[inline(always)]
+    pub(crate) fn put(&mut self, value: V, tag: u32) -> (u32, u32) {
+        let value = Some(value);
+        self.used += 1;
+        if let Some(slot) = self.slots.get_mut(self.vacant as usize) {
+            let place = mem::replace(&mut self.vacant, slot.tag);
+            (slot.tag, slot.value) = (tag, value);
+            return (place, slot.generation);
+        }
+        let (place, generation) = (self.slots.len() as u32, self.first_generation);
+        self.slots.push(Slot { generation, tag, value });
+        (place, generation)
     }
 
     /// Returns the first generation that was never given out here.
@@ -157,9 +170,10 @@ impl<V> Chunk<V> {
         work::count(size);
         for (offset, slot) in mem::take(&mut self.few) {
             while self.slots.len() < usize::from(offset) {
-                let next = self.vacant;
-                self.push_vacant();
-                self.slots[self.vacant as usize].tag = next;
+                let place = self.slots.len() as u32;
+                let tag = mem::replace(&mut self.vacant, place);
+                let generation = self.first_generation;
+                self.slots.push(Slot { generation, tag, value: None });
             }
             self.slots.push(slot);
         }
