@@ -118,8 +118,9 @@ impl<T> Core<T> {
         self.counters.added += 1;
         self.filings = self.filings.wrapping_add(1);
         let entry = Entry { deadline: Deadline::new(deadline), item };
-        let key = self.entries.insert(entry, self.filings);
-        (key, Reference { tick: tick as u32, index: key.index, filing: self.filings })
+        let filing = self.filings;
+        let key = self.entries.insert(entry, filing);
+        (key, Reference { tick: tick as u32, index: key.index, filing })
     }
 
     /// Takes an entry out before it expires, and returns its item.

@@ -54,13 +54,12 @@ impl Deadline {
 
 /// The length of a tick, and how time is rounded to ticks.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ticks(u64);
+pub(crate) struct Ticks(NonZeroU64);
 
 impl Ticks {
-    /// Creates ticks of `length` nanoseconds, which is not zero.
+    /// Creates ticks of `length` nanoseconds; zero counts as one.
     pub(crate) fn new(length: u64) -> Self {
-        debug_assert!(length > 0);
-        Ticks(length)
+        Ticks(NonZeroU64::new(length).unwrap_or(NonZeroU64::MIN))
     }
 
     /// Returns the tick of the present: rounded down.
@@ -72,18 +71,23 @@ impl Ticks {
     /// Returns the tick of a deadline: rounded up.
     #[inline]
     pub(crate) fn ceil(self, deadline: u64) -> u64 {
-        deadline.div_ceil(self.0)
+        deadline / self.0 + u64::from(deadline % self.0 > 0)
     }
 
     /// Returns when `tick` begins.
     pub(crate) fn start_of(self, tick: u64) -> u64 {
-        tick.saturating_mul(self.0)
+        tick.saturating_mul(self.0.get())
     }
 }
 
+/// Returns a duration in nanoseconds, at most [`NEVER`].
 #[inline]
 pub(crate) fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+    // Most durations: a product of 64 bits that cannot overflow is cheaper than one of 128 bits.
+    if duration.as_secs() < u64::MAX / 1_000_000_000 {
+        return duration.as_secs() * 1_000_000_000 + u64::from(duration.subsec_nanos());
+    }
+    u64::try_from(duration.as_nanos()).map_or(NEVER, |nanos| nanos.min(NEVER))
 }
 
 /// The most slots that a wheel can have.
@@ -110,13 +114,13 @@ impl Span {
     }
 
     /// Returns the lowest level with `size` slots that reaches `tick`, which lies after `current`,
-    /// and its span.
+    /// and its span. This is that of any level.
     ///
     /// Never returns a level beyond the one whose shift is below 64: there the difference is less
     /// than `size`.
     #[inline]
-    pub(crate) fn reaching(tick: u64, current: u64, size: usize) -> (usize, Self) {
-        let (mut level, mut span) = (0, Span::of(0, size));
+    pub(crate) fn reaching(self, tick: u64, current: u64, size: usize) -> (usize, Self) {
+        let (mut level, mut span) = (0, Span { shift: 0, ..self });
         while (tick >> span.shift) - (current >> span.shift) >= size as u64 {
             level += 1;
             span.shift += span.step;
@@ -177,14 +181,15 @@ mod tests {
                         for edge in [-1, 0, 1] {
                             let ahead = (slots << span.shift).checked_add_signed(edge);
                             let tick = ahead.and_then(|ahead| current.checked_add(ahead));
-                            let is_here = |tick| Span::reaching(tick, current, size).0 == level;
+                            let is_here =
+                                |tick| Span::of(0, size).reaching(tick, current, size).0 == level;
                             let Some(tick) = tick.filter(|tick| is_here(*tick)) else { continue };
                             let start = span.start_of(tick);
                             let expiration = span.expiration_of(start);
                             assert!(expiration > current, "due before it was filed");
                             assert!(expiration < start, "no time to cascade");
                             let last = start + (span.ticks() - 1);
-                            assert!(Span::reaching(last, expiration, size).0 < level);
+                            assert!(span.reaching(last, expiration, size).0 < level);
                         }
                     }
                 }

@@ -19,7 +19,6 @@ use crate::wheel::bucket::{Blocks, Bucket, BucketId, Reference};
 use crate::wheel::bucket_queue::{ELAPSED, Expiration};
 use crate::wheel::ticks::Span;
 use crate::work;
-use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 /// An elapsed reference is filed in the second of two buckets. A turn begins by exchanging the two,
@@ -41,12 +40,14 @@ const NOWHERE: BucketId = BucketId { level: ELAPSED, slot: u32::MAX };
 pub(crate) struct Wheels {
     shard: u64,
     size: usize,
+    /// That of level 0.
+    span: Span,
     current: u64,
     /// The first tick that never comes.
     end: u64,
     blocks: Blocks,
-    /// Level 0 and the overflow wheels, as many as ticks have needed so far.
-    levels: Vec<Box<[Bucket]>>,
+    /// The slots of level 0, then those of the overflow wheels that ticks have needed so far.
+    buckets: Vec<Bucket>,
     /// The buckets of no level: `EXPIRING` and `COLLECTING`, with the references that were already
     /// due when they were filed, and `NEVER`.
     extra: [Bucket; 3],
@@ -67,10 +68,11 @@ impl Wheels {
         Wheels {
             shard,
             size,
+            span: Span::of(0, size),
             current,
             end: u64::MAX,
             blocks: Blocks::new(),
-            levels: Vec::new(),
+            buckets: Vec::new(),
             extra: [Bucket::new(), Bucket::new(), Bucket::new()],
             len: 0,
             swept: 0,
@@ -123,18 +125,18 @@ impl Wheels {
             self.len += 1;
             return self.extra[NEVER.slot as usize].push(&mut self.blocks, reference);
         }
-        let (level, span) = Span::reaching(tick, self.current, self.size);
-        if self.levels.len() <= level {
-            self.make_levels(level);
-        }
-        let buckets = &mut self.levels[level];
-        let slot = span.slot_of(tick, buckets.len());
+        let (level, span) = self.span.reaching(tick, self.current, self.size);
+        let slot = span.slot_of(tick, self.size);
         let id = BucketId { level: level as u8, slot: slot as u32 };
         if id == from {
             debug_assert!(false, "an entry would be filed where it came from");
             return self.file_elapsed(reference, tick, arm);
         }
-        let bucket = &mut buckets[slot];
+        let index = level * self.size + slot;
+        if self.buckets.len() <= index {
+            self.make_levels(level);
+        }
+        let bucket = &mut self.buckets[index];
         bucket.push(&mut self.blocks, reference);
         self.len += 1;
         if !bucket.armed {
@@ -182,18 +184,14 @@ impl Wheels {
     /// is armed already. Returns whether it did.
     #[inline(always)]
     pub(crate) fn join_far(&mut self, reference: Reference, tick: u64) -> bool {
-        if tick <= self.current {
+        if !self.is_far(tick) {
             return false;
         }
-        let (level, span) = Span::reaching(tick, self.current, self.size);
-        let Some(buckets) = self.levels.get_mut(level) else { return false };
-        if level == 0 {
+        let (level, span) = self.span.reaching(tick, self.current, self.size);
+        let index = level * self.size + span.slot_of(tick, self.size);
+        let Some(bucket) = self.buckets.get_mut(index).filter(|bucket| bucket.armed) else {
             return false;
-        }
-        let bucket = &mut buckets[span.slot_of(tick, self.size)];
-        if !bucket.armed {
-            return false;
-        }
+        };
         bucket.push(&mut self.blocks, reference);
         self.len += 1;
         true
@@ -201,10 +199,10 @@ impl Wheels {
 
     #[cold]
     fn make_levels(&mut self, highest: usize) {
-        while self.levels.len() <= highest {
-            work::count(self.size);
-            self.levels.push((0..self.size).map(|_| Bucket::new()).collect());
-        }
+        let wanted = (highest + 1) * self.size;
+        work::count(wanted);
+        self.buckets.reserve_exact(wanted - self.buckets.len());
+        self.buckets.resize(wanted, Bucket::new());
     }
 
     #[inline(never)]
@@ -264,19 +262,7 @@ impl Wheels {
         };
         // Shifted, not divided: the size is a power of two.
         let (level, slot) = (n >> self.size.trailing_zeros(), n & (self.size - 1));
-        (level < self.levels.len()).then_some(BucketId { level: level as u8, slot: slot as u32 })
-    }
-
-    /// Returns how many empty buckets there are from this one on, at most `most`. Looks no further
-    /// than to the end of its level.
-    pub(crate) fn count_empty(&self, id: BucketId, most: usize) -> usize {
-        // mutants(1): a step passes the empty buckets one by one: as many, only slower.
-        let buckets = match id.level {
-            ELAPSED => &self.extra[id.slot as usize..],
-            level => &self.levels[level as usize][id.slot as usize..],
-        };
-        let buckets = &buckets[..most.min(buckets.len())];
-        buckets.iter().position(|bucket| bucket.len() > 0).unwrap_or(buckets.len())
+        (n < self.buckets.len()).then_some(BucketId { level: level as u8, slot: slot as u32 })
     }
 
     /// Returns when a bucket has to be flushed, if it is armed.
@@ -303,7 +289,7 @@ impl Wheels {
     fn bucket(&self, id: BucketId) -> &Bucket {
         match id.level {
             ELAPSED => &self.extra[id.slot as usize],
-            level => &self.levels[level as usize][id.slot as usize],
+            level => &self.buckets[usize::from(level) * self.size + id.slot as usize],
         }
     }
 
@@ -311,7 +297,7 @@ impl Wheels {
     fn bucket_mut(&mut self, id: BucketId) -> (&mut Bucket, &mut Blocks) {
         let bucket = match id.level {
             ELAPSED => &mut self.extra[id.slot as usize],
-            level => &mut self.levels[level as usize][id.slot as usize],
+            level => &mut self.buckets[usize::from(level) * self.size + id.slot as usize],
         };
         (bucket, &mut self.blocks)
     }
@@ -335,7 +321,7 @@ impl Wheels {
         check_bucket(&self.extra[0], EXPIRING, 0, self.current);
         check_bucket(&self.extra[1], COLLECTING, 0, self.current);
         check_bucket(&self.extra[2], NEVER, 0, u64::MAX);
-        for (level, buckets) in self.levels.iter().enumerate() {
+        for (level, buckets) in self.buckets.chunks(self.size).enumerate() {
             // The window. A bucket in the slot of `current` waits for its flush.
             let span = self.span(level as u8);
             let (ticks, current) = (span.ticks(), span.start_of(self.current));
@@ -371,16 +357,21 @@ impl Wheels {
     ) {
         let (mut looked_at, mut buckets) = (0, STEP);
         while looked_at < STEP && buckets > 0 {
-            let Some(bucket) = self.nth_bucket(self.swept) else {
+            // Those of no level have no others beside them.
+            let rest = match self.swept.checked_sub(self.extra.len()) {
+                None => &self.extra[self.swept..],
+                Some(n) => self.buckets.get(n..).unwrap_or_default(),
+            };
+            let Some(len) = rest.first().map(Bucket::len) else {
                 // Called again at the end of a round: that round was not enough.
                 (self.swept, self.left, self.is_thorough) = (0, 0, !self.is_thorough);
                 // mutants: `looked_at` ends the step as well, since there are references.
                 buckets -= 1;
                 continue;
             };
-            let len = self.len_of(bucket);
             if len == 0 {
-                let empty = self.count_empty(bucket, buckets);
+                // mutants(1): a step passes the empty buckets one by one: as many, only slower.
+                let empty = rest.iter().take(buckets).take_while(|next| next.len() == 0).count();
                 work::count(empty);
                 (self.swept, self.left) = (self.swept + empty, 0);
                 buckets -= empty;
@@ -389,8 +380,11 @@ impl Wheels {
             work::count(1);
             // mutants: `looked_at` ends the step as well, since there are references.
             buckets -= 1;
-            let (swept, blocks) = self.bucket_mut(bucket);
-            let (taken, live) = swept.sweep_front(blocks, batch, &is_live);
+            let swept = match self.swept.checked_sub(self.extra.len()) {
+                None => &mut self.extra[self.swept],
+                Some(n) => &mut self.buckets[n],
+            };
+            let (taken, live) = swept.sweep_front(&mut self.blocks, batch, &is_live);
             self.len -= taken - live;
             looked_at += taken;
             // The bucket may have been flushed since the last look: then fewer references are left.
