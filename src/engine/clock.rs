@@ -166,26 +166,31 @@ impl Time {
     /// Returns the present; always before [`NEVER`].
     #[inline]
     pub(crate) fn now(&self) -> u64 {
-        let now = match &self.clock.0 {
-            Source::System => self.deadline_at(Instant::now()),
+        match &self.clock.0 {
+            Source::System => self.deadline_at(Instant::now()).min(NEVER - 1),
             #[cfg(feature = "boottime")]
-            Source::Boot(clock) => self.deadline_at(clock.now()),
-            Source::Manual(clock) => clock.elapsed().saturating_sub(self.origin_elapsed),
-        };
-        now.min(NEVER - 1)
+            Source::Boot(clock) => self.deadline_at(clock.now()).min(NEVER - 1),
+            Source::Manual(clock) => clock.elapsed() - self.origin_elapsed,
+        }
     }
 
     /// Returns the first tick that never comes: a manual clock may have moved when the timer was
     /// built, and has an end of its own.
     pub(crate) fn end(&self) -> u64 {
-        self.ticks.floor((NEVER - 1).min(u64::MAX - self.origin_elapsed)).saturating_add(1)
+        self.ticks.floor(NEVER - 1 - self.origin_elapsed) + 1
     }
 
-    /// Returns the present if it is cheap to read: reading the system's clock costs as much as the
-    /// rest of an `add`.
+    /// Returns the present if it is cheap to read, or else zero: to read the system's clock costs
+    /// as much as the rest of an `add`.
     #[inline]
-    pub(crate) fn cheap_now(&self) -> Option<u64> {
-        self.clock.as_manual().map(|_| self.now())
+    pub(crate) fn cheap_now(&self) -> u64 {
+        if self.clock.as_manual().is_some() { self.now() } else { 0 }
+    }
+
+    /// Returns `now`, or the present if that is zero: it was not read.
+    #[inline]
+    pub(crate) fn or_now(&self, now: u64) -> u64 {
+        if now == 0 { self.now() } else { now }
     }
 
     #[inline]
@@ -195,7 +200,7 @@ impl Time {
 
     #[inline]
     pub(crate) fn deadline_at(&self, instant: Instant) -> u64 {
-        nanos(instant.saturating_duration_since(self.origin)).min(NEVER)
+        nanos(instant.saturating_duration_since(self.origin))
     }
 
     pub(crate) fn instant_of(&self, deadline: u64) -> Instant {

@@ -2,7 +2,7 @@
 
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use crate::wheel::ticks::nanos;
+use crate::wheel::ticks::{NEVER, nanos};
 use crate::work;
 use std::fmt;
 use std::pin::pin;
@@ -174,7 +174,7 @@ impl ManualClock {
     /// This runs no task itself. The clock goes no further than 584 years after its creation.
     pub fn advance(&self, step: Duration) {
         let step = nanos(step);
-        let moved = |elapsed: u64| Some(elapsed.saturating_add(step));
+        let moved = |elapsed: u64| Some(elapsed.saturating_add(step).min(NEVER - 1));
         // Release: a thread that sees the new time sees what was done before it was set.
         let _ = self.hands.elapsed.fetch_update(Ordering::Release, Ordering::Relaxed, moved);
         self.wake();
@@ -321,7 +321,7 @@ impl ManualClock {
     /// Moves the clock to this many nanoseconds; does not move it if it is there already.
     fn move_to(&self, elapsed: u64) {
         // Release: see `advance`.
-        self.hands.elapsed.fetch_max(elapsed, Ordering::Release);
+        self.hands.elapsed.fetch_max(elapsed.min(NEVER - 1), Ordering::Release);
         self.wake();
     }
 
@@ -331,7 +331,8 @@ impl ManualClock {
         self.timers().iter().for_each(|timer| timer.wake());
     }
 
-    /// Reads how far the clock was moved. Acquire: see [`advance`](Self::advance).
+    /// Reads how far the clock was moved: always before [`NEVER`]. Acquire: see
+    /// [`advance`](Self::advance).
     #[inline]
     pub(crate) fn elapsed(&self) -> u64 {
         self.hands.elapsed.load(Ordering::Acquire)

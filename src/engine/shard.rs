@@ -78,8 +78,8 @@ pub(crate) enum Refusal {
     Closed,
 }
 
-/// The present, if it was read, and a deadline.
-pub(crate) type Times = (Option<u64>, u64);
+/// The present, or zero if it was not read, and a deadline.
+pub(crate) type Times = (u64, u64);
 
 /// How often a lock is tried before it counts as taken: for about as long as a call holds it. In
 /// models, trying again does not help.
@@ -287,8 +287,7 @@ impl<C: Content> Body<C> {
     /// need not read the clock.
     #[inline(always)]
     pub(crate) fn file_new(&mut self, reference: Reference, tick: u64, (now, deadline): Times) {
-        let has_passed = now.is_some_and(|now| deadline <= now);
-        if has_passed || !self.core.wheels.join_far(reference, tick) {
+        if deadline <= now || !self.core.wheels.join_far(reference, tick) {
             self.file(reference, tick, (now, deadline));
         }
     }
@@ -302,7 +301,7 @@ impl<C: Content> Body<C> {
     pub(crate) fn file(&mut self, reference: Reference, tick: u64, (now, deadline): Times) {
         let Body { core, context: Some(context), owes, .. } = self else { return };
         let TimerContext { time, delay_queue, .. } = &**context;
-        let now = now.unwrap_or_else(|| time.now());
+        let now = time.or_now(now);
         let present = time.ticks.floor(now);
         let wheels = &mut core.wheels;
         let arm = |expiration| *owes |= delay_queue.offer(expiration);

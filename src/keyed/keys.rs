@@ -342,7 +342,7 @@ impl<K: Eq, T> Body<Keys<K, T>> {
         let (index, deadline) = (name.index, self.core.deadline(name)?);
         if now < deadline {
             if self.core.at(index).is_handed {
-                self.move_to(index, (Some(now), deadline));
+                self.move_to(index, (now, deadline));
             }
             return None;
         }

@@ -140,7 +140,7 @@ where
             return (was_triggered(self.end(operation, ended_by)), None);
         }
         let (then, triggered) = self.set.of(self.id).with(|body| {
-            let then = body.release(self.id.key, operation, true, None);
+            let then = body.release(self.id.key, operation, true, 0);
             let waits = matches!(then, Next::LetGo(None));
             let next = next.filter(|next| next.shard == self.id.shard && waits);
             let next = next.map(|id| OperationRef { set: self.set, id });
@@ -199,7 +199,7 @@ where
                 return self.end(operation, ended_by);
             }
             let shard = self.set.of(self.id);
-            next = shard.with(|body| body.release(self.id.key, operation, false, None));
+            next = shard.with(|body| body.release(self.id.key, operation, false, 0));
         }
     }
 

@@ -138,14 +138,8 @@ impl<K: Eq + Clone, O> Body<Operations<K, O>> {
     }
 
     /// Releases an operation whose condition its holder found false; the holder gets it back if
-    /// something else has to be done with it. `now` is the present, if the holder has read it.
-    pub(crate) fn release(
-        &mut self,
-        key: Key,
-        operation: O,
-        may_check: bool,
-        now: Option<u64>,
-    ) -> Next<O> {
+    /// something else has to be done with it. `now` is the present, or zero if it was not read.
+    pub(crate) fn release(&mut self, key: Key, operation: O, may_check: bool, now: u64) -> Next<O> {
         let Entry { deadline, item: record } = self.core.entries.at_mut(key.index);
         let was_adding = record.state.is_adding();
         if self.closed && was_adding {
@@ -171,7 +165,7 @@ impl<K: Eq + Clone, O> Body<Operations<K, O>> {
             Next::LetGo(errand)
         } else {
             let reference = self.core.file_anew(key.index, tick);
-            self.file(reference, tick, (None, deadline));
+            self.file(reference, tick, (0, deadline));
             Next::LetGo(None)
         }
     }
@@ -224,7 +218,7 @@ impl<K: Eq + Clone, O> Body<Operations<K, O>> {
     pub(crate) fn touch(&mut self, key: Key, when: When) -> bool {
         let Some(context) = self.open_context() else { return false };
         let (now, deadline) = context.resolve(when);
-        let now = now.unwrap_or_else(|| context.time.now());
+        let now = context.time.or_now(now);
         let is_up = self.core.deadline(key).is_none_or(|deadline| deadline <= now);
         let record = self.core.item_mut(key).filter(|_| !is_up);
         let in_time = record.is_some_and(|record| record.is_filed && record.state.is_in_time());

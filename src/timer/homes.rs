@@ -56,37 +56,35 @@ impl<T: Send + 'static> Homes<T> {
         admit: impl FnOnce(&Body<Tasks<T>>) -> Result<(), Refusal>,
     ) -> Result<Timeout<T>, AddError<T>> {
         let (when, task) = (entry.when(), entry.into_task());
-        let (home, times) = (self.home(), self.shards.context.resolve(when));
+        let thread = thread_number();
+        let (home, times) = (self.home(thread), self.shards.context.resolve(when));
         let added = home.with(|body| match admit(body) {
-            Ok(()) => Ok(body.add_task(task, times)),
+            Ok(()) => Ok(body.add_task(task, times, thread, || {
+                self.pair(thread).second.fetch_xor(true, Ordering::Relaxed);
+            })),
             Err(refusal) => Err((refusal, task)),
         });
         match added {
-            Ok((key, crowded)) => {
-                if crowded {
-                    self.pair().second.fetch_xor(true, Ordering::Relaxed);
-                }
-                Ok(Timeout::new(home, key))
-            }
+            Ok(key) => Ok(Timeout::new(home, key)),
             Err((refusal, task)) => Err(AddError::of(refusal, TimerEntry::new(when, task))),
         }
     }
 
-    /// Returns the shard that the calling thread adds to.
+    /// Returns the shard to which the calling thread, with this number, adds.
     ///
     /// Each thread has a pair of shards to itself, as far as there are enough, and adds to one of
     /// them. When other threads come there often, because they cancel what this thread adds, it
     /// changes to the other shard of the pair, and leaves them the first one with the timers that
     /// they know. So neither thread contends for the other's lock or for the cache lines behind it.
     #[inline]
-    pub(crate) fn home(&self) -> &'static Shard<Tasks<T>> {
-        let pair = self.pair();
+    pub(crate) fn home(&self, thread: u32) -> &'static Shard<Tasks<T>> {
+        let pair = self.pair(thread);
         // Relaxed: either shard is right.
         pair.shards[usize::from(pair.second.load(Ordering::Relaxed))]
     }
 
     #[inline]
-    fn pair(&self) -> &Pair<T> {
-        &self.pairs[thread_number() as usize & (self.pairs.len() - 1)]
+    fn pair(&self, thread: u32) -> &Pair<T> {
+        &self.pairs[thread as usize & (self.pairs.len() - 1)]
     }
 }

@@ -42,17 +42,23 @@ impl<T> Content for Tasks<T> {
 }
 
 impl<T> Body<Tasks<T>> {
-    /// Adds a task that was admitted, for the calling thread. Returns its key, and whether too many
-    /// other threads have come here since the last task was added.
+    /// Adds a task that was admitted, for the thread with this number. Calls `move_away` if too
+    /// many other threads have come here since the last task was added.
     #[inline]
-    pub(crate) fn add_task(&mut self, task: T, times: Times) -> (Key, bool) {
+    pub(crate) fn add_task(
+        &mut self,
+        task: T,
+        times: Times,
+        thread: u32,
+        move_away: impl FnOnce(),
+    ) -> Key {
         let key = self.add(task, times);
-        self.content.adder = thread_number();
-        let crowded = self.content.strangers >= CROWD;
-        if crowded {
+        self.content.adder = thread;
+        if self.content.strangers >= CROWD {
             self.content.strangers = 0;
+            move_away();
         }
-        (key, crowded)
+        key
     }
 
     /// Moves the deadline of a pending task. Returns whether it was still pending.

