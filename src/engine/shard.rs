@@ -194,10 +194,16 @@ impl<C: Content> Shard<C> {
     pub(crate) fn with<R>(&self, act: impl FnOnce(&mut Body<C>) -> R) -> R {
         let mut body = self.lock();
         let answer = act(&mut body);
+        Self::leave(body);
+        answer
+    }
+
+    /// Releases the lock, and wakes listeners then if that is due.
+    #[inline]
+    pub(crate) fn leave(body: MutexGuard<'_, Body<C>>) {
         if body.owes {
             Self::wake(body);
         }
-        answer
     }
 
     #[cold]

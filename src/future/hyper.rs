@@ -1,9 +1,9 @@
 //! hyper's timer: what its servers and clients wait for.
 
 use crate::engine::report;
+use crate::engine::shard::Body;
 use crate::future::Sleep;
 use crate::timer::Timer;
-use crate::timer::homes::Homes;
 use hyper::rt;
 use std::future::Future;
 use std::pin::Pin;
@@ -64,9 +64,9 @@ impl Future for Unfailing {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        match self.sleep.poll_by(context, Homes::add_beyond_limit) {
+        match self.sleep.poll_by(context, Body::admit_beyond_limit) {
             Poll::Ready(Ok(())) => Poll::Ready(()),
-            // `add_beyond_limit` fails for one reason only: the timer was shut down.
+            // `admit_beyond_limit` fails for one reason only: the timer was shut down.
             Poll::Ready(Err(_)) => {
                 if !self.reported {
                     self.reported = true;

@@ -6,11 +6,11 @@ pub(crate) mod hyper;
 
 pub use crate::future::drive::Drive;
 
-use crate::engine::clock::{Clock, When};
+use crate::engine::clock::{Time, When};
+use crate::engine::shard::{Body, Refusal};
 use crate::periodic::MissedTick;
-use crate::timer::entry::{Task, TimerEntry};
-use crate::timer::error::AddError;
-use crate::timer::homes::Homes;
+use crate::timer::entry::Task;
+use crate::timer::tasks::Tasks;
 use crate::timer::timeout::Timeout;
 use crate::timer::{Base, Timer};
 use pin_project_lite::pin_project;
@@ -35,8 +35,8 @@ use std::time::{Duration, Instant};
 #[must_use = "a future does nothing unless it is polled"]
 pub struct Sleep {
     base: Arc<Base>,
-    /// `None`: so far away that no `Instant` can tell.
-    deadline: Option<Instant>,
+    /// In nanoseconds since the timer was built.
+    deadline: u64,
     armed: Option<Armed>,
 }
 
@@ -85,9 +85,8 @@ impl<T: Send + 'static> Timer<T> {
     /// # }).unwrap();
     /// ```
     pub fn sleep(&self, when: impl Into<When>) -> Sleep {
-        let mut sleep = Sleep { base: Arc::clone(&self.base), deadline: None, armed: None };
-        sleep.deadline = sleep.clock().deadline_of(when.into());
-        sleep
+        let (_, deadline) = self.base.driver.context.resolve(when.into());
+        Sleep { base: Arc::clone(&self.base), deadline, armed: None }
     }
 
     /// Limits the time of `future`: its output, or [`TimedError::Elapsed`] if it has none at
@@ -132,38 +131,40 @@ impl<T: Send + 'static> Timer<T> {
 }
 
 impl Sleep {
-    fn clock(&self) -> &Clock {
-        &self.base.driver.context.time.clock
+    fn time(&self) -> &Time {
+        &self.base.driver.context.time
     }
 
-    /// Returns the deadline, or `None` if it never comes.
+    /// Returns the deadline, or `None` if it never comes. It is not before the moment at which the
+    /// timer was built.
     pub fn deadline(&self) -> Option<Instant> {
-        self.deadline
+        self.time().instant_or_never(self.deadline)
     }
 
     /// Returns whether the deadline has passed.
     pub fn is_elapsed(&self) -> bool {
-        self.deadline.is_some_and(|deadline| deadline <= self.clock().now())
+        self.deadline <= self.time().now()
     }
 
     /// Moves the deadline, even if the old one has passed. Costs as much as
     /// [`Timeout::reschedule`].
     pub fn reset(&mut self, when: impl Into<When>) {
-        self.deadline = self.clock().deadline_of(when.into());
-        let when = When::at_or_never(self.deadline);
+        (_, self.deadline) = self.base.driver.context.resolve(when.into());
+        let when = When::at_or_never(self.deadline());
         let moved = self.armed.as_ref().is_some_and(|armed| armed.timeout.reschedule(when));
         if !moved {
             self.armed = None;
         }
     }
 
-    /// Polls the future; `add` adds its timeout to the timer.
+    /// Polls the future; `admit` admits its timeout to the timer.
     pub(crate) fn poll_by(
         &mut self,
         context: &Context<'_>,
-        add: impl FnOnce(&Homes<Task>, TimerEntry) -> Result<Timeout, AddError<Task>>,
+        admit: impl FnOnce(&Body<Tasks<Task>>) -> Result<(), Refusal>,
     ) -> Poll<Result<(), SleepError>> {
-        if self.is_elapsed() {
+        let now = self.time().now();
+        if self.deadline <= now {
             self.cancel();
             return Poll::Ready(Ok(()));
         }
@@ -173,17 +174,20 @@ impl Sleep {
         }
         let waker = waker.clone();
         let wakes = identity(&waker);
-        let entry = TimerEntry::new(When::at_or_never(self.deadline), Task::sleeper(waker));
-        let (error, refused) = match add(&self.base.closures().beside.homes, entry) {
+        let homes = &self.base.closures().beside.homes;
+        match homes.add_task(Task::sleeper(waker), (now, self.deadline), admit) {
             Ok(timeout) => {
                 self.armed = Some(Armed { timeout, wakes });
-                return Poll::Pending;
+                Poll::Pending
             }
-            Err(AddError::Full(refused)) => (SleepError::Full, refused),
-            Err(AddError::Shutdown(refused)) => (SleepError::Shutdown, refused),
-        };
-        refused.into_inner().into_task().discard();
-        Poll::Ready(Err(error))
+            Err((refusal, refused)) => {
+                refused.discard();
+                Poll::Ready(Err(match refusal {
+                    Refusal::Full => SleepError::Full,
+                    Refusal::Closed => SleepError::Shutdown,
+                }))
+            }
+        }
     }
 
     fn cancel(&mut self) {
@@ -220,7 +224,7 @@ impl Future for Sleep {
     type Output = Result<(), SleepError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        self.poll_by(context, Homes::add)
+        self.poll_by(context, Body::admit)
     }
 }
 
@@ -297,8 +301,8 @@ impl Interval {
     /// Polls for the next tick, like [`tick`](Self::tick).
     pub fn poll_tick(&mut self, context: &mut Context<'_>) -> Poll<Result<Instant, SleepError>> {
         ready!(Pin::new(&mut self.sleep).poll(context))?;
-        let now = self.sleep.clock().now();
-        let due = self.sleep.deadline.unwrap_or(now);
+        let now = self.sleep.time().clock.now();
+        let due = self.sleep.deadline().unwrap_or(now);
         let next = self.missed_tick.next(due, now, now, self.period);
         self.sleep.reset(When::at_or_never(next));
         Poll::Ready(Ok(due))

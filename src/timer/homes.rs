@@ -1,7 +1,7 @@
 //! The homes: which of a timer's shards a thread adds to.
 
 use crate::engine::owner::Shards;
-use crate::engine::shard::{Body, Refusal, Shard};
+use crate::engine::shard::{Body, Refusal, Shard, Times};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::thread_number;
 use crate::timer::entry::TimerEntry;
@@ -56,18 +56,29 @@ impl<T: Send + 'static> Homes<T> {
         admit: impl FnOnce(&Body<Tasks<T>>) -> Result<(), Refusal>,
     ) -> Result<Timeout<T>, AddError<T>> {
         let (when, task) = (entry.when(), entry.into_task());
+        let added = self.add_task(task, self.shards.context.resolve(when), admit);
+        added.map_err(|(refusal, task)| AddError::of(refusal, TimerEntry::new(when, task)))
+    }
+
+    /// Adds a task whose times the caller knows, if `admit` admits it. Returns it otherwise.
+    #[inline]
+    pub(crate) fn add_task(
+        &self,
+        task: T,
+        times: Times,
+        admit: impl FnOnce(&Body<Tasks<T>>) -> Result<(), Refusal>,
+    ) -> Result<Timeout<T>, (Refusal, T)> {
         let thread = thread_number();
-        let (home, times) = (self.home(thread), self.shards.context.resolve(when));
-        let added = home.with(|body| match admit(body) {
-            Ok(()) => Ok(body.add_task(task, times, thread, || {
-                self.pair(thread).second.fetch_xor(true, Ordering::Relaxed);
-            })),
-            Err(refusal) => Err((refusal, task)),
-        });
-        match added {
-            Ok(key) => Ok(Timeout::new(home, key)),
-            Err((refusal, task)) => Err(AddError::of(refusal, TimerEntry::new(when, task))),
+        let home = self.home(thread);
+        let mut body = home.lock();
+        if let Err(refusal) = admit(&body) {
+            return Err((refusal, task));
         }
+        let key = body.add_task(task, times, thread, || {
+            self.pair(thread).second.fetch_xor(true, Ordering::Relaxed);
+        });
+        Shard::leave(body);
+        Ok(Timeout::new(home, key))
     }
 
     /// Returns the shard to which the calling thread, with this number, adds.
