@@ -32,6 +32,9 @@ const NEVER: BucketId = BucketId { level: ELAPSED, slot: 2 };
 /// Stands for what a shard's owner keeps beside the wheels, and hands over by itself in a turn.
 pub(crate) const OUTSIDE: BucketId = BucketId { level: ELAPSED, slot: 3 };
 
+/// So many buckets share a word of marks.
+const MARKS: usize = u64::BITS as usize;
+
 /// No bucket.
 const NOWHERE: BucketId = BucketId { level: ELAPSED, slot: u32::MAX };
 
@@ -48,6 +51,8 @@ pub(crate) struct Wheels {
     blocks: Blocks,
     /// The slots of level 0, then those of the overflow wheels that ticks have needed so far.
     buckets: Vec<Bucket>,
+    /// A bit for each of them, set if it was armed since the sweep last found it disarmed.
+    marks: Vec<u64>,
     /// The buckets of no level: `EXPIRING` and `COLLECTING`, with the references that were already
     /// due when they were filed, and `NEVER`.
     extra: [Bucket; 3],
@@ -73,6 +78,7 @@ impl Wheels {
             end: u64::MAX,
             blocks: Blocks::new(),
             buckets: Vec::new(),
+            marks: Vec::new(),
             extra: [Bucket::new(), Bucket::new(), Bucket::new()],
             len: 0,
             swept: 0,
@@ -141,6 +147,7 @@ impl Wheels {
         self.len += 1;
         if !bucket.armed {
             bucket.armed = true;
+            self.marks[index / MARKS] |= 1 << (index % MARKS);
             arm(Self::expiration(self.shard, id, span, tick));
         }
     }
@@ -203,6 +210,7 @@ impl Wheels {
         work::count(wanted);
         self.buckets.reserve_exact(wanted - self.buckets.len());
         self.buckets.resize(wanted, Bucket::new());
+        self.marks.resize(wanted.div_ceil(MARKS), 0);
     }
 
     #[inline(never)]
@@ -331,6 +339,9 @@ impl Wheels {
                 let slot = span.slot_of(first, self.size);
                 let id = BucketId { level: level as u8, slot: slot as u32 };
                 check_bucket(&buckets[slot], id, first, first + (ticks - 1));
+                let index = level * self.size + slot;
+                let is_marked = self.marks[index / MARKS] >> (index % MARKS) & 1 == 1;
+                assert!(is_marked || buckets[slot].len() == 0, "{id:?} is not marked");
             }
         }
         assert_eq!(len, self.len);
@@ -343,7 +354,8 @@ fn mark(tick: u64) -> u32 {
     (tick.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as u32
 }
 
-/// The number of references after which one call ends, and the most buckets that it looks at.
+/// The number of references after which one call ends, and the most buckets or [`MARKS`] that it
+/// looks at.
 const STEP: usize = 32;
 
 impl Wheels {
@@ -355,36 +367,38 @@ impl Wheels {
         batch: &mut Vec<Reference>,
         is_live: impl Fn(Reference) -> bool,
     ) {
-        let (mut looked_at, mut buckets) = (0, STEP);
-        while looked_at < STEP && buckets > 0 {
-            // Those of no level have no others beside them.
-            let rest = match self.swept.checked_sub(self.extra.len()) {
-                None => &self.extra[self.swept..],
-                Some(n) => self.buckets.get(n..).unwrap_or_default(),
+        let (mut looked_at, mut steps) = (0, STEP);
+        while looked_at < STEP && steps > 0 {
+            work::count(1);
+            // mutants: `looked_at` ends the call as well, since there are references.
+            steps -= 1;
+            let bucket = match self.swept.checked_sub(self.extra.len()) {
+                None => &mut self.extra[self.swept],
+                Some(n) => {
+                    let Some(mark) = self.marks.get_mut(n / MARKS) else {
+                        // Called again at the end of a round: that round was not enough.
+                        (self.swept, self.left, self.is_thorough) = (0, 0, !self.is_thorough);
+                        continue;
+                    };
+                    let ahead = (*mark >> (n % MARKS)).trailing_zeros() as usize;
+                    if ahead > 0 {
+                        self.swept += ahead.min(MARKS - n % MARKS);
+                        self.left = 0;
+                        continue;
+                    }
+                    let bucket = &mut self.buckets[n];
+                    if !bucket.armed {
+                        *mark &= !(1 << (n % MARKS));
+                    }
+                    bucket
+                }
             };
-            let Some(len) = rest.first().map(Bucket::len) else {
-                // Called again at the end of a round: that round was not enough.
-                (self.swept, self.left, self.is_thorough) = (0, 0, !self.is_thorough);
-                // mutants: `looked_at` ends the step as well, since there are references.
-                buckets -= 1;
-                continue;
-            };
+            let len = bucket.len();
             if len == 0 {
-                // mutants(1): a step passes the empty buckets one by one: as many, only slower.
-                let empty = rest.iter().take(buckets).take_while(|next| next.len() == 0).count();
-                work::count(empty);
-                (self.swept, self.left) = (self.swept + empty, 0);
-                buckets -= empty;
+                (self.swept, self.left) = (self.swept + 1, 0);
                 continue;
             }
-            work::count(1);
-            // mutants: `looked_at` ends the step as well, since there are references.
-            buckets -= 1;
-            let swept = match self.swept.checked_sub(self.extra.len()) {
-                None => &mut self.extra[self.swept],
-                Some(n) => &mut self.buckets[n],
-            };
-            let (taken, live) = swept.sweep_front(&mut self.blocks, batch, &is_live);
+            let (taken, live) = bucket.sweep_front(&mut self.blocks, batch, &is_live);
             self.len -= taken - live;
             looked_at += taken;
             // The bucket may have been flushed since the last look: then fewer references are left.

@@ -134,6 +134,18 @@ fn the_sweep_goes_on_when_its_bucket_was_flushed() {
     assert!(references < 1_000, "{references} references to one timer");
 }
 
+#[test]
+fn a_bucket_that_was_swept_empty_is_swept_again() {
+    let fixture = Fixture::new();
+    let _pending = fixture.after(3 * HOUR, 0);
+    for delay in [HOUR, 2 * HOUR].repeat(10) {
+        churn(&fixture, delay, 5_000);
+    }
+    let references = references(&fixture);
+    assert!(references < 1_000, "{references} references to one timer");
+    fixture.timer.assert_invariants();
+}
+
 /// A cheap round leaves them where they are: the pending ones lie before them.
 #[test]
 fn a_thorough_round_finds_what_lies_behind_pending_timers() {
