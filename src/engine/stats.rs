@@ -61,7 +61,8 @@ pub struct Stats {
 
 impl Stats {
     pub(crate) fn absorb(&mut self, counters: &Counters, pending: usize) {
-        self.added += counters.added;
+        // A shard's lock is held, so no call is under way there.
+        self.added += pending as u64 + counters.expired + counters.cancelled + counters.returned;
         self.cancelled += counters.cancelled;
         self.rescheduled += counters.rescheduled;
         self.expired += counters.expired;

@@ -8,7 +8,6 @@ use core::time::Duration;
 /// The counters of a core.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Counters {
-    pub(crate) added: u64,
     pub(crate) cancelled: u64,
     pub(crate) rescheduled: u64,
     pub(crate) expired: u64,

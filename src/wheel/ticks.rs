@@ -104,28 +104,34 @@ pub(crate) struct Span {
     shift: u32,
     /// By how many bits the span of a slot grows from level to level.
     step: u32,
+    /// What divides a number of bits by that, in [`PARTS`]: a product is faster than a division.
+    inverse: u32,
 }
+
+/// Enough that what is rounded in a quotient of 64 bits does not show.
+const PARTS: u32 = 1 << 12;
 
 impl Span {
     /// Returns the span of `level`, if each has `size` slots: a power of two, at least 4.
     pub(crate) fn of(level: usize, size: usize) -> Self {
         let step = size.trailing_zeros() - 1;
-        Span { shift: step * level as u32, step }
+        Span { shift: step * level as u32, step, inverse: PARTS.div_ceil(step) }
     }
 
     /// Returns the lowest level with `size` slots that reaches `tick`, which lies after `current`,
     /// and its span. This is that of any level.
     ///
-    /// Never returns a level beyond the one whose shift is below 64: there the difference is less
-    /// than `size`.
+    /// Never returns a level whose shift is beyond 63: the one before reaches all ticks.
     #[inline]
     pub(crate) fn reaching(self, tick: u64, current: u64, size: usize) -> (usize, Self) {
-        let (mut level, mut span) = (0, Span { shift: 0, ..self });
-        while (tick >> span.shift) - (current >> span.shift) >= size as u64 {
-            level += 1;
-            span.shift += span.step;
-        }
-        (level, span)
+        // No lower level reaches as far as the highest bit of the difference; this one does, unless
+        // a slot more has begun.
+        let bits = ((tick - current) | 2).ilog2() - 1;
+        let level = bits * self.inverse / PARTS;
+        let shift = level * self.step;
+        let has_begun = (tick >> shift) - (current >> shift) >= size as u64;
+        let level = level + u32::from(has_begun);
+        (level as usize, Span { shift: level * self.step, ..self })
     }
 
     /// Returns the slot that `tick` falls into, in a wheel of `size` slots.

@@ -222,7 +222,7 @@ impl Wheels {
     /// Returns whether a reference for `tick` would go into an overflow wheel.
     #[inline]
     pub(crate) fn is_far(&self, tick: u64) -> bool {
-        tick.saturating_sub(self.current) >= self.size as u64
+        tick > self.current && tick - self.current >= self.size as u64
     }
 
     /// Lets the time leap to `tick`. Call it only if no armed bucket expires by then.
