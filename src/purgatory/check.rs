@@ -84,10 +84,10 @@ where
             Err(_) => Some(EndedBy::Withdrawn),
         };
         let served = match ended_by {
-            None => added.serve(set.of(id).with(|body| {
-                body.settle(id.key, spots);
-                body.release(id.key, operation, true, times.0)
-            })),
+            None => added.serve(
+                set.of(id)
+                    .with(|body| body.release(id.key, operation, true, Some((spots, times.0)))),
+            ),
             Some(ended_by) => {
                 set.of(id).with(|body| body.settle(id.key, spots));
                 added.end(operation, ended_by)
@@ -140,7 +140,7 @@ where
             return (was_triggered(self.end(operation, ended_by)), None);
         }
         let (then, triggered) = self.set.of(self.id).with(|body| {
-            let then = body.release(self.id.key, operation, true, 0);
+            let then = body.release(self.id.key, operation, true, None);
             let waits = matches!(then, Next::LetGo(None));
             let next = next.filter(|next| next.shard == self.id.shard && waits);
             let next = next.map(|id| OperationRef { set: self.set, id });
@@ -199,7 +199,7 @@ where
                 return self.end(operation, ended_by);
             }
             let shard = self.set.of(self.id);
-            next = shard.with(|body| body.release(self.id.key, operation, false, 0));
+            next = shard.with(|body| body.release(self.id.key, operation, false, None));
         }
     }
 

@@ -112,9 +112,8 @@ impl<K: Eq + Clone, O> Body<Operations<K, O>> {
     }
 
     /// Stores the spots of an operation's entries, one for each key.
-    #[inline]
     pub(crate) fn settle(&mut self, key: Key, spots: Spots) {
-        self.held(key).spots = spots;
+        self.core.at_mut(key.index).spots = spots;
     }
 
     /// Hands the operation out so that its condition can be checked, for a trigger or a check that
@@ -138,9 +137,21 @@ impl<K: Eq + Clone, O> Body<Operations<K, O>> {
     }
 
     /// Releases an operation whose condition its holder found false; the holder gets it back if
-    /// something else has to be done with it. `now` is the present, or zero if it was not read.
-    pub(crate) fn release(&mut self, key: Key, operation: O, may_check: bool, now: u64) -> Next<O> {
-        let Entry { deadline, item: record } = self.core.entries.at_mut(key.index);
+    /// something else has to be done with it. The holder says whether it still `may_check` then.
+    /// Whoever added it brings its spots, and the present, or zero if it was not read.
+    pub(crate) fn release(
+        &mut self,
+        key: Key,
+        operation: O,
+        may_check: bool,
+        added: Option<(Spots, u64)>,
+    ) -> Next<O> {
+        let (filing, entry) = self.core.entries.at_mut_with_tag(key.index);
+        let Entry { deadline, item: record } = entry;
+        let mut now = 0;
+        if let Some(added) = added {
+            (record.spots, now) = added;
+        }
         let was_adding = record.state.is_adding();
         if self.closed && was_adding {
             record.state.end(EndedBy::Cancelled); // It goes back to the thread that adds it.
@@ -159,7 +170,6 @@ impl<K: Eq + Clone, O> Body<Operations<K, O>> {
         record.is_filed = true;
         let tick = self.core.ticks.ceil(deadline);
         if was_adding {
-            let filing = self.core.entries.tag(key.index).expect("it was just found");
             let reference = Reference { tick: tick as u32, index: key.index, filing };
             self.file_new(reference, tick, (now, deadline));
             Next::LetGo(errand)
@@ -174,30 +184,20 @@ impl<K: Eq + Clone, O> Body<Operations<K, O>> {
     /// removed already, in `spots`: returning them would move them once more.
     #[inline]
     pub(crate) fn finish(&mut self, key: Key, wants: EndedBy, spots: &mut Spots) -> EndedBy {
-        let held = self.held(key);
-        let ended_by = held.state.finish(wants);
-        *spots = mem::take(&mut held.spots);
-        self.end(key, ended_by, spots);
-        ended_by
-    }
-
-    /// Returns the record of an operation that the caller holds, so that it must exist.
-    fn held(&mut self, key: Key) -> &mut Record<O> {
-        self.core.at_mut(key.index)
+        self.end(key, spots, |record| record.state.finish(wants))
     }
 
     /// Ends an operation if it is idle; otherwise leaves that to its holder. Returns the spots of
     /// its entries with it, of which the first is removed already.
     pub(crate) fn claim(&mut self, key: Key, wants: EndedBy) -> Claim<(O, Spots)> {
         let Some(record) = self.core.item_mut(key) else { return Claim::Lost };
-        let claim = record.state.end(wants).map(|()| {
-            let operation = record.operation.take().expect("no thread holds it");
-            (operation, mem::take(&mut record.spots))
-        });
-        if let Claim::Won((_, spots)) = &claim {
-            self.end(key, wants, spots);
-        }
-        claim
+        let claim = record.state.end(wants);
+        let claim = claim.map(|()| record.operation.take().expect("no thread holds it"));
+        claim.map(|operation| {
+            let mut spots = Spots::NONE;
+            self.end(key, &mut spots, |_| wants);
+            (operation, spots)
+        })
     }
 
     /// Cancels an operation in the same way, but skips it while it is still being added: then it
@@ -228,21 +228,34 @@ impl<K: Eq + Clone, O> Body<Operations<K, O>> {
         in_time
     }
 
-    /// Removes a record, which is empty, and its entry in this shard; the other entries are left to
-    /// the caller.
+    /// Removes the record of an operation that is out of it, and its entry in this shard; the other
+    /// entries are left to the caller.
     #[inline]
-    fn end(&mut self, key: Key, ended_by: EndedBy, spots: &Spots) {
+    fn end(
+        &mut self,
+        key: Key,
+        spots: &mut Spots,
+        decide: impl FnOnce(&mut Record<O>) -> EndedBy,
+    ) -> EndedBy {
+        let mut ended_by = EndedBy::Cancelled;
+        let ended = self.core.entries.remove_if(key.index, |Entry { item: record, .. }| {
+            ended_by = decide(record);
+            *spots = mem::take(&mut record.spots);
+            true
+        });
+        let ended = ended.expect("who ends an operation holds it");
         if ended_by == EndedBy::Expired {
             let now = self.context().map_or(0, |context| context.time.now());
-            drop(self.core.expire(key.index, now));
+            self.core.expired(ended, now);
         } else {
-            drop(self.core.cancel(key));
+            self.core.cancelled(ended);
         }
         self.release_permits(1);
         self.content.ended[ended_by as usize] += 1;
         if let Some(here) = spots.first() {
             self.content.watchers.remove(here);
         }
+        ended_by
     }
 
     /// Removes from a batch those operations of this shard that have ended. It is a loop of its

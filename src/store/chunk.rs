@@ -183,7 +183,7 @@ impl<V> Chunk<V> {
     pub(crate) fn take_of_few(
         &mut self,
         offset: usize,
-        wanted: impl FnOnce(u32, &V) -> bool,
+        wanted: impl FnOnce(u32, &mut V) -> bool,
     ) -> Option<V> {
         let at = self.find(offset)?;
         let Slot { generation, ref mut value, .. } = self.few[at].1;

@@ -142,7 +142,11 @@ impl<V, const BYTES: usize> Slab<V, BYTES> {
 
     /// Takes out the value at `index`, if there is one and it is `wanted`.
     #[inline]
-    pub(crate) fn remove_if(&mut self, index: u32, wanted: impl FnOnce(&V) -> bool) -> Option<V> {
+    pub(crate) fn remove_if(
+        &mut self,
+        index: u32,
+        wanted: impl FnOnce(&mut V) -> bool,
+    ) -> Option<V> {
         self.take_if(index, |_, value| wanted(value))
     }
 
@@ -152,7 +156,7 @@ impl<V, const BYTES: usize> Slab<V, BYTES> {
     }
 
     #[inline]
-    fn take_if(&mut self, index: u32, wanted: impl FnOnce(u32, &V) -> bool) -> Option<V> {
+    fn take_if(&mut self, index: u32, wanted: impl FnOnce(u32, &mut V) -> bool) -> Option<V> {
         let (id, offset) = (index >> Self::BITS, index & Self::MASK);
         let chunk = self.chunks.get_mut(id as usize)?;
         let vacant = chunk.vacant;
@@ -178,7 +182,7 @@ impl<V, const BYTES: usize> Slab<V, BYTES> {
 
     #[cold]
     #[inline(never)]
-    fn take_of_few(&mut self, index: u32, wanted: impl FnOnce(u32, &V) -> bool) -> Option<V> {
+    fn take_of_few(&mut self, index: u32, wanted: impl FnOnce(u32, &mut V) -> bool) -> Option<V> {
         let (id, offset) = (index >> Self::BITS, index & Self::MASK);
         let chunk = &mut self.chunks[id as usize];
         let value = chunk.take_of_few(offset as usize, wanted)?;
@@ -292,8 +296,14 @@ impl<V, const BYTES: usize> Slab<V, BYTES> {
     /// Returns the value at `index`; there must be one.
     #[inline(always)]
     pub(crate) fn at_mut(&mut self, index: u32) -> &mut V {
-        let value = self.slot_mut(index).and_then(|slot| slot.value.as_mut());
-        value.expect("the index names a value")
+        self.at_mut_with_tag(index).1
+    }
+
+    /// Returns the value at `index`, which must be there, and its tag.
+    #[inline(always)]
+    pub(crate) fn at_mut_with_tag(&mut self, index: u32) -> (u32, &mut V) {
+        let slot = self.slot_mut(index).expect("the index names a value");
+        (slot.tag, slot.value.as_mut().expect("the index names a value"))
     }
 
     #[inline]

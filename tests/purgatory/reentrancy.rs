@@ -100,6 +100,21 @@ fn a_check_that_triggers_its_own_key_is_made_once_more() {
     }
 }
 
+#[test]
+fn an_operation_that_triggers_itself_while_it_is_added_expires_all_the_same() {
+    let fixture = Fixture::new();
+    let (purgatory, mut checks) = (fixture.purgatory.clone(), 0);
+    let script = fixture.script(1).when(move || {
+        checks += 1;
+        assert!(checks != 2 || purgatory.check_and_complete(&1) == 0);
+        false
+    });
+    fixture.watch_for(MS, script, &[1]);
+    assert_eq!(fixture.log.of(Checked), [1, 1, 1]);
+    assert_eq!(fixture.advance(MS), [(Completed, 1), (Expired, 1), (Dropped, 1)]);
+    fixture.assert_empty();
+}
+
 /// As if another thread were checking it: the request that is left to that is not one of the limit.
 #[test]
 fn a_limit_does_not_count_what_is_being_checked() {
