@@ -40,7 +40,7 @@ fn measure<C: Contender>(who: &'static str) -> Curve {
         eprintln!("{who}: {count} timers");
         let rounds = if count < COUNTS[3] { 5 } else { 1 };
         let expire = || {
-            let (add, expire) = work::add_and_expire::<C>(count);
+            let (add, expire) = work::add_and_expire::<C>(count, 60_000);
             add + expire
         };
         curve.expire.push((count as f64, median(rounds, expire)));

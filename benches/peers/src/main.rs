@@ -138,7 +138,7 @@ impl Bench {
         }
         const M: u64 = 1_000_000;
         if self.wants("W1") || self.wants("W3") {
-            let (add, expire) = work::add_and_expire::<C>(M);
+            let (add, expire) = work::add_and_expire::<C>(M, 60_000);
             self.ns("W1", who, add);
             self.ns("W3", who, expire);
         }
@@ -157,7 +157,7 @@ impl Bench {
             self.ns("touch", who, touch);
         }
         if self.wants("W4") && !self.options.quick && self.round <= 3 {
-            let (add, expire) = work::add_and_expire::<C>(10 * M);
+            let (add, expire) = work::add_and_expire::<C>(10 * M, 60_000);
             self.ns("W4_add", who, add);
             self.ns("W4_expire", who, expire);
             self.ns("W4", who, add + expire);

@@ -34,14 +34,13 @@ pub fn nanos_per(started: Instant, count: u64) -> f64 {
     started.elapsed().as_nanos() as f64 / count as f64
 }
 
-/// Adds `count` timers over 60 s and expires them in steps of 1 ms: nanoseconds per add and per
-/// expiry.
-pub fn add_and_expire<C: Contender>(count: u64) -> (f64, f64) {
-    const LAST_MS: u64 = 60_000;
+/// Adds `count` timers over `last_ms` and expires them in steps of 1 ms: nanoseconds per add and
+/// per expiry.
+pub fn add_and_expire<C: Contender>(count: u64, last_ms: u64) -> (f64, f64) {
     let mut contender = C::new();
     let mut random = Random::new();
     let deadlines: Vec<_> =
-        (0..count).map(|_| contender.deadline(1 + random.below(LAST_MS))).collect();
+        (0..count).map(|_| contender.deadline(1 + random.below(last_ms))).collect();
     let started = Instant::now();
     measured(|| {
         for (task, deadline) in (0..).zip(&deadlines) {
@@ -50,7 +49,7 @@ pub fn add_and_expire<C: Contender>(count: u64) -> (f64, f64) {
     });
     let add = nanos_per(started, count);
     let started = Instant::now();
-    let expired = contender.expire_all(LAST_MS);
+    let expired = contender.expire_all(last_ms);
     let expire = nanos_per(started, count);
     assert_eq!(expired, (count, count * (count - 1) / 2), "all have expired, each once");
     (add, expire)
