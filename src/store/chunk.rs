@@ -6,7 +6,9 @@
 //! more than its own slot, and a value of a dense chunk is found without asking what the chunk is.
 
 use crate::work;
+use alloc::collections::BinaryHeap;
 use alloc::vec::Vec;
+use core::cmp::Reverse;
 use core::mem;
 
 /// Marks that the chunk has no further vacant place.
@@ -43,6 +45,18 @@ pub(crate) struct Slot<V> {
     /// Occupied: the owner's tag. Vacant: the next vacant slot of the chunk.
     pub(crate) tag: u32,
     pub(crate) value: Option<V>,
+}
+
+/// The chunks of a slab with which something is to be done.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Lists {
+    /// The open chunks, which have vacant places, but for the one that is being filled. The first
+    /// is filled next, so that the last ones become empty.
+    pub(crate) open: BinaryHeap<Reverse<u32>>,
+    /// The empty chunk that keeps its memory.
+    pub(crate) spare: Option<u32>,
+    /// Chunks with few values left, which are to become sparse.
+    pub(crate) thin: Vec<u32>,
 }
 
 impl<V> Chunk<V> {

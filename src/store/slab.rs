@@ -16,9 +16,9 @@
 //! - a chunk is appended only while no other is open, so `open` never names a chunk twice;
 //! - no generation of a place is issued twice.
 
-use crate::store::chunk::{Chunk, LAST_GENERATION, NONE, Slot, WORN_GENERATION};
+use crate::store::chunk::{Chunk, LAST_GENERATION, Lists, NONE, Slot, WORN_GENERATION};
 use crate::work;
-use alloc::collections::BinaryHeap;
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
@@ -44,18 +44,13 @@ pub(crate) struct Slab<V, const BYTES: usize = CHUNK_BYTES> {
     chunks: Vec<Chunk<V>>,
     /// The chunk that is being filled, which has a vacant place; `NONE` if no chunk is open.
     filling: u32,
-    /// The other open chunks, which have vacant places. The first is filled next, so that the last
-    /// ones become empty.
-    open: BinaryHeap<Reverse<u32>>,
-    /// The empty chunk that keeps its memory.
-    spare: Option<u32>,
-    /// Chunks with few values left, which are to become sparse, and the number of calls since one
-    /// last did.
-    thin: Vec<u32>,
-    paced: usize,
+    /// After how many calls a thin chunk is looked at; zero while there is none.
+    pace: u32,
     /// The generation at which the next new chunk starts.
     first_generation: u32,
     len: usize,
+    /// Made at first use: an empty purgatory has very many slabs.
+    lists: Option<Box<Lists>>,
 }
 
 impl<V, const BYTES: usize> Slab<V, BYTES> {
@@ -74,17 +69,17 @@ impl<V, const BYTES: usize> Slab<V, BYTES> {
     /// A chunk that was full is open again when so many of its values have been removed. A lower
     /// number would list and fill it for each of them.
     const SLACK: usize = if Self::FEW > 0 { Self::FEW } else { 1 };
+    /// A thin chunk becomes sparse once in so many calls.
+    const PACE: u32 = if Self::FEW > 3 { Self::FEW as u32 / 2 } else { 1 };
 
     pub(crate) fn new() -> Self {
         Slab {
             chunks: Vec::new(),
             filling: NONE,
-            open: BinaryHeap::new(),
-            spare: None,
-            thin: Vec::new(),
-            paced: 0,
+            pace: 0,
             first_generation: 0,
             len: 0,
+            lists: None,
         }
     }
 
@@ -196,7 +191,7 @@ impl<V, const BYTES: usize> Slab<V, BYTES> {
     #[inline]
     fn removed(&mut self) {
         self.len -= 1;
-        if !self.thin.is_empty() {
+        if self.pace > 0 {
             self.thin_out();
         }
     }
@@ -210,12 +205,17 @@ impl<V, const BYTES: usize> Slab<V, BYTES> {
         let used = chunk.used as usize;
         if is_vacant && !chunk.is_open {
             (chunk.is_open, chunk.mark) = (true, Self::FEW as u16);
-            self.open(id);
+            if self.filling == NONE && self.lists().open.is_empty() {
+                self.filling = id;
+            } else {
+                self.lists().open.push(Reverse(id));
+            }
         }
         if used == 0 {
             self.keep_or_give_back(id);
         } else if used == Self::FEW && id != self.filling {
-            self.thin.push(id);
+            self.lists().thin.push(id);
+            self.pace = if self.pace > 0 { self.pace } else { Self::PACE };
         }
     }
 
@@ -320,7 +320,8 @@ impl<V, const BYTES: usize> Slab<V, BYTES> {
     /// Checks the invariants that the module states. Takes time proportional to the slab.
     pub(crate) fn assert_invariants(&self) {
         let filling = core::iter::once(self.filling);
-        let mut open: Vec<u32> = self.open.iter().map(|id| id.0).chain(filling).collect();
+        let others = self.lists.iter().flat_map(|lists| lists.open.iter());
+        let mut open: Vec<u32> = others.map(|id| id.0).chain(filling).collect();
         open.retain(|&id| (id as usize) < self.chunks.len());
         open.sort_unstable();
         let listed = open.len();
@@ -343,7 +344,7 @@ impl<V, const BYTES: usize> Slab<V, BYTES> {
     #[cold]
     #[inline(never)]
     fn open_chunk(&mut self) {
-        let first = self.open.pop().map_or(NONE, |id| id.0);
+        let first = self.lists().open.pop().map_or(NONE, |id| id.0);
         self.filling = if (first as usize) < self.chunks.len() { first } else { self.append() };
         let chunk = &mut self.chunks[self.filling as usize];
         chunk.make_dense(Self::SIZE);
@@ -357,7 +358,7 @@ impl<V, const BYTES: usize> Slab<V, BYTES> {
     fn append(&mut self) -> u32 {
         // The remaining numbers refer to chunks that were given back, and the directory cut behind
         // them.
-        self.open.clear();
+        self.lists().open.clear();
         let id = self.chunks.len() as u32;
         assert!(id <= u32::MAX >> Self::BITS, "a slab holds at most 2^32 values");
         work::count_growth(self.chunks.len(), self.chunks.capacity());
@@ -365,30 +366,24 @@ impl<V, const BYTES: usize> Slab<V, BYTES> {
         id
     }
 
-    /// Adds a chunk that has vacant places again.
-    #[cold]
-    fn open(&mut self, id: u32) {
-        if self.filling == NONE && self.open.is_empty() {
-            self.filling = id;
-        } else {
-            self.open.push(Reverse(id));
-        }
+    fn lists(&mut self) -> &mut Lists {
+        self.lists.get_or_insert_default()
     }
 
     /// Gives the memory of an empty chunk back, unless the chunk is filled next: a count that
     /// oscillates around the edge of a chunk would allocate it each time. The first chunk is given
     /// back in any case if it has grown, so an empty slab takes next to no memory.
     fn keep_or_give_back(&mut self, id: u32) {
-        let next = self.open.peek().map_or(NONE, |open| open.0).min(self.filling);
+        let next = self.lists().open.peek().map_or(NONE, |open| open.0).min(self.filling);
         let chunk = &self.chunks[id as usize];
         let may_stay = id > 0 || chunk.slots.capacity() * size_of::<Slot<V>>() <= SMALL;
         // A sparse chunk has no slots left.
         let former = if id == next && may_stay && !chunk.slots.is_empty() {
-            self.spare.replace(id)
+            self.lists().spare.replace(id)
         } else {
             self.give_back(id);
             // mutants(<=): it is another chunk, or was given back just now.
-            self.spare.take_if(|spare| id < *spare)
+            self.lists().spare.take_if(|spare| id < *spare)
         };
         // The former spare one may have been filled since.
         let is_spare = |chunk: &Chunk<V>| chunk.used == 0 && chunk.slots.capacity() > 0;
@@ -410,12 +405,12 @@ impl<V, const BYTES: usize> Slab<V, BYTES> {
         }
         if self.filling == id {
             self.filling = NONE;
-            self.open.push(Reverse(id));
+            self.lists().open.push(Reverse(id));
         }
         if is_retired {
             // The chunk stays in the directory as a mark, so that its keys stay stale.
-            work::count(self.open.len());
-            self.open.retain(|open| open.0 != id);
+            work::count(self.lists().open.len());
+            self.lists().open.retain(|open| open.0 != id);
         }
     }
 
@@ -434,28 +429,28 @@ impl<V, const BYTES: usize> Slab<V, BYTES> {
         // mutants(>=): from which size on it shrinks.
         if self.chunks.capacity() > 64 && self.chunks.len() < self.chunks.capacity() / 4 {
             let len = self.chunks.len();
-            work::count(len + self.open.len());
+            work::count(len + self.lists().open.len());
             // mutants(/): it grows again at the cost of one copy.
             self.chunks.shrink_to(len * 2);
             // mutants(<=): the number of a chunk that is gone is skipped when it is taken.
-            self.open.retain(|id| (id.0 as usize) < len);
+            self.lists().open.retain(|id| (id.0 as usize) < len);
             // mutants(+): it grows again at the cost of one copy.
-            self.open.shrink_to(len * 2);
+            self.lists().open.shrink_to(len * 2);
         }
     }
 
-    /// Makes a chunk with few values sparse, once in `FEW / 2` calls: whole batches of values are
-    /// taken out under one lock. As that is a sixteenth of a chunk, a call looks at 32 places on
+    /// Makes a chunk with few values sparse, once in `PACE` calls: whole batches of values are
+    /// taken out under one lock. As that is a 32nd of a chunk, a call looks at 32 places on
     /// average. A chunk becomes a candidate only after many more removals, so none is kept waiting
     /// for long.
     #[cold]
     fn thin_out(&mut self) {
-        self.paced += 1;
-        if self.paced < Self::FEW / 2 {
+        self.pace -= 1;
+        if self.pace > 0 {
             return;
         }
-        self.paced = 0;
-        while let Some(id) = self.thin.pop() {
+        while let Some(id) = self.lists().thin.pop() {
+            self.pace = Self::PACE;
             work::count(1);
             // The chunk may have been given back since, or filled again.
             let chunk = self.chunks.get_mut(id as usize).filter(|_| id != self.filling);
@@ -573,7 +568,7 @@ mod tests {
             let gone = (0..20_000).map(order).filter(|n| !live_on[nth](*n));
             gone.for_each(|n| slab.release(burst[n].index));
             slab.assert_invariants();
-            let Slab { chunks, open, .. } = &slab;
+            let (chunks, open) = (&slab.chunks, &slab.lists.as_ref().expect("it was used").open);
             let places = |chunk: &Chunk<u64>| chunk.slots.capacity() + chunk.few.capacity();
             let places: usize = chunks.iter().map(places).sum();
             assert!(places <= may_keep[nth], "{places} places for {} values", slab.len());

@@ -23,7 +23,6 @@ use crate::timer::entry::{SharedClosure, Task};
 use crate::timer::tasks::Tasks;
 use crate::wheel::bucket_queue::Expiration;
 use crate::wheel::wheels::OUTSIDE;
-use crossbeam_utils::CachePadded;
 use std::collections::VecDeque;
 use std::mem;
 use std::sync::{Arc, Weak};
@@ -176,9 +175,13 @@ pub(crate) struct ShardAlarms {
 
 impl ShardAlarms {
     fn new(expire: impl Fn(Key) + Send + Sync + 'static) -> Self {
-        // Padded, so that two alarms' counts of references never share a cache line.
-        let expire = CachePadded::new(expire);
-        let expire = Arc::new(move |key| expire(Key::from_bits(key)));
+        // So long that two alarms' counts of references never share a cache line. (Aligned, each
+        // would take twice as much.)
+        let padding = [0u64; 12];
+        let expire = Arc::new(move |key| {
+            let _ = &padding;
+            expire(Key::from_bits(key));
+        });
         ShardAlarms { expire, put_off: Mutex::new(Some(VecDeque::new())) }
     }
 

@@ -194,7 +194,8 @@ pub(crate) fn complaint_of_empty() -> Option<String> {
     let purgatory = Purgatory::<u64, Completes>::new(&timer);
     let bytes = [between - before, in_use() - between];
     drop((keyed, purgatory));
-    let is_much = bytes[0] > 1_300 || bytes[1] > 1_700; // Measured: 1,160 and 1,512.
+    // Measured: 1,080 and 1,128; with the 16 shards of two cores 14.4 and 15.4 KB. 16 are right.
+    let is_much = bytes.iter().any(|bytes| *bytes > 1_160);
     is_much.then(|| format!("an empty keyed timer and purgatory take {bytes:?} bytes"))
 }
 
