@@ -5,6 +5,7 @@ use crate::engine::delay_queue::DelayQueue;
 use crate::engine::report::catch_panic_of;
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::wheel::ticks::NEVER;
+use crossbeam_utils::CachePadded;
 use std::mem;
 use std::sync::Arc;
 
@@ -13,18 +14,19 @@ pub(crate) struct TimerContext {
     /// The name of the timer.
     pub(crate) name: Arc<str>,
     pub(crate) time: Time,
-    pub(crate) delay_queue: DelayQueue,
+    /// Padded, like the other thing that many threads change: all of them read the rest.
+    pub(crate) delay_queue: CachePadded<DelayQueue>,
     /// The most entries that may be pending, if there is a limit; and how many are, only then.
     max_pending: Option<usize>,
-    pending: AtomicUsize,
+    pending: CachePadded<AtomicUsize>,
     /// Panics of user code that were contained.
     pub(crate) panicked: AtomicU64,
 }
 
 impl TimerContext {
     pub(crate) fn new(name: Arc<str>, time: Time, max_pending: Option<usize>) -> Self {
-        let (pending, panicked) = (AtomicUsize::new(0), AtomicU64::new(0));
-        let delay_queue = DelayQueue::default();
+        let (pending, panicked) = (CachePadded::default(), AtomicU64::new(0));
+        let delay_queue = CachePadded::default();
         TimerContext { name, time, delay_queue, max_pending, pending, panicked }
     }
 
