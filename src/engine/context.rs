@@ -95,6 +95,7 @@ impl TimerContext {
     /// one fail that fits.
     ///
     /// Relaxed: the count publishes nothing; the entries lie behind their shard's lock.
+    #[inline]
     pub(crate) fn take_permit(&self) -> bool {
         let Some(max) = self.max_pending else { return true };
         let one_more = |pending| (pending < max).then_some(pending + 1);

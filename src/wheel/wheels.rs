@@ -61,7 +61,7 @@ pub(crate) struct Wheels {
     /// The ordinal of the bucket that is being swept.
     swept: usize,
     /// How many of its references remain to be looked at in this round; 0 before the first look.
-    left: usize,
+    left: u32,
     /// Whether this round of the sweep is a thorough one.
     is_thorough: bool,
 }
@@ -402,10 +402,10 @@ impl Wheels {
             self.len -= taken - live;
             looked_at += taken;
             // The bucket may have been flushed since the last look: then fewer references are left.
-            let left = if self.left == 0 { len } else { self.left.min(len) };
+            let left = if self.left == 0 { len } else { len.min(self.left as usize) };
             // mutants(/): whether the rest is looked at in this round or the next.
             let pays = self.is_thorough || live * 4 <= taken * 3;
-            self.left = if pays { left.saturating_sub(taken) } else { 0 };
+            self.left = if pays { left.saturating_sub(taken) as u32 } else { 0 };
             self.swept += usize::from(self.left == 0);
         }
     }
