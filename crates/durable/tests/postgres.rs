@@ -34,7 +34,6 @@ async fn postgres() {
     an_answer_has_so_many_bytes(&server).await;
     what_a_database_does_not_take_is_refused_alone(&server).await;
     an_error_says_why_the_server_refused(&server).await;
-    inspect_tells_owners_and_dead_timers(&server).await;
     it_answers_as_the_store_in_memory_does(&server).await;
 }
 
@@ -311,35 +310,6 @@ async fn an_error_says_why_the_server_refused(server: &Server) {
         let refused = Durable::postgres(config.user(user).dbname(database).clone()).store();
         let told = refused.open().await.unwrap_err().to_string();
         assert!(told.contains(why), "{told}");
-    }
-}
-
-async fn inspect_tells_owners_and_dead_timers(server: &Server) {
-    let namespace = name();
-    let timer = Timer::builder().start().unwrap();
-    let handler = |_| async { Outcome::Dead("no good".to_owned()) };
-    let node = Durable::postgres(server.config()).namespace(&namespace);
-    let node = node.start(&timer, handler).await.unwrap();
-    node.schedule(Entry::keyed("later", Duration::from_secs(60), "x")).await.unwrap();
-    node.schedule(Entry::keyed("bad", Duration::ZERO, "x")).await.unwrap();
-    while node.stats().dead == 0 {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    let port = server.config().get_ports()[0];
-    let inspect = |more: &[&str]| {
-        let mut inspect = std::process::Command::new(env!("CARGO_BIN_EXE_inspect"));
-        inspect.arg(format!("host=127.0.0.1 port={port} user=postgres dbname=postgres"));
-        inspect.args(["--namespace", &namespace]).args(more);
-        let output = tokio::task::block_in_place(|| inspect.output().unwrap());
-        String::from_utf8(output.stdout).unwrap()
-    };
-    let told = inspect(&[]);
-    assert!(told.contains(" 1024 ") && told.contains("bad") && told.contains("no good"), "{told}");
-    assert_eq!(told.matches(" 1 ####").count(), 1, "{told}");
-    let id = node.dead(1).await.unwrap()[0].id.to_string();
-    assert_eq!(inspect(&["--requeue", &id]).trim(), "requeued");
-    while node.stats().dead < 2 {
-        tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 

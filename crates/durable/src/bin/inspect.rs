@@ -2,21 +2,23 @@
 
 use clap::Parser;
 use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 use tickwheel_durable::store::postgres::Postgres;
 use tickwheel_durable::store::{Bars, Store};
-use tickwheel_durable::{DeadTimer, Durable, OpenStore, StoreTime};
+use tickwheel_durable::{DeadTimer, Durable, Listed, OpenStore, Search, StoreTime};
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Config, NoTls};
 
-/// Looks at durable timers on PostgreSQL.
+/// Looks at durable timers in a file or on PostgreSQL.
 #[derive(Parser)]
 struct Options {
-    /// How to connect: "host=localhost user=app", or a URL. All primaries of the namespace, if
-    /// there are several.
-    #[arg(required = true)]
-    servers: Vec<Config>,
-    /// Whose timers.
+    /// An SQLite file, which no node has open meanwhile. Or how to connect: "host=localhost
+    /// user=app", or a URL; all primaries of the namespace, if there are several.
+    #[arg(required = true, value_parser = target)]
+    targets: Vec<Target>,
+    /// Whose timers; a file has one namespace.
     #[arg(long, default_value = "default")]
     namespace: String,
     /// How far to look ahead, in seconds.
@@ -27,60 +29,98 @@ struct Options {
     requeue: Option<i64>,
 }
 
+#[derive(Clone)]
+enum Target {
+    File(PathBuf),
+    Server(Box<Config>),
+}
+
+fn target(text: &str) -> Result<Target, String> {
+    if Path::new(text).is_file() {
+        return Ok(Target::File(text.into()));
+    }
+    let config = text.parse().map(|config| Target::Server(Box::new(config)));
+    config.map_err(|error| format!("no such file, nor a server: {error}"))
+}
+
 /// How many bars there are, and how many characters the longest has.
 const BARS: u32 = 20;
 const WIDTH: u64 = 50;
 
-/// A primary that has the namespace.
-struct Primary {
-    client: Client,
-    store: Postgres,
-}
+/// How many timers are listed, of those that are due next and of those that are dead.
+const LISTED: u32 = 20;
 
-impl Primary {
-    /// Opens it, unless the namespace is not there: opening would make it.
-    async fn open(server: &Config, namespace: &str) -> Result<Self, Box<dyn Error>> {
-        let (client, connection) = server.connect(NoTls).await?;
-        tokio::spawn(connection);
-        let sql = "SELECT FROM tickwheel.namespace WHERE name = $1";
-        if client.query_typed(sql, &[(&namespace, Type::TEXT)]).await?.is_empty() {
-            return Err(format!("there is no namespace {namespace:?} on {server:?}").into());
-        }
-        let builder = Durable::postgres(server.clone()).namespace(namespace);
-        Ok(Primary { client, store: builder.store().open().await? })
+/// Opens a primary, unless the namespace is not there: opening would make it.
+async fn open(server: &Config, namespace: &str) -> Result<(Client, Postgres), Box<dyn Error>> {
+    let (client, connection) = server.connect(NoTls).await?;
+    tokio::spawn(connection);
+    let sql = "SELECT FROM tickwheel.namespace WHERE name = $1";
+    if client.query_typed(sql, &[(&namespace, Type::TEXT)]).await?.is_empty() {
+        return Err(format!("there is no namespace {namespace:?} on {server:?}").into());
     }
+    let builder = Durable::postgres(server.clone()).namespace(namespace);
+    Ok((client, builder.store().open().await?))
 }
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
-    let options = Options::parse();
-    let mut primaries = Vec::new();
-    for server in &options.servers {
-        primaries.push(Primary::open(server, &options.namespace).await?);
+async fn main() -> ExitCode {
+    let Err(error) = look(&Options::parse()).await else { return ExitCode::SUCCESS };
+    eprint!("{error}");
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        eprint!(": {error}");
+        cause = error.source();
     }
+    eprintln!();
+    ExitCode::FAILURE
+}
+
+async fn look(options: &Options) -> Result<(), Box<dyn Error>> {
+    if let [Target::File(path)] = &options.targets[..] {
+        let file = Durable::sqlite(path).store();
+        let file = if options.requeue.is_some() { file } else { file.read_only() };
+        return tell(&[file.open().await?], options).await;
+    }
+    let mut primaries = Vec::new();
+    for (number, target) in options.targets.iter().enumerate() {
+        let Target::Server(server) = target else { return Err("a file is looked at alone".into()) };
+        let (client, store) = open(server, &options.namespace).await?;
+        if options.requeue.is_none() {
+            owners(number, &client, &store).await?;
+        }
+        primaries.push(store);
+    }
+    tell(&primaries, options).await
+}
+
+async fn tell<S: Store>(stores: &[S], options: &Options) -> Result<(), Box<dyn Error>> {
     if let Some(id) = options.requeue {
         let mut there = false;
-        for primary in &primaries {
-            there |= primary.store.requeue(id).await?;
+        for store in stores {
+            there |= store.requeue(id).await?;
         }
         println!("{}", if there { "requeued" } else { "there is no such dead timer" });
         return Ok(());
     }
-    for (number, primary) in primaries.iter().enumerate() {
-        owners(number, primary).await?;
+    histogram(stores, options.ahead).await?;
+    let (mut next, mut dead) = (Vec::new(), Vec::new());
+    for store in stores {
+        next.extend(store.list(Search::new(LISTED)).await?);
+        dead.extend(store.dead(LISTED).await?);
     }
-    histogram(&primaries, options.ahead).await?;
-    dead(&primaries).await
+    list(next);
+    tell_dead(dead);
+    Ok(())
 }
 
 /// Tells which slots a primary serves, and who owns them.
-async fn owners(number: usize, primary: &Primary) -> Result<(), Box<dyn Error>> {
-    let first = primary.store.slot(0) as i32;
-    let range = [(first, Type::INT4), (first + primary.store.slots() as i32 - 1, Type::INT4)];
+async fn owners(number: usize, client: &Client, store: &Postgres) -> Result<(), Box<dyn Error>> {
+    let first = store.slot(0) as i32;
+    let range = [(first, Type::INT4), (first + store.slots() as i32 - 1, Type::INT4)];
     let range = range.each_ref().map(|(slot, kind)| (slot as _, kind.clone()));
     let sql = "SELECT count(*) FILTER (WHERE served = 0), count(*) FILTER (WHERE served = 1)
         FROM tickwheel.slot WHERE slot BETWEEN $1 AND $2";
-    for row in primary.client.query_typed(sql, &range).await? {
+    for row in client.query_typed(sql, &range).await? {
         let (served, closed) = (row.get::<_, i64>(0), row.get::<_, i64>(1));
         println!("primary {number}: serves {served} slots, {closed} more are being moved away");
     }
@@ -89,7 +129,7 @@ async fn owners(number: usize, primary: &Primary) -> Result<(), Box<dyn Error>> 
         FROM tickwheel.slot s WHERE slot BETWEEN $1 AND $2 AND served = 0
         GROUP BY s.owner ORDER BY s.owner";
     println!("{:>20}  slots  latest epoch  lease, s", "owner");
-    for row in primary.client.query_typed(sql, &range).await? {
+    for row in client.query_typed(sql, &range).await? {
         let owner = row.get::<_, Option<i64>>(0).map_or("nobody".to_owned(), |id| id.to_string());
         let lease = row.get::<_, Option<i64>>(3);
         let lease = lease.map_or("none".to_owned(), |left| format!("{:.1}", left as f64 / 1e6));
@@ -99,11 +139,11 @@ async fn owners(number: usize, primary: &Primary) -> Result<(), Box<dyn Error>> 
     Ok(())
 }
 
-async fn histogram(primaries: &[Primary], ahead: u64) -> Result<(), Box<dyn Error>> {
+async fn histogram<S: Store>(stores: &[S], ahead: u64) -> Result<(), Box<dyn Error>> {
     let now = StoreTime::from(SystemTime::now());
     let width = Duration::from_secs(ahead.max(1)) / BARS;
     let (mut overdue, mut bars) = (0, vec![0; BARS as usize]);
-    for Primary { store, .. } in primaries {
+    for store in stores {
         let (from, width) = (StoreTime::MIN, now.since(StoreTime::MIN));
         let past = store.histogram(Bars { from, width, count: 1 }).await?;
         overdue += past.iter().sum::<u64>();
@@ -120,11 +160,20 @@ async fn histogram(primaries: &[Primary], ahead: u64) -> Result<(), Box<dyn Erro
     Ok(())
 }
 
-async fn dead(primaries: &[Primary]) -> Result<(), Box<dyn Error>> {
-    let mut dead = Vec::new();
-    for Primary { store, .. } in primaries {
-        dead.extend(store.dead(20).await?);
+fn list(mut next: Vec<Listed>) {
+    println!("\nwhat is due next: {}", if next.is_empty() { "nothing" } else { "" });
+    next.sort_by_key(|timer| timer.at);
+    let now = StoreTime::from(SystemTime::now());
+    for Listed { id, key, tag, at, attempts, running, .. } in next.into_iter().take(LISTED as usize)
+    {
+        let (key, tag) = (key.unwrap_or_default(), tag.unwrap_or_default());
+        let when = (at.as_micros() - now.as_micros()) as f64 / 1e6;
+        let state = if running { "a handler has it" } else { "" };
+        println!("{id:>20}  {key:20}  {tag:12}  in {when:.1} s, {attempts} attempts  {state}");
     }
+}
+
+fn tell_dead(dead: Vec<DeadTimer>) {
     let none = if dead.is_empty() { "none" } else { "" };
     println!("\ndead timers, the oldest of each primary first: {none}");
     let now = StoreTime::from(SystemTime::now());
@@ -133,5 +182,4 @@ async fn dead(primaries: &[Primary]) -> Result<(), Box<dyn Error>> {
         let DeadTimer { id, attempts, reason, .. } = timer;
         println!("{id:>20}  {key:20}  {since} s ago, {attempts} attempts: {reason}");
     }
-    Ok(())
 }

@@ -35,13 +35,24 @@ pub struct Sqlite {
 #[derive(Debug)]
 pub struct SqliteFile {
     path: PathBuf,
+    is_written: bool,
+}
+
+impl SqliteFile {
+    /// Has it opened to be looked at: it is not written, made or migrated, and each call of the
+    /// store that would change something fails. While a node has it open, it is refused, and a node
+    /// that is started while somebody looks waits for that, at most five seconds.
+    #[must_use]
+    pub fn read_only(self) -> Self {
+        SqliteFile { is_written: false, ..self }
+    }
 }
 
 impl Durable<Sqlite> {
     /// Sets up a node whose timers lie in a file. It is made if there is none. A file is one
     /// namespace, and no two nodes have it at a time: the second one is refused.
     pub fn sqlite(path: impl Into<PathBuf>) -> DurableBuilder<SqliteFile> {
-        DurableBuilder::new(SqliteFile { path: path.into() })
+        DurableBuilder::new(SqliteFile { path: path.into(), is_written: true })
     }
 }
 
@@ -49,7 +60,7 @@ impl OpenStore for SqliteFile {
     type Store = Sqlite;
 
     async fn open(self) -> Result<Sqlite, Error> {
-        Sqlite::start(self.path).await
+        Sqlite::start(self).await
     }
 }
 

@@ -1,12 +1,12 @@
 //! The file: its tables, and the thread that has it and commits for many at once.
 
 use crate::entry::Error;
-use crate::store::sqlite::Sqlite;
+use crate::store::sqlite::{Sqlite, SqliteFile};
 use crate::store::{NodeId, Place, StoreTime};
-use rusqlite::{Connection, ErrorCode, OpenFlags};
-use std::path::{Path, PathBuf};
+use rusqlite::{Connection, ErrorCode, MAIN_DB, OpenFlags};
 use std::sync::{Arc, mpsc};
 use std::thread;
+use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 
 /// How many jobs one transaction holds: the first of them waits for the last.
@@ -68,12 +68,12 @@ where
 }
 
 impl Sqlite {
-    pub(super) async fn start(path: PathBuf) -> Result<Self, Error> {
+    pub(super) async fn start(place: SqliteFile) -> Result<Self, Error> {
         let (jobs, queue) = mpsc::channel();
         let told = Arc::new(Notify::new());
         let state = State { told: Arc::clone(&told), ..State::default() };
         let (opened, is_open) = oneshot::channel();
-        let run = move || match open(&path) {
+        let run = move || match open(&place) {
             Ok(file) => {
                 let _ = opened.send(Ok(()));
                 work(file, state, &queue);
@@ -100,9 +100,10 @@ impl Sqlite {
 }
 
 fn work(file: Connection, mut state: State, queue: &mpsc::Receiver<Box<dyn Job>>) {
+    let begin = if file.is_readonly(MAIN_DB) == Ok(true) { "BEGIN" } else { "BEGIN IMMEDIATE" };
     while let Ok(first) = queue.recv() {
         let mut group = vec![first];
-        let error = transact(&file, &mut state, &mut group, queue).err();
+        let error = transact(&file, begin, &mut state, &mut group, queue).err();
         group.into_iter().for_each(|job| job.answer(error.clone()));
     }
 }
@@ -111,11 +112,12 @@ fn work(file: Connection, mut state: State, queue: &mpsc::Receiver<Box<dyn Job>>
 /// nothing was done.
 fn transact(
     file: &Connection,
+    begin: &str,
     state: &mut State,
     group: &mut Vec<Box<dyn Job>>,
     queue: &mpsc::Receiver<Box<dyn Job>>,
 ) -> Result<(), Error> {
-    file.execute_batch("BEGIN IMMEDIATE").map_err(Error::unavailable)?;
+    file.execute_batch(begin).map_err(Error::unavailable)?;
     let mut next = 0;
     while let Some(job) = group.get_mut(next) {
         if !job.run(file, state) {
@@ -174,18 +176,37 @@ const MIGRATIONS: [&str; 4] = [
     UPDATE dead SET died = unixepoch() * 1000000;",
 ];
 
-/// Opens a file for this process alone, and brings it up to date.
-fn open(path: &Path) -> Result<Connection, Error> {
+/// Opens a file for this process alone, and brings it up to date; or as it is, to look at it.
+fn open(place: &SqliteFile) -> Result<Connection, Error> {
+    let SqliteFile { path, is_written } = place;
     // Without those by which a path can ask for memory.
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
-        | OpenFlags::SQLITE_OPEN_CREATE
-        | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let flags = match is_written {
+        true => OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE,
+        false => OpenFlags::SQLITE_OPEN_READ_ONLY,
+    };
+    let flags = flags | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut file = Connection::open_with_flags(path, flags).map_err(Error::unavailable)?;
-    if !prepare(&file).map_err(Error::unavailable)? {
+    if !is_written {
+        // A node that has it open keeps it; another one who looks is soon done.
+        file.busy_timeout(Duration::from_secs(1)).map_err(Error::unavailable)?;
+        let (found, known) = (version(&file)?, MIGRATIONS.len());
+        let why =
+            || format!("its tables are of version {found}, not {known}: a node migrates them");
+        return if found == known { Ok(file) } else { Err(Error::unavailable(why())) };
+    }
+    if !prepare(&file).map_err(explain)? {
         return Err(Error::unavailable(format!("{path:?} names no file that stays")));
     }
     migrate(&mut file)?;
     Ok(file)
+}
+
+/// Says what it means that a file is locked as it is opened.
+fn explain(error: rusqlite::Error) -> Error {
+    match error.sqlite_error_code() {
+        Some(ErrorCode::DatabaseBusy) => Error::unavailable("another process has the file open"),
+        _ => Error::unavailable(error),
+    }
 }
 
 /// Returns whether it is a file: neither memory nor a temporary one has a log.
@@ -201,20 +222,24 @@ fn prepare(file: &Connection) -> rusqlite::Result<bool> {
     Ok(journal == "wal")
 }
 
-fn migrate(file: &mut Connection) -> Result<(), Error> {
+/// Returns the version of a file's tables, 0 if there are none.
+fn version(file: &Connection) -> Result<usize, Error> {
+    let found = file.pragma_query_value(None, "user_version", |row| row.get(0)).map_err(explain)?;
     let known = MIGRATIONS.len() as i32;
-    let found: i32 = file
-        .pragma_query_value(None, "user_version", |row| row.get(0))
-        .map_err(Error::unavailable)?;
     if found > known {
         return Err(Error::NewerSchema { found, known });
     }
+    Ok(usize::try_from(found).unwrap_or(0))
+}
+
+fn migrate(file: &mut Connection) -> Result<(), Error> {
+    let found = version(file)?;
     let mut change = || {
         let change = file.transaction()?;
-        for migration in MIGRATIONS.iter().skip(usize::try_from(found).unwrap_or(0)) {
+        for migration in MIGRATIONS.iter().skip(found) {
             change.execute_batch(migration)?;
         }
-        change.pragma_update(None, "user_version", known)?;
+        change.pragma_update(None, "user_version", MIGRATIONS.len() as i32)?;
         change.commit()
     };
     change().map_err(Error::unavailable)

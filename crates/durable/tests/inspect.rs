@@ -1,0 +1,83 @@
+//! The program that looks at timers, in a file and on a server.
+
+#[path = "../src/bin/support/server.rs"]
+mod server;
+
+use server::Server;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+use tickwheel::Timer;
+use tickwheel_durable::{Durable, DurableBuilder, Entry, OpenStore, Outcome};
+
+/// Starts a node which has one timer that waits, and one that has died.
+async fn start<O: OpenStore>(node: DurableBuilder<O>) -> Durable<O::Store> {
+    let timer = Timer::builder().start().unwrap();
+    let handler = |_| async { Outcome::Dead("no good".to_owned()) };
+    let node = node.start(&timer, handler).await.unwrap();
+    node.schedule(Entry::keyed("later", Duration::from_secs(60), "x").tag("some")).await.unwrap();
+    node.schedule(Entry::keyed("bad", Duration::ZERO, "x")).await.unwrap();
+    have_died(&node, 1).await;
+    node
+}
+
+async fn have_died<S: tickwheel_durable::store::Store>(node: &Durable<S>, timers: u64) {
+    while node.stats().dead < timers {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Runs the program, and looks whether it says all of this; where it fails, as an error.
+fn inspect(target: &str, more: &[&str], succeeds: bool, says: &[&str]) {
+    let mut inspect = Command::new(env!("CARGO_BIN_EXE_inspect"));
+    let output = inspect.arg(target).args(more).output().unwrap();
+    let told = if succeeds { &output.stdout } else { &output.stderr };
+    let told = String::from_utf8(told.clone()).unwrap();
+    assert_eq!(output.status.success(), succeeds, "{more:?}: {told}, {output:?}");
+    says.iter().for_each(|says| assert!(told.contains(says), "{more:?}: {says:?} in {told}"));
+}
+
+/// What is told of the timers that each node has.
+const TOLD: &[&str] = &["later", "some", "in 5", " 1 ####", "bad", "no good"];
+
+/// Seen to fail, with a file that was opened as a node does: it was changed.
+#[tokio::test]
+async fn a_file_is_looked_at_while_no_node_has_it_and_is_not_changed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("timers");
+    let target = path.to_str().unwrap();
+    inspect(target, &[], false, &["no such file"]);
+    let node = start(Durable::sqlite(&path)).await;
+    inspect(target, &[], false, &["another process has the file open"]);
+    // What a crash would leave.
+    let crashed = folder.path().join("crashed");
+    for end in ["", "-wal"] {
+        let of = |path: &Path| format!("{}{end}", path.display());
+        fs::copy(of(&path), of(&crashed)).unwrap();
+    }
+    let (before, target) = (fs::read(&crashed).unwrap(), crashed.to_str().unwrap());
+    inspect(target, &[], true, TOLD);
+    assert!(fs::read(&crashed).unwrap() == before, "it was only looked at");
+    let id = node.dead(1).await.unwrap()[0].id.to_string();
+    inspect(target, &["--requeue", "1"], true, &["there is no such dead timer"]);
+    inspect(target, &["--requeue", &id], true, &["requeued"]);
+    inspect(target, &[], true, &["handler's hands: 1", "of each primary first: none"]);
+    let older = "PRAGMA user_version = 3";
+    rusqlite::Connection::open(&crashed).unwrap().execute_batch(older).unwrap();
+    inspect(target, &[], false, &["of version 3", "a node migrates them"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_is_looked_at_while_nodes_are_there() {
+    let server = Server::start(&["fsync=off"]).expect("PostgreSQL is installed");
+    let target = format!("host=127.0.0.1 port={} user=postgres", server.config().get_ports()[0]);
+    inspect(&target, &[], false, &["\"tickwheel.namespace\" does not exist"]);
+    let node = start(Durable::postgres(server.config()).namespace("some")).await;
+    inspect(&target, &[], false, &["there is no namespace \"default\""]);
+    let some = &["--namespace", "some"];
+    inspect(&target, some, true, &[TOLD, &[" 1024 "]].concat());
+    let id = node.dead(1).await.unwrap()[0].id.to_string();
+    inspect(&target, &[some, &["--requeue", &id][..]].concat(), true, &["requeued"]);
+    have_died(&node, 2).await;
+}
