@@ -3,12 +3,13 @@
 #[path = "../src/bin/support/server.rs"]
 mod server;
 
-use server::Server;
+use server::{Server, connect};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 use tickwheel::Timer;
+use tickwheel_durable::store::postgres::migration;
 use tickwheel_durable::{Durable, DurableBuilder, Entry, OpenStore, Outcome};
 
 /// Starts a node which has one timer that waits, and one that has died.
@@ -72,7 +73,9 @@ async fn a_file_is_looked_at_while_no_node_has_it_and_is_not_changed() {
 async fn a_server_is_looked_at_while_nodes_are_there() {
     let server = Server::start(&["fsync=off"]).expect("PostgreSQL is installed");
     let target = format!("host=127.0.0.1 port={} user=postgres", server.config().get_ports()[0]);
-    inspect(&target, &[], false, &["\"tickwheel.namespace\" does not exist"]);
+    inspect(&target, &[], false, &["\"tickwheel.version\" does not exist"]);
+    let client = connect(&server.config()).await.unwrap();
+    inspect(&target, &["--print-migration", "0"], true, &[&migration(0).unwrap()]);
     let node = start(Durable::postgres(server.config()).namespace("some")).await;
     inspect(&target, &[], false, &["there is no namespace \"default\""]);
     let some = &["--namespace", "some"];
@@ -80,4 +83,6 @@ async fn a_server_is_looked_at_while_nodes_are_there() {
     let id = node.dead(1).await.unwrap()[0].id.to_string();
     inspect(&target, &[some, &["--requeue", &id][..]].concat(), true, &["requeued"]);
     have_died(&node, 2).await;
+    client.batch_execute("UPDATE tickwheel.version SET version = 3").await.unwrap();
+    inspect(&target, some, false, &["tables of version 3", "--print-migration 3"]);
 }

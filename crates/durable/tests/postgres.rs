@@ -14,6 +14,7 @@ use std::time::Duration;
 use stores::{Wrapped, a_poison_takes_no_neighbour_along, compare};
 use tickwheel::{SystemClock, Timer};
 use tickwheel_durable::store::memory::Memory;
+use tickwheel_durable::store::postgres::{VERSION, migration};
 use tickwheel_durable::{Cancelled, Due, Durable, Entry, Error, OpenStore, Outcome, Scheduled};
 use tokio::sync::mpsc::unbounded_channel;
 
@@ -60,10 +61,12 @@ async fn many_nodes_start_at_once_on_an_empty_database(server: &Server) {
 
 async fn a_newer_schema_is_refused(server: &Server) {
     let client = client(server).await;
-    client.batch_execute("UPDATE tickwheel.version SET version = 7").await.unwrap();
+    client.batch_execute("UPDATE tickwheel.version SET version = 77").await.unwrap();
     let refused = Durable::postgres(server.config()).store().open().await;
-    assert!(matches!(refused, Err(Error::NewerSchema { found: 7, known: 5 })));
-    client.batch_execute("UPDATE tickwheel.version SET version = 5").await.unwrap();
+    assert!(matches!(refused, Err(Error::NewerSchema { found: 77, known: VERSION })));
+    assert!(matches!(migration(77), Err(Error::NewerSchema { .. })));
+    let back = format!("UPDATE tickwheel.version SET version = {VERSION}");
+    client.batch_execute(&back).await.unwrap();
 }
 
 async fn transactions_take_timers_along(server: &Server) {
@@ -193,16 +196,28 @@ async fn a_dead_node_is_taken_over(server: &Server) {
     }
 }
 
-/// Checks the rights that the README lists.
+/// Checks the rights that the README lists, on tables that an administrator has made.
 async fn it_needs_no_rights_but_those_listed(server: &Server) {
+    client(server).await.batch_execute("CREATE DATABASE migrated").await.unwrap();
+    let mut config = server.config();
+    config.dbname("migrated");
+    let mut administrator = connect(&config).await.unwrap();
+    for (from, refused) in
+        [(0, None), (0, Some("the tables are not of version 0")), (VERSION, None)]
+    {
+        let change = administrator.transaction().await.unwrap();
+        let done = change.batch_execute(&migration(from).unwrap()).await;
+        let told = done.err().map(|error| error.as_db_error().unwrap().message().to_owned());
+        assert_eq!(told.as_deref(), refused);
+        change.commit().await.unwrap();
+    }
     let least = "CREATE ROLE app LOGIN;
         GRANT USAGE ON SCHEMA tickwheel TO app;
         GRANT SELECT, INSERT, UPDATE, DELETE ON tickwheel.member, tickwheel.slot, tickwheel.timer,
             tickwheel.inbox, tickwheel.dead TO app;
         GRANT SELECT, INSERT ON tickwheel.namespace TO app;
         GRANT SELECT ON tickwheel.version TO app;";
-    client(server).await.batch_execute(least).await.unwrap();
-    let mut config = server.config();
+    administrator.batch_execute(least).await.unwrap();
     config.user("app");
     let timer = Timer::builder().start().unwrap();
     let (sender, mut fired) = unbounded_channel();

@@ -5,7 +5,7 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
-use tickwheel_durable::store::postgres::Postgres;
+use tickwheel_durable::store::postgres::{Postgres, VERSION, migration};
 use tickwheel_durable::store::{Bars, Store};
 use tickwheel_durable::{DeadTimer, Durable, Listed, OpenStore, Search, StoreTime};
 use tokio_postgres::types::Type;
@@ -16,7 +16,7 @@ use tokio_postgres::{Client, Config, NoTls};
 struct Options {
     /// An SQLite file, which no node has open meanwhile. Or how to connect: "host=localhost
     /// user=app", or a URL; all primaries of the namespace, if there are several.
-    #[arg(required = true, value_parser = target)]
+    #[arg(required_unless_present = "print_migration", value_parser = target)]
     targets: Vec<Target>,
     /// Whose timers; a file has one namespace.
     #[arg(long, default_value = "default")]
@@ -27,6 +27,10 @@ struct Options {
     /// Makes this dead timer due at once.
     #[arg(long)]
     requeue: Option<i64>,
+    /// Prints the SQL that brings PostgreSQL's tables from this version, or from 0 if there are
+    /// none, to this program's, for `psql -1 -v ON_ERROR_STOP=1 -f -`.
+    #[arg(long, value_name = "FROM")]
+    print_migration: Option<i32>,
 }
 
 #[derive(Clone)]
@@ -50,10 +54,16 @@ const WIDTH: u64 = 50;
 /// How many timers are listed, of those that are due next and of those that are dead.
 const LISTED: u32 = 20;
 
-/// Opens a primary, unless the namespace is not there: opening would make it.
+/// Opens a primary, unless that would make the namespace or change the tables.
 async fn open(server: &Config, namespace: &str) -> Result<(Client, Postgres), Box<dyn Error>> {
     let (client, connection) = server.connect(NoTls).await?;
     tokio::spawn(connection);
+    let sql = "SELECT version FROM tickwheel.version";
+    let found: i32 = client.query_typed(sql, &[]).await?.first().map_or(0, |row| row.get(0));
+    if found < VERSION {
+        let how = format!("by a node, or by --print-migration {found}");
+        return Err(format!("tables of version {found} are to be migrated first, {how}").into());
+    }
     let sql = "SELECT FROM tickwheel.namespace WHERE name = $1";
     if client.query_typed(sql, &[(&namespace, Type::TEXT)]).await?.is_empty() {
         return Err(format!("there is no namespace {namespace:?} on {server:?}").into());
@@ -76,6 +86,10 @@ async fn main() -> ExitCode {
 }
 
 async fn look(options: &Options) -> Result<(), Box<dyn Error>> {
+    if let Some(from) = options.print_migration {
+        print!("{}", migration(from)?);
+        return Ok(());
+    }
     if let [Target::File(path)] = &options.targets[..] {
         let file = Durable::sqlite(path).store();
         let file = if options.requeue.is_some() { file } else { file.read_only() };

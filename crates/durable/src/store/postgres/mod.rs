@@ -172,6 +172,9 @@ const SLOTS: u32 = 1_024;
 const MIGRATIONS: [&str; 5] =
     [include_str!("tables.sql"), VERSION_2, VERSION_3, VERSION_4, include_str!("version_5.sql")];
 
+/// The version of the tables that this crate uses: each one is made from the one before it.
+pub const VERSION: i32 = MIGRATIONS.len() as i32;
+
 /// A namespace may lie on several primaries, each of which serves some slots. `served` is 0 for
 /// here, 1 for closed, while the timers are being moved to the primary of the identity `moves_to`,
 /// and 2 for elsewhere.
@@ -204,7 +207,7 @@ const LOCK: i64 = 0x7469_636b_7768_6565;
 /// no rights to change them.
 async fn prepare(connector: &Connector, namespace: &str, serves: bool) -> Result<u32, Error> {
     let mut client = connector.connect().await?;
-    if version(&client).await? != Some(MIGRATIONS.len() as i32) {
+    if version(&client).await? != Some(VERSION) {
         let change = client.transaction().await.map_err(explain)?;
         migrate(&change).await?;
         change.commit().await.map_err(explain)?;
@@ -214,9 +217,9 @@ async fn prepare(connector: &Connector, namespace: &str, serves: bool) -> Result
 
 /// Returns the version of the tables, if there are any.
 async fn version(client: &Client) -> Result<Option<i32>, Error> {
-    let sql = "SELECT to_regclass('tickwheel.version') IS NOT NULL";
-    let there = client.query_typed(sql, &[]).await.map_err(explain)?;
-    if !there.iter().any(|row| row.get(0)) {
+    // A table that is read: a name alone is looked up among those that were known before the lock.
+    let sql = "SELECT FROM pg_tables WHERE schemaname = 'tickwheel' AND tablename = 'version'";
+    if client.query_typed(sql, &[]).await.map_err(explain)?.is_empty() {
         return Ok(None);
     }
     let sql = "SELECT version FROM tickwheel.version";
@@ -227,31 +230,51 @@ async fn version(client: &Client) -> Result<Option<i32>, Error> {
 }
 
 fn check(found: Option<i32>) -> Result<usize, Error> {
-    let known = MIGRATIONS.len() as i32;
     match found {
-        Some(found) if found > known => Err(Error::NewerSchema { found, known }),
+        Some(found) if found > VERSION => Err(Error::NewerSchema { found, known: VERSION }),
         found => Ok(usize::try_from(found.unwrap_or(0)).unwrap_or(0)),
     }
 }
 
 /// Migrates the tables. One node does that; the others wait and find it done.
 async fn migrate(change: &Transaction<'_>) -> Result<(), Error> {
-    let lock = "SELECT pg_advisory_xact_lock($1)";
-    change.query_typed(lock, &[(&LOCK, Type::INT8)]).await.map_err(explain)?;
-    let base = "CREATE SCHEMA IF NOT EXISTS tickwheel;
-        CREATE TABLE IF NOT EXISTS tickwheel.version (version int NOT NULL);";
-    change.batch_execute(base).await.map_err(explain)?;
-    let sql = "SELECT version FROM tickwheel.version";
-    let rows = change.query_typed(sql, &[]).await.map_err(explain)?;
-    let found = check(rows.first().map(|row| row.get(0)))?;
-    for migration in MIGRATIONS.iter().skip(found) {
-        change.batch_execute(migration).await.map_err(explain)?;
+    change.batch_execute(&lock()).await.map_err(explain)?;
+    match version(change.client()).await? {
+        Some(VERSION) => Ok(()),
+        found => {
+            let sql = migration(found.unwrap_or(0))?;
+            change.batch_execute(&sql).await.map_err(explain)
+        }
     }
-    change.batch_execute("DELETE FROM tickwheel.version").await.map_err(explain)?;
-    let sql = "INSERT INTO tickwheel.version VALUES ($1)";
-    let version = MIGRATIONS.len() as i32;
-    change.query_typed(sql, &[(&version, Type::INT4)]).await.map_err(explain)?;
-    Ok(())
+}
+
+fn lock() -> String {
+    format!("SELECT pg_advisory_xact_lock({LOCK});")
+}
+
+/// Returns the SQL that brings the tables from a version to that of this crate, as a node does at
+/// its start: from 0 where there are none. For an administrator whose nodes may change no tables:
+/// to be run as one transaction, which fails where the tables are of another version.
+///
+/// # Errors
+/// [`Error::NewerSchema`] where this crate knows no such version.
+pub fn migration(from: i32) -> Result<String, Error> {
+    let (found, lock) = (check(Some(from))?, lock());
+    let steps = MIGRATIONS[found..].join("\n");
+    Ok(format!(
+        "{lock}
+CREATE SCHEMA IF NOT EXISTS tickwheel;
+CREATE TABLE IF NOT EXISTS tickwheel.version (version int NOT NULL);
+DO $$ BEGIN
+    IF (SELECT coalesce(max(version), 0) FROM tickwheel.version) <> {found} THEN
+        RAISE EXCEPTION 'the tables are not of version {found}';
+    END IF;
+END $$;
+{steps}
+DELETE FROM tickwheel.version;
+INSERT INTO tickwheel.version VALUES ({VERSION});
+"
+    ))
 }
 
 async fn first_slot(client: &Client, namespace: &str, serves: bool) -> Result<u32, Error> {
