@@ -1,32 +1,42 @@
-//! What befalls the nodes and the server, at random, and how the server's clock was set.
+//! What befalls the nodes and the server, at random.
 
-use crate::LEASE;
+use crate::clock::Settings;
 use crate::fleet::{Fleet, Mood};
 use crate::load::rest;
-use crate::node::now;
+use crate::node::{POISON, now};
 use crate::server::{Server, connect};
+use crate::{LEASE, NAMESPACE};
+use clap::ValueEnum;
 use rustix::process::Signal;
-use serde::Serialize;
+use std::collections::HashMap;
 use std::error::Error;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use tokio_postgres::Client;
 
 /// The server's: so that what it holds for the nodes can be seen at once.
 pub(crate) const SETTINGS: &[&str] = &["max_connections=200"];
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Kind {
     Kill,
     /// By a handler that took its process along, as its ledger says.
+    #[value(skip)]
     Abort,
     Stop,
     Crash,
     Swallow,
     Delay,
+    /// A node's link carries so few bytes a second that its answers take long.
+    Slow,
     Snapshot,
+    /// Somebody's transaction has timers locked for long, and touches no others.
+    Lock,
+    /// A timer is scheduled that ends each process which runs it: its ledger says when.
+    Poison,
+    /// The load was silent for so long that nodes rested, and is no more.
+    #[value(skip)]
+    Wake,
     NodeAdded,
     NodeLeft,
     /// A node's time of day is wrong, by up to an hour.
@@ -57,7 +67,16 @@ impl Kind {
     /// looked, and a connection that swallows data was given up.
     pub(crate) fn aftermath(self) -> Duration {
         let lease = LEASE * 7 / 6;
-        if self == Kind::Swallow { lease + Duration::from_secs(5) } else { lease }
+        match self {
+            Kind::Swallow => lease + Duration::from_secs(5),
+            Kind::Wake => Duration::ZERO,
+            _ => lease,
+        }
+    }
+
+    /// Returns whether it may make timers late that it does not name.
+    pub(crate) fn disturbs(self) -> bool {
+        !matches!(self, Kind::Lock | Kind::Poison)
     }
 }
 
@@ -67,6 +86,13 @@ pub(crate) const SHADOW: Duration = Duration::from_secs(1);
 
 /// How long nothing befalls, and nothing is touched by what has befallen.
 const CALM: Duration = Duration::from_secs(2);
+
+/// How many timers somebody's transaction has locked, and for how long.
+const LOCKED: i64 = 100;
+const HELD: Duration = Duration::from_secs(12);
+
+/// Until when timers were locked, by this machine's clock.
+pub(crate) type Locked = Arc<Mutex<HashMap<u64, i64>>>;
 
 /// How long timers may take to end when no more befalls: a bound that only a bug exceeds.
 const END: Duration = Duration::from_secs(60);
@@ -79,21 +105,27 @@ pub(crate) struct Scene<'a> {
     pub(crate) other: PathBuf,
     pub(crate) faults: Vec<Fault>,
     pub(crate) settings: Settings,
+    pub(crate) locked: Locked,
 }
 
-/// Has things befall the scene for so long.
-pub(crate) async fn run(scene: &mut Scene<'_>, seconds: u64) -> Result<(), Box<dyn Error>> {
+/// Has things befall the scene for so long: only some, if it is said which.
+pub(crate) async fn run(
+    scene: &mut Scene<'_>,
+    seconds: u64,
+    only: &[Kind],
+) -> Result<(), Box<dyn Error>> {
     let end = Instant::now() + Duration::from_secs(seconds);
     let pause = |kind: Kind| kind.aftermath() + SHADOW + CALM + SHADOW;
     tokio::time::sleep(pause(Kind::Kill)).await; // They join.
     while Instant::now() + pause(Kind::Kill) < end {
-        let kind = choose(scene.fleet.len());
+        let kind = choose(scene.fleet.len(), only);
         let (begun, from) = (Instant::now(), now());
         let in_flight = count_in_flight(scene.servers).await?;
         befall(kind, scene).await?;
         scene.faults.push(Fault { kind, from, to: now(), in_flight });
         eprintln!("{kind:?}: {} ms", begun.elapsed().as_millis());
-        let next = Instant::now() + pause(kind);
+        let pause = if kind.disturbs() { pause(kind) } else { CALM };
+        let next = Instant::now() + pause;
         while Instant::now() < next {
             look(scene).await?;
         }
@@ -124,8 +156,11 @@ pub(crate) async fn end(scene: &mut Scene<'_>) -> Result<i64, Box<dyn Error>> {
     }
 }
 
-fn choose(nodes: usize) -> Kind {
-    match fastrand::u8(..17) {
+fn choose(nodes: usize, only: &[Kind]) -> Kind {
+    if let Some(kind) = fastrand::choice(only) {
+        return *kind;
+    }
+    match fastrand::u8(..20) {
         0..=3 => Kind::Kill,
         4 | 5 => Kind::Stop,
         6 => Kind::Crash,
@@ -136,16 +171,18 @@ fn choose(nodes: usize) -> Kind {
         10 | 11 => Kind::Clock,
         12 => Kind::Upgrade,
         13 | 14 => Kind::Move,
+        15 => Kind::Slow,
+        16 => Kind::Lock,
+        17 => Kind::Poison,
         _ if nodes > 3 => Kind::NodeLeft,
         _ => Kind::NodeAdded,
     }
 }
 
 async fn befall(kind: Kind, scene: &mut Scene<'_>) -> Result<(), Box<dyn Error>> {
-    let Scene { servers, fleet, other, settings, .. } = scene;
+    let Scene { servers, fleet, other, settings, locked, .. } = scene;
     let server = &servers[fastrand::usize(..2)];
     let which = fastrand::usize(..fleet.len());
-    let longer_than_the_lease = LEASE.mul_f64(1.2 + fastrand::f64());
     match kind {
         Kind::Kill => {
             fleet.kill(which)?;
@@ -154,7 +191,7 @@ async fn befall(kind: Kind, scene: &mut Scene<'_>) -> Result<(), Box<dyn Error>>
         }
         Kind::Stop => {
             fleet.signal(which, Signal::STOP);
-            tokio::time::sleep(longer_than_the_lease).await;
+            tokio::time::sleep(longer_than_the_lease()).await;
             fleet.signal(which, Signal::CONT);
         }
         Kind::Crash => {
@@ -162,12 +199,9 @@ async fn befall(kind: Kind, scene: &mut Scene<'_>) -> Result<(), Box<dyn Error>>
             tokio::time::sleep(Duration::from_millis(fastrand::u64(..2_000))).await;
             tokio::task::block_in_place(|| server.go(SETTINGS))?;
         }
-        Kind::Swallow | Kind::Delay => {
-            fleet.set(which, if kind == Kind::Swallow { Mood::Swallow } else { Mood::Delay });
-            tokio::time::sleep(longer_than_the_lease).await;
-            fleet.set(which, Mood::Pass);
-            // A connection with a hole is given up when its next answer does not come.
-        }
+        Kind::Swallow => spoil(fleet, which, Mood::Swallow).await,
+        Kind::Delay => spoil(fleet, which, Mood::Delay).await,
+        Kind::Slow => spoil(fleet, which, Mood::Slow).await,
         Kind::Snapshot => {
             let holder = connect(&server.config()).await?;
             let hold =
@@ -178,7 +212,9 @@ async fn befall(kind: Kind, scene: &mut Scene<'_>) -> Result<(), Box<dyn Error>>
                 drop(holder);
             });
         }
-        Kind::Abort => fleet.signal(which, Signal::ABORT), // As a handler does; not chosen.
+        Kind::Lock => lock(server, locked).await?,
+        Kind::Poison => poison(servers).await?,
+        Kind::Wake | Kind::Abort => {} // Not chosen.
         Kind::NodeAdded => fleet.add().await?,
         Kind::NodeLeft => tokio::task::block_in_place(|| fleet.remove())?,
         Kind::Skew => {
@@ -186,19 +222,69 @@ async fn befall(kind: Kind, scene: &mut Scene<'_>) -> Result<(), Box<dyn Error>>
             tokio::task::block_in_place(|| fleet.restart(which, &program, skew))?;
         }
         Kind::Clock => settings.set(servers, fastrand::i64(-3_000_000..3_000_000)).await?,
-        Kind::Move => {
-            let first = fastrand::u32(..1_024);
-            let (slots, target) = (first..(first + 200).min(1_024), fastrand::usize(..2));
-            if fastrand::bool() {
-                let mut mover = fleet.move_slots(slots.clone(), target)?;
-                tokio::time::sleep(Duration::from_millis(fastrand::u64(..1_500))).await;
-                mover.kill()?;
-                mover.wait()?;
-            }
-            let mut mover = fleet.move_slots(slots, target)?;
-            tokio::task::block_in_place(|| mover.wait())?;
-        }
+        Kind::Move => move_slots(fleet).await?,
         Kind::Upgrade => tokio::task::block_in_place(|| fleet.upgrade(other))?,
+    }
+    Ok(())
+}
+
+fn longer_than_the_lease() -> Duration {
+    LEASE.mul_f64(1.2 + fastrand::f64())
+}
+
+/// Spoils a node's link for a while. A connection with a hole is given up when its next answer does
+/// not come.
+async fn spoil(fleet: &Fleet, which: usize, mood: Mood) {
+    fleet.set(which, mood);
+    tokio::time::sleep(longer_than_the_lease()).await;
+    fleet.set(which, Mood::Pass);
+}
+
+/// Moves slots; the mover may be killed, and then another one ends it.
+async fn move_slots(fleet: &mut Fleet) -> Result<(), Box<dyn Error>> {
+    let first = fastrand::u32(..1_024);
+    let (slots, target) = (first..(first + 200).min(1_024), fastrand::usize(..2));
+    if fastrand::bool() {
+        let mut mover = fleet.move_slots(slots.clone(), target)?;
+        tokio::time::sleep(Duration::from_millis(fastrand::u64(..1_500))).await;
+        mover.kill()?;
+        mover.wait()?;
+    }
+    let mut mover = fleet.move_slots(slots, target)?;
+    tokio::task::block_in_place(|| mover.wait())?;
+    Ok(())
+}
+
+/// Locks timers that wait, and lets them go after a while.
+async fn lock(server: &Server, locked: &Locked) -> Result<(), Box<dyn Error>> {
+    let (holder, locked) = (connect(&server.config()).await?, Arc::clone(locked));
+    let sql = "SELECT key FROM tickwheel.timer WHERE claim = 0 AND key !~ '[^0-9]'
+        ORDER BY random() LIMIT $1 FOR UPDATE SKIP LOCKED";
+    holder.batch_execute("BEGIN").await?;
+    let rows = holder.query(sql, &[&LOCKED]).await?;
+    let numbers: Vec<u64> =
+        rows.iter().filter_map(|row| row.get::<_, &str>(0).parse().ok()).collect();
+    let hold = move |until: i64| {
+        let mut locked = locked.lock().unwrap_or_else(PoisonError::into_inner);
+        numbers.iter().for_each(|number| _ = locked.insert(*number, until));
+    };
+    hold(i64::MAX); // If the run ends before.
+    tokio::spawn(async move {
+        tokio::time::sleep(HELD).await;
+        let _ = holder.batch_execute("ROLLBACK").await; // The server may have crashed meanwhile.
+        hold(now());
+    });
+    Ok(())
+}
+
+/// Schedules a timer on that primary which serves its slot.
+async fn poison(servers: &[Server; 2]) -> Result<(), Box<dyn Error>> {
+    let key = format!("{POISON}{}", now());
+    for server in servers {
+        let sql = "SELECT tickwheel.schedule($1, $2, now(), '')";
+        if connect(&server.config()).await?.execute(sql, &[&NAMESPACE, &key]).await.is_ok() {
+            break; // The other refuses it, and both while the slot moves.
+        }
     }
     Ok(())
 }
@@ -209,94 +295,4 @@ async fn count_in_flight(servers: &[Server; 2]) -> Result<i64, tokio_postgres::E
         count += connect(&server.config()).await?.query_one(sql, &[]).await?.get::<_, i64>(0);
     }
     Ok(count)
-}
-
-/// By how much the server's clock is ahead, in microseconds.
-static AHEAD: AtomicI64 = AtomicI64::new(0);
-
-/// Returns what the server's clock shows; a moment more or less while it is being set.
-pub(crate) fn server_now() -> i64 {
-    now() + AHEAD.load(Ordering::Relaxed)
-}
-
-/// For how long before a fire it may have been claimed: by the clock of then.
-const CLAIMED: i64 = 20_000_000;
-
-/// When this machine's clock showed what, from when on the server's was ahead by how much; both in
-/// microseconds.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Settings(Vec<(i64, i64)>);
-
-impl Settings {
-    /// Sets the servers' clocks ahead of this machine's, or behind it.
-    pub(crate) async fn set(
-        &mut self,
-        servers: &[Server; 2],
-        ahead: i64,
-    ) -> Result<(), tokio_postgres::Error> {
-        // From before the first of them shows it.
-        self.0.push((now(), ahead));
-        for server in servers {
-            let client = connect(&server.config()).await?;
-            replace(&client, ahead).await?;
-        }
-        AHEAD.store(ahead, Ordering::Relaxed);
-        Ok(())
-    }
-
-    fn ahead(&self, at: i64) -> i64 {
-        self.0.iter().rev().find(|(from, _)| *from <= at).map_or(0, |(_, ahead)| *ahead)
-    }
-
-    /// Returns since when, by this machine's clock, the server's had shown `due` or more at `at`:
-    /// when a timer that fired then could fire first, however the clock has leapt since.
-    pub(crate) fn reached(&self, due: i64, at: i64) -> i64 {
-        let mut end = at;
-        for (from, ahead) in self.0.iter().rev().chain([&(i64::MIN, 0)]) {
-            if *from > at {
-                continue;
-            }
-            if end + ahead < due {
-                break; // Not at the end of this setting: it came with the next one.
-            }
-            if due - ahead >= *from {
-                return due - ahead;
-            }
-            end = *from;
-        }
-        end
-    }
-
-    /// Returns the most that it can have shown when what fired then was claimed.
-    pub(crate) fn at_most(&self, at: i64) -> i64 {
-        let recent = self.0.iter().filter(|(from, _)| (at - CLAIMED..=at).contains(from));
-        let most = recent.map(|(_, ahead)| *ahead).max().unwrap_or(i64::MIN);
-        at + most.max(self.ahead(at)).max(self.ahead(at - CLAIMED))
-    }
-}
-
-/// Replaces the one function that all of the store's time comes from.
-async fn replace(client: &Client, ahead: i64) -> Result<(), tokio_postgres::Error> {
-    let sql = format!(
-        "CREATE OR REPLACE FUNCTION tickwheel.clock() RETURNS bigint LANGUAGE sql VOLATILE AS
-        $$ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint + {ahead} $$"
-    );
-    client.batch_execute(&sql).await
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_leaps_of_the_clock_have_to_do_with_lateness() {
-        let settings = Settings(vec![(1_000, 600), (2_000, -600)]);
-        assert_eq!(settings.reached(900, 950), 900, "before all leaps");
-        assert_eq!(settings.reached(900, 1_100), 900, "it was due before the leap already");
-        assert_eq!(settings.reached(1_500, 1_100), 1_000, "the leap made it due");
-        assert_eq!(settings.reached(1_900, 1_400), 1_300, "time made it due after the leap");
-        // It had come once, and came again after the clock was set back.
-        assert_eq!(settings.reached(1_900, 2_700), 2_500);
-        assert_eq!(settings.reached(1_900, 2_100), 2_100, "early: at_most tells");
-    }
 }

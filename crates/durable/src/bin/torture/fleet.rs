@@ -16,6 +16,7 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Mutex;
 
 pub(crate) struct Fleet {
     nodes: Vec<Node>,
@@ -177,7 +178,11 @@ pub(crate) enum Mood {
     Delay = 1,
     /// Takes everything and passes nothing on; connections stay open. What was swallowed is gone.
     Swallow = 2,
+    /// Passes on [`RATE`] bytes a second, each way, of all connections together.
+    Slow = 3,
 }
+
+const RATE: f64 = 100_000.0;
 
 struct Proxy {
     mood: Arc<AtomicU8>,
@@ -190,6 +195,7 @@ impl Proxy {
         let port = listener.local_addr()?.port();
         let mood = Arc::new(AtomicU8::new(Mood::Pass as u8));
         let shared = Arc::clone(&mood);
+        let ways = [Way::default(), Way::default()];
         tokio::spawn(async move {
             while let Ok((near, _)) = listener.accept().await {
                 let to = SocketAddr::from(([127, 0, 0, 1], to));
@@ -197,8 +203,9 @@ impl Proxy {
                 if let Ok(far) = TcpStream::connect(to).await {
                     let _ = (near.set_nodelay(true), far.set_nodelay(true));
                     let (near, far) = (near.into_split(), far.into_split());
-                    tokio::spawn(pump(near.0, far.1, Arc::clone(&shared)));
-                    tokio::spawn(pump(far.0, near.1, Arc::clone(&shared)));
+                    let [there, back] = ways.each_ref().map(Arc::clone);
+                    tokio::spawn(pump(near.0, far.1, Arc::clone(&shared), there));
+                    tokio::spawn(pump(far.0, near.1, Arc::clone(&shared), back));
                 }
             }
         });
@@ -215,7 +222,10 @@ impl Proxy {
     }
 }
 
-async fn pump(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mood: Arc<AtomicU8>) {
+/// Who passes something on over a slow link, one after the other.
+type Way = Arc<Mutex<()>>;
+
+async fn pump(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mood: Arc<AtomicU8>, way: Way) {
     let mut buffer = vec![0; 64 * 1024];
     let mut swallowed = false;
     while let Ok(length @ 1..) = from.read(&mut buffer).await {
@@ -223,6 +233,10 @@ async fn pump(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mood: Arc<AtomicU
             mood if mood == Mood::Swallow as u8 => swallowed = true,
             mood if mood == Mood::Delay as u8 => {
                 tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            mood if mood == Mood::Slow as u8 => {
+                let _turn = way.lock().await;
+                tokio::time::sleep(Duration::from_secs_f64(length as f64 / RATE)).await;
             }
             _ => {}
         }

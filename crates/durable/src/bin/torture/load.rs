@@ -1,8 +1,8 @@
 //! What the driver schedules and cancels, and what it was answered.
 
 use crate::NAMESPACE;
-use crate::faults::server_now;
-use crate::node::now;
+use crate::clock::server_now;
+use crate::node::{POISON, now};
 use crate::server::{Server, connect};
 use std::collections::{BTreeMap, HashMap};
 use std::error::Error as StdError;
@@ -18,6 +18,16 @@ pub(crate) struct Written {
     /// When its schedule was answered, by this machine's clock; what was not may exist or not.
     pub(crate) answered: Option<i64>,
     pub(crate) cancel: Cancel,
+    /// Whether it is one of very many that are due at the same moment.
+    pub(crate) mass: bool,
+}
+
+/// What the driver has done.
+#[derive(Default)]
+pub(crate) struct Told {
+    pub(crate) written: HashMap<u64, Written>,
+    /// When it was silent no more, and how many nodes rested before that, on both primaries.
+    pub(crate) silences: Vec<(i64, i64)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,13 +47,21 @@ pub(crate) struct Load {
     rows: Vec<NewRow>,
     rate: u64,
     number: u64,
-    written: HashMap<u64, Written>,
+    told: Told,
     /// What will be cancelled when.
     cancels: BTreeMap<(i64, u64), KeyName>,
 }
 
 /// A batch each 20 ms.
 const BEAT: Duration = Duration::from_millis(20);
+
+/// How far away timers are, at most.
+const FAR: i64 = 15_000_000;
+
+/// For how long it schedules, and then does not: until the last timer has ended, nodes have seen
+/// that, and some time has passed.
+const LOUD: Duration = Duration::from_secs(40);
+const SILENT: Duration = Duration::from_secs(32);
 
 impl Load {
     /// Opens the primaries, on which the namespace is already.
@@ -52,10 +70,10 @@ impl Load {
             Durable::postgres(server.config()).namespace(NAMESPACE).store().open()
         };
         let stores = [store(&servers[0]).await?, store(&servers[1]).await?];
-        let (written, cancels) = (HashMap::new(), BTreeMap::new());
+        let (told, cancels) = (Told::default(), BTreeMap::new());
         let configs = servers.each_ref().map(Server::config);
         let map = vec![None; stores[0].slots() as usize];
-        Ok(Load { stores, map, rows: Vec::new(), rate, number: 0, written, cancels, configs })
+        Ok(Load { stores, map, rows: Vec::new(), rate, number: 0, told, cancels, configs })
     }
 
     /// Looks which primary serves which slot; what a primary that is down serves is left alone.
@@ -72,17 +90,49 @@ impl Load {
         }
     }
 
-    pub(crate) async fn run(mut self, time: Duration) -> Result<HashMap<u64, Written>, Error> {
-        let end = Instant::now() + time;
-        while Instant::now() < end {
-            let beat = Instant::now();
+    pub(crate) async fn run(mut self, time: Duration) -> Result<Told, Error> {
+        let begun = Instant::now();
+        let mut silence = begun + LOUD;
+        while begun.elapsed() < time {
+            if Instant::now() > silence && begun.elapsed() + SILENT < time {
+                self.be_silent().await;
+                silence = Instant::now() + LOUD;
+            }
             self.schedule();
-            self.flush().await;
-            self.cancel().await;
-            // A server that was down is not made up for.
-            tokio::time::sleep(BEAT.saturating_sub(beat.elapsed())).await;
+            self.beat().await;
         }
-        Ok(self.written)
+        Ok(self.told)
+    }
+
+    /// Schedules what waits, cancels, and waits for the next beat.
+    async fn beat(&mut self) {
+        let beat = Instant::now();
+        self.flush().await;
+        self.cancel().await;
+        // A server that was down is not made up for.
+        tokio::time::sleep(BEAT.saturating_sub(beat.elapsed())).await;
+    }
+
+    /// Schedules nothing for so long that nodes rest; half of the times one timer that wakes them
+    /// by itself shortly before the end.
+    async fn be_silent(&mut self) {
+        let end = Instant::now() + SILENT;
+        if fastrand::bool() {
+            self.add(server_now() + SILENT.as_micros() as i64, false);
+        }
+        let mut rested = 0;
+        while Instant::now() < end {
+            self.beat().await;
+            if end - Instant::now() > SILENT / 2 || fastrand::u8(..50) > 0 {
+                continue;
+            }
+            let mut both = 0;
+            for config in &self.configs {
+                both += resting(config).await.unwrap_or(0); // It may be down.
+            }
+            rested = rested.max(both);
+        }
+        self.told.silences.push((now(), rested));
     }
 
     fn schedule(&mut self) {
@@ -90,26 +140,29 @@ impl Load {
         let count = if mass { 5_000 } else { self.rate * BEAT.as_millis() as u64 / 1_000 };
         let moment = server_now() + 3_000_000;
         for _ in 0..count.max(1) {
-            self.number += 1;
-            let number = self.number;
             let delay = match fastrand::u8(..10) {
                 0 => 0,
                 1..=3 => fastrand::i64(0..1_000_000),
-                _ => fastrand::i64(0..15_000_000),
+                _ => fastrand::i64(0..FAR),
             };
-            let due = if mass { moment } else { server_now() + delay };
-            let hash = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
-            let slot = (hash % self.map.len() as u64) as u32;
-            let place = Place { due: StoreTime::from_micros(due), slot, id: fastrand::i64(1..) };
-            let key = number.to_string();
-            if fastrand::u8(..6) == 0 {
-                let at = server_now() + fastrand::i64(0..=delay + 100_000);
-                self.cancels.insert((at, number), KeyName { slot, key: key.clone() });
-            }
-            self.rows.push(NewRow { place, key: Some(key), tag: None, payload: vec![7; 100] });
-            let written = Written { answered: None, cancel: Cancel::None };
-            self.written.insert(number, written);
+            self.add(if mass { moment } else { server_now() + delay }, mass);
         }
+    }
+
+    fn add(&mut self, due: i64, mass: bool) {
+        self.number += 1;
+        let number = self.number;
+        let hash = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
+        let slot = (hash % self.map.len() as u64) as u32;
+        let place = Place { due: StoreTime::from_micros(due), slot, id: fastrand::i64(1..) };
+        let key = number.to_string();
+        if fastrand::u8(..6) == 0 {
+            let at = fastrand::i64(server_now()..=due.max(server_now()) + 100_000);
+            self.cancels.insert((at, number), KeyName { slot, key: key.clone() });
+        }
+        self.rows.push(NewRow { place, key: Some(key), tag: None, payload: vec![7; 100] });
+        let written = Written { answered: None, cancel: Cancel::None, mass };
+        self.told.written.insert(number, written);
     }
 
     /// Schedules what has a primary now.
@@ -136,7 +189,10 @@ impl Load {
                 let answers = batch.iter().zip(answer.unwrap_or_default());
                 for (row, _) in answers.filter(|(_, answer)| answer.is_some()) {
                     let number = row.key.as_ref().and_then(|key| key.parse().ok()).unwrap_or(0);
-                    self.written.entry(number).and_modify(|written| written.answered = answered);
+                    self.told
+                        .written
+                        .entry(number)
+                        .and_modify(|written| written.answered = answered);
                 }
             }
         }
@@ -176,22 +232,40 @@ impl Load {
                         }
                         Ok(_) => continue,
                     };
-                    self.written.entry(*number).and_modify(|written| written.cancel = cancel);
+                    self.told.written.entry(*number).and_modify(|written| written.cancel = cancel);
                 }
             }
         }
     }
 }
 
-/// Returns how many timers have not ended.
+/// Returns how many timers have not ended, but for poison.
 pub(crate) async fn rest(servers: &[Server; 2]) -> Result<i64, tokio_postgres::Error> {
-    let mut rest = 0;
+    count(servers, "timer").await
+}
+
+/// Returns how many timers were given up, but for poison.
+pub(crate) async fn innocent_dead(servers: &[Server; 2]) -> Result<i64, tokio_postgres::Error> {
+    count(servers, "dead").await
+}
+
+async fn count(servers: &[Server; 2], table: &str) -> Result<i64, tokio_postgres::Error> {
+    let mut all = 0;
+    let sql = format!("SELECT count(*) FROM tickwheel.{table} WHERE NOT starts_with(key, $1)");
     for server in servers {
         let client = connect(&server.config()).await?;
-        let row = client.query_one("SELECT count(*) FROM tickwheel.timer", &[]).await?;
-        rest += row.get::<_, i64>(0);
+        all += client.query_one(&sql, &[&POISON]).await?.get::<_, i64>(0);
     }
-    Ok(rest)
+    Ok(all)
+}
+
+/// Removes what would keep nodes from resting for minutes, and returns how many rest.
+async fn resting(config: &Config) -> Result<i64, tokio_postgres::Error> {
+    let client = connect(config).await?;
+    let gone = "DELETE FROM tickwheel.timer WHERE starts_with(key, $1)";
+    client.execute(gone, &[&POISON]).await?;
+    let sql = "SELECT count(*) FROM tickwheel.member WHERE rests";
+    Ok(client.query_one(sql, &[]).await?.get(0))
 }
 
 /// Returns for each slot of the one namespace whether a primary serves it.

@@ -1,10 +1,12 @@
 //! Everything at once, at random: nodes as processes on a private PostgreSQL, and what may befall
 //! them. Ledgers say what has fired; it ends with a failure if a promise was broken.
 
+mod clock;
 mod faults;
 mod fleet;
 mod load;
 mod node;
+mod probe;
 mod report;
 #[path = "../support/server.rs"]
 mod server;
@@ -24,6 +26,9 @@ struct Options {
     /// Chooses the faults; what is scheduled differs each time.
     #[arg(long)]
     seed: Option<u64>,
+    /// Only these faults, at random.
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<faults::Kind>,
     /// How many timers are scheduled in a second.
     #[arg(long, default_value_t = 1_000)]
     rate: u64,
@@ -82,16 +87,19 @@ async fn drive(options: &Options) -> Result<(), Box<dyn Error>> {
     let mut fleet = fleet::Fleet::start(&servers, 3).await?;
     fleet.move_slots(512..1_024, 1)?.wait()?;
     let other = options.other.clone().map_or_else(std::env::current_exe, Ok)?;
-    let (faults, settings) = (Vec::new(), faults::Settings::default());
-    let mut scene = faults::Scene { servers: &servers, fleet, other, faults, settings };
+    let (faults, settings, locked) = Default::default();
+    let mut scene = faults::Scene { servers: &servers, fleet, other, faults, settings, locked };
     let load = load::Load::open(&servers, options.rate).await?;
+    let probe = probe::Probe::start(servers.each_ref().map(|server| server.config()));
     let writing = tokio::spawn(load.run(Duration::from_secs(options.seconds)));
-    faults::run(&mut scene, options.seconds).await?;
-    let written = writing.await??;
-    let rest = faults::end(&mut scene).await?;
+    faults::run(&mut scene, options.seconds, &options.only).await?;
+    let told = writing.await??;
+    let left = faults::end(&mut scene).await?;
+    let dead = load::innocent_dead(&servers).await?;
+    let looks = probe.looks();
     scene.fleet.drain()?;
     let ledgers = node::read(scene.fleet.folder())?;
-    let report = report::Report::new(seed, &written, ledgers, &scene, rest);
+    let report = report::Report::new(seed, &told, ledgers, &scene, &looks, (left, dead));
     match options.json {
         true => println!("{}", serde_json::to_string(&report)?),
         false => println!("{}", serde_json::to_string_pretty(&report)?),

@@ -1,12 +1,16 @@
 //! What the ledgers say, and whether each promise was kept.
 
 use crate::LEASE;
+use crate::clock::Settings;
 use crate::faults::{Fault, Kind, SHADOW, Scene};
-use crate::load::{Cancel, Written};
+use crate::load::{Cancel, Told, Written};
 use crate::node::{Fire, Ledgers};
+use crate::probe::Look;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
+use std::sync::PoisonError;
+use std::time::Duration;
 
 #[derive(Serialize)]
 pub(crate) struct Report {
@@ -28,17 +32,35 @@ pub(crate) struct Report {
     too_late: u64,
     /// Timers that had not ended when it was waited for them.
     left: i64,
+    /// Timers that were given up and ended no process.
+    innocent_dead: i64,
+    /// How many nodes rested in each silence of the load.
+    rested: Vec<i64>,
+    /// How late the first timers after a silence were, at most, where nothing else befell.
+    woken_ms: u64,
     faults: BTreeMap<String, u64>,
 }
 
+/// In milliseconds.
 #[derive(Serialize)]
 struct Lateness {
+    all: Percentiles,
+    /// Of what was due while nothing befell.
+    calm: Percentiles,
+    /// What the machine took in calm by itself: a commit longer, a sleep longer than it should.
+    /// What other programs use of it is in both.
+    bare_commit: Percentiles,
+    bare_sleep: Percentiles,
+    /// Of those of which very many were due at the same moment; nothing beside them is calm.
+    mass: Percentiles,
+}
+
+#[derive(Serialize)]
+struct Percentiles {
+    count: u64,
     p50: f64,
     p99: f64,
     max: f64,
-    /// Of timers that were due while nothing befell.
-    calm_p50: f64,
-    calm_p99: f64,
 }
 
 /// How late a timer may be in calm, and after a fault's consequences: far more than it is, so that
@@ -54,16 +76,22 @@ fn aftermath(kind: Kind) -> i64 {
 impl Report {
     pub(crate) fn new(
         seed: u64,
-        written: &HashMap<u64, Written>,
+        told: &Told,
         ledgers: Ledgers,
         scene: &Scene<'_>,
-        left: i64,
+        looks: &[Look],
+        (left, innocent_dead): (i64, i64),
     ) -> Self {
         let Ledgers { mut fired, aborts } = ledgers;
-        let Scene { faults, settings, .. } = scene;
+        let (Scene { faults, settings, locked, .. }, written) = (scene, &told.written);
+        let locked = locked.lock().unwrap_or_else(PoisonError::into_inner).clone();
         // Those that were seen as well, which may have been a while after: as what was in flight.
         let abort = |at: i64| Fault { kind: Kind::Abort, from: at, to: at, in_flight: 0 };
-        let faults = &[faults.clone(), aborts.into_iter().map(abort).collect()].concat();
+        let wakes = told.silences.iter().map(|(at, _)| Fault { kind: Kind::Wake, ..abort(*at) });
+        let (aborts, wakes) = (aborts.iter().map(|at| abort(*at)).collect(), wakes.collect());
+        let mut all = [faults.clone(), aborts, wakes].concat();
+        all.sort_by_key(|fault| fault.from); // One may touch what another one has touched.
+        let faults = &all.iter().copied().filter(|it| it.kind.disturbs()).collect::<Vec<_>>();
         let early = |fire: &&Fire| settings.at_most(fire.at) < fire.due;
         let early = fired.values().flatten().filter(early);
         let early = early.inspect(|fire| {
@@ -71,15 +99,7 @@ impl Report {
             eprintln!("{by} ms early: {fire:?}, {settings:?}");
         });
         let early = early.count() as u64;
-        // From here on by this machine's clock. Late is what fires after it could: after its
-        // schedule was answered.
-        for (number, fires) in &mut fired {
-            let answered = written.get(number).and_then(|written| written.answered);
-            for fire in fires {
-                // What was never answered was committed at some time or other.
-                fire.due = settings.reached(fire.due, fire.at).max(answered.unwrap_or(fire.at));
-            }
-        }
+        reckon(&mut fired, written, settings, &locked);
         let fired = &fired;
         let certain = || written.iter().filter(|(_, written)| written.answered.is_some());
         let count = |of: &dyn Fn(u64, &Written) -> bool| {
@@ -90,7 +110,7 @@ impl Report {
         // What came just after a fault also counts: it was in flight as its consequence.
         let in_flight = faults.iter().map(|fault| fault.in_flight.unsigned_abs() + 500).sum();
         let mut kinds: BTreeMap<String, u64> = BTreeMap::new();
-        for fault in faults {
+        for fault in &all {
             *kinds.entry(format!("{:?}", fault.kind).to_lowercase()).or_default() += 1;
         }
         Report {
@@ -105,10 +125,13 @@ impl Report {
             early,
             duplicates: (fires().count() - fired.len()) as u64,
             in_flight_bound: in_flight,
-            lateness_ms: lateness(fired, faults),
-            takeover_ms: takeover(fired, faults),
+            lateness_ms: lateness(fired, faults, told, &locked, looks),
+            takeover_ms: latest_after(fired, faults, Kind::Kill, LEASE),
             too_late: too_late(fired, faults),
             left,
+            innocent_dead,
+            rested: told.silences.iter().map(|(_, rested)| *rested).collect(),
+            woken_ms: latest_after(fired, faults, Kind::Wake, SHADOW),
             faults: kinds,
         }
     }
@@ -123,10 +146,32 @@ impl Report {
             ("more ran twice than were in flight", self.duplicates > self.in_flight_bound),
             ("timers were later than they may be", self.too_late > 0),
             ("timers had not ended", self.left > 0),
+            ("timers were given up that ended no process", self.innocent_dead > 0),
+            ("no node rested in a silence", self.rested.contains(&0)),
         ];
         let broken: Vec<&str> =
             broken.iter().filter(|(_, is)| *is).map(|(what, _)| *what).collect();
         if broken.is_empty() { Ok(()) } else { Err(broken.join("; ")) }
+    }
+}
+
+/// Reckons from here on by this machine's clock. Late is what fires after it could: after its
+/// schedule was answered, and nobody had it locked any more.
+fn reckon(
+    fired: &mut HashMap<u64, Vec<Fire>>,
+    written: &HashMap<u64, Written>,
+    settings: &Settings,
+    locked: &HashMap<u64, i64>,
+) {
+    for (number, fires) in fired {
+        let answered = written.get(number).and_then(|written| written.answered);
+        let free = locked.get(number).copied().unwrap_or(i64::MIN);
+        for fire in fires {
+            // What was never answered was committed at some time or other; where a crash has ended
+            // the lock it fires sooner.
+            let could = answered.unwrap_or(fire.at).max(free.min(fire.at));
+            fire.due = settings.reached(fire.due, fire.at).max(could);
+        }
     }
 }
 
@@ -165,32 +210,61 @@ fn touches(fault: &Fault, due: i64) -> bool {
     due >= fault.from - BEFORE && due <= fault.to + aftermath(fault.kind) + BEFORE
 }
 
-fn lateness(fired: &HashMap<u64, Vec<Fire>>, faults: &[Fault]) -> Lateness {
-    let mut all = Histogram::<u64>::new(3).expect("three digits");
-    let mut calm = all.clone();
-    // The first time each: a later one is a duplicate or a retry.
-    for fire in fired.values().filter_map(|fires| fires.iter().min_by_key(|fire| fire.at)) {
-        let late = (fire.at - fire.due).max(0).unsigned_abs();
-        let _ = all.record(late); // It grows as it must.
-        if !faults.iter().any(|fault| touches(fault, fire.due)) {
-            let _ = calm.record(late);
-        }
-    }
-    let ms = |of: &Histogram<u64>, at| of.value_at_quantile(at) as f64 / 1_000.0;
-    let (p50, p99, max) = (ms(&all, 0.5), ms(&all, 0.99), ms(&all, 1.0));
-    Lateness { p50, p99, max, calm_p50: ms(&calm, 0.5), calm_p99: ms(&calm, 0.99) }
+fn late(fire: &Fire) -> u64 {
+    (fire.at - fire.due).max(0).unsigned_abs()
 }
 
-fn takeover(fired: &HashMap<u64, Vec<Fire>>, faults: &[Fault]) -> u64 {
-    let lease = LEASE.as_micros() as i64;
+fn lateness(
+    fired: &HashMap<u64, Vec<Fire>>,
+    faults: &[Fault],
+    told: &Told,
+    locked: &HashMap<u64, i64>,
+    looks: &[Look],
+) -> Lateness {
+    // The first time each: a later one is a duplicate or a retry.
+    let first = |fires: &'_ Vec<Fire>| fires.iter().min_by_key(|fire| fire.at).copied();
+    let first = || fired.iter().filter_map(|(number, fires)| Some((number, first(fires)?)));
+    let is_mass = |number| told.written.get(number).is_some_and(|written| written.mass);
+    // Until when something was due of which very much was due at once: others wait behind it.
+    let mut masses: BTreeMap<i64, i64> = BTreeMap::new();
+    for (_, fire) in first().filter(|(number, _)| is_mass(*number)) {
+        let end = masses.entry(fire.due).or_insert(fire.at);
+        *end = fire.at.max(*end);
+    }
+    let is_calm = |at: i64| {
+        !faults.iter().any(|fault| touches(fault, at))
+            && !masses.iter().any(|(from, to)| (from - BEFORE..=*to).contains(&at))
+    };
+    let calm = first().filter(|(number, fire)| !locked.contains_key(number) && is_calm(fire.due));
+    let (calm, all) = (ms(calm.map(|(_, fire)| late(&fire))), ms(first().map(|it| late(&it.1))));
+    let looks = || looks.iter().filter(|look| is_calm(look.at));
+    let (sleeps, commits) = (ms(looks().map(|it| it.slept)), ms(looks().map(|it| it.committed)));
+    let mass = ms(first().filter(|(number, _)| is_mass(*number)).map(|(_, fire)| late(&fire)));
+    Lateness { all, calm, bare_sleep: sleeps, bare_commit: commits, mass }
+}
+
+/// Returns the percentiles of times in microseconds.
+fn ms(times: impl Iterator<Item = u64>) -> Percentiles {
+    let mut all = Histogram::<u64>::new(3).expect("three digits");
+    times.for_each(|time| _ = all.record(time)); // It grows as it must.
+    let at = |part| all.value_at_quantile(part) as f64 / 1_000.0;
+    Percentiles { count: all.len(), p50: at(0.5), p99: at(0.99), max: at(1.0) }
+}
+
+/// Returns how late the latest was of those due so long after a fault of that kind began, or was
+/// over, where nothing else befell.
+fn latest_after(
+    fired: &HashMap<u64, Vec<Fire>>,
+    faults: &[Fault],
+    kind: Kind,
+    time: Duration,
+) -> u64 {
+    let time = time.as_micros() as i64;
     let within = |due: i64| {
         let mut all = faults.iter().filter(|fault| touches(fault, due));
         let only = all.next().filter(|_| all.next().is_none());
-        only.is_some_and(|fault| {
-            fault.kind == Kind::Kill && (fault.from..fault.from + lease).contains(&due)
-        })
+        only.is_some_and(|it| it.kind == kind && (it.from..it.from + time).contains(&due))
     };
-    let late = fired.values().flatten().filter(|fire| within(fire.due));
-    let late = late.map(|fire| (fire.at - fire.due).max(0).unsigned_abs());
+    let late = fired.values().flatten().filter(|fire| within(fire.due)).map(late);
     late.max().unwrap_or(0) / 1_000
 }
