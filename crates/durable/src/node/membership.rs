@@ -194,8 +194,11 @@ impl Resting {
 /// has left to rest.
 async fn rounds<S: Store>(node: &Node<S>, id: NodeId, leave: &mut watch::Receiver<bool>) -> bool {
     let (mut rests, mut look) = (false, node.timer.now() + FAR);
+    // Slots that another node hands over are nobody's until this one looks: it looks often while it
+    // may be given some, which is a part of them in each of the other's rounds.
+    let mut given = node.timer.now();
     while node.slots.node() == Some(id) {
-        let leaving = rests || *leave.borrow();
+        let (leaving, owned) = (rests || *leave.borrow(), node.slots.len());
         match round(node, id, leaving).await {
             Ok(true) => {
                 let held = || node.slots.node() == Some(id);
@@ -212,9 +215,12 @@ async fn rounds<S: Store>(node: &Node<S>, id: NodeId, leave: &mut watch::Receive
                 node.failed(&error, "the slots could not be looked at");
             }
         }
+        if node.slots.len() > owned {
+            given = node.timer.now();
+        }
         // A drain is soon done.
-        let pause =
-            if leaving || rests { node.options.lease / 100 } else { node.options.lease / 6 };
+        let eager = leaving || rests || node.timer.now() < given + node.options.lease / 3;
+        let pause = node.options.lease / if eager { 100 } else { 6 };
         tokio::select! {
             slept = node.timer.sleep(pause) => if slept.is_err() { return false },
             // Fails when the node is dropped, which ends this task.
