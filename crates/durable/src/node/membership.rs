@@ -218,9 +218,11 @@ async fn rounds<S: Store>(node: &Node<S>, id: NodeId, leave: &mut watch::Receive
         if node.slots.len() > owned {
             given = node.timer.now();
         }
-        // A drain is soon done.
-        let eager = leaving || rests || node.timer.now() < given + node.options.lease / 3;
-        let pause = node.options.lease / if eager { 100 } else { 6 };
+        let eager = node.timer.now() < given + node.options.lease / 3;
+        let pause = match leaving || rests {
+            true => node.options.lease / 100, // A drain is soon done.
+            false => node.options.lease / if eager { 40 } else { 6 },
+        };
         tokio::select! {
             slept = node.timer.sleep(pause) => if slept.is_err() { return false },
             // Fails when the node is dropped, which ends this task.

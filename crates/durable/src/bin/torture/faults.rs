@@ -64,14 +64,11 @@ const LOOK: Duration = Duration::from_millis(100);
 
 impl Kind {
     /// Returns how long its consequences last: until its lease has run out and another node has
-    /// looked, and a connection that swallows data was given up.
+    /// looked, or nodes that have come share the slots, and a connection that swallows data was
+    /// given up.
     pub(crate) fn aftermath(self) -> Duration {
         let lease = LEASE * 7 / 6;
-        match self {
-            Kind::Swallow => lease + Duration::from_secs(5),
-            Kind::Wake => Duration::ZERO,
-            _ => lease,
-        }
+        if self == Kind::Swallow { lease + Duration::from_secs(5) } else { lease }
     }
 
     /// Returns whether it may make timers late that it does not name.
