@@ -142,6 +142,9 @@ pub struct Due {
     /// Where its row lies in the store.
     #[cfg(feature = "postgres")]
     pub(crate) slot: u32,
+    /// And in which schema, if that is another one than usual.
+    #[cfg(feature = "postgres")]
+    pub(crate) schema: Option<Arc<str>>,
 }
 
 /// What became of a timer that was due.

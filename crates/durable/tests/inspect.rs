@@ -75,7 +75,7 @@ async fn a_server_is_looked_at_while_nodes_are_there() {
     let target = format!("host=127.0.0.1 port={} user=postgres", server.config().get_ports()[0]);
     inspect(&target, &[], false, &["\"tickwheel.version\" does not exist"]);
     let client = connect(&server.config()).await.unwrap();
-    inspect(&target, &["--print-migration", "0"], true, &[&migration(0).unwrap()]);
+    inspect(&target, &["--print-migration", "0"], true, &[&migration("tickwheel", 0).unwrap()]);
     let node = start(Durable::postgres(server.config()).namespace("some")).await;
     inspect(&target, &[], false, &["there is no namespace \"default\""]);
     let some = &["--namespace", "some"];

@@ -40,9 +40,9 @@ async fn postgres() {
 
 async fn it_answers_as_the_store_in_memory_does(server: &Server) {
     let mut random = Gen::new(25);
-    for _ in 0..30 {
+    for schema in ["tickwheel", "Other"].repeat(15) {
         let steps = Wrapped::arbitrary(&mut random);
-        let store = Durable::postgres(server.config()).namespace(name()).store();
+        let store = Durable::postgres(server.config()).namespace(name()).schema(schema).store();
         compare(Memory::new(1_024, SystemClock), store.open().await.unwrap(), &steps.0).await;
     }
 }
@@ -64,7 +64,7 @@ async fn a_newer_schema_is_refused(server: &Server) {
     client.batch_execute("UPDATE tickwheel.version SET version = 77").await.unwrap();
     let refused = Durable::postgres(server.config()).store().open().await;
     assert!(matches!(refused, Err(Error::NewerSchema { found: 77, known: VERSION })));
-    assert!(matches!(migration(77), Err(Error::NewerSchema { .. })));
+    assert!(matches!(migration("tickwheel", 77), Err(Error::NewerSchema { .. })));
     let back = format!("UPDATE tickwheel.version SET version = {VERSION}");
     client.batch_execute(&back).await.unwrap();
 }
@@ -206,7 +206,7 @@ async fn it_needs_no_rights_but_those_listed(server: &Server) {
         [(0, None), (0, Some("the tables are not of version 0")), (VERSION, None)]
     {
         let change = administrator.transaction().await.unwrap();
-        let done = change.batch_execute(&migration(from).unwrap()).await;
+        let done = change.batch_execute(&migration("tickwheel", from).unwrap()).await;
         let told = done.err().map(|error| error.as_db_error().unwrap().message().to_owned());
         assert_eq!(told.as_deref(), refused);
         change.commit().await.unwrap();

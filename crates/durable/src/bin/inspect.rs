@@ -21,6 +21,9 @@ struct Options {
     /// Whose timers; a file has one namespace.
     #[arg(long, default_value = "default")]
     namespace: String,
+    /// Where PostgreSQL's tables lie.
+    #[arg(long, default_value = "tickwheel")]
+    schema: String,
     /// How far to look ahead, in seconds.
     #[arg(long, default_value_t = 3_600)]
     ahead: u64,
@@ -31,6 +34,13 @@ struct Options {
     /// none, to this program's, for `psql -1 -v ON_ERROR_STOP=1 -f -`.
     #[arg(long, value_name = "FROM")]
     print_migration: Option<i32>,
+}
+
+impl Options {
+    /// Returns a statement on the tables in the schema that was said.
+    fn sql(&self, sql: &str) -> String {
+        sql.replace("tickwheel.", &format!("\"{}\".", self.schema.replace('"', "\"\"")))
+    }
 }
 
 #[derive(Clone)]
@@ -55,20 +65,21 @@ const WIDTH: u64 = 50;
 const LISTED: u32 = 20;
 
 /// Opens a primary, unless that would make the namespace or change the tables.
-async fn open(server: &Config, namespace: &str) -> Result<(Client, Postgres), Box<dyn Error>> {
+async fn open(server: &Config, options: &Options) -> Result<(Client, Postgres), Box<dyn Error>> {
+    let Options { namespace, schema, .. } = options;
     let (client, connection) = server.connect(NoTls).await?;
     tokio::spawn(connection);
-    let sql = "SELECT version FROM tickwheel.version";
-    let found: i32 = client.query_typed(sql, &[]).await?.first().map_or(0, |row| row.get(0));
+    let sql = options.sql("SELECT version FROM tickwheel.version");
+    let found: i32 = client.query_typed(&sql, &[]).await?.first().map_or(0, |row| row.get(0));
     if found < VERSION {
         let how = format!("by a node, or by --print-migration {found}");
         return Err(format!("tables of version {found} are to be migrated first, {how}").into());
     }
-    let sql = "SELECT FROM tickwheel.namespace WHERE name = $1";
-    if client.query_typed(sql, &[(&namespace, Type::TEXT)]).await?.is_empty() {
+    let sql = options.sql("SELECT FROM tickwheel.namespace WHERE name = $1");
+    if client.query_typed(&sql, &[(&namespace, Type::TEXT)]).await?.is_empty() {
         return Err(format!("there is no namespace {namespace:?} on {server:?}").into());
     }
-    let builder = Durable::postgres(server.clone()).namespace(namespace);
+    let builder = Durable::postgres(server.clone()).namespace(namespace).schema(schema);
     Ok((client, builder.store().open().await?))
 }
 
@@ -87,7 +98,7 @@ async fn main() -> ExitCode {
 
 async fn look(options: &Options) -> Result<(), Box<dyn Error>> {
     if let Some(from) = options.print_migration {
-        print!("{}", migration(from)?);
+        print!("{}", migration(&options.schema, from)?);
         return Ok(());
     }
     if let [Target::File(path)] = &options.targets[..] {
@@ -98,9 +109,9 @@ async fn look(options: &Options) -> Result<(), Box<dyn Error>> {
     let mut primaries = Vec::new();
     for (number, target) in options.targets.iter().enumerate() {
         let Target::Server(server) = target else { return Err("a file is looked at alone".into()) };
-        let (client, store) = open(server, &options.namespace).await?;
+        let (client, store) = open(server, options).await?;
         if options.requeue.is_none() {
-            owners(number, &client, &store).await?;
+            owners(number, &client, &store, options).await?;
         }
         primaries.push(store);
     }
@@ -128,13 +139,18 @@ async fn tell<S: Store>(stores: &[S], options: &Options) -> Result<(), Box<dyn E
 }
 
 /// Tells which slots a primary serves, and who owns them.
-async fn owners(number: usize, client: &Client, store: &Postgres) -> Result<(), Box<dyn Error>> {
+async fn owners(
+    number: usize,
+    client: &Client,
+    store: &Postgres,
+    options: &Options,
+) -> Result<(), Box<dyn Error>> {
     let first = store.slot(0) as i32;
     let range = [(first, Type::INT4), (first + store.slots() as i32 - 1, Type::INT4)];
     let range = range.each_ref().map(|(slot, kind)| (slot as _, kind.clone()));
     let sql = "SELECT count(*) FILTER (WHERE served = 0), count(*) FILTER (WHERE served = 1)
         FROM tickwheel.slot WHERE slot BETWEEN $1 AND $2";
-    for row in client.query_typed(sql, &range).await? {
+    for row in client.query_typed(&options.sql(sql), &range).await? {
         let (served, closed) = (row.get::<_, i64>(0), row.get::<_, i64>(1));
         println!("primary {number}: serves {served} slots, {closed} more are being moved away");
     }
@@ -143,7 +159,7 @@ async fn owners(number: usize, client: &Client, store: &Postgres) -> Result<(), 
         FROM tickwheel.slot s WHERE slot BETWEEN $1 AND $2 AND served = 0
         GROUP BY s.owner ORDER BY s.owner";
     println!("{:>20}  slots  latest epoch  lease, s", "owner");
-    for row in client.query_typed(sql, &range).await? {
+    for row in client.query_typed(&options.sql(sql), &range).await? {
         let owner = row.get::<_, Option<i64>>(0).map_or("nobody".to_owned(), |id| id.to_string());
         let lease = row.get::<_, Option<i64>>(3);
         let lease = lease.map_or("none".to_owned(), |left| format!("{:.1}", left as f64 / 1e6));

@@ -117,6 +117,8 @@ impl<S: Store> Runner<S> {
             token,
             #[cfg(feature = "postgres")]
             slot: place.slot,
+            #[cfg(feature = "postgres")]
+            schema: self.node.store.schema(),
         }
     }
 

@@ -8,6 +8,8 @@ pub mod sqlite;
 
 use crate::entry::{Cancelled, DeadTimer, Error, Listed, Pending, Scheduled, Search, Touched};
 use std::future::Future;
+#[cfg(feature = "postgres")]
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 /// Names a node for as long as it holds one lease; another lease is another node.
@@ -252,6 +254,12 @@ pub trait Store: Sealed + Send + Sync + 'static {
 
     /// Returns the slot for a hash. It is the same at all times and on each node.
     fn slot(&self, hash: u64) -> u32;
+
+    /// Returns the schema of its tables, where that is another one than usual.
+    #[cfg(feature = "postgres")]
+    fn schema(&self) -> Option<Arc<str>> {
+        None
+    }
 
     /// Lets a node in, with a lease from now on.
     fn join(&self, node: NodeId, lease: Duration) -> impl Answer<()>;

@@ -1,6 +1,7 @@
 //! A connection that comes back, the columns that go over it, and what its errors mean.
 
 use crate::entry::Error;
+use crate::store::postgres::schema::{On, Schema};
 use crate::store::{Claim, KeyName, Place, StoreTime};
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -12,7 +13,7 @@ use tokio::task::AbortHandle;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{AsyncMessage, Client, Config, Row, Socket, Transaction};
+use tokio_postgres::{AsyncMessage, Client, Config, Row, Socket};
 
 /// A parameter and its type: stated, so that a statement needs no name on the server and one round
 /// trip does. Pools that lend a connection for each transaction, PgBouncer's, forget names.
@@ -34,7 +35,11 @@ pub(super) struct Connection {
 
 /// Connects by the user's settings and TLS.
 #[derive(Clone)]
-pub(super) struct Connector(Arc<dyn Fn() -> Connected + Send + Sync>);
+pub(super) struct Connector {
+    connect: Arc<dyn Fn() -> Connected + Send + Sync>,
+    /// Where the tables lie.
+    pub(super) schema: Schema,
+}
 
 impl Connector {
     pub(super) fn new<T>(mut config: Config, tls: T) -> Self
@@ -51,7 +56,7 @@ impl Connector {
         if config.get_keepalives_interval().is_none() {
             config.keepalives_interval(KEPT_ALIVE / 2).keepalives_retries(3);
         }
-        Connector(Arc::new(move || {
+        let connect = Arc::new(move || {
             let (config, tls) = (config.clone(), tls.clone());
             Box::pin(async move {
                 let (client, mut connection) = config.connect(tls.clone()).await?;
@@ -73,8 +78,9 @@ impl Connector {
                     Box::pin(async move { drop(token.cancel_query(tls).await) })
                 });
                 Ok(Connection { client, task, cancel, noticed })
-            })
-        }))
+            }) as Connected
+        });
+        Connector { connect, schema: Schema::default() }
     }
 
     pub(super) async fn connect(&self) -> Result<Client, Error> {
@@ -82,7 +88,7 @@ impl Connector {
     }
 
     pub(super) async fn connection(&self) -> Result<Connection, Error> {
-        let connection = tokio::time::timeout(PATIENCE, (self.0)()).await;
+        let connection = tokio::time::timeout(PATIENCE, (self.connect)()).await;
         connection.map_err(Error::unavailable)?.map_err(Error::unavailable)
     }
 }
@@ -110,7 +116,7 @@ impl Ask for Link {
     }
 }
 
-impl Ask for Transaction<'_> {
+impl Ask for On<'_> {
     async fn ask(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Error> {
         self.query_typed(sql, params).await.map_err(explain)
     }
@@ -141,7 +147,8 @@ impl Link {
         loop {
             let connection = self.connection().await?;
             let client = &connection.client;
-            let answer = tokio::time::timeout(patience, client.query_typed(sql, params)).await;
+            let answer = self.connector.schema.on(client).query_typed(sql, params);
+            let answer = tokio::time::timeout(patience, answer).await;
             let error = match answer {
                 Ok(Ok(rows)) => return Ok(rows),
                 Ok(Err(error)) => error,

@@ -3,6 +3,7 @@
 mod link;
 mod moving;
 mod schedule;
+mod schema;
 mod store;
 mod timers;
 mod within;
@@ -10,12 +11,13 @@ mod within;
 use crate::durable::{Durable, DurableBuilder, OpenStore};
 use crate::entry::{Error, check_name};
 use crate::store::postgres::link::{Connection, Connector, Link, explain};
+use crate::store::postgres::schema::{DEFAULT, On, Schema};
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
 use tokio_postgres::types::Type;
-use tokio_postgres::{Client, Config, NoTls, Socket, Transaction};
+use tokio_postgres::{Config, NoTls, Socket};
 
 /// A namespace of timers in a PostgreSQL database, version 13 or later.
 ///
@@ -56,16 +58,17 @@ pub struct PostgresServer {
     config: Config,
     connector: Connector,
     namespace: String,
+    schema: String,
 }
 
 impl Durable<Postgres> {
     /// Sets up a node whose timers lie in a PostgreSQL database, without TLS unless
-    /// [`tls`](DurableBuilder::tls) is said. Its tables lie in a schema of their own, `tickwheel`,
-    /// and are made if there are none.
+    /// [`tls`](DurableBuilder::tls) is said. Its tables lie in a schema of their own, and are made
+    /// if there are none.
     pub fn postgres(config: Config) -> DurableBuilder<PostgresServer> {
         let connector = Connector::new(config.clone(), NoTls);
-        let namespace = "default".to_owned();
-        DurableBuilder::new(PostgresServer { config, connector, namespace })
+        let (namespace, schema) = ("default".to_owned(), DEFAULT.to_owned());
+        DurableBuilder::new(PostgresServer { config, connector, namespace, schema })
     }
 }
 
@@ -74,6 +77,13 @@ impl DurableBuilder<PostgresServer> {
     /// 512 bytes, without a zero byte.
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
         self.store.namespace = namespace.into();
+        self
+    }
+
+    /// Sets the schema of the tables and functions, `tickwheel` by default: letters, digits and
+    /// underscores, at most 63. Those of two schemas know nothing of each other.
+    pub fn schema(mut self, schema: impl Into<String>) -> Self {
+        self.store.schema = schema.into();
         self
     }
 
@@ -100,8 +110,9 @@ impl OpenStore for PostgresServer {
 
 impl PostgresServer {
     /// Opens it; if the namespace is new here, `serves` says whether its slots are.
-    pub(crate) async fn open_as(self, serves: bool) -> Result<Postgres, Error> {
+    pub(crate) async fn open_as(mut self, serves: bool) -> Result<Postgres, Error> {
         check_name(&self.namespace)?;
+        self.connector.schema = Schema::new(&self.schema)?;
         let first = prepare(&self.connector, &self.namespace, serves).await?;
         let link = || Link::new(self.connector.clone());
         Ok(Postgres {
@@ -207,19 +218,20 @@ const LOCK: i64 = 0x7469_636b_7768_6565;
 /// no rights to change them.
 async fn prepare(connector: &Connector, namespace: &str, serves: bool) -> Result<u32, Error> {
     let mut client = connector.connect().await?;
-    if version(&client).await? != Some(VERSION) {
+    if version(connector.schema.on(&client)).await? != Some(VERSION) {
         let change = client.transaction().await.map_err(explain)?;
-        migrate(&change).await?;
+        migrate(connector.schema.on(change.client())).await?;
         change.commit().await.map_err(explain)?;
     }
-    first_slot(&client, namespace, serves).await
+    first_slot(connector.schema.on(&client), namespace, serves).await
 }
 
 /// Returns the version of the tables, if there are any.
-async fn version(client: &Client) -> Result<Option<i32>, Error> {
+async fn version(client: On<'_>) -> Result<Option<i32>, Error> {
     // A table that is read: a name alone is looked up among those that were known before the lock.
-    let sql = "SELECT FROM pg_tables WHERE schemaname = 'tickwheel' AND tablename = 'version'";
-    if client.query_typed(sql, &[]).await.map_err(explain)?.is_empty() {
+    let sql = "SELECT FROM pg_tables WHERE schemaname = $1 AND tablename = 'version'";
+    let name = [(&client.schema.name() as _, Type::TEXT)];
+    if client.query_typed(sql, &name).await.map_err(explain)?.is_empty() {
         return Ok(None);
     }
     let sql = "SELECT version FROM tickwheel.version";
@@ -237,12 +249,12 @@ fn check(found: Option<i32>) -> Result<usize, Error> {
 }
 
 /// Migrates the tables. One node does that; the others wait and find it done.
-async fn migrate(change: &Transaction<'_>) -> Result<(), Error> {
+async fn migrate(change: On<'_>) -> Result<(), Error> {
     change.batch_execute(&lock()).await.map_err(explain)?;
-    match version(change.client()).await? {
+    match version(change).await? {
         Some(VERSION) => Ok(()),
         found => {
-            let sql = migration(found.unwrap_or(0))?;
+            let sql = migration(change.schema.name(), found.unwrap_or(0))?;
             change.batch_execute(&sql).await.map_err(explain)
         }
     }
@@ -252,18 +264,18 @@ fn lock() -> String {
     format!("SELECT pg_advisory_xact_lock({LOCK});")
 }
 
-/// Returns the SQL that brings the tables from a version to that of this crate, as a node does at
-/// its start: from 0 where there are none. For an administrator whose nodes may change no tables:
-/// to be run as one transaction, which fails where the tables are of another version.
+/// Returns the SQL that brings the tables in a schema from a version to that of this crate, as a
+/// node does at its start: from 0 where there are none. For an administrator whose nodes may change
+/// no tables: to be run as one transaction, which fails where the tables are of another version.
 ///
 /// # Errors
-/// [`Error::NewerSchema`] where this crate knows no such version.
-pub fn migration(from: i32) -> Result<String, Error> {
-    let (found, lock) = (check(Some(from))?, lock());
-    let steps = MIGRATIONS[found..].join("\n");
-    Ok(format!(
+/// [`Error::NewerSchema`] where this crate knows no such version; [`Error::BadName`].
+pub fn migration(schema: &str, from: i32) -> Result<String, Error> {
+    let (found, lock, schema) = (check(Some(from))?, lock(), Schema::new(schema)?);
+    let (steps, name) = (MIGRATIONS[found..].join("\n"), schema.name());
+    let sql = format!(
         "{lock}
-CREATE SCHEMA IF NOT EXISTS tickwheel;
+CREATE SCHEMA IF NOT EXISTS \"{name}\";
 CREATE TABLE IF NOT EXISTS tickwheel.version (version int NOT NULL);
 DO $$ BEGIN
     IF (SELECT coalesce(max(version), 0) FROM tickwheel.version) <> {found} THEN
@@ -274,10 +286,11 @@ END $$;
 DELETE FROM tickwheel.version;
 INSERT INTO tickwheel.version VALUES ({VERSION});
 "
-    ))
+    );
+    Ok(schema.of(&sql).into_owned())
 }
 
-async fn first_slot(client: &Client, namespace: &str, serves: bool) -> Result<u32, Error> {
+async fn first_slot(client: On<'_>, namespace: &str, serves: bool) -> Result<u32, Error> {
     let name = [(&namespace as _, Type::TEXT)];
     let sql = "SELECT id FROM tickwheel.namespace WHERE name = $1";
     let mut rows = client.query_typed(sql, &name).await.map_err(explain)?;

@@ -7,10 +7,11 @@
 
 use crate::entry::Error;
 use crate::store::postgres::link::explain;
+use crate::store::postgres::schema::{On, Schema};
 use crate::store::postgres::{Postgres, SLOTS};
 use std::time::Duration;
 use tokio_postgres::types::Type;
-use tokio_postgres::{Client, Row, Transaction};
+use tokio_postgres::{Client, Row};
 
 /// What `tickwheel.slot.served` says.
 const SERVED: i16 = 0;
@@ -52,31 +53,33 @@ impl Postgres {
     /// Moves slots, by their numbers in the namespace, to another primary. To ask again is
     /// harmless, and ends what was begun.
     pub(crate) async fn move_to(&self, other: &Postgres, slots: &[u32]) -> Result<(), Error> {
-        let here = self.connector.connect().await?;
-        let mut there = other.connector.connect().await?;
-        let identity = identity(&there).await?;
-        if identity == self::identity(&here).await? {
+        let (mut client, mut there) =
+            (self.connector.connect().await?, other.connector.connect().await?);
+        let here = self.connector.schema.on(&client);
+        let identity = identity(other.connector.schema.on(&there)).await?;
+        if identity == self::identity(here).await? {
             return Ok(());
         }
         let numbers = |first: u32| slots.iter().map(|slot| (first + slot) as i32).collect();
         let own: Vec<i32> = numbers(self.first);
-        close(&self.connector.connect().await?, &own, &identity).await?;
-        finish_claims(&here, &own).await?;
-        let change = there.transaction().await.map_err(explain)?;
+        close(self.connector.schema.on(&self.connector.connect().await?), &own, &identity).await?;
+        finish_claims(here, &own).await?;
+        let transaction = there.transaction().await.map_err(explain)?;
+        let change = other.connector.schema.on(transaction.client());
         let others: Vec<i32> = numbers(other.first);
-        if !are_served(&change, &others).await? {
+        if !are_served(change, &others).await? {
             let shift = other.first as i32 - self.first as i32;
-            copy(&here, &change, &own, &identity, shift).await?;
+            copy(here, change, &own, &identity, shift).await?;
             let tell = "SELECT pg_notify($1, '')";
             let channel = format!("tickwheel_{}", other.first / SLOTS);
             change.query_typed(tell, &[(&channel, Type::TEXT)]).await.map_err(explain)?;
-            change.commit().await.map_err(explain)?;
+            transaction.commit().await.map_err(explain)?;
         }
-        clear(here, &own, &identity).await
+        clear(&self.connector.schema, &mut client, &own, &identity).await
     }
 }
 
-async fn identity(client: &Client) -> Result<String, Error> {
+async fn identity(client: On<'_>) -> Result<String, Error> {
     let sql = "SELECT id FROM tickwheel.identity";
     let row = client.query_typed(sql, &[]).await.map_err(explain)?;
     row.first().map(|row| row.get(0)).ok_or_else(|| Error::unavailable("a primary without a name"))
@@ -84,7 +87,7 @@ async fn identity(client: &Client) -> Result<String, Error> {
 
 /// Closes slots, unless they are served elsewhere. Each writer locks the table before it looks
 /// whether its slots are served: so when this has it, all have ended, and later ones see it done.
-async fn close(client: &Client, slots: &[i32], identity: &str) -> Result<(), Error> {
+async fn close(client: On<'_>, slots: &[i32], identity: &str) -> Result<(), Error> {
     let sql = "UPDATE tickwheel.slot SET served = 1, owner = NULL, moves_to = $2
         WHERE slot = ANY($1) AND served = 0";
     let params = [(&slots as _, Type::INT4_ARRAY), (&identity as _, Type::TEXT)];
@@ -104,7 +107,7 @@ async fn close(client: &Client, slots: &[i32], identity: &str) -> Result<(), Err
 
 /// Waits until handlers have ended, and takes what is left from them: their acknowledgements change
 /// nothing any more.
-async fn finish_claims(client: &Client, slots: &[i32]) -> Result<(), Error> {
+async fn finish_claims(client: On<'_>, slots: &[i32]) -> Result<(), Error> {
     let sql = "SELECT EXISTS (SELECT FROM tickwheel.timer WHERE slot = ANY($1) AND claim <> 0)";
     let params = [(&slots as _, Type::INT4_ARRAY)];
     for _ in 0..PATIENCE.as_millis() / LOOK.as_millis() {
@@ -120,7 +123,7 @@ async fn finish_claims(client: &Client, slots: &[i32]) -> Result<(), Error> {
 }
 
 /// Locks slots, and returns whether they are all served there already.
-async fn are_served(change: &Transaction<'_>, slots: &[i32]) -> Result<bool, Error> {
+async fn are_served(change: On<'_>, slots: &[i32]) -> Result<bool, Error> {
     let sql = "SELECT served FROM tickwheel.slot WHERE slot = ANY($1) ORDER BY slot FOR UPDATE";
     let rows = change.query_typed(sql, &[(&slots, Type::INT4_ARRAY)]).await.map_err(explain)?;
     Ok(rows.iter().all(|row| row.get::<_, i16>(0) == SERVED))
@@ -128,8 +131,8 @@ async fn are_served(change: &Transaction<'_>, slots: &[i32]) -> Result<bool, Err
 
 /// Copies timers and dead timers, and has their slots served there.
 async fn copy(
-    here: &Client,
-    change: &Transaction<'_>,
+    here: On<'_>,
+    change: On<'_>,
     slots: &[i32],
     identity: &str,
     shift: i32,
@@ -170,7 +173,7 @@ macro_rules! column {
     };
 }
 
-async fn insert_timers(change: &Transaction<'_>, rows: &[Row]) -> Result<(), Error> {
+async fn insert_timers(change: On<'_>, rows: &[Row]) -> Result<(), Error> {
     let sql = "INSERT INTO tickwheel.timer
             (slot, attempts, due, id, claim, key, tag, payload, crashes, cancelled)
         SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
@@ -192,7 +195,7 @@ async fn insert_timers(change: &Transaction<'_>, rows: &[Row]) -> Result<(), Err
     Ok(())
 }
 
-async fn insert_dead(change: &Transaction<'_>, rows: &[Row]) -> Result<(), Error> {
+async fn insert_dead(change: On<'_>, rows: &[Row]) -> Result<(), Error> {
     let sql = "INSERT INTO tickwheel.dead (slot, attempts, id, key, tag, payload, reason)
         SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7)";
     for rows in rows.chunks(1_000) {
@@ -211,8 +214,14 @@ async fn insert_dead(change: &Transaction<'_>, rows: &[Row]) -> Result<(), Error
 }
 
 /// Deletes what was copied, and lets the slots go.
-async fn clear(mut client: Client, slots: &[i32], identity: &str) -> Result<(), Error> {
-    let change = client.transaction().await.map_err(explain)?;
+async fn clear(
+    schema: &Schema,
+    client: &mut Client,
+    slots: &[i32],
+    identity: &str,
+) -> Result<(), Error> {
+    let transaction = client.transaction().await.map_err(explain)?;
+    let change = schema.on(transaction.client());
     let gone = "UPDATE tickwheel.slot SET served = 2, moves_to = NULL
         WHERE slot = ANY($1) AND served = 1 AND moves_to = $2 RETURNING slot";
     let params = [(&slots as _, Type::INT4_ARRAY), (&identity as _, Type::TEXT)];
@@ -224,5 +233,5 @@ async fn clear(mut client: Client, slots: &[i32], identity: &str) -> Result<(), 
     ] {
         change.query_typed(sql, &[(&gone, Type::INT4_ARRAY)]).await.map_err(explain)?;
     }
-    change.commit().await.map_err(explain)
+    transaction.commit().await.map_err(explain)
 }

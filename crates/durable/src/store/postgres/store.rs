@@ -13,6 +13,7 @@ use crate::store::{
     ALONE, Ack, BATCH_BYTES, Bars, CancelledTag, Claim, ClaimedRow, Claims, Ending, First, Hints,
     KeyName, NewRow, NodeId, Owned, Page, Place, Sealed, Store, StoreTime, Survey, Suspect,
 };
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio_postgres::Row;
@@ -113,6 +114,10 @@ impl Store for Postgres {
 
     fn slot(&self, hash: u64) -> u32 {
         self.first + (hash % u64::from(SLOTS)) as u32
+    }
+
+    fn schema(&self) -> Option<Arc<str>> {
+        self.connector.schema.0.clone()
     }
 
     async fn join(&self, node: NodeId, lease: Duration) -> Result<(), Error> {

@@ -4,6 +4,7 @@ use crate::durable::Durable;
 use crate::entry::{Cancelled, Due, Entry, Error, Scheduled, Touched, When};
 use crate::node::batcher::is_locked;
 use crate::store::postgres::link::{Ask, Columns, explain, slot};
+use crate::store::postgres::schema::{On, Schema};
 use crate::store::postgres::{Postgres, schedule, timers};
 use crate::store::{Claim, KeyName, Place};
 use tokio_postgres::Transaction;
@@ -36,7 +37,7 @@ impl Durable<Postgres> {
     ) -> Result<Scheduled, Error> {
         let row = self.row(entry)?;
         self.enter(transaction, row.place.slot).await?;
-        schedule::schedule_in(transaction, row).await
+        schedule::schedule_in(&self.on(transaction), row).await
     }
 
     /// Cancels a key's timer inside your transaction, as [`cancel`](Durable::cancel) does: it is
@@ -51,7 +52,11 @@ impl Durable<Postgres> {
         key: &str,
     ) -> Result<Cancelled, Error> {
         let name = self.lock(transaction, key).await?;
-        timers::cancel(transaction, vec![name]).await?.pop().flatten().ok_or_else(is_locked)
+        timers::cancel(&self.on(transaction), vec![name])
+            .await?
+            .pop()
+            .flatten()
+            .ok_or_else(is_locked)
     }
 
     /// Moves a key's timer inside your transaction, as [`touch`](Durable::touch) does. Until that
@@ -67,7 +72,12 @@ impl Durable<Postgres> {
     ) -> Result<Touched, Error> {
         let due = self.resolve(when);
         let name = self.lock(transaction, key).await?;
-        timers::touch(transaction, vec![(name, due)]).await?.pop().flatten().ok_or_else(is_locked)
+        let on = self.on(transaction);
+        timers::touch(&on, vec![(name, due)]).await?.pop().flatten().ok_or_else(is_locked)
+    }
+
+    fn on<'a>(&'a self, transaction: &'a Transaction<'_>) -> On<'a> {
+        self.store().connector.schema.on(transaction.client())
     }
 
     /// Enters a slot as one who writes, and keeps it from being closed until the transaction ends.
@@ -75,7 +85,7 @@ impl Durable<Postgres> {
     /// served here.
     async fn enter(&self, transaction: &Transaction<'_>, slot: u32) -> Result<(), Error> {
         let lock = "LOCK TABLE tickwheel.timer IN ROW EXCLUSIVE MODE";
-        transaction.batch_execute(lock).await.map_err(explain)?;
+        self.on(transaction).batch_execute(lock).await.map_err(explain)?;
         if self.store().serves(slot).await? { Ok(()) } else { Err(Error::Moved) }
     }
 
@@ -84,7 +94,9 @@ impl Durable<Postgres> {
         let name = self.name(key)?;
         self.enter(transaction, name.slot).await?;
         let sql = "SELECT FROM tickwheel.timer WHERE slot = $1 AND key = $2 FOR UPDATE";
-        transaction.ask(sql, &[(&slot(name.slot), Type::INT4), (&key, Type::TEXT)]).await?;
+        self.on(transaction)
+            .ask(sql, &[(&slot(name.slot), Type::INT4), (&key, Type::TEXT)])
+            .await?;
         Ok(name)
     }
 }
@@ -101,10 +113,10 @@ impl Due {
     /// [`Error::Fenced`] if the timer is another's by now: roll back. What the database says, as
     /// [`Error::Unavailable`].
     pub async fn ack_in(&self, transaction: &Transaction<'_>) -> Result<(), Error> {
-        let mut claim = Columns::default();
+        let (mut claim, schema) = (Columns::default(), Schema(self.schema.clone()));
         let place = Place { due: self.at, slot: self.slot, id: self.id };
         claim.push(&Claim { place, epoch: self.token.epoch });
-        let deleted = transaction.ask(DONE, &claim.params()).await?;
+        let deleted = schema.on(transaction.client()).ask(DONE, &claim.params()).await?;
         if deleted.is_empty() { Err(Error::Fenced) } else { Ok(()) }
     }
 }

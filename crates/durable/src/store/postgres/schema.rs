@@ -1,0 +1,82 @@
+//! The schema in which the tables lie. Statements name `tickwheel`, and are changed on their way.
+
+use crate::entry::Error;
+use std::borrow::Cow;
+use std::sync::Arc;
+use tokio_postgres::{Client, Row};
+
+/// A schema's name; `None` is what the statements say.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Schema(pub(super) Option<Arc<str>>);
+
+pub(super) const DEFAULT: &str = "tickwheel";
+
+impl Schema {
+    /// Returns the schema of a name that is a plain identifier: it also stands in bodies of
+    /// functions, where no quotes would keep it in its place.
+    pub(super) fn new(name: &str) -> Result<Self, Error> {
+        let is_letter = |c: char| c.is_ascii_alphabetic() || c == '_';
+        let is_plain = name.chars().all(|c| is_letter(c) || c.is_ascii_digit());
+        match name {
+            DEFAULT => Ok(Schema(None)),
+            // PostgreSQL would cut a longer one off.
+            _ if name.starts_with(is_letter) && is_plain && name.len() < 64 => {
+                Ok(Schema(Some(name.into())))
+            }
+            _ => Err(Error::BadName(name.to_owned())),
+        }
+    }
+
+    pub(super) fn name(&self) -> &str {
+        self.0.as_deref().unwrap_or(DEFAULT)
+    }
+
+    /// Returns a statement on the tables in this schema. Quoted: it may be a keyword.
+    pub(super) fn of<'a>(&self, sql: &'a str) -> Cow<'a, str> {
+        match &self.0 {
+            None => sql.into(),
+            Some(name) => sql.replace("tickwheel.", &format!("\"{name}\".")).into(),
+        }
+    }
+
+    pub(super) fn on<'a>(&'a self, client: &'a Client) -> On<'a> {
+        On { client, schema: self }
+    }
+}
+
+/// A connection, with its transaction if there is one, for statements on a schema's tables.
+#[derive(Clone, Copy)]
+pub(super) struct On<'a> {
+    client: &'a Client,
+    pub(super) schema: &'a Schema,
+}
+
+impl On<'_> {
+    pub(super) async fn query_typed(
+        self,
+        sql: &str,
+        params: &[super::link::Param<'_>],
+    ) -> Result<Vec<Row>, tokio_postgres::Error> {
+        self.client.query_typed(&self.schema.of(sql), params).await
+    }
+
+    pub(super) async fn batch_execute(self, sql: &str) -> Result<(), tokio_postgres::Error> {
+        self.client.batch_execute(&self.schema.of(sql)).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_can_only_be_a_name() {
+        for name in ["", "1a", "a b", "a\"b", "a.b", "a$$b", "a;", "ä", &"a".repeat(64)] {
+            assert!(matches!(Schema::new(name), Err(Error::BadName(_))), "{name:?}");
+        }
+        let sql = "DELETE FROM tickwheel.timer USING tickwheel.slot";
+        let of = |name| Schema::new(name).map(|schema| schema.of(sql).into_owned()).unwrap();
+        assert_eq!(of(DEFAULT), sql);
+        assert_eq!(of("user"), "DELETE FROM \"user\".timer USING \"user\".slot");
+    }
+}
