@@ -224,6 +224,8 @@ fn schedule_against_the_window() {
             let shared = Arc::clone(&world);
             let writing = spawn(async move { shared.schedule(1, next).await });
             loader.round(node.id).await.expect("no fault is injected");
+            world.clock.advance(WINDOW / 4); // It loads a while after it has published.
+            loader.round(node.id).await.expect("no fault is injected");
             let loaded = node.node.window.near();
             let place: Place = writing.await.expect("it ends");
             for _ in 0..2 {

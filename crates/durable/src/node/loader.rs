@@ -34,6 +34,8 @@ struct Scan {
 pub(crate) struct Loader<S> {
     node: Arc<Node<S>>,
     scans: VecDeque<Scan>,
+    /// The next part of the window, and when it is loaded.
+    part: Option<(Instant, Scan)>,
     /// When the window is moved next, and when each kind of sweep is due.
     window: Instant,
     sweep: Instant,
@@ -71,13 +73,14 @@ impl<S: Store> Loader<S> {
         let now = node.timer.now();
         let (window, sweep, long_sweep) = (now, now + SWEEP, now + LONG_SWEEP);
         let full_sweep = now + FULL_SWEEP;
-        Loader { node, scans: VecDeque::new(), window, sweep, long_sweep, full_sweep }
+        Loader { node, scans: VecDeque::new(), part: None, window, sweep, long_sweep, full_sweep }
     }
 
     /// Forgets what another lease had loaded.
     fn begin_anew(&mut self) {
         self.node.window.clear();
         self.scans.clear();
+        self.part = None;
         self.window = self.node.timer.now();
     }
 
@@ -89,6 +92,9 @@ impl<S: Store> Loader<S> {
         node.clock.observe(asked, hints.now);
         hints.places.into_iter().for_each(|place| node.note(place));
         self.move_window(id).await?;
+        if let Some((_, part)) = self.part.take_if(|(at, _)| *at <= node.timer.now()) {
+            self.scans.push_back(part);
+        }
         let news = node.slots.take_news();
         if !news.is_empty() {
             let before = node.window.horizon();
@@ -100,7 +106,8 @@ impl<S: Store> Loader<S> {
     }
 
     /// Publishes the next horizon before what lies this side of it is loaded: who writes an earlier
-    /// timer after that hints at it, and what was written before is loaded.
+    /// timer after that hints at it, and what was written before is loaded. Who began before and
+    /// does not hint may commit later: so it is loaded a while after that, but soon enough.
     async fn move_window(&mut self, id: NodeId) -> Result<(), Error> {
         let node = &self.node;
         if node.timer.now() < self.window {
@@ -111,7 +118,9 @@ impl<S: Store> Loader<S> {
         node.window.set_horizon(before);
         self.window = node.timer.now() + node.options.window / 2;
         let slots = node.slots.all();
-        self.scans.push_back(Scan { slots, after: Place::before(from), before, sweep: false });
+        let scan = Scan { slots, after: Place::before(from), before, sweep: false };
+        let wait = from.since(node.clock.latest()) / 4; // None at first, when all of it is near.
+        self.part = Some((node.timer.now() + wait, scan));
         Ok(())
     }
 

@@ -3,6 +3,7 @@
 use crate::{Rig, seconds};
 use std::time::{Duration, SystemTime};
 use tickwheel_durable::store::memory::Fault;
+use tickwheel_durable::store::{NewRow, NodeId, Place, Store};
 use tickwheel_durable::{Entry, When};
 
 #[tokio::test]
@@ -155,6 +156,25 @@ async fn what_another_node_schedules_is_hinted_at() {
     assert_eq!(rig.fired().len(), 50);
     assert!(second.stats().claimed > 0);
     assert_eq!(first.stats().swept + second.stats().swept, 0);
+}
+
+/// Who began to write before a window's horizon was published hints at nothing, and may commit
+/// after it was loaded. Here the hint is lost.
+/// Seen to fail: a sweep found it, once it was late.
+#[tokio::test]
+async fn what_is_written_as_the_window_moves_is_loaded_with_it() {
+    let rig = Rig::new().await;
+    let node = rig.node(|options| options).await;
+    let awake = (1..16).map(|n| Entry::unkeyed(seconds(n * 5 + 2), "awake"));
+    node.schedule_many(awake.collect()).await.unwrap();
+    rig.pass(seconds(30)).await; // A minute's window has moved by half a minute.
+    rig.store.inject("hints", Fault::LoseAnswer);
+    let place = Place { due: rig.store.now().plus(seconds(45)), slot: 0, id: 1 };
+    let row = NewRow { place, key: None, tag: None, payload: b"late".to_vec() };
+    rig.store.schedule(NodeId(0), vec![row]).await.unwrap();
+    rig.pass(seconds(47)).await;
+    let late = rig.fired().iter().filter(|fired| *fired == "-=late#1").count();
+    assert_eq!((late, node.stats().swept), (1, 0));
 }
 
 /// Also of what is long overdue when it is scheduled: a look back over all time is minutes away.
