@@ -1,5 +1,6 @@
 //! A store on PostgreSQL, for any number of nodes.
 
+mod claims;
 mod link;
 mod moving;
 mod schedule;

@@ -1,17 +1,13 @@
-//! What a node asks: leases and slots, the window, claims and acknowledgements.
+//! What a node asks: leases and slots, and the window.
 //!
-//! What users ask stands in the files beside this one.
-//!
-//! A claim and an acknowledgement are fenced by the timer's own row. Neither waits for a row that
-//! somebody's transaction has locked: all others in the batch would wait as well, for as long as
-//! that is open.
+//! Claims, and what users ask, stand in the files beside this one.
 
 use crate::entry::{Cancelled, DeadTimer, Error, Listed, Pending, Scheduled, Search, Touched};
-use crate::store::postgres::link::{Columns, place, slot};
-use crate::store::postgres::{Listener, Postgres, SLOTS, schedule, timers, told};
+use crate::store::postgres::link::{place, slot};
+use crate::store::postgres::{Listener, Postgres, SLOTS, claims, schedule, timers};
 use crate::store::{
-    ALONE, Ack, BATCH_BYTES, Bars, CancelledTag, Claim, ClaimedRow, Claims, Ending, First, Hints,
-    KeyName, NewRow, NodeId, Owned, Page, Place, Sealed, Store, StoreTime, Survey, Suspect,
+    Ack, Bars, CancelledTag, Claim, Claims, First, Hints, KeyName, NewRow, NodeId, Owned, Page,
+    Place, Sealed, Store, StoreTime, Survey,
 };
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -42,68 +38,6 @@ const RESTS: Duration = Duration::from_secs(3_600);
 /// How far back hints are looked for. What lies further back was taken, and its rows are dead; or
 /// was committed late, and is left to a sweep.
 const RECENT: Duration = Duration::from_secs(5);
-
-/// Reads the slot's row and locks it not: a slot that changes hands meanwhile lets this claim pass,
-/// and the next owner's, of a later epoch, over it. What was found and is not its own is locked,
-/// and what is its own and was not claimed is suspect. What has enough bytes before it is not
-/// locked, nor read. What was cancelled in an earlier run is gone.
-const CLAIM: &str = "WITH clock AS MATERIALIZED (SELECT tickwheel.clock() AS now),
-    found AS MATERIALIZED (
-        SELECT t.slot, t.due, t.id, i.epoch, sum(octet_length(t.payload))
-            OVER (ORDER BY t.due, t.slot, t.id) - octet_length(t.payload) AS before
-        FROM clock, unnest($1, $2, $3, $4) AS i(slot, due, id, epoch)
-        JOIN tickwheel.slot s ON s.slot = i.slot AND s.epoch = i.epoch AND s.owner = $5
-        JOIN tickwheel.timer t ON t.slot = i.slot AND t.due = i.due AND t.id = i.id
-        WHERE t.claim <= i.epoch AND t.due <= clock.now),
-    own AS MATERIALIZED (
-        SELECT f.slot, f.due, f.id, f.epoch, t.attempts, t.cancelled,
-            t.crashes + (t.claim NOT IN (0, f.epoch) AND t.crashes < $7)::int AS crashes
-        FROM found f JOIN tickwheel.timer t USING (slot, due, id)
-        WHERE t.claim <= f.epoch AND f.before < $8 FOR UPDATE OF t SKIP LOCKED),
-    cancelled AS (
-        DELETE FROM tickwheel.timer t USING own o
-        WHERE o.cancelled AND t.slot = o.slot AND t.due = o.due AND t.id = o.id),
-    claimed AS (
-        UPDATE tickwheel.timer t
-        SET claim = o.epoch, attempts = t.attempts + (t.claim <> o.epoch)::int, crashes = o.crashes
-        FROM own o WHERE t.slot = o.slot AND t.due = o.due AND t.id = o.id AND o.crashes <= $6
-        AND NOT o.cancelled
-        RETURNING t.slot, t.due, t.id, t.key, t.attempts, t.payload)
-    SELECT clock.now, f.slot, f.due, f.id, f.epoch, o.crashes, o.attempts, c.attempts, c.key,
-        c.payload, f.before >= $8
-    FROM clock LEFT JOIN (found f LEFT JOIN own o USING (slot, due, id)
-        LEFT JOIN claimed c USING (slot, due, id)) ON o.cancelled IS NOT TRUE";
-
-/// Retries what has a moment for it and was not cancelled since, and deletes the rest: where there
-/// is a reason, to the dead ones. Returns what is claimed and was not to be had.
-const ACKNOWLEDGE: &str = concat!(
-    "WITH input AS MATERIALIZED (
-        SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7)
-        AS i(slot, due, id, epoch, at, payload, reason)),
-    own AS MATERIALIZED (
-        SELECT slot, due, id, i.payload, i.reason, CASE WHEN NOT t.cancelled THEN i.at END AS at
-        FROM input i JOIN tickwheel.timer t USING (slot, due, id)
-        WHERE t.claim = i.epoch FOR UPDATE OF t SKIP LOCKED),
-    retried AS (
-        UPDATE tickwheel.timer t SET due = o.at, claim = 0,
-            attempts = CASE WHEN o.payload IS NULL THEN t.attempts ELSE 0 END,
-            crashes = CASE WHEN o.payload IS NULL THEN t.crashes ELSE 0 END,
-            payload = coalesce(o.payload, t.payload)
-        FROM own o
-        WHERE o.at IS NOT NULL AND t.slot = o.slot AND t.due = o.due AND t.id = o.id
-        RETURNING t.slot, t.due),
-    gone AS (
-        DELETE FROM tickwheel.timer t USING own o
-        WHERE o.at IS NULL AND t.slot = o.slot AND t.due = o.due AND t.id = o.id
-        RETURNING t.slot, t.attempts, t.id, t.key, t.tag, t.payload, o.reason),
-    buried AS (
-        INSERT INTO tickwheel.dead (slot, attempts, id, key, tag, payload, reason)
-        SELECT * FROM gone WHERE reason IS NOT NULL), ",
-    told!("retried"),
-    " SELECT i.slot, i.due, i.id, i.epoch FROM input i JOIN tickwheel.timer t USING (slot, due, id)
-    WHERE t.claim = i.epoch AND (slot, due, id) NOT IN (SELECT slot, due, id FROM own)
-    AND (SELECT count(*) FROM told) >= 0"
-);
 
 impl Sealed for Postgres {}
 
@@ -336,58 +270,11 @@ impl Store for Postgres {
     }
 
     async fn claim(&self, node: NodeId, claims: Vec<Claim>, crashes: u32) -> Result<Claims, Error> {
-        let mut columns = Columns::default();
-        claims.iter().for_each(|claim| columns.push(claim));
-        let mut params = Vec::from(columns.params());
-        let crashes = i32::try_from(crashes).unwrap_or(i32::MAX);
-        params.push((&node.0, Type::INT8));
-        params.push((&crashes, Type::INT4));
-        params.push((&(ALONE as i32), Type::INT4));
-        params.push((&(BATCH_BYTES as i64), Type::INT8));
-        let rows = self.claim.query(CLAIM, &params).await?;
-        let now = rows.first().map_or(StoreTime::MIN, |row| StoreTime::from_micros(row.get(0)));
-        let mut answer = Claims { now, ..Claims::default() };
-        let count = |row: &Row, index| row.get::<_, Option<i32>>(index).map(i32::unsigned_abs);
-        for row in rows.iter().filter(|row| row.get::<_, Option<i64>>(3).is_some()) {
-            let claim = Claim { place: place(row, 1), epoch: row.get(4) };
-            let place = claim.place;
-            match (count(row, 5), count(row, 6), count(row, 7)) {
-                (Some(crashes), _, Some(attempts)) => {
-                    let (key, payload) = (row.get(8), row.get(9));
-                    answer.rows.push(ClaimedRow { claim, key, attempts, crashes, payload });
-                }
-                (Some(crashes), Some(attempts), None) => {
-                    answer.suspects.push(Suspect { crashes, attempts, place });
-                }
-                _ if row.get(10) => answer.more.push(place),
-                _ => answer.locked.push(place),
-            }
-        }
-        Ok(answer)
+        claims::claim(&self.claim, node, claims, crashes).await
     }
 
     async fn acknowledge(&self, acks: Vec<Ack>) -> Result<Vec<Claim>, Error> {
-        let mut columns = Columns::default();
-        let (mut dues, mut payloads, mut reasons) = (Vec::new(), Vec::new(), Vec::new());
-        for Ack { claim, ending } in acks {
-            let (due, payload, reason) = match ending {
-                Ending::Done => (None, None, None),
-                Ending::Retry(due) => (Some(due), None, None),
-                Ending::Again(due, payload) => (Some(due), Some(payload), None),
-                Ending::Dead(reason) => (None, None, Some(reason)),
-            };
-            columns.push(&claim);
-            dues.push(due.map(StoreTime::as_micros));
-            payloads.push(payload);
-            reasons.push(reason);
-        }
-        let mut params = Vec::from(columns.params());
-        params.push((&dues, Type::INT8_ARRAY));
-        params.push((&payloads, Type::BYTEA_ARRAY));
-        params.push((&reasons, Type::TEXT_ARRAY));
-        let locked = self.acknowledge.query(ACKNOWLEDGE, &params).await?;
-        let claim = |row: &Row| Claim { place: place(row, 0), epoch: row.get(3) };
-        Ok(locked.iter().map(claim).collect())
+        claims::acknowledge(&self.acknowledge, acks).await
     }
 
     async fn get(&self, key: KeyName) -> Result<Option<Pending>, Error> {
