@@ -367,7 +367,7 @@ impl<S: Store> Durable<S> {
     }
 
     /// Counts what was changed in a transaction of a user's.
-    #[cfg(feature = "sqlite")]
+    #[cfg(any(feature = "postgres", feature = "sqlite"))]
     pub(crate) fn count(&self, scheduled: usize, cancelled: usize) {
         let counters = &self.inner.node.counters;
         counters.scheduled.add(scheduled);

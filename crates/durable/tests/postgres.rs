@@ -84,6 +84,7 @@ async fn transactions_take_timers_along(server: &Server) {
     }
     assert_eq!(next(&mut fired).await.key.unwrap(), "committed");
     assert_eq!(node.cancel("rolled back").await.unwrap(), Cancelled::Unknown);
+    assert_eq!(node.stats().scheduled, 2, "the node is not told of the rollback");
 }
 
 /// A handler takes so long that another node claims its timer, and ends it; here that is done by

@@ -172,7 +172,7 @@ async fn what_a_transaction_cancels_or_moves_is_so_if_it_commits(server: &Server
         if commits { own.commit().await.unwrap() } else { own.rollback().await.unwrap() }
     }
     assert_eq!(next(&mut fired).await.key.as_deref(), Some("b"));
-    assert_eq!(node.get("a").await.unwrap(), None);
+    assert_eq!((node.get("a").await.unwrap(), node.stats().cancelled), (None, 2));
     let long = "x".repeat(513);
     let own = client.transaction().await.unwrap();
     assert!(matches!(node.cancel_in(&own, &long).await, Err(Error::BadName(_))));

@@ -23,9 +23,11 @@ pub(crate) struct Counters {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Timers that this node scheduled.
+    /// Timers that this node scheduled, also in transactions of yours. One of PostgreSQL counts
+    /// when the call has succeeded, whether it is then committed or not: the node is not told. By
+    /// the functions of SQL no node counts.
     pub scheduled: u64,
-    /// Timers that this node cancelled.
+    /// Timers that this node cancelled: as for those that it scheduled.
     pub cancelled: u64,
     /// Timers that this node claimed; one that is tried again counts again.
     pub claimed: u64,

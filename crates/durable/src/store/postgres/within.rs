@@ -37,7 +37,9 @@ impl Durable<Postgres> {
     ) -> Result<Scheduled, Error> {
         let row = self.row(entry)?;
         self.enter(transaction, row.place.slot).await?;
-        schedule::schedule_in(&self.on(transaction), row).await
+        let answer = schedule::schedule_in(&self.on(transaction), row).await?;
+        self.count(1, 0);
+        Ok(answer)
     }
 
     /// Cancels a key's timer inside your transaction, as [`cancel`](Durable::cancel) does: it is
@@ -52,11 +54,9 @@ impl Durable<Postgres> {
         key: &str,
     ) -> Result<Cancelled, Error> {
         let name = self.lock(transaction, key).await?;
-        timers::cancel(&self.on(transaction), vec![name])
-            .await?
-            .pop()
-            .flatten()
-            .ok_or_else(is_locked)
+        let answer = timers::cancel(&self.on(transaction), vec![name]).await?.pop().flatten();
+        self.count(0, usize::from(matches!(answer, Some(Cancelled::Cancelled(_)))));
+        answer.ok_or_else(is_locked)
     }
 
     /// Moves a key's timer inside your transaction, as [`touch`](Durable::touch) does. Until that
