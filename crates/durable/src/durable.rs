@@ -8,7 +8,7 @@ use crate::node::batcher::{BATCH, Batcher, fitting_rows, is_locked, look_again, 
 use crate::node::runner::{self, Handler, Runner};
 use crate::node::stats::Stats;
 use crate::node::{Node, Options, claimer, draw, loader, membership};
-use crate::store::{Bars, KeyName, NewRow, NodeId, Place, Store, StoreTime};
+use crate::store::{Bars, KeyName, NewRow, NodeId, Place, Store, StoreTime, Written};
 use std::fmt;
 use std::future::Future;
 use std::ops::Range;
@@ -396,10 +396,9 @@ impl<S: Store> Durable<S> {
     pub(crate) fn row(&self, entry: Entry) -> Result<NewRow, Error> {
         entry.check()?;
         let id = draw();
-        let due = self.resolve(entry.when);
         let hash = entry.key.as_ref().map_or(id as u64, |key| hash(key));
-        let place = Place { due, slot: self.inner.node.store.slot(hash), id };
-        Ok(NewRow { place, key: entry.key, tag: entry.tag, payload: entry.payload })
+        let Node { store, clock, .. } = &*self.inner.node;
+        Ok(entry.row(store.slot(hash), id, clock.now()))
     }
 
     /// Returns when this is, by the store's clock.
@@ -453,12 +452,14 @@ async fn schedule<S: Store>(
 ) -> Result<Vec<Option<Scheduled>>, Error> {
     let places: Vec<Place> = rows.iter().map(|row| row.place).collect();
     let id = node.slots.node().unwrap_or(NodeId(0)); // Nobody's: then everybody is told.
-    let answers = node.store.schedule(id, rows).await?;
-    for (place, _) in places.into_iter().zip(&answers).filter(|(_, answer)| answer.is_some()) {
-        node.counters.scheduled.add(1);
-        node.note(place);
+    let written = node.store.schedule(id, rows).await?;
+    for (place, written) in places.into_iter().zip(&written) {
+        if let Some(Written { due, .. }) = written.filter(|it| it.answer != Scheduled::Kept) {
+            node.counters.scheduled.add(1);
+            node.note(Place { due, ..place });
+        }
     }
-    Ok(answers)
+    Ok(written.into_iter().map(|written| written.map(|it| it.answer)).collect())
 }
 
 impl<S: Store> Clone for Durable<S> {

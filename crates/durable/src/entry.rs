@@ -1,6 +1,6 @@
 //! What calls and handlers say and are told: entries, outcomes, answers, errors.
 
-use crate::store::{Place, StoreTime};
+use crate::store::{NewRow, Place, StoreTime};
 use std::error::Error as StdError;
 use std::fmt;
 use std::ops::{Range, RangeInclusive};
@@ -63,6 +63,8 @@ pub struct Entry {
     pub(crate) tag: Option<String>,
     pub(crate) when: When,
     pub(crate) payload: Vec<u8>,
+    keep: bool,
+    max_wait: Option<Duration>,
 }
 
 impl Entry {
@@ -78,7 +80,8 @@ impl Entry {
 
     /// Returns an entry without a key: cheaper, but only its [tag](Self::tag) can cancel it.
     pub fn unkeyed(when: impl Into<When>, payload: impl Into<Vec<u8>>) -> Self {
-        Entry { key: None, tag: None, when: when.into(), payload: payload.into() }
+        let (when, payload) = (when.into(), payload.into());
+        Entry { key: None, tag: None, when, payload, keep: false, max_wait: None }
     }
 
     /// Sets the tag by which many timers can be cancelled at once; at most 512 bytes, without a
@@ -86,6 +89,42 @@ impl Entry {
     pub fn tag(mut self, tag: impl Into<String>) -> Self {
         self.tag = Some(tag.into());
         self
+    }
+
+    /// Leaves the key's timer as it is, if there is one, also one that a handler has: this one is
+    /// then not scheduled, and the answer is [`Scheduled::Kept`].
+    pub fn keep_existing(mut self) -> Self {
+        self.keep = true;
+        self
+    }
+
+    /// Debounces: each schedule of the key replaces its timer and so puts it off, but not to later
+    /// than `max_wait` after the first of these. It begins anew once a handler has the timer, and
+    /// where something else than a debounce has scheduled it. To have it fire at once,
+    /// [`touch`](crate::Durable::touch) its key with [`Duration::ZERO`].
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tickwheel_durable::Entry;
+    ///
+    /// // A second after the last change to a document, and at least each minute.
+    /// let save = Entry::keyed("document-7", Duration::from_secs(1), "the latest text");
+    /// # drop(
+    /// save.debounce(Duration::from_secs(60))
+    /// # );
+    /// ```
+    pub fn debounce(mut self, max_wait: Duration) -> Self {
+        self.max_wait = Some(max_wait);
+        self
+    }
+
+    /// Returns its row, given bounds for what the store's clock shows.
+    pub(crate) fn row(self, slot: u32, id: i64, now: RangeInclusive<StoreTime>) -> NewRow {
+        let until = self.max_wait.map(|wait| When::After(wait).resolve(now.clone()));
+        let due = self.when.resolve(now).min(until.unwrap_or(StoreTime::MAX));
+        let place = Place { due, slot, id };
+        let Entry { key, tag, payload, keep, .. } = self;
+        NewRow { place, key, tag, payload, keep, until }
     }
 
     pub(crate) fn check(&self) -> Result<(), Error> {
@@ -174,6 +213,8 @@ pub enum Scheduled {
     /// The key's former timer was replaced. If that one's handler was running, it still runs to its
     /// end, but its outcome changes nothing any more.
     Replaced,
+    /// The key's timer was left as it is: see [`Entry::keep_existing`].
+    Kept,
 }
 
 /// What became of a cancel. Each answer is certain.

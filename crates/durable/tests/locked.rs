@@ -241,8 +241,7 @@ async fn one_who_rests_is_told_of_each_timer(server: &Server) {
     let row = |due, id: i64| NewRow {
         place: place(due, id),
         key: Some(id.to_string()),
-        tag: None,
-        payload: Vec::new(),
+        ..NewRow::default()
     };
     let named = |id: i64| KeyName { slot: other.slot(0), key: id.to_string() };
     let told = async || {

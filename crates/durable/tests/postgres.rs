@@ -2,16 +2,19 @@
 
 #[path = "common/postgres.rs"]
 mod helpers;
+#[path = "common/poison.rs"]
+mod poison;
 #[path = "common/stores.rs"]
 mod stores;
 #[path = "../src/bin/support/server.rs"]
 mod server;
 
 use helpers::{client, keep_awake, name, next, node};
+use poison::a_poison_takes_no_neighbour_along;
 use quickcheck::{Arbitrary, Gen};
 use server::{Server, connect};
 use std::time::Duration;
-use stores::{Wrapped, a_poison_takes_no_neighbour_along, compare};
+use stores::{Wrapped, compare};
 use tickwheel::{SystemClock, Timer};
 use tickwheel_durable::store::memory::Memory;
 use tickwheel_durable::store::postgres::{VERSION, migration};

@@ -274,7 +274,7 @@ async fn tables_of_version_1_are_migrated() {
     assert_eq!((due.key.as_deref(), due.attempt), (Some("old"), 2));
     assert_eq!((due.token.partition, due.token.epoch), (3, 8));
     node.drain().await;
-    assert_eq!(version(&client).await, 5);
+    assert_eq!(version(&client).await, 6);
     tables_go_back_to_version_1(&server, &client).await;
 }
 
@@ -287,8 +287,8 @@ async fn version(client: &Client) -> i32 {
 async fn tables_go_back_to_version_1(server: &Server, client: &Client) {
     let blocks = include_str!("../README.md").split("```").filter_map(|it| it.strip_prefix("sql"));
     let blocks: Vec<&str> = blocks.collect();
-    let [from_5, from_4, from_3, from_2] = blocks.try_into().unwrap();
-    for (back, now) in [(from_5, 4), (from_4, 3), (from_3, 2)] {
+    let [from_6, from_5, from_4, from_3, from_2] = blocks.try_into().unwrap();
+    for (back, now) in [(from_6, 5), (from_5, 4), (from_4, 3), (from_3, 2)] {
         client.batch_execute(&format!("BEGIN; {back} COMMIT;")).await.unwrap();
         assert_eq!(version(client).await, now);
     }
@@ -302,11 +302,11 @@ async fn tables_go_back_to_version_1(server: &Server, client: &Client) {
         FROM (SELECT table_name, column_name FROM information_schema.columns
             WHERE table_schema = 'tickwheel'
             AND (table_name IN ('slot', 'identity')
-                OR column_name IN ('crashes', 'cancelled', 'rests', 'died'))
+                OR column_name IN ('crashes', 'cancelled', 'rests', 'died', 'until'))
             ORDER BY table_name, column_name) c";
     let columns: String = client.query_one(columns, &[]).await.unwrap().get(0);
     assert_eq!(columns, "slot.epoch slot.owner slot.slot");
     let opened = Durable::postgres(server.config()).store().open().await;
     opened.unwrap();
-    assert_eq!(version(client).await, 5);
+    assert_eq!(version(client).await, 6);
 }

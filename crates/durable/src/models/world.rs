@@ -47,7 +47,8 @@ impl World {
     pub(super) async fn schedule(&self, id: i64, due: StoreTime) -> Place {
         let place = Place { due, slot: 0, id };
         let payload = vec![id as u8];
-        let row = NewRow { place, key: Some(World::name().key), tag: None, payload };
+        let key = Some(World::name().key);
+        let row = NewRow { place, key, payload, ..NewRow::default() };
         self.store.schedule(NodeId(0), vec![row]).await.expect("no fault is injected");
         place
     }

@@ -236,8 +236,8 @@ mod tests {
         let row = |number: usize, bytes| NewRow {
             place: Place::before(StoreTime::MIN),
             key: Some(number.to_string()),
-            tag: None,
             payload: vec![0; bytes],
+            ..NewRow::default()
         };
         let count = |rows: &[NewRow]| fitting_rows(rows.iter());
         let rows = |bytes| (0..2 * BATCH).map(|n| row(n % 1_500, bytes)).collect::<Vec<_>>();
@@ -253,7 +253,7 @@ mod tests {
         for number in 0..5 {
             let (place, payload) = (Place::before(StoreTime::MIN), vec![0; BATCH_BYTES / 2]);
             let key = Some(if number == 3 { "2".into() } else { number.to_string() });
-            let row = NewRow { place, key, tag: None, payload };
+            let row = NewRow { place, key, payload, ..NewRow::default() };
             sender.try_send((row, oneshot::channel::<Result<(), Error>>().0)).unwrap();
         }
         let (queue, mut kept) = (Mutex::new(queue), VecDeque::new());

@@ -17,7 +17,7 @@ use std::time::{Duration, SystemTime};
 pub struct NodeId(pub i64);
 
 /// Where the row of a timer lies. Ordered by the time at which it is due.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Place {
     /// When it is due.
     pub due: StoreTime,
@@ -92,7 +92,7 @@ pub struct Survey {
 }
 
 /// The row of a timer to be written.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct NewRow {
     /// Where it will lie.
     pub place: Place,
@@ -102,6 +102,45 @@ pub struct NewRow {
     pub tag: Option<String>,
     /// What it carries.
     pub payload: Vec<u8>,
+    /// Whether the key's timer, if there is one, stays instead.
+    pub keep: bool,
+    /// Until when the schedules that follow may put it off, if it is debounced. The timer that it
+    /// replaces may say less; then that counts.
+    pub until: Option<StoreTime>,
+}
+
+/// What became of a row that was to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// The answer.
+    pub answer: Scheduled,
+    /// When it is due, unless the key's former timer was kept.
+    pub due: StoreTime,
+}
+
+/// What a row finds at its key, in stores whose statements do not decide it.
+pub(crate) struct Former {
+    until: Option<StoreTime>,
+    claimed: bool,
+    cancelled: bool,
+}
+
+impl NewRow {
+    /// Decides what becomes of the key's former timer, and when this one is due.
+    fn settle(&mut self, former: Option<Former>) -> Written {
+        let answer = match &former {
+            None => Scheduled::New,
+            // A cancelled one ends with its run.
+            Some(former) if self.keep && !former.cancelled => Scheduled::Kept,
+            Some(_) => Scheduled::Replaced,
+        };
+        let first = former.filter(|former| !former.claimed).and_then(|former| former.until);
+        if let (Some(until), Some(first)) = (self.until, first) {
+            self.until = Some(until.min(first));
+            self.place.due = self.place.due.min(first);
+        }
+        Written { answer, due: self.place.due }
+    }
 }
 
 /// A key, and the slot in which it lies.
@@ -302,7 +341,7 @@ pub trait Store: Sealed + Send + Sync + 'static {
     /// Writes timers, in place of those with the same keys. Hints at them to the owners of their
     /// slots, but not to `node`, which knows them. As each call that writes it waits for nobody's
     /// transaction: `None` stands for a key that one has locked. Nothing was done for that.
-    fn schedule(&self, node: NodeId, rows: Vec<NewRow>) -> impl Answer<Vec<Option<Scheduled>>>;
+    fn schedule(&self, node: NodeId, rows: Vec<NewRow>) -> impl Answer<Vec<Option<Written>>>;
 
     /// Deletes timers that nobody has claimed. Those that somebody has end with that claim: to
     /// retry one, or to claim it anew, deletes it. `None`: as for a schedule.

@@ -160,7 +160,12 @@ impl Load {
             let at = fastrand::i64(server_now()..=due.max(server_now()) + 100_000);
             self.cancels.insert((at, number), KeyName { slot, key: key.clone() });
         }
-        self.rows.push(NewRow { place, key: Some(key), tag: None, payload: vec![7; 100] });
+        self.rows.push(NewRow {
+            place,
+            key: Some(key),
+            payload: vec![7; 100],
+            ..NewRow::default()
+        });
         let written = Written { answered: None, cancel: Cancel::None, mass };
         self.told.written.insert(number, written);
     }

@@ -3,11 +3,11 @@
 mod timers;
 
 use crate::durable::{Durable, DurableBuilder};
-use crate::entry::{Cancelled, DeadTimer, Error, Listed, Pending, Scheduled, Search, Touched};
+use crate::entry::{Cancelled, DeadTimer, Error, Listed, Pending, Search, Touched};
 use crate::store::memory::timers::Timers;
 use crate::store::{
     Ack, Bars, CancelledTag, Claim, Claims, Ending, First, Hints, KeyName, NewRow, NodeId, Owned,
-    Page, Place, Sealed, Store, StoreTime, Survey,
+    Page, Place, Sealed, Store, StoreTime, Survey, Written,
 };
 use crate::sync::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -240,11 +240,13 @@ impl Store for Memory {
         &self,
         node: NodeId,
         rows: Vec<NewRow>,
-    ) -> Result<Vec<Option<Scheduled>>, Error> {
+    ) -> Result<Vec<Option<Written>>, Error> {
         self.step("schedule", |state, _| {
             let write = |row: NewRow| {
-                state.hint(row.place, Some(node));
-                Some(state.timers.write(row))
+                let place = row.place;
+                let written = state.timers.write(row);
+                state.hint(Place { due: written.due, ..place }, Some(node));
+                Some(written)
             };
             rows.into_iter().map(write).collect()
         })

@@ -2,8 +2,8 @@
 
 use crate::entry::{Cancelled, DeadTimer, Listed, Pending, Scheduled, Search, Touched};
 use crate::store::{
-    ALONE, Ack, CancelledTag, Claim, ClaimedRow, Ending, KeyName, NewRow, Page, Place, StoreTime,
-    Suspect,
+    ALONE, Ack, CancelledTag, Claim, ClaimedRow, Ending, Former, KeyName, NewRow, Page, Place,
+    StoreTime, Suspect, Written,
 };
 use std::collections::{BTreeMap, HashMap};
 
@@ -14,7 +14,7 @@ pub(super) struct Timers {
     dead: Vec<(Place, Row, String, StoreTime)>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 struct Row {
     key: Option<String>,
     tag: Option<String>,
@@ -25,6 +25,8 @@ struct Row {
     crashes: u32,
     /// Whether it was cancelled while it was claimed.
     cancelled: bool,
+    /// Until when a debounce may put it off.
+    until: Option<StoreTime>,
 }
 
 /// A claim, or why it was passed over.
@@ -46,13 +48,18 @@ impl Timers {
         places.take(*limit as usize).copied().collect()
     }
 
-    pub(super) fn write(&mut self, new: NewRow) -> Scheduled {
-        let NewRow { place, key, tag, payload } = new;
-        let row = Row { key, tag, payload, claim: 0, attempts: 0, crashes: 0, cancelled: false };
-        let former = name(&place, &row).and_then(|name| self.keys.get(&name).copied());
-        former.map(|former| self.delete(&former));
-        self.insert(place, row);
-        former.map_or(Scheduled::New, |_| Scheduled::Replaced)
+    pub(super) fn write(&mut self, mut new: NewRow) -> Written {
+        let name = new.key.clone().map(|key| KeyName { slot: new.place.slot, key });
+        let former = name.and_then(|name| self.keys.get(&name).copied());
+        let written = new.settle(former.and_then(|former| self.rows.get(&former)).map(|row| {
+            Former { until: row.until, claimed: row.claim != 0, cancelled: row.cancelled }
+        }));
+        if written.answer != Scheduled::Kept {
+            former.map(|former| self.delete(&former));
+            let NewRow { place, key, tag, payload, until, .. } = new;
+            self.insert(place, Row { key, tag, payload, until, ..Row::default() });
+        }
+        written
     }
 
     pub(super) fn cancel(&mut self, key: &KeyName) -> Cancelled {
@@ -111,7 +118,7 @@ impl Timers {
         if self.rows.get(&place).is_none_or(|row| row.claim != ack.claim.epoch) {
             return;
         }
-        let row = Row { claim: 0, ..self.delete(&place) };
+        let row = Row { claim: 0, until: None, ..self.delete(&place) };
         match ack.ending {
             Ending::Done => {}
             Ending::Retry(_) | Ending::Again(..) if row.cancelled => {}

@@ -54,7 +54,7 @@ const ACKNOWLEDGE: &str = concat!(
         FROM input i JOIN tickwheel.timer t USING (slot, due, id)
         WHERE t.claim = i.epoch FOR UPDATE OF t SKIP LOCKED),
     retried AS (
-        UPDATE tickwheel.timer t SET due = o.at, claim = 0,
+        UPDATE tickwheel.timer t SET due = o.at, claim = 0, until = NULL,
             attempts = CASE WHEN o.payload IS NULL THEN t.attempts ELSE 0 END,
             crashes = CASE WHEN o.payload IS NULL THEN t.crashes ELSE 0 END,
             payload = coalesce(o.payload, t.payload)

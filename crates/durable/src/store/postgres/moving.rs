@@ -153,12 +153,12 @@ async fn copy(
     }
     for slot in slots {
         let timers = "SELECT slot + $2, attempts, due, id, claim, key, tag, payload, crashes,
-                cancelled
+                cancelled, until
             FROM tickwheel.timer WHERE slot = $1";
         let params = [(slot as _, Type::INT4), (&shift as _, Type::INT4)];
         let rows = here.query_typed(timers, &params).await.map_err(explain)?;
         insert_timers(change, &rows).await?;
-        let dead = "SELECT slot + $2, attempts, id, key, tag, payload, reason
+        let dead = "SELECT slot + $2, attempts, id, key, tag, payload, reason, died
             FROM tickwheel.dead WHERE slot = $1 ORDER BY number";
         let rows = here.query_typed(dead, &params).await.map_err(explain)?;
         insert_dead(change, &rows).await?;
@@ -175,8 +175,8 @@ macro_rules! column {
 
 async fn insert_timers(change: On<'_>, rows: &[Row]) -> Result<(), Error> {
     let sql = "INSERT INTO tickwheel.timer
-            (slot, attempts, due, id, claim, key, tag, payload, crashes, cancelled)
-        SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
+            (slot, attempts, due, id, claim, key, tag, payload, crashes, cancelled, until)
+        SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
     for rows in rows.chunks(1_000) {
         let params = [
             (&column!(rows, 0, i32) as _, Type::INT4_ARRAY),
@@ -189,6 +189,7 @@ async fn insert_timers(change: On<'_>, rows: &[Row]) -> Result<(), Error> {
             (&column!(rows, 7, &[u8]) as _, Type::BYTEA_ARRAY),
             (&column!(rows, 8, i32) as _, Type::INT4_ARRAY),
             (&column!(rows, 9, bool) as _, Type::BOOL_ARRAY),
+            (&column!(rows, 10, Option<i64>) as _, Type::INT8_ARRAY),
         ];
         change.query_typed(sql, &params).await.map_err(explain)?;
     }
@@ -196,8 +197,8 @@ async fn insert_timers(change: On<'_>, rows: &[Row]) -> Result<(), Error> {
 }
 
 async fn insert_dead(change: On<'_>, rows: &[Row]) -> Result<(), Error> {
-    let sql = "INSERT INTO tickwheel.dead (slot, attempts, id, key, tag, payload, reason)
-        SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7)";
+    let sql = "INSERT INTO tickwheel.dead (slot, attempts, id, key, tag, payload, reason, died)
+        SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7, $8)";
     for rows in rows.chunks(1_000) {
         let params = [
             (&column!(rows, 0, i32) as _, Type::INT4_ARRAY),
@@ -207,6 +208,7 @@ async fn insert_dead(change: On<'_>, rows: &[Row]) -> Result<(), Error> {
             (&column!(rows, 4, Option<&str>) as _, Type::TEXT_ARRAY),
             (&column!(rows, 5, &[u8]) as _, Type::BYTEA_ARRAY),
             (&column!(rows, 6, &str) as _, Type::TEXT_ARRAY),
+            (&column!(rows, 7, i64) as _, Type::INT8_ARRAY),
         ];
         change.query_typed(sql, &params).await.map_err(explain)?;
     }

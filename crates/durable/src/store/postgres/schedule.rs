@@ -3,7 +3,7 @@
 use crate::entry::{Error, Scheduled};
 use crate::store::postgres::link::{Ask, Link, Param, is_locked, slot};
 use crate::store::postgres::told;
-use crate::store::{NewRow, NodeId};
+use crate::store::{NewRow, NodeId, StoreTime, Written};
 use std::collections::HashMap;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
@@ -12,28 +12,40 @@ use tokio_postgres::types::Type;
 /// left out, unless it waits for them as a part of a user's transaction: then it waits in their
 /// order, so no two do crosswise. A key that is being inserted is seen by nobody and cannot be left
 /// out; all of it fails after [`LOCKED`]. A row that was there has been locked before it was
-/// changed, which its `xmax` tells.
+/// changed, which its `xmax` tells. Of a row that is to be kept no lock is asked.
 const SCHEDULE: &str = concat!(
-    "WITH own AS MATERIALIZED (
-        SELECT slot, key FROM unnest($1, $4) AS i(slot, key)
-        JOIN tickwheel.timer t USING (slot, key)
-        WHERE $8 IS NOT NULL FOR UPDATE OF t SKIP LOCKED),
+    "WITH here AS MATERIALIZED (
+        SELECT NOT EXISTS (
+            SELECT FROM unnest($1) g(slot) JOIN tickwheel.slot s USING (slot) WHERE s.served <> 0)
+        AS served),
+    input AS MATERIALIZED (SELECT * FROM unnest($1, $3, $4) AS i(slot, id, key)),
+    kept AS MATERIALIZED (
+        SELECT i.id FROM input i JOIN tickwheel.timer t USING (slot, key)
+        WHERE i.id = ANY ($10) AND NOT t.cancelled),
+    own AS MATERIALIZED (
+        SELECT slot, key FROM input i JOIN tickwheel.timer t USING (slot, key)
+        WHERE $8 IS NOT NULL AND i.id NOT IN (SELECT id FROM kept)
+        FOR UPDATE OF t SKIP LOCKED),
     locked AS MATERIALIZED (
-        SELECT i.id FROM unnest($1, $3, $4) AS i(slot, id, key)
-        JOIN tickwheel.timer t USING (slot, key)
-        WHERE $8 IS NOT NULL AND NOT EXISTS (
+        SELECT i.id FROM input i JOIN tickwheel.timer t USING (slot, key)
+        WHERE $8 IS NOT NULL AND i.id NOT IN (SELECT id FROM kept) AND NOT EXISTS (
             SELECT FROM own o WHERE o.slot = i.slot AND o.key = i.key)),
     written AS (
-        INSERT INTO tickwheel.timer AS t (slot, due, id, key, tag, payload)
-        SELECT * FROM unnest($1, $2, $3, $4, $5, $6) AS i(slot, due, id, key, tag, payload)
-        WHERE NOT EXISTS (
-            SELECT FROM unnest($1) g(slot) JOIN tickwheel.slot s USING (slot) WHERE s.served <> 0)
-        AND id NOT IN (SELECT id FROM locked)
+        INSERT INTO tickwheel.timer AS t (slot, due, id, key, tag, payload, until)
+        SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $9)
+            AS i(slot, due, id, key, tag, payload, until)
+        WHERE (SELECT served FROM here) AND id NOT IN (SELECT id FROM locked)
+        AND id NOT IN (SELECT id FROM kept)
         AND ($8 IS NULL OR (SELECT set_config('lock_timeout', $8, true)) IS NOT NULL)
         ORDER BY slot, key
         ON CONFLICT (slot, key) WHERE key IS NOT NULL DO UPDATE
-        SET due = excluded.due, id = excluded.id, tag = excluded.tag, payload = excluded.payload,
+        SET due = least(excluded.due,
+                CASE WHEN excluded.until IS NOT NULL AND t.claim = 0 THEN t.until END),
+            until = CASE WHEN excluded.until IS NOT NULL AND t.claim = 0
+                THEN least(excluded.until, t.until) ELSE excluded.until END,
+            id = excluded.id, tag = excluded.tag, payload = excluded.payload,
             claim = 0, attempts = 0, crashes = 0, cancelled = false
+        WHERE excluded.id <> ALL ($10) OR t.cancelled
         RETURNING t.slot, t.due, t.id, t.xmax <> 0 AS replaced),
     hinted AS (
         INSERT INTO tickwheel.inbox (node, written, slot, due, id)
@@ -42,8 +54,10 @@ const SCHEDULE: &str = concat!(
         JOIN tickwheel.member m ON m.node = s.owner
         WHERE w.due < m.horizon AND m.node <> $7), ",
     told!("written"),
-    " SELECT id, replaced FROM written WHERE (SELECT count(*) FROM told) >= 0
-    UNION ALL SELECT id, NULL FROM locked"
+    " SELECT id, due, replaced FROM written WHERE (SELECT count(*) FROM told) >= 0
+    UNION ALL SELECT id, NULL, NULL FROM locked
+    UNION ALL SELECT id, NULL, true FROM here, unnest($10) AS k(id)
+    WHERE served AND id NOT IN (SELECT id FROM written) AND id NOT IN (SELECT id FROM locked)"
 );
 
 /// How long a statement waits for the transaction of one who inserts the same key: as commits take.
@@ -57,6 +71,9 @@ struct Rows<'a> {
     keys: Vec<Option<&'a str>>,
     tags: Vec<Option<&'a str>>,
     payloads: Vec<&'a [u8]>,
+    untils: Vec<Option<i64>>,
+    /// Those that are not written where their keys have timers.
+    keep: Vec<i64>,
     node: i64,
     patience: Option<&'static str>,
 }
@@ -70,12 +87,14 @@ impl<'a> Rows<'a> {
             keys: rows.iter().map(|row| row.key.as_deref()).collect(),
             tags: rows.iter().map(|row| row.tag.as_deref()).collect(),
             payloads: rows.iter().map(|row| row.payload.as_slice()).collect(),
+            untils: rows.iter().map(|row| row.until.map(StoreTime::as_micros)).collect(),
+            keep: rows.iter().filter(|row| row.keep).map(|row| row.place.id).collect(),
             node: node.0,
             patience,
         }
     }
 
-    fn params(&self) -> [Param<'_>; 8] {
+    fn params(&self) -> [Param<'_>; 10] {
         [
             (&self.slots, Type::INT4_ARRAY),
             (&self.dues, Type::INT8_ARRAY),
@@ -85,23 +104,32 @@ impl<'a> Rows<'a> {
             (&self.payloads, Type::BYTEA_ARRAY),
             (&self.node, Type::INT8),
             (&self.patience, Type::TEXT),
+            (&self.untils, Type::INT8_ARRAY),
+            (&self.keep, Type::INT8_ARRAY),
         ]
     }
 
-    fn answers(&self, written: &[Row]) -> Result<Vec<Option<Scheduled>>, Error> {
+    fn answers(&self, written: &[Row]) -> Result<Vec<Option<Written>>, Error> {
         if written.len() < self.ids.len() {
             return Err(Error::Moved);
         }
         let answer = |row: &Row| {
-            let answer = |replaced| if replaced { Scheduled::Replaced } else { Scheduled::New };
-            (row.get(0), row.get::<_, Option<bool>>(1).map(answer))
+            let due = row.get::<_, Option<i64>>(1).map(StoreTime::from_micros);
+            let answer = match (row.get(2), due) {
+                (Some(false), _) => Some(Scheduled::New),
+                (Some(true), Some(_)) => Some(Scheduled::Replaced),
+                (Some(true), None) => Some(Scheduled::Kept),
+                (None, _) => None,
+            };
+            let due = due.unwrap_or_default();
+            (row.get(0), answer.map(|answer| Written { answer, due }))
         };
-        let answers: HashMap<i64, Option<Scheduled>> = written.iter().map(answer).collect();
+        let answers: HashMap<i64, Option<Written>> = written.iter().map(answer).collect();
         Ok(self.ids.iter().map(|id| answers.get(id).copied().flatten()).collect())
     }
 }
 
-async fn write(at: &impl Ask, rows: &Rows<'_>) -> Result<Vec<Option<Scheduled>>, Error> {
+async fn write(at: &impl Ask, rows: &Rows<'_>) -> Result<Vec<Option<Written>>, Error> {
     rows.answers(&at.ask(SCHEDULE, &rows.params()).await?)
 }
 
@@ -109,7 +137,7 @@ async fn write(at: &impl Ask, rows: &Rows<'_>) -> Result<Vec<Option<Scheduled>>,
 /// of it before the commit: its owner is told by it, this node as well.
 pub(super) async fn schedule_in(at: &impl Ask, row: NewRow) -> Result<Scheduled, Error> {
     let answers = write(at, &Rows::new(NodeId(0), &[row], None)).await?;
-    Ok(answers.into_iter().next().flatten().unwrap_or(Scheduled::New))
+    Ok(answers.into_iter().next().flatten().map_or(Scheduled::New, |written| written.answer))
 }
 
 /// Schedules rows, each half of them alone where one of them has all wait.
@@ -117,7 +145,7 @@ pub(super) async fn schedule(
     link: &Link,
     node: NodeId,
     rows: Vec<NewRow>,
-) -> Result<Vec<Option<Scheduled>>, Error> {
+) -> Result<Vec<Option<Written>>, Error> {
     let mut answers = Vec::with_capacity(rows.len());
     let mut parts = vec![rows];
     while let Some(mut part) = parts.pop() {

@@ -2,12 +2,12 @@
 //!
 //! Claims, and what users ask, stand in the files beside this one.
 
-use crate::entry::{Cancelled, DeadTimer, Error, Listed, Pending, Scheduled, Search, Touched};
+use crate::entry::{Cancelled, DeadTimer, Error, Listed, Pending, Search, Touched};
 use crate::store::postgres::link::{place, slot};
 use crate::store::postgres::{Listener, Postgres, SLOTS, claims, schedule, timers};
 use crate::store::{
     Ack, Bars, CancelledTag, Claim, Claims, First, Hints, KeyName, NewRow, NodeId, Owned, Page,
-    Place, Sealed, Store, StoreTime, Survey,
+    Place, Sealed, Store, StoreTime, Survey, Written,
 };
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -253,7 +253,7 @@ impl Store for Postgres {
         &self,
         node: NodeId,
         rows: Vec<NewRow>,
-    ) -> Result<Vec<Option<Scheduled>>, Error> {
+    ) -> Result<Vec<Option<Written>>, Error> {
         schedule::schedule(self.write(), node, rows).await
     }
 

@@ -38,7 +38,7 @@ impl Durable<Postgres> {
         let row = self.row(entry)?;
         self.enter(transaction, row.place.slot).await?;
         let answer = schedule::schedule_in(&self.on(transaction), row).await?;
-        self.count(1, 0);
+        self.count(usize::from(answer != Scheduled::Kept), 0);
         Ok(answer)
     }
 

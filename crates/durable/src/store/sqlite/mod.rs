@@ -7,11 +7,11 @@ mod within;
 pub use within::Transaction;
 
 use crate::durable::{Durable, DurableBuilder, OpenStore};
-use crate::entry::{Cancelled, DeadTimer, Error, Listed, Pending, Scheduled, Search, Touched};
+use crate::entry::{Cancelled, DeadTimer, Error, Listed, Pending, Search, Touched};
 use crate::store::sqlite::thread::Job;
 use crate::store::{
     Ack, Bars, CancelledTag, Claim, Claims, First, Hints, KeyName, NewRow, NodeId, Owned, Page,
-    Place, Sealed, Store, StoreTime, Survey,
+    Place, Sealed, Store, StoreTime, Survey, Written,
 };
 use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
@@ -172,11 +172,7 @@ impl Store for Sqlite {
         self.call(move |file, _| timers::load(file, &page)).await
     }
 
-    async fn schedule(
-        &self,
-        _: NodeId,
-        rows: Vec<NewRow>,
-    ) -> Result<Vec<Option<Scheduled>>, Error> {
+    async fn schedule(&self, _: NodeId, rows: Vec<NewRow>) -> Result<Vec<Option<Written>>, Error> {
         // The one node knows what it schedules: no hints.
         self.call(move |file, _| {
             rows.into_iter().map(|row| timers::write(file, row).map(Some)).collect()

@@ -140,7 +140,7 @@ fn transact(
 }
 
 /// What brings a file from each version to the next. Never changed once released; only added to.
-const MIGRATIONS: [&str; 4] = [
+const MIGRATIONS: [&str; 5] = [
     "
     CREATE TABLE timer (
         due INTEGER NOT NULL,
@@ -174,6 +174,8 @@ const MIGRATIONS: [&str; 4] = [
     // When it died.
     "ALTER TABLE dead ADD COLUMN died INTEGER NOT NULL DEFAULT 0;
     UPDATE dead SET died = unixepoch() * 1000000;",
+    // Until when a debounce may put it off.
+    "ALTER TABLE timer ADD COLUMN until INTEGER;",
 ];
 
 /// Opens a file for this process alone, and brings it up to date; or as it is, to look at it.

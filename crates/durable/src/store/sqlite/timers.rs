@@ -3,8 +3,8 @@
 use crate::entry::{Cancelled, DeadTimer, Listed, Pending, Scheduled, Search, Touched};
 use crate::store::sqlite::SLOT;
 use crate::store::{
-    ALONE, Ack, Bars, CancelledTag, Claim, ClaimedRow, Ending, NewRow, Page, Place, StoreTime,
-    Suspect,
+    ALONE, Ack, Bars, CancelledTag, Claim, ClaimedRow, Ending, Former, NewRow, Page, Place,
+    StoreTime, Suspect, Written,
 };
 use rusqlite::types::{FromSql, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
 use rusqlite::{Connection, OptionalExtension, Params, Result, Row, params};
@@ -52,15 +52,20 @@ pub(super) fn first(file: &Connection) -> Result<StoreTime> {
     Ok(due.flatten().unwrap_or(StoreTime::MAX))
 }
 
-pub(super) fn write(file: &Connection, row: NewRow) -> Result<Scheduled> {
-    let NewRow { place, key, tag, payload } = row;
-    let replaced = match &key {
-        Some(key) => change(file, "DELETE FROM timer WHERE key = ?", [key])? > 0,
-        None => false,
+pub(super) fn write(file: &Connection, mut row: NewRow) -> Result<Written> {
+    let sql = "SELECT until, claim <> 0, cancelled FROM timer WHERE key = ?";
+    let written = row.settle(one(file, sql, [&row.key], |row| {
+        Ok(Former { until: row.get(0)?, claimed: row.get(1)?, cancelled: row.get(2)? })
+    })?);
+    let NewRow { place, key, tag, payload, until, .. } = row;
+    match written.answer {
+        Scheduled::Kept => return Ok(written),
+        Scheduled::Replaced => change(file, "DELETE FROM timer WHERE key = ?", [&key])?,
+        Scheduled::New => 0,
     };
-    let sql = "INSERT INTO timer (due, id, key, tag, payload) VALUES (?, ?, ?, ?, ?)";
-    change(file, sql, params![place.due, place.id, key, tag, payload])?;
-    Ok(if replaced { Scheduled::Replaced } else { Scheduled::New })
+    let sql = "INSERT INTO timer (due, id, key, tag, payload, until) VALUES (?, ?, ?, ?, ?, ?)";
+    change(file, sql, params![place.due, place.id, key, tag, payload, until])?;
+    Ok(written)
 }
 
 pub(super) fn cancel(file: &Connection, key: &str) -> Result<Cancelled> {
@@ -132,11 +137,13 @@ pub(super) fn acknowledge(file: &Connection, ack: Ack, now: StoreTime) -> Result
     let changed = match ack.ending {
         Ending::Done => end(file, &ack.claim),
         Ending::Retry(at) => {
-            let sql = format!("UPDATE timer SET due = ?4, claim = 0 {row} AND NOT cancelled");
+            let sql = format!(
+                "UPDATE timer SET due = ?4, claim = 0, until = NULL {row} AND NOT cancelled"
+            );
             change(file, &sql, params![due, id, epoch, at])
         }
         Ending::Again(at, payload) => {
-            let set = "due = ?4, claim = 0, attempts = 0, crashes = 0, payload = ?5";
+            let set = "due = ?4, claim = 0, attempts = 0, crashes = 0, until = NULL, payload = ?5";
             let sql = format!("UPDATE timer SET {set} {row} AND NOT cancelled");
             change(file, &sql, params![due, id, epoch, at, payload])
         }

@@ -4,7 +4,7 @@ use crate::durable::Durable;
 use crate::entry::{Cancelled, Due, Entry, Error, Scheduled, Touched, When, check_name};
 use crate::node::draw;
 use crate::store::sqlite::{SLOT, Sqlite, now, timers};
-use crate::store::{Claim, NewRow, Place, StoreTime};
+use crate::store::{Claim, Place, StoreTime, Written};
 use rusqlite::{Connection, ErrorCode};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
@@ -101,11 +101,12 @@ impl Transaction<'_> {
     /// [`Error::Unavailable`].
     pub fn schedule(&mut self, entry: Entry) -> Result<Scheduled, Error> {
         entry.check()?;
-        let place = Place { due: resolve(entry.when), slot: SLOT, id: draw() };
-        let row = NewRow { place, key: entry.key, tag: entry.tag, payload: entry.payload };
-        let answer = timers::write(self.file, row)?;
-        self.places.push(place);
-        self.scheduled += 1;
+        let id = draw();
+        let Written { answer, due } = timers::write(self.file, entry.row(SLOT, id, now()..=now()))?;
+        if answer != Scheduled::Kept {
+            self.places.push(Place { due, slot: SLOT, id });
+            self.scheduled += 1;
+        }
         Ok(answer)
     }
 
