@@ -1,10 +1,12 @@
 //! A node: how it is set up and started, and its face, which schedules, cancels, looks.
 
+mod bulk;
+
 use crate::entry::{
     Cancelled, DeadTimer, Due, Entry, Error, Listed, Outcome, Pending, Scheduled, Search, Touched,
     When, check_name,
 };
-use crate::node::batcher::{BATCH, Batcher, fitting_rows, is_locked, look_again, looks};
+use crate::node::batcher::{Batcher, fitting_rows, look_again};
 use crate::node::runner::{self, Handler, Runner};
 use crate::node::stats::Stats;
 use crate::node::{Node, Options, claimer, draw, loader, membership};
@@ -264,32 +266,6 @@ impl<S: Store> Durable<S> {
         self.inner.touches.call((self.name(key)?, due)).await
     }
 
-    /// Cancels all timers of a tag that no handler has, 1,000 in a step, and returns how many:
-    /// also those that are moved meanwhile. One that is scheduled meanwhile may be among them.
-    ///
-    /// # Errors
-    /// As for [`cancel`](Self::cancel); some may be cancelled by then.
-    pub async fn cancel_tag(&self, tag: &str) -> Result<u64, Error> {
-        check_name(tag)?;
-        self.check_open()?;
-        let mut all = 0;
-        let Node { store, counters, timer, .. } = &*self.inner.node;
-        let mut pauses = looks();
-        loop {
-            let some = store.cancel_tag(tag.to_owned(), BATCH as u32).await?;
-            all += some.count;
-            counters.cancelled.add(some.count as usize);
-            if !some.more {
-                return Ok(all);
-            } else if some.count > 0 {
-                pauses = looks();
-            } else {
-                let pause = pauses.next().ok_or_else(is_locked)?;
-                timer.sleep(pause).await.map_err(|_| Error::Closed)?;
-            }
-        }
-    }
-
     /// Looks a key up.
     ///
     /// # Errors
@@ -325,15 +301,6 @@ impl<S: Store> Durable<S> {
     /// [`Error::Unavailable`].
     pub async fn dead(&self, limit: u32) -> Result<Vec<DeadTimer>, Error> {
         self.inner.node.store.dead(limit).await
-    }
-
-    /// Makes a timer that was given up due at once, with no attempts. Returns whether there is one;
-    /// one whose key has a timer again stays where it is.
-    ///
-    /// # Errors
-    /// As for [`cancel`](Self::cancel).
-    pub async fn requeue(&self, id: i64) -> Result<bool, Error> {
-        self.inner.node.store.requeue(id).await
     }
 
     /// Claims nothing any more, waits until the handlers that run have ended and are acknowledged,

@@ -295,11 +295,44 @@ impl Sharded {
     /// # Errors
     /// As for [`Durable::cancel_tag`]; [`Error::Moved`] if slots have moved for 30 s.
     pub async fn cancel_tag(&self, tag: &str) -> Result<u64, Error> {
+        self.each(|node| async move { node.cancel_tag(tag).await }).await
+    }
+
+    /// Moves all timers of a tag that no handler has: see [`Durable::touch_tag`].
+    ///
+    /// # Errors
+    /// As for [`cancel_tag`](Self::cancel_tag).
+    pub async fn touch_tag(&self, tag: &str, when: impl Into<When>) -> Result<u64, Error> {
+        let when = when.into();
+        self.each(|node| async move { node.touch_tag(tag, when).await }).await
+    }
+
+    /// Makes timers that were given up due at once: see [`Durable::requeue_all`].
+    ///
+    /// # Errors
+    /// As for [`cancel_tag`](Self::cancel_tag).
+    pub async fn requeue_all(&self, tag: Option<&str>) -> Result<u64, Error> {
+        self.each(|node| async move { node.requeue_all(tag).await }).await
+    }
+
+    /// Deletes timers that were given up: see [`Durable::delete_dead`].
+    ///
+    /// # Errors
+    /// As for [`cancel_tag`](Self::cancel_tag).
+    pub async fn delete_dead(&self, tag: Option<&str>) -> Result<u64, Error> {
+        self.each(|node| async move { node.delete_dead(tag).await }).await
+    }
+
+    /// Adds up what the nodes on all primaries change, until no slot moves meanwhile.
+    async fn each<F>(&self, call: impl Fn(Durable<Postgres>) -> F) -> Result<u64, Error>
+    where
+        F: Future<Output = Result<u64, Error>>,
+    {
         let (begun, mut all) = (Instant::now(), 0);
         loop {
             let before = self.map().await?;
             for node in &self.nodes {
-                all += node.cancel_tag(tag).await?;
+                all += call(node.clone()).await?;
             }
             if before.iter().all(Option::is_some) && self.map().await? == before {
                 return Ok(all);

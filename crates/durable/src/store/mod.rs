@@ -212,10 +212,32 @@ pub struct Claims {
     pub now: StoreTime,
 }
 
-/// What became of a step that cancels timers of a tag.
+/// Which timers, or dead timers, are meant: all of the namespace but for what is said.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Scope {
+    /// Those with this tag.
+    pub tag: Option<String>,
+    /// That of this number.
+    pub id: Option<i64>,
+}
+
+/// What is done to many, a step at a time: to timers that nobody has claimed, or to dead ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CancelledTag {
-    /// How many were cancelled.
+pub enum Bulk {
+    /// Timers are deleted.
+    Cancel,
+    /// Timers that are due at another time are moved to this one.
+    Touch(StoreTime),
+    /// Dead timers are due at once, with no attempts, but for those whose keys have timers again.
+    Requeue,
+    /// Dead timers are deleted.
+    Delete,
+}
+
+/// What became of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// How many were changed.
     pub count: u64,
     /// Whether there may be more: there were as many as the limit allows, or some are locked.
     pub more: bool,
@@ -350,8 +372,8 @@ pub trait Store: Sealed + Send + Sync + 'static {
     /// Moves timers that nobody has claimed. Hints at all of them. `None`: as for a schedule.
     fn touch(&self, keys: Vec<(KeyName, StoreTime)>) -> impl Answer<Vec<Option<Touched>>>;
 
-    /// Deletes at most `limit` timers of a tag that nobody has claimed or locked.
-    fn cancel_tag(&self, tag: String, limit: u32) -> impl Answer<CancelledTag>;
+    /// Does the same to at most `limit` that nobody has locked. Hints at timers that it moves.
+    fn bulk(&self, scope: Scope, bulk: Bulk, limit: u32) -> impl Answer<Step>;
 
     /// Claims timers that are due and lie in slots that the node owns in these epochs, unless they
     /// are claimed in a later one. Counts the attempt, unless the timer is claimed in this epoch
@@ -379,7 +401,10 @@ pub trait Store: Sealed + Send + Sync + 'static {
 
     /// Makes a dead timer due at once with no attempts; returns whether there is one. One whose key
     /// has a timer again stays dead.
-    fn requeue(&self, id: i64) -> impl Answer<bool>;
+    fn requeue(&self, id: i64) -> impl Answer<bool> {
+        let scope = Scope { id: Some(id), ..Scope::default() };
+        async { Ok(self.bulk(scope, Bulk::Requeue, 1).await?.count > 0) }
+    }
 }
 
 /// A moment of a store's clock, in microseconds since 1970.

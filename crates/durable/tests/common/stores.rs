@@ -9,8 +9,8 @@ use std::fmt::Debug;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 use tickwheel_durable::store::{
-    Ack, Bars, Claim, ClaimedRow, Ending, KeyName, NewRow, NodeId, Owned, Page, Place, Store,
-    Written,
+    Ack, Bars, Bulk, Claim, ClaimedRow, Ending, KeyName, NewRow, NodeId, Owned, Page, Place, Scope,
+    Store, Written,
 };
 use tickwheel_durable::{Scheduled, StoreTime};
 
@@ -61,7 +61,8 @@ pub(crate) enum Step {
     Schedule(Vec<(Option<u8>, Moment, bool, Former)>),
     Cancel(Vec<u8>),
     Touch(Vec<(u8, Moment)>),
-    CancelTag(u8),
+    /// To all of a tag, or to all.
+    Bulk(Option<u8>, u8, Moment),
     /// Claims up to so many of what is due, or all with the epoch of the owner before; those that
     /// were in no more than so many crashes.
     Claim(u8, bool, u8),
@@ -92,7 +93,10 @@ impl Arbitrary for Step {
                 let keys = keys(g);
                 Step::Touch(keys.into_iter().map(|key| (key, Moment::arbitrary(g))).collect())
             }
-            6 => Step::CancelTag(u8::arbitrary(g) % 4),
+            6 => {
+                let tag = Some(u8::arbitrary(g) % 4).filter(|_| u8::arbitrary(g) % 4 > 0);
+                Step::Bulk(tag, u8::arbitrary(g), Moment::arbitrary(g))
+            }
             7 | 8 => {
                 let stale = bool::arbitrary(g) && bool::arbitrary(g);
                 Step::Claim(u8::arbitrary(g) % 6, stale, u8::arbitrary(g) % 5)
@@ -196,8 +200,15 @@ impl<S: Store> Driven<S> {
                 tell(&store.touch(keys).await.unwrap())
             }
             // All that are tagged so: which of them were meant is not promised.
-            Step::CancelTag(tag) => {
-                tell(&store.cancel_tag(format!("tag {tag}"), 1_000).await.unwrap())
+            Step::Bulk(tag, what, at) => {
+                let scope = Scope { tag: tag.map(|tag| format!("tag {tag}")), id: None };
+                let bulk = match what % 6 {
+                    0 if tag.is_some() => Bulk::Cancel,
+                    1 => Bulk::Delete,
+                    2 | 3 => Bulk::Requeue,
+                    _ => Bulk::Touch(at.time()),
+                };
+                tell(&store.bulk(scope, bulk, 1_000).await.unwrap())
             }
             Step::Claim(limit, stale, crashes) => {
                 self.claim(usize::from(*limit), *stale, u32::from(*crashes)).await

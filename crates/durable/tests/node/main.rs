@@ -1,6 +1,7 @@
 //! Nodes on a store in memory, in virtual time, whose handlers write down what they get.
 
 mod alone;
+mod steer;
 mod together;
 
 use std::sync::atomic::{AtomicUsize, Ordering};

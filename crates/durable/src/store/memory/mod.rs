@@ -6,8 +6,8 @@ use crate::durable::{Durable, DurableBuilder};
 use crate::entry::{Cancelled, DeadTimer, Error, Listed, Pending, Search, Touched};
 use crate::store::memory::timers::Timers;
 use crate::store::{
-    Ack, Bars, CancelledTag, Claim, Claims, Ending, First, Hints, KeyName, NewRow, NodeId, Owned,
-    Page, Place, Sealed, Store, StoreTime, Survey, Written,
+    Ack, Bars, Bulk, Claim, Claims, Ending, First, Hints, KeyName, NewRow, NodeId, Owned, Page,
+    Place, Scope, Sealed, Step, Store, StoreTime, Survey, Written,
 };
 use crate::sync::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -271,8 +271,12 @@ impl Store for Memory {
         })
     }
 
-    async fn cancel_tag(&self, tag: String, limit: u32) -> Result<CancelledTag, Error> {
-        self.step("cancel_tag", |state, _| state.timers.cancel_tag(&tag, limit as usize))
+    async fn bulk(&self, scope: Scope, bulk: Bulk, limit: u32) -> Result<Step, Error> {
+        self.step("bulk", |state, now| {
+            let (step, moved) = state.timers.bulk(&scope, bulk, limit as usize, now);
+            moved.into_iter().for_each(|place| state.hint(place, None));
+            step
+        })
     }
 
     async fn claim(&self, node: NodeId, claims: Vec<Claim>, crashes: u32) -> Result<Claims, Error> {
@@ -322,13 +326,6 @@ impl Store for Memory {
 
     async fn dead(&self, limit: u32) -> Result<Vec<DeadTimer>, Error> {
         self.step("dead", |state, _| state.timers.dead(limit as usize))
-    }
-
-    async fn requeue(&self, id: i64) -> Result<bool, Error> {
-        self.step("requeue", |state, now| {
-            let place = state.timers.requeue(id, now);
-            place.inspect(|place| state.hint(*place, None)).is_some()
-        })
     }
 }
 

@@ -2,10 +2,10 @@
 
 use crate::entry::{Cancelled, DeadTimer, Listed, Pending, Scheduled, Search, Touched};
 use crate::store::{
-    ALONE, Ack, CancelledTag, Claim, ClaimedRow, Ending, Former, KeyName, NewRow, Page, Place,
+    ALONE, Ack, Bulk, Claim, ClaimedRow, Ending, Former, KeyName, NewRow, Page, Place, Scope, Step,
     StoreTime, Suspect, Written,
 };
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 #[derive(Debug, Default)]
 pub(super) struct Timers {
@@ -85,12 +85,57 @@ impl Timers {
         Ok(place)
     }
 
-    pub(super) fn cancel_tag(&mut self, tag: &str, limit: usize) -> CancelledTag {
-        let tagged = |row: &Row| row.tag.as_deref() == Some(tag) && row.claim == 0;
-        let places = self.rows.iter().filter(|(_, row)| tagged(row)).map(|(place, _)| *place);
-        let places: Vec<Place> = places.take(limit).collect();
-        places.iter().for_each(|place| drop(self.delete(place)));
-        CancelledTag { count: places.len() as u64, more: places.len() == limit }
+    /// Returns what became of a step, and the places of timers that it moved.
+    pub(super) fn bulk(
+        &mut self,
+        scope: &Scope,
+        bulk: Bulk,
+        limit: usize,
+        now: StoreTime,
+    ) -> (Step, Vec<Place>) {
+        let is_meant = |place: &Place, row: &Row| {
+            (scope.tag.is_none() || scope.tag == row.tag)
+                && scope.id.is_none_or(|id| id == place.id)
+        };
+        let to = if let Bulk::Touch(to) = bulk { Some(to) } else { None };
+        let places: Vec<Place> = match bulk {
+            Bulk::Cancel | Bulk::Touch(_) => {
+                let rows = self.rows.iter().filter(|(place, row)| is_meant(place, row));
+                let free = rows.filter(|(_, row)| row.claim == 0).map(|(place, _)| *place);
+                free.filter(|place| to != Some(place.due)).take(limit).collect()
+            }
+            Bulk::Requeue | Bulk::Delete => {
+                let mut keys = HashSet::new();
+                let mut is_free = |place: &Place, row: &Row| {
+                    let name = name(place, row);
+                    name.is_none_or(|name| !self.keys.contains_key(&name) && keys.insert(name))
+                };
+                let dead = self.dead.iter().filter(|(place, row, ..)| is_meant(place, row));
+                let dead =
+                    dead.filter(|(place, row, ..)| bulk == Bulk::Delete || is_free(place, row));
+                dead.map(|(place, ..)| *place).take(limit).collect()
+            }
+        };
+        let moved = places.iter().filter_map(|place| self.change(place, bulk, now)).collect();
+        (Step { count: places.len() as u64, more: places.len() == limit }, moved)
+    }
+
+    /// Changes one of many, and returns its place if it is due at another time.
+    fn change(&mut self, place: &Place, bulk: Bulk, now: StoreTime) -> Option<Place> {
+        let (due, row) = match bulk {
+            Bulk::Cancel => {
+                self.delete(place);
+                return None;
+            }
+            Bulk::Touch(due) => (due, self.delete(place)),
+            Bulk::Requeue | Bulk::Delete => {
+                let index = self.dead.iter().position(|(dead, ..)| dead == place)?;
+                let (_, row, ..) = self.dead.remove(index);
+                (now, Row { attempts: 0, crashes: 0, ..row })
+            }
+        };
+        let place = Place { due, ..*place };
+        (bulk != Bulk::Delete).then(|| self.insert(place, row)).map(|()| place)
     }
 
     pub(super) fn claim(&mut self, claim: Claim, crashes: u32) -> Option<Claimed> {
@@ -168,17 +213,6 @@ impl Timers {
             DeadTimer { id, key, tag, payload, attempts, reason, died }
         };
         self.dead.iter().take(limit).map(tell).collect()
-    }
-
-    pub(super) fn requeue(&mut self, id: i64, now: StoreTime) -> Option<Place> {
-        let index = self.dead.iter().position(|(place, row, ..)| {
-            let taken = |name| self.keys.contains_key(&name);
-            place.id == id && !name(place, row).is_some_and(taken)
-        })?;
-        let (place, row, ..) = self.dead.remove(index);
-        let place = Place { due: now, ..place };
-        self.insert(place, Row { attempts: 0, crashes: 0, ..row });
-        Some(place)
     }
 
     /// Returns the place of a key's timer; `Err` says whether it is claimed rather than unknown.

@@ -1,5 +1,6 @@
 //! A store on PostgreSQL, for any number of nodes.
 
+mod bulk;
 mod claims;
 mod link;
 mod moving;

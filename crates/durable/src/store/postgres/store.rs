@@ -4,10 +4,10 @@
 
 use crate::entry::{Cancelled, DeadTimer, Error, Listed, Pending, Search, Touched};
 use crate::store::postgres::link::{place, slot};
-use crate::store::postgres::{Listener, Postgres, SLOTS, claims, schedule, timers};
+use crate::store::postgres::{Listener, Postgres, SLOTS, bulk, claims, schedule, timers};
 use crate::store::{
-    Ack, Bars, CancelledTag, Claim, Claims, First, Hints, KeyName, NewRow, NodeId, Owned, Page,
-    Place, Sealed, Store, StoreTime, Survey, Written,
+    Ack, Bars, Bulk, Claim, Claims, First, Hints, KeyName, NewRow, NodeId, Owned, Page, Place,
+    Scope, Sealed, Step, Store, StoreTime, Survey, Written,
 };
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -265,8 +265,8 @@ impl Store for Postgres {
         timers::touch(self.write(), keys).await
     }
 
-    async fn cancel_tag(&self, tag: String, limit: u32) -> Result<CancelledTag, Error> {
-        timers::cancel_tag(self.write(), self.first, tag, limit).await
+    async fn bulk(&self, scope: Scope, bulk: Bulk, limit: u32) -> Result<Step, Error> {
+        bulk::step(self.write(), self.first, scope, bulk, limit).await
     }
 
     async fn claim(&self, node: NodeId, claims: Vec<Claim>, crashes: u32) -> Result<Claims, Error> {
@@ -291,9 +291,5 @@ impl Store for Postgres {
 
     async fn dead(&self, limit: u32) -> Result<Vec<DeadTimer>, Error> {
         timers::dead(self.write(), self.first, limit).await
-    }
-
-    async fn requeue(&self, id: i64) -> Result<bool, Error> {
-        timers::requeue(self.write(), self.first, id).await
     }
 }

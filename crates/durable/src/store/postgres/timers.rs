@@ -2,9 +2,8 @@
 
 use crate::entry::{Cancelled, DeadTimer, Error, Listed, Pending, Search, Touched};
 use crate::store::postgres::link::{Ask, Link, name, names, place, slot};
-use crate::store::postgres::schedule::LOCKED;
 use crate::store::postgres::{SLOTS, told};
-use crate::store::{Bars, CancelledTag, KeyName, StoreTime};
+use crate::store::{Bars, KeyName, StoreTime};
 use std::collections::HashMap;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
@@ -177,62 +176,4 @@ pub(super) async fn dead(link: &Link, first: u32, limit: u32) -> Result<Vec<Dead
         DeadTimer { id, key, tag, payload, attempts, reason: row.get(5), died }
     };
     Ok(link.query(sql, &params).await?.iter().map(tell).collect())
-}
-
-pub(super) async fn requeue(link: &Link, first: u32, id: i64) -> Result<bool, Error> {
-    let sql = concat!(
-        "WITH risen AS (DELETE FROM tickwheel.dead d
-            WHERE d.id = $1 AND d.slot BETWEEN $2 AND $3
-            AND (SELECT set_config('lock_timeout', $4, true)) IS NOT NULL
-            AND d.slot IN (SELECT slot FROM tickwheel.slot WHERE served = 0) AND NOT EXISTS (
-                SELECT FROM tickwheel.timer t WHERE t.slot = d.slot AND t.key = d.key)
-            RETURNING *),
-        written AS (INSERT INTO tickwheel.timer (slot, due, id, key, tag, payload)
-            SELECT slot, tickwheel.clock(), id, key, tag, payload FROM risen
-            RETURNING slot, due, id),
-        hinted AS (INSERT INTO tickwheel.inbox (node, written, slot, due, id)
-            SELECT s.owner, tickwheel.clock(), w.slot, w.due, w.id FROM written w
-            JOIN tickwheel.slot s USING (slot) WHERE s.owner IS NOT NULL), ",
-        told!("written"),
-        " SELECT id FROM written WHERE (SELECT count(*) FROM told) >= 0"
-    );
-    let params = [
-        (&id as _, Type::INT8),
-        (&slot(first) as _, Type::INT4),
-        (&slot(first + SLOTS - 1) as _, Type::INT4),
-        (&LOCKED as _, Type::TEXT),
-    ];
-    Ok(!link.query(sql, &params).await?.is_empty())
-}
-
-/// Deletes what nobody has locked. What was moved or locked meanwhile is left to the next look.
-const CANCEL: &str = "WITH own AS MATERIALIZED (
-        SELECT slot, due, id FROM tickwheel.timer
-        WHERE tag = $1 AND slot BETWEEN $2 AND $3 AND claim = 0
-        AND slot IN (SELECT slot FROM tickwheel.slot WHERE served = 0)
-        LIMIT $4 FOR UPDATE SKIP LOCKED),
-    gone AS (DELETE FROM tickwheel.timer t USING own o
-        WHERE t.slot = o.slot AND t.due = o.due AND t.id = o.id RETURNING t.slot, t.id)
-    SELECT (SELECT count(*) FROM gone), EXISTS (
-        SELECT FROM tickwheel.timer
-        WHERE tag = $1 AND slot BETWEEN $2 AND $3 AND claim = 0
-        AND slot IN (SELECT slot FROM tickwheel.slot WHERE served = 0)
-        AND (slot, id) NOT IN (SELECT slot, id FROM gone))";
-
-pub(super) async fn cancel_tag(
-    link: &Link,
-    first: u32,
-    tag: String,
-    limit: u32,
-) -> Result<CancelledTag, Error> {
-    let params = [
-        (&tag as _, Type::TEXT),
-        (&slot(first) as _, Type::INT4),
-        (&slot(first + SLOTS - 1) as _, Type::INT4),
-        (&i64::from(limit) as _, Type::INT8),
-    ];
-    let rows = link.query(CANCEL, &params).await?;
-    let step =
-        |row: &Row| CancelledTag { count: row.get::<_, i64>(0).unsigned_abs(), more: row.get(1) };
-    rows.first().map(step).ok_or_else(|| Error::uncertain("no row"))
 }

@@ -1,5 +1,6 @@
 //! A store in a file: SQLite, for one node.
 
+mod bulk;
 mod thread;
 mod timers;
 mod within;
@@ -10,8 +11,8 @@ use crate::durable::{Durable, DurableBuilder, OpenStore};
 use crate::entry::{Cancelled, DeadTimer, Error, Listed, Pending, Search, Touched};
 use crate::store::sqlite::thread::Job;
 use crate::store::{
-    Ack, Bars, CancelledTag, Claim, Claims, First, Hints, KeyName, NewRow, NodeId, Owned, Page,
-    Place, Sealed, Store, StoreTime, Survey, Written,
+    Ack, Bars, Bulk, Claim, Claims, First, Hints, KeyName, NewRow, NodeId, Owned, Page, Place,
+    Scope, Sealed, Step, Store, StoreTime, Survey, Written,
 };
 use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
@@ -203,8 +204,13 @@ impl Store for Sqlite {
         .await
     }
 
-    async fn cancel_tag(&self, tag: String, limit: u32) -> Result<CancelledTag, Error> {
-        self.call(move |file, _| timers::cancel_tag(file, &tag, limit)).await
+    async fn bulk(&self, scope: Scope, bulk: Bulk, limit: u32) -> Result<Step, Error> {
+        self.call(move |file, state| {
+            let (step, moved) = bulk::step(file, &scope, bulk, limit)?;
+            moved.into_iter().for_each(|place| state.hint(place));
+            Ok(step)
+        })
+        .await
     }
 
     async fn claim(&self, node: NodeId, claims: Vec<Claim>, crashes: u32) -> Result<Claims, Error> {
@@ -246,13 +252,5 @@ impl Store for Sqlite {
 
     async fn dead(&self, limit: u32) -> Result<Vec<DeadTimer>, Error> {
         self.call(move |file, _| timers::dead(file, limit)).await
-    }
-
-    async fn requeue(&self, id: i64) -> Result<bool, Error> {
-        self.call(move |file, state| {
-            let place = timers::requeue(file, id, now())?;
-            Ok(place.inspect(|place| state.hint(*place)).is_some())
-        })
-        .await
     }
 }

@@ -175,7 +175,8 @@ const MIGRATIONS: [&str; 5] = [
     "ALTER TABLE dead ADD COLUMN died INTEGER NOT NULL DEFAULT 0;
     UPDATE dead SET died = unixepoch() * 1000000;",
     // Until when a debounce may put it off.
-    "ALTER TABLE timer ADD COLUMN until INTEGER;",
+    "ALTER TABLE timer ADD COLUMN until INTEGER;
+    CREATE INDEX dead_tag ON dead (tag) WHERE tag IS NOT NULL;",
 ];
 
 /// Opens a file for this process alone, and brings it up to date; or as it is, to look at it.

@@ -3,8 +3,8 @@
 use crate::entry::{Cancelled, DeadTimer, Listed, Pending, Scheduled, Search, Touched};
 use crate::store::sqlite::SLOT;
 use crate::store::{
-    ALONE, Ack, Bars, CancelledTag, Claim, ClaimedRow, Ending, Former, NewRow, Page, Place,
-    StoreTime, Suspect, Written,
+    ALONE, Ack, Bars, Claim, ClaimedRow, Ending, Former, NewRow, Page, Place, StoreTime, Suspect,
+    Written,
 };
 use rusqlite::types::{FromSql, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
 use rusqlite::{Connection, OptionalExtension, Params, Result, Row, params};
@@ -21,7 +21,7 @@ impl FromSql for StoreTime {
     }
 }
 
-fn change(file: &Connection, sql: &str, params: impl Params) -> Result<usize> {
+pub(super) fn change(file: &Connection, sql: &str, params: impl Params) -> Result<usize> {
     file.prepare_cached(sql)?.execute(params)
 }
 
@@ -88,13 +88,6 @@ pub(super) fn touch(
     }
     let is_there = one(file, "SELECT 1 FROM timer WHERE key = ?", [key], |_| Ok(()))?.is_some();
     Ok(Err(if is_there { Touched::Running } else { Touched::Unknown }))
-}
-
-pub(super) fn cancel_tag(file: &Connection, tag: &str, limit: u32) -> Result<CancelledTag> {
-    let sql = "DELETE FROM timer WHERE (due, id) IN
-        (SELECT due, id FROM timer WHERE tag = ? AND claim = 0 LIMIT ?)";
-    let count = change(file, sql, params![tag, limit])? as u64;
-    Ok(CancelledTag { count, more: count == u64::from(limit) })
 }
 
 /// A claim, or why it was passed over.
@@ -211,15 +204,4 @@ pub(super) fn dead(file: &Connection, limit: u32) -> Result<Vec<DeadTimer>> {
         Ok(DeadTimer { id, key, tag, payload, attempts, reason, died })
     };
     file.prepare_cached(sql)?.query_map([limit], tell)?.collect()
-}
-
-pub(super) fn requeue(file: &Connection, id: i64, now: StoreTime) -> Result<Option<Place>> {
-    let sql = "INSERT INTO timer (due, id, key, tag, payload)
-        SELECT ?2, id, key, tag, payload FROM dead WHERE id = ?1 AND NOT EXISTS
-            (SELECT 1 FROM timer WHERE timer.key = dead.key)";
-    if change(file, sql, params![id, now])? == 0 {
-        return Ok(None);
-    }
-    change(file, "DELETE FROM dead WHERE id = ?", [id])?;
-    Ok(Some(Place { due: now, slot: SLOT, id }))
 }

@@ -1,0 +1,101 @@
+//! The statements that change many timers.
+
+use crate::entry::Error;
+use crate::store::postgres::link::{Link, is_locked, slot};
+use crate::store::postgres::schedule::LOCKED;
+use crate::store::postgres::{SLOTS, told};
+use crate::store::{Bulk, Scope, Step, StoreTime};
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+
+/// Timers, or dead timers, that are meant; those of slots that are served elsewhere lie there.
+const MEANT: &str =
+    "slot BETWEEN $1 AND $2 AND ($3 IS NULL OR tag = $3) AND ($4 IS NULL OR id = $4)
+    AND slot IN (SELECT slot FROM tickwheel.slot WHERE served = 0)";
+
+/// Has the owners of slots, and those who rest, told of what is changed.
+const HINTED: &str = concat!(
+    "hinted AS (INSERT INTO tickwheel.inbox (node, written, slot, due, id)
+        SELECT m.node, tickwheel.clock(), c.slot, c.due, c.id FROM changed c
+        JOIN tickwheel.slot s USING (slot) JOIN tickwheel.member m ON m.node = s.owner
+        WHERE c.due < m.horizon), ",
+    told!("changed")
+);
+
+/// Changes at most so many that nobody has locked. What was moved or locked meanwhile is left to
+/// the next look.
+fn statement(bulk: Bulk) -> String {
+    let (rows, is_meant, looked_at) = match bulk {
+        Bulk::Cancel => ("timer", "claim = 0", "changed"),
+        Bulk::Touch(_) => ("timer", "claim = 0 AND due <> $6", "changed"),
+        Bulk::Requeue => {
+            let free = "NOT EXISTS (SELECT FROM tickwheel.timer t
+                WHERE t.slot = d.slot AND t.key = d.key)";
+            ("dead", free, "own")
+        }
+        Bulk::Delete => ("dead", "true", "own"),
+    };
+    let order = if rows == "dead" { "ORDER BY number" } else { "" };
+    let (change, due) = match bulk {
+        Bulk::Cancel => ("DELETE FROM tickwheel.timer t USING own o WHERE", "t.due"),
+        Bulk::Touch(_) => ("UPDATE tickwheel.timer t SET due = $6 FROM own o WHERE", "t.due"),
+        // Of two with one key the second stays; it waits for who inserts the same.
+        Bulk::Requeue => (
+            "INSERT INTO tickwheel.timer AS t (slot, due, id, key, tag, payload)
+            SELECT slot, tickwheel.clock(), id, key, tag, payload FROM own
+            WHERE (SELECT set_config('lock_timeout', $7, true)) IS NOT NULL
+            ORDER BY number ON CONFLICT (slot, key) WHERE key IS NOT NULL DO NOTHING",
+            "t.due",
+        ),
+        Bulk::Delete => ("DELETE FROM tickwheel.dead t USING own o WHERE", "0 AS due"),
+    };
+    let joined = match bulk {
+        Bulk::Cancel | Bulk::Touch(_) => "t.slot = o.slot AND t.due = o.due AND t.id = o.id",
+        Bulk::Requeue => "",
+        Bulk::Delete => "t.number = o.number",
+    };
+    let also = match bulk {
+        Bulk::Cancel | Bulk::Delete => "told AS (SELECT)".to_owned(),
+        Bulk::Touch(_) => HINTED.to_owned(),
+        Bulk::Requeue => format!(
+            "gone AS (DELETE FROM tickwheel.dead d USING own o JOIN changed c USING (slot, id)
+                WHERE d.number = o.number), {HINTED}"
+        ),
+    };
+    format!(
+        "WITH own AS MATERIALIZED (
+            SELECT * FROM tickwheel.{rows} d WHERE {MEANT} AND {is_meant}
+            {order} LIMIT $5 FOR UPDATE SKIP LOCKED),
+        changed AS ({change} {joined} RETURNING t.slot, {due}, t.id),
+        {also}
+        SELECT (SELECT count(*) FROM changed), EXISTS (
+            SELECT FROM tickwheel.{rows} d WHERE {MEANT} AND {is_meant}
+            AND (slot, id) NOT IN (SELECT slot, id FROM {looked_at}))
+        WHERE (SELECT count(*) FROM told) >= 0"
+    )
+}
+
+pub(super) async fn step(
+    link: &Link,
+    first: u32,
+    scope: Scope,
+    bulk: Bulk,
+    limit: u32,
+) -> Result<Step, Error> {
+    let to = if let Bulk::Touch(to) = bulk { to } else { StoreTime::MIN };
+    let params = [
+        (&slot(first) as _, Type::INT4),
+        (&slot(first + SLOTS - 1) as _, Type::INT4),
+        (&scope.tag as _, Type::TEXT),
+        (&scope.id as _, Type::INT8),
+        (&i64::from(limit) as _, Type::INT8),
+        (&to.as_micros() as _, Type::INT8),
+        (&LOCKED as _, Type::TEXT),
+    ];
+    let rows = match link.query(&statement(bulk), &params).await {
+        Err(error) if is_locked(&error) => return Ok(Step { count: 0, more: true }),
+        rows => rows?,
+    };
+    let step = |row: &Row| Step { count: row.get::<_, i64>(0).unsigned_abs(), more: row.get(1) };
+    rows.first().map(step).ok_or_else(|| Error::uncertain("no row"))
+}

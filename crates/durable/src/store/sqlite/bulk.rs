@@ -1,0 +1,70 @@
+//! The statements that change many timers.
+
+use crate::store::sqlite::timers::change;
+use crate::store::sqlite::{SLOT, now};
+use crate::store::{Bulk, Place, Scope, Step, StoreTime};
+use rusqlite::{Connection, Result, Row, params};
+
+/// Returns what became of a step, and the places of timers that it moved.
+pub(super) fn step(
+    file: &Connection,
+    scope: &Scope,
+    bulk: Bulk,
+    limit: u32,
+) -> Result<(Step, Vec<Place>)> {
+    let Scope { tag, id } = scope;
+    // Without an `OR`, which would not use the indexes.
+    let tagged = if tag.is_some() { "tag = ?1" } else { "?1 IS NULL" };
+    let meant = if id.is_some() { "id = ?2" } else { "?2 IS NULL" };
+    let (rows, order, to) = match bulk {
+        Bulk::Cancel => ("0, id, due FROM timer WHERE claim = 0", "", None),
+        Bulk::Touch(to) => ("0, id, due FROM timer WHERE claim = 0 AND due <> ?3", "", Some(to)),
+        Bulk::Requeue => {
+            let free = "number, id, 0 FROM dead WHERE NOT EXISTS
+                (SELECT 1 FROM timer WHERE timer.key = dead.key)";
+            (free, "ORDER BY number", Some(now()))
+        }
+        Bulk::Delete => ("number, id, 0 FROM dead WHERE true", "ORDER BY number", None),
+    };
+    let sql = format!("SELECT {rows} AND {tagged} AND {meant} {order} LIMIT ?4");
+    let found = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
+    let mut select = file.prepare_cached(&sql)?;
+    let found =
+        select.query_map(params![tag, id, to, limit], found)?.collect::<Result<Vec<_>>>()?;
+    let (mut count, mut moved) = (0, Vec::new());
+    for (number, id, due) in &found {
+        let changed = one(file, bulk, (*number, *id, *due), to)?;
+        count += u64::from(changed);
+        let place = to.filter(|_| changed).map(|due| Place { due, slot: SLOT, id: *id });
+        moved.extend(place);
+    }
+    Ok((Step { count, more: found.len() == limit as usize }, moved))
+}
+
+/// Changes one of many; returns whether: of two dead timers with one key the second stays.
+fn one(
+    file: &Connection,
+    bulk: Bulk,
+    (number, id, due): (i64, i64, StoreTime),
+    to: Option<StoreTime>,
+) -> Result<bool> {
+    let changed = match bulk {
+        Bulk::Cancel => {
+            change(file, "DELETE FROM timer WHERE due = ? AND id = ?", params![due, id])?
+        }
+        Bulk::Touch(_) => {
+            let sql = "UPDATE timer SET due = ? WHERE due = ? AND id = ?";
+            change(file, sql, params![to, due, id])?
+        }
+        Bulk::Requeue => {
+            let sql = "INSERT OR IGNORE INTO timer (due, id, key, tag, payload)
+                SELECT ?, id, key, tag, payload FROM dead WHERE number = ?";
+            change(file, sql, params![to, number])?
+        }
+        Bulk::Delete => 1,
+    };
+    if matches!(bulk, Bulk::Requeue | Bulk::Delete) && changed > 0 {
+        change(file, "DELETE FROM dead WHERE number = ?", [number])?;
+    }
+    Ok(changed > 0)
+}

@@ -1,0 +1,89 @@
+//! How a user steers timers: kept, debounced, moved, paused, many at a time.
+
+use crate::{Rig, seconds};
+use std::time::Duration;
+use tickwheel_durable::{Cancelled, Entry, Scheduled, Touched};
+
+#[tokio::test]
+async fn a_key_that_is_there_is_kept() {
+    let rig = Rig::new().await;
+    let node = rig.node(|options| options).await;
+    let kept = |key| Entry::keyed(key, seconds(9), "later").keep_existing();
+    assert_eq!(node.schedule(kept("slow")).await.unwrap(), Scheduled::New);
+    rig.pass(seconds(5)).await;
+    assert_eq!(node.schedule(kept("slow")).await.unwrap(), Scheduled::Kept);
+    rig.pass(seconds(6)).await;
+    assert_eq!(rig.fired(), ["slow=later#1"]);
+    // Also while it runs, but not where it ends with that run.
+    assert_eq!(node.schedule(kept("slow")).await.unwrap(), Scheduled::Kept);
+    assert_eq!(node.cancel("slow").await.unwrap(), Cancelled::Running);
+    assert_eq!(node.schedule(kept("slow")).await.unwrap(), Scheduled::Replaced);
+    rig.pass(seconds(20)).await;
+    assert_eq!(rig.fired(), ["slow=later#1"]);
+    assert_eq!(node.schedule(kept("slow")).await.unwrap(), Scheduled::New);
+    assert_eq!(node.stats().scheduled, 3);
+}
+
+/// Schedules a key again each second, which puts it off, until the first one's maximum wait.
+#[tokio::test]
+async fn a_debounce_puts_off_up_to_its_maximum_and_a_touch_fires_at_once() {
+    let rig = Rig::new().await;
+    let node = rig.node(|options| options).await;
+    let debounced = |n| Entry::keyed("a", seconds(3), format!("{n}")).debounce(seconds(10));
+    for round in 0..2 {
+        for n in 0..10 {
+            node.schedule(debounced(n)).await.unwrap();
+            rig.pass(seconds(1)).await;
+            // The last one's pause is over with the maximum wait.
+            let fired = if n == 9 { vec!["a=9#1".to_owned()] } else { vec![] };
+            rig.pass(Duration::from_millis(if n == 9 { 50 } else { 0 })).await;
+            assert_eq!(rig.fired(), fired, "{round} {n}");
+        }
+    }
+    node.schedule(debounced(0)).await.unwrap();
+    rig.pass(Duration::from_millis(2_900)).await;
+    assert!(rig.fired().is_empty());
+    assert_eq!(node.touch("a", Duration::ZERO).await.unwrap(), Touched::Moved);
+    rig.pass(Duration::from_millis(50)).await;
+    assert_eq!(rig.fired(), ["a=0#1"]);
+    // What it fails to do is debounced anew, and what replaces it is not at all.
+    node.schedule(Entry::keyed("a", Duration::ZERO, "retry").debounce(seconds(1))).await.unwrap();
+    rig.pass(seconds(1)).await;
+    node.schedule(debounced(1)).await.unwrap();
+    rig.pass(Duration::from_millis(2_900)).await;
+    assert_eq!(rig.fired(), ["a=retry#1"]);
+    node.schedule(Entry::keyed("a", seconds(20), "x")).await.unwrap();
+    rig.pass(seconds(19)).await;
+    assert!(rig.fired().is_empty());
+    rig.pass(seconds(2)).await;
+    assert_eq!(rig.fired(), ["a=x#1"]);
+}
+
+#[tokio::test]
+async fn the_dead_of_a_tag_are_brought_back_or_deleted_and_timers_of_a_tag_moved() {
+    let rig = Rig::new().await;
+    let node = rig.node(|options| options).await;
+    let entries = |key: &'static str, count: u32, payload| {
+        let keys = (0..count).map(move |n| format!("{key} {n}"));
+        keys.map(move |name| Entry::keyed(name, seconds(3_600), payload).tag(key)).collect()
+    };
+    node.schedule_many(entries("a", 2_500, "dead")).await.unwrap();
+    node.schedule_many(entries("b", 10, "dead")).await.unwrap();
+    assert_eq!(node.touch_tag("a", Duration::ZERO).await.unwrap(), 2_500);
+    rig.pass(seconds(2)).await;
+    assert_eq!((rig.fired().len(), rig.store.len(), node.stats().dead), (2_500, 10, 2_500));
+    node.touch_tag("b", Duration::ZERO).await.unwrap();
+    rig.pass(seconds(1)).await;
+    // One whose key has a timer again stays dead.
+    node.schedule(Entry::keyed("a 7", seconds(3_600), "x")).await.unwrap();
+    assert_eq!(node.requeue_all(Some("a")).await.unwrap(), 2_499);
+    rig.pass(seconds(2)).await;
+    assert_eq!(rig.fired().len(), 10 + 2_499);
+    assert_eq!(node.delete_dead(Some("a")).await.unwrap(), 2_500);
+    let dead = node.dead(100).await.unwrap();
+    assert!(dead.len() == 10 && dead.iter().all(|dead| dead.tag.as_deref() == Some("b")));
+    assert_eq!(node.requeue_all(None).await.unwrap(), 10);
+    rig.pass(seconds(1)).await;
+    assert_eq!((rig.fired().len(), node.delete_dead(None).await.unwrap()), (10, 10));
+    assert_eq!((node.dead(1).await.unwrap().len(), node.stats().scheduled), (0, 2_511));
+}
