@@ -171,6 +171,9 @@ pub struct Due {
     pub id: i64,
     /// When it was due.
     pub at: StoreTime,
+    /// When it was due at first: `at` is later if it was held back by a
+    /// [pause](crate::Durable::pause), or is tried again.
+    pub planned: StoreTime,
     /// Which attempt this is: 1 at first. One that was in a crash counts, also where another timer
     /// may have brought the process down: before the first one no handler has begun.
     pub attempt: u32,

@@ -323,6 +323,24 @@ impl Sharded {
         self.each(|node| async move { node.delete_dead(tag).await }).await
     }
 
+    /// Holds timers back until a time: see [`Durable::pause`].
+    ///
+    /// # Errors
+    /// As for [`cancel_tag`](Self::cancel_tag).
+    pub async fn pause(&self, tag: Option<&str>, until: impl Into<When>) -> Result<(), Error> {
+        let until = until.into();
+        let pause = |node: Durable<Postgres>| async move { node.pause(tag, until).await };
+        self.each(|node| async move { pause(node).await.map(|()| 0) }).await.map(drop)
+    }
+
+    /// Ends a pause: see [`Durable::resume`].
+    ///
+    /// # Errors
+    /// As for [`cancel_tag`](Self::cancel_tag).
+    pub async fn resume(&self, tag: Option<&str>) -> Result<u64, Error> {
+        self.each(|node| async move { node.resume(tag).await }).await
+    }
+
     /// Adds up what the nodes on all primaries change, until no slot moves meanwhile.
     async fn each<F>(&self, call: impl Fn(Durable<Postgres>) -> F) -> Result<u64, Error>
     where

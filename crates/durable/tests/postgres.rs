@@ -218,7 +218,7 @@ async fn it_needs_no_rights_but_those_listed(server: &Server) {
     let least = "CREATE ROLE app LOGIN;
         GRANT USAGE ON SCHEMA tickwheel TO app;
         GRANT SELECT, INSERT, UPDATE, DELETE ON tickwheel.member, tickwheel.slot, tickwheel.timer,
-            tickwheel.inbox, tickwheel.dead TO app;
+            tickwheel.inbox, tickwheel.dead, tickwheel.pause TO app;
         GRANT SELECT, INSERT ON tickwheel.namespace TO app;
         GRANT SELECT ON tickwheel.version TO app;";
     administrator.batch_execute(least).await.unwrap();

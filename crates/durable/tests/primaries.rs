@@ -301,8 +301,8 @@ async fn tables_go_back_to_version_1(server: &Server, client: &Client) {
     let columns = "SELECT string_agg(table_name || '.' || column_name, ' ' ORDER BY 1)
         FROM (SELECT table_name, column_name FROM information_schema.columns
             WHERE table_schema = 'tickwheel'
-            AND (table_name IN ('slot', 'identity')
-                OR column_name IN ('crashes', 'cancelled', 'rests', 'died', 'until'))
+            AND (table_name IN ('slot', 'identity', 'pause')
+                OR column_name IN ('crashes', 'cancelled', 'rests', 'died', 'until', 'planned'))
             ORDER BY table_name, column_name) c";
     let columns: String = client.query_one(columns, &[]).await.unwrap().get(0);
     assert_eq!(columns, "slot.epoch slot.owner slot.slot");

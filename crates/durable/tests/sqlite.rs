@@ -118,7 +118,9 @@ async fn a_file_of_version_1_is_migrated() {
     let path = folder.path().join("timers");
     drop(Durable::sqlite(&path).store().open().await.unwrap());
     let back = "BEGIN EXCLUSIVE; ALTER TABLE timer DROP COLUMN crashes;
-        ALTER TABLE timer DROP COLUMN until; DROP INDEX dead_tag;
+        DROP INDEX timer_planned;
+        ALTER TABLE timer DROP COLUMN planned; ALTER TABLE timer DROP COLUMN until;
+        DROP TABLE pause; DROP INDEX dead_tag;
         ALTER TABLE timer DROP COLUMN cancelled; ALTER TABLE dead DROP COLUMN died;
         PRAGMA user_version = 1;
         UPDATE owner SET epoch = 7;

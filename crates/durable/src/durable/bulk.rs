@@ -4,7 +4,7 @@ use crate::durable::Durable;
 use crate::entry::{Error, When, check_name};
 use crate::node::Node;
 use crate::node::batcher::{BATCH, is_locked, looks};
-use crate::store::{Bulk, Scope, Store};
+use crate::store::{Bulk, Scope, Store, StoreTime};
 
 impl<S: Store> Durable<S> {
     /// Cancels all timers of a tag that no handler has, 1,000 in a step, and returns how many:
@@ -50,6 +50,39 @@ impl<S: Store> Durable<S> {
     /// As for [`cancel`](Self::cancel); some may be deleted by then.
     pub async fn delete_dead(&self, tag: Option<&str>) -> Result<u64, Error> {
         self.steps(tag, Bulk::Delete).await
+    }
+
+    /// Holds all timers of the namespace, or all of a tag, back until a time, on each node, also
+    /// after a restart. One that is due before is not given to a handler, but due then. What a
+    /// handler has, or is about to get, goes on. A pause ends up to an eighth of a second later
+    /// than is said; one of the same scope replaces it, and of several the last one to end counts.
+    ///
+    /// Held timers go at the pace of [`catch_up_rate`](crate::DurableBuilder::catch_up_rate), after
+    /// those on time; how late that makes them does not count as lateness. Each of them costs a
+    /// write when it is due, and nothing else until the pause ends.
+    ///
+    /// # Errors
+    /// As for [`cancel`](Self::cancel): to ask again is harmless.
+    pub async fn pause(&self, tag: Option<&str>, until: impl Into<When>) -> Result<(), Error> {
+        self.hold(tag, Some(self.resolve(until).marked())).await.map(drop)
+    }
+
+    /// Ends a [`pause`](Self::pause) of all timers, or of a tag, and returns how many are let go,
+    /// 1,000 in a step. They go at the pace that is said there.
+    ///
+    /// # Errors
+    /// As for [`pause`](Self::pause); some may be held until it is asked again.
+    pub async fn resume(&self, tag: Option<&str>) -> Result<u64, Error> {
+        self.hold(tag, None).await
+    }
+
+    async fn hold(&self, tag: Option<&str>, until: Option<StoreTime>) -> Result<u64, Error> {
+        tag.map_or(Ok(()), check_name)?;
+        self.check_open()?;
+        let Node { store, clock, .. } = &*self.inner.node;
+        store.pause(tag.map(str::to_owned), until).await?;
+        let to = until.unwrap_or_else(|| clock.latest().marked());
+        self.steps(tag, Bulk::Release(to)).await
     }
 
     /// Does it step by step until none is left, and looks again at those that are locked.

@@ -84,6 +84,7 @@ pub(crate) async fn claim<S: Store>(
                 let wait = claim.place.due.since(answer.now).max(Duration::from_millis(1));
                 node.window.file(claim.place, node.timer.now() + wait);
             }
+            answer.held.into_iter().for_each(|place| node.note(place));
             for place in answer.more {
                 node.window.file(place, node.timer.now());
             }

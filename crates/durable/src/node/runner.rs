@@ -73,7 +73,10 @@ impl<S: Store> Runner<S> {
     async fn call(self: &Arc<Self>, row: ClaimedRow) -> Ending {
         let attempts = own_attempts(&row);
         let due = self.due(row);
-        self.node.counters.lateness.record(due.late_by);
+        // Of one that was held back the pace is the reason.
+        if !due.at.is_marked() {
+            self.node.counters.lateness.record(due.late_by);
+        }
         let runner = Arc::clone(self);
         // A task of its own contains the panic, of the handler and of its future.
         let mut handler = spawn(async move { (runner.handler)(due).await });
@@ -102,7 +105,7 @@ impl<S: Store> Runner<S> {
     }
 
     fn due(&self, row: ClaimedRow) -> Due {
-        let ClaimedRow { claim, key, attempts: attempt, payload, .. } = row;
+        let ClaimedRow { claim, key, attempts: attempt, payload, planned, .. } = row;
         let place = claim.place;
         let late_by = self.node.clock.earliest().since(place.due);
         let partition = place.slot - self.node.store.slot(0);
@@ -112,6 +115,7 @@ impl<S: Store> Runner<S> {
             payload,
             id: place.id,
             at: place.due,
+            planned,
             attempt,
             late_by,
             token,

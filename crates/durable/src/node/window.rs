@@ -21,7 +21,7 @@ pub(crate) struct Window {
     horizon: AtomicI64,
 }
 
-/// From how late on a timer is one of an outage, to be paced.
+/// From how late on a timer is one of an outage, to be paced as those of a pause are.
 const LATE: Duration = Duration::from_secs(5);
 
 impl Window {
@@ -29,7 +29,7 @@ impl Window {
         let ready = Arc::new(Ready::new(catch_up_rate, timer.now()));
         let queue = Arc::clone(&ready);
         let near = KeyedTimer::new(timer, move |place: Place, ()| {
-            queue.add(place, clock.earliest().since(place.due) > LATE);
+            queue.add(place, clock.earliest().since(place.due) > LATE || place.due.is_marked());
         });
         Window { near, ready, timer: timer.clone(), horizon: AtomicI64::new(0) }
     }
@@ -87,7 +87,7 @@ pub(crate) struct Ready {
 
 struct Queue {
     on_time: BTreeSet<Place>,
-    /// Those of before an outage: paced, so that they do not drown the others.
+    /// Those of before an outage or of a pause: paced, so that they do not drown the others.
     late: BTreeSet<Place>,
     taken: HashSet<Place>,
     /// Those of the taken that were not claimed, because a crash befell them.

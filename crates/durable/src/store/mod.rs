@@ -174,6 +174,8 @@ pub struct ClaimedRow {
     pub crashes: u32,
     /// What it carries.
     pub payload: Vec<u8>,
+    /// When it was due before it was put off.
+    pub planned: StoreTime,
 }
 
 /// In how many crashes a timer was beside others; after as many it is tried alone, and those that
@@ -206,6 +208,8 @@ pub struct Claims {
     pub suspects: Vec<Suspect>,
     /// What was passed over, because somebody's transaction has its row locked.
     pub locked: Vec<Place>,
+    /// Where those lie now that were put off, because of a pause.
+    pub held: Vec<Place>,
     /// What was passed over, because the payloads before it are enough for one answer.
     pub more: Vec<Place>,
     /// The store's clock by which it was decided what is due.
@@ -228,6 +232,8 @@ pub enum Bulk {
     Cancel,
     /// Timers that are due at another time are moved to this one.
     Touch(StoreTime),
+    /// Timers that a pause has put off beyond this moment are due then.
+    Release(StoreTime),
     /// Dead timers are due at once, with no attempts, but for those whose keys have timers again.
     Requeue,
     /// Dead timers are deleted.
@@ -372,6 +378,10 @@ pub trait Store: Sealed + Send + Sync + 'static {
     /// Moves timers that nobody has claimed. Hints at all of them. `None`: as for a schedule.
     fn touch(&self, keys: Vec<(KeyName, StoreTime)>) -> impl Answer<Vec<Option<Touched>>>;
 
+    /// Pauses all timers, or those of a tag, or ends that: to claim one that is due before `until`
+    /// puts it off until then. A claim that has begun before may not see it.
+    fn pause(&self, tag: Option<String>, until: Option<StoreTime>) -> impl Answer<()>;
+
     /// Does the same to at most `limit` that nobody has locked. Hints at timers that it moves.
     fn bulk(&self, scope: Scope, bulk: Bulk, limit: u32) -> impl Answer<Step>;
 
@@ -416,6 +426,8 @@ pub struct StoreTime(i64);
 /// The last moment that counts, in the year 5138. Far from the ends of `i64`, so that whatever is
 /// added to or subtracted from two moments has a name.
 const LAST: i64 = 100_000_000_000_000_000;
+/// The bits, in microseconds, of a moment to which a pause puts timers off.
+const MARK: i64 = (1 << 17) - 1;
 
 impl StoreTime {
     /// The earliest moment, 1970.
@@ -443,6 +455,18 @@ impl StoreTime {
     pub fn minus(self, delay: Duration) -> Self {
         let micros = i64::try_from(delay.as_micros()).unwrap_or(LAST);
         StoreTime::from_micros(self.0.saturating_sub(micros))
+    }
+
+    /// Returns the first moment from here on to which a pause may put timers off: these are told
+    /// from others, so that all of them do not go first. They lie 131 ms apart, and are odd, so no
+    /// moment in whole milliseconds is one of them. What is due at one by chance waits for others.
+    pub(crate) fn marked(self) -> Self {
+        StoreTime::from_micros(self.0 | MARK)
+    }
+
+    /// Returns whether it is such a moment.
+    pub(crate) fn is_marked(self) -> bool {
+        self.0 & MARK == MARK
     }
 
     /// Returns how long after `earlier` this is; zero if it is not.

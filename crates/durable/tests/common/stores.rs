@@ -25,6 +25,14 @@ impl Moment {
     }
 }
 
+impl Moment {
+    /// Returns a moment to which a pause may put timers off.
+    fn marked(self) -> StoreTime {
+        let (far, mark) = (Moment(false, 0).time().as_micros(), (1 << 17) - 1);
+        StoreTime::from_micros((far + (i64::from(self.1) << 17)) | mark)
+    }
+}
+
 impl Arbitrary for Moment {
     fn arbitrary(g: &mut Gen) -> Self {
         Moment(bool::arbitrary(g), u8::arbitrary(g) % 8)
@@ -63,6 +71,8 @@ pub(crate) enum Step {
     Touch(Vec<(u8, Moment)>),
     /// To all of a tag, or to all.
     Bulk(Option<u8>, u8, Moment),
+    /// Of a tag or of all, until a moment or no more.
+    Pause(Option<u8>, Option<Moment>),
     /// Claims up to so many of what is due, or all with the epoch of the owner before; those that
     /// were in no more than so many crashes.
     Claim(u8, bool, u8),
@@ -95,7 +105,10 @@ impl Arbitrary for Step {
             }
             6 => {
                 let tag = Some(u8::arbitrary(g) % 4).filter(|_| u8::arbitrary(g) % 4 > 0);
-                Step::Bulk(tag, u8::arbitrary(g), Moment::arbitrary(g))
+                match bool::arbitrary(g) {
+                    true => Step::Bulk(tag, u8::arbitrary(g), Moment::arbitrary(g)),
+                    false => Step::Pause(tag, Option::arbitrary(g)),
+                }
             }
             7 | 8 => {
                 let stale = bool::arbitrary(g) && bool::arbitrary(g);
@@ -141,6 +154,10 @@ const LEASE: Duration = Duration::from_secs(3600);
 /// Returns as much as a test wants to see; ids are small, so they show order.
 fn tell(answer: &impl Debug) -> String {
     format!("{answer:?}")
+}
+
+fn scope(tag: Option<u8>) -> Scope {
+    Scope { tag: tag.map(|tag| format!("tag {tag}")), id: None }
 }
 
 impl<S: Store> Driven<S> {
@@ -201,14 +218,19 @@ impl<S: Store> Driven<S> {
             }
             // All that are tagged so: which of them were meant is not promised.
             Step::Bulk(tag, what, at) => {
-                let scope = Scope { tag: tag.map(|tag| format!("tag {tag}")), id: None };
                 let bulk = match what % 6 {
                     0 if tag.is_some() => Bulk::Cancel,
                     1 => Bulk::Delete,
                     2 | 3 => Bulk::Requeue,
                     _ => Bulk::Touch(at.time()),
                 };
-                tell(&store.bulk(scope, bulk, 1_000).await.unwrap())
+                tell(&store.bulk(scope(*tag), bulk, 1_000).await.unwrap())
+            }
+            Step::Pause(tag, until) => {
+                let until = until.map(Moment::marked);
+                store.pause(scope(*tag).tag, until).await.unwrap();
+                let to = until.unwrap_or(Moment(true, 0).time());
+                tell(&store.bulk(scope(*tag), Bulk::Release(to), 1_000).await.unwrap())
             }
             Step::Claim(limit, stale, crashes) => {
                 self.claim(usize::from(*limit), *stale, u32::from(*crashes)).await
@@ -251,17 +273,21 @@ impl<S: Store> Driven<S> {
         let epoch = |place: &Place| self.epochs[&place.slot] - i64::from(stale);
         let claims = places.iter().map(|place| Claim { place: *place, epoch: epoch(place) });
         let claims: Vec<Claim> = claims.take(limit).collect();
-        let answer = self.store.claim(self.node, claims, crashes).await.unwrap();
+        let mut answer = self.store.claim(self.node, claims, crashes).await.unwrap();
         let mut rows = answer.rows;
         rows.sort_by_key(|row| row.claim.place.id);
         self.claims.extend(rows.iter().map(|row| row.claim));
         let tell_row = |row: &ClaimedRow| {
-            tell(&(row.claim.place.id, &row.key, row.attempts, row.crashes, &row.payload))
+            // What was requeued was due then, and their clocks differ.
+            let planned = Some(row.planned).filter(|at| at.as_micros() < 1_000_000);
+            tell(&(row.claim.place.id, &row.key, row.attempts, row.crashes, &row.payload, planned))
         };
+        answer.held.sort();
+        let held = answer.held.iter().map(|place| tell(&("held", place.id, place.due)));
         let mut suspects = answer.suspects;
         suspects.sort_by_key(|suspect| suspect.place.id);
         let suspects = suspects.iter().map(|it| tell(&(it.place.id, it.crashes, it.attempts)));
-        rows.iter().map(tell_row).chain(suspects).collect()
+        rows.iter().map(tell_row).chain(suspects).chain(held).collect()
     }
 
     /// Schedules rows of so many bytes, claims all that are left until there is none, and returns

@@ -87,3 +87,68 @@ async fn the_dead_of_a_tag_are_brought_back_or_deleted_and_timers_of_a_tag_moved
     assert_eq!((rig.fired().len(), node.delete_dead(None).await.unwrap()), (10, 10));
     assert_eq!((node.dead(1).await.unwrap().len(), node.stats().scheduled), (0, 2_511));
 }
+
+fn tagged(tag: &'static str, delay: Duration) -> impl Iterator<Item = Entry> {
+    (0..50).map(move |n| Entry::keyed(format!("{tag} {n}"), delay, "x").tag(tag))
+}
+
+#[tokio::test]
+async fn what_is_paused_waits_costs_nothing_and_goes_at_the_pace_of_an_outage() {
+    let rig = Rig::new().await;
+    let start = || rig.node(|options| options.catch_up_rate(10));
+    let node = start().await;
+    let both = tagged("a", seconds(30)).chain(tagged("b", seconds(30)));
+    node.schedule_many(both.collect()).await.unwrap();
+    let end = rig.now() + seconds(1_000);
+    node.pause(Some("a"), end).await.unwrap();
+    rig.pass(seconds(31)).await;
+    let fired = rig.fired();
+    assert!(fired.len() == 50 && fired.iter().all(|fired| fired.starts_with('b')), "{fired:?}");
+    drop(node); // A restart.
+    let node = start().await;
+    rig.pass(seconds(60)).await;
+    let before = rig.store.calls();
+    rig.pass(seconds(600)).await;
+    assert_eq!(rig.store.calls(), before, "nobody asks");
+    node.schedule(Entry::keyed("a", Duration::ZERO, "x").tag("a")).await.unwrap();
+    rig.pass(end.duration_since(rig.now()).unwrap()).await;
+    assert!(rig.fired().is_empty());
+    rig.pass(seconds(2)).await;
+    node.schedule(Entry::keyed("now", Duration::ZERO, "x")).await.unwrap();
+    rig.pass(Duration::from_millis(100)).await;
+    let fired = rig.fired();
+    assert!(fired.contains(&"now=x#1".to_owned()), "{fired:?}");
+    assert!((5..40).contains(&fired.len()), "{} at 10 a second", fired.len());
+    rig.pass(seconds(5)).await;
+    assert_eq!(fired.len() + rig.fired().len(), 52);
+    let late = node.stats().lateness.bars().last().unwrap().0;
+    assert!(late < seconds(1), "{late:?}, though it was held back for a quarter of an hour");
+}
+
+#[tokio::test]
+async fn a_pause_is_ended_shortened_and_lies_in_another_one() {
+    let rig = Rig::new().await;
+    let nodes = [rig.node(|options| options).await, rig.node(|options| options).await];
+    let node = &nodes[0];
+    let both = tagged("a", seconds(1)).chain(tagged("b", seconds(1)));
+    node.schedule_many(both.collect()).await.unwrap();
+    node.pause(None, seconds(3_600)).await.unwrap();
+    rig.pass(seconds(100)).await;
+    node.pause(Some("a"), seconds(100)).await.unwrap();
+    assert!(rig.fired().is_empty());
+    assert_eq!(nodes[1].resume(None).await.unwrap(), 100);
+    rig.pass(seconds(4)).await;
+    let fired = rig.fired();
+    assert!(fired.len() == 50 && fired.iter().all(|fired| fired.starts_with('b')), "{fired:?}");
+    // What is moved is held as all others.
+    assert_eq!(node.touch("a 7", Duration::ZERO).await.unwrap(), Touched::Moved);
+    rig.pass(seconds(4)).await;
+    assert!(rig.fired().is_empty());
+    node.pause(Some("a"), seconds(3)).await.unwrap();
+    rig.pass(seconds(2)).await;
+    assert!(rig.fired().is_empty());
+    rig.pass(seconds(2)).await;
+    assert_eq!(rig.fired().len(), 50);
+    assert_eq!(nodes[1].resume(Some("a")).await.unwrap(), 0);
+    assert!(rig.store.is_empty());
+}

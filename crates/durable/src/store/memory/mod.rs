@@ -271,6 +271,15 @@ impl Store for Memory {
         })
     }
 
+    async fn pause(&self, tag: Option<String>, until: Option<StoreTime>) -> Result<(), Error> {
+        self.step("pause", |state, _| {
+            match until {
+                Some(until) => state.timers.pauses.insert(tag, until),
+                None => state.timers.pauses.remove(&tag),
+            };
+        })
+    }
+
     async fn bulk(&self, scope: Scope, bulk: Bulk, limit: u32) -> Result<Step, Error> {
         self.step("bulk", |state, now| {
             let (step, moved) = state.timers.bulk(&scope, bulk, limit as usize, now);
@@ -283,11 +292,8 @@ impl Store for Memory {
         self.step("claim", |state, now| {
             let mut answer = Claims { now, ..Claims::default() };
             for claim in claims {
-                let due = state.owns(node, &claim) && claim.place.due <= now;
-                match due.then(|| state.timers.claim(claim, crashes)).flatten() {
-                    Some(Ok(row)) => answer.rows.push(row),
-                    Some(Err(suspect)) => answer.suspects.push(suspect),
-                    None => {}
+                if state.owns(node, &claim) && claim.place.due <= now {
+                    state.timers.claim(claim, crashes, &mut answer);
                 }
             }
             answer

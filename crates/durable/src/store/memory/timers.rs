@@ -2,8 +2,8 @@
 
 use crate::entry::{Cancelled, DeadTimer, Listed, Pending, Scheduled, Search, Touched};
 use crate::store::{
-    ALONE, Ack, Bulk, Claim, ClaimedRow, Ending, Former, KeyName, NewRow, Page, Place, Scope, Step,
-    StoreTime, Suspect, Written,
+    ALONE, Ack, Bulk, Claim, ClaimedRow, Claims, Ending, Former, KeyName, NewRow, Page, Place,
+    Scope, Step, StoreTime, Suspect, Written,
 };
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -12,6 +12,8 @@ pub(super) struct Timers {
     rows: BTreeMap<Place, Row>,
     keys: HashMap<KeyName, Place>,
     dead: Vec<(Place, Row, String, StoreTime)>,
+    /// Until when all, or those of a tag, are paused.
+    pub(super) pauses: HashMap<Option<String>, StoreTime>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -27,10 +29,9 @@ struct Row {
     cancelled: bool,
     /// Until when a debounce may put it off.
     until: Option<StoreTime>,
+    /// When it was due before it was put off.
+    planned: Option<StoreTime>,
 }
-
-/// A claim, or why it was passed over.
-type Claimed = Result<ClaimedRow, Suspect>;
 
 fn name(place: &Place, row: &Row) -> Option<KeyName> {
     row.key.as_ref().map(|key| KeyName { slot: place.slot, key: key.clone() })
@@ -81,7 +82,7 @@ impl Timers {
         })?;
         let row = self.delete(&place);
         let place = Place { due, ..place };
-        self.insert(place, row);
+        self.insert(place, Row { planned: None, ..row });
         Ok(place)
     }
 
@@ -97,12 +98,17 @@ impl Timers {
             (scope.tag.is_none() || scope.tag == row.tag)
                 && scope.id.is_none_or(|id| id == place.id)
         };
-        let to = if let Bulk::Touch(to) = bulk { Some(to) } else { None };
         let places: Vec<Place> = match bulk {
-            Bulk::Cancel | Bulk::Touch(_) => {
+            Bulk::Cancel | Bulk::Touch(_) | Bulk::Release(_) => {
+                let is_held = |at: &Place, row: &Row| at.due.is_marked() && row.planned.is_some();
+                let is_free = |place: &Place, row: &Row| match bulk {
+                    Bulk::Release(to) => is_held(place, row) && place.due > to,
+                    Bulk::Touch(to) => row.claim == 0 && place.due != to,
+                    _ => row.claim == 0,
+                };
                 let rows = self.rows.iter().filter(|(place, row)| is_meant(place, row));
-                let free = rows.filter(|(_, row)| row.claim == 0).map(|(place, _)| *place);
-                free.filter(|place| to != Some(place.due)).take(limit).collect()
+                let free = rows.filter(|(place, row)| is_free(place, row));
+                free.map(|(place, _)| *place).take(limit).collect()
             }
             Bulk::Requeue | Bulk::Delete => {
                 let mut keys = HashSet::new();
@@ -127,7 +133,8 @@ impl Timers {
                 self.delete(place);
                 return None;
             }
-            Bulk::Touch(due) => (due, self.delete(place)),
+            Bulk::Touch(due) => (due, Row { planned: None, ..self.delete(place) }),
+            Bulk::Release(due) => (due, self.delete(place)),
             Bulk::Requeue | Bulk::Delete => {
                 let index = self.dead.iter().position(|(dead, ..)| dead == place)?;
                 let (_, row, ..) = self.dead.remove(index);
@@ -138,24 +145,36 @@ impl Timers {
         (bulk != Bulk::Delete).then(|| self.insert(place, row)).map(|()| place)
     }
 
-    pub(super) fn claim(&mut self, claim: Claim, crashes: u32) -> Option<Claimed> {
-        let row = self.rows.get(&claim.place).filter(|row| row.claim <= claim.epoch)?;
+    /// Claims a timer that is due, or tells why not.
+    pub(super) fn claim(&mut self, claim: Claim, crashes: u32, answer: &mut Claims) {
+        let place = claim.place;
+        let Some(row) = self.rows.get(&place).filter(|row| row.claim <= claim.epoch) else {
+            return;
+        };
         if row.cancelled {
-            self.delete(&claim.place);
-            return None;
+            self.delete(&place);
+            return;
         }
-        let row = self.rows.get_mut(&claim.place)?;
+        let pauses = [&None, &row.tag].map(|scope| self.pauses.get(scope).copied());
+        let held = pauses.into_iter().flatten().max().filter(|until| *until > answer.now);
         let again = row.claim == claim.epoch;
         let crashed = row.claim != 0 && !again && row.crashes < ALONE;
         let in_crashes = row.crashes + u32::from(crashed);
-        if in_crashes > crashes {
-            let (attempts, place) = (row.attempts, claim.place);
-            return Some(Err(Suspect { crashes: in_crashes, attempts, place }));
+        if let Some(due) = held {
+            let (row, held) = (self.delete(&place), Place { due, ..place });
+            let planned = row.planned.or(Some(place.due));
+            self.insert(held, Row { planned, ..row });
+            answer.held.push(held);
+        } else if in_crashes > crashes {
+            let attempts = row.attempts;
+            answer.suspects.push(Suspect { crashes: in_crashes, attempts, place });
+        } else if let Some(row) = self.rows.get_mut(&place) {
+            (row.claim, row.crashes) = (claim.epoch, in_crashes);
+            row.attempts += u32::from(!again);
+            let planned = row.planned.unwrap_or(place.due);
+            let Row { key, payload, attempts, crashes, .. } = row.clone();
+            answer.rows.push(ClaimedRow { claim, key, attempts, crashes, payload, planned });
         }
-        (row.claim, row.crashes) = (claim.epoch, in_crashes);
-        row.attempts += u32::from(!again);
-        let Row { key, payload, attempts, crashes, .. } = row.clone();
-        Some(Ok(ClaimedRow { claim, key, attempts, crashes, payload }))
     }
 
     pub(super) fn acknowledge(&mut self, ack: Ack, now: StoreTime) {
@@ -167,12 +186,13 @@ impl Timers {
         match ack.ending {
             Ending::Done => {}
             Ending::Retry(_) | Ending::Again(..) if row.cancelled => {}
-            Ending::Retry(due) => self.insert(Place { due, ..place }, row),
+            Ending::Retry(due) => {
+                let planned = row.planned.or(Some(place.due));
+                self.insert(Place { due, ..place }, Row { planned, ..row });
+            }
             Ending::Again(due, payload) => {
-                self.insert(
-                    Place { due, ..place },
-                    Row { payload, attempts: 0, crashes: 0, ..row },
-                );
+                let Row { key, tag, .. } = row;
+                self.insert(Place { due, ..place }, Row { key, tag, payload, ..Row::default() });
             }
             Ending::Dead(reason) => self.dead.push((place, row, reason, now)),
         }

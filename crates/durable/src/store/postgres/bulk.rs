@@ -13,6 +13,11 @@ const MEANT: &str =
     "slot BETWEEN $1 AND $2 AND ($3 IS NULL OR tag = $3) AND ($4 IS NULL OR id = $4)
     AND slot IN (SELECT slot FROM tickwheel.slot WHERE served = 0)";
 
+/// Timers that pauses have put off; slot by slot, so that no others are read.
+const HELD: &str = "planned IS NOT NULL AND due > $6
+    AND slot = ANY (ARRAY(SELECT slot FROM tickwheel.slot WHERE slot BETWEEN $1 AND $2))
+    AND due = ANY (ARRAY(SELECT unnest(moments) FROM tickwheel.pause WHERE namespace = $1 / 1024))";
+
 /// Has the owners of slots, and those who rest, told of what is changed.
 const HINTED: &str = concat!(
     "hinted AS (INSERT INTO tickwheel.inbox (node, written, slot, due, id)
@@ -28,6 +33,7 @@ fn statement(bulk: Bulk) -> String {
     let (rows, is_meant, looked_at) = match bulk {
         Bulk::Cancel => ("timer", "claim = 0", "changed"),
         Bulk::Touch(_) => ("timer", "claim = 0 AND due <> $6", "changed"),
+        Bulk::Release(_) => ("timer", HELD, "changed"),
         Bulk::Requeue => {
             let free = "NOT EXISTS (SELECT FROM tickwheel.timer t
                 WHERE t.slot = d.slot AND t.key = d.key)";
@@ -38,7 +44,10 @@ fn statement(bulk: Bulk) -> String {
     let order = if rows == "dead" { "ORDER BY number" } else { "" };
     let (change, due) = match bulk {
         Bulk::Cancel => ("DELETE FROM tickwheel.timer t USING own o WHERE", "t.due"),
-        Bulk::Touch(_) => ("UPDATE tickwheel.timer t SET due = $6 FROM own o WHERE", "t.due"),
+        Bulk::Touch(_) => {
+            ("UPDATE tickwheel.timer t SET due = $6, planned = NULL FROM own o WHERE", "t.due")
+        }
+        Bulk::Release(_) => ("UPDATE tickwheel.timer t SET due = $6 FROM own o WHERE", "t.due"),
         // Of two with one key the second stays; it waits for who inserts the same.
         Bulk::Requeue => (
             "INSERT INTO tickwheel.timer AS t (slot, due, id, key, tag, payload)
@@ -50,13 +59,15 @@ fn statement(bulk: Bulk) -> String {
         Bulk::Delete => ("DELETE FROM tickwheel.dead t USING own o WHERE", "0 AS due"),
     };
     let joined = match bulk {
-        Bulk::Cancel | Bulk::Touch(_) => "t.slot = o.slot AND t.due = o.due AND t.id = o.id",
+        Bulk::Cancel | Bulk::Touch(_) | Bulk::Release(_) => {
+            "t.slot = o.slot AND t.due = o.due AND t.id = o.id"
+        }
         Bulk::Requeue => "",
         Bulk::Delete => "t.number = o.number",
     };
     let also = match bulk {
         Bulk::Cancel | Bulk::Delete => "told AS (SELECT)".to_owned(),
-        Bulk::Touch(_) => HINTED.to_owned(),
+        Bulk::Touch(_) | Bulk::Release(_) => HINTED.to_owned(),
         Bulk::Requeue => format!(
             "gone AS (DELETE FROM tickwheel.dead d USING own o JOIN changed c USING (slot, id)
                 WHERE d.number = o.number), {HINTED}"
@@ -75,6 +86,31 @@ fn statement(bulk: Bulk) -> String {
     )
 }
 
+/// Pauses a scope, or ends that, and keeps in mind where timers lie that were put off: they are let
+/// go afterwards. Who claims meanwhile waits, and sees it.
+const PAUSE: &str = "WITH gone AS (
+        DELETE FROM tickwheel.pause WHERE namespace = $1 AND tag IS DISTINCT FROM $2
+        AND tickwheel.clock() >= ALL (moments)),
+    changed AS (
+        UPDATE tickwheel.pause SET until = $3, moments = moments || $3
+        WHERE namespace = $1 AND tag IS NOT DISTINCT FROM $2 RETURNING 1)
+    INSERT INTO tickwheel.pause SELECT $1, $2, $3, ARRAY[$3]
+    WHERE NOT EXISTS (SELECT FROM changed) AND $3 > 0";
+
+pub(super) async fn pause(
+    link: &Link,
+    namespace: i32,
+    tag: Option<String>,
+    until: Option<StoreTime>,
+) -> Result<(), Error> {
+    let params = [
+        (&namespace as _, Type::INT4),
+        (&tag as _, Type::TEXT),
+        (&until.map_or(0, StoreTime::as_micros) as _, Type::INT8),
+    ];
+    link.query(PAUSE, &params).await.map(drop)
+}
+
 pub(super) async fn step(
     link: &Link,
     first: u32,
@@ -82,7 +118,7 @@ pub(super) async fn step(
     bulk: Bulk,
     limit: u32,
 ) -> Result<Step, Error> {
-    let to = if let Bulk::Touch(to) = bulk { to } else { StoreTime::MIN };
+    let to = if let Bulk::Touch(to) | Bulk::Release(to) = bulk { to } else { StoreTime::MIN };
     let params = [
         (&slot(first) as _, Type::INT4),
         (&slot(first + SLOTS - 1) as _, Type::INT4),

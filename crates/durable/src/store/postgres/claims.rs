@@ -7,7 +7,7 @@ use crate::entry::Error;
 use crate::store::postgres::link::{Columns, Link, place};
 use crate::store::postgres::told;
 use crate::store::{
-    ALONE, Ack, BATCH_BYTES, Claim, ClaimedRow, Claims, Ending, NodeId, StoreTime, Suspect,
+    ALONE, Ack, BATCH_BYTES, Claim, ClaimedRow, Claims, Ending, NodeId, Place, StoreTime, Suspect,
 };
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
@@ -15,31 +15,41 @@ use tokio_postgres::types::Type;
 /// Reads the slot's row and locks it not: a slot that changes hands meanwhile lets this claim pass,
 /// and the next owner's, of a later epoch, over it. What was found and is not its own is locked,
 /// and what is its own and was not claimed is suspect. What has enough bytes before it is not
-/// locked, nor read. What was cancelled in an earlier run is gone.
+/// locked, nor read. What was cancelled in an earlier run is gone. A pause is locked, and so is not
+/// ended, until what it puts off has been: who ends it finds all.
 const CLAIM: &str = "WITH clock AS MATERIALIZED (SELECT tickwheel.clock() AS now),
+    paused AS MATERIALIZED (
+        SELECT tag, until FROM tickwheel.pause
+        WHERE namespace = $9 AND until > tickwheel.clock() FOR SHARE),
     found AS MATERIALIZED (
         SELECT t.slot, t.due, t.id, i.epoch, sum(octet_length(t.payload))
-            OVER (ORDER BY t.due, t.slot, t.id) - octet_length(t.payload) AS before
+            OVER (ORDER BY t.due, t.slot, t.id) - octet_length(t.payload) AS before,
+            (SELECT max(until) FROM paused p WHERE p.tag IS NULL OR p.tag = t.tag) AS held
         FROM clock, unnest($1, $2, $3, $4) AS i(slot, due, id, epoch)
         JOIN tickwheel.slot s ON s.slot = i.slot AND s.epoch = i.epoch AND s.owner = $5
         JOIN tickwheel.timer t ON t.slot = i.slot AND t.due = i.due AND t.id = i.id
         WHERE t.claim <= i.epoch AND t.due <= clock.now),
     own AS MATERIALIZED (
-        SELECT f.slot, f.due, f.id, f.epoch, t.attempts, t.cancelled,
+        SELECT f.slot, f.due, f.id, f.epoch, f.held, t.attempts, t.cancelled,
             t.crashes + (t.claim NOT IN (0, f.epoch) AND t.crashes < $7)::int AS crashes
         FROM found f JOIN tickwheel.timer t USING (slot, due, id)
         WHERE t.claim <= f.epoch AND f.before < $8 FOR UPDATE OF t SKIP LOCKED),
     cancelled AS (
         DELETE FROM tickwheel.timer t USING own o
         WHERE o.cancelled AND t.slot = o.slot AND t.due = o.due AND t.id = o.id),
+    held AS (
+        UPDATE tickwheel.timer t SET due = o.held, planned = coalesce(t.planned, t.due)
+        FROM own o WHERE t.slot = o.slot AND t.due = o.due AND t.id = o.id
+        AND o.held IS NOT NULL AND NOT o.cancelled),
     claimed AS (
         UPDATE tickwheel.timer t
         SET claim = o.epoch, attempts = t.attempts + (t.claim <> o.epoch)::int, crashes = o.crashes
         FROM own o WHERE t.slot = o.slot AND t.due = o.due AND t.id = o.id AND o.crashes <= $6
-        AND NOT o.cancelled
-        RETURNING t.slot, t.due, t.id, t.key, t.attempts, t.payload)
+        AND o.held IS NULL AND NOT o.cancelled
+        RETURNING t.slot, t.due, t.id, t.key, t.attempts, t.payload,
+            coalesce(t.planned, t.due) AS planned)
     SELECT clock.now, f.slot, f.due, f.id, f.epoch, o.crashes, o.attempts, c.attempts, c.key,
-        c.payload, f.before >= $8
+        c.payload, f.before >= $8, c.planned, o.held
     FROM clock LEFT JOIN (found f LEFT JOIN own o USING (slot, due, id)
         LEFT JOIN claimed c USING (slot, due, id)) ON o.cancelled IS NOT TRUE";
 
@@ -55,6 +65,7 @@ const ACKNOWLEDGE: &str = concat!(
         WHERE t.claim = i.epoch FOR UPDATE OF t SKIP LOCKED),
     retried AS (
         UPDATE tickwheel.timer t SET due = o.at, claim = 0, until = NULL,
+            planned = CASE WHEN o.payload IS NULL THEN coalesce(t.planned, t.due) END,
             attempts = CASE WHEN o.payload IS NULL THEN t.attempts ELSE 0 END,
             crashes = CASE WHEN o.payload IS NULL THEN t.crashes ELSE 0 END,
             payload = coalesce(o.payload, t.payload)
@@ -79,6 +90,7 @@ pub(super) async fn claim(
     node: NodeId,
     claims: Vec<Claim>,
     crashes: u32,
+    namespace: i32,
 ) -> Result<Claims, Error> {
     let mut columns = Columns::default();
     claims.iter().for_each(|claim| columns.push(claim));
@@ -88,17 +100,24 @@ pub(super) async fn claim(
     params.push((&crashes, Type::INT4));
     params.push((&(ALONE as i32), Type::INT4));
     params.push((&(BATCH_BYTES as i64), Type::INT8));
+    params.push((&namespace, Type::INT4));
     let rows = link.query(CLAIM, &params).await?;
     let now = rows.first().map_or(StoreTime::MIN, |row| StoreTime::from_micros(row.get(0)));
     let mut answer = Claims { now, ..Claims::default() };
     let count = |row: &Row, index| row.get::<_, Option<i32>>(index).map(i32::unsigned_abs);
+    let time = |row: &Row, index| row.get::<_, Option<i64>>(index).map(StoreTime::from_micros);
     for row in rows.iter().filter(|row| row.get::<_, Option<i64>>(3).is_some()) {
         let claim = Claim { place: place(row, 1), epoch: row.get(4) };
         let place = claim.place;
+        if let Some(due) = time(row, 12) {
+            answer.held.push(Place { due, ..place });
+            continue;
+        }
         match (count(row, 5), count(row, 6), count(row, 7)) {
             (Some(crashes), _, Some(attempts)) => {
                 let (key, payload) = (row.get(8), row.get(9));
-                answer.rows.push(ClaimedRow { claim, key, attempts, crashes, payload });
+                let planned = time(row, 11).unwrap_or(place.due);
+                answer.rows.push(ClaimedRow { claim, key, attempts, crashes, payload, planned });
             }
             (Some(crashes), Some(attempts), None) => {
                 answer.suspects.push(Suspect { crashes, attempts, place });

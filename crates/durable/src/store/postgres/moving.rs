@@ -153,7 +153,7 @@ async fn copy(
     }
     for slot in slots {
         let timers = "SELECT slot + $2, attempts, due, id, claim, key, tag, payload, crashes,
-                cancelled, until
+                cancelled, until, planned
             FROM tickwheel.timer WHERE slot = $1";
         let params = [(slot as _, Type::INT4), (&shift as _, Type::INT4)];
         let rows = here.query_typed(timers, &params).await.map_err(explain)?;
@@ -175,8 +175,9 @@ macro_rules! column {
 
 async fn insert_timers(change: On<'_>, rows: &[Row]) -> Result<(), Error> {
     let sql = "INSERT INTO tickwheel.timer
-            (slot, attempts, due, id, claim, key, tag, payload, crashes, cancelled, until)
-        SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
+            (slot, attempts, due, id, claim, key, tag, payload, crashes, cancelled, until,
+                planned)
+        SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
     for rows in rows.chunks(1_000) {
         let params = [
             (&column!(rows, 0, i32) as _, Type::INT4_ARRAY),
@@ -190,6 +191,7 @@ async fn insert_timers(change: On<'_>, rows: &[Row]) -> Result<(), Error> {
             (&column!(rows, 8, i32) as _, Type::INT4_ARRAY),
             (&column!(rows, 9, bool) as _, Type::BOOL_ARRAY),
             (&column!(rows, 10, Option<i64>) as _, Type::INT8_ARRAY),
+            (&column!(rows, 11, Option<i64>) as _, Type::INT8_ARRAY),
         ];
         change.query_typed(sql, &params).await.map_err(explain)?;
     }

@@ -44,7 +44,7 @@ const SCHEDULE: &str = concat!(
             until = CASE WHEN excluded.until IS NOT NULL AND t.claim = 0
                 THEN least(excluded.until, t.until) ELSE excluded.until END,
             id = excluded.id, tag = excluded.tag, payload = excluded.payload,
-            claim = 0, attempts = 0, crashes = 0, cancelled = false
+            claim = 0, attempts = 0, crashes = 0, cancelled = false, planned = NULL
         WHERE excluded.id <> ALL ($10) OR t.cancelled
         RETURNING t.slot, t.due, t.id, t.xmax <> 0 AS replaced),
     hinted AS (

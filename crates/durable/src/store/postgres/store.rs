@@ -265,12 +265,16 @@ impl Store for Postgres {
         timers::touch(self.write(), keys).await
     }
 
+    async fn pause(&self, tag: Option<String>, until: Option<StoreTime>) -> Result<(), Error> {
+        bulk::pause(self.write(), namespace(self.first), tag, until).await
+    }
+
     async fn bulk(&self, scope: Scope, bulk: Bulk, limit: u32) -> Result<Step, Error> {
         bulk::step(self.write(), self.first, scope, bulk, limit).await
     }
 
     async fn claim(&self, node: NodeId, claims: Vec<Claim>, crashes: u32) -> Result<Claims, Error> {
-        claims::claim(&self.claim, node, claims, crashes).await
+        claims::claim(&self.claim, node, claims, crashes, namespace(self.first)).await
     }
 
     async fn acknowledge(&self, acks: Vec<Ack>) -> Result<Vec<Claim>, Error> {

@@ -47,7 +47,8 @@ pub(super) async fn touch(
 ) -> Result<Vec<Option<Touched>>, Error> {
     let sql = format!(
         "WITH input AS MATERIALIZED (SELECT * FROM unnest($1, $2, $3) AS i(slot, key, due) {OWN},
-        moved AS (UPDATE tickwheel.timer t SET due = i.due FROM input i JOIN own o USING (slot, key)
+        moved AS (UPDATE tickwheel.timer t SET due = i.due, planned = NULL
+            FROM input i JOIN own o USING (slot, key)
             WHERE t.slot = o.slot AND t.key = o.key AND t.claim = 0
             RETURNING t.slot, t.key, t.due, t.id),
         hinted AS (INSERT INTO tickwheel.inbox (node, written, slot, due, id)

@@ -19,6 +19,11 @@ pub(super) fn step(
     let (rows, order, to) = match bulk {
         Bulk::Cancel => ("0, id, due FROM timer WHERE claim = 0", "", None),
         Bulk::Touch(to) => ("0, id, due FROM timer WHERE claim = 0 AND due <> ?3", "", Some(to)),
+        Bulk::Release(to) => {
+            let held = "0, id, due FROM timer WHERE planned IS NOT NULL AND due > ?3
+                AND due & 131071 = 131071"; // A moment of a pause.
+            (held, "", Some(to))
+        }
         Bulk::Requeue => {
             let free = "number, id, 0 FROM dead WHERE NOT EXISTS
                 (SELECT 1 FROM timer WHERE timer.key = dead.key)";
@@ -53,6 +58,10 @@ fn one(
             change(file, "DELETE FROM timer WHERE due = ? AND id = ?", params![due, id])?
         }
         Bulk::Touch(_) => {
+            let sql = "UPDATE timer SET due = ?, planned = NULL WHERE due = ? AND id = ?";
+            change(file, sql, params![to, due, id])?
+        }
+        Bulk::Release(_) => {
             let sql = "UPDATE timer SET due = ? WHERE due = ? AND id = ?";
             change(file, sql, params![to, due, id])?
         }

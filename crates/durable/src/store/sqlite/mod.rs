@@ -204,6 +204,10 @@ impl Store for Sqlite {
         .await
     }
 
+    async fn pause(&self, tag: Option<String>, until: Option<StoreTime>) -> Result<(), Error> {
+        self.call(move |file, _| timers::pause(file, tag, until).map(drop)).await
+    }
+
     async fn bulk(&self, scope: Scope, bulk: Bulk, limit: u32) -> Result<Step, Error> {
         self.call(move |file, state| {
             let (step, moved) = bulk::step(file, &scope, bulk, limit)?;
@@ -219,11 +223,7 @@ impl Store for Sqlite {
             let own = |claim: &Claim| state.owner == Some((node, claim.epoch));
             let now = answer.now;
             for claim in claims.into_iter().filter(|it| own(it) && it.place.due <= now) {
-                match timers::claim(file, claim, crashes)? {
-                    Some(Ok(row)) => answer.rows.push(row),
-                    Some(Err(suspect)) => answer.suspects.push(suspect),
-                    None => {}
-                }
+                timers::claim(file, claim, crashes, &mut answer)?;
             }
             Ok(answer)
         })

@@ -174,8 +174,12 @@ const MIGRATIONS: [&str; 5] = [
     // When it died.
     "ALTER TABLE dead ADD COLUMN died INTEGER NOT NULL DEFAULT 0;
     UPDATE dead SET died = unixepoch() * 1000000;",
-    // Until when a debounce may put it off.
+    // Until when a debounce may put it off; when it was due before it was put off by a pause or a
+    // retry; pauses, of all where there is no tag.
     "ALTER TABLE timer ADD COLUMN until INTEGER;
+    ALTER TABLE timer ADD COLUMN planned INTEGER;
+    CREATE INDEX timer_planned ON timer (due) WHERE planned IS NOT NULL;
+    CREATE TABLE pause (tag TEXT, until INTEGER NOT NULL);
     CREATE INDEX dead_tag ON dead (tag) WHERE tag IS NOT NULL;",
 ];
 

@@ -1,10 +1,10 @@
 //! The statements on timers.
 
 use crate::entry::{Cancelled, DeadTimer, Listed, Pending, Scheduled, Search, Touched};
-use crate::store::sqlite::SLOT;
+use crate::store::sqlite::{SLOT, now};
 use crate::store::{
-    ALONE, Ack, Bars, Claim, ClaimedRow, Ending, Former, NewRow, Page, Place, StoreTime, Suspect,
-    Written,
+    ALONE, Ack, Bars, Claim, ClaimedRow, Claims, Ending, Former, NewRow, Page, Place, StoreTime,
+    Suspect, Written,
 };
 use rusqlite::types::{FromSql, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
 use rusqlite::{Connection, OptionalExtension, Params, Result, Row, params};
@@ -82,7 +82,7 @@ pub(super) fn touch(
     key: &str,
     due: StoreTime,
 ) -> Result<std::result::Result<Place, Touched>> {
-    let sql = "UPDATE timer SET due = ?1 WHERE key = ?2 AND claim = 0 RETURNING id";
+    let sql = "UPDATE timer SET due = ?1, planned = NULL WHERE key = ?2 AND claim = 0 RETURNING id";
     if let Some(id) = one(file, sql, params![due, key], |row| row.get(0))? {
         return Ok(Ok(Place { due, slot: SLOT, id }));
     }
@@ -90,32 +90,59 @@ pub(super) fn touch(
     Ok(Err(if is_there { Touched::Running } else { Touched::Unknown }))
 }
 
-/// A claim, or why it was passed over.
-type Claimed = std::result::Result<ClaimedRow, Suspect>;
-
-pub(super) fn claim(file: &Connection, claim: Claim, crashes: u32) -> Result<Option<Claimed>> {
+/// Claims a timer that is due, or tells why not.
+pub(super) fn claim(
+    file: &Connection,
+    claim: Claim,
+    crashes: u32,
+    answer: &mut Claims,
+) -> Result<()> {
     let Claim { place, epoch } = claim;
-    let sql = "SELECT attempts, crashes + (claim NOT IN (0, ?3) AND crashes < ?4), cancelled
+    let sql = "SELECT attempts, crashes + (claim NOT IN (0, ?3) AND crashes < ?4), cancelled,
+            (SELECT max(p.until) FROM pause p
+                WHERE (p.tag IS NULL OR p.tag = timer.tag) AND p.until > ?5)
         FROM timer WHERE due = ?1 AND id = ?2 AND claim <= ?3";
-    let found = one(file, sql, params![place.due, place.id, epoch, ALONE], |row| {
-        Ok((Suspect { attempts: row.get(0)?, crashes: row.get(1)?, place }, row.get(2)?))
+    let params = params![place.due, place.id, epoch, ALONE, answer.now];
+    let found = one(file, sql, params, |row| {
+        let suspect = Suspect { attempts: row.get(0)?, crashes: row.get(1)?, place };
+        Ok((suspect, row.get(2)?, row.get::<_, Option<StoreTime>>(3)?))
     })?;
-    let Some((suspect, cancelled)) = found else { return Ok(None) };
-    if cancelled {
-        let gone = "DELETE FROM timer WHERE due = ? AND id = ?";
-        change(file, gone, params![place.due, place.id])?;
-        return Ok(None);
+    let row = "WHERE due = ?1 AND id = ?2";
+    match found {
+        None => {}
+        Some((_, true, _)) => {
+            change(file, &format!("DELETE FROM timer {row}"), params![place.due, place.id])?;
+        }
+        Some((_, _, Some(due))) => {
+            let set = "due = ?3, planned = coalesce(planned, due)";
+            let sql = format!("UPDATE timer SET {set} {row}");
+            change(file, &sql, params![place.due, place.id, due])?;
+            answer.held.push(Place { due, ..place });
+        }
+        Some((suspect, ..)) if suspect.crashes > crashes => answer.suspects.push(suspect),
+        Some((Suspect { crashes, .. }, ..)) => {
+            let set = "claim = ?3, attempts = attempts + (claim <> ?3), crashes = ?4";
+            let told = "key, attempts, payload, coalesce(planned, due)";
+            let sql = format!("UPDATE timer SET {set} {row} RETURNING {told}");
+            let claimed = one(file, &sql, params![place.due, place.id, epoch, crashes], |row| {
+                let (key, attempts, payload) = (row.get(0)?, row.get(1)?, row.get(2)?);
+                let planned = row.get(3)?;
+                Ok(ClaimedRow { claim, key, attempts, crashes, payload, planned })
+            })?;
+            answer.rows.extend(claimed);
+        }
     }
-    if suspect.crashes > crashes {
-        return Ok(Some(Err(suspect)));
-    }
-    let crashes = suspect.crashes;
-    let sql = "UPDATE timer SET claim = ?1, attempts = attempts + (claim <> ?1), crashes = ?4
-        WHERE due = ?2 AND id = ?3 RETURNING key, attempts, payload";
-    one(file, sql, params![epoch, place.due, place.id, crashes], |row| {
-        let (key, attempts, payload) = (row.get(0)?, row.get(1)?, row.get(2)?);
-        Ok(Ok(ClaimedRow { claim, key, attempts, crashes, payload }))
-    })
+    Ok(())
+}
+
+pub(super) fn pause(
+    file: &Connection,
+    tag: Option<String>,
+    until: Option<StoreTime>,
+) -> Result<usize> {
+    change(file, "DELETE FROM pause WHERE tag IS ? OR until <= ?", params![tag, now()])?;
+    let sql = "INSERT INTO pause (tag, until) SELECT ?1, ?2 WHERE ?2 IS NOT NULL";
+    change(file, sql, params![tag, until])
 }
 
 /// Deletes a timer if it is still claimed so. Returns how many that were.
@@ -130,13 +157,14 @@ pub(super) fn acknowledge(file: &Connection, ack: Ack, now: StoreTime) -> Result
     let changed = match ack.ending {
         Ending::Done => end(file, &ack.claim),
         Ending::Retry(at) => {
-            let sql = format!(
-                "UPDATE timer SET due = ?4, claim = 0, until = NULL {row} AND NOT cancelled"
-            );
+            let set = "due = ?4, claim = 0, until = NULL, planned = coalesce(planned, due)";
+            let sql = format!("UPDATE timer SET {set} {row} AND NOT cancelled");
             change(file, &sql, params![due, id, epoch, at])
         }
         Ending::Again(at, payload) => {
-            let set = "due = ?4, claim = 0, attempts = 0, crashes = 0, until = NULL, payload = ?5";
+            let set =
+                "due = ?4, claim = 0, attempts = 0, crashes = 0, until = NULL, planned = NULL,
+                payload = ?5";
             let sql = format!("UPDATE timer SET {set} {row} AND NOT cancelled");
             change(file, &sql, params![due, id, epoch, at, payload])
         }
