@@ -1,25 +1,22 @@
 //! A guide: reminders that come again and again, each at its time, until they are not wanted.
 //!
 //! A reminder answers with its next time, in the same commit as its acknowledgement: so there is
-//! always exactly one ahead. The next time is computed from when this one was due, so lateness does
-//! not add up; for "each Monday at 9" compute it with a calendar's crate.
+//! always exactly one ahead. The next time follows from when this one was meant to be, so lateness
+//! does not add up; for "each Monday at 9" compute it with a calendar's crate.
 
 use std::error::Error;
 use std::time::{Duration, SystemTime};
 use tickwheel::Timer;
-use tickwheel_durable::{Cancelled, Due, Durable, Entry, Outcome};
+use tickwheel_durable::{Cancelled, Due, Durable, Entry, Missed, Outcome, Series};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 const PERIOD: Duration = Duration::from_millis(100);
 
 async fn remind(due: Due, told: UnboundedSender<SystemTime>) -> Outcome {
-    let at = SystemTime::from(due.at);
     println!("{}", String::from_utf8_lossy(&due.payload));
-    let _ = told.send(at);
-    // After an outage of many periods, one reminder will do: the first one that lies ahead.
-    let missed = due.late_by.as_nanos() / PERIOD.as_nanos();
-    let next = at + PERIOD * (missed as u32 + 1);
-    Outcome::Again(next.into(), due.payload)
+    let _ = told.send(due.planned.into());
+    // After an outage of many periods, one reminder will do: then the first one that lies ahead.
+    Series::every(PERIOD).missed(Missed::Once).next(due)
 }
 
 #[tokio::main]

@@ -1,5 +1,6 @@
 //! What calls and handlers say and are told: entries, outcomes, answers, errors.
 
+use crate::node::draw;
 use crate::store::{NewRow, Place, StoreTime};
 use std::error::Error as StdError;
 use std::fmt;
@@ -20,6 +21,9 @@ pub enum When {
     /// This long after the call, by the store's clock, whatever this machine's shows. Longer than
     /// until the year 5138 is until then.
     After(Duration),
+    /// At this moment, or up to so much later: each time at random, so that what is due at the same
+    /// time is not all called at once. [`Due::planned`] is the moment itself.
+    Spread(SystemTime, Duration),
 }
 
 impl From<SystemTime> for When {
@@ -41,6 +45,19 @@ impl When {
         match self {
             When::At(time) => StoreTime::from(time).max(*now.start()),
             When::After(delay) => now.end().plus(delay),
+            When::Spread(time, by) => {
+                let micros = u64::try_from(by.as_micros()).unwrap_or(u64::MAX).saturating_add(1);
+                let later = Duration::from_micros(draw() as u64 % micros);
+                StoreTime::from(time).plus(later).max(*now.start())
+            }
+        }
+    }
+
+    /// Returns the moment that was meant, if it is due at another one.
+    pub(crate) fn planned(self, due: StoreTime) -> Option<StoreTime> {
+        match self {
+            When::At(time) | When::Spread(time, _) => Some(time.into()).filter(|it| *it != due),
+            When::After(_) => None,
         }
     }
 }
@@ -122,9 +139,10 @@ impl Entry {
     pub(crate) fn row(self, slot: u32, id: i64, now: RangeInclusive<StoreTime>) -> NewRow {
         let until = self.max_wait.map(|wait| When::After(wait).resolve(now.clone()));
         let due = self.when.resolve(now).min(until.unwrap_or(StoreTime::MAX));
+        let planned = self.when.planned(due).filter(|_| until.is_none());
         let place = Place { due, slot, id };
         let Entry { key, tag, payload, keep, .. } = self;
-        NewRow { place, key, tag, payload, keep, until }
+        NewRow { place, key, tag, payload, keep, until, planned }
     }
 
     pub(crate) fn check(&self) -> Result<(), Error> {
@@ -171,8 +189,9 @@ pub struct Due {
     pub id: i64,
     /// When it was due.
     pub at: StoreTime,
-    /// When it was due at first: `at` is later if it was held back by a
-    /// [pause](crate::Durable::pause), or is tried again.
+    /// When it was due at first: `at` is later if that had passed when it was scheduled, or was
+    /// [spread](When::Spread), if it was held back by a [pause](crate::Durable::pause), or if it is
+    /// tried again.
     pub planned: StoreTime,
     /// Which attempt this is: 1 at first. One that was in a crash counts, also where another timer
     /// may have brought the process down: before the first one no handler has begun.
@@ -201,7 +220,8 @@ pub enum Outcome {
     /// [after a while](crate::DurableBuilder::retry_after), which grows with each attempt. After
     /// the last attempt it goes to the dead ones instead, with the reason.
     Failed(String),
-    /// It is done for this time, and due again then, with this payload; attempts start anew.
+    /// It is done for this time, and due again then, with this payload; attempts start anew. See
+    /// [`Series`](crate::Series).
     Again(When, Vec<u8>),
     /// It will never succeed: it goes to the dead ones, with this reason.
     Dead(String),

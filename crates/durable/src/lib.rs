@@ -19,6 +19,7 @@ mod entry;
 #[cfg(all(test, tickwheel_model))]
 mod models;
 mod node;
+mod series;
 #[cfg(feature = "postgres")]
 mod sharded;
 pub mod store;
@@ -48,6 +49,7 @@ pub use crate::entry::{
     Touched, When,
 };
 pub use crate::node::stats::{Lateness, Stats};
+pub use crate::series::{Missed, Series};
 #[cfg(feature = "postgres")]
 pub use crate::sharded::Sharded;
 #[doc(inline)]

@@ -141,7 +141,10 @@ impl<S: Store> Runner<S> {
             }
             Outcome::RetryAt(when) => Ending::Retry(when.resolve(now())),
             Outcome::Again(when, payload) => match check_payload(&payload) {
-                Ok(()) => Ending::Again(when.resolve(now()), payload),
+                Ok(()) => {
+                    let due = when.resolve(now());
+                    Ending::Again { due, planned: when.planned(due), payload }
+                }
                 Err(error) => Ending::Dead(error.to_string()),
             },
             Outcome::Dead(reason) => Ending::Dead(reason.replace('\0', "")),
@@ -279,7 +282,7 @@ fn settle<S: Store>(node: &Node<S>, ack: &Ack) {
             counters.retried.add(1);
             due
         }
-        Ending::Again(due, _) => {
+        Ending::Again { due, .. } => {
             counters.done.add(1);
             due
         }

@@ -107,6 +107,8 @@ pub struct NewRow {
     /// Until when the schedules that follow may put it off, if it is debounced. The timer that it
     /// replaces may say less; then that counts.
     pub until: Option<StoreTime>,
+    /// When it was meant to be due, if that is another time.
+    pub planned: Option<StoreTime>,
 }
 
 /// What became of a row that was to be written.
@@ -256,8 +258,15 @@ pub enum Ending {
     Done,
     /// The row is due then and may be claimed again.
     Retry(StoreTime),
-    /// The same, with this payload and no attempts.
-    Again(StoreTime, Vec<u8>),
+    /// The same, with no attempts.
+    Again {
+        /// When it is due.
+        due: StoreTime,
+        /// When it was meant to be, if that is another time.
+        planned: Option<StoreTime>,
+        /// What it carries.
+        payload: Vec<u8>,
+    },
     /// The row goes to the dead ones, with this reason.
     Dead(String),
 }
@@ -265,7 +274,7 @@ pub enum Ending {
 impl Ending {
     /// Returns how long its payload is.
     pub(crate) fn bytes(&self) -> usize {
-        if let Ending::Again(_, payload) = self { payload.len() } else { 0 }
+        if let Ending::Again { payload, .. } = self { payload.len() } else { 0 }
     }
 }
 

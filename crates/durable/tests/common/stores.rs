@@ -201,7 +201,7 @@ impl<S: Store> Driven<S> {
                     let payload = id.to_be_bytes().to_vec();
                     let keep = matches!(former, Former::Kept);
                     let until = former.until().map(|until| until.max(place.due));
-                    rows.push(NewRow { place, key, tag, payload, keep, until });
+                    rows.push(NewRow { place, key, tag, payload, keep, until, planned: None });
                 }
                 let written = store.schedule(NodeId(99), rows).await.unwrap();
                 // When a kept one is due is not told.
@@ -325,7 +325,10 @@ impl<S: Store> Driven<S> {
             let ending = match how % 4 {
                 0 => Ending::Done,
                 1 => Ending::Retry(at.time()),
-                2 => Ending::Again(at.time(), vec![*which]),
+                2 => {
+                    let planned = Some(Moment(true, *which % 8).time()).filter(|_| at.0);
+                    Ending::Again { due: at.time(), planned, payload: vec![*which] }
+                }
                 _ => Ending::Dead(format!("reason {which}")),
             };
             batch.push(Ack { claim, ending });

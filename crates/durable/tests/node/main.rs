@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 use tickwheel::{ManualClock, Timer};
 use tickwheel_durable::store::memory::Memory;
-use tickwheel_durable::{Due, Durable, DurableBuilder, Outcome, When};
+use tickwheel_durable::{Due, Durable, DurableBuilder, Missed, Outcome, Series, When};
 
 pub(crate) fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
@@ -85,6 +85,9 @@ impl Rig {
 
 impl Log {
     async fn handle(&self, due: Due, timer: &Timer) -> Outcome {
+        if due.key.as_deref() == Some("series") {
+            return self.run_series(due);
+        }
         let running = self.running.fetch_add(1, Ordering::Relaxed) + 1;
         self.most.fetch_max(running, Ordering::Relaxed);
         let key = due.key.as_deref().unwrap_or("-");
@@ -103,5 +106,26 @@ impl Log {
             "dead" => Outcome::Dead("no good".to_owned()),
             _ => Outcome::Done,
         }
+    }
+
+    /// Runs each ten seconds, by the policy that the payload says; writes down for when the run was
+    /// planned, in seconds since the store began, or that it does nothing.
+    fn run_series(&self, due: Due) -> Outcome {
+        let (missed, jitter) = match due.payload.as_slice() {
+            b"all" => (Missed::All, 0),
+            b"skip" => (Missed::Skip, 0),
+            b"jitter" => (Missed::Once, 9),
+            _ => (Missed::Once, 0),
+        };
+        let series = Series::every(seconds(10)).missed(missed).jitter(seconds(jitter));
+        let planned = due.planned.as_micros() / 1_000_000 % 1_000_000;
+        let spread = due.at.since(due.planned).as_secs();
+        let what = match (series.skips(&due), jitter) {
+            (true, _) => format!("-{planned}"),
+            (_, 0) => format!("{planned}"),
+            _ => format!("{planned}+{spread}"),
+        };
+        self.fired.lock().unwrap().push(what);
+        series.next(due)
     }
 }

@@ -1,8 +1,9 @@
 //! How a user steers timers: kept, debounced, moved, paused, many at a time.
 
 use crate::{Rig, seconds};
+use std::collections::HashSet;
 use std::time::Duration;
-use tickwheel_durable::{Cancelled, Entry, Scheduled, Touched};
+use tickwheel_durable::{Cancelled, Entry, Scheduled, Touched, When};
 
 #[tokio::test]
 async fn a_key_that_is_there_is_kept() {
@@ -151,4 +152,47 @@ async fn a_pause_is_ended_shortened_and_lies_in_another_one() {
     assert_eq!(rig.fired().len(), 50);
     assert_eq!(nodes[1].resume(Some("a")).await.unwrap(), 0);
     assert!(rig.store.is_empty());
+}
+
+/// Has nobody there from 25 s to 60 s after the beginning.
+#[tokio::test]
+async fn a_series_keeps_its_times_and_makes_up_for_missed_runs_by_its_policy() {
+    let made_up: [(&str, &[&str]); 3] = [
+        ("once", &["10", "20", "30", "70", "80"]),
+        ("skip", &["10", "20", "-30", "70", "80"]),
+        ("all", &["10", "20", "30", "40", "50", "60", "70", "80"]),
+    ];
+    for (policy, expected) in made_up {
+        let rig = Rig::new().await;
+        let first = When::At(rig.now() + seconds(10));
+        let node = rig.node(|options| options).await;
+        node.schedule(Entry::keyed("series", first, policy)).await.unwrap();
+        rig.pass(seconds(25)).await;
+        drop(node);
+        rig.pass(seconds(35)).await;
+        let node = rig.node(|options| options).await;
+        rig.pass(seconds(25)).await;
+        assert_eq!(rig.fired(), expected, "{policy}");
+        assert!(matches!(node.cancel("series").await.unwrap(), Cancelled::Cancelled(_)));
+    }
+}
+
+#[tokio::test]
+async fn a_series_with_jitter_keeps_its_times_and_runs_some_time_after_each() {
+    let rig = Rig::new().await;
+    let first = When::Spread(rig.now() + seconds(10), seconds(9));
+    let node = rig.node(|options| options).await;
+    node.schedule(Entry::keyed("series", first, "jitter")).await.unwrap();
+    rig.pass(seconds(300)).await;
+    let fired = rig.fired();
+    let runs: Vec<(u64, u64)> = fired
+        .iter()
+        .map(|run| {
+            let (planned, spread) = run.split_once('+').unwrap();
+            (planned.parse().unwrap(), spread.parse().unwrap())
+        })
+        .collect();
+    assert!(runs.iter().map(|run| run.0).eq((1..).map(|n| 10 * n).take(runs.len())), "{fired:?}");
+    let spreads: HashSet<u64> = runs.iter().map(|run| run.1).collect();
+    assert!(runs.len() >= 28 && spreads.len() > 2 && spreads.iter().all(|it| *it < 9), "{fired:?}");
 }

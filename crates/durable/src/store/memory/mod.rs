@@ -303,7 +303,7 @@ impl Store for Memory {
     async fn acknowledge(&self, acks: Vec<Ack>) -> Result<Vec<Claim>, Error> {
         self.step("acknowledge", |state, now| {
             for ack in acks {
-                if let Ending::Retry(due) | Ending::Again(due, _) = ack.ending {
+                if let Ending::Retry(due) | Ending::Again { due, .. } = ack.ending {
                     state.tell(due);
                 }
                 state.timers.acknowledge(ack, now);

@@ -57,8 +57,8 @@ impl Timers {
         }));
         if written.answer != Scheduled::Kept {
             former.map(|former| self.delete(&former));
-            let NewRow { place, key, tag, payload, until, .. } = new;
-            self.insert(place, Row { key, tag, payload, until, ..Row::default() });
+            let NewRow { place, key, tag, payload, until, planned, .. } = new;
+            self.insert(place, Row { key, tag, payload, until, planned, ..Row::default() });
         }
         written
     }
@@ -185,14 +185,15 @@ impl Timers {
         let row = Row { claim: 0, until: None, ..self.delete(&place) };
         match ack.ending {
             Ending::Done => {}
-            Ending::Retry(_) | Ending::Again(..) if row.cancelled => {}
+            Ending::Retry(_) | Ending::Again { .. } if row.cancelled => {}
             Ending::Retry(due) => {
                 let planned = row.planned.or(Some(place.due));
                 self.insert(Place { due, ..place }, Row { planned, ..row });
             }
-            Ending::Again(due, payload) => {
+            Ending::Again { due, planned, payload } => {
                 let Row { key, tag, .. } = row;
-                self.insert(Place { due, ..place }, Row { key, tag, payload, ..Row::default() });
+                let row = Row { key, tag, payload, planned, ..Row::default() };
+                self.insert(Place { due, ..place }, row);
             }
             Ending::Dead(reason) => self.dead.push((place, row, reason, now)),
         }

@@ -57,15 +57,17 @@ const CLAIM: &str = "WITH clock AS MATERIALIZED (SELECT tickwheel.clock() AS now
 /// is a reason, to the dead ones. Returns what is claimed and was not to be had.
 const ACKNOWLEDGE: &str = concat!(
     "WITH input AS MATERIALIZED (
-        SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7)
-        AS i(slot, due, id, epoch, at, payload, reason)),
+        SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7, $8)
+        AS i(slot, due, id, epoch, at, payload, reason, planned)),
     own AS MATERIALIZED (
-        SELECT slot, due, id, i.payload, i.reason, CASE WHEN NOT t.cancelled THEN i.at END AS at
+        SELECT slot, due, id, i.payload, i.reason, i.planned,
+            CASE WHEN NOT t.cancelled THEN i.at END AS at
         FROM input i JOIN tickwheel.timer t USING (slot, due, id)
         WHERE t.claim = i.epoch FOR UPDATE OF t SKIP LOCKED),
     retried AS (
         UPDATE tickwheel.timer t SET due = o.at, claim = 0, until = NULL,
-            planned = CASE WHEN o.payload IS NULL THEN coalesce(t.planned, t.due) END,
+            planned = CASE WHEN o.payload IS NULL THEN coalesce(t.planned, t.due)
+                ELSE o.planned END,
             attempts = CASE WHEN o.payload IS NULL THEN t.attempts ELSE 0 END,
             crashes = CASE WHEN o.payload IS NULL THEN t.crashes ELSE 0 END,
             payload = coalesce(o.payload, t.payload)
@@ -131,16 +133,18 @@ pub(super) async fn claim(
 
 pub(super) async fn acknowledge(link: &Link, acks: Vec<Ack>) -> Result<Vec<Claim>, Error> {
     let mut columns = Columns::default();
-    let (mut dues, mut payloads, mut reasons) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut dues, mut planneds) = (Vec::new(), Vec::new());
+    let (mut payloads, mut reasons) = (Vec::new(), Vec::new());
     for Ack { claim, ending } in acks {
-        let (due, payload, reason) = match ending {
-            Ending::Done => (None, None, None),
-            Ending::Retry(due) => (Some(due), None, None),
-            Ending::Again(due, payload) => (Some(due), Some(payload), None),
-            Ending::Dead(reason) => (None, None, Some(reason)),
+        let (due, planned, payload, reason) = match ending {
+            Ending::Done => (None, None, None, None),
+            Ending::Retry(due) => (Some(due), None, None, None),
+            Ending::Again { due, planned, payload } => (Some(due), planned, Some(payload), None),
+            Ending::Dead(reason) => (None, None, None, Some(reason)),
         };
         columns.push(&claim);
         dues.push(due.map(StoreTime::as_micros));
+        planneds.push(planned.map(StoreTime::as_micros));
         payloads.push(payload);
         reasons.push(reason);
     }
@@ -148,6 +152,7 @@ pub(super) async fn acknowledge(link: &Link, acks: Vec<Ack>) -> Result<Vec<Claim
     params.push((&dues, Type::INT8_ARRAY));
     params.push((&payloads, Type::BYTEA_ARRAY));
     params.push((&reasons, Type::TEXT_ARRAY));
+    params.push((&planneds, Type::INT8_ARRAY));
     let locked = link.query(ACKNOWLEDGE, &params).await?;
     let claim = |row: &Row| Claim { place: place(row, 0), epoch: row.get(3) };
     Ok(locked.iter().map(claim).collect())

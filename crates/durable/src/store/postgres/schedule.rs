@@ -31,9 +31,9 @@ const SCHEDULE: &str = concat!(
         WHERE $8 IS NOT NULL AND i.id NOT IN (SELECT id FROM kept) AND NOT EXISTS (
             SELECT FROM own o WHERE o.slot = i.slot AND o.key = i.key)),
     written AS (
-        INSERT INTO tickwheel.timer AS t (slot, due, id, key, tag, payload, until)
-        SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $9)
-            AS i(slot, due, id, key, tag, payload, until)
+        INSERT INTO tickwheel.timer AS t (slot, due, id, key, tag, payload, until, planned)
+        SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $9, $11)
+            AS i(slot, due, id, key, tag, payload, until, planned)
         WHERE (SELECT served FROM here) AND id NOT IN (SELECT id FROM locked)
         AND id NOT IN (SELECT id FROM kept)
         AND ($8 IS NULL OR (SELECT set_config('lock_timeout', $8, true)) IS NOT NULL)
@@ -44,7 +44,7 @@ const SCHEDULE: &str = concat!(
             until = CASE WHEN excluded.until IS NOT NULL AND t.claim = 0
                 THEN least(excluded.until, t.until) ELSE excluded.until END,
             id = excluded.id, tag = excluded.tag, payload = excluded.payload,
-            claim = 0, attempts = 0, crashes = 0, cancelled = false, planned = NULL
+            claim = 0, attempts = 0, crashes = 0, cancelled = false, planned = excluded.planned
         WHERE excluded.id <> ALL ($10) OR t.cancelled
         RETURNING t.slot, t.due, t.id, t.xmax <> 0 AS replaced),
     hinted AS (
@@ -72,6 +72,7 @@ struct Rows<'a> {
     tags: Vec<Option<&'a str>>,
     payloads: Vec<&'a [u8]>,
     untils: Vec<Option<i64>>,
+    planneds: Vec<Option<i64>>,
     /// Those that are not written where their keys have timers.
     keep: Vec<i64>,
     node: i64,
@@ -88,13 +89,14 @@ impl<'a> Rows<'a> {
             tags: rows.iter().map(|row| row.tag.as_deref()).collect(),
             payloads: rows.iter().map(|row| row.payload.as_slice()).collect(),
             untils: rows.iter().map(|row| row.until.map(StoreTime::as_micros)).collect(),
+            planneds: rows.iter().map(|row| row.planned.map(StoreTime::as_micros)).collect(),
             keep: rows.iter().filter(|row| row.keep).map(|row| row.place.id).collect(),
             node: node.0,
             patience,
         }
     }
 
-    fn params(&self) -> [Param<'_>; 10] {
+    fn params(&self) -> [Param<'_>; 11] {
         [
             (&self.slots, Type::INT4_ARRAY),
             (&self.dues, Type::INT8_ARRAY),
@@ -106,6 +108,7 @@ impl<'a> Rows<'a> {
             (&self.patience, Type::TEXT),
             (&self.untils, Type::INT8_ARRAY),
             (&self.keep, Type::INT8_ARRAY),
+            (&self.planneds, Type::INT8_ARRAY),
         ]
     }
 

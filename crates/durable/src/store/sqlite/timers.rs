@@ -57,14 +57,15 @@ pub(super) fn write(file: &Connection, mut row: NewRow) -> Result<Written> {
     let written = row.settle(one(file, sql, [&row.key], |row| {
         Ok(Former { until: row.get(0)?, claimed: row.get(1)?, cancelled: row.get(2)? })
     })?);
-    let NewRow { place, key, tag, payload, until, .. } = row;
+    let NewRow { place, key, tag, payload, until, planned, .. } = row;
     match written.answer {
         Scheduled::Kept => return Ok(written),
         Scheduled::Replaced => change(file, "DELETE FROM timer WHERE key = ?", [&key])?,
         Scheduled::New => 0,
     };
-    let sql = "INSERT INTO timer (due, id, key, tag, payload, until) VALUES (?, ?, ?, ?, ?, ?)";
-    change(file, sql, params![place.due, place.id, key, tag, payload, until])?;
+    let columns = "due, id, key, tag, payload, until, planned";
+    let sql = format!("INSERT INTO timer ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?)");
+    change(file, &sql, params![place.due, place.id, key, tag, payload, until, planned])?;
     Ok(written)
 }
 
@@ -161,12 +162,10 @@ pub(super) fn acknowledge(file: &Connection, ack: Ack, now: StoreTime) -> Result
             let sql = format!("UPDATE timer SET {set} {row} AND NOT cancelled");
             change(file, &sql, params![due, id, epoch, at])
         }
-        Ending::Again(at, payload) => {
-            let set =
-                "due = ?4, claim = 0, attempts = 0, crashes = 0, until = NULL, planned = NULL,
-                payload = ?5";
-            let sql = format!("UPDATE timer SET {set} {row} AND NOT cancelled");
-            change(file, &sql, params![due, id, epoch, at, payload])
+        Ending::Again { due: at, planned, payload } => {
+            let set = "due = ?4, claim = 0, attempts = 0, crashes = 0, until = NULL, planned = ?5";
+            let sql = format!("UPDATE timer SET {set}, payload = ?6 {row} AND NOT cancelled");
+            change(file, &sql, params![due, id, epoch, at, planned, payload])
         }
         Ending::Dead(reason) => {
             let columns = "id, attempts, key, tag, payload";
