@@ -11,10 +11,11 @@ use crate::node::runner::{self, Handler, Runner};
 use crate::node::stats::Stats;
 use crate::node::{Node, Options, claimer, draw, loader, membership};
 use crate::store::{Bars, KeyName, NewRow, NodeId, Place, Store, StoreTime, Written};
+use std::any::Any;
 use std::fmt;
 use std::future::Future;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
 use tickwheel::Timer;
 use tokio::sync::{Mutex, Semaphore, mpsc, watch};
@@ -178,6 +179,60 @@ struct Inner<S> {
     _tasks: JoinSet<()>,
 }
 
+impl<S: Store> Inner<S> {
+    /// Spawns all that the node is made of.
+    fn new(
+        node: Arc<Node<S>>,
+        handler: Handler,
+        owner: Weak<dyn Any + Send + Sync>,
+        room: Arc<Semaphore>,
+    ) -> Self {
+        let (mut tasks, mut member) = (JoinSet::new(), JoinSet::new());
+        let (leave, leaving) = watch::channel(false);
+        member.spawn(membership::run(Arc::clone(&node), leaving));
+        tasks.spawn(loader::run(Arc::clone(&node)));
+        let (ended, queue) = mpsc::unbounded_channel();
+        let again = ended.downgrade();
+        let runner = Arc::new(Runner::new(Arc::clone(&node), owner, handler, ended));
+        let queue = Arc::new(Mutex::new(queue));
+        for _ in 0..WORKERS {
+            let (runner, room) = (Arc::clone(&runner), Arc::clone(&room));
+            tasks.spawn(claimer::run(Arc::clone(&node), runner, room));
+            tasks.spawn(runner::run_acker(Arc::clone(&node), Arc::clone(&queue), again.clone()));
+        }
+        tasks.spawn(claimer::run_suspects(Arc::clone(&node), runner, room));
+        let (schedules, cancels, touches) = batchers(&node, &mut tasks);
+        let member = Mutex::new(member);
+        Inner { node, schedules, cancels, touches, leave, member, _tasks: tasks }
+    }
+}
+
+impl Due {
+    /// Returns the node whose handler this is, so that it can schedule what follows. `None` if its
+    /// last clone was dropped, or its timers lie in another kind of store. It ends as if this were
+    /// no clone, as long as it is not kept: ask for it in each call.
+    ///
+    /// Of a [`Sharded`](crate::Sharded) node it is the node on the primary that has this timer.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tickwheel_durable::store::Store; // Or `Sqlite`, or `Postgres`.
+    /// use tickwheel_durable::{Due, Entry, Outcome};
+    ///
+    /// async fn remind<S: Store>(due: Due) -> Outcome {
+    ///     let Some(node) = due.node::<S>() else { return Outcome::Failed("gone".into()) };
+    ///     match node.schedule(Entry::keyed("follow-up", Duration::from_secs(60), "x")).await {
+    ///         Ok(_) => Outcome::Done,
+    ///         Err(error) => Outcome::Failed(error.to_string()),
+    ///     }
+    /// }
+    /// ```
+    pub fn node<S: Store>(&self) -> Option<Durable<S>> {
+        let inner = self.owner.upgrade()?.downcast::<Inner<S>>().ok()?;
+        Some(Durable { inner })
+    }
+}
+
 impl<S: Store> Durable<S> {
     async fn start(
         store: S,
@@ -189,25 +244,14 @@ impl<S: Store> Durable<S> {
         // Before anything is scheduled: what time it is there.
         let asked = node.timer.now();
         node.clock.observe(asked, node.store.hints(NodeId(0)).await?.now);
-        let (mut tasks, mut member) = (JoinSet::new(), JoinSet::new());
-        let (leave, leaving) = watch::channel(false);
-        member.spawn(membership::run(Arc::clone(&node), leaving));
-        tasks.spawn(loader::run(Arc::clone(&node)));
-        let (ended, queue) = mpsc::unbounded_channel();
-        let again = ended.downgrade();
-        let runner = Arc::new(Runner::new(Arc::clone(&node), handler, ended));
-        let room = Arc::new(Semaphore::new(node.options.max_in_flight as usize));
-        let queue = Arc::new(Mutex::new(queue));
-        for _ in 0..WORKERS {
-            let (runner, room) = (Arc::clone(&runner), Arc::clone(&room));
-            tasks.spawn(claimer::run(Arc::clone(&node), runner, room));
-            tasks.spawn(runner::run_acker(Arc::clone(&node), Arc::clone(&queue), again.clone()));
-        }
-        tasks.spawn(claimer::run_suspects(Arc::clone(&node), runner, room));
-        let (schedules, cancels, touches) = batchers(&node, &mut tasks);
-        let member = Mutex::new(member);
-        let inner = Inner { node, schedules, cancels, touches, leave, member, _tasks: tasks };
-        Ok(Durable { inner: Arc::new(inner) })
+        let places = node.options.max_in_flight as usize;
+        let room = Arc::new(Semaphore::new(0));
+        let inner = Arc::new_cyclic(|inner: &Weak<Inner<S>>| {
+            Inner::new(node, handler, inner.clone() as _, Arc::clone(&room))
+        });
+        // Handlers are called from now on: what they are given is there.
+        room.add_permits(places);
+        Ok(Durable { inner })
     }
 
     /// Schedules a timer. `Ok` means that it is committed: it fires, or is cancelled, whatever

@@ -2,10 +2,11 @@
 
 use crate::node::draw;
 use crate::store::{NewRow, Place, StoreTime};
+use std::any::Any;
 use std::error::Error as StdError;
 use std::fmt;
 use std::ops::{Range, RangeInclusive};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
 
 /// The longest key, tag or namespace, in bytes: it stands in an index.
@@ -206,6 +207,8 @@ pub struct Due {
     /// And in which schema, if that is another one than usual.
     #[cfg(feature = "postgres")]
     pub(crate) schema: Option<Arc<str>>,
+    /// The node that has it, if it is still there.
+    pub(crate) owner: Weak<dyn Any + Send + Sync>,
 }
 
 /// What became of a timer that was due.

@@ -118,7 +118,8 @@ impl Actor {
         let (ended, queue) = mpsc::unbounded_channel();
         let again = ended.downgrade();
         let handler = handler(Arc::clone(&world.log), id, answer);
-        let runner = Arc::new(Runner::new(Arc::clone(&node), handler, ended));
+        let owner = std::sync::Weak::<()>::new();
+        let runner = Arc::new(Runner::new(Arc::clone(&node), owner, handler, ended));
         let queue = Arc::new(tokio::sync::Mutex::new(queue));
         let acker = spawn(runner::run_acker(Arc::clone(&node), queue, again));
         let room = Arc::new(Semaphore::new(10));

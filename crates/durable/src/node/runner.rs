@@ -5,11 +5,12 @@ use crate::node::Node;
 use crate::node::batcher::{BATCH, fitting, insist};
 use crate::store::{Ack, ClaimedRow, Ending, Place, Store};
 use crate::sync::{Mutex, MutexGuard, spawn};
+use std::any::Any;
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
 use std::mem;
 use std::pin::Pin;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 use tickwheel::future::TimedError;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
@@ -23,6 +24,8 @@ pub(crate) type Ended = (Ack, Permits);
 
 pub(crate) struct Runner<S> {
     node: Arc<Node<S>>,
+    /// The node as its user has it: it ends with the last of those.
+    owner: Weak<dyn Any + Send + Sync>,
     handler: Handler,
     per_key: PerKey,
     /// Bounded by the permits.
@@ -32,10 +35,11 @@ pub(crate) struct Runner<S> {
 impl<S: Store> Runner<S> {
     pub(crate) fn new(
         node: Arc<Node<S>>,
+        owner: Weak<dyn Any + Send + Sync>,
         handler: Handler,
         ended: mpsc::UnboundedSender<Ended>,
     ) -> Self {
-        Runner { node, handler, per_key: PerKey::default(), ended }
+        Runner { node, owner, handler, per_key: PerKey::default(), ended }
     }
 
     /// Runs the handler on a timer, on a task of its own; one after the other for each key.
@@ -123,6 +127,7 @@ impl<S: Store> Runner<S> {
             slot: place.slot,
             #[cfg(feature = "postgres")]
             schema: self.node.store.schema(),
+            owner: self.owner.clone(),
         }
     }
 

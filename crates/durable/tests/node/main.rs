@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 use tickwheel::{ManualClock, Timer};
 use tickwheel_durable::store::memory::Memory;
-use tickwheel_durable::{Due, Durable, DurableBuilder, Missed, Outcome, Series, When};
+use tickwheel_durable::{Due, Durable, DurableBuilder, Entry, Missed, Outcome, Series, When};
 
 pub(crate) fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
@@ -28,6 +28,8 @@ struct Log {
     fired: Mutex<Vec<String>>,
     running: AtomicUsize,
     most: AtomicUsize,
+    /// What a handler has kept.
+    kept: Mutex<Option<Due>>,
 }
 
 impl Rig {
@@ -78,6 +80,11 @@ impl Rig {
         std::mem::take(&mut self.log.fired.lock().unwrap())
     }
 
+    /// Returns the node of a timer that a handler has kept, if that is there.
+    pub(crate) fn node_of_kept(&self) -> Option<Durable<Memory>> {
+        self.log.kept.lock().unwrap().as_ref().expect("it was kept").node()
+    }
+
     pub(crate) fn most_at_once(&self) -> usize {
         self.log.most.load(Ordering::Relaxed)
     }
@@ -91,6 +98,7 @@ impl Log {
         let running = self.running.fetch_add(1, Ordering::Relaxed) + 1;
         self.most.fetch_max(running, Ordering::Relaxed);
         let key = due.key.as_deref().unwrap_or("-");
+        let kept = due.clone();
         let payload = String::from_utf8(due.payload).unwrap();
         self.fired.lock().unwrap().push(format!("{key}={payload}#{}", due.attempt));
         tokio::task::yield_now().await;
@@ -99,6 +107,12 @@ impl Log {
         }
         self.running.fetch_sub(1, Ordering::Relaxed);
         match payload.as_str() {
+            "follow" => {
+                let node = kept.node::<Memory>().expect("it runs");
+                node.schedule(Entry::keyed("next", seconds(5), "x")).await.unwrap();
+                *self.kept.lock().unwrap() = Some(kept);
+                Outcome::Done
+            }
             "again" => Outcome::Again(When::After(seconds(2)), b"last".to_vec()),
             "retry" => Outcome::RetryAt(When::After(seconds(2))),
             "panic" => panic!("as it should"),
