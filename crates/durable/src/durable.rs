@@ -98,7 +98,8 @@ impl<O: OpenStore> DurableBuilder<O> {
 
     /// Sets how long a handler may take: as long as it likes by default. One that takes longer is
     /// dropped where it waits, as is a task of tokio's that is aborted, and has
-    /// [failed](Outcome::Failed). One that blocks its thread is not interrupted.
+    /// [failed](Outcome::Failed). One that blocks its thread is not interrupted, and one that makes
+    /// progress may [say so](Due::extend).
     pub fn time_limit(mut self, limit: Duration) -> Self {
         self.options.time_limit = Some(limit);
         self

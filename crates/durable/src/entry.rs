@@ -1,5 +1,6 @@
 //! What calls and handlers say and are told: entries, outcomes, answers, errors.
 
+use crate::node::deadline::Deadline;
 use crate::node::draw;
 use crate::store::{NewRow, Place, StoreTime};
 use std::any::Any;
@@ -209,6 +210,17 @@ pub struct Due {
     pub(crate) schema: Option<Arc<str>>,
     /// The node that has it, if it is still there.
     pub(crate) owner: Weak<dyn Any + Send + Sync>,
+    /// Until when its handler may take, if there is a limit.
+    pub(crate) deadline: Option<Arc<Deadline>>,
+}
+
+impl Due {
+    /// Lets the handler take so much longer, from now on, where a
+    /// [`time_limit`](crate::DurableBuilder::time_limit) is set: a heartbeat of one that takes long
+    /// and makes progress. It never shortens the time. The claim itself lasts as long as the node.
+    pub fn extend(&self, by: Duration) {
+        self.deadline.iter().for_each(|deadline| deadline.extend(by));
+    }
 }
 
 /// What became of a timer that was due.

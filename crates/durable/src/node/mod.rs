@@ -3,6 +3,7 @@
 pub(crate) mod batcher;
 pub(crate) mod claimer;
 pub(crate) mod clock;
+pub(crate) mod deadline;
 pub(crate) mod loader;
 pub(crate) mod membership;
 pub(crate) mod runner;

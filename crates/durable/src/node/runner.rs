@@ -3,6 +3,7 @@
 use crate::entry::{Due, Error, Outcome, Token, When, check_payload};
 use crate::node::Node;
 use crate::node::batcher::{BATCH, fitting, insist};
+use crate::node::deadline::Deadline;
 use crate::store::{Ack, ClaimedRow, Ending, Place, Store};
 use crate::sync::{Mutex, MutexGuard, spawn};
 use std::any::Any;
@@ -76,7 +77,9 @@ impl<S: Store> Runner<S> {
 
     async fn call(self: &Arc<Self>, row: ClaimedRow) -> Ending {
         let attempts = own_attempts(&row);
-        let due = self.due(row);
+        let limit = self.node.options.time_limit;
+        let limit = limit.map(|limit| Arc::new(Deadline::new(&self.node.timer, limit)));
+        let due = self.due(row, limit.clone());
         // Of one that was held back the pace is the reason.
         if !due.at.is_marked() {
             self.node.counters.lateness.record(due.late_by);
@@ -84,9 +87,8 @@ impl<S: Store> Runner<S> {
         let runner = Arc::clone(self);
         // A task of its own contains the panic, of the handler and of its future.
         let mut handler = spawn(async move { (runner.handler)(due).await });
-        let limit = self.node.options.time_limit;
-        let in_time = match limit {
-            Some(limit) => self.node.timer.timeout(limit, &mut handler).await,
+        let in_time = match &limit {
+            Some(limit) => limit.wait(&mut handler).await,
             None => Ok((&mut handler).await),
         };
         let outcome = match in_time {
@@ -94,7 +96,8 @@ impl<S: Store> Runner<S> {
             Err(TimedError::Elapsed) => {
                 handler.abort();
                 // Only once it has ended: until then the next of its key would run beside it.
-                let (outcome, limit) = (handler.await, limit.unwrap_or_default());
+                let outcome = handler.await;
+                let limit = limit.map(|limit| limit.allowed()).unwrap_or_default();
                 let late = |_| Outcome::Failed(format!("it took longer than {limit:?}"));
                 Ok(outcome.unwrap_or_else(late))
             }
@@ -108,7 +111,7 @@ impl<S: Store> Runner<S> {
         self.ending(outcome, attempts)
     }
 
-    fn due(&self, row: ClaimedRow) -> Due {
+    fn due(&self, row: ClaimedRow, deadline: Option<Arc<Deadline>>) -> Due {
         let ClaimedRow { claim, key, attempts: attempt, payload, planned, .. } = row;
         let place = claim.place;
         let late_by = self.node.clock.earliest().since(place.due);
@@ -128,6 +131,7 @@ impl<S: Store> Runner<S> {
             #[cfg(feature = "postgres")]
             schema: self.node.store.schema(),
             owner: self.owner.clone(),
+            deadline,
         }
     }
 

@@ -102,6 +102,10 @@ impl Log {
         let payload = String::from_utf8(due.payload).unwrap();
         self.fired.lock().unwrap().push(format!("{key}={payload}#{}", due.attempt));
         tokio::task::yield_now().await;
+        for _ in 0..if key == "beats" { 10 } else { 0 } {
+            kept.extend(seconds(2));
+            timer.sleep(seconds(1)).await.unwrap();
+        }
         if key.starts_with("slow") {
             timer.sleep(seconds(5)).await.unwrap();
         }
@@ -114,6 +118,7 @@ impl Log {
                 Outcome::Done
             }
             "again" => Outcome::Again(When::After(seconds(2)), b"last".to_vec()),
+            "hang" => std::future::pending().await,
             "retry" => Outcome::RetryAt(When::After(seconds(2))),
             "panic" => panic!("as it should"),
             "fail" => Outcome::Failed("no luck".to_owned()),
