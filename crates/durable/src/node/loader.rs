@@ -90,7 +90,12 @@ impl<S: Store> Loader<S> {
         let asked = node.timer.now();
         let hints = node.store.hints(id).await?;
         node.clock.observe(asked, hints.now);
-        hints.places.into_iter().for_each(|place| node.note(place));
+        for place in hints.places {
+            if !node.slots.owns(place.slot) {
+                node.freed.notify_one(); // It was owned, and may be free by now.
+            }
+            node.note(place);
+        }
         self.move_window(id).await?;
         if let Some((_, part)) = self.part.take_if(|(at, _)| *at <= node.timer.now()) {
             self.scans.push_back(part);

@@ -197,8 +197,13 @@ async fn rounds<S: Store>(node: &Node<S>, id: NodeId, leave: &mut watch::Receive
     // Slots that another node hands over are nobody's until this one looks: it looks often while it
     // may be given some, which is a part of them in each of the other's rounds.
     let mut given = node.timer.now();
+    let mut retired = false;
     while node.slots.node() == Some(id) {
         let (leaving, owned) = (rests || *leave.borrow(), node.slots.len());
+        if leaving && !retired {
+            // Or its last handler would keep the others from what it gives up.
+            retired = node.store.retire(id).await.is_ok();
+        }
         match round(node, id, leaving).await {
             Ok(true) => {
                 let held = || node.slots.node() == Some(id);
@@ -227,6 +232,7 @@ async fn rounds<S: Store>(node: &Node<S>, id: NodeId, leave: &mut watch::Receive
             slept = node.timer.sleep(pause) => if slept.is_err() { return false },
             // Fails when the node is dropped, which ends this task.
             _ = leave.changed(), if !leaving => {}
+            () = node.freed.notified(), if !leaving => {}
         }
     }
     false

@@ -38,6 +38,8 @@ pub(crate) struct Node<S> {
     /// rests.
     pub(crate) rests_until: AtomicI64,
     pub(crate) stirred: Notify,
+    /// Told of slots that another node has given up.
+    pub(crate) freed: Notify,
     started: Instant,
     /// Whether nobody has been seen to drive the timer, nor been told so.
     undriven: AtomicBool,
@@ -62,6 +64,7 @@ impl<S> Node<S> {
             counters,
             rests_until: AtomicI64::new(0),
             stirred: Notify::new(),
+            freed: Notify::new(),
             started,
             undriven,
         }

@@ -349,7 +349,12 @@ pub trait Store: Sealed + Send + Sync + 'static {
     /// Gives a node slots that nobody owns, each in its next epoch; none if it has no lease.
     fn take(&self, node: NodeId, at_most: u32) -> impl Answer<Vec<Owned>>;
 
-    /// Makes slots nobody's, as far as the node owns them in these epochs.
+    /// Counts a node that is about to leave no more among those that share the slots. What it still
+    /// owns it keeps.
+    fn retire(&self, node: NodeId) -> impl Answer<()>;
+
+    /// Makes slots nobody's, as far as the node owns them in these epochs. Hints at one of them to
+    /// all others that share the slots.
     fn release(&self, node: NodeId, slots: Vec<Owned>) -> impl Answer<()>;
 
     /// Ends a node's lease, and makes its slots nobody's.

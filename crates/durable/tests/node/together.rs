@@ -279,3 +279,34 @@ async fn one_who_rests_takes_over_from_one_who_dies() {
         drop(second);
     }
 }
+
+/// Has a node leave whose last handler takes a while, and timers due meanwhile.
+/// Seen to fail: what it had given up was nobody's until it had left, and up to a second longer.
+#[tokio::test]
+async fn what_a_node_that_leaves_gives_up_is_taken_at_once() {
+    let rig = Rig::new().await;
+    let [leaving, other] = [rig.node(|options| options).await, rig.node(|options| options).await];
+    rig.pass(seconds(3)).await;
+    assert_eq!([&leaving, &other].map(|node| node.stats().slots), [8, 8]);
+    for n in 0.. {
+        let slow = Entry::keyed(format!("slow {n}"), Duration::ZERO, "retry");
+        leaving.schedule(slow).await.unwrap();
+        rig.pass(Duration::from_millis(50)).await;
+        if leaving.stats().in_flight > 0 {
+            break;
+        }
+    }
+    let slow = rig.fired().len();
+    let left = tokio::spawn(async move { leaving.drain().await });
+    rig.pass(Duration::from_millis(200)).await;
+    assert_eq!((left.is_finished(), other.stats().slots), (false, 15));
+    let entries = (0..100).map(|n| Entry::keyed(format!("{n}"), Duration::ZERO, "x"));
+    other.schedule_many(entries.collect()).await.unwrap();
+    rig.pass(Duration::from_millis(100)).await;
+    assert!(rig.fired().len() > 80, "all but those of the slot in which a handler runs");
+    rig.pass(Duration::from_millis(4_850)).await; // That ends five seconds after it began.
+    assert_eq!((left.is_finished(), other.stats().slots), (true, 16));
+    rig.pass(seconds(2)).await;
+    assert_eq!(rig.fired().iter().filter(|fired| fired.ends_with("#2")).count(), slow);
+    left.await.unwrap();
+}

@@ -170,14 +170,24 @@ impl Store for Memory {
         })
     }
 
+    async fn retire(&self, node: NodeId) -> Result<(), Error> {
+        self.step("retire", |state, _| {
+            let member = state.members.get_mut(&node).into_iter();
+            member.for_each(|member| member.rests = Some(Arc::default()));
+        })
+    }
+
     async fn release(&self, node: NodeId, slots: Vec<Owned>) -> Result<(), Error> {
         self.step("release", |state, _| {
             for owned in slots {
                 let row = state.owners.get_mut(&owned.slot);
                 let own = |row: &&mut SlotRow| (row.owner, row.epoch) == (Some(node), owned.epoch);
-                if let Some(row) = row.filter(own) {
-                    row.owner = None;
-                }
+                let Some(row) = row.filter(own) else { continue };
+                row.owner = None;
+                let place = Place { slot: owned.slot, ..Place::before(StoreTime::MIN) };
+                let sharing = |(id, it): &(&NodeId, &Member)| **id != node && it.rests.is_none();
+                let others = state.members.iter().filter(sharing).map(|(other, _)| *other);
+                state.inbox.extend(others.map(|other| (other, place)));
             }
         })
     }

@@ -135,16 +135,26 @@ impl Store for Postgres {
         Ok(rows.iter().map(owned).collect())
     }
 
+    async fn retire(&self, node: NodeId) -> Result<(), Error> {
+        let sql = "UPDATE tickwheel.member SET rests = true, horizon = 0 WHERE node = $1";
+        self.lease.query(sql, &[(&node.0, Type::INT8)]).await.map(drop)
+    }
+
     async fn release(&self, node: NodeId, slots: Vec<Owned>) -> Result<(), Error> {
-        let sql = "UPDATE tickwheel.slot s SET owner = NULL
-            FROM unnest($1, $2) AS i(slot, epoch)
-            WHERE s.slot = i.slot AND s.epoch = i.epoch AND s.owner = $3";
+        let sql = "WITH freed AS (
+                UPDATE tickwheel.slot s SET owner = NULL FROM unnest($1, $2) AS i(slot, epoch)
+                WHERE s.slot = i.slot AND s.epoch = i.epoch AND s.owner = $3 RETURNING s.slot)
+            INSERT INTO tickwheel.inbox (node, written, slot, due, id)
+            SELECT m.node, tickwheel.clock(), f.slot, 0, 0
+            FROM tickwheel.member m, (SELECT min(slot) AS slot FROM freed) f
+            WHERE m.namespace = $4 AND NOT m.rests AND m.node <> $3 AND f.slot IS NOT NULL";
         let split = |owned: Owned| (slot(owned.slot), owned.epoch);
         let (slots, epochs): (Vec<i32>, Vec<i64>) = slots.into_iter().map(split).unzip();
         let params = [
             (&slots as _, Type::INT4_ARRAY),
             (&epochs as _, Type::INT8_ARRAY),
             (&node.0 as _, Type::INT8),
+            (&namespace(self.first) as _, Type::INT4),
         ];
         self.load.query(sql, &params).await.map(drop)
     }

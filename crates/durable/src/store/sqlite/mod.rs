@@ -118,6 +118,11 @@ impl Store for Sqlite {
         .await
     }
 
+    /// Does nothing: there is no other node.
+    async fn retire(&self, _: NodeId) -> Result<(), Error> {
+        Ok(())
+    }
+
     async fn release(&self, node: NodeId, slots: Vec<Owned>) -> Result<(), Error> {
         self.call(move |_, state| {
             let given = |owner: &(NodeId, i64)| {
