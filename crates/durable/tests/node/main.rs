@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 use tickwheel::{ManualClock, Timer};
-use tickwheel_durable::store::memory::Memory;
+use tickwheel_durable::store::memory::{Memory, pass};
 use tickwheel_durable::{Due, Durable, DurableBuilder, Entry, Missed, Outcome, Series, When};
 
 pub(crate) fn seconds(seconds: u64) -> Duration {
@@ -56,19 +56,9 @@ impl Rig {
         node
     }
 
-    /// Lets time pass and everybody act meanwhile: ten milliseconds at a time, and ten times as
-    /// many while more than a minute is left, in which nobody looks.
+    /// Lets time pass and everybody act meanwhile.
     pub(crate) async fn pass(&self, time: Duration) {
-        let mut rest = time;
-        while !rest.is_zero() {
-            let step = Duration::from_millis(if rest > seconds(60) { 100 } else { 10 });
-            self.clock.advance(rest.min(step));
-            rest = rest.saturating_sub(step);
-            self.timer.advance_clock(Duration::ZERO);
-            for _ in 0..30 {
-                tokio::task::yield_now().await;
-            }
-        }
+        pass(&self.clock, &self.timer, time).await;
     }
 
     pub(crate) fn now(&self) -> SystemTime {

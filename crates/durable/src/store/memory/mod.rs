@@ -1,6 +1,9 @@
 //! A store in memory: what stores must do, said in the shortest way. For tests, on any clock.
 
+mod time;
 mod timers;
+
+pub use time::pass;
 
 use crate::durable::{Durable, DurableBuilder};
 use crate::entry::{Cancelled, DeadTimer, Error, Listed, Pending, Search, Touched};
