@@ -328,7 +328,8 @@ impl Sharded {
     /// # Errors
     /// As for [`cancel_tag`](Self::cancel_tag).
     pub async fn pause(&self, tag: Option<&str>, until: impl Into<When>) -> Result<(), Error> {
-        let until = until.into();
+        // The same moment on each: a timer that moves is let go there as well.
+        let until = When::At(self.nodes[0].resolve(until).into());
         let pause = |node: Durable<Postgres>| async move { node.pause(tag, until).await };
         self.each(|node| async move { pause(node).await.map(|()| 0) }).await.map(drop)
     }

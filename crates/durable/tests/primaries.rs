@@ -5,10 +5,10 @@ mod server;
 
 use server::{Server, connect};
 use std::collections::HashMap;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use tickwheel::Timer;
 use tickwheel_durable::{
-    Cancelled, Due, Durable, Entry, Error, OpenStore, Outcome, Sharded, Touched,
+    Cancelled, Due, Durable, Entry, Error, OpenStore, Outcome, Search, Sharded, Touched,
 };
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio_postgres::Client;
@@ -36,6 +36,7 @@ async fn primaries() {
     let servers = [Server::start(&["fsync=off"]).unwrap(), Server::start(&["fsync=off"]).unwrap()];
     let servers = [&servers[0], &servers[1]];
     slots_move_while_all_runs(servers).await;
+    what_is_paused_moves_along_and_is_let_go(servers).await;
     a_move_waits_for_who_has_written_and_not_committed(servers).await;
     a_move_that_was_given_up_is_ended_by_the_next(servers).await;
     a_transaction_that_sees_the_past_is_refused(servers).await;
@@ -99,6 +100,27 @@ async fn slots_move_while_all_runs(servers: [&Server; 2]) {
             tokio::time::sleep(Duration::from_millis(20)).await; // Half of 512 each, in a while.
         }
     }
+    node.drain().await;
+}
+
+async fn what_is_paused_moves_along_and_is_let_go(servers: [&Server; 2]) {
+    let (sender, mut fired) = unbounded_channel();
+    let node = start(servers, "paused", sender).await;
+    node.pause(Some("t"), Duration::from_secs(3_600)).await.unwrap();
+    let entries = (0..100).map(|n| Entry::keyed(format!("{n}"), Duration::ZERO, "x").tag("t"));
+    node.schedule_many(entries.collect()).await.unwrap();
+    let soon = SystemTime::now() + Duration::from_secs(1_800);
+    let put_off = Search::new(100).tag("t").due(soon..soon + Duration::from_secs(3_600));
+    while node.nodes()[0].list(put_off.clone()).await.unwrap().len() < 100 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    node.move_slots(0..512, 1).await.unwrap();
+    assert!(fired.try_recv().is_err(), "it was paused");
+    assert_eq!(node.resume(Some("t")).await.unwrap(), 100);
+    for _ in 0..100 {
+        next(&mut fired).await;
+    }
+    assert_eq!(node.resume(Some("t")).await.unwrap(), 0);
     node.drain().await;
 }
 

@@ -182,13 +182,14 @@ impl Store for Memory {
 
     async fn release(&self, node: NodeId, slots: Vec<Owned>) -> Result<(), Error> {
         self.step("release", |state, _| {
+            let retired = state.members.get(&node).is_some_and(|member| member.rests.is_some());
             for owned in slots {
                 let row = state.owners.get_mut(&owned.slot);
                 let own = |row: &&mut SlotRow| (row.owner, row.epoch) == (Some(node), owned.epoch);
                 let Some(row) = row.filter(own) else { continue };
                 row.owner = None;
                 let place = Place { slot: owned.slot, ..Place::before(StoreTime::MIN) };
-                let sharing = |(id, it): &(&NodeId, &Member)| **id != node && it.rests.is_none();
+                let sharing = |(_, member): &(&NodeId, &Member)| retired && member.rests.is_none();
                 let others = state.members.iter().filter(sharing).map(|(other, _)| *other);
                 state.inbox.extend(others.map(|other| (other, place)));
             }

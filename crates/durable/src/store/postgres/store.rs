@@ -147,7 +147,8 @@ impl Store for Postgres {
             INSERT INTO tickwheel.inbox (node, written, slot, due, id)
             SELECT m.node, tickwheel.clock(), f.slot, 0, 0
             FROM tickwheel.member m, (SELECT min(slot) AS slot FROM freed) f
-            WHERE m.namespace = $4 AND NOT m.rests AND m.node <> $3 AND f.slot IS NOT NULL";
+            WHERE m.namespace = $4 AND NOT m.rests AND f.slot IS NOT NULL
+            AND EXISTS (SELECT FROM tickwheel.member WHERE node = $3 AND rests)";
         let split = |owned: Owned| (slot(owned.slot), owned.epoch);
         let (slots, epochs): (Vec<i32>, Vec<i64>) = slots.into_iter().map(split).unzip();
         let params = [
