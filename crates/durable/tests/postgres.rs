@@ -18,6 +18,7 @@ use stores::{Wrapped, compare};
 use tickwheel::{SystemClock, Timer};
 use tickwheel_durable::store::memory::Memory;
 use tickwheel_durable::store::postgres::{VERSION, migration};
+use tickwheel_durable::store::{NodeId, Store};
 use tickwheel_durable::{Cancelled, Due, Durable, Entry, Error, OpenStore, Outcome, Scheduled};
 use tokio::sync::mpsc::unbounded_channel;
 
@@ -32,6 +33,7 @@ async fn postgres() {
     an_effect_and_its_acknowledgement_are_one(&server).await;
     a_cut_connection_and_a_crash_lose_nothing(&server).await;
     a_dead_node_is_taken_over(&server).await;
+    who_is_about_to_leave_shares_no_more_and_tells_what_it_gives_up(&server).await;
     one_poison_timer_takes_no_neighbour_along(&server).await;
     it_needs_no_rights_but_those_listed(&server).await;
     a_namespace_keeps_its_number(&server).await;
@@ -330,6 +332,26 @@ async fn an_error_says_why_the_server_refused(server: &Server) {
         let told = refused.open().await.unwrap_err().to_string();
         assert!(told.contains(why), "{told}");
     }
+}
+
+async fn who_is_about_to_leave_shares_no_more_and_tells_what_it_gives_up(server: &Server) {
+    let store = Durable::postgres(server.config()).namespace(name()).store().open().await.unwrap();
+    let [leaves, stays] = [NodeId(71), NodeId(72)];
+    for node in [leaves, stays] {
+        store.join(node, Duration::from_secs(60)).await.unwrap();
+    }
+    let owned = store.take(leaves, 2).await.unwrap();
+    store.release(leaves, owned[..1].to_vec()).await.unwrap();
+    assert_eq!(store.survey(stays).await.unwrap().live, 2);
+    store.retire(leaves).await.unwrap();
+    assert!(store.hints(stays).await.unwrap().places.is_empty());
+    store.release(leaves, owned[1..].to_vec()).await.unwrap();
+    let told = store.hints(stays).await.unwrap().places;
+    assert_eq!(told.iter().map(|place| place.slot).collect::<Vec<_>>(), [owned[1].slot]);
+    let survey = store.survey(stays).await.unwrap();
+    assert_eq!((survey.live, survey.free), (1, 1_024));
+    store.leave(leaves).await.unwrap();
+    store.leave(stays).await.unwrap();
 }
 
 async fn one_poison_timer_takes_no_neighbour_along(server: &Server) {
