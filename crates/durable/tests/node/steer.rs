@@ -151,6 +151,13 @@ async fn a_pause_is_ended_shortened_and_lies_in_another_one() {
     rig.pass(seconds(2)).await;
     assert_eq!(rig.fired().len(), 50);
     assert_eq!(nodes[1].resume(Some("a")).await.unwrap(), 0);
+    // One that ends soon is in time as well.
+    node.pause(None, seconds(5)).await.unwrap();
+    node.schedule_many(tagged("c", seconds(1)).collect()).await.unwrap();
+    rig.pass(Duration::from_millis(4_990)).await;
+    assert!(rig.fired().is_empty());
+    rig.pass(Duration::from_millis(200)).await;
+    assert_eq!(rig.fired().len(), 50);
     assert!(rig.store.is_empty());
 }
 
