@@ -1,10 +1,13 @@
 //! The store in a file: beside the store in memory, as a file, and killed again and again.
 
+#[path = "common/cases.rs"]
+mod cases;
 #[path = "common/poison.rs"]
 mod poison;
 #[path = "common/stores.rs"]
 mod stores;
 
+use cases::cases;
 use poison::a_poison_takes_no_neighbour_along;
 use quickcheck::quickcheck;
 use std::collections::{HashMap, HashSet};
@@ -13,7 +16,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use stores::{Wrapped, compare};
+use stores::{Step, Wrapped, compare};
 use tickwheel::{SystemClock, Timer};
 use tickwheel_durable::store::memory::Memory;
 use tickwheel_durable::store::sqlite::Sqlite;
@@ -23,16 +26,24 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
 
+fn compare_with_memory(steps: &[Step]) {
+    let folder = tempfile::tempdir().unwrap();
+    runtime().block_on(async {
+        let file = Durable::sqlite(folder.path().join("timers")).store();
+        compare(Memory::new(1, SystemClock), file.open().await.unwrap(), steps).await;
+    });
+}
+
 quickcheck! {
     fn it_answers_as_the_store_in_memory_does(steps: Wrapped) -> bool {
-        let folder = tempfile::tempdir().unwrap();
-        runtime().block_on(async {
-            let file = Durable::sqlite(folder.path().join("timers")).store();
-            let file = file.open().await.unwrap();
-            compare(Memory::new(1, SystemClock), file, &steps.0).await;
-        });
+        compare_with_memory(&steps.0);
         true
     }
+}
+
+#[test]
+fn it_answers_so_where_random_steps_seldom_lead() {
+    compare_with_memory(&cases());
 }
 
 #[tokio::test]

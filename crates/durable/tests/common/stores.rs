@@ -16,7 +16,7 @@ use tickwheel_durable::{Scheduled, StoreTime};
 
 /// Moments long past or far away: so that no store's clock matters.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Moment(bool, u8);
+pub(crate) struct Moment(pub bool, pub u8);
 
 impl Moment {
     fn time(self) -> StoreTime {

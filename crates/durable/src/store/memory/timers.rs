@@ -137,8 +137,8 @@ impl Timers {
             Bulk::Release(due) => (due, self.delete(place)),
             Bulk::Requeue | Bulk::Delete => {
                 let index = self.dead.iter().position(|(dead, ..)| dead == place)?;
-                let (_, row, ..) = self.dead.remove(index);
-                (now, Row { attempts: 0, crashes: 0, ..row })
+                let (_, Row { key, tag, payload, .. }, ..) = self.dead.remove(index);
+                (now, Row { key, tag, payload, ..Row::default() })
             }
         };
         let place = Place { due, ..*place };
