@@ -170,7 +170,7 @@ async fn what_is_written_as_the_window_moves_is_loaded_with_it() {
     rig.pass(seconds(30)).await; // A minute's window has moved by half a minute.
     rig.store.inject("hints", Fault::LoseAnswer);
     let place = Place { due: rig.store.now().plus(seconds(45)), slot: 0, id: 1 };
-    let row = NewRow { place, key: None, tag: None, payload: b"late".to_vec() };
+    let row = NewRow { place, payload: b"late".to_vec(), ..NewRow::default() };
     rig.store.schedule(NodeId(0), vec![row]).await.unwrap();
     rig.pass(seconds(47)).await;
     let late = rig.fired().iter().filter(|fired| *fired == "-=late#1").count();
