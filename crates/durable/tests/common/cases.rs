@@ -61,7 +61,7 @@ pub(crate) fn cases() -> Vec<Step> {
         ALL,
         Step::Pause(None, Some(far(1))),
         Step::Look,
-        Step::Bulk(None, TOUCH, PAST),
+        Step::Bulk(None, TOUCH, Moment(true, 3)),
         Step::Pause(None, None),
         ALL,
     ]
