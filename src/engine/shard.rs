@@ -268,13 +268,12 @@ impl<C: Content> Body<C> {
         Ok(())
     }
 
-    /// Adds an item that was admitted, and files it.
+    /// Adds an item that was admitted, and files it under the tick of its deadline.
     ///
     /// Always inlined, like the filing: with two kinds of callers it was called, at 10 % of W1.
     #[inline(always)]
-    pub(crate) fn add(&mut self, item: C::Item, times: Times) -> Key {
+    pub(crate) fn add(&mut self, item: C::Item, tick: u64, times: Times) -> Key {
         let (_, deadline) = times;
-        let tick = self.core.ticks.ceil(deadline);
         let (key, reference) = self.core.insert(deadline, tick, item);
         self.file_new(reference, tick, times);
         key

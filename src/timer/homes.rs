@@ -70,11 +70,13 @@ impl<T: Send + 'static> Homes<T> {
     ) -> Result<Timeout<T>, (Refusal, T)> {
         let thread = thread_number();
         let home = self.home(thread);
+        // Divided here, and not while others may wait for the lock.
+        let tick = self.shards.context.time.ticks.ceil(times.1);
         let mut body = home.lock();
         if let Err(refusal) = admit(&body) {
             return Err((refusal, task));
         }
-        let key = body.add_task(task, times, thread, || {
+        let key = body.add_task(task, (tick, times), thread, || {
             self.pair(thread).second.fetch_xor(true, Ordering::Relaxed);
         });
         Shard::leave(body);

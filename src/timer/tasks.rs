@@ -48,11 +48,11 @@ impl<T> Body<Tasks<T>> {
     pub(crate) fn add_task(
         &mut self,
         task: T,
-        times: Times,
+        (tick, times): (u64, Times),
         thread: u32,
         move_away: impl FnOnce(),
     ) -> Key {
-        let key = self.add(task, times);
+        let key = self.add(task, tick, times);
         self.content.adder = thread;
         if self.content.strangers >= CROWD {
             self.content.strangers = 0;

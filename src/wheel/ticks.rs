@@ -124,13 +124,18 @@ impl Span {
     /// Never returns a level whose shift is beyond 63: the one before reaches all ticks.
     #[inline]
     pub(crate) fn reaching(self, tick: u64, current: u64, size: usize) -> (usize, Self) {
-        // No lower level reaches as far as the highest bit of the difference; this one does, unless
-        // a slot more has begun.
-        let bits = ((tick - current) | 2).ilog2() - 1;
-        let level = bits * self.inverse / PARTS;
-        let shift = level * self.step;
-        let has_begun = (tick >> shift) - (current >> shift) >= size as u64;
-        let level = level + u32::from(has_begun);
+        let reaches = |shift| (tick >> shift) - (current >> shift) < size as u64;
+        // Branches for the levels where most ticks lie: a processor need not wait for their outcome.
+        let level = if reaches(0) {
+            0
+        } else if reaches(self.step) {
+            1
+        } else {
+            // No lower level reaches as far as the highest bit of the difference; this one does,
+            // unless a slot more has begun.
+            let level = (((tick - current) | 2).ilog2() - 1) * self.inverse / PARTS;
+            level + u32::from(!reaches(level * self.step))
+        };
         (level as usize, Span { shift: level * self.step, ..self })
     }
 
