@@ -6,7 +6,7 @@ pub(crate) mod hyper;
 
 pub use crate::future::drive::Drive;
 
-use crate::engine::clock::{Time, When};
+use crate::engine::clock::{Clock, When};
 use crate::engine::shard::{Body, Refusal};
 use crate::periodic::MissedTick;
 use crate::timer::entry::Task;
@@ -35,8 +35,9 @@ use std::time::{Duration, Instant};
 #[must_use = "a future does nothing unless it is polled"]
 pub struct Sleep {
     base: Arc<Base>,
-    /// In nanoseconds since the timer was built.
-    deadline: u64,
+    /// `None`: so far away that no `Instant` can tell. An `Instant`, because the system's clock
+    /// tells one, and whether it has come is seen without a subtraction.
+    deadline: Option<Instant>,
     armed: Option<Armed>,
 }
 
@@ -85,7 +86,7 @@ impl<T: Send + 'static> Timer<T> {
     /// # }).unwrap();
     /// ```
     pub fn sleep(&self, when: impl Into<When>) -> Sleep {
-        let (_, deadline) = self.base.driver.context.resolve(when.into());
+        let deadline = self.base.driver.context.time.clock.deadline_of(when.into());
         Sleep { base: Arc::clone(&self.base), deadline, armed: None }
     }
 
@@ -131,26 +132,25 @@ impl<T: Send + 'static> Timer<T> {
 }
 
 impl Sleep {
-    fn time(&self) -> &Time {
-        &self.base.driver.context.time
+    fn clock(&self) -> &Clock {
+        &self.base.driver.context.time.clock
     }
 
-    /// Returns the deadline, or `None` if it never comes. It is not before the moment at which the
-    /// timer was built.
+    /// Returns the deadline, or `None` if it never comes.
     pub fn deadline(&self) -> Option<Instant> {
-        self.time().instant_or_never(self.deadline)
+        self.deadline
     }
 
     /// Returns whether the deadline has passed.
     pub fn is_elapsed(&self) -> bool {
-        self.deadline <= self.time().now()
+        self.deadline.is_some_and(|deadline| deadline <= self.clock().now())
     }
 
     /// Moves the deadline, even if the old one has passed. Costs as much as
     /// [`Timeout::reschedule`].
     pub fn reset(&mut self, when: impl Into<When>) {
-        (_, self.deadline) = self.base.driver.context.resolve(when.into());
-        let when = When::at_or_never(self.deadline());
+        self.deadline = self.clock().deadline_of(when.into());
+        let when = When::at_or_never(self.deadline);
         let moved = self.armed.as_ref().is_some_and(|armed| armed.timeout.reschedule(when));
         if !moved {
             self.armed = None;
@@ -163,8 +163,7 @@ impl Sleep {
         context: &Context<'_>,
         admit: impl FnOnce(&Body<Tasks<Task>>) -> Result<(), Refusal>,
     ) -> Poll<Result<(), SleepError>> {
-        let now = self.time().now();
-        if self.deadline <= now {
+        if self.is_elapsed() {
             self.cancel();
             return Poll::Ready(Ok(()));
         }
@@ -175,7 +174,8 @@ impl Sleep {
         let waker = waker.clone();
         let wakes = identity(&waker);
         let homes = &self.base.closures().beside.homes;
-        match homes.add_task(Task::sleeper(waker), (now, self.deadline), admit) {
+        let times = self.base.driver.context.resolve(When::at_or_never(self.deadline));
+        match homes.add_task(Task::sleeper(waker), times, admit) {
             Ok(timeout) => {
                 self.armed = Some(Armed { timeout, wakes });
                 Poll::Pending
@@ -301,8 +301,8 @@ impl Interval {
     /// Polls for the next tick, like [`tick`](Self::tick).
     pub fn poll_tick(&mut self, context: &mut Context<'_>) -> Poll<Result<Instant, SleepError>> {
         ready!(Pin::new(&mut self.sleep).poll(context))?;
-        let now = self.sleep.time().clock.now();
-        let due = self.sleep.deadline().unwrap_or(now);
+        let now = self.sleep.clock().now();
+        let due = self.sleep.deadline.unwrap_or(now);
         let next = self.missed_tick.next(due, now, now, self.period);
         self.sleep.reset(When::at_or_never(next));
         Poll::Ready(Ok(due))
