@@ -125,7 +125,7 @@ impl Span {
     #[inline]
     pub(crate) fn reaching(self, tick: u64, current: u64, size: usize) -> (usize, Self) {
         let reaches = |shift| (tick >> shift) - (current >> shift) < size as u64;
-        // Branches for the levels where most ticks lie: a processor need not wait for their outcome.
+        // Branches for the levels of most ticks: a processor need not wait for their outcome.
         let level = if reaches(0) {
             0
         } else if reaches(self.step) {
