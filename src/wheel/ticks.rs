@@ -181,6 +181,25 @@ mod tests {
         }
     }
 
+    #[test]
+    fn the_level_of_a_tick_is_the_lowest_that_reaches_it() {
+        for size in (2..=20).map(|bits| 1_usize << bits) {
+            for current in [0, 1, 5, (1 << 42) - 1, u64::MAX / 3, u64::MAX / 2] {
+                for edge in (0..63).flat_map(|bit| [(1_u64 << bit), (1 << bit) + 1, (2 << bit) - 1])
+                {
+                    let tick = current + edge.min(u64::MAX - current);
+                    let reaches = |level: &usize| {
+                        let shift = Span::of(*level, size).shift;
+                        (tick >> shift) - (current >> shift) < size as u64
+                    };
+                    let (level, span) = Span::of(0, size).reaching(tick, current, size);
+                    assert_eq!((0..).find(reaches), Some(level), "{current} {tick} {size}");
+                    assert_eq!(span.shift, Span::of(level, size).shift);
+                }
+            }
+        }
+    }
+
     /// Checks the module's promises at every edge of every level.
     #[test]
     fn a_bucket_expires_after_now_and_fits_into_the_level_below() {
