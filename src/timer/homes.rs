@@ -90,7 +90,7 @@ impl<T: Send + 'static> Homes<T> {
     /// changes to the other shard of the pair, and leaves them the first one with the timers that
     /// they know. So neither thread contends for the other's lock or for the cache lines behind it.
     #[inline]
-    pub(crate) fn home(&self, thread: u32) -> &'static Shard<Tasks<T>> {
+    fn home(&self, thread: u32) -> &'static Shard<Tasks<T>> {
         let pair = self.pair(thread);
         // Relaxed: either shard is right.
         pair.shards[usize::from(pair.second.load(Ordering::Relaxed))]

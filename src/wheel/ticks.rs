@@ -112,10 +112,16 @@ pub(crate) struct Span {
 const PARTS: u32 = 1 << 12;
 
 impl Span {
-    /// Returns the span of `level`, if each has `size` slots: a power of two, at least 4.
-    pub(crate) fn of(level: usize, size: usize) -> Self {
+    /// Returns the span of level 0, if each level has `size` slots: a power of two, at least 4.
+    pub(crate) fn of(size: usize) -> Self {
         let step = size.trailing_zeros() - 1;
-        Span { shift: step * level as u32, step, inverse: PARTS.div_ceil(step) }
+        Span { shift: 0, step, inverse: PARTS.div_ceil(step) }
+    }
+
+    /// Returns that of another level.
+    #[inline]
+    pub(crate) fn at(self, level: usize) -> Self {
+        Span { shift: self.step * level as u32, ..self }
     }
 
     /// Returns the lowest level with `size` slots that reaches `tick`, which lies after `current`,
@@ -136,7 +142,7 @@ impl Span {
             let level = (((tick - current) | 2).ilog2() - 1) * self.inverse / PARTS;
             level + u32::from(!reaches(level * self.step))
         };
-        (level as usize, Span { shift: level * self.step, ..self })
+        (level as usize, self.at(level as usize))
     }
 
     /// Returns the slot that `tick` falls into, in a wheel of `size` slots.
@@ -189,12 +195,12 @@ mod tests {
                 {
                     let tick = current + edge.min(u64::MAX - current);
                     let reaches = |level: &usize| {
-                        let shift = Span::of(*level, size).shift;
+                        let shift = Span::of(size).at(*level).shift;
                         (tick >> shift) - (current >> shift) < size as u64
                     };
-                    let (level, span) = Span::of(0, size).reaching(tick, current, size);
+                    let (level, span) = Span::of(size).reaching(tick, current, size);
                     assert_eq!((0..).find(reaches), Some(level), "{current} {tick} {size}");
-                    assert_eq!(span.shift, Span::of(level, size).shift);
+                    assert_eq!(span.shift, Span::of(size).at(level).shift);
                 }
             }
         }
@@ -204,15 +210,15 @@ mod tests {
     #[test]
     fn a_bucket_expires_after_now_and_fits_into_the_level_below() {
         for size in [4_usize, 8, 64, 512, 4096] {
-            let levels = 64 / Span::of(0, size).step as usize;
-            for (level, span) in (1..levels).map(|level| (level, Span::of(level, size))) {
+            let levels = 64 / Span::of(size).step as usize;
+            for (level, span) in (1..levels).map(|level| (level, Span::of(size).at(level))) {
                 for current in [0, 1, 2, 3, 5, (1 << 42) - 1, 1 << 42, u64::MAX / 2, u64::MAX - 9] {
                     for slots in [1, 2, size as u64 / 2, size as u64 - 1] {
                         for edge in [-1, 0, 1] {
                             let ahead = (slots << span.shift).checked_add_signed(edge);
                             let tick = ahead.and_then(|ahead| current.checked_add(ahead));
                             let is_here =
-                                |tick| Span::of(0, size).reaching(tick, current, size).0 == level;
+                                |tick| Span::of(size).reaching(tick, current, size).0 == level;
                             let Some(tick) = tick.filter(|tick| is_here(*tick)) else { continue };
                             let start = span.start_of(tick);
                             let expiration = span.expiration_of(start);

@@ -73,7 +73,7 @@ impl Wheels {
         Wheels {
             shard,
             size,
-            span: Span::of(0, size),
+            span: Span::of(size),
             current,
             end: u64::MAX,
             blocks: Blocks::new(),
@@ -290,7 +290,7 @@ impl Wheels {
 
     /// Returns how many ticks each slot of a level spans.
     pub(crate) fn span(&self, level: u8) -> Span {
-        Span::of(level.into(), self.size)
+        self.span.at(level.into())
     }
 
     #[inline]
