@@ -37,7 +37,7 @@ const MAX_PENDING: usize = 20_000;
 const QUEUE: usize = 2_000;
 /// Slots of a thread in the ledger: as many as can be pending, or be on their way.
 const SLOTS: usize = MAX_PENDING + 10_000;
-/// What a process may take with all pending that may be; without any it takes about 10 MB.
+/// What a process may take with all pending that may be; without any it takes about 5 MB.
 const MOST_RESIDENT_MB: f64 = 64.0;
 /// Later than that is late, for a recovery: other programs make timers late as well.
 const LATE: Duration = Duration::from_millis(50);
