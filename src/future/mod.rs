@@ -9,16 +9,16 @@ pub use crate::future::drive::Drive;
 use crate::engine::clock::{Clock, When};
 use crate::engine::shard::{Body, Refusal};
 use crate::periodic::MissedTick;
+use crate::timer::Timer;
+use crate::timer::base::Share;
 use crate::timer::entry::Task;
 use crate::timer::tasks::Tasks;
 use crate::timer::timeout::Timeout;
-use crate::timer::{Base, Timer};
 use pin_project_lite::pin_project;
 use std::error::Error;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::{Duration, Instant};
 
@@ -34,7 +34,7 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 #[must_use = "a future does nothing unless it is polled"]
 pub struct Sleep {
-    base: Arc<Base>,
+    base: Share,
     /// `None`: so far away that no `Instant` can tell. An `Instant`, because the system's clock
     /// tells one, and whether it has come is seen without a subtraction.
     deadline: Option<Instant>,
@@ -87,7 +87,7 @@ impl<T: Send + 'static> Timer<T> {
     /// ```
     pub fn sleep(&self, when: impl Into<When>) -> Sleep {
         let deadline = self.base.driver.context.time.clock.deadline_of(when.into());
-        Sleep { base: Arc::clone(&self.base), deadline, armed: None }
+        Sleep { base: self.base.share(), deadline, armed: None }
     }
 
     /// Limits the time of `future`: its output, or [`TimedError::Elapsed`] if it has none at

@@ -6,8 +6,8 @@ use crate::engine::driver::{Driver, Reaper};
 use crate::engine::owner::{MAX_SHARDS, Owned};
 use crate::engine::report::Contained;
 use crate::sync::parallelism;
-use crate::timer::Base;
 use crate::timer::Timer;
+use crate::timer::base::{Base, Shares};
 use crate::timer::entry::Task;
 use crate::timer::error::BuildError;
 use crate::timer::executor::{Executor, Handlers, Inline, handlers};
@@ -206,7 +206,7 @@ impl<T: Send + 'static> TimerBuilder<T> {
         let tasks = driver.register(|first| Owned::new(&driver.context, handlers, layout, first));
         let reaper = reaper(&driver).map_err(BuildError::Thread)?;
         let base = Base::new(driver, reaper, layout, &tasks);
-        Ok(Timer::new(Arc::new(base), Arc::clone(&tasks.beside.homes)))
+        Ok(Timer::new(Shares::new(Arc::new(base)), Arc::clone(&tasks.beside.homes)))
     }
 }
 

@@ -1,25 +1,20 @@
 //! The timer: what users call; adds, moves and ends are passed on from here.
 
 use crate::engine::clock::When;
-use crate::engine::driver::{Driver, Reaper};
-use crate::engine::owner::{Owned, Owner};
-use crate::engine::report;
 use crate::engine::stats::Stats;
-use crate::sync::Mutex;
+use crate::timer::base::{Base, Shares};
 use crate::timer::entry::{IntoTask, Task, TimerEntry};
 use crate::timer::error::AddError;
-use crate::timer::executor::{Inline, handlers};
 use crate::timer::homes::Homes;
-use crate::timer::tasks::Tasks;
 use crate::timer::timeout::Timeout;
 use crate::wheel::snapshot::Snapshot;
-use std::any::Any;
 use std::fmt;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 // In reading order, downwards: what makes it, its handles, the flow of a timer.
 pub(crate) mod builder;
+pub(crate) mod base;
 pub(crate) mod timeout;
 pub(crate) mod part;
 pub(crate) mod tasks;
@@ -53,12 +48,12 @@ pub(crate) mod error;
 /// clone blocks until the reaper has handed over its current batch, but not on the thread of a
 /// reaper; never drop it while holding a lock that a task needs.
 pub struct Timer<T: Send + 'static = Task> {
-    pub(crate) base: Arc<Base>,
+    pub(crate) base: Arc<Shares>,
     homes: Arc<Homes<T>>,
 }
 
 impl<T: Send + 'static> Timer<T> {
-    pub(crate) fn new(base: Arc<Base>, homes: Arc<Homes<T>>) -> Self {
+    pub(crate) fn new(base: Arc<Shares>, homes: Arc<Homes<T>>) -> Self {
         Timer { base, homes }
     }
 
@@ -352,7 +347,11 @@ impl<T: Send + 'static> Timer<T> {
     /// Returns a reference to the timer that does not keep it alive.
     #[must_use]
     pub fn downgrade(&self) -> WeakTimer<T> {
-        WeakTimer { base: Arc::downgrade(&self.base), homes: Arc::downgrade(&self.homes) }
+        WeakTimer {
+            shares: Arc::downgrade(&self.base),
+            base: Arc::downgrade(&**self.base),
+            homes: Arc::downgrade(&self.homes),
+        }
     }
 
     /// Checks every internal structure and panics if one is broken: for tests, while no other
@@ -377,6 +376,8 @@ impl<T: Send + 'static> Timer<T> {
 /// # Ok::<(), tickwheel::BuildError>(())
 /// ```
 pub struct WeakTimer<T: Send + 'static = Task> {
+    shares: Weak<Shares>,
+    /// Futures may own the timer when nothing else does.
     base: Weak<Base>,
     homes: Weak<Homes<T>>,
 }
@@ -385,7 +386,7 @@ impl<T: Send + 'static> WeakTimer<T> {
     /// Returns the timer, unless its last clone was dropped.
     #[must_use]
     pub fn upgrade(&self) -> Option<Timer<T>> {
-        let base = self.base.upgrade()?;
+        let base = self.shares.upgrade().or_else(|| self.base.upgrade().map(Shares::new))?;
         Some(Timer { base, homes: self.homes.upgrade()? })
     }
 }
@@ -398,7 +399,11 @@ impl<T: Send + 'static> Clone for Timer<T> {
 
 impl<T: Send + 'static> Clone for WeakTimer<T> {
     fn clone(&self) -> Self {
-        WeakTimer { base: Weak::clone(&self.base), homes: Weak::clone(&self.homes) }
+        WeakTimer {
+            shares: Weak::clone(&self.shares),
+            base: Weak::clone(&self.base),
+            homes: Weak::clone(&self.homes),
+        }
     }
 }
 
@@ -412,95 +417,5 @@ impl<T: Send + 'static> fmt::Debug for Timer<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut timer = f.debug_struct("Timer");
         timer.field("name", &self.name()).field("pending", &self.len()).finish_non_exhaustive()
-    }
-}
-
-/// The base is dropped with the last of them. The reaper refers only to the driver, so it does not
-/// keep the timer alive.
-pub(crate) struct Base {
-    pub(crate) driver: Arc<Driver>,
-    reaper: Option<Reaper>,
-    /// Number and slots of the wheels of each owner that is a timer.
-    pub(crate) layout: (usize, usize),
-    /// The owner of closures and wakers: the timer's own shards if its tasks are of that type;
-    /// otherwise others, made when they are first wanted. Each new future reads it without a lock.
-    closures: OnceLock<Arc<Owned<Tasks<Task>>>>,
-    /// Held by a thread that makes those: in models no thread must wait for a `OnceLock`.
-    making: Mutex<()>,
-}
-
-impl Base {
-    /// Creates the base of a timer with these tasks.
-    pub(crate) fn new<T: Send + 'static>(
-        driver: Arc<Driver>,
-        reaper: Option<Reaper>,
-        layout: (usize, usize),
-        tasks: &Arc<Owned<Tasks<T>>>,
-    ) -> Self {
-        let own = (tasks as &dyn Any).downcast_ref::<Arc<Owned<Tasks<Task>>>>();
-        let closures = own.map_or_else(OnceLock::new, |own| OnceLock::from(Arc::clone(own)));
-        Base { driver, reaper, layout, closures, making: Mutex::new(()) }
-    }
-
-    /// Returns the owner of closures and wakers, which run in place unless they are the timer's own
-    /// tasks.
-    #[inline]
-    pub(crate) fn closures(&self) -> &Arc<Owned<Tasks<Task>>> {
-        self.closures.get().unwrap_or_else(|| self.make_closures())
-    }
-
-    #[cold]
-    fn make_closures(&self) -> &Arc<Owned<Tasks<Task>>> {
-        let _making = self.making.lock();
-        self.closures.get_or_init(|| {
-            let context = &self.driver.context;
-            let handlers = handlers(Inline);
-            self.driver.register(|first| Owned::new(context, handlers, self.layout, first))
-        })
-    }
-
-    /// Drops the closures that are pending after a shutdown. So the futures among them wake, and
-    /// learn of it, and the leases are lost.
-    pub(crate) fn drop_closures(&self) {
-        let dropped = self.closures.get().map_or(0, |closures| closures.drop_pending());
-        if dropped > 0 {
-            report::debug!(
-                timer = &*self.driver.context.name,
-                tasks = dropped,
-                "pending closures were dropped by a shutdown"
-            );
-        }
-    }
-
-    /// Ends the reaper and all waits; after this nothing can be added.
-    pub(crate) fn stop(&self) {
-        self.driver.context.stop();
-        if let Some(reaper) = &self.reaper {
-            reaper.join();
-        }
-        self.driver.close();
-    }
-}
-
-impl fmt::Debug for Base {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Base").field("name", &self.driver.context.name).finish_non_exhaustive()
-    }
-}
-
-impl Drop for Base {
-    fn drop(&mut self) {
-        self.stop();
-        // Handles may outlive the timer and keep its shards; they need not keep its tasks. Nor need
-        // a future that drives it keep its executor.
-        let dropped = self.driver.drop_pending();
-        self.driver.retire();
-        if dropped > 0 {
-            report::warn!(
-                timer = &*self.driver.context.name,
-                tasks = dropped,
-                "pending tasks were dropped with their timer"
-            );
-        }
     }
 }
