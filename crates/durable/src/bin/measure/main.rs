@@ -74,6 +74,8 @@ async fn measure(options: &Options) -> Result<(), Box<dyn Error>> {
     for how in ["by id", "keyed"] {
         on_a_server(&server, options.timers, how).await?;
     }
+    let took = mass(&server, options.timers).await?;
+    row("PostgreSQL: all due at one instant, s until all are done", took, 1);
     let polled = poll(&server, options.timers).await?;
     row("the same table, polled with SKIP LOCKED: claimed and deleted/s", polled, 0);
     let lateness = lateness(&server).await?;
@@ -128,6 +130,22 @@ async fn live<S: Store>(
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     Ok(timers as f64 / begun.elapsed().as_secs_f64())
+}
+
+/// Schedules them for one instant; returns in how many seconds after it all are done.
+async fn mass(server: &Server, timers: u64) -> Result<f64, Box<dyn Error>> {
+    let timer = Timer::builder().start()?;
+    let node = Durable::postgres(server.config()).namespace("mass");
+    let node = node.start(&timer, |_| async { Outcome::Done }).await?;
+    let at = std::time::SystemTime::now() + Duration::from_millis(2_000 + timers / 5);
+    let entry = |n| Entry::keyed(format!("key {n}"), at, [7; 100]);
+    node.schedule_many((0..timers).map(entry).collect()).await?;
+    while node.stats().done < timers {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let took = at.elapsed()?.as_secs_f64();
+    node.drain().await;
+    Ok(took)
 }
 
 async fn on_a_file(file: &Path, timers: u64, how: &str) -> Result<(), Box<dyn Error>> {

@@ -7,7 +7,7 @@ use crate::entry::Error;
 use crate::store::postgres::link::{Columns, Link, place};
 use crate::store::postgres::told;
 use crate::store::{
-    ALONE, Ack, BATCH_BYTES, Claim, ClaimedRow, Claims, Ending, NodeId, Place, StoreTime, Suspect,
+    ALONE, Ack, BATCH_BYTES, Claim, ClaimedRow, Claims, Ending, NodeId, StoreTime, Suspect,
 };
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
@@ -16,7 +16,8 @@ use tokio_postgres::types::Type;
 /// and the next owner's, of a later epoch, over it. What was found and is not its own is locked,
 /// and what is its own and was not claimed is suspect. What has enough bytes before it is not
 /// locked, nor read. What was cancelled in an earlier run is gone. A pause is locked, and so is not
-/// ended, until what it puts off has been: who ends it finds all.
+/// ended, until what it puts off has been: who ends it finds all. Each part tells its own rows: the
+/// server takes a batch for one row, and would join the parts by comparing each with each.
 const CLAIM: &str = "WITH clock AS MATERIALIZED (SELECT tickwheel.clock() AS now),
     paused AS MATERIALIZED (
         SELECT tag, until FROM tickwheel.pause
@@ -46,12 +47,16 @@ const CLAIM: &str = "WITH clock AS MATERIALIZED (SELECT tickwheel.clock() AS now
         SET claim = o.epoch, attempts = t.attempts + (t.claim <> o.epoch)::int, crashes = o.crashes
         FROM own o WHERE t.slot = o.slot AND t.due = o.due AND t.id = o.id AND o.crashes <= $6
         AND o.held IS NULL AND NOT o.cancelled
-        RETURNING t.slot, t.due, t.id, t.key, t.attempts, t.payload,
-            coalesce(t.planned, t.due) AS planned)
-    SELECT clock.now, f.slot, f.due, f.id, f.epoch, o.crashes, o.attempts, c.attempts, c.key,
-        c.payload, f.before >= $8, c.planned, o.held
-    FROM clock LEFT JOIN (found f LEFT JOIN own o USING (slot, due, id)
-        LEFT JOIN claimed c USING (slot, due, id)) ON o.cancelled IS NOT TRUE";
+        RETURNING t.slot, t.due, t.id, t.claim, t.crashes, t.attempts,
+            coalesce(t.planned, t.due) AS planned, t.key, t.payload)
+    SELECT 'clock', 0, now, 0::bigint, 0::bigint, 0, 0, now, '', ''::bytea FROM clock
+    UNION ALL SELECT 'claimed', * FROM claimed
+    UNION ALL SELECT CASE WHEN held IS NULL THEN 'suspect' ELSE 'held' END,
+        slot, coalesce(held, due), id, epoch, crashes, attempts, 0, '', '' FROM own
+        WHERE NOT cancelled AND (held IS NOT NULL OR crashes > $6)
+    UNION ALL SELECT CASE WHEN before < $8 THEN 'locked' ELSE 'more' END,
+        slot, due, id, epoch, 0, 0, 0, '', '' FROM found
+        WHERE (slot, due, id) NOT IN (SELECT slot, due, id FROM own)";
 
 /// Retries what has a moment for it and was not cancelled since, and deletes the rest: where there
 /// is a reason, to the dead ones. Returns what is claimed and was not to be had.
@@ -104,27 +109,24 @@ pub(super) async fn claim(
     params.push((&(BATCH_BYTES as i64), Type::INT8));
     params.push((&namespace, Type::INT4));
     let rows = link.query(CLAIM, &params).await?;
-    let now = rows.first().map_or(StoreTime::MIN, |row| StoreTime::from_micros(row.get(0)));
-    let mut answer = Claims { now, ..Claims::default() };
-    let count = |row: &Row, index| row.get::<_, Option<i32>>(index).map(i32::unsigned_abs);
-    let time = |row: &Row, index| row.get::<_, Option<i64>>(index).map(StoreTime::from_micros);
-    for row in rows.iter().filter(|row| row.get::<_, Option<i64>>(3).is_some()) {
-        let claim = Claim { place: place(row, 1), epoch: row.get(4) };
-        let place = claim.place;
-        if let Some(due) = time(row, 12) {
-            answer.held.push(Place { due, ..place });
-            continue;
-        }
-        match (count(row, 5), count(row, 6), count(row, 7)) {
-            (Some(crashes), _, Some(attempts)) => {
-                let (key, payload) = (row.get(8), row.get(9));
-                let planned = time(row, 11).unwrap_or(place.due);
-                answer.rows.push(ClaimedRow { claim, key, attempts, crashes, payload, planned });
-            }
-            (Some(crashes), Some(attempts), None) => {
-                answer.suspects.push(Suspect { crashes, attempts, place });
-            }
-            _ if row.get(10) => answer.more.push(place),
+    let mut answer = Claims::default();
+    for row in &rows {
+        let place = place(row, 1);
+        let count = |index| row.get::<_, i32>(index).unsigned_abs();
+        let (crashes, attempts) = (count(5), count(6));
+        match row.get(0) {
+            "clock" => answer.now = place.due,
+            "claimed" => answer.rows.push(ClaimedRow {
+                claim: Claim { place, epoch: row.get(4) },
+                key: row.get(8),
+                attempts,
+                crashes,
+                payload: row.get(9),
+                planned: StoreTime::from_micros(row.get(7)),
+            }),
+            "suspect" => answer.suspects.push(Suspect { crashes, attempts, place }),
+            "held" => answer.held.push(place),
+            "more" => answer.more.push(place),
             _ => answer.locked.push(place),
         }
     }
