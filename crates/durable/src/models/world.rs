@@ -134,7 +134,8 @@ impl Actor {
     }
 
     pub(super) async fn round(&self, leaving: bool) -> bool {
-        membership::round(&self.node, self.id, leaving).await.expect("no fault is injected")
+        let round = membership::round(&self.node, self.id, leaving).await;
+        round.expect("no fault is injected").is_none()
     }
 
     /// Claims what may lie at a place, and has its handler called.

@@ -194,40 +194,35 @@ impl Resting {
 /// has left to rest.
 async fn rounds<S: Store>(node: &Node<S>, id: NodeId, leave: &mut watch::Receiver<bool>) -> bool {
     let (mut rests, mut look) = (false, node.timer.now() + FAR);
-    // Slots that another node hands over are nobody's until this one looks: it looks often while it
-    // may be given some, which is a part of them in each of the other's rounds.
-    let mut given = node.timer.now();
     let mut retired = false;
     while node.slots.node() == Some(id) {
-        let (leaving, owned) = (rests || *leave.borrow(), node.slots.len());
+        let leaving = rests || *leave.borrow();
         if leaving && !retired {
             // Or its last handler would keep the others from what it gives up.
             retired = node.store.retire(id).await.is_ok();
         }
+        let mut pause = node.options.lease / 6;
         match round(node, id, leaving).await {
-            Ok(true) => {
+            Ok(None) => {
                 let held = || node.slots.node() == Some(id);
                 let go = || node.store.leave(id);
                 insist(node, "the node could not leave", go, held).await;
                 return rests;
             }
-            Ok(false) if node.timer.now() >= look => {
-                look = node.timer.now() + FAR / 2;
-                rests = is_quiet(node).await.unwrap_or(false); // The next round tells errors.
+            Ok(Some(next_end)) => {
+                pause = pause.min(next_end);
+                if node.timer.now() >= look {
+                    look = node.timer.now() + FAR / 2;
+                    rests = is_quiet(node).await.unwrap_or(false); // The next round tells errors.
+                }
             }
-            Ok(false) => {}
             Err(error) => {
                 node.failed(&error, "the slots could not be looked at");
             }
         }
-        if node.slots.len() > owned {
-            given = node.timer.now();
+        if leaving || rests {
+            pause = node.options.lease / 100; // A drain is soon done.
         }
-        let eager = node.timer.now() < given + node.options.lease / 3;
-        let pause = match leaving || rests {
-            true => node.options.lease / 100, // A drain is soon done.
-            false => node.options.lease / if eager { 40 } else { 6 },
-        };
         tokio::select! {
             slept = node.timer.sleep(pause) => if slept.is_err() { return false },
             // Fails when the node is dropped, which ends this task.
@@ -238,12 +233,13 @@ async fn rounds<S: Store>(node: &Node<S>, id: NodeId, leave: &mut watch::Receive
     false
 }
 
-/// Looks once at who owns what; returns whether the node has left.
+/// Looks once at who owns what; returns how long it is until another node may be dead. `None` if
+/// this one has left.
 pub(crate) async fn round<S: Store>(
     node: &Node<S>,
     id: NodeId,
     leaving: bool,
-) -> Result<bool, Error> {
+) -> Result<Option<Duration>, Error> {
     let survey = node.store.survey(id).await?;
     node.slots.reconcile(&survey.owned);
     let owned = u32::try_from(survey.owned.len()).unwrap_or(u32::MAX);
@@ -259,5 +255,6 @@ pub(crate) async fn round<S: Store>(
     if !left.is_empty() {
         node.store.release(id, left).await?;
     }
-    Ok(leaving && node.slots.len() == 0)
+    let has_left = leaving && node.slots.len() == 0;
+    Ok((!has_left).then(|| survey.next_end.unwrap_or(Duration::MAX)))
 }

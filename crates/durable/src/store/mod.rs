@@ -89,6 +89,8 @@ pub struct Survey {
     pub owned: Vec<Owned>,
     /// How many slots nobody owns.
     pub free: u32,
+    /// How long it is until another node's lease ends, unless that is renewed; `None` without one.
+    pub next_end: Option<Duration>,
 }
 
 /// The row of a timer to be written.
@@ -353,8 +355,8 @@ pub trait Store: Sealed + Send + Sync + 'static {
     /// owns it keeps.
     fn retire(&self, node: NodeId) -> impl Answer<()>;
 
-    /// Makes slots nobody's, as far as the node owns them in these epochs. One that is retired
-    /// hints at one of them to all that share the slots.
+    /// Makes slots nobody's, as far as the node owns them in these epochs. Hints at one of them to
+    /// all others that share the slots.
     fn release(&self, node: NodeId, slots: Vec<Owned>) -> impl Answer<()>;
 
     /// Ends a node's lease, and makes its slots nobody's.

@@ -155,7 +155,9 @@ impl Store for Memory {
             let free = state.owners.values().filter(|row| row.owner.is_none()).count();
             let live = state.members.values().filter(|member| member.rests.is_none()).count();
             let (live, free) = (live as u32, free as u32);
-            Survey { live, slots: state.owners.len() as u32, owned, free }
+            let others = state.members.iter().filter(|(other, _)| **other != node);
+            let next_end = others.map(|(_, member)| member.lease_until.since(now)).min();
+            Survey { live, slots: state.owners.len() as u32, owned, free, next_end }
         })
     }
 
@@ -182,14 +184,15 @@ impl Store for Memory {
 
     async fn release(&self, node: NodeId, slots: Vec<Owned>) -> Result<(), Error> {
         self.step("release", |state, _| {
-            let retired = state.members.get(&node).is_some_and(|member| member.rests.is_some());
             for owned in slots {
                 let row = state.owners.get_mut(&owned.slot);
                 let own = |row: &&mut SlotRow| (row.owner, row.epoch) == (Some(node), owned.epoch);
                 let Some(row) = row.filter(own) else { continue };
                 row.owner = None;
                 let place = Place { slot: owned.slot, ..Place::before(StoreTime::MIN) };
-                let sharing = |(_, member): &(&NodeId, &Member)| retired && member.rests.is_none();
+                let sharing = |(other, member): &(&NodeId, &Member)| {
+                    **other != node && member.rests.is_none()
+                };
                 let others = state.members.iter().filter(sharing).map(|(other, _)| *other);
                 state.inbox.extend(others.map(|other| (other, place)));
             }

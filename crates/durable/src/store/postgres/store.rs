@@ -90,7 +90,9 @@ impl Store for Postgres {
                 (count(*) FILTER (WHERE m.node IS NULL AND s.served = 0))::int,
                 coalesce(array_agg(s.slot) FILTER (WHERE m.node = $2), '{}'),
                 coalesce(array_agg(s.epoch) FILTER (WHERE m.node = $2), '{}'),
-                (count(*) FILTER (WHERE s.served = 0))::int
+                (count(*) FILTER (WHERE s.served = 0))::int,
+                (SELECT min(lease_until) - tickwheel.clock() FROM tickwheel.member
+                    WHERE namespace = $1 AND node <> $2)
             FROM tickwheel.slot s LEFT JOIN tickwheel.member m ON m.node = s.owner
             WHERE s.slot BETWEEN $3 AND $4";
         let params = [
@@ -106,7 +108,9 @@ impl Store for Postgres {
             let owned = slots.zip(row.get::<_, Vec<i64>>(3));
             let owned = owned.map(|(slot, epoch)| Owned { slot, epoch }).collect();
             let slots = row.get::<_, i32>(4).unsigned_abs();
-            Survey { live: live.unsigned_abs(), slots, owned, free: free.unsigned_abs() }
+            let next_end = row.get::<_, Option<i64>>(5);
+            let next_end = next_end.map(|left| Duration::from_micros(left.max(0).unsigned_abs()));
+            Survey { live: live.unsigned_abs(), slots, owned, free: free.unsigned_abs(), next_end }
         };
         Ok(rows.first().map(survey).unwrap_or_default())
     }
@@ -147,8 +151,7 @@ impl Store for Postgres {
             INSERT INTO tickwheel.inbox (node, written, slot, due, id)
             SELECT m.node, tickwheel.clock(), f.slot, 0, 0
             FROM tickwheel.member m, (SELECT min(slot) AS slot FROM freed) f
-            WHERE m.namespace = $4 AND NOT m.rests AND f.slot IS NOT NULL
-            AND EXISTS (SELECT FROM tickwheel.member WHERE node = $3 AND rests)";
+            WHERE m.namespace = $4 AND NOT m.rests AND m.node <> $3 AND f.slot IS NOT NULL";
         let split = |owned: Owned| (slot(owned.slot), owned.epoch);
         let (slots, epochs): (Vec<i32>, Vec<i64>) = slots.into_iter().map(split).unzip();
         let params = [

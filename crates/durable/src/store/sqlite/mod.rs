@@ -101,7 +101,8 @@ impl Store for Sqlite {
             let own = state.owner.filter(|(owner, _)| *owner == node);
             let owned = own.map(|(_, epoch)| Owned { slot: SLOT, epoch });
             let (live, free) = (state.member.iter().count(), u32::from(state.owner.is_none()));
-            Ok(Survey { live: live as u32, slots: 1, owned: owned.into_iter().collect(), free })
+            let (owned, next_end) = (owned.into_iter().collect(), None);
+            Ok(Survey { live: live as u32, slots: 1, owned, free, next_end })
         })
         .await
     }
