@@ -58,13 +58,7 @@ fn statement(bulk: Bulk) -> String {
         ),
         Bulk::Delete => ("DELETE FROM tickwheel.dead t USING own o WHERE", "0 AS due"),
     };
-    let joined = match bulk {
-        Bulk::Cancel | Bulk::Touch(_) | Bulk::Release(_) => {
-            "t.slot = o.slot AND t.due = o.due AND t.id = o.id"
-        }
-        Bulk::Requeue => "",
-        Bulk::Delete => "t.number = o.number",
-    };
+    let joined = if bulk == Bulk::Requeue { "" } else { "t.ctid = o.at" };
     let also = match bulk {
         Bulk::Cancel | Bulk::Delete => "told AS (SELECT)".to_owned(),
         Bulk::Touch(_) | Bulk::Release(_) => HINTED.to_owned(),
@@ -75,7 +69,7 @@ fn statement(bulk: Bulk) -> String {
     };
     format!(
         "WITH own AS MATERIALIZED (
-            SELECT * FROM tickwheel.{rows} d WHERE {MEANT} AND {is_meant}
+            SELECT ctid AS at, * FROM tickwheel.{rows} d WHERE {MEANT} AND {is_meant}
             {order} LIMIT $5 FOR UPDATE SKIP LOCKED),
         changed AS ({change} {joined} RETURNING t.slot, {due}, t.id),
         {also}

@@ -5,7 +5,7 @@
 
 use crate::entry::Error;
 use crate::store::postgres::link::{Columns, Link, place};
-use crate::store::postgres::told;
+use crate::store::postgres::{timer, told};
 use crate::store::{
     ALONE, Ack, BATCH_BYTES, Claim, ClaimedRow, Claims, Ending, NodeId, StoreTime, Suspect,
 };
@@ -18,35 +18,36 @@ use tokio_postgres::types::Type;
 /// locked, nor read. What was cancelled in an earlier run is gone. A pause is locked, and so is not
 /// ended, until what it puts off has been: who ends it finds all. Each part tells its own rows: the
 /// server takes a batch for one row, and would join the parts by comparing each with each.
-const CLAIM: &str = "WITH clock AS MATERIALIZED (SELECT tickwheel.clock() AS now),
+const CLAIM: &str = concat!(
+    "WITH clock AS MATERIALIZED (SELECT tickwheel.clock() AS now),
     paused AS MATERIALIZED (
         SELECT tag, until FROM tickwheel.pause
         WHERE namespace = $9 AND until > tickwheel.clock() FOR SHARE),
     found AS MATERIALIZED (
-        SELECT t.slot, t.due, t.id, i.epoch, sum(octet_length(t.payload))
+        SELECT t.at, t.slot, t.due, t.id, i.epoch, sum(octet_length(t.payload))
             OVER (ORDER BY t.due, t.slot, t.id) - octet_length(t.payload) AS before,
             (SELECT max(until) FROM paused p WHERE p.tag IS NULL OR p.tag = t.tag) AS held
         FROM clock, unnest($1, $2, $3, $4) AS i(slot, due, id, epoch)
         JOIN tickwheel.slot s ON s.slot = i.slot AND s.epoch = i.epoch AND s.owner = $5
-        JOIN tickwheel.timer t ON t.slot = i.slot AND t.due = i.due AND t.id = i.id
-        WHERE t.claim <= i.epoch AND t.due <= clock.now),
+        ",
+    timer!("slot", "due", "id"),
+    "WHERE t.claim <= i.epoch AND t.due <= clock.now),
     own AS MATERIALIZED (
-        SELECT f.slot, f.due, f.id, f.epoch, f.held, t.attempts, t.cancelled,
+        SELECT f.at, f.slot, f.due, f.id, f.epoch, f.held, t.attempts, t.cancelled,
             t.crashes + (t.claim NOT IN (0, f.epoch) AND t.crashes < $7)::int AS crashes
-        FROM found f JOIN tickwheel.timer t USING (slot, due, id)
+        FROM found f JOIN tickwheel.timer t ON t.ctid = f.at
+            AND t.slot = f.slot AND t.due = f.due AND t.id = f.id
         WHERE t.claim <= f.epoch AND f.before < $8 FOR UPDATE OF t SKIP LOCKED),
     cancelled AS (
         DELETE FROM tickwheel.timer t USING own o
-        WHERE o.cancelled AND t.slot = o.slot AND t.due = o.due AND t.id = o.id),
+        WHERE o.cancelled AND t.ctid = o.at),
     held AS (
         UPDATE tickwheel.timer t SET due = o.held, planned = coalesce(t.planned, t.due)
-        FROM own o WHERE t.slot = o.slot AND t.due = o.due AND t.id = o.id
-        AND o.held IS NOT NULL AND NOT o.cancelled),
+        FROM own o WHERE t.ctid = o.at AND o.held IS NOT NULL AND NOT o.cancelled),
     claimed AS (
         UPDATE tickwheel.timer t
         SET claim = o.epoch, attempts = t.attempts + (t.claim <> o.epoch)::int, crashes = o.crashes
-        FROM own o WHERE t.slot = o.slot AND t.due = o.due AND t.id = o.id AND o.crashes <= $6
-        AND o.held IS NULL AND NOT o.cancelled
+        FROM own o WHERE t.ctid = o.at AND o.crashes <= $6 AND o.held IS NULL AND NOT o.cancelled
         RETURNING t.slot, t.due, t.id, t.claim, t.crashes, t.attempts,
             coalesce(t.planned, t.due) AS planned, t.key, t.payload)
     SELECT 'clock', 0, now, 0::bigint, 0::bigint, 0, 0, now, '', ''::bytea FROM clock
@@ -56,39 +57,44 @@ const CLAIM: &str = "WITH clock AS MATERIALIZED (SELECT tickwheel.clock() AS now
         WHERE NOT cancelled AND (held IS NOT NULL OR crashes > $6)
     UNION ALL SELECT CASE WHEN before < $8 THEN 'locked' ELSE 'more' END,
         slot, due, id, epoch, 0, 0, 0, '', '' FROM found
-        WHERE (slot, due, id) NOT IN (SELECT slot, due, id FROM own)";
+        WHERE (slot, due, id) NOT IN (SELECT slot, due, id FROM own)"
+);
 
 /// Retries what has a moment for it and was not cancelled since, and deletes the rest: where there
 /// is a reason, to the dead ones. Returns what is claimed and was not to be had.
 const ACKNOWLEDGE: &str = concat!(
     "WITH input AS MATERIALIZED (
         SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7, $8)
-        AS i(slot, due, id, epoch, at, payload, reason, planned)),
+        AS i(slot, due, id, epoch, again, payload, reason, planned)),
+    found AS MATERIALIZED (
+        SELECT i.*, t.at FROM input i ",
+    timer!("slot", "due", "id"),
+    "WHERE t.claim = i.epoch),
     own AS MATERIALIZED (
-        SELECT slot, due, id, i.payload, i.reason, i.planned,
-            CASE WHEN NOT t.cancelled THEN i.at END AS at
-        FROM input i JOIN tickwheel.timer t USING (slot, due, id)
-        WHERE t.claim = i.epoch FOR UPDATE OF t SKIP LOCKED),
+        SELECT f.at, f.slot, f.due, f.id, f.payload, f.reason, f.planned,
+            CASE WHEN NOT t.cancelled THEN f.again END AS again
+        FROM found f JOIN tickwheel.timer t ON t.ctid = f.at
+            AND t.slot = f.slot AND t.due = f.due AND t.id = f.id
+        WHERE t.claim = f.epoch FOR UPDATE OF t SKIP LOCKED),
     retried AS (
-        UPDATE tickwheel.timer t SET due = o.at, claim = 0, until = NULL,
+        UPDATE tickwheel.timer t SET due = o.again, claim = 0, until = NULL,
             planned = CASE WHEN o.payload IS NULL THEN coalesce(t.planned, t.due)
                 ELSE o.planned END,
             attempts = CASE WHEN o.payload IS NULL THEN t.attempts ELSE 0 END,
             crashes = CASE WHEN o.payload IS NULL THEN t.crashes ELSE 0 END,
             payload = coalesce(o.payload, t.payload)
-        FROM own o
-        WHERE o.at IS NOT NULL AND t.slot = o.slot AND t.due = o.due AND t.id = o.id
+        FROM own o WHERE o.again IS NOT NULL AND t.ctid = o.at
         RETURNING t.slot, t.due),
     gone AS (
         DELETE FROM tickwheel.timer t USING own o
-        WHERE o.at IS NULL AND t.slot = o.slot AND t.due = o.due AND t.id = o.id
+        WHERE o.again IS NULL AND t.ctid = o.at
         RETURNING t.slot, t.attempts, t.id, t.key, t.tag, t.payload, o.reason),
     buried AS (
         INSERT INTO tickwheel.dead (slot, attempts, id, key, tag, payload, reason)
         SELECT * FROM gone WHERE reason IS NOT NULL), ",
     told!("retried"),
-    " SELECT i.slot, i.due, i.id, i.epoch FROM input i JOIN tickwheel.timer t USING (slot, due, id)
-    WHERE t.claim = i.epoch AND (slot, due, id) NOT IN (SELECT slot, due, id FROM own)
+    " SELECT slot, due, id, epoch FROM found
+    WHERE (slot, due, id) NOT IN (SELECT slot, due, id FROM own)
     AND (SELECT count(*) FROM told) >= 0"
 );
 

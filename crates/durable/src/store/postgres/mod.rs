@@ -178,6 +178,24 @@ macro_rules! told {
 }
 use told;
 
+/// Joins to a row `i` the timer that has the same columns, which is looked up for each row in an
+/// index, as it is limited to one. Otherwise the server reads all of a table that it takes for
+/// empty, as when that was vacuumed in a silence, once for each row of a batch. `at` is where a
+/// timer is found again, to be locked and written; whoever has changed it meanwhile is followed.
+/// Its columns are compared once more: so the server expects one row, and looks `at` up too.
+macro_rules! timer {
+    ($($column:literal),+) => {
+        concat!(
+            "JOIN LATERAL (SELECT ctid AS at, * FROM tickwheel.timer WHERE true",
+            $(" AND ", $column, " = i.", $column,)+
+            " LIMIT 1) t ON true",
+            $(" AND t.", $column, " = i.", $column,)+
+            " "
+        )
+    };
+}
+use timer;
+
 /// How many slots a namespace has. Never changes: a key's slot follows from its hash.
 const SLOTS: u32 = 1_024;
 

@@ -2,7 +2,7 @@
 
 use crate::entry::{Error, Scheduled};
 use crate::store::postgres::link::{Ask, Link, Param, is_locked, slot};
-use crate::store::postgres::told;
+use crate::store::postgres::{timer, told};
 use crate::store::{NewRow, NodeId, StoreTime, Written};
 use std::collections::HashMap;
 use tokio_postgres::Row;
@@ -19,17 +19,18 @@ const SCHEDULE: &str = concat!(
             SELECT FROM unnest($1) g(slot) JOIN tickwheel.slot s USING (slot) WHERE s.served <> 0)
         AS served),
     input AS MATERIALIZED (SELECT * FROM unnest($1, $3, $4) AS i(slot, id, key)),
-    kept AS MATERIALIZED (
-        SELECT i.id FROM input i JOIN tickwheel.timer t USING (slot, key)
-        WHERE i.id = ANY ($10) AND NOT t.cancelled),
+    found AS MATERIALIZED (
+        SELECT i.slot, i.key, i.id, t.at, t.cancelled FROM input i ",
+    timer!("slot", "key"),
+    "), kept AS MATERIALIZED (
+        SELECT id FROM found WHERE id = ANY ($10) AND NOT cancelled),
     own AS MATERIALIZED (
-        SELECT slot, key FROM input i JOIN tickwheel.timer t USING (slot, key)
-        WHERE $8 IS NOT NULL AND i.id NOT IN (SELECT id FROM kept)
+        SELECT f.id FROM found f JOIN tickwheel.timer t USING (slot, key)
+        WHERE t.ctid = f.at AND $8 IS NOT NULL AND f.id NOT IN (SELECT id FROM kept)
         FOR UPDATE OF t SKIP LOCKED),
     locked AS MATERIALIZED (
-        SELECT i.id FROM input i JOIN tickwheel.timer t USING (slot, key)
-        WHERE $8 IS NOT NULL AND i.id NOT IN (SELECT id FROM kept) AND NOT EXISTS (
-            SELECT FROM own o WHERE o.slot = i.slot AND o.key = i.key)),
+        SELECT id FROM found WHERE $8 IS NOT NULL
+        AND id NOT IN (SELECT id FROM kept) AND id NOT IN (SELECT id FROM own)),
     written AS (
         INSERT INTO tickwheel.timer AS t (slot, due, id, key, tag, payload, until, planned)
         SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $9, $11)

@@ -2,7 +2,7 @@
 
 use crate::entry::{Cancelled, DeadTimer, Error, Listed, Pending, Search, Touched};
 use crate::store::postgres::link::{Ask, Link, name, names, place, slot};
-use crate::store::postgres::{SLOTS, told};
+use crate::store::postgres::{SLOTS, timer, told};
 use crate::store::{Bars, KeyName, StoreTime};
 use std::collections::HashMap;
 use tokio_postgres::Row;
@@ -10,13 +10,16 @@ use tokio_postgres::types::Type;
 
 /// What is joined to what a statement asks for: each row that nobody has locked, and what became of
 /// it. `None` for one that was changed or is locked: what that leaves is for the next look.
-const OWN: &str = "WHERE NOT EXISTS (
+const OWN: &str = concat!(
+    "WHERE NOT EXISTS (
         SELECT FROM unnest($1) g(slot) JOIN tickwheel.slot s USING (slot) WHERE s.served <> 0)),
-    own AS MATERIALIZED (
-        SELECT slot, key, t.claim FROM input i JOIN tickwheel.timer t USING (slot, key)
-        FOR UPDATE OF t SKIP LOCKED)";
-const SEEN: &str = "LEFT JOIN own o USING (slot, key)
-    LEFT JOIN tickwheel.timer t USING (slot, key)";
+    found AS MATERIALIZED (SELECT i.slot, i.key, t.at FROM input i ",
+    timer!("slot", "key"),
+    "), own AS MATERIALIZED (
+        SELECT f.at, slot, key, t.claim FROM found f JOIN tickwheel.timer t USING (slot, key)
+        WHERE t.ctid = f.at FOR UPDATE OF t SKIP LOCKED)"
+);
+const SEEN: &str = "LEFT JOIN own o USING (slot, key) LEFT JOIN found f USING (slot, key)";
 
 pub(super) async fn cancel(
     at: &impl Ask,
@@ -24,12 +27,11 @@ pub(super) async fn cancel(
 ) -> Result<Vec<Option<Cancelled>>, Error> {
     let sql = format!(
         "WITH input AS MATERIALIZED (SELECT * FROM unnest($1, $2) AS i(slot, key) {OWN},
-        gone AS (DELETE FROM tickwheel.timer t USING own o
-            WHERE t.slot = o.slot AND t.key = o.key AND t.claim = 0
+        gone AS (DELETE FROM tickwheel.timer t USING own o WHERE t.ctid = o.at AND t.claim = 0
             RETURNING t.slot, t.key, t.payload),
         marked AS (UPDATE tickwheel.timer t SET cancelled = true FROM own o
-            WHERE t.slot = o.slot AND t.key = o.key AND t.claim <> 0)
-        SELECT slot, key, o.claim <> 0, t.id IS NOT NULL, g.payload
+            WHERE t.ctid = o.at AND t.claim <> 0)
+        SELECT slot, key, o.claim <> 0, f.at IS NOT NULL, g.payload
         FROM input LEFT JOIN gone g USING (slot, key) {SEEN}"
     );
     let (slots, names) = names(&keys);
@@ -49,13 +51,12 @@ pub(super) async fn touch(
         "WITH input AS MATERIALIZED (SELECT * FROM unnest($1, $2, $3) AS i(slot, key, due) {OWN},
         moved AS (UPDATE tickwheel.timer t SET due = i.due, planned = NULL
             FROM input i JOIN own o USING (slot, key)
-            WHERE t.slot = o.slot AND t.key = o.key AND t.claim = 0
-            RETURNING t.slot, t.key, t.due, t.id),
+            WHERE t.ctid = o.at AND t.claim = 0 RETURNING t.slot, t.key, t.due, t.id),
         hinted AS (INSERT INTO tickwheel.inbox (node, written, slot, due, id)
             SELECT m.node, tickwheel.clock(), w.slot, w.due, w.id FROM moved w
             JOIN tickwheel.slot s USING (slot) JOIN tickwheel.member m ON m.node = s.owner
             WHERE w.due < m.horizon), {}
-        SELECT slot, key, o.claim <> 0, t.id IS NOT NULL, w.id IS NOT NULL
+        SELECT slot, key, o.claim <> 0, f.at IS NOT NULL, w.id IS NOT NULL
         FROM input LEFT JOIN moved w USING (slot, key) {SEEN}
         WHERE (SELECT count(*) FROM told) >= 0",
         told!("moved")
