@@ -16,7 +16,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// How long a claimer waits after the store has failed.
 const PAUSE: Duration = Duration::from_millis(100);
-/// When it is looked again whether a row is still locked.
+/// When it is looked again whether a row is still locked, or one that waits was cancelled.
 const LOCKED: Duration = Duration::from_secs(1);
 
 pub(crate) async fn run<S: Store>(
@@ -124,25 +124,32 @@ pub(crate) async fn run_suspects<S: Store>(
     room: Arc<Semaphore>,
 ) {
     let ward = Arc::new(Semaphore::new(ROOM as usize));
+    let mut looked = node.timer.now();
     loop {
         let first = node.window.ready.suspicion().await;
         let (crashes, own) = (first.crashes, first.attempts.saturating_sub(first.crashes));
         let alive = node.slots.held_for(node.timer.now());
-        if crashes == ALONE && alive < node.options.quarantine(own) {
+        let waits = crashes == ALONE && alive < node.options.quarantine(own);
+        if waits {
             if node.timer.sleep(LOOK).await.is_err() {
                 return;
             }
-            continue;
+            if node.timer.now() < looked + LOCKED {
+                continue;
+            }
+            looked = node.timer.now();
         }
         let share = 10_u32.pow(crashes.clamp(1, ALONE) - 1);
         let Some(mut shares) = permits(&ward, share, ROOM / share).await else { return };
-        let count = shares.num_permits() as u32 / share;
+        let count = if waits { BATCH as u32 } else { shares.num_permits() as u32 / share };
         let Some(mut places) = permits(&room, 1, count).await else { return };
-        if crashes == ALONE && own > 0 {
+        if crashes == ALONE && own > 0 && !waits {
             tracing::warn!(id = first.place.id, own, "a timer is tried that was alone in crashes");
         }
+        // Of those that wait none is claimed, but who was cancelled or moved waits no more.
+        let most = if waits { 0 } else { crashes };
         let suspects = node.window.ready.take_suspects(crashes, places.num_permits());
-        for row in claim(&node, suspects, crashes).await {
+        for row in claim(&node, suspects, most).await {
             if let Some(place) = places.split(1) {
                 runner.begin((row, (place, shares.split(share as usize))));
             }

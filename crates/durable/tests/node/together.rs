@@ -4,7 +4,7 @@ use crate::{Rig, seconds};
 use std::time::{Duration, SystemTime};
 use tickwheel_durable::store::memory::Fault;
 use tickwheel_durable::store::{NewRow, NodeId, Place, Store};
-use tickwheel_durable::{Entry, When};
+use tickwheel_durable::{Cancelled, Entry, When};
 
 #[tokio::test]
 async fn slots_are_shared_fairly_and_handed_over_without_a_loss_or_a_double() {
@@ -84,6 +84,30 @@ async fn a_crash_counts_as_an_attempt() {
     let dead = node.dead(10).await.unwrap();
     assert_eq!(dead[0].reason, "5 attempts crashed or failed");
     assert!(rig.store.is_empty());
+}
+
+/// Seen to fail: it waited as long as one that is not cancelled, and kept its node from resting.
+#[tokio::test]
+async fn a_cancelled_poison_waits_no_more() {
+    let rig = Rig::new().await;
+    let start = || rig.node(|options| options.lease(seconds(1)));
+    let node = start().await;
+    node.schedule(Entry::keyed("slow", Duration::ZERO, "x")).await.unwrap();
+    rig.pass(Duration::from_millis(100)).await;
+    drop(node);
+    for _ in 0..3 {
+        let node = start().await;
+        rig.pass(Duration::from_millis(1_500)).await;
+        drop(node);
+    }
+    assert_eq!(rig.fired().len(), 4);
+    let node = start().await;
+    rig.pass(seconds(4)).await;
+    assert_eq!((rig.store.len(), node.stats().ready), (1, 1));
+    assert_eq!(node.cancel("slow").await.unwrap(), Cancelled::Running);
+    rig.pass(Duration::from_millis(1_200)).await;
+    assert_eq!((rig.store.len(), node.stats().ready), (0, 0));
+    assert!(rig.fired().is_empty());
 }
 
 /// Lets processes go down for a reason of their own, again and again, before any handler ends.
