@@ -5,6 +5,7 @@ mod server;
 
 use server::{Server, connect};
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -67,6 +68,28 @@ async fn a_file_is_looked_at_while_no_node_has_it_and_is_not_changed() {
     let older = "PRAGMA user_version = 3";
     rusqlite::Connection::open(&crashed).unwrap().execute_batch(older).unwrap();
     inspect(target, &[], false, &["of version 3", "a node migrates them"]);
+}
+
+/// Has somebody look who may read the file, and write nothing.
+#[tokio::test]
+async fn who_may_not_write_beside_a_file_is_told_what_to_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, program) = (folder.path().join("timers"), folder.path().join("inspect"));
+    drop(Durable::sqlite(&path).store().open().await.unwrap());
+    fs::copy(env!("CARGO_BIN_EXE_inspect"), &program).unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o555)).unwrap();
+    let is_root = rustix::process::geteuid().is_root();
+    let mut inspect = Command::new(if is_root { "setpriv" } else { "env" });
+    if is_root {
+        inspect.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
+    }
+    let Ok(output) = inspect.arg(&program).arg(&path).output() else {
+        assert!(std::env::var_os("CI").is_none(), "needs setpriv, as it is root's");
+        return println!("not tried: needs setpriv, as it is root's");
+    };
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success() && told.contains("to a folder that may be written"), "{told}");
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -208,10 +208,15 @@ fn open(place: &SqliteFile) -> Result<Connection, Error> {
     Ok(file)
 }
 
-/// Says what it means that a file is locked as it is opened.
+/// Says what it means that a file is locked, or its folder is, as it is opened.
 fn explain(error: rusqlite::Error) -> Error {
     match error.sqlite_error_code() {
         Some(ErrorCode::DatabaseBusy) => Error::unavailable("another process has the file open"),
+        // Also where nothing is changed.
+        Some(ErrorCode::ReadOnly | ErrorCode::CannotOpen) => Error::unavailable(format!(
+            "{error}: SQLite writes beside a file that it reads. Copy it, and what is called as it \
+            with `-wal` at the end, to a folder that may be written"
+        )),
         _ => Error::unavailable(error),
     }
 }
