@@ -29,6 +29,7 @@ async fn locked() {
     what_is_given_up_is_cancelled_on_the_server(&server).await;
     a_tag_is_cancelled_to_its_end_beside_touches(&server).await;
     a_standby_that_is_away_takes_no_more_connections(&server).await;
+    a_pause_that_ends_lets_go_what_is_just_put_off(&server).await;
     one_who_rests_is_told_of_each_timer(&server).await;
     one_who_rests_listens_again_when_it_was_cut_off(&server).await;
 }
@@ -49,6 +50,30 @@ async fn count(client: &Client, sql: &str) -> i64 {
 
 const BACKENDS: &str = "pg_stat_activity WHERE backend_type = 'client backend'";
 const WAITING: &str = "pg_stat_activity WHERE wait_event_type = 'Lock'";
+
+/// Ends a pause while a claim puts a timer off because of it, and has not committed.
+/// Seen to fail, where the claim did not lock the pause: nothing let the timer go.
+async fn a_pause_that_ends_lets_go_what_is_just_put_off(server: &Server) {
+    let (node, mut fired) = node(server, &name()).await;
+    let client = client(server).await;
+    let block = "CREATE FUNCTION block() RETURNS trigger LANGUAGE plpgsql AS
+            $$ BEGIN PERFORM pg_advisory_xact_lock(7); RETURN NEW; END $$;
+        CREATE TRIGGER block BEFORE UPDATE ON tickwheel.timer FOR EACH ROW
+            WHEN (NEW.tag = 'held') EXECUTE FUNCTION block();
+        SELECT pg_advisory_lock(7)";
+    client.batch_execute(block).await.unwrap();
+    node.pause(Some("held"), Duration::from_secs(86_400)).await.unwrap();
+    node.schedule(Entry::keyed("a", Duration::ZERO, "x").tag("held")).await.unwrap();
+    until("the claim is blocked", async || count(&client, WAITING).await == 1).await;
+    let other = node.clone();
+    let resume = tokio::spawn(async move { other.resume(Some("held")).await });
+    let has_asked = async || resume.is_finished() || count(&client, WAITING).await == 2;
+    until("it waits, or has ended", has_asked).await;
+    client.batch_execute("SELECT pg_advisory_unlock(7)").await.unwrap();
+    assert_eq!(resume.await.unwrap().unwrap(), 1);
+    assert_eq!(next(&mut fired).await.key.unwrap(), "a");
+    client.batch_execute("DROP FUNCTION block CASCADE").await.unwrap();
+}
 
 /// Seen to fail: a claim waited for the lock, and nothing fired for as long.
 async fn an_open_transaction_keeps_no_other_timer_from_firing(server: &Server) {
