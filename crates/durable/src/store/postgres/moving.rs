@@ -70,6 +70,7 @@ impl Postgres {
         if !are_served(change, &others).await? {
             let shift = other.first as i32 - self.first as i32;
             copy(here, change, &own, &identity, shift).await?;
+            copy_pauses(here, change, self.first as i32, shift).await?;
             let tell = "SELECT pg_notify($1, '')";
             let channel = format!("tickwheel_{}", other.first / SLOTS);
             change.query_typed(tell, &[(&channel, Type::TEXT)]).await.map_err(explain)?;
@@ -127,6 +128,31 @@ async fn are_served(change: On<'_>, slots: &[i32]) -> Result<bool, Error> {
     let sql = "SELECT served FROM tickwheel.slot WHERE slot = ANY($1) ORDER BY slot FOR UPDATE";
     let rows = change.query_typed(sql, &[(&slots, Type::INT4_ARRAY)]).await.map_err(explain)?;
     Ok(rows.iter().all(|row| row.get::<_, i16>(0) == SERVED))
+}
+
+/// Takes pauses along to where timers go: also to a primary that was not one when they began, and
+/// with all moments at which timers lie that were put off. What is longer counts.
+const PAUSED: &str = "WITH changed AS (
+        UPDATE tickwheel.pause SET until = greatest(until, $3), moments = moments
+            || ARRAY(SELECT unnest($4) EXCEPT SELECT unnest(moments))
+        WHERE namespace = $1 AND tag IS NOT DISTINCT FROM $2 RETURNING 1)
+    INSERT INTO tickwheel.pause SELECT $1, $2, $3, $4 WHERE NOT EXISTS (SELECT FROM changed)";
+
+async fn copy_pauses(here: On<'_>, change: On<'_>, first: i32, shift: i32) -> Result<(), Error> {
+    let sql = "SELECT tag, until, moments FROM tickwheel.pause WHERE namespace = $1
+        AND tickwheel.clock() < ANY (moments)";
+    let namespace = |slot: i32| slot / SLOTS as i32;
+    let params = [(&namespace(first) as _, Type::INT4)];
+    for row in here.query_typed(sql, &params).await.map_err(explain)? {
+        let params = [
+            (&namespace(first + shift) as _, Type::INT4),
+            (&row.get::<_, Option<&str>>(0) as _, Type::TEXT),
+            (&row.get::<_, i64>(1) as _, Type::INT8),
+            (&row.get::<_, Vec<i64>>(2) as _, Type::INT8_ARRAY),
+        ];
+        change.query_typed(PAUSED, &params).await.map_err(explain)?;
+    }
+    Ok(())
 }
 
 /// Copies timers and dead timers, and has their slots served there.
