@@ -42,9 +42,10 @@ impl From<Duration> for When {
 
 impl When {
     /// Resolves it, given bounds for what the store's clock shows. What has passed becomes the
-    /// present: the sweeps that find what was missed need not look far back for it.
+    /// present: the sweeps that find what was missed need not look far back for it. It is none of
+    /// the moments to which pauses put timers off: what is due at those is let go with a pause.
     pub(crate) fn resolve(self, now: RangeInclusive<StoreTime>) -> StoreTime {
-        match self {
+        let due = match self {
             When::At(time) => StoreTime::from(time).max(*now.start()),
             When::After(delay) => now.end().plus(delay),
             When::Spread(time, by) => {
@@ -52,7 +53,8 @@ impl When {
                 let later = Duration::from_micros(draw() as u64 % micros);
                 StoreTime::from(time).plus(later).max(*now.start())
             }
-        }
+        };
+        due.unmarked()
     }
 
     /// Returns the moment that was meant, if it is due at another one.

@@ -473,11 +473,17 @@ impl StoreTime {
         StoreTime::from_micros(self.0.saturating_sub(micros))
     }
 
-    /// Returns the first moment from here on to which a pause may put timers off: these are told
-    /// from others, so that all of them do not go first. They lie 131 ms apart, and are odd, so no
-    /// moment in whole milliseconds is one of them. What is due at one by chance waits for others.
+    /// Returns the first moment from here on to which a pause may put timers off, at the end of
+    /// time the last one: these are told from others, so that all of them do not go first, and that
+    /// they are let go. They lie 131 ms apart.
     pub(crate) fn marked(self) -> Self {
-        StoreTime::from_micros(self.0 | MARK)
+        // The last moment is none, but the one before.
+        StoreTime(self.0.min(LAST - 1) | MARK)
+    }
+
+    /// Returns the first moment from here on that is none of those of pauses.
+    pub(crate) fn unmarked(self) -> Self {
+        StoreTime(self.0 + i64::from(self.is_marked()))
     }
 
     /// Returns whether it is such a moment.
@@ -520,5 +526,7 @@ mod tests {
         assert_eq!(StoreTime::from(early), StoreTime::MIN);
         let fraction = SystemTime::UNIX_EPOCH + Duration::from_nanos(1_001);
         assert_eq!(StoreTime::from(fraction), StoreTime::from_micros(2));
+        let last = StoreTime::MAX.marked();
+        assert!(last.is_marked() && last.marked() == last && last.unmarked() == StoreTime::MAX);
     }
 }

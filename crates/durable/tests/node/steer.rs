@@ -3,7 +3,7 @@
 use crate::{Rig, seconds};
 use std::collections::HashSet;
 use std::time::Duration;
-use tickwheel_durable::{Cancelled, Entry, Scheduled, Touched, When};
+use tickwheel_durable::{Cancelled, Entry, Scheduled, StoreTime, Touched, When};
 
 #[tokio::test]
 async fn a_key_that_is_there_is_kept() {
@@ -202,4 +202,37 @@ async fn a_series_with_jitter_keeps_its_times_and_runs_some_time_after_each() {
     assert!(runs.iter().map(|run| run.0).eq((1..).map(|n| 10 * n).take(runs.len())), "{fired:?}");
     let spreads: HashSet<u64> = runs.iter().map(|run| run.1).collect();
     assert!(runs.len() >= 28 && spreads.len() > 2 && spreads.iter().all(|it| *it < 9), "{fired:?}");
+}
+
+/// Seen to fail: what was put off to the end of time was not found again.
+#[tokio::test]
+async fn a_pause_without_end_is_ended() {
+    let rig = Rig::new().await;
+    let node = rig.node(|options| options).await;
+    node.pause(None, Duration::MAX).await.unwrap();
+    node.schedule(Entry::keyed("a", seconds(1), "x")).await.unwrap();
+    rig.pass(seconds(3_600)).await;
+    assert!(rig.fired().is_empty());
+    assert_eq!(node.resume(None).await.unwrap(), 1);
+    rig.pass(seconds(1)).await;
+    assert_eq!(rig.fired(), ["a=x#1"]);
+}
+
+/// Seen to fail: those that were due at a moment of pauses by chance were called at once.
+#[tokio::test]
+async fn the_end_of_a_pause_lets_none_go_that_it_did_not_hold() {
+    let rig = Rig::new().await;
+    let node = rig.node(|options| options).await;
+    let soon = (rig.store.now().as_micros() + 60_000_000) | ((1 << 17) - 1);
+    let before = StoreTime::from_micros(soon - 1).into();
+    for n in 0..40 {
+        // Each second one is due at such a moment.
+        let when = When::Spread(before, Duration::from_micros(1));
+        node.schedule(Entry::keyed(format!("{n}"), when, "x")).await.unwrap();
+    }
+    assert_eq!(node.resume(None).await.unwrap(), 0);
+    rig.pass(seconds(50)).await;
+    assert!(rig.fired().is_empty(), "early");
+    rig.pass(seconds(11)).await;
+    assert_eq!(rig.fired().len(), 40);
 }
