@@ -7,6 +7,7 @@ use crate::entry::{
     When, check_name,
 };
 use crate::node::batcher::{Batcher, fitting_rows, look_again};
+use crate::node::deadline::LONGEST;
 use crate::node::runner::{self, Handler, Runner};
 use crate::node::stats::Stats;
 use crate::node::{Node, Options, claimer, draw, loader, membership};
@@ -60,7 +61,7 @@ impl<O: OpenStore> DurableBuilder<O> {
     /// Sets how far ahead timers are loaded into the wheel: a minute by default, at least 2 s.
     /// A longer one takes more memory, a shorter one more queries.
     pub fn window(mut self, window: Duration) -> Self {
-        self.options.window = window.max(Duration::from_secs(2));
+        self.options.window = window.clamp(Duration::from_secs(2), LONGEST);
         self
     }
 

@@ -9,7 +9,7 @@ use tickwheel::Timer;
 use tickwheel::future::TimedError;
 
 /// The longest time that is added: far beyond each service's life, and near enough to be a moment.
-const LONGEST: Duration = Duration::from_secs(1 << 32);
+pub(crate) const LONGEST: Duration = Duration::from_secs(1 << 32);
 
 pub(crate) struct Deadline {
     timer: Timer,

@@ -188,6 +188,17 @@ async fn a_window_that_is_full_delays_and_loses_nothing() {
     assert!(rig.most_at_once() <= 3, "{}", rig.most_at_once());
 }
 
+/// Seen to fail: what loads ended with a panic, and what was moved was late for ever.
+#[tokio::test]
+async fn a_window_without_end_is_loaded() {
+    let rig = Rig::new().await;
+    let node = rig.node(|options| options.window(Duration::MAX)).await;
+    node.schedule(Entry::keyed("a", seconds(100), "x")).await.unwrap();
+    node.touch("a", seconds(1)).await.unwrap();
+    rig.pass(seconds(3)).await;
+    assert_eq!(rig.fired(), ["a=x#1"]);
+}
+
 #[tokio::test]
 async fn late_timers_are_paced_and_those_on_time_are_not() {
     let rig = Rig::new().await;
