@@ -68,7 +68,8 @@ impl<S: Store> Durable<S> {
     }
 
     /// Ends a [`pause`](Self::pause) of all timers, or of a tag, and returns how many are let go,
-    /// 1,000 in a step. They go at the pace that is said there.
+    /// 1,000 in a step. They go at the pace that is said there; one that another pause holds, when
+    /// that ends.
     ///
     /// # Errors
     /// As for [`pause`](Self::pause); some may be held until it is asked again.

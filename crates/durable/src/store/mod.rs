@@ -236,7 +236,8 @@ pub enum Bulk {
     Cancel,
     /// Timers that are due at another time are moved to this one.
     Touch(StoreTime),
-    /// Timers that a pause has put off beyond this moment are due then.
+    /// Timers that a pause has put off beyond this moment are due then, or at the end of a later
+    /// one that holds them.
     Release(StoreTime),
     /// Dead timers are due at once, with no attempts, but for those whose keys have timers again.
     Requeue,

@@ -64,5 +64,16 @@ pub(crate) fn cases() -> Vec<Step> {
         Step::Bulk(None, TOUCH, Moment(true, 3)),
         Step::Pause(None, None),
         ALL,
+        // Of two pauses one ends: what both hold goes with the other one.
+        schedule(&[0, 1, 2, 3], PAST, Former::Replaced),
+        Step::Pause(Some(1), Some(far(5))),
+        Step::Pause(None, Some(far(3))),
+        ALL,
+        Step::Pause(Some(1), None),
+        Step::Look,
+        Step::Pause(Some(2), Some(far(2))),
+        Step::Pause(None, None),
+        Step::Look,
+        ALL,
     ]
 }

@@ -204,6 +204,26 @@ async fn a_series_with_jitter_keeps_its_times_and_runs_some_time_after_each() {
     assert!(runs.len() >= 28 && spreads.len() > 2 && spreads.iter().all(|it| *it < 9), "{fired:?}");
 }
 
+/// Seen to fail: they were let go and put off again, and so many that `resume` did not end.
+#[tokio::test]
+async fn what_another_pause_holds_is_put_off_to_the_end_of_that() {
+    let rig = Rig::new().await;
+    let node = rig.node(|options| options).await;
+    node.pause(None, seconds(3_600)).await.unwrap();
+    node.pause(Some("a"), seconds(7_200)).await.unwrap();
+    node.schedule_many(tagged("a", seconds(1)).collect()).await.unwrap();
+    rig.pass(seconds(10)).await;
+    for expected in [50, 0] {
+        assert_eq!(node.resume(Some("a")).await.unwrap(), expected);
+        let end = node.get("a 7").await.unwrap().unwrap().at;
+        assert!(end.since(rig.store.now()) > seconds(3_500), "{end:?}");
+    }
+    rig.pass(seconds(3_580)).await;
+    assert!(rig.fired().is_empty());
+    rig.pass(seconds(20)).await;
+    assert_eq!(rig.fired().len(), 50);
+}
+
 /// Seen to fail: what was put off to the end of time was not found again.
 #[tokio::test]
 async fn a_pause_without_end_is_ended() {

@@ -102,7 +102,7 @@ impl Timers {
             Bulk::Cancel | Bulk::Touch(_) | Bulk::Release(_) => {
                 let is_held = |at: &Place, row: &Row| at.due.is_marked() && row.planned.is_some();
                 let is_free = |place: &Place, row: &Row| match bulk {
-                    Bulk::Release(to) => is_held(place, row) && place.due > to,
+                    Bulk::Release(to) => is_held(place, row) && place.due > self.held(row, to),
                     Bulk::Touch(to) => row.claim == 0 && place.due != to,
                     _ => row.claim == 0,
                 };
@@ -134,7 +134,10 @@ impl Timers {
                 return None;
             }
             Bulk::Touch(due) => (due, Row { planned: None, ..self.delete(place) }),
-            Bulk::Release(due) => (due, self.delete(place)),
+            Bulk::Release(to) => {
+                let row = self.delete(place);
+                (self.held(&row, to), row)
+            }
             Bulk::Requeue | Bulk::Delete => {
                 let index = self.dead.iter().position(|(dead, ..)| dead == place)?;
                 let (_, Row { key, tag, payload, .. }, ..) = self.dead.remove(index);
@@ -155,8 +158,7 @@ impl Timers {
             self.delete(&place);
             return;
         }
-        let pauses = [&None, &row.tag].map(|scope| self.pauses.get(scope).copied());
-        let held = pauses.into_iter().flatten().max().filter(|until| *until > answer.now);
+        let held = Some(self.held(row, answer.now)).filter(|until| *until > answer.now);
         let again = row.claim == claim.epoch;
         let crashed = row.claim != 0 && !again && row.crashes < ALONE;
         let in_crashes = row.crashes + u32::from(crashed);
@@ -175,6 +177,12 @@ impl Timers {
             let Row { key, payload, attempts, crashes, .. } = row.clone();
             answer.rows.push(ClaimedRow { claim, key, attempts, crashes, payload, planned });
         }
+    }
+
+    /// Returns until when pauses hold a timer that is let go at `to`.
+    fn held(&self, row: &Row, to: StoreTime) -> StoreTime {
+        let pauses = [&None, &row.tag].map(|scope| self.pauses.get(scope).copied());
+        pauses.into_iter().flatten().fold(to, StoreTime::max)
     }
 
     pub(super) fn acknowledge(&mut self, ack: Ack, now: StoreTime) {

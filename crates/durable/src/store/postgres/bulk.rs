@@ -13,10 +13,26 @@ const MEANT: &str =
     "slot BETWEEN $1 AND $2 AND ($3 IS NULL OR tag = $3) AND ($4 IS NULL OR id = $4)
     AND slot IN (SELECT slot FROM tickwheel.slot WHERE served = 0)";
 
+/// When a timer goes that a pause has put off: where another one holds it, at the end of that.
+macro_rules! goes {
+    ($timer:literal) => {
+        concat!(
+            "greatest($6, (SELECT max(until) FROM tickwheel.pause p
+                WHERE namespace = $1 / 1024 AND (p.tag IS NULL OR p.tag = ",
+            $timer,
+            ".tag)))"
+        )
+    };
+}
+
 /// Timers that pauses have put off; slot by slot, so that no others are read.
-const HELD: &str = "planned IS NOT NULL AND due > $6
+const HELD: &str = concat!(
+    "planned IS NOT NULL AND due > $6
     AND slot = ANY (ARRAY(SELECT slot FROM tickwheel.slot WHERE slot BETWEEN $1 AND $2))
-    AND due = ANY (ARRAY(SELECT unnest(moments) FROM tickwheel.pause WHERE namespace = $1 / 1024))";
+    AND due = ANY (ARRAY(SELECT unnest(moments) FROM tickwheel.pause WHERE namespace = $1 / 1024))
+    AND due > ",
+    goes!("d")
+);
 
 /// Has the owners of slots, and those who rest, told of what is changed.
 const HINTED: &str = concat!(
@@ -47,7 +63,10 @@ fn statement(bulk: Bulk) -> String {
         Bulk::Touch(_) => {
             ("UPDATE tickwheel.timer t SET due = $6, planned = NULL FROM own o WHERE", "t.due")
         }
-        Bulk::Release(_) => ("UPDATE tickwheel.timer t SET due = $6 FROM own o WHERE", "t.due"),
+        Bulk::Release(_) => (
+            concat!("UPDATE tickwheel.timer t SET due = ", goes!("o"), " FROM own o WHERE"),
+            "t.due",
+        ),
         // Of two with one key the second stays; it waits for who inserts the same.
         Bulk::Requeue => (
             "INSERT INTO tickwheel.timer AS t (slot, due, id, key, tag, payload)

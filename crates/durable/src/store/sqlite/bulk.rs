@@ -5,6 +5,13 @@ use crate::store::sqlite::{SLOT, now};
 use crate::store::{Bulk, Place, Scope, Step, StoreTime};
 use rusqlite::{Connection, Result, Row, params};
 
+/// Timers that lie at a moment of a pause, beyond the time at which they go: where another pause
+/// holds them, that is its end.
+const HELD: &str = "0, id, due,
+        max(?3, (SELECT coalesce(max(until), 0) FROM pause p
+            WHERE p.tag IS NULL OR p.tag = timer.tag)) AS goes
+    FROM timer WHERE planned IS NOT NULL AND due > ?3 AND due & 131071 = 131071 AND due > goes";
+
 /// Returns what became of a step, and the places of timers that it moved.
 pub(super) fn step(
     file: &Connection,
@@ -17,28 +24,26 @@ pub(super) fn step(
     let tagged = if tag.is_some() { "tag = ?1" } else { "?1 IS NULL" };
     let meant = if id.is_some() { "id = ?2" } else { "?2 IS NULL" };
     let (rows, order, to) = match bulk {
-        Bulk::Cancel => ("0, id, due FROM timer WHERE claim = 0", "", None),
-        Bulk::Touch(to) => ("0, id, due FROM timer WHERE claim = 0 AND due <> ?3", "", Some(to)),
-        Bulk::Release(to) => {
-            let held = "0, id, due FROM timer WHERE planned IS NOT NULL AND due > ?3
-                AND due & 131071 = 131071"; // A moment of a pause.
-            (held, "", Some(to))
+        Bulk::Cancel => ("0, id, due, NULL FROM timer WHERE claim = 0", "", None),
+        Bulk::Touch(to) => {
+            ("0, id, due, ?3 FROM timer WHERE claim = 0 AND due <> ?3", "", Some(to))
         }
+        Bulk::Release(to) => (HELD, "", Some(to)),
         Bulk::Requeue => {
-            let free = "number, id, 0 FROM dead WHERE NOT EXISTS
+            let free = "number, id, 0, ?3 FROM dead WHERE NOT EXISTS
                 (SELECT 1 FROM timer WHERE timer.key = dead.key)";
             (free, "ORDER BY number", Some(now()))
         }
-        Bulk::Delete => ("number, id, 0 FROM dead WHERE true", "ORDER BY number", None),
+        Bulk::Delete => ("number, id, 0, NULL FROM dead WHERE true", "ORDER BY number", None),
     };
     let sql = format!("SELECT {rows} AND {tagged} AND {meant} {order} LIMIT ?4");
-    let found = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
+    let found = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?));
     let mut select = file.prepare_cached(&sql)?;
     let found =
         select.query_map(params![tag, id, to, limit], found)?.collect::<Result<Vec<_>>>()?;
     let (mut count, mut moved) = (0, Vec::new());
-    for (number, id, due) in &found {
-        let changed = one(file, bulk, (*number, *id, *due), to)?;
+    for (number, id, due, to) in &found {
+        let changed = one(file, bulk, (*number, *id, *due), *to)?;
         count += u64::from(changed);
         let place = to.filter(|_| changed).map(|due| Place { due, slot: SLOT, id: *id });
         moved.extend(place);
