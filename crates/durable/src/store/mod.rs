@@ -407,7 +407,8 @@ pub trait Store: Sealed + Send + Sync + 'static {
     /// already: then the answer was lost, and no handler has begun. Waits for nobody's lock.
     ///
     /// One that is claimed in an earlier epoch was in a crash, which is counted with the claim that
-    /// follows it, up to [`ALONE`]. Claims none that was in more than `crashes`.
+    /// follows it, or the pause that puts it off, up to [`ALONE`]. Claims none that was in more
+    /// than `crashes`.
     fn claim(&self, node: NodeId, claims: Vec<Claim>, crashes: u32) -> impl Answer<Claims>;
 
     /// Ends claims, each only if its row is still claimed in its epoch. To ask twice is harmless.

@@ -14,8 +14,13 @@ fn schedule(keys: &[u8], at: Moment, former: Former) -> Step {
     Step::Schedule(keys.iter().map(|key| (Some(*key), at, true, former)).collect())
 }
 
+const ALL: Step = Step::Claim(20, false, 0);
+
 pub(crate) fn cases() -> Vec<Step> {
-    const ALL: Step = Step::Claim(20, false, 0);
+    [steps(), crashes()].concat()
+}
+
+fn steps() -> Vec<Step> {
     const REQUEUE: u8 = 2;
     const TOUCH: u8 = 4;
     let dead = |which| Step::Ack(vec![(which, 3, PAST)]);
@@ -75,5 +80,23 @@ pub(crate) fn cases() -> Vec<Step> {
         Step::Pause(None, None),
         Step::Look,
         ALL,
+    ]
+}
+
+fn crashes() -> Vec<Step> {
+    vec![
+        // What was in a crash, or whose claim's answer was lost, is nobody's while it is held.
+        Step::NewOwner,
+        ALL,
+        Step::Claim(20, false, 1),
+        Step::NewOwner,
+        Step::Claim(3, false, 2),
+        Step::Pause(None, Some(far(4))),
+        ALL,
+        Step::Look,
+        Step::Cancel(vec![0, 1]),
+        Step::Pause(None, None),
+        Step::Claim(20, false, 3),
+        Step::Look,
     ]
 }

@@ -103,11 +103,11 @@ impl Timers {
                 let is_held = |at: &Place, row: &Row| at.due.is_marked() && row.planned.is_some();
                 let is_free = |place: &Place, row: &Row| match bulk {
                     Bulk::Release(to) => is_held(place, row) && place.due > self.held(row, to),
-                    Bulk::Touch(to) => row.claim == 0 && place.due != to,
-                    _ => row.claim == 0,
+                    Bulk::Touch(to) => place.due != to,
+                    _ => true,
                 };
                 let rows = self.rows.iter().filter(|(place, row)| is_meant(place, row));
-                let free = rows.filter(|(place, row)| is_free(place, row));
+                let free = rows.filter(|(place, row)| row.claim == 0 && is_free(place, row));
                 free.map(|(place, _)| *place).take(limit).collect()
             }
             Bulk::Requeue | Bulk::Delete => {
@@ -165,7 +165,9 @@ impl Timers {
         if let Some(due) = held {
             let (row, held) = (self.delete(&place), Place { due, ..place });
             let planned = row.planned.or(Some(place.due));
-            self.insert(held, Row { planned, ..row });
+            let attempts = row.attempts - u32::from(again);
+            let row = Row { planned, attempts, claim: 0, crashes: in_crashes, ..row };
+            self.insert(held, row);
             answer.held.push(held);
         } else if in_crashes > crashes {
             let attempts = row.attempts;

@@ -27,7 +27,7 @@ macro_rules! goes {
 
 /// Timers that pauses have put off; slot by slot, so that no others are read.
 const HELD: &str = concat!(
-    "planned IS NOT NULL AND due > $6
+    "planned IS NOT NULL AND claim = 0 AND due > $6
     AND slot = ANY (ARRAY(SELECT slot FROM tickwheel.slot WHERE slot BETWEEN $1 AND $2))
     AND due = ANY (ARRAY(SELECT unnest(moments) FROM tickwheel.pause WHERE namespace = $1 / 1024))
     AND due > ",

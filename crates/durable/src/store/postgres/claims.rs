@@ -42,7 +42,8 @@ const CLAIM: &str = concat!(
         DELETE FROM tickwheel.timer t USING own o
         WHERE o.cancelled AND t.ctid = o.at),
     held AS (
-        UPDATE tickwheel.timer t SET due = o.held, planned = coalesce(t.planned, t.due)
+        UPDATE tickwheel.timer t SET due = o.held, planned = coalesce(t.planned, t.due),
+            claim = 0, crashes = o.crashes, attempts = t.attempts - (t.claim = o.epoch)::int
         FROM own o WHERE t.ctid = o.at AND o.held IS NOT NULL AND NOT o.cancelled),
     claimed AS (
         UPDATE tickwheel.timer t

@@ -10,7 +10,8 @@ use rusqlite::{Connection, Result, Row, params};
 const HELD: &str = "0, id, due,
         max(?3, (SELECT coalesce(max(until), 0) FROM pause p
             WHERE p.tag IS NULL OR p.tag = timer.tag)) AS goes
-    FROM timer WHERE planned IS NOT NULL AND due > ?3 AND due & 131071 = 131071 AND due > goes";
+    FROM timer WHERE planned IS NOT NULL AND due > ?3 AND due & 131071 = 131071 AND due > goes
+        AND claim = 0";
 
 /// Returns what became of a step, and the places of timers that it moved.
 pub(super) fn step(

@@ -114,10 +114,11 @@ pub(super) fn claim(
         Some((_, true, _)) => {
             change(file, &format!("DELETE FROM timer {row}"), params![place.due, place.id])?;
         }
-        Some((_, _, Some(due))) => {
-            let set = "due = ?3, planned = coalesce(planned, due)";
+        Some((suspect, _, Some(due))) => {
+            let set = "due = ?3, planned = coalesce(planned, due), claim = 0, crashes = ?4,
+                attempts = attempts - (claim = ?5)";
             let sql = format!("UPDATE timer SET {set} {row}");
-            change(file, &sql, params![place.due, place.id, due])?;
+            change(file, &sql, params![place.due, place.id, due, suspect.crashes, epoch])?;
             answer.held.push(Place { due, ..place });
         }
         Some((suspect, ..)) if suspect.crashes > crashes => answer.suspects.push(suspect),
