@@ -130,8 +130,9 @@ pub(crate) struct Former {
 }
 
 impl NewRow {
-    /// Decides what becomes of the key's former timer, and when this one is due.
-    fn settle(&mut self, former: Option<Former>) -> Written {
+    /// Decides what becomes of the key's former timer, and when this one is due: now, if its
+    /// debounce has to end and has been put off since.
+    fn settle(&mut self, former: Option<Former>, now: StoreTime) -> Written {
         let answer = match &former {
             None => Scheduled::New,
             // A cancelled one ends with its run.
@@ -141,7 +142,7 @@ impl NewRow {
         let first = former.filter(|former| !former.claimed).and_then(|former| former.until);
         if let (Some(until), Some(first)) = (self.until, first) {
             self.until = Some(until.min(first));
-            self.place.due = self.place.due.min(first);
+            self.place.due = self.place.due.min(first.max(now));
         }
         Written { answer, due: self.place.due }
     }

@@ -204,8 +204,13 @@ impl<S: Store> Driven<S> {
                     rows.push(NewRow { place, key, tag, payload, keep, until, planned: None });
                 }
                 let written = store.schedule(NodeId(99), rows).await.unwrap();
-                // When a kept one is due is not told.
-                let due = |it: &Written| Some(it.due).filter(|_| it.answer != Scheduled::Kept);
+                // When a kept one is due is not told; one is due now, and their clocks differ.
+                let is_told = |it: &Written| {
+                    let far = Moment(false, 0).time();
+                    it.answer != Scheduled::Kept
+                        && (it.due < Moment(true, 99).time() || it.due >= far)
+                };
+                let due = |it: &Written| Some(it.due).filter(|_| is_told(it));
                 tell(&written.iter().flatten().map(|it| (it.answer, due(it))).collect::<Vec<_>>())
             }
             Step::Cancel(keys) => {

@@ -61,6 +61,21 @@ async fn a_debounce_puts_off_up_to_its_maximum_and_a_touch_fires_at_once() {
     assert_eq!(rig.fired(), ["a=x#1"]);
 }
 
+/// Seen to fail: it was due when the first one's wait had ended, and counted as late by as much.
+#[tokio::test]
+async fn a_debounce_whose_wait_is_over_is_due_now() {
+    let rig = Rig::new().await;
+    let node = rig.node(|options| options).await;
+    node.pause(Some("a"), seconds(3_600)).await.unwrap();
+    let debounced = || Entry::keyed("a", seconds(1), "x").debounce(seconds(2));
+    node.schedule(debounced().tag("a")).await.unwrap();
+    rig.pass(seconds(30)).await;
+    node.schedule(debounced()).await.unwrap();
+    assert_eq!(node.get("a").await.unwrap().unwrap().at, rig.store.now());
+    rig.pass(Duration::from_millis(50)).await;
+    assert_eq!(rig.fired(), ["a=x#1"]);
+}
+
 #[tokio::test]
 async fn the_dead_of_a_tag_are_brought_back_or_deleted_and_timers_of_a_tag_moved() {
     let rig = Rig::new().await;

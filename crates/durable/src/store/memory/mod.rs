@@ -258,10 +258,10 @@ impl Store for Memory {
         node: NodeId,
         rows: Vec<NewRow>,
     ) -> Result<Vec<Option<Written>>, Error> {
-        self.step("schedule", |state, _| {
+        self.step("schedule", |state, now| {
             let write = |row: NewRow| {
                 let place = row.place;
-                let written = state.timers.write(row);
+                let written = state.timers.write(row, now);
                 state.hint(Place { due: written.due, ..place }, Some(node));
                 Some(written)
             };

@@ -49,12 +49,16 @@ impl Timers {
         places.take(*limit as usize).copied().collect()
     }
 
-    pub(super) fn write(&mut self, mut new: NewRow) -> Written {
+    pub(super) fn write(&mut self, mut new: NewRow, now: StoreTime) -> Written {
         let name = new.key.clone().map(|key| KeyName { slot: new.place.slot, key });
         let former = name.and_then(|name| self.keys.get(&name).copied());
-        let written = new.settle(former.and_then(|former| self.rows.get(&former)).map(|row| {
-            Former { until: row.until, claimed: row.claim != 0, cancelled: row.cancelled }
-        }));
+        let row = former.and_then(|former| self.rows.get(&former));
+        let tell = |row: &Row| Former {
+            until: row.until,
+            claimed: row.claim != 0,
+            cancelled: row.cancelled,
+        };
+        let written = new.settle(row.map(tell), now);
         if written.answer != Scheduled::Kept {
             former.map(|former| self.delete(&former));
             let NewRow { place, key, tag, payload, until, planned, .. } = new;

@@ -40,8 +40,8 @@ const SCHEDULE: &str = concat!(
         AND ($8 IS NULL OR (SELECT set_config('lock_timeout', $8, true)) IS NOT NULL)
         ORDER BY slot, key
         ON CONFLICT (slot, key) WHERE key IS NOT NULL DO UPDATE
-        SET due = least(excluded.due,
-                CASE WHEN excluded.until IS NOT NULL AND t.claim = 0 THEN t.until END),
+        SET due = least(excluded.due, CASE WHEN excluded.until IS NOT NULL AND t.claim = 0
+                AND t.until IS NOT NULL THEN greatest(t.until, tickwheel.clock()) END),
             until = CASE WHEN excluded.until IS NOT NULL AND t.claim = 0
                 THEN least(excluded.until, t.until) ELSE excluded.until END,
             id = excluded.id, tag = excluded.tag, payload = excluded.payload,

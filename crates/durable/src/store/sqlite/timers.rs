@@ -54,9 +54,10 @@ pub(super) fn first(file: &Connection) -> Result<StoreTime> {
 
 pub(super) fn write(file: &Connection, mut row: NewRow) -> Result<Written> {
     let sql = "SELECT until, claim <> 0, cancelled FROM timer WHERE key = ?";
-    let written = row.settle(one(file, sql, [&row.key], |row| {
+    let former = one(file, sql, [&row.key], |row| {
         Ok(Former { until: row.get(0)?, claimed: row.get(1)?, cancelled: row.get(2)? })
-    })?);
+    })?;
+    let written = row.settle(former, now());
     let NewRow { place, key, tag, payload, until, planned, .. } = row;
     match written.answer {
         Scheduled::Kept => return Ok(written),
