@@ -1,4 +1,4 @@
-//! One namespace on two primaries, whose slots move while all runs; and tables of earlier versions.
+//! One namespace on two primaries, whose slots move while all runs.
 
 #[path = "../src/bin/support/server.rs"]
 mod server;
@@ -7,11 +7,8 @@ use server::{Server, connect};
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime};
 use tickwheel::Timer;
-use tickwheel_durable::{
-    Cancelled, Due, Durable, Entry, Error, OpenStore, Outcome, Search, Sharded, Touched,
-};
+use tickwheel_durable::{Cancelled, Due, Durable, Entry, Error, Outcome, Search, Sharded, Touched};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio_postgres::Client;
 
 async fn start(servers: [&Server; 2], name: &str, fired: UnboundedSender<Due>) -> Sharded {
     let timer = Timer::builder().start().unwrap();
@@ -37,6 +34,7 @@ async fn primaries() {
     let servers = [&servers[0], &servers[1]];
     slots_move_while_all_runs(servers).await;
     what_is_paused_moves_along_and_is_let_go(servers).await;
+    a_pause_that_ends_while_it_moves_is_ended_there_too(servers).await;
     a_move_waits_for_who_has_written_and_not_committed(servers).await;
     a_move_that_was_given_up_is_ended_by_the_next(servers).await;
     a_transaction_that_sees_the_past_is_refused(servers).await;
@@ -131,6 +129,39 @@ async fn what_is_paused_moves_along_and_is_let_go(servers: [&Server; 2]) {
         next(&mut fired).await;
     }
     assert_eq!(node.resume(Some("t")).await.unwrap(), 0);
+    node.drain().await;
+}
+
+/// Ends a pause when a mover has read it, and not written it yet. Seen to fail, where each primary
+/// was asked but once: the mover paused the second one again.
+async fn a_pause_that_ends_while_it_moves_is_ended_there_too(servers: [&Server; 2]) {
+    let (sender, _fired) = unbounded_channel();
+    let node = start(servers, "resumed", sender).await;
+    node.pause(Some("t"), Duration::from_secs(3_600)).await.unwrap();
+    let (watch, mut holds) = (
+        connect(&servers[1].config()).await.unwrap(),
+        connect(&servers[1].config()).await.unwrap(),
+    );
+    watch.execute("DELETE FROM tickwheel.pause", &[]).await.unwrap();
+    let hold = holds.transaction().await.unwrap();
+    hold.batch_execute("LOCK TABLE tickwheel.pause IN SHARE MODE").await.unwrap();
+    let wait = async |writers: i64| {
+        let sql = "SELECT count(*) FROM pg_locks WHERE NOT granted
+            AND relation = 'tickwheel.pause'::regclass";
+        while watch.query_one(sql, &[]).await.unwrap().get::<_, i64>(0) < writers {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let (mover, ends) = (node.clone(), node.clone());
+    let moving = tokio::spawn(async move { mover.move_slots(0..32, 1).await });
+    wait(1).await;
+    let ending = tokio::spawn(async move { ends.resume(Some("t")).await });
+    wait(2).await;
+    hold.rollback().await.unwrap();
+    moving.await.unwrap().unwrap();
+    ending.await.unwrap().unwrap();
+    let sql = "SELECT count(*) FROM tickwheel.pause WHERE until > tickwheel.clock()";
+    assert_eq!(watch.query_one(sql, &[]).await.unwrap().get::<_, i64>(0), 0);
     node.drain().await;
 }
 
@@ -275,70 +306,4 @@ async fn primaries_of_two_namespaces_are_refused(servers: [&Server; 2]) {
     }
     let handler = |_| async { Outcome::Done };
     assert!(Sharded::start(servers.map(primary).into(), &timer, handler).await.is_err());
-}
-
-/// A database of version 1, with a timer in it, is brought up to date when a node starts.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tables_of_version_1_are_migrated() {
-    let server = Server::start(&["fsync=off"]).unwrap();
-    let client = connect(&server.config()).await.unwrap();
-    let base = "CREATE SCHEMA tickwheel;
-        CREATE TABLE tickwheel.version (version int NOT NULL);
-        INSERT INTO tickwheel.version VALUES (1);";
-    client.batch_execute(base).await.unwrap();
-    let version_1 = include_str!("../src/store/postgres/tables.sql");
-    client.batch_execute(version_1).await.unwrap();
-    let content = "INSERT INTO tickwheel.namespace (name) VALUES ('default');
-        INSERT INTO tickwheel.slot (slot, epoch)
-            SELECT 1024 * id + n, 7 FROM tickwheel.namespace, generate_series(0, 1023) AS n;
-        INSERT INTO tickwheel.timer (slot, due, id, key, claim, attempts, payload)
-            SELECT 1024 * id + 3, 1, 1, 'old', 7, 1, 'x' FROM tickwheel.namespace;";
-    client.batch_execute(content).await.unwrap();
-    let timer = Timer::builder().start().unwrap();
-    let (sender, mut fired) = unbounded_channel();
-    let handler = move |due: Due| {
-        let _ = sender.send(due);
-        async { Outcome::Done }
-    };
-    let node = Durable::postgres(server.config()).start(&timer, handler).await.unwrap();
-    let due = tokio::time::timeout(Duration::from_secs(60), fired.recv()).await;
-    let due = due.expect("it fires").expect("the node is there");
-    assert_eq!((due.key.as_deref(), due.attempt), (Some("old"), 2));
-    assert_eq!((due.token.partition, due.token.epoch), (3, 8));
-    node.drain().await;
-    assert_eq!(version(&client).await, 6);
-    tables_go_back_to_version_1(&server, &client).await;
-}
-
-async fn version(client: &Client) -> i32 {
-    let row = client.query_one("SELECT version FROM tickwheel.version", &[]).await;
-    row.unwrap().get(0)
-}
-
-/// Goes back where no slot has moved, to the tables that version 1 made; and forth again.
-async fn tables_go_back_to_version_1(server: &Server, client: &Client) {
-    let blocks = include_str!("../README.md").split("```").filter_map(|it| it.strip_prefix("sql"));
-    let blocks: Vec<&str> = blocks.collect();
-    let [from_6, from_5, from_4, from_3, from_2] = blocks.try_into().unwrap();
-    for (back, now) in [(from_6, 5), (from_5, 4), (from_4, 3), (from_3, 2)] {
-        client.batch_execute(&format!("BEGIN; {back} COMMIT;")).await.unwrap();
-        assert_eq!(version(client).await, now);
-    }
-    client.batch_execute("UPDATE tickwheel.slot SET served = 2 WHERE slot % 2 = 0").await.unwrap();
-    assert!(client.batch_execute(&format!("BEGIN; {from_2} COMMIT;")).await.is_err());
-    client.batch_execute("ROLLBACK; UPDATE tickwheel.slot SET served = 0").await.unwrap();
-    assert_eq!(version(client).await, 2, "slots had moved");
-    client.batch_execute(&format!("BEGIN; {from_2} COMMIT;")).await.unwrap();
-    assert_eq!(version(client).await, 1);
-    let columns = "SELECT string_agg(table_name || '.' || column_name, ' ' ORDER BY 1)
-        FROM (SELECT table_name, column_name FROM information_schema.columns
-            WHERE table_schema = 'tickwheel'
-            AND (table_name IN ('slot', 'identity', 'pause')
-                OR column_name IN ('crashes', 'cancelled', 'rests', 'died', 'until', 'planned'))
-            ORDER BY table_name, column_name) c";
-    let columns: String = client.query_one(columns, &[]).await.unwrap().get(0);
-    assert_eq!(columns, "slot.epoch slot.owner slot.slot");
-    let opened = Durable::postgres(server.config()).store().open().await;
-    opened.unwrap();
-    assert_eq!(version(client).await, 6);
 }
