@@ -7,7 +7,7 @@
 use std::error::Error;
 use std::time::Duration;
 use tickwheel::Timer;
-use tickwheel_durable::{Due, Durable, Entry, Outcome};
+use tickwheel_durable::{Due, Durable, Entry, Outcome, Search};
 
 /// Calls a service that is down at first; one of its paths will never work.
 async fn call(due: &Due) -> Result<(), &'static str> {
@@ -49,7 +49,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 
-    let dead = node.dead(10).await?;
+    let dead = node.dead(Search::new(10)).await?;
     println!("given up: {:?}: {}", dead[0].key, dead[0].reason);
     assert_eq!((dead.len(), dead[0].attempts), (1, 4));
     // Somebody has mended it, and has it tried again: `inspect --requeue` does the same.

@@ -341,12 +341,13 @@ impl<S: Store> Durable<S> {
         self.inner.node.store.histogram(Bars { from, width, count }).await
     }
 
-    /// Returns timers that were given up, the oldest first, at most `limit`.
+    /// Lists timers that were given up by the order of the times at which they were. Reads those
+    /// that it leaves out as well.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
-    pub async fn dead(&self, limit: u32) -> Result<Vec<DeadTimer>, Error> {
-        self.inner.node.store.dead(limit).await
+    pub async fn dead(&self, search: Search) -> Result<Vec<DeadTimer>, Error> {
+        self.inner.node.store.dead(search).await
     }
 
     /// Claims nothing any more, waits until the handlers that run have ended and are acknowledged,

@@ -296,7 +296,7 @@ pub struct Pending {
     pub running: bool,
 }
 
-/// What to look for among timers: all, but for what is said.
+/// What to look for among timers, or among those that were given up: all, but for what is said.
 ///
 /// ```
 /// use std::time::{Duration, SystemTime};
@@ -304,7 +304,7 @@ pub struct Pending {
 ///
 /// // The first hundred timers of a customer that are overdue, and whom no handler has.
 /// let long_ago = SystemTime::UNIX_EPOCH;
-/// let overdue = Search::new(100).tag("customer-3").due(long_ago..SystemTime::now());
+/// let overdue = Search::new(100).tag("customer-3").between(long_ago..SystemTime::now());
 /// # drop(overdue.running(false));
 /// ```
 #[derive(Clone, Debug)]
@@ -339,16 +339,16 @@ impl Search {
         self
     }
 
-    /// Leaves out timers that a handler has, or those that none has.
+    /// Leaves out timers that a handler has, or those that none has, as all that were given up.
     #[must_use]
     pub fn running(mut self, running: bool) -> Self {
         self.running = Some(running);
         self
     }
 
-    /// Leaves out timers that are due outside of these moments.
+    /// Leaves out timers that are due, or were given up, outside of these moments.
     #[must_use]
-    pub fn due(mut self, range: Range<SystemTime>) -> Self {
+    pub fn between(mut self, range: Range<SystemTime>) -> Self {
         self.after = self.after.max(Place::before(range.start.into()));
         self.before = Some(range.end.into());
         self
@@ -356,9 +356,22 @@ impl Search {
 
     /// Goes on after a timer that was listed: the last one, for the next page.
     #[must_use]
-    pub fn after(mut self, listed: &Listed) -> Self {
-        self.after = self.after.max(listed.place);
+    pub fn after(mut self, listed: impl Into<Place>) -> Self {
+        self.after = self.after.max(listed.into());
         self
+    }
+}
+
+impl From<&Listed> for Place {
+    fn from(listed: &Listed) -> Self {
+        listed.place
+    }
+}
+
+impl From<&DeadTimer> for Place {
+    /// Returns where it is listed: by the time at which it was given up.
+    fn from(dead: &DeadTimer) -> Self {
+        Place { due: dead.died, slot: dead.slot, id: dead.id }
     }
 }
 
@@ -410,6 +423,7 @@ pub struct DeadTimer {
     pub reason: String,
     /// When it was given up; before the tables told, when they were brought up to date.
     pub died: StoreTime,
+    pub(crate) slot: u32,
 }
 
 /// Why a call failed. Cloning shares the cause: one batch may fail for many callers.

@@ -2,11 +2,12 @@
 
 use crate::durable::{Durable, DurableBuilder, hash};
 use crate::entry::{
-    Cancelled, DeadTimer, Due, Entry, Error, Outcome, Pending, Scheduled, Touched, When,
+    Cancelled, DeadTimer, Due, Entry, Error, Listed, Outcome, Pending, Scheduled, Search, Touched,
+    When,
 };
 use crate::node::batcher::fitting_rows;
 use crate::store::postgres::{Postgres, PostgresServer};
-use crate::store::{NewRow, Store};
+use crate::store::{NewRow, Place, Store};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
@@ -375,15 +376,39 @@ impl Sharded {
         Ok(sums)
     }
 
-    /// Returns timers that were given up, at most `limit` of each primary.
+    /// Lists timers of all primaries: see [`Durable::list`]. One that moves may be listed twice or
+    /// not at all.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
-    pub async fn dead(&self, limit: u32) -> Result<Vec<DeadTimer>, Error> {
+    pub async fn list(&self, search: Search) -> Result<Vec<Listed>, Error> {
+        self.page(&search, |node, search| async move { node.list(search).await }).await
+    }
+
+    /// Lists timers that were given up: see [`Durable::dead`], and [`list`](Self::list).
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub async fn dead(&self, search: Search) -> Result<Vec<DeadTimer>, Error> {
+        self.page(&search, |node, search| async move { node.dead(search).await }).await
+    }
+
+    /// Returns the first of what the nodes on all primaries list.
+    async fn page<A, F>(
+        &self,
+        search: &Search,
+        list: impl Fn(Durable<Postgres>, Search) -> F,
+    ) -> Result<Vec<A>, Error>
+    where
+        F: Future<Output = Result<Vec<A>, Error>>,
+        for<'a> &'a A: Into<Place>,
+    {
         let mut all = Vec::new();
         for node in &self.nodes {
-            all.extend(node.dead(limit).await?);
+            all.extend(list(node.clone(), search.clone()).await?);
         }
+        all.sort_by_key(|timer| -> Place { timer.into() });
+        all.truncate(search.limit as usize);
         Ok(all)
     }
 

@@ -11,7 +11,7 @@ use std::process::Command;
 use std::time::Duration;
 use tickwheel::Timer;
 use tickwheel_durable::store::postgres::migration;
-use tickwheel_durable::{Durable, DurableBuilder, Entry, OpenStore, Outcome};
+use tickwheel_durable::{Durable, DurableBuilder, Entry, OpenStore, Outcome, Search};
 
 /// Starts a node which has one timer that waits, and one that has died.
 async fn start<O: OpenStore>(node: DurableBuilder<O>) -> Durable<O::Store> {
@@ -60,11 +60,16 @@ async fn a_file_is_looked_at_while_no_node_has_it_and_is_not_changed() {
     }
     let (before, target) = (fs::read(&crashed).unwrap(), crashed.to_str().unwrap());
     inspect(target, &[], true, TOLD);
+    inspect(target, &["--tag", "some"], true, &["later", "oldest first: none"]);
+    inspect(target, &["--key-prefix", "ba"], true, &["due next: nothing", "no good"]);
+    inspect(target, &["--since", "3600"], true, &["later", "no good"]);
+    inspect(target, &["--since", "0"], true, &["later", "oldest first: none"]);
+    inspect(target, &["--limit", "0"], true, &["due next: nothing", "oldest first: none"]);
     assert!(fs::read(&crashed).unwrap() == before, "it was only looked at");
-    let id = node.dead(1).await.unwrap()[0].id.to_string();
+    let id = node.dead(Search::new(1)).await.unwrap()[0].id.to_string();
     inspect(target, &["--requeue", "1"], true, &["there is no such dead timer"]);
     inspect(target, &["--requeue", &id], true, &["requeued"]);
-    inspect(target, &[], true, &["handler's hands: 1", "of each primary first: none"]);
+    inspect(target, &[], true, &["handler's hands: 1", "oldest first: none"]);
     let older = "PRAGMA user_version = 3";
     rusqlite::Connection::open(&crashed).unwrap().execute_batch(older).unwrap();
     inspect(target, &[], false, &["of version 3", "a node migrates them"]);
@@ -103,7 +108,7 @@ async fn a_server_is_looked_at_while_nodes_are_there() {
     inspect(&target, &[], false, &["there is no namespace \"default\""]);
     let some = &["--namespace", "some"];
     inspect(&target, some, true, &[TOLD, &[" 1024 "]].concat());
-    let id = node.dead(1).await.unwrap()[0].id.to_string();
+    let id = node.dead(Search::new(1)).await.unwrap()[0].id.to_string();
     inspect(&target, &[some, &["--requeue", &id][..]].concat(), true, &["requeued"]);
     have_died(&node, 2).await;
     client.batch_execute("UPDATE tickwheel.version SET version = 3").await.unwrap();

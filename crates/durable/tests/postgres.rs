@@ -22,7 +22,9 @@ use tickwheel::{SystemClock, Timer};
 use tickwheel_durable::store::memory::Memory;
 use tickwheel_durable::store::postgres::{VERSION, migration};
 use tickwheel_durable::store::{NodeId, Store};
-use tickwheel_durable::{Cancelled, Due, Durable, Entry, Error, OpenStore, Outcome, Scheduled};
+use tickwheel_durable::{
+    Cancelled, Due, Durable, Entry, Error, OpenStore, Outcome, Scheduled, Search,
+};
 use tokio::sync::mpsc::unbounded_channel;
 
 /// Runs all tests of this file on one server, one after the other. It does without `fsync`: what
@@ -241,7 +243,7 @@ async fn it_needs_no_rights_but_those_listed(server: &Server) {
     node.schedule(Entry::keyed("a", Duration::from_millis(100), "x")).await.unwrap();
     assert_eq!(next(&mut fired).await.key.unwrap(), "a");
     node.drain().await;
-    assert_eq!(node.dead(10).await.unwrap().len(), 1);
+    assert_eq!(node.dead(Search::new(10)).await.unwrap().len(), 1);
     assert_eq!(node.stats().errors, 0);
 }
 
@@ -300,7 +302,7 @@ async fn what_a_database_does_not_take_is_refused_alone(server: &Server) {
     while node.stats().dead < 196 {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    assert_eq!(node.dead(1).await.unwrap()[0].reason, "\\u{96ea} and \\u{e9}");
+    assert_eq!(node.dead(Search::new(1)).await.unwrap()[0].reason, "\\u{96ea} and \\u{e9}");
 }
 
 /// Has more bytes due at once than go over a slow link while anybody waits for an answer.

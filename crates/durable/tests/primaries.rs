@@ -7,7 +7,10 @@ use server::{Server, connect};
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime};
 use tickwheel::Timer;
-use tickwheel_durable::{Cancelled, Due, Durable, Entry, Error, Outcome, Search, Sharded, Touched};
+use tickwheel_durable::store::Place;
+use tickwheel_durable::{
+    Cancelled, Due, Durable, Entry, Error, Outcome, Search, Sharded, StoreTime, Touched,
+};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 async fn start(servers: [&Server; 2], name: &str, fired: UnboundedSender<Due>) -> Sharded {
@@ -35,6 +38,7 @@ async fn primaries() {
     slots_move_while_all_runs(servers).await;
     what_is_paused_moves_along_and_is_let_go(servers).await;
     a_pause_that_ends_while_it_moves_is_ended_there_too(servers).await;
+    what_waits_and_what_died_is_listed_over_both(servers).await;
     a_move_waits_for_who_has_written_and_not_committed(servers).await;
     a_move_that_was_given_up_is_ended_by_the_next(servers).await;
     a_transaction_that_sees_the_past_is_refused(servers).await;
@@ -108,7 +112,7 @@ async fn what_is_paused_moves_along_and_is_let_go(servers: [&Server; 2]) {
     let entries = (0..100).map(|n| Entry::keyed(format!("{n}"), Duration::ZERO, "x").tag("t"));
     node.schedule_many(entries.collect()).await.unwrap();
     let soon = SystemTime::now() + Duration::from_secs(1_800);
-    let put_off = Search::new(200).tag("t").due(soon..soon + Duration::from_secs(3_600));
+    let put_off = Search::new(200).tag("t").between(soon..soon + Duration::from_secs(3_600));
     while node.nodes()[0].list(put_off.clone()).await.unwrap().len() < 100 {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
@@ -163,6 +167,50 @@ async fn a_pause_that_ends_while_it_moves_is_ended_there_too(servers: [&Server; 
     let sql = "SELECT count(*) FROM tickwheel.pause WHERE until > tickwheel.clock()";
     assert_eq!(watch.query_one(sql, &[]).await.unwrap().get::<_, i64>(0), 0);
     node.drain().await;
+}
+
+/// Seen to fail, where the primaries' pages stood one after the other.
+async fn what_waits_and_what_died_is_listed_over_both(servers: [&Server; 2]) {
+    let timer = Timer::builder().start().unwrap();
+    let primary = |server: &Server| Durable::postgres(server.config()).namespace("listed");
+    let handler = |_| async { Outcome::Dead("no good".to_owned()) };
+    let node = Sharded::start(servers.map(primary).into(), &timer, handler).await.unwrap();
+    node.move_slots(0..512, 1).await.unwrap();
+    let entry = |n, delay| Entry::keyed(format!("{n}"), Duration::from_secs(delay), "x");
+    node.schedule_many((0..50).map(|n| entry(n, 3_600 + n)).collect()).await.unwrap();
+    for n in 50..100 {
+        node.schedule(entry(n, 0)).await.unwrap();
+    }
+    while node.nodes().iter().map(|node| node.stats().dead).sum::<u64>() < 50 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let list = async |search| node.list(search).await.unwrap();
+    assert_eq!(paged(list, |it| (it.at, it.key.clone())).await, (0..50).collect::<Vec<u32>>());
+    let dead = async |search| node.dead(search).await.unwrap();
+    let mut dead = paged(dead, |it| (it.died, it.key.clone())).await;
+    dead.sort_unstable();
+    assert_eq!(dead, (50..100).collect::<Vec<u32>>());
+    node.drain().await;
+}
+
+/// Returns the keys that are listed, in order, on pages of seven.
+async fn paged<A>(
+    list: impl AsyncFn(Search) -> Vec<A>,
+    tell: impl Fn(&A) -> (StoreTime, Option<String>),
+) -> Vec<u32>
+where
+    for<'a> &'a A: Into<Place>,
+{
+    let (mut all, mut next) = (Vec::new(), Search::new(7));
+    loop {
+        let page = list(next.clone()).await;
+        let Some(last) = page.last() else { break };
+        assert!(page.len() <= 7);
+        next = next.after(last);
+        all.extend(page.iter().map(&tell));
+    }
+    assert!(all.is_sorted_by_key(|(time, _)| *time), "{all:?}");
+    all.into_iter().map(|(_, key)| key.unwrap().parse().unwrap()).collect()
 }
 
 async fn a_move_that_was_given_up_is_ended_by_the_next(servers: [&Server; 2]) {

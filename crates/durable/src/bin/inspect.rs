@@ -27,6 +27,18 @@ struct Options {
     /// How far to look ahead, in seconds.
     #[arg(long, default_value_t = 3_600)]
     ahead: u64,
+    /// How many timers to list, of those that are due next, and of those that are dead.
+    #[arg(long, default_value_t = 20)]
+    limit: u32,
+    /// Lists those of this tag.
+    #[arg(long)]
+    tag: Option<String>,
+    /// Lists those whose keys begin so.
+    #[arg(long)]
+    key_prefix: Option<String>,
+    /// Lists of the dead timers those that died in the last so many seconds.
+    #[arg(long)]
+    since: Option<u64>,
     /// Makes this dead timer due at once.
     #[arg(long)]
     requeue: Option<i64>,
@@ -40,6 +52,20 @@ impl Options {
     /// Returns a statement on the tables in the schema that was said.
     fn sql(&self, sql: &str) -> String {
         sql.replace("tickwheel.", &format!("\"{}\".", self.schema.replace('"', "\"\"")))
+    }
+
+    /// Returns what is to be listed.
+    fn search(&self) -> Search {
+        let search = Search::new(self.limit);
+        let search = self.tag.iter().fold(search, Search::tag);
+        self.key_prefix.iter().fold(search, Search::key_prefix)
+    }
+
+    /// Returns which of the dead timers are to be listed.
+    fn search_dead(&self) -> Search {
+        let Some(since) = self.since else { return self.search() };
+        let start = StoreTime::from(SystemTime::now()).minus(Duration::from_secs(since));
+        self.search().between(start.into()..StoreTime::MAX.into())
     }
 }
 
@@ -60,9 +86,6 @@ fn target(text: &str) -> Result<Target, String> {
 /// How many bars there are, and how many characters the longest has.
 const BARS: u32 = 20;
 const WIDTH: u64 = 50;
-
-/// How many timers are listed, of those that are due next and of those that are dead.
-const LISTED: u32 = 20;
 
 /// Opens a primary, unless that would make the namespace or change the tables.
 async fn open(server: &Config, options: &Options) -> Result<(Client, Postgres), Box<dyn Error>> {
@@ -130,10 +153,14 @@ async fn tell<S: Store>(stores: &[S], options: &Options) -> Result<(), Box<dyn E
     histogram(stores, options.ahead).await?;
     let (mut next, mut dead) = (Vec::new(), Vec::new());
     for store in stores {
-        next.extend(store.list(Search::new(LISTED)).await?);
-        dead.extend(store.dead(LISTED).await?);
+        next.extend(store.list(options.search()).await?);
+        dead.extend(store.dead(options.search_dead()).await?);
     }
-    list(next);
+    next.sort_by_key(|timer| timer.at);
+    next.truncate(options.limit as usize);
+    tell_next(next);
+    dead.sort_by_key(|timer| timer.died);
+    dead.truncate(options.limit as usize);
     tell_dead(dead);
     Ok(())
 }
@@ -190,12 +217,10 @@ async fn histogram<S: Store>(stores: &[S], ahead: u64) -> Result<(), Box<dyn Err
     Ok(())
 }
 
-fn list(mut next: Vec<Listed>) {
+fn tell_next(next: Vec<Listed>) {
     println!("\nwhat is due next: {}", if next.is_empty() { "nothing" } else { "" });
-    next.sort_by_key(|timer| timer.at);
     let now = StoreTime::from(SystemTime::now());
-    for Listed { id, key, tag, at, attempts, running, .. } in next.into_iter().take(LISTED as usize)
-    {
+    for Listed { id, key, tag, at, attempts, running, .. } in next {
         let (key, tag) = (key.unwrap_or_default(), tag.unwrap_or_default());
         let when = (at.as_micros() - now.as_micros()) as f64 / 1e6;
         let state = if running { "a handler has it" } else { "" };
@@ -205,11 +230,12 @@ fn list(mut next: Vec<Listed>) {
 
 fn tell_dead(dead: Vec<DeadTimer>) {
     let none = if dead.is_empty() { "none" } else { "" };
-    println!("\ndead timers, the oldest of each primary first: {none}");
+    println!("\ndead timers, the oldest first: {none}");
     let now = StoreTime::from(SystemTime::now());
     for timer in dead {
-        let (key, since) = (timer.key.unwrap_or_default(), now.since(timer.died).as_secs());
-        let DeadTimer { id, attempts, reason, .. } = timer;
-        println!("{id:>20}  {key:20}  {since} s ago, {attempts} attempts: {reason}");
+        let DeadTimer { id, key, tag, attempts, reason, died, .. } = timer;
+        let (key, tag) = (key.unwrap_or_default(), tag.unwrap_or_default());
+        let since = now.since(died).as_secs();
+        println!("{id:>20}  {key:20}  {tag:12}  {since} s ago, {attempts} attempts: {reason}");
     }
 }

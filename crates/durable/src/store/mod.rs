@@ -425,8 +425,8 @@ pub trait Store: Sealed + Send + Sync + 'static {
     /// Counts the timers due in each interval. Takes time proportional to those.
     fn histogram(&self, bars: Bars) -> impl Answer<Vec<u64>>;
 
-    /// Returns at most `limit` of the dead timers, the oldest first.
-    fn dead(&self, limit: u32) -> impl Answer<Vec<DeadTimer>>;
+    /// Lists dead timers, by the order of the places that have their times of death.
+    fn dead(&self, search: Search) -> impl Answer<Vec<DeadTimer>>;
 
     /// Makes a dead timer due at once with no attempts; returns whether there is one. One whose key
     /// has a timer again stays dead.

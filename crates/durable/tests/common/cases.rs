@@ -17,7 +17,7 @@ fn schedule(keys: &[u8], at: Moment, former: Former) -> Step {
 const ALL: Step = Step::Claim(20, false, 0);
 
 pub(crate) fn cases() -> Vec<Step> {
-    [steps(), crashes()].concat()
+    [steps(), deaths(), crashes()].concat()
 }
 
 fn steps() -> Vec<Step> {
@@ -80,6 +80,21 @@ fn steps() -> Vec<Step> {
         Step::Pause(None, None),
         Step::Look,
         ALL,
+    ]
+}
+
+fn deaths() -> Vec<Step> {
+    let die = Step::Ack((0..100).map(|which| (which, 3, PAST)).collect());
+    vec![
+        // Many die at once, others at another time, and are listed.
+        schedule(&[0, 1, 2, 3], PAST, Former::Replaced),
+        ALL,
+        die.clone(),
+        schedule(&[3, 4, 5], PAST, Former::Replaced),
+        ALL,
+        die,
+        schedule(&[3], PAST, Former::Replaced),
+        Step::Look,
     ]
 }
 

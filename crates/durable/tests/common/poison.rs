@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tickwheel::Timer;
-use tickwheel_durable::{Due, Durable, DurableBuilder, Entry, OpenStore, Outcome};
+use tickwheel_durable::{Due, Durable, DurableBuilder, Entry, OpenStore, Outcome, Search};
 use tokio::sync::watch;
 
 const NEIGHBOURS: usize = 49;
@@ -51,7 +51,7 @@ pub(crate) async fn a_poison_takes_no_neighbour_along<O: OpenStore>(
         };
         // A bound that only a bug breaks.
         if tokio::time::timeout(Duration::from_secs(60), end).await.expect("one of the two") {
-            let dead = node.dead(100).await.unwrap();
+            let dead = node.dead(Search::new(100)).await.unwrap();
             let keys: Vec<_> = dead.iter().map(|dead| dead.key.as_deref().unwrap()).collect();
             assert_eq!(keys, ["poison"]);
             assert_eq!(done.lock().unwrap().len(), NEIGHBOURS);

@@ -3,7 +3,7 @@
 use crate::{Rig, seconds};
 use std::time::{Duration, SystemTime};
 use tickwheel_durable::store::memory::Fault;
-use tickwheel_durable::{Cancelled, Entry, Error, Scheduled, Touched, When};
+use tickwheel_durable::{Cancelled, Entry, Error, Scheduled, Search, Touched, When};
 
 #[tokio::test]
 async fn a_timer_fires_at_its_time_and_once() {
@@ -109,7 +109,7 @@ async fn outcomes_say_what_becomes_of_a_timer() {
     let expected = ["bad=retry#1", "bad=retry#2", "bad=retry#3", "twice=again#1", "twice=last#1"];
     assert_eq!(fired[..5], expected);
     assert_eq!(fired[5..], ["worse=panic#1", "worse=panic#2", "worse=panic#3", "x=dead#1"]);
-    let mut dead = node.dead(10).await.unwrap();
+    let mut dead = node.dead(Search::new(10)).await.unwrap();
     dead.sort_by(|a, b| a.key.cmp(&b.key));
     let reasons: Vec<&str> = dead.iter().map(|dead| dead.reason.as_str()).collect();
     assert_eq!((reasons[0], reasons[2]), ("3 attempts failed", "no good"));
@@ -138,7 +138,7 @@ async fn what_fails_or_takes_too_long_is_tried_again_after_a_while() {
         assert_eq!(fired, [format!("fails=fail#{attempt}")]);
         rig.pass(seconds(rest)).await;
     }
-    let mut dead = node.dead(10).await.unwrap();
+    let mut dead = node.dead(Search::new(10)).await.unwrap();
     dead.sort_by(|a, b| a.key.cmp(&b.key));
     let reasons: Vec<&str> = dead.iter().map(|dead| dead.reason.as_str()).collect();
     assert_eq!(
@@ -331,7 +331,7 @@ async fn a_handler_that_beats_takes_longer_than_its_limit_until_it_hangs() {
         rig.pass(seconds(15)).await;
     }
     assert_eq!((rig.fired().len(), node.stats().done), (2, 1));
-    let reason = &node.dead(1).await.unwrap()[0].reason;
+    let reason = &node.dead(Search::new(1)).await.unwrap()[0].reason;
     // Nine times a second, and two that were left.
     assert_eq!(reason, "1 attempts failed: it took longer than 11s");
 }

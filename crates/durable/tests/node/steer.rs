@@ -4,7 +4,7 @@ use crate::{Rig, seconds};
 use std::collections::HashSet;
 use std::time::Duration;
 use tickwheel_durable::store::{Bulk, Scope, Store};
-use tickwheel_durable::{Cancelled, Entry, Scheduled, StoreTime, Touched, When};
+use tickwheel_durable::{Cancelled, Entry, Scheduled, Search, StoreTime, Touched, When};
 
 #[tokio::test]
 async fn a_key_that_is_there_is_kept() {
@@ -97,12 +97,15 @@ async fn the_dead_of_a_tag_are_brought_back_or_deleted_and_timers_of_a_tag_moved
     rig.pass(seconds(2)).await;
     assert_eq!(rig.fired().len(), 10 + 2_499);
     assert_eq!(node.delete_dead(Some("a")).await.unwrap(), 2_500);
-    let dead = node.dead(100).await.unwrap();
+    let dead = node.dead(Search::new(100)).await.unwrap();
     assert!(dead.len() == 10 && dead.iter().all(|dead| dead.tag.as_deref() == Some("b")));
     assert_eq!(node.requeue_all(None).await.unwrap(), 10);
     rig.pass(seconds(1)).await;
     assert_eq!((rig.fired().len(), node.delete_dead(None).await.unwrap()), (10, 10));
-    assert_eq!((node.dead(1).await.unwrap().len(), node.stats().scheduled), (0, 2_511));
+    assert_eq!(
+        (node.dead(Search::new(1)).await.unwrap().len(), node.stats().scheduled),
+        (0, 2_511)
+    );
 }
 
 fn tagged(tag: &'static str, delay: Duration) -> impl Iterator<Item = Entry> {

@@ -4,7 +4,7 @@ use crate::{Rig, seconds};
 use std::time::{Duration, SystemTime};
 use tickwheel_durable::store::memory::Fault;
 use tickwheel_durable::store::{NewRow, NodeId, Place, Store};
-use tickwheel_durable::{Cancelled, Entry, When};
+use tickwheel_durable::{Cancelled, Entry, Search, When};
 
 #[tokio::test]
 async fn slots_are_shared_fairly_and_handed_over_without_a_loss_or_a_double() {
@@ -81,7 +81,7 @@ async fn a_crash_counts_as_an_attempt() {
     assert_eq!(node.stats().dead, 0);
     rig.pass(seconds(3)).await;
     assert!(rig.fired().is_empty());
-    let dead = node.dead(10).await.unwrap();
+    let dead = node.dead(Search::new(10)).await.unwrap();
     assert_eq!(dead[0].reason, "5 attempts crashed or failed");
     assert!(rig.store.is_empty());
 }
@@ -128,7 +128,7 @@ async fn processes_that_go_down_again_and_again_make_no_timer_dead() {
     }
     let node = start().await;
     rig.pass(seconds(200)).await;
-    assert_eq!(node.dead(100).await.unwrap(), []);
+    assert_eq!(node.dead(Search::new(100)).await.unwrap(), []);
     assert!(rig.store.is_empty(), "each has its turn");
 }
 
@@ -277,7 +277,7 @@ async fn nodes_with_nothing_due_ask_nothing_and_wake_for_each_timer_in_time() {
         assert_eq!(rig.fired(), ["99=x#1"]);
         node.schedule(Entry::keyed("99", seconds(3_600), "x")).await.unwrap();
         assert_eq!(calls_at_rest(&rig).await, 0);
-        let dead = node.dead(1).await.unwrap()[0].id;
+        let dead = node.dead(Search::new(1)).await.unwrap()[0].id;
         assert!(node.requeue(dead).await.unwrap());
         rig.pass(Duration::from_millis(100)).await;
         assert_eq!(rig.fired(), ["soon=dead#1"]);

@@ -347,8 +347,8 @@ impl Store for Memory {
         })
     }
 
-    async fn dead(&self, limit: u32) -> Result<Vec<DeadTimer>, Error> {
-        self.step("dead", |state, _| state.timers.dead(limit as usize))
+    async fn dead(&self, search: Search) -> Result<Vec<DeadTimer>, Error> {
+        self.step("dead", |state, _| state.timers.dead(&search))
     }
 }
 

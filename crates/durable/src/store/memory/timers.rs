@@ -11,7 +11,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 pub(super) struct Timers {
     rows: BTreeMap<Place, Row>,
     keys: HashMap<KeyName, Place>,
-    dead: Vec<(Place, Row, String, StoreTime)>,
+    /// Those that died, and why, in places that have the times of that.
+    dead: BTreeMap<Place, (Row, String)>,
     /// Until when all, or those of a tag, are paused.
     pub(super) pauses: HashMap<Option<String>, StoreTime>,
 }
@@ -35,6 +36,16 @@ struct Row {
 
 fn name(place: &Place, row: &Row) -> Option<KeyName> {
     row.key.as_ref().map(|key| KeyName { slot: place.slot, key: key.clone() })
+}
+
+fn is_found(search: &Search, place: &Place, row: &Row) -> bool {
+    let Search { tag, prefix, running, after, before, .. } = search;
+    let begins = |prefix: &str| row.key.as_ref().is_some_and(|it| it.starts_with(prefix));
+    place > after
+        && before.is_none_or(|before| place.due < before)
+        && (tag.is_none() || *tag == row.tag)
+        && prefix.as_deref().is_none_or(begins)
+        && running.is_none_or(|running| running == (row.claim != 0))
 }
 
 impl Timers {
@@ -120,10 +131,10 @@ impl Timers {
                     let name = name(place, row);
                     name.is_none_or(|name| !self.keys.contains_key(&name) && keys.insert(name))
                 };
-                let dead = self.dead.iter().filter(|(place, row, ..)| is_meant(place, row));
+                let dead = self.dead.iter().filter(|(place, (row, _))| is_meant(place, row));
                 let dead =
-                    dead.filter(|(place, row, ..)| bulk == Bulk::Delete || is_free(place, row));
-                dead.map(|(place, ..)| *place).take(limit).collect()
+                    dead.filter(|(place, (row, _))| bulk == Bulk::Delete || is_free(place, row));
+                dead.map(|(place, _)| *place).take(limit).collect()
             }
         };
         let moved = places.iter().filter_map(|place| self.change(place, bulk, now)).collect();
@@ -143,8 +154,7 @@ impl Timers {
                 (self.held(&row, to), row)
             }
             Bulk::Requeue | Bulk::Delete => {
-                let index = self.dead.iter().position(|(dead, ..)| dead == place)?;
-                let (_, Row { key, tag, payload, .. }, ..) = self.dead.remove(index);
+                let (Row { key, tag, payload, .. }, _) = self.dead.remove(place)?;
                 (now, Row { key, tag, payload, ..Row::default() })
             }
         };
@@ -209,7 +219,9 @@ impl Timers {
                 let row = Row { key, tag, payload, planned, ..Row::default() };
                 self.insert(Place { due, ..place }, row);
             }
-            Ending::Dead(reason) => self.dead.push((place, row, reason, now)),
+            Ending::Dead(reason) => {
+                self.dead.insert(Place { due: now, ..place }, (row, reason));
+            }
         }
     }
 
@@ -220,20 +232,12 @@ impl Timers {
     }
 
     pub(super) fn list(&self, search: &Search) -> Vec<Listed> {
-        let Search { tag, prefix, running, after, before, limit } = search;
-        let is_meant = |(place, row): &(&Place, &Row)| {
-            let begins = |prefix: &str| row.key.as_ref().is_some_and(|it| it.starts_with(prefix));
-            *place > after
-                && before.is_none_or(|before| place.due < before)
-                && (tag.is_none() || *tag == row.tag)
-                && prefix.as_deref().is_none_or(begins)
-                && running.is_none_or(|running| running == (row.claim != 0))
-        };
         let listed = |(place, row): (&Place, &Row)| {
             let Row { key, tag, attempts, claim, .. } = row.clone();
             Listed::new(*place, key, tag, (attempts, claim != 0))
         };
-        self.rows.iter().filter(is_meant).map(listed).take(*limit as usize).collect()
+        let found = self.rows.iter().filter(|(place, row)| is_found(search, place, row));
+        found.map(listed).take(search.limit as usize).collect()
     }
 
     pub(super) fn count(&self, from: StoreTime, to: StoreTime) -> u64 {
@@ -241,13 +245,14 @@ impl Timers {
         places.count() as u64
     }
 
-    pub(super) fn dead(&self, limit: usize) -> Vec<DeadTimer> {
-        let tell = |(place, row, reason, died): &(Place, Row, String, StoreTime)| {
-            let Row { key, tag, payload, attempts, .. } = row.clone();
-            let (id, reason, died) = (place.id, reason.clone(), *died);
-            DeadTimer { id, key, tag, payload, attempts, reason, died }
+    pub(super) fn dead(&self, search: &Search) -> Vec<DeadTimer> {
+        let tell = |(place, (row, reason)): (&Place, &(Row, String))| {
+            let (Row { key, tag, payload, attempts, .. }, reason) = (row.clone(), reason.clone());
+            let Place { due: died, slot, id } = *place;
+            DeadTimer { id, key, payload, tag, attempts, reason, died, slot }
         };
-        self.dead.iter().take(limit).map(tell).collect()
+        let found = self.dead.iter().filter(|(place, (row, _))| is_found(search, place, row));
+        found.map(tell).take(search.limit as usize).collect()
     }
 
     /// Returns the place of a key's timer; `Err` says whether it is claimed rather than unknown.

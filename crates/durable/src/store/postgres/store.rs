@@ -307,7 +307,7 @@ impl Store for Postgres {
         timers::histogram(self.write(), self.first, bars).await
     }
 
-    async fn dead(&self, limit: u32) -> Result<Vec<DeadTimer>, Error> {
-        timers::dead(self.write(), self.first, limit).await
+    async fn dead(&self, search: Search) -> Result<Vec<DeadTimer>, Error> {
+        timers::dead(self.write(), self.first, search).await
     }
 }

@@ -3,7 +3,7 @@
 use crate::entry::{Cancelled, DeadTimer, Error, Listed, Pending, Search, Touched};
 use crate::store::postgres::link::{Ask, Link, name, names, place, slot};
 use crate::store::postgres::{SLOTS, timer, told};
-use crate::store::{Bars, KeyName, StoreTime};
+use crate::store::{Bars, KeyName, Place, StoreTime};
 use std::collections::HashMap;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
@@ -115,13 +115,41 @@ pub(super) async fn get(link: &Link, key: KeyName) -> Result<Option<Pending>, Er
 }
 
 pub(super) async fn list(link: &Link, first: u32, search: Search) -> Result<Vec<Listed>, Error> {
+    let listed = |row: &Row| {
+        let attempts = row.get::<_, i32>(5).unsigned_abs();
+        Listed::new(place(row, 0), row.get(3), row.get(4), (attempts, row.get(6)))
+    };
+    page(link, first, search, ("claim <> 0", "tickwheel.timer"), listed).await
+}
+
+pub(super) async fn dead(link: &Link, first: u32, search: Search) -> Result<Vec<DeadTimer>, Error> {
+    let dead = "(SELECT *, died AS due, 0 AS claim FROM tickwheel.dead) d";
+    let tell = |row: &Row| {
+        let (Place { due: died, slot, id }, key, tag) = (place(row, 0), row.get(3), row.get(4));
+        let (attempts, payload, reason) = (row.get::<_, i32>(5), row.get(6), row.get(7));
+        let attempts = attempts.unsigned_abs();
+        DeadTimer { id, key, payload, tag, attempts, reason, died, slot }
+    };
+    page(link, first, search, ("payload, reason", dead), tell).await
+}
+
+/// Returns what is found in these rows, by the order of their places, with more of their columns.
+async fn page<A>(
+    link: &Link,
+    first: u32,
+    search: Search,
+    (columns, rows): (&str, &str),
+    tell: impl Fn(&Row) -> A,
+) -> Result<Vec<A>, Error> {
     let Search { tag, prefix, running, after, before, limit } = search;
-    let sql = "SELECT slot, due, id, key, tag, attempts, claim <> 0
-        FROM tickwheel.timer JOIN tickwheel.slot s USING (slot)
+    let sql = format!(
+        "SELECT slot, due, id, key, tag, attempts, {columns}
+        FROM {rows} JOIN tickwheel.slot s USING (slot)
         WHERE slot BETWEEN $1 AND $2 AND s.served = 0 AND (due, slot, id) > ($3, $4, $5)
         AND ($6 IS NULL OR due < $6) AND ($7 IS NULL OR tag = $7)
         AND ($8 IS NULL OR starts_with(key, $8)) AND ($9 IS NULL OR (claim <> 0) = $9)
-        ORDER BY due, slot, id LIMIT $10";
+        ORDER BY due, slot, id LIMIT $10"
+    );
     let params = [
         (&slot(first) as _, Type::INT4),
         (&slot(first + SLOTS - 1) as _, Type::INT4),
@@ -134,11 +162,7 @@ pub(super) async fn list(link: &Link, first: u32, search: Search) -> Result<Vec<
         (&running as _, Type::BOOL),
         (&i64::from(limit) as _, Type::INT8),
     ];
-    let listed = |row: &Row| {
-        let attempts = row.get::<_, i32>(5).unsigned_abs();
-        Listed::new(place(row, 0), row.get(3), row.get(4), (attempts, row.get(6)))
-    };
-    Ok(link.query(sql, &params).await?.iter().map(listed).collect())
+    Ok(link.query(&sql, &params).await?.iter().map(tell).collect())
 }
 
 pub(super) async fn histogram(link: &Link, first: u32, bars: Bars) -> Result<Vec<u64>, Error> {
@@ -161,21 +185,4 @@ pub(super) async fn histogram(link: &Link, first: u32, bars: Bars) -> Result<Vec
         }
     }
     Ok(counts)
-}
-
-pub(super) async fn dead(link: &Link, first: u32, limit: u32) -> Result<Vec<DeadTimer>, Error> {
-    let sql = "SELECT id, key, tag, payload, attempts, reason, died FROM tickwheel.dead
-        WHERE slot BETWEEN $1 AND $2 ORDER BY number LIMIT $3";
-    let params = [
-        (&slot(first) as _, Type::INT4),
-        (&slot(first + SLOTS - 1) as _, Type::INT4),
-        (&i64::from(limit) as _, Type::INT8),
-    ];
-    let tell = |row: &Row| {
-        let attempts = row.get::<_, i32>(4).unsigned_abs();
-        let (id, key, tag, payload) = (row.get(0), row.get(1), row.get(2), row.get(3));
-        let died = StoreTime::from_micros(row.get(6));
-        DeadTimer { id, key, tag, payload, attempts, reason: row.get(5), died }
-    };
-    Ok(link.query(sql, &params).await?.iter().map(tell).collect())
 }

@@ -256,7 +256,7 @@ impl Store for Sqlite {
         self.call(move |file, _| timers::histogram(file, bars)).await
     }
 
-    async fn dead(&self, limit: u32) -> Result<Vec<DeadTimer>, Error> {
-        self.call(move |file, _| timers::dead(file, limit)).await
+    async fn dead(&self, search: Search) -> Result<Vec<DeadTimer>, Error> {
+        self.call(move |file, _| timers::dead(file, &search)).await
     }
 }

@@ -195,17 +195,37 @@ pub(super) fn get(file: &Connection, key: &str) -> Result<Option<Pending>> {
 }
 
 pub(super) fn list(file: &Connection, search: &Search) -> Result<Vec<Listed>> {
-    let Search { tag, prefix, running, after, before, limit } = search;
-    let sql = "SELECT due, id, key, tag, attempts, claim <> 0 FROM timer
-        WHERE (due, id) > (?1, ?2) AND (?3 IS NULL OR due < ?3) AND (?4 IS NULL OR tag = ?4)
-        AND (?5 IS NULL OR substr(key, 1, length(?5)) = ?5) AND (?6 IS NULL OR (claim <> 0) = ?6)
-        ORDER BY due, id LIMIT ?7";
-    let listed = |row: &Row<'_>| {
+    page(file, search, ("claim <> 0", "timer"), |row| {
         let place = Place { due: row.get(0)?, slot: SLOT, id: row.get(1)? };
         Ok(Listed::new(place, row.get(2)?, row.get(3)?, (row.get(4)?, row.get(5)?)))
-    };
+    })
+}
+
+pub(super) fn dead(file: &Connection, search: &Search) -> Result<Vec<DeadTimer>> {
+    let dead = "(SELECT *, died AS due, 0 AS claim FROM dead)";
+    page(file, search, ("payload, reason", dead), |row| {
+        let (died, id, key, tag) = (row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?);
+        let (attempts, payload, reason) = (row.get(4)?, row.get(5)?, row.get(6)?);
+        Ok(DeadTimer { id, key, payload, tag, attempts, reason, died, slot: SLOT })
+    })
+}
+
+/// Returns what is found in these rows, by the order of their places, with more of their columns.
+fn page<A>(
+    file: &Connection,
+    search: &Search,
+    (columns, rows): (&str, &str),
+    tell: impl Fn(&Row<'_>) -> Result<A>,
+) -> Result<Vec<A>> {
+    let Search { tag, prefix, running, after, before, limit } = search;
+    let sql = format!(
+        "SELECT due, id, key, tag, attempts, {columns} FROM {rows}
+        WHERE (due, id) > (?1, ?2) AND (?3 IS NULL OR due < ?3) AND (?4 IS NULL OR tag = ?4)
+        AND (?5 IS NULL OR substr(key, 1, length(?5)) = ?5) AND (?6 IS NULL OR (claim <> 0) = ?6)
+        ORDER BY due, id LIMIT ?7"
+    );
     let params = params![after.due, after.id, before, tag, prefix, running, limit];
-    file.prepare_cached(sql)?.query_map(params, listed)?.collect()
+    file.prepare_cached(&sql)?.query_map(params, tell)?.collect()
 }
 
 pub(super) fn histogram(file: &Connection, bars: Bars) -> Result<Vec<u64>> {
@@ -222,15 +242,4 @@ pub(super) fn histogram(file: &Connection, bars: Bars) -> Result<Vec<u64>> {
         }
     }
     Ok(counts)
-}
-
-pub(super) fn dead(file: &Connection, limit: u32) -> Result<Vec<DeadTimer>> {
-    let sql = "SELECT id, key, tag, payload, attempts, reason, died
-        FROM dead ORDER BY number LIMIT ?";
-    let tell = |row: &Row<'_>| {
-        let (id, key, tag, payload) = (row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?);
-        let (attempts, reason, died) = (row.get(4)?, row.get(5)?, row.get(6)?);
-        Ok(DeadTimer { id, key, tag, payload, attempts, reason, died })
-    };
-    file.prepare_cached(sql)?.query_map([limit], tell)?.collect()
 }
