@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::{Duration, Instant};
+use tickwheel::keyed::KeyedTimer;
 use tickwheel::{ManualClock, Timer};
 
 /// Not so far that the timer has to be advanced earlier, to move it to a finer wheel.
@@ -36,6 +37,7 @@ impl Fixture {
 #[test]
 fn it_sleeps_until_the_next_expiration_and_not_at_all_if_there_is_none() {
     let fixture = Fixture::new();
+    let keyed = KeyedTimer::new(&fixture.timer, |_: u32, ()| ());
     let slept = RefCell::new(Vec::new());
     let mut drive = pin!(fixture.timer.drive(fixture.sleep(&slept)));
     assert_eq!(fixture.poll(drive.as_mut()), Poll::Pending);
@@ -52,6 +54,8 @@ fn it_sleeps_until_the_next_expiration_and_not_at_all_if_there_is_none() {
     assert_eq!(fixture.wakes.take(), 1, "earlier");
     assert_eq!(fixture.poll(drive.as_mut()), Poll::Pending);
     assert_eq!(slept.take(), [MS]);
+    assert!(keyed.after(1, MS, ()).is_ok());
+    assert_eq!(fixture.wakes.take(), 0, "as early, in another shard");
     fixture.clock.advance(MS);
     assert_eq!(fixture.wakes.take(), 1, "a manual clock wakes");
     assert_eq!(fixture.poll(drive.as_mut()), Poll::Pending);
