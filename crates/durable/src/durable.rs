@@ -271,8 +271,8 @@ impl<S: Store> Durable<S> {
     }
 
     /// Schedules many timers, in batches of 1,000 or of 1 MiB, each committed as one but for keys
-    /// that another transaction has locked. Of entries with the same key the last one counts. The
-    /// answers are in order.
+    /// that another transaction has locked. Entries with the same key take effect in order, each as
+    /// if it were scheduled alone. The answers are in order.
     ///
     /// # Errors
     /// As for [`schedule`](Self::schedule). Batches before the one that failed are committed, and

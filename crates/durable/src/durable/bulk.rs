@@ -17,7 +17,8 @@ impl<S: Store> Durable<S> {
     }
 
     /// Moves all timers of a tag that no handler has to another moment, all to the same, 1,000 in a
-    /// step, and returns how many. One that is scheduled meanwhile may be among them.
+    /// step, and returns how many. One that is scheduled meanwhile may be among them, and one that
+    /// runs meanwhile and is due again: that is moved and counted again.
     ///
     /// # Errors
     /// As for [`cancel`](Self::cancel); some may be moved by then.
