@@ -111,19 +111,20 @@ impl Drop for Base {
 pub(crate) struct Shares(Box<[Share]>);
 
 /// A share in the base of a timer, whose count has a cache line to itself.
-pub(crate) type Share = Arc<CachePadded<Arc<Base>>>;
+#[derive(Clone)]
+pub(crate) struct Share(Arc<CachePadded<Arc<Base>>>);
 
 impl Shares {
     pub(crate) fn new(base: Arc<Base>) -> Arc<Self> {
         let (shards, _) = base.layout;
-        let share = |_| Arc::new(CachePadded::new(Arc::clone(&base)));
+        let share = |_| Share(Arc::new(CachePadded::new(Arc::clone(&base))));
         Arc::new(Shares((0..shards.div_ceil(2)).map(share).collect()))
     }
 
     /// Returns a share for a future that the calling thread makes.
     #[inline]
     pub(crate) fn share(&self) -> Share {
-        Arc::clone(&self.0[thread_number() as usize & (self.0.len() - 1)])
+        self.0[thread_number() as usize & (self.0.len() - 1)].clone()
     }
 }
 
@@ -133,5 +134,21 @@ impl Deref for Shares {
     #[inline]
     fn deref(&self) -> &Arc<Base> {
         &self.0[0]
+    }
+}
+
+impl Deref for Share {
+    type Target = Arc<Base>;
+
+    #[inline]
+    fn deref(&self) -> &Arc<Base> {
+        &self.0
+    }
+}
+
+/// Shows the base.
+impl fmt::Debug for Share {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
     }
 }
