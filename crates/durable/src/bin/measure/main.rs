@@ -20,11 +20,11 @@ use tokio_postgres::types::Type;
 ///
 /// The server is a private PostgreSQL, with `fsync`, on this machine; so are the nodes. By id means
 /// without keys. A life is a schedule, a claim and an acknowledgement. Scheduled and fired: all are
-/// due at once, from the first schedule to the last acknowledgement. CPU with
-/// nothing to do: of a node in a process of its own for 20 s, and of the server meanwhile, beside
-/// timers a week away, and beside none; what the node uses is its 50 queries a second. SKIP LOCKED:
-/// two pollers without pauses on the same table, which is full before; without schedules and
-/// handlers.
+/// due at once, from the first schedule to the last acknowledgement. At one instant: all are
+/// scheduled before, from then to the last acknowledgement. CPU with nothing to do: of a node in a
+/// process of its own for 20 s, and of the server meanwhile, beside timers a week away, and beside
+/// none; for ten of them the node makes 50 queries a second, then it rests. SKIP LOCKED: two
+/// pollers without pauses on the same table, which is full before; without schedules and handlers.
 #[derive(Parser)]
 struct Options {
     /// How many timers a run has.
