@@ -1,4 +1,4 @@
-//! Futures that sleep: S1, and what a million of them take while they wait. Who takes part in the
+//! Futures that sleep: S1, S2 and so on, and what a million of them take while they wait. Who takes part in the
 //! works on keys and on sleeps, all of them on tokio's real clock; and the runner for work that is
 //! tasks of tokio.
 
@@ -14,7 +14,7 @@ use std::future::Future;
 use std::hint::black_box;
 use std::mem::MaybeUninit;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
+use std::sync::{Arc, Barrier};
 use std::task::{Context, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -29,7 +29,7 @@ const BEFORE: Duration = Duration::from_secs(300);
 const SETTLE: Duration = Duration::from_millis(200);
 
 /// Who makes sleeps.
-pub trait Sleeper {
+pub trait Sleeper: Sync {
     /// The name of the thread that wakes them.
     const THREAD: &'static str;
 
@@ -37,7 +37,7 @@ pub trait Sleeper {
 
     fn sleep(&self, delay: Duration) -> impl Future;
 
-    /// Does all the work, where the contender wants it done.
+    /// Does a thread's work, where the contender wants it done.
     fn within<R>(&self, work: impl FnOnce() -> R) -> R {
         work()
     }
@@ -56,19 +56,28 @@ fn poll<F: Future>(sleep: Pin<&mut F>, waker: &Waker) {
     assert!(sleep.poll(&mut Context::from_waker(waker)).is_pending());
 }
 
-/// Makes a sleep, polls it once and drops it, `count` times: nanoseconds for all three.
-pub fn one<S: Sleeper>(count: u64) -> f64 {
+/// Makes a sleep, polls it once and drops it, `count` times on each of so many threads, whose wakers
+/// are their own. Returns nanoseconds for all three, per thread.
+pub fn churn<S: Sleeper>(threads: u64, count: u64) -> f64 {
     let sleeper = S::new();
-    let waker = Waker::from(Arc::new(NeverWoken));
-    sleeper.within(|| {
+    let barrier = Barrier::new(threads as usize);
+    let work = || {
+        let waker = Waker::from(Arc::new(NeverWoken));
         let mut before = pin!(sleeper.sleep(BEFORE));
         poll(before.as_mut(), &waker);
         thread::sleep(SETTLE);
+        barrier.wait();
         let started = Instant::now();
         for _ in 0..count {
             poll(pin!(sleeper.sleep(black_box(DELAY))), &waker);
         }
         nanos_per(started, count)
+    };
+    thread::scope(|scope| {
+        let spawn = |_| scope.spawn(|| sleeper.within(work));
+        let running: Vec<_> = (0..threads).map(spawn).collect();
+        let each = running.into_iter().map(|thread| thread.join().expect("no panic"));
+        each.sum::<f64>() / threads as f64
     })
 }
 
@@ -162,8 +171,11 @@ impl Bench {
         if !who.starts_with(&self.options.who) {
             return;
         }
-        if self.wants("S1") {
-            self.ns("S1", who, one::<S>(self.count()));
+        for threads in crate::thread_counts() {
+            let work = format!("S{threads}");
+            if self.wants(&work) {
+                self.ns(&work, who, churn::<S>(threads, self.count()));
+            }
         }
         if (self.wants("S_memory") || self.wants("S_idle")) && self.round == 1 {
             let seconds = if self.options.quick { 1 } else { 10 };
