@@ -267,10 +267,11 @@ impl<V, const BYTES: usize> Slab<V, BYTES> {
         })
     }
 
-    /// Returns the key of the value at `index`; there must be one.
-    pub(crate) fn key_at(&self, index: u32) -> Key {
-        let slot = self.slot(index).expect("the index names a value");
-        Key { index, generation: slot.generation }
+    /// Returns the key of the value at `index`. If there is none it is `None`, or a key that names
+    /// nothing yet.
+    #[inline]
+    pub(crate) fn key_at(&self, index: u32) -> Option<Key> {
+        self.slot(index).map(|slot| Key { index, generation: slot.generation })
     }
 
     /// Returns the tag of the value at `index`, if there is one.
