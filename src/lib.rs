@@ -73,14 +73,17 @@
 //! - **A panic stays in its task.** It is counted ([`Stats::panicked`]; an operation's in the
 //!   purgatory's [`panicked`]) and reported. The reaper continues even if dropping the panic's
 //!   payload, or reporting it, panics too. A timer can be used in and after a `catch_unwind`.
-//! - **No stalls.** No call holds a lock for a time proportional to the number of timers. Tables of
-//!   keys are the exception: they double under a lock, one shard at a time.
+//! - **No stalls.** No call holds a lock for a time proportional to the number of timers. There are
+//!   two exceptions: tables of keys double under a lock, one shard at a time; and so does the delay
+//!   queue, which is also looked through when a keyed timer or a purgatory goes. It has at most one
+//!   bucket for each slot of the wheels.
 //! - **The reaper is not starved.** The locks that it shares with adding threads never yield the
 //!   processor. If the holder of a shard waits for a core, the reaper serves other shards first.
 //! - **Idle costs nothing.** There is no periodic wake-up, however many timers are pending.
 //! - **Cancelled timers free their memory.** `cancel` returns the task at once; later calls sweep
 //!   out what it leaves in a bucket, 12 to 64 bytes. After a burst, the live timers keep at most
-//!   about sixteen times their own memory, and half a percent of the peak.
+//!   about sixteen times their own memory, and half a percent of the peak. The delay
+//!   queue keeps 32 bytes for each bucket that was armed, until few are left.
 //! - **Any delay is valid**, from zero to [`Duration::MAX`](std::time::Duration::MAX), without
 //!   panic or overflow.
 //! - **No `unsafe`** in this crate.
@@ -90,7 +93,7 @@
 //!   on average. A finer tick costs a wake-up for each due bucket. On [busy
 //!   cores](guide#busy-cores) the reaper waits for its turn like any other thread.
 //! - Timers expire tick by tick; within a tick the order is unspecified, except on a
-//!   [`ManualClock`]. Overdue timers come first, and those of a busy shard last: see
+//!   [`ManualClock`]. Overdue timers mostly come first, and those of a busy shard last: see
 //!   [`advance_clock`].
 //! - An empty timer takes some kilobytes for each hardware thread, a keyed timer or a purgatory
 //!   about ten. A dropped one leaves less than a kilobyte per shard for the next one of the same

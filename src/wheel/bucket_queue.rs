@@ -49,6 +49,20 @@ pub(crate) struct BucketQueue {
 /// queue's lock.
 const ASIDE: usize = 64;
 
+/// How few buckets a heap has when it gives its memory back: they are moved under one hold of the
+/// queue's lock.
+const FEW: usize = 128;
+
+/// Takes the first one off a heap.
+fn pop<T: Ord>(heap: &mut BinaryHeap<T>) -> Option<T> {
+    let first = heap.pop();
+    if heap.len() <= FEW && heap.capacity() > 16 * FEW {
+        work::count(heap.len());
+        heap.shrink_to(2 * FEW);
+    }
+    first
+}
+
 /// What to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Due {
@@ -150,7 +164,7 @@ impl BucketQueue {
                     if top.tick == top.start {
                         return Some(top);
                     }
-                    self.heap.pop();
+                    pop(&mut self.heap);
                     self.backlog.push(Reverse((top.start, top)));
                 }
                 _ => return first,
@@ -183,10 +197,10 @@ impl BucketQueue {
     /// Returns whether it did. Never looks at all buckets.
     pub(crate) fn take(&mut self, expiration: Expiration) -> bool {
         if self.heap.peek() == Some(&Reverse(expiration)) {
-            return self.heap.pop().is_some();
+            return pop(&mut self.heap).is_some();
         }
         if self.backlog.peek() == Some(&Reverse((expiration.start, expiration))) {
-            return self.backlog.pop().is_some();
+            return pop(&mut self.backlog).is_some();
         }
         work::count(self.elapsed.len());
         let elapsed = self.elapsed.iter().position(|elapsed| *elapsed == expiration);

@@ -159,6 +159,19 @@ pub(crate) fn bursts() -> Measured {
     })
 }
 
+/// Has very many buckets wait, a timer in each, and all their times come, but that of the last.
+/// Seen to fail: the delay queue kept room for all of them.
+pub(crate) fn over() -> Measured {
+    let many = scaled(1 << 20);
+    shape("over", bounds::OVER, (many, 1), |stand, live| {
+        if live.is_empty() {
+            live.push(stand.add(1_000 * HOUR));
+        }
+        (0..many as u32).for_each(|nth| assert!(stand.add(MS * (1 + nth)).is_pending()));
+        stand.expire(MS * many as u32);
+    })
+}
+
 pub(crate) fn timer() -> Timer {
     Timer::builder().shards(2).clock(ManualClock::new()).build().expect("the options are valid")
 }
