@@ -192,9 +192,10 @@ impl DelayQueue {
         !self.is_quiet(time.ticks.floor(time.now()))
     }
 
-    /// Returns when the bucket that comes first has to be flushed.
+    /// Returns when the bucket that comes first has to be flushed; after a stop none is.
     pub(crate) fn next_tick(&self) -> Option<u64> {
-        self.state.lock().queue.next_tick()
+        let state = self.state.lock();
+        if state.stopped { None } else { state.queue.next_tick() }
     }
 
     /// Waits until a bucket is due, but not beyond `until`. Returns whether one is; false as soon

@@ -271,7 +271,7 @@ impl Driver {
         Some(time.instant_of_tick(self.next_tick()?).max(time.clock.now()))
     }
 
-    /// Returns when the bucket that comes first has to be flushed.
+    /// Returns when the bucket that comes first has to be flushed; after a stop none is.
     fn next_tick(&self) -> Option<u64> {
         let _turn = loop {
             let turn = self.turn.lock();
@@ -289,9 +289,8 @@ impl OnClock for Driver {
     }
 
     fn next(&self) -> Option<u64> {
-        // Then `advance` expires nothing, whatever is due.
-        let rests = self.context.delay_queue.is_stopped() || TURNS.with(Cell::get) >= MAX_NESTED;
-        let tick = if rests { None } else { self.next_tick() };
+        // Nested deeper, `advance` expires nothing, whatever is due.
+        let tick = if TURNS.with(Cell::get) >= MAX_NESTED { None } else { self.next_tick() };
         tick.map(|tick| self.context.time.elapsed_at(tick))
     }
 

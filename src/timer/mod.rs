@@ -62,8 +62,9 @@ impl<T: Send + 'static> Timer<T> {
     /// that is less than a tick late, plus the time that waking takes. Dropping the returned handle
     /// changes nothing.
     ///
-    /// Takes constant time, allocates about once in a thousand calls, and wakes the reaper if this
-    /// is the earliest timer. Never runs a task.
+    /// Takes constant time, allocates about once in a thousand calls (up to twenty times where most
+    /// timers have a tick to themselves), and wakes the reaper if this is the earliest timer. Never
+    /// runs a task.
     ///
     /// # Errors
     /// [`AddError::Full`] at [`max_pending`](crate::TimerBuilder::max_pending), and
@@ -175,8 +176,8 @@ impl<T: Send + 'static> Timer<T> {
     ///
     /// Tasks are handed to the executor on this thread, ordered by the tick of their deadline.
     /// There are two exceptions: timers whose deadline had passed when they were added or last
-    /// moved come first, in no promised order, and the timers of a shard that another thread is
-    /// using come last. The second needs several shards and a real clock. Timers that become due
+    /// moved come in no promised order, mostly first, and the timers of a shard that another thread
+    /// is using come last. The second needs several shards and a real clock. Timers that become due
     /// during the call are left to the next one, unless timers must be moved to a finer wheel
     /// meanwhile, or such a shard is waited for; then they may expire in this call. Where another
     /// thread holds an [`Entry`](crate::keyed::Entry), what is due in its shard is waited for,
@@ -202,7 +203,7 @@ impl<T: Send + 'static> Timer<T> {
     }
 
     /// Returns when to call `advance_clock` next if no timer is added before: the present if a
-    /// timer is due, `None` if none is pending that ever expires.
+    /// timer is due, `None` if none is pending that ever expires, or after a shutdown.
     ///
     /// It is never later than the tick of the first deadline. It is earlier if far timers must be
     /// moved to a finer wheel first, or were extended, or if the clock may leap (a `BootClock`).

@@ -129,8 +129,7 @@ impl<T: 'static> Timeout<T> {
     /// pending.
     ///
     /// Moving to a later deadline writes one word; moving to an earlier one costs as much as an
-    /// `add`. With a delay of zero the timer expires at the next `advance_clock`; a timer that was
-    /// late already keeps its tick.
+    /// `add`. With a delay of zero the timer expires at the next `advance_clock`.
     ///
     /// Once `shutdown` has begun, this changes nothing and returns false.
     pub fn reschedule(&self, when: impl Into<When>) -> bool {

@@ -29,6 +29,19 @@ fn another_timer_accepts_what_shutdown_returned() {
     assert_eq!(next.advance(Duration::ZERO), [1]);
 }
 
+/// Seen to fail: a loop that sleeps until the next expiration would have turned for ever.
+#[test]
+fn after_a_shutdown_nothing_is_next_though_a_key_is_due() {
+    let clock = ManualClock::new();
+    let timer = Timer::builder().clock(clock.clone()).build().unwrap();
+    let keyed = KeyedTimer::new(&timer, |_: u8, _: u8| ());
+    keyed.after(1, MS, 1).unwrap();
+    assert_eq!(timer.next_expiration(), Some(timer.now() + MS));
+    timer.shutdown();
+    clock.advance(HOUR);
+    assert_eq!((timer.next_expiration(), timer.advance_clock(HOUR), keyed.len()), (None, 0, 1));
+}
+
 /// Calls something where a step that calls itself for each timer would overflow the stack.
 fn on_a_small_stack(call: impl FnOnce() + Send + 'static) {
     let small = std::thread::Builder::new().stack_size(512 << 10);
