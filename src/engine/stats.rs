@@ -29,7 +29,7 @@ pub struct Stats {
     pub added: u64,
     /// Timers that were cancelled before they expired.
     pub cancelled: u64,
-    /// Deadlines that were moved by `reschedule` or `touch`.
+    /// Deadlines that were moved: by `reschedule`, `touch`, or the `add` of a key that is there.
     pub rescheduled: u64,
     /// Timers that expired: were handed to the executor, or refused by it.
     pub expired: u64,

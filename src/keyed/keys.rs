@@ -381,7 +381,7 @@ impl<K: Eq, T> Body<Keys<K, T>> {
             visit(key, task, self.instant(entry.deadline.get()));
         }
         // mutants(<= *): one more chunk is asked for, and is empty.
-        chunk + 1 < self.core.entries.chunks()
+        chunk.saturating_add(1) < self.core.entries.chunks()
     }
 
     /// Checks that every key is found by its hash.

@@ -44,8 +44,9 @@ pub use crate::keyed::entry::{Entry, OccupiedEntry, VacantEntry};
 /// that ran before it, while another thread held its key's shard, does not: it was put off.)
 ///
 /// The keys lie in wheels of their own, which are driven together with the timer's. Each key counts
-/// once in the timer's `len`, `stats` and `snapshot`, and towards `max_pending` until it is gone.
-/// Its lateness is measured when its task runs. The timer's `shutdown` does not return keys.
+/// once in the timer's `len` and `stats`, in its `snapshot` unless it never expires, and towards
+/// `max_pending` until it is gone. Its lateness is measured when its task runs. The timer's
+/// `shutdown` does not return keys.
 ///
 /// Unless its documentation says otherwise, each method takes constant time on average, and holds
 /// the lock of one shard for that time. A shard's index of keys is rebuilt, under the shard's lock,
