@@ -199,8 +199,8 @@ impl<T> Core<T> {
     }
 
     /// Moves an entry, which must be present, to `deadline`: an earlier one than its own, or any if
-    /// it is filed nowhere. Returns the reference that has to be filed under `tick` next; the former
-    /// one is stale.
+    /// it is filed nowhere. Returns the reference that has to be filed under `tick` next; the
+    /// former one is stale.
     pub(crate) fn move_up(&mut self, index: u32, deadline: u64, tick: u64) -> Reference {
         let entry = self.entries.at_mut(index);
         self.counters.rescheduled += u64::from(deadline != entry.deadline.get());
