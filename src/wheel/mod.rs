@@ -148,9 +148,9 @@ impl<T> LocalTimer<T> {
     }
 
     /// Sets the time to `now` and hands every task whose deadline has come to `expire`. Returns how
-    /// many expired. They are ordered by deadline, but for tasks whose deadline had passed when they
-    /// were added or last moved: those come in no particular order, mostly first. Time never goes
-    /// back: a `now` before the last one is treated as the last one.
+    /// many expired. They are ordered by deadline, but for tasks whose deadline had passed when
+    /// they were added or last moved: those come in no particular order, mostly first. Time never
+    /// goes back: a `now` before the last one is treated as the last one.
     ///
     /// If `expire` panics, the tasks that were taken out beside that one are left to the next call
     /// of this or of [`pop`](Self::pop). Until then they count in [`len`](Self::len), but can't be

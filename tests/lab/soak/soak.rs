@@ -34,7 +34,7 @@ pub(crate) mod bounds {
     pub(crate) const TO_AND_FRO: usize = 20;
     /// 186, nearly all of it what an empty timer takes; 2 times.
     pub(crate) const BURSTS: usize = 0;
-    /// One lives; 1.02 times. (Before the delay queue gave memory back: 32 for each that had lived.)
+    /// One lives; 1.01 times. (Before the delay queue gave memory back: 32 for each that had been.)
     pub(crate) const OVER: usize = 0;
     /// Nothing lives.
     pub(crate) const POSTPONED: usize = 0;
