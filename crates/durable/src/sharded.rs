@@ -7,7 +7,7 @@ use crate::entry::{
 };
 use crate::node::batcher::fitting_rows;
 use crate::store::postgres::{Postgres, PostgresServer};
-use crate::store::{NewRow, Place, Store};
+use crate::store::{Bulk, NewRow, Place, Store, StoreTime};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
@@ -313,7 +313,8 @@ impl Sharded {
     /// # Errors
     /// As for [`cancel_tag`](Self::cancel_tag).
     pub async fn requeue_all(&self, tag: Option<&str>) -> Result<u64, Error> {
-        self.each(|node| async move { node.requeue_all(tag).await }).await
+        let before = self.after_the_dead().await?;
+        self.each(|node| async move { node.steps(tag, Bulk::Requeue(before)).await }).await
     }
 
     /// Deletes timers that were given up: see [`Durable::delete_dead`].
@@ -321,7 +322,17 @@ impl Sharded {
     /// # Errors
     /// As for [`cancel_tag`](Self::cancel_tag).
     pub async fn delete_dead(&self, tag: Option<&str>) -> Result<u64, Error> {
-        self.each(|node| async move { node.delete_dead(tag).await }).await
+        let before = self.after_the_dead().await?;
+        self.each(|node| async move { node.steps(tag, Bulk::Delete(before)).await }).await
+    }
+
+    /// Returns the latest of what the primaries say: who died keeps that time on another one.
+    async fn after_the_dead(&self) -> Result<StoreTime, Error> {
+        let mut latest = StoreTime::MIN;
+        for node in &self.nodes {
+            latest = latest.max(node.after_the_dead().await?);
+        }
+        Ok(latest)
     }
 
     /// Holds timers back until a time: see [`Durable::pause`].

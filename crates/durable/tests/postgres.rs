@@ -17,7 +17,7 @@ use poison::a_poison_takes_no_neighbour_along;
 use quickcheck::{Arbitrary, Gen};
 use server::{Server, connect};
 use std::time::Duration;
-use stores::{Wrapped, compare};
+use stores::{Driven, Wrapped, compare};
 use tickwheel::{SystemClock, Timer};
 use tickwheel_durable::store::memory::Memory;
 use tickwheel_durable::store::postgres::{VERSION, migration};
@@ -46,6 +46,7 @@ async fn postgres() {
     what_a_database_does_not_take_is_refused_alone(&server).await;
     an_error_says_why_the_server_refused(&server).await;
     it_answers_as_the_store_in_memory_does(&server).await;
+    dead_ones_are_brought_back_or_deleted_once(&server).await;
 }
 
 async fn it_answers_as_the_store_in_memory_does(server: &Server) {
@@ -56,6 +57,11 @@ async fn it_answers_as_the_store_in_memory_does(server: &Server) {
         let store = Durable::postgres(server.config()).namespace(name()).schema(schema).store();
         compare(Memory::new(1_024, SystemClock), store.open().await.unwrap(), &steps).await;
     }
+}
+
+async fn dead_ones_are_brought_back_or_deleted_once(server: &Server) {
+    let store = Durable::postgres(server.config()).namespace(name()).store().open().await.unwrap();
+    Driven::new(store).await.dead_ones_are_brought_back_or_deleted_once().await;
 }
 
 async fn many_nodes_start_at_once_on_an_empty_database(server: &Server) {
@@ -309,7 +315,7 @@ async fn what_a_database_does_not_take_is_refused_alone(server: &Server) {
 /// Seen to fail: one answer had all of them.
 async fn an_answer_has_so_many_bytes(server: &Server) {
     let store = Durable::postgres(server.config()).namespace(name()).store();
-    let mut driven = stores::Driven::new(store.open().await.unwrap()).await;
+    let mut driven = Driven::new(store.open().await.unwrap()).await;
     let claimed = driven.claim_of_bytes(&[300_000; 12]).await;
     assert_eq!(claimed, [4, 4, 4]);
     let claimed = driven.claim_of_bytes(&[1 << 20, 1 << 20, 5, (1 << 20) - 6, 1, 1]).await;

@@ -39,6 +39,7 @@ async fn primaries() {
     what_is_paused_moves_along_and_is_let_go(servers).await;
     a_pause_that_ends_while_it_moves_is_ended_there_too(servers).await;
     what_waits_and_what_died_is_listed_over_both(servers).await;
+    what_dies_again_while_a_slot_moves_is_brought_back_once(servers).await;
     a_move_waits_for_who_has_written_and_not_committed(servers).await;
     a_move_that_was_given_up_is_ended_by_the_next(servers).await;
     a_transaction_that_sees_the_past_is_refused(servers).await;
@@ -181,9 +182,7 @@ async fn what_waits_and_what_died_is_listed_over_both(servers: [&Server; 2]) {
     for n in 50..100 {
         node.schedule(entry(n, 0)).await.unwrap();
     }
-    while node.nodes().iter().map(|node| node.stats().dead).sum::<u64>() < 50 {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    until_dead(&node, 50).await;
     let list = async |search| node.list(search).await.unwrap();
     assert_eq!(paged(list, |it| (it.at, it.key.clone())).await, (0..50).collect::<Vec<u32>>());
     let dead = async |search| node.dead(search).await.unwrap();
@@ -191,6 +190,38 @@ async fn what_waits_and_what_died_is_listed_over_both(servers: [&Server; 2]) {
     dead.sort_unstable();
     assert_eq!(dead, (50..100).collect::<Vec<u32>>());
     node.drain().await;
+}
+
+/// Waits until so many have died on all primaries.
+async fn until_dead(node: &Sharded, count: u64) {
+    while node.nodes().iter().map(|node| node.stats().dead).sum::<u64>() < count {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Keeps a slot closed, so that all primaries are asked again and again, until what they have
+/// brought back has died again. Seen to fail: it was brought back each time.
+async fn what_dies_again_while_a_slot_moves_is_brought_back_once(servers: [&Server; 2]) {
+    let timer = Timer::builder().start().unwrap();
+    let primary = |server: &Server| Durable::postgres(server.config()).namespace("again");
+    let handler = |_| async { Outcome::Dead("no good".to_owned()) };
+    let node = Sharded::start(servers.map(primary).into(), &timer, handler).await.unwrap();
+    node.move_slots(0..512, 1).await.unwrap();
+    let entry = |n| Entry::keyed(format!("{n}"), Duration::ZERO, "x");
+    node.schedule_many((0..100).map(entry).collect()).await.unwrap();
+    until_dead(&node, 100).await;
+    let first = connect(&servers[0].config()).await.unwrap();
+    // One without timers, of the latest namespace, which is this.
+    let close = "UPDATE tickwheel.slot SET served = 1 WHERE slot = (SELECT max(slot)
+        FROM tickwheel.slot WHERE served = 0 AND slot NOT IN (SELECT slot FROM tickwheel.dead))";
+    assert_eq!(first.execute(close, &[]).await.unwrap(), 1);
+    let opens = async {
+        until_dead(&node, 200).await;
+        tokio::time::sleep(Duration::from_millis(500)).await; // All are asked again meanwhile.
+        first.execute("UPDATE tickwheel.slot SET served = 0 WHERE served = 1", &[]).await.unwrap()
+    };
+    let (brought_back, opened) = tokio::join!(node.requeue_all(None), opens);
+    assert_eq!((brought_back.unwrap(), opened), (100, 1));
 }
 
 /// Returns the keys that are listed, in order, on pages of seven.

@@ -5,6 +5,7 @@ use crate::entry::{Error, When, check_name};
 use crate::node::Node;
 use crate::node::batcher::{BATCH, is_locked, looks};
 use crate::store::{Bulk, Scope, Store, StoreTime};
+use std::time::Duration;
 
 impl<S: Store> Durable<S> {
     /// Cancels all timers of a tag that no handler has, 1,000 in a step, and returns how many:
@@ -36,21 +37,29 @@ impl<S: Store> Durable<S> {
     }
 
     /// Makes all timers that were given up due at once, or all of those with a tag, 1,000 in a
-    /// step, as [`requeue`](Self::requeue) does, and returns how many.
+    /// step, as [`requeue`](Self::requeue) does, and returns how many. What is given up after the
+    /// call has begun stays so, by the store's clock: none is requeued twice.
     ///
     /// # Errors
     /// As for [`cancel`](Self::cancel); some may be due by then.
     pub async fn requeue_all(&self, tag: Option<&str>) -> Result<u64, Error> {
-        self.steps(tag, Bulk::Requeue).await
+        self.steps(tag, Bulk::Requeue(self.after_the_dead().await?)).await
     }
 
     /// Deletes all timers that were given up, or all of those with a tag, 1,000 in a step, and
-    /// returns how many.
+    /// returns how many. What is given up after the call has begun stays, by the store's clock.
     ///
     /// # Errors
     /// As for [`cancel`](Self::cancel); some may be deleted by then.
     pub async fn delete_dead(&self, tag: Option<&str>) -> Result<u64, Error> {
-        self.steps(tag, Bulk::Delete).await
+        self.steps(tag, Bulk::Delete(self.after_the_dead().await?)).await
+    }
+
+    /// Returns a moment before which all died that are dead, and nobody else will.
+    pub(crate) async fn after_the_dead(&self) -> Result<StoreTime, Error> {
+        // Of what is only known here of the store's clock none is exact.
+        let now = self.inner.node.store.first().await?.now;
+        Ok(now.plus(Duration::from_micros(1)))
     }
 
     /// Holds all timers of the namespace, or all of a tag, back until a time, on each node, also
@@ -88,7 +97,7 @@ impl<S: Store> Durable<S> {
     }
 
     /// Does it step by step until none is left, and looks again at those that are locked.
-    async fn steps(&self, tag: Option<&str>, bulk: Bulk) -> Result<u64, Error> {
+    pub(crate) async fn steps(&self, tag: Option<&str>, bulk: Bulk) -> Result<u64, Error> {
         tag.map_or(Ok(()), check_name)?;
         self.check_open()?;
         let Node { store, counters, timer, .. } = &*self.inner.node;

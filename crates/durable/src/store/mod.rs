@@ -240,10 +240,12 @@ pub enum Bulk {
     /// Timers that a pause has put off beyond this moment are due then, or at the end of a later
     /// one that holds them.
     Release(StoreTime),
-    /// Dead timers are due at once, with no attempts, but for those whose keys have timers again.
-    Requeue,
-    /// Dead timers are deleted.
-    Delete,
+    /// Dead timers that died before this moment, or the one that is named, are due at once and not
+    /// before it, with no attempts; but for those whose keys have timers again. What dies again has
+    /// so died later, whatever becomes of the clock.
+    Requeue(StoreTime),
+    /// Dead timers that died before this moment are deleted.
+    Delete(StoreTime),
 }
 
 /// What became of a step.
@@ -432,7 +434,7 @@ pub trait Store: Sealed + Send + Sync + 'static {
     /// has a timer again stays dead.
     fn requeue(&self, id: i64) -> impl Answer<bool> {
         let scope = Scope { id: Some(id), ..Scope::default() };
-        async { Ok(self.bulk(scope, Bulk::Requeue, 1).await?.count > 0) }
+        async { Ok(self.bulk(scope, Bulk::Requeue(StoreTime::MIN), 1).await?.count > 0) }
     }
 }
 

@@ -1,5 +1,7 @@
 //! What each store is put through: random steps.
 
+#[path = "again.rs"]
+mod again;
 #[path = "search.rs"]
 mod search;
 
@@ -156,6 +158,11 @@ fn tell(answer: &impl Debug) -> String {
     format!("{answer:?}")
 }
 
+/// Returns a moment before which all died that are dead.
+async fn after_the_dead(store: &impl Store) -> StoreTime {
+    store.first().await.unwrap().now.plus(Duration::from_micros(1))
+}
+
 fn scope(tag: Option<u8>) -> Scope {
     Scope { tag: tag.map(|tag| format!("tag {tag}")), id: None }
 }
@@ -223,10 +230,11 @@ impl<S: Store> Driven<S> {
             }
             // All that are tagged so: which of them were meant is not promised.
             Step::Bulk(tag, what, at) => {
+                let before = after_the_dead(store).await;
                 let bulk = match what % 6 {
                     0 if tag.is_some() => Bulk::Cancel,
-                    1 => Bulk::Delete,
-                    2 | 3 => Bulk::Requeue,
+                    1 => Bulk::Delete(before),
+                    2 | 3 => Bulk::Requeue(before),
                     _ => Bulk::Touch(at.time()),
                 };
                 tell(&store.bulk(scope(*tag), bulk, 1_000).await.unwrap())

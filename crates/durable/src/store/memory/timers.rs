@@ -125,15 +125,17 @@ impl Timers {
                 let free = rows.filter(|(place, row)| row.claim == 0 && is_free(place, row));
                 free.map(|(place, _)| *place).take(limit).collect()
             }
-            Bulk::Requeue | Bulk::Delete => {
+            Bulk::Requeue(before) | Bulk::Delete(before) => {
                 let mut keys = HashSet::new();
                 let mut is_free = |place: &Place, row: &Row| {
                     let name = name(place, row);
                     name.is_none_or(|name| !self.keys.contains_key(&name) && keys.insert(name))
                 };
-                let dead = self.dead.iter().filter(|(place, (row, _))| is_meant(place, row));
-                let dead =
-                    dead.filter(|(place, (row, _))| bulk == Bulk::Delete || is_free(place, row));
+                let dead = self.dead.iter().filter(|(place, (row, _))| {
+                    let is_old = scope.id.is_some() || place.due < before;
+                    let is_deleted = matches!(bulk, Bulk::Delete(_));
+                    is_old && is_meant(place, row) && (is_deleted || is_free(place, row))
+                });
                 dead.map(|(place, _)| *place).take(limit).collect()
             }
         };
@@ -148,18 +150,23 @@ impl Timers {
                 self.delete(place);
                 return None;
             }
+            Bulk::Delete(_) => {
+                self.dead.remove(place);
+                return None;
+            }
             Bulk::Touch(due) => (due, Row { planned: None, ..self.delete(place) }),
             Bulk::Release(to) => {
                 let row = self.delete(place);
                 (self.held(&row, to), row)
             }
-            Bulk::Requeue | Bulk::Delete => {
+            Bulk::Requeue(before) => {
                 let (Row { key, tag, payload, .. }, _) = self.dead.remove(place)?;
-                (now, Row { key, tag, payload, ..Row::default() })
+                (now.max(before), Row { key, tag, payload, ..Row::default() })
             }
         };
         let place = Place { due, ..*place };
-        (bulk != Bulk::Delete).then(|| self.insert(place, row)).map(|()| place)
+        self.insert(place, row);
+        Some(place)
     }
 
     /// Claims a timer that is due, or tells why not.

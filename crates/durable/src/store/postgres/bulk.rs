@@ -50,12 +50,12 @@ fn statement(bulk: Bulk) -> String {
         Bulk::Cancel => ("timer", "claim = 0", "changed"),
         Bulk::Touch(_) => ("timer", "claim = 0 AND due <> $6", "changed"),
         Bulk::Release(_) => ("timer", HELD, "changed"),
-        Bulk::Requeue => {
-            let free = "NOT EXISTS (SELECT FROM tickwheel.timer t
+        Bulk::Requeue(_) => {
+            let free = "(id = $4 OR died < $6) AND NOT EXISTS (SELECT FROM tickwheel.timer t
                 WHERE t.slot = d.slot AND t.key = d.key)";
             ("dead", free, "own")
         }
-        Bulk::Delete => ("dead", "true", "own"),
+        Bulk::Delete(_) => ("dead", "died < $6", "own"),
     };
     let order = if rows == "dead" { "ORDER BY number" } else { "" };
     let (change, due) = match bulk {
@@ -68,20 +68,20 @@ fn statement(bulk: Bulk) -> String {
             "t.due",
         ),
         // Of two with one key the second stays; it waits for who inserts the same.
-        Bulk::Requeue => (
+        Bulk::Requeue(_) => (
             "INSERT INTO tickwheel.timer AS t (slot, due, id, key, tag, payload)
-            SELECT slot, tickwheel.clock(), id, key, tag, payload FROM own
+            SELECT slot, greatest(tickwheel.clock(), $6), id, key, tag, payload FROM own
             WHERE (SELECT set_config('lock_timeout', $7, true)) IS NOT NULL
             ORDER BY number ON CONFLICT (slot, key) WHERE key IS NOT NULL DO NOTHING",
             "t.due",
         ),
-        Bulk::Delete => ("DELETE FROM tickwheel.dead t USING own o WHERE", "0 AS due"),
+        Bulk::Delete(_) => ("DELETE FROM tickwheel.dead t USING own o WHERE", "0 AS due"),
     };
-    let joined = if bulk == Bulk::Requeue { "" } else { "t.ctid = o.at" };
+    let joined = if matches!(bulk, Bulk::Requeue(_)) { "" } else { "t.ctid = o.at" };
     let also = match bulk {
-        Bulk::Cancel | Bulk::Delete => "told AS (SELECT)".to_owned(),
+        Bulk::Cancel | Bulk::Delete(_) => "told AS (SELECT)".to_owned(),
         Bulk::Touch(_) | Bulk::Release(_) => HINTED.to_owned(),
-        Bulk::Requeue => format!(
+        Bulk::Requeue(_) => format!(
             "gone AS (DELETE FROM tickwheel.dead d USING own o JOIN changed c USING (slot, id)
                 WHERE d.number = o.number), {HINTED}"
         ),
@@ -131,7 +131,10 @@ pub(super) async fn step(
     bulk: Bulk,
     limit: u32,
 ) -> Result<Step, Error> {
-    let to = if let Bulk::Touch(to) | Bulk::Release(to) = bulk { to } else { StoreTime::MIN };
+    let to = match bulk {
+        Bulk::Cancel => StoreTime::MIN,
+        Bulk::Touch(at) | Bulk::Release(at) | Bulk::Requeue(at) | Bulk::Delete(at) => at,
+    };
     let params = [
         (&slot(first) as _, Type::INT4),
         (&slot(first + SLOTS - 1) as _, Type::INT4),

@@ -30,18 +30,20 @@ pub(super) fn step(
             ("0, id, due, ?3 FROM timer WHERE claim = 0 AND due <> ?3", "", Some(to))
         }
         Bulk::Release(to) => (HELD, "", Some(to)),
-        Bulk::Requeue => {
-            let free = "number, id, 0, ?3 FROM dead WHERE NOT EXISTS
-                (SELECT 1 FROM timer WHERE timer.key = dead.key)";
-            (free, "ORDER BY number", Some(now()))
+        Bulk::Requeue(before) => {
+            let free = "number, id, 0, max(?3, ?4) FROM dead WHERE (id = ?2 OR died < ?3)
+                AND NOT EXISTS (SELECT 1 FROM timer WHERE timer.key = dead.key)";
+            (free, "ORDER BY number", Some(before))
         }
-        Bulk::Delete => ("number, id, 0, NULL FROM dead WHERE true", "ORDER BY number", None),
+        Bulk::Delete(before) => {
+            ("number, id, 0, NULL FROM dead WHERE died < ?3", "ORDER BY number", Some(before))
+        }
     };
-    let sql = format!("SELECT {rows} AND {tagged} AND {meant} {order} LIMIT ?4");
+    let sql = format!("SELECT {rows} AND {tagged} AND {meant} {order} LIMIT ?5");
     let found = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?));
     let mut select = file.prepare_cached(&sql)?;
-    let found =
-        select.query_map(params![tag, id, to, limit], found)?.collect::<Result<Vec<_>>>()?;
+    let params = params![tag, id, to, now(), limit];
+    let found = select.query_map(params, found)?.collect::<Result<Vec<_>>>()?;
     let (mut count, mut moved) = (0, Vec::new());
     for (number, id, due, to) in &found {
         let changed = one(file, bulk, (*number, *id, *due), *to)?;
@@ -71,14 +73,14 @@ fn one(
             let sql = "UPDATE timer SET due = ? WHERE due = ? AND id = ?";
             change(file, sql, params![to, due, id])?
         }
-        Bulk::Requeue => {
+        Bulk::Requeue(_) => {
             let sql = "INSERT OR IGNORE INTO timer (due, id, key, tag, payload)
                 SELECT ?, id, key, tag, payload FROM dead WHERE number = ?";
             change(file, sql, params![to, number])?
         }
-        Bulk::Delete => 1,
+        Bulk::Delete(_) => 1,
     };
-    if matches!(bulk, Bulk::Requeue | Bulk::Delete) && changed > 0 {
+    if matches!(bulk, Bulk::Requeue(_) | Bulk::Delete(_)) && changed > 0 {
         change(file, "DELETE FROM dead WHERE number = ?", [number])?;
     }
     Ok(changed > 0)
