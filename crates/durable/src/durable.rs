@@ -1,6 +1,6 @@
 //! A node: how it is set up and started, and its face, which schedules, cancels, looks.
 
-mod bulk;
+pub(crate) mod bulk;
 
 use crate::entry::{
     Cancelled, DeadTimer, Due, Entry, Error, Listed, Outcome, Pending, Scheduled, Search, Touched,

@@ -1,5 +1,6 @@
 //! One namespace on several primaries: each serves some slots, and slots move while all runs.
 
+use crate::durable::bulk::FIRST;
 use crate::durable::{Durable, DurableBuilder, hash};
 use crate::entry::{
     Cancelled, DeadTimer, Due, Entry, Error, Listed, Outcome, Pending, Scheduled, Search, Touched,
@@ -299,13 +300,15 @@ impl Sharded {
         self.each(|node| async move { node.cancel_tag(tag).await }).await
     }
 
-    /// Moves all timers of a tag that no handler has: see [`Durable::touch_tag`].
+    /// Moves all timers of a tag that no handler has: see [`Durable::touch_tag`]. Where slots have
+    /// moved meanwhile, what has run since is moved again.
     ///
     /// # Errors
     /// As for [`cancel_tag`](Self::cancel_tag).
     pub async fn touch_tag(&self, tag: &str, when: impl Into<When>) -> Result<u64, Error> {
-        let when = when.into();
-        self.each(|node| async move { node.touch_tag(tag, when).await }).await
+        // The same moment on each, and each time: what is due then is not counted again.
+        let touch = Bulk::Touch(self.nodes[0].resolve(when), FIRST);
+        self.each(|node| async move { node.steps(Some(tag), touch).await }).await
     }
 
     /// Makes timers that were given up due at once: see [`Durable::requeue_all`].

@@ -46,7 +46,7 @@ async fn postgres() {
     what_a_database_does_not_take_is_refused_alone(&server).await;
     an_error_says_why_the_server_refused(&server).await;
     it_answers_as_the_store_in_memory_does(&server).await;
-    dead_ones_are_brought_back_or_deleted_once(&server).await;
+    none_is_taken_twice_of_many(&server).await;
 }
 
 async fn it_answers_as_the_store_in_memory_does(server: &Server) {
@@ -59,9 +59,11 @@ async fn it_answers_as_the_store_in_memory_does(server: &Server) {
     }
 }
 
-async fn dead_ones_are_brought_back_or_deleted_once(server: &Server) {
+async fn none_is_taken_twice_of_many(server: &Server) {
     let store = Durable::postgres(server.config()).namespace(name()).store().open().await.unwrap();
-    Driven::new(store).await.dead_ones_are_brought_back_or_deleted_once().await;
+    let mut driven = Driven::new(store).await;
+    driven.dead_ones_are_brought_back_or_deleted_once().await;
+    driven.timers_are_moved_once().await;
 }
 
 async fn many_nodes_start_at_once_on_an_empty_database(server: &Server) {

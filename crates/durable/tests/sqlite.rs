@@ -42,12 +42,15 @@ quickcheck! {
 }
 
 #[tokio::test]
-async fn dead_ones_are_brought_back_or_deleted_once() {
+async fn none_is_taken_twice_of_many() {
     let mut memory = Driven::new(Memory::new(4, SystemClock)).await;
     memory.dead_ones_are_brought_back_or_deleted_once().await;
+    memory.timers_are_moved_once().await;
     let folder = tempfile::tempdir().unwrap();
     let file = Durable::sqlite(folder.path().join("timers")).store().open().await.unwrap();
-    Driven::new(file).await.dead_ones_are_brought_back_or_deleted_once().await;
+    let mut file = Driven::new(file).await;
+    file.dead_ones_are_brought_back_or_deleted_once().await;
+    file.timers_are_moved_once().await;
 }
 
 #[test]

@@ -4,8 +4,11 @@ use crate::durable::Durable;
 use crate::entry::{Error, When, check_name};
 use crate::node::Node;
 use crate::node::batcher::{BATCH, is_locked, looks};
-use crate::store::{Bulk, Scope, Store, StoreTime};
+use crate::store::{Bulk, Scope, Step, Store, StoreTime};
 use std::time::Duration;
+
+/// Before all timers, in the order in which they are moved.
+pub(crate) const FIRST: (u32, i64) = (0, i64::MIN);
 
 impl<S: Store> Durable<S> {
     /// Cancels all timers of a tag that no handler has, 1,000 in a step, and returns how many:
@@ -18,13 +21,13 @@ impl<S: Store> Durable<S> {
     }
 
     /// Moves all timers of a tag that no handler has to another moment, all to the same, 1,000 in a
-    /// step, and returns how many. One that is scheduled meanwhile may be among them, and one that
-    /// runs meanwhile and is due again: that is moved and counted again.
+    /// step, and returns how many. One that is scheduled meanwhile may be among them. One that runs
+    /// meanwhile and is due again is not moved again, unless a transaction has others locked.
     ///
     /// # Errors
     /// As for [`cancel`](Self::cancel); some may be moved by then.
     pub async fn touch_tag(&self, tag: &str, when: impl Into<When>) -> Result<u64, Error> {
-        self.steps(Some(tag), Bulk::Touch(self.resolve(when))).await
+        self.steps(Some(tag), Bulk::Touch(self.resolve(when), FIRST)).await
     }
 
     /// Makes a timer that was given up due at once, with no attempts. Returns whether there is one;
@@ -97,21 +100,23 @@ impl<S: Store> Durable<S> {
     }
 
     /// Does it step by step until none is left, and looks again at those that are locked.
-    pub(crate) async fn steps(&self, tag: Option<&str>, bulk: Bulk) -> Result<u64, Error> {
+    pub(crate) async fn steps(&self, tag: Option<&str>, mut bulk: Bulk) -> Result<u64, Error> {
         tag.map_or(Ok(()), check_name)?;
         self.check_open()?;
         let Node { store, counters, timer, .. } = &*self.inner.node;
         let (mut all, mut pauses) = (0, looks());
         loop {
             let scope = Scope { tag: tag.map(str::to_owned), id: None };
-            let some = store.bulk(scope, bulk, BATCH as u32).await?;
-            all += some.count;
+            let Step { count, more } = store.bulk(scope, bulk, BATCH as u32).await?;
+            all += count;
             if bulk == Bulk::Cancel {
-                counters.cancelled.add(some.count as usize);
+                counters.cancelled.add(count as usize);
             }
-            if !some.more {
-                return Ok(all);
-            } else if some.count > 0 {
+            let Some(more) = more else { return Ok(all) };
+            if let Bulk::Touch(_, from) = &mut bulk {
+                *from = more;
+            }
+            if count > 0 {
                 pauses = looks();
             } else {
                 let pause = pauses.next().ok_or_else(is_locked)?;

@@ -235,8 +235,9 @@ pub struct Scope {
 pub enum Bulk {
     /// Timers are deleted.
     Cancel,
-    /// Timers that are due at another time are moved to this one.
-    Touch(StoreTime),
+    /// Timers that are due at another time are moved to this one. They are taken in the order of
+    /// their slots and numbers, from these on: one that runs and is due again is not taken twice.
+    Touch(StoreTime, (u32, i64)),
     /// Timers that a pause has put off beyond this moment are due then, or at the end of a later
     /// one that holds them.
     Release(StoreTime),
@@ -253,8 +254,9 @@ pub enum Bulk {
 pub struct Step {
     /// How many were changed.
     pub count: u64,
-    /// Whether there may be more: there were as many as the limit allows, or some are locked.
-    pub more: bool,
+    /// The slot and the number from which on there may be more: there were as many as the limit
+    /// allows, or some are locked.
+    pub more: Option<(u32, i64)>,
 }
 
 /// How a claim ended.

@@ -235,7 +235,7 @@ impl<S: Store> Driven<S> {
                     0 if tag.is_some() => Bulk::Cancel,
                     1 => Bulk::Delete(before),
                     2 | 3 => Bulk::Requeue(before),
-                    _ => Bulk::Touch(at.time()),
+                    _ => Bulk::Touch(at.time(), (0, i64::MIN)),
                 };
                 tell(&store.bulk(scope(*tag), bulk, 1_000).await.unwrap())
             }

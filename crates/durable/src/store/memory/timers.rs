@@ -114,16 +114,19 @@ impl Timers {
                 && scope.id.is_none_or(|id| id == place.id)
         };
         let places: Vec<Place> = match bulk {
-            Bulk::Cancel | Bulk::Touch(_) | Bulk::Release(_) => {
+            Bulk::Cancel | Bulk::Touch(..) | Bulk::Release(_) => {
                 let is_held = |at: &Place, row: &Row| at.due.is_marked() && row.planned.is_some();
                 let is_free = |place: &Place, row: &Row| match bulk {
                     Bulk::Release(to) => is_held(place, row) && place.due > self.held(row, to),
-                    Bulk::Touch(to) => place.due != to,
+                    Bulk::Touch(to, from) => place.due != to && (place.slot, place.id) >= from,
                     _ => true,
                 };
                 let rows = self.rows.iter().filter(|(place, row)| is_meant(place, row));
                 let free = rows.filter(|(place, row)| row.claim == 0 && is_free(place, row));
-                free.map(|(place, _)| *place).take(limit).collect()
+                let mut free: Vec<Place> = free.map(|(place, _)| *place).collect();
+                free.sort_by_key(|place| (place.slot, place.id));
+                free.truncate(limit);
+                free
             }
             Bulk::Requeue(before) | Bulk::Delete(before) => {
                 let mut keys = HashSet::new();
@@ -140,7 +143,9 @@ impl Timers {
             }
         };
         let moved = places.iter().filter_map(|place| self.change(place, bulk, now)).collect();
-        (Step { count: places.len() as u64, more: places.len() == limit }, moved)
+        let last = places.last().filter(|_| places.len() == limit);
+        let more = last.map(|last| (last.slot, last.id.saturating_add(1)));
+        (Step { count: places.len() as u64, more }, moved)
     }
 
     /// Changes one of many, and returns its place if it is due at another time.
@@ -154,7 +159,7 @@ impl Timers {
                 self.dead.remove(place);
                 return None;
             }
-            Bulk::Touch(due) => (due, Row { planned: None, ..self.delete(place) }),
+            Bulk::Touch(due, _) => (due, Row { planned: None, ..self.delete(place) }),
             Bulk::Release(to) => {
                 let row = self.delete(place);
                 (self.held(&row, to), row)

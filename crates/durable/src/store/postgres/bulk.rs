@@ -48,7 +48,9 @@ const HINTED: &str = concat!(
 fn statement(bulk: Bulk) -> String {
     let (rows, is_meant, looked_at) = match bulk {
         Bulk::Cancel => ("timer", "claim = 0", "changed"),
-        Bulk::Touch(_) => ("timer", "claim = 0 AND due <> $6", "changed"),
+        Bulk::Touch(..) => {
+            ("timer", "claim = 0 AND due <> $6 AND (slot, id) >= ($8, $9)", "changed")
+        }
         Bulk::Release(_) => ("timer", HELD, "changed"),
         Bulk::Requeue(_) => {
             let free = "(id = $4 OR died < $6) AND NOT EXISTS (SELECT FROM tickwheel.timer t
@@ -57,10 +59,14 @@ fn statement(bulk: Bulk) -> String {
         }
         Bulk::Delete(_) => ("dead", "died < $6", "own"),
     };
-    let order = if rows == "dead" { "ORDER BY number" } else { "" };
+    let order = match bulk {
+        Bulk::Touch(..) => "ORDER BY slot, id",
+        Bulk::Requeue(_) | Bulk::Delete(_) => "ORDER BY number",
+        Bulk::Cancel | Bulk::Release(_) => "",
+    };
     let (change, due) = match bulk {
         Bulk::Cancel => ("DELETE FROM tickwheel.timer t USING own o WHERE", "t.due"),
-        Bulk::Touch(_) => {
+        Bulk::Touch(..) => {
             ("UPDATE tickwheel.timer t SET due = $6, planned = NULL FROM own o WHERE", "t.due")
         }
         Bulk::Release(_) => (
@@ -80,7 +86,7 @@ fn statement(bulk: Bulk) -> String {
     let joined = if matches!(bulk, Bulk::Requeue(_)) { "" } else { "t.ctid = o.at" };
     let also = match bulk {
         Bulk::Cancel | Bulk::Delete(_) => "told AS (SELECT)".to_owned(),
-        Bulk::Touch(_) | Bulk::Release(_) => HINTED.to_owned(),
+        Bulk::Touch(..) | Bulk::Release(_) => HINTED.to_owned(),
         Bulk::Requeue(_) => format!(
             "gone AS (DELETE FROM tickwheel.dead d USING own o JOIN changed c USING (slot, id)
                 WHERE d.number = o.number), {HINTED}"
@@ -92,9 +98,9 @@ fn statement(bulk: Bulk) -> String {
             {order} LIMIT $5 FOR UPDATE SKIP LOCKED),
         changed AS ({change} {joined} RETURNING t.slot, {due}, t.id),
         {also}
-        SELECT (SELECT count(*) FROM changed), EXISTS (
-            SELECT FROM tickwheel.{rows} d WHERE {MEANT} AND {is_meant}
-            AND (slot, id) NOT IN (SELECT slot, id FROM {looked_at}))
+        SELECT (SELECT count(*) FROM changed), slot, id FROM (SELECT) one LEFT JOIN (
+            SELECT slot, id FROM tickwheel.{rows} d WHERE {MEANT} AND {is_meant}
+            AND (slot, id) NOT IN (SELECT slot, id FROM {looked_at}) {order} LIMIT 1) more ON true
         WHERE (SELECT count(*) FROM told) >= 0"
     )
 }
@@ -131,9 +137,10 @@ pub(super) async fn step(
     bulk: Bulk,
     limit: u32,
 ) -> Result<Step, Error> {
-    let to = match bulk {
-        Bulk::Cancel => StoreTime::MIN,
-        Bulk::Touch(at) | Bulk::Release(at) | Bulk::Requeue(at) | Bulk::Delete(at) => at,
+    let (to, from) = match bulk {
+        Bulk::Cancel => (StoreTime::MIN, (0, 0)),
+        Bulk::Touch(to, from) => (to, from),
+        Bulk::Release(at) | Bulk::Requeue(at) | Bulk::Delete(at) => (at, (0, 0)),
     };
     let params = [
         (&slot(first) as _, Type::INT4),
@@ -143,11 +150,16 @@ pub(super) async fn step(
         (&i64::from(limit) as _, Type::INT8),
         (&to.as_micros() as _, Type::INT8),
         (&LOCKED as _, Type::TEXT),
+        (&slot(from.0) as _, Type::INT4),
+        (&from.1 as _, Type::INT8),
     ];
     let rows = match link.query(&statement(bulk), &params).await {
-        Err(error) if is_locked(&error) => return Ok(Step { count: 0, more: true }),
+        Err(error) if is_locked(&error) => return Ok(Step { count: 0, more: Some(from) }),
         rows => rows?,
     };
-    let step = |row: &Row| Step { count: row.get::<_, i64>(0).unsigned_abs(), more: row.get(1) };
+    let step = |row: &Row| {
+        let more = row.get::<_, Option<i32>>(1).map(|slot| (slot.unsigned_abs(), row.get(2)));
+        Step { count: row.get::<_, i64>(0).unsigned_abs(), more }
+    };
     rows.first().map(step).ok_or_else(|| Error::uncertain("no row"))
 }

@@ -24,10 +24,12 @@ pub(super) fn step(
     // Without an `OR`, which would not use the indexes.
     let tagged = if tag.is_some() { "tag = ?1" } else { "?1 IS NULL" };
     let meant = if id.is_some() { "id = ?2" } else { "?2 IS NULL" };
+    let from = if let Bulk::Touch(_, (_, from)) = bulk { from } else { 0 };
     let (rows, order, to) = match bulk {
         Bulk::Cancel => ("0, id, due, NULL FROM timer WHERE claim = 0", "", None),
-        Bulk::Touch(to) => {
-            ("0, id, due, ?3 FROM timer WHERE claim = 0 AND due <> ?3", "", Some(to))
+        Bulk::Touch(to, _) => {
+            let free = "0, id, due, ?3 FROM timer WHERE claim = 0 AND due <> ?3 AND id >= ?5";
+            (free, "ORDER BY id", Some(to))
         }
         Bulk::Release(to) => (HELD, "", Some(to)),
         Bulk::Requeue(before) => {
@@ -39,10 +41,10 @@ pub(super) fn step(
             ("number, id, 0, NULL FROM dead WHERE died < ?3", "ORDER BY number", Some(before))
         }
     };
-    let sql = format!("SELECT {rows} AND {tagged} AND {meant} {order} LIMIT ?5");
+    let sql = format!("SELECT {rows} AND {tagged} AND {meant} {order} LIMIT ?6");
     let found = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?));
     let mut select = file.prepare_cached(&sql)?;
-    let params = params![tag, id, to, now(), limit];
+    let params = params![tag, id, to, now(), from, limit];
     let found = select.query_map(params, found)?.collect::<Result<Vec<_>>>()?;
     let (mut count, mut moved) = (0, Vec::new());
     for (number, id, due, to) in &found {
@@ -51,7 +53,9 @@ pub(super) fn step(
         let place = to.filter(|_| changed).map(|due| Place { due, slot: SLOT, id: *id });
         moved.extend(place);
     }
-    Ok((Step { count, more: found.len() == limit as usize }, moved))
+    let last = found.last().filter(|_| found.len() == limit as usize);
+    let more = last.map(|(_, id, ..)| (SLOT, id.saturating_add(1)));
+    Ok((Step { count, more }, moved))
 }
 
 /// Changes one of many; returns whether: of two dead timers with one key the second stays.
@@ -65,7 +69,7 @@ fn one(
         Bulk::Cancel => {
             change(file, "DELETE FROM timer WHERE due = ? AND id = ?", params![due, id])?
         }
-        Bulk::Touch(_) => {
+        Bulk::Touch(..) => {
             let sql = "UPDATE timer SET due = ?, planned = NULL WHERE due = ? AND id = ?";
             change(file, sql, params![to, due, id])?
         }
