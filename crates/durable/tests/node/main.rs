@@ -128,6 +128,9 @@ impl Log {
         };
         let series = Series::every(seconds(10)).missed(missed).jitter(seconds(jitter));
         let planned = due.planned.as_micros() / 1_000_000 % 1_000_000;
+        if (due.payload.as_slice(), planned) == (b"dies", 20) {
+            return Outcome::Dead("no good".to_owned());
+        }
         let spread = due.at.since(due.planned).as_secs();
         let what = match (series.skips(&due), jitter) {
             (true, _) => format!("-{planned}"),

@@ -204,6 +204,22 @@ async fn a_series_keeps_its_times_and_makes_up_for_missed_runs_by_its_policy() {
 }
 
 #[tokio::test]
+async fn a_series_that_is_brought_back_or_moved_begins_anew() {
+    let rig = Rig::new().await;
+    let first = When::At(rig.now() + seconds(10));
+    let node = rig.node(|options| options).await;
+    node.schedule(Entry::keyed("series", first, "dies")).await.unwrap();
+    rig.pass(seconds(34)).await;
+    assert_eq!(rig.fired(), ["10"]);
+    assert_eq!(node.requeue_all(None).await.unwrap(), 1);
+    rig.pass(seconds(23)).await;
+    assert_eq!(rig.fired(), ["34", "44", "54"]);
+    assert_eq!(node.touch("series", seconds(2)).await.unwrap(), Touched::Moved);
+    rig.pass(seconds(14)).await;
+    assert_eq!(rig.fired(), ["59", "69"]);
+}
+
+#[tokio::test]
 async fn a_series_with_jitter_keeps_its_times_and_runs_some_time_after_each() {
     let rig = Rig::new().await;
     let first = When::Spread(rig.now() + seconds(10), seconds(9));
