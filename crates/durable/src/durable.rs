@@ -203,9 +203,22 @@ impl<S: Store> Inner<S> {
             tasks.spawn(runner::run_acker(Arc::clone(&node), Arc::clone(&queue), again.clone()));
         }
         tasks.spawn(claimer::run_suspects(Arc::clone(&node), runner, room));
-        let (schedules, cancels, touches) = batchers(&node, &mut tasks);
-        let member = Mutex::new(member);
-        Inner { node, schedules, cancels, touches, leave, member, _tasks: tasks }
+        let spawned = &mut tasks;
+        Inner {
+            schedules: Batcher::spawn(spawned, &node, |node, rows| async move {
+                schedule(&node, rows).await
+            }),
+            cancels: Batcher::spawn(spawned, &node, |node, keys| async move {
+                node.store.cancel(keys).await
+            }),
+            touches: Batcher::spawn(spawned, &node, |node, keys| async move {
+                node.store.touch(keys).await
+            }),
+            node,
+            leave,
+            member: Mutex::new(member),
+            _tasks: tasks,
+        }
     }
 }
 
@@ -431,31 +444,6 @@ impl<S: Store> Durable<S> {
         }
         if *self.inner.leave.borrow() { Err(Error::Closed) } else { Ok(()) }
     }
-}
-
-type Batchers = (
-    Batcher<NewRow, Scheduled>,
-    Batcher<KeyName, Cancelled>,
-    Batcher<(KeyName, StoreTime), Touched>,
-);
-
-fn batchers<S: Store>(node: &Arc<Node<S>>, tasks: &mut JoinSet<()>) -> Batchers {
-    let (timer, shared) = (&node.timer, Arc::clone(node));
-    let schedules = Batcher::spawn(tasks, timer, move |rows| {
-        let node = Arc::clone(&shared);
-        async move { schedule(&node, rows).await }
-    });
-    let shared = Arc::clone(node);
-    let cancels = Batcher::spawn(tasks, timer, move |keys| {
-        let node = Arc::clone(&shared);
-        async move { node.store.cancel(keys).await }
-    });
-    let shared = Arc::clone(node);
-    let touches = Batcher::spawn(tasks, timer, move |keys| {
-        let node = Arc::clone(&shared);
-        async move { node.store.touch(keys).await }
-    });
-    (schedules, cancels, touches)
 }
 
 /// Schedules a batch, and notes what of it is near.

@@ -2,7 +2,7 @@
 
 use crate::entry::Error;
 use crate::node::Node;
-use crate::store::{BATCH_BYTES, KeyName, NewRow, StoreTime};
+use crate::store::{BATCH_BYTES, KeyName, NewRow, Store, StoreTime};
 use std::collections::{HashSet, VecDeque};
 use std::future::Future;
 use std::mem;
@@ -62,10 +62,10 @@ pub(crate) struct Batcher<R, A> {
 impl<R: Request, A: Send + 'static> Batcher<R, A> {
     /// Spawns the workers. `call` answers each request of a batch, in order, but those whose rows
     /// are locked.
-    pub(crate) fn spawn<F>(
+    pub(crate) fn spawn<S: Store, F>(
         tasks: &mut JoinSet<()>,
-        timer: &Timer,
-        call: impl Fn(Vec<R>) -> F + Clone + Send + Sync + 'static,
+        node: &Arc<Node<S>>,
+        call: impl Fn(Arc<Node<S>>, Vec<R>) -> F + Clone + Send + Sync + 'static,
     ) -> Self
     where
         F: Future<Output = Result<Vec<Option<A>>, Error>> + Send + 'static,
@@ -73,7 +73,9 @@ impl<R: Request, A: Send + 'static> Batcher<R, A> {
         let (requests, queue) = mpsc::channel(WAITING);
         let queue = Arc::new(Mutex::new(queue));
         for _ in 0..WORKERS {
-            tasks.spawn(work(Arc::clone(&queue), timer.clone(), call.clone()));
+            let (timer, node, call) = (node.timer.clone(), Arc::clone(node), call.clone());
+            let call = move |requests| call(Arc::clone(&node), requests);
+            tasks.spawn(work(Arc::clone(&queue), timer, call));
         }
         Batcher { requests }
     }

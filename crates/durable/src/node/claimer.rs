@@ -7,7 +7,7 @@
 
 use crate::node::Node;
 use crate::node::batcher::BATCH;
-use crate::node::runner::Runner;
+use crate::node::runner::{LOCKED, Runner};
 use crate::store::{ALONE, Claim, ClaimedRow, Place, Store};
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -16,8 +16,6 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// How long a claimer waits after the store has failed.
 const PAUSE: Duration = Duration::from_millis(100);
-/// When it is looked again whether a row is still locked, or one that waits was cancelled.
-const LOCKED: Duration = Duration::from_secs(1);
 
 pub(crate) async fn run<S: Store>(
     node: Arc<Node<S>>,

@@ -211,8 +211,8 @@ impl PerKey {
 
 pub(crate) type Queue = Arc<tokio::sync::Mutex<mpsc::UnboundedReceiver<Ended>>>;
 
-/// When it is looked again whether a row is still locked.
-const LOCKED: Duration = Duration::from_secs(1);
+/// When it is looked again whether a row is still locked, or one that waits was cancelled.
+pub(crate) const LOCKED: Duration = Duration::from_secs(1);
 
 /// Acknowledges what comes out of the queue; `again` leads back into it, and does not keep it open.
 pub(crate) async fn run_acker<S: Store>(

@@ -67,6 +67,17 @@ impl Bars {
         let all = width.saturating_mul(i64::from(self.count));
         (self.from.as_micros(), width, self.from.as_micros().saturating_add(all))
     }
+
+    /// Returns the count of each, given those that are not zero by their numbers.
+    fn counts(self, found: impl IntoIterator<Item = (i64, i64)>) -> Vec<u64> {
+        let mut counts = vec![0; self.count as usize];
+        for (bar, found) in found {
+            if let Some(count) = usize::try_from(bar).ok().and_then(|bar| counts.get_mut(bar)) {
+                *count = found.unsigned_abs();
+            }
+        }
+        counts
+    }
 }
 
 /// A slot that a node owns, and the epoch that it was given with it.

@@ -3,7 +3,7 @@
 use crate::entry::Error;
 use crate::store::postgres::link::{Link, is_locked, slot};
 use crate::store::postgres::schedule::LOCKED;
-use crate::store::postgres::{SLOTS, told};
+use crate::store::postgres::{SLOTS, hinted, told};
 use crate::store::{Bulk, Scope, Step, StoreTime};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
@@ -34,14 +34,7 @@ const HELD: &str = concat!(
     goes!("d")
 );
 
-/// Has the owners of slots, and those who rest, told of what is changed.
-const HINTED: &str = concat!(
-    "hinted AS (INSERT INTO tickwheel.inbox (node, written, slot, due, id)
-        SELECT m.node, tickwheel.clock(), c.slot, c.due, c.id FROM changed c
-        JOIN tickwheel.slot s USING (slot) JOIN tickwheel.member m ON m.node = s.owner
-        WHERE c.due < m.horizon), ",
-    told!("changed")
-);
+const HINTED: &str = hinted!("changed", "");
 
 /// Changes at most so many that nobody has locked. What was moved or locked meanwhile is left to
 /// the next look.

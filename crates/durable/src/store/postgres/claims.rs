@@ -35,9 +35,8 @@ const CLAIM: &str = concat!(
     own AS MATERIALIZED (
         SELECT f.at, f.slot, f.due, f.id, f.epoch, f.held, t.attempts, t.cancelled,
             t.crashes + (t.claim NOT IN (0, f.epoch) AND t.crashes < $7)::int AS crashes
-        FROM found f JOIN tickwheel.timer t ON t.ctid = f.at
-            AND t.slot = f.slot AND t.due = f.due AND t.id = f.id
-        WHERE t.claim <= f.epoch AND f.before < $8 FOR UPDATE OF t SKIP LOCKED),
+        FROM found f JOIN tickwheel.timer t USING (slot, due, id)
+        WHERE t.ctid = f.at AND t.claim <= f.epoch AND f.before < $8 FOR UPDATE OF t SKIP LOCKED),
     cancelled AS (
         DELETE FROM tickwheel.timer t USING own o
         WHERE o.cancelled AND t.ctid = o.at),
@@ -74,9 +73,8 @@ const ACKNOWLEDGE: &str = concat!(
     own AS MATERIALIZED (
         SELECT f.at, f.slot, f.due, f.id, f.payload, f.reason, f.planned,
             CASE WHEN NOT t.cancelled THEN f.again END AS again
-        FROM found f JOIN tickwheel.timer t ON t.ctid = f.at
-            AND t.slot = f.slot AND t.due = f.due AND t.id = f.id
-        WHERE t.claim = f.epoch FOR UPDATE OF t SKIP LOCKED),
+        FROM found f JOIN tickwheel.timer t USING (slot, due, id)
+        WHERE t.ctid = f.at AND t.claim = f.epoch FOR UPDATE OF t SKIP LOCKED),
     retried AS (
         UPDATE tickwheel.timer t SET due = o.again, claim = 0, until = NULL,
             planned = CASE WHEN o.payload IS NULL THEN coalesce(t.planned, t.due)

@@ -178,6 +178,23 @@ macro_rules! told {
 }
 use told;
 
+/// Hints at rows to the owners of their slots, as far as `but` says, and tells those who rest.
+macro_rules! hinted {
+    ($rows:literal, $but:literal) => {
+        concat!(
+            "hinted AS (INSERT INTO tickwheel.inbox (node, written, slot, due, id)
+                SELECT m.node, tickwheel.clock(), w.slot, w.due, w.id FROM ",
+            $rows,
+            " w JOIN tickwheel.slot s USING (slot) JOIN tickwheel.member m ON m.node = s.owner
+                WHERE w.due < m.horizon ",
+            $but,
+            "), ",
+            told!($rows)
+        )
+    };
+}
+use hinted;
+
 /// Joins to a row `i` the timer that has the same columns, which is looked up for each row in an
 /// index, as it is limited to one. Otherwise the server reads all of a table that it takes for
 /// empty, as when that was vacuumed in a silence, once for each row of a batch. `at` is where a

@@ -2,7 +2,7 @@
 
 use crate::entry::{Error, Scheduled};
 use crate::store::postgres::link::{Ask, Link, Param, is_locked, slot};
-use crate::store::postgres::{timer, told};
+use crate::store::postgres::{hinted, timer, told};
 use crate::store::{NewRow, NodeId, StoreTime, Written};
 use std::collections::HashMap;
 use tokio_postgres::Row;
@@ -48,13 +48,8 @@ const SCHEDULE: &str = concat!(
             claim = 0, attempts = 0, crashes = 0, cancelled = false, planned = excluded.planned
         WHERE excluded.id <> ALL ($10) OR t.cancelled
         RETURNING t.slot, t.due, t.id, t.xmax <> 0 AS replaced),
-    hinted AS (
-        INSERT INTO tickwheel.inbox (node, written, slot, due, id)
-        SELECT m.node, tickwheel.clock(), w.slot, w.due, w.id
-        FROM written w JOIN tickwheel.slot s USING (slot)
-        JOIN tickwheel.member m ON m.node = s.owner
-        WHERE w.due < m.horizon AND m.node <> $7), ",
-    told!("written"),
+    ",
+    hinted!("written", "AND m.node <> $7"),
     " SELECT id, due, replaced FROM written WHERE (SELECT count(*) FROM told) >= 0
     UNION ALL SELECT id, NULL, NULL FROM locked
     UNION ALL SELECT id, NULL, true FROM here, unnest($10) AS k(id)

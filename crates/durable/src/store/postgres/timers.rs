@@ -2,7 +2,7 @@
 
 use crate::entry::{Cancelled, DeadTimer, Error, Listed, Pending, Search, Touched};
 use crate::store::postgres::link::{Ask, Link, name, names, place, slot};
-use crate::store::postgres::{SLOTS, timer, told};
+use crate::store::postgres::{SLOTS, hinted, timer, told};
 use crate::store::{Bars, KeyName, Place, StoreTime};
 use std::collections::HashMap;
 use tokio_postgres::Row;
@@ -52,14 +52,11 @@ pub(super) async fn touch(
         moved AS (UPDATE tickwheel.timer t SET due = i.due, planned = NULL
             FROM input i JOIN own o USING (slot, key)
             WHERE t.ctid = o.at AND t.claim = 0 RETURNING t.slot, t.key, t.due, t.id),
-        hinted AS (INSERT INTO tickwheel.inbox (node, written, slot, due, id)
-            SELECT m.node, tickwheel.clock(), w.slot, w.due, w.id FROM moved w
-            JOIN tickwheel.slot s USING (slot) JOIN tickwheel.member m ON m.node = s.owner
-            WHERE w.due < m.horizon), {}
+        {}
         SELECT slot, key, o.claim <> 0, f.at IS NOT NULL, w.id IS NOT NULL
         FROM input LEFT JOIN moved w USING (slot, key) {SEEN}
         WHERE (SELECT count(*) FROM told) >= 0",
-        told!("moved")
+        hinted!("moved", "")
     );
     let (keys, dues): (Vec<KeyName>, Vec<StoreTime>) = keys.into_iter().unzip();
     let dues: Vec<i64> = dues.into_iter().map(StoreTime::as_micros).collect();
@@ -177,12 +174,6 @@ pub(super) async fn histogram(link: &Link, first: u32, bars: Bars) -> Result<Vec
         (&width as _, Type::INT8),
         (&to as _, Type::INT8),
     ];
-    let mut counts = vec![0; bars.count as usize];
-    for row in link.query(sql, &params).await? {
-        let bar = usize::try_from(row.get::<_, i64>(0)).ok();
-        if let Some(count) = bar.and_then(|bar| counts.get_mut(bar)) {
-            *count = row.get::<_, i64>(1).unsigned_abs();
-        }
-    }
-    Ok(counts)
+    let rows = link.query(sql, &params).await?;
+    Ok(bars.counts(rows.iter().map(|row| (row.get(0), row.get(1)))))
 }

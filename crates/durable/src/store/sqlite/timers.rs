@@ -230,16 +230,10 @@ fn page<A>(
 
 pub(super) fn histogram(file: &Connection, bars: Bars) -> Result<Vec<u64>> {
     let (from, width, to) = bars.micros();
-    let mut counts = vec![0; bars.count as usize];
     let mut count = file.prepare_cached(
         "SELECT (due - ?1) / ?2, count(*) FROM timer WHERE due >= ?1 AND due < ?3 GROUP BY 1",
     )?;
-    let bar = |row: &Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?));
-    for counted in count.query_map(params![from, width, to], bar)? {
-        let (bar, timers) = counted?;
-        if let Some(count) = usize::try_from(bar).ok().and_then(|bar| counts.get_mut(bar)) {
-            *count = timers as u64;
-        }
-    }
-    Ok(counts)
+    let bar = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?));
+    let counted = count.query_map(params![from, width, to], bar)?.collect::<Result<Vec<_>>>()?;
+    Ok(bars.counts(counted))
 }
