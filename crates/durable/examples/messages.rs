@@ -20,7 +20,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
             match delivered {
                 Ok(()) => Outcome::Done,
                 // Nobody is there. It is tried again, and after `max_attempts` it is given up.
-                Err(_) => Outcome::RetryAt(Duration::from_secs(10).into()),
+                Err(error) => Outcome::RetryAt(Duration::from_secs(10).into(), error.to_string()),
             }
         }
     };

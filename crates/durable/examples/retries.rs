@@ -31,7 +31,8 @@ async fn attempt(due: Due) -> Outcome {
             println!("{key}: {error}, attempt {}", due.attempt);
             // Twice as long each time; and up to a half more, so that not all come back at once.
             let pause = Duration::from_millis(20 << due.attempt.min(6));
-            Outcome::RetryAt((pause + pause / 2 * (due.id as u32 % 8) / 7).into())
+            let again = pause + pause / 2 * (due.id as u32 % 8) / 7;
+            Outcome::RetryAt(again.into(), error.to_owned())
         }
     }
 }

@@ -231,8 +231,9 @@ impl Due {
 pub enum Outcome {
     /// It is done: its row is deleted.
     Done,
-    /// It failed: the same again, then. After the last attempt it goes to the dead ones instead.
-    RetryAt(When),
+    /// It failed for this reason: the same again, then. After the last attempt it goes to the dead
+    /// ones instead, with the reason.
+    RetryAt(When, String),
     /// It failed for this reason: the same again
     /// [after a while](crate::DurableBuilder::retry_after), which grows with each attempt. After
     /// the last attempt it goes to the dead ones instead, with the reason.

@@ -80,7 +80,10 @@ async fn lives<O: OpenStore>(builder: DurableBuilder<O>) {
     let handler = move |due: Due| {
         let _ = sender.send(due.key.clone().unwrap_or_default());
         async move {
-            if due.attempt < 2 { Outcome::RetryAt(Duration::ZERO.into()) } else { Outcome::Done }
+            match due.attempt {
+                1 => Outcome::RetryAt(Duration::ZERO.into(), String::new()),
+                _ => Outcome::Done,
+            }
         }
     };
     // So that no renewal is late on a busy machine, which would count as an error.

@@ -111,7 +111,7 @@ async fn transactions_take_timers_along(server: &Server) {
 /// Seen to fail: nothing else on PostgreSQL noticed an acknowledgement without a fence.
 async fn an_effect_and_its_acknowledgement_are_one(server: &Server) {
     let mut client = client(server).await;
-    let retry = Outcome::RetryAt(Duration::ZERO.into());
+    let retry = Outcome::RetryAt(Duration::ZERO.into(), String::new());
     for outcome in [Outcome::Done, retry, Outcome::Dead("".into())] {
         let timer = Timer::builder().start().unwrap();
         let (sender, mut fired) = unbounded_channel();
@@ -160,7 +160,7 @@ async fn effects_happen_once(server: &Server) {
             due.ack_in(&transaction).await.unwrap();
             transaction.commit().await.unwrap();
             sender.send(()).unwrap();
-            Outcome::RetryAt(Duration::ZERO.into())
+            Outcome::RetryAt(Duration::ZERO.into(), String::new())
         }
     };
     let node = Durable::postgres(server.config()).namespace(name());

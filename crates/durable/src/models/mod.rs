@@ -31,7 +31,7 @@ fn done(_: &Due) -> Outcome {
 /// Fails the first time.
 fn fails_first(due: &Due) -> Outcome {
     match due.attempt {
-        1 => Outcome::RetryAt(When::After(Duration::from_millis(50))),
+        1 => Outcome::RetryAt(When::After(Duration::from_millis(50)), String::new()),
         _ => Outcome::Done,
     }
 }

@@ -140,15 +140,14 @@ impl<S: Store> Runner<S> {
         let is_last = attempts >= self.node.options.max_attempts;
         match outcome {
             Outcome::Done => Ending::Done,
-            Outcome::RetryAt(_) if is_last => Ending::Dead(format!("{attempts} attempts failed")),
-            Outcome::Failed(reason) if is_last => {
+            Outcome::RetryAt(_, reason) | Outcome::Failed(reason) if is_last => {
                 Ending::Dead(format!("{attempts} attempts failed: {}", reason.replace('\0', "")))
             }
             Outcome::Failed(_) => {
                 let after = self.node.options.backoff(attempts);
                 Ending::Retry(When::After(after).resolve(now()))
             }
-            Outcome::RetryAt(when) => Ending::Retry(when.resolve(now())),
+            Outcome::RetryAt(when, _) => Ending::Retry(when.resolve(now())),
             Outcome::Again(when, payload) => match check_payload(&payload) {
                 Ok(()) => {
                     let due = when.resolve(now());

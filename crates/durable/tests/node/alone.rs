@@ -112,7 +112,7 @@ async fn outcomes_say_what_becomes_of_a_timer() {
     let mut dead = node.dead(Search::new(10)).await.unwrap();
     dead.sort_by(|a, b| a.key.cmp(&b.key));
     let reasons: Vec<&str> = dead.iter().map(|dead| dead.reason.as_str()).collect();
-    assert_eq!((reasons[0], reasons[2]), ("3 attempts failed", "no good"));
+    assert_eq!((reasons[0], reasons[2]), ("3 attempts failed: not now", "no good"));
     assert!(reasons[1].starts_with("3 attempts failed: ") && reasons[1].contains("as it should"));
     assert!(node.requeue(dead[2].id).await.unwrap());
     assert!(!node.requeue(dead[2].id).await.unwrap());

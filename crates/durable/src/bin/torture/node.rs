@@ -64,7 +64,7 @@ async fn handle(due: Due, ledger: Arc<Ledger>) -> Outcome {
         std::process::abort();
     }
     if number % 20 == 3 && due.attempt == 1 {
-        return Outcome::RetryAt(When::After(Duration::from_millis(200)));
+        return Outcome::RetryAt(When::After(Duration::from_millis(200)), String::new());
     }
     if number % 30 == 4 {
         tokio::time::sleep(Duration::from_millis(150)).await;
