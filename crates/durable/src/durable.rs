@@ -355,7 +355,7 @@ impl<S: Store> Durable<S> {
     }
 
     /// Lists timers that were given up by the order of the times at which they were. Reads those
-    /// that it leaves out as well.
+    /// that it leaves out as well; on PostgreSQL a page reads none before it or after it.
     ///
     /// # Errors
     /// [`Error::Unavailable`].

@@ -217,13 +217,14 @@ use timer;
 const SLOTS: u32 = 1_024;
 
 /// What brings a database from each version to the next. Never changed once released.
-const MIGRATIONS: [&str; 6] = [
+const MIGRATIONS: [&str; 7] = [
     include_str!("tables.sql"),
     VERSION_2,
     VERSION_3,
     VERSION_4,
     include_str!("version_5.sql"),
     include_str!("version_6.sql"),
+    include_str!("version_7.sql"),
 ];
 
 /// The version of the tables that this crate uses: each one is made from the one before it.
