@@ -5,6 +5,8 @@ mod server;
 
 use server::{Server, connect};
 use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
@@ -43,7 +45,8 @@ fn inspect(target: &str, more: &[&str], succeeds: bool, says: &[&str]) {
 /// What is told of the timers that each node has.
 const TOLD: &[&str] = &["later", "some", "in 5", " 1 ####", "bad", "no good"];
 
-/// Seen to fail, with a file that was opened as a node does: it was changed.
+/// Seen to fail, with a file that was opened as a node does: it was changed; and to end well where
+/// nothing was requeued.
 #[tokio::test]
 async fn a_file_is_looked_at_while_no_node_has_it_and_is_not_changed() {
     let folder = tempfile::tempdir().unwrap();
@@ -51,7 +54,7 @@ async fn a_file_is_looked_at_while_no_node_has_it_and_is_not_changed() {
     let target = path.to_str().unwrap();
     inspect(target, &[], false, &["no such file"]);
     let node = start(Durable::sqlite(&path)).await;
-    inspect(target, &[], false, &["another process has the file open"]);
+    inspect(target, &[], false, &["another process has the file open", "`node.list`"]);
     // What a crash would leave.
     let crashed = folder.path().join("crashed");
     for end in ["", "-wal"] {
@@ -64,10 +67,15 @@ async fn a_file_is_looked_at_while_no_node_has_it_and_is_not_changed() {
     inspect(target, &["--key-prefix", "ba"], true, &["due next: nothing", "no good"]);
     inspect(target, &["--since", "3600"], true, &["later", "no good"]);
     inspect(target, &["--since", "0"], true, &["later", "oldest first: none"]);
+    inspect(target, &["--running"], true, &["due next: nothing"]);
+    inspect(target, &["--within", "3600"], true, &["later"]);
+    inspect(target, &["--within", "0"], true, &["due next: nothing"]);
     inspect(target, &["--limit", "0"], true, &["due next: nothing", "oldest first: none"]);
     assert!(fs::read(&crashed).unwrap() == before, "it was only looked at");
     let id = node.dead(Search::new(1)).await.unwrap()[0].id.to_string();
-    inspect(target, &["--requeue", "1"], true, &["there is no such dead timer"]);
+    inspect(target, &["--requeue", "-1"], false, &["there is no such dead timer"]);
+    let none = "none of that tag was requeued";
+    inspect(target, &["--requeue-tag", "some"], false, &[none]);
     inspect(target, &["--requeue", &id], true, &["requeued"]);
     inspect(target, &[], true, &["handler's hands: 1", "oldest first: none"]);
     let older = "PRAGMA user_version = 3";
@@ -97,20 +105,62 @@ async fn who_may_not_write_beside_a_file_is_told_what_to_do() {
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
 }
 
+/// Has something answer as a server does that goes on by TLS alone.
+fn who_asks_for_more_is_told_what_to_do() {
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let target = format!("host=127.0.0.1 port={}", server.local_addr().unwrap().port());
+    let asked = std::thread::spawn(move || {
+        let (mut client, _) = server.accept().unwrap();
+        client.read_exact(&mut [0; 8]).unwrap();
+        client.write_all(b"S").unwrap();
+    });
+    inspect(&(target + " user=a sslmode=require"), &[], false, &["through a tunnel"]);
+    asked.join().unwrap();
+}
+
+/// Has the server ask one role for a password.
+async fn a_password_is_read(server: &Server, client: &tokio_postgres::Client) {
+    client.batch_execute("CREATE ROLE secret SUPERUSER LOGIN PASSWORD 'word'").await.unwrap();
+    let rules: String = client.query_one("SHOW hba_file", &[]).await.unwrap().get(0);
+    let former = fs::read_to_string(&rules).unwrap();
+    fs::write(&rules, format!("host all secret all scram-sha-256\n{former}")).unwrap();
+    client.batch_execute("SELECT pg_reload_conf()").await.unwrap();
+    while connect(server.config().user("secret")).await.is_ok() {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let port = server.config().get_ports()[0];
+    let target = format!("host=127.0.0.1 port={port} user=secret dbname=postgres");
+    inspect(&target, &["--namespace", "some"], false, &["password"]);
+    let mut inspect = Command::new(env!("CARGO_BIN_EXE_inspect"));
+    inspect.args([&*target, "--namespace", "some"]).env("PGPASSWORD", "word");
+    assert!(inspect.output().unwrap().status.success());
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_is_looked_at_while_nodes_are_there() {
     let server = Server::start(&["fsync=off"]).expect("PostgreSQL is installed");
     let target = format!("host=127.0.0.1 port={} user=postgres", server.config().get_ports()[0]);
-    inspect(&target, &[], false, &["\"tickwheel.version\" does not exist"]);
+    inspect(&target, &[], false, &["there are no tables in schema \"tickwheel\""]);
     let client = connect(&server.config()).await.unwrap();
     inspect(&target, &["--print-migration", "0"], true, &[&migration("tickwheel", 0).unwrap()]);
     let node = start(Durable::postgres(server.config()).namespace("some")).await;
-    inspect(&target, &[], false, &["there is no namespace \"default\""]);
+    inspect(&target, &[], false, &["there is no namespace \"default\"", "but [\"some\"]"]);
+    who_asks_for_more_is_told_what_to_do();
+    a_password_is_read(&server, &client).await;
     let some = &["--namespace", "some"];
     inspect(&target, some, true, &[TOLD, &[" 1024 "]].concat());
     let id = node.dead(Search::new(1)).await.unwrap()[0].id.to_string();
     inspect(&target, &[some, &["--requeue", &id][..]].concat(), true, &["requeued"]);
     have_died(&node, 2).await;
+    let id = node.dead(Search::new(1)).await.unwrap()[0].id.to_string();
+    node.schedule(Entry::keyed("bad", Duration::from_secs(60), "x")).await.unwrap();
+    let again = [some, &["--requeue", &id][..]].concat();
+    inspect(&target, &again, false, &["its key has a timer again"]);
+    node.schedule(Entry::unkeyed(Duration::ZERO, "x").tag("more")).await.unwrap();
+    have_died(&node, 3).await;
+    let all = [some, &["--requeue-tag", "more"][..]].concat();
+    inspect(&target, &all, true, &["requeued 1"]);
+    have_died(&node, 4).await;
     client.batch_execute("UPDATE tickwheel.version SET version = 3").await.unwrap();
     inspect(&target, some, false, &["tables of version 3", "--print-migration 3"]);
 }

@@ -6,12 +6,17 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 use tickwheel_durable::store::postgres::{Postgres, VERSION, migration};
-use tickwheel_durable::store::{Bars, Store};
+use tickwheel_durable::store::{Bars, Bulk, Scope, Store};
 use tickwheel_durable::{DeadTimer, Durable, Listed, OpenStore, Search, StoreTime};
+use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Config, NoTls};
 
 /// Looks at durable timers in a file or on PostgreSQL.
+///
+/// A password that is not said stands in PGPASSWORD: other users see a command line. This program
+/// speaks no TLS: where a server demands it, connect through a tunnel on this machine, such as
+/// `ssh -L 5433:localhost:5432 server`.
 #[derive(Parser)]
 struct Options {
     /// An SQLite file, which no node has open meanwhile. Or how to connect: "host=localhost
@@ -30,18 +35,27 @@ struct Options {
     /// How many timers to list, of those that are due next, and of those that are dead.
     #[arg(long, default_value_t = 20)]
     limit: u32,
-    /// Lists those of this tag.
+    /// Lists those of this tag, and counts none.
     #[arg(long)]
     tag: Option<String>,
-    /// Lists those whose keys begin so.
+    /// Lists those whose keys begin so, and counts none.
     #[arg(long)]
     key_prefix: Option<String>,
     /// Lists of the dead timers those that died in the last so many seconds.
     #[arg(long)]
     since: Option<u64>,
-    /// Makes this dead timer due at once.
+    /// Lists of the others those that handlers have.
     #[arg(long)]
+    running: bool,
+    /// Lists of the others those that are due in the next so many seconds, or overdue.
+    #[arg(long)]
+    within: Option<u64>,
+    /// Makes this dead timer due at once.
+    #[arg(long, allow_hyphen_values = true)]
     requeue: Option<i64>,
+    /// Makes all dead timers of this tag due at once.
+    #[arg(long, conflicts_with = "requeue")]
+    requeue_tag: Option<String>,
     /// Prints the SQL that brings PostgreSQL's tables from this version, or from 0 if there are
     /// none, to this program's, for `psql -1 -v ON_ERROR_STOP=1 -f -`.
     #[arg(long, value_name = "FROM")]
@@ -59,6 +73,19 @@ impl Options {
         let search = Search::new(self.limit);
         let search = self.tag.iter().fold(search, Search::tag);
         self.key_prefix.iter().fold(search, Search::key_prefix)
+    }
+
+    /// Returns which of the timers that are due next are to be listed.
+    fn search_next(&self) -> Search {
+        let search = if self.running { self.search().running(true) } else { self.search() };
+        let Some(within) = self.within else { return search };
+        let end = StoreTime::from(SystemTime::now()).plus(Duration::from_secs(within));
+        search.between(StoreTime::MIN.into()..end.into())
+    }
+
+    /// Returns whether it changes something.
+    fn writes(&self) -> bool {
+        self.requeue.is_some() || self.requeue_tag.is_some()
     }
 
     /// Returns which of the dead timers are to be listed.
@@ -79,28 +106,55 @@ fn target(text: &str) -> Result<Target, String> {
     if Path::new(text).is_file() {
         return Ok(Target::File(text.into()));
     }
-    let config = text.parse().map(|config| Target::Server(Box::new(config)));
-    config.map_err(|error| format!("no such file, nor a server: {error}"))
+    let config: Result<Config, _> = text.parse();
+    let mut config = config.map_err(|error| format!("no such file, nor a server: {error}"))?;
+    if let (None, Ok(password)) = (config.get_password(), std::env::var("PGPASSWORD")) {
+        config.password(password);
+    }
+    Ok(Target::Server(Box::new(config)))
 }
 
 /// How many bars there are, and how many characters the longest has.
 const BARS: u32 = 20;
 const WIDTH: u64 = 50;
+/// How many dead timers are read, or requeued, at a time.
+const PAGE: u32 = 1_000;
+
+async fn connect(server: &Config) -> Result<Client, Box<dyn Error>> {
+    let (client, connection) = server.connect(NoTls).await.map_err(|error| {
+        let told = error.source().map_or_else(String::new, <dyn Error>::to_string);
+        let is_refused = told.contains("no TLS implementation") || told.contains("no encryption");
+        let hint = "this program speaks no TLS: connect through a tunnel on this machine";
+        if is_refused { format!("{told}: {hint}").into() } else { Box::<dyn Error>::from(error) }
+    })?;
+    tokio::spawn(connection);
+    Ok(client)
+}
 
 /// Opens a primary, unless that would make the namespace or change the tables.
 async fn open(server: &Config, options: &Options) -> Result<(Client, Postgres), Box<dyn Error>> {
     let Options { namespace, schema, .. } = options;
-    let (client, connection) = server.connect(NoTls).await?;
-    tokio::spawn(connection);
+    let client = connect(server).await?;
     let sql = options.sql("SELECT version FROM tickwheel.version");
-    let found: i32 = client.query_typed(&sql, &[]).await?.first().map_or(0, |row| row.get(0));
+    let found: i32 = match client.query_typed(&sql, &[]).await {
+        Err(error) if error.code() == Some(&SqlState::UNDEFINED_TABLE) => 0,
+        rows => rows?.first().map_or(0, |row| row.get(0)),
+    };
+    if found == 0 {
+        let how = "a node makes them, or --print-migration 0";
+        return Err(format!("there are no tables in schema {schema:?}: {how}").into());
+    }
     if found < VERSION {
         let how = format!("by a node, or by --print-migration {found}");
         return Err(format!("tables of version {found} are to be migrated first, {how}").into());
     }
-    let sql = options.sql("SELECT FROM tickwheel.namespace WHERE name = $1");
-    if client.query_typed(&sql, &[(&namespace, Type::TEXT)]).await?.is_empty() {
-        return Err(format!("there is no namespace {namespace:?} on {server:?}").into());
+    let sql = options.sql("SELECT name FROM tickwheel.namespace ORDER BY name");
+    let rows = client.query_typed(&sql, &[]).await?;
+    let names: Vec<&str> = rows.iter().map(|row| row.get(0)).collect();
+    if !names.contains(&&**namespace) {
+        let hosts = server.get_hosts();
+        let told = format!("there is no namespace {namespace:?} on {hosts:?}, but {names:?}");
+        return Err(told.into());
     }
     let builder = Durable::postgres(server.clone()).namespace(namespace).schema(schema);
     Ok((client, builder.store().open().await?))
@@ -126,14 +180,20 @@ async fn look(options: &Options) -> Result<(), Box<dyn Error>> {
     }
     if let [Target::File(path)] = &options.targets[..] {
         let file = Durable::sqlite(path).store();
-        let file = if options.requeue.is_some() { file } else { file.read_only() };
-        return tell(&[file.open().await?], options).await;
+        let file = if options.writes() { file } else { file.read_only() };
+        let file = file.open().await.map_err(|error| match error.to_string() {
+            told if told.ends_with("has the file open") => {
+                format!("{told}: that node has `node.list`, `node.dead` and `node.requeue`")
+            }
+            told => told,
+        })?;
+        return tell(&[file], options).await;
     }
     let mut primaries = Vec::new();
     for (number, target) in options.targets.iter().enumerate() {
         let Target::Server(server) = target else { return Err("a file is looked at alone".into()) };
         let (client, store) = open(server, options).await?;
-        if options.requeue.is_none() {
+        if !options.writes() {
             owners(number, &client, &store, options).await?;
         }
         primaries.push(store);
@@ -143,17 +203,18 @@ async fn look(options: &Options) -> Result<(), Box<dyn Error>> {
 
 async fn tell<S: Store>(stores: &[S], options: &Options) -> Result<(), Box<dyn Error>> {
     if let Some(id) = options.requeue {
-        let mut there = false;
-        for store in stores {
-            there |= store.requeue(id).await?;
-        }
-        println!("{}", if there { "requeued" } else { "there is no such dead timer" });
-        return Ok(());
+        return requeue(stores, id).await;
     }
-    histogram(stores, options.ahead).await?;
+    if let Some(tag) = &options.requeue_tag {
+        return requeue_tag(stores, tag).await;
+    }
+    // It would count all of them.
+    if options.tag.is_none() && options.key_prefix.is_none() {
+        histogram(stores, options.ahead).await?;
+    }
     let (mut next, mut dead) = (Vec::new(), Vec::new());
     for store in stores {
-        next.extend(store.list(options.search()).await?);
+        next.extend(store.list(options.search_next()).await?);
         dead.extend(store.dead(options.search_dead()).await?);
     }
     next.sort_by_key(|timer| timer.at);
@@ -162,6 +223,50 @@ async fn tell<S: Store>(stores: &[S], options: &Options) -> Result<(), Box<dyn E
     dead.sort_by_key(|timer| timer.died);
     dead.truncate(options.limit as usize);
     tell_dead(dead);
+    Ok(())
+}
+
+async fn requeue<S: Store>(stores: &[S], id: i64) -> Result<(), Box<dyn Error>> {
+    for store in stores {
+        if store.requeue(id).await? {
+            println!("requeued");
+            return Ok(());
+        }
+    }
+    for store in stores {
+        let mut search = Search::new(PAGE);
+        loop {
+            let page = store.dead(search).await?;
+            if page.iter().any(|timer| timer.id == id) {
+                return Err("it stays dead: its key has a timer again".into());
+            }
+            let Some(last) = page.last() else { break };
+            search = Search::new(PAGE).after(last);
+        }
+    }
+    Err("there is no such dead timer".into())
+}
+
+async fn requeue_tag<S: Store>(stores: &[S], tag: &str) -> Result<(), Box<dyn Error>> {
+    let mut all = 0;
+    for store in stores {
+        // What dies again meanwhile has died later.
+        let before = store.first().await?.now.plus(Duration::from_micros(1));
+        let scope = Scope { tag: Some(tag.to_owned()), id: None };
+        loop {
+            let step = store.bulk(scope.clone(), Bulk::Requeue(before), PAGE).await?;
+            all += step.count;
+            match step.more {
+                None => break,
+                Some(_) if step.count > 0 => {}
+                Some(_) => return Err(format!("requeued {all}; a transaction has more").into()),
+            }
+        }
+    }
+    if all == 0 {
+        return Err("none of that tag was requeued: none is dead, or their keys have timers".into());
+    }
+    println!("requeued {all}");
     Ok(())
 }
 
