@@ -187,6 +187,8 @@ pub struct Token {
 pub struct Due {
     /// The key, if it has one.
     pub key: Option<String>,
+    /// Its tag, if it has one: for what follows.
+    pub tag: Option<String>,
     /// What was scheduled with it.
     pub payload: Vec<u8>,
     /// Tells this timer from all others; the same in each attempt.
@@ -382,10 +384,12 @@ impl From<&DeadTimer> for Place {
 pub struct Listed {
     /// Tells this timer from all others, as [`Due::id`] does.
     pub id: i64,
-    /// The key, if it has one. By that [`get`](crate::Durable::get) finds what it carries.
+    /// The key, if it has one.
     pub key: Option<String>,
     /// Its tag, if it has one.
     pub tag: Option<String>,
+    /// What it carries.
+    pub payload: Vec<u8>,
     /// When it is due.
     pub at: StoreTime,
     /// How often it was claimed; where the answer was lost that does not count.
@@ -400,9 +404,10 @@ impl Listed {
         place: Place,
         key: Option<String>,
         tag: Option<String>,
+        payload: Vec<u8>,
         (attempts, running): (u32, bool),
     ) -> Self {
-        Listed { id: place.id, key, tag, at: place.due, attempts, running, place }
+        Listed { id: place.id, key, tag, payload, at: place.due, attempts, running, place }
     }
 }
 

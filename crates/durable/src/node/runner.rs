@@ -112,13 +112,14 @@ impl<S: Store> Runner<S> {
     }
 
     fn due(&self, row: ClaimedRow, deadline: Option<Arc<Deadline>>) -> Due {
-        let ClaimedRow { claim, key, attempts: attempt, payload, planned, .. } = row;
+        let ClaimedRow { claim, key, tag, attempts: attempt, payload, planned, .. } = row;
         let place = claim.place;
         let late_by = self.node.clock.earliest().since(place.due);
         let partition = place.slot - self.node.store.slot(0);
         let token = Token { partition, epoch: claim.epoch };
         Due {
             key,
+            tag,
             payload,
             id: place.id,
             at: place.due,

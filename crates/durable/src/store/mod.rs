@@ -184,6 +184,8 @@ pub struct ClaimedRow {
     pub claim: Claim,
     /// The key, if it has one.
     pub key: Option<String>,
+    /// The tag, if it has one.
+    pub tag: Option<String>,
     /// How often it was claimed with an answer, this time included.
     pub attempts: u32,
     /// How many of those ended in a crash that may be another timer's: at most [`ALONE`].

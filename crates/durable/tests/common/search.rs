@@ -16,10 +16,10 @@ struct Found {
 
 impl From<&Listed> for Found {
     fn from(listed: &Listed) -> Self {
-        let Listed { id, key, tag, at, attempts, running, .. } = listed.clone();
+        let Listed { id, key, tag, payload, at, attempts, running, .. } = listed.clone();
         // What was requeued is due now, and their clocks differ.
         let fixed = Some(at.as_micros()).filter(|at| !(1_000_000..1 << 54).contains(at));
-        let told = format!("{id} {key:?} {tag:?} {fixed:?} {attempts} {running}");
+        let told = format!("{id} {key:?} {tag:?} {payload:?} {fixed:?} {attempts} {running}");
         Found { place: listed.into(), key, tag, running, told }
     }
 }

@@ -294,7 +294,8 @@ impl<S: Store> Driven<S> {
         let tell_row = |row: &ClaimedRow| {
             // What was requeued was due then, and their clocks differ.
             let planned = Some(row.planned).filter(|at| at.as_micros() < 1_000_000);
-            tell(&(row.claim.place.id, &row.key, row.attempts, row.crashes, &row.payload, planned))
+            let ClaimedRow { key, tag, attempts, crashes, payload, .. } = row;
+            tell(&(row.claim.place.id, key, tag, attempts, crashes, payload, planned))
         };
         answer.held.sort();
         let held = answer.held.iter().map(|place| tell(&("held", place.id, place.due)));

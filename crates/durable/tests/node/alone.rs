@@ -314,8 +314,11 @@ async fn a_drained_node_has_nothing_in_flight_and_refuses() {
 async fn a_handler_has_its_node_and_does_not_keep_it() {
     let rig = Rig::new().await;
     let node = rig.node(|options| options).await;
-    node.schedule(Entry::keyed("a", seconds(1), "follow")).await.unwrap();
-    rig.pass(seconds(7)).await;
+    node.schedule(Entry::keyed("a", seconds(1), "follow").tag("both")).await.unwrap();
+    rig.pass(seconds(3)).await;
+    let listed = node.list(Search::new(9).tag("both")).await.unwrap();
+    assert_eq!((listed.len(), &*listed[0].payload), (1, &b"x"[..]));
+    rig.pass(seconds(4)).await;
     assert_eq!(rig.fired(), ["a=follow#1", "next=x#1"]);
     assert!(rig.node_of_kept().is_some_and(|node| node.stats().done == 2));
     drop(node);

@@ -103,7 +103,8 @@ impl Log {
         match payload.as_str() {
             "follow" => {
                 let node = kept.node::<Memory>().expect("it runs");
-                node.schedule(Entry::keyed("next", seconds(5), "x")).await.unwrap();
+                let next = Entry::keyed("next", seconds(5), "x");
+                node.schedule(kept.tag.iter().fold(next, Entry::tag)).await.unwrap();
                 *self.kept.lock().unwrap() = Some(kept);
                 Outcome::Done
             }

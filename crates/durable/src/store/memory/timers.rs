@@ -202,8 +202,8 @@ impl Timers {
             (row.claim, row.crashes) = (claim.epoch, in_crashes);
             row.attempts += u32::from(!again);
             let planned = row.planned.unwrap_or(place.due);
-            let Row { key, payload, attempts, crashes, .. } = row.clone();
-            answer.rows.push(ClaimedRow { claim, key, attempts, crashes, payload, planned });
+            let Row { key, tag, payload, attempts, crashes, .. } = row.clone();
+            answer.rows.push(ClaimedRow { claim, key, tag, attempts, crashes, payload, planned });
         }
     }
 
@@ -245,8 +245,8 @@ impl Timers {
 
     pub(super) fn list(&self, search: &Search) -> Vec<Listed> {
         let listed = |(place, row): (&Place, &Row)| {
-            let Row { key, tag, attempts, claim, .. } = row.clone();
-            Listed::new(*place, key, tag, (attempts, claim != 0))
+            let Row { key, tag, payload, attempts, claim, .. } = row.clone();
+            Listed::new(*place, key, tag, payload, (attempts, claim != 0))
         };
         let found = self.rows.iter().filter(|(place, row)| is_found(search, place, row));
         found.map(listed).take(search.limit as usize).collect()

@@ -49,14 +49,14 @@ const CLAIM: &str = concat!(
         SET claim = o.epoch, attempts = t.attempts + (t.claim <> o.epoch)::int, crashes = o.crashes
         FROM own o WHERE t.ctid = o.at AND o.crashes <= $6 AND o.held IS NULL AND NOT o.cancelled
         RETURNING t.slot, t.due, t.id, t.claim, t.crashes, t.attempts,
-            coalesce(t.planned, t.due) AS planned, t.key, t.payload)
-    SELECT 'clock', 0, now, 0::bigint, 0::bigint, 0, 0, now, '', ''::bytea FROM clock
+            coalesce(t.planned, t.due) AS planned, t.key, t.payload, t.tag)
+    SELECT 'clock', 0, now, 0::bigint, 0::bigint, 0, 0, now, '', ''::bytea, '' FROM clock
     UNION ALL SELECT 'claimed', * FROM claimed
     UNION ALL SELECT CASE WHEN held IS NULL THEN 'suspect' ELSE 'held' END,
-        slot, coalesce(held, due), id, epoch, crashes, attempts, 0, '', '' FROM own
+        slot, coalesce(held, due), id, epoch, crashes, attempts, 0, '', '', '' FROM own
         WHERE NOT cancelled AND (held IS NOT NULL OR crashes > $6)
     UNION ALL SELECT CASE WHEN before < $8 THEN 'locked' ELSE 'more' END,
-        slot, due, id, epoch, 0, 0, 0, '', '' FROM found
+        slot, due, id, epoch, 0, 0, 0, '', '', '' FROM found
         WHERE (slot, due, id) NOT IN (SELECT slot, due, id FROM own)"
 );
 
@@ -124,6 +124,7 @@ pub(super) async fn claim(
             "claimed" => answer.rows.push(ClaimedRow {
                 claim: Claim { place, epoch: row.get(4) },
                 key: row.get(8),
+                tag: row.get(10),
                 attempts,
                 crashes,
                 payload: row.get(9),

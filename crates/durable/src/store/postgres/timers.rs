@@ -114,10 +114,10 @@ pub(super) async fn get(link: &Link, key: KeyName) -> Result<Option<Pending>, Er
 pub(super) async fn list(link: &Link, first: u32, search: Search) -> Result<Vec<Listed>, Error> {
     let listed = |row: &Row| {
         let attempts = row.get::<_, i32>(5).unsigned_abs();
-        Listed::new(place(row, 0), row.get(3), row.get(4), (attempts, row.get(6)))
+        Listed::new(place(row, 0), row.get(3), row.get(4), row.get(7), (attempts, row.get(6)))
     };
     let timers = "(SELECT * FROM tickwheel.timer WHERE slot BETWEEN $1 AND $2) t";
-    page(link, first, search, ("claim <> 0", timers), listed).await
+    page(link, first, search, ("claim <> 0, payload", timers), listed).await
 }
 
 pub(super) async fn dead(link: &Link, first: u32, search: Search) -> Result<Vec<DeadTimer>, Error> {

@@ -125,12 +125,12 @@ pub(super) fn claim(
         Some((suspect, ..)) if suspect.crashes > crashes => answer.suspects.push(suspect),
         Some((Suspect { crashes, .. }, ..)) => {
             let set = "claim = ?3, attempts = attempts + (claim <> ?3), crashes = ?4";
-            let told = "key, attempts, payload, coalesce(planned, due)";
+            let told = "key, attempts, payload, coalesce(planned, due), tag";
             let sql = format!("UPDATE timer SET {set} {row} RETURNING {told}");
             let claimed = one(file, &sql, params![place.due, place.id, epoch, crashes], |row| {
                 let (key, attempts, payload) = (row.get(0)?, row.get(1)?, row.get(2)?);
-                let planned = row.get(3)?;
-                Ok(ClaimedRow { claim, key, attempts, crashes, payload, planned })
+                let (planned, tag) = (row.get(3)?, row.get(4)?);
+                Ok(ClaimedRow { claim, key, tag, attempts, crashes, payload, planned })
             })?;
             answer.rows.extend(claimed);
         }
@@ -195,9 +195,10 @@ pub(super) fn get(file: &Connection, key: &str) -> Result<Option<Pending>> {
 }
 
 pub(super) fn list(file: &Connection, search: &Search) -> Result<Vec<Listed>> {
-    page(file, search, ("claim <> 0", "timer"), |row| {
+    page(file, search, ("claim <> 0, payload", "timer"), |row| {
         let place = Place { due: row.get(0)?, slot: SLOT, id: row.get(1)? };
-        Ok(Listed::new(place, row.get(2)?, row.get(3)?, (row.get(4)?, row.get(5)?)))
+        let (key, tag, payload) = (row.get(2)?, row.get(3)?, row.get(6)?);
+        Ok(Listed::new(place, key, tag, payload, (row.get(4)?, row.get(5)?)))
     })
 }
 
