@@ -411,6 +411,16 @@ impl Listed {
     }
 }
 
+/// A pause that is not over: see [`pause`](crate::Durable::pause).
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub struct Paused {
+    /// The tag whose timers it holds; all of the namespace if there is none.
+    pub tag: Option<String>,
+    /// Until when.
+    pub until: StoreTime,
+}
+
 /// A timer that was given up: it waits for somebody to look at it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]

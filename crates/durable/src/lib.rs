@@ -45,8 +45,8 @@ struct Readme;
 
 pub use crate::durable::{Durable, DurableBuilder, OpenStore};
 pub use crate::entry::{
-    Cancelled, DeadTimer, Due, Entry, Error, Listed, Outcome, Pending, Scheduled, Search, Token,
-    Touched, When,
+    Cancelled, DeadTimer, Due, Entry, Error, Listed, Outcome, Paused, Pending, Scheduled, Search,
+    Token, Touched, When,
 };
 pub use crate::node::stats::{Lateness, Stats};
 pub use crate::series::{Missed, Series};

@@ -3,8 +3,8 @@
 use crate::durable::bulk::FIRST;
 use crate::durable::{Durable, DurableBuilder, hash};
 use crate::entry::{
-    Cancelled, DeadTimer, Due, Entry, Error, Listed, Outcome, Pending, Scheduled, Search, Touched,
-    When,
+    Cancelled, DeadTimer, Due, Entry, Error, Listed, Outcome, Paused, Pending, Scheduled, Search,
+    Touched, When,
 };
 use crate::node::batcher::fitting_rows;
 use crate::store::postgres::{Postgres, PostgresServer};
@@ -355,6 +355,21 @@ impl Sharded {
     /// As for [`cancel_tag`](Self::cancel_tag).
     pub async fn resume(&self, tag: Option<&str>) -> Result<u64, Error> {
         self.each(|node| async move { node.resume(tag).await }).await
+    }
+
+    /// Lists the pauses that are not over: see [`Durable::pauses`].
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub async fn pauses(&self) -> Result<Vec<Paused>, Error> {
+        let mut all: BTreeMap<Option<String>, StoreTime> = BTreeMap::new();
+        for node in &self.nodes {
+            for Paused { tag, until } in node.pauses().await? {
+                let latest = all.entry(tag).or_default();
+                *latest = until.max(*latest);
+            }
+        }
+        Ok(all.into_iter().map(|(tag, until)| Paused { tag, until }).collect())
     }
 
     /// Adds up what the nodes on all primaries change, until no slot moves meanwhile.

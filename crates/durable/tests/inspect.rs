@@ -54,6 +54,7 @@ async fn a_file_is_looked_at_while_no_node_has_it_and_is_not_changed() {
     let target = path.to_str().unwrap();
     inspect(target, &[], false, &["no such file"]);
     let node = start(Durable::sqlite(&path)).await;
+    node.pause(Some("late"), Duration::from_secs(59)).await.unwrap();
     inspect(target, &[], false, &["another process has the file open", "`node.list`"]);
     // What a crash would leave.
     let crashed = folder.path().join("crashed");
@@ -63,6 +64,7 @@ async fn a_file_is_looked_at_while_no_node_has_it_and_is_not_changed() {
     }
     let (before, target) = (fs::read(&crashed).unwrap(), crashed.to_str().unwrap());
     inspect(target, &[], true, TOLD);
+    inspect(target, &[], true, &["paused: tag late, for 5"]);
     inspect(target, &["--tag", "some"], true, &["later", "oldest first: none"]);
     inspect(target, &["--key-prefix", "ba"], true, &["due next: nothing", "no good"]);
     inspect(target, &["--since", "3600"], true, &["later", "no good"]);
@@ -148,6 +150,9 @@ async fn a_server_is_looked_at_while_nodes_are_there() {
     who_asks_for_more_is_told_what_to_do();
     a_password_is_read(&server, &client).await;
     let some = &["--namespace", "some"];
+    node.pause(None, Duration::from_secs(59)).await.unwrap();
+    inspect(&target, some, true, &["paused: all, for 5"]);
+    node.resume(None).await.unwrap();
     inspect(&target, some, true, &[TOLD, &[" 1024 "]].concat());
     let id = node.dead(Search::new(1)).await.unwrap()[0].id.to_string();
     inspect(&target, &[some, &["--requeue", &id][..]].concat(), true, &["requeued"]);

@@ -1,13 +1,14 @@
 //! Looks at the timers of a namespace: who owns them, what is due when, which are dead.
 
 use clap::Parser;
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 use tickwheel_durable::store::postgres::{Postgres, VERSION, migration};
 use tickwheel_durable::store::{Bars, Bulk, Scope, Store};
-use tickwheel_durable::{DeadTimer, Durable, Listed, OpenStore, Search, StoreTime};
+use tickwheel_durable::{DeadTimer, Durable, Listed, OpenStore, Paused, Search, StoreTime};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Config, NoTls};
@@ -213,12 +214,18 @@ async fn tell<S: Store>(stores: &[S], options: &Options) -> Result<(), Box<dyn E
         histogram(stores, options.ahead).await?;
     }
     let (mut next, mut dead) = (Vec::new(), Vec::new());
+    let mut paused: BTreeMap<Option<String>, StoreTime> = BTreeMap::new();
     for store in stores {
+        for Paused { tag, until, .. } in store.pauses().await? {
+            let latest = paused.entry(tag).or_default();
+            *latest = until.max(*latest);
+        }
         next.extend(store.list(options.search_next()).await?);
         dead.extend(store.dead(options.search_dead()).await?);
     }
     next.sort_by_key(|timer| timer.at);
     next.truncate(options.limit as usize);
+    tell_paused(paused);
     tell_next(next);
     dead.sort_by_key(|timer| timer.died);
     dead.truncate(options.limit as usize);
@@ -320,6 +327,14 @@ async fn histogram<S: Store>(stores: &[S], ahead: u64) -> Result<(), Box<dyn Err
         println!("in {from:8.0} s {count:9} {line}");
     }
     Ok(())
+}
+
+fn tell_paused(paused: BTreeMap<Option<String>, StoreTime>) {
+    let now = StoreTime::from(SystemTime::now());
+    for (tag, until) in paused {
+        let which = tag.map_or("all".to_owned(), |tag| format!("tag {tag}"));
+        println!("paused: {which}, for {} s", until.since(now).as_secs());
+    }
 }
 
 fn tell_next(next: Vec<Listed>) {

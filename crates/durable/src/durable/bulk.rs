@@ -1,7 +1,7 @@
 //! What is done to many timers at once, in steps of 1,000.
 
 use crate::durable::Durable;
-use crate::entry::{Error, When, check_name};
+use crate::entry::{Error, Paused, When, check_name};
 use crate::node::Node;
 use crate::node::batcher::{BATCH, is_locked, looks};
 use crate::store::{Bulk, Scope, Step, Store, StoreTime};
@@ -88,6 +88,16 @@ impl<S: Store> Durable<S> {
     /// As for [`pause`](Self::pause); some may be held until it is asked again.
     pub async fn resume(&self, tag: Option<&str>) -> Result<u64, Error> {
         self.hold(tag, None).await
+    }
+
+    /// Lists the pauses that are not over, that of all timers first, and those of tags by these.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub async fn pauses(&self) -> Result<Vec<Paused>, Error> {
+        let mut pauses = self.inner.node.store.pauses().await?;
+        pauses.sort();
+        Ok(pauses)
     }
 
     async fn hold(&self, tag: Option<&str>, until: Option<StoreTime>) -> Result<u64, Error> {

@@ -6,7 +6,9 @@ pub mod postgres;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
-use crate::entry::{Cancelled, DeadTimer, Error, Listed, Pending, Scheduled, Search, Touched};
+use crate::entry::{
+    Cancelled, DeadTimer, Error, Listed, Paused, Pending, Scheduled, Search, Touched,
+};
 use std::future::Future;
 #[cfg(feature = "postgres")]
 use std::sync::Arc;
@@ -416,6 +418,9 @@ pub trait Store: Sealed + Send + Sync + 'static {
     /// Pauses all timers, or those of a tag, or ends that: to claim one that is due before `until`
     /// puts it off until then. A claim that has begun before may not see it.
     fn pause(&self, tag: Option<String>, until: Option<StoreTime>) -> impl Answer<()>;
+
+    /// Lists the pauses that are not over, in no order.
+    fn pauses(&self) -> impl Answer<Vec<Paused>>;
 
     /// Does the same to at most `limit` that nobody has locked. Hints at timers that it moves.
     fn bulk(&self, scope: Scope, bulk: Bulk, limit: u32) -> impl Answer<Step>;

@@ -239,12 +239,7 @@ impl<S: Store> Driven<S> {
                 };
                 tell(&store.bulk(scope(*tag), bulk, 1_000).await.unwrap())
             }
-            Step::Pause(tag, until) => {
-                let until = until.map(Moment::marked);
-                store.pause(scope(*tag).tag, until).await.unwrap();
-                let to = until.unwrap_or(Moment(true, 0).time());
-                tell(&store.bulk(scope(*tag), Bulk::Release(to), 1_000).await.unwrap())
-            }
+            Step::Pause(tag, until) => self.pause(*tag, *until).await,
             Step::Claim(limit, stale, crashes) => {
                 self.claim(usize::from(*limit), *stale, u32::from(*crashes)).await
             }
@@ -279,6 +274,16 @@ impl<S: Store> Driven<S> {
                 _ => return all,
             }
         }
+    }
+
+    async fn pause(&self, tag: Option<u8>, until: Option<Moment>) -> String {
+        let until = until.map(Moment::marked);
+        self.store.pause(scope(tag).tag, until).await.unwrap();
+        let to = until.unwrap_or(Moment(true, 0).time());
+        let step = self.store.bulk(scope(tag), Bulk::Release(to), 1_000).await.unwrap();
+        let mut pauses = self.store.pauses().await.unwrap();
+        pauses.sort();
+        tell(&(step, pauses))
     }
 
     async fn claim(&mut self, limit: usize, stale: bool, crashes: u32) -> String {

@@ -2,7 +2,7 @@
 
 use crate::{Rig, seconds};
 use std::collections::HashSet;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use tickwheel_durable::store::{Bulk, Scope, Store};
 use tickwheel_durable::{Cancelled, Entry, Scheduled, Search, StoreTime, Touched, When};
 
@@ -121,6 +121,9 @@ async fn what_is_paused_waits_costs_nothing_and_goes_at_the_pace_of_an_outage() 
     node.schedule_many(both.collect()).await.unwrap();
     let end = rig.now() + seconds(1_000);
     node.pause(Some("a"), end).await.unwrap();
+    let [paused] = &node.pauses().await.unwrap()[..] else { panic!("it is paused") };
+    let more = SystemTime::from(paused.until).duration_since(end).unwrap();
+    assert!(paused.tag.as_deref() == Some("a") && more < Duration::from_millis(132), "{more:?}");
     rig.pass(seconds(31)).await;
     let fired = rig.fired();
     assert!(fired.len() == 50 && fired.iter().all(|fired| fired.starts_with('b')), "{fired:?}");
@@ -134,6 +137,7 @@ async fn what_is_paused_waits_costs_nothing_and_goes_at_the_pace_of_an_outage() 
     rig.pass(end.duration_since(rig.now()).unwrap()).await;
     assert!(rig.fired().is_empty());
     rig.pass(seconds(2)).await;
+    assert!(node.pauses().await.unwrap().is_empty(), "it is over");
     node.schedule(Entry::keyed("now", Duration::ZERO, "x")).await.unwrap();
     rig.pass(Duration::from_millis(100)).await;
     let fired = rig.fired();
@@ -156,7 +160,12 @@ async fn a_pause_is_ended_shortened_and_lies_in_another_one() {
     rig.pass(seconds(100)).await;
     node.pause(Some("a"), seconds(100)).await.unwrap();
     assert!(rig.fired().is_empty());
+    let tags = async || -> Vec<Option<String>> {
+        node.pauses().await.unwrap().into_iter().map(|pause| pause.tag).collect()
+    };
+    assert_eq!(tags().await, [None, Some("a".to_owned())]);
     assert_eq!(nodes[1].resume(None).await.unwrap(), 100);
+    assert_eq!(tags().await, [Some("a".to_owned())]);
     rig.pass(seconds(4)).await;
     let fired = rig.fired();
     assert!(fired.len() == 50 && fired.iter().all(|fired| fired.starts_with('b')), "{fired:?}");

@@ -6,7 +6,7 @@ mod timers;
 pub use time::pass;
 
 use crate::durable::{Durable, DurableBuilder};
-use crate::entry::{Cancelled, DeadTimer, Error, Listed, Pending, Search, Touched};
+use crate::entry::{Cancelled, DeadTimer, Error, Listed, Paused, Pending, Search, Touched};
 use crate::store::memory::timers::Timers;
 use crate::store::{
     Ack, Bars, Bulk, Claim, Claims, Ending, First, Hints, KeyName, NewRow, NodeId, Owned, Page,
@@ -294,6 +294,13 @@ impl Store for Memory {
                 Some(until) => state.timers.pauses.insert(tag, until),
                 None => state.timers.pauses.remove(&tag),
             };
+        })
+    }
+
+    async fn pauses(&self) -> Result<Vec<Paused>, Error> {
+        self.step("pauses", |state, now| {
+            let pauses = state.timers.pauses.iter().filter(|(_, until)| **until > now);
+            pauses.map(|(tag, until)| Paused { tag: tag.clone(), until: *until }).collect()
         })
     }
 

@@ -1,6 +1,6 @@
 //! The statements that change many timers.
 
-use crate::entry::Error;
+use crate::entry::{Error, Paused};
 use crate::store::postgres::link::{Link, is_locked, slot};
 use crate::store::postgres::schedule::LOCKED;
 use crate::store::postgres::{SLOTS, hinted, told};
@@ -121,6 +121,14 @@ pub(super) async fn pause(
         (&until.map_or(0, StoreTime::as_micros) as _, Type::INT8),
     ];
     link.query(PAUSE, &params).await.map(drop)
+}
+
+pub(super) async fn pauses(link: &Link, namespace: i32) -> Result<Vec<Paused>, Error> {
+    let sql = "SELECT tag, max(until) FROM tickwheel.pause
+        WHERE namespace = $1 AND until > tickwheel.clock() GROUP BY tag";
+    let pause = |row: &Row| Paused { tag: row.get(0), until: StoreTime::from_micros(row.get(1)) };
+    let rows = link.query(sql, &[(&namespace, Type::INT4)]).await?;
+    Ok(rows.iter().map(pause).collect())
 }
 
 pub(super) async fn step(

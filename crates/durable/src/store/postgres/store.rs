@@ -2,7 +2,7 @@
 //!
 //! Claims, and what users ask, stand in the files beside this one.
 
-use crate::entry::{Cancelled, DeadTimer, Error, Listed, Pending, Search, Touched};
+use crate::entry::{Cancelled, DeadTimer, Error, Listed, Paused, Pending, Search, Touched};
 use crate::store::postgres::link::{place, slot};
 use crate::store::postgres::{Listener, Postgres, SLOTS, bulk, claims, schedule, timers};
 use crate::store::{
@@ -281,6 +281,10 @@ impl Store for Postgres {
 
     async fn pause(&self, tag: Option<String>, until: Option<StoreTime>) -> Result<(), Error> {
         bulk::pause(self.write(), namespace(self.first), tag, until).await
+    }
+
+    async fn pauses(&self) -> Result<Vec<Paused>, Error> {
+        bulk::pauses(self.write(), namespace(self.first)).await
     }
 
     async fn bulk(&self, scope: Scope, bulk: Bulk, limit: u32) -> Result<Step, Error> {

@@ -8,7 +8,7 @@ mod within;
 pub use within::Transaction;
 
 use crate::durable::{Durable, DurableBuilder, OpenStore};
-use crate::entry::{Cancelled, DeadTimer, Error, Listed, Pending, Search, Touched};
+use crate::entry::{Cancelled, DeadTimer, Error, Listed, Paused, Pending, Search, Touched};
 use crate::store::sqlite::thread::Job;
 use crate::store::{
     Ack, Bars, Bulk, Claim, Claims, First, Hints, KeyName, NewRow, NodeId, Owned, Page, Place,
@@ -212,6 +212,10 @@ impl Store for Sqlite {
 
     async fn pause(&self, tag: Option<String>, until: Option<StoreTime>) -> Result<(), Error> {
         self.call(move |file, _| timers::pause(file, tag, until).map(drop)).await
+    }
+
+    async fn pauses(&self) -> Result<Vec<Paused>, Error> {
+        self.call(|file, _| timers::pauses(file)).await
     }
 
     async fn bulk(&self, scope: Scope, bulk: Bulk, limit: u32) -> Result<Step, Error> {

@@ -1,6 +1,6 @@
 //! The statements on timers.
 
-use crate::entry::{Cancelled, DeadTimer, Listed, Pending, Scheduled, Search, Touched};
+use crate::entry::{Cancelled, DeadTimer, Listed, Paused, Pending, Scheduled, Search, Touched};
 use crate::store::sqlite::{SLOT, now};
 use crate::store::{
     ALONE, Ack, Bars, Claim, ClaimedRow, Claims, Ending, Former, NewRow, Page, Place, StoreTime,
@@ -146,6 +146,12 @@ pub(super) fn pause(
     change(file, "DELETE FROM pause WHERE tag IS ? OR until <= ?", params![tag, now()])?;
     let sql = "INSERT INTO pause (tag, until) SELECT ?1, ?2 WHERE ?2 IS NOT NULL";
     change(file, sql, params![tag, until])
+}
+
+pub(super) fn pauses(file: &Connection) -> Result<Vec<Paused>> {
+    let pause = |row: &Row<'_>| Ok(Paused { tag: row.get(0)?, until: row.get(1)? });
+    let mut all = file.prepare_cached("SELECT tag, until FROM pause WHERE until > ?")?;
+    all.query_map([now()], pause)?.collect()
 }
 
 /// Deletes a timer if it is still claimed so. Returns how many that were.
