@@ -21,9 +21,9 @@ use tokio::sync::Notify;
 
 /// A store in a file of SQLite, which one process has at a time.
 ///
-/// One thread has the connection; what many callers ask of it at once is committed together. The
-/// file is written ahead and flushed at each commit: what was answered survives a crash of the
-/// machine. Its clock is this machine's.
+/// One thread has the connection; what many callers ask of it at once is committed together, but
+/// for each [`transact`](Durable::transact). The file is written ahead and flushed at each commit:
+/// what was answered survives a crash of the machine. Its clock is this machine's.
 #[derive(Debug)]
 pub struct Sqlite {
     /// The thread ends when this is dropped, after what it has been asked.

@@ -40,30 +40,42 @@ pub(super) trait Job: Send {
     /// Returns whether it succeeded.
     fn run(&mut self, file: &Connection, state: &mut State) -> bool;
 
+    /// Returns whether it shares its transaction with others.
+    fn is_shared(&self) -> bool;
+
     fn answer(self: Box<Self>, error: Option<Error>);
 }
 
-struct Call<F, A> {
+struct Call<F, A, E> {
     run: Option<F>,
-    result: Result<A, Error>,
-    answer: oneshot::Sender<Result<A, Error>>,
+    result: Result<A, E>,
+    answer: oneshot::Sender<Result<A, E>>,
+    is_shared: bool,
+    /// Makes an error of the transaction's one of its own.
+    own: fn(Error) -> E,
 }
 
-impl<F, A> Job for Call<F, A>
+impl<F, A, E> Job for Call<F, A, E>
 where
-    F: FnOnce(&Connection, &mut State) -> rusqlite::Result<A> + Send,
+    F: FnOnce(&Connection, &mut State) -> Result<A, E> + Send,
     A: Send,
+    E: Send,
 {
     fn run(&mut self, file: &Connection, state: &mut State) -> bool {
         if let Some(run) = self.run.take() {
-            self.result = run(file, state).map_err(Error::unavailable);
+            self.result = run(file, state);
         }
         self.result.is_ok()
     }
 
+    fn is_shared(&self) -> bool {
+        self.is_shared
+    }
+
     fn answer(self: Box<Self>, error: Option<Error>) {
+        let Call { result, answer, own, .. } = *self;
         // Its own error tells more. Nobody waits any more: dropped.
-        let _ = self.answer.send(self.result.and_then(|answer| error.map_or(Ok(answer), Err)));
+        let _ = answer.send(result.and_then(|answer| error.map_or(Ok(answer), |it| Err(own(it)))));
     }
 }
 
@@ -86,24 +98,54 @@ impl Sqlite {
         Ok(Sqlite { jobs, told })
     }
 
-    /// Calls something on the thread of the connection, in a transaction.
+    /// Calls something on the thread of the connection, in a transaction that it shares: nothing
+    /// that a user has written, which might fail for all of them as it is committed.
     pub(super) async fn call<A: Send + 'static>(
         &self,
         job: impl FnOnce(&Connection, &mut State) -> rusqlite::Result<A> + Send + 'static,
     ) -> Result<A, Error> {
+        let job = move |file: &_, state: &mut _| job(file, state).map_err(Error::unavailable);
+        self.ask(job, true, |error| error).await
+    }
+
+    /// The same in a transaction of its own.
+    pub(super) async fn call_alone<A: Send + 'static, E: Send + 'static>(
+        &self,
+        job: impl FnOnce(&Connection, &mut State) -> Result<A, E> + Send + 'static,
+        own: fn(Error) -> E,
+    ) -> Result<A, E> {
+        self.ask(job, false, own).await
+    }
+
+    async fn ask<A: Send + 'static, E: Send + 'static>(
+        &self,
+        job: impl FnOnce(&Connection, &mut State) -> Result<A, E> + Send + 'static,
+        is_shared: bool,
+        own: fn(Error) -> E,
+    ) -> Result<A, E> {
         let (sender, answer) = oneshot::channel();
-        let result = Err(Error::unavailable("the transaction failed before"));
-        let job = Box::new(Call { run: Some(job), result, answer: sender });
-        self.jobs.send(job).map_err(|_| Error::Closed)?;
-        answer.await.unwrap_or_else(|_| Err(Error::uncertain("the thread ended")))
+        let result = Err(own(Error::unavailable("the transaction failed before")));
+        let job = Box::new(Call { run: Some(job), result, answer: sender, is_shared, own });
+        self.jobs.send(job).map_err(|_| own(Error::Closed))?;
+        answer.await.unwrap_or_else(|_| Err(own(Error::uncertain("the thread ended"))))
     }
 }
 
 fn work(file: Connection, mut state: State, queue: &mpsc::Receiver<Box<dyn Job>>) {
     let begin = if file.is_readonly(MAIN_DB) == Ok(true) { "BEGIN" } else { "BEGIN IMMEDIATE" };
-    while let Ok(first) = queue.recv() {
+    let mut kept = None;
+    while let Some(first) = kept.take().or_else(|| queue.recv().ok()) {
         let mut group = vec![first];
-        let error = transact(&file, begin, &mut state, &mut group, queue).err();
+        // What does not share begins the next one.
+        let more = || {
+            let next = if kept.is_none() { queue.try_recv().ok()? } else { return None };
+            if next.is_shared() {
+                return Some(next);
+            }
+            kept = Some(next);
+            None
+        };
+        let error = transact(&file, begin, &mut state, &mut group, more).err();
         group.into_iter().for_each(|job| job.answer(error.clone()));
     }
 }
@@ -115,7 +157,7 @@ fn transact(
     begin: &str,
     state: &mut State,
     group: &mut Vec<Box<dyn Job>>,
-    queue: &mpsc::Receiver<Box<dyn Job>>,
+    mut more: impl FnMut() -> Option<Box<dyn Job>>,
 ) -> Result<(), Error> {
     file.execute_batch(begin).map_err(Error::unavailable)?;
     let mut next = 0;
@@ -125,8 +167,8 @@ fn transact(
             return Err(Error::unavailable("another write of the same transaction failed"));
         }
         next += 1;
-        if next < GROUP {
-            group.extend(queue.try_recv());
+        if next < GROUP && group[0].is_shared() {
+            group.extend(more());
         }
     }
     file.execute_batch("COMMIT").map_err(|error| {
@@ -134,6 +176,8 @@ fn transact(
         match error.sqlite_error_code() {
             // What did not fit is no commit, also to one who opens the file after a crash.
             Some(ErrorCode::DiskFull) => Error::unavailable(error),
+            // A user's, that is checked only now.
+            Some(ErrorCode::ConstraintViolation) => Error::Refused(Arc::new(error)),
             _ => Error::uncertain(error),
         }
     })

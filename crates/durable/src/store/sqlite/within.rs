@@ -19,9 +19,8 @@ pub struct Transaction<'a> {
 }
 
 impl Durable<Sqlite> {
-    /// Changes timers and tables of your own in one transaction. It is committed if `change`
-    /// returns `Ok`, together with what others ask for at the same time; if it returns an error or
-    /// panics, nothing of it was done.
+    /// Changes timers and tables of your own in one transaction. It is committed, alone, if
+    /// `change` returns `Ok`; if it returns an error or panics, nothing of it was done.
     ///
     /// The file is the node's alone, so this is the way to tables of yours that lie in it. `change`
     /// runs on the thread of the connection, and all that is asked of the node waits for it: keep
@@ -51,8 +50,9 @@ impl Durable<Sqlite> {
     /// ```
     ///
     /// # Errors
-    /// What `change` returns; [`Error::Unavailable`]: nothing was done; [`Error::Uncertain`]: it
-    /// may have been; [`Error::Closed`] after a drain.
+    /// What `change` returns; [`Error::Unavailable`], and [`Error::Refused`] where a constraint
+    /// that is checked last is violated: nothing was done; [`Error::Uncertain`]: it may have been;
+    /// [`Error::Closed`] after a drain.
     ///
     /// # Panics
     /// If `change` does.
@@ -66,23 +66,22 @@ impl Durable<Sqlite> {
     {
         self.check_open()?;
         let run = move |file: &Connection, state: &mut super::thread::State| {
-            let begin = || Transaction { file, scheduled: 0, cancelled: 0, places: Vec::new() };
-            let mut transaction = begin();
-            // Others share the transaction: an error takes back what this one did, and no more.
-            file.execute_batch("SAVEPOINT own")?;
+            let mut transaction =
+                Transaction { file, scheduled: 0, cancelled: 0, places: Vec::new() };
             let changed = catch_unwind(AssertUnwindSafe(|| change(&mut transaction)));
-            if !matches!(changed, Ok(Ok(_))) {
-                file.execute_batch("ROLLBACK TO own")?;
-                transaction = begin();
-            }
-            file.execute_batch("RELEASE own")?;
+            let changed = changed.map_err(Err)?.map_err(Ok)?;
             let Transaction { scheduled, cancelled, places, .. } = transaction;
             places.into_iter().for_each(|place| state.hint(place));
             Ok((changed, scheduled, cancelled))
         };
-        let (changed, scheduled, cancelled) = self.store().call(run).await?;
-        self.count(scheduled, cancelled);
-        changed.unwrap_or_else(|panic| resume_unwind(panic))
+        // An error is the user's, or a panic.
+        match self.store().call_alone(run, |error| Ok(E::from(error))).await {
+            Ok((changed, scheduled, cancelled)) => {
+                self.count(scheduled, cancelled);
+                Ok(changed)
+            }
+            Err(failed) => Err(failed.unwrap_or_else(|panic| resume_unwind(panic))),
+        }
     }
 }
 
