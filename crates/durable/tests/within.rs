@@ -160,6 +160,30 @@ async fn on_a_file_what_its_commit_refuses_takes_nobody_along() {
     assert_eq!((node.stats().scheduled, node.stats().errors), (1, 0));
 }
 
+#[tokio::test]
+async fn a_file_is_copied_while_its_node_runs() {
+    let (folder, timer) = (tempfile::tempdir().unwrap(), Timer::builder().start().unwrap());
+    let (node, mut handlers) = file(&folder.path().join("timers"), &timer).await;
+    order(node.clone(), 7).await.unwrap();
+    node.schedule(Entry::keyed("runs", Duration::ZERO, "x")).await.unwrap();
+    let (due, outcome) = running(&mut handlers).await;
+    let copy = folder.path().join("the node's copy");
+    node.backup(&copy).await.unwrap();
+    for refused in [&copy, Path::new(""), &folder.path().join("no/folder")] {
+        let answer = node.backup(refused).await;
+        assert!(matches!(answer, Err(Error::Refused(_))), "{refused:?}: {answer:?}");
+    }
+    // The node goes on, and the copy has what there was.
+    outcome.send(Outcome::Done).unwrap();
+    node.cancel("7").await.unwrap();
+    node.drain().await;
+    assert_eq!((node.stats().done, node.stats().errors), (1, 0));
+    let (node, mut handlers) = file(&copy, &timer).await;
+    let (again, _) = running(&mut handlers).await;
+    assert_eq!((again.id, again.attempt, orders(&node).await), (due.id, 2, 1));
+    assert!(node.get("7").await.unwrap().is_some());
+}
+
 /// A claim of a process that has gone acknowledges nothing any more; its effect is taken back.
 #[tokio::test]
 async fn on_a_file_an_effect_happens_once() {

@@ -6,7 +6,10 @@ use crate::node::draw;
 use crate::store::sqlite::{SLOT, Sqlite, now, timers};
 use crate::store::{Claim, Place, StoreTime, Written};
 use rusqlite::{Connection, ErrorCode};
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::Path;
+use std::sync::Arc;
 
 /// A transaction of the file in which the timers lie: see [`Durable::transact`].
 #[derive(Debug)]
@@ -85,6 +88,36 @@ impl Durable<Sqlite> {
     }
 }
 
+impl Durable<Sqlite> {
+    /// Copies the file to another one, as it is at some moment of the call: timers and tables of
+    /// your own. A node can be started on the copy, which has claims of this one as those of a
+    /// crash.
+    ///
+    /// All that is asked of the node waits meanwhile, about as long as it takes to write so much.
+    /// Where that is longer than the [lease](crate::DurableBuilder::lease) the node loses it, and
+    /// what its handlers had runs again. The copy is whole once this returns `Ok`; remove what is
+    /// there after a failure.
+    ///
+    /// # Errors
+    /// What SQLite says, as [`Error::Refused`] or [`Error::Unavailable`]: there must be no such
+    /// file, or an empty one.
+    pub async fn backup(&self, path: impl AsRef<Path>) -> Result<(), Error> {
+        // Absolute: no name of memory or of a file that SQLite deletes.
+        let path = std::path::absolute(path).and_then(|path| {
+            path.into_os_string().into_string().map_err(|_| io::ErrorKind::InvalidInput.into())
+        });
+        let path = path.map_err(|error| Error::Refused(Arc::new(error)))?;
+        let copy = move |file: &Connection, _: &mut super::thread::State| {
+            // Not in a transaction: this one, in which nothing was done, is left for as long.
+            file.execute_batch("COMMIT")?;
+            let copied = file.execute("VACUUM INTO ?", [path]);
+            file.execute_batch("BEGIN")?;
+            copied.map(drop).map_err(Error::from)
+        };
+        self.store().call_alone(copy, |error| error).await
+    }
+}
+
 impl Transaction<'_> {
     /// Returns the connection, for statements on your own tables. Do not end the transaction by it,
     /// and leave the tables of the timers alone.
@@ -160,7 +193,7 @@ impl From<rusqlite::Error> for Error {
     fn from(error: rusqlite::Error) -> Self {
         match error.sqlite_error_code() {
             Some(ErrorCode::DiskFull | ErrorCode::SystemIoFailure) => Error::unavailable(error),
-            _ => Error::Refused(std::sync::Arc::new(error)),
+            _ => Error::Refused(Arc::new(error)),
         }
     }
 }
