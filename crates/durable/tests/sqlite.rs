@@ -78,6 +78,17 @@ async fn a_second_process_and_a_newer_file_are_refused_by_name() {
     assert!(matches!(newer, Err(Error::NewerSchema { found: 99, known: 5 })), "{newer:?}");
 }
 
+/// Seen to fail: it was said to be another process.
+#[tokio::test]
+async fn a_second_node_of_this_process_is_told_what_keeps_the_file() {
+    let (folder, timer) = (tempfile::tempdir().unwrap(), Timer::builder().start().unwrap());
+    let node = open(folder.path(), &timer).await;
+    node.drain().await; // It has the file all the same.
+    let refused = Durable::sqlite(folder.path().join("timers")).store().open().await;
+    let told = refused.unwrap_err().to_string();
+    assert!(told.contains("drop all of its clones"), "{told}");
+}
+
 /// Seen to fail: they were opened, and gone with the node.
 #[tokio::test]
 async fn a_path_that_names_no_file_is_refused() {

@@ -255,7 +255,9 @@ fn open(place: &SqliteFile) -> Result<Connection, Error> {
 /// Says what it means that a file is locked, or its folder is, as it is opened.
 fn explain(error: rusqlite::Error) -> Error {
     match error.sqlite_error_code() {
-        Some(ErrorCode::DatabaseBusy) => Error::unavailable("another process has the file open"),
+        Some(ErrorCode::DatabaseBusy) => Error::unavailable(
+            "another process has the file open, or a node of this one: drop all of its clones",
+        ),
         // Also where nothing is changed.
         Some(ErrorCode::ReadOnly | ErrorCode::CannotOpen) => Error::unavailable(format!(
             "{error}: SQLite writes beside a file that it reads. Copy it, and what is called as it \
