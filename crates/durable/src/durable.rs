@@ -51,10 +51,10 @@ impl<O: OpenStore> DurableBuilder<O> {
     }
 
     /// Sets how long a node may be silent before others take its timers over: 5 s by default, at
-    /// least 100 ms. All nodes of a namespace should say the same. Timers of a node that has died
-    /// are late by this and what loading takes.
+    /// least 100 ms, at most a day. All nodes of a namespace should say the same. Timers of a node
+    /// that has died are late by this and what loading takes.
     pub fn lease(mut self, lease: Duration) -> Self {
-        self.options.lease = lease.max(Duration::from_millis(100));
+        self.options.lease = lease.clamp(Duration::from_millis(100), Duration::from_secs(86_400));
         self
     }
 

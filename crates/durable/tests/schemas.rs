@@ -1,6 +1,8 @@
 //! Two schemas in one database; tables of earlier versions; and how the server does what it is
 //! asked.
 
+#[path = "common/extremes.rs"]
+mod extremes;
 #[path = "../src/bin/support/server.rs"]
 mod server;
 
@@ -73,6 +75,17 @@ async fn two_schemas_know_nothing_of_each_other() {
         assert!(node.get(key).await.unwrap().is_some(), "{key}");
     }
     assert!(!node.nodes()[1].list(Search::new(200)).await.unwrap().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn options_may_be_as_short_and_as_long_as_a_duration_is() {
+    let server = Server::start(&["fsync=off"]).expect("PostgreSQL is installed");
+    let count = std::sync::atomic::AtomicU32::new(0);
+    extremes::each_duration_is_taken(|| {
+        let number = count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        Durable::postgres(server.config()).namespace(number.to_string())
+    })
+    .await;
 }
 
 /// A database of version 1, with a timer in it, is brought up to date when a node starts.

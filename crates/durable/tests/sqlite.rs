@@ -2,12 +2,15 @@
 
 #[path = "common/cases.rs"]
 mod cases;
+#[path = "common/extremes.rs"]
+mod extremes;
 #[path = "common/poison.rs"]
 mod poison;
 #[path = "common/stores.rs"]
 mod stores;
 
 use cases::cases;
+use extremes::each_duration_is_taken;
 use poison::a_poison_takes_no_neighbour_along;
 use quickcheck::quickcheck;
 use std::collections::{HashMap, HashSet};
@@ -15,6 +18,7 @@ use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use stores::{Driven, Step, Wrapped, compare};
 use tickwheel::{SystemClock, Timer};
@@ -87,6 +91,14 @@ async fn a_second_node_of_this_process_is_told_what_keeps_the_file() {
     let refused = Durable::sqlite(folder.path().join("timers")).store().open().await;
     let told = refused.unwrap_err().to_string();
     assert!(told.contains("drop all of its clones"), "{told}");
+}
+
+#[tokio::test]
+async fn options_may_be_as_short_and_as_long_as_a_duration_is() {
+    each_duration_is_taken(|| Durable::memory(Memory::new(4, SystemClock))).await;
+    let (folder, count) = (tempfile::tempdir().unwrap(), AtomicU32::new(0));
+    let file = || folder.path().join(count.fetch_add(1, Relaxed).to_string());
+    each_duration_is_taken(|| Durable::sqlite(file())).await;
 }
 
 /// Seen to fail: they were opened, and gone with the node.

@@ -64,7 +64,7 @@ pub(crate) async fn run<S: Store>(node: Arc<Node<S>>, mut leave: watch::Receiver
         let asked = node.timer.now();
         if let Err(error) = node.store.join(id, node.options.lease).await {
             node.failed(&error, "the node could not join");
-            if node.timer.sleep(node.options.lease / 6).await.is_err() {
+            if node.timer.sleep(POLL.min(node.options.lease / 6)).await.is_err() {
                 break;
             }
             continue;
@@ -94,7 +94,8 @@ const CEILING: Duration = Duration::from_secs(900);
 const SETTLING: Duration = Duration::from_secs(40);
 const OPEN: Duration = Duration::from_secs(10);
 
-/// The same where nobody can tell it, and after an error.
+/// The same where nobody can tell it, and after an error; and how long a node that joins or leaves
+/// waits, whatever its lease.
 const POLL: Duration = Duration::from_secs(1);
 
 /// Returns whether nothing is due soon, and nothing is in anybody's hands.
@@ -221,7 +222,7 @@ async fn rounds<S: Store>(node: &Node<S>, id: NodeId, leave: &mut watch::Receive
             }
         }
         if leaving || rests {
-            pause = node.options.lease / 100; // A drain is soon done.
+            pause = POLL.min(node.options.lease / 100); // A drain is soon done.
         }
         tokio::select! {
             slept = node.timer.sleep(pause) => if slept.is_err() { return false },
