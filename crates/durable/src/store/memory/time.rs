@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 use tickwheel::{ManualClock, Timer};
+use tokio::runtime::{Handle, RuntimeFlavor};
 
 /// How often all tasks have their turn at each moment: more often than any of ours waits for others
 /// without waiting for the clock.
@@ -13,7 +14,15 @@ const TURNS: u32 = 30;
 /// current thread: then a fleet lives through a week in a few seconds, without any thread.
 ///
 /// The example `week` of this crate tests a handler so.
+///
+/// # Panics
+/// On a runtime of several threads, where nobody knows when all tasks have had their turns.
 pub async fn pass(clock: &ManualClock, timer: &Timer, time: Duration) {
+    let flavor = Handle::try_current().map(|runtime| runtime.runtime_flavor());
+    assert!(
+        flavor.is_err() || matches!(flavor, Ok(RuntimeFlavor::CurrentThread)),
+        "`pass` needs a runtime of tokio's current thread: on others tasks act in their own time"
+    );
     let end = clock.now() + time;
     // So that there is a moment at which it ends. If the timer takes no more nothing is due at all.
     let _ = timer.after(time, || ());
