@@ -434,7 +434,7 @@ impl<S: Store> Durable<S> {
     }
 
     pub(crate) fn name(&self, key: &str) -> Result<KeyName, Error> {
-        check_name(key)?;
+        check_name("key", key)?;
         Ok(KeyName { slot: self.inner.node.store.slot(hash(key)), key: key.to_owned() })
     }
 

@@ -150,16 +150,26 @@ impl Entry {
     }
 
     pub(crate) fn check(&self) -> Result<(), Error> {
-        self.key.iter().chain(&self.tag).try_for_each(|name| check_name(name))?;
+        let names = self.key.iter().map(|key| ("key", key));
+        let mut names = names.chain(self.tag.iter().map(|tag| ("tag", tag)));
+        names.try_for_each(|(what, name)| check_name(what, name))?;
         check_payload(&self.payload)
     }
 }
 
-pub(crate) fn check_name(name: &str) -> Result<(), Error> {
+/// Checks the name of a key, or of what else there is.
+pub(crate) fn check_name(what: &str, name: &str) -> Result<(), Error> {
     match name.len() <= LONGEST_NAME && !name.contains('\0') {
         true => Ok(()),
-        false => Err(Error::BadName(name.to_owned())),
+        false => Err(bad_name(what, name, "at most 512, and no zero byte")),
     }
+}
+
+/// Tells what is named so, at most by the first of its characters, and what such a thing has.
+pub(crate) fn bad_name(what: &str, name: &str, rule: &str) -> Error {
+    let begin: String = name.chars().take(40).collect();
+    let (more, bytes) = (if begin.len() < name.len() { "..." } else { "" }, name.len());
+    Error::BadName(format!("the {what} {begin:?}{more} of {bytes} bytes: a {what} has {rule}"))
 }
 
 pub(crate) fn check_payload(payload: &[u8]) -> Result<(), Error> {
@@ -462,7 +472,7 @@ pub enum Error {
         known: i32,
     },
     /// A key, a tag or a namespace is longer than 512 bytes, or holds a zero byte, which
-    /// PostgreSQL does not store.
+    /// PostgreSQL does not store; or a schema is no plain name. This says which, and how it begins.
     BadName(String),
     /// A payload is longer than 1 MiB: keep it elsewhere, and schedule its name.
     PayloadTooLong(usize),
@@ -494,7 +504,7 @@ impl fmt::Display for Error {
             Error::NewerSchema { found, known } => {
                 write!(f, "the tables are of version {found}; this crate knows {known}")
             }
-            Error::BadName(name) => write!(f, "no key, tag or namespace can be {name:?}"),
+            Error::BadName(told) => f.write_str(told),
             Error::PayloadTooLong(bytes) => write!(f, "a payload of {bytes} bytes is too long"),
             Error::Moved => f.write_str("another primary serves this slot, or will soon"),
             Error::Fenced => f.write_str("another node has claimed the timer since"),

@@ -8,11 +8,12 @@ mod server;
 
 use server::{Server, connect};
 use std::time::Duration;
-use tickwheel::Timer;
-use tickwheel_durable::store::postgres::VERSION;
+use tickwheel::{SystemClock, Timer};
+use tickwheel_durable::store::memory::Memory;
+use tickwheel_durable::store::postgres::{PostgresServer, VERSION};
 use tickwheel_durable::store::{Ack, Claim, Ending, KeyName, NewRow, NodeId, Place, Store};
 use tickwheel_durable::{
-    Due, Durable, Entry, Error, OpenStore, Outcome, Search, Sharded, StoreTime,
+    Due, Durable, DurableBuilder, Entry, Error, OpenStore, Outcome, Search, Sharded, StoreTime,
 };
 use tokio::sync::mpsc::unbounded_channel;
 use tokio_postgres::Client;
@@ -75,6 +76,40 @@ async fn two_schemas_know_nothing_of_each_other() {
         assert!(node.get(key).await.unwrap().is_some(), "{key}");
     }
     assert!(!node.nodes()[1].list(Search::new(200)).await.unwrap().is_empty());
+}
+
+/// Seen to fail: each was said to be no key, tag or namespace, at its full length.
+#[tokio::test]
+async fn a_name_that_cannot_be_is_told_with_what_it_names() {
+    let told = |error: Error| {
+        assert!(matches!(error, Error::BadName(_)));
+        error.to_string()
+    };
+    let primary = || Durable::postgres(tokio_postgres::Config::new());
+    let open = async |builder: DurableBuilder<PostgresServer>| {
+        told(builder.store().open().await.unwrap_err())
+    };
+    let long = "ä".repeat(257);
+    let namespace = open(primary().namespace(&long)).await;
+    assert!(namespace.starts_with("the namespace \"ä"), "{namespace}");
+    assert!(namespace.contains("514 bytes") && namespace.contains("512"), "{namespace}");
+    assert!(namespace.chars().count() < 150, "{namespace}");
+    let schema = open(primary().schema("a-b")).await;
+    assert!(schema.starts_with("the schema \"a-b\"") && schema.contains("letters"), "{schema}");
+    let timer = Timer::builder().start().unwrap();
+    let node = Durable::memory(Memory::new(1, SystemClock));
+    let node = node.start(&timer, |_| async { Outcome::Done }).await.unwrap();
+    let entry = |key: &str| Entry::keyed(key, Duration::ZERO, "");
+    let key = told(node.schedule(entry("a\0b")).await.unwrap_err());
+    assert!(key.starts_with("the key \"a\\0b\"") && key.contains("zero byte"), "{key}");
+    for answer in [
+        node.schedule(entry("a").tag(&long)).await.map(drop),
+        node.cancel_tag(&long).await.map(drop),
+        node.pause(Some(&long), Duration::ZERO).await,
+    ] {
+        let tag = told(answer.unwrap_err());
+        assert!(tag.starts_with("the tag \"ä") && tag.chars().count() < 150, "{tag}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -101,7 +101,7 @@ impl<S: Store> Durable<S> {
     }
 
     async fn hold(&self, tag: Option<&str>, until: Option<StoreTime>) -> Result<u64, Error> {
-        tag.map_or(Ok(()), check_name)?;
+        tag.map_or(Ok(()), |tag| check_name("tag", tag))?;
         self.check_open()?;
         let Node { store, clock, .. } = &*self.inner.node;
         store.pause(tag.map(str::to_owned), until).await?;
@@ -111,7 +111,7 @@ impl<S: Store> Durable<S> {
 
     /// Does it step by step until none is left, and looks again at those that are locked.
     pub(crate) async fn steps(&self, tag: Option<&str>, mut bulk: Bulk) -> Result<u64, Error> {
-        tag.map_or(Ok(()), check_name)?;
+        tag.map_or(Ok(()), |tag| check_name("tag", tag))?;
         self.check_open()?;
         let Node { store, counters, timer, .. } = &*self.inner.node;
         let (mut all, mut pauses) = (0, looks());

@@ -113,7 +113,7 @@ impl OpenStore for PostgresServer {
 impl PostgresServer {
     /// Opens it; if the namespace is new here, `serves` says whether its slots are.
     pub(crate) async fn open_as(mut self, serves: bool) -> Result<Postgres, Error> {
-        check_name(&self.namespace)?;
+        check_name("namespace", &self.namespace)?;
         self.connector.schema = Schema::new(&self.schema)?;
         let first = prepare(&self.connector, &self.namespace, serves).await?;
         let link = || Link::new(self.connector.clone());

@@ -1,6 +1,6 @@
 //! The schema in which the tables lie. Statements name `tickwheel`, and are changed on their way.
 
-use crate::entry::Error;
+use crate::entry::{Error, bad_name};
 use std::borrow::Cow;
 use std::sync::Arc;
 use tokio_postgres::{Client, Row};
@@ -23,7 +23,10 @@ impl Schema {
             _ if name.starts_with(is_letter) && is_plain && name.len() < 64 => {
                 Ok(Schema(Some(name.into())))
             }
-            _ => Err(Error::BadName(name.to_owned())),
+            _ => {
+                let rule = "letters, digits and underscores, at most 63, and no digit first";
+                Err(bad_name("schema", name, rule))
+            }
         }
     }
 

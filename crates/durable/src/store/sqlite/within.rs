@@ -147,7 +147,7 @@ impl Transaction<'_> {
     /// # Errors
     /// As for [`schedule`](Self::schedule).
     pub fn cancel(&mut self, key: &str) -> Result<Cancelled, Error> {
-        check_name(key)?;
+        check_name("key", key)?;
         let answer = timers::cancel(self.file, key)?;
         self.cancelled += usize::from(matches!(answer, Cancelled::Cancelled(_)));
         Ok(answer)
@@ -158,7 +158,7 @@ impl Transaction<'_> {
     /// # Errors
     /// As for [`schedule`](Self::schedule).
     pub fn touch(&mut self, key: &str, when: impl Into<When>) -> Result<Touched, Error> {
-        check_name(key)?;
+        check_name("key", key)?;
         match timers::touch(self.file, key, resolve(when.into()))? {
             Ok(place) => {
                 self.places.push(place);
