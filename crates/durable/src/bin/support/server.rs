@@ -5,16 +5,18 @@ use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use tempfile::TempDir;
 use tokio_postgres::{Client, Config, NoTls};
 
-/// Stopped, and its folder removed, when it is dropped.
+/// Stopped, and its folder removed, when it is dropped, or its program ends in whatever way.
 pub(crate) struct Server {
     folder: TempDir,
     programs: PathBuf,
     port: u16,
+    guard: Option<Child>,
 }
 
 impl Server {
@@ -23,8 +25,9 @@ impl Server {
         let folder = tempfile::Builder::new().prefix("tickwheel-postgres-").tempdir()?;
         // Its server refuses to be root's, and then it is the user `postgres`' whose folder it is.
         set_permissions(folder.path(), Permissions::from_mode(0o777))?;
-        let server = Server { folder, programs: programs()?, port: port() };
+        let mut server = Server { folder, programs: programs()?, port: port(), guard: None };
         let data = server.data();
+        server.guard = Some(server.guard()?);
         let options = ["-U", "postgres", "-A", "trust", "--no-sync", "-E", "UTF8", "-D"];
         run(server.command("initdb").args(options).arg(data))?;
         server.go(settings)?;
@@ -46,8 +49,25 @@ impl Server {
     }
 
     /// Ends it at once, as a crash does.
+    #[allow(dead_code, reason = "not each program has a server crash")]
     pub(crate) fn crash(&self) -> io::Result<()> {
-        run(self.command("pg_ctl").args(["-m", "immediate", "stop", "-D"]).arg(self.data()))
+        run(&mut self.stop())
+    }
+
+    fn stop(&self) -> Command {
+        let mut stop = self.command("pg_ctl");
+        stop.args(["-m", "immediate", "stop", "-D"]).arg(self.data());
+        stop
+    }
+
+    /// Starts what ends the server once this program's end of a pipe is closed: by the system, if
+    /// it is killed. In a group of its own, so that no signal to this program's ends it as well.
+    fn guard(&self) -> io::Result<Child> {
+        let script = "folder=$1; shift; read _; \"$@\"; rm -rf \"$folder\"";
+        let (stop, mut guard) = (self.stop(), Command::new("sh"));
+        guard.args(["-c", script, "sh"]).arg(self.folder.path());
+        guard.arg(stop.get_program()).args(stop.get_args()).current_dir("/").process_group(0);
+        guard.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()
     }
 
     pub(crate) fn config(&self) -> Config {
@@ -76,11 +96,8 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let _ = self.crash(); // It may have ended.
-        if rustix::process::geteuid().is_root() {
-            // What belongs to `postgres` goes; the folder itself with its guard.
-            let _ = std::fs::remove_dir_all(self.data());
-        }
+        // Closes the pipe.
+        let _ = self.guard.take().map(|mut guard| guard.wait());
     }
 }
 
