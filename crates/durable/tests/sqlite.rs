@@ -25,6 +25,9 @@ use tickwheel::{SystemClock, Timer};
 use tickwheel_durable::store::memory::Memory;
 use tickwheel_durable::store::sqlite::Sqlite;
 use tickwheel_durable::{Cancelled, Due, Durable, Entry, Error, OpenStore, Outcome};
+use tokio::sync::mpsc;
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
 
 fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
@@ -99,6 +102,40 @@ async fn options_may_be_as_short_and_as_long_as_a_duration_is() {
     let (folder, count) = (tempfile::tempdir().unwrap(), AtomicU32::new(0));
     let file = || folder.path().join(count.fetch_add(1, Relaxed).to_string());
     each_duration_is_taken(|| Durable::sqlite(file())).await;
+}
+
+/// Keeps what is warned of.
+struct Warnings(mpsc::UnboundedSender<String>);
+
+impl Subscriber for Warnings {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() <= Level::WARN
+    }
+    fn event(&self, event: &Event<'_>) {
+        let _ = self.0.send(format!("{event:?}"));
+    }
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
+}
+
+/// Seen to fail: it was told by the next call, and there was none.
+#[tokio::test]
+async fn that_nobody_drives_the_timer_is_told_without_a_call() {
+    let (sender, mut warnings) = mpsc::unbounded_channel();
+    tracing::subscriber::set_global_default(Warnings(sender)).unwrap();
+    let (folder, timer) = (tempfile::tempdir().unwrap(), Timer::builder().build().unwrap());
+    let node = open(folder.path(), &timer).await;
+    node.schedule(Entry::keyed("a", Duration::ZERO, "x")).await.unwrap();
+    let told = async {
+        // Other tests are warned of other things.
+        while !warnings.recv().await.unwrap().contains("nobody calls `advance_clock`") {}
+    };
+    tokio::time::timeout(Duration::from_secs(60), told).await.expect("it is told");
 }
 
 /// Seen to fail: they were opened, and gone with the node.
@@ -178,7 +215,7 @@ async fn a_file_of_version_1_is_migrated() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     let timer = Timer::builder().start().unwrap();
-    let (sender, mut fired) = tokio::sync::mpsc::unbounded_channel();
+    let (sender, mut fired) = mpsc::unbounded_channel();
     let handler = move |due: tickwheel_durable::Due| {
         sender.send((due.key.unwrap(), due.attempt)).unwrap();
         async { Outcome::Done }

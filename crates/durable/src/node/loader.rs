@@ -64,7 +64,6 @@ pub(crate) async fn run<S: Store>(node: Arc<Node<S>>) {
         if node.timer.sleep(HINTS).await.is_err() {
             return;
         }
-        node.is_driven();
     }
 }
 

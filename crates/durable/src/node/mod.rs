@@ -21,6 +21,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicI64};
+use std::thread;
 use std::time::{Duration, Instant};
 use tickwheel::Timer;
 use tokio::sync::Notify;
@@ -99,11 +100,32 @@ impl<S> Node<S> {
         self.undriven.load(Relaxed) && is_late() && self.undriven.swap(false, Relaxed)
     }
 
+    /// Tells, once, that nothing expires.
+    pub(crate) fn tell_undriven(&self) {
+        if self.is_undriven() {
+            tracing::warn!("no timer fires: nobody calls `advance_clock` of the timer, or `start`");
+        }
+    }
+
     /// Waits for `delay`. Returns at once if the timer was shut down, after which the node ends
     /// anyway.
     pub(crate) async fn sleep(&self, delay: Duration) {
         let _ = self.timer.sleep(delay).await;
     }
+}
+
+/// Has it told after a while that nothing expires, though nothing is asked of the node. By a
+/// thread: a runtime may have no clock, and the node's own is the one that may stand still.
+pub(crate) fn tell_if_undriven<S: Send + Sync + 'static>(node: &Arc<Node<S>>) {
+    let node = Arc::downgrade(node);
+    let wait = move || {
+        thread::sleep(UNDRIVEN + UNDRIVEN / 10);
+        if let Some(node) = node.upgrade() {
+            node.tell_undriven();
+        }
+    };
+    // Without it, it is told by a later call.
+    drop(thread::Builder::new().name("tickwheel-undriven".to_owned()).spawn(wait));
 }
 
 /// Draws a number that nobody else has: std's random keys, hashed.
