@@ -307,3 +307,27 @@ fn migrate(file: &mut Connection) -> Result<(), Error> {
 pub(super) fn next_epoch(file: &Connection) -> rusqlite::Result<i64> {
     file.query_row("UPDATE owner SET epoch = epoch + 1 RETURNING epoch", [], |row| row.get(0))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rusqlite::Error::InvalidQuery;
+
+    /// One of the last group fails: so it is seen who is in that.
+    #[tokio::test]
+    async fn what_is_alone_parts_what_is_committed_together() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = SqliteFile { path: folder.path().join("timers"), is_written: true };
+        let file = Sqlite::start(place).await.unwrap();
+        let (go, gone) = mpsc::channel();
+        let waits = file.call(move |_, _| gone.recv().map_err(|_| InvalidQuery));
+        let good = || file.call(|_, _| Ok(()));
+        let alone = file.call_alone(|_, _| Ok::<_, Error>(()), |error| error);
+        let bad = file.call(|_, _| Err::<(), _>(InvalidQuery));
+        let go = async { go.send(()).is_ok() };
+        let (first, before, alone, after, bad, _) =
+            tokio::join!(waits, good(), alone, good(), bad, go);
+        assert!(first.is_ok() && before.is_ok() && alone.is_ok());
+        assert!(after.is_err() && bad.is_err());
+    }
+}
