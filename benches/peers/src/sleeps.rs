@@ -1,6 +1,6 @@
-//! Futures that sleep: S1, S2 and so on, and what a million of them take while they wait. Who takes part in the
-//! works on keys and on sleeps, all of them on tokio's real clock; and the runner for work that is
-//! tasks of tokio.
+//! Futures that sleep: S1, S2 and so on, and what a million of them take while they wait. Who takes
+//! part in the works on keys and on sleeps, all of them on tokio's real clock; and the runner for
+//! work that is tasks of tokio.
 
 use crate::contenders::{
     FuturesTimer, KeyedTimer, Pingora, QueueAndMap, SleepingTasks, TokioSleep,
@@ -56,8 +56,8 @@ fn poll<F: Future>(sleep: Pin<&mut F>, waker: &Waker) {
     assert!(sleep.poll(&mut Context::from_waker(waker)).is_pending());
 }
 
-/// Makes a sleep, polls it once and drops it, `count` times on each of so many threads, whose wakers
-/// are their own. Returns nanoseconds for all three, per thread.
+/// Makes a sleep, polls it once and drops it, `count` times on each of so many threads, whose
+/// wakers are their own. Returns nanoseconds for all three, per thread.
 pub fn churn<S: Sleeper>(threads: u64, count: u64) -> f64 {
     let sleeper = S::new();
     let barrier = Barrier::new(threads as usize);

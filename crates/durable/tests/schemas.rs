@@ -161,16 +161,13 @@ async fn version(client: &Client) -> i32 {
     row.unwrap().get(0)
 }
 
-/// From version 7: its functions stay, as nodes do not call them.
-const FROM_7: &str = "DROP INDEX tickwheel.dead_died;
-    UPDATE tickwheel.version SET version = 6;";
-
 /// Goes back where no slot has moved, to the tables that version 1 made; and forth again.
 async fn tables_go_back_to_version_1(server: &Server, client: &Client) {
-    let blocks = include_str!("../README.md").split("```").filter_map(|it| it.strip_prefix("sql"));
+    let blocks =
+        include_str!("../UPGRADES.md").split("```").filter_map(|it| it.strip_prefix("sql"));
     let blocks: Vec<&str> = blocks.collect();
-    let [from_6, from_5, from_4, from_3, from_2] = blocks.try_into().unwrap();
-    for (back, now) in [(FROM_7, 6), (from_6, 5), (from_5, 4), (from_4, 3), (from_3, 2)] {
+    let [from_7, from_6, from_5, from_4, from_3, from_2] = blocks.try_into().unwrap();
+    for (back, now) in [(from_7, 6), (from_6, 5), (from_5, 4), (from_4, 3), (from_3, 2)] {
         client.batch_execute(&format!("BEGIN; {back} COMMIT;")).await.unwrap();
         assert_eq!(version(client).await, now);
     }

@@ -194,7 +194,7 @@ fn a_full_disk_does_nothing_that_it_did_not_answer() {
     eprintln!("no disk can be made here: not tested: {errors}");
 }
 
-/// Goes back to the tables of version 1, as the README says, and forth again.
+/// Goes back to the tables of version 1, as UPGRADES.md says, and forth again.
 #[tokio::test]
 async fn a_file_of_version_1_is_migrated() {
     let folder = tempfile::tempdir().unwrap();

@@ -183,7 +183,7 @@ async fn look(options: &Options) -> Result<(), Box<dyn Error>> {
         let file = Durable::sqlite(path).store();
         let file = if options.writes() { file } else { file.read_only() };
         let file = file.open().await.map_err(|error| match error.to_string() {
-            told if told.ends_with("has the file open") => {
+            told if told.contains("has the file open") => {
                 format!("{told}: that node has `node.list`, `node.dead` and `node.requeue`")
             }
             told => told,
