@@ -68,7 +68,7 @@ fn main() -> ExitCode {
             let first = thread * options.slots;
             scope.spawn(move || Worker::new(load, first, options.slots).work(stop));
         }
-        samples.take_for(lasts);
+        samples.take_for(lasts, &load);
         stop.store(true, SeqCst);
     });
     let overdue = load.ledger.wait_for_those_due(Instant::now());
@@ -101,7 +101,8 @@ fn main() -> ExitCode {
 /// What was measured while it lasted: memory, and which faults came from outside.
 #[derive(Default)]
 struct Samples {
-    /// In bytes, as the process asked its allocator for them.
+    /// In bytes for each entry that is pending, as the process asked its allocator for them: how
+    /// many are pending depends on how fast the machine is just now.
     in_use: Vec<f64>,
     resident: Vec<f64>,
     /// The time that passed while the process was stopped, or had no core.
@@ -111,7 +112,7 @@ struct Samples {
 }
 
 impl Samples {
-    fn take_for(&mut self, time: Duration) {
+    fn take_for(&mut self, time: Duration, load: &Load) {
         let (start, wall) = (Instant::now(), SystemTime::now());
         let mut last = start;
         for step in 1.. {
@@ -129,7 +130,7 @@ impl Samples {
             self.wall = [self.wall[0].min(ahead), self.wall[1].max(ahead)];
             // Less often: the system walks the page tables for that.
             if step % 25 == 0 {
-                self.in_use.push(counting::in_use() as f64);
+                self.in_use.push(counting::in_use() as f64 / load.timer.len() as f64);
                 self.resident.push(resident() as f64);
             }
             if start.elapsed() >= time {
