@@ -82,8 +82,8 @@
 //! - **Idle costs nothing.** There is no periodic wake-up, however many timers are pending.
 //! - **Cancelled timers free their memory.** `cancel` returns the task at once; later calls sweep
 //!   out what it leaves in a bucket, 12 to 64 bytes. After a burst, the live timers keep at most
-//!   about sixteen times their own memory, and half a percent of the peak. The delay
-//!   queue keeps 32 bytes for each bucket that was armed, until few are left.
+//!   about sixteen times their own memory, and half a percent of the peak. The delay queue keeps 32
+//!   bytes for each bucket that was armed, until few are left.
 //! - **Any delay is valid**, from zero to [`Duration::MAX`](std::time::Duration::MAX), without
 //!   panic or overflow.
 //! - **No `unsafe`** in this crate.

@@ -408,7 +408,6 @@ impl<S: Store> Durable<S> {
         counters.cancelled.add(cancelled);
     }
 
-    #[cfg(any(feature = "postgres", feature = "sqlite"))]
     pub(crate) fn store(&self) -> &S {
         &self.inner.node.store
     }

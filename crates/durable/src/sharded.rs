@@ -333,7 +333,7 @@ impl Sharded {
     async fn after_the_dead(&self) -> Result<StoreTime, Error> {
         let mut latest = StoreTime::MIN;
         for node in &self.nodes {
-            latest = latest.max(node.after_the_dead().await?);
+            latest = latest.max(node.store().after_the_dead().await?);
         }
         Ok(latest)
     }

@@ -170,13 +170,19 @@ async fn a_pause_that_ends_while_it_moves_is_ended_there_too(servers: [&Server; 
     node.drain().await;
 }
 
-/// Seen to fail, where the primaries' pages stood one after the other.
-async fn what_waits_and_what_died_is_listed_over_both(servers: [&Server; 2]) {
+/// Starts a node on both primaries whose handler gives up each timer.
+async fn all_die(servers: [&Server; 2], namespace: &str) -> Sharded {
     let timer = Timer::builder().start().unwrap();
-    let primary = |server: &Server| Durable::postgres(server.config()).namespace("listed");
+    let primary = |server: &Server| Durable::postgres(server.config()).namespace(namespace);
     let handler = |_| async { Outcome::Dead("no good".to_owned()) };
     let node = Sharded::start(servers.map(primary).into(), &timer, handler).await.unwrap();
     node.move_slots(0..512, 1).await.unwrap();
+    node
+}
+
+/// Seen to fail, where the primaries' pages stood one after the other.
+async fn what_waits_and_what_died_is_listed_over_both(servers: [&Server; 2]) {
+    let node = all_die(servers, "listed").await;
     let entry = |n, delay| Entry::keyed(format!("{n}"), Duration::from_secs(delay), "x");
     node.schedule_many((0..50).map(|n| entry(n, 3_600 + n)).collect()).await.unwrap();
     for n in 50..100 {
@@ -202,11 +208,7 @@ async fn until_dead(node: &Sharded, count: u64) {
 /// Keeps a slot closed, so that all primaries are asked again and again, until what they have
 /// brought back has died again. Seen to fail: it was brought back each time.
 async fn what_dies_again_while_a_slot_moves_is_brought_back_once(servers: [&Server; 2]) {
-    let timer = Timer::builder().start().unwrap();
-    let primary = |server: &Server| Durable::postgres(server.config()).namespace("again");
-    let handler = |_| async { Outcome::Dead("no good".to_owned()) };
-    let node = Sharded::start(servers.map(primary).into(), &timer, handler).await.unwrap();
-    node.move_slots(0..512, 1).await.unwrap();
+    let node = all_die(servers, "again").await;
     let entry = |n| Entry::keyed(format!("{n}"), Duration::ZERO, "x");
     node.schedule_many((0..100).map(entry).collect()).await.unwrap();
     until_dead(&node, 100).await;

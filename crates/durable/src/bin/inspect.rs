@@ -258,7 +258,7 @@ async fn requeue_tag<S: Store>(stores: &[S], tag: &str) -> Result<(), Box<dyn Er
     let mut all = 0;
     for store in stores {
         // What dies again meanwhile has died later.
-        let before = store.first().await?.now.plus(Duration::from_micros(1));
+        let before = store.after_the_dead().await?;
         let scope = Scope { tag: Some(tag.to_owned()), id: None };
         loop {
             let step = store.bulk(scope.clone(), Bulk::Requeue(before), PAGE).await?;

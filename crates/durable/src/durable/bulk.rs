@@ -5,7 +5,6 @@ use crate::entry::{Error, Paused, When, check_name};
 use crate::node::Node;
 use crate::node::batcher::{BATCH, is_locked, looks};
 use crate::store::{Bulk, Scope, Step, Store, StoreTime};
-use std::time::Duration;
 
 /// Before all timers, in the order in which they are moved.
 pub(crate) const FIRST: (u32, i64) = (0, i64::MIN);
@@ -46,7 +45,7 @@ impl<S: Store> Durable<S> {
     /// # Errors
     /// As for [`cancel`](Self::cancel); some may be due by then.
     pub async fn requeue_all(&self, tag: Option<&str>) -> Result<u64, Error> {
-        self.steps(tag, Bulk::Requeue(self.after_the_dead().await?)).await
+        self.steps(tag, Bulk::Requeue(self.store().after_the_dead().await?)).await
     }
 
     /// Deletes all timers that were given up, or all of those with a tag, 1,000 in a step, and
@@ -55,14 +54,7 @@ impl<S: Store> Durable<S> {
     /// # Errors
     /// As for [`cancel`](Self::cancel); some may be deleted by then.
     pub async fn delete_dead(&self, tag: Option<&str>) -> Result<u64, Error> {
-        self.steps(tag, Bulk::Delete(self.after_the_dead().await?)).await
-    }
-
-    /// Returns a moment before which all died that are dead, and nobody else will.
-    pub(crate) async fn after_the_dead(&self) -> Result<StoreTime, Error> {
-        // Of what is only known here of the store's clock none is exact.
-        let now = self.inner.node.store.first().await?.now;
-        Ok(now.plus(Duration::from_micros(1)))
+        self.steps(tag, Bulk::Delete(self.store().after_the_dead().await?)).await
     }
 
     /// Holds all timers of the namespace, or all of a tag, back until a time, on each node, also

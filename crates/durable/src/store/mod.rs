@@ -450,6 +450,12 @@ pub trait Store: Sealed + Send + Sync + 'static {
     /// Lists dead timers, by the order of the places that have their times of death.
     fn dead(&self, search: Search) -> impl Answer<Vec<DeadTimer>>;
 
+    /// Returns a moment before which all died that are dead, and nobody else will.
+    fn after_the_dead(&self) -> impl Answer<StoreTime> {
+        // Of what a node knows of the store's clock none is exact.
+        async { Ok(self.first().await?.now.plus(Duration::from_micros(1))) }
+    }
+
     /// Makes a dead timer due at once with no attempts; returns whether there is one. One whose key
     /// has a timer again stays dead.
     fn requeue(&self, id: i64) -> impl Answer<bool> {
