@@ -156,7 +156,7 @@ impl<'a> Worker<'a> {
     }
 
     /// Visits one slot after the other, at random, until it is told to stop.
-    pub(crate) fn work(mut self, stop: &AtomicBool) {
+    pub(crate) fn work(&mut self, stop: &AtomicBool) {
         while !stop.load(Relaxed) {
             let (place, deadline) = (self.random.usize(..self.pending.len()), self.deadline());
             let slot = self.first + place as u32;
@@ -170,6 +170,14 @@ impl<'a> Worker<'a> {
                 2..4 => self.move_it(place, deadline),
                 _ => {}
             }
+        }
+    }
+
+    /// Cancels what has not ended yet, and lets go of every handle.
+    pub(crate) fn cancel_all(&mut self) {
+        for place in 0..self.pending.len() {
+            self.cancel(place);
+            self.pending[place].1 = Handle::Nothing;
         }
     }
 

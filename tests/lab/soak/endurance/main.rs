@@ -8,7 +8,8 @@
 //! panics, and hangs now and then; tasks and checks panic. A ledger follows every entry: if one is
 //! early, is lost, or ends twice, the exit status is 1. It is also 1 if nothing has expired,
 //! completed, been cancelled, refused or panicked; and with `--flat`, if memory grew by more than
-//! one percent, or could not be read. `.ci/time` stops the process for seconds, sets its wall clock
+//! one percent, or could not be read. The bytes in use are compared at rest, when everything has
+//! ended: how many are pending under load depends on how fast the machine is just then. `.ci/time` stops the process for seconds, sets its wall clock
 //! and takes its cores away meanwhile; the report says how much of that it noticed.
 
 #[path = "../counting.rs"]
@@ -24,6 +25,8 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
+/// How often the load begins anew, from an empty timer.
+const ROUNDS: u32 = 4;
 /// Pages come with the highest peak so far, and new peaks become rare only after five minutes.
 const WARM_UP: Duration = Duration::from_secs(300);
 
@@ -60,17 +63,21 @@ fn main() -> ExitCode {
     report_unplanted_panics();
     let slots = (options.threads * options.slots) as usize;
     let load = Load::new(Duration::from_nanos(options.tick_ns), Ledger::open(slots));
-    let (stop, mut samples) = (AtomicBool::new(false), Samples::default());
-    let lasts = Duration::from_secs(options.seconds);
-    thread::scope(|scope| {
-        for thread in 0..options.threads {
-            let (load, stop) = (&load, &stop);
-            let first = thread * options.slots;
-            scope.spawn(move || Worker::new(load, first, options.slots).work(stop));
-        }
-        samples.take_for(lasts, &load);
-        stop.store(true, SeqCst);
-    });
+    let (mut samples, lasts) = (Samples::begin(), Duration::from_secs(options.seconds));
+    let worker = |thread| Worker::new(&load, thread * options.slots, options.slots);
+    let mut workers: Vec<_> = (0..options.threads).map(worker).collect();
+    for _ in 0..ROUNDS {
+        workers.iter_mut().for_each(Worker::cancel_all);
+        samples.take_at_rest(&load);
+        let stop = AtomicBool::new(false);
+        thread::scope(|scope| {
+            for worker in &mut workers {
+                scope.spawn(|| worker.work(&stop));
+            }
+            samples.take_for(lasts / ROUNDS);
+            stop.store(true, SeqCst);
+        });
+    }
     let overdue = load.ledger.wait_for_those_due(Instant::now());
     let stats = load.timer.stats();
     load.end();
@@ -83,11 +90,10 @@ fn main() -> ExitCode {
     report.count("panicked", stats.panicked, "");
     let late = stats.lateness.quantile(0.99).unwrap_or_default();
     report.figure("late_p99_us", late.as_secs_f64() * 1e6, "");
-    for (name, values, is_judged) in [
-        ("in_use_growth_percent", &samples.in_use, true),
-        ("resident_growth_percent", &samples.resident, lasts >= 2 * WARM_UP),
+    for (name, growth, is_judged) in [
+        ("in_use_growth_percent", growth(&samples.at_rest), true),
+        ("resident_growth_percent", growth(&medians(&samples.resident)), lasts >= 2 * WARM_UP),
     ] {
-        let growth = growth(values);
         report.figure(name, growth.unwrap_or(0.0), "");
         let is_flat = growth.is_some_and(|percent| percent <= 1.0 || !is_judged);
         report.require(is_flat || !options.flat, name);
@@ -99,11 +105,11 @@ fn main() -> ExitCode {
 }
 
 /// What was measured while it lasted: memory, and which faults came from outside.
-#[derive(Default)]
 struct Samples {
-    /// In bytes for each entry that is pending, as the process asked its allocator for them: how
-    /// many are pending depends on how fast the machine is just now.
-    in_use: Vec<f64>,
+    begun: (Instant, SystemTime),
+    last: Instant,
+    /// The bytes in use, before each round: the timer is empty.
+    at_rest: Vec<f64>,
     resident: Vec<f64>,
     /// The time that passed while the process was stopped, or had no core.
     stopped: Duration,
@@ -112,30 +118,52 @@ struct Samples {
 }
 
 impl Samples {
-    fn take_for(&mut self, time: Duration, load: &Load) {
-        let (start, wall) = (Instant::now(), SystemTime::now());
-        let mut last = start;
-        for step in 1.. {
+    fn begin() -> Self {
+        let now = Instant::now();
+        Samples {
+            begun: (now, SystemTime::now()),
+            last: now,
+            at_rest: Vec::new(),
+            resident: Vec::new(),
+            stopped: Duration::ZERO,
+            wall: [0.0; 2],
+        }
+    }
+
+    /// Waits until everything has ended, and what ended it has let go of its memory.
+    fn take_at_rest(&mut self, load: &Load) {
+        let mut before = 0;
+        while before != counting::in_use() || load.ledger.left() > 0 || !load.timer.is_empty() {
+            before = counting::in_use();
+            self.sleep_for(Duration::from_millis(100));
+        }
+        self.at_rest.push(before as f64);
+    }
+
+    fn take_for(&mut self, time: Duration) {
+        let start = Instant::now();
+        while start.elapsed() < time {
+            self.sleep_for(Duration::from_millis(500));
+            self.resident.push(resident() as f64);
+        }
+    }
+
+    /// Sleeps, and notices what happens to the process and to its clocks meanwhile.
+    fn sleep_for(&mut self, time: Duration) {
+        let start = Instant::now();
+        while start.elapsed() < time {
             thread::sleep(Duration::from_millis(20));
-            let gap = last.elapsed();
-            last += gap;
+            let gap = self.last.elapsed();
+            self.last += gap;
             if gap > Duration::from_millis(200) {
                 self.stopped += gap;
             }
-            let since = match wall.elapsed() {
+            let since = match self.begun.1.elapsed() {
                 Ok(since) => since.as_secs_f64(),
                 Err(error) => -error.duration().as_secs_f64(),
             };
-            let ahead = since - start.elapsed().as_secs_f64();
+            let ahead = since - self.begun.0.elapsed().as_secs_f64();
             self.wall = [self.wall[0].min(ahead), self.wall[1].max(ahead)];
-            // Less often: the system walks the page tables for that.
-            if step % 25 == 0 {
-                self.in_use.push(counting::in_use() as f64 / load.timer.len() as f64);
-                self.resident.push(resident() as f64);
-            }
-            if start.elapsed() >= time {
-                return;
-            }
         }
     }
 
@@ -153,15 +181,20 @@ impl Samples {
     }
 }
 
-/// Returns by how many percent the samples of the last quarter are greater than those of the third:
-/// the first half is for warming up. `None` if they are too few, or zero.
-fn growth(samples: &[f64]) -> Option<f64> {
-    let median = |quarter: usize| {
-        let size = samples.len() / 4;
-        let mut values = samples[quarter * size..(quarter + 1) * size].to_vec();
+/// Returns by how many percent the last value is greater than the one before. `None` if they are too
+/// few, or zero.
+fn growth(values: &[f64]) -> Option<f64> {
+    let [.., before, last] = *values else { return None };
+    (before > 0.0).then_some((last / before - 1.0) * 100.0)
+}
+
+/// Returns the medians of the third and of the last quarter: the first half is for warming up.
+fn medians(samples: &[f64]) -> Vec<f64> {
+    let quarters = samples.chunks_exact((samples.len() / 4).max(1)).take(4).skip(2);
+    let median = |quarter: &[f64]| {
+        let mut values = quarter.to_vec();
         values.sort_by(f64::total_cmp);
-        values.get(size / 2).copied()
+        values[values.len() / 2]
     };
-    let (third, last) = (median(2)?, median(3)?);
-    (third > 0.0).then_some((last / third - 1.0) * 100.0)
+    quarters.map(median).collect()
 }
