@@ -331,7 +331,8 @@ pub struct Search {
 }
 
 impl Search {
-    /// Returns a search for all timers, of which it lists the first so many by their times.
+    /// Returns a search for all timers, of which it lists the first so many by their times. One
+    /// answer has the payloads of all of them: where those are long, ask for few.
     #[must_use]
     pub fn new(limit: u32) -> Self {
         let after = Place::before(StoreTime::MIN);
