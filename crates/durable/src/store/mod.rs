@@ -65,7 +65,7 @@ pub struct Bars {
 impl Bars {
     /// Returns when they begin, how wide each is, and when they end: for a statement.
     fn micros(self) -> (i64, i64, i64) {
-        let width = i64::try_from(self.width.as_micros()).unwrap_or(i64::MAX).max(1);
+        let width = micros(self.width).max(1);
         let all = width.saturating_mul(i64::from(self.count));
         (self.from.as_micros(), width, self.from.as_micros().saturating_add(all))
     }
@@ -262,6 +262,18 @@ pub enum Bulk {
     Requeue(StoreTime),
     /// Dead timers that died before this moment are deleted.
     Delete(StoreTime),
+}
+
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+impl Bulk {
+    /// Returns the moment that is said, and from which slot and number on: for a statement.
+    fn bounds(self) -> (StoreTime, (u32, i64)) {
+        match self {
+            Bulk::Cancel => (StoreTime::MIN, (0, 0)),
+            Bulk::Touch(to, from) => (to, from),
+            Bulk::Release(at) | Bulk::Requeue(at) | Bulk::Delete(at) => (at, (0, 0)),
+        }
+    }
 }
 
 /// What became of a step.
@@ -494,14 +506,12 @@ impl StoreTime {
 
     /// Returns the moment `delay` later, at most `MAX`.
     pub fn plus(self, delay: Duration) -> Self {
-        let micros = i64::try_from(delay.as_micros()).unwrap_or(LAST);
-        StoreTime::from_micros(self.0.saturating_add(micros))
+        StoreTime::from_micros(self.0.saturating_add(micros(delay)))
     }
 
     /// Returns the moment `delay` earlier, at least `MIN`.
     pub fn minus(self, delay: Duration) -> Self {
-        let micros = i64::try_from(delay.as_micros()).unwrap_or(LAST);
-        StoreTime::from_micros(self.0.saturating_sub(micros))
+        StoreTime::from_micros(self.0.saturating_sub(micros(delay)))
     }
 
     /// Returns the first moment from here on to which a pause may put timers off, at the end of
@@ -526,6 +536,10 @@ impl StoreTime {
     pub fn since(self, earlier: StoreTime) -> Duration {
         Duration::from_micros(u64::try_from(self.0 - earlier.0).unwrap_or(0))
     }
+}
+
+fn micros(time: Duration) -> i64 {
+    i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
 }
 
 impl From<SystemTime> for StoreTime {

@@ -1,12 +1,11 @@
 //! The statements that change many timers.
 
 use crate::entry::{Error, Paused};
-use crate::store::postgres::link::{Link, is_locked, slot};
+use crate::store::postgres::link::{Ask, Link, Param, is_locked, slot};
 use crate::store::postgres::schedule::LOCKED;
-use crate::store::postgres::{SLOTS, hinted, told};
+use crate::store::postgres::{Range, hinted, told};
 use crate::store::{Bulk, Scope, Step, StoreTime};
 use tokio_postgres::Row;
-use tokio_postgres::types::Type;
 
 /// Timers, or dead timers, that are meant; those of slots that are served elsewhere lie there.
 const MEANT: &str =
@@ -35,61 +34,69 @@ const HELD: &str = concat!(
 );
 
 const HINTED: &str = hinted!("changed", "");
+const UNHINTED: &str = "told AS (SELECT)";
 
 /// Changes at most so many that nobody has locked. What was moved or locked meanwhile is left to
 /// the next look.
 fn statement(bulk: Bulk) -> String {
-    let (rows, is_meant, looked_at) = match bulk {
-        Bulk::Cancel => ("timer", "claim = 0", "changed"),
-        Bulk::Touch(..) => {
-            ("timer", "claim = 0 AND due <> $6 AND (slot, id) >= ($8, $9)", "changed")
-        }
-        Bulk::Release(_) => ("timer", HELD, "changed"),
-        Bulk::Requeue(_) => {
-            let free = "(id = $4 OR died < $6) AND NOT EXISTS (SELECT FROM tickwheel.timer t
-                WHERE t.slot = d.slot AND t.key = d.key)";
-            ("dead", free, "own")
-        }
-        Bulk::Delete(_) => ("dead", "died < $6", "own"),
-    };
-    let order = match bulk {
-        Bulk::Touch(..) => "ORDER BY slot, id",
-        Bulk::Requeue(_) | Bulk::Delete(_) => "ORDER BY number",
-        Bulk::Cancel | Bulk::Release(_) => "",
-    };
-    let (change, due) = match bulk {
-        Bulk::Cancel => ("DELETE FROM tickwheel.timer t USING own o WHERE", "t.due"),
-        Bulk::Touch(..) => {
-            ("UPDATE tickwheel.timer t SET due = $6, planned = NULL FROM own o WHERE", "t.due")
-        }
+    let (rows, is_meant, order, change, also) = match bulk {
+        Bulk::Cancel => (
+            "timer",
+            "claim = 0",
+            "",
+            "DELETE FROM tickwheel.timer t USING own o WHERE t.ctid = o.at RETURNING t.slot, t.id",
+            UNHINTED,
+        ),
+        Bulk::Touch(..) => (
+            "timer",
+            "claim = 0 AND due <> $6 AND (slot, id) >= ($8, $9)",
+            "ORDER BY slot, id",
+            "UPDATE tickwheel.timer t SET due = $6, planned = NULL FROM own o
+            WHERE t.ctid = o.at RETURNING t.slot, t.due, t.id",
+            HINTED,
+        ),
         Bulk::Release(_) => (
-            concat!("UPDATE tickwheel.timer t SET due = ", goes!("o"), " FROM own o WHERE"),
-            "t.due",
+            "timer",
+            HELD,
+            "",
+            concat!(
+                "UPDATE tickwheel.timer t SET due = ",
+                goes!("o"),
+                " FROM own o WHERE t.ctid = o.at RETURNING t.slot, t.due, t.id"
+            ),
+            HINTED,
         ),
         // Of two with one key the second stays; it waits for who inserts the same.
         Bulk::Requeue(_) => (
+            "dead",
+            "(id = $4 OR died < $6) AND NOT EXISTS (SELECT FROM tickwheel.timer t
+                WHERE t.slot = d.slot AND t.key = d.key)",
+            "ORDER BY number",
             "INSERT INTO tickwheel.timer AS t (slot, due, id, key, tag, payload)
             SELECT slot, greatest(tickwheel.clock(), $6), id, key, tag, payload FROM own
             WHERE (SELECT set_config('lock_timeout', $7, true)) IS NOT NULL
-            ORDER BY number ON CONFLICT (slot, key) WHERE key IS NOT NULL DO NOTHING",
-            "t.due",
+            ORDER BY number ON CONFLICT (slot, key) WHERE key IS NOT NULL DO NOTHING
+            RETURNING t.slot, t.due, t.id",
+            concat!(
+                "gone AS (DELETE FROM tickwheel.dead d USING own o JOIN changed c USING (slot, id)
+                WHERE d.number = o.number), ",
+                hinted!("changed", "")
+            ),
         ),
-        Bulk::Delete(_) => ("DELETE FROM tickwheel.dead t USING own o WHERE", "0 AS due"),
-    };
-    let joined = if matches!(bulk, Bulk::Requeue(_)) { "" } else { "t.ctid = o.at" };
-    let also = match bulk {
-        Bulk::Cancel | Bulk::Delete(_) => "told AS (SELECT)".to_owned(),
-        Bulk::Touch(..) | Bulk::Release(_) => HINTED.to_owned(),
-        Bulk::Requeue(_) => format!(
-            "gone AS (DELETE FROM tickwheel.dead d USING own o JOIN changed c USING (slot, id)
-                WHERE d.number = o.number), {HINTED}"
+        Bulk::Delete(_) => (
+            "dead",
+            "died < $6",
+            "ORDER BY number",
+            "DELETE FROM tickwheel.dead t USING own o WHERE t.ctid = o.at RETURNING t.slot, t.id",
+            UNHINTED,
         ),
     };
+    let looked_at = if rows == "dead" { "own" } else { "changed" };
     format!(
         "WITH own AS MATERIALIZED (
             SELECT ctid AS at, * FROM tickwheel.{rows} d WHERE {MEANT} AND {is_meant}
             {order} LIMIT $5 FOR UPDATE SKIP LOCKED),
-        changed AS ({change} {joined} RETURNING t.slot, {due}, t.id),
+        changed AS ({change}),
         {also}
         SELECT (SELECT count(*) FROM changed), slot, id FROM (SELECT) one LEFT JOIN (
             SELECT slot, id FROM tickwheel.{rows} d WHERE {MEANT} AND {is_meant}
@@ -115,46 +122,30 @@ pub(super) async fn pause(
     tag: Option<String>,
     until: Option<StoreTime>,
 ) -> Result<(), Error> {
-    let params = [
-        (&namespace as _, Type::INT4),
-        (&tag as _, Type::TEXT),
-        (&until.map_or(0, StoreTime::as_micros) as _, Type::INT8),
-    ];
-    link.query(PAUSE, &params).await.map(drop)
+    let until = until.map_or(0, StoreTime::as_micros);
+    link.ask(PAUSE, &[&namespace, &tag, &until]).await.map(drop)
 }
 
 pub(super) async fn pauses(link: &Link, namespace: i32) -> Result<Vec<Paused>, Error> {
     let sql = "SELECT tag, max(until) FROM tickwheel.pause
         WHERE namespace = $1 AND until > tickwheel.clock() GROUP BY tag";
     let pause = |row: &Row| Paused { tag: row.get(0), until: StoreTime::from_micros(row.get(1)) };
-    let rows = link.query(sql, &[(&namespace, Type::INT4)]).await?;
+    let rows = link.ask(sql, &[&namespace]).await?;
     Ok(rows.iter().map(pause).collect())
 }
 
 pub(super) async fn step(
     link: &Link,
-    first: u32,
+    [first, last]: Range,
     scope: Scope,
     bulk: Bulk,
     limit: u32,
 ) -> Result<Step, Error> {
-    let (to, from) = match bulk {
-        Bulk::Cancel => (StoreTime::MIN, (0, 0)),
-        Bulk::Touch(to, from) => (to, from),
-        Bulk::Release(at) | Bulk::Requeue(at) | Bulk::Delete(at) => (at, (0, 0)),
-    };
-    let params = [
-        (&slot(first) as _, Type::INT4),
-        (&slot(first + SLOTS - 1) as _, Type::INT4),
-        (&scope.tag as _, Type::TEXT),
-        (&scope.id as _, Type::INT8),
-        (&i64::from(limit) as _, Type::INT8),
-        (&to.as_micros() as _, Type::INT8),
-        (&LOCKED as _, Type::TEXT),
-        (&slot(from.0) as _, Type::INT4),
-        (&from.1 as _, Type::INT8),
-    ];
-    let rows = match link.query(&statement(bulk), &params).await {
+    let (to, from) = bulk.bounds();
+    let Scope { tag, id } = scope;
+    let (limit, to, slot) = (i64::from(limit), to.as_micros(), slot(from.0));
+    let params: [&dyn Param; 9] = [&first, &last, &tag, &id, &limit, &to, &LOCKED, &slot, &from.1];
+    let rows = match link.ask(&statement(bulk), &params).await {
         Err(error) if is_locked(&error) => return Ok(Step { count: 0, more: Some(from) }),
         rows => rows?,
     };

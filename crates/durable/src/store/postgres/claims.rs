@@ -4,13 +4,12 @@
 //! locked: all others in the batch would wait as well, for as long as that is open.
 
 use crate::entry::Error;
-use crate::store::postgres::link::{Columns, Link, place};
+use crate::store::postgres::link::{Ask, Link, Param, count, place, slot};
 use crate::store::postgres::{timer, told};
 use crate::store::{
     ALONE, Ack, BATCH_BYTES, Claim, ClaimedRow, Claims, Ending, NodeId, StoreTime, Suspect,
 };
 use tokio_postgres::Row;
-use tokio_postgres::types::Type;
 
 /// Reads the slot's row and locks it not: a slot that changes hands meanwhile lets this claim pass,
 /// and the next owner's, of a later epoch, over it. What was found and is not its own is locked,
@@ -97,6 +96,12 @@ const ACKNOWLEDGE: &str = concat!(
     AND (SELECT count(*) FROM told) >= 0"
 );
 
+/// Splits claims into slots, dues, ids and epochs.
+fn columns(claims: impl Iterator<Item = Claim>) -> (Vec<i32>, Vec<i64>, Vec<i64>, Vec<i64>) {
+    let split = |Claim { place, epoch }| (slot(place.slot), place.due.as_micros(), place.id, epoch);
+    claims.map(split).collect()
+}
+
 pub(super) async fn claim(
     link: &Link,
     node: NodeId,
@@ -104,21 +109,16 @@ pub(super) async fn claim(
     crashes: u32,
     namespace: i32,
 ) -> Result<Claims, Error> {
-    let mut columns = Columns::default();
-    claims.iter().for_each(|claim| columns.push(claim));
-    let mut params = Vec::from(columns.params());
-    let crashes = i32::try_from(crashes).unwrap_or(i32::MAX);
-    params.push((&node.0, Type::INT8));
-    params.push((&crashes, Type::INT4));
-    params.push((&(ALONE as i32), Type::INT4));
-    params.push((&(BATCH_BYTES as i64), Type::INT8));
-    params.push((&namespace, Type::INT4));
-    let rows = link.query(CLAIM, &params).await?;
+    let (slots, dues, ids, epochs) = columns(claims.into_iter());
+    let (crashes, alone) = (i32::try_from(crashes).unwrap_or(i32::MAX), ALONE as i32);
+    let bytes = BATCH_BYTES as i64;
+    let params: [&dyn Param; 9] =
+        [&slots, &dues, &ids, &epochs, &node.0, &crashes, &alone, &bytes, &namespace];
+    let rows = link.ask(CLAIM, &params).await?;
     let mut answer = Claims::default();
     for row in &rows {
         let place = place(row, 1);
-        let count = |index| row.get::<_, i32>(index).unsigned_abs();
-        let (crashes, attempts) = (count(5), count(6));
+        let (crashes, attempts) = (count(row, 5), count(row, 6));
         match row.get(0) {
             "clock" => answer.now = place.due,
             "claimed" => answer.rows.push(ClaimedRow {
@@ -140,28 +140,20 @@ pub(super) async fn claim(
 }
 
 pub(super) async fn acknowledge(link: &Link, acks: Vec<Ack>) -> Result<Vec<Claim>, Error> {
-    let mut columns = Columns::default();
-    let (mut dues, mut planneds) = (Vec::new(), Vec::new());
-    let (mut payloads, mut reasons) = (Vec::new(), Vec::new());
-    for Ack { claim, ending } in acks {
-        let (due, planned, payload, reason) = match ending {
+    let (slots, dues, ids, epochs) = columns(acks.iter().map(|ack| ack.claim));
+    let endings = acks.into_iter().map(|ack| {
+        let (again, planned, payload, reason) = match ack.ending {
             Ending::Done => (None, None, None, None),
             Ending::Retry(due) => (Some(due), None, None, None),
             Ending::Again { due, planned, payload } => (Some(due), planned, Some(payload), None),
             Ending::Dead(reason) => (None, None, None, Some(reason)),
         };
-        columns.push(&claim);
-        dues.push(due.map(StoreTime::as_micros));
-        planneds.push(planned.map(StoreTime::as_micros));
-        payloads.push(payload);
-        reasons.push(reason);
-    }
-    let mut params = Vec::from(columns.params());
-    params.push((&dues, Type::INT8_ARRAY));
-    params.push((&payloads, Type::BYTEA_ARRAY));
-    params.push((&reasons, Type::TEXT_ARRAY));
-    params.push((&planneds, Type::INT8_ARRAY));
-    let locked = link.query(ACKNOWLEDGE, &params).await?;
+        (again.map(StoreTime::as_micros), planned.map(StoreTime::as_micros), payload, reason)
+    });
+    let (agains, planneds, payloads, reasons): (Vec<_>, Vec<_>, Vec<_>, Vec<_>) = endings.collect();
+    let params: [&dyn Param; 8] =
+        [&slots, &dues, &ids, &epochs, &agains, &payloads, &reasons, &planneds];
+    let locked = link.ask(ACKNOWLEDGE, &params).await?;
     let claim = |row: &Row| Claim { place: place(row, 0), epoch: row.get(3) };
     Ok(locked.iter().map(claim).collect())
 }

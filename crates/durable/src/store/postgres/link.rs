@@ -2,7 +2,7 @@
 
 use crate::entry::Error;
 use crate::store::postgres::schema::{On, Schema};
-use crate::store::{Claim, KeyName, Place, StoreTime};
+use crate::store::{KeyName, Place, StoreTime};
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -15,9 +15,33 @@ use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{AsyncMessage, Client, Config, Row, Socket};
 
-/// A parameter and its type: stated, so that a statement needs no name on the server and one round
-/// trip does. Pools that lend a connection for each transaction, PgBouncer's, forget names.
-pub(super) type Param<'a> = (&'a (dyn ToSql + Sync), Type);
+/// A parameter, and its type as the server calls that: stated, so that a statement needs no name on
+/// the server and one round trip does. Pools that lend a connection for each transaction,
+/// PgBouncer's, forget names.
+pub(super) trait Param: Sync {
+    fn typed(&self) -> (&(dyn ToSql + Sync), Type);
+}
+
+macro_rules! typed {
+    ($($kind:ident: $($type:ty),+;)+) => {
+        $($(impl Param for $type {
+            fn typed(&self) -> (&(dyn ToSql + Sync), Type) {
+                (self, Type::$kind)
+            }
+        })+)+
+    };
+}
+typed! {
+    BOOL: bool, Option<bool>;
+    INT4: i32;
+    INT8: i64, Option<i64>;
+    TEXT: &str, String, Option<&str>, Option<String>;
+    BOOL_ARRAY: Vec<bool>;
+    INT4_ARRAY: Vec<i32>, &[i32];
+    INT8_ARRAY: Vec<i64>, Vec<Option<i64>>;
+    TEXT_ARRAY: Vec<&str>, Vec<Option<&str>>, Vec<Option<String>>;
+    BYTEA_ARRAY: Vec<&[u8]>, Vec<Option<Vec<u8>>>;
+}
 
 type Connected = Pin<Box<dyn Future<Output = Result<Connection, tokio_postgres::Error>> + Send>>;
 
@@ -105,20 +129,20 @@ const CANCELLING: Duration = Duration::from_millis(100);
 /// How often a statement is repeated that met another one crosswise.
 const CROSSED: u32 = 10;
 
-/// What a statement can be asked of: a link, or a transaction of a user's.
+/// What a statement can be asked of: a link, or a connection, as that of a user's transaction.
 pub(super) trait Ask {
-    async fn ask(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Error>;
+    async fn ask(&self, sql: &str, params: &[&dyn Param]) -> Result<Vec<Row>, Error>;
 }
 
 impl Ask for Link {
-    async fn ask(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Error> {
-        self.query(sql, params).await
+    async fn ask(&self, sql: &str, params: &[&dyn Param]) -> Result<Vec<Row>, Error> {
+        self.ask_within(PATIENCE, sql, params).await
     }
 }
 
 impl Ask for On<'_> {
-    async fn ask(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Error> {
-        self.query_typed(sql, params).await.map_err(explain)
+    async fn ask(&self, sql: &str, params: &[&dyn Param]) -> Result<Vec<Row>, Error> {
+        self.query(sql, params).await.map_err(explain)
     }
 }
 
@@ -133,21 +157,17 @@ impl Link {
         Link { connector, connection: Mutex::new(None) }
     }
 
-    pub(super) async fn query(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Error> {
-        self.query_within(PATIENCE, sql, params).await
-    }
-
-    pub(super) async fn query_within(
+    pub(super) async fn ask_within(
         &self,
         patience: Duration,
         sql: &str,
-        params: &[Param<'_>],
+        params: &[&dyn Param],
     ) -> Result<Vec<Row>, Error> {
         let mut crossed = 0;
         loop {
             let connection = self.connection().await?;
             let client = &connection.client;
-            let answer = self.connector.schema.on(client).query_typed(sql, params);
+            let answer = self.connector.schema.on(client).query(sql, params);
             let answer = tokio::time::timeout(patience, answer).await;
             let error = match answer {
                 Ok(Ok(rows)) => return Ok(rows),
@@ -260,31 +280,14 @@ pub(super) fn slot(slot: u32) -> i32 {
     slot as i32 // Slots are numbers of this type in the database.
 }
 
-/// Claims: slots, dues, ids, epochs.
-#[derive(Default)]
-pub(super) struct Columns {
-    slots: Vec<i32>,
-    dues: Vec<i64>,
-    ids: Vec<i64>,
-    epochs: Vec<i64>,
+/// Reads a number that is not negative.
+pub(super) fn count(row: &Row, index: usize) -> u32 {
+    row.get::<_, i32>(index).unsigned_abs()
 }
 
-impl Columns {
-    pub(super) fn push(&mut self, claim: &Claim) {
-        self.slots.push(slot(claim.place.slot));
-        self.dues.push(claim.place.due.as_micros());
-        self.ids.push(claim.place.id);
-        self.epochs.push(claim.epoch);
-    }
-
-    pub(super) fn params(&self) -> [Param<'_>; 4] {
-        [
-            (&self.slots, Type::INT4_ARRAY),
-            (&self.dues, Type::INT8_ARRAY),
-            (&self.ids, Type::INT8_ARRAY),
-            (&self.epochs, Type::INT8_ARRAY),
-        ]
-    }
+/// Collects a column of rows.
+pub(super) fn column<'a, R, A>(rows: &'a [R], read: impl Fn(&'a R) -> A) -> Vec<A> {
+    rows.iter().map(read).collect()
 }
 
 /// Splits names into slots and keys.
@@ -295,10 +298,10 @@ pub(super) fn names(names: &[KeyName]) -> (Vec<i32>, Vec<&str>) {
 /// Reads a place out of three columns: slot, due, id.
 pub(super) fn place(row: &Row, first: usize) -> Place {
     let due = StoreTime::from_micros(row.get(first + 1));
-    Place { due, slot: row.get::<_, i32>(first).unsigned_abs(), id: row.get(first + 2) }
+    Place { due, slot: count(row, first), id: row.get(first + 2) }
 }
 
 /// Reads a name out of two columns: slot, key.
 pub(super) fn name(row: &Row) -> KeyName {
-    KeyName { slot: row.get::<_, i32>(0).unsigned_abs(), key: row.get(1) }
+    KeyName { slot: count(row, 0), key: row.get(1) }
 }

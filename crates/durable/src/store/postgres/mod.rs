@@ -12,13 +12,12 @@ mod within;
 
 use crate::durable::{Durable, DurableBuilder, OpenStore};
 use crate::entry::{Error, check_name};
-use crate::store::postgres::link::{Connection, Connector, Link, explain};
+use crate::store::postgres::link::{Ask, Connection, Connector, Link, explain, slot};
 use crate::store::postgres::schema::{DEFAULT, On, Schema};
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
-use tokio_postgres::types::Type;
 use tokio_postgres::{Config, NoTls, Socket};
 
 /// A namespace of timers in a PostgreSQL database, version 13 or later.
@@ -133,6 +132,9 @@ impl PostgresServer {
     }
 }
 
+/// Has those who rest look.
+const NOTICE: &str = "SELECT pg_notify($1, '')";
+
 /// How long the first notice may take.
 const HEARS: Duration = Duration::from_secs(1);
 
@@ -146,15 +148,29 @@ impl Postgres {
             }
         }
         *listener = None; // One that has ended tells at once, again and again.
-        let channel = format!("tickwheel_{}", self.first / SLOTS);
+        let channel = self.channel();
         let mut connection = self.connector.connection().await?;
         connection.client.batch_execute(&format!("LISTEN {channel}")).await.map_err(explain)?;
         // From another connection: a pooler passes on what comes while one is in use.
-        let notice = "SELECT pg_notify($1, '')";
-        self.load.query(notice, &[(&channel, Type::TEXT)]).await?;
+        self.load.ask(NOTICE, &[&channel]).await?;
         let hears = tokio::time::timeout(HEARS, connection.noticed.changed()).await.is_ok();
         *listener = Some(Listener { connection, hears });
         Ok(hears)
+    }
+
+    /// Returns the number of the namespace.
+    fn namespace(&self) -> i32 {
+        slot(self.first / SLOTS)
+    }
+
+    /// Returns what those who rest listen to.
+    fn channel(&self) -> String {
+        format!("tickwheel_{}", self.namespace())
+    }
+
+    /// Returns the first and the last slot of the namespace.
+    fn range(&self) -> Range {
+        [slot(self.first), slot(self.first + SLOTS - 1)]
     }
 
     fn write(&self) -> &Link {
@@ -213,6 +229,9 @@ macro_rules! timer {
 }
 use timer;
 
+/// The first and the last slot of a namespace.
+type Range = [i32; 2];
+
 /// How many slots a namespace has. Never changes: a key's slot follows from its hash.
 const SLOTS: u32 = 1_024;
 
@@ -254,8 +273,8 @@ const VERSION_4: &str = "
     ALTER TABLE tickwheel.member ADD COLUMN rests boolean NOT NULL DEFAULT false;
     ALTER TABLE tickwheel.timer ADD COLUMN cancelled boolean NOT NULL DEFAULT false;";
 
-/// Names the lock under which tables are changed: any number that nobody else uses.
-const LOCK: i64 = 0x7469_636b_7768_6565;
+/// Takes the lock under which tables are changed: its number, "tickwhee", is nobody else's.
+const LOCK: &str = "SELECT pg_advisory_xact_lock(8388345094170240357);";
 
 /// Brings the tables up to date, and returns the first slot of a namespace, which is made if there
 /// is none; `serves` says whether it serves a new one. Where the tables are up to date it asks for
@@ -274,12 +293,10 @@ async fn prepare(connector: &Connector, namespace: &str, serves: bool) -> Result
 async fn version(client: On<'_>) -> Result<Option<i32>, Error> {
     // A table that is read: a name alone is looked up among those that were known before the lock.
     let sql = "SELECT FROM pg_tables WHERE schemaname = $1 AND tablename = 'version'";
-    let name = [(&client.schema.name() as _, Type::TEXT)];
-    if client.query_typed(sql, &name).await.map_err(explain)?.is_empty() {
+    if client.ask(sql, &[&client.schema.name()]).await?.is_empty() {
         return Ok(None);
     }
-    let sql = "SELECT version FROM tickwheel.version";
-    let rows = client.query_typed(sql, &[]).await.map_err(explain)?;
+    let rows = client.ask("SELECT version FROM tickwheel.version", &[]).await?;
     let found = rows.first().map(|row| row.get(0));
     check(found)?;
     Ok(found)
@@ -294,18 +311,11 @@ fn check(found: Option<i32>) -> Result<usize, Error> {
 
 /// Migrates the tables. One node does that; the others wait and find it done.
 async fn migrate(change: On<'_>) -> Result<(), Error> {
-    change.batch_execute(&lock()).await.map_err(explain)?;
+    change.execute(LOCK).await?;
     match version(change).await? {
         Some(VERSION) => Ok(()),
-        found => {
-            let sql = migration(change.schema.name(), found.unwrap_or(0))?;
-            change.batch_execute(&sql).await.map_err(explain)
-        }
+        found => change.execute(&migration(change.schema.name(), found.unwrap_or(0))?).await,
     }
-}
-
-fn lock() -> String {
-    format!("SELECT pg_advisory_xact_lock({LOCK});")
 }
 
 /// Returns the SQL that brings the tables in a schema from a version to that of this crate, as a
@@ -315,10 +325,10 @@ fn lock() -> String {
 /// # Errors
 /// [`Error::NewerSchema`] where this crate knows no such version; [`Error::BadName`].
 pub fn migration(schema: &str, from: i32) -> Result<String, Error> {
-    let (found, lock, schema) = (check(Some(from))?, lock(), Schema::new(schema)?);
+    let (found, schema) = (check(Some(from))?, Schema::new(schema)?);
     let (steps, name) = (MIGRATIONS[found..].join("\n"), schema.name());
     let sql = format!(
-        "{lock}
+        "{LOCK}
 CREATE SCHEMA IF NOT EXISTS \"{name}\";
 CREATE TABLE IF NOT EXISTS tickwheel.version (version int NOT NULL);
 DO $$ BEGIN
@@ -335,14 +345,13 @@ INSERT INTO tickwheel.version VALUES ({VERSION});
 }
 
 async fn first_slot(client: On<'_>, namespace: &str, serves: bool) -> Result<u32, Error> {
-    let name = [(&namespace as _, Type::TEXT)];
     let sql = "SELECT id FROM tickwheel.namespace WHERE name = $1";
-    let mut rows = client.query_typed(sql, &name).await.map_err(explain)?;
+    let mut rows = client.ask(sql, &[&namespace]).await?;
     if rows.is_empty() {
         // Draws a number also where another node was first: none is made at each start.
         let made = "INSERT INTO tickwheel.namespace (name) VALUES ($1) ON CONFLICT DO NOTHING";
-        client.query_typed(made, &name).await.map_err(explain)?;
-        rows = client.query_typed(sql, &name).await.map_err(explain)?;
+        client.ask(made, &[&namespace]).await?;
+        rows = client.ask(sql, &[&namespace]).await?;
     }
     let id: Option<i32> = rows.first().map(|row| row.get(0));
     let id = id.ok_or_else(|| Error::unavailable("the namespace was deleted meanwhile"))?;
@@ -352,8 +361,6 @@ async fn first_slot(client: On<'_>, namespace: &str, serves: bool) -> Result<u32
     let made = "INSERT INTO tickwheel.slot (slot, served)
         SELECT $1 + number, CASE WHEN $3 THEN 0 ELSE 2 END 
         FROM generate_series(0, $2 - 1) AS number ON CONFLICT DO NOTHING";
-    let params =
-        [(&first as _, Type::INT4), (&(SLOTS as i32) as _, Type::INT4), (&serves as _, Type::BOOL)];
-    client.query_typed(made, &params).await.map_err(explain)?;
+    client.ask(made, &[&first, &slot(SLOTS), &serves]).await?;
     Ok(first.unsigned_abs())
 }

@@ -6,11 +6,10 @@
 //! mover dies before, the slot stays closed, until somebody moves it again to the same primary.
 
 use crate::entry::Error;
-use crate::store::postgres::link::explain;
+use crate::store::postgres::link::{Ask, Param, explain};
 use crate::store::postgres::schema::{On, Schema};
-use crate::store::postgres::{Postgres, SLOTS};
+use crate::store::postgres::{NOTICE, Postgres};
 use std::time::Duration;
-use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Row};
 
 /// What `tickwheel.slot.served` says.
@@ -28,8 +27,8 @@ impl Postgres {
     pub(crate) async fn served(&self) -> Result<Vec<bool>, Error> {
         let sql =
             "SELECT served = 0 FROM tickwheel.slot WHERE slot BETWEEN $1 AND $2 ORDER BY slot";
-        let (first, last) = (self.first as i32, (self.first + SLOTS - 1) as i32);
-        let rows = self.write().query(sql, &[(&first, Type::INT4), (&last, Type::INT4)]).await?;
+        let [first, last] = self.range();
+        let rows = self.write().ask(sql, &[&first, &last]).await?;
         Ok(rows.iter().map(|row| row.get(0)).collect())
     }
 
@@ -37,7 +36,7 @@ impl Postgres {
     /// for a user's transaction is before it there.
     pub(crate) async fn serves(&self, slot: u32) -> Result<bool, Error> {
         let sql = "SELECT served = 0 FROM tickwheel.slot WHERE slot = $1";
-        let rows = self.load.query(sql, &[(&(slot as i32), Type::INT4)]).await?;
+        let rows = self.load.ask(sql, &[&(slot as i32)]).await?;
         Ok(rows.iter().any(|row| row.get(0)))
     }
 
@@ -46,7 +45,7 @@ impl Postgres {
         let sql = "SELECT s.served < 2 FROM unnest($1) WITH ORDINALITY AS i(slot, n)
             JOIN tickwheel.slot s USING (slot) ORDER BY n";
         let slots: Vec<i32> = slots.iter().map(|slot| (self.first + slot) as i32).collect();
-        let rows = self.write().query(sql, &[(&slots, Type::INT4_ARRAY)]).await?;
+        let rows = self.write().ask(sql, &[&slots]).await?;
         Ok(rows.iter().map(|row| row.get(0)).collect())
     }
 
@@ -70,10 +69,8 @@ impl Postgres {
         if !are_served(change, &others).await? {
             let shift = other.first as i32 - self.first as i32;
             copy(here, change, &own, &identity, shift).await?;
-            copy_pauses(here, change, self.first as i32, shift).await?;
-            let tell = "SELECT pg_notify($1, '')";
-            let channel = format!("tickwheel_{}", other.first / SLOTS);
-            change.query_typed(tell, &[(&channel, Type::TEXT)]).await.map_err(explain)?;
+            copy_pauses(here, change, self.namespace(), other.namespace()).await?;
+            change.ask(NOTICE, &[&other.channel()]).await?;
             transaction.commit().await.map_err(explain)?;
         }
         clear(&self.connector.schema, &mut client, &own, &identity).await
@@ -81,8 +78,7 @@ impl Postgres {
 }
 
 async fn identity(client: On<'_>) -> Result<String, Error> {
-    let sql = "SELECT id FROM tickwheel.identity";
-    let row = client.query_typed(sql, &[]).await.map_err(explain)?;
+    let row = client.ask("SELECT id FROM tickwheel.identity", &[]).await?;
     row.first().map(|row| row.get(0)).ok_or_else(|| Error::unavailable("a primary without a name"))
 }
 
@@ -91,28 +87,26 @@ async fn identity(client: On<'_>) -> Result<String, Error> {
 async fn close(client: On<'_>, slots: &[i32], identity: &str) -> Result<(), Error> {
     let sql = "UPDATE tickwheel.slot SET served = 1, owner = NULL, moves_to = $2
         WHERE slot = ANY($1) AND served = 0";
-    let params = [(&slots as _, Type::INT4_ARRAY), (&identity as _, Type::TEXT)];
     let lock = "BEGIN; SET LOCAL lock_timeout = '1500ms'; LOCK TABLE tickwheel.timer IN SHARE MODE";
     let mut tries = 0;
-    while let Err(error) = client.batch_execute(lock).await {
-        client.batch_execute("ROLLBACK").await.map_err(explain)?;
+    while let Err(error) = client.execute(lock).await {
+        client.execute("ROLLBACK").await?;
         tries += 1;
         if tries == TRIES {
-            return Err(explain(error));
+            return Err(error);
         }
         tokio::time::sleep(LOOK * 10).await;
     }
-    client.query_typed(sql, &params).await.map_err(explain)?;
-    client.batch_execute("COMMIT").await.map_err(explain)
+    client.ask(sql, &[&slots, &identity]).await?;
+    client.execute("COMMIT").await
 }
 
 /// Waits until handlers have ended, and takes what is left from them: their acknowledgements change
 /// nothing any more.
 async fn finish_claims(client: On<'_>, slots: &[i32]) -> Result<(), Error> {
     let sql = "SELECT EXISTS (SELECT FROM tickwheel.timer WHERE slot = ANY($1) AND claim <> 0)";
-    let params = [(&slots as _, Type::INT4_ARRAY)];
     for _ in 0..PATIENCE.as_millis() / LOOK.as_millis() {
-        let rows = client.query_typed(sql, &params).await.map_err(explain)?;
+        let rows = client.ask(sql, &[&slots]).await?;
         if !rows.iter().any(|row| row.get(0)) {
             return Ok(());
         }
@@ -120,13 +114,13 @@ async fn finish_claims(client: On<'_>, slots: &[i32]) -> Result<(), Error> {
     }
     let sql = "UPDATE tickwheel.timer t SET claim = s.epoch + 1 FROM tickwheel.slot s
         WHERE s.slot = t.slot AND s.served = 1 AND t.slot = ANY($1) AND t.claim <> 0";
-    client.query_typed(sql, &params).await.map(drop).map_err(explain)
+    client.ask(sql, &[&slots]).await.map(drop)
 }
 
 /// Locks slots, and returns whether they are all served there already.
 async fn are_served(change: On<'_>, slots: &[i32]) -> Result<bool, Error> {
     let sql = "SELECT served FROM tickwheel.slot WHERE slot = ANY($1) ORDER BY slot FOR UPDATE";
-    let rows = change.query_typed(sql, &[(&slots, Type::INT4_ARRAY)]).await.map_err(explain)?;
+    let rows = change.ask(sql, &[&slots]).await?;
     Ok(rows.iter().all(|row| row.get::<_, i16>(0) == SERVED))
 }
 
@@ -138,19 +132,13 @@ const PAUSED: &str = "WITH changed AS (
         WHERE namespace = $1 AND tag IS NOT DISTINCT FROM $2 RETURNING 1)
     INSERT INTO tickwheel.pause SELECT $1, $2, $3, $4 WHERE NOT EXISTS (SELECT FROM changed)";
 
-async fn copy_pauses(here: On<'_>, change: On<'_>, first: i32, shift: i32) -> Result<(), Error> {
+async fn copy_pauses(here: On<'_>, change: On<'_>, from: i32, to: i32) -> Result<(), Error> {
     let sql = "SELECT tag, until, moments FROM tickwheel.pause WHERE namespace = $1
         AND tickwheel.clock() < ANY (moments)";
-    let namespace = |slot: i32| slot / SLOTS as i32;
-    let params = [(&namespace(first) as _, Type::INT4)];
-    for row in here.query_typed(sql, &params).await.map_err(explain)? {
-        let params = [
-            (&namespace(first + shift) as _, Type::INT4),
-            (&row.get::<_, Option<&str>>(0) as _, Type::TEXT),
-            (&row.get::<_, i64>(1) as _, Type::INT8),
-            (&row.get::<_, Vec<i64>>(2) as _, Type::INT8_ARRAY),
-        ];
-        change.query_typed(PAUSED, &params).await.map_err(explain)?;
+    for row in here.ask(sql, &[&from]).await? {
+        let (tag, until): (Option<&str>, i64) = (row.get(0), row.get(1));
+        let moments: Vec<i64> = row.get(2);
+        change.ask(PAUSED, &[&to, &tag, &until, &moments]).await?;
     }
     Ok(())
 }
@@ -163,9 +151,8 @@ async fn copy(
     identity: &str,
     shift: i32,
 ) -> Result<(), Error> {
-    let params = [(&slots as _, Type::INT4_ARRAY)];
     let sql = "SELECT slot, epoch, served, moves_to FROM tickwheel.slot WHERE slot = ANY($1)";
-    for row in here.query_typed(sql, &params).await.map_err(explain)? {
+    for row in here.ask(sql, &[&slots]).await? {
         // Now that the others are locked: nobody has moved it, and moves it back, meanwhile.
         let target: Option<&str> = row.get(3);
         if (row.get(2), target) != (CLOSED, Some(identity)) {
@@ -174,19 +161,17 @@ async fn copy(
         let sql = "UPDATE tickwheel.slot SET served = 0, owner = NULL, moves_to = NULL,
             epoch = greatest(epoch, $2) + 2 WHERE slot = $1";
         let (slot, epoch) = (row.get::<_, i32>(0) + shift, row.get::<_, i64>(1));
-        let params = [(&slot as _, Type::INT4), (&epoch as _, Type::INT8)];
-        change.query_typed(sql, &params).await.map_err(explain)?;
+        change.ask(sql, &[&slot, &epoch]).await?;
     }
     for slot in slots {
         let timers = "SELECT slot + $2, attempts, due, id, claim, key, tag, payload, crashes,
                 cancelled, until, planned
             FROM tickwheel.timer WHERE slot = $1";
-        let params = [(slot as _, Type::INT4), (&shift as _, Type::INT4)];
-        let rows = here.query_typed(timers, &params).await.map_err(explain)?;
+        let rows = here.ask(timers, &[slot, &shift]).await?;
         insert_timers(change, &rows).await?;
         let dead = "SELECT slot + $2, attempts, id, key, tag, payload, reason, died
             FROM tickwheel.dead WHERE slot = $1 ORDER BY number";
-        let rows = here.query_typed(dead, &params).await.map_err(explain)?;
+        let rows = here.ask(dead, &[slot, &shift]).await?;
         insert_dead(change, &rows).await?;
     }
     Ok(())
@@ -205,21 +190,21 @@ async fn insert_timers(change: On<'_>, rows: &[Row]) -> Result<(), Error> {
                 planned)
         SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
     for rows in rows.chunks(1_000) {
-        let params = [
-            (&column!(rows, 0, i32) as _, Type::INT4_ARRAY),
-            (&column!(rows, 1, i32) as _, Type::INT4_ARRAY),
-            (&column!(rows, 2, i64) as _, Type::INT8_ARRAY),
-            (&column!(rows, 3, i64) as _, Type::INT8_ARRAY),
-            (&column!(rows, 4, i64) as _, Type::INT8_ARRAY),
-            (&column!(rows, 5, Option<&str>) as _, Type::TEXT_ARRAY),
-            (&column!(rows, 6, Option<&str>) as _, Type::TEXT_ARRAY),
-            (&column!(rows, 7, &[u8]) as _, Type::BYTEA_ARRAY),
-            (&column!(rows, 8, i32) as _, Type::INT4_ARRAY),
-            (&column!(rows, 9, bool) as _, Type::BOOL_ARRAY),
-            (&column!(rows, 10, Option<i64>) as _, Type::INT8_ARRAY),
-            (&column!(rows, 11, Option<i64>) as _, Type::INT8_ARRAY),
+        let params: [&dyn Param; 12] = [
+            &column!(rows, 0, i32),
+            &column!(rows, 1, i32),
+            &column!(rows, 2, i64),
+            &column!(rows, 3, i64),
+            &column!(rows, 4, i64),
+            &column!(rows, 5, Option<&str>),
+            &column!(rows, 6, Option<&str>),
+            &column!(rows, 7, &[u8]),
+            &column!(rows, 8, i32),
+            &column!(rows, 9, bool),
+            &column!(rows, 10, Option<i64>),
+            &column!(rows, 11, Option<i64>),
         ];
-        change.query_typed(sql, &params).await.map_err(explain)?;
+        change.ask(sql, &params).await?;
     }
     Ok(())
 }
@@ -228,17 +213,17 @@ async fn insert_dead(change: On<'_>, rows: &[Row]) -> Result<(), Error> {
     let sql = "INSERT INTO tickwheel.dead (slot, attempts, id, key, tag, payload, reason, died)
         SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7, $8)";
     for rows in rows.chunks(1_000) {
-        let params = [
-            (&column!(rows, 0, i32) as _, Type::INT4_ARRAY),
-            (&column!(rows, 1, i32) as _, Type::INT4_ARRAY),
-            (&column!(rows, 2, i64) as _, Type::INT8_ARRAY),
-            (&column!(rows, 3, Option<&str>) as _, Type::TEXT_ARRAY),
-            (&column!(rows, 4, Option<&str>) as _, Type::TEXT_ARRAY),
-            (&column!(rows, 5, &[u8]) as _, Type::BYTEA_ARRAY),
-            (&column!(rows, 6, &str) as _, Type::TEXT_ARRAY),
-            (&column!(rows, 7, i64) as _, Type::INT8_ARRAY),
+        let params: [&dyn Param; 8] = [
+            &column!(rows, 0, i32),
+            &column!(rows, 1, i32),
+            &column!(rows, 2, i64),
+            &column!(rows, 3, Option<&str>),
+            &column!(rows, 4, Option<&str>),
+            &column!(rows, 5, &[u8]),
+            &column!(rows, 6, &str),
+            &column!(rows, 7, i64),
         ];
-        change.query_typed(sql, &params).await.map_err(explain)?;
+        change.ask(sql, &params).await?;
     }
     Ok(())
 }
@@ -254,14 +239,13 @@ async fn clear(
     let change = schema.on(transaction.client());
     let gone = "UPDATE tickwheel.slot SET served = 2, moves_to = NULL
         WHERE slot = ANY($1) AND served = 1 AND moves_to = $2 RETURNING slot";
-    let params = [(&slots as _, Type::INT4_ARRAY), (&identity as _, Type::TEXT)];
-    let gone = change.query_typed(gone, &params).await.map_err(explain)?;
+    let gone = change.ask(gone, &[&slots, &identity]).await?;
     let gone = column!(gone, 0, i32);
     for sql in [
         "DELETE FROM tickwheel.timer WHERE slot = ANY($1)",
         "DELETE FROM tickwheel.dead WHERE slot = ANY($1)",
     ] {
-        change.query_typed(sql, &[(&gone, Type::INT4_ARRAY)]).await.map_err(explain)?;
+        change.ask(sql, &[&gone]).await?;
     }
     transaction.commit().await.map_err(explain)
 }

@@ -1,12 +1,11 @@
 //! The statement that schedules.
 
 use crate::entry::{Error, Scheduled};
-use crate::store::postgres::link::{Ask, Link, Param, is_locked, slot};
+use crate::store::postgres::link::{Ask, Link, Param, column, is_locked, slot};
 use crate::store::postgres::{hinted, timer, told};
 use crate::store::{NewRow, NodeId, StoreTime, Written};
 use std::collections::HashMap;
 use tokio_postgres::Row;
-use tokio_postgres::types::Type;
 
 /// Where a slot of the batch is not served here it does nothing. Keys that somebody has locked are
 /// left out, unless it waits for them as a part of a user's transaction: then it waits in their
@@ -59,83 +58,50 @@ const SCHEDULE: &str = concat!(
 /// How long a statement waits for the transaction of one who inserts the same key: as commits take.
 pub(super) const LOCKED: &str = "10ms";
 
-/// The columns of rows to be scheduled, who knows of them, and how long to wait for a lock.
-struct Rows<'a> {
-    slots: Vec<i32>,
-    dues: Vec<i64>,
-    ids: Vec<i64>,
-    keys: Vec<Option<&'a str>>,
-    tags: Vec<Option<&'a str>>,
-    payloads: Vec<&'a [u8]>,
-    untils: Vec<Option<i64>>,
-    planneds: Vec<Option<i64>>,
-    /// Those that are not written where their keys have timers.
-    keep: Vec<i64>,
-    node: i64,
-    patience: Option<&'static str>,
-}
-
-impl<'a> Rows<'a> {
-    fn new(node: NodeId, rows: &'a [NewRow], patience: Option<&'static str>) -> Self {
-        Rows {
-            slots: rows.iter().map(|row| slot(row.place.slot)).collect(),
-            dues: rows.iter().map(|row| row.place.due.as_micros()).collect(),
-            ids: rows.iter().map(|row| row.place.id).collect(),
-            keys: rows.iter().map(|row| row.key.as_deref()).collect(),
-            tags: rows.iter().map(|row| row.tag.as_deref()).collect(),
-            payloads: rows.iter().map(|row| row.payload.as_slice()).collect(),
-            untils: rows.iter().map(|row| row.until.map(StoreTime::as_micros)).collect(),
-            planneds: rows.iter().map(|row| row.planned.map(StoreTime::as_micros)).collect(),
-            keep: rows.iter().filter(|row| row.keep).map(|row| row.place.id).collect(),
-            node: node.0,
-            patience,
-        }
+/// Writes rows, and waits for locks with so much patience.
+async fn write(
+    at: &impl Ask,
+    node: NodeId,
+    rows: &[NewRow],
+    patience: Option<&str>,
+) -> Result<Vec<Option<Written>>, Error> {
+    let keep: Vec<i64> = rows.iter().filter(|row| row.keep).map(|row| row.place.id).collect();
+    let params: [&dyn Param; 11] = [
+        &column(rows, |row| slot(row.place.slot)),
+        &column(rows, |row| row.place.due.as_micros()),
+        &column(rows, |row| row.place.id),
+        &column(rows, |row| row.key.as_deref()),
+        &column(rows, |row| row.tag.as_deref()),
+        &column(rows, |row| row.payload.as_slice()),
+        &node.0,
+        &patience,
+        &column(rows, |row| row.until.map(StoreTime::as_micros)),
+        &keep,
+        &column(rows, |row| row.planned.map(StoreTime::as_micros)),
+    ];
+    let written = at.ask(SCHEDULE, &params).await?;
+    if written.len() < rows.len() {
+        return Err(Error::Moved);
     }
-
-    fn params(&self) -> [Param<'_>; 11] {
-        [
-            (&self.slots, Type::INT4_ARRAY),
-            (&self.dues, Type::INT8_ARRAY),
-            (&self.ids, Type::INT8_ARRAY),
-            (&self.keys, Type::TEXT_ARRAY),
-            (&self.tags, Type::TEXT_ARRAY),
-            (&self.payloads, Type::BYTEA_ARRAY),
-            (&self.node, Type::INT8),
-            (&self.patience, Type::TEXT),
-            (&self.untils, Type::INT8_ARRAY),
-            (&self.keep, Type::INT8_ARRAY),
-            (&self.planneds, Type::INT8_ARRAY),
-        ]
-    }
-
-    fn answers(&self, written: &[Row]) -> Result<Vec<Option<Written>>, Error> {
-        if written.len() < self.ids.len() {
-            return Err(Error::Moved);
-        }
-        let answer = |row: &Row| {
-            let due = row.get::<_, Option<i64>>(1).map(StoreTime::from_micros);
-            let answer = match (row.get(2), due) {
-                (Some(false), _) => Some(Scheduled::New),
-                (Some(true), Some(_)) => Some(Scheduled::Replaced),
-                (Some(true), None) => Some(Scheduled::Kept),
-                (None, _) => None,
-            };
-            let due = due.unwrap_or_default();
-            (row.get(0), answer.map(|answer| Written { answer, due }))
+    let answer = |row: &Row| {
+        let due = row.get::<_, Option<i64>>(1).map(StoreTime::from_micros);
+        let answer = match (row.get(2), due) {
+            (Some(false), _) => Some(Scheduled::New),
+            (Some(true), Some(_)) => Some(Scheduled::Replaced),
+            (Some(true), None) => Some(Scheduled::Kept),
+            (None, _) => None,
         };
-        let answers: HashMap<i64, Option<Written>> = written.iter().map(answer).collect();
-        Ok(self.ids.iter().map(|id| answers.get(id).copied().flatten()).collect())
-    }
-}
-
-async fn write(at: &impl Ask, rows: &Rows<'_>) -> Result<Vec<Option<Written>>, Error> {
-    rows.answers(&at.ask(SCHEDULE, &rows.params()).await?)
+        let due = due.unwrap_or_default();
+        (row.get(0), answer.map(|answer| Written { answer, due }))
+    };
+    let answers: HashMap<i64, Option<Written>> = written.iter().map(answer).collect();
+    Ok(rows.iter().map(|row| answers.get(&row.place.id).copied().flatten()).collect())
 }
 
 /// Schedules a row inside a transaction of a user's, and waits for who has it locked. Nobody knows
 /// of it before the commit: its owner is told by it, this node as well.
 pub(super) async fn schedule_in(at: &impl Ask, row: NewRow) -> Result<Scheduled, Error> {
-    let answers = write(at, &Rows::new(NodeId(0), &[row], None)).await?;
+    let answers = write(at, NodeId(0), &[row], None).await?;
     Ok(answers.into_iter().next().flatten().map_or(Scheduled::New, |written| written.answer))
 }
 
@@ -148,8 +114,7 @@ pub(super) async fn schedule(
     let mut answers = Vec::with_capacity(rows.len());
     let mut parts = vec![rows];
     while let Some(mut part) = parts.pop() {
-        let rows = Rows::new(node, &part, Some(LOCKED));
-        match write(link, &rows).await {
+        match write(link, node, &part, Some(LOCKED)).await {
             Ok(some) => answers.extend(some),
             Err(error) if is_locked(&error) && part.len() == 1 => answers.push(None),
             Err(error) if is_locked(&error) => {

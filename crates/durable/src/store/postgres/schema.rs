@@ -1,6 +1,7 @@
 //! The schema in which the tables lie. Statements name `tickwheel`, and are changed on their way.
 
 use crate::entry::{Error, bad_name};
+use crate::store::postgres::link::{Param, explain};
 use std::borrow::Cow;
 use std::sync::Arc;
 use tokio_postgres::{Client, Row};
@@ -55,16 +56,17 @@ pub(super) struct On<'a> {
 }
 
 impl On<'_> {
-    pub(super) async fn query_typed(
+    pub(super) async fn query(
         self,
         sql: &str,
-        params: &[super::link::Param<'_>],
+        params: &[&dyn Param],
     ) -> Result<Vec<Row>, tokio_postgres::Error> {
-        self.client.query_typed(&self.schema.of(sql), params).await
+        let params: Vec<_> = params.iter().map(|param| param.typed()).collect();
+        self.client.query_typed(&self.schema.of(sql), &params).await
     }
 
-    pub(super) async fn batch_execute(self, sql: &str) -> Result<(), tokio_postgres::Error> {
-        self.client.batch_execute(&self.schema.of(sql)).await
+    pub(super) async fn execute(self, sql: &str) -> Result<(), Error> {
+        self.client.batch_execute(&self.schema.of(sql)).await.map_err(explain)
     }
 }
 

@@ -3,26 +3,16 @@
 //! Claims, and what users ask, stand in the files beside this one.
 
 use crate::entry::{Cancelled, DeadTimer, Error, Listed, Paused, Pending, Search, Touched};
-use crate::store::postgres::link::{place, slot};
+use crate::store::postgres::link::{Ask, Param, count, place, slot};
 use crate::store::postgres::{Listener, Postgres, SLOTS, bulk, claims, schedule, timers};
 use crate::store::{
     Ack, Bars, Bulk, Claim, Claims, First, Hints, KeyName, NewRow, NodeId, Owned, Page, Place,
-    Scope, Sealed, Step, Store, StoreTime, Survey, Written,
+    Scope, Sealed, Step, Store, StoreTime, Survey, Written, micros,
 };
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio_postgres::Row;
-use tokio_postgres::types::Type;
-
-fn micros(time: Duration) -> i64 {
-    i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
-}
-
-/// Returns the number of the namespace whose first slot this is.
-fn namespace(first: u32) -> i32 {
-    (first / SLOTS) as i32
-}
 
 /// Striking a member off locks its row: a renewal that is being committed is waited for, and seen.
 /// A lease that ends too far away was given by a clock that has been set back since.
@@ -62,29 +52,23 @@ impl Store for Postgres {
         // Hints that were written after their node had gone.
         let sweep = "DELETE FROM tickwheel.inbox
             WHERE node NOT IN (SELECT node FROM tickwheel.member)";
-        self.lease.query(sweep, &[]).await?;
+        self.lease.ask(sweep, &[]).await?;
         let sql = "INSERT INTO tickwheel.member (node, namespace, lease, lease_until)
             VALUES ($1, $2, $3, tickwheel.clock() + $3)";
-        let params = [
-            (&node.0 as _, Type::INT8),
-            (&namespace(self.first) as _, Type::INT4),
-            (&micros(lease) as _, Type::INT8),
-        ];
-        self.lease.query(sql, &params).await.map(drop)
+        self.lease.ask(sql, &[&node.0, &self.namespace(), &micros(lease)]).await.map(drop)
     }
 
     async fn renew(&self, node: NodeId, lease: Duration) -> Result<bool, Error> {
         let sql = "UPDATE tickwheel.member SET lease_until = tickwheel.clock() + $2
             WHERE node = $1 AND lease_until > tickwheel.clock() RETURNING node";
-        let params = [(&node.0 as _, Type::INT8), (&micros(lease) as _, Type::INT8)];
         // A renewal that takes longer is better asked for again.
-        let rows = self.lease.query_within(lease / 4, sql, &params).await?;
+        let rows = self.lease.ask_within(lease / 4, sql, &[&node.0, &micros(lease)]).await?;
         Ok(!rows.is_empty())
     }
 
     async fn survey(&self, node: NodeId) -> Result<Survey, Error> {
-        let namespace = namespace(self.first);
-        self.load.query(STRIKE_OFF, &[(&namespace, Type::INT4)]).await?;
+        let (namespace, [first, last]) = (self.namespace(), self.range());
+        self.load.ask(STRIKE_OFF, &[&namespace]).await?;
         let sql = "SELECT
                 (SELECT count(*)::int FROM tickwheel.member WHERE namespace = $1 AND NOT rests),
                 (count(*) FILTER (WHERE m.node IS NULL AND s.served = 0))::int,
@@ -95,22 +79,15 @@ impl Store for Postgres {
                     WHERE namespace = $1 AND node <> $2)
             FROM tickwheel.slot s LEFT JOIN tickwheel.member m ON m.node = s.owner
             WHERE s.slot BETWEEN $3 AND $4";
-        let params = [
-            (&namespace as _, Type::INT4),
-            (&node.0 as _, Type::INT8),
-            (&slot(self.first) as _, Type::INT4),
-            (&slot(self.first + SLOTS - 1) as _, Type::INT4),
-        ];
-        let rows = self.load.query(sql, &params).await?;
+        let rows = self.load.ask(sql, &[&namespace, &node.0, &first, &last]).await?;
         let survey = |row: &Row| {
-            let (live, free) = (row.get::<_, i32>(0), row.get::<_, i32>(1));
             let slots = row.get::<_, Vec<i32>>(2).into_iter().map(i32::unsigned_abs);
             let owned = slots.zip(row.get::<_, Vec<i64>>(3));
             let owned = owned.map(|(slot, epoch)| Owned { slot, epoch }).collect();
-            let slots = row.get::<_, i32>(4).unsigned_abs();
+            let (live, free, slots) = (count(row, 0), count(row, 1), count(row, 4));
             let next_end = row.get::<_, Option<i64>>(5);
             let next_end = next_end.map(|left| Duration::from_micros(left.max(0).unsigned_abs()));
-            Survey { live: live.unsigned_abs(), slots, owned, free: free.unsigned_abs(), next_end }
+            Survey { live, slots, owned, free, next_end }
         };
         Ok(rows.first().map(survey).unwrap_or_default())
     }
@@ -125,23 +102,15 @@ impl Store for Postgres {
                   ORDER BY f.slot LIMIT $4 FOR UPDATE SKIP LOCKED) free
             WHERE s.slot = free.slot AND EXISTS (SELECT FROM tickwheel.member WHERE node = $1)
             RETURNING s.slot, s.epoch";
-        let params = [
-            (&node.0 as _, Type::INT8),
-            (&slot(self.first) as _, Type::INT4),
-            (&slot(self.first + SLOTS - 1) as _, Type::INT4),
-            (&i64::from(at_most) as _, Type::INT8),
-        ];
-        let rows = self.load.query(sql, &params).await?;
-        let owned = |row: &Row| {
-            let slot = row.get::<_, i32>(0).unsigned_abs();
-            Owned { slot, epoch: row.get(1) }
-        };
+        let [first, last] = self.range();
+        let rows = self.load.ask(sql, &[&node.0, &first, &last, &i64::from(at_most)]).await?;
+        let owned = |row: &Row| Owned { slot: count(row, 0), epoch: row.get(1) };
         Ok(rows.iter().map(owned).collect())
     }
 
     async fn retire(&self, node: NodeId) -> Result<(), Error> {
         let sql = "UPDATE tickwheel.member SET rests = true, horizon = 0 WHERE node = $1";
-        self.lease.query(sql, &[(&node.0, Type::INT8)]).await.map(drop)
+        self.lease.ask(sql, &[&node.0]).await.map(drop)
     }
 
     async fn release(&self, node: NodeId, slots: Vec<Owned>) -> Result<(), Error> {
@@ -154,13 +123,7 @@ impl Store for Postgres {
             WHERE m.namespace = $4 AND NOT m.rests AND m.node <> $3 AND f.slot IS NOT NULL";
         let split = |owned: Owned| (slot(owned.slot), owned.epoch);
         let (slots, epochs): (Vec<i32>, Vec<i64>) = slots.into_iter().map(split).unzip();
-        let params = [
-            (&slots as _, Type::INT4_ARRAY),
-            (&epochs as _, Type::INT8_ARRAY),
-            (&node.0 as _, Type::INT8),
-            (&namespace(self.first) as _, Type::INT4),
-        ];
-        self.load.query(sql, &params).await.map(drop)
+        self.load.ask(sql, &[&slots, &epochs, &node.0, &self.namespace()]).await.map(drop)
     }
 
     async fn leave(&self, node: NodeId) -> Result<(), Error> {
@@ -168,7 +131,7 @@ impl Store for Postgres {
         self.rests_since.store(0, Ordering::Relaxed);
         // Its slots are nobody's as soon as it is no member.
         let sql = "DELETE FROM tickwheel.member WHERE node = $1";
-        self.lease.query(sql, &[(&node.0, Type::INT8)]).await.map(drop)
+        self.lease.ask(sql, &[&node.0]).await.map(drop)
     }
 
     async fn rest(&self, node: NodeId, until: StoreTime) -> Result<bool, Error> {
@@ -179,13 +142,8 @@ impl Store for Postgres {
             ON CONFLICT (node) DO UPDATE
             SET horizon = excluded.horizon, lease_until = excluded.lease_until
             RETURNING txid_current()";
-        let params = [
-            (&node.0 as _, Type::INT8),
-            (&namespace(self.first) as _, Type::INT4),
-            (&micros(RESTS) as _, Type::INT8),
-            (&until.as_micros() as _, Type::INT8),
-        ];
-        let rows = self.lease.query(sql, &params).await?;
+        let (namespace, lease) = (self.namespace(), micros(RESTS));
+        let rows = self.lease.ask(sql, &[&node.0, &namespace, &lease, &until.as_micros()]).await?;
         if until == StoreTime::MAX {
             let since = rows.first().map_or(0, |row| row.get(0));
             self.rests_since.store(since, Ordering::Relaxed);
@@ -209,12 +167,8 @@ impl Store for Postgres {
                 SELECT due FROM tickwheel.timer WHERE slot = s.slot ORDER BY due LIMIT 1) t
             WHERE s.slot BETWEEN $1 AND $2 AND s.served = 0)";
         let since = self.rests_since.load(Ordering::Relaxed);
-        let params = [
-            (&slot(self.first) as _, Type::INT4),
-            (&slot(self.first + SLOTS - 1) as _, Type::INT4),
-            (&since as _, Type::INT8),
-        ];
-        let rows = self.load.query(sql, &params).await?;
+        let [first, last] = self.range();
+        let rows = self.load.ask(sql, &[&first, &last, &since]).await?;
         let row = rows.first().ok_or_else(|| Error::uncertain("no row"))?;
         let due: Option<i64> = row.get(2);
         let due = due.map_or(StoreTime::MAX, StoreTime::from_micros);
@@ -223,8 +177,7 @@ impl Store for Postgres {
 
     async fn publish(&self, node: NodeId, horizon: StoreTime) -> Result<(), Error> {
         let sql = "UPDATE tickwheel.member SET horizon = $2 WHERE node = $1";
-        let params = [(&node.0 as _, Type::INT8), (&horizon.as_micros() as _, Type::INT8)];
-        self.load.query(sql, &params).await.map(drop)
+        self.load.ask(sql, &[&node.0, &horizon.as_micros()]).await.map(drop)
     }
 
     async fn hints(&self, node: NodeId) -> Result<Hints, Error> {
@@ -234,8 +187,7 @@ impl Store for Postgres {
                 DELETE FROM tickwheel.inbox WHERE node = $1 AND written >= $2
                 RETURNING slot, due, id)
             SELECT now, slot, due, id FROM tickwheel.clock() AS now LEFT JOIN taken ON true";
-        let floor = seen.minus(RECENT).as_micros();
-        let rows = self.load.query(sql, &[(&node.0, Type::INT8), (&floor, Type::INT8)]).await?;
+        let rows = self.load.ask(sql, &[&node.0, &seen.minus(RECENT).as_micros()]).await?;
         let now = rows.first().map_or(seen, |row| StoreTime::from_micros(row.get(0)));
         let taken = rows.iter().filter(|row| row.get::<_, Option<i64>>(3).is_some());
         self.seen.store(now.as_micros(), Ordering::Relaxed);
@@ -251,15 +203,9 @@ impl Store for Postgres {
                 ORDER BY due, id LIMIT $6) t
             ORDER BY t.due, t.slot, t.id LIMIT $6";
         let slots: Vec<i32> = slots.into_iter().map(slot).collect();
-        let params = [
-            (&slots as _, Type::INT4_ARRAY),
-            (&after.due.as_micros() as _, Type::INT8),
-            (&slot(after.slot) as _, Type::INT4),
-            (&after.id as _, Type::INT8),
-            (&before.as_micros() as _, Type::INT8),
-            (&i64::from(limit) as _, Type::INT8),
-        ];
-        let rows = self.load.query(sql, &params).await?;
+        let (due, slot, limit) = (after.due.as_micros(), slot(after.slot), i64::from(limit));
+        let params: [&dyn Param; 6] = [&slots, &due, &slot, &after.id, &before.as_micros(), &limit];
+        let rows = self.load.ask(sql, &params).await?;
         Ok(rows.iter().map(|row| place(row, 0)).collect())
     }
 
@@ -280,19 +226,19 @@ impl Store for Postgres {
     }
 
     async fn pause(&self, tag: Option<String>, until: Option<StoreTime>) -> Result<(), Error> {
-        bulk::pause(self.write(), namespace(self.first), tag, until).await
+        bulk::pause(self.write(), self.namespace(), tag, until).await
     }
 
     async fn pauses(&self) -> Result<Vec<Paused>, Error> {
-        bulk::pauses(self.write(), namespace(self.first)).await
+        bulk::pauses(self.write(), self.namespace()).await
     }
 
     async fn bulk(&self, scope: Scope, bulk: Bulk, limit: u32) -> Result<Step, Error> {
-        bulk::step(self.write(), self.first, scope, bulk, limit).await
+        bulk::step(self.write(), self.range(), scope, bulk, limit).await
     }
 
     async fn claim(&self, node: NodeId, claims: Vec<Claim>, crashes: u32) -> Result<Claims, Error> {
-        claims::claim(&self.claim, node, claims, crashes, namespace(self.first)).await
+        claims::claim(&self.claim, node, claims, crashes, self.namespace()).await
     }
 
     async fn acknowledge(&self, acks: Vec<Ack>) -> Result<Vec<Claim>, Error> {
@@ -304,14 +250,14 @@ impl Store for Postgres {
     }
 
     async fn list(&self, search: Search) -> Result<Vec<Listed>, Error> {
-        timers::list(self.write(), self.first, search).await
+        timers::list(self.write(), self.range(), search).await
     }
 
     async fn histogram(&self, bars: Bars) -> Result<Vec<u64>, Error> {
-        timers::histogram(self.write(), self.first, bars).await
+        timers::histogram(self.write(), self.range(), bars).await
     }
 
     async fn dead(&self, search: Search) -> Result<Vec<DeadTimer>, Error> {
-        timers::dead(self.write(), self.first, search).await
+        timers::dead(self.write(), self.range(), search).await
     }
 }

@@ -1,12 +1,11 @@
 //! The statements by which users cancel, move and look at timers.
 
 use crate::entry::{Cancelled, DeadTimer, Error, Listed, Pending, Search, Touched};
-use crate::store::postgres::link::{Ask, Link, name, names, place, slot};
-use crate::store::postgres::{SLOTS, hinted, timer, told};
+use crate::store::postgres::link::{Ask, Link, Param, count, name, names, place, slot};
+use crate::store::postgres::{Range, hinted, timer, told};
 use crate::store::{Bars, KeyName, Place, StoreTime};
 use std::collections::HashMap;
 use tokio_postgres::Row;
-use tokio_postgres::types::Type;
 
 /// What is joined to what a statement asks for: each row that nobody has locked, and what became of
 /// it. `None` for one that was changed or is locked: what that leaves is for the next look.
@@ -35,8 +34,7 @@ pub(super) async fn cancel(
         FROM input LEFT JOIN gone g USING (slot, key) {SEEN}"
     );
     let (slots, names) = names(&keys);
-    let params = [(&slots as _, Type::INT4_ARRAY), (&names as _, Type::TEXT_ARRAY)];
-    let rows = at.ask(&sql, &params).await?;
+    let rows = at.ask(&sql, &[&slots, &names]).await?;
     decide(&keys, &rows, |row| match row.get::<_, Option<Vec<u8>>>(4) {
         Some(payload) => Some(Cancelled::Cancelled(payload)),
         None => missed(row, Cancelled::Running, Cancelled::Unknown),
@@ -61,12 +59,7 @@ pub(super) async fn touch(
     let (keys, dues): (Vec<KeyName>, Vec<StoreTime>) = keys.into_iter().unzip();
     let dues: Vec<i64> = dues.into_iter().map(StoreTime::as_micros).collect();
     let (slots, names) = names(&keys);
-    let params = [
-        (&slots as _, Type::INT4_ARRAY),
-        (&names as _, Type::TEXT_ARRAY),
-        (&dues as _, Type::INT8_ARRAY),
-    ];
-    let rows = at.ask(&sql, &params).await?;
+    let rows = at.ask(&sql, &[&slots, &names, &dues]).await?;
     decide(&keys, &rows, |row| match row.get(4) {
         true => Some(Touched::Moved),
         false => missed(row, Touched::Running, Touched::Unknown),
@@ -97,46 +90,47 @@ fn decide<A>(
 }
 
 pub(super) async fn get(link: &Link, key: KeyName) -> Result<Option<Pending>, Error> {
-    let sql = "SELECT t.due, t.payload, t.attempts, t.claim <> 0, t.id IS NOT NULL
+    let sql = "SELECT t.due, t.payload, t.attempts, t.claim <> 0
         FROM tickwheel.slot s LEFT JOIN tickwheel.timer t ON t.slot = s.slot AND t.key = $2
         WHERE s.slot = $1 AND s.served = 0";
-    let params = [(&slot(key.slot) as _, Type::INT4), (&key.key as _, Type::TEXT)];
-    let rows = link.query(sql, &params).await?;
-    let tell = |row: &Row| {
-        let at = StoreTime::from_micros(row.get(0));
-        let attempts = row.get::<_, i32>(2).unsigned_abs();
-        Pending { at, payload: row.get(1), attempts, running: row.get(3) }
-    };
+    let rows = link.ask(sql, &[&slot(key.slot), &key.key]).await?;
     let row = rows.first().ok_or(Error::Moved)?;
-    Ok(row.get::<_, bool>(4).then(|| tell(row)))
+    let due: Option<i64> = row.get(0);
+    Ok(due.map(StoreTime::from_micros).map(|at| {
+        let (payload, attempts, running) = (row.get(1), count(row, 2), row.get(3));
+        Pending { at, payload, attempts, running }
+    }))
 }
 
-pub(super) async fn list(link: &Link, first: u32, search: Search) -> Result<Vec<Listed>, Error> {
+pub(super) async fn list(link: &Link, range: Range, search: Search) -> Result<Vec<Listed>, Error> {
     let listed = |row: &Row| {
-        let attempts = row.get::<_, i32>(5).unsigned_abs();
-        Listed::new(place(row, 0), row.get(3), row.get(4), row.get(7), (attempts, row.get(6)))
+        let state = (count(row, 5), row.get(6));
+        Listed::new(place(row, 0), row.get(3), row.get(4), row.get(7), state)
     };
     let timers = "(SELECT * FROM tickwheel.timer WHERE slot BETWEEN $1 AND $2) t";
-    page(link, first, search, ("claim <> 0, payload", timers), listed).await
+    page(link, range, search, ("claim <> 0, payload", timers), listed).await
 }
 
-pub(super) async fn dead(link: &Link, first: u32, search: Search) -> Result<Vec<DeadTimer>, Error> {
+pub(super) async fn dead(
+    link: &Link,
+    range: Range,
+    search: Search,
+) -> Result<Vec<DeadTimer>, Error> {
     // An index has their order. By their slots as well, the server would expect too few for it.
     let dead = "(SELECT *, died AS due, 0 AS claim FROM tickwheel.dead
         WHERE slot / 1024 = $1 / 1024) d";
     let tell = |row: &Row| {
         let (Place { due: died, slot, id }, key, tag) = (place(row, 0), row.get(3), row.get(4));
-        let (attempts, payload, reason) = (row.get::<_, i32>(5), row.get(6), row.get(7));
-        let attempts = attempts.unsigned_abs();
+        let (attempts, payload, reason) = (count(row, 5), row.get(6), row.get(7));
         DeadTimer { id, key, payload, tag, attempts, reason, died, slot }
     };
-    page(link, first, search, ("payload, reason", dead), tell).await
+    page(link, range, search, ("payload, reason", dead), tell).await
 }
 
 /// Returns what is found in these rows, by the order of their places, with more of their columns.
 async fn page<A>(
     link: &Link,
-    first: u32,
+    [first, last]: Range,
     search: Search,
     (columns, rows): (&str, &str),
     tell: impl Fn(&Row) -> A,
@@ -150,33 +144,23 @@ async fn page<A>(
         AND ($8 IS NULL OR starts_with(key, $8)) AND ($9 IS NULL OR (claim <> 0) = $9)
         ORDER BY due, slot, id LIMIT $10"
     );
-    let params = [
-        (&slot(first) as _, Type::INT4),
-        (&slot(first + SLOTS - 1) as _, Type::INT4),
-        (&after.due.as_micros() as _, Type::INT8),
-        (&slot(after.slot) as _, Type::INT4),
-        (&after.id as _, Type::INT8),
-        (&before.map(StoreTime::as_micros) as _, Type::INT8),
-        (&tag as _, Type::TEXT),
-        (&prefix as _, Type::TEXT),
-        (&running as _, Type::BOOL),
-        (&i64::from(limit) as _, Type::INT8),
-    ];
-    Ok(link.query(&sql, &params).await?.iter().map(tell).collect())
+    let (due, slot, before) =
+        (after.due.as_micros(), slot(after.slot), before.map(StoreTime::as_micros));
+    let limit = i64::from(limit);
+    let params: [&dyn Param; 10] =
+        [&first, &last, &due, &slot, &after.id, &before, &tag, &prefix, &running, &limit];
+    Ok(link.ask(&sql, &params).await?.iter().map(tell).collect())
 }
 
-pub(super) async fn histogram(link: &Link, first: u32, bars: Bars) -> Result<Vec<u64>, Error> {
+pub(super) async fn histogram(
+    link: &Link,
+    [first, last]: Range,
+    bars: Bars,
+) -> Result<Vec<u64>, Error> {
     let (from, width, to) = bars.micros();
     let sql = "SELECT (t.due - $3) / $4, count(*) FROM generate_series($1, $2) AS s(slot)
         CROSS JOIN LATERAL (SELECT due FROM tickwheel.timer
             WHERE slot = s.slot AND due >= $3 AND due < $5) t GROUP BY 1";
-    let params = [
-        (&slot(first) as _, Type::INT4),
-        (&slot(first + SLOTS - 1) as _, Type::INT4),
-        (&from as _, Type::INT8),
-        (&width as _, Type::INT8),
-        (&to as _, Type::INT8),
-    ];
-    let rows = link.query(sql, &params).await?;
+    let rows = link.ask(sql, &[&first, &last, &from, &width, &to]).await?;
     Ok(bars.counts(rows.iter().map(|row| (row.get(0), row.get(1)))))
 }

@@ -3,18 +3,15 @@
 use crate::durable::Durable;
 use crate::entry::{Cancelled, Due, Entry, Error, Scheduled, Touched, When};
 use crate::node::batcher::is_locked;
-use crate::store::postgres::link::{Ask, Columns, explain, slot};
+use crate::store::KeyName;
+use crate::store::postgres::link::{Ask, Param, slot};
 use crate::store::postgres::schema::{On, Schema};
 use crate::store::postgres::{Postgres, schedule, timers};
-use crate::store::{Claim, KeyName, Place};
 use tokio_postgres::Transaction;
-use tokio_postgres::types::Type;
 
 /// Waits for a row that somebody has locked: only then it is known whose it is.
-const DONE: &str = "DELETE FROM tickwheel.timer t
-    USING unnest($1, $2, $3, $4) AS i(slot, due, id, epoch)
-    WHERE t.slot = i.slot AND t.due = i.due AND t.id = i.id AND t.claim = i.epoch
-    RETURNING t.id";
+const DONE: &str = "DELETE FROM tickwheel.timer
+    WHERE slot = $1 AND due = $2 AND id = $3 AND claim = $4 RETURNING id";
 
 impl Durable<Postgres> {
     /// Schedules a timer inside your transaction: it exists if and only if that commits, and not
@@ -85,7 +82,7 @@ impl Durable<Postgres> {
     /// served here.
     async fn enter(&self, transaction: &Transaction<'_>, slot: u32) -> Result<(), Error> {
         let lock = "LOCK TABLE tickwheel.timer IN ROW EXCLUSIVE MODE";
-        self.on(transaction).batch_execute(lock).await.map_err(explain)?;
+        self.on(transaction).execute(lock).await?;
         if self.store().serves(slot).await? { Ok(()) } else { Err(Error::Moved) }
     }
 
@@ -94,9 +91,7 @@ impl Durable<Postgres> {
         let name = self.name(key)?;
         self.enter(transaction, name.slot).await?;
         let sql = "SELECT FROM tickwheel.timer WHERE slot = $1 AND key = $2 FOR UPDATE";
-        self.on(transaction)
-            .ask(sql, &[(&slot(name.slot), Type::INT4), (&key, Type::TEXT)])
-            .await?;
+        self.on(transaction).ask(sql, &[&slot(name.slot), &key]).await?;
         Ok(name)
     }
 }
@@ -113,10 +108,9 @@ impl Due {
     /// [`Error::Fenced`] if the timer is another's by now: roll back. What the database says, as
     /// [`Error::Unavailable`].
     pub async fn ack_in(&self, transaction: &Transaction<'_>) -> Result<(), Error> {
-        let (mut claim, schema) = (Columns::default(), Schema(self.schema.clone()));
-        let place = Place { due: self.at, slot: self.slot, id: self.id };
-        claim.push(&Claim { place, epoch: self.token.epoch });
-        let deleted = schema.on(transaction.client()).ask(DONE, &claim.params()).await?;
+        let (schema, due) = (Schema(self.schema.clone()), self.at.as_micros());
+        let claim: [&dyn Param; 4] = [&slot(self.slot), &due, &self.id, &self.token.epoch];
+        let deleted = schema.on(transaction.client()).ask(DONE, &claim).await?;
         if deleted.is_empty() { Err(Error::Fenced) } else { Ok(()) }
     }
 }

@@ -7,7 +7,7 @@ use rusqlite::{Connection, Result, Row, params};
 
 /// Timers that lie at a moment of a pause, beyond the time at which they go: where another pause
 /// holds them, that is its end.
-const HELD: &str = "0, id, due,
+const HELD: &str = "due, id,
         max(?3, (SELECT coalesce(max(until), 0) FROM pause p
             WHERE p.tag IS NULL OR p.tag = timer.tag)) AS goes
     FROM timer WHERE planned IS NOT NULL AND due > ?3 AND due & 131071 = 131071 AND due > goes
@@ -24,68 +24,52 @@ pub(super) fn step(
     // Without an `OR`, which would not use the indexes.
     let tagged = if tag.is_some() { "tag = ?1" } else { "?1 IS NULL" };
     let meant = if id.is_some() { "id = ?2" } else { "?2 IS NULL" };
-    let from = if let Bulk::Touch(_, (_, from)) = bulk { from } else { 0 };
-    let (rows, order, to) = match bulk {
-        Bulk::Cancel => ("0, id, due, NULL FROM timer WHERE claim = 0", "", None),
-        Bulk::Touch(to, _) => {
-            let free = "0, id, due, ?3 FROM timer WHERE claim = 0 AND due <> ?3 AND id >= ?5";
-            (free, "ORDER BY id", Some(to))
-        }
-        Bulk::Release(to) => (HELD, "", Some(to)),
-        Bulk::Requeue(before) => {
-            let free = "number, id, 0, max(?3, ?4) FROM dead WHERE (id = ?2 OR died < ?3)
-                AND NOT EXISTS (SELECT 1 FROM timer WHERE timer.key = dead.key)";
-            (free, "ORDER BY number", Some(before))
-        }
-        Bulk::Delete(before) => {
-            ("number, id, 0, NULL FROM dead WHERE died < ?3", "ORDER BY number", Some(before))
-        }
+    let (to, (_, from)) = bulk.bounds();
+    // Each row by its first two columns; the third one is when it is due then.
+    let (rows, order, one) = match bulk {
+        Bulk::Cancel => (
+            "due, id, NULL FROM timer WHERE claim = 0",
+            "",
+            "DELETE FROM timer WHERE due = ?1 AND id = ?2 AND ?3 IS NULL",
+        ),
+        Bulk::Touch(..) => (
+            "due, id, ?3 FROM timer WHERE claim = 0 AND due <> ?3 AND id >= ?5",
+            "ORDER BY id",
+            "UPDATE timer SET due = ?3, planned = NULL WHERE due = ?1 AND id = ?2",
+        ),
+        Bulk::Release(_) => (HELD, "", "UPDATE timer SET due = ?3 WHERE due = ?1 AND id = ?2"),
+        // Of two with one key the second stays.
+        Bulk::Requeue(_) => (
+            "number, id, max(?3, ?4) FROM dead WHERE (id = ?2 OR died < ?3)
+                AND NOT EXISTS (SELECT 1 FROM timer WHERE timer.key = dead.key)",
+            "ORDER BY number",
+            "INSERT OR IGNORE INTO timer (due, id, key, tag, payload)
+                SELECT ?3, id, key, tag, payload FROM dead WHERE number = ?1 AND id = ?2",
+        ),
+        Bulk::Delete(_) => (
+            "number, id, NULL FROM dead WHERE died < ?3",
+            "ORDER BY number",
+            "DELETE FROM dead WHERE number = ?1 AND id = ?2 AND ?3 IS NULL",
+        ),
     };
     let sql = format!("SELECT {rows} AND {tagged} AND {meant} {order} LIMIT ?6");
-    let found = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?));
+    let found = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
     let mut select = file.prepare_cached(&sql)?;
     let params = params![tag, id, to, now(), from, limit];
-    let found = select.query_map(params, found)?.collect::<Result<Vec<_>>>()?;
+    let found =
+        select.query_map(params, found)?.collect::<Result<Vec<(i64, i64, Option<StoreTime>)>>>()?;
     let (mut count, mut moved) = (0, Vec::new());
-    for (number, id, due, to) in &found {
-        let changed = one(file, bulk, (*number, *id, *due), *to)?;
-        count += u64::from(changed);
-        let place = to.filter(|_| changed).map(|due| Place { due, slot: SLOT, id: *id });
-        moved.extend(place);
+    for (at, id, to) in &found {
+        if change(file, one, params![at, id, to])? == 0 {
+            continue;
+        }
+        if let Bulk::Requeue(_) = bulk {
+            change(file, "DELETE FROM dead WHERE number = ?", [at])?;
+        }
+        count += 1;
+        moved.extend(to.map(|due| Place { due, slot: SLOT, id: *id }));
     }
     let last = found.last().filter(|_| found.len() == limit as usize);
-    let more = last.map(|(_, id, ..)| (SLOT, id.saturating_add(1)));
+    let more = last.map(|(_, id, _)| (SLOT, id.saturating_add(1)));
     Ok((Step { count, more }, moved))
-}
-
-/// Changes one of many; returns whether: of two dead timers with one key the second stays.
-fn one(
-    file: &Connection,
-    bulk: Bulk,
-    (number, id, due): (i64, i64, StoreTime),
-    to: Option<StoreTime>,
-) -> Result<bool> {
-    let changed = match bulk {
-        Bulk::Cancel => {
-            change(file, "DELETE FROM timer WHERE due = ? AND id = ?", params![due, id])?
-        }
-        Bulk::Touch(..) => {
-            let sql = "UPDATE timer SET due = ?, planned = NULL WHERE due = ? AND id = ?";
-            change(file, sql, params![to, due, id])?
-        }
-        Bulk::Release(_) => {
-            let sql = "UPDATE timer SET due = ? WHERE due = ? AND id = ?";
-            change(file, sql, params![to, due, id])?
-        }
-        Bulk::Requeue(_) => {
-            let sql = "INSERT OR IGNORE INTO timer (due, id, key, tag, payload)
-                SELECT ?, id, key, tag, payload FROM dead WHERE number = ?";
-            change(file, sql, params![to, number])?
-        }
-        Bulk::Delete(_) => 1,
-    };
-    if matches!(bulk, Bulk::Requeue(_) | Bulk::Delete(_)) && changed > 0 {
-        change(file, "DELETE FROM dead WHERE number = ?", [number])?;
-    }
-    Ok(changed > 0)
 }
