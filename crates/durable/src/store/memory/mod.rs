@@ -146,9 +146,8 @@ impl Store for Memory {
 
     async fn survey(&self, node: NodeId) -> Result<Survey, Error> {
         self.step("survey", |state, now| {
-            let over =
-                |(node, member): (&NodeId, &Member)| (member.lease_until <= now).then_some(*node);
-            let over: Vec<NodeId> = state.members.iter().filter_map(over).collect();
+            let over = state.members.iter().filter(|(_, member)| member.lease_until <= now);
+            let over: Vec<NodeId> = over.map(|(node, _)| *node).collect();
             over.into_iter().for_each(|node| state.give_up(node));
             let own = state.owners.iter().filter(|(_, row)| row.owner == Some(node));
             let owned = own.map(|(&slot, row)| Owned { slot, epoch: row.epoch }).collect();
@@ -225,13 +224,7 @@ impl Store for Memory {
     }
 
     async fn first(&self) -> Result<First, Error> {
-        self.step("first", |state, now| {
-            let slots = state.owners.keys().copied().collect();
-            let after = Place::before(StoreTime::MIN);
-            let first = state.timers.load(&Page { slots, after, before: StoreTime::MAX, limit: 1 });
-            let due = first.first().map_or(StoreTime::MAX, |place| place.due);
-            First { due, open: false, now }
-        })
+        self.step("first", |state, now| First { due: state.timers.first(), open: false, now })
     }
 
     async fn publish(&self, node: NodeId, horizon: StoreTime) -> Result<(), Error> {
@@ -277,12 +270,10 @@ impl Store for Memory {
 
     async fn touch(&self, keys: Vec<(KeyName, StoreTime)>) -> Result<Vec<Option<Touched>>, Error> {
         self.step("touch", |state, _| {
-            let touch = |(key, due)| match state.timers.touch(&key, due) {
-                Ok(place) => {
-                    state.hint(place, None);
-                    Some(Touched::Moved)
-                }
-                Err(answer) => Some(answer),
+            let touch = |(key, due)| {
+                let (answer, moved) = state.timers.touch(&key, due);
+                moved.into_iter().for_each(|place| state.hint(place, None));
+                Some(answer)
             };
             keys.into_iter().map(touch).collect()
         })

@@ -49,6 +49,11 @@ fn is_found(search: &Search, place: &Place, row: &Row) -> bool {
 }
 
 impl Timers {
+    /// Returns when the first is due.
+    pub(super) fn first(&self) -> StoreTime {
+        self.rows.keys().next().map_or(StoreTime::MAX, |place| place.due)
+    }
+
     pub(super) fn len(&self) -> usize {
         self.rows.len()
     }
@@ -62,16 +67,16 @@ impl Timers {
 
     pub(super) fn write(&mut self, mut new: NewRow, now: StoreTime) -> Written {
         let name = new.key.clone().map(|key| KeyName { slot: new.place.slot, key });
-        let former = name.and_then(|name| self.keys.get(&name).copied());
-        let row = former.and_then(|former| self.rows.get(&former));
-        let tell = |row: &Row| Former {
-            until: row.until,
-            claimed: row.claim != 0,
-            cancelled: row.cancelled,
-        };
-        let written = new.settle(row.map(tell), now);
+        let (place, former) = name
+            .and_then(|name| self.find(&name))
+            .map(|(place, row)| {
+                let Row { until, claim, cancelled, .. } = *row;
+                (place, Former { until, claimed: claim != 0, cancelled })
+            })
+            .unzip();
+        let written = new.settle(former, now);
         if written.answer != Scheduled::Kept {
-            former.map(|former| self.delete(&former));
+            place.map(|former| self.delete(&former));
             let NewRow { place, key, tag, payload, until, planned, .. } = new;
             self.insert(place, Row { key, tag, payload, until, planned, ..Row::default() });
         }
@@ -79,26 +84,26 @@ impl Timers {
     }
 
     pub(super) fn cancel(&mut self, key: &KeyName) -> Cancelled {
-        match self.unclaimed(key) {
-            Ok(place) => Cancelled::Cancelled(self.delete(&place).payload),
-            Err(true) => {
-                let row = self.keys.get(key).and_then(|place| self.rows.get_mut(place));
-                row.into_iter().for_each(|row| row.cancelled = true);
+        match self.find(key) {
+            None => Cancelled::Unknown,
+            Some((_, row)) if row.claim != 0 => {
+                row.cancelled = true;
                 Cancelled::Running
             }
-            Err(false) => Cancelled::Unknown,
+            Some((place, _)) => Cancelled::Cancelled(self.delete(&place).payload),
         }
     }
 
-    pub(super) fn touch(&mut self, key: &KeyName, due: StoreTime) -> Result<Place, Touched> {
-        let place = self.unclaimed(key).map_err(|running| match running {
-            true => Touched::Running,
-            false => Touched::Unknown,
-        })?;
-        let row = self.delete(&place);
-        let place = Place { due, ..place };
-        self.insert(place, Row { planned: None, ..row });
-        Ok(place)
+    /// Returns what became of a touch, and the place if it was moved.
+    pub(super) fn touch(&mut self, key: &KeyName, due: StoreTime) -> (Touched, Option<Place>) {
+        match self.find(key) {
+            None => (Touched::Unknown, None),
+            Some((_, row)) if row.claim != 0 => (Touched::Running, None),
+            Some((place, _)) => {
+                let row = Row { planned: None, ..self.delete(&place) };
+                (Touched::Moved, Some(self.insert(Place { due, ..place }, row)))
+            }
+        }
     }
 
     /// Returns what became of a step, and the places of timers that it moved.
@@ -169,9 +174,7 @@ impl Timers {
                 (now.max(before), Row { key, tag, payload, ..Row::default() })
             }
         };
-        let place = Place { due, ..*place };
-        self.insert(place, row);
-        Some(place)
+        Some(self.insert(Place { due, ..*place }, row))
     }
 
     /// Claims a timer that is due, or tells why not.
@@ -189,12 +192,11 @@ impl Timers {
         let crashed = row.claim != 0 && !again && row.crashes < ALONE;
         let in_crashes = row.crashes + u32::from(crashed);
         if let Some(due) = held {
-            let (row, held) = (self.delete(&place), Place { due, ..place });
+            let row = self.delete(&place);
             let planned = row.planned.or(Some(place.due));
             let attempts = row.attempts - u32::from(again);
             let row = Row { planned, attempts, claim: 0, crashes: in_crashes, ..row };
-            self.insert(held, row);
-            answer.held.push(held);
+            answer.held.push(self.insert(Place { due, ..place }, row));
         } else if in_crashes > crashes {
             let attempts = row.attempts;
             answer.suspects.push(Suspect { crashes: in_crashes, attempts, place });
@@ -237,9 +239,9 @@ impl Timers {
         }
     }
 
-    pub(super) fn get(&self, key: &KeyName) -> Option<Pending> {
-        let place = self.keys.get(key)?;
-        let Row { payload, attempts, claim, .. } = self.rows.get(place)?.clone();
+    pub(super) fn get(&mut self, key: &KeyName) -> Option<Pending> {
+        let (place, row) = self.find(key)?;
+        let Row { payload, attempts, claim, .. } = row.clone();
         Some(Pending { at: place.due, payload, attempts, running: claim != 0 })
     }
 
@@ -267,20 +269,17 @@ impl Timers {
         found.map(tell).take(search.limit as usize).collect()
     }
 
-    /// Returns the place of a key's timer; `Err` says whether it is claimed rather than unknown.
-    fn unclaimed(&self, key: &KeyName) -> Result<Place, bool> {
-        let place = self.keys.get(key).ok_or(false)?;
-        match self.rows.get(place).is_some_and(|row| row.claim == 0) {
-            true => Ok(*place),
-            false => Err(true),
-        }
+    fn find(&mut self, key: &KeyName) -> Option<(Place, &mut Row)> {
+        let place = *self.keys.get(key)?;
+        Some((place, self.rows.get_mut(&place)?))
     }
 
-    fn insert(&mut self, place: Place, row: Row) {
+    fn insert(&mut self, place: Place, row: Row) -> Place {
         if let Some(name) = name(&place, &row) {
             self.keys.insert(name, place);
         }
         self.rows.insert(place, row);
+        place
     }
 
     fn delete(&mut self, place: &Place) -> Row {

@@ -147,6 +147,7 @@ impl Ask for On<'_> {
 }
 
 /// One connection for one purpose, so that no purpose waits for another.
+#[derive(Debug)]
 pub(super) struct Link {
     connector: Connector,
     connection: Mutex<Option<Arc<Connection>>>,
@@ -255,12 +256,6 @@ pub(super) fn explain(error: tokio_postgres::Error) -> Error {
         Some(code) if code.code().starts_with(DATA) => Error::Refused(Arc::new(error)),
         Some(_) => Error::unavailable(error),
         None => Error::uncertain(error),
-    }
-}
-
-impl fmt::Debug for Link {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Link").finish_non_exhaustive()
     }
 }
 

@@ -197,13 +197,9 @@ impl Store for Sqlite {
     async fn touch(&self, keys: Vec<(KeyName, StoreTime)>) -> Result<Vec<Option<Touched>>, Error> {
         self.call(move |file, state| {
             let touch = |(name, due): (KeyName, StoreTime)| {
-                Ok(Some(match timers::touch(file, &name.key, due)? {
-                    Ok(place) => {
-                        state.hint(place);
-                        Touched::Moved
-                    }
-                    Err(answer) => answer,
-                }))
+                let (answer, moved) = timers::touch(file, &name.key, due)?;
+                moved.into_iter().for_each(|place| state.hint(place));
+                Ok(Some(answer))
             };
             keys.into_iter().map(touch).collect()
         })

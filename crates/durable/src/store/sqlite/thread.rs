@@ -108,16 +108,8 @@ impl Sqlite {
         self.ask(job, true, |error| error).await
     }
 
-    /// The same in a transaction of its own.
-    pub(super) async fn call_alone<A: Send + 'static, E: Send + 'static>(
-        &self,
-        job: impl FnOnce(&Connection, &mut State) -> Result<A, E> + Send + 'static,
-        own: fn(Error) -> E,
-    ) -> Result<A, E> {
-        self.ask(job, false, own).await
-    }
-
-    async fn ask<A: Send + 'static, E: Send + 'static>(
+    /// The same in a transaction that may be its own, with errors of its own.
+    pub(super) async fn ask<A: Send + 'static, E: Send + 'static>(
         &self,
         job: impl FnOnce(&Connection, &mut State) -> Result<A, E> + Send + 'static,
         is_shared: bool,
@@ -322,7 +314,7 @@ mod tests {
         let (go, gone) = mpsc::channel();
         let waits = file.call(move |_, _| gone.recv().map_err(|_| InvalidQuery));
         let good = || file.call(|_, _| Ok(()));
-        let alone = file.call_alone(|_, _| Ok::<_, Error>(()), |error| error);
+        let alone = file.ask(|_, _| Ok::<_, Error>(()), false, |error| error);
         let bad = file.call(|_, _| Err::<(), _>(InvalidQuery));
         let go = async { go.send(()).is_ok() };
         let (first, before, alone, after, bad, _) =

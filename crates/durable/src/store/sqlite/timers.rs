@@ -79,17 +79,18 @@ pub(super) fn cancel(file: &Connection, key: &str) -> Result<Cancelled> {
     Ok(if marked > 0 { Cancelled::Running } else { Cancelled::Unknown })
 }
 
+/// Returns what became of a touch, and the place if it was moved.
 pub(super) fn touch(
     file: &Connection,
     key: &str,
     due: StoreTime,
-) -> Result<std::result::Result<Place, Touched>> {
+) -> Result<(Touched, Option<Place>)> {
     let sql = "UPDATE timer SET due = ?1, planned = NULL WHERE key = ?2 AND claim = 0 RETURNING id";
     if let Some(id) = one(file, sql, params![due, key], |row| row.get(0))? {
-        return Ok(Ok(Place { due, slot: SLOT, id }));
+        return Ok((Touched::Moved, Some(Place { due, slot: SLOT, id })));
     }
     let is_there = one(file, "SELECT 1 FROM timer WHERE key = ?", [key], |_| Ok(()))?.is_some();
-    Ok(Err(if is_there { Touched::Running } else { Touched::Unknown }))
+    Ok((if is_there { Touched::Running } else { Touched::Unknown }, None))
 }
 
 /// Claims a timer that is due, or tells why not.

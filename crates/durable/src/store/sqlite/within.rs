@@ -4,7 +4,7 @@ use crate::durable::Durable;
 use crate::entry::{Cancelled, Due, Entry, Error, Scheduled, Touched, When, check_name};
 use crate::node::draw;
 use crate::store::sqlite::{SLOT, Sqlite, now, timers};
-use crate::store::{Claim, Place, StoreTime, Written};
+use crate::store::{Claim, Place, Written};
 use rusqlite::{Connection, ErrorCode};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -78,7 +78,7 @@ impl Durable<Sqlite> {
             Ok((changed, scheduled, cancelled))
         };
         // An error is the user's, or a panic.
-        match self.store().call_alone(run, |error| Ok(E::from(error))).await {
+        match self.store().ask(run, false, |error| Ok(E::from(error))).await {
             Ok((changed, scheduled, cancelled)) => {
                 self.count(scheduled, cancelled);
                 Ok(changed)
@@ -114,7 +114,7 @@ impl Durable<Sqlite> {
             file.execute_batch("BEGIN")?;
             copied.map(drop).map_err(Error::from)
         };
-        self.store().call_alone(copy, |error| error).await
+        self.store().ask(copy, false, |error| error).await
     }
 }
 
@@ -159,13 +159,10 @@ impl Transaction<'_> {
     /// As for [`schedule`](Self::schedule).
     pub fn touch(&mut self, key: &str, when: impl Into<When>) -> Result<Touched, Error> {
         check_name("key", key)?;
-        match timers::touch(self.file, key, resolve(when.into()))? {
-            Ok(place) => {
-                self.places.push(place);
-                Ok(Touched::Moved)
-            }
-            Err(answer) => Ok(answer),
-        }
+        let due = when.into().resolve(now()..=now());
+        let (answer, moved) = timers::touch(self.file, key, due)?;
+        self.places.extend(moved);
+        Ok(answer)
     }
 
     /// Acknowledges a timer together with its effect: both are committed, or neither. So the effect
@@ -182,10 +179,6 @@ impl Transaction<'_> {
             _ => Ok(()),
         }
     }
-}
-
-fn resolve(when: When) -> StoreTime {
-    when.resolve(now()..=now())
 }
 
 /// For [`Durable::transact`], where an error takes everything back.
