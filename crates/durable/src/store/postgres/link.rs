@@ -295,8 +295,3 @@ pub(super) fn place(row: &Row, first: usize) -> Place {
     let due = StoreTime::from_micros(row.get(first + 1));
     Place { due, slot: count(row, first), id: row.get(first + 2) }
 }
-
-/// Reads a name out of two columns: slot, key.
-pub(super) fn name(row: &Row) -> KeyName {
-    KeyName { slot: count(row, 0), key: row.get(1) }
-}

@@ -6,7 +6,7 @@
 //! mover dies before, the slot stays closed, until somebody moves it again to the same primary.
 
 use crate::entry::Error;
-use crate::store::postgres::link::{Ask, Param, explain};
+use crate::store::postgres::link::{Ask, Param, column, explain};
 use crate::store::postgres::schema::{On, Schema};
 use crate::store::postgres::{NOTICE, Postgres};
 use std::time::Duration;
@@ -177,13 +177,6 @@ async fn copy(
     Ok(())
 }
 
-/// Collects a column of rows.
-macro_rules! column {
-    ($rows:expr, $index:expr, $type:ty) => {
-        $rows.iter().map(|row| row.get($index)).collect::<Vec<$type>>()
-    };
-}
-
 async fn insert_timers(change: On<'_>, rows: &[Row]) -> Result<(), Error> {
     let sql = "INSERT INTO tickwheel.timer
             (slot, attempts, due, id, claim, key, tag, payload, crashes, cancelled, until,
@@ -191,18 +184,18 @@ async fn insert_timers(change: On<'_>, rows: &[Row]) -> Result<(), Error> {
         SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
     for rows in rows.chunks(1_000) {
         let params: [&dyn Param; 12] = [
-            &column!(rows, 0, i32),
-            &column!(rows, 1, i32),
-            &column!(rows, 2, i64),
-            &column!(rows, 3, i64),
-            &column!(rows, 4, i64),
-            &column!(rows, 5, Option<&str>),
-            &column!(rows, 6, Option<&str>),
-            &column!(rows, 7, &[u8]),
-            &column!(rows, 8, i32),
-            &column!(rows, 9, bool),
-            &column!(rows, 10, Option<i64>),
-            &column!(rows, 11, Option<i64>),
+            &column(rows, |row| row.get::<_, i32>(0)),
+            &column(rows, |row| row.get::<_, i32>(1)),
+            &column(rows, |row| row.get::<_, i64>(2)),
+            &column(rows, |row| row.get::<_, i64>(3)),
+            &column(rows, |row| row.get::<_, i64>(4)),
+            &column(rows, |row| row.get::<_, Option<&str>>(5)),
+            &column(rows, |row| row.get::<_, Option<&str>>(6)),
+            &column(rows, |row| row.get::<_, &[u8]>(7)),
+            &column(rows, |row| row.get::<_, i32>(8)),
+            &column(rows, |row| row.get::<_, bool>(9)),
+            &column(rows, |row| row.get::<_, Option<i64>>(10)),
+            &column(rows, |row| row.get::<_, Option<i64>>(11)),
         ];
         change.ask(sql, &params).await?;
     }
@@ -214,14 +207,14 @@ async fn insert_dead(change: On<'_>, rows: &[Row]) -> Result<(), Error> {
         SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7, $8)";
     for rows in rows.chunks(1_000) {
         let params: [&dyn Param; 8] = [
-            &column!(rows, 0, i32),
-            &column!(rows, 1, i32),
-            &column!(rows, 2, i64),
-            &column!(rows, 3, Option<&str>),
-            &column!(rows, 4, Option<&str>),
-            &column!(rows, 5, &[u8]),
-            &column!(rows, 6, &str),
-            &column!(rows, 7, i64),
+            &column(rows, |row| row.get::<_, i32>(0)),
+            &column(rows, |row| row.get::<_, i32>(1)),
+            &column(rows, |row| row.get::<_, i64>(2)),
+            &column(rows, |row| row.get::<_, Option<&str>>(3)),
+            &column(rows, |row| row.get::<_, Option<&str>>(4)),
+            &column(rows, |row| row.get::<_, &[u8]>(5)),
+            &column(rows, |row| row.get::<_, &str>(6)),
+            &column(rows, |row| row.get::<_, i64>(7)),
         ];
         change.ask(sql, &params).await?;
     }
@@ -240,7 +233,7 @@ async fn clear(
     let gone = "UPDATE tickwheel.slot SET served = 2, moves_to = NULL
         WHERE slot = ANY($1) AND served = 1 AND moves_to = $2 RETURNING slot";
     let gone = change.ask(gone, &[&slots, &identity]).await?;
-    let gone = column!(gone, 0, i32);
+    let gone = column(&gone, |row| row.get::<_, i32>(0));
     for sql in [
         "DELETE FROM tickwheel.timer WHERE slot = ANY($1)",
         "DELETE FROM tickwheel.dead WHERE slot = ANY($1)",

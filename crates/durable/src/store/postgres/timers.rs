@@ -1,7 +1,7 @@
 //! The statements by which users cancel, move and look at timers.
 
 use crate::entry::{Cancelled, DeadTimer, Error, Listed, Pending, Search, Touched};
-use crate::store::postgres::link::{Ask, Link, Param, count, name, names, place, slot};
+use crate::store::postgres::link::{Ask, Link, Param, count, names, place, slot};
 use crate::store::postgres::{Range, hinted, timer, told};
 use crate::store::{Bars, KeyName, Place, StoreTime};
 use std::collections::HashMap;
@@ -84,8 +84,8 @@ fn decide<A>(
     if rows.is_empty() && !keys.is_empty() {
         return Err(Error::Moved);
     }
-    let mut answers: HashMap<KeyName, Option<A>> =
-        rows.iter().map(|row| (name(row), read(row))).collect();
+    let name = |row: &Row| KeyName { slot: count(row, 0), key: row.get(1) };
+    let mut answers: HashMap<_, _> = rows.iter().map(|row| (name(row), read(row))).collect();
     Ok(keys.iter().map(|key| answers.remove(key).flatten()).collect())
 }
 

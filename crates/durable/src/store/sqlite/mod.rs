@@ -7,7 +7,7 @@ mod within;
 
 pub use within::Transaction;
 
-use crate::durable::{Durable, DurableBuilder, OpenStore};
+use crate::durable::{Durable, DurableBuilder};
 use crate::entry::{Cancelled, DeadTimer, Error, Listed, Paused, Pending, Search, Touched};
 use crate::store::sqlite::thread::Job;
 use crate::store::{
@@ -54,14 +54,6 @@ impl Durable<Sqlite> {
     /// namespace, and no two nodes have it at a time: the second one is refused.
     pub fn sqlite(path: impl Into<PathBuf>) -> DurableBuilder<SqliteFile> {
         DurableBuilder::new(SqliteFile { path: path.into(), is_written: true })
-    }
-}
-
-impl OpenStore for SqliteFile {
-    type Store = Sqlite;
-
-    async fn open(self) -> Result<Sqlite, Error> {
-        Sqlite::start(self).await
     }
 }
 

@@ -1,5 +1,6 @@
 //! The file: its tables, and the thread that has it and commits for many at once.
 
+use crate::durable::OpenStore;
 use crate::entry::Error;
 use crate::store::sqlite::{Sqlite, SqliteFile};
 use crate::store::{NodeId, Place, StoreTime};
@@ -79,13 +80,15 @@ where
     }
 }
 
-impl Sqlite {
-    pub(super) async fn start(place: SqliteFile) -> Result<Self, Error> {
+impl OpenStore for SqliteFile {
+    type Store = Sqlite;
+
+    async fn open(self) -> Result<Sqlite, Error> {
         let (jobs, queue) = mpsc::channel();
         let told = Arc::new(Notify::new());
         let state = State { told: Arc::clone(&told), ..State::default() };
         let (opened, is_open) = oneshot::channel();
-        let run = move || match open(&place) {
+        let run = move || match open(&self) {
             Ok(file) => {
                 let _ = opened.send(Ok(()));
                 work(file, state, &queue);
@@ -97,7 +100,9 @@ impl Sqlite {
         is_open.await.unwrap_or_else(|_| Err(Error::unavailable("the thread ended")))?;
         Ok(Sqlite { jobs, told })
     }
+}
 
+impl Sqlite {
     /// Calls something on the thread of the connection, in a transaction that it shares: nothing
     /// that a user has written, which might fail for all of them as it is committed.
     pub(super) async fn call<A: Send + 'static>(
@@ -108,7 +113,8 @@ impl Sqlite {
         self.ask(job, true, |error| error).await
     }
 
-    /// The same in a transaction that may be its own, with errors of its own.
+    /// Calls something in a transaction that it shares, or has alone. Makes an error of that one of
+    /// the caller's kind by `own`.
     pub(super) async fn ask<A: Send + 'static, E: Send + 'static>(
         &self,
         job: impl FnOnce(&Connection, &mut State) -> Result<A, E> + Send + 'static,
@@ -310,7 +316,7 @@ mod tests {
     async fn what_is_alone_parts_what_is_committed_together() {
         let folder = tempfile::tempdir().unwrap();
         let place = SqliteFile { path: folder.path().join("timers"), is_written: true };
-        let file = Sqlite::start(place).await.unwrap();
+        let file = place.open().await.unwrap();
         let (go, gone) = mpsc::channel();
         let waits = file.call(move |_, _| gone.recv().map_err(|_| InvalidQuery));
         let good = || file.call(|_, _| Ok(()));

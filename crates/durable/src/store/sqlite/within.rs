@@ -86,9 +86,7 @@ impl Durable<Sqlite> {
             Err(failed) => Err(failed.unwrap_or_else(|panic| resume_unwind(panic))),
         }
     }
-}
 
-impl Durable<Sqlite> {
     /// Copies the file to another one, as it is at some moment of the call: timers and tables of
     /// your own. A node can be started on the copy, which has claims of this one as those of a
     /// crash.
