@@ -36,6 +36,11 @@ mod sync {
     pub(crate) use std::sync::{Mutex, MutexGuard};
     #[cfg(not(tickwheel_model))]
     pub(crate) use tokio::spawn;
+
+    /// Locks a mutex, also one under which somebody has panicked.
+    pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+        mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
 }
 
 /// Compiles and runs the README's example.

@@ -9,11 +9,12 @@ use crate::entry::{
 use crate::node::batcher::fitting_rows;
 use crate::store::postgres::{Postgres, PostgresServer};
 use crate::store::{Bulk, NewRow, Place, Store, StoreTime};
+use crate::sync::{Mutex, lock};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use tickwheel::Timer;
 
@@ -28,7 +29,8 @@ use tickwheel::Timer;
 #[derive(Clone)]
 pub struct Sharded {
     nodes: Vec<Durable<Postgres>>,
-    /// Which of them serves each slot, as far as is known here.
+    /// Which of them serves each slot, as far as is known here. Locked for a look or
+    /// for a step for each slot.
     map: Arc<Mutex<Vec<Option<usize>>>>,
 }
 
@@ -99,7 +101,7 @@ impl Sharded {
             let served = node.store().served().await?;
             self.learn(index, &served);
         }
-        Ok(self.lock().clone())
+        Ok(lock(&self.map).clone())
     }
 
     /// Moves a range of slots to a primary, while everything runs: 32 slots at a time, whose timers
@@ -147,7 +149,7 @@ impl Sharded {
     {
         let begun = Instant::now();
         loop {
-            let primary = self.lock()[slot as usize];
+            let primary = lock(&self.map)[slot as usize];
             if let Some(primary) = primary {
                 match call(self.nodes[primary].clone()).await {
                     Err(Error::Moved) => {}
@@ -174,18 +176,13 @@ impl Sharded {
     }
 
     fn learn(&self, primary: usize, served: &[bool]) {
-        for (slot, served) in self.lock().iter_mut().zip(served) {
+        for (slot, served) in lock(&self.map).iter_mut().zip(served) {
             if *served {
                 *slot = Some(primary);
             } else if *slot == Some(primary) {
                 *slot = None;
             }
         }
-    }
-
-    /// Locks the map, for a look or for a step for each slot.
-    fn lock(&self) -> MutexGuard<'_, Vec<Option<usize>>> {
-        self.map.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -222,7 +219,7 @@ impl Sharded {
         while !open.is_empty() {
             let mut by_primary: BTreeMap<Option<usize>, Vec<(usize, NewRow)>> = BTreeMap::new();
             for (number, row) in open {
-                let primary = self.lock()[row.place.slot as usize];
+                let primary = lock(&self.map)[row.place.slot as usize];
                 by_primary.entry(primary).or_default().push((number, row));
             }
             open = Vec::new();

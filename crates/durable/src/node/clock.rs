@@ -1,9 +1,8 @@
 //! The store's clock, as far as it is known here.
 
 use crate::store::StoreTime;
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::{Mutex, lock};
 use std::ops::RangeInclusive;
-use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 use tickwheel::Timer;
 
@@ -38,7 +37,7 @@ impl StoreClock {
     /// than what is known.
     pub(crate) fn observe(&self, asked: Instant, shown: StoreTime) {
         let sample = Sample { asked, answered: self.timer.now(), shown };
-        let mut known = self.lock();
+        let mut known = lock(&self.sample);
         let width = |sample: &Sample| sample.answered.saturating_duration_since(sample.asked);
         let old = sample.answered.saturating_duration_since(known.answered) > FRESH;
         // Both cannot be right unless one of the clocks was set between.
@@ -52,13 +51,13 @@ impl StoreClock {
 
     /// Returns the latest moment that the store's clock may show: for delays that must not be cut.
     pub(crate) fn latest(&self) -> StoreTime {
-        let known = *self.lock();
+        let known = *lock(&self.sample);
         known.shown.plus(self.timer.now().saturating_duration_since(known.asked))
     }
 
     /// Returns the earliest moment that it may show.
     pub(crate) fn earliest(&self) -> StoreTime {
-        let known = *self.lock();
+        let known = *lock(&self.sample);
         known.shown.plus(self.timer.now().saturating_duration_since(known.answered))
     }
 
@@ -69,13 +68,9 @@ impl StoreClock {
 
     /// Returns when the store's clock will surely have come to `due`; what has passed is now.
     pub(crate) fn instant_of(&self, due: StoreTime) -> Instant {
-        let known = *self.lock();
+        let known = *lock(&self.sample);
         // Near timers only; whatever is too far to add lies beyond each window.
         known.answered.checked_add(due.since(known.shown)).unwrap_or(known.answered)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Sample> {
-        self.sample.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

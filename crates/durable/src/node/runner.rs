@@ -5,13 +5,13 @@ use crate::node::Node;
 use crate::node::batcher::{BATCH, fitting, insist};
 use crate::node::deadline::Deadline;
 use crate::store::{Ack, ClaimedRow, Ending, Place, Store};
-use crate::sync::{Mutex, MutexGuard, spawn};
+use crate::sync::{Mutex, lock, spawn};
 use std::any::Any;
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
 use std::mem;
 use std::pin::Pin;
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tickwheel::future::TimedError;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
@@ -176,6 +176,7 @@ type Work = (ClaimedRow, Permits);
 /// handler ran.
 #[derive(Default)]
 struct PerKey {
+    /// Locked for a look-up.
     running: Mutex<HashMap<String, VecDeque<Work>>>,
 }
 
@@ -183,7 +184,7 @@ impl PerKey {
     /// Begins with a timer, unless one of its key is running: then it waits.
     fn begin(&self, work: Work) -> Option<Work> {
         let Some(key) = work.0.key.clone() else { return Some(work) };
-        let mut running = self.lock();
+        let mut running = lock(&self.running);
         if let Some(waiting) = running.get_mut(&key) {
             waiting.push_back(work);
             return None;
@@ -195,17 +196,12 @@ impl PerKey {
     /// Ends with a timer, and returns the next one of its key.
     fn end(&self, key: Option<&str>) -> Option<Work> {
         let key = key?;
-        let mut running = self.lock();
+        let mut running = lock(&self.running);
         let next = running.get_mut(key).and_then(VecDeque::pop_front);
         if next.is_none() {
             running.remove(key);
         }
         next
-    }
-
-    /// Locks the map, which is held for a look-up.
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, VecDeque<Work>>> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,15 +1,16 @@
 //! The slots that a node owns, and what it has in flight in each.
 
 use crate::store::{Claim, NodeId, Owned, Place};
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::{Mutex, lock};
 use std::collections::HashMap;
-use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 use tickwheel::lease::Lease;
 use tokio::sync::Notify;
 
 #[derive(Default)]
 pub(crate) struct Slots {
+    /// Locked for a few steps for each slot or claim in a batch; the lock of the leases may be taken
+    /// under it, by `is_held`.
     state: Mutex<State>,
     begun: Notify,
 }
@@ -41,7 +42,7 @@ impl State {
 
 impl Slots {
     pub(crate) fn begin(&self, lease: Lease<NodeId>, asked: Instant) {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         (state.lease, state.since) = (Some(lease), Some(asked));
         drop(state);
         self.begun.notify_one();
@@ -54,14 +55,14 @@ impl Slots {
 
     /// Returns for how long the node has had its lease; zero if it has none.
     pub(crate) fn held_for(&self, now: Instant) -> Duration {
-        let state = self.lock();
+        let state = lock(&self.state);
         let since = state.since.filter(|_| state.is_held());
         since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
     }
 
     /// Owns nothing any more; returns whether it was still the owner.
     pub(crate) fn end(&self) -> bool {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         state.owned.clear();
         state.news.clear();
         let lease = state.lease.take();
@@ -72,26 +73,26 @@ impl Slots {
     /// Returns the node, as long as its lease is held: by its own clock, counted from before the
     /// store was asked for it.
     pub(crate) fn node(&self) -> Option<NodeId> {
-        let state = self.lock();
+        let state = lock(&self.state);
         state.lease.as_ref().filter(|lease| lease.is_held()).map(|lease| *lease.key())
     }
 
     pub(crate) fn owns(&self, slot: u32) -> bool {
-        self.lock().owned.contains_key(&slot)
+        lock(&self.state).owned.contains_key(&slot)
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.lock().owned.len()
+        lock(&self.state).owned.len()
     }
 
     pub(crate) fn all(&self) -> Vec<u32> {
-        self.lock().owned.keys().copied().collect()
+        lock(&self.state).owned.keys().copied().collect()
     }
 
     /// Takes over what the store says that the node owns. It may have lost some while it was held
     /// up, or have been given some by a call whose answer was lost.
     pub(crate) fn reconcile(&self, owned: &[Owned]) {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         let mut former = std::mem::take(&mut state.owned);
         for Owned { slot, epoch } in owned.iter().copied() {
             let same = former.remove(&slot).filter(|former| former.epoch == epoch);
@@ -104,14 +105,14 @@ impl Slots {
 
     /// Returns the slots that were given to the node since the last call.
     pub(crate) fn take_news(&self) -> Vec<u32> {
-        std::mem::take(&mut self.lock().news)
+        std::mem::take(&mut lock(&self.state).news)
     }
 
     /// Begins to leave slots until no more than `keep` stay, at most `at_most` more at a time.
     /// First those with nothing in flight: a slow handler keeps its slot from being released, and
     /// until then nobody claims there.
     pub(crate) fn leave(&self, keep: usize, at_most: usize) {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         let State { owned, in_flight, .. } = &mut *state;
         let staying = owned.iter_mut().filter(|(_, row)| !row.leaves);
         let (busy, idle): (Vec<_>, Vec<_>) = staying.partition(|(slot, row)| {
@@ -123,7 +124,7 @@ impl Slots {
 
     /// Takes out the slots that the node leaves and has nothing in flight in any more.
     pub(crate) fn take_left(&self) -> Vec<Owned> {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         let State { owned, in_flight, .. } = &mut *state;
         let name = |slot: &u32, epoch| Owned { slot: *slot, epoch };
         let leaving = owned.iter().filter(|(_, row)| row.leaves);
@@ -136,7 +137,7 @@ impl Slots {
     /// Begins claims on places, as far as the node may claim there now. In one step with the look:
     /// so that no slot is released between.
     pub(crate) fn begin_claims(&self, places: Vec<Place>) -> (Vec<Claim>, Vec<Place>) {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         let held = state.is_held();
         let (mut claims, mut refused) = (Vec::with_capacity(places.len()), Vec::new());
         for place in places {
@@ -154,7 +155,7 @@ impl Slots {
 
     pub(crate) fn end_claim(&self, claim: &Claim) {
         let slot = Owned { slot: claim.place.slot, epoch: claim.epoch };
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         if let Some(count) = state.in_flight.get_mut(&slot) {
             *count -= 1;
             if *count == 0 {
@@ -165,19 +166,13 @@ impl Slots {
 
     /// Returns whether what was claimed is still this node's.
     pub(crate) fn holds(&self, claim: &Claim) -> bool {
-        let state = self.lock();
+        let state = lock(&self.state);
         let slot = state.owned.get(&claim.place.slot);
         state.is_held() && slot.is_some_and(|slot| slot.epoch == claim.epoch)
     }
 
     pub(crate) fn in_flight(&self) -> u64 {
-        self.lock().in_flight.values().map(|count| u64::from(*count)).sum()
-    }
-
-    /// Locks the state, for a few steps for each slot or claim in a batch; the lock of the leases
-    /// may be taken under it, by `is_held`.
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state).in_flight.values().map(|count| u64::from(*count)).sum()
     }
 }
 
@@ -190,7 +185,7 @@ mod tests {
     fn slots() -> Slots {
         let slots = Slots::default();
         slots.reconcile(&[0, 1, 2].map(|slot| Owned { slot, epoch: 7 }));
-        slots.lock().in_flight.insert(Owned { slot: 1, epoch: 7 }, 1);
+        lock(&slots.state).in_flight.insert(Owned { slot: 1, epoch: 7 }, 1);
         slots
     }
 

@@ -2,10 +2,10 @@
 
 use crate::node::clock::StoreClock;
 use crate::store::{Place, StoreTime, Suspect};
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::{Mutex, lock};
 use std::collections::{BTreeSet, HashSet};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 use tickwheel::Timer;
 use tickwheel::keyed::KeyedTimer;
@@ -80,6 +80,7 @@ impl Window {
 
 /// Each place is on time, late or taken: so no timer is claimed twice at a time.
 pub(crate) struct Ready {
+    /// Locked for a few steps for each place in a batch; nothing else is locked under it.
     queue: Mutex<Queue>,
     arrived: Notify,
     suspected: Notify,
@@ -126,7 +127,7 @@ impl Ready {
 
     /// Adds a timer whose time has come, unless it is here already.
     fn add(&self, place: Place, late: bool) {
-        let mut queue = self.lock();
+        let mut queue = lock(&self.queue);
         if !queue.taken.contains(&place) {
             match late {
                 true => queue.late.insert(place),
@@ -138,7 +139,7 @@ impl Ready {
     }
 
     fn contains(&self, place: &Place) -> bool {
-        let queue = self.lock();
+        let queue = lock(&self.queue);
         queue.on_time.contains(place) || queue.late.contains(place) || queue.taken.contains(place)
     }
 
@@ -147,7 +148,7 @@ impl Ready {
         loop {
             let arrived = self.arrived.notified();
             {
-                let queue = self.lock();
+                let queue = lock(&self.queue);
                 if !queue.on_time.is_empty() || queue.pace.tokens >= 1.0 && !queue.late.is_empty() {
                     return None;
                 }
@@ -161,7 +162,7 @@ impl Ready {
 
     /// Takes up to `limit`, the earliest first, late ones after those on time.
     fn take(&self, limit: usize, now: Instant) -> Vec<Place> {
-        let mut queue = self.lock();
+        let mut queue = lock(&self.queue);
         let Queue { on_time, late, taken, pace, .. } = &mut *queue;
         pace.fill(now);
         let mut places = Vec::new();
@@ -183,7 +184,7 @@ impl Ready {
     /// Puts timers that were taken among the suspects.
     pub(crate) fn suspect(&self, suspects: Vec<Suspect>) {
         if !suspects.is_empty() {
-            self.lock().suspects.extend(suspects);
+            lock(&self.queue).suspects.extend(suspects);
             self.suspected.notify_one();
         }
     }
@@ -192,7 +193,7 @@ impl Ready {
     pub(crate) async fn suspicion(&self) -> Suspect {
         loop {
             let suspected = self.suspected.notified();
-            if let Some(first) = self.lock().suspects.first() {
+            if let Some(first) = lock(&self.queue).suspects.first() {
                 return *first;
             }
             suspected.await;
@@ -201,7 +202,7 @@ impl Ready {
 
     /// Takes up to `limit` suspects that were in so many crashes.
     pub(crate) fn take_suspects(&self, crashes: u32, limit: usize) -> Vec<Place> {
-        let suspects = &mut self.lock().suspects;
+        let suspects = &mut lock(&self.queue).suspects;
         let equal = suspects.iter().filter(|suspect| suspect.crashes == crashes);
         let some: Vec<Suspect> = equal.take(limit).copied().collect();
         for suspect in &some {
@@ -212,19 +213,14 @@ impl Ready {
 
     /// Forgets timers that were taken.
     pub(crate) fn finish<'a>(&self, places: impl IntoIterator<Item = &'a Place>) {
-        let mut queue = self.lock();
+        let mut queue = lock(&self.queue);
         for place in places {
             queue.taken.remove(place);
         }
     }
 
     pub(crate) fn len(&self) -> usize {
-        let queue = self.lock();
+        let queue = lock(&self.queue);
         queue.on_time.len() + queue.late.len() + queue.suspects.len()
-    }
-
-    /// Locks the queue, for a few steps for each place in a batch; nothing else is locked under it.
-    fn lock(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
