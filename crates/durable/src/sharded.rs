@@ -8,7 +8,7 @@ use crate::entry::{
 };
 use crate::node::batcher::fitting_rows;
 use crate::store::postgres::{Postgres, PostgresServer};
-use crate::store::{Bulk, NewRow, Place, Store, StoreTime};
+use crate::store::{Answer, Bulk, NewRow, Place, Store, StoreTime};
 use crate::sync::{Mutex, lock};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -97,9 +97,8 @@ impl Sharded {
     /// # Errors
     /// [`Error::Unavailable`] if a primary does not answer.
     pub async fn map(&self) -> Result<Vec<Option<usize>>, Error> {
-        for (index, node) in self.nodes.iter().enumerate() {
-            let served = node.store().served().await?;
-            self.learn(index, &served);
+        for primary in 0..self.nodes.len() {
+            self.look(primary).await?;
         }
         Ok(lock(&self.map).clone())
     }
@@ -127,10 +126,10 @@ impl Sharded {
                 let own: Vec<u32> = own.map(|(slot, _)| *slot).collect();
                 if !own.is_empty() {
                     node.store().move_to(target, &own).await?;
-                    self.learn(index, &node.store().served().await?);
+                    self.look(index).await?;
                 }
             }
-            self.learn(to, &target.served().await?);
+            self.look(to).await?;
         }
         Ok(())
     }
@@ -143,15 +142,16 @@ impl Sharded {
     }
 
     /// Calls the node on the primary that serves a slot; waits while that moves.
-    async fn at<A, F>(&self, slot: u32, call: impl Fn(Durable<Postgres>) -> F) -> Result<A, Error>
-    where
-        F: Future<Output = Result<A, Error>>,
-    {
+    async fn at<'a, A, F: Answer<A>>(
+        &'a self,
+        slot: u32,
+        call: impl Fn(&'a Durable<Postgres>) -> F,
+    ) -> Result<A, Error> {
         let begun = Instant::now();
         loop {
             let primary = lock(&self.map)[slot as usize];
             if let Some(primary) = primary {
-                match call(self.nodes[primary].clone()).await {
+                match call(&self.nodes[primary]).await {
                     Err(Error::Moved) => {}
                     answer => return answer,
                 }
@@ -166,23 +166,33 @@ impl Sharded {
             return Err(Error::Moved);
         }
         tokio::time::sleep(PAUSE).await;
-        for (index, node) in self.nodes.iter().enumerate() {
-            // One that does not answer serves what it did.
-            if let Ok(served) = node.store().served().await {
-                self.learn(index, &served);
+        for primary in 0..self.nodes.len() {
+            let _ = self.look(primary).await; // One that does not answer serves what it did.
+        }
+        Ok(())
+    }
+
+    /// Looks what a primary serves.
+    async fn look(&self, primary: usize) -> Result<(), Error> {
+        let served = self.nodes[primary].store().served().await?;
+        for (slot, served) in lock(&self.map).iter_mut().zip(served) {
+            if served || *slot == Some(primary) {
+                *slot = served.then_some(primary);
             }
         }
         Ok(())
     }
 
-    fn learn(&self, primary: usize, served: &[bool]) {
-        for (slot, served) in lock(&self.map).iter_mut().zip(served) {
-            if *served {
-                *slot = Some(primary);
-            } else if *slot == Some(primary) {
-                *slot = None;
-            }
+    /// Calls the node on each primary.
+    async fn all<'a, A, F: Answer<A>>(
+        &'a self,
+        call: impl Fn(&'a Durable<Postgres>) -> F,
+    ) -> Result<Vec<A>, Error> {
+        let mut answers = Vec::new();
+        for node in &self.nodes {
+            answers.push(call(node).await?);
         }
+        Ok(answers)
     }
 }
 
@@ -199,11 +209,7 @@ impl Sharded {
     /// As there; [`Error::Moved`] if its slot has moved for 30 s.
     pub async fn schedule(&self, entry: Entry) -> Result<Scheduled, Error> {
         let row = self.row(entry)?;
-        self.at(row.place.slot, |node| {
-            let row = on(&node, row.clone());
-            async move { node.schedule_row(row).await }
-        })
-        .await
+        self.at(row.place.slot, |node| node.schedule_row(on(node, row.clone()))).await
     }
 
     /// Schedules many timers: see [`Durable::schedule_many`].
@@ -223,11 +229,11 @@ impl Sharded {
                 by_primary.entry(primary).or_default().push((number, row));
             }
             open = Vec::new();
-            for (primary, rows) in by_primary {
-                open.extend(match primary {
-                    Some(primary) => self.schedule_some(primary, rows, &mut answers).await?,
-                    None => rows,
-                });
+            for (primary, mut rows) in by_primary {
+                if let Some(primary) = primary {
+                    self.schedule_some(primary, &mut rows, &mut answers).await?;
+                }
+                open.extend(rows);
             }
             open.sort_by_key(|(number, _)| *number);
             if !open.is_empty() {
@@ -237,30 +243,29 @@ impl Sharded {
         Ok(answers)
     }
 
-    /// Schedules rows on one primary, in order, and returns those that it does not serve and what
+    /// Schedules rows on one primary, in order, and leaves those that it does not serve and what
     /// comes after them.
     async fn schedule_some(
         &self,
         primary: usize,
-        rows: Vec<(usize, NewRow)>,
+        rows: &mut Vec<(usize, NewRow)>,
         answers: &mut [Scheduled],
-    ) -> Result<Vec<(usize, NewRow)>, Error> {
+    ) -> Result<(), Error> {
         let node = &self.nodes[primary];
-        let mut rest = rows;
-        while !rest.is_empty() {
-            let count = fitting_rows(rest.iter().map(|(_, row)| row));
-            let batch = rest[..count].iter().map(|(_, row)| on(node, row.clone())).collect();
+        while !rows.is_empty() {
+            let count = fitting_rows(rows.iter().map(|(_, row)| row));
+            let batch = rows[..count].iter().map(|(_, row)| on(node, row.clone())).collect();
             match node.schedule_batch(batch).await {
                 Ok(some) => {
-                    for ((number, _), answer) in rest.drain(..count).zip(some) {
+                    for ((number, _), answer) in rows.drain(..count).zip(some) {
                         answers[number] = answer;
                     }
                 }
-                Err(Error::Moved) => return Ok(rest),
+                Err(Error::Moved) => break,
                 Err(error) => return Err(error),
             }
         }
-        Ok(rest)
+        Ok(())
     }
 
     /// Cancels a key's timer: see [`Durable::cancel`].
@@ -268,7 +273,7 @@ impl Sharded {
     /// # Errors
     /// As there; [`Error::Moved`] if its slot has moved for 30 s: nothing was cancelled.
     pub async fn cancel(&self, key: &str) -> Result<Cancelled, Error> {
-        self.of(key, |node, key| async move { node.cancel(&key).await }).await
+        self.of(key, |node| node.cancel(key)).await
     }
 
     /// Moves a key's timer to another moment: see [`Durable::touch`].
@@ -277,7 +282,7 @@ impl Sharded {
     /// As for [`cancel`](Self::cancel).
     pub async fn touch(&self, key: &str, when: impl Into<When>) -> Result<Touched, Error> {
         let when = when.into();
-        self.of(key, move |node, key| async move { node.touch(&key, when).await }).await
+        self.of(key, |node| node.touch(key, when)).await
     }
 
     /// Looks a key up.
@@ -285,7 +290,7 @@ impl Sharded {
     /// # Errors
     /// As for [`cancel`](Self::cancel).
     pub async fn get(&self, key: &str) -> Result<Option<Pending>, Error> {
-        self.of(key, |node, key| async move { node.get(&key).await }).await
+        self.of(key, |node| node.get(key)).await
     }
 
     /// Cancels all timers of a tag that no handler has: see [`Durable::cancel_tag`]. Asks all
@@ -294,7 +299,7 @@ impl Sharded {
     /// # Errors
     /// As for [`Durable::cancel_tag`]; [`Error::Moved`] if slots have moved for 30 s.
     pub async fn cancel_tag(&self, tag: &str) -> Result<u64, Error> {
-        self.each(|node| async move { node.cancel_tag(tag).await }).await
+        self.each(|node| node.cancel_tag(tag)).await
     }
 
     /// Moves all timers of a tag that no handler has: see [`Durable::touch_tag`]. Where slots have
@@ -305,7 +310,7 @@ impl Sharded {
     pub async fn touch_tag(&self, tag: &str, when: impl Into<When>) -> Result<u64, Error> {
         // The same moment on each, and each time: what is due then is not counted again.
         let touch = Bulk::Touch(self.nodes[0].resolve(when), FIRST);
-        self.each(|node| async move { node.steps(Some(tag), touch).await }).await
+        self.each(|node| node.steps(Some(tag), touch)).await
     }
 
     /// Makes timers that were given up due at once: see [`Durable::requeue_all`].
@@ -314,7 +319,7 @@ impl Sharded {
     /// As for [`cancel_tag`](Self::cancel_tag).
     pub async fn requeue_all(&self, tag: Option<&str>) -> Result<u64, Error> {
         let before = self.after_the_dead().await?;
-        self.each(|node| async move { node.steps(tag, Bulk::Requeue(before)).await }).await
+        self.each(|node| node.steps(tag, Bulk::Requeue(before))).await
     }
 
     /// Deletes timers that were given up: see [`Durable::delete_dead`].
@@ -323,16 +328,13 @@ impl Sharded {
     /// As for [`cancel_tag`](Self::cancel_tag).
     pub async fn delete_dead(&self, tag: Option<&str>) -> Result<u64, Error> {
         let before = self.after_the_dead().await?;
-        self.each(|node| async move { node.steps(tag, Bulk::Delete(before)).await }).await
+        self.each(|node| node.steps(tag, Bulk::Delete(before))).await
     }
 
     /// Returns the latest of what the primaries say: who died keeps that time on another one.
     async fn after_the_dead(&self) -> Result<StoreTime, Error> {
-        let mut latest = StoreTime::MIN;
-        for node in &self.nodes {
-            latest = latest.max(node.store().after_the_dead().await?);
-        }
-        Ok(latest)
+        let all = self.all(|node| node.store().after_the_dead()).await?;
+        Ok(all.into_iter().max().unwrap_or_default())
     }
 
     /// Holds timers back until a time: see [`Durable::pause`].
@@ -342,8 +344,7 @@ impl Sharded {
     pub async fn pause(&self, tag: Option<&str>, until: impl Into<When>) -> Result<(), Error> {
         // The same moment on each: a timer that moves is let go there as well.
         let until = When::At(self.nodes[0].resolve(until).into());
-        let pause = |node: Durable<Postgres>| async move { node.pause(tag, until).await };
-        self.each(|node| async move { pause(node).await.map(|()| 0) }).await.map(drop)
+        self.each(|node| async move { node.pause(tag, until).await.map(|()| 0) }).await.map(drop)
     }
 
     /// Ends a pause: see [`Durable::resume`].
@@ -351,7 +352,7 @@ impl Sharded {
     /// # Errors
     /// As for [`cancel_tag`](Self::cancel_tag).
     pub async fn resume(&self, tag: Option<&str>) -> Result<u64, Error> {
-        self.each(|node| async move { node.resume(tag).await }).await
+        self.each(|node| node.resume(tag)).await
     }
 
     /// Lists the pauses that are not over: see [`Durable::pauses`].
@@ -359,27 +360,21 @@ impl Sharded {
     /// # Errors
     /// [`Error::Unavailable`].
     pub async fn pauses(&self) -> Result<Vec<Paused>, Error> {
-        let mut all: BTreeMap<Option<String>, StoreTime> = BTreeMap::new();
-        for node in &self.nodes {
-            for Paused { tag, until } in node.pauses().await? {
-                let latest = all.entry(tag).or_default();
-                *latest = until.max(*latest);
-            }
-        }
-        Ok(all.into_iter().map(|(tag, until)| Paused { tag, until }).collect())
+        let mut all = self.all(Durable::pauses).await?.concat();
+        all.sort(); // The latest of a tag comes last, and stays.
+        let latest: BTreeMap<_, _> = all.into_iter().map(|it| (it.tag, it.until)).collect();
+        Ok(latest.into_iter().map(|(tag, until)| Paused { tag, until }).collect())
     }
 
     /// Adds up what the nodes on all primaries change, until no slot moves meanwhile.
-    async fn each<F>(&self, call: impl Fn(Durable<Postgres>) -> F) -> Result<u64, Error>
-    where
-        F: Future<Output = Result<u64, Error>>,
-    {
+    async fn each<'a, F: Answer<u64>>(
+        &'a self,
+        call: impl Fn(&'a Durable<Postgres>) -> F,
+    ) -> Result<u64, Error> {
         let (begun, mut all) = (Instant::now(), 0);
         loop {
             let before = self.map().await?;
-            for node in &self.nodes {
-                all += call(node.clone()).await?;
-            }
+            all += self.all(&call).await?.iter().sum::<u64>();
             if before.iter().all(Option::is_some) && self.map().await? == before {
                 return Ok(all);
             }
@@ -394,8 +389,7 @@ impl Sharded {
     /// [`Error::Unavailable`].
     pub async fn histogram(&self, range: Range<SystemTime>, bars: u32) -> Result<Vec<u64>, Error> {
         let mut sums = Vec::new();
-        for node in &self.nodes {
-            let counts = node.histogram(range.clone(), bars).await?;
+        for counts in self.all(|node| node.histogram(range.clone(), bars)).await? {
             sums.resize(counts.len(), 0);
             sums.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
         }
@@ -408,7 +402,8 @@ impl Sharded {
     /// # Errors
     /// [`Error::Unavailable`].
     pub async fn list(&self, search: Search) -> Result<Vec<Listed>, Error> {
-        self.page(&search, |node, search| async move { node.list(search).await }).await
+        let pages = self.all(|node| node.list(search.clone())).await?;
+        Ok(first(pages, search.limit))
     }
 
     /// Lists timers that were given up: see [`Durable::dead`], and [`list`](Self::list).
@@ -416,26 +411,8 @@ impl Sharded {
     /// # Errors
     /// [`Error::Unavailable`].
     pub async fn dead(&self, search: Search) -> Result<Vec<DeadTimer>, Error> {
-        self.page(&search, |node, search| async move { node.dead(search).await }).await
-    }
-
-    /// Returns the first of what the nodes on all primaries list.
-    async fn page<A, F>(
-        &self,
-        search: &Search,
-        list: impl Fn(Durable<Postgres>, Search) -> F,
-    ) -> Result<Vec<A>, Error>
-    where
-        F: Future<Output = Result<Vec<A>, Error>>,
-        for<'a> &'a A: Into<Place>,
-    {
-        let mut all = Vec::new();
-        for node in &self.nodes {
-            all.extend(list(node.clone(), search.clone()).await?);
-        }
-        all.sort_by_key(|timer| -> Place { timer.into() });
-        all.truncate(search.limit as usize);
-        Ok(all)
+        let pages = self.all(|node| node.dead(search.clone())).await?;
+        Ok(first(pages, search.limit))
     }
 
     /// Makes a timer that was given up due at once: see [`Durable::requeue`].
@@ -458,17 +435,14 @@ impl Sharded {
         Ok(row)
     }
 
-    async fn of<A, F>(
-        &self,
+    async fn of<'a, A, F: Answer<A>>(
+        &'a self,
         key: &str,
-        call: impl Fn(Durable<Postgres>, String) -> F,
-    ) -> Result<A, Error>
-    where
-        F: Future<Output = Result<A, Error>>,
-    {
+        call: impl Fn(&'a Durable<Postgres>) -> F,
+    ) -> Result<A, Error> {
         let store = self.nodes[0].store();
         let slot = store.slot(hash(key)) - store.slot(0);
-        self.at(slot, |node| call(node, key.to_owned())).await
+        self.at(slot, call).await
     }
 }
 
@@ -476,4 +450,15 @@ impl Sharded {
 fn on(node: &Durable<Postgres>, mut row: NewRow) -> NewRow {
     row.place.slot += node.store().slot(0);
     row
+}
+
+/// Returns the first of what the nodes on all primaries list.
+fn first<A>(pages: Vec<Vec<A>>, limit: u32) -> Vec<A>
+where
+    for<'a> &'a A: Into<Place>,
+{
+    let mut all: Vec<A> = pages.into_iter().flatten().collect();
+    all.sort_by_key(|timer| -> Place { timer.into() });
+    all.truncate(limit as usize);
+    all
 }
