@@ -318,7 +318,7 @@ impl<S: Store> Durable<S> {
         self.check_open()?;
         let answer = self.inner.cancels.call(self.name(key)?).await?;
         let cancelled = matches!(answer, Cancelled::Cancelled(_));
-        self.inner.node.counters.cancelled.add(usize::from(cancelled));
+        self.inner.node.counters.lock().cancelled += u64::from(cancelled);
         Ok(answer)
     }
 
@@ -382,30 +382,20 @@ impl<S: Store> Durable<S> {
     pub fn stats(&self) -> Stats {
         let Node { counters, window, slots, .. } = &*self.inner.node;
         Stats {
-            scheduled: counters.scheduled.get(),
-            cancelled: counters.cancelled.get(),
-            claimed: counters.claimed.get(),
-            done: counters.done.get(),
-            retried: counters.retried.get(),
-            dead: counters.dead.get(),
-            panicked: counters.panicked.get(),
-            swept: counters.swept.get(),
-            errors: counters.errors.get(),
-            leases_lost: counters.leases_lost.get(),
-            lateness: counters.lateness.get(),
             near: window.near() as u64,
             ready: window.ready.len() as u64,
             in_flight: slots.in_flight(),
             slots: slots.len() as u64,
+            ..*counters.lock()
         }
     }
 
     /// Counts what was changed in a transaction of a user's.
     #[cfg(any(feature = "postgres", feature = "sqlite"))]
     pub(crate) fn count(&self, scheduled: usize, cancelled: usize) {
-        let counters = &self.inner.node.counters;
-        counters.scheduled.add(scheduled);
-        counters.cancelled.add(cancelled);
+        let mut counters = self.inner.node.counters.lock();
+        counters.scheduled += scheduled as u64;
+        counters.cancelled += cancelled as u64;
     }
 
     pub(crate) fn store(&self) -> &S {
@@ -461,7 +451,7 @@ async fn schedule<S: Store>(
     let written = node.store.schedule(id, rows).await?;
     for (place, written) in places.into_iter().zip(&written) {
         if let Some(Written { due, .. }) = written.filter(|it| it.answer != Scheduled::Kept) {
-            node.counters.scheduled.add(1);
+            node.counters.lock().scheduled += 1;
             node.note(Place { due, ..place });
         }
     }

@@ -112,7 +112,7 @@ impl<S: Store> Durable<S> {
             let Step { count, more } = store.bulk(scope, bulk, BATCH as u32).await?;
             all += count;
             if bulk == Bulk::Cancel {
-                counters.cancelled.add(count as usize);
+                counters.lock().cancelled += count;
             }
             let Some(more) = more else { return Ok(all) };
             if let Bulk::Touch(_, from) = &mut bulk {

@@ -89,7 +89,7 @@ pub(crate) async fn claim<S: Store>(
             for place in answer.locked {
                 node.window.file(place, node.timer.now() + LOCKED);
             }
-            node.counters.claimed.add(answer.rows.len());
+            node.counters.lock().claimed += answer.rows.len() as u64;
             tracing::trace!(rows = answer.rows.len(), rest = rest.len(), "claimed");
             answer.rows
         }

@@ -173,7 +173,7 @@ impl<S: Store> Loader<S> {
         }
         for place in places {
             let known = !sweep || node.window.is_known(&place);
-            node.counters.swept.add(usize::from(!known));
+            node.counters.lock().swept += u64::from(!known);
             if node.slots.owns(place.slot) {
                 node.window.file(place, node.clock.instant_of(place.due));
             }

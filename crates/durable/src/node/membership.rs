@@ -73,7 +73,7 @@ pub(crate) async fn run<S: Store>(node: Arc<Node<S>>, mut leave: watch::Receiver
         node.slots.begin(lease, asked);
         let rests = rounds(&node, id, &mut leave).await;
         if !node.slots.end() {
-            node.counters.leases_lost.add(1);
+            node.counters.lock().leases_lost += 1;
             tracing::warn!("the lease was lost");
         }
         if rests && rest(&node, &mut leave).await.is_none() {
@@ -217,9 +217,7 @@ async fn rounds<S: Store>(node: &Node<S>, id: NodeId, leave: &mut watch::Receive
                     rests = is_quiet(node).await.unwrap_or(false); // The next round tells errors.
                 }
             }
-            Err(error) => {
-                node.failed(&error, "the slots could not be looked at");
-            }
+            Err(error) => node.failed(&error, "the slots could not be looked at"),
         }
         if leaving || rests {
             pause = POLL.min(node.options.lease / 100); // A drain is soon done.

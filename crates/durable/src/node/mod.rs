@@ -85,7 +85,7 @@ impl<S> Node<S> {
 
     /// Counts a call to the store that failed.
     pub(crate) fn failed(&self, error: &Error, what: &str) {
-        self.counters.errors.add(1);
+        self.counters.lock().errors += 1;
         tracing::warn!(%error, "{what}");
     }
 

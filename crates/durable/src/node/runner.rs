@@ -82,7 +82,7 @@ impl<S: Store> Runner<S> {
         let due = self.due(row, limit.clone());
         // Of one that was held back the pace is the reason.
         if !due.at.is_marked() {
-            self.node.counters.lateness.record(due.late_by);
+            self.node.counters.lock().lateness.record(due.late_by);
         }
         let runner = Arc::clone(self);
         // A task of its own contains the panic, of the handler and of its future.
@@ -104,7 +104,7 @@ impl<S: Store> Runner<S> {
             Err(_) => handler.await, // The timer has ended.
         };
         let outcome = outcome.unwrap_or_else(|error| {
-            self.node.counters.panicked.add(1);
+            self.node.counters.lock().panicked += 1;
             tracing::error!(%error, "a handler panicked");
             Outcome::Failed(error.to_string())
         });
@@ -279,18 +279,14 @@ fn escaped(acks: &[Ack]) -> Vec<Ack> {
 }
 
 fn settle<S: Store>(node: &Node<S>, ack: &Ack) {
-    let counters = &node.counters;
-    let due = match ack.ending {
-        Ending::Done => return counters.done.add(1),
-        Ending::Dead(_) => return counters.dead.add(1),
-        Ending::Retry(due) => {
-            counters.retried.add(1);
-            due
-        }
-        Ending::Again { due, .. } => {
-            counters.done.add(1);
-            due
-        }
-    };
-    node.note(Place { due, ..ack.claim.place });
+    let mut counters = node.counters.lock();
+    match ack.ending {
+        Ending::Done | Ending::Again { .. } => counters.done += 1,
+        Ending::Dead(_) => counters.dead += 1,
+        Ending::Retry(_) => counters.retried += 1,
+    }
+    drop(counters);
+    if let Ending::Retry(due) | Ending::Again { due, .. } = ack.ending {
+        node.note(Place { due, ..ack.claim.place });
+    }
 }

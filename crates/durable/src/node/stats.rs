@@ -1,22 +1,17 @@
 //! What a node has done, and how late: counts and a histogram.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-#[derive(Debug, Default)]
-pub(crate) struct Counters {
-    pub(crate) scheduled: Count,
-    pub(crate) cancelled: Count,
-    pub(crate) claimed: Count,
-    pub(crate) done: Count,
-    pub(crate) retried: Count,
-    pub(crate) dead: Count,
-    pub(crate) panicked: Count,
-    pub(crate) swept: Count,
-    pub(crate) errors: Count,
-    pub(crate) leases_lost: Count,
-    pub(crate) lateness: Recorder,
+/// What counts for a node's [`Stats`]. std's lock, also under shuttle: it is held for a count.
+#[derive(Default)]
+pub(crate) struct Counters(Mutex<Stats>);
+
+impl Counters {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Stats> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// What a node has done since it was started, and how it stands: for gauges and alerts.
@@ -87,6 +82,14 @@ impl Lateness {
     pub fn sum(&self) -> Duration {
         Duration::from_micros(self.sum_us)
     }
+
+    pub(crate) fn record(&mut self, late: Duration) {
+        let bits = u128::BITS - late.as_nanos().leading_zeros();
+        let bar = bits.saturating_sub(FIRST) as usize;
+        self.bars[bar.min(BARS - 1)] += 1;
+        let micros = u64::try_from(late.as_micros()).unwrap_or(u64::MAX);
+        self.sum_us = self.sum_us.saturating_add(micros);
+    }
 }
 
 /// Shows the bars that are not empty.
@@ -96,51 +99,15 @@ impl fmt::Debug for Lateness {
     }
 }
 
-/// What counts while handlers are called.
-#[derive(Debug, Default)]
-pub(crate) struct Recorder {
-    bars: [Count; BARS],
-    sum_us: Count,
-}
-
-impl Recorder {
-    pub(crate) fn record(&self, late: Duration) {
-        let bits = u128::BITS - late.as_nanos().leading_zeros();
-        let bar = bits.saturating_sub(FIRST) as usize;
-        self.bars[bar.min(BARS - 1)].add(1);
-        self.sum_us.add(usize::try_from(late.as_micros()).unwrap_or(usize::MAX));
-    }
-
-    pub(crate) fn get(&self) -> Lateness {
-        let bars = std::array::from_fn(|bar| self.bars[bar].get());
-        Lateness { bars, sum_us: self.sum_us.get() }
-    }
-}
-
-/// A count that many tasks add to and somebody reads now and then: no order with anything else.
-#[derive(Debug, Default)]
-pub(crate) struct Count(AtomicU64);
-
-impl Count {
-    pub(crate) fn add(&self, more: usize) {
-        self.0.fetch_add(more as u64, Ordering::Relaxed);
-    }
-
-    pub(crate) fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn each_time_falls_into_the_bar_that_says_so() {
-        let recorder = Recorder::default();
+        let mut lateness = Lateness::default();
         let times = [0, 8_191, 8_192, 16_383, 1_000_000_000, 9_000_000_000_000];
-        times.map(Duration::from_nanos).iter().for_each(|late| recorder.record(*late));
-        let lateness = recorder.get();
+        times.map(Duration::from_nanos).iter().for_each(|late| lateness.record(*late));
         let nanos = |bar: u32| Duration::from_nanos((1 << bar) - 1);
         let expected = [(nanos(13), 2), (nanos(14), 2), (nanos(30), 1), (Duration::MAX, 1)];
         assert_eq!(lateness.bars().collect::<Vec<_>>(), expected);
