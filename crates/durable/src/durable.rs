@@ -10,7 +10,7 @@ use crate::node::batcher::{Batcher, fitting_rows, look_again};
 use crate::node::deadline::LONGEST;
 use crate::node::runner::{self, Handler, Runner};
 use crate::node::stats::Stats;
-use crate::node::{Node, Options, claimer, draw, loader, membership, tell_if_undriven};
+use crate::node::{Node, Options, UNDRIVEN, claimer, draw, if_undriven, loader, membership};
 use crate::store::{Bars, KeyName, NewRow, NodeId, Place, Store, StoreTime, Written};
 use std::any::Any;
 use std::fmt;
@@ -193,13 +193,9 @@ impl<S: Store> Inner<S> {
         let (leave, leaving) = watch::channel(false);
         member.spawn(membership::run(Arc::clone(&node), leaving));
         tasks.spawn(loader::run(Arc::clone(&node)));
-        let driven = Arc::clone(&node);
-        tasks.spawn(async move {
-            // Asks nothing of the store, which may not answer.
-            driven.sleep(Duration::from_millis(1)).await;
-            driven.is_driven();
+        if_undriven(&node.timer, &mut tasks, UNDRIVEN, || {
+            tracing::warn!("no timer fires: nobody calls `advance_clock` of the timer, or `start`");
         });
-        tell_if_undriven(&node);
         let (ended, queue) = mpsc::unbounded_channel();
         let again = ended.downgrade();
         let runner = Arc::new(Runner::new(Arc::clone(&node), owner, handler, ended));
@@ -435,7 +431,6 @@ impl<S: Store> Durable<S> {
     }
 
     pub(crate) fn check_open(&self) -> Result<(), Error> {
-        self.inner.node.tell_undriven();
         if *self.inner.leave.borrow() { Err(Error::Closed) } else { Ok(()) }
     }
 }

@@ -19,12 +19,13 @@ use crate::node::window::Window;
 use crate::store::Place;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicI64};
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tickwheel::Timer;
 use tokio::sync::Notify;
+use tokio::task::JoinSet;
 
 /// What the tasks of a node share.
 pub(crate) struct Node<S> {
@@ -41,20 +42,16 @@ pub(crate) struct Node<S> {
     pub(crate) stirred: Notify,
     /// Told of slots that another node has given up.
     pub(crate) freed: Notify,
-    started: Instant,
-    /// Whether nobody has been seen to drive the timer, nor been told so.
-    undriven: AtomicBool,
 }
 
 /// After how long it is told that nobody drives the timer.
-const UNDRIVEN: Duration = Duration::from_secs(5);
+pub(crate) const UNDRIVEN: Duration = Duration::from_secs(5);
 
 impl<S> Node<S> {
     pub(crate) fn new(store: S, timer: Timer, options: Options) -> Self {
         let clock = Arc::new(StoreClock::new(timer.clone()));
         let window = Window::new(&timer, Arc::clone(&clock), options.catch_up_rate);
         let (slots, counters) = (Slots::default(), Counters::default());
-        let (started, undriven) = (timer.now(), AtomicBool::new(true));
         Node {
             store,
             timer,
@@ -66,8 +63,6 @@ impl<S> Node<S> {
             rests_until: AtomicI64::new(0),
             stirred: Notify::new(),
             freed: Notify::new(),
-            started,
-            undriven,
         }
     }
 
@@ -89,24 +84,6 @@ impl<S> Node<S> {
         tracing::warn!(%error, "{what}");
     }
 
-    /// Notes that the timer is driven: something has expired.
-    pub(crate) fn is_driven(&self) {
-        self.undriven.store(false, Relaxed); // Nothing else is told by it.
-    }
-
-    /// Returns, once, that nothing expires, as where a timer was built and not started.
-    pub(crate) fn is_undriven(&self) -> bool {
-        let is_late = || self.timer.now().saturating_duration_since(self.started) > UNDRIVEN;
-        self.undriven.load(Relaxed) && is_late() && self.undriven.swap(false, Relaxed)
-    }
-
-    /// Tells, once, that nothing expires.
-    pub(crate) fn tell_undriven(&self) {
-        if self.is_undriven() {
-            tracing::warn!("no timer fires: nobody calls `advance_clock` of the timer, or `start`");
-        }
-    }
-
     /// Waits for `delay`. Returns at once if the timer was shut down, after which the node ends
     /// anyway.
     pub(crate) async fn sleep(&self, delay: Duration) {
@@ -114,17 +91,27 @@ impl<S> Node<S> {
     }
 }
 
-/// Has it told after a while that nothing expires, though nothing is asked of the node. By a
+/// Calls `tell` if nothing expires for so long, as where a timer was built and not started. On a
 /// thread: a runtime may have no clock, and the node's own is the one that may stand still.
-pub(crate) fn tell_if_undriven<S: Send + Sync + 'static>(node: &Arc<Node<S>>) {
-    let node = Arc::downgrade(node);
+pub(crate) fn if_undriven(
+    timer: &Timer,
+    tasks: &mut JoinSet<()>,
+    after: Duration,
+    tell: impl FnOnce() + Send + 'static,
+) {
+    let (driven, expired) = mpsc::channel::<()>();
+    let timer = timer.clone();
+    // A task of its own: the store, which others ask, may not answer.
+    tasks.spawn(async move {
+        let _ = timer.sleep(Duration::from_millis(1)).await;
+        drop(driven);
+    });
     let wait = move || {
-        thread::sleep(UNDRIVEN + UNDRIVEN / 10);
-        if let Some(node) = node.upgrade() {
-            node.tell_undriven();
+        if expired.recv_timeout(after) == Err(RecvTimeoutError::Timeout) {
+            tell();
         }
     };
-    // Without it, it is told by a later call.
+    // Without it, it is not told.
     drop(thread::Builder::new().name("tickwheel-undriven".to_owned()).spawn(wait));
 }
 
@@ -187,19 +174,27 @@ impl Options {
 mod tests {
     use super::*;
     use tickwheel::ManualClock;
+    use tokio::task::yield_now;
 
-    #[test]
-    fn that_nobody_drives_the_timer_is_told_once() {
+    #[tokio::test]
+    async fn that_nobody_drives_the_timer_is_told_once() {
         for driven in [false, true] {
             let clock = ManualClock::new();
             let timer = Timer::builder().clock(clock.clone()).build().expect("it is right");
-            let node = Node::new((), timer, Options::default());
-            assert!(!node.is_undriven(), "it has just begun");
-            if driven {
-                node.is_driven();
-            }
+            let mut tasks = JoinSet::new();
+            let (tell, told) = mpsc::channel();
+            let count = move || tell.send(()).expect("it is counted");
+            if_undriven(&timer, &mut tasks, Duration::from_secs(1), count);
+            assert!(told.try_recv().is_err(), "it has just begun");
+            yield_now().await; // The task begins to sleep.
             clock.advance(UNDRIVEN * 2);
-            assert_eq!((node.is_undriven(), node.is_undriven()), (!driven, false));
+            if driven {
+                timer.advance_clock(Duration::ZERO);
+                tasks.join_next().await;
+            }
+            yield_now().await;
+            // Until the thread has ended.
+            assert_eq!(told.iter().count(), usize::from(!driven));
         }
     }
 }
