@@ -9,18 +9,17 @@ use tokio::sync::Notify;
 
 #[derive(Default)]
 pub(crate) struct Slots {
-    /// Locked for a few steps for each slot or claim in a batch; the lock of the leases may be taken
-    /// under it, by `is_held`.
+    /// Locked for a few steps for each slot or claim in a batch; the lock of the leases may be
+    /// taken under it, by `held`.
     state: Mutex<State>,
     begun: Notify,
 }
 
 #[derive(Default)]
 struct State {
-    /// `None` before the node has joined and after it has lost its lease.
-    lease: Option<Lease<NodeId>>,
-    /// When the lease was asked for.
-    since: Option<Instant>,
+    /// And when it was asked for. `None` before the node has joined and after it has lost its
+    /// lease.
+    lease: Option<(Lease<NodeId>, Instant)>,
     owned: HashMap<u32, Slot>,
     /// Claims under way or not acknowledged, also those of slots that were lost meanwhile.
     in_flight: HashMap<Owned, u32>,
@@ -35,16 +34,15 @@ struct Slot {
 }
 
 impl State {
-    fn is_held(&self) -> bool {
-        self.lease.as_ref().is_some_and(Lease::is_held)
+    /// Returns the lease, as long as it is held.
+    fn held(&self) -> Option<&(Lease<NodeId>, Instant)> {
+        self.lease.as_ref().filter(|(lease, _)| lease.is_held())
     }
 }
 
 impl Slots {
     pub(crate) fn begin(&self, lease: Lease<NodeId>, asked: Instant) {
-        let mut state = lock(&self.state);
-        (state.lease, state.since) = (Some(lease), Some(asked));
-        drop(state);
+        lock(&self.state).lease = Some((lease, asked));
         self.begun.notify_one();
     }
 
@@ -56,8 +54,7 @@ impl Slots {
     /// Returns for how long the node has had its lease; zero if it has none.
     pub(crate) fn held_for(&self, now: Instant) -> Duration {
         let state = lock(&self.state);
-        let since = state.since.filter(|_| state.is_held());
-        since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
+        state.held().map_or(Duration::ZERO, |(_, asked)| now.saturating_duration_since(*asked))
     }
 
     /// Owns nothing any more; returns whether it was still the owner.
@@ -67,14 +64,13 @@ impl Slots {
         state.news.clear();
         let lease = state.lease.take();
         drop(state);
-        lease.is_some_and(Lease::release)
+        lease.is_some_and(|(lease, _)| lease.release())
     }
 
     /// Returns the node, as long as its lease is held: by its own clock, counted from before the
     /// store was asked for it.
     pub(crate) fn node(&self) -> Option<NodeId> {
-        let state = lock(&self.state);
-        state.lease.as_ref().filter(|lease| lease.is_held()).map(|lease| *lease.key())
+        lock(&self.state).held().map(|(lease, _)| *lease.key())
     }
 
     pub(crate) fn owns(&self, slot: u32) -> bool {
@@ -138,7 +134,7 @@ impl Slots {
     /// so that no slot is released between.
     pub(crate) fn begin_claims(&self, places: Vec<Place>) -> (Vec<Claim>, Vec<Place>) {
         let mut state = lock(&self.state);
-        let held = state.is_held();
+        let held = state.held().is_some();
         let (mut claims, mut refused) = (Vec::with_capacity(places.len()), Vec::new());
         for place in places {
             match state.owned.get(&place.slot).filter(|slot| held && !slot.leaves) {
@@ -168,7 +164,7 @@ impl Slots {
     pub(crate) fn holds(&self, claim: &Claim) -> bool {
         let state = lock(&self.state);
         let slot = state.owned.get(&claim.place.slot);
-        state.is_held() && slot.is_some_and(|slot| slot.epoch == claim.epoch)
+        state.held().is_some() && slot.is_some_and(|slot| slot.epoch == claim.epoch)
     }
 
     pub(crate) fn in_flight(&self) -> u64 {
