@@ -9,15 +9,14 @@ use std::time::{Duration, Instant};
 
 /// How often hints are taken: what another node schedules for now is late by as much.
 const HINTS: Duration = Duration::from_millis(20);
-/// How often what was due lately is looked through, and how lately that is. What lies further back
-/// is mostly rows that are dead and, under somebody's long transaction, not yet removed.
-const SWEEP: Duration = Duration::from_secs(1);
-const SWEPT: Duration = Duration::from_secs(10);
-/// The same for what a transaction of some minutes committed late.
-const LONG_SWEEP: Duration = Duration::from_secs(30);
-const LONG_SWEPT: Duration = Duration::from_secs(600);
-/// The same for everything, as on a takeover.
-const FULL_SWEEP: Duration = Duration::from_secs(600);
+/// How often what was due lately is looked through, and how lately that is: everything, as on a
+/// takeover; what a transaction of some minutes committed late; and the rest. What lies further
+/// back is mostly rows that are dead and, under somebody's long transaction, not yet removed.
+const SWEEPS: [(Duration, Duration); 3] = [
+    (Duration::from_secs(600), Duration::MAX),
+    (Duration::from_secs(30), Duration::from_secs(600)),
+    (Duration::from_secs(1), Duration::from_secs(10)),
+];
 /// What is later than this should have been taken by now.
 const OVERDUE: Duration = Duration::from_millis(500);
 /// How many places are loaded in one call.
@@ -36,11 +35,9 @@ pub(crate) struct Loader<S> {
     scans: VecDeque<Scan>,
     /// The next part of the window, and when it is loaded.
     part: Option<(Instant, Scan)>,
-    /// When the window is moved next, and when each kind of sweep is due.
+    /// When the window is moved next, and when each of the sweeps is due.
     window: Instant,
-    sweep: Instant,
-    long_sweep: Instant,
-    full_sweep: Instant,
+    sweeps: [Instant; SWEEPS.len()],
 }
 
 pub(crate) async fn run<S: Store>(node: Arc<Node<S>>) {
@@ -69,10 +66,9 @@ pub(crate) async fn run<S: Store>(node: Arc<Node<S>>) {
 
 impl<S: Store> Loader<S> {
     pub(crate) fn new(node: Arc<Node<S>>) -> Self {
-        let now = node.timer.now();
-        let (window, sweep, long_sweep) = (now, now + SWEEP, now + LONG_SWEEP);
-        let full_sweep = now + FULL_SWEEP;
-        Loader { node, scans: VecDeque::new(), part: None, window, sweep, long_sweep, full_sweep }
+        let window = node.timer.now();
+        let sweeps = SWEEPS.map(|(every, _)| window + every);
+        Loader { node, scans: VecDeque::new(), part: None, window, sweeps }
     }
 
     /// Forgets what another lease had loaded.
@@ -130,9 +126,9 @@ impl<S: Store> Loader<S> {
 
     fn plan_sweeps(&mut self) {
         let now = self.node.timer.now();
-        let mut plan = |next: &mut Instant, every: Duration, back: Duration| {
+        for (next, (every, back)) in self.sweeps.iter_mut().zip(SWEEPS) {
             if now < *next || self.scans.iter().any(|scan| scan.sweep) {
-                return;
+                continue;
             }
             *next = now + every;
             let clock = self.node.clock.earliest();
@@ -140,10 +136,7 @@ impl<S: Store> Loader<S> {
             let slots = self.node.slots.all();
             // Before the window: what it finds is late already.
             self.scans.push_front(Scan { slots, after, before, sweep: true });
-        };
-        plan(&mut self.full_sweep, FULL_SWEEP, Duration::MAX);
-        plan(&mut self.long_sweep, LONG_SWEEP, LONG_SWEPT);
-        plan(&mut self.sweep, SWEEP, SWEPT);
+        }
     }
 
     /// Loads a page of the first scan; as much of it as there is room for.
