@@ -6,7 +6,7 @@ use crate::entry::{
     Cancelled, DeadTimer, Due, Entry, Error, Listed, Outcome, Pending, Scheduled, Search, Touched,
     When, check_name,
 };
-use crate::node::batcher::{Batcher, fitting_rows, look_again};
+use crate::node::batcher::{Batcher, WORKERS, fitting_rows, look_again};
 use crate::node::deadline::LONGEST;
 use crate::node::runner::{self, Handler, Runner};
 use crate::node::stats::Stats;
@@ -152,9 +152,6 @@ impl<O> fmt::Debug for DurableBuilder<O> {
     }
 }
 
-/// How many claimers and ackers there are: while one waits for its commit, the other is at work.
-const WORKERS: usize = 2;
-
 /// A node's durable timers, in one namespace of a store: see the [crate's page](crate).
 ///
 /// Cloning shares the node. When the last clone is dropped it stops at once, as in a crash: what
@@ -296,11 +293,11 @@ impl<S: Store> Durable<S> {
     pub async fn schedule_many(&self, entries: Vec<Entry>) -> Result<Vec<Scheduled>, Error> {
         self.check_open()?;
         let rows = entries.into_iter().map(|entry| self.row(entry));
-        let mut batch = rows.collect::<Result<Vec<NewRow>, Error>>()?;
-        let mut answers = Vec::with_capacity(batch.len());
-        while !batch.is_empty() {
-            let rest = batch.split_off(fitting_rows(batch.iter()));
-            answers.extend(self.schedule_batch(std::mem::replace(&mut batch, rest)).await?);
+        let mut rows = rows.collect::<Result<Vec<NewRow>, Error>>()?;
+        let mut answers = Vec::with_capacity(rows.len());
+        while !rows.is_empty() {
+            let batch = rows.drain(..fitting_rows(rows.iter())).collect();
+            answers.extend(self.schedule_batch(batch).await?);
         }
         Ok(answers)
     }

@@ -50,8 +50,9 @@ pub(crate) const BATCH: usize = 1_000;
 /// How many requests wait before callers do.
 const WAITING: usize = 10_000;
 
-/// How many batches are under way: while one waits for its commit, the next is sent.
-const WORKERS: usize = 2;
+/// How many batches are under way, of claimers and ackers too: while one waits for its commit, the
+/// next is sent.
+pub(crate) const WORKERS: usize = 2;
 
 type Waiting<R, A> = (R, oneshot::Sender<Result<A, Error>>);
 
@@ -117,9 +118,9 @@ async fn work<R: Request, A: Send + 'static, F>(
                 }
                 let (timer, call) = (timer.clone(), call.clone());
                 locked.spawn(async move {
-                    let result = look_again(&timer, call, vec![request], vec![None]).await;
-                    let one = result.map(|mut results| results.pop());
-                    drop(answer.send(one.and_then(|one| one.ok_or_else(is_locked))));
+                    let results = look_again(&timer, call, vec![request], vec![None]).await;
+                    let one = results.and_then(|mut all| all.pop().ok_or_else(is_locked));
+                    drop(answer.send(one));
                 });
             }
         }

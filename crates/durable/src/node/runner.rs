@@ -9,7 +9,6 @@ use crate::sync::{Mutex, lock, spawn};
 use std::any::Any;
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
-use std::mem;
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -224,8 +223,8 @@ pub(crate) async fn run_acker<S: Store>(
         }
         let mut locked = Vec::new();
         while !ended.is_empty() {
-            let rest = ended.split_off(fitting(ended.iter().map(|(ack, _)| ack.ending.bytes())));
-            locked.extend(acknowledge(&node, mem::replace(&mut ended, rest)).await);
+            let count = fitting(ended.iter().map(|(ack, _)| ack.ending.bytes()));
+            locked.extend(acknowledge(&node, ended.drain(..count).collect()).await);
         }
         if !locked.is_empty() {
             let (node, again) = (Arc::clone(&node), again.clone());
