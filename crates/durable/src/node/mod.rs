@@ -163,10 +163,8 @@ impl Options {
     /// Returns how long a process lives before it has a timer that was alone in so many crashes:
     /// twice as long after each, from twelve leases to sixteen times as many.
     pub(crate) fn quarantine(&self, crashes: u32) -> Duration {
-        match crashes.checked_sub(1) {
-            Some(more) => self.lease.saturating_mul(12 << more.min(4)),
-            None => Duration::ZERO,
-        }
+        let leases = crashes.checked_sub(1).map_or(0, |more| 12 << more.min(4));
+        self.lease.saturating_mul(leases)
     }
 }
 

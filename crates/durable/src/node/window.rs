@@ -146,7 +146,6 @@ impl Ready {
     /// Waits until there may be something to take; returns for how long to wait besides.
     async fn wait(&self) -> Option<Duration> {
         loop {
-            let arrived = self.arrived.notified();
             {
                 let queue = lock(&self.queue);
                 if !queue.on_time.is_empty() || queue.pace.tokens >= 1.0 && !queue.late.is_empty() {
@@ -156,7 +155,7 @@ impl Ready {
                     return Some(PACE);
                 }
             }
-            arrived.await;
+            self.arrived.notified().await;
         }
     }
 
@@ -192,11 +191,10 @@ impl Ready {
     /// Waits until there is a suspect; returns the least suspect.
     pub(crate) async fn suspicion(&self) -> Suspect {
         loop {
-            let suspected = self.suspected.notified();
             if let Some(first) = lock(&self.queue).suspects.first() {
                 return *first;
             }
-            suspected.await;
+            self.suspected.notified().await;
         }
     }
 
