@@ -23,20 +23,18 @@ pub(super) enum Event {
     Cancelled,
 }
 
-/// std's lock, because it is never held for a step of a schedule.
-type Log = Arc<Mutex<Vec<Event>>>;
-
 pub(super) struct World {
     pub(super) clock: ManualClock,
     pub(super) store: Memory,
-    pub(super) log: Log,
+    /// std's lock, because it is never held for a step of a schedule.
+    log: Mutex<Vec<Event>>,
 }
 
 impl World {
     pub(super) fn new() -> Self {
         let clock = ManualClock::new();
         let store = Memory::new(1, clock.clone());
-        World { clock, store, log: Log::default() }
+        World { clock, store, log: Mutex::default() }
     }
 
     pub(super) fn name() -> KeyName {
@@ -109,7 +107,7 @@ pub(super) struct Actor {
 
 impl Actor {
     /// Creates a node that has joined, and owns its share.
-    pub(super) async fn join(world: &World, id: i64, answer: fn(&Due) -> Outcome) -> Self {
+    pub(super) async fn join(world: &Arc<World>, id: i64, answer: fn(&Due) -> Outcome) -> Self {
         let timer = Timer::builder().wheel_size(4).shards(1).clock(world.clock.clone());
         let timer = timer.build().expect("it can be built");
         let options = Options { lease: LEASE, window: WINDOW, ..Options::default() };
@@ -117,7 +115,7 @@ impl Actor {
         node.clock.observe(node.timer.now(), world.store.now());
         let (ended, queue) = mpsc::unbounded_channel();
         let again = ended.downgrade();
-        let handler = handler(Arc::clone(&world.log), id, answer);
+        let handler = handler(Arc::clone(world), id, answer);
         let owner = std::sync::Weak::<()>::new();
         let runner = Arc::new(Runner::new(Arc::clone(&node), owner, handler, ended));
         let queue = Arc::new(tokio::sync::Mutex::new(queue));
@@ -186,14 +184,13 @@ impl Actor {
 }
 
 /// Writes down when it begins and ends; between, others have their turn.
-fn handler(log: Log, by: i64, answer: fn(&Due) -> Outcome) -> Handler {
+fn handler(world: Arc<World>, by: i64, answer: fn(&Due) -> Outcome) -> Handler {
     Box::new(move |due: Due| {
-        let log = Arc::clone(&log);
+        let world = Arc::clone(&world);
         Box::pin(async move {
-            let note = |event| log.lock().expect("nothing panics under it").push(event);
-            note(Event::Begun { by, payload: due.payload.clone() });
+            world.log(Event::Begun { by, payload: due.payload.clone() });
             yield_now().await;
-            note(Event::Ended { by });
+            world.log(Event::Ended { by });
             answer(&due)
         })
     })
