@@ -203,15 +203,14 @@ impl<S: Store> Inner<S> {
             tasks.spawn(runner::run_acker(Arc::clone(&node), Arc::clone(&queue), again.clone()));
         }
         tasks.spawn(claimer::run_suspects(Arc::clone(&node), runner, room));
-        let spawned = &mut tasks;
         Inner {
-            schedules: Batcher::spawn(spawned, &node, |node, rows| async move {
+            schedules: Batcher::spawn(&mut tasks, &node, |node, rows| async move {
                 schedule(&node, rows).await
             }),
-            cancels: Batcher::spawn(spawned, &node, |node, keys| async move {
+            cancels: Batcher::spawn(&mut tasks, &node, |node, keys| async move {
                 node.store.cancel(keys).await
             }),
-            touches: Batcher::spawn(spawned, &node, |node, keys| async move {
+            touches: Batcher::spawn(&mut tasks, &node, |node, keys| async move {
                 node.store.touch(keys).await
             }),
             node,

@@ -41,13 +41,14 @@ pub(crate) struct Loader<S> {
 }
 
 pub(crate) async fn run<S: Store>(node: Arc<Node<S>>) {
-    let mut loader = Loader::new(node);
+    let mut loader = Loader::new(Arc::clone(&node));
     let mut member = None;
     loop {
-        let node = Arc::clone(&loader.node);
         let current = node.slots.node();
         if current != member {
-            loader.begin_anew();
+            // What another lease had loaded is forgotten.
+            node.window.clear();
+            loader = Loader::new(Arc::clone(&node));
             member = current;
         }
         let Some(id) = member else {
@@ -69,14 +70,6 @@ impl<S: Store> Loader<S> {
         let window = node.timer.now();
         let sweeps = SWEEPS.map(|(every, _)| window + every);
         Loader { node, scans: VecDeque::new(), part: None, window, sweeps }
-    }
-
-    /// Forgets what another lease had loaded.
-    fn begin_anew(&mut self) {
-        self.node.window.clear();
-        self.scans.clear();
-        self.part = None;
-        self.window = self.node.timer.now();
     }
 
     /// Takes hints, moves the window and loads a page.

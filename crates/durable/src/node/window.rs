@@ -129,10 +129,8 @@ impl Ready {
     fn add(&self, place: Place, late: bool) {
         let mut queue = lock(&self.queue);
         if !queue.taken.contains(&place) {
-            match late {
-                true => queue.late.insert(place),
-                false => queue.on_time.insert(place),
-            };
+            let kind = if late { &mut queue.late } else { &mut queue.on_time };
+            kind.insert(place);
             drop(queue);
             self.arrived.notify_one();
         }
