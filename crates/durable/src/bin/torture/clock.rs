@@ -3,7 +3,6 @@
 use crate::node::now;
 use crate::server::{Server, connect};
 use std::sync::atomic::{AtomicI64, Ordering};
-use tokio_postgres::Client;
 
 /// By how much the server's clock is ahead, in microseconds.
 static AHEAD: AtomicI64 = AtomicI64::new(0);
@@ -22,34 +21,32 @@ const CLAIMED: i64 = 20_000_000;
 pub(crate) struct Settings(Vec<(i64, i64)>);
 
 impl Settings {
-    /// Sets the servers' clocks ahead of this machine's, or behind it.
+    /// Sets the servers' clocks ahead of this machine's, or behind it: replaces the one function
+    /// that all of the store's time comes from.
     pub(crate) async fn set(
         &mut self,
         servers: &[Server; 2],
         ahead: i64,
     ) -> Result<(), tokio_postgres::Error> {
+        let sql = format!(
+            "CREATE OR REPLACE FUNCTION tickwheel.clock() RETURNS bigint LANGUAGE sql VOLATILE AS
+            $$ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint + {ahead} $$"
+        );
         // From before the first of them shows it.
         self.0.push((now(), ahead));
         for server in servers {
-            let client = connect(&server.config()).await?;
-            replace(&client, ahead).await?;
+            connect(&server.config()).await?.batch_execute(&sql).await?;
         }
         AHEAD.store(ahead, Ordering::Relaxed);
         Ok(())
-    }
-
-    fn ahead(&self, at: i64) -> i64 {
-        self.0.iter().rev().find(|(from, _)| *from <= at).map_or(0, |(_, ahead)| *ahead)
     }
 
     /// Returns since when, by this machine's clock, the server's had shown `due` or more at `at`:
     /// when a timer that fired then could fire first, however the clock has leapt since.
     pub(crate) fn reached(&self, due: i64, at: i64) -> i64 {
         let mut end = at;
-        for (from, ahead) in self.0.iter().rev().chain([&(i64::MIN, 0)]) {
-            if *from > at {
-                continue;
-            }
+        let settings = self.0.iter().rev().chain([&(i64::MIN, 0)]);
+        for (from, ahead) in settings.skip_while(|(from, _)| *from > at) {
             if end + ahead < due {
                 break; // Not at the end of this setting: it came with the next one.
             }
@@ -63,19 +60,11 @@ impl Settings {
 
     /// Returns the most that it can have shown when what fired then was claimed.
     pub(crate) fn at_most(&self, at: i64) -> i64 {
+        let before = self.0.iter().rfind(|(from, _)| *from < at - CLAIMED);
+        let before = before.map_or(0, |(_, ahead)| *ahead);
         let recent = self.0.iter().filter(|(from, _)| (at - CLAIMED..=at).contains(from));
-        let most = recent.map(|(_, ahead)| *ahead).max().unwrap_or(i64::MIN);
-        at + most.max(self.ahead(at)).max(self.ahead(at - CLAIMED))
+        at + recent.map(|(_, ahead)| *ahead).fold(before, i64::max)
     }
-}
-
-/// Replaces the one function that all of the store's time comes from.
-async fn replace(client: &Client, ahead: i64) -> Result<(), tokio_postgres::Error> {
-    let sql = format!(
-        "CREATE OR REPLACE FUNCTION tickwheel.clock() RETURNS bigint LANGUAGE sql VOLATILE AS
-        $$ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint + {ahead} $$"
-    );
-    client.batch_execute(&sql).await
 }
 
 #[cfg(test)]

@@ -2,16 +2,14 @@
 
 use crate::clock::Settings;
 use crate::fleet::{Fleet, Mood};
-use crate::load::rest;
 use crate::node::{POISON, now};
 use crate::server::{Server, connect};
 use crate::{LEASE, NAMESPACE};
 use clap::ValueEnum;
 use rustix::process::Signal;
-use std::collections::HashMap;
 use std::error::Error;
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::path::Path;
+use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 /// The server's: so that what it holds for the nodes can be seen at once.
@@ -88,9 +86,6 @@ const CALM: Duration = Duration::from_secs(2);
 const LOCKED: i64 = 100;
 const HELD: Duration = Duration::from_secs(12);
 
-/// Until when timers were locked, by this machine's clock.
-pub(crate) type Locked = Arc<Mutex<HashMap<u64, i64>>>;
-
 /// How long timers may take to end when no more befalls: a bound that only a bug exceeds.
 const END: Duration = Duration::from_secs(60);
 
@@ -99,10 +94,11 @@ pub(crate) struct Scene<'a> {
     pub(crate) servers: &'a [Server; 2],
     pub(crate) fleet: Fleet,
     /// Another version's program.
-    pub(crate) other: PathBuf,
+    pub(crate) other: Option<&'a Path>,
     pub(crate) faults: Vec<Fault>,
     pub(crate) settings: Settings,
-    pub(crate) locked: Locked,
+    /// Which timers were locked until when, by this machine's clock.
+    pub(crate) locked: Sender<(usize, i64)>,
 }
 
 /// Has things befall the scene for so long: only some, if it is said which.
@@ -117,7 +113,7 @@ pub(crate) async fn run(
     while Instant::now() + pause(Kind::Kill) < end {
         let kind = choose(scene.fleet.len(), only);
         let (begun, from) = (Instant::now(), now());
-        let in_flight = count_in_flight(scene.servers).await?;
+        let in_flight = count(scene.servers, "timer", "claim <> 0").await?;
         befall(kind, scene).await?;
         scene.faults.push(Fault { kind, from, to: now(), in_flight });
         eprintln!("{kind:?}: {} ms", begun.elapsed().as_millis());
@@ -135,7 +131,7 @@ async fn look(scene: &mut Scene<'_>) -> Result<(), Box<dyn Error>> {
     tokio::time::sleep(LOOK).await;
     if scene.fleet.revive()? > 0 {
         let from = now() - LOOK.as_micros() as i64;
-        let in_flight = count_in_flight(scene.servers).await?;
+        let in_flight = count(scene.servers, "timer", "claim <> 0").await?;
         scene.faults.push(Fault { kind: Kind::Abort, from, to: now(), in_flight });
     }
     Ok(())
@@ -145,7 +141,7 @@ async fn look(scene: &mut Scene<'_>) -> Result<(), Box<dyn Error>> {
 pub(crate) async fn end(scene: &mut Scene<'_>) -> Result<i64, Box<dyn Error>> {
     let patience = Instant::now() + END;
     loop {
-        let rest = rest(scene.servers).await?;
+        let rest = count(scene.servers, "timer", INNOCENT).await?;
         if rest == 0 || Instant::now() > patience {
             return Ok(rest);
         }
@@ -213,14 +209,14 @@ async fn befall(kind: Kind, scene: &mut Scene<'_>) -> Result<(), Box<dyn Error>>
         Kind::Poison => poison(servers).await?,
         Kind::Wake | Kind::Abort => {} // Not chosen.
         Kind::NodeAdded => fleet.add().await?,
-        Kind::NodeLeft => tokio::task::block_in_place(|| fleet.remove())?,
+        Kind::NodeLeft => drop(tokio::task::block_in_place(|| fleet.remove())?),
         Kind::Skew => {
-            let (program, skew) = (std::env::current_exe()?, fastrand::i64(-3_600..3_600));
-            tokio::task::block_in_place(|| fleet.restart(which, &program, skew))?;
+            let skew = fastrand::i64(-3_600..3_600);
+            tokio::task::block_in_place(|| fleet.restart(which, None, skew))?;
         }
         Kind::Clock => settings.set(servers, fastrand::i64(-3_000_000..3_000_000)).await?,
         Kind::Move => move_slots(fleet).await?,
-        Kind::Upgrade => tokio::task::block_in_place(|| fleet.upgrade(other))?,
+        Kind::Upgrade => tokio::task::block_in_place(|| fleet.upgrade(*other))?,
     }
     Ok(())
 }
@@ -238,7 +234,7 @@ async fn spoil(fleet: &Fleet, which: usize, mood: Mood) {
 }
 
 /// Moves slots; the mover may be killed, and then another one ends it.
-async fn move_slots(fleet: &mut Fleet) -> Result<(), Box<dyn Error>> {
+async fn move_slots(fleet: &Fleet) -> Result<(), Box<dyn Error>> {
     let first = fastrand::u32(..1_024);
     let (slots, target) = (first..(first + 200).min(1_024), fastrand::usize(..2));
     if fastrand::bool() {
@@ -253,17 +249,18 @@ async fn move_slots(fleet: &mut Fleet) -> Result<(), Box<dyn Error>> {
 }
 
 /// Locks timers that wait, and lets them go after a while.
-async fn lock(server: &Server, locked: &Locked) -> Result<(), Box<dyn Error>> {
-    let (holder, locked) = (connect(&server.config()).await?, Arc::clone(locked));
-    let sql = "SELECT key FROM tickwheel.timer WHERE claim = 0 AND key !~ '[^0-9]'
-        ORDER BY random() LIMIT $1 FOR UPDATE SKIP LOCKED";
+async fn lock(server: &Server, locked: &Sender<(usize, i64)>) -> Result<(), Box<dyn Error>> {
+    let (holder, locked) = (connect(&server.config()).await?, locked.clone());
+    let sql = format!(
+        "SELECT key::bigint FROM tickwheel.timer WHERE claim = 0 AND {INNOCENT}
+        ORDER BY random() LIMIT $1 FOR UPDATE SKIP LOCKED"
+    );
     holder.batch_execute("BEGIN").await?;
-    let rows = holder.query(sql, &[&LOCKED]).await?;
-    let numbers: Vec<u64> =
-        rows.iter().filter_map(|row| row.get::<_, &str>(0).parse().ok()).collect();
+    let rows = holder.query(&sql, &[&LOCKED]).await?;
     let hold = move |until: i64| {
-        let mut locked = locked.lock().unwrap_or_else(PoisonError::into_inner);
-        numbers.iter().for_each(|number| _ = locked.insert(*number, until));
+        for row in &rows {
+            let _ = locked.send((row.get::<_, i64>(0) as usize, until));
+        }
     };
     hold(i64::MAX); // If the run ends before.
     tokio::spawn(async move {
@@ -286,10 +283,18 @@ async fn poison(servers: &[Server; 2]) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-async fn count_in_flight(servers: &[Server; 2]) -> Result<i64, tokio_postgres::Error> {
-    let (sql, mut count) = ("SELECT count(*) FROM tickwheel.timer WHERE claim <> 0", 0);
+/// What the load has scheduled: its keys are numbers, and none is poison.
+pub(crate) const INNOCENT: &str = "key !~ '[^0-9]'";
+
+/// Counts the rows of a table on both primaries of which that is so.
+pub(crate) async fn count(
+    servers: &[Server; 2],
+    table: &str,
+    is_so: &str,
+) -> Result<i64, tokio_postgres::Error> {
+    let (sql, mut count) = (format!("SELECT count(*) FROM tickwheel.{table} WHERE {is_so}"), 0);
     for server in servers {
-        count += connect(&server.config()).await?.query_one(sql, &[]).await?.get::<_, i64>(0);
+        count += connect(&server.config()).await?.query_one(&sql, &[]).await?.get::<_, i64>(0);
     }
     Ok(count)
 }

@@ -5,25 +5,23 @@ use crate::server::Server;
 use rustix::process::{Pid, Signal, kill_process};
 use std::error::Error;
 use std::io;
-use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
-use tempfile::TempDir;
+use tempfile::NamedTempFile;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, watch};
 
 pub(crate) struct Fleet {
     nodes: Vec<Node>,
-    folder: TempDir,
+    /// What they all append to.
+    pub(crate) ledger: NamedTempFile,
     servers: [u16; 2],
     program: PathBuf,
-    movers: u32,
 }
 
 /// How long a node is given to join before the next one leaves.
@@ -34,14 +32,36 @@ const FAKETIME: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1";
 
 struct Node {
     process: Child,
-    proxy: Proxy,
-    ledger: PathBuf,
+    /// Of its proxy, which listens at this port.
+    mood: watch::Sender<Mood>,
+    port: u16,
 }
 
-impl Node {
-    fn spawn(program: &Path, ports: [u16; 2], ledger: &Path, skew: i64) -> io::Result<Child> {
-        let mut command = Command::new(program);
-        command.arg("node").args(ports.map(|port| port.to_string())).arg(ledger);
+impl Fleet {
+    pub(crate) async fn start(servers: &[Server; 2], nodes: usize) -> Result<Self, Box<dyn Error>> {
+        let servers = servers.each_ref().map(|server| server.config().get_ports()[0]);
+        let (ledger, program) = (NamedTempFile::new()?, std::env::current_exe()?);
+        let mut fleet = Fleet { nodes: Vec::new(), ledger, servers, program };
+        for _ in 0..nodes {
+            fleet.add().await?;
+        }
+        Ok(fleet)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    pub(crate) async fn add(&mut self) -> io::Result<()> {
+        let (port, mood) = proxy(self.servers[0]).await?;
+        self.nodes.push(Node { process: self.spawn(None, port, 0)?, mood, port });
+        Ok(())
+    }
+
+    fn spawn(&self, other: Option<&Path>, port: u16, skew: i64) -> io::Result<Child> {
+        let mut command = Command::new(other.unwrap_or(&self.program));
+        let ports = [port, self.servers[1]].map(|port| port.to_string());
+        command.arg("node").args(ports).arg(self.ledger.path());
         if skew != 0 {
             // The time of day only: what counts the passing of time goes on as it does.
             command.env("LD_PRELOAD", FAKETIME).env("FAKETIME", format!("{skew:+}"));
@@ -50,42 +70,12 @@ impl Node {
         // Its input ends when this process does, however that ends: then it drains.
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()
     }
-}
 
-impl Fleet {
-    pub(crate) async fn start(servers: &[Server; 2], nodes: usize) -> Result<Self, Box<dyn Error>> {
-        let servers = servers.each_ref().map(|server| server.config().get_ports()[0]);
-        let (folder, program) = (tempfile::tempdir()?, std::env::current_exe()?);
-        let mut fleet = Fleet { nodes: Vec::new(), folder, servers, program, movers: 0 };
-        for _ in 0..nodes {
-            fleet.add().await?;
-        }
-        Ok(fleet)
-    }
-
-    pub(crate) fn folder(&self) -> &Path {
-        self.folder.path()
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.nodes.len()
-    }
-
-    pub(crate) async fn add(&mut self) -> io::Result<()> {
-        let proxy = Proxy::start(self.servers[0]).await?;
-        let ledger = self.folder.path().join(format!("ledger {}", proxy.port()));
-        let process = Node::spawn(&self.program, [proxy.port(), self.servers[1]], &ledger, 0)?;
-        self.nodes.push(Node { process, proxy, ledger });
-        Ok(())
-    }
-
-    /// Has the last node leave politely.
-    pub(crate) fn remove(&mut self) -> io::Result<()> {
-        if let Some(mut node) = self.nodes.pop() {
-            drop(node.process.stdin.take());
-            node.process.wait()?;
-        }
-        Ok(())
+    /// Has the last node leave politely, if there is one; returns whether.
+    pub(crate) fn remove(&mut self) -> io::Result<bool> {
+        let Some(mut node) = self.nodes.pop() else { return Ok(false) };
+        node.process.wait()?; // Ends its input.
+        Ok(true)
     }
 
     /// Returns whether a process can be shown another time.
@@ -93,31 +83,30 @@ impl Fleet {
         Path::new(FAKETIME).exists()
     }
 
-    /// Has a node leave politely, and starts it again: with that program, and a clock that is wrong
-    /// by so many seconds.
-    pub(crate) fn restart(&mut self, which: usize, program: &Path, skew: i64) -> io::Result<()> {
-        let node = &mut self.nodes[which];
-        drop(node.process.stdin.take());
-        node.process.wait()?;
-        let ports = [node.proxy.port(), self.servers[1]];
-        node.process = Node::spawn(program, ports, &node.ledger, skew)?;
+    /// Has a node leave politely, if it has not ended, and starts it again: with another program,
+    /// if one is said, and a clock that is wrong by so many seconds.
+    pub(crate) fn restart(
+        &mut self,
+        which: usize,
+        other: Option<&Path>,
+        skew: i64,
+    ) -> io::Result<()> {
+        self.nodes[which].process.wait()?;
+        self.nodes[which].process = self.spawn(other, self.nodes[which].port, skew)?;
         Ok(())
     }
 
     /// Starts a process that moves slots to a primary.
-    pub(crate) fn move_slots(&mut self, slots: Range<u32>, target: usize) -> io::Result<Child> {
-        self.movers += 1;
+    pub(crate) fn move_slots(&self, slots: Range<u32>, target: usize) -> io::Result<Child> {
         let mut command = Command::new(&self.program);
-        command.arg("move").args(self.servers.map(|port| port.to_string()));
-        command.arg(self.folder.path().join(format!("ledger of mover {}", self.movers)));
+        command.arg("move").args(self.servers.map(|port| port.to_string())).arg(self.ledger.path());
         command.args([slots.start.to_string(), slots.end.to_string(), target.to_string()]);
         command.stdin(Stdio::null()).stdout(Stdio::null()).spawn()
     }
 
     /// Puts one node after the other on another version's program, and then back.
-    pub(crate) fn upgrade(&mut self, other: &Path) -> io::Result<()> {
-        let own = self.program.clone();
-        for program in [other, &own] {
+    pub(crate) fn upgrade(&mut self, other: Option<&Path>) -> io::Result<()> {
+        for program in [other, None] {
             for which in 0..self.nodes.len() {
                 self.restart(which, program, 0)?;
                 std::thread::sleep(JOINING);
@@ -134,10 +123,9 @@ impl Fleet {
     /// Starts those that have ended, by a fault or by their own handler; returns how many.
     pub(crate) fn revive(&mut self) -> io::Result<usize> {
         let mut ended = 0;
-        for node in &mut self.nodes {
-            if node.process.try_wait()?.is_some() {
-                let ports = [node.proxy.port(), self.servers[1]];
-                node.process = Node::spawn(&self.program, ports, &node.ledger, 0)?;
+        for which in 0..self.nodes.len() {
+            if self.nodes[which].process.try_wait()?.is_some() {
+                self.restart(which, None, 0)?;
                 ended += 1;
             }
         }
@@ -145,20 +133,12 @@ impl Fleet {
     }
 
     pub(crate) fn signal(&self, which: usize, signal: Signal) {
-        if let Some(pid) = Pid::from_raw(self.nodes[which].process.id() as i32) {
-            let _ = kill_process(pid, signal); // It may have ended.
-        }
+        let pid = Pid::from_child(&self.nodes[which].process);
+        let _ = kill_process(pid, signal); // It may have ended.
     }
 
     pub(crate) fn set(&self, which: usize, mood: Mood) {
-        self.nodes[which].proxy.set(mood);
-    }
-
-    pub(crate) fn drain(&mut self) -> io::Result<()> {
-        while !self.nodes.is_empty() {
-            self.remove()?;
-        }
-        Ok(())
+        self.nodes[which].mood.send_replace(mood);
     }
 }
 
@@ -171,74 +151,61 @@ impl Drop for Fleet {
 }
 
 /// What a proxy does with what it gets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 pub(crate) enum Mood {
-    Pass = 0,
+    Pass,
     /// Passes each piece on 100 ms later.
-    Delay = 1,
+    Delay,
     /// Takes everything and passes nothing on; connections stay open. What was swallowed is gone.
-    Swallow = 2,
+    Swallow,
     /// Passes on [`RATE`] bytes a second, each way, of all connections together.
-    Slow = 3,
+    Slow,
 }
 
 const RATE: f64 = 100_000.0;
 
-struct Proxy {
-    mood: Arc<AtomicU8>,
-    port: u16,
-}
-
-impl Proxy {
-    async fn start(to: u16) -> io::Result<Self> {
-        let listener = TcpListener::bind("127.0.0.1:0").await?;
-        let port = listener.local_addr()?.port();
-        let mood = Arc::new(AtomicU8::new(Mood::Pass as u8));
-        let shared = Arc::clone(&mood);
-        let ways = [Way::default(), Way::default()];
-        tokio::spawn(async move {
-            while let Ok((near, _)) = listener.accept().await {
-                let to = SocketAddr::from(([127, 0, 0, 1], to));
-                // While the server is down, the connection is dropped: as if refused.
-                if let Ok(far) = TcpStream::connect(to).await {
-                    let _ = (near.set_nodelay(true), far.set_nodelay(true));
-                    let (near, far) = (near.into_split(), far.into_split());
-                    let [there, back] = ways.each_ref().map(Arc::clone);
-                    tokio::spawn(pump(near.0, far.1, Arc::clone(&shared), there));
-                    tokio::spawn(pump(far.0, near.1, Arc::clone(&shared), back));
-                }
+/// Starts a proxy in front of a port; returns its own port, and what sets its mood.
+async fn proxy(to: u16) -> io::Result<(u16, watch::Sender<Mood>)> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let port = listener.local_addr()?.port();
+    let (set, mood) = watch::channel(Mood::Pass);
+    let ways = [Way::default(), Way::default()];
+    tokio::spawn(async move {
+        while let Ok((near, _)) = listener.accept().await {
+            // While the server is down, the connection is dropped: as if refused.
+            if let Ok(far) = TcpStream::connect(("127.0.0.1", to)).await {
+                let _ = (near.set_nodelay(true), far.set_nodelay(true));
+                let (near, far) = (near.into_split(), far.into_split());
+                let [there, back] = ways.clone();
+                tokio::spawn(pump(near.0, far.1, mood.clone(), there));
+                tokio::spawn(pump(far.0, near.1, mood.clone(), back));
             }
-        });
-        Ok(Proxy { mood, port })
-    }
-
-    fn port(&self) -> u16 {
-        self.port
-    }
-
-    fn set(&self, mood: Mood) {
-        // Relaxed: a piece more or less makes no difference.
-        self.mood.store(mood as u8, Ordering::Relaxed);
-    }
+        }
+    });
+    Ok((port, set))
 }
 
 /// Who passes something on over a slow link, one after the other.
 type Way = Arc<Mutex<()>>;
 
-async fn pump(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mood: Arc<AtomicU8>, way: Way) {
+async fn pump(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    mood: watch::Receiver<Mood>,
+    way: Way,
+) {
     let mut buffer = vec![0; 64 * 1024];
     let mut swallowed = false;
     while let Ok(length @ 1..) = from.read(&mut buffer).await {
-        match mood.load(Ordering::Relaxed) {
-            mood if mood == Mood::Swallow as u8 => swallowed = true,
-            mood if mood == Mood::Delay as u8 => {
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
-            mood if mood == Mood::Slow as u8 => {
+        let mood = *mood.borrow();
+        match mood {
+            Mood::Pass => {}
+            Mood::Delay => tokio::time::sleep(Duration::from_millis(100)).await,
+            Mood::Swallow => swallowed = true,
+            Mood::Slow => {
                 let _turn = way.lock().await;
                 tokio::time::sleep(Duration::from_secs_f64(length as f64 / RATE)).await;
             }
-            _ => {}
         }
         // A stream with a hole in it is no stream: nothing more goes through.
         if !swallowed && to.write_all(&buffer[..length]).await.is_err() {

@@ -2,9 +2,9 @@
 
 use crate::NAMESPACE;
 use crate::clock::server_now;
-use crate::node::{POISON, now};
+use crate::node::{Fire, POISON, now};
 use crate::server::{Server, connect};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeSet;
 use std::error::Error as StdError;
 use std::time::{Duration, Instant};
 use tickwheel_durable::store::postgres::Postgres;
@@ -13,25 +13,31 @@ use tickwheel_durable::{Cancelled, Durable, Error, OpenStore, StoreTime};
 use tokio_postgres::Config;
 
 /// A timer, as far as the driver knows.
-#[derive(Clone, Copy, Debug)]
+#[derive(Default)]
 pub(crate) struct Written {
     /// When its schedule was answered, by this machine's clock; what was not may exist or not.
     pub(crate) answered: Option<i64>,
     pub(crate) cancel: Cancel,
     /// Whether it is one of very many that are due at the same moment.
     pub(crate) mass: bool,
+    /// Until when somebody's transaction had it locked, by this machine's clock.
+    pub(crate) locked: Option<i64>,
+    /// When it fired.
+    pub(crate) fires: Vec<Fire>,
 }
 
 /// What the driver has done.
 #[derive(Default)]
 pub(crate) struct Told {
-    pub(crate) written: HashMap<u64, Written>,
+    /// All timers, by their numbers.
+    pub(crate) written: Vec<Written>,
     /// When it was silent no more, and how many nodes rested before that, on both primaries.
     pub(crate) silences: Vec<(i64, i64)>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Cancel {
+    #[default]
     None,
     Cancelled,
     /// Asked for, and not answered; or the answer was that it runs: then it may have fired last.
@@ -43,13 +49,12 @@ pub(crate) struct Load {
     configs: [Config; 2],
     /// Which primary serves each slot; `None` while it moves.
     map: Vec<Option<usize>>,
-    /// What waits for its slot.
-    rows: Vec<NewRow>,
+    /// What is to be scheduled, and when that is due.
+    waiting: Vec<(usize, i64)>,
     rate: u64,
-    number: u64,
     told: Told,
-    /// What will be cancelled when.
-    cancels: BTreeMap<(i64, u64), KeyName>,
+    /// When what will be cancelled.
+    cancels: BTreeSet<(i64, usize)>,
 }
 
 /// A batch each 20 ms.
@@ -70,22 +75,21 @@ impl Load {
             Durable::postgres(server.config()).namespace(NAMESPACE).store().open()
         };
         let stores = [store(&servers[0]).await?, store(&servers[1]).await?];
-        let (told, cancels) = (Told::default(), BTreeMap::new());
         let configs = servers.each_ref().map(Server::config);
         let map = vec![None; stores[0].slots() as usize];
-        Ok(Load { stores, map, rows: Vec::new(), rate, number: 0, told, cancels, configs })
+        let (waiting, told, cancels) = Default::default();
+        Ok(Load { stores, configs, map, waiting, rate, told, cancels })
     }
 
     /// Looks which primary serves which slot; what a primary that is down serves is left alone.
     async fn look(&mut self) {
+        let sql = "SELECT served = 0 FROM tickwheel.slot ORDER BY slot";
         for (primary, config) in self.configs.iter().enumerate() {
-            let Ok(served) = served(config).await else { continue };
-            for (slot, served) in self.map.iter_mut().zip(served) {
-                match served {
-                    true => *slot = Some(primary),
-                    false if *slot == Some(primary) => *slot = None,
-                    false => {}
-                }
+            let Ok(client) = connect(config).await else { continue };
+            let Ok(rows) = client.query(sql, &[]).await else { continue };
+            for (slot, row) in self.map.iter_mut().zip(rows) {
+                let other = slot.filter(|former| *former != primary);
+                *slot = if row.get(0) { Some(primary) } else { other };
             }
         }
     }
@@ -150,118 +154,85 @@ impl Load {
     }
 
     fn add(&mut self, due: i64, mass: bool) {
-        self.number += 1;
-        let number = self.number;
-        let hash = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
-        let slot = (hash % self.map.len() as u64) as u32;
-        let place = Place { due: StoreTime::from_micros(due), slot, id: fastrand::i64(1..) };
-        let key = number.to_string();
+        let number = self.told.written.len();
         if fastrand::u8(..6) == 0 {
             let at = fastrand::i64(server_now()..=due.max(server_now()) + 100_000);
-            self.cancels.insert((at, number), KeyName { slot, key: key.clone() });
+            self.cancels.insert((at, number));
         }
-        self.rows.push(NewRow {
-            place,
-            key: Some(key),
-            payload: vec![7; 100],
-            ..NewRow::default()
-        });
-        let written = Written { answered: None, cancel: Cancel::None, mass };
-        self.told.written.insert(number, written);
+        self.waiting.push((number, due));
+        self.told.written.push(Written { mass, ..Written::default() });
+    }
+
+    /// Returns the primary that serves a timer's slot.
+    fn primary(&self, number: usize) -> Option<usize> {
+        self.map[hash(number) as usize % self.map.len()]
     }
 
     /// Schedules what has a primary now.
     async fn flush(&mut self) {
-        let mut open = [Vec::new(), Vec::new()];
-        for row in std::mem::take(&mut self.rows) {
-            match self.map[row.place.slot as usize] {
-                Some(primary) => open[primary].push(row),
-                None => self.rows.push(row),
-            }
-        }
-        for (store, rows) in self.stores.iter().zip(open) {
-            let placed = |row: &NewRow| {
-                let place = Place { slot: row.place.slot + store.slot(0), ..row.place };
-                NewRow { place, ..row.clone() }
+        for primary in 0..self.stores.len() {
+            let waiting = std::mem::take(&mut self.waiting);
+            let is_open = |(number, _): &(usize, i64)| self.primary(*number) == Some(primary);
+            let (open, others): (Vec<_>, Vec<_>) = waiting.into_iter().partition(is_open);
+            self.waiting = others;
+            let store = &self.stores[primary];
+            let row = |&(number, due): &(usize, i64)| {
+                let (due, slot) = (StoreTime::from_micros(due), store.slot(hash(number)));
+                let place = Place { due, slot, id: fastrand::i64(1..) };
+                let (key, payload) = (Some(number.to_string()), vec![7; 100]);
+                NewRow { place, key, payload, ..NewRow::default() }
             };
-            for batch in rows.chunks(1_000) {
-                let answer = store.schedule(NodeId(0), batch.iter().map(placed).collect()).await;
-                if matches!(answer, Err(Error::Moved)) {
-                    self.rows.extend_from_slice(batch);
-                }
-                // What was refused may be found by its key all the same: it is not certain.
-                let answered = answer.is_ok().then(now);
-                let answers = batch.iter().zip(answer.unwrap_or_default());
-                for (row, _) in answers.filter(|(_, answer)| answer.is_some()) {
-                    let number = row.key.as_ref().and_then(|key| key.parse().ok()).unwrap_or(0);
-                    self.told
-                        .written
-                        .entry(number)
-                        .and_modify(|written| written.answered = answered);
+            for batch in open.chunks(1_000) {
+                match store.schedule(NodeId(0), batch.iter().map(row).collect()).await {
+                    Ok(answers) => {
+                        let answered = Some(now());
+                        for (&(number, _), answer) in batch.iter().zip(answers) {
+                            // What was refused may be found by its key all the same.
+                            let answered = answered.filter(|_| answer.is_some());
+                            self.told.written[number].answered = answered;
+                        }
+                    }
+                    Err(Error::Moved) => self.waiting.extend_from_slice(batch),
+                    Err(_) => {} // It may have been committed.
                 }
             }
         }
-        if !self.rows.is_empty() {
+        if !self.waiting.is_empty() {
             self.look().await;
         }
     }
 
     async fn cancel(&mut self) {
         let later = self.cancels.split_off(&(server_now(), 0));
-        let mut open = [Vec::new(), Vec::new()];
-        for ((at, number), name) in std::mem::replace(&mut self.cancels, later) {
-            match self.map[name.slot as usize] {
-                Some(primary) => open[primary].push((number, name)),
-                None => drop(self.cancels.insert((at + BEAT.as_micros() as i64, number), name)),
-            }
-        }
-        for (store, names) in self.stores.iter().zip(open) {
-            for batch in names.chunks(1_000) {
-                let placed = |(_, name): &(u64, KeyName)| KeyName {
-                    slot: name.slot + store.slot(0),
-                    key: name.key.clone(),
-                };
-                let answers = store.cancel(batch.iter().map(placed).collect()).await;
-                for (index, (number, name)) in batch.iter().enumerate() {
-                    let cancel = match &answers {
-                        Err(Error::Moved) => {
-                            self.cancels.insert((server_now(), *number), name.clone());
-                            continue;
-                        }
-                        Err(_) => Cancel::Uncertain,
-                        Ok(answers) if matches!(answers[index], Some(Cancelled::Cancelled(_))) => {
-                            Cancel::Cancelled
-                        }
-                        Ok(answers) if answers[index] == Some(Cancelled::Running) => {
-                            Cancel::Uncertain
-                        }
-                        Ok(_) => continue,
-                    };
-                    self.told.written.entry(*number).and_modify(|written| written.cancel = cancel);
+        let mut due: Vec<_> = std::mem::replace(&mut self.cancels, later).into_iter().collect();
+        for (primary, store) in self.stores.iter().enumerate() {
+            let is_open = |(_, number): &(i64, usize)| self.primary(*number) == Some(primary);
+            let (open, others): (Vec<_>, Vec<_>) = due.into_iter().partition(is_open);
+            due = others;
+            let name = |&(_, number): &(i64, usize)| KeyName {
+                slot: store.slot(hash(number)),
+                key: number.to_string(),
+            };
+            for batch in open.chunks(1_000) {
+                let answers = store.cancel(batch.iter().map(name).collect()).await;
+                for (index, (at, number)) in batch.iter().enumerate() {
+                    let cancel = &mut self.told.written[*number].cancel;
+                    match answers.as_ref().map(|answers| &answers[index]) {
+                        Ok(Some(Cancelled::Cancelled(_))) => *cancel = Cancel::Cancelled,
+                        Err(Error::Moved) => _ = self.cancels.insert((*at, *number)),
+                        Ok(Some(Cancelled::Running)) | Err(_) => *cancel = Cancel::Uncertain,
+                        Ok(_) => {}
+                    }
                 }
             }
         }
+        self.cancels.extend(due);
     }
 }
 
-/// Returns how many timers have not ended, but for poison.
-pub(crate) async fn rest(servers: &[Server; 2]) -> Result<i64, tokio_postgres::Error> {
-    count(servers, "timer").await
-}
-
-/// Returns how many timers were given up, but for poison.
-pub(crate) async fn innocent_dead(servers: &[Server; 2]) -> Result<i64, tokio_postgres::Error> {
-    count(servers, "dead").await
-}
-
-async fn count(servers: &[Server; 2], table: &str) -> Result<i64, tokio_postgres::Error> {
-    let mut all = 0;
-    let sql = format!("SELECT count(*) FROM tickwheel.{table} WHERE NOT starts_with(key, $1)");
-    for server in servers {
-        let client = connect(&server.config()).await?;
-        all += client.query_one(&sql, &[&POISON]).await?.get::<_, i64>(0);
-    }
-    Ok(all)
+/// Returns a hash of a timer's number, which says in which slot it lies.
+fn hash(number: usize) -> u64 {
+    (number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20
 }
 
 /// Removes what would keep nodes from resting for minutes, and returns how many rest.
@@ -271,11 +242,4 @@ async fn resting(config: &Config) -> Result<i64, tokio_postgres::Error> {
     client.execute(gone, &[&POISON]).await?;
     let sql = "SELECT count(*) FROM tickwheel.member WHERE rests";
     Ok(client.query_one(sql, &[]).await?.get(0))
-}
-
-/// Returns for each slot of the one namespace whether a primary serves it.
-async fn served(config: &Config) -> Result<Vec<bool>, tokio_postgres::Error> {
-    let client = connect(config).await?;
-    let rows = client.query("SELECT served = 0 FROM tickwheel.slot ORDER BY slot", &[]).await?;
-    Ok(rows.iter().map(|row| row.get(0)).collect())
 }

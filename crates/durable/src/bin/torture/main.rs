@@ -11,10 +11,12 @@ mod report;
 #[path = "../support/server.rs"]
 mod server;
 
+use crate::clock::Settings;
 use clap::{Parser, Subcommand};
 use std::error::Error;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::mpsc;
 use std::time::Duration;
 
 /// What is done to durable timers while it is counted what they do.
@@ -57,17 +59,17 @@ enum Role {
 const LEASE: Duration = Duration::from_secs(2);
 const NAMESPACE: &str = "torture";
 
-fn main() -> ExitCode {
+#[tokio::main]
+async fn main() -> ExitCode {
     let options = Options::parse();
-    let runtime = tokio::runtime::Runtime::new().expect("threads can be started");
     let result = match &options.role {
         Some(Role::Node { port, second, ledger }) => {
-            runtime.block_on(node::run([*port, *second], ledger))
+            node::run([*port, *second], ledger, None).await
         }
         Some(Role::Move { port, second, ledger, from, to, target }) => {
-            runtime.block_on(node::move_slots([*port, *second], ledger, *from..*to, *target))
+            node::run([*port, *second], ledger, Some((*from..*to, *target))).await
         }
-        None => runtime.block_on(drive(&options)),
+        None => drive(&options).await,
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -84,22 +86,28 @@ async fn drive(options: &Options) -> Result<(), Box<dyn Error>> {
     eprintln!("seed {seed}");
     let start = || server::Server::start(faults::SETTINGS);
     let servers = [start()?, start()?];
-    let mut fleet = fleet::Fleet::start(&servers, 3).await?;
+    let fleet = fleet::Fleet::start(&servers, 3).await?;
     fleet.move_slots(512..1_024, 1)?.wait()?;
-    let other = options.other.clone().map_or_else(std::env::current_exe, Ok)?;
-    let (faults, settings, locked) = Default::default();
+    let (other, faults, settings) = (options.other.as_deref(), Vec::new(), Settings::default());
+    let (locked, locks) = mpsc::channel();
     let mut scene = faults::Scene { servers: &servers, fleet, other, faults, settings, locked };
     let load = load::Load::open(&servers, options.rate).await?;
-    let probe = probe::Probe::start(servers.each_ref().map(|server| server.config()));
+    let (tell, looks) = mpsc::channel();
+    for server in &servers {
+        tokio::spawn(probe::run(server.config(), tell.clone()));
+    }
     let writing = tokio::spawn(load.run(Duration::from_secs(options.seconds)));
     faults::run(&mut scene, options.seconds, &options.only).await?;
-    let told = writing.await??;
+    let mut told = writing.await??;
     let left = faults::end(&mut scene).await?;
-    let dead = load::innocent_dead(&servers).await?;
-    let looks = probe.looks();
-    scene.fleet.drain()?;
-    let ledgers = node::read(scene.fleet.folder())?;
-    let report = report::Report::new(seed, &told, ledgers, &scene, &looks, (left, dead));
+    let dead = faults::count(&servers, "dead", faults::INNOCENT).await?;
+    let looks: Vec<_> = looks.try_iter().collect();
+    while scene.fleet.remove()? {}
+    let aborts = node::read(scene.fleet.ledger.path(), &mut told.written)?;
+    for (number, until) in locks.try_iter() {
+        told.written[number].locked = Some(until);
+    }
+    let report = report::Report::new(seed, told, &aborts, &scene, &looks, (left, dead));
     match options.json {
         true => println!("{}", serde_json::to_string(&report)?),
         false => println!("{}", serde_json::to_string_pretty(&report)?),

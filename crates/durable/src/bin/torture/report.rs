@@ -4,12 +4,11 @@ use crate::LEASE;
 use crate::clock::Settings;
 use crate::faults::{Fault, Kind, SHADOW, Scene};
 use crate::load::{Cancel, Told, Written};
-use crate::node::{Fire, Ledgers};
+use crate::node::Fire;
 use crate::probe::Look;
 use hdrhistogram::Histogram;
 use serde::Serialize;
-use std::collections::{BTreeMap, HashMap};
-use std::sync::PoisonError;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 #[derive(Serialize)]
@@ -76,62 +75,47 @@ fn aftermath(kind: Kind) -> i64 {
 impl Report {
     pub(crate) fn new(
         seed: u64,
-        told: &Told,
-        ledgers: Ledgers,
+        told: Told,
+        aborts: &[i64],
         scene: &Scene<'_>,
         looks: &[Look],
         (left, innocent_dead): (i64, i64),
     ) -> Self {
-        let Ledgers { mut fired, aborts } = ledgers;
-        let (Scene { faults, settings, locked, .. }, written) = (scene, &told.written);
-        let locked = locked.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let Told { mut written, silences } = told;
+        let early = reckon(&mut written, &scene.settings);
         // Those that were seen as well, which may have been a while after: as what was in flight.
-        let abort = |at: i64| Fault { kind: Kind::Abort, from: at, to: at, in_flight: 0 };
-        let wakes = told.silences.iter().map(|(at, _)| Fault { kind: Kind::Wake, ..abort(*at) });
-        let (aborts, wakes) = (aborts.iter().map(|at| abort(*at)).collect(), wakes.collect());
-        let mut all = [faults.clone(), aborts, wakes].concat();
-        all.sort_by_key(|fault| fault.from); // One may touch what another one has touched.
-        let faults = &all.iter().copied().filter(|it| it.kind.disturbs()).collect::<Vec<_>>();
-        let early = |fire: &&Fire| settings.at_most(fire.at) < fire.due;
-        let early = fired.values().flatten().filter(early);
-        let early = early.inspect(|fire| {
-            let by = (fire.due - settings.at_most(fire.at)) / 1_000;
-            eprintln!("{by} ms early: {fire:?}, {settings:?}");
-        });
-        let early = early.count() as u64;
-        reckon(&mut fired, written, settings, &locked);
-        let fired = &fired;
-        let certain = || written.iter().filter(|(_, written)| written.answered.is_some());
-        let count = |of: &dyn Fn(u64, &Written) -> bool| {
-            certain().filter(|(number, written)| of(**number, written)).count() as u64
-        };
-        let has_fired = |number| fired.contains_key(&number);
-        let fires = || fired.values().flatten();
-        // What came just after a fault also counts: it was in flight as its consequence.
-        let in_flight = faults.iter().map(|fault| fault.in_flight.unsigned_abs() + 500).sum();
+        let abort = |at: &i64| Fault { kind: Kind::Abort, from: *at, to: *at, in_flight: 0 };
+        let wake = |(at, _): &(i64, i64)| Fault { kind: Kind::Wake, ..abort(at) };
+        let more = aborts.iter().map(abort).chain(silences.iter().map(wake));
+        let mut faults: Vec<Fault> = scene.faults.iter().copied().chain(more).collect();
         let mut kinds: BTreeMap<String, u64> = BTreeMap::new();
-        for fault in &all {
+        for fault in &faults {
             *kinds.entry(format!("{:?}", fault.kind).to_lowercase()).or_default() += 1;
         }
+        faults.retain(|fault| fault.kind.disturbs());
+        faults.sort_by_key(|fault| fault.from); // One may touch what another one has touched.
+        let certain: Vec<_> = written.iter().filter(|it| it.answered.is_some()).collect();
+        let count = |of: fn(&Written) -> bool| certain.iter().filter(|it| of(it)).count() as u64;
+        let fires: usize = written.iter().map(|it| it.fires.len()).sum();
+        let fired = written.iter().filter(|it| !it.fires.is_empty()).count();
         Report {
             seed,
-            scheduled: count(&|_, _| true),
-            fired: fired.len() as u64,
-            cancelled: count(&|_, written| written.cancel == Cancel::Cancelled),
-            lost: count(&|number, w| w.cancel == Cancel::None && !has_fired(number)),
-            cancelled_yet_fired: count(&|number, w| {
-                w.cancel == Cancel::Cancelled && has_fired(number)
-            }),
+            scheduled: certain.len() as u64,
+            fired: fired as u64,
+            cancelled: count(|it| it.cancel == Cancel::Cancelled),
+            lost: count(|it| it.cancel == Cancel::None && it.fires.is_empty()),
+            cancelled_yet_fired: count(|it| it.cancel == Cancel::Cancelled && !it.fires.is_empty()),
             early,
-            duplicates: (fires().count() - fired.len()) as u64,
-            in_flight_bound: in_flight,
-            lateness_ms: lateness(fired, faults, told, &locked, looks),
-            takeover_ms: latest_after(fired, faults, Kind::Kill, LEASE),
-            too_late: too_late(fired, faults),
+            duplicates: (fires - fired) as u64,
+            // What came just after a fault also counts: it was in flight as its consequence.
+            in_flight_bound: faults.iter().map(|it| it.in_flight.unsigned_abs() + 500).sum(),
+            lateness_ms: lateness(&written, &faults, looks),
+            takeover_ms: latest_after(&written, &faults, Kind::Kill, LEASE),
+            too_late: too_late(&written, &faults),
             left,
             innocent_dead,
-            rested: told.silences.iter().map(|(_, rested)| *rested).collect(),
-            woken_ms: latest_after(fired, faults, Kind::Wake, SHADOW),
+            rested: silences.iter().map(|(_, rested)| *rested).collect(),
+            woken_ms: latest_after(&written, &faults, Kind::Wake, SHADOW),
             faults: kinds,
         }
     }
@@ -155,24 +139,24 @@ impl Report {
     }
 }
 
-/// Reckons from here on by this machine's clock. Late is what fires after it could: after its
-/// schedule was answered, and nobody had it locked any more.
-fn reckon(
-    fired: &mut HashMap<u64, Vec<Fire>>,
-    written: &HashMap<u64, Written>,
-    settings: &Settings,
-    locked: &HashMap<u64, i64>,
-) {
-    for (number, fires) in fired {
-        let answered = written.get(number).and_then(|written| written.answered);
-        let free = locked.get(number).copied().unwrap_or(i64::MIN);
+/// Reckons from here on by this machine's clock, and returns how many fires were early. Late is what
+/// fires after it could: after its schedule was answered, and nobody had it locked any more.
+fn reckon(written: &mut [Written], settings: &Settings) -> u64 {
+    let mut early = 0;
+    for Written { answered, locked, fires, .. } in written {
         for fire in fires {
+            let by = fire.due - settings.at_most(fire.at);
+            if by > 0 {
+                early += 1;
+                eprintln!("{} ms early: {fire:?}, {settings:?}", by / 1_000);
+            }
             // What was never answered was committed at some time or other; where a crash has ended
             // the lock it fires sooner.
-            let could = answered.unwrap_or(fire.at).max(free.min(fire.at));
+            let could = answered.unwrap_or(fire.at).max(locked.unwrap_or(i64::MIN).min(fire.at));
             fire.due = settings.reached(fire.due, fire.at).max(could);
         }
     }
+    early
 }
 
 /// Returns when a timer must have fired: faults whose consequences overlap count as one.
@@ -187,10 +171,10 @@ fn latest(due: i64, faults: &[Fault]) -> i64 {
 }
 
 /// Counts fires that were later than they may be, and says which.
-fn too_late(fired: &HashMap<u64, Vec<Fire>>, faults: &[Fault]) -> u64 {
+fn too_late(written: &[Written], faults: &[Fault]) -> u64 {
     let mut count = 0;
-    for (number, fire) in fired.iter().flat_map(|(n, fires)| fires.iter().map(move |f| (n, f))) {
-        if fire.at > latest(fire.due, faults) {
+    for (number, timer) in written.iter().enumerate() {
+        for fire in timer.fires.iter().filter(|fire| fire.at > latest(fire.due, faults)) {
             count += 1;
             let before = faults.iter().rev().find(|fault| fault.from <= fire.at);
             let since = before.map_or(0, |fault| (fire.due - fault.from) / 1_000);
@@ -214,20 +198,16 @@ fn late(fire: &Fire) -> u64 {
     (fire.at - fire.due).max(0).unsigned_abs()
 }
 
-fn lateness(
-    fired: &HashMap<u64, Vec<Fire>>,
-    faults: &[Fault],
-    told: &Told,
-    locked: &HashMap<u64, i64>,
-    looks: &[Look],
-) -> Lateness {
+fn lateness(written: &[Written], faults: &[Fault], looks: &[Look]) -> Lateness {
     // The first time each: a later one is a duplicate or a retry.
-    let first = |fires: &'_ Vec<Fire>| fires.iter().min_by_key(|fire| fire.at).copied();
-    let first = || fired.iter().filter_map(|(number, fires)| Some((number, first(fires)?)));
-    let is_mass = |number| told.written.get(number).is_some_and(|written| written.mass);
+    let fired = written.iter().filter_map(|it| {
+        let first = it.fires.iter().min_by_key(|fire| fire.at)?;
+        Some((it, first))
+    });
+    let fired: Vec<(&Written, &Fire)> = fired.collect();
     // Until when something was due of which very much was due at once: others wait behind it.
     let mut masses: BTreeMap<i64, i64> = BTreeMap::new();
-    for (_, fire) in first().filter(|(number, _)| is_mass(*number)) {
+    for (_, fire) in fired.iter().filter(|(it, _)| it.mass) {
         let end = masses.entry(fire.due).or_insert(fire.at);
         *end = fire.at.max(*end);
     }
@@ -235,12 +215,17 @@ fn lateness(
         !faults.iter().any(|fault| touches(fault, at))
             && !masses.iter().any(|(from, to)| (from - BEFORE..=*to).contains(&at))
     };
-    let calm = first().filter(|(number, fire)| !locked.contains_key(number) && is_calm(fire.due));
-    let (calm, all) = (ms(calm.map(|(_, fire)| late(&fire))), ms(first().map(|it| late(&it.1))));
-    let looks = || looks.iter().filter(|look| is_calm(look.at));
-    let (sleeps, commits) = (ms(looks().map(|it| it.slept)), ms(looks().map(|it| it.committed)));
-    let mass = ms(first().filter(|(number, _)| is_mass(*number)).map(|(_, fire)| late(&fire)));
-    Lateness { all, calm, bare_sleep: sleeps, bare_commit: commits, mass }
+    let of = |which: &dyn Fn(&Written, &Fire) -> bool| {
+        ms(fired.iter().filter(|(it, fire)| which(it, fire)).map(|(_, fire)| late(fire)))
+    };
+    let calm: Vec<&Look> = looks.iter().filter(|look| is_calm(look.at)).collect();
+    Lateness {
+        all: of(&|_, _| true),
+        calm: of(&|it, fire| it.locked.is_none() && is_calm(fire.due)),
+        bare_commit: ms(calm.iter().map(|look| look.committed)),
+        bare_sleep: ms(calm.iter().map(|look| look.slept)),
+        mass: of(&|it, _| it.mass),
+    }
 }
 
 /// Returns the percentiles of times in microseconds.
@@ -253,18 +238,13 @@ fn ms(times: impl Iterator<Item = u64>) -> Percentiles {
 
 /// Returns how late the latest was of those due so long after a fault of that kind began, or was
 /// over, where nothing else befell.
-fn latest_after(
-    fired: &HashMap<u64, Vec<Fire>>,
-    faults: &[Fault],
-    kind: Kind,
-    time: Duration,
-) -> u64 {
+fn latest_after(written: &[Written], faults: &[Fault], kind: Kind, time: Duration) -> u64 {
     let time = time.as_micros() as i64;
     let within = |due: i64| {
         let mut all = faults.iter().filter(|fault| touches(fault, due));
         let only = all.next().filter(|_| all.next().is_none());
         only.is_some_and(|it| it.kind == kind && (it.from..it.from + time).contains(&due))
     };
-    let late = fired.values().flatten().filter(|fire| within(fire.due)).map(late);
+    let late = written.iter().flat_map(|it| &it.fires).filter(|fire| within(fire.due)).map(late);
     late.max().unwrap_or(0) / 1_000
 }
