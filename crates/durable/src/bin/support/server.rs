@@ -1,12 +1,12 @@
 //! A PostgreSQL server of one's own, in a temporary folder, for as long as one likes.
 
-use std::fs::{File, Permissions, set_permissions};
+use std::fs::{Permissions, set_permissions};
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use tempfile::TempDir;
 use tokio_postgres::{Client, Config, NoTls};
@@ -36,11 +36,8 @@ impl Server {
 
     /// Starts it again after [`crash`](Self::crash).
     pub(crate) fn go(&self, settings: &[&str]) -> io::Result<()> {
-        let mut options = format!(
-            "-c listen_addresses=127.0.0.1 -c port={} -c unix_socket_directories={}",
-            self.port,
-            self.folder.path().display()
-        );
+        let folder = self.folder.path().display();
+        let mut options = format!("-h 127.0.0.1 -p {} -k {folder}", self.port);
         settings.iter().for_each(|setting| options += &format!(" -c {setting}"));
         let mut start = self.command("pg_ctl");
         start.args(["-w", "-t", "120", "-D"]).arg(self.data());
@@ -81,14 +78,11 @@ impl Server {
     /// Returns a program of the server, to be run as a user other than root.
     fn command(&self, program: &str) -> Command {
         let path = self.programs.join(program);
-        let mut command = match rustix::process::geteuid().is_root() {
-            true => {
-                let mut command = Command::new("runuser");
-                command.args(["-u", "postgres", "--"]).arg(path);
-                command
-            }
-            false => Command::new(path),
-        };
+        let mut command = Command::new(&path);
+        if rustix::process::geteuid().is_root() {
+            command = Command::new("runuser");
+            command.args(["-u", "postgres", "--"]).arg(path);
+        }
         command.current_dir("/");
         command
     }
@@ -133,24 +127,16 @@ fn programs() -> io::Result<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let debian = versions.map(|version| version.path().join("bin"));
-    let found = std::env::split_paths(&path).chain(debian).find(|folder| is_there(folder));
+    let found =
+        std::env::split_paths(&path).chain(debian).find(|folder| folder.join("initdb").exists());
     found.ok_or_else(|| io::Error::other("no initdb: install PostgreSQL (postgresql on Debian)"))
 }
 
-fn is_there(folder: &Path) -> bool {
-    folder.join("initdb").exists() && folder.join("pg_ctl").exists()
-}
-
 fn run(command: &mut Command) -> io::Result<()> {
-    // Not a pipe: a server that is started keeps it open.
-    let errors = tempfile::tempfile()?;
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::try_clone(&errors)?);
-    match command.status()?.success() {
+    let output = command.output()?;
+    let errors = String::from_utf8_lossy(&output.stderr);
+    match output.status.success() {
         true => Ok(()),
-        false => {
-            let mut errors = errors;
-            io::Seek::rewind(&mut errors)?;
-            Err(io::Error::other(format!("{command:?}: {}", io::read_to_string(errors)?)))
-        }
+        false => Err(io::Error::other(format!("{command:?}: {errors}"))),
     }
 }
