@@ -8,9 +8,8 @@ use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 use tickwheel_durable::store::postgres::{Postgres, VERSION, migration};
 use tickwheel_durable::store::{Bars, Bulk, Scope, Store};
-use tickwheel_durable::{DeadTimer, Durable, Listed, OpenStore, Paused, Search, StoreTime};
+use tickwheel_durable::{Durable, OpenStore, Paused, Search, StoreTime};
 use tokio_postgres::error::SqlState;
-use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Config, NoTls};
 
 /// Looks at durable timers in a file or on PostgreSQL.
@@ -164,13 +163,9 @@ async fn open(server: &Config, options: &Options) -> Result<(Client, Postgres), 
 #[tokio::main]
 async fn main() -> ExitCode {
     let Err(error) = look(&Options::parse()).await else { return ExitCode::SUCCESS };
-    eprint!("{error}");
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        eprint!(": {error}");
-        cause = error.source();
-    }
-    eprintln!();
+    let causes = std::iter::successors(error.source(), |cause| (*cause).source());
+    let causes: String = causes.map(|cause| format!(": {cause}")).collect();
+    eprintln!("{error}{causes}");
     ExitCode::FAILURE
 }
 
@@ -213,6 +208,11 @@ async fn tell<S: Store>(stores: &[S], options: &Options) -> Result<(), Box<dyn E
     if options.tag.is_none() && options.key_prefix.is_none() {
         histogram(stores, options.ahead).await?;
     }
+    list(stores, options).await
+}
+
+/// Lists pauses, what is due next, and what is dead.
+async fn list<S: Store>(stores: &[S], options: &Options) -> Result<(), Box<dyn Error>> {
     let (mut next, mut dead) = (Vec::new(), Vec::new());
     let mut paused: BTreeMap<Option<String>, StoreTime> = BTreeMap::new();
     for store in stores {
@@ -223,13 +223,28 @@ async fn tell<S: Store>(stores: &[S], options: &Options) -> Result<(), Box<dyn E
         next.extend(store.list(options.search_next()).await?);
         dead.extend(store.dead(options.search_dead()).await?);
     }
+    let now = StoreTime::from(SystemTime::now());
+    for (tag, until) in paused {
+        let which = tag.map_or("all".to_owned(), |tag| format!("tag {tag}"));
+        println!("paused: {which}, for {} s", until.since(now).as_secs());
+    }
+    println!("\nwhat is due next: {}", if next.is_empty() { "nothing" } else { "" });
     next.sort_by_key(|timer| timer.at);
-    next.truncate(options.limit as usize);
-    tell_paused(paused);
-    tell_next(next);
+    for timer in next.into_iter().take(options.limit as usize) {
+        let (key, tag) = (timer.key.unwrap_or_default(), timer.tag.unwrap_or_default());
+        let when = (timer.at.as_micros() - now.as_micros()) as f64 / 1e6;
+        let state = if timer.running { "a handler has it" } else { "" };
+        let (id, attempts) = (timer.id, timer.attempts);
+        println!("{id:>20}  {key:20}  {tag:12}  in {when:.1} s, {attempts} attempts  {state}");
+    }
+    println!("\ndead timers, the oldest first: {}", if dead.is_empty() { "none" } else { "" });
     dead.sort_by_key(|timer| timer.died);
-    dead.truncate(options.limit as usize);
-    tell_dead(dead);
+    for timer in dead.into_iter().take(options.limit as usize) {
+        let (key, tag) = (timer.key.unwrap_or_default(), timer.tag.unwrap_or_default());
+        let since = now.since(timer.died).as_secs();
+        let (id, attempts, reason) = (timer.id, timer.attempts, timer.reason);
+        println!("{id:>20}  {key:20}  {tag:12}  {since} s ago, {attempts} attempts: {reason}");
+    }
     Ok(())
 }
 
@@ -241,14 +256,12 @@ async fn requeue<S: Store>(stores: &[S], id: i64) -> Result<(), Box<dyn Error>> 
         }
     }
     for store in stores {
-        let mut search = Search::new(PAGE);
-        loop {
-            let page = store.dead(search).await?;
+        let mut page = store.dead(Search::new(PAGE)).await?;
+        while let Some(last) = page.last() {
             if page.iter().any(|timer| timer.id == id) {
                 return Err("it stays dead: its key has a timer again".into());
             }
-            let Some(last) = page.last() else { break };
-            search = Search::new(PAGE).after(last);
+            page = store.dead(Search::new(PAGE).after(last)).await?;
         }
     }
     Err("there is no such dead timer".into())
@@ -284,21 +297,23 @@ async fn owners(
     store: &Postgres,
     options: &Options,
 ) -> Result<(), Box<dyn Error>> {
-    let first = store.slot(0) as i32;
-    let range = [(first, Type::INT4), (first + store.slots() as i32 - 1, Type::INT4)];
-    let range = range.each_ref().map(|(slot, kind)| (slot as _, kind.clone()));
-    let sql = "SELECT count(*) FILTER (WHERE served = 0), count(*) FILTER (WHERE served = 1)
-        FROM tickwheel.slot WHERE slot BETWEEN $1 AND $2";
-    for row in client.query_typed(&options.sql(sql), &range).await? {
+    let (first, end) = (store.slot(0), store.slot(0) + store.slots());
+    let sql = format!(
+        "SELECT count(*) FILTER (WHERE served = 0), count(*) FILTER (WHERE served = 1)
+        FROM tickwheel.slot WHERE slot >= {first} AND slot < {end}"
+    );
+    for row in client.query_typed(&options.sql(&sql), &[]).await? {
         let (served, closed) = (row.get::<_, i64>(0), row.get::<_, i64>(1));
         println!("primary {number}: serves {served} slots, {closed} more are being moved away");
     }
-    let sql = "SELECT s.owner, count(*), max(s.epoch),
+    let sql = format!(
+        "SELECT s.owner, count(*), max(s.epoch),
             (SELECT lease_until - tickwheel.clock() FROM tickwheel.member WHERE node = s.owner)
-        FROM tickwheel.slot s WHERE slot BETWEEN $1 AND $2 AND served = 0
-        GROUP BY s.owner ORDER BY s.owner";
+        FROM tickwheel.slot s WHERE slot >= {first} AND slot < {end} AND served = 0
+        GROUP BY s.owner ORDER BY s.owner"
+    );
     println!("{:>20}  slots  latest epoch  lease, s", "owner");
-    for row in client.query_typed(&options.sql(sql), &range).await? {
+    for row in client.query_typed(&options.sql(&sql), &[]).await? {
         let owner = row.get::<_, Option<i64>>(0).map_or("nobody".to_owned(), |id| id.to_string());
         let lease = row.get::<_, Option<i64>>(3);
         let lease = lease.map_or("none".to_owned(), |left| format!("{:.1}", left as f64 / 1e6));
@@ -327,35 +342,4 @@ async fn histogram<S: Store>(stores: &[S], ahead: u64) -> Result<(), Box<dyn Err
         println!("in {from:8.0} s {count:9} {line}");
     }
     Ok(())
-}
-
-fn tell_paused(paused: BTreeMap<Option<String>, StoreTime>) {
-    let now = StoreTime::from(SystemTime::now());
-    for (tag, until) in paused {
-        let which = tag.map_or("all".to_owned(), |tag| format!("tag {tag}"));
-        println!("paused: {which}, for {} s", until.since(now).as_secs());
-    }
-}
-
-fn tell_next(next: Vec<Listed>) {
-    println!("\nwhat is due next: {}", if next.is_empty() { "nothing" } else { "" });
-    let now = StoreTime::from(SystemTime::now());
-    for Listed { id, key, tag, at, attempts, running, .. } in next {
-        let (key, tag) = (key.unwrap_or_default(), tag.unwrap_or_default());
-        let when = (at.as_micros() - now.as_micros()) as f64 / 1e6;
-        let state = if running { "a handler has it" } else { "" };
-        println!("{id:>20}  {key:20}  {tag:12}  in {when:.1} s, {attempts} attempts  {state}");
-    }
-}
-
-fn tell_dead(dead: Vec<DeadTimer>) {
-    let none = if dead.is_empty() { "none" } else { "" };
-    println!("\ndead timers, the oldest first: {none}");
-    let now = StoreTime::from(SystemTime::now());
-    for timer in dead {
-        let DeadTimer { id, key, tag, attempts, reason, died, .. } = timer;
-        let (key, tag) = (key.unwrap_or_default(), tag.unwrap_or_default());
-        let since = now.since(died).as_secs();
-        println!("{id:>20}  {key:20}  {tag:12}  {since} s ago, {attempts} attempts: {reason}");
-    }
 }
