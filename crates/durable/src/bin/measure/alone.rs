@@ -1,22 +1,21 @@
 //! What is measured in processes of their own: memory of near timers, CPU beside far ones.
 
 use crate::server::{self, Server};
+use crate::{start, until};
 use std::error::Error;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
-use tickwheel::Timer;
-use tickwheel_durable::{Durable, Entry, Outcome};
+use tickwheel_durable::{Durable, Entry};
 
 const TIMERS: u64 = 300_000;
 
 pub(crate) async fn window() -> Result<f64, Box<dyn Error>> {
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("timers");
-    let timer = Timer::builder().start()?;
     let node = Durable::sqlite(&file).window(Duration::from_secs(3_600));
-    let node = node.max_near(1).start(&timer, |_| async { Outcome::Done }).await?;
+    let node = start(node.max_near(1)).await?;
     // Near to a node with a window of days; spread over hours, as a window's are.
     let after = |n: u64| Duration::from_secs(3_600) + Duration::from_millis(n * 20);
     for first in (0..TIMERS).step_by(10_000) {
@@ -33,20 +32,16 @@ pub(crate) async fn window() -> Result<f64, Box<dyn Error>> {
 
 /// Prints bytes a timer.
 pub(crate) async fn tell_window(file: &Path, timers: u64) -> Result<(), Box<dyn Error>> {
-    let timer = Timer::builder().start()?;
     let before = resident()?;
-    let node = Durable::sqlite(file).window(Duration::from_secs(30 * 86_400));
-    let node = node.start(&timer, |_| async { Outcome::Done }).await?;
-    while node.stats().near < timers {
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    let node = start(Durable::sqlite(file).window(Duration::from_secs(30 * 86_400))).await?;
+    until(|| node.stats().near >= timers).await;
     println!("{}", (resident()? - before) / timers as f64);
     Ok(())
 }
 
 /// Returns the resident memory in bytes, given the usual page size of Linux.
 fn resident() -> Result<f64, Box<dyn Error>> {
-    let pages = std::fs::read_to_string("/proc/self/statm")?;
+    let pages = fs::read_to_string("/proc/self/statm")?;
     Ok(pages.split(' ').nth(1).ok_or("no such figure")?.parse::<f64>()? * 4_096.0)
 }
 
@@ -54,18 +49,11 @@ fn resident() -> Result<f64, Box<dyn Error>> {
 const TIME: Duration = Duration::from_secs(20);
 const WEEK: Duration = Duration::from_secs(7 * 86_400);
 
-/// What a node used, and the server meanwhile: CPU time in microseconds for each second.
-pub(crate) struct Idle {
-    pub(crate) node: f64,
-    pub(crate) server: f64,
-}
-
-/// Fills a namespace with timers a week away, and looks what a node uses there.
-pub(crate) async fn idle(server: &Server, timers: u64) -> Result<Idle, Box<dyn Error>> {
+/// Fills a namespace with timers a week away, and returns what a node uses there, and the server
+/// meanwhile: CPU time in microseconds for each second.
+pub(crate) async fn idle(server: &Server, timers: u64) -> Result<[f64; 2], Box<dyn Error>> {
     let namespace = format!("far {timers}");
-    let timer = Timer::builder().start()?;
-    let node = Durable::postgres(server.config()).namespace(&namespace);
-    let node = node.start(&timer, |_| async { Outcome::Done }).await?;
+    let node = start(Durable::postgres(server.config()).namespace(&namespace)).await?;
     for first in (0..timers).step_by(10_000) {
         let entries = (first..timers.min(first + 10_000)).map(|_| Entry::unkeyed(WEEK, [7; 100]));
         node.schedule_many(entries.collect()).await?;
@@ -76,19 +64,13 @@ pub(crate) async fn idle(server: &Server, timers: u64) -> Result<Idle, Box<dyn E
     child.args(["idle", &port, &namespace]);
     let output = tokio::task::spawn_blocking(move || child.output()).await??;
     let told = String::from_utf8(output.stdout)?;
-    let mut figures = told.split_whitespace().map(str::parse::<f64>);
-    let mut next = || figures.next().ok_or("the node has failed");
-    Ok(Idle { node: next()??, server: next()?? })
+    let (node, server) = told.trim().split_once(' ').ok_or("the node has failed")?;
+    Ok([node.parse()?, server.parse()?])
 }
 
 /// Prints what a node uses that has nothing to do, and the server with it.
 pub(crate) async fn tell_idle(port: u16, namespace: &str) -> Result<(), Box<dyn Error>> {
-    let timer = Timer::builder().start()?;
-    let node = Durable::postgres(server::config(port)).namespace(namespace);
-    let node = node.start(&timer, |_| async { Outcome::Done }).await?;
-    while node.stats().slots == 0 {
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    let _node = start(Durable::postgres(server::config(port)).namespace(namespace)).await?;
     tokio::time::sleep(Duration::from_secs(2)).await; // It has loaded its window.
     let used = async || Ok::<_, Box<dyn Error>>((own()?, of(port).await?));
     let (begun, before) = (Instant::now(), used().await?);

@@ -9,11 +9,11 @@ use clap::{Parser, Subcommand};
 use hdrhistogram::Histogram;
 use std::error::Error;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::sync::mpsc;
+use std::time::{Duration, Instant, SystemTime};
 use tickwheel::Timer;
 use tickwheel_durable::store::Store;
-use tickwheel_durable::{Due, Durable, Entry, Outcome, StoreTime};
+use tickwheel_durable::{Due, Durable, DurableBuilder, Entry, OpenStore, Outcome, StoreTime, When};
 use tokio_postgres::types::Type;
 
 /// Measures durable timers on this machine: prints a table, in about two minutes.
@@ -83,18 +83,32 @@ async fn measure(options: &Options) -> Result<(), Box<dyn Error>> {
     row("lateness at 500/s, ms: p50", ms(0.5), 1);
     row("lateness at 500/s, ms: p99", ms(0.99), 1);
     for timers in [0, options.far] {
-        let idle = alone::idle(&server, timers).await?;
+        let [node, server] = alone::idle(&server, timers).await?;
         let beside = format!("beside {timers} timers a week away, us each second");
-        row(&format!("CPU of a node {beside}"), idle.node, 0);
-        row(&format!("CPU of the server meanwhile, {beside}"), idle.server, 0);
+        row(&format!("CPU of a node {beside}"), node, 0);
+        row(&format!("CPU of the server meanwhile, {beside}"), server, 0);
     }
     Ok(())
 }
 
-fn entry(number: u64, keyed: bool, delay: Duration) -> Entry {
+/// Starts a node whose handler does nothing, and waits until it has slots.
+async fn start<O: OpenStore>(node: DurableBuilder<O>) -> Result<Durable<O::Store>, Box<dyn Error>> {
+    let timer = Timer::builder().start()?;
+    let node = node.start(&timer, |_| async { Outcome::Done }).await?;
+    until(|| node.stats().slots > 0).await;
+    Ok(node)
+}
+
+async fn until(is_so: impl Fn() -> bool) {
+    while !is_so() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+fn entry(number: u64, keyed: bool, when: impl Into<When>) -> Entry {
     match keyed {
-        true => Entry::keyed(format!("key {number}"), delay, [7; 100]),
-        false => Entry::unkeyed(delay, [7; 100]),
+        true => Entry::keyed(format!("key {number}"), when, [7; 100]),
+        false => Entry::unkeyed(when, [7; 100]),
     }
 }
 
@@ -104,9 +118,6 @@ async fn schedule<S: Store>(
     timers: u64,
     keyed: bool,
 ) -> Result<f64, Box<dyn Error>> {
-    while node.stats().slots == 0 {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
     let far = Duration::from_secs(86_400);
     let entries = (0..timers).map(|n| entry(n, keyed, far).tag("far")).collect();
     let begun = Instant::now();
@@ -126,31 +137,23 @@ async fn live<S: Store>(
     let entries = (0..timers).map(|n| entry(n, keyed, Duration::ZERO)).collect();
     let begun = Instant::now();
     node.schedule_many(entries).await?;
-    while node.stats().done < timers {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    until(|| node.stats().done >= timers).await;
     Ok(timers as f64 / begun.elapsed().as_secs_f64())
 }
 
 /// Schedules them for one instant; returns in how many seconds after it all are done.
 async fn mass(server: &Server, timers: u64) -> Result<f64, Box<dyn Error>> {
-    let timer = Timer::builder().start()?;
-    let node = Durable::postgres(server.config()).namespace("mass");
-    let node = node.start(&timer, |_| async { Outcome::Done }).await?;
-    let at = std::time::SystemTime::now() + Duration::from_millis(2_000 + timers / 5);
-    let entry = |n| Entry::keyed(format!("key {n}"), at, [7; 100]);
-    node.schedule_many((0..timers).map(entry).collect()).await?;
-    while node.stats().done < timers {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    let node = start(Durable::postgres(server.config()).namespace("mass")).await?;
+    let at = SystemTime::now() + Duration::from_millis(2_000 + timers / 5);
+    node.schedule_many((0..timers).map(|n| entry(n, true, at)).collect()).await?;
+    until(|| node.stats().done >= timers).await;
     let took = at.elapsed()?.as_secs_f64();
     node.drain().await;
     Ok(took)
 }
 
 async fn on_a_file(file: &Path, timers: u64, how: &str) -> Result<(), Box<dyn Error>> {
-    let timer = Timer::builder().start()?;
-    let node = Durable::sqlite(file).start(&timer, |_| async { Outcome::Done }).await?;
+    let node = start(Durable::sqlite(file)).await?;
     let scheduled = schedule(&node, timers, how == "keyed").await?;
     row(&format!("SQLite: schedules/s in batches, {how}"), scheduled, 0);
     let fired = live(&node, timers, how == "keyed").await?;
@@ -159,9 +162,8 @@ async fn on_a_file(file: &Path, timers: u64, how: &str) -> Result<(), Box<dyn Er
 }
 
 async fn on_a_server(server: &Server, timers: u64, how: &str) -> Result<(), Box<dyn Error>> {
-    let (timer, port) = (Timer::builder().start()?, server.config().get_ports()[0]);
-    let node = Durable::postgres(server.config()).namespace(how);
-    let node = node.start(&timer, |_| async { Outcome::Done }).await?;
+    let port = server.config().get_ports()[0];
+    let node = start(Durable::postgres(server.config()).namespace(how)).await?;
     let scheduled = schedule(&node, timers, how == "keyed").await?;
     row(&format!("PostgreSQL: schedules/s in batches, {how}"), scheduled, 0);
     let before = (written(server).await?, alone::of(port).await?);
@@ -186,13 +188,9 @@ async fn written(server: &Server) -> Result<i64, tokio_postgres::Error> {
 /// Returns how late timers are, in microseconds by the server's clock, which is this machine's, at
 /// a rate that leaves room.
 async fn lateness(server: &Server) -> Result<Histogram<u64>, Box<dyn Error>> {
-    let late = Arc::new(Mutex::new(Histogram::<u64>::new(3)?));
-    let record = Arc::clone(&late);
+    let (tell, told) = mpsc::channel();
     let handler = move |due: Due| {
-        let late = StoreTime::from(std::time::SystemTime::now()).since(due.at).as_micros() as u64;
-        if let Ok(mut all) = record.lock() {
-            let _ = all.record(late);
-        }
+        let _ = tell.send(StoreTime::from(SystemTime::now()).since(due.at));
         async { Outcome::Done }
     };
     let timer = Timer::builder().start()?;
@@ -201,12 +199,13 @@ async fn lateness(server: &Server) -> Result<Histogram<u64>, Box<dyn Error>> {
     let spread = |n| Duration::from_secs(3) + Duration::from_millis(2 * n);
     let entries = (0..5_000).map(|n| entry(n, false, spread(n))).collect();
     node.schedule_many(entries).await?;
-    while node.stats().done < 5_000 {
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    until(|| node.stats().done >= 5_000).await;
     node.drain().await;
-    let late = late.lock().map_err(|_| "a handler panicked")?.clone();
-    Ok(late)
+    let mut all = Histogram::new(3)?;
+    for late in told.try_iter() {
+        all.record(late.as_micros() as u64)?;
+    }
+    Ok(all)
 }
 
 /// As many pollers as a node has claimers, with batches of the same size.
@@ -251,8 +250,8 @@ async fn poll(server: &Server, timers: u64) -> Result<f64, Box<dyn Error>> {
             }
         });
     }
-    while let Some(ended) = pollers.join_next().await {
-        ended??;
+    for ended in pollers.join_all().await {
+        ended?;
     }
     let rate = timers as f64 / begun.elapsed().as_secs_f64();
     client.batch_execute("DROP INDEX tickwheel.poll").await?;
