@@ -71,13 +71,9 @@ async fn main() -> ExitCode {
         }
         None => drive(&options).await,
     };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::FAILURE
-        }
-    }
+    let Err(error) = result else { return ExitCode::SUCCESS };
+    eprintln!("{error}");
+    ExitCode::FAILURE
 }
 
 async fn drive(options: &Options) -> Result<(), Box<dyn Error>> {

@@ -18,7 +18,7 @@ pub(crate) async fn run(
     ledger: &Path,
     moves: Option<(Range<u32>, usize)>,
 ) -> Result<(), Box<dyn Error>> {
-    let ledger = Arc::new(File::options().append(true).open(ledger)?);
+    let ledger = Arc::new(File::options().create(true).append(true).open(ledger)?);
     let timer = Timer::builder().start()?;
     let handler = move |due: Due| handle(due, Arc::clone(&ledger));
     let primary = |port| {
