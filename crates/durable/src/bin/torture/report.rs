@@ -139,8 +139,8 @@ impl Report {
     }
 }
 
-/// Reckons from here on by this machine's clock, and returns how many fires were early. Late is what
-/// fires after it could: after its schedule was answered, and nobody had it locked any more.
+/// Reckons from here on by this machine's clock, and returns how many fires were early. Late is
+/// what fires after it could: after its schedule was answered, and nobody had it locked any more.
 fn reckon(written: &mut [Written], settings: &Settings) -> u64 {
     let mut early = 0;
     for Written { answered, locked, fires, .. } in written {
