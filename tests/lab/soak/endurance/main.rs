@@ -9,8 +9,9 @@
 //! early, is lost, or ends twice, the exit status is 1. It is also 1 if nothing has expired,
 //! completed, been cancelled, refused or panicked; and with `--flat`, if memory grew by more than
 //! one percent, or could not be read. The bytes in use are compared at rest, when everything has
-//! ended: how many are pending under load depends on how fast the machine is just then. `.ci/time` stops the process for seconds, sets its wall clock
-//! and takes its cores away meanwhile; the report says how much of that it noticed.
+//! ended: how many are pending under load depends on how fast the machine is just then.
+//! `.ci/time` stops the process for seconds, sets its wall clock and takes its cores away
+//! meanwhile; the report says how much of that it noticed.
 
 #[path = "../counting.rs"]
 mod counting;
