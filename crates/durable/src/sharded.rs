@@ -29,8 +29,8 @@ use tickwheel::Timer;
 #[derive(Clone)]
 pub struct Sharded {
     nodes: Vec<Durable<Postgres>>,
-    /// Which of them serves each slot, as far as is known here. Locked for a look, or for a step for
-    /// each slot.
+    /// Which of them serves each slot, as far as is known here. Locked for a look, or for a step
+    /// for each slot.
     map: Arc<Mutex<Vec<Option<usize>>>>,
 }
 

@@ -182,8 +182,8 @@ impl Samples {
     }
 }
 
-/// Returns by how many percent the last value is greater than the one before. `None` if they are too
-/// few, or zero.
+/// Returns by how many percent the last value is greater than the one before. `None` if they are
+/// too few, or zero.
 fn growth(values: &[f64]) -> Option<f64> {
     let [.., before, last] = *values else { return None };
     (before > 0.0).then_some((last / before - 1.0) * 100.0)
