@@ -68,8 +68,9 @@
 //! - **Handles never alias.** A handle may be kept forever; it never refers to another timer.
 //! - **No task runs under a lock**, nor does an executor, waker, operation or lease store, or
 //!   the `Drop` of any of them. A task may add, cancel, shut down, or drop the last timer. Three
-//!   things do run under a lock, and their documentation says so: a key's `Eq`, in some types its
-//!   `Clone` and `Drop`, and code that looks at a task in place, as in [`KeyedTimer::with`].
+//!   things do run under a lock, and their documentation says so: a key's `Eq` and `Borrow`, in
+//!   some types its `Clone` and `Drop`, and code that looks at a task in place, as in
+//!   [`KeyedTimer::with`].
 //! - **A panic stays in its task.** It is counted ([`Stats::panicked`]; an operation's in the
 //!   purgatory's [`panicked`]) and reported. The reaper continues even if dropping the panic's
 //!   payload, or reporting it, panics too. A timer can be used in and after a `catch_unwind`.

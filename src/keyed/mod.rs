@@ -53,9 +53,9 @@ pub use crate::keyed::entry::{Entry, OccupiedEntry, VacantEntry};
 /// when its keys have doubled or have become few; that takes time proportional to the keys in the
 /// shard. There are at least 8 shards for each hardware thread, and at most 4096.
 ///
-/// Keys are compared under a shard's lock, so their `Eq` must not use the keyed timer. They are
-/// hashed and dropped outside the lock. A method that only looks a key up takes any borrowed form
-/// of it, such as a `&str` for a `String`.
+/// Keys are compared under a shard's lock, so their `Eq` and `Borrow` must not use the keyed timer.
+/// They are hashed and dropped outside the lock. A method that only looks a key up takes any
+/// borrowed form of it, such as a `&str` for a `String`.
 ///
 /// ```
 /// use std::sync::mpsc;

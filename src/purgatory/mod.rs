@@ -36,9 +36,9 @@ pub use crate::purgatory::operation::{DelayedOperation, Stats, WatchError};
 /// operation that has ended, in whichever way, is removed at once from all its keys and from the
 /// timer.
 ///
-/// Keys are compared, cloned and dropped under a lock, so their `Eq`, `Clone` and `Drop` must not
-/// use the purgatory, and their `Drop` must not panic. A method that only looks a key up takes any
-/// borrowed form of it, such as a `&str` for a `String`.
+/// Keys are compared, cloned and dropped under a lock, so their `Eq`, `Borrow`, `Clone` and `Drop`
+/// must not use the purgatory, and their `Drop` must not panic. A method that only looks a key up
+/// takes any borrowed form of it, such as a `&str` for a `String`.
 ///
 /// The keys lie in shards: at least 8 for each hardware thread, and at most 4096. Each shard's
 /// table of keys is rebuilt, under the shard's lock, when its keys have doubled or have become few.
