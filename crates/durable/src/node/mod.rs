@@ -91,8 +91,8 @@ impl<S> Node<S> {
     }
 }
 
-/// Calls `tell` if nothing expires for so long, as where a timer was built and not started. On a
-/// thread: a runtime may have no clock, and the node's own is the one that may stand still.
+/// Calls `tell` if nothing expires though so much time has passed, also by the timer's clock, as
+/// where a timer was built and not started. On a thread: a runtime may have no clock.
 pub(crate) fn if_undriven(
     timer: &Timer,
     tasks: &mut JoinSet<()>,
@@ -100,15 +100,18 @@ pub(crate) fn if_undriven(
     tell: impl FnOnce() + Send + 'static,
 ) {
     let (driven, expired) = mpsc::channel::<()>();
-    let timer = timer.clone();
+    let (timer, weak, begun) = (timer.clone(), timer.downgrade(), timer.now());
     // A task of its own: the store, which others ask, may not answer.
     tasks.spawn(async move {
         let _ = timer.sleep(Duration::from_millis(1)).await;
         drop(driven);
     });
     let wait = move || {
-        if expired.recv_timeout(after) == Err(RecvTimeoutError::Timeout) {
-            tell();
+        while expired.recv_timeout(after) == Err(RecvTimeoutError::Timeout) {
+            let now = weak.upgrade().map(|timer| timer.now());
+            if now.is_none_or(|now| now.saturating_duration_since(begun) >= after) {
+                return tell();
+            }
         }
     };
     // Without it, it is not told.
@@ -173,6 +176,7 @@ mod tests {
     use super::*;
     use tickwheel::ManualClock;
     use tokio::task::yield_now;
+    use tokio::time::timeout;
 
     #[tokio::test]
     async fn that_nobody_drives_the_timer_is_told_once() {
@@ -184,10 +188,12 @@ mod tests {
             let count = move || tell.send(()).expect("it is counted");
             if_undriven(&timer, &mut tasks, after, count);
             yield_now().await; // The task begins to sleep.
-            clock.advance(UNDRIVEN);
+            assert!(told.try_recv().is_err(), "no time has passed by its clock");
+            clock.advance(after);
             if driven {
                 timer.advance_clock(Duration::ZERO);
-                tasks.join_next().await;
+                let ended = timeout(Duration::from_secs(60), tasks.join_next()).await;
+                assert!(ended.is_ok(), "it has slept");
             }
             // Until the thread has ended.
             assert_eq!(told.iter().count(), usize::from(!driven));

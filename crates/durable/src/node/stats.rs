@@ -4,7 +4,8 @@ use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// What counts for a node's [`Stats`]. std's lock, also under shuttle: it is held for a count.
+/// What is counted of a node's [`Stats`]; how it stands is not kept here. std's lock, also under
+/// shuttle: it is held for a count.
 #[derive(Default)]
 pub(crate) struct Counters(Mutex<Stats>);
 

@@ -266,7 +266,7 @@ pub enum Bulk {
 
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 impl Bulk {
-    /// Returns the moment that is said, and from which slot and number on: for a statement.
+    /// Returns the moment that is said, and from which slot and id on: for a statement.
     fn bounds(self) -> (StoreTime, (u32, i64)) {
         match self {
             Bulk::Cancel => (StoreTime::MIN, (0, 0)),

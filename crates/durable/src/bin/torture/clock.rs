@@ -60,7 +60,7 @@ impl Settings {
 
     /// Returns the most that it can have shown when what fired then was claimed.
     pub(crate) fn at_most(&self, at: i64) -> i64 {
-        let before = self.0.iter().rfind(|(from, _)| *from < at - CLAIMED);
+        let before = self.0.iter().rfind(|(from, _)| *from <= at - CLAIMED);
         let before = before.map_or(0, |(_, ahead)| *ahead);
         let recent = self.0.iter().filter(|(from, _)| (at - CLAIMED..=at).contains(from));
         at + recent.map(|(_, ahead)| *ahead).fold(before, i64::max)

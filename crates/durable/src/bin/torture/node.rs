@@ -30,7 +30,7 @@ pub(crate) async fn run(
         node.move_slots(slots, target).await?;
     } else {
         let input = || io::copy(&mut io::stdin(), &mut io::sink());
-        tokio::task::spawn_blocking(input).await??;
+        let _ = tokio::task::spawn_blocking(input).await?; // It ends, however.
     }
     node.drain().await;
     Ok(())
@@ -101,7 +101,8 @@ pub(crate) fn read(ledger: &Path, timers: &mut [Written]) -> Result<Vec<i64>, Bo
         let &[number, due, at, attempt] = &numbers[..] else {
             return Err(format!("half a line: {line:?}").into());
         };
-        timers[number as usize].fires.push(Fire { due, at, attempt });
+        let timer = timers.get_mut(number as usize).ok_or("what was never scheduled has fired")?;
+        timer.fires.push(Fire { due, at, attempt });
     }
     Ok(aborts)
 }

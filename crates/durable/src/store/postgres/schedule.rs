@@ -58,7 +58,7 @@ const SCHEDULE: &str = concat!(
 /// How long a statement waits for the transaction of one who inserts the same key: as commits take.
 pub(super) const LOCKED: &str = "10ms";
 
-/// Writes rows, and waits for locks with so much patience.
+/// Writes rows, and waits for a lock so long; without `patience` for as long as it takes.
 async fn write(
     at: &impl Ask,
     node: NodeId,

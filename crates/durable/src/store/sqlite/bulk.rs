@@ -25,7 +25,7 @@ pub(super) fn step(
     let tagged = if tag.is_some() { "tag = ?1" } else { "?1 IS NULL" };
     let meant = if id.is_some() { "id = ?2" } else { "?2 IS NULL" };
     let (to, (_, from)) = bulk.bounds();
-    // Each row by its first two columns; the third one is when it is due then.
+    // Each row by its first two columns; the third one is when it is due then, if it is kept.
     let (rows, order, one) = match bulk {
         Bulk::Cancel => (
             "due, id, NULL FROM timer WHERE claim = 0",
