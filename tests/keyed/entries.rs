@@ -1,6 +1,5 @@
 //! Looking at a key's task and changing it in one step; visits of all keys, a few at a time.
 
-use crate::calls;
 use crate::{Fixture, HOUR, MS};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -184,7 +183,7 @@ fn a_turn_of_its_timer_while_an_entry_is_held_panics_and_loses_nothing() {
     std::thread::spawn(move || {
         let (fixture, other) = (Fixture::new(), Fixture::new());
         let own = fixture.timer.downgrade();
-        let advances = calls::waker(move || {
+        let advances = crate::calls::waker(move || {
             own.upgrade().map(|timer| timer.advance_clock(Duration::ZERO));
         });
         fixture.schedule(1, MS, 11);

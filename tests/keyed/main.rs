@@ -12,6 +12,7 @@ mod owners;
 mod quick;
 #[path = "../common/times.rs"]
 mod times;
+#[cfg(debug_assertions)]
 #[path = "../common/calls.rs"]
 mod calls;
 
