@@ -240,6 +240,8 @@ async fn resting(config: &Config) -> Result<i64, tokio_postgres::Error> {
     let client = connect(config).await?;
     let gone = "DELETE FROM tickwheel.timer WHERE starts_with(key, $1)";
     client.execute(gone, &[&POISON]).await?;
-    let sql = "SELECT count(*) FROM tickwheel.member WHERE rests";
-    Ok(client.query_one(sql, &[]).await?.get(0))
+    // Since the silence began: who was killed at rest stays there for an hour.
+    let sql = "SELECT count(*) FROM tickwheel.member
+        WHERE rests AND lease_until > tickwheel.clock() + lease - $1";
+    Ok(client.query_one(sql, &[&(SILENT.as_micros() as i64)]).await?.get(0))
 }
