@@ -462,3 +462,35 @@ where
     all.truncate(limit as usize);
     all
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::entry::Outcome;
+
+    /// Compiles only if each call can be made in a task that is spawned. Never called.
+    #[allow(dead_code)]
+    fn calls_can_be_spawned(node: &'static Sharded, search: Search, timer: &'static Timer) {
+        fn spawned(_: impl Future<Output: Sized> + Send + 'static) {}
+        let handler = |_| async { Outcome::Done };
+        spawned(Sharded::start(vec![Durable::postgres(Default::default())], timer, handler));
+        spawned(node.map());
+        spawned(node.move_slots(0..1, 0));
+        spawned(node.drain());
+        let entry = || Entry::keyed("key", Duration::ZERO, "");
+        spawned(node.schedule(entry()));
+        spawned(node.schedule_many(vec![entry()]));
+        spawned(node.cancel("key"));
+        spawned(node.touch("key", Duration::ZERO));
+        spawned(node.get("key"));
+        spawned(node.touch_tag("tag", Duration::ZERO));
+        spawned(node.requeue_all(None));
+        spawned(node.pause(None, Duration::ZERO));
+        spawned(node.resume(None));
+        spawned(node.pauses());
+        spawned(node.histogram(SystemTime::now()..SystemTime::now(), 1));
+        spawned(node.list(search.clone()));
+        spawned(node.dead(search));
+        spawned(node.requeue(1));
+    }
+}

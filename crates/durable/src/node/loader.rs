@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 const HINTS: Duration = Duration::from_millis(20);
 /// How often what was due lately is looked through, and how lately that is: everything, as on a
 /// takeover; what a transaction of some minutes committed late; and each second ten seconds. What
-/// lies further back than those is mostly rows that are dead and, under somebody's long transaction,
-/// not yet removed. One sweep is planned at a time, so the widest comes first.
+/// lies further back than those is mostly rows that are dead and, under somebody's long
+/// transaction, not yet removed. One sweep is planned at a time, so the widest comes first.
 const SWEEPS: [(Duration, Duration); 3] = [
     (Duration::from_secs(600), Duration::MAX),
     (Duration::from_secs(30), Duration::from_secs(600)),

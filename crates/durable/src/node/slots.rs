@@ -17,8 +17,8 @@ pub(crate) struct Slots {
 
 #[derive(Default)]
 struct State {
-    /// The lease, and when it was asked for. `None` before the node has joined and after it has lost
-    /// it.
+    /// The lease, and when it was asked for. `None` before the node has joined and after it has
+    /// lost it.
     lease: Option<(Lease<NodeId>, Instant)>,
     owned: HashMap<u32, Slot>,
     /// Claims under way or not acknowledged, also those of slots that were lost meanwhile.

@@ -123,6 +123,11 @@ const KEPT_ALIVE: Duration = Duration::from_secs(10);
 /// How long to wait for an answer: a network that swallows packets never gives one.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
+/// Waits so long for an answer on a connection that is no link's.
+pub(super) async fn within<A>(answer: impl Future<Output = Result<A, Error>>) -> Result<A, Error> {
+    tokio::time::timeout(PATIENCE, answer).await.map_err(Error::unavailable)?
+}
+
 /// How long a cancelled statement may take to end, before it is cancelled again.
 const CANCELLING: Duration = Duration::from_millis(100);
 

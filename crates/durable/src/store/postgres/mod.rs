@@ -12,7 +12,7 @@ mod within;
 
 use crate::durable::{Durable, DurableBuilder, OpenStore};
 use crate::entry::{Error, check_name};
-use crate::store::postgres::link::{Ask, Connection, Connector, Link, explain, slot};
+use crate::store::postgres::link::{Ask, Connection, Connector, Link, explain, slot, within};
 use crate::store::postgres::schema::{DEFAULT, On, Schema};
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -150,7 +150,8 @@ impl Postgres {
         *listener = None; // One that has ended tells at once, again and again.
         let channel = self.channel();
         let mut connection = self.connector.connection().await?;
-        connection.client.batch_execute(&format!("LISTEN {channel}")).await.map_err(explain)?;
+        let listen = format!("LISTEN {channel}");
+        within(async { connection.client.batch_execute(&listen).await.map_err(explain) }).await?;
         // From another connection: a pooler passes on what comes while one is in use.
         self.load.ask(NOTICE, &[&channel]).await?;
         let hears = tokio::time::timeout(HEARS, connection.noticed.changed()).await.is_ok();
@@ -281,12 +282,13 @@ const LOCK: &str = "SELECT pg_advisory_xact_lock(8388345094170240357);";
 /// no rights to change them.
 async fn prepare(connector: &Connector, namespace: &str, serves: bool) -> Result<u32, Error> {
     let mut client = connector.connect().await?;
-    if version(connector.schema.on(&client)).await? != Some(VERSION) {
+    if within(version(connector.schema.on(&client))).await? != Some(VERSION) {
+        // As long as it takes: an index is built, or another node migrates.
         let change = client.transaction().await.map_err(explain)?;
         migrate(connector.schema.on(change.client())).await?;
         change.commit().await.map_err(explain)?;
     }
-    first_slot(connector.schema.on(&client), namespace, serves).await
+    within(first_slot(connector.schema.on(&client), namespace, serves)).await
 }
 
 /// Returns the version of the tables, if there are any.
