@@ -11,6 +11,7 @@ use std::time::Duration;
 use tickwheel_durable::store::{NodeId, Store};
 use tickwheel_durable::{Durable, Error, OpenStore, StoreTime};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_postgres::Config;
 
@@ -22,30 +23,30 @@ async fn proxy(server: &Server, word: &'static str) -> Config {
     tokio::spawn(async move {
         while let Ok((near, _)) = listener.accept().await {
             let far = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
-            let (mut asks, mut told) = near.into_split();
-            let (mut answers, mut ask) = far.into_split();
+            let (asks, told) = near.into_split();
+            let (answers, ask) = far.into_split();
             let silent = Arc::new(AtomicBool::new(false));
             let still = Arc::clone(&silent);
-            tokio::spawn(async move {
-                let mut buffer = vec![0; 64 * 1024];
-                while let Ok(length @ 1..) = answers.read(&mut buffer).await {
-                    if !still.load(SeqCst) {
-                        told.write_all(&buffer[..length]).await.unwrap();
-                    }
+            tokio::spawn(pump(answers, told, move |_| !still.load(SeqCst)));
+            tokio::spawn(pump(asks, ask, move |question| {
+                if String::from_utf8_lossy(question).contains(word) {
+                    silent.store(true, SeqCst);
                 }
-            });
-            tokio::spawn(async move {
-                let mut buffer = vec![0; 64 * 1024];
-                while let Ok(length @ 1..) = asks.read(&mut buffer).await {
-                    if String::from_utf8_lossy(&buffer[..length]).contains(word) {
-                        silent.store(true, SeqCst);
-                    }
-                    ask.write_all(&buffer[..length]).await.unwrap();
-                }
-            });
+                true
+            }));
         }
     });
     config
+}
+
+/// Passes on what may pass.
+async fn pump(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, may_pass: impl Fn(&[u8]) -> bool) {
+    let mut buffer = vec![0; 64 * 1024];
+    while let Ok(length @ 1..) = from.read(&mut buffer).await {
+        if may_pass(&buffer[..length]) {
+            to.write_all(&buffer[..length]).await.unwrap();
+        }
+    }
 }
 
 /// With a bound that only a bug breaks.

@@ -12,9 +12,9 @@ use crate::store::{
     Ack, Bars, Bulk, Claim, Claims, Ending, First, Hints, KeyName, NewRow, NodeId, Owned, Page,
     Place, Scope, Sealed, Step, Store, StoreTime, Survey, Written,
 };
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::{Mutex, MutexGuard, lock};
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tickwheel::Clock;
 use tokio::sync::Notify;
@@ -95,7 +95,7 @@ impl Memory {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         // Nothing under it panics but a test's assertion about this store.
-        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.shared.state)
     }
 
     fn step<A>(

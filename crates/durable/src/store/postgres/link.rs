@@ -3,10 +3,11 @@
 use crate::entry::Error;
 use crate::store::postgres::schema::{On, Schema};
 use crate::store::{KeyName, Place, StoreTime};
+use crate::sync::{Mutex, lock};
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
@@ -155,6 +156,7 @@ impl Ask for On<'_> {
 #[derive(Debug)]
 pub(super) struct Link {
     connector: Connector,
+    /// Locked for a look; never while anybody waits.
     connection: Mutex<Option<Arc<Connection>>>,
 }
 
@@ -196,32 +198,27 @@ impl Link {
 
     /// Gives the connection up, and fails what waits for it: after it may have been cut.
     pub(super) fn reconnect(&self) {
-        if let Some(connection) = self.lock().take() {
+        if let Some(connection) = lock(&self.connection).take() {
             connection.task.abort();
         }
     }
 
     async fn connection(&self) -> Result<Arc<Connection>, Error> {
-        let known = self.lock().clone().filter(|known| !known.client.is_closed());
+        let known = lock(&self.connection).clone().filter(|known| !known.client.is_closed());
         if let Some(connection) = known {
             return Ok(connection);
         }
         let connection = Arc::new(self.connector.connection().await?);
-        *self.lock() = Some(Arc::clone(&connection));
+        *lock(&self.connection) = Some(Arc::clone(&connection));
         Ok(connection)
     }
 
     /// Takes a connection for no further calls.
     fn part(&self, connection: &Arc<Connection>) {
-        let mut known = self.lock();
+        let mut known = lock(&self.connection);
         if known.as_ref().is_some_and(|known| Arc::ptr_eq(known, connection)) {
             *known = None;
         }
-    }
-
-    /// Locks the connection, for a look; never while anybody waits.
-    fn lock(&self) -> MutexGuard<'_, Option<Arc<Connection>>> {
-        self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -151,7 +151,7 @@ impl Postgres {
         let channel = self.channel();
         let mut connection = self.connector.connection().await?;
         let listen = format!("LISTEN {channel}");
-        within(async { connection.client.batch_execute(&listen).await.map_err(explain) }).await?;
+        within(self.connector.schema.on(&connection.client).execute(&listen)).await?;
         // From another connection: a pooler passes on what comes while one is in use.
         self.load.ask(NOTICE, &[&channel]).await?;
         let hears = tokio::time::timeout(HEARS, connection.noticed.changed()).await.is_ok();

@@ -10,6 +10,7 @@ use crate::store::postgres::link::{Ask, Param, column, explain};
 use crate::store::postgres::schema::{On, Schema};
 use crate::store::postgres::{NOTICE, Postgres};
 use std::time::Duration;
+use tokio_postgres::types::FromSql;
 use tokio_postgres::{Client, Row};
 
 /// What `tickwheel.slot.served` says.
@@ -177,6 +178,11 @@ async fn copy(
     Ok(())
 }
 
+/// Reads a column of rows.
+fn read<'a, A: FromSql<'a>>(rows: &'a [Row], index: usize) -> Vec<A> {
+    column(rows, |row| row.get(index))
+}
+
 async fn insert_timers(change: On<'_>, rows: &[Row]) -> Result<(), Error> {
     let sql = "INSERT INTO tickwheel.timer
             (slot, attempts, due, id, claim, key, tag, payload, crashes, cancelled, until,
@@ -184,18 +190,18 @@ async fn insert_timers(change: On<'_>, rows: &[Row]) -> Result<(), Error> {
         SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
     for rows in rows.chunks(1_000) {
         let params: [&dyn Param; 12] = [
-            &column(rows, |row| row.get::<_, i32>(0)),
-            &column(rows, |row| row.get::<_, i32>(1)),
-            &column(rows, |row| row.get::<_, i64>(2)),
-            &column(rows, |row| row.get::<_, i64>(3)),
-            &column(rows, |row| row.get::<_, i64>(4)),
-            &column(rows, |row| row.get::<_, Option<&str>>(5)),
-            &column(rows, |row| row.get::<_, Option<&str>>(6)),
-            &column(rows, |row| row.get::<_, &[u8]>(7)),
-            &column(rows, |row| row.get::<_, i32>(8)),
-            &column(rows, |row| row.get::<_, bool>(9)),
-            &column(rows, |row| row.get::<_, Option<i64>>(10)),
-            &column(rows, |row| row.get::<_, Option<i64>>(11)),
+            &read::<i32>(rows, 0),
+            &read::<i32>(rows, 1),
+            &read::<i64>(rows, 2),
+            &read::<i64>(rows, 3),
+            &read::<i64>(rows, 4),
+            &read::<Option<&str>>(rows, 5),
+            &read::<Option<&str>>(rows, 6),
+            &read::<&[u8]>(rows, 7),
+            &read::<i32>(rows, 8),
+            &read::<bool>(rows, 9),
+            &read::<Option<i64>>(rows, 10),
+            &read::<Option<i64>>(rows, 11),
         ];
         change.ask(sql, &params).await?;
     }
@@ -207,14 +213,14 @@ async fn insert_dead(change: On<'_>, rows: &[Row]) -> Result<(), Error> {
         SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7, $8)";
     for rows in rows.chunks(1_000) {
         let params: [&dyn Param; 8] = [
-            &column(rows, |row| row.get::<_, i32>(0)),
-            &column(rows, |row| row.get::<_, i32>(1)),
-            &column(rows, |row| row.get::<_, i64>(2)),
-            &column(rows, |row| row.get::<_, Option<&str>>(3)),
-            &column(rows, |row| row.get::<_, Option<&str>>(4)),
-            &column(rows, |row| row.get::<_, &[u8]>(5)),
-            &column(rows, |row| row.get::<_, &str>(6)),
-            &column(rows, |row| row.get::<_, i64>(7)),
+            &read::<i32>(rows, 0),
+            &read::<i32>(rows, 1),
+            &read::<i64>(rows, 2),
+            &read::<Option<&str>>(rows, 3),
+            &read::<Option<&str>>(rows, 4),
+            &read::<&[u8]>(rows, 5),
+            &read::<&str>(rows, 6),
+            &read::<i64>(rows, 7),
         ];
         change.ask(sql, &params).await?;
     }
@@ -233,7 +239,7 @@ async fn clear(
     let gone = "UPDATE tickwheel.slot SET served = 2, moves_to = NULL
         WHERE slot = ANY($1) AND served = 1 AND moves_to = $2 RETURNING slot";
     let gone = change.ask(gone, &[&slots, &identity]).await?;
-    let gone = column(&gone, |row| row.get::<_, i32>(0));
+    let gone = read::<i32>(&gone, 0);
     for sql in [
         "DELETE FROM tickwheel.timer WHERE slot = ANY($1)",
         "DELETE FROM tickwheel.dead WHERE slot = ANY($1)",
