@@ -108,7 +108,8 @@ impl Sharded {
     /// handlers still have then runs again on the other primary.
     ///
     /// If it fails, or its future is dropped, some slots may be closed: their calls wait. To ask
-    /// again for the same primary ends what was begun.
+    /// again for the same primary ends what was begun. Rows may take any time to copy, so nothing
+    /// bounds it while its connections stay open: wrap it in `tokio::time::timeout`.
     ///
     /// # Errors
     /// [`Error::Unavailable`] and [`Error::Uncertain`].

@@ -8,29 +8,33 @@ use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
+use tickwheel::Timer;
 use tickwheel_durable::store::{NodeId, Store};
-use tickwheel_durable::{Durable, Error, OpenStore, StoreTime};
+use tickwheel_durable::{Durable, Entry, Error, OpenStore, Outcome, Sharded, StoreTime};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
 use tokio_postgres::Config;
 
-/// Passes everything on, until somebody asks with this word: there is no answer to it.
-async fn proxy(server: &Server, word: &'static str) -> Config {
+/// Passes everything on, until somebody asks with this word: there is no answer to it. Tells then.
+async fn proxy(server: &Server, word: &'static str, asked: &Arc<Notify>) -> Config {
     let port = server.config().get_ports()[0];
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let config = server::config(listener.local_addr().unwrap().port());
+    let asked = Arc::clone(asked);
     tokio::spawn(async move {
         while let Ok((near, _)) = listener.accept().await {
             let far = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
             let (asks, told) = near.into_split();
             let (answers, ask) = far.into_split();
             let silent = Arc::new(AtomicBool::new(false));
-            let still = Arc::clone(&silent);
+            let (still, asked) = (Arc::clone(&silent), Arc::clone(&asked));
             tokio::spawn(pump(answers, told, move |_| !still.load(SeqCst)));
             tokio::spawn(pump(asks, ask, move |question| {
                 if String::from_utf8_lossy(question).contains(word) {
                     silent.store(true, SeqCst);
+                    asked.notify_one();
                 }
                 true
             }));
@@ -63,8 +67,36 @@ async fn what_asks_by_itself_gives_up() {
     let open = |config| Durable::postgres(config).namespace("swallowed").store().open();
     open(server.config()).await.unwrap();
     for word in ["tickwheel.version", "tickwheel.namespace"] {
-        fails(open(proxy(&server, word).await)).await;
+        fails(open(proxy(&server, word, &Arc::default()).await)).await;
     }
-    let store = open(proxy(&server, "LISTEN").await).await.unwrap();
+    let store = open(proxy(&server, "LISTEN", &Arc::default()).await).await.unwrap();
     fails(store.rest(NodeId(1), StoreTime::MAX)).await;
+}
+
+async fn sharded(primaries: [Config; 2]) -> Sharded {
+    let timer = Timer::builder().start().unwrap();
+    let primary = |config| Durable::postgres(config).namespace("moved");
+    let handler = |_| async { Outcome::Done };
+    Sharded::start(primaries.map(primary).into(), &timer, handler).await.unwrap()
+}
+
+/// Seen to fail: it held the lock for which all writers wait.
+#[tokio::test]
+async fn a_mover_that_gets_no_answer_stops_nobody() {
+    let servers = [Server::start(&["fsync=off"]).unwrap(), Server::start(&["fsync=off"]).unwrap()];
+    let [here, there] = [&servers[0], &servers[1]].map(Server::config);
+    let node = sharded([here, there.clone()]).await;
+    let asked = Arc::default();
+    let mover = sharded([proxy(&servers[0], "LOCK TABLE", &asked).await, there]).await;
+    let mut moving = Box::pin(mover.move_slots(0..32, 1));
+    tokio::select! {
+        answer = &mut moving => panic!("{answer:?}"),
+        () = asked.notified() => {}
+    }
+    let entry = Entry::keyed("elsewhere", Duration::from_secs(3_600), "");
+    node.schedule(entry).await.unwrap(); // While it still stands there.
+    drop(moving);
+    let again = tokio::time::timeout(Duration::from_secs(60), node.move_slots(0..32, 1));
+    again.await.expect("it ends").unwrap();
+    assert_eq!(node.map().await.unwrap()[..33], [[Some(1); 32].as_slice(), &[Some(0)]].concat());
 }

@@ -62,7 +62,7 @@ impl Postgres {
         }
         let numbers = |first: u32| slots.iter().map(|slot| (first + slot) as i32).collect();
         let own: Vec<i32> = numbers(self.first);
-        close(self.connector.schema.on(&self.connector.connect().await?), &own, &identity).await?;
+        close(here, &own, &identity).await?;
         finish_claims(here, &own).await?;
         let transaction = there.transaction().await.map_err(explain)?;
         let change = other.connector.schema.on(transaction.client());
@@ -85,21 +85,23 @@ async fn identity(client: On<'_>) -> Result<String, Error> {
 
 /// Closes slots, unless they are served elsewhere. Each writer locks the table before it looks
 /// whether its slots are served: so when this has it, all have ended, and later ones see it done.
+/// In one message, which is one transaction: all writers wait, and must not wait for this process.
 async fn close(client: On<'_>, slots: &[i32], identity: &str) -> Result<(), Error> {
-    let sql = "UPDATE tickwheel.slot SET served = 1, owner = NULL, moves_to = $2
-        WHERE slot = ANY($1) AND served = 0";
-    let lock = "BEGIN; SET LOCAL lock_timeout = '1500ms'; LOCK TABLE tickwheel.timer IN SHARE MODE";
+    let sql = format!(
+        "SET LOCAL lock_timeout = '1500ms'; LOCK TABLE tickwheel.timer IN SHARE MODE;
+        UPDATE tickwheel.slot SET served = 1, owner = NULL, moves_to = '{}'
+        WHERE slot = ANY(ARRAY{slots:?}) AND served = 0",
+        identity.replace('\'', "''")
+    );
     let mut tries = 0;
-    while let Err(error) = client.execute(lock).await {
-        client.execute("ROLLBACK").await?;
+    while let Err(error) = client.execute(&sql).await {
         tries += 1;
         if tries == TRIES {
             return Err(error);
         }
         tokio::time::sleep(LOOK * 10).await;
     }
-    client.ask(sql, &[&slots, &identity]).await?;
-    client.execute("COMMIT").await
+    Ok(())
 }
 
 /// Waits until handlers have ended, and takes what is left from them: their acknowledgements change
