@@ -8,6 +8,7 @@ use crate::{LEASE, NAMESPACE};
 use clap::ValueEnum;
 use rustix::process::Signal;
 use std::error::Error;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
@@ -143,10 +144,26 @@ pub(crate) async fn end(scene: &mut Scene<'_>) -> Result<i64, Box<dyn Error>> {
     loop {
         let rest = count(scene.servers, "timer", INNOCENT).await?;
         if rest == 0 || Instant::now() > patience {
+            describe_rest(scene.servers).await?;
             return Ok(rest);
         }
         look(scene).await?;
     }
+}
+
+/// Says where timers are that have not ended: some of them.
+async fn describe_rest(servers: &[Server; 2]) -> Result<(), tokio_postgres::Error> {
+    let sql = format!(
+        "SELECT format('%s, of slot %s, whose epoch is %s, and which is served: %s, moves to: %s',
+            t, slot, epoch, served = 0, moves_to)
+        FROM tickwheel.timer t JOIN tickwheel.slot USING (slot) WHERE {INNOCENT} LIMIT 30"
+    );
+    for (primary, server) in servers.iter().enumerate() {
+        for row in connect(&server.config()).await?.query(&sql, &[]).await? {
+            eprintln!("left on {primary}: {}", row.get::<_, String>(0));
+        }
+    }
+    Ok(())
 }
 
 fn choose(nodes: usize, only: &[Kind]) -> Kind {
@@ -243,9 +260,25 @@ async fn move_slots(fleet: &Fleet) -> Result<(), Box<dyn Error>> {
         mover.kill()?;
         mover.wait()?;
     }
-    let mut mover = fleet.move_slots(slots, target)?;
-    tokio::task::block_in_place(|| mover.wait())?;
-    Ok(())
+    end_move(fleet, slots, target)
+}
+
+/// How many movers may fail: a mover is a node, too, and its handlers end it now and then.
+const MOVERS: u32 = 10;
+
+/// Moves slots, by as many movers as it takes.
+pub(crate) fn end_move(
+    fleet: &Fleet,
+    slots: Range<u32>,
+    target: usize,
+) -> Result<(), Box<dyn Error>> {
+    for _ in 0..MOVERS {
+        let mut mover = fleet.move_slots(slots.clone(), target)?;
+        if tokio::task::block_in_place(|| mover.wait())?.success() {
+            return Ok(());
+        }
+    }
+    Err("slots did not move".into())
 }
 
 /// Locks timers that wait, and lets them go after a while.

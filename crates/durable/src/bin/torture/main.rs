@@ -83,7 +83,7 @@ async fn drive(options: &Options) -> Result<(), Box<dyn Error>> {
     let start = || server::Server::start(faults::SETTINGS);
     let servers = [start()?, start()?];
     let fleet = fleet::Fleet::start(&servers, 3).await?;
-    fleet.move_slots(512..1_024, 1)?.wait()?;
+    faults::end_move(&fleet, 512..1_024, 1)?;
     let (other, faults, settings) = (options.other.as_deref(), Vec::new(), Settings::default());
     let (locked, locks) = mpsc::channel();
     let mut scene = faults::Scene { servers: &servers, fleet, other, faults, settings, locked };
