@@ -360,9 +360,11 @@ async fn first_slot(client: On<'_>, namespace: &str, serves: bool) -> Result<u32
     let last = id.checked_add(1).and_then(|next| next.checked_mul(SLOTS as i32));
     let last = last.ok_or_else(|| Error::unavailable("there are too many namespaces"))?;
     let first = last - SLOTS as i32;
+    // None that is seen: an insert waits for who changes that row, as a mover that waits itself.
     let made = "INSERT INTO tickwheel.slot (slot, served)
-        SELECT $1 + number, CASE WHEN $3 THEN 0 ELSE 2 END 
-        FROM generate_series(0, $2 - 1) AS number ON CONFLICT DO NOTHING";
-    client.ask(made, &[&first, &slot(SLOTS), &serves]).await?;
+        SELECT slot, CASE WHEN $3 THEN 0 ELSE 2 END FROM (SELECT generate_series($1, $2)
+            EXCEPT SELECT slot FROM tickwheel.slot WHERE slot BETWEEN $1 AND $2) AS new (slot)
+        ON CONFLICT DO NOTHING";
+    client.ask(made, &[&first, &(last - 1), &serves]).await?;
     Ok(first.unsigned_abs())
 }

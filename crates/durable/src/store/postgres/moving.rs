@@ -70,6 +70,8 @@ impl Postgres {
         if !are_served(change, &others).await? {
             let shift = other.first as i32 - self.first as i32;
             copy(here, change, &own, &identity, shift).await?;
+            // Claims wait for a pause that is changed, and must not wait for this process.
+            change.execute("SET LOCAL idle_in_transaction_session_timeout = '5s'").await?;
             copy_pauses(here, change, self.namespace(), other.namespace()).await?;
             change.ask(NOTICE, &[&other.channel()]).await?;
             transaction.commit().await.map_err(explain)?;
