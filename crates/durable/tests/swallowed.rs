@@ -76,6 +76,21 @@ async fn what_asks_by_itself_gives_up() {
     fails(store.rest(NodeId(1), StoreTime::MAX)).await;
 }
 
+/// Seen to fail: others that started waited for ever for the one that makes the tables.
+#[tokio::test]
+async fn one_that_makes_the_tables_stops_nobody() {
+    let server = Server::start(&["fsync=off"]).unwrap();
+    let open = |config| Durable::postgres(config).store().open();
+    let asked = Arc::default();
+    let mut making = Box::pin(open(proxy(&server, "CREATE SCHEMA", &asked).await));
+    tokio::select! {
+        answer = &mut making => panic!("{answer:?}"),
+        () = asked.notified() => {}
+    }
+    ends(open(server.config())).await.unwrap(); // While that one still stands there.
+    ends(making).await.expect_err("its transaction was ended");
+}
+
 async fn sharded(primaries: [Config; 2]) -> Sharded {
     let timer = Timer::builder().start().unwrap();
     let primary = |config| Durable::postgres(config).namespace("moved");

@@ -135,6 +135,9 @@ impl PostgresServer {
 /// Has those who rest look.
 const NOTICE: &str = "SELECT pg_notify($1, '')";
 
+/// Ends a transaction whose client stands still, before others have waited for it for long.
+const IDLE_BOUND: &str = "SET LOCAL idle_in_transaction_session_timeout = '5s'";
+
 /// How long the first notice may take.
 const HEARS: Duration = Duration::from_secs(1);
 
@@ -313,6 +316,7 @@ fn check(found: Option<i32>) -> Result<usize, Error> {
 
 /// Migrates the tables. One node does that; the others wait and find it done.
 async fn migrate(change: On<'_>) -> Result<(), Error> {
+    change.execute(IDLE_BOUND).await?;
     change.execute(LOCK).await?;
     match version(change).await? {
         Some(VERSION) => Ok(()),

@@ -8,7 +8,7 @@
 use crate::entry::Error;
 use crate::store::postgres::link::{Ask, Param, column, explain};
 use crate::store::postgres::schema::{On, Schema};
-use crate::store::postgres::{NOTICE, Postgres};
+use crate::store::postgres::{IDLE_BOUND, NOTICE, Postgres};
 use std::time::Duration;
 use tokio_postgres::types::FromSql;
 use tokio_postgres::{Client, Row};
@@ -70,8 +70,7 @@ impl Postgres {
         if !are_served(change, &others).await? {
             let shift = other.first as i32 - self.first as i32;
             copy(here, change, &own, &identity, shift).await?;
-            // Claims wait for a pause that is changed, and must not wait for this process.
-            change.execute("SET LOCAL idle_in_transaction_session_timeout = '5s'").await?;
+            change.execute(IDLE_BOUND).await?; // Claims wait for a pause that is changed.
             copy_pauses(here, change, self.namespace(), other.namespace()).await?;
             change.ask(NOTICE, &[&other.channel()]).await?;
             transaction.commit().await.map_err(explain)?;
