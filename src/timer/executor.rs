@@ -446,12 +446,11 @@ impl<T: Send + 'static> Driven for Tasks<T> {
         armed: &mut Vec<Expiration>,
         expired: &mut Expired,
     ) -> Option<Expiration> {
-        let tasks = expired.items();
-        let before = tasks.len();
+        let tasks = expired.items(); // Empty: what came before was handed over.
         let arm = |expiration| armed.push(expiration);
         let push = |_, task| tasks.push(task);
         let unfinished = body.core.flush(expiration, (now, BATCH), arm, push);
-        body.release_permits(tasks.len() - before);
+        body.release_permits(tasks.len());
         unfinished
     }
 
