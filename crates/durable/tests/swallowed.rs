@@ -4,7 +4,9 @@
 mod server;
 
 use server::Server;
+use std::fmt::Debug;
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
@@ -58,9 +60,18 @@ async fn ends<A>(call: impl Future<Output = A>) -> A {
     tokio::time::timeout(Duration::from_secs(60), call).await.expect("it ends")
 }
 
-async fn fails<A: std::fmt::Debug>(call: impl Future<Output = Result<A, Error>>) {
+async fn fails<A: Debug>(call: impl Future<Output = Result<A, Error>>) {
     let error = ends(call).await.expect_err("nothing is answered");
     assert!(matches!(error, Error::Unavailable(_)), "{error}");
+}
+
+/// Begins a call, and leaves it where its answer was swallowed.
+async fn standing<C: Future<Output: Debug>>(call: C, asked: &Notify) -> Pin<Box<C>> {
+    let mut call = Box::pin(call);
+    tokio::select! {
+        answer = &mut call => panic!("{answer:?}"),
+        () = asked.notified() => call,
+    }
 }
 
 /// Seen to fail: a start, and a node that rests, waited for ever.
@@ -82,12 +93,8 @@ async fn one_that_makes_the_tables_stops_nobody() {
     let server = Server::start(&["fsync=off"]).unwrap();
     let open = |config| Durable::postgres(config).store().open();
     let asked = Arc::default();
-    let mut making = Box::pin(open(proxy(&server, "CREATE SCHEMA", &asked).await));
-    tokio::select! {
-        answer = &mut making => panic!("{answer:?}"),
-        () = asked.notified() => {}
-    }
-    ends(open(server.config())).await.unwrap(); // While that one still stands there.
+    let making = standing(open(proxy(&server, "CREATE SCHEMA", &asked).await), &asked).await;
+    ends(open(server.config())).await.unwrap();
     ends(making).await.expect_err("its transaction was ended");
 }
 
@@ -113,12 +120,7 @@ async fn a_mover_that_gets_no_answer_stops_nobody() {
         let (asked, mut others) = (Arc::default(), primaries.clone());
         others[at] = proxy(&servers[at], word, &asked).await;
         let mover = sharded(others).await;
-        let mut moving = Box::pin(mover.move_slots(0..1, 1));
-        tokio::select! {
-            answer = &mut moving => panic!("{answer:?}"),
-            () = asked.notified() => {}
-        }
-        // While it still stands there.
+        let _moving = standing(mover.move_slots(0..1, 1), &asked).await;
         let node = sharded(primaries.clone()).await;
         let keys = (0..10).map(|n| n.to_string());
         let entries = keys.clone().map(|key| Entry::keyed(key, Duration::ZERO, ""));
