@@ -19,8 +19,7 @@
 
 use crate::engine::clock::Time;
 use crate::sync::{Condvar, Mutex, MutexGuard};
-use crate::wheel::bucket_queue::{BucketQueue, Due, Expiration};
-use crate::work;
+use crate::wheel::bucket_queue::{BucketQueue, Expiration};
 use std::mem;
 use std::sync::Arc;
 use std::task::Waker;
@@ -35,6 +34,8 @@ pub(crate) struct DelayQueue {
 #[derive(Debug, Default)]
 struct State {
     queue: BucketQueue,
+    /// What stands for shards that were busy when it was their turn; only within a step of a turn.
+    aside: Vec<Expiration>,
     sleepers: usize,
     /// Of the listeners, with their numbers.
     wakers: Wakers,
@@ -78,10 +79,20 @@ impl State {
 
     /// Tells somebody who is about to wait which bucket comes first.
     fn tell(&mut self) -> Option<u64> {
-        let next = self.queue.next_tick();
+        let next = self.next_tick();
         // While somebody is owed a wake-up, others may wait for more than this one is told.
         self.told = next.filter(|_| !self.owed).unwrap_or(u64::MAX);
         next
+    }
+}
+
+impl State {
+    fn next_tick(&self) -> Option<u64> {
+        if self.aside.is_empty() { self.queue.next_tick() } else { Some(0) }
+    }
+
+    fn is_due(&self, now: u64) -> bool {
+        self.next_tick().is_some_and(|tick| tick <= now)
     }
 }
 
@@ -109,32 +120,40 @@ impl DelayQueue {
     pub(crate) fn begin_turn(&self, now: u64) -> bool {
         let mut state = self.state.lock();
         state.queue.begin_turn();
-        !state.stopped && state.queue.is_due(now)
+        !state.stopped && state.is_due(now)
     }
 
-    /// Returns which shard's bucket is to be flushed next: none once the timer was stopped, so that
-    /// whoever stops it waits for one batch and not for the turn.
-    pub(crate) fn next_due(&self, turn_start: u64, now: u64) -> Due {
+    /// Takes out what stands for the shard whose bucket is to be flushed next: none once the timer
+    /// was stopped, so that whoever stops it waits for one batch and not for the turn. Returns it
+    /// with the start of the next one.
+    pub(crate) fn poll(&self, turn_start: u64, now: u64) -> Result<(Expiration, u64), bool> {
         let mut state = self.state.lock();
-        if state.stopped { Due::Nothing } else { state.queue.next_due(turn_start, now) }
-    }
-
-    /// Takes the bucket to flush next, if it belongs to `shard`, whose lock the caller holds until
-    /// it has called [`DelayQueue::flushed`]. So no other thread can file a reference there in
-    /// between that should have been flushed before, and a thread that holds a shard's lock finds
-    /// all armed buckets of the shard queued.
-    pub(crate) fn poll(&self, shard: u64, turn_start: u64, now: u64) -> Option<Expiration> {
-        self.state.lock().queue.poll(shard, turn_start, now)
+        if state.stopped {
+            return Err(false);
+        }
+        let Some(first) = state.queue.poll(turn_start, now) else {
+            return Err(!state.aside.is_empty());
+        };
+        let others = state.queue.peek_due(turn_start, now).map_or(u64::MAX, |next| next.start);
+        Ok((first, others))
     }
 
     /// Leaves out a shard that is busy, until [`DelayQueue::bring_back`].
-    pub(crate) fn put_aside(&self, shard: u64, turn_start: u64, now: u64) {
-        self.state.lock().queue.put_aside_of(shard, turn_start, now);
+    pub(crate) fn put_aside(&self, named: Expiration) {
+        self.state.lock().aside.push(named);
     }
 
     pub(crate) fn bring_back(&self) {
-        // A few at a time, so that the lock is never held for long.
-        while self.state.lock().queue.bring_back() {}
+        let mut state = self.state.lock();
+        let State { aside, queue, .. } = &mut *state;
+        aside.drain(..).for_each(|named| queue.resume(named));
+    }
+
+    /// Puts back what stands for more of the same.
+    pub(crate) fn resume(&self, named: Expiration) -> bool {
+        let mut state = self.state.lock();
+        state.queue.resume(named);
+        state.is_earlier(named.tick) && self.wake(state)
     }
 
     /// Returns the bucket that comes first, so that the caller can look whether it is empty.
@@ -159,43 +178,15 @@ impl DelayQueue {
         self.state.lock().queue.len()
     }
 
-    /// Ends the flush of a bucket: offers the buckets that it armed, and the bucket itself if it is
-    /// not empty. The latter also has to be compared with what sleepers sleep for, because a task
-    /// may keep the flushing thread for any length of time. Returns whether listeners have to be
-    /// woken.
-    pub(crate) fn flushed(
-        &self,
-        armed: impl Iterator<Item = Expiration>,
-        unfinished: Option<Expiration>,
-    ) -> bool {
-        let mut state = self.state.lock();
-        let mut is_earlier = false;
-        if let Some(expiration) = unfinished {
-            state.queue.resume(expiration);
-            is_earlier |= state.is_earlier(expiration.tick);
-        }
-        for expiration in armed {
-            work::count(1);
-            is_earlier |= state.offer(expiration);
-        }
-        is_earlier && self.wake(state)
-    }
-
-    /// Returns whether no bucket is due at `now`. If so, the time of a shard whose lock the caller
-    /// holds may leap there.
-    pub(crate) fn is_quiet(&self, now: u64) -> bool {
-        !self.state.lock().queue.is_due(now)
-    }
-
     /// Returns whether a bucket is due.
     pub(crate) fn is_due(&self, time: &Time) -> bool {
-        !self.is_quiet(time.ticks.floor(time.now()))
+        self.state.lock().is_due(time.ticks.floor(time.now()))
     }
 
     /// Returns when the bucket that comes first has to be flushed; after a stop none is.
     pub(crate) fn next_tick(&self) -> Option<u64> {
         let state = self.state.lock();
-        if state.stopped { None } else { state.queue.next_tick() }
+        if state.stopped { None } else { state.next_tick() }
     }
 
     /// Waits until a bucket is due, but not beyond `until`. Returns whether one is; false as soon
@@ -208,7 +199,7 @@ impl DelayQueue {
             if state.stopped {
                 return false;
             }
-            if state.queue.is_due(time.ticks.floor(time.now())) {
+            if state.is_due(time.ticks.floor(time.now())) {
                 return true;
             }
             if until.is_some_and(|until| until <= time.clock.now()) {
@@ -246,7 +237,7 @@ impl DelayQueue {
         let mut state = self.state.lock();
         let told = if state.stopped {
             Told::Stopped
-        } else if state.queue.is_due(time.ticks.floor(time.now())) {
+        } else if state.is_due(time.ticks.floor(time.now())) {
             return (Told::Due, Some(waker));
         } else {
             Told::Until(state.tell().map(|tick| time.instant_of_tick(tick)))
@@ -303,10 +294,5 @@ impl DelayQueue {
 
     pub(crate) fn wakeups(&self) -> u64 {
         self.state.lock().wakeups
-    }
-
-    /// Calls `see` with every queued bucket.
-    pub(crate) fn for_each(&self, see: impl FnMut(&Expiration)) {
-        self.state.lock().queue.iter().for_each(see);
     }
 }

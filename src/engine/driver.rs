@@ -33,7 +33,6 @@ use crate::engine::shuffle::Shuffle;
 use crate::engine::stats::Stats;
 use crate::store::slab::Slab;
 use crate::sync::{Mutex, either_in_models, nap, thread, thread_local};
-use crate::wheel::bucket_queue::{Due, Expiration};
 use crate::wheel::core::Trimmed;
 use crate::work;
 use std::cell::Cell;
@@ -72,8 +71,6 @@ pub(crate) struct Driver {
 
 /// The state that a thread needs to take a turn.
 pub(crate) struct Turn {
-    /// The newly armed buckets of the batch that is being flushed; empty between turns.
-    armed: Vec<Expiration>,
     /// Scratch space for expired entries, unless a turn has borrowed it. Thus most turns allocate
     /// nothing.
     room: Expired,
@@ -93,10 +90,10 @@ pub(crate) struct Turn {
 
 impl Driver {
     pub(crate) fn new(context: Arc<TimerContext>) -> Self {
-        let (armed, room) = (Vec::new(), Expired::default());
+        let room = Expired::default();
         let (owners, gone, departed) = (Slab::new(), Vec::new(), Stats::default());
         let (queued, closed, expired) = (0, false, 0);
-        let turn = Turn { armed, room, owners, gone, queued, departed, closed, expired };
+        let turn = Turn { room, owners, gone, queued, departed, closed, expired };
         Driver { context, turn: Mutex::new(turn) }
     }
 
@@ -183,7 +180,7 @@ impl Driver {
     fn flush_batch(&self, turn_start: u64, insists: bool, expired: &mut Expired) -> Step {
         let TimerContext { time, delay_queue, .. } = &*self.context;
         let mut turn = self.turn.lock();
-        let Turn { armed, room, owners, expired: total, .. } = &mut *turn;
+        let Turn { room, owners, expired: total, .. } = &mut *turn;
         room.lend_to(expired);
         let mut is_one_aside = false;
         let step = loop {
@@ -192,29 +189,25 @@ impl Driver {
             // not wait for its end.
             let now = time.now();
             let present = time.ticks.floor(now);
-            let shard = match delay_queue.next_due(turn_start, present) {
-                Due::Nothing => {
+            let (named, others) = match delay_queue.poll(turn_start, present) {
+                Ok(due) => due,
+                Err(true) => break Step::Busy,
+                Err(false) => {
                     expired.lend_to(room);
                     break Step::Done;
                 }
-                Due::Shard(shard) => shard,
-                Due::Busy => break Step::Busy,
-                Due::Unknown => continue,
             };
-            let Some(owner) = owners.at(owner_of(shard)) else {
-                delay_queue.poll(shard, turn_start, present); // For good.
-                break Step::Dropped;
-            };
-            if owner.flush(shard, (turn_start, now), insists, armed, expired) {
+            let Some(owner) = owners.at(owner_of(named.shard)) else { break Step::Dropped };
+            if owner.flush((named, others), (turn_start, now), insists, expired) {
                 *total += expired.len() as u64;
                 break Step::Flushed(Arc::clone(owner));
             }
+            delay_queue.put_aside(named);
+            is_one_aside = true;
             // In virtual time it comes first all the same, so that the ticks keep their order.
             if !either_in_models(time.clock.as_manual().is_none()) {
                 break Step::Busy;
             }
-            delay_queue.put_aside(shard, turn_start, present);
-            is_one_aside = true;
         };
         if is_one_aside {
             delay_queue.bring_back();

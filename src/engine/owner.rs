@@ -24,14 +24,13 @@
 use crate::engine::context::TimerContext;
 use crate::engine::shard::{Body, Content, Shard, Wakeup};
 use crate::engine::stats::Stats;
-use crate::wheel::bucket::BucketId;
 use crate::wheel::bucket_queue::Expiration;
 use crate::wheel::core::Trimmed;
 use crate::wheel::snapshot::Snapshot;
 use crate::wheel::wheels::{OUTSIDE, Wheels};
 use crossbeam_utils::CachePadded;
 use std::any::{Any, TypeId};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::mem;
 use std::sync::Arc;
 
@@ -57,9 +56,6 @@ pub(crate) fn ordinal_of(shard: u64) -> usize {
     shard as usize & (MAX_SHARDS - 1)
 }
 
-/// How often a bucket is in the delay queue.
-pub(crate) type Queued = HashMap<(u64, BucketId), usize>;
-
 /// An owner as a driver sees it.
 pub(crate) trait Owner: Send + Sync {
     /// Flushes a batch of the bucket that comes first, if it still belongs to `shard`, for a turn
@@ -68,10 +64,9 @@ pub(crate) trait Owner: Send + Sync {
     /// `insists` is let go first there at its next try.
     fn flush(
         &self,
-        shard: u64,
+        due: (Expiration, u64),
         times: (u64, u64),
         insists: bool,
-        armed: &mut Vec<Expiration>,
         expired: &mut Expired,
     ) -> bool;
 
@@ -99,7 +94,7 @@ pub(crate) trait Owner: Send + Sync {
     fn snapshot(&self, snapshot: &mut Snapshot, now: u64);
 
     /// Checks every shard, and checks that the delay queue contains each armed bucket once.
-    fn assert_invariants(&self, queued: &Queued);
+    fn assert_invariants(&self);
 }
 
 /// A content whose entries expire.
@@ -116,7 +111,6 @@ pub(crate) trait Driven: Content + 'static {
         owned: &Owned<Self>,
         body: &mut Body<Self>,
         due: (Expiration, u64),
-        armed: &mut Vec<Expiration>,
         expired: &mut Expired,
     ) -> Option<Expiration>;
 
@@ -226,20 +220,22 @@ where
 {
     fn flush(
         &self,
-        shard: u64,
+        (named, others): (Expiration, u64),
         (turn_start, now): (u64, u64),
         insists: bool,
-        armed: &mut Vec<Expiration>,
         expired: &mut Expired,
     ) -> bool {
         let TimerContext { time, delay_queue, .. } = &*self.shards.context;
-        let Some(mut body) = self.shard(shard).lock_for_turn(insists) else { return false };
-        // Otherwise another shard's bucket comes first by now.
-        if let Some(due) = delay_queue.poll(shard, turn_start, time.ticks.floor(now)) {
+        let Some(mut body) = self.shard(named.shard).lock_for_turn(insists) else { return false };
+        if named.bucket == OUTSIDE {
+            if let Some(more) = C::flush(self, &mut body, (named, now), expired) {
+                body.note(delay_queue.resume(more));
+            }
+        } else if let Some(due) = body.poll(named, (turn_start, time.ticks.floor(now)), others) {
             expired.tick = due.start;
-            let unfinished = C::flush(self, &mut body, (due, now), armed, expired);
-            body.flushed(armed, unfinished);
+            C::flush(self, &mut body, (due, now), expired);
         }
+        body.flushed();
         expired.wakeup = Shard::release(body);
         true
     }
@@ -288,10 +284,9 @@ where
         }
     }
 
-    fn assert_invariants(&self, queued: &Queued) {
+    fn assert_invariants(&self) {
         for shard in self.shards.set.iter() {
-            let is_queued = |shard, id| queued.get(&(shard, id)).copied().unwrap_or(0);
-            shard.with(|body| body.core.assert_invariants(is_queued, C::is_filed));
+            shard.with(|body| body.core.assert_invariants(C::is_filed));
         }
     }
 }

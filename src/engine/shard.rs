@@ -28,7 +28,7 @@ use crate::store::slab::Key;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Mutex, MutexGuard, nap, thread_local};
 use crate::wheel::bucket::Reference;
-use crate::wheel::bucket_queue::Expiration;
+use crate::wheel::bucket_queue::{ELAPSED, Expiration};
 use crate::wheel::core::{Core, Trimmed};
 use crate::wheel::wheels::Wheels;
 use std::cell::{Cell, RefCell};
@@ -68,6 +68,9 @@ pub(crate) struct Body<C: Content> {
     pub(crate) closed: bool,
     /// Whether listeners have to be woken when the lock is released, because of what was filed.
     owes: bool,
+    /// What stands for this shard in the delay queue, and whether its elapsed buckets do as well.
+    published: Option<Expiration>,
+    has_elapsed: bool,
     pub(crate) content: C,
 }
 
@@ -102,7 +105,15 @@ impl<C: Content> Shard<C> {
     /// Creates a shard without an owner.
     pub(crate) fn new() -> Self {
         let (core, content) = (Core::idle(), C::new());
-        let body = Body { core, context: None, closed: true, owes: false, content };
+        let body = Body {
+            core,
+            context: None,
+            closed: true,
+            owes: false,
+            published: None,
+            has_elapsed: false,
+            content,
+        };
         Shard { body: Mutex::new(body), wanted: AtomicBool::new(false) }
     }
 
@@ -111,6 +122,7 @@ impl<C: Content> Shard<C> {
         let mut body = self.lock();
         drop(body.core.restart(Core::new(context.time.ticks, wheels)));
         (body.context, body.content, body.closed) = (Some(context), C::new(), false);
+        (body.published, body.has_elapsed) = (None, false);
     }
 
     /// Closes the shard, whose owner has gone, and frees what it holds for that owner, unless
@@ -304,20 +316,63 @@ impl<C: Content> Body<C> {
     /// far bucket while nothing is due, the wheels' time leaps to the present first: it lags behind
     /// after an idle period, and the entry may not be far away at all.
     pub(crate) fn file(&mut self, reference: Reference, tick: u64, (now, deadline): Times) {
-        let Body { core, context: Some(context), owes, .. } = self else { return };
-        let TimerContext { time, delay_queue, .. } = &**context;
+        let Body { core, context: Some(context), .. } = self else { return };
+        let TimerContext { time, .. } = &**context;
         let now = time.or_now(now);
         let present = time.ticks.floor(now);
         let wheels = &mut core.wheels;
-        let arm = |expiration| *owes |= delay_queue.offer(expiration);
         if deadline <= now {
-            wheels.file_elapsed(reference, tick, arm);
+            wheels.file_elapsed(reference, tick);
         } else {
-            if wheels.is_far(tick) && delay_queue.is_quiet(present) {
+            if wheels.is_far(tick) && !wheels.queue.is_due(present) {
                 wheels.leap(present);
             }
-            wheels.file(reference, tick, arm);
+            wheels.file(reference, tick);
         }
+        self.publish();
+    }
+
+    /// Lets the delay queue know of this shard's first bucket, if it is earlier than what the queue
+    /// knows.
+    fn publish(&mut self) {
+        let Body { core, context: Some(context), owes, published, has_elapsed, .. } = self else {
+            return;
+        };
+        let queue = &core.wheels.queue;
+        if queue.has_elapsed() && !*has_elapsed {
+            *has_elapsed = true;
+            let expiration = queue.first().expect("it has elapsed ones");
+            *owes |= context.delay_queue.offer(expiration);
+        }
+        let Some(next) = queue.next() else { return };
+        if published.is_none_or(|known| next.tick < known.tick || next.start < known.start) {
+            *published = Some(next);
+            *owes |= context.delay_queue.offer(next);
+        }
+    }
+
+    /// Returns the bucket to flush, for what the delay queue has named of this shard; unless it was
+    /// named again since, or another shard's comes before.
+    pub(crate) fn poll(
+        &mut self,
+        named: Expiration,
+        (turn_start, now): (u64, u64),
+        others: u64,
+    ) -> Option<Expiration> {
+        let queue = &mut self.core.wheels.queue;
+        if named.bucket.level == ELAPSED {
+            self.has_elapsed = false;
+            queue.begin_turn();
+        } else if self.published != Some(named) {
+            return None;
+        }
+        self.published = None;
+        let due = queue.peek_due(turn_start, now)?;
+        if due.start > others && others <= now {
+            return None;
+        }
+        queue.take(due);
+        Some(due)
     }
 
     /// Moves an entry to another deadline, and files it there unless the shard is closed. Returns
@@ -339,22 +394,35 @@ impl<C: Content> Body<C> {
         }
     }
 
-    /// Ends the flush of a bucket; see [`DelayQueue::flushed`].
-    ///
-    /// [`DelayQueue::flushed`]: crate::engine::delay_queue::DelayQueue::flushed
-    pub(crate) fn flushed(&mut self, armed: &mut Vec<Expiration>, unfinished: Option<Expiration>) {
-        if let Some(context) = &self.context {
-            self.owes |= context.delay_queue.flushed(armed.drain(..), unfinished);
-        }
+    /// Notes whether listeners have to be woken.
+    pub(crate) fn note(&mut self, owes: bool) {
+        self.owes |= owes;
     }
 
-    /// Takes a bucket that holds only cancelled entries out of the delay queue, where it came
-    /// first. Does bounded work, and returns what it found.
-    pub(crate) fn trim(&mut self, expiration: Expiration) -> Trimmed {
-        let trimmed = self.core.trim(expiration.bucket);
-        let Some(context) = &self.context else { return trimmed };
-        if trimmed == Trimmed::Empty && context.delay_queue.take(expiration) {
-            self.core.wheels.disarm_if_empty(expiration.bucket);
+    /// Ends the flush of a bucket, or the look for one.
+    pub(crate) fn flushed(&mut self) {
+        self.publish();
+    }
+
+    /// Takes the first bucket out if it holds only cancelled entries. Does bounded work, and
+    /// returns what it found.
+    pub(crate) fn trim(&mut self, named: Expiration) -> Trimmed {
+        let Some(context) = self.context.clone() else { return Trimmed::Live };
+        let is_elapsed = named.bucket.level == ELAPSED;
+        if !is_elapsed && self.published != Some(named) {
+            context.delay_queue.take(named);
+            return Trimmed::Empty;
+        }
+        let trimmed = self.core.trim_first();
+        let queue = &self.core.wheels.queue;
+        if is_elapsed {
+            if !queue.has_elapsed() && context.delay_queue.take(named) {
+                self.has_elapsed = false;
+            }
+        } else if trimmed == Trimmed::Empty && queue.next() != Some(named) {
+            context.delay_queue.take(named);
+            self.published = None;
+            self.publish();
         }
         trimmed
     }

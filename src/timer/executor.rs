@@ -443,15 +443,13 @@ impl<T: Send + 'static> Driven for Tasks<T> {
         _: &Owned<Self>,
         body: &mut Body<Self>,
         (expiration, now): (Expiration, u64),
-        armed: &mut Vec<Expiration>,
         expired: &mut Expired,
     ) -> Option<Expiration> {
         let tasks = expired.items(); // Empty: what came before was handed over.
-        let arm = |expiration| armed.push(expiration);
         let push = |_, task| tasks.push(task);
-        let unfinished = body.core.flush(expiration, (now, BATCH), arm, push);
+        body.core.flush(expiration, (now, BATCH), push);
         body.release_permits(tasks.len());
-        unfinished
+        None
     }
 
     fn hand_over(owned: &Owned<Self>, expired: &mut Expired) -> usize {

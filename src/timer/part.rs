@@ -138,7 +138,6 @@ impl<C: Alarmed> Driven for C {
         owned: &Owned<Self>,
         body: &mut Body<Self>,
         (expiration, now): (Expiration, u64),
-        armed: &mut Vec<Expiration>,
         expired: &mut Expired,
     ) -> Option<Expiration> {
         let (alarm, tasks) = (&owned.beside.alarms[ordinal_of(expiration.shard)], expired.items());
@@ -148,14 +147,14 @@ impl<C: Alarmed> Driven for C {
             return unfinished;
         }
         let closed = body.closed;
-        let arm = |expiration| armed.push(expiration);
-        body.core.flush_in_place(expiration, now, arm, |key, item| {
+        body.core.flush_in_place(expiration, now, |key, item| {
             C::unfile(item);
             // After a shutdown nothing expires any more.
             if !closed {
                 tasks.push(alarm.task(key));
             }
-        })
+        });
+        None
     }
 
     fn hand_over(owned: &Owned<Self>, expired: &mut Expired) -> usize {

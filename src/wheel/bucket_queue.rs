@@ -1,7 +1,8 @@
-//! The bucket queue: which bucket has to be flushed next, and when.
+//! The bucket queue: which bucket of a shard has to be flushed next, and when.
 //!
-//! A binary heap of bucket expirations that all shards share. It contains each armed bucket once,
-//! holds no entries and knows no wheel. Work leaves it in three kinds:
+//! A binary heap of bucket expirations. It contains each armed bucket once, holds no entries and
+//! knows no wheel. The delay queue that all shards share is of the same kind: there, an expiration
+//! stands for its whole shard, whose first it is. Work leaves it in three kinds:
 //!
 //! - a bucket of level 0, whose entries fall due at its tick;
 //! - a bucket of an overflow wheel, which expires early and then waits in the backlog to be
@@ -37,17 +38,9 @@ pub(crate) struct BucketQueue {
     heap: BinaryHeap<Reverse<Expiration>>,
     /// Overflow buckets that have expired and are not cascaded yet, by their start.
     backlog: BinaryHeap<Reverse<(u64, Expiration)>>,
-    /// Elapsed buckets for the next turn: at most two per shard.
+    /// Elapsed buckets for the next turn.
     elapsed: Vec<Expiration>,
-    /// Shards that were busy when it was their turn, and their due buckets; only within a step of a
-    /// turn.
-    busy: Vec<u64>,
-    aside: Vec<Expiration>,
 }
-
-/// The maximum number of buckets that one call puts aside or brings back, under one hold of the
-/// queue's lock.
-const ASIDE: usize = 64;
 
 /// How few buckets a heap has when it gives its memory back: they are moved under one hold of the
 /// queue's lock.
@@ -61,18 +54,6 @@ fn pop<T: Ord>(heap: &mut BinaryHeap<T>) -> Option<T> {
         heap.shrink_to(2 * FEW);
     }
     first
-}
-
-/// What to do next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Due {
-    /// A bucket of this shard has to be flushed.
-    Shard(u64),
-    /// Only buckets of busy shards are left.
-    Busy,
-    /// There may be others behind those of busy shards: the bounded time of one call was used up.
-    Unknown,
-    Nothing,
 }
 
 impl BucketQueue {
@@ -102,54 +83,16 @@ impl BucketQueue {
         self.heap.extend(self.elapsed.drain(..).map(Reverse));
     }
 
-    /// Takes out the bucket to flush next, if one is due and belongs to `shard`: due at
-    /// `turn_start` if nothing waits in the backlog, otherwise at `now`, which is not before
-    /// `turn_start`.
-    pub(crate) fn poll(&mut self, shard: u64, turn_start: u64, now: u64) -> Option<Expiration> {
-        let due = self.peek_due(turn_start, now).filter(|due| due.shard == shard)?;
+    /// Takes out the bucket to flush next: due at `turn_start` if nothing waits in the backlog,
+    /// otherwise at `now`, which is not before `turn_start`.
+    pub(crate) fn poll(&mut self, turn_start: u64, now: u64) -> Option<Expiration> {
+        let due = self.peek_due(turn_start, now)?;
         self.take(due);
         Some(due)
     }
 
-    /// Returns the shard whose bucket has to be flushed next. A shard with a bucket that was put
-    /// aside is left out.
-    pub(crate) fn next_due(&mut self, turn_start: u64, now: u64) -> Due {
-        for _ in 0..ASIDE {
-            work::count(self.busy.len());
-            let Some(due) = self.peek_due(turn_start, now) else {
-                return if self.busy.is_empty() { Due::Nothing } else { Due::Busy };
-            };
-            if !self.busy.contains(&due.shard) {
-                return Due::Shard(due.shard);
-            }
-            self.take(due);
-            self.aside.push(due);
-        }
-        Due::Unknown
-    }
-
-    /// Puts aside the bucket that has to be flushed next, because its shard is busy. Does nothing
-    /// if that bucket belongs to another shard by now.
-    pub(crate) fn put_aside_of(&mut self, shard: u64, turn_start: u64, now: u64) {
-        if let Some(due) = self.poll(shard, turn_start, now) {
-            self.busy.push(shard);
-            self.aside.push(due);
-        }
-    }
-
-    /// Puts back some of what was put aside. Returns whether there is more.
-    pub(crate) fn bring_back(&mut self) -> bool {
-        self.busy.clear();
-        let some = self.aside.len().saturating_sub(ASIDE)..;
-        work::count(self.aside.len() - some.start);
-        for expiration in self.aside.split_off(some.start) {
-            self.resume(expiration);
-        }
-        !self.aside.is_empty()
-    }
-
     /// Returns the bucket to flush next, and moves it to the front of the heap or the backlog.
-    fn peek_due(&mut self, turn_start: u64, now: u64) -> Option<Expiration> {
+    pub(crate) fn peek_due(&mut self, turn_start: u64, now: u64) -> Option<Expiration> {
         loop {
             work::count(1);
             let first = self.backlog.peek().map(|Reverse((_, expiration))| *expiration);
@@ -172,9 +115,29 @@ impl BucketQueue {
         }
     }
 
+    /// Returns what stands for all buckets that wait or are due, in the queue of the shards: its
+    /// tick is when there is something to do, and none of its timers is due before its start.
+    pub(crate) fn next(&self) -> Option<Expiration> {
+        let top = self.heap.peek().map(|Reverse(top)| *top);
+        let next = match self.backlog.peek() {
+            // A bucket behind it may start before it does.
+            None => top.map(|top| Expiration { start: top.start.min(top.tick + 1), ..top })?,
+            Some(&Reverse((start, first))) => {
+                let start = top.map_or(start, |top| start.min(top.tick.max(first.tick + 1)));
+                Expiration { start, ..first }
+            }
+        };
+        Some(Expiration { bucket: BucketId { level: 0, slot: 0 }, ..next })
+    }
+
+    /// Returns whether elapsed buckets wait for the next turn.
+    pub(crate) fn has_elapsed(&self) -> bool {
+        !self.elapsed.is_empty()
+    }
+
     /// Returns the first tick at which there is something to do; `None` if nothing is queued.
     pub(crate) fn next_tick(&self) -> Option<u64> {
-        if self.elapsed.is_empty() && self.backlog.is_empty() && self.aside.is_empty() {
+        if self.elapsed.is_empty() && self.backlog.is_empty() {
             self.heap.peek().map(|Reverse(top)| top.tick)
         } else {
             Some(0)
@@ -207,8 +170,7 @@ impl BucketQueue {
         elapsed.map(|at| self.elapsed.swap_remove(at)).is_some()
     }
 
-    /// Takes out all buckets for which `is_gone` returns true. Looks at every one; called between
-    /// two steps of a turn.
+    /// Takes out all buckets for which `is_gone` returns true. Looks at every one.
     pub(crate) fn forget(&mut self, is_gone: impl Fn(&Expiration) -> bool) {
         self.heap.retain(|Reverse(expiration)| !is_gone(expiration));
         self.heap.shrink_to(2 * self.heap.len());
@@ -224,50 +186,6 @@ impl BucketQueue {
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Expiration> {
         let heap = self.heap.iter().map(|Reverse(expiration)| expiration);
         let backlog = self.backlog.iter().map(|Reverse((_, expiration))| expiration);
-        heap.chain(backlog).chain(&self.elapsed).chain(&self.aside)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn expiration(tick: u64, start: u64) -> Expiration {
-        let bucket = BucketId { level: u8::from(tick != start), slot: 0 };
-        Expiration { tick, start, bucket, shard: 0 }
-    }
-
-    #[test]
-    fn a_shard_with_a_bucket_put_aside_is_left_out_until_that_is_back() {
-        let mut queue = BucketQueue::default();
-        let of = |shard, tick| Expiration { shard, ..expiration(tick, tick) };
-        [of(7, 1), of(7, 2), of(8, 3), of(9, 6)].into_iter().for_each(|it| queue.offer(it));
-        assert_eq!(queue.next_due(5, 5), Due::Shard(7));
-        queue.put_aside_of(8, 5, 5); // Not the one that comes first: nothing happens.
-        queue.put_aside_of(7, 5, 5);
-        assert_eq!(queue.next_due(5, 5), Due::Shard(8));
-        queue.put_aside_of(8, 5, 5);
-        assert_eq!((queue.next_due(5, 5), queue.next_tick()), (Due::Busy, Some(0)));
-        queue.bring_back();
-        let polled = [7, 7, 8, 9].map(|shard| queue.poll(shard, 6, 6).map(|it| it.tick));
-        assert_eq!(polled, [1, 2, 3, 6].map(Some));
-        assert_eq!(queue.next_due(6, 6), Due::Nothing);
-    }
-
-    /// A busy shard with very many due buckets hides no other one.
-    #[test]
-    fn a_call_puts_so_many_buckets_aside_and_no_more() {
-        let mut queue = BucketQueue::default();
-        for tick in 0..2 * ASIDE as u64 {
-            queue.offer(expiration(tick, tick));
-        }
-        queue.offer(Expiration { shard: 7, ..expiration(300, 300) });
-        queue.put_aside_of(0, 500, 500);
-        assert_eq!(queue.next_due(500, 500), Due::Unknown);
-        assert_eq!(queue.aside.len(), 1 + ASIDE);
-        assert_eq!(queue.next_due(500, 500), Due::Shard(7));
-        assert_eq!((queue.aside.len(), queue.heap.len()), (2 * ASIDE, 1));
-        assert!(queue.bring_back() && !queue.bring_back());
-        assert_eq!((queue.aside.len(), queue.next_due(500, 500)), (0, Due::Shard(0)));
+        heap.chain(backlog).chain(&self.elapsed)
     }
 }

@@ -222,14 +222,20 @@ impl<T> Core<T> {
         is_live(&self.entries, reference)
     }
 
-    /// Takes the stale references off the front of a bucket, at most [`BATCH`] of them.
-    pub(crate) fn trim(&mut self, bucket: BucketId) -> Trimmed {
+    /// Takes the first bucket out of the queue if it holds only stale references. Looks at most at
+    /// [`BATCH`] of them, and returns what it found.
+    pub(crate) fn trim_first(&mut self) -> Trimmed {
+        let Some(first) = self.wheels.queue.first() else { return Trimmed::Live };
         for _ in 0..BATCH {
             work::count(1);
-            match self.wheels.front(bucket) {
+            match self.wheels.front(first.bucket) {
                 Some(front) if self.is_live(front) => return Trimmed::Live,
-                Some(_) => self.wheels.pop_front(bucket),
-                None => return Trimmed::Empty,
+                Some(_) => self.wheels.pop_front(first.bucket),
+                None => {
+                    self.wheels.queue.take(first);
+                    self.wheels.disarm_if_empty(first.bucket);
+                    return Trimmed::Empty;
+                }
             }
         }
         Trimmed::Unknown
@@ -277,14 +283,10 @@ impl<T> Core<T> {
     ///
     /// `is_filed` says whether an entry is filed, as opposed to being held by its owner after a
     /// flush.
-    pub(crate) fn assert_invariants(
-        &self,
-        is_queued: impl FnMut(u64, BucketId) -> usize,
-        is_filed: impl Fn(&T) -> bool,
-    ) {
+    pub(crate) fn assert_invariants(&self, is_filed: impl Fn(&T) -> bool) {
         self.entries.assert_invariants();
         let mut live = 0;
-        self.wheels.assert_invariants(is_queued, |reference, first, last| {
+        self.wheels.assert_invariants(|reference, first, last| {
             if !self.is_live(reference) {
                 return;
             }
@@ -311,16 +313,14 @@ fn is_live<T>(entries: &Slab<Entry<T>, CHUNK_BYTES>, reference: Reference) -> bo
 impl<T> Core<T> {
     /// Moves at most `limit` entries out of a polled bucket, or a [`BATCH`] to finer wheels. Those
     /// that are due at `now` go to `expire`, in order; the others are filed where they belong now;
-    /// newly armed buckets go to `arm`. Returns what is left to flush, or disarms the bucket if it
-    /// is empty.
+    /// the rest of the bucket goes back to the queue.
     pub(crate) fn flush(
         &mut self,
         expiration: Expiration,
         (now, limit): (u64, usize),
-        arm: impl FnMut(Expiration),
         mut expire: impl FnMut(Key, T),
-    ) -> Option<Expiration> {
-        self.flush_by(expiration, (now, limit), arm, |core, index, due| {
+    ) {
+        self.flush_by(expiration, (now, limit), |core, index, due| {
             let Some(key) = core.entries.key_at(index) else { return false };
             let is_due = |entry: &mut Entry<T>| entry.deadline.get() <= due;
             let Some(entry) = core.entries.remove_if(index, is_due) else { return false };
@@ -337,10 +337,9 @@ impl<T> Core<T> {
         &mut self,
         expiration: Expiration,
         now: u64,
-        arm: impl FnMut(Expiration),
         mut see: impl FnMut(Key, &mut T),
-    ) -> Option<Expiration> {
-        self.flush_by(expiration, (now, BATCH), arm, |core, index, due| {
+    ) {
+        self.flush_by(expiration, (now, BATCH), |core, index, due| {
             let Some(key) = core.entries.key_at(index) else { return false };
             let entry = core.entries.at_mut(index);
             let is_due = entry.deadline.get() <= due;
@@ -358,23 +357,22 @@ impl<T> Core<T> {
         &mut self,
         expiration: Expiration,
         (now, limit): (u64, usize),
-        mut arm: impl FnMut(Expiration),
         mut expire: impl FnMut(&mut Self, u32, u64) -> bool,
-    ) -> Option<Expiration> {
+    ) {
         let mut batch = core::mem::take(&mut self.batch);
         let expiration = self.wheels.begin_flush(expiration);
         let Expiration { bucket, tick: expires, start, .. } = expiration;
         let is_early = expires < start;
         self.wheels.take_front(bucket, if is_early { BATCH } else { limit }, &mut batch);
         if is_early {
-            self.cascade(bucket, start, &mut batch, &mut arm);
+            self.cascade(bucket, start, &mut batch);
         } else {
             // This is a separate loop, so that the cache misses of the whole batch overlap.
             batch.retain(|reference| self.is_live(*reference));
             // An extended entry has to wait for its new tick, even if that tick has come by now, so
             // that entries leave in the order of their ticks.
             let due = if bucket.level == ELAPSED {
-                self.file_extended(bucket, &mut batch, &mut arm);
+                self.file_extended(bucket, &mut batch);
                 now
             } else {
                 self.ticks.start_of(start)
@@ -382,23 +380,19 @@ impl<T> Core<T> {
             for reference in &batch {
                 work::count(1);
                 if !expire(self, reference.index, due) {
-                    self.file_by_deadline(bucket, *reference, &mut arm);
+                    self.file_by_deadline(bucket, *reference);
                 }
             }
         }
         batch.clear();
         self.batch = batch;
-        (!self.wheels.disarm_if_empty(bucket)).then_some(expiration)
+        if !self.wheels.disarm_if_empty(bucket) {
+            self.wheels.queue.resume(expiration);
+        }
     }
 
     /// Files references again that were taken from the overflow bucket that starts at `start`.
-    fn cascade(
-        &mut self,
-        bucket: BucketId,
-        start: u64,
-        batch: &mut Vec<Reference>,
-        arm: &mut impl FnMut(Expiration),
-    ) {
+    fn cascade(&mut self, bucket: BucketId, start: u64, batch: &mut Vec<Reference>) {
         // Stale references are moved with the others unless there are many: finding one costs a
         // cache miss, whereas moving it touches no entry.
         // mutants(< == >= - * %): only the pace.
@@ -413,9 +407,9 @@ impl<T> Core<T> {
             work::count(1);
             if low_bits_suffice {
                 let tick = start + u64::from(reference.tick.wrapping_sub(start as u32));
-                self.wheels.file_out_of(bucket, reference, tick, &mut *arm);
+                self.wheels.file_out_of(bucket, reference, tick);
             } else {
-                self.file_by_deadline(bucket, reference, arm);
+                self.file_by_deadline(bucket, reference);
             }
         }
     }
@@ -423,18 +417,13 @@ impl<T> Core<T> {
     /// Takes out of a batch of live elapsed references those whose entries were extended, and files
     /// these where they belong now.
     #[inline(never)]
-    fn file_extended(
-        &mut self,
-        from: BucketId,
-        batch: &mut Vec<Reference>,
-        arm: &mut impl FnMut(Expiration),
-    ) {
+    fn file_extended(&mut self, from: BucketId, batch: &mut Vec<Reference>) {
         batch.retain(|reference| {
             work::count(1);
             let tick = self.ticks.ceil(self.entries.at(reference.index).deadline.get());
             let stays = self.wheels.has_elapsed(*reference, tick);
             if !stays {
-                self.file_by_deadline(from, *reference, arm);
+                self.file_by_deadline(from, *reference);
             }
             stays
         });
@@ -442,16 +431,11 @@ impl<T> Core<T> {
 
     /// Files an entry of the bucket `from` again, under the tick of its deadline, if the reference
     /// is live.
-    fn file_by_deadline(
-        &mut self,
-        from: BucketId,
-        reference: Reference,
-        arm: &mut impl FnMut(Expiration),
-    ) {
+    fn file_by_deadline(&mut self, from: BucketId, reference: Reference) {
         if self.is_live(reference) {
             let tick = self.ticks.ceil(self.entries.at(reference.index).deadline.get());
             let reference = self.file_anew(reference.index, tick);
-            self.wheels.file_out_of(from, reference, tick, arm);
+            self.wheels.file_out_of(from, reference, tick);
         }
     }
 }

@@ -10,7 +10,6 @@ pub(crate) mod counters;
 pub(crate) mod snapshot;
 
 use crate::store::slab::Key;
-use crate::wheel::bucket_queue::BucketQueue;
 use crate::wheel::core::{BATCH, Core, Trimmed};
 use crate::wheel::ticks::{NEVER, Ticks, round_size};
 use crate::wheel::wheels::Wheels;
@@ -46,7 +45,6 @@ use alloc::vec::Vec;
 #[derive(Clone)]
 pub struct LocalTimer<T> {
     core: Core<T>,
-    queue: BucketQueue,
     now: u64,
     /// Expired tasks that were not handed out yet: empty between calls, unless `expire` panicked;
     /// then the next call goes on with them.
@@ -73,7 +71,6 @@ impl<T> LocalTimer<T> {
         let (now, wheel_size) = (now.min(NEVER), round_size(wheel_size));
         LocalTimer {
             core: Core::new(Ticks::new(1), Wheels::new(0, wheel_size, now)),
-            queue: BucketQueue::default(),
             now,
             expired: VecDeque::new(),
         }
@@ -84,7 +81,7 @@ impl<T> LocalTimer<T> {
     pub fn add(&mut self, deadline: u64, task: T) -> TimerKey {
         let deadline = deadline.min(NEVER);
         let (key, reference) = self.core.insert(deadline, deadline, task);
-        self.core.wheels.file(reference, deadline, |expiration| self.queue.offer(expiration));
+        self.core.wheels.file(reference, deadline);
         TimerKey(key)
     }
 
@@ -104,7 +101,7 @@ impl<T> LocalTimer<T> {
             self.core.extend(key.0.index, deadline);
         } else {
             let reference = self.core.move_up(key.0.index, deadline, deadline);
-            self.core.wheels.file(reference, deadline, |expiration| self.queue.offer(expiration));
+            self.core.wheels.file(reference, deadline);
         }
         true
     }
@@ -134,17 +131,8 @@ impl<T> LocalTimer<T> {
         if !self.expired.is_empty() {
             return Some(self.now);
         }
-        while let Some(first) = self.queue.first() {
-            match self.core.trim(first.bucket) {
-                Trimmed::Empty => {
-                    self.queue.take(first);
-                    self.core.wheels.disarm_if_empty(first.bucket);
-                }
-                Trimmed::Live => break,
-                Trimmed::Unknown => {}
-            }
-        }
-        self.queue.next_tick().map(|tick| tick.max(self.now))
+        while matches!(self.core.trim_first(), Trimmed::Empty | Trimmed::Unknown) {}
+        self.core.wheels.queue.next_tick().map(|tick| tick.max(self.now))
     }
 
     /// Sets the time to `now` and hands every task whose deadline has come to `expire`. Returns how
@@ -193,22 +181,19 @@ impl<T> LocalTimer<T> {
 
     fn set_time(&mut self, now: u64) {
         self.now = self.now.max(now.min(NEVER));
-        self.queue.begin_turn();
+        self.core.wheels.queue.begin_turn();
     }
 
     /// Moves at most so many tasks out of the bucket that comes first, if it is due. Otherwise
     /// returns false.
     fn flush(&mut self, limit: usize) -> bool {
         let now = self.now;
-        let Some(expiration) = self.queue.poll(0, now, now) else {
+        let Some(expiration) = self.core.wheels.queue.poll(now, now) else {
             self.core.wheels.leap(now);
             return false;
         };
         let hand_out = |key, task| self.expired.push_back((TimerKey(key), task));
-        let arm = |armed| self.queue.offer(armed);
-        if let Some(left) = self.core.flush(expiration, (now, limit), arm, hand_out) {
-            self.queue.resume(left);
-        }
+        self.core.flush(expiration, (now, limit), hand_out);
         true
     }
 
@@ -238,10 +223,7 @@ impl<T> LocalTimer<T> {
     /// proportional to what is pending.
     #[doc(hidden)]
     pub fn assert_invariants(&self) {
-        self.core.assert_invariants(
-            |_, id| self.queue.iter().filter(|expiration| expiration.bucket == id).count(),
-            |_| true,
-        );
+        self.core.assert_invariants(|_| true);
     }
 }
 

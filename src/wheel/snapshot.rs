@@ -149,7 +149,7 @@ mod tests {
     fn no_slot_is_farther_ahead_than_the_wheel_is_large() {
         let mut core = Core::new(Ticks::new(1), Wheels::new(0, 4, 1_000));
         let (_, reference) = core.insert(1_003, 1_003, ());
-        core.wheels.file(reference, 1_003, |_| ());
+        core.wheels.file(reference, 1_003);
         let mut snapshot = Snapshot::new(1);
         assert!(!snapshot.absorb(&core, &mut 0, 900));
         assert_eq!(snapshot.levels[0].slots, [0, 0, 0, 1]);

@@ -16,7 +16,7 @@
 //! every reference that was stale before.
 
 use crate::wheel::bucket::{Blocks, Bucket, BucketId, Reference};
-use crate::wheel::bucket_queue::{ELAPSED, Expiration};
+use crate::wheel::bucket_queue::{BucketQueue, ELAPSED, Expiration};
 use crate::wheel::ticks::Span;
 use crate::work;
 use alloc::vec::Vec;
@@ -49,6 +49,8 @@ pub(crate) struct Wheels {
     /// The first tick that never comes.
     end: u64,
     blocks: Blocks,
+    /// Each armed bucket, once.
+    pub(crate) queue: BucketQueue,
     /// The slots of level 0, then those of the overflow wheels that ticks have needed so far.
     buckets: Vec<Bucket>,
     /// A bit for each of them, set if it was armed since the sweep last found it disarmed.
@@ -77,6 +79,7 @@ impl Wheels {
             current,
             end: u64::MAX,
             blocks: Blocks::new(),
+            queue: BucketQueue::default(),
             buckets: Vec::new(),
             marks: Vec::new(),
             extra: [Bucket::new(), Bucket::new(), Bucket::new()],
@@ -102,11 +105,11 @@ impl Wheels {
         self.len
     }
 
-    /// Puts a reference into the bucket for `tick`, after making the wheels that this needs. Hands
-    /// the bucket's expiration to `arm` if the bucket was not armed.
+    /// Puts a reference into the bucket for `tick`, after making the wheels that this needs. Arms
+    /// the bucket.
     #[inline]
-    pub(crate) fn file(&mut self, reference: Reference, tick: u64, arm: impl FnOnce(Expiration)) {
-        self.file_out_of(NOWHERE, reference, tick, arm);
+    pub(crate) fn file(&mut self, reference: Reference, tick: u64) {
+        self.file_out_of(NOWHERE, reference, tick);
     }
 
     /// Files a reference again that was taken out of the bucket `from`, which is being flushed.
@@ -117,15 +120,9 @@ impl Wheels {
     ///
     /// Always inlined: a call would take a fifth of the time of a cascade.
     #[inline(always)]
-    pub(crate) fn file_out_of(
-        &mut self,
-        from: BucketId,
-        reference: Reference,
-        tick: u64,
-        arm: impl FnOnce(Expiration),
-    ) {
+    pub(crate) fn file_out_of(&mut self, from: BucketId, reference: Reference, tick: u64) {
         if tick <= self.current {
-            return self.file_elapsed(reference, tick, arm);
+            return self.file_elapsed(reference, tick);
         }
         if tick >= self.end {
             self.len += 1;
@@ -136,7 +133,7 @@ impl Wheels {
         let id = BucketId { level: level as u8, slot: slot as u32 };
         if id == from {
             debug_assert!(false, "an entry would be filed where it came from");
-            return self.file_elapsed(reference, tick, arm);
+            return self.file_elapsed(reference, tick);
         }
         let index = level * self.size + slot;
         if self.buckets.len() <= index {
@@ -148,23 +145,18 @@ impl Wheels {
         if !bucket.armed {
             bucket.armed = true;
             self.marks[index / MARKS] |= 1 << (index % MARKS);
-            arm(Self::expiration(self.shard, id, span, tick));
+            self.queue.offer(Self::expiration(self.shard, id, span, tick));
         }
     }
 
-    /// Puts a reference for `tick` into the bucket for references that are due at once. Hands the
-    /// bucket's expiration to `arm` if the bucket was not armed.
+    /// Puts a reference for `tick` into the bucket for references that are due at once.
     #[inline(never)]
-    pub(crate) fn file_elapsed(
-        &mut self,
-        reference: Reference,
-        tick: u64,
-        arm: impl FnOnce(Expiration),
-    ) {
+    pub(crate) fn file_elapsed(&mut self, reference: Reference, tick: u64) {
         let (bucket, blocks) = self.bucket_mut(COLLECTING);
         bucket.push(blocks, Reference { tick: mark(tick), ..reference });
         if !core::mem::replace(&mut bucket.armed, true) {
-            arm(Expiration { tick: 0, start: 0, bucket: COLLECTING, shard: self.shard });
+            let shard = self.shard;
+            self.queue.offer(Expiration { tick: 0, start: 0, bucket: COLLECTING, shard });
         }
         self.len += 1;
     }
@@ -311,18 +303,15 @@ impl Wheels {
     }
 
     /// Checks every bucket. Calls `check` with each reference and the first and last tick that its
-    /// bucket may hold; `is_queued` says how often a bucket is in the delay queue.
-    pub(crate) fn assert_invariants(
-        &self,
-        mut is_queued: impl FnMut(u64, BucketId) -> usize,
-        mut check: impl FnMut(Reference, u64, u64),
-    ) {
+    /// bucket may hold.
+    pub(crate) fn assert_invariants(&self, mut check: impl FnMut(Reference, u64, u64)) {
         self.blocks.assert_invariants();
         let mut len = 0;
         let mut check_bucket = |bucket: &Bucket, id: BucketId, first: u64, last: u64| {
             let waits = bucket.len() > 0 && id != NEVER;
             assert!(bucket.armed || !waits, "{id:?} has entries and is not armed");
-            assert_eq!(is_queued(self.shard, id), usize::from(bucket.armed), "{id:?}");
+            let queued = self.queue.iter().filter(|expiration| expiration.bucket == id).count();
+            assert_eq!(queued, usize::from(bucket.armed), "{id:?}");
             len += bucket.len();
             bucket.assert_invariants(&self.blocks, |reference| check(reference, first, last));
         };
