@@ -156,12 +156,6 @@ mod store;
 mod sync;
 #[cfg(feature = "std")]
 mod unwind;
-#[cfg(not(tickwheel_count))]
-mod work;
-/// For this crate's tests only.
-#[cfg(tickwheel_count)]
-#[doc(hidden)]
-pub mod work;
 
 /// Compiles and runs the README's example.
 #[cfg(doctest)]

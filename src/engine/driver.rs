@@ -34,7 +34,6 @@ use crate::engine::stats::Stats;
 use crate::store::slab::Slab;
 use crate::sync::{Mutex, either_in_models, nap, thread, thread_local};
 use crate::wheel::core::Trimmed;
-use crate::work;
 use std::cell::Cell;
 use std::sync::Arc;
 use std::task::Waker;
@@ -184,7 +183,6 @@ impl Driver {
         room.lend_to(expired);
         let mut is_one_aside = false;
         let step = loop {
-            work::count(1);
             // Read again for each batch, so that timers which fall due during a long cascade need
             // not wait for its end.
             let now = time.now();
@@ -244,7 +242,6 @@ impl Driver {
     /// While the turn's lock is held no thread polls: all armed buckets are in the queue.
     fn trim(&self, turn: &Turn) -> bool {
         for _ in 0..TRIMMED_AT_ONCE {
-            work::count(1);
             let Some(first) = self.context.delay_queue.first() else { return false };
             let Some(owner) = turn.owners.at(owner_of(first.shard)) else {
                 self.context.delay_queue.take(first);

@@ -3,7 +3,6 @@
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::wheel::ticks::{NEVER, nanos};
-use crate::work;
 use std::fmt;
 use std::pin::pin;
 use std::sync::{Arc, Weak};
@@ -345,7 +344,6 @@ impl ManualClock {
 
     pub(crate) fn add(&self, timer: Weak<dyn OnClock>) {
         let mut timers = self.hands.timers.lock();
-        work::count(timers.len());
         timers.retain(|timer| timer.strong_count() > 0);
         timers.push(timer);
     }
@@ -354,7 +352,6 @@ impl ManualClock {
     /// one.
     fn timers(&self) -> Vec<Arc<dyn OnClock>> {
         let timers = self.hands.timers.lock();
-        work::count(timers.len());
         timers.iter().filter_map(Weak::upgrade).collect()
     }
 }

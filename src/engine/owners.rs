@@ -7,7 +7,6 @@ use crate::engine::stats::Stats;
 use crate::store::slab::{Key, Slab};
 use crate::sync::atomic::Ordering;
 use crate::wheel::snapshot::Snapshot;
-use crate::work;
 use std::mem;
 use std::sync::Arc;
 
@@ -60,10 +59,7 @@ impl Driver {
         gone.push(number);
         let delay_queue = &self.context.delay_queue;
         if gone.len() == GONE || delay_queue.len() > 2 * *queued + QUEUED {
-            delay_queue.forget(|expiration| {
-                work::count(1);
-                owners.at(owner_of(expiration.shard)).is_none()
-            });
+            delay_queue.forget(|expiration| owners.at(owner_of(expiration.shard)).is_none());
             *queued = delay_queue.len();
             gone.drain(..).for_each(|number| owners.release(number));
         }

@@ -9,7 +9,6 @@
 
 use crate::store::slab::{Key, Slab};
 use crate::store::table::{KeyTable, ShortHash};
-use crate::work;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::mem;
@@ -283,7 +282,6 @@ impl<K: Eq> Book<K> {
         let until = Bound::Included((round.until, u64::MAX));
         let due = self.due.range((round.from, until)).take(limit.min(BATCH));
         let due: Vec<_> = due.map(|(due, name)| (*due, *name)).collect();
-        work::count(due.len());
         let Some((last, _)) = due.last() else { return true };
         round.from = Bound::Excluded(*last);
         for (_, name) in due.iter().filter(|((_, number), _)| *number <= round.last) {
@@ -351,7 +349,6 @@ impl<K: Eq> Book<K> {
         self.closed = true;
         let some = self.leases.last_indices(None, BATCH).into_iter();
         let left: Vec<_> = some.filter_map(|index| self.lose(index)).collect();
-        work::count(left.len());
         left
     }
 }

@@ -41,7 +41,6 @@ use crate::timer::entry::Task;
 use crate::timer::homes::Homes;
 use crate::wheel::bucket::Reference;
 use crate::wheel::core::Entry;
-use crate::work;
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -262,7 +261,6 @@ impl<K: Eq + Clone, O> Body<Operations<K, O>> {
     /// own, so that their cache misses overlap.
     pub(crate) fn leave_out_ended(&mut self, operations: &mut Vec<Id>) {
         // mutants(()): an ended operation is left out when it is claimed as well.
-        work::count(operations.len());
         let shard = self.content.watchers.shard;
         operations.retain(|id| id.shard != shard || self.is_pending(id.key));
     }

@@ -22,7 +22,6 @@
 
 use crate::store::slab::{Key, Slab};
 use crate::store::table::ShortHash;
-use crate::work;
 use std::cmp::Ordering;
 use std::num::{NonZeroU8, NonZeroU64};
 
@@ -315,10 +314,8 @@ impl Entries {
             };
             let (head, entries) = self.block_mut(visit.block);
             let mut live = head.live & ((1 << end) - 1) >> visit.slot << visit.slot;
-            work::count(1);
             while live != 0 && out.len() < room {
                 let slot = live.trailing_zeros();
-                work::count(1);
                 live &= live - 1;
                 out.push(entries[slot as usize]);
                 visit.slot = slot as u8 + 1;

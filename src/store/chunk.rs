@@ -5,7 +5,6 @@
 //! a list, and the memory of the slots is given back. So a value that survives a burst keeps little
 //! more than its own slot, and a value of a dense chunk is found without asking what the chunk is.
 
-use crate::work;
 use alloc::collections::BinaryHeap;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
@@ -115,7 +114,7 @@ impl<V> Chunk<V> {
     /// Returns all slots, with their places.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, &Slot<V>)> {
         let few = self.few.iter().map(|(offset, slot)| (usize::from(*offset), slot));
-        self.slots.iter().enumerate().chain(few).inspect(|_| work::count(1))
+        self.slots.iter().enumerate().chain(few)
     }
 
     /// Reserves all places at once. Without this, a chunk grows like a vector. That is done for the
@@ -164,7 +163,6 @@ impl<V> Chunk<V> {
         if self.is_worn() {
             return;
         }
-        work::count(self.slots.len());
         self.few.reserve_exact(self.used as usize);
         self.vacant = NONE;
         for (offset, slot) in (0..).zip(mem::take(&mut self.slots)) {
@@ -181,7 +179,6 @@ impl<V> Chunk<V> {
             return;
         }
         self.reserve(size);
-        work::count(size);
         for (offset, slot) in mem::take(&mut self.few) {
             while self.slots.len() < usize::from(offset) {
                 let place = self.slots.len() as u32;
@@ -202,7 +199,6 @@ impl<V> Chunk<V> {
         let at = self.find(offset)?;
         let Slot { generation, ref mut value, .. } = self.few[at].1;
         let value = value.take_if(|value| wanted(generation, value))?;
-        work::count(self.few.len() - at);
         self.few.remove(at);
         self.used -= 1;
         self.first_generation = self.first_generation.max(generation + 1);

@@ -17,7 +17,6 @@
 //! - no generation of a place is issued twice.
 
 use crate::store::chunk::{Chunk, LAST_GENERATION, Lists, NONE, Slot, WORN_GENERATION};
-use crate::work;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
@@ -85,7 +84,6 @@ impl<V, const BYTES: usize> Slab<V, BYTES> {
 
     /// Creates an empty slab that never issues a key of this one again.
     pub(crate) fn successor(&self) -> Self {
-        work::count(self.chunks.len());
         let used_up = self.chunks.iter().map(Chunk::used_up).max().unwrap_or(0);
         Slab { first_generation: used_up.max(self.first_generation), ..Slab::new() }
     }
@@ -258,7 +256,6 @@ impl<V, const BYTES: usize> Slab<V, BYTES> {
 
     /// Returns the values in one chunk with their keys; none if there is no such chunk.
     pub(crate) fn of_chunk(&self, id: usize) -> impl Iterator<Item = (Key, &V)> {
-        work::count(1);
         let slots = self.chunks.get(id).into_iter().flat_map(Chunk::iter);
         slots.filter_map(move |(offset, slot)| {
             let index = (id << Self::BITS | offset) as u32;
@@ -362,7 +359,6 @@ impl<V, const BYTES: usize> Slab<V, BYTES> {
         self.lists().open.clear();
         let id = self.chunks.len() as u32;
         assert!(id <= u32::MAX >> Self::BITS, "a slab holds at most 2^32 values");
-        work::count_growth(self.chunks.len(), self.chunks.capacity());
         self.chunks.push(Chunk::new(self.first_generation));
         id
     }
@@ -410,7 +406,6 @@ impl<V, const BYTES: usize> Slab<V, BYTES> {
         }
         if is_retired {
             // The chunk stays in the directory as a mark, so that its keys stay stale.
-            work::count(self.lists().open.len());
             self.lists().open.retain(|open| open.0 != id);
         }
     }
@@ -423,14 +418,12 @@ impl<V, const BYTES: usize> Slab<V, BYTES> {
             if !self.chunks.last().is_some_and(given_back) {
                 break;
             }
-            work::count(1);
             self.chunks.pop();
         }
         // Rarely, so that the cost per chunk stays constant.
         // mutants(>=): from which size on it shrinks.
         if self.chunks.capacity() > 64 && self.chunks.len() < self.chunks.capacity() / 4 {
             let len = self.chunks.len();
-            work::count(len + self.lists().open.len());
             // mutants(/): it grows again at the cost of one copy.
             self.chunks.shrink_to(len * 2);
             // mutants(<=): the number of a chunk that is gone is skipped when it is taken.
@@ -452,7 +445,6 @@ impl<V, const BYTES: usize> Slab<V, BYTES> {
         }
         while let Some(id) = self.lists().thin.pop() {
             self.pace = Self::PACE;
-            work::count(1);
             // The chunk may have been given back since, or filled again.
             let chunk = self.chunks.get_mut(id as usize).filter(|_| id != self.filling);
             let is_few = |chunk: &&mut Chunk<V>| (1..=Self::FEW).contains(&(chunk.used as usize));

@@ -21,7 +21,6 @@ use shuttle::sync as base;
 #[cfg(not(tickwheel_model))]
 use std::sync as base;
 
-use crate::work;
 use std::sync::{PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
@@ -38,7 +37,7 @@ pub(crate) use std::{sync::atomic, thread, thread_local};
 #[derive(Debug, Default)]
 pub(crate) struct Mutex<T>(base::Mutex<T>);
 
-pub(crate) type MutexGuard<'a, T> = work::Hold<base::MutexGuard<'a, T>>;
+pub(crate) type MutexGuard<'a, T> = base::MutexGuard<'a, T>;
 
 impl<T> Mutex<T> {
     pub(crate) fn new(value: T) -> Self {
@@ -47,15 +46,15 @@ impl<T> Mutex<T> {
 
     #[inline]
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
-        work::begin_hold(self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes the lock, unless another thread holds it.
     #[inline]
     pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         match self.0.try_lock() {
-            Ok(guard) => Some(work::begin_hold(guard)),
-            Err(TryLockError::Poisoned(poisoned)) => Some(work::begin_hold(poisoned.into_inner())),
+            Ok(guard) => Some(guard),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
             Err(TryLockError::WouldBlock) => None,
         }
     }
@@ -66,8 +65,8 @@ pub(crate) struct Condvar(base::Condvar);
 
 impl Condvar {
     pub(crate) fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
-        let waited = self.0.wait(work::end_hold(guard));
-        work::begin_hold(waited.unwrap_or_else(PoisonError::into_inner))
+        let waited = self.0.wait(guard);
+        waited.unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn wait_until<'a, T>(
@@ -79,8 +78,8 @@ impl Condvar {
             return self.wait(guard);
         }
         let timeout = deadline.saturating_duration_since(Instant::now());
-        let waited = self.0.wait_timeout(work::end_hold(guard), timeout);
-        work::begin_hold(waited.unwrap_or_else(PoisonError::into_inner).0)
+        let waited = self.0.wait_timeout(guard, timeout);
+        waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
     /// Wakes all waiting threads. Costs a system call even if there are none.

@@ -18,7 +18,6 @@
 //! is small; an empty bucket has no block.
 
 use crate::store::slab::{Slab, TINY};
-use crate::work;
 use alloc::vec::Vec;
 
 /// References in a block. With its header, a block fills 512 bytes, a small one 64.
@@ -186,7 +185,6 @@ impl Bucket {
         while wanted > 0 {
             let (start, end) = (usize::from(self.start), usize::from(self.end_of_first()));
             let taken = wanted.min(end - start);
-            work::count(taken);
             out.extend_from_slice(&blocks.block(self.first).0[start..start + taken]);
             self.drop_front(blocks, taken);
             wanted -= taken;
@@ -204,7 +202,6 @@ impl Bucket {
     ) -> (usize, usize) {
         let references = usize::from(self.start)..usize::from(self.end_of_first());
         let taken = references.len();
-        work::count(taken);
         batch.extend_from_slice(&blocks.block(self.first).0[references]);
         batch.retain(|reference| is_live(*reference));
         let live = batch.len();

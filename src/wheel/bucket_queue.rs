@@ -14,7 +14,6 @@
 //!   now does not keep the turn from ending.
 
 use crate::wheel::bucket::BucketId;
-use crate::work;
 use alloc::collections::BinaryHeap;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
@@ -50,7 +49,6 @@ const FEW: usize = 128;
 fn pop<T: Ord>(heap: &mut BinaryHeap<T>) -> Option<T> {
     let first = heap.pop();
     if heap.len() <= FEW && heap.capacity() > 16 * FEW {
-        work::count(heap.len());
         heap.shrink_to(2 * FEW);
     }
     first
@@ -59,7 +57,6 @@ fn pop<T: Ord>(heap: &mut BinaryHeap<T>) -> Option<T> {
 impl BucketQueue {
     /// Adds a bucket that was not armed.
     pub(crate) fn offer(&mut self, expiration: Expiration) {
-        work::count_growth(self.heap.len(), self.heap.capacity());
         if expiration.bucket.level == ELAPSED {
             self.elapsed.push(expiration);
         } else {
@@ -79,7 +76,6 @@ impl BucketQueue {
 
     /// Lets this turn have the elapsed buckets that are present now.
     pub(crate) fn begin_turn(&mut self) {
-        work::count(self.elapsed.len());
         self.heap.extend(self.elapsed.drain(..).map(Reverse));
     }
 
@@ -94,7 +90,6 @@ impl BucketQueue {
     /// Returns the bucket to flush next, and moves it to the front of the heap or the backlog.
     pub(crate) fn peek_due(&mut self, turn_start: u64, now: u64) -> Option<Expiration> {
         loop {
-            work::count(1);
             let first = self.backlog.peek().map(|Reverse((_, expiration))| *expiration);
             let cascade_by = first.map(|first| first.start);
             // What has expired since the turn began is left to the next one, which begins at once.
@@ -165,7 +160,6 @@ impl BucketQueue {
         if self.backlog.peek() == Some(&Reverse((expiration.start, expiration))) {
             return pop(&mut self.backlog).is_some();
         }
-        work::count(self.elapsed.len());
         let elapsed = self.elapsed.iter().position(|elapsed| *elapsed == expiration);
         elapsed.map(|at| self.elapsed.swap_remove(at)).is_some()
     }

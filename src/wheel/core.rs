@@ -32,7 +32,6 @@ use crate::wheel::bucket_queue::{ELAPSED, Expiration};
 use crate::wheel::counters::Counters;
 use crate::wheel::ticks::{Deadline, Ticks};
 use crate::wheel::wheels::Wheels;
-use crate::work;
 use alloc::vec::Vec;
 
 /// Entries are stored in chunks of up to 1,024. The larger the chunks, the fewer cache misses it
@@ -227,7 +226,6 @@ impl<T> Core<T> {
     pub(crate) fn trim_first(&mut self) -> Trimmed {
         let Some(first) = self.wheels.queue.first() else { return Trimmed::Live };
         for _ in 0..BATCH {
-            work::count(1);
             match self.wheels.front(first.bucket) {
                 Some(front) if self.is_live(front) => return Trimmed::Live,
                 Some(_) => self.wheels.pop_front(first.bucket),
@@ -256,7 +254,6 @@ impl<T> Core<T> {
     pub(crate) fn drain(&mut self, cursor: &mut usize, mut out: impl FnMut(u64, T)) -> bool {
         let mut batch = core::mem::take(&mut self.batch);
         for _ in 0..BUCKETS {
-            work::count(1);
             let Some(bucket) = self.wheels.nth_bucket(*cursor) else {
                 // Starts again from the beginning if a cascade has moved entries behind the cursor.
                 *cursor = 0;
@@ -378,7 +375,6 @@ impl<T> Core<T> {
                 self.ticks.start_of(start)
             };
             for reference in &batch {
-                work::count(1);
                 if !expire(self, reference.index, due) {
                     self.file_by_deadline(bucket, *reference);
                 }
@@ -404,7 +400,6 @@ impl<T> Core<T> {
         // mutants: only the pace. A flush corrects what is filed too low.
         let low_bits_suffice = self.wheels.span(bucket.level).ticks() <= 1 << 32;
         for &reference in &*batch {
-            work::count(1);
             if low_bits_suffice {
                 let tick = start + u64::from(reference.tick.wrapping_sub(start as u32));
                 self.wheels.file_out_of(bucket, reference, tick);
@@ -419,7 +414,6 @@ impl<T> Core<T> {
     #[inline(never)]
     fn file_extended(&mut self, from: BucketId, batch: &mut Vec<Reference>) {
         batch.retain(|reference| {
-            work::count(1);
             let tick = self.ticks.ceil(self.entries.at(reference.index).deadline.get());
             let stays = self.wheels.has_elapsed(*reference, tick);
             if !stays {

@@ -2,7 +2,6 @@
 
 use crate::wheel::bucket_queue::{ELAPSED, Expiration};
 use crate::wheel::core::{BUCKETS, Core};
-use crate::work;
 use std::fmt;
 use std::time::Duration;
 
@@ -41,7 +40,6 @@ impl Snapshot {
         let Core { ticks, wheels, .. } = core;
         let present = ticks.floor(now);
         for _ in 0..BUCKETS {
-            work::count(1);
             let Some(bucket) = wheels.nth_bucket(*cursor) else { return false };
             let level = if bucket.level == ELAPSED { 0 } else { bucket.level };
             let span = wheels.span(level).ticks();

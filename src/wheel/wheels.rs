@@ -18,7 +18,6 @@
 use crate::wheel::bucket::{Blocks, Bucket, BucketId, Reference};
 use crate::wheel::bucket_queue::{BucketQueue, ELAPSED, Expiration};
 use crate::wheel::ticks::Span;
-use crate::work;
 use alloc::vec::Vec;
 
 /// An elapsed reference is filed in the second of two buckets. A turn begins by exchanging the two,
@@ -199,7 +198,6 @@ impl Wheels {
     #[cold]
     fn make_levels(&mut self, highest: usize) {
         let wanted = (highest + 1) * self.size;
-        work::count(wanted);
         self.buckets.reserve_exact(wanted - self.buckets.len());
         self.buckets.resize(wanted, Bucket::new());
         self.marks.resize(wanted.div_ceil(MARKS), 0);
@@ -358,7 +356,6 @@ impl Wheels {
     ) {
         let (mut looked_at, mut steps) = (0, STEP);
         while looked_at < STEP && steps > 0 {
-            work::count(1);
             // mutants: `looked_at` ends the call as well, since there are references.
             steps -= 1;
             let bucket = match self.swept.checked_sub(self.extra.len()) {
