@@ -198,7 +198,6 @@ pub use {
     engine::manual_clock::ManualClock,
     engine::stats::Stats,
     future::drive::Listener,
-    store::table::KeyHasher,
     timer::builder::TimerBuilder,
     timer::entry::{IntoTask, SharedClosure, Task, TimerEntry},
     timer::error::{AddError, BuildError, Rejected},

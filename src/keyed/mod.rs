@@ -7,14 +7,14 @@ use crate::engine::report::Contained;
 use crate::engine::shard::Body;
 use crate::keyed::entry::Held;
 use crate::keyed::keys::{KeyedShared, Keys, OnExpired, keep};
-use crate::store::table::{KeyHasher, spread};
+use crate::store::table::spread;
 use crate::timer::Timer;
 use crate::timer::entry::{IntoTask, Task, TimerEntry};
 use crate::timer::error::AddError;
 use crate::timer::part::Part;
 use std::borrow::Borrow;
 use std::fmt;
-use std::hash::{BuildHasher, Hash};
+use std::hash::{BuildHasher, Hash, RandomState};
 use std::mem;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -82,7 +82,7 @@ pub use crate::keyed::entry::{Entry, OccupiedEntry, VacantEntry};
 /// assert!(keyed.is_empty());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct KeyedTimer<K, T = Task, S = KeyHasher>
+pub struct KeyedTimer<K, T = Task, S = RandomState>
 where
     K: Hash + Eq + Send + 'static,
     T: Send + 'static,
@@ -157,7 +157,7 @@ where
         timer: &Timer<U>,
         expired: impl Fn(K, T) -> R + Send + Sync + 'static,
     ) -> Self {
-        Self::with_hasher(timer, KeyHasher::new(), expired)
+        Self::with_hasher(timer, RandomState::new(), expired)
     }
 }
 
@@ -167,7 +167,9 @@ where
     T: Send + 'static,
     S: BuildHasher,
 {
-    /// Creates a keyed timer that hashes its keys with `hasher`; otherwise like [`new`](Self::new).
+    /// Creates a keyed timer that hashes its keys with `hasher` instead of std's [`RandomState`];
+    /// otherwise like [`new`](Self::new). A faster hasher takes less time, but use it only for keys
+    /// that clients cannot choose.
     pub fn with_hasher<U: Send + 'static, R: IntoKept<K, T>>(
         timer: &Timer<U>,
         hasher: S,

@@ -9,12 +9,12 @@ pub use crate::lease::watchdog::{LeaseStore, Renewal};
 use crate::engine::report::Contained;
 use crate::lease::watchdog::Watchdog;
 use crate::store::slab::Key;
-use crate::store::table::{KeyHasher, spread};
+use crate::store::table::spread;
 use crate::timer::Timer;
 use crate::timer::entry::Task;
 use crate::timer::error::AddError;
 use std::fmt;
-use std::hash::Hash;
+use std::hash::{Hash, RandomState};
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Instant;
@@ -88,7 +88,7 @@ pub struct Leases<K: Hash + Eq + Clone + Send + 'static> {
 /// Dropped with the last clone.
 struct Shared<K: Hash + Eq + Clone + Send + 'static> {
     watchdog: Arc<Watchdog<K>>,
-    hasher: KeyHasher,
+    hasher: RandomState,
     /// Kept so that renewal does not end when other code drops its last clone, and until all leases
     /// have ended.
     _timer: Timer,
@@ -114,7 +114,7 @@ impl<K: Hash + Eq + Clone + Send + 'static> Leases<K> {
     ) -> Self {
         let timer = timer.closures();
         let watchdog = Arc::new(Watchdog::new(&timer, terms, Box::new(store)));
-        let shared = Shared { watchdog, hasher: KeyHasher::new(), _timer: timer };
+        let shared = Shared { watchdog, hasher: RandomState::new(), _timer: timer };
         Leases { shared: Arc::new(shared) }
     }
 

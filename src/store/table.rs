@@ -5,61 +5,7 @@
 //! The [hash](spread) of a key is computed once; it also decides to which shard the key belongs.
 
 use hashbrown::HashTable;
-use siphasher::sip::SipHasher13;
-use std::fmt;
-use std::hash::{BuildHasher, Hash, RandomState};
-
-/// The default hasher of keys: SipHash-1-3 with random seeds.
-///
-/// It is the function of std's [`RandomState`], and stands as that does against keys that clients
-/// choose; but it takes numbers as they are, and not as bytes. That is 15 % of the time of a
-/// keyed timer. (Aumasson and Bernstein, "SipHash: a fast short-input PRF", 2012.)
-///
-/// ```
-/// use tickwheel::keyed::KeyedTimer;
-/// use tickwheel::{KeyHasher, Timer};
-///
-/// let timer = Timer::builder().build()?;
-/// let ids: KeyedTimer<u64, ()> = KeyedTimer::with_hasher(&timer, KeyHasher::new(), |_, ()| ());
-/// # drop(ids);
-/// # Ok::<(), tickwheel::BuildError>(())
-/// ```
-#[derive(Clone)]
-pub struct KeyHasher {
-    seeds: [u64; 2],
-}
-
-impl KeyHasher {
-    /// Creates a hasher with seeds of its own.
-    #[must_use]
-    pub fn new() -> Self {
-        let random = RandomState::new();
-        KeyHasher { seeds: [0, 1].map(|number| random.hash_one(number)) }
-    }
-}
-
-impl Default for KeyHasher {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-/// Does not show the seeds.
-impl fmt::Debug for KeyHasher {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KeyHasher").finish_non_exhaustive()
-    }
-}
-
-impl BuildHasher for KeyHasher {
-    type Hasher = SipHasher13;
-
-    #[inline]
-    fn build_hasher(&self) -> SipHasher13 {
-        let [one, other] = self.seeds;
-        SipHasher13::new_with_keys(one, other)
-    }
-}
+use std::hash::{BuildHasher, Hash};
 
 /// Hashes a key for a table.
 #[inline]

@@ -6,8 +6,7 @@ use crate::operations;
 use crate::ours::Tickwheel;
 use crate::work::{self, Contender, Random, measured};
 use clap::ValueEnum;
-use siphasher::sip::SipHasher13;
-use std::hash::BuildHasherDefault;
+use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::hint::black_box;
 use std::pin::pin;
 use std::task::{Context, Waker};
@@ -109,7 +108,7 @@ fn sleep(count: u64) {
 }
 
 /// The default hasher of keys, with the same seeds in each run.
-type Fixed = BuildHasherDefault<SipHasher13>;
+type Fixed = BuildHasherDefault<DefaultHasher>;
 
 fn timer() -> (Timer, ManualClock) {
     let clock = ManualClock::new();
