@@ -67,10 +67,10 @@
 //!   tells each caller the outcome. A task that cancels its own timer is told `Expired`.
 //! - **Handles never alias.** A handle may be kept forever; it never refers to another timer.
 //! - **No task runs under a lock**, nor does an executor, waker, operation or lease store, or
-//!   the `Drop` of any of them. A task may add, cancel, shut down, or drop the last timer. Three
+//!   the `Drop` of any of them. A task may add, cancel, shut down, or drop the last timer. Four
 //!   things do run under a lock, and their documentation says so: a key's `Eq` and `Borrow`, in
-//!   some types its `Clone` and `Drop`, and code that looks at a task in place, as in
-//!   [`KeyedTimer::with`].
+//!   some types its `Clone` and `Drop`, code that looks at a task in place, as in
+//!   [`KeyedTimer::with`], and a [clock of your own](Clock::reading).
 //! - **A panic stays in its task.** It is counted ([`Stats::panicked`]; an operation's in the
 //!   purgatory's [`panicked`]) and reported. The reaper continues even if dropping the panic's
 //!   payload, or reporting it, panics too. A timer can be used in and after a `catch_unwind`.
@@ -80,7 +80,8 @@
 //!   bucket for each slot of the wheels.
 //! - **The reaper is not starved.** The locks that it shares with adding threads never yield the
 //!   processor. If the holder of a shard waits for a core, the reaper serves other shards first.
-//! - **Idle costs nothing.** There is no periodic wake-up, however many timers are pending.
+//! - **Idle costs nothing.** There is no periodic wake-up, however many timers are pending, except
+//!   on a [clock of your own](Clock::reading).
 //! - **Cancelled timers free their memory.** `cancel` returns the task at once; later calls sweep
 //!   out what it leaves in a bucket, 12 to 64 bytes. After a burst, the live timers keep at most
 //!   about sixteen times their own memory, and half a percent of the peak. The delay queue keeps 32
@@ -108,7 +109,6 @@
 //!   the start and stop of the reaper, as events.
 //! - `hyper`: implements `hyper::rt::Timer` for [`Timer`].
 //! - `stream`: implements `futures_core::Stream` for [`Interval`](future::Interval).
-//! - `boottime`: on Linux, a `BootClock` counts the time in which the machine was suspended.
 //!
 //! The repository's `docs/` describe the [platforms](guide#platforms), the implementation
 //! (`ARCHITECTURE.md`), and the tests that hold each guarantee (`GUARANTEES.md`).
@@ -167,6 +167,7 @@ struct Readme;
 /// [the purgatory]: crate::guide::purgatory
 /// [runtimes, pools and servers]: crate::guide::runtimes
 /// [coming from another timer]: crate::guide::migrating
+/// [a clock that does]: crate::guide::runtimes#deadlines-that-count-suspended-time
 #[cfg(any(doc, doctest))]
 #[doc = include_str!("../docs/GUIDE.md")]
 pub mod guide {
@@ -182,15 +183,13 @@ pub mod guide {
     #[doc = include_str!("../docs/PURGATORY.md")]
     pub mod purgatory {}
 
-    /// Recipes for tokio, smol, rayon and hyper.
+    /// Recipes for tokio, smol, rayon, hyper and rustix.
     // The recipes are compiled in `tests/lab/runtimes`, which has those dependencies.
     #[cfg(not(doctest))]
     #[doc = include_str!("../docs/RUNTIMES.md")]
     pub mod runtimes {}
 }
 
-#[cfg(feature = "boottime")]
-pub use engine::boot_clock::BootClock;
 pub use wheel::{LocalTimer, TimerKey};
 #[cfg(feature = "std")]
 pub use {

@@ -3,11 +3,13 @@
 //!
 //! A structure that was in use at the moment of a panic may be left half changed. Those of this
 //! crate never are. They lie behind locks, and tasks, operations, executors and stores are called,
-//! dropped and given back with no lock held. The only user code that runs under a lock is a key's
-//! own `Eq`, `Clone` and `Drop`, and, of a keyed timer, the closures that look at a task in its
-//! place, the task's `Clone` in `get`, and whatever is done while an entry is held. A panic there
-//! may cost the key its timer, but leaves nothing behind that would make a later call fail.
+//! dropped and given back with no lock held. The only user code that runs under a lock is a clock
+//! of the user's, a key's own `Eq`, `Clone` and `Drop`, and, of a keyed timer, the closures that
+//! look at a task in its place, the task's `Clone` in `get`, and whatever is done while an entry is
+//! held. A panic there may cost an entry or a key its timer, but leaves nothing behind that would
+//! make a later call fail.
 
+use crate::engine::clock::Clock;
 use crate::engine::report::Contained;
 use crate::timer::builder::TimerBuilder;
 use crate::timer::entry::Task;
@@ -15,6 +17,8 @@ use crate::timer::executor::Worker;
 use crate::timer::part::ShardAlarms;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 
+impl UnwindSafe for Clock {}
+impl RefUnwindSafe for Clock {}
 impl UnwindSafe for ShardAlarms {}
 impl RefUnwindSafe for ShardAlarms {}
 // A task is consumed as it runs.

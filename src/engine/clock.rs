@@ -1,10 +1,10 @@
 //! The clock: the source of a timer's time.
 
-#[cfg(feature = "boottime")]
-use crate::engine::boot_clock::{BootClock, LOOK};
 use crate::engine::manual_clock::ManualClock;
 use crate::wheel::ticks::{NEVER, Ticks, nanos};
+use std::fmt;
 use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// When a timer expires. Methods that take `impl Into<When>` accept a [`Duration`] or an
@@ -51,7 +51,8 @@ impl From<Instant> for When {
     }
 }
 
-/// The source of a timer's time: a [`SystemClock`], a [`ManualClock`], or a `BootClock`.
+/// The source of a timer's time: a [`SystemClock`], a [`ManualClock`], or a clock of your own, made
+/// by [`reading`](Self::reading).
 ///
 /// ```
 /// use tickwheel::{ManualClock, Timer};
@@ -61,39 +62,78 @@ impl From<Instant> for When {
 /// # let _: tickwheel::Timer = timer;
 /// # Ok::<(), tickwheel::BuildError>(())
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Clock(Source);
 
-/// An enum and not a trait: the clock is read under locks, where no user code may run.
-#[derive(Clone, Debug)]
+/// An enum and not a trait, so that the usual clocks are read without a call through a pointer.
+#[derive(Clone)]
 enum Source {
     System,
-    #[cfg(feature = "boottime")]
-    Boot(BootClock),
+    Reading(Arc<dyn Fn() -> Instant + Send + Sync>),
     Manual(ManualClock),
 }
 
 impl Clock {
+    /// Returns a clock that shows what `read` returns. The page
+    /// [`guide::runtimes`](crate::guide::runtimes#deadlines-that-count-suspended-time) has one that
+    /// counts the time in which the machine was suspended.
+    ///
+    /// The clock may stand still and leap ahead. It must not go back: then timers are late. No
+    /// timer expires before the clock has reached its deadline. The clock may be far from
+    /// [`Instant::now`], so calculate deadlines from [`Timer::now`](crate::Timer::now).
+    ///
+    /// ```
+    /// use std::time::{Duration, Instant};
+    /// use tickwheel::{Clock, Timer};
+    ///
+    /// // A clock that runs at half the speed.
+    /// let start = Instant::now();
+    /// let clock = Clock::reading(move || start + start.elapsed() / 2);
+    /// let timer = Timer::builder().clock(clock).build()?;
+    /// timer.after(Duration::from_millis(5), || println!("10 ms later"))?;
+    /// assert_eq!(timer.advance_clock(Duration::from_secs(5)), 1);
+    /// assert!(start.elapsed() >= Duration::from_millis(10));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # When a leap is noticed
+    /// Nothing tells a waiting thread that the clock has leapt. While timers are pending, the
+    /// reaper and each thread in [`advance_clock`](crate::Timer::advance_clock) look at the clock
+    /// again once a second. What falls due by a leap expires at most a second later. On such a
+    /// clock the promise that idle costs nothing does not hold.
+    ///
+    /// All waits assume that the clock runs as the system's does until the next deadline. They
+    /// begin again if it has not come by then. So a clock that stands still shortly before a
+    /// deadline is read very often. The `timeout` of `advance_clock` is time of the system's clock.
+    ///
+    /// A future that [drives](crate::Timer::drive) the timer asks for a sleep until the deadline,
+    /// and a [`Listener`](crate::Listener) names the deadline. Neither notices a leap before that.
+    ///
+    /// # What `read` may do
+    /// `read` is called by every thread that uses the timer, and under its locks. It must be quick,
+    /// and it must not use the timer. A panic in it passes to the caller, and what that call was
+    /// about may be lost. The reaper counts and reports the panic, rests for a moment, and goes on.
+    #[must_use]
+    pub fn reading(read: impl Fn() -> Instant + Send + Sync + 'static) -> Self {
+        Clock(Source::Reading(Arc::new(read)))
+    }
+
     /// Returns the current time of the clock.
     #[must_use]
     pub fn now(&self) -> Instant {
         match &self.0 {
             Source::System => Instant::now(),
-            #[cfg(feature = "boottime")]
-            Source::Boot(clock) => clock.now(),
+            Source::Reading(read) => read(),
             Source::Manual(clock) => clock.now(),
         }
     }
 
-    /// Returns what the system's clock shows when this one shows `time`, if it runs.
-    pub(crate) fn system_time_of(&self, time: Instant) -> Instant {
-        match &self.0 {
-            #[cfg(feature = "boottime")]
-            Source::Boot(clock) => Instant::now()
-                .checked_add(time.saturating_duration_since(clock.now()))
-                .unwrap_or(time),
-            _ => time,
-        }
+    /// Returns what the system's clock shows when this one shows `time`, if both run alike; of a
+    /// clock of the user's, which may leap, at most `at_most` from now.
+    pub(crate) fn system_time_of(&self, time: Instant, at_most: Duration) -> Instant {
+        let Source::Reading(read) = &self.0 else { return time };
+        let left = time.saturating_duration_since(read());
+        Instant::now().checked_add(left.min(at_most)).unwrap_or(time)
     }
 
     /// Returns the time that is meant; `None` is never, or later than there is a name for.
@@ -119,16 +159,20 @@ impl Clock {
     }
 }
 
-impl From<SystemClock> for Clock {
-    fn from(_: SystemClock) -> Self {
-        Clock(Source::System)
+/// Shows no code of the user's, and calls none.
+impl fmt::Debug for Clock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Source::System => f.write_str("SystemClock"),
+            Source::Reading(_) => f.write_str("Clock::reading"),
+            Source::Manual(clock) => clock.fmt(f),
+        }
     }
 }
 
-#[cfg(feature = "boottime")]
-impl From<BootClock> for Clock {
-    fn from(clock: BootClock) -> Self {
-        Clock(Source::Boot(clock))
+impl From<SystemClock> for Clock {
+    fn from(_: SystemClock) -> Self {
+        Clock(Source::System)
     }
 }
 
@@ -141,8 +185,8 @@ impl From<ManualClock> for Clock {
 /// The operating system's monotonic clock, [`Instant::now`]. The default.
 ///
 /// Changes of the wall clock do not affect it. Whether it advances while the machine is suspended
-/// depends on the operating system (on Linux it does not; the feature `boottime` has a clock that
-/// does).
+/// depends on the operating system. On Linux it does not; [`Clock::reading`] makes a clock that
+/// does.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock;
 
@@ -168,10 +212,16 @@ impl Time {
     pub(crate) fn now(&self) -> u64 {
         match &self.clock.0 {
             Source::System => self.deadline_at(Instant::now()).min(NEVER - 1),
-            #[cfg(feature = "boottime")]
-            Source::Boot(clock) => self.deadline_at(clock.now()).min(NEVER - 1),
+            Source::Reading(read) => self.read(&**read),
             Source::Manual(clock) => clock.elapsed() - self.origin_elapsed,
         }
+    }
+
+    /// Returns the present of a clock of the user's. Outside of [`now`](Self::now), because a call
+    /// through a pointer in there took 20 instructions of each `add` on any clock.
+    #[cold]
+    fn read(&self, read: &dyn Fn() -> Instant) -> u64 {
+        self.deadline_at(read()).min(NEVER - 1)
     }
 
     /// Returns the first tick that never comes: a manual clock may have moved when the timer was
@@ -213,14 +263,9 @@ impl Time {
         (deadline < NEVER).then(|| self.instant_of(deadline))
     }
 
-    /// Returns when to look at a tick: when it begins, or sooner if the clock may leap there.
+    /// Returns when a tick begins.
     pub(crate) fn instant_of_tick(&self, tick: u64) -> Instant {
-        let start = self.instant_of(self.ticks.start_of(tick));
-        match &self.clock.0 {
-            #[cfg(feature = "boottime")]
-            Source::Boot(clock) => start.min(clock.now() + LOOK),
-            _ => start,
-        }
+        self.instant_of(self.ticks.start_of(tick))
     }
 
     /// Returns how far the manual clock has to be moved for a tick.

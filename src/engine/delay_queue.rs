@@ -23,7 +23,11 @@ use crate::wheel::bucket_queue::{BucketQueue, Expiration};
 use std::mem;
 use std::sync::Arc;
 use std::task::Waker;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// How long a thread waits on a clock of the user's before it looks again: nothing wakes it when
+/// that clock leaps.
+const LOOK: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
 pub(crate) struct DelayQueue {
@@ -189,10 +193,11 @@ impl DelayQueue {
         if state.stopped { None } else { state.next_tick() }
     }
 
-    /// Waits until a bucket is due, but not beyond `until`. Returns whether one is; false as soon
-    /// as the timer was stopped.
+    /// Waits until a bucket is due, but not beyond `until`, a time of the system's clock. Returns
+    /// whether one is; false as soon as the timer was stopped.
     ///
-    /// With a manual clock only moving the clock, an offer or a stop ends the wait.
+    /// With a manual clock only moving the clock, an offer or a stop ends the wait. On a clock of
+    /// the user's the thread looks again after at most [`LOOK`].
     pub(crate) fn wait(&self, time: &Time, until: Option<Instant>) -> bool {
         let mut state = self.state.lock();
         loop {
@@ -202,14 +207,14 @@ impl DelayQueue {
             if state.is_due(time.ticks.floor(time.now())) {
                 return true;
             }
-            if until.is_some_and(|until| until <= time.clock.now()) {
+            if until.is_some_and(|until| until <= Instant::now()) {
                 return false;
             }
             state.sleepers += 1;
             let due = state.tell().map(|tick| time.instant_of_tick(tick));
+            let due = due.map(|due| time.clock.system_time_of(due, LOOK));
             match due.into_iter().chain(until).min() {
                 Some(instant) if time.clock.as_manual().is_none() => {
-                    let instant = time.clock.system_time_of(instant);
                     state = self.changed.wait_until(state, instant);
                 }
                 _ => state = self.changed.wait(state),

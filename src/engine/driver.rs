@@ -96,8 +96,8 @@ impl Driver {
         Driver { context, turn: Mutex::new(turn) }
     }
 
-    /// Takes turns until something has expired, or until `timeout` has passed. Returns how much has
-    /// expired.
+    /// Takes turns until something has expired, or until `timeout` has passed by the system's
+    /// clock: one of the user's may stand still. Returns how much has expired.
     pub(crate) fn advance(&self, timeout: Duration) -> usize {
         assert_none_held_on(&self.context);
         if TURNS.with(Cell::get) >= MAX_NESTED {
@@ -111,7 +111,7 @@ impl Driver {
             if expired > 0 || !may_wait {
                 return expired;
             }
-            let until = *until.get_or_insert_with(|| time.clock.now().checked_add(timeout));
+            let until = *until.get_or_insert_with(|| Instant::now().checked_add(timeout));
             if !self.wait(until) {
                 return 0;
             }
@@ -367,7 +367,7 @@ mod tests {
     use crate::wheel::ticks::Ticks;
     use std::sync::atomic::{AtomicU64, Ordering};
 
-    /// No user code can make a round panic, so that is tested here.
+    /// Of user code only a clock can make a round panic, so that is tested here.
     #[test]
     fn a_round_that_panics_is_counted_and_followed_by_a_rest_and_another_round() {
         let time = Time::new(SystemClock.into(), Ticks::new(1));

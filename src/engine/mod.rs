@@ -9,8 +9,6 @@ pub(crate) mod shard;
 pub(crate) mod context;
 pub(crate) mod delay_queue;
 pub(crate) mod clock;
-#[cfg(feature = "boottime")]
-pub(crate) mod boot_clock;
 pub(crate) mod manual_clock;
 pub(crate) mod stats;
 pub(crate) mod report;

@@ -183,7 +183,9 @@ impl<F: FnMut(Instant) -> S, S: Future> Future for Drive<F, S> {
         let next = match driver.tell(*number, context.waker()) {
             Told::Stopped => return Poll::Ready(()),
             Told::Due => return again(context),
-            Told::Until(next) => next.map(|next| driver.context.time.clock.system_time_of(next)),
+            Told::Until(next) => {
+                next.map(|next| driver.context.time.clock.system_time_of(next, Duration::MAX))
+            }
         };
         if next != *drive.until {
             *drive.until = next;

@@ -206,9 +206,8 @@ impl<T: Send + 'static> Timer<T> {
     /// timer is due, `None` if none is pending that ever expires, or after a shutdown.
     ///
     /// It is never later than the tick of the first deadline. It is earlier if far timers must be
-    /// moved to a finer wheel first, or were extended, or if the clock may leap (a `BootClock`).
-    /// Takes constant time, plus as much once for each cancelled timer that would have been first;
-    /// it holds a lock for at most 128 of those.
+    /// moved to a finer wheel first, or were extended. Takes constant time, plus as much once for
+    /// each cancelled timer that would have been first; it holds a lock for at most 128 of those.
     #[must_use]
     pub fn next_expiration(&self) -> Option<Instant> {
         self.base.driver.next_expiration()

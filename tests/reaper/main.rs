@@ -3,9 +3,7 @@
 
 mod busy;
 mod ends;
-#[cfg(feature = "boottime")]
-#[path = "../common/calls.rs"]
-mod calls;
+mod reading;
 #[path = "../common/until.rs"]
 mod until;
 mod worker;
@@ -260,60 +258,4 @@ fn a_reaper_on_a_manual_clock_does_not_wake_up_by_itself() {
     std::thread::sleep(100 * MS);
     assert!(timer.stats().wakeups <= 2, "{} wake-ups", timer.stats().wakeups);
     assert_eq!(timer.len(), 1);
-}
-
-/// Each has its own clock, whose time leaps as it does when a machine resumes: for a reaper, for a
-/// loop in `advance_clock`, for one that waits by itself, and for a future that drives the timer.
-#[cfg(feature = "boottime")]
-#[test]
-fn what_fell_due_while_the_machine_was_suspended_expires_soon() {
-    use std::sync::LazyLock;
-    use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-    use std::thread;
-    use tickwheel::BootClock;
-
-    static SUSPENDED_S: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
-    fn read<const NTH: usize>() -> Duration {
-        static START: LazyLock<Instant> = LazyLock::new(Instant::now);
-        START.elapsed() + Duration::from_secs(SUSPENDED_S[NTH].load(SeqCst))
-    }
-    let clocks = [read::<0>, read::<1>, read::<2>, read::<3> as fn() -> Duration];
-    let drives: [fn(Timer<u32>); 4] = [
-        |_| (),
-        |timer| assert_eq!(timer.advance_clock(2 * HOUR), 1),
-        |timer| {
-            let (listener, this) = (timer.listener(), thread::current());
-            let waker = calls::waker(move || this.unpark());
-            while timer.advance_clock(Duration::ZERO) == 0 {
-                let next = listener.next_expiration(&waker);
-                thread::park_timeout(next.map_or(HANG, |next| next - timer.now()));
-            }
-        },
-        |timer| {
-            let system: Timer = Timer::builder().start().unwrap();
-            pollster::block_on(timer.drive(|next| system.sleep(next)));
-        },
-    ];
-    for (nth, (clock, drive)) in clocks.into_iter().zip(drives).enumerate() {
-        let (sender, expired) = channel();
-        let builder = Timer::builder().clock(BootClock::reading(clock));
-        let builder = builder.executor(move |id: u32| _ = sender.send(id));
-        let timer = if nth == 0 { builder.start() } else { builder.build() }.unwrap();
-        let start = timer.now();
-        timer.after(HOUR, 7_u32).unwrap();
-        let driven = timer.clone();
-        let thread = thread::spawn(move || drive(driven));
-        assert!(expired.recv_timeout(20 * MS).is_err(), "{nth} is not due");
-        SUSPENDED_S[nth].store(3599, SeqCst);
-        assert!(expired.try_recv().is_err() || timer.now() >= start + HOUR, "{nth} is early");
-        SUSPENDED_S[nth].store(3600, SeqCst);
-        assert_eq!(get(&expired), 7, "{nth}");
-        assert!(timer.now() >= start + HOUR);
-        if nth == 0 || nth == 3 {
-            timer.after(20 * MS, 8_u32).unwrap();
-            assert_eq!(get(&expired), 8, "{nth} goes on");
-        }
-        timer.shutdown();
-        thread.join().unwrap();
-    }
 }

@@ -1,0 +1,173 @@
+//! A clock of the user's, which here stands still until a test moves it.
+
+use super::{HOUR, MS, get, sleeping, until};
+use std::future::pending;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Waker};
+use std::thread;
+use std::time::{Duration, Instant};
+use tickwheel::{Clock, Timer, TimerBuilder};
+
+/// The hand of a clock.
+struct Hand {
+    /// Far from the system's time.
+    start: Instant,
+    elapsed_ns: AtomicU64,
+    /// The latest time that it has shown.
+    latest_ns: AtomicU64,
+    panics: AtomicBool,
+}
+
+impl Hand {
+    fn new() -> Arc<Self> {
+        let start = Instant::now() + 24 * HOUR;
+        let [elapsed_ns, latest_ns] = [const { AtomicU64::new(0) }; 2];
+        Arc::new(Hand { start, elapsed_ns, latest_ns, panics: AtomicBool::new(false) })
+    }
+
+    fn now(&self) -> Instant {
+        assert!(!self.panics.load(SeqCst), "which is what the test is about");
+        let elapsed = self.elapsed_ns.load(SeqCst);
+        self.latest_ns.fetch_max(elapsed, SeqCst);
+        self.start + Duration::from_nanos(elapsed)
+    }
+
+    fn has_reached(&self, time: Instant) -> bool {
+        self.start + Duration::from_nanos(self.latest_ns.load(SeqCst)) >= time
+    }
+
+    fn leap(&self, time: Duration) {
+        self.elapsed_ns.fetch_add(time.as_nanos() as u64, SeqCst);
+    }
+
+    fn set(&self, elapsed: Duration) {
+        self.elapsed_ns.store(elapsed.as_nanos() as u64, SeqCst);
+    }
+
+    /// Returns a builder of a timer on this clock, whose tasks are their deadlines, and a channel
+    /// that tells of each task whether it came early.
+    fn timer(self: &Arc<Self>) -> (TimerBuilder<Instant>, Receiver<bool>) {
+        let (read, hand, (sender, early)) = (Arc::clone(self), Arc::clone(self), channel());
+        let builder = Timer::builder().clock(Clock::reading(move || read.now()));
+        (builder.executor(move |at| _ = sender.send(!hand.has_reached(at))), early)
+    }
+}
+
+/// Returns what a thread gets that advances the clock.
+fn advanced(timer: &Timer<Instant>, timeout: Duration) -> Receiver<usize> {
+    let (timer, (sender, advanced)) = (timer.clone(), channel());
+    thread::spawn(move || sender.send(timer.advance_clock(timeout)));
+    advanced
+}
+
+#[test]
+fn a_clock_that_stands_still_expires_nothing_and_a_timeout_ends_all_the_same() {
+    let hand = Hand::new();
+    let (builder, early) = hand.timer();
+    let timer = builder.build().unwrap();
+    timer.at(hand.now() + MS, hand.now() + MS).unwrap();
+    assert_eq!(get(&advanced(&timer, 20 * MS)), 0);
+    hand.leap(MS);
+    assert_eq!(timer.advance_clock(Duration::ZERO), 1);
+    assert!(!get(&early));
+}
+
+#[test]
+fn a_reaper_notices_a_leap() {
+    let hand = Hand::new();
+    let (builder, early) = hand.timer();
+    let timer = builder.start().unwrap();
+    timer.at(hand.now() + HOUR, hand.now() + HOUR).unwrap();
+    let before = sleeping(&timer);
+    hand.leap(HOUR - MS);
+    until("it looks, and looks again", || timer.stats().wakeups >= before + 2);
+    assert!(early.try_recv().is_err(), "it is not due");
+    hand.leap(MS);
+    assert!(!get(&early));
+    let later = hand.now() + 20 * MS;
+    timer.at(later, later).unwrap();
+    hand.leap(20 * MS);
+    assert!(!get(&early), "it goes on");
+}
+
+/// It has looked once already, and so it waits.
+#[test]
+fn a_loop_in_advance_clock_notices_a_leap() {
+    let hand = Hand::new();
+    let (builder, early) = hand.timer();
+    let timer = builder.build().unwrap();
+    timer.at(hand.now() + HOUR, hand.now() + HOUR).unwrap();
+    let advanced = advanced(&timer, 2 * HOUR);
+    until("it looks", || timer.stats().wakeups > 0);
+    hand.leap(HOUR);
+    assert_eq!(get(&advanced), 1);
+    assert!(!get(&early));
+}
+
+#[test]
+fn a_drive_asks_for_a_sleep_of_what_is_left_by_the_clock() {
+    let hand = Hand::new();
+    let timer = hand.timer().0.tick(60_000 * MS).build().unwrap();
+    timer.at(hand.now() + HOUR, hand.now()).unwrap();
+    hand.leap(HOUR / 2);
+    let asked = Mutex::new(None);
+    let before = Instant::now();
+    let mut drive = pin!(timer.drive(|next| {
+        *asked.lock().unwrap() = Some(next);
+        pending::<()>()
+    }));
+    assert!(drive.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    let asked = asked.lock().unwrap().expect("it asked");
+    assert!((before + HOUR / 2..=Instant::now() + HOUR / 2).contains(&asked));
+}
+
+/// The clock must not do this; but no call may panic, and each timer ends once and not early.
+#[test]
+fn a_clock_that_goes_back_and_forth_breaks_nothing() {
+    for seed in 0..20 {
+        let (hand, mut random) = (Hand::new(), fastrand::Rng::with_seed(seed));
+        hand.set(HOUR / 2);
+        let (builder, early) = hand.timer();
+        let timer = builder.shards(1).wheel_size(8).build().unwrap();
+        let (mut added, mut cancelled, mut expired) = (Vec::new(), 0, 0);
+        for _ in 0..500 {
+            let at = hand.now() + Duration::from_nanos(1_u64 << random.u32(..45));
+            match random.u32(..10) {
+                0..5 => added.push(timer.at(at, at).unwrap()),
+                5 if !added.is_empty() => {
+                    let timeout = added.swap_remove(random.usize(..added.len()));
+                    cancelled += usize::from(timeout.cancel().is_cancelled());
+                    added.push(timeout);
+                }
+                6 => hand.set(Duration::from_nanos(random.u64(..HOUR.as_nanos() as u64))),
+                7 => hand.leap(Duration::from_nanos(1 << random.u32(..35))),
+                _ => expired += timer.advance_clock(Duration::ZERO),
+            }
+            timer.assert_invariants();
+        }
+        hand.set(100 * HOUR);
+        expired += timer.advance_clock(Duration::ZERO);
+        assert_eq!((added.len(), timer.len()), (cancelled + expired, 0), "seed {seed}");
+        assert!(early.try_iter().all(|early| !early), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_reaper_goes_on_after_a_panic_of_its_clock() {
+    let hand = Hand::new();
+    let (builder, early) = hand.timer();
+    let timer = builder.start().unwrap();
+    timer.at(hand.now() + HOUR, hand.now() + HOUR).unwrap();
+    sleeping(&timer);
+    hand.panics.store(true, SeqCst);
+    until("it is counted", || timer.stats().panicked > 0);
+    let in_a_call = catch_unwind(AssertUnwindSafe(|| timer.now()));
+    assert!(in_a_call.is_err());
+    hand.panics.store(false, SeqCst);
+    hand.leap(HOUR);
+    assert!(!get(&early));
+}
