@@ -3,7 +3,7 @@
 use crate::engine::driver::{Driver, Reaper};
 use crate::engine::owner::{Owned, Owner};
 use crate::engine::report;
-use crate::sync::{Mutex, thread_number};
+use crate::sync::thread_number;
 use crate::timer::entry::Task;
 use crate::timer::executor::{Inline, handlers};
 use crate::timer::tasks::Tasks;
@@ -11,7 +11,7 @@ use crossbeam_utils::CachePadded;
 use std::any::Any;
 use std::fmt;
 use std::ops::Deref;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 /// What the clones of a timer have in common, dropped with the last of them. The reaper refers only
 /// to the driver, so it does not keep the timer alive.
@@ -20,11 +20,9 @@ pub(crate) struct Base {
     reaper: Option<Reaper>,
     /// Number and slots of the wheels of each owner that is a timer.
     pub(crate) layout: (usize, usize),
-    /// The owner of closures and wakers: the timer's own shards if its tasks are of that type;
-    /// otherwise others, made when they are first wanted. Each new future reads it without a lock.
-    closures: OnceLock<Arc<Owned<Tasks<Task>>>>,
-    /// Held by a thread that makes those: in models no thread must wait for a `OnceLock`.
-    making: Mutex<()>,
+    /// The owner of closures and wakers: the timer's own shards if its tasks are of that type, and
+    /// otherwise others, whose closures run in place.
+    closures: Arc<Owned<Tasks<Task>>>,
 }
 
 impl Base {
@@ -36,31 +34,20 @@ impl Base {
         tasks: &Arc<Owned<Tasks<T>>>,
     ) -> Self {
         let own = (tasks as &dyn Any).downcast_ref::<Arc<Owned<Tasks<Task>>>>();
-        let closures = own.map_or_else(OnceLock::new, |own| OnceLock::from(Arc::clone(own)));
-        Base { driver, reaper, layout, closures, making: Mutex::new(()) }
+        let make = |first| Owned::new(&driver.context, handlers(Inline), layout, first);
+        let closures = own.map_or_else(|| driver.register(make), Arc::clone);
+        Base { driver, reaper, layout, closures }
     }
 
-    /// Returns the owner of closures and wakers, which run in place unless they are the timer's own
-    /// tasks.
     #[inline]
     pub(crate) fn closures(&self) -> &Arc<Owned<Tasks<Task>>> {
-        self.closures.get().unwrap_or_else(|| self.make_closures())
-    }
-
-    #[cold]
-    fn make_closures(&self) -> &Arc<Owned<Tasks<Task>>> {
-        let _making = self.making.lock();
-        self.closures.get_or_init(|| {
-            let context = &self.driver.context;
-            let handlers = handlers(Inline);
-            self.driver.register(|first| Owned::new(context, handlers, self.layout, first))
-        })
+        &self.closures
     }
 
     /// Drops the closures that are pending after a shutdown. So the futures among them wake, and
     /// learn of it, and the leases are lost.
     pub(crate) fn drop_closures(&self) {
-        let dropped = self.closures.get().map_or(0, |closures| closures.drop_pending());
+        let dropped = self.closures.drop_pending();
         if dropped > 0 {
             report::debug!(
                 timer = &*self.driver.context.name,
