@@ -123,7 +123,8 @@ impl<O: OpenStore> DurableBuilder<O> {
     /// The handler runs on tasks of the tokio runtime that this is called on, up to
     /// [`max_in_flight`](Self::max_in_flight) at once, one at a time for each key. A panic of it is
     /// an attempt that failed. `timer` must be driven, by its own thread for example
-    /// ([`start`](tickwheel::TimerBuilder::start)).
+    /// ([`start`](tickwheel::TimerBuilder::start)). It must have no `max_pending`: a full timer
+    /// refuses to renew the node's lease.
     ///
     /// # Errors
     /// What opening the store says. Afterwards the node repeats what fails.

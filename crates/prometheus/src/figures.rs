@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
-use tickwheel::{LevelSnapshot, Snapshot, Stats, lease, purgatory};
+use tickwheel::{LevelSnapshot, Snapshot, Stats, purgatory};
 
 /// What [`Metrics::figures`](crate::Metrics::figures) has read.
 ///
@@ -135,19 +135,19 @@ figures! {
 }
 
 figures! {
-    /// The figures of a set of leases: [`lease::Stats`].
-    LeaseFigures of lease::Stats {
-        /// [`lease::Stats::held`].
+    /// The figures of a set of leases: [`tickwheel_leases::Stats`].
+    LeaseFigures of tickwheel_leases::Stats {
+        /// [`tickwheel_leases::Stats::held`].
         held: usize,
-        /// [`lease::Stats::taken`].
+        /// [`tickwheel_leases::Stats::taken`].
         taken: u64,
-        /// [`lease::Stats::renewed`].
+        /// [`tickwheel_leases::Stats::renewed`].
         renewed: u64,
-        /// [`lease::Stats::failed`].
+        /// [`tickwheel_leases::Stats::failed`].
         failed: u64,
-        /// [`lease::Stats::released`].
+        /// [`tickwheel_leases::Stats::released`].
         released: u64,
-        /// [`lease::Stats::lost`].
+        /// [`tickwheel_leases::Stats::lost`].
         lost: u64,
     }
 }

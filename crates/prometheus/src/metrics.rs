@@ -8,9 +8,9 @@ use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tickwheel::keyed::KeyedTimer;
-use tickwheel::lease::Leases;
 use tickwheel::purgatory::{DelayedOperation, Purgatory};
 use tickwheel::{Timer, WeakTimer};
+use tickwheel_leases::Leases;
 
 /// Timers, and the structures built on them, whose figures Prometheus reads.
 ///

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 use tickwheel::Timer;
-use tickwheel::lease::{Lease, LeaseStore, LeaseTerms, Leases, Renewal};
+use tickwheel_leases::{Lease, LeaseStore, LeaseTerms, Leases, Renewal};
 
 /// `KEYS`: locks. `ARGV`: the lease in milliseconds, then each lock's token. Answers with 1 for
 /// each that was renewed, and 0 for each that this token does not hold.

@@ -8,8 +8,8 @@ use crate::store::{KeyName, NewRow, NodeId, Page, Place, Store, StoreTime};
 use shuttle::future::{JoinHandle, spawn, yield_now};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tickwheel::lease::{LeaseStore, LeaseTerms, Leases, Renewal};
 use tickwheel::{ManualClock, Timer};
+use tickwheel_leases::{LeaseStore, LeaseTerms, Leases, Renewal};
 use tokio::sync::{Semaphore, mpsc};
 
 pub(super) const LEASE: Duration = Duration::from_secs(3);

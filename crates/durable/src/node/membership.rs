@@ -11,7 +11,7 @@ use crate::store::{First, NodeId, Store, StoreTime};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
-use tickwheel::lease::{LeaseStore, LeaseTerms, Leases, Renewal};
+use tickwheel_leases::{LeaseStore, LeaseTerms, Leases, Renewal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 

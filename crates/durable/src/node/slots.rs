@@ -4,7 +4,7 @@ use crate::store::{Claim, NodeId, Owned, Place};
 use crate::sync::{Mutex, lock};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
-use tickwheel::lease::Lease;
+use tickwheel_leases::Lease;
 use tokio::sync::Notify;
 
 #[derive(Default)]

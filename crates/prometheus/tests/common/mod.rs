@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tickwheel::keyed::KeyedTimer;
-use tickwheel::lease::{LeaseStore, LeaseTerms, Leases, Renewal};
 use tickwheel::purgatory::{DelayedOperation, Purgatory};
 use tickwheel::{ManualClock, Timer};
+use tickwheel_leases::{LeaseStore, LeaseTerms, Leases, Renewal};
 use tickwheel_prometheus::Metrics;
 
 pub(crate) struct Service {
