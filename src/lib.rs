@@ -31,7 +31,7 @@
 //! | a request that may never be answered | [`Timer`] |
 //! | sessions, cache entries, members: one deadline for each key | [`KeyedTimer`] |
 //! | work to do at intervals | [`Periodic`] |
-//! | locks or registrations that lapse unless renewed | [`Leases`] |
+//! | locks or registrations that lapse unless renewed | the crate `tickwheel-leases` |
 //! | async code that waits | [`Timer::sleep`], [`Timer::timeout`], [`Timer::interval`] |
 //! | requests that wait for an event, for a limited time | [`Purgatory`] |
 //! | hyper's time limits (feature `hyper`) | [`Timer`] |
@@ -66,11 +66,11 @@
 //! - **One winner.** When cancels and the expiry race, exactly one wins, and [`Timeout::cancel`]
 //!   tells each caller the outcome. A task that cancels its own timer is told `Expired`.
 //! - **Handles never alias.** A handle may be kept forever; it never refers to another timer.
-//! - **No task runs under a lock**, nor does an executor, waker, operation or lease store, or
-//!   the `Drop` of any of them. A task may add, cancel, shut down, or drop the last timer. Four
-//!   things do run under a lock, and their documentation says so: a key's `Eq` and `Borrow`, in
-//!   some types its `Clone` and `Drop`, code that looks at a task in place, as in
-//!   [`KeyedTimer::with`], and a [clock of your own](Clock::reading).
+//! - **No task runs under a lock**, nor does an executor, waker or operation, or the `Drop` of any
+//!   of them. A task may add, cancel, shut down, or drop the last timer. Four things do run under a
+//!   lock, and their documentation says so: a key's `Eq` and `Borrow`, in some types its `Clone`
+//!   and `Drop`, code that looks at a task in place, as in [`KeyedTimer::with`], and a [clock of
+//!   your own](Clock::reading).
 //! - **A panic stays in its task.** It is counted ([`Stats::panicked`]; an operation's in the
 //!   purgatory's [`panicked`]) and reported. The reaper continues even if dropping the panic's
 //!   payload, or reporting it, panics too. A timer can be used in and after a `catch_unwind`.
@@ -105,8 +105,8 @@
 //! # Features
 //! - `std` (default): everything but [`LocalTimer`], which needs only an allocator. Without it the
 //!   crate is `no_std` and has no dependencies.
-//! - `tracing` (default): reports panics, refused and dropped tasks, failed renewals of leases, and
-//!   the start and stop of the reaper, as events.
+//! - `tracing` (default): reports panics, refused and dropped tasks, and the start and stop of the
+//!   reaper, as events.
 //! - `hyper`: implements `hyper::rt::Timer` for [`Timer`].
 //! - `stream`: implements `futures_core::Stream` for [`Interval`](future::Interval).
 //!
@@ -117,7 +117,6 @@
 //! [`panicked`]: purgatory::Stats::panicked
 //! [`KeyedTimer`]: keyed::KeyedTimer
 //! [`KeyedTimer::with`]: keyed::KeyedTimer::with
-//! [`Leases`]: lease::Leases
 //! [`Periodic`]: periodic::Periodic
 //! [`start`]: TimerBuilder::start
 //! [`advance_clock`]: Timer::advance_clock
@@ -140,8 +139,6 @@ extern crate alloc;
 pub mod future;
 #[cfg(feature = "std")]
 pub mod keyed;
-#[cfg(feature = "std")]
-pub mod lease;
 #[cfg(feature = "std")]
 pub mod periodic;
 #[cfg(feature = "std")]

@@ -11,7 +11,6 @@ use std::panic::panic_any;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tickwheel::keyed::KeyedTimer;
-use tickwheel::lease::{LeaseStore, LeaseTerms, Leases, Renewal};
 use tickwheel::purgatory::{DelayedOperation, Purgatory};
 use tickwheel::{ManualClock, Task, Timer, TimerEntry, Worker};
 use tracing::Event;
@@ -67,14 +66,6 @@ impl Drop for Brittle {
     }
 }
 
-/// Keeps what panics when it is dropped.
-struct Fails(Brittle);
-
-impl LeaseStore<u32> for Fails {
-    fn renew(&self, _: Vec<Renewal<u32>>) {}
-    fn lost(&self, _: u32) {}
-}
-
 /// Creates a task that panics, three that are pending at the end, and a reaper.
 fn started() {
     let timer = Timer::builder().name("started").start().unwrap();
@@ -99,20 +90,16 @@ fn refused() {
     assert_eq!(timer.advance_clock(Duration::ZERO), 1);
 }
 
-/// Makes leases whose store does not answer, and keys whose callbacks panic in the end.
+/// Makes keys whose callback panics when it is dropped.
 fn stood_upon() {
     let clock = ManualClock::new();
     let timer = Timer::builder().name("stood upon").clock(clock.clone()).build().unwrap();
-    let leases = Leases::new(&timer, LeaseTerms::new(30 * MS), Fails(Brittle));
-    let lease = leases.hold(1).unwrap();
     let brittle = Brittle;
     let keyed = KeyedTimer::new(&timer, move |_: u32, ()| _ = &brittle);
     keyed.add(1, TimerEntry::after(MS, ())).unwrap();
-    for _ in 0..31 {
-        clock.advance(MS);
-        timer.advance_clock(Duration::ZERO);
-    }
-    drop((lease, leases, keyed));
+    clock.advance(MS);
+    timer.advance_clock(Duration::ZERO);
+    drop(keyed);
 }
 
 /// Panics in every method, and when it is dropped.
@@ -172,7 +159,6 @@ fn each_names_its_timer() {
         ("started", "pending tasks were dropped with their timer"),
         ("refused", "the executor refused expired tasks: dropped"),
         ("refused", panicked),
-        ("stood upon", "leases were not renewed: tried again"),
         ("stood upon", panicked),
         ("", panicked), // The worker's: it knows no timer.
     ];

@@ -11,7 +11,6 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tickwheel::keyed::KeyedTimer;
-use tickwheel::lease::{LeaseTerms, Leases};
 use tickwheel::periodic::Periodic;
 use tickwheel::purgatory::{FutureOperation, Purgatory};
 use tickwheel::{Cancel, ManualClock, Timer, TimerEntry};
@@ -100,7 +99,7 @@ fn keeps<T>(make: impl FnOnce(&Timer) -> T) -> bool {
 }
 
 #[test]
-fn keyed_timers_purgatories_leases_and_futures_keep_their_timer() {
+fn keyed_timers_purgatories_and_futures_keep_their_timer() {
     assert!(keeps(|timer| {
         let keyed: KeyedTimer<u32, u32> = KeyedTimer::new(timer, |_, _| ());
         keyed.add(1, TimerEntry::after(HOUR, 1_u32)).unwrap();
@@ -110,11 +109,6 @@ fn keyed_timers_purgatories_leases_and_futures_keep_their_timer() {
         let purgatory = Purgatory::new(timer);
         let _pending = purgatory.try_complete_else_watch(Idle, HOUR, &[1]).unwrap();
         purgatory
-    }));
-    assert!(keeps(|timer| {
-        let leases = Leases::new(timer, LeaseTerms::new(HOUR), Idle);
-        let lease = leases.hold(1).unwrap();
-        (leases, lease)
     }));
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     assert!(keeps(|timer| {
@@ -138,10 +132,6 @@ fn keyed_timers_purgatories_leases_and_futures_keep_their_timer() {
 #[test]
 fn handles_do_not_keep_their_timer() {
     assert!(!keeps(|timer| timer.downgrade()));
-    assert!(!keeps(|timer| {
-        let leases = Leases::new(timer, LeaseTerms::new(HOUR), Idle);
-        leases.hold(1).unwrap()
-    }));
     assert!(!keeps(|timer| {
         Purgatory::new(timer).try_complete_else_watch(Idle, HOUR, &[1]).unwrap()
     }));

@@ -44,8 +44,6 @@ mod handles;
 mod items;
 #[path = "models/keys.rs"]
 mod keys;
-#[path = "models/leases.rs"]
-mod leases;
 #[path = "models/purgatory.rs"]
 mod purgatory;
 #[path = "models/series.rs"]

@@ -14,7 +14,6 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tickwheel::future::{SleepError, TimedError};
 use tickwheel::keyed::{Entry, KeyedTimer};
-use tickwheel::lease::{self, LeaseStore, LeaseTerms, Leases, Renewal};
 use tickwheel::periodic::Periodic;
 use tickwheel::purgatory::{self, FutureOperation, Purgatory, WatchError};
 use tickwheel::{
@@ -34,17 +33,6 @@ impl Debug for Secret {
     fn fmt(&self, _: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         panic!("a user's value is printed");
     }
-}
-
-/// Leaves every renewal unanswered, and shows the first.
-struct Store;
-
-impl LeaseStore<Secret> for Store {
-    fn renew(&self, batch: Vec<Renewal<Secret>>) {
-        assert_eq!(format!("{:?}", batch[0]), "Renewal { .. }");
-    }
-
-    fn lost(&self, _: Secret) {}
 }
 
 /// Returns a timer on which very much is pending.
@@ -149,21 +137,6 @@ fn series_print_their_options_and_runs_their_number() {
     clock.advance(S);
     assert_eq!(timer.advance_clock(Duration::ZERO), 1);
     assert_eq!(timer.stats().panicked, 0);
-}
-
-#[test]
-fn leases_print_no_key() {
-    let (timer, clock) = timer();
-    let leases = Leases::new(&timer, LeaseTerms::new(3 * S), Store);
-    let lease = leases.hold(Secret(1)).unwrap();
-    assert_eq!(format!("{leases:?} {lease:?}"), "Leases { .. } Lease { .. }");
-    clock.advance(S);
-    timer.advance_clock(Duration::ZERO);
-    assert_eq!((leases.stats().failed, timer.stats().panicked), (1, 0));
-    let mut stats = lease::Stats::default();
-    (stats.taken, stats.released, stats.lost) = (4, 2, 2);
-    (stats.renewed, stats.failed) = (3, 1);
-    assert_eq!(stats.to_string(), "held 0, taken 4, released 2, lost 2\nrenewed 3, failed 1");
 }
 
 #[test]

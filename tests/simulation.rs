@@ -10,7 +10,6 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 use tickwheel::keyed::KeyedTimer;
-use tickwheel::lease::{Lease, LeaseStore, LeaseTerms, Leases, Renewal};
 use tickwheel::periodic::{Periodic, Run, Series};
 use tickwheel::purgatory::{DelayedOperation, Purgatory};
 use tickwheel::{ManualClock, Timer, TimerEntry};
@@ -65,27 +64,6 @@ impl DelayedOperation for Fetch {
     }
 }
 
-/// Fails by the seed.
-struct Store(Journal);
-
-impl LeaseStore<u64> for Store {
-    fn renew(&self, batch: Vec<Renewal<u64>>) {
-        for renewal in batch {
-            let answer = self.0.clock.random() % 8;
-            self.0.note("renews", (*renewal.key(), answer));
-            match answer {
-                0 => renewal.gone(),
-                1..5 => renewal.failed(),
-                _ => renewal.renewed(),
-            }
-        }
-    }
-
-    fn lost(&self, key: u64) {
-        self.0.note("lost", key);
-    }
-}
-
 /// Everything that is on the two timers.
 struct Service {
     clock: ManualClock,
@@ -112,14 +90,10 @@ fn run(seed: u64) -> String {
     let fetches = Purgatory::new(&other);
     let (inner, pages) = (clock.clone(), Arc::default());
     let service = Service { clock: inner, journal, timer, other, sessions, fetches, pages };
-    let leases =
-        Leases::new(&service.timer, LeaseTerms::new(9 * S), Store(service.journal.clone()));
-    let held: Vec<Lease<u64>> = (0..30).map(|key| leases.hold(key).unwrap()).collect();
     let series = service.series();
     let service = Arc::new(service);
     (0..SESSIONS).for_each(|key| beat(&service, key));
     clock.block_on(service.requests()).unwrap();
-    service.journal.note("held", held.iter().filter(|lease| lease.is_held()).count());
     service.journal.note("runs", series.iter().map(Series::runs).collect::<Vec<_>>());
     let left = |key: &u64, beats: &u32, _| service.journal.note("left", (*key, *beats));
     service.sessions.for_each(left);
@@ -199,9 +173,7 @@ fn the_same_seed_gives_the_same_run_with_all_parts_in_three_processes() {
         return fs::write(file, all).unwrap();
     }
     let kinds = ["beat", "session", "other", "run", "request", "checks", "completes", "expires"];
-    for what in
-        [&kinds[..], &["renews", "lost", "held", "left", "unserved [", "pending [1"]].concat()
-    {
+    for what in [&kinds[..], &["left", "unserved [", "pending [1"]].concat() {
         assert!(all.contains(&format!(" {what}")), "{what}");
     }
     let name = thread::current().name().unwrap().to_owned();

@@ -39,12 +39,11 @@ pub struct Stats {
     pub dropped: u64,
     /// Panics of the user's code that were contained: of tasks, also on a
     /// [`Worker`](crate::Worker), and their `Drop` where they were refused; of executors and
-    /// `on_refused`; of [`Periodic`](crate::periodic::Periodic) runs; of [lease
-    /// stores](crate::lease::LeaseStore); of the `Drop` of keys, except the one in a
-    /// [`Lease`](crate::lease::Lease); and of that of tasks which the last
-    /// [`KeyedTimer`](crate::keyed::KeyedTimer) drops. Those of a purgatory's operations are in
-    /// [`purgatory::Stats::panicked`](crate::purgatory::Stats::panicked); those of code that
-    /// the executor has handed on are where that runs.
+    /// `on_refused`; of [`Periodic`](crate::periodic::Periodic) runs; of the `Drop` of keys; and of
+    /// that of tasks which the last [`KeyedTimer`](crate::keyed::KeyedTimer) drops. Those of a
+    /// purgatory's operations are in
+    /// [`purgatory::Stats::panicked`](crate::purgatory::Stats::panicked); those of code that the
+    /// executor has handed on are where that runs.
     pub panicked: u64,
     /// Timers that wait for their deadline.
     pub pending: usize,

@@ -45,7 +45,7 @@ impl Base {
     }
 
     /// Drops the closures that are pending after a shutdown. So the futures among them wake, and
-    /// learn of it, and the leases are lost.
+    /// learn of it.
     pub(crate) fn drop_closures(&self) {
         let dropped = self.closures.drop_pending();
         if dropped > 0 {

@@ -114,9 +114,9 @@ impl<T: Send + 'static> TimerBuilder<T> {
 
     /// Limits the number of pending timers: [`Timer::add`] fails beyond it. Default: no limit.
     ///
-    /// Timers that cannot be refused count as well, but may exceed the limit: the single timer of
-    /// all [`Leases`](crate::lease::Leases), a check that an operation leaves to the executor, what
-    /// an executor or the closure of a keyed timer returns, and hyper's sleeps.
+    /// Timers that cannot be refused count as well, but may exceed the limit: a check that an
+    /// operation leaves to the executor, what an executor or the closure of a keyed timer returns,
+    /// and hyper's sleeps.
     ///
     /// A timer counts until it is cancelled or expires, but not while its task runs. A key of a
     /// [`KeyedTimer`](crate::keyed::KeyedTimer) counts until it is removed. All adding threads

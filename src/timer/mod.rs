@@ -36,10 +36,10 @@ pub(crate) mod error;
 /// dropped then, too, whatever else is kept.
 ///
 /// These own a clone, and keep the timer alive: [`KeyedTimer`](crate::keyed::KeyedTimer),
-/// [`Purgatory`](crate::purgatory::Purgatory), [`Leases`](crate::lease::Leases), and the futures of
-/// [`sleep`](Self::sleep), [`timeout`](Self::timeout) and [`interval`](Self::interval). Handles do
-/// not: [`Timeout`], [`Series`](crate::periodic::Series), [`Lease`](crate::lease::Lease),
-/// [`Pending`](crate::purgatory::Pending), [`Wait`](crate::purgatory::Wait), [`WeakTimer`].
+/// [`Purgatory`](crate::purgatory::Purgatory), and the futures of [`sleep`](Self::sleep),
+/// [`timeout`](Self::timeout) and [`interval`](Self::interval). Handles do not: [`Timeout`],
+/// [`Series`](crate::periodic::Series), [`Pending`](crate::purgatory::Pending),
+/// [`Wait`](crate::purgatory::Wait), [`WeakTimer`].
 ///
 /// # Panics and blocking
 /// No method panics, whatever its arguments. All but `advance_clock` and `shutdown` wait at most
@@ -260,14 +260,13 @@ impl<T: Send + 'static> Timer<T> {
     /// this timer refuses new work and expires nothing:
     /// - Futures end with an error: their wakers are in the list, and are woken when it is run or
     ///   dropped.
-    /// - A [series](crate::periodic) ends, and [leases](crate::lease::Leases) are reported lost,
-    ///   when their task in the list is dropped or run.
+    /// - A [series](crate::periodic) ends when its task in the list is dropped or run.
     /// - The keys of a [`KeyedTimer`](crate::keyed::KeyedTimer) and the operations of a
     ///   [`Purgatory`](crate::purgatory::Purgatory) stay there until they are taken back.
     ///   Operations can still be completed.
     /// - If this timer has its own type of task, what waits in [`closures`](Self::closures) is
-    ///   dropped, and with it end futures, series and leases. Call `closures().shutdown()` before
-    ///   to get it back.
+    ///   dropped, and with it end futures and series. Call `closures().shutdown()` before to get
+    ///   it back.
     ///
     /// Blocks until the reaper has handed over its current batch, but not on the thread of a
     /// reaper, this timer's or another's: two tasks that shut each other's timer down would wait
@@ -322,10 +321,10 @@ impl<T: Send + 'static> Timer<T> {
     /// reaper. That is this timer itself if its tasks are closures; otherwise the closures run in
     /// place, on the thread that advances both.
     ///
-    /// Keyed timers, purgatories, leases, periodic tasks and futures use it, so a service needs one
-    /// reaper, whatever its own tasks are. Either timer keeps both alive, and `shutdown` of one
-    /// ends both, but returns only its own tasks: that of the timer drops the closures, and that of
-    /// the closures leaves the timer's tasks for its own `shutdown`.
+    /// Keyed timers, purgatories, periodic tasks and futures use it, so a service needs one reaper,
+    /// whatever its own tasks are. Either timer keeps both alive, and `shutdown` of one ends both,
+    /// but returns only its own tasks: that of the timer drops the closures, and that of the
+    /// closures leaves the timer's tasks for its own `shutdown`.
     ///
     /// ```
     /// use std::time::Duration;

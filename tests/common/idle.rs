@@ -1,6 +1,5 @@
-//! An operation that waits; a store that does nothing.
+//! An operation that waits.
 
-use tickwheel::lease::{LeaseStore, Renewal};
 use tickwheel::purgatory::DelayedOperation;
 
 #[derive(Debug)]
@@ -12,9 +11,4 @@ impl DelayedOperation for Idle {
     }
 
     fn on_complete(&mut self) {}
-}
-
-impl LeaseStore<u32> for Idle {
-    fn renew(&self, _: Vec<Renewal<u32>>) {}
-    fn lost(&self, _: u32) {}
 }

@@ -1,13 +1,11 @@
 //! Each panic of a user's code is counted once, where the documentation says.
 
-use crate::idle::Idle;
-use crate::{by_hand, no_report_succeeds};
+use crate::by_hand;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Wake, Waker};
 use std::time::Duration;
 use tickwheel::keyed::KeyedTimer;
-use tickwheel::lease::{LeaseStore, LeaseTerms, Leases, Renewal};
 use tickwheel::periodic::Periodic;
 use tickwheel::purgatory::{DelayedOperation, FutureOperation, Pending, Purgatory};
 use tickwheel::{ManualClock, Task, Timer, TimerEntry, Worker};
@@ -21,49 +19,6 @@ fn after(seconds: u32, timer: &Timer, clock: &ManualClock) -> u64 {
         while timer.advance_clock(Duration::ZERO) > 0 {}
     }
     timer.stats().panicked
-}
-
-/// Panics in what its flags say.
-struct Panics {
-    renew: bool,
-    lost: bool,
-    /// Also as it drops what it was asked to renew.
-    answers: bool,
-}
-
-impl LeaseStore<u32> for Panics {
-    fn renew(&self, batch: Vec<Renewal<u32>>) {
-        if self.answers {
-            batch.into_iter().for_each(Renewal::gone);
-        }
-        assert!(!self.renew, "the store panics");
-    }
-
-    fn lost(&self, _: u32) {
-        assert!(!self.lost, "the store panics");
-    }
-}
-
-/// Seen to fail: none was counted.
-#[test]
-fn panics_of_a_lease_store_are_counted() {
-    for (store, panics) in [
-        (Panics { renew: true, lost: false, answers: false }, 1),
-        (Panics { renew: false, lost: true, answers: true }, 3),
-        (Panics { renew: true, lost: true, answers: true }, 4),
-    ] {
-        let (timer, clock) = by_hand();
-        let leases = Leases::new(&timer, LeaseTerms::new(30 * S), store);
-        let held = [1, 2, 3].map(|key| leases.hold(key).unwrap());
-        assert_eq!(after(11, &timer, &clock), panics);
-        drop(held);
-    }
-    let (timer, _) = by_hand();
-    let store = Panics { renew: false, lost: true, answers: false };
-    let leases = Leases::new(&timer, LeaseTerms::new(30 * S), store);
-    let _held = [1, 2, 3].map(|key| leases.hold(key).unwrap());
-    drop(timer.shutdown());
-    assert_eq!(timer.stats().panicked, 3, "as they are lost with the timer");
 }
 
 /// Seen to fail: none was counted. On a worker it is still counted once.
@@ -143,20 +98,6 @@ fn panics_of_tasks_and_wakers_are_counted_once() {
     timer.add(TimerEntry::after(S, || panic!("a task"))).unwrap();
     timer.add(TimerEntry::after(S, Task::from(Waker::from(Arc::new(Wakes))))).unwrap();
     assert_eq!(after(1, &timer, &clock), 2);
-}
-
-#[test]
-fn an_outage_that_cannot_be_reported_costs_no_round() {
-    no_report_succeeds();
-    let (timer, clock) = by_hand();
-    let leases = Leases::new(&timer, LeaseTerms::new(30 * S), Idle);
-    let lease = leases.hold(1).unwrap();
-    for _ in 0..31 {
-        clock.advance(S);
-        timer.advance_clock(Duration::ZERO);
-    }
-    assert!(!lease.is_held() && leases.is_empty());
-    assert_eq!(timer.stats().panicked, 0);
 }
 
 /// An operation whose drop panics.

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 use tickwheel::keyed::KeyedTimer;
-use tickwheel::lease::{LeaseStore, LeaseTerms, Leases, Renewal};
 use tickwheel::periodic::Periodic;
 use tickwheel::purgatory::{DelayedOperation, FutureOperation, Purgatory, Wait};
 use tickwheel::{BuildError, ManualClock, Timer, TimerBuilder, TimerEntry, Worker};
@@ -85,27 +84,6 @@ fn the_drop_of_what_keys_expire_by_does_not_come_out_of_the_keyed_timers() {
     let (timer, _clock) = by_hand();
     let keyed: KeyedTimer<u32, u32> = KeyedTimer::new(&timer, move |_, _| _ = &owned);
     assert!(is_silent(keyed));
-    assert_eq!(Arc::strong_count(&count), 1);
-}
-
-struct Store {
-    _owned: Owned,
-}
-
-impl LeaseStore<u32> for Store {
-    fn renew(&self, _: Vec<Renewal<u32>>) {}
-    fn lost(&self, _: u32) {}
-}
-
-#[test]
-fn the_drop_of_a_lease_store_does_not_come_out_of_the_last_handle() {
-    let (owned, count) = owned();
-    let (timer, _clock) = by_hand();
-    let terms = LeaseTerms::new(Duration::from_secs(30));
-    let leases = Leases::new(&timer, terms, Store { _owned: owned });
-    let lease = leases.hold(1).unwrap();
-    assert!(is_silent(leases));
-    assert!(is_silent(lease));
     assert_eq!(Arc::strong_count(&count), 1);
 }
 

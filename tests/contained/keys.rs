@@ -6,12 +6,8 @@ use std::borrow::Borrow;
 use std::cell::Cell;
 use std::hash::{Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
-use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
 use tickwheel::keyed::{Entry, KeyedTimer};
-use tickwheel::lease::{Lease, LeaseStore, LeaseTerms, Leases, Renewal};
-use tickwheel::{AddError, ManualClock, Task, Timer, TimerEntry};
+use tickwheel::{AddError, ManualClock, Timer, TimerEntry};
 
 thread_local! {
     /// How many of them there are, and how many were dropped.
@@ -165,134 +161,5 @@ fn keys_and_tasks_are_dropped_by_a_thread_that_unwinds() {
     }));
     assert!(caught.is_err());
     assert_eq!((dropped(), timer.len()), (8, 0));
-    assert_none_is_left();
-}
-
-/// Keeps the renewals, and counts what is lost.
-#[derive(Clone, Default)]
-struct Store(Arc<Mutex<(Vec<Renewal<Bomb>>, u32)>>);
-
-impl LeaseStore<Bomb> for Store {
-    fn renew(&self, batch: Vec<Renewal<Bomb>>) {
-        self.0.lock().unwrap().0.extend(batch);
-    }
-
-    fn lost(&self, key: Bomb) {
-        defuse(key);
-        self.0.lock().unwrap().1 += 1;
-    }
-}
-
-/// Leases of 30 ms, on a timer whose tasks a test runs.
-struct Dog {
-    leases: Leases<Bomb>,
-    timer: Timer,
-    clock: ManualClock,
-    store: Store,
-    tasks: Receiver<Task>,
-}
-
-impl Dog {
-    fn new() -> Self {
-        no_report_succeeds();
-        let (clock, (sender, tasks)) = (ManualClock::new(), channel());
-        let builder = Timer::builder().clock(clock.clone());
-        let timer = builder.executor(move |task| sender.send(task).unwrap()).build().unwrap();
-        let store = Store::default();
-        let leases = Leases::new(&timer, LeaseTerms::new(30 * MS), store.clone());
-        Dog { leases, timer, clock, store, tasks }
-    }
-
-    fn hold(&self, key: u32) -> Lease<Bomb> {
-        self.leases.hold(bomb(key)).unwrap()
-    }
-
-    /// Lets so much time pass, and runs the round that is due.
-    fn pass(&self, ms: u32) {
-        self.clock.advance(ms * MS);
-        self.timer.advance_clock(Duration::ZERO);
-        self.tasks.try_iter().for_each(Task::run);
-    }
-
-    /// Takes what the store was asked to renew.
-    fn sent(&self) -> Vec<Renewal<Bomb>> {
-        std::mem::take(&mut self.store.0.lock().unwrap().0)
-    }
-}
-
-/// Calls `end` with three leases, two of which the store was asked to renew; then drops all. Checks
-/// that so many leases were lost, and that every key was dropped.
-fn leases_end(lost: u32, end: impl FnOnce(&Dog, [Lease<Bomb>; 3], Vec<Renewal<Bomb>>)) {
-    let dog = Dog::new();
-    let [first, second] = [1, 2].map(|key| dog.hold(key));
-    dog.pass(10);
-    let (third, sent) = (dog.hold(3), dog.sent());
-    assert_eq!(sent.len(), 2);
-    end(&dog, [first, second, third], sent);
-    let store = dog.store.clone();
-    drop(dog);
-    assert_eq!(store.0.lock().unwrap().1, lost);
-    assert_none_is_left();
-}
-
-/// Seen to fail: the process ended.
-#[test]
-fn leases_drop_each_key_by_itself_however_they_end() {
-    leases_end(0, |_, leases, _| leases.into_iter().for_each(|lease| assert!(lease.release())));
-    leases_end(0, |_, leases, sent| drop((sent, leases)));
-    leases_end(0, |_, leases, sent| {
-        drop(leases);
-        sent.into_iter().for_each(Renewal::renewed);
-    });
-    leases_end(0, |dog, leases, _| drop(([1, 2, 3].map(|key| dog.hold(key)), leases)));
-    leases_end(2, |_, _leases, sent| sent.into_iter().for_each(Renewal::gone));
-    leases_end(3, |dog, _leases, _sent| dog.pass(60));
-    leases_end(3, |dog, _leases, _sent| drop(dog.timer.shutdown()));
-}
-
-/// Seen to fail: the process ended.
-#[test]
-fn a_key_that_no_lease_is_taken_for_is_dropped_by_itself() {
-    leases_end(2, |dog, _leases, _sent| {
-        let rounds = dog.timer.shutdown();
-        // The first call ends the former lease and finds it out; the others know it.
-        (1..4).for_each(|key| assert!(dog.leases.hold(bomb(key)).is_err()));
-        drop(rounds);
-    });
-}
-
-/// Seen to fail: the process ended.
-#[test]
-fn a_round_that_finds_the_timer_shut_down_drops_each_key_by_itself() {
-    leases_end(5, |dog, _leases, sent| {
-        sent.into_iter().for_each(Renewal::renewed);
-        let _more = [4, 5].map(|key| dog.hold(key));
-        dog.clock.advance(10 * MS);
-        assert_eq!(dog.timer.advance_clock(Duration::ZERO), 1);
-        assert!(dog.timer.shutdown().is_empty());
-        dog.pass(0);
-        assert!(dog.sent().is_empty(), "nobody holds them");
-    });
-}
-
-/// Seen to fail: the process ended.
-#[test]
-fn the_last_leases_drop_each_key_by_itself() {
-    let dog = Dog::new();
-    let held = [1, 2, 3].map(|key| dog.hold(key));
-    let timer = dog.timer.clone();
-    drop(dog);
-    assert_eq!(timer.stats().panicked, 6, "two for each lease, and another in its handle");
-    drop(held);
-    assert_none_is_left();
-}
-
-/// Seen to fail: the process ended.
-#[test]
-fn leases_are_dropped_by_a_thread_that_unwinds() {
-    let caught = catch_unwind(AssertUnwindSafe(|| {
-        leases_end(0, |_, _leases, _sent| panic!("and all that is dropped"));
-    }));
-    assert!(caught.is_err());
     assert_none_is_left();
 }

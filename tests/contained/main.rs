@@ -3,8 +3,6 @@
 
 mod counts;
 mod drops;
-#[path = "../common/idle.rs"]
-mod idle;
 mod keys;
 #[cfg(feature = "tracing")]
 #[path = "../common/listener.rs"]

@@ -8,7 +8,6 @@ use std::thread;
 use std::time::Duration;
 use tickwheel::TimerEntry;
 use tickwheel::keyed::KeyedTimer;
-use tickwheel::lease::{LeaseStore, LeaseTerms, Leases, Renewal};
 use tickwheel::purgatory::{DelayedOperation, Purgatory};
 
 /// A key that cannot be compared, or hashed, or cloned, while it is told so.
@@ -153,40 +152,25 @@ impl std::hash::Hash for User {
     fn hash<H: std::hash::Hasher>(&self, _: &mut H) {}
 }
 
-struct Silent;
-
-impl LeaseStore<User> for Silent {
-    fn renew(&self, batch: Vec<Renewal<User>>) {
-        batch.into_iter().for_each(Renewal::renewed);
-    }
-
-    fn lost(&self, _: User) {}
-}
-
-/// Seen to fail: what a call of a keyed timer, or of leases, had been given was dropped under their
-/// lock as the key's `Eq` panicked, and a drop that used them hung.
+/// Seen to fail: what a call of a keyed timer had been given was dropped under its lock as the
+/// key's `Eq` panicked, and a drop that used it hung.
 #[test]
 fn what_a_call_was_given_is_dropped_without_a_lock() {
     let (timer, _clock) = by_hand();
     let (done, is_done) = mpsc::channel();
     thread::spawn(move || {
         let user = || User(Arc::new(AtomicU8::new(SOUND)), Arc::default());
-        let (key, task, lease) = (user(), user(), user());
+        let (key, task) = (user(), user());
         let keyed = KeyedTimer::new(&timer, |_: User, _: User| ());
-        let leases = Leases::new(&timer, LeaseTerms::new(MS), Silent);
-        let uses = (keyed.clone(), leases.clone());
         for used in [&key, &task] {
-            let keyed = uses.0.clone();
+            let keyed = keyed.clone();
             assert!(used.1.set(Box::new(move || keyed.len())).is_ok());
         }
-        assert!(lease.1.set(Box::new(move || uses.1.len())).is_ok());
         assert!(keyed.after(key.clone(), MS, task.clone()).is_ok_and(|former| former.is_none()));
-        let held = leases.hold(lease.clone()).unwrap();
-        [&key, &task, &lease].iter().for_each(|user| user.0.store(EQ, Ordering::Relaxed));
+        [&key, &task].iter().for_each(|user| user.0.store(EQ, Ordering::Relaxed));
         assert!(catch_unwind(|| keyed.after(key.clone(), MS, task.clone()).is_ok()).is_err());
-        assert!(catch_unwind(|| leases.hold(lease.clone()).is_ok()).is_err());
-        [&key, &task, &lease].iter().for_each(|user| user.0.store(SOUND, Ordering::Relaxed));
-        assert_eq!((keyed.len(), leases.len(), held.is_held()), (1, 1, true));
+        [&key, &task].iter().for_each(|user| user.0.store(SOUND, Ordering::Relaxed));
+        assert_eq!(keyed.len(), 1);
         done.send(()).unwrap();
     });
     assert!(is_done.recv_timeout(Duration::from_secs(20)).is_ok(), "a call hangs, or panicked");

@@ -4,14 +4,13 @@ use crate::wakes::Wakes;
 use crate::{HOUR, Idle};
 use std::future::{Future, pending};
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 use tickwheel::future::{SleepError, TimedError};
 use tickwheel::keyed::KeyedTimer;
-use tickwheel::lease::{LeaseStore, LeaseTerms, Leases, Renewal};
 use tickwheel::periodic::Periodic;
 use tickwheel::purgatory::Purgatory;
 use tickwheel::{ManualClock, Task, Timer, TimerEntry};
@@ -19,21 +18,9 @@ use tickwheel::{ManualClock, Task, Timer, TimerEntry};
 const MICRO: Duration = Duration::from_micros(1);
 const S: Duration = Duration::from_secs(1);
 
-/// A store that notes what is lost.
-struct Notes(Arc<Mutex<Vec<u32>>>);
-
-impl LeaseStore<u32> for Notes {
-    fn renew(&self, batch: Vec<Renewal<u32>>) {
-        batch.into_iter().for_each(Renewal::renewed);
-    }
-    fn lost(&self, key: u32) {
-        self.0.lock().unwrap().push(key);
-    }
-}
-
 /// Builds everything on a timer, ends it, and checks that each part ends as it promises.
 fn ends_everything<T: Send + 'static>(timer: Timer<T>, clock: &ManualClock, end: fn(&Timer<T>)) {
-    let (runs, lost) = (Arc::new(AtomicUsize::new(0)), Arc::default());
+    let runs = Arc::new(AtomicUsize::new(0));
     let run = || {
         let runs = Arc::clone(&runs);
         move || _ = runs.fetch_add(1, SeqCst)
@@ -46,8 +33,6 @@ fn ends_everything<T: Send + 'static>(timer: Timer<T>, clock: &ManualClock, end:
     keyed.add(1, TimerEntry::after(S, 1_u32)).unwrap();
     let purgatory = Purgatory::new(&timer);
     let _watch = purgatory.try_complete_else_watch(Idle, S, &[1]).unwrap();
-    let leases = Leases::new(&timer, LeaseTerms::new(HOUR), Notes(Arc::clone(&lost)));
-    let lease = leases.hold(7).unwrap();
     let woken: [Arc<Wakes>; 2] = Default::default();
     let wakers = woken.clone().map(Waker::from);
     let [mut first, mut second] = wakers.each_ref().map(Context::from_waker);
@@ -60,8 +45,6 @@ fn ends_everything<T: Send + 'static>(timer: Timer<T>, clock: &ManualClock, end:
     assert_eq!(sleep.poll(&mut first), Poll::Ready(Err(SleepError::Shutdown)));
     let error = TimedError::Sleep(SleepError::Shutdown);
     assert_eq!(timed.poll(&mut second), Poll::Ready(Err(error)));
-    assert!(!lease.is_held() && leases.hold(8).is_err() && leases.is_empty());
-    assert_eq!(*lost.lock().unwrap(), [7]);
     assert!(!series.cancel() && !series.is_cancelled() && closure.is_expired(), "they have ended");
     let mut late = pin!(timer.sleep(S));
     assert_eq!(late.as_mut().poll(&mut first), Poll::Ready(Err(SleepError::Shutdown)));
@@ -114,8 +97,7 @@ fn whatever_is_kept_of_a_timer_keeps_nothing_that_it_owned() {
             task.run();
         };
         let timer = Timer::builder().clock(ManualClock::new()).executor(run).build().unwrap();
-        let leases = Leases::new(&timer, LeaseTerms::new(HOUR), Idle);
-        let (weak, lease) = (timer.downgrade(), leases.hold(1).unwrap());
+        let weak = timer.downgrade();
         let timeout = timer.after(HOUR, move || drop(task)).unwrap();
         let series = Periodic::every(HOUR).start(&timer, |_| ()).unwrap();
         let purgatory = Purgatory::new(&timer);
@@ -125,9 +107,9 @@ fn whatever_is_kept_of_a_timer_keeps_nothing_that_it_owned() {
         if polls {
             assert!(drive.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
         }
-        drop((leases, purgatory, timer));
+        drop((purgatory, timer));
         assert_eq!(guards.each_ref().map(Arc::strong_count), [1; 2]);
-        drop((weak, lease, timeout, series, watch, drive));
+        drop((weak, timeout, series, watch, drive));
     }
 }
 

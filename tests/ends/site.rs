@@ -12,7 +12,6 @@ use std::task::{Context, Poll, Waker};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use tickwheel::keyed::KeyedTimer;
-use tickwheel::lease::{Lease, LeaseStore, Leases, Renewal};
 use tickwheel::periodic::Series;
 use tickwheel::purgatory::{DelayedOperation, Pending, Purgatory};
 use tickwheel::{Listener, Task, Timeout, Timer, TimerBuilder, Worker};
@@ -44,7 +43,6 @@ pub(crate) enum Part {
     Own(Timer<u64>),
     Keyed(KeyedTimer<u32, Token>),
     Purgatory(Purgatory<u32, Token>),
-    Leases(Leases<u32>),
     Sleep(Arc<Mutex<Sleep>>),
 }
 
@@ -55,7 +53,6 @@ impl Part {
             Part::Own(_) => "a timer of numbers",
             Part::Keyed(_) => "a keyed timer",
             Part::Purgatory(_) => "a purgatory",
-            Part::Leases(_) => "leases",
             Part::Sleep(_) => "a sleep",
         }
     }
@@ -70,14 +67,11 @@ pub(crate) enum Handle {
     /// And whether a cancel of it has answered true.
     Series(Series, Arc<AtomicBool>),
     Pending(Pending<u32, Token>),
-    Lease(Lease<u32>),
-    Renewal(Renewal<u32>),
     Drive(Pin<Box<dyn Future<Output = ()> + Send>>),
     Listener(Listener),
 }
 
-/// Lies in all that a site's timer owns: tasks, operations, executor, store; and in a listener's
-/// waker.
+/// Lies in all that a site's timer owns: tasks, operations, executor; and in a listener's waker.
 pub(crate) struct Token {
     pub(crate) site: Arc<Site>,
     /// Whether it lets everything else alone.
@@ -125,23 +119,6 @@ impl DelayedOperation for Token {
         self.expire();
     }
     fn on_cancellation(&mut self) {
-        self.act();
-    }
-}
-
-impl LeaseStore<u32> for Token {
-    fn renew(&self, batch: Vec<Renewal<u32>>) {
-        self.act();
-        for renewal in batch {
-            match renewal.key() % 4 {
-                0 => renewal.renewed(),
-                1 => renewal.gone(),
-                2 => drop(renewal),
-                _ => self.site.handles.lock().unwrap().push(Handle::Renewal(renewal)),
-            }
-        }
-    }
-    fn lost(&self, _: u32) {
         self.act();
     }
 }

@@ -11,7 +11,6 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 use tickwheel::future::TimedError;
 use tickwheel::keyed::KeyedTimer;
-use tickwheel::lease::{self, LeaseTerms, Leases, Renewal};
 use tickwheel::periodic::Periodic;
 use tickwheel::purgatory::{self, Purgatory, Watch};
 use tickwheel::{Timer, TimerEntry};
@@ -102,7 +101,6 @@ fn use_part(site: &Arc<Site>, part: Part, random: &mut Rng) {
                 }
             }
         },
-        Part::Leases(leases) => site.keep(leases.hold(key).map(Handle::Lease)),
         Part::Sleep(sleep) => _ = site.poll(&sleep),
     }
 }
@@ -132,7 +130,7 @@ fn use_timer(site: &Arc<Site>, timer: &Timer, random: &mut Rng) {
 /// Builds something on a timer, and checks that it is new: nobody else has ended or used it.
 fn build_on(site: &Arc<Site>, timer: &Timer, random: &mut Rng) {
     let quiet = || Token { site: Arc::clone(site), quiet: true };
-    match random.u64(..4) {
+    match random.u64(..3) {
         0 => {
             let keyed = KeyedTimer::new(timer, |key, token: Token| {
                 token.expire();
@@ -143,12 +141,6 @@ fn build_on(site: &Arc<Site>, timer: &Timer, random: &mut Rng) {
             site.accepts(accepted);
             check(keyed.cancel(&1).is_some() == accepted, "it has that key");
             site.add(Part::Keyed(keyed));
-        }
-        1 => {
-            let terms = LeaseTerms::new(Duration::from_micros(300 + random.u64(..3_000)));
-            let leases = Leases::new(timer, terms, Token::new(site));
-            check(leases.stats() == lease::Stats::default(), "new leases have counted nothing");
-            site.add(Part::Leases(leases));
         }
         _ => {
             let purgatory = Purgatory::new(timer);
@@ -182,19 +174,16 @@ fn use_handle(site: &Site, mut handle: Handle, random: &mut Rng) {
             let was_pending = pending.is_pending();
             check(!pending.touch(delay) || was_pending, "what has ended gets no time");
         }
-        Handle::Lease(lease) => _ = lease.is_held(),
         Handle::Drive(drive) if acts && !site.strict => {
             let context = &mut Context::from_waker(Waker::noop());
             let ended = drive.as_mut().poll(context).is_ready();
             return site.handles.lock().unwrap().extend((!ended).then_some(handle));
         }
-        Handle::Series(..) | Handle::Renewal(_) | Handle::Drive(_) | Handle::Listener(_) => {}
+        Handle::Series(..) | Handle::Drive(_) | Handle::Listener(_) => {}
     }
-    match handle {
-        Handle::Lease(lease) if acts => _ = lease.release(),
-        Handle::Renewal(renewal) if acts => drop(renewal),
-        Handle::Renewal(renewal) => Renewal::renewed(renewal),
-        _ if random.u64(..4) == 0 => drop(handle),
-        _ => site.handles.lock().unwrap().push(handle),
+    if random.u64(..4) == 0 {
+        drop(handle);
+    } else {
+        site.handles.lock().unwrap().push(handle);
     }
 }

@@ -150,15 +150,6 @@ fn settle(site: &Arc<Site>, part: Part) {
             accepts(watch.is_ok(), "a purgatory accepts until its timer is shut down");
             until("an operation expires", || !works || purgatory.stats().expired > before);
         }
-        Part::Leases(leases) => {
-            let lease = leases.hold(99);
-            accepts(lease.is_ok(), "leases are held until the timer is shut down");
-            check(works || leases.is_empty(), "with the timer all leases are lost");
-            drop(lease);
-            let stats = leases.stats();
-            let ended = stats.held as u64 + stats.released + stats.lost;
-            check(stats.taken == ended, "leases add up");
-        }
         Part::Sleep(sleep) => {
             let has_ended = site.poll(&sleep);
             check(works || has_ended, "with the timer every sleep ends");
@@ -172,12 +163,11 @@ fn bury(handle: Handle) {
         Handle::Timeout(timeout) => check(!timeout.is_pending(), "a task ends with its timer"),
         Handle::Series(series, _) => check(!series.cancel(), "a series ends with its timer"),
         Handle::Pending(pending) => check(!pending.is_pending(), "so does an operation"),
-        Handle::Lease(lease) => check(!lease.is_held(), "and a lease"),
         Handle::Listener(listener) => {
             let next = listener.next_expiration(Waker::noop());
             check(next.is_none(), "a listener has nothing to wait for");
         }
-        Handle::Renewal(_) | Handle::Drive(_) => {}
+        Handle::Drive(_) => {}
     }
 }
 
@@ -212,17 +202,8 @@ fn round(seed: u64) {
     let threads = std::mem::take(&mut *world.threads.lock().unwrap());
     threads.into_iter().for_each(|thread| thread.join().expect("it drives without a panic"));
     for site in sites {
-        let (kept, others) = site
-            .handles
-            .lock()
-            .unwrap()
-            .drain(..)
-            .partition(|handle| !matches!(handle, Handle::Lease(_) | Handle::Renewal(_)));
-        let others: Vec<Handle> = others;
-        others.into_iter().for_each(bury);
+        std::mem::take(&mut *site.handles.lock().unwrap()).into_iter().for_each(bury);
         until("all is dropped with its timer", || Arc::strong_count(&site) == 1);
-        let kept: Vec<Handle> = kept;
-        kept.into_iter().for_each(bury);
     }
     let found = std::mem::take(&mut *FOUND.lock().unwrap());
     assert!(found.is_empty(), "TICKWHEEL_ENDS_SEED={seed}: not kept was {found:#?}");

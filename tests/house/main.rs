@@ -16,7 +16,7 @@ const LAYERS: [&[&str]; 8] = [
     &["sync"],
     &["engine"],
     &["timer"],
-    &["periodic", "keyed", "lease", "purgatory"],
+    &["periodic", "keyed", "purgatory"],
     &["future"],
     &["unwind"],
 ];

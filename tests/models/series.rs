@@ -1,12 +1,10 @@
-//! Models of periodic timers, and of a lease whose renewal is answered as it runs out.
+//! Models of periodic timers.
 
 use crate::futures::{NANO, assert_empty, by_hand, pass, with_reaper};
 use crate::harness::{Bell, all, both, explore};
-use crate::leases::{Dog, MICRO};
 use shuttle::thread;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 use tickwheel::Timer;
 use tickwheel::periodic::{MissedTick, Periodic, Run, Series};
 
@@ -182,31 +180,5 @@ fn drop_of_the_timer_against_run() {
         let numbers = runs.lock().unwrap().clone();
         assert!([&[][..], &[0]].contains(&&numbers[..]), "{numbers:?}");
         format!("{numbers:?}")
-    });
-}
-
-/// A lease that was not held does not come back.
-///
-/// Fails when an answer goes by a time that was read before somebody was told that the lease has
-/// run out.
-#[test]
-fn renewal_beside_loss() {
-    explore("renewal_beside_loss", 2, || {
-        let (dog, lease, renewal) = Dog::in_flight();
-        let (was_held, ()) = both(
-            || {
-                dog.clock.advance(8 * MICRO);
-                let was_held = lease.is_held();
-                dog.timer.advance_clock(Duration::ZERO);
-                was_held
-            },
-            || renewal.renewed(),
-        );
-        let held = lease.is_held();
-        assert!(was_held || !held, "it came back");
-        assert_eq!(dog.lost(), if held { vec![] } else { vec![1] });
-        assert_eq!(lease.release(), held);
-        dog.settle();
-        format!("{held}")
     });
 }

@@ -5,12 +5,11 @@ use crate::idle::Idle;
 use crate::wakes::Wakes;
 use crate::{HOUR, MS};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 use std::task::Waker;
 use std::thread;
 use std::time::{Duration, Instant};
 use tickwheel::keyed::{Entry, KeyedTimer};
-use tickwheel::lease::{LeaseStore, LeaseTerms, Leases, Renewal};
 use tickwheel::periodic::{Periodic, Run, Series};
 use tickwheel::purgatory::Purgatory;
 use tickwheel::{Listener, ManualClock, Timer, TimerEntry, WeakTimer};
@@ -195,16 +194,6 @@ fn it_is_woken_whatever_the_executor_and_on_a_timer_with_a_reaper_as_well() {
     assert!(wakes.take() > 0);
 }
 
-struct Store;
-
-impl LeaseStore<u32> for Store {
-    fn renew(&self, batch: Vec<Renewal<u32>>) {
-        batch.into_iter().for_each(Renewal::renewed);
-    }
-
-    fn lost(&self, _: u32) {}
-}
-
 #[test]
 fn what_is_built_on_the_timer_wakes_it_too() {
     let looped = Looped::new();
@@ -233,18 +222,12 @@ fn what_is_built_on_the_timer_wakes_it_too() {
     let series = Periodic::every(MS).start(timer, |_| ()).unwrap();
     assert_eq!(looped.woken(), 1, "a series");
     series.cancel();
-    looped.ask();
-    let terms = LeaseTerms::new(3 * MS);
-    let leases = Leases::new(timer, terms, Store);
-    let _lease = leases.hold(1).unwrap();
-    assert_eq!(looped.woken(), 1, "a lease");
 }
 
 /// What a waker can reach that calls back.
 #[derive(Default)]
 struct Reached {
     series: Mutex<Option<Series>>,
-    leases: OnceLock<Leases<u32>>,
     calls: AtomicUsize,
 }
 
@@ -257,7 +240,6 @@ impl Reached {
         assert!(timer.after(10 * FAR, || ()).is_ok_and(|timeout| timeout.cancel().is_cancelled()));
         let series = self.series.lock().unwrap().clone();
         assert!(series.is_none_or(|series| series.runs() < 100 && !series.is_cancelled()));
-        assert!(self.leases.get().is_none_or(|leases| leases.len() < 100));
     }
 }
 
@@ -278,10 +260,6 @@ fn no_lock_is_held_while_it_is_woken() {
     assert_eq!(ask(), 1);
     assert!(timeout.reschedule(FAR));
     assert_eq!(ask(), 1);
-    let leases = Leases::new(&timer, LeaseTerms::new(4 * MS), Store);
-    assert!(reached.leases.set(leases.clone()).is_ok());
-    let _lease = leases.hold(1).unwrap();
-    assert_eq!(ask(), 1);
     // Each run asks: then its own next run comes earlier than what was told.
     let (asks, again) = (Arc::clone(&listener), waker.clone());
     let asks = move |_: &Run<'_>| _ = asks.next_expiration(&again);
@@ -289,7 +267,7 @@ fn no_lock_is_held_while_it_is_woken() {
     *reached.series.lock().unwrap() = Some(series.clone());
     assert_eq!(ask(), 1);
     for _ in 0..10 {
-        clock.advance(MS); // The waker advances the timer: runs and renewals are added in it.
+        clock.advance(MS); // The waker advances the timer: runs are added in it.
         ask();
     }
     assert_eq!(series.runs(), 10);

@@ -8,7 +8,6 @@ use crate::world::{Handle, Ref, World, depth, run};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use tickwheel::lease::Lease;
 use tickwheel::periodic::Series;
 use tickwheel::{AddError, Cancel, CancelOnDrop, SharedClosure, Task, Timeout, TimerEntry, When};
 
@@ -19,7 +18,6 @@ pub(crate) struct Hand {
     pub(crate) guards: Vec<CancelOnDrop>,
     pub(crate) asleep: Vec<Sleeping>,
     pub(crate) series: Vec<Series>,
-    pub(crate) leases: Vec<Lease<u32>>,
     /// A key that nobody else has, and when its task is due.
     pub(crate) own_key: Option<(u32, Arc<AtomicU64>)>,
 }
@@ -32,7 +30,6 @@ impl Hand {
             guards: Vec::new(),
             asleep: Vec::new(),
             series: Vec::new(),
-            leases: Vec::new(),
             own_key: None,
         }
     }
@@ -63,9 +60,8 @@ impl Hand {
                 0..10 => self.timer_step(world),
                 10..15 => self.key_step(world),
                 15..21 => self.operation_step(world),
-                21..26 => self.future_step(world),
-                26..28 => self.lease_step(world),
-                28 => self.series_step(world),
+                21..27 => self.future_step(world),
+                27..29 => self.series_step(world),
                 _ => self.rare_step(world),
             },
         }
@@ -152,7 +148,6 @@ impl Hand {
             series.cancel();
         }
         drop_as(End::Guarded, self.guards);
-        drop(self.leases);
     }
 }
 

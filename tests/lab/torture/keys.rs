@@ -1,15 +1,13 @@
-//! Structures on the timer that have keys, or continue by themselves: keyed timers, leases, series.
+//! Structures on the timer that have keys, or continue by themselves: keyed timers, series.
 
-use crate::config::Random;
 use crate::hand::{Hand, refused};
 use crate::ledger::{End, Kind, Ticket, drop_as};
-use crate::world::{KEYS, Ref, World, act};
+use crate::world::{KEYS, Ref, act};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tickwheel::TimerEntry;
 use tickwheel::keyed::{Entry, KeyedTimer};
-use tickwheel::lease::{LeaseStore, Renewal};
 use tickwheel::periodic::{MissedTick, Periodic};
 
 /// Runs of a series, at most: one that catches up would never end.
@@ -105,41 +103,6 @@ impl Hand {
         }
     }
 
-    pub(crate) fn lease_step(&mut self, world: &Ref) {
-        match self.random.below(8) {
-            0..3 => {
-                let key = self.key();
-                // Before: it may be lost at once.
-                world.held.fetch_add(1, SeqCst);
-                match world.leases.hold(key) {
-                    Ok(lease) => self.leases.push(lease),
-                    Err(error) => {
-                        world.held.fetch_sub(1, SeqCst);
-                        refused(world, error);
-                    }
-                }
-            }
-            3 => {
-                if let Some(lease) = self.random.take(&mut self.leases) {
-                    let released = lease.release();
-                    world.unheld.fetch_add(u64::from(released), SeqCst);
-                }
-            }
-            4 => drop(self.random.take(&mut self.leases)),
-            5 => assert!(self.leases.iter().filter(|lease| lease.is_held()).count() <= 16),
-            6 => assert!(world.leases.len() <= KEYS as usize),
-            _ => {
-                let late = world.renewals.lock().unwrap().pop();
-                if let Some(renewal) = late {
-                    answer(&mut self.random, renewal);
-                }
-            }
-        }
-        if self.leases.len() > 8 {
-            drop(self.leases.swap_remove(0));
-        }
-    }
-
     pub(crate) fn series_step(&mut self, world: &Ref) {
         if self.series.len() > 4 {
             let series = self.series.swap_remove(0);
@@ -180,55 +143,5 @@ impl Hand {
             Ok(series) => self.series.push(series),
             Err(error) => refused(world, error),
         }
-    }
-}
-
-fn answer(random: &mut Random, renewal: Renewal<u32>) {
-    match random.below(8) {
-        0..4 => renewal.renewed(),
-        4 => renewal.gone(),
-        5 => renewal.failed(),
-        _ => drop(renewal),
-    }
-}
-
-/// A store that renews, fails, panics, and answers late.
-pub(crate) struct Store {
-    weak: Weak<World>,
-    random: Mutex<Random>,
-}
-
-impl Store {
-    pub(crate) fn new(weak: Weak<World>, seed: u64) -> Self {
-        Store { weak, random: Mutex::new(Random::new(!seed)) }
-    }
-
-    fn random(&self) -> Random {
-        Random::new(self.random.lock().unwrap().below(u64::MAX))
-    }
-}
-
-impl LeaseStore<u32> for Store {
-    fn renew(&self, batch: Vec<Renewal<u32>>) {
-        let mut random = self.random();
-        for renewal in batch {
-            let world = Ref::upgrade(&self.weak);
-            match world.filter(|_| random.is_rare(4)) {
-                Some(world) => world.renewals.lock().unwrap().push(renewal),
-                None => answer(&mut random, renewal),
-            }
-            assert!(!random.is_rare(32), "planted");
-        }
-        act(&self.weak, random.below(u64::MAX));
-    }
-
-    fn lost(&self, _key: u32) {
-        if let Some(world) = Ref::upgrade(&self.weak) {
-            let (unheld, held) = (world.unheld.fetch_add(1, SeqCst) + 1, &world.held);
-            assert!(unheld <= held.load(SeqCst), "more leases were lost than held");
-        }
-        let mut random = self.random();
-        act(&self.weak, random.below(u64::MAX));
-        assert!(!random.is_rare(8), "planted");
     }
 }

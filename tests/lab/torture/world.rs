@@ -3,7 +3,6 @@
 
 use crate::config::{Config, Ending, Mix, Random, build};
 use crate::hand::{Hand, cancel};
-use crate::keys::Store;
 use crate::ledger::{End, Kind, Ledger, Ticket, drop_as};
 use crate::operations::{Operation, Sleeping};
 use std::cell::Cell;
@@ -12,7 +11,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 use tickwheel::keyed::KeyedTimer;
-use tickwheel::lease::{LeaseTerms, Leases, Renewal};
 use tickwheel::purgatory::{FutureOperation, Pending, Purgatory};
 use tickwheel::{
     AddError, Clock, ManualClock, SystemClock, Task, Timeout, Timer, TimerEntry, When,
@@ -42,11 +40,9 @@ pub(crate) struct World {
     pub(crate) keyed: KeyedTimer<u32, Ticket>,
     pub(crate) purgatory: Purgatory<u32, Operation>,
     pub(crate) waits: Purgatory<u32, FutureOperation>,
-    pub(crate) leases: Leases<u32>,
     /// Handles that several threads use at once.
     pub(crate) pile: Mutex<Vec<Arc<Handle>>>,
     pub(crate) pendings: Mutex<Vec<Pending<u32, Operation>>>,
-    pub(crate) renewals: Mutex<Vec<Renewal<u32>>>,
     /// What the threads had at their end.
     pub(crate) kept: Mutex<Vec<Arc<Handle>>>,
     pub(crate) asleep: Mutex<Vec<Sleeping>>,
@@ -57,8 +53,6 @@ pub(crate) struct World {
     /// The timer's, or the purgatory's, shutdown has begun.
     pub(crate) shut: AtomicBool,
     pub(crate) purgatory_shut: AtomicBool,
-    pub(crate) held: AtomicU64,
-    pub(crate) unheld: AtomicU64,
 }
 
 impl World {
@@ -67,13 +61,8 @@ impl World {
         let clock = manual.clone().map_or(Clock::from(SystemClock), Clock::from);
         let ledger = Arc::new(Ledger::new(clock.clone()));
         let timer = build(config, clock);
-        // Short ones run out and are renewed at once; but on the real clock not all the time.
-        let least = if config.manual { Duration::ZERO } else { Duration::from_micros(500) };
-        let lease = (config.tick * config.wheel_size as u32).max(least);
-        let terms = LeaseTerms::new(lease).batch_size(3);
         Arc::new_cyclic(|weak: &Weak<World>| {
             let expired = Weak::clone(weak);
-            let store = Store::new(Weak::clone(weak), config.seed);
             World {
                 config: config.clone(),
                 ledger,
@@ -82,19 +71,15 @@ impl World {
                 keyed: KeyedTimer::new(&timer, move |_, ticket| run(ticket, &expired)),
                 purgatory: Purgatory::new(&timer),
                 waits: Purgatory::new(&timer),
-                leases: Leases::new(&timer, terms, store),
                 timer,
                 pile: Mutex::default(),
                 pendings: Mutex::default(),
-                renewals: Mutex::default(),
                 kept: Mutex::default(),
                 asleep: Mutex::default(),
                 calm: AtomicBool::new(false),
                 calls: AtomicUsize::new(0),
                 shut: AtomicBool::new(false),
                 purgatory_shut: AtomicBool::new(false),
-                held: AtomicU64::new(0),
-                unheld: AtomicU64::new(0),
             }
         })
     }
@@ -290,8 +275,7 @@ fn limit_is_whole(world: &World) {
     drop_as(End::Returned, world.purgatory.shutdown());
     drop(world.waits.shutdown());
     let mut added = Vec::new();
-    // The round of leases, which cannot be refused, may go above the limit. Again, because those
-    // whose handles nobody has may expire meanwhile.
+    // Again, because those whose handles nobody has may expire meanwhile.
     wait_until(|| {
         loop {
             match world.timer.add(TimerEntry::after(Duration::MAX, Task::new(|| ()))) {
@@ -300,7 +284,7 @@ fn limit_is_whole(world: &World) {
                 Err(error) => panic!("{error}"),
             }
         }
-        (max_pending..=max_pending + 1).contains(&world.timer.len())
+        world.timer.len() == max_pending
     });
 }
 
