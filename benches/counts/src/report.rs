@@ -1,6 +1,6 @@
 //! What was counted, under callgrind, beside the baseline.
 
-use crate::works::Work;
+use crate::works::{GROWTH, Work};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -16,6 +16,8 @@ const WRITE: &str = "the same command with --write";
 /// lies beside what.
 const MARGIN: f64 = 0.02;
 const MARGIN_OF_MISSES: f64 = 0.05;
+/// How many times the instructions beside ten thousand others those beside a million may be.
+const GROWS: f64 = 1.1;
 
 /// Per operation.
 #[derive(Clone, Copy, Serialize, Deserialize)]
@@ -69,11 +71,27 @@ impl Report {
         Ok(())
     }
 
-    /// Prints the differences from the baseline. Returns whether no count has risen.
+    /// Prints the differences from the baseline, and what grows with the number of timers. Returns
+    /// whether no count has risen, and nothing grows.
     pub fn check(&self) -> Result<bool, Box<dyn Error>> {
         let profile = profile()?;
         let baseline = baseline()?.remove(&profile);
-        Ok(self.holds(&baseline.ok_or(format!("{profile} is not in {BASELINE}"))?))
+        let holds = self.holds(&baseline.ok_or(format!("{profile} is not in {BASELINE}"))?);
+        Ok(self.is_constant() && holds)
+    }
+
+    fn is_constant(&self) -> bool {
+        let mut constant = true;
+        for [few, many] in GROWTH {
+            // Not there if only some works are counted.
+            let [Some(a), Some(b)] = [few, many].map(|work| self.works.get(work)) else { continue };
+            let times = b.instructions / a.instructions;
+            if times > GROWS {
+                println!("GROWS: {many} takes {times:.2} times the instructions of {few}");
+                constant = false;
+            }
+        }
+        constant
     }
 
     fn holds(&self, baseline: &Report) -> bool {
@@ -185,5 +203,16 @@ mod tests {
         }
         let missing = Report { works: BTreeMap::new(), ..report("a", 0.0, 0.0, 0.0) };
         assert!(!report("a", 500.0, 4.0, 0.5).holds(&missing));
+    }
+
+    #[test]
+    fn what_grows_with_the_number_of_timers_fails() {
+        let holds = |many: f64| {
+            let [few, many] = [("W2_10k", 500.0), ("W2_1M", many)].map(|(work, instructions)| {
+                (work.to_owned(), Counts { instructions, locked: 4.0, misses: 0.5 })
+            });
+            Report { built_by: "a".to_owned(), works: [few, many].into() }.is_constant()
+        };
+        assert!(holds(549.0) && !holds(551.0));
     }
 }

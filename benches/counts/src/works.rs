@@ -9,12 +9,21 @@ use clap::ValueEnum;
 use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::hint::black_box;
 use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
+use tickwheel::keyed::KeyedTimer;
 use tickwheel::purgatory::Purgatory;
 use tickwheel::{ManualClock, Timer, TimerEntry};
 
 const LIVE: u64 = 100_000;
+const FEW: u64 = 10_000;
+const MANY: u64 = 1_000_000;
+/// Works that take as many instructions beside many others as beside few.
+pub const GROWTH: [[&str; 2]; 2] = [["W2_10k", "W2_1M"], ["K1_10k", "K1_1M"]];
+
+const LAST_MS: u64 = 15_000;
 
 #[derive(Clone, Copy, ValueEnum)]
 #[value(rename_all = "verbatim")]
@@ -23,12 +32,20 @@ pub enum Work {
     W1,
     /// Add one and cancel the oldest.
     W2,
+    /// The same beside so many.
+    W2_10k,
+    W2_1M,
     /// Add one and cancel it again.
     W2n,
     /// Expire what W1 adds.
     W3,
     /// Schedule a key, touch one, cancel the oldest.
     K1,
+    /// The same beside so many.
+    K1_10k,
+    K1_1M,
+    /// Expire keys, spread as W1's timers are, with a handler that counts.
+    K3,
     /// Watch an operation on two keys, and complete it by a trigger.
     P1,
     /// The same on as many keys as there: they do not stay in the cache either.
@@ -46,9 +63,11 @@ impl Work {
     /// of a cache takes its time. The page of the benchmarks says what this changes.
     pub fn count(self) -> u64 {
         match self {
+            // More than there are timers: only then is there something to be swept.
+            Work::W2_1M | Work::K1_1M => 1_500_000,
             Work::W2 | Work::W2n => 500_000,
-            Work::W1 | Work::W3 => 250_000,
-            Work::K1 | Work::P1 | Work::P1k | Work::S1 => 200_000,
+            Work::W1 | Work::W3 | Work::K3 => 250_000,
+            Work::W2_10k | Work::K1_10k | Work::K1 | Work::P1 | Work::P1k | Work::S1 => 200_000,
         }
     }
 
@@ -64,10 +83,15 @@ impl Work {
         let count = self.count();
         match self {
             // As many in each millisecond as there.
-            Work::W1 | Work::W3 => _ = work::add_and_expire::<Tickwheel>(count, 15_000),
+            Work::W1 | Work::W3 => _ = work::add_and_expire::<Tickwheel>(count, LAST_MS),
             Work::W2 => _ = work::churn::<Tickwheel>(LIVE, count, false),
+            Work::W2_10k => _ = work::churn::<Tickwheel>(FEW, count, false),
+            Work::W2_1M => _ = work::churn::<Tickwheel>(MANY, count, false),
             Work::W2n => cancel_newest(count),
-            Work::K1 => _ = keyed::churn::<FixedKeys>(count),
+            Work::K1 => _ = keyed::churn::<FixedKeys>(LIVE, count),
+            Work::K1_10k => _ = keyed::churn::<FixedKeys>(FEW, count),
+            Work::K1_1M => _ = keyed::churn::<FixedKeys>(MANY, count),
+            Work::K3 => expire_keys(count),
             // As many operations per key as there.
             Work::P1 => _ = operations::end_to_end(&purgatory(), 1, count, count / 100),
             Work::P1k => _ = operations::end_to_end(&purgatory(), 1, count, 10_000),
@@ -91,6 +115,28 @@ fn cancel_newest(pairs: u64) {
         }
     });
     assert!(handles.into_iter().all(|handle| contender.cancel(handle)));
+}
+
+/// Schedules keys over so long, and expires them in steps of 1 ms, which is what is counted.
+fn expire_keys(count: u64) {
+    let (timer, clock) = timer();
+    let expired = Arc::new(AtomicU64::new(0));
+    let counter = Arc::clone(&expired);
+    let keyed = KeyedTimer::with_hasher(&timer, Fixed::default(), move |_: u64, task: u64| {
+        counter.fetch_add(task, Ordering::Relaxed);
+    });
+    let (mut random, start) = (Random::new(), clock.now());
+    for key in 0..count {
+        let deadline = start + Duration::from_millis(1 + random.below(LAST_MS));
+        assert!(keyed.add(key, TimerEntry::at(deadline, 1)).is_ok());
+    }
+    measured(|| {
+        for _ in 0..LAST_MS {
+            clock.advance(Duration::from_millis(1));
+            timer.advance_clock(Duration::ZERO);
+        }
+    });
+    assert_eq!(expired.load(Ordering::Relaxed), count, "each has expired once");
 }
 
 /// Does S1 of the peers' benchmark, where one other sleep waits, too.
@@ -123,7 +169,7 @@ fn purgatory() -> Purgatory<u64, operations::Operation, Fixed> {
 
 struct FixedKeys {
     timer: Timer,
-    keyed: tickwheel::keyed::KeyedTimer<u64, u64, Fixed>,
+    keyed: KeyedTimer<u64, u64, Fixed>,
     start: Instant,
 }
 
@@ -133,7 +179,7 @@ impl Keyed for FixedKeys {
 
     fn new() -> Self {
         let (timer, clock) = timer();
-        let keyed = tickwheel::keyed::KeyedTimer::with_hasher(&timer, Fixed::default(), |_, _| ());
+        let keyed = KeyedTimer::with_hasher(&timer, Fixed::default(), |_, _| ());
         FixedKeys { timer, keyed, start: clock.now() }
     }
 

@@ -8,8 +8,8 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Keys that have a timer, all the time.
-const KEYS: u64 = 100_000;
+/// Keys that have a timer, all the time, in the peers' benchmark.
+pub const KEYS: u64 = 100_000;
 /// So many steps come between two rests.
 pub const BATCH: usize = 32;
 
@@ -55,10 +55,10 @@ fn later<K: Keyed>(keyed: &K, n: u64, of: u64) -> K::Deadline {
     keyed.deadline(Duration::from_secs(5_400) + Duration::from_millis(n * 1_800_000 / of))
 }
 
-async fn filled<K: Keyed>() -> K {
+async fn filled<K: Keyed>(keys: u64) -> K {
     let mut keyed = K::new();
     let mut random = Random::new();
-    for key in 0..KEYS {
+    for key in 0..keys {
         let deadline = soonest(&keyed, &mut random);
         assert!(keyed.schedule(key, deadline, task_of(key)));
         if key % BATCH as u64 == 0 {
@@ -68,33 +68,33 @@ async fn filled<K: Keyed>() -> K {
     keyed
 }
 
-/// Schedules a new key, touches a random one, and cancels the oldest, `steps` times, with 100 k
+/// Schedules a new key, touches a random one, and cancels the oldest, `steps` times, with so many
 /// keys. Returns nanoseconds per step, of three calls.
-pub fn churn<K: Keyed>(steps: u64) -> f64 {
-    K::Runner::new(1).run(vec![churn_alone::<K>(steps)])[0]
+pub fn churn<K: Keyed>(keys: u64, steps: u64) -> f64 {
+    K::Runner::new(1).run(vec![churn_alone::<K>(keys, steps)])[0]
 }
 
 /// For each step the oldest key, the one to touch, the new one's deadline, the touched one's.
 type Step<K> = (u64, u64, <K as Keyed>::Deadline, <K as Keyed>::Deadline);
 
-fn plan<K: Keyed>(keyed: &K, steps: u64) -> Vec<Step<K>> {
+fn plan<K: Keyed>(keyed: &K, keys: u64, steps: u64) -> Vec<Step<K>> {
     let mut random = Random::new();
     let step = |oldest| {
-        let touched = oldest + 1 + random.below(KEYS);
+        let touched = oldest + 1 + random.below(keys);
         (oldest, touched, soonest(keyed, &mut random), later(keyed, oldest, steps))
     };
     (0..steps).map(step).collect()
 }
 
-async fn churn_alone<K: Keyed>(steps: u64) -> f64 {
-    let mut keyed = filled::<K>().await;
-    let all = plan(&keyed, steps);
+async fn churn_alone<K: Keyed>(keys: u64, steps: u64) -> f64 {
+    let mut keyed = filled::<K>(keys).await;
+    let all = plan(&keyed, keys, steps);
     let (mut done, mut sum) = (0, 0);
     let started = Instant::now();
     for batch in all.chunks(BATCH) {
         measured(|| {
             for &(oldest, touched, deadline, later) in batch {
-                let new = oldest + KEYS;
+                let new = oldest + keys;
                 done += u64::from(keyed.schedule(new, deadline, task_of(new)));
                 done += u64::from(keyed.touch(touched, later));
                 sum += keyed.cancel(oldest).expect("it is there");
@@ -103,7 +103,7 @@ async fn churn_alone<K: Keyed>(steps: u64) -> f64 {
         keyed.rest().await;
     }
     let step = nanos_per(started, steps);
-    assert_eq!(keyed.len() as u64, KEYS, "as many timers as keys");
+    assert_eq!(keyed.len() as u64, keys, "as many timers as keys");
     assert_eq!(done, 2 * steps, "each new key was absent, each touched one was there");
     assert_eq!(sum, (0..steps).map(task_of).sum::<u64>(), "each was given its own task back");
     step
@@ -121,7 +121,7 @@ pub fn touch_shared<K: Keyed + Clone>(threads: usize, moves: u64) -> f64 {
 
 fn touch_each<K: Keyed>(threads: usize, moves: u64, clones: impl Fn(K) -> Vec<K>) -> f64 {
     let runner = K::Runner::new(threads);
-    let keyed = runner.run(vec![filled::<K>()]).remove(0);
+    let keyed = runner.run(vec![filled::<K>(KEYS)]).remove(0);
     let barrier = Arc::new(Barrier::new(threads));
     let touch = |(seed, keyed)| touch_one(keyed, seed, moves, Arc::clone(&barrier));
     let each = runner.run((1..).zip(clones(keyed)).map(touch).collect());

@@ -147,7 +147,7 @@ impl Bench {
             return;
         }
         if self.wants("K1") {
-            self.ns("K1", who, keyed::churn::<K>(self.count()));
+            self.ns("K1", who, keyed::churn::<K>(keyed::KEYS, self.count()));
         }
         if self.wants("K_touch_1") {
             self.ns("K_touch_1", who, keyed::touch::<K>(self.count()));
