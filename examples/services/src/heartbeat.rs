@@ -5,8 +5,9 @@
 //! those that are idle.
 
 use parking_lot::Mutex;
-use rustix::io::ioctl_fionread;
+use socket2::SockRef;
 use std::io::{self, ErrorKind};
+use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -119,7 +120,8 @@ impl Connection {
         let silence = self.timer.now().duration_since(last_read);
         // What came as the time was up, or lies unread, is a sign of life: the one who is late is
         // this process.
-        let has_unread = ioctl_fionread(&self.stream).is_ok_and(|unread| unread > 0);
+        let peeked = SockRef::from(&self.stream).peek(&mut [MaybeUninit::uninit()]);
+        let has_unread = peeked.is_ok_and(|length| length > 0);
         if silence < self.idle_read.delay || has_unread {
             self.put_off(&self.idle_read);
         } else {

@@ -6,14 +6,14 @@ use std::process::Command;
 fn the_commands_of_the_readme_succeed() {
     let readme = include_str!("../README.md").lines();
     let mut programs = 0;
-    for command in readme.filter_map(|line| line.strip_prefix("cargo run --release ")) {
-        let (_, words) = command.split_once("--bin ").expect(command);
-        let (name, options) = words.split_once(" -- ").expect(command);
-        let program = match name {
-            "heartbeat" => env!("CARGO_BIN_EXE_heartbeat"),
-            "rpc_timeout" => env!("CARGO_BIN_EXE_rpc_timeout"),
-            "retry" => env!("CARGO_BIN_EXE_retry"),
-            "lock_watchdog" => env!("CARGO_BIN_EXE_lock_watchdog"),
+    for command in readme.filter_map(|line| line.strip_prefix("cargo run -p tickwheel-services ")) {
+        let (target, options) = command.split_once(" -- ").expect(command);
+        // The features are those that `Cargo.toml` requires.
+        let program = match target {
+            "--bin heartbeat" => env!("CARGO_BIN_EXE_heartbeat"),
+            "--bin rpc_timeout" => env!("CARGO_BIN_EXE_rpc_timeout"),
+            "--features retry --bin retry" => env!("CARGO_BIN_EXE_retry"),
+            "--features redis --bin lock_watchdog" => env!("CARGO_BIN_EXE_lock_watchdog"),
             other => panic!("{other}: there is no such program"),
         };
         let output = Command::new(program).args(options.split(' ')).output();

@@ -1,15 +1,14 @@
 //! Thousands of TCP connections that notice when the other end dies, or just falls silent.
 //!
 //! ```text
-//! cargo run --release -p tickwheel-services --bin heartbeat
-//! cargo run --release -p tickwheel-services --bin heartbeat -- --check
+//! cargo run -p tickwheel-services --bin heartbeat
+//! cargo run -p tickwheel-services --bin heartbeat -- --check
 //! ```
 //!
 //! The exit status is 1 if a connection was given up too early, if one was kept that was silent or
 //! dead, or if anything of them stayed in the timer. A machine that is busy for longer than the
 //! idle timeout silences those that live as well: that is told, and is no failure.
 
-use clap::Parser;
 use std::error::Error;
 use std::io::Write;
 use std::net::{Ipv4Addr, TcpStream};
@@ -17,21 +16,12 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 use tickwheel::Timer;
 use tickwheel_services::heartbeat::{End, Event, Exchange, keep_connected, serve};
-use tickwheel_services::{PATIENCE, Timeline, happens};
+use tickwheel_services::{PATIENCE, Timeline, happens, is_check};
 use tokio::net::TcpListener;
 use tokio::runtime::Builder;
 
-/// Thousands of TCP connections that notice when the other end dies, or just falls silent.
-#[derive(Parser)]
-#[command(name = "heartbeat")]
-struct Options {
-    /// Be brief: with fewer connections, and heartbeats of 300 ms
-    #[arg(long)]
-    check: bool,
-}
-
 fn main() -> Result<(), Box<dyn Error>> {
-    let (count, ms) = if Options::parse().check { (50, 300) } else { (300, 1000) };
+    let (count, ms) = if is_check()? { (50, 300) } else { (300, 1000) };
     let (timer, heartbeat) = (Timer::builder().start()?, Duration::from_millis(ms));
     let idle_timeout = 3 * heartbeat;
     let exchange = Exchange { timer, heartbeat, idle_timeout };

@@ -1,14 +1,13 @@
 //! Locks in a real Redis, renewed in batches, and what becomes of them when Redis stops.
 //!
 //! ```text
-//! cargo run --release -p tickwheel-services --bin lock_watchdog
-//! cargo run --release -p tickwheel-services --bin lock_watchdog -- --check
+//! cargo run -p tickwheel-services --features redis --bin lock_watchdog
+//! cargo run -p tickwheel-services --features redis --bin lock_watchdog -- --check
 //! ```
 //!
 //! Redis is restarted, then a rival takes some of the locks by force, and at last Redis hangs for
 //! longer than the leases. The exit status is 1 if a lock was not lost once, or a rival's touched.
 
-use clap::Parser;
 use rustix::process::Signal;
 use std::collections::HashSet;
 use std::error::Error;
@@ -17,25 +16,16 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tickwheel::Timer;
 use tickwheel_services::locks::{Lock, Locks};
-use tickwheel_services::{RedisServer, Timeline, happens};
+use tickwheel_services::{RedisServer, Timeline, happens, is_check};
 
 /// Locks that a rival takes.
 const STOLEN: usize = 10;
-
-/// Locks in Redis that a watchdog renews while they are held. Needs `redis-server`.
-#[derive(Parser)]
-#[command(name = "lock_watchdog")]
-struct Options {
-    /// Run briefly: 1,000 locks instead of 10,000, and leases of 3 s instead of 9
-    #[arg(long)]
-    check: bool,
-}
 
 /// The names of the locks that were lost, and how many were lost more than once.
 type Lost = Arc<Mutex<(HashSet<String>, usize)>>;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let (count, seconds) = if Options::parse().check { (1000, 3) } else { (10_000, 9) };
+    let (count, seconds) = if is_check()? { (1000, 3) } else { (10_000, 9) };
     let lease = Duration::from_secs(seconds);
     let (mut server, timer) = (RedisServer::start()?, Timer::builder().start()?);
     let (timeline, lost) = (Timeline::begin(), Lost::default());

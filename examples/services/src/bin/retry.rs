@@ -1,15 +1,14 @@
 //! Retries of failed registrations, with exponential backoff and jitter.
 //!
 //! ```text
-//! cargo run --release -p tickwheel-services --bin retry
-//! cargo run --release -p tickwheel-services --bin retry -- --check
+//! cargo run -p tickwheel-services --features retry --bin retry
+//! cargo run -p tickwheel-services --features retry --bin retry -- --check
 //! ```
 //!
 //! The registry fails on schedule. The exit status is 1 if a service was not registered, was tried
 //! too early or too often, or blocked itself forever.
 
 use backon::{BackoffBuilder, ExponentialBuilder};
-use clap::Parser;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::error::Error;
@@ -17,21 +16,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tickwheel::Timer;
 use tickwheel_services::retry::{Attempt, Failback, Operation};
-use tickwheel_services::{Timeline, happens};
+use tickwheel_services::{Timeline, happens, is_check};
 
 /// Tries after the first one.
 const RETRIES: usize = 4;
 /// Services that fail all at once.
 const WORKERS: usize = 200;
-
-/// Services that register at a registry that fails, and are tried again until it works.
-#[derive(Parser)]
-#[command(name = "retry")]
-struct Options {
-    /// Run briefly: a first retry after 40 ms instead of 400
-    #[arg(long)]
-    check: bool,
-}
 
 /// A registry that fails as often as a service's name says: `orders 3`.
 struct Registry {
@@ -71,7 +61,7 @@ impl Operation<String> for Registry {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let delay = Duration::from_millis(if Options::parse().check { 40 } else { 400 });
+    let delay = Duration::from_millis(if is_check()? { 40 } else { 400 });
     let backoff = ExponentialBuilder::new().with_min_delay(delay).with_max_times(RETRIES);
     let shortest: Vec<Duration> = backoff.build().collect();
     let (timer, tries) = (Timer::builder().start()?, Mutex::default());

@@ -1,15 +1,14 @@
 //! Calls to quick, slow, silent and dead servers over TCP: each ends exactly once, and in time.
 //!
 //! ```text
-//! cargo run --release -p tickwheel-services --bin rpc_timeout
-//! cargo run --release -p tickwheel-services --bin rpc_timeout -- --check
+//! cargo run -p tickwheel-services --bin rpc_timeout
+//! cargo run -p tickwheel-services --bin rpc_timeout -- --check
 //! ```
 //!
 //! Callers call as fast as they can; of 100 calls one is never answered, one is answered too late,
 //! and one is cancelled. Then the server dies. The exit status is 1 if a call ended twice, never,
 //! too early or without a reason, or if anything was left over.
 
-use clap::Parser;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -20,22 +19,13 @@ use std::time::{Duration, Instant};
 use tickwheel::Timer;
 use tickwheel::future::TimedError;
 use tickwheel_services::rpc::{CallError, Client, encode, read_frame};
-use tickwheel_services::{PATIENCE, Timeline, happens};
+use tickwheel_services::{PATIENCE, Timeline, happens, is_check};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 /// How long a call may take.
 const LIMIT: Duration = Duration::from_millis(300);
-
-/// Calls to quick, slow, silent and dead servers over TCP: each ends exactly once, and in time.
-#[derive(Parser)]
-#[command(name = "rpc_timeout")]
-struct Options {
-    /// Be brief: 100 callers for a second
-    #[arg(long)]
-    check: bool,
-}
 
 /// What has become of how many calls and responses.
 #[derive(Clone, Default)]
@@ -52,7 +42,7 @@ impl Tally {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let (callers, seconds) = if Options::parse().check { (100, 1) } else { (1000, 10) };
+    let (callers, seconds) = if is_check()? { (100, 1) } else { (1000, 10) };
     let (timer, timeline, tally) = (Timer::builder().start()?, Timeline::begin(), Tally::default());
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_io().build()?;
     let listener = runtime.block_on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))?;
