@@ -1,8 +1,8 @@
 //! Overload: up to ten times more than can be done, and what gives way.
 //!
 //! ```text
-//! cargo run --release -p demos --bin overload -- --svg ../docs/overload.svg
-//! cargo run --release -p demos --bin overload -- --seconds 1 --check
+//! cargo run --profile bench -p demos --bin overload -- --svg ../docs/overload.svg
+//! cargo run --profile bench -p demos --bin overload -- --seconds 1 --check
 //! ```
 //!
 //! What expires is handed to a service that finishes 20,000 a second, and no more. The load is a

@@ -1,8 +1,8 @@
 //! Kafka's own benchmark of its purgatory, `TestPurgatoryPerformance`, on this one.
 //!
 //! ```text
-//! cargo run --release -p demos --bin purgatory_load
-//! cargo run --release -p demos --bin purgatory_load -- --num 5000000 --rate 1500000 \
+//! cargo run --profile bench -p demos --bin purgatory_load
+//! cargo run --profile bench -p demos --bin purgatory_load -- --num 5000000 --rate 1500000 \
 //!     --timeout 200 --pct50 20 --pct75 60 --complete-by force
 //! ```
 //!

@@ -1,7 +1,7 @@
 //! An hour of 10,000 sessions in virtual time, with two outages of the network.
 //!
 //! ```text
-//! cargo run --release -p demos --bin sessions -- --svg ../docs/sessions.svg
+//! cargo run --profile bench -p demos --bin sessions -- --svg ../docs/sessions.svg
 //! ```
 //!
 //! Each session sends a heartbeat every half minute and ends after ninety seconds without one. It

@@ -1,8 +1,8 @@
 //! A million outstanding request timeouts on the real clock, with all the books kept.
 //!
 //! ```text
-//! cargo run --release -p demos --bin storm
-//! cargo run --release -p demos --bin storm -- --seconds 60 --threads 8 --json
+//! cargo run --profile bench -p demos --bin storm
+//! cargo run --profile bench -p demos --bin storm -- --seconds 60 --threads 8 --json
 //! ```
 //!
 //! Each thread plays an RPC server: it fills its share of the outstanding requests, then it answers
