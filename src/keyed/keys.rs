@@ -97,8 +97,9 @@ const NOBODY: u64 = u64::MAX;
 impl<K: Eq + 'static, T: 'static> Alarmed for Keys<K, T> {
     type Shared = KeyedShared<K, T>;
 
-    fn unfile(item: &mut Keyed<K, T>) {
-        item.is_handed = true;
+    fn flushed(item: &mut Keyed<K, T>, is_due: bool) -> bool {
+        item.is_handed |= is_due;
+        is_due
     }
 
     fn alarm(owned: &Arc<Owned<Self>>, ordinal: usize, key: Key) {

@@ -11,6 +11,7 @@ use crate::store::table::spread;
 use crate::timer::Timer;
 use crate::timer::entry::{IntoTask, Task, TimerEntry};
 use crate::timer::error::AddError;
+use crate::timer::executor::Never;
 use crate::timer::part::Part;
 use std::borrow::Borrow;
 use std::fmt;
@@ -106,6 +107,13 @@ pub trait IntoKept<K, T> {
 impl<K, T> IntoKept<K, T> for () {
     fn into_kept(self) -> Option<(K, TimerEntry<T>)> {
         None
+    }
+}
+
+/// For a closure that never returns: one that panics.
+impl<K, T> IntoKept<K, T> for Never {
+    fn into_kept(self) -> Option<(K, TimerEntry<T>)> {
+        self
     }
 }
 

@@ -1,14 +1,14 @@
 //! The purgatory: where delayed operations wait until they can be completed, and their handles.
 
 use crate::engine::clock::When;
-use crate::engine::owner::Set;
-use crate::engine::report::catch_panic_of;
+use crate::engine::owner::{Owned, Set};
 use crate::engine::shard::Body;
-use crate::purgatory::check::{OperationRef, begin_trigger, shutdown};
-use crate::purgatory::operations::Operations;
+use crate::purgatory::agenda::{queue_trigger, take_turn};
+use crate::purgatory::check::{Call, OperationRef, shutdown, visit};
+use crate::purgatory::operations::{Operations, Panics};
 use crate::purgatory::state::{Claim, EndedBy};
-use crate::purgatory::wait_queue::Id;
-use crate::store::table;
+use crate::purgatory::wait_queue::{Id, WaitQueue};
+use crate::store::table::{self, ShortHash};
 use crate::timer::Timer;
 use crate::timer::part::Part;
 use std::borrow::Borrow;
@@ -17,6 +17,7 @@ use std::hash::{BuildHasher, Hash, RandomState};
 use std::ops::Deref;
 use std::sync::Arc;
 
+pub(crate) mod agenda;
 pub(crate) mod future;
 pub(crate) mod operation;
 pub(crate) mod check;
@@ -84,11 +85,12 @@ where
     /// [`RandomState`]; otherwise like [`new`](Self::new). A faster hasher takes less time, but use
     /// it only for keys that clients cannot choose.
     pub fn with_hasher<U: Send + 'static>(timer: &Timer<U>, hasher: S) -> Self {
-        let part = Part::<Operations<K, O>>::new(timer.closures(), ());
+        let panics = Panics::new(&timer.base.driver.context.name);
+        let part = Part::<Operations<K, O>>::new(timer.closures(), Arc::clone(&panics));
         for (ordinal, shard) in (0..).zip(part.owned.shards.set.iter()) {
-            let homes = Arc::downgrade(&timer.base.closures().beside.homes);
             shard.with(|body| {
-                (body.content.watchers.shard, body.content.homes) = (ordinal, homes);
+                body.content.watchers.shard = ordinal;
+                body.content.panics = Some(Arc::clone(&panics));
             });
         }
         Purgatory { part, hasher }
@@ -119,19 +121,16 @@ where
         if keys.is_empty() {
             return Err(WatchError::NoKeys(operation.into()));
         }
-        let (set, context) = (self.set(), &*self.part.owned.shards.context);
-        let ended_by = match catch_panic_of(&context.name, || operation.try_complete()) {
-            Some(false) => {
-                let times = context.resolve(timeout.into());
-                let hash_of = |key: &K| self.hash(key);
-                let added = OperationRef::watch(set, operation, times, keys, hash_of);
-                return Ok(added?.map_or(Watch::Completed, |added| Watch::Pending(Pending(added))));
-            }
-            Some(true) => EndedBy::AtOnce,
-            None => EndedBy::Panicked,
-        };
-        set.conclude(set.count(ended_by), operation, ended_by);
-        Ok(Watch::Completed)
+        self.call(|call| {
+            let Some(ended_by) = call.condition(&mut operation, EndedBy::AtOnce) else {
+                let times = self.part.owned.shards.context.resolve(timeout.into());
+                let added = call.watch(operation, times, keys, |key| self.hash(key))?;
+                return Ok(added.map_or(Watch::Completed, |it| Watch::Pending(Pending(it))));
+            };
+            call.set.count(ended_by);
+            call.panics.conclude(call.turn, operation, ended_by);
+            Ok(Watch::Completed)
+        })
     }
 
     /// Returns how many operations are waiting. Locks each shard once, and takes time proportional
@@ -149,7 +148,8 @@ where
 
     /// Returns what the purgatory has done so far. Locks each shard once.
     pub fn stats(&self) -> Stats {
-        let mut stats = Stats::default();
+        let panicked = self.part.owned.beside.shared.count();
+        let mut stats = Stats { panicked, ..Stats::default() };
         self.each(|body| {
             let ended = |by: EndedBy| body.content.ended[by as usize];
             stats.watched += body.content.watchers.len;
@@ -159,7 +159,6 @@ where
             stats.completed_by_force += ended(EndedBy::Forced);
             stats.expired += ended(EndedBy::Expired);
             stats.cancelled += ended(EndedBy::Cancelled);
-            stats.panicked += body.content.panicked;
         })
         .for_each(drop);
         stats
@@ -180,24 +179,26 @@ where
     /// Checks the operations that are watched on `key`, in the order in which they were added, and
     /// completes those whose condition holds. Returns how many this call completed.
     ///
-    /// The `on_complete` of each is called before the next is checked. But if this is called from
-    /// an operation's callback (`on_complete`, `on_expiration`, `on_cancellation`), those of the
-    /// completed operations are called after that callback has returned.
+    /// The `on_complete` of each is called before the next is checked.
     ///
-    /// An operation that another thread is checking is left to that thread, which checks it once
-    /// more. An operation that is triggered during that second check too is checked by the timer's
-    /// executor, in its next turn. Neither counts as completed by this call. So no call serves
-    /// others without bound, and no trigger is lost.
+    /// # Inside an operation's code
+    /// A call from a check or a callback, of any purgatory, is queued and returns 0. The call that
+    /// runs this code makes it afterwards, and also calls the callbacks of operations that ended
+    /// meanwhile. What is completed in this way is in nobody's answer. So no chain of operations
+    /// needs a deep stack.
     ///
-    /// Calls from a [`try_complete`](DelayedOperation::try_complete) nest at most eight deep on a
-    /// thread. A deeper one leaves all checks to the executor in the same way, and returns 0. So no
-    /// chain of checks needs a deep stack.
+    /// A call from a [`try_complete`](DelayedOperation::try_complete) is dropped unless that check
+    /// returns true. Do not rely on a check that returns false to pass a trigger on.
     ///
-    /// After a `shutdown` of the timer the executor takes no more checks, and the calling thread
-    /// makes them itself, however deep. What an operation's repeated check triggers on its own keys
-    /// is ignored then, so no call goes on for ever.
+    /// # Beside other threads
+    /// An operation that another thread is checking is left to that thread, which checks it again.
+    /// It does so while triggers arrive, up to eight times, and leaves the ninth check to the
+    /// timer's executor, in its next turn. Neither counts as completed by this call. So no call
+    /// serves others without bound, and no trigger is lost. After a `shutdown` of the timer nobody
+    /// makes the ninth check: trigger the key again.
     ///
-    /// An operation whose deadline has passed is checked until its alarm arrives, and then no more.
+    /// An operation whose deadline has passed is checked like any other until the executor expires
+    /// it.
     ///
     /// Call it after the change, and after releasing any lock that `try_complete` takes. On a key
     /// without operations it costs a hash and a lock. Otherwise it takes time proportional to the
@@ -333,8 +334,11 @@ where
         let mut cancelled = Vec::new();
         let set = self.set();
         self.visit(key, None, |batch| {
-            let cancel = |&id| OperationRef { set, id }.cancel_unless_adding();
-            cancelled.extend(batch.iter().filter_map(cancel));
+            let cancel = |id: &Id| set.of(*id).with(|body| body.cancel_unless_adding(id.key)).won();
+            for (operation, spots) in batch.iter().filter_map(cancel) {
+                set.leave(&spots);
+                cancelled.push(operation);
+            }
             0
         });
         cancelled
@@ -348,60 +352,68 @@ where
     }
 
     /// Checks the operations that are watched on `key` now, until `limit` of them are completed; or
-    /// leaves the checks of all of them to the executor. Returns how many it completed.
+    /// queues that, for operations' code. Returns how many it completed.
     fn check<Q>(&self, key: &Q, limit: Option<usize>) -> usize
     where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        let set = self.set();
-        let trigger = begin_trigger();
-        self.visit(key, limit, |batch| {
-            if trigger.is_none() {
-                let leave = |id: &&Id| OperationRef { set, id: **id }.leave_check();
-                return batch.iter().filter(leave).count();
-            }
-            let (mut completed, mut taken) = (0, None);
-            for (number, &id) in batch.iter().enumerate() {
-                let operation = OperationRef { set, id };
-                // It may have been taken along with the one before it.
-                let Some(held) = taken.take().or_else(|| operation.trigger()) else { continue };
-                let (is_completed, next) = operation.check(held, batch.get(number + 1).copied());
-                completed += usize::from(is_completed);
-                taken = next;
-            }
-            completed
+        let completed = self.call(|call| {
+            call.turn.is_outermost.then(|| {
+                self.visit(key, limit, |batch| {
+                    let completed = call.check_all(batch);
+                    call.turn.work_off();
+                    completed
+                })
+            })
+        });
+        completed.unwrap_or_else(|| {
+            self.queue_check(key, limit);
+            0
         })
     }
 
-    /// Calls `see` with the operations that are watched on a key now, a batch at a time and without
-    /// any lock, until what it returns adds up to `limit`. Returns the sum.
-    fn visit<Q>(&self, key: &Q, limit: Option<usize>, mut see: impl FnMut(&[Id]) -> usize) -> usize
+    /// Queues the checks of the operations that are watched on `key`, for code of operations.
+    #[cold]
+    fn queue_check<Q>(&self, key: &Q, limit: Option<usize>)
     where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        let set = self.set();
-        let hash = self.hash(key);
+        let (set, hash) = (self.set(), self.hash(key));
         let shard = set.of_key(hash);
-        let (room, mut seen, mut batch) = (limit.unwrap_or(usize::MAX), 0, Vec::new());
-        // No more are taken along than are still wanted, so each of them is seen, and no other.
-        let mut visit = shard.with(|body| {
-            let visit = body.content.watchers.visit(hash, key, limit, &mut batch);
-            body.leave_out_ended(&mut batch);
-            visit
+        // A key cannot be cloned here, so its queue is named. Without one there is nothing to do.
+        let Some(name) = shard.with(|body| body.content.watchers.name_of(hash, key)) else {
+            return;
+        };
+        // The shards are kept, so that they do not serve another purgatory by then.
+        let (shards, panics) = {
+            let Owned { shards, beside } = &*self.part.owned;
+            (Arc::clone(shards), Arc::clone(&beside.shared))
+        };
+        queue_trigger(move |turn| {
+            let call = Call { set: shards.set, panics: &panics, turn };
+            let is_meant = |queue: &WaitQueue<K>| queue.number == name.number;
+            visit(shard, name.hash, is_meant, limit, |batch| call.check_all(batch));
         });
-        loop {
-            seen += see(&batch);
-            batch.clear();
-            let Some(unfinished) = visit else { return seen };
-            visit = shard.with(|body| {
-                let watchers = &mut body.content.watchers;
-                let visit = watchers.resume(unfinished, room - seen, &mut batch);
-                body.leave_out_ended(&mut batch);
-                visit
-            });
-        }
+    }
+
+    /// Makes a call that may run the code of operations.
+    #[inline]
+    fn call<R>(&self, act: impl FnOnce(&Call<'_, K, O>) -> R) -> R {
+        let panics = &self.part.owned.beside.shared;
+        take_turn(|turn| act(&Call { set: self.set(), panics, turn }))
+    }
+
+    /// Calls `see` with the operations that are watched on a key now; see [`visit`].
+    fn visit<Q>(&self, key: &Q, limit: Option<usize>, see: impl FnMut(&[Id]) -> usize) -> usize
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
+        let hash = self.hash(key);
+        let is_meant = |queue: &WaitQueue<K>| queue.key.borrow() == key;
+        visit(self.set().of_key(hash), ShortHash::of(hash), is_meant, limit, see)
     }
 
     #[inline]
@@ -429,8 +441,8 @@ where
 #[must_use = "tells whether the operation is completed already"]
 pub enum Watch<K: 'static, O: 'static> {
     /// The operation is finished. Its condition held at one of the checks, and `on_complete` was
-    /// called (or will be, once the operation's callback that made this call returns). Or a check
-    /// panicked. Or its time was up before it was fully added, and it has expired.
+    /// called (or will be, once the operation's code that made this call returns). Or a check
+    /// panicked.
     Completed,
     /// The operation is watched on all its keys. Dropping the handle changes nothing.
     Pending(Pending<K, O>),
@@ -470,7 +482,8 @@ pub enum Cancel<O> {
     /// This call cancelled the operation, unless its condition holds: another thread is checking it
     /// at this moment. If that thread finds the condition false, it calls
     /// [`on_cancellation`](DelayedOperation::on_cancellation) and drops the operation; if it finds
-    /// that the condition holds, it completes the operation.
+    /// that the condition holds, it completes the operation. If that check panics, the operation is
+    /// dropped.
     Deferred,
     /// The operation had finished already.
     Finished,
@@ -501,18 +514,19 @@ where
     /// Completes the operation, whether its condition holds or not. Returns whether this call did
     /// so: of all triggers, the expiry, `force_complete` and `cancel`, exactly one wins.
     ///
-    /// `on_complete` is called before this returns; or, inside another operation's callback, after
-    /// that callback has returned. If another thread is checking the operation at this moment, that
-    /// thread calls `on_complete` when its check is done, and this call does not wait for it. The
-    /// operation counts as forced even if that check finds that the condition holds.
+    /// `on_complete` is called before this returns; or, inside an operation's code, after that code
+    /// has returned. If another thread is checking the operation at this moment, that thread calls
+    /// `on_complete` when its check is done, and this call does not wait for it. The operation
+    /// counts as forced even if that check finds that the condition holds. If that check panics,
+    /// the operation ends without `on_complete`, as after any panic of its code.
     pub fn force_complete(&self) -> bool {
-        self.0.end_idle(EndedBy::Forced) != Claim::Lost
+        self.0.force()
     }
 
     /// Takes the operation back, out of all its keys and the timer. Never waits for a check that is
     /// under way.
     pub fn cancel(&self) -> Cancel<O> {
-        match self.0.claim(EndedBy::Cancelled) {
+        match self.0.cancel() {
             Claim::Won(operation) => Cancel::Cancelled(operation),
             Claim::Deferred => Cancel::Deferred,
             Claim::Lost => Cancel::Finished,
@@ -521,9 +535,7 @@ where
 
     /// Cancels the operation for a guard or a future that is dropped, and drops it.
     pub(crate) fn cancel_and_drop(&self) {
-        if let Cancel::Cancelled(operation) = self.cancel() {
-            self.0.set.catch_panic(self.0.id, || drop(operation));
-        }
+        self.0.cancel_and_drop();
     }
 
     /// Extends the time that the operation waits; it never becomes shorter. Returns whether the

@@ -51,14 +51,12 @@ pub trait DelayedOperation: Send + 'static {
     ///
     /// It is called twice when the operation is watched, then once for each trigger of one of its
     /// keys (twice if the key was named twice). The triggers that arrive during a check share one
-    /// more check, made by the thread that is checking the operation; those that arrive during that
-    /// second check share one that the timer's executor makes. When the operation's time is up it
-    /// is called at most once more, for a trigger that came before.
+    /// more check, made by the thread that is checking the operation. A thread makes eight checks
+    /// in a row; the next one is made by the timer's executor, unless the time is up.
     ///
-    /// It should be quick. A check that triggers other keys checks the operations there before it
-    /// returns, and these may trigger others; beyond eight levels the executor does it. It should
-    /// not trigger one of its own keys: each trigger during a check causes another check, so the
-    /// executor would be busy with the operation until its time is up.
+    /// It should be quick. What it triggers is checked after it has returned true, and forgotten if
+    /// it returns false: see
+    /// [`check_and_complete`](crate::purgatory::Purgatory::check_and_complete).
     fn try_complete(&mut self) -> bool;
 
     /// Completes the operation: its condition held, it was forced, or its time is up. It is called
@@ -68,8 +66,8 @@ pub trait DelayedOperation: Send + 'static {
     fn on_complete(&mut self);
 
     /// Reacts to the expiry of the operation. It is called after `on_complete`, by the timer's
-    /// executor; or by the thread that was checking the operation, if its time was up during that
-    /// check and the timer has been shut down since. Default: does nothing.
+    /// executor; or by the thread that was checking the operation when the executor came to it.
+    /// Default: does nothing.
     fn on_expiration(&mut self) {}
 
     /// Reacts to a cancellation that happened while another thread was checking the operation, so

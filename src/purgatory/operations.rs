@@ -6,56 +6,47 @@
 //! called here except a key's `Eq`, `Clone` and `Drop`: operations go in and come out by value.
 //!
 //! A record is filed in the wheels when the thread that adds the operation lets go of it. It is no
-//! longer filed once its time is up and its alarm is on its way through the executor. Until the
-//! alarm arrives, any thread that wins the operation may end it.
+//! longer filed once its time is up and its task is on its way through the executor. Until the
+//! task runs, any thread that wins the operation may end it.
 //!
 //! Invariants, checked by [`Body::assert_operations`] while no operation is being added, and, of
 //! the core, by the owner: those of the watchers; each operation has its entries; and exactly the
-//! operations whose alarm is not on its way are filed.
+//! operations whose time is not up are filed.
 //!
 //! # The set
-//! The set of a purgatory's shards: where an operation is, and how its code is called.
+//! The set of a purgatory's shards: where an operation is.
 //!
 //! ## Locks
 //! A key's `Eq`, `Clone` and `Drop` may run under a shard's lock. The code of operations does not:
 //! operations are called and dropped outside.
-//!
-//! # Callbacks
-//! The code of operations runs one callback after the other, never one inside another. A callback
-//! may complete other operations, whose callbacks complete others, and so on. If each ran inside
-//! the one before, a long chain would overflow the stack. So a callback that comes up while another
-//! one runs on the same thread is postponed until that one has returned.
 
 use crate::engine::clock::When;
 use crate::engine::owner::Set;
 use crate::engine::report::{contain, report_panic};
 use crate::engine::shard::{Body, Content, Refusal, Shard};
+use crate::purgatory::agenda::{Turn, queue_callback};
 use crate::purgatory::operation::DelayedOperation;
-use crate::purgatory::state::{Claim, EndedBy, Errand, Next, OperationState};
+use crate::purgatory::state::{Claim, EndedBy, Next, OperationState};
 use crate::purgatory::wait_queue::Id;
 use crate::purgatory::watchers::{Spots, Watchers};
 use crate::store::slab::Key;
 use crate::store::table::shard_of;
+use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::thread_number;
-use crate::timer::entry::Task;
-use crate::timer::homes::Homes;
 use crate::wheel::bucket::Reference;
 use crate::wheel::core::Entry;
 use std::any::Any;
-use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::mem;
-use std::sync::Weak;
+use std::sync::Arc;
 
 /// The operations of a shard; see the [module](self).
 pub(crate) struct Operations<K, O> {
     pub(crate) watchers: Watchers<K>,
-    /// Where the checks are added that are left to the executor.
-    pub(crate) homes: Weak<Homes<Task>>,
-    /// How many operations have ended, by [`EndedBy`], and how often their code panicked.
+    /// How many operations have ended, by [`EndedBy`].
     pub(crate) ended: [u64; EndedBy::Withdrawn as usize + 1],
-    pub(crate) panicked: u64,
+    /// `None` while the shard has no owner.
+    pub(crate) panics: Option<Arc<Panics>>,
     operations: PhantomData<O>,
 }
 
@@ -63,8 +54,7 @@ pub(crate) struct Operations<K, O> {
 #[derive(Debug)]
 pub(crate) struct Record<O> {
     spots: Spots,
-    state: OperationState,
-    pub(crate) is_filed: bool,
+    pub(crate) state: OperationState,
     /// `None` while a thread holds it.
     operation: Option<O>,
 }
@@ -75,9 +65,8 @@ impl<K, O> Content for Operations<K, O> {
     fn new() -> Self {
         Operations {
             watchers: Watchers::new(),
-            homes: Weak::new(),
             ended: [0; EndedBy::Withdrawn as usize + 1],
-            panicked: 0,
+            panics: None,
             operations: PhantomData,
         }
     }
@@ -87,25 +76,21 @@ impl<K, O> Content for Operations<K, O> {
     }
 
     fn is_filed(record: &Record<O>) -> bool {
-        record.is_filed
+        record.state.is_filed()
     }
 }
 
 impl<K: Eq + Clone, O> Body<Operations<K, O>> {
-    /// Returns the name of no operation, which tells this purgatory from the next one all the same.
-    pub(crate) fn nobody(&self) -> Id {
-        Id { shard: self.content.watchers.shard, key: self.core.entries.nobody() }
+    /// Returns what contains the panics of the operations here.
+    pub(crate) fn panics(&self) -> Arc<Panics> {
+        self.content.panics.clone().expect("set before anything is watched")
     }
 
     /// Makes a record for an operation that is being added.
     pub(crate) fn begin(&mut self, deadline: u64) -> Result<Id, Refusal> {
         self.admit()?;
-        let record = Record {
-            spots: Spots::NONE,
-            state: OperationState::adding(),
-            is_filed: false,
-            operation: None,
-        };
+        let record =
+            Record { spots: Spots::NONE, state: OperationState::adding(), operation: None };
         let (key, _) = self.core.insert(deadline, 0, record);
         Ok(Id { shard: self.content.watchers.shard, key })
     }
@@ -115,24 +100,22 @@ impl<K: Eq + Clone, O> Body<Operations<K, O>> {
         self.core.at_mut(key.index).spots = spots;
     }
 
-    /// Hands the operation out so that its condition can be checked, for a trigger or a check that
-    /// has arrived from the executor.
+    /// Hands the operation out so that its condition can be checked.
     #[inline]
-    pub(crate) fn hand_out(
-        &mut self,
-        key: Key,
-        claim: impl Fn(&mut OperationState, bool) -> Claim,
-    ) -> Option<O> {
-        let expires = !self.closed;
+    pub(crate) fn hand_out(&mut self, key: Key) -> Option<O> {
         let record = self.core.item_mut(key)?;
-        claim(&mut record.state, expires).won().and_then(|()| record.operation.take())
+        record.state.trigger().won().and_then(|()| record.operation.take())
     }
 
-    /// Asks for a check that the caller does not make. Returns whether the caller has to hand it on
-    /// to the executor.
-    pub(crate) fn hand_on(&mut self, key: Key) -> bool {
-        let expires = !self.closed;
-        self.core.item_mut(key).is_some_and(|record| record.state.hand_on(expires))
+    /// Does what a task was made for that has arrived: returns the operation, to check it, or to
+    /// expire it, with the spots of its entries.
+    pub(crate) fn arrive(&mut self, key: Key) -> (Option<O>, Option<(O, Spots)>) {
+        let Some(record) = self.core.item_mut(key) else { return (None, None) };
+        match record.state.arrive() {
+            (true, _) => (record.operation.take(), None),
+            (_, true) => (None, self.claim(key, EndedBy::Expired).won()),
+            _ => (None, None),
+        }
     }
 
     /// Releases an operation whose condition its holder found false; the holder gets it back if
@@ -155,28 +138,27 @@ impl<K: Eq + Clone, O> Body<Operations<K, O>> {
         if self.closed && was_adding {
             record.state.end(EndedBy::Cancelled); // It goes back to the thread that adds it.
         }
-        let errand = match record.state.release(may_check) {
+        let leaves_check = match record.state.release(may_check, !self.closed) {
             Next::CheckAgain(()) => return Next::CheckAgain(operation),
-            Next::End(()) => return Next::End(operation),
-            Next::LetGo(errand) => errand,
+            Next::End((), ended_by) => return Next::End(operation, ended_by),
+            Next::LetGo(leaves_check) => leaves_check,
         };
         record.operation = Some(operation);
         let deadline = deadline.get();
-        let files_again = errand == Some(Errand::Expire) && !self.closed;
-        if !was_adding && !files_again {
-            return Next::LetGo(errand);
-        }
-        record.is_filed = true;
-        let tick = self.core.ticks.ceil(deadline);
-        if was_adding {
+        if leaves_check {
+            self.file_for_check(key.index, deadline);
+        } else if was_adding {
+            let tick = self.core.ticks.ceil(deadline);
             let reference = Reference { tick: tick as u32, index: key.index, filing };
             self.file_new(reference, tick, (now, deadline));
-            Next::LetGo(errand)
-        } else {
-            let reference = self.core.file_anew(key.index, tick);
-            self.file(reference, tick, (0, deadline));
-            Next::LetGo(None)
         }
+        Next::LetGo(leaves_check)
+    }
+
+    /// Files a record as if it were due, so that the next turn looks at it.
+    #[cold]
+    fn file_for_check(&mut self, index: u32, deadline: u64) {
+        self.refile(index, (deadline, deadline));
     }
 
     /// Ends an operation for its holder. Stores the spots of its entries, of which the first is
@@ -220,7 +202,8 @@ impl<K: Eq + Clone, O> Body<Operations<K, O>> {
         let now = context.time.or_now(now);
         let is_up = self.core.deadline(key).is_none_or(|deadline| deadline <= now);
         let record = self.core.item_mut(key).filter(|_| !is_up);
-        let in_time = record.is_some_and(|record| record.is_filed && record.state.is_in_time());
+        let is_open = |state: &OperationState| state.is_filed() && !state.is_sealed();
+        let in_time = record.is_some_and(|record| is_open(&record.state));
         if in_time {
             self.core.extend(key.index, deadline);
         }
@@ -297,62 +280,11 @@ impl<K: Eq + Clone, O> Set<Operations<K, O>> {
         self.at(shard_of(hash, self.len()))
     }
 
-    /// Calls the code of an operation; contains its panic, counts it, and reports it with the
-    /// timer's name, unless the shard serves another purgatory by now.
-    #[inline]
-    pub(crate) fn catch_panic<R>(&self, id: Id, code: impl FnOnce() -> R) -> Option<R> {
-        contain(code).map_err(|panic| self.report_panic(id, panic)).ok()
-    }
-
-    #[cold]
-    fn report_panic(&self, id: Id, panic: Box<dyn Any + Send>) {
-        // Not under the lock: a subscriber is the user's code.
-        let context = self.of(id).with(|body| {
-            let context = body.issuer(id.key);
-            body.content.panicked += u64::from(context.is_some());
-            context
-        });
-        report_panic(context.as_ref().map(|context| &*context.name), panic);
-    }
-
-    /// Returns the shard in which the calling thread counts, so that threads do not contend.
-    fn home(&self) -> &Shard<Operations<K, O>> {
-        self.at(thread_number() as usize & (self.len() - 1))
-    }
-
-    /// Returns the name of no operation.
-    pub(crate) fn nobody(&self) -> Id {
-        self.home().with(|body| body.nobody())
-    }
-
-    /// Counts the end of an operation that no shard knows, and a panic of its check. Returns the
-    /// name of none.
-    pub(crate) fn count(&self, ended_by: EndedBy) -> Id {
-        self.home().with(|body| {
-            body.content.ended[ended_by as usize] += 1;
-            body.content.panicked += u64::from(ended_by == EndedBy::Panicked);
-            body.nobody()
-        })
-    }
-
-    /// Calls the code with which an operation ends, and drops the operation: now, or after the
-    /// callback that this thread is running.
-    pub(crate) fn conclude(&'static self, id: Id, mut operation: O, ended_by: EndedBy)
-    where
-        O: DelayedOperation,
-    {
-        call_in_turn(move || {
-            self.catch_panic(id, || match ended_by {
-                EndedBy::AtOnce | EndedBy::Triggered | EndedBy::Forced => operation.on_complete(),
-                EndedBy::Expired => {
-                    operation.on_complete();
-                    operation.on_expiration();
-                }
-                EndedBy::Cancelled => operation.on_cancellation(),
-                EndedBy::Panicked | EndedBy::Withdrawn => {}
-            });
-            self.catch_panic(id, || drop(operation));
-        });
+    /// Counts the end of an operation that no shard knows, on behalf of the calling thread, so that
+    /// threads do not contend.
+    pub(crate) fn count(&self, ended_by: EndedBy) {
+        let home = self.at(thread_number() as usize & (self.len() - 1));
+        home.with(|body| body.content.ended[ended_by as usize] += 1);
     }
 
     /// Removes an ended operation from all its keys but the first.
@@ -365,55 +297,64 @@ impl<K: Eq + Clone, O> Set<Operations<K, O>> {
     }
 }
 
-type Callback = Box<dyn FnOnce()>;
-
-crate::sync::thread_local! {
-    /// How many callbacks this thread runs, or has postponed since it began to.
-    static CALLBACKS: Cell<u64> = const { Cell::new(0) };
-    static POSTPONED: RefCell<VecDeque<Callback>> = const { RefCell::new(VecDeque::new()) };
+/// Contains the panics of a purgatory's operations. It counts them, and reports them with the
+/// timer's name.
+///
+/// Whoever calls an operation's code refers to this, and not to a shard: the code may run after the
+/// purgatory has gone, and its shards serve another one by then.
+#[derive(Debug)]
+pub(crate) struct Panics {
+    timer: Arc<str>,
+    count: AtomicU64,
 }
 
-/// Calls a callback, which does not panic, and then those that were postponed meanwhile; unless
-/// this thread runs one: then it is postponed itself.
-#[inline]
-fn call_in_turn(callback: impl FnOnce() + 'static) {
-    let before = CALLBACKS.with(|callbacks| callbacks.replace(callbacks.get() + 1));
-    if before > 0 {
-        return postpone(callback);
+impl Panics {
+    pub(crate) fn new(timer: &Arc<str>) -> Arc<Self> {
+        Arc::new(Panics { timer: Arc::clone(timer), count: AtomicU64::new(0) })
     }
-    callback();
-    if CALLBACKS.with(Cell::get) > 1 {
-        run_postponed();
-    }
-    CALLBACKS.with(|callbacks| callbacks.set(0));
-}
 
-#[cold]
-fn run_postponed() {
-    while let Some(callback) = next_postponed() {
-        callback();
+    /// Returns how many there were.
+    pub(crate) fn count(&self) -> u64 {
+        self.count.load(Ordering::Relaxed)
     }
-}
 
-/// Takes the next postponed callback. A thread that is so near its end that it has no thread-local
-/// storage has postponed none.
-fn next_postponed() -> Option<Callback> {
-    let next = POSTPONED.try_with(|postponed| {
-        let mut postponed = postponed.borrow_mut();
-        let next = postponed.pop_front();
-        // mutants(>=): from which size on the queue is given back.
-        if next.is_none() && postponed.capacity() > 1024 {
-            *postponed = VecDeque::new();
+    /// Calls the code of an operation, with no lock held.
+    #[inline]
+    pub(crate) fn catch<R>(&self, code: impl FnOnce() -> R) -> Option<R> {
+        contain(code).map_err(|panic| self.report(panic)).ok()
+    }
+
+    #[cold]
+    fn report(&self, panic: Box<dyn Any + Send>) {
+        self.count.fetch_add(1, Ordering::Relaxed); // It publishes nothing.
+        report_panic(Some(&self.timer), panic);
+    }
+
+    /// Calls the code with which an operation ends, and drops the operation: now, or after the code
+    /// that this thread is running.
+    pub(crate) fn conclude<O: DelayedOperation>(
+        self: &Arc<Self>,
+        turn: &Turn<'_>,
+        operation: O,
+        by: EndedBy,
+    ) {
+        if turn.is_outermost {
+            return self.call(operation, by);
         }
-        next
-    });
-    next.ok().flatten()
-}
+        let panics = Arc::clone(self);
+        queue_callback(move || panics.call(operation, by));
+    }
 
-fn postpone(callback: impl FnOnce() + 'static) {
-    let mut callback: Option<Callback> = Some(Box::new(callback));
-    let _ = POSTPONED.try_with(|postponed| postponed.borrow_mut().extend(callback.take()));
-    if let Some(callback) = callback {
-        callback();
+    fn call<O: DelayedOperation>(&self, mut operation: O, by: EndedBy) {
+        self.catch(|| match by {
+            EndedBy::AtOnce | EndedBy::Triggered | EndedBy::Forced => operation.on_complete(),
+            EndedBy::Expired => {
+                operation.on_complete();
+                operation.on_expiration();
+            }
+            EndedBy::Cancelled => operation.on_cancellation(),
+            EndedBy::Panicked | EndedBy::Withdrawn => {}
+        });
+        self.catch(|| drop(operation));
     }
 }

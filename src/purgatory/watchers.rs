@@ -58,21 +58,27 @@ impl<K: Eq + Clone> Watchers<K> {
         }
     }
 
-    /// Begins to visit the operations of a key that are watched now: see [`Entries::visit`]. A
-    /// visit that is returned must be [resumed](Self::resume).
-    pub(crate) fn visit<Q>(
-        &mut self,
-        hash: u64,
-        key: &Q,
-        limit: Option<usize>,
-        out: &mut Vec<Id>,
-    ) -> Option<Visit>
+    /// Returns the name of a key's queue, if it has one.
+    pub(crate) fn name_of<Q>(&self, hash: u64, key: &Q) -> Option<QueueName>
     where
         K: Borrow<Q>,
         Q: Eq + ?Sized,
     {
-        let is_meant = |queue: &WaitQueue<K>| queue.key.borrow() == key;
-        let queue = self.keys.find(ShortHash::of(hash), is_meant)?;
+        let hash = ShortHash::of(hash);
+        let queue = self.keys.find(hash, |queue| queue.key.borrow() == key)?;
+        Some(QueueName { hash, number: queue.number })
+    }
+
+    /// Begins to visit the operations of a queue that are watched now: see [`Entries::visit`]. A
+    /// visit that is returned must be [resumed](Self::resume).
+    pub(crate) fn visit(
+        &mut self,
+        hash: ShortHash,
+        is_meant: impl Fn(&WaitQueue<K>) -> bool,
+        limit: Option<usize>,
+        out: &mut Vec<Id>,
+    ) -> Option<Visit> {
+        let queue = self.keys.find(hash, is_meant)?;
         self.entries.visit(queue, limit, out)
     }
 

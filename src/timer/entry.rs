@@ -88,10 +88,21 @@ impl<T> TimerEntry<T> {
 /// The default task of a [`Timer`](crate::Timer): a closure or a [`Waker`]. It runs once.
 pub struct Task(Kind);
 
-/// Two kinds only, so that a task takes 24 bytes.
 enum Kind {
     Sleeper(Sleeper),
     Shared(SharedClosure, u64),
+    Due(Due),
+}
+
+/// A shared closure that is called even if its task is dropped instead of run.
+struct Due(Option<SharedClosure>, u64);
+
+impl Drop for Due {
+    fn drop(&mut self) {
+        if let Some(closure) = self.0.take() {
+            closure(self.1);
+        }
+    }
 }
 
 /// The waker of a future that sleeps. It is woken even if its task is dropped instead of run, by an
@@ -155,6 +166,11 @@ impl Task {
         Task(Kind::Shared(closure, number))
     }
 
+    /// Creates a task in the same way, whose closure is called even if the task is dropped.
+    pub(crate) fn due(closure: SharedClosure, number: u64) -> Self {
+        Task(Kind::Due(Due(Some(closure), number)))
+    }
+
     /// Runs the closure on this thread, or wakes the waker.
     ///
     /// # Panics
@@ -163,6 +179,7 @@ impl Task {
         match self.0 {
             Kind::Sleeper(mut sleeper) => sleeper.0.take().into_iter().for_each(Waker::wake),
             Kind::Shared(closure, number) => closure(number),
+            Kind::Due(due) => drop(due),
         }
     }
 }

@@ -247,6 +247,25 @@ impl<T> IntoExecuteResult<T> for Option<TimerEntry<T>> {
     }
 }
 
+/// For a closure that never returns: one that panics.
+impl<T> IntoExecuteResult<T> for Never {
+    fn into_result(self) -> Result<Option<TimerEntry<T>>, T> {
+        self
+    }
+}
+
+/// The type of what never returns. `!` cannot be named elsewhere than as the type of what a
+/// function returns.
+pub(crate) type Never = <fn() -> ! as Returns>::Output;
+
+pub trait Returns {
+    type Output;
+}
+
+impl<R> Returns for fn() -> R {
+    type Output = R;
+}
+
 impl<T, R: IntoExecuteResult<T>, F: Fn(T) -> R + Send + Sync + 'static> Executor<T> for F {
     /// Refuses the task of an entry that is to be added: only a batch can take that.
     fn execute(&self, task: T) -> Result<(), T> {

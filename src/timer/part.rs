@@ -38,8 +38,12 @@ pub(crate) trait Alarmed: Content + 'static {
     /// What the owner has once, for all its shards.
     type Shared;
 
-    /// Notes that an entry is filed nowhere any more: its alarm is on its way.
-    fn unfile(item: &mut Self::Item);
+    /// Whether an alarm that is dropped runs then.
+    const RUNS_WHEN_DROPPED: bool = false;
+
+    /// Notes that an entry was flushed. If it is due, it is filed nowhere any more. Returns whether
+    /// there has to be an alarm.
+    fn flushed(item: &mut Self::Item, is_due: bool) -> bool;
 
     /// Expires an entry for its alarm, if its deadline has passed.
     fn alarm(owned: &Arc<Owned<Self>>, ordinal: usize, key: Key);
@@ -147,11 +151,10 @@ impl<C: Alarmed> Driven for C {
             return unfinished;
         }
         let closed = body.closed;
-        body.core.flush_in_place(expiration, now, |key, item| {
-            C::unfile(item);
+        body.core.flush_in_place(expiration, now, |key, item, is_due| {
             // After a shutdown nothing expires any more.
-            if !closed {
-                tasks.push(alarm.task(key));
+            if C::flushed(item, is_due) && !closed {
+                tasks.push(alarm.task(key, C::RUNS_WHEN_DROPPED));
             }
         });
         None
@@ -185,8 +188,9 @@ impl ShardAlarms {
     }
 
     /// Returns the task of one entry.
-    fn task(&self, key: Key) -> Task {
-        Task::shared(Arc::clone(&self.expire), key.to_bits())
+    fn task(&self, key: Key, runs_when_dropped: bool) -> Task {
+        let (expire, key) = (Arc::clone(&self.expire), key.to_bits());
+        if runs_when_dropped { Task::due(expire, key) } else { Task::shared(expire, key) }
     }
 
     /// Puts the alarm of a key off. Returns whether listeners have to be woken; `None` if no turn
@@ -209,7 +213,7 @@ impl ShardAlarms {
         let mut keys = self.put_off.lock();
         let Some(keys) = &mut *keys else { return false };
         let batch = keys.len().min(BATCH);
-        out.extend(keys.drain(..batch).map(|key| self.task(key)));
+        out.extend(keys.drain(..batch).map(|key| self.task(key, false)));
         if keys.is_empty() {
             *keys = VecDeque::new(); // There may have been very many.
         }

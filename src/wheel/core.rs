@@ -327,22 +327,20 @@ impl<T> Core<T> {
         })
     }
 
-    /// Flushes as [`flush`](Self::flush) does, but calls `see` with the due entries and leaves them
-    /// in their places, filed nowhere. Their owner has to [expire](Self::expire) them or file them
-    /// again.
+    /// Flushes as [`flush`](Self::flush) does, but calls `see` with all entries, and with whether
+    /// they are due. It leaves those in their places, filed nowhere. Their owner has to
+    /// [expire](Self::expire) them or file them again.
     pub(crate) fn flush_in_place(
         &mut self,
         expiration: Expiration,
         now: u64,
-        mut see: impl FnMut(Key, &mut T),
+        mut see: impl FnMut(Key, &mut T, bool),
     ) {
         self.flush_by(expiration, (now, BATCH), |core, index, due| {
             let Some(key) = core.entries.key_at(index) else { return false };
             let entry = core.entries.at_mut(index);
             let is_due = entry.deadline.get() <= due;
-            if is_due {
-                see(key, &mut entry.item);
-            }
+            see(key, &mut entry.item, is_due);
             is_due
         })
     }
@@ -369,7 +367,7 @@ impl<T> Core<T> {
             // An extended entry has to wait for its new tick, even if that tick has come by now, so
             // that entries leave in the order of their ticks.
             let due = if bucket.level == ELAPSED {
-                self.file_extended(bucket, &mut batch);
+                self.file_extended(bucket, &mut batch, &mut expire);
                 now
             } else {
                 self.ticks.start_of(start)
@@ -412,11 +410,17 @@ impl<T> Core<T> {
     /// Takes out of a batch of live elapsed references those whose entries were extended, and files
     /// these where they belong now.
     #[inline(never)]
-    fn file_extended(&mut self, from: BucketId, batch: &mut Vec<Reference>) {
+    fn file_extended(
+        &mut self,
+        from: BucketId,
+        batch: &mut Vec<Reference>,
+        expire: &mut impl FnMut(&mut Self, u32, u64) -> bool,
+    ) {
         batch.retain(|reference| {
             let tick = self.ticks.ceil(self.entries.at(reference.index).deadline.get());
             let stays = self.wheels.has_elapsed(*reference, tick);
             if !stays {
+                expire(self, reference.index, 0); // Nothing is due then, but it is seen.
                 self.file_by_deadline(from, *reference);
             }
             stays

@@ -65,6 +65,27 @@ impl Fixture {
     }
 }
 
+/// Seen to fail: with edition 2024 it did not compile.
+#[test]
+#[allow(clippy::todo)]
+fn a_closure_may_return_nothing_ever() {
+    let fixture = Fixture::new();
+    let keyed: [KeyedTimer<u32, u32>; 2] = [
+        KeyedTimer::new(&fixture.timer, |_, _| panic!("contained")),
+        KeyedTimer::new(&fixture.timer, |_, _| todo!()),
+    ];
+    let timer: Timer<u32> = Timer::builder()
+        .clock(fixture.clock.clone())
+        .executor(|_| panic!("contained"))
+        .build()
+        .unwrap();
+    timer.after(MS, 1_u32).unwrap();
+    keyed.iter().for_each(|keyed| _ = keyed.after(1, MS, 1_u32).unwrap());
+    fixture.advance(MS);
+    assert_eq!((timer.advance_clock(Duration::ZERO), timer.stats().panicked), (1, 1));
+    assert_eq!(fixture.timer.stats().panicked, 2);
+}
+
 #[test]
 fn a_key_is_found_in_any_form_that_it_can_be_borrowed_as() {
     let fixture = Fixture::new();

@@ -135,7 +135,7 @@ fn trigger_inside_a_callback() {
         for id in 0..3 {
             assert_eq!(limbo.fate(id), Some(Fate::Completed));
         }
-        format!("{completed:?} {}", limbo.settle_with_errands())
+        format!("{completed:?} {}", limbo.settle_with_tasks())
     });
 }
 

@@ -6,7 +6,7 @@ use shuttle::thread;
 use shuttle::thread::ThreadId;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tickwheel::purgatory::{Cancel, DelayedOperation, Pending, Purgatory, Watch, WatchError};
 use tickwheel::{ManualClock, Timer};
 
@@ -35,7 +35,6 @@ pub(crate) type KeyHasher = BuildHasherDefault<ToItself>;
 pub(crate) struct Limbo<O: DelayedOperation = Op> {
     pub(crate) timer: Timer,
     pub(crate) clock: ManualClock,
-    start: Instant,
     pub(crate) purgatory: Purgatory<u64, O, KeyHasher>,
     pub(crate) ledger: Arc<Ledger>,
     conditions: Conditions,
@@ -44,20 +43,14 @@ pub(crate) struct Limbo<O: DelayedOperation = Op> {
 impl<O: DelayedOperation> Limbo<O> {
     pub(crate) fn new() -> Self {
         let (timer, clock) = by_hand();
-        let start = clock.now();
         let purgatory = Purgatory::with_hasher(&timer, KeyHasher::default());
         let (ledger, conditions) = <(Arc<Ledger>, Conditions)>::default();
-        Limbo { timer, clock, start, purgatory, ledger, conditions }
+        Limbo { timer, clock, purgatory, ledger, conditions }
     }
 
     /// Lets time pass and expires what is due.
     pub(crate) fn pass(&self, nanos: u32) {
         pass(&self.timer, &self.clock, nanos);
-    }
-
-    /// Returns the nanoseconds since the start.
-    pub(crate) fn now(&self) -> u64 {
-        self.clock.now().duration_since(self.start).as_nanos() as u64
     }
 
     /// Asserts at quiescence that nothing is left behind anywhere.
@@ -174,7 +167,7 @@ impl Limbo {
     }
 
     /// Settles where the executor may have made checks: what it completes is in nobody's answer.
-    pub(crate) fn settle_with_errands(&self) -> String {
+    pub(crate) fn settle_with_tasks(&self) -> String {
         *self.ledger.triggered.lock().unwrap() = self.purgatory.stats().completed_by_trigger;
         self.settle()
     }

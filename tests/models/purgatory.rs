@@ -196,3 +196,23 @@ fn cancel_against_cancel_and_expiry() {
         format!("{answers:?} {}", limbo.settle())
     });
 }
+
+/// The holder of an operation whose time is up is about to expire it, when it is cancelled.
+///
+/// Fails when who ends it does not look again whether it was cancelled.
+#[test]
+fn cancel_against_an_expiry_by_the_holder() {
+    explore("cancel_against_an_expiry_by_the_holder", 2, || {
+        let limbo = Limbo::new();
+        let handle = limbo.watch(0, &[0]).expect("it waits");
+        let (answer, _) = both(
+            || {
+                limbo.pass(2);
+                limbo.cancel(&handle)
+            },
+            || limbo.trigger(0),
+        );
+        assert_eq!(limbo.fate(0), Some(after_cancel(&answer, Fate::Expired)));
+        format!("{answer:?} {}", limbo.settle())
+    });
+}

@@ -1,10 +1,9 @@
-//! Timeouts, and what a thread does not check any more: the executor does. Nobody serves others
-//! without bound, and an operation whose time is up expires, however often its keys are triggered.
+//! Timeouts: who expires an operation, and who is still in time.
 
 use crate::What::{Checked, Completed, Dropped, Expired};
+use crate::holders::elsewhere;
 use crate::{Fixture, HOUR, MS, Script, hand};
-use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
-use std::sync::{Arc, mpsc};
+use std::sync::mpsc;
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 use tickwheel::purgatory::{DelayedOperation, Pending, Purgatory};
@@ -72,7 +71,7 @@ pub(crate) fn late_in_its_third_check(
 
 /// The condition may come true in time: the expiry waits for the check that is under way.
 #[test]
-fn an_operation_whose_time_is_up_while_it_is_checked_is_left_to_the_executor_after_the_check() {
+fn an_operation_whose_time_is_up_while_it_is_checked_is_ended_by_its_holder() {
     for holds in [true, false] {
         let fixture = Fixture::new();
         let condition = move |check| check == 3 && holds;
@@ -83,27 +82,13 @@ fn an_operation_whose_time_is_up_while_it_is_checked_is_left_to_the_executor_aft
         if holds {
             assert_eq!(fixture.log.take(), [(Checked, 1), (Completed, 1), (Dropped, 1)]);
         } else {
-            assert_eq!(fixture.log.take(), [(Checked, 1)]);
-            assert!(pending.is_pending());
-            assert_eq!(fixture.counts(), (1, 1, 1));
-            let ends = [(Completed, 1), (Expired, 1), (Dropped, 1)];
-            assert_eq!(fixture.advance(Duration::ZERO), ends);
+            let ends = [(Checked, 1), (Completed, 1), (Expired, 1), (Dropped, 1)];
+            assert_eq!(fixture.log.take(), ends);
         }
         assert!(!pending.is_pending());
         assert_eq!(fixture.purgatory.stats().expired, u64::from(!holds));
         fixture.assert_empty();
     }
-}
-
-#[test]
-fn an_operation_that_is_completed_before_the_executor_gets_it_again_leaves_no_timer() {
-    let fixture = Fixture::new();
-    let script = late_in_its_third_check(&fixture, |_| (), |_| false);
-    let pending = fixture.watch_for(MS, script, &[1]);
-    assert_eq!(fixture.purgatory.check_and_complete(&1), 0);
-    assert_eq!(fixture.counts(), (1, 1, 1));
-    assert!(pending.force_complete());
-    fixture.assert_empty();
 }
 
 /// A trigger that came during the check as well comes first.
@@ -116,7 +101,7 @@ fn an_operation_that_is_triggered_while_its_time_is_up_is_checked_before_it_expi
         let meanwhile = move |timer: &Timer| {
             let another = timer.add(TimerEntry::after(2 * HOUR, || ()));
             assert_eq!(another.map(Timeout::cancel_on_drop).is_ok(), max_pending > 1);
-            assert_eq!(purgatory.check_and_complete(&1), 0);
+            elsewhere(|| assert_eq!(purgatory.check_and_complete(&1), 0));
         };
         let script = late_in_its_third_check(&fixture, meanwhile, |check| check == 4);
         fixture.watch_for(MS, script, &[1]);
@@ -141,6 +126,70 @@ fn an_operation_whose_time_is_up_while_it_is_checked_expires_even_if_the_timer_i
     assert_eq!(fixture.log.take(), ends);
     assert_eq!(fixture.purgatory.stats().expired, 1);
     fixture.assert_empty();
+}
+
+/// Seen to fail: the time was up during a check, and the trigger that came after it was taken for
+/// one that was too late. Then the timer was shut down, and nobody ended the operation any more.
+#[test]
+fn a_trigger_after_the_check_in_which_the_time_was_up_is_not_swallowed() {
+    for flushed in [true, false] {
+        let fixture = Fixture::new();
+        let (timer, clock, mut checks) = (fixture.timer.clone(), fixture.clock.clone(), 0);
+        let script = fixture.script(1).when(move || {
+            checks += 1;
+            if checks == 3 {
+                clock.advance(MS);
+                assert_eq!(timer.advance_clock(Duration::ZERO), usize::from(flushed));
+            }
+            checks > 3
+        });
+        let pending = fixture.watch_for(if flushed { MS } else { 2 * MS }, script, &[1]);
+        assert_eq!(fixture.purgatory.check_and_complete(&1), 0);
+        assert_eq!(pending.is_pending(), !flushed);
+        assert_eq!(fixture.purgatory.check_and_complete(&1), usize::from(!flushed));
+        drop(fixture.timer.shutdown());
+        assert_eq!(fixture.purgatory.shutdown().len(), 0);
+        let stats = fixture.purgatory.stats();
+        let ends = (u64::from(flushed), u64::from(!flushed));
+        assert_eq!((stats.expired, stats.completed_by_trigger), ends);
+        fixture.assert_empty();
+    }
+}
+
+/// It has left the wheels, and its keys know it still.
+#[test]
+fn until_its_task_runs_whoever_comes_first_ends_an_overdue_operation() {
+    type End = fn(&Fixture, &Pending<u32, Script>) -> bool;
+    let ends: [(End, bool); 6] = [
+        (|fixture, _| fixture.purgatory.check_and_complete(&1) == 1, true),
+        (|_, pending| pending.force_complete(), true),
+        (|_, pending| pending.cancel().into_operation().is_some(), false),
+        (|fixture, _| fixture.purgatory.cancel_for_key(&2).len() == 1, false),
+        (|fixture, _| fixture.purgatory.shutdown().len() == 1, false),
+        (|fixture, _| fixture.timer.shutdown().is_empty(), false),
+    ];
+    for (number, (end, completes)) in ends.into_iter().enumerate() {
+        for runs in [true, false] {
+            let (queue, tasks) = mpsc::channel();
+            let fixture = Fixture::with(|builder| {
+                builder.executor(move |task| queue.send(task).expect("the test listens"))
+            });
+            let pending = fixture.watch_for(MS, fixture.script(1).at_check(3), &[1, 2]);
+            fixture.clock.advance(MS);
+            assert_eq!(fixture.timer.advance_clock(Duration::ZERO), 1);
+            assert!(pending.is_pending() && !pending.touch(HOUR));
+            assert_eq!(fixture.counts(), (2, 1, 1));
+            assert!(end(&fixture, &pending), "case {number}");
+            for task in tasks.try_iter() {
+                if runs { task.run() } else { drop(task) }
+            }
+            assert!(!pending.is_pending());
+            let stats = fixture.purgatory.stats();
+            assert_eq!(stats.completed(), u64::from(completes));
+            assert_eq!(stats.expired, u64::from(number == 5), "its task comes all the same");
+            fixture.assert_empty();
+        }
+    }
 }
 
 /// A task that waits in the executor's queue when its operation is completed comes too late, also
@@ -224,177 +273,4 @@ fn an_operation_whose_time_is_up_while_it_is_added_expires_at_the_next_turn() {
     assert_eq!(fixture.advance(Duration::ZERO), [(Completed, 1), (Expired, 1), (Dropped, 1)]);
     assert!(!pending.is_pending());
     fixture.assert_empty();
-}
-
-/// The time is up during the third check. A trigger that comes after that check is too late.
-#[test]
-fn when_its_time_is_up_it_is_checked_once_more() {
-    let fixture = Fixture::new();
-    let purgatory = fixture.purgatory.clone();
-    let condition = move |check| {
-        assert!(check < 3 || purgatory.check_and_complete(&1) == 0);
-        check == 5
-    };
-    let script = late_in_its_third_check(&fixture, |_| (), condition);
-    fixture.watch_for(MS, script, &[1]);
-    fixture.log.take();
-    assert_eq!(fixture.purgatory.check_and_complete(&1), 0);
-    assert_eq!(fixture.counts(), (1, 1, 1), "on its way to the executor");
-    assert_eq!(fixture.purgatory.check_and_complete(&1), 0);
-    assert_eq!(fixture.log.take(), [(Checked, 1), (Checked, 1)]);
-    assert_eq!(fixture.advance(Duration::ZERO), [(Completed, 1), (Expired, 1), (Dropped, 1)]);
-    fixture.assert_empty();
-}
-
-/// More checks than any of these tests should see: a check panics then, and so does not hang it.
-const TOO_MANY: u32 = 1000;
-
-/// Returns an operation that triggers its key 1 in each check from the third to the one before
-/// `holds_at`, as if other threads never stopped; and the number of its checks.
-fn triggered_in_each_check(fixture: &Fixture, holds_at: u32) -> (Script, Arc<AtomicU32>) {
-    let (purgatory, checks) = (fixture.purgatory.clone(), Arc::new(AtomicU32::new(0)));
-    let count = Arc::clone(&checks);
-    let script = fixture.script(1).when(move || {
-        let number = count.fetch_add(1, SeqCst) + 1;
-        assert!(number < TOO_MANY, "checked without an end");
-        if number > 2 && number < holds_at {
-            assert_eq!(purgatory.check_and_complete(&1), 0);
-        }
-        number == holds_at
-    });
-    (script, checks)
-}
-
-/// Seen to fail: one call made all five checks.
-#[test]
-fn a_call_checks_once_for_others_and_leaves_the_rest_to_the_executor() {
-    for full in [false, true] {
-        let fixture = Fixture::with(|builder| builder.max_pending(if full { 1 } else { 9 }));
-        let (script, _) = triggered_in_each_check(&fixture, 7);
-        let pending = fixture.watch(script, &[1]);
-        fixture.log.take();
-        assert_eq!(fixture.purgatory.check_and_complete(&1), 0);
-        for _ in 0..2 {
-            assert_eq!(fixture.log.take(), [(Checked, 1), (Checked, 1)]);
-            assert_eq!(fixture.counts(), (1, 1, 2), "its timeout, and one check on its way");
-            assert_eq!(fixture.timer.advance_clock(Duration::ZERO), 1);
-        }
-        let end = [(Checked, 1), (Completed, 1), (Dropped, 1)];
-        assert_eq!((fixture.log.take(), pending.is_pending()), (end.to_vec(), false));
-        assert_eq!(fixture.purgatory.stats().completed_by_trigger, 1);
-        fixture.assert_empty();
-    }
-}
-
-/// A thread that adds an operation does not serve others without a bound either. At the second
-/// check the operation is watched already: a trigger then is not lost.
-#[test]
-fn who_adds_an_operation_checks_once_for_others() {
-    for holds_at in [3, 5] {
-        let fixture = Fixture::new();
-        let (purgatory, mut checks) = (fixture.purgatory.clone(), 0);
-        let script = fixture.script(1).when(move || {
-            checks += 1;
-            assert!(checks < TOO_MANY, "checked without an end");
-            assert_eq!(purgatory.check_and_complete(&1), 0);
-            checks == holds_at
-        });
-        let watch = fixture.purgatory.try_complete_else_watch(script, HOUR, &[1]).unwrap();
-        assert_eq!(watch.is_completed(), holds_at == 3);
-        assert_eq!(fixture.log.of(Checked), [1, 1, 1]);
-        assert_eq!(fixture.timer.advance_clock(Duration::ZERO), usize::from(holds_at == 5));
-        assert_eq!(fixture.purgatory.stats().panicked, 0);
-        fixture.assert_empty();
-    }
-}
-
-/// Seen to fail: it was checked until that panicked, and never expired.
-#[test]
-fn an_operation_expires_in_time_however_often_its_key_is_triggered() {
-    let fixture = Fixture::new();
-    let (script, checks) = triggered_in_each_check(&fixture, u32::MAX);
-    let pending = fixture.watch_for(MS, script, &[1]);
-    assert_eq!(fixture.purgatory.check_and_complete(&1), 0);
-    for _ in 0..20 {
-        assert_eq!(fixture.timer.advance_clock(Duration::ZERO), 1);
-    }
-    assert_eq!(checks.load(SeqCst), 2 + 2 + 40);
-    assert!(pending.is_pending());
-    fixture.log.take();
-    fixture.clock.advance(MS);
-    for _ in 0..3 {
-        fixture.timer.advance_clock(Duration::ZERO);
-    }
-    let log = fixture.log.take();
-    let (log, ends) = log.split_at(log.len() - 3);
-    assert_eq!(ends, [(Completed, 1), (Expired, 1), (Dropped, 1)]);
-    assert_eq!(log, [(Checked, 1); 3], "two before the alarm went off, and one more");
-    fixture.assert_empty();
-}
-
-/// A check that was handed on before the time was up is made before the operation expires, in
-/// whichever order the executor runs the two. If it comes after the alarm it is the last one.
-#[test]
-fn a_check_on_its_way_comes_before_the_expiry() {
-    for (reversed, holds_at) in [(false, 5), (true, 5), (true, 6)] {
-        let (queue, tasks) = mpsc::channel();
-        let fixture = Fixture::with(|builder| {
-            builder.executor(move |task| queue.send(task).expect("the test listens"))
-        });
-        let (script, _) = triggered_in_each_check(&fixture, holds_at);
-        fixture.watch_for(MS, script, &[1]);
-        assert_eq!(fixture.purgatory.check_and_complete(&1), 0);
-        fixture.log.take();
-        fixture.clock.advance(MS);
-        assert_eq!(fixture.timer.advance_clock(Duration::ZERO), 2);
-        let mut due: Vec<Task> = tasks.try_iter().collect();
-        if reversed {
-            due.reverse();
-        }
-        due.into_iter().for_each(Task::run);
-        fixture.timer.advance_clock(Duration::ZERO);
-        tasks.try_iter().for_each(Task::run);
-        let stats = fixture.purgatory.stats();
-        let expires = u64::from(holds_at == 6);
-        assert_eq!((stats.completed_by_trigger, stats.expired), (1 - expires, expires));
-        assert_eq!(fixture.log.of(Checked), [1], "once more at most");
-        fixture.assert_empty();
-    }
-}
-
-/// The trigger is not lost with the task: dropping the task makes the check.
-#[test]
-fn a_check_that_is_refused_or_returned_is_made_where_it_is_dropped() {
-    for refused in [true, false] {
-        let fixture = Fixture::with(|builder| builder.executor(|task: Task| Err::<(), _>(task)));
-        let (script, _) = triggered_in_each_check(&fixture, 5);
-        let pending = fixture.watch(script, &[1]);
-        assert_eq!(fixture.purgatory.check_and_complete(&1), 0);
-        if refused {
-            assert_eq!(fixture.timer.advance_clock(Duration::ZERO), 1);
-        } else {
-            let mut returned = fixture.timer.shutdown();
-            assert_eq!((returned.len(), pending.is_pending()), (1, true));
-            drop::<TimerEntry>(returned.remove(0));
-        }
-        assert!(!pending.is_pending());
-        assert_eq!(fixture.purgatory.stats().completed_by_trigger, 1);
-    }
-}
-
-/// It does not keep the operation, or the purgatory.
-#[test]
-fn a_check_on_its_way_finds_what_has_ended_gone() {
-    let fixture = Fixture::new();
-    let (script, checks) = triggered_in_each_check(&fixture, 100);
-    let life = script.life();
-    let pending = fixture.watch(script, &[1]);
-    assert_eq!(fixture.purgatory.check_and_complete(&1), 0);
-    assert!(pending.force_complete());
-    let next = fixture.watch(fixture.script(2), &[1]);
-    fixture.log.take();
-    assert_eq!((checks.load(SeqCst), life.strong_count()), (4, 0));
-    assert_eq!(fixture.timer.advance_clock(Duration::ZERO), 1);
-    assert_eq!((fixture.log.take(), next.is_pending()), (vec![], true));
-    assert_eq!(fixture.counts(), (1, 1, 1));
 }

@@ -3,6 +3,7 @@
 mod chains;
 mod expiry;
 mod futures;
+mod holders;
 mod model;
 mod naive;
 mod nesting;
@@ -12,6 +13,7 @@ mod quick;
 mod reentrancy;
 mod script;
 mod shutdown;
+mod stages;
 #[path = "../common/wakes.rs"]
 mod wakes;
 mod watch;

@@ -49,9 +49,20 @@ pub(crate) struct Naive {
     pub(crate) now: u64,
     /// What should have been called.
     pub(crate) log: Vec<(What, u32)>,
-    /// The callbacks that wait until the one that runs has returned.
-    postponed: Option<VecDeque<usize>>,
+    /// What waits until the callback that runs has returned.
+    agenda: VecDeque<Item>,
+    in_code: bool,
+    at_work: bool,
     turns: BTreeMap<u32, Turn>,
+    /// How many lines of each key were forgotten.
+    lines: BTreeMap<u32, u32>,
+}
+
+#[derive(Debug)]
+enum Item {
+    Callback(usize),
+    /// Of a key's line: one that was forgotten meanwhile is not triggered.
+    Trigger(u32, u32, Option<usize>),
 }
 
 /// What a call takes along at once.
@@ -93,6 +104,7 @@ impl Naive {
     fn forget_empty_line(&mut self, key: u32) {
         if self.watched_for(key) == 0 && self.turn(key).calls == 0 {
             self.turns.remove(&key);
+            *self.lines.entry(key).or_default() += 1;
         }
     }
 
@@ -146,6 +158,7 @@ impl Naive {
             let goes_on = batch.len() == room;
             self.turn(key).calls += usize::from(goes_on);
             completed += batch.iter().filter(|(id, _)| self.check(*id)).count();
+            self.work_off();
             if !goes_on {
                 return completed;
             }
@@ -167,7 +180,8 @@ impl Naive {
         self.log.push((What::Checked, id as u32));
         let holds = self.operations[id].holds;
         if holds {
-            self.end(id, State::Triggered);
+            self.operations[id].state = State::Triggered;
+            self.callback(id);
         }
         holds
     }
@@ -196,17 +210,39 @@ impl Naive {
     /// Ends an operation; its callback comes now, or after the one that runs.
     pub(crate) fn end(&mut self, id: usize, state: State) {
         self.operations[id].state = state;
-        if let Some(postponed) = &mut self.postponed {
-            postponed.push_back(id);
+        self.callback(id);
+        self.work_off();
+    }
+
+    fn callback(&mut self, id: usize) {
+        if self.in_code {
+            return self.agenda.push_back(Item::Callback(id));
+        }
+        self.in_code = true;
+        self.call(id);
+        self.in_code = false;
+    }
+
+    /// Does what was left, for the outermost call.
+    fn work_off(&mut self) {
+        if self.in_code || self.at_work {
             return;
         }
-        self.postponed = Some(VecDeque::new());
-        let mut next = Some(id);
-        while let Some(id) = next {
-            self.call(id);
-            next = self.postponed.as_mut().and_then(VecDeque::pop_front);
+        self.at_work = true;
+        while let Some(item) = self.agenda.pop_front() {
+            match item {
+                Item::Callback(id) => self.callback(id),
+                Item::Trigger(key, line, limit) => {
+                    if self.lines.get(&key).copied().unwrap_or(0) == line {
+                        let _ = match limit {
+                            None => self.trigger(key),
+                            Some(limit) => self.trigger_up_to(key, limit),
+                        };
+                    }
+                }
+            }
         }
-        self.postponed = None;
+        self.at_work = false;
     }
 
     fn call(&mut self, id: usize) {
@@ -244,11 +280,11 @@ impl Naive {
     }
 
     fn trigger_inside(&mut self, key: u32, limit: Option<usize>) {
-        let completed = match limit {
-            None => self.trigger(key),
-            Some(limit) => self.trigger_up_to(key, limit),
-        };
-        self.log.push((What::Returned, completed as u32));
+        if limit != Some(0) && (self.watched_for(key) > 0 || self.turn(key).calls > 0) {
+            let line = self.lines.get(&key).copied().unwrap_or(0);
+            self.agenda.push_back(Item::Trigger(key, line, limit));
+        }
+        self.log.push((What::Returned, 0));
     }
 
     /// Returns the tick at which an operation expires, if that has come; 0 if it has elapsed.

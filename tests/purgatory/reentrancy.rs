@@ -1,6 +1,7 @@
 //! A callback or a check may use the purgatory as it likes, and a check its own operation too.
 
 use crate::What::{Cancelled, Checked, Completed, Dropped, Expired};
+use crate::holders::elsewhere;
 use crate::{Fixture, HOUR, MS, Script};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -76,27 +77,59 @@ fn on_complete_may_advance_the_timer() {
     fixture.assert_empty();
 }
 
-/// Its trigger meets itself, held: one more check, however many triggers.
+/// A check that returns false has changed nothing, so what it triggers is dropped. What it triggers
+/// is done if it returns true, and is in nobody's answer.
 #[test]
-fn a_check_that_triggers_its_own_key_is_made_once_more() {
-    for holds_at in [None, Some(4)] {
+fn what_a_check_triggers_is_done_if_it_returns_true() {
+    for holds in [false, true] {
         let fixture = Fixture::new();
         let (purgatory, mut checks) = (fixture.purgatory.clone(), 0);
         let script = fixture.script(1).when(move || {
             checks += 1;
             if checks == 3 {
-                for key in [1, 2, 1] {
+                for key in [1, 2, 3, 1] {
                     assert_eq!(purgatory.check_and_complete(&key), 0);
                 }
             }
-            Some(checks) == holds_at
+            holds && checks == 3
         });
         fixture.watch(script, &[1, 2]);
+        fixture.watch(fixture.script(2).at_check(3), &[3]);
         fixture.log.take();
-        let completed = usize::from(holds_at.is_some());
-        assert_eq!(fixture.purgatory.check_and_complete(&2), completed);
-        assert_eq!(fixture.log.of(Checked), [1, 1]);
-        assert_eq!(fixture.purgatory.len(), 1 - completed);
+        assert_eq!(fixture.purgatory.check_and_complete(&2), usize::from(holds));
+        let log = fixture.log.take();
+        if holds {
+            let of_2 = [(Checked, 2), (Completed, 2), (Dropped, 2)];
+            assert_eq!(log, [&[(Checked, 1), (Completed, 1), (Dropped, 1)], &of_2[..]].concat());
+        } else {
+            assert_eq!(log, [(Checked, 1)]);
+        }
+        let stats = fixture.purgatory.stats();
+        assert_eq!((stats.completed_by_trigger, stats.panicked), (2 * u64::from(holds), 0));
+    }
+}
+
+/// An end is no trigger: its callback comes, whatever the check that caused it returns.
+#[test]
+fn what_a_check_forces_is_completed_even_if_it_returns_false() {
+    for panics in [false, true] {
+        let fixture = Fixture::new();
+        let other = fixture.watch(fixture.script(2), &[2]);
+        let (purgatory, mut checks) = (fixture.purgatory.clone(), 0);
+        let script = fixture.script(1).when(move || {
+            checks += 1;
+            if checks == 3 {
+                assert_eq!(purgatory.check_and_complete(&2), 0);
+                assert!(other.force_complete());
+                assert!(!panics, "contained");
+            }
+            false
+        });
+        fixture.watch(script, &[1]);
+        fixture.log.take();
+        assert_eq!(fixture.purgatory.check_and_complete(&1), 0);
+        assert_eq!(fixture.log.of(Completed), [2]);
+        assert_eq!(fixture.purgatory.len(), usize::from(!panics));
     }
 }
 
@@ -110,19 +143,20 @@ fn an_operation_that_triggers_itself_while_it_is_added_expires_all_the_same() {
         false
     });
     fixture.watch_for(MS, script, &[1]);
-    assert_eq!(fixture.log.of(Checked), [1, 1, 1]);
+    assert_eq!(fixture.log.of(Checked), [1, 1]);
     assert_eq!(fixture.advance(MS), [(Completed, 1), (Expired, 1), (Dropped, 1)]);
     fixture.assert_empty();
 }
 
-/// As if another thread were checking it: the request that is left to that is not one of the limit.
 #[test]
 fn a_limit_does_not_count_what_is_being_checked() {
     let fixture = Fixture::new();
     let (purgatory, mut checks) = (fixture.purgatory.clone(), 0);
     let first = fixture.script(1).when(move || {
         checks += 1;
-        assert!(checks != 3 || purgatory.check_and_complete_up_to(&1, 1) == 1, "the other one");
+        if checks == 3 {
+            elsewhere(|| assert_eq!(purgatory.check_and_complete_up_to(&1, 1), 1, "the other one"));
+        }
         false
     });
     fixture.watch(first, &[1]);
