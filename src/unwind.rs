@@ -11,16 +11,19 @@
 
 use crate::engine::clock::Clock;
 use crate::engine::report::Contained;
+use crate::keyed::keys::Expiry;
+use crate::purgatory::check::Common;
 use crate::timer::builder::TimerBuilder;
 use crate::timer::entry::Task;
 use crate::timer::executor::Worker;
-use crate::timer::part::ShardAlarms;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 
 impl UnwindSafe for Clock {}
 impl RefUnwindSafe for Clock {}
-impl UnwindSafe for ShardAlarms {}
-impl RefUnwindSafe for ShardAlarms {}
+impl<K, T> UnwindSafe for Expiry<K, T> {}
+impl<K, T> RefUnwindSafe for Expiry<K, T> {}
+impl UnwindSafe for Common {}
+impl RefUnwindSafe for Common {}
 // A task is consumed as it runs.
 impl UnwindSafe for Task {}
 impl RefUnwindSafe for Task {}

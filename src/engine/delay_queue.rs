@@ -153,13 +153,6 @@ impl DelayQueue {
         aside.drain(..).for_each(|named| queue.resume(named));
     }
 
-    /// Puts back what stands for more of the same.
-    pub(crate) fn resume(&self, named: Expiration) -> bool {
-        let mut state = self.state.lock();
-        state.queue.resume(named);
-        state.is_earlier(named.tick) && self.wake(state)
-    }
-
     /// Returns the bucket that comes first, so that the caller can look whether it is empty.
     pub(crate) fn first(&self) -> Option<Expiration> {
         self.state.lock().queue.first()
@@ -284,11 +277,6 @@ impl DelayQueue {
         let mut state = self.state.lock();
         state.stopped = true;
         self.wake(state);
-    }
-
-    /// Returns whether turns have ended.
-    pub(crate) fn is_stopped(&self) -> bool {
-        self.state.lock().stopped
     }
 
     /// Wakes the threads that sleep, because a manual clock has moved; the lock orders this after a

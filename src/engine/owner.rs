@@ -8,7 +8,7 @@
 //! A handle refers to its shard without counting the reference, so shards are never freed. When the
 //! last reference to [`Shards`] goes, they are emptied, and wait in the pool for the next owner.
 //! The driver has such a reference for as long as it may close, count or flush them, so it never
-//! takes one owner's shards for another's. Handles of a former owner, its alarms and what its
+//! takes one owner's shards for another's. Handles of a former owner, its tasks and what its
 //! entries report or count stay harmless, because they name their entry, and the keys of a shard
 //! are never issued again.
 //!
@@ -27,7 +27,7 @@ use crate::engine::stats::Stats;
 use crate::wheel::bucket_queue::Expiration;
 use crate::wheel::core::Trimmed;
 use crate::wheel::snapshot::Snapshot;
-use crate::wheel::wheels::{OUTSIDE, Wheels};
+use crate::wheel::wheels::Wheels;
 use crossbeam_utils::CachePadded;
 use std::any::{Any, TypeId};
 use std::collections::BTreeMap;
@@ -105,14 +105,13 @@ pub(crate) trait Driven: Content + 'static {
     /// What an owner has beside its shards.
     type Beside;
 
-    /// Flushes a batch of a bucket that was polled under the lock of the body, at a time. Returns
-    /// what is left of the bucket.
+    /// Flushes a batch of a bucket that was polled under the lock of the body, at a time.
     fn flush(
         owned: &Owned<Self>,
         body: &mut Body<Self>,
         due: (Expiration, u64),
         expired: &mut Expired,
-    ) -> Option<Expiration>;
+    );
 
     /// Hands over what was flushed; see [`Owner::hand_over`].
     fn hand_over(owned: &Owned<Self>, expired: &mut Expired) -> usize;
@@ -225,13 +224,9 @@ where
         insists: bool,
         expired: &mut Expired,
     ) -> bool {
-        let TimerContext { time, delay_queue, .. } = &*self.shards.context;
+        let ticks = self.shards.context.time.ticks;
         let Some(mut body) = self.shard(named.shard).lock_for_turn(insists) else { return false };
-        if named.bucket == OUTSIDE {
-            if let Some(more) = C::flush(self, &mut body, (named, now), expired) {
-                body.note(delay_queue.resume(more));
-            }
-        } else if let Some(due) = body.poll(named, (turn_start, time.ticks.floor(now)), others) {
+        if let Some(due) = body.poll(named, (turn_start, ticks.floor(now)), others) {
             expired.tick = due.start;
             C::flush(self, &mut body, (due, now), expired);
         }
@@ -246,9 +241,6 @@ where
     }
 
     fn trim(&self, expiration: Expiration) -> Option<Trimmed> {
-        if expiration.bucket == OUTSIDE {
-            return None;
-        }
         // If another thread is at work there, waiting for it does not pay.
         Some(self.shard(expiration.shard).try_lock()?.trim(expiration))
     }
@@ -298,8 +290,6 @@ pub(crate) struct Expired {
     items: Option<Box<dyn Items>>,
     /// The tick of all of them; zero for those that were due when they were added.
     pub(crate) tick: u64,
-    /// How many of them were handed over, and counted, before.
-    pub(crate) again: usize,
     wakeup: Wakeup,
 }
 

@@ -188,17 +188,6 @@ impl<C: Content> Shard<C> {
         body
     }
 
-    /// Takes the lock for a turn that cannot do without. It does not queue for the mutex, where it
-    /// would be overtaken.
-    pub(crate) fn insist(&self) -> MutexGuard<'_, Body<C>> {
-        loop {
-            if let Some(body) = self.lock_for_turn(true) {
-                return body;
-            }
-            nap(NAP);
-        }
-    }
-
     /// Calls `act` with the body, under the lock. Wakes listeners afterwards.
     ///
     /// A guard that does this in its drop would cost 25 instructions more: it is not inlined.
@@ -375,16 +364,12 @@ impl<C: Content> Body<C> {
         Some(due)
     }
 
-    /// Moves an entry to another deadline, and files it there unless the shard is closed. Returns
-    /// whether it did.
-    pub(crate) fn refile(&mut self, index: u32, times: Times) -> bool {
+    /// Moves an entry to another deadline, and files it there.
+    pub(crate) fn refile(&mut self, index: u32, times: Times) {
         let (_, deadline) = times;
         let tick = self.core.ticks.ceil(deadline);
         let reference = self.core.move_up(index, deadline, tick);
-        if !self.closed {
-            self.file(reference, tick, times);
-        }
-        !self.closed
+        self.file(reference, tick, times);
     }
 
     /// Notes that the caller may go on holding the lock for any length of time.
@@ -392,11 +377,6 @@ impl<C: Content> Body<C> {
         if let Some(context) = self.context.as_ref().filter(|_| self.owes) {
             context.delay_queue.owe();
         }
-    }
-
-    /// Notes whether listeners have to be woken.
-    pub(crate) fn note(&mut self, owes: bool) {
-        self.owes |= owes;
     }
 
     /// Ends the flush of a bucket, or the look for one.

@@ -16,10 +16,12 @@ use std::time::Instant;
 /// [`KeyedTimer::entry`](crate::keyed::KeyedTimer::entry).
 ///
 /// An entry holds the lock of the key's shard, so other threads that use keys of that shard wait
-/// until it is dropped, and keys of that shard do not expire. Keep it only briefly, and do not use
-/// the keyed timer meanwhile: the call would wait for its own thread, which is a panic in debug
-/// builds. Of other timers, and of its own, only `add` and `cancel` may be called; so a waker that
-/// these wake ([`Listener`](crate::Listener)) must not advance the timer either.
+/// until it is dropped, and keys of that shard do not expire. An executor waits as well, if a
+/// closure has returned a key of that shard to be kept. So do not wait under an entry for anything
+/// that the timer runs. Keep an entry only briefly, and do not use the keyed timer meanwhile: the
+/// call would wait for its own thread, which is a panic in debug builds. Of other timers, and of
+/// its own, only `add` and `cancel` may be called; so a waker that these wake
+/// ([`Listener`](crate::Listener)) must not advance the timer either.
 #[derive(Debug)]
 pub enum Entry<'a, K: Eq, T> {
     /// The key has a task.

@@ -1,34 +1,27 @@
 //! The keys in a shard of keyed timers: their tasks and deadlines are the items of its core, and an
 //! index finds them there.
 //!
-//! An expired key stays until its alarm arrives through the executor. Meanwhile it is *handed*, and
-//! filed nowhere. Until the alarm arrives, the key can be cancelled, replaced and moved like any
-//! other.
-//!
 //! # Locks
 //! A key's `Eq` may run under a shard's lock, and what a caller does with an entry or in a closure;
 //! no task runs there, and neither tasks nor keys are dropped.
 //!
 //! Invariants, checked by [`Body::assert_keys`] and, of the core, by the owner: every key is found
-//! by its hash, and exactly the keys that are not handed are filed.
+//! by its hash, and filed.
 
 use crate::engine::owner::{Owned, Shards};
-use crate::engine::report::{Contained, catch_panic};
+use crate::engine::report::Contained;
 use crate::engine::shard::{Body, Content, Holding, Shard, Times};
-use crate::store::slab::Key;
 use crate::store::table::{KeyTable, ShortHash, shard_of};
-use crate::sync::{Mutex, MutexGuard};
-use crate::timer::entry::TimerEntry;
+use crate::timer::entry::{Task, TimerEntry};
 use crate::timer::error::AddError;
-use crate::timer::part::Alarmed;
+use crate::timer::part::Expiring;
+use crate::wheel::bucket_queue::Expiration;
 use std::borrow::Borrow;
-use std::collections::{BTreeMap, VecDeque};
 use std::marker::PhantomData;
-use std::mem;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The number of keys that are taken out under one hold of a lock.
+/// The number of keys that expire or are taken out under one hold of a lock.
 const BATCH: usize = 64;
 
 /// The keys of a shard; see the [module](self).
@@ -43,7 +36,6 @@ pub(crate) struct Keyed<K, T> {
     pub(crate) key: K,
     pub(crate) task: T,
     hash: ShortHash,
-    is_handed: bool,
 }
 
 impl<K, T> Content for Keys<K, T> {
@@ -53,146 +45,45 @@ impl<K, T> Content for Keys<K, T> {
         Keys { index: KeyTable::new(), keys: PhantomData }
     }
 
-    fn is_filed(item: &Keyed<K, T>) -> bool {
-        !item.is_handed
+    fn is_filed(_: &Keyed<K, T>) -> bool {
+        true
     }
 }
 
-/// What is called with each key and task that expires, and with what has them.
-pub(crate) type OnExpired<K, T> = Box<dyn Fn(&Arc<Owned<Keys<K, T>>>, K, T) + Send + Sync>;
+/// Makes the task that expires a key. It was made where the compiler knew that keys may be sent.
+pub(crate) struct Expiry<K, T>(Box<dyn Fn(K, T) -> Task + Send + Sync>);
 
-/// What a keyed timer has once, for all its shards.
-pub(crate) struct KeyedShared<K: Eq + 'static, T: 'static> {
-    on_expired: Contained<OnExpired<K, T>>,
-    /// Keys that are to be kept, by the ordinals of their shards, which other threads hold. For
-    /// each there is an alarm, of [`NOBODY`], that adds the first of its shard.
-    ///
-    /// Their lock may be taken under a shard's.
-    late: Mutex<BTreeMap<usize, VecDeque<Late<K, T>>>>,
-}
-
-/// A key that is to be added, with its hash and its task.
-type Late<K, T> = (u64, (K, T), Times);
-
-impl<K: Eq + 'static, T: 'static> KeyedShared<K, T> {
-    pub(crate) fn new(on_expired: Contained<OnExpired<K, T>>) -> Self {
-        KeyedShared { on_expired, late: Mutex::new(BTreeMap::new()) }
+impl<K: Send + 'static, T: Send + 'static> Expiry<K, T> {
+    /// Creates one whose tasks call `expire`.
+    pub(crate) fn new<F: Fn(K, T) + Send + Sync + 'static>(expire: Contained<F>) -> Self {
+        let expire = Arc::new(expire);
+        Expiry(Box::new(move |key, task| {
+            let expire = Arc::clone(&expire);
+            Task::new(move || expire(key, task))
+        }))
     }
 }
 
-impl<K: Eq + 'static, T: 'static> Drop for KeyedShared<K, T> {
-    /// Drops what a closure has left that ran as the keyed timer ended.
-    fn drop(&mut self) {
-        let late = mem::take(&mut *self.late.lock());
-        for (_, (key, task), _) in late.into_values().flatten() {
-            catch_panic(|| drop(key));
-            catch_panic(|| drop(task));
-        }
-    }
-}
+impl<K: Eq + 'static, T: 'static> Expiring for Keys<K, T> {
+    type Shared = Expiry<K, T>;
 
-/// The name of no key.
-const NOBODY: u64 = u64::MAX;
-
-impl<K: Eq + 'static, T: 'static> Alarmed for Keys<K, T> {
-    type Shared = KeyedShared<K, T>;
-
-    fn flushed(item: &mut Keyed<K, T>, is_due: bool) -> bool {
-        item.is_handed |= is_due;
-        is_due
-    }
-
-    fn alarm(owned: &Arc<Owned<Self>>, ordinal: usize, key: Key) {
-        if key.to_bits() == NOBODY {
-            return owned.add_late(ordinal);
-        }
-        let Some(mut body) = owned.lock_for_alarm(ordinal, key) else { return };
-        let expired = body.alarm(key, owned.shards.context.time.now());
-        drop(Shard::release(body));
-        if let Some((key, task)) = expired {
-            (owned.beside.shared.on_expired)(owned, key, task);
-        }
+    fn flush(
+        Expiry(task_of): &Self::Shared,
+        body: &mut Body<Self>,
+        (expiration, now): (Expiration, u64),
+        tasks: &mut Vec<Task>,
+    ) {
+        let Body { core, content: Keys { index, .. }, .. } = body;
+        core.flush(expiration, (now, BATCH), |name, Keyed { key, task, hash }| {
+            index.remove(hash, |other| *other == name.index);
+            tasks.push(task_of(key, task));
+        });
+        body.release_permits(tasks.len());
     }
 
     fn end(owned: &Owned<Self>) {
         owned.shards.set.close(); // A closure that is running may return a key to be kept.
-        let late = mem::take(&mut *owned.beside.shared.late.lock());
-        let late = late.into_values().flatten().map(|(_, kept, _)| kept);
-        late.chain(owned.shards.cancel_all()).for_each(|left| owned.discard(left));
-    }
-}
-
-/// Adds a key again that has expired, unless it is there by then. Waits for its shard no more than
-/// an alarm does; afterwards the next turn tries again.
-pub(crate) fn keep<K: Eq + 'static, T: 'static>(
-    owned: &Owned<Keys<K, T>>,
-    hash: u64,
-    key_and_task: (K, T),
-    times: Times,
-) {
-    let (ordinal, kept) = (shard_of(hash, owned.shards.set.len()), (hash, key_and_task, times));
-    if let Some(body) = owned.shards.set.at(ordinal).lock_for_turn(true) {
-        return owned.add_kept(body, kept);
-    }
-    let mut late = owned.beside.shared.late.lock();
-    late.entry(ordinal).or_default().push_back(kept);
-    drop(late);
-    owned.add_late(ordinal);
-}
-
-impl<K: Eq + 'static, T: 'static> Owned<Keys<K, T>> {
-    /// Adds the first key that waits for this shard, or puts that off. One at a time: a panic in
-    /// its `Eq` costs no other key. After a shutdown it is left to `cancel_all`.
-    fn add_late(&self, ordinal: usize) {
-        let Some(body) = self.lock_for_alarm(ordinal, Key::from_bits(NOBODY)) else { return };
-        let first = if body.closed { None } else { self.take_late(ordinal) };
-        if let Some(first) = first {
-            self.add_kept(body, first);
-        }
-    }
-
-    fn add_kept(&self, body: MutexGuard<'_, Body<Keys<K, T>>>, (hash, kept, times): Late<K, T>) {
-        let mut unused = Some(kept); // Outlives the lock.
-        let mut body = body;
-        let is_there = unused.as_ref().is_some_and(|(key, _)| body.find(hash, key).is_some());
-        if !is_there && body.admit_beyond_limit().is_ok() {
-            if let Some(kept) = unused.take() {
-                body.insert_key(hash, kept, times);
-            }
-        }
-        drop(Shard::release(body));
-        unused.into_iter().for_each(|unused| self.discard(unused));
-    }
-
-    /// Takes the first key that waits for a shard.
-    fn take_late(&self, ordinal: usize) -> Option<Late<K, T>> {
-        let mut late = self.beside.shared.late.lock();
-        let first = late.get_mut(&ordinal)?.pop_front();
-        late.retain(|_, left| !left.is_empty());
-        first
-    }
-
-    /// Takes out all keys, also those that wait for their shards and are not there again.
-    pub(crate) fn cancel_all(&self) -> Vec<(K, T)> {
-        let mut all = Vec::new();
-        for (ordinal, shard) in self.shards.set.iter().enumerate() {
-            while let Some((hash, kept, _)) = self.take_late(ordinal) {
-                // One whose `Eq` panics costs no other key.
-                let is_there =
-                    || self.shards.with(shard, |body| body.find(hash, &kept.0).is_some());
-                match catch_panic(is_there) {
-                    Some(true) => self.discard(kept),
-                    _ => all.push(kept),
-                }
-            }
-        }
-        all.extend(self.shards.cancel_all());
-        all
-    }
-
-    fn discard(&self, gone: (K, T)) {
-        let task = self.shards.task_of(gone);
-        self.shards.context.discard(task);
+        owned.shards.cancel_all().into_iter().for_each(|left| owned.shards.discard(left));
     }
 }
 
@@ -231,12 +122,32 @@ impl<K: Eq + 'static, T: 'static> Shards<Keys<K, T>> {
         self.set.iter().map(move |shard| self.with(shard, &mut act))
     }
 
+    /// Adds a key again that has expired, unless it is there by then.
+    pub(crate) fn keep(&self, hash: u64, key_and_task: (K, T), times: Times) {
+        let mut unused = Some(key_and_task); // Outlives the lock.
+        self.with(self.of(hash), |body| {
+            let is_there = unused.as_ref().is_some_and(|(key, _)| body.find(hash, key).is_some());
+            if !is_there && body.admit_beyond_limit().is_ok() {
+                if let Some(kept) = unused.take() {
+                    body.insert_key(hash, kept, times);
+                }
+            }
+        });
+        unused.into_iter().for_each(|unused| self.discard(unused));
+    }
+
+    fn discard(&self, gone: (K, T)) {
+        let task = self.task_of(gone);
+        self.context.discard(task);
+    }
+
     /// Returns the task of a key that was taken out. No lock is held: the key is dropped here.
     pub(crate) fn task_of(&self, (key, task): (K, T)) -> T {
         self.context.discard(key);
         task
     }
 
+    /// Takes all keys out.
     pub(crate) fn cancel_all(&self) -> Vec<(K, T)> {
         let (mut all, mut batch) = (Vec::new(), Vec::new());
         for shard in self.set.iter() {
@@ -287,7 +198,7 @@ impl<K: Eq, T> Body<Keys<K, T>> {
     fn insert_key(&mut self, hash: u64, (key, task): (K, T), times: Times) {
         let (hash, (_, deadline)) = (ShortHash::of(hash), times);
         let tick = self.core.ticks.ceil(deadline);
-        let item = Keyed { key, task, hash, is_handed: false };
+        let item = Keyed { key, task, hash };
         let (key, reference) = self.core.insert(deadline, tick, item);
         self.content.index.insert(hash, key.index);
         self.file_new(reference, tick, times);
@@ -307,19 +218,19 @@ impl<K: Eq, T> Body<Keys<K, T>> {
     /// Moves a key's deadline; a later one is only written down.
     pub(crate) fn move_to(&mut self, index: u32, times: Times) {
         let (_, deadline) = times;
-        let is_handed = self.core.at(index).is_handed;
-        if !is_handed && deadline >= self.core.deadline_at(index) {
+        if deadline >= self.core.deadline_at(index) {
             self.core.extend(index, deadline);
-            return;
+        } else {
+            self.refile(index, times);
         }
-        let is_filed = self.refile(index, times);
-        self.core.at_mut(index).is_handed = !is_filed;
     }
 
     /// Takes a key out before it expires.
     pub(crate) fn cancel(&mut self, index: u32) -> Option<(K, T)> {
         let item = self.core.cancel_at(index)?;
-        Some(self.removed(index, item))
+        self.content.index.remove(item.hash, |other| *other == index);
+        self.release_permits(1);
+        Some((item.key, item.task))
     }
 
     /// Finds a key and takes it out, with a single lookup in the index.
@@ -335,26 +246,6 @@ impl<K: Eq, T> Body<Keys<K, T>> {
         let item = core.cancel_at(found)?;
         self.release_permits(1);
         Some((item.key, item.task))
-    }
-
-    /// Takes a key out for its alarm, at `now`, if it has expired and was not taken out before. A
-    /// key that was extended may be filed again.
-    fn alarm(&mut self, name: Key, now: u64) -> Option<(K, T)> {
-        let (index, deadline) = (name.index, self.core.deadline(name)?);
-        if now < deadline {
-            if self.core.at(index).is_handed {
-                self.move_to(index, (now, deadline));
-            }
-            return None;
-        }
-        let item = self.core.expire(index, now)?;
-        Some(self.removed(index, item))
-    }
-
-    fn removed(&mut self, index: u32, item: Keyed<K, T>) -> (K, T) {
-        self.content.index.remove(item.hash, |other| *other == index);
-        self.release_permits(1);
-        (item.key, item.task)
     }
 
     /// Takes at most [`BATCH`] keys out, of those that come after what the last call returned.

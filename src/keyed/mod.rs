@@ -6,7 +6,7 @@ use crate::engine::owner::Shards;
 use crate::engine::report::Contained;
 use crate::engine::shard::Body;
 use crate::keyed::entry::Held;
-use crate::keyed::keys::{KeyedShared, Keys, OnExpired, keep};
+use crate::keyed::keys::{Expiry, Keys};
 use crate::store::table::spread;
 use crate::timer::Timer;
 use crate::timer::entry::{IntoTask, Task, TimerEntry};
@@ -33,21 +33,29 @@ pub use crate::keyed::entry::{Entry, OccupiedEntry, VacantEntry};
 /// cancelled never expires, and a key whose task has expired is gone.
 ///
 /// A keyed timer uses a [`Timer`], which others may share, and keeps it alive. Its tasks expire
-/// through that timer's executor, which must not drop the tasks that it refuses. Clones share the
+/// through that timer's executor; what that drops expires without a call. Clones share the
 /// same keys; dropping the last clone cancels all of them. A panic of `expired` is contained and
 /// counted like a panic of any of the timer's tasks. So is a panic of the `Drop` of a key that is
 /// not handed back, and of a task that the last clone leaves behind.
 ///
-/// A key whose time is up, but whose task the executor has not run yet, is like any other: it can
-/// still be cancelled, replaced, or moved to a later deadline. After a `shutdown` of the timer no
-/// key expires any more; [`cancel_all`](Self::cancel_all) returns what is left. (Tasks that were
-/// handed to the executor before the shutdown still expire the keys that are due when they run. One
-/// that ran before it, while another thread held its key's shard, does not: it was put off.)
+/// # When a key has expired
+/// An expired key is taken out, and handed to the executor with its task. From then on the key is
+/// free, even if the executor has not called `expired` yet: [`add`](Self::add) and
+/// [`cancel`](Self::cancel) answer `None`, and [`cancel_all`](Self::cancel_all) does not return it.
+/// With a busy executor `expired` may be called after a newer task was added. A closure that acts
+/// on anything outside its task compares a generation: [the
+/// guide](crate::guide#one-timer-for-each-key) shows how. `expired` is called for each key that was
+/// handed over, also after a `shutdown` of the timer, or when the last clone is gone.
+///
+/// A task that the executor refuses has its key and its task in it; the builder's
+/// [`on_refused`](crate::TimerBuilder::on_refused) may run it. After a `shutdown` of the timer no
+/// key expires any more; [`cancel_all`](Self::cancel_all) returns what is left. A thread that keeps
+/// a part of the keys locked without a pause delays these keys until it pauses, and no others.
 ///
 /// The keys lie in wheels of their own, which are driven together with the timer's. Each key counts
 /// once in the timer's `len` and `stats`, in its `snapshot` unless it never expires, and towards
-/// `max_pending` until it is gone. Its lateness is measured when its task runs. The timer's
-/// `shutdown` does not return keys.
+/// `max_pending` until it is taken out. Its lateness is measured then. The timer's `shutdown` does
+/// not return keys.
 ///
 /// Unless its documentation says otherwise, each method takes constant time on average, and holds
 /// the lock of one shard for that time. A shard's index of keys is rebuilt, under the shard's lock,
@@ -139,9 +147,8 @@ where
     /// nor if it is there by then: while `expired` runs the key is free, so others can add it. A
     /// [`cancel`](Self::cancel) finds nothing then, and does not keep it from coming back.
     ///
-    /// If another thread holds an [`Entry`] of the key's shard as `expired` returns, the key is
-    /// added at the timer's next turn after that. Until then, and if a shutdown comes before, only
-    /// [`cancel_all`](Self::cancel_all) finds it, and nothing counts it.
+    /// Adding a key that is kept waits for an [`Entry`] of its shard that another thread holds, on
+    /// the thread that ran `expired`.
     ///
     /// ```
     /// use std::time::Duration;
@@ -187,15 +194,18 @@ where
         S: Clone + Send + Sync + 'static,
     {
         let own = hasher.clone();
-        let expired: OnExpired<K, T> = Box::new(move |owned, key, task| {
-            if let Some((key, entry)) = expired(key, task).into_kept() {
-                let times = owned.shards.context.resolve(entry.when());
-                keep(owned, spread(&own, &key), (key, entry.into_task()), times);
-            }
-        });
-        let expired = Contained::new(&timer.base.driver.context.name, expired);
-        let shared = KeyedShared::new(expired);
-        KeyedTimer { part: Part::new(timer.closures(), shared), hasher }
+        let share = |shards: &Arc<Shards<Keys<K, T>>>| {
+            let shards = Arc::clone(shards);
+            let name = Arc::clone(&shards.context.name);
+            let expire = move |key: K, task: T| {
+                if let Some((key, entry)) = expired(key, task).into_kept() {
+                    let times = shards.context.resolve(entry.when());
+                    shards.keep(spread(&own, &key), (key, entry.into_task()), times);
+                }
+            };
+            Expiry::new(Contained::new(&name, expire))
+        };
+        KeyedTimer { part: Part::new(timer.closures(), share), hasher }
     }
 
     /// Returns the entry of a key, to be looked at and changed in one step: no other thread can
@@ -556,7 +566,7 @@ where
     /// Takes all keys and tasks back, in no particular order. Takes time proportional to them, but
     /// holds no lock for long. A key that another thread adds meanwhile may stay.
     pub fn cancel_all(&self) -> Vec<(K, T)> {
-        self.part.owned.cancel_all()
+        self.shards().cancel_all()
     }
 
     /// Checks every internal structure and panics if one is broken: for tests.

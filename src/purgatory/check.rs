@@ -4,17 +4,19 @@
 //! then removing it from all its keys, then calling its code, and then dropping it.
 
 use crate::engine::clock::When;
-use crate::engine::owner::{Owned, Set};
+use crate::engine::owner::{Owned, Set, Shards};
 use crate::engine::shard::{Body, Refusal, Shard, Times};
 use crate::purgatory::agenda::{Turn, take_turn};
 use crate::purgatory::operation::{DelayedOperation, WatchError};
-use crate::purgatory::operations::{Operations, Panics, Record};
+use crate::purgatory::operations::{Operations, Panics};
 use crate::purgatory::state::{Claim, EndedBy, Next};
 use crate::purgatory::wait_queue::{Id, WaitQueue};
 use crate::purgatory::watchers::Spots;
 use crate::store::slab::Key;
 use crate::store::table::ShortHash;
-use crate::timer::part::Alarmed;
+use crate::timer::entry::{SharedClosure, Task};
+use crate::timer::part::Expiring;
+use crate::wheel::bucket_queue::Expiration;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
@@ -167,6 +169,17 @@ where
         Ok(Some(ended_by))
     }
 
+    /// Does what a task was made for that has arrived: checks the operation, or expires it.
+    fn arrive(&self, id: Id) {
+        let (to_check, expired) = self.set.of(id).with(|body| body.arrive(id.key));
+        if let Some(to_check) = to_check {
+            self.check(id, to_check, None);
+        } else if let Some((expired, spots)) = expired {
+            self.set.leave(&spots);
+            self.panics.conclude(self.turn, expired, EndedBy::Expired);
+        }
+    }
+
     /// Checks an operation. Returns how the check ends it: by what it `is` if its condition holds;
     /// `None` if its condition is false.
     #[inline]
@@ -245,30 +258,23 @@ where
     }
 }
 
-impl<K, O> Alarmed for Operations<K, O>
+impl<K, O> Expiring for Operations<K, O>
 where
     K: Eq + Clone + Send + 'static,
     O: DelayedOperation,
 {
-    type Shared = Arc<Panics>;
+    type Shared = Common;
 
-    /// Its operation is ended where it is dropped.
-    const RUNS_WHEN_DROPPED: bool = true;
-
-    fn flushed(record: &mut Record<O>, is_due: bool) -> bool {
-        record.state.flushed(is_due)
-    }
-
-    fn alarm(owned: &Arc<Owned<Self>>, ordinal: usize, key: Key) {
-        let (set, panics) = (owned.shards.set, &owned.beside.shared);
-        let id = Id { shard: ordinal as u16, key };
-        let (to_check, expired) = set.at(ordinal).with(|body| body.arrive(key));
-        take_turn(|turn| {
-            if let Some(to_check) = to_check {
-                Call { set, panics, turn }.check(id, to_check, None);
-            } else if let Some((expired, spots)) = expired {
-                set.leave(&spots);
-                panics.conclude(turn, expired, EndedBy::Expired);
+    fn flush(
+        shared: &Self::Shared,
+        body: &mut Body<Self>,
+        (expiration, now): (Expiration, u64),
+        tasks: &mut Vec<Task>,
+    ) {
+        let arrive = &shared.arrive[usize::from(body.content.watchers.shard)];
+        body.core.flush_in_place(expiration, now, |key, record, is_due| {
+            if record.state.flushed(is_due) {
+                tasks.push(Task::due(Arc::clone(arrive), key.to_bits()));
             }
         });
     }
@@ -276,9 +282,38 @@ where
     /// Drops what is waiting, without calling its code.
     fn end(owned: &Owned<Self>) {
         for operation in shutdown(owned.shards.set) {
-            let panics = &owned.beside.shared;
+            let panics = &owned.beside.shared.panics;
             take_turn(|turn| panics.conclude(turn, operation, EndedBy::Withdrawn));
         }
+    }
+}
+
+/// What a purgatory has once, for all its shards.
+pub(crate) struct Common {
+    pub(crate) panics: Arc<Panics>,
+    /// What the tasks of each shard call with a record's key. So no task allocates.
+    arrive: Box<[SharedClosure]>,
+}
+
+impl Common {
+    pub(crate) fn new<K, O>(shards: &Arc<Shards<Operations<K, O>>>) -> Self
+    where
+        K: Eq + Clone + Send + 'static,
+        O: DelayedOperation,
+    {
+        let panics = Panics::new(&shards.context.name);
+        let arrive = (0..).zip(shards.set.iter()).map(|(ordinal, shard)| -> SharedClosure {
+            shard.with(|body| {
+                body.content.watchers.shard = ordinal;
+                body.content.panics = Some(Arc::clone(&panics));
+            });
+            let (shards, panics) = (Arc::clone(shards), Arc::clone(&panics));
+            Arc::new(move |key| {
+                let id = Id { shard: ordinal, key: Key::from_bits(key) };
+                take_turn(|turn| Call { set: shards.set, panics: &panics, turn }.arrive(id));
+            })
+        });
+        Common { arrive: arrive.collect(), panics }
     }
 }
 

@@ -4,8 +4,8 @@ use crate::engine::clock::When;
 use crate::engine::owner::{Owned, Set};
 use crate::engine::shard::Body;
 use crate::purgatory::agenda::{queue_trigger, take_turn};
-use crate::purgatory::check::{Call, OperationRef, shutdown, visit};
-use crate::purgatory::operations::{Operations, Panics};
+use crate::purgatory::check::{Call, Common, OperationRef, shutdown, visit};
+use crate::purgatory::operations::Operations;
 use crate::purgatory::state::{Claim, EndedBy};
 use crate::purgatory::wait_queue::{Id, WaitQueue};
 use crate::store::table::{self, ShortHash};
@@ -85,14 +85,7 @@ where
     /// [`RandomState`]; otherwise like [`new`](Self::new). A faster hasher takes less time, but use
     /// it only for keys that clients cannot choose.
     pub fn with_hasher<U: Send + 'static>(timer: &Timer<U>, hasher: S) -> Self {
-        let panics = Panics::new(&timer.base.driver.context.name);
-        let part = Part::<Operations<K, O>>::new(timer.closures(), Arc::clone(&panics));
-        for (ordinal, shard) in (0..).zip(part.owned.shards.set.iter()) {
-            shard.with(|body| {
-                body.content.watchers.shard = ordinal;
-                body.content.panics = Some(Arc::clone(&panics));
-            });
-        }
+        let part = Part::new(timer.closures(), Common::new);
         Purgatory { part, hasher }
     }
 
@@ -148,7 +141,7 @@ where
 
     /// Returns what the purgatory has done so far. Locks each shard once.
     pub fn stats(&self) -> Stats {
-        let panicked = self.part.owned.beside.shared.count();
+        let panicked = self.part.owned.beside.shared.panics.count();
         let mut stats = Stats { panicked, ..Stats::default() };
         self.each(|body| {
             let ended = |by: EndedBy| body.content.ended[by as usize];
@@ -389,7 +382,7 @@ where
         // The shards are kept, so that they do not serve another purgatory by then.
         let (shards, panics) = {
             let Owned { shards, beside } = &*self.part.owned;
-            (Arc::clone(shards), Arc::clone(&beside.shared))
+            (Arc::clone(shards), Arc::clone(&beside.shared.panics))
         };
         queue_trigger(move |turn| {
             let call = Call { set: shards.set, panics: &panics, turn };
@@ -401,7 +394,7 @@ where
     /// Makes a call that may run the code of operations.
     #[inline]
     fn call<R>(&self, act: impl FnOnce(&Call<'_, K, O>) -> R) -> R {
-        let panics = &self.part.owned.beside.shared;
+        let panics = &self.part.owned.beside.shared.panics;
         take_turn(|turn| act(&Call { set: self.set(), panics, turn }))
     }
 

@@ -463,12 +463,11 @@ impl<T: Send + 'static> Driven for Tasks<T> {
         body: &mut Body<Self>,
         (expiration, now): (Expiration, u64),
         expired: &mut Expired,
-    ) -> Option<Expiration> {
+    ) {
         let tasks = expired.items(); // Empty: what came before was handed over.
         let push = |_, task| tasks.push(task);
         body.core.flush(expiration, (now, BATCH), push);
         body.release_permits(tasks.len());
-        None
     }
 
     fn hand_over(owned: &Owned<Self>, expired: &mut Expired) -> usize {

@@ -144,12 +144,6 @@ impl<T> Core<T> {
         entry.item
     }
 
-    /// Takes an entry out because it has expired before `now`, and returns its item.
-    pub(crate) fn expire(&mut self, index: u32, now: u64) -> Option<T> {
-        let entry = self.entries.remove_if(index, |_| true)?;
-        Some(self.expired(entry, now))
-    }
-
     /// Counts an entry that was taken out because it has expired before `now`; returns its item.
     pub(crate) fn expired(&mut self, entry: Entry<T>, now: u64) -> T {
         self.counters.record_expired(now.saturating_sub(entry.deadline.get()));
@@ -328,8 +322,8 @@ impl<T> Core<T> {
     }
 
     /// Flushes as [`flush`](Self::flush) does, but calls `see` with all entries, and with whether
-    /// they are due. It leaves those in their places, filed nowhere. Their owner has to
-    /// [expire](Self::expire) them or file them again.
+    /// they are due. It leaves those in their places, filed nowhere. Their owner takes
+    /// them out.
     pub(crate) fn flush_in_place(
         &mut self,
         expiration: Expiration,

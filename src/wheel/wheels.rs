@@ -28,9 +28,6 @@ const COLLECTING: BucketId = BucketId { level: ELAPSED, slot: 1 };
 /// Holds the references to what never expires. It is never armed, so nobody waits for it.
 const NEVER: BucketId = BucketId { level: ELAPSED, slot: 2 };
 
-/// Stands for what a shard's owner keeps beside the wheels, and hands over by itself in a turn.
-pub(crate) const OUTSIDE: BucketId = BucketId { level: ELAPSED, slot: 3 };
-
 /// So many buckets share a word of marks.
 const MARKS: usize = u64::BITS as usize;
 

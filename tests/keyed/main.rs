@@ -3,6 +3,7 @@
 #[path = "../common/delta.rs"]
 mod delta;
 mod entries;
+mod flushed;
 mod held;
 #[path = "../common/idle.rs"]
 mod idle;
@@ -21,7 +22,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tickwheel::keyed::{Entry, KeyedTimer};
-use tickwheel::{AddError, ManualClock, Task, Timer, TimerBuilder, TimerEntry};
+use tickwheel::{AddError, ManualClock, Timer, TimerBuilder, TimerEntry};
 
 pub(crate) const MS: Duration = Duration::from_millis(1);
 pub(crate) const HOUR: Duration = Duration::from_secs(3600);
@@ -120,37 +121,7 @@ fn a_task_that_schedules_its_own_key_keeps_it() {
     assert_eq!(keyed.cancel(&7), Some(5));
 }
 
-/// Between a timer's expiry and its task there may be a queue.
-#[test]
-fn what_is_replaced_or_cancelled_on_its_way_to_the_executor_does_not_expire() {
-    let clock = ManualClock::new();
-    let (sender, queue) = channel::<Task>();
-    let executor = move |task| sender.send(task).expect("the queue lives");
-    let timer = Timer::builder().clock(clock.clone()).executor(executor).build().unwrap();
-    let (sender, expired) = channel();
-    let keyed = KeyedTimer::new(&timer, move |key: u32, task: u32| {
-        sender.send((key, task)).expect("the test lives");
-    });
-    for key in 1..=4 {
-        keyed.add(key, TimerEntry::after(MS, key)).unwrap();
-    }
-    clock.advance(MS);
-    assert_eq!(timer.advance_clock(Duration::ZERO), 4);
-    assert_eq!(keyed.add(1, TimerEntry::after(MS, 11)).unwrap(), Some(1));
-    assert_eq!(keyed.cancel(&2), Some(2));
-    assert!(keyed.touch(&4, 2 * MS), "just in time");
-    queue.try_iter().for_each(Task::run);
-    assert_eq!(expired.try_iter().collect::<Vec<_>>(), [(3, 3)]);
-    assert!(keyed.contains(&1) && keyed.contains(&4) && keyed.len() == 2);
-    for (turns, key) in [(1, (1, 11)), (1, (4, 4))] {
-        clock.advance(MS);
-        assert_eq!(timer.advance_clock(Duration::ZERO), turns);
-        queue.try_iter().for_each(Task::run);
-        assert_eq!(expired.try_iter().collect::<Vec<_>>(), [key]);
-    }
-}
-
-/// Its alarm goes off at the former deadline, and finds the later one.
+/// It is filed again at its former deadline.
 #[test]
 fn a_touched_key_costs_the_timer_nothing_until_its_former_deadline() {
     let fixture = Fixture::with(|builder| builder.max_pending(1));
@@ -216,32 +187,6 @@ fn nothing_expires_after_the_last_clone_was_dropped() {
 }
 
 #[test]
-fn a_key_has_its_permit_until_its_task_runs() {
-    let clock = ManualClock::new();
-    let (sender, queue) = channel::<tickwheel::Task>();
-    let timer = Timer::builder()
-        .shards(1)
-        .max_pending(1)
-        .clock(clock.clone())
-        .executor(move |task| sender.send(task).unwrap())
-        .build()
-        .unwrap();
-    let keyed = KeyedTimer::new(&timer, |_: u32, _: u32| ());
-    keyed.add(1, TimerEntry::after(10 * MS, 1_u32)).unwrap();
-    let is_full = || timer.add(TimerEntry::after(S, || ())).is_err();
-    clock.advance(10 * MS);
-    assert_eq!(timer.advance_clock(Duration::ZERO), 1);
-    assert!(keyed.touch(&1, S) && is_full(), "its task is on its way");
-    queue.try_recv().unwrap().run();
-    assert!(keyed.contains(&1) && is_full(), "it was extended");
-    clock.advance(S);
-    assert_eq!(timer.advance_clock(Duration::ZERO), 1);
-    assert!(is_full() && timer.len() == 1);
-    queue.try_recv().unwrap().run();
-    assert!(timer.is_empty() && !is_full());
-}
-
-#[test]
 fn a_key_that_is_taken_out_gives_its_permit_back() {
     type Keyed = KeyedTimer<u32, u32>;
     let timer = Timer::builder().shards(1).max_pending(1).build().unwrap();
@@ -260,22 +205,6 @@ fn a_key_that_is_taken_out_gives_its_permit_back() {
     keyed.add(1, TimerEntry::after(S, 1)).unwrap();
     drop(keyed);
     assert!(timer.add(TimerEntry::after(S, || ())).is_ok(), "its keyed timer was dropped");
-}
-
-#[test]
-fn what_the_executor_has_expires_after_a_shutdown() {
-    let clock = ManualClock::new();
-    let (sender, queue) = channel::<tickwheel::Task>();
-    let builder = Timer::builder().clock(clock.clone());
-    let timer = builder.executor(move |task| sender.send(task).unwrap()).build().unwrap();
-    let (expire, expired) = channel();
-    let keyed = KeyedTimer::new(&timer, move |key: u32, _: u32| expire.send(key).unwrap());
-    keyed.add(1, TimerEntry::after(10 * MS, 1_u32)).unwrap();
-    clock.advance(10 * MS);
-    timer.advance_clock(Duration::ZERO);
-    assert!(timer.shutdown().is_empty());
-    queue.try_iter().for_each(tickwheel::Task::run);
-    assert_eq!(expired.try_iter().count(), 1);
 }
 
 thread_local! {

@@ -35,16 +35,16 @@ impl Stand {
         Arc::new(Stand { timer, clock, start, book, keyed })
     }
 
-    /// Creates a stand whose timer runs the alarms in place.
+    /// Creates a stand whose timer runs its tasks in place.
     pub(crate) fn in_place() -> Arc<Self> {
         Self::new(|builder| builder)
     }
 
-    /// Creates a stand whose timer hands the alarms on; [`run`] runs them.
+    /// Creates a stand whose timer hands its tasks on; [`run`] runs them.
     pub(crate) fn queued() -> (Arc<Self>, Arc<Queue>) {
         let queue = Arc::new(Queue::default());
-        let alarms = Arc::clone(&queue);
-        let push = move |alarm| alarms.lock().unwrap().push(alarm);
+        let tasks = Arc::clone(&queue);
+        let push = move |task| tasks.lock().unwrap().push(task);
         (Self::new(|builder| builder.executor(push)), queue)
     }
 
@@ -100,11 +100,11 @@ impl Stand {
         returned(self.keyed.cancel(&key))
     }
 
-    /// Asserts at quiescence, with nothing on its way, that each key has one alarm.
+    /// Asserts at quiescence that each key is one timer.
     pub(crate) fn assert_sound(&self) {
         self.keyed.assert_invariants();
         self.timer.assert_invariants();
-        assert_eq!(self.timer.len(), self.keyed.len(), "alarms and keys");
+        assert_eq!(self.timer.len(), self.keyed.len(), "timers and keys");
     }
 
     /// Expires at `at`, at quiescence, what is left. Checks that every task has ended once, not too
@@ -133,12 +133,12 @@ impl Stand {
     }
 }
 
-/// Alarms on their way. std's lock, because it is never held for a step of a schedule.
+/// Tasks on their way. std's lock, because it is never held for a step of a schedule.
 pub(crate) type Queue = std::sync::Mutex<Vec<Task>>;
 
 pub(crate) fn run(queue: &Queue) {
-    let alarms = std::mem::take(&mut *queue.lock().unwrap());
-    alarms.into_iter().for_each(Task::run);
+    let tasks = std::mem::take(&mut *queue.lock().unwrap());
+    tasks.into_iter().for_each(Task::run);
 }
 
 /// Ends a task that was taken back.

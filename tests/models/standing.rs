@@ -1,5 +1,5 @@
-//! Models of keyed timers, which use a timer that others may share: their keys, and alarms that go
-//! off early or find their shard taken.
+//! Models of keyed timers, which use a timer that others may share: their keys, and tasks of keys
+//! that are on their way.
 
 use crate::harness::{all, both, explore};
 use crate::limbo::KeyHasher;
@@ -10,12 +10,12 @@ use shuttle::thread;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tickwheel::keyed::KeyedTimer;
-use tickwheel::{AddError, Task, Timer, TimerEntry};
+use tickwheel::{AddError, Timer, TimerEntry};
 
 /// A task is replaced as it falls due: it comes back or has expired, and the new one expires at its
 /// own time.
 ///
-/// Fails when `schedule` replaces the task although its alarm could not be moved.
+/// Fails when `schedule` replaces the task without moving its deadline.
 #[test]
 fn replace_against_expiry() {
     explore("replace_against_expiry", 2, || {
@@ -28,42 +28,25 @@ fn replace_against_expiry() {
     });
 }
 
-/// Two replace a task whose alarm is on its way to the executor: it comes too late for the others.
+/// A task is on its way to the executor when two add their own: it expires, and takes neither of
+/// them along.
 ///
-/// Fails when the task gets another one's name.
+/// Fails when the task of a key that was flushed looks for its key again.
 #[test]
-fn replace_on_its_way() {
-    explore("replace_on_its_way", 4, || {
+fn add_while_the_former_is_on_its_way() {
+    explore("add_while_the_former_is_on_its_way", 4, || {
         let (stand, queue) = Stand::queued();
         stand.schedule(1, 0, 2);
         stand.pass(2);
-        all(|| stand.schedule(1, 1, 4), || stand.schedule(1, 2, 4), || run(&queue));
-        assert!(!(stand.has_fired(1) || stand.has_fired(2)), "they have time until 4");
-        stand.assert_sound();
-        stand.pass(2);
-        run(&queue);
-        stand.settle()
-    });
-}
-
-/// A task is cancelled and another one scheduled in its place while the alarm is on its way.
-///
-/// Fails when an alarm finds its key by the place, without the generation.
-#[test]
-fn cancel_and_schedule_on_its_way() {
-    explore("cancel_and_schedule_on_its_way", 2, || {
-        let (stand, queue) = Stand::queued();
-        stand.schedule(1, 0, 2);
-        stand.pass(2);
-        let mut cancelled = false;
-        both(
+        all(
             || {
-                cancelled = stand.cancel(1);
-                stand.schedule(2, 1, 4);
+                stand.cancel(1); // Too late for the former.
+                stand.schedule(1, 1, 4)
             },
+            || stand.schedule(1, 2, 4),
             || run(&queue),
         );
-        assert_eq!(stand.has_fired(0), !cancelled);
+        assert!(stand.has_fired(0) && !(stand.has_fired(1) || stand.has_fired(2)));
         stand.assert_sound();
         stand.pass(2);
         run(&queue);
@@ -71,13 +54,13 @@ fn cancel_and_schedule_on_its_way() {
     });
 }
 
-/// The key's alarm has expired and the timer is full again: a task that is refused leaves the
-/// former one as it was.
+/// The key expires and the timer is full again: a task that is refused leaves the former one as it
+/// was.
 ///
-/// Fails when `schedule` removes the former task before the timer has accepted the alarm.
+/// Fails when `schedule` removes the former task before the timer has accepted the new one.
 #[test]
-fn refused_replace_on_its_way() {
-    explore("refused_replace_on_its_way", 3, || {
+fn refused_replace_against_expiry() {
+    explore("refused_replace_against_expiry", 3, || {
         let stand = Stand::new(|builder| builder.max_pending(1));
         stand.schedule(1, 0, 2);
         let replace = |key, id| match stand.keyed.add(key, stand.entry(id, 4, || ())) {
@@ -96,7 +79,7 @@ fn refused_replace_on_its_way() {
 
 /// Of two calls and the expiry one wins.
 ///
-/// Fails when an alarm that finds its key releases the lock before it takes the task.
+/// Fails when the flush finds a key due and takes it out under two holds of the lock.
 #[test]
 fn cancel_of_a_key_against_expiry() {
     explore("cancel_of_a_key_against_expiry", 3, || {
@@ -112,7 +95,7 @@ fn cancel_of_a_key_against_expiry() {
 
 /// A key that was touched in time expires at its later deadline and not before.
 ///
-/// Fails when an alarm does not look at the deadline.
+/// Fails when the flush does not look at the deadline.
 #[test]
 fn touch_against_expiry() {
     explore("touch_against_expiry", 2, || {
@@ -147,7 +130,7 @@ fn absent_against_absent() {
 
 /// The same while the key's task expires: at most one, and only if that one has expired.
 ///
-/// Fails when a key whose alarm is not pending any more counts as absent.
+/// Fails when a key whose time is up counts as absent before it was flushed.
 #[test]
 fn absent_against_expiry() {
     explore("absent_against_expiry", 3, || {
@@ -185,7 +168,7 @@ fn rearm_against_cancel() {
 
 /// All that a key had before `cancel_all` began is gone when it returns.
 ///
-/// Fails when the alarms of what `cancel_all` takes are left in the timer.
+/// Fails when the permits of what `cancel_all` takes are not given back.
 #[test]
 fn cancel_all_against_schedule() {
     explore("cancel_all_against_schedule", 4, || {
@@ -207,7 +190,7 @@ fn cancel_all_against_schedule() {
 /// The last keyed timer is dropped while keys expire: nothing is left, also not what `expired`
 /// holds.
 ///
-/// Fails when the drop leaves the alarms, and with them the keys, in the timer.
+/// Fails when the drop leaves the keys in the timer.
 #[test]
 fn drop_of_keyed_against_expiry() {
     explore("drop_of_keyed_against_expiry", 3, || {
@@ -232,40 +215,12 @@ fn drop_of_keyed_against_expiry() {
     });
 }
 
-/// The alarm of a key that was touched in time is on its way, when the key is moved again.
-///
-/// Fails when an alarm that went off too early is not set again, or not to the deadline that it
-/// finds.
-#[test]
-fn move_against_an_early_alarm() {
-    explore("move_against_an_early_alarm", 1, || {
-        let (stand, queue) = Stand::queued();
-        stand.schedule(1, 0, 2);
-        assert!(stand.keyed.touch(&1, Duration::from_nanos(6)));
-        stand.pass(2);
-        all(
-            || run(&queue),
-            || assert!(stand.keyed.reschedule(&1, Duration::from_nanos(2))),
-            || assert!(stand.keyed.touch(&1, Duration::from_nanos(1))),
-        );
-        assert!(!stand.has_fired(0));
-        stand.assert_sound();
-        stand.pass(1);
-        run(&queue);
-        assert!(!stand.has_fired(0), "it has time until 4");
-        stand.pass(1);
-        run(&queue);
-        assert!(stand.has_fired(0));
-        stand.settle()
-    });
-}
-
 /// The former deadline of a key that was touched comes, on a timer that has room for one.
 ///
 /// Fails when the key's permit is given back while it waits for its later deadline.
 #[test]
-fn early_alarm_on_a_full_timer() {
-    explore("early_alarm_on_a_full_timer", 1, || {
+fn former_deadline_on_a_full_timer() {
+    explore("former_deadline_on_a_full_timer", 1, || {
         let stand = Stand::new(|builder| builder.max_pending(1));
         stand.schedule(1, 0, 2);
         assert!(stand.keyed.touch(&1, Duration::from_nanos(4)));
@@ -288,33 +243,25 @@ fn schedule(keyed: &Plain, key: u64, at: Instant) {
     assert!(keyed.add(key, entry).is_ok_and(|former| former.is_none()));
 }
 
-/// Returns a timer of one shard, whose alarms go to a queue.
+/// Returns a timer of one shard, whose tasks go to a queue.
 fn queued() -> (Timer, Arc<Queue>) {
     let queue = Arc::new(Queue::default());
-    let alarms = Arc::clone(&queue);
-    let push = move |alarm| alarms.lock().unwrap().push(alarm);
+    let tasks = Arc::clone(&queue);
+    let push = move |task| tasks.lock().unwrap().push(task);
     let timer = Timer::builder().shards(1).executor(push).build().expect("it can be built");
     (timer, queue)
 }
 
-enum Event {
-    Alarm(Task),
-    Expired,
-}
-
-/// Two keys of one shard expire while a thread holds it. Every alarm that is put off comes again:
-/// who sleeps when the last one is put off is woken.
+/// Two keys of one shard expire while a thread holds it: the reaper comes again.
 ///
-/// Fails when an alarm that is put off wakes nobody, or a turn forgets those beyond a batch.
+/// Fails when a shard that a turn has put aside is forgotten.
 #[test]
-fn alarms_against_a_holder() {
-    explore("alarms_against_a_holder", 2, || {
-        let ((sender, events), past) = (channel(), Instant::now());
-        let (hand, tell) = (sender.clone(), sender);
-        let executor = move |alarm| hand.send(Event::Alarm(alarm)).expect("it waits");
-        let timer = Timer::builder().shards(1).executor(executor).start().expect("it can be built");
-        let tell = move |_, ()| tell.send(Event::Expired).expect("it waits");
-        let keyed = Plain::with_hasher(&timer, KeyHasher::default(), tell);
+fn keys_against_a_holder() {
+    explore("keys_against_a_holder", 1, || {
+        let ((sender, expired), past) = (channel(), Instant::now());
+        let timer = Timer::builder().shards(1).start().expect("it can be built");
+        let expire = move |_, ()| sender.send(()).expect("it waits");
+        let keyed = Plain::with_hasher(&timer, KeyHasher::default(), expire);
         schedule(&keyed, 1, past);
         schedule(&keyed, 2, past);
         let holds = keyed.clone();
@@ -323,28 +270,19 @@ fn alarms_against_a_holder() {
             thread::yield_now();
             drop(entry);
         });
-        let (mut alarms, mut expired) = (0, 0);
-        while expired < 2 {
-            match events.recv().expect("the timer lives") {
-                Event::Alarm(alarm) => {
-                    alarms += 1;
-                    alarm.run();
-                }
-                Event::Expired => expired += 1,
-            }
-        }
+        (0..2).for_each(|_| expired.recv().expect("the timer lives"));
         holder.join().expect("it does not panic");
         assert!(timer.shutdown().is_empty() && keyed.is_empty(), "something is left behind");
-        format!("{}", alarms > 2)
+        String::new()
     });
 }
 
-/// The last clone goes while an alarm finds its shard taken.
+/// The last clone goes while a task runs, or is on its way: it expires its key.
 ///
-/// Fails when an alarm is put off although its keyed timer has gone.
+/// Fails when a task needs its keyed timer.
 #[test]
-fn alarm_against_the_end_of_its_keyed_timer() {
-    explore("alarm_against_the_end_of_its_keyed_timer", 2, || {
+fn task_of_a_key_against_the_end_of_its_keyed_timer() {
+    explore("task_of_a_key_against_the_end_of_its_keyed_timer", 1, || {
         let ((timer, queue), past) = (queued(), Instant::now());
         let expired = Arc::new(std::sync::Mutex::new(0));
         let count = Arc::clone(&expired);
@@ -354,30 +292,28 @@ fn alarm_against_the_end_of_its_keyed_timer() {
         assert_eq!(timer.advance_clock(Duration::ZERO), 1);
         all(|| run(&queue), || drop(keyed), || timer.len());
         assert!(timer.is_empty() && timer.next_expiration().is_none(), "nothing is left behind");
-        assert!(queue.lock().unwrap().is_empty());
-        format!("{}", expired.lock().unwrap())
+        assert_eq!((*expired.lock().unwrap(), Arc::strong_count(&expired)), (1, 1));
+        String::new()
     });
 }
 
-/// A key is kept while a thread holds its shard, and a third one looks for it. The next turn adds
-/// it, once.
+/// A key is kept while a thread holds its shard, and while it is added: it is there once.
 ///
-/// Fails when what waits has no alarm.
+/// Fails when a key that is kept is added without looking for it under the same lock.
 #[test]
-fn kept_key_against_a_holder() {
-    explore("kept_key_against_a_holder", 2, || {
+fn kept_key_against_add_and_a_holder() {
+    explore("kept_key_against_add_and_a_holder", 2, || {
         let ((timer, queue), past) = (queued(), Instant::now());
         let keep = |key, ()| Some((key, TimerEntry::after(Duration::MAX, ())));
         let keyed = Plain::with_hasher(&timer, KeyHasher::default(), keep);
         schedule(&keyed, 1, past);
         assert_eq!(timer.advance_clock(Duration::ZERO), 1);
-        let (_, _, seen) = all(|| run(&queue), || drop(keyed.entry(2)), || keyed.contains(&1));
-        timer.advance_clock(Duration::ZERO);
-        run(&queue);
+        let add = || keyed.after(1, Duration::MAX, ()).is_ok_and(|former| former.is_some());
+        let (_, replaced, _) = all(|| run(&queue), add, || drop(keyed.entry(2)));
         assert!(keyed.contains(&1), "it is lost");
         keyed.assert_invariants();
         let stats = timer.stats();
         assert_eq!((stats.added, stats.expired, stats.pending), (2, 1, 1));
-        format!("{seen}")
+        format!("{replaced}")
     });
 }

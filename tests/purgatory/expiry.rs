@@ -220,7 +220,7 @@ fn who_asks_for_more_time_gets_it_until_the_time_is_up() {
     assert!(pending.touch(MS) && pending.touch(3 * MS));
     assert!(fixture.advance(2 * MS).is_empty() && tasks.try_recv().is_err(), "it has more time");
     fixture.advance(MS);
-    assert!(!pending.touch(HOUR), "its alarm is on its way");
+    assert!(!pending.touch(HOUR), "its task is on its way");
     tasks.try_iter().for_each(Task::run);
     assert_eq!(fixture.log.ends(), [(Completed, 1), (Expired, 1), (Dropped, 1)]);
     let up = fixture.watch_for(MS, fixture.script(2), &[7]);

@@ -121,12 +121,17 @@ async fn accept(listener: tokio::net::TcpListener, server: &Rc<Server>) {
     }
 }
 
-/// Tells those who listen which keys have expired. The alarms do not: so the timer's thread does
-/// the same for a thousand listeners as for none.
+/// Tells those who listen which keys have expired. The keyed timer's closure does not: so the
+/// timer's thread does the same for a thousand listeners as for none.
+///
+/// The closure runs after its key has gone, and a client may have set the key anew by then. Nobody
+/// is told of the end of a key that is there.
 async fn herald(mut expired: UnboundedReceiver<Expired>, server: &Server) {
     while let Some(gone) = expired.recv().await {
         server.expired.set(server.expired.get() + 1);
-        server.peers.publish(EXPIRED, &gone.key);
+        if !server.store.keys.contains(&gone.key) {
+            server.peers.publish(EXPIRED, &gone.key);
+        }
         server.store.told(gone);
     }
 }

@@ -24,7 +24,7 @@ const OVERHEAD: usize = 144;
 ///
 /// A key is the key of a timer, its value is the timer's task. So the value and the deadline change
 /// as one, and never while the key expires: whoever has a key's [`Entry`] holds the lock under
-/// which the alarm takes it.
+/// which the timer takes it out.
 pub(crate) struct Store {
     pub(crate) timer: Timer,
     pub(crate) keys: KeyedTimer<Key, Value>,
@@ -37,7 +37,7 @@ pub(crate) struct Expired {
     bytes: usize,
 }
 
-/// What the alarms share with the store, which they must not own.
+/// What the closure of the keyed timer shares with the store, which it must not own.
 struct Tally {
     bytes: AtomicUsize,
     expired: UnboundedSender<Expired>,
@@ -47,13 +47,13 @@ impl Store {
     /// Creates a store without keys. Each that expires is sent to `expired`.
     pub(crate) fn new(timer: &Timer, expired: UnboundedSender<Expired>) -> Self {
         let tally = Arc::new(Tally { bytes: AtomicUsize::new(0), expired });
-        let alarmed = Arc::clone(&tally);
-        let keys = KeyedTimer::new(timer, move |key, value: Value| alarmed.expire(key, &value));
+        let shared = Arc::clone(&tally);
+        let keys = KeyedTimer::new(timer, move |key, value: Value| shared.expire(key, &value));
         Store { timer: timer.clone(), keys, tally }
     }
 
-    /// Returns the key's entry, if it is there. A key whose time is up expires now, if its alarm
-    /// has not come yet: it is never served late.
+    /// Returns the key's entry, if it is there. A key whose time is up expires now, if the timer
+    /// has not come to it yet: it is never served late.
     pub(crate) fn find(&self, key: &[u8]) -> Option<OccupiedEntry<'_, Key, Value>> {
         let entry = self.keys.find(key)?;
         if entry.deadline().is_some_and(|deadline| deadline <= self.timer.now()) {

@@ -3,7 +3,9 @@
 mod common;
 
 use common::{LIMITS, Server, connect, told};
+use std::sync::mpsc::channel;
 use std::time::Duration;
+use tickwheel::{Task, Worker};
 
 /// Sends each line, and compares what is told; `pass` lets so many milliseconds pass.
 fn check(server: &Server, protocol: u8, lines: &[(&str, &str)]) {
@@ -55,7 +57,7 @@ fn a_key_vanishes_on_time_though_nobody_asks() {
 }
 
 #[test]
-fn whoever_moves_a_deadline_moves_the_alarm() {
+fn whoever_moves_a_deadline_moves_the_end() {
     let server = Server::manual(LIMITS);
     check(
         &server,
@@ -93,7 +95,7 @@ fn whoever_moves_a_deadline_moves_the_alarm() {
 }
 
 #[test]
-fn a_key_that_is_due_is_gone_before_its_alarm() {
+fn a_key_that_is_due_is_gone_before_the_timer_comes() {
     let server = Server::manual(LIMITS);
     let mut client = server.client();
     let lines = [
@@ -108,14 +110,39 @@ fn a_key_that_is_due_is_gone_before_its_alarm() {
     ];
     for (line, reply) in lines {
         told(&mut client, "set k 7 px 10");
-        server.clock.advance(Duration::from_millis(10)); // Its alarm does not come.
+        server.clock.advance(Duration::from_millis(10)); // No turn comes.
         assert_eq!(told(&mut client, line), reply, "{line}");
         told(&mut client, "del k");
     }
     server.pass(0);
     assert_eq!(told(&mut client, "dbsize"), "0");
-    // Each by the command; none by its alarm as well.
+    // Each by the command; none by the timer as well.
     server.wait("expired_keys", lines.len());
+    assert_eq!(server.info("used_memory"), 0);
+}
+
+/// The worker is busy when the time of the former value is up.
+#[test]
+fn nobody_is_told_of_the_end_of_a_key_that_was_set_anew() {
+    let worker = Worker::unbounded("keys", Task::run).expect("a thread");
+    let server = Server::manual_on(worker, LIMITS);
+    let (busy, is_busy) = channel::<()>();
+    server.timer.after(Duration::ZERO, move || _ = is_busy.recv()).expect("it is not full");
+    let mut listener = server.raw();
+    let name = "$22\r\n__keyevent@0__:expired\r\n";
+    listener.hears(
+        "subscribe __keyevent@0__:expired\r\n",
+        &format!("*3\r\n$9\r\nsubscribe\r\n{name}:1\r\n"),
+    );
+    check(&server, 2, &[("set a 1 px 10", "OK"), ("set b 1 px 10", "OK"), ("pass 10", "")]);
+    check(&server, 2, &[("get a", "nil"), ("set a 2 px 100", "OK")]);
+    drop(busy);
+    server.wait("expired_keys", 2);
+    check(&server, 2, &[("get a", "2"), ("pass 100", ""), ("get a", "nil")]);
+    for key in ["b", "a"] {
+        listener.hears("", &format!("*3\r\n$7\r\nmessage\r\n{name}$1\r\n{key}\r\n"));
+    }
+    server.wait("expired_keys", 3);
     assert_eq!(server.info("used_memory"), 0);
 }
 
@@ -159,7 +186,7 @@ fn channels() {
     assert!(listener.rest().is_empty());
 }
 
-/// A key that its alarm takes between a look and a change would come back without a deadline.
+/// A key that expires between a look and a change would come back without a deadline.
 #[test]
 fn a_key_that_expires_as_it_is_set_is_not_immortal() {
     let server = Server::real();

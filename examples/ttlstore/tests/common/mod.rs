@@ -8,7 +8,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
-use tickwheel::{ManualClock, Timer};
+use tickwheel::{Executor, Inline, ManualClock, Task, Timer};
 use tickwheel_services::PATIENCE;
 use tickwheel_ttlstore::{Config, Limits, run};
 
@@ -29,9 +29,14 @@ pub struct Server {
 impl Server {
     /// Starts a server in virtual time.
     pub fn manual(limits: Limits) -> Self {
+        Self::manual_on(Inline, limits)
+    }
+
+    /// Starts one whose keys expire on this executor.
+    pub fn manual_on(executor: impl Executor<Task>, limits: Limits) -> Self {
         let clock = ManualClock::new();
-        let timer = Timer::builder().clock(clock.clone()).build().expect("a timer");
-        Self::start(timer, clock, limits)
+        let builder = Timer::builder().clock(clock.clone()).executor(executor);
+        Self::start(builder.build().expect("a timer"), clock, limits)
     }
 
     /// Starts a server in real time.
