@@ -346,10 +346,10 @@ pub(crate) fn visit<K: Eq + Clone, O>(
     shard: &Shard<Operations<K, O>>,
     hash: ShortHash,
     is_meant: impl Fn(&WaitQueue<K>) -> bool,
-    limit: Option<usize>,
+    limit: usize,
     mut see: impl FnMut(&[Id]) -> usize,
 ) -> usize {
-    let (room, mut seen, mut batch) = (limit.unwrap_or(usize::MAX), 0, Vec::new());
+    let (mut seen, mut batch) = (0, Vec::new());
     // No more are taken along than are still wanted, so each of them is seen, and no other.
     let mut visit = shard.with(|body| {
         let visit = body.content.watchers.visit(hash, is_meant, limit, &mut batch);
@@ -359,10 +359,9 @@ pub(crate) fn visit<K: Eq + Clone, O>(
     loop {
         seen += see(&batch);
         batch.clear();
-        let Some(unfinished) = visit else { return seen };
+        let Some(unfinished) = visit.filter(|_| seen < limit) else { return seen };
         visit = shard.with(|body| {
-            let watchers = &mut body.content.watchers;
-            let visit = watchers.resume(unfinished, room - seen, &mut batch);
+            let visit = body.content.watchers.resume(unfinished, limit - seen, &mut batch);
             body.leave_out_ended(&mut batch);
             visit
         });

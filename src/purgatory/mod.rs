@@ -201,7 +201,7 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        self.check(key, None)
+        self.check(key, usize::MAX)
     }
 
     /// Checks the operations that are watched on `key` until this call has completed `limit` of
@@ -212,15 +212,10 @@ where
     /// [`check_and_complete`](Self::check_and_complete) checks all of them each time.
     ///
     /// # Order
-    /// The call goes through the operations in the order in which they were added. It begins after
-    /// the one at which the last call on this key that reached its limit stopped, continues at the
-    /// front when it reaches the end, and checks each operation that was watched when it began at
-    /// most once for each time that it named the key. So later calls pass over operations whose
-    /// condition was false, but not forever: after a call that began at the front and looked at `n`
-    /// operations, the next `n - 1` calls that reach their limit continue where the previous one
-    /// stopped, and the call after them begins at the front again. A call that does not reach its
-    /// limit has gone through all operations, and leaves the position as it was; so does every
-    /// other trigger.
+    /// First in, first out: the call goes through the operations in the order in which they were
+    /// added, so the longest waiter is checked first. Each is checked at most once for each time
+    /// that it named the key, if it was watched when the call began. A waiter that takes no item is
+    /// checked by each call: let waiters for different items have different keys.
     ///
     /// # What counts
     /// Only what this call completed counts. As with `check_and_complete`, an operation that
@@ -300,7 +295,7 @@ where
         if limit == 0 {
             return 0;
         }
-        self.check(key, Some(limit))
+        self.check(key, limit)
     }
 
     /// Returns how many operations are watched on `key`. Takes time proportional to them, and holds
@@ -310,7 +305,7 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        self.visit(key, None, <[Id]>::len)
+        self.visit(key, usize::MAX, <[Id]>::len)
     }
 
     /// Cancels the operations that are watched on `key`: takes them out of *all* their keys and out
@@ -326,7 +321,7 @@ where
     {
         let mut cancelled = Vec::new();
         let set = self.set();
-        self.visit(key, None, |batch| {
+        self.visit(key, usize::MAX, |batch| {
             let cancel = |id: &Id| set.of(*id).with(|body| body.cancel_unless_adding(id.key)).won();
             for (operation, spots) in batch.iter().filter_map(cancel) {
                 set.leave(&spots);
@@ -346,7 +341,7 @@ where
 
     /// Checks the operations that are watched on `key` now, until `limit` of them are completed; or
     /// queues that, for operations' code. Returns how many it completed.
-    fn check<Q>(&self, key: &Q, limit: Option<usize>) -> usize
+    fn check<Q>(&self, key: &Q, limit: usize) -> usize
     where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
@@ -368,7 +363,7 @@ where
 
     /// Queues the checks of the operations that are watched on `key`, for code of operations.
     #[cold]
-    fn queue_check<Q>(&self, key: &Q, limit: Option<usize>)
+    fn queue_check<Q>(&self, key: &Q, limit: usize)
     where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
@@ -399,7 +394,7 @@ where
     }
 
     /// Calls `see` with the operations that are watched on a key now; see [`visit`].
-    fn visit<Q>(&self, key: &Q, limit: Option<usize>, see: impl FnMut(&[Id]) -> usize) -> usize
+    fn visit<Q>(&self, key: &Q, limit: usize, see: impl FnMut(&[Id]) -> usize) -> usize
     where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,

@@ -53,8 +53,18 @@ impl<K: Eq + Clone> Watchers<K> {
     pub(crate) fn remove(&mut self, spot: Spot) {
         self.len -= 1;
         if let Some(name) = self.entries.remove(spot) {
-            let block = spot.block;
-            self.with_queue(name, |entries, queue| entries.forget_block(queue, block));
+            self.forget_block(name, spot.block);
+        }
+    }
+
+    #[inline(never)]
+    fn forget_block(&mut self, name: QueueName, block: u32) {
+        let queue = self.keys.find_mut(name.hash, |queue| queue.number == name.number);
+        debug_assert!(queue.is_some(), "an entry without its key");
+        let Some(queue) = queue else { return };
+        self.entries.forget_block(queue, block);
+        if queue.is_empty() {
+            drop(self.keys.remove(name.hash, |queue| queue.number == name.number));
         }
     }
 
@@ -69,48 +79,30 @@ impl<K: Eq + Clone> Watchers<K> {
         Some(QueueName { hash, number: queue.number })
     }
 
-    /// Begins to visit the operations of a queue that are watched now: see [`Entries::visit`]. A
-    /// visit that is returned must be [resumed](Self::resume).
+    /// Begins to visit the operations of a queue that are watched now; see [`Entries::visit`].
     pub(crate) fn visit(
-        &mut self,
+        &self,
         hash: ShortHash,
         is_meant: impl Fn(&WaitQueue<K>) -> bool,
-        limit: Option<usize>,
+        room: usize,
         out: &mut Vec<Id>,
     ) -> Option<Visit> {
         let queue = self.keys.find(hash, is_meant)?;
-        self.entries.visit(queue, limit, out)
+        self.entries.visit((hash, queue), room, out)
     }
 
-    /// Continues or ends a visit; see [`Entries::resume`].
-    pub(crate) fn resume(&mut self, visit: Visit, room: usize, out: &mut Vec<Id>) -> Option<Visit> {
-        let name = self.entries.queue_of_visit(visit);
-        let visit = self.with_queue(name, |entries, queue| entries.resume(queue, visit, room, out));
-        visit.flatten()
-    }
-
-    /// Changes a queue, and removes its key if the queue is unused afterwards.
-    #[inline(never)]
-    fn with_queue<R>(
-        &mut self,
-        name: QueueName,
-        change: impl FnOnce(&mut Entries, &mut WaitQueue<K>) -> R,
-    ) -> Option<R> {
-        let queue = self.keys.find_mut(name.hash, |queue| queue.number == name.number);
-        debug_assert!(queue.is_some(), "an entry without its key");
-        let queue = queue?;
-        let changed = change(&mut self.entries, queue);
-        if queue.is_unused() {
-            drop(self.keys.remove(name.hash, |queue| queue.number == name.number));
-        }
-        Some(changed)
+    /// Continues a visit, unless all operations of the queue have ended.
+    pub(crate) fn resume(&self, visit: Visit, room: usize, out: &mut Vec<Id>) -> Option<Visit> {
+        let name = visit.queue;
+        let queue = self.keys.find(name.hash, |queue| queue.number == name.number)?;
+        self.entries.resume(queue, visit, room, out)
     }
 
     /// Checks the invariants that the module states. Takes time proportional to the shard.
     pub(crate) fn assert_invariants(&self) {
         let (mut len, mut blocks) = (0, 0);
         for watched @ (hash, queue) in self.keys.iter() {
-            assert!(!queue.is_unused(), "a key without entries is forgotten");
+            assert!(!queue.is_empty(), "a key without entries is forgotten");
             let found = self.keys.find(*hash, |other| other.key == queue.key);
             assert!(found.is_some_and(|found| std::ptr::eq(found, queue)), "found by its key");
             let (blocks_here, len_here) = self.entries.assert_invariants(watched);

@@ -106,11 +106,10 @@ fn put_against_put() {
     });
 }
 
-/// Workers leave, and their blocks with them, and come while items are put: whatever becomes of the
-/// cursor, nobody who waits is passed over by all.
+/// Workers leave, and their blocks with them, and come while items are put: nobody who waits is
+/// passed over by all.
 ///
-/// Fails when a call does not go on at the front, or goes on where the cursor is and not where it
-/// was itself.
+/// Fails when a visit whose block has gone ends, or begins again with what it has seen.
 #[test]
 fn puts_against_leaving() {
     explore("puts_against_leaving", 4, || {

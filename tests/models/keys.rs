@@ -195,7 +195,7 @@ fn shutdown_waits_for_no_check() {
 /// A visit sees all operations that were watched when it began, whichever others leave or come
 /// meanwhile, even into the place of one that left.
 ///
-/// Fails when a block where a visit stopped is given to others as soon as it is empty.
+/// Fails when a visit whose block has gone ends, or takes another block for it.
 #[test]
 fn visit_against_others() {
     explore("visit_against_others", 4, || {

@@ -31,17 +31,6 @@ pub(crate) struct Operation {
 /// An operation on a key: how often it had named the key before that.
 type Entry = (usize, usize);
 
-/// Whose turn it is on a key.
-#[derive(Debug, Default)]
-struct Turn {
-    /// Behind which a call begins.
-    behind: Option<Entry>,
-    /// How many calls begin there before one begins at the front.
-    left: usize,
-    /// How many calls are under way that will look for more operations.
-    calls: usize,
-}
-
 #[derive(Debug, Default)]
 pub(crate) struct Naive {
     pub(crate) operations: Vec<Operation>,
@@ -53,7 +42,6 @@ pub(crate) struct Naive {
     agenda: VecDeque<Item>,
     in_code: bool,
     at_work: bool,
-    turns: BTreeMap<u32, Turn>,
     /// How many lines of each key were forgotten.
     lines: BTreeMap<u32, u32>,
 }
@@ -100,16 +88,11 @@ impl Naive {
         }
     }
 
-    /// Forgets whose turn it was on a key that has no operations left.
+    /// Begins another line for a key that has no operations left.
     fn forget_empty_line(&mut self, key: u32) {
-        if self.watched_for(key) == 0 && self.turn(key).calls == 0 {
-            self.turns.remove(&key);
+        if self.watched_for(key) == 0 {
             *self.lines.entry(key).or_default() += 1;
         }
-    }
-
-    fn turn(&mut self, key: u32) -> &mut Turn {
-        self.turns.entry(key).or_default()
     }
 
     /// Returns the operations on a key, in order, as often as they name it.
@@ -131,45 +114,22 @@ impl Naive {
     }
 
     pub(crate) fn trigger(&mut self, key: u32) -> usize {
-        let line = self.line(key);
-        self.trigger_in(key, line, usize::MAX)
+        self.trigger_up_to(key, usize::MAX)
     }
 
     pub(crate) fn trigger_up_to(&mut self, key: u32, limit: usize) -> usize {
-        let mut line = self.line(key);
-        if limit == 0 || line.is_empty() {
-            return 0;
-        }
-        let turn = self.turn(key);
-        if turn.left > 0 {
-            let passed = line.partition_point(|entry| Some(*entry) <= turn.behind);
-            line.rotate_left(passed);
-        }
-        self.trigger_in(key, line, limit)
-    }
-
-    fn trigger_in(&mut self, key: u32, line: Vec<Entry>, limit: usize) -> usize {
-        let (mut rest, mut completed, mut looked_at) = (line.into_iter(), 0, 0);
-        loop {
+        let (mut rest, mut completed) = (self.line(key).into_iter(), 0);
+        while completed < limit {
             let room = BATCH.min(limit - completed);
             let batch: Vec<Entry> =
                 rest.by_ref().filter(|(id, _)| self.waits(*id)).take(room).collect();
-            looked_at += batch.len();
-            let goes_on = batch.len() == room;
-            self.turn(key).calls += usize::from(goes_on);
+            if batch.is_empty() {
+                break;
+            }
             completed += batch.iter().filter(|(id, _)| self.check(*id)).count();
             self.work_off();
-            if !goes_on {
-                return completed;
-            }
-            let turn = self.turn(key);
-            turn.calls -= 1;
-            if completed == limit {
-                turn.left = turn.left.checked_sub(1).unwrap_or(looked_at - 1);
-                turn.behind = batch.last().copied();
-                return completed;
-            }
         }
+        completed
     }
 
     /// Returns whether the check completed it.
@@ -280,7 +240,7 @@ impl Naive {
     }
 
     fn trigger_inside(&mut self, key: u32, limit: Option<usize>) {
-        if limit != Some(0) && (self.watched_for(key) > 0 || self.turn(key).calls > 0) {
+        if limit != Some(0) && self.watched_for(key) > 0 {
             let line = self.lines.get(&key).copied().unwrap_or(0);
             self.agenda.push_back(Item::Trigger(key, line, limit));
         }

@@ -1,11 +1,11 @@
 //! How an operation is watched, and what its handle does.
 
 use crate::What::{Checked, Completed, Dropped};
-use crate::{Fixture, HOUR, MS, Script};
+use crate::{Fixture, HOUR, MS, Script, hand};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
-use tickwheel::purgatory::{Cancel, Purgatory, WatchError};
+use tickwheel::purgatory::{Cancel, Pending, Purgatory, WatchError};
 
 /// The condition becomes true after the first check, and the thread that made it so has looked at
 /// the keys before the operation was watched there.
@@ -190,4 +190,43 @@ fn an_operation_without_time_expires_at_the_next_turn() {
     let now = fixture.watch_for(Duration::ZERO, fixture.script(2), &[1]);
     assert_eq!(fixture.timer.advance_clock(Duration::ZERO), 1);
     assert!(far.is_pending() && !now.is_pending());
+}
+
+/// First in, first out, whoever was checked by the last call.
+#[test]
+fn the_longest_waiter_is_checked_first() {
+    let fixture = Fixture::new();
+    fixture.watch(fixture.script(1), &[1]);
+    (2..5).for_each(|id| _ = fixture.watch(fixture.script(id).at_check(3), &[1]));
+    for next in 2..5 {
+        fixture.log.take();
+        assert_eq!(fixture.purgatory.check_and_complete_up_to(&1, 1), 1);
+        assert_eq!(fixture.log.of(Checked), [1, next]);
+    }
+    assert_eq!(
+        (fixture.purgatory.check_and_complete_up_to(&1, 1), fixture.purgatory.len()),
+        (0, 1)
+    );
+}
+
+/// A call takes operations along 32 at a time, and the place at which it would go on leaves.
+#[test]
+fn a_call_checks_each_operation_once_whatever_leaves_meanwhile() {
+    let fixture = Fixture::new();
+    let (others, handles) = hand::<Vec<Pending<u32, Script>>>();
+    let watch = |id: u32| fixture.watch(fixture.script(id), &[1]);
+    let mut handed: Vec<_> = (0..280).map(watch).collect();
+    let leave = move || {
+        let others = others.lock().unwrap().take().unwrap();
+        others[287..320]
+            .iter()
+            .for_each(|other| assert!(other.cancel().into_operation().is_some()));
+    };
+    handed.push(fixture.watch(fixture.script(280).at_check(3).on_complete(leave), &[1]));
+    handed.extend((281..400).map(watch));
+    *handles.lock().unwrap() = Some(handed.split_off(1));
+    fixture.log.take();
+    assert_eq!(fixture.purgatory.check_and_complete(&1), 1);
+    assert!(fixture.log.of(Checked).into_iter().eq((0..288).chain(321..400)));
+    assert_eq!(fixture.purgatory.stats().panicked, 0);
 }
