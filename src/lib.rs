@@ -91,9 +91,9 @@
 //! - **No `unsafe`** in this crate.
 //!
 //! # Trade-offs
-//! - An expired key is free before its task has run: [`KeyedTimer::add`] and [`KeyedTimer::cancel`]
-//!   find nothing then. With a busy executor the task may run after a newer value was added. A
-//!   closure that acts on anything outside its value [compares a
+//! - An expired key of a [`KeyedTimer`] is free before its task has run: `add` and `cancel` find
+//!   nothing then. With a busy executor the task may run after a newer value was added. A closure
+//!   that acts on anything outside its value [compares a
 //!   generation](guide#one-timer-for-each-key).
 //! - Deadlines are rounded up to a tick, by default one millisecond, so timers are half a tick late
 //!   on average. A finer tick costs a wake-up for each due bucket. On [busy
