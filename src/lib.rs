@@ -155,8 +155,6 @@ mod wheel;
 mod store;
 #[cfg(feature = "std")]
 mod sync;
-#[cfg(feature = "std")]
-mod unwind;
 
 /// Compiles and runs the README's example.
 #[cfg(doctest)]

@@ -5,8 +5,8 @@
 //!
 //! What the timer promises, and so what is compared:
 //! - a timer expires in the first `advance` to its deadline or beyond, in no other;
-//! - those whose deadline had passed when they were added or last moved leave first, the others in
-//!   the order of their deadlines;
+//! - timers leave in the order of their deadlines; one whose deadline had passed when it was added,
+//!   or moved up, leaves between those of its deadline and those of the tick in which that happened;
 //! - `next_expiration` is not before the present and not after the first deadline; none if nothing
 //!   is pending;
 //! - the last deadline that is told apart is `u64::MAX - 1`: the one after it counts as that.
@@ -95,18 +95,15 @@ impl Arbitrary for Op {
 struct Timer {
     key: TimerKey,
     deadline: u64,
-    /// Its deadline had passed when it was added or last moved.
-    has_elapsed: bool,
-    /// Then others were due that had not been popped: it may come before or after them.
-    is_among_due: bool,
+    /// It leaves with those of this tick, if its deadline is not later.
+    filed: u64,
     pending: bool,
 }
 
 impl Timer {
-    /// Returns what orders it among those that are due, if anything does.
-    fn turn(&self) -> Option<u64> {
-        let turn = if self.has_elapsed { 0 } else { self.deadline };
-        (!self.is_among_due).then_some(turn)
+    /// Returns the last tick with whose timers this one leaves.
+    fn until(&self) -> u64 {
+        self.filed.max(self.deadline)
     }
 }
 
@@ -115,8 +112,6 @@ struct Run {
     size: u64,
     now: u64,
     timers: Vec<Timer>,
-    /// Whether the last pop may have left others that are due.
-    has_popped: bool,
 }
 
 impl Run {
@@ -124,7 +119,7 @@ impl Run {
         let real = LocalTimer::starting_at(config.start, config.wheel_size);
         let size = config.wheel_size as u64;
         let (now, timers) = (config.start, Vec::new());
-        let mut run = Run { real, size, now, timers, has_popped: false };
+        let mut run = Run { real, size, now, timers };
         if config.far_timer {
             run.add(END);
         }
@@ -162,9 +157,8 @@ impl Run {
     fn add(&mut self, deadline: u64) {
         let key = self.real.add(deadline, self.timers.len() as u32);
         let deadline = deadline.min(END);
-        let has_elapsed = deadline <= self.now;
-        let is_among_due = self.has_popped;
-        self.timers.push(Timer { key, deadline, has_elapsed, is_among_due, pending: true });
+        let filed = deadline.max(self.now);
+        self.timers.push(Timer { key, deadline, filed, pending: true });
     }
 
     fn cancel(&mut self, nth: usize) {
@@ -179,9 +173,11 @@ impl Run {
         let Some(nth) = self.nth(nth) else { return };
         let timer = &mut self.timers[nth];
         assert_eq!(self.real.reschedule(timer.key, deadline), timer.pending, "move of {nth}");
+        let moved = deadline.min(END).max(self.now);
+        // What was extended may be filed by its former deadline by now, and stays there.
+        let is_filed_later = timer.deadline > moved;
+        timer.filed = if is_filed_later { moved } else { timer.until() };
         timer.deadline = deadline.min(END);
-        timer.has_elapsed = timer.deadline <= self.now;
-        timer.is_among_due = self.has_popped;
     }
 
     fn advance(&mut self, now: u64) {
@@ -189,36 +185,35 @@ impl Run {
         let count = self.real.advance(now, |id| fired.push(id));
         self.now = self.now.max(now);
         assert_eq!(count, fired.len());
-        let turns = fired.iter().filter_map(|id| self.timers[*id as usize].turn());
-        assert!(turns.is_sorted(), "{fired:?}");
+        let mut latest = 0;
+        for timer in fired.iter().map(|id| &self.timers[*id as usize]) {
+            assert!(latest <= timer.until(), "{fired:?}");
+            latest = latest.max(timer.deadline);
+        }
         fired.sort_unstable();
         let mut expected = Vec::new();
         for (id, timer) in self.timers.iter_mut().enumerate().filter(|(_, timer)| timer.pending) {
-            timer.has_elapsed = false;
-            timer.is_among_due = false;
             if timer.deadline <= self.now {
                 timer.pending = false;
                 expected.push(id as u32);
             }
         }
         assert_eq!(fired, expected, "expired at {}", self.now);
-        self.has_popped = false;
     }
 
     fn pop(&mut self, now: u64) {
         self.now = self.now.max(now.min(END));
         let popped = self.real.pop(now);
         let is_due = |timer: &&Timer| timer.pending && timer.deadline <= self.now;
-        let first = self.timers.iter().filter(is_due).filter_map(Timer::turn).min();
+        let first = self.timers.iter().filter(is_due).map(Timer::until).min();
         let Some((key, id)) = popped else {
             assert!(!self.timers.iter().any(|timer| is_due(&timer)), "something is due");
             return self.advance(now);
         };
         let timer = &mut self.timers[id as usize];
         assert!(timer.pending && timer.key == key && timer.deadline <= self.now);
-        assert!(timer.turn().is_none_or(|turn| Some(turn) == first), "{id} is not the first");
+        assert!(Some(timer.deadline) <= first, "{id} is not the first");
         timer.pending = false;
-        self.has_popped = true;
     }
 
     /// Takes all that is pending out of a clone.

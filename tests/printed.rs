@@ -109,7 +109,7 @@ fn a_timer_of_closures_and_its_parts_print_their_names() {
     clock.advance(3 * S);
     assert_eq!(format!("{clock:?}"), "ManualClock { elapsed: 3s }");
     shows(&Task::new(|| ()), "Task");
-    shows(&timer.sleep(S), "Sleep { base: Base { name: \"mine\"");
+    shows(&timer.sleep(S), "Sleep { deadline: Some(");
     shows(&timer.interval(S), "Interval");
     let worker = Worker::unbounded("worker", |_: u32| ()).unwrap();
     shows(&worker, "Worker { queued: 0");

@@ -1,9 +1,10 @@
 //! The clock: the source of a timer's time.
 
 use crate::engine::manual_clock::ManualClock;
-use crate::wheel::ticks::{NEVER, Ticks, nanos};
+use crate::wheel::tick::{Due, Nanos, Tick, TickLength};
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -64,6 +65,10 @@ impl From<Instant> for When {
 /// ```
 #[derive(Clone)]
 pub struct Clock(Source);
+
+// A closure of the user's is only called; the crate looks at nothing that it changes.
+impl UnwindSafe for Clock {}
+impl RefUnwindSafe for Clock {}
 
 /// An enum and not a trait, so that the usual clocks are read without a call through a pointer.
 #[derive(Clone)]
@@ -196,80 +201,98 @@ pub(crate) struct Time {
     pub(crate) clock: Clock,
     origin: Instant,
     /// The manual clock's reading at the origin.
-    origin_elapsed: u64,
-    pub(crate) ticks: Ticks,
+    origin_elapsed: Nanos,
+    pub(crate) tick: TickLength,
 }
 
 impl Time {
-    pub(crate) fn new(clock: Clock, ticks: Ticks) -> Self {
+    pub(crate) fn new(clock: Clock, tick: TickLength) -> Self {
         let origin = clock.now();
-        let origin_elapsed = clock.as_manual().map_or(0, |clock| clock.elapsed_at(origin));
-        Time { clock, origin, origin_elapsed, ticks }
+        let elapsed = clock.as_manual().map(|clock| clock.elapsed_at(origin));
+        Time { clock, origin, origin_elapsed: elapsed.unwrap_or_default(), tick }
     }
 
-    /// Returns the present; always before [`NEVER`].
+    /// Returns the present; always before [`Nanos::NEVER`].
     #[inline]
-    pub(crate) fn now(&self) -> u64 {
+    pub(crate) fn now(&self) -> Nanos {
         match &self.clock.0 {
-            Source::System => self.deadline_at(Instant::now()).min(NEVER - 1),
-            Source::Reading(read) => self.read(&**read),
-            Source::Manual(clock) => clock.elapsed() - self.origin_elapsed,
+            Source::System => self.reached(Instant::now()),
+            Source::Reading(read) => self.read(read),
+            Source::Manual(clock) => self.manual_now(clock),
         }
     }
 
-    /// Returns the present of a clock of the user's. Outside of [`now`](Self::now), because a call
-    /// through a pointer in there took 20 instructions of each `add` on any clock.
+    #[inline]
+    fn manual_now(&self, clock: &ManualClock) -> Nanos {
+        Nanos(clock.elapsed().0 - self.origin_elapsed.0)
+    }
+
+    /// Reads a clock of the user's. Not inlined: the call would cost each `add` on any clock.
     #[cold]
-    fn read(&self, read: &dyn Fn() -> Instant) -> u64 {
-        self.deadline_at(read()).min(NEVER - 1)
+    fn read(&self, read: &Arc<dyn Fn() -> Instant + Send + Sync>) -> Nanos {
+        self.reached(read())
     }
 
-    /// Returns the first tick that never comes: a manual clock may have moved when the timer was
+    #[inline]
+    fn reached(&self, now: Instant) -> Nanos {
+        self.deadline_at(now).min(Nanos(Nanos::NEVER.0 - 1))
+    }
+
+    /// Returns the tick in which the present lies.
+    pub(crate) fn present(&self) -> Tick {
+        self.tick.floor(self.now())
+    }
+
+    /// Returns the last deadline that comes: a manual clock may have moved when the timer was
     /// built, and has an end of its own.
-    pub(crate) fn end(&self) -> u64 {
-        self.ticks.floor(NEVER - 1 - self.origin_elapsed) + 1
+    pub(crate) fn last(&self) -> Nanos {
+        let end = Nanos(Nanos::NEVER.0 - 1).since(self.origin_elapsed);
+        self.tick.start_of(self.tick.floor(end))
     }
 
-    /// Returns the present if it is cheap to read, or else zero: to read the system's clock costs
-    /// as much as the rest of an `add`.
+    /// Returns when an entry is due.
+    #[inline(always)]
+    pub(crate) fn due(&self, when: When) -> Due {
+        let (deadline, present) = match when {
+            When::After(delay) => {
+                let now = self.now();
+                (now.after(Nanos::of(delay)), Some(now))
+            }
+            When::At(instant) => (self.deadline_at(instant), self.cheap_now()),
+            When::Never => (Nanos::NEVER, None),
+        };
+        Due { deadline, tick: self.tick.ceil(deadline), present }
+    }
+
+    /// Returns the present if it is cheap to read: to read the system's clock costs as much as the
+    /// rest of an `add`.
     #[inline]
-    pub(crate) fn cheap_now(&self) -> u64 {
-        if self.clock.as_manual().is_some() { self.now() } else { 0 }
-    }
-
-    /// Returns `now`, or the present if that is zero: it was not read.
-    #[inline]
-    pub(crate) fn or_now(&self, now: u64) -> u64 {
-        if now == 0 { self.now() } else { now }
+    fn cheap_now(&self) -> Option<Nanos> {
+        if let Source::Manual(clock) = &self.clock.0 { Some(self.manual_now(clock)) } else { None }
     }
 
     #[inline]
-    pub(crate) fn deadline_after(&self, now: u64, delay: Duration) -> u64 {
-        now.saturating_add(nanos(delay)).min(NEVER)
+    pub(crate) fn deadline_at(&self, instant: Instant) -> Nanos {
+        Nanos::of(instant.saturating_duration_since(self.origin))
     }
 
-    #[inline]
-    pub(crate) fn deadline_at(&self, instant: Instant) -> u64 {
-        nanos(instant.saturating_duration_since(self.origin))
-    }
-
-    pub(crate) fn instant_of(&self, deadline: u64) -> Instant {
+    pub(crate) fn instant_of(&self, time: Nanos) -> Instant {
         let start = self.origin;
-        start.checked_add(Duration::from_nanos(deadline)).unwrap_or(start)
+        start.checked_add(Duration::from_nanos(time.0)).unwrap_or(start)
     }
 
-    /// Returns the instant of a deadline, or `None` if that is [`NEVER`].
-    pub(crate) fn instant_or_never(&self, deadline: u64) -> Option<Instant> {
-        (deadline < NEVER).then(|| self.instant_of(deadline))
+    /// Returns the instant of a deadline, or `None` if that is [`Nanos::NEVER`].
+    pub(crate) fn instant_or_never(&self, deadline: Nanos) -> Option<Instant> {
+        (deadline < Nanos::NEVER).then(|| self.instant_of(deadline))
     }
 
     /// Returns when a tick begins.
-    pub(crate) fn instant_of_tick(&self, tick: u64) -> Instant {
-        self.instant_of(self.ticks.start_of(tick))
+    pub(crate) fn instant_of_tick(&self, tick: Tick) -> Instant {
+        self.instant_of(self.tick.start_of(tick))
     }
 
     /// Returns how far the manual clock has to be moved for a tick.
-    pub(crate) fn elapsed_at(&self, tick: u64) -> u64 {
-        self.origin_elapsed.saturating_add(self.ticks.start_of(tick))
+    pub(crate) fn elapsed_at(&self, tick: Tick) -> Nanos {
+        Nanos(self.origin_elapsed.0.saturating_add(self.tick.start_of(tick).0))
     }
 }

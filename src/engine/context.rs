@@ -1,15 +1,13 @@
-//! The context: the part that all shards of a driver share.
+//! The context: what all shards of a timer share.
 
-use crate::engine::clock::{Time, When};
+use crate::engine::clock::Time;
 use crate::engine::delay_queue::DelayQueue;
 use crate::engine::report::catch_panic_of;
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use crate::wheel::ticks::NEVER;
 use crossbeam_utils::CachePadded;
-use std::mem;
 use std::sync::Arc;
 
-/// The state that the shards of a driver share; see the [module](self).
+/// What the shards of a timer share; see the [module](self).
 pub(crate) struct TimerContext {
     /// The name of the timer.
     pub(crate) name: Arc<str>,
@@ -20,7 +18,41 @@ pub(crate) struct TimerContext {
     max_pending: Option<usize>,
     pending: CachePadded<AtomicUsize>,
     /// Panics of user code that were contained.
-    pub(crate) panicked: AtomicU64,
+    panicked: AtomicU64,
+}
+
+/// Whether an entry counts against `max_pending`, or is one that cannot be refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Limit {
+    Keep,
+    Exceed,
+}
+
+/// The reason why an entry was not added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    Full,
+    Closed,
+}
+
+/// The duty to wake listeners, once no lock is held.
+#[must_use = "dropped at once, it wakes at once"]
+#[derive(Default)]
+pub(crate) struct Wake(Option<Arc<TimerContext>>);
+
+impl Wake {
+    pub(crate) fn of(context: &Arc<TimerContext>) -> Self {
+        Wake(Some(Arc::clone(context)))
+    }
+}
+
+impl Drop for Wake {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(context) = &self.0 {
+            context.wake_listeners();
+        }
+    }
 }
 
 impl TimerContext {
@@ -34,9 +66,8 @@ impl TimerContext {
     /// this is the user's code.
     #[cold]
     pub(crate) fn wake_listeners(&self) {
-        for (_, waker) in self.delay_queue.wakers() {
+        for waker in self.delay_queue.wakers() {
             self.catch_panic(|| waker.wake_by_ref());
-            self.discard(waker);
         }
     }
 
@@ -53,19 +84,13 @@ impl TimerContext {
         }
     }
 
-    /// Calls user code; counts and reports a panic in it.
-    pub(crate) fn catch_panic(&self, code: impl FnOnce()) {
-        if catch_panic_of(&self.name, code).is_none() {
+    /// Calls user code; counts and reports a panic in it. Returns nothing then.
+    pub(crate) fn catch_panic<R>(&self, code: impl FnOnce() -> R) -> Option<R> {
+        let returned = catch_panic_of(&self.name, code);
+        if returned.is_none() {
             self.count_panic();
         }
-    }
-
-    /// Drops a user's value; counts and reports a panic in that. Several values are dropped one by
-    /// one: a second panic in the drop of one value ends the process.
-    pub(crate) fn discard<T>(&self, value: T) {
-        if mem::needs_drop::<T>() {
-            self.catch_panic(|| drop(value));
-        }
+        returned
     }
 
     /// Counts a panic of user code. Relaxed: the count publishes nothing.
@@ -73,42 +98,23 @@ impl TimerContext {
         self.panicked.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns the present, if it had to be read or is cheap to read, or else zero; and the
-    /// deadline.
-    ///
-    /// Always inlined: the answer takes three registers.
-    #[inline(always)]
-    pub(crate) fn resolve(&self, when: When) -> (u64, u64) {
-        let time = &self.time;
-        match when {
-            When::After(delay) => {
-                let now = time.now();
-                (now, time.deadline_after(now, delay))
-            }
-            When::At(instant) => (time.cheap_now(), time.deadline_at(instant)),
-            When::Never => (0, NEVER),
-        }
+    pub(crate) fn panicked(&self) -> u64 {
+        self.panicked.load(Ordering::Relaxed)
     }
 
-    /// Takes a permit for another entry, unless all are taken, and returns whether it did. Never
-    /// goes above the limit, not even for a moment: otherwise one refused `add` could make another
-    /// one fail that fits.
+    /// Takes a permit for another entry. Never goes above the limit if the entry can be refused,
+    /// not even for a moment: otherwise one refused `add` could make another one fail that fits.
     ///
     /// Relaxed: the count publishes nothing; the entries lie behind their shard's lock.
     #[inline]
-    pub(crate) fn take_permit(&self) -> bool {
-        let Some(max) = self.max_pending else { return true };
-        let one_more = |pending| (pending < max).then_some(pending + 1);
-        self.pending.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_ok()
+    pub(crate) fn take_permit(&self, limit: Limit) -> Result<(), Refusal> {
+        let Some(max) = self.max_pending else { return Ok(()) };
+        let one_more = |pending| (pending < max || limit == Limit::Exceed).then_some(pending + 1);
+        let taken = self.pending.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
+        taken.map(|_| ()).map_err(|_| Refusal::Full)
     }
 
-    /// Takes a permit even if all are taken: for an entry that cannot be refused.
-    pub(crate) fn overdraw(&self) {
-        if self.max_pending.is_some() {
-            self.pending.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
+    #[inline]
     pub(crate) fn release_permits(&self, permits: usize) {
         if self.max_pending.is_some() {
             self.pending.fetch_sub(permits, Ordering::Relaxed);

@@ -2,7 +2,7 @@
 
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use crate::wheel::ticks::{NEVER, nanos};
+use crate::wheel::tick::Nanos;
 use std::fmt;
 use std::pin::pin;
 use std::sync::{Arc, Weak};
@@ -61,6 +61,9 @@ pub struct ManualClock {
     start: Instant,
 }
 
+/// The farthest that a clock goes.
+const END: Nanos = Nanos(Nanos::NEVER.0 - 1);
+
 struct Hands {
     /// Nanoseconds.
     elapsed: AtomicU64,
@@ -77,7 +80,7 @@ pub(crate) trait OnClock: Send + Sync {
     fn wake(&self);
 
     /// Returns how far the clock has to have moved for the next turn.
-    fn next(&self) -> Option<u64>;
+    fn next(&self) -> Option<Nanos>;
 
     /// Expires what is due.
     fn advance(&self);
@@ -101,9 +104,9 @@ impl ManualClock {
     /// [random phase](crate::periodic::Periodic::random_phase) of series, and
     /// [`random`](Self::random). The same seed gives the same run, also in another process.
     ///
-    /// Costs a few nanoseconds for each timer that expires. All that is due in a tick is taken out
+    /// Costs an allocation for each timer that expires. All that is due in a tick is taken out
     /// before the first of it is handed over: a task can neither cancel another one of the same
-    /// tick nor stop it by a shutdown. Keys and operations can still be cancelled.
+    /// tick nor stop it by a shutdown. Operations can still be cancelled.
     ///
     /// ```
     /// use std::collections::BTreeSet;
@@ -163,7 +166,7 @@ impl ManualClock {
     /// Returns the time that the clock shows.
     #[must_use]
     pub fn now(&self) -> Instant {
-        let elapsed = Duration::from_nanos(self.elapsed());
+        let elapsed = Duration::from_nanos(self.elapsed().0);
         // An instant holds more than 584 years on every platform that std supports.
         self.start.checked_add(elapsed).unwrap_or(self.start)
     }
@@ -172,8 +175,8 @@ impl ManualClock {
     ///
     /// This runs no task itself. The clock goes no further than 584 years after its creation.
     pub fn advance(&self, step: Duration) {
-        let step = nanos(step);
-        let moved = |elapsed: u64| Some(elapsed.saturating_add(step).min(NEVER - 1));
+        let step = Nanos::of(step);
+        let moved = |elapsed| Some(Nanos(elapsed).after(step).min(END).0);
         // Release: a thread that sees the new time sees what was done before it was set.
         let _ = self.hands.elapsed.fetch_update(Ordering::Release, Ordering::Relaxed, moved);
         self.wake();
@@ -208,7 +211,7 @@ impl ManualClock {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn step(&self) -> Option<Instant> {
-        self.step_before(u64::MAX).then(|| self.now())
+        self.step_before(Nanos::NEVER).then(|| self.now())
     }
 
     /// Lets `duration` pass: moves the clock from one deadline to the next, and advances the timers
@@ -230,7 +233,7 @@ impl ManualClock {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn run_for(&self, duration: Duration) {
-        self.run_to(self.elapsed().saturating_add(nanos(duration)));
+        self.run_to(self.elapsed().after(Nanos::of(duration)));
     }
 
     /// Lets time pass until `time`, as [`run_for`](Self::run_for) does.
@@ -272,14 +275,14 @@ impl ManualClock {
         }
     }
 
-    fn run_to(&self, end: u64) {
+    fn run_to(&self, end: Nanos) {
         while self.step_before(end) {}
         self.move_to(end);
     }
 
     /// Moves the clock to the first deadline that is not after `end`, and advances the timers.
     /// Returns whether something has expired.
-    fn step_before(&self, end: u64) -> bool {
+    fn step_before(&self, end: Nanos) -> bool {
         loop {
             let mut timers = self.timers();
             if self.is_seeded() {
@@ -303,14 +306,14 @@ impl ManualClock {
     /// the same random numbers: [`step`](Self::step) on one advances those of the other too.
     #[must_use]
     pub fn ahead(&self, offset: Duration) -> Self {
-        self.starting(self.start.checked_add(Duration::from_nanos(nanos(offset))))
+        self.starting(self.start.checked_add(Duration::from_nanos(Nanos::of(offset).0)))
     }
 
     /// Returns a clock that shows an earlier time than this one by always the same `offset`, at
     /// most 584 years, and moves with it.
     #[must_use]
     pub fn behind(&self, offset: Duration) -> Self {
-        self.starting(self.start.checked_sub(Duration::from_nanos(nanos(offset))))
+        self.starting(self.start.checked_sub(Duration::from_nanos(Nanos::of(offset).0)))
     }
 
     fn starting(&self, start: Option<Instant>) -> Self {
@@ -318,9 +321,9 @@ impl ManualClock {
     }
 
     /// Moves the clock to this many nanoseconds; does not move it if it is there already.
-    fn move_to(&self, elapsed: u64) {
+    fn move_to(&self, elapsed: Nanos) {
         // Release: see `advance`.
-        self.hands.elapsed.fetch_max(elapsed.min(NEVER - 1), Ordering::Release);
+        self.hands.elapsed.fetch_max(elapsed.min(END).0, Ordering::Release);
         self.wake();
     }
 
@@ -330,16 +333,16 @@ impl ManualClock {
         self.timers().iter().for_each(|timer| timer.wake());
     }
 
-    /// Reads how far the clock was moved: always before [`NEVER`]. Acquire: see
+    /// Reads how far the clock was moved, at most to its [`END`]. Acquire: see
     /// [`advance`](Self::advance).
     #[inline]
-    pub(crate) fn elapsed(&self) -> u64 {
-        self.hands.elapsed.load(Ordering::Acquire)
+    pub(crate) fn elapsed(&self) -> Nanos {
+        Nanos(self.hands.elapsed.load(Ordering::Acquire))
     }
 
     /// Returns how far the clock has moved when it shows `time`.
-    pub(crate) fn elapsed_at(&self, time: Instant) -> u64 {
-        nanos(time.saturating_duration_since(self.start))
+    pub(crate) fn elapsed_at(&self, time: Instant) -> Nanos {
+        Nanos::of(time.saturating_duration_since(self.start))
     }
 
     pub(crate) fn add(&self, timer: Weak<dyn OnClock>) {

@@ -1,11 +1,11 @@
-//! The engine: locks and time, and who flushes what. Knows no task.
+//! The engine: what shards of all kinds have in common, and what advances their clock.
 
 // In reading order, downwards.
-pub(crate) mod driver;
-pub(crate) mod shuffle;
-pub(crate) mod owners;
-pub(crate) mod owner;
+pub(crate) mod reaper;
+pub(crate) mod source;
+pub(crate) mod pool;
 pub(crate) mod shard;
+pub(crate) mod turn;
 pub(crate) mod context;
 pub(crate) mod delay_queue;
 pub(crate) mod clock;

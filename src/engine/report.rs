@@ -5,9 +5,7 @@
 //! drop may panic. No function here panics, whatever these do.
 
 use std::any::Any;
-use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::{mem, thread};
 
 #[cfg(feature = "tracing")]
@@ -81,44 +79,4 @@ pub(crate) fn catch_panic<R>(code: impl FnOnce() -> R) -> Option<R> {
 /// Calls user code for the timer of this name; contains and reports its panic.
 pub(crate) fn catch_panic_of<R>(timer: &str, code: impl FnOnce() -> R) -> Option<R> {
     contain(code).map_err(|panic| report_panic(Some(timer), panic)).ok()
-}
-
-/// A user's value that a timer, or its builder, keeps. A panic of its drop is contained as well,
-/// wherever that happens.
-pub(crate) struct Contained<T> {
-    /// `None` after it was dropped.
-    value: Option<T>,
-    /// `None` while the timer is being built.
-    timer: Option<Arc<str>>,
-}
-
-impl<T> Contained<T> {
-    pub(crate) fn new(timer: &Arc<str>, value: T) -> Self {
-        Contained::unnamed(value).named(timer)
-    }
-
-    pub(crate) fn unnamed(value: T) -> Self {
-        Contained { value: Some(value), timer: None }
-    }
-
-    pub(crate) fn named(mut self, timer: &Arc<str>) -> Self {
-        self.timer = Some(Arc::clone(timer));
-        self
-    }
-}
-
-impl<T> Deref for Contained<T> {
-    type Target = T;
-
-    fn deref(&self) -> &T {
-        self.value.as_ref().expect("it is there until it is dropped")
-    }
-}
-
-impl<T> Drop for Contained<T> {
-    fn drop(&mut self) {
-        if let Err(panic) = contain(|| drop(self.value.take())) {
-            report_panic(self.timer.as_deref(), panic);
-        }
-    }
 }

@@ -1,7 +1,7 @@
 //! The drive: what advances a timer without a thread of its own, a service's loop or a future.
 
 use crate::engine::delay_queue::Told;
-use crate::engine::driver::Driver;
+use crate::engine::reaper::Engine;
 use crate::timer::Timer;
 use pin_project_lite::pin_project;
 use std::fmt;
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 /// to wait for calls [`advance_clock`](Timer::advance_clock) with a timeout. A listener does not
 /// keep the timer alive.
 pub struct Listener {
-    driver: Arc<Driver>,
+    engine: Arc<Engine>,
     number: u64,
 }
 
@@ -77,14 +77,14 @@ impl Listener {
     /// # Ok::<(), tickwheel::BuildError>(())
     /// ```
     pub fn next_expiration(&self, waker: &Waker) -> Option<Instant> {
-        let context = &self.driver.context;
-        match self.driver.tell(self.number, waker) {
+        let context = &self.engine.context;
+        match self.engine.tell(self.number, waker) {
             Told::Due => Some(context.time.clock.now()),
             Told::Until(next) => next,
             Told::Stopped => {
-                // Asked after the waker was left: whoever closes the driver either finds it, or has
+                // Asked after the waker was left: whoever closes the timer either finds it, or has
                 // closed it by now.
-                if self.driver.is_closed() {
+                if self.engine.sources.is_closed() {
                     context.catch_panic(|| waker.wake_by_ref());
                 }
                 None
@@ -95,7 +95,7 @@ impl Listener {
 
 impl fmt::Debug for Listener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Listener").field("timer", &self.driver.context.name).finish_non_exhaustive()
+        f.debug_struct("Listener").field("timer", &self.engine.context.name).finish_non_exhaustive()
     }
 }
 
@@ -105,9 +105,9 @@ impl<T: Send + 'static> Timer<T> {
     /// Several of them, and futures and a reaper, may drive the timer at the same time.
     #[must_use]
     pub fn listener(&self) -> Listener {
-        let driver = Arc::clone(&self.base.driver);
-        let number = driver.context.delay_queue.number_of_listener();
-        Listener { driver, number }
+        let engine = Arc::clone(&self.base.engine);
+        let number = engine.context.delay_queue.number_of_listener();
+        Listener { engine, number }
     }
 
     /// Returns a future that drives the timer, in place of a reaper thread: spawn it on a runtime,
@@ -178,13 +178,13 @@ impl<F: FnMut(Instant) -> S, S: Future> Future for Drive<F, S> {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let mut drive = self.project();
-        let Listener { driver, number } = drive.listener;
-        driver.advance(Duration::ZERO);
-        let next = match driver.tell(*number, context.waker()) {
+        let Listener { engine, number } = drive.listener;
+        engine.advance_clock(Duration::ZERO);
+        let next = match engine.tell(*number, context.waker()) {
             Told::Stopped => return Poll::Ready(()),
             Told::Due => return again(context),
             Told::Until(next) => {
-                next.map(|next| driver.context.time.clock.system_time_of(next, Duration::MAX))
+                next.map(|next| engine.context.time.clock.system_time_of(next, Duration::MAX))
             }
         };
         if next != *drive.until {
@@ -217,8 +217,7 @@ fn again(context: &Context<'_>) -> Poll<()> {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        let context = &self.driver.context;
-        let waker = context.delay_queue.forget_listener(self.number);
-        context.catch_panic(|| drop(waker));
+        let context = &self.engine.context;
+        drop(context.delay_queue.forget_listener(self.number));
     }
 }

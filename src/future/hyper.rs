@@ -1,9 +1,9 @@
 //! hyper's timer: what its servers and clients wait for.
 
+use crate::engine::context::Limit;
 use crate::engine::report;
-use crate::engine::shard::Body;
-use crate::future::Sleep;
 use crate::timer::Timer;
+use crate::timer::sleep::Sleep;
 use hyper::rt;
 use std::future::Future;
 use std::pin::Pin;
@@ -64,14 +64,14 @@ impl Future for Unfailing {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        match self.sleep.poll_by(context, Body::admit_beyond_limit) {
+        match self.sleep.poll_by(context, Limit::Exceed) {
             Poll::Ready(Ok(())) => Poll::Ready(()),
-            // `admit_beyond_limit` fails for one reason only: the timer was shut down.
+            // It is refused for one reason only: the timer was shut down.
             Poll::Ready(Err(_)) => {
                 if !self.reported {
                     self.reported = true;
                     report::warn!(
-                        timer = &*self.sleep.base.driver.context.name,
+                        timer = self.sleep.timer_name(),
                         "hyper sleeps on a timer that was shut down: nobody wakes it"
                     );
                 }

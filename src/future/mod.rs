@@ -5,60 +5,19 @@ pub(crate) mod drive;
 pub(crate) mod hyper;
 
 pub use crate::future::drive::Drive;
+pub use crate::timer::error::SleepError;
+pub use crate::timer::sleep::Sleep;
 
-use crate::engine::clock::{Clock, When};
-use crate::engine::shard::{Body, Refusal};
+use crate::engine::clock::When;
 use crate::periodic::MissedTick;
 use crate::timer::Timer;
-use crate::timer::base::Share;
-use crate::timer::entry::Task;
-use crate::timer::tasks::Tasks;
-use crate::timer::timeout::Timeout;
 use pin_project_lite::pin_project;
 use std::error::Error;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
-
-/// A future that completes at its deadline, never before; created by [`Timer::sleep`].
-///
-/// The task in the timer is the waker of the polling task, so a sleep allocates nothing. It owns a
-/// clone of the timer. The first poll that finds it not ready adds a timeout; dropping the future
-/// cancels it.
-///
-/// [`shutdown`](Timer::shutdown) returns the wakers of sleeping tasks, as tasks. Running or
-/// dropping them wakes the sleepers, each of which then ends with an error. So does an executor
-/// that refuses and drops them; but their time is up, so they end as usual.
-#[derive(Debug)]
-#[must_use = "a future does nothing unless it is polled"]
-pub struct Sleep {
-    base: Share,
-    /// `None`: so far away that no `Instant` can tell. An `Instant`, because the system's clock
-    /// tells one, and whether it has come is seen without a subtraction.
-    deadline: Option<Instant>,
-    armed: Option<Armed>,
-}
-
-#[derive(Debug)]
-struct Armed {
-    timeout: Timeout,
-    /// The waker that the timeout wakes: the clone that is the task in the timer, which keeps its
-    /// data alive while the timeout is pending. It is not the waker that was cloned: that one may
-    /// have other data, whose address another waker may have once it is gone.
-    wakes: (usize, usize),
-}
-
-/// The error of a future that could not wait for its deadline.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum SleepError {
-    /// As many timers are pending as `max_pending` allows.
-    Full,
-    /// The timer was shut down.
-    Shutdown,
-}
 
 /// The error of a future under [`Timer::timeout`] that has no output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,7 +29,7 @@ pub enum TimedError {
     Sleep(SleepError),
 }
 
-/// Wakers are woken by the executor of [`Timer::closures`].
+/// Wakers are woken in place, on the thread that advances the timer.
 impl<T: Send + 'static> Timer<T> {
     /// Returns a future that completes at `when`; a delay counts from this call.
     ///
@@ -86,8 +45,7 @@ impl<T: Send + 'static> Timer<T> {
     /// # }).unwrap();
     /// ```
     pub fn sleep(&self, when: impl Into<When>) -> Sleep {
-        let deadline = self.base.driver.context.time.clock.deadline_of(when.into());
-        Sleep { base: self.base.share(), deadline, armed: None }
+        self.base.sleeps.sleep(when.into())
     }
 
     /// Limits the time of `future`: its output, or [`TimedError::Elapsed`] if it has none at
@@ -128,109 +86,6 @@ impl<T: Send + 'static> Timer<T> {
             #[cfg(feature = "stream")]
             has_failed: false,
         }
-    }
-}
-
-impl Sleep {
-    fn clock(&self) -> &Clock {
-        &self.base.driver.context.time.clock
-    }
-
-    /// Returns the deadline, or `None` if it never comes.
-    pub fn deadline(&self) -> Option<Instant> {
-        self.deadline
-    }
-
-    /// Returns whether the deadline has passed.
-    pub fn is_elapsed(&self) -> bool {
-        self.deadline.is_some_and(|deadline| deadline <= self.clock().now())
-    }
-
-    /// Moves the deadline, even if the old one has passed. Costs as much as
-    /// [`Timeout::reschedule`].
-    pub fn reset(&mut self, when: impl Into<When>) {
-        self.deadline = self.clock().deadline_of(when.into());
-        let when = When::at_or_never(self.deadline);
-        let moved = self.armed.as_ref().is_some_and(|armed| armed.timeout.reschedule(when));
-        if !moved {
-            self.armed = None;
-        }
-    }
-
-    /// Polls the future; `admit` admits its timeout to the timer.
-    pub(crate) fn poll_by(
-        &mut self,
-        context: &Context<'_>,
-        admit: impl FnOnce(&Body<Tasks<Task>>) -> Result<(), Refusal>,
-    ) -> Poll<Result<(), SleepError>> {
-        if self.is_elapsed() {
-            self.cancel();
-            return Poll::Ready(Ok(()));
-        }
-        let waker = context.waker();
-        if self.armed.as_mut().is_some_and(|armed| armed.wakes(waker)) {
-            return Poll::Pending;
-        }
-        let waker = waker.clone();
-        let wakes = identity(&waker);
-        let homes = &self.base.closures().beside.homes;
-        let times = self.base.driver.context.resolve(When::at_or_never(self.deadline));
-        match homes.add_task(Task::sleeper(waker), times, admit) {
-            Ok(timeout) => {
-                self.armed = Some(Armed { timeout, wakes });
-                Poll::Pending
-            }
-            Err((refusal, refused)) => {
-                refused.discard();
-                Poll::Ready(Err(match refusal {
-                    Refusal::Full => SleepError::Full,
-                    Refusal::Closed => SleepError::Shutdown,
-                }))
-            }
-        }
-    }
-
-    fn cancel(&mut self) {
-        if let Some(armed) = self.armed.take() {
-            armed.timeout.cancel().into_task().into_iter().for_each(Task::discard);
-        }
-    }
-}
-
-impl Armed {
-    /// Returns whether the timeout is pending and wakes this waker, from now on if not before. So
-    /// the timeout keeps its place, even in a full timer.
-    fn wakes(&mut self, waker: &Waker) -> bool {
-        if self.wakes == identity(waker) {
-            return self.timeout.is_pending();
-        }
-        let waker = waker.clone();
-        self.wakes = identity(&waker);
-        let replaced = self.timeout.replace(Task::sleeper(waker));
-        let is_pending = replaced.is_ok();
-        // Nobody is woken by the waker that is not needed.
-        let (Ok(unused) | Err(unused)) = replaced;
-        unused.discard();
-        is_pending
-    }
-}
-
-/// Identifies a waker among those that exist at the same time, as [`Waker::will_wake`] does.
-fn identity(waker: &Waker) -> (usize, usize) {
-    (waker.data().addr(), std::ptr::from_ref(waker.vtable()).addr())
-}
-
-impl Future for Sleep {
-    type Output = Result<(), SleepError>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        self.poll_by(context, Body::admit)
-    }
-}
-
-impl Drop for Sleep {
-    fn drop(&mut self) {
-        self.cancel();
     }
 }
 
@@ -301,8 +156,8 @@ impl Interval {
     /// Polls for the next tick, like [`tick`](Self::tick).
     pub fn poll_tick(&mut self, context: &mut Context<'_>) -> Poll<Result<Instant, SleepError>> {
         ready!(Pin::new(&mut self.sleep).poll(context))?;
-        let now = self.sleep.clock().now();
-        let due = self.sleep.deadline.unwrap_or(now);
+        let now = self.sleep.now();
+        let due = self.sleep.deadline().unwrap_or(now);
         let next = self.missed_tick.next(due, now, now, self.period);
         self.sleep.reset(When::at_or_never(next));
         Poll::Ready(Ok(due))
@@ -344,17 +199,6 @@ impl futures_core::Stream for Interval {
         Poll::Ready(Some(tick))
     }
 }
-
-impl fmt::Display for SleepError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            SleepError::Full => "the timer is full",
-            SleepError::Shutdown => "the timer was shut down",
-        })
-    }
-}
-
-impl Error for SleepError {}
 
 impl fmt::Display for TimedError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

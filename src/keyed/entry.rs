@@ -1,11 +1,10 @@
 //! The entry of a key: looks at a key and changes it in one step.
 
 use crate::engine::clock::When;
-use crate::engine::context::TimerContext;
-use crate::engine::owner::Shards;
-use crate::engine::shard::{Body, Holding, Shard};
-use crate::keyed::keys::Keys;
-use crate::sync::MutexGuard;
+use crate::engine::context::{Limit, TimerContext};
+use crate::engine::reaper::Holding;
+use crate::engine::shard::Shard;
+use crate::keyed::keys::{KeyGuard, KeyState, Keys};
 use crate::timer::entry::{IntoTask, TimerEntry};
 use crate::timer::error::AddError;
 use std::fmt;
@@ -43,12 +42,12 @@ pub struct VacantEntry<'a, K: Eq, T> {
     pub(crate) hash: u64,
 }
 
-/// A shard under its lock, for as long as the user likes. Loops and futures, whose waking is the
-/// user's code, are woken when the lock is released.
+/// A shard under its lock, for as long as the user likes. What the delay queue has to know is said
+/// when the lock is released.
 pub(crate) struct Held<'a, K: Eq, T> {
     context: &'a TimerContext,
     /// `None` only while it is dropped.
-    body: Option<MutexGuard<'a, Body<Keys<K, T>>>>,
+    state: Option<KeyGuard<'a, K, T>>,
     /// `None` when the lock is released.
     holding: Option<Holding>,
     /// The key that the caller has passed, unless the shard has it: to be dropped when the lock is
@@ -56,34 +55,33 @@ pub(crate) struct Held<'a, K: Eq, T> {
     pub(crate) key: Option<K>,
 }
 
-impl<'a, K: Eq + 'static, T: 'static> Held<'a, K, T> {
+impl<'a, K: Eq + Send + 'static, T: Send + 'static> Held<'a, K, T> {
     #[inline]
-    pub(crate) fn new(shards: &'a Shards<Keys<K, T>>, hash: u64) -> Self {
-        let holding = Some(shards.begin_holding());
-        let body = Some(shards.of(hash).lock());
-        Held { context: &shards.context, body, holding, key: None }
+    pub(crate) fn new(keys: &'a Keys<K, T>, hash: u64) -> Self {
+        let holding = Some(Holding::begin());
+        let state = Some(keys.of(hash).lock());
+        Held { context: &keys.shards.context, state, holding, key: None }
     }
 }
 
 impl<K: Eq, T> Held<'_, K, T> {
     #[inline]
-    fn see(&self) -> &Body<Keys<K, T>> {
-        self.body.as_ref().expect("it is there until this is dropped")
+    fn see(&self) -> &KeyState<K, T> {
+        self.state.as_ref().expect("it is there until this is dropped")
     }
 
     #[inline]
-    pub(crate) fn body(&mut self) -> &mut Body<Keys<K, T>> {
-        self.body.as_mut().expect("it is there until this is dropped")
+    pub(crate) fn state(&mut self) -> &mut KeyState<K, T> {
+        self.state.as_mut().expect("it is there until this is dropped")
     }
 }
 
 impl<K: Eq, T> Drop for Held<'_, K, T> {
     #[inline]
     fn drop(&mut self) {
-        let released = self.body.take().map(Shard::release);
         drop(self.holding.take());
-        drop(released);
-        self.context.discard(self.key.take());
+        // Wakes listeners as well, with no lock held. The key is dropped after this.
+        self.state.take().into_iter().for_each(Shard::release);
     }
 }
 
@@ -91,12 +89,12 @@ impl<K: Eq, T> OccupiedEntry<'_, K, T> {
     /// Returns a reference to the task.
     #[must_use]
     pub fn get(&self) -> &T {
-        &self.held.see().core.at(self.index).task
+        &self.held.see().at(self.index).task
     }
 
     /// Returns a mutable reference to the task.
     pub fn get_mut(&mut self) -> &mut T {
-        &mut self.held.body().core.at_mut(self.index).task
+        &mut self.held.state().at_mut(self.index).task
     }
 
     /// Returns when the task expires; `None` if it never does.
@@ -112,25 +110,22 @@ impl<K: Eq, T> OccupiedEntry<'_, K, T> {
 
     /// Extends the deadline; it never moves to an earlier one.
     pub fn touch(&mut self, when: impl Into<When>) {
-        let (_, deadline) = self.held.context.resolve(when.into());
-        let index = self.index;
-        self.held.body().core.extend(index, deadline);
+        let (due, index) = (self.held.context.time.due(when.into()), self.index);
+        self.held.state().wheel.extend(index, due.deadline);
     }
 
     /// Moves the deadline, earlier or later.
     pub fn reschedule(&mut self, when: impl Into<When>) {
-        let (times, index) = (self.held.context.resolve(when.into()), self.index);
-        self.held.body().move_to(index, times);
-        self.held.body().go_on_holding();
+        let (due, index) = (self.held.context.time.due(when.into()), self.index);
+        self.held.state().move_to(index, due);
     }
 
     /// Takes the task back: it does not expire, and the key is removed.
     pub fn cancel(mut self) -> T {
-        let (context, index) = (self.held.context, self.index);
-        let cancelled = self.held.body().cancel(index);
+        let index = self.index;
+        let cancelled = self.held.state().cancel_key(index);
         drop(self); // The drop of a key needs no lock.
-        let (key, task) = cancelled.expect("nobody else took it meanwhile");
-        context.discard(key);
+        let (_, task) = cancelled.expect("nobody else took it meanwhile");
         task
     }
 }
@@ -150,8 +145,8 @@ impl<K: Eq, T> VacantEntry<'_, K, T> {
         let entry = TimerEntry::new(when, task);
         let VacantEntry { mut held, hash } = self;
         let key = held.key.take().expect("it is there until the task is added");
-        let times = held.context.resolve(entry.when());
-        let added = held.body().add_key(hash, (key, entry), times);
+        let due = held.context.time.due(entry.when());
+        let added = held.state().add_key(Limit::Keep, hash, due, (key, entry));
         added.map_err(|(key, error)| {
             held.key = Some(key);
             error

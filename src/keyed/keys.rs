@@ -1,34 +1,37 @@
-//! The keys in a shard of keyed timers: their tasks and deadlines are the items of its core, and an
-//! index finds them there.
+//! The keys: a source whose entries are found by their keys.
+//!
+//! A key, its task and its deadline are an entry of a shard's wheel; an index in the shard finds it
+//! there. An expired key leaves at the flush: from then on the closure that is called with the
+//! key and its task is a task of the timer of closures, on its way through the executor.
 //!
 //! # Locks
 //! A key's `Eq` may run under a shard's lock, and what a caller does with an entry or in a closure;
 //! no task runs there, and neither tasks nor keys are dropped.
-//!
-//! Invariants, checked by [`Body::assert_keys`] and, of the core, by the owner: every key is found
-//! by its hash, and filed.
 
-use crate::engine::owner::{Owned, Shards};
-use crate::engine::report::Contained;
-use crate::engine::shard::{Body, Content, Holding, Shard, Times};
-use crate::store::table::{KeyTable, ShortHash, shard_of};
+use crate::engine::context::Limit;
+use crate::engine::pool::Shards;
+use crate::engine::reaper::Engine;
+use crate::engine::shard::{AnyShard, Extra, Shard, ShardGuard, ShardState};
+use crate::engine::source::Source;
+use crate::engine::turn::Turn;
+use crate::store::table::{KeyTable, ShortHash, shard_of, shards_for};
+use crate::sync::{Mutex, parallelism};
+use crate::timer::Timer;
 use crate::timer::entry::{Task, TimerEntry};
 use crate::timer::error::AddError;
-use crate::timer::part::Expiring;
-use crate::wheel::bucket_queue::Expiration;
+use crate::timer::tasks::Tasks;
+use crate::wheel::tick::Due;
 use std::borrow::Borrow;
-use std::marker::PhantomData;
-use std::sync::Arc;
+use std::mem;
+use std::panic::{RefUnwindSafe, UnwindSafe};
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-/// The number of keys that expire or are taken out under one hold of a lock.
-const BATCH: usize = 64;
+/// Slots of each wheel: few, because there are many shards, and a deadline is seldom near.
+const WHEEL_SIZE: usize = 64;
 
-/// The keys of a shard; see the [module](self).
-pub(crate) struct Keys<K, T> {
-    index: KeyTable<u32>,
-    keys: PhantomData<(K, T)>,
-}
+/// The number of keys that are taken out under one hold of a lock.
+const BATCH: usize = 64;
 
 /// What is kept of a key.
 #[derive(Debug)]
@@ -38,124 +41,123 @@ pub(crate) struct Keyed<K, T> {
     hash: ShortHash,
 }
 
-impl<K, T> Content for Keys<K, T> {
-    type Item = Keyed<K, T>;
-
-    fn new() -> Self {
-        Keys { index: KeyTable::new(), keys: PhantomData }
-    }
-
-    fn is_filed(_: &Keyed<K, T>) -> bool {
-        true
+/// The entries of a shard by their keys: where they are in the shard's slab.
+pub(crate) type Index = KeyTable<u32>;
+impl Extra for Index {
+    fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 }
 
-/// Makes the task that expires a key. It was made where the compiler knew that keys may be sent.
-pub(crate) struct Expiry<K, T>(Box<dyn Fn(K, T) -> Task + Send + Sync>);
+pub(crate) type KeyShard<K, T> = Shard<Keyed<K, T>, Index>;
+pub(crate) type KeyState<K, T> = ShardState<Keyed<K, T>, Index>;
+pub(crate) type KeyGuard<'a, K, T> = ShardGuard<'a, Keyed<K, T>, Index>;
 
-impl<K: Send + 'static, T: Send + 'static> Expiry<K, T> {
-    /// Creates one whose tasks call `expire`.
-    pub(crate) fn new<F: Fn(K, T) + Send + Sync + 'static>(expire: Contained<F>) -> Self {
-        let expire = Arc::new(expire);
-        Expiry(Box::new(move |key, task| {
-            let expire = Arc::clone(&expire);
-            Task::new(move || expire(key, task))
-        }))
+/// What is called with each key and task that expires. Returns what is to be added again.
+pub(crate) type OnExpired<K, T> = Arc<dyn Fn(K, T) -> Option<Kept<K, T>> + Send + Sync>;
+
+/// A key that is to be added again, with its hash.
+pub(crate) struct Kept<K, T> {
+    pub(crate) hash: u64,
+    pub(crate) key: K,
+    pub(crate) entry: TimerEntry<T>,
+}
+
+/// The keys of a keyed timer; see the [module](self).
+pub(crate) struct Keys<K: Eq + Send + 'static, T: Send + 'static> {
+    pub(crate) shards: Shards<Keyed<K, T>, Index>,
+    on_expired: OnExpired<K, T>,
+    /// Whose executor calls that. Weakly: a call that is under way when the timer ends must not
+    /// keep the executor alive.
+    closures: Weak<Tasks<Task>>,
+    /// A buffer for what a flush takes out, unless a turn has it.
+    spare: Mutex<Vec<Task>>,
+}
+
+// The closure is called with no lock held.
+impl<K: Eq + Send + 'static, T: Send + 'static> UnwindSafe for Keys<K, T> {}
+impl<K: Eq + Send + 'static, T: Send + 'static> RefUnwindSafe for Keys<K, T> {}
+
+/// What the clones of a keyed timer own together: it ends with the last of them.
+pub(crate) struct KeysOwner<K: Eq + Send + 'static, T: Send + 'static> {
+    timer: Timer,
+    number: u32,
+    pub(crate) keys: Arc<Keys<K, T>>,
+}
+
+impl<K: Eq + Send + 'static, T: Send + 'static> KeysOwner<K, T> {
+    pub(crate) fn new(timer: Timer, on_expired: OnExpired<K, T>) -> Arc<Self> {
+        let engine: &Engine = &timer.base.engine;
+        // In virtual time no hash decides an order, unless the timer has several shards itself. In
+        // models threads meet in several.
+        let is_manual = engine.context.time.clock.as_manual().is_some() && !cfg!(tickwheel_model);
+        let is_single = is_manual && timer.base.layout.shards == 1;
+        let count = if is_single { 1 } else { shards_for(parallelism()) };
+        let closures = Arc::downgrade(&timer.base.closures);
+        let make = |number| {
+            let shards = Shards::new(&engine.context, number, count, WHEEL_SIZE);
+            Arc::new(Keys { shards, on_expired, closures, spare: Mutex::new(Vec::new()) })
+        };
+        let (number, keys) = engine.sources.register(&engine.context, count, make);
+        Arc::new(KeysOwner { timer, number, keys })
     }
 }
 
-impl<K: Eq + 'static, T: 'static> Expiring for Keys<K, T> {
-    type Shared = Expiry<K, T>;
+impl<K: Eq + Send + 'static, T: Send + 'static> Drop for KeysOwner<K, T> {
+    fn drop(&mut self) {
+        let Engine { sources, context, .. } = &*self.timer.base.engine;
+        sources.remove(context, self.number);
+        drop(self.keys.cancel_all());
+    }
+}
 
-    fn flush(
-        Expiry(task_of): &Self::Shared,
-        body: &mut Body<Self>,
-        (expiration, now): (Expiration, u64),
-        tasks: &mut Vec<Task>,
-    ) {
-        let Body { core, content: Keys { index, .. }, .. } = body;
-        core.flush(expiration, (now, BATCH), |name, Keyed { key, task, hash }| {
-            index.remove(hash, |other| *other == name.index);
-            tasks.push(task_of(key, task));
+impl<K: Eq + Send + 'static, T: Send + 'static> Source for Keys<K, T> {
+    fn flush(self: Arc<Self>, ordinal: usize, turn: &mut Turn<'_>) -> Option<usize> {
+        let Some(shard) = self.shards.get(ordinal) else { return Some(0) };
+        let mut tasks = mem::take(&mut *self.spare.lock());
+        let flushed = shard.flush(turn, |state, flush| {
+            let ShardState { wheel, extra: index, .. } = state;
+            wheel.flush(flush, |at, Keyed { key, task, hash }| {
+                index.remove(hash, |index| *index == at.index);
+                tasks.push(self.task(key, task));
+            });
         });
-        body.release_permits(tasks.len());
+        let closures = self.closures.upgrade();
+        let count = closures.map_or(0, |closures| closures.hand_over(turn, &mut tasks));
+        *self.spare.lock() = tasks;
+        flushed.then_some(count)
     }
 
-    fn end(owned: &Owned<Self>) {
-        owned.shards.set.close(); // A closure that is running may return a key to be kept.
-        owned.shards.cancel_all().into_iter().for_each(|left| owned.shards.discard(left));
+    fn shard(&self, ordinal: usize) -> Option<&dyn AnyShard> {
+        self.shards.get(ordinal).map(|shard| &**shard as &dyn AnyShard)
+    }
+
+    fn assert_invariants(&self) {
+        self.shards.iter().for_each(|shard| shard.lock().wheel.assert_invariants(|_| true));
     }
 }
 
-impl<K: Eq + 'static, T: 'static> Shards<Keys<K, T>> {
+impl<K: Eq + Send + 'static, T: Send + 'static> Keys<K, T> {
+    /// Returns the task that calls the closure for a key that has expired. The task does not own
+    /// the keys: a key that is kept after the end of its keyed timer is dropped.
+    fn task(self: &Arc<Self>, key: K, task: T) -> Task {
+        let (on_expired, keys) = (Arc::clone(&self.on_expired), Arc::downgrade(self));
+        Task::new(move || on_expired(key, task).into_iter().for_each(|kept| keep(&keys, kept)))
+    }
+
     /// Returns the shard of the keys with this hash.
     #[inline]
-    pub(crate) fn of(&self, hash: u64) -> &'static Shard<Keys<K, T>> {
-        self.set.at(shard_of(hash, self.set.len()))
+    pub(crate) fn of(&self, hash: u64) -> &KeyShard<K, T> {
+        &self.shards[shard_of(hash, self.shards.len())]
     }
 
-    /// Notes that this thread is about to hold a shard of these.
-    #[inline]
-    pub(crate) fn begin_holding(&self) -> Holding {
-        Holding::begin(self.set, &self.context)
-    }
-
-    /// Calls `act` with a shard of these.
-    #[inline]
-    pub(crate) fn with<R>(
-        &self,
-        shard: &Shard<Keys<K, T>>,
-        act: impl FnOnce(&mut Body<Keys<K, T>>) -> R,
-    ) -> R {
-        let holding = self.begin_holding();
-        shard.with(|body| {
-            let _until_released = holding;
-            act(body)
-        })
-    }
-
-    /// Calls `act` with one shard after the other.
-    pub(crate) fn each<R>(
-        &self,
-        mut act: impl FnMut(&mut Body<Keys<K, T>>) -> R,
-    ) -> impl Iterator<Item = R> {
-        self.set.iter().map(move |shard| self.with(shard, &mut act))
-    }
-
-    /// Adds a key again that has expired, unless it is there by then.
-    pub(crate) fn keep(&self, hash: u64, key_and_task: (K, T), times: Times) {
-        let mut unused = Some(key_and_task); // Outlives the lock.
-        self.with(self.of(hash), |body| {
-            let is_there = unused.as_ref().is_some_and(|(key, _)| body.find(hash, key).is_some());
-            if !is_there && body.admit_beyond_limit().is_ok() {
-                if let Some(kept) = unused.take() {
-                    body.insert_key(hash, kept, times);
-                }
-            }
-        });
-        unused.into_iter().for_each(|unused| self.discard(unused));
-    }
-
-    fn discard(&self, gone: (K, T)) {
-        let task = self.task_of(gone);
-        self.context.discard(task);
-    }
-
-    /// Returns the task of a key that was taken out. No lock is held: the key is dropped here.
-    pub(crate) fn task_of(&self, (key, task): (K, T)) -> T {
-        self.context.discard(key);
-        task
-    }
-
-    /// Takes all keys out.
+    /// Takes out all keys, a few at a time, so that no lock is held for long.
     pub(crate) fn cancel_all(&self) -> Vec<(K, T)> {
-        let (mut all, mut batch) = (Vec::new(), Vec::new());
-        for shard in self.set.iter() {
+        let mut all = Vec::new();
+        for shard in self.shards.iter() {
             let mut after = None;
-            // A few at a time, so that the lock is never held for long.
             loop {
-                after = self.with(shard, |body| body.take_some(after, &mut batch));
-                all.append(&mut batch);
+                after = shard.lock().take_some(after, &mut all);
                 if after.is_none() {
                     break;
                 }
@@ -165,7 +167,28 @@ impl<K: Eq + 'static, T: 'static> Shards<Keys<K, T>> {
     }
 }
 
-impl<K: Eq, T> Body<Keys<K, T>> {
+/// Adds a key again that has expired, even if the timer is full, unless the key is there by now.
+fn keep<K, T>(keys: &Weak<Keys<K, T>>, Kept { hash, key, entry }: Kept<K, T>)
+where
+    K: Eq + Send + 'static,
+    T: Send + 'static,
+{
+    let Some(keys) = keys.upgrade() else { return };
+    let due = keys.shards.context.time.due(entry.when());
+    let mut state = keys.of(hash).lock();
+    // What is not added is dropped without the lock.
+    let unused = match state.find(hash, &key) {
+        Some(_) => (key, entry),
+        None => match state.add_key(Limit::Exceed, hash, due, (key, entry)) {
+            Ok(()) => return Shard::release(state),
+            Err((key, error)) => (key, error.into_entry()),
+        },
+    };
+    drop(state);
+    drop(unused);
+}
+
+impl<K: Eq, T> KeyState<K, T> {
     /// Returns the index of a key, if the key is present.
     #[inline]
     pub(crate) fn find<Q>(&self, hash: u64, key: &Q) -> Option<u32>
@@ -173,64 +196,54 @@ impl<K: Eq, T> Body<Keys<K, T>> {
         K: Borrow<Q>,
         Q: Eq + ?Sized,
     {
-        let is_meant = |index: &u32| self.core.at(*index).key.borrow() == key;
-        self.content.index.find(ShortHash::of(hash), is_meant).copied()
+        let is_meant = |index: &u32| self.at(*index).key.borrow() == key;
+        self.extra.find(ShortHash::of(hash), is_meant).copied()
     }
 
-    /// Adds a key that is not present. A key that is refused is dropped by the caller, without the
+    /// Returns what is kept of the key at `index`; there must be one.
+    #[inline]
+    pub(crate) fn at(&self, index: u32) -> &Keyed<K, T> {
+        &self.wheel.entries.at(index).item
+    }
+
+    /// Returns what is kept of the key at `index`; there must be one.
+    #[inline]
+    pub(crate) fn at_mut(&mut self, index: u32) -> &mut Keyed<K, T> {
+        &mut self.wheel.entries.at_mut(index).item
+    }
+
+    /// Adds a key that is not present. Returns it if it is refused: its caller drops it without the
     /// lock.
     #[inline]
     pub(crate) fn add_key(
         &mut self,
+        limit: Limit,
         hash: u64,
+        due: Due,
         (key, entry): (K, TimerEntry<T>),
-        times: Times,
     ) -> Result<(), (K, AddError<T>)> {
-        if let Err(refusal) = self.admit() {
+        if let Err(refusal) = self.admit(limit) {
             return Err((key, AddError::of(refusal, entry)));
         }
-        self.insert_key(hash, (key, entry.into_task()), times);
+        let hash = ShortHash::of(hash);
+        let added = self.add(due, Keyed { key, task: entry.into_task(), hash });
+        self.extra.insert(hash, added.index);
         Ok(())
-    }
-
-    /// Adds a key that is not present, and was admitted.
-    #[inline]
-    fn insert_key(&mut self, hash: u64, (key, task): (K, T), times: Times) {
-        let (hash, (_, deadline)) = (ShortHash::of(hash), times);
-        let tick = self.core.ticks.ceil(deadline);
-        let item = Keyed { key, task, hash };
-        let (key, reference) = self.core.insert(deadline, tick, item);
-        self.content.index.insert(hash, key.index);
-        self.file_new(reference, tick, times);
     }
 
     /// Returns when a key expires; `None` is never.
     #[inline]
     pub(crate) fn deadline(&self, index: u32) -> Option<Instant> {
-        self.instant(self.core.deadline_at(index))
-    }
-
-    #[inline]
-    fn instant(&self, deadline: u64) -> Option<Instant> {
+        let deadline = self.wheel.entries.at(index).deadline();
         self.context()?.time.instant_or_never(deadline)
     }
 
-    /// Moves a key's deadline; a later one is only written down.
-    pub(crate) fn move_to(&mut self, index: u32, times: Times) {
-        let (_, deadline) = times;
-        if deadline >= self.core.deadline_at(index) {
-            self.core.extend(index, deadline);
-        } else {
-            self.refile(index, times);
-        }
-    }
-
     /// Takes a key out before it expires.
-    pub(crate) fn cancel(&mut self, index: u32) -> Option<(K, T)> {
-        let item = self.core.cancel_at(index)?;
-        self.content.index.remove(item.hash, |other| *other == index);
+    pub(crate) fn cancel_key(&mut self, index: u32) -> Option<(K, T)> {
+        let Keyed { key, task, hash } = self.wheel.cancel_at(index)?;
+        self.extra.remove(hash, |other| *other == index);
         self.release_permits(1);
-        Some((item.key, item.task))
+        Some((key, task))
     }
 
     /// Finds a key and takes it out, with a single lookup in the index.
@@ -240,25 +253,19 @@ impl<K: Eq, T> Body<Keys<K, T>> {
         K: Borrow<Q>,
         Q: Eq + ?Sized,
     {
-        let Body { core, content, .. } = self;
-        let is_meant = |index: &u32| core.at(*index).key.borrow() == key;
-        let found = content.index.remove(ShortHash::of(hash), is_meant)?;
-        let item = core.cancel_at(found)?;
+        let ShardState { wheel, extra: index, .. } = self;
+        let is_meant = |index: &u32| wheel.entries.at(*index).item.key.borrow() == key;
+        let found = index.remove(ShortHash::of(hash), is_meant)?;
+        let Keyed { key, task, .. } = wheel.cancel_at(found)?;
         self.release_permits(1);
-        Some((item.key, item.task))
+        Some((key, task))
     }
 
     /// Takes at most [`BATCH`] keys out, of those that come after what the last call returned.
     /// `None` is the end.
     fn take_some(&mut self, after: Option<u32>, out: &mut Vec<(K, T)>) -> Option<u32> {
-        let Body { core, content, .. } = self;
-        let indices = core.entries.last_indices(after, BATCH);
-        for index in &indices {
-            let Some(item) = core.cancel_at(*index) else { continue };
-            content.index.remove(item.hash, |other| other == index);
-            out.push((item.key, item.task));
-        }
-        self.release_permits(out.len());
+        let indices = self.wheel.entries.last_indices(after, BATCH);
+        out.extend(indices.iter().filter_map(|index| self.cancel_key(*index)));
         indices.last().copied()
     }
 
@@ -268,22 +275,21 @@ impl<K: Eq, T> Body<Keys<K, T>> {
         chunk: usize,
         visit: &mut impl FnMut(&K, &T, Option<Instant>),
     ) -> bool {
-        for (_, entry) in self.core.entries.of_chunk(chunk) {
+        for (at, entry) in self.wheel.entries.of_chunk(chunk) {
             let Keyed { key, task, .. } = &entry.item;
-            visit(key, task, self.instant(entry.deadline.get()));
+            visit(key, task, self.deadline(at.index));
         }
         // mutants(<= *): one more chunk is asked for, and is empty.
-        chunk.saturating_add(1) < self.core.entries.chunks()
+        chunk.saturating_add(1) < self.wheel.entries.chunks()
     }
 
     /// Checks that every key is found by its hash.
     pub(crate) fn assert_keys(&self) {
-        let Body { core, content: Keys { index, .. }, .. } = self;
-        for (_, own) in index.iter() {
-            let item = core.at(*own);
-            let is_meant = |other: &u32| core.at(*other).key == item.key;
-            assert_eq!(index.find(item.hash, is_meant), Some(own), "found by its key");
+        for (_, own) in self.extra.iter() {
+            let item = self.at(*own);
+            let is_meant = |other: &u32| self.at(*other).key == item.key;
+            assert_eq!(self.extra.find(item.hash, is_meant), Some(own), "found by its key");
         }
-        assert_eq!(index.len(), core.len(), "every key is found");
+        assert_eq!(self.extra.len(), self.wheel.len(), "every key is found");
     }
 }

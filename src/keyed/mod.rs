@@ -1,18 +1,15 @@
 //! Keyed timers: at most one timer for each key.
 
 use crate::engine::clock::When;
-use crate::engine::context::TimerContext;
-use crate::engine::owner::Shards;
-use crate::engine::report::Contained;
-use crate::engine::shard::Body;
+use crate::engine::context::{Limit, TimerContext};
+use crate::engine::shard::{AnyShard, Shard};
 use crate::keyed::entry::Held;
-use crate::keyed::keys::{Expiry, Keys};
+use crate::keyed::keys::{Kept, KeyState, Keys, KeysOwner, OnExpired};
 use crate::store::table::spread;
 use crate::timer::Timer;
 use crate::timer::entry::{IntoTask, Task, TimerEntry};
 use crate::timer::error::AddError;
 use crate::timer::executor::Never;
-use crate::timer::part::Part;
 use std::borrow::Borrow;
 use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -97,7 +94,7 @@ where
     T: Send + 'static,
 {
     /// Dropped with the last clone: then all keys are removed.
-    part: Arc<Part<Keys<K, T>>>,
+    owner: Arc<KeysOwner<K, T>>,
     hasher: S,
 }
 
@@ -194,18 +191,11 @@ where
         S: Clone + Send + Sync + 'static,
     {
         let own = hasher.clone();
-        let share = |shards: &Arc<Shards<Keys<K, T>>>| {
-            let shards = Arc::clone(shards);
-            let name = Arc::clone(&shards.context.name);
-            let expire = move |key: K, task: T| {
-                if let Some((key, entry)) = expired(key, task).into_kept() {
-                    let times = shards.context.resolve(entry.when());
-                    shards.keep(spread(&own, &key), (key, entry.into_task()), times);
-                }
-            };
-            Expiry::new(Contained::new(&name, expire))
-        };
-        KeyedTimer { part: Part::new(timer.closures(), share), hasher }
+        let on_expired: OnExpired<K, T> = Arc::new(move |key, task| {
+            let (key, entry) = expired(key, task).into_kept()?;
+            Some(Kept { hash: spread(&own, &key), key, entry })
+        });
+        KeyedTimer { owner: KeysOwner::new(timer.closures(), on_expired), hasher }
     }
 
     /// Returns the entry of a key, to be looked at and changed in one step: no other thread can
@@ -233,8 +223,8 @@ where
     /// ```
     pub fn entry(&self, key: K) -> Entry<'_, K, T> {
         let hash = self.hash(&key);
-        let mut held = Held::new(self.shards(), hash);
-        let found = held.body().find(hash, &key);
+        let mut held = Held::new(self.keys(), hash);
+        let found = held.state().find(hash, &key);
         held.key = Some(key);
         match found {
             Some(index) => Entry::Occupied(OccupiedEntry { held, index }),
@@ -249,29 +239,21 @@ where
     /// [`AddError`], with the entry inside, if the timer is full or was shut down. The key's former
     /// task then stays as it was.
     pub fn add(&self, key: K, entry: TimerEntry<T>) -> Result<Option<T>, AddError<T>> {
-        let (times, hash) = (self.context().resolve(entry.when()), self.hash(&key));
-        let shard = self.shards().of(hash);
-        // Lent, because a key's `Eq` may panic: then they are dropped without the lock.
-        let mut given = Some((key, entry));
-        let (unused, result) = self.shards().with(shard, |body| {
-            let found = given.as_ref().and_then(|(key, _)| body.find(hash, key));
-            let (key, entry) = given.take().expect("it was just given");
-            match found {
-                Some(_) if body.closed => (Some(key), Err(AddError::Shutdown(entry.into()))),
-                Some(index) => {
-                    body.move_to(index, times);
-                    let task = &mut body.core.at_mut(index).task;
-                    (Some(key), Ok(Some(mem::replace(task, entry.into_task()))))
-                }
-                None => match body.add_key(hash, (key, entry), times) {
-                    Ok(()) => (None, Ok(None)),
-                    Err((key, error)) => (Some(key), Err(error)),
-                },
-            }
-        });
-        // After waking: the drop of a key may take any length of time.
-        self.context().discard(unused);
-        result
+        let (due, hash) = (self.context().time.due(entry.when()), self.hash(&key));
+        // Declared last, so released first: the drop of a key may take any length of time.
+        let mut state = self.keys().of(hash).lock();
+        let Some(index) = state.find(hash, &key) else {
+            let added = state.add_key(Limit::Keep, hash, due, (key, entry));
+            Shard::release(state);
+            return added.map(|()| None).map_err(|(_, error)| error);
+        };
+        if state.closed {
+            return Err(AddError::Shutdown(entry.into()));
+        }
+        state.move_to(index, due);
+        let former = mem::replace(&mut state.at_mut(index).task, entry.into_task());
+        Shard::release(state);
+        Ok(Some(former))
     }
 
     /// Adds a task for a key that expires `delay` from now: [`add`](Self::add) of a
@@ -310,9 +292,8 @@ where
         Q: Hash + Eq + ?Sized,
     {
         let hash = self.hash(key);
-        let shard = self.shards().of(hash);
-        let taken = self.shards().with(shard, |body| body.take(hash, key));
-        taken.map(|taken| self.shards().task_of(taken))
+        let taken = self.keys().of(hash).lock().take(hash, key);
+        taken.map(|(_, task)| task)
     }
 
     /// Extends a key's deadline; it never moves to an earlier one. Returns whether the key has a
@@ -326,8 +307,8 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        let (_, deadline) = self.context().resolve(when.into());
-        self.found(key, |body, index| body.core.extend(index, deadline)).is_some()
+        let due = self.context().time.due(when.into());
+        self.found(key, |state, index| state.wheel.extend(index, due.deadline)).is_some()
     }
 
     /// Moves a key's deadline, earlier or later. Returns whether the key has a task.
@@ -336,8 +317,8 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        let times = self.context().resolve(when.into());
-        self.found(key, |body, index| body.move_to(index, times)).is_some()
+        let due = self.context().time.due(when.into());
+        self.found(key, |state, index| state.move_to(index, due)).is_some()
     }
 
     /// Returns when a key's task expires; `None` if the key has no task, or one that never expires.
@@ -346,7 +327,7 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        self.found(key, |body, index| body.deadline(index))?
+        self.found(key, |state, index| state.deadline(index))?
     }
 
     /// Returns whether a key has a task.
@@ -361,7 +342,7 @@ where
     /// Returns how many keys there are. Locks each shard once, and takes time proportional to the
     /// shards.
     pub fn len(&self) -> usize {
-        self.shards().each(|body| body.core.len()).sum()
+        self.keys().shards.iter().map(|shard| shard.len()).sum()
     }
 
     /// Returns whether there is no key, at the same cost as [`len`](Self::len).
@@ -392,8 +373,8 @@ where
         Q: Hash + Eq + ?Sized,
     {
         let hash = self.hash(key);
-        let mut held = Held::new(self.shards(), hash);
-        let index = held.body().find(hash, key)?;
+        let mut held = Held::new(self.keys(), hash);
+        let index = held.state().find(hash, key)?;
         Some(OccupiedEntry { held, index })
     }
 
@@ -405,7 +386,7 @@ where
         Q: Hash + Eq + ?Sized,
         T: Clone,
     {
-        self.found(key, |body, index| body.core.at(index).task.clone())
+        self.found(key, |state, index| state.at(index).task.clone())
     }
 
     /// Calls `see` with a key's task and its deadline, and returns what `see` returned; `None` if
@@ -546,59 +527,55 @@ where
         // A shard's ordinal, above 32 bits for a chunk's number.
         let mut ordinal = usize::try_from(position >> 32).ok()?;
         let mut chunk = (position & u64::from(u32::MAX)) as usize;
-        let set = self.shards().set;
+        let shards = &self.keys().shards;
         // One chunk at a time, so that the lock is never held for long.
-        while ordinal < set.len() {
+        while ordinal < shards.len() {
             let mut visited = false;
             let mut note = |key: &K, task: &T, deadline: Option<Instant>| {
                 visited = true;
                 visit(key, task, deadline);
             };
-            let more = self.shards().with(set.at(ordinal), |body| body.visit(chunk, &mut note));
+            let more = shards[ordinal].lock().visit(chunk, &mut note);
             (ordinal, chunk) = if more { (ordinal, chunk + 1) } else { (ordinal + 1, 0) };
             if visited {
                 break;
             }
         }
-        (ordinal < set.len()).then_some((ordinal as u64) << 32 | chunk as u64)
+        (ordinal < shards.len()).then_some((ordinal as u64) << 32 | chunk as u64)
     }
 
     /// Takes all keys and tasks back, in no particular order. Takes time proportional to them, but
     /// holds no lock for long. A key that another thread adds meanwhile may stay.
     pub fn cancel_all(&self) -> Vec<(K, T)> {
-        self.shards().cancel_all()
+        self.keys().cancel_all()
     }
 
     /// Checks every internal structure and panics if one is broken: for tests.
     #[doc(hidden)]
     pub fn assert_invariants(&self) {
-        self.shards().each(|body| body.assert_keys()).for_each(drop);
+        self.keys().shards.iter().for_each(|shard| shard.lock().assert_keys());
     }
 
     /// Calls `change` with a key's shard, under its lock, and the key's index there.
     #[inline]
-    fn found<Q, R>(
-        &self,
-        key: &Q,
-        change: impl FnOnce(&mut Body<Keys<K, T>>, u32) -> R,
-    ) -> Option<R>
+    fn found<Q, R>(&self, key: &Q, change: impl FnOnce(&mut KeyState<K, T>, u32) -> R) -> Option<R>
     where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
         let hash = self.hash(key);
-        let shard = self.shards().of(hash);
-        self.shards().with(shard, |body| body.find(hash, key).map(|index| change(body, index)))
+        let shard = self.keys().of(hash);
+        shard.with(|state| state.find(hash, key).map(|index| change(state, index)))
     }
 
     #[inline]
-    fn shards(&self) -> &Shards<Keys<K, T>> {
-        &self.part.owned.shards
+    fn keys(&self) -> &Arc<Keys<K, T>> {
+        &self.owner.keys
     }
 
     #[inline]
     fn context(&self) -> &TimerContext {
-        &self.shards().context
+        &self.keys().shards.context
     }
 
     /// Hashes a key. Never inlined, so that the hasher is inlined here, once.
@@ -614,7 +591,7 @@ where
     T: Send + 'static,
 {
     fn clone(&self) -> Self {
-        KeyedTimer { part: Arc::clone(&self.part), hasher: self.hasher.clone() }
+        KeyedTimer { owner: Arc::clone(&self.owner), hasher: self.hasher.clone() }
     }
 }
 
@@ -633,18 +610,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_driver_that_comes_late_to_a_part_finds_no_other_in_its_shards() {
+    fn a_turn_that_comes_late_to_keys_finds_no_others_in_their_shards() {
         #[derive(Clone, PartialEq, Eq, Hash)]
         struct Own; // No other test has shards of this type.
         let timer = Timer::builder().build().expect("in range");
-        let part = || KeyedTimer::new(&timer, |_: Own, _: u32| ());
-        let set = |keyed: &KeyedTimer<Own, u32>| std::ptr::from_ref(keyed.part.owned.shards.set);
-        let gone = part();
-        let (listed, former) = (Arc::clone(&gone.part.owned), set(&gone));
+        let keyed = || KeyedTimer::new(&timer, |_: Own, _: u32| ());
+        let set = |keyed: &KeyedTimer<Own, u32>| keyed.keys().shards.leaked().as_ptr();
+        let gone = keyed();
+        let (listed, former) = (Arc::clone(gone.keys()), set(&gone));
         drop(gone);
-        let next = part();
+        let next = keyed();
         assert!(set(&next) != former, "somebody may still close, count or flush it");
         drop(listed);
-        assert!(set(&part()) == former, "it was given back");
+        assert!(set(&keyed()) == former, "it was given back");
     }
 }

@@ -1,13 +1,12 @@
 //! Periodic timers: a task that runs repeatedly.
 
 use crate::engine::clock::{Clock, When};
-use crate::engine::context::TimerContext;
-use crate::engine::report::Contained;
+use crate::engine::context::Limit;
 use crate::sync::Mutex;
 use crate::timer::Timer;
 use crate::timer::entry::{SharedClosure, Task, TimerEntry};
 use crate::timer::error::AddError;
-use crate::timer::homes::Homes;
+use crate::timer::tasks::Tasks;
 use crate::timer::timeout::Timeout;
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -133,25 +132,19 @@ impl Periodic {
         timer: &Timer<U>,
         task: impl Fn(&Run<'_>) + Send + Sync + 'static,
     ) -> Result<Series, AddError<Task>> {
-        let homes = &timer.base.closures().beside.homes;
-        let context = Arc::clone(&homes.shards.context);
-        let first = self.first.unwrap_or_else(|| random_below(self.period, &context.time.clock));
+        let clock = timer.base.engine.context.time.clock.clone();
+        let first = self.first.unwrap_or_else(|| random_below(self.period, &clock));
         let due = timer.now().checked_add(first);
         let (chosen, timeout, end) = (None, None, None);
         let progress = Mutex::new(Progress { due, number: 0, chosen, timeout, end });
-        let task = Contained::new(&context.name, task);
-        let series = Arc::new(SeriesState {
-            periodic: self,
-            context,
-            homes: Arc::downgrade(homes),
-            progress,
-        });
+        let tasks = Arc::downgrade(&timer.base.closures);
+        let series = Arc::new(SeriesState { periodic: self, clock, tasks, progress });
         let runs: SharedClosure = Arc::new_cyclic(|runs: &Weak<_>| {
             let runs = Weak::clone(runs) as Weak<dyn Fn(u64) + Send + Sync>;
             let runner = Runner { series: Arc::clone(&series), runs, task };
             move |_| runner.run()
         });
-        let timeout = homes.add(series.entry(runs, due, 0))?;
+        let timeout = timer.base.closures.add(series.entry(runs, due, 0), Limit::Keep)?;
         series.keep(0, timeout);
         Ok(Series(series))
     }
@@ -212,13 +205,13 @@ pub struct Run<'a> {
     number: u64,
 }
 
-/// The part that the handles of a series share with its runner. It never owns a timer, even for a
-/// moment: the timer could end there, inside a run.
+/// The part that the handles of a series share with its runner.
 struct SeriesState {
     periodic: Periodic,
-    context: Arc<TimerContext>,
-    /// The place of the runs, which refer to this.
-    homes: Weak<Homes<Task>>,
+    clock: Clock,
+    /// Where the runs are added, which refer to this. A run owns no timer, even for a moment: the
+    /// timer could end there.
+    tasks: Weak<Tasks<Task>>,
     progress: Mutex<Progress>,
 }
 
@@ -228,7 +221,7 @@ struct Runner<F> {
     series: Arc<SeriesState>,
     /// The closure that owns this runner, and which all runs share: so a run allocates nothing.
     runs: Weak<dyn Fn(u64) + Send + Sync>,
-    task: Contained<F>,
+    task: F,
 }
 
 /// The part of a series that each run changes.
@@ -306,7 +299,7 @@ impl Run<'_> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn reschedule(&self, when: impl Into<When>) {
-        let due = self.series.context.time.clock.deadline_of(when.into());
+        let due = self.series.clock.deadline_of(when.into());
         if !self.series.periodic.overlaps {
             self.series.progress.lock().chosen = Some(due);
         }
@@ -331,18 +324,18 @@ impl SeriesState {
     }
 
     fn now(&self) -> Instant {
-        self.context.time.clock.now()
+        self.clock.now()
     }
 
     fn entry(&self, runs: SharedClosure, due: Option<Instant>, number: u64) -> TimerEntry {
-        let jitter = random_below(self.periodic.jitter, &self.context.time.clock);
+        let jitter = random_below(self.periodic.jitter, &self.clock);
         let at = due.and_then(|due| due.checked_add(jitter));
         TimerEntry::new(When::at_or_never(at), Task::shared(runs, number))
     }
 
     /// Adds the run after `run`, which began at `began`, to the timer, unless the series has ended.
     fn schedule(&self, runs: SharedClosure, run: &Run<'_>, began: Instant) {
-        let Some(homes) = self.homes.upgrade() else { return };
+        let Some(tasks) = self.tasks.upgrade() else { return };
         let Periodic { period, missed_tick, jitter, .. } = self.periodic;
         let now = self.now();
         let mut progress = self.progress.lock();
@@ -360,7 +353,7 @@ impl SeriesState {
         };
         let (due, number) = (progress.due, progress.number);
         drop(progress);
-        if let Ok(timeout) = homes.add(self.entry(runs, due, number)) {
+        if let Ok(timeout) = tasks.add(self.entry(runs, due, number), Limit::Keep) {
             self.keep(number, timeout);
         }
     }
@@ -397,19 +390,28 @@ impl<F: Fn(&Run<'_>) + Send + Sync + 'static> Runner<F> {
         let run = Run { series: &self.series, due: progress.due, number: progress.number };
         progress.number += 1;
         drop(progress);
-        let overlaps = self.series.periodic.overlaps;
-        let began = self.series.now();
-        let schedule = || {
-            let runs = self.runs.upgrade();
-            runs.into_iter().for_each(|runs| self.series.schedule(runs, &run, began));
-        };
-        if overlaps {
-            schedule();
+        let next = Next { runner: self, run: &run, began: self.series.now() };
+        if self.series.periodic.overlaps {
+            drop(next);
+            return (self.task)(&run);
         }
-        self.series.context.catch_panic(|| (self.task)(&run));
-        if !overlaps {
-            schedule();
-        }
+        (self.task)(&run);
+        drop(next);
+    }
+}
+
+/// Schedules the run that follows when it is dropped: also if the run in progress panics, which its
+/// executor contains.
+struct Next<'a, F> {
+    runner: &'a Runner<F>,
+    run: &'a Run<'a>,
+    began: Instant,
+}
+
+impl<F> Drop for Next<'_, F> {
+    fn drop(&mut self) {
+        let Runner { series, runs, .. } = self.runner;
+        runs.upgrade().into_iter().for_each(|runs| series.schedule(runs, self.run, self.began));
     }
 }
 

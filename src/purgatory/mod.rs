@@ -1,16 +1,14 @@
 //! The purgatory: where delayed operations wait until they can be completed, and their handles.
 
 use crate::engine::clock::When;
-use crate::engine::owner::{Owned, Set};
-use crate::engine::shard::Body;
 use crate::purgatory::agenda::{queue_trigger, take_turn};
-use crate::purgatory::check::{Call, Common, OperationRef, shutdown, visit};
-use crate::purgatory::operations::Operations;
+use crate::purgatory::check::{Call, OperationRef, shutdown, visit};
+use crate::purgatory::operations::{OperationSet, OperationsState};
+use crate::purgatory::source::OperationsOwner;
 use crate::purgatory::state::{Claim, EndedBy};
 use crate::purgatory::wait_queue::{Id, WaitQueue};
 use crate::store::table::{self, ShortHash};
 use crate::timer::Timer;
-use crate::timer::part::Part;
 use std::borrow::Borrow;
 use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -21,6 +19,7 @@ pub(crate) mod agenda;
 pub(crate) mod future;
 pub(crate) mod operation;
 pub(crate) mod check;
+pub(crate) mod source;
 pub(crate) mod operations;
 pub(crate) mod state;
 pub(crate) mod wait_queue;
@@ -58,7 +57,7 @@ where
     O: DelayedOperation,
 {
     /// Dropped with the last clone; operations refer to the set of shards only.
-    part: Arc<Part<Operations<K, O>>>,
+    owner: Arc<OperationsOwner<K, O>>,
     hasher: S,
 }
 
@@ -81,12 +80,10 @@ where
     O: DelayedOperation,
     S: BuildHasher,
 {
-    /// Creates an empty purgatory that hashes its keys with `hasher` instead of std's
-    /// [`RandomState`]; otherwise like [`new`](Self::new). A faster hasher takes less time, but use
-    /// it only for keys that clients cannot choose.
+    /// Creates an empty purgatory that hashes its keys with `hasher`; otherwise like
+    /// [`new`](Self::new).
     pub fn with_hasher<U: Send + 'static>(timer: &Timer<U>, hasher: S) -> Self {
-        let part = Part::new(timer.closures(), Common::new);
-        Purgatory { part, hasher }
+        Purgatory { owner: OperationsOwner::new(timer.closures()), hasher }
     }
 
     /// Completes an operation if its condition holds; otherwise watches it on `keys` for at most
@@ -116,8 +113,8 @@ where
         }
         self.call(|call| {
             let Some(ended_by) = call.condition(&mut operation, EndedBy::AtOnce) else {
-                let times = self.part.owned.shards.context.resolve(timeout.into());
-                let added = call.watch(operation, times, keys, |key| self.hash(key))?;
+                let due = self.owner.timer.base.engine.context.time.due(timeout.into());
+                let added = call.watch(operation, due, keys, |key| self.hash(key))?;
                 return Ok(added.map_or(Watch::Completed, |it| Watch::Pending(Pending(it))));
             };
             call.set.count(ended_by);
@@ -130,7 +127,7 @@ where
     /// to the shards.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.each(|body| body.core.len()).sum()
+        self.each(|state| state.wheel.len()).sum()
     }
 
     /// Returns whether no operation is waiting, at the same cost as [`len`](Self::len).
@@ -141,12 +138,12 @@ where
 
     /// Returns what the purgatory has done so far. Locks each shard once.
     pub fn stats(&self) -> Stats {
-        let panicked = self.part.owned.beside.shared.panics.count();
+        let panicked = self.owner.source.panics.count();
         let mut stats = Stats { panicked, ..Stats::default() };
-        self.each(|body| {
-            let ended = |by: EndedBy| body.content.ended[by as usize];
-            stats.watched += body.content.watchers.len;
-            stats.delayed += body.core.len();
+        self.each(|state| {
+            let ended = |by: EndedBy| state.extra.ended[by as usize];
+            stats.watched += state.extra.watchers.len;
+            stats.delayed += state.wheel.len();
             stats.completed_at_once += ended(EndedBy::AtOnce);
             stats.completed_by_trigger += ended(EndedBy::Triggered);
             stats.completed_by_force += ended(EndedBy::Forced);
@@ -322,7 +319,8 @@ where
         let mut cancelled = Vec::new();
         let set = self.set();
         self.visit(key, usize::MAX, |batch| {
-            let cancel = |id: &Id| set.of(*id).with(|body| body.cancel_unless_adding(id.key)).won();
+            let cancel =
+                |id: &Id| set.of(*id).with(|state| state.cancel_unless_adding(id.key)).won();
             for (operation, spots) in batch.iter().filter_map(cancel) {
                 set.leave(&spots);
                 cancelled.push(operation);
@@ -336,7 +334,7 @@ where
     /// thread uses the purgatory. Takes time proportional to what is watched.
     #[doc(hidden)]
     pub fn assert_invariants(&self) {
-        self.each(|body| body.assert_operations()).for_each(drop);
+        self.each(|state| state.assert_operations()).for_each(drop);
     }
 
     /// Checks the operations that are watched on `key` now, until `limit` of them are completed; or
@@ -371,16 +369,13 @@ where
         let (set, hash) = (self.set(), self.hash(key));
         let shard = set.of_key(hash);
         // A key cannot be cloned here, so its queue is named. Without one there is nothing to do.
-        let Some(name) = shard.with(|body| body.content.watchers.name_of(hash, key)) else {
+        let Some(name) = shard.with(|state| state.extra.watchers.name_of(hash, key)) else {
             return;
         };
-        // The shards are kept, so that they do not serve another purgatory by then.
-        let (shards, panics) = {
-            let Owned { shards, beside } = &*self.part.owned;
-            (Arc::clone(shards), Arc::clone(&beside.shared.panics))
-        };
+        // The source is kept, so that its shards do not serve another purgatory by then.
+        let source = Arc::clone(&self.owner.source);
         queue_trigger(move |turn| {
-            let call = Call { set: shards.set, panics: &panics, turn };
+            let call = Call { set: source.set(), panics: &source.panics, turn };
             let is_meant = |queue: &WaitQueue<K>| queue.number == name.number;
             visit(shard, name.hash, is_meant, limit, |batch| call.check_all(batch));
         });
@@ -389,7 +384,7 @@ where
     /// Makes a call that may run the code of operations.
     #[inline]
     fn call<R>(&self, act: impl FnOnce(&Call<'_, K, O>) -> R) -> R {
-        let panics = &self.part.owned.beside.shared.panics;
+        let panics = &self.owner.source.panics;
         take_turn(|turn| act(&Call { set: self.set(), panics, turn }))
     }
 
@@ -405,16 +400,16 @@ where
     }
 
     #[inline]
-    fn set(&self) -> &'static Set<Operations<K, O>> {
-        self.part.owned.shards.set
+    fn set(&self) -> OperationSet<K, O> {
+        self.owner.source.set()
     }
 
     /// Calls `see` with one shard after the other.
     fn each<R>(
         &self,
-        mut see: impl FnMut(&mut Body<Operations<K, O>>) -> R,
+        mut see: impl FnMut(&mut OperationsState<K, O>) -> R,
     ) -> impl Iterator<Item = R> {
-        self.set().iter().map(move |shard| shard.with(&mut see))
+        self.set().0.iter().map(move |shard| shard.with(&mut see))
     }
 
     #[inline]
@@ -638,7 +633,7 @@ where
     O: DelayedOperation,
 {
     fn clone(&self) -> Self {
-        Purgatory { part: Arc::clone(&self.part), hasher: self.hasher.clone() }
+        Purgatory { owner: Arc::clone(&self.owner), hasher: self.hasher.clone() }
     }
 }
 

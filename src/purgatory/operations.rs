@@ -2,16 +2,16 @@
 //! operations whose first key is one of them.
 //!
 //! The record of an operation contains everything that belongs to it: the operation, its state, the
-//! spots of its entries, and, in the core, its deadline. This is plain data. No user code is
+//! spots of its entries, and, in the wheel, its deadline. This is plain data. No user code is
 //! called here except a key's `Eq`, `Clone` and `Drop`: operations go in and come out by value.
 //!
 //! A record is filed in the wheels when the thread that adds the operation lets go of it. It is no
 //! longer filed once its time is up and its task is on its way through the executor. Until the
 //! task runs, any thread that wins the operation may end it.
 //!
-//! Invariants, checked by [`Body::assert_operations`] while no operation is being added, and, of
-//! the core, by the owner: those of the watchers; each operation has its entries; and exactly the
-//! operations whose time is not up are filed.
+//! Invariants, checked by [`OperationsState::assert_operations`] while no operation is being added,
+//! and, of the wheel, by the source: those of the watchers; each operation has its entries; and
+//! exactly the operations whose time is not up are filed.
 //!
 //! # The set
 //! The set of a purgatory's shards: where an operation is.
@@ -21,9 +21,9 @@
 //! operations are called and dropped outside.
 
 use crate::engine::clock::When;
-use crate::engine::owner::Set;
+use crate::engine::context::{Limit, Refusal};
 use crate::engine::report::{contain, report_panic};
-use crate::engine::shard::{Body, Content, Refusal, Shard};
+use crate::engine::shard::{Extra, Shard, ShardState};
 use crate::purgatory::agenda::{Turn, queue_callback};
 use crate::purgatory::operation::DelayedOperation;
 use crate::purgatory::state::{Claim, EndedBy, Next, OperationState};
@@ -32,23 +32,40 @@ use crate::purgatory::watchers::{Spots, Watchers};
 use crate::store::slab::Key;
 use crate::store::table::shard_of;
 use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::sync::thread_number;
+use crate::sync::home;
 use crate::wheel::bucket::Reference;
-use crate::wheel::core::Entry;
+use crate::wheel::entry::Entry;
+use crate::wheel::tick::Due;
+use crossbeam_utils::CachePadded;
 use std::any::Any;
-use std::marker::PhantomData;
 use std::mem;
 use std::sync::Arc;
+use std::time::Duration;
 
-/// The operations of a shard; see the [module](self).
-pub(crate) struct Operations<K, O> {
+/// What a shard keeps beside the records of its operations; see the [module](self).
+pub(crate) struct Operations<K> {
     pub(crate) watchers: Watchers<K>,
     /// How many operations have ended, by [`EndedBy`].
     pub(crate) ended: [u64; EndedBy::Withdrawn as usize + 1],
-    /// `None` while the shard has no owner.
+    /// `None` while the shard has no purgatory.
     pub(crate) panics: Option<Arc<Panics>>,
-    operations: PhantomData<O>,
 }
+
+impl<K> Default for Operations<K> {
+    fn default() -> Self {
+        let ended = [0; EndedBy::Withdrawn as usize + 1];
+        Operations { watchers: Watchers::default(), ended, panics: None }
+    }
+}
+
+impl<K> Extra for Operations<K> {
+    fn is_empty(&self) -> bool {
+        self.watchers.len == 0
+    }
+}
+
+pub(crate) type OperationShard<K, O> = Shard<Record<O>, Operations<K>>;
+pub(crate) type OperationsState<K, O> = ShardState<Record<O>, Operations<K>>;
 
 /// The record of an operation that waits, or is being added.
 #[derive(Debug)]
@@ -59,58 +76,41 @@ pub(crate) struct Record<O> {
     operation: Option<O>,
 }
 
-impl<K, O> Content for Operations<K, O> {
-    type Item = Record<O>;
-
-    fn new() -> Self {
-        Operations {
-            watchers: Watchers::new(),
-            ended: [0; EndedBy::Withdrawn as usize + 1],
-            panics: None,
-            operations: PhantomData,
-        }
-    }
-
-    fn is_empty(&self) -> bool {
-        self.watchers.len == 0
-    }
-
-    fn is_filed(record: &Record<O>) -> bool {
-        record.state.is_filed()
-    }
-}
-
-impl<K: Eq + Clone, O> Body<Operations<K, O>> {
+impl<K: Eq + Clone, O> OperationsState<K, O> {
     /// Returns what contains the panics of the operations here.
     pub(crate) fn panics(&self) -> Arc<Panics> {
-        self.content.panics.clone().expect("set before anything is watched")
+        self.extra.panics.clone().expect("set before anything is watched")
     }
 
     /// Makes a record for an operation that is being added.
-    pub(crate) fn begin(&mut self, deadline: u64) -> Result<Id, Refusal> {
-        self.admit()?;
+    pub(crate) fn begin(&mut self, due: Due) -> Result<Id, Refusal> {
+        self.admit(Limit::Keep)?;
         let record =
             Record { spots: Spots::NONE, state: OperationState::adding(), operation: None };
-        let (key, _) = self.core.insert(deadline, 0, record);
-        Ok(Id { shard: self.content.watchers.shard, key })
+        let (key, _) = self.wheel.insert(due, record);
+        Ok(Id { shard: self.extra.watchers.shard, key })
+    }
+
+    fn record(&mut self, key: Key) -> Option<&mut Record<O>> {
+        self.wheel.entries.get_mut(key).map(|entry| &mut entry.item)
     }
 
     /// Stores the spots of an operation's entries, one for each key.
     pub(crate) fn settle(&mut self, key: Key, spots: Spots) {
-        self.core.at_mut(key.index).spots = spots;
+        self.wheel.entries.at_mut(key.index).item.spots = spots;
     }
 
     /// Hands the operation out so that its condition can be checked.
     #[inline]
     pub(crate) fn hand_out(&mut self, key: Key) -> Option<O> {
-        let record = self.core.item_mut(key)?;
+        let record = self.record(key)?;
         record.state.trigger().won().and_then(|()| record.operation.take())
     }
 
     /// Does what a task was made for that has arrived: returns the operation, to check it, or to
     /// expire it, with the spots of its entries.
     pub(crate) fn arrive(&mut self, key: Key) -> (Option<O>, Option<(O, Spots)>) {
-        let Some(record) = self.core.item_mut(key) else { return (None, None) };
+        let Some(record) = self.record(key) else { return (None, None) };
         match record.state.arrive() {
             (true, _) => (record.operation.take(), None),
             (_, true) => (None, self.claim(key, EndedBy::Expired).won()),
@@ -120,20 +120,20 @@ impl<K: Eq + Clone, O> Body<Operations<K, O>> {
 
     /// Releases an operation whose condition its holder found false; the holder gets it back if
     /// something else has to be done with it. The holder says whether it still `may_check` then.
-    /// Whoever added it brings its spots, and the present, or zero if it was not read.
-    pub(crate) fn release(
+    /// Whoever `added` it says where.
+    pub(crate) fn release_operation(
         &mut self,
         key: Key,
         operation: O,
         may_check: bool,
-        added: Option<(Spots, u64)>,
+        added: Option<Added>,
     ) -> Next<O> {
-        let (filing, entry) = self.core.entries.at_mut_with_tag(key.index);
-        let Entry { deadline, item: record } = entry;
-        let mut now = 0;
-        if let Some(added) = added {
-            (record.spots, now) = added;
-        }
+        let (filing, entry) = self.wheel.entries.at_mut_with_tag(key.index);
+        let record = &mut entry.item;
+        let due = added.map(|Added { spots, due }| {
+            record.spots = spots;
+            due
+        });
         let was_adding = record.state.is_adding();
         if self.closed && was_adding {
             record.state.end(EndedBy::Cancelled); // It goes back to the thread that adds it.
@@ -144,21 +144,21 @@ impl<K: Eq + Clone, O> Body<Operations<K, O>> {
             Next::LetGo(leaves_check) => leaves_check,
         };
         record.operation = Some(operation);
-        let deadline = deadline.get();
         if leaves_check {
-            self.file_for_check(key.index, deadline);
-        } else if was_adding {
-            let tick = self.core.ticks.ceil(deadline);
-            let reference = Reference { tick: tick as u32, index: key.index, filing };
-            self.file_new(reference, tick, (now, deadline));
+            self.file_for_check(key.index);
+        } else if let Some(due) = due {
+            let reference = Reference { tick: due.tick.0 as u32, index: key.index, filing };
+            self.file_new(reference, due);
         }
         Next::LetGo(leaves_check)
     }
 
-    /// Files a record as if it were due, so that the next turn looks at it.
+    /// Files a record as one with a zero delay is filed, so that the next turn looks at it.
     #[cold]
-    fn file_for_check(&mut self, index: u32, deadline: u64) {
-        self.refile(index, (deadline, deadline));
+    fn file_for_check(&mut self, index: u32) {
+        let Some(context) = self.context() else { return };
+        let due = context.time.due(When::After(Duration::ZERO));
+        self.wheel.file_again(index, due, due.deadline);
     }
 
     /// Ends an operation for its holder. Stores the spots of its entries, of which the first is
@@ -171,7 +171,7 @@ impl<K: Eq + Clone, O> Body<Operations<K, O>> {
     /// Ends an operation if it is idle; otherwise leaves that to its holder. Returns the spots of
     /// its entries with it, of which the first is removed already.
     pub(crate) fn claim(&mut self, key: Key, wants: EndedBy) -> Claim<(O, Spots)> {
-        let Some(record) = self.core.item_mut(key) else { return Claim::Lost };
+        let Some(record) = self.record(key) else { return Claim::Lost };
         let claim = record.state.end(wants);
         let claim = claim.map(|()| record.operation.take().expect("no thread holds it"));
         claim.map(|operation| {
@@ -184,7 +184,7 @@ impl<K: Eq + Clone, O> Body<Operations<K, O>> {
     /// Cancels an operation in the same way, but skips it while it is still being added: then it
     /// counts as added after this call.
     pub(crate) fn cancel_unless_adding(&mut self, key: Key) -> Claim<(O, Spots)> {
-        match self.core.item_mut(key) {
+        match self.record(key) {
             Some(record) if !record.state.is_adding() => self.claim(key, EndedBy::Cancelled),
             _ => Claim::Lost,
         }
@@ -192,20 +192,20 @@ impl<K: Eq + Clone, O> Body<Operations<K, O>> {
 
     /// Returns whether an operation waits and its end is undecided.
     pub(crate) fn is_pending(&mut self, key: Key) -> bool {
-        self.core.item_mut(key).is_some_and(|record| !record.state.is_sealed())
+        self.record(key).is_some_and(|record| !record.state.is_sealed())
     }
 
     /// Extends an operation's deadline, unless its time is up or its end is decided.
     pub(crate) fn touch(&mut self, key: Key, when: When) -> bool {
         let Some(context) = self.open_context() else { return false };
-        let (now, deadline) = context.resolve(when);
-        let now = context.time.or_now(now);
-        let is_up = self.core.deadline(key).is_none_or(|deadline| deadline <= now);
-        let record = self.core.item_mut(key).filter(|_| !is_up);
+        let due = context.time.due(when);
+        let now = due.present.unwrap_or_else(|| context.time.now());
+        let is_up = self.wheel.deadline(key).is_none_or(|deadline| deadline <= now);
+        let record = self.record(key).filter(|_| !is_up);
         let is_open = |state: &OperationState| state.is_filed() && !state.is_sealed();
         let in_time = record.is_some_and(|record| is_open(&record.state));
         if in_time {
-            self.core.extend(key.index, deadline);
+            self.wheel.extend(key.index, due.deadline);
         }
         in_time
     }
@@ -220,22 +220,22 @@ impl<K: Eq + Clone, O> Body<Operations<K, O>> {
         decide: impl FnOnce(&mut Record<O>) -> EndedBy,
     ) -> EndedBy {
         let mut ended_by = EndedBy::Cancelled;
-        let ended = self.core.entries.remove_if(key.index, |Entry { item: record, .. }| {
+        let ended = self.wheel.entries.remove_if(key.index, |Entry { item: record, .. }| {
             ended_by = decide(record);
             *spots = mem::take(&mut record.spots);
             true
         });
         let ended = ended.expect("who ends an operation holds it");
         if ended_by == EndedBy::Expired {
-            let now = self.context().map_or(0, |context| context.time.now());
-            self.core.expired(ended, now);
+            let now = self.context().map(|context| context.time.now());
+            self.wheel.expired(ended, now.unwrap_or_default());
         } else {
-            self.core.cancelled(ended);
+            self.wheel.cancelled(ended);
         }
         self.release_permits(1);
-        self.content.ended[ended_by as usize] += 1;
+        self.extra.ended[ended_by as usize] += 1;
         if let Some(here) = spots.first() {
-            self.content.watchers.remove(here);
+            self.extra.watchers.remove(here);
         }
         ended_by
     }
@@ -244,55 +244,73 @@ impl<K: Eq + Clone, O> Body<Operations<K, O>> {
     /// own, so that their cache misses overlap.
     pub(crate) fn leave_out_ended(&mut self, operations: &mut Vec<Id>) {
         // mutants(()): an ended operation is left out when it is claimed as well.
-        let shard = self.content.watchers.shard;
+        let shard = self.extra.watchers.shard;
         operations.retain(|id| id.shard != shard || self.is_pending(id.key));
     }
 
     /// Appends the operations of one part of the records to `out`. Returns whether there are parts
     /// after it.
     pub(crate) fn waiting(&self, part: usize, out: &mut Vec<Id>) -> bool {
-        let shard = self.content.watchers.shard;
-        let records = self.core.entries.of_chunk(part);
+        let shard = self.extra.watchers.shard;
+        let records = self.wheel.entries.of_chunk(part);
         out.extend(records.map(|(key, _)| Id { shard, key }));
         // mutants(<=): one more part is asked for, and is empty.
-        part + 1 < self.core.entries.chunks()
+        part + 1 < self.wheel.entries.chunks()
     }
 
     /// Checks the invariants that the module states. Takes time proportional to the shard.
     pub(crate) fn assert_operations(&self) {
-        self.content.watchers.assert_invariants();
-        for (_, entry) in self.core.entries.iter() {
+        self.extra.watchers.assert_invariants();
+        for (_, entry) in self.wheel.entries.iter() {
             assert!(entry.item.spots.first().is_some(), "who waits has entries");
         }
     }
 }
 
-impl<K: Eq + Clone, O> Set<Operations<K, O>> {
+/// The spots of an operation that was added, and when it is due.
+pub(crate) struct Added {
+    pub(crate) spots: Spots,
+    pub(crate) due: Due,
+}
+
+/// All shards of a purgatory, which handles refer to.
+pub(crate) struct OperationSet<K: 'static, O: 'static>(
+    pub(crate) &'static [CachePadded<OperationShard<K, O>>],
+);
+
+impl<K, O> Clone for OperationSet<K, O> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<K, O> Copy for OperationSet<K, O> {}
+
+impl<K: Eq + Clone, O> OperationSet<K, O> {
     /// Returns the shard of an operation.
     #[inline]
-    pub(crate) fn of(&self, id: Id) -> &Shard<Operations<K, O>> {
-        self.at(usize::from(id.shard))
+    pub(crate) fn of(self, id: Id) -> &'static OperationShard<K, O> {
+        &self.0[usize::from(id.shard)]
     }
 
     /// Returns the shard of the keys with this hash.
     #[inline]
-    pub(crate) fn of_key(&self, hash: u64) -> &Shard<Operations<K, O>> {
-        self.at(shard_of(hash, self.len()))
+    pub(crate) fn of_key(self, hash: u64) -> &'static OperationShard<K, O> {
+        &self.0[shard_of(hash, self.0.len())]
     }
 
     /// Counts the end of an operation that no shard knows, on behalf of the calling thread, so that
     /// threads do not contend.
-    pub(crate) fn count(&self, ended_by: EndedBy) {
-        let home = self.at(thread_number() as usize & (self.len() - 1));
-        home.with(|body| body.content.ended[ended_by as usize] += 1);
+    pub(crate) fn count(self, ended_by: EndedBy) {
+        let home = &self.0[home() & (self.0.len() - 1)];
+        home.lock().extra.ended[ended_by as usize] += 1;
     }
 
     /// Removes an ended operation from all its keys but the first.
     #[inline]
-    pub(crate) fn leave(&self, spots: &Spots) {
+    pub(crate) fn leave(self, spots: &Spots) {
         for spot in spots.others() {
-            let shard = self.at(usize::from(spot.shard));
-            shard.with(|body| body.content.watchers.remove(spot));
+            self.0[usize::from(spot.shard)].lock().extra.watchers.remove(spot);
         }
     }
 }

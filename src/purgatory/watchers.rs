@@ -23,9 +23,9 @@ pub(crate) struct Watchers<K> {
     pub(crate) len: usize,
 }
 
-impl<K> Watchers<K> {
-    pub(crate) fn new() -> Self {
-        let (keys, entries) = (KeyTable::new(), Entries::new());
+impl<K> Default for Watchers<K> {
+    fn default() -> Self {
+        let (keys, entries) = (KeyTable::default(), Entries::new());
         Watchers { shard: 0, keys, number: 0, entries, len: 0 }
     }
 }

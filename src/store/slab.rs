@@ -82,22 +82,6 @@ impl<V, const BYTES: usize> Slab<V, BYTES> {
         }
     }
 
-    /// Creates an empty slab that never issues a key of this one again.
-    pub(crate) fn successor(&self) -> Self {
-        let used_up = self.chunks.iter().map(Chunk::used_up).max().unwrap_or(0);
-        Slab { first_generation: used_up.max(self.first_generation), ..Slab::new() }
-    }
-
-    /// Returns whether this slab has issued the key, and not a predecessor.
-    pub(crate) fn has_issued(&self, key: Key) -> bool {
-        key.generation >= self.first_generation
-    }
-
-    /// Returns whether few generations are left for new keys.
-    pub(crate) fn is_worn(&self) -> bool {
-        self.first_generation >= WORN_GENERATION
-    }
-
     pub(crate) fn len(&self) -> usize {
         self.len
     }
@@ -580,24 +564,6 @@ mod tests {
         assert_eq!(next_chunk(&full[7..8], 127), [2; 127], "a chunk is filled to its end");
         assert_eq!(next_chunk(&[], 8), [0; 8]);
         assert_eq!(next_chunk(&[], 1), [3]);
-    }
-
-    #[test]
-    fn a_successor_never_gives_out_a_key_of_its_predecessor() {
-        let mut slab = Small::new();
-        let mut old: Vec<Key> = (0..40).map(|value| slab.insert(value, 0)).collect();
-        for round in 0..40 {
-            slab.release(old[round % 7].index);
-            old.push(slab.insert(0, 0));
-        }
-        let mut next = slab.successor();
-        assert!(old.iter().all(|&key| slab.has_issued(key) && !next.has_issued(key)));
-        assert!(!next.is_worn());
-        let new: Vec<Key> = (0..80).map(|value| next.insert(value, 0)).collect();
-        assert!(old.iter().all(|&key| next.get(key).is_none()));
-        assert!(new.iter().all(|&key| slab.get(key).is_none()));
-        slab.chunks[3].slots[1].generation = WORN_GENERATION;
-        assert!(slab.successor().is_worn());
     }
 
     #[test]

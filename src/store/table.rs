@@ -65,11 +65,13 @@ fn has<V>(hash: ShortHash, is_meant: impl Fn(&V) -> bool) -> impl Fn(&(ShortHash
     move |(other, value)| *other == hash && is_meant(value)
 }
 
-impl<V> KeyTable<V> {
-    pub(crate) fn new() -> Self {
+impl<V> Default for KeyTable<V> {
+    fn default() -> Self {
         KeyTable(HashTable::new())
     }
+}
 
+impl<V> KeyTable<V> {
     /// Returns the value with this hash that `is_meant`.
     #[inline]
     pub(crate) fn find(&self, hash: ShortHash, is_meant: impl Fn(&V) -> bool) -> Option<&V> {

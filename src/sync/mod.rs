@@ -6,52 +6,52 @@
 //! model, [`Condvar::wait_until`] waits without end, and a wait that no thread ends is reported as
 //! a lost wake-up, which it is.
 //!
-//! # Why std's mutex
-//! A contended mutex of parking_lot yields up to seven times before it parks. On Linux a yield
-//! costs the thread its slice: the reaper, which meets locks that adders hold half of the time, was
-//! 25 ms late where a thread that only sleeps was 0.06 ms late. std's mutex spins a little and then
-//! waits in the kernel; uncontended the two cost the same. parking_lot's is used where nothing
-//! contends: for the pool, and for the numbers of threads.
+//! # Which mutex
+//! [`HotMutex`] is std's. It guards what adding threads and the reaper lock all the time: the shards
+//! and the delay queue. A contended mutex of parking_lot yields up to seven times before it parks.
+//! On Linux a yield costs the thread its slice: the reaper, which meets locks that adders hold half
+//! of the time, was 25 ms late where a thread that only sleeps was 0.06 ms late. std's mutex spins
+//! a little and then waits in the kernel; uncontended the two cost the same. [`Mutex`] is
+//! parking_lot's, and guards everything else.
 
-#[cfg(not(tickwheel_model))]
-pub(crate) mod thread_number;
+pub(crate) mod home;
 
 #[cfg(tickwheel_model)]
 use shuttle::sync as base;
 #[cfg(not(tickwheel_model))]
 use std::sync as base;
 
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::{PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-#[cfg(not(tickwheel_model))]
-pub(crate) use crate::sync::thread_number::thread_number;
+pub(crate) use crate::sync::home::{change_home, home};
 #[cfg(tickwheel_model)]
 pub(crate) use shuttle::{sync::atomic, thread, thread_local};
 #[cfg(not(tickwheel_model))]
 pub(crate) use std::{sync::atomic, thread, thread_local};
 
-/// A mutex without poisoning. What user code may panic under it (see [`unwind`](crate::unwind))
-/// leaves nothing half changed, and after a panic of the crate's own code the timer had better
-/// remain usable.
+/// A mutex that never yields; without poisoning, because no user code that runs under it leaves
+/// anything half changed, and after a panic of the crate's own code the timer had better remain
+/// usable.
 #[derive(Debug, Default)]
-pub(crate) struct Mutex<T>(base::Mutex<T>);
+pub(crate) struct HotMutex<T>(base::Mutex<T>);
 
-pub(crate) type MutexGuard<'a, T> = base::MutexGuard<'a, T>;
+pub(crate) type HotMutexGuard<'a, T> = base::MutexGuard<'a, T>;
 
-impl<T> Mutex<T> {
+impl<T> HotMutex<T> {
     pub(crate) fn new(value: T) -> Self {
-        Mutex(base::Mutex::new(value))
+        HotMutex(base::Mutex::new(value))
     }
 
     #[inline]
-    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+    pub(crate) fn lock(&self) -> HotMutexGuard<'_, T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes the lock, unless another thread holds it.
     #[inline]
-    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+    pub(crate) fn try_lock(&self) -> Option<HotMutexGuard<'_, T>> {
         match self.0.try_lock() {
             Ok(guard) => Some(guard),
             Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
@@ -60,20 +60,48 @@ impl<T> Mutex<T> {
     }
 }
 
+/// A mutex for what nobody hammers.
+#[derive(Debug, Default)]
+pub(crate) struct Mutex<T>(QuietMutex<T>);
+
+#[cfg(tickwheel_model)]
+type QuietMutex<T> = HotMutex<T>;
+#[cfg(not(tickwheel_model))]
+type QuietMutex<T> = parking_lot::Mutex<T>;
+#[cfg(tickwheel_model)]
+pub(crate) type MutexGuard<'a, T> = HotMutexGuard<'a, T>;
+#[cfg(not(tickwheel_model))]
+pub(crate) type MutexGuard<'a, T> = parking_lot::MutexGuard<'a, T>;
+
+// As std's, and for the same reason: who looks into it after a panic finds nothing half changed.
+impl<T> UnwindSafe for Mutex<T> {}
+impl<T> RefUnwindSafe for Mutex<T> {}
+
+impl<T> Mutex<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Mutex(QuietMutex::new(value))
+    }
+
+    #[inline]
+    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        self.0.lock()
+    }
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Condvar(base::Condvar);
 
 impl Condvar {
-    pub(crate) fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+    pub(crate) fn wait<'a, T>(&self, guard: HotMutexGuard<'a, T>) -> HotMutexGuard<'a, T> {
         let waited = self.0.wait(guard);
         waited.unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn wait_until<'a, T>(
         &self,
-        guard: MutexGuard<'a, T>,
+        guard: HotMutexGuard<'a, T>,
         deadline: Instant,
-    ) -> MutexGuard<'a, T> {
+    ) -> HotMutexGuard<'a, T> {
         if cfg!(tickwheel_model) {
             return self.wait(guard);
         }
@@ -95,12 +123,6 @@ pub(crate) fn parallelism() -> usize {
         return 1;
     }
     std::thread::available_parallelism().map_or(1, usize::from)
-}
-
-/// Returns a small number of the calling thread: its place in the order of spawning.
-#[cfg(tickwheel_model)]
-pub(crate) fn thread_number() -> u32 {
-    usize::from(shuttle::current::me()) as u32
 }
 
 /// Sleeps for so long. In models, lets another thread go on first.

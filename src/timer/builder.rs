@@ -2,20 +2,26 @@
 
 use crate::engine::clock::{Clock, SystemClock, Time};
 use crate::engine::context::TimerContext;
-use crate::engine::driver::{Driver, Reaper};
-use crate::engine::owner::{MAX_SHARDS, Owned};
-use crate::engine::report::Contained;
+use crate::engine::manual_clock::OnClock;
+use crate::engine::reaper::{Engine, Reaper};
 use crate::sync::parallelism;
-use crate::timer::Timer;
-use crate::timer::base::{Base, Shares};
 use crate::timer::entry::Task;
 use crate::timer::error::BuildError;
-use crate::timer::executor::{Executor, Handlers, Inline, handlers};
-use crate::wheel::ticks::{MAX_SIZE, Ticks, round_size};
+use crate::timer::executor::{Executor, Inline};
+use crate::timer::sleep::Sleeps;
+use crate::timer::tasks::{Handlers, Layout, Tasks};
+use crate::timer::{Base, Timer};
+use crate::wheel::level::{MAX_SIZE, round_size};
+use crate::wheel::tick::TickLength;
+use std::any::Any;
 use std::fmt;
 use std::io;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
+
+/// The most shards that a timer can have.
+const MAX_SHARDS: usize = 4096;
 
 /// Builds a [`Timer`]; created by [`Timer::builder`].
 ///
@@ -38,6 +44,10 @@ pub struct TimerBuilder<T: Send + 'static = Task> {
     options: Options,
     handlers: Handlers<T>,
 }
+
+// A builder is consumed as it builds: no code sees it after a panic in that.
+impl<T: Send + 'static> UnwindSafe for TimerBuilder<T> {}
+impl<T: Send + 'static> RefUnwindSafe for TimerBuilder<T> {}
 
 #[derive(Debug)]
 struct Options {
@@ -64,7 +74,7 @@ impl Timer<Task> {
             clock: SystemClock.into(),
             lost_on_refused: false,
         };
-        TimerBuilder { options, handlers: handlers(Inline) }
+        TimerBuilder { options, handlers: Handlers::new(Inline) }
     }
 }
 
@@ -135,8 +145,8 @@ impl<T: Send + 'static> TimerBuilder<T> {
     /// Sets where expired tasks run; this also fixes the type of the tasks. Default: [`Inline`],
     /// which runs closures on the thread that advances the timer.
     pub fn executor<U: Send + 'static>(mut self, executor: impl Executor<U>) -> TimerBuilder<U> {
-        self.options.lost_on_refused |= self.handlers.1.is_some();
-        TimerBuilder { options: self.options, handlers: handlers(executor) }
+        self.options.lost_on_refused |= self.handlers.on_refused.is_some();
+        TimerBuilder { options: self.options, handlers: Handlers::new(executor) }
     }
 
     /// Sets what happens to an expired task that the executor refuses. Default: it is dropped, and
@@ -146,7 +156,7 @@ impl<T: Send + 'static> TimerBuilder<T> {
     /// Call this after [`executor`](Self::executor): in the other order,
     /// [`build`](Self::build) and [`start`](Self::start) return [`BuildError::OnRefused`].
     pub fn on_refused(mut self, handler: impl Fn(T) + Send + Sync + 'static) -> Self {
-        self.handlers.1 = Contained::unnamed(Some(Box::new(handler)));
+        self.handlers.on_refused = Some(Box::new(handler));
         self
     }
 
@@ -164,49 +174,48 @@ impl<T: Send + 'static> TimerBuilder<T> {
     /// # Errors
     /// [`BuildError`] if an option is out of its range, or the thread can't be started.
     pub fn start(self) -> Result<Timer<T>, BuildError> {
-        self.make(|driver| {
-            let reaped = Arc::clone(driver);
-            Reaper::start(&driver.context, move || reaped.reap()).map(Some)
-        })
+        self.make(|engine| Reaper::start(engine).map(Some))
     }
 
     fn make(
         self,
-        reaper: impl FnOnce(&Arc<Driver>) -> io::Result<Option<Reaper>>,
+        reaper: impl FnOnce(&Arc<Engine>) -> io::Result<Option<Reaper>>,
     ) -> Result<Timer<T>, BuildError> {
-        let Options { name, tick, wheel_size, shards, max_pending, clock, lost_on_refused } =
-            self.options;
-        let name: Arc<str> = name.into();
-        let (executor, on_refused) = self.handlers;
-        let handlers = (executor.named(&name), on_refused.named(&name));
-        if lost_on_refused {
+        let options = self.options;
+        if options.lost_on_refused {
             return Err(BuildError::OnRefused);
         }
-        BuildError::check_name(&name)?;
-        let tick = u64::try_from(tick.as_nanos()).map_err(|_| BuildError::Tick)?;
+        BuildError::check_name(&options.name)?;
+        let tick = u64::try_from(options.tick.as_nanos()).map_err(|_| BuildError::Tick)?;
         if tick == 0 {
             return Err(BuildError::Tick);
         }
-        if !(1..=MAX_SIZE).contains(&wheel_size) {
+        if !(1..=MAX_SIZE).contains(&options.wheel_size) {
             return Err(BuildError::WheelSize);
         }
-        let threads = if clock.as_manual().is_some() { 1 } else { 2 * parallelism().min(2048) };
-        let shards = shards.unwrap_or(threads);
+        let is_manual = options.clock.as_manual().is_some();
+        let threads = if is_manual { 1 } else { 2 * parallelism().min(2048) };
+        let shards = options.shards.unwrap_or(threads);
         if !(1..=MAX_SHARDS).contains(&shards) {
             return Err(BuildError::Shards);
         }
-        let time = Time::new(clock, Ticks::new(tick));
-        let context = Arc::new(TimerContext::new(name, time, max_pending));
-        let driver = Arc::new(Driver::new(context));
-        if let Some(clock) = driver.context.time.clock.as_manual() {
-            let timer: Weak<Driver> = Arc::downgrade(&driver);
-            clock.add(timer);
+        let shards = shards.next_power_of_two();
+        let layout = Layout { shards, wheel_size: round_size(options.wheel_size) };
+        let time = Time::new(options.clock, TickLength::new(tick));
+        let context = Arc::new(TimerContext::new(options.name.into(), time, options.max_pending));
+        let engine = Arc::new(Engine::new(context));
+        if let Some(clock) = engine.context.time.clock.as_manual() {
+            let timer: Weak<Engine> = Arc::downgrade(&engine);
+            clock.add(timer as Weak<dyn OnClock>);
         }
-        let layout = (shards.next_power_of_two(), round_size(wheel_size));
-        let tasks = driver.register(|first| Owned::new(&driver.context, handlers, layout, first));
-        let reaper = reaper(&driver).map_err(BuildError::Thread)?;
-        let base = Base::new(driver, reaper, layout, &tasks);
-        Ok(Timer::new(Shares::new(Arc::new(base)), Arc::clone(&tasks.beside.homes)))
+        let tasks = Tasks::register(&engine, self.handlers, layout);
+        let own = (&tasks as &dyn Any).downcast_ref::<Arc<Tasks<Task>>>().cloned();
+        let closures =
+            own.unwrap_or_else(|| Tasks::register(&engine, Handlers::new(Inline), layout));
+        let sleeps = Sleeps::register(&engine, layout);
+        let reaper = reaper(&engine).map_err(BuildError::Thread)?;
+        let base = Arc::new(Base { engine, reaper, layout, closures, sleeps });
+        Ok(Timer::new(base, tasks))
     }
 }
 

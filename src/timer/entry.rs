@@ -1,9 +1,9 @@
 //! The timer entry: a task and its deadline.
 
 use crate::engine::clock::When;
-use crate::engine::report::catch_panic;
 use crate::sync::Mutex;
 use std::fmt;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
@@ -85,37 +85,17 @@ impl<T> TimerEntry<T> {
     }
 }
 
-/// The default task of a [`Timer`](crate::Timer): a closure or a [`Waker`]. It runs once.
-pub struct Task(Kind);
-
-enum Kind {
-    Sleeper(Sleeper),
-    Shared(SharedClosure, u64),
-    Due(Due),
+/// The default task of a [`Timer`](crate::Timer): a closure. It runs once.
+pub struct Task {
+    /// `None` only while it is dropped.
+    closure: Option<SharedClosure>,
+    number: u64,
+    runs_when_dropped: bool,
 }
 
-/// A shared closure that is called even if its task is dropped instead of run.
-struct Due(Option<SharedClosure>, u64);
-
-impl Drop for Due {
-    fn drop(&mut self) {
-        if let Some(closure) = self.0.take() {
-            closure(self.1);
-        }
-    }
-}
-
-/// The waker of a future that sleeps. It is woken even if its task is dropped instead of run, by an
-/// executor that refuses it or with what a shutdown returned: no future sleeps for ever.
-struct Sleeper(Option<Waker>);
-
-impl Drop for Sleeper {
-    fn drop(&mut self) {
-        if let Some(waker) = self.0.take() {
-            catch_panic(|| waker.wake());
-        }
-    }
-}
+// A task is consumed as it runs.
+impl UnwindSafe for Task {}
+impl RefUnwindSafe for Task {}
 
 /// A closure that many tasks share, each with its own number; see [`Task::shared`].
 pub type SharedClosure = Arc<dyn Fn(u64) + Send + Sync>;
@@ -131,19 +111,6 @@ impl Task {
             }
         };
         Task::shared(Arc::new(once), 0)
-    }
-
-    /// Creates the task of a future that sleeps, which wakes its waker. Allocates nothing.
-    pub(crate) fn sleeper(waker: Waker) -> Self {
-        Task(Kind::Sleeper(Sleeper(Some(waker))))
-    }
-
-    /// Drops a sleeper's waker without waking it.
-    pub(crate) fn discard(self) {
-        if let Kind::Sleeper(mut sleeper) = self.0 {
-            // A thread that unwinds may drop the future: a second panic would end the process.
-            catch_panic(|| sleeper.0 = None);
-        }
     }
 
     /// Creates a task that calls `closure` with `number`, for tasks that differ only in a number.
@@ -163,23 +130,31 @@ impl Task {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn shared(closure: SharedClosure, number: u64) -> Self {
-        Task(Kind::Shared(closure, number))
+        Task { closure: Some(closure), number, runs_when_dropped: false }
     }
 
     /// Creates a task in the same way, whose closure is called even if the task is dropped.
     pub(crate) fn due(closure: SharedClosure, number: u64) -> Self {
-        Task(Kind::Due(Due(Some(closure), number)))
+        Task { closure: Some(closure), number, runs_when_dropped: true }
     }
 
-    /// Runs the closure on this thread, or wakes the waker.
+    /// Runs the closure on this thread.
     ///
     /// # Panics
     /// If the closure panics.
-    pub fn run(self) {
-        match self.0 {
-            Kind::Sleeper(mut sleeper) => sleeper.0.take().into_iter().for_each(Waker::wake),
-            Kind::Shared(closure, number) => closure(number),
-            Kind::Due(due) => drop(due),
+    pub fn run(mut self) {
+        if let Some(closure) = self.closure.take() {
+            closure(self.number);
+        }
+    }
+}
+
+impl Drop for Task {
+    #[inline]
+    fn drop(&mut self) {
+        if self.runs_when_dropped {
+            let closure = self.closure.take();
+            closure.into_iter().for_each(|closure| closure(self.number));
         }
     }
 }

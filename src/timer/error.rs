@@ -1,6 +1,6 @@
 //! The errors, which return what could not be accepted.
 
-use crate::engine::shard::Refusal;
+use crate::engine::context::Refusal;
 use crate::timer::entry::TimerEntry;
 use std::error::Error;
 use std::fmt;
@@ -204,3 +204,24 @@ impl From<BuildError> for io::Error {
         }
     }
 }
+
+/// The error of a future that could not wait for its deadline.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SleepError {
+    /// As many timers are pending as `max_pending` allows.
+    Full,
+    /// The timer was shut down.
+    Shutdown,
+}
+
+impl fmt::Display for SleepError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            SleepError::Full => "the timer is full",
+            SleepError::Shutdown => "the timer was shut down",
+        })
+    }
+}
+
+impl Error for SleepError {}

@@ -1,22 +1,14 @@
-//! The executor: where expired tasks run. The dispatcher takes them there from the shards of a
-//! timer, and handles refused ones.
+//! The executor: where expired tasks run.
 
-use crate::engine::context::TimerContext;
-use crate::engine::driver::is_reaper;
-use crate::engine::owner::{Driven, Expired, Owned, Shards};
-use crate::engine::report::{self, Contained, catch_panic, catch_panic_of};
-use crate::engine::shard::Body;
-use crate::engine::stats::Stats;
+use crate::engine::reaper::is_reaper;
+use crate::engine::report::catch_panic;
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{thread, thread_local};
 use crate::timer::entry::{Task, TimerEntry};
 use crate::timer::error::BuildError;
-use crate::timer::homes::Homes;
-use crate::timer::tasks::Tasks;
-use crate::wheel::bucket_queue::Expiration;
-use crate::wheel::core::BATCH;
 use std::cell::Cell;
 use std::fmt;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::{Arc, mpsc};
 use std::vec::Drain;
 
@@ -163,7 +155,7 @@ pub trait Executor<T>: Send + Sync + 'static {
     }
 
     /// Returns the number of tasks that panicked after they were handed on, for
-    /// [`Stats`]. Default: 0, which is also what a panic of this counts as.
+    /// [`Stats`](crate::Stats). Default: 0, which is also what a panic of this counts as.
     fn panicked(&self) -> u64 {
         0
     }
@@ -178,8 +170,15 @@ pub struct Batch<'a, T> {
 }
 
 impl<'a, T> Batch<'a, T> {
-    fn new(tasks: Drain<'a, T>) -> Self {
+    pub(crate) fn new(tasks: Drain<'a, T>) -> Self {
         Batch { tasks, refused: Vec::new(), added: Vec::new() }
+    }
+
+    /// Returns what was refused, with what the executor left lying, and what is to be added.
+    pub(crate) fn into_rest(self) -> (Vec<T>, Vec<TimerEntry<T>>) {
+        let Batch { tasks, mut refused, added } = self;
+        refused.extend(tasks);
+        (refused, added)
     }
 
     /// Gives the timer an entry, usually with a task of the batch that repeats. The timer adds it
@@ -321,6 +320,10 @@ pub struct Worker<T> {
     thread: Option<thread::JoinHandle<()>>,
 }
 
+// Its queue is whole whatever panics.
+impl<T> UnwindSafe for Worker<T> {}
+impl<T> RefUnwindSafe for Worker<T> {}
+
 thread_local! {
     /// Whether this thread is a worker's.
     static IS_WORKER: Cell<bool> = const { Cell::new(false) };
@@ -415,120 +418,5 @@ impl<T> fmt::Debug for Worker<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let queued = self.queued.load(Ordering::Relaxed);
         f.debug_struct("Worker").field("queued", &queued).field("capacity", &self.capacity).finish()
-    }
-}
-
-type OnRefused<T> = Box<dyn Fn(T) + Send + Sync>;
-
-/// The executor of a timer, and what handles a task that it refused.
-pub(crate) type Handlers<T> = (Contained<Box<dyn Executor<T>>>, Contained<Option<OnRefused<T>>>);
-
-/// Returns this executor, which drops what it refuses.
-pub(crate) fn handlers<T>(executor: impl Executor<T>) -> Handlers<T> {
-    let executor: Box<dyn Executor<T>> = Box::new(executor);
-    (Contained::unnamed(executor), Contained::unnamed(None))
-}
-
-/// What a timer has beside its shards. All user code that runs on expiry runs in here, with no lock
-/// held. Only the timer and its driver keep it alive, so that the executor is dropped with the
-/// timer.
-pub(crate) struct Dispatcher<T: Send + 'static> {
-    pub(crate) homes: Arc<Homes<T>>,
-    executor: Contained<Box<dyn Executor<T>>>,
-    on_refused: Contained<Option<OnRefused<T>>>,
-    refused: AtomicU64,
-}
-
-impl<T: Send + 'static> Owned<Tasks<T>> {
-    /// Creates the tasks of a timer, in so many shards with wheels of so many slots, numbered from
-    /// `first` on.
-    pub(crate) fn new(
-        context: &Arc<TimerContext>,
-        (executor, on_refused): Handlers<T>,
-        layout: (usize, usize),
-        first: u64,
-    ) -> Arc<Self> {
-        let shards = Shards::new(context, layout, first);
-        let homes = Arc::new(Homes::new(Arc::clone(&shards)));
-        let beside = Dispatcher { homes, executor, on_refused, refused: AtomicU64::new(0) };
-        Arc::new(Owned { shards, beside })
-    }
-}
-
-impl<T: Send + 'static> Driven for Tasks<T> {
-    type Beside = Dispatcher<T>;
-
-    fn flush(
-        _: &Owned<Self>,
-        body: &mut Body<Self>,
-        (expiration, now): (Expiration, u64),
-        expired: &mut Expired,
-    ) {
-        let tasks = expired.items(); // Empty: what came before was handed over.
-        let push = |_, task| tasks.push(task);
-        body.core.flush(expiration, (now, BATCH), push);
-        body.release_permits(tasks.len());
-    }
-
-    fn hand_over(owned: &Owned<Self>, expired: &mut Expired) -> usize {
-        owned.beside.hand_over(&owned.shards.context, expired.items())
-    }
-
-    fn count(owned: &Owned<Self>, stats: &mut Stats) {
-        let Dispatcher { executor, on_refused, refused, .. } = &owned.beside;
-        let refused = refused.load(Ordering::Relaxed);
-        stats.refused += refused;
-        if on_refused.is_none() {
-            stats.dropped += refused;
-        }
-        let name = &owned.shards.context.name;
-        let panicked = catch_panic_of(name, || executor.panicked());
-        stats.panicked = stats.panicked.saturating_add(panicked.unwrap_or(0));
-    }
-}
-
-impl<T: Send + 'static> Dispatcher<T> {
-    /// Hands tasks to the executor, contains its panics, and handles the tasks that it refuses.
-    /// Returns how many tasks there were.
-    fn hand_over(&self, context: &TimerContext, tasks: &mut Vec<T>) -> usize {
-        let count = tasks.len();
-        if count == 0 {
-            return 0;
-        }
-        let mut batch = Batch::new(tasks.drain(..));
-        loop {
-            let before = batch.len();
-            let executed = || self.executor.execute_batch(&mut batch);
-            if catch_panic_of(&context.name, executed).is_some() {
-                break;
-            }
-            context.count_panic();
-            if batch.len() == before || batch.len() == 0 {
-                break;
-            }
-        }
-        let Batch { tasks, mut refused, added } = batch;
-        for entry in added {
-            context.discard(self.homes.add_beyond_limit(entry));
-        }
-        refused.extend(tasks); // What the executor left lying.
-        if refused.is_empty() {
-            return count;
-        }
-        self.refused.fetch_add(refused.len() as u64, Ordering::Relaxed);
-        if self.on_refused.is_none() {
-            report::warn!(
-                timer = &*context.name,
-                tasks = refused.len(),
-                "the executor refused expired tasks: dropped"
-            );
-        }
-        for task in refused {
-            context.catch_panic(|| match &*self.on_refused {
-                Some(handler) => handler(task),
-                None => drop(task),
-            });
-        }
-        count
     }
 }

@@ -1,11 +1,14 @@
-//! The timer: what users call; adds, moves and ends are passed on from here.
+//! The timer: what users call. Adds go to its tasks, from which turns of the engine take them.
 
-use crate::engine::clock::When;
+use crate::engine::context::Limit;
+use crate::engine::reaper::{Engine, Reaper};
+use crate::engine::report;
+use crate::engine::shard::AnyShard;
 use crate::engine::stats::Stats;
-use crate::timer::base::{Base, Shares};
 use crate::timer::entry::{IntoTask, Task, TimerEntry};
 use crate::timer::error::AddError;
-use crate::timer::homes::Homes;
+use crate::timer::sleep::Sleeps;
+use crate::timer::tasks::{Layout, Tasks};
 use crate::timer::timeout::Timeout;
 use crate::wheel::snapshot::Snapshot;
 use std::fmt;
@@ -14,11 +17,9 @@ use std::time::{Duration, Instant};
 
 // In reading order, downwards: what makes it, its handles, the flow of a timer.
 pub(crate) mod builder;
-pub(crate) mod base;
 pub(crate) mod timeout;
-pub(crate) mod part;
 pub(crate) mod tasks;
-pub(crate) mod homes;
+pub(crate) mod sleep;
 pub(crate) mod executor;
 pub(crate) mod entry;
 pub(crate) mod error;
@@ -35,11 +36,11 @@ pub(crate) mod error;
 /// instead. So keep a clone for as long as the timeouts matter. The executor and `on_refused` are
 /// dropped then, too, whatever else is kept.
 ///
-/// These own a clone, and keep the timer alive: [`KeyedTimer`](crate::keyed::KeyedTimer),
-/// [`Purgatory`](crate::purgatory::Purgatory), and the futures of [`sleep`](Self::sleep),
-/// [`timeout`](Self::timeout) and [`interval`](Self::interval). Handles do not: [`Timeout`],
+/// These own a clone, and keep the timer alive: [`KeyedTimer`](crate::keyed::KeyedTimer) and
+/// [`Purgatory`](crate::purgatory::Purgatory). Handles and futures do not: [`Timeout`],
 /// [`Series`](crate::periodic::Series), [`Pending`](crate::purgatory::Pending),
-/// [`Wait`](crate::purgatory::Wait), [`WeakTimer`].
+/// [`Wait`](crate::purgatory::Wait), [`WeakTimer`], [`Sleep`](crate::future::Sleep). A future that
+/// waits when its timer goes ends with an error.
 ///
 /// # Panics and blocking
 /// No method panics, whatever its arguments. All but `advance_clock` and `shutdown` wait at most
@@ -48,13 +49,54 @@ pub(crate) mod error;
 /// clone blocks until the reaper has handed over its current batch, but not on the thread of a
 /// reaper; never drop it while holding a lock that a task needs.
 pub struct Timer<T: Send + 'static = Task> {
-    pub(crate) base: Arc<Shares>,
-    homes: Arc<Homes<T>>,
+    pub(crate) base: Arc<Base>,
+    tasks: Arc<Tasks<T>>,
+}
+
+/// What the clones of a timer have in common, dropped with the last of them. The reaper refers only
+/// to the engine, so it does not keep the timer alive.
+pub(crate) struct Base {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) reaper: Option<Reaper>,
+    pub(crate) layout: Layout,
+    /// The timer's own tasks if those are closures; otherwise others, which run in place.
+    pub(crate) closures: Arc<Tasks<Task>>,
+    pub(crate) sleeps: Arc<Sleeps>,
+}
+
+impl Base {
+    /// Ends the reaper and all waits; after this nothing can be added.
+    fn stop(&self) {
+        self.engine.context.stop();
+        if let Some(reaper) = &self.reaper {
+            reaper.join();
+        }
+        self.engine.close();
+    }
+}
+
+impl Drop for Base {
+    fn drop(&mut self) {
+        self.stop();
+        // Handles may outlive the timer and keep its shards; they need not keep its tasks. Nor need
+        // a future that drives it keep its executor.
+        let sources: Vec<_> = self.engine.sources.all().collect();
+        let shards = sources.iter().flat_map(|source| source.shards());
+        let dropped: u64 = shards.map(AnyShard::drop_pending).sum();
+        self.engine.sources.forget();
+        if dropped > 0 {
+            report::warn!(
+                timer = &*self.engine.context.name,
+                tasks = dropped,
+                "pending tasks were dropped with their timer"
+            );
+        }
+    }
 }
 
 impl<T: Send + 'static> Timer<T> {
-    pub(crate) fn new(base: Arc<Shares>, homes: Arc<Homes<T>>) -> Self {
-        Timer { base, homes }
+    pub(crate) fn new(base: Arc<Base>, tasks: Arc<Tasks<T>>) -> Self {
+        Timer { base, tasks }
     }
 
     /// Adds a timer, from any thread. Its task is handed to the executor by the first
@@ -82,7 +124,7 @@ impl<T: Send + 'static> Timer<T> {
     /// ```
     #[inline]
     pub fn add(&self, entry: TimerEntry<T>) -> Result<Timeout<T>, AddError<T>> {
-        self.homes.add(entry)
+        self.tasks.add(entry, Limit::Keep)
     }
 
     /// Adds a timer that expires `delay` from now: [`add`](Self::add) of a
@@ -174,14 +216,14 @@ impl<T: Send + 'static> Timer<T> {
     /// on a [`ManualClock`](crate::ManualClock) it never waits. Returns early when the timer is
     /// shut down.
     ///
-    /// Tasks are handed to the executor on this thread, ordered by the tick of their deadline.
-    /// There are two exceptions: timers whose deadline had passed when they were added or last
-    /// moved come in no promised order, mostly first, and the timers of a shard that another thread
-    /// is using come last. The second needs several shards and a real clock. Timers that become due
-    /// during the call are left to the next one, unless timers must be moved to a finer wheel
-    /// meanwhile, or such a shard is waited for; then they may expire in this call. Where another
-    /// thread holds an [`Entry`](crate::keyed::Entry), what is due in its shard is waited for,
-    /// whatever the `timeout`.
+    /// Tasks are handed to the executor on this thread, ordered by the tick of their deadline; one
+    /// whose deadline had passed when it was added comes between that tick and the tick in which it
+    /// was added. On a real clock, the timers of a shard that another thread is using come last.
+    /// Timers that are added or become due during the call are left to the next one, but for
+    /// those of ticks that were over when it began. If a shard is waited for, or timers are moved
+    /// to a finer wheel meanwhile, they may expire in this call. Where another thread holds an
+    /// [`Entry`](crate::keyed::Entry), what is due in its shard is waited for, whatever the
+    /// `timeout`.
     ///
     /// Any number of threads may call it at once, also on a timer with a reaper. So may a task:
     /// then the due timers expire inside that task. Calls nest at most seven deep, those of all
@@ -199,7 +241,10 @@ impl<T: Send + 'static> Timer<T> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn advance_clock(&self, timeout: Duration) -> usize {
-        self.base.driver.advance(timeout)
+        let engine = &self.base.engine;
+        // On a manual clock no time passes.
+        let is_manual = engine.context.time.clock.as_manual().is_some();
+        engine.advance_clock(if is_manual { Duration::ZERO } else { timeout })
     }
 
     /// Returns when to call `advance_clock` next if no timer is added before: the present if a
@@ -210,26 +255,26 @@ impl<T: Send + 'static> Timer<T> {
     /// each cancelled timer that would have been first; it holds a lock for at most 128 of those.
     #[must_use]
     pub fn next_expiration(&self) -> Option<Instant> {
-        self.base.driver.next_expiration()
+        self.base.engine.next_expiration()
     }
 
     /// Returns the time of the timer's clock.
     #[must_use]
     pub fn now(&self) -> Instant {
-        self.homes.shards.context.time.clock.now()
+        self.base.engine.context.time.clock.now()
     }
 
     /// Returns the name that [`TimerBuilder::name`](crate::TimerBuilder::name) has set.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.homes.shards.context.name
+        &self.base.engine.context.name
     }
 
     /// Returns the number of pending timers. It is exact if no thread adds, cancels or advances
     /// meanwhile.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.base.driver.len()
+        self.base.engine.len()
     }
 
     /// Returns whether no timer is pending.
@@ -242,13 +287,13 @@ impl<T: Send + 'static> Timer<T> {
     /// second.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.base.driver.stats()
+        self.base.engine.stats()
     }
 
     /// Returns the state of the timer, level by level. Visits every bucket, but not every timer.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
-        self.base.driver.snapshot(self.homes.shards.set.len())
+        self.base.engine.snapshot(self.tasks.shards.len())
     }
 
     /// Stops the reaper, refuses new timers, and returns the pending ones, ordered by deadline, as
@@ -258,15 +303,13 @@ impl<T: Send + 'static> Timer<T> {
     /// Every timer that was added was cancelled, or has been handed to the executor, or is in this
     /// list. The executor keeps the tasks that it already has. From now on, everything built on
     /// this timer refuses new work and expires nothing:
-    /// - Futures end with an error: their wakers are in the list, and are woken when it is run or
-    ///   dropped.
+    /// - Futures that wait are woken, and end with an error.
     /// - A [series](crate::periodic) ends when its task in the list is dropped or run.
     /// - The keys of a [`KeyedTimer`](crate::keyed::KeyedTimer) and the operations of a
     ///   [`Purgatory`](crate::purgatory::Purgatory) stay there until they are taken back.
     ///   Operations can still be completed.
     /// - If this timer has its own type of task, what waits in [`closures`](Self::closures) is
-    ///   dropped, and with it end futures and series. Call `closures().shutdown()` before to get
-    ///   it back.
+    ///   dropped, and with it end series. Call `closures().shutdown()` before to get it back.
     ///
     /// Blocks until the reaper has handed over its current batch, but not on the thread of a
     /// reaper, this timer's or another's: two tasks that shut each other's timer down would wait
@@ -289,15 +332,18 @@ impl<T: Send + 'static> Timer<T> {
     /// ```
     pub fn shutdown(&self) -> Vec<TimerEntry<T>> {
         self.base.stop();
-        let mut pending = Vec::new();
-        self.homes.shards.drain(|deadline, task| pending.push((deadline, task)));
-        self.base.drop_closures();
-        pending.sort_by_key(|(deadline, _)| *deadline);
-        let time = &self.homes.shards.context.time;
-        let entry = |(deadline, task)| {
-            TimerEntry::new(When::at_or_never(time.instant_or_never(deadline)), task)
-        };
-        pending.into_iter().map(entry).collect()
+        let pending = self.tasks.drain();
+        self.base.sleeps.wake_all();
+        // Of a timer with its own type of task. So the series among the closures end.
+        let dropped = self.base.closures.drop_pending();
+        if dropped > 0 {
+            report::debug!(
+                timer = self.name(),
+                tasks = dropped,
+                "pending closures were dropped by a shutdown"
+            );
+        }
+        pending
     }
 
     /// Returns whether [`shutdown`](Self::shutdown) was called and the reaper has stopped, or is
@@ -314,7 +360,7 @@ impl<T: Send + 'static> Timer<T> {
     /// ```
     #[must_use]
     pub fn is_shutdown(&self) -> bool {
-        self.base.driver.is_closed()
+        self.base.engine.sources.is_closed()
     }
 
     /// Returns a timer of closures and wakers that shares this timer's clock, delay queue and
@@ -340,24 +386,20 @@ impl<T: Send + 'static> Timer<T> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn closures(&self) -> Timer {
-        Timer::new(Arc::clone(&self.base), Arc::clone(&self.base.closures().beside.homes))
+        Timer::new(Arc::clone(&self.base), Arc::clone(&self.base.closures))
     }
 
     /// Returns a reference to the timer that does not keep it alive.
     #[must_use]
     pub fn downgrade(&self) -> WeakTimer<T> {
-        WeakTimer {
-            shares: Arc::downgrade(&self.base),
-            base: Arc::downgrade(&**self.base),
-            homes: Arc::downgrade(&self.homes),
-        }
+        WeakTimer { base: Arc::downgrade(&self.base), tasks: Arc::downgrade(&self.tasks) }
     }
 
     /// Checks every internal structure and panics if one is broken: for tests, while no other
     /// thread uses the timer. Takes time proportional to the number of pending timers.
     #[doc(hidden)]
     pub fn assert_invariants(&self) {
-        self.base.driver.assert_invariants();
+        self.base.engine.assert_invariants();
     }
 }
 
@@ -375,34 +417,27 @@ impl<T: Send + 'static> Timer<T> {
 /// # Ok::<(), tickwheel::BuildError>(())
 /// ```
 pub struct WeakTimer<T: Send + 'static = Task> {
-    shares: Weak<Shares>,
-    /// Futures may own the timer when nothing else does.
     base: Weak<Base>,
-    homes: Weak<Homes<T>>,
+    tasks: Weak<Tasks<T>>,
 }
 
 impl<T: Send + 'static> WeakTimer<T> {
     /// Returns the timer, unless its last clone was dropped.
     #[must_use]
     pub fn upgrade(&self) -> Option<Timer<T>> {
-        let base = self.shares.upgrade().or_else(|| self.base.upgrade().map(Shares::new))?;
-        Some(Timer { base, homes: self.homes.upgrade()? })
+        Some(Timer { base: self.base.upgrade()?, tasks: self.tasks.upgrade()? })
     }
 }
 
 impl<T: Send + 'static> Clone for Timer<T> {
     fn clone(&self) -> Self {
-        Timer { base: Arc::clone(&self.base), homes: Arc::clone(&self.homes) }
+        Timer { base: Arc::clone(&self.base), tasks: Arc::clone(&self.tasks) }
     }
 }
 
 impl<T: Send + 'static> Clone for WeakTimer<T> {
     fn clone(&self) -> Self {
-        WeakTimer {
-            shares: Weak::clone(&self.shares),
-            base: Weak::clone(&self.base),
-            homes: Weak::clone(&self.homes),
-        }
+        WeakTimer { base: Weak::clone(&self.base), tasks: Weak::clone(&self.tasks) }
     }
 }
 

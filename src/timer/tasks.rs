@@ -1,87 +1,218 @@
-//! The tasks of a timer: the content of its shards.
+//! The tasks of a timer: the source whose entries go to the timer's executor.
 
 use crate::engine::clock::When;
-use crate::engine::shard::{Body, Content, Times};
-use crate::store::slab::Key;
-use crate::sync::thread_number;
-use std::marker::PhantomData;
+use crate::engine::context::{Limit, TimerContext};
+use crate::engine::pool::Shards;
+use crate::engine::reaper::Engine;
+use crate::engine::report::{self, catch_panic_of};
+use crate::engine::shard::{AnyShard, Shard, ShardGuard};
+use crate::engine::source::Source;
+use crate::engine::stats::Stats;
+use crate::engine::turn::Turn;
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{Mutex, change_home, home};
+use crate::timer::entry::TimerEntry;
+use crate::timer::error::AddError;
+use crate::timer::executor::{Batch, Executor};
+use crate::timer::timeout::Timeout;
+use crate::wheel::tick::Nanos;
+use std::mem;
+use std::panic::{RefUnwindSafe, UnwindSafe};
+use std::sync::Arc;
 
-/// The number of calls by other threads that make a shard crowded. The thread that adds there then
-/// changes to the other shard of its pair.
-const CROWD: u32 = 64;
+pub(crate) type OnRefused<T> = Box<dyn Fn(T) + Send + Sync>;
 
-/// The tasks in a shard are the items of its core; besides, it knows which threads come there.
-pub(crate) struct Tasks<T> {
-    /// The thread that added last, and the number of calls by other threads since the shard was
-    /// last crowded.
-    adder: u32,
-    strangers: u32,
-    tasks: PhantomData<T>,
+/// Where expired tasks go.
+pub(crate) struct Handlers<T> {
+    pub(crate) executor: Box<dyn Executor<T>>,
+    pub(crate) on_refused: Option<OnRefused<T>>,
 }
 
-/// How a deadline may be moved.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Move {
-    To,
-    /// Only to a later deadline.
-    Extend,
-    /// Only to an earlier deadline.
-    Hasten,
-}
+// They are called with no lock held, and the crate looks at nothing that they change.
+impl<T> UnwindSafe for Handlers<T> {}
+impl<T> RefUnwindSafe for Handlers<T> {}
 
-impl<T> Content for Tasks<T> {
-    type Item = T;
-
-    fn new() -> Self {
-        Tasks { adder: 0, strangers: 0, tasks: PhantomData }
-    }
-
-    fn is_filed(_: &T) -> bool {
-        true
+impl<T> Handlers<T> {
+    /// Returns this executor, and nothing that takes what it refuses.
+    pub(crate) fn new(executor: impl Executor<T>) -> Self {
+        Handlers { executor: Box::new(executor), on_refused: None }
     }
 }
 
-impl<T> Body<Tasks<T>> {
-    /// Adds a task that was admitted, for the thread with this number. Calls `move_away` if too
-    /// many other threads have come here since the last task was added.
+/// How many shards a source has, and how many slots each wheel in them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Layout {
+    pub(crate) shards: usize,
+    pub(crate) wheel_size: usize,
+}
+
+/// The tasks of a timer; see the [module](self).
+pub(crate) struct Tasks<T: Send + 'static> {
+    pub(crate) shards: Shards<T>,
+    handlers: Handlers<T>,
+    refused: AtomicU64,
+    /// A buffer for what a flush takes out, unless a turn has it: thus most flushes allocate
+    /// nothing.
+    spare: Mutex<Vec<T>>,
+}
+
+impl<T: Send + 'static> Tasks<T> {
+    /// Creates the tasks of a timer, and registers them.
+    pub(crate) fn register(engine: &Engine, handlers: Handlers<T>, layout: Layout) -> Arc<Self> {
+        let Layout { shards: count, wheel_size } = layout;
+        let make = |number| {
+            let shards = Shards::new(&engine.context, number, count, wheel_size);
+            let (refused, spare) = (AtomicU64::new(0), Mutex::new(Vec::new()));
+            Arc::new(Tasks { shards, handlers, refused, spare })
+        };
+        engine.sources.register(&engine.context, count, make).1
+    }
+
+    /// Adds an entry to the calling thread's shard. Returns it if it was refused.
+    ///
+    /// Always inlined: the entry and the answer go through memory otherwise.
+    #[inline(always)]
+    pub(crate) fn add(
+        &self,
+        entry: TimerEntry<T>,
+        limit: Limit,
+    ) -> Result<Timeout<T>, AddError<T>> {
+        // Read and divided here, and not while others may wait for the lock.
+        let due = self.shards.context.time.due(entry.when());
+        let (shard, mut state) = self.lock_home();
+        if let Err(refusal) = state.admit(limit) {
+            drop(state);
+            return Err(AddError::of(refusal, entry));
+        }
+        let key = state.add(due, entry.into_task());
+        Shard::release(state);
+        Ok(Timeout::new(shard, key))
+    }
+
+    /// Locks the shard to which the calling thread adds; the thread's other one if that is taken.
     #[inline]
-    pub(crate) fn add_task(
-        &mut self,
-        task: T,
-        (tick, times): (u64, Times),
-        thread: u32,
-        move_away: impl FnOnce(),
-    ) -> Key {
-        let key = self.add(task, tick, times);
-        self.content.adder = thread;
-        if self.content.strangers >= CROWD {
-            self.content.strangers = 0;
-            move_away();
+    fn lock_home(&self) -> (&'static Shard<T>, ShardGuard<'static, T>) {
+        let shard = self.home();
+        match shard.try_lock() {
+            Some(state) => (shard, state),
+            None => self.lock_other_home(),
         }
-        key
     }
 
-    /// Moves the deadline of a pending task. Returns whether it was still pending.
-    pub(crate) fn reschedule(&mut self, key: Key, when: When, how: Move) -> bool {
-        self.content.note_caller();
-        // A closed shard is being drained: no deadline moves any more.
-        let (context, old) = (self.open_context(), self.core.deadline(key));
-        let (Some(context), Some(old)) = (context, old) else { return false };
-        let (now, deadline) = context.resolve(when);
-        if deadline < old && how != Move::Extend {
-            self.refile(key.index, (now, deadline));
-        } else if how != Move::Hasten {
-            self.core.extend(key.index, deadline);
+    #[cold]
+    fn lock_other_home(&self) -> (&'static Shard<T>, ShardGuard<'static, T>) {
+        change_home();
+        let shard = self.home();
+        (shard, shard.lock())
+    }
+
+    #[inline]
+    fn home(&self) -> &'static Shard<T> {
+        let shards = self.shards.leaked();
+        &shards[home() & (shards.len() - 1)]
+    }
+
+    /// Hands tasks to the executor. On a seeded clock, that is put off until their tick is
+    /// complete. Returns how many tasks there were.
+    pub(crate) fn hand_over(self: &Arc<Self>, turn: &mut Turn<'_>, tasks: &mut Vec<T>) -> usize {
+        let count = tasks.len();
+        let later = |task| -> Box<dyn FnOnce()> {
+            let own = Arc::clone(self);
+            Box::new(move || own.execute(&mut vec![task]))
+        };
+        if count > 0 && !turn.shuffle(tasks, later) {
+            self.execute(tasks);
         }
-        true
+        count
+    }
+
+    /// Hands tasks to the executor, contains its panics, and handles the tasks that it refuses. All
+    /// user code that runs on expiry runs in here, with no lock held.
+    fn execute(&self, tasks: &mut Vec<T>) {
+        let TimerContext { name, .. } = &*self.shards.context;
+        let mut batch = Batch::new(tasks.drain(..));
+        loop {
+            let before = batch.len();
+            let executed = self
+                .shards
+                .context
+                .catch_panic(|| self.handlers.executor.execute_batch(&mut batch));
+            if executed.is_some() || batch.len() == before || batch.len() == 0 {
+                break;
+            }
+        }
+        let (mut refused, added) = batch.into_rest();
+        added.into_iter().for_each(|entry| self.add_again(entry));
+        if refused.is_empty() {
+            return;
+        }
+        self.refused.fetch_add(refused.len() as u64, Ordering::Relaxed);
+        let Some(on_refused) = &self.handlers.on_refused else {
+            let tasks = refused.len();
+            report::warn!(
+                timer = &**name,
+                tasks = tasks,
+                "the executor refused expired tasks: dropped"
+            );
+            return;
+        };
+        for task in refused.drain(..) {
+            self.shards.context.catch_panic(|| on_refused(task));
+        }
+    }
+
+    /// Adds an entry that an executor has returned; after a shutdown it is dropped.
+    #[cold]
+    fn add_again(&self, entry: TimerEntry<T>) {
+        drop(self.add(entry, Limit::Exceed));
+    }
+
+    /// Takes all pending tasks out of closed shards, ordered by deadline.
+    pub(crate) fn drain(&self) -> Vec<TimerEntry<T>> {
+        let mut pending: Vec<(Nanos, T)> =
+            self.shards.iter().flat_map(|shard| shard.drain()).collect();
+        pending.sort_by_key(|(deadline, _)| *deadline);
+        let time = &self.shards.context.time;
+        let entry = |(deadline, task)| {
+            TimerEntry::new(When::at_or_never(time.instant_or_never(deadline)), task)
+        };
+        pending.into_iter().map(entry).collect()
+    }
+
+    /// Drops all pending tasks. Returns how many there were.
+    pub(crate) fn drop_pending(&self) -> u64 {
+        self.shards.iter().map(|shard| shard.drop_pending()).sum()
     }
 }
 
-impl<T> Tasks<T> {
-    #[inline]
-    pub(crate) fn note_caller(&mut self) {
-        if self.adder != thread_number() {
-            self.strangers = self.strangers.saturating_add(1);
+impl<T: Send + 'static> Source for Tasks<T> {
+    fn flush(self: Arc<Self>, ordinal: usize, turn: &mut Turn<'_>) -> Option<usize> {
+        let Some(shard) = self.shards.get(ordinal) else { return Some(0) };
+        let mut tasks = mem::take(&mut *self.spare.lock());
+        let flushed = shard.flush(turn, |state, flush| {
+            state.wheel.flush(flush, |_, task| tasks.push(task));
+        });
+        let count = self.hand_over(turn, &mut tasks);
+        *self.spare.lock() = tasks;
+        flushed.then_some(count)
+    }
+
+    fn shard(&self, ordinal: usize) -> Option<&dyn AnyShard> {
+        self.shards.get(ordinal).map(|shard| &**shard as &dyn AnyShard)
+    }
+
+    fn count(&self, stats: &mut Stats) {
+        let refused = self.refused.load(Ordering::Relaxed);
+        stats.refused += refused;
+        if self.handlers.on_refused.is_none() {
+            stats.dropped += refused;
         }
+        let name = &self.shards.context.name;
+        let panicked = catch_panic_of(name, || self.handlers.executor.panicked());
+        stats.panicked = stats.panicked.saturating_add(panicked.unwrap_or(0));
+    }
+
+    fn assert_invariants(&self) {
+        self.shards.iter().for_each(|shard| shard.lock().wheel.assert_invariants(|_| true));
     }
 }

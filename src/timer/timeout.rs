@@ -1,12 +1,10 @@
 //! The timeout: the handle of one timer that was added.
 
 use crate::engine::clock::When;
-use crate::engine::report::{contain, report_panic};
 use crate::engine::shard::Shard;
 use crate::store::slab::Key;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::timer::entry::Task;
-use crate::timer::tasks::{Move, Tasks};
 use std::fmt;
 use std::mem;
 use std::ops::Deref;
@@ -40,7 +38,7 @@ use std::time::Instant;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Timeout<T: 'static = Task> {
-    shard: &'static Shard<Tasks<T>>,
+    shard: &'static Shard<T>,
     /// The timer's key in 64 bits; [`CANCELLED`] once the timer was cancelled through this handle.
     key: AtomicU64,
 }
@@ -76,7 +74,7 @@ impl<T> Cancel<T> {
 }
 
 impl<T: 'static> Timeout<T> {
-    pub(crate) fn new(shard: &'static Shard<Tasks<T>>, key: Key) -> Self {
+    pub(crate) fn new(shard: &'static Shard<T>, key: Key) -> Self {
         Timeout { shard, key: AtomicU64::new(key.to_bits()) }
     }
 
@@ -85,13 +83,11 @@ impl<T: 'static> Timeout<T> {
     ///
     /// Of all calls and the expiry, exactly one wins. Never blocks on a running task.
     pub fn cancel(&self) -> Cancel<T> {
-        let mut body = self.shard.lock();
-        body.content.note_caller();
-        match body.core.cancel(self.key()) {
+        let mut state = self.shard.lock();
+        match state.cancel(self.key()) {
             Some(task) => {
                 // Set and read under the shard's lock, so it need not order anything.
                 self.key.store(CANCELLED, Ordering::Relaxed);
-                body.release_permits(1);
                 Cancel::Cancelled(task)
             }
             None if self.is_cancelled() => Cancel::AlreadyCancelled,
@@ -116,13 +112,11 @@ impl<T: 'static> Timeout<T> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn replace(&self, task: T) -> Result<T, T> {
-        self.shard.with(|body| {
-            body.content.note_caller();
-            match body.core.item_mut(self.key()) {
-                Some(former) => Ok(mem::replace(former, task)),
-                None => Err(task),
-            }
-        })
+        let mut state = self.shard.lock();
+        match state.wheel.entries.get_mut(self.key()) {
+            Some(entry) => Ok(mem::replace(&mut entry.item, task)),
+            None => Err(task),
+        }
     }
 
     /// Moves the deadline, earlier or later, if the timer is pending. Returns whether it was
@@ -180,7 +174,7 @@ impl<T: 'static> Timeout<T> {
 
     /// Returns whether the timer is waiting for its deadline.
     pub fn is_pending(&self) -> bool {
-        self.shard.with(|body| body.core.deadline(self.key()).is_some())
+        self.shard.lock().wheel.deadline(self.key()).is_some()
     }
 
     /// Returns whether the timer was handed to the executor, returned by `shutdown`, or dropped
@@ -197,10 +191,9 @@ impl<T: 'static> Timeout<T> {
     /// Returns the deadline exactly as it was given; `None` if the timer is not pending, or never
     /// expires. It is not before the moment at which the [`Timer`](crate::Timer) was built.
     pub fn deadline(&self) -> Option<Instant> {
-        self.shard.with(|body| {
-            let deadline = body.core.deadline(self.key())?;
-            body.context()?.time.instant_or_never(deadline)
-        })
+        let state = self.shard.lock();
+        let deadline = state.wheel.deadline(self.key())?;
+        state.context()?.time.instant_or_never(deadline)
     }
 
     /// Returns a guard that cancels the timer, and drops its task, when it is dropped.
@@ -212,9 +205,33 @@ impl<T: 'static> Timeout<T> {
         Key::from_bits(self.key.load(Ordering::Relaxed))
     }
 
+    /// Moves the deadline. Returns whether the timer was pending; false if the shard is closed, and
+    /// is being drained.
     fn moved(&self, when: When, how: Move) -> bool {
-        self.shard.with(|body| body.reschedule(self.key(), when, how))
+        let mut state = self.shard.lock();
+        let (Some(context), Some(old)) = (state.open_context(), state.wheel.deadline(self.key()))
+        else {
+            return false;
+        };
+        let (due, index) = (context.time.due(when), self.key().index);
+        match how {
+            Move::Extend => state.wheel.extend(index, due.deadline),
+            Move::Hasten if due.deadline >= old => {}
+            Move::To | Move::Hasten => state.move_to(index, due),
+        }
+        Shard::release(state);
+        true
     }
+}
+
+/// How a deadline may be moved.
+#[derive(Clone, Copy)]
+enum Move {
+    To,
+    /// Only to a later deadline.
+    Extend,
+    /// Only to an earlier deadline.
+    Hasten,
 }
 
 impl<T: 'static> fmt::Debug for Timeout<T> {
@@ -262,12 +279,8 @@ impl<T: 'static> Deref for CancelOnDrop<T> {
 
 impl<T: 'static> Drop for CancelOnDrop<T> {
     fn drop(&mut self) {
-        let Some(timeout) = &self.0 else { return };
-        let key = timeout.key();
-        if let Err(panic) = contain(|| drop(timeout.cancel())) {
-            let context = timeout.shard.with(|body| body.issuer(key));
-            context.iter().for_each(|context| context.count_panic());
-            report_panic(context.as_ref().map(|context| &*context.name), panic);
+        if let Some(timeout) = &self.0 {
+            drop(timeout.cancel());
         }
     }
 }

@@ -1,11 +1,12 @@
-//! Counters: what one core has done, and how late it was.
+//! Counters: what one timing wheel has done, and how late it was.
 
+use crate::wheel::tick::Nanos;
 use alloc::format;
 use alloc::vec::Vec;
 use core::fmt;
 use core::time::Duration;
 
-/// The counters of a core.
+/// The counters of a timing wheel.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) cancelled: u64,
@@ -17,8 +18,8 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    /// Counts a timer that expires `late` nanoseconds after its deadline.
-    pub(crate) fn record_expired(&mut self, late: u64) {
+    /// Counts a timer that expires so long after its deadline.
+    pub(crate) fn record_expired(&mut self, late: Nanos) {
         self.expired += 1;
         self.lateness.record(late);
     }
@@ -38,11 +39,11 @@ pub struct Lateness {
 }
 
 impl Lateness {
-    fn record(&mut self, late: u64) {
-        let bar = (late | 1).ilog2() as usize;
+    fn record(&mut self, late: Nanos) {
+        let bar = (late.0 | 1).ilog2() as usize;
         self.reach(bar + 1);
         self.bars[bar] += 1;
-        self.sum = self.sum.saturating_add(late);
+        self.sum = self.sum.saturating_add(late.0);
     }
 
     /// Makes at least so many bars.

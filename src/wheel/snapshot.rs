@@ -1,7 +1,8 @@
 //! Snapshots: the content of the levels of the wheels at one moment.
 
-use crate::wheel::bucket_queue::{ELAPSED, Expiration};
-use crate::wheel::core::{BUCKETS, Core};
+use crate::wheel::level::Expiration;
+use crate::wheel::tick::{Nanos, Tick};
+use crate::wheel::timing_wheel::TimingWheel;
 use std::fmt;
 use std::time::Duration;
 
@@ -34,38 +35,34 @@ impl Snapshot {
         Snapshot { levels: Vec::new(), shards }
     }
 
-    /// Adds a few buckets of a core, from the `cursor`-th on, as they are at `now`. Those that are
-    /// not armed are empty. Returns whether there are more.
-    pub(crate) fn absorb<T>(&mut self, core: &Core<T>, cursor: &mut usize, now: u64) -> bool {
-        let Core { ticks, wheels, .. } = core;
-        let present = ticks.floor(now);
-        for _ in 0..BUCKETS {
-            let Some(bucket) = wheels.nth_bucket(*cursor) else { return false };
-            let level = if bucket.level == ELAPSED { 0 } else { bucket.level };
-            let span = wheels.span(level).ticks();
-            let row = self.level(level.into(), ticks.start_of(span), wheels.size());
-            if let Some(Expiration { tick, start, .. }) = wheels.armed(bucket) {
-                let wait = Duration::from_nanos(ticks.start_of(tick).saturating_sub(now));
-                // The wheels' time may have passed `now` since.
-                let ahead = (start / span).saturating_sub(present / span) as usize;
-                let (ahead, entries) = (ahead.min(wheels.size() - 1), wheels.len_of(bucket));
-                row.armed_buckets += 1;
-                row.entries += entries;
-                row.next_expiration = Some(row.next_expiration.map_or(wait, |next| next.min(wait)));
-                if row.slots.len() <= ahead {
-                    row.slots.resize(ahead + 1, 0);
-                }
-                row.slots[ahead] += entries;
+    /// Adds the levels of a wheel and their armed buckets, as they are at `now`.
+    pub(crate) fn absorb<T>(&mut self, wheel: &TimingWheel<T>, now: Nanos) {
+        let TimingWheel { length, levels, .. } = wheel;
+        let tick_of = |level| length.start_of(Tick(levels.span_of(level)));
+        (0..wheel.depth()).for_each(|level| _ = self.level(level, tick_of(level), levels.size()));
+        let present = length.floor(now);
+        wheel.each_armed(|Expiration { tick, start, bucket }, entries| {
+            let level = levels.level_of(bucket as usize);
+            let wait = Duration::from_nanos(length.start_of(tick).since(now).0);
+            // The wheel's time may have passed `now` since.
+            let span = levels.span_of(level);
+            let ahead = (start.0 / span).saturating_sub(present.0 / span) as usize;
+            let ahead = ahead.min(levels.size() - 1);
+            let row = self.level(level, tick_of(level), levels.size());
+            row.armed_buckets += 1;
+            row.entries += entries;
+            row.next_expiration = Some(row.next_expiration.map_or(wait, |next| next.min(wait)));
+            if row.slots.len() <= ahead {
+                row.slots.resize(ahead + 1, 0);
             }
-            *cursor += 1;
-        }
-        true
+            row.slots[ahead] += entries;
+        });
     }
 
     /// Returns the row for such levels, after adding it if there is none. Rows are ordered by their
     /// ticks.
-    fn level(&mut self, level: usize, tick: u64, wheel_size: usize) -> &mut LevelSnapshot {
-        let tick = Duration::from_nanos(tick);
+    fn level(&mut self, level: usize, tick: Nanos, wheel_size: usize) -> &mut LevelSnapshot {
+        let tick = Duration::from_nanos(tick.0);
         let key = |row: &LevelSnapshot| (row.tick, row.wheel_size);
         let at = self.levels.partition_point(|row| key(row) < (tick, wheel_size));
         if self.levels.get(at).is_none_or(|row| key(row) != (tick, wheel_size)) {
@@ -139,17 +136,16 @@ impl fmt::Display for Snapshot {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wheel::ticks::Ticks;
-    use crate::wheel::wheels::Wheels;
+    use crate::wheel::tick::{Due, TickLength};
 
-    /// The wheels have gone on since the present was read.
+    /// The wheel's time has gone on since the present was read.
     #[test]
     fn no_slot_is_farther_ahead_than_the_wheel_is_large() {
-        let mut core = Core::new(Ticks::new(1), Wheels::new(0, 4, 1_000));
-        let (_, reference) = core.insert(1_003, 1_003, ());
-        core.wheels.file(reference, 1_003);
+        let mut wheel = TimingWheel::new(TickLength::new(1), 4, Tick(1_000), Nanos::NEVER);
+        let due = Due { deadline: Nanos(1_003), tick: Tick(1_003), present: None };
+        wheel.add(due, (), || Nanos(1_000));
         let mut snapshot = Snapshot::new(1);
-        assert!(!snapshot.absorb(&core, &mut 0, 900));
+        snapshot.absorb(&wheel, Nanos(900));
         assert_eq!(snapshot.levels[0].slots, [0, 0, 0, 1]);
     }
 }

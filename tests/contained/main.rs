@@ -2,8 +2,6 @@
 //! comes out of its calls. Here each report panics, too, where there are reports.
 
 mod counts;
-mod drops;
-mod keys;
 #[cfg(feature = "tracing")]
 #[path = "../common/listener.rs"]
 mod listener;
@@ -126,4 +124,36 @@ fn no_count_of_an_executor_makes_the_statistics_panic() {
         assert_eq!(timer.advance_clock(Duration::ZERO), 1);
         assert_eq!(timer.stats().panicked, expected);
     }
+}
+
+/// A task whose drop panics, where it is refused.
+struct Brittle(bool);
+
+impl Drop for Brittle {
+    fn drop(&mut self) {
+        if self.0 {
+            panic_any("a drop");
+        }
+    }
+}
+
+/// What a user's `Drop` panics with comes as far as the reaper, and not further: only the value
+/// that panicked is lost.
+#[test]
+fn the_reaper_survives_the_drop_of_what_is_refused() {
+    no_report_succeeds();
+    let (sender, seen) = channel();
+    let executor =
+        move |task: Brittle| if task.0 { Err(task) } else { sender.send(()).map_err(|_| task) };
+    let timer = Timer::builder().executor(executor).start().unwrap();
+    for panics in [false, true, false, false] {
+        timer.add(TimerEntry::after(MS, Brittle(panics))).unwrap();
+    }
+    (0..3).for_each(|_| get(&seen));
+    while timer.stats().panicked == 0 {
+        std::thread::sleep(MS);
+    }
+    timer.add(TimerEntry::after(MS, Brittle(false))).unwrap();
+    get(&seen);
+    assert_eq!((timer.stats().panicked, timer.stats().refused), (1, 1));
 }

@@ -222,7 +222,11 @@ impl Site {
             return false;
         };
         *sleep = None;
-        self.accepts(slept);
+        // A sleep does not keep its timer: it may have gone with the last of the other parts.
+        let keeps = |part: &Part| !matches!(part, Part::Sleep(_));
+        if self.parts.lock().unwrap().iter().any(keeps) {
+            self.accepts(slept);
+        }
         true
     }
 

@@ -15,26 +15,27 @@ struct Expected {
     task: u32,
     /// In nanoseconds since the timer was built.
     deadline: u64,
-    /// It had passed when the key was scheduled, or moved to an earlier one, and the tick is the
-    /// same since.
-    has_elapsed: bool,
+    /// The key has expired after the turn of this tick.
+    by: u64,
 }
 
 impl Expected {
-    fn is_due(&self, now: &Moment) -> bool {
-        match self.has_elapsed {
-            true => self.deadline <= now.nanos,
-            false => now.tick_of(self.deadline) <= now.rounded_down(),
-        }
+    fn new(task: u32, deadline: u64, now: &Moment) -> Self {
+        let mut expected = Expected { task, deadline, by: 0 };
+        expected.move_to(deadline, now);
+        expected
     }
 
     fn move_to(&mut self, deadline: u64, now: &Moment) {
-        if deadline < self.deadline {
-            self.has_elapsed = deadline <= now.nanos;
-        } else {
-            self.has_elapsed &= now.tick_of(deadline) == now.tick_of(self.deadline);
-        }
         self.deadline = deadline;
+        let is_due = deadline <= now.nanos;
+        self.by = if is_due { now.rounded_down() } else { now.tick_of(deadline) };
+    }
+
+    /// It stays where it is until that is looked at.
+    fn extend(&mut self, deadline: u64, now: &Moment) {
+        self.deadline = deadline;
+        self.by = self.by.max(now.tick_of(deadline));
     }
 }
 
@@ -152,8 +153,7 @@ impl Run {
     }
 
     fn insert(&mut self, key: u32, task: u32, deadline: u64) {
-        let has_elapsed = deadline <= self.now.nanos;
-        self.model.insert(key, Expected { task, deadline, has_elapsed });
+        self.model.insert(key, Expected::new(task, deadline, &self.now));
     }
 
     fn move_to(&mut self, key: u32, span: Span, how: How, extend: bool) {
@@ -162,8 +162,10 @@ impl Run {
             if extend { self.keyed.touch(&key, when) } else { self.keyed.reschedule(&key, when) };
         assert_eq!(has_task, self.model.contains_key(&key), "move of {key}");
         if let Some(expected) = self.model.get_mut(&key) {
-            if !extend || deadline > expected.deadline {
+            if !extend {
                 expected.move_to(deadline, &self.now);
+            } else if deadline > expected.deadline {
+                expected.extend(deadline, &self.now);
             }
         }
     }
@@ -175,18 +177,22 @@ impl Run {
 
     fn advance(&mut self) {
         self.timer.advance_clock(Duration::ZERO);
-        let mut expired = std::mem::take(&mut *self.expired.lock().unwrap());
-        expired.sort_unstable();
-        let due = self.model.iter().filter(|(_, expected)| expected.is_due(&self.now));
-        let due: Vec<_> = due.map(|(key, expected)| (*key, expected.task)).collect();
-        assert_eq!(expired, due, "expired at {}", self.now.nanos);
-        self.model.retain(|_, expected| !expected.is_due(&self.now));
-        self.model.values_mut().for_each(|expected| expected.has_elapsed = false);
-        for (key, task) in due {
+        let mut kept_now = Vec::new();
+        let expired = std::mem::take(&mut *self.expired.lock().unwrap());
+        for (key, task) in expired {
+            let expected = self.model.remove(&key).expect("it has a task");
+            assert_eq!(task, expected.task, "of {key}");
+            assert!(expected.deadline <= self.now.nanos, "{key} is early");
             if let Some((delay, task)) = kept(task) {
                 let deadline = self.now.nanos.saturating_add(delay * self.config.tick);
                 self.insert(key, task, deadline.min(NEVER));
+                // Without a delay it expires in this turn, if its tick was over, or in the next.
+                kept_now.push(key);
             }
+        }
+        for (key, expected) in &self.model {
+            let is_left = expected.by > self.now.rounded_down() || kept_now.contains(key);
+            assert!(is_left, "{key} is late at {}", self.now.nanos);
         }
     }
 

@@ -1,11 +1,12 @@
 //! The model: what the documentation promises, as a list of timers.
 //!
-//! A timer whose deadline had passed when it was added, or moved to an earlier deadline, *has
-//! elapsed*: it expires in the next `advance_clock`, before all others. Any other expires in the
-//! first `advance_clock` whose present, rounded down to a tick, is at or after its deadline,
-//! rounded up to one; they leave in the order of those ticks. One that had elapsed and was
-//! extended to another tick before that `advance_clock` is like any other; but if the new deadline
-//! had passed as well, it may still leave among the elapsed ones.
+//! A timer expires in the first `advance_clock` whose present, rounded down to a tick, is at or
+//! after its deadline, rounded up to one. One whose deadline had passed when it was added, or moved,
+//! expires in the next `advance_clock`. One that was extended may expire as soon as its deadline has
+//! passed.
+//!
+//! Timers leave in the order of the ticks of their deadlines. One whose deadline had passed leaves
+//! between the tick of its deadline and that in which it was added or moved.
 
 use super::times::{Moment, NEVER};
 use tickwheel::Cancel;
@@ -21,17 +22,25 @@ enum State {
 #[derive(Debug)]
 pub(crate) struct Timer {
     pub(crate) deadline: u64,
-    has_elapsed: bool,
-    /// It had elapsed, and was extended to a deadline that had passed as well.
-    may_come_first: bool,
+    /// It has expired after the turn of this tick.
+    by: u64,
+    /// It does not expire with earlier ticks in a turn.
+    from: u64,
     state: State,
 }
 
 impl Timer {
     pub(crate) fn new(deadline: u64, now: &Moment) -> Self {
         let deadline = deadline.min(NEVER);
-        let (has_elapsed, state) = (deadline <= now.nanos, State::Pending);
-        Timer { deadline, has_elapsed, may_come_first: false, state }
+        let mut timer = Timer { deadline, by: 0, from: 0, state: State::Pending };
+        timer.file(now);
+        timer
+    }
+
+    fn file(&mut self, now: &Moment) {
+        let (tick, present) = (now.tick_of(self.deadline), now.rounded_down());
+        let is_due = self.deadline <= now.nanos;
+        (self.by, self.from) = if is_due { (present, 0) } else { (tick, tick) };
     }
 
     pub(crate) fn is_pending(&self) -> bool {
@@ -58,18 +67,19 @@ impl Timer {
     /// Returns whether the deadline has changed.
     pub(crate) fn move_to(&mut self, deadline: u64, extend: bool, now: &Moment) -> bool {
         let deadline = deadline.min(NEVER);
-        if !self.is_pending() || deadline == self.deadline || (extend && deadline < self.deadline) {
+        if !self.is_pending() || (extend && deadline <= self.deadline) {
             return false;
         }
-        if deadline < self.deadline {
-            (self.has_elapsed, self.may_come_first) = (deadline <= now.nanos, false);
-        } else {
-            let had_elapsed = self.has_elapsed || self.may_come_first;
-            self.has_elapsed &= now.tick_of(deadline) == now.tick_of(self.deadline);
-            self.may_come_first = had_elapsed && !self.has_elapsed && deadline <= now.nanos;
-        }
+        let is_other = deadline != self.deadline;
         self.deadline = deadline;
-        true
+        if extend {
+            // It stays where it is until that is looked at.
+            let tick = now.tick_of(deadline);
+            (self.by, self.from) = (self.by.max(tick), self.from.min(tick));
+        } else {
+            self.file(now);
+        }
+        is_other
     }
 
     pub(crate) fn give_back(&mut self) {
@@ -85,13 +95,9 @@ pub(crate) fn expire(timers: &mut [Timer], fired: &[u32], now: &Moment) {
         assert!(!std::mem::replace(&mut has_fired[id as usize], true), "{id} has expired twice");
     }
     for (id, timer) in timers.iter_mut().enumerate().filter(|(_, timer)| timer.is_pending()) {
-        let is_due = if timer.has_elapsed {
-            timer.deadline <= now.nanos
-        } else {
-            now.tick_of(timer.deadline) <= now.rounded_down()
-        };
-        assert_eq!(has_fired[id], is_due, "whether {id} has expired: {timer:?}");
-        (timer.has_elapsed, timer.may_come_first) = (false, false);
+        let is_due = has_fired[id];
+        assert!(!is_due || timer.deadline <= now.nanos, "{id} is early: {timer:?}");
+        assert!(is_due || timer.by > now.rounded_down(), "{id} is late: {timer:?}");
         if is_due {
             has_fired[id] = false;
             timer.state = State::Expired;
@@ -100,15 +106,14 @@ pub(crate) fn expire(timers: &mut [Timer], fired: &[u32], now: &Moment) {
     assert!(!has_fired.contains(&true), "one has expired that was not pending: {fired:?}");
 }
 
-/// Checks that elapsed timers come first, and the others by their ticks.
+/// Checks that timers come in the order of their ticks.
 pub(crate) fn check_order(timers: &[Timer], fired: &[u32], now: &Moment) {
-    let turn = |id: &u32| {
-        let timer = &timers[*id as usize];
-        if timer.has_elapsed { 0 } else { now.tick_of(timer.deadline) }
-    };
-    let fired = fired.iter().filter(|id| !timers[**id as usize].may_come_first);
-    let turns: Vec<_> = fired.map(|id| (turn(id), id)).collect();
-    assert!(turns.is_sorted_by_key(|(turn, _)| turn), "ticks and timers: {turns:?}");
+    let mut latest = 0;
+    for timer in fired.iter().map(|id| &timers[*id as usize]) {
+        let until = timer.by.max(now.tick_of(timer.deadline));
+        assert!(latest <= until, "out of order: {timer:?} in {fired:?}");
+        latest = latest.max(timer.from.min(now.rounded_down()));
+    }
 }
 
 /// Returns how many were cancelled, have expired, and were returned.

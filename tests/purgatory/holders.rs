@@ -97,11 +97,15 @@ fn an_operation_expires_in_time_however_often_its_key_is_triggered() {
     assert!(pending.is_pending());
     fixture.log.take();
     fixture.clock.advance(MS);
-    assert_eq!(fixture.timer.advance_clock(Duration::ZERO), 1);
+    assert_eq!(
+        fixture.timer.advance_clock(Duration::ZERO),
+        2,
+        "the check's tick, and the deadline's"
+    );
     let log = fixture.log.take();
     let (log, ends) = log.split_at(log.len() - 3);
     assert_eq!(ends, [(Completed, 1), (Expired, 1), (Dropped, 1)]);
-    assert_eq!(log, [(Checked, 1); CHECKS as usize]);
+    assert_eq!(log, [(Checked, 1); 2 * CHECKS as usize]);
     fixture.assert_empty();
 }
 
@@ -126,7 +130,11 @@ fn what_is_left_to_the_executor_expires_when_its_time_is_up() {
         assert_eq!(checks.load(SeqCst), 600 + CHECKS);
         assert_eq!(fixture.timer.advance_clock(Duration::ZERO), 1, "the next hold's rest");
         fixture.clock.advance(5 * MS);
-        assert_eq!(fixture.timer.advance_clock(Duration::ZERO), 1);
+        assert_eq!(
+            fixture.timer.advance_clock(Duration::ZERO),
+            2,
+            "of the former tick, and of this one"
+        );
         assert_eq!(fixture.purgatory.stats().expired, u64::from(!touches));
         fixture.clock.advance(5 * MS);
         fixture.timer.advance_clock(Duration::ZERO);

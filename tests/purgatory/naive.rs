@@ -20,8 +20,8 @@ pub(crate) struct Operation {
     pub(crate) keys: Vec<u32>,
     /// In half milliseconds.
     deadline: u64,
-    /// It had passed when the operation was added, and the tick is the same since.
-    has_elapsed: bool,
+    /// The tick in which it was added, if the deadline had passed then.
+    added: Option<u64>,
     pub(crate) holds: bool,
     then: Then,
     pub(crate) state: State,
@@ -75,9 +75,9 @@ impl Naive {
     pub(crate) fn add(&mut self, keys: Vec<u32>, timeout: u64, holds: bool, then: Then) {
         let id = self.operations.len();
         keys.iter().for_each(|key| self.forget_empty_line(*key));
-        let (deadline, has_elapsed) = (self.now + timeout, timeout == 0);
+        let (deadline, added) = (self.now + timeout, (timeout == 0).then_some(self.now / 2));
         let (state, has_handle) = (State::Waits, false);
-        let operation = Operation { keys, deadline, has_elapsed, holds, then, state, has_handle };
+        let operation = Operation { keys, deadline, added, holds, then, state, has_handle };
         self.operations.push(operation);
         self.log.push((What::Checked, id as u32));
         if holds {
@@ -152,7 +152,6 @@ impl Naive {
         let waits = waits && self.now < self.operations[id].deadline;
         let operation = &mut self.operations[id];
         if waits && deadline > operation.deadline {
-            operation.has_elapsed &= deadline.div_ceil(2) == operation.deadline.div_ceil(2);
             operation.deadline = deadline;
         }
         waits
@@ -247,16 +246,20 @@ impl Naive {
         self.log.push((What::Returned, 0));
     }
 
-    /// Returns the tick at which an operation expires, if that has come; 0 if it has elapsed.
-    pub(crate) fn due(&self, id: usize) -> Option<u64> {
+    /// Returns between which ticks an operation expires, if its deadline has passed. One that was
+    /// extended expires as soon as that is seen.
+    pub(crate) fn due(&self, id: usize) -> Option<(u64, u64)> {
         let operation = &self.operations[id];
-        let (tick, is_due) = match operation.has_elapsed {
-            true => (0, operation.deadline <= self.now),
-            false => {
-                (operation.deadline.div_ceil(2), operation.deadline.div_ceil(2) <= self.now / 2)
-            }
-        };
-        (self.waits(id) && is_due).then_some(tick)
+        let (tick, is_due) = (operation.deadline.div_ceil(2), operation.deadline <= self.now);
+        let from = operation.added.unwrap_or(tick).min(self.now / 2);
+        (self.waits(id) && is_due).then_some((from, tick))
+    }
+
+    /// Returns whether an operation has to expire in a turn.
+    pub(crate) fn must_expire(&self, id: usize) -> bool {
+        let operation = &self.operations[id];
+        let tick = operation.added.unwrap_or(operation.deadline.div_ceil(2));
+        self.waits(id) && tick <= self.now / 2
     }
 
     pub(crate) fn count(&self, state: State) -> usize {

