@@ -38,8 +38,8 @@ where
     pub(crate) panics: Arc<Panics>,
     /// What the tasks of each shard call: so none of them allocates.
     arrivals: Box<[SharedClosure]>,
-    /// Whose executor runs them. Weakly: a check that is under way when the timer ends must not keep
-    /// the executor alive.
+    /// Whose executor runs them. Weakly: a check that is under way when the timer ends must not
+    /// keep the executor alive.
     closures: Weak<Tasks<Task>>,
     /// A buffer for what a flush makes, unless a turn has it.
     spare: Mutex<Vec<Task>>,
