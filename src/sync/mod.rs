@@ -7,12 +7,12 @@
 //! a lost wake-up, which it is.
 //!
 //! # Which mutex
-//! [`HotMutex`] is std's. It guards what adding threads and the reaper lock all the time: the shards
-//! and the delay queue. A contended mutex of parking_lot yields up to seven times before it parks.
-//! On Linux a yield costs the thread its slice: the reaper, which meets locks that adders hold half
-//! of the time, was 25 ms late where a thread that only sleeps was 0.06 ms late. std's mutex spins
-//! a little and then waits in the kernel; uncontended the two cost the same. [`Mutex`] is
-//! parking_lot's, and guards everything else.
+//! [`HotMutex`] is std's. It guards what adding threads and the reaper lock all the time: the
+//! shards and the delay queue. A contended mutex of parking_lot yields up to seven times before it
+//! parks. On Linux a yield costs the thread its slice: the reaper, which meets locks that adders
+//! hold half of the time, was 25 ms late where a thread that only sleeps was 0.06 ms late. std's
+//! mutex spins a little and then waits in the kernel; uncontended the two cost the same. [`Mutex`]
+//! is parking_lot's, and guards everything else.
 
 pub(crate) mod home;
 

@@ -106,8 +106,8 @@ impl Bucket {
         }
     }
 
-    /// Drops references from the front, at most `limit`, as long as they are `unwanted`. Returns how
-    /// many.
+    /// Drops references from the front, at most `limit`, as long as they are `unwanted`. Returns
+    /// how many those were.
     pub(crate) fn trim(
         &mut self,
         blocks: &mut Blocks,

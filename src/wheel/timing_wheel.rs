@@ -187,7 +187,7 @@ impl<T> TimingWheel<T> {
         entry.item
     }
 
-    /// Counts an entry that was taken out because it has expired before `now`, and returns its item.
+    /// Counts an entry that was taken out because it has expired before `now`; returns its item.
     pub(crate) fn expired(&mut self, entry: Entry<T>, now: Nanos) -> T {
         self.counters.record_expired(now.since(entry.deadline()));
         self.sweep_if_stale();
@@ -342,9 +342,9 @@ impl<T> TimingWheel<T> {
         })
     }
 
-    /// Flushes a batch as [`flush`](Self::flush) does. `expire` gets the index of each entry and the
-    /// time at which it had to be due, and returns whether it took the entry; otherwise the entry is
-    /// filed by its deadline.
+    /// Flushes a batch as [`flush`](Self::flush) does. `expire` gets the index of each entry and
+    /// the time at which it had to be due, and returns whether it took the entry; otherwise the
+    /// entry is filed by its deadline.
     #[inline]
     pub(crate) fn flush_by(
         &mut self,

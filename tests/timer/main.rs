@@ -10,6 +10,7 @@ mod idle;
 mod local;
 mod shutdown;
 mod tasks;
+mod ticks;
 #[path = "../common/calls.rs"]
 mod calls;
 #[path = "../common/wakes.rs"]
