@@ -6,7 +6,7 @@
 //! What the timer promises, and so what is compared:
 //! - a timer expires in the first `advance` to its deadline or beyond, in no other;
 //! - timers leave in the order of their deadlines; one whose deadline had passed when it was added,
-//!   or moved up, leaves between those of its deadline and those of the tick in which that happened;
+//!   or moved up, leaves between those of its deadline and those of the tick in which that was;
 //! - `next_expiration` is not before the present and not after the first deadline; none if nothing
 //!   is pending;
 //! - the last deadline that is told apart is `u64::MAX - 1`: the one after it counts as that.

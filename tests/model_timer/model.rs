@@ -1,9 +1,9 @@
 //! The model: what the documentation promises, as a list of timers.
 //!
 //! A timer expires in the first `advance_clock` whose present, rounded down to a tick, is at or
-//! after its deadline, rounded up to one. One whose deadline had passed when it was added, or moved,
-//! expires in the next `advance_clock`. One that was extended may expire as soon as its deadline has
-//! passed.
+//! after its deadline, rounded up to one. One whose deadline had passed when it was added, or
+//! moved, expires in the next `advance_clock`. One that was extended may expire as soon as its
+//! deadline has passed.
 //!
 //! Timers leave in the order of the ticks of their deadlines. One whose deadline had passed leaves
 //! between the tick of its deadline and that in which it was added or moved.
