@@ -255,8 +255,8 @@ fn jitter_beyond_the_period_leaves_no_run_out() {
     let fixture = Fixture::new();
     let periodic = Periodic::every(10 * MS).jitter(100 * MS);
     let (series, _runs) = fixture.start(periodic, Duration::ZERO);
-    (0..10_000).for_each(|_| fixture.advance(MS));
-    assert!(series.runs() >= 980, "{} runs in 1000 periods", series.runs());
+    (0..2_000).for_each(|_| fixture.advance(MS));
+    assert!(series.runs() >= 180, "{} runs in 200 periods", series.runs());
 }
 
 /// Nanoseconds in 64 bits are 584 years: a jitter beyond that puts a run off by up to so long.
