@@ -56,55 +56,61 @@
 //! | [`Timer::shutdown`] | the caller, with its deadline |
 //! | dropping the [last clone](Timer#the-last-clone) | nobody: it is dropped, with a warning |
 //!
-//! # Guarantees
-//! - **Never early.** A task is handed over at or after its exact deadline, whatever the tick. A
-//!   reaper (the timer's own thread) hands it over less than one tick later, plus the time to wake
-//!   up and to run the tasks ahead of it.
-//! - **Never lost, never twice.** Each timer ends in exactly one of the four ways above. A task
-//!   that cannot be added is in the error; one that an executor refuses goes to [`on_refused`], or
-//!   is dropped with a warning.
-//! - **One winner.** When cancels and the expiry race, exactly one wins, and [`Timeout::cancel`]
-//!   tells each caller the outcome. A task that cancels its own timer is told `Expired`.
-//! - **Handles never alias.** A handle may be kept forever; it never refers to another timer.
-//! - **No task runs under a lock**, nor does an executor, waker or operation, or the `Drop` of any
-//!   of them. A task may add, cancel, shut down, or drop the last timer. Four things do run under a
-//!   lock, and their documentation says so: a key's `Eq` and `Borrow`, in some types its `Clone`
-//!   and `Drop`, code that looks at a task in place, as in [`KeyedTimer::with`], and a [clock of
-//!   your own](Clock::reading).
-//! - **A panic stays in its task.** It is counted ([`Stats::panicked`]; an operation's in the
-//!   purgatory's [`panicked`]) and reported. The reaper continues even if dropping the panic's
-//!   payload, or reporting it, panics too. A timer can be used in and after a `catch_unwind`.
-//! - **No stalls.** No call holds a lock for a time proportional to the number of timers. There are
-//!   two exceptions: tables of keys double under a lock, one shard at a time; and so does the delay
-//!   queue, which is also looked through when a keyed timer or a purgatory goes. It has at most one
-//!   bucket for each slot of the wheels.
-//! - **The reaper is not starved.** The locks that it shares with adding threads never yield the
-//!   processor. If the holder of a shard waits for a core, the reaper serves other shards first.
-//! - **Idle costs nothing.** There is no periodic wake-up, however many timers are pending, except
-//!   on a [clock of your own](Clock::reading).
-//! - **Cancelled timers free their memory.** `cancel` returns the task at once; later calls sweep
-//!   out what it leaves in a bucket, 12 to 64 bytes. After a burst, the live timers keep at most
-//!   about sixteen times their own memory, and half a percent of the peak. The delay queue keeps 32
-//!   bytes for each bucket that was armed, until few are left.
-//! - **Any delay is valid**, from zero to [`Duration::MAX`](std::time::Duration::MAX), without
-//!   panic or overflow.
-//! - **No `unsafe`** in this crate.
+//! A task that cannot be added is in the error. A task that the executor refuses goes to
+//! [`on_refused`], or is dropped with a warning.
 //!
 //! # Trade-offs
-//! - An expired key of a [`KeyedTimer`] is free before its task has run: `add` and `cancel` find
-//!   nothing then. With a busy executor the task may run after a newer value was added. A closure
-//!   that acts on anything outside its value [compares a
+//! - An expired key of a [`KeyedTimer`] is free before its closure has run: `add` and `cancel` find
+//!   nothing then. With a busy executor the closure may run after a newer value was added. A
+//!   closure that acts on anything outside its value [compares a
 //!   generation](guide#one-timer-for-each-key).
+//! - The operations of a key are checked first in, first out: a waiter that takes no item is
+//!   checked by each call, before those behind it.
+//! - One live timer keeps its chunk of 256 places, which takes 6 KiB where tasks are 64-bit
+//!   numbers.
+//! - A thread that keeps a part of the keys locked without a pause delays these keys, and no
+//!   others.
+//! - A `Drop` that panics is its caller's, as in std's collections. The reaper's loop survives it.
+//! - A future does not keep its timer alive. It ends with
+//!   [`Shutdown`](future::SleepError::Shutdown) when the timer does.
+//! - A trigger that an operation's check makes is dropped unless that check returns true.
 //! - Deadlines are rounded up to a tick, by default one millisecond, so timers are half a tick late
 //!   on average. A finer tick costs a wake-up for each due bucket. On [busy
 //!   cores](guide#busy-cores) the reaper waits for its turn like any other thread.
-//! - Timers expire tick by tick; within a tick the order is unspecified, except on a
-//!   [`ManualClock`]. Overdue timers mostly come first, and those of a busy shard last: see
-//!   [`advance_clock`].
+//! - Timers expire in the order of their ticks; within a tick the order is unspecified, except on a
+//!   [`ManualClock`]. On a real clock those of a busy shard come last: see [`advance_clock`].
 //! - An empty timer takes some kilobytes for each hardware thread, a keyed timer or a purgatory
 //!   about ten. A dropped one leaves less than a kilobyte per shard for the next one of the same
 //!   types and with as many shards: prefer one timer for the whole service.
 //! - Calendars and persistence are out of scope.
+//!
+//! # Guarantees
+//! - **Never early.** A task is handed over at or after its exact deadline, whatever the tick.
+//! - **In time.** A reaper, the timer's own thread, hands a task over less than one tick later,
+//!   plus the time to wake up and to run the tasks ahead of it.
+//! - **Never lost, never twice.** Each timer ends in exactly one of the four ways above.
+//! - **One winner.** When cancels and the expiry race, exactly one wins, and [`Timeout::cancel`]
+//!   tells each caller the outcome.
+//! - **Handles never alias.** A handle may be kept forever, and never refers to another timer.
+//! - **No task runs under a lock**, nor does an executor, waker or operation, or the `Drop` of any
+//!   of them: a task may add, cancel, shut down, or drop the last timer. Four things do run under a
+//!   lock, and their documentation says so: a key's `Eq` and `Borrow`, in a purgatory its `Clone`
+//!   and `Drop`, code that looks at a task in place, as in [`KeyedTimer::with`], and a [clock of
+//!   your own](Clock::reading).
+//! - **A panic stays in its task.** It is counted ([`Stats::panicked`]; an operation's in the
+//!   purgatory's [`panicked`]) and reported, and the timer can be used in and after a
+//!   `catch_unwind`.
+//! - **No stalls.** No call holds a lock for a time proportional to the number of timers, except
+//!   where a table of one shard doubles: that of its keys, its chunks, or its armed buckets.
+//! - **The reaper is not starved.** Its locks never yield the processor, and it serves other shards
+//!   while the holder of one waits for a core.
+//! - **Idle costs nothing.** Nothing wakes up periodically, however many timers are pending, except
+//!   on a [clock of your own](Clock::reading).
+//! - **Cancelled timers free their memory.** `cancel` returns the task at once, and later calls
+//!   sweep out what it leaves in its bucket: 12 bytes, or 240 if it was alone there.
+//! - **Any delay is valid**, from zero to [`Duration::MAX`](std::time::Duration::MAX), without
+//!   panic or overflow.
+//! - **No `unsafe`** in this crate.
 //!
 //! # Features
 //! - `std` (default): everything but [`LocalTimer`], which needs only an allocator. Without it the
