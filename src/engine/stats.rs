@@ -38,10 +38,9 @@ pub struct Stats {
     /// Those of them that were dropped, because the timer has no `on_refused`: they never ran.
     pub dropped: u64,
     /// Panics of the user's code that were contained: of tasks, also on a
-    /// [`Worker`](crate::Worker), and their `Drop` where they were refused; of executors and
-    /// `on_refused`; of [`Periodic`](crate::periodic::Periodic) runs; of the `Drop` of keys; and of
-    /// that of tasks which the last [`KeyedTimer`](crate::keyed::KeyedTimer) drops. Those of a
-    /// purgatory's operations are in
+    /// [`Worker`](crate::Worker); of executors and `on_refused`; of
+    /// [`Periodic`](crate::periodic::Periodic) runs; of wakers; and of a `Drop` or a clock, where
+    /// the reaper's loop meets it. Those of a purgatory's operations are in
     /// [`purgatory::Stats::panicked`](crate::purgatory::Stats::panicked); those of code that the
     /// executor has handed on are where that runs.
     pub panicked: u64,
@@ -71,7 +70,7 @@ impl Stats {
         self.lateness.absorb(&counters.lateness);
     }
 
-    /// Adds what one owner has counted.
+    /// Adds what one source has counted.
     pub(crate) fn add(&mut self, owner: &Stats) {
         self.added += owner.added;
         self.cancelled += owner.cancelled;

@@ -32,8 +32,8 @@ pub use crate::keyed::entry::{Entry, OccupiedEntry, VacantEntry};
 /// A keyed timer uses a [`Timer`], which others may share, and keeps it alive. Its tasks expire
 /// through that timer's executor; what that drops expires without a call. Clones share the
 /// same keys; dropping the last clone cancels all of them. A panic of `expired` is contained and
-/// counted like a panic of any of the timer's tasks. So is a panic of the `Drop` of a key that is
-/// not handed back, and of a task that the last clone leaves behind.
+/// counted like a panic of any of the timer's tasks. A `Drop` of a key or a task that panics is its
+/// caller's, as in std's collections.
 ///
 /// # When a key has expired
 /// An expired key is taken out, and handed to the executor with its task. From then on the key is

@@ -94,9 +94,9 @@ where
     /// triggers one of the keys completes the operation, however the two calls interleave. A key
     /// that is named twice is watched twice.
     ///
-    /// An operation whose deadline has passed expires at the timer's next turn, or less than a tick
-    /// later; at the next turn if `timeout` is zero. The call takes time proportional to the number
-    /// of keys, and waits only for locks that are held for a bounded time.
+    /// An operation whose deadline has passed expires at the timer's next turn. The call takes time
+    /// proportional to the number of keys, and waits only for locks that are held for a bounded
+    /// time.
     ///
     /// # Errors
     /// [`WatchError`] hands the operation back: `NoKeys` if `keys` is empty (the condition is not
@@ -525,7 +525,8 @@ where
     /// operation is waiting, and its time was not up.
     ///
     /// Takes constant time: it reads the clock and writes one word. Once the timer's `shutdown` has
-    /// begun, this changes nothing and returns false.
+    /// stopped the reaper, this changes nothing and returns false. While `shutdown` still waits for
+    /// the reaper's batch, it extends the time and returns true.
     ///
     /// ```
     /// # use std::time::Duration;

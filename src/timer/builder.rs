@@ -113,10 +113,10 @@ impl<T: Send + 'static> TimerBuilder<T> {
     /// [`ManualClock`](crate::ManualClock), where keyed timers and purgatories have one as well,
     /// unless this sets several: so every run is the same.
     ///
-    /// Each thread has two shards of its own. It adds to one of them, and changes to the other when
-    /// other threads often cancel there. So threads do not wait for each other as long as at most
-    /// half as many threads use timers at a time as there are shards; further threads share shards.
-    /// A thread counts from its first call to a timer or a handle until it ends.
+    /// Each thread takes the next two shards when it first adds to a timer; after the last shard
+    /// the first comes again. It adds to one of them, and changes to the other when it finds that
+    /// one taken. So threads seldom wait for each other as long as at most half as many threads use
+    /// the timer at a time as there are shards.
     pub fn shards(mut self, shards: usize) -> Self {
         self.options.shards = Some(shards);
         self
@@ -124,9 +124,8 @@ impl<T: Send + 'static> TimerBuilder<T> {
 
     /// Limits the number of pending timers: [`Timer::add`] fails beyond it. Default: no limit.
     ///
-    /// Timers that cannot be refused count as well, but may exceed the limit: a check that an
-    /// operation leaves to the executor, what an executor or the closure of a keyed timer returns,
-    /// and hyper's sleeps.
+    /// Timers that cannot be refused count as well, but may exceed the limit: what an executor or
+    /// the closure of a keyed timer returns, and hyper's sleeps.
     ///
     /// A timer counts until it is cancelled or expires, but not while its task runs. A key of a
     /// [`KeyedTimer`](crate::keyed::KeyedTimer) counts until it is removed. All adding threads
@@ -144,6 +143,10 @@ impl<T: Send + 'static> TimerBuilder<T> {
 
     /// Sets where expired tasks run; this also fixes the type of the tasks. Default: [`Inline`],
     /// which runs closures on the thread that advances the timer.
+    ///
+    /// Tasks are passed by value, on the stack of the thread that advances the timer. A reaper has
+    /// std's default of 2 MiB, unless `RUST_MIN_STACK` says otherwise. So a task of more than some
+    /// kilobytes belongs into a `Box`.
     pub fn executor<U: Send + 'static>(mut self, executor: impl Executor<U>) -> TimerBuilder<U> {
         self.options.lost_on_refused |= self.handlers.on_refused.is_some();
         TimerBuilder { options: self.options, handlers: Handlers::new(executor) }

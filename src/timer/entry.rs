@@ -54,7 +54,7 @@ impl<T> TimerEntry<T> {
     }
 
     /// Creates an entry whose task expires at `deadline`, a time of the timer's clock, or at once
-    /// (less than a tick later) if that has passed.
+    /// if that has passed.
     ///
     /// A deadline before the timer was built counts as the moment at which it was built: in
     /// [`Timeout::deadline`](crate::Timeout::deadline), in the lateness, and in the entries that

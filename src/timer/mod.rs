@@ -190,7 +190,7 @@ impl<T: Send + 'static> Timer<T> {
     /// Adds a timer that expires at `deadline`, a time of the timer's clock: [`add`](Self::add) of
     /// a [`TimerEntry::at`].
     ///
-    /// A deadline that has passed expires at the next `advance_clock`, or less than a tick later.
+    /// A deadline that has passed expires at the next `advance_clock`.
     ///
     /// # Errors
     /// [`AddError`], as for [`add`](Self::add); [`AddError::into_task`] returns the task.
@@ -219,11 +219,13 @@ impl<T: Send + 'static> Timer<T> {
     /// Tasks are handed to the executor on this thread, ordered by the tick of their deadline; one
     /// whose deadline had passed when it was added comes between that tick and the tick in which it
     /// was added. On a real clock, the timers of a shard that another thread is using come last.
-    /// Timers that are added or become due during the call are left to the next one, but for
-    /// those of ticks that were over when it began. If a shard is waited for, or timers are moved
-    /// to a finer wheel meanwhile, they may expire in this call. Where another thread holds an
-    /// [`Entry`](crate::keyed::Entry), what is due in its shard is waited for, whatever the
-    /// `timeout`.
+    /// Where another thread holds an [`Entry`](crate::keyed::Entry), what is due in its shard is
+    /// waited for, whatever the `timeout`.
+    ///
+    /// What becomes due during the call is left to the next one, unless a busy shard is waited for.
+    /// What is added for now during the call comes with the next one, unless the tick of the task
+    /// that added it was over when the call began, or it lies in a shard that the call has yet to
+    /// flush. So the call ends, whatever its tasks add.
     ///
     /// Any number of threads may call it at once, also on a timer with a reaper. So may a task:
     /// then the due timers expire inside that task. Calls nest at most seven deep, those of all
@@ -346,10 +348,10 @@ impl<T: Send + 'static> Timer<T> {
         pending
     }
 
-    /// Returns whether [`shutdown`](Self::shutdown) was called and the reaper has stopped, or is
-    /// handing over its last batch. An `add` that begins after this has returned true may only be
-    /// accepted while that `shutdown` is still running, which then returns its entry. Waits for a
-    /// lock that no task runs under.
+    /// Returns whether [`shutdown`](Self::shutdown) was called and has stopped the reaper. While
+    /// `shutdown` still waits for the reaper's batch, this returns false. An `add` that begins
+    /// after this has returned true may only be accepted while that `shutdown` is still running,
+    /// which then returns its entry. Waits for a lock that no task runs under.
     ///
     /// ```
     /// let timer = tickwheel::Timer::builder().start()?;

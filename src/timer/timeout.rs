@@ -125,7 +125,8 @@ impl<T: 'static> Timeout<T> {
     /// Moving to a later deadline writes one word; moving to an earlier one costs as much as an
     /// `add`. With a delay of zero the timer expires at the next `advance_clock`.
     ///
-    /// Once `shutdown` has begun, this changes nothing and returns false.
+    /// Once `shutdown` has stopped the reaper, this changes nothing and returns false. While
+    /// `shutdown` still waits for the reaper's batch, it moves the deadline and returns true.
     pub fn reschedule(&self, when: impl Into<When>) -> bool {
         self.moved(when.into(), Move::To)
     }
@@ -134,7 +135,8 @@ impl<T: 'static> Timeout<T> {
     /// whether it was pending.
     ///
     /// This is cheap enough for every sign of life: it writes one word, and the timer is filed anew
-    /// only when its old deadline comes. With an [`Instant`] it need not read the clock.
+    /// only when its old deadline comes. With an [`Instant`] it need not read the clock. Beside a
+    /// `shutdown` it answers as [`reschedule`](Self::reschedule) does.
     ///
     /// ```
     /// # use std::time::Duration;
