@@ -79,9 +79,9 @@
 //!   cores](guide#busy-cores) the reaper waits for its turn like any other thread.
 //! - Timers expire in the order of their ticks; within a tick the order is unspecified, except on a
 //!   [`ManualClock`]. On a real clock those of a busy shard come last: see [`advance_clock`].
-//! - An empty timer takes some kilobytes for each hardware thread, a keyed timer or a purgatory
-//!   about ten. A dropped one leaves less than a kilobyte per shard for the next one of the same
-//!   types and with as many shards: prefer one timer for the whole service.
+//! - An empty timer or keyed timer takes about four kilobytes for each hardware thread, an empty
+//!   purgatory seven. A dropped one leaves less than a kilobyte per shard for the next one of the
+//!   same types and with as many shards: prefer one timer for the whole service.
 //! - Calendars and persistence are out of scope.
 //!
 //! # Guarantees
