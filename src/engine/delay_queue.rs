@@ -246,13 +246,12 @@ impl DelayQueue {
         state.shards += shards;
     }
 
-    /// Forgets a source, none of whose shards says anything any more.
+    /// Forgets a source, whose shards have said that nothing is pending. Its number may be given to
+    /// another one.
     pub(crate) fn remove_source(&self, source: u32) {
         let mut state = self.state.lock();
         let shards = state.said.get_mut(source as usize).map(mem::take);
         state.shards -= shards.map_or(0, |shards| shards.len());
-        // Its number may be given to another source.
-        state.aside.retain(|aside| aside.shard.source != source);
     }
 
     /// Notes what is first in a shard, which the caller holds. Wakes the threads that sleep longer.

@@ -182,7 +182,8 @@ impl<T, X> Shard<T, X> {
         flush: impl FnOnce(&mut ShardState<T, X>, Flush),
     ) -> bool {
         let Some(mut state) = self.try_lock_often() else { return false };
-        let Some(context) = state.context.clone() else { return true };
+        // What a source leaves behind as it goes is not flushed any more, but counted as cancelled.
+        let (Some(context), Some(_)) = (state.context.clone(), state.id) else { return true };
         let (limit, turn_number) = (turn.start.tick, turn.start.number);
         let present = context.time.now();
         let before = state.wheel.len();
@@ -286,7 +287,7 @@ pub(crate) trait AnyShard {
     /// Closes the shard: nothing can be added any more.
     fn close(&self);
 
-    /// Closes the shard, and has it say nothing any more.
+    /// Closes the shard, and has it say last that nothing is pending.
     fn detach(&self);
 
     /// Drops all pending entries of a closed shard, in batches. Returns how many there were.
@@ -316,7 +317,12 @@ impl<T, X> AnyShard for Shard<T, X> {
 
     fn detach(&self) {
         let mut state = self.lock_by_trying();
-        (state.closed, state.id) = (true, None);
+        state.closed = true;
+        let id = state.id.take();
+        if let (Some(context), Some(id)) = (&state.context, id) {
+            // So no turn finds it any more, or brings it back that has put it aside.
+            context.delay_queue.say(id, First::NEVER);
+        }
     }
 
     fn drop_pending(&self) -> u64 {
