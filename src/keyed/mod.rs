@@ -498,7 +498,7 @@ where
     /// the end.
     ///
     /// All steps together visit the keys as [`for_each`](Self::for_each) does: a key that has a
-    /// task throughout is visited exactly once. A step visits at most 1024 keys, and at least one
+    /// task throughout is visited exactly once. A step visits at most 256 keys, and at least one
     /// if there is one from its position on. It takes time proportional to the shards and to the
     /// room of keys that were removed.
     ///

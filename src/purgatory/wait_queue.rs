@@ -64,7 +64,7 @@ pub(crate) struct WaitQueue<K> {
 
 /// The entries of all keys of one shard.
 #[derive(Debug)]
-pub(crate) struct Entries(Slab<Block>);
+pub(crate) struct Entries(Slab<Block, 32>);
 
 /// A visit of a queue that has not come to its end.
 #[derive(Clone, Copy, Debug)]

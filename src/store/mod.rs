@@ -3,4 +3,3 @@
 #[cfg(feature = "std")]
 pub(crate) mod table;
 pub(crate) mod slab;
-pub(crate) mod chunk;

@@ -1,89 +1,117 @@
 //! The slab: values at places that never move, identified by keys that never alias.
 //!
-//! Values are stored in chunks of a fixed size, so growing never copies a value. A nearly empty
-//! chunk gives most of its memory back. An empty chunk gives all of it back, unless it is filled
-//! next, so a count that oscillates around the edge of a chunk does not allocate each time. An
-//! empty slab takes at most a kilobyte. A [`Key`] is a place and the generation of that place. The
-//! generation is incremented when the value is removed, so a stale key never finds anything again.
-//! A place whose generations are used up is retired instead of starting again, and a chunk that is
-//! allocated again starts beyond every generation that was issued before.
+//! Values are stored in chunks of `N` places, so growing copies no value, and an empty chunk gives
+//! its memory back. A chunk is in one of these states; [`Slab::assert_invariants`] checks which:
+//! - *filling*: the chunk that the next values go to. It stays that until it is full, or empty
+//!   while another one has room.
+//! - *open*: at least [`Slab::ROOM`] of its places are vacant. The first of the open chunks is
+//!   filled next, so that the last ones become empty.
+//! - full, or nearly so: it is left alone until enough of its places are vacant. Otherwise a count
+//!   that oscillates around its size would list it each time.
+//! - *bare*: it was given back, and only its record of 32 bytes stays, until no other chunk comes
+//!   behind it. Bare chunks are filled when no other has room.
 //!
-//! Invariants, which hold between calls and are checked by [`Slab::assert_invariants`]:
-//! - a chunk is in `open` or is `filling` from the moment at which a sixteenth of its places are
-//!   vacant until it is full; no retired chunk is;
-//! - a chunk is sparse only between two times when it is filled, and stays `filling` until it is
-//!   full or empty, so it takes a chunk's worth of calls to make it sparse again;
-//! - a chunk is appended only while no other is open, so `open` never names a chunk twice;
-//! - no generation of a place is issued twice.
+//! A [`Key`] is a place and the generation of that place, which is incremented when the value is
+//! removed. So a stale key never finds anything again:
+//! - A place whose generations are used up is not used again. It counts as used for ever.
+//! - A bare chunk remembers the highest generation of its places, and begins with that anew.
+//! - When the record of a chunk goes, chunks that are appended later begin behind its generations.
+//!   The record stays if less than half of the generations would be left.
 
-use crate::store::chunk::{Chunk, LAST_GENERATION, Lists, NONE, Slot, WORN_GENERATION};
 use alloc::boxed::Box;
+use alloc::collections::{BTreeSet, BinaryHeap};
 use alloc::vec::Vec;
 use core::cmp::Reverse;
+use core::mem;
 
 /// Whether chunks and blocks are tiny, so that few timers reach their edges: in models and under
 /// the fuzzer.
 pub(crate) const TINY: bool = cfg!(any(tickwheel_model, fuzzing));
 
-/// The maximum size of a chunk, unless a single value is larger. One chunk of each slab is half
-/// empty on average, so a structure with many shards needs small chunks.
-const CHUNK_BYTES: usize = 8 << 10;
+/// Places of a chunk. With more of them finding a value takes fewer cache misses, and one value
+/// keeps more memory.
+const PLACES: usize = if TINY { 32 } else { 256 };
 
-/// How many chunks are cut off the directory at once. Dropping the record of one takes a
-/// nanosecond.
-const CUT: usize = 1 << 14;
-
-/// The first chunk is kept when it is empty, if it takes no more bytes than this.
+/// An empty slab keeps a chunk that takes no more bytes than this.
 const SMALL: usize = 1 << 10;
 
-/// A slab with chunks of at most `BYTES` bytes; see the [module](self).
+/// Marks that no chunk is being filled.
+const NO_CHUNK: u32 = u32::MAX;
+/// Marks that no slot is vacant.
+const NO_SLOT: u16 = u16::MAX;
+/// A place that reaches this generation is not used again.
+const LAST_GENERATION: u32 = u32::MAX;
+const WORN_GENERATION: u32 = u32::MAX / 2;
+
+/// A slab whose chunks have `N` places, a power of two; see the [module](self).
 #[derive(Clone, Debug)]
-pub(crate) struct Slab<V, const BYTES: usize = CHUNK_BYTES> {
-    /// The directory of the chunks.
+pub(crate) struct Slab<V, const N: usize = PLACES> {
     chunks: Vec<Chunk<V>>,
-    /// The chunk that is being filled, which has a vacant place; `NONE` if no chunk is open.
+    /// The number of the chunk that is being filled, or `NO_CHUNK`.
     filling: u32,
-    /// After how many calls a thin chunk is looked at; zero while there is none.
-    pace: u32,
-    /// The generation at which the next new chunk starts.
+    /// The generation with which an appended chunk begins.
     first_generation: u32,
-    len: usize,
+    len: u32,
     /// Made at first use: an empty purgatory has very many slabs.
     lists: Option<Box<Lists>>,
 }
 
-impl<V, const BYTES: usize> Slab<V, BYTES> {
-    /// Places of a chunk: a power of two, so that an index is split by shifting.
-    const BITS: u32 = match BYTES / size_of::<Slot<V>>() {
-        0 => 0,
-        _ if TINY && BYTES >= CHUNK_BYTES => 5,
-        // mutants(false): with more, chunks of the smallest values are larger.
-        places if places > 1024 => 10,
-        places => places.ilog2(),
+#[derive(Clone, Debug, Default)]
+struct Lists {
+    open: BTreeSet<u32>,
+    /// The first of them is filled next. Numbers whose records are gone stay until they are met.
+    bare: BinaryHeap<Reverse<u32>>,
+}
+
+/// 32 bytes for a chunk, also for a bare one.
+#[derive(Clone, Debug)]
+struct Chunk<V> {
+    /// `N` of them, or none; those of the first chunk come to be by and by.
+    slots: Vec<Slot<V>>,
+    /// The generation with which slots begin.
+    generation: u32,
+    /// The head of the list of vacant slots.
+    vacant: u16,
+    used: u16,
+}
+
+#[derive(Clone, Debug)]
+struct Slot<V> {
+    generation: u32,
+    /// Occupied: the owner's tag. Vacant: the next vacant slot of the chunk.
+    tag: u32,
+    value: Option<V>,
+}
+
+impl<V> Chunk<V> {
+    fn new(generation: u32) -> Self {
+        Chunk { slots: Vec::new(), generation, vacant: NO_SLOT, used: 0 }
+    }
+
+    /// Returns the first generation that was never given out here.
+    fn used_up(&self) -> u32 {
+        let next = |slot: &Slot<V>| slot.generation + u32::from(slot.value.is_some());
+        self.slots.iter().map(next).fold(self.generation, u32::max)
+    }
+}
+
+impl<V, const N: usize> Slab<V, N> {
+    /// So many places are vacant when a chunk that was full is open again.
+    const ROOM: u16 = {
+        assert!(N.is_power_of_two() && N > 1 && N < NO_SLOT as usize);
+        match N as u16 / 8 {
+            0 => 1,
+            places if places > 16 => 16,
+            places => places,
+        }
     };
-    const SIZE: usize = 1 << Self::BITS;
-    const MASK: u32 = (1 << Self::BITS) - 1;
-    /// A chunk with so few values becomes sparse.
-    const FEW: usize = Self::SIZE / 16;
-    /// A chunk that was full is open again when so many of its values have been removed. A lower
-    /// number would list and fill it for each of them.
-    const SLACK: usize = if Self::FEW > 0 { Self::FEW } else { 1 };
-    /// A thin chunk becomes sparse once in so many calls.
-    const PACE: u32 = if Self::FEW > 3 { Self::FEW as u32 / 2 } else { 1 };
 
     pub(crate) fn new() -> Self {
-        Slab {
-            chunks: Vec::new(),
-            filling: NONE,
-            pace: 0,
-            first_generation: 0,
-            len: 0,
-            lists: None,
-        }
+        Slab { chunks: Vec::new(), filling: NO_CHUNK, first_generation: 0, len: 0, lists: None }
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.len
+        self.len as usize
     }
 
     /// Puts `value` into a vacant place, with `tag` beside it. Allocates a chunk if there is no
@@ -92,18 +120,16 @@ impl<V, const BYTES: usize> Slab<V, BYTES> {
     pub(crate) fn insert(&mut self, value: V, tag: u32) -> Key {
         let chunk = loop {
             match self.chunks.get_mut(self.filling as usize) {
-                Some(chunk) => break chunk,
-                None => self.open_chunk(),
+                Some(chunk) if usize::from(chunk.vacant) < chunk.slots.len() => break chunk,
+                _ => self.make_room(),
             }
         };
-        let id = self.filling;
-        let (offset, generation) = chunk.put(value, tag);
-        if chunk.is_full(Self::SIZE) {
-            (chunk.is_open, chunk.mark) = (false, (Self::SIZE - Self::SLACK) as u16);
-            self.filling = NONE;
-        }
+        let slot = &mut chunk.slots[usize::from(chunk.vacant)];
+        let offset = mem::replace(&mut chunk.vacant, slot.tag as u16);
+        (slot.tag, slot.value) = (tag, Some(value));
+        chunk.used += 1;
         self.len += 1;
-        Key { index: (id << Self::BITS) | offset, generation }
+        Key { index: self.filling * N as u32 + u32::from(offset), generation: slot.generation }
     }
 
     /// Takes out the value of `key`, if the key is not stale.
@@ -129,71 +155,108 @@ impl<V, const BYTES: usize> Slab<V, BYTES> {
 
     #[inline]
     fn take_if(&mut self, index: u32, wanted: impl FnOnce(u32, &mut V) -> bool) -> Option<V> {
-        let (id, offset) = (index >> Self::BITS, index & Self::MASK);
+        let (id, offset) = (index / N as u32, index % N as u32);
         let chunk = self.chunks.get_mut(id as usize)?;
-        let vacant = chunk.vacant;
-        let Some(slot) = chunk.slots.get_mut(offset as usize) else {
-            return self.take_of_few(index, wanted);
-        };
+        let slot = chunk.slots.get_mut(offset as usize)?;
         let generation = slot.generation;
         let value = slot.value.take_if(|value| wanted(generation, value))?;
-        slot.generation += 1;
-        slot.tag = vacant;
-        let next = slot.generation;
-        chunk.used -= 1;
-        let is_vacant = next < WORN_GENERATION || chunk.wear(next);
-        if is_vacant {
-            chunk.vacant = offset;
-        }
-        if chunk.used <= chunk.mark {
-            self.note_removed(id, is_vacant);
-        }
-        self.removed();
-        Some(value)
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn take_of_few(&mut self, index: u32, wanted: impl FnOnce(u32, &mut V) -> bool) -> Option<V> {
-        let (id, offset) = (index >> Self::BITS, index & Self::MASK);
-        let chunk = &mut self.chunks[id as usize];
-        let value = chunk.take_of_few(offset as usize, wanted)?;
-        if chunk.used == 0 {
-            self.keep_or_give_back(id);
-        }
-        self.removed();
-        Some(value)
-    }
-
-    #[inline]
-    fn removed(&mut self) {
         self.len -= 1;
-        if self.pace > 0 {
-            self.thin_out();
-        }
-    }
-
-    /// Takes note of a removal that leaves no more than a mark in a dense chunk; `is_vacant` tells
-    /// whether the place can be filled again.
-    #[cold]
-    #[inline(never)]
-    fn note_removed(&mut self, id: u32, is_vacant: bool) {
-        let chunk = &mut self.chunks[id as usize];
-        let used = chunk.used as usize;
-        if is_vacant && !chunk.is_open {
-            (chunk.is_open, chunk.mark) = (true, Self::FEW as u16);
-            if self.filling == NONE && self.lists().open.is_empty() {
-                self.filling = id;
-            } else {
-                self.lists().open.push(Reverse(id));
+        slot.generation += 1;
+        if slot.generation < LAST_GENERATION {
+            slot.tag = u32::from(mem::replace(&mut chunk.vacant, offset as u16));
+            chunk.used -= 1;
+            if chunk.used == 0 || chunk.used == N as u16 - Self::ROOM {
+                self.emptied_or_opened(id);
             }
         }
-        if used == 0 {
-            self.keep_or_give_back(id);
-        } else if used == Self::FEW && id != self.filling {
-            self.lists().thin.push(id);
-            self.pace = if self.pace > 0 { self.pace } else { Self::PACE };
+        Some(value)
+    }
+
+    /// Takes note of a chunk that is empty, or has room again.
+    #[cold]
+    #[inline(never)]
+    fn emptied_or_opened(&mut self, id: u32) {
+        if id != self.filling {
+            if self.chunks[id as usize].used > 0 {
+                self.lists().open.insert(id);
+            } else {
+                self.give_back(id);
+            }
         }
+        let filling = self.chunks.get(self.filling as usize).filter(|chunk| chunk.used == 0);
+        if let Some(Chunk { slots, .. }) = filling {
+            let is_small = slots.len() * size_of::<Slot<V>>() <= SMALL;
+            if !self.lists().open.is_empty() || self.len == 0 && !is_small {
+                self.give_back(self.filling);
+            }
+        }
+        self.cut_records();
+    }
+
+    /// Gives the memory of an empty chunk back.
+    fn give_back(&mut self, id: u32) {
+        let chunk = &mut self.chunks[id as usize];
+        *chunk = Chunk::new(chunk.used_up());
+        let Lists { open, bare } = self.lists();
+        open.remove(&id);
+        bare.push(Reverse(id));
+        if id == self.filling {
+            self.filling = NO_CHUNK;
+        }
+    }
+
+    /// Drops the records of the bare chunks behind all others: at most so many at once, which takes
+    /// a tenth of a millisecond.
+    fn cut_records(&mut self) {
+        for _ in 0..1 << 16 {
+            let last = self.chunks.last().filter(|last| last.slots.is_empty());
+            let Some(last) = last.filter(|last| last.generation < WORN_GENERATION) else { break };
+            self.first_generation = self.first_generation.max(last.generation);
+            self.chunks.pop();
+        }
+        // Rarely, so that the cost per chunk stays constant.
+        let len = self.chunks.len();
+        if len < self.chunks.capacity() / 4 {
+            self.chunks.shrink_to(2 * len);
+            self.lists().bare.retain(|Reverse(id)| (*id as usize) < len);
+            self.lists().bare.shrink_to(2 * len);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn make_room(&mut self) {
+        let filling = self.chunks.get(self.filling as usize);
+        if filling.is_none_or(|chunk| chunk.slots.len() == N) {
+            let Lists { open, bare } = self.lists();
+            let next = open.pop_first().or_else(|| bare.pop().map(|Reverse(id)| id));
+            let next = next.filter(|id| (*id as usize) < self.chunks.len());
+            self.filling = next.unwrap_or_else(|| self.append());
+        }
+        let Chunk { slots, generation, vacant, .. } = &mut self.chunks[self.filling as usize];
+        if *vacant == NO_SLOT {
+            let len = slots.len();
+            // The first chunk grows like a vector, because most slabs hold few values.
+            let new = if self.filling > 0 { N } else { len.max(N.min(4)) };
+            slots.reserve_exact(new);
+            let slot = |next| Slot { generation: *generation, tag: next as u32, value: None };
+            slots.extend((len + 1..len + new).chain([usize::from(NO_SLOT)]).map(slot));
+            *vacant = len as u16;
+        }
+    }
+
+    /// Appends a chunk, as no other one has room.
+    fn append(&mut self) -> u32 {
+        // Only numbers whose records are gone are left, and would be valid again.
+        self.lists().bare.clear();
+        let id = self.chunks.len() as u32;
+        assert!(id < u32::MAX / N as u32, "a slab holds at most 2^32 values");
+        self.chunks.push(Chunk::new(self.first_generation));
+        id
+    }
+
+    fn lists(&mut self) -> &mut Lists {
+        self.lists.get_or_insert_default()
     }
 
     /// Returns the value of `key`, if the key is not stale.
@@ -212,10 +275,9 @@ impl<V, const BYTES: usize> Slab<V, BYTES> {
 
     /// Returns the indices of at most `limit` values, from the last chunk to the first: of those
     /// that come after a value which an earlier call returned as its last. So values that are added
-    /// meanwhile keep nobody from coming to the end. Removing these shortens the directory, so that
-    /// the next call does not take longer.
+    /// meanwhile keep nobody from coming to the end.
     pub(crate) fn last_indices(&self, after: Option<u32>, limit: usize) -> Vec<u32> {
-        let chunk = |index: u32| index >> Self::BITS;
+        let chunk = |index: u32| index / N as u32;
         let chunks = after.map_or(self.chunks(), |after| chunk(after) as usize + 1);
         let indices = (0..chunks).rev().flat_map(|id| self.of_chunk(id)).map(|(key, _)| key.index);
         let has_come =
@@ -235,9 +297,8 @@ impl<V, const BYTES: usize> Slab<V, BYTES> {
 
     /// Returns the values in one chunk with their keys; none if there is no such chunk.
     pub(crate) fn of_chunk(&self, id: usize) -> impl Iterator<Item = (Key, &V)> {
-        let slots = self.chunks.get(id).into_iter().flat_map(Chunk::iter);
-        slots.filter_map(move |(offset, slot)| {
-            let index = (id << Self::BITS | offset) as u32;
+        let slots = self.chunks.get(id).into_iter().flat_map(|chunk| &chunk.slots);
+        ((id * N) as u32..).zip(slots).filter_map(|(index, slot)| {
             let key = Key { index, generation: slot.generation };
             slot.value.as_ref().map(|value| (key, value))
         })
@@ -283,154 +344,46 @@ impl<V, const BYTES: usize> Slab<V, BYTES> {
         (slot.tag, slot.value.as_mut().expect("the index names a value"))
     }
 
-    #[inline]
+    #[inline(always)]
     fn slot(&self, index: u32) -> Option<&Slot<V>> {
-        self.chunks.get((index >> Self::BITS) as usize)?.slot((index & Self::MASK) as usize)
+        self.chunks.get((index / N as u32) as usize)?.slots.get((index % N as u32) as usize)
     }
 
     #[inline(always)]
     fn slot_mut(&mut self, index: u32) -> Option<&mut Slot<V>> {
-        let chunk = self.chunks.get_mut((index >> Self::BITS) as usize)?;
-        chunk.slot_mut((index & Self::MASK) as usize)
+        self.chunks.get_mut((index / N as u32) as usize)?.slots.get_mut((index % N as u32) as usize)
     }
 
-    /// Checks the invariants that the module states. Takes time proportional to the slab.
+    /// Checks in which state each chunk is, and that no place is lost. Takes time proportional to
+    /// the slab.
     pub(crate) fn assert_invariants(&self) {
-        let filling = core::iter::once(self.filling);
-        let others = self.lists.iter().flat_map(|lists| lists.open.iter());
-        let mut open: Vec<u32> = others.map(|id| id.0).chain(filling).collect();
-        open.retain(|&id| (id as usize) < self.chunks.len());
-        open.sort_unstable();
-        let listed = open.len();
-        open.dedup();
-        assert_eq!(open.len(), listed, "a chunk is open twice");
-        let mut len = 0;
-        for (id, chunk) in self.chunks.iter().enumerate() {
-            let is_open = open.binary_search(&(id as u32)).is_ok();
-            len += chunk.assert_invariants(Self::SIZE, Self::SLACK, is_open);
-            let may_be_sparse = chunk.used as usize <= Self::FEW && id != self.filling as usize;
-            assert!(may_be_sparse || !chunk.is_sparse(), "chunk {id} is sparse");
-        }
-        assert_eq!(len, self.len);
-    }
-}
-
-/// The directory: which chunk is filled next, which are given back, and which become sparse.
-impl<V, const BYTES: usize> Slab<V, BYTES> {
-    /// Returns a chunk to fill; appends one if all are full.
-    #[cold]
-    #[inline(never)]
-    fn open_chunk(&mut self) {
-        let first = self.lists().open.pop().map_or(NONE, |id| id.0);
-        self.filling = if (first as usize) < self.chunks.len() { first } else { self.append() };
-        let chunk = &mut self.chunks[self.filling as usize];
-        chunk.make_dense(Self::SIZE);
-        // The first chunk grows like a vector.
-        if self.filling != 0 {
-            chunk.reserve(Self::SIZE);
-        }
-    }
-
-    /// Appends a chunk, and returns its number.
-    fn append(&mut self) -> u32 {
-        // The remaining numbers refer to chunks that were given back, and the directory cut behind
-        // them.
-        self.lists().open.clear();
-        let id = self.chunks.len() as u32;
-        assert!(id <= u32::MAX >> Self::BITS, "a slab holds at most 2^32 values");
-        self.chunks.push(Chunk::new(self.first_generation));
-        id
-    }
-
-    fn lists(&mut self) -> &mut Lists {
-        self.lists.get_or_insert_default()
-    }
-
-    /// Gives the memory of an empty chunk back, unless the chunk is filled next: a count that
-    /// oscillates around the edge of a chunk would allocate it each time. The first chunk is given
-    /// back in any case if it has grown, so an empty slab takes next to no memory.
-    fn keep_or_give_back(&mut self, id: u32) {
-        let next = self.lists().open.peek().map_or(NONE, |open| open.0).min(self.filling);
-        let chunk = &self.chunks[id as usize];
-        let may_stay = id > 0 || chunk.slots.capacity() * size_of::<Slot<V>>() <= SMALL;
-        // A sparse chunk has no slots left.
-        let former = if id == next && may_stay && !chunk.slots.is_empty() {
-            self.lists().spare.replace(id)
-        } else {
-            self.give_back(id);
-            // mutants(<=): it is another chunk, or was given back just now.
-            self.lists().spare.take_if(|spare| id < *spare)
-        };
-        // The former spare one may have been filled since.
-        let is_spare = |chunk: &Chunk<V>| chunk.used == 0 && chunk.slots.capacity() > 0;
-        let is_left =
-            |former: &u32| *former != id && self.chunks.get(*former as usize).is_some_and(is_spare);
-        if let Some(former) = former.filter(is_left) {
-            self.give_back(former);
-        }
-        self.cut_directory();
-    }
-
-    fn give_back(&mut self, id: u32) {
-        let chunk = &mut self.chunks[id as usize];
-        let next = chunk.used_up();
-        *chunk = Chunk::new(next);
-        let is_retired = next == LAST_GENERATION;
-        if !is_retired && !chunk.is_worn() {
-            self.first_generation = self.first_generation.max(next);
-        }
-        if self.filling == id {
-            self.filling = NONE;
-            self.lists().open.push(Reverse(id));
-        }
-        if is_retired {
-            // The chunk stays in the directory as a mark, so that its keys stay stale.
-            self.lists().open.retain(|open| open.0 != id);
-        }
-    }
-
-    /// Removes the chunks at the end that were given back.
-    fn cut_directory(&mut self) {
-        let given_back =
-            |chunk: &Chunk<V>| chunk.used == 0 && chunk.slots.capacity() == 0 && !chunk.is_worn();
-        for _ in 0..CUT {
-            if !self.chunks.last().is_some_and(given_back) {
-                break;
+        let Lists { open, bare } = self.lists.as_deref().cloned().unwrap_or_default();
+        let (mut are_open, mut are_bare) = (BTreeSet::new(), Vec::new());
+        for (id, chunk) in (0..).zip(&self.chunks) {
+            let Chunk { slots, used, generation, .. } = chunk;
+            let is_spare = id == self.filling && open.is_empty();
+            if slots.is_empty() {
+                are_bare.push(Reverse(id));
+            } else if id != self.filling && N as u16 - used >= Self::ROOM {
+                are_open.insert(id);
             }
-            self.chunks.pop();
+            assert!(slots.is_empty() || *used > 0 || is_spare, "chunk {id} is kept, and empty");
+            assert!(*generation < LAST_GENERATION, "chunk {id} cannot be filled again");
+            let occupied =
+                |slot: &&Slot<V>| slot.value.is_some() || slot.generation == LAST_GENERATION;
+            assert_eq!(slots.iter().filter(occupied).count(), usize::from(*used));
+            let vacant = |slot: &u16| slots.get(usize::from(*slot)).map(|slot| slot.tag as u16);
+            let vacant = core::iter::successors(Some(chunk.vacant), vacant);
+            let vacant = vacant.take_while(|slot| *slot != NO_SLOT).inspect(|slot| {
+                assert!(slots[usize::from(*slot)].value.is_none(), "an occupied place is vacant");
+            });
+            assert_eq!(vacant.count() + usize::from(*used), slots.len(), "a place is lost");
         }
-        // Rarely, so that the cost per chunk stays constant.
-        // mutants(>=): from which size on it shrinks.
-        if self.chunks.capacity() > 64 && self.chunks.len() < self.chunks.capacity() / 4 {
-            let len = self.chunks.len();
-            // mutants(/): it grows again at the cost of one copy.
-            self.chunks.shrink_to(len * 2);
-            // mutants(<=): the number of a chunk that is gone is skipped when it is taken.
-            self.lists().open.retain(|id| (id.0 as usize) < len);
-            // mutants(+): it grows again at the cost of one copy.
-            self.lists().open.shrink_to(len * 2);
-        }
-    }
-
-    /// Makes a chunk with few values sparse, once in `PACE` calls: whole batches of values are
-    /// taken out under one lock. As that is a 32nd of a chunk, a call looks at 32 places on
-    /// average. A chunk becomes a candidate only after many more removals, so none is kept waiting
-    /// for long.
-    #[cold]
-    fn thin_out(&mut self) {
-        self.pace -= 1;
-        if self.pace > 0 {
-            return;
-        }
-        while let Some(id) = self.lists().thin.pop() {
-            self.pace = Self::PACE;
-            // The chunk may have been given back since, or filled again.
-            let chunk = self.chunks.get_mut(id as usize).filter(|_| id != self.filling);
-            let is_few = |chunk: &&mut Chunk<V>| (1..=Self::FEW).contains(&(chunk.used as usize));
-            if let Some(chunk) = chunk.filter(is_few).filter(|chunk| !chunk.is_sparse()) {
-                return chunk.make_sparse();
-            }
-        }
+        are_bare.reverse();
+        let mut bare = bare.into_sorted_vec();
+        bare.retain(|Reverse(id)| (*id as usize) < self.chunks.len());
+        assert_eq!((open, bare), (are_open, are_bare));
+        assert_eq!(self.iter().count(), self.len());
     }
 }
 
@@ -459,12 +412,15 @@ impl Key {
 mod tests {
     use super::*;
 
-    /// Four places a chunk.
-    type Small = Slab<u64, 100>;
-    /// 128 of them, of which eight are few.
-    type Large = Slab<u64, 4000>;
+    type Small = Slab<u64, 4>;
+    /// Too large for an empty one to be kept.
+    type Large = Slab<u64, 128>;
 
-    /// Two are added for each that is removed, and the directory grows.
+    fn places<const N: usize>(slab: &Slab<u64, N>) -> usize {
+        slab.chunks.iter().map(|chunk| chunk.slots.capacity()).sum()
+    }
+
+    /// Two are added for each that is removed.
     #[test]
     fn a_walk_over_the_values_ends_though_others_are_added() {
         let mut slab = Large::new();
@@ -485,7 +441,8 @@ mod tests {
         slab.assert_invariants();
     }
 
-    /// Phases of random calls: many values come, and most of them go, in three kinds of orders.
+    /// Phases of random calls: many values come, and most or all of them go, in three kinds of
+    /// orders.
     #[test]
     fn keys_find_their_values_and_nothing_else_through_all_bursts() {
         let mut state = 1_u64;
@@ -493,7 +450,7 @@ mod tests {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             (state >> 33) as usize % below
         };
-        let (mut slab, mut gone, mut was_sparse) = (Large::new(), Vec::new(), false);
+        let (mut slab, mut gone) = (Large::new(), Vec::new());
         let mut present: Vec<(Key, u64)> = Vec::new();
         for round in 0..60 {
             let added = random(1500) as u64;
@@ -508,91 +465,111 @@ mod tests {
                 1 => (1..present.len()).for_each(|n| present.swap(n, random(n))),
                 _ => {}
             }
-            for (key, value) in present.split_off(random(30).min(present.len())) {
+            for (key, value) in present.split_off(random(30).min(present.len()) * (round % 2)) {
                 let found = (slab.get(key), slab.tag(key.index));
                 assert_eq!(found, (Some(&value), Some(value as u32)));
                 assert_eq!(slab.remove(key), Some(value), "{round}");
                 gone.push(key);
             }
             slab.assert_invariants();
-            was_sparse |= slab.chunks.iter().any(Chunk::is_sparse);
             assert!(gone.iter().all(|key| slab.get(*key).is_none()), "{round}");
             assert!(present.iter().all(|(key, value)| slab.get(*key) == Some(value)), "{round}");
             assert_eq!((slab.len(), slab.iter().count()), (present.len(), present.len()));
-            for chunk in slab.chunks.iter().skip(1) {
-                let (room, is_sparse) = (chunk.slots.capacity(), chunk.is_sparse());
-                assert!([0, Large::SIZE].contains(&room) || is_sparse, "allocated at once");
-            }
+            let at_once = |chunk: &Chunk<u64>| [0, 128].contains(&chunk.slots.capacity());
+            assert!(slab.chunks.iter().skip(1).all(at_once), "allocated at once");
         }
-        assert!(was_sparse, "no chunk was sparse");
     }
 
     #[test]
     fn what_a_burst_took_is_given_back_in_whatever_order_it_goes() {
         let orders = [|n: usize| n, |n: usize| 19_999 - n, |n: usize| n * 7_919 % 20_000];
-        let live_on: [fn(usize) -> bool; 3] = [|_| false, |n| n < 100, |n| n % Large::SIZE < 3];
-        let may_keep = [32, 2 * Large::SIZE, 2 * 471 + Large::SIZE];
+        // None; those of the first chunk; one of each fourth chunk. And the one that is filled.
+        let live_on: [fn(usize) -> bool; 3] = [|_| false, |n| n < 100, |n| n % 512 == 300];
+        let may_keep = [0, 2 * 128, 40 * 128];
         for (order, nth) in orders.into_iter().flat_map(|order| [0, 1, 2].map(|nth| (order, nth))) {
             let mut slab = Large::new();
             let mut burst = vec![slab.insert(0, 0)];
-            assert!(slab.chunks[0].slots.capacity() < 32, "the first grows");
+            assert!(places(&slab) < 32, "the first grows");
             burst.extend((1..20_000).map(|value| slab.insert(value, 0)));
             let gone = (0..20_000).map(order).filter(|n| !live_on[nth](*n));
             gone.for_each(|n| slab.release(burst[n].index));
             slab.assert_invariants();
-            let (chunks, open) = (&slab.chunks, &slab.lists.as_ref().expect("it was used").open);
-            let places = |chunk: &Chunk<u64>| chunk.slots.capacity() + chunk.few.capacity();
-            let places: usize = chunks.iter().map(places).sum();
+            let places = places(&slab);
             assert!(places <= may_keep[nth], "{places} places for {} values", slab.len());
-            let room = chunks.capacity().max(open.capacity());
-            assert!(room <= 64.max(4 * slab.len()), "{room} for {} values", slab.len());
+            let records = slab.chunks.capacity();
+            assert!(records <= [4, 4, 256][nth], "{records} records for {} values", slab.len());
         }
     }
 
     #[test]
     fn a_full_chunk_is_filled_again_when_enough_of_it_is_vacant() {
         let mut slab = Large::new();
-        let full: Vec<Key> = (0..256).map(|value| slab.insert(value, 0)).collect();
-        let mut next_chunk = |release: &[Key], insert: u64| {
+        let full: Vec<Key> = (0..3 * 128).map(|value| slab.insert(value, 0)).collect();
+        let mut chunks = |release: &[Key], insert: u64| -> Vec<u32> {
             release.iter().for_each(|key| slab.release(key.index));
-            let chunks: Vec<_> =
-                (0..insert).map(|value| slab.insert(value, 0).index / 128).collect();
             slab.assert_invariants();
-            chunks
+            (0..insert).map(|value| slab.insert(value, 0).index / 128).collect()
         };
-        assert_eq!(next_chunk(&full[..7], 1), [2], "seven vacant places are too few");
-        assert_eq!(next_chunk(&full[7..8], 127), [2; 127], "a chunk is filled to its end");
-        assert_eq!(next_chunk(&[], 8), [0; 8]);
-        assert_eq!(next_chunk(&[], 1), [3]);
+        assert_eq!(chunks(&full[128..143], 1), [3], "fifteen vacant places are too few");
+        assert_eq!(chunks(&full[143..144], 127), [3; 127], "a chunk is filled to its end");
+        assert_eq!(chunks(&full[..16], 33), [vec![0; 16], vec![1; 16], vec![4]].concat());
+        let rest = [&full[16..128], &full[144..256]].concat();
+        assert_eq!(chunks(&rest, 2), [4; 2]);
     }
 
     #[test]
-    fn a_place_whose_generations_are_used_up_is_retired_and_so_is_its_chunk() {
+    fn a_count_that_oscillates_keeps_its_memory() {
+        for base in 0..600 {
+            let mut slab = Slab::<u64>::new();
+            (0..base).for_each(|value| _ = slab.insert(value, 0));
+            let mut all = Vec::new();
+            for _ in 0..5 {
+                let keys: Vec<Key> = (0..8).map(|value| slab.insert(value, 0)).collect();
+                all.push(places(&slab));
+                keys.iter().for_each(|key| slab.release(key.index));
+                all.push(places(&slab));
+            }
+            // The first time it may allocate a chunk.
+            assert!(all[2..].iter().all(|places| *places == all[2]), "beside {base}: {all:?}");
+        }
+    }
+
+    #[test]
+    fn a_place_whose_generations_are_used_up_is_retired() {
         let mut slab = Small::new();
         let keys: Vec<Key> = (0..8).map(|value| slab.insert(value, 0)).collect();
         slab.chunks[1].slots[0].generation = LAST_GENERATION - 1;
-        slab.release(keys[4].index);
+        (4..6).for_each(|n| slab.release(keys[n].index));
         slab.assert_invariants();
-        slab.release(keys[5].index);
-        let added: Vec<Key> = (0..4).map(|value| slab.insert(value, 0)).collect();
-        assert_eq!(added[0].index, 5, "the chunk is open, the place is retired");
-        assert!(added.iter().all(|key| key.index != 4), "{added:?}");
-        added.iter().chain(&keys).for_each(|key| _ = slab.remove(*key));
+        let added: Vec<u32> = (0..4).map(|value| slab.insert(value, 0).index).collect();
+        assert_eq!(added, [5, 8, 9, 10], "the chunk is open, the place is retired");
+        (0..11).for_each(|index| slab.release(index));
         slab.assert_invariants();
-        let ids: Vec<u32> = (0..12).map(|value| slab.insert(value, 0).index >> 2).collect();
-        assert!(!ids.contains(&1), "{ids:?}");
+        assert!((0..40).all(|value| slab.insert(value, 0).index != 4));
         slab.assert_invariants();
+
+        // Of the chunk that is being filled, as the last value goes.
+        let mut slab = Small::new();
+        let keys: Vec<Key> = (0..5).map(|value| slab.insert(value, 0)).collect();
+        slab.chunks[1].slots[0].generation = LAST_GENERATION - 1;
+        keys.iter().rev().for_each(|key| slab.release(key.index));
+        slab.assert_invariants();
+        assert_eq!((0..4).map(|value| slab.insert(value, 0).index).max(), Some(7));
     }
 
     #[test]
-    fn a_worn_chunk_is_filled_again_so_that_the_directory_stays_small() {
+    fn a_worn_slab_keeps_its_records_and_gives_its_memory_back() {
         let mut slab = Small::new();
         slab.first_generation = WORN_GENERATION - 2;
+        let mut stale = Vec::new();
         for round in 0..1000 {
             let keys: Vec<Key> = (0..12).map(|value| slab.insert(value, 0)).collect();
+            assert!(stale.iter().all(|key| slab.get(*key).is_none()));
             keys.iter().rev().for_each(|key| slab.release(key.index));
             slab.assert_invariants();
-            assert!(slab.chunks.len() <= 16, "{} chunks after {round} rounds", slab.chunks.len());
+            stale = keys;
+            assert!(slab.chunks.len() <= 3 && places(&slab) <= 4, "after {round} rounds");
+            assert_eq!(slab.chunks.is_empty(), round < 1, "after {round} rounds");
         }
     }
 }

@@ -21,7 +21,7 @@ use alloc::vec::Vec;
 const BLOCK: usize = if TINY { 3 } else { 19 };
 
 /// Blocks come and go in bursts, and a few of them stay after a burst, so their chunks are small.
-const CHUNK_BYTES: usize = 8 << 10;
+const CHUNK: usize = 32;
 
 const NONE: u32 = u32::MAX;
 
@@ -37,7 +37,7 @@ pub(crate) struct Reference {
 }
 
 /// The blocks of all buckets of one wheel. The tag of a block is the next one of its bucket.
-pub(crate) type Blocks = Slab<[Reference; BLOCK], CHUNK_BYTES>;
+pub(crate) type Blocks = Slab<[Reference; BLOCK], CHUNK>;
 
 /// One slot of a wheel. An empty bucket takes 16 bytes.
 #[derive(Clone, Debug)]

@@ -44,10 +44,7 @@ pub(crate) const BATCH: usize = 128;
 /// Stale references that are not worth a sweep, however few entries there are.
 const STALE_ALLOWED: usize = 256;
 
-/// The larger the chunks, the fewer cache misses it takes to find an entry.
-const CHUNK_BYTES: usize = 32 << 10;
-
-pub(crate) type Entries<T> = Slab<Entry<T>, CHUNK_BYTES>;
+pub(crate) type Entries<T> = Slab<Entry<T>>;
 
 /// A single-threaded timer; see the [module](self).
 ///
