@@ -129,7 +129,7 @@ impl<K: Eq + Clone, O> OperationsState<K, O> {
         added: Option<Added>,
     ) -> Next<O> {
         let (filing, entry) = self.wheel.entries.at_mut_with_tag(key.index);
-        let record = &mut entry.item;
+        let (deadline, record) = (entry.deadline(), &mut entry.item);
         let due = added.map(|Added { spots, due }| {
             record.spots = spots;
             due
@@ -146,7 +146,13 @@ impl<K: Eq + Clone, O> OperationsState<K, O> {
         record.operation = Some(operation);
         if leaves_check {
             self.file_for_check(key.index);
-        } else if let Some(due) = due {
+        } else if was_adding {
+            // After a second check, which nobody has to hurry with, the entry tells the deadline.
+            let due = due.unwrap_or_else(|| Due {
+                deadline,
+                tick: self.wheel.length.ceil(deadline),
+                present: None,
+            });
             let reference = Reference { tick: due.tick.0 as u32, index: key.index, filing };
             self.file_new(reference, due);
         }

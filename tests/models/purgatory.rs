@@ -3,6 +3,8 @@
 use crate::harness::{all, both, explore};
 use crate::limbo::{Fate, Limbo};
 use shuttle::thread;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use tickwheel::purgatory::Cancel;
 
 /// Returns the fate of an operation whose condition never holds, given the answer to a cancel:
@@ -93,6 +95,23 @@ fn watch_against_expiry() {
         limbo.pass(2);
         assert_eq!(limbo.fate(0), Some(Fate::Expired));
         format!("{ended} {}", limbo.settle())
+    });
+}
+
+/// The key is triggered in vain while the operation is being added: it expires all the same.
+///
+/// Fails when who adds it, and has to check once more, does not file it.
+#[test]
+fn watch_against_a_vain_trigger() {
+    explore("watch_against_a_vain_trigger", 2, || {
+        let limbo = Limbo::new();
+        let checks = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&checks);
+        let during = move || _ = count.fetch_add(1, Ordering::Relaxed);
+        both(|| limbo.watch_with(0, &[0, 1], during, || ()), || limbo.trigger(1));
+        limbo.pass(2);
+        assert_eq!(limbo.fate(0), Some(Fate::Expired));
+        format!("{} {}", checks.load(Ordering::Relaxed), limbo.settle())
     });
 }
 
