@@ -58,6 +58,11 @@ impl<T> HotMutex<T> {
             Err(TryLockError::WouldBlock) => None,
         }
     }
+
+    #[cfg(tickwheel_model)]
+    fn into_inner(self) -> T {
+        self.0.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// A mutex for what nobody hammers.
@@ -85,6 +90,10 @@ impl<T> Mutex<T> {
     #[inline]
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
         self.0.lock()
+    }
+
+    pub(crate) fn into_inner(self) -> T {
+        self.0.into_inner()
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::engine::clock::When;
 use crate::sync::Mutex;
 use std::fmt;
+use std::mem;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 use std::task::Waker;
@@ -86,11 +87,16 @@ impl<T> TimerEntry<T> {
 }
 
 /// The default task of a [`Timer`](crate::Timer): a closure. It runs once.
-pub struct Task {
-    /// `None` only while it is dropped.
-    closure: Option<SharedClosure>,
-    number: u64,
-    runs_when_dropped: bool,
+pub struct Task(Closure);
+
+enum Closure {
+    /// Of this task alone. The lock is never taken: it only serves to make the closure `Sync`.
+    Once(Mutex<Box<dyn FnOnce() + Send>>),
+    Shared(SharedClosure, u64),
+    /// The same, called even if the task is dropped.
+    Due(SharedClosure, u64),
+    /// Called already, or about to be.
+    Taken,
 }
 
 // A task is consumed as it runs.
@@ -103,14 +109,7 @@ pub type SharedClosure = Arc<dyn Fn(u64) + Send + Sync>;
 impl Task {
     /// Creates a task that calls `closure`. Allocates memory for it.
     pub fn new(closure: impl FnOnce() + Send + 'static) -> Self {
-        let closure = Mutex::new(Some(closure)); // Only serves to make it `Sync`.
-        let once = move |_| {
-            let closure = closure.lock().take();
-            if let Some(closure) = closure {
-                closure();
-            }
-        };
-        Task::shared(Arc::new(once), 0)
+        Task(Closure::Once(Mutex::new(Box::new(closure))))
     }
 
     /// Creates a task that calls `closure` with `number`, for tasks that differ only in a number.
@@ -130,12 +129,12 @@ impl Task {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn shared(closure: SharedClosure, number: u64) -> Self {
-        Task { closure: Some(closure), number, runs_when_dropped: false }
+        Task(Closure::Shared(closure, number))
     }
 
     /// Creates a task in the same way, whose closure is called even if the task is dropped.
     pub(crate) fn due(closure: SharedClosure, number: u64) -> Self {
-        Task { closure: Some(closure), number, runs_when_dropped: true }
+        Task(Closure::Due(closure, number))
     }
 
     /// Runs the closure on this thread.
@@ -143,8 +142,10 @@ impl Task {
     /// # Panics
     /// If the closure panics.
     pub fn run(mut self) {
-        if let Some(closure) = self.closure.take() {
-            closure(self.number);
+        match mem::replace(&mut self.0, Closure::Taken) {
+            Closure::Once(closure) => closure.into_inner()(),
+            Closure::Shared(closure, number) | Closure::Due(closure, number) => closure(number),
+            Closure::Taken => {}
         }
     }
 }
@@ -152,9 +153,8 @@ impl Task {
 impl Drop for Task {
     #[inline]
     fn drop(&mut self) {
-        if self.runs_when_dropped {
-            let closure = self.closure.take();
-            closure.into_iter().for_each(|closure| closure(self.number));
+        if let Closure::Due(closure, number) = &self.0 {
+            closure(*number);
         }
     }
 }
