@@ -221,6 +221,21 @@ fn earlier_deadline_wakes() {
     });
 }
 
+/// A task adds a timer without delay, and so does another thread, while the turn ends: it belongs
+/// to the next turn, which somebody takes.
+///
+/// Fails when a bucket that was flushed in a turn and is armed again does not count as due.
+#[test]
+fn add_beside_the_end_of_a_turn_wakes() {
+    explore("add_beside_the_end_of_a_turn_wakes", 2, || {
+        let world = World::with_reaper();
+        let inner = world.clone();
+        world.add_with(0, 1, move || drop(inner.add(1, 0)));
+        both(|| world.add(2, 0), || (world.pass(1), world.timer.advance_clock(Duration::ZERO)));
+        world.end_after(0..3)
+    });
+}
+
 /// Somebody else has the bucket in hand, and cascades it, when the reaper looks for the next.
 ///
 /// Fails when what a flush arms wakes nobody.

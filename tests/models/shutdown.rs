@@ -1,6 +1,6 @@
 //! Models of the end: shutting down and dropping, and owners of wheels that come and go.
 
-use crate::futures::{NANO, by_hand, with_reaper};
+use crate::futures::{NANO, by_hand, pass, with_reaper};
 use crate::harness::{all, both, explore};
 use crate::limbo::KeyHasher;
 use crate::world::World;
@@ -170,6 +170,41 @@ fn end_of_keyed_timers_against_turn() {
         timer.assert_invariants();
         assert!(timer.is_empty() && timer.next_expiration().is_none(), "nothing is left behind");
         format!("{}", expired.load(Ordering::SeqCst))
+    });
+}
+
+/// The last clone is dropped when a turn has just found its shard busy and put it aside, and others
+/// take its number.
+///
+/// Fails when what was put aside is not forgotten with its source.
+#[test]
+fn end_of_keyed_timers_that_were_put_aside() {
+    explore("end_of_keyed_timers_that_were_put_aside", 2, || {
+        let (timer, clock) = by_hand();
+        let expired = Arc::default();
+        let first = keyed(&timer, &expired);
+        schedule(&first, 1, 1);
+        clock.advance(NANO);
+        let (in_time, next) = both(
+            || timer.advance_clock(Duration::ZERO),
+            || {
+                let held = first.entry(2);
+                thread::yield_now();
+                drop(held);
+                drop(first);
+                let next = keyed(&timer, &expired);
+                schedule(&next, 1, 9);
+                next
+            },
+        );
+        assert_eq!(expired.load(Ordering::SeqCst), in_time);
+        assert!(next.contains(&1), "its time has not come");
+        pass(&timer, &clock, 9);
+        assert_eq!(expired.load(Ordering::SeqCst), in_time + 1);
+        let stats = timer.stats();
+        assert_eq!((stats.expired, stats.cancelled), (in_time as u64 + 1, 1 - in_time as u64));
+        assert!(timer.is_empty() && timer.next_expiration().is_none(), "nothing is left behind");
+        format!("{in_time}")
     });
 }
 

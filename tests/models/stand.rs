@@ -14,7 +14,7 @@ pub(crate) type Keyed = KeyedTimer<u64, Job, KeyHasher>;
 /// Keyed timers on a timer that is driven by hand, with a tick of a nanosecond, and their book.
 pub(crate) struct Stand {
     pub(crate) timer: Timer,
-    clock: ManualClock,
+    pub(crate) clock: ManualClock,
     pub(crate) start: Instant,
     pub(crate) book: Arc<Book>,
     pub(crate) keyed: Keyed,

@@ -1,6 +1,7 @@
 //! Models of keyed timers, which use a timer that others may share: their keys, and tasks of keys
 //! that are on their way.
 
+use crate::futures::NANO;
 use crate::harness::{all, both, explore};
 use crate::limbo::KeyHasher;
 use crate::stand::{Keyed, Queue, Stand, accepted, returned, run};
@@ -34,7 +35,7 @@ fn replace_against_expiry() {
 /// Fails when the task of a key that was flushed looks for its key again.
 #[test]
 fn add_while_the_former_is_on_its_way() {
-    explore("add_while_the_former_is_on_its_way", 4, || {
+    explore("add_while_the_former_is_on_its_way", 2, || {
         let (stand, queue) = Stand::queued();
         stand.schedule(1, 0, 2);
         stand.pass(2);
@@ -274,6 +275,29 @@ fn keys_against_a_holder() {
         holder.join().expect("it does not panic");
         assert!(timer.shutdown().is_empty() && keyed.is_empty(), "something is left behind");
         String::new()
+    });
+}
+
+/// Two turns find a key due in a shard that a thread holds, and may both put the shard aside.
+///
+/// Fails when the second one to put it aside notes that nothing is pending there.
+#[test]
+fn two_turns_against_a_holder() {
+    explore("two_turns_against_a_holder", 2, || {
+        let stand = Stand::in_place();
+        stand.schedule(1, 0, 2);
+        stand.clock.advance(2 * NANO);
+        all(
+            || stand.turn(),
+            || stand.turn(),
+            || {
+                let held = stand.keyed.entry(1);
+                thread::yield_now();
+                drop(held);
+            },
+        );
+        assert!(stand.has_fired(0), "it was forgotten");
+        stand.finish(4)
     });
 }
 
