@@ -359,7 +359,7 @@ impl<T> TimingWheel<T> {
         // begins to cascade, so that nothing joins it any more.
         self.leap(first.tick);
         if is_cascade {
-            self.cascade(first, flush.present);
+            self.cascade(first, flush);
             return true;
         }
         if first.is_overflow() {
@@ -384,7 +384,7 @@ impl<T> TimingWheel<T> {
         let due = if is_over { self.length.start_of(tick) } else { flush.present };
         for reference in references.drain(..) {
             if !expire(self, reference.index, due) {
-                self.file_by_deadline(reference, flush.present);
+                self.file_by_deadline(reference, flush);
             }
         }
         self.scratch = references;
@@ -397,7 +397,7 @@ impl<T> TimingWheel<T> {
     }
 
     /// Inserts a batch of the entries of an overflow wheel's bucket again, in lower levels.
-    fn cascade(&mut self, from: Expiration, present: Nanos) {
+    fn cascade(&mut self, from: Expiration, flush: Flush) {
         let mut references = mem::take(&mut self.scratch);
         let bucket = &mut self.buckets[from.bucket as usize];
         bucket.take_front(&mut self.blocks, BATCH, &mut references);
@@ -419,32 +419,34 @@ impl<T> TimingWheel<T> {
         // mutants: only the pace. A flush corrects what is filed too low.
         let level = self.levels.level_of(from.bucket as usize);
         let low_bits_suffice = self.levels.span_of(level) <= 1 << 32;
-        // What joined the bucket for the next tick may be due by now.
-        let next = self.length.floor(present).next();
+        // What joined the bucket for a tick that begins after the turn may be due by now.
+        let next = self.length.floor(flush.present).next();
         for reference in references.drain(..) {
             let ahead = reference.tick.wrapping_sub(from.start.0 as u32);
             let tick = Tick(from.start.0 + u64::from(ahead));
-            if low_bits_suffice && tick != next {
+            if low_bits_suffice && (tick <= flush.limit || tick > next) {
                 self.file(reference, tick);
             } else {
-                self.file_by_deadline(reference, present);
+                self.file_by_deadline(reference, flush);
             }
         }
         self.scratch = references;
     }
 
     /// Files an entry again by its deadline, if the reference to it is live.
-    fn file_by_deadline(&mut self, reference: Reference, present: Nanos) {
+    fn file_by_deadline(&mut self, reference: Reference, flush: Flush) {
         if !is_live(&self.entries, &reference) {
             return;
         }
         let deadline = self.entries.at(reference.index).deadline();
-        if deadline > self.last.max(present) {
+        if deadline > self.last.max(flush.present) {
             return;
         }
         let tick = self.length.ceil(deadline);
+        // What had passed when the turn began is due in this turn, although the clock has gone on.
         // A tick that is over is not skipped: entries leave in the order of their ticks.
-        let tick = if deadline <= present { tick.min(self.length.floor(present)) } else { tick };
+        let has_passed = deadline <= flush.present && tick > flush.limit;
+        let tick = if has_passed { self.length.floor(deadline) } else { tick };
         let filing = self.next_filing(reference.index);
         self.file(Reference { filing, ..reference }, tick);
     }

@@ -2,9 +2,10 @@
 //! in their order.
 
 use crate::MS;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::Duration;
-use tickwheel::{ManualClock, Timeout, Timer, When};
+use std::time::{Duration, Instant};
+use tickwheel::{Clock, ManualClock, Timeout, Timer, When};
 
 const S: Duration = Duration::from_secs(1);
 const DAY: Duration = Duration::from_secs(86_400);
@@ -31,6 +32,34 @@ fn an_overdue_entry_that_is_extended_comes_in_the_order_of_its_tick() {
     clock.advance(1_800 * MS);
     assert_eq!(timer.advance_clock(Duration::ZERO), 3);
     assert_eq!(*seen.lock().unwrap(), [1, 2, 3]);
+    // One that waits for its third tick is looked at in the first.
+    let extended = timer.after(S, 3).unwrap();
+    timer.after(2 * S, 2).unwrap();
+    assert!(extended.touch(3 * S));
+    clock.advance(4 * S);
+    assert_eq!(timer.advance_clock(Duration::ZERO), 2);
+    assert_eq!(seen.lock().unwrap()[3..], [2, 3]);
+}
+
+/// What a turn has not handed over yet is still there for a task that looks.
+#[test]
+fn a_task_may_ask_what_is_next_while_its_tick_is_flushed() {
+    let clock = ManualClock::new();
+    let timer = Timer::builder().clock(clock.clone()).shards(1).build().unwrap();
+    let asks = timer.downgrade();
+    for _ in 0..300 {
+        let asks = asks.clone();
+        let ask = move || assert!(asks.upgrade().is_some_and(|timer| next_is_sound(&timer)));
+        timer.after(MS, ask).unwrap();
+    }
+    clock.advance(MS);
+    assert_eq!(timer.advance_clock(Duration::ZERO), 300);
+    assert_eq!((timer.len(), timer.stats().panicked), (0, 0));
+}
+
+/// Returns whether there is a next expiration exactly if something is pending.
+fn next_is_sound(timer: &Timer) -> bool {
+    timer.next_expiration().is_some() != timer.is_empty()
 }
 
 /// Seen to fail on c465f0f: called before each turn, it kept the timer for ever.
@@ -103,4 +132,78 @@ fn what_was_moved_to_never_moves_no_clock() {
             assert_eq!((clock.now(), timer.len()), (start, 1));
         }
     }
+}
+
+/// A clock of ticks of a second, which goes on to the next tick after so many readings.
+#[derive(Default)]
+struct Leaping {
+    ms: AtomicU64,
+    readings_left: AtomicU64,
+}
+
+impl Leaping {
+    fn read(&self, start: Instant) -> Instant {
+        if self.readings_left.fetch_sub(1, SeqCst) == 0 {
+            self.ms.fetch_add(1_000, SeqCst);
+        }
+        start + Duration::from_millis(self.ms.load(SeqCst))
+    }
+}
+
+/// Returns a timer of numbers with wheels of so many slots, its clock, and what has expired.
+fn leaping(wheel_size: usize) -> (Timer<u32>, Arc<Leaping>, Arc<Mutex<Vec<u32>>>) {
+    let (clock, start) = (Arc::new(Leaping::default()), Instant::now());
+    clock.readings_left.store(u64::MAX, SeqCst);
+    let (read, seen) = (Arc::clone(&clock), Arc::new(Mutex::new(Vec::new())));
+    let log = Arc::clone(&seen);
+    let timer = Timer::builder()
+        .clock(Clock::reading(move || read.read(start)))
+        .tick(S)
+        .wheel_size(wheel_size)
+        .shards(1)
+        .executor(move |number: u32| log.lock().unwrap().push(number))
+        .build();
+    (timer.unwrap(), clock, seen)
+}
+
+/// What is done with the timer while the clock shows 5.2 s, and comes with the next turn.
+type Pass = fn(&Timer<u32>, &Timeout<u32>);
+
+/// Seen to fail: what joined a bucket of an overflow wheel, or was filed before, was filed again
+/// under the tick into which the clock had gone on since the turn began.
+#[test]
+fn what_has_passed_comes_with_the_next_turn_though_the_clock_goes_on() {
+    let passes: [Pass; 2] = [
+        |timer, _| _ = timer.after(Duration::ZERO, 3).unwrap(),
+        |_, moved| assert!(moved.reschedule(Duration::ZERO)),
+    ];
+    for (nth, pass) in passes.into_iter().enumerate() {
+        for readings in 0..12 {
+            let (timer, clock, seen) = leaping(4);
+            // In an overflow wheel: the bucket of the ticks 6 and 7.
+            timer.after(7 * S, 1).unwrap();
+            let moved = timer.after(3 * S, 2).unwrap();
+            assert!(moved.touch(DAY));
+            clock.ms.store(5_200, SeqCst);
+            clock.readings_left.store(readings, SeqCst);
+            pass(&timer, &moved);
+            timer.advance_clock(Duration::ZERO);
+            let expected = [3, 2][nth];
+            assert_eq!(*seen.lock().unwrap(), [expected], "{nth} {readings}");
+        }
+    }
+}
+
+/// A cascade that began early goes on in the next turn if the clock has gone on to another tick.
+#[test]
+fn an_early_cascade_keeps_nothing_waiting_that_has_become_due() {
+    let (timer, clock, seen) = leaping(64);
+    // In the bucket of the ticks 96 to 127, whose cascade begins at tick 65.
+    (0..10_000).for_each(|_| _ = timer.after(100 * S, 1).unwrap());
+    timer.after(S, 2).unwrap();
+    clock.ms.store(70_000, SeqCst);
+    clock.readings_left.store(9, SeqCst);
+    assert_eq!(timer.advance_clock(Duration::ZERO), 1);
+    assert_eq!(*seen.lock().unwrap(), [2]);
+    assert!((1..9_000).contains(&timer.stats().cascaded), "{}", timer.stats());
 }
