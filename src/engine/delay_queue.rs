@@ -285,8 +285,9 @@ impl DelayQueue {
     /// waits for one batch and not for the turn.
     ///
     /// The turn flushes all ticks before its own as often as there is something in them, and its
-    /// own once in each shard. So it ends whatever its tasks add.
-    pub(crate) fn next(&self, turn: TurnStart) -> Next {
+    /// own once in each shard. So it ends whatever its tasks add. After that it `cascades_early`, or
+    /// ends.
+    pub(crate) fn next(&self, turn: TurnStart, cascades_early: bool) -> Next {
         let mut state = self.state.lock();
         if state.stopped {
             return Next::Nothing;
@@ -304,9 +305,9 @@ impl DelayQueue {
             (_, Some(Cascading { start, shard })) if start <= turn.tick.next() => {
                 Next::Flush(shard, start)
             }
-            (_, Some(Cascading { shard, .. })) => Next::CascadeEarly(shard),
-            (_, None) if state.aside.is_empty() => Next::Nothing,
-            (_, None) => Next::Busy,
+            (_, Some(Cascading { shard, .. })) if cascades_early => Next::CascadeEarly(shard),
+            _ if state.aside.is_empty() => Next::Nothing,
+            _ => Next::Busy,
         }
     }
 

@@ -113,15 +113,12 @@ impl Engine {
     fn step(&self, turn: &mut Turn<'_>) -> Step {
         let TimerContext { time, delay_queue, .. } = &*self.context;
         loop {
-            let shard = match delay_queue.next(turn.start) {
+            // What has become due since the turn began comes before what is far away.
+            let cascades_early = !turn.has_cascaded || time.present() <= turn.start.tick;
+            let shard = match delay_queue.next(turn.start, cascades_early) {
                 Next::Flush(shard, tick) => {
                     turn.complete_tick(tick);
                     shard
-                }
-                // What has become due since the turn began comes before what is far away.
-                Next::CascadeEarly(_) if turn.has_cascaded && time.present() > turn.start.tick => {
-                    turn.complete_tick(Tick::NEVER);
-                    return Step::Done;
                 }
                 Next::CascadeEarly(shard) => {
                     turn.has_cascaded = true;

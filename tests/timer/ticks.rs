@@ -5,7 +5,8 @@ use crate::MS;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
-use tickwheel::{Clock, ManualClock, Timeout, Timer, When};
+use tickwheel::keyed::KeyedTimer;
+use tickwheel::{Clock, ManualClock, Timeout, Timer, TimerEntry, When};
 
 const S: Duration = Duration::from_secs(1);
 const DAY: Duration = Duration::from_secs(86_400);
@@ -206,4 +207,30 @@ fn an_early_cascade_keeps_nothing_waiting_that_has_become_due() {
     assert_eq!(timer.advance_clock(Duration::ZERO), 1);
     assert_eq!(*seen.lock().unwrap(), [2]);
     assert!((1..9_000).contains(&timer.stats().cascaded), "{}", timer.stats());
+}
+
+/// Seen to fail: the turn ended at the early cascade of another shard.
+#[test]
+fn a_turn_waits_for_what_is_due_where_another_thread_is_at_work() {
+    let (timer, clock, _) = leaping(64);
+    let expired = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&expired);
+    let keyed = KeyedTimer::new(&timer, move |_: u8, ()| _ = count.fetch_add(1, SeqCst));
+    assert!(keyed.add(1, TimerEntry::after(S, ())).is_ok());
+    (0..10_000).for_each(|_| _ = timer.after(100 * S, 1).unwrap());
+    let held = keyed.find(&1);
+    clock.ms.store(70_000, SeqCst);
+    clock.readings_left.store(9, SeqCst);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            timer.advance_clock(Duration::ZERO);
+            assert_eq!(expired.load(SeqCst), 1);
+        });
+        while clock.ms.load(SeqCst) == 70_000 {
+            std::thread::yield_now();
+        }
+        // Long enough for the turn to end, if it does.
+        std::thread::sleep(50 * MS);
+        drop(held);
+    });
 }
