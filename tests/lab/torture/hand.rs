@@ -158,7 +158,8 @@ const PILE: usize = 128;
 impl Hand {
     pub(crate) fn timer_step(&mut self, world: &Ref) {
         match self.random.below(64) {
-            0..24 => self.add(world),
+            0..23 => self.add(world),
+            23 => self.add_for_now(world),
             24..32 => self.cancel(world),
             32..40 => self.extend(world),
             40..45 => self.reschedule(world),
@@ -184,6 +185,19 @@ impl Hand {
         let task = Task::new(move || run(ticket, &weak));
         if let Some(timeout) = self.try_add(world, TimerEntry::new(when, task)) {
             self.keep(world, Handle { id, timeout, bound });
+        }
+    }
+
+    /// Adds a timer whose time has come: the next turn expires it, whatever other threads do. If
+    /// another thread's turn, which began later, files it under its own tick, one more turn does.
+    fn add_for_now(&mut self, world: &World) {
+        let ticket = world.ledger.ticket(Kind::Timer, Arc::default());
+        let entry = TimerEntry::after(Duration::ZERO, Task::new(move || ticket.fire()));
+        let Some(timeout) = self.try_add(world, entry) else { return };
+        // As deep as `advance` goes.
+        if depth() < 2 {
+            (0..2).for_each(|_| _ = world.timer.advance_clock(Duration::ZERO));
+            assert!(!timeout.is_pending() || world.shut.load(SeqCst), "a turn left what was due");
         }
     }
 
