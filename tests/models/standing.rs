@@ -1,7 +1,7 @@
 //! Models of keyed timers, which use a timer that others may share: their keys, and tasks of keys
 //! that are on their way.
 
-use crate::futures::NANO;
+use crate::futures::{NANO, with_reaper};
 use crate::harness::{all, both, explore};
 use crate::limbo::KeyHasher;
 use crate::stand::{Keyed, Queue, Stand, accepted, returned, run};
@@ -259,12 +259,11 @@ fn queued() -> (Timer, Arc<Queue>) {
 #[test]
 fn keys_against_a_holder() {
     explore("keys_against_a_holder", 1, || {
-        let ((sender, expired), past) = (channel(), Instant::now());
-        let timer = Timer::builder().shards(1).start().expect("it can be built");
+        let ((sender, expired), (timer, _)) = (channel(), with_reaper());
         let expire = move |_, ()| sender.send(()).expect("it waits");
         let keyed = Plain::with_hasher(&timer, KeyHasher::default(), expire);
-        schedule(&keyed, 1, past);
-        schedule(&keyed, 2, past);
+        schedule(&keyed, 1, timer.now());
+        schedule(&keyed, 2, timer.now());
         let holds = keyed.clone();
         let holder = thread::spawn(move || {
             let entry = holds.find(&1);
