@@ -285,8 +285,8 @@ impl DelayQueue {
     /// waits for one batch and not for the turn.
     ///
     /// The turn flushes all ticks before its own as often as there is something in them, and its
-    /// own once in each shard. So it ends whatever its tasks add. After that it `cascades_early`, or
-    /// ends.
+    /// own once in each shard. So it ends whatever its tasks add. After that it `cascades_early`,
+    /// or ends.
     pub(crate) fn next(&self, turn: TurnStart, cascades_early: bool) -> Next {
         let mut state = self.state.lock();
         if state.stopped {
