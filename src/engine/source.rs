@@ -24,6 +24,9 @@ pub(crate) trait Source: Send + Sync {
     /// Adds what was counted outside of the shards; by default, nothing is.
     fn count(&self, _: &mut Stats) {}
 
+    /// Drops what is left when the source was removed; by default, nothing is.
+    fn clear(&self) {}
+
     /// Checks every shard, and panics if one is broken.
     fn assert_invariants(&self);
 }

@@ -4,7 +4,7 @@ use crate::engine::clock::When;
 use crate::engine::context::{Limit, TimerContext};
 use crate::engine::reaper::Holding;
 use crate::engine::shard::Shard;
-use crate::keyed::keys::{KeyGuard, KeyState, Keys};
+use crate::keyed::shard::{KeyGuard, KeyState, Keys};
 use crate::timer::entry::{IntoTask, TimerEntry};
 use crate::timer::error::AddError;
 use std::fmt;
@@ -125,8 +125,7 @@ impl<K: Eq, T> OccupiedEntry<'_, K, T> {
         let index = self.index;
         let cancelled = self.held.state().cancel_key(index);
         drop(self); // The drop of a key needs no lock.
-        let (_, task) = cancelled.expect("nobody else took it meanwhile");
-        task
+        cancelled.expect("nobody else took it meanwhile").1
     }
 }
 
@@ -144,13 +143,13 @@ impl<K: Eq, T> VacantEntry<'_, K, T> {
     pub fn add(self, when: impl Into<When>, task: impl IntoTask<T>) -> Result<(), AddError<T>> {
         let entry = TimerEntry::new(when, task);
         let VacantEntry { mut held, hash } = self;
-        let key = held.key.take().expect("it is there until the task is added");
         let due = held.context.time.due(entry.when());
-        let added = held.state().add_key(Limit::Keep, hash, due, (key, entry));
-        added.map_err(|(key, error)| {
-            held.key = Some(key);
-            error
-        })
+        if let Err(refusal) = held.state().admit(Limit::Keep) {
+            return Err(AddError::of(refusal, entry));
+        }
+        let key = held.key.take().expect("it is there until the task is added");
+        held.state().add_key(hash, due, key, entry.into_task());
+        Ok(())
     }
 }
 

@@ -1,15 +1,17 @@
 //! Keyed timers: at most one timer for each key.
 
 use crate::engine::clock::When;
-use crate::engine::context::{Limit, TimerContext};
+use crate::engine::context::Limit;
 use crate::engine::shard::{AnyShard, Shard};
 use crate::keyed::entry::Held;
-use crate::keyed::keys::{Kept, KeyState, Keys, KeysOwner, OnExpired};
+use crate::keyed::shard::{Kept, KeyState, Keyed, Keys, OnExpired};
 use crate::store::table::spread;
 use crate::timer::Timer;
+use crate::timer::by_key::Registered;
 use crate::timer::entry::{IntoTask, Task, TimerEntry};
 use crate::timer::error::AddError;
 use crate::timer::executor::Never;
+use crate::wheel::tick::Due;
 use std::borrow::Borrow;
 use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -18,7 +20,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub(crate) mod entry;
-pub(crate) mod keys;
+pub(crate) mod shard;
 
 pub use crate::keyed::entry::{Entry, OccupiedEntry, VacantEntry};
 
@@ -88,13 +90,9 @@ pub use crate::keyed::entry::{Entry, OccupiedEntry, VacantEntry};
 /// assert!(keyed.is_empty());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct KeyedTimer<K, T = Task, S = RandomState>
-where
-    K: Hash + Eq + Send + 'static,
-    T: Send + 'static,
-{
+pub struct KeyedTimer<K: Hash + Eq + Send + 'static, T: Send + 'static = Task, S = RandomState> {
     /// Dropped with the last clone: then all keys are removed.
-    owner: Arc<KeysOwner<K, T>>,
+    registered: Arc<Registered<Keys<K, T>>>,
     hasher: S,
 }
 
@@ -128,11 +126,7 @@ impl<K, T> IntoKept<K, T> for Option<(K, TimerEntry<T>)> {
     }
 }
 
-impl<K, T> KeyedTimer<K, T>
-where
-    K: Hash + Eq + Send + 'static,
-    T: Send + 'static,
-{
+impl<K: Hash + Eq + Send + 'static, T: Send + 'static> KeyedTimer<K, T> {
     /// Creates a keyed timer without keys. `expired` is called with each key and task that expires,
     /// by the executor of [`Timer::closures`]; to run closures, pass `|_, task: Task| task.run()`.
     /// `expired` must not own a clone of the keyed timer, which would keep both alive forever. If
@@ -173,12 +167,7 @@ where
     }
 }
 
-impl<K, T, S> KeyedTimer<K, T, S>
-where
-    K: Hash + Eq + Send + 'static,
-    T: Send + 'static,
-    S: BuildHasher,
-{
+impl<K: Hash + Eq + Send + 'static, T: Send + 'static, S: BuildHasher> KeyedTimer<K, T, S> {
     /// Creates a keyed timer that hashes its keys with `hasher` instead of std's [`RandomState`];
     /// otherwise like [`new`](Self::new). A faster hasher takes less time, but use it only for keys
     /// that clients cannot choose.
@@ -191,11 +180,12 @@ where
         S: Clone + Send + Sync + 'static,
     {
         let own = hasher.clone();
-        let on_expired: OnExpired<K, T> = Arc::new(move |key, task| {
+        let on_expired: OnExpired<K, T> = Box::new(move |key, task| {
             let (key, entry) = expired(key, task).into_kept()?;
             Some(Kept { hash: spread(&own, &key), key, entry })
         });
-        KeyedTimer { owner: KeysOwner::new(timer.closures(), on_expired), hasher }
+        let make = |shards, closures| Arc::new(Keys { shards, closures, on_expired });
+        KeyedTimer { registered: Registered::new(timer.closures(), make), hasher }
     }
 
     /// Returns the entry of a key, to be looked at and changed in one step: no other thread can
@@ -239,13 +229,16 @@ where
     /// [`AddError`], with the entry inside, if the timer is full or was shut down. The key's former
     /// task then stays as it was.
     pub fn add(&self, key: K, entry: TimerEntry<T>) -> Result<Option<T>, AddError<T>> {
-        let (due, hash) = (self.context().time.due(entry.when()), self.hash(&key));
+        let (due, hash) = (self.due(entry.when()), self.hash(&key));
         // Declared last, so released first: the drop of a key may take any length of time.
         let mut state = self.keys().of(hash).lock();
         let Some(index) = state.find(hash, &key) else {
-            let added = state.add_key(Limit::Keep, hash, due, (key, entry));
+            if let Err(refusal) = state.admit(Limit::Keep) {
+                return Err(AddError::of(refusal, entry));
+            }
+            state.add_key(hash, due, key, entry.into_task());
             Shard::release(state);
-            return added.map(|()| None).map_err(|(_, error)| error);
+            return Ok(None);
         };
         if state.closed {
             return Err(AddError::Shutdown(entry.into()));
@@ -286,10 +279,9 @@ where
 
     /// Takes a key's task back, if it has not expired. This may be a task that another thread has
     /// added since; [`cancel_if`](Self::cancel_if) looks at it first.
-    pub fn cancel<Q>(&self, key: &Q) -> Option<T>
+    pub fn cancel<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<T>
     where
         K: Borrow<Q>,
-        Q: Hash + Eq + ?Sized,
     {
         let hash = self.hash(key);
         let taken = self.keys().of(hash).lock().take(hash, key);
@@ -302,39 +294,35 @@ where
     /// This is cheap enough for every sign of life: it looks the key up and writes the new deadline
     /// down. The wheels look at the new deadline only when the former one comes. With an
     /// [`Instant`] it need not read the clock.
-    pub fn touch<Q>(&self, key: &Q, when: impl Into<When>) -> bool
+    pub fn touch<Q: Hash + Eq + ?Sized>(&self, key: &Q, when: impl Into<When>) -> bool
     where
         K: Borrow<Q>,
-        Q: Hash + Eq + ?Sized,
     {
-        let due = self.context().time.due(when.into());
+        let due = self.due(when.into());
         self.found(key, |state, index| state.wheel.extend(index, due.deadline)).is_some()
     }
 
     /// Moves a key's deadline, earlier or later. Returns whether the key has a task.
-    pub fn reschedule<Q>(&self, key: &Q, when: impl Into<When>) -> bool
+    pub fn reschedule<Q: Hash + Eq + ?Sized>(&self, key: &Q, when: impl Into<When>) -> bool
     where
         K: Borrow<Q>,
-        Q: Hash + Eq + ?Sized,
     {
-        let due = self.context().time.due(when.into());
+        let due = self.due(when.into());
         self.found(key, |state, index| state.move_to(index, due)).is_some()
     }
 
     /// Returns when a key's task expires; `None` if the key has no task, or one that never expires.
-    pub fn deadline<Q>(&self, key: &Q) -> Option<Instant>
+    pub fn deadline<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<Instant>
     where
         K: Borrow<Q>,
-        Q: Hash + Eq + ?Sized,
     {
         self.found(key, |state, index| state.deadline(index))?
     }
 
     /// Returns whether a key has a task.
-    pub fn contains<Q>(&self, key: &Q) -> bool
+    pub fn contains<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> bool
     where
         K: Borrow<Q>,
-        Q: Hash + Eq + ?Sized,
     {
         self.found(key, |_, _| ()).is_some()
     }
@@ -367,10 +355,9 @@ where
     /// assert_eq!(keyed.get("ada"), Some(2));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn find<Q>(&self, key: &Q) -> Option<OccupiedEntry<'_, K, T>>
+    pub fn find<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<OccupiedEntry<'_, K, T>>
     where
         K: Borrow<Q>,
-        Q: Hash + Eq + ?Sized,
     {
         let hash = self.hash(key);
         let mut held = Held::new(self.keys(), hash);
@@ -380,10 +367,9 @@ where
 
     /// Returns a clone of a key's task, or `None` if the key has none. The task is cloned under the
     /// lock of the key's shard.
-    pub fn get<Q>(&self, key: &Q) -> Option<T>
+    pub fn get<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<T>
     where
         K: Borrow<Q>,
-        Q: Hash + Eq + ?Sized,
         T: Clone,
     {
         self.found(key, |state, index| state.at(index).task.clone())
@@ -394,10 +380,13 @@ where
     ///
     /// `see` is called under the lock of the key's shard: it must be quick, and must not use the
     /// keyed timer.
-    pub fn with<Q, R>(&self, key: &Q, see: impl FnOnce(&mut T, Option<Instant>) -> R) -> Option<R>
+    pub fn with<Q: Hash + Eq + ?Sized, R>(
+        &self,
+        key: &Q,
+        see: impl FnOnce(&mut T, Option<Instant>) -> R,
+    ) -> Option<R>
     where
         K: Borrow<Q>,
-        Q: Hash + Eq + ?Sized,
     {
         let mut entry = self.find(key)?;
         let deadline = entry.deadline();
@@ -426,14 +415,13 @@ where
     /// assert!(sessions.contains(&"ada"));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn cancel_if<Q>(
+    pub fn cancel_if<Q: Hash + Eq + ?Sized>(
         &self,
         key: &Q,
         wanted: impl FnOnce(&T, Option<Instant>) -> bool,
     ) -> Option<T>
     where
         K: Borrow<Q>,
-        Q: Hash + Eq + ?Sized,
     {
         let entry = self.find(key)?;
         wanted(entry.get(), entry.deadline()).then(|| entry.cancel())
@@ -444,7 +432,7 @@ where
     ///
     /// `wanted` is called under the lock of the key's shard: it must be quick, and must not use the
     /// keyed timer.
-    pub fn touch_if<Q>(
+    pub fn touch_if<Q: Hash + Eq + ?Sized>(
         &self,
         key: &Q,
         when: impl Into<When>,
@@ -452,7 +440,6 @@ where
     ) -> bool
     where
         K: Borrow<Q>,
-        Q: Hash + Eq + ?Sized,
     {
         self.find(key).is_some_and(|mut entry| {
             let is_wanted = wanted(entry.get(), entry.deadline());
@@ -529,13 +516,17 @@ where
         let mut chunk = (position & u64::from(u32::MAX)) as usize;
         let shards = &self.keys().shards;
         // One chunk at a time, so that the lock is never held for long.
-        while ordinal < shards.len() {
+        while let Some(shard) = shards.get(ordinal) {
+            let state = shard.lock();
+            let entries = &state.wheel.entries;
             let mut visited = false;
-            let mut note = |key: &K, task: &T, deadline: Option<Instant>| {
+            for (at, entry) in entries.of_chunk(chunk) {
+                let Keyed { key, task, .. } = &entry.item;
                 visited = true;
-                visit(key, task, deadline);
-            };
-            let more = shards[ordinal].lock().visit(chunk, &mut note);
+                visit(key, task, state.deadline(at.index));
+            }
+            // mutants(<= *): one more chunk is asked for, and is empty.
+            let more = chunk.saturating_add(1) < entries.chunks();
             (ordinal, chunk) = if more { (ordinal, chunk + 1) } else { (ordinal + 1, 0) };
             if visited {
                 break;
@@ -558,10 +549,13 @@ where
 
     /// Calls `change` with a key's shard, under its lock, and the key's index there.
     #[inline]
-    fn found<Q, R>(&self, key: &Q, change: impl FnOnce(&mut KeyState<K, T>, u32) -> R) -> Option<R>
+    fn found<Q: Hash + Eq + ?Sized, R>(
+        &self,
+        key: &Q,
+        change: impl FnOnce(&mut KeyState<K, T>, u32) -> R,
+    ) -> Option<R>
     where
         K: Borrow<Q>,
-        Q: Hash + Eq + ?Sized,
     {
         let hash = self.hash(key);
         let shard = self.keys().of(hash);
@@ -570,12 +564,12 @@ where
 
     #[inline]
     fn keys(&self) -> &Arc<Keys<K, T>> {
-        &self.owner.keys
+        &self.registered.source
     }
 
     #[inline]
-    fn context(&self) -> &TimerContext {
-        &self.keys().shards.context
+    fn due(&self, when: When) -> Due {
+        self.keys().shards.context.time.due(when)
     }
 
     /// Hashes a key. Never inlined, so that the hasher is inlined here, once.
@@ -585,21 +579,13 @@ where
     }
 }
 
-impl<K, T, S: Clone> Clone for KeyedTimer<K, T, S>
-where
-    K: Hash + Eq + Send + 'static,
-    T: Send + 'static,
-{
+impl<K: Hash + Eq + Send + 'static, T: Send + 'static, S: Clone> Clone for KeyedTimer<K, T, S> {
     fn clone(&self) -> Self {
-        KeyedTimer { owner: Arc::clone(&self.owner), hasher: self.hasher.clone() }
+        KeyedTimer { registered: Arc::clone(&self.registered), hasher: self.hasher.clone() }
     }
 }
 
-impl<K, T, S> fmt::Debug for KeyedTimer<K, T, S>
-where
-    K: Hash + Eq + Send + 'static,
-    T: Send + 'static,
-{
+impl<K: Hash + Eq + Send + 'static, T: Send + 'static, S> fmt::Debug for KeyedTimer<K, T, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("KeyedTimer").finish_non_exhaustive()
     }

@@ -14,12 +14,10 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 
 /// Something to do.
-enum Item {
-    Trigger(Act),
-    Callback(Act),
+struct Item {
+    is_trigger: bool,
+    act: Box<dyn FnOnce(&Turn<'_>)>,
 }
-
-type Act = Box<dyn FnOnce(&Turn<'_>)>;
 
 /// Whether a thread is in a call, and has something on its agenda.
 const IDLE: u8 = 0;
@@ -74,7 +72,7 @@ impl Turn<'_> {
     #[cold]
     fn work_off_all(&self) {
         let next = || AGENDA.try_with(|it| it.borrow_mut().pop_front()).ok().flatten();
-        while let Some(Item::Trigger(act) | Item::Callback(act)) = next() {
+        while let Some(Item { act, .. }) = next() {
             // Contained, so that the panic of a key's drop costs nothing that comes after it.
             catch_panic(|| act(self));
         }
@@ -95,12 +93,12 @@ impl Drop for Turn<'_> {
 
 /// Queues a trigger that the code of an operation makes.
 pub(crate) fn queue_trigger(act: impl FnOnce(&Turn<'_>) + 'static) {
-    queue(Item::Trigger(Box::new(act)));
+    queue(Item { is_trigger: true, act: Box::new(act) });
 }
 
 /// Queues a callback of an operation that ends while other code runs.
 pub(crate) fn queue_callback(callback: impl FnOnce() + 'static) {
-    queue(Item::Callback(Box::new(|_| callback())));
+    queue(Item { is_trigger: false, act: Box::new(|_| callback()) });
 }
 
 #[cold]
@@ -110,9 +108,7 @@ fn queue(item: Item) {
     match item {
         None => STATE.with(|state| state.set(QUEUED)),
         // A thread that is so near its end has no storage any more.
-        Some(Item::Trigger(act) | Item::Callback(act)) => {
-            act(&Turn { state: &Cell::new(ACTIVE), is_outermost: true });
-        }
+        Some(item) => (item.act)(&Turn { state: &Cell::new(ACTIVE), is_outermost: true }),
     }
 }
 
@@ -127,7 +123,7 @@ fn drop_triggers(first: usize) {
     let _dropped = AGENDA.try_with(|agenda| {
         let mut agenda = agenda.borrow_mut();
         let (triggers, callbacks): (Vec<_>, Vec<_>) =
-            agenda.split_off(first).into_iter().partition(|item| matches!(item, Item::Trigger(_)));
+            agenda.split_off(first).into_iter().partition(|item| item.is_trigger);
         agenda.extend(callbacks);
         triggers // Dropped where the agenda may be used again.
     });

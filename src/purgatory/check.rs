@@ -3,19 +3,27 @@
 //! Ending an operation means taking it out of its wheel first, so that no other thread finds it,
 //! then removing it from all its keys, then calling its code, and then dropping it.
 
-use crate::engine::clock::When;
 use crate::engine::context::Refusal;
+use crate::engine::pool::Shards;
 use crate::engine::shard::AnyShard;
+use crate::engine::source::Source;
+use crate::engine::turn;
 use crate::purgatory::agenda::{Turn, take_turn};
 use crate::purgatory::operation::{DelayedOperation, WatchError};
-use crate::purgatory::operations::{Added, OperationSet, OperationShard, OperationsState, Panics};
-use crate::purgatory::state::{Claim, EndedBy, Next};
-use crate::purgatory::wait_queue::{Id, WaitQueue};
-use crate::purgatory::watchers::Spots;
-use crate::store::table::ShortHash;
+use crate::purgatory::shard::{
+    OperationSet, OperationShard, Operations, Panics, Record, claim, leave, with,
+};
+use crate::purgatory::state::{EndedBy, Next};
+use crate::purgatory::watchers::{Id, Spots, Visit, Watchers};
+use crate::store::slab::Key;
+use crate::store::table::shard_of;
+use crate::sync::atomic::AtomicU64;
+use crate::timer::by_key::Closures;
+use crate::timer::entry::{SharedClosure, Task};
 use crate::wheel::tick::Due;
+use crossbeam_utils::CachePadded;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// How often a thread checks an operation before it lets go of it. In models, once for itself and
 /// once for the triggers that arrive during that.
@@ -32,20 +40,16 @@ pub(crate) struct Call<'a, K: 'static, O: 'static> {
 /// thread may hold it now. One that is withdrawn from the thread that adds it comes back.
 type Served<O> = Result<Option<EndedBy>, O>;
 
-impl<K, O> Call<'_, K, O>
-where
-    K: Eq + Clone + Send + 'static,
-    O: DelayedOperation,
-{
-    /// Watches an operation on its keys, and checks it once more. Returns its reference, unless
-    /// that check ended it.
+impl<K: Eq + Clone + Send + 'static, O: DelayedOperation> Call<'_, K, O> {
+    /// Watches an operation on its keys, and checks it once more. Returns its name, unless that
+    /// check ended it.
     pub(crate) fn watch(
         &self,
         mut operation: O,
         due: Due,
         keys: &[K],
         hash_of: impl Fn(&K) -> u64,
-    ) -> Result<Option<OperationRef<K, O>>, WatchError<O>> {
+    ) -> Result<Option<Id>, WatchError<O>> {
         let set = self.set;
         let mut spots = Spots::of(keys.len());
         let mut begun = Err(Refusal::Closed);
@@ -53,7 +57,7 @@ where
         let entered = catch_unwind(AssertUnwindSafe(|| {
             for (number, key) in keys.iter().enumerate() {
                 let hash = hash_of(key);
-                set.of_key(hash).with(|state| {
+                set[shard_of(hash, set.len())].with(|state| {
                     if number == 0 {
                         begun = state.begin(due);
                     }
@@ -80,24 +84,19 @@ where
             Ok(()) => self.condition(&mut operation, EndedBy::AtOnce),
             Err(_) => Some(EndedBy::Withdrawn),
         };
-        let served = match ended_by {
-            None => {
-                let added = Some(Added { spots, due });
-                let then = set
-                    .of(id)
-                    .with(|state| state.release_operation(id.key, operation, true, added));
-                self.serve(id, then)
+        let next = with(set, id, |state| {
+            state.settle(id.key, spots);
+            match ended_by {
+                None => state.release_operation(id.key, operation, true, Some(due)),
+                Some(ended_by) => Next::End(operation, ended_by),
             }
-            Some(ended_by) => {
-                set.of(id).with(|state| state.settle(id.key, spots));
-                self.end(id, operation, ended_by)
-            }
-        };
+        });
+        let served = self.serve(id, next);
         if let Err(panic) = entered {
             resume_unwind(panic);
         }
         let ended_by = served.map_err(|operation| WatchError::Shutdown(operation.into()))?;
-        Ok(ended_by.is_none().then_some(OperationRef { set, id }))
+        Ok(ended_by.is_none().then_some(id))
     }
 
     /// Checks those of some operations that no other thread holds. Returns how many this completed.
@@ -105,8 +104,7 @@ where
         let (mut completed, mut taken) = (0, None);
         for (number, &id) in batch.iter().enumerate() {
             // It may have been taken along with the one before it.
-            let held =
-                taken.take().or_else(|| self.set.of(id).with(|state| state.hand_out(id.key)));
+            let held = taken.take().or_else(|| with(self.set, id, |state| state.hand_out(id.key)));
             let Some(held) = held else { continue };
             let (is_completed, next) = self.check(id, held, batch.get(number + 1).copied());
             completed += usize::from(is_completed);
@@ -120,16 +118,17 @@ where
     /// triggers `next` under the same lock and returns it too.
     #[inline]
     pub(crate) fn check(&self, id: Id, mut operation: O, next: Option<Id>) -> (bool, Option<O>) {
+        let is_triggered = |served| matches!(served, Ok(Some(EndedBy::Triggered)));
         if let Some(ended_by) = self.condition(&mut operation, EndedBy::Triggered) {
-            return (was_triggered(self.end(id, operation, ended_by)), None);
+            return (is_triggered(self.end(id, operation, ended_by)), None);
         }
-        let (then, triggered) = self.set.of(id).with(|state| {
+        let (then, triggered) = with(self.set, id, |state| {
             let then = state.release_operation(id.key, operation, true, None);
             let waits = matches!(then, Next::LetGo(_));
             let next = next.filter(|next| next.shard == id.shard && waits);
             (then, next.and_then(|next| state.hand_out(next.key)))
         });
-        (was_triggered(self.serve(id, then)), triggered)
+        (is_triggered(self.serve(id, then)), triggered)
     }
 
     /// Serves the requests that are left after the condition was found false. Checks a few times
@@ -144,27 +143,25 @@ where
     fn serve_others(&self, id: Id, mut next: Next<O>) -> Served<O> {
         for checks in 2.. {
             let mut operation = match next {
-                Next::CheckAgain(operation) => operation,
-                Next::End(operation, ended_by) => return self.end(id, operation, ended_by),
                 Next::LetGo(_) => break,
+                Next::End(operation, ended_by) => return self.end(id, operation, ended_by),
+                Next::CheckAgain(operation) => operation,
             };
             if let Some(ended_by) = self.condition(&mut operation, EndedBy::Triggered) {
                 return self.end(id, operation, ended_by);
             }
-            let may_check = checks < MAX_CHECKS;
-            next = self
-                .set
-                .of(id)
-                .with(|state| state.release_operation(id.key, operation, may_check, None));
+            next = with(self.set, id, |state| {
+                state.release_operation(id.key, operation, checks < MAX_CHECKS, None)
+            });
         }
         Ok(None)
     }
 
     /// Ends the operation as the holder `wants`, or as another thread was promised.
     fn end(&self, id: Id, operation: O, wants: EndedBy) -> Served<O> {
-        let (shard, mut spots) = (self.set.of(id), Spots::NONE);
-        let ended_by = shard.with(|state| state.finish(id.key, wants, &mut spots));
-        self.set.leave(&spots);
+        let mut spots = Spots::NONE;
+        let ended_by = with(self.set, id, |state| state.finish(id.key, wants, &mut spots));
+        leave(self.set, &spots);
         if ended_by == EndedBy::Withdrawn {
             return Err(operation);
         }
@@ -184,89 +181,115 @@ where
     }
 }
 
-fn was_triggered<O>(served: Served<O>) -> bool {
-    matches!(served, Ok(Some(EndedBy::Triggered)))
+/// The operations of a purgatory: a source.
+///
+/// The flush leaves the record of an operation in its place, filed nowhere, and hands a task over,
+/// which ends the operation. Until the task runs, whoever wins the operation may end it. A task
+/// that is dropped does the same as one that runs: no operation waits for ever.
+pub(crate) struct OperationSource<K: Eq + Clone + Send + 'static, O: DelayedOperation> {
+    pub(crate) shards: Shards<Record<O>, Operations<K>>,
+    closures: Closures,
+    pub(crate) panics: Arc<Panics>,
+    /// What the tasks of each shard call: so none of them allocates.
+    arrivals: Box<[SharedClosure]>,
 }
 
-/// A reference to an operation, which stays harmless after the operation has ended.
-pub(crate) struct OperationRef<K: 'static, O: 'static> {
-    set: OperationSet<K, O>,
-    id: Id,
-}
-
-impl<K, O> OperationRef<K, O>
-where
-    K: Eq + Clone + Send + 'static,
-    O: DelayedOperation,
-{
-    /// Completes the operation, or makes its holder do so, unless its end is decided.
-    pub(crate) fn force(&self) -> bool {
-        match self.claim(EndedBy::Forced, OperationsState::panics) {
-            Claim::Won((operation, panics)) => {
-                take_turn(|turn| panics.conclude(turn, operation, EndedBy::Forced));
-                true
-            }
-            Claim::Deferred => true,
-            Claim::Lost => false,
-        }
-    }
-
-    /// Takes the operation out to cancel it, or makes its holder do so, unless its end is decided.
-    pub(crate) fn cancel(&self) -> Claim<O> {
-        self.claim(EndedBy::Cancelled, |_| ()).map(|(operation, ())| operation)
-    }
-
-    /// Cancels the operation in the same way, and drops it.
-    pub(crate) fn cancel_and_drop(&self) {
-        if let Claim::Won((operation, panics)) =
-            self.claim(EndedBy::Cancelled, OperationsState::panics)
-        {
-            panics.catch(|| drop(operation));
-        }
-    }
-
-    /// Takes the operation out to end it, or makes its holder end it. Also returns what `see`
-    /// returned, which is called under the lock.
-    fn claim<R>(
-        &self,
-        wants: EndedBy,
-        see: impl FnOnce(&OperationsState<K, O>) -> R,
-    ) -> Claim<(O, R)> {
-        let claimed = self.set.of(self.id).with(|state| {
-            state.claim(self.id.key, wants).map(|(operation, spots)| (operation, spots, see(state)))
-        });
-        claimed.map(|(operation, spots, seen)| {
-            self.set.leave(&spots);
-            (operation, seen)
+impl<K: Eq + Clone + Send + 'static, O: DelayedOperation> OperationSource<K, O> {
+    pub(crate) fn new(shards: Shards<Record<O>, Operations<K>>, closures: Closures) -> Arc<Self> {
+        let (timer, count) = (Arc::clone(&shards.context.name), AtomicU64::new(0));
+        let panics = Arc::new(Panics { timer, count });
+        Arc::new_cyclic(|source: &Weak<Self>| {
+            let arrival = |(ordinal, shard): (u16, &CachePadded<OperationShard<K, O>>)| {
+                let operations = &mut shard.lock().extra;
+                operations.watchers.shard = ordinal;
+                operations.panics = Some(Arc::clone(&panics));
+                // So long that two closures' counts of references never share a cache line.
+                // (Aligned, each would take twice as much.)
+                let (source, padding) = (Weak::clone(source), [0u64; 12]);
+                let arrive = move |key| {
+                    let _ = &padding;
+                    let id = Id { shard: ordinal, key: Key::from_bits(key) };
+                    source.upgrade().into_iter().for_each(|source| source.arrive(id));
+                };
+                Arc::new(arrive) as SharedClosure
+            };
+            let arrivals = (0..).zip(shards.iter()).map(arrival).collect();
+            OperationSource { shards, closures, panics, arrivals }
         })
     }
 
-    /// Extends the operation's deadline, unless its time is up or its end is decided.
-    pub(crate) fn touch(&self, when: When) -> bool {
-        self.set.of(self.id).with(|state| state.touch(self.id.key, when))
+    #[inline]
+    pub(crate) fn set(&self) -> OperationSet<K, O> {
+        self.shards.leaked()
     }
 
-    /// Returns whether the operation waits and its end is undecided.
-    pub(crate) fn is_pending(&self) -> bool {
-        self.set.of(self.id).with(|state| state.is_pending(self.id.key))
+    /// Checks or expires an operation whose task has arrived.
+    fn arrive(&self, id: Id) {
+        let (set, panics) = (self.set(), &self.panics);
+        let Some((operation, spots)) = with(set, id, |state| state.arrive(id.key)) else { return };
+        take_turn(|turn| {
+            let Some(spots) = spots else {
+                Call { set, panics, turn }.check(id, operation, None);
+                return;
+            };
+            leave(set, &spots);
+            panics.conclude(turn, operation, EndedBy::Expired);
+        });
+    }
+}
+
+impl<K: Eq + Clone + Send + 'static, O: DelayedOperation> Source for OperationSource<K, O> {
+    fn flush(self: Arc<Self>, ordinal: usize, turn: &mut turn::Turn<'_>) -> Option<usize> {
+        self.closures.flush(self.shards.get(ordinal), turn, |state, flush, tasks| {
+            let closed = state.closed;
+            state.wheel.flush_by(flush, |wheel, index, due| {
+                let Some(key) = wheel.entries.key_at(index) else { return false };
+                let Some(entry) = wheel.entries.get_mut(key) else { return false };
+                let is_due = entry.deadline() <= due;
+                // After a shutdown nothing expires any more.
+                if entry.item.state.flushed(is_due) && !closed {
+                    tasks.push(Task::due(Arc::clone(&self.arrivals[ordinal]), key.to_bits()));
+                }
+                is_due
+            });
+        })
+    }
+
+    fn shard(&self, ordinal: usize) -> Option<&dyn AnyShard> {
+        self.shards.get(ordinal).map(|shard| &**shard as &dyn AnyShard)
+    }
+
+    /// Drops what is waiting, without calling its code.
+    fn clear(&self) {
+        for operation in shutdown(self.set()) {
+            take_turn(|turn| self.panics.conclude(turn, operation, EndedBy::Withdrawn));
+        }
+    }
+
+    fn assert_invariants(&self) {
+        for shard in self.shards.iter() {
+            shard.lock().wheel.assert_invariants(|record| record.state.is_filed());
+        }
     }
 }
 
 /// Closes the shards of a purgatory, and takes back what is waiting there.
-pub(crate) fn shutdown<K, O>(set: OperationSet<K, O>) -> Vec<O>
-where
-    K: Eq + Clone + Send + 'static,
-    O: DelayedOperation,
-{
-    set.0.iter().for_each(|shard| shard.close());
-    let (mut pending, mut waiting) = (Vec::new(), Vec::new());
-    for shard in set.0 {
+pub(crate) fn shutdown<K: Eq + Clone, O>(set: OperationSet<K, O>) -> Vec<O> {
+    set.iter().for_each(|shard| shard.close());
+    let mut pending = Vec::new();
+    for (ordinal, shard) in (0..).zip(set) {
         // Nothing can be added any more, and nothing moves, so these are all operations. They are
         // taken in parts, so that the lock is never held for long.
         for part in 0.. {
-            let more = shard.with(|state| state.waiting(part, &mut waiting));
-            let cancel = |id| OperationRef { set, id }.cancel().won();
-            pending.extend(waiting.drain(..).filter_map(cancel));
+            let (waiting, more) = shard.with(|state| {
+                let entries = &state.wheel.entries;
+                let id = |(key, _)| Id { shard: ordinal, key };
+                let waiting: Vec<_> = entries.of_chunk(part).map(id).collect();
+                // mutants(<=): one more part is asked for, and is empty.
+                (waiting, part + 1 < entries.chunks())
+            });
+            let cancel = |id| claim(set, id, EndedBy::Cancelled).into_operation();
+            pending.extend(waiting.into_iter().filter_map(cancel));
             if !more {
                 break;
             }
@@ -275,30 +298,27 @@ where
     pending
 }
 
-/// Calls `see` with the operations of a queue, a batch at a time and without any lock, until what
-/// it returns adds up to `limit`. Returns the sum.
+/// Calls `see` with the operations of the visit that `begin` begins, a batch at a time and without
+/// any lock, until what it returns adds up to `limit`. Returns the sum.
 pub(crate) fn visit<K: Eq + Clone, O>(
     shard: &OperationShard<K, O>,
-    hash: ShortHash,
-    is_meant: impl Fn(&WaitQueue<K>) -> bool,
+    begin: impl Fn(&Watchers<K>) -> Option<Visit>,
     limit: usize,
     mut see: impl FnMut(&[Id]) -> usize,
 ) -> usize {
-    let (mut seen, mut batch) = (0, Vec::new());
-    // No more are taken along than are still wanted, so each of them is seen, and no other.
-    let mut visit = shard.with(|state| {
-        let visit = state.extra.watchers.visit(hash, is_meant, limit, &mut batch);
-        state.leave_out_ended(&mut batch);
-        visit
-    });
+    let (mut seen, mut batch, mut rest) = (0, Vec::new(), None);
     loop {
+        rest = shard.with(|state| {
+            let visit = rest.or_else(|| begin(&state.extra.watchers))?;
+            // No more are taken along than are still wanted, so each of them is seen, and no other.
+            let rest = state.extra.watchers.go_on(visit, limit - seen, &mut batch);
+            state.leave_out_ended(&mut batch);
+            rest
+        });
         seen += see(&batch);
         batch.clear();
-        let Some(unfinished) = visit.filter(|_| seen < limit) else { return seen };
-        visit = shard.with(|state| {
-            let visit = state.extra.watchers.resume(unfinished, limit - seen, &mut batch);
-            state.leave_out_ended(&mut batch);
-            visit
-        });
+        if rest.is_none() || seen >= limit {
+            return seen;
+        }
     }
 }

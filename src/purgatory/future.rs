@@ -77,10 +77,7 @@ impl Drop for End {
 /// Dropping it cancels the operation. The operation waits from the moment at which
 /// [`Purgatory::wait`] returns, even before the future is first polled.
 #[must_use = "dropped at once, it cancels at once"]
-pub struct Wait<K>
-where
-    K: Eq + Clone + Send + 'static,
-{
+pub struct Wait<K: Eq + Clone + Send + 'static> {
     shared: Arc<Mutex<Outcome>>,
     pending: Option<Pending<K, FutureOperation>>,
 }
@@ -147,10 +144,7 @@ where
     }
 }
 
-impl<K> Future for Wait<K>
-where
-    K: Eq + Clone + Send + 'static,
-{
+impl<K: Eq + Clone + Send + 'static> Future for Wait<K> {
     type Output = Waited;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Waited> {
@@ -168,16 +162,13 @@ where
     }
 }
 
-impl<K> Drop for Wait<K>
-where
-    K: Eq + Clone + Send + 'static,
-{
+impl<K: Eq + Clone + Send + 'static> Drop for Wait<K> {
     fn drop(&mut self) {
         // Nothing waits any more, so no waker has to be woken.
         let waker = self.shared.lock().waker.take();
         catch_panic(|| drop(waker));
         if let Some(pending) = self.pending.take() {
-            pending.cancel_and_drop();
+            drop(pending.cancel());
         }
     }
 }
@@ -188,10 +179,7 @@ impl fmt::Debug for FutureOperation {
     }
 }
 
-impl<K> fmt::Debug for Wait<K>
-where
-    K: Eq + Clone + Send + 'static,
-{
+impl<K: Eq + Clone + Send + 'static> fmt::Debug for Wait<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Wait").finish_non_exhaustive()
     }

@@ -1,14 +1,17 @@
 //! The purgatory: where delayed operations wait until they can be completed, and their handles.
 
 use crate::engine::clock::When;
+use crate::engine::shard::AnyShard;
 use crate::purgatory::agenda::{queue_trigger, take_turn};
-use crate::purgatory::check::{Call, OperationRef, shutdown, visit};
-use crate::purgatory::operations::{OperationSet, OperationsState};
-use crate::purgatory::source::OperationsOwner;
-use crate::purgatory::state::{Claim, EndedBy};
-use crate::purgatory::wait_queue::{Id, WaitQueue};
-use crate::store::table::{self, ShortHash};
+use crate::purgatory::check::{Call, OperationSource, shutdown, visit};
+use crate::purgatory::shard::{OperationSet, claim, leave, with};
+use crate::purgatory::state::EndedBy;
+use crate::purgatory::watchers::Id;
+use crate::store::table::{self, shard_of};
+use crate::sync::atomic::Ordering;
+use crate::sync::home;
 use crate::timer::Timer;
+use crate::timer::by_key::Registered;
 use std::borrow::Borrow;
 use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -19,14 +22,12 @@ pub(crate) mod agenda;
 pub(crate) mod future;
 pub(crate) mod operation;
 pub(crate) mod check;
-pub(crate) mod source;
-pub(crate) mod operations;
+pub(crate) mod shard;
 pub(crate) mod state;
-pub(crate) mod wait_queue;
 pub(crate) mod watchers;
 
 pub use crate::purgatory::future::{FutureOperation, Wait, Waited};
-pub use crate::purgatory::operation::{DelayedOperation, Stats, WatchError};
+pub use crate::purgatory::operation::{Cancel, DelayedOperation, Stats, WatchError};
 
 /// Where delayed operations wait, each until its condition holds or its time is up.
 ///
@@ -57,15 +58,11 @@ where
     O: DelayedOperation,
 {
     /// Dropped with the last clone; operations refer to the set of shards only.
-    owner: Arc<OperationsOwner<K, O>>,
+    registered: Arc<Registered<OperationSource<K, O>>>,
     hasher: S,
 }
 
-impl<K, O> Purgatory<K, O>
-where
-    K: Hash + Eq + Clone + Send + 'static,
-    O: DelayedOperation,
-{
+impl<K: Hash + Eq + Clone + Send + 'static, O: DelayedOperation> Purgatory<K, O> {
     /// Creates an empty purgatory whose operations expire on `timer`. Any number of purgatories may
     /// share a timer.
     #[must_use]
@@ -83,7 +80,7 @@ where
     /// Creates an empty purgatory that hashes its keys with `hasher`; otherwise like
     /// [`new`](Self::new).
     pub fn with_hasher<U: Send + 'static>(timer: &Timer<U>, hasher: S) -> Self {
-        Purgatory { owner: OperationsOwner::new(timer.closures()), hasher }
+        Purgatory { registered: Registered::new(timer.closures(), OperationSource::new), hasher }
     }
 
     /// Completes an operation if its condition holds; otherwise watches it on `keys` for at most
@@ -111,13 +108,15 @@ where
         if keys.is_empty() {
             return Err(WatchError::NoKeys(operation.into()));
         }
+        let set = self.set();
         self.call(|call| {
             let Some(ended_by) = call.condition(&mut operation, EndedBy::AtOnce) else {
-                let due = self.owner.timer.base.engine.context.time.due(timeout.into());
+                let due = self.source().shards.context.time.due(timeout.into());
                 let added = call.watch(operation, due, keys, |key| self.hash(key))?;
-                return Ok(added.map_or(Watch::Completed, |it| Watch::Pending(Pending(it))));
+                return Ok(added.map_or(Watch::Completed, |id| Watch::Pending(Pending { set, id })));
             };
-            call.set.count(ended_by);
+            // In a shard of the calling thread's, so that threads do not contend.
+            set[home() & (set.len() - 1)].lock().extra.ended[ended_by as usize] += 1;
             call.panics.conclude(call.turn, operation, ended_by);
             Ok(Watch::Completed)
         })
@@ -127,7 +126,7 @@ where
     /// to the shards.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.each(|state| state.wheel.len()).sum()
+        self.set().iter().map(|shard| shard.len()).sum()
     }
 
     /// Returns whether no operation is waiting, at the same cost as [`len`](Self::len).
@@ -138,9 +137,10 @@ where
 
     /// Returns what the purgatory has done so far. Locks each shard once.
     pub fn stats(&self) -> Stats {
-        let panicked = self.owner.source.panics.count();
+        let panicked = self.source().panics.count.load(Ordering::Relaxed);
         let mut stats = Stats { panicked, ..Stats::default() };
-        self.each(|state| {
+        for shard in self.set() {
+            let state = shard.lock();
             let ended = |by: EndedBy| state.extra.ended[by as usize];
             stats.watched += state.extra.watchers.len;
             stats.delayed += state.wheel.len();
@@ -149,8 +149,7 @@ where
             stats.completed_by_force += ended(EndedBy::Forced);
             stats.expired += ended(EndedBy::Expired);
             stats.cancelled += ended(EndedBy::Cancelled);
-        })
-        .for_each(drop);
+        }
         stats
     }
 
@@ -193,12 +192,11 @@ where
     /// Call it after the change, and after releasing any lock that `try_complete` takes. On a key
     /// without operations it costs a hash and a lock. Otherwise it takes time proportional to the
     /// key's operations, which it takes out of the shard a few dozen at a time.
-    pub fn check_and_complete<Q>(&self, key: &Q) -> usize
+    pub fn check_and_complete<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> usize
     where
         K: Borrow<Q>,
-        Q: Hash + Eq + ?Sized,
     {
-        self.check(key, usize::MAX)
+        self.check_and_complete_up_to(key, usize::MAX)
     }
 
     /// Checks the operations that are watched on `key` until this call has completed `limit` of
@@ -284,23 +282,28 @@ where
     /// assert_eq!(workers.watched_for("mails"), 9_997);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn check_and_complete_up_to<Q>(&self, key: &Q, limit: usize) -> usize
+    pub fn check_and_complete_up_to<Q: Hash + Eq + ?Sized>(&self, key: &Q, limit: usize) -> usize
     where
         K: Borrow<Q>,
-        Q: Hash + Eq + ?Sized,
     {
-        if limit == 0 {
-            return 0;
-        }
-        self.check(key, limit)
+        self.call(|call| {
+            if !call.turn.is_outermost {
+                self.queue_check(key, limit);
+                return 0;
+            }
+            self.visit(key, limit, |batch| {
+                let completed = call.check_all(batch);
+                call.turn.work_off();
+                completed
+            })
+        })
     }
 
     /// Returns how many operations are watched on `key`. Takes time proportional to them, and holds
     /// the lock for a few dozen at a time.
-    pub fn watched_for<Q>(&self, key: &Q) -> usize
+    pub fn watched_for<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> usize
     where
         K: Borrow<Q>,
-        Q: Hash + Eq + ?Sized,
     {
         self.visit(key, usize::MAX, <[Id]>::len)
     }
@@ -311,19 +314,19 @@ where
     /// An operation that another thread is checking at this moment can't be returned: that thread
     /// calls its [`on_cancellation`](DelayedOperation::on_cancellation), or completes it if it
     /// finds that the condition holds. An operation that is still being added is left alone.
-    pub fn cancel_for_key<Q>(&self, key: &Q) -> Vec<O>
+    pub fn cancel_for_key<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Vec<O>
     where
         K: Borrow<Q>,
-        Q: Hash + Eq + ?Sized,
     {
         let mut cancelled = Vec::new();
         let set = self.set();
         self.visit(key, usize::MAX, |batch| {
-            let cancel =
-                |id: &Id| set.of(*id).with(|state| state.cancel_unless_adding(id.key)).won();
-            for (operation, spots) in batch.iter().filter_map(cancel) {
-                set.leave(&spots);
-                cancelled.push(operation);
+            for id in batch {
+                let taken = with(set, *id, |state| state.cancel_unless_adding(id.key));
+                cancelled.extend(taken.map(|(operation, spots)| {
+                    leave(set, &spots);
+                    operation
+                }));
             }
             0
         });
@@ -334,82 +337,58 @@ where
     /// thread uses the purgatory. Takes time proportional to what is watched.
     #[doc(hidden)]
     pub fn assert_invariants(&self) {
-        self.each(|state| state.assert_operations()).for_each(drop);
-    }
-
-    /// Checks the operations that are watched on `key` now, until `limit` of them are completed; or
-    /// queues that, for operations' code. Returns how many it completed.
-    fn check<Q>(&self, key: &Q, limit: usize) -> usize
-    where
-        K: Borrow<Q>,
-        Q: Hash + Eq + ?Sized,
-    {
-        let completed = self.call(|call| {
-            call.turn.is_outermost.then(|| {
-                self.visit(key, limit, |batch| {
-                    let completed = call.check_all(batch);
-                    call.turn.work_off();
-                    completed
-                })
-            })
-        });
-        completed.unwrap_or_else(|| {
-            self.queue_check(key, limit);
-            0
-        })
+        self.set().iter().for_each(|shard| shard.lock().assert_operations());
     }
 
     /// Queues the checks of the operations that are watched on `key`, for code of operations.
     #[cold]
-    fn queue_check<Q>(&self, key: &Q, limit: usize)
+    fn queue_check<Q: Hash + Eq + ?Sized>(&self, key: &Q, limit: usize)
     where
         K: Borrow<Q>,
-        Q: Hash + Eq + ?Sized,
     {
         let (set, hash) = (self.set(), self.hash(key));
-        let shard = set.of_key(hash);
-        // A key cannot be cloned here, so its queue is named. Without one there is nothing to do.
-        let Some(name) = shard.with(|state| state.extra.watchers.name_of(hash, key)) else {
-            return;
-        };
+        let shard = &set[shard_of(hash, set.len())];
+        // A key cannot be cloned here, so a visit names its queue. Without one there is nothing to
+        // do.
+        let Some(named) = shard.with(|state| state.extra.watchers.visit(hash, key)) else { return };
         // The source is kept, so that its shards do not serve another purgatory by then.
-        let source = Arc::clone(&self.owner.source);
+        let source = Arc::clone(self.source());
         queue_trigger(move |turn| {
-            let call = Call { set: source.set(), panics: &source.panics, turn };
-            let is_meant = |queue: &WaitQueue<K>| queue.number == name.number;
-            visit(shard, name.hash, is_meant, limit, |batch| call.check_all(batch));
+            let call = Call { set, panics: &source.panics, turn };
+            visit(shard, |it| it.visit_again(named), limit, |batch| call.check_all(batch));
         });
     }
 
     /// Makes a call that may run the code of operations.
     #[inline]
     fn call<R>(&self, act: impl FnOnce(&Call<'_, K, O>) -> R) -> R {
-        let panics = &self.owner.source.panics;
+        let panics = &self.source().panics;
         take_turn(|turn| act(&Call { set: self.set(), panics, turn }))
     }
 
     /// Calls `see` with the operations that are watched on a key now; see [`visit`].
-    fn visit<Q>(&self, key: &Q, limit: usize, see: impl FnMut(&[Id]) -> usize) -> usize
+    fn visit<Q: Hash + Eq + ?Sized>(
+        &self,
+        key: &Q,
+        limit: usize,
+        see: impl FnMut(&[Id]) -> usize,
+    ) -> usize
     where
         K: Borrow<Q>,
-        Q: Hash + Eq + ?Sized,
     {
-        let hash = self.hash(key);
-        let is_meant = |queue: &WaitQueue<K>| queue.key.borrow() == key;
-        visit(self.set().of_key(hash), ShortHash::of(hash), is_meant, limit, see)
+        let (set, hash) = (self.set(), self.hash(key));
+        let shard = &set[shard_of(hash, set.len())];
+        visit(shard, |watchers| watchers.visit(hash, key), limit, see)
+    }
+
+    #[inline]
+    fn source(&self) -> &Arc<OperationSource<K, O>> {
+        &self.registered.source
     }
 
     #[inline]
     fn set(&self) -> OperationSet<K, O> {
-        self.owner.source.set()
-    }
-
-    /// Calls `see` with one shard after the other.
-    fn each<R>(
-        &self,
-        mut see: impl FnMut(&mut OperationsState<K, O>) -> R,
-    ) -> impl Iterator<Item = R> {
-        self.set().0.iter().map(move |shard| shard.with(&mut see))
+        self.source().set()
     }
 
     #[inline]
@@ -454,44 +433,17 @@ impl<K, O> Watch<K, O> {
 /// Dropping it changes nothing and costs nothing: it takes no lock and decrements no count. It may
 /// be kept for any length of time, even beyond the purgatory: it keeps neither the operation nor
 /// the timer alive, and it never affects another operation. It takes 24 bytes.
-pub struct Pending<K: 'static, O: 'static>(OperationRef<K, O>);
-
-/// The result of [`Pending::cancel`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[must_use = "the operation that was taken back is inside"]
-pub enum Cancel<O> {
-    /// This call cancelled the operation, which is inside. None of its code was called.
-    Cancelled(O),
-    /// This call cancelled the operation, unless its condition holds: another thread is checking it
-    /// at this moment. If that thread finds the condition false, it calls
-    /// [`on_cancellation`](DelayedOperation::on_cancellation) and drops the operation; if it finds
-    /// that the condition holds, it completes the operation. If that check panics, the operation is
-    /// dropped.
-    Deferred,
-    /// The operation had finished already.
-    Finished,
+pub struct Pending<K: 'static, O: 'static> {
+    set: OperationSet<K, O>,
+    id: Id,
 }
 
-impl<O> Cancel<O> {
-    /// Returns the operation, if this call took it back.
-    pub fn into_operation(self) -> Option<O> {
-        match self {
-            Cancel::Cancelled(operation) => Some(operation),
-            Cancel::Deferred | Cancel::Finished => None,
-        }
-    }
-}
-
-impl<K, O> Pending<K, O>
-where
-    K: Eq + Clone + Send + 'static,
-    O: DelayedOperation,
-{
+impl<K: Eq + Clone + Send + 'static, O: DelayedOperation> Pending<K, O> {
     /// Returns whether the operation is still waiting, with its end undecided. Inside its own
     /// `on_complete` it is not. Only the operation's own callbacks tell how it ended.
     #[must_use]
     pub fn is_pending(&self) -> bool {
-        self.0.is_pending()
+        with(self.set, self.id, |state| state.is_pending(self.id.key))
     }
 
     /// Completes the operation, whether its condition holds or not. Returns whether this call did
@@ -503,22 +455,20 @@ where
     /// counts as forced even if that check finds that the condition holds. If that check panics,
     /// the operation ends without `on_complete`, as after any panic of its code.
     pub fn force_complete(&self) -> bool {
-        self.0.force()
+        let panics = with(self.set, self.id, |state| state.extra.panics.clone());
+        match (claim(self.set, self.id, EndedBy::Forced), panics) {
+            (Cancel::Cancelled(operation), Some(panics)) => {
+                take_turn(|turn| panics.conclude(turn, operation, EndedBy::Forced));
+                true
+            }
+            (claim, _) => matches!(claim, Cancel::Deferred),
+        }
     }
 
     /// Takes the operation back, out of all its keys and the timer. Never waits for a check that is
     /// under way.
     pub fn cancel(&self) -> Cancel<O> {
-        match self.0.cancel() {
-            Claim::Won(operation) => Cancel::Cancelled(operation),
-            Claim::Deferred => Cancel::Deferred,
-            Claim::Lost => Cancel::Finished,
-        }
-    }
-
-    /// Cancels the operation for a guard or a future that is dropped, and drops it.
-    pub(crate) fn cancel_and_drop(&self) {
-        self.0.cancel_and_drop();
+        claim(self.set, self.id, EndedBy::Cancelled)
     }
 
     /// Extends the time that the operation waits; it never becomes shorter. Returns whether the
@@ -551,7 +501,7 @@ where
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn touch(&self, when: impl Into<When>) -> bool {
-        self.0.touch(when.into())
+        with(self.set, self.id, |state| state.touch(self.id.key, when.into()))
     }
 
     /// Returns a guard that cancels the operation when it is dropped: for a request that is
@@ -600,11 +550,7 @@ where
     O: DelayedOperation;
 
 /// A guard can do what the handle can.
-impl<K, O> Deref for CancelPendingOnDrop<K, O>
-where
-    K: Eq + Clone + Send + 'static,
-    O: DelayedOperation,
-{
+impl<K: Eq + Clone + Send + 'static, O: DelayedOperation> Deref for CancelPendingOnDrop<K, O> {
     type Target = Pending<K, O>;
 
     fn deref(&self) -> &Pending<K, O> {
@@ -612,13 +558,9 @@ where
     }
 }
 
-impl<K, O> Drop for CancelPendingOnDrop<K, O>
-where
-    K: Eq + Clone + Send + 'static,
-    O: DelayedOperation,
-{
+impl<K: Eq + Clone + Send + 'static, O: DelayedOperation> Drop for CancelPendingOnDrop<K, O> {
     fn drop(&mut self) {
-        self.0.cancel_and_drop();
+        drop(self.0.cancel());
     }
 }
 
@@ -634,7 +576,7 @@ where
     O: DelayedOperation,
 {
     fn clone(&self) -> Self {
-        Purgatory { owner: Arc::clone(&self.owner), hasher: self.hasher.clone() }
+        Purgatory { registered: Arc::clone(&self.registered), hasher: self.hasher.clone() }
     }
 }
 

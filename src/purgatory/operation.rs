@@ -142,6 +142,32 @@ impl<O> fmt::Display for WatchError<O> {
 
 impl<O> Error for WatchError<O> {}
 
+/// The result of [`Pending::cancel`](crate::purgatory::Pending::cancel).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "the operation that was taken back is inside"]
+pub enum Cancel<O> {
+    /// This call cancelled the operation, which is inside. None of its code was called.
+    Cancelled(O),
+    /// This call cancelled the operation, unless its condition holds: another thread is checking it
+    /// at this moment. If that thread finds the condition false, it calls
+    /// [`on_cancellation`](DelayedOperation::on_cancellation) and drops the operation; if it finds
+    /// that the condition holds, it completes the operation. If that check panics, the operation is
+    /// dropped.
+    Deferred,
+    /// The operation had finished already.
+    Finished,
+}
+
+impl<O> Cancel<O> {
+    /// Returns the operation, if this call took it back.
+    pub fn into_operation(self) -> Option<O> {
+        match self {
+            Cancel::Cancelled(operation) => Some(operation),
+            Cancel::Deferred | Cancel::Finished => None,
+        }
+    }
+}
+
 /// What a purgatory has done so far, as returned by
 /// [`Purgatory::stats`](crate::purgatory::Purgatory::stats).
 ///

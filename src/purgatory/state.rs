@@ -21,6 +21,8 @@
 //!
 //! All of it happens under the lock of the shard where the operation's record is.
 
+use crate::purgatory::operation::Cancel;
+
 /// A thread holds the operation.
 const HELD: u8 = 1;
 /// Its holder is still adding it.
@@ -38,7 +40,6 @@ const CHECK: u8 = 64;
 const DUE: u8 = 128;
 
 /// The state of an operation that has not ended. Its record is removed when it ends.
-#[derive(Debug)]
 pub(crate) struct OperationState(u8);
 
 /// How an operation ends.
@@ -56,19 +57,7 @@ pub(crate) enum EndedBy {
     Withdrawn,
 }
 
-/// The result of a call that wants an operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Claim<T = ()> {
-    /// The caller holds it now.
-    Won(T),
-    /// Another thread holds it, and will do what the caller wants.
-    Deferred,
-    /// Its end is decided already.
-    Lost,
-}
-
 /// What follows after a holder has found the condition false.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next<O = ()> {
     /// The holder keeps the operation, to check it again.
     CheckAgain(O),
@@ -78,33 +67,18 @@ pub(crate) enum Next<O = ()> {
     LetGo(bool),
 }
 
-impl<T> Claim<T> {
-    /// Returns the value that the caller has won.
-    pub(crate) fn won(self) -> Option<T> {
-        match self {
-            Claim::Won(value) => Some(value),
-            Claim::Deferred | Claim::Lost => None,
-        }
-    }
-
-    pub(crate) fn map<U>(self, won: impl FnOnce(T) -> U) -> Claim<U> {
-        match self {
-            Claim::Won(value) => Claim::Won(won(value)),
-            Claim::Deferred => Claim::Deferred,
-            Claim::Lost => Claim::Lost,
-        }
-    }
-}
-
 impl OperationState {
     /// Creates the state of an operation that its creator holds in order to add it.
     pub(crate) fn adding() -> Self {
         OperationState(HELD | ADDING)
     }
 
-    /// Takes the operation over to check its condition.
-    pub(crate) fn trigger(&mut self) -> Claim {
-        self.claim(HELD, AGAIN)
+    /// Takes the operation over to check its condition, if it is idle; otherwise leaves that to
+    /// its holder. Returns whether the caller holds it now.
+    pub(crate) fn trigger(&mut self) -> bool {
+        let is_idle = self.0 & (HELD | SEALED) == 0;
+        self.0 |= if is_idle { HELD } else { AGAIN };
+        is_idle
     }
 
     /// Notes that the record was flushed, and whether its time is up. Returns whether there has to
@@ -114,33 +88,30 @@ impl OperationState {
         self.0 & (DUE | CHECK) != 0
     }
 
-    /// Does what a task was made for that has arrived. Returns whether the caller has to check the
-    /// operation, which it holds then; or whether it has to expire it.
-    pub(crate) fn arrive(&mut self) -> (bool, bool) {
+    /// Takes note that the record's task has arrived. Returns what the caller has to do: to check
+    /// the operation, which it holds then, as after a trigger; or to expire it.
+    pub(crate) fn arrive(&mut self) -> Option<EndedBy> {
         let (checks, is_due) = (self.0 & CHECK != 0, self.0 & DUE != 0);
         self.0 &= !CHECK;
-        if checks || self.0 & HELD != 0 {
-            self.0 |= if is_due { EXPIRED } else { 0 };
+        if is_due && (checks || self.0 & HELD != 0) {
+            self.0 |= EXPIRED;
         }
-        (checks && self.trigger() == Claim::Won(()), is_due && self.0 & HELD == 0)
+        if checks && self.trigger() {
+            return Some(EndedBy::Triggered);
+        }
+        (is_due && self.0 & HELD == 0).then_some(EndedBy::Expired)
     }
 
-    /// Ends the operation: forces, expires or cancels it.
-    pub(crate) fn end(&mut self, fate: EndedBy) -> Claim {
-        self.claim(0, if fate == EndedBy::Forced { FORCED } else { CANCELLED })
-    }
-
-    /// Takes over an idle operation by setting `own`, or leaves `request` to its holder.
-    fn claim(&mut self, own: u8, request: u8) -> Claim {
+    /// Takes the operation over to end it, if it is idle; otherwise leaves that to its holder,
+    /// unless its end is decided.
+    pub(crate) fn end(&mut self, wants: EndedBy) -> Cancel<()> {
         if self.is_sealed() {
-            Claim::Lost
-        } else if self.0 & HELD != 0 {
-            self.0 |= request;
-            Claim::Deferred
-        } else {
-            self.0 |= own;
-            Claim::Won(())
+            return Cancel::Finished;
+        } else if self.0 & HELD == 0 {
+            return Cancel::Cancelled(());
         }
+        self.0 |= if wants == EndedBy::Forced { FORCED } else { CANCELLED };
+        Cancel::Deferred
     }
 
     /// Releases the operation, whose condition its holder found false. The holder says whether it

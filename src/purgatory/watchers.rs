@@ -3,30 +3,119 @@
 //! The entries of an operation, one for each of its keys, are in different shards. Its record
 //! contains all their spots.
 //!
+//! A key has a queue of entries, first in, first out. The entries are stored in small blocks, which
+//! form a doubly linked list. An entry never moves, so it is found by its [`Spot`] and leaves in
+//! constant time, wherever in the queue it is. A block is removed with its last entry, and a queue
+//! with its last block.
+//!
 //! Invariants, checked by [`Watchers::assert_invariants`]: every watched key has one queue of
-//! entries and is found by its hash; no other key is present.
+//! entries and is found by its hash; no other key is present; each block has an entry, and all but
+//! the last were full.
+//!
+//! # Visits
+//! A visit takes a batch of a queue's operations along, and continues at the next entry that is
+//! there. If the block of that entry has gone meanwhile, the visit looks for the place from the
+//! front on, a few blocks at a time, and passes over what it has seen. It ends before the entries
+//! that were watched after it began.
 
-use crate::purgatory::wait_queue::{Entries, Id, QueueName, Spot, Visit, WaitQueue};
-use crate::store::table::{KeyTable, ShortHash};
+use crate::store::slab::{Key, Slab};
+use crate::store::table::KeyTable;
+use hashbrown::HashTable;
 use std::borrow::Borrow;
+use std::num::{NonZeroU8, NonZeroU64};
+
+/// Entries of a block, which takes 120 bytes in the slab: few, because most keys of most services
+/// have one or two operations. Fewer in models, so that a visit of few operations takes several
+/// blocks.
+const BLOCK: u8 = if cfg!(tickwheel_model) { 2 } else { 7 };
+
+/// How far the positions of two blocks are apart. The slots of a block are counted from 1.
+const STRIDE: u64 = FULL + 1;
+
+/// The last slot of a block.
+const FULL: u64 = BLOCK as u64;
+
+/// The number of entries that a visit takes along at once, and of blocks that it looks at.
+const BATCH: usize = if cfg!(tickwheel_model) { 2 } else { 32 };
+
+const NONE: u32 = u32::MAX;
 
 /// One shard of the map from keys to the operations that wait for them; see the [module](self).
-#[derive(Debug)]
 pub(crate) struct Watchers<K> {
     pub(crate) shard: u16,
-    keys: KeyTable<WaitQueue<K>>,
+    queues: KeyTable<Queue<K>>,
+    blocks: Slab<Block, 32>,
     /// The number of the last queue. It wraps around after 2^32: a queue could only be mistaken for
     /// another one with the same hash that is still present by then.
     number: u32,
-    entries: Entries,
     /// The number of entries of all keys.
     pub(crate) len: usize,
 }
 
+/// The queue of a key's entries.
+struct Queue<K> {
+    number: u32,
+    key: K,
+    /// The position of the last entry that was added, as if there were a full block before the
+    /// first. None is used twice, whichever blocks were removed.
+    end: u64,
+    first: u32,
+    last: u32,
+}
+
+struct Block {
+    /// The position before the block's first entry.
+    start: NonZeroU64,
+    /// The entries that are present, a bit for each. Entries are added only at the end, so they
+    /// stay in order.
+    live: u32,
+    queue: QueueName,
+    previous: u32,
+    next: u32,
+    /// An entry is the name of its operation.
+    entries: [Id; BLOCK as usize],
+}
+
+/// Identifies a queue in its shard: its key's hash, and a number.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct QueueName {
+    hash: u32,
+    number: u32,
+}
+
+/// A visit of a queue that has not come to its end.
+#[derive(Clone, Copy)]
+pub(crate) struct Visit {
+    queue: QueueName,
+    /// The block at which it continues, if that is still there.
+    block: Key,
+    /// The positions of the first and the last entry that it has to see.
+    from: u64,
+    until: u64,
+}
+
+/// Identifies one operation, and never another one: its record's key, in the shard of its first
+/// key.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Id {
+    pub(crate) shard: u16,
+    pub(crate) key: Key,
+}
+
+/// The spot of an entry.
+#[derive(Clone, Copy)]
+pub(crate) struct Spot {
+    pub(crate) shard: u16,
+    /// Counted from 1: the impossible value 0 distinguishes the variants of `Spots`, which saves
+    /// 8 bytes for each operation.
+    slot: NonZeroU8,
+    block: u32,
+}
+
 impl<K> Default for Watchers<K> {
     fn default() -> Self {
-        let (keys, entries) = (KeyTable::default(), Entries::new());
-        Watchers { shard: 0, keys, number: 0, entries, len: 0 }
+        let queues = KeyTable(HashTable::new());
+        Watchers { shard: 0, queues, blocks: Slab::new(), number: 0, len: 0 }
     }
 }
 
@@ -34,87 +123,167 @@ impl<K: Eq + Clone> Watchers<K> {
     /// Adds an operation at the end of a key's queue.
     #[inline]
     pub(crate) fn push(&mut self, hash: u64, key: &K, operation: Id) -> Spot {
-        let hash = ShortHash::of(hash);
-        let number = &mut self.number;
-        let queue = self.keys.find_or_insert(
-            hash,
-            |queue| queue.key == *key,
-            || {
-                *number = number.wrapping_add(1);
-                WaitQueue::new(*number, key.clone())
-            },
-        );
+        let (hash, number) = (hash as u32, &mut self.number);
+        let make = || {
+            let key = key.clone();
+            *number = number.wrapping_add(1);
+            Queue { number: *number, key, end: FULL, first: NONE, last: NONE }
+        };
+        let queue = self.queues.find_or_insert(hash, |queue| queue.key == *key, make);
+        if queue.end % STRIDE == FULL {
+            queue.append(hash, &mut self.blocks);
+        }
+        queue.end += 1;
+        let slot = (queue.end % STRIDE) as u8;
+        let block = self.blocks.at_mut(queue.last);
+        block.entries[usize::from(slot - 1)] = operation;
+        block.live |= 1 << slot;
         self.len += 1;
-        self.entries.push((hash, queue), self.shard, operation)
+        let slot = NonZeroU8::new(slot).unwrap_or(NonZeroU8::MIN);
+        Spot { shard: self.shard, slot, block: queue.last }
     }
 
     /// Takes an entry out. Removes a key that has no entries left.
     #[inline]
     pub(crate) fn remove(&mut self, spot: Spot) {
         self.len -= 1;
-        if let Some(name) = self.entries.remove(spot) {
-            self.forget_block(name, spot.block);
+        let block = self.blocks.at_mut(spot.block);
+        block.live &= !(1 << spot.slot.get());
+        if block.live == 0 {
+            self.forget(spot.block);
         }
     }
 
+    /// Removes a block without entries.
     #[inline(never)]
-    fn forget_block(&mut self, name: QueueName, block: u32) {
-        let queue = self.keys.find_mut(name.hash, |queue| queue.number == name.number);
-        debug_assert!(queue.is_some(), "an entry without its key");
-        let Some(queue) = queue else { return };
-        self.entries.forget_block(queue, block);
-        if queue.is_empty() {
-            drop(self.keys.remove(name.hash, |queue| queue.number == name.number));
-        }
+    fn forget(&mut self, block: u32) {
+        let QueueName { hash, number } = self.blocks.at(block).queue;
+        let blocks = &mut self.blocks;
+        drop(self.queues.remove(
+            hash,
+            |queue| queue.number == number,
+            |queue| {
+                queue.forget(block, blocks);
+                queue.first == NONE
+            },
+        ));
     }
 
-    /// Returns the name of a key's queue, if it has one.
-    pub(crate) fn name_of<Q>(&self, hash: u64, key: &Q) -> Option<QueueName>
+    /// Begins to visit the operations that are watched on a key now, if there are any.
+    #[inline]
+    pub(crate) fn visit<Q: Eq + ?Sized>(&self, hash: u64, key: &Q) -> Option<Visit>
     where
         K: Borrow<Q>,
-        Q: Eq + ?Sized,
     {
-        let hash = ShortHash::of(hash);
-        let queue = self.keys.find(hash, |queue| queue.key.borrow() == key)?;
-        Some(QueueName { hash, number: queue.number })
+        let hash = hash as u32;
+        let queue = self.queues.find(hash, |queue| queue.key.borrow() == key)?;
+        let (name, block) =
+            (QueueName { hash, number: queue.number }, self.blocks.key_at(queue.first)?);
+        Some(Visit { queue: name, block, from: 0, until: queue.end })
     }
 
-    /// Begins to visit the operations of a queue that are watched now; see [`Entries::visit`].
-    pub(crate) fn visit(
-        &self,
-        hash: ShortHash,
-        is_meant: impl Fn(&WaitQueue<K>) -> bool,
-        room: usize,
-        out: &mut Vec<Id>,
-    ) -> Option<Visit> {
-        let queue = self.keys.find(hash, is_meant)?;
-        self.entries.visit((hash, queue), room, out)
+    /// Begins to visit the operations that are watched now in a queue that another visit has named.
+    pub(crate) fn visit_again(&self, Visit { queue, block, .. }: Visit) -> Option<Visit> {
+        let QueueName { hash, number } = queue;
+        let until = self.queues.find(hash, |queue| queue.number == number)?.end;
+        Some(Visit { queue, block, from: 0, until })
     }
 
-    /// Continues a visit, unless all operations of the queue have ended.
-    pub(crate) fn resume(&self, visit: Visit, room: usize, out: &mut Vec<Id>) -> Option<Visit> {
-        let name = visit.queue;
-        let queue = self.keys.find(name.hash, |queue| queue.number == name.number)?;
-        self.entries.resume(queue, visit, room, out)
+    /// Goes on with a visit: appends some of its operations to `out`, and no more than there is
+    /// `room` for. Returns the rest of the visit, if there is any.
+    pub(crate) fn go_on(&self, visit: Visit, room: usize, out: &mut Vec<Id>) -> Option<Visit> {
+        let QueueName { hash, number } = visit.queue;
+        let mut index = visit.block.index;
+        if self.blocks.get(visit.block).is_none() {
+            index = self.queues.find(hash, |queue| queue.number == number)?.first;
+        }
+        for _ in 0..BATCH {
+            let block = (index != NONE).then(|| self.blocks.at(index))?;
+            let mut live = block.live;
+            while live != 0 {
+                let slot = live.trailing_zeros();
+                let position = block.start.get() + u64::from(slot);
+                if position > visit.until {
+                    return None;
+                }
+                if position >= visit.from {
+                    if out.len() == room.min(BATCH) {
+                        let block = self.blocks.key_at(index)?;
+                        return Some(Visit { block, from: position, ..visit });
+                    }
+                    out.push(block.entries[slot as usize - 1]);
+                }
+                live &= live - 1;
+            }
+            index = block.next;
+        }
+        let block = self.blocks.key_at(index)?;
+        // What was taken along lies before this block.
+        let from = visit.from.max(self.blocks.at(index).start.get());
+        Some(Visit { block, from, ..visit })
     }
 
     /// Checks the invariants that the module states. Takes time proportional to the shard.
     pub(crate) fn assert_invariants(&self) {
         let (mut len, mut blocks) = (0, 0);
-        for watched @ (hash, queue) in self.keys.iter() {
-            assert!(!queue.is_empty(), "a key without entries is forgotten");
-            let found = self.keys.find(*hash, |other| other.key == queue.key);
+        for (hash, queue) in self.queues.0.iter() {
+            let found = self.queues.find(*hash, |other| other.key == queue.key);
             assert!(found.is_some_and(|found| std::ptr::eq(found, queue)), "found by its key");
-            let (blocks_here, len_here) = self.entries.assert_invariants(watched);
-            blocks += blocks_here;
-            len += len_here;
+            assert!(queue.first != NONE, "a key without entries is forgotten");
+            let name = QueueName { hash: *hash, number: queue.number };
+            let (mut previous, mut index) = (NONE, queue.first);
+            while index != NONE {
+                let block = self.blocks.at(index);
+                assert!((block.queue, block.previous) == (name, previous));
+                assert!(block.live != 0, "an empty block goes");
+                let used = if index == queue.last { queue.end % STRIDE } else { FULL };
+                assert!(block.live >> used <= 1, "no entry behind the used slots");
+                blocks += 1;
+                len += block.live.count_ones() as usize;
+                (previous, index) = (index, block.next);
+            }
+            assert_eq!(queue.last, previous);
         }
-        assert_eq!((self.len, self.entries.blocks()), (len, blocks));
+        assert_eq!((self.len, self.blocks.len()), (len, blocks));
     }
 }
 
+impl<K> Queue<K> {
+    #[inline(never)]
+    fn append(&mut self, hash: u32, blocks: &mut Slab<Block, 32>) {
+        let (start, previous) = (NonZeroU64::MIN.saturating_add(self.end), self.last);
+        let queue = QueueName { hash, number: self.number };
+        let entries = [Id::NONE; BLOCK as usize];
+        let block = Block { start, live: 0, queue, previous, next: NONE, entries };
+        (self.last, self.end) = (blocks.insert(block, 0).index, start.get());
+        match previous {
+            NONE => self.first = self.last,
+            previous => blocks.at_mut(previous).next = self.last,
+        }
+    }
+
+    /// Removes a block without entries.
+    fn forget(&mut self, index: u32, blocks: &mut Slab<Block, 32>) {
+        let Block { previous, next, .. } = *blocks.at(index);
+        blocks.release(index);
+        match previous {
+            NONE => self.first = next,
+            previous => blocks.at_mut(previous).next = next,
+        }
+        match next {
+            // The block before it is full: only then was this one appended.
+            NONE => (self.last, self.end) = (previous, self.end - self.end % STRIDE + FULL),
+            next => blocks.at_mut(next).previous = previous,
+        }
+    }
+}
+
+impl Id {
+    /// The name of no operation, for a slot without an entry.
+    const NONE: Id = Id { shard: 0, key: Key { index: 0, generation: 0 } };
+}
+
 /// The spots of an operation's entries, in the order of its keys.
-#[derive(Debug)]
 pub(crate) enum Spots {
     Few([Spot; FEW]),
     Many(Box<[Spot]>),
@@ -124,11 +293,13 @@ pub(crate) enum Spots {
 const FEW: usize = 3;
 
 impl Spots {
-    pub(crate) const NONE: Spots = Spots::Few([Spot::NONE; FEW]);
+    /// The place of a spot that has not been made yet.
+    const VACANT: Spot = Spot { shard: 0, slot: NonZeroU8::MAX, block: NONE };
+    pub(crate) const NONE: Spots = Spots::Few([Self::VACANT; FEW]);
 
     /// Makes room for the spots of one entry for each of so many keys.
     pub(crate) fn of(keys: usize) -> Self {
-        if keys <= FEW { Spots::NONE } else { Spots::Many(vec![Spot::NONE; keys].into()) }
+        if keys <= FEW { Spots::NONE } else { Spots::Many(vec![Self::VACANT; keys].into()) }
     }
 
     /// Sets the spot of the entry for a key.
@@ -139,30 +310,14 @@ impl Spots {
         }
     }
 
-    /// Returns the spot of the first key's entry, if it has been made.
+    /// Returns the spots from this number on, as far as they have been made.
     #[inline]
-    pub(crate) fn first(&self) -> Option<Spot> {
-        self.as_slice().first().copied().filter(|spot| spot.is_made())
-    }
-
-    /// Returns the spots of the other keys' entries, as far as they have been made.
-    #[inline]
-    pub(crate) fn others(&self) -> impl Iterator<Item = Spot> {
-        self.as_slice().iter().skip(1).copied().take_while(|spot| spot.is_made())
-    }
-
-    #[inline]
-    fn as_slice(&self) -> &[Spot] {
-        match self {
-            Spots::Few(spots) => spots,
+    pub(crate) fn made(&self, from: usize) -> impl Iterator<Item = Spot> {
+        let spots = match self {
+            Spots::Few(spots) => &spots[..],
             Spots::Many(spots) => spots,
-        }
-    }
-}
-
-impl Default for Spots {
-    fn default() -> Self {
-        Spots::NONE
+        };
+        spots.iter().skip(from).copied().take_while(|spot| spot.block != NONE)
     }
 }
 

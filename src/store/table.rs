@@ -2,10 +2,15 @@
 //!
 //! A value moves when the table grows. So a user that has to find it again keeps its hash, and
 //! something that distinguishes it from the others; or keeps it elsewhere, and only its index here.
-//! The [hash](spread) of a key is computed once; it also decides to which shard the key belongs.
+//! The [hash](spread) of a key is computed once. Its upper half decides to which shard the key
+//! belongs; the lower half is stored, which is enough to tell nearly all keys apart.
 
 use hashbrown::HashTable;
 use std::hash::{BuildHasher, Hash};
+
+/// Spreads the entropy that a simple hasher leaves in the low bits over all of them. (Fibonacci
+/// hashing: Knuth, "The Art of Computer Programming", vol. 3, 6.4.)
+const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// Hashes a key for a table.
 #[inline]
@@ -13,16 +18,13 @@ pub(crate) fn spread<Q: Hash + ?Sized>(hasher: &impl BuildHasher, key: &Q) -> u6
     mix(hasher.hash_one(key))
 }
 
-/// Spreads the entropy that a simple hasher leaves in the low bits over all of them. (Fibonacci
-/// hashing: Knuth, "The Art of Computer Programming", vol. 3, 6.4.)
 #[inline]
 fn mix(hash: u64) -> u64 {
-    let hash = hash.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    let hash = hash.wrapping_mul(SPREAD);
     hash ^ (hash >> 32)
 }
 
-/// Returns which of so many shards, a power of two, a key with this hash belongs to. Does not look
-/// at the lower half of the bits, which the shard's own index uses.
+/// Returns which of so many shards, a power of two, a key with this hash belongs to.
 #[inline]
 pub(crate) fn shard_of(hash: u64, shards: usize) -> usize {
     (hash >> 40) as usize & (shards - 1)
@@ -36,102 +38,64 @@ pub(crate) fn shards_for(threads: usize) -> usize {
     (each * threads).next_power_of_two().min(1 << 12)
 }
 
-/// The part of a key's [spread] hash that is stored. It is enough to
-/// tell nearly all keys apart without looking at them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ShortHash(u32);
-
-impl ShortHash {
-    #[inline]
-    pub(crate) fn of(hash: u64) -> Self {
-        ShortHash(hash as u32)
-    }
-
-    /// Returns the hash in the form that the table needs, which uses the highest and the lowest
-    /// bits.
-    #[inline]
-    fn long(self) -> u64 {
-        u64::from(self.0).wrapping_mul(0x9E37_79B9_7F4A_7C15)
-    }
-}
-
 /// A table of values, each with the hash of its key; see the [module](self).
-#[derive(Debug)]
-pub(crate) struct KeyTable<V>(HashTable<(ShortHash, V)>);
+#[derive(Default)]
+pub(crate) struct KeyTable<V>(pub(crate) HashTable<(u32, V)>);
 
-/// Returns what a value has to be: one with this hash that `is_meant`.
+/// Returns a hash in the form that the table needs, which uses the highest and the lowest bits.
 #[inline]
-fn has<V>(hash: ShortHash, is_meant: impl Fn(&V) -> bool) -> impl Fn(&(ShortHash, V)) -> bool {
-    move |(other, value)| *other == hash && is_meant(value)
-}
-
-impl<V> Default for KeyTable<V> {
-    fn default() -> Self {
-        KeyTable(HashTable::new())
-    }
+fn long(hash: u32) -> u64 {
+    u64::from(hash).wrapping_mul(SPREAD)
 }
 
 impl<V> KeyTable<V> {
     /// Returns the value with this hash that `is_meant`.
     #[inline]
-    pub(crate) fn find(&self, hash: ShortHash, is_meant: impl Fn(&V) -> bool) -> Option<&V> {
-        self.0.find(hash.long(), has(hash, is_meant)).map(|(_, value)| value)
-    }
-
-    /// Returns the value with this hash that `is_meant`.
-    #[inline]
-    pub(crate) fn find_mut(
-        &mut self,
-        hash: ShortHash,
-        is_meant: impl Fn(&V) -> bool,
-    ) -> Option<&mut V> {
-        self.0.find_mut(hash.long(), has(hash, is_meant)).map(|(_, value)| value)
+    pub(crate) fn find(&self, hash: u32, is_meant: impl Fn(&V) -> bool) -> Option<&V> {
+        let found = self.0.find(long(hash), |(other, value)| *other == hash && is_meant(value));
+        found.map(|(_, value)| value)
     }
 
     /// Returns the value with this hash that `is_meant`, made by `make` if there is none.
     #[inline]
     pub(crate) fn find_or_insert(
         &mut self,
-        hash: ShortHash,
+        hash: u32,
         is_meant: impl Fn(&V) -> bool,
         make: impl FnOnce() -> V,
     ) -> &mut V {
-        let entry = self.0.entry(hash.long(), has(hash, is_meant), |(other, _)| other.long());
+        let is_it = |(other, value): &(u32, V)| *other == hash && is_meant(value);
+        let entry = self.0.entry(long(hash), is_it, |(other, _)| long(*other));
         &mut entry.or_insert_with(|| (hash, make())).into_mut().1
     }
 
     /// Adds a value whose key is not there.
     #[inline]
-    pub(crate) fn insert(&mut self, hash: ShortHash, value: V) {
-        self.0.insert_unique(hash.long(), (hash, value), |(other, _)| other.long());
+    pub(crate) fn insert(&mut self, hash: u32, value: V) {
+        self.0.insert_unique(long(hash), (hash, value), |(other, _)| long(*other));
     }
 
-    /// Takes out the value with this hash that `is_meant`.
+    /// Takes out the value with this hash that `is_meant`, if it `may_go`.
     #[inline]
-    pub(crate) fn remove(&mut self, hash: ShortHash, is_meant: impl Fn(&V) -> bool) -> Option<V> {
-        let found = self.0.find_entry(hash.long(), has(hash, is_meant));
-        let ((_, value), _) = found.ok()?.remove();
+    pub(crate) fn remove(
+        &mut self,
+        hash: u32,
+        is_meant: impl Fn(&V) -> bool,
+        may_go: impl FnOnce(&mut V) -> bool,
+    ) -> Option<V> {
+        let is_it = |(other, value): &(u32, V)| *other == hash && is_meant(value);
+        let mut found = self.0.find_entry(long(hash), is_it).ok()?;
+        if !may_go(&mut found.get_mut().1) {
+            return None;
+        }
+        let ((_, value), _) = found.remove();
         // Rarely, so that the cost per key stays constant.
         // mutants: when it shrinks. What is no smaller afterwards was only looked at.
         if self.0.capacity() > 16 && self.0.len() < self.0.capacity() / 8 {
-            self.shrink();
+            // mutants(+): it grows again at the cost of one copy.
+            self.0.shrink_to(2 * self.0.len(), |(other, _)| long(*other));
         }
         Some(value)
-    }
-
-    #[cold]
-    fn shrink(&mut self) {
-        // mutants(+): it grows again at the cost of one copy.
-        self.0.shrink_to(2 * self.0.len(), |(other, _)| other.long());
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    /// Returns all values with their hashes, in no order.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &(ShortHash, V)> {
-        self.0.iter()
     }
 }
 
@@ -145,9 +109,8 @@ mod tests {
         for shift in [0, 8, 16, 24, 32, 40] {
             let hashes: Vec<_> = (0..1_000).map(|number| mix(number << shift)).collect();
             let short: HashSet<_> = hashes.iter().map(|&hash| hash as u32).collect();
-            assert_eq!(short.len(), hashes.len(), "a shard tells them apart; {shift}");
             let shards: HashSet<_> = hashes.iter().map(|&hash| shard_of(hash, 64)).collect();
-            assert_eq!(shards.len(), 64, "all shards have some; {shift}");
+            assert_eq!((short.len(), shards.len()), (hashes.len(), 64), "{shift}");
         }
     }
 

@@ -12,32 +12,21 @@
 //! Invariants, checked by [`OperationsState::assert_operations`] while no operation is being added,
 //! and, of the wheel, by the source: those of the watchers; each operation has its entries; and
 //! exactly the operations whose time is not up are filed.
-//!
-//! # The set
-//! The set of a purgatory's shards: where an operation is.
-//!
-//! ## Locks
-//! A key's `Eq`, `Clone` and `Drop` may run under a shard's lock. The code of operations does not:
-//! operations are called and dropped outside.
 
 use crate::engine::clock::When;
 use crate::engine::context::{Limit, Refusal};
-use crate::engine::report::{contain, report_panic};
+use crate::engine::report::catch_panic_of;
 use crate::engine::shard::{Extra, Shard, ShardState};
 use crate::purgatory::agenda::{Turn, queue_callback};
-use crate::purgatory::operation::DelayedOperation;
-use crate::purgatory::state::{Claim, EndedBy, Next, OperationState};
-use crate::purgatory::wait_queue::Id;
-use crate::purgatory::watchers::{Spots, Watchers};
+use crate::purgatory::operation::{Cancel, DelayedOperation};
+use crate::purgatory::state::{EndedBy, Next, OperationState};
+use crate::purgatory::watchers::{Id, Spots, Watchers};
 use crate::store::slab::Key;
-use crate::store::table::shard_of;
 use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::sync::home;
 use crate::wheel::bucket::Reference;
 use crate::wheel::entry::Entry;
 use crate::wheel::tick::Due;
 use crossbeam_utils::CachePadded;
-use std::any::Any;
 use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,8 +42,7 @@ pub(crate) struct Operations<K> {
 
 impl<K> Default for Operations<K> {
     fn default() -> Self {
-        let ended = [0; EndedBy::Withdrawn as usize + 1];
-        Operations { watchers: Watchers::default(), ended, panics: None }
+        Operations { watchers: Watchers::default(), ended: Default::default(), panics: None }
     }
 }
 
@@ -67,27 +55,59 @@ impl<K> Extra for Operations<K> {
 pub(crate) type OperationShard<K, O> = Shard<Record<O>, Operations<K>>;
 pub(crate) type OperationsState<K, O> = ShardState<Record<O>, Operations<K>>;
 
+/// All shards of a purgatory, which handles refer to.
+pub(crate) type OperationSet<K, O> = &'static [CachePadded<OperationShard<K, O>>];
+
 /// The record of an operation that waits, or is being added.
-#[derive(Debug)]
 pub(crate) struct Record<O> {
-    spots: Spots,
+    /// Where its entries are, one for each key.
+    pub(crate) spots: Spots,
     pub(crate) state: OperationState,
     /// `None` while a thread holds it.
     operation: Option<O>,
 }
 
-impl<K: Eq + Clone, O> OperationsState<K, O> {
-    /// Returns what contains the panics of the operations here.
-    pub(crate) fn panics(&self) -> Arc<Panics> {
-        self.extra.panics.clone().expect("set before anything is watched")
-    }
+/// Calls `act` with the state of an operation's shard, under its lock.
+#[inline]
+pub(crate) fn with<K, O, R>(
+    set: OperationSet<K, O>,
+    id: Id,
+    act: impl FnOnce(&mut OperationsState<K, O>) -> R,
+) -> R {
+    set[usize::from(id.shard)].with(act)
+}
 
+/// Removes an ended operation from all its keys but the first.
+#[inline]
+pub(crate) fn leave<K: Eq + Clone, O>(set: OperationSet<K, O>, spots: &Spots) {
+    for spot in spots.made(1) {
+        set[usize::from(spot.shard)].lock().extra.watchers.remove(spot);
+    }
+}
+
+/// Takes an operation out to end it, or makes its holder end it.
+pub(crate) fn claim<K: Eq + Clone, O>(
+    set: OperationSet<K, O>,
+    id: Id,
+    wants: EndedBy,
+) -> Cancel<O> {
+    match with(set, id, |state| state.claim(id.key, wants)) {
+        Cancel::Cancelled((operation, spots)) => {
+            leave(set, &spots);
+            Cancel::Cancelled(operation)
+        }
+        Cancel::Deferred => Cancel::Deferred,
+        Cancel::Finished => Cancel::Finished,
+    }
+}
+
+impl<K: Eq + Clone, O> OperationsState<K, O> {
     /// Makes a record for an operation that is being added.
     pub(crate) fn begin(&mut self, due: Due) -> Result<Id, Refusal> {
         self.admit(Limit::Keep)?;
-        let record =
-            Record { spots: Spots::NONE, state: OperationState::adding(), operation: None };
-        let (key, _) = self.wheel.insert(due, record);
+        let state = OperationState::adding();
+        let (key, _) =
+            self.wheel.insert(due, Record { spots: Spots::NONE, state, operation: None });
         Ok(Id { shard: self.extra.watchers.shard, key })
     }
 
@@ -95,7 +115,8 @@ impl<K: Eq + Clone, O> OperationsState<K, O> {
         self.wheel.entries.get_mut(key).map(|entry| &mut entry.item)
     }
 
-    /// Stores the spots of an operation's entries, one for each key.
+    /// Stores where the entries of an operation are that is being added.
+    #[inline]
     pub(crate) fn settle(&mut self, key: Key, spots: Spots) {
         self.wheel.entries.at_mut(key.index).item.spots = spots;
     }
@@ -104,39 +125,35 @@ impl<K: Eq + Clone, O> OperationsState<K, O> {
     #[inline]
     pub(crate) fn hand_out(&mut self, key: Key) -> Option<O> {
         let record = self.record(key)?;
-        record.state.trigger().won().and_then(|()| record.operation.take())
+        if record.state.trigger() { record.operation.take() } else { None }
     }
 
-    /// Does what a task was made for that has arrived: returns the operation, to check it, or to
-    /// expire it, with the spots of its entries.
-    pub(crate) fn arrive(&mut self, key: Key) -> (Option<O>, Option<(O, Spots)>) {
-        let Some(record) = self.record(key) else { return (None, None) };
-        match record.state.arrive() {
-            (true, _) => (record.operation.take(), None),
-            (_, true) => (None, self.claim(key, EndedBy::Expired).won()),
-            _ => (None, None),
+    /// Hands an operation out whose task has arrived: to be checked; or, with the spots of its
+    /// entries, to be expired.
+    pub(crate) fn arrive(&mut self, key: Key) -> Option<(O, Option<Spots>)> {
+        let record = self.record(key)?;
+        if record.state.arrive()? == EndedBy::Triggered {
+            return Some((record.operation.take()?, None));
         }
+        let (operation, spots) = self.claim(key, EndedBy::Expired).into_operation()?;
+        Some((operation, Some(spots)))
     }
 
     /// Releases an operation whose condition its holder found false; the holder gets it back if
-    /// something else has to be done with it. The holder says whether it still `may_check` then.
-    /// Whoever `added` it says where.
+    /// something else has to be done with it. The holder says whether it still `may_check` then;
+    /// and when the operation is due, if it is being added.
     pub(crate) fn release_operation(
         &mut self,
         key: Key,
         operation: O,
         may_check: bool,
-        added: Option<Added>,
+        added: Option<Due>,
     ) -> Next<O> {
         let (filing, entry) = self.wheel.entries.at_mut_with_tag(key.index);
-        let (deadline, record) = (entry.deadline(), &mut entry.item);
-        let due = added.map(|Added { spots, due }| {
-            record.spots = spots;
-            due
-        });
-        let was_adding = record.state.is_adding();
-        if self.closed && was_adding {
-            record.state.end(EndedBy::Cancelled); // It goes back to the thread that adds it.
+        let record = &mut entry.item;
+        if self.closed && added.is_some() {
+            // It goes back to the thread that adds it.
+            let _ = record.state.end(EndedBy::Cancelled);
         }
         let leaves_check = match record.state.release(may_check, !self.closed) {
             Next::CheckAgain(()) => return Next::CheckAgain(operation),
@@ -146,13 +163,7 @@ impl<K: Eq + Clone, O> OperationsState<K, O> {
         record.operation = Some(operation);
         if leaves_check {
             self.file_for_check(key.index);
-        } else if was_adding {
-            // After a second check, which nobody has to hurry with, the entry tells the deadline.
-            let due = due.unwrap_or_else(|| Due {
-                deadline,
-                tick: self.wheel.length.ceil(deadline),
-                present: None,
-            });
+        } else if let Some(due) = added {
             let reference = Reference { tick: due.tick.0 as u32, index: key.index, filing };
             self.file_new(reference, due);
         }
@@ -167,33 +178,26 @@ impl<K: Eq + Clone, O> OperationsState<K, O> {
         self.wheel.file_again(index, due, due.deadline);
     }
 
-    /// Ends an operation for its holder. Stores the spots of its entries, of which the first is
-    /// removed already, in `spots`: returning them would move them once more.
-    #[inline]
-    pub(crate) fn finish(&mut self, key: Key, wants: EndedBy, spots: &mut Spots) -> EndedBy {
-        self.end(key, spots, |record| record.state.finish(wants))
-    }
-
     /// Ends an operation if it is idle; otherwise leaves that to its holder. Returns the spots of
     /// its entries with it, of which the first is removed already.
-    pub(crate) fn claim(&mut self, key: Key, wants: EndedBy) -> Claim<(O, Spots)> {
-        let Some(record) = self.record(key) else { return Claim::Lost };
-        let claim = record.state.end(wants);
-        let claim = claim.map(|()| record.operation.take().expect("no thread holds it"));
-        claim.map(|operation| {
-            let mut spots = Spots::NONE;
-            self.end(key, &mut spots, |_| wants);
-            (operation, spots)
-        })
+    pub(crate) fn claim(&mut self, key: Key, wants: EndedBy) -> Cancel<(O, Spots)> {
+        let Some(record) = self.record(key) else { return Cancel::Finished };
+        match record.state.end(wants) {
+            Cancel::Deferred => return Cancel::Deferred,
+            Cancel::Finished => return Cancel::Finished,
+            Cancel::Cancelled(()) => {}
+        }
+        let operation = record.operation.take().expect("no thread holds it");
+        let mut spots = Spots::NONE;
+        self.finish(key, wants, &mut spots);
+        Cancel::Cancelled((operation, spots))
     }
 
     /// Cancels an operation in the same way, but skips it while it is still being added: then it
     /// counts as added after this call.
-    pub(crate) fn cancel_unless_adding(&mut self, key: Key) -> Claim<(O, Spots)> {
-        match self.record(key) {
-            Some(record) if !record.state.is_adding() => self.claim(key, EndedBy::Cancelled),
-            _ => Claim::Lost,
-        }
+    pub(crate) fn cancel_unless_adding(&mut self, key: Key) -> Option<(O, Spots)> {
+        let is_added = !self.record(key)?.state.is_adding();
+        is_added.then(|| self.claim(key, EndedBy::Cancelled))?.into_operation()
     }
 
     /// Returns whether an operation waits and its end is undecided.
@@ -206,29 +210,25 @@ impl<K: Eq + Clone, O> OperationsState<K, O> {
         let Some(context) = self.open_context() else { return false };
         let due = context.time.due(when);
         let now = due.present.unwrap_or_else(|| context.time.now());
-        let is_up = self.wheel.deadline(key).is_none_or(|deadline| deadline <= now);
-        let record = self.record(key).filter(|_| !is_up);
-        let is_open = |state: &OperationState| state.is_filed() && !state.is_sealed();
-        let in_time = record.is_some_and(|record| is_open(&record.state));
+        let in_time = self.wheel.entries.get(key).is_some_and(|entry| {
+            let state = &entry.item.state;
+            entry.deadline() > now && state.is_filed() && !state.is_sealed()
+        });
         if in_time {
             self.wheel.extend(key.index, due.deadline);
         }
         in_time
     }
 
-    /// Removes the record of an operation that is out of it, and its entry in this shard; the other
-    /// entries are left to the caller.
+    /// Removes the record of an operation for its holder, as that `wants` or another thread has
+    /// requested, and its entry in this shard. Stores the spots of its entries in `spots`, for the
+    /// caller to remove the others: returning them would move them once more.
     #[inline]
-    fn end(
-        &mut self,
-        key: Key,
-        spots: &mut Spots,
-        decide: impl FnOnce(&mut Record<O>) -> EndedBy,
-    ) -> EndedBy {
-        let mut ended_by = EndedBy::Cancelled;
+    pub(crate) fn finish(&mut self, key: Key, wants: EndedBy, spots: &mut Spots) -> EndedBy {
+        let mut ended_by = wants;
         let ended = self.wheel.entries.remove_if(key.index, |Entry { item: record, .. }| {
-            ended_by = decide(record);
-            *spots = mem::take(&mut record.spots);
+            ended_by = record.state.finish(wants);
+            *spots = mem::replace(&mut record.spots, Spots::NONE);
             true
         });
         let ended = ended.expect("who ends an operation holds it");
@@ -240,7 +240,7 @@ impl<K: Eq + Clone, O> OperationsState<K, O> {
         }
         self.release_permits(1);
         self.extra.ended[ended_by as usize] += 1;
-        if let Some(here) = spots.first() {
+        if let Some(here) = spots.made(0).next() {
             self.extra.watchers.remove(here);
         }
         ended_by
@@ -254,69 +254,11 @@ impl<K: Eq + Clone, O> OperationsState<K, O> {
         operations.retain(|id| id.shard != shard || self.is_pending(id.key));
     }
 
-    /// Appends the operations of one part of the records to `out`. Returns whether there are parts
-    /// after it.
-    pub(crate) fn waiting(&self, part: usize, out: &mut Vec<Id>) -> bool {
-        let shard = self.extra.watchers.shard;
-        let records = self.wheel.entries.of_chunk(part);
-        out.extend(records.map(|(key, _)| Id { shard, key }));
-        // mutants(<=): one more part is asked for, and is empty.
-        part + 1 < self.wheel.entries.chunks()
-    }
-
     /// Checks the invariants that the module states. Takes time proportional to the shard.
     pub(crate) fn assert_operations(&self) {
         self.extra.watchers.assert_invariants();
         for (_, entry) in self.wheel.entries.iter() {
-            assert!(entry.item.spots.first().is_some(), "who waits has entries");
-        }
-    }
-}
-
-/// The spots of an operation that was added, and when it is due.
-pub(crate) struct Added {
-    pub(crate) spots: Spots,
-    pub(crate) due: Due,
-}
-
-/// All shards of a purgatory, which handles refer to.
-pub(crate) struct OperationSet<K: 'static, O: 'static>(
-    pub(crate) &'static [CachePadded<OperationShard<K, O>>],
-);
-
-impl<K, O> Clone for OperationSet<K, O> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<K, O> Copy for OperationSet<K, O> {}
-
-impl<K: Eq + Clone, O> OperationSet<K, O> {
-    /// Returns the shard of an operation.
-    #[inline]
-    pub(crate) fn of(self, id: Id) -> &'static OperationShard<K, O> {
-        &self.0[usize::from(id.shard)]
-    }
-
-    /// Returns the shard of the keys with this hash.
-    #[inline]
-    pub(crate) fn of_key(self, hash: u64) -> &'static OperationShard<K, O> {
-        &self.0[shard_of(hash, self.0.len())]
-    }
-
-    /// Counts the end of an operation that no shard knows, on behalf of the calling thread, so that
-    /// threads do not contend.
-    pub(crate) fn count(self, ended_by: EndedBy) {
-        let home = &self.0[home() & (self.0.len() - 1)];
-        home.lock().extra.ended[ended_by as usize] += 1;
-    }
-
-    /// Removes an ended operation from all its keys but the first.
-    #[inline]
-    pub(crate) fn leave(self, spots: &Spots) {
-        for spot in spots.others() {
-            self.0[usize::from(spot.shard)].lock().extra.watchers.remove(spot);
+            assert!(entry.item.spots.made(0).next().is_some(), "who waits has entries");
         }
     }
 }
@@ -326,32 +268,20 @@ impl<K: Eq + Clone, O> OperationSet<K, O> {
 ///
 /// Whoever calls an operation's code refers to this, and not to a shard: the code may run after the
 /// purgatory has gone, and its shards serve another one by then.
-#[derive(Debug)]
 pub(crate) struct Panics {
-    timer: Arc<str>,
-    count: AtomicU64,
+    pub(crate) timer: Arc<str>,
+    pub(crate) count: AtomicU64,
 }
 
 impl Panics {
-    pub(crate) fn new(timer: &Arc<str>) -> Arc<Self> {
-        Arc::new(Panics { timer: Arc::clone(timer), count: AtomicU64::new(0) })
-    }
-
-    /// Returns how many there were.
-    pub(crate) fn count(&self) -> u64 {
-        self.count.load(Ordering::Relaxed)
-    }
-
     /// Calls the code of an operation, with no lock held.
     #[inline]
     pub(crate) fn catch<R>(&self, code: impl FnOnce() -> R) -> Option<R> {
-        contain(code).map_err(|panic| self.report(panic)).ok()
-    }
-
-    #[cold]
-    fn report(&self, panic: Box<dyn Any + Send>) {
-        self.count.fetch_add(1, Ordering::Relaxed); // It publishes nothing.
-        report_panic(Some(&self.timer), panic);
+        let returned = catch_panic_of(&self.timer, code);
+        if returned.is_none() {
+            self.count.fetch_add(1, Ordering::Relaxed); // It publishes nothing.
+        }
+        returned
     }
 
     /// Calls the code with which an operation ends, and drops the operation: now, or after the code

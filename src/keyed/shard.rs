@@ -1,0 +1,195 @@
+//! The keys in a shard of a keyed timer, and the source that consists of these shards.
+//!
+//! A key, its task and its deadline are an entry of a shard's wheel; an index in the shard finds it
+//! there. An expired key leaves at the flush: from then on the closure that is called with the
+//! key and its task is a task of the timer of closures, on its way through the executor.
+//!
+//! # Locks
+//! A key's `Eq` may run under a shard's lock, and what a caller does with an entry or in a closure;
+//! no task runs there, and neither tasks nor keys are dropped.
+
+use crate::engine::context::Limit;
+use crate::engine::pool::Shards;
+use crate::engine::shard::{AnyShard, Extra, Shard, ShardGuard, ShardState};
+use crate::engine::source::Source;
+use crate::engine::turn::Turn;
+use crate::store::table::{KeyTable, shard_of};
+use crate::timer::by_key::Closures;
+use crate::timer::entry::{Task, TimerEntry};
+use crate::wheel::tick::Due;
+use std::borrow::Borrow;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// The number of keys that are taken out under one hold of a lock.
+const BATCH: usize = 64;
+
+/// What is kept of a key.
+pub(crate) struct Keyed<K, T> {
+    pub(crate) key: K,
+    pub(crate) task: T,
+    hash: u32,
+}
+
+/// The entries of a shard by their keys: where they are in the shard's slab.
+pub(crate) type Index = KeyTable<u32>;
+impl Extra for Index {
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+pub(crate) type KeyState<K, T> = ShardState<Keyed<K, T>, Index>;
+pub(crate) type KeyGuard<'a, K, T> = ShardGuard<'a, Keyed<K, T>, Index>;
+
+/// What is called with each key and task that expires. Returns what is to be added again.
+pub(crate) type OnExpired<K, T> = Box<dyn Fn(K, T) -> Option<Kept<K, T>> + Send + Sync>;
+
+/// A key that is to be added again, with its hash.
+pub(crate) struct Kept<K, T> {
+    pub(crate) hash: u64,
+    pub(crate) key: K,
+    pub(crate) entry: TimerEntry<T>,
+}
+
+/// The keys of a keyed timer; see the [module](self).
+pub(crate) struct Keys<K: Eq + Send + 'static, T: Send + 'static> {
+    pub(crate) shards: Shards<Keyed<K, T>, Index>,
+    pub(crate) closures: Closures,
+    pub(crate) on_expired: OnExpired<K, T>,
+}
+
+impl<K: Eq + Send + 'static, T: Send + 'static> Source for Keys<K, T> {
+    fn flush(self: Arc<Self>, ordinal: usize, turn: &mut Turn<'_>) -> Option<usize> {
+        self.closures.flush(self.shards.get(ordinal), turn, |state, flush, tasks| {
+            let ShardState { wheel, extra: index, .. } = state;
+            wheel.flush(flush, |at, Keyed { key, task, hash }| {
+                index.remove(hash, |index| *index == at.index, |_| true);
+                let keys = Arc::clone(&self);
+                tasks.push(Task::new(move || {
+                    (keys.on_expired)(key, task).into_iter().for_each(|kept| keys.keep(kept));
+                }));
+            });
+        })
+    }
+
+    fn shard(&self, ordinal: usize) -> Option<&dyn AnyShard> {
+        self.shards.get(ordinal).map(|shard| &**shard as &dyn AnyShard)
+    }
+
+    fn clear(&self) {
+        drop(self.cancel_all());
+    }
+
+    fn assert_invariants(&self) {
+        self.shards.iter().for_each(|shard| shard.lock().wheel.assert_invariants(|_| true));
+    }
+}
+
+impl<K: Eq + Send + 'static, T: Send + 'static> Keys<K, T> {
+    /// Returns the shard of the keys with this hash.
+    #[inline]
+    pub(crate) fn of(&self, hash: u64) -> &Shard<Keyed<K, T>, Index> {
+        &self.shards[shard_of(hash, self.shards.len())]
+    }
+
+    /// Adds a key again that has expired, even if the timer is full, unless the key is there by
+    /// now. If its keyed timer has gone, the shards are closed.
+    fn keep(&self, Kept { hash, key, entry }: Kept<K, T>) {
+        let due = self.shards.context.time.due(entry.when());
+        // Declared last, so released first: what is not added is dropped without the lock.
+        let mut state = self.of(hash).lock();
+        if state.find(hash, &key).is_none() && state.admit(Limit::Exceed).is_ok() {
+            state.add_key(hash, due, key, entry.into_task());
+            Shard::release(state);
+        }
+    }
+
+    /// Takes out all keys, a few at a time, so that no lock is held for long.
+    pub(crate) fn cancel_all(&self) -> Vec<(K, T)> {
+        let mut all = Vec::new();
+        for shard in self.shards.iter() {
+            let mut after = None;
+            loop {
+                let mut state = shard.lock();
+                let indices = state.wheel.entries.last_indices(after, BATCH);
+                all.extend(indices.iter().filter_map(|index| state.cancel_key(*index)));
+                after = indices.last().copied();
+                if after.is_none() {
+                    break;
+                }
+            }
+        }
+        all
+    }
+}
+
+impl<K: Eq, T> KeyState<K, T> {
+    /// Returns the index of a key, if the key is present.
+    #[inline]
+    pub(crate) fn find<Q: Eq + ?Sized>(&self, hash: u64, key: &Q) -> Option<u32>
+    where
+        K: Borrow<Q>,
+    {
+        self.extra.find(hash as u32, |index| self.at(*index).key.borrow() == key).copied()
+    }
+
+    /// Returns what is kept of the key at `index`; there must be one.
+    #[inline]
+    pub(crate) fn at(&self, index: u32) -> &Keyed<K, T> {
+        &self.wheel.entries.at(index).item
+    }
+
+    /// Returns what is kept of the key at `index`; there must be one.
+    #[inline]
+    pub(crate) fn at_mut(&mut self, index: u32) -> &mut Keyed<K, T> {
+        &mut self.wheel.entries.at_mut(index).item
+    }
+
+    /// Adds a key that was admitted, and is not present.
+    #[inline]
+    pub(crate) fn add_key(&mut self, hash: u64, due: Due, key: K, task: T) {
+        let hash = hash as u32;
+        let added = self.add(due, Keyed { key, task, hash });
+        self.extra.insert(hash, added.index);
+    }
+
+    /// Returns when a key expires; `None` is never.
+    #[inline]
+    pub(crate) fn deadline(&self, index: u32) -> Option<Instant> {
+        let deadline = self.wheel.entries.at(index).deadline();
+        self.context()?.time.instant_or_never(deadline)
+    }
+
+    /// Takes a key out before it expires.
+    pub(crate) fn cancel_key(&mut self, index: u32) -> Option<(K, T)> {
+        let Keyed { key, task, hash } = self.wheel.cancel_at(index)?;
+        self.extra.remove(hash, |other| *other == index, |_| true);
+        self.release_permits(1);
+        Some((key, task))
+    }
+
+    /// Finds a key and takes it out, with a single lookup in the index.
+    #[inline]
+    pub(crate) fn take<Q: Eq + ?Sized>(&mut self, hash: u64, key: &Q) -> Option<(K, T)>
+    where
+        K: Borrow<Q>,
+    {
+        let ShardState { wheel, extra: index, .. } = self;
+        let is_meant = |index: &u32| wheel.entries.at(*index).item.key.borrow() == key;
+        let found = index.remove(hash as u32, is_meant, |_| true)?;
+        let Keyed { key, task, .. } = wheel.cancel_at(found)?;
+        self.release_permits(1);
+        Some((key, task))
+    }
+
+    /// Checks that every key is found by its hash.
+    pub(crate) fn assert_keys(&self) {
+        for (_, own) in self.extra.0.iter() {
+            let item = self.at(*own);
+            let is_meant = |other: &u32| self.at(*other).key == item.key;
+            assert_eq!(self.extra.find(item.hash, is_meant), Some(own), "found by its key");
+        }
+        assert_eq!(self.extra.0.len(), self.wheel.len(), "every key is found");
+    }
+}

@@ -1,0 +1,90 @@
+//! Sources whose entries are found by keys: what keyed timers and purgatories have in common. Such
+//! a source hands what expires over as closures, and ends with the last that uses it.
+
+use crate::engine::pool::Shards;
+use crate::engine::reaper::Engine;
+use crate::engine::shard::{Extra, Shard, ShardState};
+use crate::engine::source::Source;
+use crate::engine::turn::Turn;
+use crate::store::table::shards_for;
+use crate::sync::{Mutex, parallelism};
+use crate::timer::Timer;
+use crate::timer::entry::Task;
+use crate::timer::tasks::Tasks;
+use crate::wheel::expirations::Flush;
+use crossbeam_utils::CachePadded;
+use std::mem;
+use std::panic::{RefUnwindSafe, UnwindSafe};
+use std::sync::{Arc, Weak};
+
+/// Slots of each wheel: few, because there are many shards, and a deadline is seldom near.
+const WHEEL_SIZE: usize = 64;
+
+/// Where a source hands over what expires: the timer of closures.
+pub(crate) struct Closures {
+    /// Whose executor runs them. Weakly: one that is under way when the timer ends must not keep
+    /// the executor alive.
+    tasks: Weak<Tasks<Task>>,
+    /// A buffer for what a flush makes, unless a turn has it.
+    spare: Mutex<Vec<Task>>,
+}
+
+impl Closures {
+    /// Flushes a batch of a shard, as [`Source::flush`] does. Calls `flush` under the lock, which
+    /// adds what is to be handed over.
+    pub(crate) fn flush<T, X: Extra>(
+        &self,
+        shard: Option<&CachePadded<Shard<T, X>>>,
+        turn: &mut Turn<'_>,
+        flush: impl FnOnce(&mut ShardState<T, X>, Flush, &mut Vec<Task>),
+    ) -> Option<usize> {
+        let Some(shard) = shard else { return Some(0) };
+        let mut closures = mem::take(&mut *self.spare.lock());
+        let flushed = shard.flush(turn, |state, what| flush(state, what, &mut closures));
+        let tasks = self.tasks.upgrade();
+        let count = tasks.map_or(0, |tasks| tasks.hand_over(turn, &mut closures));
+        *self.spare.lock() = closures;
+        flushed.then_some(count)
+    }
+}
+
+/// A source that is registered with a timer, which this keeps alive. When this is dropped, the
+/// source is removed, and what it holds is dropped.
+pub(crate) struct Registered<S: Source + 'static> {
+    timer: Timer,
+    number: u32,
+    pub(crate) source: Arc<S>,
+}
+
+// What users pass is called with no lock held.
+impl<S: Source + 'static> UnwindSafe for Registered<S> {}
+impl<S: Source + 'static> RefUnwindSafe for Registered<S> {}
+
+impl<S: Source + 'static> Registered<S> {
+    /// Registers the source that `make` creates from its shards and the place where it hands over.
+    pub(crate) fn new<T: Send + 'static, X: Extra + Send + 'static>(
+        timer: Timer,
+        make: impl FnOnce(Shards<T, X>, Closures) -> Arc<S>,
+    ) -> Arc<Self> {
+        let Engine { context, sources, .. } = &*timer.base.engine;
+        // In virtual time no hash decides an order, unless the timer has several shards itself. In
+        // models threads meet in several.
+        let is_manual = context.time.clock.as_manual().is_some() && !cfg!(tickwheel_model);
+        let is_single = is_manual && timer.base.layout.shards == 1;
+        let count = if is_single { 1 } else { shards_for(parallelism()) };
+        let (number, source) = sources.register(context, count, |number| {
+            let shards = Shards::new(context, number, count, WHEEL_SIZE);
+            let (tasks, spare) = (Arc::downgrade(&timer.base.closures), Mutex::new(Vec::new()));
+            make(shards, Closures { tasks, spare })
+        });
+        Arc::new(Registered { timer, number, source })
+    }
+}
+
+impl<S: Source + 'static> Drop for Registered<S> {
+    fn drop(&mut self) {
+        let Engine { sources, context, .. } = &*self.timer.base.engine;
+        sources.remove(context, self.number);
+        self.source.clear();
+    }
+}
