@@ -91,7 +91,7 @@ impl<K: Eq + Clone + Send + 'static, O: DelayedOperation> Call<'_, K, O> {
                 Some(ended_by) => Next::End(operation, ended_by),
             }
         });
-        let served = self.serve(id, next);
+        let served = self.serve(id, next, Some(due));
         if let Err(panic) = entered {
             resume_unwind(panic);
         }
@@ -128,19 +128,19 @@ impl<K: Eq + Clone + Send + 'static, O: DelayedOperation> Call<'_, K, O> {
             let next = next.filter(|next| next.shard == id.shard && waits);
             (then, next.and_then(|next| state.hand_out(next.key)))
         });
-        (is_triggered(self.serve(id, then)), triggered)
+        (is_triggered(self.serve(id, then, None)), triggered)
     }
 
     /// Serves the requests that are left after the condition was found false. Checks a few times
     /// for the triggers that arrive during checks, and leaves later ones to a task: otherwise this
     /// thread could go on serving others without end.
     #[inline]
-    fn serve(&self, id: Id, next: Next<O>) -> Served<O> {
-        if let Next::LetGo(_) = next { Ok(None) } else { self.serve_others(id, next) }
+    fn serve(&self, id: Id, next: Next<O>, added: Option<Due>) -> Served<O> {
+        if let Next::LetGo(_) = next { Ok(None) } else { self.serve_others(id, next, added) }
     }
 
     #[cold]
-    fn serve_others(&self, id: Id, mut next: Next<O>) -> Served<O> {
+    fn serve_others(&self, id: Id, mut next: Next<O>, added: Option<Due>) -> Served<O> {
         for checks in 2.. {
             let mut operation = match next {
                 Next::LetGo(_) => break,
@@ -151,7 +151,7 @@ impl<K: Eq + Clone + Send + 'static, O: DelayedOperation> Call<'_, K, O> {
                 return self.end(id, operation, ended_by);
             }
             next = with(self.set, id, |state| {
-                state.release_operation(id.key, operation, checks < MAX_CHECKS, None)
+                state.release_operation(id.key, operation, checks < MAX_CHECKS, added)
             });
         }
         Ok(None)

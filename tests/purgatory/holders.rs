@@ -36,6 +36,26 @@ fn triggered_in_each_check(fixture: &Fixture, holds_at: u32) -> (Script, Arc<Ato
     (script, checks)
 }
 
+/// Seen to fail: such an operation was filed nowhere, and never expired.
+#[test]
+fn an_operation_that_is_triggered_while_it_is_added_expires() {
+    let fixture = Fixture::new();
+    let (purgatory, checks) = (fixture.purgatory.clone(), AtomicU32::new(0));
+    let script = fixture.script(1).when(move || {
+        if checks.fetch_add(1, SeqCst) == 1 {
+            elsewhere(|| assert_eq!(purgatory.check_and_complete(&1), 0));
+        }
+        false
+    });
+    let pending = fixture.watch_for(MS, script, &[1]);
+    assert_eq!(fixture.log.take(), [(Checked, 1); 3]);
+    fixture.clock.advance(MS);
+    assert_eq!(fixture.timer.advance_clock(Duration::ZERO), 1);
+    assert_eq!(fixture.log.take(), [(Completed, 1), (Expired, 1), (Dropped, 1)]);
+    assert!(!pending.is_pending());
+    fixture.assert_empty();
+}
+
 /// Seen to fail: one call made all checks.
 #[test]
 fn a_call_checks_eight_times_for_others_and_leaves_the_rest_to_the_executor() {
