@@ -298,11 +298,13 @@ impl Spots {
     pub(crate) const NONE: Spots = Spots::Few([Self::VACANT; FEW]);
 
     /// Makes room for the spots of one entry for each of so many keys.
+    #[inline]
     pub(crate) fn of(keys: usize) -> Self {
         if keys <= FEW { Spots::NONE } else { Spots::Many(vec![Self::VACANT; keys].into()) }
     }
 
     /// Sets the spot of the entry for a key.
+    #[inline]
     pub(crate) fn set(&mut self, number: usize, spot: Spot) {
         match self {
             Spots::Few(spots) => spots[number] = spot,
