@@ -11,7 +11,7 @@
 
 use crate::engine::context::TimerContext;
 use crate::engine::delay_queue::ShardId;
-use crate::engine::shard::{Extra, Shard};
+use crate::engine::shard::{AnyShard, Extra, Shard};
 use crossbeam_utils::CachePadded;
 use std::any::{Any, TypeId};
 use std::collections::BTreeMap;
@@ -69,6 +69,11 @@ impl<T: Send + 'static, X: Extra + Send + 'static> Shards<T, X> {
     #[inline]
     pub(crate) fn leaked(&self) -> &'static Set<T, X> {
         self.set
+    }
+
+    /// Returns a shard as a source shows it.
+    pub(crate) fn any(&self, ordinal: usize) -> Option<&dyn AnyShard> {
+        self.set.get(ordinal).map(|shard| &**shard as &dyn AnyShard)
     }
 
     fn with_pool<R>(count: usize, change: impl FnOnce(&mut Vec<&'static Set<T, X>>) -> R) -> R {

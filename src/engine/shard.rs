@@ -9,11 +9,11 @@
 //! code runs under it, unless the documentation of what it serves says so.
 
 use crate::engine::context::{Limit, Refusal, TimerContext, Wake};
-use crate::engine::delay_queue::ShardId;
+use crate::engine::delay_queue::{ShardId, TurnStart};
 use crate::engine::stats::Stats;
 use crate::engine::turn::Turn;
 use crate::store::slab::Key;
-use crate::sync::{HotMutex, HotMutexGuard, nap};
+use crate::sync::{HotMutex, HotMutexGuard, Mutex, nap};
 use crate::wheel::bucket::Reference;
 use crate::wheel::expirations::{First, Flush};
 use crate::wheel::level::round_size;
@@ -184,16 +184,45 @@ impl<T, X> Shard<T, X> {
         let Some(mut state) = self.try_lock_often() else { return false };
         // What a source leaves behind as it goes is not flushed any more, but counted as cancelled.
         let (Some(context), Some(_)) = (state.context.clone(), state.id) else { return true };
-        let (limit, turn_number) = (turn.start.tick, turn.start.number);
+        let TurnStart { tick: limit, number } = turn.start;
         let present = context.time.now();
         let before = state.wheel.len();
-        flush(&mut state, Flush { limit, turn: turn_number, present, batch: BATCH });
+        flush(&mut state, Flush { limit, turn: number, present, batch: BATCH });
         // Under the lock under which they have gone: who finds one gone also finds its permit free.
         context.release_permits(before - state.wheel.len());
-        let wake = if state.wheel.first() == state.said { Wake::default() } else { state.say() };
+        let wake = state.say_change();
         drop(state);
         turn.released(wake);
         true
+    }
+}
+
+/// A buffer for what the flushes of a source take out, unless a turn has it: thus most flushes
+/// allocate nothing.
+pub(crate) struct Spare<E>(Mutex<Vec<E>>);
+
+impl<E> Spare<E> {
+    pub(crate) fn new() -> Self {
+        Spare(Mutex::new(Vec::new()))
+    }
+
+    /// Flushes a batch of a shard, as [`Source::flush`] does. `flush` adds what expires to the
+    /// buffer, under the shard's lock; `hand_over` takes it out of there, with no lock held, and
+    /// returns how much that was.
+    ///
+    /// [`Source::flush`]: crate::engine::source::Source::flush
+    pub(crate) fn flush<T, X>(
+        &self,
+        shard: &Shard<T, X>,
+        turn: &mut Turn<'_>,
+        flush: impl FnOnce(&mut ShardState<T, X>, Flush, &mut Vec<E>),
+        hand_over: impl FnOnce(&mut Turn<'_>, &mut Vec<E>) -> usize,
+    ) -> Option<usize> {
+        let mut expired = mem::take(&mut *self.0.lock());
+        let flushed = shard.flush(turn, |state, what| flush(state, what, &mut expired));
+        let count = hand_over(turn, &mut expired);
+        *self.0.lock() = expired;
+        flushed.then_some(count)
     }
 }
 
@@ -264,6 +293,11 @@ impl<T, X> ShardState<T, X> {
         if listens { Wake::of(context) } else { Wake::default() }
     }
 
+    /// Tells the delay queue what comes first, if that has changed.
+    fn say_change(&mut self) -> Wake {
+        if self.wheel.first() == self.said { Wake::default() } else { self.say() }
+    }
+
     /// Takes a batch of pending entries out, with their deadlines. Returns whether there are more.
     fn drain_some(&mut self, out: &mut Vec<(Nanos, T)>) -> bool {
         let more = self.wheel.drain_some(|deadline, item| out.push((deadline, item)));
@@ -305,9 +339,9 @@ impl<T, X> AnyShard for Shard<T, X> {
         // If another thread is at work there, waiting for it does not pay.
         let Some(mut state) = self.try_lock_often() else { return false };
         let more = state.wheel.trim();
-        if state.wheel.first() != state.said {
-            Self::say_and_release(state);
-        }
+        let wake = state.say_change();
+        drop(state);
+        drop(wake);
         more
     }
 
@@ -353,9 +387,9 @@ impl<T, X> Shard<T, X> {
             while more && batch.is_empty() {
                 let mut state = self.lock_by_trying();
                 more = state.drain_some(&mut batch);
-                if state.wheel.first() != state.said {
-                    Self::say_and_release(state);
-                }
+                let wake = state.say_change();
+                drop(state);
+                drop(wake);
             }
             (!batch.is_empty()).then_some(batch)
         });

@@ -74,7 +74,7 @@ impl<K: Eq + Send + 'static, T: Send + 'static> Source for Keys<K, T> {
     }
 
     fn shard(&self, ordinal: usize) -> Option<&dyn AnyShard> {
-        self.shards.get(ordinal).map(|shard| &**shard as &dyn AnyShard)
+        self.shards.any(ordinal)
     }
 
     fn clear(&self) {

@@ -256,7 +256,7 @@ impl<K: Eq + Clone + Send + 'static, O: DelayedOperation> Source for OperationSo
     }
 
     fn shard(&self, ordinal: usize) -> Option<&dyn AnyShard> {
-        self.shards.get(ordinal).map(|shard| &**shard as &dyn AnyShard)
+        self.shards.any(ordinal)
     }
 
     /// Drops what is waiting, without calling its code.

@@ -3,17 +3,16 @@
 
 use crate::engine::pool::Shards;
 use crate::engine::reaper::Engine;
-use crate::engine::shard::{Extra, Shard, ShardState};
+use crate::engine::shard::{Extra, Shard, ShardState, Spare};
 use crate::engine::source::Source;
 use crate::engine::turn::Turn;
 use crate::store::table::shards_for;
-use crate::sync::{Mutex, parallelism};
+use crate::sync::parallelism;
 use crate::timer::Timer;
 use crate::timer::entry::Task;
 use crate::timer::tasks::Tasks;
 use crate::wheel::expirations::Flush;
 use crossbeam_utils::CachePadded;
-use std::mem;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::{Arc, Weak};
 
@@ -25,8 +24,7 @@ pub(crate) struct Closures {
     /// Whose executor runs them. Weakly: one that is under way when the timer ends must not keep
     /// the executor alive.
     tasks: Weak<Tasks<Task>>,
-    /// A buffer for what a flush makes, unless a turn has it.
-    spare: Mutex<Vec<Task>>,
+    spare: Spare<Task>,
 }
 
 impl Closures {
@@ -39,12 +37,9 @@ impl Closures {
         flush: impl FnOnce(&mut ShardState<T, X>, Flush, &mut Vec<Task>),
     ) -> Option<usize> {
         let Some(shard) = shard else { return Some(0) };
-        let mut closures = mem::take(&mut *self.spare.lock());
-        let flushed = shard.flush(turn, |state, what| flush(state, what, &mut closures));
-        let tasks = self.tasks.upgrade();
-        let count = tasks.map_or(0, |tasks| tasks.hand_over(turn, &mut closures));
-        *self.spare.lock() = closures;
-        flushed.then_some(count)
+        self.spare.flush(shard, turn, flush, |turn, closures| {
+            self.tasks.upgrade().map_or(0, |tasks| tasks.hand_over(turn, closures))
+        })
     }
 }
 
@@ -74,7 +69,7 @@ impl<S: Source + 'static> Registered<S> {
         let count = if is_single { 1 } else { shards_for(parallelism()) };
         let (number, source) = sources.register(context, count, |number| {
             let shards = Shards::new(context, number, count, WHEEL_SIZE);
-            let (tasks, spare) = (Arc::downgrade(&timer.base.closures), Mutex::new(Vec::new()));
+            let (tasks, spare) = (Arc::downgrade(&timer.base.closures), Spare::new());
             make(shards, Closures { tasks, spare })
         });
         Arc::new(Registered { timer, number, source })

@@ -5,11 +5,11 @@ use crate::engine::context::{Limit, Refusal, TimerContext};
 use crate::engine::delay_queue::ShardId;
 use crate::engine::reaper::Engine;
 use crate::engine::report::catch_panic;
-use crate::engine::shard::{AnyShard, Shard};
+use crate::engine::shard::{AnyShard, Shard, ShardState, Spare};
 use crate::engine::source::Source;
 use crate::engine::turn::Turn;
 use crate::store::slab::Key;
-use crate::sync::{Mutex, home};
+use crate::sync::home;
 use crate::timer::error::SleepError;
 use crate::timer::tasks::Layout;
 use crossbeam_utils::CachePadded;
@@ -96,8 +96,7 @@ struct SleepShard {
 /// The sleeps of a timer.
 pub(crate) struct Sleeps {
     shards: Box<[Home]>,
-    /// A buffer for what a flush takes out, unless a turn has it.
-    spare: Mutex<Vec<Sleeper>>,
+    spare: Spare<Sleeper>,
 }
 
 impl Sleeps {
@@ -110,7 +109,7 @@ impl Sleeps {
                 Arc::new(CachePadded::new(SleepShard { context: Arc::clone(context), shard }))
             };
             let shards = (0..layout.shards as u32).map(shard).collect();
-            Arc::new(Sleeps { shards, spare: Mutex::new(Vec::new()) })
+            Arc::new(Sleeps { shards, spare: Spare::new() })
         };
         engine.sources.register(context, layout.shards, make).1
     }
@@ -131,18 +130,18 @@ impl Sleeps {
 impl Source for Sleeps {
     fn flush(self: Arc<Self>, ordinal: usize, turn: &mut Turn<'_>) -> Option<usize> {
         let Some(home) = self.shards.get(ordinal) else { return Some(0) };
-        let mut sleepers = mem::take(&mut *self.spare.lock());
-        let flushed = home.shard.flush(turn, |state, flush| {
+        let flush = |state: &mut ShardState<Sleeper, ()>, flush, sleepers: &mut Vec<Sleeper>| {
             state.wheel.flush(flush, |_, sleeper| sleepers.push(sleeper));
-        });
-        let count = sleepers.len();
-        let later = |sleeper: Sleeper| -> Box<dyn FnOnce()> { Box::new(move || drop(sleeper)) };
-        if count > 0 && !turn.shuffle(&mut sleepers, later) {
-            let wake = |sleeper: Sleeper| _ = home.context.catch_panic(|| sleeper.wake());
-            sleepers.drain(..).for_each(wake);
-        }
-        *self.spare.lock() = sleepers;
-        flushed.then_some(count)
+        };
+        self.spare.flush(&home.shard, turn, flush, |turn, sleepers| {
+            let count = sleepers.len();
+            let later = |sleeper: Sleeper| -> Box<dyn FnOnce()> { Box::new(move || drop(sleeper)) };
+            if !turn.shuffle(sleepers, later) {
+                let wake = |sleeper: Sleeper| _ = home.context.catch_panic(|| sleeper.wake());
+                sleepers.drain(..).for_each(wake);
+            }
+            count
+        })
     }
 
     fn shard(&self, ordinal: usize) -> Option<&dyn AnyShard> {

@@ -5,18 +5,17 @@ use crate::engine::context::{Limit, TimerContext};
 use crate::engine::pool::Shards;
 use crate::engine::reaper::Engine;
 use crate::engine::report::{self, catch_panic_of};
-use crate::engine::shard::{AnyShard, Shard, ShardGuard};
+use crate::engine::shard::{AnyShard, Shard, ShardGuard, ShardState, Spare};
 use crate::engine::source::Source;
 use crate::engine::stats::Stats;
 use crate::engine::turn::Turn;
 use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::sync::{Mutex, change_home, home};
+use crate::sync::{change_home, home};
 use crate::timer::entry::TimerEntry;
 use crate::timer::error::AddError;
 use crate::timer::executor::{Batch, Executor};
 use crate::timer::timeout::Timeout;
 use crate::wheel::tick::Nanos;
-use std::mem;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 
@@ -51,9 +50,7 @@ pub(crate) struct Tasks<T: Send + 'static> {
     pub(crate) shards: Shards<T>,
     handlers: Handlers<T>,
     refused: AtomicU64,
-    /// A buffer for what a flush takes out, unless a turn has it: thus most flushes allocate
-    /// nothing.
-    spare: Mutex<Vec<T>>,
+    spare: Spare<T>,
 }
 
 impl<T: Send + 'static> Tasks<T> {
@@ -62,7 +59,7 @@ impl<T: Send + 'static> Tasks<T> {
         let Layout { shards: count, wheel_size } = layout;
         let make = |number| {
             let shards = Shards::new(&engine.context, number, count, wheel_size);
-            let (refused, spare) = (AtomicU64::new(0), Mutex::new(Vec::new()));
+            let (refused, spare) = (AtomicU64::new(0), Spare::new());
             Arc::new(Tasks { shards, handlers, refused, spare })
         };
         engine.sources.register(&engine.context, count, make).1
@@ -188,17 +185,14 @@ impl<T: Send + 'static> Tasks<T> {
 impl<T: Send + 'static> Source for Tasks<T> {
     fn flush(self: Arc<Self>, ordinal: usize, turn: &mut Turn<'_>) -> Option<usize> {
         let Some(shard) = self.shards.get(ordinal) else { return Some(0) };
-        let mut tasks = mem::take(&mut *self.spare.lock());
-        let flushed = shard.flush(turn, |state, flush| {
+        let flush = |state: &mut ShardState<T, ()>, flush, tasks: &mut Vec<T>| {
             state.wheel.flush(flush, |_, task| tasks.push(task));
-        });
-        let count = self.hand_over(turn, &mut tasks);
-        *self.spare.lock() = tasks;
-        flushed.then_some(count)
+        };
+        self.spare.flush(shard, turn, flush, |turn, tasks| self.hand_over(turn, tasks))
     }
 
     fn shard(&self, ordinal: usize) -> Option<&dyn AnyShard> {
-        self.shards.get(ordinal).map(|shard| &**shard as &dyn AnyShard)
+        self.shards.any(ordinal)
     }
 
     fn count(&self, stats: &mut Stats) {
