@@ -160,7 +160,8 @@ mod timer;
 #[cfg(feature = "std")]
 mod engine;
 mod wheel;
-mod store;
+#[cfg(feature = "std")]
+mod table;
 #[cfg(feature = "std")]
 mod sync;
 
@@ -203,6 +204,7 @@ pub use {
     engine::clock::{Clock, SystemClock, When},
     engine::manual_clock::ManualClock,
     engine::stats::Stats,
+    engine::stats::{LevelSnapshot, Snapshot},
     future::drive::Listener,
     timer::builder::TimerBuilder,
     timer::entry::{IntoTask, SharedClosure, Task, TimerEntry},
@@ -211,5 +213,4 @@ pub use {
     timer::timeout::{Cancel, CancelOnDrop, Timeout},
     timer::{Timer, WeakTimer},
     wheel::counters::Lateness,
-    wheel::snapshot::{LevelSnapshot, Snapshot},
 };

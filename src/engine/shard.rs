@@ -10,14 +10,14 @@
 
 use crate::engine::context::{Limit, Refusal, TimerContext, Wake};
 use crate::engine::delay_queue::{ShardId, TurnStart};
+use crate::engine::stats::Snapshot;
 use crate::engine::stats::Stats;
 use crate::engine::turn::Turn;
-use crate::store::slab::Key;
 use crate::sync::{HotMutex, HotMutexGuard, Mutex, nap};
 use crate::wheel::bucket::Reference;
 use crate::wheel::expirations::{First, Flush};
 use crate::wheel::level::round_size;
-use crate::wheel::snapshot::Snapshot;
+use crate::wheel::slab::Key;
 use crate::wheel::tick::{Due, Nanos, Tick, TickLength};
 use crate::wheel::timing_wheel::{BATCH, TimingWheel};
 use std::mem;

@@ -7,8 +7,8 @@ use crate::engine::context::TimerContext;
 use crate::engine::shard::AnyShard;
 use crate::engine::stats::Stats;
 use crate::engine::turn::Turn;
-use crate::store::slab::{Key, Slab};
 use crate::sync::Mutex;
+use crate::wheel::slab::{Key, Slab};
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 

@@ -1,7 +1,11 @@
-//! Statistics: what a timer has done, and its current state.
+//! Statistics: what a timer has done, and a snapshot of its wheels.
 
 use crate::wheel::counters::{Counters, Lateness};
+use crate::wheel::level::Expiration;
+use crate::wheel::tick::{Nanos, Tick};
+use crate::wheel::timing_wheel::TimingWheel;
 use std::fmt;
+use std::time::Duration;
 
 /// What a timer has done since it was built: [`Timer::stats`](crate::Timer::stats).
 ///
@@ -95,5 +99,149 @@ impl fmt::Display for Stats {
         writeln!(f, "refused {refused}, of these dropped {dropped}, panicked {panicked}")?;
         writeln!(f, "returned {}, wakeups {}", self.returned, self.wakeups)?;
         write!(f, "lateness {}", self.lateness)
+    }
+}
+
+/// The content of a timer's wheels at one moment, as returned by
+/// [`Timer::snapshot`](crate::Timer::snapshot).
+///
+/// ```
+/// use std::time::Duration;
+/// use tickwheel::{Timer, TimerEntry};
+///
+/// let timer: Timer = Timer::builder().build()?;
+/// timer.add(TimerEntry::after(Duration::from_secs(3600), || {}))?;
+/// let snapshot = timer.snapshot();
+/// assert_eq!(snapshot.levels.iter().map(|level| level.entries).sum::<usize>(), 1);
+/// println!("{snapshot}");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Snapshot {
+    /// The levels that exist, finest first, over all shards. [Keyed timers](crate::keyed) have
+    /// wheels of their own, with fewer slots, and so levels of their own.
+    pub levels: Vec<LevelSnapshot>,
+    /// How many shards the timer has.
+    pub shards: usize,
+}
+
+impl Snapshot {
+    pub(crate) fn new(shards: usize) -> Self {
+        Snapshot { levels: Vec::new(), shards }
+    }
+
+    /// Adds the levels of a wheel and their armed buckets, as they are at `now`.
+    pub(crate) fn absorb<T>(&mut self, wheel: &TimingWheel<T>, now: Nanos) {
+        let TimingWheel { length, levels, .. } = wheel;
+        let tick_of = |level| length.start_of(Tick(levels.span_of(level)));
+        (0..wheel.depth()).for_each(|level| _ = self.level(level, tick_of(level), levels.size()));
+        let present = length.floor(now);
+        wheel.each_armed(|Expiration { tick, start, bucket }, entries| {
+            let level = levels.level_of(bucket as usize);
+            let wait = Duration::from_nanos(length.start_of(tick).since(now).0);
+            // The wheel's time may have passed `now` since.
+            let span = levels.span_of(level);
+            let ahead = (start.0 / span).saturating_sub(present.0 / span) as usize;
+            let ahead = ahead.min(levels.size() - 1);
+            let row = self.level(level, tick_of(level), levels.size());
+            row.armed_buckets += 1;
+            row.entries += entries;
+            row.next_expiration = Some(row.next_expiration.map_or(wait, |next| next.min(wait)));
+            if row.slots.len() <= ahead {
+                row.slots.resize(ahead + 1, 0);
+            }
+            row.slots[ahead] += entries;
+        });
+    }
+
+    /// Returns the row for such levels, after adding it if there is none. Rows are ordered by their
+    /// ticks.
+    fn level(&mut self, level: usize, tick: Nanos, wheel_size: usize) -> &mut LevelSnapshot {
+        let tick = Duration::from_nanos(tick.0);
+        let key = |row: &LevelSnapshot| (row.tick, row.wheel_size);
+        let at = self.levels.partition_point(|row| key(row) < (tick, wheel_size));
+        if self.levels.get(at).is_none_or(|row| key(row) != (tick, wheel_size)) {
+            let row = LevelSnapshot {
+                level,
+                tick,
+                wheel_size,
+                armed_buckets: 0,
+                entries: 0,
+                next_expiration: None,
+                slots: Vec::new(),
+            };
+            self.levels.insert(at, row);
+        }
+        &mut self.levels[at]
+    }
+}
+
+/// One level of a [`Snapshot`].
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct LevelSnapshot {
+    /// 0 for the wheel that fires, 1 for the first overflow wheel, ...
+    pub level: usize,
+    /// How much time a slot spans.
+    pub tick: Duration,
+    /// How many slots the wheel has in each shard.
+    pub wheel_size: usize,
+    /// Buckets that are in the delay queue.
+    pub armed_buckets: usize,
+    /// Entries in these buckets. Cancelled ones count until they are swept out.
+    pub entries: usize,
+    /// The time from now until the first of these buckets has to be flushed; zero if it is due.
+    pub next_expiration: Option<Duration>,
+    /// The entries by slot: first those of the slot that the present is in, with whatever is due,
+    /// then those of the slots ahead of it. Ends with the last slot that has a bucket, so there are
+    /// at most `wheel_size`.
+    pub slots: Vec<usize>,
+}
+
+/// Leaves the slots out: there may be a million.
+impl fmt::Debug for LevelSnapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LevelSnapshot")
+            .field("level", &self.level)
+            .field("tick", &self.tick)
+            .field("wheel_size", &self.wheel_size)
+            .field("armed_buckets", &self.armed_buckets)
+            .field("entries", &self.entries)
+            .field("next_expiration", &self.next_expiration)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Display for Snapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:>5} {:>12} {:>8} {:>12}  next", "level", "tick", "armed", "entries")?;
+        for level in &self.levels {
+            let LevelSnapshot { level, tick, armed_buckets, entries, next_expiration, .. } = level;
+            let tick = format!("{tick:.1?}");
+            write!(f, "\n{level:>5} {tick:>12} {armed_buckets:>8} {entries:>12}  ")?;
+            match next_expiration {
+                Some(next) => write!(f, "in {next:.1?}")?,
+                None => write!(f, "-")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wheel::tick::{Due, TickLength};
+
+    /// The wheel's time has gone on since the present was read.
+    #[test]
+    fn no_slot_is_farther_ahead_than_the_wheel_is_large() {
+        let mut wheel = TimingWheel::new(TickLength::new(1), 4, Tick(1_000), Nanos::NEVER);
+        let due = Due { deadline: Nanos(1_003), tick: Tick(1_003), present: None };
+        wheel.add(due, (), || Nanos(1_000));
+        let mut snapshot = Snapshot::new(1);
+        snapshot.absorb(&wheel, Nanos(900));
+        assert_eq!(snapshot.levels[0].slots, [0, 0, 0, 1]);
     }
 }

@@ -5,7 +5,7 @@ use crate::engine::context::Limit;
 use crate::engine::shard::{AnyShard, Shard};
 use crate::keyed::entry::Held;
 use crate::keyed::shard::{Kept, KeyState, Keyed, Keys, OnExpired};
-use crate::store::table::spread;
+use crate::table::spread;
 use crate::timer::Timer;
 use crate::timer::by_key::Registered;
 use crate::timer::entry::{IntoTask, Task, TimerEntry};

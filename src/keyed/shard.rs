@@ -13,7 +13,7 @@ use crate::engine::pool::Shards;
 use crate::engine::shard::{AnyShard, Extra, Shard, ShardGuard, ShardState};
 use crate::engine::source::Source;
 use crate::engine::turn::Turn;
-use crate::store::table::{KeyTable, shard_of};
+use crate::table::{KeyTable, shard_of};
 use crate::timer::by_key::Closures;
 use crate::timer::entry::{Task, TimerEntry};
 use crate::wheel::tick::Due;

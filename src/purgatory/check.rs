@@ -15,11 +15,11 @@ use crate::purgatory::shard::{
 };
 use crate::purgatory::state::{EndedBy, Next};
 use crate::purgatory::watchers::{Id, Spots, Visit, Watchers};
-use crate::store::slab::Key;
-use crate::store::table::shard_of;
 use crate::sync::atomic::AtomicU64;
+use crate::table::shard_of;
 use crate::timer::by_key::Closures;
 use crate::timer::entry::{SharedClosure, Task};
+use crate::wheel::slab::Key;
 use crate::wheel::tick::Due;
 use crossbeam_utils::CachePadded;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};

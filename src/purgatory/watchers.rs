@@ -18,8 +18,8 @@
 //! front on, a few blocks at a time, and passes over what it has seen. It ends before the entries
 //! that were watched after it began.
 
-use crate::store::slab::{Key, Slab};
-use crate::store::table::KeyTable;
+use crate::table::KeyTable;
+use crate::wheel::slab::{Key, Slab};
 use hashbrown::HashTable;
 use std::borrow::Borrow;
 use std::num::{NonZeroU8, NonZeroU64};

@@ -2,9 +2,9 @@
 
 use crate::engine::clock::When;
 use crate::engine::shard::Shard;
-use crate::store::slab::Key;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::timer::entry::Task;
+use crate::wheel::slab::Key;
 use std::fmt;
 use std::mem;
 use std::ops::Deref;

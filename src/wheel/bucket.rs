@@ -14,7 +14,7 @@
 //! to `last`, all full but for the front of the first and the back of the last; an empty bucket has
 //! no block.
 
-use crate::store::slab::{Slab, TINY};
+use crate::wheel::slab::{Slab, TINY};
 use alloc::vec::Vec;
 
 /// References in a block. With what links it, a block fills 240 bytes.

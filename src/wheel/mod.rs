@@ -3,18 +3,17 @@
 // In reading order, downwards.
 pub(crate) mod timing_wheel;
 pub(crate) mod level;
+pub(crate) mod slab;
 pub(crate) mod entry;
 pub(crate) mod bucket;
 pub(crate) mod expirations;
 pub(crate) mod sweep;
 pub(crate) mod tick;
 pub(crate) mod counters;
-#[cfg(feature = "std")]
-pub(crate) mod snapshot;
 
-use crate::store::slab::Key;
 use crate::wheel::expirations::{First, Flush};
 use crate::wheel::level::round_size;
+use crate::wheel::slab::Key;
 use crate::wheel::tick::{Due, Nanos, Tick, TickLength};
 use crate::wheel::timing_wheel::{BATCH, TimingWheel};
 use alloc::collections::VecDeque;

@@ -26,12 +26,12 @@
 //! - an entry is filed under the tick of its deadline or an earlier one, or under the tick in which
 //!   its deadline had passed.
 
-use crate::store::slab::{Key, Slab};
 use crate::wheel::bucket::{Blocks, Bucket, Reference};
 use crate::wheel::counters::Counters;
 use crate::wheel::entry::Entry;
 use crate::wheel::expirations::{Expirations, First, Flush};
 use crate::wheel::level::{Expiration, Levels};
+use crate::wheel::slab::{Key, Slab};
 use crate::wheel::sweep::Sweep;
 use crate::wheel::tick::{Due, Nanos, Tick, TickLength};
 use alloc::vec::Vec;

@@ -10,9 +10,8 @@ use std::path::{Path, PathBuf};
 
 /// A folder imports only from layers above it in this list; a file beside the folders is a layer of
 /// its own. Those that stand together do not use each other.
-const LAYERS: [&[&str]; 7] = [
-    &["store"],
-    &["wheel"],
+const LAYERS: [&[&str]; 6] = [
+    &["wheel", "table"],
     &["sync"],
     &["engine"],
     &["timer"],

@@ -14,18 +14,16 @@
 //! mutex spins a little and then waits in the kernel; uncontended the two cost the same. [`Mutex`]
 //! is parking_lot's, and guards everything else.
 
-pub(crate) mod home;
-
 #[cfg(tickwheel_model)]
 use shuttle::sync as base;
 #[cfg(not(tickwheel_model))]
 use std::sync as base;
 
+use std::cell::Cell;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::{PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-pub(crate) use crate::sync::home::{change_home, home};
 #[cfg(tickwheel_model)]
 pub(crate) use shuttle::{sync::atomic, thread, thread_local};
 #[cfg(not(tickwheel_model))]
@@ -148,6 +146,47 @@ pub(crate) fn either_in_models(choice: bool) -> bool {
     let choice =
         choice ^ (shuttle::rand::RngCore::next_u32(&mut shuttle::rand::thread_rng()) % 2 == 0);
     choice
+}
+
+thread_local! {
+    // Has no destructor: it costs no check, and can be read until the thread has ended.
+    static HOME: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Returns the number of the shard to which the calling thread adds; the caller divides it by the
+/// number of shards, a power of two.
+///
+/// Each thread has two shards to itself, as far as there are enough, and adds to one of them. When
+/// it meets another thread there, which cancels what it has added, it changes to its other shard,
+/// and leaves the first one to the others with the timers that they know. So neither contends for
+/// the other's lock, or for the cache lines behind it. (With a single shard for each thread,
+/// cancels from other threads take 175 ns instead of 115.)
+#[inline]
+pub(crate) fn home() -> usize {
+    let home = HOME.with(Cell::get);
+    if home == 0 { take_home() } else { home }
+}
+
+#[cold]
+fn take_home() -> usize {
+    // In models, twice the thread's place in the order of spawning.
+    #[cfg(tickwheel_model)]
+    let number = 2 + 2 * usize::from(shuttle::current::me());
+    #[cfg(not(tickwheel_model))]
+    let number = {
+        /// Relaxed: the numbers order nothing. After 2^63 threads they come again.
+        static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(2);
+        NEXT.fetch_add(2, atomic::Ordering::Relaxed).max(2)
+    };
+    HOME.with(|home| home.set(number));
+    number
+}
+
+/// Has the calling thread add to its other shard from now on.
+#[cold]
+pub(crate) fn change_home() {
+    let other = home() ^ 1;
+    HOME.with(|home| home.set(other));
 }
 
 #[cfg(all(test, not(tickwheel_model)))]
