@@ -297,13 +297,6 @@ impl<T, X> ShardState<T, X> {
     fn say_change(&mut self) -> Wake {
         if self.wheel.first() == self.said { Wake::default() } else { self.say() }
     }
-
-    /// Takes a batch of pending entries out, with their deadlines. Returns whether there are more.
-    fn drain_some(&mut self, out: &mut Vec<(Nanos, T)>) -> bool {
-        let more = self.wheel.drain_some(|deadline, item| out.push((deadline, item)));
-        self.release_permits(out.len());
-        more
-    }
 }
 
 #[inline]
@@ -378,21 +371,20 @@ impl<T, X> AnyShard for Shard<T, X> {
 }
 
 impl<T, X> Shard<T, X> {
-    /// Closes the shard, and takes the pending entries out with their deadlines, in small batches.
+    /// Closes the shard, and takes the pending entries out with their deadlines: one chunk of the
+    /// slab at a time, so that no lock is held for long.
     pub(crate) fn drain(&self) -> impl Iterator<Item = (Nanos, T)> {
         self.close();
-        let mut more = true;
-        let batches = std::iter::from_fn(move || {
-            let mut batch = Vec::new();
-            while more && batch.is_empty() {
-                let mut state = self.lock_by_trying();
-                more = state.drain_some(&mut batch);
-                let wake = state.say_change();
-                drop(state);
-                drop(wake);
-            }
-            (!batch.is_empty()).then_some(batch)
-        });
-        batches.flatten()
+        let chunks = self.lock_by_trying().wheel.entries.chunks();
+        (0..chunks).flat_map(|chunk| {
+            let mut drained = Vec::new();
+            let mut state = self.lock_by_trying();
+            state.wheel.drain_chunk(chunk, |deadline, item| drained.push((deadline, item)));
+            state.release_permits(drained.len());
+            let wake = state.say_change();
+            drop(state);
+            drop(wake);
+            drained
+        })
     }
 }

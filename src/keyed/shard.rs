@@ -21,9 +21,6 @@ use std::borrow::Borrow;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The number of keys that are taken out under one hold of a lock.
-const BATCH: usize = 64;
-
 /// What is kept of a key.
 pub(crate) struct Keyed<K, T> {
     pub(crate) key: K,
@@ -105,19 +102,18 @@ impl<K: Eq + Send + 'static, T: Send + 'static> Keys<K, T> {
         }
     }
 
-    /// Takes out all keys, a few at a time, so that no lock is held for long.
+    /// Takes out all keys, one chunk of a slab at a time, so that no lock is held for long.
     pub(crate) fn cancel_all(&self) -> Vec<(K, T)> {
         let mut all = Vec::new();
         for shard in self.shards.iter() {
-            let mut after = None;
-            loop {
+            for chunk in 0.. {
                 let mut state = shard.lock();
-                let indices = state.wheel.entries.last_indices(after, BATCH);
-                all.extend(indices.iter().filter_map(|index| state.cancel_key(*index)));
-                after = indices.last().copied();
-                if after.is_none() {
+                let entries = &state.wheel.entries;
+                if chunk >= entries.chunks() {
                     break;
                 }
+                let indices: Vec<_> = entries.of_chunk(chunk).map(|(key, _)| key.index).collect();
+                all.extend(indices.into_iter().filter_map(|index| state.cancel_key(index)));
             }
         }
         all

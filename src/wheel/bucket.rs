@@ -1,5 +1,5 @@
 //! The bucket: references to the entries that were inserted under one slot of a wheel, first in,
-//! first out.
+//! first out; and the sweep that takes stale references out of all buckets.
 //!
 //! An entry is stored in the slab and never moves. A bucket holds 12 bytes for it, enough to
 //! cascade it without touching the entry. References are stored in blocks, which are read in order
@@ -14,8 +14,11 @@
 //! to `last`, all full but for the front of the first and the back of the last; an empty bucket has
 //! no block.
 
+use crate::wheel::expirations::Expirations;
 use crate::wheel::slab::{Slab, TINY};
+use crate::wheel::tick::Nanos;
 use alloc::vec::Vec;
+use core::num::NonZeroU64;
 
 /// References in a block. With what links it, a block fills 240 bytes.
 const BLOCK: usize = if TINY { 3 } else { 19 };
@@ -24,6 +27,37 @@ const BLOCK: usize = if TINY { 3 } else { 19 };
 const CHUNK: usize = 32;
 
 const NONE: u32 = u32::MAX;
+
+/// An item and its deadline, as they lie in the slab of a timing wheel: in 24 bytes for a 64-bit
+/// item. The deadline is stored as one more, so that an option of an entry takes no more memory
+/// than the entry.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry<T> {
+    deadline: NonZeroU64,
+    pub(crate) item: T,
+}
+
+impl<T> Entry<T> {
+    #[inline]
+    pub(crate) fn new(deadline: Nanos, item: T) -> Self {
+        Entry { deadline: stored(deadline), item }
+    }
+
+    #[inline]
+    pub(crate) fn deadline(&self) -> Nanos {
+        Nanos(self.deadline.get() - 1)
+    }
+
+    #[inline]
+    pub(crate) fn set_deadline(&mut self, deadline: Nanos) {
+        self.deadline = stored(deadline);
+    }
+}
+
+#[inline]
+fn stored(deadline: Nanos) -> NonZeroU64 {
+    NonZeroU64::MIN.saturating_add(deadline.min(Nanos::NEVER).0)
+}
 
 /// What a bucket keeps for an entry.
 #[derive(Clone, Copy, Debug, Default)]
@@ -161,5 +195,61 @@ impl Bucket {
             index = blocks.tag(index).expect("a block of the bucket");
         }
         assert_eq!((index, count), (NONE, self.len()));
+    }
+}
+
+/// The number of references at which one step looks, and the most empty buckets.
+const STEP: usize = 32;
+
+/// Takes stale references out of the buckets, a few per call: where it is.
+///
+/// It goes over the armed buckets in rounds. In a cheap round it leaves a bucket as soon as looking
+/// at it does not pay: entries that are cancelled about in the order in which they were added leave
+/// their stale references at the front. If that does not suffice, because the stale references are
+/// scattered over large buckets, the next round looks at every reference, but for those of buckets
+/// that have moved in the queue meanwhile.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Sweep {
+    /// The bucket that is looked at: the nth of those that wait.
+    nth: usize,
+    /// How many of its references remain to be looked at; 0 before the first look.
+    left: usize,
+    is_thorough: bool,
+}
+
+impl Sweep {
+    /// Looks at a few references, and takes the stale ones out. Returns how many those were.
+    pub(crate) fn step(
+        &mut self,
+        buckets: &mut [Bucket],
+        blocks: &mut Blocks,
+        expirations: &Expirations,
+        scratch: &mut Vec<Reference>,
+        is_live: impl Fn(&Reference) -> bool,
+    ) -> usize {
+        for _ in 0..STEP {
+            let Some(expiration) = expirations.nth_waiting(self.nth) else {
+                *self = Sweep { is_thorough: !self.is_thorough, ..Sweep::default() };
+                continue;
+            };
+            let bucket = &mut buckets[expiration.bucket as usize];
+            // The bucket may have been flushed since the last look: then fewer are left.
+            let left = if self.left == 0 { bucket.len() } else { bucket.len().min(self.left) };
+            if left == 0 {
+                self.nth += 1;
+                continue;
+            }
+            bucket.take_front(blocks, STEP.min(left), scratch);
+            let taken = scratch.len();
+            scratch.retain(is_live);
+            let live = scratch.len();
+            scratch.drain(..).for_each(|reference| bucket.push(blocks, reference));
+            // mutants(/): whether the rest is looked at in this round or the next.
+            let pays = self.is_thorough || live * 4 <= taken * 3;
+            self.left = if pays { left - taken } else { 0 };
+            self.nth += usize::from(self.left == 0);
+            return taken - live;
+        }
+        0
     }
 }

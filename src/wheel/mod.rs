@@ -4,10 +4,8 @@
 pub(crate) mod timing_wheel;
 pub(crate) mod level;
 pub(crate) mod slab;
-pub(crate) mod entry;
 pub(crate) mod bucket;
 pub(crate) mod expirations;
-pub(crate) mod sweep;
 pub(crate) mod tick;
 pub(crate) mod counters;
 
@@ -207,7 +205,9 @@ impl<T> LocalTimer<T> {
     /// panicking `expire` has left come with the present tick.
     pub fn drain(&mut self) -> impl ExactSizeIterator<Item = (u64, T)> + use<T> {
         let mut tasks: Vec<_> = self.expired.drain(..).map(|(_, task)| (self.now, task)).collect();
-        while self.wheel.drain_some(|deadline, task| tasks.push((deadline.0, task))) {}
+        for chunk in 0..self.wheel.entries.chunks() {
+            self.wheel.drain_chunk(chunk, |deadline, task| tasks.push((deadline.0, task)));
+        }
         tasks.sort_by_key(|(deadline, _)| *deadline);
         tasks.into_iter()
     }

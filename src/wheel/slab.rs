@@ -8,20 +8,17 @@
 //!   filled next, so that the last ones become empty.
 //! - full, or nearly so: it is left alone until enough of its places are vacant. Otherwise a count
 //!   that oscillates around its size would list it each time.
-//! - *bare*: it was given back, and only its record of 32 bytes stays, until no other chunk comes
-//!   behind it. Bare chunks are filled when no other has room.
+//! - *bare*: it was given back, and only its record of 32 bytes stays. Bare chunks are filled when
+//!   no other has room.
 //!
 //! A [`Key`] is a place and the generation of that place, which is incremented when the value is
 //! removed. So a stale key never finds anything again:
 //! - A place whose generations are used up is not used again. It counts as used for ever.
 //! - A bare chunk remembers the highest generation of its places, and begins with that anew.
-//! - When the record of a chunk goes, chunks that are appended later begin behind its generations.
-//!   The record stays if less than half of the generations would be left.
 
 use alloc::boxed::Box;
-use alloc::collections::{BTreeSet, BinaryHeap};
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
-use core::cmp::Reverse;
 use core::mem;
 
 /// Whether chunks and blocks are tiny, so that few timers reach their edges: in models and under
@@ -41,7 +38,6 @@ const NO_CHUNK: u32 = u32::MAX;
 const NO_SLOT: u16 = u16::MAX;
 /// A place that reaches this generation is not used again.
 const LAST_GENERATION: u32 = u32::MAX;
-const WORN_GENERATION: u32 = u32::MAX / 2;
 
 /// A slab whose chunks have `N` places, a power of two; see the [module](self).
 #[derive(Clone, Debug)]
@@ -49,18 +45,16 @@ pub(crate) struct Slab<V, const N: usize = PLACES> {
     chunks: Vec<Chunk<V>>,
     /// The number of the chunk that is being filled, or `NO_CHUNK`.
     filling: u32,
-    /// The generation with which an appended chunk begins.
-    first_generation: u32,
     len: u32,
     /// Made at first use: an empty purgatory has very many slabs.
     lists: Option<Box<Lists>>,
 }
 
+/// The numbers of the open and of the bare chunks: the first of each is filled next.
 #[derive(Clone, Debug, Default)]
 struct Lists {
     open: BTreeSet<u32>,
-    /// The first of them is filled next. Numbers whose records are gone stay until they are met.
-    bare: BinaryHeap<Reverse<u32>>,
+    bare: BTreeSet<u32>,
 }
 
 /// 32 bytes for a chunk, also for a bare one.
@@ -68,7 +62,7 @@ struct Lists {
 struct Chunk<V> {
     /// `N` of them, or none; those of the first chunk come to be by and by.
     slots: Vec<Slot<V>>,
-    /// The generation with which slots begin.
+    /// The generation with which slots begin when the chunk is filled again.
     generation: u32,
     /// The head of the list of vacant slots.
     vacant: u16,
@@ -84,14 +78,8 @@ struct Slot<V> {
 }
 
 impl<V> Chunk<V> {
-    fn new(generation: u32) -> Self {
+    fn bare(generation: u32) -> Self {
         Chunk { slots: Vec::new(), generation, vacant: NO_SLOT, used: 0 }
-    }
-
-    /// Returns the first generation that was never given out here.
-    fn used_up(&self) -> u32 {
-        let next = |slot: &Slot<V>| slot.generation + u32::from(slot.value.is_some());
-        self.slots.iter().map(next).fold(self.generation, u32::max)
     }
 }
 
@@ -107,7 +95,7 @@ impl<V, const N: usize> Slab<V, N> {
     };
 
     pub(crate) fn new() -> Self {
-        Slab { chunks: Vec::new(), filling: NO_CHUNK, first_generation: 0, len: 0, lists: None }
+        Slab { chunks: Vec::new(), filling: NO_CHUNK, len: 0, lists: None }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -190,36 +178,18 @@ impl<V, const N: usize> Slab<V, N> {
                 self.give_back(self.filling);
             }
         }
-        self.cut_records();
     }
 
     /// Gives the memory of an empty chunk back.
     fn give_back(&mut self, id: u32) {
         let chunk = &mut self.chunks[id as usize];
-        *chunk = Chunk::new(chunk.used_up());
+        let generations = chunk.slots.iter().map(|slot| slot.generation);
+        *chunk = Chunk::bare(generations.fold(0, u32::max));
         let Lists { open, bare } = self.lists();
         open.remove(&id);
-        bare.push(Reverse(id));
+        bare.insert(id);
         if id == self.filling {
             self.filling = NO_CHUNK;
-        }
-    }
-
-    /// Drops the records of the bare chunks behind all others: at most so many at once, which takes
-    /// a tenth of a millisecond.
-    fn cut_records(&mut self) {
-        for _ in 0..1 << 16 {
-            let last = self.chunks.last().filter(|last| last.slots.is_empty());
-            let Some(last) = last.filter(|last| last.generation < WORN_GENERATION) else { break };
-            self.first_generation = self.first_generation.max(last.generation);
-            self.chunks.pop();
-        }
-        // Rarely, so that the cost per chunk stays constant.
-        let len = self.chunks.len();
-        if len < self.chunks.capacity() / 4 {
-            self.chunks.shrink_to(2 * len);
-            self.lists().bare.retain(|Reverse(id)| (*id as usize) < len);
-            self.lists().bare.shrink_to(2 * len);
         }
     }
 
@@ -229,15 +199,13 @@ impl<V, const N: usize> Slab<V, N> {
         let filling = self.chunks.get(self.filling as usize);
         if filling.is_none_or(|chunk| chunk.slots.len() == N) {
             let Lists { open, bare } = self.lists();
-            let next = open.pop_first().or_else(|| bare.pop().map(|Reverse(id)| id));
-            let id = self.chunks.len() as u32;
-            // Numbers whose records are gone are at least `id`. One of them goes for each chunk
-            // that is appended, so the others stay behind that.
-            self.filling = next.unwrap_or(id).min(id);
-            if self.filling == id {
+            let next = open.pop_first().or_else(|| bare.pop_first());
+            self.filling = next.unwrap_or_else(|| {
+                let id = self.chunks.len() as u32;
                 assert!(id < u32::MAX / N as u32, "a slab holds at most 2^32 values");
-                self.chunks.push(Chunk::new(self.first_generation));
-            }
+                self.chunks.push(Chunk::bare(0));
+                id
+            });
         }
         let Chunk { slots, generation, vacant, .. } = &mut self.chunks[self.filling as usize];
         if *vacant == NO_SLOT {
@@ -267,18 +235,6 @@ impl<V, const N: usize> Slab<V, N> {
     pub(crate) fn get_mut(&mut self, key: Key) -> Option<&mut V> {
         let slot = self.slot_mut(key.index)?;
         if slot.generation == key.generation { slot.value.as_mut() } else { None }
-    }
-
-    /// Returns the indices of at most `limit` values, from the last chunk to the first: of those
-    /// that come after a value which an earlier call returned as its last. So values that are added
-    /// meanwhile keep nobody from coming to the end.
-    pub(crate) fn last_indices(&self, after: Option<u32>, limit: usize) -> Vec<u32> {
-        let chunk = |index: u32| index / N as u32;
-        let chunks = after.map_or(self.chunks(), |after| chunk(after) as usize + 1);
-        let indices = (0..chunks).rev().flat_map(|id| self.of_chunk(id)).map(|(key, _)| key.index);
-        let has_come =
-            |index: u32| after.is_some_and(|after| chunk(index) == chunk(after) && index <= after);
-        indices.filter(|index| !has_come(*index)).take(limit).collect()
     }
 
     /// Returns all values with their keys.
@@ -354,12 +310,12 @@ impl<V, const N: usize> Slab<V, N> {
     /// the slab.
     pub(crate) fn assert_invariants(&self) {
         let Lists { open, bare } = self.lists.as_deref().cloned().unwrap_or_default();
-        let (mut are_open, mut are_bare) = (BTreeSet::new(), Vec::new());
+        let (mut are_open, mut are_bare) = (BTreeSet::new(), BTreeSet::new());
         for (id, chunk) in (0..).zip(&self.chunks) {
             let Chunk { slots, used, generation, .. } = chunk;
             let is_spare = id == self.filling && open.is_empty();
             if slots.is_empty() {
-                are_bare.push(Reverse(id));
+                are_bare.insert(id);
             } else if id != self.filling && N as u16 - used >= Self::ROOM {
                 are_open.insert(id);
             }
@@ -375,9 +331,6 @@ impl<V, const N: usize> Slab<V, N> {
             });
             assert_eq!(vacant.count() + usize::from(*used), slots.len(), "a place is lost");
         }
-        are_bare.reverse();
-        let mut bare = bare.into_sorted_vec();
-        bare.retain(|Reverse(id)| (*id as usize) < self.chunks.len());
         assert_eq!((open, bare), (are_open, are_bare));
         assert_eq!(self.iter().count(), self.len());
     }
@@ -414,27 +367,6 @@ mod tests {
 
     fn places<const N: usize>(slab: &Slab<u64, N>) -> usize {
         slab.chunks.iter().map(|chunk| chunk.slots.capacity()).sum()
-    }
-
-    /// Two are added for each that is removed.
-    #[test]
-    fn a_walk_over_the_values_ends_though_others_are_added() {
-        let mut slab = Large::new();
-        let present: Vec<Key> = (0..1000).map(|value| slab.insert(value, 0)).collect();
-        present.iter().step_by(3).for_each(|key| _ = slab.remove(*key));
-        let (mut after, mut seen) = (None, 0);
-        loop {
-            let some = slab.last_indices(after, 7);
-            let Some(last) = some.last() else { break };
-            after = Some(*last);
-            for index in some {
-                seen += u64::from(slab.remove_if(index, |value| *value < 1000).is_some());
-                (0..2).for_each(|_| _ = slab.insert(1000, 0));
-            }
-            assert!(slab.len() < 10_000, "it goes on and on");
-        }
-        assert_eq!(seen, 666, "all that were there");
-        slab.assert_invariants();
     }
 
     /// Phases of random calls: many values come, and most or all of them go, in three kinds of
@@ -493,8 +425,6 @@ mod tests {
             slab.assert_invariants();
             let places = places(&slab);
             assert!(places <= may_keep[nth], "{places} places for {} values", slab.len());
-            let records = slab.chunks.capacity();
-            assert!(records <= [4, 4, 64][nth], "{records} records for {} values", slab.len());
         }
     }
 
@@ -552,21 +482,5 @@ mod tests {
         keys.iter().rev().for_each(|key| slab.release(key.index));
         slab.assert_invariants();
         assert_eq!((0..4).map(|value| slab.insert(value, 0).index).max(), Some(7));
-    }
-
-    #[test]
-    fn a_worn_slab_keeps_its_records_and_gives_its_memory_back() {
-        let mut slab = Small::new();
-        slab.first_generation = WORN_GENERATION - 2;
-        let mut stale = Vec::new();
-        for round in 0..1000 {
-            let keys: Vec<Key> = (0..12).map(|value| slab.insert(value, 0)).collect();
-            assert!(stale.iter().all(|key| slab.get(*key).is_none()));
-            keys.iter().rev().for_each(|key| slab.release(key.index));
-            slab.assert_invariants();
-            stale = keys;
-            assert!(slab.chunks.len() <= 3 && places(&slab) <= 4, "after {round} rounds");
-            assert_eq!(slab.chunks.is_empty(), round < 1, "after {round} rounds");
-        }
     }
 }

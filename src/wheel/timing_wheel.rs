@@ -26,13 +26,11 @@
 //! - an entry is filed under the tick of its deadline or an earlier one, or under the tick in which
 //!   its deadline had passed.
 
-use crate::wheel::bucket::{Blocks, Bucket, Reference};
+use crate::wheel::bucket::{Blocks, Bucket, Entry, Reference, Sweep};
 use crate::wheel::counters::Counters;
-use crate::wheel::entry::Entry;
 use crate::wheel::expirations::{Expirations, First, Flush};
 use crate::wheel::level::{Expiration, Levels};
 use crate::wheel::slab::{Key, Slab};
-use crate::wheel::sweep::Sweep;
 use crate::wheel::tick::{Due, Nanos, Tick, TickLength};
 use alloc::vec::Vec;
 use core::mem;
@@ -486,22 +484,21 @@ impl<T> TimingWheel<T> {
         self.references -= self.sweep.step(buckets, blocks, expirations, scratch, is_live);
     }
 
-    /// Takes at most [`BATCH`] entries out, with their deadlines. Returns whether there are more.
-    pub(crate) fn drain_some(&mut self, mut out: impl FnMut(Nanos, T)) -> bool {
-        for index in self.entries.last_indices(None, BATCH) {
-            if let Some(entry) = self.entries.remove_if(index, |_| true) {
+    /// Takes the entries of one chunk of the slab out, with their deadlines.
+    pub(crate) fn drain_chunk(&mut self, chunk: usize, mut out: impl FnMut(Nanos, T)) {
+        let keys: Vec<Key> = self.entries.of_chunk(chunk).map(|(key, _)| key).collect();
+        for key in keys {
+            if let Some(entry) = self.entries.remove(key) {
                 self.counters.returned += 1;
                 out(entry.deadline(), entry.item);
             }
         }
-        let is_left = self.len() > 0;
-        if !is_left {
+        if self.len() == 0 {
             // What refers to them is given back.
             self.buckets = Vec::new();
             (self.taken, self.blocks) = (Bucket::EMPTY, Slab::new());
             (self.references, self.expirations) = (0, Expirations::default());
         }
-        is_left
     }
 
     /// Calls `see` with the expiration of each armed bucket, and with how many references the
