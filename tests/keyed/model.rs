@@ -1,14 +1,15 @@
 //! Keyed timers against a model that anybody can check by reading, an ordered map. Random steps,
 //! biased to the edges of ticks, slots and levels, are done to both; after each all that can be
-//! seen is compared.
+//! seen is compared. The executor is busy at times: keys leave at the flush, and what was flushed
+//! waits in its queue.
 
 use crate::times::{Config, How, Moment, NEVER, Span};
 use quickcheck::{Arbitrary, Gen};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tickwheel::keyed::{Entry, KeyedTimer};
-use tickwheel::{AddError, ManualClock, Timer, TimerEntry, When};
+use tickwheel::{AddError, ManualClock, Task, Timer, TimerEntry, When};
 
 /// What a key has.
 struct Expected {
@@ -47,14 +48,31 @@ struct Run {
     origin: Instant,
     now: Moment,
     expired: Arc<Mutex<Vec<(u32, u32)>>>,
+    /// The executor's, while it is busy.
+    queue: Arc<Mutex<Option<VecDeque<Task>>>>,
     model: BTreeMap<u32, Expected>,
+    /// Keys that were flushed, whose closures have not been called.
+    flushed: Vec<(u32, u32)>,
     tasks: u32,
 }
 
 impl Run {
     fn new(config: Config) -> Self {
         let clock = ManualClock::seeded(config.seed);
-        let timer = config.builder(&clock).build().expect("the options are in their ranges");
+        let queue = Arc::new(Mutex::new(None::<VecDeque<Task>>));
+        let busy = Arc::clone(&queue);
+        let execute = move |task: Task| {
+            let mut queue = busy.lock().unwrap();
+            match &mut *queue {
+                Some(queue) => queue.push_back(task),
+                None => {
+                    drop(queue);
+                    task.run();
+                }
+            }
+        };
+        let builder = config.builder(&clock).executor(execute);
+        let timer = builder.build().expect("the options are in their ranges");
         let expired = Arc::new(Mutex::new(Vec::new()));
         let sink = Arc::clone(&expired);
         let tick = config.tick;
@@ -64,8 +82,8 @@ impl Run {
             Some((key, TimerEntry::after(Duration::from_nanos(delay * tick), task)))
         });
         let (origin, now) = (clock.now(), Moment::new(0, config.tick));
-        let (model, tasks) = (BTreeMap::new(), 0);
-        Run { config, keyed, timer, clock, origin, now, expired, model, tasks }
+        let (model, flushed, tasks) = (BTreeMap::new(), Vec::new(), 0);
+        Run { config, keyed, timer, clock, origin, now, expired, queue, model, flushed, tasks }
     }
 
     fn apply(&mut self, step: Step) {
@@ -87,6 +105,8 @@ impl Run {
                 }
             }
             Step::CancelAll => self.cancel_all(),
+            Step::Busy => _ = self.queue.lock().unwrap().get_or_insert_default(),
+            Step::WorkOff => self.work_off(),
         }
         self.compare();
     }
@@ -177,6 +197,9 @@ impl Run {
 
     fn advance(&mut self) {
         self.timer.advance_clock(Duration::ZERO);
+        if self.queue.lock().unwrap().is_some() {
+            self.leave();
+        }
         let mut kept_now = Vec::new();
         let expired = std::mem::take(&mut *self.expired.lock().unwrap());
         for (key, task) in expired {
@@ -194,6 +217,35 @@ impl Run {
             let is_left = expected.by > self.now.rounded_down() || kept_now.contains(key);
             assert!(is_left, "{key} is late at {}", self.now.nanos);
         }
+    }
+
+    /// Follows the keys that a flush took out while the executor is busy.
+    fn leave(&mut self) {
+        let Run { keyed, model, flushed, now, .. } = self;
+        model.retain(|key, expected| {
+            let is_left = keyed.contains(key);
+            if !is_left {
+                assert!(expected.deadline <= now.nanos, "{key} is early");
+                flushed.push((*key, expected.task));
+            }
+            is_left
+        });
+    }
+
+    /// Has the executor run what waits. A key that is kept is added unless it is there by now.
+    fn work_off(&mut self) {
+        let queue = self.queue.lock().unwrap().take();
+        for task in queue.into_iter().flatten() {
+            task.run();
+            let ran = self.expired.lock().unwrap().pop().expect("its closure was called");
+            let waited = self.flushed.iter().position(|flushed| *flushed == ran);
+            let (key, task) = self.flushed.swap_remove(waited.expect("it was flushed"));
+            if let Some((delay, task)) = kept(task).filter(|_| !self.model.contains_key(&key)) {
+                let deadline = self.now.nanos.saturating_add(delay * self.config.tick);
+                self.insert(key, task, deadline.min(NEVER));
+            }
+        }
+        assert_eq!(self.flushed, [], "flushed, and never called");
     }
 
     fn cancel_all(&mut self) {
@@ -247,6 +299,7 @@ fn nanos(duration: Duration) -> u64 {
 pub(crate) fn property(config: Config, steps: Vec<Step>) {
     let mut run = Run::new(config);
     steps.into_iter().for_each(|step| run.apply(step));
+    run.work_off();
     run.cancel_all();
     run.advance();
     run.compare();
@@ -272,13 +325,16 @@ pub(crate) enum Step {
     /// To where `next_expiration` says.
     Follow,
     CancelAll,
+    /// The executor queues what it gets from now on.
+    Busy,
+    WorkOff,
 }
 
 impl Arbitrary for Step {
     fn arbitrary(g: &mut Gen) -> Self {
         let key = u32::arbitrary(g) % KEYS;
         let (span, how) = (Span::arbitrary(g), How::arbitrary(g));
-        match u8::arbitrary(g) % 32 {
+        match u8::arbitrary(g) % 34 {
             0..=7 => Step::Add(key, span, how),
             8..=10 => Step::AddIfAbsent(key, span, how),
             11..=13 => Step::Cancel(key),
@@ -287,7 +343,9 @@ impl Arbitrary for Step {
             22..=25 => Step::Move(span),
             26..=28 => Step::Advance,
             29..=30 => Step::Follow,
-            _ => Step::CancelAll,
+            31 => Step::CancelAll,
+            32 => Step::Busy,
+            _ => Step::WorkOff,
         }
     }
 
