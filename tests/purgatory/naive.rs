@@ -291,7 +291,12 @@ pub(crate) enum Then {
 /// are in half milliseconds, so that some lie between two ticks.
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
-    Add { keys: Vec<u32>, timeout: u64, holds: bool, then: Then },
+    Add {
+        keys: Vec<u32>,
+        timeout: u64,
+        holds: bool,
+        then: Then,
+    },
     Set(usize, bool),
     Trigger(u32),
     TriggerAll(Vec<u32>),
@@ -302,6 +307,9 @@ pub(crate) enum Step {
     CancelForKey(u32),
     Advance(u64),
     DropHandle(usize),
+    /// The executor queues what it gets from now on.
+    Busy,
+    WorkOff,
 }
 
 /// Returns mostly the same key, so that it has more operations than there are in a block.
@@ -341,7 +349,7 @@ impl Arbitrary for Step {
     fn arbitrary(g: &mut Gen) -> Self {
         // Mostly a recent operation: the old ones have ended.
         let nth = usize::arbitrary(g) % 20;
-        match u8::arbitrary(g) % 32 {
+        match u8::arbitrary(g) % 34 {
             0..=12 => {
                 let holds = u8::arbitrary(g) % 8 == 0;
                 let timeout = u64::arbitrary(g) % 41;
@@ -356,7 +364,9 @@ impl Arbitrary for Step {
             25 => Step::Touch(nth, u64::arbitrary(g) % 41),
             26 => Step::CancelForKey(key(g)),
             27..=29 => Step::Advance(u64::arbitrary(g) % 11),
-            _ => Step::DropHandle(nth),
+            30..=31 => Step::DropHandle(nth),
+            32 => Step::Busy,
+            _ => Step::WorkOff,
         }
     }
 
