@@ -147,11 +147,11 @@ impl Arbitrary for How {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Span {
     ticks: Delta,
-    beside: Beside,
+    offset: Offset,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Beside {
+enum Offset {
     Exactly,
     Before,
     After,
@@ -166,25 +166,25 @@ impl Span {
         let (tick, size) = (config.tick, config.wheel_size.max(4) as u64);
         let ticks: Vec<u64> = like.iter().map(|nanos| nanos / tick).collect();
         let exactly = self.ticks.resolve(now / tick, size, &ticks).saturating_mul(tick);
-        match self.beside {
-            Beside::Exactly => exactly,
-            Beside::Before => exactly.saturating_sub(1),
-            Beside::After => exactly.saturating_add(1),
-            Beside::HalfATickAfter => exactly.saturating_add(tick / 2),
-            Beside::Same => exactly.saturating_add(now % tick),
+        match self.offset {
+            Offset::Exactly => exactly,
+            Offset::Before => exactly.saturating_sub(1),
+            Offset::After => exactly.saturating_add(1),
+            Offset::HalfATickAfter => exactly.saturating_add(tick / 2),
+            Offset::Same => exactly.saturating_add(now % tick),
         }
     }
 }
 
 impl Arbitrary for Span {
     fn arbitrary(g: &mut Gen) -> Self {
-        use Beside::{After, Before, Exactly, HalfATickAfter, Same};
-        let beside = any(g, &[Exactly, Exactly, Before, After, HalfATickAfter, Same]);
-        Span { ticks: Delta::arbitrary(g), beside }
+        use Offset::{After, Before, Exactly, HalfATickAfter, Same};
+        let offset = any(g, &[Exactly, Exactly, Before, After, HalfATickAfter, Same]);
+        Span { ticks: Delta::arbitrary(g), offset }
     }
 
     fn shrink(&self) -> Box<dyn Iterator<Item = Self>> {
-        let beside = self.beside;
-        Box::new(self.ticks.shrink().map(move |ticks| Span { ticks, beside }))
+        let offset = self.offset;
+        Box::new(self.ticks.shrink().map(move |ticks| Span { ticks, offset }))
     }
 }

@@ -11,7 +11,7 @@
 mod checked;
 #[path = "../common/idle.rs"]
 mod idle;
-mod parts;
+mod pieces;
 mod races;
 mod site;
 mod steps;

@@ -32,13 +32,13 @@ pub(crate) struct Site {
     /// Somebody has called `shutdown`; it has returned where it waits.
     pub(crate) begun: AtomicBool,
     pub(crate) ended: AtomicBool,
-    pub(crate) parts: Mutex<Vec<Part>>,
+    pub(crate) pieces: Mutex<Vec<Piece>>,
     pub(crate) handles: Mutex<Vec<Handle>>,
 }
 
 /// What keeps a timer alive.
 #[derive(Clone)]
-pub(crate) enum Part {
+pub(crate) enum Piece {
     Timer(Timer),
     Own(Timer<u64>),
     Keyed(KeyedTimer<u32, Token>),
@@ -46,14 +46,14 @@ pub(crate) enum Part {
     Sleep(Arc<Mutex<Sleep>>),
 }
 
-impl Part {
+impl Piece {
     pub(crate) fn name(&self) -> &'static str {
         match self {
-            Part::Timer(_) => "a timer",
-            Part::Own(_) => "a timer of numbers",
-            Part::Keyed(_) => "a keyed timer",
-            Part::Purgatory(_) => "a purgatory",
-            Part::Sleep(_) => "a sleep",
+            Piece::Timer(_) => "a timer",
+            Piece::Own(_) => "a timer of numbers",
+            Piece::Keyed(_) => "a keyed timer",
+            Piece::Purgatory(_) => "a purgatory",
+            Piece::Sleep(_) => "a sleep",
         }
     }
 }
@@ -186,7 +186,7 @@ impl Site {
             own: random.u64(..3) == 0,
             begun: AtomicBool::new(false),
             ended: AtomicBool::new(false),
-            parts: Mutex::default(),
+            pieces: Mutex::default(),
             handles: Mutex::default(),
         });
         let token = || Token::new(&site);
@@ -194,17 +194,17 @@ impl Site {
         let builder = Timer::builder().tick(Duration::from_micros(tick)).wheel_size(4);
         let builder = builder.shards(1 + random.u64(..2) as usize);
         let (owner, expires) = (token(), Arc::new(token()));
-        let part = if site.own {
-            Part::Own(finish(owner, builder, random, move |_| expires.expire()))
+        let piece = if site.own {
+            Piece::Own(finish(owner, builder, random, move |_| expires.expire()))
         } else {
-            Part::Timer(finish(owner, builder, random, Task::run))
+            Piece::Timer(finish(owner, builder, random, Task::run))
         };
-        site.parts.lock().unwrap().push(part);
+        site.pieces.lock().unwrap().push(piece);
         site
     }
 
-    pub(crate) fn add(&self, part: Part) {
-        self.parts.lock().unwrap().push(part);
+    pub(crate) fn add(&self, piece: Piece) {
+        self.pieces.lock().unwrap().push(piece);
     }
 
     /// Keeps the handle of what was accepted; nothing is refused before an end has begun.
@@ -223,8 +223,8 @@ impl Site {
         };
         *sleep = None;
         // A sleep does not keep its timer: it may have gone with the last of the other parts.
-        let keeps = |part: &Part| !matches!(part, Part::Sleep(_));
-        if self.parts.lock().unwrap().iter().any(keeps) {
+        let keeps = |piece: &Piece| !matches!(piece, Piece::Sleep(_));
+        if self.pieces.lock().unwrap().iter().any(keeps) {
             self.accepts(slept);
         }
         true

@@ -1,7 +1,7 @@
 //! The steps of the storm: what its threads, tasks, wakers, executors and operations do.
 
 use crate::HOUR;
-use crate::site::{Handle, Part, STEPS, Site, Token};
+use crate::site::{Handle, Piece, STEPS, Site, Token};
 use crate::storm::{PLAIN, check, doing};
 use fastrand::Rng;
 use std::future::pending;
@@ -29,11 +29,12 @@ pub(crate) fn step(site: &Arc<Site>, random: &mut Rng) {
     let nth = random.u64(..32) as usize;
     match random.u64(..16) {
         0 => {
-            let mut parts = site.parts.lock().unwrap();
-            let part = (nth < parts.len()).then(|| parts.swap_remove(nth));
-            drop(parts);
-            part.into_iter()
-                .for_each(|part| doing(format!("drops {}", part.name()), || drop(part)));
+            let mut pieces = site.pieces.lock().unwrap();
+            let piece = (nth < pieces.len()).then(|| pieces.swap_remove(nth));
+            drop(pieces);
+            piece
+                .into_iter()
+                .for_each(|piece| doing(format!("drops {}", piece.name()), || drop(piece)));
         }
         // Tasks end timers more often: those of two timers, each other's.
         1 if !PLAIN.get() || random.u64(..8) == 0 => shut_down(site, random),
@@ -44,9 +45,9 @@ pub(crate) fn step(site: &Arc<Site>, random: &mut Rng) {
             handle.into_iter().for_each(|handle| use_handle(site, handle, random));
         }
         _ => {
-            let part = site.parts.lock().unwrap().get(nth % 8).cloned();
-            part.into_iter().for_each(|part| {
-                doing(format!("uses {}", part.name()), || use_part(site, part, random));
+            let piece = site.pieces.lock().unwrap().get(nth % 8).cloned();
+            piece.into_iter().for_each(|piece| {
+                doing(format!("uses {}", piece.name()), || use_piece(site, piece, random));
             });
         }
     }
@@ -54,19 +55,19 @@ pub(crate) fn step(site: &Arc<Site>, random: &mut Rng) {
 }
 
 fn shut_down(site: &Site, random: &mut Rng) {
-    let parts = site.parts.lock().unwrap().clone();
-    let timer = parts.into_iter().find(|part| match part {
-        Part::Timer(_) => !site.own,
-        part => matches!(part, Part::Own(_)),
+    let pieces = site.pieces.lock().unwrap().clone();
+    let timer = pieces.into_iter().find(|piece| match piece {
+        Piece::Timer(_) => !site.own,
+        piece => matches!(piece, Piece::Own(_)),
     });
     let Some(timer) = timer else { return };
     site.begun.store(true, SeqCst);
     doing("shuts it down".to_owned(), || match timer {
-        Part::Timer(timer) if random.u64(..2) == 0 => {
+        Piece::Timer(timer) if random.u64(..2) == 0 => {
             timer.shutdown().into_iter().for_each(|entry| entry.into_task().run());
         }
-        Part::Timer(timer) => drop(timer.shutdown()),
-        Part::Own(timer) => drop(timer.shutdown()),
+        Piece::Timer(timer) => drop(timer.shutdown()),
+        Piece::Own(timer) => drop(timer.shutdown()),
         _ => {}
     });
     // A task on the reaper does not wait for it; so neither does a call in a task.
@@ -75,22 +76,22 @@ fn shut_down(site: &Site, random: &mut Rng) {
     }
 }
 
-fn use_part(site: &Arc<Site>, part: Part, random: &mut Rng) {
+fn use_piece(site: &Arc<Site>, piece: Piece, random: &mut Rng) {
     let (token, delay, key) = (Token::new(site), delay(random), random.u64(..8) as u32);
-    match part {
-        Part::Timer(timer) => use_timer(site, &timer, random),
-        Part::Own(timer) => match random.u64(..8) {
-            0..4 => site.add(Part::Timer(timer.closures())),
+    match piece {
+        Piece::Timer(timer) => use_timer(site, &timer, random),
+        Piece::Own(timer) => match random.u64(..8) {
+            0..4 => site.add(Piece::Timer(timer.closures())),
             _ => site.accepts(timer.after(delay, 1_u64).is_ok()),
         },
-        Part::Keyed(keyed) => match random.u64(..6) {
+        Piece::Keyed(keyed) => match random.u64(..6) {
             0 => drop(keyed.cancel(&key)),
             1 => _ = keyed.touch(&key, delay),
             2 => _ = keyed.reschedule(&key, delay),
             3 => drop(keyed.cancel_all()),
             _ => site.accepts(keyed.add(key, TimerEntry::after(delay, token)).is_ok()),
         },
-        Part::Purgatory(purgatory) => match random.u64(..6) {
+        Piece::Purgatory(purgatory) => match random.u64(..6) {
             0 | 1 => _ = purgatory.check_and_complete(&key),
             2 => drop(purgatory.cancel_for_key(&key)),
             _ => {
@@ -101,7 +102,7 @@ fn use_part(site: &Arc<Site>, part: Part, random: &mut Rng) {
                 }
             }
         },
-        Part::Sleep(sleep) => _ = site.poll(&sleep),
+        Piece::Sleep(sleep) => _ = site.poll(&sleep),
     }
 }
 
@@ -113,7 +114,7 @@ fn use_timer(site: &Arc<Site>, timer: &Timer, random: &mut Rng) {
             // It has a sleep inside.
             let timed = timer.timeout(delay, pending::<()>());
             let slept = async move { timed.await == Err(TimedError::Elapsed) };
-            site.add(Part::Sleep(Arc::new(Mutex::new(Some(Box::pin(slept))))));
+            site.add(Piece::Sleep(Arc::new(Mutex::new(Some(Box::pin(slept))))));
         }
         5..8 => {
             let period = delay + Duration::from_micros(50);
@@ -140,7 +141,7 @@ fn build_on(site: &Arc<Site>, timer: &Timer, random: &mut Rng) {
             let accepted = keyed.add(1, TimerEntry::after(HOUR, quiet())).is_ok();
             site.accepts(accepted);
             check(keyed.cancel(&1).is_some() == accepted, "it has that key");
-            site.add(Part::Keyed(keyed));
+            site.add(Piece::Keyed(keyed));
         }
         _ => {
             let purgatory = Purgatory::new(timer);
@@ -155,7 +156,7 @@ fn build_on(site: &Arc<Site>, timer: &Timer, random: &mut Rng) {
                 check(pending.cancel().into_operation().is_some(), "it is returned");
                 check(purgatory.stats().cancelled == 1, "it counts");
             }
-            site.add(Part::Purgatory(purgatory));
+            site.add(Piece::Purgatory(purgatory));
         }
     }
 }

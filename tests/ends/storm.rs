@@ -2,7 +2,7 @@
 //! order. Its watchdog ends the process when nothing moves, and says what each thread was doing.
 
 use crate::HANG;
-use crate::site::{Handle, Part, Site, Token};
+use crate::site::{Handle, Piece, Site, Token};
 use crate::steps::step;
 use fastrand::Rng;
 use std::cell::Cell;
@@ -114,12 +114,12 @@ fn adds_up<T: Send + 'static>(timer: &Timer<T>) {
 
 /// Checks that a part of a timer that nobody has ended works, and that one of an ended timer does
 /// not, now that all is quiet.
-fn settle(site: &Arc<Site>, part: Part) {
+fn settle(site: &Arc<Site>, piece: Piece) {
     let works = !site.begun.load(SeqCst);
     let quiet = || Token { site: Arc::clone(site), quiet: true };
     let accepts = |accepts: bool, what| check(accepts == works, what);
-    match part {
-        Part::Timer(timer) => {
+    match piece {
+        Piece::Timer(timer) => {
             let timeout = timer.after(Duration::ZERO, || ());
             accepts(timeout.is_ok(), "a timer accepts until it is shut down");
             timeout.iter().for_each(|timeout| {
@@ -131,12 +131,12 @@ fn settle(site: &Arc<Site>, part: Part) {
             check(works || timer.advance_clock(Duration::ZERO) == 0, "nothing expires");
             adds_up(&timer);
         }
-        Part::Own(timer) => {
+        Piece::Own(timer) => {
             let timeout = timer.after(Duration::ZERO, 1_u64);
             accepts(timeout.is_ok(), "a timer accepts until it is shut down");
             adds_up(&timer);
         }
-        Part::Keyed(keyed) => {
+        Piece::Keyed(keyed) => {
             let key = TimerEntry::after(Duration::ZERO, quiet());
             accepts(
                 keyed.add(99, key).is_ok(),
@@ -144,13 +144,13 @@ fn settle(site: &Arc<Site>, part: Part) {
             );
             until("a key expires", || !works || !keyed.contains(&99));
         }
-        Part::Purgatory(purgatory) => {
+        Piece::Purgatory(purgatory) => {
             let before = purgatory.stats().expired;
             let watch = purgatory.try_complete_else_watch(quiet(), Duration::ZERO, &[99]);
             accepts(watch.is_ok(), "a purgatory accepts until its timer is shut down");
             until("an operation expires", || !works || purgatory.stats().expired > before);
         }
-        Part::Sleep(sleep) => {
+        Piece::Sleep(sleep) => {
             let has_ended = site.poll(&sleep);
             check(works || has_ended, "with the timer every sleep ends");
         }
@@ -192,12 +192,12 @@ fn round(seed: u64) {
     until("tasks end", || world.acting.load(SeqCst) == 0);
     let sites = std::mem::take(&mut *world.sites.lock().unwrap());
     for site in &sites {
-        let parts = site.parts.lock().unwrap().clone();
-        parts.into_iter().for_each(|part| doing(part.name().to_owned(), || settle(site, part)));
+        let pieces = site.pieces.lock().unwrap().clone();
+        pieces.into_iter().for_each(|piece| doing(piece.name().to_owned(), || settle(site, piece)));
     }
     for site in &sites {
-        let parts = std::mem::take(&mut *site.parts.lock().unwrap());
-        drop(parts);
+        let pieces = std::mem::take(&mut *site.pieces.lock().unwrap());
+        drop(pieces);
     }
     let threads = std::mem::take(&mut *world.threads.lock().unwrap());
     threads.into_iter().for_each(|thread| thread.join().expect("it drives without a panic"));

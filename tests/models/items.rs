@@ -219,7 +219,7 @@ impl Checks {
     }
 
     /// Returns how many checks began after the time was up.
-    fn late(&self) -> usize {
+    fn checked_after_the_end(&self) -> usize {
         self.0.lock().unwrap().iter().rev().position(Option::is_none).unwrap_or(0)
     }
 
@@ -276,9 +276,13 @@ fn expiry_against_triggers() {
                 checks.0.lock().unwrap().push(None);
             },
         );
-        assert!(checks.late() <= 1, "{} checks of what is overdue", checks.late());
+        assert!(
+            checks.checked_after_the_end() <= 1,
+            "{} checks of what is overdue",
+            checks.checked_after_the_end()
+        );
         assert_eq!(limbo.fate(0), Some(Fate::Expired));
-        format!("{} {}", checks.late(), limbo.settle_with_tasks())
+        format!("{} {}", checks.checked_after_the_end(), limbo.settle_with_tasks())
     });
 }
 

@@ -86,8 +86,8 @@ impl Connection {
             idle_write: idle(exchange.heartbeat, |connection| connection.send(&[HEARTBEAT])),
             silence: SetOnce::new(),
         });
-        connection.put_off(&connection.idle_read);
-        connection.put_off(&connection.idle_write);
+        connection.extend_idle(&connection.idle_read);
+        connection.extend_idle(&connection.idle_write);
         connection
     }
 
@@ -98,7 +98,7 @@ impl Connection {
             read = receive(&self.stream, buffer) => match read {
                 Ok(0) | Err(_) => Err(End::Closed),
                 Ok(length) => {
-                    self.put_off(&self.idle_read);
+                    self.extend_idle(&self.idle_read);
                     Ok(length)
                 }
             },
@@ -110,7 +110,7 @@ impl Connection {
     /// What does not fit into the socket is dropped, where a service would queue it. A heartbeat
     /// may be: there is enough on its way to the other end.
     pub fn send(self: &Arc<Self>, bytes: &[u8]) {
-        self.put_off(&self.idle_write);
+        self.extend_idle(&self.idle_write);
         // If it fails the reader is told as well.
         let _ = self.stream.try_write(bytes);
     }
@@ -123,7 +123,7 @@ impl Connection {
         let peeked = SockRef::from(&self.stream).peek(&mut [MaybeUninit::uninit()]);
         let has_unread = peeked.is_ok_and(|length| length > 0);
         if silence < self.idle_read.delay || has_unread {
-            self.put_off(&self.idle_read);
+            self.extend_idle(&self.idle_read);
         } else {
             let _ = self.silence.set(silence);
         }
@@ -131,7 +131,7 @@ impl Connection {
 
     /// Handles a sign of life in one direction. Sets the timeout if there is none, or if it has
     /// expired.
-    fn put_off(self: &Arc<Self>, idle: &IdleTimer) {
+    fn extend_idle(self: &Arc<Self>, idle: &IdleTimer) {
         let mut state = idle.state.lock();
         state.last_used = self.timer.now();
         let deadline = state.last_used + idle.delay;
