@@ -1,7 +1,7 @@
 //! The purgatory against a model that anybody can check by reading (`naive.rs`): random steps are
 //! done to both, and after each everything that can be seen is compared, the calls of operations'
-//! code and their order included. The executor is busy at times: until the task of an operation whose
-//! time is up has run, everything else may still end the operation.
+//! code and their order included. The executor is busy at times: until the task of an operation
+//! whose time is up has run, everything else may still end the operation.
 
 use crate::naive::{KEYS, LATER, Naive, State, Step, Then};
 use crate::script::{Log, Script, What};
