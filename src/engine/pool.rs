@@ -67,7 +67,7 @@ impl<T: Send + 'static, X: Extra + Send + 'static> Shards<T, X> {
 
     /// Returns the set, for handles that outlive its source.
     #[inline]
-    pub(crate) fn leaked(&self) -> &'static Set<T, X> {
+    pub(crate) fn static_set(&self) -> &'static Set<T, X> {
         self.set
     }
 

@@ -601,7 +601,7 @@ mod tests {
         struct Own; // No other test has shards of this type.
         let timer = Timer::builder().build().expect("in range");
         let keyed = || KeyedTimer::new(&timer, |_: Own, _: u32| ());
-        let set = |keyed: &KeyedTimer<Own, u32>| keyed.keys().shards.leaked().as_ptr();
+        let set = |keyed: &KeyedTimer<Own, u32>| keyed.keys().shards.static_set().as_ptr();
         let gone = keyed();
         let (listed, former) = (Arc::clone(gone.keys()), set(&gone));
         drop(gone);

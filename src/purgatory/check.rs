@@ -220,7 +220,7 @@ impl<K: Eq + Clone + Send + 'static, O: DelayedOperation> OperationSource<K, O> 
 
     #[inline]
     pub(crate) fn set(&self) -> OperationSet<K, O> {
-        self.shards.leaked()
+        self.shards.static_set()
     }
 
     /// Checks or expires an operation whose task has arrived.

@@ -105,7 +105,7 @@ impl<T: Send + 'static> Tasks<T> {
 
     #[inline]
     fn home(&self) -> &'static Shard<T> {
-        let shards = self.shards.leaked();
+        let shards = self.shards.static_set();
         &shards[home() & (shards.len() - 1)]
     }
 
