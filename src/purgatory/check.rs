@@ -248,7 +248,8 @@ impl<K: Eq + Clone + Send + 'static, O: DelayedOperation> Source for OperationSo
                 let is_due = entry.deadline() <= due;
                 // After a shutdown nothing expires any more.
                 if entry.item.state.flushed(is_due) && !closed {
-                    tasks.push(Task::due(Arc::clone(&self.arrivals[ordinal]), key.to_bits()));
+                    let arrival = Arc::clone(&self.arrivals[ordinal]);
+                    tasks.push(Task::on_run_or_drop(arrival, key.to_bits()));
                 }
                 is_due
             });

@@ -3,7 +3,6 @@
 use crate::engine::clock::When;
 use crate::sync::Mutex;
 use std::fmt;
-use std::mem;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 use std::task::Waker;
@@ -93,10 +92,17 @@ enum Closure {
     /// Of this task alone. The lock is never taken: it only serves to make the closure `Sync`.
     Once(Mutex<Box<dyn FnOnce() + Send>>),
     Shared(SharedClosure, u64),
-    /// The same, called even if the task is dropped.
-    Due(SharedClosure, u64),
-    /// Called already, or about to be.
-    Taken,
+    OnRunOrDrop(CallOnDrop),
+}
+
+/// A shared closure that is called with its number when this is dropped.
+struct CallOnDrop(SharedClosure, u64);
+
+impl Drop for CallOnDrop {
+    #[inline]
+    fn drop(&mut self) {
+        (self.0)(self.1);
+    }
 }
 
 // A task is consumed as it runs.
@@ -132,29 +138,21 @@ impl Task {
         Task(Closure::Shared(closure, number))
     }
 
-    /// Creates a task in the same way, whose closure is called even if the task is dropped.
-    pub(crate) fn due(closure: SharedClosure, number: u64) -> Self {
-        Task(Closure::Due(closure, number))
+    /// Creates a task in the same way, whose closure is called once, when the task is run or when
+    /// it is dropped without being run.
+    pub(crate) fn on_run_or_drop(closure: SharedClosure, number: u64) -> Self {
+        Task(Closure::OnRunOrDrop(CallOnDrop(closure, number)))
     }
 
     /// Runs the closure on this thread.
     ///
     /// # Panics
     /// If the closure panics.
-    pub fn run(mut self) {
-        match mem::replace(&mut self.0, Closure::Taken) {
+    pub fn run(self) {
+        match self.0 {
             Closure::Once(closure) => closure.into_inner()(),
-            Closure::Shared(closure, number) | Closure::Due(closure, number) => closure(number),
-            Closure::Taken => {}
-        }
-    }
-}
-
-impl Drop for Task {
-    #[inline]
-    fn drop(&mut self) {
-        if let Closure::Due(closure, number) = &self.0 {
-            closure(*number);
+            Closure::Shared(closure, number) => closure(number),
+            Closure::OnRunOrDrop(call) => drop(call),
         }
     }
 }
