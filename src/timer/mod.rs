@@ -79,11 +79,13 @@ impl Base {
 impl Drop for Base {
     fn drop(&mut self) {
         self.stop();
+        let sleeping = self.sleeps.wake_all();
         // Handles may outlive the timer and keep its shards; they need not keep its tasks. Nor need
         // a future that drives it keep its executor.
         let sources: Vec<_> = self.engine.sources.all().collect();
         let shards = sources.iter().flat_map(|source| source.shards());
-        let dropped: u64 = shards.map(AnyShard::drop_pending).sum();
+        let tasks: u64 = shards.map(AnyShard::drop_pending).sum();
+        let dropped = tasks + sleeping;
         self.engine.sources.forget();
         if dropped > 0 {
             report::warn!(
