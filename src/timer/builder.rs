@@ -2,22 +2,21 @@
 
 use crate::engine::clock::{Clock, SystemClock, Time};
 use crate::engine::context::TimerContext;
-use crate::engine::manual_clock::OnClock;
 use crate::engine::reaper::{Engine, Reaper};
 use crate::sync::parallelism;
 use crate::timer::entry::Task;
 use crate::timer::error::BuildError;
 use crate::timer::executor::{Executor, Inline};
 use crate::timer::sleep::Sleeps;
-use crate::timer::tasks::{Handlers, Layout, Tasks};
+use crate::timer::tasks::{OnRefused, Tasks};
 use crate::timer::{Base, Timer};
-use crate::wheel::level::{MAX_SIZE, round_size};
+use crate::wheel::level::MAX_SIZE;
 use crate::wheel::tick::TickLength;
 use std::any::Any;
 use std::fmt;
 use std::io;
 use std::panic::{RefUnwindSafe, UnwindSafe};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The most shards that a timer can have.
@@ -42,7 +41,8 @@ const MAX_SHARDS: usize = 4096;
 #[must_use = "a builder does nothing until `build` or `start`"]
 pub struct TimerBuilder<T: Send + 'static = Task> {
     options: Options,
-    handlers: Handlers<T>,
+    executor: Box<dyn Executor<T>>,
+    on_refused: Option<OnRefused<T>>,
 }
 
 // A builder is consumed as it builds: no code sees it after a panic in that.
@@ -74,7 +74,7 @@ impl Timer<Task> {
             clock: SystemClock.into(),
             lost_on_refused: false,
         };
-        TimerBuilder { options, handlers: Handlers::new(Inline) }
+        TimerBuilder { options, executor: Box::new(Inline), on_refused: None }
     }
 }
 
@@ -148,8 +148,8 @@ impl<T: Send + 'static> TimerBuilder<T> {
     /// std's default of 2 MiB, unless `RUST_MIN_STACK` says otherwise. So a task of more than some
     /// kilobytes belongs into a `Box`.
     pub fn executor<U: Send + 'static>(mut self, executor: impl Executor<U>) -> TimerBuilder<U> {
-        self.options.lost_on_refused |= self.handlers.on_refused.is_some();
-        TimerBuilder { options: self.options, handlers: Handlers::new(executor) }
+        self.options.lost_on_refused |= self.on_refused.is_some();
+        TimerBuilder { options: self.options, executor: Box::new(executor), on_refused: None }
     }
 
     /// Sets what happens to an expired task that the executor refuses. Default: it is dropped, and
@@ -159,7 +159,7 @@ impl<T: Send + 'static> TimerBuilder<T> {
     /// Call this after [`executor`](Self::executor): in the other order,
     /// [`build`](Self::build) and [`start`](Self::start) return [`BuildError::OnRefused`].
     pub fn on_refused(mut self, handler: impl Fn(T) + Send + Sync + 'static) -> Self {
-        self.handlers.on_refused = Some(Box::new(handler));
+        self.on_refused = Some(Box::new(handler));
         self
     }
 
@@ -184,41 +184,40 @@ impl<T: Send + 'static> TimerBuilder<T> {
         self,
         reaper: impl FnOnce(&Arc<Engine>) -> io::Result<Option<Reaper>>,
     ) -> Result<Timer<T>, BuildError> {
-        let options = self.options;
-        if options.lost_on_refused {
+        let Options { name, tick, wheel_size, shards, max_pending, clock, lost_on_refused } =
+            self.options;
+        if lost_on_refused {
             return Err(BuildError::OnRefused);
         }
-        BuildError::check_name(&options.name)?;
-        let tick = u64::try_from(options.tick.as_nanos()).map_err(|_| BuildError::Tick)?;
+        BuildError::check_name(&name)?;
+        let tick = u64::try_from(tick.as_nanos()).map_err(|_| BuildError::Tick)?;
         if tick == 0 {
             return Err(BuildError::Tick);
         }
-        if !(1..=MAX_SIZE).contains(&options.wheel_size) {
+        if !(1..=MAX_SIZE).contains(&wheel_size) {
             return Err(BuildError::WheelSize);
         }
-        let is_manual = options.clock.as_manual().is_some();
-        let threads = if is_manual { 1 } else { 2 * parallelism().min(2048) };
-        let shards = options.shards.unwrap_or(threads);
+        let is_manual = clock.as_manual().is_some();
+        let shards = shards.unwrap_or(if is_manual { 1 } else { 2 * parallelism().min(2048) });
         if !(1..=MAX_SHARDS).contains(&shards) {
             return Err(BuildError::Shards);
         }
         let shards = shards.next_power_of_two();
-        let layout = Layout { shards, wheel_size: round_size(options.wheel_size) };
-        let time = Time::new(options.clock, TickLength::new(tick));
-        let context = Arc::new(TimerContext::new(options.name.into(), time, options.max_pending));
+        let time = Time::new(clock, TickLength::new(tick));
+        let context = Arc::new(TimerContext::new(name.into(), time, max_pending));
         let engine = Arc::new(Engine::new(context));
         if let Some(clock) = engine.context.time.clock.as_manual() {
-            let timer: Weak<Engine> = Arc::downgrade(&engine);
-            clock.add(timer as Weak<dyn OnClock>);
+            let timer = Arc::downgrade(&engine);
+            clock.add(timer);
         }
-        let tasks = Tasks::register(&engine, self.handlers, layout);
+        let tasks = Tasks::register(&engine, shards, wheel_size, self.executor, self.on_refused);
         let own = (&tasks as &dyn Any).downcast_ref::<Arc<Tasks<Task>>>().cloned();
-        let closures =
-            own.unwrap_or_else(|| Tasks::register(&engine, Handlers::new(Inline), layout));
-        let sleeps = Sleeps::register(&engine, layout);
+        let closures = own.unwrap_or_else(|| {
+            Tasks::register(&engine, shards, wheel_size, Box::new(Inline), None)
+        });
+        let sleeps = Sleeps::register(&engine, shards, wheel_size);
         let reaper = reaper(&engine).map_err(BuildError::Thread)?;
-        let base = Arc::new(Base { engine, reaper, layout, closures, sleeps });
-        Ok(Timer::new(base, tasks))
+        Ok(Timer { base: Arc::new(Base { engine, reaper, closures, sleeps }), tasks })
     }
 }
 

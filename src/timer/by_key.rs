@@ -65,7 +65,7 @@ impl<S: Source + 'static> Registered<S> {
         // In virtual time no hash decides an order, unless the timer has several shards itself. In
         // models threads meet in several.
         let is_manual = context.time.clock.as_manual().is_some() && !cfg!(tickwheel_model);
-        let is_single = is_manual && timer.base.layout.shards == 1;
+        let is_single = is_manual && timer.tasks.shards.len() == 1;
         let count = if is_single { 1 } else { shards_for(parallelism()) };
         let (number, source) = sources.register(context, count, |number| {
             let shards = Shards::new(context, number, count, WHEEL_SIZE);

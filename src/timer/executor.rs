@@ -1,4 +1,5 @@
-//! The executor: where expired tasks run.
+//! The executor: where expired tasks run, and the executors that the crate brings along. A batch is
+//! handed to it in `tasks.rs`, which also handles what it refuses.
 
 use crate::engine::reaper::is_reaper;
 use crate::engine::report::catch_panic;

@@ -9,7 +9,7 @@ use crate::engine::stats::Stats;
 use crate::timer::entry::{IntoTask, Task, TimerEntry};
 use crate::timer::error::AddError;
 use crate::timer::sleep::Sleeps;
-use crate::timer::tasks::{Layout, Tasks};
+use crate::timer::tasks::Tasks;
 use crate::timer::timeout::Timeout;
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -59,7 +59,6 @@ pub struct Timer<T: Send + 'static = Task> {
 pub(crate) struct Base {
     pub(crate) engine: Arc<Engine>,
     pub(crate) reaper: Option<Reaper>,
-    pub(crate) layout: Layout,
     /// The timer's own tasks if those are closures; otherwise others, which run in place.
     pub(crate) closures: Arc<Tasks<Task>>,
     pub(crate) sleeps: Arc<Sleeps>,
@@ -98,10 +97,6 @@ impl Drop for Base {
 }
 
 impl<T: Send + 'static> Timer<T> {
-    pub(crate) fn new(base: Arc<Base>, tasks: Arc<Tasks<T>>) -> Self {
-        Timer { base, tasks }
-    }
-
     /// Adds a timer, from any thread. Its task is handed to the executor by the first
     /// `advance_clock` at or after the first tick that is not before its deadline; with a reaper
     /// that is less than a tick late, plus the time that waking takes. Dropping the returned handle
@@ -391,7 +386,7 @@ impl<T: Send + 'static> Timer<T> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn closures(&self) -> Timer {
-        Timer::new(Arc::clone(&self.base), Arc::clone(&self.base.closures))
+        Timer { base: Arc::clone(&self.base), tasks: Arc::clone(&self.base.closures) }
     }
 
     /// Returns a reference to the timer that does not keep it alive.

@@ -9,7 +9,6 @@ use crate::engine::source::Source;
 use crate::engine::turn::Turn;
 use crate::sync::home;
 use crate::timer::error::SleepError;
-use crate::timer::tasks::Layout;
 use crate::wheel::slab::Key;
 use crate::wheel::tick::{Due, Nanos};
 use crossbeam_utils::CachePadded;
@@ -58,18 +57,18 @@ pub(crate) struct Sleeps {
 }
 
 impl Sleeps {
-    pub(crate) fn register(engine: &Engine, layout: Layout) -> Arc<Self> {
+    pub(crate) fn register(engine: &Engine, shards: usize, wheel_size: usize) -> Arc<Self> {
         let context = &engine.context;
         let make = |source| {
             let home = |ordinal| {
                 let shard = Shard::new();
-                shard.serve(context, ShardId { source, ordinal }, layout.wheel_size);
+                shard.serve(context, ShardId { source, ordinal }, wheel_size);
                 Arc::new(CachePadded::new(Home { context: Arc::clone(context), shard }))
             };
-            let homes = (0..layout.shards as u32).map(home).collect();
+            let homes = (0..shards as u32).map(home).collect();
             Arc::new(Sleeps { homes, spare: Spare::new() })
         };
-        engine.sources.register(context, layout.shards, make).1
+        engine.sources.register(context, shards, make).1
     }
 
     /// Returns a sleep until `when`.

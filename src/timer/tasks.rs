@@ -1,7 +1,9 @@
-//! The tasks of a timer: the source whose entries go to the timer's executor.
+//! The tasks of a timer: the source whose entries go to the timer's executor. Here is how they are
+//! added, and how a batch that has expired is handed over: [`Tasks::hand_over`]. What an executor
+//! is, and does with the batch, is in `executor.rs`.
 
 use crate::engine::clock::When;
-use crate::engine::context::{Limit, TimerContext};
+use crate::engine::context::Limit;
 use crate::engine::pool::Shards;
 use crate::engine::reaper::Engine;
 use crate::engine::report::{self, catch_panic_of};
@@ -19,50 +21,37 @@ use crate::wheel::tick::Nanos;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 
+/// Takes the tasks that an executor refuses.
 pub(crate) type OnRefused<T> = Box<dyn Fn(T) + Send + Sync>;
-
-/// Where expired tasks go.
-pub(crate) struct Handlers<T> {
-    pub(crate) executor: Box<dyn Executor<T>>,
-    pub(crate) on_refused: Option<OnRefused<T>>,
-}
-
-// They are called with no lock held, and the crate looks at nothing that they change.
-impl<T> UnwindSafe for Handlers<T> {}
-impl<T> RefUnwindSafe for Handlers<T> {}
-
-impl<T> Handlers<T> {
-    /// Returns this executor, and nothing that takes what it refuses.
-    pub(crate) fn new(executor: impl Executor<T>) -> Self {
-        Handlers { executor: Box::new(executor), on_refused: None }
-    }
-}
-
-/// How many shards a source has, and how many slots each wheel in them.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Layout {
-    pub(crate) shards: usize,
-    pub(crate) wheel_size: usize,
-}
 
 /// The tasks of a timer; see the [module](self).
 pub(crate) struct Tasks<T: Send + 'static> {
     pub(crate) shards: Shards<T>,
-    handlers: Handlers<T>,
+    executor: Box<dyn Executor<T>>,
+    on_refused: Option<OnRefused<T>>,
     refused: AtomicU64,
     spare: Spare<T>,
 }
 
+// What users pass is called with no lock held, and the crate looks at nothing that it changes.
+impl<T: Send + 'static> UnwindSafe for Tasks<T> {}
+impl<T: Send + 'static> RefUnwindSafe for Tasks<T> {}
+
 impl<T: Send + 'static> Tasks<T> {
     /// Creates the tasks of a timer, and registers them.
-    pub(crate) fn register(engine: &Engine, handlers: Handlers<T>, layout: Layout) -> Arc<Self> {
-        let Layout { shards: count, wheel_size } = layout;
+    pub(crate) fn register(
+        engine: &Engine,
+        shards: usize,
+        wheel_size: usize,
+        executor: Box<dyn Executor<T>>,
+        on_refused: Option<OnRefused<T>>,
+    ) -> Arc<Self> {
         let make = |number| {
-            let shards = Shards::new(&engine.context, number, count, wheel_size);
+            let shards = Shards::new(&engine.context, number, shards, wheel_size);
             let (refused, spare) = (AtomicU64::new(0), Spare::new());
-            Arc::new(Tasks { shards, handlers, refused, spare })
+            Arc::new(Tasks { shards, executor, on_refused, refused, spare })
         };
-        engine.sources.register(&engine.context, count, make).1
+        engine.sources.register(&engine.context, shards, make).1
     }
 
     /// Adds an entry to the calling thread's shard. Returns it if it was refused.
@@ -126,42 +115,36 @@ impl<T: Send + 'static> Tasks<T> {
     /// Hands tasks to the executor, contains its panics, and handles the tasks that it refuses. All
     /// user code that runs on expiry runs in here, with no lock held.
     fn execute(&self, tasks: &mut Vec<T>) {
-        let TimerContext { name, .. } = &*self.shards.context;
+        let context = &*self.shards.context;
         let mut batch = Batch::new(tasks.drain(..));
         loop {
             let before = batch.len();
-            let executed = self
-                .shards
-                .context
-                .catch_panic(|| self.handlers.executor.execute_batch(&mut batch));
+            let executed = context.catch_panic(|| self.executor.execute_batch(&mut batch));
+            // After a panic it gets what is left, unless that was all of it already.
             if executed.is_some() || batch.len() == before || batch.len() == 0 {
                 break;
             }
         }
-        let (mut refused, added) = batch.into_rest();
-        added.into_iter().for_each(|entry| self.add_again(entry));
+        let (refused, added) = batch.into_rest();
+        for entry in added {
+            drop(self.add(entry, Limit::Exceed)); // Dropped after a shutdown.
+        }
         if refused.is_empty() {
             return;
         }
         self.refused.fetch_add(refused.len() as u64, Ordering::Relaxed);
-        let Some(on_refused) = &self.handlers.on_refused else {
+        let Some(on_refused) = &self.on_refused else {
             let tasks = refused.len();
             report::warn!(
-                timer = &**name,
+                timer = &*context.name,
                 tasks = tasks,
                 "the executor refused expired tasks: dropped"
             );
             return;
         };
-        for task in refused.drain(..) {
-            self.shards.context.catch_panic(|| on_refused(task));
+        for task in refused {
+            context.catch_panic(|| on_refused(task));
         }
-    }
-
-    /// Adds an entry that an executor has returned; after a shutdown it is dropped.
-    #[cold]
-    fn add_again(&self, entry: TimerEntry<T>) {
-        drop(self.add(entry, Limit::Exceed));
     }
 
     /// Takes all pending tasks out of closed shards, ordered by deadline.
@@ -184,11 +167,11 @@ impl<T: Send + 'static> Tasks<T> {
 
 impl<T: Send + 'static> Source for Tasks<T> {
     fn flush(self: Arc<Self>, ordinal: usize, turn: &mut Turn<'_>) -> Option<usize> {
-        let Some(shard) = self.shards.get(ordinal) else { return Some(0) };
         let flush = |state: &mut ShardState<T, ()>, flush, tasks: &mut Vec<T>| {
             state.wheel.flush(flush, |_, task| tasks.push(task));
         };
-        self.spare.flush(shard, turn, flush, |turn, tasks| self.hand_over(turn, tasks))
+        self.spare
+            .flush(&self.shards[ordinal], turn, flush, |turn, tasks| self.hand_over(turn, tasks))
     }
 
     fn shard(&self, ordinal: usize) -> Option<&dyn AnyShard> {
@@ -198,11 +181,11 @@ impl<T: Send + 'static> Source for Tasks<T> {
     fn count(&self, stats: &mut Stats) {
         let refused = self.refused.load(Ordering::Relaxed);
         stats.refused += refused;
-        if self.handlers.on_refused.is_none() {
+        if self.on_refused.is_none() {
             stats.dropped += refused;
         }
         let name = &self.shards.context.name;
-        let panicked = catch_panic_of(name, || self.handlers.executor.panicked());
+        let panicked = catch_panic_of(name, || self.executor.panicked());
         stats.panicked = stats.panicked.saturating_add(panicked.unwrap_or(0));
     }
 
