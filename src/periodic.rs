@@ -2,6 +2,7 @@
 
 use crate::engine::clock::{Clock, When};
 use crate::engine::context::Limit;
+use crate::engine::report::contain;
 use crate::sync::Mutex;
 use crate::timer::Timer;
 use crate::timer::entry::{SharedClosure, Task, TimerEntry};
@@ -9,7 +10,8 @@ use crate::timer::error::AddError;
 use crate::timer::tasks::Tasks;
 use crate::timer::timeout::Timeout;
 use std::fmt;
-use std::sync::{Arc, Weak};
+use std::panic::resume_unwind;
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 /// The options of a periodic task, which [`start`](Self::start) starts on a timer.
@@ -134,18 +136,15 @@ impl Periodic {
     ) -> Result<Series, AddError<Task>> {
         let clock = timer.base.engine.context.time.clock.clone();
         let first = self.first.unwrap_or_else(|| random_below(self.period, &clock));
-        let due = timer.now().checked_add(first);
-        let (chosen, timeout, end) = (None, None, None);
-        let progress = Mutex::new(Progress { due, number: 0, chosen, timeout, end });
+        let due = clock.now().checked_add(first);
+        let progress = Mutex::new(Progress { due, ..Progress::default() });
         let tasks = Arc::downgrade(&timer.base.closures);
-        let series = Arc::new(SeriesState { periodic: self, clock, tasks, progress });
-        let runs: SharedClosure = Arc::new_cyclic(|runs: &Weak<_>| {
-            let runs = Weak::clone(runs) as Weak<dyn Fn(u64) + Send + Sync>;
-            let runner = Runner { series: Arc::clone(&series), runs, task };
-            move |_| runner.run()
-        });
-        let timeout = timer.base.closures.add(series.entry(runs, due, 0), Limit::Keep)?;
-        series.keep(0, timeout);
+        let runs = OnceLock::new();
+        let series = Arc::new(SeriesState { periodic: self, clock, tasks, runs, progress });
+        let over = EndOnDrop(Arc::clone(&series));
+        let runs: SharedClosure = Arc::new(move |_| over.0.run(&task));
+        series.runs.get_or_init(|| Arc::downgrade(&runs));
+        series.add(due, 0)?;
         Ok(Series(series))
     }
 }
@@ -205,26 +204,22 @@ pub struct Run<'a> {
     number: u64,
 }
 
-/// The part that the handles of a series share with its runner.
+/// The part that the handles of a series share with its runs.
 struct SeriesState {
     periodic: Periodic,
     clock: Clock,
     /// Where the runs are added, which refer to this. A run owns no timer, even for a moment: the
     /// timer could end there.
     tasks: Weak<Tasks<Task>>,
+    /// The closure that all runs share, so that a run allocates nothing. The pending run and those
+    /// in progress hold it, and its end is that of the series. A [`Series`] does not hold it: a
+    /// handle keeps no closure alive.
+    runs: OnceLock<Weak<dyn Fn(u64) + Send + Sync>>,
     progress: Mutex<Progress>,
 }
 
-/// What runs: the pending run and those in progress hold it, and its end is that of the series. A
-/// [`Series`] does not hold it, so a handle keeps no closure alive.
-struct Runner<F> {
-    series: Arc<SeriesState>,
-    /// The closure that owns this runner, and which all runs share: so a run allocates nothing.
-    runs: Weak<dyn Fn(u64) + Send + Sync>,
-    task: F,
-}
-
 /// The part of a series that each run changes.
+#[derive(Default)]
 struct Progress {
     /// When the next run, or the one in progress, is due, without the jitter; `None` is never.
     due: Option<Instant>,
@@ -323,21 +318,10 @@ impl SeriesState {
         ends
     }
 
-    fn now(&self) -> Instant {
-        self.clock.now()
-    }
-
-    fn entry(&self, runs: SharedClosure, due: Option<Instant>, number: u64) -> TimerEntry {
-        let jitter = random_below(self.periodic.jitter, &self.clock);
-        let at = due.and_then(|due| due.checked_add(jitter));
-        TimerEntry::new(When::at_or_never(at), Task::shared(runs, number))
-    }
-
     /// Adds the run after `run`, which began at `began`, to the timer, unless the series has ended.
-    fn schedule(&self, runs: SharedClosure, run: &Run<'_>, began: Instant) {
-        let Some(tasks) = self.tasks.upgrade() else { return };
+    fn schedule(&self, run: &Run<'_>, began: Instant) {
         let Periodic { period, missed_tick, jitter, .. } = self.periodic;
-        let now = self.now();
+        let now = self.clock.now();
         let mut progress = self.progress.lock();
         if progress.end.is_some() {
             return;
@@ -353,15 +337,19 @@ impl SeriesState {
         };
         let (due, number) = (progress.due, progress.number);
         drop(progress);
-        if let Ok(timeout) = tasks.add(self.entry(runs, due, number), Limit::Keep) {
-            self.keep(number, timeout);
-        }
+        let _ = self.add(due, number);
     }
 
-    /// Keeps the handle of the run with this number, which was just added without the lock. If the
-    /// series has ended meanwhile, nobody else cancels that run. If the run has begun, a later one
-    /// may have left its own handle.
-    fn keep(&self, number: u64, timeout: Timeout) {
+    /// Adds the run with this number to the timer, unless that has gone. No lock is held as it is
+    /// added, so the series may end meanwhile, and nobody else cancels that run; or the run may
+    /// begin, and a later one leave its own handle.
+    fn add(&self, due: Option<Instant>, number: u64) -> Result<(), AddError<Task>> {
+        let Some(tasks) = self.tasks.upgrade() else { return Ok(()) };
+        let Some(runs) = self.runs.get().and_then(Weak::upgrade) else { return Ok(()) };
+        let jitter = random_below(self.periodic.jitter, &self.clock);
+        let at = due.and_then(|due| due.checked_add(jitter));
+        let entry = TimerEntry::new(When::at_or_never(at), Task::shared(runs, number));
+        let timeout = tasks.add(entry, Limit::Keep)?;
         let mut progress = self.progress.lock();
         if progress.end.is_some() {
             drop(progress);
@@ -369,6 +357,36 @@ impl SeriesState {
         } else if progress.number == number {
             progress.timeout = Some(timeout);
         }
+        Ok(())
+    }
+
+    fn run(&self, task: impl Fn(&Run<'_>)) {
+        let mut progress = self.progress.lock();
+        if progress.end.is_some() {
+            return;
+        }
+        let run = Run { series: self, due: progress.due, number: progress.number };
+        progress.number += 1;
+        drop(progress);
+        let began = self.clock.now();
+        if self.periodic.overlaps {
+            self.schedule(&run, began);
+            return task(&run);
+        }
+        let ran = contain(|| task(&run));
+        self.schedule(&run, began); // Also after a panic, which is the executor's to handle.
+        if let Err(panic) = ran {
+            resume_unwind(panic);
+        }
+    }
+}
+
+/// Ends a series when its closure is dropped.
+struct EndOnDrop(Arc<SeriesState>);
+
+impl Drop for EndOnDrop {
+    fn drop(&mut self) {
+        self.0.end(End::Over);
     }
 }
 
@@ -379,46 +397,6 @@ fn random_below(most: Duration, clock: &Clock) -> Duration {
         Ok(most) => clock.random() % most,
         Err(_) => clock.random(),
     })
-}
-
-impl<F: Fn(&Run<'_>) + Send + Sync + 'static> Runner<F> {
-    fn run(&self) {
-        let mut progress = self.series.progress.lock();
-        if progress.end.is_some() {
-            return;
-        }
-        let run = Run { series: &self.series, due: progress.due, number: progress.number };
-        progress.number += 1;
-        drop(progress);
-        let next = Next { runner: self, run: &run, began: self.series.now() };
-        if self.series.periodic.overlaps {
-            drop(next);
-            return (self.task)(&run);
-        }
-        (self.task)(&run);
-        drop(next);
-    }
-}
-
-/// Schedules the run that follows when it is dropped: also if the run in progress panics, which its
-/// executor contains.
-struct Next<'a, F> {
-    runner: &'a Runner<F>,
-    run: &'a Run<'a>,
-    began: Instant,
-}
-
-impl<F> Drop for Next<'_, F> {
-    fn drop(&mut self) {
-        let Runner { series, runs, .. } = self.runner;
-        runs.upgrade().into_iter().for_each(|runs| series.schedule(runs, self.run, self.began));
-    }
-}
-
-impl<F> Drop for Runner<F> {
-    fn drop(&mut self) {
-        self.series.end(End::Over);
-    }
 }
 
 impl fmt::Debug for Series {
