@@ -1,10 +1,11 @@
 //! The timeout: the handle of one timer that was added.
 
 use crate::engine::clock::When;
-use crate::engine::shard::Shard;
+use crate::engine::shard::{Shard, ShardState};
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::timer::entry::Task;
 use crate::wheel::slab::Key;
+use crate::wheel::tick::Due;
 use std::fmt;
 use std::mem;
 use std::ops::Deref;
@@ -128,7 +129,7 @@ impl<T: 'static> Timeout<T> {
     /// Once `shutdown` has stopped the reaper, this changes nothing and returns false. While
     /// `shutdown` still waits for the reaper's batch, it moves the deadline and returns true.
     pub fn reschedule(&self, when: impl Into<When>) -> bool {
-        self.moved(when.into(), Move::To)
+        self.moved(when.into(), |state, index, due| state.move_to(index, due))
     }
 
     /// Extends the deadline, if the timer is pending; it never moves to an earlier one. Returns
@@ -151,7 +152,7 @@ impl<T: 'static> Timeout<T> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn touch(&self, when: impl Into<When>) -> bool {
-        self.moved(when.into(), Move::Extend)
+        self.moved(when.into(), |state, index, due| state.wheel.extend(index, due.deadline))
     }
 
     /// Brings the deadline forward, if the timer is pending; it never moves to a later one. Returns
@@ -171,7 +172,11 @@ impl<T: 'static> Timeout<T> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn hasten(&self, when: impl Into<When>) -> bool {
-        self.moved(when.into(), Move::Hasten)
+        self.moved(when.into(), |state, index, due| {
+            if due.deadline < state.wheel.entries.at_mut(index).deadline() {
+                state.move_to(index, due);
+            }
+        })
     }
 
     /// Returns whether the timer is waiting for its deadline.
@@ -200,40 +205,26 @@ impl<T: 'static> Timeout<T> {
 
     /// Returns a guard that cancels the timer, and drops its task, when it is dropped.
     pub fn cancel_on_drop(self) -> CancelOnDrop<T> {
-        CancelOnDrop(Some(self))
+        CancelOnDrop(self)
     }
 
     fn key(&self) -> Key {
         Key::from_bits(self.key.load(Ordering::Relaxed))
     }
 
-    /// Moves the deadline. Returns whether the timer was pending; false if the shard is closed, and
-    /// is being drained.
-    fn moved(&self, when: When, how: Move) -> bool {
-        let mut state = self.shard.lock();
-        let (Some(context), Some(old)) = (state.open_context(), state.wheel.deadline(self.key()))
-        else {
+    /// Calls `change` with the place in the slab and the new deadline, if the timer is pending.
+    /// Returns whether it was; false if the shard is closed, and is being drained.
+    fn moved(&self, when: When, change: impl FnOnce(&mut ShardState<T, ()>, u32, Due)) -> bool {
+        let (mut state, key) = (self.shard.lock(), self.key());
+        let Some(context) = state.open_context() else { return false };
+        if state.wheel.entries.get(key).is_none() {
             return false;
-        };
-        let (due, index) = (context.time.due(when), self.key().index);
-        match how {
-            Move::Extend => state.wheel.extend(index, due.deadline),
-            Move::Hasten if due.deadline >= old => {}
-            Move::To | Move::Hasten => state.move_to(index, due),
         }
+        let due = context.time.due(when);
+        change(&mut state, key.index, due);
         Shard::release(state);
         true
     }
-}
-
-/// How a deadline may be moved.
-#[derive(Clone, Copy)]
-enum Move {
-    To,
-    /// Only to a later deadline.
-    Extend,
-    /// Only to an earlier deadline.
-    Hasten,
 }
 
 impl<T: 'static> fmt::Debug for Timeout<T> {
@@ -260,13 +251,14 @@ impl<T: 'static> fmt::Debug for Timeout<T> {
 /// ```
 #[derive(Debug)]
 #[must_use = "dropped at once, it cancels at once"]
-pub struct CancelOnDrop<T: 'static = Task>(Option<Timeout<T>>);
+pub struct CancelOnDrop<T: 'static = Task>(Timeout<T>);
 
 impl<T: 'static> CancelOnDrop<T> {
     /// Returns the timer's handle, so that dropping the guard cancels nothing.
-    pub fn disarm(mut self) -> Timeout<T> {
-        // `None` only in `drop`, after which nobody can call this.
-        self.0.take().expect("the guard is not dropped yet")
+    pub fn disarm(self) -> Timeout<T> {
+        let timeout = Timeout::new(self.0.shard, self.0.key());
+        mem::forget(self); // A handle owns nothing.
+        timeout
     }
 }
 
@@ -275,14 +267,12 @@ impl<T: 'static> Deref for CancelOnDrop<T> {
     type Target = Timeout<T>;
 
     fn deref(&self) -> &Timeout<T> {
-        self.0.as_ref().expect("the guard is not dropped yet")
+        &self.0
     }
 }
 
 impl<T: 'static> Drop for CancelOnDrop<T> {
     fn drop(&mut self) {
-        if let Some(timeout) = &self.0 {
-            drop(timeout.cancel());
-        }
+        drop(self.cancel());
     }
 }
