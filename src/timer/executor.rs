@@ -165,21 +165,14 @@ pub trait Executor<T>: Send + Sync + 'static {
 /// An iterator over tasks that expired together, which also takes back what is refused, or to be
 /// added again.
 pub struct Batch<'a, T> {
-    tasks: Drain<'a, T>,
-    refused: Vec<T>,
-    added: Vec<TimerEntry<T>>,
+    pub(crate) tasks: Drain<'a, T>,
+    pub(crate) refused: Vec<T>,
+    pub(crate) added: Vec<TimerEntry<T>>,
 }
 
 impl<'a, T> Batch<'a, T> {
     pub(crate) fn new(tasks: Drain<'a, T>) -> Self {
         Batch { tasks, refused: Vec::new(), added: Vec::new() }
-    }
-
-    /// Returns what was refused, with what the executor left lying, and what is to be added.
-    pub(crate) fn into_rest(self) -> (Vec<T>, Vec<TimerEntry<T>>) {
-        let Batch { tasks, mut refused, added } = self;
-        refused.extend(tasks);
-        (refused, added)
     }
 
     /// Gives the timer an entry, usually with a task of the batch that repeats. The timer adds it
@@ -211,10 +204,8 @@ impl<T> ExactSizeIterator for Batch<'_, T> {}
 impl<T> fmt::Debug for Batch<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (left, refused) = (self.tasks.len(), self.refused.len());
-        f.debug_struct("Batch")
-            .field("left", &left)
-            .field("refused", &refused)
-            .finish_non_exhaustive()
+        let mut batch = f.debug_struct("Batch");
+        batch.field("left", &left).field("refused", &refused).finish_non_exhaustive()
     }
 }
 

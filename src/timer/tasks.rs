@@ -79,14 +79,9 @@ impl<T: Send + 'static> Tasks<T> {
     #[inline]
     fn lock_home(&self) -> (&'static Shard<T>, ShardGuard<'static, T>) {
         let shard = self.home();
-        match shard.try_lock() {
-            Some(state) => (shard, state),
-            None => self.lock_other_home(),
+        if let Some(state) = shard.try_lock() {
+            return (shard, state);
         }
-    }
-
-    #[cold]
-    fn lock_other_home(&self) -> (&'static Shard<T>, ShardGuard<'static, T>) {
         change_home();
         let shard = self.home();
         (shard, shard.lock())
@@ -125,7 +120,8 @@ impl<T: Send + 'static> Tasks<T> {
                 break;
             }
         }
-        let (refused, added) = batch.into_rest();
+        let Batch { tasks: left, mut refused, added } = batch;
+        refused.extend(left);
         for entry in added {
             drop(self.add(entry, Limit::Exceed)); // Dropped after a shutdown.
         }
