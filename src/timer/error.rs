@@ -61,25 +61,21 @@ impl<T> AddError<T> {
     pub fn into_task(self) -> T {
         self.into_entry().into_task()
     }
-
-    fn text(&self) -> &'static str {
-        match self {
-            AddError::Full(_) => "the timer is full",
-            AddError::Shutdown(_) => "the timer was shut down",
-        }
-    }
 }
 
 /// Without the entry, whose task need not be `Debug`.
 impl<T> fmt::Debug for AddError<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "AddError({})", self.text())
+        write!(f, "AddError({self})")
     }
 }
 
 impl<T> fmt::Display for AddError<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.text())
+        f.write_str(match self {
+            AddError::Full(_) => "the timer is full",
+            AddError::Shutdown(_) => "the timer was shut down",
+        })
     }
 }
 
