@@ -203,8 +203,7 @@ pub use wheel::{LocalTimer, TimerKey};
 pub use {
     engine::clock::{Clock, SystemClock, When},
     engine::manual_clock::ManualClock,
-    engine::stats::Stats,
-    engine::stats::{LevelSnapshot, Snapshot},
+    engine::stats::{LevelSnapshot, Snapshot, Stats},
     future::drive::Listener,
     timer::builder::TimerBuilder,
     timer::entry::{IntoTask, SharedClosure, Task, TimerEntry},

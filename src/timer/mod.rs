@@ -78,13 +78,12 @@ impl Base {
 impl Drop for Base {
     fn drop(&mut self) {
         self.stop();
-        let sleeping = self.sleeps.wake_all();
+        let mut dropped = self.sleeps.wake_all();
         // Handles may outlive the timer and keep its shards; they need not keep its tasks. Nor need
         // a future that drives it keep its executor.
-        let sources: Vec<_> = self.engine.sources.all().collect();
-        let shards = sources.iter().flat_map(|source| source.shards());
-        let tasks: u64 = shards.map(AnyShard::drop_pending).sum();
-        let dropped = tasks + sleeping;
+        for source in self.engine.sources.all() {
+            dropped += source.shards().map(AnyShard::drop_pending).sum::<u64>();
+        }
         self.engine.sources.forget();
         if dropped > 0 {
             report::warn!(
