@@ -152,11 +152,7 @@ impl<T: Send + 'static> Timer<T> {
     /// assert!(driver.join().is_ok());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn drive<F, S>(&self, sleep_until: F) -> Drive<F, S>
-    where
-        F: FnMut(Instant) -> S,
-        S: Future,
-    {
+    pub fn drive<F: FnMut(Instant) -> S, S: Future>(&self, sleep_until: F) -> Drive<F, S> {
         Drive { listener: self.listener(), sleep_until, until: None, sleep: None }
     }
 }
@@ -217,7 +213,6 @@ fn again(context: &Context<'_>) -> Poll<()> {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        let context = &self.engine.context;
-        drop(context.delay_queue.forget_listener(self.number));
+        drop(self.engine.context.delay_queue.forget_listener(self.number));
     }
 }

@@ -14,7 +14,6 @@ use crate::wheel::level::MAX_SIZE;
 use crate::wheel::tick::TickLength;
 use std::any::Any;
 use std::fmt;
-use std::io;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 use std::time::Duration;
@@ -168,7 +167,7 @@ impl<T: Send + 'static> TimerBuilder<T> {
     /// # Errors
     /// [`BuildError`] if an option is out of its range.
     pub fn build(self) -> Result<Timer<T>, BuildError> {
-        self.make(|_| Ok(None))
+        self.make(false)
     }
 
     /// Builds a timer with a reaper thread of its own, which sleeps until the next bucket is due,
@@ -177,13 +176,10 @@ impl<T: Send + 'static> TimerBuilder<T> {
     /// # Errors
     /// [`BuildError`] if an option is out of its range, or the thread can't be started.
     pub fn start(self) -> Result<Timer<T>, BuildError> {
-        self.make(|engine| Reaper::start(engine).map(Some))
+        self.make(true)
     }
 
-    fn make(
-        self,
-        reaper: impl FnOnce(&Arc<Engine>) -> io::Result<Option<Reaper>>,
-    ) -> Result<Timer<T>, BuildError> {
+    fn make(self, with_reaper: bool) -> Result<Timer<T>, BuildError> {
         let Options { name, tick, wheel_size, shards, max_pending, clock, lost_on_refused } =
             self.options;
         if lost_on_refused {
@@ -216,7 +212,8 @@ impl<T: Send + 'static> TimerBuilder<T> {
             Tasks::register(&engine, shards, wheel_size, Box::new(Inline), None)
         });
         let sleeps = Sleeps::register(&engine, shards, wheel_size);
-        let reaper = reaper(&engine).map_err(BuildError::Thread)?;
+        let reaper = with_reaper.then(|| Reaper::start(&engine)).transpose();
+        let reaper = reaper.map_err(BuildError::Thread)?;
         Ok(Timer { base: Arc::new(Base { engine, reaper, closures, sleeps }), tasks })
     }
 }
