@@ -11,7 +11,7 @@ use crate::timer::tasks::Tasks;
 use crate::timer::timeout::Timeout;
 use std::fmt;
 use std::panic::resume_unwind;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 /// The options of a periodic task, which [`start`](Self::start) starts on a timer.
@@ -139,11 +139,10 @@ impl Periodic {
         let due = clock.now().checked_add(first);
         let progress = Mutex::new(Progress { due, ..Progress::default() });
         let tasks = Arc::downgrade(&timer.base.closures);
-        let runs = OnceLock::new();
-        let series = Arc::new(SeriesState { periodic: self, clock, tasks, runs, progress });
+        let series = Arc::new(SeriesState { periodic: self, clock, tasks, progress });
         let over = EndOnDrop(Arc::clone(&series));
         let runs: SharedClosure = Arc::new(move |_| over.0.run(&task));
-        series.runs.get_or_init(|| Arc::downgrade(&runs));
+        series.progress.lock().runs = Some(Arc::downgrade(&runs));
         series.add(due, 0)?;
         Ok(Series(series))
     }
@@ -211,10 +210,6 @@ struct SeriesState {
     /// Where the runs are added, which refer to this. A run owns no timer, even for a moment: the
     /// timer could end there.
     tasks: Weak<Tasks<Task>>,
-    /// The closure that all runs share, so that a run allocates nothing. The pending run and those
-    /// in progress hold it, and its end is that of the series. A [`Series`] does not hold it: a
-    /// handle keeps no closure alive.
-    runs: OnceLock<Weak<dyn Fn(u64) + Send + Sync>>,
     progress: Mutex<Progress>,
 }
 
@@ -226,6 +221,10 @@ struct Progress {
     number: u64,
     /// When the run in progress wants the next one to be due.
     chosen: Option<Option<Instant>>,
+    /// The closure that all runs share, so that a run allocates nothing. The pending run and those
+    /// in progress hold it, and its end is that of the series. A [`Series`] does not hold it: a
+    /// handle keeps no closure alive.
+    runs: Option<Weak<dyn Fn(u64) + Send + Sync>>,
     timeout: Option<Timeout>,
     end: Option<End>,
 }
@@ -345,7 +344,8 @@ impl SeriesState {
     /// begin, and a later one leave its own handle.
     fn add(&self, due: Option<Instant>, number: u64) -> Result<(), AddError<Task>> {
         let Some(tasks) = self.tasks.upgrade() else { return Ok(()) };
-        let Some(runs) = self.runs.get().and_then(Weak::upgrade) else { return Ok(()) };
+        let runs = self.progress.lock().runs.as_ref().and_then(Weak::upgrade);
+        let Some(runs) = runs else { return Ok(()) };
         let jitter = random_below(self.periodic.jitter, &self.clock);
         let at = due.and_then(|due| due.checked_add(jitter));
         let entry = TimerEntry::new(When::at_or_never(at), Task::shared(runs, number));
