@@ -382,11 +382,8 @@ impl<T: Send + 'static> Executor<T> for Worker<T> {
             Some(queued + fits)
         });
         if let Some(queue) = self.queue.as_ref().filter(|_| fits != 0) {
-            let tasks = batch.by_ref().take(fits).collect();
-            if let Err(mpsc::SendError(tasks)) = queue.send(tasks) {
-                self.queued.fetch_sub(fits, Ordering::Relaxed);
-                batch.refused.extend(tasks);
-            }
+            // It cannot fail: the thread contains every panic, and ends when the queue is dropped.
+            let _ = queue.send(batch.by_ref().take(fits).collect());
         }
         batch.refused.extend(batch.tasks.by_ref());
     }
