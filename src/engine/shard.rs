@@ -294,7 +294,7 @@ impl<T, X> ShardState<T, X> {
     }
 
     /// Tells the delay queue what comes first, if that has changed.
-    fn say_change(&mut self) -> Wake {
+    pub(crate) fn say_change(&mut self) -> Wake {
         if self.wheel.first() == self.said { Wake::default() } else { self.say() }
     }
 }

@@ -4,13 +4,13 @@ use crate::engine::clock::When;
 use crate::engine::context::Limit;
 use crate::engine::shard::{AnyShard, Shard};
 use crate::keyed::entry::Held;
-use crate::keyed::shard::{Kept, KeyState, Keyed, Keys, OnExpired};
+use crate::keyed::shard::{KeyState, Keyed, Keys, OnExpired};
 use crate::table::spread;
 use crate::timer::Timer;
-use crate::timer::by_key::Registered;
 use crate::timer::entry::{IntoTask, Task, TimerEntry};
 use crate::timer::error::AddError;
 use crate::timer::executor::Never;
+use crate::timer::registered::Registered;
 use crate::wheel::tick::Due;
 use std::borrow::Borrow;
 use std::fmt;
@@ -180,9 +180,10 @@ impl<K: Hash + Eq + Send + 'static, T: Send + 'static, S: BuildHasher> KeyedTime
         S: Clone + Send + Sync + 'static,
     {
         let own = hasher.clone();
-        let on_expired: OnExpired<K, T> = Box::new(move |key, task| {
-            let (key, entry) = expired(key, task).into_kept()?;
-            Some(Kept { hash: spread(&own, &key), key, entry })
+        let on_expired: OnExpired<K, T> = Box::new(move |keys, key, task| {
+            if let Some((key, entry)) = expired(key, task).into_kept() {
+                keys.keep(spread(&own, &key), key, entry);
+            }
         });
         let make = |shards, closures| Arc::new(Keys { shards, closures, on_expired });
         KeyedTimer { registered: Registered::new(timer.closures(), make), hasher }
@@ -214,7 +215,7 @@ impl<K: Hash + Eq + Send + 'static, T: Send + 'static, S: BuildHasher> KeyedTime
     pub fn entry(&self, key: K) -> Entry<'_, K, T> {
         let hash = self.hash(&key);
         let mut held = Held::new(self.keys(), hash);
-        let found = held.state().find(hash, &key);
+        let found = held.state.find(hash, &key);
         held.key = Some(key);
         match found {
             Some(index) => Entry::Occupied(OccupiedEntry { held, index }),
@@ -360,8 +361,8 @@ impl<K: Hash + Eq + Send + 'static, T: Send + 'static, S: BuildHasher> KeyedTime
         K: Borrow<Q>,
     {
         let hash = self.hash(key);
-        let mut held = Held::new(self.keys(), hash);
-        let index = held.state().find(hash, key)?;
+        let held = Held::new(self.keys(), hash);
+        let index = held.state.find(hash, key)?;
         Some(OccupiedEntry { held, index })
     }
 

@@ -14,8 +14,8 @@ use crate::engine::shard::{AnyShard, Extra, Shard, ShardGuard, ShardState};
 use crate::engine::source::Source;
 use crate::engine::turn::Turn;
 use crate::table::{KeyTable, shard_of};
-use crate::timer::by_key::Closures;
 use crate::timer::entry::{Task, TimerEntry};
+use crate::timer::registered::Closures;
 use crate::wheel::tick::Due;
 use std::borrow::Borrow;
 use std::sync::Arc;
@@ -39,15 +39,9 @@ impl Extra for Index {
 pub(crate) type KeyState<K, T> = ShardState<Keyed<K, T>, Index>;
 pub(crate) type KeyGuard<'a, K, T> = ShardGuard<'a, Keyed<K, T>, Index>;
 
-/// What is called with each key and task that expires. Returns what is to be added again.
-pub(crate) type OnExpired<K, T> = Box<dyn Fn(K, T) -> Option<Kept<K, T>> + Send + Sync>;
-
-/// A key that is to be added again, with its hash.
-pub(crate) struct Kept<K, T> {
-    pub(crate) hash: u64,
-    pub(crate) key: K,
-    pub(crate) entry: TimerEntry<T>,
-}
+/// What is called with each key and task that expires, and with the keys, to which it may add them
+/// again.
+pub(crate) type OnExpired<K, T> = Box<dyn Fn(&Keys<K, T>, K, T) + Send + Sync>;
 
 /// The keys of a keyed timer; see the [module](self).
 pub(crate) struct Keys<K: Eq + Send + 'static, T: Send + 'static> {
@@ -63,9 +57,7 @@ impl<K: Eq + Send + 'static, T: Send + 'static> Source for Keys<K, T> {
             wheel.flush(flush, |at, Keyed { key, task, hash }| {
                 index.remove(hash, |index| *index == at.index, |_| true);
                 let keys = Arc::clone(&self);
-                tasks.push(Task::new(move || {
-                    (keys.on_expired)(key, task).into_iter().for_each(|kept| keys.keep(kept));
-                }));
+                tasks.push(Task::new(move || (keys.on_expired)(&keys, key, task)));
             });
         })
     }
@@ -92,7 +84,7 @@ impl<K: Eq + Send + 'static, T: Send + 'static> Keys<K, T> {
 
     /// Adds a key again that has expired, even if the timer is full, unless the key is there by
     /// now. If its keyed timer has gone, the shards are closed.
-    fn keep(&self, Kept { hash, key, entry }: Kept<K, T>) {
+    pub(crate) fn keep(&self, hash: u64, key: K, entry: TimerEntry<T>) {
         let due = self.shards.context.time.due(entry.when());
         // Declared last, so released first: what is not added is dropped without the lock.
         let mut state = self.of(hash).lock();

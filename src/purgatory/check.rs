@@ -17,7 +17,7 @@ use crate::purgatory::state::{EndedBy, Next};
 use crate::purgatory::watchers::{Id, Spots, Visit, Watchers};
 use crate::sync::atomic::AtomicU64;
 use crate::table::shard_of;
-use crate::timer::by_key::Closures;
+use crate::timer::registered::Closures;
 use crate::timer::entry::{SharedClosure, Task};
 use crate::wheel::slab::Key;
 use crate::wheel::tick::Due;

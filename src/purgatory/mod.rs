@@ -11,7 +11,7 @@ use crate::sync::atomic::Ordering;
 use crate::sync::home;
 use crate::table::{self, shard_of};
 use crate::timer::Timer;
-use crate::timer::by_key::Registered;
+use crate::timer::registered::Registered;
 use std::borrow::Borrow;
 use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 pub(crate) mod builder;
 pub(crate) mod timeout;
 pub(crate) mod tasks;
-pub(crate) mod by_key;
+pub(crate) mod registered;
 pub(crate) mod sleep;
 pub(crate) mod executor;
 pub(crate) mod entry;
