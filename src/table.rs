@@ -56,6 +56,12 @@ impl<V> KeyTable<V> {
         found.map(|(_, value)| value)
     }
 
+    /// Returns the value with this hash that `is_meant`.
+    pub(crate) fn find_mut(&mut self, hash: u32, is_meant: impl Fn(&V) -> bool) -> Option<&mut V> {
+        let found = self.0.find_mut(long(hash), |(other, value)| *other == hash && is_meant(value));
+        found.map(|(_, value)| value)
+    }
+
     /// Returns the value with this hash that `is_meant`, made by `make` if there is none.
     #[inline]
     pub(crate) fn find_or_insert(
@@ -75,20 +81,11 @@ impl<V> KeyTable<V> {
         self.0.insert_unique(long(hash), (hash, value), |(other, _)| long(*other));
     }
 
-    /// Takes out the value with this hash that `is_meant`, if it `may_go`.
+    /// Takes out the value with this hash that `is_meant`.
     #[inline]
-    pub(crate) fn remove(
-        &mut self,
-        hash: u32,
-        is_meant: impl Fn(&V) -> bool,
-        may_go: impl FnOnce(&mut V) -> bool,
-    ) -> Option<V> {
+    pub(crate) fn remove(&mut self, hash: u32, is_meant: impl Fn(&V) -> bool) -> Option<V> {
         let is_it = |(other, value): &(u32, V)| *other == hash && is_meant(value);
-        let mut found = self.0.find_entry(long(hash), is_it).ok()?;
-        if !may_go(&mut found.get_mut().1) {
-            return None;
-        }
-        let ((_, value), _) = found.remove();
+        let ((_, value), _) = self.0.find_entry(long(hash), is_it).ok()?.remove();
         // Rarely, so that the cost per key stays constant.
         // mutants: when it shrinks. What is no smaller afterwards was only looked at.
         if self.0.capacity() > 16 && self.0.len() < self.0.capacity() / 8 {

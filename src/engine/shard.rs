@@ -162,7 +162,7 @@ impl<T, X> Shard<T, X> {
     /// and those are woken who wait longer.
     #[inline]
     pub(crate) fn release(state: ShardGuard<'_, T, X>) {
-        if state.wheel.first().tick < state.said.tick {
+        if state.has_become_earlier() {
             Self::say_and_release(state);
         }
     }
@@ -285,8 +285,14 @@ impl<T, X> ShardState<T, X> {
         }
     }
 
+    /// Returns whether the first bucket has become earlier than the delay queue was told.
+    #[inline]
+    pub(crate) fn has_become_earlier(&self) -> bool {
+        self.wheel.first().tick < self.said.tick
+    }
+
     /// Tells the delay queue what comes first. Returns the duty to wake listeners.
-    fn say(&mut self) -> Wake {
+    pub(crate) fn say(&mut self) -> Wake {
         self.said = self.wheel.first();
         let (Some(context), Some(id)) = (&self.context, self.id) else { return Wake::default() };
         let listens = context.delay_queue.say(id, self.said);
@@ -294,7 +300,7 @@ impl<T, X> ShardState<T, X> {
     }
 
     /// Tells the delay queue what comes first, if that has changed.
-    pub(crate) fn say_change(&mut self) -> Wake {
+    fn say_change(&mut self) -> Wake {
         if self.wheel.first() == self.said { Wake::default() } else { self.say() }
     }
 }

@@ -69,7 +69,9 @@ impl<'a, K: Eq + Send + 'static, T: Send + 'static> Held<'a, K, T> {
 impl<K: Eq, T> Drop for Held<'_, K, T> {
     #[inline]
     fn drop(&mut self) {
-        self.wake = self.state.say_change();
+        if self.state.has_become_earlier() {
+            self.wake = self.state.say();
+        }
     }
 }
 

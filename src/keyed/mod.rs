@@ -4,7 +4,7 @@ use crate::engine::clock::When;
 use crate::engine::context::Limit;
 use crate::engine::shard::{AnyShard, Shard};
 use crate::keyed::entry::Held;
-use crate::keyed::shard::{KeyState, Keyed, Keys, OnExpired};
+use crate::keyed::shard::{Keys, OnExpired};
 use crate::table::spread;
 use crate::timer::Timer;
 use crate::timer::entry::{IntoTask, Task, TimerEntry};
@@ -299,8 +299,11 @@ impl<K: Hash + Eq + Send + 'static, T: Send + 'static, S: BuildHasher> KeyedTime
     where
         K: Borrow<Q>,
     {
-        let due = self.due(when.into());
-        self.found(key, |state, index| state.wheel.extend(index, due.deadline)).is_some()
+        let (due, hash) = (self.due(when.into()), self.hash(key));
+        let mut state = self.keys().of(hash).lock();
+        let Some(index) = state.find(hash, key) else { return false };
+        state.wheel.extend(index, due.deadline);
+        true
     }
 
     /// Moves a key's deadline, earlier or later. Returns whether the key has a task.
@@ -309,7 +312,9 @@ impl<K: Hash + Eq + Send + 'static, T: Send + 'static, S: BuildHasher> KeyedTime
         K: Borrow<Q>,
     {
         let due = self.due(when.into());
-        self.found(key, |state, index| state.move_to(index, due)).is_some()
+        let Some(mut entry) = self.find(key) else { return false };
+        entry.held.state.move_to(entry.index, due);
+        true
     }
 
     /// Returns when a key's task expires; `None` if the key has no task, or one that never expires.
@@ -317,7 +322,7 @@ impl<K: Hash + Eq + Send + 'static, T: Send + 'static, S: BuildHasher> KeyedTime
     where
         K: Borrow<Q>,
     {
-        self.found(key, |state, index| state.deadline(index))?
+        self.find(key)?.deadline()
     }
 
     /// Returns whether a key has a task.
@@ -325,7 +330,7 @@ impl<K: Hash + Eq + Send + 'static, T: Send + 'static, S: BuildHasher> KeyedTime
     where
         K: Borrow<Q>,
     {
-        self.found(key, |_, _| ()).is_some()
+        self.find(key).is_some()
     }
 
     /// Returns how many keys there are. Locks each shard once, and takes time proportional to the
@@ -373,7 +378,7 @@ impl<K: Hash + Eq + Send + 'static, T: Send + 'static, S: BuildHasher> KeyedTime
         K: Borrow<Q>,
         T: Clone,
     {
-        self.found(key, |state, index| state.at(index).task.clone())
+        self.find(key).map(|entry| entry.get().clone())
     }
 
     /// Calls `see` with a key's task and its deadline, and returns what `see` returned; `None` if
@@ -442,13 +447,12 @@ impl<K: Hash + Eq + Send + 'static, T: Send + 'static, S: BuildHasher> KeyedTime
     where
         K: Borrow<Q>,
     {
-        self.find(key).is_some_and(|mut entry| {
-            let is_wanted = wanted(entry.get(), entry.deadline());
-            if is_wanted {
-                entry.touch(when);
-            }
-            is_wanted
-        })
+        let Some(mut entry) = self.find(key) else { return false };
+        let is_wanted = wanted(entry.get(), entry.deadline());
+        if is_wanted {
+            entry.touch(when);
+        }
+        is_wanted
     }
 
     /// Calls `visit` with each key, its task and its deadline.
@@ -515,25 +519,24 @@ impl<K: Hash + Eq + Send + 'static, T: Send + 'static, S: BuildHasher> KeyedTime
         // A shard's ordinal, above 32 bits for a chunk's number.
         let mut ordinal = usize::try_from(position >> 32).ok()?;
         let mut chunk = (position & u64::from(u32::MAX)) as usize;
-        let shards = &self.keys().shards;
         // One chunk at a time, so that the lock is never held for long.
-        while let Some(shard) = shards.get(ordinal) {
+        while let Some(shard) = self.keys().shards.get(ordinal) {
             let state = shard.lock();
-            let entries = &state.wheel.entries;
-            let mut visited = false;
-            for (at, entry) in entries.of_chunk(chunk) {
-                let Keyed { key, task, .. } = &entry.item;
-                visited = true;
-                visit(key, task, state.deadline(at.index));
+            if chunk >= state.wheel.entries.chunks() {
+                (ordinal, chunk) = (ordinal + 1, 0);
+                continue;
             }
-            // mutants(<= *): one more chunk is asked for, and is empty.
-            let more = chunk.saturating_add(1) < entries.chunks();
-            (ordinal, chunk) = if more { (ordinal, chunk + 1) } else { (ordinal + 1, 0) };
+            let mut visited = false;
+            for (at, entry) in state.wheel.entries.of_chunk(chunk) {
+                visited = true;
+                visit(&entry.item.key, &entry.item.task, state.deadline(at.index));
+            }
+            chunk += 1;
             if visited {
-                break;
+                return Some((ordinal as u64) << 32 | chunk as u64);
             }
         }
-        (ordinal < shards.len()).then_some((ordinal as u64) << 32 | chunk as u64)
+        None
     }
 
     /// Takes all keys and tasks back, in no particular order. Takes time proportional to them, but
@@ -546,21 +549,6 @@ impl<K: Hash + Eq + Send + 'static, T: Send + 'static, S: BuildHasher> KeyedTime
     #[doc(hidden)]
     pub fn assert_invariants(&self) {
         self.keys().shards.iter().for_each(|shard| shard.lock().assert_keys());
-    }
-
-    /// Calls `change` with a key's shard, under its lock, and the key's index there.
-    #[inline]
-    fn found<Q: Hash + Eq + ?Sized, R>(
-        &self,
-        key: &Q,
-        change: impl FnOnce(&mut KeyState<K, T>, u32) -> R,
-    ) -> Option<R>
-    where
-        K: Borrow<Q>,
-    {
-        let hash = self.hash(key);
-        let shard = self.keys().of(hash);
-        shard.with(|state| state.find(hash, key).map(|index| change(state, index)))
     }
 
     #[inline]

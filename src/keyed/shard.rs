@@ -55,7 +55,7 @@ impl<K: Eq + Send + 'static, T: Send + 'static> Source for Keys<K, T> {
         self.closures.flush(self.shards.get(ordinal), turn, |state, flush, tasks| {
             let ShardState { wheel, extra: index, .. } = state;
             wheel.flush(flush, |at, Keyed { key, task, hash }| {
-                index.remove(hash, |index| *index == at.index, |_| true);
+                index.remove(hash, |index| *index == at.index);
                 let keys = Arc::clone(&self);
                 tasks.push(Task::new(move || (keys.on_expired)(&keys, key, task)));
             });
@@ -152,7 +152,7 @@ impl<K: Eq, T> KeyState<K, T> {
     /// Takes a key out before it expires.
     pub(crate) fn cancel_key(&mut self, index: u32) -> Option<(K, T)> {
         let Keyed { key, task, hash } = self.wheel.cancel_at(index)?;
-        self.extra.remove(hash, |other| *other == index, |_| true);
+        self.extra.remove(hash, |other| *other == index);
         self.release_permits(1);
         Some((key, task))
     }
@@ -165,7 +165,7 @@ impl<K: Eq, T> KeyState<K, T> {
     {
         let ShardState { wheel, extra: index, .. } = self;
         let is_meant = |index: &u32| wheel.entries.at(*index).item.key.borrow() == key;
-        let found = index.remove(hash as u32, is_meant, |_| true)?;
+        let found = index.remove(hash as u32, is_meant)?;
         let Keyed { key, task, .. } = wheel.cancel_at(found)?;
         self.release_permits(1);
         Some((key, task))

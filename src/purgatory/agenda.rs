@@ -13,10 +13,11 @@ use crate::engine::report::catch_panic;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 
-/// Something to do.
-struct Item {
-    is_trigger: bool,
-    act: Box<dyn FnOnce(&Turn<'_>)>,
+/// Something to do: a trigger that the code of an operation makes, or the callback of an operation
+/// that ends while other code runs.
+pub(crate) struct Item {
+    pub(crate) is_trigger: bool,
+    pub(crate) act: Box<dyn FnOnce(&Nesting<'_>)>,
 }
 
 /// Whether a thread is in a call, and has something on its agenda.
@@ -32,24 +33,25 @@ crate::sync::thread_local! {
     static AGENDA: RefCell<VecDeque<Item>> = const { RefCell::new(VecDeque::new()) };
 }
 
-/// A call that may run the code of operations.
-pub(crate) struct Turn<'a> {
+/// How a call that may run the code of operations is nested.
+pub(crate) struct Nesting<'a> {
     /// The thread's.
     state: &'a Cell<u8>,
-    /// Whether it was not made from such code on the same thread.
+    /// Whether the call was not made from such code on the same thread.
     pub(crate) is_outermost: bool,
 }
 
-/// Begins a call, and works off what it left if it is the outermost.
+/// Makes a call that may run the code of operations, and works off what that left if it is the
+/// outermost.
 #[inline]
-pub(crate) fn take_turn<R>(call: impl FnOnce(&Turn<'_>) -> R) -> R {
+pub(crate) fn enter<R>(call: impl FnOnce(&Nesting<'_>) -> R) -> R {
     STATE.with(|state| {
         let before = state.replace(state.get().max(ACTIVE));
-        call(&Turn { state, is_outermost: before == IDLE })
+        call(&Nesting { state, is_outermost: before == IDLE })
     })
 }
 
-impl Turn<'_> {
+impl Nesting<'_> {
     /// Makes a check, which does not panic.
     #[inline]
     pub(crate) fn check(&self, check: impl FnOnce() -> Option<bool>) -> Option<bool> {
@@ -81,7 +83,7 @@ impl Turn<'_> {
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for Nesting<'_> {
     #[inline]
     fn drop(&mut self) {
         if self.is_outermost {
@@ -91,24 +93,15 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// Queues a trigger that the code of an operation makes.
-pub(crate) fn queue_trigger(act: impl FnOnce(&Turn<'_>) + 'static) {
-    queue(Item { is_trigger: true, act: Box::new(act) });
-}
-
-/// Queues a callback of an operation that ends while other code runs.
-pub(crate) fn queue_callback(callback: impl FnOnce() + 'static) {
-    queue(Item { is_trigger: false, act: Box::new(|_| callback()) });
-}
-
+/// Queues what is to be done after the code of an operation that runs on this thread.
 #[cold]
-fn queue(item: Item) {
+pub(crate) fn queue(item: Item) {
     let mut item = Some(item);
     let _ = AGENDA.try_with(|agenda| agenda.borrow_mut().extend(item.take()));
     match item {
         None => STATE.with(|state| state.set(QUEUED)),
         // A thread that is so near its end has no storage any more.
-        Some(item) => (item.act)(&Turn { state: &Cell::new(ACTIVE), is_outermost: true }),
+        Some(item) => (item.act)(&Nesting { state: &Cell::new(ACTIVE), is_outermost: true }),
     }
 }
 

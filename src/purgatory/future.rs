@@ -2,7 +2,7 @@
 
 use crate::engine::clock::When;
 use crate::engine::report::catch_panic;
-use crate::purgatory::{DelayedOperation, Pending, Purgatory, WatchError};
+use crate::purgatory::{CancelPendingOnDrop, DelayedOperation, Pending, Purgatory, WatchError};
 use crate::sync::Mutex;
 use std::fmt;
 use std::future::Future;
@@ -79,7 +79,8 @@ impl Drop for End {
 #[must_use = "dropped at once, it cancels at once"]
 pub struct Wait<K: Eq + Clone + Send + 'static> {
     shared: Arc<Mutex<Outcome>>,
-    pending: Option<Pending<K, FutureOperation>>,
+    /// Dropped after the waker.
+    _pending: Option<CancelPendingOnDrop<K, FutureOperation>>,
 }
 
 impl<K, S> Purgatory<K, FutureOperation, S>
@@ -140,7 +141,7 @@ where
             end: End { waited: Waited::Cancelled, shared: Arc::clone(&shared) },
         };
         let watch = self.try_complete_else_watch(operation, timeout, keys)?;
-        Ok(Wait { shared, pending: watch.pending() })
+        Ok(Wait { shared, _pending: watch.pending().map(Pending::cancel_on_drop) })
     }
 }
 
@@ -167,9 +168,6 @@ impl<K: Eq + Clone + Send + 'static> Drop for Wait<K> {
         // Nothing waits any more, so no waker has to be woken.
         let waker = self.shared.lock().waker.take();
         catch_panic(|| drop(waker));
-        if let Some(pending) = self.pending.take() {
-            drop(pending.cancel());
-        }
     }
 }
 

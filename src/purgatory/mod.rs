@@ -2,11 +2,12 @@
 
 use crate::engine::clock::When;
 use crate::engine::shard::AnyShard;
-use crate::purgatory::agenda::{queue_trigger, take_turn};
-use crate::purgatory::check::{Call, OperationSource, shutdown, visit};
-use crate::purgatory::shard::{OperationSet, claim, leave, with};
+use crate::purgatory::agenda::{Item, Nesting, enter, queue};
+use crate::purgatory::check::Call;
+use crate::purgatory::shard::{OperationSet, claim, leave, shutdown, visit, with};
+use crate::purgatory::source::OperationSource;
 use crate::purgatory::state::EndedBy;
-use crate::purgatory::watchers::Id;
+use crate::purgatory::watchers::{Id, Spots};
 use crate::sync::atomic::Ordering;
 use crate::sync::home;
 use crate::table::{self, shard_of};
@@ -23,6 +24,7 @@ pub(crate) mod future;
 pub(crate) mod operation;
 pub(crate) mod check;
 pub(crate) mod shard;
+pub(crate) mod source;
 pub(crate) mod state;
 pub(crate) mod watchers;
 
@@ -117,7 +119,7 @@ where
             };
             // In a shard of the calling thread's, so that threads do not contend.
             set[home() & (set.len() - 1)].lock().extra.ended[ended_by as usize] += 1;
-            call.panics.conclude(call.turn, operation, ended_by);
+            call.panics.conclude(call.nesting, operation, ended_by);
             Ok(Watch::Completed)
         })
     }
@@ -287,13 +289,13 @@ where
         K: Borrow<Q>,
     {
         self.call(|call| {
-            if !call.turn.is_outermost {
+            if !call.nesting.is_outermost {
                 self.queue_check(key, limit);
                 return 0;
             }
             self.visit(key, limit, |batch| {
                 let completed = call.check_all(batch);
-                call.turn.work_off();
+                call.nesting.work_off();
                 completed
             })
         })
@@ -321,13 +323,8 @@ where
         let mut cancelled = Vec::new();
         let set = self.set();
         self.visit(key, usize::MAX, |batch| {
-            for id in batch {
-                let taken = with(set, *id, |state| state.cancel_unless_adding(id.key));
-                cancelled.extend(taken.map(|(operation, spots)| {
-                    leave(set, &spots);
-                    operation
-                }));
-            }
+            let claims = batch.iter().map(|id| claim(set, *id, EndedBy::Cancelled));
+            cancelled.extend(claims.filter_map(Cancel::into_operation));
             0
         });
         cancelled
@@ -353,17 +350,18 @@ where
         let Some(named) = shard.with(|state| state.extra.watchers.visit(hash, key)) else { return };
         // The source is kept, so that its shards do not serve another purgatory by then.
         let source = Arc::clone(self.source());
-        queue_trigger(move |turn| {
-            let call = Call { set, panics: &source.panics, turn };
+        let act = move |nesting: &Nesting<'_>| {
+            let call = Call { set, panics: &source.panics, nesting };
             visit(shard, |it| it.visit_again(named), limit, |batch| call.check_all(batch));
-        });
+        };
+        queue(Item { is_trigger: true, act: Box::new(act) });
     }
 
     /// Makes a call that may run the code of operations.
     #[inline]
     fn call<R>(&self, act: impl FnOnce(&Call<'_, K, O>) -> R) -> R {
         let panics = &self.source().panics;
-        take_turn(|turn| act(&Call { set: self.set(), panics, turn }))
+        enter(|nesting| act(&Call { set: self.set(), panics, nesting }))
     }
 
     /// Calls `see` with the operations that are watched on a key now; see [`visit`].
@@ -388,7 +386,7 @@ where
 
     #[inline]
     fn set(&self) -> OperationSet<K, O> {
-        self.source().set()
+        self.source().shards.static_set()
     }
 
     #[inline]
@@ -455,13 +453,17 @@ impl<K: Eq + Clone + Send + 'static, O: DelayedOperation> Pending<K, O> {
     /// counts as forced even if that check finds that the condition holds. If that check panics,
     /// the operation ends without `on_complete`, as after any panic of its code.
     pub fn force_complete(&self) -> bool {
-        let panics = with(self.set, self.id, |state| state.extra.panics.clone());
-        match (claim(self.set, self.id, EndedBy::Forced), panics) {
+        let (set, key, mut spots) = (self.set, self.id.key, Spots::NONE);
+        let (claimed, panics) = with(set, self.id, |state| {
+            (state.claim(key, EndedBy::Forced, &mut spots), state.extra.panics.clone())
+        });
+        leave(set, &spots);
+        match (claimed, panics) {
             (Cancel::Cancelled(operation), Some(panics)) => {
-                take_turn(|turn| panics.conclude(turn, operation, EndedBy::Forced));
+                enter(|nesting| panics.conclude(nesting, operation, EndedBy::Forced));
                 true
             }
-            (claim, _) => matches!(claim, Cancel::Deferred),
+            (claimed, _) => matches!(claimed, Cancel::Deferred),
         }
     }
 

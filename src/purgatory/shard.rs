@@ -16,11 +16,11 @@
 use crate::engine::clock::When;
 use crate::engine::context::{Limit, Refusal};
 use crate::engine::report::catch_panic_of;
-use crate::engine::shard::{Extra, Shard, ShardState};
-use crate::purgatory::agenda::{Turn, queue_callback};
+use crate::engine::shard::{AnyShard, Extra, Shard, ShardState};
+use crate::purgatory::agenda::{Item, Nesting, queue};
 use crate::purgatory::operation::{Cancel, DelayedOperation};
 use crate::purgatory::state::{EndedBy, Next, OperationState};
-use crate::purgatory::watchers::{Id, Spots, Watchers};
+use crate::purgatory::watchers::{Id, Spots, Visit, Watchers};
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::wheel::bucket::{Entry, Reference};
 use crate::wheel::slab::Key;
@@ -59,11 +59,16 @@ pub(crate) type OperationSet<K, O> = &'static [CachePadded<OperationShard<K, O>>
 
 /// The record of an operation that waits, or is being added.
 pub(crate) struct Record<O> {
-    /// Where its entries are, one for each key.
+    /// Where its entries are, one for each key; none while it is being added.
+    spots: Spots,
+    pub(crate) state: OperationState<O>,
+}
+
+/// What the thread that adds an operation stores with it when it lets go: when it is due, and where
+/// its entries are.
+pub(crate) struct Added {
+    pub(crate) due: Due,
     pub(crate) spots: Spots,
-    pub(crate) state: OperationState,
-    /// `None` while a thread holds it.
-    operation: Option<O>,
 }
 
 /// Calls `act` with the state of an operation's shard, under its lock.
@@ -90,13 +95,55 @@ pub(crate) fn claim<K: Eq + Clone, O>(
     id: Id,
     wants: EndedBy,
 ) -> Cancel<O> {
-    match with(set, id, |state| state.claim(id.key, wants)) {
-        Cancel::Cancelled((operation, spots)) => {
-            leave(set, &spots);
-            Cancel::Cancelled(operation)
+    let mut spots = Spots::NONE;
+    let claimed = with(set, id, |state| state.claim(id.key, wants, &mut spots));
+    leave(set, &spots);
+    claimed
+}
+
+/// Closes the shards of a purgatory, and takes back what is waiting there.
+pub(crate) fn shutdown<K: Eq + Clone, O>(set: OperationSet<K, O>) -> Vec<O> {
+    set.iter().for_each(|shard| shard.close());
+    let mut pending = Vec::new();
+    for (ordinal, shard) in (0..).zip(set) {
+        // Nothing can be added any more, and nothing moves, so these are all operations. They are
+        // taken in parts, so that the lock is never held for long.
+        let chunks = shard.lock().wheel.entries.chunks();
+        for chunk in 0..chunks {
+            let state = shard.lock();
+            let keys: Vec<_> = state.wheel.entries.of_chunk(chunk).map(|(key, _)| key).collect();
+            drop(state);
+            for key in keys {
+                let claimed = claim(set, Id { shard: ordinal, key }, EndedBy::Cancelled);
+                pending.extend(claimed.into_operation());
+            }
         }
-        Cancel::Deferred => Cancel::Deferred,
-        Cancel::Finished => Cancel::Finished,
+    }
+    pending
+}
+
+/// Calls `see` with the operations of the visit that `begin` begins, a batch at a time and without
+/// any lock, until what it returns adds up to `limit`. Returns the sum.
+pub(crate) fn visit<K: Eq + Clone, O>(
+    shard: &OperationShard<K, O>,
+    begin: impl Fn(&Watchers<K>) -> Option<Visit>,
+    limit: usize,
+    mut see: impl FnMut(&[Id]) -> usize,
+) -> usize {
+    let (mut seen, mut batch, mut rest) = (0, Vec::new(), None);
+    loop {
+        rest = shard.with(|state| {
+            let visit = rest.or_else(|| begin(&state.extra.watchers))?;
+            // No more are taken along than are still wanted, so each of them is seen, and no other.
+            let rest = state.extra.watchers.go_on(visit, limit - seen, &mut batch);
+            state.leave_out_ended(&mut batch);
+            rest
+        });
+        seen += see(&batch);
+        batch.clear();
+        if rest.is_none() || seen >= limit {
+            return seen;
+        }
     }
 }
 
@@ -104,69 +151,49 @@ impl<K: Eq + Clone, O> OperationsState<K, O> {
     /// Makes a record for an operation that is being added.
     pub(crate) fn begin(&mut self, due: Due) -> Result<Id, Refusal> {
         self.admit(Limit::Keep)?;
-        let state = OperationState::adding();
-        let (key, _) =
-            self.wheel.insert(due, Record { spots: Spots::NONE, state, operation: None });
+        let record = Record { spots: Spots::NONE, state: OperationState::adding() };
+        let (key, _) = self.wheel.insert(due, record);
         Ok(Id { shard: self.extra.watchers.shard, key })
     }
 
-    fn record(&mut self, key: Key) -> Option<&mut Record<O>> {
-        self.wheel.entries.get_mut(key).map(|entry| &mut entry.item)
+    /// Returns the state of an operation, if it has not ended.
+    pub(crate) fn operation(&mut self, key: Key) -> Option<&mut OperationState<O>> {
+        self.wheel.entries.get_mut(key).map(|entry| &mut entry.item.state)
     }
 
     /// Stores where the entries of an operation are that is being added.
     #[inline]
-    pub(crate) fn settle(&mut self, key: Key, spots: Spots) {
-        self.wheel.entries.at_mut(key.index).item.spots = spots;
-    }
-
-    /// Hands the operation out so that its condition can be checked.
-    #[inline]
-    pub(crate) fn hand_out(&mut self, key: Key) -> Option<O> {
-        let record = self.record(key)?;
-        if record.state.trigger() { record.operation.take() } else { None }
-    }
-
-    /// Hands an operation out whose task has arrived: to be checked; or, with the spots of its
-    /// entries, to be expired.
-    pub(crate) fn arrive(&mut self, key: Key) -> Option<(O, Option<Spots>)> {
-        let record = self.record(key)?;
-        if record.state.arrive()? == EndedBy::Triggered {
-            return Some((record.operation.take()?, None));
-        }
-        let (operation, spots) = self.claim(key, EndedBy::Expired).into_operation()?;
-        Some((operation, Some(spots)))
+    pub(crate) fn settle(&mut self, index: u32, added: &mut Added) {
+        let record = &mut self.wheel.entries.at_mut(index).item;
+        record.spots = mem::replace(&mut added.spots, Spots::NONE);
     }
 
     /// Releases an operation whose condition its holder found false; the holder gets it back if
     /// something else has to be done with it. The holder says whether it still `may_check` then;
-    /// and when the operation is due, if it is being added.
+    /// and what to store, if it is adding the operation.
     pub(crate) fn release_operation(
         &mut self,
         key: Key,
         operation: O,
         may_check: bool,
-        added: Option<Due>,
+        added: Option<&mut Added>,
     ) -> Next<O> {
-        let (filing, entry) = self.wheel.entries.at_mut_with_tag(key.index);
-        let record = &mut entry.item;
         if self.closed && added.is_some() {
             // It goes back to the thread that adds it.
-            let _ = record.state.end(EndedBy::Cancelled);
+            return Next::End(operation, EndedBy::Withdrawn);
         }
-        let leaves_check = match record.state.release(may_check, !self.closed) {
-            Next::CheckAgain(()) => return Next::CheckAgain(operation),
-            Next::End((), ended_by) => return Next::End(operation, ended_by),
-            Next::LetGo(leaves_check) => leaves_check,
-        };
-        record.operation = Some(operation);
+        let (filing, entry) = self.wheel.entries.at_mut_with_tag(key.index);
+        let next = entry.item.state.release(operation, may_check, !self.closed);
+        let Next::LetGo { leaves_check } = next else { return next };
+        if let Some(added) = added {
+            self.settle(key.index, added);
+            let reference = Reference { tick: added.due.tick.0 as u32, index: key.index, filing };
+            self.file_new(reference, added.due);
+        }
         if leaves_check {
             self.file_for_check(key.index);
-        } else if let Some(due) = added {
-            let reference = Reference { tick: due.tick.0 as u32, index: key.index, filing };
-            self.file_new(reference, due);
         }
-        Next::LetGo(leaves_check)
+        next
     }
 
     /// Files a record as one with a zero delay is filed, so that the next turn looks at it.
@@ -177,31 +204,30 @@ impl<K: Eq + Clone, O> OperationsState<K, O> {
         self.wheel.file_again(index, due, due.deadline);
     }
 
-    /// Ends an operation if it is idle; otherwise leaves that to its holder. Returns the spots of
-    /// its entries with it, of which the first is removed already.
-    pub(crate) fn claim(&mut self, key: Key, wants: EndedBy) -> Cancel<(O, Spots)> {
-        let Some(record) = self.record(key) else { return Cancel::Finished };
-        match record.state.end(wants) {
-            Cancel::Deferred => return Cancel::Deferred,
-            Cancel::Finished => return Cancel::Finished,
-            Cancel::Cancelled(()) => {}
+    /// Ends an operation if no thread holds it; otherwise leaves that to its holder. Stores the
+    /// spots of its entries as [`finish`](Self::finish) does.
+    pub(crate) fn claim(&mut self, key: Key, wants: EndedBy, spots: &mut Spots) -> Cancel<O> {
+        let Some(operation) = self.operation(key) else { return Cancel::Finished };
+        let claimed = operation.end(wants);
+        if let Cancel::Cancelled(_) = claimed {
+            self.finish(key, wants, spots);
         }
-        let operation = record.operation.take().expect("no thread holds it");
-        let mut spots = Spots::NONE;
-        self.finish(key, wants, &mut spots);
-        Cancel::Cancelled((operation, spots))
+        claimed
     }
 
-    /// Cancels an operation in the same way, but skips it while it is still being added: then it
-    /// counts as added after this call.
-    pub(crate) fn cancel_unless_adding(&mut self, key: Key) -> Option<(O, Spots)> {
-        let is_added = !self.record(key)?.state.is_adding();
-        is_added.then(|| self.claim(key, EndedBy::Cancelled))?.into_operation()
+    /// Hands an operation out whose task runs: to be checked; or, as one that has ended, to be
+    /// expired.
+    pub(crate) fn run_task(&mut self, key: Key, spots: &mut Spots) -> Option<(O, EndedBy)> {
+        let (operation, by) = self.operation(key)?.task_runs()?;
+        if by == EndedBy::Expired {
+            self.finish(key, by, spots);
+        }
+        Some((operation, by))
     }
 
     /// Returns whether an operation waits and its end is undecided.
     pub(crate) fn is_pending(&mut self, key: Key) -> bool {
-        self.record(key).is_some_and(|record| !record.state.is_sealed())
+        self.operation(key).is_some_and(|operation| !operation.is_sealed())
     }
 
     /// Extends an operation's deadline, unless its time is up or its end is decided.
@@ -209,10 +235,9 @@ impl<K: Eq + Clone, O> OperationsState<K, O> {
         let Some(context) = self.open_context() else { return false };
         let due = context.time.due(when);
         let now = due.present.unwrap_or_else(|| context.time.now());
-        let in_time = self.wheel.entries.get(key).is_some_and(|entry| {
-            let state = &entry.item.state;
-            entry.deadline() > now && state.is_filed() && !state.is_sealed()
-        });
+        let Some(entry) = self.wheel.entries.get(key) else { return false };
+        let state = &entry.item.state;
+        let in_time = entry.deadline() > now && state.is_filed() && !state.is_sealed();
         if in_time {
             self.wheel.extend(key.index, due.deadline);
         }
@@ -287,15 +312,15 @@ impl Panics {
     /// that this thread is running.
     pub(crate) fn conclude<O: DelayedOperation>(
         self: &Arc<Self>,
-        turn: &Turn<'_>,
+        nesting: &Nesting<'_>,
         operation: O,
         by: EndedBy,
     ) {
-        if turn.is_outermost {
+        if nesting.is_outermost {
             return self.call(operation, by);
         }
         let panics = Arc::clone(self);
-        queue_callback(move || panics.call(operation, by));
+        queue(Item { is_trigger: false, act: Box::new(move |_| panics.call(operation, by)) });
     }
 
     fn call<O: DelayedOperation>(&self, mut operation: O, by: EndedBy) {

@@ -158,15 +158,12 @@ impl<K: Eq + Clone> Watchers<K> {
     #[inline(never)]
     fn forget(&mut self, block: u32) {
         let QueueName { hash, number } = self.blocks.at(block).queue;
-        let blocks = &mut self.blocks;
-        drop(self.queues.remove(
-            hash,
-            |queue| queue.number == number,
-            |queue| {
-                queue.forget(block, blocks);
-                queue.first == NONE
-            },
-        ));
+        let is_own = |queue: &Queue<K>| queue.number == number;
+        let Some(queue) = self.queues.find_mut(hash, is_own) else { return };
+        queue.forget(block, &mut self.blocks);
+        if queue.first == NONE {
+            drop(self.queues.remove(hash, is_own));
+        }
     }
 
     /// Begins to visit the operations that are watched on a key now, if there are any.
@@ -177,50 +174,50 @@ impl<K: Eq + Clone> Watchers<K> {
     {
         let hash = hash as u32;
         let queue = self.queues.find(hash, |queue| queue.key.borrow() == key)?;
-        let (name, block) =
-            (QueueName { hash, number: queue.number }, self.blocks.key_at(queue.first)?);
+        let block = self.blocks.key_at(queue.first)?;
+        let name = QueueName { hash, number: queue.number };
         Some(Visit { queue: name, block, from: 0, until: queue.end })
     }
 
     /// Begins to visit the operations that are watched now in a queue that another visit has named.
-    pub(crate) fn visit_again(&self, Visit { queue, block, .. }: Visit) -> Option<Visit> {
-        let QueueName { hash, number } = queue;
+    pub(crate) fn visit_again(&self, named: Visit) -> Option<Visit> {
+        let QueueName { hash, number } = named.queue;
         let until = self.queues.find(hash, |queue| queue.number == number)?.end;
-        Some(Visit { queue, block, from: 0, until })
+        Some(Visit { until, ..named })
     }
 
     /// Goes on with a visit: appends some of its operations to `out`, and no more than there is
     /// `room` for. Returns the rest of the visit, if there is any.
-    pub(crate) fn go_on(&self, visit: Visit, room: usize, out: &mut Vec<Id>) -> Option<Visit> {
+    pub(crate) fn go_on(&self, mut visit: Visit, room: usize, out: &mut Vec<Id>) -> Option<Visit> {
         let QueueName { hash, number } = visit.queue;
         let mut index = visit.block.index;
         if self.blocks.get(visit.block).is_none() {
             index = self.queues.find(hash, |queue| queue.number == number)?.first;
         }
         for _ in 0..BATCH {
-            let block = (index != NONE).then(|| self.blocks.at(index))?;
+            visit.block = self.blocks.key_at(index)?;
+            let block = self.blocks.at(index);
             let mut live = block.live;
             while live != 0 {
                 let slot = live.trailing_zeros();
+                live &= live - 1;
                 let position = block.start.get() + u64::from(slot);
                 if position > visit.until {
                     return None;
                 }
-                if position >= visit.from {
-                    if out.len() == room.min(BATCH) {
-                        let block = self.blocks.key_at(index)?;
-                        return Some(Visit { block, from: position, ..visit });
-                    }
-                    out.push(block.entries[slot as usize - 1]);
+                if position < visit.from {
+                    continue;
                 }
-                live &= live - 1;
+                if out.len() == room.min(BATCH) {
+                    return Some(visit);
+                }
+                visit.from = position + 1;
+                out.push(block.entries[slot as usize - 1]);
             }
             index = block.next;
         }
-        let block = self.blocks.key_at(index)?;
-        // What was taken along lies before this block.
-        let from = visit.from.max(self.blocks.at(index).start.get());
-        Some(Visit { block, from, ..visit })
+        visit.block = self.blocks.key_at(index)?;
+        Some(visit)
     }
 
     /// Checks the invariants that the module states. Takes time proportional to the shard.
@@ -253,7 +250,8 @@ impl<K> Queue<K> {
     fn append(&mut self, hash: u32, blocks: &mut Slab<Block, 32>) {
         let (start, previous) = (NonZeroU64::MIN.saturating_add(self.end), self.last);
         let queue = QueueName { hash, number: self.number };
-        let entries = [Id::NONE; BLOCK as usize];
+        let nobody = Id { shard: 0, key: Key { index: 0, generation: 0 } };
+        let entries = [nobody; BLOCK as usize];
         let block = Block { start, live: 0, queue, previous, next: NONE, entries };
         (self.last, self.end) = (blocks.insert(block, 0).index, start.get());
         match previous {
@@ -276,11 +274,6 @@ impl<K> Queue<K> {
             next => blocks.at_mut(next).previous = previous,
         }
     }
-}
-
-impl Id {
-    /// The name of no operation, for a slot without an entry.
-    const NONE: Id = Id { shard: 0, key: Key { index: 0, generation: 0 } };
 }
 
 /// The spots of an operation's entries, in the order of its keys.

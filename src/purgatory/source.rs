@@ -1,0 +1,103 @@
+//! The source of operations: what becomes of those whose time is up.
+//!
+//! The flush leaves the record of an operation in its place, filed nowhere, and hands a task over,
+//! which ends the operation. Until the task runs, whoever wins the operation may end it. A task
+//! that is dropped does the same as one that runs: no operation waits for ever.
+
+use crate::engine::pool::Shards;
+use crate::engine::shard::AnyShard;
+use crate::engine::source::Source;
+use crate::engine::turn::Turn;
+use crate::purgatory::agenda::enter;
+use crate::purgatory::check::Call;
+use crate::purgatory::operation::DelayedOperation;
+use crate::purgatory::shard::{Operations, Panics, Record, leave, shutdown, with};
+use crate::purgatory::state::EndedBy;
+use crate::purgatory::watchers::{Id, Spots};
+use crate::sync::atomic::AtomicU64;
+use crate::timer::entry::{SharedClosure, Task};
+use crate::timer::registered::Closures;
+use crate::wheel::slab::Key;
+use std::sync::{Arc, Weak};
+
+/// The operations of a purgatory; see the [module](self).
+pub(crate) struct OperationSource<K: Eq + Clone + Send + 'static, O: DelayedOperation> {
+    pub(crate) shards: Shards<Record<O>, Operations<K>>,
+    closures: Closures,
+    pub(crate) panics: Arc<Panics>,
+    /// What the tasks of each shard call: so none of them allocates.
+    task_closures: Vec<SharedClosure>,
+}
+
+impl<K: Eq + Clone + Send + 'static, O: DelayedOperation> OperationSource<K, O> {
+    pub(crate) fn new(shards: Shards<Record<O>, Operations<K>>, closures: Closures) -> Arc<Self> {
+        let (timer, count) = (Arc::clone(&shards.context.name), AtomicU64::new(0));
+        let panics = Arc::new(Panics { timer, count });
+        Arc::new_cyclic(|source: &Weak<Self>| {
+            let mut task_closures = Vec::new();
+            for (ordinal, shard) in (0..).zip(shards.iter()) {
+                let operations = &mut shard.lock().extra;
+                operations.watchers.shard = ordinal;
+                operations.panics = Some(Arc::clone(&panics));
+                // So long that two closures' counts of references never share a cache line.
+                // (Aligned, each would take twice as much.)
+                let (source, padding) = (Weak::clone(source), [0u64; 12]);
+                task_closures.push(Arc::new(move |key| {
+                    let _ = &padding;
+                    if let Some(source) = source.upgrade() {
+                        source.run_task(Id { shard: ordinal, key: Key::from_bits(key) });
+                    }
+                }) as SharedClosure);
+            }
+            OperationSource { shards, closures, panics, task_closures }
+        })
+    }
+
+    /// Checks or expires an operation whose task runs.
+    fn run_task(&self, id: Id) {
+        let (set, panics, mut spots) = (self.shards.static_set(), &self.panics, Spots::NONE);
+        let taken = with(set, id, |state| state.run_task(id.key, &mut spots));
+        let Some((operation, by)) = taken else { return };
+        leave(set, &spots);
+        enter(|nesting| match by {
+            EndedBy::Expired => panics.conclude(nesting, operation, by),
+            _ => drop(Call { set, panics, nesting }.check(id, operation, by, None, |_| ())),
+        });
+    }
+}
+
+impl<K: Eq + Clone + Send + 'static, O: DelayedOperation> Source for OperationSource<K, O> {
+    fn flush(self: Arc<Self>, ordinal: usize, turn: &mut Turn<'_>) -> Option<usize> {
+        self.closures.flush(self.shards.get(ordinal), turn, |state, flush, tasks| {
+            let closed = state.closed;
+            state.wheel.flush_by(flush, |wheel, index, due| {
+                let Some(key) = wheel.entries.key_at(index) else { return false };
+                let Some(entry) = wheel.entries.get_mut(key) else { return false };
+                let is_due = entry.deadline() <= due;
+                // After a shutdown nothing expires any more.
+                if entry.item.state.flushed(is_due) && !closed {
+                    let closure = Arc::clone(&self.task_closures[ordinal]);
+                    tasks.push(Task::on_run_or_drop(closure, key.to_bits()));
+                }
+                is_due
+            });
+        })
+    }
+
+    fn shard(&self, ordinal: usize) -> Option<&dyn AnyShard> {
+        self.shards.any(ordinal)
+    }
+
+    /// Drops what is waiting, without calling its code.
+    fn clear(&self) {
+        for operation in shutdown(self.shards.static_set()) {
+            enter(|nesting| self.panics.conclude(nesting, operation, EndedBy::Withdrawn));
+        }
+    }
+
+    fn assert_invariants(&self) {
+        for shard in self.shards.iter() {
+            shard.lock().wheel.assert_invariants(|record| record.state.is_filed());
+        }
+    }
+}
