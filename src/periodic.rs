@@ -1,8 +1,7 @@
 //! Periodic timers: a task that runs repeatedly.
 
 use crate::engine::clock::{Clock, When};
-use crate::engine::context::Limit;
-use crate::engine::report::contain;
+use crate::engine::shard::Limit;
 use crate::sync::Mutex;
 use crate::timer::Timer;
 use crate::timer::entry::{SharedClosure, Task, TimerEntry};
@@ -10,7 +9,7 @@ use crate::timer::error::AddError;
 use crate::timer::tasks::Tasks;
 use crate::timer::timeout::Timeout;
 use std::fmt;
-use std::panic::resume_unwind;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -373,7 +372,7 @@ impl SeriesState {
             self.schedule(&run, began);
             return task(&run);
         }
-        let ran = contain(|| task(&run));
+        let ran = catch_unwind(AssertUnwindSafe(|| task(&run)));
         self.schedule(&run, began); // Also after a panic, which is the executor's to handle.
         if let Err(panic) = ran {
             resume_unwind(panic);

@@ -3,7 +3,7 @@
 //! The crate's locks, condition variables and threads come from this module, so that a
 //! schedule-exploring model checker can drive the shipped code. With `--cfg tickwheel_model` they
 //! are shuttle's, otherwise the standard library's. Such checkers do not model time-outs. In a
-//! model, [`Condvar::wait_until`] waits without end, and a wait that no thread ends is reported as
+//! model, [`Condvar::wait`] waits without end, and a wait that no thread ends is reported as
 //! a lost wake-up, which it is.
 //!
 //! # Which mutex
@@ -20,6 +20,7 @@ use shuttle::sync as base;
 use std::sync as base;
 
 use std::cell::Cell;
+use std::ops::DerefMut;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::{PoisonError, TryLockError};
 use std::time::{Duration, Instant};
@@ -71,10 +72,6 @@ pub(crate) struct Mutex<T>(QuietMutex<T>);
 type QuietMutex<T> = HotMutex<T>;
 #[cfg(not(tickwheel_model))]
 type QuietMutex<T> = parking_lot::Mutex<T>;
-#[cfg(tickwheel_model)]
-pub(crate) type MutexGuard<'a, T> = HotMutexGuard<'a, T>;
-#[cfg(not(tickwheel_model))]
-pub(crate) type MutexGuard<'a, T> = parking_lot::MutexGuard<'a, T>;
 
 // As std's, and for the same reason: who looks into it after a panic finds nothing half changed.
 impl<T> UnwindSafe for Mutex<T> {}
@@ -86,7 +83,7 @@ impl<T> Mutex<T> {
     }
 
     #[inline]
-    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+    pub(crate) fn lock(&self) -> impl DerefMut<Target = T> {
         self.0.lock()
     }
 
@@ -99,22 +96,17 @@ impl<T> Mutex<T> {
 pub(crate) struct Condvar(base::Condvar);
 
 impl Condvar {
-    pub(crate) fn wait<'a, T>(&self, guard: HotMutexGuard<'a, T>) -> HotMutexGuard<'a, T> {
-        let waited = self.0.wait(guard);
-        waited.unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn wait_until<'a, T>(
+    /// Waits to be woken, but not beyond `until`.
+    pub(crate) fn wait<'a, T>(
         &self,
         guard: HotMutexGuard<'a, T>,
-        deadline: Instant,
+        until: Option<Instant>,
     ) -> HotMutexGuard<'a, T> {
-        if cfg!(tickwheel_model) {
-            return self.wait(guard);
-        }
-        let timeout = deadline.saturating_duration_since(Instant::now());
-        let waited = self.0.wait_timeout(guard, timeout);
-        waited.unwrap_or_else(PoisonError::into_inner).0
+        let Some(until) = until.filter(|_| !cfg!(tickwheel_model)) else {
+            return self.0.wait(guard).unwrap_or_else(PoisonError::into_inner);
+        };
+        let timeout = until.saturating_duration_since(Instant::now());
+        self.0.wait_timeout(guard, timeout).unwrap_or_else(PoisonError::into_inner).0
     }
 
     /// Wakes all waiting threads. Costs a system call even if there are none.

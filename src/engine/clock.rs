@@ -64,7 +64,7 @@ impl From<Instant> for When {
 /// # Ok::<(), tickwheel::BuildError>(())
 /// ```
 #[derive(Clone)]
-pub struct Clock(Source);
+pub struct Clock(Kind);
 
 // A closure of the user's is only called; the crate looks at nothing that it changes.
 impl UnwindSafe for Clock {}
@@ -72,7 +72,7 @@ impl RefUnwindSafe for Clock {}
 
 /// An enum and not a trait, so that the usual clocks are read without a call through a pointer.
 #[derive(Clone)]
-enum Source {
+enum Kind {
     System,
     Reading(Arc<dyn Fn() -> Instant + Send + Sync>),
     Manual(ManualClock),
@@ -120,23 +120,23 @@ impl Clock {
     /// about may be lost. The reaper counts and reports the panic, rests for a moment, and goes on.
     #[must_use]
     pub fn reading(read: impl Fn() -> Instant + Send + Sync + 'static) -> Self {
-        Clock(Source::Reading(Arc::new(read)))
+        Clock(Kind::Reading(Arc::new(read)))
     }
 
     /// Returns the current time of the clock.
     #[must_use]
     pub fn now(&self) -> Instant {
         match &self.0 {
-            Source::System => Instant::now(),
-            Source::Reading(read) => read(),
-            Source::Manual(clock) => clock.now(),
+            Kind::System => Instant::now(),
+            Kind::Reading(read) => read(),
+            Kind::Manual(clock) => clock.now(),
         }
     }
 
     /// Returns what the system's clock shows when this one shows `time`, if both run alike; of a
     /// clock of the user's, which may leap, at most `at_most` from now.
     pub(crate) fn system_time_of(&self, time: Instant, at_most: Duration) -> Instant {
-        let Source::Reading(read) = &self.0 else { return time };
+        let Kind::Reading(read) = &self.0 else { return time };
         let left = time.saturating_duration_since(read());
         Instant::now().checked_add(left.min(at_most)).unwrap_or(time)
     }
@@ -156,11 +156,10 @@ impl Clock {
     }
 
     /// Returns the manual clock, if it is one.
+    #[inline]
     pub(crate) fn as_manual(&self) -> Option<&ManualClock> {
-        match &self.0 {
-            Source::Manual(clock) => Some(clock),
-            _ => None,
-        }
+        let Kind::Manual(clock) = &self.0 else { return None };
+        Some(clock)
     }
 }
 
@@ -168,22 +167,22 @@ impl Clock {
 impl fmt::Debug for Clock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Source::System => f.write_str("SystemClock"),
-            Source::Reading(_) => f.write_str("Clock::reading"),
-            Source::Manual(clock) => clock.fmt(f),
+            Kind::System => f.write_str("SystemClock"),
+            Kind::Reading(_) => f.write_str("Clock::reading"),
+            Kind::Manual(clock) => clock.fmt(f),
         }
     }
 }
 
 impl From<SystemClock> for Clock {
     fn from(_: SystemClock) -> Self {
-        Clock(Source::System)
+        Clock(Kind::System)
     }
 }
 
 impl From<ManualClock> for Clock {
     fn from(clock: ManualClock) -> Self {
-        Clock(Source::Manual(clock))
+        Clock(Kind::Manual(clock))
     }
 }
 
@@ -216,9 +215,9 @@ impl Time {
     #[inline]
     pub(crate) fn now(&self) -> Nanos {
         match &self.clock.0 {
-            Source::System => self.reached(Instant::now()),
-            Source::Reading(read) => self.read(read),
-            Source::Manual(clock) => self.manual_now(clock),
+            Kind::System => self.reached(Instant::now()),
+            Kind::Reading(read) => self.read(read),
+            Kind::Manual(clock) => self.manual_now(clock),
         }
     }
 
@@ -258,17 +257,14 @@ impl Time {
                 let now = self.now();
                 (now.after(Nanos::of(delay)), Some(now))
             }
-            When::At(instant) => (self.deadline_at(instant), self.cheap_now()),
+            // To read the system's clock would cost as much as the rest of an `add`.
+            When::At(instant) => {
+                let manual = self.clock.as_manual();
+                (self.deadline_at(instant), manual.map(|clock| self.manual_now(clock)))
+            }
             When::Never => (Nanos::NEVER, None),
         };
         Due { deadline, tick: self.tick.ceil(deadline), present }
-    }
-
-    /// Returns the present if it is cheap to read: to read the system's clock costs as much as the
-    /// rest of an `add`.
-    #[inline]
-    fn cheap_now(&self) -> Option<Nanos> {
-        if let Source::Manual(clock) = &self.clock.0 { Some(self.manual_now(clock)) } else { None }
     }
 
     #[inline]

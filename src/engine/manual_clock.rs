@@ -376,7 +376,7 @@ impl Default for ManualClock {
 
 impl fmt::Debug for ManualClock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let elapsed = Duration::from_nanos(self.hands.elapsed.load(Ordering::Relaxed));
+        let elapsed = Duration::from_nanos(self.elapsed().0);
         f.debug_struct("ManualClock").field("elapsed", &elapsed).finish()
     }
 }

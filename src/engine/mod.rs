@@ -5,8 +5,6 @@ pub(crate) mod reaper;
 pub(crate) mod source;
 pub(crate) mod pool;
 pub(crate) mod shard;
-pub(crate) mod turn;
-pub(crate) mod context;
 pub(crate) mod delay_queue;
 pub(crate) mod clock;
 pub(crate) mod manual_clock;

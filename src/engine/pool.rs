@@ -9,13 +9,10 @@
 //! former source finds nothing. A set is passed over until nothing is left in it: an operation that
 //! a thread is checking or taking out keeps its record, and its keys, until then.
 
-use crate::engine::context::TimerContext;
-use crate::engine::delay_queue::ShardId;
-use crate::engine::shard::{AnyShard, Extra, Shard};
+use crate::engine::shard::{AnyShard, Extra, Shard, TimerContext};
 use crossbeam_utils::CachePadded;
 use std::any::{Any, TypeId};
 use std::collections::BTreeMap;
-use std::ops::Deref;
 use std::sync::Arc;
 
 /// All shards of a source; their number is a power of two. Padded, so that two shards' locks never
@@ -25,7 +22,8 @@ type Set<T, X> = [CachePadded<Shard<T, X>>];
 /// A set of shards that serves a source. When this is dropped, the set goes to the pool: it must be
 /// empty then, and its source must not be registered any more.
 pub(crate) struct Shards<T: Send + 'static, X: Extra + Send + 'static = ()> {
-    set: &'static Set<T, X>,
+    /// A reference for handles that outlive the source.
+    pub(crate) set: &'static Set<T, X>,
     pub(crate) context: Arc<TimerContext>,
 }
 
@@ -41,34 +39,28 @@ impl<T: Send + 'static, X: Extra + Send + 'static> Shards<T, X> {
     /// this number.
     pub(crate) fn new(
         context: &Arc<TimerContext>,
-        source: u32,
+        source: u64,
         count: usize,
         wheel_size: usize,
     ) -> Self {
-        let (mut empty, mut busy) = (None, Vec::new());
-        // Looked at outside of the pool's lock: that takes locks whose holders may want the pool.
-        while let Some(pooled) = Self::with_pool(count, Vec::pop) {
-            if pooled.iter().all(|shard| shard.is_free()) {
-                empty = Some(pooled);
-                break;
+        let mut busy = Vec::new();
+        let set: &'static Set<T, X> = loop {
+            // Looked at outside of the pool's lock: that takes locks whose holders may want the
+            // pool.
+            match Self::with_pool(count, Vec::pop) {
+                Some(pooled) if pooled.iter().all(|shard| shard.is_free()) => break pooled,
+                Some(pooled) => busy.push(pooled),
+                None => {
+                    let shards = (0..count).map(|_| CachePadded::new(Shard::new()));
+                    break Box::leak(shards.collect());
+                }
             }
-            busy.push(pooled);
-        }
+        };
         Self::with_pool(count, |pool| pool.extend(busy));
-        let set: &'static Set<T, X> = empty.unwrap_or_else(|| {
-            let shards: Box<_> = (0..count).map(|_| CachePadded::new(Shard::new())).collect();
-            Box::leak(shards)
-        });
         for (ordinal, shard) in (0..).zip(set) {
-            shard.serve(context, ShardId { source, ordinal }, wheel_size);
+            shard.serve(context, source, ordinal, wheel_size);
         }
         Shards { set, context: Arc::clone(context) }
-    }
-
-    /// Returns the set, for handles that outlive its source.
-    #[inline]
-    pub(crate) fn static_set(&self) -> &'static Set<T, X> {
-        self.set
     }
 
     /// Returns a shard as a source shows it.
@@ -81,15 +73,6 @@ impl<T: Send + 'static, X: Extra + Send + 'static> Shards<T, X> {
         let pooled = pool.entry((TypeId::of::<Shard<T, X>>(), count));
         let pooled = pooled.or_insert_with(|| Box::new(Vec::<&'static Set<T, X>>::new()));
         change(pooled.downcast_mut().expect("a vector of the type that it is filed under"))
-    }
-}
-
-impl<T: Send + 'static, X: Extra + Send + 'static> Deref for Shards<T, X> {
-    type Target = Set<T, X>;
-
-    #[inline]
-    fn deref(&self) -> &Set<T, X> {
-        self.set
     }
 }
 

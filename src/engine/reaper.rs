@@ -8,21 +8,18 @@
 //! more than one batch.
 //!
 //! A thread that loses its core while it holds a shard keeps the shard for as long as the slices of
-//! the other threads last. So a turn does not wait for a shard: the shard is left out for a step,
-//! and other shards come first. When only such shards are left, the turn sleeps for a moment, in
-//! which the holder may get the core, and tries again. It never waits in line for a lock: a thread
-//! that asks again and again would overtake it. (On a manual clock no shard is left out: there,
-//! timers leave in the order of their ticks.)
+//! the other threads last. So a turn does not wait for a shard: the shard is passed over in this
+//! step, and other shards come first. When only such shards are left, the turn sleeps for a moment,
+//! in which the holder may get the core, and tries again. It never waits in line for a lock: a
+//! thread that asks again and again would overtake it. (On a manual clock no shard is passed over:
+//! there, timers leave in the order of their ticks.)
 
-use crate::engine::context::TimerContext;
-use crate::engine::delay_queue::{Next, ShardId, Told};
+use crate::engine::delay_queue::{Awaited, ShardId, TurnAction};
 use crate::engine::manual_clock::OnClock;
-use crate::engine::report::{self, catch_panic_of};
-use crate::engine::shard::{AnyShard, NAP};
-use crate::engine::source::Sources;
-use crate::engine::stats::Snapshot;
-use crate::engine::stats::Stats;
-use crate::engine::turn::Turn;
+use crate::engine::report;
+use crate::engine::shard::{AnyShard, NAP, TimerContext};
+use crate::engine::source::{Sources, Turn};
+use crate::engine::stats::{Snapshot, Stats};
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Mutex, either_in_models, nap, thread, thread_local};
 use crate::wheel::tick::{Nanos, Tick};
@@ -62,7 +59,7 @@ enum Step {
 
 impl Engine {
     pub(crate) fn new(context: Arc<TimerContext>) -> Self {
-        Engine { context, sources: Sources::new(), expired: AtomicU64::new(0) }
+        Engine { context, sources: Sources::default(), expired: AtomicU64::new(0) }
     }
 
     /// Takes turns until something has expired, or until `timeout` has passed. Returns how much has
@@ -90,49 +87,51 @@ impl Engine {
 
     /// Flushes everything that is due now. Returns how much expired.
     fn turn(&self) -> usize {
+        let TimerContext { time, delay_queue, .. } = &*self.context;
         let Some(mut turn) = Turn::begin(&self.context) else { return 0 };
         let mut total = 0;
         loop {
-            let mut step = self.step(&mut turn);
-            if let Step::Busy = step {
-                // What has fallen due in other shards since then need not wait for the busy ones.
-                // It does not prolong the turn, which began at its start.
-                step = turn.at_present(|turn| self.step(turn)).unwrap_or(Step::Done);
-            }
-            match step {
+            match self.step(&mut turn) {
                 Step::Flushed(expired) => total += expired,
-                Step::Busy => nap(NAP),
-                Step::Done => break,
+                Step::Busy => {
+                    // What has fallen due in other shards since then need not wait for the busy
+                    // ones. It does not prolong the turn, which began at its start.
+                    let start = turn.start;
+                    turn.start = delay_queue.begin_turn(time.present()).unwrap_or(start);
+                    match self.step(&mut turn) {
+                        Step::Flushed(expired) => total += expired,
+                        Step::Busy | Step::Done => nap(NAP),
+                    }
+                    turn.start = start;
+                }
+                Step::Done => return total,
             }
         }
-        total
     }
 
     /// Flushes a batch of the shard that comes first among those that no other thread holds, and
     /// hands over what expired.
     fn step(&self, turn: &mut Turn<'_>) -> Step {
         let TimerContext { time, delay_queue, .. } = &*self.context;
+        let mut busy = Vec::new();
         loop {
             // What has become due since the turn began comes before what is far away.
             let cascades_early = !turn.has_cascaded || time.present() <= turn.start.tick;
-            let shard = match delay_queue.next(turn.start, cascades_early) {
-                Next::Flush(shard, tick) => {
-                    turn.complete_tick(tick);
+            let shard = match delay_queue.next(turn.start, cascades_early, &busy) {
+                TurnAction::FlushDue(shard, tick) => {
+                    turn.hand_over_deferred(tick);
                     shard
                 }
-                Next::CascadeEarly(shard) => {
+                TurnAction::CascadeEarly(shard) => {
                     turn.has_cascaded = true;
                     shard
                 }
-                Next::Busy => {
-                    turn.bring_back();
-                    return Step::Busy;
-                }
+                TurnAction::WaitForBusy => return Step::Busy,
                 // The tasks of the last tick may add others.
-                Next::Nothing if turn.complete_tick(Tick::NEVER) => continue,
-                Next::Nothing => return Step::Done,
+                TurnAction::End if turn.hand_over_deferred(Tick::NEVER) => continue,
+                TurnAction::End => return Step::Done,
             };
-            // A source that has gone has said that nothing is pending.
+            // A source that has gone has offered that nothing is pending.
             let Some(source) = self.sources.get(shard.source) else { continue };
             if let Some(expired) = source.flush(shard.ordinal as usize, turn) {
                 self.expired.fetch_add(expired as u64, Ordering::Relaxed);
@@ -142,18 +141,18 @@ impl Engine {
             if !either_in_models(time.clock.as_manual().is_none()) {
                 return Step::Busy;
             }
-            turn.put_aside(shard);
+            busy.push(shard);
         }
     }
 
     /// Returns what the listener of this number has to wait for before it takes a turn; `waker`
     /// wakes it if that changes.
-    pub(crate) fn tell(&self, number: u64, waker: &Waker) -> Told {
+    pub(crate) fn listen(&self, number: u64, waker: &Waker) -> Awaited {
         self.trim_until_due();
         let TimerContext { time, delay_queue, .. } = &*self.context;
-        let (told, unused) = delay_queue.tell(time, number, Arc::new(waker.clone()));
+        let (awaited, unused) = delay_queue.listen(time, number, Arc::new(waker.clone()));
         drop(unused);
-        told
+        awaited
     }
 
     /// Takes the buckets that hold only what was cancelled off the front of the shards, unless
@@ -166,7 +165,7 @@ impl Engine {
     /// Takes what was cancelled off the front of the shard that comes first. Does bounded work, and
     /// returns whether there may be more.
     fn trim(&self) -> bool {
-        let Some(ShardId { source, ordinal }) = self.context.delay_queue.first() else {
+        let Some(ShardId { source, ordinal, .. }) = self.context.delay_queue.first() else {
             return false;
         };
         let source = self.sources.get(source);
@@ -187,14 +186,16 @@ impl Engine {
 
     /// Returns how much is pending, in all sources together.
     pub(crate) fn len(&self) -> usize {
-        self.sources.all().map(|source| source.shards().map(AnyShard::len).sum::<usize>()).sum()
+        let sources = self.sources.all();
+        sources.values().flat_map(|source| source.shards()).map(AnyShard::len).sum()
     }
 
     pub(crate) fn stats(&self) -> Stats {
         let TimerContext { name, delay_queue, .. } = &*self.context;
         let mut stats = self.sources.stats();
         stats.name = name.to_string();
-        stats.panicked = stats.panicked.saturating_add(self.context.panicked());
+        let panicked = self.context.panicked.load(Ordering::Relaxed);
+        stats.panicked = stats.panicked.saturating_add(panicked);
         stats.wakeups = delay_queue.wakeups();
         stats
     }
@@ -203,7 +204,7 @@ impl Engine {
     pub(crate) fn snapshot(&self, shards: usize) -> Snapshot {
         let mut snapshot = Snapshot::new(shards);
         let now: Nanos = self.context.time.now();
-        for source in self.sources.all() {
+        for source in self.sources.all().values() {
             source.shards().for_each(|shard| shard.snapshot(&mut snapshot, now));
         }
         snapshot
@@ -217,13 +218,15 @@ impl Engine {
     }
 
     pub(crate) fn assert_invariants(&self) {
-        self.sources.all().for_each(|source| source.assert_invariants());
+        self.sources.all().values().for_each(|source| source.assert_invariants());
     }
 }
 
 impl OnClock for Engine {
     fn wake(&self) {
-        self.context.clock_moved();
+        if self.context.delay_queue.clock_moved() {
+            self.context.wake_listeners();
+        }
     }
 
     fn next(&self) -> Option<Nanos> {
@@ -291,18 +294,18 @@ impl Reaper {
         let builder = thread::Builder::new().name(engine.context.name.to_string());
         let thread = builder.spawn(move || {
             IS_REAPER.with(|is_reaper| is_reaper.set(true));
-            let name = &*engine.context.name;
-            report::debug!(timer = name, "the reaper has started");
-            while !engine.context.delay_queue.is_stopped() {
+            let context = &engine.context;
+            let name = &*context.name;
+            report::event!(debug, timer = name, "the reaper has started");
+            while !context.delay_queue.is_stopped() {
                 // In a model, a panic of the reaper must fail the model.
                 if cfg!(tickwheel_model) {
                     engine.advance_clock(Duration::MAX);
-                } else if catch_panic_of(name, || engine.advance_clock(Duration::MAX)).is_none() {
-                    engine.context.count_panic();
+                } else if context.catch_panic(|| engine.advance_clock(Duration::MAX)).is_none() {
                     thread::sleep(REST);
                 }
             }
-            report::debug!(timer = name, "the reaper has stopped");
+            report::event!(debug, timer = name, "the reaper has stopped");
         })?;
         Ok(Reaper { thread: Mutex::new(Some(thread)) })
     }

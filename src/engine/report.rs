@@ -9,30 +9,19 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::{mem, thread};
 
 #[cfg(feature = "tracing")]
-macro_rules! report_debug {
-    ($($event:tt)+) => { $crate::engine::report::quietly(|| tracing::debug!($($event)+)) };
+macro_rules! event {
+    ($level:ident, $($event:tt)+) => {
+        $crate::engine::report::quietly(|| tracing::$level!($($event)+))
+    };
 }
-#[cfg(feature = "tracing")]
-macro_rules! report_warn {
-    ($($event:tt)+) => { $crate::engine::report::quietly(|| tracing::warn!($($event)+)) };
-}
-#[cfg(feature = "tracing")]
-macro_rules! report_error {
-    ($($event:tt)+) => { $crate::engine::report::quietly(|| tracing::error!($($event)+)) };
-}
-// Imported under other names up to this line, because `warn` is an attribute as well.
-#[cfg(feature = "tracing")]
-pub(crate) use {report_debug as debug, report_error as error, report_warn as warn};
-
 #[cfg(not(feature = "tracing"))]
-macro_rules! nothing {
-    ($($field:ident = $value:expr,)* $text:literal) => {{
+macro_rules! event {
+    ($level:ident, $($field:ident = $value:expr,)* $text:literal) => {{
         $(let _ = &$value;)*
         let _ = $text;
     }};
 }
-#[cfg(not(feature = "tracing"))]
-pub(crate) use {nothing as debug, nothing as error, nothing as warn};
+pub(crate) use event;
 
 /// Calls a subscriber. A panic in it cannot be reported.
 #[cfg(feature = "tracing")]
@@ -44,12 +33,12 @@ pub(crate) fn quietly(report: impl FnOnce()) {
 
 /// Reports the payload of a panic in user code, and the timer that called the code, where that is
 /// known. For a [`Worker`](crate::Worker), the thread's name gives the same information.
-pub(crate) fn report_panic(timer: Option<&str>, panic: Box<dyn Any + Send>) {
+fn report_panic(timer: Option<&str>, panic: Box<dyn Any + Send>) {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     let text = text.unwrap_or("not a string");
     let thread = thread::current();
-    error!(timer = timer, thread = thread.name(), panic = text, "a timer's task panicked");
+    event!(error, timer = timer, thread = thread.name(), panic = text, "a timer's task panicked");
     discard(panic);
 }
 
@@ -66,17 +55,12 @@ fn discard(mut panic: Box<dyn Any + Send>) {
     mem::forget(panic);
 }
 
-/// Calls user code and contains its panic, which the caller has to report.
-pub(crate) fn contain<R>(code: impl FnOnce() -> R) -> Result<R, Box<dyn Any + Send>> {
-    catch_unwind(AssertUnwindSafe(code))
-}
-
 /// Calls user code that belongs to no particular timer; contains and reports its panic.
 pub(crate) fn catch_panic<R>(code: impl FnOnce() -> R) -> Option<R> {
-    contain(code).map_err(|panic| report_panic(None, panic)).ok()
+    catch_unwind(AssertUnwindSafe(code)).map_err(|panic| report_panic(None, panic)).ok()
 }
 
 /// Calls user code for the timer of this name; contains and reports its panic.
 pub(crate) fn catch_panic_of<R>(timer: &str, code: impl FnOnce() -> R) -> Option<R> {
-    contain(code).map_err(|panic| report_panic(Some(timer), panic)).ok()
+    catch_unwind(AssertUnwindSafe(code)).map_err(|panic| report_panic(Some(timer), panic)).ok()
 }

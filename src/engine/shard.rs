@@ -1,28 +1,90 @@
-//! The shard: a timing wheel behind a lock.
+//! The shard: a timing wheel behind a lock; and the context, which all shards of a timer share.
 //!
 //! The entries of a timer, keyed timers, purgatories and sleeping futures lie in shards. What they
 //! keep in a shard beside its wheel, `X`, differs. Here is what they have in common: who may add,
-//! how a shard is flushed, and what the delay queue is told.
+//! how a shard is flushed, and what is offered to the delay queue.
 //!
 //! # Locks
 //! Under a shard's lock the delay queue's lock may be taken, but never another shard's. No user
 //! code runs under it, unless the documentation of what it serves says so.
 
-use crate::engine::context::{Limit, Refusal, TimerContext, Wake};
-use crate::engine::delay_queue::{ShardId, TurnStart};
+use crate::engine::clock::Time;
+use crate::engine::delay_queue::{DelayQueue, ShardId, TurnStart};
+use crate::engine::report::catch_panic_of;
 use crate::engine::stats::Snapshot;
-use crate::engine::stats::Stats;
-use crate::engine::turn::Turn;
+use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{HotMutex, HotMutexGuard, Mutex, nap};
 use crate::wheel::bucket::Reference;
+use crate::wheel::counters::Counters;
 use crate::wheel::expirations::{First, Flush};
 use crate::wheel::level::round_size;
 use crate::wheel::slab::Key;
 use crate::wheel::tick::{Due, Nanos, Tick, TickLength};
 use crate::wheel::timing_wheel::{BATCH, TimingWheel};
+use crossbeam_utils::CachePadded;
 use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// What the shards of a timer share.
+pub(crate) struct TimerContext {
+    /// The name of the timer.
+    pub(crate) name: Arc<str>,
+    pub(crate) time: Time,
+    /// Padded, like the other thing that many threads change: all of them read the rest.
+    pub(crate) delay_queue: CachePadded<DelayQueue>,
+    /// The most entries that may be pending, if there is a limit; and how many are, only then.
+    max_pending: Option<usize>,
+    pending: CachePadded<AtomicUsize>,
+    /// Panics of user code that were contained. Relaxed: the count publishes nothing.
+    pub(crate) panicked: AtomicU64,
+}
+
+/// Whether an entry counts against `max_pending`, or is one that cannot be refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Limit {
+    Keep,
+    Exceed,
+}
+
+/// The reason why an entry was not added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    Full,
+    Closed,
+}
+
+impl TimerContext {
+    pub(crate) fn new(name: Arc<str>, time: Time, max_pending: Option<usize>) -> Self {
+        let (pending, panicked) = (CachePadded::default(), AtomicU64::new(0));
+        let delay_queue = CachePadded::default();
+        TimerContext { name, time, delay_queue, max_pending, pending, panicked }
+    }
+
+    /// Wakes the listeners: futures and loops that drive the timer. The caller holds no lock, as
+    /// this is the user's code.
+    #[cold]
+    pub(crate) fn wake_listeners(&self) {
+        for waker in self.delay_queue.wakers() {
+            self.catch_panic(|| waker.wake_by_ref());
+        }
+    }
+
+    /// Ends the waits of threads and listeners, now and later.
+    pub(crate) fn stop(&self) {
+        self.delay_queue.stop();
+        self.wake_listeners();
+    }
+
+    /// Calls user code; counts and reports a panic in it. Returns nothing then.
+    pub(crate) fn catch_panic<R>(&self, code: impl FnOnce() -> R) -> Option<R> {
+        let returned = catch_panic_of(&self.name, code);
+        if returned.is_none() {
+            self.panicked.fetch_add(1, Ordering::Relaxed);
+        }
+        returned
+    }
+}
 
 /// A lock and what is behind it; see the [module](self).
 pub(crate) struct Shard<T, X = ()> {
@@ -36,11 +98,11 @@ pub(crate) struct ShardState<T, X> {
     pub(crate) wheel: TimingWheel<T>,
     pub(crate) extra: X,
     /// Of the timer that it serves; `None` while it is in the pool.
-    context: Option<Arc<TimerContext>>,
-    /// How it is named; `None` once it says nothing any more, because its source has gone.
+    pub(crate) context: Option<Arc<TimerContext>>,
+    /// How it is named; `None` once it offers nothing any more, because its source has gone.
     id: Option<ShardId>,
-    /// What the delay queue was told.
-    said: First,
+    /// What the delay queue was offered last.
+    offered: First,
     /// Set by a shutdown: from then on nothing can be added, and nothing moves.
     pub(crate) closed: bool,
 }
@@ -56,6 +118,10 @@ impl Extra for () {
         true
     }
 }
+
+/// A buffer for what the flushes of a source take out, unless a turn has it: thus most flushes
+/// allocate nothing.
+pub(crate) type Spare<E> = Mutex<Vec<E>>;
 
 /// How often a lock is tried before it counts as taken: for about as long as a call holds it. In
 /// models, trying again does not help.
@@ -73,21 +139,28 @@ impl<T, X: Extra> Shard<T, X> {
             extra: X::default(),
             context: None,
             id: None,
-            said: First::NEVER,
+            offered: First::NEVER,
             closed: true,
         };
         Shard { state: HotMutex::new(state) }
     }
 
     /// Begins to serve a source; nothing is left of the former one.
-    pub(crate) fn serve(&self, context: &Arc<TimerContext>, id: ShardId, wheel_size: usize) {
+    pub(crate) fn serve(
+        &self,
+        context: &Arc<TimerContext>,
+        source: u64,
+        ordinal: u32,
+        wheel_size: usize,
+    ) {
         let time = &context.time;
         let size = round_size(wheel_size);
         let wheel = TimingWheel::new(time.tick, size, time.present(), time.last());
+        let id = context.delay_queue.add_shard(source, ordinal);
         let mut state = self.lock();
         state.wheel.restart(wheel);
         (state.extra, state.context) = (X::default(), Some(Arc::clone(context)));
-        (state.id, state.said, state.closed) = (Some(id), First::NEVER, false);
+        (state.id, state.offered, state.closed) = (Some(id), First::NEVER, false);
     }
 
     /// Returns whether nothing is left of the source that the shard serves, or has served.
@@ -158,92 +231,97 @@ impl<T, X> Shard<T, X> {
         answer
     }
 
-    /// Releases the lock. The delay queue is told before if the first bucket has become earlier,
-    /// and those are woken who wait longer.
+    /// Releases the lock. If the first bucket has become earlier, it is offered to the delay queue
+    /// before, and those are woken who wait longer.
     #[inline]
     pub(crate) fn release(state: ShardGuard<'_, T, X>) {
-        if state.has_become_earlier() {
-            Self::say_and_release(state);
+        if state.wheel.first().tick < state.offered.tick {
+            Self::offer_and_release(state);
         }
     }
 
+    /// Offers to the delay queue what comes first, if that has changed, and releases the lock.
+    /// After that, wakes the listeners that wait longer.
     #[cold]
-    fn say_and_release(mut state: ShardGuard<'_, T, X>) {
-        let wake = state.say();
+    fn offer_and_release(mut state: ShardGuard<'_, T, X>) {
+        let first = state.wheel.first();
+        let before = mem::replace(&mut state.offered, first);
+        let mut listens = None;
+        if let (Some(context), Some(id)) = (&state.context, state.id) {
+            if first != before && context.delay_queue.offer(id, first) {
+                listens = Some(Arc::clone(context));
+            }
+        }
         drop(state);
-        drop(wake);
+        if let Some(context) = listens {
+            context.wake_listeners();
+        }
     }
 
-    /// Flushes a batch for a turn, if the lock can be had. Calls `flush` with the state, under the
-    /// lock. Returns whether it could.
-    pub(crate) fn flush(
-        &self,
-        turn: &mut Turn<'_>,
-        flush: impl FnOnce(&mut ShardState<T, X>, Flush),
-    ) -> bool {
-        let Some(mut state) = self.try_lock_often() else { return false };
-        // What a source leaves behind as it goes is not flushed any more, but counted as cancelled.
-        let (Some(context), Some(_)) = (state.context.clone(), state.id) else { return true };
-        let TurnStart { tick: limit, number } = turn.start;
-        let present = context.time.now();
-        let before = state.wheel.len();
-        flush(&mut state, Flush { limit, turn: number, present, batch: BATCH });
-        // Under the lock under which they have gone: who finds one gone also finds its permit free.
-        context.release_permits(before - state.wheel.len());
-        let wake = state.say_change();
-        drop(state);
-        turn.released(wake);
-        true
-    }
-}
-
-/// A buffer for what the flushes of a source take out, unless a turn has it: thus most flushes
-/// allocate nothing.
-pub(crate) struct Spare<E>(Mutex<Vec<E>>);
-
-impl<E> Spare<E> {
-    pub(crate) fn new() -> Self {
-        Spare(Mutex::new(Vec::new()))
-    }
-
-    /// Flushes a batch of a shard, as [`Source::flush`] does. `flush` adds what expires to the
-    /// buffer, under the shard's lock; `hand_over` takes it out of there, with no lock held, and
-    /// returns how much that was.
+    /// Flushes a batch for a turn, and hands over what expired, as [`Source::flush`] does. `flush`
+    /// adds that to a buffer, under the lock; `hand_over` takes it out of there, with no lock held,
+    /// and returns how much it was.
     ///
     /// [`Source::flush`]: crate::engine::source::Source::flush
-    pub(crate) fn flush<T, X>(
+    pub(crate) fn flush_and_hand_over<E>(
         &self,
-        shard: &Shard<T, X>,
-        turn: &mut Turn<'_>,
+        turn: TurnStart,
+        spare: &Spare<E>,
         flush: impl FnOnce(&mut ShardState<T, X>, Flush, &mut Vec<E>),
-        hand_over: impl FnOnce(&mut Turn<'_>, &mut Vec<E>) -> usize,
+        hand_over: impl FnOnce(&mut Vec<E>) -> usize,
     ) -> Option<usize> {
-        let mut expired = mem::take(&mut *self.0.lock());
-        let flushed = shard.flush(turn, |state, what| flush(state, what, &mut expired));
-        let count = hand_over(turn, &mut expired);
-        *self.0.lock() = expired;
-        flushed.then_some(count)
+        let mut expired = mem::take(&mut *spare.lock());
+        let state = self.try_lock_often();
+        let was_free = state.is_some();
+        // What a source leaves behind as it goes is not flushed any more, but counted as cancelled.
+        if let Some(mut state) = state.filter(|state| state.id.is_some()) {
+            let TurnStart { tick: limit, number: turn } = turn;
+            let present = now(&state.context);
+            let before = state.wheel.len();
+            flush(&mut state, Flush { limit, turn, present, batch: BATCH }, &mut expired);
+            // Under the same lock: who finds an entry gone also finds its permit free.
+            state.release_permits(before - state.wheel.len());
+            Self::offer_and_release(state);
+        }
+        let count = hand_over(&mut expired);
+        *spare.lock() = expired;
+        was_free.then_some(count)
+    }
+
+    /// Closes the shard, and takes the pending entries out with their deadlines: one chunk of the
+    /// slab at a time, so that no lock is held for long.
+    pub(crate) fn drain(&self) -> impl Iterator<Item = (Nanos, T)> {
+        self.close();
+        let chunks = self.lock_by_trying().wheel.entries.chunks();
+        (0..chunks).flat_map(|chunk| {
+            let mut drained = Vec::new();
+            let mut state = self.lock_by_trying();
+            state.wheel.drain_chunk(chunk, |deadline, item| drained.push((deadline, item)));
+            state.release_permits(drained.len());
+            Self::offer_and_release(state);
+            drained
+        })
     }
 }
 
 impl<T, X> ShardState<T, X> {
-    /// Returns the context of the timer that the shard serves.
-    #[inline]
-    pub(crate) fn context(&self) -> Option<&Arc<TimerContext>> {
-        self.context.as_ref()
-    }
-
-    /// Returns the context, unless the shard is closed.
+    /// Returns the context of the timer that the shard serves, unless the shard is closed.
     #[inline]
     pub(crate) fn open_context(&self) -> Option<&Arc<TimerContext>> {
         if self.closed { None } else { self.context.as_ref() }
     }
 
-    /// Takes a permit for another entry.
+    /// Takes a permit for another entry. Never goes above the limit if the entry can be refused,
+    /// not even for a moment: otherwise one refused `add` could make another one fail that fits.
+    ///
+    /// Relaxed: the count publishes nothing; the entries lie behind their shard's lock.
     #[inline]
     pub(crate) fn admit(&self, limit: Limit) -> Result<(), Refusal> {
         let context = self.open_context().ok_or(Refusal::Closed)?;
-        context.take_permit(limit)
+        let Some(max) = context.max_pending else { return Ok(()) };
+        let one_more = |pending| (pending < max || limit == Limit::Exceed).then_some(pending + 1);
+        let taken = context.pending.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
+        taken.map(|_| ()).map_err(|_| Refusal::Full)
     }
 
     /// Adds an item that was admitted.
@@ -280,28 +358,10 @@ impl<T, X> ShardState<T, X> {
     /// Gives permits back, under the same lock under which their entries have gone.
     #[inline]
     pub(crate) fn release_permits(&self, permits: usize) {
-        if let Some(context) = &self.context {
-            context.release_permits(permits);
+        let Some(context) = &self.context else { return };
+        if context.max_pending.is_some() {
+            context.pending.fetch_sub(permits, Ordering::Relaxed);
         }
-    }
-
-    /// Returns whether the first bucket has become earlier than the delay queue was told.
-    #[inline]
-    pub(crate) fn has_become_earlier(&self) -> bool {
-        self.wheel.first().tick < self.said.tick
-    }
-
-    /// Tells the delay queue what comes first. Returns the duty to wake listeners.
-    pub(crate) fn say(&mut self) -> Wake {
-        self.said = self.wheel.first();
-        let (Some(context), Some(id)) = (&self.context, self.id) else { return Wake::default() };
-        let listens = context.delay_queue.say(id, self.said);
-        if listens { Wake::of(context) } else { Wake::default() }
-    }
-
-    /// Tells the delay queue what comes first, if that has changed.
-    fn say_change(&mut self) -> Wake {
-        if self.wheel.first() == self.said { Wake::default() } else { self.say() }
     }
 }
 
@@ -320,15 +380,18 @@ pub(crate) trait AnyShard {
     /// Closes the shard: nothing can be added any more.
     fn close(&self);
 
-    /// Closes the shard, and has it say last that nothing is pending.
-    fn detach(&self);
+    /// Closes the shard, and has it offer last that nothing is pending. Adds what it has counted.
+    /// What is still in it counts as cancelled: an operation that a thread is checking, which
+    /// leaves after that.
+    fn detach(&self, counters: &mut Counters);
 
     /// Drops all pending entries of a closed shard, in batches. Returns how many there were.
     fn drop_pending(&self) -> u64;
 
     fn len(&self) -> usize;
 
-    fn count(&self, stats: &mut Stats);
+    /// Adds what the shard has counted. Returns how much is pending.
+    fn count(&self, counters: &mut Counters) -> usize;
 
     fn snapshot(&self, snapshot: &mut Snapshot, now: Nanos);
 }
@@ -338,9 +401,7 @@ impl<T, X> AnyShard for Shard<T, X> {
         // If another thread is at work there, waiting for it does not pay.
         let Some(mut state) = self.try_lock_often() else { return false };
         let more = state.wheel.trim();
-        let wake = state.say_change();
-        drop(state);
-        drop(wake);
+        Self::offer_and_release(state);
         more
     }
 
@@ -348,14 +409,15 @@ impl<T, X> AnyShard for Shard<T, X> {
         self.lock_by_trying().closed = true;
     }
 
-    fn detach(&self) {
+    fn detach(&self, counters: &mut Counters) {
         let mut state = self.lock_by_trying();
         state.closed = true;
         let id = state.id.take();
         if let (Some(context), Some(id)) = (&state.context, id) {
-            // So no turn finds it any more, or brings it back that has put it aside.
-            context.delay_queue.say(id, First::NEVER);
+            context.delay_queue.remove_shard(id);
         }
+        counters.absorb(&state.wheel.counters);
+        counters.cancelled += state.wheel.len() as u64;
     }
 
     fn drop_pending(&self) -> u64 {
@@ -366,31 +428,13 @@ impl<T, X> AnyShard for Shard<T, X> {
         self.lock().wheel.len()
     }
 
-    fn count(&self, stats: &mut Stats) {
+    fn count(&self, counters: &mut Counters) -> usize {
         let state = self.lock();
-        stats.absorb(&state.wheel.counters, state.wheel.len());
+        counters.absorb(&state.wheel.counters);
+        state.wheel.len()
     }
 
     fn snapshot(&self, snapshot: &mut Snapshot, now: Nanos) {
         snapshot.absorb(&self.lock().wheel, now);
-    }
-}
-
-impl<T, X> Shard<T, X> {
-    /// Closes the shard, and takes the pending entries out with their deadlines: one chunk of the
-    /// slab at a time, so that no lock is held for long.
-    pub(crate) fn drain(&self) -> impl Iterator<Item = (Nanos, T)> {
-        self.close();
-        let chunks = self.lock_by_trying().wheel.entries.chunks();
-        (0..chunks).flat_map(|chunk| {
-            let mut drained = Vec::new();
-            let mut state = self.lock_by_trying();
-            state.wheel.drain_chunk(chunk, |deadline, item| drained.push((deadline, item)));
-            state.release_permits(drained.len());
-            let wake = state.say_change();
-            drop(state);
-            drop(wake);
-            drained
-        })
     }
 }

@@ -62,8 +62,8 @@ pub struct Stats {
 }
 
 impl Stats {
+    /// Adds what shards have counted while no call was under way there.
     pub(crate) fn absorb(&mut self, counters: &Counters, pending: usize) {
-        // A shard's lock is held, so no call is under way there.
         self.added += pending as u64 + counters.expired + counters.cancelled + counters.returned;
         self.cancelled += counters.cancelled;
         self.rescheduled += counters.rescheduled;
@@ -72,21 +72,6 @@ impl Stats {
         self.returned += counters.returned;
         self.pending += pending;
         self.lateness.absorb(&counters.lateness);
-    }
-
-    /// Adds what one source has counted.
-    pub(crate) fn add(&mut self, owner: &Stats) {
-        self.added += owner.added;
-        self.cancelled += owner.cancelled;
-        self.rescheduled += owner.rescheduled;
-        self.expired += owner.expired;
-        self.refused += owner.refused;
-        self.dropped += owner.dropped;
-        self.panicked = self.panicked.saturating_add(owner.panicked);
-        self.pending += owner.pending;
-        self.returned += owner.returned;
-        self.cascaded += owner.cascaded;
-        self.lateness.absorb(&owner.lateness);
     }
 }
 

@@ -1,6 +1,6 @@
 //! The drive: what advances a timer without a thread of its own, a service's loop or a future.
 
-use crate::engine::delay_queue::Told;
+use crate::engine::delay_queue::Awaited;
 use crate::engine::reaper::Engine;
 use crate::timer::Timer;
 use pin_project_lite::pin_project;
@@ -78,10 +78,10 @@ impl Listener {
     /// ```
     pub fn next_expiration(&self, waker: &Waker) -> Option<Instant> {
         let context = &self.engine.context;
-        match self.engine.tell(self.number, waker) {
-            Told::Due => Some(context.time.clock.now()),
-            Told::Until(next) => next,
-            Told::Stopped => {
+        match self.engine.listen(self.number, waker) {
+            Awaited::Due => Some(context.time.clock.now()),
+            Awaited::Until(next) => next,
+            Awaited::Stopped => {
                 // Asked after the waker was left: whoever closes the timer either finds it, or has
                 // closed it by now.
                 if self.engine.sources.is_closed() {
@@ -176,10 +176,10 @@ impl<F: FnMut(Instant) -> S, S: Future> Future for Drive<F, S> {
         let mut drive = self.project();
         let Listener { engine, number } = drive.listener;
         engine.advance_clock(Duration::ZERO);
-        let next = match engine.tell(*number, context.waker()) {
-            Told::Stopped => return Poll::Ready(()),
-            Told::Due => return again(context),
-            Told::Until(next) => {
+        let next = match engine.listen(*number, context.waker()) {
+            Awaited::Stopped => return Poll::Ready(()),
+            Awaited::Due => return again(context),
+            Awaited::Until(next) => {
                 next.map(|next| engine.context.time.clock.system_time_of(next, Duration::MAX))
             }
         };

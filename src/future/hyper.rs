@@ -1,7 +1,7 @@
 //! hyper's timer: what its servers and clients wait for.
 
-use crate::engine::context::Limit;
 use crate::engine::report;
+use crate::engine::shard::Limit;
 use crate::timer::Timer;
 use crate::timer::sleep::Sleep;
 use hyper::rt;
@@ -70,7 +70,8 @@ impl Future for Unfailing {
             Poll::Ready(Err(_)) => {
                 if !self.reported {
                     self.reported = true;
-                    report::warn!(
+                    report::event!(
+                        warn,
                         timer = self.sleep.timer_name(),
                         "hyper sleeps on a timer that was shut down: nobody wakes it"
                     );

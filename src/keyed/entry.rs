@@ -1,9 +1,9 @@
 //! The entry of a key: looks at a key and changes it in one step.
 
 use crate::engine::clock::When;
-use crate::engine::context::{Limit, TimerContext, Wake};
 use crate::engine::reaper::Holding;
-use crate::keyed::shard::{KeyGuard, Keys};
+use crate::engine::shard::{Limit, Shard, TimerContext};
+use crate::keyed::shard::{KeyGuard, KeyState, Keys};
 use crate::timer::entry::{IntoTask, TimerEntry};
 use crate::timer::error::AddError;
 use std::fmt;
@@ -41,14 +41,13 @@ pub struct VacantEntry<'a, K: Eq, T> {
     pub(crate) hash: u64,
 }
 
-/// A shard under its lock, for as long as the user likes. What the delay queue has to know is said
-/// when this is dropped. Then the fields are dropped in their order: listeners are woken with no
-/// lock held.
+/// A shard under its lock, for as long as the user likes. What comes first is offered to the delay
+/// queue when the lock is released.
 pub(crate) struct Held<'a, K: Eq, T> {
     _holding: Holding,
-    pub(crate) state: KeyGuard<'a, K, T>,
-    wake: Wake,
-    /// The key that the caller has passed, unless the shard has it.
+    /// `None` only while this is dropped.
+    guard: Option<KeyGuard<'a, K, T>>,
+    /// The key that the caller has passed, unless the shard has it: dropped without the lock.
     pub(crate) key: Option<K>,
     context: &'a TimerContext,
 }
@@ -56,22 +55,28 @@ pub(crate) struct Held<'a, K: Eq, T> {
 impl<'a, K: Eq + Send + 'static, T: Send + 'static> Held<'a, K, T> {
     #[inline]
     pub(crate) fn new(keys: &'a Keys<K, T>, hash: u64) -> Self {
-        Held {
-            _holding: Holding::begin(),
-            state: keys.of(hash).lock(),
-            wake: Wake::default(),
-            key: None,
-            context: &keys.shards.context,
-        }
+        let (_holding, guard) = (Holding::begin(), Some(keys.of(hash).lock()));
+        Held { _holding, guard, key: None, context: &keys.shards.context }
+    }
+}
+
+impl<K: Eq, T> Held<'_, K, T> {
+    #[inline]
+    fn see(&self) -> &KeyState<K, T> {
+        self.guard.as_ref().expect("it is there until this is dropped")
+    }
+
+    #[inline]
+    pub(crate) fn state(&mut self) -> &mut KeyState<K, T> {
+        self.guard.as_mut().expect("it is there until this is dropped")
     }
 }
 
 impl<K: Eq, T> Drop for Held<'_, K, T> {
     #[inline]
     fn drop(&mut self) {
-        if self.state.has_become_earlier() {
-            self.wake = self.state.say();
-        }
+        // Wakes listeners as well, with no lock held.
+        self.guard.take().into_iter().for_each(Shard::release);
     }
 }
 
@@ -79,18 +84,18 @@ impl<K: Eq, T> OccupiedEntry<'_, K, T> {
     /// Returns a reference to the task.
     #[must_use]
     pub fn get(&self) -> &T {
-        &self.held.state.at(self.index).task
+        &self.held.see().at(self.index).task
     }
 
     /// Returns a mutable reference to the task.
     pub fn get_mut(&mut self) -> &mut T {
-        &mut self.held.state.at_mut(self.index).task
+        &mut self.held.state().at_mut(self.index).task
     }
 
     /// Returns when the task expires; `None` if it never does.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
-        self.held.state.deadline(self.index)
+        self.held.see().deadline(self.index)
     }
 
     /// Replaces the task, and returns the former one. The deadline stays.
@@ -101,19 +106,19 @@ impl<K: Eq, T> OccupiedEntry<'_, K, T> {
     /// Extends the deadline; it never moves to an earlier one.
     pub fn touch(&mut self, when: impl Into<When>) {
         let (due, index) = (self.held.context.time.due(when.into()), self.index);
-        self.held.state.wheel.extend(index, due.deadline);
+        self.held.state().wheel.extend(index, due.deadline);
     }
 
     /// Moves the deadline, earlier or later.
     pub fn reschedule(&mut self, when: impl Into<When>) {
         let (due, index) = (self.held.context.time.due(when.into()), self.index);
-        self.held.state.move_to(index, due);
+        self.held.state().move_to(index, due);
     }
 
     /// Takes the task back: it does not expire, and the key is removed.
     pub fn cancel(mut self) -> T {
         let index = self.index;
-        let cancelled = self.held.state.cancel_key(index);
+        let cancelled = self.held.state().cancel_key(index);
         drop(self); // The drop of a key needs no lock.
         cancelled.expect("nobody else took it meanwhile").1
     }
@@ -134,11 +139,11 @@ impl<K: Eq, T> VacantEntry<'_, K, T> {
         let entry = TimerEntry::new(when, task);
         let VacantEntry { mut held, hash } = self;
         let due = held.context.time.due(entry.when());
-        if let Err(refusal) = held.state.admit(Limit::Keep) {
+        if let Err(refusal) = held.state().admit(Limit::Keep) {
             return Err(AddError::of(refusal, entry));
         }
         let key = held.key.take().expect("it is there until the task is added");
-        held.state.add_key(hash, due, key, entry.into_task());
+        held.state().add_key(hash, due, key, entry.into_task());
         Ok(())
     }
 }

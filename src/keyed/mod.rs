@@ -1,8 +1,7 @@
 //! Keyed timers: at most one timer for each key.
 
 use crate::engine::clock::When;
-use crate::engine::context::Limit;
-use crate::engine::shard::{AnyShard, Shard};
+use crate::engine::shard::{AnyShard, Limit, Shard};
 use crate::keyed::entry::Held;
 use crate::keyed::shard::{Keys, OnExpired};
 use crate::table::spread;
@@ -215,7 +214,7 @@ impl<K: Hash + Eq + Send + 'static, T: Send + 'static, S: BuildHasher> KeyedTime
     pub fn entry(&self, key: K) -> Entry<'_, K, T> {
         let hash = self.hash(&key);
         let mut held = Held::new(self.keys(), hash);
-        let found = held.state.find(hash, &key);
+        let found = held.state().find(hash, &key);
         held.key = Some(key);
         match found {
             Some(index) => Entry::Occupied(OccupiedEntry { held, index }),
@@ -313,7 +312,7 @@ impl<K: Hash + Eq + Send + 'static, T: Send + 'static, S: BuildHasher> KeyedTime
     {
         let due = self.due(when.into());
         let Some(mut entry) = self.find(key) else { return false };
-        entry.held.state.move_to(entry.index, due);
+        entry.held.state().move_to(entry.index, due);
         true
     }
 
@@ -336,7 +335,7 @@ impl<K: Hash + Eq + Send + 'static, T: Send + 'static, S: BuildHasher> KeyedTime
     /// Returns how many keys there are. Locks each shard once, and takes time proportional to the
     /// shards.
     pub fn len(&self) -> usize {
-        self.keys().shards.iter().map(|shard| shard.len()).sum()
+        self.keys().shards.set.iter().map(|shard| shard.len()).sum()
     }
 
     /// Returns whether there is no key, at the same cost as [`len`](Self::len).
@@ -366,8 +365,8 @@ impl<K: Hash + Eq + Send + 'static, T: Send + 'static, S: BuildHasher> KeyedTime
         K: Borrow<Q>,
     {
         let hash = self.hash(key);
-        let held = Held::new(self.keys(), hash);
-        let index = held.state.find(hash, key)?;
+        let mut held = Held::new(self.keys(), hash);
+        let index = held.state().find(hash, key)?;
         Some(OccupiedEntry { held, index })
     }
 
@@ -520,7 +519,7 @@ impl<K: Hash + Eq + Send + 'static, T: Send + 'static, S: BuildHasher> KeyedTime
         let mut ordinal = usize::try_from(position >> 32).ok()?;
         let mut chunk = (position & u64::from(u32::MAX)) as usize;
         // One chunk at a time, so that the lock is never held for long.
-        while let Some(shard) = self.keys().shards.get(ordinal) {
+        while let Some(shard) = self.keys().shards.set.get(ordinal) {
             let state = shard.lock();
             if chunk >= state.wheel.entries.chunks() {
                 (ordinal, chunk) = (ordinal + 1, 0);
@@ -548,7 +547,7 @@ impl<K: Hash + Eq + Send + 'static, T: Send + 'static, S: BuildHasher> KeyedTime
     /// Checks every internal structure and panics if one is broken: for tests.
     #[doc(hidden)]
     pub fn assert_invariants(&self) {
-        self.keys().shards.iter().for_each(|shard| shard.lock().assert_keys());
+        self.keys().shards.set.iter().for_each(|shard| shard.lock().assert_keys());
     }
 
     #[inline]
@@ -590,7 +589,7 @@ mod tests {
         struct Own; // No other test has shards of this type.
         let timer = Timer::builder().build().expect("in range");
         let keyed = || KeyedTimer::new(&timer, |_: Own, _: u32| ());
-        let set = |keyed: &KeyedTimer<Own, u32>| keyed.keys().shards.static_set().as_ptr();
+        let set = |keyed: &KeyedTimer<Own, u32>| keyed.keys().shards.set.as_ptr();
         let gone = keyed();
         let (listed, former) = (Arc::clone(gone.keys()), set(&gone));
         drop(gone);

@@ -8,11 +8,9 @@
 //! A key's `Eq` may run under a shard's lock, and what a caller does with an entry or in a closure;
 //! no task runs there, and neither tasks nor keys are dropped.
 
-use crate::engine::context::Limit;
 use crate::engine::pool::Shards;
-use crate::engine::shard::{AnyShard, Extra, Shard, ShardGuard, ShardState};
-use crate::engine::source::Source;
-use crate::engine::turn::Turn;
+use crate::engine::shard::{AnyShard, Extra, Limit, Shard, ShardGuard, ShardState};
+use crate::engine::source::{Source, Turn};
 use crate::table::{KeyTable, shard_of};
 use crate::timer::entry::{Task, TimerEntry};
 use crate::timer::registered::Closures;
@@ -52,7 +50,7 @@ pub(crate) struct Keys<K: Eq + Send + 'static, T: Send + 'static> {
 
 impl<K: Eq + Send + 'static, T: Send + 'static> Source for Keys<K, T> {
     fn flush(self: Arc<Self>, ordinal: usize, turn: &mut Turn<'_>) -> Option<usize> {
-        self.closures.flush(self.shards.get(ordinal), turn, |state, flush, tasks| {
+        self.closures.flush(self.shards.set.get(ordinal), turn, |state, flush, tasks| {
             let ShardState { wheel, extra: index, .. } = state;
             wheel.flush(flush, |at, Keyed { key, task, hash }| {
                 index.remove(hash, |index| *index == at.index);
@@ -71,7 +69,7 @@ impl<K: Eq + Send + 'static, T: Send + 'static> Source for Keys<K, T> {
     }
 
     fn assert_invariants(&self) {
-        self.shards.iter().for_each(|shard| shard.lock().wheel.assert_invariants(|_| true));
+        self.shards.set.iter().for_each(|shard| shard.lock().wheel.assert_invariants(|_| true));
     }
 }
 
@@ -79,7 +77,7 @@ impl<K: Eq + Send + 'static, T: Send + 'static> Keys<K, T> {
     /// Returns the shard of the keys with this hash.
     #[inline]
     pub(crate) fn of(&self, hash: u64) -> &Shard<Keyed<K, T>, Index> {
-        &self.shards[shard_of(hash, self.shards.len())]
+        &self.shards.set[shard_of(hash, self.shards.set.len())]
     }
 
     /// Adds a key again that has expired, even if the timer is full, unless the key is there by
@@ -97,7 +95,7 @@ impl<K: Eq + Send + 'static, T: Send + 'static> Keys<K, T> {
     /// Takes out all keys, one chunk of a slab at a time, so that no lock is held for long.
     pub(crate) fn cancel_all(&self) -> Vec<(K, T)> {
         let mut all = Vec::new();
-        for shard in self.shards.iter() {
+        for shard in self.shards.set.iter() {
             for chunk in 0.. {
                 let mut state = shard.lock();
                 let entries = &state.wheel.entries;
@@ -146,7 +144,7 @@ impl<K: Eq, T> KeyState<K, T> {
     #[inline]
     pub(crate) fn deadline(&self, index: u32) -> Option<Instant> {
         let deadline = self.wheel.entries.at(index).deadline();
-        self.context()?.time.instant_or_never(deadline)
+        self.context.as_ref()?.time.instant_or_never(deadline)
     }
 
     /// Takes a key out before it expires.

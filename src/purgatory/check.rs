@@ -3,7 +3,7 @@
 //! Ending an operation means taking it out of its wheel first, so that no other thread finds it,
 //! then removing it from all its keys, then calling its code, and then dropping it.
 
-use crate::engine::context::Refusal;
+use crate::engine::shard::Refusal;
 use crate::purgatory::agenda::Nesting;
 use crate::purgatory::operation::{DelayedOperation, WatchError};
 use crate::purgatory::shard::{Added, OperationSet, OperationsState, Panics, leave, with};

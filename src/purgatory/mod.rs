@@ -386,7 +386,7 @@ where
 
     #[inline]
     fn set(&self) -> OperationSet<K, O> {
-        self.source().shards.static_set()
+        self.source().shards.set
     }
 
     #[inline]

@@ -14,9 +14,8 @@
 //! exactly the operations whose time is not up are filed.
 
 use crate::engine::clock::When;
-use crate::engine::context::{Limit, Refusal};
 use crate::engine::report::catch_panic_of;
-use crate::engine::shard::{AnyShard, Extra, Shard, ShardState};
+use crate::engine::shard::{AnyShard, Extra, Limit, Refusal, Shard, ShardState};
 use crate::purgatory::agenda::{Item, Nesting, queue};
 use crate::purgatory::operation::{Cancel, DelayedOperation};
 use crate::purgatory::state::{EndedBy, Next, OperationState};
@@ -199,7 +198,7 @@ impl<K: Eq + Clone, O> OperationsState<K, O> {
     /// Files a record as one with a zero delay is filed, so that the next turn looks at it.
     #[cold]
     fn file_for_check(&mut self, index: u32) {
-        let Some(context) = self.context() else { return };
+        let Some(context) = &self.context else { return };
         let due = context.time.due(When::After(Duration::ZERO));
         self.wheel.file_again(index, due, due.deadline);
     }
@@ -257,7 +256,7 @@ impl<K: Eq + Clone, O> OperationsState<K, O> {
         });
         let ended = ended.expect("who ends an operation holds it");
         if ended_by == EndedBy::Expired {
-            let now = self.context().map(|context| context.time.now());
+            let now = self.context.as_ref().map(|context| context.time.now());
             self.wheel.expired(ended, now.unwrap_or_default());
         } else {
             self.wheel.cancelled(ended);

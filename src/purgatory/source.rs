@@ -7,7 +7,7 @@
 use crate::engine::pool::Shards;
 use crate::engine::shard::AnyShard;
 use crate::engine::source::Source;
-use crate::engine::turn::Turn;
+use crate::engine::source::Turn;
 use crate::purgatory::agenda::enter;
 use crate::purgatory::check::Call;
 use crate::purgatory::operation::DelayedOperation;
@@ -35,7 +35,7 @@ impl<K: Eq + Clone + Send + 'static, O: DelayedOperation> OperationSource<K, O> 
         let panics = Arc::new(Panics { timer, count });
         Arc::new_cyclic(|source: &Weak<Self>| {
             let mut task_closures = Vec::new();
-            for (ordinal, shard) in (0..).zip(shards.iter()) {
+            for (ordinal, shard) in (0..).zip(shards.set) {
                 let operations = &mut shard.lock().extra;
                 operations.watchers.shard = ordinal;
                 operations.panics = Some(Arc::clone(&panics));
@@ -55,7 +55,7 @@ impl<K: Eq + Clone + Send + 'static, O: DelayedOperation> OperationSource<K, O> 
 
     /// Checks or expires an operation whose task runs.
     fn run_task(&self, id: Id) {
-        let (set, panics, mut spots) = (self.shards.static_set(), &self.panics, Spots::NONE);
+        let (set, panics, mut spots) = (self.shards.set, &self.panics, Spots::NONE);
         let taken = with(set, id, |state| state.run_task(id.key, &mut spots));
         let Some((operation, by)) = taken else { return };
         leave(set, &spots);
@@ -68,7 +68,7 @@ impl<K: Eq + Clone + Send + 'static, O: DelayedOperation> OperationSource<K, O> 
 
 impl<K: Eq + Clone + Send + 'static, O: DelayedOperation> Source for OperationSource<K, O> {
     fn flush(self: Arc<Self>, ordinal: usize, turn: &mut Turn<'_>) -> Option<usize> {
-        self.closures.flush(self.shards.get(ordinal), turn, |state, flush, tasks| {
+        self.closures.flush(self.shards.set.get(ordinal), turn, |state, flush, tasks| {
             let closed = state.closed;
             state.wheel.flush_by(flush, |wheel, index, due| {
                 let Some(key) = wheel.entries.key_at(index) else { return false };
@@ -90,13 +90,13 @@ impl<K: Eq + Clone + Send + 'static, O: DelayedOperation> Source for OperationSo
 
     /// Drops what is waiting, without calling its code.
     fn clear(&self) {
-        for operation in shutdown(self.shards.static_set()) {
+        for operation in shutdown(self.shards.set) {
             enter(|nesting| self.panics.conclude(nesting, operation, EndedBy::Withdrawn));
         }
     }
 
     fn assert_invariants(&self) {
-        for shard in self.shards.iter() {
+        for shard in self.shards.set {
             shard.lock().wheel.assert_invariants(|record| record.state.is_filed());
         }
     }

@@ -1,8 +1,8 @@
 //! The builder: the options of a timer, checked once.
 
 use crate::engine::clock::{Clock, SystemClock, Time};
-use crate::engine::context::TimerContext;
 use crate::engine::reaper::{Engine, Reaper};
+use crate::engine::shard::TimerContext;
 use crate::sync::parallelism;
 use crate::timer::entry::Task;
 use crate::timer::error::BuildError;

@@ -1,6 +1,6 @@
 //! The errors, which return what could not be accepted.
 
-use crate::engine::context::Refusal;
+use crate::engine::shard::Refusal;
 use crate::timer::entry::TimerEntry;
 use std::error::Error;
 use std::fmt;

@@ -1,11 +1,9 @@
 //! The timer: what users call. Adds go to its tasks, from which turns of the engine take them.
 
-use crate::engine::context::Limit;
 use crate::engine::reaper::{Engine, Reaper};
 use crate::engine::report;
-use crate::engine::shard::AnyShard;
-use crate::engine::stats::Snapshot;
-use crate::engine::stats::Stats;
+use crate::engine::shard::{AnyShard, Limit};
+use crate::engine::stats::{Snapshot, Stats};
 use crate::timer::entry::{IntoTask, Task, TimerEntry};
 use crate::timer::error::AddError;
 use crate::timer::sleep::Sleeps;
@@ -81,12 +79,13 @@ impl Drop for Base {
         let mut dropped = self.sleeps.wake_all();
         // Handles may outlive the timer and keep its shards; they need not keep its tasks. Nor need
         // a future that drives it keep its executor.
-        for source in self.engine.sources.all() {
+        for source in self.engine.sources.all().values() {
             dropped += source.shards().map(AnyShard::drop_pending).sum::<u64>();
         }
         self.engine.sources.forget();
         if dropped > 0 {
-            report::warn!(
+            report::event!(
+                warn,
                 timer = &*self.engine.context.name,
                 tasks = dropped,
                 "pending tasks were dropped with their timer"
@@ -292,7 +291,7 @@ impl<T: Send + 'static> Timer<T> {
     /// Returns the state of the timer, level by level. Visits every bucket, but not every timer.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
-        self.base.engine.snapshot(self.tasks.shards.len())
+        self.base.engine.snapshot(self.tasks.shards.set.len())
     }
 
     /// Stops the reaper, refuses new timers, and returns the pending ones, ordered by deadline, as
@@ -336,7 +335,8 @@ impl<T: Send + 'static> Timer<T> {
         // Of a timer with its own type of task. So the series among the closures end.
         let dropped = self.base.closures.drop_pending();
         if dropped > 0 {
-            report::debug!(
+            report::event!(
+                debug,
                 timer = self.name(),
                 tasks = dropped,
                 "pending closures were dropped by a shutdown"

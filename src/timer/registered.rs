@@ -4,8 +4,7 @@
 use crate::engine::pool::Shards;
 use crate::engine::reaper::Engine;
 use crate::engine::shard::{Extra, Shard, ShardState, Spare};
-use crate::engine::source::Source;
-use crate::engine::turn::Turn;
+use crate::engine::source::{Source, Turn};
 use crate::sync::parallelism;
 use crate::table::shards_for;
 use crate::timer::Timer;
@@ -37,7 +36,7 @@ impl Closures {
         flush: impl FnOnce(&mut ShardState<T, X>, Flush, &mut Vec<Task>),
     ) -> Option<usize> {
         let Some(shard) = shard else { return Some(0) };
-        self.spare.flush(shard, turn, flush, |turn, closures| {
+        shard.flush_and_hand_over(turn.start, &self.spare, flush, |closures| {
             self.tasks.upgrade().map_or(0, |tasks| tasks.hand_over(turn, closures))
         })
     }
@@ -47,7 +46,7 @@ impl Closures {
 /// source is removed, and what it holds is dropped.
 pub(crate) struct Registered<S: Source + 'static> {
     timer: Timer,
-    number: u32,
+    number: u64,
     pub(crate) source: Arc<S>,
 }
 
@@ -65,11 +64,11 @@ impl<S: Source + 'static> Registered<S> {
         // In virtual time no hash decides an order, unless the timer has several shards itself. In
         // models threads meet in several.
         let is_manual = context.time.clock.as_manual().is_some() && !cfg!(tickwheel_model);
-        let is_single = is_manual && timer.tasks.shards.len() == 1;
+        let is_single = is_manual && timer.tasks.shards.set.len() == 1;
         let count = if is_single { 1 } else { shards_for(parallelism()) };
-        let (number, source) = sources.register(context, count, |number| {
+        let (number, source) = sources.register(|number| {
             let shards = Shards::new(context, number, count, WHEEL_SIZE);
-            let (tasks, spare) = (Arc::downgrade(&timer.base.closures), Spare::new());
+            let (tasks, spare) = (Arc::downgrade(&timer.base.closures), Spare::default());
             make(shards, Closures { tasks, spare })
         });
         Arc::new(Registered { timer, number, source })
@@ -78,8 +77,7 @@ impl<S: Source + 'static> Registered<S> {
 
 impl<S: Source + 'static> Drop for Registered<S> {
     fn drop(&mut self) {
-        let Engine { sources, context, .. } = &*self.timer.base.engine;
-        sources.remove(context, self.number);
+        self.timer.base.engine.sources.remove(self.number);
         self.source.clear();
     }
 }

@@ -1,12 +1,9 @@
 //! The sleep: a future that waits for its deadline, and the source of the wakers of all sleeps.
 
 use crate::engine::clock::When;
-use crate::engine::context::{Limit, Refusal, TimerContext};
-use crate::engine::delay_queue::ShardId;
 use crate::engine::reaper::Engine;
-use crate::engine::shard::{AnyShard, Shard, ShardState, Spare};
-use crate::engine::source::Source;
-use crate::engine::turn::Turn;
+use crate::engine::shard::{AnyShard, Limit, Refusal, Shard, ShardState, Spare, TimerContext};
+use crate::engine::source::{Source, Turn};
 use crate::sync::home;
 use crate::timer::error::SleepError;
 use crate::wheel::slab::Key;
@@ -62,13 +59,13 @@ impl Sleeps {
         let make = |source| {
             let home = |ordinal| {
                 let shard = Shard::new();
-                shard.serve(context, ShardId { source, ordinal }, wheel_size);
+                shard.serve(context, source, ordinal, wheel_size);
                 Arc::new(CachePadded::new(Home { context: Arc::clone(context), shard }))
             };
             let homes = (0..shards as u32).map(home).collect();
-            Arc::new(Sleeps { homes, spare: Spare::new() })
+            Arc::new(Sleeps { homes, spare: Spare::default() })
         };
-        engine.sources.register(context, shards, make).1
+        engine.sources.register(make).1
     }
 
     /// Returns a sleep until `when`.
@@ -97,13 +94,13 @@ impl Source for Sleeps {
         let flush = |state: &mut ShardState<Waker, ()>, flush, wakers: &mut Vec<Waker>| {
             state.wheel.flush(flush, |_, waker| wakers.push(waker));
         };
-        self.spare.flush(&home.shard, turn, flush, |turn, wakers| {
+        home.shard.flush_and_hand_over(turn.start, &self.spare, flush, |wakers| {
             let count = wakers.len();
             let later = |waker| -> Box<dyn FnOnce()> {
                 let home = Arc::clone(home);
                 Box::new(move || home.wake(waker))
             };
-            if !turn.shuffle(wakers, later) {
+            if !turn.defer(wakers, later) {
                 wakers.drain(..).for_each(|waker| home.wake(waker));
             }
             count

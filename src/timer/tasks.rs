@@ -3,14 +3,12 @@
 //! is, and does with the batch, is in `executor.rs`.
 
 use crate::engine::clock::When;
-use crate::engine::context::Limit;
 use crate::engine::pool::Shards;
 use crate::engine::reaper::Engine;
 use crate::engine::report::{self, catch_panic_of};
-use crate::engine::shard::{AnyShard, Shard, ShardGuard, ShardState, Spare};
-use crate::engine::source::Source;
+use crate::engine::shard::{AnyShard, Limit, Shard, ShardGuard, ShardState, Spare};
+use crate::engine::source::{Source, Turn};
 use crate::engine::stats::Stats;
-use crate::engine::turn::Turn;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{change_home, home};
 use crate::timer::entry::TimerEntry;
@@ -48,10 +46,10 @@ impl<T: Send + 'static> Tasks<T> {
     ) -> Arc<Self> {
         let make = |number| {
             let shards = Shards::new(&engine.context, number, shards, wheel_size);
-            let (refused, spare) = (AtomicU64::new(0), Spare::new());
+            let (refused, spare) = (AtomicU64::new(0), Spare::default());
             Arc::new(Tasks { shards, executor, on_refused, refused, spare })
         };
-        engine.sources.register(&engine.context, shards, make).1
+        engine.sources.register(make).1
     }
 
     /// Adds an entry to the calling thread's shard. Returns it if it was refused.
@@ -89,7 +87,7 @@ impl<T: Send + 'static> Tasks<T> {
 
     #[inline]
     fn home(&self) -> &'static Shard<T> {
-        let shards = self.shards.static_set();
+        let shards = self.shards.set;
         &shards[home() & (shards.len() - 1)]
     }
 
@@ -101,7 +99,7 @@ impl<T: Send + 'static> Tasks<T> {
             let own = Arc::clone(self);
             Box::new(move || own.execute(&mut vec![task]))
         };
-        if count > 0 && !turn.shuffle(tasks, later) {
+        if count > 0 && !turn.defer(tasks, later) {
             self.execute(tasks);
         }
         count
@@ -131,7 +129,8 @@ impl<T: Send + 'static> Tasks<T> {
         self.refused.fetch_add(refused.len() as u64, Ordering::Relaxed);
         let Some(on_refused) = &self.on_refused else {
             let tasks = refused.len();
-            report::warn!(
+            report::event!(
+                warn,
                 timer = &*context.name,
                 tasks = tasks,
                 "the executor refused expired tasks: dropped"
@@ -146,7 +145,7 @@ impl<T: Send + 'static> Tasks<T> {
     /// Takes all pending tasks out of closed shards, ordered by deadline.
     pub(crate) fn drain(&self) -> Vec<TimerEntry<T>> {
         let mut pending: Vec<(Nanos, T)> =
-            self.shards.iter().flat_map(|shard| shard.drain()).collect();
+            self.shards.set.iter().flat_map(|shard| shard.drain()).collect();
         pending.sort_by_key(|(deadline, _)| *deadline);
         let time = &self.shards.context.time;
         let entry = |(deadline, task)| {
@@ -157,7 +156,7 @@ impl<T: Send + 'static> Tasks<T> {
 
     /// Drops all pending tasks. Returns how many there were.
     pub(crate) fn drop_pending(&self) -> u64 {
-        self.shards.iter().map(|shard| shard.drop_pending()).sum()
+        self.shards.set.iter().map(|shard| shard.drop_pending()).sum()
     }
 }
 
@@ -166,8 +165,10 @@ impl<T: Send + 'static> Source for Tasks<T> {
         let flush = |state: &mut ShardState<T, ()>, flush, tasks: &mut Vec<T>| {
             state.wheel.flush(flush, |_, task| tasks.push(task));
         };
-        self.spare
-            .flush(&self.shards[ordinal], turn, flush, |turn, tasks| self.hand_over(turn, tasks))
+        let shard = &self.shards.set[ordinal];
+        shard.flush_and_hand_over(turn.start, &self.spare, flush, |tasks| {
+            self.hand_over(turn, tasks)
+        })
     }
 
     fn shard(&self, ordinal: usize) -> Option<&dyn AnyShard> {
@@ -186,6 +187,6 @@ impl<T: Send + 'static> Source for Tasks<T> {
     }
 
     fn assert_invariants(&self) {
-        self.shards.iter().for_each(|shard| shard.lock().wheel.assert_invariants(|_| true));
+        self.shards.set.iter().for_each(|shard| shard.lock().wheel.assert_invariants(|_| true));
     }
 }

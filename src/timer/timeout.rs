@@ -200,7 +200,7 @@ impl<T: 'static> Timeout<T> {
     pub fn deadline(&self) -> Option<Instant> {
         let state = self.shard.lock();
         let deadline = state.wheel.deadline(self.key())?;
-        state.context()?.time.instant_or_never(deadline)
+        state.context.as_ref()?.time.instant_or_never(deadline)
     }
 
     /// Returns a guard that cancels the timer, and drops its task, when it is dropped.

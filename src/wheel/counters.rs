@@ -23,6 +23,16 @@ impl Counters {
         self.expired += 1;
         self.lateness.record(late);
     }
+
+    /// Adds what another wheel has counted.
+    pub(crate) fn absorb(&mut self, other: &Counters) {
+        self.cancelled += other.cancelled;
+        self.rescheduled += other.rescheduled;
+        self.expired += other.expired;
+        self.cascaded += other.cascaded;
+        self.returned += other.returned;
+        self.lateness.absorb(&other.lateness);
+    }
 }
 
 /// A histogram in powers of two of how late timers expired.

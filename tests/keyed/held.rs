@@ -27,7 +27,7 @@ impl Hasher for OneShard {
     }
 }
 
-/// The turn puts their shard aside, and comes again.
+/// The turn passes their shard over, and comes again.
 #[test]
 fn keys_expire_soon_after_their_shard_is_let_go() {
     let timer = Timer::builder().start().expect("a thread can be started");

@@ -55,7 +55,7 @@ fn add_against_cascade_of_another_cell() {
 
 /// Two shards are used by threads while a reaper and another thread take turns.
 ///
-/// Fails when a turn brings back one of several buckets that it has put aside.
+/// Fails when a turn forgets one of several buckets that it has passed over.
 #[test]
 fn add_against_busy_turns() {
     explore("add_against_busy_turns", 6, || {

@@ -173,10 +173,10 @@ fn end_of_keyed_timers_against_turn() {
     });
 }
 
-/// The last clone is dropped when a turn has just found its shard busy and put it aside, and others
-/// take its number.
+/// The last clone is dropped when a turn has just found its shard busy, and others may take its
+/// number.
 ///
-/// Fails when what was put aside is not forgotten with its source.
+/// Fails when what was passed over is not forgotten with its source.
 #[test]
 fn end_of_keyed_timers_that_were_put_aside() {
     explore("end_of_keyed_timers_that_were_put_aside", 2, || {

@@ -255,7 +255,7 @@ fn queued() -> (Timer, Arc<Queue>) {
 
 /// Two keys of one shard expire while a thread holds it: the reaper comes again.
 ///
-/// Fails when a shard that a turn has put aside is forgotten.
+/// Fails when a shard that a turn has passed over is forgotten.
 #[test]
 fn keys_against_a_holder() {
     explore("keys_against_a_holder", 1, || {
@@ -277,9 +277,9 @@ fn keys_against_a_holder() {
     });
 }
 
-/// Two turns find a key due in a shard that a thread holds, and may both put the shard aside.
+/// Two turns find a key due in a shard that a thread holds, and may both pass the shard over.
 ///
-/// Fails when the second one to put it aside notes that nothing is pending there.
+/// Fails when the second one finds that nothing is pending there.
 #[test]
 fn two_turns_against_a_holder() {
     explore("two_turns_against_a_holder", 2, || {
