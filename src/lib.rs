@@ -73,7 +73,8 @@
 //! - A `Drop` that panics is its caller's, as in std's collections. The reaper's loop survives it.
 //! - A future does not keep its timer alive. It ends with
 //!   [`Shutdown`](future::SleepError::Shutdown) when the timer does.
-//! - A trigger that an operation's check makes is dropped unless that check returns true.
+//! - A trigger that an operation's check makes is dropped unless that check returns true, and each
+//!   check inside which it runs.
 //! - Deadlines are rounded up to a tick, by default one millisecond, so timers are half a tick late
 //!   on average. A finer tick costs a wake-up for each due bucket. On [busy
 //!   cores](guide#busy-cores) the reaper waits for its turn like any other thread.

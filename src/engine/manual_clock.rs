@@ -27,8 +27,10 @@ use std::time::{Duration, Instant};
 /// timers were added, those of each keyed timer and purgatory together. A test that relies on it
 /// by accident is found with a [seed](Self::seeded).
 ///
-/// This needs a single shard, the default on a manual clock, and no other threads: no reaper, no
-/// [`Worker`](crate::Worker) and no runtime.
+/// This needs a single shard, the default on a manual clock, and no other threads: no reaper (so
+/// [`build`](crate::TimerBuilder::build) and not `start`), no [`Worker`](crate::Worker) and no
+/// runtime. With a reaper, what [`step`](Self::step) and [`run_for`](Self::run_for) meet may still
+/// be on its way there: they may pass over a deadline.
 ///
 /// ```
 /// use std::time::Duration;

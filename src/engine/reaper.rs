@@ -118,10 +118,9 @@ impl Engine {
             // What has become due since the turn began comes before what is far away.
             let cascades_early = !turn.has_cascaded || time.present() <= turn.start.tick;
             let shard = match delay_queue.next(turn.start, cascades_early, &busy) {
-                TurnAction::FlushDue(shard, tick) => {
-                    turn.hand_over_deferred(tick);
-                    shard
-                }
+                // The tasks of the tick before may change what comes first.
+                TurnAction::FlushDue(_, tick) if turn.hand_over_deferred(tick) => continue,
+                TurnAction::FlushDue(shard, _) => shard,
                 TurnAction::CascadeEarly(shard) => {
                     turn.has_cascaded = true;
                     shard

@@ -10,7 +10,7 @@
 
 use crate::engine::clock::Time;
 use crate::engine::delay_queue::{DelayQueue, ShardId, TurnStart};
-use crate::engine::report::catch_panic_of;
+use crate::engine::report::{catch_panic, catch_panic_of};
 use crate::engine::stats::Snapshot;
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{HotMutex, HotMutexGuard, Mutex, nap};
@@ -421,7 +421,13 @@ impl<T, X> AnyShard for Shard<T, X> {
     }
 
     fn drop_pending(&self) -> u64 {
-        self.drain().map(drop).count() as u64
+        let mut count = 0;
+        for (_, item) in self.drain() {
+            // Contained, so that one that panics keeps none of the others from being dropped.
+            catch_panic(|| drop(item));
+            count += 1;
+        }
+        count
     }
 
     fn len(&self) -> usize {

@@ -8,6 +8,7 @@
 
 use crate::engine::delay_queue::TurnStart;
 use crate::engine::manual_clock::ManualClock;
+use crate::engine::report::catch_panic;
 use crate::engine::shard::{AnyShard, TimerContext};
 use crate::engine::stats::Stats;
 use crate::sync::{Mutex, thread_local};
@@ -103,7 +104,8 @@ impl<'a> Turn<'a> {
         // Each time any of those that are left, all with the same chance.
         while !deferred.is_empty() {
             let nth = clock.below(deferred.len());
-            deferred.swap_remove(nth)();
+            // What the executor does is contained; here is the drop of what it has refused.
+            catch_panic(deferred.swap_remove(nth));
         }
         was_any
     }

@@ -17,7 +17,8 @@ use std::time::Instant;
 /// until it is dropped, and keys of that shard do not expire. An executor waits as well, if a
 /// closure has returned a key of that shard to be kept. So do not wait under an entry for anything
 /// that the timer runs. Keep an entry only briefly, and do not use the keyed timer meanwhile: the
-/// call would wait for its own thread, which is a panic in debug builds. Of other timers, and of
+/// call would wait for its own thread, for ever. To advance a timer under an entry is a panic in
+/// debug builds. Of other timers, and of
 /// its own, only `add` and `cancel` may be called; so a waker that these wake
 /// ([`Listener`](crate::Listener)) must not advance the timer either.
 #[derive(Debug)]

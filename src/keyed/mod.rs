@@ -446,6 +446,7 @@ impl<K: Hash + Eq + Send + 'static, T: Send + 'static, S: BuildHasher> KeyedTime
     where
         K: Borrow<Q>,
     {
+        let when = when.into(); // The caller's code runs without the lock.
         let Some(mut entry) = self.find(key) else { return false };
         let is_wanted = wanted(entry.get(), entry.deadline());
         if is_wanted {

@@ -49,8 +49,8 @@ pub use crate::purgatory::operation::{Cancel, DelayedOperation, Stats, WatchErro
 /// a call that triggers a rebuild takes longer.
 ///
 /// A purgatory keeps its timer alive. Clones share one purgatory; an operation that holds a clone
-/// keeps it alive. Dropping the last clone drops the pending operations without calling their code;
-/// [`shutdown`](Self::shutdown) returns them instead.
+/// keeps it alive. Dropping the last clone drops the pending operations without calling their code,
+/// but for one that is being checked; [`shutdown`](Self::shutdown) returns them instead.
 ///
 /// Modelled on Apache Kafka's purgatory (`DelayedOperationPurgatory`). The page
 /// [`guide::purgatory`](crate::guide::purgatory) has examples, and lists the differences.

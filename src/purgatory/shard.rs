@@ -237,8 +237,13 @@ impl<K: Eq + Clone, O> OperationsState<K, O> {
         let Some(entry) = self.wheel.entries.get(key) else { return false };
         let state = &entry.item.state;
         let in_time = entry.deadline() > now && state.is_filed() && !state.is_sealed();
+        let awaits_check = state.awaits_check();
         if in_time {
             self.wheel.extend(key.index, due.deadline);
+            // What never expires is filed nowhere, but the check has to come.
+            if awaits_check {
+                self.file_for_check(key.index);
+            }
         }
         in_time
     }

@@ -159,6 +159,11 @@ impl<O> OperationState<O> {
         self.word & (ADDING | DUE) == 0
     }
 
+    /// Returns whether a check is left to a task, which the next turn hands over.
+    pub(crate) fn awaits_check(&self) -> bool {
+        self.word & CHECK != 0
+    }
+
     /// Returns whether the end is decided; if so, its holder will carry it out.
     pub(crate) fn is_sealed(&self) -> bool {
         self.word & SEALED != 0

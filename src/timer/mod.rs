@@ -213,10 +213,11 @@ impl<T: Send + 'static> Timer<T> {
     /// shut down.
     ///
     /// Tasks are handed to the executor on this thread, ordered by the tick of their deadline; one
-    /// whose deadline had passed when it was added comes between that tick and the tick in which it
-    /// was added. On a real clock, the timers of a shard that another thread is using come last.
-    /// Where another thread holds an [`Entry`](crate::keyed::Entry), what is due in its shard is
-    /// waited for, whatever the `timeout`.
+    /// whose deadline had passed when it was added, or moved to a finer wheel, comes between that
+    /// tick and the tick in which this happened. On a real clock, the timers of a shard that
+    /// another thread is using come last. Where another thread holds an
+    /// [`Entry`](crate::keyed::Entry), what is due in its shard is waited for, whatever the
+    /// `timeout`.
     ///
     /// What becomes due during the call is left to the next one, unless a busy shard is waited for.
     /// What is added for now during the call comes with the next one, unless the tick of the task
@@ -313,8 +314,8 @@ impl<T: Send + 'static> Timer<T> {
     /// reaper, this timer's or another's: two tasks that shut each other's timer down would wait
     /// for each other. For the same reason it does not wait for another thread inside
     /// [`advance_clock`](Self::advance_clock), which may hand over up to 128 tasks after this
-    /// returns. It may be called repeatedly and from several threads; each pending timer is then in
-    /// one of the lists.
+    /// returns (on a seeded clock, the rest of its tick). It may be called repeatedly and from
+    /// several threads; each pending timer is then in one of the lists.
     ///
     /// ```
     /// use std::time::Duration;

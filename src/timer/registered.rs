@@ -37,7 +37,12 @@ impl Closures {
     ) -> Option<usize> {
         let Some(shard) = shard else { return Some(0) };
         shard.flush_and_hand_over(turn.start, &self.spare, flush, |closures| {
-            self.tasks.upgrade().map_or(0, |tasks| tasks.hand_over(turn, closures))
+            let Some(tasks) = self.tasks.upgrade() else {
+                // The timer has gone. They own their source, which must not own them.
+                closures.clear();
+                return 0;
+            };
+            tasks.hand_over(turn, closures)
         })
     }
 }

@@ -180,6 +180,14 @@ impl<V, const N: usize> Slab<V, N> {
         }
     }
 
+    /// Gives the memory of an empty slab back, to the last chunk: what comes is stored in the same
+    /// order as in a new one.
+    pub(crate) fn give_all_back(&mut self) {
+        if self.len == 0 && self.filling != NO_CHUNK {
+            self.give_back(self.filling);
+        }
+    }
+
     /// Gives the memory of an empty chunk back.
     fn give_back(&mut self, id: u32) {
         let chunk = &mut self.chunks[id as usize];

@@ -120,7 +120,8 @@ impl<T> TimingWheel<T> {
 
     /// Starts over as another empty wheel, but keeps the slab, so that no key is issued again.
     pub(crate) fn restart(&mut self, fresh: Self) {
-        let entries = mem::replace(&mut self.entries, Slab::new());
+        let mut entries = mem::replace(&mut self.entries, Slab::new());
+        entries.give_all_back();
         *self = TimingWheel { entries, filings: self.filings, ..fresh };
     }
 
@@ -197,7 +198,7 @@ impl<T> TimingWheel<T> {
         if deadline > entry.deadline() {
             entry.set_deadline(deadline);
             self.counters.rescheduled += 1;
-            if deadline >= Nanos::NEVER {
+            if deadline > self.last {
                 self.next_filing(index); // Nobody wakes up for it.
             }
         }
@@ -378,8 +379,10 @@ impl<T> TimingWheel<T> {
         references.retain(|reference| is_live(&self.entries, reference));
         // An extended entry has to wait for its new tick, even if that tick has come by now, so
         // that entries leave in the order of their ticks.
+        // What becomes due after the turn's own tick is left to the next turn.
+        let end = Nanos(self.length.start_of(flush.limit.next()).0 - 1);
         let is_over = tick < flush.limit;
-        let due = if is_over { self.length.start_of(tick) } else { flush.present };
+        let due = if is_over { self.length.start_of(tick) } else { flush.present.min(end) };
         for reference in references.drain(..) {
             if !expire(self, reference.index, due) {
                 self.file_by_deadline(reference, flush);
