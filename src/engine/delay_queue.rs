@@ -43,13 +43,13 @@ pub(crate) struct DelayQueue {
 }
 
 /// A shard, as the delay queue and the turns name it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ShardId {
     /// The number of its source.
     pub(crate) source: u64,
     /// Its place among the shards of its source.
     pub(crate) ordinal: u32,
-    /// Its place among the offers.
+    /// Its place among the shards of the queue.
     slot: u32,
 }
 
@@ -59,6 +59,8 @@ struct State {
     waiting: Offers,
     /// By the first tick of a bucket that is being cascaded.
     cascading: Offers,
+    /// By their slots.
+    shards: Vec<ShardId>,
     /// Slots of shards that were removed.
     free_slots: Vec<u32>,
     /// How many turns have begun.
@@ -89,7 +91,8 @@ struct Offers {
 struct Offer {
     tick: Tick,
     turn: u64,
-    shard: ShardId,
+    /// The slot of the shard: short, because heaps move it about.
+    slot: u32,
 }
 
 /// What a listener has to wait for.
@@ -127,7 +130,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 impl Offers {
     /// Notes what comes first in a shard.
     fn offer(&mut self, offer: Offer) {
-        let before = mem::replace(&mut self.last[offer.shard.slot as usize], offer);
+        let before = mem::replace(&mut self.last[offer.slot as usize], offer);
         if offer.tick == Tick::NEVER || offer == before {
             return;
         }
@@ -145,8 +148,8 @@ impl Offers {
         let mut passed_over = Vec::new();
         let first = loop {
             let Some(&Reverse(offer)) = self.heap.peek() else { break None };
-            let is_last = self.last[offer.shard.slot as usize] == offer;
-            if is_last && !busy.contains(&offer.shard) {
+            let is_last = self.last[offer.slot as usize] == offer;
+            if is_last && !busy.iter().any(|shard| shard.slot == offer.slot) {
                 break Some(offer);
             }
             self.heap.pop();
@@ -188,13 +191,16 @@ impl DelayQueue {
     pub(crate) fn add_shard(&self, source: u64, ordinal: u32) -> ShardId {
         let mut state = self.state.lock();
         if let Some(slot) = state.free_slots.pop() {
-            return ShardId { source, ordinal, slot };
+            let shard = ShardId { source, ordinal, slot };
+            state.shards[slot as usize] = shard;
+            return shard;
         }
-        let shard = ShardId { source, ordinal, slot: state.waiting.last.len() as u32 };
-        let never = Offer { tick: Tick::NEVER, turn: 0, shard };
+        let slot = state.shards.len() as u32;
+        let never = Offer { tick: Tick::NEVER, turn: 0, slot };
         state.waiting.last.push(never);
         state.cascading.last.push(never);
-        shard
+        state.shards.push(ShardId { source, ordinal, slot });
+        ShardId { source, ordinal, slot }
     }
 
     /// Removes a shard: no turn finds it any more.
@@ -206,10 +212,10 @@ impl DelayQueue {
     /// Notes what comes first in a shard, which the caller holds. Wakes the threads that sleep
     /// longer. Returns whether listeners have to be woken.
     pub(crate) fn offer(&self, shard: ShardId, first: First) -> bool {
-        let First { tick, turn, cascade } = first;
+        let (First { tick, turn, cascade }, slot) = (first, shard.slot);
         let mut state = self.state.lock();
-        state.waiting.offer(Offer { tick, turn, shard });
-        state.cascading.offer(Offer { tick: cascade, turn: 0, shard });
+        state.waiting.offer(Offer { tick, turn, slot });
+        state.cascading.offer(Offer { tick: cascade, turn: 0, slot });
         let tick = if cascade < Tick::NEVER { Tick(0) } else { tick };
         if tick >= state.sleeps_until {
             return false;
@@ -262,10 +268,12 @@ impl DelayQueue {
         // Of two with the same tick, what cascades comes first: it may hold what is due then.
         let due = needed.into_iter().chain(waiting).min_by_key(|first| first.tick);
         if let Some(first) = due {
-            return TurnAction::FlushDue(first.shard, first.tick);
+            return TurnAction::FlushDue(state.shards[first.slot as usize], first.tick);
         }
         match cascading {
-            Some(first) if cascades_early => TurnAction::CascadeEarly(first.shard),
+            Some(first) if cascades_early => {
+                TurnAction::CascadeEarly(state.shards[first.slot as usize])
+            }
             _ if busy.is_empty() => TurnAction::End,
             _ => TurnAction::WaitForBusy,
         }
@@ -275,7 +283,7 @@ impl DelayQueue {
     pub(crate) fn first(&self) -> Option<ShardId> {
         let mut state = self.state.lock();
         let first = state.cascading.first(&[]).or_else(|| state.waiting.first(&[]));
-        first.map(|first| first.shard)
+        first.map(|first| state.shards[first.slot as usize])
     }
 
     pub(crate) fn is_due(&self, present: Tick) -> bool {
