@@ -68,6 +68,30 @@ fn pending_tasks_are_dropped_with_the_last_clone_and_reported_once_with_their_nu
     }
 }
 
+/// Seen to fail: those stayed that were pending in other chunks of a slab.
+#[test]
+fn a_pending_task_whose_drop_panics_keeps_no_other_one_from_being_dropped() {
+    struct Brittle {
+        panics: bool,
+        _alive: Arc<()>,
+    }
+    impl Drop for Brittle {
+        fn drop(&mut self) {
+            assert!(!self.panics, "contained");
+        }
+    }
+    let builder = Timer::builder().clock(ManualClock::new()).executor(|_: Brittle| ());
+    let (timer, task) = (builder.build().unwrap(), Arc::new(()));
+    let add = |number| {
+        let task = Brittle { panics: number == 500, _alive: Arc::clone(&task) };
+        timer.after(HOUR, task).unwrap()
+    };
+    let handles: Vec<_> = (0..1000).map(add).collect();
+    drop_warns_of(timer, &[1000]);
+    assert_eq!(Arc::strong_count(&task), 1);
+    assert!(handles.iter().all(|handle| handle.is_expired()));
+}
+
 #[test]
 fn a_timer_that_holds_nothing_is_dropped_without_a_word() {
     let timer = by_hand();

@@ -86,3 +86,26 @@ impl<S: Source + 'static> Drop for Registered<S> {
         self.source.clear();
     }
 }
+
+#[cfg(all(test, not(tickwheel_model)))]
+mod tests {
+    use super::*;
+    use crate::ManualClock;
+    use std::time::Duration;
+
+    /// Nothing of a user's runs between the two, and no model stops there.
+    #[test]
+    fn what_is_taken_out_as_the_timer_goes_is_dropped() {
+        let timer = Timer::builder().clock(ManualClock::new()).build().unwrap();
+        let task = Arc::new(());
+        let own = Arc::clone(&task);
+        timer.after(Duration::ZERO, move || drop(own)).unwrap();
+        let mut turn = Turn::begin(&timer.base.engine.context).unwrap();
+        let gone = Closures { tasks: Weak::new(), spare: Spare::default() };
+        let flushed =
+            gone.flush(timer.tasks.shards.set.first(), &mut turn, |state, flush, tasks| {
+                state.wheel.flush(flush, |_, task| tasks.push(task));
+            });
+        assert_eq!((flushed, timer.len(), Arc::strong_count(&task)), (Some(0), 0, 1));
+    }
+}

@@ -181,9 +181,9 @@ impl<V, const N: usize> Slab<V, N> {
     }
 
     /// Gives the memory of an empty slab back, to the last chunk: what comes is stored in the same
-    /// order as in a new one.
+    /// order as in a new one. A chunk with a retired place stays.
     pub(crate) fn give_all_back(&mut self) {
-        if self.len == 0 && self.filling != NO_CHUNK {
+        if self.chunks.get(self.filling as usize).is_some_and(|chunk| chunk.used == 0) {
             self.give_back(self.filling);
         }
     }
@@ -488,6 +488,8 @@ mod tests {
         let keys: Vec<Key> = (0..5).map(|value| slab.insert(value, 0)).collect();
         slab.chunks[1].slots[0].generation = LAST_GENERATION - 1;
         keys.iter().rev().for_each(|key| slab.release(key.index));
+        slab.assert_invariants();
+        slab.give_all_back(); // Seen to fail: the place was not retired any more.
         slab.assert_invariants();
         assert_eq!((0..4).map(|value| slab.insert(value, 0).index).max(), Some(7));
     }

@@ -1,7 +1,9 @@
 //! Models of those that drive a timer: a reaper, a loop that waits in a call of its own and has
 //! left a waker, and a future. A wake-up that is lost is a deadlock.
 
+use crate::futures::{NANO, builder};
 use crate::harness::{Bell, all, both, explore};
+use crate::limbo::KeyHasher;
 use crate::stand::Stand;
 use crate::world::{Job, World};
 use shuttle::future::block_on;
@@ -9,9 +11,11 @@ use shuttle::thread;
 use std::future::{Future, pending};
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Wake, Waker};
 use std::time::Duration;
-use tickwheel::Timer;
+use tickwheel::keyed::KeyedTimer;
+use tickwheel::{ManualClock, Timer};
 
 impl Wake for Bell {
     fn wake(self: Arc<Self>) {
@@ -180,6 +184,27 @@ fn last_clone_against_the_future() {
         drop(timer);
         driver.join().expect("it ends with the timer");
         book.settle().0
+    });
+}
+
+/// Two threads advance a timer on a seeded clock, where a tick is handed over once all of it was
+/// taken out: by whoever has taken it out, though the rest is in the hands of the other one.
+///
+/// Fails when a turn ends that finds the rest busy a second time.
+#[test]
+fn seeded_turn_against_another() {
+    explore("seeded_turn_against_another", 2, || {
+        let (clock, ran) = (ManualClock::seeded(1), Arc::new(AtomicU64::new(0)));
+        let timer = builder().0.clock(clock.clone()).build().expect("it can be built");
+        let own = Arc::clone(&ran);
+        let expired = move |key: u64, ()| _ = own.fetch_add(1 << (8 * key), Ordering::Relaxed);
+        let keyed = KeyedTimer::with_hasher(&timer, KeyHasher::default(), expired);
+        (0..4).for_each(|key| assert!(keyed.after(key, NANO, ()).is_ok()));
+        clock.advance(NANO);
+        let turn = || timer.advance_clock(Duration::ZERO);
+        let taken = both(turn, turn);
+        assert_eq!((turn(), ran.load(Ordering::Relaxed)), (0, 0x0101_0101), "{taken:?}");
+        format!("{taken:?}")
     });
 }
 

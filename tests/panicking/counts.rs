@@ -1,8 +1,9 @@
 //! Each panic of a user's code is counted once, where the documentation says.
 
 use crate::by_hand;
+use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Wake, Waker};
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 use tickwheel::periodic::Periodic;
 use tickwheel::{ManualClock, Task, Timer, TimerEntry, Worker};
@@ -63,8 +64,14 @@ impl Wake for Wakes {
 
 #[test]
 fn panics_of_tasks_and_wakers_are_counted_once() {
-    let (timer, clock) = by_hand();
-    timer.add(TimerEntry::after(S, || panic!("a task"))).unwrap();
-    timer.add(TimerEntry::after(S, Task::from(Waker::from(Arc::new(Wakes))))).unwrap();
-    assert_eq!(after(1, &timer, &clock), 2);
+    for seed in [0, 1] {
+        let clock = ManualClock::seeded(seed);
+        let timer = Timer::builder().clock(clock.clone()).build().unwrap();
+        let waker = Waker::from(Arc::new(Wakes));
+        let mut sleep = pin!(timer.sleep(S));
+        assert!(sleep.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        timer.add(TimerEntry::after(S, || panic!("a task"))).unwrap();
+        timer.add(TimerEntry::after(S, Task::from(waker))).unwrap();
+        assert_eq!(after(1, &timer, &clock), 3, "seed {seed}");
+    }
 }

@@ -10,7 +10,7 @@ mod listener;
 mod unwind;
 
 use std::panic::panic_any;
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 use tickwheel::{Executor, ManualClock, Task, Timer, TimerEntry, Worker};
 
@@ -137,15 +137,36 @@ impl Drop for Brittle {
     }
 }
 
+/// Returns an executor that refuses the brittle tasks, and counts the others.
+fn refuses(seen: Sender<()>) -> impl Fn(Brittle) -> Result<(), Brittle> {
+    move |task| if task.0 { Err(task) } else { seen.send(()).map_err(|_| task) }
+}
+
+/// There, what is due in a tick is handed over one by one. Seen to fail: only what came before the
+/// first that panicked was.
+#[test]
+fn the_drop_of_what_is_refused_costs_no_other_task_of_its_tick_on_a_seeded_clock() {
+    no_report_succeeds();
+    for seed in 1..5 {
+        let (clock, (sender, seen)) = (ManualClock::seeded(seed), channel());
+        let timer =
+            Timer::builder().clock(clock.clone()).executor(refuses(sender)).build().unwrap();
+        for panics in [false, true, false, false] {
+            timer.after(MS, Brittle(panics)).unwrap();
+        }
+        clock.advance(MS);
+        assert_eq!(timer.advance_clock(Duration::ZERO), 4);
+        assert_eq!((seen.try_iter().count(), timer.stats().refused), (3, 1), "seed {seed}");
+    }
+}
+
 /// What a user's `Drop` panics with comes as far as the reaper, and not further: only the value
 /// that panicked is lost.
 #[test]
 fn the_reaper_survives_the_drop_of_what_is_refused() {
     no_report_succeeds();
     let (sender, seen) = channel();
-    let executor =
-        move |task: Brittle| if task.0 { Err(task) } else { sender.send(()).map_err(|_| task) };
-    let timer = Timer::builder().executor(executor).start().unwrap();
+    let timer = Timer::builder().executor(refuses(sender)).start().unwrap();
     for panics in [false, true, false, false] {
         timer.add(TimerEntry::after(MS, Brittle(panics))).unwrap();
     }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
-use tickwheel::Task;
+use tickwheel::{Task, When};
 
 /// Does it on another thread.
 pub(crate) fn elsewhere(act: impl FnOnce() + Send) {
@@ -159,6 +159,22 @@ fn what_is_left_to_the_executor_expires_when_its_time_is_up() {
         fixture.clock.advance(5 * MS);
         fixture.timer.advance_clock(Duration::ZERO);
         assert_eq!((fixture.purgatory.stats().expired, fixture.counts().1), (1, 0));
+    }
+}
+
+/// Seen to fail: it was filed nowhere any more, and the check never came.
+#[test]
+fn what_is_touched_to_never_is_checked_by_the_executor_all_the_same() {
+    for never in [When::Never, Duration::MAX.into()] {
+        let fixture = Fixture::new();
+        let (script, _) = triggered_in_each_check(&fixture, 2 + CHECKS + 1);
+        let pending = fixture.watch(script, &[1]);
+        assert_eq!(fixture.purgatory.check_and_complete(&1), 0);
+        assert!(pending.touch(never));
+        assert_eq!(fixture.counts(), (1, 1, 1));
+        assert_eq!(fixture.timer.advance_clock(Duration::ZERO), 1);
+        assert_eq!(fixture.purgatory.stats().completed_by_trigger, 1);
+        fixture.assert_empty();
     }
 }
 
