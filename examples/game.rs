@@ -29,8 +29,8 @@ fn main() {
     let mut cure = Some(timer.add(7 * SECOND, Event::Respawn(1)));
     for frame in 0..=10 * SECOND {
         // The display calls once for each frame. What is handled here may add and cancel.
-        while let Some((_, event)) = timer.pop(frame) {
-            match event {
+        while let Some(popped) = timer.pop(frame) {
+            match popped.task {
                 Event::Poison(player) if health[player] > 5 => {
                     health[player] -= 5;
                     timer.add(frame + SECOND, Event::Poison(player));

@@ -30,6 +30,7 @@
 //! |---|---|
 //! | a request that may never be answered | [`Timer`] |
 //! | sessions, cache entries, members: one deadline for each key | [`KeyedTimer`] |
+//! | the same, in one task that polls | [`KeyedQueue`](queue::KeyedQueue) |
 //! | work to do at intervals | [`Periodic`] |
 //! | locks or registrations that lapse unless renewed | the crate `tickwheel-leases` |
 //! | async code that waits | [`Timer::sleep`], [`Timer::timeout`], [`Timer::interval`] |
@@ -37,9 +38,9 @@
 //! | hyper's time limits (feature `hyper`) | [`Timer`] |
 //! | one thread with its own loop and its own count of time | [`LocalTimer`] |
 //!
-//! All but `LocalTimer` run on a [`Timer`], and any number of them can share one. **[The
-//! guide](guide) shows each with an example**, and has pages for users of other timers, runtimes
-//! and purgatories.
+//! All but `KeyedQueue` and `LocalTimer` run on a [`Timer`], and any number of them can share one.
+//! **[The guide](guide) shows each with an example**, and has pages for users of other timers,
+//! runtimes and purgatories.
 //!
 //! | choose | by |
 //! |---|---|
@@ -121,7 +122,8 @@
 //! - `tracing` (default): reports panics, refused and dropped tasks, and the start and stop of the
 //!   reaper, as events.
 //! - `hyper`: implements `hyper::rt::Timer` for [`Timer`].
-//! - `stream`: implements `futures_core::Stream` for [`Interval`](future::Interval).
+//! - `stream`: implements `futures_core::Stream` for [`Interval`](future::Interval) and
+//!   [`KeyedQueue`](queue::KeyedQueue).
 //!
 //! The repository's `docs/` describe the [platforms](guide#platforms), the implementation
 //! (`ARCHITECTURE.md`), and the tests that hold each guarantee (`GUARANTEES.md`).
@@ -157,6 +159,8 @@ pub mod periodic;
 #[cfg(feature = "std")]
 pub mod purgatory;
 #[cfg(feature = "std")]
+pub mod queue;
+#[cfg(feature = "std")]
 mod timer;
 #[cfg(feature = "std")]
 mod engine;
@@ -177,6 +181,7 @@ struct Readme;
 /// [runtimes, pools and servers]: crate::guide::runtimes
 /// [coming from another timer]: crate::guide::migrating
 /// [a clock that does]: crate::guide::runtimes#deadlines-that-count-suspended-time
+/// [tokio's paused clock]: crate::guide::runtimes#tokios-paused-clock
 #[cfg(any(doc, doctest))]
 #[doc = include_str!("../docs/GUIDE.md")]
 pub mod guide {
@@ -184,6 +189,7 @@ pub mod guide {
     /// crate.
     ///
     /// [executor]: crate::guide#executors
+    /// [tokio's paused clock]: crate::guide::runtimes#tokios-paused-clock
     /// [what differs from Kafka's]: crate::guide::purgatory#what-differs-from-kafkas
     #[doc = include_str!("../docs/MIGRATING.md")]
     pub mod migrating {}
@@ -199,7 +205,7 @@ pub mod guide {
     pub mod runtimes {}
 }
 
-pub use wheel::{LocalTimer, TimerKey};
+pub use wheel::{LocalTimer, Popped, TimerKey};
 #[cfg(feature = "std")]
 pub use {
     engine::clock::{Clock, SystemClock, When},

@@ -81,6 +81,11 @@ impl<V> KeyTable<V> {
         self.0.insert_unique(long(hash), (hash, value), |(other, _)| long(*other));
     }
 
+    /// Gives back the memory that the values do not need.
+    pub(crate) fn shrink_to_fit(&mut self) {
+        self.0.shrink_to_fit(|(hash, _)| long(*hash));
+    }
+
     /// Takes out the value with this hash that `is_meant`.
     #[inline]
     pub(crate) fn remove(&mut self, hash: u32, is_meant: impl Fn(&V) -> bool) -> Option<V> {

@@ -19,7 +19,7 @@ mod quick;
 
 use delta::Delta;
 use quickcheck::{Arbitrary, Gen};
-use tickwheel::{LocalTimer, TimerKey};
+use tickwheel::{LocalTimer, Popped, TimerKey};
 
 /// The last deadline.
 const END: u64 = u64::MAX - 1;
@@ -206,12 +206,13 @@ impl Run {
         let popped = self.real.pop(now);
         let is_due = |timer: &&Timer| timer.pending && timer.deadline <= self.now;
         let first = self.timers.iter().filter(is_due).map(Timer::until).min();
-        let Some((key, id)) = popped else {
+        let Some(Popped { key, deadline, task: id }) = popped else {
             assert!(!self.timers.iter().any(|timer| is_due(&timer)), "something is due");
             return self.advance(now);
         };
         let timer = &mut self.timers[id as usize];
         assert!(timer.pending && timer.key == key && timer.deadline <= self.now);
+        assert_eq!(timer.deadline, deadline);
         assert!(Some(timer.deadline) <= first, "{id} is not the first");
         timer.pending = false;
     }
@@ -241,7 +242,12 @@ impl Run {
             pending += usize::from(timer.pending);
             first = first.min(deadline.unwrap_or(u64::MAX));
         }
-        assert_eq!(self.real.len(), pending);
+        assert_eq!((self.real.len(), self.real.now()), (pending, self.now.min(END)));
+        let peeked = self.real.peek().map(|(key, deadline, task)| (key, deadline, *task));
+        assert_eq!(peeked.map(|(_, deadline, _)| deadline), (pending > 0).then_some(first));
+        let is_there = |it: (TimerKey, u64, &u32)| self.real.get(it.0) == Some(it.2);
+        assert_eq!(self.real.iter().filter(|it| is_there(*it)).count(), pending);
+        assert!(peeked.is_none_or(|(key, _, task)| self.real.get(key) == Some(&task)));
         assert_eq!(self.real.is_empty(), pending == 0);
         match self.real.next_expiration() {
             None => assert_eq!(pending, 0, "something is pending and never expires"),

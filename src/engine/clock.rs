@@ -111,8 +111,9 @@ impl Clock {
     /// begin again if it has not come by then. So a clock that stands still shortly before a
     /// deadline is read very often. The `timeout` of `advance_clock` is time of the system's clock.
     ///
-    /// A future that [drives](crate::Timer::drive) the timer asks for a sleep until the deadline,
-    /// and a [`Listener`](crate::Listener) names the deadline. Neither notices a leap before that.
+    /// A future that [drives](crate::Timer::drive) the timer asks once for a sleep until the next
+    /// deadline by this clock, and a [`Listener`](crate::Listener) names that deadline. Neither
+    /// notices a leap before that: the sleep has to follow the clock.
     ///
     /// # What `read` may do
     /// `read` is called by every thread that uses the timer, and under its locks. It must be quick,

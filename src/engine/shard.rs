@@ -329,8 +329,9 @@ impl<T, X> ShardState<T, X> {
     /// Always inlined: with two kinds of callers it was called, at 10 % of W1.
     #[inline(always)]
     pub(crate) fn add(&mut self, due: Due, item: T) -> Key {
-        let ShardState { wheel, context, .. } = self;
-        wheel.add(due, item, || now(context))
+        let (key, reference) = self.wheel.insert(due, item);
+        self.file_new(reference, due);
+        key
     }
 
     /// Files an entry that was inserted.

@@ -122,7 +122,8 @@ impl Snapshot {
         let tick_of = |level| length.start_of(Tick(levels.span_of(level)));
         (0..wheel.depth()).for_each(|level| _ = self.level(level, tick_of(level), levels.size()));
         let present = length.floor(now);
-        wheel.each_armed(|Expiration { tick, start, bucket }, entries| {
+        for (Expiration { tick, start, bucket }, buckets) in wheel.armed() {
+            let entries: usize = buckets.iter().map(|bucket| bucket.len()).sum();
             let level = levels.level_of(bucket as usize);
             let wait = Duration::from_nanos(length.start_of(tick).since(now).0);
             // The wheel's time may have passed `now` since.
@@ -137,7 +138,7 @@ impl Snapshot {
                 row.slots.resize(ahead + 1, 0);
             }
             row.slots[ahead] += entries;
-        });
+        }
     }
 
     /// Returns the row for such levels, after adding it if there is none. Rows are ordered by their
@@ -224,7 +225,8 @@ mod tests {
     fn no_slot_is_farther_ahead_than_the_wheel_is_large() {
         let mut wheel = TimingWheel::new(TickLength::new(1), 4, Tick(1_000), Nanos::NEVER);
         let due = Due { deadline: Nanos(1_003), tick: Tick(1_003), present: None };
-        wheel.add(due, (), || Nanos(1_000));
+        let (_, reference) = wheel.insert(due, ());
+        wheel.file_new(reference, due, || Nanos(1_000));
         let mut snapshot = Snapshot::new(1);
         snapshot.absorb(&wheel, Nanos(900));
         assert_eq!(snapshot.levels[0].slots, [0, 0, 0, 1]);

@@ -113,12 +113,13 @@ impl<T: Send + 'static> Timer<T> {
     /// Returns a future that drives the timer, in place of a reaper thread: spawn it on a runtime,
     /// and give it the sleep of that runtime.
     ///
-    /// The future calls `sleep_until` with the next expiration, a time of the system's clock (of a
-    /// [`ManualClock`](crate::ManualClock) if that is the timer's), and advances the timer when
-    /// that sleep completes. A thread that adds an earlier timer wakes the future, which then
-    /// sleeps anew. If no timer is pending, the future only waits to be woken. Moving a
-    /// [`ManualClock`](crate::ManualClock) wakes it as well, so in virtual time `sleep_until` may
-    /// return [`std::future::pending`].
+    /// The future calls `sleep_until` with the next expiration, a time of the timer's clock, and
+    /// advances the timer when that sleep completes. So the sleep and the clock have to show the
+    /// same time; the page [`guide::runtimes`](crate::guide::runtimes#tokios-paused-clock) has the
+    /// clock of a runtime that is paused in tests. A thread that adds an earlier timer wakes the
+    /// future, which then sleeps anew. If no timer is pending, the future only waits to be woken.
+    /// Moving a [`ManualClock`](crate::ManualClock) wakes it as well, so in virtual time
+    /// `sleep_until` may return [`std::future::pending`].
     ///
     /// Each poll hands everything that is due to the executor. Tasks that run in place run on the
     /// runtime's thread, and must not block there.
@@ -179,9 +180,7 @@ impl<F: FnMut(Instant) -> S, S: Future> Future for Drive<F, S> {
         let next = match engine.listen(*number, context.waker()) {
             Awaited::Stopped => return Poll::Ready(()),
             Awaited::Due => return again(context),
-            Awaited::Until(next) => {
-                next.map(|next| engine.context.time.clock.system_time_of(next, Duration::MAX))
-            }
+            Awaited::Until(next) => next,
         };
         if next != *drive.until {
             *drive.until = next;

@@ -52,7 +52,8 @@ impl<K: Eq + Send + 'static, T: Send + 'static> Source for Keys<K, T> {
     fn flush(self: Arc<Self>, ordinal: usize, turn: &mut Turn<'_>) -> Option<usize> {
         self.closures.flush(self.shards.set.get(ordinal), turn, |state, flush, tasks| {
             let ShardState { wheel, extra: index, .. } = state;
-            wheel.flush(flush, |at, Keyed { key, task, hash }| {
+            wheel.flush(flush, |at, entry| {
+                let Keyed { key, task, hash } = entry.item;
                 index.remove(hash, |index| *index == at.index);
                 let keys = Arc::clone(&self);
                 tasks.push(Task::new(move || (keys.on_expired)(&keys, key, task)));

@@ -104,7 +104,7 @@ mod tests {
         let gone = Closures { tasks: Weak::new(), spare: Spare::default() };
         let flushed =
             gone.flush(timer.tasks.shards.set.first(), &mut turn, |state, flush, tasks| {
-                state.wheel.flush(flush, |_, task| tasks.push(task));
+                state.wheel.flush(flush, |_, task| tasks.push(task.item));
             });
         assert_eq!((flushed, timer.len(), Arc::strong_count(&task)), (Some(0), 0, 1));
     }

@@ -92,7 +92,7 @@ impl Source for Sleeps {
     fn flush(self: Arc<Self>, ordinal: usize, turn: &mut Turn<'_>) -> Option<usize> {
         let home = &self.homes[ordinal];
         let flush = |state: &mut ShardState<Waker, ()>, flush, wakers: &mut Vec<Waker>| {
-            state.wheel.flush(flush, |_, waker| wakers.push(waker));
+            state.wheel.flush(flush, |_, entry| wakers.push(entry.item));
         };
         home.shard.flush_and_hand_over(turn.start, &self.spare, flush, |wakers| {
             let count = wakers.len();

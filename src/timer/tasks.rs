@@ -163,7 +163,7 @@ impl<T: Send + 'static> Tasks<T> {
 impl<T: Send + 'static> Source for Tasks<T> {
     fn flush(self: Arc<Self>, ordinal: usize, turn: &mut Turn<'_>) -> Option<usize> {
         let flush = |state: &mut ShardState<T, ()>, flush, tasks: &mut Vec<T>| {
-            state.wheel.flush(flush, |_, task| tasks.push(task));
+            state.wheel.flush(flush, |_, task| tasks.push(task.item));
         };
         let shard = &self.shards.set[ordinal];
         shard.flush_and_hand_over(turn.start, &self.spare, flush, |tasks| {

@@ -183,18 +183,25 @@ impl Bucket {
         }
     }
 
-    /// Checks this bucket's blocks and calls `check` with each reference.
-    pub(crate) fn assert_invariants(&self, blocks: &Blocks, mut check: impl FnMut(Reference)) {
-        let (mut count, mut index, mut start) = (0, self.first, usize::from(self.start));
-        while count < self.len() {
+    /// Returns all references, oldest first.
+    pub(crate) fn iter(&self, blocks: &Blocks) -> impl Iterator<Item = Reference> {
+        let (mut index, mut start) = (self.first, usize::from(self.start));
+        core::iter::from_fn(move || {
+            let block = blocks.get(blocks.key_at(index)?)?;
             let end = if index == self.last { usize::from(self.end) } else { BLOCK };
-            assert!(start < end, "a block without references");
-            blocks.at(index)[start..end].iter().copied().for_each(&mut check);
-            count += end - start;
-            start = 0;
-            index = blocks.tag(index).expect("a block of the bucket");
-        }
-        assert_eq!((index, count), (NONE, self.len()));
+            let references = block[start..end].iter().copied();
+            (index, start) = (blocks.tag(index).unwrap_or(NONE), 0);
+            Some(references)
+        })
+        .flatten()
+    }
+
+    /// Checks the blocks of this bucket.
+    pub(crate) fn assert_invariants(&self, blocks: &Blocks) {
+        assert_eq!(self.iter(blocks).count(), self.len());
+        assert_eq!((self.first == NONE, self.last == NONE), (self.len == 0, self.len == 0));
+        let is_last = |index| blocks.tag(index) == Some(NONE);
+        assert!(self.len == 0 || is_last(self.last), "a block behind the last");
     }
 }
 

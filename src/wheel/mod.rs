@@ -9,6 +9,7 @@ pub(crate) mod expirations;
 pub(crate) mod tick;
 pub(crate) mod counters;
 
+use crate::wheel::bucket::Entry;
 use crate::wheel::expirations::{First, Flush};
 use crate::wheel::level::round_size;
 use crate::wheel::slab::Key;
@@ -18,12 +19,16 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::fmt;
 
-/// A single-threaded hierarchical timing wheel that does no input or output: no thread, no lock, no
-/// clock, no `Send` needed. The code inside is the code of [`Timer`](crate::Timer)'s shards.
+/// The timing wheel alone, for one thread: no dependencies, no std, no threads, no locks, no clock,
+/// no `unsafe`, and tasks need not be `Send`. The code inside is the code of
+/// [`Timer`](crate::Timer)'s shards.
 ///
 /// Time is a `u64` that the caller counts in ticks of any length. It ends at `u64::MAX - 1`;
 /// `u64::MAX` is treated as that. Use this type in an event loop or a simulation that owns its
-/// time, or where timers need not be shared.
+/// time, or where timers need not be shared. To count a clock in ticks, round the present down and
+/// deadlines up, so that nothing expires early: in ticks of a millisecond the present is
+/// `since_start.as_millis() as u64`, and a deadline `since_start.as_nanos().div_ceil(1_000_000) as
+/// u64`.
 ///
 /// No method blocks, and none panics unless the caller's code does. Adding, cancelling and
 /// rescheduling take constant time (plus time logarithmic in the number of armed buckets when a
@@ -49,7 +54,7 @@ pub struct LocalTimer<T> {
     now: u64,
     /// Expired tasks that were not handed out yet: empty between calls, unless `expire` panicked;
     /// then the next call goes on with them.
-    expired: VecDeque<(TimerKey, T)>,
+    expired: VecDeque<Popped<T>>,
 }
 
 /// The name of one task of a [`LocalTimer`]. It stays harmless once that task is gone: there it
@@ -57,6 +62,17 @@ pub struct LocalTimer<T> {
 /// another timer may have issued an equal one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TimerKey(Key);
+
+/// What [`LocalTimer::pop`] takes out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Popped<T> {
+    /// The key that the task had.
+    pub key: TimerKey,
+    /// The tick at which the task was due.
+    pub deadline: u64,
+    /// The task.
+    pub task: T,
+}
 
 impl<T> LocalTimer<T> {
     /// Creates an empty timer at tick 0, with wheels of 512 slots.
@@ -125,6 +141,49 @@ impl<T> LocalTimer<T> {
         self.wheel.deadline(key.0).map(|deadline| deadline.0)
     }
 
+    /// Returns the tick that the last call of [`advance`](Self::advance) or [`pop`](Self::pop) has
+    /// set.
+    #[must_use]
+    pub fn now(&self) -> u64 {
+        self.now
+    }
+
+    /// Returns all pending tasks with their keys and deadlines, in no particular order.
+    pub fn iter(&self) -> impl Iterator<Item = (TimerKey, u64, &T)> {
+        let entries = self.wheel.entries.iter();
+        entries.map(|(key, entry)| (TimerKey(key), entry.deadline().0, &entry.item))
+    }
+
+    /// Returns the task with the first deadline, its key and that deadline. To put off a task that
+    /// is due and keep its key, [`reschedule`](Self::reschedule) it instead of popping it.
+    ///
+    /// Takes time proportional to the armed buckets, of which there are at most as many as slots,
+    /// and to the tasks in the first of them. [`next_expiration`](Self::next_expiration) takes
+    /// constant time, and is never later.
+    #[must_use]
+    pub fn peek(&self) -> Option<(TimerKey, u64, &T)> {
+        let mut armed: Vec<_> = self.wheel.armed().collect();
+        armed.sort_unstable_by_key(|(expiration, _)| expiration.start);
+        let mut first: Option<(u32, &Entry<T>)> = None;
+        for (expiration, buckets) in armed {
+            // What had passed when it was added is filed under a tick up to the present.
+            let until = first.map_or(u64::MAX, |(_, entry)| entry.deadline().0.max(self.now));
+            if expiration.start.0 > until {
+                break;
+            }
+            let entries = buckets.into_iter().flat_map(|bucket| self.wheel.entries_of(bucket));
+            first = first.into_iter().chain(entries).min_by_key(|(_, entry)| entry.deadline());
+        }
+        let (index, entry) = first?;
+        let key = TimerKey(self.wheel.entries.key_at(index)?);
+        Some((key, entry.deadline().0, &entry.item))
+    }
+
+    /// Drops all pending tasks.
+    pub fn clear(&mut self) {
+        drop(self.drain());
+    }
+
     /// Returns the tick at which to call [`advance`](Self::advance) next if nothing is added
     /// before, or `None` if nothing is pending. The tick is never later than the first deadline. It
     /// may be earlier, when timers have to be moved to a finer wheel first, or were rescheduled to
@@ -151,9 +210,9 @@ impl<T> LocalTimer<T> {
         self.set_time(now);
         let mut count = 0;
         loop {
-            while let Some((_, task)) = self.expired.pop_front() {
+            while let Some(popped) = self.expired.pop_front() {
                 count += 1;
-                expire(task);
+                expire(popped.task);
             }
             if !self.flush(BATCH) {
                 return count;
@@ -162,22 +221,23 @@ impl<T> LocalTimer<T> {
     }
 
     /// Sets the time to `now`, as [`advance`](Self::advance) does, and takes out the first task
-    /// that is due, with its key; `None` if none is. The others that are due stay pending, so they
-    /// can still be cancelled and moved, and come with the next calls. One that is added meanwhile
-    /// and is due comes as well. To have all in the order of their deadlines, also those that are
-    /// added on the way, go from one [`next_expiration`](Self::next_expiration) to the next.
+    /// that is due, with its key and its deadline; `None` if none is. The others that are due stay
+    /// pending, so they can still be cancelled and moved, and come with the next calls. One that is
+    /// added meanwhile and is due comes as well. To have all in the order of their deadlines, also
+    /// those that are added on the way, go from one [`next_expiration`](Self::next_expiration) to
+    /// the next.
     ///
     /// ```
-    /// use tickwheel::LocalTimer;
+    /// use tickwheel::{LocalTimer, Popped};
     ///
     /// let mut timer = LocalTimer::new();
     /// let (probe, close) = (timer.add(5, "probe"), timer.add(5, "close"));
     /// assert_eq!(timer.pop(4), None);
-    /// assert_eq!(timer.pop(5), Some((probe, "probe")));
+    /// assert_eq!(timer.pop(6), Some(Popped { key: probe, deadline: 5, task: "probe" }));
     /// timer.cancel(close); // The peer has answered.
-    /// assert_eq!(timer.pop(5), None);
+    /// assert_eq!(timer.pop(6), None);
     /// ```
-    pub fn pop(&mut self, now: u64) -> Option<(TimerKey, T)> {
+    pub fn pop(&mut self, now: u64) -> Option<Popped<T>> {
         self.set_time(now);
         while self.expired.is_empty() && self.flush(1) {}
         self.expired.pop_front()
@@ -193,7 +253,10 @@ impl<T> LocalTimer<T> {
         let (limit, present) = (Tick(self.now), Nanos(self.now));
         // A turn of its own is not needed: nothing is added while tasks are handed out.
         let flush = Flush { limit, turn: 0, present, batch };
-        let hand_out = |key, task| self.expired.push_back((TimerKey(key), task));
+        let hand_out = |key, entry: Entry<T>| {
+            let deadline = entry.deadline().0;
+            self.expired.push_back(Popped { key: TimerKey(key), deadline, task: entry.item });
+        };
         let was_due = self.wheel.flush(flush, hand_out);
         if !was_due {
             self.wheel.leap(limit);
@@ -204,7 +267,8 @@ impl<T> LocalTimer<T> {
     /// Takes all pending tasks out, with their deadlines, and ordered by them. Those that a
     /// panicking `expire` has left come with the present tick.
     pub fn drain(&mut self) -> impl ExactSizeIterator<Item = (u64, T)> + use<T> {
-        let mut tasks: Vec<_> = self.expired.drain(..).map(|(_, task)| (self.now, task)).collect();
+        let left = self.expired.drain(..);
+        let mut tasks: Vec<_> = left.map(|popped| (self.now, popped.task)).collect();
         for chunk in 0..self.wheel.entries.chunks() {
             self.wheel.drain_chunk(chunk, |deadline, task| tasks.push((deadline.0, task)));
         }

@@ -134,18 +134,9 @@ impl<T> TimingWheel<T> {
         self.entries.get(key).map(Entry::deadline)
     }
 
-    /// Adds an entry. Reads the present only if the entry's tick has no armed bucket in an overflow
-    /// wheel.
+    /// Adds an entry that is not filed yet. Returns the reference to be filed.
     ///
     /// Always inlined: returning the key through memory costs 2 of W2's 55 ns.
-    #[inline(always)]
-    pub(crate) fn add(&mut self, due: Due, item: T, now: impl FnOnce() -> Nanos) -> Key {
-        let (key, reference) = self.insert(due, item);
-        self.file_new(reference, due, now);
-        key
-    }
-
-    /// Adds an entry that is not filed yet. Returns the reference to be filed.
     #[inline(always)]
     pub(crate) fn insert(&mut self, due: Due, item: T) -> (Key, Reference) {
         self.filings = self.filings.wrapping_add(1);
@@ -154,6 +145,8 @@ impl<T> TimingWheel<T> {
         (key, Reference { tick: due.tick.0 as u32, index: key.index, filing })
     }
 
+    /// Files an entry that was inserted. Reads the present only if the entry's tick has no armed
+    /// bucket in an overflow wheel.
     #[inline(always)]
     pub(crate) fn file_new(&mut self, reference: Reference, due: Due, now: impl FnOnce() -> Nanos) {
         if !self.join_overflow(reference, due.tick) {
@@ -327,13 +320,13 @@ impl<T> TimingWheel<T> {
 
     /// Flushes a batch of the bucket that comes first. Entries that are due go to `expire`, in
     /// order; the others are filed where they belong now. Returns whether any bucket was due.
-    pub(crate) fn flush(&mut self, flush: Flush, mut expire: impl FnMut(Key, T)) -> bool {
+    pub(crate) fn flush(&mut self, flush: Flush, mut expire: impl FnMut(Key, Entry<T>)) -> bool {
         self.flush_by(flush, |wheel, index, due| {
             let Some(key) = wheel.entries.key_at(index) else { return false };
             let is_due = |entry: &mut Entry<T>| entry.deadline() <= due;
             let Some(entry) = wheel.entries.remove_if(index, is_due) else { return false };
             wheel.counters.record_expired(flush.present.since(entry.deadline()));
-            expire(key, entry.item);
+            expire(key, entry);
             true
         })
     }
@@ -504,14 +497,20 @@ impl<T> TimingWheel<T> {
         }
     }
 
-    /// Calls `see` with the expiration of each armed bucket, and with how many references the
-    /// bucket holds.
-    pub(crate) fn each_armed(&self, mut see: impl FnMut(Expiration, usize)) {
-        for expiration in self.expirations.iter() {
+    /// Returns the expiration of each armed bucket, the bucket, and what was taken out of it and is
+    /// not flushed yet.
+    pub(crate) fn armed(&self) -> impl Iterator<Item = (Expiration, [&Bucket; 2])> {
+        self.expirations.iter().map(|expiration| {
             let is_taken = !expiration.is_overflow() && expiration.tick == self.flushed.tick;
-            let taken = if is_taken { self.taken.len() } else { 0 };
-            see(expiration, self.buckets[expiration.bucket as usize].len() + taken);
-        }
+            let taken = if is_taken { &self.taken } else { &Bucket::EMPTY };
+            (expiration, [&self.buckets[expiration.bucket as usize], taken])
+        })
+    }
+
+    /// Returns the entries of a bucket, with their indices.
+    pub(crate) fn entries_of(&self, bucket: &Bucket) -> impl Iterator<Item = (u32, &Entry<T>)> {
+        let live = bucket.iter(&self.blocks).filter(|it| is_live(&self.entries, it));
+        live.map(|reference| (reference.index, self.entries.at(reference.index)))
     }
 
     /// Returns how many levels have been needed so far.
@@ -528,14 +527,15 @@ impl<T> TimingWheel<T> {
         let (mut references, mut live) = (0, 0);
         let mut check = |bucket: &Bucket, first: Tick, span: u64| {
             references += bucket.len();
-            bucket.assert_invariants(&self.blocks, |reference| {
+            bucket.assert_invariants(&self.blocks);
+            for reference in bucket.iter(&self.blocks) {
                 if !is_live(&self.entries, &reference) {
-                    return;
+                    continue;
                 }
                 live += usize::from(self.entries.at(reference.index).deadline() <= self.last);
                 let ahead = reference.tick.wrapping_sub(first.0 as u32);
                 assert!(u64::from(ahead) < span || span > 1 << 32, "in another tick's bucket");
-            });
+            }
         };
         check(&self.taken, self.flushed.tick, 1);
         let mut armed = 0;

@@ -15,7 +15,7 @@ const LAYERS: [&[&str]; 6] = [
     &["sync"],
     &["engine"],
     &["timer"],
-    &["periodic", "keyed", "purgatory"],
+    &["periodic", "keyed", "purgatory", "queue"],
     &["future"],
 ];
 

@@ -107,6 +107,8 @@ impl Bench {
     fn round(&mut self) {
         self.single::<Tickwheel>("tickwheel");
         self.single::<Local>("LocalTimer");
+        #[cfg(feature = "queue")]
+        self.single::<contenders::KeyedQueue>("KeyedQueue");
         self.single::<TokioDelayQueue>("DelayQueue");
         self.single::<HashWheel>("hash wheel");
         self.single::<Queue>("timer-queue");

@@ -132,6 +132,8 @@ fn boxes<F>(_make: impl Fn(u64) -> F, count: u64) -> (f64, f64) {
 impl Bench {
     pub fn on_tokios_clock(&mut self) {
         self.keyed::<KeyedTimer>("tickwheel");
+        #[cfg(feature = "queue")]
+        self.keyed::<crate::contenders::OnSystemClock>("KeyedQueue");
         self.keyed::<QueueAndMap>("DelayQueue + map");
         self.keyed::<SleepingTasks>("tokio tasks + dashmap");
         self.keyed_shared::<KeyedTimer>("tickwheel");

@@ -27,11 +27,12 @@ struct Report<'a> {
 /// Returns the contenders that take part in a work.
 fn columns(work: &str) -> &'static [&'static str] {
     match work.as_bytes() {
-        [b'K', ..] => &["tickwheel", "DelayQueue + map", "tokio tasks + dashmap"],
+        [b'K', ..] => &["tickwheel", "KeyedQueue", "DelayQueue + map", "tokio tasks + dashmap"],
         [b'S', ..] => &["tickwheel", "tokio sleep", "pingora-timeout", "futures-timer"],
         _ => &[
             "tickwheel",
             "LocalTimer",
+            "KeyedQueue",
             "DelayQueue",
             "hash wheel",
             "timer-queue",

@@ -2,11 +2,15 @@
 
 mod crates;
 mod keys;
+#[cfg(feature = "queue")]
+mod queue;
 mod services;
 mod tickwheel;
 
 pub use crates::{HashWheel, Nexus, Queue, TokioDelayQueue};
 pub use keys::{FuturesTimer, KeyedTimer, Pingora, QueueAndMap, SleepingTasks, TokioSleep};
+#[cfg(feature = "queue")]
+pub use queue::{KeyedQueue, OnSystemClock};
 pub use services::{BTree, DrivenQueue, Heap, LazyHeap, OrderedMap};
 pub use tickwheel::Tickwheel;
 

@@ -1,0 +1,534 @@
+//! Keyed queues: values by key, each with a deadline, that one task owns and polls.
+
+use crate::engine::clock::{Clock, When};
+use crate::table::{KeyTable, spread};
+use crate::wheel::tick::Nanos;
+use crate::wheel::{LocalTimer, Popped, TimerKey};
+use hashbrown::HashTable;
+use pin_project_lite::pin_project;
+use std::borrow::Borrow;
+use std::fmt;
+use std::future::Future;
+use std::hash::{BuildHasher, Hash, RandomState};
+use std::mem;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+/// Nanoseconds of a tick.
+const TICK_NS: u64 = 1_000_000;
+
+/// Slots of each wheel: few, because a program may have a queue for each connection.
+const WHEEL_SIZE: usize = 64;
+
+/// Values by key, each with a deadline, for one task that owns the queue and polls it for what has
+/// expired. It needs no thread and no lock.
+///
+/// A queue sleeps on what its maker gives it: a clock, and a function that makes a sleep until a
+/// time of this clock. A struct can have a queue as a field, because its type names no closure. A
+/// queue is `Send` if its keys and values are.
+///
+/// ```
+/// use std::{future::poll_fn, time::Duration};
+/// use tickwheel::{SystemClock, Timer, queue::KeyedQueue};
+///
+/// # pollster::block_on(async {
+/// let timer = Timer::builder().start()?; // Or the sleep of your runtime.
+/// let mut calls = KeyedQueue::new(SystemClock, move |at| timer.sleep(at));
+/// calls.insert(7, Duration::from_millis(5), "call 7");
+/// calls.insert(8, Duration::from_secs(30), "call 8");
+/// assert_eq!(calls.remove(&8), Some("call 8")); // It was answered.
+/// let expired = poll_fn(|context| calls.poll_expired(context)).await;
+/// assert_eq!(expired.map(|expired| expired.value), Some("call 7"));
+/// # Ok::<(), tickwheel::BuildError>(())
+/// # }).unwrap();
+/// ```
+///
+/// # What it promises
+/// - Nothing expires before its deadline. Deadlines are rounded up to a tick of a millisecond, and
+///   values expire in the order of their ticks.
+/// - A key is there until [`poll_expired`](Self::poll_expired) has returned it or it is removed,
+///   even if its time is up.
+/// - Any deadline is valid. A key that is not there is no error, and no method panics.
+/// - A later deadline costs a single write, and at most one wake-up at the former deadline.
+/// - The task that polled last is woken when the queue gets an earlier deadline, or becomes empty.
+///
+/// Inserting, removing and moving take constant time on average; the index of keys is rebuilt when
+/// the keys have doubled. Expiring takes constant time for each value, plus one move for each level
+/// of the wheel that the value lay above the finest.
+pub struct KeyedQueue<K, V, S = RandomState> {
+    clock: Clock,
+    /// When tick 0 began.
+    origin: Instant,
+    timer: LocalTimer<Queued<K, V>>,
+    /// Where the keys are in the timer.
+    index: KeyTable<TimerKey>,
+    hasher: S,
+    sleep: Pin<Box<dyn Sleep + Send>>,
+    /// The tick until which it sleeps; `None` for ever.
+    sleeps_until: Option<u64>,
+    /// Of the task that has polled last, unless it got something.
+    waker: Option<Waker>,
+}
+
+/// What lies in the timer, whose deadlines are ticks.
+struct Queued<K, V> {
+    key: K,
+    value: V,
+    /// `None` is never.
+    deadline: Option<Instant>,
+    hash: u32,
+}
+
+/// A value that has expired, and has left its [`KeyedQueue`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Expired<K, V> {
+    /// The key.
+    pub key: K,
+    /// The value.
+    pub value: V,
+    /// The deadline, exactly as it was given.
+    pub deadline: Instant,
+}
+
+/// A sleep whose type the queue does not name.
+trait Sleep {
+    /// Begins to sleep until a time; without one, for ever.
+    fn reset(self: Pin<&mut Self>, until: Option<Instant>);
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()>;
+}
+
+pin_project! {
+    struct Sleeping<M, F> {
+        make: M,
+        #[pin]
+        sleep: Option<F>,
+    }
+}
+
+impl<M: FnMut(Instant) -> F, F: Future> Sleep for Sleeping<M, F> {
+    fn reset(self: Pin<&mut Self>, until: Option<Instant>) {
+        let mut own = self.project();
+        let sleep = until.map(own.make);
+        own.sleep.set(sleep);
+    }
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let sleep = self.project().sleep.as_pin_mut();
+        sleep.map_or(Poll::Pending, |sleep| sleep.poll(context).map(drop))
+    }
+}
+
+impl<K: Hash + Eq, V> KeyedQueue<K, V> {
+    /// Creates an empty queue. `sleep_until` makes a future that completes at a time of `clock`.
+    /// The output of that future is ignored. Allocates once for both.
+    ///
+    /// With tokio it is `KeyedQueue::new(SystemClock, |at| sleep_until(at.into()))`; the page
+    /// [`guide::runtimes`](crate::guide::runtimes#tokios-paused-clock) has the clock of a paused
+    /// runtime.
+    #[must_use]
+    pub fn new<F>(
+        clock: impl Into<Clock>,
+        sleep_until: impl FnMut(Instant) -> F + Send + 'static,
+    ) -> Self
+    where
+        F: Future + Send + 'static,
+    {
+        Self::with_hasher(clock, sleep_until, RandomState::new())
+    }
+}
+
+impl<K: Hash + Eq, V, S: BuildHasher> KeyedQueue<K, V, S> {
+    /// Creates an empty queue, as [`new`](KeyedQueue::new) does, that hashes keys with `hasher`.
+    #[must_use]
+    pub fn with_hasher<F>(
+        clock: impl Into<Clock>,
+        sleep_until: impl FnMut(Instant) -> F + Send + 'static,
+        hasher: S,
+    ) -> Self
+    where
+        F: Future + Send + 'static,
+    {
+        let clock = clock.into();
+        KeyedQueue {
+            origin: clock.now(),
+            clock,
+            timer: LocalTimer::starting_at(0, WHEEL_SIZE),
+            index: KeyTable(HashTable::new()),
+            hasher,
+            sleep: Box::pin(Sleeping { make: sleep_until, sleep: None }),
+            sleeps_until: None,
+            waker: None,
+        }
+    }
+
+    /// Adds a key with a value that expires at `when`. If the key is there, replaces its value and
+    /// its deadline, and returns the former value.
+    pub fn insert(&mut self, key: K, when: impl Into<When>, value: V) -> Option<V> {
+        match self.entry(key) {
+            Entry::Occupied(mut entry) => {
+                entry.reschedule(when);
+                Some(mem::replace(entry.get_mut(), value))
+            }
+            Entry::Vacant(entry) => {
+                entry.insert(when, value);
+                None
+            }
+        }
+    }
+
+    /// Takes a key out. Returns its value, if it was there.
+    pub fn remove<Q: Hash + Eq + ?Sized>(&mut self, key: &Q) -> Option<V>
+    where
+        K: Borrow<Q>,
+    {
+        let at = self.find(key)?;
+        self.take(at).map(|queued| queued.value)
+    }
+
+    /// Moves a key's deadline, earlier or later. Returns whether the key was there.
+    pub fn reschedule<Q: Hash + Eq + ?Sized>(&mut self, key: &Q, when: impl Into<When>) -> bool
+    where
+        K: Borrow<Q>,
+    {
+        self.move_if(key, when.into(), |_, _| true)
+    }
+
+    /// Extends a key's deadline; it never moves to an earlier one. Returns whether the key was
+    /// there.
+    pub fn touch<Q: Hash + Eq + ?Sized>(&mut self, key: &Q, when: impl Into<When>) -> bool
+    where
+        K: Borrow<Q>,
+    {
+        let is_later = |former: Instant, new: Option<Instant>| new.is_none_or(|new| new > former);
+        self.move_if(key, when.into(), |former, new| former.is_some_and(|it| is_later(it, new)))
+    }
+
+    /// Returns a key's value, if the key is there.
+    pub fn get<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<&V>
+    where
+        K: Borrow<Q>,
+    {
+        self.timer.get(self.find(key)?).map(|queued| &queued.value)
+    }
+
+    /// Returns a key's value to be changed, if the key is there.
+    pub fn get_mut<Q: Hash + Eq + ?Sized>(&mut self, key: &Q) -> Option<&mut V>
+    where
+        K: Borrow<Q>,
+    {
+        let at = self.find(key)?;
+        self.timer.get_mut(at).map(|queued| &mut queued.value)
+    }
+
+    /// Returns a key's deadline; `None` if the key is not there, or never expires.
+    pub fn deadline<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<Instant>
+    where
+        K: Borrow<Q>,
+    {
+        self.timer.get(self.find(key)?)?.deadline
+    }
+
+    /// Returns the entry of a key, to look at it and change it with one look-up.
+    pub fn entry(&mut self, key: K) -> Entry<'_, K, V, S> {
+        let hash = self.hash(&key);
+        match self.find_hashed(hash, &key) {
+            Some(at) => Entry::Occupied(OccupiedEntry { queue: self, at }),
+            None => Entry::Vacant(VacantEntry { queue: self, key, hash }),
+        }
+    }
+
+    #[inline]
+    fn hash<Q: Hash + ?Sized>(&self, key: &Q) -> u32 {
+        spread(&self.hasher, key) as u32
+    }
+
+    fn find<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<TimerKey>
+    where
+        K: Borrow<Q>,
+    {
+        self.find_hashed(self.hash(key), key)
+    }
+
+    #[inline]
+    fn find_hashed<Q: Eq + ?Sized>(&self, hash: u32, key: &Q) -> Option<TimerKey>
+    where
+        K: Borrow<Q>,
+    {
+        let is_meant =
+            |at: &TimerKey| self.timer.get(*at).is_some_and(|queued| queued.key.borrow() == key);
+        self.index.find(hash, is_meant).copied()
+    }
+
+    /// Moves a key's deadline if the former and the new one are `wanted`.
+    #[inline]
+    fn move_if<Q: Hash + Eq + ?Sized>(
+        &mut self,
+        key: &Q,
+        when: When,
+        is_wanted: impl FnOnce(Option<Instant>, Option<Instant>) -> bool,
+    ) -> bool
+    where
+        K: Borrow<Q>,
+    {
+        let Some(at) = self.find(key) else { return false };
+        self.move_to(at, when, is_wanted);
+        true
+    }
+}
+
+impl<K, V, S> KeyedQueue<K, V, S> {
+    /// Returns the key that expires first, its value and its deadline; the deadline is `None` if no
+    /// key ever expires.
+    ///
+    /// Takes time proportional to the slots that hold something, and to the keys in the first of
+    /// them.
+    #[must_use]
+    pub fn peek(&self) -> Option<(&K, &V, Option<Instant>)> {
+        self.timer.peek().map(|(_, _, queued)| queued.see())
+    }
+
+    /// Returns all keys with their values and deadlines, in no particular order. The deadline of a
+    /// key that never expires is `None`.
+    pub fn iter(&self) -> impl Iterator<Item = (&K, &V, Option<Instant>)> {
+        self.timer.iter().map(|(_, _, queued)| queued.see())
+    }
+
+    /// Returns how many keys there are, with those that are due.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.timer.len()
+    }
+
+    /// Returns whether there are no keys.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns for how many keys the index has room before it grows.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.index.0.capacity()
+    }
+
+    /// Shrinks the index to what its keys need. (Values lie in chunks, which are given back as soon
+    /// as they are empty.)
+    pub fn shrink_to_fit(&mut self) {
+        self.index.shrink_to_fit();
+    }
+
+    /// Drops all keys and values.
+    pub fn clear(&mut self) {
+        self.timer.clear();
+        self.index = KeyTable(HashTable::new());
+        self.wake();
+    }
+
+    /// Takes the next key out that has expired, first the keys of the first tick.
+    ///
+    /// - `Ready(Some(_))`: a key has expired. Poll again for the next one.
+    /// - `Ready(None)`: the queue is empty.
+    /// - `Pending`: the task is woken when the first deadline has come, and when the queue gets an
+    ///   earlier one or becomes empty.
+    ///
+    /// Takes constant time on average. Never blocks.
+    pub fn poll_expired(&mut self, context: &mut Context<'_>) -> Poll<Option<Expired<K, V>>> {
+        if let Some(expired) = self.pop() {
+            return Poll::Ready(Some(expired));
+        }
+        if !self.waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
+            self.waker = Some(context.waker().clone());
+        }
+        let next = self.timer.next_expiration();
+        self.sleep_until(next);
+        if self.is_empty() {
+            return Poll::Ready(None);
+        }
+        if self.sleep.as_mut().poll(context).is_ready() {
+            // The deadline has come meanwhile, or the sleep has ended early by the clock.
+            self.sleep_until(None);
+            match self.pop() {
+                Some(expired) => return Poll::Ready(Some(expired)),
+                None => context.waker().wake_by_ref(),
+            }
+        }
+        Poll::Pending
+    }
+
+    /// Begins another sleep, unless that is the one that lasts.
+    fn sleep_until(&mut self, tick: Option<u64>) {
+        if tick != self.sleeps_until {
+            self.sleeps_until = tick;
+            let start_of = |tick| self.origin.checked_add(Duration::from_millis(tick));
+            self.sleep.as_mut().reset(tick.and_then(start_of));
+        }
+    }
+
+    /// Takes the first key out that is due.
+    fn pop(&mut self) -> Option<Expired<K, V>> {
+        let now = Nanos::of(self.clock.now().saturating_duration_since(self.origin));
+        let Popped { key: at, task, .. } = self.timer.pop(now.0 / TICK_NS)?;
+        let Queued { key, value, deadline, hash } = task;
+        self.index.remove(hash, |other| *other == at);
+        Some(Expired { key, value, deadline: deadline? })
+    }
+
+    /// Returns the tick of a deadline.
+    #[inline]
+    fn tick_of(&self, deadline: Option<Instant>) -> u64 {
+        let after = |at: Instant| Nanos::of(at.saturating_duration_since(self.origin));
+        deadline.map_or(u64::MAX, |at| after(at).0.div_ceil(TICK_NS))
+    }
+
+    fn add(&mut self, hash: u32, key: K, when: When, value: V) {
+        let deadline = self.clock.deadline_of(when);
+        let at = self.timer.add(self.tick_of(deadline), Queued { key, value, deadline, hash });
+        self.index.insert(hash, at);
+        self.wake_if_earlier();
+    }
+
+    #[inline]
+    fn move_to(
+        &mut self,
+        at: TimerKey,
+        when: When,
+        is_wanted: impl FnOnce(Option<Instant>, Option<Instant>) -> bool,
+    ) {
+        let deadline = self.clock.deadline_of(when);
+        let tick = self.tick_of(deadline);
+        let Some(queued) = self.timer.get_mut(at) else { return };
+        if is_wanted(queued.deadline, deadline) {
+            queued.deadline = deadline;
+            self.timer.reschedule(at, tick);
+            self.wake_if_earlier();
+        }
+    }
+
+    fn take(&mut self, at: TimerKey) -> Option<Queued<K, V>> {
+        let queued = self.timer.cancel(at)?;
+        self.index.remove(queued.hash, |other| *other == at);
+        if self.is_empty() {
+            self.wake();
+        }
+        Some(queued)
+    }
+
+    /// Wakes the task if it sleeps for longer than until the first deadline.
+    #[inline]
+    fn wake_if_earlier(&mut self) {
+        if self.waker.is_some() {
+            let first = self.timer.next_expiration();
+            if self.sleeps_until.is_none_or(|until| first.is_some_and(|first| first < until)) {
+                self.wake();
+            }
+        }
+    }
+
+    /// Wakes the task that has polled last, unless it has taken something out since.
+    fn wake(&mut self) {
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
+}
+
+/// Nothing in it is pinned but the sleep, which has a box of its own.
+impl<K, V, S> Unpin for KeyedQueue<K, V, S> {}
+
+impl<K, V> Queued<K, V> {
+    fn see(&self) -> (&K, &V, Option<Instant>) {
+        (&self.key, &self.value, self.deadline)
+    }
+}
+
+/// A key of a [`KeyedQueue`], and what can be done with it.
+#[derive(Debug)]
+pub enum Entry<'a, K, V, S = RandomState> {
+    /// The key is there.
+    Occupied(OccupiedEntry<'a, K, V, S>),
+    /// The key is not there.
+    Vacant(VacantEntry<'a, K, V, S>),
+}
+
+/// A key that is there.
+#[derive(Debug)]
+pub struct OccupiedEntry<'a, K, V, S = RandomState> {
+    queue: &'a mut KeyedQueue<K, V, S>,
+    at: TimerKey,
+}
+
+/// A key that is not there.
+#[derive(Debug)]
+pub struct VacantEntry<'a, K, V, S = RandomState> {
+    queue: &'a mut KeyedQueue<K, V, S>,
+    key: K,
+    hash: u32,
+}
+
+impl<K, V, S> OccupiedEntry<'_, K, V, S> {
+    fn queued(&self) -> &Queued<K, V> {
+        self.queue.timer.get(self.at).expect("the entry borrows the queue")
+    }
+
+    /// Returns the value.
+    #[must_use]
+    pub fn get(&self) -> &V {
+        &self.queued().value
+    }
+
+    /// Returns the value to be changed.
+    pub fn get_mut(&mut self) -> &mut V {
+        let queued = self.queue.timer.get_mut(self.at);
+        &mut queued.expect("the entry borrows the queue").value
+    }
+
+    /// Returns the deadline; `None` if the key never expires.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
+        self.queued().deadline
+    }
+
+    /// Moves the deadline, earlier or later.
+    pub fn reschedule(&mut self, when: impl Into<When>) {
+        self.queue.move_to(self.at, when.into(), |_, _| true);
+    }
+
+    /// Takes the key out, and returns its value.
+    pub fn remove(self) -> V {
+        let taken = self.queue.take(self.at);
+        taken.expect("the entry borrows the queue").value
+    }
+}
+
+impl<K, V, S> VacantEntry<'_, K, V, S> {
+    /// Returns the key.
+    #[must_use]
+    pub fn key(&self) -> &K {
+        &self.key
+    }
+
+    /// Adds the key with a value that expires at `when`.
+    pub fn insert(self, when: impl Into<When>, value: V) {
+        self.queue.add(self.hash, self.key, when.into(), value);
+    }
+}
+
+/// Its items are the values that expire. It ends when the queue is empty, and goes on if something
+/// is inserted after that.
+#[cfg(feature = "stream")]
+impl<K, V, S> futures_core::Stream for KeyedQueue<K, V, S> {
+    type Item = Expired<K, V>;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.get_mut().poll_expired(context)
+    }
+}
+
+impl<K, V, S> fmt::Debug for KeyedQueue<K, V, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut queue = f.debug_struct("KeyedQueue");
+        queue.field("clock", &self.clock).field("len", &self.len()).finish_non_exhaustive()
+    }
+}

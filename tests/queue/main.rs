@@ -1,0 +1,245 @@
+//! Keyed queues in virtual time.
+
+#[path = "../common/delta.rs"]
+mod delta;
+mod delay_queue;
+mod model;
+#[path = "../common/quick.rs"]
+mod quick;
+#[allow(dead_code)] // A queue has no options of a timer.
+#[path = "../common/times.rs"]
+mod times;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::{Duration, Instant};
+use tickwheel::queue::{Entry, Expired, KeyedQueue};
+use tickwheel::{ManualClock, When};
+
+const MS: Duration = Duration::from_millis(1);
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// Counts how often it was woken.
+#[derive(Default)]
+struct Wakes(AtomicUsize);
+
+impl Wake for Wakes {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, SeqCst);
+    }
+}
+
+/// A queue on a manual clock, whose sleeps say until when they last.
+struct Fixture<K, V> {
+    queue: KeyedQueue<K, V>,
+    clock: ManualClock,
+    sleeps: Arc<Mutex<Vec<Instant>>>,
+    wakes: Arc<Wakes>,
+}
+
+/// Completes at a time of a clock, if it is polled then.
+struct SleepUntil(ManualClock, Instant);
+
+impl Future for SleepUntil {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
+        if self.0.now() >= self.1 { Poll::Ready(()) } else { Poll::Pending }
+    }
+}
+
+impl<K: std::hash::Hash + Eq, V> Fixture<K, V> {
+    fn new() -> Self {
+        let (clock, sleeps) = (ManualClock::new(), Arc::<Mutex<Vec<_>>>::default());
+        let (of, asked) = (clock.clone(), Arc::clone(&sleeps));
+        let queue = KeyedQueue::new(clock.clone(), move |until| {
+            asked.lock().unwrap().push(until);
+            SleepUntil(of.clone(), until)
+        });
+        Fixture { queue, clock, sleeps, wakes: Arc::default() }
+    }
+
+    fn poll(&mut self) -> Poll<Option<Expired<K, V>>> {
+        let waker = Waker::from(Arc::clone(&self.wakes));
+        self.queue.poll_expired(&mut Context::from_waker(&waker))
+    }
+
+    /// Returns what is due, until the queue waits or is empty.
+    fn expired(&mut self) -> Vec<V> {
+        let mut expired = Vec::new();
+        while let Poll::Ready(Some(Expired { value, .. })) = self.poll() {
+            expired.push(value);
+        }
+        expired
+    }
+
+    fn woken(&self) -> usize {
+        self.wakes.0.swap(0, SeqCst)
+    }
+
+    fn asked(&self) -> Vec<Instant> {
+        std::mem::take(&mut self.sleeps.lock().unwrap())
+    }
+}
+
+#[test]
+fn nothing_expires_before_its_deadline_and_all_in_the_order_of_their_ticks() {
+    let mut fixture = Fixture::new();
+    let start = fixture.clock.now();
+    for (key, ms) in [(1, 7), (2, 3), (3, 5), (4, 3)] {
+        assert_eq!(fixture.queue.insert(key, ms * MS, key), None);
+    }
+    assert!(fixture.poll().is_pending());
+    assert_eq!(fixture.asked(), [start + 3 * MS]);
+    fixture.clock.advance(3 * MS - Duration::from_nanos(1));
+    assert!(fixture.poll().is_pending());
+    fixture.clock.advance(3 * MS);
+    assert_eq!(fixture.expired(), [2, 4, 3]);
+    fixture.clock.advance(HOUR);
+    let expired = Expired { key: 1, value: 1, deadline: start + 7 * MS };
+    assert_eq!(fixture.poll(), Poll::Ready(Some(expired)));
+    assert_eq!((fixture.poll(), fixture.asked().len()), (Poll::Ready(None), 1));
+}
+
+#[test]
+fn an_inserted_key_replaces_its_value_and_deadline() {
+    let mut fixture = Fixture::new();
+    fixture.queue.insert("a", HOUR, 1);
+    assert_eq!(fixture.queue.insert("a", MS, 2), Some(1));
+    assert_eq!((fixture.queue.len(), fixture.queue.get("a")), (1, Some(&2)));
+    fixture.clock.advance(MS);
+    assert_eq!(fixture.expired(), [2]);
+    assert_eq!(fixture.queue.insert("a", MS, 3), None, "it was gone");
+    assert_eq!(fixture.queue.insert("a", HOUR, 4), Some(3));
+    fixture.clock.advance(MS);
+    assert_eq!(fixture.expired(), []);
+}
+
+#[test]
+fn a_key_that_is_not_there_is_no_error() {
+    let mut fixture = Fixture::new();
+    let queue = &mut fixture.queue;
+    queue.insert(1, MS, 1);
+    assert_eq!((queue.remove(&1), queue.remove(&1), queue.remove(&2)), (Some(1), None, None));
+    assert!(!queue.touch(&1, MS) && !queue.reschedule(&1, MS));
+    assert_eq!((queue.get(&1), queue.deadline(&1)), (None, None));
+    assert_eq!(queue.get_mut(&1), None);
+    assert!(queue.peek().is_none() && queue.iter().next().is_none() && queue.is_empty());
+}
+
+#[test]
+fn a_poll_that_waits_is_woken_by_an_earlier_deadline_and_by_nothing_else() {
+    let mut fixture = Fixture::new();
+    assert_eq!(fixture.poll(), Poll::Ready(None));
+    fixture.queue.insert(1, 5 * MS, ());
+    assert_eq!(fixture.woken(), 1, "it slept for ever");
+    assert!(fixture.poll().is_pending());
+    fixture.queue.insert(2, 5 * MS, ());
+    fixture.queue.insert(3, HOUR, ());
+    fixture.queue.touch(&3, 2 * HOUR);
+    fixture.queue.remove(&2);
+    assert_eq!(fixture.woken(), 0);
+    fixture.queue.insert(4, 4 * MS, ());
+    assert_eq!(fixture.woken(), 1);
+    assert!(fixture.poll().is_pending());
+    fixture.queue.reschedule(&3, MS);
+    assert_eq!(fixture.woken(), 1);
+}
+
+/// Who waits for the end of the queue learns of it.
+#[test]
+fn a_poll_that_waits_is_woken_when_the_queue_becomes_empty() {
+    let empty: [fn(&mut KeyedQueue<u32, ()>); 3] = [
+        |queue| assert!(queue.remove(&1).is_some()),
+        |queue| queue.clear(),
+        |queue| match queue.entry(1) {
+            Entry::Occupied(entry) => entry.remove(),
+            Entry::Vacant(_) => unreachable!("it is there"),
+        },
+    ];
+    for empty in empty {
+        let mut fixture = Fixture::new();
+        fixture.queue.insert(1, HOUR, ());
+        assert!(fixture.poll().is_pending());
+        empty(&mut fixture.queue);
+        assert_eq!((fixture.woken(), fixture.poll()), (1, Poll::Ready(None)));
+    }
+}
+
+/// The former deadline may wake the task, once.
+#[test]
+fn moving_a_deadline_to_a_later_time_costs_one_wake_up_at_most() {
+    let mut fixture = Fixture::new();
+    let start = fixture.clock.now();
+    fixture.queue.insert(1, 10 * MS, ());
+    assert!(fixture.poll().is_pending());
+    for _ in 0..9 {
+        fixture.clock.advance(MS);
+        fixture.queue.touch(&1, 10 * MS);
+        assert!(fixture.poll().is_pending());
+    }
+    fixture.clock.advance(MS);
+    assert!(fixture.poll().is_pending(), "ten times it was extended");
+    assert_eq!(fixture.asked(), [start + 10 * MS, start + 19 * MS]);
+}
+
+/// As where the sleep and the clock are not of one kind.
+#[test]
+fn a_sleep_that_ends_early_by_the_clock_is_asked_for_again() {
+    let clock = ManualClock::new();
+    let mut queue = KeyedQueue::new(clock.clone(), |_| std::future::ready(()));
+    queue.insert(1, MS, ());
+    let wakes = Arc::new(Wakes::default());
+    let waker = Waker::from(Arc::clone(&wakes));
+    let mut poll = || queue.poll_expired(&mut Context::from_waker(&waker));
+    assert!(poll().is_pending() && poll().is_pending());
+    assert_eq!(wakes.0.load(SeqCst), 2, "other tasks run in between");
+    clock.advance(MS);
+    assert!(poll().is_ready());
+}
+
+#[test]
+fn what_never_expires_is_there_and_wakes_nobody() {
+    let mut fixture = Fixture::new();
+    fixture.queue.insert(1, When::Never, 1);
+    fixture.queue.insert(2, Duration::MAX, 2);
+    assert!(fixture.poll().is_pending());
+    fixture.clock.advance(Duration::from_secs(1 << 33));
+    assert!(fixture.poll().is_pending());
+    assert_eq!((fixture.queue.deadline(&1), fixture.queue.deadline(&2)), (None, None));
+    assert_eq!(fixture.queue.peek().map(|(_, _, deadline)| deadline), Some(None));
+    assert!(fixture.queue.reschedule(&2, MS) && fixture.queue.touch(&2, When::Never));
+    assert_eq!(fixture.queue.deadline(&2), None);
+}
+
+/// A struct has it as a field, and its task is moved to another thread.
+#[test]
+fn a_queue_is_send_if_its_values_are_and_they_need_not_be() {
+    struct Calls(KeyedQueue<u64, String>);
+    fn is_send<T: Send>(value: T) -> T {
+        value
+    }
+    let calls = Calls(KeyedQueue::new(ManualClock::new(), |_| std::future::pending::<()>()));
+    assert!(is_send(calls).0.is_empty());
+    let mut local = KeyedQueue::new(ManualClock::new(), |_| std::future::pending::<()>());
+    local.insert(1, MS, std::rc::Rc::new(1));
+    assert_eq!(local.iter().map(|(_, value, _)| **value).sum::<i32>(), 1);
+}
+
+#[test]
+fn the_index_gives_its_memory_back() {
+    let mut fixture = Fixture::new();
+    (0..10_000).for_each(|key| _ = fixture.queue.insert(key, HOUR, ()));
+    assert!(fixture.queue.capacity() >= 10_000);
+    (8..10_000).for_each(|key| _ = fixture.queue.remove(&key));
+    fixture.queue.shrink_to_fit();
+    assert!((8..1_000).contains(&fixture.queue.capacity()));
+    fixture.queue.clear();
+    assert_eq!((fixture.queue.len(), fixture.queue.capacity()), (0, 0));
+    fixture.queue.insert(1, MS, ());
+    fixture.clock.advance(MS);
+    assert_eq!(fixture.expired(), [()]);
+}

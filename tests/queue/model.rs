@@ -1,0 +1,239 @@
+//! A keyed queue against an ordered map: random steps are done to both, and after each all that can
+//! be seen is compared.
+
+use crate::Fixture;
+use crate::times::{Config, How, Moment, NEVER, Span};
+use quickcheck::{Arbitrary, Gen};
+use std::collections::BTreeMap;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+use tickwheel::When;
+use tickwheel::queue::{Entry, Expired};
+
+const KEYS: u32 = 6;
+
+/// The tick of a queue in nanoseconds.
+const TICK: u64 = 1_000_000;
+
+struct Expected {
+    value: u32,
+    /// In nanoseconds since the queue was made.
+    deadline: u64,
+    /// Whether the deadline had passed when it was set: then it comes at once, in no order.
+    was_over: bool,
+}
+
+struct Run {
+    fixture: Fixture<u32, u32>,
+    origin: Instant,
+    now: Moment,
+    model: BTreeMap<u32, Expected>,
+    values: u32,
+    /// Whether nothing has woken the task since it has polled.
+    waits: bool,
+    /// Until when the queue sleeps, if not for ever.
+    sleeps_until: Option<Instant>,
+}
+
+impl Run {
+    fn new() -> Self {
+        let fixture = Fixture::new();
+        let (origin, now) = (fixture.clock.now(), Moment::new(0, TICK));
+        Run {
+            fixture,
+            origin,
+            now,
+            model: BTreeMap::new(),
+            values: 0,
+            waits: false,
+            sleeps_until: None,
+        }
+    }
+
+    fn apply(&mut self, step: Step) {
+        let (before, was_any) = (self.first(), !self.model.is_empty());
+        match step {
+            Step::Insert(key, span, how) => {
+                let (when, deadline) = self.when(span, how);
+                self.values += 1;
+                let former = self.fixture.queue.insert(key, when, self.values);
+                let expected = self.expect(key, deadline);
+                assert_eq!(former, expected.map(|expected| expected.value));
+            }
+            Step::InsertIfAbsent(key, span, how) => {
+                let (when, deadline) = self.when(span, how);
+                self.values += 1;
+                if let Entry::Vacant(entry) = self.fixture.queue.entry(key) {
+                    entry.insert(when, self.values);
+                    assert!(self.expect(key, deadline).is_none());
+                }
+            }
+            Step::Remove(key) => {
+                let expected = self.model.remove(&key).map(|expected| expected.value);
+                assert_eq!(self.fixture.queue.remove(&key), expected);
+            }
+            Step::Touch(key, span, how) => {
+                let (when, deadline) = self.when(span, how);
+                let expected = self.model.get_mut(&key);
+                assert_eq!(self.fixture.queue.touch(&key, when), expected.is_some());
+                if let Some(expected) = expected.filter(|it| it.deadline < deadline) {
+                    expected.deadline = deadline;
+                }
+            }
+            Step::Reschedule(key, span, how) => {
+                let (when, deadline) = self.when(span, how);
+                let expected = self.model.get_mut(&key);
+                assert_eq!(self.fixture.queue.reschedule(&key, when), expected.is_some());
+                if let Some(expected) = expected {
+                    expected.deadline = deadline;
+                    expected.was_over = deadline <= self.now.nanos;
+                }
+            }
+            Step::Move(span) => {
+                let to = self.moment(span).saturating_sub(self.now.nanos);
+                self.fixture.clock.advance(Duration::from_nanos(to));
+                let now = self.fixture.clock.now() - self.origin;
+                self.now = Moment::new(now.as_nanos() as u64, TICK);
+                let now = self.fixture.clock.now();
+                self.waits &= self.sleeps_until.is_none_or(|until| until > now);
+            }
+            Step::Poll => {
+                self.poll();
+                return self.compare(self.first(), false);
+            }
+            Step::Clear => {
+                self.fixture.queue.clear();
+                self.model.clear();
+            }
+        }
+        self.compare(before, was_any);
+    }
+
+    fn expect(&mut self, key: u32, deadline: u64) -> Option<Expected> {
+        let was_over = deadline <= self.now.nanos;
+        self.model.insert(key, Expected { value: self.values, deadline, was_over })
+    }
+
+    /// Returns the tick of the first deadline.
+    fn first(&self) -> Option<u64> {
+        let deadlines = self.model.values().map(|expected| expected.deadline);
+        deadlines.filter(|it| *it < NEVER).map(|it| self.now.tick_of(it)).min()
+    }
+
+    fn moment(&self, span: Span) -> u64 {
+        let like: Vec<u64> = self.model.values().map(|expected| expected.deadline).collect();
+        let config =
+            Config { tick: TICK, wheel_size: 64, shards: 1, max_pending: None, before: 0, seed: 0 };
+        span.resolve(self.now.nanos, &config, &like).min(NEVER - 1)
+    }
+
+    fn when(&self, span: Span, how: How) -> (When, u64) {
+        // A queue tells a deadline before its start as it was given.
+        let how = if let How::BeforeTheStart = how { How::At } else { how };
+        let (when, deadline) = how.when(self.moment(span), self.now.nanos, self.origin);
+        (when, deadline.min(NEVER))
+    }
+
+    /// Takes out all that is due, in the order of the ticks.
+    fn poll(&mut self) {
+        let mut tick = 0;
+        (self.waits, self.sleeps_until) = (true, None);
+        loop {
+            match self.fixture.poll() {
+                Poll::Ready(Some(Expired { key, value, deadline })) => {
+                    let expected = self.model.remove(&key).expect("it is there");
+                    assert_eq!(value, expected.value);
+                    let due = expected.deadline;
+                    assert_eq!(deadline, self.origin + Duration::from_nanos(due));
+                    assert!(due <= self.now.nanos, "{key} is early");
+                    let its = self.now.tick_of(due);
+                    if !expected.was_over {
+                        assert!(its >= tick, "{key} of tick {its} comes after tick {tick}");
+                        tick = its;
+                    }
+                }
+                Poll::Ready(None) => return assert!(self.model.is_empty()),
+                Poll::Pending => break,
+            }
+        }
+        assert!(!self.model.is_empty());
+        assert!(self.first().is_none_or(|first| first > self.now.rounded_down()), "one is late");
+        let asked = self.fixture.sleeps.lock().unwrap();
+        // A sleep that is over was not followed by another one.
+        let now = self.fixture.clock.now();
+        self.sleeps_until = asked.last().copied().filter(|until| *until > now);
+        if let Some(first) = self.first() {
+            let until = self.origin + Duration::from_millis(first);
+            assert!(asked.last().is_some_and(|asked| *asked <= until), "it sleeps too long");
+        }
+    }
+
+    fn compare(&mut self, before: Option<u64>, was_any: bool) {
+        let woken = self.fixture.woken() > 0;
+        let is_earlier = self.first().is_some_and(|first| {
+            let first = self.origin + Duration::from_millis(first);
+            self.sleeps_until.is_none_or(|until| first < until)
+        });
+        let is_earlier = is_earlier && before.is_none_or(|before| self.first() < Some(before));
+        let must_wake = self.waits && (is_earlier || self.model.is_empty() && was_any);
+        // One that was woken before need not be woken again.
+        assert!(woken || !must_wake, "nobody was woken");
+        self.waits &= !woken;
+        let instant = |deadline: u64| {
+            (deadline < NEVER).then(|| self.origin + Duration::from_nanos(deadline))
+        };
+        let mut all: Vec<_> = self.fixture.queue.iter().map(|(k, v, at)| (*k, *v, at)).collect();
+        all.sort_unstable();
+        let expected = self.model.iter().map(|(key, it)| (*key, it.value, instant(it.deadline)));
+        assert!(all.iter().copied().eq(expected), "{all:?}");
+        let peeked = self.fixture.queue.peek().map(|(_, _, at)| at);
+        let first = self.model.values().map(|it| self.now.tick_of(it.deadline)).min();
+        let tick_of = |at: Instant| self.now.tick_of((at - self.origin).as_nanos() as u64);
+        let never = self.now.tick_of(NEVER);
+        assert_eq!(peeked.map(|at| at.map_or(never, tick_of)), first);
+        for key in 0..KEYS {
+            let expected = self.model.get(&key);
+            assert_eq!(self.fixture.queue.get(&key), expected.map(|expected| &expected.value));
+            let deadline = expected.and_then(|expected| instant(expected.deadline));
+            assert_eq!(self.fixture.queue.deadline(&key), deadline);
+        }
+    }
+}
+
+#[test]
+fn a_queue_does_what_the_model_says_after_every_step() {
+    fn property(steps: Vec<Step>) {
+        let mut run = Run::new();
+        steps.into_iter().for_each(|step| run.apply(step));
+    }
+    crate::quick::check(property as fn(Vec<Step>), 2_000, 80);
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Insert(u32, Span, How),
+    InsertIfAbsent(u32, Span, How),
+    Remove(u32),
+    Touch(u32, Span, How),
+    Reschedule(u32, Span, How),
+    Move(Span),
+    Poll,
+    Clear,
+}
+
+impl Arbitrary for Step {
+    fn arbitrary(g: &mut Gen) -> Self {
+        let key = u32::arbitrary(g) % KEYS;
+        let (span, how) = (Span::arbitrary(g), How::arbitrary(g));
+        match u8::arbitrary(g) % 32 {
+            0..=7 => Step::Insert(key, span, how),
+            8..=10 => Step::InsertIfAbsent(key, span, how),
+            11..=13 => Step::Remove(key),
+            14..=17 => Step::Touch(key, span, how),
+            18..=21 => Step::Reschedule(key, span, how),
+            22..=25 => Step::Move(span),
+            26..=30 => Step::Poll,
+            _ => Step::Clear,
+        }
+    }
+}
