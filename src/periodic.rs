@@ -243,6 +243,24 @@ impl Series {
         self.0.end(End::Cancelled)
     }
 
+    /// Moves the next run, earlier or later; later periods are counted from that run. So a series
+    /// that is reset at each sign of life runs only after a silence. While a run is in progress,
+    /// this sets when the one after it is due. Returns whether the series goes on.
+    pub fn reset(&self, when: impl Into<When>) -> bool {
+        let due = self.0.clock.deadline_of(when.into());
+        let mut progress = self.0.progress.lock();
+        if progress.end.is_some() {
+            return false;
+        }
+        let (timeout, number) = (progress.timeout.take(), progress.number);
+        drop(progress); // Moving it may wake listeners.
+        match timeout.filter(|timeout| timeout.reschedule(When::at_or_never(due))) {
+            Some(timeout) => self.0.keep(timeout, Some(due), number),
+            None => self.0.progress.lock().chosen = Some(due),
+        }
+        true
+    }
+
     /// Returns whether the series was cancelled; not if it has ended in another way.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
@@ -349,14 +367,20 @@ impl SeriesState {
         let at = due.and_then(|due| due.checked_add(jitter));
         let entry = TimerEntry::new(When::at_or_never(at), Task::shared(runs, number));
         let timeout = tasks.add(entry, Limit::Keep)?;
+        self.keep(timeout, None, number);
+        Ok(())
+    }
+
+    /// Keeps the handle of the run with this number, and when that is due if it was moved.
+    fn keep(&self, timeout: Timeout, moved: Option<Option<Instant>>, number: u64) {
         let mut progress = self.progress.lock();
         if progress.end.is_some() {
             drop(progress);
             drop(timeout.cancel());
         } else if progress.number == number {
+            progress.due = moved.unwrap_or(progress.due);
             progress.timeout = Some(timeout);
         }
-        Ok(())
     }
 
     fn run(&self, task: impl Fn(&Run<'_>)) {

@@ -64,7 +64,7 @@ impl Engine {
 
     /// Takes turns until something has expired, or until `timeout` has passed. Returns how much has
     /// expired.
-    pub(crate) fn advance_clock(&self, timeout: Duration) -> usize {
+    pub(crate) fn advance_clock(&self, timeout: Duration, limit: usize) -> usize {
         if HELD_ENTRIES.with(Cell::get) > 0 {
             panic!("this thread advances a timer while it holds an entry of a keyed timer");
         }
@@ -73,7 +73,7 @@ impl Engine {
         }
         let mut until = None;
         loop {
-            let expired = self.turn();
+            let expired = self.turn(limit);
             if expired > 0 || timeout.is_zero() {
                 return expired;
             }
@@ -85,8 +85,8 @@ impl Engine {
         }
     }
 
-    /// Flushes everything that is due now. Returns how much expired.
-    fn turn(&self) -> usize {
+    /// Flushes everything that is due now, until `limit` has expired. Returns how much expired.
+    fn turn(&self, limit: usize) -> usize {
         let TimerContext { time, delay_queue, .. } = &*self.context;
         let Some(mut turn) = Turn::begin(&self.context) else { return 0 };
         let mut total = 0;
@@ -105,6 +105,10 @@ impl Engine {
                     turn.start = start;
                 }
                 Step::Done => return total,
+            }
+            if total >= limit {
+                turn.hand_over_deferred(Tick::NEVER);
+                return total;
             }
         }
     }
@@ -235,7 +239,7 @@ impl OnClock for Engine {
     }
 
     fn advance(&self) {
-        self.advance_clock(Duration::ZERO);
+        self.advance_clock(Duration::ZERO, usize::MAX);
     }
 
     fn expired(&self) -> u64 {
@@ -298,9 +302,10 @@ impl Reaper {
             report::event!(debug, timer = name, "the reaper has started");
             while !context.delay_queue.is_stopped() {
                 // In a model, a panic of the reaper must fail the model.
+                let advance = || engine.advance_clock(Duration::MAX, usize::MAX);
                 if cfg!(tickwheel_model) {
-                    engine.advance_clock(Duration::MAX);
-                } else if context.catch_panic(|| engine.advance_clock(Duration::MAX)).is_none() {
+                    advance();
+                } else if context.catch_panic(advance).is_none() {
                     thread::sleep(REST);
                 }
             }

@@ -11,6 +11,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
+/// How much a poll of [`Drive`] expires before it lets the runtime's other tasks run.
+const LIMIT: usize = 512;
+
 /// Tells a service's own loop when to advance a timer, and wakes the loop when that becomes
 /// earlier; created by [`Timer::listener`].
 ///
@@ -121,8 +124,8 @@ impl<T: Send + 'static> Timer<T> {
     /// Moving a [`ManualClock`](crate::ManualClock) wakes it as well, so in virtual time
     /// `sleep_until` may return [`std::future::pending`].
     ///
-    /// Each poll hands everything that is due to the executor. Tasks that run in place run on the
-    /// runtime's thread, and must not block there.
+    /// A poll hands some 512 due tasks to the executor, and then lets the runtime's other tasks
+    /// run. Tasks that run in place run on the runtime's thread, and must not block there.
     ///
     /// The future does not keep the timer alive. It completes when the timer is shut down or its
     /// last clone is dropped. If you drop the future before that, nothing expires until something
@@ -176,7 +179,7 @@ impl<F: FnMut(Instant) -> S, S: Future> Future for Drive<F, S> {
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let mut drive = self.project();
         let Listener { engine, number } = drive.listener;
-        engine.advance_clock(Duration::ZERO);
+        engine.advance_clock(Duration::ZERO, LIMIT);
         let next = match engine.listen(*number, context.waker()) {
             Awaited::Stopped => return Poll::Ready(()),
             Awaited::Due => return again(context),

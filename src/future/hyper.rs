@@ -66,6 +66,7 @@ impl Future for Unfailing {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         match self.sleep.poll_by(context, Limit::Exceed) {
             Poll::Ready(Ok(())) => Poll::Ready(()),
+            Poll::Ready(Err(_)) if self.sleep.is_elapsed() => Poll::Ready(()),
             // It is refused for one reason only: the timer was shut down.
             Poll::Ready(Err(_)) => {
                 if !self.reported {

@@ -77,11 +77,16 @@ impl<T: Send + 'static> Timer<T> {
     /// A period of zero counts as a nanosecond.
     #[must_use]
     pub fn interval(&self, period: Duration) -> Interval {
-        let period = period.max(Duration::from_nanos(1));
-        let sleep = self.sleep(Duration::ZERO);
+        self.interval_at(Duration::ZERO, period)
+    }
+
+    /// Returns an interval as [`interval`](Self::interval) does, whose first tick is due at
+    /// `first`; a delay counts from this call.
+    #[must_use]
+    pub fn interval_at(&self, first: impl Into<When>, period: Duration) -> Interval {
         Interval {
-            sleep,
-            period,
+            sleep: self.sleep(first),
+            period: period.max(Duration::from_nanos(1)),
             missed_tick: MissedTick::default(),
             #[cfg(feature = "stream")]
             has_failed: false,
@@ -143,6 +148,17 @@ impl Interval {
     pub fn missed_tick(mut self, missed_tick: MissedTick) -> Self {
         self.missed_tick = missed_tick;
         self
+    }
+
+    /// Moves the next tick; later ones are counted from it. So an interval that is reset at each
+    /// packet ticks only after a silence.
+    pub fn reset(&mut self, when: impl Into<When>) {
+        self.sleep.reset(when);
+    }
+
+    /// Changes the period, from the next tick on. Zero counts as a nanosecond.
+    pub fn set_period(&mut self, period: Duration) {
+        self.period = period.max(Duration::from_nanos(1));
     }
 
     /// Waits for the next tick and returns when it was due. Dropping the future loses no tick.

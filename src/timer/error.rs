@@ -211,6 +211,15 @@ pub enum SleepError {
     Shutdown,
 }
 
+impl SleepError {
+    pub(crate) fn of(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Full => SleepError::Full,
+            Refusal::Closed => SleepError::Shutdown,
+        }
+    }
+}
+
 impl fmt::Display for SleepError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -240,10 +240,18 @@ impl<T: Send + 'static> Timer<T> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn advance_clock(&self, timeout: Duration) -> usize {
+        self.advance_clock_up_to(timeout, usize::MAX)
+    }
+
+    /// Expires timers that are due, as [`advance_clock`](Self::advance_clock) does, until at least
+    /// `limit` tasks have expired: for a loop that has other work. It expires at most 127 tasks
+    /// more, and on a seeded clock the rest of their tick. What is left stays due:
+    /// [`next_expiration`](Self::next_expiration) names the present.
+    pub fn advance_clock_up_to(&self, timeout: Duration, limit: usize) -> usize {
         let engine = &self.base.engine;
         // On a manual clock no time passes.
         let is_manual = engine.context.time.clock.as_manual().is_some();
-        engine.advance_clock(if is_manual { Duration::ZERO } else { timeout })
+        engine.advance_clock(if is_manual { Duration::ZERO } else { timeout }, limit)
     }
 
     /// Returns when to call `advance_clock` next if no timer is added before: the present if a

@@ -2,13 +2,14 @@
 
 use crate::engine::clock::When;
 use crate::engine::reaper::Engine;
-use crate::engine::shard::{AnyShard, Limit, Refusal, Shard, ShardState, Spare, TimerContext};
+use crate::engine::shard::{AnyShard, Limit, Shard, ShardState, Spare, TimerContext};
 use crate::engine::source::{Source, Turn};
 use crate::sync::home;
 use crate::timer::error::SleepError;
 use crate::wheel::slab::Key;
 use crate::wheel::tick::{Due, Nanos};
 use crossbeam_utils::CachePadded;
+use std::cell::Cell;
 use std::fmt;
 use std::future::Future;
 use std::mem;
@@ -23,7 +24,10 @@ use std::time::Instant;
 /// ready adds it; dropping the future cancels it. It counts as one of the timer's pending timers.
 ///
 /// A sleep does not keep its timer alive. It ends with [`SleepError::Shutdown`] when the timer is
-/// shut down or its last clone is dropped, unless its time is up.
+/// shut down or its last clone is dropped, unless its time is up while it waits.
+///
+/// A loop over sleeps whose time is up already, such as those of an interval that is behind, lets
+/// the other tasks of its thread run after every 64th.
 ///
 /// [`Timer::sleep`]: crate::Timer::sleep
 #[must_use = "a future does nothing unless it is polled"]
@@ -33,6 +37,14 @@ pub struct Sleep {
     /// Of the waker in the shard, once it was added; it may have been woken since.
     key: Option<Key>,
 }
+
+crate::sync::thread_local! {
+    /// How many sleeps in a row have ended on this thread without a wait.
+    static READY: Cell<u32> = const { Cell::new(0) };
+}
+
+/// So many make a task wait for others.
+const MAX_READY: u32 = 64;
 
 /// A shard of wakers. It is counted, and not leaked as those of a timer's tasks are: a sleep adds
 /// at its first poll, which may come after the end of its timer.
@@ -163,8 +175,7 @@ impl Sleep {
         let (time, deadline) = (&self.home.context.time, self.deadline);
         let now = time.now();
         if deadline <= now {
-            self.cancel();
-            return Poll::Ready(Ok(()));
+            return self.ends(context, limit);
         }
         if self.wakes(context.waker()) {
             return Poll::Pending;
@@ -177,11 +188,32 @@ impl Sleep {
             Ok(()) => {
                 self.key = Some(state.add(due, waker));
                 Shard::release(state);
+                READY.with(|ready| ready.set(0));
                 Poll::Pending
             }
-            Err(Refusal::Full) => Poll::Ready(Err(SleepError::Full)),
-            Err(Refusal::Closed) => Poll::Ready(Err(SleepError::Shutdown)),
+            Err(refusal) => Poll::Ready(Err(SleepError::of(refusal))),
         }
+    }
+
+    /// Ends the sleep, whose time is up; with an error if it was never added, and could not be now.
+    /// After many sleeps in a row that never waited, lets other tasks of the thread run first.
+    fn ends(&mut self, context: &Context<'_>, limit: Limit) -> Poll<Result<(), SleepError>> {
+        if self.key.is_some() {
+            self.cancel();
+            return Poll::Ready(Ok(()));
+        }
+        let state = self.home.shard.lock();
+        if let Err(refusal) = state.admit(limit) {
+            return Poll::Ready(Err(SleepError::of(refusal)));
+        }
+        state.release_permits(1);
+        drop(state);
+        let in_a_row = READY.with(|ready| ready.replace((ready.get() + 1) % MAX_READY));
+        if in_a_row + 1 == MAX_READY {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        Poll::Ready(Ok(()))
     }
 
     /// Returns whether the sleep is pending and wakes this waker, from now on if not before. So it

@@ -2,6 +2,7 @@
 
 mod drive;
 mod model;
+mod ready;
 #[cfg(feature = "stream")]
 mod stream;
 #[path = "../common/wakes.rs"]

@@ -314,3 +314,18 @@ fn timers_that_advance_each_other_need_no_deep_stack() {
     assert_eq!(last.len(), 1, "eight turns were under way, none of them its own");
     assert_eq!(last.advance_clock(Duration::ZERO), 1);
 }
+
+#[test]
+fn a_loop_may_expire_a_part_of_what_is_due() {
+    let fixture = crate::Fixture::new();
+    (0..1_000).for_each(|number| _ = fixture.timer.after(MS, number).unwrap());
+    fixture.clock.advance(MS);
+    let (mut expired, mut calls) = (0, 0);
+    while fixture.timer.next_expiration() == Some(fixture.clock.now()) {
+        let some = fixture.timer.advance_clock_up_to(Duration::ZERO, 100);
+        assert!((100..228).contains(&some) || expired + some == 1_000, "{some}");
+        (expired, calls) = (expired + some, calls + 1);
+    }
+    assert!(expired == 1_000 && calls >= 5, "{expired} in {calls}");
+    assert_eq!(fixture.timer.advance_clock_up_to(Duration::ZERO, 0), 0);
+}
