@@ -225,3 +225,36 @@ fn a_channel_into_a_runtime_hands_everything_back_once_that_was_shut_down() {
     assert_eq!(fixture.failures(), (100, 0));
     ended(&fixture.book, 0..200, |id| if id < 100 { run(id) } else { End::Refused });
 }
+
+/// A burst that a channel has room for, and a runtime that has not come to it yet: its only thread
+/// is this one.
+fn burst() -> (Runtime, Fixture, JoinHandle<()>) {
+    let runtime = Builder::new_current_thread().build().unwrap();
+    let (sender, mut jobs) = mpsc::channel::<Job>(1024);
+    let receives = runtime.spawn(async move {
+        while let Some(mut job) = jobs.recv().await {
+            job.end(End::Ran);
+        }
+    });
+    let send = move |job| sender.try_send(job).map_err(mpsc::error::TrySendError::into_inner);
+    let fixture = Fixture::new(send);
+    fixture.expire(0..1_010);
+    (runtime, fixture, receives)
+}
+
+#[test]
+fn what_is_in_a_channel_is_received_if_the_timer_ends_before_the_runtime() {
+    let (runtime, fixture, receives) = burst();
+    assert!(fixture.timer.shutdown().is_empty());
+    drop(fixture.timer);
+    runtime.block_on(receives).unwrap();
+    ended(&fixture.book, 0..1_010, |_| End::Ran);
+}
+
+#[test]
+fn what_is_in_a_channel_is_dropped_with_its_runtime() {
+    let (runtime, fixture, _) = burst();
+    drop(runtime);
+    ended(&fixture.book, 0..1_010, |_| End::Dropped);
+    assert_eq!(fixture.failures(), (0, 0));
+}
