@@ -198,7 +198,7 @@ pub mod guide {
     #[doc = include_str!("../docs/PURGATORY.md")]
     pub mod purgatory {}
 
-    /// Recipes for tokio, smol, rayon, hyper and rustix.
+    /// Recipes for tokio, smol, compio, rayon, hyper and rustix.
     // The recipes are compiled in `tests/lab/runtimes`, which has those dependencies.
     #[cfg(not(doctest))]
     #[doc = include_str!("../docs/RUNTIMES.md")]
