@@ -7,8 +7,8 @@
 use std::error::Error;
 use std::thread;
 use std::time::Duration;
+use tickwheel::Timer;
 use tickwheel::keyed::KeyedTimer;
-use tickwheel::{Timer, TimerEntry};
 
 fn main() -> Result<(), Box<dyn Error>> {
     // One timer for the whole service. Its own thread sleeps until something is due.
@@ -27,8 +27,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let sessions = KeyedTimer::new(&timer, |user: &str, connection: u32| {
         println!("{user} is idle: closing connection {connection}");
     });
-    sessions.add("ada", TimerEntry::after(Duration::from_millis(20), 1_u32))?;
-    sessions.add("bob", TimerEntry::after(Duration::from_millis(20), 2_u32))?;
+    sessions.add("ada", Duration::from_millis(20), 1_u32)?;
+    sessions.add("bob", Duration::from_millis(20), 2_u32)?;
     sessions.touch("bob", Duration::from_secs(300)); // A packet from bob puts his deadline off.
 
     thread::sleep(Duration::from_millis(50));

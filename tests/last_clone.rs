@@ -126,7 +126,7 @@ fn keeps<T>(make: impl FnOnce(&Timer) -> T) -> bool {
 fn keyed_timers_and_purgatories_keep_their_timer() {
     assert!(keeps(|timer| {
         let keyed: KeyedTimer<u32, u32> = KeyedTimer::new(timer, |_, _| ());
-        keyed.add(1, TimerEntry::after(HOUR, 1_u32)).unwrap();
+        keyed.add(1, HOUR, 1_u32).unwrap();
         keyed
     }));
     assert!(keeps(|timer| {

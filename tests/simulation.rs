@@ -116,7 +116,7 @@ fn beat(service: &Arc<Service>, key: u64) {
     };
     let beats = service.sessions.with(&key, count).unwrap_or(0);
     service.journal.note("beat", (key, beats));
-    service.sessions.after(key, lasts, beats).unwrap();
+    service.sessions.add(key, lasts, beats).unwrap();
     let again = Arc::clone(service);
     let delay = MS * ((random >> 32) % 2_500) as u32;
     service.timer.after(delay, move || beat(&again, key)).unwrap();
@@ -226,7 +226,7 @@ fn in_the_same_ticks(seed: u64) -> String {
         timer.after(delay, number).unwrap();
         let noted = journal.clone();
         closures.after(delay, move || noted.note("closure", number)).unwrap();
-        keyed.after(number, delay, ()).unwrap();
+        keyed.add(number, delay, ()).unwrap();
         let operation = Operation(number, journal.clone());
         drop(purgatory.try_complete_else_watch(operation, delay, &[number]).unwrap());
     }
@@ -322,7 +322,7 @@ fn a_task_that_asks_what_is_next_changes_no_order() {
             keys.lock().unwrap().push(key);
             let _ = asks.upgrade().unwrap().next_expiration();
         });
-        [1, 2, 4].iter().for_each(|key| _ = keyed.after(*key, MS * *key, ()).unwrap());
+        [1, 2, 4].iter().for_each(|key| _ = keyed.add(*key, MS * *key, ()).unwrap());
         timer.after(3 * MS, move || third.lock().unwrap().push(3)).unwrap();
         assert!(keyed.cancel(&2).is_some());
         clock.advance(S);
@@ -340,7 +340,7 @@ fn what_is_pending_is_listed_in_the_same_order_each_time() {
             Timer::builder().clock(ManualClock::new()).executor(|_| ()).build().unwrap();
         let keyed = KeyedTimer::new(&timer, |_: char, ()| ());
         for name in ['a', 'b', 'c'] {
-            keyed.after(name, S, ()).unwrap();
+            keyed.add(name, S, ()).unwrap();
             timer.after(S, name).unwrap();
         }
         let mut listed = String::new();

@@ -348,6 +348,13 @@ impl<T, X> ShardState<T, X> {
         wheel.move_to(index, due, || now(context));
     }
 
+    /// Moves an entry, which must be present, to an earlier deadline; a later one has no effect.
+    pub(crate) fn hasten(&mut self, index: u32, due: Due) {
+        if due.deadline < self.wheel.entries.at(index).deadline() {
+            self.move_to(index, due);
+        }
+    }
+
     /// Takes an entry out before it expires, and returns its item.
     #[inline]
     pub(crate) fn cancel(&mut self, key: Key) -> Option<T> {

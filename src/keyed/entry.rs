@@ -2,7 +2,7 @@
 
 use crate::engine::clock::When;
 use crate::engine::reaper::Holding;
-use crate::engine::shard::{Limit, Shard, TimerContext};
+use crate::engine::shard::{Shard, TimerContext};
 use crate::keyed::shard::{KeyGuard, KeyState, Keys};
 use crate::timer::entry::{IntoTask, TimerEntry};
 use crate::timer::error::AddError;
@@ -25,7 +25,7 @@ use std::time::Instant;
 pub enum Entry<'a, K: Eq, T> {
     /// The key has a task.
     Occupied(OccupiedEntry<'a, K, T>),
-    /// The key has no task.
+    /// The key has no task, or one whose time is up.
     Vacant(VacantEntry<'a, K, T>),
 }
 
@@ -35,11 +35,13 @@ pub struct OccupiedEntry<'a, K: Eq, T> {
     pub(crate) index: u32,
 }
 
-/// A key that has no task.
+/// A key that has no task, or one whose time is up.
 pub struct VacantEntry<'a, K: Eq, T> {
     /// With the key.
     pub(crate) held: Held<'a, K, T>,
     pub(crate) hash: u64,
+    /// Where the key is, if it has a task whose time is up.
+    pub(crate) found: Option<u32>,
 }
 
 /// A shard under its lock, for as long as the user likes. What comes first is offered to the delay
@@ -63,7 +65,7 @@ impl<'a, K: Eq + Send + 'static, T: Send + 'static> Held<'a, K, T> {
 
 impl<K: Eq, T> Held<'_, K, T> {
     #[inline]
-    fn see(&self) -> &KeyState<K, T> {
+    pub(crate) fn see(&self) -> &KeyState<K, T> {
         self.guard.as_ref().expect("it is there until this is dropped")
     }
 
@@ -132,20 +134,23 @@ impl<K: Eq, T> VacantEntry<'_, K, T> {
         self.held.key.as_ref().expect("it is there until the task is added")
     }
 
-    /// Adds a task for the key, which expires at `when`.
+    /// Adds a task for the key, which expires at `when`. Returns the task that it replaces, if the
+    /// key has one whose time is up. That does not expire any more: whoever adds a key again and
+    /// again, and waits for it to expire, does its work now.
     ///
     /// # Errors
     /// [`AddError`], with the task inside, if the timer is full or was shut down.
-    pub fn add(self, when: impl Into<When>, task: impl IntoTask<T>) -> Result<(), AddError<T>> {
+    pub fn add(
+        self,
+        when: impl Into<When>,
+        task: impl IntoTask<T>,
+    ) -> Result<Option<T>, AddError<T>> {
         let entry = TimerEntry::new(when, task);
-        let VacantEntry { mut held, hash } = self;
-        let due = held.context.time.due(entry.when());
-        if let Err(refusal) = held.state().admit(Limit::Keep) {
-            return Err(AddError::of(refusal, entry));
-        }
-        let key = held.key.take().expect("it is there until the task is added");
-        held.state().add_key(hash, due, key, entry.into_task());
-        Ok(())
+        let VacantEntry { mut held, hash, found } = self;
+        let (due, mut key) = (held.context.time.due(entry.when()), held.key.take());
+        let added = held.state().put(hash, found, due, &mut key, entry);
+        held.key = key;
+        added
     }
 }
 

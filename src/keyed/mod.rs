@@ -1,22 +1,21 @@
 //! Keyed timers: at most one timer for each key.
 
 use crate::engine::clock::When;
-use crate::engine::shard::{AnyShard, Limit, Shard};
+use crate::engine::shard::{AnyShard, Shard, ShardState};
 use crate::keyed::entry::Held;
-use crate::keyed::shard::{Keys, OnExpired};
+use crate::keyed::shard::{KeyState, Keys, OnExpired};
 use crate::table::spread;
 use crate::timer::Timer;
 use crate::timer::entry::{IntoTask, Task, TimerEntry};
 use crate::timer::error::AddError;
 use crate::timer::executor::Never;
 use crate::timer::registered::Registered;
-use crate::wheel::tick::Due;
+use crate::wheel::tick::{Due, Nanos};
 use std::borrow::Borrow;
 use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
-use std::mem;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 pub(crate) mod entry;
 pub(crate) mod shard;
@@ -35,6 +34,18 @@ pub use crate::keyed::entry::{Entry, OccupiedEntry, VacantEntry};
 /// same keys; dropping the last clone cancels all of them. A panic of `expired` is contained and
 /// counted like a panic of any of the timer's tasks. A `Drop` of a key or a task that panics is its
 /// caller's, as in std's collections.
+///
+/// # A key whose time is up
+/// It stays until the timer's next turn takes it out. Until then:
+///
+/// | call | of a key whose time is up |
+/// |---|---|
+/// | `get`, `with`, `contains`, `deadline`, `find`, `for_each`, `visit_from` | does not see it |
+/// | `touch`, `touch_if`, `hasten`, `reschedule` | answers false, and leaves it as it is |
+/// | `cancel`, `cancel_if`, `cancel_all` | takes it: it does not expire |
+/// | `add` | replaces its task, and returns the former one |
+/// | `entry` | is [`Vacant`](Entry::Vacant); the `add` of that replaces its task as well |
+/// | `len`, `is_empty` | counts it |
 ///
 /// # When a key has expired
 /// An expired key is taken out, and handed to the executor with its task. From then on the key is
@@ -78,8 +89,8 @@ pub use crate::keyed::entry::{Entry, OccupiedEntry, VacantEntry};
 /// });
 ///
 /// let minute = Duration::from_secs(60);
-/// keyed.after("ada", minute, 1_u64)?;
-/// keyed.after("bob", minute, 2_u64)?;
+/// keyed.add("ada", minute, 1_u64)?;
+/// keyed.add("bob", minute, 2_u64)?;
 /// clock.advance(minute / 2);
 /// assert!(keyed.touch("ada", minute)); // A sign of life.
 /// clock.advance(minute / 2);
@@ -152,7 +163,7 @@ impl<K: Hash + Eq + Send + 'static, T: Send + 'static> KeyedTimer<K, T> {
     ///     println!("{host}: attempt {attempt}");
     ///     (attempt < 3).then(|| (host, TimerEntry::after(Duration::from_secs(5), attempt + 1)))
     /// });
-    /// probes.after("ada", Duration::ZERO, 1_u32)?;
+    /// probes.add("ada", Duration::ZERO, 1_u32)?;
     /// clock.run_for(Duration::from_secs(6));
     /// assert_eq!(probes.get("ada"), Some(3));
     /// assert_eq!(probes.cancel("ada"), Some(3)); // An answer.
@@ -205,76 +216,46 @@ impl<K: Hash + Eq + Send + 'static, T: Send + 'static, S: BuildHasher> KeyedTime
     ///             *requests.get_mut() += 1;
     ///             requests.touch(minute);
     ///         }
-    ///         Entry::Vacant(first) => first.add(minute, 1_u32)?,
+    ///         Entry::Vacant(first) => _ = first.add(minute, 1_u32)?,
     ///     }
     /// }
     /// assert_eq!((keyed.get(&"ada"), keyed.get(&"bob")), (Some(2), Some(1)));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn entry(&self, key: K) -> Entry<'_, K, T> {
-        let hash = self.hash(&key);
+        let (present, hash) = (self.now(), self.hash(&key));
         let mut held = Held::new(self.keys(), hash);
         let found = held.state().find(hash, &key);
         held.key = Some(key);
         match found {
-            Some(index) => Entry::Occupied(OccupiedEntry { held, index }),
-            None => Entry::Vacant(VacantEntry { held, hash }),
+            Some(index) if !held.state().is_due(index, present) => {
+                Entry::Occupied(OccupiedEntry { held, index })
+            }
+            found => Entry::Vacant(VacantEntry { held, hash, found }),
         }
     }
 
-    /// Adds a task for a key, and returns the task that it replaces, if there is one. Use
-    /// [`entry`](Self::entry) to add one only if there is none.
+    /// Adds a task for a key, which expires at `when`, and returns the task that it replaces, if
+    /// there is one. Use [`entry`](Self::entry) to add one only if there is none.
     ///
     /// # Errors
     /// [`AddError`], with the entry inside, if the timer is full or was shut down. The key's former
     /// task then stays as it was.
-    pub fn add(&self, key: K, entry: TimerEntry<T>) -> Result<Option<T>, AddError<T>> {
+    pub fn add(
+        &self,
+        key: K,
+        when: impl Into<When>,
+        task: impl IntoTask<T>,
+    ) -> Result<Option<T>, AddError<T>> {
+        let entry = TimerEntry::new(when, task);
         let (due, hash) = (self.due(entry.when()), self.hash(&key));
+        let mut key = Some(key);
         // Declared last, so released first: the drop of a key may take any length of time.
         let mut state = self.keys().of(hash).lock();
-        let Some(index) = state.find(hash, &key) else {
-            if let Err(refusal) = state.admit(Limit::Keep) {
-                return Err(AddError::of(refusal, entry));
-            }
-            state.add_key(hash, due, key, entry.into_task());
-            Shard::release(state);
-            return Ok(None);
-        };
-        if state.closed {
-            return Err(AddError::Shutdown(entry.into()));
-        }
-        state.move_to(index, due);
-        let former = mem::replace(&mut state.at_mut(index).task, entry.into_task());
+        let found = key.as_ref().and_then(|key| state.find(hash, key));
+        let added = state.put(hash, found, due, &mut key, entry);
         Shard::release(state);
-        Ok(Some(former))
-    }
-
-    /// Adds a task for a key that expires `delay` from now: [`add`](Self::add) of a
-    /// [`TimerEntry::after`].
-    ///
-    /// # Errors
-    /// [`AddError`], as for [`add`](Self::add).
-    pub fn after(
-        &self,
-        key: K,
-        delay: Duration,
-        task: impl IntoTask<T>,
-    ) -> Result<Option<T>, AddError<T>> {
-        self.add(key, TimerEntry::after(delay, task))
-    }
-
-    /// Adds a task for a key that expires at `deadline`, a time of the timer's clock:
-    /// [`add`](Self::add) of a [`TimerEntry::at`].
-    ///
-    /// # Errors
-    /// [`AddError`], as for [`add`](Self::add).
-    pub fn at(
-        &self,
-        key: K,
-        deadline: Instant,
-        task: impl IntoTask<T>,
-    ) -> Result<Option<T>, AddError<T>> {
-        self.add(key, TimerEntry::at(deadline, task))
+        added
     }
 
     /// Takes a key's task back, if it has not expired. This may be a task that another thread has
@@ -289,31 +270,33 @@ impl<K: Hash + Eq + Send + 'static, T: Send + 'static, S: BuildHasher> KeyedTime
     }
 
     /// Extends a key's deadline; it never moves to an earlier one. Returns whether the key has a
-    /// task.
+    /// task whose time is not up.
     ///
-    /// This is cheap enough for every sign of life: it looks the key up and writes the new deadline
-    /// down. The wheels look at the new deadline only when the former one comes. With an
-    /// [`Instant`] it need not read the clock.
+    /// This is cheap enough for every sign of life: it reads the clock, looks the key up and writes
+    /// the new deadline down. The wheels look at the new deadline only when the former one comes.
     pub fn touch<Q: Hash + Eq + ?Sized>(&self, key: &Q, when: impl Into<When>) -> bool
     where
         K: Borrow<Q>,
     {
-        let (due, hash) = (self.due(when.into()), self.hash(key));
-        let mut state = self.keys().of(hash).lock();
-        let Some(index) = state.find(hash, key) else { return false };
-        state.wheel.extend(index, due.deadline);
-        true
+        self.moved(key, when.into(), |state, index, due| state.wheel.extend(index, due.deadline))
     }
 
-    /// Moves a key's deadline, earlier or later. Returns whether the key has a task.
+    /// Brings a key's deadline forward; it never moves to a later one. Returns whether the key has
+    /// a task whose time is not up.
+    pub fn hasten<Q: Hash + Eq + ?Sized>(&self, key: &Q, when: impl Into<When>) -> bool
+    where
+        K: Borrow<Q>,
+    {
+        self.moved(key, when.into(), ShardState::hasten)
+    }
+
+    /// Moves a key's deadline, earlier or later. Returns whether the key has a task whose time is
+    /// not up.
     pub fn reschedule<Q: Hash + Eq + ?Sized>(&self, key: &Q, when: impl Into<When>) -> bool
     where
         K: Borrow<Q>,
     {
-        let due = self.due(when.into());
-        let Some(mut entry) = self.find(key) else { return false };
-        entry.held.state().move_to(entry.index, due);
-        true
+        self.moved(key, when.into(), ShardState::move_to)
     }
 
     /// Returns when a key's task expires; `None` if the key has no task, or one that never expires.
@@ -324,7 +307,7 @@ impl<K: Hash + Eq + Send + 'static, T: Send + 'static, S: BuildHasher> KeyedTime
         self.find(key)?.deadline()
     }
 
-    /// Returns whether a key has a task.
+    /// Returns whether a key has a task whose time is not up.
     pub fn contains<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> bool
     where
         K: Borrow<Q>,
@@ -352,7 +335,7 @@ impl<K: Hash + Eq + Send + 'static, T: Send + 'static, S: BuildHasher> KeyedTime
     /// # use tickwheel::Timer;
     /// # let timer = Timer::builder().build()?;
     /// # let keyed = KeyedTimer::new(&timer, |_: String, _: u32| ());
-    /// # keyed.after("ada".to_owned(), Duration::from_secs(60), 1_u32)?;
+    /// # keyed.add("ada".to_owned(), Duration::from_secs(60), 1_u32)?;
     /// if let Some(mut requests) = keyed.find("ada") {
     ///     *requests.get_mut() += 1;
     ///     requests.reschedule(Duration::from_secs(10));
@@ -364,10 +347,8 @@ impl<K: Hash + Eq + Send + 'static, T: Send + 'static, S: BuildHasher> KeyedTime
     where
         K: Borrow<Q>,
     {
-        let hash = self.hash(key);
-        let mut held = Held::new(self.keys(), hash);
-        let index = held.state().find(hash, key)?;
-        Some(OccupiedEntry { held, index })
+        let present = self.now();
+        self.find_also_due(key).filter(|entry| !entry.held.see().is_due(entry.index, present))
     }
 
     /// Returns a clone of a key's task, or `None` if the key has none. The task is cloned under the
@@ -413,9 +394,9 @@ impl<K: Hash + Eq + Send + 'static, T: Send + 'static, S: BuildHasher> KeyedTime
     ///     println!("{client} is idle: close connection {connection}");
     /// });
     /// let idle = Duration::from_secs(60);
-    /// sessions.after("ada", idle, 1_u64)?;
+    /// sessions.add("ada", idle, 1_u64)?;
     /// // She comes back over another connection, before the first one is found to be closed.
-    /// sessions.after("ada", idle, 2_u64)?;
+    /// sessions.add("ada", idle, 2_u64)?;
     /// assert_eq!(sessions.cancel_if(&"ada", |connection, _| *connection == 1), None);
     /// assert!(sessions.contains(&"ada"));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -428,7 +409,7 @@ impl<K: Hash + Eq + Send + 'static, T: Send + 'static, S: BuildHasher> KeyedTime
     where
         K: Borrow<Q>,
     {
-        let entry = self.find(key)?;
+        let entry = self.find_also_due(key)?;
         wanted(entry.get(), entry.deadline()).then(|| entry.cancel())
     }
 
@@ -458,7 +439,7 @@ impl<K: Hash + Eq + Send + 'static, T: Send + 'static, S: BuildHasher> KeyedTime
     /// Calls `visit` with each key, its task and its deadline.
     ///
     /// The order is unspecified, and the visit is not a snapshot: the keys are visited in batches,
-    /// and other threads may use them in between. A key that has a task throughout is visited
+    /// and other threads may use them in between. A key that is seen throughout is visited
     /// exactly once. A key that is added or removed meanwhile may or may not be visited, and one
     /// that is removed and added again may be visited twice.
     ///
@@ -471,7 +452,7 @@ impl<K: Hash + Eq + Send + 'static, T: Send + 'static, S: BuildHasher> KeyedTime
     /// # use tickwheel::Timer;
     /// # let timer = Timer::builder().build()?;
     /// # let sessions = KeyedTimer::new(&timer, |_: &str, _: u32| ());
-    /// # sessions.after("ada", Duration::from_secs(60), 1_u32)?;
+    /// # sessions.add("ada", Duration::from_secs(60), 1_u32)?;
     /// let mut clients = Vec::new();
     /// sessions.for_each(|client, _session, _deadline| clients.push(*client));
     /// assert_eq!(clients, ["ada"]);
@@ -489,8 +470,8 @@ impl<K: Hash + Eq + Send + 'static, T: Send + 'static, S: BuildHasher> KeyedTime
     /// step begins at position 0; `None` is the end. Any number is a position, at worst one after
     /// the end.
     ///
-    /// All steps together visit the keys as [`for_each`](Self::for_each) does: a key that has a
-    /// task throughout is visited exactly once. A step visits at most 256 keys, and at least one
+    /// All steps together visit the keys as [`for_each`](Self::for_each) does: a key that is
+    /// seen throughout is visited exactly once. A step visits at most 256 keys, and at least one
     /// if there is one from its position on. It takes time proportional to the shards and to the
     /// room of keys that were removed.
     ///
@@ -503,7 +484,7 @@ impl<K: Hash + Eq + Send + 'static, T: Send + 'static, S: BuildHasher> KeyedTime
     /// # use tickwheel::Timer;
     /// # let timer = Timer::builder().build()?;
     /// # let sessions = KeyedTimer::new(&timer, |_: &str, _: u32| ());
-    /// # sessions.after("ada", Duration::from_secs(60), 1_u32)?;
+    /// # sessions.add("ada", Duration::from_secs(60), 1_u32)?;
     /// let (mut clients, mut position) = (Vec::new(), Some(0));
     /// while let Some(from) = position {
     ///     position = sessions.visit_from(from, |client, _, _| clients.push(*client));
@@ -519,6 +500,7 @@ impl<K: Hash + Eq + Send + 'static, T: Send + 'static, S: BuildHasher> KeyedTime
         // A shard's ordinal, above 32 bits for a chunk's number.
         let mut ordinal = usize::try_from(position >> 32).ok()?;
         let mut chunk = (position & u64::from(u32::MAX)) as usize;
+        let present = self.now();
         // One chunk at a time, so that the lock is never held for long.
         while let Some(shard) = self.keys().shards.set.get(ordinal) {
             let state = shard.lock();
@@ -527,7 +509,8 @@ impl<K: Hash + Eq + Send + 'static, T: Send + 'static, S: BuildHasher> KeyedTime
                 continue;
             }
             let mut visited = false;
-            for (at, entry) in state.wheel.entries.of_chunk(chunk) {
+            let entries = state.wheel.entries.of_chunk(chunk);
+            for (at, entry) in entries.filter(|(_, entry)| entry.deadline() > present) {
                 visited = true;
                 visit(&entry.item.key, &entry.item.task, state.deadline(at.index));
             }
@@ -559,6 +542,44 @@ impl<K: Hash + Eq + Send + 'static, T: Send + 'static, S: BuildHasher> KeyedTime
     #[inline]
     fn due(&self, when: When) -> Due {
         self.keys().shards.context.time.due(when)
+    }
+
+    #[inline]
+    fn now(&self) -> Nanos {
+        self.keys().shards.context.time.now()
+    }
+
+    /// Calls `change` with a key's place and the new deadline, unless the key's time is up. Returns
+    /// whether it was called.
+    #[inline]
+    fn moved<Q: Hash + Eq + ?Sized>(
+        &self,
+        key: &Q,
+        when: When,
+        change: impl FnOnce(&mut KeyState<K, T>, u32, Due),
+    ) -> bool
+    where
+        K: Borrow<Q>,
+    {
+        let (mut due, hash) = (self.due(when), self.hash(key));
+        let present = *due.present.get_or_insert_with(|| self.now());
+        let mut state = self.keys().of(hash).lock();
+        let found = state.find(hash, key).filter(|index| !state.is_due(*index, present));
+        let Some(index) = found else { return false };
+        change(&mut state, index, due);
+        Shard::release(state);
+        true
+    }
+
+    /// Returns a key's entry, also if its time is up and the timer has not come to it.
+    fn find_also_due<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<OccupiedEntry<'_, K, T>>
+    where
+        K: Borrow<Q>,
+    {
+        let hash = self.hash(key);
+        let mut held = Held::new(self.keys(), hash);
+        let index = held.state().find(hash, key)?;
+        Some(OccupiedEntry { held, index })
     }
 
     /// Hashes a key. Never inlined, so that the hasher is inlined here, once.

@@ -13,9 +13,11 @@ use crate::engine::shard::{AnyShard, Extra, Limit, Shard, ShardGuard, ShardState
 use crate::engine::source::{Source, Turn};
 use crate::table::{KeyTable, shard_of};
 use crate::timer::entry::{Task, TimerEntry};
+use crate::timer::error::AddError;
 use crate::timer::registered::Closures;
-use crate::wheel::tick::Due;
+use crate::wheel::tick::{Due, Nanos};
 use std::borrow::Borrow;
+use std::mem;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -131,6 +133,35 @@ impl<K: Eq, T> KeyState<K, T> {
     #[inline]
     pub(crate) fn at_mut(&mut self, index: u32) -> &mut Keyed<K, T> {
         &mut self.wheel.entries.at_mut(index).item
+    }
+
+    /// Adds a task for a key, or replaces the one that the key has at `found`. Takes the key only
+    /// if it is new: it is not dropped under the lock.
+    #[inline]
+    pub(crate) fn put(
+        &mut self,
+        hash: u64,
+        found: Option<u32>,
+        due: Due,
+        key: &mut Option<K>,
+        entry: TimerEntry<T>,
+    ) -> Result<Option<T>, AddError<T>> {
+        if let Some(index) = found.filter(|_| !self.closed) {
+            self.move_to(index, due);
+            return Ok(Some(mem::replace(&mut self.at_mut(index).task, entry.into_task())));
+        }
+        if let Err(refusal) = self.admit(Limit::Keep) {
+            // If the shard is closed, also for a key that is there.
+            return Err(AddError::of(refusal, entry));
+        }
+        self.add_key(hash, due, key.take().expect("it is there until then"), entry.into_task());
+        Ok(None)
+    }
+
+    /// Returns whether the time of the key at `index` is up.
+    #[inline]
+    pub(crate) fn is_due(&self, index: u32, present: Nanos) -> bool {
+        self.wheel.entries.at(index).deadline() <= present
     }
 
     /// Adds a key that was admitted, and is not present.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 /// A task and its deadline, to be [added](crate::Timer::add) to a timer.
 ///
 /// [`Timer::after`](crate::Timer::after) and [`Timer::at`](crate::Timer::at) make an entry and add
-/// it. Make one yourself where something else than a timer takes it, a
+/// it. Make one yourself where a closure returns it, that of a
 /// [`KeyedTimer`](crate::keyed::KeyedTimer) for example, or where it may be added to another timer
 /// later.
 ///

@@ -129,11 +129,12 @@ impl<T: 'static> Timeout<T> {
     /// Once `shutdown` has stopped the reaper, this changes nothing and returns false. While
     /// `shutdown` still waits for the reaper's batch, it moves the deadline and returns true.
     pub fn reschedule(&self, when: impl Into<When>) -> bool {
-        self.moved(when.into(), |state, index, due| state.move_to(index, due))
+        self.moved(when.into(), ShardState::move_to)
     }
 
     /// Extends the deadline, if the timer is pending; it never moves to an earlier one. Returns
-    /// whether it was pending.
+    /// whether it was pending. A timer that is due is pending until a turn takes it out, and may be
+    /// extended until then.
     ///
     /// This is cheap enough for every sign of life: it writes one word, and the timer is filed anew
     /// only when its old deadline comes. With an [`Instant`] it need not read the clock. Beside a
@@ -172,11 +173,7 @@ impl<T: 'static> Timeout<T> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn hasten(&self, when: impl Into<When>) -> bool {
-        self.moved(when.into(), |state, index, due| {
-            if due.deadline < state.wheel.entries.at_mut(index).deadline() {
-                state.move_to(index, due);
-            }
-        })
+        self.moved(when.into(), ShardState::hasten)
     }
 
     /// Returns whether the timer is waiting for its deadline.

@@ -30,7 +30,7 @@ fn ends_everything<T: Send + 'static>(timer: Timer<T>, clock: &ManualClock, end:
     let series = Periodic::every(S).start(&timer, move |_| counted()).unwrap();
     let counted = run();
     let keyed = KeyedTimer::new(&timer, move |_: u32, _: u32| counted());
-    keyed.add(1, TimerEntry::after(S, 1_u32)).unwrap();
+    keyed.add(1, S, 1_u32).unwrap();
     let purgatory = Purgatory::new(&timer);
     let _watch = purgatory.try_complete_else_watch(Idle, S, &[1]).unwrap();
     let woken: [Arc<Wakes>; 2] = Default::default();

@@ -89,7 +89,7 @@ fn use_piece(site: &Arc<Site>, piece: Piece, random: &mut Rng) {
             1 => _ = keyed.touch(&key, delay),
             2 => _ = keyed.reschedule(&key, delay),
             3 => drop(keyed.cancel_all()),
-            _ => site.accepts(keyed.add(key, TimerEntry::after(delay, token)).is_ok()),
+            _ => site.accepts(keyed.add(key, delay, token).is_ok()),
         },
         Piece::Purgatory(purgatory) => match random.u64(..6) {
             0 | 1 => _ = purgatory.check_and_complete(&key),
@@ -138,7 +138,7 @@ fn build_on(site: &Arc<Site>, timer: &Timer, random: &mut Rng) {
                 token.may_stay().then(|| (key, TimerEntry::after(Duration::from_millis(1), token)))
             });
             check(keyed.is_empty(), "a new keyed timer has no key");
-            let accepted = keyed.add(1, TimerEntry::after(HOUR, quiet())).is_ok();
+            let accepted = keyed.add(1, HOUR, quiet()).is_ok();
             site.accepts(accepted);
             check(keyed.cancel(&1).is_some() == accepted, "it has that key");
             site.add(Piece::Keyed(keyed));

@@ -54,7 +54,7 @@ fn it_sleeps_until_the_next_expiration_and_not_at_all_if_there_is_none() {
     assert_eq!(fixture.wakes.take(), 1, "earlier");
     assert_eq!(fixture.poll(drive.as_mut()), Poll::Pending);
     assert_eq!(slept.take(), [MS]);
-    assert!(keyed.after(1, MS, ()).is_ok());
+    assert!(keyed.add(1, MS, ()).is_ok());
     assert_eq!(fixture.wakes.take(), 0, "as early, in another shard");
     fixture.clock.advance(MS);
     assert_eq!(fixture.wakes.take(), 1, "a manual clock wakes");

@@ -7,7 +7,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 use tickwheel::keyed::{Entry, KeyedTimer};
-use tickwheel::{AddError, Timer, TimerEntry};
+use tickwheel::{AddError, Timer};
 
 #[test]
 fn an_entry_tells_what_there_is_and_changes_it() {
@@ -125,7 +125,7 @@ fn an_entry_that_is_moved_twice_wakes_the_reaper_all_the_same() {
     let keyed = KeyedTimer::new(&timer, move |key: u32, _: u32| {
         sender.send(key).expect("the test waits");
     });
-    keyed.add(1, TimerEntry::after(HOUR, 11)).expect("there is room");
+    keyed.add(1, HOUR, 11).expect("there is room");
     std::thread::sleep(20 * MS); // Until the reaper sleeps.
     match keyed.entry(1) {
         Entry::Occupied(mut entry) => {
@@ -233,20 +233,6 @@ fn any_number_is_a_place() {
     }
 }
 
-#[test]
-fn a_key_whose_time_is_up_is_visited_until_it_is_flushed() {
-    let fixture = Fixture::new();
-    fixture.schedule(1, MS, 11);
-    fixture.schedule(2, Duration::MAX, 12);
-    fixture.clock.advance(MS);
-    let mut seen = Vec::new();
-    fixture.keyed.for_each(|key, task, deadline| seen.push((*key, *task, deadline)));
-    seen.sort_unstable();
-    assert_eq!(seen, [(1, 11, Some(fixture.clock.now())), (2, 12, None)]);
-    assert_eq!(fixture.advance(Duration::ZERO), [(1, 11)]);
-    assert_eq!(visits(&fixture), BTreeMap::from([(2, 1)]));
-}
-
 /// Between two parts of a visit others do as they like.
 #[test]
 fn a_key_that_stays_is_visited_once_while_others_come_and_go() {
@@ -256,7 +242,7 @@ fn a_key_that_stays_is_visited_once_while_others_come_and_go() {
     let keyed = &fixture.keyed;
     let schedule = |keys: std::ops::Range<u32>| {
         for key in keys {
-            let former = keyed.add(key, TimerEntry::after(HOUR, key)).expect("there is room");
+            let former = keyed.add(key, HOUR, key).expect("there is room");
             assert_eq!(former, None);
         }
     };

@@ -34,7 +34,7 @@ impl Flushed {
             sender.send((key, *task)).unwrap();
         });
         for key in [1, 2] {
-            assert_eq!(keyed.after(key, MS, Arc::new(key)).unwrap(), None);
+            assert_eq!(keyed.add(key, MS, Arc::new(key)).unwrap(), None);
         }
         clock.advance(3 * MS);
         assert_eq!(timer.advance_clock(Duration::ZERO), 2);
@@ -60,8 +60,8 @@ fn a_flushed_key_is_gone_before_its_task_has_run() {
     assert_eq!((keyed.cancel(&1), keyed.get(&1), keyed.cancel_all().len()), (None, None, 0));
     assert!(matches!(keyed.entry(1), Entry::Vacant(_)));
     // Both have given their permits back.
-    assert_eq!(keyed.after(1, MS, Arc::new(11)).unwrap(), None);
-    assert_eq!(keyed.after(3, HOUR, Arc::new(3)).unwrap(), None);
+    assert_eq!(keyed.add(1, MS, Arc::new(11)).unwrap(), None);
+    assert_eq!(keyed.add(3, HOUR, Arc::new(3)).unwrap(), None);
     assert_eq!(flushed.run(), [(1, 1), (2, 2)], "although a newer value is there");
     assert_eq!(keyed.get(&1), Some(Arc::new(11)));
     flushed.clock.advance(MS);
@@ -88,7 +88,7 @@ fn what_is_dropped_on_its_way_drops_its_value() {
     let flushed = Flushed::new();
     flushed.run();
     let value = Arc::new(7);
-    flushed.keyed.after(7, Duration::ZERO, Arc::clone(&value)).unwrap();
+    flushed.keyed.add(7, Duration::ZERO, Arc::clone(&value)).unwrap();
     flushed.timer.advance_clock(Duration::ZERO);
     assert_eq!(Arc::strong_count(&value), 2);
     drop(flushed.tasks.recv().unwrap());
@@ -115,10 +115,10 @@ fn a_kept_key_is_dropped_if_there_is_a_newer_value() {
         let timer = builder.max_pending(1).clock(ManualClock::new()).build().unwrap();
         let keep = |key: u32, task: Value| Some((key, TimerEntry::after(HOUR, task)));
         let (keyed, kept) = (KeyedTimer::new(&timer, keep), Arc::new(1));
-        keyed.after(1, Duration::ZERO, Arc::clone(&kept)).unwrap();
+        keyed.add(1, Duration::ZERO, Arc::clone(&kept)).unwrap();
         assert_eq!(timer.advance_clock(Duration::ZERO), 1);
         let other = if is_there { 1 } else { 2 };
-        keyed.after(other, HOUR, Arc::new(9)).unwrap();
+        keyed.add(other, HOUR, Arc::new(9)).unwrap();
         if is_shut {
             assert!(timer.shutdown().is_empty());
         }

@@ -35,8 +35,8 @@ fn keys_expire_soon_after_their_shard_is_let_go() {
     let expire = move |key: u32, ()| sender.send(key).expect("the test lives");
     let keyed: KeyedTimer<_, _, BuildHasherDefault<OneShard>> =
         KeyedTimer::with_hasher(&timer, Default::default(), expire);
-    keyed.after(0, HOUR, ()).unwrap();
-    (1..=300).for_each(|key| assert!(keyed.after(key, MS, ()).is_ok()));
+    keyed.add(0, HOUR, ()).unwrap();
+    (1..=300).for_each(|key| assert!(keyed.add(key, MS, ()).is_ok()));
     let entry = keyed.find(&0);
     // Those that expired before.
     let before = expired.try_iter().count();
@@ -60,7 +60,7 @@ where
     let timer = builder.build().expect("in range");
     let keep = |key: K, task: Arc<u32>| Some((key, TimerEntry::after(HOUR, task)));
     let keyed = Kept::with_hasher(&timer, Default::default(), keep);
-    keyed.after(key, Duration::ZERO, task).unwrap();
+    keyed.add(key, Duration::ZERO, task).unwrap();
     assert_eq!(timer.advance_clock(HANG), 1);
     (timer, keyed, tasks)
 }
@@ -104,7 +104,7 @@ fn a_kept_key_that_panics_panics_in_its_own_task() {
     let (picky, task) = (Arc::new(AtomicBool::new(false)), Arc::new(6));
     let key = |number| Picky(number, Arc::clone(&picky));
     let (timer, keyed, tasks) = kept(key(1), Arc::clone(&task));
-    keyed.after(key(2), HOUR, Arc::new(7)).unwrap();
+    keyed.add(key(2), HOUR, Arc::new(7)).unwrap();
     picky.store(true, SeqCst);
     let run = || tasks.recv_timeout(HANG).map(Task::run);
     assert!(catch_unwind(AssertUnwindSafe(run)).is_err());
@@ -120,7 +120,7 @@ fn a_turn_that_waits_for_an_entry_keeps_nobody_else_waiting() {
     let clock = ManualClock::new();
     let timer = Timer::builder().clock(clock.clone()).build().expect("in range");
     let keyed = KeyedTimer::new(&timer, |_: u32, _: u32| ());
-    keyed.after(1, MS, 1_u32).unwrap();
+    keyed.add(1, MS, 1_u32).unwrap();
     let (held, is_held) = channel();
     let (release, released) = channel::<()>();
     thread::scope(|scope| {

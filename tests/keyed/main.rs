@@ -2,6 +2,7 @@
 
 #[path = "../common/delta.rs"]
 mod delta;
+mod due;
 mod entries;
 mod flushed;
 mod held;
@@ -53,7 +54,7 @@ impl Fixture {
 
     /// Schedules a task that nothing refuses; the one that it replaces.
     pub(crate) fn schedule(&self, key: u32, delay: Duration, task: u32) -> Option<u32> {
-        self.keyed.add(key, TimerEntry::after(delay, task)).expect("there is room")
+        self.keyed.add(key, delay, task).expect("there is room")
     }
 
     /// Returns the keys that expire when the clock is moved by `step`.
@@ -81,7 +82,7 @@ fn a_closure_may_return_nothing_ever() {
         .build()
         .unwrap();
     timer.after(MS, 1_u32).unwrap();
-    keyed.iter().for_each(|keyed| _ = keyed.after(1, MS, 1_u32).unwrap());
+    keyed.iter().for_each(|keyed| _ = keyed.add(1, MS, 1_u32).unwrap());
     fixture.advance(MS);
     assert_eq!((timer.advance_clock(Duration::ZERO), timer.stats().panicked), (1, 1));
     assert_eq!(fixture.timer.stats().panicked, 2);
@@ -91,7 +92,7 @@ fn a_closure_may_return_nothing_ever() {
 fn a_key_is_found_in_any_form_that_it_can_be_borrowed_as() {
     let fixture = Fixture::new();
     let keyed = KeyedTimer::new(&fixture.timer, |_: String, _: u32| ());
-    keyed.add("ada".to_owned(), TimerEntry::after(MS, 1)).unwrap();
+    keyed.add("ada".to_owned(), MS, 1).unwrap();
     assert!(keyed.contains("ada") && !keyed.contains("bob"));
     assert!(keyed.touch("ada", 2 * MS) && keyed.reschedule("ada", 3 * MS));
     assert_eq!(keyed.deadline("ada"), Some(fixture.clock.now() + 3 * MS));
@@ -107,11 +108,11 @@ fn a_task_that_schedules_its_own_key_keeps_it() {
     let again = std::sync::Mutex::new(again);
     let keyed = KeyedTimer::new(&timer, move |key, run: u32| {
         let keyed = again.lock().unwrap().try_recv().expect("one for each run");
-        keyed.add(key, TimerEntry::after(MS, run + 1)).unwrap();
+        keyed.add(key, MS, run + 1).unwrap();
     });
     for run in 0..5 {
         if run == 0 {
-            keyed.add(7, TimerEntry::after(MS, 0)).unwrap();
+            keyed.add(7, MS, 0).unwrap();
         }
         sender.send(keyed.clone()).unwrap();
         clock.advance(MS);
@@ -137,7 +138,7 @@ fn a_touched_key_costs_the_timer_nothing_until_its_former_deadline() {
     assert!(fixture.keyed.reschedule(&1, HOUR) && fixture.keyed.reschedule(&1, MS));
     assert_eq!(fixture.advance(MS), [(1, 1)]);
     assert_eq!(fixture.schedule(2, MS, 2), None, "the permit is back, once");
-    let full = fixture.keyed.add(3, TimerEntry::after(MS, 3));
+    let full = fixture.keyed.add(3, MS, 3);
     assert!(matches!(full, Err(AddError::Full(_))));
 }
 
@@ -148,7 +149,7 @@ fn after_a_shutdown_of_the_timer_nothing_expires_and_everything_can_be_taken() {
         fixture.schedule(key, 10 * MS * key, key);
     }
     assert!(fixture.timer.shutdown().is_empty());
-    let refused = fixture.keyed.add(1, TimerEntry::after(MS, 9));
+    let refused = fixture.keyed.add(1, MS, 9);
     assert!(matches!(refused, Err(AddError::Shutdown(_))));
     let soon = fixture.timer.now() + MS;
     assert!(fixture.keyed.touch(&1, 20 * MS) && fixture.keyed.reschedule(&3, soon));
@@ -177,8 +178,8 @@ fn nothing_expires_after_the_last_clone_was_dropped() {
             inner.upgrade().unwrap().advance_clock(Duration::ZERO);
         }
     });
-    keyed.add(1, TimerEntry::after(10 * MS, 1_u32)).unwrap();
-    keyed.add(2, TimerEntry::after(20 * MS, 2_u32)).unwrap();
+    keyed.add(1, 10 * MS, 1_u32).unwrap();
+    keyed.add(2, 20 * MS, 2_u32).unwrap();
     *last.lock().unwrap() = Some(keyed);
     clock.advance(10 * MS);
     timer.advance_clock(Duration::ZERO);
@@ -198,11 +199,11 @@ fn a_key_that_is_taken_out_gives_its_permit_back() {
         |keyed| keyed.cancel_all().len() == 1,
     ];
     for (number, take_out) in ways.iter().enumerate() {
-        keyed.add(1, TimerEntry::after(S, 1)).unwrap();
-        assert!(keyed.add(2, TimerEntry::after(S, 2)).is_err(), "it is full");
+        keyed.add(1, S, 1).unwrap();
+        assert!(keyed.add(2, S, 2).is_err(), "it is full");
         assert!(take_out(&keyed) && timer.is_empty(), "way {number}");
     }
-    keyed.add(1, TimerEntry::after(S, 1)).unwrap();
+    keyed.add(1, S, 1).unwrap();
     drop(keyed);
     assert!(timer.add(TimerEntry::after(S, || ())).is_ok(), "its keyed timer was dropped");
 }
@@ -230,10 +231,9 @@ fn a_keys_drop_may_use_the_keyed_timer() {
     let timer = Timer::builder().clock(ManualClock::new()).max_pending(1).build().unwrap();
     let keyed = KeyedTimer::new(&timer, |_: Curious, _: u32| ());
     LOOKED_AT.with(|looked_at| assert!(looked_at.set(keyed.clone()).is_ok()));
-    let entry = || TimerEntry::after(S, 1_u32);
-    assert!(keyed.add(Curious(1), entry()).unwrap().is_none());
-    assert_eq!(keyed.add(Curious(1), entry()).unwrap(), Some(1));
-    assert!(keyed.add(Curious(2), entry()).is_err());
+    assert!(keyed.add(Curious(1), S, 1_u32).unwrap().is_none());
+    assert_eq!(keyed.add(Curious(1), S, 1_u32).unwrap(), Some(1));
+    assert!(keyed.add(Curious(2), S, 1_u32).is_err());
     let Entry::Vacant(vacant) = keyed.entry(Curious(2)) else { unreachable!("it is full") };
     assert!(vacant.add(S, 1_u32).is_err());
     drop(keyed.entry(Curious(2)));

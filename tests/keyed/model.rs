@@ -6,6 +6,7 @@
 use crate::times::{Config, How, Moment, NEVER, Span};
 use quickcheck::{Arbitrary, Gen};
 use std::collections::{BTreeMap, VecDeque};
+use std::mem;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tickwheel::keyed::{Entry, KeyedTimer};
@@ -94,9 +95,8 @@ impl Run {
                 let expected = self.model.remove(&key).map(|expected| expected.task);
                 assert_eq!(self.keyed.cancel(&key), expected, "cancel of {key}");
             }
-            Step::Touch(key, span, how) => self.move_to(key, span, how, true),
-            Step::Reschedule(key, span, how) => self.move_to(key, span, how, false),
-            Step::Move(span) => self.set_clock(self.moment(span)),
+            Step::Move(key, span, how, to) => self.move_to(key, span, how, to),
+            Step::Clock(span) => self.set_clock(self.moment(span)),
             Step::Advance => self.advance(),
             Step::Follow => {
                 if let Some(next) = self.timer.next_expiration() {
@@ -123,9 +123,9 @@ impl Run {
         (when, deadline.min(NEVER))
     }
 
-    fn entry(&mut self, when: When) -> (TimerEntry<u32>, u32) {
-        self.tasks += 1;
-        (TimerEntry::new(when, self.tasks), self.tasks)
+    /// Returns what is seen of a key: nothing any more when its time is up.
+    fn seen(&self, key: u32) -> Option<&Expected> {
+        self.model.get(&key).filter(|expected| expected.deadline > self.now.nanos)
     }
 
     fn has_room(&self) -> bool {
@@ -134,9 +134,33 @@ impl Run {
 
     fn add(&mut self, key: u32, span: Span, how: How) {
         let (when, deadline) = self.when(span, how);
-        let (entry, task) = self.entry(when);
-        let room = self.has_room();
-        match (self.keyed.add(key, entry), self.model.get_mut(&key)) {
+        self.tasks += 1;
+        let added = self.keyed.add(key, when, self.tasks);
+        self.added(key, when, deadline, added);
+    }
+
+    fn add_if_absent(&mut self, key: u32, span: Span, how: How) {
+        let (when, deadline) = self.when(span, how);
+        self.tasks += 1;
+        let is_absent = self.seen(key).is_none();
+        let Entry::Vacant(vacant) = self.keyed.entry(key) else {
+            return assert!(!is_absent, "{key} has no task");
+        };
+        assert!(is_absent, "{key} has a task");
+        let added = vacant.add(when, self.tasks);
+        self.added(key, when, deadline, added);
+    }
+
+    /// Follows an `add` of the latest task, which replaces what is there, seen or not.
+    fn added(
+        &mut self,
+        key: u32,
+        when: When,
+        deadline: u64,
+        added: Result<Option<u32>, AddError<u32>>,
+    ) {
+        let (room, task) = (self.has_room(), self.tasks);
+        match (added, self.model.get_mut(&key)) {
             (Ok(former), Some(expected)) => {
                 assert_eq!(former, Some(expected.task), "the task that {key} had");
                 expected.task = task;
@@ -155,38 +179,24 @@ impl Run {
         }
     }
 
-    fn add_if_absent(&mut self, key: u32, span: Span, how: How) {
-        let (when, deadline) = self.when(span, how);
-        let (entry, task) = self.entry(when);
-        let (room, is_absent) = (self.has_room(), !self.model.contains_key(&key));
-        let Entry::Vacant(vacant) = self.keyed.entry(key) else {
-            return assert!(!is_absent, "{key} has no task");
-        };
-        match vacant.add(entry.when(), entry.into_task()) {
-            Ok(()) => {
-                assert!(room && is_absent, "added");
-                self.insert(key, task, deadline);
-            }
-            Err(AddError::Full(_)) => assert!(!room && is_absent, "refused"),
-            Err(error) => panic!("{error}"),
-        }
-    }
-
     fn insert(&mut self, key: u32, task: u32, deadline: u64) {
         self.model.insert(key, Expected::new(task, deadline, &self.now));
     }
 
-    fn move_to(&mut self, key: u32, span: Span, how: How, extend: bool) {
+    fn move_to(&mut self, key: u32, span: Span, how: How, to: To) {
         let (when, deadline) = self.when(span, how);
-        let has_task =
-            if extend { self.keyed.touch(&key, when) } else { self.keyed.reschedule(&key, when) };
-        assert_eq!(has_task, self.model.contains_key(&key), "move of {key}");
-        if let Some(expected) = self.model.get_mut(&key) {
-            if !extend {
-                expected.move_to(deadline, &self.now);
-            } else if deadline > expected.deadline {
-                expected.extend(deadline, &self.now);
-            }
+        let was_seen = match to {
+            To::Later => self.keyed.touch(&key, when),
+            To::Earlier => self.keyed.hasten(&key, when),
+            To::Any => self.keyed.reschedule(&key, when),
+        };
+        assert_eq!(was_seen, self.seen(key).is_some(), "move of {key}");
+        let Some(expected) = self.model.get_mut(&key).filter(|_| was_seen) else { return };
+        match to {
+            To::Later if deadline > expected.deadline => expected.extend(deadline, &self.now),
+            To::Earlier if deadline < expected.deadline => expected.move_to(deadline, &self.now),
+            To::Any => expected.move_to(deadline, &self.now),
+            To::Later | To::Earlier => (),
         }
     }
 
@@ -201,7 +211,7 @@ impl Run {
             self.leave();
         }
         let mut kept_now = Vec::new();
-        let expired = std::mem::take(&mut *self.expired.lock().unwrap());
+        let expired = mem::take(&mut *self.expired.lock().unwrap());
         for (key, task) in expired {
             let expected = self.model.remove(&key).expect("it has a task");
             assert_eq!(task, expected.task, "of {key}");
@@ -223,7 +233,8 @@ impl Run {
     fn leave(&mut self) {
         let Run { keyed, model, flushed, now, .. } = self;
         model.retain(|key, expected| {
-            let is_left = keyed.contains(key);
+            let mut is_left = false; // Whether it is seen or not.
+            keyed.cancel_if(key, |_, _| mem::replace(&mut is_left, true));
             if !is_left {
                 assert!(expected.deadline <= now.nanos, "{key} is early");
                 flushed.push((*key, expected.task));
@@ -251,7 +262,7 @@ impl Run {
     fn cancel_all(&mut self) {
         let mut all = self.keyed.cancel_all();
         all.sort_unstable();
-        let expected = std::mem::take(&mut self.model).into_iter();
+        let expected = mem::take(&mut self.model).into_iter();
         let expected: Vec<_> = expected.map(|(key, expected)| (key, expected.task)).collect();
         assert_eq!(all, expected);
     }
@@ -264,15 +275,15 @@ impl Run {
             comes.then(|| self.origin + Duration::from_nanos(expected.deadline))
         };
         for key in 0..KEYS {
-            let expected = self.model.get(&key);
+            let expected = self.seen(key);
             assert_eq!(self.keyed.contains(&key), expected.is_some(), "{key}");
             assert_eq!(self.keyed.deadline(&key), expected.and_then(instant), "deadline of {key}");
         }
         let mut all = Vec::new();
         self.keyed.for_each(|key, task, at| all.push((*key, *task, at)));
         all.sort_unstable();
-        let expected = self.model.iter();
-        let expected = expected.map(|(key, it)| (*key, it.task, instant(it)));
+        let expected = self.model.keys().filter_map(|key| Some((*key, self.seen(*key)?)));
+        let expected = expected.map(|(key, it)| (key, it.task, instant(it)));
         assert!(all.iter().copied().eq(expected), "{all:?}");
         // Looks at every slot of every level.
         if self.config.wheel_size <= 64 || self.tasks % 8 == 0 {
@@ -313,14 +324,20 @@ fn keyed_timers_do_what_the_model_says_after_every_step() {
 pub(crate) const KEYS: u32 = 5;
 
 #[derive(Clone, Copy, Debug)]
+pub(crate) enum To {
+    Earlier,
+    Later,
+    Any,
+}
+
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum Step {
     Add(u32, Span, How),
     AddIfAbsent(u32, Span, How),
     Cancel(u32),
-    Touch(u32, Span, How),
-    Reschedule(u32, Span, How),
+    Move(u32, Span, How, To),
     /// Moves the clock, and does not look at what that made due.
-    Move(Span),
+    Clock(Span),
     Advance,
     /// To where `next_expiration` says.
     Follow,
@@ -334,17 +351,18 @@ impl Arbitrary for Step {
     fn arbitrary(g: &mut Gen) -> Self {
         let key = u32::arbitrary(g) % KEYS;
         let (span, how) = (Span::arbitrary(g), How::arbitrary(g));
-        match u8::arbitrary(g) % 34 {
+        match u8::arbitrary(g) % 36 {
             0..=7 => Step::Add(key, span, how),
             8..=10 => Step::AddIfAbsent(key, span, how),
             11..=13 => Step::Cancel(key),
-            14..=17 => Step::Touch(key, span, how),
-            18..=21 => Step::Reschedule(key, span, how),
-            22..=25 => Step::Move(span),
-            26..=28 => Step::Advance,
-            29..=30 => Step::Follow,
-            31 => Step::CancelAll,
-            32 => Step::Busy,
+            14..=17 => Step::Move(key, span, how, To::Later),
+            18..=21 => Step::Move(key, span, how, To::Any),
+            22..=23 => Step::Move(key, span, how, To::Earlier),
+            24..=27 => Step::Clock(span),
+            28..=30 => Step::Advance,
+            31..=32 => Step::Follow,
+            33 => Step::CancelAll,
+            34 => Step::Busy,
             _ => Step::WorkOff,
         }
     }
@@ -354,13 +372,10 @@ impl Arbitrary for Step {
             Step::Add(key, span, how) => {
                 Box::new(span.shrink().map(move |span| Step::Add(key, span, how)))
             }
-            Step::Touch(key, span, how) => {
-                Box::new(span.shrink().map(move |span| Step::Touch(key, span, how)))
+            Step::Move(key, span, how, to) => {
+                Box::new(span.shrink().map(move |span| Step::Move(key, span, how, to)))
             }
-            Step::Reschedule(key, span, how) => {
-                Box::new(span.shrink().map(move |span| Step::Reschedule(key, span, how)))
-            }
-            Step::Move(span) => Box::new(span.shrink().map(Step::Move)),
+            Step::Clock(span) => Box::new(span.shrink().map(Step::Clock)),
             _ => quickcheck::empty_shrinker(),
         }
     }

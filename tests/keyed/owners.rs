@@ -34,7 +34,7 @@ fn keys_count_once_in_all_that_a_timer_tells() {
     let (timer, clock, _expired) = timer_of_numbers();
     let keyed = KeyedTimer::new(&timer, |_: u32, _: u32| ());
     for key in 0..100 {
-        keyed.add(key, TimerEntry::after(MS * (key + 1), key)).expect("there is room");
+        keyed.add(key, MS * (key + 1), key).expect("there is room");
         timer.add(TimerEntry::after(MS * (key + 1), u64::from(key))).expect("there is room");
     }
     assert_eq!(timer.len(), 200);
@@ -56,7 +56,7 @@ fn what_has_elapsed_expires_although_another_owner_goes() {
     let (timer, clock, expired) = timer_of_numbers();
     let keyed = KeyedTimer::new(&timer, |_: u32, _: u32| ());
     timer.add(TimerEntry::after(Duration::ZERO, 1)).expect("there is room");
-    keyed.add(2, TimerEntry::after(Duration::ZERO, 0)).expect("there is room");
+    keyed.add(2, Duration::ZERO, 0).expect("there is room");
     drop(keyed);
     assert_eq!(turn(&timer, &clock, Duration::ZERO), 1);
     assert_eq!(expired.try_iter().collect::<Vec<_>>(), [1]);
@@ -91,8 +91,7 @@ fn what_was_dropped_wakes_nobody(beside: usize) {
         let others: Vec<_> = (0..3).map(|_| KeyedTimer::new(&timer, |_: u32, _: u32| ())).collect();
         for keyed in &others {
             for key in 0..10 {
-                let entry = TimerEntry::after(MS * (1 + 7 * key), key);
-                keyed.add(key, entry).expect("there is room");
+                keyed.add(key, MS * (1 + 7 * key), key).expect("there is room");
             }
         }
         timer.add(TimerEntry::after(2 * MS, round)).expect("there is room");
@@ -120,7 +119,7 @@ fn keyed_timers_come_and_go_inside_a_turn() {
             drop(own.lock().map(|mut own| own.take()));
         });
         for key in 0..2 {
-            keyed.add(key, TimerEntry::after(MS * (1 + key), key)).expect("there is room");
+            keyed.add(key, MS * (1 + key), key).expect("there is room");
         }
         *keep.lock().expect("nobody panics") = Some(keyed);
     }
@@ -139,7 +138,7 @@ fn what_is_made_after_a_shutdown_is_closed() {
     let (timer, clock, _expired) = timer_of_numbers();
     drop(timer.shutdown());
     let keyed = KeyedTimer::new(&timer, |_: u32, _: u32| ());
-    let refused = keyed.add(1, TimerEntry::after(MS, 1));
+    let refused = keyed.add(1, MS, 1);
     assert!(matches!(refused, Err(AddError::Shutdown(_))));
     let refused = timer.closures().add(TimerEntry::after(MS, || ()));
     assert!(matches!(refused, Err(AddError::Shutdown(_))));
@@ -150,7 +149,7 @@ fn what_is_made_after_a_shutdown_is_closed() {
 fn one_reaper_drives_whatever_stands_on_a_timer_of_any_tasks() {
     let (timer, clock, expired) = timer_of_numbers();
     let keyed = KeyedTimer::new(&timer, |_: u32, _: u32| ());
-    keyed.add(1, TimerEntry::after(10 * MS, 1)).expect("there is room");
+    keyed.add(1, 10 * MS, 1).expect("there is room");
     let purgatory = Purgatory::new(&timer);
     assert!(purgatory.try_complete_else_watch(Idle, 10 * MS, &[1_u32]).is_ok());
     let mut sleep = pin!(timer.sleep(10 * MS));
@@ -201,7 +200,7 @@ fn a_key_that_is_kept_ends_with_its_keyed_timer() {
         Some((key, TimerEntry::after(MS, task)))
     });
     let task = Arc::new(());
-    keyed.after(1, MS, Arc::clone(&task)).unwrap();
+    keyed.add(1, MS, Arc::clone(&task)).unwrap();
     *last.lock().unwrap() = Some(keyed);
     clock.run_for(HOUR);
     assert_eq!((Arc::strong_count(&task), timer.len()), (1, 0));

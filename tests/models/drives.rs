@@ -199,7 +199,7 @@ fn seeded_turn_against_another() {
         let own = Arc::clone(&ran);
         let expired = move |key: u64, ()| _ = own.fetch_add(1 << (8 * key), Ordering::Relaxed);
         let keyed = KeyedTimer::with_hasher(&timer, KeyHasher::default(), expired);
-        (0..4).for_each(|key| assert!(keyed.after(key, NANO, ()).is_ok()));
+        (0..4).for_each(|key| assert!(keyed.add(key, NANO, ()).is_ok()));
         clock.advance(NANO);
         let turn = || timer.advance_clock(Duration::ZERO);
         let taken = both(turn, turn);

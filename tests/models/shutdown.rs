@@ -136,8 +136,7 @@ fn keyed(timer: &Timer, expired: &Arc<AtomicUsize>) -> Keyed {
 }
 
 fn schedule(keyed: &Keyed, key: u64, nanos: u64) {
-    let entry = TimerEntry::after(Duration::from_nanos(nanos), ());
-    assert!(keyed.add(key, entry).is_ok_and(|former| former.is_none()));
+    assert!(keyed.add(key, Duration::from_nanos(nanos), ()).is_ok_and(|former| former.is_none()));
 }
 
 /// The last clone is dropped while a turn expires its keys, and others take its number.

@@ -76,8 +76,15 @@ impl Stand {
 
     /// Returns whether it replaced a task, which ends here.
     pub(crate) fn schedule(&self, key: u64, id: u32, at: u64) -> bool {
-        let replaced = self.keyed.add(key, self.entry(id, at, || ()));
-        returned(accepted(replaced))
+        returned(accepted(self.add(key, self.entry(id, at, || ()))))
+    }
+
+    pub(crate) fn add(
+        &self,
+        key: u64,
+        entry: TimerEntry<Job>,
+    ) -> Result<Option<Job>, AddError<Job>> {
+        self.keyed.add(key, entry.when(), entry.into_task())
     }
 
     /// Returns whether the key had no task.
@@ -85,7 +92,7 @@ impl Stand {
         let entry = self.entry(id, at, || ());
         match self.keyed.entry(key) {
             Entry::Vacant(vacant) => {
-                accepted(vacant.add(entry.when(), entry.into_task()));
+                returned(accepted(vacant.add(entry.when(), entry.into_task())));
                 true
             }
             Entry::Occupied(_) => {

@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
 use std::thread;
 use std::time::Duration;
-use tickwheel::TimerEntry;
 use tickwheel::keyed::KeyedTimer;
 use tickwheel::purgatory::{DelayedOperation, Purgatory};
 
@@ -69,11 +68,10 @@ fn keyed_timers_go_on_after_a_key_has_panicked_in_the_midst_of_each_call() {
     let broken = Arc::new(AtomicU8::new(SOUND));
     let key = Key(1, Arc::clone(&broken));
     let copy = || Key(1, Arc::clone(&broken));
-    let entry = || TimerEntry::after(MS, 1_u32);
-    keyed.add(copy(), entry()).unwrap();
+    keyed.add(copy(), MS, 1_u32).unwrap();
     for call in [EQ, HASH] {
         broken.store(call, Ordering::Relaxed);
-        assert!(catch_unwind(|| keyed.add(copy(), entry()).is_ok()).is_err());
+        assert!(catch_unwind(|| keyed.add(copy(), MS, 1_u32).is_ok()).is_err());
         assert!(catch_unwind(|| drop(keyed.entry(copy()))).is_err());
         assert!(catch_unwind(|| keyed.touch(&key, MS)).is_err());
         assert!(catch_unwind(|| keyed.reschedule(&key, MS)).is_err());
@@ -166,9 +164,9 @@ fn what_a_call_was_given_is_dropped_without_a_lock() {
             let keyed = keyed.clone();
             assert!(used.1.set(Box::new(move || keyed.len())).is_ok());
         }
-        assert!(keyed.after(key.clone(), MS, task.clone()).is_ok_and(|former| former.is_none()));
+        assert!(keyed.add(key.clone(), MS, task.clone()).is_ok_and(|former| former.is_none()));
         [&key, &task].iter().for_each(|user| user.0.store(EQ, Ordering::Relaxed));
-        assert!(catch_unwind(|| keyed.after(key.clone(), MS, task.clone()).is_ok()).is_err());
+        assert!(catch_unwind(|| keyed.add(key.clone(), MS, task.clone()).is_ok()).is_err());
         [&key, &task].iter().for_each(|user| user.0.store(SOUND, Ordering::Relaxed));
         assert_eq!(keyed.len(), 1);
         done.send(()).unwrap();

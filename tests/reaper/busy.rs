@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Instant;
+use tickwheel::Timer;
 use tickwheel::keyed::{Entry, KeyedTimer};
-use tickwheel::{Timer, TimerEntry};
 
 /// A moved entry that is held wakes the reaper at once: it sleeps for other timers, too.
 #[test]
@@ -16,7 +16,7 @@ fn an_entry_that_is_held_keeps_no_other_timer_waiting() {
     for moves in [false, true] {
         let timer = Timer::builder().start().expect("in range");
         let keyed = KeyedTimer::new(&timer, |_: u8, ()| ());
-        keyed.add(1, TimerEntry::after(HOUR, ())).expect("there is room");
+        keyed.add(1, HOUR, ()).expect("there is room");
         crate::sleeping(&timer);
         let (ran, runs) = channel();
         match keyed.entry(1) {
@@ -61,7 +61,7 @@ impl Drop for SlowToDrop {
 fn a_key_that_is_slow_to_drop_keeps_no_other_timer_waiting() {
     let timer = Timer::builder().start().expect("in range");
     let keyed = KeyedTimer::new(&timer, |_: SlowToDrop, ()| ());
-    let add = |key, delay| _ = keyed.add(key, TimerEntry::after(delay, ())).expect("a place");
+    let add = |key, delay| _ = keyed.add(key, delay, ()).expect("a place");
     add(SlowToDrop(1, None), HOUR);
     crate::sleeping(&timer);
     let ((release, released), (ran, runs)) = (channel(), channel());
@@ -84,7 +84,7 @@ fn a_shard_that_is_held_hides_no_other_one() {
     let timer = Timer::builder().start().expect("in range");
     let hasher = BuildHasherDefault::<OneShard>::default();
     let keyed = KeyedTimer::with_hasher(&timer, hasher, |_: u32, ()| ());
-    let add = |key, delay| keyed.add(key, TimerEntry::after(delay, ())).expect("there is room");
+    let add = |key, delay| keyed.add(key, delay, ()).expect("there is room");
     (0..100).for_each(|key| _ = add(key, 20 * MS + key * 32 * MS));
     (100..160).for_each(|key| _ = add(key, (key - 80) * MS));
     let held = keyed.find(&99);
@@ -118,7 +118,7 @@ fn a_key_that_is_used_without_a_pause_delays_only_its_shard_and_only_until_it_pa
     let keyed = KeyedTimer::with_hasher(&timer, hasher, move |_: u32, ()| {
         counted.fetch_add(1, Ordering::Relaxed);
     });
-    let add = |key, delay| keyed.add(key, TimerEntry::after(delay, ())).expect("there is room");
+    let add = |key, delay| keyed.add(key, delay, ()).expect("there is room");
     add(0, HOUR);
     // Each in a bucket of its own.
     for key in 1..=500 {

@@ -118,7 +118,7 @@ fn while_the_reaper_hangs_in_a_task_every_call_works_and_another_thread_expires_
     assert!(far.reschedule(2 * HOUR) && far.touch(3 * HOUR));
     assert!(timer.add(TimerEntry::after(HOUR, 2)).unwrap().cancel().is_cancelled());
     let keyed = KeyedTimer::new(&timer, |_: &str, ()| ());
-    assert!(keyed.add("a", TimerEntry::after(HOUR, ())).unwrap().is_none());
+    assert!(keyed.add("a", HOUR, ()).unwrap().is_none());
     assert!(keyed.cancel("a").is_some());
     let purgatory = Arc::new(Purgatory::new(&timer));
     let watch = purgatory.try_complete_else_watch(Triggered(false), HOUR, &["b"]);

@@ -49,7 +49,7 @@ fn each_deadline_is_met_when_it_comes_whatever_it_is_of() {
     let (_, run) = noting(&clock, MS, &diary);
     timer.after(HOUR, move || task("task")).unwrap();
     let keyed = KeyedTimer::new(&timer, move |(), ()| key("key"));
-    keyed.after((), 40 * S, ()).unwrap();
+    keyed.add((), 40 * S, ()).unwrap();
     let purgatory = Purgatory::new(&timer);
     drop(purgatory.try_complete_else_watch(Fetch(operation), 50 * S, &[()]).unwrap());
     let series = Periodic::every(30 * S).start(&timer, move |_| run("run")).unwrap();
@@ -118,7 +118,7 @@ fn what_never_expires_ends_a_run() {
     let clock = ManualClock::new();
     let timer = Timer::builder().clock(clock.clone()).build().unwrap();
     let keyed = KeyedTimer::new(&timer, |(), ()| ());
-    keyed.after((), S, ()).unwrap();
+    keyed.add((), S, ()).unwrap();
     drop(timer.shutdown());
     clock.run_for(HOUR);
     assert_eq!((clock.step(), keyed.len()), (None, 1));
@@ -136,7 +136,7 @@ fn what_never_expires_is_no_step_and_moves_no_clock() {
     // The clock ends before the tick that this is rounded up to.
     timer.after(Duration::from_nanos(u64::MAX - 1_000_001_000), || ()).unwrap();
     let keyed = KeyedTimer::new(&timer, |(), ()| ());
-    keyed.add((), TimerEntry::new(When::Never, ())).unwrap();
+    keyed.add((), When::Never, ()).unwrap();
     let purgatory = Purgatory::new(&timer);
     drop(purgatory.try_complete_else_watch(Idle, Duration::MAX, &[()]).unwrap());
     let mut sleep = pin!(timer.sleep(Duration::MAX));

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use tickwheel::keyed::{Entry, KeyedTimer};
 use tickwheel::periodic::{Periodic, Run, Series};
 use tickwheel::purgatory::Purgatory;
-use tickwheel::{Listener, ManualClock, Timer, TimerEntry, WeakTimer};
+use tickwheel::{Listener, ManualClock, Timer, WeakTimer};
 
 /// Not so far that the timer has to be advanced earlier, to move it to a finer wheel.
 const FAR: Duration = Duration::from_millis(150);
@@ -60,7 +60,7 @@ impl Looped {
 fn the_loop_is_woken_though_another_has_asked_while_a_moved_entry_is_held() {
     let looped = Looped::new();
     let keyed = KeyedTimer::new(&looped.timer, |(), ()| ());
-    keyed.after((), FAR, ()).unwrap();
+    keyed.add((), FAR, ()).unwrap();
     looped.ask();
     let mut entry = keyed.find(&()).unwrap();
     entry.reschedule(2 * MS);
@@ -162,7 +162,7 @@ fn each_listener_is_woken_by_its_last_waker_until_it_is_dropped() {
 fn what_is_added_while_a_moved_entry_is_held_wakes_it() {
     let looped = Looped::new();
     let keyed = KeyedTimer::new(&looped.timer, |_: u8, ()| ());
-    keyed.add(1, TimerEntry::after(FAR, ())).unwrap();
+    keyed.add(1, FAR, ()).unwrap();
     looped.ask();
     let mut held = keyed.find(&1).unwrap();
     held.reschedule(MS);
@@ -200,7 +200,7 @@ fn what_is_built_on_the_timer_wakes_it_too() {
     let timer = &looped.timer;
     let keyed = KeyedTimer::new(timer, |_: u32, ()| ());
     looped.ask();
-    assert!(keyed.add(1, TimerEntry::after(FAR, ())).is_ok());
+    assert!(keyed.add(1, FAR, ()).is_ok());
     assert_eq!(looped.woken(), 1, "a key");
     looped.ask();
     assert!(keyed.reschedule(&1, MS));
@@ -208,7 +208,7 @@ fn what_is_built_on_the_timer_wakes_it_too() {
     keyed.cancel(&1);
     looped.ask();
     match keyed.entry(2) {
-        Entry::Vacant(entry) => entry.add(MS, ()).unwrap(),
+        Entry::Vacant(entry) => _ = entry.add(MS, ()).unwrap(),
         Entry::Occupied(_) => panic!("it is vacant"),
     }
     assert_eq!(looped.woken(), 1, "an entry of a key");

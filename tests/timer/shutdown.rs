@@ -35,7 +35,7 @@ fn after_a_shutdown_nothing_is_next_though_a_key_is_due() {
     let clock = ManualClock::new();
     let timer = Timer::builder().clock(clock.clone()).build().unwrap();
     let keyed = KeyedTimer::new(&timer, |_: u8, _: u8| ());
-    keyed.after(1, MS, 1).unwrap();
+    keyed.add(1, MS, 1).unwrap();
     assert_eq!(timer.next_expiration(), Some(timer.now() + MS));
     timer.shutdown();
     clock.advance(HOUR);
@@ -215,7 +215,7 @@ fn stats_return_though_a_keyed_timer_ends_whenever_they_count() {
             let timer = self.0.get().and_then(WeakTimer::upgrade);
             if let Some(timer) = timer.filter(|_| self.1.fetch_add(1, Ordering::Relaxed) < 100) {
                 let keyed = KeyedTimer::new(&timer, |_: u8, ()| ());
-                assert!(keyed.add(1, TimerEntry::after(HOUR, ())).is_ok());
+                assert!(keyed.add(1, HOUR, ()).is_ok());
             }
             0
         }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 use tickwheel::keyed::KeyedTimer;
-use tickwheel::{Clock, ManualClock, Timeout, Timer, TimerEntry, When};
+use tickwheel::{Clock, ManualClock, Timeout, Timer, When};
 
 const S: Duration = Duration::from_secs(1);
 const DAY: Duration = Duration::from_secs(86_400);
@@ -56,7 +56,7 @@ fn what_becomes_due_during_a_turn_comes_with_the_next_and_after_what_was_due() {
     timer.after(10 * MS, 1).unwrap();
     timer.after(20 * MS, 2).unwrap();
     // Looked at in the turn's own tick, after the first task.
-    keyed.after(3, 10 * MS, ()).unwrap();
+    keyed.add(3, 10 * MS, ()).unwrap();
     assert!(keyed.touch(&3, 60 * MS));
     clock.advance(10 * MS);
     assert_eq!([(); 2].map(|()| timer.advance_clock(Duration::ZERO)), [1, 2]);
@@ -243,7 +243,7 @@ fn a_turn_waits_for_what_is_due_where_another_thread_is_at_work() {
     let expired = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&expired);
     let keyed = KeyedTimer::new(&timer, move |_: u8, ()| _ = count.fetch_add(1, SeqCst));
-    assert!(keyed.add(1, TimerEntry::after(S, ())).is_ok());
+    assert!(keyed.add(1, S, ()).is_ok());
     (0..10_000).for_each(|_| _ = timer.after(100 * S, 1).unwrap());
     let held = keyed.find(&1);
     clock.ms.store(70_000, SeqCst);

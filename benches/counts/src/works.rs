@@ -128,7 +128,7 @@ fn expire_keys(count: u64) {
     let (mut random, start) = (Random::new(), clock.now());
     for key in 0..count {
         let deadline = start + Duration::from_millis(1 + random.below(LAST_MS));
-        assert!(keyed.add(key, TimerEntry::at(deadline, 1)).is_ok());
+        assert!(keyed.add(key, deadline, 1).is_ok());
     }
     measured(|| {
         for _ in 0..LAST_MS {
@@ -188,7 +188,7 @@ impl Keyed for FixedKeys {
     }
 
     fn schedule(&mut self, key: u64, deadline: Instant, task: u64) -> bool {
-        let former = self.keyed.add(key, TimerEntry::at(deadline, task));
+        let former = self.keyed.add(key, deadline, task);
         former.expect("there is no limit").is_none()
     }
 

@@ -1,12 +1,12 @@
 //! W6: bytes per outstanding timer, exactly, as the allocator counts them.
 
-use crate::contenders::Tickwheel;
+use crate::contenders::{Tickwheel, add_key};
 use crate::work::{Contender, Random};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use tickwheel::Timer;
 use tickwheel::keyed::KeyedTimer;
 use tickwheel::purgatory::{DelayedOperation, Purgatory};
-use tickwheel::{Timer, TimerEntry};
 
 /// Returns the number of bytes that are allocated now.
 #[allow(unsafe_code)]
@@ -92,7 +92,7 @@ pub fn per_key(count: u64) -> f64 {
     let keyed = KeyedTimer::new(&timer, |_: u64, _: u64| ());
     for key in 0..count {
         let timeout = Duration::from_millis(3_600_000 + random.below(1_800_000));
-        assert!(keyed.add(key, TimerEntry::after(timeout, key)).is_ok());
+        add_key(&keyed, key, timeout, key);
     }
     (allocated() - before) / count as f64
 }

@@ -1,6 +1,7 @@
 //! Delayed operations: end to end, on the system's clock (P1, P2), and how long it takes to expire
 //! them, and keys, in virtual time (P_expire, K_expire).
 
+use crate::contenders::add_key;
 use crate::work::{Random, measured, nanos_per};
 use std::hash::BuildHasher;
 use std::hint::black_box;
@@ -10,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tickwheel::keyed::KeyedTimer;
 use tickwheel::purgatory::{DelayedOperation, Purgatory};
-use tickwheel::{ManualClock, Timer, TimerEntry};
+use tickwheel::{ManualClock, Timer};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -137,7 +138,7 @@ pub fn expire_keys(count: u64) -> f64 {
     let mut random = Random::new();
     for key in 0..count {
         let timeout = Duration::from_millis(1 + random.below(SPAN));
-        assert!(keyed.add(key, TimerEntry::after(timeout, ())).is_ok());
+        add_key(&keyed, key, timeout, ());
     }
     expire(&timer, &clock, &expired, count)
 }

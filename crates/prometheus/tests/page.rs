@@ -91,7 +91,7 @@ fn levels_of_a_timer_and_of_its_keyed_timers_are_told_apart() {
     let service = Service::new();
     service.timer.add(TimerEntry::after(5 * MS, || ())).unwrap();
     service.timer.add(TimerEntry::after(Duration::from_secs(60), || ())).unwrap();
-    service.keyed.add(1, TimerEntry::after(5 * MS, ())).unwrap();
+    service.keyed.add(1, 5 * MS, ()).unwrap();
     let page = service.page();
     let level = |tick, slots| [("timer", "service"), ("tick_seconds", tick), ("slots", slots)];
     for (tick, slots) in [("0.001", "512"), ("0.256", "512"), ("0.001", "64")] {
@@ -126,7 +126,7 @@ fn a_purgatory_is_shown_with_how_its_operations_ended() {
 fn keys_and_leases_are_counted() {
     let service = Service::new();
     for key in 0..7 {
-        service.keyed.add(key, TimerEntry::after(Duration::from_secs(60), ())).unwrap();
+        service.keyed.add(key, Duration::from_secs(60), ()).unwrap();
     }
     let leases = [1, 2, 3].map(|key| service.leases.hold(key).unwrap());
     let [_first, _second, third] = leases;

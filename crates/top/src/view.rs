@@ -244,7 +244,7 @@ mod tests {
         let clock = ManualClock::new();
         let timer = Timer::builder().name("sessions").clock(clock.clone()).build().unwrap();
         let keyed = KeyedTimer::new(&timer, |_: u32, ()| ());
-        keyed.add(1, TimerEntry::after(3600 * 1000 * MS, ())).unwrap();
+        keyed.add(1, 3600 * 1000 * MS, ()).unwrap();
         for due in [1, 1, 1, 300, 300, 300, 300, 300, 300, 400] {
             timer.add(TimerEntry::after(due * MS, || ())).unwrap();
         }

@@ -87,7 +87,7 @@ impl Client {
         let request = Request(Arc::new(Mutex::new(Some(encode(id, body)))));
         let (outcome, response) = oneshot::channel();
         let call = Call { request: request.clone(), outcome };
-        let added = self.calls.after(id, timeout, call);
+        let added = self.calls.add(id, timeout, call);
         added.map_err(|_| CallError::Refused)?;
         let outstanding = Outstanding { calls: &self.calls, id };
         if self.requests.send(request).is_err() {

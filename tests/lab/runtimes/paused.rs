@@ -143,7 +143,7 @@ fn keys_operations_and_series_keep_its_time() {
             let note = note.clone();
             move |_: u32, ()| note()
         });
-        keyed.after(1, 10 * S, ()).unwrap();
+        keyed.add(1, 10 * S, ()).unwrap();
         let purgatory = Purgatory::new(&timer);
         let fetch = Fetch(Arc::clone(&times));
         let _ = purgatory.try_complete_else_watch(fetch, 20 * S, &[1]).unwrap();

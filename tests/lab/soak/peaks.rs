@@ -7,7 +7,7 @@ use crate::{HOUR, MS, SPARE, in_use, scaled};
 use fastrand::Rng;
 use tickwheel::keyed::KeyedTimer;
 use tickwheel::purgatory::{Pending, Purgatory};
-use tickwheel::{Timeout, TimerEntry};
+use tickwheel::Timeout;
 
 /// Where things are added and cancelled by number.
 trait Holder {
@@ -64,7 +64,7 @@ impl Holder for Keys {
     }
 
     fn add(&mut self, nth: usize) {
-        assert!(self.0.add(nth, TimerEntry::after(HOUR, ())).is_ok());
+        assert!(self.0.add(nth, HOUR, ()).is_ok());
     }
 
     fn cancel(&mut self, nth: usize) {

@@ -249,7 +249,7 @@ pub(crate) fn tenants() -> Measured {
             for level in 0..7 {
                 for slot in 1..64 {
                     let delay = MS * 2_000 + Duration::from_millis(slot << (6 * level));
-                    assert!(gone.add(64 * level + slot, TimerEntry::after(delay, ())).is_ok());
+                    assert!(gone.add(64 * level + slot, delay, ()).is_ok());
                 }
             }
         }
@@ -268,7 +268,7 @@ pub(crate) fn made_and_dropped() -> Measured {
             for key in 0..20_u32 {
                 let delay = MS * (key % 4) * 100_000;
                 assert!(timer.add(TimerEntry::after(delay, || ())).is_ok());
-                assert!(keyed.add(key, TimerEntry::after(delay, ())).is_ok());
+                assert!(keyed.add(key, delay, ()).is_ok());
                 let watch = purgatory.try_complete_else_watch(Idle, delay, &[key, 99]);
                 drop(watch.expect("there is no limit"));
             }

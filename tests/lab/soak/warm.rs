@@ -127,8 +127,7 @@ fn keys_hardly_allocate() {
             expired.store(0, Relaxed);
         }
         for nth in 0..8 {
-            let entry = TimerEntry::after(MS * (round % 50), nth);
-            let _ = keyed.add((round + nth) % 200, entry);
+            let _ = keyed.add((round + nth) % 200, MS * (round % 50), nth);
             keyed.reschedule(&(round % 200), MS * 20);
         }
         keyed.cancel(&(round % 7));

@@ -6,7 +6,7 @@ use crate::world::{KEYS, Ref, act};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use tickwheel::TimerEntry;
+use tickwheel::When;
 use tickwheel::keyed::{Entry, KeyedTimer};
 use tickwheel::periodic::{MissedTick, Periodic};
 
@@ -27,7 +27,7 @@ impl Hand {
             0..2 => {
                 *bound = Arc::new(AtomicU64::new(due));
                 let ticket = ledger.ticket(Kind::Keyed, Arc::clone(bound));
-                return match keyed.add(*key, TimerEntry::new(when, ticket)) {
+                return match keyed.add(*key, when, ticket) {
                     Ok(former) => drop_as(End::Replaced, former),
                     Err(error) => {
                         // The former one is as it was, and nobody knows its deadline any more.
@@ -55,33 +55,33 @@ impl Hand {
         }
         let (key, (when, due)) = (self.key(), self.when(world));
         let moves = key % 2 == 1;
-        let entry = || {
+        let ticket = || {
             let bound = Arc::new(AtomicU64::new(if moves { 0 } else { due }));
-            TimerEntry::new(when, world.ledger.ticket(Kind::Keyed, bound))
+            world.ledger.ticket(Kind::Keyed, bound)
         };
         let keyed = &world.keyed;
         match self.random.below(20) {
             19 => drop_as(End::Cancelled, keyed.cancel_if(&key, |_, at| at.is_some())),
-            0..6 => match keyed.add(key, entry()) {
+            0..6 => match keyed.add(key, when, ticket()) {
                 Ok(former) => drop_as(End::Replaced, former),
                 Err(error) => refused(world, error),
             },
             8..10 => drop_as(End::Cancelled, keyed.cancel(&key)),
             10..12 => drop(keyed.touch(&key, when)),
-            12..15 if moves => drop(keyed.reschedule(&key, when)),
-            15..19 => self.entry_step(world, key, entry()),
+            12..15 if moves => drop((keyed.reschedule(&key, when), keyed.hasten(&key, when))),
+            15..19 => self.entry_step(world, key, when, ticket()),
             _ => drop((keyed.contains(&key), keyed.deadline(&key), keyed.len())),
         }
     }
 
     /// Looks at a key, and changes what is there under one lock; or has keys of its own for a
     /// moment.
-    fn entry_step(&mut self, world: &Ref, key: u32, entry: TimerEntry<Ticket>) {
+    fn entry_step(&mut self, world: &Ref, key: u32, when: When, ticket: Ticket) {
         if self.random.is_rare(4) {
             let keyed = KeyedTimer::new(&world.timer, |_: u32, ticket: Ticket| {
                 drop_as(End::Cancelled, Some(ticket));
             });
-            return match keyed.add(key, entry) {
+            return match keyed.add(key, when, ticket) {
                 Ok(former) => {
                     world.timer.advance_clock(Duration::ZERO);
                     drop_as(End::Cancelled, (former, keyed.cancel_all()));
@@ -90,16 +90,16 @@ impl Hand {
             };
         }
         match world.keyed.entry(key) {
-            Entry::Vacant(vacant) => match vacant.add(entry.when(), entry.into_task()) {
-                Ok(()) => {}
+            Entry::Vacant(vacant) => match vacant.add(when, ticket) {
+                Ok(former) => drop_as(End::Replaced, former),
                 Err(error) => refused(world, error),
             },
             Entry::Occupied(mut occupied) if self.random.is_rare(2) => {
                 occupied.touch(Duration::from_micros(50));
                 drop(occupied);
-                drop_as(End::Replaced, entry);
+                drop_as(End::Replaced, ticket);
             }
-            Entry::Occupied(occupied) => drop_as(End::Cancelled, (occupied.cancel(), entry)),
+            Entry::Occupied(occupied) => drop_as(End::Cancelled, (occupied.cancel(), ticket)),
         }
     }
 

@@ -11,7 +11,7 @@ use std::hint::black_box;
 use std::mem;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tickwheel::{Timer, TimerEntry};
+use tickwheel::{Timer, When};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::coop::unconstrained;
 use tokio::task::{JoinHandle, yield_now};
@@ -24,6 +24,20 @@ pub struct KeyedTimer {
     timer: Timer,
     keyed: tickwheel::keyed::KeyedTimer<u64, u64>,
     start: Instant,
+}
+
+/// Adds a key. Revisions that have no keyed queue take an entry.
+pub fn add_key<T: Send>(
+    keyed: &tickwheel::keyed::KeyedTimer<u64, T>,
+    key: u64,
+    when: impl Into<When>,
+    task: T,
+) -> Option<T> {
+    #[cfg(feature = "queue")]
+    let former = keyed.add(key, when, task);
+    #[cfg(not(feature = "queue"))]
+    let former = keyed.add(key, tickwheel::TimerEntry::new(when, task));
+    former.expect("there is no limit")
 }
 
 impl Keyed for KeyedTimer {
@@ -44,8 +58,7 @@ impl Keyed for KeyedTimer {
     }
 
     fn schedule(&mut self, key: u64, deadline: Instant, task: u64) -> bool {
-        let former = self.keyed.add(key, TimerEntry::at(deadline, task));
-        former.expect("there is no limit").is_none()
+        add_key(&self.keyed, key, deadline, task).is_none()
     }
 
     fn touch(&mut self, key: u64, deadline: Instant) -> bool {

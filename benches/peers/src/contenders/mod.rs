@@ -8,7 +8,9 @@ mod services;
 mod tickwheel;
 
 pub use crates::{HashWheel, Nexus, Queue, TokioDelayQueue};
-pub use keys::{FuturesTimer, KeyedTimer, Pingora, QueueAndMap, SleepingTasks, TokioSleep};
+pub use keys::{
+    FuturesTimer, KeyedTimer, Pingora, QueueAndMap, SleepingTasks, TokioSleep, add_key,
+};
 #[cfg(feature = "queue")]
 pub use queue::{KeyedQueue, OnSystemClock};
 pub use services::{BTree, DrivenQueue, Heap, LazyHeap, OrderedMap};

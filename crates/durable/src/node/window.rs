@@ -47,7 +47,7 @@ impl Window {
     /// sweep finds it when it is due.
     pub(crate) fn file(&self, place: Place, deadline: Instant) {
         if !self.ready.contains(&place) {
-            let _ = self.near.at(place, deadline, ());
+            let _ = self.near.add(place, deadline, ());
         }
     }
 

@@ -11,9 +11,9 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
+use tickwheel::Timer;
 use tickwheel::keyed::KeyedTimer;
 use tickwheel::purgatory::{DelayedOperation, Purgatory};
-use tickwheel::{Timer, TimerEntry};
 
 /// For how long the first rebalance of a group waits for more members.
 const INITIAL_REBALANCE_DELAY: Duration = Duration::from_millis(500);
@@ -84,7 +84,7 @@ impl Coordinator {
     /// Begins a member's session, or begins it anew.
     fn begin_session(&self, group: &State, id: &StrBytes, timeout: Duration) -> bool {
         let session = (Arc::clone(&group.name), id.clone());
-        self.sessions.add(session, TimerEntry::after(timeout, ())).is_ok()
+        self.sessions.add(session, timeout, ()).is_ok()
     }
 
     fn end_session(&self, name: &Arc<str>, id: &StrBytes) {

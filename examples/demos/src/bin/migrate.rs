@@ -214,7 +214,7 @@ fn delay_queue(scene: &Scene) -> Result<&'static str, Box<dyn Error>> {
     });
     let disconnect = |client, session| -> Result<(), AddError<Session>> {
         let soon = Duration::from_millis(300);
-        if let Some(Session(former)) = gone.after(client, soon, session)? {
+        if let Some(Session(former)) = gone.add(client, soon, session)? {
             scene.tell(&format!("{client}: session {former} gives way"));
         }
         Ok(())
@@ -266,7 +266,7 @@ impl Database {
                 scene.tell(&format!("{key}: gone"));
             }
         };
-        self.jobs.at(key, deadline, job)?;
+        self.jobs.add(key, deadline, job)?;
         keys.insert(key, Some(deadline));
         Ok(())
     }

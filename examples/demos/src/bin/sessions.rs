@@ -81,7 +81,7 @@ fn run(seed: u64) -> Result<Hour, Box<dyn Error>> {
         beats.start(&timer, move |_| {
             sent.fetch_add(1, Relaxed);
             if clock.random() % 100 >= lost(clock.now() - start) {
-                let _ = sessions.after(session, TIMEOUT, ());
+                let _ = sessions.add(session, TIMEOUT, ());
             }
         })?;
     }

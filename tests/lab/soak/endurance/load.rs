@@ -199,7 +199,7 @@ impl<'a> Worker<'a> {
                 Handle::Timer(timer.add(TimerEntry::at(deadline, task)).expect("no limit"))
             }
             2 => {
-                let replaced = keyed.add(slot, TimerEntry::at(deadline, request));
+                let replaced = keyed.add(slot, deadline, request);
                 assert!(replaced.expect("no limit").is_none(), "the key was free");
                 Handle::Key
             }

@@ -105,7 +105,7 @@ impl Scene {
                 Handle::Timer(self.timer.add(TimerEntry::after(delay, task)).expect("no limit"))
             }
             1 => {
-                let replaced = self.keyed.add(id, TimerEntry::after(delay, id));
+                let replaced = self.keyed.add(id, delay, id);
                 assert!(replaced.expect("no limit").is_none());
                 Handle::Key
             }
