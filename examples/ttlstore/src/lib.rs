@@ -129,8 +129,8 @@ async fn accept(listener: tokio::net::TcpListener, server: &Rc<Server>) {
 async fn herald(mut expired: UnboundedReceiver<Expired>, server: &Server) {
     while let Some(gone) = expired.recv().await {
         server.expired.set(server.expired.get() + 1);
-        if !server.store.keys.contains(&gone.key) {
-            server.peers.publish(EXPIRED, &gone.key);
+        if let Some(key) = gone.key.as_ref().filter(|key| !server.store.keys.contains(*key)) {
+            server.peers.publish(EXPIRED, key);
         }
         server.store.told(gone);
     }

@@ -31,9 +31,10 @@ pub(crate) struct Store {
     tally: Arc<Tally>,
 }
 
-/// A key that has expired, and the bytes that it counts for until it is [told](Store::told).
+/// A key that has expired, unless it was set anew; and the bytes that it counts for until it is
+/// [told](Store::told).
 pub(crate) struct Expired {
-    pub(crate) key: Key,
+    pub(crate) key: Option<Key>,
     bytes: usize,
 }
 
@@ -48,25 +49,11 @@ impl Store {
     pub(crate) fn new(timer: &Timer, expired: UnboundedSender<Expired>) -> Self {
         let tally = Arc::new(Tally { bytes: AtomicUsize::new(0), expired });
         let shared = Arc::clone(&tally);
-        let keys = KeyedTimer::new(timer, move |key, value: Value| shared.expire(key, &value));
+        let keys = KeyedTimer::new(timer, move |key: Key, value: Value| {
+            let bytes = size(&key, &value);
+            shared.expire(Some(key), bytes);
+        });
         Store { timer: timer.clone(), keys, tally }
-    }
-
-    /// Returns the key's entry, if it is there. A key whose time is up expires now, if the timer
-    /// has not come to it yet: it is never served late.
-    pub(crate) fn find(&self, key: &[u8]) -> Option<OccupiedEntry<'_, Key, Value>> {
-        let entry = self.keys.find(key)?;
-        if entry.deadline().is_some_and(|deadline| deadline <= self.timer.now()) {
-            self.tally.expire(key.into(), &entry.cancel());
-            return None;
-        }
-        Some(entry)
-    }
-
-    /// Returns the key's entry, whether it is there or not.
-    pub(crate) fn entry(&self, key: Key) -> Entry<'_, Key, Value> {
-        self.find(&key);
-        self.keys.entry(key)
     }
 
     /// Gives the key a value that lives for `ttl`, or as long as the former one if that is `None`.
@@ -85,12 +72,15 @@ impl Store {
             }
             Entry::Vacant(entry) => {
                 // Counted before, because it may expire at once.
-                let bytes = size(entry.key(), &value);
+                let (bytes, added) = (size(entry.key(), &value), value.len());
                 self.tally.bytes.fetch_add(bytes, Ordering::Relaxed);
-                entry.add(ttl.unwrap_or(FOREVER), value).map_err(|_| {
+                let former = entry.add(ttl.unwrap_or(FOREVER), value).map_err(|_| {
                     self.tally.bytes.fetch_sub(bytes, Ordering::Relaxed);
                     NO_MEMORY
                 })?;
+                if let Some(former) = former {
+                    self.tally.expire(None, bytes - added + former.len()); // Its time was up.
+                }
             }
         }
         Ok(())
@@ -98,7 +88,7 @@ impl Store {
 
     /// Removes the key, which does not expire then. Returns whether it was there.
     pub(crate) fn remove(&self, key: &[u8]) -> bool {
-        let value = self.find(key).map(OccupiedEntry::cancel);
+        let value = self.keys.find(key).map(OccupiedEntry::cancel);
         value.map(|value| self.tally.subtract(size(key, &value))).is_some()
     }
 
@@ -111,12 +101,7 @@ impl Store {
 
     /// Calls `visit` with up to 1024 keys from a place on, and returns the place after them.
     pub(crate) fn visit_from(&self, place: u64, mut visit: impl FnMut(&[u8])) -> Option<u64> {
-        let now = self.timer.now();
-        self.keys.visit_from(place, |key, _, deadline| {
-            if deadline.is_none_or(|deadline| deadline > now) {
-                visit(key);
-            }
-        })
+        self.keys.visit_from(place, |key, _, _| visit(key))
     }
 
     /// Notes that those who listen were told of a key, so that it takes no memory any more.
@@ -131,8 +116,7 @@ impl Store {
 }
 
 impl Tally {
-    fn expire(&self, key: Key, value: &[u8]) {
-        let bytes = size(&key, value);
+    fn expire(&self, key: Option<Key>, bytes: usize) {
         // Nobody receives any more when the server ends.
         let _ = self.expired.send(Expired { key, bytes });
     }

@@ -19,7 +19,7 @@ pub(super) fn mget(call: &mut Call<'_>) -> Outcome {
 }
 
 fn tell(call: &mut Call<'_>, index: usize) {
-    match call.session.server.store.find(&call.args[index]) {
+    match call.session.server.store.keys.find(&*call.args[index]) {
         Some(entry) => call.reply.bulk(entry.get()),
         None => call.reply.null(),
     }
@@ -71,7 +71,7 @@ pub(super) fn set(call: &mut Call<'_>) -> Outcome {
     let (key, value) = (call.take(1), call.take(2));
     let store = &call.session.server.store;
     // From here until it is put, neither the key nor its absence can change: it does not expire.
-    let entry = store.entry(key);
+    let entry = store.keys.entry(key);
     let former = match &entry {
         Entry::Occupied(entry) => Some(entry.get()),
         Entry::Vacant(_) => None,
@@ -109,14 +109,14 @@ pub(super) fn mset(call: &mut Call<'_>) -> Outcome {
 
 fn put(call: &mut Call<'_>, key: usize, value: usize, ttl: Duration) -> Outcome {
     let (key, value) = (call.take(key), call.take(value));
-    Ok(call.store().put(call.store().entry(key), value, Some(ttl))?)
+    Ok(call.store().put(call.store().keys.entry(key), value, Some(ttl))?)
 }
 
 /// INCR and INCRBY.
 pub(super) fn add(call: &mut Call<'_>) -> Outcome {
     let by = call.args.get(2).map_or(Some(1), |by| number(by)).ok_or(NOT_AN_INTEGER)?;
     let key = call.take(1);
-    let entry = call.store().entry(key);
+    let entry = call.store().keys.entry(key);
     let former = match &entry {
         Entry::Occupied(entry) => number(entry.get()).ok_or(NOT_AN_INTEGER)?,
         Entry::Vacant(_) => 0,
@@ -158,7 +158,8 @@ pub(super) fn del(call: &mut Call<'_>) -> Outcome {
 }
 
 pub(super) fn exists(call: &mut Call<'_>) -> Outcome {
-    let found = call.args[1..].iter().filter(|key| call.store().find(key).is_some()).count();
+    let keys = &call.store().keys;
+    let found = call.args[1..].iter().filter(|key| keys.contains(key.as_slice())).count();
     call.reply.integer(found);
     Ok(())
 }
@@ -169,7 +170,7 @@ pub(super) fn expire(call: &mut Call<'_>) -> Outcome {
     let (store, key) = (call.store(), &call.args[1]);
     let found = match u64::try_from(ms) {
         Ok(ms @ 1..) => {
-            let entry = store.find(key);
+            let entry = store.keys.find(&**key);
             entry.map(|mut entry| entry.reschedule(Duration::from_millis(ms))).is_some()
         }
         _ => store.remove(key),
@@ -179,7 +180,7 @@ pub(super) fn expire(call: &mut Call<'_>) -> Outcome {
 }
 
 pub(super) fn persist(call: &mut Call<'_>) -> Outcome {
-    let entry = call.store().find(&call.args[1]).filter(|entry| entry.deadline().is_some());
+    let entry = call.store().keys.find(&*call.args[1]).filter(|entry| entry.deadline().is_some());
     let found = entry.map(|mut entry| entry.reschedule(FOREVER)).is_some();
     call.reply.integer(i64::from(found));
     Ok(())
@@ -188,7 +189,7 @@ pub(super) fn persist(call: &mut Call<'_>) -> Outcome {
 /// TTL and PTTL: -1 if the key has no deadline, -2 if it is not there.
 pub(super) fn ttl(call: &mut Call<'_>) -> Outcome {
     let store = call.store();
-    let left = match store.find(&call.args[1]).map(|entry| entry.deadline()) {
+    let left = match store.keys.find(&*call.args[1]).map(|entry| entry.deadline()) {
         None => -2,
         Some(None) => -1,
         Some(Some(deadline)) => {
