@@ -133,8 +133,10 @@ impl Broker {
     /// Sees to it that the follower gets what was appended to a partition.
     pub(crate) fn replicate(&self, partition: &Arc<Partition>) {
         let Entry::Vacant(late) = self.follower.entry(partition.name.clone()) else { return };
-        if late.add(self.follower_lag, Arc::clone(partition)).is_err() {
-            self.copy(partition); // The timer was shut down.
+        match late.add(self.follower_lag, Arc::clone(partition)) {
+            Ok(None) => {}
+            // The time of the former one is up, or the timer was shut down.
+            Ok(Some(_)) | Err(_) => self.copy(partition),
         }
     }
 

@@ -7,6 +7,7 @@
 use backon::{BackoffBuilder, ExponentialBuilder};
 use std::hash::Hash;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 use tickwheel::Timer;
 use tickwheel::keyed::{Entry, KeyedTimer};
 
@@ -91,8 +92,11 @@ impl<K: Key> Shared<K> {
     fn wait(&self, key: K, mut delays: Delays) {
         let Some(delay) = delays.next() else { return self.operation.gave_up(key) };
         let Entry::Vacant(free) = self.waiting.entry(key.clone()) else { return };
-        if free.add(delay, delays).is_err() {
-            self.operation.gave_up(key); // The timer is full, or was shut down.
+        match free.add(delay, delays) {
+            Ok(None) => {}
+            // A retry whose time is up: it takes place, however often the operation fails.
+            Ok(Some(due)) => _ = self.waiting.add(key, Duration::ZERO, due),
+            Err(_) => self.operation.gave_up(key), // The timer is full, or was shut down.
         }
     }
 }

@@ -148,6 +148,18 @@ fn an_operation_has_at_most_one_retry_that_waits() {
     assert_eq!((fixture.take_attempts(), fixture.timer.len()), (vec![(200, 1)], 0));
 }
 
+/// Seen to fail: each failure put off the retry that was due.
+#[test]
+fn a_retry_whose_time_is_up_takes_place_however_often_the_operation_fails() {
+    let fixture = Fixture::new();
+    fixture.set(Mood::Stalls);
+    fixture.failback.failed(1);
+    fixture.clock.advance(100 * MS); // No turn comes.
+    (0..3).for_each(|_| fixture.failback.failed(1));
+    fixture.pass(0);
+    assert_eq!((fixture.take_attempts(), fixture.failback.waiting()), (vec![(100, 1)], 0));
+}
+
 #[test]
 fn jitter_spreads_those_that_failed_together() {
     let fixture = Fixture::with(ExponentialBuilder::with_jitter);

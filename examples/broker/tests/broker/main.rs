@@ -86,6 +86,17 @@ fn acks_decide_who_waits_for_the_follower() {
     );
 }
 
+/// Seen to fail: each append put off the copy that was due.
+#[test]
+fn appends_do_not_keep_the_follower_away() {
+    let world = orders();
+    let all = world.produce("orders", -1, batch(b"all"));
+    world.clock.advance(LAG); // No turn comes.
+    assert_eq!(world.produce("orders", 1, batch(b"more")).produced(), (0, 1));
+    world.advance(MS - MS);
+    assert_eq!(all.produced(), (0, 0));
+}
+
 #[test]
 fn what_the_follower_gets_too_late_is_timed_out_but_not_lost() {
     let world = orders();
