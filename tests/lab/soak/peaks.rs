@@ -5,9 +5,9 @@ use crate::idle::Idle;
 use crate::timers::{Stand, spare, timer};
 use crate::{HOUR, MS, SPARE, in_use, scaled};
 use fastrand::Rng;
+use tickwheel::Timeout;
 use tickwheel::keyed::KeyedTimer;
 use tickwheel::purgatory::{Pending, Purgatory};
-use tickwheel::Timeout;
 
 /// Where things are added and cancelled by number.
 trait Holder {
