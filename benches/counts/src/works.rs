@@ -15,7 +15,7 @@ use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 use tickwheel::keyed::KeyedTimer;
 use tickwheel::purgatory::Purgatory;
-use tickwheel::{ManualClock, Timer, TimerEntry};
+use tickwheel::{ManualClock, Timer};
 
 const LIVE: u64 = 100_000;
 const FEW: u64 = 10_000;

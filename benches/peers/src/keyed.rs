@@ -7,6 +7,7 @@ use std::sync::{Arc, Barrier};
 use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
+use tickwheel::When;
 
 /// Keys that have a timer, all the time, in the peers' benchmark.
 pub const KEYS: u64 = 100_000;
@@ -39,6 +40,20 @@ pub trait Keyed: Send + 'static {
     fn rest(&self) -> impl Future<Output = ()> + Send {
         ready(())
     }
+}
+
+/// Adds a key. Revisions that have no keyed queue take an entry.
+pub fn add_key<T: Send>(
+    keyed: &tickwheel::keyed::KeyedTimer<u64, T>,
+    key: u64,
+    when: impl Into<When>,
+    task: T,
+) -> Option<T> {
+    #[cfg(feature = "queue")]
+    let former = keyed.add(key, when, task);
+    #[cfg(not(feature = "queue"))]
+    let former = keyed.add(key, tickwheel::TimerEntry::new(when, task));
+    former.expect("there is no limit")
 }
 
 fn task_of(key: u64) -> u64 {

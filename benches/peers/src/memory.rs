@@ -1,6 +1,7 @@
 //! W6: bytes per outstanding timer, exactly, as the allocator counts them.
 
-use crate::contenders::{Tickwheel, add_key};
+use crate::contenders::Tickwheel;
+use crate::keyed::add_key;
 use crate::work::{Contender, Random};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

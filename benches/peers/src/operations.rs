@@ -1,7 +1,7 @@
 //! Delayed operations: end to end, on the system's clock (P1, P2), and how long it takes to expire
 //! them, and keys, in virtual time (P_expire, K_expire).
 
-use crate::contenders::add_key;
+use crate::keyed::add_key;
 use crate::work::{Random, measured, nanos_per};
 use std::hash::BuildHasher;
 use std::hint::black_box;

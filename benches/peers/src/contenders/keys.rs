@@ -2,7 +2,7 @@
 //! tokio-util's DelayQueue with a map from key to task, for each key a task that sleeps; and those
 //! who make sleeps.
 
-use crate::keyed::{BATCH, Keyed, Threads};
+use crate::keyed::{BATCH, Keyed, Threads, add_key};
 use crate::sleeps::{Sleeper, Tokio};
 use dashmap::DashMap;
 use futures_timer::Delay;
@@ -11,7 +11,7 @@ use std::hint::black_box;
 use std::mem;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tickwheel::{Timer, When};
+use tickwheel::Timer;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::coop::unconstrained;
 use tokio::task::{JoinHandle, yield_now};
@@ -24,20 +24,6 @@ pub struct KeyedTimer {
     timer: Timer,
     keyed: tickwheel::keyed::KeyedTimer<u64, u64>,
     start: Instant,
-}
-
-/// Adds a key. Revisions that have no keyed queue take an entry.
-pub fn add_key<T: Send>(
-    keyed: &tickwheel::keyed::KeyedTimer<u64, T>,
-    key: u64,
-    when: impl Into<When>,
-    task: T,
-) -> Option<T> {
-    #[cfg(feature = "queue")]
-    let former = keyed.add(key, when, task);
-    #[cfg(not(feature = "queue"))]
-    let former = keyed.add(key, tickwheel::TimerEntry::new(when, task));
-    former.expect("there is no limit")
 }
 
 impl Keyed for KeyedTimer {

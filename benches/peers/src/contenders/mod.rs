@@ -8,9 +8,7 @@ mod services;
 mod tickwheel;
 
 pub use crates::{HashWheel, Nexus, Queue, TokioDelayQueue};
-pub use keys::{
-    FuturesTimer, KeyedTimer, Pingora, QueueAndMap, SleepingTasks, TokioSleep, add_key,
-};
+pub use keys::{FuturesTimer, KeyedTimer, Pingora, QueueAndMap, SleepingTasks, TokioSleep};
 #[cfg(feature = "queue")]
 pub use queue::{KeyedQueue, OnSystemClock};
 pub use services::{BTree, DrivenQueue, Heap, LazyHeap, OrderedMap};
