@@ -52,7 +52,7 @@ pub(crate) struct Keys<K: Eq + Send + 'static, T: Send + 'static> {
 
 impl<K: Eq + Send + 'static, T: Send + 'static> Source for Keys<K, T> {
     fn flush(self: Arc<Self>, ordinal: usize, turn: &mut Turn<'_>) -> Option<usize> {
-        self.closures.flush(self.shards.set.get(ordinal), turn, |state, flush, tasks| {
+        self.closures.flush(&self.shards.set[ordinal], turn, |state, flush, tasks| {
             let ShardState { wheel, extra: index, .. } = state;
             wheel.flush(flush, |at, entry| {
                 let Keyed { key, task, hash } = entry.item;

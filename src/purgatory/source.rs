@@ -68,7 +68,7 @@ impl<K: Eq + Clone + Send + 'static, O: DelayedOperation> OperationSource<K, O> 
 
 impl<K: Eq + Clone + Send + 'static, O: DelayedOperation> Source for OperationSource<K, O> {
     fn flush(self: Arc<Self>, ordinal: usize, turn: &mut Turn<'_>) -> Option<usize> {
-        self.closures.flush(self.shards.set.get(ordinal), turn, |state, flush, tasks| {
+        self.closures.flush(&self.shards.set[ordinal], turn, |state, flush, tasks| {
             let closed = state.closed;
             state.wheel.flush_by(flush, |wheel, index, due| {
                 let Some(key) = wheel.entries.key_at(index) else { return false };

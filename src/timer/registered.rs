@@ -11,7 +11,6 @@ use crate::timer::Timer;
 use crate::timer::entry::Task;
 use crate::timer::tasks::Tasks;
 use crate::wheel::expirations::Flush;
-use crossbeam_utils::CachePadded;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::{Arc, Weak};
 
@@ -29,13 +28,12 @@ pub(crate) struct Closures {
 impl Closures {
     /// Flushes a batch of a shard, as [`Source::flush`] does. Calls `flush` under the lock, which
     /// adds what is to be handed over.
-    pub(crate) fn flush<T, X: Extra>(
+    pub(crate) fn flush<T, X>(
         &self,
-        shard: Option<&CachePadded<Shard<T, X>>>,
+        shard: &Shard<T, X>,
         turn: &mut Turn<'_>,
         flush: impl FnOnce(&mut ShardState<T, X>, Flush, &mut Vec<Task>),
     ) -> Option<usize> {
-        let Some(shard) = shard else { return Some(0) };
         shard.flush_and_hand_over(turn.start, &self.spare, flush, |closures| {
             let Some(tasks) = self.tasks.upgrade() else {
                 // The timer has gone. They own their source, which must not own them.
@@ -102,10 +100,9 @@ mod tests {
         timer.after(Duration::ZERO, move || drop(own)).unwrap();
         let mut turn = Turn::begin(&timer.base.engine.context).unwrap();
         let gone = Closures { tasks: Weak::new(), spare: Spare::default() };
-        let flushed =
-            gone.flush(timer.tasks.shards.set.first(), &mut turn, |state, flush, tasks| {
-                state.wheel.flush(flush, |_, task| tasks.push(task.item));
-            });
+        let flushed = gone.flush(&timer.tasks.shards.set[0], &mut turn, |state, flush, tasks| {
+            state.wheel.flush(flush, |_, task| tasks.push(task.item));
+        });
         assert_eq!((flushed, timer.len(), Arc::strong_count(&task)), (Some(0), 0, 1));
     }
 }

@@ -1,5 +1,7 @@
 //! The behaviour of `KeyedTimer`, in virtual time.
 
+#[path = "../common/busy.rs"]
+mod busy;
 #[path = "../common/delta.rs"]
 mod delta;
 mod due;

@@ -3,14 +3,15 @@
 //! seen is compared. The executor is busy at times: keys leave at the flush, and what was flushed
 //! waits in its queue.
 
+use crate::busy::Busy;
 use crate::times::{Config, How, Moment, NEVER, Span};
 use quickcheck::{Arbitrary, Gen};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::mem;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tickwheel::keyed::{Entry, KeyedTimer};
-use tickwheel::{AddError, ManualClock, Task, Timer, TimerEntry, When};
+use tickwheel::{AddError, ManualClock, Timer, TimerEntry, When};
 
 /// What a key has.
 struct Expected {
@@ -49,8 +50,8 @@ struct Run {
     origin: Instant,
     now: Moment,
     expired: Arc<Mutex<Vec<(u32, u32)>>>,
-    /// The executor's, while it is busy.
-    queue: Arc<Mutex<Option<VecDeque<Task>>>>,
+    /// The executor.
+    busy: Busy,
     model: BTreeMap<u32, Expected>,
     /// Keys that were flushed, whose closures have not been called.
     flushed: Vec<(u32, u32)>,
@@ -60,19 +61,9 @@ struct Run {
 impl Run {
     fn new(config: Config) -> Self {
         let clock = ManualClock::seeded(config.seed);
-        let queue = Arc::new(Mutex::new(None::<VecDeque<Task>>));
-        let busy = Arc::clone(&queue);
-        let execute = move |task: Task| {
-            let mut queue = busy.lock().unwrap();
-            match &mut *queue {
-                Some(queue) => queue.push_back(task),
-                None => {
-                    drop(queue);
-                    task.run();
-                }
-            }
-        };
-        let builder = config.builder(&clock).executor(execute);
+        let busy = Busy::default();
+        let own = busy.clone();
+        let builder = config.builder(&clock).executor(move |task| own.execute(task));
         let timer = builder.build().expect("the options are in their ranges");
         let expired = Arc::new(Mutex::new(Vec::new()));
         let sink = Arc::clone(&expired);
@@ -84,7 +75,7 @@ impl Run {
         });
         let (origin, now) = (clock.now(), Moment::new(0, config.tick));
         let (model, flushed, tasks) = (BTreeMap::new(), Vec::new(), 0);
-        Run { config, keyed, timer, clock, origin, now, expired, queue, model, flushed, tasks }
+        Run { config, keyed, timer, clock, origin, now, expired, busy, model, flushed, tasks }
     }
 
     fn apply(&mut self, step: Step) {
@@ -105,7 +96,7 @@ impl Run {
                 }
             }
             Step::CancelAll => self.cancel_all(),
-            Step::Busy => _ = self.queue.lock().unwrap().get_or_insert_default(),
+            Step::Busy => self.busy.begin(),
             Step::WorkOff => self.work_off(),
         }
         self.compare();
@@ -207,7 +198,7 @@ impl Run {
 
     fn advance(&mut self) {
         self.timer.advance_clock(Duration::ZERO);
-        if self.queue.lock().unwrap().is_some() {
+        if self.busy.is_busy() {
             self.leave();
         }
         let mut kept_now = Vec::new();
@@ -245,8 +236,7 @@ impl Run {
 
     /// Has the executor run what waits. A key that is kept is added unless it is there by now.
     fn work_off(&mut self) {
-        let queue = self.queue.lock().unwrap().take();
-        for task in queue.into_iter().flatten() {
+        for task in self.busy.end() {
             task.run();
             let ran = self.expired.lock().unwrap().pop().expect("its closure was called");
             let waited = self.flushed.iter().position(|flushed| *flushed == ran);

@@ -1,5 +1,7 @@
 //! The behaviour of `Purgatory`, one rule of its documentation per test. Time is a `ManualClock`.
 
+#[path = "../common/busy.rs"]
+mod busy;
 mod chains;
 mod expiry;
 mod futures;

@@ -3,9 +3,9 @@
 //! code and their order included. The executor is busy at times: until the task of an operation
 //! whose time is up has run, everything else may still end the operation.
 
+use crate::busy::Busy;
 use crate::naive::{KEYS, LATER, Naive, State, Step, Then};
 use crate::script::{Log, Script, What};
-use std::collections::VecDeque;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -45,8 +45,8 @@ struct Run {
     timer: Timer,
     clock: ManualClock,
     naive: Naive,
-    /// The executor's, while it is busy.
-    queue: Arc<Mutex<Option<VecDeque<Task>>>>,
+    /// The executor.
+    busy: Busy,
     /// Operations whose tasks are there, unless they have ended.
     flushed: Vec<usize>,
 }
@@ -112,21 +112,14 @@ impl World {
 impl Run {
     fn new(seed: u64) -> Self {
         let clock = ManualClock::seeded(seed % 4);
-        let queue = Arc::new(Mutex::new(None::<VecDeque<Task>>));
-        let busy = Arc::clone(&queue);
-        let execute = move |task: Task| {
-            let mut queue = busy.lock().unwrap();
-            let Some(queue) = &mut *queue else {
-                drop(queue);
-                return task.run();
-            };
-            queue.push_back(task);
-        };
-        let builder = Timer::builder().shards(2).clock(clock.clone()).executor(execute);
+        let busy = Busy::default();
+        let own = busy.clone();
+        let builder =
+            Timer::builder().shards(2).clock(clock.clone()).executor(move |task| own.execute(task));
         let timer = builder.build().expect("in range");
         let purgatory = Purgatory::with_hasher(&timer, BuildHasherDefault::default());
         let world = World { purgatory, log: Log::default(), added: Arc::default() };
-        Run { world, timer, clock, naive: Naive::default(), queue, flushed: Vec::new() }
+        Run { world, timer, clock, naive: Naive::default(), busy, flushed: Vec::new() }
     }
 
     fn apply(&mut self, step: Step) {
@@ -170,7 +163,7 @@ impl Run {
                     self.world.added.lock().unwrap()[id].1 = None;
                 }
             }
-            Step::Busy => _ = self.queue.lock().unwrap().get_or_insert_default(),
+            Step::Busy => self.busy.begin(),
             Step::WorkOff => self.work_off(),
         }
         self.compare();
@@ -219,7 +212,7 @@ impl Run {
         let count = self.timer.advance_clock(Duration::ZERO);
         assert!(count <= due, "{count} timers of {due}");
         let must_expire = all.filter(|id| self.naive.must_expire(*id));
-        if self.queue.lock().unwrap().is_some() {
+        if self.busy.is_busy() {
             return self.flushed.extend(must_expire);
         }
         let must_expire: Vec<_> = must_expire.collect();
@@ -228,8 +221,7 @@ impl Run {
 
     /// Has the executor run what waits.
     fn work_off(&mut self) {
-        let queue = self.queue.lock().unwrap().take();
-        queue.into_iter().flatten().for_each(Task::run);
+        self.busy.end().into_iter().for_each(Task::run);
         let flushed = std::mem::take(&mut self.flushed);
         self.expire(&flushed);
     }

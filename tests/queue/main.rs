@@ -9,28 +9,20 @@ mod quick;
 #[allow(dead_code)] // A queue has no options of a timer.
 #[path = "../common/times.rs"]
 mod times;
+#[path = "../common/wakes.rs"]
+mod wakes;
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 use tickwheel::queue::{Entry, Expired, KeyedQueue};
 use tickwheel::{ManualClock, When};
+use wakes::Wakes;
 
 const MS: Duration = Duration::from_millis(1);
 const HOUR: Duration = Duration::from_secs(3600);
-
-/// Counts how often it was woken.
-#[derive(Default)]
-struct Wakes(AtomicUsize);
-
-impl Wake for Wakes {
-    fn wake(self: Arc<Self>) {
-        self.0.fetch_add(1, SeqCst);
-    }
-}
 
 /// A queue on a manual clock, whose sleeps say until when they last.
 struct Fixture<K, V> {
@@ -77,7 +69,7 @@ impl<K: std::hash::Hash + Eq, V> Fixture<K, V> {
     }
 
     fn woken(&self) -> usize {
-        self.wakes.0.swap(0, SeqCst)
+        self.wakes.take()
     }
 
     fn asked(&self) -> Vec<Instant> {
@@ -196,7 +188,7 @@ fn a_sleep_that_ends_early_by_the_clock_is_asked_for_again() {
     let waker = Waker::from(Arc::clone(&wakes));
     let mut poll = || queue.poll_expired(&mut Context::from_waker(&waker));
     assert!(poll().is_pending() && poll().is_pending());
-    assert_eq!(wakes.0.load(SeqCst), 2, "other tasks run in between");
+    assert_eq!(wakes.take(), 2, "other tasks run in between");
     clock.advance(MS);
     assert!(poll().is_ready());
 }

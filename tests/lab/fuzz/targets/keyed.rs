@@ -1,6 +1,8 @@
 //! Operations on a `KeyedTimer` and on a naive model, an ordered map: those of `tests/keyed`.
 #![no_main]
 
+#[path = "../../../common/busy.rs"]
+mod busy;
 #[path = "../../../common/delta.rs"]
 mod delta;
 #[path = "../../../keyed/model.rs"]

@@ -1,6 +1,8 @@
 //! Steps on a `Purgatory` and on a naive model, a list of operations: those of `tests/purgatory`.
 #![no_main]
 
+#[path = "../../../common/busy.rs"]
+mod busy;
 #[path = "../../../purgatory/model.rs"]
 mod model;
 #[path = "../../../purgatory/naive.rs"]
