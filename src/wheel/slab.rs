@@ -9,12 +9,13 @@
 //! - full, or nearly so: it is left alone until enough of its places are vacant. Otherwise a count
 //!   that oscillates around its size would list it each time.
 //! - *bare*: it was given back, and only its record of 32 bytes stays. Bare chunks are filled when
-//!   no other has room.
+//!   no other has room. When all are bare, the records go as well.
 //!
 //! A [`Key`] is a place and the generation of that place, which is incremented when the value is
 //! removed. So a stale key never finds anything again:
 //! - A place whose generations are used up is not used again. It counts as used for ever.
-//! - A bare chunk remembers the highest generation of its places, and begins with that anew.
+//! - A bare chunk remembers the highest generation of its places, and begins with that anew; a slab
+//!   without chunks remembers the highest of all.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
@@ -38,6 +39,9 @@ const NO_CHUNK: u32 = u32::MAX;
 const NO_SLOT: u16 = u16::MAX;
 /// A place that reaches this generation is not used again.
 const LAST_GENERATION: u32 = u32::MAX;
+/// From this generation on the records of bare chunks stay: a place that is worn out must not wear
+/// out all others.
+const OLD_GENERATION: u32 = 1 << 31;
 
 /// A slab whose chunks have `N` places, a power of two; see the [module](self).
 #[derive(Clone, Debug)]
@@ -46,6 +50,8 @@ pub(crate) struct Slab<V, const N: usize = PLACES> {
     /// The number of the chunk that is being filled, or `NO_CHUNK`.
     filling: u32,
     len: u32,
+    /// The generation with which new chunks begin.
+    generation: u32,
     /// Made at first use: an empty purgatory has very many slabs.
     lists: Option<Box<Lists>>,
 }
@@ -95,7 +101,7 @@ impl<V, const N: usize> Slab<V, N> {
     };
 
     pub(crate) fn new() -> Self {
-        Slab { chunks: Vec::new(), filling: NO_CHUNK, len: 0, lists: None }
+        Slab { chunks: Vec::new(), filling: NO_CHUNK, len: 0, generation: 0, lists: None }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -196,8 +202,15 @@ impl<V, const N: usize> Slab<V, N> {
         let Lists { open, bare } = self.lists();
         open.remove(&id);
         bare.insert(id);
+        let bare = bare.len();
         if id == self.filling {
             self.filling = NO_CHUNK;
+        }
+        if bare == self.chunks.len() {
+            let generation = self.chunks.iter().map(|chunk| chunk.generation).fold(0, u32::max);
+            if generation < OLD_GENERATION {
+                *self = Slab { generation, ..Slab::new() };
+            }
         }
     }
 
@@ -211,7 +224,7 @@ impl<V, const N: usize> Slab<V, N> {
             self.filling = next.unwrap_or_else(|| {
                 let id = self.chunks.len() as u32;
                 assert!(id < u32::MAX / N as u32, "a slab holds at most 2^32 values");
-                self.chunks.push(Chunk::bare(0));
+                self.chunks.push(Chunk::bare(self.generation));
                 id
             });
         }
@@ -433,6 +446,7 @@ mod tests {
             slab.assert_invariants();
             let places = places(&slab);
             assert!(places <= may_keep[nth], "{places} places for {} values", slab.len());
+            assert!(nth > 0 || slab.chunks.capacity() == 0, "records of nothing");
         }
     }
 
@@ -492,5 +506,15 @@ mod tests {
         slab.give_all_back(); // Seen to fail: the place was not retired any more.
         slab.assert_invariants();
         assert_eq!((0..4).map(|value| slab.insert(value, 0).index).max(), Some(7));
+
+        // Of a slab whose chunks are all bare: the other chunks are as young as before.
+        let mut slab = Small::new();
+        let keys: Vec<Key> = (0..8).map(|value| slab.insert(value, 0)).collect();
+        slab.chunks[0].slots[0].generation = LAST_GENERATION - 2;
+        keys.iter().for_each(|key| slab.release(key.index));
+        slab.give_all_back();
+        slab.assert_invariants();
+        let generations = (0..8).map(|value| slab.insert(value, 0).generation);
+        assert_eq!(generations.filter(|it| *it < OLD_GENERATION).count(), 4);
     }
 }
