@@ -11,7 +11,21 @@ use std::time::{Duration, Instant};
 
 /// A clock that stands still until it is told to move: for tests and simulations.
 ///
-/// With it no call of a timer waits for time to pass:
+/// ```
+/// use std::time::Duration;
+/// use tickwheel::{ManualClock, Timer};
+///
+/// let clock = ManualClock::new();
+/// let timer = Timer::builder().clock(clock.clone()).build()?;
+/// timer.after(Duration::from_secs(3600), || println!("an hour later"))?;
+/// clock.run_for(Duration::from_secs(3599));
+/// assert_eq!(timer.stats().expired, 0);
+/// clock.run_for(Duration::from_secs(1)); // Prints.
+/// # assert_eq!(timer.stats().expired, 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// With a manual clock no call of a timer waits for time to pass:
 /// [`advance_clock`](crate::Timer::advance_clock) expires what is due and returns, and a reaper
 /// wakes when the clock is moved. Clones share the time. It never moves backwards.
 ///
@@ -31,31 +45,6 @@ use std::time::{Duration, Instant};
 /// [`build`](crate::TimerBuilder::build) and not `start`), no [`Worker`](crate::Worker) and no
 /// runtime. With a reaper, what [`step`](Self::step) and [`run_for`](Self::run_for) meet may still
 /// be on its way there: they may pass over a deadline.
-///
-/// ```
-/// use std::time::Duration;
-/// use tickwheel::{ManualClock, Timer, TimerEntry};
-///
-/// let clock = ManualClock::new();
-/// let timer: Timer<&str> = Timer::builder()
-///     .clock(clock.clone())
-///     .executor(|task| println!("{task}"))
-///     .build()?;
-/// timer.add(TimerEntry::after(Duration::from_secs(3600), "an hour later"))?;
-///
-/// clock.advance(Duration::from_secs(3599));
-/// assert_eq!(timer.advance_clock(Duration::ZERO), 0);
-/// clock.advance(Duration::from_secs(1));
-/// assert_eq!(timer.advance_clock(Duration::ZERO), 1);
-///
-/// // Between two ticks of a millisecond: due at the second of them.
-/// timer.add(TimerEntry::after(Duration::from_micros(2_500), "at the next tick"))?;
-/// clock.advance(Duration::from_micros(2_500));
-/// assert_eq!(timer.advance_clock(Duration::ZERO), 0);
-/// clock.advance(Duration::from_micros(500));
-/// assert_eq!(timer.advance_clock(Duration::ZERO), 1);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
 #[derive(Clone)]
 pub struct ManualClock {
     hands: Arc<Hands>,

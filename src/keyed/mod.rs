@@ -25,6 +25,19 @@ pub use crate::keyed::entry::{Entry, OccupiedEntry, VacantEntry};
 /// Timers by key, at most one for each key: for sessions, keys with a time to live, or members of a
 /// group.
 ///
+/// ```
+/// use std::time::Duration;
+/// use tickwheel::{Timer, keyed::KeyedTimer};
+///
+/// let timer = Timer::builder().start()?;
+/// let sessions = KeyedTimer::new(&timer, |client: &str, _: u64| println!("{client} is gone"));
+/// let minute = Duration::from_secs(60);
+/// sessions.add("ada", minute, 1_u64)?;
+/// assert!(sessions.touch("ada", minute)); // A sign of life.
+/// assert_eq!(sessions.cancel("ada"), Some(1)); // She has left.
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
 /// Adding a key again replaces its task. Replacing, cancelling, touching and expiring a key are
 /// atomic with respect to each other, on whichever threads they happen: a task that was replaced or
 /// cancelled never expires, and a key whose task has expired is gone.
@@ -74,32 +87,6 @@ pub use crate::keyed::entry::{Entry, OccupiedEntry, VacantEntry};
 /// Keys are compared under a shard's lock, so their `Eq` and `Borrow` must not use the keyed timer.
 /// They are hashed and dropped outside the lock. A method that only looks a key up takes any
 /// borrowed form of it, such as a `&str` for a `String`.
-///
-/// ```
-/// use std::sync::mpsc;
-/// use std::time::Duration;
-/// use tickwheel::{ManualClock, Timer};
-/// use tickwheel::keyed::KeyedTimer;
-///
-/// let clock = ManualClock::new();
-/// let timer = Timer::builder().clock(clock.clone()).build()?;
-/// let (expired, sessions) = mpsc::channel();
-/// let keyed = KeyedTimer::new(&timer, move |client: &str, session: u64| {
-///     expired.send((client, session)).unwrap();
-/// });
-///
-/// let minute = Duration::from_secs(60);
-/// keyed.add("ada", minute, 1_u64)?;
-/// keyed.add("bob", minute, 2_u64)?;
-/// clock.advance(minute / 2);
-/// assert!(keyed.touch("ada", minute)); // A sign of life.
-/// clock.advance(minute / 2);
-/// timer.advance_clock(Duration::ZERO);
-/// assert_eq!(sessions.try_recv()?, ("bob", 2));
-/// assert_eq!(keyed.cancel("ada"), Some(1));
-/// assert!(keyed.is_empty());
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
 pub struct KeyedTimer<K: Hash + Eq + Send + 'static, T: Send + 'static = Task, S = RandomState> {
     /// Dropped with the last clone: then all keys are removed.
     registered: Arc<Registered<Keys<K, T>>>,
@@ -141,7 +128,8 @@ impl<K: Hash + Eq + Send + 'static, T: Send + 'static> KeyedTimer<K, T> {
     /// by the executor of [`Timer::closures`]; to run closures, pass `|_, task: Task| task.run()`.
     /// `expired` must not own a clone of the keyed timer, which would keep both alive forever. If
     /// it needs the owner of the keyed timer, give it a `Weak` made by [`Arc::new_cyclic`]. It may
-    /// own the timer, or another keyed timer.
+    /// own the timer, or another keyed timer. It is not told the deadline: a task that needs its
+    /// deadline holds it, and an [`entry`](Self::entry) moves both.
     ///
     /// `expired` may also return what to [`add`](Self::add) next, usually the same key with a later
     /// entry: a key that is kept. It is added even if the timer is full, but not after a shutdown,

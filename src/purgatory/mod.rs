@@ -33,6 +33,23 @@ pub use crate::purgatory::operation::{Cancel, DelayedOperation, Stats, WatchErro
 
 /// Where delayed operations wait, each until its condition holds or its time is up.
 ///
+/// ```
+/// # use std::time::Duration;
+/// # use tickwheel::{Timer, purgatory::{DelayedOperation, Purgatory}};
+/// # struct Fetch;
+/// # impl DelayedOperation for Fetch {
+/// #     fn try_complete(&mut self) -> bool { false }
+/// #     fn on_complete(&mut self) {}
+/// # }
+/// let timer = Timer::builder().start()?;
+/// let fetches = Purgatory::new(&timer);
+/// // Fetch is your `DelayedOperation`: a fetch of a partition, which waits for half a second.
+/// fetches.try_complete_else_watch(Fetch, Duration::from_millis(500), &["orders-0"])?;
+/// // Something was appended to the partition: what waits for it is checked again.
+/// fetches.check_and_complete("orders-0");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
 /// An operation is watched on keys: the partitions that a fetch reads, the group that a member
 /// joins. Code that changes something calls [`check_and_complete`](Self::check_and_complete) with
 /// the key, and the purgatory asks the operations there whether they can be completed now. An
@@ -520,23 +537,15 @@ impl<K: Eq + Clone + Send + 'static, O: DelayedOperation> Pending<K, O> {
 /// happens.
 ///
 /// ```
-/// use std::time::Duration;
-/// use tickwheel::Timer;
-/// use tickwheel::purgatory::{DelayedOperation, Purgatory};
-///
-/// struct Fetch;
-///
-/// impl DelayedOperation for Fetch {
-///     fn try_complete(&mut self) -> bool {
-///         false
-///     }
-///     fn on_complete(&mut self) {
-///         unreachable!("the connection was closed before");
-///     }
-/// }
-///
-/// let timer = Timer::builder().start()?;
-/// let fetches = Purgatory::new(&timer);
+/// # use std::time::Duration;
+/// # use tickwheel::{Timer, purgatory::{DelayedOperation, Purgatory}};
+/// # struct Fetch;
+/// # impl DelayedOperation for Fetch {
+/// #     fn try_complete(&mut self) -> bool { false }
+/// #     fn on_complete(&mut self) { unreachable!("the connection was closed before") }
+/// # }
+/// # let timer = Timer::builder().start()?;
+/// # let fetches = Purgatory::new(&timer);
 /// let watch = fetches.try_complete_else_watch(Fetch, Duration::MAX, &["orders-0"])?;
 /// let connection = watch.pending().map(|pending| pending.cancel_on_drop());
 /// assert!(connection.as_ref().is_some_and(|fetch| fetch.is_pending()));

@@ -7,6 +7,22 @@ use std::fmt;
 /// An operation that waits in a [`Purgatory`](crate::purgatory::Purgatory) until its condition
 /// holds or its time is up: a fetch that waits for bytes, a produce that waits for its replicas.
 ///
+/// ```
+/// # use std::sync::{Arc, mpsc, atomic::{AtomicUsize, Ordering::Acquire}};
+/// # use tickwheel::purgatory::DelayedOperation;
+/// # struct Fetch { wanted: usize, available: Arc<AtomicUsize>, response: mpsc::Sender<usize> }
+/// impl DelayedOperation for Fetch {
+///     fn try_complete(&mut self) -> bool {
+///         self.available.load(Acquire) >= self.wanted
+///     }
+///
+///     // Called when there is enough, and when the time is up: the answer is what there is.
+///     fn on_complete(&mut self) {
+///         let _ = self.response.send(self.available.load(Acquire));
+///     }
+/// }
+/// ```
+///
 /// The purgatory owns the operation and calls its methods with exclusive access, on whichever
 /// thread triggers, adds or expires it: no two of its methods ever run at the same time. Each
 /// operation ends exactly once: it is completed, it expires, or it is handed back by a `cancel`, by
@@ -16,30 +32,6 @@ use std::fmt;
 /// No lock is held while a method runs: every method may use the purgatory and the timer freely. A
 /// panic is contained, counted and reported; the operation counts as finished, and is dropped
 /// without further calls.
-///
-/// ```
-/// use std::sync::atomic::{AtomicUsize, Ordering};
-/// use std::sync::{Arc, mpsc};
-/// use tickwheel::purgatory::DelayedOperation;
-///
-/// /// A fetch that waits for `wanted` bytes.
-/// struct Fetch {
-///     wanted: usize,
-///     available: Arc<AtomicUsize>,
-///     response: mpsc::Sender<usize>,
-/// }
-///
-/// impl DelayedOperation for Fetch {
-///     fn try_complete(&mut self) -> bool {
-///         self.available.load(Ordering::Acquire) >= self.wanted
-///     }
-///
-///     // Called when there is enough, and when the time is up: the answer is what there is.
-///     fn on_complete(&mut self) {
-///         let _ = self.response.send(self.available.load(Ordering::Acquire));
-///     }
-/// }
-/// ```
 pub trait DelayedOperation: Send + 'static {
     /// Returns whether the condition holds now. If it does, `on_complete` follows.
     ///

@@ -15,9 +15,18 @@ use std::vec::Drain;
 
 /// Runs the expired tasks of a timer, or hands them on.
 ///
-/// The thread that advances the timer calls it, usually the reaper, with no lock held. So it may
-/// add, cancel, reschedule and shut down; but while it runs, nothing else expires on that thread.
-/// Long work belongs elsewhere: on a [`Worker`], a pool, an async runtime.
+/// ```
+/// use std::time::Duration;
+/// use tickwheel::Timer;
+///
+/// let timer = Timer::builder().executor(|id: u64| println!("request {id} timed out")).start()?;
+/// timer.after(Duration::from_millis(1), 7_u64)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// The thread that advances the timer calls the executor, usually the reaper, with no lock held. So
+/// it may add, cancel, reschedule and shut down; but while it runs, nothing else expires on that
+/// thread. Long work belongs elsewhere: on a [`Worker`], a pool, an async runtime.
 ///
 /// Every `Fn(T)` is an executor that runs tasks in place or hands them on. Every
 /// `Fn(T) -> Result<(), T>` is one that may refuse a task, by returning it in `Err`. Every

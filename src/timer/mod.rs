@@ -25,6 +25,16 @@ pub(crate) mod error;
 
 /// A timer for very many timeouts from any number of threads; see the [crate's page](crate).
 ///
+/// ```
+/// use std::time::Duration;
+/// use tickwheel::Timer;
+///
+/// let timer = Timer::builder().start()?;
+/// let request = timer.after(Duration::from_secs(30), || println!("no answer"))?;
+/// assert!(request.cancel().is_cancelled()); // It was answered.
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
 /// Either its own reaper thread drives it ([`TimerBuilder::start`](crate::TimerBuilder::start)), or
 /// you do by calling [`advance_clock`](Self::advance_clock)
 /// ([`TimerBuilder::build`](crate::TimerBuilder::build)).

@@ -14,6 +14,18 @@ use std::time::Instant;
 /// The handle of a timer that was added: cancels it, moves its deadline, tells whether it is
 /// pending.
 ///
+/// ```
+/// use std::time::Duration;
+/// use tickwheel::{Cancel, Timer, TimerEntry};
+///
+/// let timer: Timer<&str> = Timer::builder().executor(|_| ()).build()?;
+/// let timeout = timer.add(TimerEntry::after(Duration::from_secs(30), "request 7"))?;
+/// assert!(timeout.is_pending());
+/// assert_eq!(timeout.cancel(), Cancel::Cancelled("request 7"));
+/// assert_eq!(timeout.cancel(), Cancel::AlreadyCancelled);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
 /// A timer is pending until it is cancelled or *expired*: handed to the executor, returned by
 /// [`shutdown`](crate::Timer::shutdown), or dropped with the [last
 /// clone](crate::Timer#the-last-clone) of its [`Timer`](crate::Timer). Exactly one of these
@@ -26,18 +38,6 @@ use std::time::Instant;
 ///
 /// Each method takes constant time, and holds the lock of one shard for that time. A handle takes
 /// 16 bytes; making and dropping it costs nothing.
-///
-/// ```
-/// use std::time::Duration;
-/// use tickwheel::{Cancel, Timer, TimerEntry};
-///
-/// let timer: Timer<&str> = Timer::builder().executor(|_| ()).build()?;
-/// let timeout = timer.add(TimerEntry::after(Duration::from_secs(30), "request 7"))?;
-/// assert!(timeout.is_pending());
-/// assert_eq!(timeout.cancel(), Cancel::Cancelled("request 7"));
-/// assert_eq!(timeout.cancel(), Cancel::AlreadyCancelled);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
 pub struct Timeout<T: 'static = Task> {
     shard: &'static Shard<T>,
     /// The timer's key in 64 bits; [`CANCELLED`] once the timer was cancelled through this handle.

@@ -23,6 +23,18 @@ use core::fmt;
 /// no `unsafe`, and tasks need not be `Send`. The code inside is the code of
 /// [`Timer`](crate::Timer)'s shards.
 ///
+/// ```
+/// let mut timer = tickwheel::LocalTimer::new();
+/// let ping = timer.add(10, "ping");
+/// timer.add(20, "close");
+/// assert_eq!(timer.next_expiration(), Some(10));
+///
+/// assert_eq!(timer.cancel(ping), Some("ping"));
+/// let mut expired = Vec::new();
+/// timer.advance(20, |task| expired.push(task));
+/// assert_eq!(expired, ["close"]);
+/// ```
+///
 /// Time is a `u64` that the caller counts in ticks of any length. It ends at `u64::MAX - 1`;
 /// `u64::MAX` is treated as that. Use this type in an event loop or a simulation that owns its
 /// time, or where timers need not be shared. To count a clock in ticks, round the present down and
@@ -33,21 +45,8 @@ use core::fmt;
 /// No method blocks, and none panics unless the caller's code does. Adding, cancelling and
 /// rescheduling take constant time (plus time logarithmic in the number of armed buckets when a
 /// bucket is armed). Expiring takes constant time per task, plus one move per level that the task
-/// lay above the finest. A clone has the same pending tasks under the same keys.
-///
-/// ```
-/// use tickwheel::LocalTimer;
-///
-/// let mut timer = LocalTimer::new();
-/// let ping = timer.add(10, "ping");
-/// timer.add(20, "close");
-/// assert_eq!(timer.next_expiration(), Some(10));
-///
-/// assert_eq!(timer.cancel(ping), Some("ping"));
-/// let mut expired = Vec::new();
-/// timer.advance(20, |task| expired.push(task));
-/// assert_eq!(expired, ["close"]);
-/// ```
+/// lay above the finest. Memory grows in chunks, and nothing that is pending is copied then, so
+/// there is no capacity to reserve. A clone has the same pending tasks under the same keys.
 #[derive(Clone)]
 pub struct LocalTimer<T> {
     wheel: TimingWheel<T>,
@@ -199,9 +198,10 @@ impl<T> LocalTimer<T> {
     }
 
     /// Sets the time to `now` and hands every task whose deadline has come to `expire`. Returns how
-    /// many expired. They are ordered by deadline; a task whose deadline had passed when it was
-    /// added or moved comes between those of its deadline and those of the tick in which that
-    /// happened. Time never goes back: a `now` before the last one is treated as the last one.
+    /// many expired. ([`pop`](Self::pop) also tells their keys and deadlines.) They are ordered by
+    /// deadline; a task whose deadline had passed when it was added or moved comes between those of
+    /// its deadline and those of the tick in which that happened. Time never goes back: a `now`
+    /// before the last one is treated as the last one.
     ///
     /// If `expire` panics, the tasks that were taken out beside that one are left to the next call
     /// of this or of [`pop`](Self::pop). Until then they count in [`len`](Self::len), but can't be
